@@ -1,0 +1,283 @@
+/* stile: only one at a time, across processes and machines.
+ *
+ * Caveats first:
+ *
+ *  1. A lease can run out while its holder is paused (SIGSTOP, VM migration, suspend). The
+ *     library tells of it as soon as the holder runs again, but cannot stop a write that is
+ *     already on its way. Hand stile_lock_token() to what you write to, and let it refuse a
+ *     token smaller than one it has seen.
+ *  2. stile_lock_held() is true now, not later. Between the check and your next line
+ *     anything may happen; see 1.
+ *  3. Locks are not re-entrant. A second handle on the same name waits for the first, even
+ *     in the same thread.
+ *
+ * Lifetimes and threads:
+ *
+ *  R1. A client owns its connections and outlives its locks: stile_client_close() releases and
+ *      frees every lock that is still there. Strings given to a call are copied.
+ *  R2. A returned pointer is borrowed; what comes through a pointer to a pointer is yours.
+ *  R3. Every function may be called from any thread. One lock handle has one user at a time,
+ *      except stile_lock_cancel(), _held(), _remaining_ms() and _token(), which any thread may
+ *      call while another one waits in stile_lock_acquire().
+ *  R4. Callbacks run on the thread that happens to drive the client (a blocking caller, the
+ *      background thread, or stile_client_dispatch()), with no internal lock held. They may call
+ *      everything but blocking functions on the same client, and stile_client_close().
+ *  R5. After fork() a child's handles are dead: every call on them answers MISUSE and touches
+ *      nothing of the parent's. stile_client_close() and stile_lock_free() may be left out there.
+ *  R6. An error struct belongs to the caller, may be NULL, and is written only on failure.
+ *  R7. A freed lock or a closed client must not be used again. A second free or close of the
+ *      same handle is noticed and answered with MISUSE while its memory has not been reused.
+ */
+#ifndef STILE_H
+#define STILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define STILE_VERSION "0.1.0"
+
+#if defined(__GNUC__)
+#define STILE_API __attribute__((visibility("default")))
+#else
+#define STILE_API
+#endif
+
+/* The one list of statuses: enum, texts and the manual's table all come from it. */
+#define STILE_STATUS_MAP(X)                                                                        \
+    X(OK, "ok")                                                                                    \
+    X(HELD, "held by another")                                                                     \
+    X(TIMEOUT, "not granted in time")                                                              \
+    X(CANCELLED, "cancelled")                                                                      \
+    X(LOST, "no longer ours")                                                                      \
+    X(STALE, "a newer token has been seen")                                                        \
+    X(CONFLICT, "changed by another in the meantime")                                              \
+    X(UNREACHABLE, "engine cannot be reached")                                                     \
+    X(REFUSED, "refused by the engine")                                                            \
+    X(UNCERTAIN, "outcome not known")                                                              \
+    X(UNSUPPORTED, "not supported by this engine")                                                 \
+    X(CORRUPT, "stored state is damaged")                                                          \
+    X(MISUSE, "called in a way that cannot work")                                                  \
+    X(NOMEM, "out of memory")
+
+enum stile_status {
+#define STILE_STATUS_ENUM(name, text) STILE_##name,
+    STILE_STATUS_MAP(STILE_STATUS_ENUM)
+#undef STILE_STATUS_ENUM
+};
+
+/* message reads "what we were doing: why"; native is the errno or engine code behind it, or 0. */
+struct stile_error {
+    enum stile_status status;
+    int native;
+    char message[248];
+};
+
+struct stile_client;
+struct stile_lock;
+
+#define STILE_NAME_MAX    512       /* bytes; no NUL and no control characters */
+#define STILE_URL_MAX     4096      /* bytes */
+#define STILE_NO_DEADLINE INT64_MAX /* remaining time of a lock that lives as long as its process  \
+                                     */
+
+/* ---- clients ---- */
+
+struct stile_client_options {
+    size_t size;       /* sizeof this struct; STILE_CLIENT_OPTIONS fills it */
+    bool threadless;   /* no background thread: you call stile_client_dispatch() */
+    const char *label; /* what `stile show` prints as the command; NULL: our command line */
+};
+
+/* url NULL: $STILE_ENGINE, else "local:". options NULL: defaults. */
+STILE_API enum stile_status stile_client_open(struct stile_client **client, const char *url,
+                                              const struct stile_client_options *options,
+                                              struct stile_error *err);
+
+/* Releases and frees all locks of the client. No other call on it may be under way. */
+STILE_API enum stile_status stile_client_close(struct stile_client *client);
+
+/* For event loops: when fd is readable, call dispatch; it never blocks. */
+STILE_API int stile_client_fd(struct stile_client *client);
+STILE_API enum stile_status stile_client_dispatch(struct stile_client *client);
+
+enum stile_mode {
+    STILE_EXCLUSIVE,
+    STILE_SHARED, /* many readers, no writer (a writer takes EXCLUSIVE); waits only for earlier
+                     writers */
+    STILE_SLOTS,  /* at most N at a time */
+};
+
+enum stile_lease {
+    STILE_LEASE_PROCESS, /* no expiry: ends with the process, as the kernel tells */
+    STILE_LEASE_SESSION, /* one lease for all locks of a client */
+    STILE_LEASE_CLAIM,   /* each lock has its own */
+};
+
+/* What an engine promises. The texts are for people and say on what condition. */
+struct stile_caps {
+    const char *engine;
+    unsigned modes; /* bit 1 << enum stile_mode */
+    enum stile_lease lease;
+    bool fifo;          /* the engine keeps a queue and wakes the next; else waiters poll */
+    bool token;         /* grants carry a fencing token */
+    bool hold_at_least; /* honoured, on the engine's clock */
+    bool lock_delay;
+    bool detached;         /* a claim can outlive its process: stile acquire, renew, release */
+    const char *token_is;  /* where the token comes from */
+    const char *survives;  /* what survives a crash of what */
+    const char *condition; /* on what the promise of exclusion rests */
+};
+
+STILE_API const struct stile_caps *stile_client_caps(struct stile_client *client);
+
+/* ---- locks ---- */
+
+enum stile_profile {
+    STILE_PROFILE_DEFAULT,   /* TTL 10 s, renewed every 3 s, first retry after 100 ms, no limit */
+    STILE_PROFILE_FINANCIAL, /* TTL 5 s, 1.5 s, 200 ms, 5 tries */
+    STILE_PROFILE_CACHE,     /* TTL 2 s, 0.8 s, 50 ms, 2 tries */
+    STILE_PROFILE_BATCH,     /* TTL 30 s, 5 s, 500 ms, 10 tries */
+};
+
+typedef void stile_lost_fn(struct stile_lock *lock, void *data);
+typedef void stile_done_fn(struct stile_lock *lock, enum stile_status status,
+                           const struct stile_error *err, void *data);
+
+/* Zero means default everywhere; what is set overrides the profile. */
+struct stile_lock_options {
+    size_t size; /* sizeof this struct; STILE_OPTIONS fills it */
+    enum stile_mode mode;
+    unsigned slots; /* with STILE_SLOTS: how many at a time */
+    enum stile_profile profile;
+    int64_t ttl_ms;           /* how long the engine keeps it without hearing from us */
+    int64_t renew_ms;         /* how often we renew it */
+    int64_t retry_ms;         /* first back-off where the engine has to be polled */
+    unsigned tries;           /* at most, where the engine has to be polled */
+    int64_t hold_at_least_ms; /* release takes effect no earlier than this after the grant */
+    int64_t lock_delay_ms;    /* after our abnormal end, nobody gets it for this long */
+    const char *owner;        /* the value that proves ownership of a detached claim */
+    stile_lost_fn *on_lost;
+    void *data; /* for on_lost */
+};
+
+#ifndef __cplusplus
+#define STILE_OPTIONS(...)                                                                         \
+    (&(struct stile_lock_options){.size = sizeof(struct stile_lock_options), __VA_ARGS__})
+#define STILE_CLIENT_OPTIONS(...)                                                                  \
+    (&(struct stile_client_options){.size = sizeof(struct stile_client_options), __VA_ARGS__})
+#endif
+
+STILE_API enum stile_status stile_lock_new(struct stile_lock **lock, struct stile_client *client,
+                                           const char *name,
+                                           const struct stile_lock_options *options,
+                                           struct stile_error *err);
+
+/* Releases it first if it is held, withdraws it if it waits. */
+STILE_API enum stile_status stile_lock_free(struct stile_lock *lock);
+
+/* wait_ms: 0 tries once (HELD if taken), -1 waits for ever, else TIMEOUT after so long. */
+STILE_API enum stile_status stile_lock_acquire(struct stile_lock *lock, int64_t wait_ms,
+                                               struct stile_error *err);
+
+/* LOST if it was not ours any more; the handle is free to be acquired again in any case. */
+STILE_API enum stile_status stile_lock_release(struct stile_lock *lock, struct stile_error *err);
+
+/* Ends a wait with CANCELLED; does nothing to a lock that doesn't wait. */
+STILE_API enum stile_status stile_lock_cancel(struct stile_lock *lock);
+
+STILE_API bool stile_lock_held(struct stile_lock *lock);
+STILE_API int64_t stile_lock_remaining_ms(struct stile_lock *lock); /* 0: not held */
+STILE_API enum stile_status stile_lock_token(struct stile_lock *lock, uint64_t *token);
+STILE_API const char *stile_lock_name(struct stile_lock *lock);
+
+/* Readable once the lock is lost, until the next acquire. The library closes it; -1: no fd left. */
+STILE_API int stile_lock_lost_fd(struct stile_lock *lock);
+
+/* The callback comes exactly once, never from inside the call itself. */
+STILE_API enum stile_status stile_lock_acquire_async(struct stile_lock *lock, int64_t wait_ms,
+                                                     stile_done_fn *done, void *data);
+STILE_API enum stile_status stile_lock_release_async(struct stile_lock *lock, stile_done_fn *done,
+                                                     void *data);
+
+/* Claims that outlive their process, where stile_caps.detached: the owner value printed by one
+ * process lets another one go on. resume makes the lock held again; detach forgets it here and
+ * leaves it in the engine until its lease runs out. */
+STILE_API const char *stile_lock_owner(struct stile_lock *lock); /* NULL: engine has none */
+STILE_API enum stile_status stile_lock_resume(struct stile_lock *lock, struct stile_error *err);
+STILE_API enum stile_status stile_lock_detach(struct stile_lock *lock, struct stile_error *err);
+
+/* All or none, in canonical order (bytewise by name), so that two callers can't block each other.
+ * The array is left in the caller's order. */
+STILE_API enum stile_status stile_locks_acquire(struct stile_lock *const *locks, size_t n,
+                                                int64_t wait_ms, struct stile_error *err);
+STILE_API enum stile_status stile_locks_release(struct stile_lock *const *locks, size_t n,
+                                                struct stile_error *err);
+
+/* Acquire (waiting for ever), call, release on every path. The callback's result goes to *result
+ * if that isn't NULL; LOST if the lock did not last until the callback's end. */
+typedef int stile_with_fn(struct stile_lock *lock, void *data);
+STILE_API enum stile_status stile_with(struct stile_client *client, const char *name,
+                                       const struct stile_lock_options *options, stile_with_fn *fn,
+                                       void *data, int *result, struct stile_error *err);
+
+/* ---- for people ---- */
+
+struct stile_claim_info {
+    bool held;  /* else it waits */
+    bool ghost; /* nobody's any more: kept by hold_at_least or lock-delay until its end */
+    enum stile_mode mode;
+    uint64_t token;     /* 0 while waiting */
+    int64_t age_ms;     /* since granted or enqueued */
+    int64_t expires_ms; /* STILE_NO_DEADLINE, or how long without hearing from its holder */
+    int64_t pid;        /* 0: not known */
+    const char *host;   /* "" where the engine doesn't know */
+    const char *command;
+    const char *owner;
+};
+
+struct stile_info {
+    const char *name;
+    uint64_t token; /* the highest given out so far */
+    size_t holders; /* claims[0 .. holders-1], ghosts included */
+    size_t waiters; /* claims[holders ..], in queue order */
+    const struct stile_claim_info *claims;
+};
+
+/* Return non-zero to stop. */
+typedef int stile_info_fn(const struct stile_info *info, void *data);
+
+/* Names that are held or waited for, in byte order; prefix NULL: all. */
+STILE_API enum stile_status stile_list(struct stile_client *client, const char *prefix,
+                                       stile_info_fn *fn, void *data, struct stile_error *err);
+STILE_API enum stile_status stile_show(struct stile_client *client, const char *name,
+                                       stile_info_fn *fn, void *data, struct stile_error *err);
+
+/* Calls fn once, then after every change, until it returns non-zero (OK) or nothing has changed
+ * for wait_ms (TIMEOUT; -1: never). */
+STILE_API enum stile_status stile_watch(struct stile_client *client, const char *name,
+                                        int64_t wait_ms, stile_info_fn *fn, void *data,
+                                        struct stile_error *err);
+
+/* Takes the lock from its holders, who are told; later tokens are larger, so a guard refuses what
+ * they still write. token 0: whoever holds it; else only that grant (CONFLICT if it has changed).
+ */
+STILE_API enum stile_status stile_break(struct stile_client *client, const char *name,
+                                        uint64_t token, struct stile_error *err);
+
+STILE_API const char *stile_status_name(enum stile_status status); /* "TIMEOUT" */
+STILE_API const char *stile_status_text(enum stile_status status); /* "not granted in time" */
+STILE_API const char *stile_version(void);
+
+/* The URL without user, password and secret parameters, for logs and environments. MISUSE if it
+ * can't be parsed; out is then "?". */
+STILE_API enum stile_status stile_url_redact(char *out, size_t out_size, const char *url);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,43 @@
+/* Engine URLs: scheme:[//[user[:password]@]host[:port][,host[:port]...]][/path][?key=value[&...]]
+ *
+ * `local:`, `local:/path`, `redis://u:p@h:1/0?prefix=x`. Percent-escapes are decoded in user,
+ * password, path and parameters; %00 and malformed escapes are refused. Errors never contain the
+ * password. Everything is bounded: STILE_URL_MAX bytes, URL_HOSTS_MAX hosts, URL_PARAMS_MAX
+ * parameters. */
+#ifndef STILE_URL_H
+#define STILE_URL_H
+
+#include "core/error.h"
+
+#define URL_HOSTS_MAX  16
+#define URL_PARAMS_MAX 32
+
+struct url_host {
+    const char *host; /* without brackets for IPv6 */
+    uint16_t port;    /* 0: not given */
+};
+
+struct url_param {
+    const char *key, *value; /* value "" where there was no '=' */
+};
+
+/* All strings live in one allocation behind the struct. */
+struct url {
+    const char *scheme;
+    const char *user, *password; /* NULL: not given */
+    struct url_host hosts[URL_HOSTS_MAX];
+    size_t n_hosts;
+    const char *path; /* with its leading '/', or "" */
+    struct url_param params[URL_PARAMS_MAX];
+    size_t n_params;
+};
+
+enum stile_status url_parse(struct url **url, const char *text, struct stile_error *err);
+/* known: the parameter names an engine has, NULL-terminated. */
+enum stile_status url_check_params(const struct url *url, const char *const *known,
+                                   struct stile_error *err);
+void url_free(struct url *url); /* wipes the password first */
+
+const char *url_param(const struct url *url, const char *key); /* NULL: not given */
+
+#endif

@@ -1,0 +1,159 @@
+/* The contract between core and an engine.
+ *
+ * An engine knows how its server keeps a lock, and nothing else. It decides nothing about waiting
+ * time, retries, renewal cadence, loss or callbacks: core does, once, for all engines.
+ *
+ * Requests go down through struct engine_class, answers come back through struct engine_events.
+ * Both run under the client's mutex on the thread that drives the loop. An answer may come from
+ * inside the request (local does) or any time later. Engines have no threads and no clock of their
+ * own: time, timers, fds and randomness come from the loop.
+ *
+ * The life of a claim, as core drives it:
+ *
+ *     claim() ──► granted ──► renew() ──► renewed | unknown | lost          (any number of times)
+ *        │  └──► busy | failed     the engine has forgotten the claim
+ *        └──► release() ──► released      also before any answer to claim(): that is a withdrawal
+ *
+ * After release() was called, released() is the only answer that may still come, exactly once.
+ */
+#ifndef STILE_ENGINE_H
+#define STILE_ENGINE_H
+
+#include "core/error.h"
+#include "io/loop.h"
+#include "stile.h"
+
+struct url;
+struct engine_class;
+
+/* One open engine. The engine's own struct starts with it. */
+struct engine {
+    const struct engine_class *class;
+    const struct engine_events *events;
+    struct loop *loop;
+    const char *label; /* what show prints as our command */
+    void *core;        /* core's own */
+};
+
+/* One attempt of a lock to be granted. The engine's state of claim_size bytes, zeroed when the lock
+ * is made and left alone by core afterwards, follows it in memory. */
+struct claim {
+    struct engine *engine;
+    void *core;       /* core's own */
+    const char *name; /* NUL-terminated; checked by name_check() */
+    size_t name_len;
+    uint64_t name_hash;
+    enum stile_mode mode;
+    uint32_t slots;
+    uint64_t ttl_ns;
+    uint64_t hold_ns;  /* hold_at_least, or 0 */
+    uint64_t delay_ns; /* lock-delay, or 0 */
+    const char *owner; /* given by the user for resume(), else NULL */
+    bool wait;         /* false: answer busy at once if it is held */
+    uint64_t state[];  /* the engine's */
+};
+
+/* One question about locks, asked by list, show, watch or break. */
+struct query {
+    struct engine *engine;
+    const char *name; /* list: the prefix, may be "" */
+    size_t name_len;
+    uint64_t token; /* break: only this grant; 0: whoever holds it */
+    void *core;     /* core's own */
+    void *state;    /* the engine's, NULL at the start; freed by the engine before it ends */
+};
+
+/* What engines tell core. err may be NULL where a status says all; it is copied. */
+struct engine_events {
+    /* sent_ns: the loop's time read BEFORE the request that won it was sent; ttl_ns: what the
+     * engine really keeps it for, counted from then; 0 on process leases. Core computes the
+     * deadline. The engine must have verified at this moment that the claim is its own. */
+    void (*granted)(struct claim *claim, uint64_t token, uint64_t sent_ns, uint64_t ttl_ns);
+
+    /* Held by another, and nothing of the claim is left in the engine. Try again no later than
+     * hint_ns from now (0: no idea). Answers a claim with wait unset on every engine, and any
+     * claim on engines that can't queue. */
+    void (*busy)(struct claim *claim, uint64_t hint_ns);
+
+    /* Not granted. UNREACHABLE, REFUSED, CORRUPT, NOMEM ...: nothing is left in the engine.
+     * UNCERTAIN: something may be; core calls release(). */
+    void (*failed)(struct claim *claim, const struct stile_error *err);
+
+    /* OK, LOST (it wasn't ours any more), or why it could not be done (it then ends with its
+     * lease). err NULL means OK. */
+    void (*released)(struct claim *claim, const struct stile_error *err);
+
+    void (*renewed)(struct claim *claim, uint64_t sent_ns, uint64_t ttl_ns);
+    void (*unknown)(struct claim *claim); /* renewal sent, answer not known; core tries again */
+
+    /* A granted claim is not ours any more: seen in a renewal, or told by the engine at any time.
+     * Core answers with release(), to clear away what may be left. */
+    void (*lost)(struct claim *claim, const struct stile_error *err);
+
+    /* Session leases: the same three for all claims at once. */
+    void (*session_renewed)(struct engine *engine, uint64_t sent_ns, uint64_t ttl_ns);
+    void (*session_unknown)(struct engine *engine);
+    void (*session_lost)(struct engine *engine, const struct stile_error *err);
+
+    /* list: once a name, in byte order. show: once. watch: once at the start and after every
+     * change. The info and all it points to are copied. */
+    void (*info)(struct query *query, const struct stile_info *info);
+    void (*done)(struct query *query, const struct stile_error *err); /* NULL: OK */
+};
+
+struct engine_class {
+    const char *scheme;        /* "local"; further ones separated by spaces */
+    const char *const *params; /* URL parameters it knows, NULL-terminated; others are refused */
+    struct stile_caps caps;
+    size_t engine_size; /* of its struct, which starts with struct engine */
+    size_t claim_size;  /* of its state behind struct claim */
+
+    /* Must reach the engine and check that it can keep its promises, or refuse with a sentence that
+     * says what to do. The only slot that may block, and for a bounded time. On failure nothing is
+     * left behind and close() is not called. */
+    enum stile_status (*open)(struct engine *engine, const struct url *url,
+                              struct stile_error *err);
+
+    /* Must give up everything it still has in the engine, for a bounded time, and free its parts
+     * (not the struct itself). Core has released every claim before. */
+    void (*close)(struct engine *engine);
+
+    /* Must, in a forked child, close its file descriptors and nothing else: only close(2) and free
+     * of memory are allowed. */
+    void (*forked)(struct engine *engine);
+
+    /* Must work on being granted, and end in granted, busy or failed, exactly once. With wait set,
+     * an engine that can queue keeps the claim in its queue until granted or withdrawn. */
+    void (*claim)(struct engine *engine, struct claim *claim);
+
+    /* Must give a granted claim back, withdraw one that waits, and clear away one whose fate is
+     * unknown. Idempotent in the engine: an unanswered request is repeated. hold_ns is kept even
+     * if the process ends. */
+    void (*release)(struct engine *engine, struct claim *claim);
+
+    /* Claim leases must: renew each of n claims, batched. Session leases must: renew the session
+     * (claims NULL, n 0). Process leases leave it NULL. */
+    void (*renew)(struct engine *engine, struct claim *const *claims, size_t n);
+
+    /* May, where caps.detached, else NULL: make the claim of claim->owner ours again and renew it.
+     * Ends in granted or failed(LOST). */
+    void (*resume)(struct engine *engine, struct claim *claim);
+
+    /* May, where caps.detached, else NULL: the owner value of a granted claim. Borrowed. */
+    const char *(*owner)(struct engine *engine, struct claim *claim);
+
+    /* Must. Each ends in done(). */
+    void (*list)(struct engine *engine, struct query *query);
+    void (*show)(struct engine *engine, struct query *query);
+    void (*break_)(struct engine *engine, struct query *query); /* the broken are told by lost() */
+
+    /* Must: info() at the start and after every change, until unwatch(), which ends it without
+     * done(). done(err) if it can't go on. */
+    void (*watch)(struct engine *engine, struct query *query);
+    void (*unwatch)(struct engine *engine, struct query *query);
+};
+
+/* The registry: NULL-terminated, one line an engine under its #ifdef. */
+extern const struct engine_class *const engine_classes[];
+
+#endif
