@@ -11,8 +11,10 @@
  *     loop_run(l)           with the mutex: call what is ready, what is due, what was put off
  *
  * Everything else is called with the mutex. While somebody sleeps in loop_wait(), arming an earlier
- * timer or adding a watch takes effect at once (the timerfd and the epoll set are live), so no
- * kick is needed for those. All times are nanoseconds of CLOCK_BOOTTIME, which counts suspend.
+ * timer, adding a watch or putting off a task takes effect at once (the timerfd and the epoll set
+ * are live), so no kick is needed for those. Who polls fd() instead of sleeping calls
+ * loop_prepare() after every loop_run(). All times are nanoseconds of CLOCK_BOOTTIME, which counts
+ * suspend.
  */
 #ifndef STILE_LOOP_H
 #define STILE_LOOP_H
@@ -30,10 +32,12 @@ struct loop;
 /* Embedded by its owner; zero-initialised means not armed. */
 struct timer {
     uint64_t at_ns;
-    size_t place; /* 1 + index in the heap; 0: not armed */
+    uint64_t turn; /* set by loop_arm(): equal times fire in the order of arming */
+    size_t place;  /* 1 + index in the heap; 0: not armed */
     void (*fn)(struct timer *timer);
 };
 
+/* Removed before its fd is closed: a duplicate in a forked child would keep it in the epoll set. */
 struct watch {
     int fd;
     uint32_t slot; /* 1 + index in the loop's table; 0: not watched */
@@ -63,8 +67,10 @@ struct loop_class {
 
 struct loop {
     const struct loop_class *class;
-    struct timer **heap; /* binary heap by at_ns */
+    struct timer **heap; /* binary heap by at_ns, then turn */
     size_t n_timers, cap_timers, reserved;
+    uint64_t last_turn;
+    uint64_t run_ns;   /* the time of the loop_run() under way; 0: none */
     uint64_t armed_ns; /* what the class was last told by rearm(); NEVER: nothing */
     struct task *tasks, **tasks_tail;
     bool live; /* somebody may be sleeping in wait() or polling fd(): rearm at once */
