@@ -1,0 +1,82 @@
+# Meson does the work, this is the front door: make help
+
+BUILD  ?= build
+prefix ?= /usr/local
+SETUP  ?=
+TEST   ?=
+FUZZ_SECONDS ?= 60
+
+WERROR = $(if $(CI),-Dwerror=true)
+
+all: $(BUILD)/build.ninja ## build (what is missing is installed first)
+	ninja -C $(BUILD)
+
+$(BUILD)/build.ninja: | deps-build
+	meson setup $(BUILD) --prefix=$(prefix) $(WERROR) $(SETUP)
+	@echo "$(prefix)" >$(BUILD)/.prefix
+
+# A build directory made before the test packages were there has no tests in it.
+$(BUILD)/.with-tests: | deps-test $(BUILD)/build.ninja
+	meson configure $(BUILD) -Dtests=enabled
+	touch $@
+
+deps-build:
+	@tools/deps build
+deps-test:
+	@tools/deps build test
+deps-bench:
+	@tools/deps build bench
+deps-fuzz:
+	@tools/deps build test fuzz
+deps-format:
+	@tools/deps format
+
+run: all ## twenty copies of a cron job, one of them runs
+	@tools/demo $(BUILD)/cli/stile
+
+test: deps-test $(BUILD)/.with-tests ## build, run every test
+	ninja -C $(BUILD)
+	@tools/tally $(BUILD) $(TEST)
+
+asan: ## every test with AddressSanitizer and UndefinedBehaviorSanitizer
+	$(MAKE) test BUILD=build-asan TEST="-t 5 $(TEST)" \
+	    SETUP="-Db_sanitize=address,undefined -Db_lundef=false $(SETUP)"
+
+tsan: ## every test with ThreadSanitizer
+	$(MAKE) test BUILD=build-tsan TEST="-t 10 $(TEST)" \
+	    SETUP="-Db_sanitize=thread -Db_lundef=false $(SETUP)"
+
+soak: ## the same tests, with many more rounds
+	STILE_SOAK=1 $(MAKE) test TEST="-t 30 $(TEST)"
+
+mutants: deps-test ## break one rule at a time; a test must notice
+	tools/mutants build-mutants $(MUTANTS)
+
+fuzz: deps-fuzz ## each fuzz target for FUZZ_SECONDS
+	test -f build-fuzz/build.ninja || CC=clang meson setup build-fuzz -Dfuzz=true \
+	    -Dtests=enabled -Db_sanitize=address,undefined -Db_lundef=false
+	ninja -C build-fuzz
+	tools/fuzz build-fuzz $(FUZZ_SECONDS)
+
+bench: deps-bench all ## our figures beside flock's
+	bench/run $(BUILD)
+
+install: all ## prefix=/usr/local DESTDIR=
+	@[ "$$(cat $(BUILD)/.prefix)" = "$(prefix)" ] || meson configure $(BUILD) -Dprefix=$(prefix)
+	@echo "$(prefix)" >$(BUILD)/.prefix
+	meson install -C $(BUILD)
+	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" != 0 ] || ldconfig
+
+format: deps-format ## clang-format on every C file
+	git ls-files '*.c' '*.h' | xargs clang-format -i
+
+clean: ## remove every build directory
+	rm -rf build build-asan build-tsan build-fuzz build-mutants $(BUILD)
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' Makefile | expand -t 16
+
+.PHONY: all run test asan tsan soak mutants fuzz bench install format clean help \
+    deps-build deps-test deps-bench deps-fuzz deps-format
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
