@@ -10,8 +10,9 @@
 enum stile_status error_set(struct stile_error *err, enum stile_status status, int native,
                             const char *format, ...) PRINTF_LIKE(4, 5);
 
-/* message becomes "format: message". The status stays. */
-enum stile_status error_wrap(struct stile_error *err, const char *format, ...) PRINTF_LIKE(2, 3);
+/* message becomes "format: message". Returns the given status; err's own stays as it is. */
+enum stile_status error_wrap(struct stile_error *err, enum stile_status status, const char *format,
+                             ...) PRINTF_LIKE(3, 4);
 
 /* From an errno value: ENOMEM is NOMEM, everything else `status`; the message gets ": strerror". */
 enum stile_status error_errno(struct stile_error *err, enum stile_status status, int number,

@@ -105,6 +105,9 @@ struct engine_class {
     const char *scheme;        /* "local"; further ones separated by spaces */
     const char *const *params; /* URL parameters it knows, NULL-terminated; others are refused */
     struct stile_caps caps;
+    bool apart;         /* several claims of one client on one name are kept apart; unset: core lets
+                         * one at a time through (turn.c), since the engine would take the second
+                         * for the first */
     size_t engine_size; /* of its struct, which starts with struct engine */
     size_t claim_size;  /* of its state behind struct claim */
 

@@ -1,0 +1,280 @@
+#include "core/client.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/fork.h"
+#include "core/lock.h"
+#include "core/url.h"
+
+/* How long closing waits for the engine to answer the last releases. */
+#define CLOSE_PATIENCE_NS (3 * NS_PER_SEC)
+/* The keeper's tick, and the patience of a close. */
+#define CLIENT_TIMERS 2
+
+/* ---- entering and leaving ---- */
+
+enum stile_status client_enter(struct stile_client *client, struct stile_error *err)
+{
+    if (!client || client->magic != CLIENT_MAGIC)
+        return error_set(err, STILE_MISUSE, 0, "not an open client");
+    if (client->epoch != fork_epoch())
+        return error_set(err, STILE_MISUSE, 0,
+                         "this client was opened before fork(); open a new one in the child");
+    pthread_mutex_lock(&client->mutex);
+    return STILE_OK;
+}
+
+void client_leave(struct stile_client *client)
+{
+    if (client->notes || client->loop->tasks)
+        drive_nudge(client);
+    pthread_mutex_unlock(&client->mutex);
+}
+
+void client_note(struct stile_client *client, struct note *note)
+{
+    if (note->queued)
+        return;
+    note->queued = true;
+    note->next = NULL;
+    *client->notes_tail = note;
+    client->notes_tail = &note->next;
+}
+
+void client_forget_note(struct stile_client *client, struct note *note)
+{
+    if (!note->queued)
+        return;
+    struct note **at = &client->notes;
+    while (*at != note)
+        at = &(*at)->next;
+    *at = note->next;
+    if (!*at)
+        client->notes_tail = at;
+    note->queued = false;
+}
+
+/* ---- opening ---- */
+
+static enum stile_status check_options(const struct stile_client_options *options,
+                                       struct stile_error *err)
+{
+    if (options && options->size != sizeof *options)
+        return error_set(err, STILE_MISUSE, 0,
+                         "client options have size %zu, this library knows %zu: use "
+                         "STILE_CLIENT_OPTIONS and compile against the header you link with",
+                         options->size, sizeof *options);
+    return STILE_OK;
+}
+
+static const struct engine_class *find_class(const char *scheme)
+{
+    size_t len = strlen(scheme);
+    for (size_t i = 0; engine_classes[i]; i++) {
+        const char *at = engine_classes[i]->scheme;
+        while (*at) {
+            size_t word = strcspn(at, " ");
+            if (word == len && strncmp(at, scheme, len) == 0)
+                return engine_classes[i];
+            at += word + strspn(at + word, " ");
+        }
+    }
+    return NULL;
+}
+
+static enum stile_status no_such_engine(const char *scheme, struct stile_error *err)
+{
+    char known[128] = "";
+    for (size_t i = 0; engine_classes[i]; i++) {
+        strncat(known, i ? ", " : "", sizeof known - strlen(known) - 1);
+        strncat(known, engine_classes[i]->scheme, sizeof known - strlen(known) - 1);
+    }
+    return error_set(err, STILE_UNSUPPORTED, 0,
+                     "no engine for '%s:' URLs in this build; there is: %s", scheme, known);
+}
+
+static struct stile_client *client_alloc(struct loop *loop, const struct engine_class *class)
+{
+    struct stile_client *client = calloc(1, sizeof *client);
+    if (!client)
+        return NULL;
+    client->engine = calloc(1, class->engine_size);
+    if (!client->engine || turn_init(&client->turns) || loop_reserve(loop, CLIENT_TIMERS)) {
+        turn_fini(&client->turns);
+        free(client->engine);
+        free(client);
+        return NULL;
+    }
+    *client->engine =
+        (struct engine){.class = class, .events = &core_events, .loop = loop, .core = client};
+    client->loop = loop;
+    client->epoch = fork_epoch();
+    client->notes_tail = &client->notes;
+    keeper_init(&client->keeper);
+    pthread_mutex_init(&client->mutex, NULL);
+    return client;
+}
+
+static void client_dispose(struct stile_client *client)
+{
+    for (size_t i = 0; i < GRAVES; i++)
+        free(client->graves[i]);
+    turn_fini(&client->turns);
+    loop_free(client->loop);
+    free(client->engine);
+    client->magic = 0;
+    pthread_mutex_destroy(&client->mutex);
+    free(client);
+}
+
+static enum stile_status client_start(struct stile_client *client, struct stile_error *err)
+{
+    int rc = fork_register(client);
+    if (rc)
+        return error_errno(err, STILE_REFUSED, rc, "preparing for fork");
+    client->loop->live = client->threadless;
+    rc = client->threadless ? 0 : drive_start(client);
+    if (rc) {
+        fork_unregister(client);
+        return error_errno(err, STILE_REFUSED, rc, "starting the background thread");
+    }
+    client->magic = CLIENT_MAGIC;
+    return STILE_OK;
+}
+
+enum stile_status client_new(struct stile_client **out, const struct engine_class *class,
+                             struct loop *loop, const struct url *url,
+                             const struct stile_client_options *options, struct stile_error *err)
+{
+    struct stile_client *client = client_alloc(loop, class);
+    if (!client) {
+        loop_free(loop);
+        return error_set(err, STILE_NOMEM, 0, "out of memory");
+    }
+    client->threadless = options && options->threadless;
+    client->engine->label = options ? options->label : NULL;
+    enum stile_status status = class->open(client->engine, url, err);
+    client->engine->label = NULL; /* the caller's string is ours only during the call */
+    if (!status) {
+        status = client_start(client, err);
+        if (status)
+            class->close(client->engine);
+    }
+    if (status) {
+        client_dispose(client);
+        return status;
+    }
+    *out = client;
+    return STILE_OK;
+}
+
+static enum stile_status open_url(struct stile_client **client, const struct url *url,
+                                  const struct stile_client_options *options,
+                                  struct stile_error *err)
+{
+    const struct engine_class *class = find_class(url->scheme);
+    struct loop *loop;
+    if (!class)
+        return no_such_engine(url->scheme, err);
+    enum stile_status status = url_check_params(url, class->params, err);
+    if (status)
+        return status;
+    int rc = loop_epoll_new(&loop);
+    if (rc)
+        return error_errno(err, STILE_REFUSED, rc, "making an event loop");
+    return client_new(client, class, loop, url, options, err);
+}
+
+enum stile_status stile_client_open(struct stile_client **client, const char *text,
+                                    const struct stile_client_options *options,
+                                    struct stile_error *err)
+{
+    struct url *url;
+    if (!client)
+        return error_set(err, STILE_MISUSE, 0, "no place for the client");
+    *client = NULL;
+    enum stile_status status = check_options(options, err);
+    if (status)
+        return status;
+    if (!text)
+        text = getenv("STILE_ENGINE");
+    status = url_parse(&url, text && *text ? text : "local:", err);
+    if (status)
+        return error_wrap(err, status, "reading the engine's URL");
+    status = open_url(client, url, options, err);
+    if (status)
+        error_wrap(err, status, "opening %s:", url->scheme);
+    url_free(url);
+    return status;
+}
+
+/* ---- closing ---- */
+
+static void wake_up(struct timer *timer)
+{
+    (void)timer; /* the step that it ends looks at the clock */
+}
+
+/* Gives every lock back and waits, for a bounded time, until the engine has answered. */
+static void release_all(struct stile_client *client)
+{
+    struct timer patience = {.fn = wake_up};
+    uint64_t until = loop_now(client->loop) + CLOSE_PATIENCE_NS;
+    for (struct stile_lock *lock = client->locks, *next; lock; lock = next) {
+        next = lock->all_next;
+        if (!lock->zombie)
+            lock_discard(lock);
+    }
+    loop_arm(client->loop, &patience, until);
+    while (client->locks && loop_now(client->loop) < until)
+        drive_step(client);
+    loop_disarm(client->loop, &patience);
+}
+
+enum stile_status stile_client_close(struct stile_client *client)
+{
+    if (!client)
+        return STILE_OK;
+    if (!fork_unregister(client))
+        return STILE_MISUSE;
+    pthread_mutex_lock(&client->mutex);
+    drive_stop(client);
+    release_all(client);
+    while (client->locks)
+        lock_bury(client->locks);
+    client->engine->class->close(client->engine);
+    pthread_mutex_unlock(&client->mutex);
+    client_dispose(client);
+    return STILE_OK;
+}
+
+/* ---- the rest of its face ---- */
+
+int stile_client_fd(struct stile_client *client)
+{
+    if (client_enter(client, NULL))
+        return -1;
+    int fd = client->loop->class->fd(client->loop);
+    client_leave(client);
+    return fd;
+}
+
+enum stile_status stile_client_dispatch(struct stile_client *client)
+{
+    enum stile_status status = client_enter(client, NULL);
+    if (status)
+        return status;
+    drive_once(client);
+    client_leave(client);
+    return STILE_OK;
+}
+
+const struct stile_caps *stile_client_caps(struct stile_client *client)
+{
+    if (client_enter(client, NULL))
+        return NULL;
+    const struct stile_caps *caps = &client->engine->class->caps;
+    client_leave(client);
+    return caps;
+}

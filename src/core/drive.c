@@ -1,0 +1,188 @@
+#include "core/drive.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <time.h>
+
+#include "core/client.h"
+
+/* Callbacks run without the mutex, so that they may call us. */
+static void run_notes(struct stile_client *client)
+{
+    while (client->notes) {
+        struct note *note = client->notes;
+        client_forget_note(client, note);
+        pthread_mutex_unlock(&client->mutex);
+        note->fn(note);
+        pthread_mutex_lock(&client->mutex);
+    }
+}
+
+static void step(struct stile_client *client, bool block)
+{
+    loop_prepare(client->loop);
+    pthread_mutex_unlock(&client->mutex);
+    loop_wait(client->loop, block);
+    pthread_mutex_lock(&client->mutex);
+    loop_run(client->loop);
+    if (client->threadless)
+        client->loop->live = true; /* somebody polls its fd */
+    run_notes(client);
+}
+
+static void leave_seat(struct stile_client *client)
+{
+    struct seat *seat = &client->seat;
+    seat->taken = seat->by_background = false;
+    if (seat->followers && seat->followers->asleep) {
+        pthread_cond_signal(&seat->followers->woken);
+    } else if (seat->waiting) {
+        seat->waiting = false;
+        pthread_cond_signal(&seat->background_woken);
+    }
+}
+
+static void follow(struct stile_client *client, struct follower *me)
+{
+    if (client->seat.by_background)
+        loop_kick(client->loop);
+    pthread_cond_init(&me->woken, NULL);
+    me->asleep = true;
+    struct follower **at = &client->seat.followers;
+    while (*at)
+        at = &(*at)->next;
+    *at = me;
+    while (!me->done && client->seat.taken)
+        pthread_cond_wait(&me->woken, &client->mutex);
+    for (at = &client->seat.followers; *at != me; at = &(*at)->next)
+        ;
+    *at = me->next;
+    me->next = NULL;
+    me->asleep = false;
+    pthread_cond_destroy(&me->woken);
+}
+
+static void lead(struct stile_client *client, struct follower *me)
+{
+    client->seat.taken = true;
+    while (!me->done)
+        step(client, client->notes == NULL);
+    client->seat.last_use_ns = loop_now(client->loop);
+    leave_seat(client);
+}
+
+void drive_until(struct stile_client *client, struct follower *me)
+{
+    while (!me->done) {
+        if (client->seat.taken)
+            follow(client, me);
+        else
+            lead(client, me);
+    }
+    /* Woken for the seat and done at the same time: the seat goes on to the next in line. */
+    if (!client->seat.taken && client->seat.followers)
+        leave_seat(client);
+}
+
+void drive_done(struct follower *follower)
+{
+    follower->done = true;
+    if (follower->asleep)
+        pthread_cond_signal(&follower->woken);
+}
+
+void drive_step(struct stile_client *client)
+{
+    step(client, client->notes == NULL);
+}
+
+void drive_once(struct stile_client *client)
+{
+    if (client->seat.taken)
+        return;
+    client->seat.taken = true;
+    step(client, false);
+    leave_seat(client);
+}
+
+void drive_nudge(struct stile_client *client)
+{
+    struct seat *seat = &client->seat;
+    if (seat->taken || client->threadless) {
+        loop_kick(client->loop);
+    } else if (seat->has_background) {
+        seat->asked = true;
+        pthread_cond_signal(&seat->background_woken);
+    }
+}
+
+/* While others drive, sleeps until one leaves; when one has just left, for the grace: so a busy
+ * caller pays for waking this thread once in GRACE_NS at most. */
+static void stay_away(struct stile_client *client)
+{
+    struct seat *seat = &client->seat;
+    if (seat->taken || seat->followers) {
+        seat->waiting = true;
+        pthread_cond_wait(&seat->background_woken, &client->mutex);
+        seat->waiting = false;
+        return;
+    }
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    uint64_t at = (uint64_t)until.tv_sec * NS_PER_SEC + (uint64_t)until.tv_nsec + GRACE_NS;
+    until.tv_sec = (time_t)(at / NS_PER_SEC);
+    until.tv_nsec = (long)(at % NS_PER_SEC);
+    pthread_cond_timedwait(&seat->background_woken, &client->mutex, &until);
+}
+
+static void *background(void *arg)
+{
+    struct stile_client *client = arg;
+    struct seat *seat = &client->seat;
+    pthread_mutex_lock(&client->mutex);
+    while (!seat->stop) {
+        uint64_t idle_ns = loop_now(client->loop) - seat->last_use_ns;
+        bool wanted = seat->asked || idle_ns >= GRACE_NS;
+        if (seat->taken || seat->followers || !wanted) {
+            stay_away(client);
+            continue;
+        }
+        seat->asked = false;
+        seat->taken = seat->by_background = true;
+        step(client, client->notes == NULL);
+        leave_seat(client);
+    }
+    pthread_mutex_unlock(&client->mutex);
+    return NULL;
+}
+
+int drive_start(struct stile_client *client)
+{
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&client->seat.background_woken, &attr);
+    pthread_condattr_destroy(&attr);
+    /* The program's signals are not ours to take. */
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int rc = pthread_create(&client->seat.background, NULL, background, client);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    client->seat.has_background = rc == 0;
+    return rc;
+}
+
+void drive_stop(struct stile_client *client)
+{
+    if (!client->seat.has_background)
+        return;
+    client->seat.stop = true;
+    pthread_cond_signal(&client->seat.background_woken);
+    loop_kick(client->loop);
+    pthread_mutex_unlock(&client->mutex);
+    pthread_join(client->seat.background, NULL);
+    pthread_mutex_lock(&client->mutex);
+    client->seat.has_background = false;
+}

@@ -1,0 +1,105 @@
+#include "core/fork.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core/client.h"
+
+/* A page that the kernel wipes in every child, even one made by a bare clone(2) that no handler
+ * hears of. A mapping, because getpid() is a syscall and this is read on every call. */
+static _Atomic(uint64_t) *epoch_page;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static pthread_mutex_t registry_mutex = PTHREAD_MUTEX_INITIALIZER;
+static struct stile_client *registry;
+
+/* Nothing may be half-done in a client while the child's copy is made. */
+static void before_fork(void)
+{
+    pthread_mutex_lock(&registry_mutex);
+    for (struct stile_client *c = registry; c; c = c->registry_next)
+        pthread_mutex_lock(&c->mutex);
+}
+
+static void after_fork_in_parent(void)
+{
+    for (struct stile_client *c = registry; c; c = c->registry_next)
+        pthread_mutex_unlock(&c->mutex);
+    pthread_mutex_unlock(&registry_mutex);
+}
+
+static void after_fork_in_child(void)
+{
+    for (struct stile_client *c = registry; c; c = c->registry_next) {
+        c->engine->class->forked(c->engine);
+        c->loop->class->close_fds(c->loop);
+        pthread_mutex_unlock(&c->mutex);
+    }
+    registry = NULL;
+    pthread_mutex_unlock(&registry_mutex);
+}
+
+static void set_up(void)
+{
+    size_t size = (size_t)sysconf(_SC_PAGESIZE);
+    void *page = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED)
+        return;
+    if (madvise(page, size, MADV_WIPEONFORK) != 0 ||
+        pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) != 0) {
+        munmap(page, size);
+        return;
+    }
+    epoch_page = page;
+}
+
+/* Time alone could repeat between two children made at once; the pid tells those apart. */
+static uint64_t fresh_epoch(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    uint64_t ns = (uint64_t)t.tv_sec * NS_PER_SEC + (uint64_t)t.tv_nsec;
+    return (ns << 22 ^ (uint64_t)getpid()) | 1;
+}
+
+uint64_t fork_epoch(void)
+{
+    pthread_once(&once, set_up);
+    if (!epoch_page)
+        return 0;
+    uint64_t epoch = atomic_load_explicit(epoch_page, memory_order_relaxed);
+    if (epoch == 0) {
+        uint64_t fresh = fresh_epoch();
+        epoch = atomic_compare_exchange_strong(epoch_page, &epoch, fresh) ? fresh : epoch;
+    }
+    return epoch;
+}
+
+int fork_register(struct stile_client *client)
+{
+    if (fork_epoch() == 0)
+        return ENOMEM;
+    pthread_mutex_lock(&registry_mutex);
+    client->registry_next = registry;
+    registry = client;
+    pthread_mutex_unlock(&registry_mutex);
+    return 0;
+}
+
+bool fork_unregister(struct stile_client *client)
+{
+    bool found = false;
+    pthread_mutex_lock(&registry_mutex);
+    for (struct stile_client **at = &registry; *at; at = &(*at)->registry_next) {
+        if (*at == client) {
+            *at = client->registry_next;
+            found = true;
+            break;
+        }
+    }
+    pthread_mutex_unlock(&registry_mutex);
+    return found;
+}

@@ -1,0 +1,419 @@
+/* The public face of a lock: check the handle, feed the machine of lock.c, wait for its answer. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "core/fork.h"
+#include "core/lock.h"
+#include "core/name.h"
+
+/* ---- making and freeing ---- */
+
+static enum stile_status check_mode(const struct stile_lock_options *o,
+                                    const struct stile_caps *caps, struct stile_error *err)
+{
+    if ((unsigned)o->mode > STILE_SLOTS)
+        return error_set(err, STILE_MISUSE, 0, "there is no mode %d", (int)o->mode);
+    if (o->mode == STILE_SLOTS && (o->slots < 1 || o->slots > UINT16_MAX))
+        return error_set(err, STILE_MISUSE, 0, "slots must be between 1 and 65535, not %u",
+                         o->slots);
+    if (o->mode != STILE_SLOTS && o->slots)
+        return error_set(err, STILE_MISUSE, 0, "slots are given, but the mode isn't STILE_SLOTS");
+    if (!(caps->modes & 1u << o->mode))
+        return error_set(err, STILE_UNSUPPORTED, 0, "%s has no %s", caps->engine,
+                         o->mode == STILE_SHARED ? "shared locks" : "slots");
+    return STILE_OK;
+}
+
+static enum stile_status check_options(const struct stile_lock_options *o,
+                                       const struct stile_caps *caps, struct stile_error *err)
+{
+    if (o->size != sizeof *o)
+        return error_set(err, STILE_MISUSE, 0,
+                         "lock options have size %zu, this library knows %zu: use STILE_OPTIONS "
+                         "and compile against the header you link with",
+                         o->size, sizeof *o);
+    if (o->hold_at_least_ms && !caps->hold_at_least)
+        return error_set(err, STILE_UNSUPPORTED, 0, "%s has no hold_at_least", caps->engine);
+    if (o->lock_delay_ms && !caps->lock_delay)
+        return error_set(err, STILE_UNSUPPORTED, 0, "%s has no lock-delay", caps->engine);
+    if (o->owner && !caps->detached)
+        return error_set(err, STILE_UNSUPPORTED, 0, "%s has no owner values", caps->engine);
+    return check_mode(o, caps, err);
+}
+
+/* One allocation: the lock, its claim, the engine's part, the name and the owner. */
+static struct stile_lock *lock_alloc(struct stile_client *client, const char *name,
+                                     const char *owner)
+{
+    size_t name_size = strlen(name) + 1, owner_size = owner ? strlen(owner) + 1 : 0;
+    size_t head = sizeof(struct stile_lock);
+    size_t claim = sizeof(struct claim) + (client->engine->class->claim_size + 7) / 8 * 8;
+    struct stile_lock *lock = calloc(1, head + claim + name_size + owner_size);
+    if (!lock)
+        return NULL;
+    char *text = (char *)lock + head + claim;
+    memcpy(text, name, name_size);
+    if (owner)
+        memcpy(text + name_size, owner, owner_size);
+    lock->claim = (struct claim *)((char *)lock + head);
+    *lock->claim = (struct claim){.engine = client->engine,
+                                  .core = lock,
+                                  .name = text,
+                                  .name_len = name_size - 1,
+                                  .name_hash = name_hash(name, name_size - 1),
+                                  .owner = owner ? text + name_size : NULL};
+    return lock;
+}
+
+static void lock_fill(struct stile_lock *lock, struct stile_client *client,
+                      const struct stile_lock_options *o)
+{
+    lock->magic = LOCK_MAGIC;
+    lock->client = client;
+    lock->lost_fd = -1;
+    lock->timer.fn = lock_timer;
+    lock->on_lost = o->on_lost;
+    lock->on_lost_data = o->data;
+    lock->claim->mode = o->mode;
+    lock->claim->slots = o->slots;
+    lock->claim->ttl_ns = lock->policy.ttl_ns;
+    lock->claim->hold_ns = (uint64_t)o->hold_at_least_ms * NS_PER_MS;
+    lock->claim->delay_ns = (uint64_t)o->lock_delay_ms * NS_PER_MS;
+    lock->all_next = client->locks;
+    if (client->locks)
+        client->locks->all_before = lock;
+    client->locks = lock;
+}
+
+static enum stile_status lock_new(struct stile_lock **out, struct stile_client *client,
+                                  const char *name, const struct stile_lock_options *o,
+                                  struct stile_error *err)
+{
+    struct policy policy;
+    enum stile_status status = name_check(name, strlen(name), err);
+    if (!status)
+        status = check_options(o, &client->engine->class->caps, err);
+    if (!status)
+        status = policy_from(&policy, o, err);
+    if (status)
+        return status;
+    if (loop_reserve(client->loop, 1))
+        return error_set(err, STILE_NOMEM, 0, "out of memory");
+    struct stile_lock *lock = lock_alloc(client, name, o->owner);
+    if (!lock) {
+        loop_unreserve(client->loop, 1);
+        return error_set(err, STILE_NOMEM, 0, "out of memory");
+    }
+    lock->policy = policy;
+    lock_fill(lock, client, o);
+    *out = lock;
+    return STILE_OK;
+}
+
+enum stile_status stile_lock_new(struct stile_lock **lock, struct stile_client *client,
+                                 const char *name, const struct stile_lock_options *options,
+                                 struct stile_error *err)
+{
+    static const struct stile_lock_options defaults = {.size = sizeof defaults};
+    if (!lock || !name)
+        return error_set(err, STILE_MISUSE, 0, "making a lock: no %s given",
+                         lock ? "name" : "place for the lock");
+    *lock = NULL;
+    enum stile_status status = client_enter(client, err);
+    if (!status) {
+        status = lock_new(lock, client, name, options ? options : &defaults, err);
+        client_leave(client);
+    }
+    return status ? error_wrap(err, status, "making a lock") : STILE_OK;
+}
+
+void lock_bury(struct stile_lock *lock)
+{
+    struct stile_client *client = lock->client;
+    if (lock->all_before)
+        lock->all_before->all_next = lock->all_next;
+    else
+        client->locks = lock->all_next;
+    if (lock->all_next)
+        lock->all_next->all_before = lock->all_before;
+    loop_disarm(client->loop, &lock->timer);
+    loop_unreserve(client->loop, 1);
+    client_forget_note(client, &lock->lost_note);
+    if (lock->lost_fd >= 0)
+        close(lock->lost_fd);
+    free(lock->why);
+    lock->magic = LOCK_DEAD;
+    /* Not freed at once: a second free of the same handle still finds LOCK_DEAD. */
+    struct stile_lock **grave = &client->graves[client->next_grave++ % GRAVES];
+    free(*grave);
+    *grave = lock;
+}
+
+/* ---- entering ---- */
+
+static enum stile_status enter(struct stile_lock *lock, struct stile_error *err)
+{
+    if (!lock || lock->magic != LOCK_MAGIC)
+        return error_set(err, STILE_MISUSE, 0,
+                         lock && lock->magic == LOCK_DEAD ? "this lock has been freed already"
+                                                          : "not a lock");
+    enum stile_status status = client_enter(lock->client, err);
+    if (!status && lock->zombie) {
+        client_leave(lock->client);
+        return error_set(err, STILE_MISUSE, 0, "this lock has been freed already");
+    }
+    return status;
+}
+
+/* What keeps a call from starting in the lock's present state, or OK. */
+static enum stile_status check_startable(const struct stile_lock *lock, struct stile_error *err)
+{
+    if (lock->op)
+        return error_set(err, STILE_MISUSE, 0, "another call on this lock is under way");
+    if (lock->state == HELD)
+        return error_set(err, STILE_MISUSE, 0, "this handle holds it already");
+    if (lock->state == LOST)
+        return error_set(err, STILE_MISUSE, 0, "it was lost; release it before acquiring it again");
+    if (lock->state == RELEASING)
+        return error_set(err, STILE_UNCERTAIN, 0,
+                         "the engine has not answered the last release yet; try again");
+    return STILE_OK;
+}
+
+static enum stile_status check_releasable(const struct stile_lock *lock, struct stile_error *err)
+{
+    if (lock->op)
+        return error_set(err, STILE_MISUSE, 0, "another call on this lock is under way");
+    if (lock->state != HELD && lock->state != LOST)
+        return error_set(err, STILE_MISUSE, 0, "it isn't held");
+    return STILE_OK;
+}
+
+/* Drives until the operation is answered, and hands its error over. */
+static enum stile_status wait_for(struct stile_lock *lock, struct op *op, struct stile_error *err)
+{
+    drive_until(lock->client, &op->follower);
+    if (op->error.status && err)
+        *err = op->error;
+    return op->error.status;
+}
+
+static enum stile_status fail(const struct stile_lock *lock, const char *what,
+                              enum stile_status status, struct stile_error *err)
+{
+    bool named = lock && (lock->magic == LOCK_MAGIC || lock->magic == LOCK_DEAD);
+    return error_wrap(err, status, named ? "%s '%s'" : "%s", what, named ? lock->claim->name : "");
+}
+
+enum stile_status stile_lock_free(struct stile_lock *lock)
+{
+    if (!lock)
+        return STILE_OK;
+    struct stile_client *client = lock->client;
+    enum stile_status status = enter(lock, NULL);
+    if (status)
+        return status;
+    if (lock->op)
+        status = STILE_MISUSE;
+    else
+        lock_discard(lock);
+    client_leave(client);
+    return status;
+}
+
+/* ---- blocking ---- */
+
+enum stile_status stile_lock_acquire(struct stile_lock *lock, int64_t wait_ms,
+                                     struct stile_error *err)
+{
+    struct op op = {.lock = lock};
+    enum stile_status status = enter(lock, err);
+    if (status)
+        return fail(lock, "acquiring", status, err);
+    status = check_startable(lock, err);
+    if (!status) {
+        lock_start(lock, &op, wait_ms);
+        status = wait_for(lock, &op, err);
+    }
+    client_leave(lock->client);
+    return status ? fail(lock, "acquiring", status, err) : STILE_OK;
+}
+
+enum stile_status stile_lock_release(struct stile_lock *lock, struct stile_error *err)
+{
+    struct op op = {.lock = lock};
+    enum stile_status status = enter(lock, err);
+    if (status)
+        return fail(lock, "releasing", status, err);
+    status = check_releasable(lock, err);
+    if (!status) {
+        lock_give_back(lock, &op);
+        status = wait_for(lock, &op, err);
+    }
+    client_leave(lock->client);
+    return status ? fail(lock, "releasing", status, err) : STILE_OK;
+}
+
+enum stile_status stile_lock_resume(struct stile_lock *lock, struct stile_error *err)
+{
+    struct op op = {.lock = lock};
+    enum stile_status status = enter(lock, err);
+    if (status)
+        return fail(lock, "resuming", status, err);
+    status = check_startable(lock, err);
+    if (!status && !lock->client->engine->class->resume)
+        status = error_set(err, STILE_UNSUPPORTED, 0,
+                           "%s keeps no claim without its process; hold it in one process instead",
+                           lock->client->engine->class->caps.engine);
+    if (!status && !lock->claim->owner)
+        status = error_set(err, STILE_MISUSE, 0, "no owner value was given with its options");
+    if (!status) {
+        lock_start_resume(lock, &op);
+        status = wait_for(lock, &op, err);
+    }
+    client_leave(lock->client);
+    return status ? fail(lock, "resuming", status, err) : STILE_OK;
+}
+
+enum stile_status stile_lock_detach(struct stile_lock *lock, struct stile_error *err)
+{
+    enum stile_status status = enter(lock, err);
+    if (status)
+        return fail(lock, "detaching", status, err);
+    status = check_releasable(lock, err);
+    if (!status && !lock->client->engine->class->caps.detached)
+        status = error_set(err, STILE_UNSUPPORTED, 0, "%s ends a lock with its process",
+                           lock->client->engine->class->caps.engine);
+    if (!status && lock->state == LOST)
+        status = error_set(err, STILE_LOST, 0, "it is lost");
+    if (!status)
+        lock_detach(lock);
+    client_leave(lock->client);
+    return status ? fail(lock, "detaching", status, err) : STILE_OK;
+}
+
+/* ---- async ---- */
+
+static enum stile_status op_new(struct op **op, struct stile_lock *lock, stile_done_fn *done,
+                                void *data)
+{
+    if (!done)
+        return STILE_MISUSE;
+    *op = calloc(1, sizeof **op);
+    if (!*op)
+        return STILE_NOMEM;
+    **op = (struct op){.lock = lock, .done = done, .data = data};
+    return STILE_OK;
+}
+
+enum stile_status stile_lock_acquire_async(struct stile_lock *lock, int64_t wait_ms,
+                                           stile_done_fn *done, void *data)
+{
+    struct op *op;
+    enum stile_status status = enter(lock, NULL);
+    if (status)
+        return status;
+    status = check_startable(lock, NULL);
+    if (!status)
+        status = op_new(&op, lock, done, data);
+    if (!status)
+        lock_start(lock, op, wait_ms);
+    client_leave(lock->client);
+    return status;
+}
+
+enum stile_status stile_lock_release_async(struct stile_lock *lock, stile_done_fn *done, void *data)
+{
+    struct op *op;
+    enum stile_status status = enter(lock, NULL);
+    if (status)
+        return status;
+    status = check_releasable(lock, NULL);
+    if (!status)
+        status = op_new(&op, lock, done, data);
+    if (!status)
+        lock_give_back(lock, op);
+    client_leave(lock->client);
+    return status;
+}
+
+/* ---- looking ---- */
+
+enum stile_status stile_lock_cancel(struct stile_lock *lock)
+{
+    enum stile_status status = enter(lock, NULL);
+    if (status)
+        return status;
+    lock_cancel(lock);
+    client_leave(lock->client);
+    return STILE_OK;
+}
+
+bool stile_lock_held(struct stile_lock *lock)
+{
+    if (enter(lock, NULL))
+        return false;
+    bool held = lock_is_held(lock);
+    client_leave(lock->client);
+    return held;
+}
+
+int64_t stile_lock_remaining_ms(struct stile_lock *lock)
+{
+    int64_t remaining = 0;
+    if (enter(lock, NULL))
+        return 0;
+    if (lock_is_held(lock) && lock->deadline_ns == NEVER)
+        remaining = STILE_NO_DEADLINE;
+    else if (lock_is_held(lock))
+        remaining = (int64_t)((lock->deadline_ns - loop_now(lock->client->loop)) / NS_PER_MS);
+    client_leave(lock->client);
+    return remaining;
+}
+
+/* Also after a loss: the token is what tells the guard that we are late. */
+enum stile_status stile_lock_token(struct stile_lock *lock, uint64_t *token)
+{
+    enum stile_status status = enter(lock, NULL);
+    if (status || !token)
+        return status ? status : STILE_MISUSE;
+    if (!lock->client->engine->class->caps.token)
+        status = STILE_UNSUPPORTED;
+    else if (lock->state != HELD && lock->state != LOST)
+        status = STILE_MISUSE;
+    else
+        *token = lock->token;
+    client_leave(lock->client);
+    return status;
+}
+
+const char *stile_lock_name(struct stile_lock *lock)
+{
+    return lock && lock->magic == LOCK_MAGIC ? lock->claim->name : NULL;
+}
+
+const char *stile_lock_owner(struct stile_lock *lock)
+{
+    const char *owner = NULL;
+    if (enter(lock, NULL))
+        return NULL;
+    const struct engine_class *class = lock->client->engine->class;
+    if (class->owner && lock->state == HELD)
+        owner = class->owner(lock->client->engine, lock->claim);
+    client_leave(lock->client);
+    return owner;
+}
+
+int stile_lock_lost_fd(struct stile_lock *lock)
+{
+    if (enter(lock, NULL))
+        return -1;
+    if (lock->lost_fd < 0)
+        lock->lost_fd = eventfd(lock->state == LOST, EFD_CLOEXEC | EFD_NONBLOCK);
+    int fd = lock->lost_fd;
+    client_leave(lock->client);
+    return fd;
+}

@@ -1,0 +1,171 @@
+#include "core/keeper.h"
+
+#include "core/client.h"
+#include "core/lock.h"
+
+#define DRIFT_FIXED_NS (2 * NS_PER_MS)
+#define MARGIN_MAX_NS  (250 * NS_PER_MS)
+#define RETRY_MIN_NS   (5 * NS_PER_MS)
+#define BATCH          256
+
+/* Drift: the engine's clock may run 1 % faster than ours. Margin: a twentieth of the TTL, so that
+ * who is told has time to act on it. */
+uint64_t keeper_deadline(uint64_t sent_ns, uint64_t ttl_ns)
+{
+    if (ttl_ns == 0)
+        return NEVER;
+    uint64_t drift = ttl_ns / 100 + DRIFT_FIXED_NS;
+    uint64_t margin = ttl_ns / 20 < MARGIN_MAX_NS ? ttl_ns / 20 : MARGIN_MAX_NS;
+    return ttl_ns > drift + margin ? sent_ns + ttl_ns - drift - margin : sent_ns;
+}
+
+static uint64_t due_ns(const struct stile_lock *lock)
+{
+    if (lock->renewing || lock->renew_at_ns > lock->deadline_ns)
+        return lock->deadline_ns;
+    return lock->renew_at_ns;
+}
+
+static void wake_no_later(struct stile_client *client, uint64_t at_ns)
+{
+    struct timer *tick = &client->keeper.tick;
+    if (at_ns != NEVER && (!tick->place || tick->at_ns > at_ns))
+        loop_arm(client->loop, tick, at_ns);
+}
+
+static void set_times(struct stile_lock *lock, uint64_t sent_ns, uint64_t ttl_ns)
+{
+    lock->deadline_ns = keeper_deadline(sent_ns, ttl_ns);
+    lock->renew_at_ns = ttl_ns ? sent_ns + lock->policy.renew_ns : NEVER;
+    /* An engine that keeps it shorter than asked for must be asked more often. */
+    if (ttl_ns && lock->renew_at_ns >= lock->deadline_ns)
+        lock->renew_at_ns = sent_ns + (lock->deadline_ns - sent_ns) / 2;
+    lock->renewing = false;
+}
+
+void keeper_add(struct stile_lock *lock, uint64_t sent_ns, uint64_t ttl_ns)
+{
+    struct keeper *keeper = &lock->client->keeper;
+    set_times(lock, sent_ns, ttl_ns);
+    lock->held_before = NULL;
+    lock->held_next = keeper->held;
+    if (keeper->held)
+        keeper->held->held_before = lock;
+    keeper->held = lock;
+    wake_no_later(lock->client, due_ns(lock));
+}
+
+void keeper_remove(struct stile_lock *lock)
+{
+    if (lock->held_before)
+        lock->held_before->held_next = lock->held_next;
+    else
+        lock->client->keeper.held = lock->held_next;
+    if (lock->held_next)
+        lock->held_next->held_before = lock->held_before;
+}
+
+void keeper_renewed(struct stile_lock *lock, uint64_t sent_ns, uint64_t ttl_ns)
+{
+    set_times(lock, sent_ns, ttl_ns);
+    wake_no_later(lock->client, due_ns(lock));
+}
+
+/* Not a loss before the deadline: ask again, a few times in what is left. */
+void keeper_unknown(struct stile_lock *lock)
+{
+    uint64_t now = loop_now(lock->client->loop);
+    uint64_t left = lock->deadline_ns > now ? lock->deadline_ns - now : 0;
+    uint64_t pause = left / 4 < lock->policy.retry_ns ? left / 4 : lock->policy.retry_ns;
+    lock->renew_at_ns = now + (pause > RETRY_MIN_NS ? pause : RETRY_MIN_NS);
+    lock->renewing = false;
+    wake_no_later(lock->client, due_ns(lock));
+}
+
+void keeper_session_renewed(struct stile_client *client, uint64_t sent_ns, uint64_t ttl_ns)
+{
+    client->keeper.session_asked = false;
+    for (struct stile_lock *lock = client->keeper.held; lock; lock = lock->held_next)
+        keeper_renewed(lock, sent_ns, ttl_ns);
+}
+
+void keeper_session_unknown(struct stile_client *client)
+{
+    client->keeper.session_asked = false;
+    for (struct stile_lock *lock = client->keeper.held; lock; lock = lock->held_next)
+        keeper_unknown(lock);
+}
+
+/* In batches, because losing one may change the list. */
+static void lose_overdue(struct stile_client *client, uint64_t now)
+{
+    struct stile_lock *batch[BATCH];
+    size_t n;
+    do {
+        n = 0;
+        for (struct stile_lock *lock = client->keeper.held; lock && n < BATCH;
+             lock = lock->held_next) {
+            if (now >= lock->deadline_ns)
+                batch[n++] = lock;
+        }
+        for (size_t i = 0; i < n; i++)
+            lock_lost_at_deadline(batch[i]);
+    } while (n == BATCH);
+}
+
+/* Marks what it takes as renewing, so that the next call finds the rest. An eighth of the interval
+ * early is early enough to travel with the others. */
+static size_t take_due(struct stile_client *client, struct claim *batch[BATCH], uint64_t now)
+{
+    size_t n = 0;
+    for (struct stile_lock *lock = client->keeper.held; lock && n < BATCH; lock = lock->held_next) {
+        if (!lock->renewing && lock->renew_at_ns != NEVER &&
+            lock->renew_at_ns <= now + lock->policy.renew_ns / 8) {
+            lock->renewing = true;
+            batch[n++] = lock->claim;
+        }
+    }
+    return n;
+}
+
+static bool anything_due(struct stile_client *client, uint64_t now)
+{
+    for (struct stile_lock *lock = client->keeper.held; lock; lock = lock->held_next) {
+        if (!lock->renewing && lock->renew_at_ns <= now)
+            return true;
+    }
+    return false;
+}
+
+static void renew_claims(struct stile_client *client, uint64_t now)
+{
+    struct engine *engine = client->engine;
+    struct claim *batch[BATCH];
+    size_t n;
+    while ((n = take_due(client, batch, now)) > 0) {
+        if (engine->class->caps.lease == STILE_LEASE_CLAIM) {
+            engine->class->renew(engine, batch, n);
+        } else if (!client->keeper.session_asked) {
+            client->keeper.session_asked = true;
+            engine->class->renew(engine, NULL, 0);
+        }
+    }
+}
+
+static void tick(struct timer *timer)
+{
+    struct keeper *keeper = (struct keeper *)((char *)timer - offsetof(struct keeper, tick));
+    struct stile_client *client =
+        (struct stile_client *)((char *)keeper - offsetof(struct stile_client, keeper));
+    uint64_t now = loop_now(client->loop);
+    lose_overdue(client, now);
+    if (anything_due(client, now))
+        renew_claims(client, now);
+    for (struct stile_lock *lock = keeper->held; lock; lock = lock->held_next)
+        wake_no_later(client, due_ns(lock));
+}
+
+void keeper_init(struct keeper *keeper)
+{
+    keeper->tick.fn = tick;
+}

@@ -1,0 +1,452 @@
+#include "core/lock.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "core/query.h"
+
+/* A withdrawal or release has a deadline of its own, never the caller's expired one. */
+#define RELEASE_PATIENCE_NS (3 * NS_PER_SEC)
+/* How long a single try waits for the engine's answer. */
+#define ANSWER_PATIENCE_NS (5 * NS_PER_SEC)
+
+static const struct stile_error held_by_ourselves = {
+    .status = STILE_HELD, .message = "held by another lock handle of this client"};
+static const struct stile_error no_answer = {
+    .status = STILE_UNREACHABLE,
+    .message = "the engine did not answer in time; what it still has ends with its lease"};
+
+static void begin_claim(struct stile_lock *lock);
+
+static uint64_t now_ns(const struct stile_lock *lock)
+{
+    return loop_now(lock->client->loop);
+}
+
+bool lock_is_held(const struct stile_lock *lock)
+{
+    return lock->state == HELD && (lock->deadline_ns == NEVER || now_ns(lock) < lock->deadline_ns);
+}
+
+/* ---- answering the user ---- */
+
+static void deliver(struct note *note)
+{
+    struct op *op = (struct op *)((char *)note - offsetof(struct op, note));
+    enum stile_status status = op->error.status;
+    op->done(op->lock, status, status ? &op->error : NULL, op->data);
+    free(op);
+}
+
+static void finish(struct stile_lock *lock, enum stile_status status, const struct stile_error *why)
+{
+    struct op *op = lock->op;
+    loop_disarm(lock->client->loop, &lock->timer);
+    if (!op)
+        return;
+    lock->op = NULL;
+    op->error.status = status;
+    if (why && status)
+        op->error = *why;
+    else if (status)
+        error_set(&op->error, status, 0, "%s", stile_status_text(status));
+    op->error.status = status;
+    if (!op->done) {
+        drive_done(&op->follower);
+        return;
+    }
+    op->note.fn = deliver;
+    client_note(lock->client, &op->note);
+}
+
+static void forget_why(struct stile_lock *lock)
+{
+    free(lock->why);
+    lock->why = NULL;
+}
+
+/* Without memory the status alone has to do. */
+static void remember_why(struct stile_lock *lock, const struct stile_error *err)
+{
+    if (!lock->why)
+        lock->why = malloc(sizeof *lock->why);
+    if (lock->why)
+        error_copy(lock->why, err);
+}
+
+static void let_next_in(struct stile_lock *lock)
+{
+    struct stile_lock *next = turn_leave(lock);
+    if (next)
+        begin_claim(next);
+}
+
+/* The end of a wait that left nothing in the engine. */
+static void end_wait(struct stile_lock *lock, enum stile_status status,
+                     const struct stile_error *why)
+{
+    lock->state = IDLE;
+    finish(lock, status, why);
+    forget_why(lock);
+    let_next_in(lock);
+}
+
+/* ---- asking for it ---- */
+
+static void arm_wait(struct stile_lock *lock)
+{
+    uint64_t until = lock->wait_until_ns;
+    if (lock->try_once)
+        until = now_ns(lock) + ANSWER_PATIENCE_NS;
+    if (until != NEVER)
+        loop_arm(lock->client->loop, &lock->timer, until);
+}
+
+static void begin_claim(struct stile_lock *lock)
+{
+    struct engine *engine = lock->client->engine;
+    lock->state = CLAIMING;
+    lock->in_engine = true;
+    lock->claim->wait = !lock->try_once;
+    engine->class->claim(engine, lock->claim);
+    if (lock->state == CLAIMING)
+        arm_wait(lock);
+}
+
+static void prepare_wait(struct stile_lock *lock, struct op *op, int64_t wait_ms)
+{
+    lock->op = op;
+    lock->tried = 0;
+    lock->try_once = wait_ms == 0;
+    lock->wait_until_ns = wait_ms < 0    ? NEVER
+                          : wait_ms == 0 ? 0
+                                         : now_ns(lock) + (uint64_t)wait_ms * NS_PER_MS;
+    if (lock->lost_fd >= 0) {
+        uint64_t count;
+        while (read(lock->lost_fd, &count, sizeof count) > 0)
+            ;
+    }
+}
+
+void lock_start(struct stile_lock *lock, struct op *op, int64_t wait_ms)
+{
+    prepare_wait(lock, op, wait_ms);
+    if (turn_enter(lock)) {
+        begin_claim(lock);
+        return;
+    }
+    if (lock->try_once) {
+        end_wait(lock, STILE_HELD, &held_by_ourselves);
+        return;
+    }
+    lock->state = TURN;
+    arm_wait(lock);
+}
+
+void lock_start_resume(struct stile_lock *lock, struct op *op)
+{
+    struct engine *engine = lock->client->engine;
+    prepare_wait(lock, op, 0);
+    if (!turn_enter(lock)) {
+        end_wait(lock, STILE_HELD, &held_by_ourselves);
+        return;
+    }
+    lock->state = CLAIMING;
+    lock->in_engine = true;
+    engine->class->resume(engine, lock->claim);
+    if (lock->state == CLAIMING)
+        arm_wait(lock);
+}
+
+static void pause_claim(struct stile_lock *lock, uint64_t hint_ns)
+{
+    uint64_t now = now_ns(lock);
+    uint64_t pause = retry_pause(lock->client->loop, lock->policy.retry_ns, lock->tried++);
+    if (hint_ns && hint_ns < pause)
+        pause = hint_ns;
+    uint64_t at = now + pause;
+    lock->state = PAUSED;
+    loop_arm(lock->client->loop, &lock->timer, at < lock->wait_until_ns ? at : lock->wait_until_ns);
+}
+
+static bool out_of_tries(const struct stile_lock *lock)
+{
+    return lock->policy.tries && lock->tried + 1 >= lock->policy.tries;
+}
+
+/* ---- giving it back ---- */
+
+/* The claim goes; `outcome` is what its user hears once the engine has answered. */
+static void withdraw(struct stile_lock *lock, enum stile_status outcome)
+{
+    struct engine *engine = lock->client->engine;
+    lock->state = RELEASING;
+    lock->outcome = outcome;
+    lock->withdrawing = true;
+    engine->class->release(engine, lock->claim);
+    if (lock->withdrawing)
+        loop_arm(lock->client->loop, &lock->timer, now_ns(lock) + RELEASE_PATIENCE_NS);
+}
+
+void lock_give_back(struct stile_lock *lock, struct op *op)
+{
+    lock->op = op;
+    if (lock->state == HELD) {
+        keeper_remove(lock);
+        withdraw(lock, STILE_OK);
+        return;
+    }
+    /* LOST: its claim is being cleared away, or has been. */
+    lock->outcome = STILE_LOST;
+    lock->state = RELEASING;
+    if (lock->withdrawing) {
+        loop_arm(lock->client->loop, &lock->timer, now_ns(lock) + RELEASE_PATIENCE_NS);
+        return;
+    }
+    lock->state = IDLE;
+    finish(lock, STILE_LOST, lock->why);
+    forget_why(lock);
+}
+
+/* The engine keeps it until its lease runs out; we know nothing of it any more. */
+void lock_detach(struct stile_lock *lock)
+{
+    keeper_remove(lock);
+    lock->in_engine = false;
+    lock->state = IDLE;
+    let_next_in(lock);
+}
+
+void lock_cancel(struct stile_lock *lock)
+{
+    if (lock->state == TURN || lock->state == PAUSED)
+        end_wait(lock, STILE_CANCELLED, NULL);
+    else if (lock->state == CLAIMING)
+        withdraw(lock, STILE_CANCELLED);
+}
+
+void lock_discard(struct stile_lock *lock)
+{
+    lock->zombie = true;
+    if (lock->state == HELD)
+        lock_give_back(lock, NULL);
+    else if (!lock->withdrawing)
+        lock_bury(lock);
+}
+
+/* ---- losing it ---- */
+
+static void call_on_lost(struct note *note)
+{
+    struct stile_lock *lock =
+        (struct stile_lock *)((char *)note - offsetof(struct stile_lock, lost_note));
+    lock->on_lost(lock, lock->on_lost_data);
+}
+
+static void lose(struct stile_lock *lock, const struct stile_error *err)
+{
+    struct engine *engine = lock->client->engine;
+    keeper_remove(lock);
+    lock->state = LOST;
+    remember_why(lock, err);
+    if (lock->lost_fd >= 0)
+        eventfd_write(lock->lost_fd, 1);
+    if (lock->on_lost) {
+        lock->lost_note.fn = call_on_lost;
+        client_note(lock->client, &lock->lost_note);
+    }
+    lock->withdrawing = true;
+    engine->class->release(engine, lock->claim);
+}
+
+void lock_lost_at_deadline(struct stile_lock *lock)
+{
+    struct stile_error err;
+    if (lock->state != HELD)
+        return;
+    error_set(&err, STILE_LOST, 0,
+              "the lease reached its deadline without a renewal (engine slow, cut off, or we were "
+              "paused)");
+    lose(lock, &err);
+}
+
+/* ---- what the engine says ---- */
+
+static struct stile_lock *lock_of(struct claim *claim)
+{
+    return claim->core;
+}
+
+static void granted(struct claim *claim, uint64_t token, uint64_t sent_ns, uint64_t ttl_ns)
+{
+    struct stile_lock *lock = lock_of(claim);
+    if (lock->state != CLAIMING)
+        return;
+    /* The answer took so long that the lease is as good as over: never call that held. */
+    if (ttl_ns && now_ns(lock) >= keeper_deadline(sent_ns, ttl_ns)) {
+        struct stile_error late;
+        error_set(&late, STILE_UNREACHABLE, 0, "granted, but the answer came after the deadline");
+        remember_why(lock, &late);
+        withdraw(lock, STILE_UNREACHABLE);
+        return;
+    }
+    lock->state = HELD;
+    lock->token = token;
+    keeper_add(lock, sent_ns, ttl_ns);
+    finish(lock, STILE_OK, NULL);
+    forget_why(lock);
+}
+
+static void busy(struct claim *claim, uint64_t hint_ns)
+{
+    struct stile_lock *lock = lock_of(claim);
+    lock->in_engine = false;
+    if (lock->state != CLAIMING)
+        return;
+    forget_why(lock);
+    if (lock->try_once || out_of_tries(lock))
+        end_wait(lock, STILE_HELD, NULL);
+    else
+        pause_claim(lock, hint_ns);
+}
+
+static void failed(struct claim *claim, const struct stile_error *err)
+{
+    struct stile_lock *lock = lock_of(claim);
+    if (lock->state != CLAIMING)
+        return;
+    remember_why(lock, err);
+    if (err->status == STILE_UNCERTAIN) {
+        withdraw(lock, STILE_UNCERTAIN);
+        return;
+    }
+    lock->in_engine = false;
+    if (err->status == STILE_UNREACHABLE && !lock->try_once && !out_of_tries(lock))
+        pause_claim(lock, 0); /* it may come back while we wait */
+    else
+        end_wait(lock, err->status, lock->why);
+}
+
+/* A claim that was in doubt, or granted too late, is out of the way now: ask again. */
+static bool may_ask_again(const struct stile_lock *lock)
+{
+    bool in_doubt = lock->outcome == STILE_UNCERTAIN || lock->outcome == STILE_UNREACHABLE;
+    return in_doubt && !lock->zombie && lock->op && !lock->try_once && !out_of_tries(lock);
+}
+
+static void released(struct claim *claim, const struct stile_error *err)
+{
+    struct stile_lock *lock = lock_of(claim);
+    enum stile_status outcome = lock->outcome;
+    bool answered = lock->state == RELEASING;
+    lock->withdrawing = lock->in_engine = false;
+    if (answered && may_ask_again(lock)) {
+        pause_claim(lock, 0);
+        return;
+    }
+    loop_disarm(lock->client->loop, &lock->timer);
+    if (answered) {
+        lock->state = IDLE;
+        /* Our own reason comes first; a failed release matters to who asked for just that. */
+        bool ours = outcome != STILE_OK || !err || !err->status;
+        finish(lock, ours ? outcome : err->status, ours ? lock->why : err);
+        forget_why(lock);
+    }
+    let_next_in(lock);
+    if (lock->zombie)
+        lock_bury(lock);
+}
+
+static void renewed(struct claim *claim, uint64_t sent_ns, uint64_t ttl_ns)
+{
+    if (lock_of(claim)->state == HELD)
+        keeper_renewed(lock_of(claim), sent_ns, ttl_ns);
+}
+
+static void unknown(struct claim *claim)
+{
+    if (lock_of(claim)->state == HELD)
+        keeper_unknown(lock_of(claim));
+}
+
+static void lost(struct claim *claim, const struct stile_error *err)
+{
+    if (lock_of(claim)->state == HELD)
+        lose(lock_of(claim), err);
+}
+
+static void session_renewed(struct engine *engine, uint64_t sent_ns, uint64_t ttl_ns)
+{
+    keeper_session_renewed(engine->core, sent_ns, ttl_ns);
+}
+
+static void session_unknown(struct engine *engine)
+{
+    keeper_session_unknown(engine->core);
+}
+
+static void session_lost(struct engine *engine, const struct stile_error *err)
+{
+    struct stile_client *client = engine->core;
+    client->keeper.session_asked = false;
+    while (client->keeper.held)
+        lose(client->keeper.held, err);
+}
+
+/* ---- time ---- */
+
+static void end_of_wait(struct stile_lock *lock, bool in_engine)
+{
+    if (lock->try_once)
+        remember_why(lock, &no_answer);
+    enum stile_status status = lock->why ? lock->why->status : STILE_TIMEOUT;
+    if (in_engine)
+        withdraw(lock, status);
+    else
+        end_wait(lock, status, lock->why);
+}
+
+void lock_timer(struct timer *timer)
+{
+    struct stile_lock *lock =
+        (struct stile_lock *)((char *)timer - offsetof(struct stile_lock, timer));
+    switch (lock->state) {
+    case TURN:
+        end_of_wait(lock, false);
+        break;
+    case PAUSED:
+        if (now_ns(lock) >= lock->wait_until_ns)
+            end_of_wait(lock, false);
+        else
+            begin_claim(lock);
+        break;
+    case CLAIMING:
+        end_of_wait(lock, true);
+        break;
+    case RELEASING:
+        /* Out of patience: the user goes on, the claim is cleared away when the engine answers, and
+         * the turn stays taken until then. */
+        finish(lock, lock->outcome ? lock->outcome : STILE_UNREACHABLE,
+               lock->why ? lock->why : &no_answer);
+        break;
+    default:
+        break;
+    }
+}
+
+const struct engine_events core_events = {
+    .granted = granted,
+    .busy = busy,
+    .failed = failed,
+    .released = released,
+    .renewed = renewed,
+    .unknown = unknown,
+    .lost = lost,
+    .session_renewed = session_renewed,
+    .session_unknown = session_unknown,
+    .session_lost = session_lost,
+    .info = query_info,
+    .done = query_done,
+};

@@ -1,0 +1,80 @@
+/* The life of a lock:
+ *
+ *     IDLE ─► TURN ─► CLAIMING ◄─► PAUSED          TURN: another thread of ours is before us
+ *                        │            │            PAUSED: the engine has to be asked again later
+ *                        ▼            ▼
+ *             HELD ─► RELEASING ─► IDLE            RELEASING: also withdraws an undecided claim
+ *              │          ▲
+ *              └─► LOST ──┘                        the claim is cleared away while LOST
+ *
+ * Renewal, release and loss are one machine: a renewal's answer counts only while HELD. */
+#ifndef STILE_LOCK_H
+#define STILE_LOCK_H
+
+#include "core/client.h"
+#include "core/retry.h"
+
+#define LOCK_MAGIC UINT64_C(0x7374696c656c6f63)
+#define LOCK_DEAD  UINT64_C(0x7374696c65646561)
+
+enum lock_state { IDLE, TURN, CLAIMING, PAUSED, HELD, LOST, RELEASING };
+
+/* One call of the user that has not been answered yet: on a blocking caller's stack, or allocated
+ * for an async one. */
+struct op {
+    struct follower follower;
+    struct stile_error error; /* status OK unless it failed */
+    struct note note;         /* async: delivers done() */
+    struct stile_lock *lock;
+    stile_done_fn *done; /* NULL: blocking */
+    void *data;
+};
+
+struct stile_lock {
+    uint64_t magic;
+    struct stile_client *client;
+    struct stile_lock *all_next, *all_before;
+    struct claim *claim; /* in the same allocation */
+    enum lock_state state;
+    bool in_engine;   /* the engine knows the claim and will answer */
+    bool withdrawing; /* release() was called, released() has not come */
+    bool zombie;      /* freed by its user; goes when the engine has answered */
+    struct policy policy;
+    struct op *op;
+
+    /* waiting */
+    struct timer timer; /* the wait's end, the next retry, or the end of patience with a release */
+    uint64_t wait_until_ns;
+    bool try_once;
+    unsigned tried;
+    enum stile_status outcome; /* what a withdrawal will be answered with */
+    struct stile_error *why;   /* why it was lost, or not granted so far; NULL: held by another */
+    bool in_turn;
+    struct stile_lock *turn_link, *turn_next;
+
+    /* held */
+    uint64_t token, deadline_ns, renew_at_ns;
+    bool renewing;
+    struct stile_lock *held_next, *held_before;
+
+    /* lost */
+    int lost_fd; /* -1: nobody has asked for it */
+    stile_lost_fn *on_lost;
+    void *on_lost_data;
+    struct note lost_note;
+};
+
+/* The machine's inputs; all with the mutex. */
+void lock_start(struct stile_lock *lock, struct op *op, int64_t wait_ms);
+void lock_start_resume(struct stile_lock *lock, struct op *op);
+void lock_give_back(struct stile_lock *lock, struct op *op); /* op NULL: nobody waits for it */
+void lock_detach(struct stile_lock *lock);                   /* leave it in the engine */
+void lock_cancel(struct stile_lock *lock);
+void lock_lost_at_deadline(struct stile_lock *lock);
+void lock_discard(struct stile_lock *lock); /* release what is left, then free */
+void lock_timer(struct timer *timer);
+bool lock_is_held(const struct stile_lock *lock);
+
+void lock_bury(struct stile_lock *lock); /* handle.c: take it off the books and free it */
+
+#endif

@@ -1,0 +1,240 @@
+#include "core/query.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/client.h"
+#include "core/name.h"
+
+/* A stile_info with everything it points to, in one allocation. */
+struct answer {
+    struct answer *next;
+    struct stile_info info;
+};
+
+struct asking {
+    struct query query;
+    struct follower follower;
+    struct answer *first, **last;
+    struct stile_error error;
+    struct timer timer; /* watch: nothing has changed for so long */
+    bool ended, out_of_memory;
+};
+
+static size_t text_size(const char *text)
+{
+    return text ? strlen(text) + 1 : 1;
+}
+
+static size_t answer_size(const struct stile_info *info)
+{
+    size_t size = sizeof(struct answer) + text_size(info->name);
+    for (size_t i = 0; i < info->holders + info->waiters; i++) {
+        const struct stile_claim_info *c = &info->claims[i];
+        size += sizeof *c + text_size(c->host) + text_size(c->command) + text_size(c->owner);
+    }
+    return size;
+}
+
+static const char *copy_text(char **at, const char *text)
+{
+    char *copy = *at;
+    size_t size = text_size(text);
+    memcpy(copy, text ? text : "", size);
+    *at += size;
+    return copy;
+}
+
+static struct answer *answer_copy(const struct stile_info *info)
+{
+    size_t n = info->holders + info->waiters;
+    struct answer *a = malloc(answer_size(info));
+    if (!a)
+        return NULL;
+    struct stile_claim_info *claims = (struct stile_claim_info *)(a + 1);
+    char *text = (char *)(claims + n);
+    *a = (struct answer){.info = *info};
+    a->info.claims = claims;
+    a->info.name = copy_text(&text, info->name);
+    for (size_t i = 0; i < n; i++) {
+        claims[i] = info->claims[i];
+        claims[i].host = copy_text(&text, info->claims[i].host);
+        claims[i].command = copy_text(&text, info->claims[i].command);
+        claims[i].owner = copy_text(&text, info->claims[i].owner);
+    }
+    return a;
+}
+
+void query_info(struct query *query, const struct stile_info *info)
+{
+    struct asking *asking = query->core;
+    struct answer *a = answer_copy(info);
+    if (!a) {
+        asking->out_of_memory = true;
+        return;
+    }
+    *asking->last = a;
+    asking->last = &a->next;
+    if (asking->timer.fn) /* watching: each change is handed out as it comes */
+        drive_done(&asking->follower);
+}
+
+void query_done(struct query *query, const struct stile_error *err)
+{
+    struct asking *asking = query->core;
+    error_copy(&asking->error, err);
+    asking->ended = true;
+    drive_done(&asking->follower);
+}
+
+static void watched_long_enough(struct timer *timer)
+{
+    struct asking *asking = (struct asking *)((char *)timer - offsetof(struct asking, timer));
+    error_set(&asking->error, STILE_TIMEOUT, 0, "nothing has changed in that time");
+    drive_done(&asking->follower);
+}
+
+static void ask(struct asking *asking, struct stile_client *client, const char *name)
+{
+    *asking = (struct asking){.last = &asking->first};
+    asking->query = (struct query){
+        .engine = client->engine, .core = asking, .name = name, .name_len = strlen(name)};
+}
+
+/* Hands out what has been collected, without the mutex. True: the user has seen enough. */
+static bool hand_out(struct asking *asking, struct stile_client *client, stile_info_fn *fn,
+                     void *data)
+{
+    struct answer *a = asking->first;
+    bool stop = false;
+    asking->first = NULL;
+    asking->last = &asking->first;
+    pthread_mutex_unlock(&client->mutex);
+    for (struct answer *next; a; a = next) {
+        next = a->next;
+        if (fn && !stop)
+            stop = fn(&a->info, data) != 0;
+        free(a);
+    }
+    pthread_mutex_lock(&client->mutex);
+    return stop;
+}
+
+static enum stile_status outcome(struct asking *asking, struct stile_error *err)
+{
+    if (!asking->error.status && asking->out_of_memory)
+        return error_set(err, STILE_NOMEM, 0, "out of memory");
+    if (asking->error.status && err)
+        *err = asking->error;
+    return asking->error.status;
+}
+
+enum stile_status stile_list(struct stile_client *client, const char *prefix, stile_info_fn *fn,
+                             void *data, struct stile_error *err)
+{
+    struct asking asking;
+    prefix = prefix ? prefix : "";
+    enum stile_status status = *prefix ? name_check(prefix, strlen(prefix), err) : STILE_OK;
+    if (!status)
+        status = client_enter(client, err);
+    if (status)
+        return error_wrap(err, status, "listing locks");
+    ask(&asking, client, prefix);
+    client->engine->class->list(client->engine, &asking.query);
+    drive_until(client, &asking.follower);
+    hand_out(&asking, client, fn, data);
+    status = outcome(&asking, err);
+    client_leave(client);
+    return status ? error_wrap(err, status, "listing locks") : STILE_OK;
+}
+
+static enum stile_status enter_named(struct stile_client *client, const char *name,
+                                     struct stile_error *err)
+{
+    if (!name)
+        return error_set(err, STILE_MISUSE, 0, "no name given");
+    enum stile_status status = name_check(name, strlen(name), err);
+    return status ? status : client_enter(client, err);
+}
+
+enum stile_status stile_show(struct stile_client *client, const char *name, stile_info_fn *fn,
+                             void *data, struct stile_error *err)
+{
+    struct asking asking;
+    enum stile_status status = enter_named(client, name, err);
+    if (status)
+        return error_wrap(err, status, "showing a lock");
+    ask(&asking, client, name);
+    client->engine->class->show(client->engine, &asking.query);
+    drive_until(client, &asking.follower);
+    hand_out(&asking, client, fn, data);
+    status = outcome(&asking, err);
+    client_leave(client);
+    return status ? error_wrap(err, status, "showing '%s'", name) : STILE_OK;
+}
+
+enum stile_status stile_break(struct stile_client *client, const char *name, uint64_t token,
+                              struct stile_error *err)
+{
+    struct asking asking;
+    enum stile_status status = enter_named(client, name, err);
+    if (status)
+        return error_wrap(err, status, "breaking a lock");
+    ask(&asking, client, name);
+    asking.query.token = token;
+    client->engine->class->break_(client->engine, &asking.query);
+    drive_until(client, &asking.follower);
+    status = outcome(&asking, err);
+    client_leave(client);
+    return status ? error_wrap(err, status, "breaking '%s'", name) : STILE_OK;
+}
+
+/* Waits for the next change, the end, or the time. */
+static void await_change(struct asking *asking, struct stile_client *client, int64_t wait_ms)
+{
+    if (wait_ms >= 0)
+        loop_arm(client->loop, &asking->timer,
+                 loop_now(client->loop) + (uint64_t)wait_ms * NS_PER_MS);
+    asking->follower.done = asking->ended || asking->first;
+    drive_until(client, &asking->follower);
+    loop_disarm(client->loop, &asking->timer);
+}
+
+static enum stile_status watch(struct stile_client *client, struct asking *asking, int64_t wait_ms,
+                               stile_info_fn *fn, void *data, struct stile_error *err)
+{
+    bool enough = false;
+    asking->timer.fn = watched_long_enough;
+    client->engine->class->watch(client->engine, &asking->query);
+    while (!enough && !asking->error.status && !asking->out_of_memory) {
+        await_change(asking, client, wait_ms);
+        if (asking->first && asking->error.status == STILE_TIMEOUT)
+            asking->error.status = STILE_OK; /* a change came together with the end of the time */
+        enough = hand_out(asking, client, fn, data);
+    }
+    if (!asking->ended)
+        client->engine->class->unwatch(client->engine, &asking->query);
+    hand_out(asking, client, NULL, NULL);
+    return enough ? STILE_OK : outcome(asking, err);
+}
+
+enum stile_status stile_watch(struct stile_client *client, const char *name, int64_t wait_ms,
+                              stile_info_fn *fn, void *data, struct stile_error *err)
+{
+    struct asking asking;
+    if (!fn)
+        return error_set(err, STILE_MISUSE, 0, "watching: no callback given");
+    enum stile_status status = enter_named(client, name, err);
+    if (status)
+        return error_wrap(err, status, "watching a lock");
+    if (loop_reserve(client->loop, 1)) {
+        client_leave(client);
+        return error_set(err, STILE_NOMEM, 0, "watching '%s': out of memory", name);
+    }
+    ask(&asking, client, name);
+    status = watch(client, &asking, wait_ms, fn, data, err);
+    loop_unreserve(client->loop, 1);
+    client_leave(client);
+    return status ? error_wrap(err, status, "watching '%s'", name) : STILE_OK;
+}

@@ -1,0 +1,20 @@
+/* Policies (the profiles and what an option overrides), and how long to pause before asking again
+ * an engine that has to be polled. */
+#ifndef STILE_RETRY_H
+#define STILE_RETRY_H
+
+#include "core/error.h"
+#include "io/loop.h"
+
+struct policy {
+    uint64_t ttl_ns, renew_ns, retry_ns;
+    unsigned tries; /* 0: no limit */
+};
+
+enum stile_status policy_from(struct policy *policy, const struct stile_lock_options *options,
+                              struct stile_error *err);
+
+/* Exponential with full jitter: anything from 0 to first * 2^tried, RETRY_CAP_NS at most. */
+uint64_t retry_pause(struct loop *loop, uint64_t first_ns, unsigned tried);
+
+#endif

@@ -1,0 +1,110 @@
+#include "core/turn.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/client.h"
+#include "core/lock.h"
+
+#define FIRST_BUCKETS 64
+
+int turn_init(struct turns *turns)
+{
+    turns->buckets = calloc(FIRST_BUCKETS, sizeof *turns->buckets);
+    turns->n_buckets = FIRST_BUCKETS;
+    return turns->buckets ? 0 : ENOMEM;
+}
+
+void turn_fini(struct turns *turns)
+{
+    free(turns->buckets);
+}
+
+static struct stile_lock **bucket_of(struct turns *turns, const struct stile_lock *lock)
+{
+    return &turns->buckets[lock->claim->name_hash & (turns->n_buckets - 1)];
+}
+
+static bool same_name(const struct stile_lock *a, const struct stile_lock *b)
+{
+    return a->claim->name_hash == b->claim->name_hash && a->claim->name_len == b->claim->name_len &&
+           memcmp(a->claim->name, b->claim->name, a->claim->name_len) == 0;
+}
+
+/* Where the turn's owner of this name hangs, or the NULL at the chain's end. */
+static struct stile_lock **find_owner(struct turns *turns, const struct stile_lock *lock)
+{
+    struct stile_lock **at = bucket_of(turns, lock);
+    while (*at && !same_name(*at, lock))
+        at = &(*at)->turn_link;
+    return at;
+}
+
+/* Without memory the chains just stay longer. */
+static void grow(struct turns *turns)
+{
+    struct turns bigger = {.n_buckets = turns->n_buckets * 2, .n = turns->n};
+    bigger.buckets = calloc(bigger.n_buckets, sizeof *bigger.buckets);
+    if (!bigger.buckets)
+        return;
+    for (size_t i = 0; i < turns->n_buckets; i++) {
+        for (struct stile_lock *lock = turns->buckets[i], *next; lock; lock = next) {
+            next = lock->turn_link;
+            struct stile_lock **to = bucket_of(&bigger, lock);
+            lock->turn_link = *to;
+            *to = lock;
+        }
+    }
+    free(turns->buckets);
+    *turns = bigger;
+}
+
+bool turn_enter(struct stile_lock *lock)
+{
+    struct turns *turns = &lock->client->turns;
+    lock->in_turn = true;
+    lock->turn_next = NULL;
+    if (lock->client->engine->class->apart)
+        return true;
+    struct stile_lock **at = find_owner(turns, lock);
+    if (!*at) {
+        lock->turn_link = NULL;
+        *at = lock;
+        if (++turns->n > turns->n_buckets)
+            grow(turns);
+        return true;
+    }
+    struct stile_lock *last = *at;
+    while (last->turn_next)
+        last = last->turn_next;
+    last->turn_next = lock;
+    return false;
+}
+
+struct stile_lock *turn_leave(struct stile_lock *lock)
+{
+    struct turns *turns = &lock->client->turns;
+    if (!lock->in_turn)
+        return NULL;
+    lock->in_turn = false;
+    if (lock->client->engine->class->apart)
+        return NULL;
+    struct stile_lock **at = find_owner(turns, lock);
+    if (*at != lock) {
+        struct stile_lock *before = *at;
+        while (before->turn_next != lock)
+            before = before->turn_next;
+        before->turn_next = lock->turn_next;
+        return NULL;
+    }
+    struct stile_lock *next = lock->turn_next;
+    if (next) {
+        next->turn_link = lock->turn_link;
+        *at = next;
+    } else {
+        *at = lock->turn_link;
+        turns->n--;
+    }
+    return next;
+}
