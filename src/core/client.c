@@ -133,7 +133,8 @@ static enum stile_status client_start(struct stile_client *client, struct stile_
     int rc = fork_register(client);
     if (rc)
         return error_errno(err, STILE_REFUSED, rc, "preparing for fork");
-    client->loop->live = client->threadless;
+    if (client->threadless)
+        loop_prepare(client->loop); /* its fd may be polled from now on */
     rc = client->threadless ? 0 : drive_start(client);
     if (rc) {
         fork_unregister(client);

@@ -27,7 +27,7 @@ static void step(struct stile_client *client, bool block)
     pthread_mutex_lock(&client->mutex);
     loop_run(client->loop);
     if (client->threadless)
-        client->loop->live = true; /* somebody polls its fd */
+        loop_prepare(client->loop); /* somebody polls its fd */
     run_notes(client);
 }
 
