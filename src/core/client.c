@@ -7,8 +7,9 @@
 #include "core/lock.h"
 #include "core/url.h"
 
-/* How long closing waits for the engine to answer the last releases. */
-#define CLOSE_PATIENCE_NS (3 * NS_PER_SEC)
+/* How long closing waits for the engine to answer the last releases: longer than lock.c waits, so
+ * that every call under way is answered first. */
+#define CLOSE_PATIENCE_NS (4 * NS_PER_SEC)
 /* The keeper's tick, and the patience of a close. */
 #define CLIENT_TIMERS 2
 
@@ -244,6 +245,8 @@ enum stile_status stile_client_close(struct stile_client *client)
     release_all(client);
     while (client->locks)
         lock_bury(client->locks);
+    while (client->notes)
+        drive_step(client); /* every async call is answered */
     client->engine->class->close(client->engine);
     pthread_mutex_unlock(&client->mutex);
     client_dispose(client);

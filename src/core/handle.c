@@ -216,8 +216,8 @@ enum stile_status stile_lock_free(struct stile_lock *lock)
     enum stile_status status = enter(lock, NULL);
     if (status)
         return status;
-    if (lock->op)
-        status = STILE_MISUSE;
+    if (lock->op && !lock->op->done)
+        status = STILE_MISUSE; /* another thread is blocked in it */
     else
         lock_discard(lock);
     client_leave(client);

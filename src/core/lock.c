@@ -108,7 +108,6 @@ static void begin_claim(struct stile_lock *lock)
 {
     struct engine *engine = lock->client->engine;
     lock->state = CLAIMING;
-    lock->in_engine = true;
     lock->claim->wait = !lock->try_once;
     engine->class->claim(engine, lock->claim);
     if (lock->state == CLAIMING)
@@ -154,7 +153,6 @@ void lock_start_resume(struct stile_lock *lock, struct op *op)
         return;
     }
     lock->state = CLAIMING;
-    lock->in_engine = true;
     engine->class->resume(engine, lock->claim);
     if (lock->state == CLAIMING)
         arm_wait(lock);
@@ -192,6 +190,9 @@ static void withdraw(struct stile_lock *lock, enum stile_status outcome)
 
 void lock_give_back(struct stile_lock *lock, struct op *op)
 {
+    /* Paused past its deadline, and the keeper has not run since: that is a loss, too. */
+    if (lock->state == HELD && !lock_is_held(lock))
+        lock_lost_at_deadline(lock);
     lock->op = op;
     if (lock->state == HELD) {
         keeper_remove(lock);
@@ -214,7 +215,6 @@ void lock_give_back(struct stile_lock *lock, struct op *op)
 void lock_detach(struct stile_lock *lock)
 {
     keeper_remove(lock);
-    lock->in_engine = false;
     lock->state = IDLE;
     let_next_in(lock);
 }
@@ -229,6 +229,7 @@ void lock_cancel(struct stile_lock *lock)
 
 void lock_discard(struct stile_lock *lock)
 {
+    lock_cancel(lock);
     lock->zombie = true;
     if (lock->state == HELD)
         lock_give_back(lock, NULL);
@@ -302,7 +303,6 @@ static void granted(struct claim *claim, uint64_t token, uint64_t sent_ns, uint6
 static void busy(struct claim *claim, uint64_t hint_ns)
 {
     struct stile_lock *lock = lock_of(claim);
-    lock->in_engine = false;
     if (lock->state != CLAIMING)
         return;
     forget_why(lock);
@@ -322,7 +322,6 @@ static void failed(struct claim *claim, const struct stile_error *err)
         withdraw(lock, STILE_UNCERTAIN);
         return;
     }
-    lock->in_engine = false;
     if (err->status == STILE_UNREACHABLE && !lock->try_once && !out_of_tries(lock))
         pause_claim(lock, 0); /* it may come back while we wait */
     else
@@ -341,7 +340,7 @@ static void released(struct claim *claim, const struct stile_error *err)
     struct stile_lock *lock = lock_of(claim);
     enum stile_status outcome = lock->outcome;
     bool answered = lock->state == RELEASING;
-    lock->withdrawing = lock->in_engine = false;
+    lock->withdrawing = false;
     if (answered && may_ask_again(lock)) {
         pause_claim(lock, 0);
         return;

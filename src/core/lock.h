@@ -36,7 +36,6 @@ struct stile_lock {
     struct stile_lock *all_next, *all_before;
     struct claim *claim; /* in the same allocation */
     enum lock_state state;
-    bool in_engine;   /* the engine knows the claim and will answer */
     bool withdrawing; /* release() was called, released() has not come */
     bool zombie;      /* freed by its user; goes when the engine has answered */
     struct policy policy;
