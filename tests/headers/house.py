@@ -1,0 +1,169 @@
+"""What is promised about header, symbols, manual and layers, checked against the files themselves.
+
+Usage: house.py SOURCE_ROOT LIBSTILE.SO STILE
+"""
+import glob
+import os
+import re
+import subprocess
+import sys
+
+ROOT, LIBRARY, COMMAND = sys.argv[1:4]
+
+
+def read(*path):
+    with open(os.path.join(ROOT, *path), encoding="utf-8") as file:
+        return file.read()
+
+
+def run(*command, **env):
+    return subprocess.run(command, env={**os.environ, **env}, stdin=subprocess.DEVNULL,
+                          capture_output=True, text=True, check=False)
+
+
+HEADER = read("include", "stile.h")
+LINES = re.sub(r"/\*.*?\*/", "", HEADER, flags=re.S)
+DECLARED = set(re.findall(r"STILE_API[^;]*?\b(stile_\w+)\(", LINES))
+STATUSES = re.findall(r'\bX\((\w+), "([^"]*)"\)', HEADER)
+VERSION = re.search(r'#define STILE_VERSION "([^"]*)"', HEADER).group(1)
+
+
+def plain(roff):
+    """The words of a manual page, without its fonts."""
+    roff = re.sub(r"(?m)^\.[BIR]{1,2} ", "", roff)
+    return re.sub(r"\\f.|\\%|\\&", "", roff).replace("\\-", "-").replace('"', "")
+
+
+def only_declared_names_are_exported():
+    names = run("nm", "-D", "--defined-only", LIBRARY).stdout.split()[2::3]
+    exported = {n.split("@")[0] for n in names if not n.startswith("__odr_asan")}
+    assert exported == DECLARED, "exported and not declared, or the reverse: %s" % sorted(
+        exported ^ DECLARED)
+
+
+def manual_has_every_function():
+    synopsis = read("man", "stile.3").split(".SH DESCRIPTION")[0]
+    told = set(re.findall(r"\b(stile_\w+)\(", plain(synopsis)))
+    assert told == DECLARED, sorted(told ^ DECLARED)
+
+
+def manual_describes_every_function():
+    text = read("man", "stile.3").split(".SH DESCRIPTION")[1]
+    told = set(re.findall(r"\b(stile_\w+)\b", text))
+    assert not DECLARED - told, sorted(DECLARED - told)
+
+
+def manual_has_every_status_with_its_text():
+    table = read("man", "stile.3").split(".SH RETURN VALUE")[1].split(".PP")[0]
+    told = re.findall(r"(?m)^\.T[PQ].*\n\.B STILE_(\w+)\n(.*)$", table)
+    assert told == STATUSES, (told, STATUSES)
+
+
+def manual_is_of_this_version():
+    for page in "stile.1", "stile.3":
+        assert '"stile %s"' % VERSION in read("man", page), page
+    assert "version: '%s'" % VERSION in read("meson.build")
+    assert "## " + VERSION in read("CHANGELOG.md")
+
+
+def manual_has_no_warnings():
+    for page in sorted(glob.glob(os.path.join(ROOT, "man", "*.[1-8]"))):
+        done = run("man", "-l", "--warnings=w", page, LC_ALL="C.UTF-8", MANWIDTH="80")
+        assert done.returncode == 0 and not done.stderr, page + ": " + done.stderr
+        wide = [line for line in done.stdout.splitlines() if len(line) > 80]
+        assert len(done.stdout) > 1000 and not wide, (page, wide)
+
+
+def verbs():
+    text = run(COMMAND, "--help").stdout
+    return re.findall(r"(?m)^\s+(?:stile )?(run|acquire|renew|release|ls|show|watch|break|caps)\b",
+                      text)
+
+
+def manual_has_every_option_of_the_command():
+    page = plain(read("man", "stile.1"))
+    assert verbs(), "stile --help names no verb"
+    for verb in sorted(set(verbs())):
+        helped = run(COMMAND, verb, "--help")
+        assert helped.returncode == 0 and not helped.stderr, helped.stderr
+        assert re.search(r"\bstile %s\b" % verb, page), verb
+        for option in sorted(set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", helped.stdout))):
+            assert re.search(r"(?<![\w-])%s(?![\w-])" % option, page), (verb, option)
+
+
+def completion_knows_every_verb_and_option():
+    words = read("cli", "stile.bash")
+    for verb in sorted(set(verbs())):
+        assert re.search(r"\b%s\b" % verb, words), verb
+        for option in re.findall(r"(?<![\w-])--[a-z][a-z-]+", run(COMMAND, verb, "--help").stdout):
+            assert option in words, (verb, option)
+
+
+def includes_of(path):
+    return re.findall(r'(?m)^#include "([^"]+)"', read(path))
+
+
+def sources(folder):
+    found = glob.glob(os.path.join(ROOT, folder, "**", "*.[ch]"), recursive=True)
+    assert found, folder
+    return [os.path.relpath(path, ROOT) for path in found]
+
+
+def nothing_includes_upwards():
+    for path in sources("src/io"):
+        bad = [i for i in includes_of(path) if i.startswith(("core/", "engines/"))]
+        assert not bad, (path, bad)
+    for path in sources("src/core"):
+        bad = [i for i in includes_of(path) if re.match(r"engines/.*/", i)]
+        assert not bad, (path, bad)
+    below = ("core/error.h", "core/name.h", "core/url.h")
+    for path in sources("src/engines"):
+        engine = "/".join(path.split("/")[1:3])
+        for i in includes_of(path):
+            assert not i.startswith("core/") or i in below, (path, i)
+            assert i.count("/") < 2 or i.startswith(engine + "/"), (path, i)
+    for path in sources("cli"):
+        bad = [i for i in includes_of(path) if i.startswith(("core/", "engines/", "io/"))]
+        assert not bad, (path, bad)
+
+
+def functions_are_short():
+    for path in sources("src") + sources("cli"):
+        start = 0
+        for number, line in enumerate(read(path).splitlines(), 1):
+            if line == "{":
+                start = number
+            elif line == "}" and start:
+                assert number - start <= 71, "%s:%d: %d lines" % (path, start, number - start)
+                start = 0
+
+
+CASES = [
+    only_declared_names_are_exported,
+    manual_has_every_function,
+    manual_describes_every_function,
+    manual_has_every_status_with_its_text,
+    manual_is_of_this_version,
+    manual_has_no_warnings,
+    manual_has_every_option_of_the_command,
+    completion_knows_every_verb_and_option,
+    nothing_includes_upwards,
+    functions_are_short,
+]
+
+
+def main():
+    failed = 0
+    print("1..%d" % len(CASES))
+    for number, case in enumerate(CASES, 1):
+        try:
+            case()
+            print("ok %d - %s" % (number, case.__name__), flush=True)
+        except (AssertionError, OSError) as error:
+            failed += 1
+            print("not ok %d - %s" % (number, case.__name__))
+            print("# " + str(error).replace("\n", "\n# "), flush=True)
+    return 1 if failed else 0
+
+
+sys.exit(main())
