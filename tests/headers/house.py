@@ -75,28 +75,49 @@ def manual_has_no_warnings():
 
 
 def verbs():
-    text = run(COMMAND, "--help").stdout
-    return re.findall(r"(?m)^\s+(?:stile )?(run|acquire|renew|release|ls|show|watch|break|caps)\b",
-                      text)
+    """As the command itself tells them."""
+    found = re.findall(r"(?m)^  stile ([a-z|]+)", run(COMMAND, "--help").stdout)
+    names = "|".join(found).split("|")
+    assert len(names) >= 9, names
+    return names
+
+
+def options(verb):
+    helped = run(COMMAND, verb, "--help")
+    assert helped.returncode == 0 and not helped.stderr, helped.stderr
+    return sorted(set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", helped.stdout)))
 
 
 def manual_has_every_option_of_the_command():
     page = plain(read("man", "stile.1"))
-    assert verbs(), "stile --help names no verb"
-    for verb in sorted(set(verbs())):
-        helped = run(COMMAND, verb, "--help")
-        assert helped.returncode == 0 and not helped.stderr, helped.stderr
+    for verb in verbs():
         assert re.search(r"\bstile %s\b" % verb, page), verb
-        for option in sorted(set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", helped.stdout))):
+        for option in options(verb):
             assert re.search(r"(?<![\w-])%s(?![\w-])" % option, page), (verb, option)
 
 
-def completion_knows_every_verb_and_option():
-    words = read("cli", "stile.bash")
-    for verb in sorted(set(verbs())):
-        assert re.search(r"\b%s\b" % verb, words), verb
-        for option in re.findall(r"(?<![\w-])--[a-z][a-z-]+", run(COMMAND, verb, "--help").stdout):
-            assert option in words, (verb, option)
+def complete(*words):
+    """What bash would offer for the last of these words."""
+    script = """
+        source "$1"; shift
+        COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
+        _stile "$1" "${COMP_WORDS[-1]}" "${COMP_WORDS[-2]}"
+        printf '%s\\n' "${COMPREPLY[@]}"
+    """
+    done = run("bash", "--norc", "-c", script, "bash", os.path.join(ROOT, "cli", "stile.bash"),
+               COMMAND, *words)
+    assert done.returncode == 0 and not done.stderr, done.stderr
+    return done.stdout.split()
+
+
+def completion_offers_verbs_and_options():
+    assert sorted(complete("")) == sorted(verbs() + ["--help", "--version"]), complete("")
+    assert complete("rel") == ["release"]
+    for verb in verbs():
+        offered = sorted(set(complete(verb, "--")))
+        assert offered == options(verb), (verb, offered)
+    assert complete("run", "--profile", "f") == ["financial"]
+    assert "true" in complete("run", "x", "--", "tru")
 
 
 def includes_of(path):
@@ -146,7 +167,7 @@ CASES = [
     manual_is_of_this_version,
     manual_has_no_warnings,
     manual_has_every_option_of_the_command,
-    completion_knows_every_verb_and_option,
+    completion_offers_verbs_and_options,
     nothing_includes_upwards,
     functions_are_short,
 ]
