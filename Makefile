@@ -53,7 +53,7 @@ mutants: deps-test ## break one rule at a time; a test must notice
 	tools/mutants build-mutants $(MUTANTS)
 
 fuzz: deps-fuzz ## each fuzz target for FUZZ_SECONDS
-	test -f build-fuzz/build.ninja || CC=clang meson setup build-fuzz -Dfuzz=true \
+	test -f build-fuzz/build.ninja || CC=clang CXX=clang++ meson setup build-fuzz -Dfuzz=true \
 	    -Dtests=enabled -Db_sanitize=address,undefined -Db_lundef=false
 	ninja -C build-fuzz
 	tools/fuzz build-fuzz $(FUZZ_SECONDS)
