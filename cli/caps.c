@@ -1,0 +1,106 @@
+/* stile caps: what an engine promises, and on what condition. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli.h"
+
+static const char *lease_text(enum stile_lease lease)
+{
+    switch (lease) {
+    case STILE_LEASE_PROCESS:
+        return "none: a lock ends with its process";
+    case STILE_LEASE_SESSION:
+        return "one for all locks of a client";
+    case STILE_LEASE_CLAIM:
+        return "one for each lock";
+    }
+    return "?";
+}
+
+static const char *lease_word(enum stile_lease lease)
+{
+    static const char *const words[] = {"process", "session", "claim"};
+    return words[lease];
+}
+
+static void print_json(const struct stile_caps *caps)
+{
+    struct json json = {.out = stdout};
+    json_open(&json, NULL, '{');
+    json_text(&json, "engine", caps->engine);
+    json_open(&json, "modes", '[');
+    for (unsigned mode = STILE_EXCLUSIVE; mode <= STILE_SLOTS; mode++) {
+        if (caps->modes & 1U << mode)
+            json_text(&json, NULL, info_mode((enum stile_mode)mode));
+    }
+    json_close(&json, ']');
+    json_text(&json, "lease", lease_word(caps->lease));
+    json_bool(&json, "fifo", caps->fifo);
+    json_bool(&json, "token", caps->token);
+    json_bool(&json, "hold_at_least", caps->hold_at_least);
+    json_bool(&json, "lock_delay", caps->lock_delay);
+    json_bool(&json, "detached", caps->detached);
+    json_text(&json, "token_is", caps->token_is);
+    json_text(&json, "survives", caps->survives);
+    json_text(&json, "condition", caps->condition);
+    json_close(&json, '}');
+    putchar('\n');
+}
+
+static void add_row(struct table *table, const char *what, const char *promise)
+{
+    table_add(table, what);
+    table_add(table, promise);
+}
+
+static void print_table(const struct stile_caps *caps)
+{
+    static const char *const heads[] = {"WHAT", "PROMISE", NULL};
+    struct table table;
+    char modes[64] = "";
+    for (unsigned mode = STILE_EXCLUSIVE; mode <= STILE_SLOTS; mode++) {
+        if (caps->modes & 1U << mode)
+            snprintf(modes + strlen(modes), sizeof modes - strlen(modes), "%s%s",
+                     modes[0] != '\0' ? ", " : "", info_mode((enum stile_mode)mode));
+    }
+    table_start(&table, heads);
+    add_row(&table, "engine", caps->engine);
+    add_row(&table, "modes", modes);
+    add_row(&table, "lease", lease_text(caps->lease));
+    add_row(&table, "waiting", caps->fifo ? "a queue, first come first served" : "by asking again");
+    add_row(&table, "token", caps->token ? caps->token_is : "none");
+    add_row(&table, "hold-at-least", caps->hold_at_least ? "yes, on the engine's clock" : "no");
+    add_row(&table, "lock-delay", caps->lock_delay ? "yes" : "no");
+    add_row(&table, "acquire, release", caps->detached ? "yes" : "no: use stile run");
+    add_row(&table, "survives", caps->survives);
+    add_row(&table, "on condition", caps->condition);
+    table_finish(&table, stdout);
+}
+
+static int caps_verb(struct options *options)
+{
+    struct stile_client *client;
+    if (options->n_args > 0) {
+        options->engine = options->args[0];
+        options->given |= OPT_ENGINE;
+        engine_hide_secrets(options);
+    }
+    int code = engine_open(&client, options, true, "stile caps");
+    if (code != 0)
+        return code;
+    if (options->given & OPT_JSON)
+        print_json(stile_client_caps(client));
+    else
+        print_table(stile_client_caps(client));
+    stile_client_close(client);
+    return finish_output(0);
+}
+
+const struct verb verb_caps = {
+    .name = "caps",
+    .accepts = OPT_JSON,
+    .max_args = 1,
+    .usage = "[-e URL] [--json] [URL]",
+    .about = "Prints what the engine promises, and on what condition.",
+    .run = caps_verb,
+};

@@ -1,0 +1,60 @@
+/* Which engine, and opening it. */
+#include "cli.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const char *engine_url(const struct options *options)
+{
+    if (options->given & OPT_ENGINE)
+        return options->engine;
+    const char *url = getenv("STILE_ENGINE");
+    return url != NULL && url[0] != '\0' ? url : "local:";
+}
+
+void engine_hide_secrets(struct options *options)
+{
+    char redacted[STILE_URL_MAX + 1];
+    if (!(options->given & OPT_ENGINE))
+        return;
+    char *word = options->engine;
+    stile_url_redact(redacted, sizeof redacted, word);
+    if (strcmp(redacted, word) == 0)
+        return;
+    options->engine = must_alloc(strdup(word));
+    memset(word, '*', strlen(word));
+}
+
+int engine_open(struct stile_client **client, const struct options *options, bool threadless,
+                const char *label)
+{
+    struct stile_error err = {0};
+    enum stile_status status =
+        stile_client_open(client, engine_url(options),
+                          STILE_CLIENT_OPTIONS(.threadless = threadless, .label = label), &err);
+    if (status == STILE_OK)
+        return 0;
+    char url[STILE_URL_MAX + 1];
+    stile_url_redact(url, sizeof url, engine_url(options));
+    return say_failure(url, status, &err);
+}
+
+int engine_open_detached(struct stile_client **client, const struct options *options,
+                         const char *verb)
+{
+    /* Our own command line would be the default, and it may carry a URL with a password. */
+    char label[STILE_NAME_MAX + 32];
+    snprintf(label, sizeof label, "stile %s %s", verb, options->args[0]);
+    int code = engine_open(client, options, true, label);
+    if (code != 0)
+        return code;
+    const struct stile_caps *caps = stile_client_caps(*client);
+    if (caps->detached)
+        return 0;
+    say("%s: a lock of the %s engine ends with the process that took it, so nothing would be left "
+        "of it; use stile run %s -- CMD, or an engine whose locks have a lease of their own",
+        verb, caps->engine, options->args[0]);
+    stile_client_close(*client);
+    *client = NULL;
+    return EXIT_ENGINE;
+}

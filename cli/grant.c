@@ -1,0 +1,135 @@
+/* Waiting for the grant of one or several names, so that a signal or the front's death ends it.
+ *
+ * Several are taken one after the other in canonical order, all or none. This is what
+ * stile_locks_acquire() does, but that call blocks, and a signal could not end it. */
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "process.h"
+
+#define TELL_AFTER_MS 1000
+
+void wait_ready(struct stile_client *client, const struct inbox *inbox, int64_t until_ms)
+{
+    struct pollfd fds[] = {
+        {.fd = stile_client_fd(client), .events = POLLIN},
+        {.fd = inbox->signal_fd, .events = POLLIN},
+        {.fd = inbox->orphaned ? -1 : inbox->lifeline, .events = POLLIN},
+    };
+    int64_t due = inbox_due_ms(inbox);
+    if (until_ms < due)
+        due = until_ms;
+    int64_t timeout = due == INT64_MAX ? -1 : due - now_ms();
+    if (due != INT64_MAX && timeout < 0)
+        timeout = 0;
+    if (timeout > 60000)
+        timeout = 60000;
+    if (poll(fds, 3, (int)timeout) > 0 && fds[0].revents != 0)
+        stile_client_dispatch(client);
+}
+
+static void on_done(struct stile_lock *lock, enum stile_status status,
+                    const struct stile_error *err, void *data)
+{
+    struct grant *grant = data;
+    (void)lock;
+    grant->pending = false;
+    grant->status = status;
+    if (err != NULL)
+        grant->err = *err;
+}
+
+static void handle_events(struct grant *grant, struct stile_lock *waiting)
+{
+    struct event event;
+    while ((event = inbox_next(grant->inbox)).kind != EVENT_NONE) {
+        if (event.sig == SIGTSTP)
+            grant->paused = true;
+        else if (event.sig == SIGCONT)
+            grant->paused = false;
+        else if (signals_ends_wait(event.sig) && grant->sig == 0)
+            grant->sig = event.sig;
+    }
+    if (waiting != NULL && (grant->sig != 0 || grant->inbox->orphaned))
+        stile_lock_cancel(waiting);
+}
+
+static int tell_holder(const struct stile_info *info, void *data)
+{
+    (void)data;
+    char *holder = info->holders > 0 ? info_holder(&info->claims[0]) : NULL;
+    if (holder != NULL)
+        say("waiting for %s, held by %s", info->name, holder);
+    else
+        say("waiting for %s", info->name);
+    free(holder);
+    return 1;
+}
+
+/* Until the grant under way is decided. */
+static void wait_for_one(struct grant *grant, struct stile_lock *lock)
+{
+    int64_t tell_ms = grant->tell ? now_ms() + TELL_AFTER_MS : INT64_MAX;
+    stile_client_dispatch(grant->client);
+    while (grant->pending) {
+        wait_ready(grant->client, grant->inbox, tell_ms);
+        handle_events(grant, lock);
+        if (grant->pending && now_ms() >= tell_ms) {
+            stile_show(grant->client, stile_lock_name(lock), tell_holder, NULL, NULL);
+            tell_ms = INT64_MAX;
+            grant->tell = false;
+        }
+    }
+}
+
+static bool all_held(const struct grant *grant, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (!stile_lock_held(grant->locks[i]))
+            return false;
+    }
+    return true;
+}
+
+static enum stile_status take_all(struct grant *grant)
+{
+    int64_t end_ms = grant->wait_ms > 0 ? now_ms() + grant->wait_ms : 0;
+    for (; grant->taken < grant->n; grant->taken++) {
+        struct stile_lock *lock = grant->locks[grant->taken];
+        int64_t left = grant->wait_ms;
+        if (left > 0)
+            left = end_ms > now_ms() ? end_ms - now_ms() : 0;
+        grant->pending = true;
+        grant->status = stile_lock_acquire_async(lock, left, on_done, grant);
+        if (grant->status != STILE_OK)
+            return grant->status;
+        wait_for_one(grant, lock);
+        if (grant->status != STILE_OK)
+            return grant->status;
+    }
+    handle_events(grant, NULL);
+    while (grant->paused && grant->sig == 0 && !grant->inbox->orphaned &&
+           all_held(grant, grant->n)) {
+        wait_ready(grant->client, grant->inbox, now_ms() + 1000);
+        handle_events(grant, NULL);
+    }
+    if (grant->sig != 0 || grant->inbox->orphaned)
+        return STILE_CANCELLED;
+    if (all_held(grant, grant->n))
+        return STILE_OK;
+    snprintf(grant->err.message, sizeof grant->err.message, "lost again before all were there");
+    return STILE_LOST;
+}
+
+enum stile_status grant_wait(struct grant *grant)
+{
+    enum stile_status status = take_all(grant);
+    if (status == STILE_OK)
+        return STILE_OK;
+    for (size_t i = grant->taken; i > 0; i--)
+        stile_lock_release(grant->locks[i - 1], NULL);
+    if (grant->wait_ms > 0 && status == STILE_HELD)
+        status = STILE_TIMEOUT;
+    return status;
+}

@@ -1,0 +1,91 @@
+/* stile: the command. One verb, one file. */
+#include "cli.h"
+
+#include <string.h>
+
+static const struct verb *const verbs[] = {
+    &verb_run,  &verb_acquire, &verb_renew, &verb_release, &verb_ls,
+    &verb_show, &verb_watch,   &verb_break, &verb_caps,
+};
+
+#define N_VERBS (sizeof verbs / sizeof verbs[0])
+
+static const struct verb *verb_named(const char *name)
+{
+    for (size_t i = 0; i < N_VERBS; i++) {
+        if (strcmp(verbs[i]->name, name) == 0)
+            return verbs[i];
+    }
+    return NULL;
+}
+
+static void print_overview(FILE *out)
+{
+    fputs("stile: only one at a time, across processes and machines\n\n"
+          "  stile run NAME -- CMD [ARG...]   run CMD while holding the lock NAME\n"
+          "  stile ls [PREFIX]                who holds what\n"
+          "  stile show NAME                  holders and queue of one lock\n"
+          "  stile watch NAME                 a line for every change\n"
+          "  stile break NAME                 take a lock from its holder\n"
+          "  stile caps [URL]                 what an engine promises\n"
+          "  stile acquire|renew|release NAME for scripts, where locks outlive a process\n\n"
+          "stile VERB --help tells all options; -e URL or $STILE_ENGINE choose the engine.\n"
+          "Exit codes: the command's own; 75 not acquired, 76 lost, 69 engine, 64 usage.\n",
+          out);
+}
+
+static int unknown_verb(const char *name)
+{
+    /* No further than the option itself: what follows may be a URL with a password. */
+    int len = name[1] == '-' ? (int)strcspn(name, "=") : 2;
+    if (name[0] == '-')
+        say("%.*s: options come after the verb, as in stile ls -e URL; see stile --help", len,
+            name);
+    else
+        say("%.40s: no such verb; see stile --help", name);
+    return EXIT_USAGE;
+}
+
+static int help(const char *name)
+{
+    const struct verb *verb = name != NULL ? verb_named(name) : NULL;
+    if (name != NULL && verb == NULL)
+        return unknown_verb(name);
+    if (verb != NULL)
+        options_print_help(verb);
+    else
+        print_overview(stdout);
+    return finish_output(0);
+}
+
+static int run_verb(const struct verb *verb, int argc, char **argv)
+{
+    struct options options;
+    int code = options_parse(&options, verb, argc, argv);
+    if (code != 0)
+        return code;
+    if (options.given & OPT_HELP)
+        return help(verb->name);
+    engine_hide_secrets(&options);
+    return verb->run(&options);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        print_overview(stderr);
+        return EXIT_USAGE;
+    }
+    const struct verb *verb = verb_named(argv[1]);
+    if (verb != NULL)
+        return run_verb(verb, argc - 1, argv + 1);
+    if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0) {
+        printf("stile %s\n", stile_version());
+        return finish_output(0);
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
+        return help(NULL);
+    if (strcmp(argv[1], "help") == 0)
+        return help(argv[2]);
+    return unknown_verb(argv[1]);
+}

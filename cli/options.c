@@ -1,0 +1,248 @@
+/* Options of all verbs, from one table. */
+#include "cli.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum value_kind { FLAG, TEXT, DURATION, COUNT, PROFILE };
+
+struct option_rule {
+    unsigned bit;
+    char letter; /* 0: none */
+    const char *name;
+    enum value_kind kind;
+    size_t offset; /* of its value in struct options */
+    const char *value, *about;
+};
+
+#define AT(field) offsetof(struct options, field)
+
+static const struct option_rule rules[] = {
+    {OPT_ENGINE, 'e', "engine", TEXT, AT(engine), "URL",
+     "what keeps the locks (else $STILE_ENGINE, else local:)"},
+    {OPT_TRY, 0, "try", FLAG, 0, NULL, "don't wait: exit 75 if it is held by another"},
+    {OPT_WAIT, 0, "wait", DURATION, AT(wait_ms), "T", "wait so long, then exit 75 (else for ever)"},
+    {OPT_TTL, 0, "ttl", DURATION, AT(ttl_ms), "T",
+     "how long the engine keeps it without hearing from us"},
+    {OPT_SHARED, 0, "shared", FLAG, 0, NULL, "together with others who take it shared"},
+    {OPT_SLOTS, 0, "slots", COUNT, AT(slots), "N", "at most N at a time"},
+    {OPT_HOLD, 0, "hold-at-least", DURATION, AT(hold_ms), "T",
+     "nobody gets it sooner than T after it was granted"},
+    {OPT_DELAY, 0, "lock-delay", DURATION, AT(delay_ms), "T",
+     "if we end abnormally, nobody gets it for T"},
+    {OPT_PROFILE, 0, "profile", PROFILE, AT(profile), "P",
+     "default, financial, cache or batch: TTL, renewal and retries"},
+    {OPT_GRACE, 0, "grace", DURATION, AT(grace_ms), "T",
+     "stop the command so long before the lease ends"},
+    {OPT_OWNER, 0, "owner", TEXT, AT(owner), "V", "what acquire printed (else $STILE_OWNER)"},
+    {OPT_TOKEN, 0, "token", COUNT, AT(token), "T", "only the grant with this token"},
+    {OPT_YES, 'y', "yes", FLAG, 0, NULL, "don't ask"},
+    {OPT_QUIET, 'q', "quiet", FLAG, 0, NULL, "say nothing about waiting or not getting it"},
+    {OPT_JSON, 0, "json", FLAG, 0, NULL, "for programs"},
+    {OPT_HELP, 'h', "help", FLAG, 0, NULL, "this text"},
+};
+
+#define N_RULES (sizeof rules / sizeof rules[0])
+
+static int usage_error(const struct verb *verb, const char *word, const char *why)
+{
+    say("%s: %s: %s; see stile %s --help", verb->name, word, why, verb->name);
+    return EXIT_USAGE;
+}
+
+static const char *parse_count(uint64_t *count, const char *text)
+{
+    uint64_t number = 0;
+    for (const char *at = text; *at != '\0'; at++) {
+        if (*at < '0' || *at > '9')
+            return "not a whole number";
+        if (__builtin_mul_overflow(number, 10, &number) ||
+            __builtin_add_overflow(number, (uint64_t)(*at - '0'), &number))
+            return "too large a number";
+    }
+    if (number == 0)
+        return "must be a whole number from 1 up";
+    *count = number;
+    return NULL;
+}
+
+static const char *parse_profile(enum stile_profile *profile, const char *text)
+{
+    static const char *const names[] = {
+        [STILE_PROFILE_DEFAULT] = "default",
+        [STILE_PROFILE_FINANCIAL] = "financial",
+        [STILE_PROFILE_CACHE] = "cache",
+        [STILE_PROFILE_BATCH] = "batch",
+    };
+    for (unsigned i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (strcmp(text, names[i]) == 0) {
+            *profile = (enum stile_profile)i;
+            return NULL;
+        }
+    }
+    return "not a profile; there are default, financial, cache and batch";
+}
+
+static const char *set_value(struct options *options, const struct option_rule *rule, char *value)
+{
+    void *at = (char *)options + rule->offset;
+    switch (rule->kind) {
+    case FLAG:
+        return NULL;
+    case TEXT:
+        *(const char **)at = value;
+        return NULL;
+    case DURATION:
+        return duration_parse(at, value);
+    case COUNT:
+        return parse_count(at, value);
+    case PROFILE:
+        return parse_profile(at, value);
+    }
+    return NULL;
+}
+
+static const struct option_rule *rule_of(const struct verb *verb, const char *word, size_t len)
+{
+    for (size_t i = 0; i < N_RULES; i++) {
+        const struct option_rule *rule = &rules[i];
+        if (!((verb->accepts | OPT_ENGINE | OPT_HELP) & rule->bit))
+            continue;
+        if (word[1] == '-'
+                ? strlen(rule->name) == len - 2 && memcmp(rule->name, word + 2, len - 2) == 0
+                : rule->letter == word[1])
+            return rule;
+    }
+    return NULL;
+}
+
+/* Takes the option at **at and perhaps its value behind it, and moves *at past them. */
+static int take_option(struct options *options, const struct verb *verb, char ***at, char **end)
+{
+    char *word = *(*at)++;
+    bool is_long = word[1] == '-';
+    char *equals = is_long ? strchr(word, '=') : NULL;
+    char *value = equals != NULL ? equals + 1 : !is_long && word[2] != '\0' ? word + 2 : NULL;
+    size_t len = equals != NULL ? (size_t)(equals - word) : strlen(word);
+    const struct option_rule *rule = rule_of(verb, word, len);
+    /* The value stays out of the message: it may be a URL with a password. */
+    char name[40];
+    snprintf(name, sizeof name, "%.*s", is_long ? (int)(len < 39 ? len : 39) : 2, word);
+    if (rule == NULL)
+        return usage_error(verb, name, "unknown option");
+    if (rule->kind == FLAG && value != NULL)
+        return usage_error(verb, name, "takes no value");
+    if (rule->kind != FLAG && value == NULL) {
+        if (*at == end)
+            return usage_error(verb, name, "needs a value");
+        value = *(*at)++;
+    }
+    options->given |= rule->bit;
+    const char *wrong = set_value(options, rule, value);
+    return wrong != NULL ? usage_error(verb, name, wrong) : 0;
+}
+
+static int check_together(const struct options *options, const struct verb *verb)
+{
+    unsigned given = options->given;
+    if ((given & OPT_TRY) && (given & OPT_WAIT))
+        return usage_error(verb, "--try", "cannot go with --wait");
+    if ((given & OPT_SHARED) && (given & OPT_SLOTS))
+        return usage_error(verb, "--shared", "cannot go with --slots");
+    if (options->slots > UINT32_MAX)
+        return usage_error(verb, "--slots", "too large a number");
+    if ((given & OPT_TTL) && options->ttl_ms == 0)
+        return usage_error(verb, "--ttl", "must be more than 0");
+    if ((given & OPT_GRACE) && (given & OPT_TTL) && options->grace_ms > options->ttl_ms / 2)
+        return usage_error(verb, "--grace",
+                           "must be at most half of --ttl, to leave room to renew");
+    return 0;
+}
+
+static int check_count(const struct options *options, const struct verb *verb)
+{
+    if (options->n_args < verb->min_args)
+        return usage_error(verb, "NAME", "missing");
+    if (options->n_args > verb->max_args)
+        return usage_error(verb, options->args[verb->max_args], "one argument too many");
+    if ((verb->accepts & OPT_COMMAND) && options->command[0] == NULL)
+        return usage_error(verb, "CMD", "missing after --");
+    return 0;
+}
+
+static int without_command(struct options *options, const struct verb *verb, char **argv)
+{
+    for (; *argv != NULL; argv++) {
+        if (strcmp(*argv, "--help") == 0 || strcmp(*argv, "-h") == 0) {
+            options->given = OPT_HELP;
+            return 0;
+        }
+    }
+    say("%s: no -- found; write the command after it: stile %s NAME -- CMD [ARG...]", verb->name,
+        verb->name);
+    return EXIT_USAGE;
+}
+
+int options_parse(struct options *options, const struct verb *verb, int argc, char **argv)
+{
+    *options = (struct options){.wait_ms = -1, .args = argv};
+    char **end = argv + 1;
+    while (*end != NULL && strcmp(*end, "--") != 0)
+        end++;
+    /* Told first: without it, options of the command would be taken for ours. */
+    if ((verb->accepts & OPT_COMMAND) && *end == NULL)
+        return without_command(options, verb, argv + 1);
+
+    for (char **at = argv + 1; at < end;) {
+        if ((*at)[0] != '-' || (*at)[1] == '\0') {
+            options->args[options->n_args++] = *at++;
+            continue;
+        }
+        int code = take_option(options, verb, &at, end);
+        if (code != 0 || (options->given & OPT_HELP))
+            return code;
+    }
+    if (verb->accepts & OPT_COMMAND)
+        options->command = end + 1;
+    else
+        for (char **at = end < argv + argc ? end + 1 : end; *at != NULL; at++)
+            options->args[options->n_args++] = *at;
+    if (options->given & OPT_TRY)
+        options->wait_ms = 0;
+    int code = check_together(options, verb);
+    return code != 0 ? code : check_count(options, verb);
+}
+
+void options_print_help(const struct verb *verb)
+{
+    printf("usage: stile %s %s\n\n%s\n\n", verb->name, verb->usage, verb->about);
+    for (size_t i = 0; i < N_RULES; i++) {
+        const struct option_rule *rule = &rules[i];
+        if (!((verb->accepts | OPT_ENGINE | OPT_HELP) & rule->bit))
+            continue;
+        char head[40], letter[8] = "    ";
+        if (rule->letter != 0)
+            snprintf(letter, sizeof letter, "-%c, ", rule->letter);
+        snprintf(head, sizeof head, "%s--%s %s", letter, rule->name,
+                 rule->value != NULL ? rule->value : "");
+        printf("  %-26s %s\n", head, rule->about);
+    }
+    puts("\nT is a duration: 250ms, 10s, 5m, 2h, 1d.");
+}
+
+struct stile_lock_options options_for_lock(const struct options *options)
+{
+    enum stile_mode mode = options->given & OPT_SHARED  ? STILE_SHARED
+                           : options->given & OPT_SLOTS ? STILE_SLOTS
+                                                        : STILE_EXCLUSIVE;
+    return (struct stile_lock_options){
+        .size = sizeof(struct stile_lock_options),
+        .mode = mode,
+        .slots = (unsigned)options->slots,
+        .profile = options->profile,
+        .ttl_ms = options->ttl_ms,
+        .hold_at_least_ms = options->hold_ms,
+        .lock_delay_ms = options->delay_ms,
+    };
+}

@@ -1,0 +1,134 @@
+/* The processes of `stile run`, and of every wait that a signal may end.
+ *
+ *     front ──fork──► warden ──vfork──► command ──► whatever it starts
+ *
+ * The front is what the user started: it passes signals on and ends with the result. The warden
+ * holds the lock and owns the tree. Each one sees the other's death: the warden through the
+ * lifeline, a pipe whose writing end only the front has; the front as the warden's parent. Both are
+ * subreapers, so that no descendant of the command gets away by losing its parent, and "nobody is
+ * left" is what waitpid() says.
+ *
+ * All share the caller's process group, so the terminal's Ctrl-C, Ctrl-Z and reads behave as if the
+ * command had been started alone.
+ */
+#ifndef STILE_CLI_PROCESS_H
+#define STILE_CLI_PROCESS_H
+
+#include <signal.h>
+#include <sys/types.h>
+
+#include "cli.h"
+
+int64_t now_ms(void); /* CLOCK_BOOTTIME: counts suspend, as leases do */
+
+/* ---- tree.c ---- */
+
+typedef void tree_visit_fn(pid_t pid, void *data);
+
+/* Visits each living descendant of root once, parents first. proc: "/proc", or a test's. False if
+ * it cannot be read. What forks meanwhile may be missed; walk again until nobody is left. */
+bool tree_walk(const char *proc, pid_t root, tree_visit_fn *visit, void *data);
+
+/* Sends sig to every descendant of this process, and SIGCONT behind it if that is needed for it to
+ * be seen. child: known to be one, for where there is no /proc. Returns a pid that may not be
+ * signalled, or 0. */
+pid_t tree_signal(pid_t child, int sig);
+
+/* Ends every descendant and returns when none is left. SIGCHLD must be blocked. */
+void tree_end(void);
+
+/* ---- signals.c ---- */
+
+struct signals {
+    sigset_t inherited;     /* the mask we were started with */
+    sigset_t taken;         /* what we pass on or act upon, and SIGCHLD */
+    bool child_was_ignored; /* SIGCHLD was: waitpid() would not work */
+};
+
+/* Blocks what we take from now on. What was ignored when we were started (nohup, background jobs of
+ * a script) stays so and is not taken. */
+void signals_take(struct signals *signals);
+/* In a new child, before exec. */
+void signals_restore(const struct signals *signals);
+bool signals_ends_wait(int sig); /* one of those that would end a process which waits */
+
+/* ---- inbox.c ---- */
+
+/* What the front writes into the lifeline when it was sent a signal. */
+struct passed_signal {
+    int sig;
+    pid_t sender;
+};
+
+enum event_kind {
+    EVENT_NONE,
+    EVENT_SIGNAL,   /* for us to act upon */
+    EVENT_TERMINAL, /* the same, but it reaches the command by itself */
+    EVENT_CHILD,    /* one of our children ended */
+    EVENT_ORPHANED, /* the front is gone */
+};
+
+struct event {
+    enum event_kind kind;
+    int sig;
+};
+
+#define SIGNALS_MAX 32 /* the real-time ones are not passed on */
+
+/* A signal that we were sent, or the front, and perhaps both. */
+struct half {
+    pid_t sender;
+    bool by_front;
+    int64_t until_ms; /* 0: none */
+};
+
+struct inbox {
+    int signal_fd, lifeline;
+    pid_t front;
+    bool orphaned;
+    struct half halves[SIGNALS_MAX];
+};
+
+/* lifeline -1 and front 0: there is no front. False with errno. */
+bool inbox_open(struct inbox *inbox, const struct signals *signals, int lifeline, pid_t front);
+struct event inbox_next(struct inbox *inbox);    /* EVENT_NONE: nothing more for now */
+int64_t inbox_due_ms(const struct inbox *inbox); /* when to ask again at the latest; INT64_MAX */
+
+/* ---- grant.c ---- */
+
+struct grant {
+    struct stile_client *client;
+    struct stile_lock **locks; /* in canonical order */
+    size_t n;
+    int64_t wait_ms;
+    struct inbox *inbox;
+    bool tell; /* on a terminal: who holds it, after a second */
+
+    size_t taken; /* of them; locks[taken] is the one that was not granted */
+    bool pending; /* one acquire is under way */
+    bool paused;  /* Ctrl-Z: granted or not, the command must not start before SIGCONT */
+    int sig;      /* what ended the wait, or 0 */
+    enum stile_status status;
+    struct stile_error err;
+};
+
+/* All or none. CANCELLED: by grant->sig, or because the front is gone (sig 0). */
+enum stile_status grant_wait(struct grant *grant);
+
+/* Polls the client and the inbox until one has something or until_ms has come. */
+void wait_ready(struct stile_client *client, const struct inbox *inbox, int64_t until_ms);
+
+/* ---- warden.c ---- */
+
+/* The warden's whole life, with the lifeline's reading end; returns its exit code. */
+int warden_main(const struct options *options, const struct signals *signals, int lifeline,
+                pid_t front);
+
+/* ---- child.c ---- */
+
+/* environ with STILE_NAME, STILE_TOKEN, ... of these locks instead of whatever was there. */
+char **child_environment(const struct options *options, struct stile_lock *const *locks, size_t n);
+/* The new process, or -1 with errno. If it can't be executed it says so and ends as a shell's. */
+pid_t child_start(char *const *command, char *const *environment, const struct signals *signals);
+
+#endif

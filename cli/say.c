@@ -1,0 +1,77 @@
+/* What we tell people on stderr, and how we end. */
+#include "cli.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+void say(const char *format, ...)
+{
+    char text[1024], line[1100];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    for (char *at = text; *at != '\0'; at++) {
+        if ((unsigned char)*at < 0x20 || *at == 0x7f)
+            *at = '?';
+    }
+    int len = snprintf(line, sizeof line, "stile: %s\n", text);
+    /* One write, so that lines of processes that share a terminal don't mix. If stderr is gone
+     * there is nobody left to tell. */
+    while (write(STDERR_FILENO, line, (size_t)len) < 0 && errno == EINTR)
+        continue;
+}
+
+int exit_code_of(enum stile_status status)
+{
+    switch (status) {
+    case STILE_OK:
+        return 0;
+    case STILE_HELD:
+    case STILE_TIMEOUT:
+    case STILE_CANCELLED:
+    case STILE_CONFLICT:
+        return EXIT_NOT_ACQUIRED;
+    case STILE_LOST:
+    case STILE_STALE:
+        return EXIT_LOST;
+    case STILE_MISUSE:
+        return EXIT_USAGE;
+    case STILE_UNREACHABLE:
+    case STILE_REFUSED:
+    case STILE_UNCERTAIN:
+    case STILE_UNSUPPORTED:
+    case STILE_CORRUPT:
+    case STILE_NOMEM:
+        return EXIT_ENGINE;
+    }
+    return EXIT_ENGINE;
+}
+
+int say_failure(const char *what, enum stile_status status, const struct stile_error *err)
+{
+    const char *why =
+        err != NULL && err->message[0] != '\0' ? err->message : stile_status_text(status);
+    say("%s: %s", what, why);
+    return exit_code_of(status);
+}
+
+int finish_output(int code)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return code;
+    say("stdout: %s; the output above is not complete", strerror(errno));
+    return EXIT_OUTPUT;
+}
+
+void *must_alloc(void *memory)
+{
+    if (memory == NULL) {
+        say("out of memory");
+        exit(EXIT_ENGINE);
+    }
+    return memory;
+}

@@ -1,0 +1,82 @@
+/* stile show: holders and queue of one name, one row each. */
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "cli.h"
+
+static void add_row(struct table *table, const struct stile_claim_info *claim)
+{
+    char text[DURATION_TEXT_MAX];
+    bool forever = claim->expires_ms == STILE_NO_DEADLINE || !claim->held;
+    table_add(table, claim->ghost ? "kept" : claim->held ? "held" : "waiting");
+    table_add(table, info_mode(claim->mode));
+    if (claim->token != 0)
+        table_addf(table, "%" PRIu64, claim->token);
+    else
+        table_add(table, "");
+    table_add(table, duration_format(text, claim->age_ms));
+    table_add(table, forever ? "" : duration_format(text, claim->expires_ms));
+    if (claim->pid != 0)
+        table_addf(table, "%" PRId64, claim->pid);
+    else
+        table_add(table, "");
+    table_add(table, claim->host);
+    table_add(table, claim->command);
+}
+
+static int print_table(const struct stile_info *info, void *data)
+{
+    static const char *const heads[] = {"STATE", "MODE", "TOKEN",   "SINCE", "EXPIRES",
+                                        "PID",   "HOST", "COMMAND", NULL};
+    (void)data;
+    if (info->holders + info->waiters == 0) {
+        char *name = text_escape(info->name);
+        printf("%s is free", name);
+        if (info->token != 0)
+            printf("; its last token was %" PRIu64, info->token);
+        putchar('\n');
+        free(name);
+        return 0;
+    }
+    struct table table;
+    table_start(&table, heads);
+    for (size_t i = 0; i < info->holders + info->waiters; i++)
+        add_row(&table, &info->claims[i]);
+    table_finish(&table, stdout);
+    return 0;
+}
+
+static int print_json(const struct stile_info *info, void *data)
+{
+    (void)data;
+    struct json json = {.out = stdout};
+    info_json(&json, NULL, info);
+    putchar('\n');
+    return 0;
+}
+
+static int show(struct options *options)
+{
+    struct stile_client *client;
+    struct stile_error err = {0};
+    int code = engine_open(&client, options, true, "stile show");
+    if (code != 0)
+        return code;
+    enum stile_status status = stile_show(
+        client, options->args[0], options->given & OPT_JSON ? print_json : print_table, NULL, &err);
+    if (status != STILE_OK)
+        code = say_failure("show", status, &err);
+    stile_client_close(client);
+    return code != 0 ? code : finish_output(0);
+}
+
+const struct verb verb_show = {
+    .name = "show",
+    .accepts = OPT_JSON,
+    .min_args = 1,
+    .max_args = 1,
+    .usage = "[-e URL] [--json] NAME",
+    .about = "Shows who holds NAME and who waits for it, in the order of the queue. SINCE tells\n"
+             "how long ago it was granted or asked for, EXPIRES how long it lasts without renewal.",
+    .run = show,
+};
