@@ -19,12 +19,16 @@ static void run_notes(struct stile_client *client)
     }
 }
 
-static void step(struct stile_client *client, bool block)
+static void step(struct stile_client *client, struct follower *me, bool block)
 {
     loop_prepare(client->loop);
+    if (me)
+        me->sleeps_in = client->loop;
     pthread_mutex_unlock(&client->mutex);
     loop_wait(client->loop, block);
     pthread_mutex_lock(&client->mutex);
+    if (me)
+        me->sleeps_in = NULL;
     loop_run(client->loop);
     if (client->threadless)
         loop_prepare(client->loop); /* somebody polls its fd */
@@ -67,7 +71,7 @@ static void lead(struct stile_client *client, struct follower *me)
 {
     client->seat.taken = true;
     while (!me->done)
-        step(client, client->notes == NULL);
+        step(client, me, client->notes == NULL);
     client->seat.last_use_ns = loop_now(client->loop);
     leave_seat(client);
 }
@@ -90,11 +94,13 @@ void drive_done(struct follower *follower)
     follower->done = true;
     if (follower->asleep)
         pthread_cond_signal(&follower->woken);
+    else if (follower->sleeps_in)
+        loop_kick(follower->sleeps_in);
 }
 
 void drive_step(struct stile_client *client)
 {
-    step(client, client->notes == NULL);
+    step(client, NULL, client->notes == NULL);
 }
 
 void drive_once(struct stile_client *client)
@@ -102,7 +108,7 @@ void drive_once(struct stile_client *client)
     if (client->seat.taken)
         return;
     client->seat.taken = true;
-    step(client, false);
+    step(client, NULL, false);
     leave_seat(client);
 }
 
@@ -150,7 +156,7 @@ static void *background(void *arg)
         }
         seat->asked = false;
         seat->taken = seat->by_background = true;
-        step(client, client->notes == NULL);
+        step(client, NULL, client->notes == NULL);
         leave_seat(client);
     }
     pthread_mutex_unlock(&client->mutex);

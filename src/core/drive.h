@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct loop;
 struct stile_client;
 
 #define GRACE_NS UINT64_C(2000000)
@@ -20,7 +21,8 @@ struct stile_client;
 /* Somebody who waits for something; on its stack. */
 struct follower {
     bool done;
-    bool asleep; /* in pthread_cond_wait(): the condition is initialised */
+    bool asleep;            /* in pthread_cond_wait(): the condition is initialised */
+    struct loop *sleeps_in; /* it leads, and is in loop_wait(): whoever decides for it must kick */
     pthread_cond_t woken;
     struct follower *next;
 };
