@@ -84,8 +84,9 @@ void drive_until(struct stile_client *client, struct follower *me)
         else
             lead(client, me);
     }
-    /* Woken for the seat and done at the same time: the seat goes on to the next in line. */
-    if (!client->seat.taken && client->seat.followers)
+    /* Woken for the seat and done at the same time: the seat goes on to the next in line, or to the
+     * background thread, which nobody else would wake. */
+    if (!client->seat.taken)
         leave_seat(client);
 }
 
