@@ -1,0 +1,62 @@
+/* What the bench programs share: time, places, memory between processes, and two locks to compare.
+ *
+ * Every program prints one JSON object a line; bench/run computes medians and ratios from them.
+ */
+#ifndef BENCH_H
+#define BENCH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdnoreturn.h>
+#include <sys/types.h>
+
+noreturn void bench_die(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* A positive number from the command line, or the end. */
+long bench_number(const char *text);
+
+/* CLOCK_MONOTONIC: the same for all processes. */
+int64_t bench_now_ns(void);
+void bench_sleep_us(long us);
+
+/* Stays on the nth of the cores that we may use, from 0. Once only: then there is one left. */
+void bench_pin(int nth);
+
+/* As many open files as we may have: flock needs one a lock. */
+void bench_many_files(void);
+
+/* Zeroed memory that forked children share. */
+void *bench_share(size_t size);
+
+/* The p-th percentile (0..100) of n > 0 values, which are sorted in place. */
+int64_t bench_percentile(int64_t *values, size_t n, double p);
+
+/* A child that dies with us, so that nothing is left behind when a run is interrupted. */
+pid_t bench_fork(void);
+void bench_reap(pid_t pid);
+
+/* Sleeps on a shared word, and wakes its sleepers. */
+void bench_word_wait(const uint32_t *word, uint32_t seen);
+void bench_word_set(uint32_t *word, uint32_t value);
+
+/* Waits until the word has at least this value; dies after 30 s. */
+void bench_word_await(const uint32_t *word, uint32_t value);
+
+/* Waits until the process's first thread sleeps in the kernel, and stays asleep. */
+void bench_await_asleep(pid_t pid);
+
+/* A lock to be measured. Handles are for the process that opened them. */
+struct subject {
+    const char *name;
+    void *(*open)(const char *dir, const char *lock_name);
+    void (*take)(void *handle); /* waits for ever; reads the token where there is one */
+    void (*give)(void *handle);
+};
+
+extern const struct subject subject_stile;
+extern const struct subject subject_flock;
+
+const struct subject *subject_find(const char *name);
+
+#endif

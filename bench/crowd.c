@@ -1,0 +1,98 @@
+/* Many processes on one name, as fast as they can: how often each of them is served, and whether
+ * two are ever inside at once. The check is independent of the lock: a shared word that must be
+ * nobody's when we come in, is written, and must still be ours a few loads later.
+ *
+ *   bench-crowd DIR stile|flock PROCESSES MILLISECONDS
+ */
+#include "bench.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define LOADS 32
+
+struct member {
+    _Alignas(64) uint64_t served;
+    uint64_t overlaps;
+    uint32_t ready;
+};
+
+struct shared {
+    _Alignas(64) uint32_t go;
+    uint32_t stop;
+    _Alignas(64) volatile uint32_t inside;
+    struct member members[];
+};
+
+static void visit(struct shared *shared, struct member *me, uint32_t id)
+{
+    if (shared->inside != 0)
+        me->overlaps++;
+    shared->inside = id;
+    for (int i = 0; i < LOADS; i++) {
+        if (shared->inside != id) {
+            me->overlaps++;
+            break;
+        }
+    }
+    shared->inside = 0;
+    me->served++;
+}
+
+static void run_member(struct shared *shared, const struct subject *subject, const char *dir,
+                       uint32_t id)
+{
+    struct member *me = &shared->members[id - 1];
+    void *lock = subject->open(dir, "crowd");
+    bench_word_set(&me->ready, 1);
+    bench_word_await(&shared->go, 1);
+    while (!__atomic_load_n(&shared->stop, __ATOMIC_RELAXED)) {
+        subject->take(lock);
+        visit(shared, me, id);
+        subject->give(lock);
+    }
+    _exit(0);
+}
+
+static void report(const struct shared *shared, const char *name, long n, int64_t took_ns)
+{
+    uint64_t total = 0, overlaps = 0, least = UINT64_MAX, most = 0;
+    printf("{\"subject\": \"%s\", \"served\": [", name);
+    for (long i = 0; i < n; i++) {
+        uint64_t served = shared->members[i].served;
+        total += served;
+        overlaps += shared->members[i].overlaps;
+        least = served < least ? served : least;
+        most = served > most ? served : most;
+        printf("%s%lu", i ? ", " : "", (unsigned long)served);
+    }
+    printf("], \"least_to_most\": %.4f, \"per_s\": %.0f, \"overlaps\": %lu}\n",
+           most ? (double)least / (double)most : 0, (double)total * 1e9 / (double)took_ns,
+           (unsigned long)overlaps);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 5)
+        bench_die("usage: bench-crowd DIR stile|flock PROCESSES MILLISECONDS");
+    const struct subject *subject = subject_find(argv[2]);
+    long n = bench_number(argv[3]), for_ms = bench_number(argv[4]);
+    struct shared *shared = bench_share(sizeof(*shared) + (size_t)n * sizeof(struct member));
+    pid_t *pids = calloc((size_t)n, sizeof(*pids));
+    for (long i = 0; i < n; i++)
+        if ((pids[i] = bench_fork()) == 0)
+            run_member(shared, subject, argv[1], (uint32_t)i + 1);
+    for (long i = 0; i < n; i++)
+        bench_word_await(&shared->members[i].ready, 1);
+    int64_t start_ns = bench_now_ns();
+    bench_word_set(&shared->go, 1);
+    bench_sleep_us(for_ms * 1000);
+    __atomic_store_n(&shared->stop, 1, __ATOMIC_RELAXED);
+    int64_t took_ns = bench_now_ns() - start_ns;
+    for (long i = 0; i < n; i++)
+        bench_reap(pids[i]);
+    report(shared, subject->name, n, took_ns);
+    free(pids);
+    return 0;
+}

@@ -1,0 +1,265 @@
+"""The figures: which program measures them, what is computed from its lines, what must be reached.
+
+A figure returns rows for the table and samples for the plots. A row:
+  what, ours, beside   texts
+  ratio                ours to the limit or peer of the same round, median over rounds; or None
+  must, reached        text of the target ("": for comparison only), and whether it was met
+"""
+import json
+import os
+import re
+import shutil
+import statistics
+import subprocess
+
+SIZES = (1000, 10000, 20000, 40000)
+
+
+class NotMeasured(Exception):
+    """Why a figure could not be had."""
+
+
+class Bench:
+    """Where programs and state are, and how long to take."""
+
+    def __init__(self, build, directory, quick):
+        self.programs = os.path.join(os.path.abspath(build), "bench")
+        self.stile = os.path.join(os.path.abspath(build), "cli", "stile")
+        self.directory = directory
+        self.quick = quick
+
+    def rounds(self, full):
+        return max(3, full // 10) if self.quick else full
+
+    def path(self, name):
+        """A directory for one engine, empty at first, and with room for flock's files."""
+        path = os.path.join(self.directory, name)
+        os.makedirs(path, mode=0o700, exist_ok=True)
+        return path
+
+    def program(self, name):
+        return os.path.join(self.programs, "bench-" + name)
+
+    def run(self, name, *args):
+        """The lines of one of our programs."""
+        return [json.loads(line) for line in
+                self.output([self.program(name), *map(str, args)]).stdout.splitlines()]
+
+    def output(self, command, timeout=120):
+        try:
+            done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                                  timeout=timeout, check=False)
+        except OSError as error:
+            raise NotMeasured("%s: %s" % (command[0], error.strerror)) from error
+        except subprocess.TimeoutExpired as error:
+            raise NotMeasured("%s: no end within %d s" % (command[0], timeout)) from error
+        if done.returncode != 0:
+            said = done.stderr.strip().splitlines()
+            raise NotMeasured(said[-1] if said else "%s: status %d" % (command[0], done.returncode))
+        return done
+
+    def need_command(self):
+        if not os.access(self.stile, os.X_OK):
+            raise NotMeasured("the stile command has not been built")
+
+
+def row(what, ours, beside="", ratio=None, must="", reached=None):
+    return {"what": what, "ours": ours, "beside": beside, "ratio": ratio, "must": must,
+            "reached": reached}
+
+
+def missing(name, reason):
+    return row(name, reason, must="to be measured")
+
+
+def percentile(values, p):
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(p / 100 * len(ordered)))]
+
+
+def column(lines, key, field, value):
+    return [line[value] for line in lines if line[key] == field]
+
+
+def time_text(ns):
+    if ns < 1e3:
+        return "%.0f ns" % ns
+    return "%.2f us" % (ns / 1e3) if ns < 1e6 else "%.2f ms" % (ns / 1e6)
+
+
+def compare(lines, key, ours, peer, value):
+    """Medians of both, and the median of the ratios of neighbours in the same round."""
+    a, b = column(lines, key, ours, value), column(lines, key, peer, value)
+    if not a or len(a) != len(b):
+        raise NotMeasured("no lines for %s or %s" % (ours, peer))
+    return (statistics.median(a), statistics.median(b),
+            statistics.median(x / y for x, y in zip(a, b)))
+
+
+def pair_rows(what, lines, ours, peer):
+    rows = []
+    for value, told in (("p50_ns", "p50"), ("mean_ns", "mean")):
+        a, b, ratio = compare(lines, "series", ours, peer, value)
+        rows.append(row("%s, %s" % (what, told), time_text(a), "flock(2) " + time_text(b), ratio,
+                        "1.5 x, aim 1", ratio <= 1.5))
+    return rows
+
+
+def pair_syscalls(bench):
+    """What one more pair adds to the syscalls of a run, as strace counts them."""
+    if not shutil.which("strace"):
+        return row("syscalls of a pair", "strace is missing")
+    counts = []
+    for pairs in (1000, 3000):
+        told = os.path.join(bench.directory, "strace")
+        bench.output(["strace", "-f", "-c", "-o", told, bench.program("pair"),
+                      bench.path("solo"), "solo", str(pairs)])
+        with open(told, encoding="utf-8") as file:
+            total = re.search(r"^100.00\s+\S+\s+\S+\s+(\d+)", file.read(), re.M)
+        counts.append(int(total.group(1)))
+    return row("syscalls of a pair", "%.2f" % ((counts[1] - counts[0]) / 2000), "flock(2) 2")
+
+
+def pair(bench):
+    rounds, pairs = bench.rounds(40), 20000
+    lines = bench.run("pair", bench.path("one"), rounds, pairs, 1)
+    crowded = bench.run("pair", bench.path("among"), rounds, pairs, 10000)
+    ours = [line for line in lines + crowded if not line["series"].startswith("flock")]
+    switches, count = (sum(line[key] for line in ours) for key in ("switches", "pairs"))
+    rows = pair_rows("acquire+release, one name", lines, "one", "flock_one")
+    rows += pair_rows("  beside 10,000 held names", crowded, "among", "flock_one")
+    rows += pair_rows("  each of 10,000 in turn", crowded, "each", "flock_each")
+    rows.append(row("voluntary switches in %d pairs" % count, str(switches), must="none",
+                    reached=switches == 0))
+    try:
+        rows.append(pair_syscalls(bench))
+    except NotMeasured as reason:
+        rows.append(row("syscalls of a pair", "not counted: %s" % reason))
+    return rows, {"pair": lines + crowded}
+
+
+def handover(bench):
+    rows, samples = [], {}
+    for place, told in (("apart", "two cores"), ("together", "one core")):
+        lines = bench.run("handover", bench.path(place), bench.rounds(30), 2000, place)
+        samples[place] = lines
+        ours, limit, ratio = compare(lines, "way", "stile", "futex", "p50_ns")
+        rows.append(row("hand-over, %s, p50" % told, time_text(ours), "futex " + time_text(limit),
+                        ratio, "2 x", ratio <= 2))
+        ours, limit, ratio = compare(lines, "way", "stile", "socket", "p50_ns")
+        rows.append(row("  beside a socket and epoll", time_text(ours),
+                        "socket " + time_text(limit), ratio))
+        turns = [line for line in lines if line["way"] == "stile"]
+        again = sum(line["again"] for line in turns)
+        share = again / (again + sum(line["handovers"] for line in turns))
+        rows.append(row("  taken twice in a row", "%.2f %%" % (100 * share)))
+    return rows, {"handover": samples}
+
+
+def crowd(bench):
+    for_ms = 500 if bench.quick else 5000
+    found = {}
+    for subject in ("stile", "flock"):
+        found[subject] = bench.run("crowd", bench.path("crowd"), subject, 8, for_ms)[0]
+    ours, peer = found["stile"], found["flock"]
+    return [
+        row("8 processes, %.1f s: least / most served" % (for_ms / 1000),
+            "%.3f" % ours["least_to_most"], "flock(2) %.3f" % peer["least_to_most"], None, "0.8",
+            ours["least_to_most"] >= 0.8),
+        row("  overlaps seen", str(ours["overlaps"]), "flock(2) %d" % peer["overlaps"], None, "0",
+            ours["overlaps"] == 0),
+        row("  acquisitions a second", "%.0f" % ours["per_s"], "flock(2) %.0f" % peer["per_s"],
+            ours["per_s"] / peer["per_s"]),
+    ], {"crowd": found}
+
+
+def kill(bench):
+    lines = bench.run("kill", bench.path("kill"), bench.rounds(100))
+    ours, peer = (column(lines, "subject", s, "took_ns") for s in ("stile", "flock"))
+    rows = []
+    for p, must in ((50, ""), (99, "10 ms")):
+        a, b = percentile(ours, p), percentile(peer, p)
+        rows.append(row("holder killed -> next holds, p%d" % p, time_text(a),
+                        "flock(2) " + time_text(b), a / b, must, a <= 10e6 if must else None))
+    return rows, {"kill": {"stile": ours, "flock": peer}}
+
+
+def runkill(bench):
+    bench.need_command()
+    tree = bench.program("tree")
+    lines = bench.run("runkill", bench.path("trees"), bench.rounds(100), tree, bench.stile, "run",
+                      "-e", "local:" + bench.path("state"), "tree", "--")
+    took = [line["took_ns"] for line in lines]
+    both = sum(line["both_alive"] for line in lines)
+    orphans = bench.run("runkill", bench.path("orphans"), 5, tree, "flock", "-o",
+                        os.path.join(bench.path("orphans"), "lock"))
+    seen = sum(line["both_alive"] for line in orphans)
+    if seen != len(orphans):
+        raise NotMeasured("the check for two trees alive saw %d of %d under flock -o"
+                          % (seen, len(orphans)))
+    p50, p99 = percentile(took, 50), percentile(took, 99)
+    return [
+        row("stile run killed -> next tree runs, p50", time_text(p50)),
+        row("stile run killed -> next tree runs, p99", time_text(p99), "", None, "50 ms",
+            p99 <= 50e6),
+        row("  both trees alive", "%d of %d" % (both, len(lines)),
+            "flock -o %d of %d" % (seen, len(orphans)), None, "never", both == 0),
+    ], {"runkill": took}
+
+
+def spawn(bench):
+    bench.need_command()
+    lines = bench.run("spawn", bench.rounds(300),
+                      "stile", bench.stile, "run", "-e", "local:" + bench.path("spawn"), "x",
+                      "--", "true", "---",
+                      "flock", "flock", os.path.join(bench.path("spawn"), "x.flock"), "true")
+    ours, peer, ratio = compare(lines, "command", "stile", "flock", "took_ns")
+    return [row("stile run x -- true, p50", time_text(ours), "flock(1) " + time_text(peer), ratio,
+                "1.5 x", ratio <= 1.5)], {"spawn": lines}
+
+
+def many_medians(lines):
+    """One line a size: the median of each value."""
+    medians = {}
+    for size in sorted({line["locks"] for line in lines}):
+        same = [line for line in lines if line["locks"] == size]
+        medians[size] = {key: statistics.median(line[key] for line in same)
+                         for key in same[0] if key not in ("subject", "locks")}
+    return medians
+
+
+def many_row(what, cost):
+    return row(what,
+               "make %s, take %s, give %s" % tuple(time_text(cost[key]) for key in
+                                                   ("make_ns", "take_ns", "give_ns")),
+               "%.0f B memory, %.0f B file" % (cost["memory_bytes"], cost["file_bytes"]))
+
+
+def many_files(bench):
+    """flock(2) needs a file and a descriptor for each, of which there may be too few."""
+    try:
+        line = bench.run("many", bench.path("files"), "flock", 10000)[0]
+    except NotMeasured as reason:
+        return [row("  10000 files with flock(2), each", str(reason))]
+    return [many_row("  10000 files with flock(2), each", line)]
+
+
+def many(bench):
+    lines = []
+    for turn in range(3 if bench.quick else 7):
+        for size in SIZES:
+            lines += bench.run("many", bench.path("many-%d-%d" % (turn, size)), "stile", size)
+    medians = many_medians(lines)
+    small, large = medians[SIZES[0]], medians[SIZES[-1]]
+    rows = [many_row("%d locks, each" % size, cost) for size, cost in medians.items()]
+    rows += many_files(bench)
+    for told, keys in (("time", ("make_ns", "take_ns", "give_ns")),
+                       ("bytes", ("memory_bytes", "file_bytes"))):
+        growth = sum(large[key] for key in keys) / sum(small[key] for key in keys)
+        rows.append(row("  %s a lock, %d to %d" % (told, SIZES[-1], SIZES[0]), "", "", growth,
+                        "linear: 2 x", growth <= 2))
+    return rows, {"many": medians}
+
+
+ALL = {"pair": pair, "handover": handover, "crowd": crowd, "kill": kill, "runkill": runkill,
+       "spawn": spawn, "many": many}

@@ -1,0 +1,154 @@
+/* Uncontended acquire and release, batch by batch in turn. NAMES 1: flock_one, one. More:
+ * flock_one, among, flock_each, each.
+ *
+ *   one      one name, nothing else in the directory
+ *   among    one name, while another process holds NAMES others
+ *   each     another of NAMES names for each pair, in shuffled order
+ *   flock_one, flock_each   the same with flock(2) on open files
+ *
+ *   bench-pair DIR ROUNDS PAIRS NAMES
+ *   bench-pair DIR solo PAIRS           only ours, one name: to count its syscalls, or to profile
+ */
+#include "bench.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+/* One reading of the clock for so many pairs: it costs a few per cent of one pair. */
+#define GROUP 16
+
+struct series {
+    const char *name;
+    const struct subject *subject;
+    void **handles;
+    size_t n_handles;
+    size_t next;
+};
+
+static void one_pair(struct series *s)
+{
+    void *handle = s->handles[s->next];
+    s->next = s->next + 1 == s->n_handles ? 0 : s->next + 1;
+    s->subject->take(handle);
+    s->subject->give(handle);
+}
+
+static struct rusage usage(int who)
+{
+    struct rusage r;
+    getrusage(who, &r);
+    return r;
+}
+
+static void run_batch(struct series *s, size_t pairs, int64_t *group_ns)
+{
+    size_t groups = pairs / GROUP;
+    struct rusage thread = usage(RUSAGE_THREAD);
+    int64_t start_ns = bench_now_ns(), before_ns = start_ns;
+    for (size_t g = 0; g < groups; g++) {
+        for (int i = 0; i < GROUP; i++)
+            one_pair(s);
+        int64_t now_ns = bench_now_ns();
+        group_ns[g] = now_ns - before_ns;
+        before_ns = now_ns;
+    }
+    struct rusage thread_end = usage(RUSAGE_THREAD);
+    printf("{\"series\": \"%s\", \"pairs\": %zu, \"mean_ns\": %.1f, \"p50_ns\": %.1f, "
+           "\"switches\": %ld, \"preempted\": %ld}\n",
+           s->name, groups * GROUP, (double)(before_ns - start_ns) / (double)(groups * GROUP),
+           (double)bench_percentile(group_ns, groups, 50) / GROUP,
+           thread_end.ru_nvcsw - thread.ru_nvcsw, thread_end.ru_nivcsw - thread.ru_nivcsw);
+}
+
+static void shuffle(void **handles, size_t n)
+{
+    srandom(1);
+    for (size_t i = n; i > 1; i--) {
+        size_t j = (size_t)random() % i;
+        void *swap = handles[i - 1];
+        handles[i - 1] = handles[j];
+        handles[j] = swap;
+    }
+}
+
+static struct series make_series(const char *name, const struct subject *subject, const char *dir,
+                                 size_t n)
+{
+    struct series s = {.name = name, .subject = subject, .n_handles = n};
+    s.handles = calloc(n, sizeof(*s.handles));
+    for (size_t i = 0; i < n; i++) {
+        char lock_name[64];
+        snprintf(lock_name, sizeof(lock_name), "%s-%zu", name, i);
+        s.handles[i] = subject->open(dir, lock_name);
+    }
+    shuffle(s.handles, n);
+    for (size_t i = 0; i < n; i++)
+        one_pair(&s);
+    return s;
+}
+
+/* Another process that holds so many names until we end. */
+static void start_holder(const char *dir, size_t names)
+{
+    uint32_t *ready = bench_share(sizeof(*ready));
+    if (bench_fork() == 0) {
+        for (size_t i = 0; i < names; i++) {
+            char lock_name[64];
+            snprintf(lock_name, sizeof(lock_name), "held-%zu", i);
+            subject_stile.take(subject_stile.open(dir, lock_name));
+        }
+        bench_word_set(ready, 1);
+        for (;;)
+            pause();
+    }
+    bench_word_await(ready, 1);
+}
+
+static void solo(const char *dir, size_t pairs)
+{
+    struct series s = make_series("one", &subject_stile, dir, 1);
+    for (size_t i = 0; i < pairs; i++)
+        one_pair(&s);
+}
+
+static void run_rounds(struct series *all, size_t n, size_t rounds, size_t pairs)
+{
+    int64_t *group_ns = calloc(pairs / GROUP + 1, sizeof(*group_ns));
+    for (size_t r = 0; r < rounds; r++)
+        for (size_t i = 0; i < n; i++)
+            run_batch(&all[i], pairs, group_ns);
+    free(group_ns);
+}
+
+static void measure(const char *dir, size_t rounds, size_t pairs, size_t names)
+{
+    struct series all[4];
+    size_t n = 0;
+    all[n++] = make_series("flock_one", &subject_flock, dir, 1);
+    if (names == 1) {
+        all[n++] = make_series("one", &subject_stile, dir, 1);
+    } else {
+        start_holder(dir, names);
+        all[n++] = make_series("among", &subject_stile, dir, 1);
+        all[n++] = make_series("flock_each", &subject_flock, dir, names);
+        all[n++] = make_series("each", &subject_stile, dir, names);
+    }
+    run_rounds(all, n, rounds, pairs);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 4 && !strcmp(argv[2], "solo")) {
+        solo(argv[1], (size_t)bench_number(argv[3]));
+        return 0;
+    }
+    if (argc != 5)
+        bench_die("usage: bench-pair DIR ROUNDS PAIRS NAMES | bench-pair DIR solo PAIRS");
+    bench_many_files();
+    measure(argv[1], (size_t)bench_number(argv[2]), (size_t)bench_number(argv[3]),
+            (size_t)bench_number(argv[4]));
+    return 0;
+}

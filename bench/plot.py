@@ -1,0 +1,146 @@
+"""Samples as one page of panels, drawn by gnuplot."""
+import shutil
+import subprocess
+import sys
+
+OURS, PEER, THIRD = "#1b6ca8", "#c9a227", "#8a8a8a"
+TERMINALS = {"svg": "svg size 1200,760 font 'sans,12' background '#ffffff'",
+             "png": "pngcairo size 1200,760 font 'sans,10'"}
+
+
+def block(name, lines):
+    return "$%s << EOD\n%s\nEOD\n" % (name, "\n".join(" ".join(map(str, line)) for line in lines))
+
+
+def median(values):
+    ordered = sorted(values)
+    return ordered[len(ordered) // 2]
+
+
+def panel_pair(lines):
+    titles = (("flock_one", "flock"), ("one", "one name"), ("among", "beside 10k"),
+              ("flock_each", "10k files"), ("each", "10k in turn"))
+    boxes, dots = [], []
+    for x, (series, _) in enumerate(titles):
+        values = [line["p50_ns"] for line in lines if line["series"] == series]
+        boxes.append((x, median(values), 1 if series.startswith("flock") else 0))
+        dots += [(x, value) for value in values]
+    tics = ", ".join('"%s" %d' % (title, x) for x, (_, title) in enumerate(titles))
+    return (block("pair", boxes) + block("pair_all", dots) + """
+set title 'acquire and release, uncontended: p50 of each round, ns'
+set xtics (%s); set yrange [0:*]; set xrange [-0.6:4.6]
+plot $pair using 1:2:($3 ? %d : %d) with boxes lc rgb variable notitle, \\
+     $pair_all using ($1+0.3*(rand(0)-0.5)):2 with points pt 7 ps 0.25 lc rgb '#303030' notitle
+""" % (tics, int(PEER[1:], 16), int(OURS[1:], 16)))
+
+
+def panel_handover(places):
+    rows = []
+    for place, told in (("apart", "two cores"), ("together", "one core")):
+        rows.append(['"%s"' % told] + [
+            median([line["p50_ns"] for line in places[place] if line["way"] == way]) / 1e3
+            for way in ("futex", "socket", "stile")])
+    return block("handover", rows) + """
+set title 'hand-over between two waiting processes: p50, us'
+set style data histogram; set style histogram clustered gap 1
+set yrange [0:*]; set xrange [*:*]; set xtics auto; set key top right
+plot $handover using 2:xtic(1) lc rgb '%s' title 'futex', '' using 3 lc rgb '%s' title 'socket', \\
+     '' using 4 lc rgb '%s' title 'stile'
+unset key
+""" % (PEER, THIRD, OURS)
+
+
+def panel_crowd(found):
+    rows = [(i + 1, a, b) for i, (a, b) in
+            enumerate(zip(sorted(found["stile"]["served"]), sorted(found["flock"]["served"])))]
+    most = [max(found[name]["served"]) or 1 for name in ("stile", "flock")]
+    return block("crowd", rows) + """
+set title '8 processes on one name: share of the most-served'
+set style data histogram; set style histogram clustered gap 1
+set yrange [0:1.15]; set xrange [*:*]; set xtics auto; set key top left
+plot $crowd using ($2/%d):xtic(1) lc rgb '%s' title 'stile', \\
+     '' using ($3/%d) lc rgb '%s' title 'flock', 0.8 with lines dt 2 lc rgb '#303030' notitle
+unset key
+""" % (most[0], OURS, most[1], PEER)
+
+
+def panel_kill(samples):
+    blocks, plots = "", []
+    for name, values, title, colour in (
+            ("kill_flock", samples["kill"]["flock"], "flock(2)", PEER),
+            ("kill_stile", samples["kill"]["stile"], "stile", OURS),
+            ("kill_run", samples.get("runkill", []), "stile run, tree and all", THIRD)):
+        if values:
+            blocks += block(name, [(v / 1e6, 100 * (i + 1) / len(values))
+                                   for i, v in enumerate(sorted(values))])
+            plots.append("$%s using 1:2 with steps lw 2 lc rgb '%s' title '%s'"
+                         % (name, colour, title))
+    return blocks + """
+set title 'kill -9 until the next one runs: %% of kills within ms'
+set xtics auto; set xrange [0.1:100]; set yrange [0:105]; set logscale x; set key bottom right
+plot %s
+unset logscale; unset key
+""" % ", ".join(plots)
+
+
+def panel_spawn(lines):
+    blocks, plots = "", []
+    for name, colour in (("flock", PEER), ("stile", OURS)):
+        values = sorted(line["took_ns"] for line in lines if line["command"] == name)
+        blocks += block("spawn_" + name, [(v / 1e6, 100 * (i + 1) / len(values))
+                                          for i, v in enumerate(values)])
+        plots.append("$spawn_%s using 1:2 with steps lw 2 lc rgb '%s' title '%s'"
+                     % (name, colour, {"flock": "flock x true", "stile": "stile run x true"}[name]))
+    return blocks + """
+set title 'a whole process: %% of runs within ms'
+set xtics auto; set xrange [0:*]; set yrange [0:105]; set key bottom right
+plot %s
+unset key
+""" % ", ".join(plots)
+
+
+def panel_many(medians):
+    rows = [(size, cost["make_ns"], cost["take_ns"], cost["give_ns"],
+             cost["memory_bytes"] + cost["file_bytes"]) for size, cost in medians.items()]
+    return block("many", rows) + """
+set title 'many locks of one client: ns for each'
+set xtics auto; set xrange [0:*]; set yrange [0:*]; set key bottom right
+plot $many using 1:2 with linespoints pt 7 lc rgb '%s' title 'make', \\
+     '' using 1:3 with linespoints pt 7 lc rgb '%s' title 'take', \\
+     '' using 1:4 with linespoints pt 7 lc rgb '%s' title 'give'
+unset key
+""" % (THIRD, OURS, PEER)
+
+
+def panels(samples):
+    drawn = [make(samples[name]) for name, make in (
+        ("pair", panel_pair), ("handover", panel_handover), ("crowd", panel_crowd))
+        if name in samples]
+    if "kill" in samples:
+        drawn.append(panel_kill(samples))
+    return drawn + [make(samples[name]) for name, make in (
+        ("spawn", panel_spawn), ("many", panel_many)) if name in samples]
+
+
+def draw(samples, base):
+    """The files written; none, and a line that says why, where gnuplot can't."""
+    drawn = panels(samples)
+    if not drawn:
+        return []
+    if not shutil.which("gnuplot"):
+        print("bench: no plots: gnuplot is missing", file=sys.stderr)
+        return []
+    written = []
+    for kind, terminal in TERMINALS.items():
+        script = ("set terminal %s\nset output '%s.%s'\nset style fill solid 0.9 border -1\n"
+                  "set boxwidth 0.7\nset grid ytics lc rgb '#d0d0d0'\nset tics nomirror\n"
+                  "unset key\nset multiplot layout 2,3\n%s\nunset multiplot\n"
+                  % (terminal, base, kind, "\n".join(drawn)))
+        done = subprocess.run(["gnuplot"], input=script, capture_output=True, text=True,
+                              check=False)
+        if done.returncode != 0:
+            print("bench: no %s: %s" % (kind, done.stderr.strip().splitlines()[-1:]),
+                  file=sys.stderr)
+            continue
+        written.append("%s.%s" % (base, kind))
+    return written
