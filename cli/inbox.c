@@ -88,16 +88,27 @@ static struct event front_word(struct inbox *inbox)
     return (struct event){to_all ? EVENT_TERMINAL : EVENT_SIGNAL, word.sig};
 }
 
+/* What came to us alone, the oldest first; NULL: nothing. */
+static const struct half *oldest(const struct inbox *inbox)
+{
+    const struct half *found = NULL;
+    for (int sig = 1; sig < SIGNALS_MAX; sig++) {
+        const struct half *half = &inbox->halves[sig];
+        if (half->until_ms != 0 && !half->by_front &&
+            (found == NULL || half->until_ms < found->until_ms))
+            found = half;
+    }
+    return found;
+}
+
 static struct event due_signal(struct inbox *inbox)
 {
-    for (int sig = 1; sig < SIGNALS_MAX; sig++) {
-        struct half *half = &inbox->halves[sig];
-        if (half->until_ms == 0 || half->by_front || half->until_ms > now_ms())
-            continue;
-        half->until_ms = 0;
-        return (struct event){EVENT_SIGNAL, sig};
-    }
-    return (struct event){EVENT_NONE, 0};
+    const struct half *half = oldest(inbox);
+    if (half == NULL || half->until_ms > now_ms())
+        return (struct event){EVENT_NONE, 0};
+    int sig = (int)(half - inbox->halves);
+    inbox->halves[sig].until_ms = 0;
+    return (struct event){EVENT_SIGNAL, sig};
 }
 
 struct event inbox_next(struct inbox *inbox)
@@ -123,11 +134,6 @@ struct event inbox_next(struct inbox *inbox)
 
 int64_t inbox_due_ms(const struct inbox *inbox)
 {
-    int64_t due = INT64_MAX;
-    for (int sig = 1; sig < SIGNALS_MAX; sig++) {
-        const struct half *half = &inbox->halves[sig];
-        if (half->until_ms != 0 && !half->by_front && half->until_ms < due)
-            due = half->until_ms;
-    }
-    return due;
+    const struct half *half = oldest(inbox);
+    return half != NULL ? half->until_ms : INT64_MAX;
 }
