@@ -1,0 +1,236 @@
+/* The whole file, looked through once by who is alone in it. Every cell must have its right sum and
+ * be reached exactly once, every queue must follow the rule: then no later walk can go astray, and
+ * whatever is wrong is said before anybody is granted anything. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/name.h"
+#include "engines/local/env.h"
+#include "engines/local/table.h"
+
+struct check {
+    struct store *store;
+    const struct ledger_cell *ledger;
+    uint8_t *seen; /* one bit a cell */
+    uint32_t n_seen, n_names, n_observers;
+    bool in_use; /* there are claims, sessions or observers */
+    const char *wrong;
+};
+
+static const union cell blank;
+
+static bool wrong(struct check *check, const char *what)
+{
+    if (!check->wrong)
+        check->wrong = what;
+    return false;
+}
+
+/* The cell, if it is whole, of that kind, and nobody has pointed to it before. */
+static const union cell *visit(struct check *check, uint32_t index, enum cell_kind kind)
+{
+    const union cell *cell = &check->store->cells[index];
+    if (check->wrong)
+        return &blank;
+    if (index < AT_FIRST || index >= check->ledger->n_used)
+        wrong(check, "an index points outside");
+    else if (check->seen[index / 8] & 1 << index % 8)
+        wrong(check, "a cell is in two places");
+    else if (cell->check != cell_sum(cell, index))
+        wrong(check, "a cell has a wrong checksum");
+    else if (cell->kind != kind)
+        wrong(check, "a cell is of another kind");
+    if (check->wrong)
+        return &blank;
+    check->seen[index / 8] |= (uint8_t)(1 << index % 8);
+    check->n_seen++;
+    return cell;
+}
+
+/* ---- names and their queues ---- */
+
+static bool visit_text(struct check *check, uint32_t index, size_t len, char *out)
+{
+    size_t at = 0;
+    while (at < len && !check->wrong) {
+        const struct text_cell *text = &visit(check, index, CELL_TEXT)->text;
+        size_t n = len - at < TEXT_BYTES ? len - at : TEXT_BYTES;
+        memcpy(out + at, text->bytes, n);
+        at += n;
+        index = text->next;
+    }
+    return index == 0 || wrong(check, "a text is longer than its name");
+}
+
+static bool is_plausible(const struct claim_cell *claim)
+{
+    if (claim->mode > STILE_SLOTS || (claim->mode == STILE_SLOTS) != (claim->slots > 0))
+        return false;
+    return claim->state >= CLAIM_WAITING && claim->state <= CLAIM_GHOST &&
+           (claim->state == CLAIM_WAITING) == (claim->token == 0);
+}
+
+struct tally {
+    uint32_t held, waiting, ghosts, held_last, last;
+    uint8_t held_mode;
+};
+
+static bool count_claim(struct check *check, const struct name_cell *name,
+                        const struct claim_cell *claim, uint32_t index, struct tally *tally)
+{
+    bool first_held = tally->held == 0;
+    if (!is_plausible(claim) || claim->prev != tally->last || claim->token > name->token)
+        return wrong(check, "a claim can't be as it is");
+    if (claim_is_held(claim)) {
+        bool alone = claim->mode == STILE_EXCLUSIVE && !first_held;
+        bool full = claim->mode == STILE_SLOTS && tally->held >= claim->slots;
+        bool mixed = !first_held && claim->mode != tally->held_mode;
+        if (tally->waiting || alone || full || mixed)
+            return wrong(check, "two claims are granted that exclude each other");
+        tally->held++;
+        tally->held_last = index;
+        tally->held_mode = claim->mode;
+        tally->ghosts += claim->state == CLAIM_GHOST;
+    } else {
+        tally->waiting++;
+    }
+    tally->last = index;
+    return true;
+}
+
+static bool check_queue(struct check *check, const struct name_cell *name, uint32_t name_index)
+{
+    struct tally tally = {0};
+    for (uint32_t i = name->first; i && !check->wrong;) {
+        const struct claim_cell *claim = &visit(check, i, CELL_CLAIM)->claim;
+        if (check->wrong || claim->name != name_index)
+            return wrong(check, "a claim stands in a queue that isn't its own");
+        count_claim(check, name, claim, i, &tally);
+        i = claim->next;
+    }
+    if (tally.held != name->n_held || tally.waiting != name->n_waiting ||
+        tally.ghosts != name->n_ghosts || tally.last != name->last ||
+        tally.held_last != name->held_last)
+        return wrong(check, "a queue isn't as long as its name says");
+    check->in_use |= tally.held > 0 || tally.waiting > 0;
+    return true;
+}
+
+static bool check_name(struct check *check, const struct name_cell *name, uint32_t index)
+{
+    char text[STILE_NAME_MAX];
+    if (name->length == 0 || name->length > STILE_NAME_MAX)
+        return wrong(check, "a name's length can't be");
+    if (!visit_text(check, name->text, name->length, text) || check->wrong)
+        return false;
+    if (name_check(text, name->length, NULL) != STILE_OK ||
+        name_hash(text, name->length) != name->hash)
+        return wrong(check, "a name doesn't fit its hash");
+    if (name->token >> 32 > check->ledger->epoch)
+        return wrong(check, "a token is of an epoch that hasn't begun");
+    check->n_names++;
+    return check_queue(check, name, index);
+}
+
+static bool check_session(struct check *check, const struct session_cell *session)
+{
+    char text[SESSION_HOST_MAX + SESSION_COMMAND_MAX];
+    if (session->host_len > SESSION_HOST_MAX || session->command_len > SESSION_COMMAND_MAX)
+        return wrong(check, "a session's text is too long");
+    check->in_use = true;
+    return visit_text(check, session->text, (size_t)session->host_len + session->command_len, text);
+}
+
+/* ---- everything else ---- */
+
+static void check_chain(struct check *check, uint32_t bucket, uint32_t next)
+{
+    while (next && !check->wrong) {
+        bool is_name = next < check->ledger->n_used && check->store->cells[next].kind == CELL_NAME;
+        const union cell *cell = visit(check, next, is_name ? CELL_NAME : CELL_SESSION);
+        if (check->wrong)
+            return;
+        if (names_bucket_of(cell->chained.key) != bucket)
+            wrong(check, "a cell hangs in the wrong hash chain");
+        else if (is_name)
+            check_name(check, &cell->name, next);
+        else
+            check_session(check, &cell->session);
+        next = cell->chained.chain;
+    }
+}
+
+static void check_buckets(struct check *check)
+{
+    for (uint32_t i = 0; i < AT_FIRST - AT_BUCKETS && !check->wrong; i++) {
+        const union cell *cell = &check->store->cells[AT_BUCKETS + i];
+        if (cell->check != cell_sum(cell, AT_BUCKETS + i) || cell->kind != CELL_BUCKETS)
+            wrong(check, "a bucket has a wrong checksum");
+        for (uint32_t j = 0; j < BUCKETS_PER_CELL && !check->wrong; j++)
+            check_chain(check, i * BUCKETS_PER_CELL + j, cell->buckets.first[j]);
+    }
+}
+
+static void check_observers(struct check *check)
+{
+    uint32_t before = 0;
+    for (uint32_t i = check->ledger->first_observer; i && !check->wrong;) {
+        const struct observer_cell *observer = &visit(check, i, CELL_OBSERVER)->observer;
+        if (!check->wrong && observer->prev != before)
+            wrong(check, "the list of observers is broken");
+        before = i;
+        i = observer->next;
+        check->n_observers++;
+        check->in_use = true;
+    }
+}
+
+static void check_free(struct check *check)
+{
+    uint32_t n = 0;
+    for (uint32_t i = check->ledger->first_free; i && !check->wrong; n++)
+        i = visit(check, i, CELL_FREE)->free.next;
+    if (n != check->ledger->n_free)
+        wrong(check, "the list of free cells is broken");
+}
+
+static bool check_ledger(struct check *check)
+{
+    const union cell *cell = &check->store->cells[AT_LEDGER];
+    const struct ledger_cell *ledger = check->ledger;
+    if (cell->check != cell_sum(cell, AT_LEDGER) || cell->kind != CELL_LEDGER)
+        return wrong(check, "the ledger has a wrong checksum");
+    if (ledger->n_used < AT_FIRST || ledger->n_used > ledger->n_cells ||
+        ledger->n_cells > check->store->n_cells || ledger->floor >> 32 > ledger->epoch)
+        return wrong(check, "the ledger can't be as it is");
+    return true;
+}
+
+static void check_everything(struct check *check)
+{
+    check_buckets(check);
+    check_observers(check);
+    check_free(check);
+    const struct ledger_cell *ledger = check->ledger;
+    if (check->n_names != ledger->n_names || check->n_observers != ledger->n_observers ||
+        check->n_seen != ledger->n_used - AT_FIRST)
+        wrong(check, "cells are missing");
+}
+
+enum stile_status check_all(struct store *store, bool *in_use, struct stile_error *err)
+{
+    struct check check = {.store = store, .ledger = &store->cells[AT_LEDGER].ledger};
+    if (check_ledger(&check)) {
+        check.seen = calloc(check.ledger->n_used / 8 + 1, 1);
+        if (!check.seen)
+            return error_set(err, STILE_NOMEM, 0, "out of memory");
+        check_everything(&check);
+        free(check.seen);
+    }
+    *in_use = check.in_use;
+    if (check.wrong)
+        return error_set(err, STILE_CORRUPT, 0,
+                         "`state` is damaged (%s): remove it; tokens go on from `epoch`",
+                         check.wrong);
+    return STILE_OK;
+}

@@ -1,0 +1,279 @@
+#include "engines/local/dir.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+/* Not in linux/magic.h. */
+#define CIFS_MAGIC   0xff534d42
+#define LUSTRE_MAGIC 0x0bd00bd0
+#define GFS2_MAGIC   0x01161970
+#define GPFS_MAGIC   0x47504653
+#define BEEGFS_MAGIC 0x19830326
+
+bool dir_is_network(uint64_t filesystem)
+{
+    static const uint32_t networks[] = {
+        NFS_SUPER_MAGIC, SMB_SUPER_MAGIC, SMB2_SUPER_MAGIC, CIFS_MAGIC,       V9FS_MAGIC,
+        AFS_SUPER_MAGIC, AFS_FS_MAGIC,    CEPH_SUPER_MAGIC, CODA_SUPER_MAGIC, OCFS2_SUPER_MAGIC,
+        NCP_SUPER_MAGIC, LUSTRE_MAGIC,    GFS2_MAGIC,       GPFS_MAGIC,       BEEGFS_MAGIC,
+    };
+    for (size_t i = 0; i < sizeof networks / sizeof *networks; i++)
+        if ((uint32_t)filesystem == networks[i])
+            return true;
+    return false;
+}
+
+/* What an administrator has to change is REFUSED; what may pass by itself is UNREACHABLE. */
+static enum stile_status status_of(int number)
+{
+    switch (number) {
+    case EACCES:
+    case EPERM:
+    case EROFS:
+    case ELOOP:
+    case ENOTDIR:
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG:
+        return STILE_REFUSED;
+    default:
+        return STILE_UNREACHABLE;
+    }
+}
+
+/* ---- where it is ---- */
+
+/* The strings live in `space`. */
+static const char *home(char *space, size_t size)
+{
+    struct passwd user, *found = NULL;
+    const char *path = getenv("HOME");
+    if (path && path[0] == '/')
+        return path;
+    if (getpwuid_r(geteuid(), &user, space, size, &found) != 0 || !found)
+        return NULL;
+    return user.pw_dir[0] == '/' ? user.pw_dir : NULL;
+}
+
+enum stile_status dir_default(char path[DIR_PATH_MAX], struct stile_error *err)
+{
+    const char *state = getenv("XDG_STATE_HOME"), *user;
+    char space[DIR_PATH_MAX];
+    int n;
+
+    if (geteuid() == 0)
+        n = snprintf(path, DIR_PATH_MAX, "/var/lib/stile");
+    else if (state && state[0] == '/')
+        n = snprintf(path, DIR_PATH_MAX, "%s/stile", state);
+    else if ((user = home(space, sizeof space)))
+        n = snprintf(path, DIR_PATH_MAX, "%s/.local/state/stile", user);
+    else
+        return error_set(err, STILE_REFUSED, 0,
+                         "no home directory known for user %u: set HOME, or name a directory as "
+                         "local:/path",
+                         (unsigned)geteuid());
+    if (n >= DIR_PATH_MAX)
+        return error_set(err, STILE_REFUSED, ENAMETOOLONG,
+                         "the state directory's path is too long");
+    return STILE_OK;
+}
+
+static void make_parents(char *path)
+{
+    for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        (void)mkdir(path, 0700);
+        *slash = '/';
+    }
+}
+
+/* ---- opening it ---- */
+
+static enum stile_status check_owner(const struct stat *st, const char *path,
+                                     struct stile_error *err)
+{
+    if (st->st_uid != geteuid() && st->st_uid != 0)
+        return error_set(err, STILE_REFUSED, 0,
+                         "%s belongs to user %u, who could change it under us; it must be yours or "
+                         "root's",
+                         path, (unsigned)st->st_uid);
+    if (st->st_mode & S_IWOTH)
+        return error_set(err, STILE_REFUSED, 0,
+                         "everybody can write to %s: chmod o-w, or use another directory", path);
+    return STILE_OK;
+}
+
+static enum stile_status check_filesystem(int fd, const char *path, struct stile_error *err)
+{
+    struct statfs fs;
+    if (fstatfs(fd, &fs) != 0)
+        return error_errno(err, STILE_UNREACHABLE, errno, "%s", path);
+    if (dir_is_network((uint64_t)fs.f_type))
+        return error_set(err, STILE_REFUSED, 0,
+                         "%s is on a network file system, where locks of one machine mean nothing "
+                         "to others: use a local directory, or a network engine",
+                         path);
+    return STILE_OK;
+}
+
+static enum stile_status inspect(struct dir *dir, const char *path, struct stile_error *err)
+{
+    struct stat st;
+    if (fstat(dir->fd, &st) != 0)
+        return error_errno(err, STILE_UNREACHABLE, errno, "%s", path);
+    enum stile_status status = check_owner(&st, path, err);
+    if (status)
+        return status;
+    dir->shared = st.st_mode & S_IWGRP;
+    dir->uid = st.st_uid;
+    dir->gid = st.st_gid;
+    dir->dev = st.st_dev;
+    dir->ino = st.st_ino;
+    return check_filesystem(dir->fd, path, err);
+}
+
+static enum stile_status cannot_open(const char *path, struct stile_error *err)
+{
+    if (errno == ELOOP || errno == ENOTDIR)
+        return error_set(err, STILE_REFUSED, errno,
+                         "%s is not a directory (symbolic links are not followed)", path);
+    return error_errno(err, status_of(errno), errno, "%s", path);
+}
+
+enum stile_status dir_open(struct dir *dir, const char *name, struct stile_error *err)
+{
+    char path[DIR_PATH_MAX];
+    enum stile_status status = STILE_OK;
+
+    *dir = (struct dir){.fd = -1, .sockets_fd = -1};
+    if (name[0] == '\0')
+        status = dir_default(path, err);
+    else if (snprintf(path, sizeof path, "%s", name) >= (int)sizeof path)
+        status = error_set(err, STILE_REFUSED, ENAMETOOLONG, "the directory's path is too long");
+    if (status)
+        return status;
+    for (size_t n = strlen(path); n > 1 && path[n - 1] == '/'; n--)
+        path[n - 1] = '\0';
+    if (name[0] == '\0')
+        make_parents(path);
+    if (mkdir(path, 0700) != 0 && errno != EEXIST)
+        return cannot_open(path, err);
+    dir->fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (dir->fd < 0)
+        return cannot_open(path, err);
+    status = inspect(dir, path, err);
+    if (status)
+        dir_close(dir);
+    return status;
+}
+
+void dir_close(struct dir *dir)
+{
+    if (dir->fd >= 0)
+        close(dir->fd);
+    if (dir->sockets_fd >= 0)
+        close(dir->sockets_fd);
+    dir->fd = dir->sockets_fd = -1;
+}
+
+/* ---- its files ---- */
+
+int dir_hand_over(const struct dir *dir, int at_fd, const char *name)
+{
+    struct stat st;
+    if (!dir->shared)
+        return 0;
+    if (fstatat(at_fd, name, &st, AT_SYMLINK_NOFOLLOW) != 0)
+        return errno;
+    mode_t mode = S_ISDIR(st.st_mode) ? 0770 : 0660;
+    if (st.st_gid != dir->gid && fchownat(at_fd, name, -1, dir->gid, AT_SYMLINK_NOFOLLOW) != 0)
+        return errno;
+    if ((st.st_mode & 0777) != mode && fchmodat(at_fd, name, mode, 0) != 0)
+        return errno;
+    return 0;
+}
+
+static enum stile_status check_file(const struct dir *dir, const struct stat *st, const char *name,
+                                    struct stile_error *err)
+{
+    bool is_dir = S_ISDIR(st->st_mode);
+    bool trusted = st->st_uid == geteuid() || st->st_uid == 0 || dir->shared;
+    mode_t too_much = dir->shared ? S_IWOTH : S_IWOTH | S_IWGRP;
+
+    if (!is_dir && (!S_ISREG(st->st_mode) || st->st_nlink != 1))
+        return error_set(err, STILE_REFUSED, 0,
+                         "`%s` in the state directory is not a plain file with one name; remove it",
+                         name);
+    if (!trusted || (st->st_mode & too_much))
+        return error_set(err, STILE_REFUSED, 0,
+                         "`%s` in the state directory can be changed by others (user %u, mode "
+                         "%04o); remove it",
+                         name, (unsigned)st->st_uid, (unsigned)(st->st_mode & 07777));
+    return STILE_OK;
+}
+
+static enum stile_status check_fd(int fd, const struct dir *dir, const char *name,
+                                  struct stile_error *err)
+{
+    struct stat st;
+    if (fstat(fd, &st) != 0)
+        return error_errno(err, STILE_UNREACHABLE, errno, "`%s`", name);
+    return check_file(dir, &st, name, err);
+}
+
+/* Tells a file that we have just made from one that was there. */
+static int open_or_make(bool *made, const struct dir *dir, const char *name, int flags)
+{
+    int how = O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+    for (;;) {
+        *made = false;
+        int fd = flags & O_EXCL ? -1 : openat(dir->fd, name, how);
+        if (fd >= 0 || !(flags & O_CREAT) || (!(flags & O_EXCL) && errno != ENOENT))
+            return fd;
+        *made = true;
+        fd = openat(dir->fd, name, how | O_CREAT | O_EXCL, 0600);
+        if (fd >= 0 || errno != EEXIST || (flags & O_EXCL))
+            return fd;
+    }
+}
+
+enum stile_status dir_open_file(int *fd, const struct dir *dir, const char *name, int flags,
+                                struct stile_error *err)
+{
+    bool made;
+    *fd = open_or_make(&made, dir, name, flags);
+    if (*fd < 0)
+        return error_errno(err, status_of(errno), errno, "opening `%s` in the state directory",
+                           name);
+    int rc = made ? dir_hand_over(dir, dir->fd, name) : 0;
+    enum stile_status status =
+        rc ? error_errno(err, status_of(rc), rc, "giving `%s` to the directory's group", name)
+           : check_fd(*fd, dir, name, err);
+    if (status) {
+        close(*fd);
+        *fd = -1;
+    }
+    return status;
+}
+
+enum stile_status dir_open_sockets(struct dir *dir, struct stile_error *err)
+{
+    bool made = mkdirat(dir->fd, "s", 0700) == 0;
+    if (!made && errno != EEXIST)
+        return error_errno(err, status_of(errno), errno, "making `s` in the state directory");
+    int rc = made ? dir_hand_over(dir, dir->fd, "s") : 0;
+    if (rc)
+        return error_errno(err, status_of(rc), rc, "giving `s` to the directory's group");
+    dir->sockets_fd = openat(dir->fd, "s", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (dir->sockets_fd < 0)
+        return error_errno(err, status_of(errno), errno, "opening `s` in the state directory");
+    return check_fd(dir->sockets_fd, dir, "s", err);
+}

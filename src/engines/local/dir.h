@@ -1,0 +1,56 @@
+/* The directory of a local engine, its files, and the epoch.
+ *
+ *     state   the mapped table: names, claims, sessions
+ *     live    empty; byte locks on it are the proof of life
+ *     epoch   the upper half of tokens, durable: what keeps them from coming back after a reboot
+ *     s/      the sockets of sessions
+ */
+#ifndef STILE_LOCAL_DIR_H
+#define STILE_LOCAL_DIR_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "core/error.h"
+
+#define DIR_PATH_MAX 4096
+
+struct dir {
+    int fd, sockets_fd;
+    bool shared; /* its group may write: files are made for the group */
+    uid_t uid;
+    gid_t gid;
+    dev_t dev;
+    ino_t ino;
+};
+
+/* path "": the default directory, with its parents made as needed. Opens it, or makes it, and
+ * checks that its promises can be kept there. sockets_fd is -1. */
+enum stile_status dir_open(struct dir *dir, const char *path, struct stile_error *err);
+void dir_close(struct dir *dir);
+
+/* Where the default is. */
+enum stile_status dir_default(char path[DIR_PATH_MAX], struct stile_error *err);
+
+/* Whether locks in such a file system belong to one machine's kernel only (statfs's f_type). */
+bool dir_is_network(uint64_t filesystem);
+
+/* flags: O_CREAT, O_EXCL. With O_CREAT missing, ENOENT comes back as UNREACHABLE and native ENOENT.
+ * The file is checked to be a plain one that nobody else could have slipped in. */
+enum stile_status dir_open_file(int *fd, const struct dir *dir, const char *name, int flags,
+                                struct stile_error *err);
+
+/* s/, made if missing. */
+enum stile_status dir_open_sockets(struct dir *dir, struct stile_error *err);
+
+/* Gives a new file or socket to the directory's group, where it is shared by one. 0 or errno. */
+int dir_hand_over(const struct dir *dir, int at_fd, const char *name);
+
+/* found false: there is none yet. */
+enum stile_status epoch_read(uint32_t *epoch, bool *found, const struct dir *dir,
+                             struct stile_error *err);
+/* Durable when it returns OK. */
+enum stile_status epoch_write(const struct dir *dir, uint32_t epoch, struct stile_error *err);
+
+#endif

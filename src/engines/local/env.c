@@ -1,0 +1,195 @@
+#include "engines/local/env.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "engines/local/life.h"
+
+#define OPEN_PATIENCE_MS 10000
+#define OPEN_NAP_MAX_MS  50
+
+static pthread_mutex_t envs_mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_once_t envs_once = PTHREAD_ONCE_INIT;
+static struct env *envs;
+
+/* ---- fork ---- */
+
+static void before_fork(void)
+{
+    pthread_mutex_lock(&envs_mutex);
+}
+
+static void after_fork_in_parent(void)
+{
+    pthread_mutex_unlock(&envs_mutex);
+}
+
+/* The child opens its own: byte locks of the parent's descriptions would prove the wrong life. */
+static void after_fork_in_child(void)
+{
+    envs = NULL;
+    pthread_mutex_unlock(&envs_mutex);
+}
+
+static void prepare_for_fork(void)
+{
+    pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+}
+
+int env_random_id(uint64_t *id, struct loop *loop)
+{
+    do {
+        int rc = loop_random(loop, id, sizeof *id);
+        if (rc)
+            return rc;
+        *id &= LIFE_ID_MASK;
+    } while (*id == 0);
+    return 0;
+}
+
+/* ---- opening ---- */
+
+static void nap_ms(unsigned ms)
+{
+    struct timespec nap = {.tv_nsec = (long)ms * 1000000};
+    while (nanosleep(&nap, &nap) != 0 && errno == EINTR)
+        ;
+}
+
+static enum stile_status lock_opening(int live_fd, struct stile_error *err)
+{
+    unsigned waited = 0, ms = 1;
+    int rc;
+    while ((rc = life_lock(live_fd, LIFE_OPENING, true)) == EAGAIN && waited < OPEN_PATIENCE_MS) {
+        nap_ms(ms);
+        waited += ms;
+        ms = 2 * ms < OPEN_NAP_MAX_MS ? 2 * ms : OPEN_NAP_MAX_MS;
+    }
+    if (rc == EAGAIN)
+        return error_set(err, STILE_UNREACHABLE, 0,
+                         "another process has been opening the state directory for 10 s (stopped, "
+                         "or its disk hangs)");
+    return rc ? error_errno(err, STILE_REFUSED, rc, "locking `live`") : STILE_OK;
+}
+
+static enum stile_status enter_life(struct env *env, struct loop *loop, struct stile_error *err)
+{
+    int rc = env_random_id(&env->store.id, loop);
+    if (!rc)
+        rc = life_lock(env->store.live_fd, LIFE_IDS + env->store.id, true);
+    return rc ? error_errno(err, STILE_REFUSED, rc, "locking `live`") : STILE_OK;
+}
+
+static enum stile_status set_up(struct env *env, struct loop *loop, struct stile_error *err)
+{
+    enum stile_status status = dir_open_file(&env->store.live_fd, &env->dir, "live", O_CREAT, err);
+    if (!status)
+        status = enter_life(env, loop, err);
+    if (!status)
+        status = lock_opening(env->store.live_fd, err);
+    if (status)
+        return status;
+    bool alone = life_lock(env->store.live_fd, LIFE_IN_USE, true) == 0;
+    status = dir_open_sockets(&env->dir, err);
+    if (!status)
+        status = load_state(env, alone, loop_now(loop), err);
+    /* From exclusive to shared in one step: nobody can believe to be alone in between. */
+    int rc = status ? 0 : life_lock(env->store.live_fd, LIFE_IN_USE, false);
+    if (rc)
+        status = error_errno(err, STILE_REFUSED, rc, "locking `live`");
+    life_unlock(env->store.live_fd, LIFE_OPENING);
+    return status;
+}
+
+static void dispose(struct env *env)
+{
+    load_drop(env);
+    if (env->store.live_fd >= 0)
+        close(env->store.live_fd);
+    dir_close(&env->dir);
+    free(env);
+}
+
+static struct env *find_open(const struct dir *dir)
+{
+    for (struct env *env = envs; env; env = env->next)
+        if (env->dir.dev == dir->dev && env->dir.ino == dir->ino)
+            return env;
+    return NULL;
+}
+
+static enum stile_status next_epoch(struct store *store, uint32_t epoch)
+{
+    struct env *env = (struct env *)((char *)store - offsetof(struct env, store));
+    return epoch_write(&env->dir, epoch, NULL);
+}
+
+static enum stile_status open_new(struct env **out, struct dir *dir, struct loop *loop,
+                                  struct stile_error *err)
+{
+    struct env *env = calloc(1, sizeof *env);
+    if (!env) {
+        dir_close(dir);
+        return error_set(err, STILE_NOMEM, 0, "out of memory");
+    }
+    env->dir = *dir;
+    env->store.fd = env->store.live_fd = -1;
+    env->store.pid = (uint32_t)getpid();
+    env->store.next_epoch = next_epoch;
+    enum stile_status status = set_up(env, loop, err);
+    if (status) {
+        dispose(env);
+        return status;
+    }
+    env->next = envs;
+    envs = env;
+    *out = env;
+    return STILE_OK;
+}
+
+enum stile_status env_open(struct env **out, const char *path, struct loop *loop,
+                           struct stile_error *err)
+{
+    struct dir dir;
+    pthread_once(&envs_once, prepare_for_fork);
+    enum stile_status status = dir_open(&dir, path, err);
+    if (status)
+        return status;
+    pthread_mutex_lock(&envs_mutex);
+    *out = find_open(&dir);
+    if (*out)
+        dir_close(&dir);
+    else
+        status = open_new(out, &dir, loop, err);
+    if (!status)
+        (*out)->refs++;
+    pthread_mutex_unlock(&envs_mutex);
+    return status;
+}
+
+void env_close(struct env *env)
+{
+    pthread_mutex_lock(&envs_mutex);
+    if (--env->refs == 0) {
+        struct env **at = &envs;
+        while (*at != env)
+            at = &(*at)->next;
+        *at = env->next;
+        dispose(env);
+    }
+    pthread_mutex_unlock(&envs_mutex);
+}
+
+void env_forked(struct env *env)
+{
+    if (--env->refs > 0)
+        return;
+    close(env->store.fd);
+    close(env->store.live_fd);
+    dir_close(&env->dir);
+    free(env);
+}

@@ -1,0 +1,35 @@
+/* An environment: one directory, opened and mapped once in a process, shared by its clients. */
+#ifndef STILE_LOCAL_ENV_H
+#define STILE_LOCAL_ENV_H
+
+#include "engines/local/dir.h"
+#include "engines/local/store.h"
+#include "io/loop.h"
+
+struct env {
+    struct env *next;
+    unsigned refs;
+    struct dir dir;
+    struct store store;
+};
+
+/* path "": the default directory. The loop gives randomness only. */
+enum stile_status env_open(struct env **env, const char *path, struct loop *loop,
+                           struct stile_error *err);
+void env_close(struct env *env);
+
+/* In a forked child: closes the file descriptors once all clients have said so. */
+void env_forked(struct env *env);
+
+/* A new id for `live`, never 0. 0 or an errno value. */
+int env_random_id(uint64_t *id, struct loop *loop);
+
+/* load.c: maps the state file, or makes a fresh one. alone: nobody else has the directory open. */
+enum stile_status load_state(struct env *env, bool alone, uint64_t now_ns, struct stile_error *err);
+void load_drop(struct env *env);
+
+/* check.c: every cell of a file that nobody else uses. CORRUPT if any is damaged, lost or linked
+ * in a way that can't be. */
+enum stile_status check_all(struct store *store, bool *in_use, struct stile_error *err);
+
+#endif

@@ -1,0 +1,251 @@
+/* What is done with the state file before anybody may use it: is it ours, whole, and of this boot?
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "engines/local/env.h"
+#include "engines/local/table.h"
+
+/* ---- this boot ---- */
+
+static int hex_digit(char c)
+{
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+static size_t parse_hex(uint8_t *out, size_t size, const char *text)
+{
+    size_t n = 0;
+    for (; *text && n < 2 * size; text++) {
+        int digit = hex_digit(*text);
+        if (digit < 0)
+            continue;
+        out[n / 2] = (uint8_t)(n % 2 ? out[n / 2] | digit : digit << 4);
+        n++;
+    }
+    return n / 2;
+}
+
+static enum stile_status read_boot_id(uint8_t boot[16], struct stile_error *err)
+{
+    char text[64] = "";
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    ssize_t n = -1;
+    if (fd >= 0) {
+        do
+            n = read(fd, text, sizeof text - 1);
+        while (n < 0 && errno == EINTR);
+        close(fd);
+    }
+    if (n < 0 || parse_hex(boot, 16, text) != 16)
+        return error_set(err, STILE_REFUSED, errno,
+                         "cannot tell this boot from the last: /proc/sys/kernel/random/boot_id "
+                         "can't be read (is /proc mounted?)");
+    return STILE_OK;
+}
+
+/* ---- a fresh file ---- */
+
+static enum stile_status new_epoch(uint32_t *epoch, const struct dir *dir, struct stile_error *err)
+{
+    bool found;
+    enum stile_status status = epoch_read(epoch, &found, dir, err);
+    if (status)
+        return status;
+    if (found && *epoch == UINT32_MAX)
+        return error_set(err, STILE_REFUSED, 0, "all 4294967295 token epochs have been used");
+    *epoch += found;
+    return epoch_write(dir, *epoch, err);
+}
+
+static enum stile_status fill_fresh(struct store *store, uint32_t epoch, struct stile_error *err)
+{
+    uint8_t boot[16];
+    enum stile_status status = read_boot_id(boot, err);
+    if (status)
+        return status;
+    int rc = store_reserve(store->fd, 0, STATE_BYTES_FIRST);
+    if (rc)
+        return error_errno(err, STILE_REFUSED, rc, "no room for the state file (2 MiB)");
+    rc = store_map(store);
+    if (rc)
+        return error_errno(err, STILE_REFUSED, rc, "mapping the state file");
+    store_format(store, boot, epoch);
+    /* What a power cut leaves must be known as a file of an earlier boot, not as a damaged one. */
+    if (fsync(store->fd) != 0)
+        return error_errno(err, STILE_REFUSED, errno, "writing the state file");
+    return STILE_OK;
+}
+
+static enum stile_status make_fresh(struct env *env, struct stile_error *err)
+{
+    uint32_t epoch;
+    enum stile_status status = new_epoch(&epoch, &env->dir, err);
+    if (status)
+        return status;
+    (void)unlinkat(env->dir.fd, "state.new", 0);
+    status = dir_open_file(&env->store.fd, &env->dir, "state.new", O_CREAT | O_EXCL, err);
+    if (status)
+        return status;
+    status = fill_fresh(&env->store, epoch, err);
+    if (!status && renameat(env->dir.fd, "state.new", env->dir.fd, "state") != 0)
+        status = error_errno(err, STILE_REFUSED, errno, "renaming the new state file");
+    if (status)
+        (void)unlinkat(env->dir.fd, "state.new", 0);
+    return status;
+}
+
+/* ---- the file that is there ---- */
+
+static enum stile_status check_header(const struct store *store, bool *other_boot,
+                                      struct stile_error *err)
+{
+    const union cell *cell = &store->cells[AT_HEADER];
+    const struct header_cell *header = &cell->header;
+    uint8_t boot[16];
+    enum stile_status status = read_boot_id(boot, err);
+    if (status)
+        return status;
+    if (store->n_cells < AT_FIRST)
+        return error_set(
+            err, STILE_CORRUPT, 0,
+            "`state` has been cut off: stop its users and remove it; tokens go on from "
+            "`epoch`");
+    if (memcmp(header->magic, STATE_MAGIC, sizeof STATE_MAGIC) != 0)
+        return error_set(err, STILE_CORRUPT, 0,
+                         "`state` was not written by stile, or its start is damaged: remove it if "
+                         "nobody uses it");
+    if (header->version != STATE_VERSION || header->abi != store_abi())
+        return error_set(err, STILE_CORRUPT, 0,
+                         "`state` was written by another version of stile (format %u, ours is %d): "
+                         "stop its users and remove it",
+                         (unsigned)header->version, STATE_VERSION);
+    if (cell->check != cell_sum(cell, AT_HEADER) || cell->kind != CELL_HEADER)
+        return error_set(err, STILE_CORRUPT, 0,
+                         "the start of `state` is damaged: stop its users and remove it; tokens go "
+                         "on from `epoch`");
+    *other_boot = memcmp(header->boot, boot, sizeof boot) != 0;
+    return STILE_OK;
+}
+
+static enum stile_status check_epoch(const struct env *env, struct stile_error *err)
+{
+    uint32_t epoch;
+    bool found;
+    enum stile_status status = epoch_read(&epoch, &found, &env->dir, err);
+    if (status)
+        return status;
+    if (!found || epoch < env->store.cells[AT_LEDGER].ledger.epoch)
+        return error_set(err, STILE_CORRUPT, 0,
+                         "`epoch` is %s, so tokens could come back after the next boot: restore "
+                         "it, or if no guard has seen a token yet, remove the directory's files",
+                         found ? "older than `state`" : "missing");
+    return STILE_OK;
+}
+
+static enum stile_status check_size(const struct store *store, struct stile_error *err)
+{
+    const struct ledger_cell *ledger = &store->cells[AT_LEDGER].ledger;
+    if (ledger->n_cells > store->n_cells || ledger->n_used > ledger->n_cells)
+        return error_set(
+            err, STILE_CORRUPT, 0,
+            "`state` has been cut off: stop its users and remove it; tokens go on from "
+            "`epoch`");
+    return STILE_OK;
+}
+
+static void remove_sockets(const struct dir *dir)
+{
+    int fd = dup(dir->sockets_fd);
+    DIR *listing = fd < 0 ? NULL : fdopendir(fd);
+    if (!listing) {
+        if (fd >= 0)
+            close(fd);
+        return;
+    }
+    rewinddir(listing);
+    for (struct dirent *entry; (entry = readdir(listing));)
+        if (entry->d_name[0] != '.')
+            (void)unlinkat(dir->sockets_fd, entry->d_name, 0);
+    closedir(listing);
+}
+
+/* Nobody else has it open: whoever is written in it is dead. */
+static enum stile_status take_over(struct env *env, uint64_t now_ns, struct stile_error *err)
+{
+    if (!store_recover(&env->store))
+        return error_set(err, STILE_CORRUPT, 0,
+                         "the journal of `state` is damaged: remove `state`; tokens go on from "
+                         "`epoch`");
+    bool in_use = false;
+    enum stile_status status = check_size(&env->store, err);
+    if (!status)
+        status = check_all(&env->store, &in_use, err);
+    if (!status && in_use)
+        status = table_bury_all(&env->store, now_ns, err);
+    if (!status)
+        remove_sockets(&env->dir);
+    return status;
+}
+
+static enum stile_status join(struct env *env, struct stile_error *err)
+{
+    struct tx tx;
+    if (!tx_begin(&tx, &env->store))
+        return tx_error(&tx, err);
+    (void)tx_ledger(&tx);
+    enum stile_status status = tx_is_ok(&tx) ? check_size(&env->store, err) : STILE_OK;
+    if (!tx_commit(&tx))
+        return tx_error(&tx, err);
+    return status;
+}
+
+static enum stile_status reopen(struct env *env, bool alone, bool *other_boot, uint64_t now_ns,
+                                struct stile_error *err)
+{
+    int rc = store_map(&env->store);
+    if (rc)
+        return error_errno(err, STILE_REFUSED, rc, "mapping the state file");
+    enum stile_status status = check_header(&env->store, other_boot, err);
+    if (status || (*other_boot && alone))
+        return status;
+    if (*other_boot)
+        return error_set(err, STILE_CORRUPT, 0,
+                         "`state` is of another boot, yet in use: is the directory shared between "
+                         "machines? Use a network engine there");
+    status = alone ? take_over(env, now_ns, err) : join(env, err);
+    return status ? status : check_epoch(env, err);
+}
+
+void load_drop(struct env *env)
+{
+    store_unmap(&env->store);
+    if (env->store.fd >= 0)
+        close(env->store.fd);
+    env->store.fd = -1;
+}
+
+enum stile_status load_state(struct env *env, bool alone, uint64_t now_ns, struct stile_error *err)
+{
+    struct stile_error why = {0};
+    bool other_boot = false;
+    enum stile_status status = dir_open_file(&env->store.fd, &env->dir, "state", 0, &why);
+    if (status && why.native != ENOENT) {
+        error_copy(err, &why);
+        return status;
+    }
+    if (status && !alone)
+        return error_set(err, STILE_CORRUPT, ENOENT,
+                         "`state` was removed while others use it: stop them, then start again");
+    if (status)
+        return make_fresh(env, err);
+    status = reopen(env, alone, &other_boot, now_ns, err);
+    if (status || !other_boot)
+        return status;
+    load_drop(env);
+    return make_fresh(env, err);
+}

@@ -1,0 +1,147 @@
+/* The parts of one open local engine. local.c tells the story. */
+#ifndef STILE_LOCAL_H
+#define STILE_LOCAL_H
+
+#include "engines/engine.h"
+#include "engines/local/env.h"
+#include "engines/local/table.h"
+
+struct local;
+struct peer;
+
+/* Ties somebody who looks to a session whose end they must hear of. */
+struct link {
+    struct link *next_of_looker;
+    struct link *next_of_peer, **at_peer;
+    struct looker *looker;
+    struct peer *peer;
+};
+
+/* Somebody who looks at the table when poked, when a session in sight ends (dead: its id, else 0),
+ * or when a timer says so: a claim, or a query that watches. */
+struct looker {
+    struct looker *next_due;
+    bool is_due;
+    struct link *links;
+    void (*look)(struct looker *looker, uint64_t dead);
+};
+
+enum standing {
+    STANDING_NOWHERE, /* nothing of it is in the table */
+    STANDING_IN_LINE,
+    STANDING_HELD,
+    STANDING_LOST,    /* core has been told */
+    STANDING_LEAVING, /* the table can't be entered; tried again */
+};
+
+/* Behind struct claim. */
+struct local_claim {
+    struct looker looker;
+    struct timer timer;
+    uint64_t pause_ns;
+    uint32_t slot; /* 1 + place in local->slots: the claim's id in the table; 0: none */
+    uint32_t cell;
+    uint32_t name; /* where it was found last */
+    uint32_t skip; /* how far a crowd of slot holders has been looked through */
+    bool crowd;
+    bool has_timer;
+    bool heard; /* its owner has heard of the grant */
+    enum standing standing;
+};
+
+struct slot {
+    struct looker *looker; /* NULL: free */
+    uint32_t next_free;    /* 1 + index */
+};
+
+#define PEER_HEADS 64
+
+struct local {
+    struct engine engine;
+    struct env *env;
+    uint64_t id;
+    int life_fd;
+    int listener_fd;
+    uint64_t listener_made_ns;
+    struct watch pokes;
+    struct task due_task;
+    struct looker *due, **due_tail;
+    struct slot *slots;
+    uint32_t n_slots, cap_slots, free_slot;
+    struct peer *peers[PEER_HEADS];
+    struct peer *idle_peers; /* latest first */
+    uint32_t n_idle_peers;
+};
+
+static inline struct local *local_of(struct engine *engine)
+{
+    return (struct local *)engine;
+}
+
+static inline struct local_claim *claim_part(struct claim *claim)
+{
+    return (struct local_claim *)claim->state;
+}
+
+static inline struct claim *claim_of(struct local_claim *part)
+{
+    return (struct claim *)((char *)part - offsetof(struct claim, state));
+}
+
+/* ---- session.c: our life, our sockets, our ids ---- */
+
+enum stile_status session_open(struct local *local, struct stile_error *err);
+void session_close(struct local *local);
+void session_forked(struct local *local);
+
+/* An id for a looker that pokes can name, 1 + index; 0: out of memory. */
+uint32_t session_add_slot(struct local *local, struct looker *looker);
+void session_drop_slot(struct local *local, uint32_t slot);
+
+/* It will look soon. */
+void session_make_due(struct local *local, struct looker *looker);
+void session_forget_due(struct local *local, struct looker *looker);
+
+/* Tells everybody; clears away who turns out to be dead, and tells those whom that concerns. */
+void session_deliver(struct local *local, struct pokes *pokes);
+
+void session_socket_path(const struct local *local, char *path, size_t size, uint64_t id,
+                         char kind);
+void session_ask_new_listener(struct local *local, uint64_t id);
+
+/* ---- peers.c: the life of others ---- */
+
+enum peer_answer {
+    PEER_WATCHED,
+    PEER_DEAD,
+    PEER_UNKNOWN, /* out of memory: look again before long */
+};
+
+enum peer_answer peers_watch(struct local *local, struct looker *looker, uint64_t id);
+/* Watches those in sight and nobody else. A dead one's id, or 0. */
+uint64_t peers_watch_all(struct local *local, struct looker *looker, struct sight *sight);
+void peers_unwatch(struct local *local, struct looker *looker);
+void peers_close(struct local *local);
+void peers_forked(struct local *local);
+
+/* ---- wait.c: claims in line ---- */
+
+struct wish claim_wish(const struct local *local, struct claim *claim);
+
+/* The claim is in the table and not granted. */
+void wait_begin(struct local *local, struct claim *claim);
+void wait_end(struct local *local, struct local_claim *part);
+void wait_look(struct looker *looker, uint64_t dead);
+
+/* Puts the claim in line (again). In local.c. */
+void local_enter(struct local *local, struct claim *claim);
+
+/* ---- view.c: for people ---- */
+
+void view_list(struct engine *engine, struct query *query);
+void view_show(struct engine *engine, struct query *query);
+void view_watch(struct engine *engine, struct query *query);
+void view_unwatch(struct engine *engine, struct query *query);
+void view_break(struct engine *engine, struct query *query);
+
+#endif

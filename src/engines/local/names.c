@@ -1,0 +1,223 @@
+#include <string.h>
+
+#include "core/name.h"
+#include "engines/local/table.h"
+#include "mutant.h"
+
+#define SWEEP_ON_INSERT  2
+#define EDITS_FOR_SWEEPS 100
+
+/* ---- hash chains ---- */
+
+uint32_t names_bucket_of(uint64_t key)
+{
+    return (uint32_t)(key * UINT64_C(0x9e3779b97f4a7c15) >> 50);
+}
+
+_Static_assert(BUCKETS == 1 << 14, "names_bucket_of() keeps the upper 14 bits");
+
+static uint32_t bucket_cell(uint32_t bucket)
+{
+    return AT_BUCKETS + bucket / BUCKETS_PER_CELL;
+}
+
+uint32_t names_bucket(struct tx *tx, uint32_t bucket)
+{
+    return tx_read(tx, bucket_cell(bucket), CELL_BUCKETS)->buckets.first[bucket % BUCKETS_PER_CELL];
+}
+
+static const union cell nothing;
+
+/* Names and sessions hang in the same chains, so the kind is looked at after the read. */
+static const struct chained_cell *chained(struct tx *tx, uint32_t index)
+{
+    const union cell *cell = tx_peek(tx, index);
+    if (cell->kind != CELL_NAME && cell->kind != CELL_SESSION)
+        tx_fail(tx, STILE_CORRUPT, 0, "a hash chain leads astray");
+    return tx_is_ok(tx) ? &cell->chained : &nothing.chained;
+}
+
+uint32_t chain_find(struct tx *tx, uint64_t key, enum cell_kind kind)
+{
+    uint32_t next = names_bucket(tx, names_bucket_of(key));
+    while (next) {
+        const struct chained_cell *cell = chained(tx, next);
+        if (cell->key == key && cell->kind == kind)
+            return next;
+        next = cell->chain;
+    }
+    return 0;
+}
+
+void chain_insert(struct tx *tx, uint64_t key, uint32_t index, enum cell_kind kind)
+{
+    uint32_t bucket = names_bucket_of(key);
+    union cell *head = tx_edit(tx, bucket_cell(bucket), CELL_BUCKETS);
+    uint32_t *first = &head->buckets.first[bucket % BUCKETS_PER_CELL];
+    tx_edit(tx, index, kind)->chained.chain = *first;
+    *first = index;
+}
+
+void chain_remove(struct tx *tx, uint64_t key, uint32_t index)
+{
+    uint32_t bucket = names_bucket_of(key), at = names_bucket(tx, bucket), before = 0;
+    while (at && at != index) {
+        before = at;
+        at = chained(tx, at)->chain;
+    }
+    uint32_t rest = at ? chained(tx, at)->chain : 0;
+    if (!at)
+        tx_fail(tx, STILE_CORRUPT, 0, "a cell is missing in its hash chain");
+    else if (before)
+        tx_edit(tx, before, (enum cell_kind)tx_peek(tx, before)->kind)->chained.chain = rest;
+    else
+        tx_edit(tx, bucket_cell(bucket), CELL_BUCKETS)->buckets.first[bucket % BUCKETS_PER_CELL] =
+            rest;
+}
+
+/* ---- texts ---- */
+
+uint32_t text_store(struct tx *tx, const char *bytes, size_t len)
+{
+    uint32_t first = 0;
+    size_t n_cells = (len + TEXT_BYTES - 1) / TEXT_BYTES;
+    while (n_cells-- > 0) {
+        uint32_t index = tx_alloc(tx, CELL_TEXT);
+        struct text_cell *text = &tx_edit(tx, index, CELL_TEXT)->text;
+        size_t from = n_cells * TEXT_BYTES, n = len - from < TEXT_BYTES ? len - from : TEXT_BYTES;
+        memcpy(text->bytes, bytes + from, n);
+        text->next = first;
+        first = index;
+    }
+    return first;
+}
+
+void text_load(struct tx *tx, uint32_t index, char *bytes, size_t len)
+{
+    while (len > 0) {
+        const struct text_cell *text = &tx_read(tx, index, CELL_TEXT)->text;
+        size_t n = len < TEXT_BYTES ? len : TEXT_BYTES;
+        memcpy(bytes, text->bytes, n);
+        bytes += n;
+        len -= n;
+        index = text->next;
+    }
+}
+
+void text_free(struct tx *tx, uint32_t index)
+{
+    while (index) {
+        uint32_t next = tx_read(tx, index, CELL_TEXT)->text.next;
+        tx_free(tx, index, CELL_TEXT);
+        index = next;
+    }
+}
+
+static bool text_equals(struct tx *tx, uint32_t index, const char *bytes, size_t len)
+{
+    while (len > 0) {
+        const struct text_cell *text = &tx_read(tx, index, CELL_TEXT)->text;
+        size_t n = len < TEXT_BYTES ? len : TEXT_BYTES;
+        if (memcmp(bytes, text->bytes, n) != 0)
+            return false;
+        bytes += n;
+        len -= n;
+        index = text->next;
+    }
+    return true;
+}
+
+/* ---- names ---- */
+
+/* The hash only leads there; it is the bytes that make a name. */
+static bool is_named(struct tx *tx, const struct chained_cell *cell, uint64_t hash,
+                     const char *text, size_t len)
+{
+    const struct name_cell *name = (const struct name_cell *)cell;
+#ifdef MUTANT_LOCAL_NAME_BY_HASH
+    return cell->kind == CELL_NAME && name->hash >> 54 == hash >> 54 && name->length == len;
+#endif
+    return cell->kind == CELL_NAME && name->hash == hash && name->length == len &&
+           text_equals(tx, name->text, text, len);
+}
+
+uint32_t names_find(struct tx *tx, uint64_t hash, const char *text, size_t len)
+{
+    uint32_t next = names_bucket(tx, names_bucket_of(hash));
+    while (next) {
+        const struct chained_cell *cell = chained(tx, next);
+        if (is_named(tx, cell, hash, text, len))
+            return next;
+        next = cell->chain;
+    }
+    return 0;
+}
+
+void names_text(struct tx *tx, char *text, const struct name_cell *name)
+{
+    size_t len = name->length <= STILE_NAME_MAX ? name->length : 0;
+    text_load(tx, name->text, text, len);
+    text[len] = '\0';
+}
+
+static void forget(struct tx *tx, uint32_t index)
+{
+    struct name_cell name = *tx_name(tx, index);
+    struct ledger_cell *ledger = tx_edit_ledger(tx);
+#ifndef MUTANT_LOCAL_FLOOR_FORGOTTEN
+    if (ledger->floor < name.token)
+        ledger->floor = name.token;
+#endif
+    ledger->n_names--;
+    chain_remove(tx, name.hash, index);
+    text_free(tx, name.text);
+    tx_free(tx, index, CELL_NAME);
+}
+
+static void sweep_bucket(struct tx *tx, uint32_t bucket, uint64_t until_ns)
+{
+    uint32_t next = names_bucket(tx, bucket);
+    while (next && tx->n_edits < EDITS_FOR_SWEEPS) {
+        const struct chained_cell *cell = chained(tx, next);
+        const struct name_cell *name = (const struct name_cell *)cell;
+        uint32_t index = next;
+        next = cell->chain;
+        if (cell->kind == CELL_NAME && !name->first && name->touched_ns < until_ns)
+            forget(tx, index);
+    }
+}
+
+void names_sweep(struct tx *tx, unsigned n_buckets, uint64_t until_ns)
+{
+    struct ledger_cell *ledger = tx_edit_ledger(tx);
+    while (n_buckets-- > 0 && tx->n_edits < EDITS_FOR_SWEEPS && tx_is_ok(tx)) {
+        sweep_bucket(tx, ledger->sweep % BUCKETS, until_ns);
+        ledger->sweep = (ledger->sweep + 1) % BUCKETS;
+    }
+}
+
+static uint32_t insert(struct tx *tx, uint64_t hash, const char *text, size_t len, uint64_t now_ns)
+{
+    uint32_t index = tx_alloc(tx, CELL_NAME);
+    uint32_t stored = text_store(tx, text, len);
+    struct name_cell *name = tx_edit_name(tx, index);
+    struct ledger_cell *ledger = tx_edit_ledger(tx);
+    name->hash = hash;
+    name->length = (uint16_t)len;
+    name->text = stored;
+    name->token = ledger->floor;
+    name->touched_ns = now_ns;
+    ledger->n_names++;
+    chain_insert(tx, hash, index, CELL_NAME);
+    return tx_is_ok(tx) ? index : 0;
+}
+
+uint32_t names_open(struct tx *tx, uint64_t hash, const char *text, size_t len, uint64_t now_ns)
+{
+    uint32_t index = names_find(tx, hash, text, len);
+    if (index || !tx_is_ok(tx))
+        return index;
+    if (now_ns > FORGET_AFTER_NS)
+        names_sweep(tx, SWEEP_ON_INSERT, now_ns - FORGET_AFTER_NS);
+    return insert(tx, hash, text, len, now_ns);
+}

@@ -1,0 +1,433 @@
+#include "engines/local/life.h"
+#include "engines/local/table.h"
+#include "mutant.h"
+
+/* Room in the list of pokes that is kept for observers and first waiters. */
+#define POKES_RESERVE 40
+#define PROBES_PER_TX 64
+
+/* How much of the journal each kind of work may fill. What is left over is no loss: whoever looks
+ * next, or is granted, goes on with it. */
+#define EDITS_FOR_REAPS  120
+#define EDITS_FOR_GHOSTS 160
+#define EDITS_FOR_GRANTS 220
+
+static uint32_t n_pokes(const struct pokes *pokes)
+{
+    return pokes->tail - pokes->head;
+}
+
+static void add_poke(struct pokes *pokes, uint32_t cell, const struct claim_cell *claim)
+{
+    if (n_pokes(pokes) == POKES_MAX)
+        return; /* who isn't told now looks by itself within seconds */
+    pokes->ring[pokes->tail++ % POKES_MAX] =
+        (struct poke){.session = claim->session, .id = claim->id, .cell = cell, .kind = POKE_CLAIM};
+}
+
+static uint32_t first_waiter(struct tx *tx, const struct name_cell *name)
+{
+    return name->held_last ? tx_claim(tx, name->held_last)->next : name->first;
+}
+
+/* ---- the rule ---- */
+
+static bool may_hold(struct tx *tx, const struct name_cell *name, const struct claim_cell *claim)
+{
+    if (name->n_held == 0)
+        return true;
+    const struct claim_cell *holder = tx_claim(tx, name->held_last);
+#ifdef MUTANT_LOCAL_TWO_HOLDERS
+    return true;
+#endif
+    if (claim->mode != holder->mode)
+        return false;
+    return claim->mode == STILE_SHARED ||
+           (claim->mode == STILE_SLOTS && name->n_held < claim->slots);
+}
+
+/* The token of the next grant; 0 if it would begin an epoch that can't be made durable. */
+static uint64_t next_token(struct tx *tx, const struct name_cell *name)
+{
+    uint64_t token = name->token + 1;
+#ifdef MUTANT_LOCAL_TOKEN_STAYS
+    token = name->token ? name->token : token;
+#endif
+    if ((uint32_t)token != 0 || token >> 32 <= tx_ledger(tx)->epoch)
+        return token;
+    if (tx->store->next_epoch(tx->store, (uint32_t)(token >> 32)) != STILE_OK) {
+        tx_fail(tx, STILE_REFUSED, 0, "the next token epoch can't be made durable (disk full?)");
+        return 0;
+    }
+    tx_edit_ledger(tx)->epoch = (uint32_t)(token >> 32);
+    return token;
+}
+
+static void grant(struct tx *tx, struct name_cell *name, uint32_t index, uint64_t now_ns)
+{
+    struct claim_cell *claim = tx_edit_claim(tx, index);
+    claim->token = name->token = next_token(tx, name);
+    claim->state = CLAIM_HELD;
+    claim->since_ns = now_ns;
+    name->held_last = index;
+    name->n_held++;
+    name->n_waiting--;
+}
+
+/* Grants from the front as long as the rule allows and there is room to tell of it. Who is granted
+ * looks, and goes on from there. */
+static unsigned grant_all(struct tx *tx, uint32_t name_index, uint64_t now_ns, struct pokes *pokes)
+{
+    unsigned n = 0;
+    const struct name_cell *name = tx_name(tx, name_index);
+    uint32_t next = first_waiter(tx, name);
+    while (next && n_pokes(pokes) < POKES_MAX - POKES_RESERVE && tx->n_edits < EDITS_FOR_GRANTS) {
+        const struct claim_cell *claim = tx_claim(tx, next);
+        if (!tx_is_ok(tx) || !may_hold(tx, name, claim))
+            break;
+        grant(tx, tx_edit_name(tx, name_index), next, now_ns);
+        add_poke(pokes, next, claim);
+        next = claim->next;
+        n++;
+    }
+    return n;
+}
+
+/* ---- coming and going ---- */
+
+static void unlink_claim(struct tx *tx, uint32_t index)
+{
+    struct claim_cell claim = *tx_claim(tx, index);
+    struct name_cell *name = tx_edit_name(tx, claim.name);
+    if (claim.prev)
+        tx_edit_claim(tx, claim.prev)->next = claim.next;
+    else
+        name->first = claim.next;
+    if (claim.next)
+        tx_edit_claim(tx, claim.next)->prev = claim.prev;
+    else
+        name->last = claim.prev;
+    if (claim_is_held(&claim)) {
+        name->n_held--;
+        name->n_ghosts -= claim.state == CLAIM_GHOST;
+        if (name->held_last == index)
+            name->held_last = claim.prev;
+    } else {
+        name->n_waiting--;
+    }
+    tx_free(tx, index, CELL_CLAIM);
+}
+
+static void drop_ghosts(struct tx *tx, uint32_t name_index, uint64_t now_ns)
+{
+    const struct name_cell *name = tx_name(tx, name_index);
+    uint32_t left = name->n_ghosts, next = name->first;
+    while (left > 0 && next && tx->n_edits < EDITS_FOR_GHOSTS) {
+        const struct claim_cell *claim = tx_claim(tx, next);
+        uint32_t index = next;
+        next = claim->next;
+        if (claim->state != CLAIM_GHOST)
+            continue;
+        left--;
+        if (claim->until_ns <= now_ns)
+            unlink_claim(tx, index);
+    }
+}
+
+/* The number of grants. */
+static unsigned settle(struct tx *tx, uint32_t name_index, uint64_t now_ns, struct pokes *pokes)
+{
+    const struct name_cell *name = tx_name(tx, name_index);
+    if (name->n_ghosts)
+        drop_ghosts(tx, name_index, now_ns);
+    if (!name->n_waiting)
+        return 0;
+    unsigned n = grant_all(tx, name_index, now_ns, pokes);
+    uint32_t first = first_waiter(tx, name);
+    /* Behind one exclusive holder the next one in line watches the right one already. */
+    if (n && first && tx_claim(tx, name->held_last)->mode != STILE_EXCLUSIVE)
+        add_poke(pokes, first, tx_claim(tx, first));
+    return n;
+}
+
+void queue_settle(struct tx *tx, uint32_t name_index, uint64_t now_ns, struct pokes *pokes)
+{
+    const struct name_cell *name = tx_name(tx, name_index);
+    uint16_t n_ghosts = name->n_ghosts;
+    if (settle(tx, name_index, now_ns, pokes) || n_ghosts != name->n_ghosts)
+        observers_tell(tx, name->hash, pokes);
+}
+
+static uint32_t append(struct tx *tx, uint32_t name_index, const struct wish *wish, uint64_t now_ns)
+{
+    uint32_t index = tx_alloc(tx, CELL_CLAIM);
+    if (!index)
+        return 0;
+    struct name_cell *name = tx_edit_name(tx, name_index);
+    struct claim_cell *claim = tx_edit_claim(tx, index);
+    claim->session = wish->session;
+    claim->id = wish->id;
+    claim->since_ns = now_ns;
+    claim->prev = name->last;
+    claim->name = name_index;
+    claim->slots = wish->slots;
+    claim->hold_ms = wish->hold_ms;
+    claim->delay_ms = wish->delay_ms;
+    claim->mode = (uint8_t)wish->mode;
+    claim->state = CLAIM_WAITING;
+    if (name->last)
+        tx_edit_claim(tx, name->last)->next = index;
+    else
+        name->first = index;
+    name->last = index;
+    name->n_waiting++;
+    name->touched_ns = now_ns;
+    return index;
+}
+
+uint32_t queue_enter(struct tx *tx, uint32_t name_index, const struct wish *wish, uint64_t now_ns,
+                     struct pokes *pokes)
+{
+    const struct name_cell *name = tx_name(tx, name_index);
+    if (name->n_held + name->n_waiting >= CLAIMS_PER_NAME_MAX) {
+        tx_fail(tx, STILE_REFUSED, 0, "65535 claims stand in line for this name already");
+        return 0;
+    }
+    uint32_t index = append(tx, name_index, wish, now_ns);
+    if (index && name->n_waiting == 1 && may_hold(tx, name, tx_claim(tx, index)))
+        grant(tx, tx_edit_name(tx, name_index), index, now_ns);
+    else
+        settle(tx, name_index, now_ns, pokes);
+    observers_tell(tx, name->hash, pokes);
+    return tx_is_ok(tx) ? index : 0;
+}
+
+/* Until when the claim keeps its place though its holder has gone; 0: no longer than now. */
+static uint64_t ghost_end(const struct claim_cell *claim, enum leave_how how, uint64_t now_ns)
+{
+    if (claim->state != CLAIM_HELD || how == LEAVE_BROKEN)
+        return 0;
+    uint64_t hold = claim->since_ns + claim->hold_ms * UINT64_C(1000000);
+    uint64_t delay = how == LEAVE_DEAD ? now_ns + claim->delay_ms * UINT64_C(1000000) : 0;
+    uint64_t end = hold > delay ? hold : delay;
+    return end > now_ns ? end : 0;
+}
+
+static void become_ghost(struct tx *tx, uint32_t index, uint64_t until_ns)
+{
+    struct claim_cell *claim = tx_edit_claim(tx, index);
+    claim->state = CLAIM_GHOST;
+    claim->until_ns = until_ns;
+    tx_edit_name(tx, claim->name)->n_ghosts++;
+}
+
+/* Nobody was granted, yet somebody has to watch something else now: the one behind a waiter that
+ * left; the first waiter, if the holder it had its eye on left or a ghost's end has become its
+ * business. */
+static void poke_watcher(struct tx *tx, const struct claim_cell *gone, struct pokes *pokes)
+{
+    const struct name_cell *name = tx_name(tx, gone->name);
+    uint32_t watcher = gone->next;
+    if (claim_is_held(gone)) {
+        if (gone->prev && !name->n_ghosts)
+            return;
+        watcher = first_waiter(tx, name);
+    }
+    if (watcher && !claim_is_held(tx_claim(tx, watcher)))
+        add_poke(pokes, watcher, tx_claim(tx, watcher));
+}
+
+void queue_leave(struct tx *tx, uint32_t index, enum leave_how how, uint64_t now_ns,
+                 struct pokes *pokes)
+{
+    struct claim_cell claim = *tx_claim(tx, index);
+    uint64_t until_ns = ghost_end(&claim, how, now_ns);
+    if (until_ns)
+        become_ghost(tx, index, until_ns);
+    else
+        unlink_claim(tx, index);
+    struct name_cell *name = tx_edit_name(tx, claim.name);
+    name->touched_ns = now_ns;
+    if (name->n_waiting && (settle(tx, claim.name, now_ns, pokes) == 0 || !claim_is_held(&claim)))
+        poke_watcher(tx, &claim, pokes);
+    observers_tell(tx, name->hash, pokes);
+}
+
+void queue_bury(struct tx *tx, uint32_t name_index, uint64_t now_ns)
+{
+    uint32_t next = tx_name(tx, name_index)->first;
+    while (next && tx->n_edits < EDITS_FOR_GRANTS) {
+        const struct claim_cell *claim = tx_claim(tx, next);
+        uint32_t index = next;
+        uint64_t until_ns = claim->state == CLAIM_GHOST && claim->until_ns > now_ns
+                                ? claim->until_ns
+                                : ghost_end(claim, LEAVE_DEAD, now_ns);
+        next = claim->next;
+        if (until_ns == 0)
+            unlink_claim(tx, index);
+        else if (claim->state != CLAIM_GHOST)
+            become_ghost(tx, index, until_ns);
+    }
+}
+
+/* ---- looking ---- */
+
+const struct claim_cell *queue_own(struct tx *tx, uint32_t index, uint64_t session, uint32_t id)
+{
+    const union cell *cell = tx_peek(tx, index);
+    const struct claim_cell *claim = &cell->claim;
+    bool ours = cell->kind == CELL_CLAIM && claim->state != CLAIM_GHOST &&
+                claim->session == session && claim->id == id;
+    return ours ? claim : NULL;
+}
+
+static void reap_holders(struct tx *tx, uint32_t name_index, uint64_t dead, uint64_t now_ns,
+                         struct pokes *pokes)
+{
+    const struct name_cell *name = tx_name(tx, name_index);
+    uint32_t next = name->first, left = name->n_held;
+    while (left-- > 0 && next && tx->n_edits < EDITS_FOR_REAPS) {
+        const struct claim_cell *claim = tx_claim(tx, next);
+        uint32_t index = next;
+        next = claim->next;
+        if (claim->state != CLAIM_GHOST && claim->session == dead)
+            queue_leave(tx, index, LEAVE_DEAD, now_ns, pokes);
+    }
+}
+
+void queue_reap(struct tx *tx, uint32_t index, uint64_t dead, uint64_t now_ns, struct pokes *pokes)
+{
+    while (tx->n_edits < EDITS_FOR_REAPS) {
+        const struct claim_cell *claim = tx_claim(tx, index);
+        if (!claim->prev || claim_is_held(claim))
+            return;
+        const struct claim_cell *before = tx_claim(tx, claim->prev);
+        if (claim_is_held(before)) {
+            reap_holders(tx, claim->name, dead, now_ns, pokes);
+            return;
+        }
+        if (before->session != dead)
+            return;
+        queue_leave(tx, claim->prev, LEAVE_DEAD, now_ns, pokes);
+    }
+}
+
+static bool has_in_sight(const struct sight *sight, uint64_t session)
+{
+    for (uint32_t i = 0; i < sight->n; i++)
+        if (sight->sessions[i] == session)
+            return true;
+    return false;
+}
+
+static void see_session(struct sight *sight, uint64_t session)
+{
+    if (has_in_sight(sight, session))
+        return;
+    if (sight->n < SIGHT_MAX)
+        sight->sessions[sight->n++] = session;
+    else
+        sight->more = true;
+}
+
+/* A slot waiter is served by the end of any slot holder, so it watches all. Everybody else needs
+ * all holders gone, so the first one will do: when that one goes, the next look finds the next. */
+static void see_holders(struct tx *tx, const struct name_cell *name, bool all, struct sight *sight)
+{
+    uint32_t next = name->first, left = name->n_held, ghosts = name->n_ghosts;
+    while (left-- > 0 && next && !sight->more && (ghosts || all || !sight->n)) {
+        const struct claim_cell *claim = tx_claim(tx, next);
+        next = claim->next;
+        if (claim->state == CLAIM_GHOST) {
+            ghosts--;
+            if (claim->until_ns < sight->ghost_end_ns)
+                sight->ghost_end_ns = claim->until_ns;
+        } else if (all || !sight->n) {
+            see_session(sight, claim->session);
+        }
+    }
+}
+
+void queue_sight(struct tx *tx, uint32_t index, struct sight *sight)
+{
+    const struct claim_cell *claim = tx_claim(tx, index);
+    sight->n = 0;
+    sight->more = false;
+    sight->ghost_end_ns = UINT64_MAX;
+    if (!claim->prev)
+        return;
+    const struct claim_cell *before = tx_claim(tx, claim->prev);
+    if (claim_is_held(before)) {
+        bool slots = claim->mode == STILE_SLOTS && before->mode == STILE_SLOTS;
+        see_holders(tx, tx_name(tx, claim->name), slots, sight);
+    } else {
+        see_session(sight, before->session);
+    }
+}
+
+/* ---- for who won't wait ---- */
+
+/* Whether this claim, if it lives, is in the way. */
+static bool stands_in_the_way(struct probe *probe, const struct claim_cell *claim)
+{
+    const struct wish *wish = probe->wish;
+    if (claim->mode != wish->mode || wish->mode == STILE_EXCLUSIVE)
+        return true;
+    return wish->mode == STILE_SLOTS && ++probe->n_alive >= wish->slots;
+}
+
+static void note_ghost(struct probe *probe, const struct claim_cell *claim)
+{
+    if (claim->until_ns < probe->ghost_end_ns)
+        probe->ghost_end_ns = claim->until_ns;
+    if (stands_in_the_way(probe, claim))
+        probe->blocked = true;
+}
+
+static void probe_one(struct tx *tx, uint32_t index, struct probe *probe, uint64_t now_ns,
+                      struct pokes *pokes)
+{
+    const struct claim_cell *claim = tx_claim(tx, index);
+    bool ours = claim->session == probe->wish->session;
+    if (ours || life_is_alive(tx->store->live_fd, claim->session)) {
+        probe->blocked = stands_in_the_way(probe, claim);
+        probe->skip++;
+    } else {
+        queue_leave(tx, index, LEAVE_DEAD, now_ns, pokes);
+        probe->reaped = true;
+    }
+}
+
+static bool is_of_no_interest(const struct probe *probe, const struct claim_cell *claim)
+{
+    return claim->mode == STILE_SHARED && probe->wish->mode == STILE_SHARED;
+}
+
+static uint32_t skip_claims(struct tx *tx, uint32_t next, uint32_t n)
+{
+    while (n-- > 0 && next)
+        next = tx_claim(tx, next)->next;
+    return next;
+}
+
+void queue_probe(struct tx *tx, uint32_t name_index, struct probe *probe, uint64_t now_ns,
+                 struct pokes *pokes)
+{
+    uint32_t next = skip_claims(tx, tx_name(tx, name_index)->first, probe->skip);
+    unsigned asked = 0;
+    while (next && !probe->blocked && !probe->reaped && asked < PROBES_PER_TX && tx_is_ok(tx)) {
+        const struct claim_cell *claim = tx_claim(tx, next);
+        uint32_t index = next;
+        next = claim->next;
+        if (is_of_no_interest(probe, claim)) {
+            probe->skip++;
+        } else if (claim->state == CLAIM_GHOST) {
+            note_ghost(probe, claim);
+            probe->skip++;
+        } else {
+            asked++;
+            probe_one(tx, index, probe, now_ns, pokes);
+        }
+    }
+    probe->end = next == 0;
+}

@@ -1,0 +1,165 @@
+#include <string.h>
+#include <unistd.h>
+
+#include "engines/local/table.h"
+
+#define OBSERVERS_PER_NAME 32
+#define OBSERVERS_MAX      1024
+#define EDITS_FOR_BURIALS  200
+
+/* ---- sessions ---- */
+
+void sessions_add(struct tx *tx, uint64_t id, uint64_t now_ns, const char *host,
+                  const char *command)
+{
+    char text[SESSION_HOST_MAX + SESSION_COMMAND_MAX];
+    size_t host_len = strnlen(host, SESSION_HOST_MAX);
+    size_t command_len = strnlen(command, SESSION_COMMAND_MAX);
+    memcpy(text, host, host_len);
+    memcpy(text + host_len, command, command_len);
+
+    uint32_t index = tx_alloc(tx, CELL_SESSION);
+    uint32_t stored = text_store(tx, text, host_len + command_len);
+    struct session_cell *session = &tx_edit(tx, index, CELL_SESSION)->session;
+    session->id = id;
+    session->since_ns = now_ns;
+    session->pid = tx->store->pid;
+    session->uid = (uint32_t)geteuid();
+    session->text = stored;
+    session->host_len = (uint16_t)host_len;
+    session->command_len = (uint16_t)command_len;
+    chain_insert(tx, id, index, CELL_SESSION);
+}
+
+uint32_t sessions_find(struct tx *tx, uint64_t id)
+{
+    return chain_find(tx, id, CELL_SESSION);
+}
+
+void sessions_drop(struct tx *tx, uint64_t id)
+{
+    uint32_t index = sessions_find(tx, id);
+    if (!index)
+        return;
+    uint32_t text = tx_read(tx, index, CELL_SESSION)->session.text;
+    chain_remove(tx, id, index);
+    text_free(tx, text);
+    tx_free(tx, index, CELL_SESSION);
+}
+
+/* ---- observers ---- */
+
+static const struct observer_cell *observer_at(struct tx *tx, uint32_t index)
+{
+    return &tx_read(tx, index, CELL_OBSERVER)->observer;
+}
+
+static uint32_t count_observers(struct tx *tx, uint64_t hash)
+{
+    uint32_t n = 0;
+    for (uint32_t i = tx_ledger(tx)->first_observer; i; i = observer_at(tx, i)->next)
+        n += observer_at(tx, i)->hash == hash;
+    return n;
+}
+
+uint32_t observers_add(struct tx *tx, uint64_t session, uint32_t id, uint64_t hash)
+{
+    if (tx_ledger(tx)->n_observers >= OBSERVERS_MAX ||
+        count_observers(tx, hash) >= OBSERVERS_PER_NAME) {
+        tx_fail(tx, STILE_REFUSED, 0, "too many watch it already (32 a name, 1024 in all)");
+        return 0;
+    }
+    uint32_t index = tx_alloc(tx, CELL_OBSERVER);
+    struct observer_cell *observer = &tx_edit(tx, index, CELL_OBSERVER)->observer;
+    struct ledger_cell *ledger = tx_edit_ledger(tx);
+    observer->session = session;
+    observer->id = id;
+    observer->hash = hash;
+    observer->next = ledger->first_observer;
+    if (ledger->first_observer)
+        tx_edit(tx, ledger->first_observer, CELL_OBSERVER)->observer.prev = index;
+    ledger->first_observer = index;
+    ledger->n_observers++;
+    return index;
+}
+
+static void drop_observer(struct tx *tx, uint32_t index)
+{
+    struct observer_cell gone = *observer_at(tx, index);
+    struct ledger_cell *ledger = tx_edit_ledger(tx);
+    if (gone.prev)
+        tx_edit(tx, gone.prev, CELL_OBSERVER)->observer.next = gone.next;
+    else
+        ledger->first_observer = gone.next;
+    if (gone.next)
+        tx_edit(tx, gone.next, CELL_OBSERVER)->observer.prev = gone.prev;
+    ledger->n_observers--;
+    tx_free(tx, index, CELL_OBSERVER);
+}
+
+void observers_drop(struct tx *tx, uint32_t index, uint64_t session, uint32_t id)
+{
+    const union cell *cell = tx_peek(tx, index);
+    if (cell->kind == CELL_OBSERVER && cell->observer.session == session && cell->observer.id == id)
+        drop_observer(tx, index);
+}
+
+void observers_tell(struct tx *tx, uint64_t hash, struct pokes *pokes)
+{
+    const struct ledger_cell *ledger = tx_ledger(tx);
+    if (!ledger->n_observers)
+        return;
+    for (uint32_t i = ledger->first_observer; i; i = observer_at(tx, i)->next) {
+        const struct observer_cell *observer = observer_at(tx, i);
+        if (observer->hash == hash && pokes->tail - pokes->head < POKES_MAX)
+            pokes->ring[pokes->tail++ % POKES_MAX] = (struct poke){
+                .session = observer->session, .id = observer->id, .cell = i, .kind = POKE_QUERY};
+    }
+}
+
+/* ---- the end of everybody ---- */
+
+static void bury_bucket(struct tx *tx, uint32_t bucket, uint64_t now_ns)
+{
+    uint32_t next = names_bucket(tx, bucket);
+    while (next && tx->n_edits < EDITS_FOR_BURIALS) {
+        const union cell *cell = tx_peek(tx, next);
+        uint32_t index = next;
+        next = cell->chained.chain;
+        if (cell->kind == CELL_SESSION)
+            sessions_drop(tx, cell->session.id);
+        else if (cell->kind == CELL_NAME)
+            queue_bury(tx, index, now_ns);
+    }
+}
+
+static void bury_observers(struct tx *tx)
+{
+    uint32_t first;
+    while ((first = tx_ledger(tx)->first_observer) && tx->n_edits < EDITS_FOR_BURIALS)
+        drop_observer(tx, first);
+}
+
+/* Each bucket until there is nothing left to change in it. */
+static void bury_some(struct tx *tx, uint32_t *bucket, uint64_t now_ns)
+{
+    bury_observers(tx);
+    while (*bucket < BUCKETS && tx->n_edits == 0 && tx_is_ok(tx)) {
+        bury_bucket(tx, *bucket, now_ns);
+        *bucket += tx->n_edits == 0;
+    }
+}
+
+enum stile_status table_bury_all(struct store *store, uint64_t now_ns, struct stile_error *err)
+{
+    uint32_t bucket = 0;
+    while (bucket < BUCKETS) {
+        struct tx tx;
+        if (!tx_begin(&tx, store))
+            return tx_error(&tx, err);
+        bury_some(&tx, &bucket, now_ns);
+        if (!tx_commit(&tx))
+            return tx_error(&tx, err);
+    }
+    return STILE_OK;
+}

@@ -1,0 +1,107 @@
+/* The mapped state file and its transactions.
+ *
+ * A transaction is alone in the file. It writes the old content of a cell to the journal before it
+ * changes the cell; whoever comes next after a transaction that died puts the old contents back. So
+ * a process killed at any instruction leaves the old state or the new one, never something between.
+ *
+ * Errors stick to the transaction: after the first one, reads give a blank cell (whose indexes are
+ * 0, "none"), edits go to a blank cell, and tx_commit() undoes everything and answers false.
+ * Callers therefore check once, at the end, and believe nothing they have read before that. */
+#ifndef STILE_LOCAL_STORE_H
+#define STILE_LOCAL_STORE_H
+
+#include <stdbool.h>
+
+#include "core/error.h"
+#include "engines/local/cells.h"
+
+struct store {
+    union cell *cells; /* STATE_BYTES_MAX are mapped; n_cells of them may be touched */
+    uint32_t n_cells;
+    uint32_t pid;
+    uint64_t id; /* alive in `live` as long as this process is */
+    int fd, live_fd;
+    /* Makes the tokens of that epoch durable; for who is about to give the first of them. */
+    enum stile_status (*next_epoch)(struct store *store, uint32_t epoch);
+};
+
+struct tx {
+    struct store *store;
+    enum stile_status status;
+    int native;
+    const char *why;
+    uint32_t sequence;
+    uint32_t n_edits;
+    uint32_t n_reads;
+    uint64_t marker; /* stands in the check word of cells that are in the journal */
+    union cell blank;
+};
+
+/* 0 or an errno value. Maps an open state file; what is in it is not looked at. */
+int store_map(struct store *store);
+void store_unmap(struct store *store);
+
+/* Writes an empty table into a mapped file that is STATE_BYTES_FIRST long. */
+void store_format(struct store *store, const uint8_t boot[16], uint32_t epoch);
+
+/* 0 or an errno value; no signal, and nothing is written unless there is room for all. */
+int store_reserve(int fd, uint64_t from, uint64_t to);
+bool store_exceeds_limit(uint64_t bytes); /* RLIMIT_FSIZE */
+
+/* Undoes what a transaction that died has left, and takes the lock from the dead. Only for who is
+ * alone in the file. False: the journal is damaged. */
+bool store_recover(struct store *store);
+
+uint32_t store_abi(void);
+
+/* False: nothing has begun; the transaction has the error. */
+bool tx_begin(struct tx *tx, struct store *store);
+bool tx_commit(struct tx *tx);
+void tx_abort(struct tx *tx);
+void tx_fail(struct tx *tx, enum stile_status status, int native, const char *why);
+enum stile_status tx_error(const struct tx *tx, struct stile_error *err);
+
+const union cell *tx_read(struct tx *tx, uint32_t index, enum cell_kind kind);
+const union cell *tx_peek(struct tx *tx, uint32_t index); /* of whatever kind it is */
+union cell *tx_edit(struct tx *tx, uint32_t index, enum cell_kind kind);
+
+/* A new cell is zeroed but for its kind. 0: failed. */
+uint32_t tx_alloc(struct tx *tx, enum cell_kind kind);
+void tx_free(struct tx *tx, uint32_t index, enum cell_kind kind);
+
+static inline bool tx_is_ok(const struct tx *tx)
+{
+    return tx->status == STILE_OK;
+}
+
+static inline const struct ledger_cell *tx_ledger(struct tx *tx)
+{
+    return &tx_read(tx, AT_LEDGER, CELL_LEDGER)->ledger;
+}
+
+static inline const struct name_cell *tx_name(struct tx *tx, uint32_t index)
+{
+    return &tx_read(tx, index, CELL_NAME)->name;
+}
+
+static inline const struct claim_cell *tx_claim(struct tx *tx, uint32_t index)
+{
+    return &tx_read(tx, index, CELL_CLAIM)->claim;
+}
+
+static inline struct ledger_cell *tx_edit_ledger(struct tx *tx)
+{
+    return &tx_edit(tx, AT_LEDGER, CELL_LEDGER)->ledger;
+}
+
+static inline struct name_cell *tx_edit_name(struct tx *tx, uint32_t index)
+{
+    return &tx_edit(tx, index, CELL_NAME)->name;
+}
+
+static inline struct claim_cell *tx_edit_claim(struct tx *tx, uint32_t index)
+{
+    return &tx_edit(tx, index, CELL_CLAIM)->claim;
+}
+
+#endif

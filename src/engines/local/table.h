@@ -1,0 +1,153 @@
+/* What is in the state file: names, the queue of claims of each, sessions and observers. All of it
+ * works inside a transaction, knows no sockets, and believes what it is told of time and life.
+ *
+ * The rule: the claims of a name stand in order of arrival, and the granted ones are always the
+ * first of them. The next one is granted if nobody holds the name; or if it is shared and so are
+ * the holders; or if it is one of N slots, so are the holders, and they are fewer than N. */
+#ifndef STILE_LOCAL_TABLE_H
+#define STILE_LOCAL_TABLE_H
+
+#include <stddef.h>
+
+#include "engines/local/store.h"
+
+#define CLAIMS_PER_NAME_MAX UINT16_MAX
+#define FORGET_AFTER_NS     (UINT64_C(600) * 1000000000)
+
+/* ---- who has to be told, once the transaction is through ---- */
+
+enum poke_kind {
+    POKE_CLAIM = 1, /* look at your claim `id` */
+    POKE_QUERY,     /* what your query `id` watches has changed */
+    POKE_LISTENER,  /* your backlog is full of the dead: make a new listener */
+};
+
+struct poke {
+    uint64_t session;
+    uint32_t id;
+    uint32_t cell; /* the claim or observer, to be cleared away if its session is dead */
+    enum poke_kind kind;
+};
+
+#define POKES_MAX 128 /* a power of two */
+
+struct pokes {
+    uint32_t head, tail;
+    struct poke ring[POKES_MAX];
+};
+
+static inline void pokes_init(struct pokes *pokes)
+{
+    pokes->head = pokes->tail = 0;
+}
+
+/* ---- names (names.c) ---- */
+
+uint32_t names_find(struct tx *tx, uint64_t hash, const char *name, size_t len);
+/* Inserts it if it isn't there, and forgets a few others that have been idle for long. */
+uint32_t names_open(struct tx *tx, uint64_t hash, const char *name, size_t len, uint64_t now_ns);
+/* Looks at the next n buckets for names to forget; `until_ns`: untouched since. */
+void names_sweep(struct tx *tx, unsigned n_buckets, uint64_t until_ns);
+uint32_t names_bucket_of(uint64_t key);
+uint32_t names_bucket(struct tx *tx, uint32_t bucket); /* the first cell of its chain */
+
+/* text has room for STILE_NAME_MAX + 1. */
+void names_text(struct tx *tx, char *text, const struct name_cell *name);
+
+/* ---- sessions and observers (sessions.c) ---- */
+
+#define SESSION_HOST_MAX    64
+#define SESSION_COMMAND_MAX 200
+
+void sessions_add(struct tx *tx, uint64_t id, uint64_t now_ns, const char *host,
+                  const char *command);
+uint32_t sessions_find(struct tx *tx, uint64_t id);
+void sessions_drop(struct tx *tx, uint64_t id);
+
+uint32_t observers_add(struct tx *tx, uint64_t session, uint32_t id, uint64_t hash);
+void observers_drop(struct tx *tx, uint32_t observer, uint64_t session, uint32_t id);
+void observers_tell(struct tx *tx, uint64_t hash, struct pokes *pokes);
+
+/* All claims end, all sessions and observers go; what hold_at_least and lock-delay keep stays. For
+ * who is alone in the file. */
+enum stile_status table_bury_all(struct store *store, uint64_t now_ns, struct stile_error *err);
+
+/* ---- texts (names.c) ---- */
+
+uint32_t text_store(struct tx *tx, const char *bytes, size_t len);
+void text_load(struct tx *tx, uint32_t text, char *bytes, size_t len);
+void text_free(struct tx *tx, uint32_t text);
+
+/* ---- hash chains (names.c) ---- */
+
+uint32_t chain_find(struct tx *tx, uint64_t key, enum cell_kind kind);
+void chain_insert(struct tx *tx, uint64_t key, uint32_t cell, enum cell_kind kind);
+void chain_remove(struct tx *tx, uint64_t key, uint32_t cell);
+
+/* ---- claims (queue.c) ---- */
+
+struct wish {
+    uint64_t session;
+    uint32_t id;
+    enum stile_mode mode;
+    uint32_t slots;
+    uint32_t hold_ms, delay_ms;
+};
+
+enum leave_how {
+    LEAVE_RELEASED, /* by its owner, or withdrawn */
+    LEAVE_DEAD,     /* its session is */
+    LEAVE_BROKEN,   /* taken away: no hold, no delay */
+};
+
+/* Stands in line and is granted if the rule allows. */
+uint32_t queue_enter(struct tx *tx, uint32_t name, const struct wish *wish, uint64_t now_ns,
+                     struct pokes *pokes);
+void queue_leave(struct tx *tx, uint32_t claim, enum leave_how how, uint64_t now_ns,
+                 struct pokes *pokes);
+
+/* All claims of the name end, and nobody is granted. Calls for another round while it edits. */
+void queue_bury(struct tx *tx, uint32_t name, uint64_t now_ns);
+
+/* Drops ghosts whose time is over and grants what the rule allows. */
+void queue_settle(struct tx *tx, uint32_t name, uint64_t now_ns, struct pokes *pokes);
+
+/* The cell if it still is this claim of this session, else NULL. */
+const struct claim_cell *queue_own(struct tx *tx, uint32_t claim, uint64_t session, uint32_t id);
+
+static inline bool claim_is_held(const struct claim_cell *claim)
+{
+    return claim->state != CLAIM_WAITING;
+}
+
+/* A dead session's claims that stand in this waiter's way: just before it, and among the holders if
+ * it is the first waiter. Some may be left; the next look finds them. */
+void queue_reap(struct tx *tx, uint32_t claim, uint64_t dead, uint64_t now_ns, struct pokes *pokes);
+
+/* What a waiter has to keep an eye on. */
+#define SIGHT_MAX 64
+
+struct sight {
+    uint64_t sessions[SIGHT_MAX];
+    uint32_t n;
+    bool more;             /* there are further ones */
+    uint64_t ghost_end_ns; /* the earliest, or UINT64_MAX */
+};
+
+void queue_sight(struct tx *tx, uint32_t claim, struct sight *sight);
+
+/* A claim that won't wait looks whether the dead are in its way, some at a time. */
+struct probe {
+    const struct wish *wish;
+    uint32_t skip;    /* claims looked at before */
+    uint32_t n_alive; /* slots: so many of those live */
+    bool blocked;     /* a living one is in the way */
+    bool end;         /* all have been looked at */
+    bool reaped;      /* some were dead; try again */
+    uint64_t ghost_end_ns;
+};
+
+void queue_probe(struct tx *tx, uint32_t name, struct probe *probe, uint64_t now_ns,
+                 struct pokes *pokes);
+
+#endif

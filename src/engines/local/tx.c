@@ -1,0 +1,315 @@
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "engines/local/gate.h"
+#include "engines/local/store.h"
+#include "mutant.h"
+
+/* A list that a damaged index has bent into a circle must end somewhere. The longest honest
+ * transaction reads every claim of a name a few times. */
+#define READS_MAX (1u << 19)
+
+static const union cell blank;
+
+/* A kill stops a process between two instructions, so order matters to the compiler only. */
+static void keep_order(void)
+{
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+}
+
+/* ---- the journal's own word ---- */
+
+static uint64_t journal_word(uint32_t sequence, uint32_t n)
+{
+    uint32_t check = (sequence ^ n << 16 ^ n) * UINT32_C(0x9e3779b1);
+    return (uint64_t)sequence << 32 | (check >> 16) << 16 | n;
+}
+
+static uint64_t *journal(const struct store *store)
+{
+    return &store->cells[AT_JOURNAL].journal.word;
+}
+
+static cell_word *tags(const struct store *store)
+{
+    return store->cells[AT_TAGS].words;
+}
+
+static void write_journal_word(const struct store *store, uint32_t sequence, uint32_t n)
+{
+    keep_order();
+    __atomic_store_n(journal(store), journal_word(sequence, n), __ATOMIC_RELAXED);
+    keep_order();
+}
+
+static bool read_journal_word(const struct store *store, uint32_t *sequence, uint32_t *n)
+{
+    uint64_t word = __atomic_load_n(journal(store), __ATOMIC_RELAXED);
+    *sequence = (uint32_t)(word >> 32);
+    *n = (uint32_t)(word & 0xffff);
+    return word == journal_word(*sequence, *n) && *n <= JOURNAL_MAX;
+}
+
+/* ---- undoing ---- */
+
+/* Others may have made the file grow since we mapped it. */
+static bool learn_size(struct store *store)
+{
+    struct stat st;
+    if (fstat(store->fd, &st) != 0)
+        return false;
+    uint64_t bytes = (uint64_t)st.st_size;
+    store->n_cells = (uint32_t)((bytes < STATE_BYTES_MAX ? bytes : STATE_BYTES_MAX) / CELL_BYTES);
+    return true;
+}
+
+static bool is_inside(struct store *store, uint32_t index)
+{
+    return index < store->n_cells || (learn_size(store) && index < store->n_cells);
+}
+
+/* Restores from last to first. Nothing depends on what the cells hold now, so that a rollback cut
+ * off by another kill is simply done again. */
+static bool roll_back(struct store *store, uint32_t sequence, uint32_t n)
+{
+#ifdef MUTANT_LOCAL_NO_ROLLBACK
+    n = 0;
+#endif
+    for (uint32_t i = n; i-- > 0;) {
+        uint64_t tag = tags(store)[i];
+        uint32_t index = (uint32_t)tag;
+        const union cell *before = &store->cells[AT_BEFORE + i];
+        if (tag >> 32 != sequence || !is_inside(store, index) ||
+            before->check != cell_sum(before, index))
+            return false;
+        store->cells[index] = *before;
+    }
+    write_journal_word(store, sequence + 1, 0);
+    return true;
+}
+
+bool store_recover(struct store *store)
+{
+    uint32_t sequence, n;
+    uint64_t *word = journal(store);
+    store->cells[AT_LOCK].lock.word = 0;
+    if (*word == 0)
+        write_journal_word(store, 1, 0);
+    return read_journal_word(store, &sequence, &n) && roll_back(store, sequence, n);
+}
+
+/* ---- transactions ---- */
+
+void tx_fail(struct tx *tx, enum stile_status status, int native, const char *why)
+{
+    if (tx->status)
+        return;
+    tx->status = status;
+    tx->native = native;
+    tx->why = why;
+}
+
+bool tx_begin(struct tx *tx, struct store *store)
+{
+    uint32_t sequence, n;
+
+    tx->store = store;
+    tx->status = STILE_OK;
+    tx->n_edits = tx->n_reads = 0;
+    if (!gate_enter(store)) {
+        tx_fail(tx, STILE_UNREACHABLE, (int)store->cells[AT_LOCK].lock.pid, "stuck");
+        return false;
+    }
+    bool sound = read_journal_word(store, &sequence, &n);
+    if (sound && n > 0) {
+        sound = roll_back(store, sequence, n);
+        sequence++;
+    }
+    if (!sound) {
+        tx_fail(tx, STILE_CORRUPT, 0, "its journal is damaged");
+        gate_leave(store);
+        return false;
+    }
+    tx->sequence = sequence;
+    tx->marker = ~((uint64_t)sequence << 32 | sequence);
+    return true;
+}
+
+void tx_abort(struct tx *tx)
+{
+    if (!roll_back(tx->store, tx->sequence, tx->n_edits))
+        tx_fail(tx, STILE_CORRUPT, 0, "its journal is damaged");
+    gate_leave(tx->store);
+}
+
+bool tx_commit(struct tx *tx)
+{
+    struct store *store = tx->store;
+    if (!tx_is_ok(tx)) {
+        tx_abort(tx);
+        return false;
+    }
+    for (uint32_t i = 0; i < tx->n_edits; i++) {
+        uint32_t index = (uint32_t)tags(store)[i];
+        store->cells[index].check = cell_sum(&store->cells[index], index);
+    }
+    write_journal_word(store, tx->sequence + 1, 0);
+    gate_leave(store);
+    return true;
+}
+
+enum stile_status tx_error(const struct tx *tx, struct stile_error *err)
+{
+    switch (tx->status) {
+    case STILE_UNREACHABLE:
+        return error_set(err, tx->status, 0,
+                         "process %d is inside the state file and doesn't come out (stopped?): let "
+                         "it continue or kill it",
+                         tx->native);
+    case STILE_CORRUPT:
+        return error_set(err, tx->status, 0,
+                         "the state file is damaged (%s): stop its users and remove `state`; "
+                         "tokens go on from `epoch`",
+                         tx->why);
+    default:
+        return tx->native ? error_errno(err, tx->status, tx->native, "%s", tx->why)
+                          : error_set(err, tx->status, 0, "%s", tx->why);
+    }
+}
+
+/* ---- cells ---- */
+
+static bool is_whole(struct tx *tx, uint32_t index)
+{
+    struct store *store = tx->store;
+    if (++tx->n_reads > READS_MAX)
+        tx_fail(tx, STILE_CORRUPT, 0, "a list runs in a circle");
+    if (!tx_is_ok(tx))
+        return false;
+    if (!is_inside(store, index)) {
+        tx_fail(tx, STILE_CORRUPT, 0, "an index points beyond its end");
+        return false;
+    }
+    const union cell *cell = &store->cells[index];
+    if (cell->check != tx->marker && cell->check != cell_sum(cell, index)) {
+        tx_fail(tx, STILE_CORRUPT, 0, "a cell has a wrong checksum");
+        return false;
+    }
+    return true;
+}
+
+static bool is_sound(struct tx *tx, uint32_t index, enum cell_kind kind)
+{
+    if (!is_whole(tx, index))
+        return false;
+    if (tx->store->cells[index].kind != kind) {
+        tx_fail(tx, STILE_CORRUPT, 0, "an index points to a cell of another kind");
+        return false;
+    }
+    return true;
+}
+
+const union cell *tx_peek(struct tx *tx, uint32_t index)
+{
+    return is_whole(tx, index) ? &tx->store->cells[index] : &blank;
+}
+
+const union cell *tx_read(struct tx *tx, uint32_t index, enum cell_kind kind)
+{
+    return is_sound(tx, index, kind) ? &tx->store->cells[index] : &blank;
+}
+
+static void write_down(struct tx *tx, union cell *cell, uint32_t index)
+{
+    struct store *store = tx->store;
+    uint32_t i = tx->n_edits++;
+    store->cells[AT_BEFORE + i] = *cell;
+    tags(store)[i] = (uint64_t)tx->sequence << 32 | index;
+    write_journal_word(store, tx->sequence, i + 1);
+    cell->check = tx->marker;
+}
+
+union cell *tx_edit(struct tx *tx, uint32_t index, enum cell_kind kind)
+{
+    if (is_sound(tx, index, kind)) {
+        union cell *cell = &tx->store->cells[index];
+        if (cell->check == tx->marker)
+            return cell;
+        if (tx->n_edits < JOURNAL_MAX) {
+            write_down(tx, cell, index);
+            return cell;
+        }
+        tx_fail(tx, STILE_CORRUPT, 0, "a change needs more room than the journal has");
+    }
+    tx->blank = blank;
+    return &tx->blank;
+}
+
+/* ---- room ---- */
+
+static bool grow(struct tx *tx, struct ledger_cell *ledger)
+{
+    uint64_t from = (uint64_t)ledger->n_cells * CELL_BYTES, to = 2 * from;
+    if (to > STATE_BYTES_MAX) {
+        tx_fail(tx, STILE_REFUSED, 0, "the state file has reached its limit of 256 MiB");
+        return false;
+    }
+    int rc = store_reserve(tx->store->fd, from, to);
+    if (rc) {
+        tx_fail(tx, STILE_REFUSED, rc, "no room for the state file to grow");
+        return false;
+    }
+    ledger->n_cells *= 2;
+    return true;
+}
+
+/* Cells above n_used have never been looked at: they are made valid before they are journalled. */
+static uint32_t take_unused(struct tx *tx, struct ledger_cell *ledger)
+{
+    if (ledger->n_used >= ledger->n_cells && !grow(tx, ledger))
+        return 0;
+    uint32_t index = ledger->n_used;
+    if (!is_inside(tx->store, index)) {
+        tx_fail(tx, STILE_CORRUPT, 0, "it has been cut off");
+        return 0;
+    }
+    union cell *cell = &tx->store->cells[index];
+    *cell = (union cell){.free.kind = CELL_FREE};
+    cell->check = cell_sum(cell, index);
+    ledger->n_used++;
+    return index;
+}
+
+static uint32_t take_free(struct tx *tx, struct ledger_cell *ledger)
+{
+    uint32_t index = ledger->first_free;
+    ledger->first_free = tx_read(tx, index, CELL_FREE)->free.next;
+    ledger->n_free--;
+    return index;
+}
+
+uint32_t tx_alloc(struct tx *tx, enum cell_kind kind)
+{
+    struct ledger_cell *ledger = tx_edit_ledger(tx);
+    if (!tx_is_ok(tx))
+        return 0;
+    uint32_t index = ledger->first_free ? take_free(tx, ledger) : take_unused(tx, ledger);
+    union cell *cell = tx_edit(tx, index, CELL_FREE);
+    if (!tx_is_ok(tx))
+        return 0;
+    cell->free.next = 0;
+    cell->kind = (uint8_t)kind;
+    return index;
+}
+
+void tx_free(struct tx *tx, uint32_t index, enum cell_kind kind)
+{
+    union cell *cell = tx_edit(tx, index, kind);
+    struct ledger_cell *ledger = tx_edit_ledger(tx);
+    memset(cell->payload, 0, sizeof cell->payload);
+    cell->kind = CELL_FREE;
+    cell->free.next = ledger->first_free;
+    ledger->first_free = index;
+    ledger->n_free++;
+}
