@@ -113,15 +113,17 @@ static void lose_overdue(struct stile_client *client, uint64_t now)
     } while (n == BATCH);
 }
 
-/* Marks what it takes as renewing, so that the next call finds the rest. An eighth of the interval
- * early is early enough to travel with the others. */
+/* Marks what it takes, so that the next call finds the rest, and not what was answered meanwhile
+ * from inside the request. An eighth of the interval early is early enough to travel with the
+ * others. */
 static size_t take_due(struct stile_client *client, struct claim *batch[BATCH], uint64_t now)
 {
     size_t n = 0;
     for (struct stile_lock *lock = client->keeper.held; lock && n < BATCH; lock = lock->held_next) {
-        if (!lock->renewing && lock->renew_at_ns != NEVER &&
-            lock->renew_at_ns <= now + lock->policy.renew_ns / 8) {
+        if (!lock->renewing && lock->renew_round != client->keeper.round &&
+            lock->renew_at_ns != NEVER && lock->renew_at_ns <= now + lock->policy.renew_ns / 8) {
             lock->renewing = true;
+            lock->renew_round = client->keeper.round;
             batch[n++] = lock->claim;
         }
     }
@@ -141,14 +143,16 @@ static void renew_claims(struct stile_client *client, uint64_t now)
 {
     struct engine *engine = client->engine;
     struct claim *batch[BATCH];
+    bool session = engine->class->caps.lease != STILE_LEASE_CLAIM;
     size_t n;
+    client->keeper.round++;
     while ((n = take_due(client, batch, now)) > 0) {
-        if (engine->class->caps.lease == STILE_LEASE_CLAIM) {
+        if (!session)
             engine->class->renew(engine, batch, n);
-        } else if (!client->keeper.session_asked) {
-            client->keeper.session_asked = true;
-            engine->class->renew(engine, NULL, 0);
-        }
+    }
+    if (session && !client->keeper.session_asked) {
+        client->keeper.session_asked = true;
+        engine->class->renew(engine, NULL, 0);
     }
 }
 

@@ -15,6 +15,7 @@ struct keeper {
     struct timer tick;
     struct stile_lock *held;
     bool session_asked; /* a session renewal is under way */
+    uint64_t round;     /* of renewals: nothing is asked for twice in one */
 };
 
 uint64_t keeper_deadline(uint64_t sent_ns, uint64_t ttl_ns); /* ttl 0: NEVER */
