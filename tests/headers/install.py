@@ -1,0 +1,99 @@
+"""Installs into a directory of its own and uses what is there as a stranger would.
+
+Usage: install.py SOURCE_ROOT BUILD_ROOT PREFIX SANITIZERS
+"""
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+SOURCE, BUILD, PREFIX, SANITIZE = sys.argv[1:5]
+ROOT = tempfile.mkdtemp(prefix="stile-install-")
+INSTALLED = os.path.join(ROOT, PREFIX.lstrip("/"))
+
+
+def run(*command, **env):
+    done = subprocess.run(command, env={**os.environ, **env}, stdin=subprocess.DEVNULL,
+                          capture_output=True, text=True, check=False)
+    assert done.returncode == 0, "%s: %s%s" % (" ".join(command), done.stdout, done.stderr)
+    return done.stdout
+
+
+def find(name):
+    for folder, _, names in os.walk(ROOT):
+        if name in names:
+            return os.path.join(folder, name)
+    raise AssertionError(name + " is not installed")
+
+
+def everything_is_installed():
+    run("meson", "install", "-C", BUILD, "--no-rebuild", "--destdir", ROOT)
+    here = {os.path.relpath(os.path.join(folder, name), INSTALLED)
+            for folder, _, names in os.walk(ROOT) for name in names}
+    for path in ("bin/stile", "include/stile.h", "share/man/man1/stile.1",
+                 "share/man/man3/stile.3", "share/bash-completion/completions/stile"):
+        assert path in here, (path, sorted(here))
+    for name in "libstile.so", "libstile.so.0", "libstile.a", "stile.pc":
+        find(name)
+
+
+def flags(*wanted):
+    """What pkg-config says, with the directory we installed into in front."""
+    return run("pkg-config", *wanted, "stile", PKG_CONFIG_PATH=os.path.dirname(find("stile.pc")),
+               PKG_CONFIG_SYSROOT_DIR=ROOT).split()
+
+
+def compile_hello(*link):
+    out = os.path.join(ROOT, "hello")
+    sanitize = [] if SANITIZE == "none" else ["-fsanitize=" + SANITIZE]
+    run("cc", "-std=c11", *sanitize, "-o", out, os.path.join(SOURCE, "tests/headers/c11.c"), *link)
+    return out
+
+
+def program_finds_the_shared_library():
+    hello = compile_hello(*flags("--cflags", "--libs"))
+    told = run(hello, LD_LIBRARY_PATH=os.path.dirname(find("libstile.so.0")))
+    assert "not ok" not in told and "ok 5" in told, told
+
+
+def program_needs_no_shared_library():
+    link = [find("libstile.a") if f == "-lstile" else f
+            for f in flags("--cflags", "--libs", "--static")]
+    hello = compile_hello(*link)
+    assert "ok 5" in run(hello, LD_LIBRARY_PATH="")
+    assert "libstile" not in run("ldd", hello)
+
+
+def command_runs_alone():
+    stile = os.path.join(INSTALLED, "bin", "stile")
+    assert run(stile, "--version", LD_LIBRARY_PATH="").startswith("stile ")
+    assert "libstile" not in run("ldd", stile)
+
+
+CASES = [
+    everything_is_installed,
+    program_finds_the_shared_library,
+    program_needs_no_shared_library,
+    command_runs_alone,
+]
+
+
+def main():
+    failed = 0
+    print("1..%d" % len(CASES))
+    for number, case in enumerate(CASES, 1):
+        try:
+            case()
+            print("ok %d - %s" % (number, case.__name__), flush=True)
+        except (AssertionError, OSError) as error:
+            failed += 1
+            print("not ok %d - %s" % (number, case.__name__))
+            print("# " + str(error).replace("\n", "\n# "), flush=True)
+    return 1 if failed else 0
+
+
+try:
+    sys.exit(main())
+finally:
+    shutil.rmtree(ROOT)
