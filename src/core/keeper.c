@@ -65,8 +65,12 @@ void keeper_remove(struct stile_lock *lock)
         lock->held_next->held_before = lock->held_before;
 }
 
+/* Heard of after the deadline it is too late: held() has said no by then, and the tick that
+ * declares the loss is due. */
 void keeper_renewed(struct stile_lock *lock, uint64_t sent_ns, uint64_t ttl_ns)
 {
+    if (!lock_is_held(lock))
+        return;
     set_times(lock, sent_ns, ttl_ns);
     wake_no_later(lock->client, due_ns(lock));
 }
