@@ -79,6 +79,15 @@ char **child_environment(const struct options *options, struct stile_lock *const
     return out;
 }
 
+void child_environment_free(char **environment)
+{
+    for (char **at = environment; *at != NULL; at++) {
+        if (is_ours(*at))
+            free(*at);
+    }
+    free(environment);
+}
+
 /* As a shell would end. Runs in the new process. */
 static void exec_failed(const char *command)
 {

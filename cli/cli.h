@@ -47,6 +47,7 @@ enum option_bit {
 struct options {
     unsigned given; /* bits of enum option_bit */
     char *engine;
+    char *hidden;    /* our copy of it, where engine_hide_secrets() made one */
     int64_t wait_ms; /* as for stile_lock_acquire() */
     int64_t ttl_ms, hold_ms, delay_ms, grace_ms;
     uint64_t slots, token;

@@ -21,7 +21,7 @@ void engine_hide_secrets(struct options *options)
     stile_url_redact(redacted, sizeof redacted, word);
     if (strcmp(redacted, word) == 0)
         return;
-    options->engine = must_alloc(strdup(word));
+    options->engine = options->hidden = must_alloc(strdup(word));
     memset(word, '*', strlen(word));
 }
 

@@ -1,6 +1,7 @@
 /* stile: the command. One verb, one file. */
 #include "cli.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static const struct verb *const verbs[] = {
@@ -67,7 +68,9 @@ static int run_verb(const struct verb *verb, int argc, char **argv)
     if (options.given & OPT_HELP)
         return help(verb->name);
     engine_hide_secrets(&options);
-    return verb->run(&options);
+    code = verb->run(&options);
+    free(options.hidden);
+    return code;
 }
 
 int main(int argc, char **argv)

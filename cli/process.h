@@ -128,6 +128,7 @@ int warden_main(const struct options *options, const struct signals *signals, in
 
 /* environ with STILE_NAME, STILE_TOKEN, ... of these locks instead of whatever was there. */
 char **child_environment(const struct options *options, struct stile_lock *const *locks, size_t n);
+void child_environment_free(char **environment);
 /* The new process, or -1 with errno. If it can't be executed it says so and ends as a shell's. */
 pid_t child_start(char *const *command, char *const *environment, const struct signals *signals);
 

@@ -182,8 +182,10 @@ static int start(struct warden *w)
     int64_t left = remaining_ms(w);
     w->grace_ms = left == STILE_NO_DEADLINE ? 0 : grace_for(w->options, left);
     w->command = child_start(w->options->command, environment, w->signals);
+    int failure = errno;
+    child_environment_free(environment);
     if (w->command < 0) {
-        say("%s: cannot start a process: %s", w->options->command[0], strerror(errno));
+        say("%s: cannot start a process: %s", w->options->command[0], strerror(failure));
         return EXIT_CANNOT_EXEC;
     }
     w->running = true;
