@@ -1,0 +1,223 @@
+"""What the tests of the command share: a scene of its own for each test, and TAP for all of them.
+
+The command under test is $STILE. Whatever a test waits for is an event (a line, the end of a
+process, the end of a file); PATIENCE only ends a test that would hang.
+"""
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+
+STILE = os.environ["STILE"]
+PATIENCE = 60.0
+
+
+def children(pid):
+    """The processes whose parent is pid, those that have ended left out."""
+    found = []
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open("/proc/%s/stat" % entry, encoding="utf-8", errors="replace") as file:
+                state, parent = file.read().rpartition(")")[2].split()[:2]
+        except OSError:
+            continue
+        if int(parent) == pid and state != "Z":
+            found.append(int(entry))
+    return found
+
+
+def spin(condition):
+    """For the few things that no event tells."""
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end, "did not happen in %d s" % PATIENCE
+        os.sched_yield()
+
+
+class Lines:
+    """Lines of a file descriptor, as they come."""
+
+    def __init__(self, fd):
+        self.fd, self.rest = fd, b""
+
+    def more(self):
+        """False at the end of the file."""
+        ready, _, _ = select.select([self.fd], [], [], PATIENCE)
+        assert ready, "nothing came for %d s; so far: %r" % (PATIENCE, self.rest)
+        try:
+            got = os.read(self.fd, 65536)
+        except OSError:  # a terminal whose last user has ended
+            got = b""
+        self.rest += got
+        return bool(got)
+
+    def next(self):
+        while b"\n" not in self.rest:
+            assert self.more(), "ended; so far: %r" % self.rest
+        line, _, self.rest = self.rest.partition(b"\n")
+        return line.decode(errors="replace").rstrip("\r")
+
+    def until(self, text):
+        """Everything up to and with text."""
+        text = text.encode()
+        while text not in self.rest:
+            assert self.more(), "no %r in %r" % (text, self.rest)
+        head, _, self.rest = self.rest.partition(text)
+        return (head + text).decode(errors="replace")
+
+    def end(self):
+        """What is left, up to the end."""
+        while self.more():
+            pass
+        rest, self.rest = self.rest, b""
+        return rest.decode(errors="replace")
+
+
+class Running:
+    """A command that was started and may still run."""
+
+    def __init__(self, process):
+        self.process, self.pid = process, process.pid
+        self.out = Lines(process.stdout.fileno()) if process.stdout else None
+        self.err = Lines(process.stderr.fileno()) if process.stderr else None
+
+    def line(self):
+        return self.out.next()
+
+    def wait(self):
+        return self.process.wait(PATIENCE)
+
+    def kill(self, sig):
+        os.kill(self.pid, sig)
+
+    def warden(self):
+        """The warden of a `stile run` that has begun its work."""
+        (pid,) = children(self.pid)
+        return pid
+
+
+class Scene:
+    """A directory, an engine in it, and whatever was started; all gone at the end."""
+
+    def __init__(self):
+        self.dir = tempfile.mkdtemp(prefix="stile-cli-")
+        self.started, self.pids = [], []
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith("STILE_")}
+        self.env.update(STILE_ENGINE="local:" + self.path("engine"), LC_ALL="C.UTF-8")
+
+    def path(self, name):
+        return os.path.join(self.dir, name)
+
+    def stile(self, *args, **how):
+        """Runs the command to its end."""
+        how.setdefault("stdin", None if "input" in how else subprocess.DEVNULL)
+        how.setdefault("env", self.env)
+        how.setdefault("stdout", subprocess.PIPE)
+        how.setdefault("stderr", subprocess.PIPE)
+        how.setdefault("errors", "replace")
+        return subprocess.run([STILE, *args], timeout=PATIENCE, check=False, **how)
+
+    def start(self, *args, **how):
+        how.setdefault("env", self.env)
+        how.setdefault("stdin", subprocess.DEVNULL)
+        process = subprocess.Popen([STILE, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   **how)
+        running = Running(process)
+        self.started.append(running)
+        return running
+
+    def hold(self, name, *options):
+        """A `stile run` whose command has begun; close its stdin to end it."""
+        held = self.start("run", *options, name, "--", "sh", "-c", "echo $$; read line",
+                          stdin=subprocess.PIPE)
+        held.command = int(held.line())
+        return held
+
+    def release(self, held):
+        held.process.stdin.close()
+        assert held.wait() == 1, "read sees the end of its input"
+
+    def watch(self, name):
+        """One dict for every change of a name."""
+        running = self.start("watch", "--json", name)
+        running.change = lambda: json.loads(running.line())
+        return running
+
+    def until(self, watched, true):
+        """The first change for which true(change)."""
+        while True:
+            change = watched.change()
+            if true(change):
+                return change
+
+    def show(self, name):
+        done = self.stile("show", "--json", name)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def fifo(self, name):
+        """A pipe by name, as Lines; its end comes when all who opened it for writing are gone."""
+        os.mkfifo(self.path(name))
+        fd = os.open(self.path(name), os.O_RDONLY | os.O_NONBLOCK)
+        lines = Lines(fd)
+        self.pids.append(("fd", fd))
+        return lines
+
+    def guard(self, pid):
+        """A process that the test has to end should it survive."""
+        self.pids.append(("pid", pid))
+        return pid
+
+    def close(self):
+        for running in self.started:
+            if running.process.poll() is None:
+                for pid in [running.pid] + children(running.pid):
+                    kill_quietly(pid)
+                running.process.wait(PATIENCE)
+            for pipe in running.process.stdout, running.process.stderr, running.process.stdin:
+                if pipe:
+                    pipe.close()
+        for kind, number in self.pids:
+            os.close(number) if kind == "fd" else kill_quietly(number)
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+
+def kill_quietly(pid):
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
+def expect(seen, wanted, what=""):
+    assert seen == wanted, "%s: %r instead of %r" % (what, seen, wanted)
+
+
+def run_tests(cases):
+    """Runs those named in argv, else all. Exit status 1 if one failed."""
+    wanted = sys.argv[1:]
+    cases = [case for case in cases if not wanted or case.__name__ in wanted]
+    failed = 0
+    print("1..%d" % len(cases), flush=True)
+    for number, case in enumerate(cases, 1):
+        scene, began = Scene(), time.monotonic()
+        try:
+            case(scene)
+            word = "ok"
+        except Exception:  # whatever it is, the next test runs
+            word = "not ok"
+            failed += 1
+            print("# " + traceback.format_exc().rstrip().replace("\n", "\n# "))
+        finally:
+            scene.close()
+        title = (case.__doc__ or case.__name__).strip().splitlines()[0]
+        print("%s %d - %s" % (word, number, title))
+        print("# %.2f s" % (time.monotonic() - began), flush=True)
+    print("# %d passed, %d failed" % (len(cases) - failed, failed))
+    sys.exit(1 if failed else 0)
