@@ -33,6 +33,12 @@ void client_leave(struct stile_client *client)
     pthread_mutex_unlock(&client->mutex);
 }
 
+uint64_t client_after_ms(struct stile_client *client, int64_t ms)
+{
+    uint64_t now = loop_now(client->loop);
+    return (uint64_t)ms < (NEVER - now) / NS_PER_MS ? now + (uint64_t)ms * NS_PER_MS : NEVER;
+}
+
 void client_note(struct stile_client *client, struct note *note)
 {
     if (note->queued)

@@ -50,6 +50,9 @@ enum stile_status client_enter(struct stile_client *client, struct stile_error *
 /* Let go of the mutex, and see to it that somebody does what this call has put off. */
 void client_leave(struct stile_client *client);
 
+/* So long from now; NEVER if the clock ends before. */
+uint64_t client_after_ms(struct stile_client *client, int64_t ms);
+
 void client_note(struct stile_client *client, struct note *note);
 void client_forget_note(struct stile_client *client, struct note *note);
 

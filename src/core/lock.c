@@ -121,7 +121,7 @@ static void prepare_wait(struct stile_lock *lock, struct op *op, int64_t wait_ms
     lock->try_once = wait_ms == 0;
     lock->wait_until_ns = wait_ms < 0    ? NEVER
                           : wait_ms == 0 ? 0
-                                         : now_ns(lock) + (uint64_t)wait_ms * NS_PER_MS;
+                                         : client_after_ms(lock->client, wait_ms);
     if (lock->lost_fd >= 0) {
         uint64_t count;
         while (read(lock->lost_fd, &count, sizeof count) > 0)

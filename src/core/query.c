@@ -193,9 +193,9 @@ enum stile_status stile_break(struct stile_client *client, const char *name, uin
 /* Waits for the next change, the end, or the time. */
 static void await_change(struct asking *asking, struct stile_client *client, int64_t wait_ms)
 {
-    if (wait_ms >= 0)
-        loop_arm(client->loop, &asking->timer,
-                 loop_now(client->loop) + (uint64_t)wait_ms * NS_PER_MS);
+    uint64_t until = wait_ms < 0 ? NEVER : client_after_ms(client, wait_ms);
+    if (until != NEVER)
+        loop_arm(client->loop, &asking->timer, until);
     asking->follower.done = asking->ended || asking->first;
     drive_until(client, &asking->follower);
     loop_disarm(client->loop, &asking->timer);
