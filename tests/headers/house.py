@@ -8,6 +8,8 @@ import re
 import subprocess
 import sys
 
+from tap import run_cases
+
 ROOT, LIBRARY, COMMAND = sys.argv[1:4]
 
 
@@ -173,18 +175,4 @@ CASES = [
 ]
 
 
-def main():
-    failed = 0
-    print("1..%d" % len(CASES))
-    for number, case in enumerate(CASES, 1):
-        try:
-            case()
-            print("ok %d - %s" % (number, case.__name__), flush=True)
-        except (AssertionError, OSError) as error:
-            failed += 1
-            print("not ok %d - %s" % (number, case.__name__))
-            print("# " + str(error).replace("\n", "\n# "), flush=True)
-    return 1 if failed else 0
-
-
-sys.exit(main())
+sys.exit(run_cases(CASES))

@@ -8,6 +8,8 @@ import subprocess
 import sys
 import tempfile
 
+from tap import run_cases
+
 SOURCE, BUILD, PREFIX, SANITIZE = sys.argv[1:5]
 ROOT = tempfile.mkdtemp(prefix="stile-install-")
 INSTALLED = os.path.join(ROOT, PREFIX.lstrip("/"))
@@ -79,21 +81,7 @@ CASES = [
 ]
 
 
-def main():
-    failed = 0
-    print("1..%d" % len(CASES))
-    for number, case in enumerate(CASES, 1):
-        try:
-            case()
-            print("ok %d - %s" % (number, case.__name__), flush=True)
-        except (AssertionError, OSError) as error:
-            failed += 1
-            print("not ok %d - %s" % (number, case.__name__))
-            print("# " + str(error).replace("\n", "\n# "), flush=True)
-    return 1 if failed else 0
-
-
 try:
-    sys.exit(main())
+    sys.exit(run_cases(CASES))
 finally:
     shutil.rmtree(ROOT)

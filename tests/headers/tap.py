@@ -1,0 +1,16 @@
+"""Runs functions as TAP cases; an assertion that fails is told under its case."""
+
+
+def run_cases(cases):
+    """The exit status."""
+    failed = 0
+    print("1..%d" % len(cases))
+    for number, case in enumerate(cases, 1):
+        try:
+            case()
+            print("ok %d - %s" % (number, case.__name__), flush=True)
+        except (AssertionError, OSError) as error:
+            failed += 1
+            print("not ok %d - %s" % (number, case.__name__))
+            print("# " + str(error).replace("\n", "\n# "), flush=True)
+    return 1 if failed else 0
