@@ -174,6 +174,13 @@ static bool out_of_tries(const struct stile_lock *lock)
     return lock->policy.tries && lock->tried + 1 >= lock->policy.tries;
 }
 
+/* Once a claim that was in doubt, or granted too late, is out of the way, it is asked for again. */
+static bool may_ask_again(const struct stile_lock *lock)
+{
+    bool in_doubt = lock->outcome == STILE_UNCERTAIN || lock->outcome == STILE_UNREACHABLE;
+    return in_doubt && !lock->zombie && lock->op && !lock->try_once && !out_of_tries(lock);
+}
+
 /* ---- giving it back ---- */
 
 /* The claim goes; `outcome` is what its user hears once the engine has answered. */
@@ -221,10 +228,15 @@ void lock_detach(struct stile_lock *lock)
 
 void lock_cancel(struct stile_lock *lock)
 {
-    if (lock->state == TURN || lock->state == PAUSED)
+    if (lock->state == TURN || lock->state == PAUSED) {
         end_wait(lock, STILE_CANCELLED, NULL);
-    else if (lock->state == CLAIMING)
+    } else if (lock->state == CLAIMING) {
+        forget_why(lock);
         withdraw(lock, STILE_CANCELLED);
+    } else if (lock->state == RELEASING && may_ask_again(lock)) {
+        forget_why(lock);
+        lock->outcome = STILE_CANCELLED;
+    }
 }
 
 void lock_discard(struct stile_lock *lock)
@@ -326,13 +338,6 @@ static void failed(struct claim *claim, const struct stile_error *err)
         pause_claim(lock, 0); /* it may come back while we wait */
     else
         end_wait(lock, err->status, lock->why);
-}
-
-/* A claim that was in doubt, or granted too late, is out of the way now: ask again. */
-static bool may_ask_again(const struct stile_lock *lock)
-{
-    bool in_doubt = lock->outcome == STILE_UNCERTAIN || lock->outcome == STILE_UNREACHABLE;
-    return in_doubt && !lock->zombie && lock->op && !lock->try_once && !out_of_tries(lock);
 }
 
 static void released(struct claim *claim, const struct stile_error *err)
