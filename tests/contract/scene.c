@@ -1,0 +1,162 @@
+#include "contract.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define SOAK_FACTOR 20
+
+struct stile_error why;
+
+void check_status_at(enum stile_status want, enum stile_status got, const char *call,
+                     const char *file, int line)
+{
+    if (want == got)
+        return;
+    print_error("%s\n    is %s, not %s%s%s\n", call, stile_status_name(got),
+                stile_status_name(want), why.status ? ": " : "", why.status ? why.message : "");
+    _fail(file, line);
+}
+
+/* ---- a test's beginning and end ---- */
+
+int scene_open(void **state)
+{
+    static unsigned n;
+    struct scene *scene = calloc(1, sizeof *scene);
+    struct stile_error err;
+    if (!scene)
+        return -1;
+    snprintf(scene->name, sizeof scene->name, "contract-%d-%u", (int)getpid(), ++n);
+    if (stile_client_open(&scene->client, suite.url, NULL, &err)) {
+        print_error("cannot open the engine: %s\n", err.message);
+        free(scene);
+        return -1;
+    }
+    scene->caps = stile_client_caps(scene->client);
+    arena_reset();
+    *state = scene;
+    return 0;
+}
+
+static void end_peer(struct peer *peer)
+{
+    if (peer->pid > 0) {
+        kill(peer->pid, SIGKILL);
+        waitpid(peer->pid, NULL, 0);
+    }
+    close(peer->to);
+    close(peer->from);
+    free(peer);
+}
+
+/* Also after a failed test: the next one starts from nothing. */
+int scene_close(void **state)
+{
+    struct scene *scene = *state;
+    int rc = 0;
+    for (size_t i = 0; i < COUNT(scene->peers); i++) {
+        if (scene->peers[i])
+            end_peer(scene->peers[i]);
+    }
+    for (size_t i = 0; i < COUNT(scene->strays); i++) {
+        if (scene->strays[i] > 0)
+            kill(scene->strays[i], SIGKILL);
+    }
+    for (size_t i = 0; i < COUNT(scene->clients); i++)
+        rc |= stile_client_close(scene->clients[i]) != STILE_OK;
+    rc |= stile_client_close(scene->client) != STILE_OK;
+    free(scene);
+    return rc ? -1 : 0;
+}
+
+struct stile_client *scene_client(struct scene *scene, const struct stile_client_options *options)
+{
+    for (size_t i = 0; i < COUNT(scene->clients); i++) {
+        if (scene->clients[i])
+            continue;
+        check_ok(stile_client_open(&scene->clients[i], suite.url, options, &why));
+        return scene->clients[i];
+    }
+    fail_msg("too many clients in one scene");
+    return NULL;
+}
+
+unsigned scene_rounds(const struct scene *scene, unsigned fast, unsigned slow)
+{
+    unsigned rounds = ends_with_process(scene) ? fast : slow;
+    if (suite.rounds)
+        return suite.rounds;
+    return getenv("STILE_SOAK") ? rounds * SOAK_FACTOR : rounds;
+}
+
+/* ---- what the engine has ---- */
+
+bool ends_with_process(const struct scene *scene)
+{
+    return scene->caps->lease == STILE_LEASE_PROCESS;
+}
+
+int64_t short_ttl(const struct scene *scene)
+{
+    return ends_with_process(scene) ? 300 : 3000;
+}
+
+static bool has_or_refuses(struct scene *scene, bool has, const struct stile_lock_options *options)
+{
+    struct stile_lock *lock;
+    if (!has) {
+        check_status(STILE_UNSUPPORTED,
+                     stile_lock_new(&lock, scene->client, scene->name, options, &why));
+        assert_null(lock);
+        assert_true(strlen(why.message) > 0);
+    }
+    return has;
+}
+
+bool has_mode(struct scene *scene, enum stile_mode mode)
+{
+    unsigned slots = mode == STILE_SLOTS ? 2 : 0;
+    return has_or_refuses(scene, scene->caps->modes & 1u << mode,
+                          STILE_OPTIONS(.mode = mode, .slots = slots));
+}
+
+bool has_hold(struct scene *scene)
+{
+    return has_or_refuses(scene, scene->caps->hold_at_least, STILE_OPTIONS(.hold_at_least_ms = 10));
+}
+
+bool has_delay(struct scene *scene)
+{
+    return has_or_refuses(scene, scene->caps->lock_delay, STILE_OPTIONS(.lock_delay_ms = 10));
+}
+
+/* ---- locks ---- */
+
+struct stile_lock *lock_on(struct stile_client *client, const char *name,
+                           const struct stile_lock_options *options)
+{
+    struct stile_lock *lock;
+    check_ok(stile_lock_new(&lock, client, name, options, &why));
+    return lock;
+}
+
+struct stile_lock *held_on(struct stile_client *client, const char *name,
+                           const struct stile_lock_options *options)
+{
+    struct stile_lock *lock = lock_on(client, name, options);
+    check_ok(stile_lock_acquire(lock, 0, &why));
+    return lock;
+}
+
+uint64_t token_of(struct stile_lock *lock)
+{
+    uint64_t token = 0;
+    enum stile_status status = stile_lock_token(lock, &token);
+    if (status != STILE_UNSUPPORTED)
+        check_ok(status);
+    return token;
+}
