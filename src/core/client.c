@@ -130,7 +130,6 @@ static void client_dispose(struct stile_client *client)
     turn_fini(&client->turns);
     loop_free(client->loop);
     free(client->engine);
-    client->magic = 0;
     pthread_mutex_destroy(&client->mutex);
     free(client);
 }
@@ -247,13 +246,19 @@ enum stile_status stile_client_close(struct stile_client *client)
     if (!fork_unregister(client))
         return STILE_MISUSE;
     pthread_mutex_lock(&client->mutex);
+    if (drive_in_use(client)) {
+        pthread_mutex_unlock(&client->mutex);
+        fork_register(client);
+        return STILE_MISUSE; /* from a callback, or while another thread waits in a call */
+    }
     drive_stop(client);
+    client->magic = 0; /* a callback that comes now can't start anything new */
     release_all(client);
-    while (client->locks)
-        lock_bury(client->locks);
     while (client->notes)
         drive_step(client); /* every async call is answered */
     client->engine->class->close(client->engine);
+    while (client->locks)
+        lock_bury(client->locks); /* not before: the engine may still know their claims */
     pthread_mutex_unlock(&client->mutex);
     client_dispose(client);
     return STILE_OK;

@@ -181,6 +181,13 @@ int drive_start(struct stile_client *client)
     return rc;
 }
 
+bool drive_in_use(struct stile_client *client)
+{
+    const struct seat *seat = &client->seat;
+    bool by_us = seat->by_background && pthread_equal(pthread_self(), seat->background);
+    return seat->followers || (seat->taken && !seat->by_background) || by_us;
+}
+
 void drive_stop(struct stile_client *client)
 {
     if (!client->seat.has_background)

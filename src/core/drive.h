@@ -41,6 +41,8 @@ struct seat {
 
 int drive_start(struct stile_client *client); /* the background thread; 0 or errno */
 void drive_stop(struct stile_client *client);
+/* A call is under way: another thread's, or the one whose callback we are in. */
+bool drive_in_use(struct stile_client *client);
 
 /* All with the mutex. */
 void drive_until(struct stile_client *client, struct follower *me); /* until me->done */
