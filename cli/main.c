@@ -1,8 +1,10 @@
 /* stile: the command. One verb, one file. */
 #include "cli.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const struct verb *const verbs[] = {
     &verb_run,  &verb_acquire, &verb_renew, &verb_release, &verb_ls,
@@ -73,8 +75,19 @@ static int run_verb(const struct verb *verb, int argc, char **argv)
     return code;
 }
 
+/* Started with a standard descriptor closed, the next file we open would get its number, and what
+ * we say on stderr would be written into it. The command still finds it closed. */
+static void fill_standard_fds(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR | O_CLOEXEC) != fd)
+            _exit(EXIT_ENGINE);
+    }
+}
+
 int main(int argc, char **argv)
 {
+    fill_standard_fds();
     if (argc < 2) {
         print_overview(stderr);
         return EXIT_USAGE;

@@ -285,6 +285,25 @@ def closed_stderr_ends_nobody(t):
     t.release(held)
 
 
+def closed_descriptors_stay_closed(t):
+    """started with closed descriptors: nothing of ours gets their numbers"""
+    script = '"$0" run x -- sh -c "ls -l /proc/self/fd" %s'
+    for closing in "<&-", "2>&-", "<&- 2>&-":
+        seen = [subprocess.run(["sh", "-c", text, STILE], env=t.env, stdout=subprocess.PIPE,
+                               check=False).stdout.decode()
+                for text in (script % closing, 'sh -c "ls -l /proc/self/fd" ' + closing)]
+        plain = [re.findall(r"(\d+) -> (?!/proc)", text) for text in seen]
+        expect(plain[0], plain[1], closing)
+    # Not a word of it may get into the engine's files.
+    done = subprocess.run(["sh", "-c", '"$0" run x -- no-such-command 2>&-', STILE], env=t.env,
+                          check=False)
+    expect(done.returncode, 127)
+    for folder, _, files in os.walk(t.path("engine")):
+        for name in files:
+            with open(os.path.join(folder, name), "rb") as file:
+                assert b"stile: no-such-command" not in file.read(), name
+
+
 run_tests([
     help_for_everything,
     version,
@@ -303,4 +322,5 @@ run_tests([
     detached_verbs_are_refused_by_local,
     output_that_cannot_be_written,
     closed_stderr_ends_nobody,
+    closed_descriptors_stay_closed,
 ])
