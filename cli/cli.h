@@ -52,7 +52,7 @@ struct options {
     int64_t ttl_ms, hold_ms, delay_ms, grace_ms;
     uint64_t slots, token;
     enum stile_profile profile;
-    const char *owner;
+    char *owner;
     char **args; /* what is neither an option nor the command */
     size_t n_args;
     char **command; /* NULL-terminated, after `--` */

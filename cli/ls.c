@@ -7,7 +7,15 @@
 struct listing {
     struct table table;
     struct json json;
+    bool begun; /* the JSON array: not before the engine has answered */
 };
+
+static void begin_json(struct listing *listing)
+{
+    if (!listing->begun)
+        json_open(&listing->json, NULL, '[');
+    listing->begun = true;
+}
 
 static int add_row(const struct stile_info *info, void *data)
 {
@@ -28,6 +36,7 @@ static int add_row(const struct stile_info *info, void *data)
 
 static int add_json(const struct stile_info *info, void *data)
 {
+    begin_json(data);
     info_json(&((struct listing *)data)->json, NULL, info);
     return 0;
 }
@@ -44,14 +53,13 @@ static int ls(struct options *options)
         return code;
     struct listing listing = {.json = {.out = stdout}};
     table_start(&listing.table, heads);
-    if (json)
-        json_open(&listing.json, NULL, '[');
     const char *prefix = options->n_args > 0 ? options->args[0] : NULL;
     enum stile_status status =
         stile_list(client, prefix, json ? add_json : add_row, &listing, &err);
     if (status != STILE_OK)
         code = say_failure("ls", status, &err);
     else if (json) {
+        begin_json(&listing);
         json_close(&listing.json, ']');
         putchar('\n');
     }

@@ -91,8 +91,8 @@ static const char *set_value(struct options *options, const struct option_rule *
     case FLAG:
         return NULL;
     case TEXT:
-        *(const char **)at = value;
-        return NULL;
+        *(char **)at = value;
+        return value[0] != '\0' ? NULL : "is empty";
     case DURATION:
         return duration_parse(at, value);
     case COUNT:

@@ -38,12 +38,14 @@ struct warden {
 
 /* ---- the lease ---- */
 
-/* The least of all locks; 0: one is lost. */
-static int64_t remaining_ms(const struct warden *w)
+/* The least of all locks; 0: one is lost. *name, which may be NULL: whose it is. */
+static int64_t remaining_ms(const struct warden *w, const char **name)
 {
-    int64_t least = STILE_NO_DEADLINE;
+    int64_t least = INT64_MAX;
     for (size_t i = 0; i < w->n; i++) {
         int64_t left = stile_lock_remaining_ms(w->locks[i]);
+        if (left <= least && name != NULL)
+            *name = stile_lock_name(w->locks[i]);
         if (left < least)
             least = left;
     }
@@ -80,14 +82,15 @@ static void begin_stop(struct warden *w, int64_t patience_ms)
 
 static void check_lease(struct warden *w)
 {
-    int64_t left = remaining_ms(w), now = now_ms();
+    const char *name = "";
+    int64_t left = remaining_ms(w, &name), now = now_ms();
     if (w->stopping == 0 && left == 0) {
-        say("%s: the lock is lost; stopping the command", stile_lock_name(w->locks[0]));
+        say("%s: the lock is lost; stopping the command", name);
         begin_stop(w, LOST_GRACE_MS);
     } else if (w->stopping == 0 && left != STILE_NO_DEADLINE && left <= w->grace_ms) {
         say("%s: not renewed, the lease ends in %" PRId64
             " ms; stopping the command before it does",
-            stile_lock_name(w->locks[0]), left);
+            name, left);
         begin_stop(w, left / 2);
     } else if (w->stopping == SIGTERM && left == 0 && w->kill_ms > now + LOST_GRACE_MS) {
         w->kill_ms = now + LOST_GRACE_MS;
@@ -157,7 +160,7 @@ static int64_t next_ms(const struct warden *w)
         return w->kill_ms;
     if (w->stopping == SIGKILL)
         return w->pass_ms;
-    int64_t left = remaining_ms(w);
+    int64_t left = remaining_ms(w, NULL);
     return left == STILE_NO_DEADLINE ? INT64_MAX : now_ms() + left - w->grace_ms;
 }
 
@@ -179,7 +182,7 @@ static void watch_over(struct warden *w)
 static int start(struct warden *w)
 {
     char **environment = child_environment(w->options, w->locks, w->n);
-    int64_t left = remaining_ms(w);
+    int64_t left = remaining_ms(w, NULL);
     w->grace_ms = left == STILE_NO_DEADLINE ? 0 : grace_for(w->options, left);
     w->command = child_start(w->options->command, environment, w->signals);
     int failure = errno;
