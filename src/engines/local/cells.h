@@ -82,7 +82,8 @@ struct ledger_cell {
     uint32_t first_observer;
     uint32_t n_observers;
     uint32_t sweep; /* the bucket to be looked at next for forgotten names */
-    uint8_t unused[11];
+    uint32_t n_born;
+    uint8_t unused[7];
     uint8_t kind;
 };
 
@@ -114,8 +115,9 @@ struct chained_cell {
 struct name_cell {
     uint64_t check;
     uint64_t hash;
-    uint64_t token; /* of the latest grant */
-    uint64_t touched_ns;
+    uint64_t token;     /* of the latest grant */
+    uint32_t touched_s; /* when somebody came or went last; CLOCK_BOOTTIME */
+    uint32_t born;      /* tells it from an earlier name in the same cell */
     uint32_t chain;
     uint32_t first, last, held_last;
     uint32_t text;

@@ -42,6 +42,7 @@ struct local_claim {
     uint32_t slot; /* 1 + place in local->slots: the claim's id in the table; 0: none */
     uint32_t cell;
     uint32_t name; /* where it was found last */
+    uint32_t born;
     uint32_t skip; /* how far a crowd of slot holders has been looked through */
     bool crowd;
     bool has_timer;
@@ -136,7 +137,42 @@ void wait_look(struct looker *looker, uint64_t dead);
 /* Puts the claim in line (again). In local.c. */
 void local_enter(struct local *local, struct claim *claim);
 
-/* ---- view.c: for people ---- */
+/* ---- snapshot.c: what is in the table, copied out of it ---- */
+
+struct snapshot_name {
+    char *name;
+    uint64_t token;
+    uint32_t n_claims;
+    struct claim_cell *claims; /* in order; the cell's own index stands in `check` */
+};
+
+struct snapshot_session {
+    uint64_t id;
+    bool is_alive;
+    uint32_t pid;
+    char host[SESSION_HOST_MAX + 1];
+    char command[SESSION_COMMAND_MAX + 1];
+};
+
+struct snapshot {
+    struct snapshot_name *names; /* in byte order */
+    size_t n_names, cap_names;
+    struct snapshot_session *sessions; /* by id */
+    size_t n_sessions;
+    uint64_t now_ns;
+};
+
+/* Names that begin with prefix and are held or waited for. Never the whole table in one
+ * transaction, so that those who lock don't wait for who looks. */
+enum stile_status snapshot_list(struct snapshot *snapshot, struct local *local, const char *prefix,
+                                size_t len, struct stile_error *err);
+/* This one name, also if there is nothing to tell of it. */
+enum stile_status snapshot_show(struct snapshot *snapshot, struct local *local, const char *name,
+                                size_t len, struct stile_error *err);
+const struct snapshot_session *snapshot_session(const struct snapshot *snapshot, uint64_t id);
+void snapshot_free(struct snapshot *snapshot);
+
+/* ---- view.c, break.c: for people ---- */
 
 void view_list(struct engine *engine, struct query *query);
 void view_show(struct engine *engine, struct query *query);

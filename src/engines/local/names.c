@@ -174,7 +174,7 @@ static void forget(struct tx *tx, uint32_t index)
     tx_free(tx, index, CELL_NAME);
 }
 
-static void sweep_bucket(struct tx *tx, uint32_t bucket, uint64_t until_ns)
+static void sweep_bucket(struct tx *tx, uint32_t bucket, uint32_t until_s)
 {
     uint32_t next = names_bucket(tx, bucket);
     while (next && tx->n_edits < EDITS_FOR_SWEEPS) {
@@ -182,16 +182,19 @@ static void sweep_bucket(struct tx *tx, uint32_t bucket, uint64_t until_ns)
         const struct name_cell *name = (const struct name_cell *)cell;
         uint32_t index = next;
         next = cell->chain;
-        if (cell->kind == CELL_NAME && !name->first && name->touched_ns < until_ns)
+        if (cell->kind == CELL_NAME && !name->first && name->touched_s < until_s)
             forget(tx, index);
     }
 }
 
-void names_sweep(struct tx *tx, unsigned n_buckets, uint64_t until_ns)
+void names_sweep(struct tx *tx, unsigned n_buckets, uint64_t now_ns)
 {
     struct ledger_cell *ledger = tx_edit_ledger(tx);
+    uint32_t now_s = (uint32_t)(now_ns / NS_PER_SEC);
+    if (now_s < FORGET_AFTER_S)
+        return;
     while (n_buckets-- > 0 && tx->n_edits < EDITS_FOR_SWEEPS && tx_is_ok(tx)) {
-        sweep_bucket(tx, ledger->sweep % BUCKETS, until_ns);
+        sweep_bucket(tx, ledger->sweep % BUCKETS, now_s - FORGET_AFTER_S);
         ledger->sweep = (ledger->sweep + 1) % BUCKETS;
     }
 }
@@ -206,10 +209,19 @@ static uint32_t insert(struct tx *tx, uint64_t hash, const char *text, size_t le
     name->length = (uint16_t)len;
     name->text = stored;
     name->token = ledger->floor;
-    name->touched_ns = now_ns;
+    name->touched_s = (uint32_t)(now_ns / NS_PER_SEC);
+    name->born = ++ledger->n_born;
     ledger->n_names++;
     chain_insert(tx, hash, index, CELL_NAME);
     return tx_is_ok(tx) ? index : 0;
+}
+
+bool names_is_still(struct tx *tx, uint32_t index, uint32_t born, uint64_t hash)
+{
+    if (!index || index >= tx->store->n_cells)
+        return false;
+    const union cell *cell = &tx->store->cells[index];
+    return cell->kind == CELL_NAME && cell->name.born == born && cell->name.hash == hash;
 }
 
 uint32_t names_open(struct tx *tx, uint64_t hash, const char *text, size_t len, uint64_t now_ns)
@@ -217,7 +229,6 @@ uint32_t names_open(struct tx *tx, uint64_t hash, const char *text, size_t len, 
     uint32_t index = names_find(tx, hash, text, len);
     if (index || !tx_is_ok(tx))
         return index;
-    if (now_ns > FORGET_AFTER_NS)
-        names_sweep(tx, SWEEP_ON_INSERT, now_ns - FORGET_AFTER_NS);
+    names_sweep(tx, SWEEP_ON_INSERT, now_ns);
     return insert(tx, hash, text, len, now_ns);
 }

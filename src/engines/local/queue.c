@@ -97,7 +97,7 @@ static unsigned grant_all(struct tx *tx, uint32_t name_index, uint64_t now_ns, s
 
 static void unlink_claim(struct tx *tx, uint32_t index)
 {
-    struct claim_cell claim = *tx_claim(tx, index);
+    struct claim_cell claim = *tx_edit_claim(tx, index);
     struct name_cell *name = tx_edit_name(tx, claim.name);
     if (claim.prev)
         tx_edit_claim(tx, claim.prev)->next = claim.next;
@@ -181,14 +181,14 @@ static uint32_t append(struct tx *tx, uint32_t name_index, const struct wish *wi
         name->first = index;
     name->last = index;
     name->n_waiting++;
-    name->touched_ns = now_ns;
+    name->touched_s = (uint32_t)(now_ns / NS_PER_SEC);
     return index;
 }
 
 uint32_t queue_enter(struct tx *tx, uint32_t name_index, const struct wish *wish, uint64_t now_ns,
                      struct pokes *pokes)
 {
-    const struct name_cell *name = tx_name(tx, name_index);
+    const struct name_cell *name = tx_edit_name(tx, name_index);
     if (name->n_held + name->n_waiting >= CLAIMS_PER_NAME_MAX) {
         tx_fail(tx, STILE_REFUSED, 0, "65535 claims stand in line for this name already");
         return 0;
@@ -240,17 +240,27 @@ static void poke_watcher(struct tx *tx, const struct claim_cell *gone, struct po
 void queue_leave(struct tx *tx, uint32_t index, enum leave_how how, uint64_t now_ns,
                  struct pokes *pokes)
 {
-    struct claim_cell claim = *tx_claim(tx, index);
+    struct claim_cell claim = *tx_edit_claim(tx, index);
     uint64_t until_ns = ghost_end(&claim, how, now_ns);
     if (until_ns)
         become_ghost(tx, index, until_ns);
     else
         unlink_claim(tx, index);
     struct name_cell *name = tx_edit_name(tx, claim.name);
-    name->touched_ns = now_ns;
+    name->touched_s = (uint32_t)(now_ns / NS_PER_SEC);
     if (name->n_waiting && (settle(tx, claim.name, now_ns, pokes) == 0 || !claim_is_held(&claim)))
         poke_watcher(tx, &claim, pokes);
     observers_tell(tx, name->hash, pokes);
+}
+
+bool queue_leave_quietly(struct tx *tx, uint32_t index)
+{
+    const struct claim_cell *claim = tx_edit_claim(tx, index);
+    if (claim->state != CLAIM_HELD || claim->hold_ms || tx_edit_name(tx, claim->name)->n_waiting ||
+        tx_edit_ledger(tx)->n_observers)
+        return false;
+    unlink_claim(tx, index);
+    return true;
 }
 
 void queue_bury(struct tx *tx, uint32_t name_index, uint64_t now_ns)

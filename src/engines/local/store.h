@@ -61,9 +61,33 @@ void tx_abort(struct tx *tx);
 void tx_fail(struct tx *tx, enum stile_status status, int native, const char *why);
 enum stile_status tx_error(const struct tx *tx, struct stile_error *err);
 
-const union cell *tx_read(struct tx *tx, uint32_t index, enum cell_kind kind);
 const union cell *tx_peek(struct tx *tx, uint32_t index); /* of whatever kind it is */
-union cell *tx_edit(struct tx *tx, uint32_t index, enum cell_kind kind);
+const union cell *tx_read_first(struct tx *tx, uint32_t index, enum cell_kind kind);
+union cell *tx_edit_first(struct tx *tx, uint32_t index, enum cell_kind kind);
+
+/* A list that a damaged index has bent into a circle must end somewhere. The longest honest
+ * transaction reads every claim of a name a few times. */
+#define TX_READS_MAX (1u << 19)
+
+/* Whether the cell is in the journal, and so has been checked. */
+static inline bool tx_has_edited(struct tx *tx, uint32_t index, enum cell_kind kind)
+{
+    const union cell *cell = &tx->store->cells[index];
+    return index < tx->store->n_cells && cell->check == tx->marker && cell->kind == kind &&
+           ++tx->n_reads < TX_READS_MAX;
+}
+
+static inline const union cell *tx_read(struct tx *tx, uint32_t index, enum cell_kind kind)
+{
+    return tx_has_edited(tx, index, kind) ? &tx->store->cells[index]
+                                          : tx_read_first(tx, index, kind);
+}
+
+static inline union cell *tx_edit(struct tx *tx, uint32_t index, enum cell_kind kind)
+{
+    return tx_has_edited(tx, index, kind) ? &tx->store->cells[index]
+                                          : tx_edit_first(tx, index, kind);
+}
 
 /* A new cell is zeroed but for its kind. 0: failed. */
 uint32_t tx_alloc(struct tx *tx, enum cell_kind kind);

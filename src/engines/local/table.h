@@ -10,9 +10,10 @@
 #include <stddef.h>
 
 #include "engines/local/store.h"
+#include "io/loop.h"
 
 #define CLAIMS_PER_NAME_MAX UINT16_MAX
-#define FORGET_AFTER_NS     (UINT64_C(600) * 1000000000)
+#define FORGET_AFTER_S      600
 
 /* ---- who has to be told, once the transaction is through ---- */
 
@@ -46,8 +47,11 @@ static inline void pokes_init(struct pokes *pokes)
 uint32_t names_find(struct tx *tx, uint64_t hash, const char *name, size_t len);
 /* Inserts it if it isn't there, and forgets a few others that have been idle for long. */
 uint32_t names_open(struct tx *tx, uint64_t hash, const char *name, size_t len, uint64_t now_ns);
-/* Looks at the next n buckets for names to forget; `until_ns`: untouched since. */
-void names_sweep(struct tx *tx, unsigned n_buckets, uint64_t until_ns);
+/* Whether the name found there earlier is still there. A damaged cell may pass; the next read of it
+ * tells. */
+bool names_is_still(struct tx *tx, uint32_t name, uint32_t born, uint64_t hash);
+/* Looks at the next n buckets for names to forget. */
+void names_sweep(struct tx *tx, unsigned n_buckets, uint64_t now_ns);
 uint32_t names_bucket_of(uint64_t key);
 uint32_t names_bucket(struct tx *tx, uint32_t bucket); /* the first cell of its chain */
 
@@ -105,6 +109,9 @@ uint32_t queue_enter(struct tx *tx, uint32_t name, const struct wish *wish, uint
                      struct pokes *pokes);
 void queue_leave(struct tx *tx, uint32_t claim, enum leave_how how, uint64_t now_ns,
                  struct pokes *pokes);
+/* The usual release: nobody waits or watches and nothing has to be kept, so that nobody need be
+ * told nor asked for the time. False: it isn't that simple; nothing has been done. */
+bool queue_leave_quietly(struct tx *tx, uint32_t claim);
 
 /* All claims of the name end, and nobody is granted. Calls for another round while it edits. */
 void queue_bury(struct tx *tx, uint32_t name, uint64_t now_ns);

@@ -6,10 +6,6 @@
 #include "engines/local/store.h"
 #include "mutant.h"
 
-/* A list that a damaged index has bent into a circle must end somewhere. The longest honest
- * transaction reads every claim of a name a few times. */
-#define READS_MAX (1u << 19)
-
 static const union cell blank;
 
 /* A kill stops a process between two instructions, so order matters to the compiler only. */
@@ -54,7 +50,7 @@ static bool read_journal_word(const struct store *store, uint32_t *sequence, uin
 /* ---- undoing ---- */
 
 /* Others may have made the file grow since we mapped it. */
-static bool learn_size(struct store *store)
+static __attribute__((noinline)) bool learn_size(struct store *store)
 {
     struct stat st;
     if (fstat(store->fd, &st) != 0)
@@ -108,6 +104,7 @@ void tx_fail(struct tx *tx, enum stile_status status, int native, const char *wh
     tx->status = status;
     tx->native = native;
     tx->why = why;
+    tx->marker = 0; /* no cell is trusted from now on */
 }
 
 bool tx_begin(struct tx *tx, struct store *store)
@@ -183,7 +180,7 @@ enum stile_status tx_error(const struct tx *tx, struct stile_error *err)
 static bool is_whole(struct tx *tx, uint32_t index)
 {
     struct store *store = tx->store;
-    if (++tx->n_reads > READS_MAX)
+    if (++tx->n_reads > TX_READS_MAX)
         tx_fail(tx, STILE_CORRUPT, 0, "a list runs in a circle");
     if (!tx_is_ok(tx))
         return false;
@@ -215,7 +212,7 @@ const union cell *tx_peek(struct tx *tx, uint32_t index)
     return is_whole(tx, index) ? &tx->store->cells[index] : &blank;
 }
 
-const union cell *tx_read(struct tx *tx, uint32_t index, enum cell_kind kind)
+const union cell *tx_read_first(struct tx *tx, uint32_t index, enum cell_kind kind)
 {
     return is_sound(tx, index, kind) ? &tx->store->cells[index] : &blank;
 }
@@ -230,12 +227,10 @@ static void write_down(struct tx *tx, union cell *cell, uint32_t index)
     cell->check = tx->marker;
 }
 
-union cell *tx_edit(struct tx *tx, uint32_t index, enum cell_kind kind)
+union cell *tx_edit_first(struct tx *tx, uint32_t index, enum cell_kind kind)
 {
     if (is_sound(tx, index, kind)) {
         union cell *cell = &tx->store->cells[index];
-        if (cell->check == tx->marker)
-            return cell;
         if (tx->n_edits < JOURNAL_MAX) {
             write_down(tx, cell, index);
             return cell;
@@ -284,7 +279,7 @@ static uint32_t take_unused(struct tx *tx, struct ledger_cell *ledger)
 static uint32_t take_free(struct tx *tx, struct ledger_cell *ledger)
 {
     uint32_t index = ledger->first_free;
-    ledger->first_free = tx_read(tx, index, CELL_FREE)->free.next;
+    ledger->first_free = tx_edit(tx, index, CELL_FREE)->free.next;
     ledger->n_free--;
     return index;
 }
