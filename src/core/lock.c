@@ -32,11 +32,28 @@ bool lock_is_held(const struct stile_lock *lock)
 
 /* ---- answering the user ---- */
 
+/* The last one out puts out the light. */
+static void bury_if_gone(struct stile_lock *lock)
+{
+    if (lock->zombie && !lock->withdrawing && lock->calls == 0)
+        lock_bury(lock);
+}
+
+static void end_call(struct stile_lock *lock)
+{
+    struct stile_client *client = lock->client;
+    pthread_mutex_lock(&client->mutex);
+    lock->calls--;
+    bury_if_gone(lock);
+    pthread_mutex_unlock(&client->mutex);
+}
+
 static void deliver(struct note *note)
 {
     struct op *op = (struct op *)((char *)note - offsetof(struct op, note));
     enum stile_status status = op->error.status;
     op->done(op->lock, status, status ? &op->error : NULL, op->data);
+    end_call(op->lock);
     free(op);
 }
 
@@ -58,7 +75,15 @@ static void finish(struct stile_lock *lock, enum stile_status status, const stru
         return;
     }
     op->note.fn = deliver;
+    lock->calls++;
     client_note(lock->client, &op->note);
+}
+
+/* Nobody wants to hear of a loss after the lock was freed, or acquired again. */
+static void forget_loss(struct stile_lock *lock)
+{
+    lock->calls -= lock->lost_note.queued;
+    client_forget_note(lock->client, &lock->lost_note);
 }
 
 static void forget_why(struct stile_lock *lock)
@@ -116,6 +141,7 @@ static void begin_claim(struct stile_lock *lock)
 
 static void prepare_wait(struct stile_lock *lock, struct op *op, int64_t wait_ms)
 {
+    forget_loss(lock);
     lock->op = op;
     lock->tried = 0;
     lock->try_once = wait_ms == 0;
@@ -242,11 +268,11 @@ void lock_cancel(struct stile_lock *lock)
 void lock_discard(struct stile_lock *lock)
 {
     lock_cancel(lock);
-    lock->zombie = true;
     if (lock->state == HELD)
         lock_give_back(lock, NULL);
-    else if (!lock->withdrawing)
-        lock_bury(lock);
+    forget_loss(lock);
+    lock->zombie = true;
+    bury_if_gone(lock);
 }
 
 /* ---- losing it ---- */
@@ -256,6 +282,7 @@ static void call_on_lost(struct note *note)
     struct stile_lock *lock =
         (struct stile_lock *)((char *)note - offsetof(struct stile_lock, lost_note));
     lock->on_lost(lock, lock->on_lost_data);
+    end_call(lock);
 }
 
 static void lose(struct stile_lock *lock, const struct stile_error *err)
@@ -267,6 +294,7 @@ static void lose(struct stile_lock *lock, const struct stile_error *err)
     if (lock->lost_fd >= 0)
         eventfd_write(lock->lost_fd, 1);
     if (lock->on_lost) {
+        lock->calls += !lock->lost_note.queued;
         lock->lost_note.fn = call_on_lost;
         client_note(lock->client, &lock->lost_note);
     }
@@ -359,8 +387,7 @@ static void released(struct claim *claim, const struct stile_error *err)
         forget_why(lock);
     }
     let_next_in(lock);
-    if (lock->zombie)
-        lock_bury(lock);
+    bury_if_gone(lock);
 }
 
 static void renewed(struct claim *claim, uint64_t sent_ns, uint64_t ttl_ns)

@@ -38,6 +38,7 @@ struct stile_lock {
     enum lock_state state;
     bool withdrawing; /* release() was called, released() has not come */
     bool zombie;      /* freed by its user; goes when the engine has answered */
+    unsigned calls;   /* callbacks that are due or running: it stays for them */
     struct policy policy;
     struct op *op;
 
