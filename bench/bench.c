@@ -143,15 +143,21 @@ void bench_word_await(const uint32_t *word, uint32_t value)
     }
 }
 
-/* The letter after the parenthesised command in /proc/PID/stat. */
-static char process_state(pid_t pid)
+int bench_open_state(pid_t pid)
 {
-    char path[32], text[512];
+    char path[32];
     snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t size = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
-    if (fd >= 0)
-        close(fd);
+    if (fd < 0)
+        bench_die("%s: %s", path, strerror(errno));
+    return fd;
+}
+
+/* The letter after the parenthesised command in /proc/PID/stat. */
+char bench_state(int fd)
+{
+    char text[512];
+    ssize_t size = pread(fd, text, sizeof(text) - 1, 0);
     if (size <= 0)
         return '?';
     text[size] = 0;
@@ -161,11 +167,13 @@ static char process_state(pid_t pid)
 
 void bench_await_asleep(pid_t pid)
 {
+    int fd = bench_open_state(pid);
     int64_t end_ns = bench_now_ns() + PATIENCE_NS;
     /* Three looks: a process may sleep for a moment on its way to the place where it waits. */
     for (int asleep = 0; asleep < 3; bench_sleep_us(1000)) {
-        asleep = process_state(pid) == 'S' ? asleep + 1 : 0;
+        asleep = bench_state(fd) == 'S' ? asleep + 1 : 0;
         if (bench_now_ns() > end_ns)
             bench_die("process %d does not wait", (int)pid);
     }
+    close(fd);
 }

@@ -12,7 +12,8 @@ import shutil
 import statistics
 import subprocess
 
-SIZES = (1000, 10000, 20000, 40000)
+MANY_SIZES = (1000, 10000, 20000, 40000)
+MANY_TIMES = ("make_ns", "take_ns", "give_ns")
 
 
 class NotMeasured(Exception):
@@ -117,7 +118,8 @@ def pair_syscalls(bench):
         with open(told, encoding="utf-8") as file:
             total = re.search(r"^100.00\s+\S+\s+\S+\s+(\d+)", file.read(), re.M)
         counts.append(int(total.group(1)))
-    return row("syscalls of a pair", "%.2f" % ((counts[1] - counts[0]) / 2000), "flock(2) 2")
+    added = max(0, counts[1] - counts[0])
+    return row("syscalls of a pair", "%.2f" % (added / 2000), "flock(2) 2")
 
 
 def pair(bench):
@@ -228,11 +230,11 @@ def many_medians(lines):
     return medians
 
 
-def many_row(what, cost):
+def many_row(what, size, cost):
     return row(what,
-               "make %s, take %s, give %s" % tuple(time_text(cost[key]) for key in
-                                                   ("make_ns", "take_ns", "give_ns")),
-               "%.0f B memory, %.0f B file" % (cost["memory_bytes"], cost["file_bytes"]))
+               "make %s, take %s, give %s" % tuple(time_text(cost[key]) for key in MANY_TIMES),
+               "memory %.0f B, file %.0f B each" % (cost["memory_bytes"] / size,
+                                                    cost["file_bytes"] / size))
 
 
 def many_files(bench):
@@ -240,24 +242,30 @@ def many_files(bench):
     try:
         line = bench.run("many", bench.path("files"), "flock", 10000)[0]
     except NotMeasured as reason:
-        return [row("  10000 files with flock(2), each", str(reason))]
-    return [many_row("  10000 files with flock(2), each", line)]
+        return [row("  10000 files with flock(2)", str(reason))]
+    return [many_row("  10000 files with flock(2)", 10000, line)]
+
+
+def many_growth(medians, few, most):
+    """How much more one of many costs than one of few, in time, and what each one between takes."""
+    slow, quick = (sum(medians[size][key] for key in MANY_TIMES) for size in (most, few))
+    grown = sum(medians[most][key] - medians[few][key] for key in ("memory_bytes", "file_bytes"))
+    return slow / quick, grown / (most - few)
 
 
 def many(bench):
     lines = []
     for turn in range(3 if bench.quick else 7):
-        for size in SIZES:
+        for size in MANY_SIZES:
             lines += bench.run("many", bench.path("many-%d-%d" % (turn, size)), "stile", size)
     medians = many_medians(lines)
-    small, large = medians[SIZES[0]], medians[SIZES[-1]]
-    rows = [many_row("%d locks, each" % size, cost) for size, cost in medians.items()]
+    rows = [many_row("%d locks of one client" % size, size, cost)
+            for size, cost in medians.items()]
     rows += many_files(bench)
-    for told, keys in (("time", ("make_ns", "take_ns", "give_ns")),
-                       ("bytes", ("memory_bytes", "file_bytes"))):
-        growth = sum(large[key] for key in keys) / sum(small[key] for key in keys)
-        rows.append(row("  %s a lock, %d to %d" % (told, SIZES[-1], SIZES[0]), "", "", growth,
-                        "linear: 2 x", growth <= 2))
+    growth, _ = many_growth(medians, 10000, 40000)
+    rows.append(row("  one of 40,000 to one of 10,000", "", "", growth, "linear: 2 x", growth <= 2))
+    growth, each = many_growth(medians, 1000, 40000)
+    rows.append(row("  one of 40,000 to one of 1,000", "%.0f B more for each" % each, "", growth))
     return rows, {"many": medians}
 
 

@@ -1,5 +1,5 @@
-/* Hand-over between two processes that always wait for one another: each takes, notes how long ago
- * the other began to give, and gives. In turn, batch by batch:
+/* Hand-over between two processes: each takes, notes how long ago the other began to give, waits
+ * until the other one sleeps in its own take, and gives. In turn, batch by batch:
  *
  *   futex    a shared word that says whose turn it is, FUTEX_WAIT and FUTEX_WAKE: the bare limit
  *   socket   a byte through a Unix datagram socket, awaited with epoll: what a wake-up that an
@@ -12,24 +12,29 @@
 
 #include <errno.h>
 #include <linux/futex.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+enum stage { HOLDS, TAKES, IS_DONE };
+
 struct shared {
     _Alignas(64) uint32_t batch[2]; /* which batch each of the two has reached */
+    uint32_t stage[2];              /* enum stage: where each of them is */
     _Alignas(64) uint32_t turn;     /* of the futex subject */
     _Alignas(64) int64_t gave_ns;   /* when the last holder began to give */
-    uint32_t holder;                /* who that was */
+    uint32_t holder;                /* who that was; NOBODY at the start */
     uint32_t given;                 /* hand-overs of this batch so far */
     uint32_t again;                 /* taken twice in a row by the same process */
     int64_t samples_ns[];
 };
+
+#define NOBODY 2
 
 /* One of the two. */
 struct side {
@@ -38,6 +43,7 @@ struct side {
     void *lock;
     int sockets[2];
     int epoll;
+    int other_stat; /* of /proc, to see whether the other one sleeps */
 };
 
 struct way {
@@ -93,16 +99,20 @@ static const struct way ways[] = {
 
 #define WAYS (sizeof(ways) / sizeof(*ways))
 
-/* Inside: everything here is guarded by the lock that is measured. False once there are enough. */
-static bool note(struct side *side, int64_t now_ns, uint32_t limit)
+/* Inside: everything here is guarded by the lock that is measured. */
+static void note(struct side *side, int64_t now_ns)
 {
     struct shared *shared = side->shared;
     if (shared->holder == side->id)
         shared->again++;
-    else if (shared->given < limit)
+    else if (shared->holder != NOBODY)
         shared->samples_ns[shared->given++] = now_ns - shared->gave_ns;
     shared->holder = side->id;
-    return shared->given < limit;
+}
+
+static void set_stage(struct side *side, enum stage stage)
+{
+    __atomic_store_n(&side->shared->stage[side->id], stage, __ATOMIC_RELEASE);
 }
 
 static void meet(struct side *side, uint32_t batch)
@@ -111,27 +121,35 @@ static void meet(struct side *side, uint32_t batch)
     bench_word_await(&side->shared->batch[!side->id], batch);
 }
 
-static void play(struct side *side, const struct way *way, uint32_t handovers)
+/* Without this, who has been woken may give and take again before who woke it has come to wait. On
+ * one core the other one needs ours to fall asleep. */
+static void await_other(struct side *side)
 {
-    for (bool more = true; more;) {
+    const uint32_t *at = &side->shared->stage[!side->id];
+    enum stage stage;
+    while ((stage = __atomic_load_n(at, __ATOMIC_ACQUIRE)) != IS_DONE)
+        if (stage == TAKES && bench_state(side->other_stat) == 'S')
+            return;
+        else
+            sched_yield();
+}
+
+static void play(struct side *side, const struct way *way, uint32_t times)
+{
+    for (uint32_t i = 0; i < times; i++) {
+        set_stage(side, TAKES);
         way->take(side);
-        more = note(side, bench_now_ns(), handovers);
+        int64_t now_ns = bench_now_ns();
+        set_stage(side, HOLDS);
+        note(side, now_ns);
+        await_other(side);
         side->shared->gave_ns = bench_now_ns();
         way->give(side);
     }
+    set_stage(side, IS_DONE);
 }
 
-static void prepare(struct shared *shared, const struct way *way, struct side *side)
-{
-    shared->turn = 0;
-    shared->given = shared->again = 0;
-    shared->holder = 1;
-    shared->gave_ns = bench_now_ns();
-    if (way->take == take_socket && write(side->sockets[1], "", 1) != 1)
-        bench_die("write: %s", strerror(errno));
-}
-
-/* What is left of the last give: both leave, the first to notice may have given to the other. */
+/* What the last give has left. */
 static void drain(struct side *side)
 {
     char byte;
@@ -140,42 +158,47 @@ static void drain(struct side *side)
             ;
 }
 
-static void report(struct shared *shared, const struct way *way, int64_t took_ns, long switches)
+static void prepare(struct shared *shared, const struct way *way, struct side *side)
 {
-    printf("{\"way\": \"%s\", \"handovers\": %u, \"again\": %u, \"mean_ns\": %.0f, "
-           "\"p50_ns\": %ld, \"p99_ns\": %ld, \"switches\": %ld}\n",
-           way->name, shared->given, shared->again, (double)took_ns / shared->given,
-           (long)bench_percentile(shared->samples_ns, shared->given, 50),
-           (long)bench_percentile(shared->samples_ns, shared->given, 99), switches);
+    shared->turn = 0;
+    shared->given = shared->again = 0;
+    shared->stage[0] = shared->stage[1] = HOLDS;
+    shared->holder = NOBODY;
+    drain(side);
+    if (way->take == take_socket && write(side->sockets[1], "", 1) != 1)
+        bench_die("write: %s", strerror(errno));
 }
 
-static void run_side(struct side *side, uint32_t rounds, uint32_t handovers)
+static void report(struct shared *shared, const struct way *way)
+{
+    printf("{\"way\": \"%s\", \"handovers\": %u, \"again\": %u, \"p50_ns\": %ld, "
+           "\"p99_ns\": %ld}\n",
+           way->name, shared->given, shared->again,
+           (long)bench_percentile(shared->samples_ns, shared->given, 50),
+           (long)bench_percentile(shared->samples_ns, shared->given, 99));
+}
+
+static void run_side(struct side *side, uint32_t rounds, uint32_t times)
 {
     uint32_t batch = 0;
     for (uint32_t r = 0; r < rounds; r++) {
         for (size_t w = 0; w < WAYS; w++) {
-            struct rusage before, after;
             if (side->id == 0)
                 prepare(side->shared, &ways[w], side);
             meet(side, ++batch);
-            getrusage(RUSAGE_SELF, &before);
-            int64_t start_ns = bench_now_ns();
-            play(side, &ways[w], handovers);
-            int64_t took_ns = bench_now_ns() - start_ns;
-            getrusage(RUSAGE_SELF, &after);
+            play(side, &ways[w], times);
             meet(side, ++batch);
             if (side->id == 0)
-                report(side->shared, &ways[w], took_ns, after.ru_nvcsw - before.ru_nvcsw);
-            drain(side);
-            meet(side, ++batch);
+                report(side->shared, &ways[w]);
         }
     }
 }
 
-static void open_side(struct side *side, uint32_t id, const char *dir, int cpu)
+static void open_side(struct side *side, uint32_t id, pid_t other, const char *dir, int cpu)
 {
     side->id = id;
     bench_pin(cpu);
+    side->other_stat = bench_open_state(other);
     side->lock = subject_stile.open(dir, "handover");
     struct epoll_event event = {.events = EPOLLIN};
     side->epoll = epoll_create1(EPOLL_CLOEXEC);
@@ -194,8 +217,11 @@ int main(int argc, char **argv)
     if (socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, side.sockets))
         bench_die("socketpair: %s", strerror(errno));
     pid_t child = bench_fork();
-    open_side(&side, child == 0, argv[1], child == 0 ? other_cpu : 0);
-    run_side(&side, rounds, handovers);
+    if (child == 0)
+        open_side(&side, 1, getppid(), argv[1], other_cpu);
+    else
+        open_side(&side, 0, child, argv[1], 0);
+    run_side(&side, rounds, handovers / 2);
     if (child == 0)
         _exit(0);
     bench_reap(child);

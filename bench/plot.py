@@ -29,7 +29,7 @@ def panel_pair(lines):
     return (block("pair", boxes) + block("pair_all", dots) + """
 set title 'acquire and release, uncontended: p50 of each round, ns'
 set xtics (%s); set yrange [0:*]; set xrange [-0.6:4.6]
-plot $pair using 1:2:($3 ? %d : %d) with boxes lc rgb variable notitle, \\
+plot $pair using 1:2:($3 == 1 ? %d : %d) with boxes lc rgb variable notitle, \\
      $pair_all using ($1+0.3*(rand(0)-0.5)):2 with points pt 7 ps 0.25 lc rgb '#303030' notitle
 """ % (tics, int(PEER[1:], 16), int(OURS[1:], 16)))
 
@@ -100,8 +100,8 @@ unset key
 
 
 def panel_many(medians):
-    rows = [(size, cost["make_ns"], cost["take_ns"], cost["give_ns"],
-             cost["memory_bytes"] + cost["file_bytes"]) for size, cost in medians.items()]
+    rows = [(size, cost["make_ns"], cost["take_ns"], cost["give_ns"])
+            for size, cost in medians.items()]
     return block("many", rows) + """
 set title 'many locks of one client: ns for each'
 set xtics auto; set xrange [0:*]; set yrange [0:*]; set key bottom right
