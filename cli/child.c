@@ -6,6 +6,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include "mutant.h"
 #include "process.h"
 
 /* A nested run must not show its command the outer lock: all of ours are replaced, none kept. */
@@ -61,6 +62,10 @@ char **child_environment(const struct options *options, struct stile_lock *const
         count++;
     char **out = must_alloc(calloc(count + 6, sizeof *out));
     for (size_t i = 0; i < count; i++) {
+#ifdef MUTANT_CLI_OUTER_LOCK_SHOWN
+        if (strncmp(environ[i], "STILE_NAMES=", 12) == 0)
+            out[kept++] = environ[i];
+#endif
         if (!is_ours(environ[i]))
             out[kept++] = environ[i];
     }

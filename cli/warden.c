@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "mutant.h"
 #include "process.h"
 
 #define GRACE_MAX_MS   5000
@@ -55,6 +56,9 @@ static int64_t remaining_ms(const struct warden *w, const char **name)
 /* Longer than half the lease would leave no time for renewals. */
 static int64_t grace_for(const struct options *options, int64_t lease_ms)
 {
+#ifdef MUTANT_CLI_STOPS_LATE
+    return 0;
+#endif
     int64_t grace = lease_ms / 4 < GRACE_MAX_MS ? lease_ms / 4 : GRACE_MAX_MS;
     if (options->given & OPT_GRACE)
         grace = options->grace_ms;
@@ -149,6 +153,9 @@ static void handle_events(struct warden *w)
             kill(w->command, event.sig);
         if (event.kind == EVENT_ORPHANED) {
             w->code = EXIT_LOST;
+#ifdef MUTANT_CLI_LOCK_FIRST
+            stile_lock_release(w->locks[0], NULL);
+#endif
             begin_kill(w);
         }
     }
@@ -288,7 +295,9 @@ int warden_main(const struct options *options, const struct signals *signals, in
                 pid_t front)
 {
     struct warden w = {.options = options, .signals = signals};
+#ifndef MUTANT_CLI_ORPHANS_ESCAPE
     prctl(PR_SET_CHILD_SUBREAPER, 1);
+#endif
     /* So that `pkill stile` and `killall stile` meet the front alone, and the tree is ended. */
     prctl(PR_SET_NAME, "lock-warden");
     int code = open_engine(&w);
