@@ -186,6 +186,18 @@ class Scene:
         for kind, number in self.pids:
             os.close(number) if kind == "fd" else kill_quietly(number)
         shutil.rmtree(self.dir, ignore_errors=True)
+        self.end_survivors()
+
+    def end_survivors(self):
+        """Whoever has our directory in its command line and should have been dead."""
+        for entry in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open("/proc/%s/cmdline" % entry, "rb") as file:
+                    ours = self.dir.encode() + b"/" in file.read()
+            except OSError:
+                continue
+            if ours:
+                kill_quietly(int(entry))
 
 
 def kill_quietly(pid):
