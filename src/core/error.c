@@ -22,7 +22,7 @@ static void mark_cut(char *text, size_t size)
 static void format_message(struct stile_error *err, const char *format, va_list args,
                            const char *rest)
 {
-    char text[MESSAGE_MAX];
+    char text[MESSAGE_MAX] = "";
     int n = vsnprintf(text, sizeof(text), format, args);
 
     if (n < 0)

@@ -9,7 +9,7 @@
 #include <sys/epoll.h>
 #include <time.h>
 
-#define PATIENCE_SEC 20      /* of real time, for other threads */
+#define PATIENCE_SEC 10      /* of real time, for other threads */
 #define STANDSTILL   1000000 /* turns without a nanosecond passing are no progress */
 
 struct place {

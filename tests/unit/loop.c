@@ -1,0 +1,458 @@
+/* Timers, tasks and the order of a turn, on a class that only counts what it is told. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "io/loop.h"
+
+static struct loop the_loop;
+static uint64_t now, rearmed_ns;
+static unsigned rearms;
+static char trace[64];
+
+static uint64_t fake_now(struct loop *loop)
+{
+    (void)loop;
+    return now;
+}
+
+static void fake_rearm(struct loop *loop, uint64_t at_ns)
+{
+    (void)loop;
+    rearms++;
+    rearmed_ns = at_ns;
+}
+
+static void say(const char *what)
+{
+    assert_true(strlen(trace) + strlen(what) < sizeof(trace));
+    strcat(trace, what);
+}
+
+static struct task delivered_task;
+
+static void fake_deliver(struct loop *loop)
+{
+    say("w");
+    if (delivered_task.fn)
+        loop_soon(loop, &delivered_task);
+}
+
+static const struct loop_class fake_class = {
+    .now_ns = fake_now, .rearm = fake_rearm, .deliver = fake_deliver};
+
+static int set_up(void **state)
+{
+    (void)state;
+    now = 1000;
+    rearms = 0;
+    trace[0] = '\0';
+    delivered_task = (struct task){0};
+    loop_init(&the_loop, &fake_class);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    loop_fini(&the_loop);
+    return 0;
+}
+
+/* ---- timers against a model that can't be wrong ---- */
+
+#define TIMERS 100
+
+struct modelled {
+    struct timer timer;
+    bool armed;
+    uint64_t at_ns, order;
+};
+
+static struct modelled timers[TIMERS];
+static uint64_t order, order_at_start;
+static unsigned fired;
+
+static void arm_both(struct modelled *m, uint64_t at_ns)
+{
+    loop_arm(&the_loop, &m->timer, at_ns);
+    m->armed = true;
+    m->at_ns = the_loop.run_ns > at_ns ? the_loop.run_ns : at_ns;
+    m->order = ++order;
+}
+
+static void disarm_both(struct modelled *m)
+{
+    loop_disarm(&the_loop, &m->timer);
+    m->armed = false;
+}
+
+static struct modelled *first_due(void)
+{
+    struct modelled *first = NULL;
+
+    for (size_t i = 0; i < TIMERS; i++) {
+        struct modelled *m = &timers[i];
+        if (!m->armed || m->at_ns > now || m->order > order_at_start)
+            continue;
+        if (!first || m->at_ns < first->at_ns ||
+            (m->at_ns == first->at_ns && m->order < first->order))
+            first = m;
+    }
+    return first;
+}
+
+static struct modelled *any_timer(void)
+{
+    return &timers[rand() % TIMERS];
+}
+
+static uint64_t about_now(void)
+{
+    return now - 20 + (uint64_t)(rand() % 60);
+}
+
+static void modelled_fires(struct timer *timer)
+{
+    struct modelled *m = (struct modelled *)timer;
+
+    assert_ptr_equal(m, first_due());
+    assert_int_equal(timer->place, 0);
+    m->armed = false;
+    fired++;
+    if (rand() % 4 == 0)
+        arm_both(any_timer(), about_now());
+    if (rand() % 4 == 0)
+        disarm_both(any_timer());
+}
+
+static void heap_is_sound(void)
+{
+    size_t armed = 0;
+
+    for (size_t i = 0; i < TIMERS; i++) {
+        armed += timers[i].armed;
+        assert_int_equal(timers[i].armed, timers[i].timer.place != 0);
+        if (timers[i].armed)
+            assert_ptr_equal(the_loop.heap[timers[i].timer.place - 1], &timers[i].timer);
+    }
+    assert_int_equal(armed, the_loop.n_timers);
+}
+
+static void timers_fire_as_a_naive_model_says(void **state)
+{
+    (void)state;
+    srand(1);
+    fired = 0;
+    order = 0;
+    assert_int_equal(loop_reserve(&the_loop, TIMERS), 0);
+    for (size_t i = 0; i < TIMERS; i++)
+        timers[i] = (struct modelled){.timer.fn = modelled_fires};
+    for (int round = 0; round < 5000; round++) {
+        for (int i = rand() % 10; i > 0; i--)
+            arm_both(any_timer(), about_now());
+        for (int i = rand() % 5; i > 0; i--)
+            disarm_both(any_timer());
+        heap_is_sound();
+        now += (uint64_t)(rand() % 15);
+        order_at_start = order;
+        trace[0] = '\0';
+        loop_run(&the_loop);
+        assert_null(first_due());
+    }
+    assert_true(fired > 5000);
+}
+
+/* ---- system calls ---- */
+
+static void never_fires(struct timer *timer)
+{
+    (void)timer;
+    fail();
+}
+
+static void nobody_asleep_nothing_rearmed(void **state)
+{
+    struct timer a = {.fn = never_fires}, b = {.fn = never_fires};
+
+    (void)state;
+    assert_int_equal(loop_reserve(&the_loop, 2), 0);
+    for (uint64_t i = 0; i < 100; i++) {
+        loop_arm(&the_loop, &a, now + 100 - i);
+        loop_arm(&the_loop, &b, now + 200 - i);
+        loop_disarm(&the_loop, &a);
+    }
+    loop_run(&the_loop);
+    assert_int_equal(rearms, 0);
+    loop_prepare(&the_loop);
+    assert_int_equal(rearms, 1);
+    assert_int_equal(rearmed_ns, now + 101);
+    loop_prepare(&the_loop);
+    assert_int_equal(rearms, 1);
+}
+
+static void a_sleeper_hears_only_of_earlier_timers(void **state)
+{
+    struct timer a = {.fn = never_fires}, b = {.fn = never_fires};
+
+    (void)state;
+    assert_int_equal(loop_reserve(&the_loop, 2), 0);
+    loop_arm(&the_loop, &a, now + 50);
+    loop_prepare(&the_loop);
+    loop_arm(&the_loop, &b, now + 60);
+    loop_disarm(&the_loop, &b);
+    loop_arm(&the_loop, &b, now + 50);
+    assert_int_equal(rearms, 1);
+    loop_arm(&the_loop, &b, now + 40);
+    assert_int_equal(rearms, 2);
+    assert_int_equal(rearmed_ns, now + 40);
+    loop_disarm(&the_loop, &b);
+    loop_disarm(&the_loop, &a);
+    assert_int_equal(rearms, 2);
+    loop_run(&the_loop);
+    loop_arm(&the_loop, &b, now + 10);
+    assert_int_equal(rearms, 2);
+}
+
+static void says(struct task *task)
+{
+    (void)task;
+    say("t");
+}
+
+static void a_sleeper_hears_of_a_task_once(void **state)
+{
+    struct task one = {.fn = says}, two = {.fn = says};
+
+    (void)state;
+    loop_prepare(&the_loop);
+    assert_int_equal(rearms, 0);
+    loop_soon(&the_loop, &one);
+    loop_soon(&the_loop, &two);
+    assert_int_equal(rearms, 1);
+    assert_true(rearmed_ns <= now);
+    loop_run(&the_loop);
+    assert_string_equal(trace, "ttw");
+}
+
+static void a_task_left_over_keeps_the_loop_awake(void **state)
+{
+    struct task task = {.fn = says};
+
+    (void)state;
+    loop_soon(&the_loop, &task);
+    assert_int_equal(rearms, 0);
+    loop_prepare(&the_loop);
+    assert_true(rearms == 1 && rearmed_ns <= now);
+    loop_run(&the_loop);
+    loop_prepare(&the_loop);
+    assert_int_equal(rearmed_ns, NEVER);
+}
+
+/* ---- timers that arm themselves ---- */
+
+static void again_at_once(struct timer *timer)
+{
+    say("a");
+    loop_arm(&the_loop, timer, now);
+}
+
+static void again_in_the_past(struct timer *timer)
+{
+    say("p");
+    loop_arm(&the_loop, timer, 0);
+}
+
+static void says_b(struct timer *timer)
+{
+    (void)timer;
+    say("b");
+}
+
+static void arming_for_now_does_not_spin_or_starve(void **state)
+{
+    struct timer again = {.fn = again_at_once}, past = {.fn = again_in_the_past};
+    struct timer b = {.fn = says_b};
+
+    (void)state;
+    assert_int_equal(loop_reserve(&the_loop, 3), 0);
+    loop_arm(&the_loop, &again, now - 2);
+    loop_arm(&the_loop, &past, now - 1);
+    loop_arm(&the_loop, &b, now);
+    loop_run(&the_loop);
+    assert_string_equal(trace, "apbw");
+    loop_arm(&the_loop, &b, now);
+    loop_run(&the_loop);
+    assert_string_equal(trace, "apbwapbw");
+}
+
+static void room_for_timers_is_reserved(void **state)
+{
+    static struct timer many[1000];
+
+    (void)state;
+    for (size_t i = 0; i < 1000; i++) {
+        assert_int_equal(loop_reserve(&the_loop, 1), 0);
+        many[i].fn = never_fires;
+        loop_arm(&the_loop, &many[i], now + 1000 - i);
+    }
+    assert_int_equal(the_loop.heap[0]->at_ns, now + 1);
+    for (size_t i = 0; i < 1000; i++) {
+        loop_disarm(&the_loop, &many[i]);
+        loop_disarm(&the_loop, &many[i]);
+        loop_unreserve(&the_loop, 1);
+    }
+    assert_int_equal(the_loop.n_timers, 0);
+    size_t cap = the_loop.cap_timers;
+    assert_int_equal(loop_reserve(&the_loop, cap), 0);
+    assert_int_equal(the_loop.cap_timers, cap);
+}
+
+/* ---- tasks ---- */
+
+struct letter {
+    struct task task;
+    const char *text;
+    struct letter *then;
+};
+
+static void spell(struct task *task)
+{
+    struct letter *letter = (struct letter *)task;
+
+    say(letter->text);
+    if (letter->then)
+        loop_soon(&the_loop, &letter->then->task);
+}
+
+static void tasks_run_once_in_order(void **state)
+{
+    struct letter a = {{.fn = spell}, "a", NULL}, b = {{.fn = spell}, "b", NULL};
+    struct letter c = {{.fn = spell}, "c", &a};
+
+    (void)state;
+    loop_soon(&the_loop, &c.task);
+    loop_soon(&the_loop, &b.task);
+    loop_soon(&the_loop, &c.task);
+    loop_run(&the_loop);
+    assert_string_equal(trace, "cbaw");
+    loop_run(&the_loop);
+    assert_string_equal(trace, "cbaww");
+}
+
+static void forgotten_tasks_do_not_run(void **state)
+{
+    struct letter letters[4];
+    static const char *const names[] = {"a", "b", "c", "d"};
+
+    (void)state;
+    for (int gone = 0; gone < 4; gone++) {
+        trace[0] = '\0';
+        for (int i = 0; i < 4; i++)
+            letters[i] = (struct letter){{.fn = spell}, names[i], NULL};
+        for (int i = 0; i < 3; i++)
+            loop_soon(&the_loop, &letters[i].task);
+        loop_forget(&the_loop, &letters[gone].task);
+        loop_soon(&the_loop, &letters[3].task);
+        loop_run(&the_loop);
+        static const char *const expected[] = {"bcdw", "acdw", "abdw", "abcdw"};
+        assert_string_equal(trace, expected[gone]);
+    }
+}
+
+static unsigned rallies;
+
+static void return_the_ball(struct task *task)
+{
+    struct letter *letter = (struct letter *)task;
+
+    rallies++;
+    loop_soon(&the_loop, &letter->then->task);
+}
+
+static void tasks_that_never_end_do_not_keep_timers_waiting(void **state)
+{
+    struct letter ping = {{.fn = return_the_ball}, "", NULL}, pong = ping;
+    struct timer b = {.fn = says_b};
+
+    (void)state;
+    ping.then = &pong;
+    pong.then = &ping;
+    assert_int_equal(loop_reserve(&the_loop, 1), 0);
+    loop_soon(&the_loop, &ping.task);
+    loop_arm(&the_loop, &b, now);
+    rallies = 0;
+    loop_run(&the_loop);
+    assert_string_equal(trace, "bw");
+    assert_in_range(rallies, 2, 1000);
+    loop_prepare(&the_loop);
+    assert_true(rearmed_ns <= now);
+}
+
+/* Hundreds of tasks put off before the run are not the run's fault: they all run. */
+static void all_tasks_put_off_before_run(void **state)
+{
+    static struct letter many[500];
+    struct letter end = {{.fn = spell}, "e", NULL};
+
+    (void)state;
+    rallies = 0;
+    for (size_t i = 0; i < 500; i++) {
+        many[i] = (struct letter){{.fn = return_the_ball}, "", &end};
+        loop_soon(&the_loop, &many[i].task);
+    }
+    loop_run(&the_loop);
+    assert_int_equal(rallies, 500);
+    assert_string_equal(trace, "ew");
+}
+
+static struct letter from_timer = {{.fn = spell}, "2", NULL};
+
+static void puts_off(struct timer *timer)
+{
+    (void)timer;
+    say("b");
+    loop_soon(&the_loop, &from_timer.task);
+}
+
+static void a_turn_is_tasks_timers_watches_tasks(void **state)
+{
+    struct letter first = {{.fn = spell}, "1", NULL};
+    struct timer timer = {.fn = puts_off};
+
+    (void)state;
+    assert_int_equal(loop_reserve(&the_loop, 1), 0);
+    delivered_task.fn = says;
+    loop_arm(&the_loop, &timer, now);
+    loop_soon(&the_loop, &first.task);
+    loop_run(&the_loop);
+    assert_string_equal(trace, "1bw2t");
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(timers_fire_as_a_naive_model_says),
+        TEST(nobody_asleep_nothing_rearmed),
+        TEST(a_sleeper_hears_only_of_earlier_timers),
+        TEST(a_sleeper_hears_of_a_task_once),
+        TEST(a_task_left_over_keeps_the_loop_awake),
+        TEST(arming_for_now_does_not_spin_or_starve),
+        TEST(room_for_timers_is_reserved),
+        TEST(tasks_run_once_in_order),
+        TEST(forgotten_tasks_do_not_run),
+        TEST(tasks_that_never_end_do_not_keep_timers_waiting),
+        TEST(all_tasks_put_off_before_run),
+        TEST(a_turn_is_tasks_timers_watches_tasks),
+    };
+
+    return cmocka_run_group_tests_name("loop", tests, NULL, NULL);
+}
