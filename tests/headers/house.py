@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 
 from tap import run_cases
 
@@ -98,7 +99,7 @@ def manual_has_every_option_of_the_command():
             assert re.search(r"(?<![\w-])%s(?![\w-])" % option, page), (verb, option)
 
 
-def complete(*words):
+def complete(*words, **env):
     """What bash would offer for the last of these words."""
     script = """
         source "$1"; shift
@@ -107,7 +108,7 @@ def complete(*words):
         printf '%s\\n' "${COMPREPLY[@]}"
     """
     done = run("bash", "--norc", "-c", script, "bash", os.path.join(ROOT, "cli", "stile.bash"),
-               COMMAND, *words)
+               COMMAND, *words, **env)
     assert done.returncode == 0 and not done.stderr, done.stderr
     return done.stdout.split()
 
@@ -120,6 +121,16 @@ def completion_offers_verbs_and_options():
         assert offered == options(verb), (verb, offered)
     assert complete("run", "--profile", "f") == ["financial"]
     assert "true" in complete("run", "x", "--", "tru")
+
+
+def completion_offers_names():
+    with tempfile.TemporaryDirectory(prefix="stile-house-") as folder:
+        engine = "local:" + folder
+        done = run(COMMAND, "run", "--hold-at-least", "1h", "order-17", "--", "true",
+                   STILE_ENGINE=engine)
+        assert done.returncode == 0, done.stderr
+        assert complete("show", "or", STILE_ENGINE=engine) == ["order-17"]
+        assert complete("show", "x", STILE_ENGINE=engine) == []
 
 
 def includes_of(path):
@@ -170,6 +181,7 @@ CASES = [
     manual_has_no_warnings,
     manual_has_every_option_of_the_command,
     completion_offers_verbs_and_options,
+    completion_offers_names,
     nothing_includes_upwards,
     functions_are_short,
 ]
