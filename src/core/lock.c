@@ -101,11 +101,24 @@ static void remember_why(struct stile_lock *lock, const struct stile_error *err)
         error_copy(lock->why, err);
 }
 
+/* An engine may refuse the next one from inside the claim, and the next but one as well: one after
+ * the other then, not one inside the other. */
 static void let_next_in(struct stile_lock *lock)
 {
+    struct turns *turns = &lock->client->turns;
     struct stile_lock *next = turn_leave(lock);
-    if (next)
-        begin_claim(next);
+    bool first = !turns->entering;
+    if (!next)
+        return;
+    next->enter_next = NULL;
+    *turns->entering_tail = next;
+    turns->entering_tail = &next->enter_next;
+    while (first && turns->entering) {
+        begin_claim(turns->entering);
+        turns->entering = turns->entering->enter_next;
+    }
+    if (!turns->entering)
+        turns->entering_tail = &turns->entering;
 }
 
 /* The end of a wait that left nothing in the engine. */

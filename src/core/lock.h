@@ -50,7 +50,9 @@ struct stile_lock {
     enum stile_status outcome; /* what a withdrawal will be answered with */
     struct stile_error *why;   /* why it was lost, or not granted so far; NULL: held by another */
     bool in_turn;
-    struct stile_lock *turn_link, *turn_next;
+    struct stile_lock *turn_link, *turn_next, *turn_before;
+    struct stile_lock *turn_last;  /* of the queue whose head it is */
+    struct stile_lock *enter_next; /* it is their turn, and they have not begun */
 
     /* held */
     uint64_t token, deadline_ns, renew_at_ns;

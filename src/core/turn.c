@@ -13,6 +13,7 @@ int turn_init(struct turns *turns)
 {
     turns->buckets = calloc(FIRST_BUCKETS, sizeof *turns->buckets);
     turns->n_buckets = FIRST_BUCKETS;
+    turns->entering_tail = &turns->entering;
     return turns->buckets ? 0 : ENOMEM;
 }
 
@@ -44,7 +45,7 @@ static struct stile_lock **find_owner(struct turns *turns, const struct stile_lo
 /* Without memory the chains just stay longer. */
 static void grow(struct turns *turns)
 {
-    struct turns bigger = {.n_buckets = turns->n_buckets * 2, .n = turns->n};
+    struct turns bigger = {.n_buckets = turns->n_buckets * 2};
     bigger.buckets = calloc(bigger.n_buckets, sizeof *bigger.buckets);
     if (!bigger.buckets)
         return;
@@ -57,14 +58,16 @@ static void grow(struct turns *turns)
         }
     }
     free(turns->buckets);
-    *turns = bigger;
+    turns->buckets = bigger.buckets;
+    turns->n_buckets = bigger.n_buckets;
 }
 
 bool turn_enter(struct stile_lock *lock)
 {
     struct turns *turns = &lock->client->turns;
     lock->in_turn = true;
-    lock->turn_next = NULL;
+    lock->turn_next = lock->turn_before = NULL;
+    lock->turn_last = lock;
     if (lock->client->engine->class->apart)
         return true;
     struct stile_lock **at = find_owner(turns, lock);
@@ -75,10 +78,10 @@ bool turn_enter(struct stile_lock *lock)
             grow(turns);
         return true;
     }
-    struct stile_lock *last = *at;
-    while (last->turn_next)
-        last = last->turn_next;
-    last->turn_next = lock;
+    struct stile_lock *head = *at;
+    lock->turn_before = head->turn_last;
+    lock->turn_before->turn_next = lock;
+    head->turn_last = lock;
     return false;
 }
 
@@ -90,17 +93,19 @@ struct stile_lock *turn_leave(struct stile_lock *lock)
     lock->in_turn = false;
     if (lock->client->engine->class->apart)
         return NULL;
-    struct stile_lock **at = find_owner(turns, lock);
+    struct stile_lock **at = find_owner(turns, lock), *next = lock->turn_next;
     if (*at != lock) {
-        struct stile_lock *before = *at;
-        while (before->turn_next != lock)
-            before = before->turn_next;
-        before->turn_next = lock->turn_next;
+        lock->turn_before->turn_next = next;
+        if (next)
+            next->turn_before = lock->turn_before;
+        else
+            (*at)->turn_last = lock->turn_before;
         return NULL;
     }
-    struct stile_lock *next = lock->turn_next;
     if (next) {
         next->turn_link = lock->turn_link;
+        next->turn_before = NULL;
+        next->turn_last = lock->turn_last;
         *at = next;
     } else {
         *at = lock->turn_link;

@@ -12,6 +12,7 @@ struct stile_client;
 struct turns {
     struct stile_lock **buckets; /* who has the turn, by name hash; chained by turn_link */
     size_t n_buckets, n;
+    struct stile_lock *entering, **entering_tail; /* see lock.c */
 };
 
 int turn_init(struct turns *turns); /* 0 or ENOMEM */
