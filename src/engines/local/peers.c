@@ -12,7 +12,7 @@
 #include "engines/local/life.h"
 #include "engines/local/local.h"
 
-#define PAUSE_MIN_NS   NS_PER_MS
+#define PAUSE_MIN_NS   (NS_PER_MS / 4)
 #define PAUSE_MAX_NS   NS_PER_SEC
 #define IDLE_PEERS_MAX 32
 

@@ -16,7 +16,7 @@
 
 #define BACKLOG       4096
 #define POKE_MAGIC    UINT32_C(0x73746c31)
-#define POKES_AT_ONCE 64
+#define POKES_AT_ONCE 16
 /* The kernel keeps about ten datagrams for us. When so many were waiting, some may have been
  * dropped, and every claim is looked at. */
 #define POKES_MANY 8
@@ -184,19 +184,27 @@ static void poke_self(struct local *local, uint32_t kind, uint32_t slot)
         session_make_due(local, local->slots[slot - 1].looker);
 }
 
+/* All that are there in one system call. */
+static int receive(int fd, struct datagram *pokes, struct mmsghdr *messages)
+{
+    struct iovec parts[POKES_AT_ONCE];
+    for (int i = 0; i < POKES_AT_ONCE; i++) {
+        parts[i] = (struct iovec){.iov_base = &pokes[i], .iov_len = sizeof *pokes};
+        messages[i] = (struct mmsghdr){.msg_hdr = {.msg_iov = &parts[i], .msg_iovlen = 1}};
+    }
+    return recvmmsg(fd, messages, POKES_AT_ONCE, MSG_DONTWAIT, NULL);
+}
+
 static void read_pokes(struct watch *watch, uint32_t events)
 {
     struct local *local = (struct local *)((char *)watch - offsetof(struct local, pokes));
-    unsigned n = 0;
+    struct datagram pokes[POKES_AT_ONCE];
+    struct mmsghdr messages[POKES_AT_ONCE];
+    int n = receive(watch->fd, pokes, messages);
     (void)events;
-    for (; n < POKES_AT_ONCE; n++) {
-        struct datagram poke;
-        ssize_t size = recv(watch->fd, &poke, sizeof poke, MSG_DONTWAIT);
-        if (size < 0 && errno != EINTR)
-            break;
-        if (size == (ssize_t)sizeof poke && poke.magic == POKE_MAGIC)
-            poke_self(local, poke.kind, poke.id);
-    }
+    for (int i = 0; i < n; i++)
+        if (messages[i].msg_len == sizeof *pokes && pokes[i].magic == POKE_MAGIC)
+            poke_self(local, pokes[i].kind, pokes[i].id);
     for (uint32_t i = 1; n >= POKES_MANY && i <= local->n_slots; i++)
         poke_self(local, POKE_CLAIM, i);
     run_due(&local->due_task);
@@ -311,16 +319,14 @@ static void close_all(struct local *local)
     local->pokes.fd = local->listener_fd = local->life_fd = -1;
 }
 
-/* `live` is opened before the sockets: as a process ends, the kernel closes from the lowest number
- * up, so who hears the hang-up finds the proof of life gone already. */
+/* `live` is opened after the sockets: as a process ends, Linux closes the latest file first, so who
+ * hears a socket hang up finds the proof of life gone already. */
 static enum stile_status begin_life(struct local *local, struct stile_error *err)
 {
     enum stile_status status = dir_open_file(&local->life_fd, &local->env->dir, "live", 0, err);
     if (status)
         return status;
-    int rc = env_random_id(&local->id, local->engine.loop);
-    if (!rc)
-        rc = life_lock(local->life_fd, LIFE_IDS + local->id, true);
+    int rc = life_lock(local->life_fd, LIFE_IDS + local->id, true);
     return rc ? error_errno(err, STILE_REFUSED, rc, "locking `live`") : STILE_OK;
 }
 
@@ -349,12 +355,12 @@ enum stile_status session_open(struct local *local, struct stile_error *err)
     local->pokes.fn = read_pokes;
     local->due_tail = &local->due;
     local->due_task.fn = run_due;
-    enum stile_status status = begin_life(local, err);
-    if (status) {
-        close_all(local);
-        return status;
-    }
-    status = make_sockets(local, err);
+    int rc = env_random_id(&local->id, local->engine.loop);
+    if (rc)
+        return error_errno(err, STILE_REFUSED, rc, "no random numbers");
+    enum stile_status status = make_sockets(local, err);
+    if (!status)
+        status = begin_life(local, err);
     if (!status)
         status = sign_in(local, err);
     if (status)
