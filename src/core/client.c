@@ -256,10 +256,12 @@ enum stile_status stile_client_close(struct stile_client *client)
     release_all(client);
     while (client->notes)
         drive_step(client); /* every async call is answered */
+    pthread_mutex_unlock(&client->mutex);
+    /* Without the mutex, as in open: an engine's fork handler may hold a lock that close takes, and
+     * wait for this mutex. Nobody else is in here any more. */
     client->engine->class->close(client->engine);
     while (client->locks)
         lock_bury(client->locks); /* not before: the engine may still know their claims */
-    pthread_mutex_unlock(&client->mutex);
     client_dispose(client);
     return STILE_OK;
 }
