@@ -152,6 +152,7 @@ static void bad_ones_are_refused_with_a_reason(void **state)
         {"x://h:0", "not between 1 and 65535"},
         {"x://h:65536", "not between 1 and 65535"},
         {"x://h:99999999999999999999999", "not between 1 and 65535"},
+        {"x://h:18446744073709551617", "not between 1 and 65535"},
         {"x://h:6379x", "not a number"},
         {"x://h:-1", "not a number"},
         {"x://h: 1", "not a number"},
