@@ -143,7 +143,7 @@ static void deliver_one(struct loop_epoll *e, const struct epoll_event *event)
 {
     struct place *place = &e->places[(uint32_t)event->data.u64];
 
-    if (!place->watch || place->generation != event->data.u64 >> 32)
+    if (place->generation != event->data.u64 >> 32)
         return;
     /* What is no longer asked for may have been seen before it was taken back. */
     uint32_t events = event->events & (place->events | EPOLLERR | EPOLLHUP);
@@ -185,9 +185,9 @@ static void rearm(struct loop *loop, uint64_t at_ns)
 static void wait_ready(struct loop *loop, bool block)
 {
     struct loop_epoll *e = of(loop);
-    int n = epoll_wait(e->epoll_fd, e->ready, READY_MAX, block ? -1 : 0);
 
-    e->n_ready = n < 0 ? 0 : n; /* EINTR: the caller looks around and comes back */
+    /* Negative after a signal: nothing to deliver, and the caller looks around and comes back. */
+    e->n_ready = epoll_wait(e->epoll_fd, e->ready, READY_MAX, block ? -1 : 0);
 }
 
 static void kick(struct loop *loop)
