@@ -287,6 +287,8 @@ enum stile_status stile_lock_detach(struct stile_lock *lock, struct stile_error 
     if (!status && !lock->client->engine->class->caps.detached)
         status = error_set(err, STILE_UNSUPPORTED, 0, "%s ends a lock with its process",
                            lock->client->engine->class->caps.engine);
+    if (!status && lock->state == HELD && !lock_is_held(lock))
+        lock_lost_at_deadline(lock);
     if (!status && lock->state == LOST)
         status = error_set(err, STILE_LOST, 0, "it is lost");
     if (!status)

@@ -95,6 +95,10 @@ static void forget_why(struct stile_lock *lock)
 /* Without memory the status alone has to do. */
 static void remember_why(struct stile_lock *lock, const struct stile_error *err)
 {
+    if (!err) {
+        forget_why(lock);
+        return;
+    }
     if (!lock->why)
         lock->why = malloc(sizeof *lock->why);
     if (lock->why)
