@@ -180,6 +180,9 @@ static enum stile_status check_startable(const struct stile_lock *lock, struct s
     if (lock->state == RELEASING)
         return error_set(err, STILE_UNCERTAIN, 0,
                          "the engine has not answered the last release yet; try again");
+    if (lock->renewing)
+        return error_set(err, STILE_UNCERTAIN, 0,
+                         "the engine has not answered the last renewal yet; try again");
     return STILE_OK;
 }
 

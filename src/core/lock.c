@@ -35,7 +35,7 @@ bool lock_is_held(const struct stile_lock *lock)
 /* The last one out puts out the light. */
 static void bury_if_gone(struct stile_lock *lock)
 {
-    if (lock->zombie && !lock->withdrawing && lock->calls == 0)
+    if (lock->zombie && !lock->withdrawing && !lock->renewing && lock->calls == 0)
         lock_bury(lock);
 }
 
@@ -233,6 +233,7 @@ static void withdraw(struct stile_lock *lock, enum stile_status outcome)
     lock->state = RELEASING;
     lock->outcome = outcome;
     lock->withdrawing = true;
+    lock->renewing = false; /* released() is the only answer from now on */
     engine->class->release(engine, lock->claim);
     if (lock->withdrawing)
         loop_arm(lock->client->loop, &lock->timer, now_ns(lock) + RELEASE_PATIENCE_NS);
@@ -261,10 +262,13 @@ void lock_give_back(struct stile_lock *lock, struct op *op)
     forget_why(lock);
 }
 
-/* The engine keeps it until its lease runs out; we know nothing of it any more. */
+/* The engine keeps it until its lease runs out; we know nothing of it any more. A renewal that is
+ * under way still has an answer to come: until then the handle is not free. */
 void lock_detach(struct stile_lock *lock)
 {
     keeper_remove(lock);
+    if (lock->client->engine->class->caps.lease != STILE_LEASE_CLAIM)
+        lock->renewing = false;
     lock->state = IDLE;
     let_next_in(lock);
 }
@@ -316,6 +320,7 @@ static void lose(struct stile_lock *lock, const struct stile_error *err)
         client_note(lock->client, &lock->lost_note);
     }
     lock->withdrawing = true;
+    lock->renewing = false;
     engine->class->release(engine, lock->claim);
 }
 
@@ -407,21 +412,31 @@ static void released(struct claim *claim, const struct stile_error *err)
     bury_if_gone(lock);
 }
 
+/* True: the answer is about a lock that we hold. Else it was detached meanwhile. */
+static bool still_held(struct stile_lock *lock)
+{
+    if (lock->state == HELD)
+        return true;
+    lock->renewing = false;
+    bury_if_gone(lock);
+    return false;
+}
+
 static void renewed(struct claim *claim, uint64_t sent_ns, uint64_t ttl_ns)
 {
-    if (lock_of(claim)->state == HELD)
+    if (still_held(lock_of(claim)))
         keeper_renewed(lock_of(claim), sent_ns, ttl_ns);
 }
 
 static void unknown(struct claim *claim)
 {
-    if (lock_of(claim)->state == HELD)
+    if (still_held(lock_of(claim)))
         keeper_unknown(lock_of(claim));
 }
 
 static void lost(struct claim *claim, const struct stile_error *err)
 {
-    if (lock_of(claim)->state == HELD)
+    if (still_held(lock_of(claim)))
         lose(lock_of(claim), err);
 }
 

@@ -56,7 +56,7 @@ struct stile_lock {
 
     /* held */
     uint64_t token, deadline_ns, renew_at_ns;
-    bool renewing;
+    bool renewing;        /* the engine has been asked and will answer */
     uint64_t renew_round; /* the last one it went with */
     struct stile_lock *held_next, *held_before;
 
