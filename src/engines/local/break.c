@@ -81,7 +81,7 @@ static bool end(struct breaking *b, struct local *local)
 {
     if (!tx_commit(&b->tx))
         return false;
-    session_deliver(local, &b->pokes);
+    pokes_deliver(local, &b->pokes);
     return true;
 }
 

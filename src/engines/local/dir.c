@@ -170,6 +170,9 @@ enum stile_status dir_open(struct dir *dir, const char *name, struct stile_error
     if (dir->fd < 0)
         return cannot_open(path, err);
     status = inspect(dir, path, err);
+    dir->path = status ? NULL : strdup(path);
+    if (!status && !dir->path)
+        status = error_set(err, STILE_NOMEM, 0, "out of memory");
     if (status)
         dir_close(dir);
     return status;
@@ -182,6 +185,27 @@ void dir_close(struct dir *dir)
     if (dir->sockets_fd >= 0)
         close(dir->sockets_fd);
     dir->fd = dir->sockets_fd = -1;
+    free(dir->path);
+    dir->path = NULL;
+}
+
+static bool is_same(const struct stat *a, const struct stat *b)
+{
+    return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+}
+
+static bool is_there(const struct dir *dir, const char *name, int fd)
+{
+    struct stat named, open;
+    return fstatat(dir->fd, name, &named, AT_SYMLINK_NOFOLLOW) == 0 && fstat(fd, &open) == 0 &&
+           is_same(&named, &open);
+}
+
+bool dir_is_intact(const struct dir *dir, int state_fd, int live_fd)
+{
+    struct stat named, open;
+    return stat(dir->path, &named) == 0 && fstat(dir->fd, &open) == 0 && is_same(&named, &open) &&
+           is_there(dir, "state", state_fd) && is_there(dir, "live", live_fd);
 }
 
 /* ---- its files ---- */

@@ -23,12 +23,17 @@ struct dir {
     gid_t gid;
     dev_t dev;
     ino_t ino;
+    char *path;
 };
 
 /* path "": the default directory, with its parents made as needed. Opens it, or makes it, and
  * checks that its promises can be kept there. sockets_fd is -1. */
 enum stile_status dir_open(struct dir *dir, const char *path, struct stile_error *err);
 void dir_close(struct dir *dir);
+
+/* Whether the files that are open still are the ones in the directory, and that is where it was.
+ * Whoever removed or replaced them has let in newcomers who know nothing of us. */
+bool dir_is_intact(const struct dir *dir, int state_fd, int live_fd);
 
 /* Where the default is. */
 enum stile_status dir_default(char path[DIR_PATH_MAX], struct stile_error *err);

@@ -137,11 +137,13 @@ static enum stile_status open_new(struct env **out, struct dir *dir, struct loop
         return error_set(err, STILE_NOMEM, 0, "out of memory");
     }
     env->dir = *dir;
+    env->store.path = dir->path;
     env->store.fd = env->store.live_fd = -1;
     env->store.pid = (uint32_t)getpid();
     env->store.next_epoch = next_epoch;
     enum stile_status status = set_up(env, loop, err);
     if (status) {
+        error_wrap(err, status, "%s", env->dir.path);
         dispose(env);
         return status;
     }

@@ -3,12 +3,16 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "engines/local/env.h"
 #include "engines/local/table.h"
+
+#define TIDY_ROUNDS  20
+#define TIDY_BUCKETS 50
 
 /* ---- this boot ---- */
 
@@ -174,6 +178,32 @@ static void remove_sockets(const struct dir *dir)
     closedir(listing);
 }
 
+static void unlink_sockets(const struct dir *dir, const struct swept *swept)
+{
+    char name[32];
+    for (uint32_t i = 0; i < swept->n; i++)
+        for (const char *kind = "lwn"; *kind; kind++) {
+            snprintf(name, sizeof name, "%016" PRIx64 ".%c", swept->sessions[i], *kind);
+            (void)unlinkat(dir->sockets_fd, name, 0);
+        }
+}
+
+/* Some of what the dead have left, and of the names that nobody has used for long. */
+static enum stile_status tidy(struct env *env, uint64_t now_ns, struct stile_error *err)
+{
+    for (int i = 0; i < TIDY_ROUNDS; i++) {
+        struct tx tx;
+        struct swept swept = {.n = 0};
+        if (!tx_begin(&tx, &env->store))
+            return tx_error(&tx, err);
+        names_sweep(&tx, TIDY_BUCKETS, now_ns, &swept);
+        if (!tx_commit(&tx))
+            return tx_error(&tx, err);
+        unlink_sockets(&env->dir, &swept);
+    }
+    return STILE_OK;
+}
+
 /* Nobody else has it open: whoever is written in it is dead. */
 static enum stile_status take_over(struct env *env, uint64_t now_ns, struct stile_error *err)
 {
@@ -188,11 +218,13 @@ static enum stile_status take_over(struct env *env, uint64_t now_ns, struct stil
     if (!status && in_use)
         status = table_bury_all(&env->store, now_ns, err);
     if (!status)
+        status = tidy(env, now_ns, err);
+    if (!status)
         remove_sockets(&env->dir);
     return status;
 }
 
-static enum stile_status join(struct env *env, struct stile_error *err)
+static enum stile_status join(struct env *env, uint64_t now_ns, struct stile_error *err)
 {
     struct tx tx;
     if (!tx_begin(&tx, &env->store))
@@ -201,7 +233,7 @@ static enum stile_status join(struct env *env, struct stile_error *err)
     enum stile_status status = tx_is_ok(&tx) ? check_size(&env->store, err) : STILE_OK;
     if (!tx_commit(&tx))
         return tx_error(&tx, err);
-    return status;
+    return status ? status : tidy(env, now_ns, err);
 }
 
 static enum stile_status reopen(struct env *env, bool alone, bool *other_boot, uint64_t now_ns,
@@ -217,7 +249,7 @@ static enum stile_status reopen(struct env *env, bool alone, bool *other_boot, u
         return error_set(err, STILE_CORRUPT, 0,
                          "`state` is of another boot, yet in use: is the directory shared between "
                          "machines? Use a network engine there");
-    status = alone ? take_over(env, now_ns, err) : join(env, err);
+    status = alone ? take_over(env, now_ns, err) : join(env, now_ns, err);
     return status ? status : check_epoch(env, err);
 }
 

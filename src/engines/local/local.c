@@ -32,7 +32,7 @@
 static void fail(struct local *local, struct claim *claim, const struct stile_error *error)
 {
     struct local_claim *part = claim_part(claim);
-    session_drop_slot(local, part->slot);
+    pokes_drop_slot(local, part->slot);
     part->slot = 0;
     part->standing = STANDING_NOWHERE;
     local->engine.events->failed(claim, error);
@@ -42,7 +42,7 @@ static void turn_away(struct local *local, struct claim *claim, uint64_t ghost_e
 {
     struct local_claim *part = claim_part(claim);
     uint64_t now_ns = loop_now(local->engine.loop);
-    session_drop_slot(local, part->slot);
+    pokes_drop_slot(local, part->slot);
     part->slot = 0;
     part->standing = STANDING_NOWHERE;
     bool ends = ghost_end_ns != UINT64_MAX && ghost_end_ns > now_ns;
@@ -102,7 +102,7 @@ static bool clear_the_way(struct local *local, struct claim *claim, struct enter
         probe->end |= !name;
         if (!tx_commit(&e->tx))
             return false;
-        session_deliver(local, &e->pokes);
+        pokes_deliver(local, &e->pokes);
     } while (!probe->blocked && !probe->reaped && !probe->end);
     return probe->reaped;
 }
@@ -155,7 +155,7 @@ void local_enter(struct local *local, struct claim *claim)
     /* Among many names it is in no cache; it comes while we ask for the time and the gate. */
     __builtin_prefetch(&local->env->store.cells[part->name], 1);
     part->looker.look = wait_look;
-    part->slot = session_add_slot(local, &part->looker);
+    part->slot = pokes_add_slot(local, &part->looker);
     if (!part->slot) {
         error_set(&error, STILE_NOMEM, 0, "out of memory");
         fail(local, claim, &error);
@@ -165,13 +165,17 @@ void local_enter(struct local *local, struct claim *claim)
     e.now_ns = loop_now(local->engine.loop);
     enum entry entry = enter(local, claim, &e, &ghost_end_ns);
     if (entry <= ENTRY_IN_LINE && e.pokes.head != e.pokes.tail)
-        session_deliver(local, &e.pokes);
+        pokes_deliver(local, &e.pokes);
     tell(local, claim, &e, entry, ghost_end_ns);
 }
 
 static void local_claim(struct engine *engine, struct claim *claim)
 {
     struct stile_error error;
+    if (session_check(local_of(engine), &error) != STILE_OK) {
+        fail(local_of(engine), claim, &error);
+        return;
+    }
     if (claim->hold_ns > HOLD_MAX_NS || claim->delay_ns > HOLD_MAX_NS) {
         error_set(&error, STILE_REFUSED, 0, "hold_at_least and lock-delay are limited to 49 days");
         fail(local_of(engine), claim, &error);
@@ -204,7 +208,7 @@ static enum stile_status leave_table(struct local *local, struct local_claim *pa
     if (!tx_commit(&tx))
         return tx_error(&tx, error);
     if (pokes.head != pokes.tail)
-        session_deliver(local, &pokes);
+        pokes_deliver(local, &pokes);
     return part->heard ? status : STILE_OK;
 }
 
@@ -228,7 +232,7 @@ static void leave(struct local *local, struct claim *claim)
         }
     }
     wait_end(local, part);
-    session_drop_slot(local, part->slot);
+    pokes_drop_slot(local, part->slot);
     part->slot = 0;
     part->standing = STANDING_NOWHERE;
     local->engine.events->released(claim, status ? &error : NULL);

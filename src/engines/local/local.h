@@ -65,6 +65,8 @@ struct local {
     int listener_fd;
     uint64_t listener_made_ns;
     struct watch pokes;
+    struct timer guard;
+    bool is_gone; /* the directory's files are not the ones we have open */
     struct task due_task;
     struct looker *due, **due_tail;
     struct slot *slots;
@@ -95,20 +97,33 @@ enum stile_status session_open(struct local *local, struct stile_error *err);
 void session_close(struct local *local);
 void session_forked(struct local *local);
 
+/* CORRUPT once the directory has been removed under us. */
+enum stile_status session_check(const struct local *local, struct stile_error *err);
+
+struct sockaddr_un;
+
+/* Of the session's socket: 'w' for pokes, 'l' the listener. */
+void session_address(const struct local *local, struct sockaddr_un *address, uint64_t id,
+                     char kind);
+void session_renew_listener(struct local *local);
+
+/* ---- pokes.c: who has to look ---- */
+
+void pokes_begin(struct local *local);
+void pokes_end(struct local *local);
+
 /* An id for a looker that pokes can name, 1 + index; 0: out of memory. */
-uint32_t session_add_slot(struct local *local, struct looker *looker);
-void session_drop_slot(struct local *local, uint32_t slot);
+uint32_t pokes_add_slot(struct local *local, struct looker *looker);
+void pokes_drop_slot(struct local *local, uint32_t slot);
 
 /* It will look soon. */
-void session_make_due(struct local *local, struct looker *looker);
-void session_forget_due(struct local *local, struct looker *looker);
+void pokes_make_due(struct local *local, struct looker *looker);
+void pokes_make_all_due(struct local *local);
+void pokes_forget_due(struct local *local, struct looker *looker);
 
 /* Tells everybody; clears away who turns out to be dead, and tells those whom that concerns. */
-void session_deliver(struct local *local, struct pokes *pokes);
-
-void session_socket_path(const struct local *local, char *path, size_t size, uint64_t id,
-                         char kind);
-void session_ask_new_listener(struct local *local, uint64_t id);
+void pokes_deliver(struct local *local, struct pokes *pokes);
+void pokes_ask_listener(struct local *local, uint64_t id);
 
 /* ---- peers.c: the life of others ---- */
 

@@ -1,6 +1,7 @@
 #include <string.h>
 
 #include "core/name.h"
+#include "engines/local/life.h"
 #include "engines/local/table.h"
 #include "mutant.h"
 
@@ -174,27 +175,39 @@ static void forget(struct tx *tx, uint32_t index)
     tx_free(tx, index, CELL_NAME);
 }
 
-static void sweep_bucket(struct tx *tx, uint32_t bucket, uint32_t until_s)
+static bool is_idle(const struct chained_cell *cell, uint32_t now_s)
+{
+    const struct name_cell *name = (const struct name_cell *)cell;
+    return cell->kind == CELL_NAME && !name->first && name->touched_s + FORGET_AFTER_S < now_s;
+}
+
+static bool is_dead(struct tx *tx, const struct chained_cell *cell)
+{
+    return cell->kind == CELL_SESSION && !life_is_alive(tx->store->live_fd, cell->key);
+}
+
+static void sweep_bucket(struct tx *tx, uint32_t bucket, uint32_t now_s, struct swept *swept)
 {
     uint32_t next = names_bucket(tx, bucket);
     while (next && tx->n_edits < EDITS_FOR_SWEEPS) {
         const struct chained_cell *cell = chained(tx, next);
-        const struct name_cell *name = (const struct name_cell *)cell;
         uint32_t index = next;
         next = cell->chain;
-        if (cell->kind == CELL_NAME && !name->first && name->touched_s < until_s)
+        if (is_idle(cell, now_s)) {
             forget(tx, index);
+        } else if (swept && swept->n < SWEPT_MAX && is_dead(tx, cell)) {
+            swept->sessions[swept->n++] = cell->key;
+            sessions_drop(tx, cell->key);
+        }
     }
 }
 
-void names_sweep(struct tx *tx, unsigned n_buckets, uint64_t now_ns)
+void names_sweep(struct tx *tx, unsigned n_buckets, uint64_t now_ns, struct swept *swept)
 {
     struct ledger_cell *ledger = tx_edit_ledger(tx);
     uint32_t now_s = (uint32_t)(now_ns / NS_PER_SEC);
-    if (now_s < FORGET_AFTER_S)
-        return;
     while (n_buckets-- > 0 && tx->n_edits < EDITS_FOR_SWEEPS && tx_is_ok(tx)) {
-        sweep_bucket(tx, ledger->sweep % BUCKETS, now_s - FORGET_AFTER_S);
+        sweep_bucket(tx, ledger->sweep % BUCKETS, now_s, swept);
         ledger->sweep = (ledger->sweep + 1) % BUCKETS;
     }
 }
@@ -229,6 +242,6 @@ uint32_t names_open(struct tx *tx, uint64_t hash, const char *text, size_t len, 
     uint32_t index = names_find(tx, hash, text, len);
     if (index || !tx_is_ok(tx))
         return index;
-    names_sweep(tx, SWEEP_ON_INSERT, now_ns);
+    names_sweep(tx, SWEEP_ON_INSERT, now_ns, NULL);
     return insert(tx, hash, text, len, now_ns);
 }

@@ -177,11 +177,11 @@ static void tell_of_death(struct peer *peer)
 static int call(struct peer *peer)
 {
     struct local *local = peer->local;
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    struct sockaddr_un address;
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), rc;
     if (fd < 0)
         return errno;
-    session_socket_path(local, address.sun_path, sizeof address.sun_path, peer->id, 'l');
+    session_address(local, &address, peer->id, 'l');
     do
         rc = connect(fd, (struct sockaddr *)&address, sizeof address) ? errno : 0;
     while (rc == EINTR);
@@ -209,7 +209,7 @@ static bool keep_an_eye_on(struct peer *peer)
     if (!life_is_alive(local->env->store.live_fd, peer->id))
         return false;
     if (rc == EAGAIN)
-        session_ask_new_listener(local, peer->id);
+        pokes_ask_listener(local, peer->id);
     peer->pause_ns = peer->pause_ns ? 2 * peer->pause_ns : PAUSE_MIN_NS;
     if (peer->pause_ns > PAUSE_MAX_NS)
         peer->pause_ns = PAUSE_MAX_NS;

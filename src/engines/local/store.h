@@ -16,6 +16,7 @@
 #include "engines/local/cells.h"
 
 struct store {
+    const char *path;  /* of its directory, for people */
     union cell *cells; /* STATE_BYTES_MAX are mapped; n_cells of them may be touched */
     uint32_t n_cells;
     uint32_t pid;

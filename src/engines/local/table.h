@@ -50,8 +50,17 @@ uint32_t names_open(struct tx *tx, uint64_t hash, const char *name, size_t len, 
 /* Whether the name found there earlier is still there. A damaged cell may pass; the next read of it
  * tells. */
 bool names_is_still(struct tx *tx, uint32_t name, uint32_t born, uint64_t hash);
-/* Looks at the next n buckets for names to forget. */
-void names_sweep(struct tx *tx, unsigned n_buckets, uint64_t now_ns);
+
+/* Looks at the next n buckets for names to forget and, if swept isn't NULL, for sessions that have
+ * died; those are dropped, and told for their sockets to be removed. */
+#define SWEPT_MAX 16
+
+struct swept {
+    uint64_t sessions[SWEPT_MAX];
+    uint32_t n;
+};
+
+void names_sweep(struct tx *tx, unsigned n_buckets, uint64_t now_ns, struct swept *swept);
 uint32_t names_bucket_of(uint64_t key);
 uint32_t names_bucket(struct tx *tx, uint32_t bucket); /* the first cell of its chain */
 
@@ -88,7 +97,7 @@ uint32_t chain_find(struct tx *tx, uint64_t key, enum cell_kind kind);
 void chain_insert(struct tx *tx, uint64_t key, uint32_t cell, enum cell_kind kind);
 void chain_remove(struct tx *tx, uint64_t key, uint32_t cell);
 
-/* ---- claims (queue.c) ---- */
+/* ---- claims (queue.c, sight.c) ---- */
 
 struct wish {
     uint64_t session;

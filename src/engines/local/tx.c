@@ -161,14 +161,15 @@ enum stile_status tx_error(const struct tx *tx, struct stile_error *err)
     switch (tx->status) {
     case STILE_UNREACHABLE:
         return error_set(err, tx->status, 0,
-                         "process %d is inside the state file and doesn't come out (stopped?): let "
-                         "it continue or kill it",
-                         tx->native);
+                         "process %d is inside %s/state and doesn't come out (stopped?): let it "
+                         "continue or kill it",
+                         tx->native, tx->store->path);
     case STILE_CORRUPT:
-        return error_set(err, tx->status, 0,
-                         "the state file is damaged (%s): stop its users and remove `state`; "
-                         "tokens go on from `epoch`",
-                         tx->why);
+        return error_set(
+            err, tx->status, 0,
+            "%s/state is damaged (%s): stop its users and remove it; tokens go on from "
+            "`epoch`",
+            tx->store->path, tx->why);
     default:
         return tx->native ? error_errno(err, tx->status, tx->native, "%s", tx->why)
                           : error_set(err, tx->status, 0, "%s", tx->why);

@@ -85,7 +85,7 @@ static void clear_away(struct local *local, const struct claim_cell *claim)
     if (queue_own(&tx, index, claim->session, claim->id))
         queue_leave(&tx, index, LEAVE_DEAD, now_ns, &pokes);
     if (tx_commit(&tx))
-        session_deliver(local, &pokes);
+        pokes_deliver(local, &pokes);
 }
 
 static void clear_dead(struct local *local, const struct snapshot *snapshot)
@@ -172,11 +172,11 @@ static void end_watch(struct local *local, struct watcher *watcher)
         observers_drop(&tx, watcher->observer, local->id, watcher->slot);
         (void)tx_commit(&tx);
     }
-    session_forget_due(local, &watcher->looker);
+    pokes_forget_due(local, &watcher->looker);
     peers_unwatch(local, &watcher->looker);
     loop_disarm(local->engine.loop, &watcher->timer);
     loop_unreserve(local->engine.loop, 1);
-    session_drop_slot(local, watcher->slot);
+    pokes_drop_slot(local, watcher->slot);
     watcher->query->state = NULL;
     free(watcher);
 }
@@ -267,10 +267,10 @@ static struct watcher *make_watcher(struct local *local, struct query *query)
     watcher->query = query;
     watcher->looker.look = watch_look;
     watcher->timer.fn = watch_on_time;
-    watcher->slot = session_add_slot(local, &watcher->looker);
+    watcher->slot = pokes_add_slot(local, &watcher->looker);
     if (watcher->slot && loop_reserve(local->engine.loop, 1) == 0)
         return watcher;
-    session_drop_slot(local, watcher->slot);
+    pokes_drop_slot(local, watcher->slot);
     free(watcher);
     return NULL;
 }

@@ -88,10 +88,12 @@ static enum finding look_once(struct local *local, struct local_claim *part, str
     pokes_init(&pokes);
     look->now_ns = loop_now(local->engine.loop);
     enum finding found = FOUND_BROKEN;
+    if (session_check(local, &look->error) != STILE_OK)
+        return found;
     if (tx_begin(&tx, &local->env->store)) {
         found = look_at(&tx, local, part, look, &pokes);
         if (tx_commit(&tx)) {
-            session_deliver(local, &pokes);
+            pokes_deliver(local, &pokes);
             return found;
         }
     }
@@ -124,7 +126,7 @@ static void look_again_later(struct local *local, struct local_claim *part, cons
 
 void wait_end(struct local *local, struct local_claim *part)
 {
-    session_forget_due(local, &part->looker);
+    pokes_forget_due(local, &part->looker);
     peers_unwatch(local, &part->looker);
     if (part->has_timer) {
         loop_disarm(local->engine.loop, &part->timer);
@@ -136,7 +138,7 @@ void wait_end(struct local *local, struct local_claim *part)
 static void lose_place(struct local *local, struct local_claim *part, enum standing standing)
 {
     wait_end(local, part);
-    session_drop_slot(local, part->slot);
+    pokes_drop_slot(local, part->slot);
     part->slot = 0;
     part->standing = standing;
 }

@@ -1,0 +1,199 @@
+/* Pokes: who has to look at the table, and how they are told. A poke names a claim or a query by
+ * its slot; it carries no truth, so a lost or a forged one does no harm. */
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include "engines/local/life.h"
+#include "engines/local/local.h"
+
+#define POKE_MAGIC    UINT32_C(0x73746c31)
+#define POKES_AT_ONCE 16
+/* The kernel keeps about ten datagrams for us. When so many were waiting, some may have been
+ * dropped, and every claim is looked at. */
+#define POKES_MANY 8
+
+struct datagram {
+    uint32_t magic;
+    uint32_t kind;
+    uint32_t id;
+    uint32_t unused;
+};
+
+/* ---- slots ---- */
+
+static bool grow_slots(struct local *local)
+{
+    uint32_t cap = local->cap_slots ? 2 * local->cap_slots : 8;
+    struct slot *slots = realloc(local->slots, cap * sizeof *slots);
+    if (!slots)
+        return false;
+    local->slots = slots;
+    local->cap_slots = cap;
+    return true;
+}
+
+uint32_t pokes_add_slot(struct local *local, struct looker *looker)
+{
+    uint32_t slot = local->free_slot;
+    if (slot) {
+        local->free_slot = local->slots[slot - 1].next_free;
+    } else {
+        if (local->n_slots == local->cap_slots && !grow_slots(local))
+            return 0;
+        slot = ++local->n_slots;
+    }
+    local->slots[slot - 1] = (struct slot){.looker = looker};
+    return slot;
+}
+
+void pokes_drop_slot(struct local *local, uint32_t slot)
+{
+    if (!slot)
+        return;
+    local->slots[slot - 1] = (struct slot){.next_free = local->free_slot};
+    local->free_slot = slot;
+}
+
+/* ---- who has to look ---- */
+
+void pokes_make_due(struct local *local, struct looker *looker)
+{
+    if (looker->is_due)
+        return;
+    looker->is_due = true;
+    looker->next_due = NULL;
+    *local->due_tail = looker;
+    local->due_tail = &looker->next_due;
+    loop_soon(local->engine.loop, &local->due_task);
+}
+
+void pokes_forget_due(struct local *local, struct looker *looker)
+{
+    if (!looker->is_due)
+        return;
+    struct looker **at = &local->due;
+    while (*at != looker)
+        at = &(*at)->next_due;
+    *at = looker->next_due;
+    if (!*at)
+        local->due_tail = at;
+    looker->is_due = false;
+}
+
+/* A look may end in a callback that frees the looker or makes others due. */
+static void run_due(struct task *task)
+{
+    struct local *local = (struct local *)((char *)task - offsetof(struct local, due_task));
+    while (local->due) {
+        struct looker *looker = local->due;
+        pokes_forget_due(local, looker);
+        looker->look(looker, 0);
+    }
+}
+
+static void poke_self(struct local *local, uint32_t kind, uint32_t slot)
+{
+    if (kind == POKE_LISTENER)
+        session_renew_listener(local);
+    else if (slot > 0 && slot <= local->n_slots && local->slots[slot - 1].looker)
+        pokes_make_due(local, local->slots[slot - 1].looker);
+}
+
+void pokes_make_all_due(struct local *local)
+{
+    for (uint32_t i = 1; i <= local->n_slots; i++)
+        poke_self(local, POKE_CLAIM, i);
+}
+
+/* All that are there in one system call. */
+static int receive(int fd, struct datagram *pokes, struct mmsghdr *messages)
+{
+    struct iovec parts[POKES_AT_ONCE];
+    for (int i = 0; i < POKES_AT_ONCE; i++) {
+        parts[i] = (struct iovec){.iov_base = &pokes[i], .iov_len = sizeof *pokes};
+        messages[i] = (struct mmsghdr){.msg_hdr = {.msg_iov = &parts[i], .msg_iovlen = 1}};
+    }
+    return recvmmsg(fd, messages, POKES_AT_ONCE, MSG_DONTWAIT, NULL);
+}
+
+static void read_pokes(struct watch *watch, uint32_t events)
+{
+    struct local *local = (struct local *)((char *)watch - offsetof(struct local, pokes));
+    struct datagram pokes[POKES_AT_ONCE];
+    struct mmsghdr messages[POKES_AT_ONCE];
+    int n = receive(watch->fd, pokes, messages);
+    (void)events;
+    for (int i = 0; i < n; i++)
+        if (messages[i].msg_len == sizeof *pokes && pokes[i].magic == POKE_MAGIC)
+            poke_self(local, pokes[i].kind, pokes[i].id);
+    if (n >= POKES_MANY)
+        pokes_make_all_due(local);
+    run_due(&local->due_task);
+}
+
+/* ---- telling others ---- */
+
+/* False: there is nobody at the other end. */
+static bool send_poke(struct local *local, const struct poke *poke)
+{
+    struct sockaddr_un address;
+    struct datagram datagram = {.magic = POKE_MAGIC, .kind = poke->kind, .id = poke->id};
+    ssize_t n;
+    session_address(local, &address, poke->session, 'w');
+    do
+        n = sendto(local->pokes.fd, &datagram, sizeof datagram, MSG_DONTWAIT,
+                   (struct sockaddr *)&address, sizeof address);
+    while (n < 0 && errno == EINTR);
+    return n >= 0 || (errno != ECONNREFUSED && errno != ENOENT);
+}
+
+static void clear_away(struct local *local, const struct poke *poke, struct pokes *pokes)
+{
+    struct tx tx;
+    uint32_t tail = pokes->tail;
+    if (!tx_begin(&tx, &local->env->store))
+        return;
+    if (poke->kind == POKE_QUERY)
+        observers_drop(&tx, poke->cell, poke->session, poke->id);
+    else if (queue_own(&tx, poke->cell, poke->session, poke->id))
+        queue_leave(&tx, poke->cell, LEAVE_DEAD, loop_now(local->engine.loop), pokes);
+    if (!tx_commit(&tx))
+        pokes->tail = tail;
+}
+
+void pokes_deliver(struct local *local, struct pokes *pokes)
+{
+    while (pokes->head != pokes->tail) {
+        struct poke poke = pokes->ring[pokes->head++ % POKES_MAX];
+        if (poke.session == local->id)
+            poke_self(local, poke.kind, poke.id);
+        else if (!send_poke(local, &poke) &&
+                 !life_is_alive(local->env->store.live_fd, poke.session))
+            clear_away(local, &poke, pokes);
+    }
+}
+
+void pokes_ask_listener(struct local *local, uint64_t id)
+{
+    struct poke poke = {.session = id, .kind = POKE_LISTENER};
+    (void)send_poke(local, &poke);
+}
+
+/* ---- beginning and end ---- */
+
+void pokes_begin(struct local *local)
+{
+    local->pokes.fn = read_pokes;
+    local->due_tail = &local->due;
+    local->due_task.fn = run_due;
+}
+
+void pokes_end(struct local *local)
+{
+    loop_forget(local->engine.loop, &local->due_task);
+    free(local->slots);
+    local->slots = NULL;
+    local->n_slots = local->cap_slots = local->free_slot = 0;
+}
