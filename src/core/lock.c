@@ -454,8 +454,11 @@ static void session_lost(struct engine *engine, const struct stile_error *err)
 {
     struct stile_client *client = engine->core;
     client->keeper.session_asked = false;
-    while (client->keeper.held)
-        lose(client->keeper.held, err);
+    /* What is granted meanwhile from inside comes before them in the list, and is not lost. */
+    for (struct stile_lock *lock = client->keeper.held, *next; lock; lock = next) {
+        next = lock->held_next;
+        lose(lock, err);
+    }
 }
 
 /* ---- time ---- */
