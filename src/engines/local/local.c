@@ -334,6 +334,7 @@ const struct engine_class local_class = {
                         "ends all locks, tokens go on",
             .condition = "all users share one machine's kernel and the directory",
         },
+    .apart = true,
     .engine_size = sizeof(struct local),
     .claim_size = sizeof(struct local_claim),
     .open = local_open,
