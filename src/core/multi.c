@@ -90,7 +90,9 @@ enum stile_status stile_locks_release(struct stile_lock *const *locks, size_t n,
                                       struct stile_error *err)
 {
     enum stile_status first = STILE_OK;
-    for (size_t i = n; locks && i > 0; i--) {
+    if (!locks && n > 0)
+        return error_set(err, STILE_MISUSE, 0, "releasing several locks: no locks given");
+    for (size_t i = n; i > 0; i--) {
         enum stile_status status = stile_lock_release(locks[i - 1], first ? NULL : err);
         first = first ? first : status;
     }
