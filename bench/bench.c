@@ -92,11 +92,11 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-int64_t bench_percentile(int64_t *values, size_t n, double p)
+int64_t bench_percentile(int64_t *values, size_t n, unsigned p)
 {
     qsort(values, n, sizeof(*values), compare);
-    size_t rank = (size_t)(p / 100 * (double)n);
-    return values[rank < n ? rank : n - 1];
+    size_t rank = (n * p + 99) / 100;
+    return values[rank ? rank - 1 : 0];
 }
 
 pid_t bench_fork(void)

@@ -29,8 +29,8 @@ void bench_many_files(void);
 /* Zeroed memory that forked children share. */
 void *bench_share(size_t size);
 
-/* The p-th percentile (0..100) of n > 0 values, which are sorted in place. */
-int64_t bench_percentile(int64_t *values, size_t n, double p);
+/* The p-th percentile (0..100, nearest rank) of n > 0 values, which are sorted in place. */
+int64_t bench_percentile(int64_t *values, size_t n, unsigned p);
 
 /* A child that dies with us, so that nothing is left behind when a run is interrupted. */
 pid_t bench_fork(void);

@@ -6,6 +6,7 @@ A figure returns rows for the table and samples for the plots. A row:
   must, reached        text of the target ("": for comparison only), and whether it was met
 """
 import json
+import math
 import os
 import re
 import shutil
@@ -74,8 +75,8 @@ def missing(name, reason):
 
 
 def percentile(values, p):
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(p / 100 * len(ordered)))]
+    """By nearest rank: p99 of 100 values is the second largest."""
+    return sorted(values)[max(0, math.ceil(p / 100 * len(values)) - 1)]
 
 
 def column(lines, key, field, value):
@@ -99,7 +100,7 @@ def compare(lines, key, ours, peer, value):
 
 def pair_rows(what, lines, ours, peer):
     rows = []
-    for value, told in (("p50_ns", "p50"), ("mean_ns", "mean")):
+    for value, told in (("p50_ns", "p50"), ("mean_cpu_ns", "mean CPU")):
         a, b, ratio = compare(lines, "series", ours, peer, value)
         rows.append(row("%s, %s" % (what, told), time_text(a), "flock(2) " + time_text(b), ratio,
                         "1.5 x, aim 1", ratio <= 1.5))
@@ -186,27 +187,32 @@ def kill(bench):
     return rows, {"kill": {"stile": ours, "flock": peer}}
 
 
+def runkill_lines(bench, kills, directory, *command):
+    return bench.run("runkill", bench.path(directory), kills, bench.program("tree"), *command)
+
+
 def runkill(bench):
+    """flock -o gives back at once and leaves the tree alone: its time is that of the start of the
+    next one, and the check for two trees alive must find them."""
     bench.need_command()
-    tree = bench.program("tree")
-    lines = bench.run("runkill", bench.path("trees"), bench.rounds(100), tree, bench.stile, "run",
-                      "-e", "local:" + bench.path("state"), "tree", "--")
-    took = [line["took_ns"] for line in lines]
-    both = sum(line["both_alive"] for line in lines)
-    orphans = bench.run("runkill", bench.path("orphans"), 5, tree, "flock", "-o",
-                        os.path.join(bench.path("orphans"), "lock"))
-    seen = sum(line["both_alive"] for line in orphans)
+    kills = bench.rounds(100)
+    lines = runkill_lines(bench, kills, "trees", bench.stile, "run",
+                          "-e", "local:" + bench.path("state"), "tree", "--")
+    orphans = runkill_lines(bench, kills // 2, "orphans", "flock", "-o",
+                            os.path.join(bench.path("orphans"), "lock"))
+    ours, peer = ([line["took_ns"] for line in some] for some in (lines, orphans))
+    both, seen = (sum(line["both_alive"] for line in some) for some in (lines, orphans))
     if seen != len(orphans):
-        raise NotMeasured("the check for two trees alive saw %d of %d under flock -o"
+        raise NotMeasured("the check for two trees alive saw only %d of %d under flock -o"
                           % (seen, len(orphans)))
-    p50, p99 = percentile(took, 50), percentile(took, 99)
-    return [
-        row("stile run killed -> next tree runs, p50", time_text(p50)),
-        row("stile run killed -> next tree runs, p99", time_text(p99), "", None, "50 ms",
-            p99 <= 50e6),
-        row("  both trees alive", "%d of %d" % (both, len(lines)),
-            "flock -o %d of %d" % (seen, len(orphans)), None, "never", both == 0),
-    ], {"runkill": took}
+    rows = []
+    for p, must in ((50, ""), (99, "50 ms")):
+        a, b = percentile(ours, p), percentile(peer, p)
+        rows.append(row("stile run killed -> next tree runs, p%d" % p, time_text(a),
+                        "flock -o " + time_text(b), a / b, must, a <= 50e6 if must else None))
+    rows.append(row("  both trees alive", "%d of %d" % (both, len(lines)),
+                    "flock -o %d of %d" % (seen, len(orphans)), None, "never", both == 0))
+    return rows, {"runkill": ours}
 
 
 def spawn(bench):

@@ -18,8 +18,8 @@ def median(values):
 
 
 def panel_pair(lines):
-    titles = (("flock_one", "flock"), ("one", "one name"), ("among", "beside 10k"),
-              ("flock_each", "10k files"), ("each", "10k in turn"))
+    titles = (("flock_one", "flock"), ("one", "stile"), ("among", "beside\\n10,000"),
+              ("flock_each", "flock,\\neach"), ("each", "stile,\\neach"))
     boxes, dots = [], []
     for x, (series, _) in enumerate(titles):
         values = [line["p50_ns"] for line in lines if line["series"] == series]
@@ -85,6 +85,7 @@ unset logscale; unset key
 
 def panel_spawn(lines):
     blocks, plots = "", []
+    widest = 3 * median([line["took_ns"] for line in lines]) / 1e6
     for name, colour in (("flock", PEER), ("stile", OURS)):
         values = sorted(line["took_ns"] for line in lines if line["command"] == name)
         blocks += block("spawn_" + name, [(v / 1e6, 100 * (i + 1) / len(values))
@@ -93,10 +94,10 @@ def panel_spawn(lines):
                      % (name, colour, {"flock": "flock x true", "stile": "stile run x true"}[name]))
     return blocks + """
 set title 'a whole process: %% of runs within ms'
-set xtics auto; set xrange [0:*]; set yrange [0:105]; set key bottom right
+set xtics auto; set xrange [0:%.1f]; set yrange [0:105]; set key bottom right
 plot %s
 unset key
-""" % ", ".join(plots)
+""" % (widest, ", ".join(plots))
 
 
 def panel_many(medians):
@@ -104,7 +105,7 @@ def panel_many(medians):
             for size, cost in medians.items()]
     return block("many", rows) + """
 set title 'many locks of one client: ns for each'
-set xtics auto; set xrange [0:*]; set yrange [0:*]; set key bottom right
+set xtics 10000; set xrange [0:*]; set yrange [0:*]; set key bottom right
 plot $many using 1:2 with linespoints pt 7 lc rgb '%s' title 'make', \\
      '' using 1:3 with linespoints pt 7 lc rgb '%s' title 'take', \\
      '' using 1:4 with linespoints pt 7 lc rgb '%s' title 'give'
