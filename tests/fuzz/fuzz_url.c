@@ -82,6 +82,7 @@ static void check(const char *text)
         MUST(status == STILE_MISUSE && !url && fuzz_is_line(err.message));
         return;
     }
+    MUST(!strstr(text, "%00"));
     check_bounds(url);
     check_redaction(url, text);
     check_params(url);
