@@ -7,10 +7,14 @@
 
 #include "core/client.h"
 
-/* Callbacks run without the mutex, so that they may call us. */
+/* Callbacks run without the mutex, so that they may call us. Only those that are due now: one that
+ * calls for the next must not keep its driver for ever. */
 static void run_notes(struct stile_client *client)
 {
-    while (client->notes) {
+    size_t n = 0;
+    for (struct note *note = client->notes; note; note = note->next)
+        n++;
+    while (n-- > 0 && client->notes) {
         struct note *note = client->notes;
         client_forget_note(client, note);
         pthread_mutex_unlock(&client->mutex);
@@ -150,7 +154,7 @@ static void *background(void *arg)
     pthread_mutex_lock(&client->mutex);
     while (!seat->stop) {
         uint64_t idle_ns = loop_now(client->loop) - seat->last_use_ns;
-        bool wanted = seat->asked || idle_ns >= GRACE_NS;
+        bool wanted = seat->asked || client->notes || idle_ns >= GRACE_NS;
         if (seat->taken || seat->followers || !wanted) {
             stay_away(client);
             continue;
