@@ -70,12 +70,11 @@ void query_info(struct query *query, const struct stile_info *info)
 {
     struct asking *asking = query->core;
     struct answer *a = answer_copy(info);
-    if (!a) {
-        asking->out_of_memory = true;
-        return;
+    if (a) {
+        *asking->last = a;
+        asking->last = &a->next;
     }
-    *asking->last = a;
-    asking->last = &a->next;
+    asking->out_of_memory |= !a;
     if (asking->timer.fn) /* watching: each change is handed out as it comes */
         drive_done(&asking->follower);
 }
@@ -196,7 +195,7 @@ static void await_change(struct asking *asking, struct stile_client *client, int
     uint64_t until = wait_ms < 0 ? NEVER : client_after_ms(client, wait_ms);
     if (until != NEVER)
         loop_arm(client->loop, &asking->timer, until);
-    asking->follower.done = asking->ended || asking->first;
+    asking->follower.done = asking->ended || asking->first || asking->out_of_memory;
     drive_until(client, &asking->follower);
     loop_disarm(client->loop, &asking->timer);
 }
@@ -207,7 +206,8 @@ static enum stile_status watch(struct stile_client *client, struct asking *askin
     bool enough = false;
     asking->timer.fn = watched_long_enough;
     client->engine->class->watch(client->engine, &asking->query);
-    while (!enough && !asking->error.status && !asking->out_of_memory) {
+    while (!enough && !asking->out_of_memory &&
+           (asking->first || (!asking->ended && !asking->error.status))) {
         await_change(asking, client, wait_ms);
         if (asking->first && asking->error.status == STILE_TIMEOUT)
             asking->error.status = STILE_OK; /* a change came together with the end of the time */
