@@ -1,5 +1,6 @@
 /* The header alone, in strict C++17. */
 #include <stile.h>
+
 #include <stile.h>
 
 #include <cstdio>

@@ -1,0 +1,142 @@
+"""Headers, layers, symbols and style, checked against the files themselves.
+
+Usage: sources.py SOURCE_ROOT BUILD_ROOT LIBSTILE.SO COMPILER...
+"""
+import glob
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+from tap import Skip, run_cases
+
+ROOT, BUILD, LIBRARY = sys.argv[1:4]
+COMPILER = sys.argv[4:]
+FUNCTION_LINES_MAX = 70
+
+# A file of this folder may include only what starts with one of these. "." is its own folder. The
+# order is that of a request: stile.h, core, engine, io; what is above is in no one's list.
+MUTANT = "mutant.h"
+LAYERS = {
+    "src/io/": ("io/", MUTANT),
+    "src/engines/": ("stile.h", "io/", "engines/engine.h", "core/error.h", "core/name.h",
+                     "core/url.h", ".", MUTANT),
+    "src/core/": ("stile.h", "io/", "engines/engine.h", "core/", MUTANT),
+    "cli/": ("stile.h", ".", MUTANT),
+}
+
+
+def read(*path):
+    with open(os.path.join(ROOT, *path), encoding="utf-8") as file:
+        return file.read()
+
+
+def files(folder, *endings):
+    found = [path for ending in endings
+             for path in glob.glob(os.path.join(ROOT, folder, "**", "*" + ending), recursive=True)]
+    assert found, folder
+    return sorted(os.path.relpath(path, ROOT) for path in found)
+
+
+def includes_of(path):
+    return re.findall(r'(?m)^\s*#\s*include\s+[<"]([^">]+)[">]', read(path))
+
+
+def own_headers():
+    """As they are included: io/loop.h, cli.h."""
+    return ({os.path.relpath(path, "src") for path in files("src", ".h")}
+            | {os.path.basename(path) for path in files("cli", ".h")} | {"stile.h", MUTANT})
+
+
+def is_allowed(include, path, allowed):
+    if "." in allowed:
+        folder = os.path.dirname(path)
+        for way in folder + "/" + include, "src/" + include:
+            if os.path.dirname(way) == folder and os.path.exists(os.path.join(ROOT, way)):
+                return True
+    return any(include == a or (a.endswith("/") and include.startswith(a)) for a in allowed)
+
+
+def no_include_goes_upwards():
+    ours = own_headers()
+    for folder, allowed in LAYERS.items():
+        for path in files(folder, ".c", ".h"):
+            for include in includes_of(path):
+                assert ".." not in include, "%s includes %s" % (path, include)
+                if include in ours:
+                    assert is_allowed(include, path, allowed), "%s includes %s" % (path, include)
+
+
+def every_header_compiles_alone():
+    flags = ["-std=gnu11", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE=",
+             "-I" + ROOT, "-I" + os.path.join(ROOT, "src"), "-I" + os.path.join(ROOT, "include"),
+             "-I" + os.path.join(ROOT, "cli"), "-I" + os.path.join(ROOT, "tests"),
+             "-I" + os.path.join(BUILD, "src")]
+    for path in files("src", ".h") + files("cli", ".h") + files("include", ".h"):
+        done = subprocess.run([*COMPILER, *flags, "-xc", "-"], capture_output=True, text=True,
+                              input='#include "%s"\n' % path * 2, check=False)
+        assert done.returncode == 0, path + ": " + done.stderr
+
+
+def exports_are_those_of_the_list():
+    told = subprocess.run(["nm", "-D", "--defined-only", LIBRARY], capture_output=True, text=True,
+                          check=True).stdout
+    exported = sorted(line.split()[-1].split("@")[0] for line in told.splitlines())
+    ours = [name for name in exported if not name.startswith("__odr_asan")]
+    listed = read("tests", "headers", "symbols.txt").split()
+    assert listed == sorted(listed), "symbols.txt is not in order"
+    assert ours == listed, "exported or listed, not both: %s" % sorted(set(ours) ^ set(listed))
+    assert all(name.startswith("stile_") for name in ours), ours
+
+
+def declarations_are_those_of_the_list():
+    header = re.sub(r"/\*.*?\*/", "", read("include", "stile.h"), flags=re.S)
+    declared = re.findall(r"STILE_API[^;]*?\b(stile_\w+)\(", header)
+    listed = read("tests", "headers", "symbols.txt").split()
+    assert sorted(declared) == listed, sorted(set(declared) ^ set(listed))
+
+
+def functions_are_short():
+    for path in files("src", ".c", ".h") + files("cli", ".c", ".h"):
+        start = None
+        for number, line in enumerate(read(path).splitlines(), 1):
+            if line == "{":
+                start = number
+            elif line == "}" and start:
+                length = number - start - 1
+                assert length <= FUNCTION_LINES_MAX, "%s:%d: %d lines" % (path, start, length)
+                start = None
+
+
+def nothing_is_left_to_do_later():
+    for folder in "src", "cli", "include":
+        for path in files(folder, ".c", ".h"):
+            left = re.findall(r"\b(?:TODO|FIXME|XXX|HACK)\b", read(path))
+            assert not left, (path, left)
+
+
+def layout_is_clang_format_s():
+    if not shutil.which("clang-format"):
+        raise Skip("clang-format is not installed")
+    version = subprocess.run(["clang-format", "--version"], capture_output=True, text=True,
+                             check=True).stdout
+    if " 14." not in version:
+        raise Skip("the layout is that of clang-format 14, as in Debian 12")
+    paths = [path for folder in ("src", "cli", "include", "tests", "examples", "bench")
+             for path in files(folder, ".[ch]", ".cpp")]
+    done = subprocess.run(["clang-format", "--dry-run", "-Werror", *paths], cwd=ROOT,
+                          capture_output=True, text=True, check=False)
+    wrong = sorted(set(re.findall(r"(?m)^(\S+?):\d+:\d+: error", done.stderr)))
+    assert done.returncode == 0, "make format: " + " ".join(wrong)
+
+
+sys.exit(run_cases([
+    no_include_goes_upwards,
+    every_header_compiles_alone,
+    exports_are_those_of_the_list,
+    declarations_are_those_of_the_list,
+    functions_are_short,
+    nothing_is_left_to_do_later,
+    layout_is_clang_format_s,
+]))
