@@ -82,8 +82,7 @@ struct stile_lock;
 
 #define STILE_NAME_MAX    512       /* bytes; no NUL and no control characters */
 #define STILE_URL_MAX     4096      /* bytes */
-#define STILE_NO_DEADLINE INT64_MAX /* remaining time of a lock that lives as long as its process  \
-                                     */
+#define STILE_NO_DEADLINE INT64_MAX /* remaining time of a lock that ends with its process */
 
 /* ---- clients ---- */
 
