@@ -186,8 +186,9 @@ static bool is_dead(struct tx *tx, const struct chained_cell *cell)
     return cell->kind == CELL_SESSION && !life_is_alive(tx->store->live_fd, cell->key);
 }
 
-static void sweep_bucket(struct tx *tx, uint32_t bucket, uint32_t now_s, struct swept *swept)
+static void sweep_bucket(struct tx *tx, uint32_t bucket, uint64_t now_ns, struct swept *swept)
 {
+    uint32_t now_s = (uint32_t)(now_ns / NS_PER_SEC);
     uint32_t next = names_bucket(tx, bucket);
     while (next && tx->n_edits < EDITS_FOR_SWEEPS) {
         const struct chained_cell *cell = chained(tx, next);
@@ -195,6 +196,8 @@ static void sweep_bucket(struct tx *tx, uint32_t bucket, uint32_t now_s, struct 
         next = cell->chain;
         if (is_idle(cell, now_s)) {
             forget(tx, index);
+        } else if (swept && cell->kind == CELL_NAME) {
+            queue_tidy(tx, index, now_ns);
         } else if (swept && swept->n < SWEPT_MAX && is_dead(tx, cell)) {
             swept->sessions[swept->n++] = cell->key;
             sessions_drop(tx, cell->key);
@@ -205,9 +208,8 @@ static void sweep_bucket(struct tx *tx, uint32_t bucket, uint32_t now_s, struct 
 void names_sweep(struct tx *tx, unsigned n_buckets, uint64_t now_ns, struct swept *swept)
 {
     struct ledger_cell *ledger = tx_edit_ledger(tx);
-    uint32_t now_s = (uint32_t)(now_ns / NS_PER_SEC);
     while (n_buckets-- > 0 && tx->n_edits < EDITS_FOR_SWEEPS && tx_is_ok(tx)) {
-        sweep_bucket(tx, ledger->sweep % BUCKETS, now_s, swept);
+        sweep_bucket(tx, ledger->sweep % BUCKETS, now_ns, swept);
         ledger->sweep = (ledger->sweep + 1) % BUCKETS;
     }
 }

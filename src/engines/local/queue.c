@@ -204,8 +204,8 @@ static uint64_t ghost_end(const struct claim_cell *claim, enum leave_how how, ui
 {
     if (claim->state != CLAIM_HELD || how == LEAVE_BROKEN)
         return 0;
-    uint64_t hold = claim->since_ns + claim->hold_ms * UINT64_C(1000000);
-    uint64_t delay = how == LEAVE_DEAD ? now_ns + claim->delay_ms * UINT64_C(1000000) : 0;
+    uint64_t hold = claim->hold_ms ? claim->since_ns + claim->hold_ms * NS_PER_MS : 0;
+    uint64_t delay = how == LEAVE_DEAD ? now_ns + claim->delay_ms * NS_PER_MS : 0;
     uint64_t end = hold > delay ? hold : delay;
     return end > now_ns ? end : 0;
 }

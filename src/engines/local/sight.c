@@ -47,6 +47,24 @@ void queue_reap(struct tx *tx, uint32_t index, uint64_t dead, uint64_t now_ns, s
     }
 }
 
+/* Dead readers are in nobody's way, so nobody looks for them; but they would pile up. */
+void queue_tidy(struct tx *tx, uint32_t name_index, uint64_t now_ns)
+{
+    const struct name_cell *name = tx_name(tx, name_index);
+    struct pokes unheard;
+    uint32_t next = name->first;
+    if (name->n_waiting || !next || tx_claim(tx, next)->mode == STILE_EXCLUSIVE)
+        return;
+    pokes_init(&unheard);
+    for (unsigned i = 0; i < PROBES_PER_TX && next && tx->n_edits < EDITS_FOR_REAPS; i++) {
+        const struct claim_cell *claim = tx_claim(tx, next);
+        uint32_t index = next;
+        next = claim->next;
+        if (claim->state != CLAIM_GHOST && !life_is_alive(tx->store->live_fd, claim->session))
+            queue_leave(tx, index, LEAVE_DEAD, now_ns, &unheard);
+    }
+}
+
 static bool has_in_sight(const struct sight *sight, uint64_t session)
 {
     for (uint32_t i = 0; i < sight->n; i++)

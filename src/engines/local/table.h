@@ -140,6 +140,9 @@ static inline bool claim_is_held(const struct claim_cell *claim)
  * it is the first waiter. Some may be left; the next look finds them. */
 void queue_reap(struct tx *tx, uint32_t claim, uint64_t dead, uint64_t now_ns, struct pokes *pokes);
 
+/* Clears away some of the dead among the holders of a name that nobody waits for. */
+void queue_tidy(struct tx *tx, uint32_t name, uint64_t now_ns);
+
 /* What a waiter has to keep an eye on. */
 #define SIGHT_MAX 64
 

@@ -1,0 +1,364 @@
+/* A process is killed with -9 at an instruction of an operation, at every one in turn under
+ * STILE_SOAK=1, else at a seeded choice. ptrace steps it there. Whatever it leaves, the others must
+ * get the lock, one at a time, with tokens that grow, and nothing may leak.
+ *
+ * LESSONS 6, 10: a dead waiter, holder or releaser keeps nobody waiting. */
+#include "unit/local_kit.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define KILLS 25 /* in a normal run, for each scene */
+
+struct scene;
+
+/* The stage: two parties of ours, and one process that will die. */
+struct stage {
+    char dir[64];
+    struct party first, second;
+    struct bid *bid, *second_bid;
+    uint64_t last_token;
+    uint32_t cells;
+};
+
+struct scene {
+    const char *name;
+    struct bid_options options;
+    /* In us, before the process starts to be stepped, and after it has died. */
+    void (*before)(struct stage *stage);
+    void (*after)(struct stage *stage);
+    /* In the process: up to the point of interest, and the operation itself. */
+    void (*prepare)(struct party *party, struct bid *bid);
+    void (*act)(struct party *party, struct bid *bid);
+};
+
+/* ---- in the process that dies ---- */
+
+static void die(const char *why)
+{
+    fprintf(stderr, "# the process to be killed: %s\n", why);
+    _exit(3);
+}
+
+static void child(const struct stage *stage, const struct scene *scene)
+{
+    struct party party;
+    struct stile_error err = {0};
+    if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) != 0)
+        die("ptrace is not permitted here");
+    if (kit_try_open(&party, stage->dir, &err) != STILE_OK)
+        die(err.message);
+    struct bid *bid = kit_bid_with(&party, "lock", scene->options);
+    scene->prepare(&party, bid);
+    raise(SIGSTOP);
+    scene->act(&party, bid);
+    raise(SIGSTOP);
+    _exit(4);
+}
+
+static void nothing(struct party *party, struct bid *bid)
+{
+    (void)party, (void)bid;
+}
+
+static void take(struct party *party, struct bid *bid)
+{
+    (void)party;
+    if (kit_wait(bid) != SAID_GRANTED)
+        die("not granted");
+}
+
+static void stand_in_line(struct party *party, struct bid *bid)
+{
+    (void)party;
+    kit_wait(bid);
+}
+
+static void give(struct party *party, struct bid *bid)
+{
+    (void)party;
+    kit_release(bid);
+}
+
+/* Takes what it has been granted meanwhile, as the poke tells. */
+static void look(struct party *party, struct bid *bid)
+{
+    (void)party;
+    kit_until(bid, SAID_GRANTED);
+}
+
+/* ---- stepping ---- */
+
+static void expect_stop(pid_t pid, int *status)
+{
+    pid_t rc;
+    do
+        rc = waitpid(pid, status, 0);
+    while (rc < 0 && errno == EINTR);
+    assert_int_equal(rc, pid);
+    if (!WIFSTOPPED(*status))
+        fail_msg("the process to be killed ended by itself (status %x)", (unsigned)*status);
+}
+
+static pid_t start(const struct stage *stage, const struct scene *scene)
+{
+    int status;
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0)
+        child(stage, scene);
+    expect_stop(pid, &status);
+    assert_int_equal(WSTOPSIG(status), SIGSTOP);
+    return pid;
+}
+
+/* Steps at most that many instructions; how many there were until the end of the operation. */
+static long step(pid_t pid, long most)
+{
+    int status;
+    for (long n = 0; n < most; n++) {
+        if (ptrace(PTRACE_SINGLESTEP, pid, NULL, NULL) != 0)
+            fail_msg("ptrace is not permitted here: %s", strerror(errno));
+        expect_stop(pid, &status);
+        if (WSTOPSIG(status) == SIGSTOP)
+            return n;
+    }
+    return most;
+}
+
+static void end(pid_t pid)
+{
+    int status;
+    kill(pid, SIGKILL);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFSIGNALED(status));
+}
+
+/* ---- what must be true afterwards ---- */
+
+static void expect_growth(struct stage *stage, const struct bid *bid)
+{
+    if (bid->token <= stage->last_token)
+        fail_msg("token %lu after %lu", (unsigned long)bid->token,
+                 (unsigned long)stage->last_token);
+    stage->last_token = bid->token;
+}
+
+static void take_and_give(struct stage *stage, struct bid *bid)
+{
+    kit_wait(bid);
+    kit_until(bid, SAID_GRANTED);
+    expect_growth(stage, bid);
+    assert_int_equal(kit_release(bid), SAID_RELEASED);
+    assert_status(bid->error.status, OK);
+}
+
+static void anybody_can_take_it(struct stage *stage)
+{
+    take_and_give(stage, stage->bid);
+    take_and_give(stage, stage->second_bid);
+}
+
+/* The process stood behind us, and perhaps somebody behind it. */
+static void we_hold(struct stage *stage)
+{
+    kit_take(stage->bid);
+    expect_growth(stage, stage->bid);
+}
+
+static void next_is_served(struct stage *stage)
+{
+    kit_wait(stage->second_bid);
+    assert_int_equal(stage->second_bid->said, SAID_NOTHING);
+    assert_int_equal(kit_release(stage->bid), SAID_RELEASED);
+    kit_until(stage->second_bid, SAID_GRANTED);
+    expect_growth(stage, stage->second_bid);
+    assert_int_equal(kit_release(stage->second_bid), SAID_RELEASED);
+    anybody_can_take_it(stage);
+}
+
+/* We stand in line behind the process, which holds: exactly one of us gets it at a time. */
+static void two_in_line(struct stage *stage)
+{
+    assert_int_equal(kit_wait(stage->bid), SAID_NOTHING);
+    assert_int_equal(kit_wait(stage->second_bid), SAID_NOTHING);
+}
+
+static void both_are_served(struct stage *stage)
+{
+    kit_until(stage->bid, SAID_GRANTED);
+    expect_growth(stage, stage->bid);
+    kit_settle();
+    assert_int_equal(stage->second_bid->said, SAID_NOTHING);
+    assert_int_equal(kit_release(stage->bid), SAID_RELEASED);
+    kit_until(stage->second_bid, SAID_GRANTED);
+    expect_growth(stage, stage->second_bid);
+    assert_int_equal(kit_release(stage->second_bid), SAID_RELEASED);
+}
+
+/* Both slots, or both readers, at once. */
+static void room_for_two(struct stage *stage)
+{
+    kit_wait(stage->bid);
+    kit_wait(stage->second_bid);
+    kit_until(stage->bid, SAID_GRANTED);
+    expect_growth(stage, stage->bid);
+    kit_until(stage->second_bid, SAID_GRANTED);
+    expect_growth(stage, stage->second_bid);
+    assert_int_equal(kit_release(stage->bid), SAID_RELEASED);
+    assert_int_equal(kit_release(stage->second_bid), SAID_RELEASED);
+}
+
+static void nothing_yet(struct stage *stage)
+{
+    (void)stage;
+}
+
+static void we_release(struct stage *stage)
+{
+    assert_int_equal(kit_release(stage->bid), SAID_RELEASED);
+}
+
+/* ---- the scenes ---- */
+
+#define SLOTS_2 .mode = STILE_SLOTS, .slots = 2
+
+static const struct scene acquire = {"acquire", .before = nothing_yet, .prepare = nothing,
+                                     .act = take, .after = anybody_can_take_it};
+static const struct scene release = {"release", .before = nothing_yet, .prepare = take, .act = give,
+                                     .after = anybody_can_take_it};
+static const struct scene hold = {"release with a hold", .options = {.hold_ms = 2},
+                                  .before = nothing_yet, .prepare = take,
+                                  .act = give,           .after = anybody_can_take_it};
+static const struct scene delay = {"acquire with a lock-delay",
+                                   .options = {.delay_ms = 2},
+                                   .before = nothing_yet,
+                                   .prepare = nothing,
+                                   .act = take,
+                                   .after = anybody_can_take_it};
+static const struct scene enqueue = {"stand in line", .before = we_hold, .prepare = nothing,
+                                     .act = stand_in_line, .after = next_is_served};
+static const struct scene withdraw = {"leave the line", .before = we_hold, .prepare = stand_in_line,
+                                      .act = give, .after = next_is_served};
+static const struct scene hand_over = {"hand over", .before = nothing_yet, .prepare = take,
+                                       .act = give, .after = both_are_served};
+static const struct scene be_granted = {"be granted", .before = we_hold, .prepare = stand_in_line,
+                                        .act = look, .after = anybody_can_take_it};
+static const struct scene slot = {"take a slot",      .options = {SLOTS_2}, .before = nothing_yet,
+                                  .prepare = nothing, .act = take,          .after = room_for_two};
+static const struct scene give_slot = {"give a slot",         .options = {SLOTS_2},
+                                       .before = nothing_yet, .prepare = take,
+                                       .act = give,           .after = room_for_two};
+static const struct scene reader = {"shared",
+                                    .options = {.mode = STILE_SHARED},
+                                    .before = nothing_yet,
+                                    .prepare = nothing,
+                                    .act = take,
+                                    .after = room_for_two};
+
+/* What we do once the process stands where its steps begin. */
+static void in_between(struct stage *stage, const struct scene *scene)
+{
+    if (scene == &hand_over)
+        two_in_line(stage);
+    if (scene == &be_granted)
+        we_release(stage);
+}
+
+static void set_up(struct stage *stage, const struct scene *scene)
+{
+    memset(stage, 0, sizeof *stage);
+    kit_make_dir(stage->dir);
+    kit_open(&stage->first, stage->dir);
+    kit_open(&stage->second, stage->dir);
+    struct bid_options ours = scene->options;
+    ours.hold_ms = ours.delay_ms = 0;
+    stage->bid = kit_bid_with(&stage->first, "lock", ours);
+    stage->second_bid = kit_bid_with(&stage->second, "lock", ours);
+    kit_take(stage->bid);
+    kit_release(stage->bid);
+    stage->last_token = stage->bid->token;
+    stage->cells = kit_cells_in_use(kit_store(&stage->first));
+}
+
+static void tear_down(struct stage *stage)
+{
+    kit_bid_free(stage->bid);
+    kit_bid_free(stage->second_bid);
+    kit_close(&stage->first);
+    kit_close(&stage->second);
+    kit_remove_dir(stage->dir);
+}
+
+/* How many instructions there were, if the process wasn't killed before the end. */
+static long kill_after(struct stage *stage, const struct scene *scene, long steps)
+{
+    scene->before(stage);
+    pid_t pid = start(stage, scene);
+    in_between(stage, scene);
+    long n = step(pid, steps);
+    end(pid);
+    scene->after(stage);
+    kit_settle();
+    kit_sweep(kit_store(&stage->first));
+    kit_check(kit_store(&stage->first));
+    uint32_t cells = kit_cells_in_use(kit_store(&stage->first));
+    if (cells != stage->cells)
+        fail_msg("%s, killed after %ld instructions: %u cells in use, were %u", scene->name, steps,
+                 cells, stage->cells);
+    return n;
+}
+
+static void run(const struct scene *scene)
+{
+    struct stage stage;
+    set_up(&stage, scene);
+    long n = kill_after(&stage, scene, 100000000);
+    print_message("# %s: %ld instructions\n", scene->name, n);
+    assert_true(n > 100);
+    if (kit_is_soak())
+        for (long k = 0; k <= n; k++)
+            kill_after(&stage, scene, k);
+    else
+        for (int i = 0; i < KILLS; i++)
+            kill_after(&stage, scene, (long)(kit_random() % (uint64_t)(n + 1)));
+    tear_down(&stage);
+}
+
+#define SCENE(scene)                                                                               \
+    static void test_##scene(void **state)                                                         \
+    {                                                                                              \
+        (void)state;                                                                               \
+        run(&scene);                                                                               \
+    }
+
+SCENE(acquire)
+SCENE(release)
+SCENE(hold)
+SCENE(delay)
+SCENE(enqueue)
+SCENE(withdraw)
+SCENE(hand_over)
+SCENE(be_granted)
+SCENE(slot)
+SCENE(give_slot)
+SCENE(reader)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_acquire),   cmocka_unit_test(test_release),
+        cmocka_unit_test(test_hold),      cmocka_unit_test(test_delay),
+        cmocka_unit_test(test_enqueue),   cmocka_unit_test(test_withdraw),
+        cmocka_unit_test(test_hand_over), cmocka_unit_test(test_be_granted),
+        cmocka_unit_test(test_slot),      cmocka_unit_test(test_give_slot),
+        cmocka_unit_test(test_reader),
+    };
+    return cmocka_run_group_tests_name("local_kill", tests, NULL, NULL);
+}
