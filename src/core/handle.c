@@ -382,9 +382,9 @@ int64_t stile_lock_remaining_ms(struct stile_lock *lock)
 /* Also after a loss: the token is what tells the guard that we are late. */
 enum stile_status stile_lock_token(struct stile_lock *lock, uint64_t *token)
 {
-    enum stile_status status = enter(lock, NULL);
-    if (status || !token)
-        return status ? status : STILE_MISUSE;
+    enum stile_status status = token ? enter(lock, NULL) : STILE_MISUSE;
+    if (status)
+        return status;
     if (!lock->client->engine->class->caps.token)
         status = STILE_UNSUPPORTED;
     else if (lock->state != HELD && lock->state != LOST)
