@@ -89,36 +89,34 @@ static void note_loss(struct stile_lock *lock, void *data)
 static void test_break_of_our_own(void **state)
 {
     struct scene *s = *state;
-    sem_t told;
-    sem_init(&told, 0, 0);
+    sem_t *told = scene_semaphore(s);
     struct stile_lock *lock = held_on(
-        s->client, s->name, STILE_OPTIONS(.on_lost = note_loss, .data = &told, .ttl_ms = 3000));
+        s->client, s->name, STILE_OPTIONS(.on_lost = note_loss, .data = told, .ttl_ms = 3000));
     int fd = stile_lock_lost_fd(lock);
     assert_true(fd >= 0);
     assert_int_equal(stile_lock_lost_fd(lock), fd);
     assert_false(readable(fd, 0));
     check_ok(stile_break(s->client, s->name, 0, &why));
     assert_true(readable(fd, PATIENCE_MS));
-    await_post(&told);
+    await_post(told);
     assert_false(stile_lock_held(lock));
     check_status(STILE_MISUSE, stile_lock_acquire(lock, 0, &why));
     check_status(STILE_LOST, stile_lock_release(lock, &why));
     check_ok(stile_lock_acquire(lock, 0, &why));
     assert_false(readable(fd, 0)); /* until the next acquire */
     check_ok(stile_lock_release(lock, &why));
-    assert_int_equal(sem_trywait(&told), -1);
+    assert_int_equal(sem_trywait(told), -1);
 }
 
 /* Asked for after the loss, the fd must not miss it. */
 static void test_lost_fd_made_after_the_loss(void **state)
 {
     struct scene *s = *state;
-    sem_t told;
-    sem_init(&told, 0, 0);
+    sem_t *told = scene_semaphore(s);
     struct stile_lock *lock = held_on(
-        s->client, s->name, STILE_OPTIONS(.on_lost = note_loss, .data = &told, .ttl_ms = 3000));
+        s->client, s->name, STILE_OPTIONS(.on_lost = note_loss, .data = told, .ttl_ms = 3000));
     check_ok(stile_break(s->client, s->name, 0, &why));
-    await_post(&told);
+    await_post(told);
     assert_true(readable(stile_lock_lost_fd(lock), 0));
     check_ok(stile_lock_free(lock));
     check_free(s, s->name);

@@ -4,6 +4,7 @@
 
 #include <poll.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -166,16 +167,14 @@ static void do_fork(const char *args)
     printf("forked %d\n", (int)pid);
 }
 
-static void do_exec(const char *args)
+/* Without fork handlers: nothing but close-on-exec is between our fds and the other program. */
+static void do_spawn(const char *args)
 {
     (void)args;
     char *argv[] = {"contract", "--stray", NULL};
-    pid_t pid = fork();
-    if (pid == 0) {
-        execv("/proc/self/exe", argv);
-        _exit(127);
-    }
-    printf("executed %d\n", (int)pid);
+    pid_t pid;
+    int rc = posix_spawn(&pid, "/proc/self/exe", NULL, NULL, argv, environ);
+    printf("spawned %d\n", rc ? -1 : (int)pid);
 }
 
 static const struct {
@@ -192,7 +191,7 @@ static const struct {
     {"hammer ", do_hammer},
     {"crowd ", do_crowd},
     {"fork\n", do_fork},
-    {"exec\n", do_exec},
+    {"spawn\n", do_spawn},
 };
 
 static void obey(const char *line)

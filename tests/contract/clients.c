@@ -95,17 +95,16 @@ static void test_close_withdraws_what_waits(void **state)
 {
     struct scene *s = *state;
     struct stile_client *client;
-    sem_t ended;
-    sem_init(&ended, 0, 0);
+    sem_t *ended = scene_semaphore(s);
     struct stile_lock *holder = held_on(s->client, s->name, NULL);
     check_ok(stile_client_open(&client, suite.url, NULL, &why));
     struct stile_lock *lock = lock_on(client, s->name, NULL);
-    check_ok(stile_lock_acquire_async(lock, -1, note_end, &ended));
+    check_ok(stile_lock_acquire_async(lock, -1, note_end, ended));
     await_state(s, s->name, 1, 1);
     check_ok(stile_client_close(client));
     await_state(s, s->name, 1, 0);
-    assert_int_equal(sem_trywait(&ended), 0); /* exactly once, also in this end */
-    assert_int_equal(sem_trywait(&ended), -1);
+    assert_int_equal(sem_trywait(ended), 0); /* exactly once, also in this end */
+    assert_int_equal(sem_trywait(ended), -1);
     check_ok(stile_lock_release(holder, &why));
     check_free(s, s->name);
 }
@@ -113,14 +112,13 @@ static void test_close_withdraws_what_waits(void **state)
 static void test_free_releases_and_withdraws(void **state)
 {
     struct scene *s = *state;
-    sem_t ended;
-    sem_init(&ended, 0, 0);
+    sem_t *ended = scene_semaphore(s);
     struct stile_lock *first = held_on(s->client, s->name, NULL);
     struct stile_lock *second = lock_on(scene_client(s, NULL), s->name, NULL);
-    check_ok(stile_lock_acquire_async(second, -1, note_end, &ended));
+    check_ok(stile_lock_acquire_async(second, -1, note_end, ended));
     await_state(s, s->name, 1, 1);
     check_ok(stile_lock_free(second));
-    await_post(&ended);
+    await_post(ended);
     await_state(s, s->name, 1, 0);
     check_ok(stile_lock_free(first));
     check_free(s, s->name);

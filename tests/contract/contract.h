@@ -61,6 +61,7 @@ struct scene {
     struct stile_client *clients[CLIENTS_MAX]; /* further ones */
     struct peer *peers[PEERS_MAX];
     pid_t strays[4]; /* processes that are nobody's children any more */
+    void *memory[16];
 };
 
 #define SCENE_TEST(f)                                                                              \
@@ -71,6 +72,10 @@ struct scene {
 int scene_open(void **state);
 int scene_close(void **state);
 struct stile_client *scene_client(struct scene *scene, const struct stile_client_options *options);
+/* Zeroed, and there until the clients are closed: what a callback writes to when a test has ended
+ * in the middle. */
+void *scene_memory(struct scene *scene, size_t size);
+sem_t *scene_semaphore(struct scene *scene);
 unsigned scene_rounds(const struct scene *scene, unsigned fast, unsigned slow);
 
 /* On process leases nothing waits for a TTL to pass; elsewhere it must outlast a busy machine. */

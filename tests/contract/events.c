@@ -19,10 +19,10 @@ static void answered(struct stile_lock *lock, enum stile_status status,
     sem_post(&a->come);
 }
 
-static struct answer fresh(void)
+static struct answer *fresh(struct scene *s)
 {
-    struct answer a = {.calls = 0};
-    sem_init(&a.come, 0, 0);
+    struct answer *a = scene_memory(s, sizeof *a);
+    sem_init(&a->come, 0, 0);
     return a;
 }
 
@@ -57,14 +57,14 @@ static void test_loop_acquires_and_releases(void **state)
     struct stile_client *client = threadless(s);
     struct stile_lock *lock = lock_on(client, s->name, NULL);
     for (int i = 0; i < 3; i++) {
-        struct answer got = fresh(), gone = fresh();
-        check_ok(stile_lock_acquire_async(lock, 0, answered, &got));
-        check_ok(answer_by_loop(client, &got));
+        struct answer *got = fresh(s), *gone = fresh(s);
+        check_ok(stile_lock_acquire_async(lock, 0, answered, got));
+        check_ok(answer_by_loop(client, got));
         assert_true(stile_lock_held(lock));
-        check_ok(stile_lock_release_async(lock, answered, &gone));
-        check_ok(answer_by_loop(client, &gone));
+        check_ok(stile_lock_release_async(lock, answered, gone));
+        check_ok(answer_by_loop(client, gone));
         assert_false(stile_lock_held(lock));
-        assert_int_equal(got.calls, 1);
+        assert_int_equal(got->calls, 1);
     }
     check_free(s, s->name);
 }
@@ -72,34 +72,34 @@ static void test_loop_acquires_and_releases(void **state)
 static void test_loop_waits_its_turn(void **state)
 {
     struct scene *s = *state;
-    struct answer got = fresh();
+    struct answer *got = fresh(s);
     struct stile_client *client = threadless(s);
     struct stile_lock *lock = lock_on(client, s->name, NULL);
     struct peer *holder = peer_start(s, s->name, NULL);
     uint64_t before = peer_acquire(holder);
-    check_ok(stile_lock_acquire_async(lock, PATIENCE_MS, answered, &got));
+    check_ok(stile_lock_acquire_async(lock, PATIENCE_MS, answered, got));
     check_ok(stile_client_dispatch(client));
-    assert_int_equal(got.calls, 0);
+    assert_int_equal(got->calls, 0);
     peer_release(holder);
-    check_ok(answer_by_loop(client, &got));
+    check_ok(answer_by_loop(client, got));
     assert_true(!s->caps->token || token_of(lock) > before);
 }
 
 static void test_loop_hears_what_did_not_work(void **state)
 {
     struct scene *s = *state;
-    struct answer held = fresh(), late = fresh(), cancelled = fresh();
+    struct answer *held = fresh(s), *late = fresh(s), *cancelled = fresh(s);
     struct stile_client *client = threadless(s);
     struct stile_lock *lock = lock_on(client, s->name, NULL);
     struct peer *holder = peer_start(s, s->name, NULL);
     peer_acquire(holder);
-    check_ok(stile_lock_acquire_async(lock, 0, answered, &held));
-    check_status(STILE_HELD, answer_by_loop(client, &held));
-    check_ok(stile_lock_acquire_async(lock, 20, answered, &late));
-    check_status(STILE_TIMEOUT, answer_by_loop(client, &late));
-    check_ok(stile_lock_acquire_async(lock, -1, answered, &cancelled));
+    check_ok(stile_lock_acquire_async(lock, 0, answered, held));
+    check_status(STILE_HELD, answer_by_loop(client, held));
+    check_ok(stile_lock_acquire_async(lock, 20, answered, late));
+    check_status(STILE_TIMEOUT, answer_by_loop(client, late));
+    check_ok(stile_lock_acquire_async(lock, -1, answered, cancelled));
     check_ok(stile_lock_cancel(lock));
-    check_status(STILE_CANCELLED, answer_by_loop(client, &cancelled));
+    check_status(STILE_CANCELLED, answer_by_loop(client, cancelled));
     await_state(s, s->name, 1, 0);
 }
 
@@ -112,31 +112,31 @@ static void note_loss(struct stile_lock *lock, void *data)
 static void test_loop_hears_of_a_loss(void **state)
 {
     struct scene *s = *state;
-    struct answer got = fresh(), gone = fresh();
-    int losses = 0;
+    struct answer *got = fresh(s), *gone = fresh(s);
+    int *losses = scene_memory(s, sizeof *losses);
     struct stile_client *client = threadless(s);
     struct stile_lock *lock = lock_on(
-        client, s->name, STILE_OPTIONS(.on_lost = note_loss, .data = &losses, .ttl_ms = 3000));
-    check_ok(stile_lock_acquire_async(lock, PATIENCE_MS, answered, &got));
-    check_ok(answer_by_loop(client, &got));
+        client, s->name, STILE_OPTIONS(.on_lost = note_loss, .data = losses, .ttl_ms = 3000));
+    check_ok(stile_lock_acquire_async(lock, PATIENCE_MS, answered, got));
+    check_ok(answer_by_loop(client, got));
     int fd = stile_lock_lost_fd(lock);
     check_ok(stile_break(s->client, s->name, 0, &why));
-    loop_until(client, &losses);
+    loop_until(client, losses);
     assert_true(readable(fd, 0));
     assert_false(stile_lock_held(lock));
-    check_ok(stile_lock_release_async(lock, answered, &gone));
-    check_status(STILE_LOST, answer_by_loop(client, &gone));
+    check_ok(stile_lock_release_async(lock, answered, gone));
+    check_status(STILE_LOST, answer_by_loop(client, gone));
 }
 
 /* Leases are renewed by whoever calls dispatch: it holds for longer than its TTL. */
 static void test_loop_keeps_its_lease(void **state)
 {
     struct scene *s = *state;
-    struct answer got = fresh();
+    struct answer *got = fresh(s);
     struct stile_client *client = threadless(s);
     struct stile_lock *lock = lock_on(client, s->name, STILE_OPTIONS(.ttl_ms = short_ttl(s)));
-    check_ok(stile_lock_acquire_async(lock, PATIENCE_MS, answered, &got));
-    check_ok(answer_by_loop(client, &got));
+    check_ok(stile_lock_acquire_async(lock, PATIENCE_MS, answered, got));
+    check_ok(answer_by_loop(client, got));
     int64_t until = now_ms() + (ends_with_process(s) ? 0 : 2 * short_ttl(s));
     while (now_ms() < until) {
         if (readable(stile_client_fd(client), until - now_ms()))
@@ -150,12 +150,12 @@ static void test_loop_keeps_its_lease(void **state)
 static void test_loop_sleeps_when_nothing_happens(void **state)
 {
     struct scene *s = *state;
-    struct answer got = fresh();
+    struct answer *got = fresh(s);
     struct stile_client *client = threadless(s);
     struct stile_lock *lock = lock_on(client, s->name, NULL);
     int turns = 0;
-    check_ok(stile_lock_acquire_async(lock, PATIENCE_MS, answered, &got));
-    check_ok(answer_by_loop(client, &got));
+    check_ok(stile_lock_acquire_async(lock, PATIENCE_MS, answered, got));
+    check_ok(answer_by_loop(client, got));
     while (readable(stile_client_fd(client), 0) && turns++ < 100)
         check_ok(stile_client_dispatch(client));
     assert_in_range(turns, 0, 99);
@@ -183,21 +183,21 @@ static void test_threadless_blocking_calls(void **state)
 static void test_async_with_our_thread(void **state)
 {
     struct scene *s = *state;
-    struct answer got = fresh(), gone = fresh();
+    struct answer *got = fresh(s), *gone = fresh(s);
     struct stile_lock *lock = lock_on(s->client, s->name, NULL);
     struct peer *holder = peer_start(s, s->name, NULL);
     peer_acquire(holder);
-    check_ok(stile_lock_acquire_async(lock, PATIENCE_MS, answered, &got));
-    check_status(STILE_MISUSE, stile_lock_acquire_async(lock, 0, answered, &got));
+    check_ok(stile_lock_acquire_async(lock, PATIENCE_MS, answered, got));
+    check_status(STILE_MISUSE, stile_lock_acquire_async(lock, 0, answered, got));
     check_status(STILE_MISUSE, stile_lock_acquire(lock, 0, &why));
     peer_release(holder);
-    await_post(&got.come);
-    check_ok(got.status);
-    assert_int_equal(got.calls, 1);
-    check_ok(stile_lock_release_async(lock, answered, &gone));
-    await_post(&gone.come);
-    check_ok(gone.status);
-    check_status(STILE_MISUSE, stile_lock_release_async(lock, answered, &gone));
+    await_post(&got->come);
+    check_ok(got->status);
+    assert_int_equal(got->calls, 1);
+    check_ok(stile_lock_release_async(lock, answered, gone));
+    await_post(&gone->come);
+    check_ok(gone->status);
+    check_status(STILE_MISUSE, stile_lock_release_async(lock, answered, gone));
     check_status(STILE_MISUSE, stile_lock_acquire_async(lock, 0, NULL, NULL));
     check_free(s, s->name);
 }
@@ -234,12 +234,14 @@ static void again(struct stile_lock *lock, enum stile_status status, const struc
 static void test_callbacks_may_call_us(void **state)
 {
     struct scene *s = *state;
-    struct chain chain = {.end = fresh(), .left = 50};
+    struct chain *chain = scene_memory(s, sizeof *chain);
+    chain->left = 50;
+    sem_init(&chain->end.come, 0, 0);
     struct stile_lock *lock = lock_on(s->client, s->name, NULL);
-    check_ok(stile_lock_acquire_async(lock, PATIENCE_MS, again, &chain));
-    await_post(&chain.end.come);
-    check_ok(chain.end.status);
-    assert_int_equal(chain.end.calls, 1);
+    check_ok(stile_lock_acquire_async(lock, PATIENCE_MS, again, chain));
+    await_post(&chain->end.come);
+    check_ok(chain->end.status);
+    assert_int_equal(chain->end.calls, 1);
     check_free(s, s->name);
 }
 

@@ -159,9 +159,9 @@ static void test_forked_child_keeps_nothing(void **state)
     check_stray_keeps_nothing(*state, "fork", "forked ");
 }
 
-static void test_executed_child_keeps_nothing(void **state)
+static void test_spawned_program_keeps_nothing(void **state)
 {
-    check_stray_keeps_nothing(*state, "exec", "executed ");
+    check_stray_keeps_nothing(*state, "spawn", "spawned ");
 }
 
 /* A child's end is not the parent's, not even with exit handlers run. */
@@ -186,6 +186,6 @@ SUITE_PART(forks,
     SCENE_TEST(test_child_cannot_use_our_handles),
     SCENE_TEST(test_child_may_open_its_own_client),
     SCENE_TEST(test_forked_child_keeps_nothing),
-    SCENE_TEST(test_executed_child_keeps_nothing),
+    SCENE_TEST(test_spawned_program_keeps_nothing),
     SCENE_TEST(test_release_after_a_fork))
 /* clang-format on */

@@ -4,6 +4,7 @@
 #include "contract.h"
 
 #include <string.h>
+#include <time.h>
 
 #define LONG_MS  (10 * PATIENCE_MS)
 #define SHORT_MS 250
@@ -107,6 +108,24 @@ static void test_hold_ends_after_a_kill(void **state)
     check_not_earlier(start, SHORT_MS);
     check_ok(stile_lock_release(next, &why));
     check_free(s, s->name);
+}
+
+/* Asked again and again, as a clock that is early would show only to who looks early. */
+static void test_hold_does_not_end_early(void **state)
+{
+    struct scene *s = *state;
+    struct timespec tick = {.tv_nsec = 2000000};
+    if (!has_hold(s))
+        return;
+    int64_t start = now_ms();
+    struct stile_lock *lock =
+        held_on(s->client, s->name, STILE_OPTIONS(.hold_at_least_ms = SHORT_MS));
+    struct stile_lock *next = lock_on(s->client, s->name, NULL);
+    check_ok(stile_lock_release(lock, &why));
+    while (stile_lock_acquire(next, 0, &why) == STILE_HELD && now_ms() - start < PATIENCE_MS)
+        nanosleep(&tick, NULL);
+    assert_true(stile_lock_held(next));
+    check_not_earlier(start, SHORT_MS);
 }
 
 /* One who waits already is woken when the hold ends, not before. */
@@ -228,6 +247,21 @@ static void test_no_delay_after_a_release(void **state)
     struct scene *s = *state;
     if (!has_delay(s))
         return;
+    struct peer *peer = delaying_peer(s, LONG_MS), *waiter = peer_start(s, s->name, NULL);
+    peer_acquire(peer);
+    peer_tell(waiter, "acquire %d", PATIENCE_MS);
+    await_state(s, s->name, 1, 1);
+    peer_release(peer);
+    peer_expect_grant(waiter);
+    peer_release(waiter);
+    check_free(s, s->name);
+}
+
+static void test_no_delay_for_a_try_after_a_release(void **state)
+{
+    struct scene *s = *state;
+    if (!has_delay(s))
+        return;
     struct peer *peer = delaying_peer(s, LONG_MS);
     struct stile_lock *lock = lock_on(s->client, s->name, NULL);
     peer_acquire(peer);
@@ -247,6 +281,7 @@ SUITE_PART(holds,
     SCENE_TEST(test_hold_outlives_a_kill),
     SCENE_TEST(test_hold_ends),
     SCENE_TEST(test_hold_ends_after_a_kill),
+    SCENE_TEST(test_hold_does_not_end_early),
     SCENE_TEST(test_hold_keeps_a_waiter),
     SCENE_TEST(test_hold_lets_one_copy_run),
     SCENE_TEST(test_hold_that_is_over_keeps_nothing),
@@ -254,5 +289,6 @@ SUITE_PART(holds,
     SCENE_TEST(test_hold_is_broken),
     SCENE_TEST(test_delay_after_a_kill),
     SCENE_TEST(test_delay_ends),
-    SCENE_TEST(test_no_delay_after_a_release))
+    SCENE_TEST(test_no_delay_after_a_release),
+    SCENE_TEST(test_no_delay_for_a_try_after_a_release))
 /* clang-format on */

@@ -108,21 +108,21 @@ static void note_grant(struct stile_lock *lock, enum stile_status status,
 static void test_handles_of_one_client_are_served_in_order(void **state)
 {
     struct scene *s = *state;
-    struct line line = {.n = 0};
-    sem_init(&line.one_more, 0, 0);
+    struct line *line = scene_memory(s, sizeof *line);
+    sem_init(&line->one_more, 0, 0);
     struct stile_lock *locks[QUEUED];
     struct stile_lock *holder = held_on(s->client, s->name, NULL);
     for (int i = 0; i < QUEUED; i++) {
         locks[i] = lock_on(s->client, s->name, NULL);
-        check_ok(stile_lock_acquire_async(locks[i], PATIENCE_MS, note_grant, &line));
+        check_ok(stile_lock_acquire_async(locks[i], PATIENCE_MS, note_grant, line));
     }
     check_ok(stile_lock_release(holder, &why));
     for (int i = 0; i < QUEUED; i++) {
-        await_post(&line.one_more);
-        assert_non_null(line.granted[i]);
+        await_post(&line->one_more);
+        assert_non_null(line->granted[i]);
         if (s->caps->fifo)
-            assert_ptr_equal(line.granted[i], locks[i]);
-        check_ok(stile_lock_release(line.granted[i], &why));
+            assert_ptr_equal(line->granted[i], locks[i]);
+        check_ok(stile_lock_release(line->granted[i], &why));
     }
     check_free(s, s->name);
 }

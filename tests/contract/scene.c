@@ -8,6 +8,8 @@
 #include <unistd.h>
 
 #define SOAK_FACTOR 20
+/* For a call that never comes back; every wait of a test itself ends long before. */
+#define WATCHDOG_S 200
 
 struct stile_error why;
 
@@ -22,6 +24,20 @@ void check_status_at(enum stile_status want, enum stile_status got, const char *
 }
 
 /* ---- a test's beginning and end ---- */
+
+static void hangs(int signal)
+{
+    static const char text[] = "Bail out! this test hangs in a call\n";
+    (void)signal;
+    _exit(write(STDOUT_FILENO, text, sizeof text - 1) < 0 ? 2 : 1);
+}
+
+static void set_watchdog(bool on)
+{
+    struct sigaction action = {.sa_handler = on ? hangs : SIG_DFL};
+    sigaction(SIGALRM, &action, NULL);
+    alarm(on ? WATCHDOG_S : 0);
+}
 
 int scene_open(void **state)
 {
@@ -38,6 +54,7 @@ int scene_open(void **state)
     }
     scene->caps = stile_client_caps(scene->client);
     arena_reset();
+    set_watchdog(true);
     *state = scene;
     return 0;
 }
@@ -69,8 +86,31 @@ int scene_close(void **state)
     for (size_t i = 0; i < COUNT(scene->clients); i++)
         rc |= stile_client_close(scene->clients[i]) != STILE_OK;
     rc |= stile_client_close(scene->client) != STILE_OK;
+    set_watchdog(false);
+    if (rc)
+        return -1; /* a thread of a failed test may still be at it: nothing is freed */
+    for (size_t i = 0; i < COUNT(scene->memory); i++)
+        free(scene->memory[i]);
     free(scene);
-    return rc ? -1 : 0;
+    return 0;
+}
+
+void *scene_memory(struct scene *scene, size_t size)
+{
+    size_t i = 0;
+    while (i < COUNT(scene->memory) && scene->memory[i])
+        i++;
+    assert_true(i < COUNT(scene->memory));
+    scene->memory[i] = calloc(1, size);
+    assert_non_null(scene->memory[i]);
+    return scene->memory[i];
+}
+
+sem_t *scene_semaphore(struct scene *scene)
+{
+    sem_t *sem = scene_memory(scene, sizeof *sem);
+    assert_int_equal(sem_init(sem, 0, 0), 0);
+    return sem;
 }
 
 struct stile_client *scene_client(struct scene *scene, const struct stile_client_options *options)

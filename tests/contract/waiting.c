@@ -4,13 +4,11 @@
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/time.h>
 #include <time.h>
 
 struct wait {
     pthread_t thread;
     struct stile_lock *lock;
-    int64_t wait_ms;
     atomic_int over;
     enum stile_status status;
 };
@@ -18,15 +16,17 @@ struct wait {
 static void *wait_for_it(void *arg)
 {
     struct wait *w = arg;
-    w->status = stile_lock_acquire(w->lock, w->wait_ms, NULL);
+    w->status = stile_lock_acquire(w->lock, PATIENCE_MS, NULL);
     atomic_store(&w->over, 1);
     return NULL;
 }
 
-static void start_wait(struct wait *w, struct stile_lock *lock)
+static struct wait *start_wait(struct scene *s, struct stile_lock *lock)
 {
-    *w = (struct wait){.lock = lock, .wait_ms = PATIENCE_MS};
+    struct wait *w = scene_memory(s, sizeof *w);
+    w->lock = lock;
     assert_int_equal(pthread_create(&w->thread, NULL, wait_for_it, w), 0);
+    return w;
 }
 
 static enum stile_status end_wait(struct wait *w)
@@ -87,11 +87,10 @@ static void test_those_behind_a_timeout_go_on(void **state)
 /* ---- cancelling ---- */
 
 /* Where the queue can't be seen, nobody can tell when the wait has begun: cancel until it took. */
-static void cancel_once_waiting(struct scene *s, struct wait *w)
+static void cancel(struct scene *s, struct wait *w)
 {
     struct timespec tick = {.tv_nsec = 1000000};
     int64_t until = now_ms() + PATIENCE_MS;
-    await_state(s, s->name, 1, 1);
     check_ok(stile_lock_cancel(w->lock));
     while (!s->caps->fifo && !atomic_load(&w->over) && now_ms() < until) {
         nanosleep(&tick, NULL);
@@ -103,13 +102,13 @@ static void cancel_once_waiting(struct scene *s, struct wait *w)
 static void test_cancel_from_another_thread(void **state)
 {
     struct scene *s = *state;
-    struct wait w;
     struct peer *holder = peer_start(s, s->name, NULL), *behind = peer_start(s, s->name, NULL);
     struct stile_lock *lock = lock_on(s->client, s->name, NULL);
     peer_acquire(holder);
-    start_wait(&w, lock);
-    cancel_once_waiting(s, &w);
-    check_status(STILE_CANCELLED, end_wait(&w));
+    struct wait *w = start_wait(s, lock);
+    await_state(s, s->name, 1, 1);
+    cancel(s, w);
+    check_status(STILE_CANCELLED, end_wait(w));
     await_state(s, s->name, 1, 0);
     peer_tell(behind, "acquire %d", PATIENCE_MS);
     peer_release(holder);
@@ -133,41 +132,41 @@ static void test_cancel_of_what_does_not_wait(void **state)
 static void test_cancel_before_our_own_handle(void **state)
 {
     struct scene *s = *state;
-    struct wait first, second;
     struct peer *holder = peer_start(s, s->name, NULL);
     struct stile_lock *lock = lock_on(s->client, s->name, NULL);
     peer_acquire(holder);
-    start_wait(&first, lock);
+    struct wait *first = start_wait(s, lock);
     await_state(s, s->name, 1, 1);
-    start_wait(&second, lock_on(s->client, s->name, NULL));
-    cancel_once_waiting(s, &first);
-    check_status(STILE_CANCELLED, end_wait(&first));
+    struct wait *second = start_wait(s, lock_on(s->client, s->name, NULL));
+    cancel(s, first);
+    check_status(STILE_CANCELLED, end_wait(first));
     peer_release(holder);
-    check_ok(end_wait(&second));
-    assert_true(stile_lock_held(second.lock));
-    check_ok(stile_lock_release(second.lock, &why));
+    check_ok(end_wait(second));
+    assert_true(stile_lock_held(second->lock));
+    check_ok(stile_lock_release(second->lock, &why));
     check_free(s, s->name);
 }
 
 /* ---- signals ---- */
 
-static atomic_int alarms;
+static atomic_int signals;
 
-static void count_alarm(int signal)
+static void count_signal(int signal)
 {
     (void)signal;
-    atomic_fetch_add(&alarms, 1);
+    atomic_fetch_add(&signals, 1);
 }
 
-static void bombard(bool on)
+static timer_t bombard(void)
 {
-    struct sigaction action = {.sa_handler = on ? count_alarm : SIG_IGN}; /* no SA_RESTART */
-    struct itimerval every = {{0, on ? 500 : 0}, {0, on ? 500 : 0}};
-    if (on)
-        sigaction(SIGALRM, &action, NULL);
-    setitimer(ITIMER_REAL, &every, NULL);
-    if (!on)
-        sigaction(SIGALRM, &action, NULL);
+    struct sigaction action = {.sa_handler = count_signal}; /* no SA_RESTART */
+    struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGUSR1};
+    struct itimerspec every = {{0, 500000}, {0, 500000}};
+    timer_t timer;
+    sigaction(SIGUSR1, &action, NULL);
+    assert_int_equal(timer_create(CLOCK_MONOTONIC, &event, &timer), 0);
+    assert_int_equal(timer_settime(timer, 0, &every, NULL), 0);
+    return timer;
 }
 
 /* EINTR at every turn: the wait goes on, and ends in a grant. */
@@ -177,17 +176,17 @@ static void test_signals_do_not_end_a_wait(void **state)
     struct peer *holder = peer_start(s, s->name, NULL);
     struct stile_lock *lock = lock_on(s->client, s->name, NULL);
     peer_acquire(holder);
-    atomic_store(&alarms, 0);
-    bombard(true);
+    atomic_store(&signals, 0);
+    timer_t timer = bombard();
     enum stile_status refused = stile_lock_acquire(lock, 50, NULL);
     peer_tell(holder, "release");
     enum stile_status granted = stile_lock_acquire(lock, PATIENCE_MS, NULL);
     enum stile_status released = granted ? granted : stile_lock_release(lock, NULL);
-    bombard(false);
+    timer_delete(timer);
     check_status(STILE_TIMEOUT, refused);
     check_ok(granted);
     check_ok(released);
-    assert_true(atomic_load(&alarms) > 0);
+    assert_true(atomic_load(&signals) > 0);
     peer_expect(holder, "released");
 }
 
