@@ -89,12 +89,13 @@ int fork_register(struct stile_client *client)
     return 0;
 }
 
+/* After a bare clone(2) the child still finds the parent's clients here: none of its own. */
 bool fork_unregister(struct stile_client *client)
 {
     bool found = false;
     pthread_mutex_lock(&registry_mutex);
     for (struct stile_client **at = &registry; *at; at = &(*at)->registry_next) {
-        if (*at == client) {
+        if (*at == client && client->epoch == fork_epoch()) {
             *at = client->registry_next;
             found = true;
             break;
