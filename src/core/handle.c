@@ -371,10 +371,11 @@ int64_t stile_lock_remaining_ms(struct stile_lock *lock)
     int64_t remaining = 0;
     if (enter(lock, NULL))
         return 0;
-    if (lock_is_held(lock) && lock->deadline_ns == NEVER)
+    uint64_t now = loop_now(lock->client->loop); /* once: it goes on between two looks */
+    if (lock->state == HELD && lock->deadline_ns == NEVER)
         remaining = STILE_NO_DEADLINE;
-    else if (lock_is_held(lock))
-        remaining = (int64_t)((lock->deadline_ns - loop_now(lock->client->loop)) / NS_PER_MS);
+    else if (lock->state == HELD && now < lock->deadline_ns)
+        remaining = (int64_t)((lock->deadline_ns - now) / NS_PER_MS);
     client_leave(lock->client);
     return remaining;
 }
