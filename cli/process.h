@@ -41,7 +41,7 @@ void tree_end(void);
 
 struct signals {
     sigset_t inherited;     /* the mask we were started with */
-    sigset_t taken;         /* what we pass on or act upon, and SIGCHLD */
+    sigset_t taken;         /* what we pass on or act upon, SIGCHLD and SIGNAL_QUESTION */
     bool child_was_ignored; /* SIGCHLD was: waitpid() would not work */
 };
 
@@ -54,9 +54,13 @@ bool signals_ends_wait(int sig); /* one of those that would end a process which 
 
 /* ---- inbox.c ---- */
 
+/* The warden asks the front with it whether it has read all it was sent. A real-time signal: they
+ * are kept in a queue, and come behind the others. */
+#define SIGNAL_QUESTION SIGRTMIN
+
 /* What the front writes into the lifeline when it was sent a signal. */
 struct passed_signal {
-    int sig;
+    int sig; /* 0: the answer to a question */
     pid_t sender;
 };
 
@@ -79,13 +83,16 @@ struct event {
 struct half {
     pid_t sender;
     bool by_front;
-    int64_t until_ms; /* 0: none */
+    int64_t sent_ms;   /* 0: none */
+    uint64_t question; /* ours: the number of what we asked the front about it */
 };
 
 struct inbox {
     int signal_fd, lifeline;
     pid_t front;
-    bool orphaned;
+    bool orphaned, has_word;
+    struct passed_signal word;
+    uint64_t questions, answers;
     struct half halves[SIGNALS_MAX];
 };
 

@@ -14,15 +14,25 @@ struct front {
     int lifeline;
 };
 
+/* Never blocks; a full pipe means a warden that is stopped and has thousands to read. */
+static void tell_warden(const struct front *front, int sig, pid_t sender)
+{
+    const struct passed_signal word = {.sig = sig, .sender = sender};
+    while (write(front->lifeline, &word, sizeof word) < 0 && errno == EINTR)
+        continue;
+}
+
 /* The terminal signals the whole group by itself; only what was sent to us alone is passed on. */
 static void pass_on(const struct front *front, const siginfo_t *info)
 {
+    if (info->si_signo == SIGNAL_QUESTION) {
+        if (info->si_pid == front->warden)
+            tell_warden(front, 0, 0);
+        return;
+    }
     if (info->si_code != SI_USER && info->si_code != SI_QUEUE && info->si_code != SI_TKILL)
         return;
-    const struct passed_signal word = {.sig = info->si_signo, .sender = info->si_pid};
-    /* Never blocks; a full pipe means a warden that is stopped and has thousands to read. */
-    while (write(front->lifeline, &word, sizeof word) < 0 && errno == EINTR)
-        continue;
+    tell_warden(front, info->si_signo, info->si_pid);
     /* A warden that is still opening its engine does not read yet, and may be ended. */
     kill(front->warden, info->si_signo);
 }

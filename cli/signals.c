@@ -16,6 +16,7 @@ void signals_take(struct signals *signals)
             sigaddset(&signals->taken, passed[i]);
     }
     sigaddset(&signals->taken, SIGCHLD);
+    sigaddset(&signals->taken, SIGNAL_QUESTION);
     sigset_t blocked = signals->taken;
     sigaddset(&blocked, SIGPIPE); /* a reader of ours that is gone must not end us */
     sigprocmask(SIG_BLOCK, &blocked, &signals->inherited);
