@@ -93,12 +93,30 @@ void child_environment_free(char **environment)
     free(environment);
 }
 
+/* Whether a command without a path is anywhere in $PATH. */
+static bool is_in_path(const char *command)
+{
+    const char *at = getenv("PATH");
+    while (at != NULL && *at != '\0') {
+        char file[4096];
+        int len = (int)strcspn(at, ":");
+        snprintf(file, sizeof file, "%.*s/%s", len, at, command);
+        if (access(file, F_OK) == 0)
+            return true;
+        at += len + (at[len] == ':');
+    }
+    return false;
+}
+
 /* As a shell would end. Runs in the new process. */
 static void exec_failed(const char *command)
 {
-    int code = errno == ENOENT ? EXIT_NO_COMMAND : EXIT_CANNOT_EXEC;
-    say("%s: %s", command, strerrordesc_np(errno));
-    _exit(code);
+    int failure = errno;
+    /* Told when a directory of $PATH is closed to us; a shell just doesn't find it there. */
+    if (failure == EACCES && strchr(command, '/') == NULL && !is_in_path(command))
+        failure = ENOENT;
+    say("%s: %s", command, strerrordesc_np(failure));
+    _exit(failure == ENOENT ? EXIT_NO_COMMAND : EXIT_CANNOT_EXEC);
 }
 
 pid_t child_start(char *const *command, char *const *environment, const struct signals *signals)

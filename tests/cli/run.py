@@ -26,6 +26,9 @@ def what_cannot_be_executed(t):
     refused = t.stile("run", "x", "--", t.dir)
     expect(refused.returncode, 126)
     assert "ermission denied" in refused.stderr, refused.stderr
+    os.mkdir(t.path("closed"), 0)
+    env = {**t.env, "PATH": t.path("closed") + ":" + t.env["PATH"]}
+    expect(t.stile("run", "x", "--", "no-such-command", env=env).returncode, 127)
     expect(t.stile("run", "--try", "x", "--", "true").returncode, 0)
 
 
