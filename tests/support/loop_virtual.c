@@ -9,8 +9,8 @@
 #include <sys/epoll.h>
 #include <time.h>
 
-#define PATIENCE_SEC 10      /* of real time, for other threads */
-#define STANDSTILL   1000000 /* turns without a nanosecond passing are no progress */
+#define PATIENCE_SEC 10     /* of real time, for other threads */
+#define STANDSTILL   100000 /* turns without a nanosecond passing are no progress */
 
 struct place {
     struct watch *watch; /* NULL: free */
@@ -240,7 +240,7 @@ void loop_virtual_advance(struct loop *loop, uint64_t ns)
             turns = 0;
         }
         if (++turns > STANDSTILL)
-            fail("a million turns of the loop, and no time has passed");
+            fail("a hundred thousand turns of the loop, and no time has passed");
         loop_prepare(loop);
         loop_wait(loop, false);
         loop_run(loop);
