@@ -12,12 +12,14 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/time.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "io/loop.h"
@@ -265,6 +267,37 @@ static void a_wake_up_for_nothing_does_no_harm(void **state)
     loop_arm(loop, &alarm.timer, loop_now(loop) + NS_PER_MS);
     while (!alarm.rang_ns)
         turn(true);
+}
+
+/* What /proc says of the one timerfd there is. */
+static int clock_of_timerfd(void)
+{
+    char path[64], line[128];
+    int clock_id = -1;
+
+    for (int fd = 3; fd < 256 && clock_id < 0; fd++) {
+        snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", fd);
+        FILE *info = fopen(path, "re");
+        while (info && fgets(line, sizeof(line), info))
+            (void)sscanf(line, "clockid: %d", &clock_id);
+        if (info)
+            fclose(info);
+    }
+    return clock_id;
+}
+
+/* LESSONS 16: a clock that can be set, or that stands still in suspend, keeps a lock too long. */
+static void time_counts_suspend_and_cannot_be_set(void **state)
+{
+    struct timespec ts;
+
+    (void)state;
+    clock_gettime(CLOCK_BOOTTIME, &ts);
+    uint64_t before_ns = (uint64_t)ts.tv_sec * NS_PER_SEC + (uint64_t)ts.tv_nsec;
+    uint64_t ns = loop_now(loop);
+    clock_gettime(CLOCK_BOOTTIME, &ts);
+    assert_in_range(ns, before_ns, (uint64_t)ts.tv_sec * NS_PER_SEC + (uint64_t)ts.tv_nsec);
+    assert_int_equal(clock_of_timerfd(), CLOCK_BOOTTIME);
 }
 
 /* ---- other threads ---- */
@@ -561,6 +594,7 @@ int main(void)
         TEST(sleeps_until_a_timer_is_due),
         TEST(a_timer_of_the_past_is_due_at_once),
         TEST(a_wake_up_for_nothing_does_no_harm),
+        TEST(time_counts_suspend_and_cannot_be_set),
         TEST(an_earlier_timer_wakes_the_sleeper),
         TEST(a_task_wakes_the_sleeper),
         TEST(a_new_watch_wakes_the_sleeper),
