@@ -1,4 +1,4 @@
-/* The real loop: watches, sleeping, waking from other threads, and the limits of the system. */
+/* The real loop: watches, timers, its own file descriptors. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,14 +10,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
-#include <sys/time.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -300,148 +297,12 @@ static void time_counts_suspend_and_cannot_be_set(void **state)
     assert_int_equal(clock_of_timerfd(), CLOCK_BOOTTIME);
 }
 
-/* ---- other threads ---- */
+/* ---- polled from outside ---- */
 
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t goes_to_sleep = PTHREAD_COND_INITIALIZER;
-static bool stop, asleep;
-
-/* Drives as a client does: without the mutex while it sleeps. */
-static void *drive(void *unused)
-{
-    pthread_mutex_lock(&mutex);
-    while (!stop) {
-        loop_prepare(loop);
-        asleep = true;
-        pthread_cond_signal(&goes_to_sleep);
-        pthread_mutex_unlock(&mutex);
-        loop_wait(loop, true);
-        pthread_mutex_lock(&mutex);
-        loop_run(loop);
-    }
-    pthread_mutex_unlock(&mutex);
-    return unused;
-}
-
-static void stops(struct timer *timer)
-{
-    (void)timer;
-    stop = true;
-}
-
-static void task_stops(struct task *task)
+static void do_nothing(struct task *task)
 {
     (void)task;
-    stop = true;
 }
-
-static void watch_stops(struct watch *watch, uint32_t events)
-{
-    (void)watch;
-    (void)events;
-    stop = true;
-}
-
-/* Comes back with the mutex, when the thread sleeps or is about to. */
-static void start(pthread_t *thread)
-{
-    stop = asleep = false;
-    assert_int_equal(pthread_create(thread, NULL, drive, NULL), 0);
-    pthread_mutex_lock(&mutex);
-    while (!asleep)
-        pthread_cond_wait(&goes_to_sleep, &mutex);
-}
-
-#define ROUNDS 500
-
-/* Each round ends only if the sleeper hears of it. */
-static void an_earlier_timer_wakes_the_sleeper(void **state)
-{
-    struct timer late = {.fn = stops}, soon = {.fn = stops};
-
-    (void)state;
-    assert_int_equal(loop_reserve(loop, 2), 0);
-    loop_arm(loop, &late, loop_now(loop) + 1000 * NS_PER_SEC);
-    for (unsigned i = 0; i < ROUNDS; i++) {
-        pthread_t thread;
-        start(&thread);
-        loop_arm(loop, &soon, loop_now(loop) + (i % 8) * 10000);
-        pthread_mutex_unlock(&mutex);
-        pthread_join(thread, NULL);
-    }
-    loop_disarm(loop, &late);
-}
-
-static void a_task_wakes_the_sleeper(void **state)
-{
-    struct task task = {.fn = task_stops};
-
-    (void)state;
-    for (unsigned i = 0; i < ROUNDS; i++) {
-        pthread_t thread;
-        start(&thread);
-        loop_soon(loop, &task);
-        pthread_mutex_unlock(&mutex);
-        pthread_join(thread, NULL);
-    }
-}
-
-static void a_new_watch_wakes_the_sleeper(void **state)
-{
-    struct wire wire;
-
-    (void)state;
-    wire_open(&wire);
-    loop_unwatch(loop, &wire.watch);
-    wire.watch.fn = watch_stops;
-    wire_send(&wire);
-    for (unsigned i = 0; i < ROUNDS; i++) {
-        pthread_t thread;
-        start(&thread);
-        assert_int_equal(loop_watch(loop, &wire.watch, EPOLLIN), 0);
-        pthread_mutex_unlock(&mutex);
-        pthread_join(thread, NULL);
-        loop_unwatch(loop, &wire.watch);
-    }
-    wire_close(&wire);
-}
-
-static void a_kick_wakes_the_sleeper(void **state)
-{
-    (void)state;
-    for (unsigned i = 0; i < ROUNDS; i++) {
-        pthread_t thread;
-        start(&thread);
-        stop = true;
-        pthread_mutex_unlock(&mutex);
-        loop_kick(loop);
-        pthread_join(thread, NULL);
-    }
-    loop_wait(loop, false); /* the last one may not have been seen */
-    struct pollfd fd = {.fd = loop->class->fd(loop), .events = POLLIN};
-    assert_int_equal(poll(&fd, 1, 0), 0);
-}
-
-static void ignore(int number)
-{
-    (void)number;
-}
-
-/* The signal comes again and again: one of them meets the sleeper. */
-static void a_signal_makes_wait_return(void **state)
-{
-    struct sigaction act = {.sa_handler = ignore}, before;
-    struct itimerval often = {{0, 1000}, {0, 1000}}, off = {{0, 0}, {0, 0}};
-
-    (void)state;
-    assert_int_equal(sigaction(SIGALRM, &act, &before), 0);
-    assert_int_equal(setitimer(ITIMER_REAL, &often, NULL), 0);
-    turn(true);
-    assert_int_equal(setitimer(ITIMER_REAL, &off, NULL), 0);
-    assert_int_equal(sigaction(SIGALRM, &before, NULL), 0);
-}
-
-/* ---- polled from outside ---- */
 
 static bool polled(int wait_ms)
 {
@@ -453,7 +314,7 @@ static bool polled(int wait_ms)
 static void its_fd_tells_of_timers_tasks_and_watches(void **state)
 {
     struct alarm alarm = {.timer.fn = ring};
-    struct task task = {.fn = task_stops};
+    struct task task = {.fn = do_nothing};
     struct wire wire;
 
     (void)state;
@@ -595,11 +456,6 @@ int main(void)
         TEST(a_timer_of_the_past_is_due_at_once),
         TEST(a_wake_up_for_nothing_does_no_harm),
         TEST(time_counts_suspend_and_cannot_be_set),
-        TEST(an_earlier_timer_wakes_the_sleeper),
-        TEST(a_task_wakes_the_sleeper),
-        TEST(a_new_watch_wakes_the_sleeper),
-        TEST(a_kick_wakes_the_sleeper),
-        TEST(a_signal_makes_wait_return),
         TEST(its_fd_tells_of_timers_tasks_and_watches),
         TEST(fds_are_cloexec_and_closed),
         TEST(too_few_fds_is_an_error_and_leaks_none),
