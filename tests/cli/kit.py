@@ -185,8 +185,10 @@ class Scene:
                     pipe.close()
         for kind, number in self.pids:
             os.close(number) if kind == "fd" else kill_quietly(number)
-        shutil.rmtree(self.dir, ignore_errors=True)
         self.end_survivors()
+        shutil.rmtree(self.dir, ignore_errors=True)
+        if os.path.exists(self.dir):
+            print("# left behind: " + self.dir)
 
     def end_survivors(self):
         """Whoever has our directory in its command line and should have been dead."""
@@ -197,7 +199,7 @@ class Scene:
             except OSError:
                 continue
             if ours:
-                kill_quietly(int(entry))
+                kill_and_await(int(entry))
 
 
 def kill_quietly(pid):
@@ -205,6 +207,16 @@ def kill_quietly(pid):
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
         pass
+
+
+def kill_and_await(pid):
+    try:
+        pidfd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    kill_quietly(pid)
+    select.select([pidfd], [], [], PATIENCE)
+    os.close(pidfd)
 
 
 def expect(seen, wanted, what=""):

@@ -29,6 +29,7 @@ def what_cannot_be_executed(t):
     os.mkdir(t.path("closed"), 0)
     env = {**t.env, "PATH": t.path("closed") + ":" + t.env["PATH"]}
     expect(t.stile("run", "x", "--", "no-such-command", env=env).returncode, 127)
+    os.chmod(t.path("closed"), 0o700)
     expect(t.stile("run", "--try", "x", "--", "true").returncode, 0)
 
 
