@@ -6,11 +6,6 @@
 
 #define CLAIMS_MAX 64
 
-static const struct engine_events *events_of(const struct letter *letter)
-{
-    return letter->of->engine.events;
-}
-
 static void describe(struct stile_claim_info *info, const struct record *record)
 {
     uint64_t now = model_now(record->place->model), expires = model_expires(record);
@@ -47,7 +42,7 @@ static void finish(struct letter *letter, enum stile_status status)
     struct stile_error err;
 
     error_set(&err, status, 0, "the script says so");
-    events_of(letter)->done(letter->query, status ? &err : NULL);
+    letter_events(letter)->done(letter->query, status ? &err : NULL);
 }
 
 static int by_name(const void *a, const void *b)
@@ -77,7 +72,7 @@ static void answer_list(struct letter *letter)
     }
     qsort(sorted, n, sizeof(struct place *), by_name);
     for (size_t i = 0; i < n; i++)
-        give_info(letter->query, events_of(letter), sorted[i]);
+        give_info(letter->query, letter_events(letter), sorted[i]);
     free(sorted);
     finish(letter, STILE_OK);
 }
@@ -91,7 +86,7 @@ static void answer_show(struct letter *letter)
         return;
     }
     model_settle(place);
-    give_info(letter->query, events_of(letter), place);
+    give_info(letter->query, letter_events(letter), place);
     finish(letter, STILE_OK);
 }
 
@@ -196,7 +191,7 @@ static void tell_watcher(struct letter *letter)
 
     if (!query)
         return;
-    give_info(query, events_of(letter), model_place(&letter->script->model, query->name));
+    give_info(query, letter_events(letter), model_place(&letter->script->model, query->name));
 }
 
 static void post_news(struct watcher *watcher, struct script *script)

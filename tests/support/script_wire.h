@@ -12,6 +12,16 @@ struct script_engine {
     uint64_t there_ns, back_ns; /* when the last message arrives: none overtakes another */
 };
 
+/* What it keeps behind struct claim. */
+struct script_state {
+    struct record *record; /* of the claim under way or granted */
+};
+
+static inline struct script_state *script_state(struct claim *claim)
+{
+    return (struct script_state *)claim->state;
+}
+
 enum letter_says {
     SAYS_NOTHING,
     SAYS_GRANTED,
@@ -48,6 +58,11 @@ struct letter {
     struct watcher *watcher;
 };
 
+static inline const struct engine_events *letter_events(const struct letter *letter)
+{
+    return letter->of->engine.events;
+}
+
 struct script_rule wire_rule(struct script *script, enum script_call call);
 /* Copies it and lets it arrive; inside, or without memory, at once. */
 void wire_post(const struct letter *letter, struct loop *loop, uint64_t at_ns);
@@ -58,6 +73,12 @@ struct script_event *script_record(struct script_engine *engine, enum script_cal
                                    const char *verb);
 void script_say(struct script *script, const char *format, ...) PRINTF_LIKE(2, 3);
 void script_contract(bool kept, const char *promise); /* aborts if it isn't */
+
+/* script_server.c */
+void server_ask(struct letter *letter); /* after rule.there_ns */
+void server_reply(struct letter *letter, enum letter_says says);
+void server_woken(struct record *record);
+void server_lost(struct record *record);
 
 /* script_query.c */
 void script_list(struct engine *engine, struct query *query);

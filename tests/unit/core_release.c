@@ -1,0 +1,411 @@
+/* Giving back: release and renewal are one machine (row 8), and the engine may be slow or silent.
+ */
+#include "core/lock.h"
+#include "support/unit.h"
+
+static struct place *place_of(struct world *w, const char *name)
+{
+    return model_place(&w->script->model, name);
+}
+
+static void acquire_and_release(void **state)
+{
+    struct world *w = *state;
+    struct stile_lock *lock = make_lock(w->clients[0], "a", NULL);
+    uint64_t token;
+
+    for (uint64_t i = 1; i <= 3; i++) {
+        assert_status(stile_lock_acquire(lock, -1, NULL), OK);
+        assert_status(stile_lock_token(lock, &token), OK);
+        assert_int_equal(token, i);
+        assert_status(stile_lock_release(lock, NULL), OK);
+        assert_false(stile_lock_held(lock));
+        assert_int_equal(stile_lock_remaining_ms(lock), 0);
+        assert_status(stile_lock_token(lock, &token), MISUSE);
+    }
+    assert_trace(w->script, "claim a, release a, claim a, release a, claim a, release a");
+}
+
+static void answers_from_inside(void **state)
+{
+    struct world *w = *state;
+    struct stile_lock *lock = make_lock(w->clients[0], "a", NULL);
+
+    for (int call = 0; call < SCRIPT_CALLS; call++)
+        SCRIPT_ALWAYS(w->script, (enum script_call)call, .inside = true);
+    for (int i = 0; i < 3; i++) {
+        assert_status(stile_lock_acquire(lock, -1, NULL), OK);
+        world_pass(w, 20 * SEC);
+        assert_true(stile_lock_held(lock));
+        assert_status(stile_lock_release(lock, NULL), OK);
+    }
+    assert_status(stile_lock_free(lock), OK);
+}
+
+static void no_renewal_after_release(void **state)
+{
+    struct world *w = *state;
+    struct stile_lock *lock = make_lock(w->clients[0], "a", NULL);
+
+    assert_status(stile_lock_acquire(lock, -1, NULL), OK);
+    assert_status(stile_lock_release(lock, NULL), OK);
+    script_forget(w->script);
+    world_pass(w, 60 * SEC);
+    assert_trace(w->script, "");
+}
+
+/* ... nor while the release is on its way. */
+static void no_renewal_during_release(void **state)
+{
+    struct world *w = *state;
+    struct stile_lock *lock = make_lock(w->clients[0], "a", NULL);
+
+    assert_status(stile_lock_acquire(lock, -1, NULL), OK);
+    SCRIPT_NEXT(w->script, SCRIPT_RELEASE, .act = SCRIPT_NEVER);
+    assert_status(stile_lock_release(lock, NULL), UNREACHABLE);
+    world_pass(w, 60 * SEC);
+    assert_trace(w->script, "claim a, release a");
+}
+
+static void release_while_a_renewal_is_under_way(void **state)
+{
+    struct world *w = *state;
+    struct stile_lock *lock = make_lock(w->clients[0], "a", NULL);
+
+    SCRIPT_ALWAYS(w->script, SCRIPT_RENEW, .there_ns = 200 * MS, .back_ns = 200 * MS);
+    assert_status(stile_lock_acquire(lock, -1, NULL), OK);
+    world_pass(w, 3100 * MS);
+    assert_trace(w->script, "claim a, renew 1");
+    assert_status(stile_lock_release(lock, NULL), OK);
+    world_pass(w, 60 * SEC);
+    assert_false(stile_lock_held(lock));
+    assert_null(place_of(w, "a")->holder);
+    assert_trace(w->script, "claim a, renew 1, release a");
+}
+
+/* An engine that lets a late answer through all the same can't bring the lock back. */
+static void late_answers_are_ignored(void **state)
+{
+    struct world *w = *state;
+    struct heard lost = {0};
+    struct stile_lock *lock =
+        make_lock(w->clients[0], "a", STILE_OPTIONS(.on_lost = heard_lost, .data = &lost));
+    struct claim *claim = lock->claim;
+    struct stile_error err = {.status = STILE_LOST};
+
+    assert_status(stile_lock_acquire(lock, -1, NULL), OK);
+    SCRIPT_NEXT(w->script, SCRIPT_RELEASE, .act = SCRIPT_NEVER);
+    assert_status(stile_lock_release(lock, NULL), UNREACHABLE);
+    core_events.renewed(claim, world_now(w), 10 * SEC);
+    core_events.unknown(claim);
+    core_events.lost(claim, &err);
+    core_events.granted(claim, 7, world_now(w), 10 * SEC);
+    core_events.session_renewed(w->clients[0]->engine, world_now(w), 10 * SEC);
+    assert_false(stile_lock_held(lock));
+    assert_null(w->clients[0]->keeper.held);
+    world_pass(w, 60 * SEC);
+    assert_int_equal(lost.times, 0);
+    assert_trace(w->script, "claim a, release a");
+}
+
+/* ---- the engine doesn't answer ---- */
+
+static void patience_ends_and_the_late_answer_frees_the_handle(void **state)
+{
+    struct world *w = *state;
+    struct stile_lock *lock = make_lock(w->clients[0], "a", NULL);
+    struct stile_error err;
+    uint64_t start;
+
+    assert_status(stile_lock_acquire(lock, -1, NULL), OK);
+    start = world_now(w);
+    SCRIPT_NEXT(w->script, SCRIPT_RELEASE, .there_ns = 10 * SEC);
+    assert_status(stile_lock_release(lock, &err), UNREACHABLE);
+    assert_int_equal(world_now(w) - start, 3000 * MS);
+    assert_non_null(strstr(err.message, "did not answer in time"));
+    assert_false(stile_lock_held(lock));
+    assert_status(stile_lock_release(lock, NULL), MISUSE);
+    assert_status(stile_lock_acquire(lock, -1, NULL), UNCERTAIN);
+    world_pass(w, 8 * SEC);
+    assert_status(stile_lock_acquire(lock, -1, NULL), OK);
+}
+
+static void a_refused_release_says_why(void **state)
+{
+    struct world *w = *state;
+    struct stile_lock *lock = make_lock(w->clients[0], "a", NULL);
+    struct stile_error err;
+
+    assert_status(stile_lock_acquire(lock, -1, NULL), OK);
+    SCRIPT_NEXT(w->script, SCRIPT_RELEASE, .act = SCRIPT_FAIL, .status = STILE_REFUSED);
+    assert_status(stile_lock_release(lock, &err), REFUSED);
+    assert_string_equal(err.message, "releasing 'a': the script says so");
+    assert_int_equal(err.status, STILE_REFUSED);
+}
+
+static void released_but_it_was_not_ours_any_more(void **state)
+{
+    struct world *w = *state;
+    struct stile_lock *lock = make_lock(w->clients[0], "a", NULL);
+
+    assert_status(stile_lock_acquire(lock, -1, NULL), OK);
+    script_vacate(w->script, "a"); /* gone, and nobody has told us */
+    assert_status(stile_lock_release(lock, NULL), LOST);
+    assert_status(stile_lock_acquire(lock, -1, NULL), OK);
+}
+
+/* ---- freeing ---- */
+
+static void free_gives_back_what_is_held(void **state)
+{
+    struct world *w = *state;
+    struct stile_lock *lock = make_lock(w->clients[0], "a", NULL);
+
+    SCRIPT_ALWAYS(w->script, SCRIPT_RELEASE, .back_ns = 100 * MS);
+    assert_status(stile_lock_acquire(lock, -1, NULL), OK);
+    assert_status(stile_lock_free(lock), OK);
+    assert_status(stile_lock_free(lock), MISUSE); /* twice, though it is not quite gone yet */
+    world_pass(w, 1 * SEC);
+    assert_status(stile_lock_free(lock), MISUSE);
+    assert_null(place_of(w, "a")->holder);
+    assert_null(w->clients[0]->locks);
+}
+
+static void free_withdraws_what_waits(void **state)
+{
+    struct world *w = *state;
+    struct heard heard = {0};
+    struct stile_lock *lock = make_lock(w->clients[0], "a", NULL);
+
+    script_occupy(w->script, "a", NEVER);
+    assert_status(stile_lock_acquire_async(lock, -1, heard_done, &heard), OK);
+    world_pass(w, 0);
+    assert_status(stile_lock_free(lock), OK);
+    world_pass(w, 0);
+    assert_int_equal(model_waiting(&w->script->model), 0);
+    assert_int_equal(heard.times, 1);
+    assert_status(heard.status, CANCELLED);
+    assert_null(w->clients[0]->locks);
+}
+
+static void free_while_a_release_is_under_way(void **state)
+{
+    struct world *w = *state;
+    struct heard heard = {0};
+    struct stile_lock *lock = make_lock(w->clients[0], "a", NULL);
+
+    assert_status(stile_lock_acquire(lock, -1, NULL), OK);
+    SCRIPT_NEXT(w->script, SCRIPT_RELEASE, .back_ns = 100 * MS);
+    assert_status(stile_lock_release_async(lock, heard_done, &heard), OK);
+    assert_status(stile_lock_free(lock), OK);
+    world_pass(w, 1 * SEC);
+    assert_int_equal(heard.times, 1);
+    assert_status(heard.status, OK);
+    assert_null(w->clients[0]->locks);
+}
+
+/* Once free() has returned, nobody wants to hear that it is lost. */
+static void no_lost_callback_after_free(void **state)
+{
+    struct world *w = *state;
+    struct heard lost = {0};
+    struct stile_lock *lock =
+        make_lock(w->clients[0], "a", STILE_OPTIONS(.on_lost = heard_lost, .data = &lost));
+
+    assert_status(stile_lock_acquire(lock, -1, NULL), OK);
+    SCRIPT_ALWAYS(w->script, SCRIPT_RELEASE, .back_ns = 100 * MS);
+    world_jump(w, 20 * SEC);
+    lock_lost_at_deadline(lock); /* its callback is due, and not made yet */
+    assert_status(stile_lock_free(lock), OK);
+    world_pass(w, 1 * SEC);
+    assert_int_equal(lost.times, 0);
+    assert_null(w->clients[0]->locks);
+}
+
+static void free_after_a_suspend(void **state)
+{
+    struct world *w = *state;
+    struct heard lost = {0};
+    struct stile_lock *lock =
+        make_lock(w->clients[0], "a", STILE_OPTIONS(.on_lost = heard_lost, .data = &lost));
+
+    for (int call = 0; call < SCRIPT_CALLS; call++)
+        SCRIPT_ALWAYS(w->script, (enum script_call)call, .inside = true);
+    assert_status(stile_lock_acquire(lock, -1, NULL), OK);
+    world_jump(w, 20 * SEC);
+    assert_status(stile_lock_free(lock), OK);
+    assert_null(w->clients[0]->locks);
+    world_pass(w, 1 * SEC);
+    assert_int_equal(lost.times, 0);
+}
+
+/* The callback of a former life must not be taken for one of the present. */
+static void no_lost_callback_after_the_next_acquire(void **state)
+{
+    struct world *w = *state;
+    struct heard lost = {0};
+    struct stile_lock *lock =
+        make_lock(w->clients[0], "a", STILE_OPTIONS(.on_lost = heard_lost, .data = &lost));
+
+    for (int call = 0; call < SCRIPT_CALLS; call++)
+        SCRIPT_ALWAYS(w->script, (enum script_call)call, .inside = true);
+    assert_status(stile_lock_acquire(lock, -1, NULL), OK);
+    world_jump(w, 20 * SEC);
+    assert_status(stile_lock_release(lock, NULL), LOST);
+    assert_status(stile_lock_acquire(lock, -1, NULL), OK);
+    world_pass(w, 0);
+    assert_true(stile_lock_held(lock));
+    assert_int_equal(lost.times, 0);
+}
+
+/* ---- closing ---- */
+
+static void close_gives_everything_back(void **state)
+{
+    struct world *w = *state;
+    struct heard heard[3] = {0};
+    struct stile_lock *held = make_lock(w->clients[0], "held", NULL);
+    struct stile_lock *queued = make_lock(w->clients[0], "queued", NULL);
+    struct stile_lock *turn = make_lock(w->clients[0], "held", NULL);
+    struct stile_lock *pausing = make_lock(w->clients[0], "pausing", NULL);
+
+    script_occupy(w->script, "queued", NEVER);
+    assert_status(stile_lock_acquire(held, -1, NULL), OK);
+    assert_status(stile_lock_acquire_async(queued, -1, heard_done, &heard[0]), OK);
+    assert_status(stile_lock_acquire_async(turn, -1, heard_done, &heard[1]), OK);
+    world_pass(w, 0);
+    SCRIPT_NEXT(w->script, SCRIPT_CLAIM, .act = SCRIPT_BUSY);
+    assert_status(stile_lock_acquire_async(pausing, -1, heard_done, &heard[2]), OK);
+    world_pass(w, 0);
+    world_close_client(w, 0);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(heard[i].times, 1);
+        assert_status(heard[i].status, CANCELLED);
+    }
+    assert_int_equal(model_waiting(&w->script->model), 0);
+    assert_null(place_of(w, "held")->holder);
+}
+
+static void close_does_not_wait_for_ever(void **state)
+{
+    struct world *w = *state;
+    struct heard heard = {0};
+    struct stile_lock *held = make_lock(w->clients[0], "held", NULL);
+    struct stile_lock *queued = make_lock(w->clients[0], "queued", NULL);
+    struct stile_lock *freed = make_lock(w->clients[0], "freed", NULL);
+
+    script_occupy(w->script, "queued", NEVER);
+    SCRIPT_ALWAYS(w->script, SCRIPT_RELEASE, .act = SCRIPT_NEVER);
+    assert_status(stile_lock_acquire(held, -1, NULL), OK);
+    assert_status(stile_lock_acquire(freed, -1, NULL), OK);
+    assert_status(stile_lock_free(freed), OK);
+    assert_status(stile_lock_acquire_async(queued, -1, heard_done, &heard), OK);
+    world_pass(w, 0);
+    world_close_client(w, 0);
+    assert_int_equal(heard.times, 1);
+    assert_status(heard.status, CANCELLED);
+}
+
+/* More of them than graves: the engine must not meet freed claims when it closes. */
+static void close_with_many_unanswered(void **state)
+{
+    struct world *w = *state;
+    char name[16];
+
+    SCRIPT_ALWAYS(w->script, SCRIPT_RELEASE, .act = SCRIPT_NEVER);
+    for (int i = 0; i < 3 * GRAVES; i++) {
+        (void)snprintf(name, sizeof(name), "n%d", i);
+        assert_status(stile_lock_acquire(make_lock(w->clients[0], name, NULL), -1, NULL), OK);
+    }
+    world_close_client(w, 0);
+}
+
+/* The answer was there, the callback not yet made: closing makes it. */
+static void close_delivers_what_is_due(void **state)
+{
+    struct world *w = *state;
+    struct heard heard = {0};
+    struct stile_lock *lock = make_lock(w->clients[0], "a", NULL);
+
+    for (int call = 0; call < SCRIPT_CALLS; call++)
+        SCRIPT_ALWAYS(w->script, (enum script_call)call, .inside = true);
+    assert_status(stile_lock_acquire_async(lock, -1, heard_done, &heard), OK);
+    world_close_client(w, 0);
+    assert_int_equal(heard.times, 1);
+    assert_status(heard.status, OK);
+    assert_null(place_of(w, "a")->holder);
+}
+
+struct more {
+    struct stile_client *client;
+    enum stile_status made, acquired, closed;
+};
+
+static void make_more(struct stile_lock *lock, enum stile_status status,
+                      const struct stile_error *err, void *data)
+{
+    struct more *more = data;
+    struct stile_lock *another;
+
+    (void)status;
+    (void)err;
+    more->made = stile_lock_new(&another, more->client, "more", NULL, NULL);
+    more->acquired = stile_lock_acquire_async(lock, -1, heard_done, NULL);
+    more->closed = stile_client_close(more->client);
+}
+
+/* A callback of a client that is being closed can't start anything new on it. */
+static void nothing_starts_while_closing(void **state)
+{
+    struct world *w = *state;
+    struct stile_lock *lock = make_lock(w->clients[0], "a", NULL);
+    struct more more = {.client = w->clients[0]};
+
+    script_occupy(w->script, "a", NEVER);
+    assert_status(stile_lock_acquire_async(lock, -1, make_more, &more), OK);
+    world_close_client(w, 0);
+    assert_status(more.made, MISUSE);
+    assert_status(more.acquired, MISUSE);
+    assert_status(more.closed, MISUSE);
+}
+
+static void a_callback_cannot_close(void **state)
+{
+    struct world *w = *state;
+    struct stile_lock *lock = make_lock(w->clients[0], "a", NULL);
+    struct more more = {.client = w->clients[0]};
+
+    assert_status(stile_lock_acquire_async(lock, -1, make_more, &more), OK);
+    world_pass(w, 0);
+    assert_status(more.made, OK);
+    assert_status(more.closed, MISUSE);
+    assert_true(stile_lock_held(lock));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST_IN(open_one, acquire_and_release),
+        TEST_IN(open_one, answers_from_inside),
+        TEST_IN(open_one, no_renewal_after_release),
+        TEST_IN(open_one, no_renewal_during_release),
+        TEST_IN(open_one, release_while_a_renewal_is_under_way),
+        TEST_IN(open_one, late_answers_are_ignored),
+        TEST_IN(open_one, patience_ends_and_the_late_answer_frees_the_handle),
+        TEST_IN(open_one, a_refused_release_says_why),
+        TEST_IN(open_one, released_but_it_was_not_ours_any_more),
+        TEST_IN(open_one, free_gives_back_what_is_held),
+        TEST_IN(open_one, free_withdraws_what_waits),
+        TEST_IN(open_one, free_while_a_release_is_under_way),
+        TEST_IN(open_one, no_lost_callback_after_free),
+        TEST_IN(open_one, free_after_a_suspend),
+        TEST_IN(open_one, no_lost_callback_after_the_next_acquire),
+        TEST_IN(open_one, close_gives_everything_back),
+        TEST_IN(open_one, close_does_not_wait_for_ever),
+        TEST_IN(open_one, close_with_many_unanswered),
+        TEST_IN(open_one, close_delivers_what_is_due),
+        TEST_IN(open_one, nothing_starts_while_closing),
+        TEST_IN(open_one, a_callback_cannot_close),
+    };
+    return cmocka_run_group_tests_name("core_release", tests, NULL, NULL);
+}
