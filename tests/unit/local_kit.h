@@ -15,7 +15,7 @@
 
 /* What must happen is waited for this long; only a failure comes near it. */
 #define KIT_PATIENCE_MS 20000
-#define KIT_PARTIES_MAX 16
+#define KIT_PARTIES_MAX 80
 
 #define assert_status(actual, expected)                                                            \
     assert_string_equal(stile_status_name(actual), stile_status_name(STILE_##expected))

@@ -78,7 +78,12 @@ static enum finding look_at(struct tx *tx, struct local *local, struct local_cla
     if (part->standing == STANDING_IN_LINE)
         return look_in_line(tx, local, part, look, pokes);
     const struct claim_cell *own = queue_own(tx, part->cell, local->id, part->slot);
-    return own && own->state == CLAIM_HELD ? FOUND_HELD : FOUND_GONE;
+    if (own && own->state == CLAIM_HELD)
+        return FOUND_HELD;
+    /* Who has marked it may have died since; the next one must not wait for them. */
+    if (own)
+        queue_leave(tx, part->cell, LEAVE_BROKEN, look->now_ns, pokes);
+    return FOUND_GONE;
 }
 
 static enum finding look_once(struct local *local, struct local_claim *part, struct look *look)
