@@ -11,8 +11,11 @@ WERROR = $(if $(CI),-Dwerror=true)
 all: $(BUILD)/build.ninja ## build (what is missing is installed first)
 	ninja -C $(BUILD)
 
+# Left alone, Meson takes lib64 on a Debian without dpkg-dev, where nobody looks for libraries.
+LIBDIR = $(patsubst %,--libdir=lib/%,$(shell cc -print-multiarch))
+
 $(BUILD)/build.ninja: | deps-build
-	meson setup $(BUILD) --prefix=$(prefix) $(WERROR) $(SETUP)
+	meson setup $(BUILD) --prefix=$(prefix) $(LIBDIR) $(WERROR) $(SETUP)
 	@echo "$(prefix)" >$(BUILD)/.prefix
 
 # A build directory made before the test packages were there has no tests in it.
