@@ -104,7 +104,7 @@ static void start(struct engine *engine, struct claim *claim, enum script_call c
     event->ttl_ns = claim->ttl_ns;
     event->hold_ns = claim->hold_ns;
     event->delay_ns = claim->delay_ns;
-    script_say(script, "%s %s", event->verb, claim->name);
+    script_say(of(engine), "%s %s", event->verb, claim->name);
     if (!record) {
         struct stile_error err;
         error_set(&err, STILE_NOMEM, 0, "out of memory");
@@ -140,7 +140,7 @@ static void release(struct engine *engine, struct claim *claim)
                     "only what was claimed is released, and once");
     (void)snprintf(event->name, sizeof(event->name), "%s", claim->name);
     event->token = record->token;
-    script_say(script, "release %s", claim->name);
+    script_say(of(engine), "release %s", claim->name);
     record->releasing = true;
     request(&(struct letter){.of = of(engine),
                              .script = script,
@@ -162,7 +162,7 @@ static void renew(struct engine *engine, struct claim *const *claims, size_t n)
 
     script_contract(session == (n == 0), "a session is renewed as one, claims are named");
     event->n = n;
-    script_say(script, "renew %zu", n);
+    script_say(of(engine), "renew %zu", n);
     if (session && !letter.rule.ttl_ns)
         letter.rule.ttl_ns = of(engine)->session.ttl_ns;
     letter.batch = n ? malloc(n * sizeof(*letter.batch)) : NULL;
@@ -242,6 +242,7 @@ static enum stile_status script_open(struct engine *engine, const struct url *ur
         return error_set(err, STILE_NOMEM, 0, "out of memory");
     }
     of(engine)->script = script;
+    of(engine)->number = script->n_opened++;
     of(engine)->next = script->engines;
     script->engines = of(engine);
     return STILE_OK;

@@ -69,6 +69,7 @@ struct script {
     FILE *log; /* NULL: none; else requests and answers with their times */
     struct letter *letters;
     struct script_engine *engines;
+    unsigned n_opened;
     void (*before)(struct script *script); /* the state may be elsewhere: fetch it */
     void (*after)(struct script *script);  /* and put it back */
     bool owned;                            /* made by open(), goes with its client */

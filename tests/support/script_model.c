@@ -150,7 +150,8 @@ static void prolong(struct record *record)
         record->ttl_ns ? model_now(record->place->model) + record->ttl_ns : (uint64_t)NEVER;
 
     record->expires_ns = until;
-    if (record->session)
+    /* Its locks may want different TTLs: the longest counts. */
+    if (record->session && record->session->expires_ns < until)
         record->session->expires_ns = until;
 }
 

@@ -31,7 +31,7 @@ static void say_failed(struct letter *letter, struct claim *claim)
     struct stile_error err;
 
     error_set(&err, letter->rule.status, 0, "the script says so");
-    script_say(letter->script, "failed %s: %s", claim->name, stile_status_name(err.status));
+    script_say(letter->of, "failed %s: %s", claim->name, stile_status_name(err.status));
     /* In doubt: core calls release(), so we go on knowing it. */
     if (err.status != STILE_UNCERTAIN)
         part(letter->record);
@@ -44,7 +44,7 @@ static void say_released(struct letter *letter)
     enum stile_status status = letter->rule.status;
     struct claim *claim = part(letter->record);
 
-    script_say(letter->script, "released %s: %s", claim->name, stile_status_name(status));
+    script_say(letter->of, "released %s: %s", claim->name, stile_status_name(status));
     error_set(&err, status, 0, "the script says so");
     letter_events(letter)->released(claim, status ? &err : NULL);
 }
@@ -59,12 +59,12 @@ static void answer_claim(struct letter *letter)
     switch (letter->says) {
     case SAYS_GRANTED:
         record->granted = true;
-        script_say(letter->script, "granted %s: token %llu", claim->name,
+        script_say(letter->of, "granted %s: token %llu", claim->name,
                    (unsigned long long)record->token);
         letter_events(letter)->granted(claim, record->token, letter->sent_ns, record->ttl_ns);
         break;
     case SAYS_BUSY:
-        script_say(letter->script, "busy %s", claim->name);
+        script_say(letter->of, "busy %s", claim->name);
         part(record);
         letter_events(letter)->busy(claim, letter->rule.hint_ns);
         break;
@@ -120,7 +120,7 @@ static void answer_renewal(struct letter *letter)
 
     if (!letter->of)
         return;
-    script_say(letter->script, "%s %zu", words[letter->says], letter->n);
+    script_say(letter->of, "%s %zu", words[letter->says], letter->n);
     if (letter->n == 0)
         answer_session(letter);
     for (size_t i = 0; i < letter->n; i++)
@@ -201,13 +201,13 @@ static bool session_lives(struct script_engine *engine)
 
 static void serve_renewal(struct letter *letter)
 {
+    uint64_t until = model_now(&letter->script->model) + letter->rule.ttl_ns;
     bool lives = true;
 
     if (letter->n == 0 && letter->of) {
         lives = session_lives(letter->of);
-        if (lives)
-            letter->of->session.expires_ns =
-                model_now(&letter->script->model) + letter->rule.ttl_ns;
+        if (lives && letter->of->session.expires_ns < until)
+            letter->of->session.expires_ns = until;
     }
     for (size_t i = 0; i < letter->n; i++)
         letter->batch[i].renewed = model_touch(letter->batch[i].record);
@@ -231,6 +231,16 @@ static void serve(struct letter *letter)
         script->after(script);
 }
 
+/* What is answered from inside must not overtake what was sent before. */
+static bool is_clear(const struct script_engine *engine)
+{
+    for (const struct letter *l = engine->script->letters; l; l = l->next) {
+        if (l->of == engine && l->fn == serve)
+            return false;
+    }
+    return true;
+}
+
 void server_ask(struct letter *letter)
 {
     struct script_engine *engine = letter->of;
@@ -239,6 +249,7 @@ void server_ask(struct letter *letter)
     if (at_ns < engine->there_ns)
         at_ns = engine->there_ns;
     engine->there_ns = at_ns;
+    letter->rule.inside = letter->rule.inside && is_clear(engine);
     letter->fn = serve;
     wire_post(letter, letter->script->model.loop, at_ns);
 }
@@ -279,7 +290,7 @@ static void say_lost(struct letter *letter)
 
     if (!claim || !letter->record->granted)
         return;
-    script_say(letter->script, "lost %s", claim->name);
+    script_say(letter->of, "lost %s", claim->name);
     error_set(&err, STILE_LOST, 0, "somebody has broken it");
     letter_events(letter)->lost(claim, &err);
 }

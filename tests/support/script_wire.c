@@ -129,17 +129,19 @@ void script_contract(bool kept, const char *promise)
     abort();
 }
 
-void script_say(struct script *script, const char *format, ...)
+void script_say(const struct script_engine *engine, const char *format, ...)
 {
+    FILE *log = engine->script->log;
     va_list args;
 
-    if (!script->log)
+    if (!log)
         return;
-    (void)fprintf(script->log, "# %12.6f  ", (double)model_now(&script->model) / 1e9);
+    (void)fprintf(log, "# %12.6f  client %u: ", (double)loop_now(engine->engine.loop) / 1e9,
+                  engine->number);
     va_start(args, format);
-    (void)vfprintf(script->log, format, args);
+    (void)vfprintf(log, format, args);
     va_end(args);
-    (void)fputc('\n', script->log);
+    (void)fputc('\n', log);
 }
 
 /* Without memory, or untraced, the last one is written over. */

@@ -8,6 +8,7 @@ struct script_engine {
     struct engine engine;
     struct script *script;
     struct script_engine *next;
+    unsigned number; /* in the order of opening */
     struct session session;
     uint64_t there_ns, back_ns; /* when the last message arrives: none overtakes another */
 };
@@ -71,7 +72,7 @@ void wire_close(struct script_engine *engine);
 
 struct script_event *script_record(struct script_engine *engine, enum script_call call,
                                    const char *verb);
-void script_say(struct script *script, const char *format, ...) PRINTF_LIKE(2, 3);
+void script_say(const struct script_engine *engine, const char *format, ...) PRINTF_LIKE(2, 3);
 void script_contract(bool kept, const char *promise); /* aborts if it isn't */
 
 /* script_server.c */
