@@ -187,10 +187,14 @@ static enum stile_status open_url(struct stile_client **client, const struct url
     enum stile_status status = url_check_params(url, class->params, err);
     if (status)
         return status;
+    fork_hold_off();
     int rc = loop_epoll_new(&loop);
     if (rc)
-        return error_errno(err, STILE_REFUSED, rc, "making an event loop");
-    return client_new(client, class, loop, url, options, err);
+        status = error_errno(err, STILE_REFUSED, rc, "making an event loop");
+    else
+        status = client_new(client, class, loop, url, options, err);
+    fork_let_go();
+    return status;
 }
 
 enum stile_status stile_client_open(struct stile_client **client, const char *text,
@@ -243,12 +247,12 @@ enum stile_status stile_client_close(struct stile_client *client)
 {
     if (!client)
         return STILE_OK;
-    if (!fork_unregister(client))
+    if (!fork_begin_close(client))
         return STILE_MISUSE;
     pthread_mutex_lock(&client->mutex);
     if (drive_in_use(client)) {
         pthread_mutex_unlock(&client->mutex);
-        fork_register(client);
+        fork_refuse_close(client);
         return STILE_MISUSE; /* from a callback, or while another thread waits in a call */
     }
     drive_stop(client);
@@ -257,12 +261,13 @@ enum stile_status stile_client_close(struct stile_client *client)
     while (client->notes)
         drive_step(client); /* every async call is answered */
     pthread_mutex_unlock(&client->mutex);
-    /* Without the mutex, as in open: an engine's fork handler may hold a lock that close takes, and
-     * wait for this mutex. Nobody else is in here any more. */
+    fork_hold_off();
+    fork_unregister(client);
     client->engine->class->close(client->engine);
     while (client->locks)
         lock_bury(client->locks); /* not before: the engine may still know their claims */
     client_dispose(client);
+    fork_let_go();
     return STILE_OK;
 }
 

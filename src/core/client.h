@@ -29,6 +29,7 @@ struct stile_client {
     struct stile_lock *graves[GRAVES];
     unsigned next_grave;
     struct stile_client *registry_next;
+    bool closing; /* with the registry's mutex */
 };
 
 /* A callback that is due. Embedded; run once, by whoever drives, without the mutex. */

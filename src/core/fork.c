@@ -14,12 +14,18 @@
 static _Atomic(uint64_t) *epoch_page;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_mutex_t registry_mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t registry_free = PTHREAD_COND_INITIALIZER;
 static struct stile_client *registry;
+static unsigned n_holding_off, n_forking;
 
 /* Nothing may be half-done in a client while the child's copy is made. */
 static void before_fork(void)
 {
     pthread_mutex_lock(&registry_mutex);
+    n_forking++;
+    while (n_holding_off)
+        pthread_cond_wait(&registry_free, &registry_mutex);
+    n_forking--;
     for (struct stile_client *c = registry; c; c = c->registry_next)
         pthread_mutex_lock(&c->mutex);
 }
@@ -28,6 +34,7 @@ static void after_fork_in_parent(void)
 {
     for (struct stile_client *c = registry; c; c = c->registry_next)
         pthread_mutex_unlock(&c->mutex);
+    pthread_cond_broadcast(&registry_free);
     pthread_mutex_unlock(&registry_mutex);
 }
 
@@ -39,6 +46,25 @@ static void after_fork_in_child(void)
         pthread_mutex_unlock(&c->mutex);
     }
     registry = NULL;
+    n_forking = 0; /* other threads, which are not here */
+    registry_free = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
+    pthread_mutex_unlock(&registry_mutex);
+}
+
+void fork_hold_off(void)
+{
+    pthread_mutex_lock(&registry_mutex);
+    while (n_forking) /* else those who open one after the other could keep it waiting */
+        pthread_cond_wait(&registry_free, &registry_mutex);
+    n_holding_off++;
+    pthread_mutex_unlock(&registry_mutex);
+}
+
+void fork_let_go(void)
+{
+    pthread_mutex_lock(&registry_mutex);
+    if (--n_holding_off == 0)
+        pthread_cond_broadcast(&registry_free);
     pthread_mutex_unlock(&registry_mutex);
 }
 
@@ -89,18 +115,33 @@ int fork_register(struct stile_client *client)
     return 0;
 }
 
-/* After a bare clone(2) the child still finds the parent's clients here: none of its own. */
-bool fork_unregister(struct stile_client *client)
+void fork_unregister(struct stile_client *client)
 {
-    bool found = false;
     pthread_mutex_lock(&registry_mutex);
-    for (struct stile_client **at = &registry; *at; at = &(*at)->registry_next) {
-        if (*at == client && client->epoch == fork_epoch()) {
-            *at = client->registry_next;
-            found = true;
-            break;
-        }
-    }
+    struct stile_client **at = &registry;
+    while (*at != client)
+        at = &(*at)->registry_next;
+    *at = client->registry_next;
     pthread_mutex_unlock(&registry_mutex);
-    return found;
+}
+
+/* After a bare clone(2) the child still finds the parent's clients here: none of its own. */
+bool fork_begin_close(struct stile_client *client)
+{
+    pthread_mutex_lock(&registry_mutex);
+    struct stile_client *at = registry;
+    while (at && at != client)
+        at = at->registry_next;
+    bool open = at && !at->closing && at->epoch == fork_epoch();
+    if (open)
+        at->closing = true;
+    pthread_mutex_unlock(&registry_mutex);
+    return open;
+}
+
+void fork_refuse_close(struct stile_client *client)
+{
+    pthread_mutex_lock(&registry_mutex);
+    client->closing = false;
+    pthread_mutex_unlock(&registry_mutex);
 }

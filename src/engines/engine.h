@@ -122,7 +122,9 @@ struct engine_class {
     void (*close)(struct engine *engine);
 
     /* Must, in a forked child, close its file descriptors and nothing else: only close(2) and free
-     * of memory are allowed. */
+     * of memory are allowed. The process does not fork during open() or close(), and neither during
+     * anything that runs under the client's mutex: an engine needs no fork handlers for its locks.
+     */
     void (*forked)(struct engine *engine);
 
     /* Must work on being granted, and end in granted, busy or failed, exactly once. With wait set,

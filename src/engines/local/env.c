@@ -18,26 +18,16 @@ static struct env *envs;
 
 /* ---- fork ---- */
 
-static void before_fork(void)
-{
-    pthread_mutex_lock(&envs_mutex);
-}
-
-static void after_fork_in_parent(void)
-{
-    pthread_mutex_unlock(&envs_mutex);
-}
-
-/* The child opens its own: byte locks of the parent's descriptions would prove the wrong life. */
+/* The child opens its own: byte locks of the parent's descriptions would prove the wrong life. The
+ * mutex is free: core lets no fork happen during open or close. */
 static void after_fork_in_child(void)
 {
     envs = NULL;
-    pthread_mutex_unlock(&envs_mutex);
 }
 
 static void prepare_for_fork(void)
 {
-    pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+    pthread_atfork(NULL, NULL, after_fork_in_child);
 }
 
 int env_random_id(uint64_t *id, struct loop *loop)
