@@ -2,6 +2,8 @@
  * (LESSONS row 31). */
 #include "contract.h"
 
+#include <dirent.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/wait.h>
@@ -136,6 +138,68 @@ static void test_child_may_open_its_own_client(void **state)
 
 /* ---- what a child must not keep ---- */
 
+static int count_fds(void)
+{
+    int n = 0;
+    DIR *fds = opendir("/proc/self/fd");
+    while (fds && readdir(fds))
+        n++;
+    if (fds)
+        closedir(fds);
+    return n;
+}
+
+static int count_fds_in_a_child(void)
+{
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0)
+        _exit(count_fds());
+    return exit_status_of(pid);
+}
+
+struct opener {
+    pthread_t thread;
+    const char *name;
+    atomic_int stop;
+    enum stile_status status;
+};
+
+static void *open_and_close(void *arg)
+{
+    struct opener *o = arg;
+    while (!atomic_load(&o->stop) && !o->status) {
+        struct stile_client *client;
+        struct stile_lock *lock;
+        o->status = stile_client_open(&client, suite.url, NULL, NULL);
+        if (o->status)
+            break;
+        o->status = stile_lock_new(&lock, client, o->name, NULL, NULL);
+        if (!o->status)
+            o->status = stile_lock_acquire(lock, PATIENCE_MS, NULL);
+        stile_client_close(client);
+    }
+    return NULL;
+}
+
+/* A child that kept one fd of ours would be our proof of life when we are dead. Also in the midst
+ * of another thread's open and close, when an engine's fds are not yet, or no longer, known. */
+static void test_child_has_none_of_our_fds(void **state)
+{
+    struct scene *s = *state;
+    struct opener *o = scene_memory(s, sizeof *o);
+    int alone = count_fds_in_a_child(), wrong = 0;
+    assert_true(alone < count_fds());
+    o->name = s->name;
+    assert_int_equal(pthread_create(&o->thread, NULL, open_and_close, o), 0);
+    for (unsigned i = scene_rounds(s, 100, 20); i > 0; i--)
+        wrong += count_fds_in_a_child() != alone;
+    atomic_store(&o->stop, 1);
+    assert_int_equal(pthread_join(o->thread, NULL), 0);
+    check_ok(o->status);
+    assert_int_equal(wrong, 0);
+}
+
 static void check_stray_keeps_nothing(struct scene *s, const char *how, const char *word)
 {
     struct peer *parent = peer_start(s, s->name, STILE_OPTIONS(.ttl_ms = short_ttl(s)));
@@ -185,6 +249,7 @@ static void test_release_after_a_fork(void **state)
 SUITE_PART(forks,
     SCENE_TEST(test_child_cannot_use_our_handles),
     SCENE_TEST(test_child_may_open_its_own_client),
+    SCENE_TEST(test_child_has_none_of_our_fds),
     SCENE_TEST(test_forked_child_keeps_nothing),
     SCENE_TEST(test_spawned_program_keeps_nothing),
     SCENE_TEST(test_release_after_a_fork))
