@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "core/client.h"
+#include "mutant.h"
 
 /* Callbacks run without the mutex, so that they may call us. Only those that are due now: one that
  * calls for the next must not keep its driver for ever. */
@@ -88,10 +89,12 @@ void drive_until(struct stile_client *client, struct follower *me)
         else
             lead(client, me);
     }
+#ifndef MUTANT_CORE_SEAT_NOT_PASSED_ON
     /* Woken for the seat and done at the same time: the seat goes on to the next in line, or to the
      * background thread, which nobody else would wake. */
     if (!client->seat.taken)
         leave_seat(client);
+#endif
 }
 
 void drive_done(struct follower *follower)
@@ -99,8 +102,10 @@ void drive_done(struct follower *follower)
     follower->done = true;
     if (follower->asleep)
         pthread_cond_signal(&follower->woken);
+#ifndef MUTANT_CORE_LEADER_NOT_WOKEN
     else if (follower->sleeps_in)
         loop_kick(follower->sleeps_in);
+#endif
 }
 
 void drive_step(struct stile_client *client)

@@ -2,6 +2,7 @@
 
 #include "core/client.h"
 #include "core/lock.h"
+#include "mutant.h"
 
 #define DRIFT_FIXED_NS (2 * NS_PER_MS)
 #define MARGIN_MAX_NS  (250 * NS_PER_MS)
@@ -35,6 +36,9 @@ static void wake_no_later(struct stile_client *client, uint64_t at_ns)
 
 static void set_times(struct stile_lock *lock, uint64_t sent_ns, uint64_t ttl_ns)
 {
+#ifdef MUTANT_CORE_DEADLINE_AFTER_SENDING
+    sent_ns = loop_now(lock->client->loop);
+#endif
     lock->deadline_ns = keeper_deadline(sent_ns, ttl_ns);
     lock->renew_at_ns = ttl_ns ? sent_ns + lock->policy.renew_ns : NEVER;
     /* An engine that keeps it shorter than asked for must be asked more often. */
@@ -69,8 +73,10 @@ void keeper_remove(struct stile_lock *lock)
  * declares the loss is due. */
 void keeper_renewed(struct stile_lock *lock, uint64_t sent_ns, uint64_t ttl_ns)
 {
+#ifndef MUTANT_CORE_RENEWAL_REVIVES
     if (!lock_is_held(lock))
         return;
+#endif
     set_times(lock, sent_ns, ttl_ns);
     wake_no_later(lock->client, due_ns(lock));
 }

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "core/query.h"
+#include "mutant.h"
 
 /* A withdrawal or release has a deadline of its own, never the caller's expired one. */
 #define RELEASE_PATIENCE_NS (3 * NS_PER_SEC)
@@ -27,6 +28,9 @@ static uint64_t now_ns(const struct stile_lock *lock)
 
 bool lock_is_held(const struct stile_lock *lock)
 {
+#ifdef MUTANT_CORE_HELD_PAST_DEADLINE
+    return lock->state == HELD;
+#endif
     return lock->state == HELD && (lock->deadline_ns == NEVER || now_ns(lock) < lock->deadline_ns);
 }
 
@@ -64,6 +68,9 @@ static void finish(struct stile_lock *lock, enum stile_status status, const stru
     if (!op)
         return;
     lock->op = NULL;
+#ifdef MUTANT_CORE_CANCELLED_IS_OK
+    status = status == STILE_CANCELLED ? STILE_OK : status;
+#endif
     op->error.status = status;
     if (why && status)
         op->error = *why;
@@ -214,6 +221,9 @@ static void pause_claim(struct stile_lock *lock, uint64_t hint_ns)
 
 static bool out_of_tries(const struct stile_lock *lock)
 {
+#ifdef MUTANT_CORE_TRIES_IGNORED
+    return false;
+#endif
     return lock->policy.tries && lock->tried + 1 >= lock->policy.tries;
 }
 
@@ -312,8 +322,10 @@ static void lose(struct stile_lock *lock, const struct stile_error *err)
     keeper_remove(lock);
     lock->state = LOST;
     remember_why(lock, err);
+#ifndef MUTANT_CORE_LOSS_NOT_TOLD
     if (lock->lost_fd >= 0)
         eventfd_write(lock->lost_fd, 1);
+#endif
     if (lock->on_lost) {
         lock->calls += !lock->lost_note.queued;
         lock->lost_note.fn = call_on_lost;
@@ -347,6 +359,7 @@ static void granted(struct claim *claim, uint64_t token, uint64_t sent_ns, uint6
     struct stile_lock *lock = lock_of(claim);
     if (lock->state != CLAIMING)
         return;
+#ifndef MUTANT_CORE_LATE_GRANT_TAKEN
     /* The answer took so long that the lease is as good as over: never call that held. */
     if (ttl_ns && now_ns(lock) >= keeper_deadline(sent_ns, ttl_ns)) {
         struct stile_error late;
@@ -355,6 +368,7 @@ static void granted(struct claim *claim, uint64_t token, uint64_t sent_ns, uint6
         withdraw(lock, STILE_UNREACHABLE);
         return;
     }
+#endif
     lock->state = HELD;
     lock->token = token;
     keeper_add(lock, sent_ns, ttl_ns);
@@ -380,10 +394,12 @@ static void failed(struct claim *claim, const struct stile_error *err)
     if (lock->state != CLAIMING)
         return;
     remember_why(lock, err);
+#ifndef MUTANT_CORE_DOUBT_NOT_WITHDRAWN
     if (err->status == STILE_UNCERTAIN) {
         withdraw(lock, STILE_UNCERTAIN);
         return;
     }
+#endif
     if (err->status == STILE_UNREACHABLE && !lock->try_once && !out_of_tries(lock))
         pause_claim(lock, 0); /* it may come back while we wait */
     else
@@ -417,6 +433,9 @@ static bool still_held(struct stile_lock *lock)
 {
     if (lock->state == HELD)
         return true;
+#ifdef MUTANT_CORE_ANSWER_AFTER_RELEASE
+    return true;
+#endif
     lock->renewing = false;
     bury_if_gone(lock);
     return false;
@@ -430,6 +449,9 @@ static void renewed(struct claim *claim, uint64_t sent_ns, uint64_t ttl_ns)
 
 static void unknown(struct claim *claim)
 {
+#ifdef MUTANT_CORE_UNKNOWN_IS_LOSS
+    lock_of(claim)->deadline_ns = 0;
+#endif
     if (still_held(lock_of(claim)))
         keeper_unknown(lock_of(claim));
 }
@@ -468,6 +490,9 @@ static void end_of_wait(struct stile_lock *lock, bool in_engine)
     if (lock->try_once)
         remember_why(lock, &no_answer);
     enum stile_status status = lock->why ? lock->why->status : STILE_TIMEOUT;
+#ifdef MUTANT_CORE_TIMEOUT_STAYS_IN_QUEUE
+    in_engine = false;
+#endif
     if (in_engine)
         withdraw(lock, status);
     else

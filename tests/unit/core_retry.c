@@ -66,9 +66,9 @@ static void tries_are_bounded(void **state)
         if (table[i].tries == 0)
             continue;
         script_forget(w->script);
-        assert_status(stile_lock_acquire(lock, -1, NULL), HELD);
+        assert_status(stile_lock_acquire(lock, 3600000, NULL), HELD);
         assert_int_equal(script_count(w->script, SCRIPT_CLAIM), table[i].tries);
-        assert_status(stile_lock_acquire(lock, -1, NULL), HELD); /* counted anew */
+        assert_status(stile_lock_acquire(lock, 3600000, NULL), HELD); /* counted anew */
         assert_int_equal(script_count(w->script, SCRIPT_CLAIM), 2 * table[i].tries);
     }
 }
