@@ -177,8 +177,9 @@ static void watch_over(struct warden *w)
 {
     for (;;) {
         wait_ready(w->client, &w->inbox, next_ms(w));
-        bool anybody = reap(w);
         handle_events(w);
+        /* Behind the signals: a SIGCHLD that is read after we looked would wake nobody. */
+        bool anybody = reap(w);
         check_lease(w);
         if (w->stopping == 0 ? !w->running : !anybody)
             return;

@@ -1,10 +1,11 @@
 """stile run: what the command gets, how it ends, names, waiting."""
 import os
+import re
 import signal
 import subprocess
 import sys
 
-from kit import STILE, children, expect, run_tests
+from kit import STILE, children, expect, run_tests, spin
 
 PYTHON = sys.executable
 
@@ -217,6 +218,26 @@ def signals_to_the_group_are_seen_once(t):
     end_counting(running)
 
 
+def pending(pid):
+    with open("/proc/%d/status" % pid, encoding="utf-8") as file:
+        return int(re.search(r"(?m)^ShdPnd:\s*(\w+)$", file.read()).group(1), 16)
+
+
+def end_in_the_middle_of_signals(t):
+    """a command that ends while signals are still being passed on is waited for"""
+    for _ in range(12):
+        running = t.start("run", "x", "--", "sh", "-c", "echo up; exec sleep 1000")
+        expect(running.line(), "up")
+        os.kill(running.warden(), signal.SIGSTOP)
+        # The first one ends the command; the warden still has all the others before it then.
+        for sig in [signal.SIGTERM] + [signal.SIGUSR1] * 1500:
+            running.kill(sig)
+            spin(lambda: pending(running.pid) == 0)
+        # Through the front: what the warden itself is sent would make it look again later.
+        running.kill(signal.SIGCONT)
+        expect(running.wait(), 128 + signal.SIGTERM)
+
+
 def dispositions_are_those_we_were_started_with(t):
     """an ignored SIGHUP (nohup) stays ignored, all else is as before"""
     def prepare():
@@ -314,6 +335,7 @@ run_tests([
     signals_are_passed_on_once,
     signals_to_the_warden_are_passed_on,
     signals_to_the_group_are_seen_once,
+    end_in_the_middle_of_signals,
     dispositions_are_those_we_were_started_with,
     ignored_hangup_does_not_end_a_wait,
     descriptors_are_not_leaked,
