@@ -23,6 +23,7 @@
 
 struct call {
     unsigned answers;
+    bool acquires;
     struct fuzz *fuzz;
     struct handle *handle;
 };
@@ -141,6 +142,8 @@ static void done(struct stile_lock *lock, enum stile_status status, const struct
     if (call->handle->lock != lock)
         return; /* freed meanwhile */
     call->handle->calling = false;
+    if (!status && call->acquires && lock->state == HELD && !stile_lock_held(lock))
+        broken(f, "granted when its deadline was over");
     if (status || !stile_lock_held(lock))
         return;
     f->granted++;
@@ -174,6 +177,7 @@ static void acquire(struct fuzz *f, struct handle *h)
     static const int64_t waits[] = {0, -1, -1, 50, 1000, 8000};
     struct call *call = new_call(f, h);
 
+    call->acquires = true;
     if (stile_lock_acquire_async(h->lock, waits[below(f, 6)], done, call) == STILE_OK) {
         f->n_calls++;
         h->calling = true;
