@@ -41,6 +41,28 @@ static void test_readers_share(void **state)
     check_ok(stile_lock_release(writer, &why));
 }
 
+/* Threads of one program read together, where the engine can tell its claims apart; elsewhere they
+ * take turns. */
+static void test_readers_of_one_client(void **state)
+{
+    struct scene *s = *state;
+    if (!has_mode(s, STILE_SHARED))
+        return;
+    struct stile_lock *one = held_on(s->client, s->name, STILE_OPTIONS(.mode = STILE_SHARED));
+    struct stile_lock *two = lock_on(s->client, s->name, STILE_OPTIONS(.mode = STILE_SHARED));
+    struct stile_lock *writer = lock_on(s->client, s->name, NULL);
+    enum stile_status status = stile_lock_acquire(two, 0, &why);
+    if (ends_with_process(s) || status != STILE_HELD)
+        check_ok(status);
+    check_status(STILE_HELD, stile_lock_acquire(writer, 0, &why));
+    check_ok(stile_lock_release(one, &why));
+    if (status)
+        check_ok(stile_lock_acquire(two, 0, &why));
+    check_status(STILE_HELD, stile_lock_acquire(writer, 0, &why));
+    check_ok(stile_lock_release(two, &why));
+    check_ok(stile_lock_acquire(writer, 0, &why));
+}
+
 /* The writer goes in when the last reader has gone, and not before. */
 static void test_writer_waits_for_every_reader(void **state)
 {
@@ -199,6 +221,7 @@ static void test_readers_and_writers_under_load(void **state)
 /* clang-format off */
 SUITE_PART(shared,
     SCENE_TEST(test_readers_share),
+    SCENE_TEST(test_readers_of_one_client),
     SCENE_TEST(test_writer_waits_for_every_reader),
     SCENE_TEST(test_later_readers_wait_for_an_earlier_writer),
     SCENE_TEST(test_reader_does_not_wait_for_a_later_writer),
