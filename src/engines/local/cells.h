@@ -17,17 +17,25 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* A fuzzer looks through the whole table thousands of times. */
+#ifdef FUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION
+#define BUCKET_BITS     5
+#define STATE_BYTES_MAX (UINT64_C(4) << 20)
+#else
+#define BUCKET_BITS     14
+#define STATE_BYTES_MAX (UINT64_C(256) << 20)
+#endif
+
 #define STATE_MAGIC   "stile-local"
 #define STATE_VERSION 1
 
 #define CELL_BYTES       64
 #define JOURNAL_MAX      256
-#define BUCKETS          16384
+#define BUCKETS          (1 << BUCKET_BITS)
 #define BUCKETS_PER_CELL 13
 #define TEXT_BYTES       51
 
 #define STATE_BYTES_FIRST (UINT64_C(2) << 20)
-#define STATE_BYTES_MAX   (UINT64_C(256) << 20)
 #define STATE_CELLS_MAX   ((uint32_t)(STATE_BYTES_MAX / CELL_BYTES))
 
 enum cell_place {

@@ -12,10 +12,8 @@
 
 uint32_t names_bucket_of(uint64_t key)
 {
-    return (uint32_t)(key * UINT64_C(0x9e3779b97f4a7c15) >> 50);
+    return (uint32_t)(key * UINT64_C(0x9e3779b97f4a7c15) >> (64 - BUCKET_BITS));
 }
-
-_Static_assert(BUCKETS == 1 << 14, "names_bucket_of() keeps the upper 14 bits");
 
 static uint32_t bucket_cell(uint32_t bucket)
 {
