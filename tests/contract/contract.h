@@ -31,6 +31,7 @@ struct suite {
     char dir[256];       /* ours alone, removed at the end */
     struct arena *arena; /* shared with all children */
     unsigned rounds;     /* 0: as many as the engine is fast */
+    unsigned soak;       /* how many times more of them, and of the time for them */
 };
 extern struct suite suite;
 

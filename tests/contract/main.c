@@ -15,6 +15,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define SOAK_FACTOR 20
+
 struct suite suite;
 
 static int die(const char *what)
@@ -73,6 +75,7 @@ static int set_up(const char *url)
     char pid[16];
     const char *rounds = getenv("STILE_CONTRACT_ROUNDS");
     suite.rounds = rounds ? (unsigned)strtoul(rounds, NULL, 10) : 0;
+    suite.soak = getenv("STILE_SOAK") ? SOAK_FACTOR : 1;
     snprintf(pid, sizeof pid, "%d", (int)getpid());
     setenv("STILE_CONTRACT_PID", pid, 1);
     signal(SIGPIPE, SIG_IGN); /* a peer that died early is a failed test, not our end */

@@ -11,6 +11,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+/* A peer gives up by itself after its patience, and then says so. */
+#define ANSWER_MS (3 * PATIENCE_MS)
+
 /* ---- starting ---- */
 
 static struct peer **free_place(struct scene *scene)
@@ -96,7 +99,7 @@ const char *peer_hear(struct peer *peer)
     static char heard[sizeof peer->line];
     char *end;
     while (!(end = memchr(peer->line, '\n', peer->len))) {
-        if (!readable(peer->from, PATIENCE_MS))
+        if (!readable(peer->from, (int64_t)ANSWER_MS * suite.soak))
             fail_msg("process %d says nothing", (int)peer->pid);
         ssize_t n = read(peer->from, peer->line + peer->len, sizeof peer->line - peer->len);
         if (n <= 0)

@@ -7,7 +7,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define SOAK_FACTOR 20
 /* For a call that never comes back; every wait of a test itself ends long before. */
 #define WATCHDOG_S 200
 
@@ -36,7 +35,7 @@ static void set_watchdog(bool on)
 {
     struct sigaction action = {.sa_handler = on ? hangs : SIG_DFL};
     sigaction(SIGALRM, &action, NULL);
-    alarm(on ? WATCHDOG_S : 0);
+    alarm(on ? WATCHDOG_S * suite.soak : 0);
 }
 
 int scene_open(void **state)
@@ -128,9 +127,7 @@ struct stile_client *scene_client(struct scene *scene, const struct stile_client
 unsigned scene_rounds(const struct scene *scene, unsigned fast, unsigned slow)
 {
     unsigned rounds = ends_with_process(scene) ? fast : slow;
-    if (suite.rounds)
-        return suite.rounds;
-    return getenv("STILE_SOAK") ? rounds * SOAK_FACTOR : rounds;
+    return suite.rounds ? suite.rounds : rounds * suite.soak;
 }
 
 /* ---- what the engine has ---- */
