@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "core/client.h"
+#include "mutant.h"
 
 /* A page that the kernel wipes in every child, even one made by a bare clone(2) that no handler
  * hears of. A mapping, because getpid() is a syscall and this is read on every call. */
@@ -23,8 +24,10 @@ static void before_fork(void)
 {
     pthread_mutex_lock(&registry_mutex);
     n_forking++;
+#ifndef MUTANT_CORE_FORK_DURING_OPEN
     while (n_holding_off)
         pthread_cond_wait(&registry_free, &registry_mutex);
+#endif
     n_forking--;
     for (struct stile_client *c = registry; c; c = c->registry_next)
         pthread_mutex_lock(&c->mutex);
