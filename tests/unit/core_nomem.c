@@ -286,7 +286,7 @@ static void take_many(struct world *w)
 {
     char name[16];
 
-    for (int i = 0; i < 200; i++) {
+    for (int i = 0; i < 70; i++) { /* 64 are its first size */
         struct stile_lock *lock, *second;
         (void)snprintf(name, sizeof(name), "n%d", i);
         if (stile_lock_new(&lock, w->clients[0], name, NULL, NULL) ||
