@@ -167,6 +167,7 @@ static void prepare_wait(struct stile_lock *lock, struct op *op, int64_t wait_ms
 {
     forget_loss(lock);
     lock->op = op;
+    lock->resuming = false;
     lock->tried = 0;
     lock->try_once = wait_ms == 0;
     lock->wait_until_ns = wait_ms < 0    ? NEVER
@@ -203,6 +204,7 @@ void lock_start_resume(struct stile_lock *lock, struct op *op)
         return;
     }
     lock->state = CLAIMING;
+    lock->resuming = true;
     engine->class->resume(engine, lock->claim);
     if (lock->state == CLAIMING)
         arm_wait(lock);
@@ -236,10 +238,36 @@ static bool may_ask_again(const struct stile_lock *lock)
 
 /* ---- giving it back ---- */
 
+/* What could not be resumed stays as it is: somebody works under it. We only wait for the engine's
+ * answer, which nobody wants any more. */
+static void give_up_resuming(struct stile_lock *lock, enum stile_status outcome)
+{
+    lock->state = RELEASING;
+    lock->withdrawing = true;
+    finish(lock, outcome, lock->why);
+    forget_why(lock);
+}
+
+/* True: that was the answer nobody wanted. */
+static bool end_resuming(struct stile_lock *lock)
+{
+    if (!lock->resuming || lock->state != RELEASING)
+        return false;
+    lock->withdrawing = false;
+    lock->state = IDLE;
+    let_next_in(lock);
+    bury_if_gone(lock);
+    return true;
+}
+
 /* The claim goes; `outcome` is what its user hears once the engine has answered. */
 static void withdraw(struct stile_lock *lock, enum stile_status outcome)
 {
     struct engine *engine = lock->client->engine;
+    if (lock->resuming && lock->state == CLAIMING) {
+        give_up_resuming(lock, outcome);
+        return;
+    }
     lock->state = RELEASING;
     lock->outcome = outcome;
     lock->withdrawing = true;
@@ -357,7 +385,7 @@ static struct stile_lock *lock_of(struct claim *claim)
 static void granted(struct claim *claim, uint64_t token, uint64_t sent_ns, uint64_t ttl_ns)
 {
     struct stile_lock *lock = lock_of(claim);
-    if (lock->state != CLAIMING)
+    if (end_resuming(lock) || lock->state != CLAIMING)
         return;
 #ifndef MUTANT_CORE_LATE_GRANT_TAKEN
     /* The answer took so long that the lease is as good as over: never call that held. */
@@ -366,10 +394,12 @@ static void granted(struct claim *claim, uint64_t token, uint64_t sent_ns, uint6
         error_set(&late, STILE_UNREACHABLE, 0, "granted, but the answer came after the deadline");
         remember_why(lock, &late);
         withdraw(lock, STILE_UNREACHABLE);
+        (void)end_resuming(lock);
         return;
     }
 #endif
     lock->state = HELD;
+    lock->resuming = false;
     lock->token = token;
     keeper_add(lock, sent_ns, ttl_ns);
     finish(lock, STILE_OK, NULL);
@@ -391,11 +421,11 @@ static void busy(struct claim *claim, uint64_t hint_ns)
 static void failed(struct claim *claim, const struct stile_error *err)
 {
     struct stile_lock *lock = lock_of(claim);
-    if (lock->state != CLAIMING)
+    if (end_resuming(lock) || lock->state != CLAIMING)
         return;
     remember_why(lock, err);
 #ifndef MUTANT_CORE_DOUBT_NOT_WITHDRAWN
-    if (err->status == STILE_UNCERTAIN) {
+    if (err->status == STILE_UNCERTAIN && !lock->resuming) {
         withdraw(lock, STILE_UNCERTAIN);
         return;
     }

@@ -46,6 +46,7 @@ struct stile_lock {
     struct timer timer; /* the wait's end, the next retry, or the end of patience with a release */
     uint64_t wait_until_ns;
     bool try_once;
+    bool resuming; /* the claim is another's until it is ours again */
     unsigned tried;
     enum stile_status outcome; /* what a withdrawal will be answered with */
     struct stile_error *why;   /* why it was lost, or not granted so far; NULL: held by another */

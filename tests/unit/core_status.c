@@ -221,6 +221,76 @@ static void resume_of_what_is_gone_is_lost(void **state)
     assert_status(stile_lock_resume(unowned, NULL), MISUSE);
 }
 
+/* Acquired and detached; the owner value goes to out. */
+static void leave_one_behind(struct world *w, char *out, size_t out_size)
+{
+    struct stile_lock *lock = make_lock(w->clients[0], "a", NULL);
+
+    assert_status(stile_lock_acquire(lock, -1, NULL), OK);
+    (void)snprintf(out, out_size, "%s", stile_lock_owner(lock));
+    assert_status(stile_lock_detach(lock, NULL), OK);
+    assert_status(stile_lock_free(lock), OK);
+}
+
+/* Whoever made the claim works under it: our trouble to reach the engine must not end it. */
+static void what_cannot_be_resumed_is_left_alone(void **state)
+{
+    struct world *w = *state;
+    char owner[64];
+    struct stile_lock *lock;
+
+    leave_one_behind(w, owner, sizeof(owner));
+    lock = make_lock(w->clients[0], "a", STILE_OPTIONS(.owner = owner, .ttl_ms = 60000));
+    SCRIPT_NEXT(w->script, SCRIPT_RESUME, .back_ns = 6 * SEC); /* longer than we wait */
+    assert_status(stile_lock_resume(lock, NULL), UNREACHABLE);
+    assert_non_null(model_place(&w->script->model, "a")->holder);
+    assert_status(stile_lock_resume(lock, NULL), UNCERTAIN); /* not answered yet */
+    world_pass(w, 2 * SEC);
+    assert_false(stile_lock_held(lock));
+    SCRIPT_NEXT(w->script, SCRIPT_RESUME, .act = SCRIPT_FAIL, .status = STILE_UNCERTAIN);
+    assert_status(stile_lock_resume(lock, NULL), UNCERTAIN);
+    SCRIPT_NEXT(w->script, SCRIPT_RESUME, .act = SCRIPT_FAIL, .status = STILE_UNREACHABLE);
+    assert_status(stile_lock_resume(lock, NULL), UNREACHABLE);
+    assert_status(stile_lock_resume(lock, NULL), OK);
+    assert_true(stile_lock_held(lock));
+    assert_trace(w->script, "claim a, resume a, resume a, resume a, resume a");
+}
+
+/* Granted after the new deadline: not held, and still not ended. */
+static void resumed_too_late_is_left_alone(void **state)
+{
+    struct world *w = *state;
+    char owner[64];
+    struct stile_lock *lock;
+
+    leave_one_behind(w, owner, sizeof(owner));
+    lock = make_lock(w->clients[0], "a", STILE_OPTIONS(.owner = owner, .ttl_ms = 1000));
+    SCRIPT_NEXT(w->script, SCRIPT_RESUME, .back_ns = 2 * SEC);
+    assert_status(stile_lock_resume(lock, NULL), UNREACHABLE);
+    assert_false(stile_lock_held(lock));
+    assert_trace(w->script, "claim a, resume a");
+    assert_status(stile_lock_free(lock), OK);
+    assert_null(w->clients[0]->locks);
+}
+
+static void free_while_resuming_is_not_answered(void **state)
+{
+    struct world *w = *state;
+    char owner[64];
+    struct stile_lock *lock;
+
+    leave_one_behind(w, owner, sizeof(owner));
+    lock = make_lock(w->clients[0], "a", STILE_OPTIONS(.owner = owner, .ttl_ms = 60000));
+    SCRIPT_NEXT(w->script, SCRIPT_RESUME, .back_ns = 6 * SEC);
+    assert_status(stile_lock_resume(lock, NULL), UNREACHABLE);
+    assert_status(stile_lock_free(lock), OK);
+    assert_non_null(w->clients[0]->locks);
+    world_pass(w, 2 * SEC);
+    assert_null(w->clients[0]->locks);
+    assert_non_null(model_place(&w->script->model, "a")->holder);
+    assert_trace(w->script, "claim a, resume a");
+}
+
 static void a_lost_lock_is_not_detached(void **state)
 {
     struct world *w = *state;
@@ -270,6 +340,9 @@ int main(void)
         TEST_IN(open_one, what_an_engine_lacks_is_unsupported),
         TEST_IN(open_detached, detach_and_resume),
         TEST_IN(open_detached, resume_of_what_is_gone_is_lost),
+        TEST_IN(open_detached, what_cannot_be_resumed_is_left_alone),
+        TEST_IN(open_detached, resumed_too_late_is_left_alone),
+        TEST_IN(open_detached, free_while_resuming_is_not_answered),
         TEST_IN(open_detached, a_lost_lock_is_not_detached),
         TEST_IN(open_detached, detach_while_a_renewal_is_under_way),
     };
