@@ -263,8 +263,8 @@ STILE_API enum stile_status stile_watch(struct stile_client *client, const char 
                                         struct stile_error *err);
 
 /* Takes the lock from its holders, who are told; later tokens are larger, so a guard refuses what
- * they still write. token 0: whoever holds it; else only that grant (CONFLICT if it has changed).
- */
+ * they still write. token 0: whoever holds it; else only that grant. CONFLICT if nobody holds it,
+ * or that grant is over. */
 STILE_API enum stile_status stile_break(struct stile_client *client, const char *name,
                                         uint64_t token, struct stile_error *err);
 
