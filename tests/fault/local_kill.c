@@ -14,7 +14,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define KILLS 25 /* in a normal run, for each scene */
+/* In a normal run, for each scene: as many kills as so many steps allow. */
+#define STEPS     30000
+#define KILLS_MIN 6
+#define KILLS_MAX 40
 
 struct scene;
 
@@ -315,6 +318,12 @@ static long kill_after(struct stage *stage, const struct scene *scene, long step
     return n;
 }
 
+static long n_kills(long n_instructions)
+{
+    long n = STEPS / (n_instructions / 2);
+    return n < KILLS_MIN ? KILLS_MIN : n > KILLS_MAX ? KILLS_MAX : n;
+}
+
 static void run(const struct scene *scene)
 {
     struct stage stage;
@@ -326,7 +335,7 @@ static void run(const struct scene *scene)
         for (long k = 0; k <= n; k++)
             kill_after(&stage, scene, k);
     else
-        for (int i = 0; i < KILLS; i++)
+        for (long i = n_kills(n); i > 0; i--)
             kill_after(&stage, scene, (long)(kit_random() % (uint64_t)(n + 1)));
     tear_down(&stage);
 }
