@@ -47,26 +47,50 @@ static void set_times(struct stile_lock *lock, uint64_t sent_ns, uint64_t ttl_ns
     lock->renewing = false;
 }
 
-void keeper_add(struct stile_lock *lock, uint64_t sent_ns, uint64_t ttl_ns)
+static void insert(struct stile_lock *lock)
 {
     struct keeper *keeper = &lock->client->keeper;
-    set_times(lock, sent_ns, ttl_ns);
-    lock->held_before = NULL;
-    lock->held_next = keeper->held;
-    if (keeper->held)
-        keeper->held->held_before = lock;
-    keeper->held = lock;
+    lock->kept = true;
+    lock->kept_before = NULL;
+    lock->kept_next = keeper->kept;
+    if (keeper->kept)
+        keeper->kept->kept_before = lock;
+    keeper->kept = lock;
     wake_no_later(lock->client, due_ns(lock));
+}
+
+void keeper_add(struct stile_lock *lock, uint64_t sent_ns, uint64_t ttl_ns)
+{
+    keeper_remove(lock);
+    set_times(lock, sent_ns, ttl_ns);
+    insert(lock);
+}
+
+/* A claim that waits in an engine's queue is gone when its session is: so the session is renewed
+ * for it as well. It has no deadline, for it has nothing to lose yet. */
+void keeper_add_waiting(struct stile_lock *lock)
+{
+    if (lock->client->engine->class->caps.lease != STILE_LEASE_SESSION)
+        return;
+    lock->deadline_ns = NEVER;
+    lock->renew_at_ns = loop_now(lock->client->loop) + lock->policy.renew_ns;
+    lock->renewing = false;
+    insert(lock);
 }
 
 void keeper_remove(struct stile_lock *lock)
 {
-    if (lock->held_before)
-        lock->held_before->held_next = lock->held_next;
+    if (!lock->kept)
+        return;
+    lock->kept = false;
+    if (lock->client->engine->class->caps.lease != STILE_LEASE_CLAIM)
+        lock->renewing = false; /* the session is asked for; nobody answers for this one */
+    if (lock->kept_before)
+        lock->kept_before->kept_next = lock->kept_next;
     else
-        lock->client->keeper.held = lock->held_next;
-    if (lock->held_next)
-        lock->held_next->held_before = lock->held_before;
+        lock->client->keeper.kept = lock->kept_next;
+    if (lock->kept_next)
+        lock->kept_next->kept_before = lock->kept_before;
 }
 
 /* Heard of after the deadline it is too late: held() has said no by then, and the tick that
@@ -95,32 +119,56 @@ void keeper_unknown(struct stile_lock *lock)
 void keeper_session_renewed(struct stile_client *client, uint64_t sent_ns, uint64_t ttl_ns)
 {
     client->keeper.session_asked = false;
-    for (struct stile_lock *lock = client->keeper.held; lock; lock = lock->held_next)
-        keeper_renewed(lock, sent_ns, ttl_ns);
+    for (struct stile_lock *lock = client->keeper.kept; lock; lock = lock->kept_next) {
+        if (lock->state == HELD) {
+            keeper_renewed(lock, sent_ns, ttl_ns);
+        } else {
+            lock->renew_at_ns = sent_ns + lock->policy.renew_ns;
+            lock->renewing = false;
+            wake_no_later(client, due_ns(lock));
+        }
+    }
 }
 
 void keeper_session_unknown(struct stile_client *client)
 {
     client->keeper.session_asked = false;
-    for (struct stile_lock *lock = client->keeper.held; lock; lock = lock->held_next)
+    for (struct stile_lock *lock = client->keeper.kept; lock; lock = lock->kept_next)
         keeper_unknown(lock);
 }
 
-/* In batches, because losing one may change the list. */
-static void lose_overdue(struct stile_client *client, uint64_t now)
+/* In batches, because losing one may change the list. err NULL: the time has done it. */
+static void lose_overdue(struct stile_client *client, uint64_t now, const struct stile_error *err)
 {
     struct stile_lock *batch[BATCH];
     size_t n;
     do {
         n = 0;
-        for (struct stile_lock *lock = client->keeper.held; lock && n < BATCH;
-             lock = lock->held_next) {
+        for (struct stile_lock *lock = client->keeper.kept; lock && n < BATCH;
+             lock = lock->kept_next) {
             if (now >= lock->deadline_ns)
                 batch[n++] = lock;
         }
-        for (size_t i = 0; i < n; i++)
-            lock_lost_at_deadline(batch[i]);
+        for (size_t i = 0; i < n; i++) {
+            if (err)
+                lock_lost(batch[i], err);
+            else
+                lock_lost_at_deadline(batch[i]);
+        }
     } while (n == BATCH);
+}
+
+/* The deadline of all that is held is now; what is granted meanwhile from inside has a later one.
+ * Who waits needs the next session renewed soon. */
+void keeper_session_lost(struct stile_client *client, const struct stile_error *err)
+{
+    static const struct stile_error no_reason = {.status = STILE_LOST, .message = "no longer ours"};
+    for (struct stile_lock *lock = client->keeper.kept; lock; lock = lock->kept_next) {
+        if (lock->state == HELD)
+            lock->deadline_ns = 0;
+    }
+    lose_overdue(client, loop_now(client->loop), err ? err : &no_reason);
+    keeper_session_unknown(client);
 }
 
 /* Marks what it takes, so that the next call finds the rest, and not what was answered meanwhile
@@ -129,7 +177,7 @@ static void lose_overdue(struct stile_client *client, uint64_t now)
 static size_t take_due(struct stile_client *client, struct claim *batch[BATCH], uint64_t now)
 {
     size_t n = 0;
-    for (struct stile_lock *lock = client->keeper.held; lock && n < BATCH; lock = lock->held_next) {
+    for (struct stile_lock *lock = client->keeper.kept; lock && n < BATCH; lock = lock->kept_next) {
         if (!lock->renewing && lock->renew_round != client->keeper.round &&
             lock->renew_at_ns != NEVER && lock->renew_at_ns <= now + lock->policy.renew_ns / 8) {
             lock->renewing = true;
@@ -142,7 +190,7 @@ static size_t take_due(struct stile_client *client, struct claim *batch[BATCH], 
 
 static bool anything_due(struct stile_client *client, uint64_t now)
 {
-    for (struct stile_lock *lock = client->keeper.held; lock; lock = lock->held_next) {
+    for (struct stile_lock *lock = client->keeper.kept; lock; lock = lock->kept_next) {
         if (!lock->renewing && lock->renew_at_ns <= now)
             return true;
     }
@@ -172,10 +220,10 @@ static void tick(struct timer *timer)
     struct stile_client *client =
         (struct stile_client *)((char *)keeper - offsetof(struct stile_client, keeper));
     uint64_t now = loop_now(client->loop);
-    lose_overdue(client, now);
+    lose_overdue(client, now, NULL);
     if (anything_due(client, now))
         renew_claims(client, now);
-    for (struct stile_lock *lock = keeper->held; lock; lock = lock->held_next)
+    for (struct stile_lock *lock = keeper->kept; lock; lock = lock->kept_next)
         wake_no_later(client, due_ns(lock));
 }
 

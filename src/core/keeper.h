@@ -9,19 +9,21 @@
 #include "io/loop.h"
 
 struct stile_client;
+struct stile_error;
 struct stile_lock;
 
 struct keeper {
     struct timer tick;
-    struct stile_lock *held;
-    bool session_asked; /* a session renewal is under way */
-    uint64_t round;     /* of renewals: nothing is asked for twice in one */
+    struct stile_lock *kept; /* what is held; of session leases also what waits for its grant */
+    bool session_asked;      /* a session renewal is under way */
+    uint64_t round;          /* of renewals: nothing is asked for twice in one */
 };
 
 uint64_t keeper_deadline(uint64_t sent_ns, uint64_t ttl_ns); /* ttl 0: NEVER */
 
 void keeper_init(struct keeper *keeper);
 void keeper_add(struct stile_lock *lock, uint64_t sent_ns, uint64_t ttl_ns);
+void keeper_add_waiting(struct stile_lock *lock); /* nothing to do but on session leases */
 void keeper_remove(struct stile_lock *lock);
 
 /* Answers to renewals. */
@@ -29,5 +31,6 @@ void keeper_renewed(struct stile_lock *lock, uint64_t sent_ns, uint64_t ttl_ns);
 void keeper_unknown(struct stile_lock *lock);
 void keeper_session_renewed(struct stile_client *client, uint64_t sent_ns, uint64_t ttl_ns);
 void keeper_session_unknown(struct stile_client *client);
+void keeper_session_lost(struct stile_client *client, const struct stile_error *err);
 
 #endif

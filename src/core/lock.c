@@ -158,6 +158,7 @@ static void begin_claim(struct stile_lock *lock)
     struct engine *engine = lock->client->engine;
     lock->state = CLAIMING;
     lock->claim->wait = !lock->try_once;
+    keeper_add_waiting(lock);
     engine->class->claim(engine, lock->claim);
     if (lock->state == CLAIMING)
         arm_wait(lock);
@@ -269,6 +270,7 @@ static void withdraw(struct stile_lock *lock, enum stile_status outcome)
         return;
     }
     lock->state = RELEASING;
+    keeper_remove(lock);
     lock->outcome = outcome;
     lock->withdrawing = true;
     lock->renewing = false; /* released() is the only answer from now on */
@@ -284,7 +286,6 @@ void lock_give_back(struct stile_lock *lock, struct op *op)
         lock_lost_at_deadline(lock);
     lock->op = op;
     if (lock->state == HELD) {
-        keeper_remove(lock);
         withdraw(lock, STILE_OK);
         return;
     }
@@ -305,8 +306,6 @@ void lock_give_back(struct stile_lock *lock, struct op *op)
 void lock_detach(struct stile_lock *lock)
 {
     keeper_remove(lock);
-    if (lock->client->engine->class->caps.lease != STILE_LEASE_CLAIM)
-        lock->renewing = false;
     lock->state = IDLE;
     let_next_in(lock);
 }
@@ -344,9 +343,11 @@ static void call_on_lost(struct note *note)
     end_call(lock);
 }
 
-static void lose(struct stile_lock *lock, const struct stile_error *err)
+void lock_lost(struct stile_lock *lock, const struct stile_error *err)
 {
     struct engine *engine = lock->client->engine;
+    if (lock->state != HELD)
+        return;
     keeper_remove(lock);
     lock->state = LOST;
     remember_why(lock, err);
@@ -367,12 +368,10 @@ static void lose(struct stile_lock *lock, const struct stile_error *err)
 void lock_lost_at_deadline(struct stile_lock *lock)
 {
     struct stile_error err;
-    if (lock->state != HELD)
-        return;
     error_set(&err, STILE_LOST, 0,
               "the lease reached its deadline without a renewal (engine slow, cut off, or we were "
               "paused)");
-    lose(lock, &err);
+    lock_lost(lock, &err);
 }
 
 /* ---- what the engine says ---- */
@@ -411,6 +410,7 @@ static void busy(struct claim *claim, uint64_t hint_ns)
     struct stile_lock *lock = lock_of(claim);
     if (lock->state != CLAIMING)
         return;
+    keeper_remove(lock);
     forget_why(lock);
     if (lock->try_once || out_of_tries(lock))
         end_wait(lock, STILE_HELD, NULL);
@@ -423,6 +423,7 @@ static void failed(struct claim *claim, const struct stile_error *err)
     struct stile_lock *lock = lock_of(claim);
     if (end_resuming(lock) || lock->state != CLAIMING)
         return;
+    keeper_remove(lock);
     remember_why(lock, err);
 #ifndef MUTANT_CORE_DOUBT_NOT_WITHDRAWN
     if (err->status == STILE_UNCERTAIN && !lock->resuming) {
@@ -489,7 +490,7 @@ static void unknown(struct claim *claim)
 static void lost(struct claim *claim, const struct stile_error *err)
 {
     if (still_held(lock_of(claim)))
-        lose(lock_of(claim), err);
+        lock_lost(lock_of(claim), err);
 }
 
 static void session_renewed(struct engine *engine, uint64_t sent_ns, uint64_t ttl_ns)
@@ -504,13 +505,7 @@ static void session_unknown(struct engine *engine)
 
 static void session_lost(struct engine *engine, const struct stile_error *err)
 {
-    struct stile_client *client = engine->core;
-    client->keeper.session_asked = false;
-    /* What is granted meanwhile from inside comes before them in the list, and is not lost. */
-    for (struct stile_lock *lock = client->keeper.held, *next; lock; lock = next) {
-        next = lock->held_next;
-        lose(lock, err);
-    }
+    keeper_session_lost(engine->core, err);
 }
 
 /* ---- time ---- */

@@ -55,11 +55,12 @@ struct stile_lock {
     struct stile_lock *turn_last;  /* of the queue whose head it is */
     struct stile_lock *enter_next; /* it is their turn, and they have not begun */
 
-    /* held */
+    /* held, or waiting on a session */
     uint64_t token, deadline_ns, renew_at_ns;
     bool renewing;        /* the engine has been asked and will answer */
     uint64_t renew_round; /* the last one it went with */
-    struct stile_lock *held_next, *held_before;
+    bool kept;            /* in the keeper's list */
+    struct stile_lock *kept_next, *kept_before;
 
     /* lost */
     int lost_fd; /* -1: nobody has asked for it */
@@ -74,6 +75,7 @@ void lock_start_resume(struct stile_lock *lock, struct op *op);
 void lock_give_back(struct stile_lock *lock, struct op *op); /* op NULL: nobody waits for it */
 void lock_detach(struct stile_lock *lock);                   /* leave it in the engine */
 void lock_cancel(struct stile_lock *lock);
+void lock_lost(struct stile_lock *lock, const struct stile_error *err);
 void lock_lost_at_deadline(struct stile_lock *lock);
 void lock_discard(struct stile_lock *lock); /* release what is left, then free */
 void lock_timer(struct timer *timer);
