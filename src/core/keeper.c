@@ -39,6 +39,7 @@ static void set_times(struct stile_lock *lock, uint64_t sent_ns, uint64_t ttl_ns
 #ifdef MUTANT_CORE_DEADLINE_AFTER_SENDING
     sent_ns = loop_now(lock->client->loop);
 #endif
+    lock->sent_ns = sent_ns;
     lock->deadline_ns = keeper_deadline(sent_ns, ttl_ns);
     lock->renew_at_ns = ttl_ns ? sent_ns + lock->policy.renew_ns : NEVER;
     /* An engine that keeps it shorter than asked for must be asked more often. */
@@ -94,14 +95,17 @@ void keeper_remove(struct stile_lock *lock)
 }
 
 /* Heard of after the deadline it is too late: held() has said no by then, and the tick that
- * declares the loss is due. */
+ * declares the loss is due. A session's renewal that was sent before the claim was granted says
+ * less than the grant, and must not bring the deadline forward. */
 void keeper_renewed(struct stile_lock *lock, uint64_t sent_ns, uint64_t ttl_ns)
 {
 #ifndef MUTANT_CORE_RENEWAL_REVIVES
     if (!lock_is_held(lock))
         return;
 #endif
-    set_times(lock, sent_ns, ttl_ns);
+    lock->renewing = false;
+    if (sent_ns >= lock->sent_ns)
+        set_times(lock, sent_ns, ttl_ns);
     wake_no_later(lock->client, due_ns(lock));
 }
 

@@ -56,7 +56,7 @@ struct stile_lock {
     struct stile_lock *enter_next; /* it is their turn, and they have not begun */
 
     /* held, or waiting on a session */
-    uint64_t token, deadline_ns, renew_at_ns;
+    uint64_t token, sent_ns, deadline_ns, renew_at_ns; /* sent: what the deadline counts from */
     bool renewing;        /* the engine has been asked and will answer */
     uint64_t renew_round; /* the last one it went with */
     bool kept;            /* in the keeper's list */
