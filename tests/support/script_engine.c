@@ -113,6 +113,9 @@ static void start(struct engine *engine, struct claim *claim, enum script_call c
     }
     if (letter.rule.ttl_ns)
         record->ttl_ns = letter.rule.ttl_ns;
+    if (record->session && record->session->ttl_ns)
+        record->ttl_ns =
+            record->session->ttl_ns; /* one session, one TTL: that of its first claim */
     of(engine)->session.ttl_ns = record->ttl_ns;
     if (call == SCRIPT_RESUME)
         (void)snprintf(record->owner, sizeof(record->owner), "%s", claim->owner);

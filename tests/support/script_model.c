@@ -150,7 +150,6 @@ static void prolong(struct record *record)
         record->ttl_ns ? model_now(record->place->model) + record->ttl_ns : (uint64_t)NEVER;
 
     record->expires_ns = until;
-    /* Its locks may want different TTLs: the longest counts. */
     if (record->session && record->session->expires_ns < until)
         record->session->expires_ns = until;
 }
@@ -201,6 +200,22 @@ static void arm(struct place *place)
         loop_disarm(place->model->loop, &place->timer);
 }
 
+/* Who waits on a session that is over is not there any more. */
+static void drop_dead(struct place *place)
+{
+    struct record **at = &place->queue;
+
+    while (*at) {
+        struct record *record = *at;
+        if (record->session && record->session->expires_ns <= model_now(place->model)) {
+            *at = record->next;
+            record->at = GONE;
+        } else {
+            at = &record->next;
+        }
+    }
+}
+
 void model_settle(struct place *place)
 {
     bool news = false;
@@ -209,6 +224,7 @@ void model_settle(struct place *place)
         end_holder(place, false);
         news = true;
     }
+    drop_dead(place);
     if (place->queue && is_free(place)) {
         struct record *next = place->queue;
         place->queue = next->next;
@@ -239,6 +255,8 @@ enum model_answer model_claim(struct record *record)
     *last = record;
     record->next = NULL;
     record->at = QUEUED;
+    if (record->session)
+        prolong(record);
     record->since_ns = model_now(place->model);
     arm(place);
     changed(place);

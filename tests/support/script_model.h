@@ -30,7 +30,7 @@ struct record {
     /* the engine's side of it */
     struct engine *engine;
     struct claim *claim; /* NULL: core has forgotten it, no answer may come any more */
-    bool granted, releasing;
+    bool granted, releasing, queued;
 };
 
 struct watcher {

@@ -96,6 +96,20 @@ static void answer_one(struct letter *letter, struct letter_item *item)
     }
 }
 
+/* What waited on the lost session waits on the next one, at the end of its queue. */
+static void claim_again(struct script_engine *engine)
+{
+    for (struct record *r = engine->script->model.records; r; r = r->all_next) {
+        if (r->engine == &engine->engine && r->claim && !r->granted && !r->releasing && r->queued)
+            server_ask(&(struct letter){.of = engine,
+                                        .script = engine->script,
+                                        .call = SCRIPT_CLAIM,
+                                        .sent_ns = loop_now(engine->engine.loop),
+                                        .confirms = true,
+                                        .record = r});
+    }
+}
+
 static void answer_session(struct letter *letter)
 {
     const struct engine_events *events = letter_events(letter);
@@ -109,6 +123,7 @@ static void answer_session(struct letter *letter)
     } else {
         error_set(&err, STILE_LOST, 0, "the server has ended the session");
         events->session_lost(engine, &err);
+        claim_again(letter->of);
     }
 }
 
@@ -145,10 +160,13 @@ static void serve_claim(struct letter *letter)
     struct record *record = letter->record;
     enum model_answer answer;
 
+    if (letter->confirms && record->at == QUEUED)
+        return;
     if (letter->confirms && model_touch(record))
         answer = MODEL_GRANTED;
     else
         answer = model_claim(record);
+    record->queued = answer == MODEL_QUEUED;
     if (answer == MODEL_GRANTED)
         server_reply(letter, SAYS_GRANTED);
     else if (answer == MODEL_BUSY)
@@ -193,7 +211,7 @@ static bool session_lives(struct script_engine *engine)
     if (engine->session.expires_ns > model_now(model))
         return true;
     for (struct record *record = model->records; record; record = record->all_next) {
-        if (record->session == &engine->session && record->at == HOLDS)
+        if (record->session == &engine->session && record->at != GONE)
             model_settle(record->place);
     }
     return false;

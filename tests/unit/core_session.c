@@ -103,6 +103,87 @@ static void a_session_that_expired_is_seen_in_the_renewal(void **state)
     assert_int_equal(lost.times, 3);
 }
 
+/* Who waits lives by the session as well: it is renewed though nothing is held yet (row 3). */
+static void a_session_is_renewed_for_who_waits(void **state)
+{
+    struct world *w = *state;
+    struct heard heard = {0};
+    struct stile_lock *lock = make_lock(w->clients[0], "a", NULL);
+
+    script_occupy(w->script, "a", 100 * SEC);
+    assert_status(stile_lock_acquire_async(lock, -1, heard_done, &heard), OK);
+    SCRIPT_NEXT(w->script, SCRIPT_RENEW, .act = SCRIPT_UNKNOWN);
+    for (int i = 0; i < 99; i++) {
+        world_pass(w, 1 * SEC);
+        model_settle(model_place(&w->script->model, "a"));
+        assert_int_equal(model_waiting(&w->script->model), 1);
+    }
+    assert_in_range(script_count(w->script, SCRIPT_RENEW), 30, 40);
+    world_pass(w, 1 * SEC);
+    assert_status(heard.status, OK);
+    assert_int_equal(script_count(w->script, SCRIPT_CLAIM), 1);
+    assert_true(stile_lock_held(lock));
+    world_pass(w, 60 * SEC);
+    assert_true(stile_lock_held(lock));
+    assert_status(stile_lock_release(lock, NULL), OK);
+    script_forget(w->script);
+    world_pass(w, 60 * SEC); /* nobody holds or waits: nothing to renew */
+    assert_trace(w->script, "");
+}
+
+static void a_withdrawn_wait_needs_no_session(void **state)
+{
+    struct world *w = *state;
+    struct stile_lock *lock = make_lock(w->clients[0], "a", NULL);
+
+    script_occupy(w->script, "a", NEVER);
+    assert_status(stile_lock_acquire(lock, 20000, NULL), TIMEOUT);
+    SCRIPT_NEXT(w->script, SCRIPT_CLAIM, .act = SCRIPT_BUSY);
+    SCRIPT_NEXT(w->script, SCRIPT_CLAIM, .act = SCRIPT_FAIL, .status = STILE_REFUSED);
+    assert_status(stile_lock_acquire(lock, -1, NULL), REFUSED);
+    script_forget(w->script);
+    world_pass(w, 60 * SEC);
+    assert_trace(w->script, "");
+}
+
+/* The renewal was sent before the claim, and is heard of after the grant. */
+static void an_older_renewal_does_not_shorten_a_grant(void **state)
+{
+    struct world *w = *state;
+    struct stile_lock *first = make_lock(w->clients[0], "a", NULL);
+    struct stile_lock *second = make_lock(w->clients[0], "b", NULL);
+
+    assert_status(stile_lock_acquire(first, -1, NULL), OK);
+    SCRIPT_ALWAYS(w->script, SCRIPT_RENEW, .act = SCRIPT_NEVER);
+    world_pass(w, 3 * SEC);
+    assert_int_equal(script_count(w->script, SCRIPT_RENEW), 1);
+    uint64_t sent_ns = world_now(w);
+    world_pass(w, 5 * SEC);
+    assert_status(stile_lock_acquire(second, -1, NULL), OK);
+    assert_int_equal(stile_lock_remaining_ms(second), 9648);
+    core_events.session_renewed(w->clients[0]->engine, sent_ns, 10 * SEC);
+    assert_int_equal(stile_lock_remaining_ms(first), 9648 - 5000);
+    assert_int_equal(stile_lock_remaining_ms(second), 9648);
+}
+
+/* A lost session is no reason to lose what was never granted. */
+static void who_waits_does_not_lose_a_session(void **state)
+{
+    struct world *w = *state;
+    struct heard heard = {0}, lost = {0};
+    struct stile_lock *lock =
+        make_lock(w->clients[0], "a", STILE_OPTIONS(.on_lost = heard_lost, .data = &lost));
+
+    script_occupy(w->script, "a", 5 * SEC);
+    assert_status(stile_lock_acquire_async(lock, -1, heard_done, &heard), OK);
+    world_pass(w, 1 * SEC);
+    script_tell_session_lost(w->script);
+    world_pass(w, 10 * SEC);
+    assert_int_equal(lost.times, 0);
+    assert_int_equal(heard.times, 1);
+    assert_true(stile_lock_held(lock));
+}
+
 /* What is granted from inside a loss belongs to the next session, and is not lost with this one. */
 static void a_grant_from_inside_a_lost_session_lasts(void **state)
 {
@@ -185,7 +266,7 @@ static void thousands_are_lost_at_one_deadline(void **state)
     assert_int_equal(held_of(MANY), MANY);
     world_pass(w, 1 * MS);
     assert_int_equal(held_of(MANY), 0);
-    assert_null(w->clients[0]->keeper.held);
+    assert_null(w->clients[0]->keeper.kept);
 }
 
 int main(void)
@@ -196,6 +277,10 @@ int main(void)
         TEST_IN(open_session, a_session_without_answers_ends_at_the_deadline),
         TEST_IN(open_session, a_lost_session_loses_all),
         TEST_IN(open_session, a_session_that_expired_is_seen_in_the_renewal),
+        TEST_IN(open_session, a_session_is_renewed_for_who_waits),
+        TEST_IN(open_session, a_withdrawn_wait_needs_no_session),
+        TEST_IN(open_session, an_older_renewal_does_not_shorten_a_grant),
+        TEST_IN(open_session, who_waits_does_not_lose_a_session),
         TEST_IN(open_one, a_grant_from_inside_a_lost_session_lasts),
         TEST_IN(open_apart, thousands_renew_in_a_few_batches),
         TEST_IN(open_apart, renewals_gather),
