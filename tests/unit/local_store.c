@@ -63,7 +63,7 @@ static void busy_change(struct tx *tx)
     queue_enter(tx, name, &two, 2 * NS_PER_SEC, &pokes);
     queue_leave(tx, first, LEAVE_RELEASED, 3 * NS_PER_SEC, &pokes);
     sessions_drop(tx, 7);
-    observers_add(tx, 9, 3, 12345);
+    observers_add(tx, 9, 3, name);
 }
 
 /* Leaves the table as a transaction does that dies after its n-th edit. */

@@ -302,16 +302,16 @@ static void test_the_end_of_everybody(void **state)
     enter("other", 3, STILE_EXCLUSIVE, 0);
     begin();
     sessions_add(&tx, 1, START_NS, "host", "command");
-    observers_add(&tx, 1, 9, 77);
+    observers_add(&tx, 1, 9, open_name("n"));
     commit();
     struct stile_error err;
     assert_status(table_bury_all(&user.store, START_NS, &err), OK);
     kit_check(&user.store);
     assert_int_equal(claim_at(a)->state, CLAIM_GHOST);
-    /* Two names with a cell of text each, and the ghost. */
-    assert_int_equal(kit_cells_in_use(&user.store), before + 5);
+    /* Two names with a cell of text and one for the next claim each, and the ghost. */
+    assert_int_equal(kit_cells_in_use(&user.store), before + 7);
     assert_status(table_bury_all(&user.store, START_NS + NS_PER_SEC, &err), OK);
-    assert_int_equal(kit_cells_in_use(&user.store), before + 4);
+    assert_int_equal(kit_cells_in_use(&user.store), before + 6);
 }
 
 /* ---- who is watched ---- */
@@ -386,7 +386,7 @@ static void test_twenty_thousand_names(void **state)
     }
     assert_int_equal(user.store.cells[AT_LEDGER].ledger.n_names, 20000);
     for (uint32_t i = 0; i < 20000; i++) {
-        char text[STILE_NAME_MAX + 1];
+        char text[NAME_TEXT_MAX + 1];
         snprintf(name, sizeof name, "name %u", i);
         begin();
         names_text(&tx, text, tx_name(&tx, find_name(name)));
@@ -398,7 +398,7 @@ static void test_twenty_thousand_names(void **state)
 static void test_names_of_every_length(void **state)
 {
     (void)state;
-    char name[STILE_NAME_MAX + 1], text[STILE_NAME_MAX + 1];
+    char name[STILE_NAME_MAX + 1], text[NAME_TEXT_MAX + 1];
     memset(name, 'x', sizeof name);
     for (size_t len = 1; len <= STILE_NAME_MAX; len++) {
         begin();
@@ -551,8 +551,8 @@ static void test_observers_hear_of_their_name(void **state)
 {
     (void)state;
     begin();
-    uint32_t observer = observers_add(&tx, 50, 5, name_hash("a", 1));
-    observers_add(&tx, 51, 6, name_hash("b", 1));
+    uint32_t observer = observers_add(&tx, 50, 5, open_name("a"));
+    observers_add(&tx, 51, 6, open_name("b"));
     commit();
     uint32_t a = enter("a", 1, STILE_EXCLUSIVE, 0);
     assert_true(was_poked(50) && !was_poked(51));
@@ -574,6 +574,38 @@ static void test_observers_hear_of_their_name(void **state)
     commit();
     leave(enter("a", 1, STILE_EXCLUSIVE, 0), LEAVE_RELEASED);
     assert_false(was_poked(50));
+}
+
+/* What somebody watches is not forgotten, however idle. */
+static void test_a_watched_name_stays(void **state)
+{
+    (void)state;
+    begin();
+    uint32_t observer = observers_add(&tx, 50, 5, open_name("a"));
+    commit();
+    sweep_all(START_NS + (FORGET_AFTER_S + 1) * NS_PER_SEC);
+    enter("a", 1, STILE_EXCLUSIVE, 0);
+    assert_true(was_poked(50));
+    begin();
+    observers_drop(&tx, observer, 50, 5);
+    commit();
+}
+
+/* Taken again and again, a lock doesn't touch what other names need. */
+static void test_a_name_keeps_a_cell_for_its_next_claim(void **state)
+{
+    (void)state;
+    leave(enter("a", 1, STILE_EXCLUSIVE, 0), LEAVE_RELEASED);
+    union cell before = user.store.cells[AT_LEDGER];
+    uint32_t a = enter("a", 1, STILE_EXCLUSIVE, 0);
+    assert_memory_equal(&user.store.cells[AT_LEDGER], &before, CELL_BYTES);
+    uint32_t b = enter("a", 2, STILE_EXCLUSIVE, 0);
+    assert_int_not_equal(a, b);
+    leave(a, LEAVE_RELEASED);
+    leave(b, LEAVE_RELEASED);
+    begin();
+    assert_null(queue_own(&tx, a, 1, 1)); /* nobody's any more */
+    commit();
 }
 
 #define TEST(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
@@ -606,6 +638,8 @@ int main(void)
         TEST(test_the_next_epoch_is_durable_first),
         TEST(test_no_grant_without_a_durable_epoch),
         TEST(test_observers_hear_of_their_name),
+        TEST(test_a_watched_name_stays),
+        TEST(test_a_name_keeps_a_cell_for_its_next_claim),
     };
     return cmocka_run_group_tests_name("local_table", tests, NULL, NULL);
 }

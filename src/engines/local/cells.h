@@ -62,7 +62,8 @@ enum cell_kind {
 };
 
 enum claim_state {
-    CLAIM_WAITING = 1,
+    CLAIM_SPARE,
+    CLAIM_WAITING,
     CLAIM_HELD,
     CLAIM_BROKEN, /* held, and its holder is being told that it is taken away */
     CLAIM_GHOST,  /* nobody's any more, but keeps its place until until_ns */
@@ -129,9 +130,9 @@ struct name_cell {
     uint32_t chain;
     uint32_t first, last, held_last;
     uint32_t text;
+    uint32_t spare; /* a claim cell nobody uses, so that the next claim need not ask the ledger */
     uint16_t n_held, n_waiting, n_ghosts;
-    uint16_t length;
-    uint8_t unused[3];
+    uint8_t n_watched; /* observers; it isn't forgotten while there are any */
     uint8_t kind;
 };
 
@@ -154,6 +155,7 @@ struct claim_cell {
     uint8_t kind;
 };
 
+/* A name's text is filled up with NULs. */
 struct text_cell {
     uint64_t check;
     uint32_t next;
@@ -176,10 +178,10 @@ struct session_cell {
 struct observer_cell {
     uint64_t check;
     uint64_t session;
-    uint64_t hash; /* of the name it watches */
+    uint32_t name; /* that it watches */
     uint32_t id;
     uint32_t prev, next;
-    uint8_t unused[27];
+    uint8_t unused[31];
     uint8_t kind;
 };
 

@@ -12,7 +12,7 @@ struct check {
     struct store *store;
     const struct ledger_cell *ledger;
     uint8_t *seen; /* one bit a cell */
-    uint32_t n_seen, n_names, n_observers;
+    uint32_t n_seen, n_names, n_observers, n_watched;
     bool in_use; /* there are claims, sessions or observers */
     const char *wrong;
 };
@@ -29,12 +29,12 @@ static bool wrong(struct check *check, const char *what)
 /* The cell, if it is whole, of that kind, and nobody has pointed to it before. */
 static const union cell *visit(struct check *check, uint32_t index, enum cell_kind kind)
 {
-    const union cell *cell = &check->store->cells[index];
+    if (!check->wrong && (index < AT_FIRST || index >= check->ledger->n_used))
+        wrong(check, "an index points outside");
     if (check->wrong)
         return &blank;
-    if (index < AT_FIRST || index >= check->ledger->n_used)
-        wrong(check, "an index points outside");
-    else if (check->seen[index / 8] & 1 << index % 8)
+    const union cell *cell = &check->store->cells[index];
+    if (check->seen[index / 8] & 1 << index % 8)
         wrong(check, "a cell is in two places");
     else if (cell->check != cell_sum(cell, index))
         wrong(check, "a cell has a wrong checksum");
@@ -59,7 +59,25 @@ static bool visit_text(struct check *check, uint32_t index, size_t len, char *ou
         at += n;
         index = text->next;
     }
-    return index == 0 || wrong(check, "a text is longer than its name");
+    return index == 0 || wrong(check, "a text is longer than it says");
+}
+
+/* Whole cells up to the end of the chain; the length without the NULs at the end. */
+static size_t visit_name_text(struct check *check, uint32_t index, char out[NAME_TEXT_MAX])
+{
+    size_t len = 0;
+    while (index && !check->wrong && len + TEXT_BYTES <= NAME_TEXT_MAX) {
+        const struct text_cell *text = &visit(check, index, CELL_TEXT)->text;
+        memcpy(out + len, text->bytes, TEXT_BYTES);
+        len += TEXT_BYTES;
+        index = text->next;
+    }
+    size_t cells = len / TEXT_BYTES;
+    while (len > 0 && out[len - 1] == '\0')
+        len--;
+    if (index || (len + TEXT_BYTES - 1) / TEXT_BYTES != cells)
+        wrong(check, "a name takes more cells than it needs");
+    return len;
 }
 
 static bool is_plausible(const struct claim_cell *claim)
@@ -118,17 +136,18 @@ static bool check_queue(struct check *check, const struct name_cell *name, uint3
 
 static bool check_name(struct check *check, const struct name_cell *name, uint32_t index)
 {
-    char text[STILE_NAME_MAX];
-    if (name->length == 0 || name->length > STILE_NAME_MAX)
-        return wrong(check, "a name's length can't be");
-    if (!visit_text(check, name->text, name->length, text) || check->wrong)
+    char text[NAME_TEXT_MAX];
+    size_t len = visit_name_text(check, name->text, text);
+    if (check->wrong)
         return false;
-    if (name_check(text, name->length, NULL) != STILE_OK ||
-        name_hash(text, name->length) != name->hash)
+    if (name_check(text, len, NULL) != STILE_OK || name_hash(text, len) != name->hash)
         return wrong(check, "a name doesn't fit its hash");
     if (name->token >> 32 > check->ledger->epoch)
         return wrong(check, "a token is of an epoch that hasn't begun");
+    if (name->spare && visit(check, name->spare, CELL_CLAIM)->claim.state != CLAIM_SPARE)
+        return wrong(check, "a spare cell is in use");
     check->n_names++;
+    check->n_watched += name->n_watched;
     return check_queue(check, name, index);
 }
 
@@ -171,12 +190,19 @@ static void check_buckets(struct check *check)
     }
 }
 
+static bool is_watched(const struct check *check, uint32_t index)
+{
+    const union cell *cell = &check->store->cells[index];
+    return index >= AT_FIRST && index < check->ledger->n_used && cell->kind == CELL_NAME &&
+           cell->name.n_watched > 0;
+}
+
 static void check_observers(struct check *check)
 {
     uint32_t before = 0;
     for (uint32_t i = check->ledger->first_observer; i && !check->wrong;) {
         const struct observer_cell *observer = &visit(check, i, CELL_OBSERVER)->observer;
-        if (!check->wrong && observer->prev != before)
+        if (!check->wrong && (observer->prev != before || !is_watched(check, observer->name)))
             wrong(check, "the list of observers is broken");
         before = i;
         i = observer->next;
@@ -213,7 +239,7 @@ static void check_everything(struct check *check)
     check_free(check);
     const struct ledger_cell *ledger = check->ledger;
     if (check->n_names != ledger->n_names || check->n_observers != ledger->n_observers ||
-        check->n_seen != ledger->n_used - AT_FIRST)
+        check->n_observers != check->n_watched || check->n_seen != ledger->n_used - AT_FIRST)
         wrong(check, "cells are missing");
 }
 

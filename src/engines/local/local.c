@@ -152,8 +152,9 @@ void local_enter(struct local *local, struct claim *claim)
     uint64_t ghost_end_ns = UINT64_MAX;
     struct stile_error error;
 
-    /* Among many names it is in no cache; it comes while we ask for the time and the gate. */
+    /* Among many names they are in no cache; they come while we ask for the time and the gate. */
     __builtin_prefetch(&local->env->store.cells[part->name], 1);
+    __builtin_prefetch(&local->env->store.cells[part->cell], 1);
     part->looker.look = wait_look;
     part->slot = pokes_add_slot(local, &part->looker);
     if (!part->slot) {

@@ -112,18 +112,21 @@ void text_free(struct tx *tx, uint32_t index)
     }
 }
 
+/* Exactly these bytes: behind them there is a NUL, or nothing. */
 static bool text_equals(struct tx *tx, uint32_t index, const char *bytes, size_t len)
 {
-    while (len > 0) {
+    while (index) {
         const struct text_cell *text = &tx_read(tx, index, CELL_TEXT)->text;
         size_t n = len < TEXT_BYTES ? len : TEXT_BYTES;
         if (memcmp(bytes, text->bytes, n) != 0)
             return false;
+        if (n < TEXT_BYTES)
+            return text->bytes[n] == '\0';
         bytes += n;
         len -= n;
         index = text->next;
     }
-    return true;
+    return len == 0;
 }
 
 /* ---- names ---- */
@@ -133,11 +136,12 @@ static bool is_named(struct tx *tx, const struct chained_cell *cell, uint64_t ha
                      const char *text, size_t len)
 {
     const struct name_cell *name = (const struct name_cell *)cell;
+    if (cell->kind != CELL_NAME || name->hash != hash)
+        return false;
 #ifdef MUTANT_LOCAL_NAME_BY_HASH
-    return cell->kind == CELL_NAME && name->hash >> 54 == hash >> 54 && name->length == len;
+    return true;
 #endif
-    return cell->kind == CELL_NAME && name->hash == hash && name->length == len &&
-           text_equals(tx, name->text, text, len);
+    return text_equals(tx, name->text, text, len);
 }
 
 uint32_t names_find(struct tx *tx, uint64_t hash, const char *text, size_t len)
@@ -154,8 +158,13 @@ uint32_t names_find(struct tx *tx, uint64_t hash, const char *text, size_t len)
 
 void names_text(struct tx *tx, char *text, const struct name_cell *name)
 {
-    size_t len = name->length <= STILE_NAME_MAX ? name->length : 0;
-    text_load(tx, name->text, text, len);
+    size_t len = 0;
+    for (uint32_t index = name->text; index && len + TEXT_BYTES <= NAME_TEXT_MAX;) {
+        const struct text_cell *cell = &tx_read(tx, index, CELL_TEXT)->text;
+        memcpy(text + len, cell->bytes, TEXT_BYTES);
+        len += TEXT_BYTES;
+        index = cell->next;
+    }
     text[len] = '\0';
 }
 
@@ -168,6 +177,8 @@ static void forget(struct tx *tx, uint32_t index)
         ledger->floor = name.token;
 #endif
     ledger->n_names--;
+    if (name.spare)
+        tx_free(tx, name.spare, CELL_CLAIM);
     chain_remove(tx, name.hash, index);
     text_free(tx, name.text);
     tx_free(tx, index, CELL_NAME);
@@ -176,7 +187,8 @@ static void forget(struct tx *tx, uint32_t index)
 static bool is_idle(const struct chained_cell *cell, uint32_t now_s)
 {
     const struct name_cell *name = (const struct name_cell *)cell;
-    return cell->kind == CELL_NAME && !name->first && name->touched_s + FORGET_AFTER_S < now_s;
+    return cell->kind == CELL_NAME && !name->first && !name->n_watched &&
+           name->touched_s + FORGET_AFTER_S < now_s;
 }
 
 static bool is_dead(struct tx *tx, const struct chained_cell *cell)
@@ -219,7 +231,6 @@ static uint32_t insert(struct tx *tx, uint64_t hash, const char *text, size_t le
     struct name_cell *name = tx_edit_name(tx, index);
     struct ledger_cell *ledger = tx_edit_ledger(tx);
     name->hash = hash;
-    name->length = (uint16_t)len;
     name->text = stored;
     name->token = ledger->floor;
     name->touched_s = (uint32_t)(now_ns / NS_PER_SEC);

@@ -92,6 +92,26 @@ static unsigned grant_all(struct tx *tx, uint32_t name_index, uint64_t now_ns, s
 
 /* ---- coming and going ---- */
 
+/* Each name keeps one cell for its next claim: a lock that is taken again and again by one at a
+ * time concerns no cell that other names share. */
+static void put_away(struct tx *tx, struct name_cell *name, uint32_t index)
+{
+    if (name->spare) {
+        tx_free(tx, index, CELL_CLAIM);
+        return;
+    }
+    struct claim_cell *claim = tx_edit_claim(tx, index);
+    *claim = (struct claim_cell){.check = claim->check, .kind = CELL_CLAIM};
+    name->spare = index;
+}
+
+static uint32_t take_cell(struct tx *tx, struct name_cell *name)
+{
+    uint32_t index = name->spare;
+    name->spare = 0;
+    return index ? index : tx_alloc(tx, CELL_CLAIM);
+}
+
 static void unlink_claim(struct tx *tx, uint32_t index)
 {
     struct claim_cell claim = *tx_edit_claim(tx, index);
@@ -112,7 +132,7 @@ static void unlink_claim(struct tx *tx, uint32_t index)
     } else {
         name->n_waiting--;
     }
-    tx_free(tx, index, CELL_CLAIM);
+    put_away(tx, name, index);
 }
 
 static void drop_ghosts(struct tx *tx, uint32_t name_index, uint64_t now_ns)
@@ -152,26 +172,28 @@ void queue_settle(struct tx *tx, uint32_t name_index, uint64_t now_ns, struct po
     const struct name_cell *name = tx_name(tx, name_index);
     uint16_t n_ghosts = name->n_ghosts;
     if (settle(tx, name_index, now_ns, pokes) || n_ghosts != name->n_ghosts)
-        observers_tell(tx, name->hash, pokes);
+        observers_tell(tx, name_index, pokes);
 }
 
 static uint32_t append(struct tx *tx, uint32_t name_index, const struct wish *wish, uint64_t now_ns)
 {
-    uint32_t index = tx_alloc(tx, CELL_CLAIM);
-    if (!index)
-        return 0;
     struct name_cell *name = tx_edit_name(tx, name_index);
+    uint32_t index = take_cell(tx, name);
     struct claim_cell *claim = tx_edit_claim(tx, index);
-    claim->session = wish->session;
-    claim->id = wish->id;
-    claim->since_ns = now_ns;
-    claim->prev = name->last;
-    claim->name = name_index;
-    claim->slots = wish->slots;
-    claim->hold_ms = wish->hold_ms;
-    claim->delay_ms = wish->delay_ms;
-    claim->mode = (uint8_t)wish->mode;
-    claim->state = CLAIM_WAITING;
+    *claim = (struct claim_cell){
+        .check = claim->check,
+        .session = wish->session,
+        .since_ns = now_ns,
+        .id = wish->id,
+        .prev = name->last,
+        .name = name_index,
+        .slots = wish->slots,
+        .hold_ms = wish->hold_ms,
+        .delay_ms = wish->delay_ms,
+        .mode = (uint8_t)wish->mode,
+        .state = CLAIM_WAITING,
+        .kind = CELL_CLAIM,
+    };
     if (name->last)
         tx_edit_claim(tx, name->last)->next = index;
     else
@@ -179,7 +201,7 @@ static uint32_t append(struct tx *tx, uint32_t name_index, const struct wish *wi
     name->last = index;
     name->n_waiting++;
     name->touched_s = (uint32_t)(now_ns / NS_PER_SEC);
-    return index;
+    return tx_is_ok(tx) ? index : 0;
 }
 
 uint32_t queue_enter(struct tx *tx, uint32_t name_index, const struct wish *wish, uint64_t now_ns,
@@ -195,7 +217,7 @@ uint32_t queue_enter(struct tx *tx, uint32_t name_index, const struct wish *wish
         grant(tx, tx_edit_name(tx, name_index), index, now_ns);
     else
         settle(tx, name_index, now_ns, pokes);
-    observers_tell(tx, name->hash, pokes);
+    observers_tell(tx, name_index, pokes);
     return tx_is_ok(tx) ? index : 0;
 }
 
@@ -247,14 +269,14 @@ void queue_leave(struct tx *tx, uint32_t index, enum leave_how how, uint64_t now
     name->touched_s = (uint32_t)(now_ns / NS_PER_SEC);
     if (name->n_waiting && (settle(tx, claim.name, now_ns, pokes) == 0 || !claim_is_held(&claim)))
         poke_watcher(tx, &claim, pokes);
-    observers_tell(tx, name->hash, pokes);
+    observers_tell(tx, claim.name, pokes);
 }
 
 bool queue_leave_quietly(struct tx *tx, uint32_t index)
 {
     const struct claim_cell *claim = tx_edit_claim(tx, index);
-    if (claim->state != CLAIM_HELD || claim->hold_ms || tx_edit_name(tx, claim->name)->n_waiting ||
-        tx_edit_ledger(tx)->n_observers)
+    const struct name_cell *name = tx_edit_name(tx, claim->name);
+    if (claim->state != CLAIM_HELD || claim->hold_ms || name->n_waiting || name->n_watched)
         return false;
     unlink_claim(tx, index);
     return true;

@@ -54,18 +54,10 @@ static const struct observer_cell *observer_at(struct tx *tx, uint32_t index)
     return &tx_read(tx, index, CELL_OBSERVER)->observer;
 }
 
-static uint32_t count_observers(struct tx *tx, uint64_t hash)
-{
-    uint32_t n = 0;
-    for (uint32_t i = tx_ledger(tx)->first_observer; i; i = observer_at(tx, i)->next)
-        n += observer_at(tx, i)->hash == hash;
-    return n;
-}
-
-uint32_t observers_add(struct tx *tx, uint64_t session, uint32_t id, uint64_t hash)
+uint32_t observers_add(struct tx *tx, uint64_t session, uint32_t id, uint32_t name)
 {
     if (tx_ledger(tx)->n_observers >= OBSERVERS_MAX ||
-        count_observers(tx, hash) >= OBSERVERS_PER_NAME) {
+        tx_name(tx, name)->n_watched >= OBSERVERS_PER_NAME) {
         tx_fail(tx, STILE_REFUSED, 0, "too many watch it already (32 a name, 1024 in all)");
         return 0;
     }
@@ -74,12 +66,13 @@ uint32_t observers_add(struct tx *tx, uint64_t session, uint32_t id, uint64_t ha
     struct ledger_cell *ledger = tx_edit_ledger(tx);
     observer->session = session;
     observer->id = id;
-    observer->hash = hash;
+    observer->name = name;
     observer->next = ledger->first_observer;
     if (ledger->first_observer)
         tx_edit(tx, ledger->first_observer, CELL_OBSERVER)->observer.prev = index;
     ledger->first_observer = index;
     ledger->n_observers++;
+    tx_edit_name(tx, name)->n_watched++;
     return index;
 }
 
@@ -94,6 +87,7 @@ static void drop_observer(struct tx *tx, uint32_t index)
     if (gone.next)
         tx_edit(tx, gone.next, CELL_OBSERVER)->observer.prev = gone.prev;
     ledger->n_observers--;
+    tx_edit_name(tx, gone.name)->n_watched--;
     tx_free(tx, index, CELL_OBSERVER);
 }
 
@@ -104,14 +98,13 @@ void observers_drop(struct tx *tx, uint32_t index, uint64_t session, uint32_t id
         drop_observer(tx, index);
 }
 
-void observers_tell(struct tx *tx, uint64_t hash, struct pokes *pokes)
+void observers_tell(struct tx *tx, uint32_t name, struct pokes *pokes)
 {
-    const struct ledger_cell *ledger = tx_ledger(tx);
-    if (!ledger->n_observers)
+    if (!tx_name(tx, name)->n_watched)
         return;
-    for (uint32_t i = ledger->first_observer; i; i = observer_at(tx, i)->next) {
+    for (uint32_t i = tx_ledger(tx)->first_observer; i; i = observer_at(tx, i)->next) {
         const struct observer_cell *observer = observer_at(tx, i);
-        if (observer->hash == hash && pokes->tail - pokes->head < POKES_MAX)
+        if (observer->name == name && pokes->tail - pokes->head < POKES_MAX)
             pokes->ring[pokes->tail++ % POKES_MAX] = (struct poke){
                 .session = observer->session, .id = observer->id, .cell = i, .kind = POKE_QUERY};
     }

@@ -12,7 +12,7 @@ const struct claim_cell *queue_own(struct tx *tx, uint32_t index, uint64_t sessi
     const union cell *cell = tx_peek(tx, index);
     const struct claim_cell *claim = &cell->claim;
     bool ours = cell->kind == CELL_CLAIM && claim->state != CLAIM_GHOST &&
-                claim->session == session && claim->id == id;
+                claim->state != CLAIM_SPARE && claim->session == session && claim->id == id;
     return ours ? claim : NULL;
 }
 

@@ -65,8 +65,8 @@ struct choice {
 static bool copy_if_chosen(struct snapshot *snapshot, struct tx *tx, const struct name_cell *name,
                            const struct choice *choice)
 {
-    char text[STILE_NAME_MAX + 1];
-    if (!name->first || name->length < choice->len)
+    char text[NAME_TEXT_MAX + 1];
+    if (!name->first)
         return true;
     names_text(tx, text, name);
     if (strncmp(text, choice->prefix, choice->len) != 0)

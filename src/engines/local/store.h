@@ -34,6 +34,7 @@ struct tx {
     uint32_t sequence;
     uint32_t n_edits;
     uint32_t n_reads;
+    uint32_t whole;  /* the cell whose sum was found right last */
     uint64_t marker; /* stands in the check word of cells that are in the journal */
     union cell blank;
 };

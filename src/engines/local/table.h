@@ -64,7 +64,10 @@ void names_sweep(struct tx *tx, unsigned n_buckets, uint64_t now_ns, struct swep
 uint32_t names_bucket_of(uint64_t key);
 uint32_t names_bucket(struct tx *tx, uint32_t bucket); /* the first cell of its chain */
 
-/* text has room for STILE_NAME_MAX + 1. */
+/* Whole cells, and a NUL. */
+#define NAME_TEXT_MAX ((STILE_NAME_MAX / TEXT_BYTES + 1) * TEXT_BYTES)
+
+/* text has room for NAME_TEXT_MAX + 1. */
 void names_text(struct tx *tx, char *text, const struct name_cell *name);
 
 /* ---- sessions and observers (sessions.c) ---- */
@@ -77,9 +80,9 @@ void sessions_add(struct tx *tx, uint64_t id, uint64_t now_ns, const char *host,
 uint32_t sessions_find(struct tx *tx, uint64_t id);
 void sessions_drop(struct tx *tx, uint64_t id);
 
-uint32_t observers_add(struct tx *tx, uint64_t session, uint32_t id, uint64_t hash);
+uint32_t observers_add(struct tx *tx, uint64_t session, uint32_t id, uint32_t name);
 void observers_drop(struct tx *tx, uint32_t observer, uint64_t session, uint32_t id);
-void observers_tell(struct tx *tx, uint64_t hash, struct pokes *pokes);
+void observers_tell(struct tx *tx, uint32_t name, struct pokes *pokes);
 
 /* All claims end, all sessions and observers go; what hold_at_least and lock-delay keep stays. For
  * who is alone in the file. */

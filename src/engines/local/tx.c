@@ -113,7 +113,7 @@ bool tx_begin(struct tx *tx, struct store *store)
 
     tx->store = store;
     tx->status = STILE_OK;
-    tx->n_edits = tx->n_reads = 0;
+    tx->n_edits = tx->n_reads = tx->whole = 0;
     if (!gate_enter(store)) {
         tx_fail(tx, STILE_UNREACHABLE, (int)store->cells[AT_LOCK].lock.pid, "stuck");
         return false;
@@ -190,10 +190,13 @@ static bool is_whole(struct tx *tx, uint32_t index)
         return false;
     }
     const union cell *cell = &store->cells[index];
-    if (cell->check != tx->marker && cell->check != cell_sum(cell, index)) {
+    if (index == tx->whole || cell->check == tx->marker)
+        return true;
+    if (cell->check != cell_sum(cell, index)) {
         tx_fail(tx, STILE_CORRUPT, 0, "a cell has a wrong checksum");
         return false;
     }
+    tx->whole = index;
     return true;
 }
 

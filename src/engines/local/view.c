@@ -251,8 +251,9 @@ static enum stile_status sign_up(struct local *local, struct watcher *watcher,
     struct query *query = watcher->query;
     if (!tx_begin(&tx, &local->env->store))
         return tx_error(&tx, error);
-    watcher->observer =
-        observers_add(&tx, local->id, watcher->slot, name_hash(query->name, query->name_len));
+    uint32_t name = names_open(&tx, name_hash(query->name, query->name_len), query->name,
+                               query->name_len, loop_now(local->engine.loop));
+    watcher->observer = observers_add(&tx, local->id, watcher->slot, name);
     if (tx_commit(&tx))
         return STILE_OK;
     watcher->observer = 0;
