@@ -217,6 +217,21 @@ static bool session_lives(struct script_engine *engine)
     return false;
 }
 
+/* Whatever comes next on it is told first; a claim then starts a session anew. */
+static void notice_lost_session(struct script_engine *engine)
+{
+    bool was_there = engine->session.expires_ns != 0;
+
+    if (session_lives(engine) || !was_there)
+        return;
+    engine->session.expires_ns = 0;
+    wire_back(&(struct letter){.script = engine->script,
+                               .of = engine,
+                               .call = SCRIPT_RENEW,
+                               .says = SAYS_LOST,
+                               .fn = answer_renewal});
+}
+
 static void serve_renewal(struct letter *letter)
 {
     uint64_t until = model_now(&letter->script->model) + letter->rule.ttl_ns;
@@ -241,7 +256,7 @@ static void serve(struct letter *letter)
     struct script *script = letter->script;
 
     if (letter->of && letter->record && letter->record->session)
-        (void)session_lives(letter->of);
+        notice_lost_session(letter->of);
     if (script->before)
         script->before(script);
     servers[letter->call](letter);
