@@ -73,6 +73,9 @@ void keeper_add_waiting(struct stile_lock *lock)
 {
     if (lock->client->engine->class->caps.lease != STILE_LEASE_SESSION)
         return;
+#ifdef MUTANT_CORE_WAITER_WITHOUT_SESSION
+    return;
+#endif
     lock->deadline_ns = NEVER;
     lock->renew_at_ns = loop_now(lock->client->loop) + lock->policy.renew_ns;
     lock->renewing = false;

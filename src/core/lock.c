@@ -265,10 +265,12 @@ static bool end_resuming(struct stile_lock *lock)
 static void withdraw(struct stile_lock *lock, enum stile_status outcome)
 {
     struct engine *engine = lock->client->engine;
+#ifndef MUTANT_CORE_RESUME_RELEASES
     if (lock->resuming && lock->state == CLAIMING) {
         give_up_resuming(lock, outcome);
         return;
     }
+#endif
     lock->state = RELEASING;
     keeper_remove(lock);
     lock->outcome = outcome;
