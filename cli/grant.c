@@ -128,7 +128,7 @@ enum stile_status grant_wait(struct grant *grant)
     if (status == STILE_OK)
         return STILE_OK;
     for (size_t i = grant->taken; i > 0; i--)
-        stile_lock_release(grant->locks[i - 1], NULL);
+        stile_lock_abandon(grant->locks[i - 1], NULL);
     if (grant->wait_ms > 0 && status == STILE_HELD)
         status = STILE_TIMEOUT;
     return status;

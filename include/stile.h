@@ -186,6 +186,9 @@ STILE_API enum stile_status stile_lock_acquire(struct stile_lock *lock, int64_t 
 /* LOST if it was not ours any more; the handle is free to be acquired again in any case. */
 STILE_API enum stile_status stile_lock_release(struct stile_lock *lock, struct stile_error *err);
 
+/* The same for a grant under which nothing was done: no hold_at_least is left behind. */
+STILE_API enum stile_status stile_lock_abandon(struct stile_lock *lock, struct stile_error *err);
+
 /* Ends a wait with CANCELLED; does nothing to a lock that doesn't wait. */
 STILE_API enum stile_status stile_lock_cancel(struct stile_lock *lock);
 

@@ -245,7 +245,7 @@ enum stile_status stile_lock_acquire(struct stile_lock *lock, int64_t wait_ms,
     return status ? fail(lock, "acquiring", status, err) : STILE_OK;
 }
 
-enum stile_status stile_lock_release(struct stile_lock *lock, struct stile_error *err)
+static enum stile_status give_back(struct stile_lock *lock, bool unused, struct stile_error *err)
 {
     struct op op = {.lock = lock};
     enum stile_status status = enter(lock, err);
@@ -253,11 +253,22 @@ enum stile_status stile_lock_release(struct stile_lock *lock, struct stile_error
         return fail(lock, "releasing", status, err);
     status = check_releasable(lock, err);
     if (!status) {
+        lock->claim->unused = unused;
         lock_give_back(lock, &op);
         status = wait_for(lock, &op, err);
     }
     client_leave(lock->client);
     return status ? fail(lock, "releasing", status, err) : STILE_OK;
+}
+
+enum stile_status stile_lock_release(struct stile_lock *lock, struct stile_error *err)
+{
+    return give_back(lock, false, err);
+}
+
+enum stile_status stile_lock_abandon(struct stile_lock *lock, struct stile_error *err)
+{
+    return give_back(lock, true, err);
 }
 
 enum stile_status stile_lock_resume(struct stile_lock *lock, struct stile_error *err)

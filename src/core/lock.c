@@ -158,6 +158,7 @@ static void begin_claim(struct stile_lock *lock)
     struct engine *engine = lock->client->engine;
     lock->state = CLAIMING;
     lock->claim->wait = !lock->try_once;
+    lock->claim->unused = false;
     keeper_add_waiting(lock);
     engine->class->claim(engine, lock->claim);
     if (lock->state == CLAIMING)

@@ -84,7 +84,7 @@ enum stile_status stile_locks_acquire(struct stile_lock *const *locks, size_t n,
             err->status = status;
     }
     while (status && got > 0)
-        stile_lock_release(sorted[--got], NULL);
+        stile_lock_abandon(sorted[--got], NULL);
     free(sorted);
     return status;
 }

@@ -50,6 +50,7 @@ struct claim {
     uint64_t delay_ns; /* lock-delay, or 0 */
     const char *owner; /* given by the user for resume(), else NULL */
     bool wait;         /* false: answer busy at once if it is held */
+    bool unused;       /* release: nothing was done under it, so no hold is left behind */
     uint64_t state[];  /* the engine's */
 };
 

@@ -3,6 +3,7 @@
  * are checked in one direction only: never earlier. */
 #include "contract.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
@@ -55,6 +56,36 @@ static void test_hold_outlives_the_release(void **state)
     assert_false(stile_lock_held(lock));
     check_ghost_keeps_it(s);
     check_status(STILE_HELD, stile_lock_acquire(lock, 0, &why));
+}
+
+static void test_hold_is_not_kept_for_what_was_abandoned(void **state)
+{
+    struct scene *s = *state;
+    if (!has_hold(s))
+        return;
+    struct stile_lock *lock =
+        held_on(s->client, s->name, STILE_OPTIONS(.hold_at_least_ms = LONG_MS));
+    check_ok(stile_lock_abandon(lock, &why));
+    check_ok(stile_lock_acquire(lock, 0, &why));
+    check_ok(stile_lock_abandon(lock, &why));
+    check_status(STILE_MISUSE, stile_lock_abandon(lock, &why));
+}
+
+/* All or none: nothing ran, so nothing stays taken. */
+static void test_hold_is_not_kept_for_some_of_several(void **state)
+{
+    struct scene *s = *state;
+    if (!has_hold(s))
+        return;
+    const struct stile_lock_options *options = STILE_OPTIONS(.hold_at_least_ms = LONG_MS);
+    char other[STILE_NAME_MAX];
+    snprintf(other, sizeof other, "%s-other", s->name); /* behind it in canonical order */
+    struct stile_lock *holder = held_on(s->client, other, NULL);
+    struct stile_lock *both[] = {lock_on(s->client, other, options),
+                                 lock_on(s->client, s->name, options)};
+    check_status(STILE_HELD, stile_locks_acquire(both, 2, 0, &why));
+    check_ok(stile_lock_release(holder, &why));
+    check_ok(stile_locks_acquire(both, 2, 0, &why));
 }
 
 static void test_hold_outlives_the_process(void **state)
@@ -277,6 +308,8 @@ static void test_no_delay_for_a_try_after_a_release(void **state)
 /* clang-format off */
 SUITE_PART(holds,
     SCENE_TEST(test_hold_outlives_the_release),
+    SCENE_TEST(test_hold_is_not_kept_for_what_was_abandoned),
+    SCENE_TEST(test_hold_is_not_kept_for_some_of_several),
     SCENE_TEST(test_hold_outlives_the_process),
     SCENE_TEST(test_hold_outlives_a_kill),
     SCENE_TEST(test_hold_ends),

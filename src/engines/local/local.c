@@ -202,9 +202,10 @@ static enum stile_status leave_table(struct local *local, struct local_claim *pa
     const struct claim_cell *own = queue_own(&tx, part->cell, local->id, part->slot);
     if (!own || own->state == CLAIM_BROKEN)
         status = error_set(error, STILE_LOST, 0, "taken over by `stile break`");
-    /* A grant that its owner never heard of need not be held for any time. */
-    if (own && !(part->heard && queue_leave_quietly(&tx, part->cell)))
-        queue_leave(&tx, part->cell, part->heard ? LEAVE_RELEASED : LEAVE_BROKEN,
+    /* A grant that its owner never heard of, or did nothing with, need not be held for any time. */
+    bool used = part->heard && !claim_of(part)->unused;
+    if (own && !(used && queue_leave_quietly(&tx, part->cell)))
+        queue_leave(&tx, part->cell, used ? LEAVE_RELEASED : LEAVE_BROKEN,
                     loop_now(local->engine.loop), &pokes);
     if (!tx_commit(&tx))
         return tx_error(&tx, error);
