@@ -42,15 +42,15 @@ test: deps-test $(BUILD)/.with-tests ## build, run every test
 	@tools/tally $(BUILD) $(TEST)
 
 asan: ## every test with AddressSanitizer and UndefinedBehaviorSanitizer
-	$(MAKE) test BUILD=build-asan TEST="-t 5 $(TEST)" \
+	$(MAKE) --no-print-directory test BUILD=build-asan TEST="-t 5 $(TEST)" \
 	    SETUP="-Db_sanitize=address,undefined -Db_lundef=false $(SETUP)"
 
 tsan: ## every test with ThreadSanitizer
-	$(MAKE) test BUILD=build-tsan TEST="-t 10 $(TEST)" \
+	$(MAKE) --no-print-directory test BUILD=build-tsan TEST="-t 10 $(TEST)" \
 	    SETUP="-Db_sanitize=thread -Db_lundef=false $(SETUP)"
 
 soak: ## the same tests, with many more rounds
-	STILE_SOAK=1 $(MAKE) test TEST="-t 30 $(TEST)"
+	STILE_SOAK=1 $(MAKE) --no-print-directory test TEST="-t 30 $(TEST)"
 
 mutants: deps-test ## break one rule at a time; a test must notice
 	tools/mutants build-mutants $(MUTANTS)
