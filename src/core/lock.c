@@ -272,6 +272,8 @@ static void withdraw(struct stile_lock *lock, enum stile_status outcome)
         return;
     }
 #endif
+    if (lock->state == CLAIMING)
+        lock->claim->unused = true; /* granted or not, its user has never heard of it */
     lock->state = RELEASING;
     keeper_remove(lock);
     lock->outcome = outcome;

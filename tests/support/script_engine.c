@@ -143,6 +143,9 @@ static void release(struct engine *engine, struct claim *claim)
                     "only what was claimed is released, and once");
     (void)snprintf(event->name, sizeof(event->name), "%s", claim->name);
     event->token = record->token;
+    event->unused = claim->unused;
+    if (claim->unused)
+        record->hold_ns = 0;
     script_say(of(engine), "release %s", claim->name);
     record->releasing = true;
     request(&(struct letter){.of = of(engine),

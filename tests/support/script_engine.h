@@ -49,7 +49,7 @@ struct script_event {
     uint64_t at_ns;
     char name[48];
     size_t n; /* renew: how many; 0: the session */
-    bool wait;
+    bool wait, unused;
     uint64_t ttl_ns, hold_ns, delay_ns, token;
 };
 

@@ -141,6 +141,25 @@ static void hold_at_least_keeps_the_next_one_out(void **state)
     assert_int_equal(world_now(w) - start, 60 * SEC);
 }
 
+/* The slot of a cron job is not used up by a grant that nobody heard of in time. */
+static void a_withdrawn_grant_is_not_kept(void **state)
+{
+    struct world *w = *state;
+    struct stile_lock *lock =
+        make_lock(w->clients[0], "a", STILE_OPTIONS(.hold_at_least_ms = 3600000));
+
+    SCRIPT_NEXT(w->script, SCRIPT_CLAIM, .back_ns = 2 * SEC);
+    assert_status(stile_lock_acquire(lock, 1000, NULL), TIMEOUT);
+    assert_true(script_last(w->script, SCRIPT_RELEASE)->unused);
+    assert_status(stile_lock_acquire(lock, 0, NULL), OK);
+    assert_status(stile_lock_abandon(lock, NULL), OK);
+    assert_true(script_last(w->script, SCRIPT_RELEASE)->unused);
+    assert_status(stile_lock_acquire(lock, 0, NULL), OK);
+    assert_status(stile_lock_release(lock, NULL), OK);
+    assert_false(script_last(w->script, SCRIPT_RELEASE)->unused);
+    assert_status(stile_lock_acquire(lock, 0, NULL), HELD);
+}
+
 /* Row 28 for those who end badly: nobody gets it before the delay is over. */
 static void lock_delay_follows_an_abnormal_end(void **state)
 {
@@ -336,6 +355,7 @@ int main(void)
         TEST_IN(open_session, a_loss_without_a_reason),
         TEST_IN(open_one, hold_and_delay_reach_the_engine),
         TEST_IN(open_one, hold_at_least_keeps_the_next_one_out),
+        TEST_IN(open_one, a_withdrawn_grant_is_not_kept),
         TEST_IN(open_two, lock_delay_follows_an_abnormal_end),
         TEST_IN(open_one, what_an_engine_lacks_is_unsupported),
         TEST_IN(open_detached, detach_and_resume),
