@@ -279,14 +279,15 @@ static void the_fd_wakes_for_answers(void **state)
     assert_status(heard.status, CANCELLED);
 }
 
-/* Renewal after renewal, armed from inside dispatch(), then the loss: all through the fd. */
+/* Renewal after renewal, armed from inside dispatch(), then the loss: all through the fd. The lease
+ * is long enough for a process that waits for its core. */
 static void the_fd_wakes_for_renewals_and_loss(void **state)
 {
     struct world *w = *state;
     struct heard lost = {0};
     struct stile_lock *lock = make_lock(
         w->clients[0], "a",
-        STILE_OPTIONS(.ttl_ms = 60, .renew_ms = 10, .on_lost = heard_lost, .data = &lost));
+        STILE_OPTIONS(.ttl_ms = 1500, .renew_ms = 10, .on_lost = heard_lost, .data = &lost));
 
     assert_status(stile_lock_acquire(lock, -1, NULL), OK);
     for (int i = 0; i < 4; i++)
