@@ -28,7 +28,7 @@
 
 #include <hiredis/hiredis.h>
 
-#include "engines/redis/script.h"
+#include "engines/redis/lua.h"
 #include "io/stream.h"
 
 struct conn;
@@ -78,9 +78,9 @@ enum stile_status conn_send(struct conn *conn, const struct conn_arg *args, size
 /* args: the keys first. A script's source is sent once a connection, its SHA1 afterwards. If the
  * server has forgotten it (SCRIPT FLUSH), source and all are sent again, and scripts that were on
  * their way behind it are executed behind it. */
-enum stile_status conn_eval(struct conn *conn, const struct script *script,
-                            const struct conn_arg *args, size_t n_keys, size_t n, conn_fn *fn,
-                            void *data, struct stile_error *err);
+enum stile_status conn_eval(struct conn *conn, const struct lua *lua, const struct conn_arg *args,
+                            size_t n_keys, size_t n, conn_fn *fn, void *data,
+                            struct stile_error *err);
 
 /* No callback comes any more for requests with this data. They are not taken back. */
 void conn_forget(struct conn *conn, const void *data);
