@@ -28,6 +28,7 @@ enum stile_status client_enter(struct stile_client *client, struct stile_error *
 
 void client_leave(struct stile_client *client)
 {
+    loop_flush(client->loop);
     if (client->notes || client->loop->tasks)
         drive_nudge(client);
     pthread_mutex_unlock(&client->mutex);
