@@ -9,10 +9,10 @@
  * from the loop and never from inside the call:
  *
  *     reply, err NULL    the server's answer
- *     reply and err      the server's error; err is its meaning, reply its own words
- *     err alone          UNREACHABLE: it was never executed
- *                        UNCERTAIN: it was sent, and the connection broke or nothing came back in
- *                        time; the server may have executed it, or still do so
+ *     reply and err      the server's error; err is its meaning, reply its own words, and
+ * fault_of() of fault.h tells MOVED from READONLY err alone          UNCERTAIN: it was sent, and
+ * the connection broke or nothing came back in time; the server may have executed it, or still do
+ * so. Any other status, mostly UNREACHABLE: it was never executed
  *
  * Requests wait while a connection is being made, and fail at once between two attempts: who asks
  * for a lock on a server that is down hears of it now.
@@ -33,9 +33,9 @@
 
 struct conn;
 
-/* Copied by conn_new(). */
+/* Copied by conn_new(), but for target.tls, which must outlive the connection. */
 struct conn_options {
-    struct stream_target target; /* timeout_ns counts for the handshake of Redis as well */
+    struct stream_target target; /* timeout_ns: for AUTH and SELECT once more */
     const char *user, *password; /* NULL: none; a user without password is MISUSE */
     unsigned db;
     uint64_t answer_ns; /* how long a request may go unanswered; 0: 3 s */
@@ -61,8 +61,8 @@ struct conn_arg {
 
 #define CONN_TEXT(text) ((struct conn_arg){(text), strlen(text)})
 
-/* Starts to connect; how that ends is told by up() or down(). Fails only for lack of memory, for a
- * TLS file that can't be used, or for options that make no sense. */
+/* Starts to connect; how that ends is told by up() or down(). Fails only for lack of memory or for
+ * options that make no sense. */
 enum stile_status conn_new(struct conn **conn, struct loop *loop,
                            const struct conn_options *options, const struct conn_events *events,
                            void *owner, struct stile_error *err);
@@ -85,7 +85,7 @@ enum stile_status conn_eval(struct conn *conn, const struct lua *lua, const stru
 /* No callback comes any more for requests with this data. They are not taken back. */
 void conn_forget(struct conn *conn, const void *data);
 
-/* Kept over reconnections. OK or NOMEM. */
+/* Kept over reconnections. OK or NOMEM. After the first one conn_send() is MISUSE. */
 enum stile_status conn_subscribe(struct conn *conn, const char *channel, size_t len,
                                  struct stile_error *err);
 void conn_unsubscribe(struct conn *conn, const char *channel, size_t len);
