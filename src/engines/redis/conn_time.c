@@ -11,16 +11,15 @@ static uint64_t earlier(uint64_t at_ns, const struct request *r, uint64_t more_n
     return r && r->until_ns + more_ns < at_ns ? r->until_ns + more_ns : at_ns;
 }
 
-/* The timer stays where it is while requests come and go; it looks again when it fires. */
+/* The timer stays where it is while requests come and go; it looks again when it fires. Only a
+ * request with less patience than all before it moves it. */
 void conn_watch_time(struct conn *c)
 {
-    if (c->overdue.place)
-        return;
     uint64_t at_ns = earlier(NEVER, c->untold, 0);
     at_ns = earlier(at_ns, c->sent.first, (GIVE_UP_AFTER - 1) * c->options.answer_ns);
     at_ns = earlier(at_ns, c->forgotten.first, 0);
     at_ns = earlier(at_ns, c->waiting.first, 0);
-    if (at_ns != NEVER)
+    if (c->overdue.place ? at_ns < c->overdue.at_ns : at_ns != NEVER)
         loop_arm(c->loop, &c->overdue, at_ns);
 }
 
