@@ -16,6 +16,11 @@ void *conn_owner(const struct conn *c)
     return c->owner;
 }
 
+const struct conn_options *conn_options(const struct conn *c)
+{
+    return &c->options;
+}
+
 bool conn_is_up(const struct conn *c)
 {
     return c->state == UP;

@@ -68,6 +68,7 @@ enum stile_status conn_new(struct conn **conn, struct loop *loop,
                            void *owner, struct stile_error *err);
 void *conn_owner(const struct conn *conn);
 bool conn_is_up(const struct conn *conn);
+const struct conn_options *conn_options(const struct conn *conn); /* for another one like it */
 
 /* OK: fn will be called. NOMEM, or REFUSED if CONN_PENDING_MAX requests or 16 MiB are under way
  * already: it won't. */
