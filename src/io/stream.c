@@ -140,8 +140,8 @@ static void on_socket(struct watch *watch, uint32_t events)
     } else {
         if (events & ~(uint32_t)EPOLLOUT)
             stream_receive(s);
-        if ((events & EPOLLOUT) && s->state != CLOSED && stream_send_out(s))
-            stream_end(s);
+        if ((events & EPOLLOUT) && s->state != CLOSED)
+            stream_send_out(s);
     }
     leave_event(s);
 }

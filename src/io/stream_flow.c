@@ -68,8 +68,7 @@ static int send_buffer(struct stream *s, struct buffer *b)
     return 0;
 }
 
-/* Not OK: the stream is at its end, and why says so. */
-enum stile_status stream_send_out(struct stream *s)
+static enum stile_status try_send(struct stream *s)
 {
     enum stile_status status = s->tls ? encrypt(s) : STILE_OK;
 
@@ -81,13 +80,22 @@ enum stile_status stream_send_out(struct stream *s)
     return rc ? error_errno(&s->why, STILE_UNREACHABLE, rc, "sending") : STILE_OK;
 }
 
+/* Who has hung up may have said why: that is read first, and the end follows from there. */
+void stream_send_out(struct stream *s)
+{
+    if (s->unheard || s->end_task.queued || !try_send(s))
+        return;
+    if (s->why.native == EPIPE || s->why.native == ECONNRESET)
+        s->unheard = !ask_for_writable(s, false);
+    if (!s->unheard)
+        loop_soon(s->loop, &s->end_task);
+}
+
 void stream_flush(struct stream *s)
 {
     loop_ungather(s->loop, &s->sender);
-    if (s->state != OPEN || s->wants_write || s->end_task.queued)
-        return;
-    if (stream_send_out(s))
-        loop_soon(s->loop, &s->end_task);
+    if (s->state == OPEN && !s->wants_write)
+        stream_send_out(s);
 }
 
 int stream_write(struct stream *s, const void *bytes, size_t n)
@@ -151,10 +159,7 @@ static void shake_hands(struct stream *s)
         end_tls(s);
         return;
     }
-    if (stream_send_out(s)) {
-        stream_end(s);
-        return;
-    }
+    stream_send_out(s);
     if (step == TLS_READY) {
         become_open(s);
         if (s->state == OPEN)
@@ -190,7 +195,8 @@ void stream_receive(struct stream *s)
     if (n < 0) {
         stream_end_errno(s, errno, "receiving");
     } else if (n == 0) {
-        error_set(&s->why, STILE_UNREACHABLE, 0, "the server closed the connection");
+        if (!s->unheard)
+            error_set(&s->why, STILE_UNREACHABLE, 0, "the server closed the connection");
         stream_end(s);
     } else if (!s->tls) {
         s->events->data(s, part, (size_t)n);

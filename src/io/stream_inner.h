@@ -20,6 +20,7 @@ struct stream {
     enum stream_state state;
     struct watch watch; /* fd -1: no socket */
     bool wants_write;
+    bool unheard;       /* the peer takes nothing any more; why says how that was noticed */
     struct timer timer; /* patience with what comes before OPEN */
     uint64_t until_ns;
     struct resolve *resolve;
@@ -43,7 +44,6 @@ void stream_end_errno(struct stream *stream, int number, const char *what);
 
 void stream_start(struct stream *stream); /* connected: TLS first, if it is to be */
 void stream_receive(struct stream *stream);
-/* Not OK: the stream is at its end, and why says so. */
-enum stile_status stream_send_out(struct stream *stream);
+void stream_send_out(struct stream *stream); /* a failure is put off */
 
 #endif

@@ -283,6 +283,19 @@ static void a_send_that_fails_is_told_by_the_loop(void **state)
     assert_true(told.why.native == ECONNRESET || told.why.native == EPIPE);
 }
 
+static void the_last_words_are_heard_though_sending_fails(void **state)
+{
+    (void)state;
+    open_up();
+    fake_say(&server, "full up");
+    fake_reset(&server);
+    assert_int_equal(stream_write(stream, "x", 1), 0);
+    loop_flush(loop);
+    run_until(loop, told.closed);
+    assert_int_equal(told.n, 7);
+    assert_true(told.why.native == ECONNRESET || told.why.native == EPIPE);
+}
+
 #define BIG (8u << 20)
 
 static void who_reads_slowly_gets_all_in_order(void **state)
@@ -418,6 +431,7 @@ int main(void)
         TEST(who_does_not_answer_is_left),
         TEST(a_turn_leaves_in_one_send),
         TEST(a_send_that_fails_is_told_by_the_loop),
+        TEST(the_last_words_are_heard_though_sending_fails),
         TEST(who_reads_slowly_gets_all_in_order),
         TEST(what_waits_is_bounded),
         TEST(much_comes_in_pieces),
