@@ -1,3 +1,4 @@
+/* The keys of a name, and what is sent with them. */
 #include <string.h>
 
 #include "engines/redis/redis.h"
@@ -6,39 +7,51 @@ static const char *const suffixes[SCRIPT_KEYS] = {"",    ":fence",   ":queue",
                                                   ":by", ":members", ":info"};
 
 /* What a Cluster hashes instead of the whole key: the text between the first { and the } behind it.
- */
-static bool has_tag(const char *key, size_t len)
+ * Its length with both, or 0. */
+static size_t tag_of(const char **tag, const char *key, size_t len)
 {
     const char *open = memchr(key, '{', len);
     const char *close = open ? memchr(open, '}', len - (size_t)(open - key)) : NULL;
-    return close && close > open + 1;
+    *tag = open;
+    return close && close > open + 1 ? (size_t)(close - open) + 1 : 0;
 }
 
-void keys_of(struct keys *keys, const struct redis *redis, const char *name, size_t name_len)
+static char *add(char *at, const char *bytes, size_t n)
+{
+    memcpy(at, bytes, n);
+    return at + n;
+}
+
+size_t keys_room(const struct redis *redis, size_t name_len)
+{
+    return SCRIPT_KEYS * (2 * (strlen(redis->prefix) + name_len) + 16);
+}
+
+/* K = prefix + name. What belongs to it begins with a brace, as no K does, and lives in K's slot:
+ * {K}:fence, or with the tag that K has itself, {tag}K:fence. */
+char *keys_write(struct conn_arg args[SCRIPT_KEYS], char *room, const struct redis *redis,
+                 const char *name, size_t name_len)
 {
     size_t prefix_len = strlen(redis->prefix), len = prefix_len + name_len;
-    char *key = keys->text[0];
-    memcpy(key, redis->prefix, prefix_len);
-    memcpy(key + prefix_len, name, name_len);
-    keys->args[0] = (struct conn_arg){key, len};
-    bool tagged = has_tag(key, len);
+    const char *key = room, *tag;
+    char *at = add(add(room, redis->prefix, prefix_len), name, name_len);
+    size_t tag_len = tag_of(&tag, key, len);
+    args[0] = (struct conn_arg){key, len};
     for (size_t i = 1; i < SCRIPT_KEYS; i++) {
-        char *at = keys->text[i];
-        if (!tagged)
-            *at++ = '{';
-        memcpy(at, key, len);
-        at += len;
-        if (!tagged)
-            *at++ = '}';
-        size_t suffix_len = strlen(suffixes[i]);
-        memcpy(at, suffixes[i], suffix_len);
-        keys->args[i] = (struct conn_arg){keys->text[i], (size_t)(at - keys->text[i]) + suffix_len};
+        char *start = at;
+        at = tag_len ? add(at, tag, tag_len) : add(at, "{", 1);
+        at = add(at, key, len);
+        at = tag_len ? at : add(at, "}", 1);
+        at = add(at, suffixes[i], strlen(suffixes[i]));
+        args[i] = (struct conn_arg){start, (size_t)(at - start)};
     }
+    return at;
 }
 
 bool key_is_derived(const char *key, size_t len)
 {
-    if (!has_tag(key, len))
+    const char *tag;
+    if (!tag_of(&tag, key, len) || tag != key)
         return false;
     for (size_t i = 1; i < SCRIPT_KEYS; i++) {
         size_t n = strlen(suffixes[i]);
@@ -46,4 +59,21 @@ bool key_is_derived(const char *key, size_t len)
             return true;
     }
     return false;
+}
+
+void call_begin(struct call *call, const struct redis *redis, const char *name, size_t name_len)
+{
+    keys_write(call->args, call->room, redis, name, name_len);
+    call->n = SCRIPT_KEYS;
+}
+
+void call_add(struct call *call, const char *text)
+{
+    call->args[call->n++] = CONN_TEXT(text);
+}
+
+enum stile_status call_send(const struct call *call, struct redis *redis, const struct lua *script,
+                            conn_fn *fn, void *data, struct stile_error *err)
+{
+    return conn_eval(redis->asks, script, call->args, SCRIPT_KEYS, call->n, fn, data, err);
 }

@@ -170,10 +170,9 @@ static enum stile_status view_make(struct view *view, const redisReply *reply, c
 static enum stile_status send_show(struct redis *redis, const char *name, size_t len, conn_fn *fn,
                                    void *data, struct stile_error *err)
 {
-    struct keys keys;
-    keys_of(&keys, redis, name, len);
-    return conn_eval(redis->asks, &redis->scripts.show, keys.args, SCRIPT_KEYS, SCRIPT_KEYS, fn,
-                     data, err);
+    struct call call;
+    call_begin(&call, redis, name, len);
+    return call_send(&call, redis, &redis->scripts.show, fn, data, err);
 }
 
 static void on_shown(void *data, const redisReply *reply, const struct stile_error *err)
@@ -213,15 +212,12 @@ void people_break(struct engine *engine, struct query *query)
 {
     struct redis *redis = redis_of(engine);
     struct stile_error err;
-    struct keys keys;
-    struct conn_arg args[SCRIPT_KEYS + 1];
+    struct call call;
     char token[24];
-    keys_of(&keys, redis, query->name, query->name_len);
-    memcpy(args, keys.args, sizeof keys.args);
     snprintf(token, sizeof token, "%" PRIu64, query->token);
-    args[SCRIPT_KEYS] = CONN_TEXT(token);
-    if (conn_eval(redis->asks, &redis->scripts.break_, args, SCRIPT_KEYS, SCRIPT_KEYS + 1,
-                  on_broken, query, &err))
+    call_begin(&call, redis, query->name, query->name_len);
+    call_add(&call, token);
+    if (call_send(&call, redis, &redis->scripts.break_, on_broken, query, &err))
         engine->events->done(query, &err);
 }
 

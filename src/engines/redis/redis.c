@@ -8,11 +8,12 @@
  * Who releases grants to the next in line in the same step and tells it by PUBLISH on its session's
  * channel; nobody listening there is dead and skipped. The next one has a second to confirm, else
  * its grant expires. Only the first in line looks by itself, when what is in its way must have
- * expired; all others just listen. Readers and slots are a sorted set by the time each ends; K then
- * says so, and keeps the plain dialect out.
+ * expired, and the second a second later, should the first be dead; each renewal tells both that it
+ * is not yet time, so that they send nothing while nothing changes. Readers and slots are a sorted
+ * set by the time each ends; K then says so, and keeps the plain dialect out.
  *
- *     scripts.c  the steps, in Lua      claims.c  the life of a claim
- *     conn.c     one connection         people.c  list, show, watch, break
+ *     scripts.c  the steps, in Lua      claims.c, release.c, renew.c  the life of a claim
+ *     conn.c     one connection         people.c                      list, show, watch, break
  */
 #include "engines/redis/redis.h"
 
@@ -216,6 +217,10 @@ enum stile_status redis_listen(struct redis *redis, struct stile_error *err)
                                         conn_options(redis->asks), &hears_events, redis, err);
     if (!status)
         status = conn_subscribe(redis->hears, redis->channel, strlen(redis->channel), err);
+    if (status) {
+        conn_free(redis->hears);
+        redis->hears = NULL;
+    }
     return status;
 }
 
@@ -296,7 +301,7 @@ static void dispose(struct redis *redis)
 {
     conn_free(redis->hears);
     conn_free(redis->asks);
-    claims_close(redis);
+    batches_free(redis);
     tls_context_free(redis->tls);
 }
 

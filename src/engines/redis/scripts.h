@@ -12,8 +12,9 @@
  *
  * An entry is "owner mode slots info"; a mode is x, s or n. An owner is 40 hex digits, of which the
  * first 16 name its session: what a waiter or holder must hear is published at stile:<16 digits>,
- * as "g owner" (granted for a second; confirm it), "h owner pttl" (first in line now), "b owner"
- * (taken away). Nobody listening there is dead, and the next one is served in the same step. */
+ * as "g owner" (granted for a second; confirm it), "h owner ms silent" (look by yourself after so
+ * long, or earlier if what is in the way may end in silence), "b owner" (taken away). Nobody
+ * listening there is dead, and the next one is served in the same step. */
 #ifndef STILE_REDIS_SCRIPTS_H
 #define STILE_REDIS_SCRIPTS_H
 
@@ -21,16 +22,13 @@
 
 #define SCRIPT_KEYS 6
 
-/* How long a waiter that was granted in its absence may take to confirm. */
-#define PROBATION_MS 1000
-
 struct scripts {
-    struct lua claim;   /* owner mode slots px info wait again -> {1, token} | {0, pttl, first} */
+    struct lua claim;   /* owner mode slots px info wait again -> {1, token} | {0, ms, silent} */
     struct lua confirm; /* owner mode px -> {1, token} | {0} */
     struct lua release; /* owner mode slots hold info -> 1 released, 2 withdrawn, 0 not there */
-    struct lua renew;   /* per claim 4 keys (1, 4, 5, 6) and owner mode px -> {1|0, ...} */
-    struct lua show;    /* -> {K, pttl, fence, by, now, members..., queue} */
-    struct lua break_;  /* token -> 1 broken, 0 not held, -1 another grant */
+    struct lua renew;  /* for each claim its keys, and owner mode px -> {1|0, or 2: unknown, ...} */
+    struct lua show;   /* -> {K, pttl, fence, by, now, members..., queue} */
+    struct lua break_; /* token -> 1 broken, 0 not held, -1 another grant */
 };
 
 void scripts_init(struct scripts *scripts);
