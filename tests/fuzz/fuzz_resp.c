@@ -20,8 +20,8 @@ static void must(bool kept)
 
 static void add(struct sum *sum, const redisReply *reply, unsigned depth)
 {
-    must(depth <= RESP_DEPTH_MAX);
     if (reply->type == REDIS_REPLY_ARRAY) {
+        must(depth <= RESP_DEPTH_MAX);
         sum->elements += reply->elements;
         for (size_t i = 0; i < reply->elements; i++)
             add(sum, reply->element[i], depth + 1);

@@ -13,7 +13,7 @@
 #define RESP_BULK_MAX     (1u << 20)  /* bytes of one string */
 #define RESP_REPLY_MAX    (16u << 20) /* bytes of all strings of one reply */
 #define RESP_ELEMENTS_MAX 65536       /* of all arrays of one reply */
-#define RESP_DEPTH_MAX    7           /* hiredis's own limit */
+#define RESP_DEPTH_MAX    7           /* arrays around an array: hiredis's own limit */
 
 struct resp;
 
