@@ -2,13 +2,14 @@
 #include "support/net.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "io/stream.h"
+#include "io/stream_inner.h"
 #include "servers/redis_server.h"
 
 static struct loop *loop;
@@ -216,6 +217,18 @@ static void freed_while_its_name_is_resolved(void **state)
     assert_int_equal(told.opened + told.closed, 0);
 }
 
+static void every_address_of_a_name_is_tried(void **state)
+{
+    struct stream_target nobody = {.host = "127.0.0.1", .port = free_port()};
+
+    (void)state;
+    assert_status(open_to(&nobody, NULL), OK);
+    assert_int_equal(resolve_numeric(&stream->found->ai_next, "127.0.0.1", server.port), 0);
+    run_until(loop, told.opened || told.closed);
+    assert_int_equal(told.opened, 1);
+    fake_accept(&server);
+}
+
 /* ---- no answer ---- */
 
 /* A queue of one that is full: further SYNs get no answer. */
@@ -281,6 +294,21 @@ static void a_send_that_fails_is_told_by_the_loop(void **state)
     run_until(loop, told.closed);
     assert_status(told.why.status, UNREACHABLE);
     assert_true(told.why.native == ECONNRESET || told.why.native == EPIPE);
+}
+
+static void a_socket_that_went_bad_is_told_by_the_loop(void **state)
+{
+    int none = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+    (void)state;
+    open_up();
+    assert_true(none >= 0 && dup2(none, stream->watch.fd) >= 0);
+    assert_int_equal(stream_write(stream, "x", 1), 0);
+    stream_flush(stream);
+    assert_int_equal(told.closed, 0);
+    run_until(loop, told.closed);
+    assert_int_equal(told.why.native, ENOTSOCK);
+    close(none);
 }
 
 static void the_last_words_are_heard_though_sending_fails(void **state)
@@ -427,10 +455,12 @@ int main(void)
         TEST(a_path_that_is_too_long_is_misuse),
         TEST(a_name_is_resolved_beside_the_loop),
         TEST(a_name_nobody_has_is_told_by_the_loop),
+        TEST(every_address_of_a_name_is_tried),
         TEST(freed_while_its_name_is_resolved),
         TEST(who_does_not_answer_is_left),
         TEST(a_turn_leaves_in_one_send),
         TEST(a_send_that_fails_is_told_by_the_loop),
+        TEST(a_socket_that_went_bad_is_told_by_the_loop),
         TEST(the_last_words_are_heard_though_sending_fails),
         TEST(who_reads_slowly_gets_all_in_order),
         TEST(what_waits_is_bounded),
