@@ -8,6 +8,7 @@
 #define LOOK_AFTER_NS (5 * NS_PER_MS)   /* behind the end of what is in the way */
 #define LOOK_MIN_NS   (100 * NS_PER_MS) /* where that may end in silence */
 #define LOOK_MAX_NS   (5 * NS_PER_SEC)
+#define DEAF_NS       (1 * NS_PER_SEC) /* not in line, as we can't hear: that should end soon */
 
 static const char mode_letters[] = {
     [STILE_EXCLUSIVE] = 'x', [STILE_SHARED] = 's', [STILE_SLOTS] = 'n'};
@@ -202,12 +203,14 @@ static uint64_t some_time(struct redis_claim *part)
     return LOOK_AFTER_NS + random % limit;
 }
 
-/* ms: -1 if it never ends. In silence: another client's key, or we can't hear. */
+/* ms: -1 if it never ends. In silence: another client's key. */
 static void arm_look(struct redis_claim *part, long long ms, bool silent)
 {
     struct loop *loop = claim_of(part)->engine->loop;
     uint64_t pause = ms < 0 ? LOOK_MAX_NS : (uint64_t)ms * NS_PER_MS + LOOK_AFTER_NS;
     uint64_t earlier = silent || ms < 0 ? some_time(part) : NEVER;
+    if (!redis_of_part(part)->hearing)
+        earlier = DEAF_NS + some_time(part);
     loop_arm(loop, &part->timer, loop_now(loop) + (earlier < pause ? earlier : pause));
 }
 
@@ -305,13 +308,19 @@ void claims_hear(struct redis *redis, const char *text, size_t len)
         hear_pause(part, text + 2 + OWNER_LEN);
 }
 
-/* In the order in which they were asked for: some may not be in line yet. */
+/* In the order in which they were asked for: some may not be in line yet, others have asked, but
+ * not to be put there. */
 void claims_look_again(struct redis *redis)
 {
     for (struct redis_claim *part = redis->oldest, *next; part; part = next) {
+        bool asked = part->standing == ASKED && claim_of(part)->wait && !part->to_be_lined;
         next = part->newer;
-        if (part->standing == IN_LINE)
+        if (asked)
+            conn_forget(redis->asks, part);
+        if (asked || part->standing == IN_LINE) {
+            part->has_waited = true;
             send_claim(part);
+        }
     }
 }
 
@@ -336,7 +345,7 @@ static void stand_in_line(struct redis_claim *part, const redisReply *reply)
     else if (part->told)
         confirm(part);
     else
-        arm_look(part, number_at(reply, 1), number_at(reply, 2) == 1 || !redis->hearing);
+        arm_look(part, number_at(reply, 1), number_at(reply, 2) == 1);
 }
 
 static void on_claimed(void *data, const redisReply *reply, const struct stile_error *err)
@@ -368,7 +377,8 @@ static void send_claim(struct redis_claim *part)
     call_add(&call, n.slots);
     call_add(&call, n.px);
     call_add(&call, redis->info);
-    call_add(&call, claim->wait && redis->hearing ? "1" : "0");
+    part->to_be_lined = claim->wait && redis->hearing;
+    call_add(&call, part->to_be_lined ? "1" : "0");
     call_add(&call, part->has_waited ? "1" : "0");
     part->standing = ASKED;
     part->sent_ns = loop_now(redis->engine.loop);

@@ -29,6 +29,7 @@ struct redis_claim {
     enum standing standing;
     bool listed, has_timer;
     bool has_waited;   /* its entry may be in line: what is asked now, is asked again */
+    bool to_be_lined;  /* what was asked puts it in line */
     bool told;         /* granted by a message that overtook the answer to the claim */
     bool may_be_there; /* release: what the server does not know was not ours to lose */
     uint64_t sent_ns, granted_ns, give_up_ns, token;
