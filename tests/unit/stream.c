@@ -1,4 +1,5 @@
-/* Streams over real sockets; the test plays the server by hand. TLS is in redis_tls.c. */
+/* Streams over real sockets; the test plays the server by hand. TLS that works is in redis_tls.c.
+ */
 #include "support/net.h"
 
 #include <errno.h>
@@ -261,6 +262,75 @@ static void who_does_not_answer_is_left(void **state)
         close(fds[i]);
 }
 
+static void nor_is_a_resolver_waited_for(void **state)
+{
+    struct stream_target target = {.host = "localhost", .port = server.port, .timeout_ns = 1};
+
+    (void)state;
+    assert_status(open_to(&target, NULL), OK);
+    run_until(loop, told.closed);
+    assert_int_equal(told.why.native, ETIMEDOUT);
+    assert_non_null(strstr(told.why.message, "resolving the host"));
+}
+
+/* ---- TLS that comes to nothing ---- */
+
+static void open_tls(struct tls_context **context)
+{
+    struct tls_options options = {.insecure = true};
+    struct stile_error err;
+
+    assert_status(tls_context_new(context, &options, &err), OK);
+    struct stream_target target = {.host = "127.0.0.1", .port = server.port, .tls = *context};
+    assert_status(open_to(&target, NULL), OK);
+    run_until(loop, stream->state >= SHAKING);
+    fake_accept(&server);
+}
+
+static void ends_tls(struct tls_context *context, const char *words)
+{
+    run_until(loop, told.closed);
+    assert_int_equal(told.opened, 0);
+    if (!strstr(told.why.message, words))
+        fail_msg("\"%s\" lacks \"%s\"", told.why.message, words);
+    stream_free(stream);
+    stream = NULL;
+    tls_context_free(context);
+}
+
+static void a_handshake_nobody_answers(void **state)
+{
+    struct tls_context *context;
+
+    (void)state;
+    open_tls(&context);
+    loop_arm(loop, &stream->timer, loop_now(loop)); /* time flies */
+    ends_tls(context, "TLS handshake");
+    assert_int_equal(told.why.native, ETIMEDOUT);
+}
+
+static void a_handshake_with_somebody_else(void **state)
+{
+    struct tls_context *context;
+
+    (void)state;
+    open_tls(&context);
+    fake_say(&server, "-ERR Protocol error\r\n");
+    ends_tls(context, "does not speak TLS");
+    assert_status(told.why.status, REFUSED);
+}
+
+static void a_handshake_that_is_broken_off(void **state)
+{
+    struct tls_context *context;
+
+    (void)state;
+    open_tls(&context);
+    fake_hang_up(&server);
+    ends_tls(context, "");
+    assert_status(told.why.status, UNREACHABLE);
+}
+
 /* ---- sending ---- */
 
 static void a_turn_leaves_in_one_send(void **state)
@@ -458,6 +528,10 @@ int main(void)
         TEST(every_address_of_a_name_is_tried),
         TEST(freed_while_its_name_is_resolved),
         TEST(who_does_not_answer_is_left),
+        TEST(nor_is_a_resolver_waited_for),
+        TEST(a_handshake_nobody_answers),
+        TEST(a_handshake_with_somebody_else),
+        TEST(a_handshake_that_is_broken_off),
         TEST(a_turn_leaves_in_one_send),
         TEST(a_send_that_fails_is_told_by_the_loop),
         TEST(a_socket_that_went_bad_is_told_by_the_loop),
