@@ -115,6 +115,19 @@ static void on_end_task(struct task *task)
 
 static void connect_next(struct stream *s);
 
+/* A port of this host where nobody listens may happen to be the one that connect() chose for our
+ * end: then we speak to ourselves, and the server can't have its port back. */
+static bool is_self_connected(int fd)
+{
+    struct sockaddr_storage ours = {0}, theirs = {0};
+    socklen_t our_len = sizeof ours, their_len = sizeof theirs;
+
+    return getsockname(fd, (struct sockaddr *)&ours, &our_len) == 0 &&
+           getpeername(fd, (struct sockaddr *)&theirs, &their_len) == 0 &&
+           ours.ss_family != AF_UNIX && our_len == their_len &&
+           memcmp(&ours, &theirs, our_len) == 0;
+}
+
 static void finish_connect(struct stream *s)
 {
     int rc = 0;
@@ -122,6 +135,8 @@ static void finish_connect(struct stream *s)
 
     if (getsockopt(s->watch.fd, SOL_SOCKET, SO_ERROR, &rc, &len))
         rc = errno;
+    if (rc == 0 && is_self_connected(s->watch.fd))
+        rc = ECONNREFUSED;
     if (rc == 0) {
         stream_start(s);
         return;

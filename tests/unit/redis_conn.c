@@ -184,6 +184,14 @@ static void without_its_name_it_does(void **state)
     assert_int_equal(kit.up, 1);
 }
 
+static void an_echo_is_no_redis(void **state)
+{
+    (void)state;
+    greeted_with("*2\r\n$4\r\nAUTH\r\n$7\r\nhunter2\r\n*2\r\n$6\r\nSELECT\r\n$1\r\n7\r\n" SETNAME);
+    assert_int_equal(kit.up, 0);
+    assert_true(has(&kit.why, "not Redis"));
+}
+
 static void a_server_that_is_full_says_so(void **state)
 {
     (void)state;
@@ -938,6 +946,27 @@ static void it_moves(void **state)
     assert_int_equal(kept.times, 0);
 }
 
+static void it_moves_away_from_one_that_is_down(void **state)
+{
+    struct fake other;
+    struct heard kept;
+    struct stile_error why = {.status = STILE_UNREACHABLE, .message = "a new primary"};
+
+    (void)state;
+    fake_listen(&other);
+    fake_free(&server);
+    kit_connect();
+    fail_attempts(3);
+    assert_status(conn_move(kit.conn, "127.0.0.1", other.port, &why, NULL), OK);
+    kit_ask(&kept, "GET b");
+    server = other;
+    welcome();
+    flush();
+    fake_hear(&server, GET_B);
+    assert_int_equal(kept.times, 0);
+    assert_int_equal(kit.down, 4);
+}
+
 static void a_forked_child_leaves_it_alone(void **state)
 {
     struct heard a;
@@ -973,6 +1002,7 @@ int main(void)
         TEST(nor_does_one_we_have_never_seen),
         TEST(without_its_database_it_does_not_come_up),
         TEST(without_its_name_it_does),
+        TEST(an_echo_is_no_redis),
         TEST(a_server_that_is_full_says_so),
         TEST(who_accepts_and_says_nothing_is_left),
         TEST(answers_come_in_order),
@@ -1015,6 +1045,7 @@ int main(void)
         TEST(freed_when_overdue),
         TEST(freed_in_a_message),
         TEST(it_moves),
+        TEST(it_moves_away_from_one_that_is_down),
         TEST(a_forked_child_leaves_it_alone),
     };
 

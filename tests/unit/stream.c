@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <stdlib.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -168,6 +169,26 @@ static void a_refusal_is_told_by_the_loop(void **state)
     assert_status(told.why.status, UNREACHABLE);
     assert_int_equal(told.why.native, ECONNREFUSED);
     assert_int_equal(told.opened, 0);
+}
+
+static void speaking_to_oneself_is_a_refusal(void **state)
+{
+    struct sockaddr_in self = {.sin_family = AF_INET,
+                               .sin_port = htons(free_port()),
+                               .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    (void)state;
+    assert_int_equal(bind(fd, (struct sockaddr *)&self, sizeof self), 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&self, sizeof self), 0);
+    open_tcp("127.0.0.1");
+    run_until(loop, stream->watch.fd >= 0);
+    assert_true(dup2(fd, stream->watch.fd) >= 0);
+    stream->watch.fn(&stream->watch, EPOLLOUT);
+    assert_int_equal(told.opened, 0);
+    assert_int_equal(told.closed, 1);
+    assert_int_equal(told.why.native, ECONNREFUSED);
+    close(fd);
 }
 
 static void a_missing_socket_file_is_told_by_the_loop(void **state)
@@ -521,6 +542,7 @@ int main(void)
         TEST(unix_sockets_work_too),
         TEST(what_is_written_before_it_is_open_is_sent_then),
         TEST(a_refusal_is_told_by_the_loop),
+        TEST(speaking_to_oneself_is_a_refusal),
         TEST(a_missing_socket_file_is_told_by_the_loop),
         TEST(a_path_that_is_too_long_is_misuse),
         TEST(a_name_is_resolved_beside_the_loop),

@@ -89,7 +89,7 @@ static enum stile_status submit(struct conn *c, struct request *r, conn_fn *fn, 
         conn_put(c, r);
     else
         line_push(&c->waiting, r);
-    if (c->state == PAUSED)
+    if (c->state == PAUSED && !c->moved)
         loop_soon(c->loop, &c->refuse_task);
     conn_watch_time(c);
     return STILE_OK;
@@ -139,11 +139,11 @@ void conn_finish(struct request *r, const redisReply *reply, const struct stile_
     request_free(r);
 }
 
-void conn_tell_ended(struct conn *c)
+void conn_tell_ended(struct conn *c, const struct stile_error *why)
 {
-    struct stile_error never = c->why, doubt = c->why;
+    struct stile_error never = *why, doubt;
 
-    error_set(&doubt, STILE_UNCERTAIN, c->why.native, "no answer, the connection broke: %s",
+    error_set(&doubt, STILE_UNCERTAIN, never.native, "no answer, the connection broke: %s",
               never.message);
     for (struct request *r; !c->freed && (r = line_pop(&c->ended));)
         conn_finish(r, NULL, r->in_doubt ? &doubt : &never);

@@ -70,8 +70,7 @@ void conn_put(struct conn *conn, struct request *request); /* onto the wire */
 void conn_put_waiting(struct conn *conn);
 void conn_put_channel(struct conn *conn, const char *verb, const struct conn_channel *channel);
 void conn_take(struct conn *conn, const redisReply *reply);
-/* All of ended: err for those in doubt is made of why. */
-void conn_tell_ended(struct conn *conn);
+void conn_tell_ended(struct conn *conn, const struct stile_error *why);
 void conn_finish(struct request *request, const redisReply *reply, const struct stile_error *err);
 
 /* ---- conn_time.c ---- */

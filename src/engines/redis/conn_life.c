@@ -58,11 +58,16 @@ static void plan_retry(struct conn *c, bool was_up)
 
     if (was_up && now_ns - c->up_ns >= STEADY_NS)
         c->attempt = 0;
-    if (c->moved)
-        c->attempt = 0;
-    loop_arm(c->loop, &c->retry, c->moved ? now_ns : now_ns + pause_ns(c));
+    loop_arm(c->loop, &c->retry, now_ns + pause_ns(c));
     c->attempt++;
+}
+
+static void go_elsewhere(struct conn *c)
+{
     c->moved = false;
+    c->attempt = 0;
+    loop_disarm(c->loop, &c->retry);
+    conn_connect(c);
 }
 
 /* What is still in the stream has not been executed, nor has what is there in part. */
@@ -90,9 +95,12 @@ void conn_go_down(struct conn *c)
     c->n_known = 0;
     c->state = PAUSED;
     loop_forget(c->loop, &c->break_task);
-    plan_retry(c, was_up);
     struct stile_error why = c->why;
-    conn_tell_ended(c);
+    if (c->moved)
+        go_elsewhere(c);
+    else
+        plan_retry(c, was_up);
+    conn_tell_ended(c, &why);
     if (!c->freed)
         c->events->down(c, &why);
 }
@@ -119,7 +127,7 @@ void conn_on_refuse(struct task *task)
         return; /* an attempt has begun meanwhile: they wait for it */
     conn_enter(c);
     line_append(&c->ended, &c->waiting);
-    conn_tell_ended(c);
+    conn_tell_ended(c, &c->why);
     conn_leave(c);
 }
 
@@ -135,15 +143,22 @@ static void come_up(struct conn *c)
     c->events->up(c);
 }
 
-static bool greeting_failed(struct conn *c, const char *what, const struct stile_error *err)
+/* err NULL is not enough: a server that repeats what it hears is not Redis either. */
+static bool greeting_failed(struct conn *c, const char *what, const redisReply *reply,
+                            const struct stile_error *err)
 {
+    bool strange = reply && reply->type != REDIS_REPLY_STATUS && reply->type != REDIS_REPLY_ERROR;
+
     if (c->state != GREETING)
         return true; /* the connection broke; everybody is told */
-    if (!err)
+    if (!err && !strange)
         return false;
-    c->why = *err;
-    if (err->status == STILE_UNCERTAIN) /* nothing that matters was asked yet */
+    if (strange)
+        error_set(&c->why, STILE_REFUSED, 0, "what answers is not Redis");
+    else if (err->status == STILE_UNCERTAIN) /* nothing that matters was asked yet */
         error_set(&c->why, STILE_UNREACHABLE, ETIMEDOUT, "the server does not answer");
+    else
+        c->why = *err;
     error_wrap(&c->why, c->why.status, "%s", what);
     conn_go_down(c);
     return true;
@@ -158,13 +173,12 @@ static void on_auth(void *data, const redisReply *reply, const struct stile_erro
         error_set(&plain, STILE_REFUSED, FAULT_OTHER, "the server does not accept AUTH");
         err = &plain;
     }
-    greeting_failed(data, "logging in", err);
+    greeting_failed(data, "logging in", reply, err);
 }
 
 static void on_select(void *data, const redisReply *reply, const struct stile_error *err)
 {
-    (void)reply;
-    greeting_failed(data, "choosing the database", err);
+    greeting_failed(data, "choosing the database", reply, err);
 }
 
 /* The name is for CLIENT LIST and may be refused, unless that means that all will be. */
@@ -174,7 +188,7 @@ static void on_name(void *data, const redisReply *reply, const struct stile_erro
     bool fatal =
         !reply || fault == FAULT_AUTH || fault == FAULT_DENIED || fault == FAULT_MAX_CLIENTS;
 
-    if (!greeting_failed(data, "connecting", fatal ? err : NULL))
+    if (!greeting_failed(data, "connecting", reply, fatal ? err : NULL))
         come_up(data);
 }
 
