@@ -76,8 +76,10 @@ static void add_exclusive(struct view *view, const char *owner, const char *by, 
                                        .owner = owner,
                                        .host = "",
                                        .command = ""};
-    if (!since)
-        return; /* another client's, which leaves no word about itself */
+    if (!since) { /* another client's, which leaves no word about itself and has no token */
+        claim->token = claim->ghost ? token : 0;
+        return;
+    }
     claim->age_ms = now_ms > since ? (int64_t)(now_ms - since) : 0;
     read_who(claim, text);
 }

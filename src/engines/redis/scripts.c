@@ -38,7 +38,7 @@
     "  if mode=='x' then\n"                                                                        \
     "    v=owner\n"                                                                                \
     "    call('SET',K,owner,'PX',px)\n"                                                            \
-    "    call('SET',B,since..info,'PX',px)\n"                                                      \
+    "    call('SET',B,owner..' '..since..info,'PX',px)\n"                                          \
     "    return token\n"                                                                           \
     "  end\n"                                                                                      \
     "  if not v then v='~'..mode call('DEL',M,I) call('SET',K,v,'PX',px) end\n"                    \
@@ -52,6 +52,11 @@
     "  local i=v=='~'..mode and call('HGET',I,owner)\n"                                            \
     "  return i and tonumber(string.match(i,'^%d+'))\n"                                            \
     "end\n"                                                                                        \
+    /* of an exclusive holder that is ours, else false: others change K and leave what is beside it */\
+    "local function by()\n"                                                                        \
+    "  local b=v and #v==40 and call('GET',B)\n"                                                   \
+    "  return b and string.sub(b,1,40)==v and string.sub(b,42)\n"                                  \
+    "end\n"                                                                                        \
     /* ms until the next one that holds must have ended by itself, -1: never; and whether it may end */\
     /* before without a word to us */                                                              \
     "local function ends()\n"                                                                      \
@@ -59,8 +64,7 @@
     "    local next=call('ZRANGE',M,0,0,'WITHSCORES')[2]\n"                                        \
     "    return math.max(0,tonumber(next)-now()),0\n"                                              \
     "  end\n"                                                                                      \
-    "  local ours=v and (v=='~h' or #v==40 and call('EXISTS',B)==1)\n"                             \
-    "  return call('PTTL',K),(ours or not v) and 0 or 1\n"                                         \
+    "  return call('PTTL',K),(not v or v=='~h' or by()) and 0 or 1\n"                              \
     "end\n"                                                                                        \
     "local function read(entry)\n"                                                                 \
     "  return string.match(entry,'^(%S+) (%a) (%d+) (.*)$')\n"                                     \
@@ -148,7 +152,7 @@ static const char release_source[] =
              "local left=0\n"
              "if mode=='x' then\n"
              "  if hold>0 then\n"
-             "    local since=call('GET',B)\n"
+             "    local since=by()\n"
              "    left=since and tonumber(string.match(since,'^%d+'))+hold-now() or 0\n"
              "  end\n"
              "  call('DEL',B)\n"
@@ -196,7 +200,7 @@ static const char show_source[] =
              "  local z=call('ZRANGE',M,0,-1,'WITHSCORES')\n"
              "  for i=1,#z,2 do m[#m+1]={z[i],z[i+1],call('HGET',I,z[i]) or ''} end\n"
              "end\n"
-             "return {v,call('PTTL',K),call('GET',F),call('GET',B),string.format('%.0f',now()),m,\n"
+             "return {v,call('PTTL',K),call('GET',F),by(),string.format('%.0f',now()),m,\n"
              "call('LRANGE',Q,0,-1)}\n";
 
 static const char break_source[] =
@@ -214,7 +218,8 @@ static const char break_source[] =
              "  if hit==0 then return -1 end\n"
              "  if call('ZCARD',M)==0 then call('DEL',K) v=false end\n"
              "else\n"
-             "  if token~='0' and call('GET',F)~=token then return -1 end\n"
+             "  local granted=(v=='~h' or by()) and call('GET',F)\n"
+             "  if token~='0' and granted~=token then return -1 end\n"
              "  call('DEL',K,B)\n"
              "  if #v==40 then tell(v,'b '..v) end\n"
              "  v=false\n"

@@ -6,7 +6,7 @@
  *                      "~h" for a hold_at_least that is left
  *     KEYS[2] :fence   counter, never expires: the token of the latest grant
  *     KEYS[3] :queue   list of waiting entries, first come first
- *     KEYS[4] :by      string, expires with K: "since info" of an exclusive holder
+ *     KEYS[4] :by      string, expires with K: "owner since info" of an exclusive holder
  *     KEYS[5] :members zset of owners (shared, slots) by the time they end; "~h..." nobody's
  *     KEYS[6] :info    hash owner -> "token since info" of members
  *
