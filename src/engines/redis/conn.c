@@ -7,6 +7,7 @@
 
 #include "engines/redis/conn_inner.h"
 #include "engines/redis/fault.h"
+#include "mutant.h"
 
 #define DEFAULT_ANSWER_NS (3 * NS_PER_SEC)
 #define CONN_TIMERS       2
@@ -156,7 +157,11 @@ static void send_forgotten(struct conn *c)
 {
     struct request_line again = c->forgotten;
 
-    if (again.n == 0 || c->sent.first)
+#ifndef MUTANT_REDIS_SCRIPTS_OVERTAKE
+    if (c->sent.first)
+        return;
+#endif
+    if (again.n == 0)
         return;
     line_init(&c->forgotten);
     for (struct request *r = again.first, *next; r; r = next) {

@@ -5,6 +5,7 @@
 
 #include "engines/redis/conn_inner.h"
 #include "engines/redis/fault.h"
+#include "mutant.h"
 
 #define BACKOFF_FIRST_NS (20 * NS_PER_MS)
 #define BACKOFF_MAX_NS   (2 * NS_PER_SEC)
@@ -73,8 +74,10 @@ static void go_elsewhere(struct conn *c)
 /* What is still in the stream has not been executed, nor has what is there in part. */
 static void end_requests(struct conn *c)
 {
+#ifndef MUTANT_REDIS_DOUBT_IS_FAILURE
     for (struct request *r = c->sent.first; r; r = r->next)
         r->in_doubt = c->stream && r->end <= stream_sent(c->stream);
+#endif
     line_append(&c->ended, &c->sent);
     line_append(&c->ended, &c->forgotten);
     if (!c->moved)
