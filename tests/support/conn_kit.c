@@ -2,6 +2,8 @@
 
 #include <stdio.h>
 
+#include "engines/redis/conn_inner.h"
+
 #define WORDS_MAX 16
 
 struct kit kit;
@@ -131,4 +133,11 @@ void kit_eval(struct heard *heard, const struct lua *lua, const char *key)
     memset(heard, 0, sizeof *heard);
     assert_status(conn_eval(kit.conn, lua, args, 1, 1, kit_hear, heard, &err), OK);
     assert_int_equal(heard->times, 0);
+}
+
+void kit_grow_late(void)
+{
+    for (struct request *r = kit.conn->sent.first; r; r = r->next)
+        r->until_ns = loop_now(kit.loop);
+    loop_arm(kit.loop, &kit.conn->overdue, loop_now(kit.loop));
 }

@@ -40,4 +40,7 @@ void kit_ask_and_wait(struct heard *heard, const char *words);
 void kit_eval(struct heard *heard, const struct lua *lua, const char *key);
 conn_fn kit_hear;
 
+/* Time flies for what is under way: it is overdue now, however slow or quick this machine is. */
+void kit_grow_late(void);
+
 #endif

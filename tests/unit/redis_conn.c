@@ -57,14 +57,7 @@ static void connect_up(void)
     welcome();
 }
 
-/* Time flies, for what is under way and for the next attempt. */
-static void grow_late(void)
-{
-    for (struct request *r = kit.conn->sent.first; r; r = r->next)
-        r->until_ns = loop_now(kit.loop);
-    loop_arm(kit.loop, &kit.conn->overdue, loop_now(kit.loop));
-}
-
+/* Time flies for the next attempt, too. */
 static void fail_attempts(unsigned n)
 {
     while (kit.down < n) {
@@ -203,8 +196,9 @@ static void a_server_that_is_full_says_so(void **state)
 static void who_accepts_and_says_nothing_is_left(void **state)
 {
     (void)state;
-    kit.options.target.timeout_ns = 20 * NS_PER_MS;
     kit_connect();
+    run_until(kit.loop, kit.conn->state == GREETING);
+    kit_grow_late();
     run_until(kit.loop, kit.down);
     assert_status(kit.why.status, UNREACHABLE);
     assert_true(has(&kit.why, "does not answer"));
@@ -589,7 +583,7 @@ static void late_is_in_doubt_and_its_answer_is_dropped(void **state)
     kit_ask(&late, "GET a");
     flush();
     fake_hear(&server, GET_A);
-    grow_late();
+    kit_grow_late();
     run_until(kit.loop, late.times);
     assert_status(late.err.status, UNCERTAIN);
     assert_true(has(&late.err, "no answer in time"));
@@ -904,7 +898,7 @@ static void freed_when_overdue(void **state)
     kit.free_in = "reply";
     kit_ask(&a, "GET a");
     kit_ask(&b, "GET b");
-    grow_late();
+    kit_grow_late();
     run_until(kit.loop, !kit.conn);
     assert_int_equal(kit.answers, 1);
 }
