@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/find.h"
 #include "core/fork.h"
 #include "core/lock.h"
 #include "core/url.h"
@@ -28,6 +29,7 @@ enum stile_status client_enter(struct stile_client *client, struct stile_error *
 
 void client_leave(struct stile_client *client)
 {
+    loop_flush(client->loop);
     if (client->notes || client->loop->tasks)
         drive_nudge(client);
     pthread_mutex_unlock(&client->mutex);
@@ -73,32 +75,6 @@ static enum stile_status check_options(const struct stile_client_options *option
                          "STILE_CLIENT_OPTIONS and compile against the header you link with",
                          options->size, sizeof *options);
     return STILE_OK;
-}
-
-static const struct engine_class *find_class(const char *scheme)
-{
-    size_t len = strlen(scheme);
-    for (size_t i = 0; engine_classes[i]; i++) {
-        const char *at = engine_classes[i]->scheme;
-        while (*at) {
-            size_t word = strcspn(at, " ");
-            if (word == len && strncmp(at, scheme, len) == 0)
-                return engine_classes[i];
-            at += word + strspn(at + word, " ");
-        }
-    }
-    return NULL;
-}
-
-static enum stile_status no_such_engine(const char *scheme, struct stile_error *err)
-{
-    char known[128] = "";
-    for (size_t i = 0; engine_classes[i]; i++) {
-        strncat(known, i ? ", " : "", sizeof known - strlen(known) - 1);
-        strncat(known, engine_classes[i]->scheme, sizeof known - strlen(known) - 1);
-    }
-    return error_set(err, STILE_UNSUPPORTED, 0,
-                     "no engine for '%s:' URLs in this build; there is: %s", scheme, known);
 }
 
 static struct stile_client *client_alloc(struct loop *loop, const struct engine_class *class)
@@ -180,11 +156,11 @@ static enum stile_status open_url(struct stile_client **client, const struct url
                                   const struct stile_client_options *options,
                                   struct stile_error *err)
 {
-    const struct engine_class *class = find_class(url->scheme);
+    const struct engine_class *class;
     struct loop *loop;
-    if (!class)
-        return no_such_engine(url->scheme, err);
-    enum stile_status status = url_check_params(url, class->params, err);
+    enum stile_status status = find_engine(&class, url->scheme, err);
+    if (!status)
+        status = url_check_params(url, class->params, err);
     if (status)
         return status;
     fork_hold_off();

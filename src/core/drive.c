@@ -37,6 +37,8 @@ static void step(struct stile_client *client, struct follower *me, bool block)
     loop_run(client->loop);
     if (client->threadless)
         loop_prepare(client->loop); /* somebody polls its fd */
+    else
+        loop_flush(client->loop); /* callbacks may take their time */
     run_notes(client);
 }
 
@@ -54,6 +56,7 @@ static void leave_seat(struct stile_client *client)
 
 static void follow(struct stile_client *client, struct follower *me)
 {
+    loop_flush(client->loop); /* from here: the leader need not be woken to send */
     if (client->seat.by_background)
         loop_kick(client->loop);
     pthread_cond_init(&me->woken, NULL);

@@ -310,7 +310,12 @@ void lock_give_back(struct stile_lock *lock, struct op *op)
  * under way still has an answer to come: until then the handle is not free. */
 void lock_detach(struct stile_lock *lock)
 {
+    struct engine *engine = lock->client->engine;
     keeper_remove(lock);
+    if (engine->class->detach) {
+        engine->class->detach(engine, lock->claim);
+        lock->renewing = false;
+    }
     lock->state = IDLE;
     let_next_in(lock);
 }

@@ -1,4 +1,4 @@
-/* The engines of this build. A new engine is one folder and one line here. */
+/* The engines inside the library. Those that need libraries of others are modules: find.c. */
 #include "engines/engine.h"
 
 #ifdef STILE_ENGINE_LOCAL

@@ -145,6 +145,10 @@ struct engine_class {
      * Ends in granted or failed(LOST). */
     void (*resume)(struct engine *engine, struct claim *claim);
 
+    /* May, where caps.detached, else NULL: forget a granted claim, and leave it in the engine until
+     * its lease runs out. No answer about it comes afterwards. */
+    void (*detach)(struct engine *engine, struct claim *claim);
+
     /* May, where caps.detached, else NULL: the owner value of a granted claim. Borrowed. */
     const char *(*owner)(struct engine *engine, struct claim *claim);
 

@@ -123,6 +123,7 @@ static uint64_t next_ns(const struct loop *loop)
 
 void loop_prepare(struct loop *loop)
 {
+    loop_flush(loop);
     uint64_t at_ns = next_ns(loop);
 
     loop->live = true;
@@ -237,6 +238,40 @@ static void run_tasks(struct loop *loop)
     for (int round = 0; loop->tasks && round < TASK_ROUNDS; round++)
         run_tasks_up_to_here(loop);
 }
+
+/* ---- senders ---- */
+
+void loop_gather(struct loop *loop, struct sender *sender)
+{
+    if (sender->queued)
+        return;
+    sender->queued = true;
+    sender->next = loop->senders;
+    loop->senders = sender;
+}
+
+void loop_ungather(struct loop *loop, struct sender *sender)
+{
+    struct sender **link = &loop->senders;
+
+    if (!sender->queued)
+        return;
+    while (*link != sender)
+        link = &(*link)->next;
+    *link = sender->next;
+    sender->queued = false;
+}
+
+void loop_flush(struct loop *loop)
+{
+    while (loop->senders) {
+        struct sender *sender = loop->senders;
+        loop_ungather(loop, sender);
+        sender->fn(sender);
+    }
+}
+
+/* ---- one turn ---- */
 
 void loop_run(struct loop *loop)
 {

@@ -6,7 +6,8 @@
  *
  * One turn of the loop is three calls, so that the owner can let go of its mutex in the middle one:
  *
- *     loop_prepare(l)       with the mutex: arm the timerfd for the earliest timer
+ *     loop_prepare(l)       with the mutex: send what was gathered, arm the timerfd for the
+ *                           earliest timer
  *     loop_wait(l, block)   WITHOUT the mutex: sleep until something is ready; touches no timer
  *     loop_run(l)           with the mutex: call what is ready, what is due, what was put off
  *
@@ -51,6 +52,16 @@ struct task {
     void (*fn)(struct task *task);
 };
 
+/* Sends what was gathered, right before somebody sleeps: what many callers and many answers asked
+ * for in one turn leaves together, and a blocking caller's request leaves without a turn of its
+ * own. It runs on the way out of a call and must not call back: what it finds out is put off to a
+ * task. */
+struct sender {
+    struct sender *next;
+    bool queued;
+    void (*fn)(struct sender *sender);
+};
+
 struct loop_class {
     uint64_t (*now_ns)(struct loop *loop);
     int (*watch)(struct loop *loop, struct watch *watch, uint32_t events); /* 0 or errno */
@@ -73,6 +84,7 @@ struct loop {
     uint64_t run_ns;   /* the time of the loop_run() under way; 0: none */
     uint64_t armed_ns; /* what the class was last told by rearm(); NEVER: nothing */
     struct task *tasks, **tasks_tail;
+    struct sender *senders;
     bool live; /* somebody may be sleeping in wait() or polling fd(): rearm at once */
 };
 
@@ -95,6 +107,12 @@ void loop_arm(struct loop *loop, struct timer *timer, uint64_t at_ns); /* moves 
 void loop_disarm(struct loop *loop, struct timer *timer);
 void loop_soon(struct loop *loop, struct task *task); /* once, however often asked */
 void loop_forget(struct loop *loop, struct task *task);
+
+/* Nobody lets go of the mutex with something gathered: loop_prepare() flushes, and who leaves
+ * without it calls loop_flush(). */
+void loop_gather(struct loop *loop, struct sender *sender); /* once, however often asked */
+void loop_ungather(struct loop *loop, struct sender *sender);
+void loop_flush(struct loop *loop);
 
 static inline uint64_t loop_now(struct loop *loop)
 {

@@ -255,6 +255,63 @@ static void a_task_left_over_keeps_the_loop_awake(void **state)
     assert_int_equal(rearmed_ns, NEVER);
 }
 
+/* ---- senders ---- */
+
+static struct task found_out;
+
+static void sends(struct sender *sender)
+{
+    (void)sender;
+    say("s");
+    if (found_out.fn)
+        loop_soon(&the_loop, &found_out);
+}
+
+static void what_was_gathered_leaves_before_the_sleep(void **state)
+{
+    struct sender one = {.fn = sends}, two = {.fn = sends}, gone = {.fn = sends};
+
+    (void)state;
+    loop_gather(&the_loop, &one);
+    loop_gather(&the_loop, &gone);
+    loop_gather(&the_loop, &two);
+    loop_gather(&the_loop, &one);
+    loop_ungather(&the_loop, &gone);
+    assert_string_equal(trace, "");
+    loop_prepare(&the_loop);
+    assert_string_equal(trace, "ss");
+    assert_int_equal(rearms, 0);
+    loop_run(&the_loop);
+    loop_prepare(&the_loop);
+    assert_string_equal(trace, "ssw");
+}
+
+static void a_sleeper_is_not_woken_to_send(void **state)
+{
+    struct sender sender = {.fn = sends};
+
+    (void)state;
+    loop_prepare(&the_loop);
+    loop_gather(&the_loop, &sender);
+    loop_flush(&the_loop);
+    assert_string_equal(trace, "s");
+    assert_int_equal(rearms, 0);
+}
+
+static void what_sending_found_out_is_told_at_once(void **state)
+{
+    struct sender sender = {.fn = sends};
+
+    (void)state;
+    found_out = (struct task){.fn = says};
+    loop_gather(&the_loop, &sender);
+    loop_prepare(&the_loop);
+    assert_true(rearms == 1 && rearmed_ns <= now);
+    loop_run(&the_loop);
+    assert_string_equal(trace, "stw");
+    found_out = (struct task){0};
+}
+
 /* ---- timers that arm themselves ---- */
 
 static void again_at_once(struct timer *timer)
@@ -445,6 +502,9 @@ int main(void)
         TEST(a_sleeper_hears_only_of_earlier_timers),
         TEST(a_sleeper_hears_of_a_task_once),
         TEST(a_task_left_over_keeps_the_loop_awake),
+        TEST(what_was_gathered_leaves_before_the_sleep),
+        TEST(a_sleeper_is_not_woken_to_send),
+        TEST(what_sending_found_out_is_told_at_once),
         TEST(arming_for_now_does_not_spin_or_starve),
         TEST(room_for_timers_is_reserved),
         TEST(tasks_run_once_in_order),

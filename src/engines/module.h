@@ -1,0 +1,31 @@
+/* A module: engines that are loaded when a URL first asks for them.
+ *
+ * Their libraries would cost every start of the command that never speaks to a server (OpenSSL
+ * alone more than a millisecond). A module is a shared object of its own in $libdir/stile, exports
+ * one symbol, and contains its own copies of what it needs of io/ and of core's leaf functions:
+ * those keep no state, and what is passed between the two halves are structs and pointers to
+ * functions. So both must come from one build of one version; that is what the first two fields
+ * are compared for. */
+#ifndef STILE_MODULE_H
+#define STILE_MODULE_H
+
+#include "engines/engine.h"
+
+/* Grows with every change of engine.h, loop.h, url.h and error.h within a version. */
+#define ENGINE_ABI 1
+
+struct engine_module {
+    uint32_t abi;
+    const char *version;                       /* STILE_VERSION */
+    const struct engine_class *const *classes; /* NULL-terminated */
+};
+
+#define ENGINE_MODULE_SYMBOL "stile_engines"
+
+/* In the module, once: the symbol with this array of classes. */
+#define ENGINE_MODULE(array)                                                                       \
+    extern STILE_API const struct engine_module stile_engines;                                     \
+    const struct engine_module stile_engines = {                                                   \
+        .abi = ENGINE_ABI, .version = STILE_VERSION, .classes = (array)}
+
+#endif

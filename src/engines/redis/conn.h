@@ -1,0 +1,106 @@
+/* One connection to a Redis server, kept up: RESP2 over a stream, answers in the order of requests.
+ *
+ * A connection is made for one server and comes up by itself: it connects, authenticates, selects
+ * its database, and says up(). When it breaks it says down(why) and tries again, after a random
+ * time up to 20 ms × 2ⁿ, 2 s at most; each failed attempt is a down(), too. One that is to carry
+ * messages subscribes and sends nothing else.
+ *
+ * Every request that conn_send() or conn_eval() took is answered through its callback exactly once,
+ * from the loop and never from inside the call:
+ *
+ *     reply, err NULL    the server's answer
+ *     reply and err      the server's error; err is its meaning, reply its own words, and
+ * fault_of() of fault.h tells MOVED from READONLY err alone          UNCERTAIN: it was sent, and
+ * the connection broke or nothing came back in time; the server may have executed it, or still do
+ * so. Any other status, mostly UNREACHABLE: it was never executed
+ *
+ * Requests wait while a connection is being made, and fail at once between two attempts: who asks
+ * for a lock on a server that is down hears of it now.
+ *
+ * A request that is overdue is answered with UNCERTAIN, but its connection stays for a while, so
+ * that a withdrawal sent after it can't overtake it: bytes of a closed connection may be read by a
+ * stopped server after those of a newer one. Its answer is dropped when it comes. With no answer
+ * for four times as long the connection is given up.
+ *
+ * What a server can make us allocate is bounded, see resp.h. */
+#ifndef STILE_REDIS_CONN_H
+#define STILE_REDIS_CONN_H
+
+#include <hiredis/hiredis.h>
+
+#include "engines/redis/lua.h"
+#include "io/stream.h"
+
+struct conn;
+
+/* Copied by conn_new(), but for target.tls, which must outlive the connection. */
+struct conn_options {
+    struct stream_target target; /* timeout_ns: for AUTH and SELECT once more */
+    const char *user, *password; /* NULL: none; a user without password is MISUSE */
+    unsigned db;
+    uint64_t answer_ns; /* how long a request may go unanswered; 0: 3 s */
+};
+
+struct conn_events {
+    void (*up)(struct conn *conn);
+    void (*down)(struct conn *conn, const struct stile_error *why);
+    /* May be NULL. The subscription is in effect, after each up() anew: what was published while
+     * it was not is gone, so look for yourself what has changed. */
+    void (*subscribed)(struct conn *conn, const char *channel, size_t channel_len);
+    void (*message)(struct conn *conn, const char *channel, size_t channel_len, const char *bytes,
+                    size_t n);
+};
+
+/* The reply is freed after the call. */
+typedef void conn_fn(void *data, const redisReply *reply, const struct stile_error *err);
+
+struct conn_arg {
+    const void *bytes;
+    size_t len;
+};
+
+#define CONN_TEXT(text) ((struct conn_arg){(text), strlen(text)})
+
+/* Starts to connect; how that ends is told by up() or down(). Fails only for lack of memory or for
+ * options that make no sense. */
+enum stile_status conn_new(struct conn **conn, struct loop *loop,
+                           const struct conn_options *options, const struct conn_events *events,
+                           void *owner, struct stile_error *err);
+void *conn_owner(const struct conn *conn);
+bool conn_is_up(const struct conn *conn);
+const struct conn_options *conn_options(const struct conn *conn); /* for another one like it */
+
+/* OK: fn will be called. NOMEM, or REFUSED if CONN_PENDING_MAX requests or 16 MiB are under way
+ * already: it won't. */
+#define CONN_PENDING_MAX 65536
+enum stile_status conn_send(struct conn *conn, const struct conn_arg *args, size_t n, conn_fn *fn,
+                            void *data, struct stile_error *err);
+
+/* args: the keys first. A script's source is sent once a connection, its SHA1 afterwards. If the
+ * server has forgotten it (SCRIPT FLUSH), source and all are sent again, and scripts that were on
+ * their way behind it are executed behind it. */
+enum stile_status conn_eval(struct conn *conn, const struct lua *lua, const struct conn_arg *args,
+                            size_t n_keys, size_t n, conn_fn *fn, void *data,
+                            struct stile_error *err);
+
+/* No callback comes any more for requests with this data. They are not taken back. */
+void conn_forget(struct conn *conn, const void *data);
+
+/* Kept over reconnections. OK or NOMEM. After the first one conn_send() is MISUSE. */
+enum stile_status conn_subscribe(struct conn *conn, const char *channel, size_t len,
+                                 struct stile_error *err);
+void conn_unsubscribe(struct conn *conn, const char *channel, size_t len);
+
+/* What was sent in this turn of the loop leaves together before the loop sleeps; this sends it now.
+ */
+void conn_flush(struct conn *conn);
+
+/* Connects there from now on, at once; the present connection ends with down(why). For a primary
+ * that has moved. */
+enum stile_status conn_move(struct conn *conn, const char *host, uint16_t port,
+                            const struct stile_error *why, struct stile_error *err);
+
+void conn_free(struct conn *conn);   /* no callback or event comes any more; safe inside one */
+void conn_forked(struct conn *conn); /* in a child: closes the fd and nothing else */
+
+#endif

@@ -1,0 +1,75 @@
+/* How long requests may take. */
+#include <errno.h>
+
+#include "engines/redis/conn_inner.h"
+
+/* After how many times the patience of a request without any answer a connection is given up. */
+#define GIVE_UP_AFTER 4
+
+static uint64_t earlier(uint64_t at_ns, const struct request *r, uint64_t more_ns)
+{
+    return r && r->until_ns + more_ns < at_ns ? r->until_ns + more_ns : at_ns;
+}
+
+/* The timer stays where it is while requests come and go; it looks again when it fires. Only a
+ * request with less patience than all before it moves it. */
+void conn_watch_time(struct conn *c)
+{
+    uint64_t at_ns = earlier(NEVER, c->untold, 0);
+    at_ns = earlier(at_ns, c->sent.first, (GIVE_UP_AFTER - 1) * c->options.answer_ns);
+    at_ns = earlier(at_ns, c->forgotten.first, 0);
+    at_ns = earlier(at_ns, c->waiting.first, 0);
+    if (c->overdue.place ? at_ns < c->overdue.at_ns : at_ns != NEVER)
+        loop_arm(c->loop, &c->overdue, at_ns);
+}
+
+static void tell_overdue(struct conn *c, uint64_t now_ns)
+{
+    struct stile_error err;
+
+    error_set(&err, STILE_UNCERTAIN, ETIMEDOUT, "%s: no answer in time", c->address);
+    while (!c->freed && c->untold && c->untold->until_ns <= now_ns) {
+        struct request *r = c->untold;
+        conn_fn *fn = r->fn;
+        c->untold = r->next;
+        r->fn = NULL; /* its answer is dropped when it comes */
+        if (fn)
+            fn(r->data, NULL, &err);
+    }
+}
+
+static void refuse_overdue(struct conn *c, struct request_line *line, uint64_t now_ns)
+{
+    struct stile_error err;
+
+    error_set(&err, STILE_UNREACHABLE, ETIMEDOUT, "%s: no connection in time", c->address);
+    while (!c->freed && line->first && line->first->until_ns <= now_ns)
+        conn_finish(line_pop(line), NULL, &err);
+}
+
+static void give_up(struct conn *c, uint64_t now_ns)
+{
+    uint64_t more_ns = (GIVE_UP_AFTER - 1) * c->options.answer_ns;
+
+    if (!c->sent.first || c->sent.first->until_ns + more_ns > now_ns)
+        return;
+    error_set(&c->why, STILE_UNREACHABLE, ETIMEDOUT, "the server has not answered for %llu ms",
+              (unsigned long long)(GIVE_UP_AFTER * c->options.answer_ns / NS_PER_MS));
+    conn_go_down(c);
+}
+
+void conn_on_overdue(struct timer *timer)
+{
+    struct conn *c = (struct conn *)((char *)timer - offsetof(struct conn, overdue));
+    uint64_t now_ns = loop_now(c->loop);
+
+    conn_enter(c);
+    tell_overdue(c, now_ns);
+    refuse_overdue(c, &c->forgotten, now_ns);
+    refuse_overdue(c, &c->waiting, now_ns);
+    if (!c->freed)
+        give_up(c, now_ns);
+    if (!c->freed)
+        conn_watch_time(c);
+    conn_leave(c);
+}

@@ -1,0 +1,140 @@
+#include "engines/redis/fault.h"
+
+#include <string.h>
+
+/* Of the server's own words, where they are shown at all. */
+#define WORDS_MAX 120
+
+static const struct meaning {
+    const char *start; /* of the server's text */
+    enum fault fault;
+    enum stile_status status;
+    const char *sentence;
+    bool quoted; /* the server's words say more than ours can; never where they repeat arguments */
+} meanings[] = {
+    {"ASK ", FAULT_ASK, STILE_UNREACHABLE, "the key is moving to another node of the cluster",
+     true},
+    {"BUSY ", FAULT_BUSY, STILE_UNREACHABLE,
+     "the server is busy with a slow script (BUSY); SCRIPT KILL ends it", false},
+    {"CLUSTERDOWN ", FAULT_CLUSTER_DOWN, STILE_UNREACHABLE,
+     "the Redis Cluster is down or has no node for this key", true},
+    {"CROSSSLOT ", FAULT_CROSS_SLOT, STILE_REFUSED,
+     "the keys of one request are in different slots of the cluster", false},
+    {"DENIED ", FAULT_DENIED, STILE_REFUSED,
+     "the server is in protected mode and takes clients from its own host only: set a password, or "
+     "bind and protected-mode",
+     false},
+    {"ERR AUTH ", FAULT_AUTH, STILE_REFUSED,
+     "a password is given, but the server has none for the default user: leave it out, or set "
+     "requirepass or an ACL user",
+     false},
+    {"ERR Client sent AUTH, but no password is set", FAULT_AUTH, STILE_REFUSED,
+     "a password is given, but the server has none: leave it out, or set requirepass", false},
+    {"ERR invalid password", FAULT_AUTH, STILE_REFUSED, "the password is wrong", false},
+    {"ERR DB index is out of range", FAULT_NO_DB, STILE_REFUSED,
+     "the server has no database of this number (databases in its configuration)", false},
+    {"ERR SELECT is not allowed", FAULT_NO_DB, STILE_REFUSED,
+     "a Redis Cluster has database 0 only: leave the number out of the URL", false},
+    {"ERR invalid DB index", FAULT_NO_DB, STILE_REFUSED,
+     "the server has no database of this number (databases in its configuration)", false},
+    {"ERR max number of clients", FAULT_MAX_CLIENTS, STILE_UNREACHABLE,
+     "the server has as many clients as it takes: raise maxclients, or find who holds so many "
+     "(CLIENT LIST)",
+     false},
+    {"ERR operation not permitted", FAULT_AUTH, STILE_REFUSED,
+     "the server wants a password: give it in the URL, redis://:PASSWORD@host", false},
+    {"ERR unknown command", FAULT_UNKNOWN_COMMAND, STILE_UNSUPPORTED,
+     "the server does not know a command: it is too old, or the command was renamed", false},
+    {"ERR unknown subcommand", FAULT_UNKNOWN_COMMAND, STILE_UNSUPPORTED,
+     "the server does not know a command: it is too old, or the command was renamed", false},
+    {"LOADING ", FAULT_LOADING, STILE_UNREACHABLE,
+     "the server is still loading its data (LOADING); wait until it is done", false},
+    {"MASTERDOWN ", FAULT_MASTER_DOWN, STILE_UNREACHABLE,
+     "this server is a replica that has lost its primary (MASTERDOWN)", false},
+    {"MISCONF ", FAULT_MISCONF, STILE_REFUSED,
+     "the server can't save to its disk and takes no writes (MISCONF): see its log, free some "
+     "space",
+     false},
+    {"MOVED ", FAULT_MOVED, STILE_UNREACHABLE, "the key is on another node of the cluster", true},
+    {"NOAUTH ", FAULT_AUTH, STILE_REFUSED,
+     "the server wants a password: give it in the URL, redis://[USER]:PASSWORD@host", false},
+    {"NOPERM ", FAULT_NO_PERMISSION, STILE_REFUSED, "the ACL of this user does not allow it", true},
+    {"NOREPLICAS ", FAULT_NO_REPLICAS, STILE_UNREACHABLE,
+     "too few replicas are connected for the server to take writes (min-replicas-to-write)", false},
+    {"NOSCRIPT ", FAULT_NO_SCRIPT, STILE_UNREACHABLE, "the server has forgotten a script", false},
+    {"OOM ", FAULT_OOM, STILE_REFUSED,
+     "the server has no memory left (OOM): raise maxmemory, or find what fills it", false},
+    {"READONLY ", FAULT_READ_ONLY, STILE_REFUSED,
+     "this server is a read-only replica: name the primary, or use redis+sentinel://", false},
+    {"TRYAGAIN ", FAULT_TRY_AGAIN, STILE_UNREACHABLE,
+     "the keys are moving to another node of the cluster (TRYAGAIN)", false},
+    {"WRONGPASS ", FAULT_AUTH, STILE_REFUSED, "user or password is wrong, or the user is disabled",
+     false},
+    {"WRONGTYPE ", FAULT_WRONG_TYPE, STILE_REFUSED,
+     "the key holds something that is no lock: another program uses it, choose another prefix",
+     false},
+};
+
+static bool starts(const char *text, const char *with)
+{
+    return strncmp(text, with, strlen(with)) == 0;
+}
+
+/* Before Redis 7 an error inside a script came wrapped: "ERR Error running script (call to f_...):
+ * @user_script:1: WRONGTYPE ...". */
+static const char *unwrap(const char *text)
+{
+    const char *script = strstr(text, "@user_script:");
+
+    if (!script || !starts(text, "ERR Error running script"))
+        return text;
+    const char *inner = strstr(script, ": ");
+    return inner ? inner + 2 : text;
+}
+
+static const struct meaning *find(const redisReply *reply)
+{
+    const char *text = unwrap(reply->str);
+
+    for (size_t i = 0; i < sizeof meanings / sizeof meanings[0]; i++)
+        if (starts(text, meanings[i].start))
+            return &meanings[i];
+    return NULL;
+}
+
+enum fault fault_of(const redisReply *reply)
+{
+    if (reply->type != REDIS_REPLY_ERROR)
+        return FAULT_NONE;
+    const struct meaning *meaning = find(reply);
+    return meaning ? meaning->fault : FAULT_OTHER;
+}
+
+/* Printable, and short enough to leave room for what is put before it. */
+static const char *clean(char out[WORDS_MAX + 1], const redisReply *reply)
+{
+    size_t n = reply->len < WORDS_MAX ? reply->len : WORDS_MAX;
+
+    for (size_t i = 0; i < n; i++) {
+        unsigned char c = (unsigned char)reply->str[i];
+        out[i] = (char)(c < 0x20 || c >= 0x7f ? '?' : c);
+    }
+    out[n] = '\0';
+    return out;
+}
+
+enum stile_status fault_explain(const redisReply *reply, struct stile_error *err)
+{
+    char words[WORDS_MAX + 1];
+
+    if (reply->type != REDIS_REPLY_ERROR)
+        return STILE_OK;
+    const struct meaning *meaning = find(reply);
+    if (!meaning)
+        return error_set(err, STILE_REFUSED, FAULT_OTHER, "the server says: %s",
+                         clean(words, reply));
+    if (!meaning->quoted)
+        return error_set(err, meaning->status, (int)meaning->fault, "%s", meaning->sentence);
+    return error_set(err, meaning->status, (int)meaning->fault, "%s: %s", meaning->sentence,
+                     clean(words, reply));
+}

@@ -1,0 +1,41 @@
+/* What the errors of a Redis server mean: for the code a kind, for core a status, for people a
+ * sentence that says what to do. */
+#ifndef STILE_REDIS_FAULT_H
+#define STILE_REDIS_FAULT_H
+
+#include <hiredis/hiredis.h>
+
+#include "core/error.h"
+
+enum fault {
+    FAULT_NONE,  /* it is no error */
+    FAULT_OTHER, /* one that is not in this list */
+    FAULT_ASK,
+    FAULT_AUTH, /* no password given, a wrong one, or one that nobody asked for */
+    FAULT_BUSY,
+    FAULT_CLUSTER_DOWN,
+    FAULT_CROSS_SLOT,
+    FAULT_DENIED,
+    FAULT_LOADING,
+    FAULT_MASTER_DOWN,
+    FAULT_MAX_CLIENTS,
+    FAULT_MISCONF,
+    FAULT_MOVED,
+    FAULT_NO_DB,
+    FAULT_NO_PERMISSION,
+    FAULT_NO_REPLICAS,
+    FAULT_NO_SCRIPT,
+    FAULT_OOM,
+    FAULT_READ_ONLY,
+    FAULT_TRY_AGAIN,
+    FAULT_UNKNOWN_COMMAND,
+    FAULT_WRONG_TYPE,
+};
+
+enum fault fault_of(const redisReply *reply);
+
+/* Returns err's status; OK for FAULT_NONE. UNREACHABLE: not executed, may work later by itself.
+ * REFUSED: somebody has to do something. */
+enum stile_status fault_explain(const redisReply *reply, struct stile_error *err);
+
+#endif

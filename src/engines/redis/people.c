@@ -1,0 +1,496 @@
+/* list, show, watch and break. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engines/redis/redis.h"
+
+#define SHOWS_AT_ONCE 64
+#define NAMES_MAX     1000000
+#define WATCH_NS      (100 * NS_PER_MS)
+
+/* ---- one name, as the show script tells it ---- */
+
+/* Everything points into the reply or into texts, which are cut up in place. */
+struct view {
+    struct stile_info info;
+    struct stile_claim_info *claims;
+    char **texts;
+    size_t n, n_texts;
+};
+
+static void view_free(struct view *view)
+{
+    for (size_t i = 0; i < view->n_texts; i++)
+        free(view->texts[i]);
+    free(view->texts);
+    free(view->claims);
+}
+
+static uint64_t take_number(char **text)
+{
+    char *end;
+    uint64_t value = strtoull(*text, &end, 10);
+    *text = *end == ' ' ? end + 1 : end;
+    return value;
+}
+
+static const char *take_word(char **text)
+{
+    char *word = *text;
+    size_t len = strcspn(word, " ");
+    *text = word[len] ? word + len + 1 : word + len;
+    word[len] = '\0';
+    return word;
+}
+
+/* A copy that lives as long as the view, "" without memory. */
+static char *keep_text(struct view *view, const char *text)
+{
+    static char empty[1];
+    char *copy = strdup(text ? text : "");
+    if (!copy)
+        return empty;
+    view->texts[view->n_texts++] = copy;
+    return copy;
+}
+
+static void read_who(struct stile_claim_info *claim, char *text)
+{
+    claim->pid = (int64_t)take_number(&text);
+    claim->host = take_word(&text);
+    claim->command = text;
+}
+
+static void add_exclusive(struct view *view, const char *owner, const char *by, long long pttl,
+                          uint64_t token, uint64_t now_ms)
+{
+    struct stile_claim_info *claim = &view->claims[view->n++];
+    char *text = keep_text(view, by);
+    uint64_t since = take_number(&text);
+    *claim = (struct stile_claim_info){.held = true,
+                                       .ghost = strcmp(owner, "~h") == 0,
+                                       .token = token,
+                                       .expires_ms = pttl < 0 ? STILE_NO_DEADLINE : pttl,
+                                       .owner = owner,
+                                       .host = "",
+                                       .command = ""};
+    if (!since) { /* another client's, which leaves no word about itself and has no token */
+        claim->token = claim->ghost ? token : 0;
+        return;
+    }
+    claim->age_ms = now_ms > since ? (int64_t)(now_ms - since) : 0;
+    read_who(claim, text);
+}
+
+static void add_member(struct view *view, const redisReply *member, enum stile_mode mode,
+                       uint64_t now_ms)
+{
+    struct stile_claim_info *claim = &view->claims[view->n++];
+    const char *owner = member->element[0]->str;
+    int64_t ends = (int64_t)strtoull(member->element[1]->str, NULL, 10);
+    char *text = keep_text(view, member->element[2]->str);
+    uint64_t token = take_number(&text), since = take_number(&text);
+    *claim = (struct stile_claim_info){.held = true,
+                                       .ghost = owner[0] == '~',
+                                       .mode = mode,
+                                       .token = token,
+                                       .age_ms = since ? (int64_t)(now_ms - since) : 0,
+                                       .expires_ms = ends - (int64_t)now_ms,
+                                       .owner = owner};
+    read_who(claim, text);
+}
+
+static void add_waiter(struct view *view, const char *entry)
+{
+    struct stile_claim_info *claim = &view->claims[view->n++];
+    char *text = keep_text(view, entry);
+    const char *owner = take_word(&text);
+    char mode = *take_word(&text);
+    take_number(&text);
+    *claim = (struct stile_claim_info){.mode = mode == 's'   ? STILE_SHARED
+                                               : mode == 'n' ? STILE_SLOTS
+                                                             : STILE_EXCLUSIVE,
+                                       .expires_ms = STILE_NO_DEADLINE,
+                                       .owner = owner};
+    read_who(claim, text);
+}
+
+static const char *text_of(const redisReply *reply)
+{
+    return reply->type == REDIS_REPLY_STRING ? reply->str : NULL;
+}
+
+static void fill(struct view *view, const redisReply *reply)
+{
+    const char *holder = text_of(reply->element[0]), *fence = text_of(reply->element[2]);
+    const redisReply *members = reply->element[5], *queue = reply->element[6];
+    const char *now = text_of(reply->element[4]);
+    uint64_t now_ms = now ? strtoull(now, NULL, 10) : 0;
+    view->info.token = fence ? strtoull(fence, NULL, 10) : 0;
+    if (members->elements > 0) {
+        enum stile_mode mode = strcmp(holder, "~s") == 0 ? STILE_SHARED : STILE_SLOTS;
+        for (size_t i = 0; i < members->elements; i++)
+            add_member(view, members->element[i], mode, now_ms);
+    } else if (holder) {
+        add_exclusive(view, holder, text_of(reply->element[3]), reply->element[1]->integer,
+                      view->info.token, now_ms);
+    }
+    view->info.holders = view->n;
+    for (size_t i = 0; i < queue->elements; i++)
+        add_waiter(view, queue->element[i]->str);
+    view->info.waiters = view->n - view->info.holders;
+    view->info.claims = view->claims;
+}
+
+static bool is_view(const redisReply *reply)
+{
+    return reply->type == REDIS_REPLY_ARRAY && reply->elements == 7 &&
+           reply->element[1]->type == REDIS_REPLY_INTEGER &&
+           reply->element[5]->type == REDIS_REPLY_ARRAY &&
+           reply->element[6]->type == REDIS_REPLY_ARRAY;
+}
+
+static enum stile_status view_make(struct view *view, const redisReply *reply, const char *name,
+                                   struct stile_error *err)
+{
+    *view = (struct view){.info.name = name};
+    if (!is_view(reply))
+        return error_set(err, STILE_CORRUPT, 0, "the server's answer has an unexpected form");
+    size_t most = reply->element[5]->elements + reply->element[6]->elements + 1;
+    view->claims = calloc(most, sizeof *view->claims);
+    view->texts = calloc(most, sizeof *view->texts);
+    if (!view->claims || !view->texts)
+        return error_set(err, STILE_NOMEM, 0, "out of memory");
+    fill(view, reply);
+    return STILE_OK;
+}
+
+/* ---- show and break ---- */
+
+static enum stile_status send_show(struct redis *redis, const char *name, size_t len, conn_fn *fn,
+                                   void *data, struct stile_error *err)
+{
+    struct call call;
+    call_begin(&call, redis, name, len);
+    return call_send(&call, redis, &redis->scripts.show, fn, data, err);
+}
+
+static void on_shown(void *data, const redisReply *reply, const struct stile_error *err)
+{
+    struct query *query = data;
+    struct stile_error why;
+    struct view view = {0};
+    if (!err && !view_make(&view, reply, query->name, &why))
+        query->engine->events->info(query, &view.info);
+    else if (!err)
+        err = &why;
+    view_free(&view);
+    query->engine->events->done(query, err);
+}
+
+void people_show(struct engine *engine, struct query *query)
+{
+    struct stile_error err;
+    if (send_show(redis_of(engine), query->name, query->name_len, on_shown, query, &err))
+        engine->events->done(query, &err);
+}
+
+static void on_broken(void *data, const redisReply *reply, const struct stile_error *err)
+{
+    struct query *query = data;
+    struct stile_error why;
+    long long hit = reply && reply->type == REDIS_REPLY_INTEGER ? reply->integer : 0;
+    if (!err && hit != 1) {
+        error_set(&why, STILE_CONFLICT, 0,
+                  hit == 0 ? "it isn't held" : "the grant with that token is over");
+        err = &why;
+    }
+    query->engine->events->done(query, err);
+}
+
+void people_break(struct engine *engine, struct query *query)
+{
+    struct redis *redis = redis_of(engine);
+    struct stile_error err;
+    struct call call;
+    char token[24];
+    snprintf(token, sizeof token, "%" PRIu64, query->token);
+    call_begin(&call, redis, query->name, query->name_len);
+    call_add(&call, token);
+    if (call_send(&call, redis, &redis->scripts.break_, on_broken, query, &err))
+        engine->events->done(query, &err);
+}
+
+/* ---- list: SCAN for the names, then show of each, some at a time ---- */
+
+struct listing {
+    struct query *query;
+    char **names;
+    size_t n, cap, asked, told;
+    char pattern[2 * (PREFIX_MAX + STILE_NAME_MAX) + 2];
+    struct stile_error error;
+};
+
+static void listing_end(struct listing *listing, const struct stile_error *err)
+{
+    struct query *query = listing->query;
+    for (size_t i = 0; i < listing->n; i++)
+        free(listing->names[i]);
+    free(listing->names);
+    query->state = NULL;
+    query->engine->events->done(query, err);
+    free(listing);
+}
+
+static bool add_name(struct listing *listing, const char *name, size_t len)
+{
+    if (listing->n == listing->cap) {
+        size_t cap = listing->cap ? 2 * listing->cap : 64;
+        char **names = cap > NAMES_MAX ? NULL : realloc(listing->names, cap * sizeof *names);
+        if (!names)
+            return false;
+        listing->names = names;
+        listing->cap = cap;
+    }
+    char *copy = strndup(name, len);
+    if (copy)
+        listing->names[listing->n++] = copy;
+    return copy != NULL;
+}
+
+static int by_bytes(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* SCAN may tell a key twice. */
+static void sort_names(struct listing *listing)
+{
+    size_t n = 0;
+    if (listing->n > 1)
+        qsort(listing->names, listing->n, sizeof *listing->names, by_bytes);
+    for (size_t i = 0; i < listing->n; i++) {
+        if (n > 0 && strcmp(listing->names[n - 1], listing->names[i]) == 0)
+            free(listing->names[i]);
+        else
+            listing->names[n++] = listing->names[i];
+    }
+    listing->n = n;
+}
+
+static void show_some(struct listing *listing);
+
+static void on_listed(void *data, const redisReply *reply, const struct stile_error *err)
+{
+    struct listing *listing = data;
+    struct stile_error why;
+    struct view view = {0};
+    const char *name = listing->names[listing->told++];
+    if (!err && view_make(&view, reply, name, &why))
+        err = &why;
+    if (err && !listing->error.status)
+        error_copy(&listing->error, err);
+    if (!err && view.n > 0)
+        listing->query->engine->events->info(listing->query, &view.info);
+    view_free(&view);
+    if (listing->told == listing->asked)
+        show_some(listing);
+}
+
+static void show_some(struct listing *listing)
+{
+    struct redis *redis = redis_of(listing->query->engine);
+    struct stile_error err;
+    size_t until = listing->asked + SHOWS_AT_ONCE;
+    if (listing->error.status || listing->asked == listing->n) {
+        listing_end(listing, listing->error.status ? &listing->error : NULL);
+        return;
+    }
+    for (; listing->asked < until && listing->asked < listing->n; listing->asked++) {
+        const char *name = listing->names[listing->asked];
+        if (send_show(redis, name, strlen(name), on_listed, listing, &err)) {
+            error_copy(&listing->error, &err);
+            break;
+        }
+    }
+    if (listing->told == listing->asked)
+        listing_end(listing, &listing->error);
+}
+
+static void scan(struct listing *listing, const char *cursor);
+
+static bool take_keys(struct listing *listing, const redisReply *keys)
+{
+    size_t prefix_len = strlen(redis_of(listing->query->engine)->prefix);
+    for (size_t i = 0; i < keys->elements; i++) {
+        const redisReply *key = keys->element[i];
+        if (key->type != REDIS_REPLY_STRING || key->len <= prefix_len ||
+            strlen(key->str) != key->len || key->len - prefix_len > STILE_NAME_MAX ||
+            key_is_derived(key->str, key->len))
+            continue;
+        if (!add_name(listing, key->str + prefix_len, key->len - prefix_len))
+            return false;
+    }
+    return true;
+}
+
+static void on_scanned(void *data, const redisReply *reply, const struct stile_error *err)
+{
+    struct listing *listing = data;
+    struct stile_error why;
+    if (err) {
+        listing_end(listing, err);
+        return;
+    }
+    bool sound = reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 &&
+                 reply->element[0]->type == REDIS_REPLY_STRING &&
+                 reply->element[1]->type == REDIS_REPLY_ARRAY;
+    if (!sound || !take_keys(listing, reply->element[1])) {
+        error_set(&why, sound ? STILE_NOMEM : STILE_CORRUPT, 0,
+                  sound ? "too many names" : "the server's answer has an unexpected form");
+        listing_end(listing, &why);
+        return;
+    }
+    if (strcmp(reply->element[0]->str, "0") != 0) {
+        scan(listing, reply->element[0]->str);
+        return;
+    }
+    sort_names(listing);
+    show_some(listing);
+}
+
+static void scan(struct listing *listing, const char *cursor)
+{
+    struct redis *redis = redis_of(listing->query->engine);
+    struct stile_error err;
+    struct conn_arg args[] = {CONN_TEXT("SCAN"),           CONN_TEXT(cursor),  CONN_TEXT("MATCH"),
+                              CONN_TEXT(listing->pattern), CONN_TEXT("COUNT"), CONN_TEXT("512"),
+                              CONN_TEXT("TYPE"),           CONN_TEXT("string")};
+    if (conn_send(redis->asks, args, sizeof args / sizeof *args, on_scanned, listing, &err))
+        listing_end(listing, &err);
+}
+
+static void write_pattern(struct listing *listing, const char *prefix, const char *name)
+{
+    char *at = listing->pattern;
+    for (const char *part = prefix; part; part = part == prefix ? name : NULL) {
+        for (const char *c = part; *c; c++) {
+            if (strchr("*?[]\\", *c))
+                *at++ = '\\';
+            *at++ = *c;
+        }
+    }
+    *at++ = '*';
+    *at = '\0';
+}
+
+void people_list(struct engine *engine, struct query *query)
+{
+    struct stile_error err;
+    struct listing *listing = calloc(1, sizeof *listing);
+    if (!listing) {
+        error_set(&err, STILE_NOMEM, 0, "out of memory");
+        engine->events->done(query, &err);
+        return;
+    }
+    listing->query = query;
+    query->state = listing;
+    write_pattern(listing, redis_of(engine)->prefix, query->name);
+    scan(listing, "0");
+}
+
+/* ---- watch: a look ten times a second, told if something has changed ---- */
+
+struct watching {
+    struct query *query;
+    struct timer timer;
+    uint64_t seen;
+};
+
+static void watching_free(struct watching *watching)
+{
+    struct engine *engine = watching->query->engine;
+    conn_forget(redis_of(engine)->asks, watching);
+    loop_disarm(engine->loop, &watching->timer);
+    loop_unreserve(engine->loop, 1);
+    watching->query->state = NULL;
+    free(watching);
+}
+
+static uint64_t mix(uint64_t sum, const char *text)
+{
+    for (; text && *text; text++)
+        sum = (sum ^ (unsigned char)*text) * UINT64_C(0x100000001b3);
+    return sum * 31 + 1;
+}
+
+/* Of all that isn't just time going by. */
+static uint64_t fingerprint(const struct stile_info *info)
+{
+    uint64_t sum = info->token + 1;
+    for (size_t i = 0; i < info->holders + info->waiters; i++)
+        sum = mix(sum + info->claims[i].held, info->claims[i].owner);
+    return sum;
+}
+
+static void on_watched(void *data, const redisReply *reply, const struct stile_error *err)
+{
+    struct watching *watching = data;
+    struct query *query = watching->query;
+    struct loop *loop = query->engine->loop;
+    struct stile_error why;
+    struct view view = {0};
+    bool passing = err && (err->status == STILE_UNREACHABLE || err->status == STILE_UNCERTAIN);
+    if (!err && view_make(&view, reply, query->name, &why))
+        err = &why;
+    if (err && !passing) {
+        view_free(&view);
+        watching_free(watching);
+        query->engine->events->done(query, err);
+        return;
+    }
+    loop_arm(loop, &watching->timer, loop_now(loop) + WATCH_NS);
+    uint64_t seen = fingerprint(&view.info);
+    if (!err && seen != watching->seen) {
+        watching->seen = seen;
+        query->engine->events->info(query, &view.info);
+    }
+    view_free(&view);
+}
+
+static void look(struct timer *timer)
+{
+    struct watching *watching =
+        (struct watching *)((char *)timer - offsetof(struct watching, timer));
+    struct query *query = watching->query;
+    struct stile_error err;
+    if (!send_show(redis_of(query->engine), query->name, query->name_len, on_watched, watching,
+                   &err))
+        return;
+    watching_free(watching);
+    query->engine->events->done(query, &err);
+}
+
+void people_watch(struct engine *engine, struct query *query)
+{
+    struct stile_error err;
+    struct watching *watching = calloc(1, sizeof *watching);
+    if (!watching || loop_reserve(engine->loop, 1)) {
+        free(watching);
+        error_set(&err, STILE_NOMEM, 0, "out of memory");
+        engine->events->done(query, &err);
+        return;
+    }
+    *watching = (struct watching){.query = query, .timer.fn = look};
+    query->state = watching;
+    loop_arm(engine->loop, &watching->timer, loop_now(engine->loop));
+}
+
+void people_unwatch(struct engine *engine, struct query *query)
+{
+    (void)engine;
+    if (query->state)
+        watching_free(query->state);
+}

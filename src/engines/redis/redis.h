@@ -1,0 +1,152 @@
+/* Inside the redis engine. */
+#ifndef STILE_REDIS_H
+#define STILE_REDIS_H
+
+#include "engines/engine.h"
+#include "engines/redis/conn.h"
+#include "engines/redis/scripts.h"
+
+#define OWNER_LEN   40
+#define SESSION_LEN 16
+#define OWNER_HEADS 512
+#define PREFIX_MAX  128
+#define INFO_MAX    320
+
+enum standing {
+    NOWHERE,
+    ASKED,       /* a claim is on its way, or waits for the subscription */
+    IN_LINE,     /* the server will tell */
+    CONFIRMING,  /* it has; we make it ours for the full time */
+    REPLICATING, /* granted, and to be told when enough replicas have it */
+    HOLDING,
+    LEAVING,
+};
+
+struct redis_claim {
+    struct redis_claim *next;          /* with the same head in redis->by_owner */
+    struct redis_claim *older, *newer; /* in the order in which they were asked for */
+    char owner[OWNER_LEN + 1];
+    enum standing standing;
+    bool listed, has_timer;
+    bool has_waited;   /* its entry may be in line: what is asked now, is asked again */
+    bool to_be_lined;  /* what was asked puts it in line */
+    bool told;         /* granted by a message that overtook the answer to the claim */
+    bool may_be_there; /* release: what the server does not know was not ours to lose */
+    uint64_t sent_ns, granted_ns, give_up_ns, token;
+    unsigned looks;
+    struct timer timer; /* in line: when to look by ourselves; leaving: when to say it again */
+    struct batch *batch;
+};
+
+struct redis {
+    struct engine engine;
+    struct scripts scripts;
+    struct tls_context *tls;
+    struct conn *asks, *hears; /* hears: made when first needed */
+    bool hearing;              /* the subscription is in effect */
+    char channel[sizeof "stile:" + SESSION_LEN];
+    char prefix[PREFIX_MAX + 1];
+    char info[INFO_MAX]; /* "pid host command", for people */
+    unsigned wait_replicas, wait_ms;
+    struct conn_options options;
+    struct redis_claim *by_owner[OWNER_HEADS];
+    struct redis_claim *oldest, *newest;
+    struct batch *batches; /* renewals under way */
+};
+
+static inline struct redis *redis_of(struct engine *engine)
+{
+    return (struct redis *)engine;
+}
+
+static inline struct redis_claim *part_of(struct claim *claim)
+{
+    return (struct redis_claim *)claim->state;
+}
+
+static inline struct claim *claim_of(struct redis_claim *part)
+{
+    return (struct claim *)((char *)part - offsetof(struct claim, state));
+}
+
+static inline struct redis *redis_of_part(struct redis_claim *part)
+{
+    return redis_of(claim_of(part)->engine);
+}
+
+static inline bool is_array(const redisReply *reply, size_t n)
+{
+    return reply && reply->type == REDIS_REPLY_ARRAY && reply->elements >= n;
+}
+
+static inline long long number_at(const redisReply *reply, size_t i)
+{
+    const redisReply *element = reply->element[i];
+    return element->type == REDIS_REPLY_INTEGER ? element->integer : 0;
+}
+
+/* ---- keys.c ---- */
+
+/* What all keys of a name need at most. */
+size_t keys_room(const struct redis *redis, size_t name_len);
+#define KEYS_ROOM_MAX (SCRIPT_KEYS * (2 * (PREFIX_MAX + STILE_NAME_MAX) + 16))
+
+/* Returns where it stopped writing. */
+char *keys_write(struct conn_arg args[SCRIPT_KEYS], char *room, const struct redis *redis,
+                 const char *name, size_t name_len);
+bool key_is_derived(const char *key, size_t len);
+
+/* The arguments of one script about one name. */
+struct call {
+    struct conn_arg args[SCRIPT_KEYS + 7];
+    size_t n;
+    char room[KEYS_ROOM_MAX];
+};
+
+void call_begin(struct call *call, const struct redis *redis, const char *name, size_t name_len);
+void call_add(struct call *call, const char *text); /* borrowed until it is sent */
+enum stile_status call_send(const struct call *call, struct redis *redis, const struct lua *script,
+                            conn_fn *fn, void *data, struct stile_error *err);
+
+/* ---- claims.c: asking, standing in line, holding ---- */
+
+void claims_claim(struct engine *engine, struct claim *claim);
+void claims_resume(struct engine *engine, struct claim *claim);
+void claims_detach(struct engine *engine, struct claim *claim);
+const char *claims_owner(struct engine *engine, struct claim *claim);
+
+/* The subscription has begun (again): messages may have been missed. */
+void claims_look_again(struct redis *redis);
+void claims_hear(struct redis *redis, const char *text, size_t len);
+enum stile_status redis_listen(struct redis *redis, struct stile_error *err); /* redis.c */
+
+void claim_forget(struct redis_claim *part); /* here, not on the server */
+
+/* ---- release.c ---- */
+
+void claims_release(struct engine *engine, struct claim *claim);
+/* Takes back what is left on the server of a claim that has failed. Nobody hears how it went. */
+void claim_retract(struct redis_claim *part);
+
+/* ---- renew.c ---- */
+
+void claims_renew(struct engine *engine, struct claim *const *claims, size_t n);
+void claim_leave_batch(struct redis_claim *part);
+void batches_free(struct redis *redis);
+
+struct numbers {
+    char slots[12], px[24], hold[24];
+    char mode[2];
+};
+
+void numbers_of(struct numbers *n, const struct claim *claim, uint64_t held_ns);
+
+/* ---- people.c ---- */
+
+void people_list(struct engine *engine, struct query *query);
+void people_show(struct engine *engine, struct query *query);
+void people_break(struct engine *engine, struct query *query);
+void people_watch(struct engine *engine, struct query *query);
+void people_unwatch(struct engine *engine, struct query *query);
+
+#endif

@@ -1,0 +1,146 @@
+/* Renewing, many in one request. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "engines/redis/redis.h"
+
+#define RENEWS_MAX 256
+
+enum { GONE, RENEWED }; /* what the script says of each; anything else: not known */
+
+/* A renewal under way. Claims that leave meanwhile are crossed out. */
+struct batch {
+    struct batch *next;
+    struct redis *redis;
+    uint64_t sent_ns;
+    size_t n;
+    struct redis_claim *parts[RENEWS_MAX];
+};
+
+void claim_leave_batch(struct redis_claim *part)
+{
+    struct batch *batch = part->batch;
+    for (size_t i = 0; batch && i < batch->n; i++) {
+        if (batch->parts[i] == part)
+            batch->parts[i] = NULL;
+    }
+    part->batch = NULL;
+}
+
+static void answer_one(struct batch *batch, struct redis_claim *part, const redisReply *reply,
+                       size_t i)
+{
+    const struct engine_events *events = batch->redis->engine.events;
+    struct claim *claim = claim_of(part);
+    struct stile_error err;
+    part->batch = NULL;
+    if (!is_array(reply, batch->n)) {
+        events->unknown(claim);
+    } else if (number_at(reply, i) == RENEWED) {
+        events->renewed(claim, batch->sent_ns, claim->ttl_ns);
+    } else if (number_at(reply, i) != GONE) {
+        events->unknown(claim);
+    } else {
+        error_set(&err, STILE_LOST, 0, "the server does not have it any more");
+        events->lost(claim, &err);
+    }
+}
+
+static void on_renewed(void *data, const redisReply *reply, const struct stile_error *err)
+{
+    struct batch *batch = data;
+    struct batch **at = &batch->redis->batches;
+    while (*at != batch)
+        at = &(*at)->next;
+    *at = batch->next;
+    for (size_t i = 0; i < batch->n; i++) {
+        if (batch->parts[i])
+            answer_one(batch, batch->parts[i], err ? NULL : reply, i);
+    }
+    free(batch);
+}
+
+void batches_free(struct redis *redis)
+{
+    while (redis->batches) {
+        struct batch *batch = redis->batches;
+        redis->batches = batch->next;
+        free(batch);
+    }
+}
+
+/* What a batch is written with; gone when it has been sent. */
+struct draft {
+    struct numbers *numbers;
+    struct conn_arg *args;
+    char *room;
+};
+
+static bool draft_new(struct draft *draft, const struct redis *redis, struct claim *const *claims,
+                      size_t n)
+{
+    size_t room = 0;
+    for (size_t i = 0; i < n; i++)
+        room += keys_room(redis, claims[i]->name_len);
+    draft->numbers = malloc(n * sizeof *draft->numbers);
+    draft->args = malloc((SCRIPT_KEYS + 3) * n * sizeof *draft->args);
+    draft->room = malloc(room);
+    return draft->numbers && draft->args && draft->room;
+}
+
+static void draft_free(struct draft *draft)
+{
+    free(draft->numbers);
+    free(draft->args);
+    free(draft->room);
+}
+
+static enum stile_status send_batch(struct redis *redis, struct batch *batch, struct draft *draft)
+{
+    struct conn_arg *arg = draft->args;
+    char *room = draft->room;
+    for (size_t i = 0; i < batch->n; i++, arg += SCRIPT_KEYS) {
+        struct claim *claim = claim_of(batch->parts[i]);
+        room = keys_write(arg, room, redis, claim->name, claim->name_len);
+        numbers_of(&draft->numbers[i], claim, batch->sent_ns - batch->parts[i]->granted_ns);
+    }
+    for (size_t i = 0; i < batch->n; i++) {
+        *arg++ = (struct conn_arg){batch->parts[i]->owner, OWNER_LEN};
+        *arg++ = CONN_TEXT(draft->numbers[i].mode);
+        *arg++ = CONN_TEXT(draft->numbers[i].px);
+    }
+    return conn_eval(redis->asks, &redis->scripts.renew, draft->args, SCRIPT_KEYS * batch->n,
+                     (size_t)(arg - draft->args), on_renewed, batch, NULL);
+}
+
+static void renew_some(struct redis *redis, struct claim *const *claims, size_t n)
+{
+    struct batch *batch = malloc(sizeof *batch);
+    struct draft draft;
+    bool sent = false;
+    if (draft_new(&draft, redis, claims, n) && batch) {
+        *batch = (struct batch){.redis = redis, .n = n, .sent_ns = loop_now(redis->engine.loop)};
+        for (size_t i = 0; i < n; i++) {
+            batch->parts[i] = part_of(claims[i]);
+            batch->parts[i]->batch = batch;
+        }
+        sent = send_batch(redis, batch, &draft) == STILE_OK;
+    }
+    draft_free(&draft);
+    if (sent) {
+        batch->next = redis->batches;
+        redis->batches = batch;
+        return;
+    }
+    free(batch);
+    for (size_t i = 0; i < n; i++) {
+        part_of(claims[i])->batch = NULL;
+        redis->engine.events->unknown(claims[i]);
+    }
+}
+
+void claims_renew(struct engine *engine, struct claim *const *claims, size_t n)
+{
+    for (size_t i = 0; i < n; i += RENEWS_MAX)
+        renew_some(redis_of(engine), claims + i, n - i < RENEWS_MAX ? n - i : RENEWS_MAX);
+}

@@ -1,0 +1,43 @@
+/* Requests of a connection: what was asked, who wants to know, and the lines they stand in. */
+#ifndef STILE_REDIS_REQUEST_H
+#define STILE_REDIS_REQUEST_H
+
+#include "engines/redis/conn.h"
+
+struct request {
+    struct request *next;
+    conn_fn *fn; /* NULL: nobody wants to know any more */
+    void *data;
+    uint64_t until_ns; /* patience */
+    uint64_t end;      /* of its bytes in the stream */
+    bool in_doubt;     /* its connection broke after it was sent */
+    bool secret;       /* wiped */
+    bool forgotten;    /* the server has forgotten its script: send the source */
+    const struct lua *lua;
+    size_t n;   /* with lua: all arguments, EVAL and the script included */
+    size_t len; /* of bytes: the whole command, or with lua what follows the script */
+    char bytes[];
+};
+
+struct request_line {
+    struct request *first, **tail;
+    size_t n, bytes;
+};
+
+struct request *request_new(const struct conn_arg *args, size_t n); /* NULL: no memory */
+struct request *request_new_eval(const struct lua *lua, const struct conn_arg *args, size_t n_keys,
+                                 size_t n);
+void request_free(struct request *request);
+
+/* Sends it: a script by name, or as a whole. 0 or what stream_write() says: then some of it may be
+ * in the stream, and the stream is of no use any more. */
+int request_write(struct request *request, struct stream *stream, bool with_source);
+
+void line_init(struct request_line *line);
+void line_push(struct request_line *line, struct request *request);
+struct request *line_pop(struct request_line *line); /* NULL: empty */
+void line_append(struct request_line *line, struct request_line *more);
+void line_forget(struct request_line *line, const void *data);
+void line_clear(struct request_line *line);
+
+#endif

@@ -1,0 +1,148 @@
+#include "engines/redis/resp.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "mutant.h"
+
+/* A header, and the end of a string. */
+#define AROUND_A_BULK 32
+
+struct resp {
+    redisReader *reader;
+    const redisReplyObjectFunctions *inner; /* hiredis's own */
+    size_t bytes, elements;                 /* of the reply that is being read */
+    const char *excess;                     /* what there was too much of */
+};
+
+/* ---- what hiredis calls to make a reply ---- */
+
+static void *bounded_string(const redisReadTask *task, char *text, size_t len)
+{
+    struct resp *resp = task->privdata;
+
+    resp->bytes += len;
+    if (len > RESP_BULK_MAX || resp->bytes > RESP_REPLY_MAX)
+        resp->excess = "bytes";
+    return resp->excess ? NULL : resp->inner->createString(task, text, len);
+}
+
+static void *bounded_array(const redisReadTask *task, int elements)
+{
+    struct resp *resp = task->privdata;
+
+    if (elements > 0)
+        resp->elements += (size_t)elements;
+#ifndef MUTANT_REDIS_ANY_REPLY
+    if (elements < 0 || resp->elements > RESP_ELEMENTS_MAX)
+        resp->excess = "elements";
+#endif
+    return resp->excess ? NULL : resp->inner->createArray(task, elements);
+}
+
+static void *plain_integer(const redisReadTask *task, long long value)
+{
+    return ((struct resp *)task->privdata)->inner->createInteger(task, value);
+}
+
+static void *plain_nil(const redisReadTask *task)
+{
+    return ((struct resp *)task->privdata)->inner->createNil(task);
+}
+
+static redisReplyObjectFunctions bounded = {.createString = bounded_string,
+                                            .createArray = bounded_array,
+                                            .createInteger = plain_integer,
+                                            .createNil = plain_nil,
+                                            .freeObject = freeReplyObject};
+
+/* ---- the reader ---- */
+
+struct resp *resp_new(void)
+{
+    struct resp *resp = calloc(1, sizeof *resp);
+
+    if (!resp)
+        return NULL;
+    resp->reader = redisReaderCreate();
+    if (!resp->reader) {
+        free(resp);
+        return NULL;
+    }
+    resp->inner = resp->reader->fn;
+    resp->reader->fn = &bounded;
+    resp->reader->privdata = resp;
+    return resp;
+}
+
+void resp_free(struct resp *resp)
+{
+    if (!resp)
+        return;
+    redisReaderFree(resp->reader);
+    free(resp);
+}
+
+enum stile_status resp_feed(struct resp *resp, const void *bytes, size_t n, struct stile_error *err)
+{
+    if (redisReaderFeed(resp->reader, bytes, n) == REDIS_OK)
+        return STILE_OK;
+    return error_set(err, STILE_NOMEM, 0, "reading a reply: out of memory");
+}
+
+static enum resp_step too_big(const char *what, struct stile_error *err)
+{
+    error_set(
+        err, STILE_REFUSED, 0,
+        "a reply of the server has too many %s (at most %u a string, %u a reply, %d elements)",
+        what, RESP_BULK_MAX, RESP_REPLY_MAX, RESP_ELEMENTS_MAX);
+    return RESP_BAD;
+}
+
+/* The length that stands where the reader waits for a string, or 0. The digits may still be
+ * incomplete: then so is the number, which is only smaller. */
+static unsigned long long promised(const redisReader *reader)
+{
+    unsigned long long n = 0;
+    bool is_string = reader->ridx >= 0 && reader->rstack[reader->ridx].type == REDIS_REPLY_STRING;
+
+    for (size_t at = reader->pos; is_string && at < reader->len && n <= RESP_BULK_MAX; at++) {
+        if (reader->buf[at] < '0' || reader->buf[at] > '9')
+            break;
+        n = n * 10 + (unsigned)(reader->buf[at] - '0');
+    }
+    return n;
+}
+
+static enum resp_step bad(const struct resp *resp, struct stile_error *err)
+{
+    const redisReader *reader = resp->reader;
+
+    if (resp->excess)
+        return too_big(resp->excess, err);
+    if (reader->err == REDIS_ERR_OOM)
+        error_set(err, STILE_NOMEM, 0, "reading a reply: out of memory");
+    else if (strstr(reader->errstr, "\"\\x15\""))
+        error_set(err, STILE_REFUSED, 0, "the server speaks TLS at this port: use rediss://");
+    else
+        error_set(err, STILE_REFUSED, 0, "what the server sends is not Redis: %s", reader->errstr);
+    return RESP_BAD;
+}
+
+enum resp_step resp_next(struct resp *resp, redisReply **reply, struct stile_error *err)
+{
+    redisReader *reader = resp->reader;
+    void *got = NULL;
+
+    if (redisReaderGetReply(reader, &got) != REDIS_OK)
+        return bad(resp, err);
+    if (got) {
+        resp->bytes = resp->elements = 0;
+        *reply = got;
+        return RESP_REPLY;
+    }
+    if (promised(reader) > RESP_BULK_MAX ||
+        reader->len - reader->pos > RESP_BULK_MAX + AROUND_A_BULK)
+        return too_big("bytes", err);
+    return RESP_MORE;
+}

@@ -1,0 +1,238 @@
+#include "engines/redis/scripts.h"
+
+#include "mutant.h"
+
+/* Shared by all. `fits` is the rule: a claim is granted if all who hold are of its kind, and for
+ * slots fewer than its own number. A server out of memory refuses to add anything to a script that
+ * has not changed anything yet: what must work even then begins with a PEXPIRE or DEL. */
+#define COMMON                                                                                     \
+    "local call=redis.call\n"                                                                      \
+    "local K,F,Q,B,M,I=KEYS[1],KEYS[2],KEYS[3],KEYS[4],KEYS[5],KEYS[6]\n"                          \
+    "local v\n"                                                                                    \
+    "local function now() local t=call('TIME') return t[1]*1000+math.floor(t[2]/1000) end\n"       \
+    "local function crowd() return v=='~s' or v=='~n' end\n"                                       \
+    /* members whose time is over go; the last one takes K along */                                \
+    "local function purge()\n"                                                                     \
+    "  if not crowd() then return end\n"                                                           \
+    "  for _,o in ipairs(call('ZRANGEBYSCORE',M,'-inf',now())) do\n"                               \
+    "    call('ZREM',M,o) call('HDEL',I,o)\n"                                                      \
+    "  end\n"                                                                                      \
+    "  if call('ZCARD',M)==0 then call('DEL',K) v=false end\n"                                     \
+    "end\n"                                                                                        \
+    "local function fits(mode,slots)\n"                                                            \
+    "  if not v then return true end\n"                                                            \
+    "  if mode=='s' then return v=='~s' end\n"                                                     \
+    "  return mode=='n' and v=='~n' and call('ZCARD',M)<tonumber(slots)\n"                         \
+    "end\n"                                                                                        \
+    /* K and what goes with it never end before another member does */                             \
+    "local function extend(owner,mode,px)\n"                                                       \
+    "  if mode=='x' then call('PEXPIRE',K,px) call('PEXPIRE',B,px) return end\n"                   \
+    "  local most=math.max(px,call('PTTL',K))\n"                                                   \
+    "  call('PEXPIRE',K,most)\n"                                                                   \
+    "  call('ZADD',M,now()+px,owner)\n"                                                            \
+    "  call('PEXPIRE',M,most) call('PEXPIRE',I,most)\n"                                            \
+    "end\n"                                                                                        \
+    "local function put(owner,mode,px,info)\n"                                                     \
+    "  local token=call('INCR',F)\n"                                                               \
+    "  local since=string.format('%.0f ',now())\n"                                                 \
+    "  if mode=='x' then\n"                                                                        \
+    "    v=owner\n"                                                                                \
+    "    call('SET',K,owner,'PX',px)\n"                                                            \
+    "    call('SET',B,owner..' '..since..info,'PX',px)\n"                                          \
+    "    return token\n"                                                                           \
+    "  end\n"                                                                                      \
+    "  if not v then v='~'..mode call('DEL',M,I) call('SET',K,v,'PX',px) end\n"                    \
+    "  call('HSET',I,owner,token..' '..since..info)\n"                                             \
+    "  extend(owner,mode,px)\n"                                                                    \
+    "  return token\n"                                                                             \
+    "end\n"                                                                                        \
+    /* the token of a grant that is the owner's, else false */                                     \
+    "local function mine(owner,mode)\n"                                                            \
+    "  if mode=='x' then return v==owner and tonumber(call('GET',F)) end\n"                        \
+    "  local i=v=='~'..mode and call('HGET',I,owner)\n"                                            \
+    "  return i and tonumber(string.match(i,'^%d+'))\n"                                            \
+    "end\n"                                                                                        \
+    /* of an exclusive holder that is ours, else false: others change K and leave what is beside it */\
+    "local function by()\n"                                                                        \
+    "  local b=v and #v==40 and call('GET',B)\n"                                                   \
+    "  return b and string.sub(b,1,40)==v and string.sub(b,42)\n"                                  \
+    "end\n"                                                                                        \
+    /* ms until the next one that holds must have ended by itself, -1: never; and whether it may end */\
+    /* before without a word to us */                                                              \
+    "local function ends()\n"                                                                      \
+    "  if crowd() then\n"                                                                          \
+    "    local next=call('ZRANGE',M,0,0,'WITHSCORES')[2]\n"                                        \
+    "    return math.max(0,tonumber(next)-now()),0\n"                                              \
+    "  end\n"                                                                                      \
+    "  return call('PTTL',K),(not v or v=='~h' or by()) and 0 or 1\n"                              \
+    "end\n"                                                                                        \
+    "local function read(entry)\n"                                                                 \
+    "  return string.match(entry,'^(%S+) (%a) (%d+) (.*)$')\n"                                     \
+    "end\n"                                                                                        \
+    /* when who waits should look by itself: the first when something ends; the second stands in for a */\
+    /* first that has died; the others trust those two */                                          \
+    "local function pause(entry)\n"                                                                \
+    "  if call('LINDEX',Q,0)==entry then return ends() end\n"                                      \
+    "  if call('LINDEX',Q,1)~=entry then return 30000,0 end\n"                                     \
+    "  local _,mode,slots=read(entry)\n"                                                           \
+    "  if fits(mode,slots) then return 1000,0 end\n"                                               \
+    "  local ms=ends()\n"                                                                          \
+    "  return ms<0 and 30000 or ms+1000,0\n"                                                       \
+    "end\n"                                                                                        \
+    "local function tell(owner,what)\n"                                                            \
+    "  return call('PUBLISH','stile:'..string.sub(owner,1,16),what)\n"                             \
+    "end\n"                                                                                        \
+    "local function tell_pause(owner,entry)\n"                                                     \
+    "  local ms,silent=pause(entry)\n"                                                             \
+    "  return tell(owner,'h '..owner..' '..string.format('%.0f',ms)..' '..silent)\n"               \
+    "end\n"                                                                                        \
+    /* grants to the first in line, and on, as long as it fits; skips whom nobody hears. `me` has */\
+    /* asked and needs not be told. */                                                             \
+    "local function serve(me)\n"                                                                   \
+    "  while true do\n"                                                                            \
+    "    local e=call('LINDEX',Q,0)\n"                                                             \
+    "    if not e then return end\n"                                                               \
+    "    local owner,mode,slots,info=read(e)\n"                                                    \
+    "    if fits(mode,slots) then\n"                                                               \
+    "      call('LPOP',Q)\n"                                                                       \
+    "      if owner==me or tell(owner,'g '..owner)>0 then put(owner,mode,1000,info) end\n"         \
+    "    elseif owner==me or tell_pause(owner,e)>0 then\n"                                         \
+    "      local second=call('LINDEX',Q,1)\n"                                                      \
+    "      if second then tell_pause(read(second),second) end\n"                                   \
+    "      return\n"                                                                               \
+    "    else\n"                                                                                   \
+    "      call('LPOP',Q)\n"                                                                       \
+    "    end\n"                                                                                    \
+    "  end\n"                                                                                      \
+    "end\n"
+
+#define ONE_NAME COMMON "v=call('GET',K)\n"
+
+/* A repeated request finds what the first one did: owner values make it safe. Nobody overtakes: who
+ * is in line already is served first. A newcomer disturbs nobody but where it could go in. */
+static const char claim_source[] =
+    ONE_NAME "local owner,mode,slots,px,info=ARGV[1],ARGV[2],ARGV[3],tonumber(ARGV[4]),ARGV[5]\n"
+             "local again=ARGV[7]=='1'\n"
+             "purge()\n"
+             "if again or fits(mode,slots) then serve(owner) end\n"
+             "local token=again and mine(owner,mode)\n"
+             "if token then extend(owner,mode,px) return {1,token} end\n"
+             "local waiting=call('EXISTS',Q)==1\n"
+             "if not waiting and fits(mode,slots) then return {1,put(owner,mode,px,info)} end\n"
+             "local ms,silent\n"
+             "if ARGV[6]=='0' then\n"
+             "  ms,silent=ends()\n"
+             "  return {0,ms,silent}\n"
+             "end\n"
+             "local entry=owner..' '..mode..' '..slots..' '..info\n"
+             "if not again or not call('LPOS',Q,entry) then call('RPUSH',Q,entry) end\n"
+             "call('PEXPIRE',Q,3600000)\n"
+             "ms,silent=pause(entry)\n"
+             "return {0,ms,silent}\n";
+
+static const char confirm_source[] = ONE_NAME "local owner,mode=ARGV[1],ARGV[2]\n"
+                                              "purge()\n"
+                                              "local token=mine(owner,mode)\n"
+                                              "if not token then return {0} end\n"
+                                              "extend(owner,mode,tonumber(ARGV[3]))\n"
+                                              "return {1,token}\n";
+
+/* What is left of hold_at_least stays, nobody's, on the server's clock. */
+static const char release_source[] =
+    ONE_NAME "local owner,mode,hold=ARGV[1],ARGV[2],tonumber(ARGV[4])\n"
+             "purge()\n"
+#ifdef MUTANT_REDIS_DEL_WITHOUT_COMPARE
+             "v=owner\n"
+#endif
+             "if not mine(owner,mode) then\n"
+             "  local gone=call('LREM',Q,1,owner..' '..mode..' '..ARGV[3]..' '..ARGV[5])\n"
+             "  serve()\n"
+             "  return gone*2\n"
+             "end\n"
+             "local left=0\n"
+             "if mode=='x' then\n"
+             "  if hold>0 then\n"
+             "    local since=by()\n"
+             "    left=since and tonumber(string.match(since,'^%d+'))+hold-now() or 0\n"
+             "  end\n"
+             "  call('DEL',B)\n"
+             "  if left>0 then v='~h' call('SET',K,v,'PX',left) else call('DEL',K) v=false end\n"
+             "else\n"
+             "  local t=now()\n"
+             "  left=tonumber(string.match(call('HGET',I,owner),'^%d+ (%d+)'))+hold-t\n"
+             "  call('ZREM',M,owner) call('HDEL',I,owner)\n"
+             "  if left>0 then\n"
+             "    call('ZADD',M,t+left,'~h'..owner)\n"
+             "  elseif call('ZCARD',M)==0 then\n"
+             "    call('DEL',K) v=false\n"
+             "  end\n"
+             "end\n"
+             "serve()\n"
+             "return 1\n";
+
+/* One key that makes trouble must not cost the others of its batch: 0 is told only where it is
+ * certain, and 2 for what is not known. Who waits hears from each renewal that it need not look
+ * yet, and who died waiting is noticed. */
+static const char renew_source[] = COMMON
+    "local out={}\n"
+    "local function one(i)\n"
+    "  local k=i*6-5\n"
+    "  K,F,Q,B,M,I=KEYS[k],KEYS[k+1],KEYS[k+2],KEYS[k+3],KEYS[k+4],KEYS[k+5]\n"
+    "  v=call('GET',K)\n"
+    "  purge()\n"
+    "  local held=mine(ARGV[i*3-2],ARGV[i*3-1])\n"
+    "  if held then extend(ARGV[i*3-2],ARGV[i*3-1],tonumber(ARGV[i*3])) end\n"
+    "  out[i]=held and 1 or 0\n"
+    "  serve()\n"
+    "end\n"
+    "for i=1,#ARGV/3 do\n"
+    "  out[i]=2\n"
+    "  local done,e=pcall(one,i)\n"
+    "  e=type(e)=='table' and e.err or e\n"
+    "  if not done and out[i]==2 and string.find(tostring(e),'WRONGTYPE') then out[i]=0 end\n"
+    "end\n"
+    "return out\n";
+
+static const char show_source[] =
+    ONE_NAME "purge()\n"
+             "local m={}\n"
+             "if crowd() then\n"
+             "  local z=call('ZRANGE',M,0,-1,'WITHSCORES')\n"
+             "  for i=1,#z,2 do m[#m+1]={z[i],z[i+1],call('HGET',I,z[i]) or ''} end\n"
+             "end\n"
+             "return {v,call('PTTL',K),call('GET',F),by(),string.format('%.0f',now()),m,\n"
+             "call('LRANGE',Q,0,-1)}\n";
+
+static const char break_source[] =
+    ONE_NAME "local token=ARGV[1]\n"
+             "purge()\n"
+             "if not v then return 0 end\n"
+             "if crowd() then\n"
+             "  local hit=0\n"
+             "  for _,o in ipairs(call('ZRANGE',M,0,-1)) do\n"
+             "    local t=string.match(call('HGET',I,o) or '','^%d+')\n"
+             "    if token=='0' or t==token then\n"
+             "      call('ZREM',M,o) call('HDEL',I,o) tell(o,'b '..o) hit=1\n"
+             "    end\n"
+             "  end\n"
+             "  if hit==0 then return -1 end\n"
+             "  if call('ZCARD',M)==0 then call('DEL',K) v=false end\n"
+             "else\n"
+             "  local granted=(v=='~h' or by()) and call('GET',F)\n"
+             "  if token~='0' and granted~=token then return -1 end\n"
+             "  call('DEL',K,B)\n"
+             "  if #v==40 then tell(v,'b '..v) end\n"
+             "  v=false\n"
+             "end\n"
+             "serve()\n"
+             "return 1\n";
+
+void scripts_init(struct scripts *s)
+{
+    lua_init(&s->claim, claim_source);
+    lua_init(&s->confirm, confirm_source);
+    lua_init(&s->release, release_source);
+    lua_init(&s->renew, renew_source);
+    lua_init(&s->show, show_source);
+    lua_init(&s->break_, break_source);
+}

@@ -1,0 +1,36 @@
+/* What the server does for us, each in one step and on its own clock. Keys of a name, in this
+ * order:
+ *
+ *     KEYS[1] K        string, expires: the owner (exclusive), "~s" or "~n" while there are
+ * members,
+ *                      "~h" for a hold_at_least that is left
+ *     KEYS[2] :fence   counter, never expires: the token of the latest grant
+ *     KEYS[3] :queue   list of waiting entries, first come first
+ *     KEYS[4] :by      string, expires with K: "owner since info" of an exclusive holder
+ *     KEYS[5] :members zset of owners (shared, slots) by the time they end; "~h..." nobody's
+ *     KEYS[6] :info    hash owner -> "token since info" of members
+ *
+ * An entry is "owner mode slots info"; a mode is x, s or n. An owner is 40 hex digits, of which the
+ * first 16 name its session: what a waiter or holder must hear is published at stile:<16 digits>,
+ * as "g owner" (granted for a second; confirm it), "h owner ms silent" (look by yourself after so
+ * long, or earlier if what is in the way may end in silence), "b owner" (taken away). Nobody
+ * listening there is dead, and the next one is served in the same step. */
+#ifndef STILE_REDIS_SCRIPTS_H
+#define STILE_REDIS_SCRIPTS_H
+
+#include "engines/redis/lua.h"
+
+#define SCRIPT_KEYS 6
+
+struct scripts {
+    struct lua claim;   /* owner mode slots px info wait again -> {1, token} | {0, ms, silent} */
+    struct lua confirm; /* owner mode px -> {1, token} | {0} */
+    struct lua release; /* owner mode slots hold info -> 1 released, 2 withdrawn, 0 not there */
+    struct lua renew;  /* for each claim its keys, and owner mode px -> {1|0, or 2: unknown, ...} */
+    struct lua show;   /* -> {K, pttl, fence, by, now, members..., queue} */
+    struct lua break_; /* token -> 1 broken, 0 not held, -1 another grant */
+};
+
+void scripts_init(struct scripts *scripts);
+
+#endif

@@ -1,0 +1,345 @@
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "io/stream_inner.h"
+
+#define DEFAULT_TIMEOUT_NS (5 * NS_PER_SEC)
+
+/* Silence is noticed after half a minute, where no request is waiting for an answer. */
+#define KEEPALIVE_IDLE_SEC  15
+#define KEEPALIVE_EVERY_SEC 5
+#define KEEPALIVE_PROBES    3
+
+void *stream_owner(const struct stream *s)
+{
+    return s->owner;
+}
+
+/* ---- the end ---- */
+
+static void close_socket(struct stream *s)
+{
+    loop_unwatch(s->loop, &s->watch);
+    if (s->watch.fd >= 0)
+        close(s->watch.fd);
+    s->watch.fd = -1;
+    s->wants_write = false;
+}
+
+static void close_all(struct stream *s)
+{
+    s->state = CLOSED;
+    close_socket(s);
+    loop_disarm(s->loop, &s->timer);
+    loop_forget(s->loop, &s->start_task);
+    loop_forget(s->loop, &s->end_task);
+    loop_ungather(s->loop, &s->sender);
+    resolve_free(s->resolve);
+    s->resolve = NULL;
+}
+
+static void dispose(struct stream *s)
+{
+    loop_unreserve(s->loop, 1);
+    tls_free(s->tls);
+    if (s->found)
+        freeaddrinfo(s->found);
+    buffer_free(&s->out);
+    buffer_free(&s->wire);
+    free(s);
+}
+
+/* Freed inside one of its own events, it goes when that event is over. */
+void stream_free(struct stream *s)
+{
+    if (!s)
+        return;
+    close_all(s);
+    if (s->in_event)
+        s->freed = true;
+    else
+        dispose(s);
+}
+
+void stream_forked(struct stream *s)
+{
+    if (!s)
+        return;
+    if (s->watch.fd >= 0)
+        close(s->watch.fd);
+    resolve_forked(s->resolve);
+}
+
+static void enter_event(struct stream *s)
+{
+    s->in_event = true;
+}
+
+static void leave_event(struct stream *s)
+{
+    s->in_event = false;
+    if (s->freed)
+        dispose(s);
+}
+
+void stream_end(struct stream *s)
+{
+    if (s->state == CLOSED)
+        return;
+    close_all(s);
+    s->events->closed(s, &s->why);
+}
+
+void stream_end_errno(struct stream *s, int number, const char *what)
+{
+    error_errno(&s->why, STILE_UNREACHABLE, number, "%s", what);
+    stream_end(s);
+}
+
+static void on_end_task(struct task *task)
+{
+    struct stream *s = (struct stream *)((char *)task - offsetof(struct stream, end_task));
+
+    enter_event(s);
+    stream_end(s);
+    leave_event(s);
+}
+
+/* ---- connecting ---- */
+
+static void connect_next(struct stream *s);
+
+/* A port of this host where nobody listens may happen to be the one that connect() chose for our
+ * end: then we speak to ourselves, and the server can't have its port back. */
+static bool is_self_connected(int fd)
+{
+    struct sockaddr_storage ours = {0}, theirs = {0};
+    socklen_t our_len = sizeof ours, their_len = sizeof theirs;
+
+    return getsockname(fd, (struct sockaddr *)&ours, &our_len) == 0 &&
+           getpeername(fd, (struct sockaddr *)&theirs, &their_len) == 0 &&
+           ours.ss_family != AF_UNIX && our_len == their_len &&
+           memcmp(&ours, &theirs, our_len) == 0;
+}
+
+static void finish_connect(struct stream *s)
+{
+    int rc = 0;
+    socklen_t len = sizeof rc;
+
+    if (getsockopt(s->watch.fd, SOL_SOCKET, SO_ERROR, &rc, &len))
+        rc = errno;
+    if (rc == 0 && is_self_connected(s->watch.fd))
+        rc = ECONNREFUSED;
+    if (rc == 0) {
+        stream_start(s);
+        return;
+    }
+    error_errno(&s->why, STILE_UNREACHABLE, rc, "connecting");
+    connect_next(s);
+}
+
+static void on_socket(struct watch *watch, uint32_t events)
+{
+    struct stream *s = (struct stream *)((char *)watch - offsetof(struct stream, watch));
+
+    enter_event(s);
+    if (s->state == CONNECTING) {
+        finish_connect(s);
+    } else {
+        if (events & ~(uint32_t)EPOLLOUT)
+            stream_receive(s);
+        if ((events & EPOLLOUT) && s->state != CLOSED)
+            stream_send_out(s);
+    }
+    leave_event(s);
+}
+
+static void set_option(int fd, int level, int name, int value)
+{
+    (void)setsockopt(fd, level, name, &value, sizeof value); /* only makes it worse, not wrong */
+}
+
+static void tune_tcp(int fd)
+{
+    set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+    set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, KEEPALIVE_IDLE_SEC);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, KEEPALIVE_EVERY_SEC);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, KEEPALIVE_PROBES);
+}
+
+/* 0: the loop will tell how it ends, also where it is connected already. */
+static int connect_to(struct stream *s, const struct sockaddr *address, socklen_t len)
+{
+    int fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+    if (fd < 0)
+        return errno;
+    s->watch.fd = fd;
+    if (address->sa_family != AF_UNIX)
+        tune_tcp(fd);
+    int rc = connect(fd, address, len) ? errno : 0;
+    if (rc == 0 || rc == EINPROGRESS || rc == EINTR)
+        rc = loop_watch(s->loop, &s->watch, EPOLLOUT);
+    if (rc)
+        close_socket(s);
+    return rc;
+}
+
+/* The share of one address in the time that is left. */
+static uint64_t share_ns(struct stream *s)
+{
+    uint64_t now_ns = loop_now(s->loop), n = 1;
+
+    for (struct addrinfo *a = s->next_address; a; a = a->ai_next)
+        n++;
+    return s->until_ns > now_ns ? now_ns + (s->until_ns - now_ns) / n : now_ns;
+}
+
+/* Ends the stream when no address is left; why has the reason of the last one. */
+static void connect_next(struct stream *s)
+{
+    close_socket(s);
+    while (s->next_address) {
+        struct addrinfo *to = s->next_address;
+        s->next_address = to->ai_next;
+        int rc = connect_to(s, to->ai_addr, to->ai_addrlen);
+        if (rc == 0) {
+            loop_arm(s->loop, &s->timer, share_ns(s));
+            return;
+        }
+        error_errno(&s->why, STILE_UNREACHABLE, rc, "connecting");
+    }
+    stream_end(s);
+}
+
+static void on_timer(struct timer *timer)
+{
+    struct stream *s = (struct stream *)((char *)timer - offsetof(struct stream, timer));
+
+    enter_event(s);
+    if (s->state == CONNECTING) {
+        error_errno(&s->why, STILE_UNREACHABLE, ETIMEDOUT, "connecting");
+        connect_next(s);
+    } else {
+        stream_end_errno(s, ETIMEDOUT,
+                         s->state == RESOLVING ? "resolving the host" : "TLS handshake");
+    }
+    leave_event(s);
+}
+
+static void on_start_task(struct task *task)
+{
+    struct stream *s = (struct stream *)((char *)task - offsetof(struct stream, start_task));
+
+    enter_event(s);
+    connect_next(s);
+    leave_event(s);
+}
+
+static void on_resolved(void *data, struct addrinfo *found, const struct stile_error *err)
+{
+    struct stream *s = data;
+
+    enter_event(s);
+    resolve_free(s->resolve);
+    s->resolve = NULL;
+    if (found) {
+        s->found = s->next_address = found;
+        s->state = CONNECTING;
+        connect_next(s);
+    } else {
+        s->why = *err;
+        stream_end(s);
+    }
+    leave_event(s);
+}
+
+/* ---- opening ---- */
+
+static enum stile_status use_path(struct stream *s, const char *path, struct stile_error *err)
+{
+    struct sockaddr_un *address = &s->unix_address;
+
+    if (strlen(path) >= sizeof address->sun_path)
+        return error_set(err, STILE_MISUSE, 0,
+                         "the path of the Unix socket has more than %zu bytes",
+                         sizeof address->sun_path - 1);
+    address->sun_family = AF_UNIX;
+    strcpy(address->sun_path, path);
+    s->unix_info =
+        (struct addrinfo){.ai_addr = (struct sockaddr *)address, .ai_addrlen = sizeof *address};
+    s->next_address = &s->unix_info;
+    s->state = CONNECTING;
+    loop_soon(s->loop, &s->start_task);
+    return STILE_OK;
+}
+
+static enum stile_status use_host(struct stream *s, const char *host, uint16_t port,
+                                  struct stile_error *err)
+{
+    if (resolve_numeric(&s->found, host, port) == 0) {
+        s->next_address = s->found;
+        s->state = CONNECTING;
+        loop_soon(s->loop, &s->start_task);
+        return STILE_OK;
+    }
+    s->state = RESOLVING;
+    loop_arm(s->loop, &s->timer, s->until_ns);
+    return resolve_start(&s->resolve, s->loop, host, port, on_resolved, s, err);
+}
+
+static void on_sender(struct sender *sender)
+{
+    stream_flush((struct stream *)((char *)sender - offsetof(struct stream, sender)));
+}
+
+static struct stream *stream_alloc(struct loop *loop, const struct stream_events *events,
+                                   void *owner)
+{
+    struct stream *s = calloc(1, sizeof *s);
+
+    if (!s || loop_reserve(loop, 1)) {
+        free(s);
+        return NULL;
+    }
+    s->loop = loop;
+    s->events = events;
+    s->owner = owner;
+    s->watch = (struct watch){.fd = -1, .fn = on_socket};
+    s->timer.fn = on_timer;
+    s->sender.fn = on_sender;
+    s->start_task.fn = on_start_task;
+    s->end_task.fn = on_end_task;
+    return s;
+}
+
+enum stile_status stream_open(struct stream **out, struct loop *loop,
+                              const struct stream_target *target,
+                              const struct stream_events *events, void *owner,
+                              struct stile_error *err)
+{
+    struct stream *s = stream_alloc(loop, events, owner);
+    enum stile_status status = STILE_OK;
+
+    if (!s)
+        return error_set(err, STILE_NOMEM, 0, "out of memory");
+    s->until_ns = loop_now(loop) + (target->timeout_ns ? target->timeout_ns : DEFAULT_TIMEOUT_NS);
+    if (target->tls)
+        status = tls_new(&s->tls, target->tls, target->host, err);
+    if (!status)
+        status = target->host ? use_host(s, target->host, target->port, err)
+                              : use_path(s, target->path, err);
+    if (status)
+        stream_free(s);
+    else
+        *out = s;
+    return status;
+}

@@ -1,0 +1,49 @@
+/* The inside of a stream, shared by its two halves: stream.c connects and ends it, stream_flow.c
+ * moves its bytes. Who calls an event does so between enter and leave, and looks at the state
+ * afterwards: the stream may have ended or been freed meanwhile. */
+#ifndef STILE_STREAM_INNER_H
+#define STILE_STREAM_INNER_H
+
+#include <sys/un.h>
+
+#include "io/buffer.h"
+#include "io/resolve.h"
+#include "io/stream.h"
+#include "io/tls.h"
+
+enum stream_state { RESOLVING, CONNECTING, SHAKING, OPEN, CLOSED };
+
+struct stream {
+    struct loop *loop;
+    const struct stream_events *events;
+    void *owner;
+    enum stream_state state;
+    struct watch watch; /* fd -1: no socket */
+    bool wants_write;
+    bool unheard;       /* the peer takes nothing any more; why says how that was noticed */
+    struct timer timer; /* patience with what comes before OPEN */
+    uint64_t until_ns;
+    struct resolve *resolve;
+    struct addrinfo *found; /* ours to free */
+    struct addrinfo *next_address;
+    struct tls *tls;
+    struct buffer out;  /* as written */
+    struct buffer wire; /* TLS: what is to be sent instead */
+    uint64_t written, sent;
+    struct sender sender;
+    struct task start_task; /* where no event may come, connecting and failing are put off */
+    struct task end_task;
+    struct stile_error why;
+    bool in_event, freed;
+    struct addrinfo unix_info;
+    struct sockaddr_un unix_address;
+};
+
+void stream_end(struct stream *stream); /* why is set; does nothing if it has ended already */
+void stream_end_errno(struct stream *stream, int number, const char *what);
+
+void stream_start(struct stream *stream); /* connected: TLS first, if it is to be */
+void stream_receive(struct stream *stream);
+void stream_send_out(struct stream *stream); /* a failure is put off */
+
+#endif

@@ -1,0 +1,33 @@
+"""Runs the contract suite on a redis-server of its own:
+
+    with_redis.py PROGRAM URL [FILTER]
+
+In the URL, @PORT@ is the server's port, @PATH@ its Unix socket, @TLS@ its port for TLS and @CA@
+the certificate that signed what it shows there."""
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "servers"))
+from redis_server import RedisServer, free_port  # noqa: E402
+
+
+def run(program, url, *rest):
+    with tempfile.TemporaryDirectory(prefix="stile-test-") as keys:
+        tls, args = 0, []
+        if "@TLS@" in url:
+            subprocess.run([HERE.parent / "servers" / "certs", keys], check=True)
+            tls = free_port()
+            args = ["--tls-port", str(tls), "--tls-auth-clients", "no",
+                    "--tls-ca-cert-file", keys + "/ca.pem",
+                    "--tls-cert-file", keys + "/server.pem", "--tls-key-file", keys + "/server.key"]
+        with RedisServer(*args) as server:
+            for mark, value in {"PORT": server.port, "PATH": server.path, "TLS": tls,
+                                "CA": keys + "/ca.pem"}.items():
+                url = url.replace(f"@{mark}@", str(value))
+            return subprocess.run([program, url, *rest]).returncode
+
+
+sys.exit(run(*sys.argv[1:]))

@@ -1,0 +1,143 @@
+#include "support/conn_kit.h"
+
+#include <stdio.h>
+
+#include "engines/redis/conn_inner.h"
+
+#define WORDS_MAX 16
+
+struct kit kit;
+
+static void maybe_free(const char *event)
+{
+    if (!kit.free_in || strcmp(kit.free_in, event) != 0)
+        return;
+    conn_free(kit.conn);
+    kit.conn = NULL;
+}
+
+static void on_up(struct conn *conn)
+{
+    assert_ptr_equal(conn_owner(conn), &kit);
+    assert_true(conn_is_up(conn));
+    kit.up++;
+    maybe_free("up");
+}
+
+static void on_down(struct conn *conn, const struct stile_error *why)
+{
+    assert_false(conn_is_up(conn));
+    assert_true(why->status != STILE_OK && why->message[0]);
+    kit.down++;
+    kit.why = *why;
+    maybe_free("down");
+}
+
+static void on_subscribed(struct conn *conn, const char *channel, size_t len)
+{
+    size_t used = strlen(kit.heard);
+
+    (void)conn;
+    snprintf(kit.heard + used, sizeof kit.heard - used, "+%.*s ", (int)len, channel);
+}
+
+static void on_message(struct conn *conn, const char *channel, size_t channel_len,
+                       const char *bytes, size_t n)
+{
+    size_t used = strlen(kit.heard);
+
+    (void)conn;
+    snprintf(kit.heard + used, sizeof kit.heard - used, "%.*s=%.*s ", (int)channel_len, channel,
+             (int)n, bytes);
+    maybe_free("message");
+}
+
+static const struct conn_events events = {
+    .up = on_up, .down = on_down, .subscribed = on_subscribed, .message = on_message};
+
+void kit_open(void)
+{
+    memset(&kit, 0, sizeof kit);
+    kit.loop = net_loop();
+    kit.options.target.host = "127.0.0.1";
+}
+
+void kit_close(void)
+{
+    conn_free(kit.conn);
+    assert_int_equal(kit.loop->n_timers, 0);
+    assert_int_equal(kit.loop->reserved, 1);
+    assert_null(kit.loop->tasks);
+    assert_null(kit.loop->senders);
+    loop_free(kit.loop);
+}
+
+void kit_connect(void)
+{
+    struct stile_error err;
+
+    assert_status(conn_new(&kit.conn, kit.loop, &kit.options, &events, &kit, &err), OK);
+    assert_int_equal(kit.up + kit.down, 0);
+}
+
+void kit_connect_up(void)
+{
+    kit_connect();
+    run_until(kit.loop, kit.up);
+}
+
+void kit_hear(void *data, const redisReply *reply, const struct stile_error *err)
+{
+    struct heard *heard = data;
+
+    assert_true(reply || err);
+    heard->times++;
+    heard->order = ++kit.answers;
+    heard->type = reply ? reply->type : 0;
+    heard->integer = reply ? reply->integer : 0;
+    heard->elements = reply && reply->type == REDIS_REPLY_ARRAY ? reply->elements : 0;
+    heard->fault = reply ? fault_of(reply) : FAULT_NONE;
+    if (reply && reply->str)
+        snprintf(heard->text, sizeof heard->text, "%s", reply->str);
+    if (err)
+        heard->err = *err;
+    maybe_free("reply");
+}
+
+void kit_ask(struct heard *heard, const char *words)
+{
+    struct conn_arg args[WORDS_MAX];
+    struct stile_error err;
+    size_t n = 0;
+
+    memset(heard, 0, sizeof *heard);
+    for (const char *at = words; *at && n < WORDS_MAX; at += strspn(at, " ")) {
+        args[n] = (struct conn_arg){at, strcspn(at, " ")};
+        at += args[n++].len;
+    }
+    assert_status(conn_send(kit.conn, args, n, kit_hear, heard, &err), OK);
+    assert_int_equal(heard->times, 0);
+}
+
+void kit_ask_and_wait(struct heard *heard, const char *words)
+{
+    kit_ask(heard, words);
+    run_until(kit.loop, heard->times);
+}
+
+void kit_eval(struct heard *heard, const struct lua *lua, const char *key)
+{
+    struct conn_arg args[] = {CONN_TEXT(key)};
+    struct stile_error err;
+
+    memset(heard, 0, sizeof *heard);
+    assert_status(conn_eval(kit.conn, lua, args, 1, 1, kit_hear, heard, &err), OK);
+    assert_int_equal(heard->times, 0);
+}
+
+void kit_grow_late(void)
+{
+    for (struct request *r = kit.conn->sent.first; r; r = r->next)
+        r->until_ns = loop_now(kit.loop);
+    loop_arm(kit.loop, &kit.conn->overdue, loop_now(kit.loop));
+}

@@ -1,0 +1,158 @@
+/* From a scheme to an engine, through modules that are there, not there, or not ours. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/find.h"
+
+static char directory[64], path[96];
+static const struct engine_class *class;
+static struct stile_error err;
+
+static int set_up(void **state)
+{
+    (void)state;
+    snprintf(directory, sizeof directory, "/tmp/stile-test-XXXXXX");
+    assert_non_null(mkdtemp(directory));
+    snprintf(path, sizeof path, "%s/redis.so", directory);
+    setenv("STILE_MODULES", directory, 1);
+    memset(&err, 0, sizeof err);
+    class = NULL;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    (void)unlink(path);
+    return rmdir(directory);
+}
+
+static void put_there(const char *name)
+{
+    char built[4096];
+
+    snprintf(built, sizeof built, "%s/%s.so", MODULES, name);
+    assert_int_equal(symlink(built, path), 0);
+}
+
+static void is_unsupported(const char *scheme, const char *words)
+{
+    assert_int_equal(find_engine(&class, scheme, &err), STILE_UNSUPPORTED);
+    assert_int_equal(err.status, STILE_UNSUPPORTED);
+    if (!strstr(err.message, words))
+        fail_msg("\"%s\" lacks \"%s\"", err.message, words);
+}
+
+static void a_module_is_loaded_by_its_scheme(void **state)
+{
+    const struct engine_class *again;
+
+    (void)state;
+    put_there("good");
+    assert_int_equal(find_engine(&class, "redis", &err), STILE_OK);
+    assert_string_equal(class->caps.engine, "works");
+    assert_int_equal(find_engine(&again, "rediss", &err), STILE_OK);
+    assert_ptr_equal(again, class);
+}
+
+static void a_scheme_its_module_does_not_have(void **state)
+{
+    (void)state;
+    put_there("good");
+    is_unsupported("redlock", "no engine for 'redlock:'");
+}
+
+static void a_scheme_nobody_has(void **state)
+{
+    (void)state;
+    is_unsupported("nosuch", "no engine for 'nosuch:' URLs; there is: ");
+    assert_non_null(strstr(err.message, "redis"));
+    is_unsupported("red", "no engine for 'red:'");
+    is_unsupported("", "no engine for ':'");
+}
+
+static void a_module_that_is_not_installed(void **state)
+{
+    (void)state;
+    is_unsupported("redis", "not installed");
+    assert_non_null(strstr(err.message, path));
+}
+
+static void without_the_variable_it_is_the_installed_one(void **state)
+{
+    (void)state;
+    setenv("STILE_MODULES", "", 1);
+    if (find_engine(&class, "redis", &err))
+        assert_non_null(strstr(err.message, "/stile/redis.so"));
+}
+
+static void a_file_that_is_no_module(void **state)
+{
+    FILE *file = fopen(path, "w");
+
+    (void)state;
+    assert_non_null(file);
+    fputs("hello", file);
+    fclose(file);
+    is_unsupported("redis", "loading the engine");
+}
+
+static void a_library_of_somebody_else(void **state)
+{
+    (void)state;
+    put_there("nameless");
+    is_unsupported("redis", "not a module of stile");
+}
+
+static void a_module_of_another_build(void **state)
+{
+    (void)state;
+    put_there("next-abi");
+    is_unsupported("redis", "another build");
+}
+
+static void a_module_of_another_version(void **state)
+{
+    (void)state;
+    put_there("next-version");
+    is_unsupported("redis", "another build");
+}
+
+static void a_variable_that_is_too_long(void **state)
+{
+    static char longest[5000];
+
+    (void)state;
+    memset(longest, 'x', sizeof longest - 1);
+    setenv("STILE_MODULES", longest, 1);
+    assert_int_equal(find_engine(&class, "redis", &err), STILE_MISUSE);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_module_is_loaded_by_its_scheme),
+        TEST(a_scheme_its_module_does_not_have),
+        TEST(a_scheme_nobody_has),
+        TEST(a_module_that_is_not_installed),
+        TEST(without_the_variable_it_is_the_installed_one),
+        TEST(a_file_that_is_no_module),
+        TEST(a_library_of_somebody_else),
+        TEST(a_module_of_another_build),
+        TEST(a_module_of_another_version),
+        TEST(a_variable_that_is_too_long),
+    };
+
+    return cmocka_run_group_tests_name("find", tests, NULL, NULL);
+}
