@@ -42,6 +42,12 @@ static void step(struct stile_client *client, struct follower *me, bool block)
     run_notes(client);
 }
 
+static void take_seat(struct stile_client *client)
+{
+    client->seat.taken = true;
+    client->seat.driver = pthread_self();
+}
+
 static void leave_seat(struct stile_client *client)
 {
     struct seat *seat = &client->seat;
@@ -75,19 +81,27 @@ static void follow(struct stile_client *client, struct follower *me)
     pthread_cond_destroy(&me->woken);
 }
 
+/* A callback that waits for its own client sits in the seat already: it drives on from there. */
+static bool is_driver(const struct stile_client *client)
+{
+    return client->seat.taken && pthread_equal(client->seat.driver, pthread_self());
+}
+
 static void lead(struct stile_client *client, struct follower *me)
 {
-    client->seat.taken = true;
+    bool from_callback = is_driver(client);
+    take_seat(client);
     while (!me->done)
         step(client, me, client->notes == NULL);
     client->seat.last_use_ns = loop_now(client->loop);
-    leave_seat(client);
+    if (!from_callback)
+        leave_seat(client);
 }
 
 void drive_until(struct stile_client *client, struct follower *me)
 {
     while (!me->done) {
-        if (client->seat.taken)
+        if (client->seat.taken && !is_driver(client))
             follow(client, me);
         else
             lead(client, me);
@@ -120,7 +134,7 @@ void drive_once(struct stile_client *client)
 {
     if (client->seat.taken)
         return;
-    client->seat.taken = true;
+    take_seat(client);
     step(client, NULL, false);
     leave_seat(client);
 }
@@ -168,7 +182,8 @@ static void *background(void *arg)
             continue;
         }
         seat->asked = false;
-        seat->taken = seat->by_background = true;
+        take_seat(client);
+        seat->by_background = true;
         step(client, NULL, client->notes == NULL);
         leave_seat(client);
     }

@@ -29,8 +29,9 @@ struct follower {
 
 struct seat {
     bool taken, by_background;
-    bool asked;   /* the background thread is wanted at once */
-    bool waiting; /* it sleeps until the seat is free; else it looks again by itself */
+    pthread_t driver; /* who has taken it */
+    bool asked;       /* the background thread is wanted at once */
+    bool waiting;     /* it sleeps until the seat is free; else it looks again by itself */
     bool stop;
     bool has_background;
     uint64_t last_use_ns;

@@ -219,6 +219,47 @@ static void on_lost_may_start_over(void **state)
     world_close_client(w, 0);
 }
 
+static void wait_inside(struct stile_lock *lock, enum stile_status status,
+                        const struct stile_error *err, void *data)
+{
+    struct doings *d = data;
+
+    (void)status;
+    (void)err;
+    d->times++;
+    d->first = stile_lock_release(lock, NULL);
+    d->second = stile_lock_acquire(d->other, 5000, NULL);
+}
+
+/* It should not, but it must not hang either. */
+static void a_callback_that_waits_is_served(void **state)
+{
+    struct world *w = *state;
+    struct heard heard = {0};
+    struct doings d = {.other = make_lock(w->clients[0], "b", NULL)};
+    struct stile_lock *lock = make_lock(w->clients[0], "a", NULL);
+
+    SCRIPT_ALWAYS(w->script, SCRIPT_CLAIM, .there_ns = 10 * MS, .back_ns = 10 * MS);
+    SCRIPT_ALWAYS(w->script, SCRIPT_RELEASE, .there_ns = 10 * MS, .back_ns = 10 * MS);
+    assert_status(stile_lock_acquire_async(lock, -1, wait_inside, &d), OK);
+    assert_status(
+        stile_lock_acquire_async(make_lock(w->clients[0], "c", NULL), -1, heard_done, &heard), OK);
+    /* Once driven by a blocking call ... */
+    struct stile_lock *third = make_lock(w->clients[0], "d", NULL);
+    assert_status(stile_lock_acquire(third, -1, NULL), OK);
+    assert_int_equal(d.times, 1);
+    assert_status(d.first, OK);
+    assert_status(d.second, OK);
+    assert_int_equal(heard.times, 1);
+    /* ... and once by dispatch(). */
+    assert_status(stile_lock_release(d.other, NULL), OK);
+    assert_status(stile_lock_acquire_async(lock, -1, wait_inside, &d), OK);
+    world_pass(w, 1 * SEC);
+    assert_int_equal(d.times, 2);
+    assert_true(stile_lock_held(d.other));
+    assert_false(w->clients[0]->seat.taken);
+}
+
 /* ---- a real event loop ---- */
 
 static int open_epoll(void **state)
@@ -323,6 +364,7 @@ int main(void)
         TEST_IN(open_one, cancel_inside_a_callback),
         TEST_IN(open_one, a_chain_of_callbacks_starves_nobody),
         TEST_IN(open_one, on_lost_may_start_over),
+        TEST_IN(open_one, a_callback_that_waits_is_served),
         TEST_IN(open_epoll, the_fd_wakes_for_answers),
         TEST_IN(open_epoll, the_fd_wakes_for_renewals_and_loss),
         TEST_IN(open_epoll, the_fd_is_quiet_when_nothing_is_due),

@@ -352,6 +352,38 @@ static void chains_of_callbacks(void **state)
     }
 }
 
+static void wait_inside(struct stile_lock *lock, enum stile_status status,
+                        const struct stile_error *err, void *data)
+{
+    struct chain *chain = data;
+
+    (void)err;
+    if (status || stile_lock_release(lock, NULL) || stile_lock_acquire(lock, -1, NULL) ||
+        stile_lock_release(lock, NULL))
+        abort();
+    sem_post(&chain->done);
+}
+
+/* Not allowed, but no reason to hang: on the background thread, with callers coming and going. */
+static void a_callback_that_waits_is_served(void **state)
+{
+    struct stile_lock *other = make_lock(it.client, "b", NULL);
+    struct stile_lock *lock = make_lock(it.client, "a", NULL);
+    struct chain chain;
+
+    (void)state;
+    sem_init(&chain.done, 0, 0);
+    for (int i = 0; i < 200; i++) {
+        assert_status(stile_lock_acquire_async(lock, -1, wait_inside, &chain), OK);
+        if (i % 2) {
+            assert_status(stile_lock_acquire(other, -1, NULL), OK);
+            assert_status(stile_lock_release(other, NULL), OK);
+        }
+        await(&chain.done);
+    }
+    sem_destroy(&chain.done);
+}
+
 /* ---- everybody at once ---- */
 
 #define NAMES  16
@@ -491,6 +523,7 @@ int main(void)
         IN_CLIENT(it_takes_over_when_leader_and_follower_leave_together),
         IN_CLIENT(it_tells_of_the_loss),
         IN_CLIENT(chains_of_callbacks),
+        IN_CLIENT(a_callback_that_waits_is_served),
         IN_CLIENT(many_threads_one_name),
         IN_CLIENT(many_threads_many_names),
         IN_CLIENT(many_threads_answered_from_inside),
