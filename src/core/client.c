@@ -191,7 +191,7 @@ enum stile_status stile_client_open(struct stile_client **client, const char *te
         return error_wrap(err, status, "reading the engine's URL");
     status = open_url(client, url, options, err);
     if (status)
-        error_wrap(err, status, "opening %s:", url->scheme);
+        error_wrap(err, status, "opening %s", url->scheme);
     url_free(url);
     return status;
 }
