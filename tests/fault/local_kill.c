@@ -53,6 +53,7 @@ static void child(const struct stage *stage, const struct scene *scene)
 {
     struct party party;
     struct stile_error err = {0};
+    kit_die_with_parent();
     if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) != 0)
         die("ptrace is not permitted here");
     if (kit_try_open(&party, stage->dir, &err) != STILE_OK)

@@ -56,6 +56,7 @@ static struct other start_other(const char *name, struct bid_options options, en
     assert_true(other.pid >= 0);
     if (other.pid == 0) {
         struct party party;
+        kit_die_with_parent();
         if (kit_try_open(&party, dir, NULL) != STILE_OK)
             _exit(3);
         struct bid *bid = kit_bid_with(&party, name, options);

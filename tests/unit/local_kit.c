@@ -3,9 +3,11 @@
 #include <errno.h>
 #include <ftw.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -16,6 +18,12 @@ extern const struct engine_class local_class;
 
 static struct party *parties[KIT_PARTIES_MAX];
 static size_t n_parties;
+
+void kit_die_with_parent(void)
+{
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0)
+        _exit(2);
+}
 
 /* ---- directories ---- */
 

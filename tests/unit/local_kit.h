@@ -58,6 +58,9 @@ struct answer {
     char names[8][64]; /* of the first infos */
 };
 
+/* In a child: a test that fails leaves nobody behind. */
+void kit_die_with_parent(void);
+
 /* A new directory below $TMPDIR, and its end with everything in it. */
 void kit_make_dir(char path[64]);
 void kit_remove_dir(const char *path);

@@ -179,13 +179,22 @@ static void check_chain(struct check *check, uint32_t bucket, uint32_t next)
     }
 }
 
+/* Most are, and this is done at every first opening. */
+static bool is_empty(const struct buckets_cell *buckets)
+{
+    uint32_t any = 0;
+    for (uint32_t j = 0; j < BUCKETS_PER_CELL; j++)
+        any |= buckets->first[j];
+    return any == 0;
+}
+
 static void check_buckets(struct check *check)
 {
     for (uint32_t i = 0; i < AT_FIRST - AT_BUCKETS && !check->wrong; i++) {
         const union cell *cell = &check->store->cells[AT_BUCKETS + i];
         if (cell->check != cell_sum(cell, AT_BUCKETS + i) || cell->kind != CELL_BUCKETS)
             wrong(check, "a bucket has a wrong checksum");
-        for (uint32_t j = 0; j < BUCKETS_PER_CELL && !check->wrong; j++)
+        for (uint32_t j = 0; j < BUCKETS_PER_CELL && !is_empty(&cell->buckets); j++)
             check_chain(check, i * BUCKETS_PER_CELL + j, cell->buckets.first[j]);
     }
 }

@@ -3,6 +3,8 @@
 #include <errno.h>
 #include <fcntl.h>
 
+#include "mutant.h"
+
 static int byte_lock(int fd, int command, struct flock *lock)
 {
     int rc;
@@ -36,5 +38,8 @@ bool life_is_alive(int fd, uint64_t id)
     struct flock lock = one_byte(F_WRLCK, LIFE_IDS + (id & LIFE_ID_MASK));
     if (byte_lock(fd, F_OFD_GETLK, &lock) != 0)
         return true;
+#ifdef MUTANT_LOCAL_DEAD_LIVE
+    return true;
+#endif
     return lock.l_type != F_UNLCK;
 }

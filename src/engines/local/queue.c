@@ -50,6 +50,9 @@ static uint64_t next_token(struct tx *tx, const struct name_cell *name)
 #ifdef MUTANT_LOCAL_TOKEN_STAYS
     token = name->token ? name->token : token;
 #endif
+#ifdef MUTANT_LOCAL_EPOCH_LATER
+    return token;
+#endif
     if ((uint32_t)token != 0 || token >> 32 <= tx_ledger(tx)->epoch)
         return token;
     if (tx->store->next_epoch(tx->store, (uint32_t)(token >> 32)) != STILE_OK) {
@@ -226,6 +229,9 @@ static uint64_t ghost_end(const struct claim_cell *claim, enum leave_how how, ui
 {
     if (claim->state != CLAIM_HELD || how == LEAVE_BROKEN)
         return 0;
+#ifdef MUTANT_LOCAL_HOLD_FORGOTTEN
+    return 0;
+#endif
     uint64_t hold = claim->hold_ms ? claim->since_ns + claim->hold_ms * NS_PER_MS : 0;
     uint64_t delay = how == LEAVE_DEAD ? now_ns + claim->delay_ms * NS_PER_MS : 0;
     uint64_t end = hold > delay ? hold : delay;

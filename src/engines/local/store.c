@@ -8,6 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/name.h"
+
 /* The whole reserve is mapped once, beyond the end of the file: pages become valid as it grows, and
  * no pointer ever moves. */
 int store_map(struct store *store)
@@ -33,13 +35,14 @@ void store_unmap(struct store *store)
     store->cells = NULL;
 }
 
-/* What else must agree between two programs that map the same file. */
+/* What else must agree between two programs that map the same file: the order of bytes, the layout,
+ * and how names are hashed. */
 uint32_t store_abi(void)
 {
-    const uint16_t order = 0x0102;
+    const uint32_t order = 0x01020304;
     uint8_t first;
     memcpy(&first, &order, 1);
-    return (uint32_t)first << 24 | CELL_BYTES << 8 | sizeof(void *);
+    return (uint32_t)name_hash("stile", 5) ^ (uint32_t)first << 24 ^ AT_FIRST << 8;
 }
 
 static void seal(struct store *store, uint32_t index, enum cell_kind kind)

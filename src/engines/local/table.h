@@ -136,7 +136,7 @@ const struct claim_cell *queue_own(struct tx *tx, uint32_t claim, uint64_t sessi
 
 static inline bool claim_is_held(const struct claim_cell *claim)
 {
-    return claim->state != CLAIM_WAITING;
+    return claim->state > CLAIM_WAITING;
 }
 
 /* A dead session's claims that stand in this waiter's way: just before it, and among the holders if

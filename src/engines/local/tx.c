@@ -192,6 +192,9 @@ static bool is_whole(struct tx *tx, uint32_t index)
     const union cell *cell = &store->cells[index];
     if (index == tx->whole || cell->check == tx->marker)
         return true;
+#ifdef MUTANT_LOCAL_SUMS_IGNORED
+    return true;
+#endif
     if (cell->check != cell_sum(cell, index)) {
         tx_fail(tx, STILE_CORRUPT, 0, "a cell has a wrong checksum");
         return false;

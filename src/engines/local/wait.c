@@ -61,6 +61,10 @@ static enum finding look_in_line(struct tx *tx, struct local *local, struct loca
         look_through_crowd(tx, local, part, name, look, pokes);
     /* Also when granted: whoever granted us may have died before they had told all others. */
     queue_settle(tx, name, look->now_ns, pokes);
+#ifdef MUTANT_LOCAL_POKE_BELIEVED
+    look->token = own->token + 1;
+    return FOUND_GRANTED;
+#endif
     look->token = own->token;
     if (own->state == CLAIM_BROKEN) {
         queue_leave(tx, part->cell, LEAVE_BROKEN, look->now_ns, pokes);
