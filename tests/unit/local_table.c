@@ -372,6 +372,32 @@ static void test_the_dead_before_a_waiter_are_cleared_away(void **state)
     leave(d, LEAVE_RELEASED);
 }
 
+/* With a dead holder goes a ghost whose time is over, which stood next to it in the list. */
+static void test_a_dead_holder_beside_an_old_ghost(void **state)
+{
+    (void)state;
+    uint32_t s[4];
+    for (uint32_t i = 0; i < 4; i++) {
+        struct wish wish = {.session = i % 2 ? i : 9,
+                            .id = i + 1,
+                            .mode = STILE_SLOTS,
+                            .slots = 4,
+                            .hold_ms = i % 2 ? 10 : 0};
+        begin();
+        s[i] = queue_enter(&tx, open_name("n"), &wish, START_NS, &pokes);
+        commit();
+    }
+    leave(s[1], LEAVE_RELEASED);
+    leave(s[3], LEAVE_RELEASED);
+    uint32_t waiter = enter("n", 5, STILE_EXCLUSIVE, 0);
+    assert_false(is_held(waiter));
+    begin();
+    queue_reap(&tx, waiter, 9, START_NS + NS_PER_SEC, &pokes);
+    commit();
+    assert_true(is_held(waiter));
+    leave(waiter, LEAVE_RELEASED);
+}
+
 /* ---- names ---- */
 
 static void test_twenty_thousand_names(void **state)
@@ -545,6 +571,24 @@ static void test_no_grant_without_a_durable_epoch(void **state)
     free(copy);
 }
 
+/* A release must not fail because the next one can't be given a token. */
+static void test_a_release_without_a_token_for_the_next(void **state)
+{
+    (void)state;
+    set_token("a", 0xfffffffe);
+    user.epoch_fails = true;
+    uint32_t a = enter("a", 1, STILE_EXCLUSIVE, 0), b = enter("a", 2, STILE_EXCLUSIVE, 0);
+    assert_int_equal(claim_at(a)->token, 0xffffffff);
+    leave(a, LEAVE_RELEASED);
+    assert_false(is_held(b));
+    user.epoch_fails = false;
+    begin();
+    queue_settle(&tx, find_name("a"), START_NS, &pokes);
+    commit();
+    assert_true(is_held(b));
+    leave(b, LEAVE_RELEASED);
+}
+
 /* ---- observers ---- */
 
 static void test_observers_hear_of_their_name(void **state)
@@ -628,6 +672,7 @@ int main(void)
         TEST(test_the_end_of_everybody),
         TEST(test_each_watches_who_concerns_it),
         TEST(test_the_dead_before_a_waiter_are_cleared_away),
+        TEST(test_a_dead_holder_beside_an_old_ghost),
         TEST(test_twenty_thousand_names),
         TEST(test_names_of_every_length),
         TEST(test_the_same_hash_is_not_the_same_name),
@@ -637,6 +682,7 @@ int main(void)
         TEST(test_a_forgotten_name_does_not_forget_its_token),
         TEST(test_the_next_epoch_is_durable_first),
         TEST(test_no_grant_without_a_durable_epoch),
+        TEST(test_a_release_without_a_token_for_the_next),
         TEST(test_observers_hear_of_their_name),
         TEST(test_a_watched_name_stays),
         TEST(test_a_name_keeps_a_cell_for_its_next_claim),

@@ -123,6 +123,31 @@ static enum entry enter(struct local *local, struct claim *claim, struct enterin
     }
 }
 
+/* OK, LOST, or why it can't be done. */
+static enum stile_status leave_table(struct local *local, struct local_claim *part,
+                                     struct stile_error *error)
+{
+    struct tx tx;
+    struct pokes pokes;
+    enum stile_status status = STILE_OK;
+    if (!tx_begin(&tx, &local->env->store))
+        return tx_error(&tx, error);
+    pokes_init(&pokes);
+    const struct claim_cell *own = queue_own(&tx, part->cell, local->id, part->slot);
+    if (!own || own->state == CLAIM_BROKEN)
+        status = error_set(error, STILE_LOST, 0, "taken over by `stile break`");
+    /* A grant that its owner never heard of, or did nothing with, need not be held for any time. */
+    bool used = part->heard && !claim_of(part)->unused;
+    if (own && !(used && queue_leave_quietly(&tx, part->cell)))
+        queue_leave(&tx, part->cell, used ? LEAVE_RELEASED : LEAVE_BROKEN,
+                    loop_now(local->engine.loop), &pokes);
+    if (!tx_commit(&tx))
+        return tx_error(&tx, error);
+    if (pokes.head != pokes.tail)
+        pokes_deliver(local, &pokes);
+    return part->heard ? status : STILE_OK;
+}
+
 static void tell(struct local *local, struct claim *claim, struct entering *e, enum entry entry,
                  uint64_t ghost_end_ns)
 {
@@ -133,7 +158,12 @@ static void tell(struct local *local, struct claim *claim, struct entering *e, e
         local->engine.events->granted(claim, e->token, e->now_ns, 0);
         break;
     case ENTRY_IN_LINE:
-        wait_begin(local, claim);
+        if (wait_begin(local, claim))
+            break;
+        claim_part(claim)->heard = false;
+        (void)leave_table(local, claim_part(claim), &error);
+        error_set(&error, STILE_NOMEM, 0, "out of memory");
+        fail(local, claim, &error);
         break;
     case ENTRY_BUSY:
         turn_away(local, claim, ghost_end_ns);
@@ -188,31 +218,6 @@ static void local_claim(struct engine *engine, struct claim *claim)
 /* ---- leaving ---- */
 
 static void leave_on_time(struct timer *timer);
-
-/* OK, LOST, or why it can't be done. */
-static enum stile_status leave_table(struct local *local, struct local_claim *part,
-                                     struct stile_error *error)
-{
-    struct tx tx;
-    struct pokes pokes;
-    enum stile_status status = STILE_OK;
-    if (!tx_begin(&tx, &local->env->store))
-        return tx_error(&tx, error);
-    pokes_init(&pokes);
-    const struct claim_cell *own = queue_own(&tx, part->cell, local->id, part->slot);
-    if (!own || own->state == CLAIM_BROKEN)
-        status = error_set(error, STILE_LOST, 0, "taken over by `stile break`");
-    /* A grant that its owner never heard of, or did nothing with, need not be held for any time. */
-    bool used = part->heard && !claim_of(part)->unused;
-    if (own && !(used && queue_leave_quietly(&tx, part->cell)))
-        queue_leave(&tx, part->cell, used ? LEAVE_RELEASED : LEAVE_BROKEN,
-                    loop_now(local->engine.loop), &pokes);
-    if (!tx_commit(&tx))
-        return tx_error(&tx, error);
-    if (pokes.head != pokes.tail)
-        pokes_deliver(local, &pokes);
-    return part->heard ? status : STILE_OK;
-}
 
 static void try_later(struct local *local, struct local_claim *part)
 {

@@ -91,7 +91,7 @@ static inline struct claim *claim_of(struct local_claim *part)
     return (struct claim *)((char *)part - offsetof(struct claim, state));
 }
 
-/* ---- session.c: our life, our sockets, our ids ---- */
+/* ---- session.c: our life and our sockets ---- */
 
 enum stile_status session_open(struct local *local, struct stile_error *err);
 void session_close(struct local *local);
@@ -127,13 +127,6 @@ void pokes_ask_listener(struct local *local, uint64_t id);
 
 /* ---- peers.c: the life of others ---- */
 
-enum peer_answer {
-    PEER_WATCHED,
-    PEER_DEAD,
-    PEER_UNKNOWN, /* out of memory: look again before long */
-};
-
-enum peer_answer peers_watch(struct local *local, struct looker *looker, uint64_t id);
 /* Watches those in sight and nobody else. A dead one's id, or 0. */
 uint64_t peers_watch_all(struct local *local, struct looker *looker, struct sight *sight);
 void peers_unwatch(struct local *local, struct looker *looker);
@@ -144,8 +137,8 @@ void peers_forked(struct local *local);
 
 struct wish claim_wish(const struct local *local, struct claim *claim);
 
-/* The claim is in the table and not granted. */
-void wait_begin(struct local *local, struct claim *claim);
+/* The claim is in the table and not granted. False: out of memory, nothing has been done. */
+bool wait_begin(struct local *local, struct claim *claim);
 void wait_end(struct local *local, struct local_claim *part);
 void wait_look(struct looker *looker, uint64_t dead);
 

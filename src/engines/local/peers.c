@@ -253,7 +253,13 @@ static struct peer *make_peer(struct local *local, uint64_t id)
     return peer;
 }
 
-enum peer_answer peers_watch(struct local *local, struct looker *looker, uint64_t id)
+enum peer_answer {
+    PEER_WATCHED,
+    PEER_DEAD,
+    PEER_UNKNOWN, /* out of memory: look again before long */
+};
+
+static enum peer_answer watch_one(struct local *local, struct looker *looker, uint64_t id)
 {
     if (id == local->id)
         return PEER_WATCHED;
@@ -280,7 +286,7 @@ uint64_t peers_watch_all(struct local *local, struct looker *looker, struct sigh
     uint64_t dead = 0;
     looker->links = NULL;
     for (uint32_t i = 0; i < sight->n && !dead; i++) {
-        enum peer_answer answer = peers_watch(local, looker, sight->sessions[i]);
+        enum peer_answer answer = watch_one(local, looker, sight->sessions[i]);
         if (answer == PEER_DEAD)
             dead = sight->sessions[i];
         else if (answer == PEER_UNKNOWN)

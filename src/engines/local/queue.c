@@ -55,23 +55,26 @@ static uint64_t next_token(struct tx *tx, const struct name_cell *name)
 #endif
     if ((uint32_t)token != 0 || token >> 32 <= tx_ledger(tx)->epoch)
         return token;
-    if (tx->store->next_epoch(tx->store, (uint32_t)(token >> 32)) != STILE_OK) {
-        tx_fail(tx, STILE_REFUSED, 0, "the next token epoch can't be made durable (disk full?)");
+    if (tx->store->next_epoch(tx->store, (uint32_t)(token >> 32)) != STILE_OK)
         return 0;
-    }
     tx_edit_ledger(tx)->epoch = (uint32_t)(token >> 32);
     return token;
 }
 
-static void grant(struct tx *tx, struct name_cell *name, uint32_t index, uint64_t now_ns)
+/* False: there is no token for it. */
+static bool grant(struct tx *tx, struct name_cell *name, uint32_t index, uint64_t now_ns)
 {
+    uint64_t token = next_token(tx, name);
+    if (!token)
+        return false;
     struct claim_cell *claim = tx_edit_claim(tx, index);
-    claim->token = name->token = next_token(tx, name);
+    claim->token = name->token = token;
     claim->state = CLAIM_HELD;
     claim->since_ns = now_ns;
     name->held_last = index;
     name->n_held++;
     name->n_waiting--;
+    return true;
 }
 
 /* Grants from the front as long as the rule allows and there is room to tell of it. Who is granted
@@ -83,9 +86,9 @@ static unsigned grant_all(struct tx *tx, uint32_t name_index, uint64_t now_ns, s
     uint32_t next = first_waiter(tx, name);
     while (next && n_pokes(pokes) < POKES_MAX - POKES_RESERVE && tx->n_edits < EDITS_FOR_GRANTS) {
         const struct claim_cell *claim = tx_claim(tx, next);
-        if (!tx_is_ok(tx) || !may_hold(tx, name, claim))
+        if (!tx_is_ok(tx) || !may_hold(tx, name, claim) ||
+            !grant(tx, tx_edit_name(tx, name_index), next, now_ns))
             break;
-        grant(tx, tx_edit_name(tx, name_index), next, now_ns);
         add_poke(pokes, next, claim);
         next = claim->next;
         n++;
@@ -216,10 +219,10 @@ uint32_t queue_enter(struct tx *tx, uint32_t name_index, const struct wish *wish
         return 0;
     }
     uint32_t index = append(tx, name_index, wish, now_ns);
-    if (index && name->n_waiting == 1 && may_hold(tx, name, tx_claim(tx, index)))
-        grant(tx, tx_edit_name(tx, name_index), index, now_ns);
-    else
+    if (!index || name->n_waiting > 1 || !may_hold(tx, name, tx_claim(tx, index)))
         settle(tx, name_index, now_ns, pokes);
+    else if (!grant(tx, tx_edit_name(tx, name_index), index, now_ns))
+        tx_fail(tx, STILE_REFUSED, 0, "the next token epoch can't be made durable (disk full?)");
     observers_tell(tx, name_index, pokes);
     return tx_is_ok(tx) ? index : 0;
 }

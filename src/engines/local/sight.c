@@ -3,6 +3,7 @@
 #include "engines/local/table.h"
 
 #define PROBES_PER_TX   64
+#define REAPS_AT_ONCE   16
 #define EDITS_FOR_REAPS 120
 
 /* ---- looking ---- */
@@ -16,18 +17,21 @@ const struct claim_cell *queue_own(struct tx *tx, uint32_t index, uint64_t sessi
     return ours ? claim : NULL;
 }
 
+/* Found first and removed afterwards: with a holder, ghosts whose time is over may go, and the next
+ * in the list with them. */
 static void reap_holders(struct tx *tx, uint32_t name_index, uint64_t dead, uint64_t now_ns,
                          struct pokes *pokes)
 {
     const struct name_cell *name = tx_name(tx, name_index);
-    uint32_t next = name->first, left = name->n_held;
-    while (left-- > 0 && next && tx->n_edits < EDITS_FOR_REAPS) {
+    uint32_t found[REAPS_AT_ONCE], n = 0, left = name->n_held;
+    for (uint32_t next = name->first; next && left-- > 0 && n < REAPS_AT_ONCE;) {
         const struct claim_cell *claim = tx_claim(tx, next);
-        uint32_t index = next;
-        next = claim->next;
         if (claim->state != CLAIM_GHOST && claim->session == dead)
-            queue_leave(tx, index, LEAVE_DEAD, now_ns, pokes);
+            found[n++] = next;
+        next = claim->next;
     }
+    for (uint32_t i = 0; i < n; i++)
+        queue_leave(tx, found[i], LEAVE_DEAD, now_ns, pokes);
 }
 
 void queue_reap(struct tx *tx, uint32_t index, uint64_t dead, uint64_t now_ns, struct pokes *pokes)

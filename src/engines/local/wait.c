@@ -119,18 +119,14 @@ static void look_on_time(struct timer *timer)
     wait_look(&part->looker, 0);
 }
 
-static void look_again_at(struct local *local, struct local_claim *part, uint64_t at_ns)
-{
-    if (part->has_timer)
-        loop_arm(local->engine.loop, &part->timer, at_ns);
-}
-
 static void look_again_later(struct local *local, struct local_claim *part, const struct look *look)
 {
     uint64_t pause_ns = part->crowd ? CROWD_NS : part->pause_ns;
     uint64_t at_ns = look->now_ns + pause_ns;
     part->pause_ns = 2 * part->pause_ns < LOOK_MAX_NS ? 2 * part->pause_ns : LOOK_MAX_NS;
-    look_again_at(local, part, look->sight.ghost_end_ns < at_ns ? look->sight.ghost_end_ns : at_ns);
+    if (look->sight.ghost_end_ns < at_ns)
+        at_ns = look->sight.ghost_end_ns;
+    loop_arm(local->engine.loop, &part->timer, at_ns);
 }
 
 void wait_end(struct local *local, struct local_claim *part)
@@ -220,7 +216,8 @@ void wait_look(struct looker *looker, uint64_t dead)
             find_gone(local, part);
             return;
         case FOUND_STUCK:
-            look_again_at(local, part, look.now_ns + STUCK_NS);
+            if (part->has_timer)
+                loop_arm(local->engine.loop, &part->timer, look.now_ns + STUCK_NS);
             return;
         case FOUND_BROKEN:
             tell_failed(local, part, &look);
@@ -229,14 +226,17 @@ void wait_look(struct looker *looker, uint64_t dead)
     } while (look.dead);
 }
 
-void wait_begin(struct local *local, struct claim *claim)
+bool wait_begin(struct local *local, struct claim *claim)
 {
     struct local_claim *part = claim_part(claim);
+    if (loop_reserve(local->engine.loop, 1))
+        return false;
     part->pause_ns = LOOK_MIN_NS;
     part->crowd = false;
     part->skip = 0;
     part->timer.fn = look_on_time;
-    part->has_timer = loop_reserve(local->engine.loop, 1) == 0;
+    part->has_timer = true;
     part->standing = STANDING_IN_LINE;
     wait_look(&part->looker, 0);
+    return true;
 }
