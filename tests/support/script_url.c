@@ -1,4 +1,5 @@
-/* test:[/file]?ttl=MS&renew=ok|unknown|never|lost&grant=now|never|busy&lease=claim|session&detached=1
+/* test:[/file][?...]   ttl=MS  grant=now|never|busy  renew=ok|unknown|never|lost
+ *                      lease=claim|session  detached=1
  *
  * For the command: a server of its own for each client, or one in a file, so that several processes
  * meet there. The file is read and written under flock(2) around every request; who waits, polls.
