@@ -2,7 +2,7 @@
  * STILE_SOAK=1, else at a seeded choice. ptrace steps it there. Whatever it leaves, the others must
  * get the lock, one at a time, with tokens that grow, and nothing may leak.
  *
- * LESSONS 6, 10: a dead waiter, holder or releaser keeps nobody waiting. */
+ * LESSONS rows 6, 10: a dead waiter, holder or releaser keeps nobody waiting. */
 #include "unit/local_kit.h"
 
 #include <errno.h>

@@ -112,7 +112,7 @@ static void test_release_is_idempotent(void **state)
     kit_bid_free(bid);
 }
 
-/* LESSONS 6: who gives up is out of the line, and nobody waits for its ghost. */
+/* LESSONS row 6: who gives up is out of the line, and nobody waits for its ghost. */
 static void test_who_gives_up_is_out_of_the_line(void **state)
 {
     (void)state;
@@ -149,6 +149,7 @@ static void test_withdrawn_before_it_knew(void **state)
     kit_bid_free(two);
 }
 
+/* LESSONS row 28. */
 static void test_a_hold_ends_by_itself(void **state)
 {
     (void)state;
@@ -347,7 +348,36 @@ static void test_a_new_listener_loses_nobody(void **state)
     kit_bid_free(two);
 }
 
-/* More pokes than the kernel keeps: what was dropped is made up for by looking at everything. */
+/* LESSONS row 11: who released was stopped before it could tell. The look that comes by itself
+ * finds the grant; LESSONS row 3: and it is the table that grants, not the look. */
+static void test_a_wake_up_that_never_came(void **state)
+{
+    (void)state;
+    struct bid *one = kit_bid(&a, "n"), *two = kit_bid(&b, "n");
+    struct pokes unsent;
+    struct tx tx;
+    kit_take(one);
+    kit_wait(two);
+    struct timer *look = &claim_part(two->claim)->timer;
+    assert_int_not_equal(look->place, 0); /* it is armed */
+    look->fn(look);
+    assert_int_equal(two->said, SAID_NOTHING);
+    pokes_init(&unsent);
+    assert_true(tx_begin(&tx, kit_store(&a)));
+    queue_leave(&tx, claim_part(one->claim)->cell, LEAVE_RELEASED, loop_now(a.loop), &unsent);
+    assert_true(tx_commit(&tx));
+    kit_settle();
+    assert_int_equal(two->said, SAID_NOTHING);
+    look->fn(look);
+    assert_int_equal(two->said, SAID_GRANTED);
+    kit_release(two);
+    kit_release(one);
+    kit_bid_free(one);
+    kit_bid_free(two);
+}
+
+/* LESSONS row 11. More pokes than the kernel keeps: what was dropped is made up for by looking at
+ * everything. */
 static void test_a_flood_of_pokes_hides_no_grant(void **state)
 {
     (void)state;
@@ -424,6 +454,7 @@ static void test_a_stuck_table_delays_a_release(void **state)
 
 /* ---- for people ---- */
 
+/* LESSONS row 29. */
 static void test_show_tells_who(void **state)
 {
     (void)state;
@@ -489,6 +520,7 @@ static void test_list_is_in_byte_order(void **state)
     kit_bid_free(free_name);
 }
 
+/* LESSONS rows 1, 2. */
 static void test_a_break_is_told_and_fenced(void **state)
 {
     (void)state;
@@ -672,6 +704,7 @@ int main(void)
         TEST(test_a_lock_delay_follows_a_death),
         TEST(test_a_crowd_of_slot_holders),
         TEST(test_a_new_listener_loses_nobody),
+        TEST(test_a_wake_up_that_never_came),
         TEST(test_a_flood_of_pokes_hides_no_grant),
         TEST(test_nonsense_is_ignored),
         TEST(test_a_stuck_table_delays_a_release),

@@ -111,7 +111,7 @@ static void test_exclusive_is_one_at_a_time_in_order(void **state)
     assert_int_equal(n_poked(), 0);
 }
 
-/* LESSONS 12: a reader waits only for earlier writers, a writer for all before it. */
+/* LESSONS row 12: a reader waits only for earlier writers, a writer for all before it. */
 static void test_readers_and_writers(void **state)
 {
     (void)state;
@@ -440,7 +440,7 @@ static void test_names_of_every_length(void **state)
     }
 }
 
-/* LESSONS 22: a hash only leads to a name; the bytes make it. */
+/* LESSONS row 22: a hash only leads to a name; the bytes make it. */
 static void test_the_same_hash_is_not_the_same_name(void **state)
 {
     (void)state;

@@ -4,8 +4,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <linux/fs.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "engines/local/env.h"
@@ -66,12 +68,24 @@ static enum stile_status new_epoch(uint32_t *epoch, const struct dir *dir, struc
     return epoch_write(dir, *epoch, err);
 }
 
+/* Where files are copied on write (btrfs), a write to reserved blocks can still find the disk full,
+ * as a SIGBUS. Elsewhere this fails, and isn't needed. */
+static void write_in_place(int fd)
+{
+    int flags;
+    if (ioctl(fd, FS_IOC_GETFLAGS, &flags) == 0) {
+        flags |= FS_NOCOW_FL;
+        (void)ioctl(fd, FS_IOC_SETFLAGS, &flags);
+    }
+}
+
 static enum stile_status fill_fresh(struct store *store, uint32_t epoch, struct stile_error *err)
 {
     uint8_t boot[16];
     enum stile_status status = read_boot_id(boot, err);
     if (status)
         return status;
+    write_in_place(store->fd);
     int rc = store_reserve(store->fd, 0, STATE_BYTES_FIRST);
     if (rc)
         return error_errno(err, STILE_REFUSED, rc, "no room for the state file (2 MiB)");

@@ -307,8 +307,11 @@ void peers_unwatch(struct local *local, struct looker *looker)
 void peers_close(struct local *local)
 {
     for (int i = 0; i < PEER_HEADS; i++)
-        while (local->peers[i])
+        while (local->peers[i]) {
+            while (local->peers[i]->links)
+                forget_link(local->peers[i]->links);
             free_peer(local->peers[i]);
+        }
 }
 
 void peers_forked(struct local *local)
