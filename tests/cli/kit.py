@@ -17,6 +17,30 @@ import traceback
 STILE = os.environ["STILE"]
 PATIENCE = 60.0
 
+# Says how often it saw each signal, after each one, and what it reads. A signal that comes while
+# another one is being told waits for it: print() in a handler would meet itself half done.
+COUNTING = """
+import os, signal, sys
+counts, waiting, busy = {}, [], False
+def tell(sig):
+    counts[sig] = counts.get(sig, 0) + 1
+    seen = ("%%s=%%d" %% (signal.Signals(s).name, n) for s, n in sorted(counts.items()))
+    os.write(1, (" ".join(seen) + "\\n").encode())
+def count(sig, frame):
+    global busy
+    waiting.append(sig)
+    while waiting and not busy:
+        busy = True
+        while waiting:
+            tell(waiting.pop(0))
+        busy = False
+for name in %r:
+    signal.signal(signal.Signals[name], count)
+os.write(1, b"counting\\n")
+for line in sys.stdin:
+    os.write(1, ("read " + line.upper()).encode())
+"""
+
 
 def children(pid):
     """The processes whose parent is pid, those that have ended left out."""

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 
-from kit import STILE, children, expect, run_tests, spin
+from kit import COUNTING, STILE, children, expect, run_tests, spin
 
 PYTHON = sys.executable
 
@@ -159,24 +159,11 @@ def signal_ends_a_wait_for_several(t):
     t.release(held)
 
 
-COUNTING = """
-import signal, sys
-counts = {}
-def count(sig, frame):
-    counts[sig] = counts.get(sig, 0) + 1
-    print(*("%s=%d" % (signal.Signals(s).name, n) for s, n in sorted(counts.items())), flush=True)
-for sig in signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, \
-        signal.SIGUSR2:
-    signal.signal(sig, count)
-print("ready", flush=True)
-for line in sys.stdin:
-    pass
-"""
-
-
 def start_counting(t, **how):
-    running = t.start("run", "x", "--", PYTHON, "-c", COUNTING, stdin=subprocess.PIPE, **how)
-    expect(running.line(), "ready")
+    counted = "SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2"
+    running = t.start("run", "x", "--", PYTHON, "-c", COUNTING % (counted,), stdin=subprocess.PIPE,
+                      **how)
+    expect(running.line(), "counting")
     return running
 
 

@@ -6,23 +6,9 @@ import shlex
 import signal
 import sys
 
-from kit import PATIENCE, STILE, Lines, children, expect, kill_quietly, run_tests
+from kit import COUNTING, PATIENCE, STILE, Lines, children, expect, kill_quietly, run_tests
 
 CTRL_C, CTRL_D, CTRL_Z = "\x03", "\x04", "\x1a"
-
-# Says how often it saw each signal, after each one.
-COUNT = """
-import signal, sys
-counts = {}
-def count(sig, frame):
-    counts[sig] = counts.get(sig, 0) + 1
-    print(*("%s=%d" % (signal.Signals(s).name, n) for s, n in sorted(counts.items())), flush=True)
-for sig in signal.SIGINT, signal.SIGQUIT, signal.SIGUSR2:
-    signal.signal(sig, count)
-print("counting", flush=True)
-for line in sys.stdin:
-    print("read", line.upper(), end="", flush=True)
-"""
 
 
 class Shell:
@@ -40,7 +26,7 @@ class Shell:
         self.stdin = self.stdout = self.stderr = None
         self.count = t.path("count.py")
         with open(self.count, "w", encoding="utf-8") as file:
-            file.write(COUNT)
+            file.write(COUNTING % (("SIGINT", "SIGQUIT", "SIGUSR2"),))
         self.until("$ ")
 
     def until(self, text):
