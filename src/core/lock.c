@@ -275,7 +275,9 @@ static void withdraw(struct stile_lock *lock, enum stile_status outcome)
     if (lock->state == CLAIMING)
         lock->claim->unused = true; /* granted or not, its user has never heard of it */
     lock->state = RELEASING;
+#ifndef MUTANT_CORE_RENEWED_AFTER_RELEASE
     keeper_remove(lock);
+#endif
     lock->outcome = outcome;
     lock->withdrawing = true;
     lock->renewing = false; /* released() is the only answer from now on */
@@ -474,9 +476,6 @@ static bool still_held(struct stile_lock *lock)
 {
     if (lock->state == HELD)
         return true;
-#ifdef MUTANT_CORE_ANSWER_AFTER_RELEASE
-    return true;
-#endif
     lock->renewing = false;
     bury_if_gone(lock);
     return false;
