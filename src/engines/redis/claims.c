@@ -60,18 +60,6 @@ static struct redis_claim *find(struct redis *redis, const char *owner)
     return part;
 }
 
-/* The session's digits, then 24 of its own: a new one for each claim, so that what is late of an
- * earlier one can never touch a later one. */
-static int draw_owner(struct redis *redis, char owner[OWNER_LEN + 1])
-{
-    unsigned char random[(OWNER_LEN - SESSION_LEN) / 2];
-    int rc = loop_random(redis->engine.loop, random, sizeof random);
-    memcpy(owner, redis->channel + strlen("stile:"), SESSION_LEN);
-    for (size_t i = 0; i < sizeof random; i++)
-        snprintf(owner + SESSION_LEN + 2 * i, 3, "%02x", random[i]);
-    return rc;
-}
-
 /* ---- the end of a claim ---- */
 
 static void stop_timer(struct redis_claim *part)
@@ -407,7 +395,7 @@ void claims_claim(struct engine *engine, struct claim *claim)
 {
     struct redis_claim *part = part_of(claim);
     struct stile_error err;
-    int rc = draw_owner(redis_of(engine), part->owner);
+    int rc = who_draw_owner(part->owner, redis_of(engine)->channel, engine->loop);
     if (rc) {
         error_errno(&err, STILE_REFUSED, rc, "drawing an owner value");
         engine->events->failed(claim, &err);

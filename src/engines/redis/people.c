@@ -5,70 +5,19 @@
 #include <string.h>
 
 #include "engines/redis/redis.h"
+#include "engines/redis/view.h"
 
 #define SHOWS_AT_ONCE 64
-#define NAMES_MAX     1000000
 #define WATCH_NS      (100 * NS_PER_MS)
 
 /* ---- one name, as the show script tells it ---- */
-
-/* Everything points into the reply or into texts, which are cut up in place. */
-struct view {
-    struct stile_info info;
-    struct stile_claim_info *claims;
-    char **texts;
-    size_t n, n_texts;
-};
-
-static void view_free(struct view *view)
-{
-    for (size_t i = 0; i < view->n_texts; i++)
-        free(view->texts[i]);
-    free(view->texts);
-    free(view->claims);
-}
-
-static uint64_t take_number(char **text)
-{
-    char *end;
-    uint64_t value = strtoull(*text, &end, 10);
-    *text = *end == ' ' ? end + 1 : end;
-    return value;
-}
-
-static const char *take_word(char **text)
-{
-    char *word = *text;
-    size_t len = strcspn(word, " ");
-    *text = word[len] ? word + len + 1 : word + len;
-    word[len] = '\0';
-    return word;
-}
-
-/* A copy that lives as long as the view, "" without memory. */
-static char *keep_text(struct view *view, const char *text)
-{
-    static char empty[1];
-    char *copy = strdup(text ? text : "");
-    if (!copy)
-        return empty;
-    view->texts[view->n_texts++] = copy;
-    return copy;
-}
-
-static void read_who(struct stile_claim_info *claim, char *text)
-{
-    claim->pid = (int64_t)take_number(&text);
-    claim->host = take_word(&text);
-    claim->command = text;
-}
 
 static void add_exclusive(struct view *view, const char *owner, const char *by, long long pttl,
                           uint64_t token, uint64_t now_ms)
 {
     struct stile_claim_info *claim = &view->claims[view->n++];
-    char *text = keep_text(view, by);
-    uint64_t since = take_number(&text);
+    char *text = view_keep(view, by);
+    uint64_t since = view_take_number(&text);
     *claim = (struct stile_claim_info){.held = true,
                                        .ghost = strcmp(owner, "~h") == 0,
                                        .token = token,
@@ -81,7 +30,7 @@ static void add_exclusive(struct view *view, const char *owner, const char *by, 
         return;
     }
     claim->age_ms = now_ms > since ? (int64_t)(now_ms - since) : 0;
-    read_who(claim, text);
+    view_take_who(claim, text);
 }
 
 static void add_member(struct view *view, const redisReply *member, enum stile_mode mode,
@@ -90,8 +39,8 @@ static void add_member(struct view *view, const redisReply *member, enum stile_m
     struct stile_claim_info *claim = &view->claims[view->n++];
     const char *owner = member->element[0]->str;
     int64_t ends = (int64_t)strtoull(member->element[1]->str, NULL, 10);
-    char *text = keep_text(view, member->element[2]->str);
-    uint64_t token = take_number(&text), since = take_number(&text);
+    char *text = view_keep(view, member->element[2]->str);
+    uint64_t token = view_take_number(&text), since = view_take_number(&text);
     *claim = (struct stile_claim_info){.held = true,
                                        .ghost = owner[0] == '~',
                                        .mode = mode,
@@ -99,22 +48,22 @@ static void add_member(struct view *view, const redisReply *member, enum stile_m
                                        .age_ms = since ? (int64_t)(now_ms - since) : 0,
                                        .expires_ms = ends - (int64_t)now_ms,
                                        .owner = owner};
-    read_who(claim, text);
+    view_take_who(claim, text);
 }
 
 static void add_waiter(struct view *view, const char *entry)
 {
     struct stile_claim_info *claim = &view->claims[view->n++];
-    char *text = keep_text(view, entry);
-    const char *owner = take_word(&text);
-    char mode = *take_word(&text);
-    take_number(&text);
+    char *text = view_keep(view, entry);
+    const char *owner = view_take_word(&text);
+    char mode = *view_take_word(&text);
+    view_take_number(&text);
     *claim = (struct stile_claim_info){.mode = mode == 's'   ? STILE_SHARED
                                                : mode == 'n' ? STILE_SLOTS
                                                              : STILE_EXCLUSIVE,
                                        .expires_ms = STILE_NO_DEADLINE,
                                        .owner = owner};
-    read_who(claim, text);
+    view_take_who(claim, text);
 }
 
 static const char *text_of(const redisReply *reply)
@@ -155,16 +104,13 @@ static bool is_view(const redisReply *reply)
 static enum stile_status view_make(struct view *view, const redisReply *reply, const char *name,
                                    struct stile_error *err)
 {
-    *view = (struct view){.info.name = name};
     if (!is_view(reply))
         return error_set(err, STILE_CORRUPT, 0, "the server's answer has an unexpected form");
     size_t most = reply->element[5]->elements + reply->element[6]->elements + 1;
-    view->claims = calloc(most, sizeof *view->claims);
-    view->texts = calloc(most, sizeof *view->texts);
-    if (!view->claims || !view->texts)
-        return error_set(err, STILE_NOMEM, 0, "out of memory");
-    fill(view, reply);
-    return STILE_OK;
+    enum stile_status status = view_init(view, name, most, err);
+    if (!status)
+        fill(view, reply);
+    return status;
 }
 
 /* ---- show and break ---- */
@@ -227,57 +173,19 @@ void people_break(struct engine *engine, struct query *query)
 
 struct listing {
     struct query *query;
-    char **names;
-    size_t n, cap, asked, told;
-    char pattern[2 * (PREFIX_MAX + STILE_NAME_MAX) + 2];
+    struct names names;
+    size_t asked, told;
+    char pattern[PATTERN_ROOM(PREFIX_MAX, STILE_NAME_MAX)];
     struct stile_error error;
 };
 
 static void listing_end(struct listing *listing, const struct stile_error *err)
 {
     struct query *query = listing->query;
-    for (size_t i = 0; i < listing->n; i++)
-        free(listing->names[i]);
-    free(listing->names);
+    names_free(&listing->names);
     query->state = NULL;
     query->engine->events->done(query, err);
     free(listing);
-}
-
-static bool add_name(struct listing *listing, const char *name, size_t len)
-{
-    if (listing->n == listing->cap) {
-        size_t cap = listing->cap ? 2 * listing->cap : 64;
-        char **names = cap > NAMES_MAX ? NULL : realloc(listing->names, cap * sizeof *names);
-        if (!names)
-            return false;
-        listing->names = names;
-        listing->cap = cap;
-    }
-    char *copy = strndup(name, len);
-    if (copy)
-        listing->names[listing->n++] = copy;
-    return copy != NULL;
-}
-
-static int by_bytes(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-/* SCAN may tell a key twice. */
-static void sort_names(struct listing *listing)
-{
-    size_t n = 0;
-    if (listing->n > 1)
-        qsort(listing->names, listing->n, sizeof *listing->names, by_bytes);
-    for (size_t i = 0; i < listing->n; i++) {
-        if (n > 0 && strcmp(listing->names[n - 1], listing->names[i]) == 0)
-            free(listing->names[i]);
-        else
-            listing->names[n++] = listing->names[i];
-    }
-    listing->n = n;
 }
 
 static void show_some(struct listing *listing);
@@ -287,7 +195,7 @@ static void on_listed(void *data, const redisReply *reply, const struct stile_er
     struct listing *listing = data;
     struct stile_error why;
     struct view view = {0};
-    const char *name = listing->names[listing->told++];
+    const char *name = listing->names.names[listing->told++];
     if (!err && view_make(&view, reply, name, &why))
         err = &why;
     if (err && !listing->error.status)
@@ -304,12 +212,12 @@ static void show_some(struct listing *listing)
     struct redis *redis = redis_of(listing->query->engine);
     struct stile_error err;
     size_t until = listing->asked + SHOWS_AT_ONCE;
-    if (listing->error.status || listing->asked == listing->n) {
+    if (listing->error.status || listing->asked == listing->names.n) {
         listing_end(listing, listing->error.status ? &listing->error : NULL);
         return;
     }
-    for (; listing->asked < until && listing->asked < listing->n; listing->asked++) {
-        const char *name = listing->names[listing->asked];
+    for (; listing->asked < until && listing->asked < listing->names.n; listing->asked++) {
+        const char *name = listing->names.names[listing->asked];
         if (send_show(redis, name, strlen(name), on_listed, listing, &err)) {
             error_copy(&listing->error, &err);
             break;
@@ -330,7 +238,7 @@ static bool take_keys(struct listing *listing, const redisReply *keys)
             strlen(key->str) != key->len || key->len - prefix_len > STILE_NAME_MAX ||
             key_is_derived(key->str, key->len))
             continue;
-        if (!add_name(listing, key->str + prefix_len, key->len - prefix_len))
+        if (!names_add(&listing->names, key->str + prefix_len, key->len - prefix_len))
             return false;
     }
     return true;
@@ -357,7 +265,7 @@ static void on_scanned(void *data, const redisReply *reply, const struct stile_e
         scan(listing, reply->element[0]->str);
         return;
     }
-    sort_names(listing);
+    names_sort(&listing->names);
     show_some(listing);
 }
 
@@ -372,20 +280,6 @@ static void scan(struct listing *listing, const char *cursor)
         listing_end(listing, &err);
 }
 
-static void write_pattern(struct listing *listing, const char *prefix, const char *name)
-{
-    char *at = listing->pattern;
-    for (const char *part = prefix; part; part = part == prefix ? name : NULL) {
-        for (const char *c = part; *c; c++) {
-            if (strchr("*?[]\\", *c))
-                *at++ = '\\';
-            *at++ = *c;
-        }
-    }
-    *at++ = '*';
-    *at = '\0';
-}
-
 void people_list(struct engine *engine, struct query *query)
 {
     struct stile_error err;
@@ -397,7 +291,7 @@ void people_list(struct engine *engine, struct query *query)
     }
     listing->query = query;
     query->state = listing;
-    write_pattern(listing, redis_of(engine)->prefix, query->name);
+    names_pattern(listing->pattern, redis_of(engine)->prefix, query->name);
     scan(listing, "0");
 }
 
@@ -419,22 +313,6 @@ static void watching_free(struct watching *watching)
     free(watching);
 }
 
-static uint64_t mix(uint64_t sum, const char *text)
-{
-    for (; text && *text; text++)
-        sum = (sum ^ (unsigned char)*text) * UINT64_C(0x100000001b3);
-    return sum * 31 + 1;
-}
-
-/* Of all that isn't just time going by. */
-static uint64_t fingerprint(const struct stile_info *info)
-{
-    uint64_t sum = info->token + 1;
-    for (size_t i = 0; i < info->holders + info->waiters; i++)
-        sum = mix(sum + info->claims[i].held, info->claims[i].owner);
-    return sum;
-}
-
 static void on_watched(void *data, const redisReply *reply, const struct stile_error *err)
 {
     struct watching *watching = data;
@@ -452,7 +330,7 @@ static void on_watched(void *data, const redisReply *reply, const struct stile_e
         return;
     }
     loop_arm(loop, &watching->timer, loop_now(loop) + WATCH_NS);
-    uint64_t seen = fingerprint(&view.info);
+    uint64_t seen = view_fingerprint(&view.info);
     if (!err && seen != watching->seen) {
         watching->seen = seen;
         query->engine->events->info(query, &view.info);

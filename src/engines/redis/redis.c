@@ -17,84 +17,14 @@
  */
 #include "engines/redis/redis.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "core/url.h"
-#include "io/tls.h"
+#include "engines/redis/place.h"
 
-#define DEFAULT_PORT     6379
 #define OPEN_PATIENCE_NS (5 * NS_PER_SEC)
-#define SECRET_MAX       512
-
-/* ---- who we are ---- */
-
-static void write_command(char *out, size_t size, const char *label)
-{
-    char line[256] = "?";
-    if (label) {
-        snprintf(line, sizeof line, "%s", label);
-    } else {
-        int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
-        ssize_t n = fd < 0 ? 0 : read(fd, line, sizeof line - 1);
-        if (fd >= 0)
-            close(fd);
-        line[n > 0 ? n : 1] = '\0';
-        for (ssize_t i = 0; i + 1 < n; i++)
-            line[i] = line[i] ? line[i] : ' ';
-    }
-    for (char *c = line; *c; c++)
-        *c = (unsigned char)*c < ' ' || *c == 127 ? '?' : *c;
-    snprintf(out, size, "%s", line);
-}
-
-static int introduce(struct redis *redis)
-{
-    unsigned char random[SESSION_LEN / 2];
-    char host[65] = "?";
-    int rc = loop_random(redis->engine.loop, random, sizeof random);
-    strcpy(redis->channel, "stile:");
-    for (size_t i = 0; i < sizeof random; i++)
-        snprintf(redis->channel + 6 + 2 * i, 3, "%02x", random[i]);
-    gethostname(host, sizeof host - 1);
-    host[strcspn(host, " ")] = '\0';
-    int n = snprintf(redis->info, sizeof redis->info, "%ld %s ", (long)getpid(), host);
-    write_command(redis->info + n, sizeof redis->info - (size_t)n, redis->engine.label);
-    return rc;
-}
 
 /* ---- the URL ---- */
-
-static enum stile_status number_param(unsigned *out, const struct url *url, const char *key,
-                                      unsigned max, struct stile_error *err)
-{
-    const char *text = url_param(url, key);
-    char *end;
-    if (!text)
-        return STILE_OK;
-    errno = 0;
-    unsigned long value = strtoul(text, &end, 10);
-    if (!*text || strspn(text, "0123456789") != strlen(text) || errno || value > max)
-        return error_set(err, STILE_MISUSE, 0, "%s= must be a number up to %u", key, max);
-    *out = (unsigned)value;
-    return STILE_OK;
-}
-
-static enum stile_status read_db(struct redis *redis, const struct url *url,
-                                 struct stile_error *err)
-{
-    const char *path = url->path;
-    if (!*path || strcmp(path, "/") == 0)
-        return STILE_OK;
-    if (strlen(path) > 6 || strspn(path + 1, "0123456789") != strlen(path + 1))
-        return error_set(err, STILE_MISUSE, 0, "the path of a redis URL is its database number");
-    redis->options.db = (unsigned)strtoul(path + 1, NULL, 10);
-    return STILE_OK;
-}
 
 static enum stile_status read_target(struct redis *redis, const struct url *url,
                                      struct stile_error *err)
@@ -106,64 +36,32 @@ static enum stile_status read_target(struct redis *redis, const struct url *url,
         if (url->n_hosts || !*url->path)
             return error_set(err, STILE_MISUSE, 0, "write redis+unix:///path/of/the/socket");
         o->target.path = url->path;
-        return number_param(&o->db, url, "db", 65535, err);
+        return place_number(&o->db, url, "db", 65535, err);
     }
     if (url->n_hosts > 1)
         return error_set(err, STILE_MISUSE, 0, "a redis URL names one server, not %zu",
                          url->n_hosts);
     o->target.host = url->n_hosts ? url->hosts[0].host : "127.0.0.1";
-    o->target.port = url->n_hosts && url->hosts[0].port ? url->hosts[0].port : DEFAULT_PORT;
-    return read_db(redis, url, err);
+    o->target.port = url->n_hosts && url->hosts[0].port ? url->hosts[0].port : PLACE_PORT;
+    return place_db(&o->db, url, err);
 }
 
 static enum stile_status read_tls(struct redis *redis, const struct url *url,
                                   struct stile_error *err)
 {
-    const struct tls_options tls = {.ca = url_param(url, "ca"),
-                                    .cert = url_param(url, "cert"),
-                                    .key = url_param(url, "key"),
-                                    .server_name = url_param(url, "server_name"),
-                                    .insecure = url_param(url, "insecure") != NULL};
-    if (strcmp(url->scheme, "rediss") != 0) {
-        if (tls.ca || tls.cert || tls.key || tls.server_name || tls.insecure)
-            return error_set(err, STILE_MISUSE, 0, "TLS parameters need a rediss:// URL");
-        return STILE_OK;
-    }
-    enum stile_status status = tls_context_new(&redis->tls, &tls, err);
+    enum stile_status status = place_tls(&redis->tls, url, "rediss", err);
     redis->options.target.tls = redis->tls;
     return status;
-}
-
-/* So that a password need not stand in a URL. */
-static enum stile_status read_secret(struct redis *redis, const struct url *url,
-                                     char secret[SECRET_MAX], struct stile_error *err)
-{
-    const char *path = url_param(url, "password_file");
-    if (!path)
-        return STILE_OK;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, secret, SECRET_MAX - 1);
-    int number = errno;
-    if (fd >= 0)
-        close(fd);
-    if (n < 0)
-        return error_errno(err, STILE_REFUSED, number, "reading password_file");
-    secret[n] = '\0';
-    secret[strcspn(secret, "\r\n")] = '\0';
-    redis->options.password = secret;
-    return STILE_OK;
 }
 
 static enum stile_status read_rest(struct redis *redis, const struct url *url,
                                    struct stile_error *err)
 {
-    const char *prefix = url_param(url, "prefix");
-    if (prefix && strlen(prefix) > PREFIX_MAX)
-        return error_set(err, STILE_MISUSE, 0, "prefix= has more than %d bytes", PREFIX_MAX);
-    strcpy(redis->prefix, prefix ? prefix : "lock:");
     redis->wait_ms = 1000;
-    enum stile_status status = number_param(&redis->wait_replicas, url, "wait_replicas", 100, err);
-    return status ? status : number_param(&redis->wait_ms, url, "wait_timeout", 60000, err);
+    enum stile_status status = place_prefix(redis->prefix, url, err);
+    if (!status)
+        status = place_number(&redis->wait_replicas, url, "wait_replicas", 100, err);
+    return status ? status : place_number(&redis->wait_ms, url, "wait_timeout", 60000, err);
 }
 
 /* ---- connections ---- */
@@ -273,30 +171,6 @@ static enum stile_status ask_info(struct redis *redis, struct opening *opening,
     return status ? status : opening->error.status;
 }
 
-static bool info_says(const char *info, const char *line)
-{
-    const char *at = info ? strstr(info, line) : NULL;
-    return at && (at == info || at[-1] == '\n');
-}
-
-/* Where exclusion would be a lie. */
-static enum stile_status check_server(const char *info, const struct url *url,
-                                      struct stile_error *err)
-{
-    const char *allow = url_param(url, "allow");
-    if (info_says(info, "role:slave"))
-        return error_set(err, STILE_REFUSED, 0,
-                         "this server is a replica, where nothing can be locked: connect to its "
-                         "primary");
-    bool evicts =
-        !info_says(info, "maxmemory:0\r") && !info_says(info, "maxmemory_policy:noeviction");
-    if (evicts && !(allow && strcmp(allow, "eviction") == 0))
-        return error_set(err, STILE_REFUSED, 0,
-                         "this server may evict locks when its memory is full: CONFIG SET "
-                         "maxmemory-policy noeviction (or say allow=eviction)");
-    return STILE_OK;
-}
-
 static void dispose(struct redis *redis)
 {
     conn_free(redis->hears);
@@ -310,7 +184,7 @@ static enum stile_status connect_to(struct redis *redis, const struct url *url,
 {
     struct opening opening = {0};
     char secret[SECRET_MAX];
-    enum stile_status status = read_secret(redis, url, secret, err);
+    enum stile_status status = place_secret(&redis->options.password, url, secret, err);
     if (!status)
         status =
             conn_new(&redis->asks, redis->engine.loop, &redis->options, &asks_events, redis, err);
@@ -319,7 +193,7 @@ static enum stile_status connect_to(struct redis *redis, const struct url *url,
     if (!status)
         status = ask_info(redis, &opening, err);
     if (!status)
-        status = check_server(opening.info, url, err);
+        status = place_check(opening.info, url, err);
     free(opening.info);
     return status;
 }
@@ -329,7 +203,7 @@ static enum stile_status redis_open(struct engine *engine, const struct url *url
 {
     struct redis *redis = redis_of(engine);
     scripts_init(&redis->scripts);
-    int rc = introduce(redis);
+    int rc = who_introduce(redis->channel, redis->info, engine->loop, engine->label);
     if (rc)
         return error_errno(err, STILE_REFUSED, rc, "drawing a session id");
     enum stile_status status = read_target(redis, url, err);

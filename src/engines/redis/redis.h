@@ -4,13 +4,12 @@
 
 #include "engines/engine.h"
 #include "engines/redis/conn.h"
+#include "engines/redis/family.h"
+#include "engines/redis/place.h"
 #include "engines/redis/scripts.h"
+#include "engines/redis/who.h"
 
-#define OWNER_LEN   40
-#define SESSION_LEN 16
 #define OWNER_HEADS 512
-#define PREFIX_MAX  128
-#define INFO_MAX    320
 
 enum standing {
     NOWHERE,
@@ -44,7 +43,7 @@ struct redis {
     struct tls_context *tls;
     struct conn *asks, *hears; /* hears: made when first needed */
     bool hearing;              /* the subscription is in effect */
-    char channel[sizeof "stile:" + SESSION_LEN];
+    char channel[CHANNEL_MAX];
     char prefix[PREFIX_MAX + 1];
     char info[INFO_MAX]; /* "pid host command", for people */
     unsigned wait_replicas, wait_ms;
@@ -89,7 +88,7 @@ static inline long long number_at(const redisReply *reply, size_t i)
 
 /* What all keys of a name need at most. */
 size_t keys_room(const struct redis *redis, size_t name_len);
-#define KEYS_ROOM_MAX (SCRIPT_KEYS * (2 * (PREFIX_MAX + STILE_NAME_MAX) + 16))
+#define KEYS_ROOM_MAX FAMILY_ROOM(SCRIPT_KEYS, PREFIX_MAX, STILE_NAME_MAX)
 
 /* Returns where it stopped writing. */
 char *keys_write(struct conn_arg args[SCRIPT_KEYS], char *room, const struct redis *redis,

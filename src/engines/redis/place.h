@@ -1,0 +1,30 @@
+/* What a URL says about a Redis server and how to speak to it. */
+#ifndef STILE_REDIS_PLACE_H
+#define STILE_REDIS_PLACE_H
+
+#include "core/url.h"
+#include "io/tls.h"
+
+#define PLACE_PORT 6379
+#define PREFIX_MAX 128
+#define SECRET_MAX 512
+
+/* What is not given is left as it is. */
+enum stile_status place_number(unsigned *out, const struct url *url, const char *key, unsigned max,
+                               struct stile_error *err);
+enum stile_status place_db(unsigned *db, const struct url *url, struct stile_error *err);
+enum stile_status place_prefix(char prefix[PREFIX_MAX + 1], const struct url *url,
+                               struct stile_error *err);
+
+/* secure: the scheme that speaks TLS; without it TLS parameters are MISUSE. */
+enum stile_status place_tls(struct tls_context **tls, const struct url *url, const char *secure,
+                            struct stile_error *err);
+
+/* password_file=, so that a password need not stand in a URL. The caller wipes it. */
+enum stile_status place_secret(const char **password, const struct url *url,
+                               char secret[SECRET_MAX], struct stile_error *err);
+
+/* What INFO says: refuses where exclusion would be a lie. */
+enum stile_status place_check(const char *info, const struct url *url, struct stile_error *err);
+
+#endif

@@ -1,0 +1,41 @@
+/* Locks as people see them. */
+#ifndef STILE_REDIS_VIEW_H
+#define STILE_REDIS_VIEW_H
+
+#include "core/error.h"
+
+/* One name. Everything points into the replies it was made of, or into texts, which are cut up in
+ * place. */
+struct view {
+    struct stile_info info;
+    struct stile_claim_info *claims;
+    char **texts;
+    size_t n, n_texts;
+};
+
+/* With room for so many claims. */
+enum stile_status view_init(struct view *view, const char *name, size_t most,
+                            struct stile_error *err);
+void view_free(struct view *view);
+char *view_keep(struct view *view, const char *text); /* a copy; "" without memory */
+uint64_t view_take_number(char **text);
+const char *view_take_word(char **text);
+void view_take_who(struct stile_claim_info *claim, char *text); /* "pid host command" */
+/* Of all that isn't just time going by. */
+uint64_t view_fingerprint(const struct stile_info *info);
+
+/* Names, from SCAN. */
+struct names {
+    char **names;
+    size_t n, cap;
+};
+
+bool names_add(struct names *names, const char *name, size_t len); /* false: too many */
+void names_sort(struct names *names);                              /* by their bytes; once each */
+void names_free(struct names *names);
+
+/* What MATCH needs for all names that begin so. */
+#define PATTERN_ROOM(prefix_len, name_len) (2 * ((prefix_len) + (name_len)) + 2)
+void names_pattern(char *pattern, const char *prefix, const char *name);
+
+#endif
