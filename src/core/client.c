@@ -136,6 +136,7 @@ enum stile_status client_new(struct stile_client **out, const struct engine_clas
         return error_set(err, STILE_NOMEM, 0, "out of memory");
     }
     client->threadless = options && options->threadless;
+    client->engine->caps = client->engine->class->caps;
     client->engine->label = options ? options->label : NULL;
     enum stile_status status = class->open(client->engine, url, err);
     client->engine->label = NULL; /* the caller's string is ours only during the call */
@@ -272,7 +273,7 @@ const struct stile_caps *stile_client_caps(struct stile_client *client)
 {
     if (client_enter(client, NULL))
         return NULL;
-    const struct stile_caps *caps = &client->engine->class->caps;
+    const struct stile_caps *caps = &client->engine->caps;
     client_leave(client);
     return caps;
 }

@@ -95,7 +95,7 @@ static enum stile_status lock_new(struct stile_lock **out, struct stile_client *
     struct policy policy;
     enum stile_status status = name_check(name, strlen(name), err);
     if (!status)
-        status = check_options(o, &client->engine->class->caps, err);
+        status = check_options(o, &client->engine->caps, err);
     if (!status)
         status = policy_from(&policy, o, err);
     if (status)
@@ -281,7 +281,7 @@ enum stile_status stile_lock_resume(struct stile_lock *lock, struct stile_error 
     if (!status && !lock->client->engine->class->resume)
         status = error_set(err, STILE_UNSUPPORTED, 0,
                            "%s keeps no claim without its process; hold it in one process instead",
-                           lock->client->engine->class->caps.engine);
+                           lock->client->engine->caps.engine);
     if (!status && !lock->claim->owner)
         status = error_set(err, STILE_MISUSE, 0, "no owner value was given with its options");
     if (!status) {
@@ -298,9 +298,9 @@ enum stile_status stile_lock_detach(struct stile_lock *lock, struct stile_error 
     if (status)
         return fail(lock, "detaching", status, err);
     status = check_releasable(lock, err);
-    if (!status && !lock->client->engine->class->caps.detached)
+    if (!status && !lock->client->engine->caps.detached)
         status = error_set(err, STILE_UNSUPPORTED, 0, "%s ends a lock with its process",
-                           lock->client->engine->class->caps.engine);
+                           lock->client->engine->caps.engine);
     if (!status && lock->state == HELD && !lock_is_held(lock))
         lock_lost_at_deadline(lock);
     if (!status && lock->state == LOST)
@@ -397,7 +397,7 @@ enum stile_status stile_lock_token(struct stile_lock *lock, uint64_t *token)
     enum stile_status status = token ? enter(lock, NULL) : STILE_MISUSE;
     if (status)
         return status;
-    if (!lock->client->engine->class->caps.token)
+    if (!lock->client->engine->caps.token)
         status = STILE_UNSUPPORTED;
     else if (lock->state != HELD && lock->state != LOST)
         status = STILE_MISUSE;

@@ -71,7 +71,7 @@ void keeper_add(struct stile_lock *lock, uint64_t sent_ns, uint64_t ttl_ns)
  * for it as well. It has no deadline, for it has nothing to lose yet. */
 void keeper_add_waiting(struct stile_lock *lock)
 {
-    if (lock->client->engine->class->caps.lease != STILE_LEASE_SESSION)
+    if (lock->client->engine->caps.lease != STILE_LEASE_SESSION)
         return;
 #ifdef MUTANT_CORE_WAITER_WITHOUT_SESSION
     return;
@@ -87,7 +87,7 @@ void keeper_remove(struct stile_lock *lock)
     if (!lock->kept)
         return;
     lock->kept = false;
-    if (lock->client->engine->class->caps.lease != STILE_LEASE_CLAIM)
+    if (lock->client->engine->caps.lease != STILE_LEASE_CLAIM)
         lock->renewing = false; /* the session is asked for; nobody answers for this one */
     if (lock->kept_before)
         lock->kept_before->kept_next = lock->kept_next;
@@ -208,7 +208,7 @@ static void renew_claims(struct stile_client *client, uint64_t now)
 {
     struct engine *engine = client->engine;
     struct claim *batch[BATCH];
-    bool session = engine->class->caps.lease != STILE_LEASE_CLAIM;
+    bool session = engine->caps.lease != STILE_LEASE_CLAIM;
     size_t n;
     client->keeper.round++;
     while ((n = take_due(client, batch, now)) > 0) {

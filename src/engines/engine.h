@@ -31,8 +31,9 @@ struct engine {
     const struct engine_class *class;
     const struct engine_events *events;
     struct loop *loop;
-    const char *label; /* what show prints as our command */
-    void *core;        /* core's own */
+    struct stile_caps caps; /* its class's; open() may promise less, as a URL asks for it */
+    const char *label;      /* what show prints as our command */
+    void *core;             /* core's own */
 };
 
 /* One attempt of a lock to be granted. The engine's state of claim_size bytes, zeroed when the lock
