@@ -123,10 +123,18 @@ void keeper_unknown(struct stile_lock *lock)
     wake_no_later(lock->client, due_ns(lock));
 }
 
-void keeper_session_renewed(struct stile_client *client, uint64_t sent_ns, uint64_t ttl_ns)
+static bool lives_by(const struct stile_lock *lock, const void *session)
+{
+    return !session || lock->claim->session == session;
+}
+
+void keeper_session_renewed(struct stile_client *client, const void *session, uint64_t sent_ns,
+                            uint64_t ttl_ns)
 {
     client->keeper.session_asked = false;
     for (struct stile_lock *lock = client->keeper.kept; lock; lock = lock->kept_next) {
+        if (!lives_by(lock, session))
+            continue;
         if (lock->state == HELD) {
             keeper_renewed(lock, sent_ns, ttl_ns);
         } else {
@@ -137,11 +145,13 @@ void keeper_session_renewed(struct stile_client *client, uint64_t sent_ns, uint6
     }
 }
 
-void keeper_session_unknown(struct stile_client *client)
+void keeper_session_unknown(struct stile_client *client, const void *session)
 {
     client->keeper.session_asked = false;
-    for (struct stile_lock *lock = client->keeper.kept; lock; lock = lock->kept_next)
-        keeper_unknown(lock);
+    for (struct stile_lock *lock = client->keeper.kept; lock; lock = lock->kept_next) {
+        if (lives_by(lock, session))
+            keeper_unknown(lock);
+    }
 }
 
 /* In batches, because losing one may change the list. err NULL: the time has done it. */
@@ -167,15 +177,16 @@ static void lose_overdue(struct stile_client *client, uint64_t now, const struct
 
 /* The deadline of all that is held is now; what is granted meanwhile from inside has a later one.
  * Who waits needs the next session renewed soon. */
-void keeper_session_lost(struct stile_client *client, const struct stile_error *err)
+void keeper_session_lost(struct stile_client *client, const void *session,
+                         const struct stile_error *err)
 {
     static const struct stile_error no_reason = {.status = STILE_LOST, .message = "no longer ours"};
     for (struct stile_lock *lock = client->keeper.kept; lock; lock = lock->kept_next) {
-        if (lock->state == HELD)
+        if (lock->state == HELD && lives_by(lock, session))
             lock->deadline_ns = 0;
     }
     lose_overdue(client, loop_now(client->loop), err ? err : &no_reason);
-    keeper_session_unknown(client);
+    keeper_session_unknown(client, session);
 }
 
 /* Marks what it takes, so that the next call finds the rest, and not what was answered meanwhile

@@ -26,11 +26,13 @@ void keeper_add(struct stile_lock *lock, uint64_t sent_ns, uint64_t ttl_ns);
 void keeper_add_waiting(struct stile_lock *lock); /* nothing to do but on session leases */
 void keeper_remove(struct stile_lock *lock);
 
-/* Answers to renewals. */
+/* Answers to renewals; session NULL: of all there are. */
 void keeper_renewed(struct stile_lock *lock, uint64_t sent_ns, uint64_t ttl_ns);
 void keeper_unknown(struct stile_lock *lock);
-void keeper_session_renewed(struct stile_client *client, uint64_t sent_ns, uint64_t ttl_ns);
-void keeper_session_unknown(struct stile_client *client);
-void keeper_session_lost(struct stile_client *client, const struct stile_error *err);
+void keeper_session_renewed(struct stile_client *client, const void *session, uint64_t sent_ns,
+                            uint64_t ttl_ns);
+void keeper_session_unknown(struct stile_client *client, const void *session);
+void keeper_session_lost(struct stile_client *client, const void *session,
+                         const struct stile_error *err);
 
 #endif

@@ -502,19 +502,20 @@ static void lost(struct claim *claim, const struct stile_error *err)
         lock_lost(lock_of(claim), err);
 }
 
-static void session_renewed(struct engine *engine, uint64_t sent_ns, uint64_t ttl_ns)
+static void session_renewed(struct engine *engine, const void *session, uint64_t sent_ns,
+                            uint64_t ttl_ns)
 {
-    keeper_session_renewed(engine->core, sent_ns, ttl_ns);
+    keeper_session_renewed(engine->core, session, sent_ns, ttl_ns);
 }
 
-static void session_unknown(struct engine *engine)
+static void session_unknown(struct engine *engine, const void *session)
 {
-    keeper_session_unknown(engine->core);
+    keeper_session_unknown(engine->core, session);
 }
 
-static void session_lost(struct engine *engine, const struct stile_error *err)
+static void session_lost(struct engine *engine, const void *session, const struct stile_error *err)
 {
-    keeper_session_lost(engine->core, err);
+    keeper_session_lost(engine->core, session, err);
 }
 
 /* ---- time ---- */

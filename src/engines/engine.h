@@ -47,12 +47,14 @@ struct claim {
     enum stile_mode mode;
     uint32_t slots;
     uint64_t ttl_ns;
-    uint64_t hold_ns;  /* hold_at_least, or 0 */
-    uint64_t delay_ns; /* lock-delay, or 0 */
-    const char *owner; /* given by the user for resume(), else NULL */
-    bool wait;         /* false: answer busy at once if it is held */
-    bool unused;       /* release: nothing was done under it, so no hold is left behind */
-    uint64_t state[];  /* the engine's */
+    uint64_t hold_ns;    /* hold_at_least, or 0 */
+    uint64_t delay_ns;   /* lock-delay, or 0 */
+    const char *owner;   /* given by the user for resume(), else NULL */
+    bool wait;           /* false: answer busy at once if it is held */
+    bool unused;         /* release: nothing was done under it, so no hold is left behind */
+    const void *session; /* session leases, set by the engine: which of its sessions it lives by,
+                          * where it has several; NULL: the only one */
+    uint64_t state[];    /* the engine's */
 };
 
 /* One question about locks, asked by list, show, watch or break. */
@@ -92,10 +94,13 @@ struct engine_events {
      * Core answers with release(), to clear away what may be left. */
     void (*lost)(struct claim *claim, const struct stile_error *err);
 
-    /* Session leases: the same three for all claims at once. */
-    void (*session_renewed)(struct engine *engine, uint64_t sent_ns, uint64_t ttl_ns);
-    void (*session_unknown)(struct engine *engine);
-    void (*session_lost)(struct engine *engine, const struct stile_error *err);
+    /* Session leases: the same three for all claims of one session at once; session NULL: for all
+     * there are. Once renew() was called, each session that has claims is answered for, even if
+     * nothing could be asked. */
+    void (*session_renewed)(struct engine *engine, const void *session, uint64_t sent_ns,
+                            uint64_t ttl_ns);
+    void (*session_unknown)(struct engine *engine, const void *session);
+    void (*session_lost)(struct engine *engine, const void *session, const struct stile_error *err);
 
     /* list: once a name, in byte order. show: once. watch: once at the start and after every
      * change. The info and all it points to are copied. */
@@ -138,8 +143,9 @@ struct engine_class {
      * if the process ends. */
     void (*release)(struct engine *engine, struct claim *claim);
 
-    /* Claim leases must: renew each of n claims, batched. Session leases must: renew the session
-     * (claims NULL, n 0). Process leases leave it NULL. */
+    /* Claim leases must: renew each of n claims, batched. Session leases must: renew each session
+     * that has claims (claims NULL, n 0), but none twice while it has not answered. Process leases
+     * leave it NULL. */
     void (*renew)(struct engine *engine, struct claim *const *claims, size_t n);
 
     /* May, where caps.detached, else NULL: make the claim of claim->owner ours again and renew it.

@@ -117,12 +117,12 @@ static void answer_session(struct letter *letter)
     struct stile_error err;
 
     if (letter->says == SAYS_UNKNOWN) {
-        events->session_unknown(engine);
+        events->session_unknown(engine, NULL);
     } else if (letter->says == SAYS_RENEWED) {
-        events->session_renewed(engine, letter->sent_ns, letter->rule.ttl_ns);
+        events->session_renewed(engine, NULL, letter->sent_ns, letter->rule.ttl_ns);
     } else {
         error_set(&err, STILE_LOST, 0, "the server has ended the session");
-        events->session_lost(engine, &err);
+        events->session_lost(engine, NULL, &err);
         claim_again(letter->of);
     }
 }

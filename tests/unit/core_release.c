@@ -100,7 +100,7 @@ static void late_answers_are_ignored(void **state)
     core_events.unknown(claim);
     core_events.lost(claim, &err);
     core_events.granted(claim, 7, world_now(w), 10 * SEC);
-    core_events.session_renewed(w->clients[0]->engine, world_now(w), 10 * SEC);
+    core_events.session_renewed(w->clients[0]->engine, NULL, world_now(w), 10 * SEC);
     assert_false(stile_lock_held(lock));
     assert_null(w->clients[0]->keeper.kept);
     world_pass(w, 60 * SEC);

@@ -1,6 +1,7 @@
 /* Renewals of many: one for a session, a few batches for claims. */
 #include <stdlib.h>
 
+#include "core/lock.h"
 #include "support/unit.h"
 
 #define SOME 300
@@ -161,7 +162,7 @@ static void an_older_renewal_does_not_shorten_a_grant(void **state)
     world_pass(w, 5 * SEC);
     assert_status(stile_lock_acquire(second, -1, NULL), OK);
     assert_int_equal(stile_lock_remaining_ms(second), 9648);
-    core_events.session_renewed(w->clients[0]->engine, sent_ns, 10 * SEC);
+    core_events.session_renewed(w->clients[0]->engine, NULL, sent_ns, 10 * SEC);
     assert_int_equal(stile_lock_remaining_ms(first), 9648 - 5000);
     assert_int_equal(stile_lock_remaining_ms(second), 9648);
 }
@@ -197,11 +198,34 @@ static void a_grant_from_inside_a_lost_session_lasts(void **state)
         SCRIPT_ALWAYS(w->script, (enum script_call)call, .inside = true);
     assert_status(stile_lock_acquire(first, -1, NULL), OK);
     assert_status(stile_lock_acquire_async(second, -1, heard_done, &granted), OK);
-    core_events.session_lost(w->clients[0]->engine, &err);
+    core_events.session_lost(w->clients[0]->engine, NULL, &err);
     world_pass(w, 0);
     assert_false(stile_lock_held(first));
     assert_int_equal(granted.times, 1);
     assert_true(stile_lock_held(second));
+}
+
+/* An engine with a lease for each TTL: an answer is about the claims of one of them. */
+static void sessions_are_told_apart(void **state)
+{
+    struct world *w = *state;
+    struct stile_lock *first = make_lock(w->clients[0], "a", NULL);
+    struct stile_lock *second = make_lock(w->clients[0], "b", NULL);
+    struct engine *engine = w->clients[0]->engine;
+
+    assert_status(stile_lock_acquire(first, -1, NULL), OK);
+    assert_status(stile_lock_acquire(second, -1, NULL), OK);
+    first->claim->session = &first;
+    second->claim->session = &second;
+    world_pass(w, 1 * SEC);
+    core_events.session_renewed(engine, &first, world_now(w), 10 * SEC);
+    assert_int_equal(stile_lock_remaining_ms(first), 9648);
+    assert_int_equal(stile_lock_remaining_ms(second), 8648);
+    core_events.session_lost(engine, &first, NULL);
+    assert_false(stile_lock_held(first));
+    assert_true(stile_lock_held(second));
+    core_events.session_lost(engine, NULL, NULL);
+    assert_false(stile_lock_held(second));
 }
 
 /* ---- claims ---- */
@@ -282,6 +306,7 @@ int main(void)
         TEST_IN(open_session, an_older_renewal_does_not_shorten_a_grant),
         TEST_IN(open_session, who_waits_does_not_lose_a_session),
         TEST_IN(open_one, a_grant_from_inside_a_lost_session_lasts),
+        TEST_IN(open_session, sessions_are_told_apart),
         TEST_IN(open_apart, thousands_renew_in_a_few_batches),
         TEST_IN(open_apart, renewals_gather),
         TEST_IN(open_apart, a_batch_with_losses),

@@ -102,7 +102,7 @@ static void a_loss_without_a_reason(void **state)
     struct stile_error err = {0};
 
     assert_status(stile_lock_acquire(lock, -1, NULL), OK);
-    core_events.session_lost(w->clients[0]->engine, NULL);
+    core_events.session_lost(w->clients[0]->engine, NULL, NULL);
     world_pass(w, 0);
     assert_int_equal(lost.times, 1);
     assert_status(stile_lock_release(lock, &err), LOST);
