@@ -90,6 +90,7 @@ struct stile_client_options {
     size_t size;       /* sizeof this struct; STILE_CLIENT_OPTIONS fills it */
     bool threadless;   /* no background thread: you call stile_client_dispatch() */
     const char *label; /* what `stile show` prints as the command; NULL: our command line */
+    bool examine;      /* for stile_doctor() only: open also what would be refused otherwise */
 };
 
 /* url NULL: $STILE_ENGINE, else "local:". options NULL: defaults. */
@@ -270,6 +271,38 @@ STILE_API enum stile_status stile_watch(struct stile_client *client, const char 
  * or that grant is over. */
 STILE_API enum stile_status stile_break(struct stile_client *client, const char *name,
                                         uint64_t token, struct stile_error *err);
+
+/* Can the engine keep its promises as it is set up now? */
+enum stile_severity {
+    STILE_FINE,    /* looked at, and as it should be */
+    STILE_NOTE,    /* good to know */
+    STILE_WARNING, /* a promise is weaker than it could be */
+    STILE_DANGER,  /* a second holder or a token that comes back is one mishap away, or nothing can
+                      be locked at all */
+};
+
+struct stile_finding {
+    enum stile_severity severity;
+    const char *id;      /* for programs: the same word in every version */
+    const char *where;   /* which server, which directory */
+    const char *what;    /* is the matter */
+    const char *why;     /* it matters for locks */
+    const char *cure;    /* what to do, in words; "" if the command says it all, or nothing */
+    const char *command; /* what to run for it, one a line; "" if there is none */
+};
+
+/* Return non-zero to stop. */
+typedef int stile_finding_fn(const struct stile_finding *finding, void *data);
+
+#define STILE_ADOPT                                                                                \
+    1u /* first take back servers that have lost their data, where that is known                   \
+        */
+
+/* Looks at the live engine, and changes nothing without STILE_ADOPT. Worst first; what was adopted
+ * before that. OK: it was looked at, whatever was found. Opened with `examine` the client serves
+ * nothing else. UNSUPPORTED: there is nothing to adopt on this engine. */
+STILE_API enum stile_status stile_doctor(struct stile_client *client, unsigned flags,
+                                         stile_finding_fn *fn, void *data, struct stile_error *err);
 
 STILE_API const char *stile_status_name(enum stile_status status); /* "TIMEOUT" */
 STILE_API const char *stile_status_text(enum stile_status status); /* "not granted in time" */

@@ -7,6 +7,7 @@
 #include "core/fork.h"
 #include "core/lock.h"
 #include "core/url.h"
+#include "mutant.h"
 
 /* How long closing waits for the engine to answer the last releases: longer than lock.c waits, so
  * that every call under way is answered first. */
@@ -25,6 +26,20 @@ enum stile_status client_enter(struct stile_client *client, struct stile_error *
                          "this client was opened before fork(); open a new one in the child");
     pthread_mutex_lock(&client->mutex);
     return STILE_OK;
+}
+
+enum stile_status client_enter_for_locks(struct stile_client *client, struct stile_error *err)
+{
+    enum stile_status status = client_enter(client, err);
+    if (status || !client->engine->examining)
+        return status;
+#ifdef MUTANT_CORE_EXAMINED_LOCKS
+    return STILE_OK;
+#endif
+    client_leave(client);
+    return error_set(err, STILE_MISUSE, 0,
+                     "this client was opened to be examined, which makes an engine pass that would "
+                     "be refused; open another one for locks");
 }
 
 void client_leave(struct stile_client *client)
@@ -138,6 +153,7 @@ enum stile_status client_new(struct stile_client **out, const struct engine_clas
     client->threadless = options && options->threadless;
     client->engine->caps = client->engine->class->caps;
     client->engine->label = options ? options->label : NULL;
+    client->engine->examining = options && options->examine;
     enum stile_status status = class->open(client->engine, url, err);
     client->engine->label = NULL; /* the caller's string is ours only during the call */
     if (!status) {

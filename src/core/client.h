@@ -48,6 +48,8 @@ enum stile_status client_new(struct stile_client **client, const struct engine_c
 
 /* Check the handle and take the mutex; every public call starts with it. */
 enum stile_status client_enter(struct stile_client *client, struct stile_error *err);
+/* Not if it was opened for the doctor. */
+enum stile_status client_enter_for_locks(struct stile_client *client, struct stile_error *err);
 /* Let go of the mutex, and see to it that somebody does what this call has put off. */
 void client_leave(struct stile_client *client);
 

@@ -122,7 +122,7 @@ enum stile_status stile_lock_new(struct stile_lock **lock, struct stile_client *
         return error_set(err, STILE_MISUSE, 0, "making a lock: no %s given",
                          lock ? "name" : "place for the lock");
     *lock = NULL;
-    enum stile_status status = client_enter(client, err);
+    enum stile_status status = client_enter_for_locks(client, err);
     if (!status) {
         status = lock_new(lock, client, name, options ? options : &defaults, err);
         client_leave(client);

@@ -5,6 +5,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "core/doctor.h"
 #include "core/query.h"
 #include "mutant.h"
 
@@ -574,5 +575,6 @@ const struct engine_events core_events = {
     .session_unknown = session_unknown,
     .session_lost = session_lost,
     .info = query_info,
+    .finding = doctor_finding,
     .done = query_done,
 };

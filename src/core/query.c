@@ -14,13 +14,37 @@ struct answer {
 };
 
 struct asking {
-    struct query query;
-    struct follower follower;
+    struct question q;
     struct answer *first, **last;
-    struct stile_error error;
     struct timer timer; /* watch: nothing has changed for so long */
-    bool ended, out_of_memory;
 };
+
+/* ---- a question ---- */
+
+void question_put(struct question *q, struct stile_client *client, const char *name)
+{
+    *q = (struct question){
+        .query = {.engine = client->engine, .core = q, .name = name, .name_len = strlen(name)}};
+}
+
+void query_done(struct query *query, const struct stile_error *err)
+{
+    struct question *q = query->core;
+    error_copy(&q->error, err);
+    q->ended = true;
+    drive_done(&q->follower);
+}
+
+enum stile_status question_outcome(const struct question *q, struct stile_error *err)
+{
+    if (!q->error.status && q->out_of_memory)
+        return error_set(err, STILE_NOMEM, 0, "out of memory");
+    if (q->error.status && err)
+        *err = q->error;
+    return q->error.status;
+}
+
+/* ---- what is told of names ---- */
 
 static size_t text_size(const char *text)
 {
@@ -74,31 +98,22 @@ void query_info(struct query *query, const struct stile_info *info)
         *asking->last = a;
         asking->last = &a->next;
     }
-    asking->out_of_memory |= !a;
+    asking->q.out_of_memory |= !a;
     if (asking->timer.fn) /* watching: each change is handed out as it comes */
-        drive_done(&asking->follower);
-}
-
-void query_done(struct query *query, const struct stile_error *err)
-{
-    struct asking *asking = query->core;
-    error_copy(&asking->error, err);
-    asking->ended = true;
-    drive_done(&asking->follower);
+        drive_done(&asking->q.follower);
 }
 
 static void watched_long_enough(struct timer *timer)
 {
     struct asking *asking = (struct asking *)((char *)timer - offsetof(struct asking, timer));
-    error_set(&asking->error, STILE_TIMEOUT, 0, "nothing has changed in that time");
-    drive_done(&asking->follower);
+    error_set(&asking->q.error, STILE_TIMEOUT, 0, "nothing has changed in that time");
+    drive_done(&asking->q.follower);
 }
 
 static void ask(struct asking *asking, struct stile_client *client, const char *name)
 {
     *asking = (struct asking){.last = &asking->first};
-    asking->query = (struct query){
-        .engine = client->engine, .core = asking, .name = name, .name_len = strlen(name)};
+    question_put(&asking->q, client, name);
 }
 
 /* Hands out what has been collected, without the mutex. True: the user has seen enough. */
@@ -120,15 +135,6 @@ static bool hand_out(struct asking *asking, struct stile_client *client, stile_i
     return stop;
 }
 
-static enum stile_status outcome(struct asking *asking, struct stile_error *err)
-{
-    if (!asking->error.status && asking->out_of_memory)
-        return error_set(err, STILE_NOMEM, 0, "out of memory");
-    if (asking->error.status && err)
-        *err = asking->error;
-    return asking->error.status;
-}
-
 enum stile_status stile_list(struct stile_client *client, const char *prefix, stile_info_fn *fn,
                              void *data, struct stile_error *err)
 {
@@ -136,14 +142,14 @@ enum stile_status stile_list(struct stile_client *client, const char *prefix, st
     prefix = prefix ? prefix : "";
     enum stile_status status = *prefix ? name_check(prefix, strlen(prefix), err) : STILE_OK;
     if (!status)
-        status = client_enter(client, err);
+        status = client_enter_for_locks(client, err);
     if (status)
         return error_wrap(err, status, "listing locks");
     ask(&asking, client, prefix);
-    client->engine->class->list(client->engine, &asking.query);
-    drive_until(client, &asking.follower);
+    client->engine->class->list(client->engine, &asking.q.query);
+    drive_until(client, &asking.q.follower);
     hand_out(&asking, client, fn, data);
-    status = outcome(&asking, err);
+    status = question_outcome(&asking.q, err);
     client_leave(client);
     return status ? error_wrap(err, status, "listing locks") : STILE_OK;
 }
@@ -154,7 +160,7 @@ static enum stile_status enter_named(struct stile_client *client, const char *na
     if (!name)
         return error_set(err, STILE_MISUSE, 0, "no name given");
     enum stile_status status = name_check(name, strlen(name), err);
-    return status ? status : client_enter(client, err);
+    return status ? status : client_enter_for_locks(client, err);
 }
 
 enum stile_status stile_show(struct stile_client *client, const char *name, stile_info_fn *fn,
@@ -165,10 +171,10 @@ enum stile_status stile_show(struct stile_client *client, const char *name, stil
     if (status)
         return error_wrap(err, status, "showing a lock");
     ask(&asking, client, name);
-    client->engine->class->show(client->engine, &asking.query);
-    drive_until(client, &asking.follower);
+    client->engine->class->show(client->engine, &asking.q.query);
+    drive_until(client, &asking.q.follower);
     hand_out(&asking, client, fn, data);
-    status = outcome(&asking, err);
+    status = question_outcome(&asking.q, err);
     client_leave(client);
     return status ? error_wrap(err, status, "showing '%s'", name) : STILE_OK;
 }
@@ -181,10 +187,10 @@ enum stile_status stile_break(struct stile_client *client, const char *name, uin
     if (status)
         return error_wrap(err, status, "breaking a lock");
     ask(&asking, client, name);
-    asking.query.token = token;
-    client->engine->class->break_(client->engine, &asking.query);
-    drive_until(client, &asking.follower);
-    status = outcome(&asking, err);
+    asking.q.query.token = token;
+    client->engine->class->break_(client->engine, &asking.q.query);
+    drive_until(client, &asking.q.follower);
+    status = question_outcome(&asking.q, err);
     client_leave(client);
     return status ? error_wrap(err, status, "breaking '%s'", name) : STILE_OK;
 }
@@ -195,8 +201,8 @@ static void await_change(struct asking *asking, struct stile_client *client, int
     uint64_t until = wait_ms < 0 ? NEVER : client_after_ms(client, wait_ms);
     if (until != NEVER)
         loop_arm(client->loop, &asking->timer, until);
-    asking->follower.done = asking->ended || asking->first || asking->out_of_memory;
-    drive_until(client, &asking->follower);
+    asking->q.follower.done = asking->q.ended || asking->first || asking->q.out_of_memory;
+    drive_until(client, &asking->q.follower);
     loop_disarm(client->loop, &asking->timer);
 }
 
@@ -205,18 +211,18 @@ static enum stile_status watch(struct stile_client *client, struct asking *askin
 {
     bool enough = false;
     asking->timer.fn = watched_long_enough;
-    client->engine->class->watch(client->engine, &asking->query);
-    while (!enough && !asking->out_of_memory &&
-           (asking->first || (!asking->ended && !asking->error.status))) {
+    client->engine->class->watch(client->engine, &asking->q.query);
+    while (!enough && !asking->q.out_of_memory &&
+           (asking->first || (!asking->q.ended && !asking->q.error.status))) {
         await_change(asking, client, wait_ms);
-        if (asking->first && asking->error.status == STILE_TIMEOUT)
-            asking->error.status = STILE_OK; /* a change came together with the end of the time */
+        if (asking->first && asking->q.error.status == STILE_TIMEOUT)
+            asking->q.error.status = STILE_OK; /* a change came together with the end of the time */
         enough = hand_out(asking, client, fn, data);
     }
-    if (!asking->ended)
-        client->engine->class->unwatch(client->engine, &asking->query);
+    if (!asking->q.ended)
+        client->engine->class->unwatch(client->engine, &asking->q.query);
     hand_out(asking, client, NULL, NULL);
-    return enough ? STILE_OK : outcome(asking, err);
+    return enough ? STILE_OK : question_outcome(&asking->q, err);
 }
 
 enum stile_status stile_watch(struct stile_client *client, const char *name, int64_t wait_ms,

@@ -2,8 +2,21 @@
 #ifndef STILE_QUERY_H
 #define STILE_QUERY_H
 
+#include "core/drive.h"
 #include "engines/engine.h"
 
+/* What every question has. query.core points to it. */
+struct question {
+    struct query query;
+    struct follower follower;
+    struct stile_error error;
+    bool ended, out_of_memory;
+};
+
+void question_put(struct question *question, struct stile_client *client, const char *name);
+enum stile_status question_outcome(const struct question *question, struct stile_error *err);
+
+/* As engine_events has them. */
 void query_info(struct query *query, const struct stile_info *info);
 void query_done(struct query *query, const struct stile_error *err);
 

@@ -33,6 +33,8 @@ struct engine {
     struct loop *loop;
     struct stile_caps caps; /* its class's; open() may promise less, as a URL asks for it */
     const char *label;      /* what show prints as our command */
+    bool examining;         /* for examine() only: open() as far as it goes, and refuse as little as
+                             * possible. No claim comes, and no question but examine() and adopt() */
     void *core;             /* core's own */
 };
 
@@ -57,7 +59,7 @@ struct claim {
     uint64_t state[];    /* the engine's */
 };
 
-/* One question about locks, asked by list, show, watch or break. */
+/* One question: list, show, watch, break, examine, adopt. */
 struct query {
     struct engine *engine;
     const char *name; /* list: the prefix, may be "" */
@@ -105,6 +107,10 @@ struct engine_events {
     /* list: once a name, in byte order. show: once. watch: once at the start and after every
      * change. The info and all it points to are copied. */
     void (*info)(struct query *query, const struct stile_info *info);
+
+    /* examine, adopt: as they are found. Copied. Texts may be NULL. */
+    void (*finding)(struct query *query, const struct stile_finding *finding);
+
     void (*done)(struct query *query, const struct stile_error *err); /* NULL: OK */
 };
 
@@ -168,6 +174,16 @@ struct engine_class {
      * done(). done(err) if it can't go on. */
     void (*watch)(struct engine *engine, struct query *query);
     void (*unwatch)(struct engine *engine, struct query *query);
+
+    /* May, else NULL: that it could be opened is all there is to find. Looks at what the promises
+     * of caps rest on, changes nothing, tells each finding(), and done() within a bounded time; an
+     * error only if nothing could be looked at. */
+    void (*examine)(struct engine *engine, struct query *query);
+
+    /* May, else NULL: no server of this engine is ever out. Takes back servers that have lost their
+     * data, where that is known to be safe, tells by finding() what it did or why it did not, and
+     * done(). */
+    void (*adopt)(struct engine *engine, struct query *query);
 };
 
 /* The registry: NULL-terminated, one line an engine under its #ifdef. */

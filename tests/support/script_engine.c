@@ -292,7 +292,7 @@ static void script_forked(struct engine *engine)
 
 /* ---- the classes ---- */
 
-static const char *const params[] = {"ttl", "renew", "grant", "lease", "detached", NULL};
+static const char *const params[] = {"ttl", "renew", "grant", "lease", "detached", "doctor", NULL};
 
 #define CLASS(lease_, apart_, detached_)                                                           \
     {                                                                                              \
@@ -314,7 +314,7 @@ static const char *const params[] = {"ttl", "renew", "grant", "lease", "detached
         .renew = (lease_) == STILE_LEASE_PROCESS ? NULL : renew,                                   \
         .resume = (detached_) ? resume : NULL, .owner = (detached_) ? owner : NULL,                \
         .list = script_list, .show = script_show, .break_ = script_break, .watch = script_watch,   \
-        .unwatch = script_unwatch                                                                  \
+        .unwatch = script_unwatch, .examine = script_examine, .adopt = script_adopt                \
     }
 
 #define CLASSES(lease_)                                                                            \

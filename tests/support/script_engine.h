@@ -19,7 +19,7 @@ enum script_call {
     SCRIPT_RESUME,
     SCRIPT_RELEASE,
     SCRIPT_RENEW,
-    SCRIPT_QUERY, /* list, show, watch, break */
+    SCRIPT_QUERY, /* list, show, watch, break, examine, adopt */
     SCRIPT_CALLS,
 };
 
@@ -64,6 +64,8 @@ struct script {
     struct script_rule (*decide)(struct script *script, enum script_call call); /* instead */
     void *data;                                                                 /* the test's */
     bool untraced;
+    struct stile_finding findings[8]; /* what examine() tells; adopt() tells the first only */
+    size_t n_findings;
     struct script_event *events;
     size_t n_events, cap_events;
     FILE *log; /* NULL: none; else requests and answers with their times */

@@ -183,6 +183,35 @@ void script_break(struct engine *engine, struct query *query)
     ask(engine, query, "break", arrive_break);
 }
 
+/* ---- the doctor ---- */
+
+static void tell(struct letter *letter, size_t n)
+{
+    for (size_t i = 0; i < n && i < letter->script->n_findings; i++)
+        letter_events(letter)->finding(letter->query, &letter->script->findings[i]);
+    finish(letter, STILE_OK);
+}
+
+static void arrive_examine(struct letter *letter)
+{
+    tell(letter, letter->script->n_findings);
+}
+
+static void arrive_adopt(struct letter *letter)
+{
+    tell(letter, 1);
+}
+
+void script_examine(struct engine *engine, struct query *query)
+{
+    ask(engine, query, "examine", arrive_examine);
+}
+
+void script_adopt(struct engine *engine, struct query *query)
+{
+    ask(engine, query, "adopt", arrive_adopt);
+}
+
 /* ---- watching ---- */
 
 static void tell_watcher(struct letter *letter)

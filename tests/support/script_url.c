@@ -1,5 +1,5 @@
 /* test:[/file][?...]   ttl=MS  grant=now|never|busy  renew=ok|unknown|never|lost
- *                      lease=claim|session  detached=1
+ *                      lease=claim|session  detached=1  doctor=fine,note,warning,danger
  *
  * For the command: a server of its own for each client, or one in a file, so that several processes
  * meet there. The file is read and written under flock(2) around every request; who waits, polls.
@@ -173,6 +173,26 @@ static enum stile_status read_params(struct script *script, const struct url *ur
                            renewal_acts, err);
 }
 
+/* A finding for each word, with texts that no terminal should see as they are. */
+static void read_findings(struct script *script, const char *words)
+{
+    static const struct stile_finding known[] = {
+        {STILE_FINE, "fine", "here", "all is as it should be", "", "", ""},
+        {STILE_NOTE, "note", "", "it is \033[31mtest:", "nobody relies on it", "", ""},
+        {STILE_WARNING, "weak", "there", "something is weak", "it may break", "be strong", ""},
+        {STILE_DANGER, "bad", "there", "it is on fire",
+         "whoever stands in a fire for too long gets hurt, and so does everything that he has in "
+         "his hands, and in his pockets",
+         "leave the house", "run now\nrun fast"},
+    };
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+        if (words && strstr(words, i == STILE_WARNING  ? "warning"
+                                   : i == STILE_DANGER ? "danger"
+                                                       : known[i].id))
+            script->findings[script->n_findings++] = known[i];
+    }
+}
+
 static void choose_class(struct engine *engine, const struct url *url)
 {
     const char *lease = url_param(url, "lease");
@@ -191,6 +211,7 @@ enum stile_status script_from_url(struct script **out, struct engine *engine, co
     if (!script)
         return error_set(err, STILE_NOMEM, 0, "out of memory");
     script->owned = true;
+    read_findings(script, url_param(url, "doctor"));
     status = read_params(script, url, err);
     if (!status && *url->path)
         status = use_file(script, engine, url->path, err);

@@ -87,6 +87,8 @@ void script_show(struct engine *engine, struct query *query);
 void script_break(struct engine *engine, struct query *query);
 void script_watch(struct engine *engine, struct query *query);
 void script_unwatch(struct engine *engine, struct query *query);
+void script_examine(struct engine *engine, struct query *query);
+void script_adopt(struct engine *engine, struct query *query);
 void script_changed(struct place *place);
 
 /* script_url.c */

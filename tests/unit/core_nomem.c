@@ -224,11 +224,18 @@ static int look_once(const struct stile_info *info, void *data)
     return 1;
 }
 
+static int count_finding(const struct stile_finding *finding, void *data)
+{
+    (void)finding;
+    ++*(unsigned *)data;
+    return 0;
+}
+
 static void ask_everything(struct world *w)
 {
     struct stile_lock *lock;
     struct stile_error err = {0};
-    unsigned listed = 0, shown = 0;
+    unsigned listed = 0, shown = 0, found = 0;
     enum stile_status status;
 
     if (stile_lock_new(&lock, w->clients[0], "a", NULL, NULL) || stile_lock_acquire(lock, -1, NULL))
@@ -241,6 +248,11 @@ static void ask_everything(struct world *w)
     assert_int_equal(shown, status ? 0 : 1);
     expect_ok_or_nomem(stile_watch(w->clients[0], "a", -1, look_once, NULL, &err));
     expect_ok_or_nomem(stile_break(w->clients[0], "a", 0, &err));
+    w->script->findings[0] = (struct stile_finding){.id = "a", .what = "b"};
+    w->script->n_findings = 1;
+    status = stile_doctor(w->clients[0], 0, count_finding, &found, &err);
+    expect_ok_or_nomem(status);
+    assert_int_equal(found, status ? 0 : 1);
 }
 
 static void asking(void **state)
