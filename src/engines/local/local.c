@@ -354,4 +354,5 @@ const struct engine_class local_class = {
     .break_ = view_break,
     .watch = view_watch,
     .unwatch = view_unwatch,
+    .examine = local_examine,
 };

@@ -188,4 +188,8 @@ void view_watch(struct engine *engine, struct query *query);
 void view_unwatch(struct engine *engine, struct query *query);
 void view_break(struct engine *engine, struct query *query);
 
+/* ---- doctor.c ---- */
+
+void local_examine(struct engine *engine, struct query *query);
+
 #endif

@@ -1,0 +1,112 @@
+/* examine(): the directory, as far as the promises rest on it. */
+#include <errno.h>
+#include <linux/magic.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+
+#include "engines/local/local.h"
+
+/* Below that, the state file may fail to grow by its next step, or the epoch to be written. */
+#define LITTLE_SPACE (UINT64_C(16) << 20)
+#define WHAT_MAX     256
+
+/* Not in linux/magic.h. */
+#define XFS_MAGIC 0x58465342
+#define ZFS_MAGIC 0x2fc12fc1
+
+static const char *filesystem_name(uint64_t type)
+{
+    static const struct {
+        uint32_t type;
+        const char *name;
+    } known[] = {
+        {EXT4_SUPER_MAGIC, "ext4"}, {XFS_MAGIC, "xfs"},     {BTRFS_SUPER_MAGIC, "btrfs"},
+        {F2FS_SUPER_MAGIC, "f2fs"}, {ZFS_MAGIC, "zfs"},     {OVERLAYFS_SUPER_MAGIC, "overlay"},
+        {TMPFS_MAGIC, "tmpfs"},     {RAMFS_MAGIC, "ramfs"}, {FUSE_SUPER_MAGIC, "fuse"},
+    };
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if ((uint32_t)type == known[i].type)
+            return known[i].name;
+    return "another file system";
+}
+
+static void tell(struct query *query, struct stile_finding finding, const char *what)
+{
+    finding.where = local_of(query->engine)->env->dir.path;
+    finding.what = what;
+    query->engine->events->finding(query, &finding);
+}
+
+static void judge_filesystem(struct query *query, const struct statfs *fs)
+{
+    bool volatile_ = fs->f_type == TMPFS_MAGIC || fs->f_type == RAMFS_MAGIC;
+    uint64_t left = (uint64_t)fs->f_bavail * (uint64_t)fs->f_bsize;
+    char what[WHAT_MAX];
+    if (volatile_)
+        tell(query,
+             (struct stile_finding){
+                 .severity = STILE_WARNING,
+                 .id = "volatile",
+                 .why =
+                     "A reboot ends all locks anyway, but here tokens start again from 1 after it: "
+                     "a guard that has seen larger ones refuses every new holder.",
+                 .cure = "Name a directory on a disk: local:/path."},
+             "the directory is in memory and gone after a reboot");
+    if (fs->f_type == OVERLAYFS_SUPER_MAGIC)
+        tell(query,
+             (struct stile_finding){
+                 .severity = STILE_NOTE,
+                 .id = "container",
+                 .why = "Other containers have directories of their own and are not excluded, and "
+                        "with the container the tokens' floor is gone.",
+                 .cure = "To share locks, mount one directory of the host into all of them."},
+             "the directory seems to belong to a container (overlay)");
+    if (left >= LITTLE_SPACE || volatile_)
+        return;
+    snprintf(what, sizeof what, "only %u MB are free there", (unsigned)(left >> 20));
+    tell(query,
+         (struct stile_finding){.severity = STILE_WARNING,
+                                .id = "space",
+                                .why = "When the state file can't grow any more, new names are "
+                                       "refused.",
+                                .cure = "Free some space."},
+         what);
+}
+
+static void judge_owner(struct query *query, const struct dir *dir)
+{
+    char what[WHAT_MAX];
+    if (!dir->shared)
+        return;
+    snprintf(what, sizeof what, "the directory is shared with group %u", (unsigned)dir->gid);
+    tell(query,
+         (struct stile_finding){.severity = STILE_NOTE,
+                                .id = "shared",
+                                .why = "Whoever is in that group may break any lock there."},
+         what);
+}
+
+void local_examine(struct engine *engine, struct query *query)
+{
+    const struct dir *dir = &local_of(engine)->env->dir;
+    struct stile_error err;
+    struct statfs fs;
+    char what[WHAT_MAX];
+    if (session_check(local_of(engine), &err)) {
+        engine->events->done(query, &err);
+        return;
+    }
+    if (fstatfs(dir->fd, &fs) != 0) {
+        error_errno(&err, STILE_UNREACHABLE, errno, "%s", dir->path);
+        engine->events->done(query, &err);
+        return;
+    }
+    judge_filesystem(query, &fs);
+    judge_owner(query, dir);
+    snprintf(what, sizeof what, "on %s, with %u MB free; its files are in place",
+             filesystem_name((uint64_t)fs.f_type),
+             (unsigned)((uint64_t)fs.f_bavail * (uint64_t)fs.f_bsize >> 20));
+    tell(query, (struct stile_finding){.severity = STILE_FINE, .id = "directory"}, what);
+    engine->events->done(query, NULL);
+}
