@@ -110,6 +110,12 @@ enum fault fault_of(const redisReply *reply)
     return meaning ? meaning->fault : FAULT_OTHER;
 }
 
+bool fault_is_denial(const struct stile_error *err)
+{
+    return err && err->status &&
+           (err->native == FAULT_NO_PERMISSION || err->native == FAULT_UNKNOWN_COMMAND);
+}
+
 /* Printable, and short enough to leave room for what is put before it. */
 static const char *clean(char out[WORDS_MAX + 1], const redisReply *reply)
 {

@@ -38,4 +38,7 @@ enum fault fault_of(const redisReply *reply);
  * REFUSED: somebody has to do something. */
 enum stile_status fault_explain(const redisReply *reply, struct stile_error *err);
 
+/* Whether an error of conn.h says that this user, or this server, does not have the command. */
+bool fault_is_denial(const struct stile_error *err);
+
 #endif

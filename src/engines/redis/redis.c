@@ -14,13 +14,16 @@
  *
  *     scripts.c  the steps, in Lua      claims.c, release.c, renew.c  the life of a claim
  *     conn.c     one connection         people.c                      list, show, watch, break
+ *     vitals.c, verdict.c, doctor.c     is this server fit for locks?
  */
 #include "engines/redis/redis.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "engines/redis/fault.h"
 #include "engines/redis/place.h"
+#include "engines/redis/vitals.h"
 
 #define OPEN_PATIENCE_NS (5 * NS_PER_SEC)
 
@@ -166,9 +169,11 @@ static enum stile_status ask_info(struct redis *redis, struct opening *opening,
     conn_forget(redis->asks, opening);
     loop_disarm(loop, &opening->timer);
     loop_unreserve(loop, 1);
-    if (!status && opening->error.status)
-        error_copy(err, &opening->error);
-    return status ? status : opening->error.status;
+    bool for_the_doctor = redis->engine.examining && fault_is_denial(&opening->error);
+    if (status || !opening->error.status || for_the_doctor)
+        return status;
+    error_copy(err, &opening->error);
+    return opening->error.status;
 }
 
 static void dispose(struct redis *redis)
@@ -177,6 +182,7 @@ static void dispose(struct redis *redis)
     conn_free(redis->asks);
     batches_free(redis);
     tls_context_free(redis->tls);
+    free(redis->cli);
 }
 
 static enum stile_status connect_to(struct redis *redis, const struct url *url,
@@ -185,6 +191,8 @@ static enum stile_status connect_to(struct redis *redis, const struct url *url,
     struct opening opening = {0};
     char secret[SECRET_MAX];
     enum stile_status status = place_secret(&redis->options.password, url, secret, err);
+    if (!status && redis->engine.examining)
+        redis->cli = vitals_cli(&redis->options, url);
     if (!status)
         status =
             conn_new(&redis->asks, redis->engine.loop, &redis->options, &asks_events, redis, err);
@@ -192,7 +200,7 @@ static enum stile_status connect_to(struct redis *redis, const struct url *url,
     redis->options = (struct conn_options){0}; /* its strings were the URL's */
     if (!status)
         status = ask_info(redis, &opening, err);
-    if (!status)
+    if (!status && !redis->engine.examining)
         status = place_check(opening.info, url, err);
     free(opening.info);
     return status;
@@ -271,4 +279,5 @@ const struct engine_class redis_class = {
     .break_ = people_break,
     .watch = people_watch,
     .unwatch = people_unwatch,
+    .examine = doctor_examine,
 };

@@ -47,6 +47,7 @@ struct redis {
     char prefix[PREFIX_MAX + 1];
     char info[INFO_MAX]; /* "pid host command", for people */
     unsigned wait_replicas, wait_ms;
+    char *cli; /* for the doctor's advice, else NULL */
     struct conn_options options;
     struct redis_claim *by_owner[OWNER_HEADS];
     struct redis_claim *oldest, *newest;
@@ -147,5 +148,9 @@ void people_show(struct engine *engine, struct query *query);
 void people_break(struct engine *engine, struct query *query);
 void people_watch(struct engine *engine, struct query *query);
 void people_unwatch(struct engine *engine, struct query *query);
+
+/* ---- doctor.c ---- */
+
+void doctor_examine(struct engine *engine, struct query *query);
 
 #endif

@@ -1,0 +1,75 @@
+/* What an ACL lets us do, of all that a lock needs. */
+#include <stdio.h>
+#include <string.h>
+
+#include "engines/redis/fault.h"
+#include "engines/redis/vitals.h"
+
+#define KEPT "NAME is the user of the URL; ACL SAVE keeps it, where there is an ACL file."
+
+static const struct verdict no_info = {
+    .severity = STILE_DANGER,
+    .id = "info",
+    .why = "Nothing is known of its persistence, memory and replicas, so stile refuses it.",
+    .commands = {"ACL SETUSER NAME +info"},
+    .cure = KEPT,
+};
+
+static const struct verdict no_scripts = {
+    .severity = STILE_DANGER,
+    .id = "scripts",
+    .why = "Every step of a lock is a script: nothing can be locked.",
+    .commands = {"ACL SETUSER NAME +eval +evalsha"},
+    .cure = KEPT,
+};
+
+static const struct verdict no_messages = {
+    .severity = STILE_DANGER,
+    .id = "messages",
+    .why = "Who waits is woken by a message: nobody would ever be.",
+    .commands = {"ACL SETUSER NAME '&stile:*' +publish +subscribe +unsubscribe"},
+    .cure = KEPT,
+};
+
+static const struct verdict no_config = {
+    .severity = STILE_WARNING,
+    .id = "config",
+    .why =
+        "Whether a grant is on disk before it is answered depends on appendfsync, which can't be "
+        "looked at.",
+    .commands = {"ACL SETUSER NAME '+config|get'"},
+    .cure = "Or look yourself: CONFIG GET appendfsync must say always.",
+};
+
+static void judge_keys(struct query *query, const struct vitals *v)
+{
+    char allow[VERDICT_TEXT];
+    if (!v->scripts.known || !fault_is_denial(&v->own_keys.error))
+        return;
+    snprintf(allow, sizeof allow, "ACL SETUSER NAME '~%s*' '~{%s*'", v->prefix, v->prefix);
+    verdict_tell(query, v,
+                 &(struct verdict){.severity = STILE_DANGER,
+                                   .id = "keys",
+                                   .why = "The token and the queue of a name are kept beside its "
+                                          "key: without them nothing can be locked.",
+                                   .commands = {strchr(v->prefix, '\'') ? NULL : allow},
+                                   .cure = KEPT},
+                 "does not let this user at all keys of a lock: %s", v->own_keys.error.message);
+}
+
+void rights_of(struct query *query, const struct vitals *v)
+{
+    if (fault_is_denial(&v->info_error))
+        verdict_tell(query, v, &no_info, "does not tell this user about itself: %s",
+                     v->info_error.message);
+    if (fault_is_denial(&v->scripts.error))
+        verdict_tell(query, v, &no_scripts, "does not let this user run scripts: %s",
+                     v->scripts.error.message);
+    judge_keys(query, v);
+    if (fault_is_denial(&v->messages.error))
+        verdict_tell(query, v, &no_messages, "does not let this user publish: %s",
+                     v->messages.error.message);
+    if (fault_is_denial(&v->appendfsync.error))
+        verdict_tell(query, v, &no_config, "does not tell this user its configuration: %s",
+                     v->appendfsync.error.message);
+}

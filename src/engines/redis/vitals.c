@@ -1,0 +1,325 @@
+#include "engines/redis/vitals.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "engines/redis/family.h"
+#include "engines/redis/fault.h"
+#include "engines/redis/place.h"
+
+/* ---- how to reach it, for people ---- */
+
+char *vitals_where(const struct conn_options *o)
+{
+    char *where = NULL;
+    int n = o->target.path ? asprintf(&where, "%s", o->target.path)
+            : strchr(o->target.host, ':')
+                ? asprintf(&where, "[%s]:%u", o->target.host, o->target.port)
+                : asprintf(&where, "%s:%u", o->target.host, o->target.port);
+    return n < 0 ? NULL : where;
+}
+
+/* A word for a shell: what is not plain goes between quotes. */
+static void put_word(FILE *out, const char *word)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                "_-./:@%+=,";
+    putc(' ', out);
+    if (*word && strspn(word, plain) == strlen(word)) {
+        fputs(word, out);
+        return;
+    }
+    putc('\'', out);
+    for (; *word; word++)
+        if (*word == '\'')
+            fputs("'\\''", out);
+        else
+            putc(*word, out);
+    putc('\'', out);
+}
+
+static void put_option(FILE *out, const char *option, const char *value)
+{
+    if (!value)
+        return;
+    put_word(out, option);
+    put_word(out, value);
+}
+
+char *vitals_cli(const struct conn_options *o, const struct url *url)
+{
+    char *text = NULL, port[8];
+    size_t size;
+    FILE *out = open_memstream(&text, &size);
+    if (!out)
+        return NULL;
+    snprintf(port, sizeof port, "%u", o->target.port);
+    fputs("redis-cli", out);
+    put_option(out, "-s", o->target.path);
+    put_option(out, "-h", o->target.host);
+    put_option(out, "-p", o->target.host ? port : NULL);
+    if (o->target.tls) {
+        fputs(" --tls", out);
+        put_option(out, "--cacert", url_param(url, "ca"));
+        put_option(out, "--cert", url_param(url, "cert"));
+        put_option(out, "--key", url_param(url, "key"));
+        put_option(out, "--sni", url_param(url, "server_name"));
+        fputs(url_param(url, "insecure") ? " --insecure" : "", out);
+    }
+    /* A user that may only lock can't configure: who can, is the reader's knowledge. */
+    fputs(o->user ? " --user ADMIN" : "", out);
+    fputs(o->password ? " --askpass" : "", out);
+    if (fclose(out)) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}
+
+/* ---- asking ---- */
+
+/* The longest time a lock of ours would still last there. Never all keys of a large server. */
+static const char lease_source[] =
+    "local c,most='0',0\n"
+    "for _=1,16 do\n"
+    "  local r=redis.call('SCAN',c,'MATCH',ARGV[1],'COUNT',256)\n"
+    "  for _,k in ipairs(r[2]) do most=math.max(most,redis.call('PTTL',k)) end\n"
+    "  c=r[1]\n"
+    "  if c=='0' then break end\n"
+    "end\n"
+    "return most\n";
+
+static const char keys_source[] = "for _,k in ipairs(KEYS) do redis.call('PTTL',k) end return 1\n";
+
+static void ask_time(struct vitals *v);
+
+/* The clock comes last and alone: an answer that waits for others can't be compared. */
+static void answered(struct vitals *v)
+{
+    if (--v->pending > 0)
+        return;
+    if (v->timed || v->info_error.status)
+        v->done(v);
+    else
+        ask_time(v);
+}
+
+static void on_info(void *data, const redisReply *reply, const struct stile_error *err)
+{
+    struct vitals *v = data;
+    if (err)
+        error_copy(&v->info_error, err);
+    else if (reply->type == REDIS_REPLY_STRING && !(v->info = strdup(reply->str)))
+        error_set(&v->info_error, STILE_NOMEM, 0, "out of memory");
+    else if (!v->info)
+        error_set(&v->info_error, STILE_CORRUPT, 0, "the answer to INFO has an unexpected form");
+    answered(v);
+}
+
+/* Of CONFIG GET: its name and the value. */
+static void take_config(struct vital *vital, const redisReply *reply, const struct stile_error *err)
+{
+    error_copy(&vital->error, err);
+    if (err || reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 ||
+        reply->element[1]->type != REDIS_REPLY_STRING)
+        return;
+    vital->known = true;
+    snprintf(vital->text, sizeof vital->text, "%s", reply->element[1]->str);
+}
+
+static void on_appendfsync(void *data, const redisReply *reply, const struct stile_error *err)
+{
+    struct vitals *v = data;
+    take_config(&v->appendfsync, reply, err);
+    answered(v);
+}
+
+static void on_save(void *data, const redisReply *reply, const struct stile_error *err)
+{
+    struct vitals *v = data;
+    take_config(&v->save, reply, err);
+    answered(v);
+}
+
+static void on_rewrite(void *data, const redisReply *reply, const struct stile_error *err)
+{
+    struct vitals *v = data;
+    take_config(&v->no_fsync_on_rewrite, reply, err);
+    answered(v);
+}
+
+static void take_success(struct vital *vital, const struct stile_error *err)
+{
+    vital->known = !err;
+    error_copy(&vital->error, err);
+}
+
+static void on_script(void *data, const redisReply *reply, const struct stile_error *err)
+{
+    struct vitals *v = data;
+    (void)reply;
+    take_success(&v->scripts, err);
+    answered(v);
+}
+
+static void on_keys(void *data, const redisReply *reply, const struct stile_error *err)
+{
+    struct vitals *v = data;
+    (void)reply;
+    take_success(&v->own_keys, err);
+    answered(v);
+}
+
+static void on_message(void *data, const redisReply *reply, const struct stile_error *err)
+{
+    struct vitals *v = data;
+    (void)reply;
+    take_success(&v->messages, err);
+    answered(v);
+}
+
+static void on_lease(void *data, const redisReply *reply, const struct stile_error *err)
+{
+    struct vitals *v = data;
+    if (!err && reply->type == REDIS_REPLY_INTEGER)
+        v->lease_ms = reply->integer;
+    answered(v);
+}
+
+static void on_sentinels(void *data, const redisReply *reply, const struct stile_error *err)
+{
+    struct vitals *v = data;
+    if (!err && reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 &&
+        reply->element[1]->type == REDIS_REPLY_INTEGER)
+        v->sentinels = reply->element[1]->integer;
+    answered(v);
+}
+
+/* Against the wall clock of this machine, which no loop has, in the middle of the round trip. */
+static void on_time(void *data, const redisReply *reply, const struct stile_error *err)
+{
+    struct vitals *v = data;
+    struct timespec ours;
+    take_success(&v->clock, err);
+    if (!err && reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 &&
+        reply->element[0]->str && reply->element[1]->str) {
+        long long theirs_ms =
+            atoll(reply->element[0]->str) * 1000 + atoll(reply->element[1]->str) / 1000;
+        clock_gettime(CLOCK_REALTIME, &ours);
+        long long half_ms = (long long)((loop_now(v->loop) - v->sent_ns) / (2 * NS_PER_MS));
+        v->ahead_ms = theirs_ms - (ours.tv_sec * 1000LL + ours.tv_nsec / 1000000 - half_ms);
+    } else {
+        v->clock.known = false;
+    }
+    answered(v);
+}
+
+static void send(struct vitals *v, conn_fn *fn, const struct conn_arg *args, size_t n)
+{
+    struct stile_error err;
+    v->pending++;
+    if (!conn_send(v->conn, args, n, fn, v, &err))
+        return;
+    fn(v, NULL, &err);
+}
+
+#define SEND(v, fn, ...)                                                                           \
+    send(v, fn, (const struct conn_arg[]){__VA_ARGS__},                                            \
+         sizeof((const struct conn_arg[]){__VA_ARGS__}) / sizeof(struct conn_arg))
+
+static void ask_config(struct vitals *v, conn_fn *fn, const char *name)
+{
+    SEND(v, fn, CONN_TEXT("CONFIG"), CONN_TEXT("GET"), CONN_TEXT(name));
+}
+
+/* A name's keys as claims use them: what an ACL allows may stop at the braces. */
+static void ask_keys(struct vitals *v)
+{
+    static const char *const suffixes[] = {"", ":fence"};
+    static const char name[] = "doctor";
+    char room[FAMILY_ROOM(2, PREFIX_MAX, sizeof name)];
+    struct conn_arg keys[2];
+    family_write(keys, room, suffixes, 2, v->prefix, name, sizeof name - 1);
+    SEND(v, on_keys, CONN_TEXT("EVAL"), CONN_TEXT(keys_source), CONN_TEXT("2"), keys[0], keys[1]);
+}
+
+static void ask_lease(struct vitals *v)
+{
+    char pattern[2 * PREFIX_MAX + 2], *at = pattern;
+    for (const char *c = v->prefix; *c; c++) {
+        if (strchr("*?[]\\", *c))
+            *at++ = '\\';
+        *at++ = *c;
+    }
+    *at++ = '*';
+    SEND(v, on_lease, CONN_TEXT("EVAL"), CONN_TEXT(lease_source), CONN_TEXT("0"),
+         {pattern, (size_t)(at - pattern)});
+}
+
+static void ask_time(struct vitals *v)
+{
+    v->timed = true;
+    v->sent_ns = loop_now(v->loop);
+    SEND(v, on_time, CONN_TEXT("TIME"));
+}
+
+void vitals_ask(struct vitals *v)
+{
+    v->pending = 1; /* so that what fails at once is not the last */
+    SEND(v, on_info, CONN_TEXT("INFO"));
+    ask_config(v, on_appendfsync, "appendfsync");
+    ask_config(v, on_save, "save");
+    ask_config(v, on_rewrite, "no-appendfsync-on-rewrite");
+    SEND(v, on_script, CONN_TEXT("EVAL"), CONN_TEXT("return 1"), CONN_TEXT("0"));
+    ask_keys(v);
+    ask_lease(v);
+    SEND(v, on_message, CONN_TEXT("PUBLISH"), CONN_TEXT("stile:0000000000000000"),
+         CONN_TEXT("doctor"));
+    SEND(v, on_sentinels, CONN_TEXT("PUBSUB"), CONN_TEXT("NUMSUB"),
+         CONN_TEXT("__sentinel__:hello"));
+    answered(v);
+}
+
+void vitals_free(struct vitals *v)
+{
+    if (v->conn)
+        conn_forget(v->conn, v);
+    free(v->info);
+    v->info = NULL;
+}
+
+/* ---- reading INFO ---- */
+
+size_t vitals_field(const char **value, const struct vitals *v, const char *name)
+{
+    size_t len = strlen(name);
+    for (const char *line = v->info; line; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        if (strncmp(line, name, len) == 0 && line[len] == ':') {
+            *value = line + len + 1;
+            return strcspn(*value, "\r\n");
+        }
+    }
+    *value = "";
+    return 0;
+}
+
+bool vitals_is(const struct vitals *v, const char *name, const char *value)
+{
+    const char *found;
+    size_t len = vitals_field(&found, v, name);
+    return len == strlen(value) && memcmp(found, value, len) == 0;
+}
+
+long long vitals_number(const struct vitals *v, const char *name)
+{
+    const char *found;
+    return vitals_field(&found, v, name) ? atoll(found) : -1;
+}
+
+bool vitals_is_durable(const struct vitals *v)
+{
+    return vitals_is(v, "aof_enabled", "1") && strcmp(v->appendfsync.text, "always") == 0;
+}
