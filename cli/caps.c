@@ -80,11 +80,7 @@ static void print_table(const struct stile_caps *caps)
 static int caps_verb(struct options *options)
 {
     struct stile_client *client;
-    if (options->n_args > 0) {
-        options->engine = options->args[0];
-        options->given |= OPT_ENGINE;
-        engine_hide_secrets(options);
-    }
+    engine_from_argument(options);
     int code = engine_open(&client, options, true, "stile caps");
     if (code != 0)
         return code;

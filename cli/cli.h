@@ -10,6 +10,8 @@
 
 /* Beside these, run ends with its command's own code, or 128 + N for a signal. */
 enum exit_code {
+    EXIT_WARNING = 1, /* doctor */
+    EXIT_DANGER = 2,
     EXIT_USAGE = 64,
     EXIT_ENGINE = 69, /* unreachable, refused, damaged or not able to */
     EXIT_OUTPUT = 74, /* stdout could not be written */
@@ -38,7 +40,8 @@ enum option_bit {
     OPT_TOKEN = 1 << 13,
     OPT_YES = 1 << 14,
     OPT_HELP = 1 << 15,
-    OPT_COMMAND = 1 << 16, /* takes `-- CMD ARG...` */
+    OPT_ADOPT = 1 << 16,
+    OPT_COMMAND = 1 << 17, /* takes `-- CMD ARG...` */
 };
 
 #define OPT_CLAIM                                                                                  \
@@ -68,7 +71,7 @@ struct verb {
 };
 
 extern const struct verb verb_run, verb_acquire, verb_renew, verb_release, verb_ls, verb_show,
-    verb_watch, verb_break, verb_caps;
+    verb_watch, verb_break, verb_caps, verb_doctor;
 
 /* 0, or EXIT_USAGE after it has said why. argv is that of the verb, which is argv[0]; it is
  * reordered: the arguments come first. */
@@ -145,9 +148,14 @@ void *must_alloc(void *memory);
 const char *engine_url(const struct options *options);
 /* Takes a URL with secrets out of our command line, where ps shows it to everybody. */
 void engine_hide_secrets(struct options *options);
+/* caps, doctor: a URL that is given without -e. */
+void engine_from_argument(struct options *options);
 /* 0, or an exit code after it has said why. label: what `stile show` prints as our command. */
 int engine_open(struct stile_client **client, const struct options *options, bool threadless,
                 const char *label);
+/* Also what would be refused for locks. */
+int engine_open_to_examine(struct stile_client **client, const struct options *options,
+                           const char *label);
 /* For the verbs whose claims outlive their process: refuses engines without such claims. */
 int engine_open_detached(struct stile_client **client, const struct options *options,
                          const char *verb);

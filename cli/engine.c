@@ -25,18 +25,39 @@ void engine_hide_secrets(struct options *options)
     memset(word, '*', strlen(word));
 }
 
-int engine_open(struct stile_client **client, const struct options *options, bool threadless,
-                const char *label)
+void engine_from_argument(struct options *options)
+{
+    if (options->n_args == 0)
+        return;
+    options->engine = options->args[0];
+    options->given |= OPT_ENGINE;
+    engine_hide_secrets(options);
+}
+
+static int open_with(struct stile_client **client, const struct options *options,
+                     const struct stile_client_options *how)
 {
     struct stile_error err = {0};
-    enum stile_status status =
-        stile_client_open(client, engine_url(options),
-                          STILE_CLIENT_OPTIONS(.threadless = threadless, .label = label), &err);
+    enum stile_status status = stile_client_open(client, engine_url(options), how, &err);
     if (status == STILE_OK)
         return 0;
     char url[STILE_URL_MAX + 1];
     stile_url_redact(url, sizeof url, engine_url(options));
     return say_failure(url, status, &err);
+}
+
+int engine_open(struct stile_client **client, const struct options *options, bool threadless,
+                const char *label)
+{
+    return open_with(client, options,
+                     STILE_CLIENT_OPTIONS(.threadless = threadless, .label = label));
+}
+
+int engine_open_to_examine(struct stile_client **client, const struct options *options,
+                           const char *label)
+{
+    return open_with(client, options,
+                     STILE_CLIENT_OPTIONS(.threadless = true, .label = label, .examine = true));
 }
 
 int engine_open_detached(struct stile_client **client, const struct options *options,

@@ -39,6 +39,7 @@ static const struct option_rule rules[] = {
     {OPT_TOKEN, 0, "token", COUNT, AT(token), "T", "only the grant with this token"},
     {OPT_YES, 'y', "yes", FLAG, 0, NULL, "don't ask"},
     {OPT_QUIET, 'q', "quiet", FLAG, 0, NULL, "say nothing about waiting or not getting it"},
+    {OPT_ADOPT, 0, "adopt", FLAG, 0, NULL, "take back redlock nodes that have lost their data"},
     {OPT_JSON, 0, "json", FLAG, 0, NULL, "for programs"},
     {OPT_HELP, 'h', "help", FLAG, 0, NULL, "this text"},
 };

@@ -7,7 +7,7 @@ import unicodedata
 
 from kit import STILE, expect, run_tests
 
-VERBS = "run acquire renew release ls show watch break caps".split()
+VERBS = "run acquire renew release ls show watch break caps doctor".split()
 
 
 def usage(t, *args, says="", **how):
