@@ -60,6 +60,12 @@ static struct redis_claim *find(struct redis *redis, const char *owner)
     return part;
 }
 
+static struct node *node_of(struct redis_claim *part)
+{
+    const struct claim *claim = claim_of(part);
+    return route_to(redis_of_part(part), claim->name, claim->name_len);
+}
+
 /* ---- the end of a claim ---- */
 
 static void stop_timer(struct redis_claim *part)
@@ -74,7 +80,7 @@ static void stop_timer(struct redis_claim *part)
 
 void claim_forget(struct redis_claim *part)
 {
-    conn_forget(redis_of_part(part)->asks, part);
+    route_forget(redis_of_part(part), part);
     stop_timer(part);
     unlist(part);
     part->standing = NOWHERE;
@@ -129,7 +135,8 @@ static void tell_granted(struct redis_claim *part)
     stop_timer(part);
     part->standing = HOLDING;
     part->granted_ns = part->sent_ns;
-    redis_listen(redis, NULL); /* so that `stile break` is heard; a renewal would notice, too */
+    route_listen(redis, claim->name, claim->name_len,
+                 NULL); /* so that `stile break` is heard; a renewal would notice, too */
     claim->engine->events->granted(claim, part->token, part->sent_ns, claim->ttl_ns);
 }
 
@@ -165,7 +172,7 @@ static void granted(struct redis_claim *part, uint64_t token)
     snprintf(replicas, sizeof replicas, "%u", redis->wait_replicas);
     snprintf(ms, sizeof ms, "%u", redis->wait_ms);
     struct conn_arg args[] = {CONN_TEXT("WAIT"), CONN_TEXT(replicas), CONN_TEXT(ms)};
-    if (conn_send(redis->asks, args, 3, on_replicated, part, &err)) {
+    if (conn_send_here(redis->home.asks, args, 3, on_replicated, part, &err)) {
         err.status = STILE_UNCERTAIN;
         fail(part, &err);
     }
@@ -197,7 +204,7 @@ static void arm_look(struct redis_claim *part, long long ms, bool silent)
     struct loop *loop = claim_of(part)->engine->loop;
     uint64_t pause = ms < 0 ? LOOK_MAX_NS : (uint64_t)ms * NS_PER_MS + LOOK_AFTER_NS;
     uint64_t earlier = silent || ms < 0 ? some_time(part) : NEVER;
-    if (!redis_of_part(part)->hearing)
+    if (!node_of(part)->hearing)
         earlier = DEAF_NS + some_time(part);
     loop_arm(loop, &part->timer, loop_now(loop) + (earlier < pause ? earlier : pause));
 }
@@ -298,13 +305,15 @@ void claims_hear(struct redis *redis, const char *text, size_t len)
 
 /* In the order in which they were asked for: some may not be in line yet, others have asked, but
  * not to be put there. */
-void claims_look_again(struct redis *redis)
+void claims_look_again(struct node *node)
 {
-    for (struct redis_claim *part = redis->oldest, *next; part; part = next) {
+    for (struct redis_claim *part = node->redis->oldest, *next; part; part = next) {
         bool asked = part->standing == ASKED && claim_of(part)->wait && !part->to_be_lined;
         next = part->newer;
+        if (node_of(part) != node)
+            continue;
         if (asked)
-            conn_forget(redis->asks, part);
+            route_forget(node->redis, part);
         if (asked || part->standing == IN_LINE) {
             part->has_waited = true;
             send_claim(part);
@@ -325,10 +334,11 @@ static void turned_away(struct redis_claim *part, long long pttl_ms)
 static void stand_in_line(struct redis_claim *part, const redisReply *reply)
 {
     struct redis *redis = redis_of_part(part);
+    struct claim *claim = claim_of(part);
     struct stile_error err;
     part->standing = IN_LINE;
     part->has_waited = true;
-    if (redis_listen(redis, &err))
+    if (route_listen(redis, claim->name, claim->name_len, &err))
         unanswered(part, &err);
     else if (part->told)
         confirm(part);
@@ -365,7 +375,7 @@ static void send_claim(struct redis_claim *part)
     call_add(&call, n.slots);
     call_add(&call, n.px);
     call_add(&call, redis->info);
-    part->to_be_lined = claim->wait && redis->hearing;
+    part->to_be_lined = claim->wait && node_of(part)->hearing;
     call_add(&call, part->to_be_lined ? "1" : "0");
     call_add(&call, part->has_waited ? "1" : "0");
     part->standing = ASKED;

@@ -27,6 +27,11 @@ bool conn_is_up(const struct conn *c)
     return c->state == UP;
 }
 
+bool conn_is_idle(const struct conn *c)
+{
+    return !c->sent.first && !c->forgotten.first && !c->waiting.first && !c->ended.first;
+}
+
 /* ---- requests ---- */
 
 static bool knows(struct conn *c, const struct lua *lua)
@@ -53,8 +58,26 @@ static void write_or_break(struct conn *c, struct request *r)
     }
 }
 
+/* It holds for the next command only; its own answer nobody wants to know. */
+static void put_asking(struct conn *c, uint64_t until_ns)
+{
+    const struct conn_arg word = CONN_TEXT("ASKING");
+    struct request *asking = request_new(&word, 1);
+
+    if (!asking) {
+        error_set(&c->why, STILE_NOMEM, 0, "out of memory");
+        conn_break_soon(c);
+        return;
+    }
+    asking->until_ns = until_ns;
+    conn_put(c, asking);
+}
+
 void conn_put(struct conn *c, struct request *r)
 {
+    if (r->asking)
+        put_asking(c, r->until_ns);
+    r->asking = false;
     write_or_break(c, r);
     line_push(&c->sent, r);
     if (!c->untold)
@@ -72,6 +95,24 @@ static bool is_clear(const struct conn *c)
     return c->state == UP && !c->forgotten.first && !c->break_task.queued;
 }
 
+static void prepare(struct conn *c, struct request *r, conn_fn *fn, void *data)
+{
+    r->fn = fn;
+    r->data = data;
+    r->until_ns = loop_now(c->loop) + c->options.answer_ns;
+}
+
+static void take_in(struct conn *c, struct request *r)
+{
+    if (is_clear(c))
+        conn_put(c, r);
+    else
+        line_push(&c->waiting, r);
+    if (c->state == PAUSED && !c->moved)
+        loop_soon(c->loop, &c->refuse_task);
+    conn_watch_time(c);
+}
+
 static enum stile_status submit(struct conn *c, struct request *r, conn_fn *fn, void *data,
                                 struct stile_error *err)
 {
@@ -83,16 +124,8 @@ static enum stile_status submit(struct conn *c, struct request *r, conn_fn *fn, 
         return error_set(err, STILE_REFUSED, 0, "%s: too many requests wait for their answers",
                          c->address);
     }
-    r->fn = fn;
-    r->data = data;
-    r->until_ns = loop_now(c->loop) + c->options.answer_ns;
-    if (is_clear(c))
-        conn_put(c, r);
-    else
-        line_push(&c->waiting, r);
-    if (c->state == PAUSED && !c->moved)
-        loop_soon(c->loop, &c->refuse_task);
-    conn_watch_time(c);
+    prepare(c, r, fn, data);
+    take_in(c, r);
     return STILE_OK;
 }
 
@@ -104,6 +137,20 @@ enum stile_status conn_send(struct conn *c, const struct conn_arg *args, size_t 
     return submit(c, request_new(args, n), fn, data, err);
 }
 
+enum stile_status conn_send_here(struct conn *c, const struct conn_arg *args, size_t n, conn_fn *fn,
+                                 void *data, struct stile_error *err)
+{
+    if (c->state != UP || c->break_task.queued)
+        return error_set(err, STILE_UNREACHABLE, 0, "%s: the connection broke", c->address);
+    struct request *r = request_new(args, n);
+    if (!r)
+        return error_set(err, STILE_NOMEM, 0, "out of memory");
+    prepare(c, r, fn, data);
+    conn_put(c, r);
+    conn_watch_time(c);
+    return STILE_OK;
+}
+
 enum stile_status conn_eval(struct conn *c, const struct lua *lua, const struct conn_arg *args,
                             size_t n_keys, size_t n, conn_fn *fn, void *data,
                             struct stile_error *err)
@@ -111,6 +158,19 @@ enum stile_status conn_eval(struct conn *c, const struct lua *lua, const struct 
     if (c->pushes)
         return error_set(err, STILE_MISUSE, 0, "a subscribed connection takes no requests");
     return submit(c, request_new_eval(lua, args, n_keys, n), fn, data, err);
+}
+
+/* With ASKING goes the source: NOSCRIPT would use the ASKING up. */
+void conn_give(struct conn *c, struct request *r, bool asking)
+{
+    r->asking = asking;
+    r->forgotten = asking;
+    take_in(c, r);
+}
+
+void conn_answer(struct request *r, const struct stile_error *err)
+{
+    conn_finish(r, NULL, err);
 }
 
 void conn_forget(struct conn *c, const void *data)
@@ -208,7 +268,8 @@ void conn_take(struct conn *c, const redisReply *reply)
         r->forgotten = true;
         line_push(&c->forgotten, r);
         c->n_known = 0;
-    } else {
+    } else if (c->state != UP || !r->fn || !c->events->answers ||
+               !c->events->answers(c, r, reply)) {
         conn_finish(r, reply, NULL);
     }
     if (!c->freed && c->state == UP)
@@ -373,6 +434,8 @@ enum stile_status conn_move(struct conn *c, const char *host, uint16_t port,
     free(c->host);
     c->options.target.host = c->host = copy;
     c->options.target.port = port;
+    if (!why)
+        return STILE_OK;
     c->why = *why;
     c->moved = true;
     conn_break_soon(c);

@@ -32,12 +32,14 @@
 #include "io/stream.h"
 
 struct conn;
+struct request;
 
 /* Copied by conn_new(), but for target.tls, which must outlive the connection. */
 struct conn_options {
     struct stream_target target; /* timeout_ns: for AUTH and SELECT once more */
     const char *user, *password; /* NULL: none; a user without password is MISUSE */
     unsigned db;
+    bool primary;       /* what turns out to be a replica is not connected to */
     uint64_t answer_ns; /* how long a request may go unanswered; 0: 3 s */
 };
 
@@ -49,6 +51,9 @@ struct conn_events {
     void (*subscribed)(struct conn *conn, const char *channel, size_t channel_len);
     void (*message)(struct conn *conn, const char *channel, size_t channel_len, const char *bytes,
                     size_t n);
+    /* May be NULL. Sees each answer that somebody waits for before it is given. True: it has taken
+     * the request over, and ends it with conn_give() or conn_answer(). */
+    bool (*answers)(struct conn *conn, struct request *request, const redisReply *reply);
 };
 
 /* The reply is freed after the call. */
@@ -68,6 +73,7 @@ enum stile_status conn_new(struct conn **conn, struct loop *loop,
                            void *owner, struct stile_error *err);
 void *conn_owner(const struct conn *conn);
 bool conn_is_up(const struct conn *conn);
+bool conn_is_idle(const struct conn *conn);                       /* nobody waits for an answer */
 const struct conn_options *conn_options(const struct conn *conn); /* for another one like it */
 
 /* OK: fn will be called. NOMEM, or REFUSED if CONN_PENDING_MAX requests or 16 MiB are under way
@@ -75,6 +81,11 @@ const struct conn_options *conn_options(const struct conn *conn); /* for another
 #define CONN_PENDING_MAX 65536
 enum stile_status conn_send(struct conn *conn, const struct conn_arg *args, size_t n, conn_fn *fn,
                             void *data, struct stile_error *err);
+
+/* Now and on the connection that is up, or not at all: UNREACHABLE. For what is about the
+ * connection itself. */
+enum stile_status conn_send_here(struct conn *conn, const struct conn_arg *args, size_t n,
+                                 conn_fn *fn, void *data, struct stile_error *err);
 
 /* args: the keys first. A script's source is sent once a connection, its SHA1 afterwards. If the
  * server has forgotten it (SCRIPT FLUSH), source and all are sent again, and scripts that were on
@@ -95,8 +106,12 @@ void conn_unsubscribe(struct conn *conn, const char *channel, size_t len);
  */
 void conn_flush(struct conn *conn);
 
+/* A request that was taken over: asked here, with ASKING before it if so, or answered. */
+void conn_give(struct conn *conn, struct request *request, bool asking);
+void conn_answer(struct request *request, const struct stile_error *err);
+
 /* Connects there from now on, at once; the present connection ends with down(why). For a primary
- * that has moved. */
+ * that has moved. why NULL: nothing ends, but the next attempt goes there. */
 enum stile_status conn_move(struct conn *conn, const char *host, uint16_t port,
                             const struct stile_error *why, struct stile_error *err);
 

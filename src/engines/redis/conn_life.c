@@ -184,6 +184,21 @@ static void on_select(void *data, const redisReply *reply, const struct stile_er
     greeting_failed(data, "choosing the database", reply, err);
 }
 
+/* Nothing is asked of a replica: it would answer READONLY, or what was true some time ago. */
+static void on_role(void *data, const redisReply *reply, const struct stile_error *err)
+{
+    struct stile_error not_primary;
+    bool told = reply && reply->type == REDIS_REPLY_ARRAY && reply->elements > 0 &&
+                reply->element[0]->type == REDIS_REPLY_STRING;
+
+    if (!err && (!told || strcmp(reply->element[0]->str, "master") != 0)) {
+        error_set(&not_primary, STILE_UNREACHABLE, FAULT_READ_ONLY,
+                  "this server is not a primary (any more)");
+        err = &not_primary;
+    }
+    greeting_failed(data, "asking for its role", NULL, err);
+}
+
 /* The name is for CLIENT LIST and may be refused, unless that means that all will be. */
 static void on_name(void *data, const redisReply *reply, const struct stile_error *err)
 {
@@ -236,6 +251,13 @@ static bool choose_db(struct conn *c)
     return greet(c, args, 2, on_select);
 }
 
+static bool check_role(struct conn *c)
+{
+    const struct conn_arg role = CONN_TEXT("ROLE");
+
+    return !c->options.primary || greet(c, &role, 1, on_role);
+}
+
 /* All in one go; nobody else's request goes out before they are answered: without SELECT it would
  * hit another database. */
 static void on_opened(struct stream *stream)
@@ -245,7 +267,7 @@ static void on_opened(struct stream *stream)
 
     conn_enter(c);
     c->state = GREETING;
-    if (log_in(c) && choose_db(c) && greet(c, name, 3, on_name))
+    if (log_in(c) && choose_db(c) && check_role(c) && greet(c, name, 3, on_name))
         conn_watch_time(c);
     conn_leave(c);
 }

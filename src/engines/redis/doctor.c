@@ -39,7 +39,7 @@ void doctor_examine(struct engine *engine, struct query *query)
     struct visit *visit = calloc(1, sizeof *visit);
     struct stile_error err;
     if (visit)
-        visit->where = vitals_where(conn_options(redis->asks));
+        visit->where = vitals_where(conn_options(redis->home.asks));
     if (!visit || !visit->where) {
         free(visit);
         error_set(&err, STILE_NOMEM, 0, "out of memory");
@@ -49,7 +49,7 @@ void doctor_examine(struct engine *engine, struct query *query)
     query->state = visit;
     visit->query = query;
     visit->vitals = (struct vitals){.loop = engine->loop,
-                                    .conn = redis->asks,
+                                    .conn = redis->home.asks,
                                     .where = visit->where,
                                     .cli = redis->cli,
                                     .prefix = redis->prefix,

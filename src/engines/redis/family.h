@@ -10,6 +10,7 @@
 /* suffixes[0] is K's own, "". Returns where it stopped writing. */
 char *family_write(struct conn_arg *args, char *room, const char *const *suffixes, size_t n,
                    const char *prefix, const char *name, size_t name_len);
-bool family_is_derived(const char *const *suffixes, size_t n, const char *key, size_t len);
+bool family_is_derived(const char *const *suffixes, size_t n, const char *prefix, const char *key,
+                       size_t len);
 
 #endif

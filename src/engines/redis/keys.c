@@ -17,9 +17,9 @@ char *keys_write(struct conn_arg args[SCRIPT_KEYS], char *room, const struct red
     return family_write(args, room, suffixes, SCRIPT_KEYS, redis->prefix, name, name_len);
 }
 
-bool key_is_derived(const char *key, size_t len)
+bool key_is_derived(const struct redis *redis, const char *key, size_t len)
 {
-    return family_is_derived(suffixes, SCRIPT_KEYS, key, len);
+    return family_is_derived(suffixes, SCRIPT_KEYS, redis->prefix, key, len);
 }
 
 void call_begin(struct call *call, const struct redis *redis, const char *name, size_t name_len)
@@ -36,5 +36,6 @@ void call_add(struct call *call, const char *text)
 enum stile_status call_send(const struct call *call, struct redis *redis, const struct lua *script,
                             conn_fn *fn, void *data, struct stile_error *err)
 {
-    return conn_eval(redis->asks, script, call->args, SCRIPT_KEYS, call->n, fn, data, err);
+    struct node *node = route_to_key(redis, &call->args[0]);
+    return node_eval(node, script, call->args, SCRIPT_KEYS, call->n, fn, data, err);
 }

@@ -231,12 +231,13 @@ static void scan(struct listing *listing, const char *cursor);
 
 static bool take_keys(struct listing *listing, const redisReply *keys)
 {
-    size_t prefix_len = strlen(redis_of(listing->query->engine)->prefix);
+    const struct redis *redis = redis_of(listing->query->engine);
+    size_t prefix_len = strlen(redis->prefix);
     for (size_t i = 0; i < keys->elements; i++) {
         const redisReply *key = keys->element[i];
         if (key->type != REDIS_REPLY_STRING || key->len <= prefix_len ||
             strlen(key->str) != key->len || key->len - prefix_len > STILE_NAME_MAX ||
-            key_is_derived(key->str, key->len))
+            key_is_derived(redis, key->str, key->len))
             continue;
         if (!names_add(&listing->names, key->str + prefix_len, key->len - prefix_len))
             return false;
@@ -276,7 +277,7 @@ static void scan(struct listing *listing, const char *cursor)
     struct conn_arg args[] = {CONN_TEXT("SCAN"),           CONN_TEXT(cursor),  CONN_TEXT("MATCH"),
                               CONN_TEXT(listing->pattern), CONN_TEXT("COUNT"), CONN_TEXT("512"),
                               CONN_TEXT("TYPE"),           CONN_TEXT("string")};
-    if (conn_send(redis->asks, args, sizeof args / sizeof *args, on_scanned, listing, &err))
+    if (node_send(&redis->home, args, sizeof args / sizeof *args, on_scanned, listing, &err))
         listing_end(listing, &err);
 }
 
@@ -306,7 +307,7 @@ struct watching {
 static void watching_free(struct watching *watching)
 {
     struct engine *engine = watching->query->engine;
-    conn_forget(redis_of(engine)->asks, watching);
+    route_forget(redis_of(engine), watching);
     loop_disarm(engine->loop, &watching->timer);
     loop_unreserve(engine->loop, 1);
     watching->query->state = NULL;

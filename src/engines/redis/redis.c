@@ -67,64 +67,6 @@ static enum stile_status read_rest(struct redis *redis, const struct url *url,
     return status ? status : place_number(&redis->wait_ms, url, "wait_timeout", 60000, err);
 }
 
-/* ---- connections ---- */
-
-static void asks_up(struct conn *conn)
-{
-    (void)conn;
-}
-
-static void asks_down(struct conn *conn, const struct stile_error *why)
-{
-    (void)conn, (void)why; /* each request hears of it by itself */
-}
-
-static void hears_down(struct conn *conn, const struct stile_error *why)
-{
-    struct redis *redis = conn_owner(conn);
-    (void)why;
-    redis->hearing = false;
-}
-
-static void hears_subscribed(struct conn *conn, const char *channel, size_t len)
-{
-    struct redis *redis = conn_owner(conn);
-    (void)channel, (void)len;
-    redis->hearing = true;
-    claims_look_again(redis);
-}
-
-static void hears_message(struct conn *conn, const char *channel, size_t channel_len,
-                          const char *bytes, size_t n)
-{
-    char text[128];
-    (void)channel, (void)channel_len;
-    if (n >= sizeof text)
-        return;
-    memcpy(text, bytes, n);
-    text[n] = '\0';
-    claims_hear(conn_owner(conn), text, n);
-}
-
-static const struct conn_events asks_events = {.up = asks_up, .down = asks_down};
-static const struct conn_events hears_events = {
-    .up = asks_up, .down = hears_down, .subscribed = hears_subscribed, .message = hears_message};
-
-enum stile_status redis_listen(struct redis *redis, struct stile_error *err)
-{
-    if (redis->hears)
-        return STILE_OK;
-    enum stile_status status = conn_new(&redis->hears, redis->engine.loop,
-                                        conn_options(redis->asks), &hears_events, redis, err);
-    if (!status)
-        status = conn_subscribe(redis->hears, redis->channel, strlen(redis->channel), err);
-    if (status) {
-        conn_free(redis->hears);
-        redis->hears = NULL;
-    }
-    return status;
-}
-
 /* ---- opening ---- */
 
 struct opening {
@@ -160,13 +102,13 @@ static enum stile_status ask_info(struct redis *redis, struct opening *opening,
         return error_set(err, STILE_NOMEM, 0, "out of memory");
     opening->timer.fn = out_of_patience;
     loop_arm(loop, &opening->timer, loop_now(loop) + OPEN_PATIENCE_NS);
-    enum stile_status status = conn_send(redis->asks, info, 1, on_info, opening, err);
+    enum stile_status status = node_send(&redis->home, info, 1, on_info, opening, err);
     while (!status && !opening->over) {
         loop_prepare(loop);
         loop_wait(loop, true);
         loop_run(loop);
     }
-    conn_forget(redis->asks, opening);
+    route_forget(redis, opening);
     loop_disarm(loop, &opening->timer);
     loop_unreserve(loop, 1);
     bool for_the_doctor = redis->engine.examining && fault_is_denial(&opening->error);
@@ -178,11 +120,36 @@ static enum stile_status ask_info(struct redis *redis, struct opening *opening,
 
 static void dispose(struct redis *redis)
 {
-    conn_free(redis->hears);
-    conn_free(redis->asks);
+    node_close(&redis->home);
     batches_free(redis);
     tls_context_free(redis->tls);
     free(redis->cli);
+    if (redis->password)
+        explicit_bzero(redis->password, strlen(redis->password));
+    free(redis->password);
+    free(redis->user);
+    free(redis->path);
+}
+
+static bool keep(char **to, const char **option)
+{
+    *to = *option ? strdup(*option) : NULL;
+    bool kept = *to || !*option;
+    *option = *to;
+    return kept;
+}
+
+/* What they point to was the URL's. */
+static enum stile_status keep_options(struct redis *redis, struct stile_error *err)
+{
+    struct conn_options *o = &redis->options;
+    const char *host = o->target.host;
+    bool kept = keep(&redis->user, &o->user) & keep(&redis->password, &o->password) &
+                keep(&redis->path, &o->target.path);
+    o->target.host = NULL;
+    if (!kept)
+        return error_set(err, STILE_NOMEM, 0, "out of memory");
+    return node_init(&redis->home, redis, host, o->target.port, err);
 }
 
 static enum stile_status connect_to(struct redis *redis, const struct url *url,
@@ -194,10 +161,8 @@ static enum stile_status connect_to(struct redis *redis, const struct url *url,
     if (!status && redis->engine.examining)
         redis->cli = vitals_cli(&redis->options, url);
     if (!status)
-        status =
-            conn_new(&redis->asks, redis->engine.loop, &redis->options, &asks_events, redis, err);
+        status = keep_options(redis, err);
     explicit_bzero(secret, sizeof secret);
-    redis->options = (struct conn_options){0}; /* its strings were the URL's */
     if (!status)
         status = ask_info(redis, &opening, err);
     if (!status && !redis->engine.examining)
@@ -233,8 +198,7 @@ static void redis_close(struct engine *engine)
 
 static void redis_forked(struct engine *engine)
 {
-    conn_forked(redis_of(engine)->asks);
-    conn_forked(redis_of(engine)->hears);
+    node_forked(&redis_of(engine)->home);
 }
 
 static const char *const redis_params[] = {

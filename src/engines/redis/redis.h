@@ -3,9 +3,9 @@
 #define STILE_REDIS_H
 
 #include "engines/engine.h"
-#include "engines/redis/conn.h"
 #include "engines/redis/family.h"
 #include "engines/redis/place.h"
+#include "engines/redis/route.h"
 #include "engines/redis/scripts.h"
 #include "engines/redis/who.h"
 
@@ -41,14 +41,14 @@ struct redis {
     struct engine engine;
     struct scripts scripts;
     struct tls_context *tls;
-    struct conn *asks, *hears; /* hears: made when first needed */
-    bool hearing;              /* the subscription is in effect */
+    struct node home; /* the one server, if it is one */
     char channel[CHANNEL_MAX];
     char prefix[PREFIX_MAX + 1];
     char info[INFO_MAX]; /* "pid host command", for people */
     unsigned wait_replicas, wait_ms;
-    char *cli; /* for the doctor's advice, else NULL */
-    struct conn_options options;
+    char *cli;                   /* for the doctor's advice, else NULL */
+    struct conn_options options; /* of all connections; strings are the redis's own */
+    char *user, *password, *path;
     struct redis_claim *by_owner[OWNER_HEADS];
     struct redis_claim *oldest, *newest;
     struct batch *batches; /* renewals under way */
@@ -94,7 +94,7 @@ size_t keys_room(const struct redis *redis, size_t name_len);
 /* Returns where it stopped writing. */
 char *keys_write(struct conn_arg args[SCRIPT_KEYS], char *room, const struct redis *redis,
                  const char *name, size_t name_len);
-bool key_is_derived(const char *key, size_t len);
+bool key_is_derived(const struct redis *redis, const char *key, size_t len);
 
 /* The arguments of one script about one name. */
 struct call {
@@ -116,9 +116,8 @@ void claims_detach(struct engine *engine, struct claim *claim);
 const char *claims_owner(struct engine *engine, struct claim *claim);
 
 /* The subscription has begun (again): messages may have been missed. */
-void claims_look_again(struct redis *redis);
+void claims_look_again(struct node *node);
 void claims_hear(struct redis *redis, const char *text, size_t len);
-enum stile_status redis_listen(struct redis *redis, struct stile_error *err); /* redis.c */
 
 void claim_forget(struct redis_claim *part); /* here, not on the server */
 

@@ -75,7 +75,7 @@ void claims_release(struct engine *engine, struct claim *claim)
     struct redis_claim *part = part_of(claim);
     bool held = part->standing == HOLDING;
     claim_leave_batch(part);
-    conn_forget(redis_of(engine)->asks, part);
+    route_forget(redis_of(engine), part);
     if (!part->has_timer)
         part->has_timer = loop_reserve(engine->loop, 1) == 0;
     if (part->has_timer)

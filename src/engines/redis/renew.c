@@ -109,8 +109,8 @@ static enum stile_status send_batch(struct redis *redis, struct batch *batch, st
         *arg++ = CONN_TEXT(draft->numbers[i].mode);
         *arg++ = CONN_TEXT(draft->numbers[i].px);
     }
-    return conn_eval(redis->asks, &redis->scripts.renew, draft->args, SCRIPT_KEYS * batch->n,
-                     (size_t)(arg - draft->args), on_renewed, batch, NULL);
+    return node_eval(route_to_key(redis, &draft->args[0]), &redis->scripts.renew, draft->args,
+                     SCRIPT_KEYS * batch->n, (size_t)(arg - draft->args), on_renewed, batch, NULL);
 }
 
 static void renew_some(struct redis *redis, struct claim *const *claims, size_t n)

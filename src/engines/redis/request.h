@@ -12,6 +12,8 @@ struct request {
     uint64_t end;      /* of its bytes in the stream */
     bool in_doubt;     /* its connection broke after it was sent */
     bool secret;       /* wiped */
+    bool asking;       /* by a Cluster's ASKING before it */
+    uint8_t hops;      /* how often it was sent elsewhere */
     bool forgotten;    /* the server has forgotten its script: send the source */
     const struct lua *lua;
     size_t n;   /* with lua: all arguments, EVAL and the script included */
