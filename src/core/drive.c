@@ -150,8 +150,8 @@ void drive_nudge(struct stile_client *client)
     }
 }
 
-/* While others drive, sleeps until one leaves; when one has just left, for the grace: so a busy
- * caller pays for waking this thread once in GRACE_NS at most. */
+/* While others drive, sleeps until one leaves, and then for the grace, whether or not the next one
+ * has come meanwhile: so a busy caller pays for waking this thread once in GRACE_NS at most. */
 static void stay_away(struct stile_client *client)
 {
     struct seat *seat = &client->seat;
@@ -159,7 +159,8 @@ static void stay_away(struct stile_client *client)
         seat->waiting = true;
         pthread_cond_wait(&seat->background_woken, &client->mutex);
         seat->waiting = false;
-        return;
+        if (seat->asked || seat->stop)
+            return;
     }
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
