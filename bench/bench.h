@@ -1,4 +1,4 @@
-/* What the bench programs share: time, places, memory between processes, and two locks to compare.
+/* What the bench programs share: time, places, memory between processes, and locks to compare.
  *
  * Every program prints one JSON object a line; bench/run computes medians and ratios from them.
  */
@@ -50,16 +50,18 @@ char bench_state(int fd);
 /* Waits until the process's first thread sleeps in the kernel, and stays asleep. */
 void bench_await_asleep(pid_t pid);
 
-/* A lock to be measured. Handles are for the process that opened them. */
+/* A lock to be measured, at a place: a directory, or the URL of a server. Handles are for the
+ * process that opened them. */
 struct subject {
     const char *name;
-    void *(*open)(const char *dir, const char *lock_name);
+    void *(*open)(const char *place, const char *lock_name);
     void (*take)(void *handle); /* waits for ever; reads the token where there is one */
     void (*give)(void *handle);
 };
 
 extern const struct subject subject_stile;
 extern const struct subject subject_flock;
+extern const struct subject subject_hiredis; /* SET NX PX, compare-and-delete; never waits */
 
 const struct subject *subject_find(const char *name);
 

@@ -1,13 +1,13 @@
-/* Uncontended acquire and release, batch by batch in turn. NAMES 1: flock_one, one. More:
- * flock_one, among, flock_each, each.
+/* Uncontended acquire and release, batch by batch in turn. NAMES 1: peer_one, one. More: peer_one,
+ * among, peer_each, each.
  *
- *   one      one name, nothing else in the directory
+ *   one      one name, nothing else at this place
  *   among    one name, while another process holds NAMES others
  *   each     another of NAMES names for each pair, in shuffled order
- *   flock_one, flock_each   the same with flock(2) on open files
+ *   peer_one, peer_each   the same with flock(2) on open files, or with bare hiredis
  *
- *   bench-pair DIR ROUNDS PAIRS NAMES
- *   bench-pair DIR solo PAIRS           only ours, one name: to count its syscalls, or to profile
+ *   bench-pair PLACE flock|hiredis ROUNDS PAIRS NAMES CORE    CORE: the nth that we may use
+ *   bench-pair PLACE solo PAIRS         only ours, one name: to count its syscalls, or to profile
  */
 #include "bench.h"
 
@@ -18,8 +18,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* One reading of the clock for so many pairs: it costs a few per cent of one pair. */
-#define GROUP 16
+/* One reading of the clock for so many pairs, where it costs some per cent of one pair. */
+static int group = 16;
 
 struct series {
     const char *name;
@@ -53,12 +53,12 @@ static int64_t cpu_ns(void)
 
 static void run_batch(struct series *s, size_t pairs, int64_t *group_ns)
 {
-    size_t groups = pairs / GROUP;
-    double count = (double)(groups * GROUP);
+    size_t groups = pairs / (size_t)group;
+    double count = (double)groups * group;
     struct rusage start = usage();
     int64_t start_cpu_ns = cpu_ns(), start_ns = bench_now_ns(), before_ns = start_ns;
     for (size_t g = 0; g < groups; g++) {
-        for (int i = 0; i < GROUP; i++)
+        for (int i = 0; i < group; i++)
             one_pair(s);
         int64_t now_ns = bench_now_ns();
         group_ns[g] = now_ns - before_ns;
@@ -68,7 +68,7 @@ static void run_batch(struct series *s, size_t pairs, int64_t *group_ns)
     struct rusage end = usage();
     printf("{\"series\": \"%s\", \"pairs\": %.0f, \"p50_ns\": %.1f, \"mean_ns\": %.1f, "
            "\"mean_cpu_ns\": %.1f, \"switches\": %ld, \"preempted\": %ld}\n",
-           s->name, count, (double)bench_percentile(group_ns, groups, 50) / GROUP,
+           s->name, count, (double)bench_percentile(group_ns, groups, 50) / group,
            (double)(before_ns - start_ns) / count, (double)took_cpu_ns / count,
            end.ru_nvcsw - start.ru_nvcsw, end.ru_nivcsw - start.ru_nivcsw);
 }
@@ -126,24 +126,25 @@ static void solo(const char *dir, size_t pairs)
 
 static void run_rounds(struct series *all, size_t n, size_t rounds, size_t pairs)
 {
-    int64_t *group_ns = calloc(pairs / GROUP + 1, sizeof(*group_ns));
+    int64_t *group_ns = calloc(pairs / (size_t)group + 1, sizeof(*group_ns));
     for (size_t r = 0; r < rounds; r++)
         for (size_t i = 0; i < n; i++)
             run_batch(&all[i], pairs, group_ns);
     free(group_ns);
 }
 
-static void measure(const char *dir, size_t rounds, size_t pairs, size_t names)
+static void measure(const char *dir, const struct subject *peer, size_t rounds, size_t pairs,
+                    size_t names)
 {
     struct series all[4];
     size_t n = 0;
-    all[n++] = make_series("flock_one", &subject_flock, dir, 1);
+    all[n++] = make_series("peer_one", peer, dir, 1);
     if (names == 1) {
         all[n++] = make_series("one", &subject_stile, dir, 1);
     } else {
         start_holder(dir, names);
         all[n++] = make_series("among", &subject_stile, dir, 1);
-        all[n++] = make_series("flock_each", &subject_flock, dir, names);
+        all[n++] = make_series("peer_each", peer, dir, names);
         all[n++] = make_series("each", &subject_stile, dir, names);
     }
     run_rounds(all, n, rounds, pairs);
@@ -155,10 +156,15 @@ int main(int argc, char **argv)
         solo(argv[1], (size_t)bench_number(argv[3]));
         return 0;
     }
-    if (argc != 5)
-        bench_die("usage: bench-pair DIR ROUNDS PAIRS NAMES | bench-pair DIR solo PAIRS");
+    if (argc != 7)
+        bench_die("usage: bench-pair PLACE flock|hiredis ROUNDS PAIRS NAMES CORE | "
+                  "bench-pair PLACE solo PAIRS");
+    const struct subject *peer = subject_find(argv[2]);
+    if (peer != &subject_flock)
+        group = 1;
     bench_many_files();
-    measure(argv[1], (size_t)bench_number(argv[2]), (size_t)bench_number(argv[3]),
-            (size_t)bench_number(argv[4]));
+    bench_pin((int)bench_number(argv[6]) - 1);
+    measure(argv[1], peer, (size_t)bench_number(argv[3]), (size_t)bench_number(argv[4]),
+            (size_t)bench_number(argv[5]));
     return 0;
 }

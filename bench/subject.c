@@ -1,4 +1,4 @@
-/* The two locks that are compared: ours, and flock(2) on an open file. */
+/* The locks that are compared: ours, and flock(2) on an open file. */
 #include "bench.h"
 
 #include <errno.h>
@@ -18,12 +18,12 @@ static void check(enum stile_status status, const struct stile_error *err, const
         bench_die("%s: %s: %s", what, stile_status_name(status), err->message);
 }
 
-static void *open_stile(const char *dir, const char *lock_name)
+static void *open_stile(const char *place, const char *lock_name)
 {
     struct stile_error err = {0};
     struct stile_lock *lock;
     char url[512];
-    snprintf(url, sizeof(url), "local:%s", dir);
+    snprintf(url, sizeof(url), "%s%s", strchr(place, ':') ? "" : "local:", place);
     if (!client)
         check(stile_client_open(&client, url, NULL, &err), &err, "stile_client_open");
     check(stile_lock_new(&lock, client, lock_name, NULL, &err), &err, "stile_lock_new");
@@ -95,9 +95,15 @@ const struct subject subject_flock = {
 
 const struct subject *subject_find(const char *name)
 {
-    static const struct subject *const subjects[] = {&subject_stile, &subject_flock};
+    static const struct subject *const subjects[] = {
+        &subject_stile,
+        &subject_flock,
+#ifdef WITH_HIREDIS
+        &subject_hiredis,
+#endif
+    };
     for (size_t i = 0; i < sizeof(subjects) / sizeof(*subjects); i++)
         if (!strcmp(name, subjects[i]->name))
             return subjects[i];
-    bench_die("'%s': want stile or flock", name);
+    bench_die("'%s': want stile, flock or hiredis", name);
 }
