@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
@@ -17,9 +18,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#define READY_MAX 64
-#define KEY_TIMER UINT64_MAX
-#define KEY_KICK  (UINT64_MAX - 1)
+#define READY_MAX  64
+#define RANDOM_MAX 256 /* what getrandom() never interrupts */
+#define KEY_TIMER  UINT64_MAX
+#define KEY_KICK   (UINT64_MAX - 1)
 
 struct place {
     struct watch *watch; /* NULL: free */
@@ -34,6 +36,8 @@ struct loop_epoll {
     uint64_t timer_fd_ns; /* what the kernel will wake us at; may be earlier than asked */
     struct place *places;
     uint32_t n_places, cap_places, first_free; /* first_free: 1 + index */
+    size_t random_left;                        /* bytes of random[] that nobody has got */
+    unsigned char random[RANDOM_MAX];
     int n_ready;
     struct epoll_event ready[READY_MAX];
 };
@@ -198,15 +202,34 @@ static void kick(struct loop *loop)
         ;
 }
 
-static int fill_random(struct loop *loop, void *out, size_t n)
+static int draw_random(void *out, size_t n)
 {
-    (void)loop;
     for (size_t got = 0; got < n;) {
         ssize_t r = getrandom((char *)out + got, n - got, 0);
         if (r < 0 && errno != EINTR)
             return errno;
         got += r > 0 ? (size_t)r : 0;
     }
+    return 0;
+}
+
+/* Some in advance: a system call for each owner value is a tenth of what a claim costs us. What was
+ * handed out is wiped; a child of fork() never gets any, as its copy of the loop is dead. */
+static int fill_random(struct loop *loop, void *out, size_t n)
+{
+    struct loop_epoll *e = of(loop);
+
+    if (n > RANDOM_MAX)
+        return draw_random(out, n);
+    if (n > e->random_left) {
+        int error = draw_random(e->random, RANDOM_MAX);
+        if (error)
+            return error;
+        e->random_left = RANDOM_MAX;
+    }
+    e->random_left -= n;
+    memcpy(out, e->random + e->random_left, n);
+    explicit_bzero(e->random + e->random_left, n);
     return 0;
 }
 
