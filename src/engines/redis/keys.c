@@ -3,8 +3,8 @@
 
 #include "engines/redis/redis.h"
 
-static const char *const suffixes[SCRIPT_KEYS] = {"",    ":fence",   ":queue",
-                                                  ":by", ":members", ":info"};
+static const char *const suffixes[SCRIPT_KEYS] = {"",       ":queue",   ":by",
+                                                  ":fence", ":members", ":info"};
 
 size_t keys_room(const struct redis *redis, size_t name_len)
 {
@@ -22,10 +22,11 @@ bool key_is_derived(const struct redis *redis, const char *key, size_t len)
     return family_is_derived(suffixes, SCRIPT_KEYS, redis->prefix, key, len);
 }
 
-void call_begin(struct call *call, const struct redis *redis, const char *name, size_t name_len)
+void call_begin(struct call *call, size_t n_keys, const struct redis *redis, const char *name,
+                size_t name_len)
 {
     keys_write(call->args, call->room, redis, name, name_len);
-    call->n = SCRIPT_KEYS;
+    call->n = call->n_keys = n_keys;
 }
 
 void call_add(struct call *call, const char *text)
@@ -37,5 +38,5 @@ enum stile_status call_send(const struct call *call, struct redis *redis, const 
                             conn_fn *fn, void *data, struct stile_error *err)
 {
     struct node *node = route_to_key(redis, &call->args[0]);
-    return node_eval(node, script, call->args, SCRIPT_KEYS, call->n, fn, data, err);
+    return node_eval(node, script, call->args, call->n_keys, call->n, fn, data, err);
 }

@@ -119,7 +119,7 @@ static enum stile_status send_show(struct redis *redis, const char *name, size_t
                                    void *data, struct stile_error *err)
 {
     struct call call;
-    call_begin(&call, redis, name, len);
+    call_begin(&call, SCRIPT_KEYS, redis, name, len);
     return call_send(&call, redis, &redis->scripts.show, fn, data, err);
 }
 
@@ -163,7 +163,7 @@ void people_break(struct engine *engine, struct query *query)
     struct call call;
     char token[24];
     snprintf(token, sizeof token, "%" PRIu64, query->token);
-    call_begin(&call, redis, query->name, query->name_len);
+    call_begin(&call, SCRIPT_KEYS, redis, query->name, query->name_len);
     call_add(&call, token);
     if (call_send(&call, redis, &redis->scripts.break_, on_broken, query, &err))
         engine->events->done(query, &err);

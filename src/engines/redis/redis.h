@@ -29,6 +29,7 @@ struct redis_claim {
     bool listed, has_timer;
     bool has_waited;   /* its entry may be in line: what is asked now, is asked again */
     bool to_be_lined;  /* what was asked puts it in line */
+    bool wanted;       /* others want it, too, or did lately: the long way is the shorter one */
     bool told;         /* granted by a message that overtook the answer to the claim */
     bool may_be_there; /* release: what the server does not know was not ours to lose */
     uint64_t sent_ns, granted_ns, give_up_ns, token;
@@ -99,11 +100,12 @@ bool key_is_derived(const struct redis *redis, const char *key, size_t len);
 /* The arguments of one script about one name. */
 struct call {
     struct conn_arg args[SCRIPT_KEYS + 7];
-    size_t n;
+    size_t n, n_keys;
     char room[KEYS_ROOM_MAX];
 };
 
-void call_begin(struct call *call, const struct redis *redis, const char *name, size_t name_len);
+void call_begin(struct call *call, size_t n_keys, const struct redis *redis, const char *name,
+                size_t name_len);
 void call_add(struct call *call, const char *text); /* borrowed until it is sent */
 enum stile_status call_send(const struct call *call, struct redis *redis, const struct lua *script,
                             conn_fn *fn, void *data, struct stile_error *err);
@@ -133,8 +135,10 @@ void claims_renew(struct engine *engine, struct claim *const *claims, size_t n);
 void claim_leave_batch(struct redis_claim *part);
 void batches_free(struct redis *redis);
 
+#define NUMBER_MAX 24
+
 struct numbers {
-    char slots[12], px[24], hold[24];
+    char slots[NUMBER_MAX], px[NUMBER_MAX], hold[NUMBER_MAX];
     char mode[2];
 };
 

@@ -39,6 +39,19 @@ static void on_released(void *data, const redisReply *reply, const struct stile_
     }
 }
 
+static conn_fn on_given;
+
+/* Nothing but a key of ours to delete, as far as we know. */
+static enum stile_status send_give(struct redis_claim *part, struct stile_error *err)
+{
+    struct claim *claim = claim_of(part);
+    struct redis *redis = redis_of_part(part);
+    struct call call;
+    call_begin(&call, GIVE_KEYS, redis, claim->name, claim->name_len);
+    call_add(&call, part->owner);
+    return call_send(&call, redis, &redis->scripts.give, on_given, part, err);
+}
+
 static enum stile_status send_release(struct redis_claim *part, conn_fn *fn, void *data,
                                       struct stile_error *err)
 {
@@ -49,7 +62,7 @@ static enum stile_status send_release(struct redis_claim *part, conn_fn *fn, voi
     /* A grant that its owner never heard of, or did nothing with, need not be held for any time. */
     bool used = !part->may_be_there && !claim->unused;
     numbers_of(&n, claim, 0);
-    call_begin(&call, redis, claim->name, claim->name_len);
+    call_begin(&call, SCRIPT_KEYS, redis, claim->name, claim->name_len);
     call_add(&call, part->owner);
     call_add(&call, n.mode);
     call_add(&call, n.slots);
@@ -60,9 +73,25 @@ static enum stile_status send_release(struct redis_claim *part, conn_fn *fn, voi
 
 static void say(struct redis_claim *part)
 {
+    struct claim *claim = claim_of(part);
+    bool is_short = claim->mode == STILE_EXCLUSIVE && claim->hold_ns == 0 && !part->wanted &&
+                    !part->may_be_there;
     struct stile_error err;
-    if (send_release(part, on_released, part, &err))
+    if (is_short ? send_give(part, &err) : send_release(part, on_released, part, &err))
         unanswered(part, &err);
+}
+
+static void on_given(void *data, const redisReply *reply, const struct stile_error *err)
+{
+    struct redis_claim *part = data;
+    if (err) {
+        unanswered(part, err);
+    } else if (reply->type == REDIS_REPLY_INTEGER && reply->integer > 0) {
+        left(part, NULL);
+    } else {
+        part->wanted = true;
+        say(part);
+    }
 }
 
 static void say_again(struct timer *timer)

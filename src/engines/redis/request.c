@@ -1,6 +1,5 @@
 #include "engines/redis/request.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -83,13 +82,14 @@ struct request *request_new_eval(const struct lua *lua, const struct conn_arg *a
                                  size_t n)
 {
     char text[HEADER_MAX];
-    struct conn_arg keys = {text, (size_t)snprintf(text, sizeof text, "%zu", n_keys)};
+    struct conn_arg keys = {text + 1, digits(n_keys)};
     struct request *r = alloc(bulks_size(&keys, 1) + bulks_size(args, n));
 
     if (!r)
         return NULL;
     r->lua = lua;
     r->n = n + 3;
+    put_header(text, '#', n_keys);
     put_bulks(put_bulks(r->bytes, &keys, 1), args, n);
     return r;
 }

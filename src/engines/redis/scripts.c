@@ -2,14 +2,18 @@
 
 #include "mutant.h"
 
+/* Where it is an argument, text is cheaper than a number. */
+#define A_YEAR_MS "'31536000000'"
+
 /* Shared by all. `fits` is the rule: a claim is granted if all who hold are of its kind, and for
  * slots fewer than its own number. A server out of memory refuses to add anything to a script that
  * has not changed anything yet: what must work even then begins with a PEXPIRE or DEL. */
 #define COMMON                                                                                     \
     "local call=redis.call\n"                                                                      \
-    "local K,F,Q,B,M,I=KEYS[1],KEYS[2],KEYS[3],KEYS[4],KEYS[5],KEYS[6]\n"                          \
+    "local K,Q,B,F,M,I=KEYS[1],KEYS[2],KEYS[3],KEYS[4],KEYS[5],KEYS[6]\n"                          \
     "local v\n"                                                                                    \
     "local function now() local t=call('TIME') return t[1]*1000+math.floor(t[2]/1000) end\n"       \
+    "local function text(number) return string.format('%.0f',number) end\n"                       \
     "local function crowd() return v=='~s' or v=='~n' end\n"                                       \
     /* members whose time is over go; the last one takes K along */                                \
     "local function purge()\n"                                                                     \
@@ -26,7 +30,7 @@
     "end\n"                                                                                        \
     /* K and what goes with it never end before another member does */                             \
     "local function extend(owner,mode,px)\n"                                                       \
-    "  if mode=='x' then call('PEXPIRE',K,px) call('PEXPIRE',B,px) return end\n"                   \
+    "  if mode=='x' then call('PEXPIRE',K,px) return end\n"                                       \
     "  local most=math.max(px,call('PTTL',K))\n"                                                   \
     "  call('PEXPIRE',K,most)\n"                                                                   \
     "  call('ZADD',M,now()+px,owner)\n"                                                            \
@@ -34,15 +38,14 @@
     "end\n"                                                                                        \
     "local function put(owner,mode,px,info)\n"                                                     \
     "  local token=call('INCR',F)\n"                                                               \
-    "  local since=string.format('%.0f ',now())\n"                                                 \
     "  if mode=='x' then\n"                                                                        \
     "    v=owner\n"                                                                                \
     "    call('SET',K,owner,'PX',px)\n"                                                            \
-    "    call('SET',B,owner..' '..since..info,'PX',px)\n"                                          \
+    "    call('SET',B,owner..' '..info,'PX'," A_YEAR_MS ")\n"                                      \
     "    return token\n"                                                                           \
     "  end\n"                                                                                      \
     "  if not v then v='~'..mode call('DEL',M,I) call('SET',K,v,'PX',px) end\n"                    \
-    "  call('HSET',I,owner,token..' '..since..info)\n"                                             \
+    "  call('HSET',I,owner,token..' '..text(now())..' '..info)\n"                                 \
     "  extend(owner,mode,px)\n"                                                                    \
     "  return token\n"                                                                             \
     "end\n"                                                                                        \
@@ -57,6 +60,7 @@
     "  local b=v and #v==40 and call('GET',B)\n"                                                   \
     "  return b and string.sub(b,1,40)==v and string.sub(b,42)\n"                                  \
     "end\n"                                                                                        \
+    "local function since() return now()+call('PTTL',B)-" A_YEAR_MS " end\n"                       \
     /* ms until the next one that holds must have ended by itself, -1: never; and whether it may end */\
     /* before without a word to us */                                                              \
     "local function ends()\n"                                                                      \
@@ -84,7 +88,7 @@
     "end\n"                                                                                        \
     "local function tell_pause(owner,entry)\n"                                                     \
     "  local ms,silent=pause(entry)\n"                                                             \
-    "  return tell(owner,'h '..owner..' '..string.format('%.0f',ms)..' '..silent)\n"               \
+    "  return tell(owner,'h '..owner..' '..text(ms)..' '..silent)\n"                              \
     "end\n"                                                                                        \
     /* grants to the first in line, and on, as long as it fits; skips whom nobody hears. `me` has */\
     /* asked and needs not be told. */                                                             \
@@ -105,6 +109,22 @@
     "    end\n"                                                                                    \
     "  end\n"                                                                                      \
     "end\n"
+
+/* Each call, and each function or number made into text, costs the server some per cent of all it
+ * does for a plain SET: here are as few as will do. INCR comes first, as it may fail. */
+static const char take_source[] = "local call,owner=redis.call,ARGV[1]\n"
+                                  "if call('EXISTS',KEYS[1],KEYS[2])>0 then return 0 end\n"
+                                  "local token=call('INCR',KEYS[4])\n"
+                                  "call('SET',KEYS[1],owner,'PX',ARGV[2])\n"
+                                  "call('SET',KEYS[3],owner..' '..ARGV[3],'PX'," A_YEAR_MS ")\n"
+                                  "return token\n";
+
+static const char give_source[] = "local call=redis.call\n"
+#ifndef MUTANT_REDIS_DEL_WITHOUT_COMPARE
+                                  "if call('GET',KEYS[1])~=ARGV[1] then return 0 end\n"
+#endif
+                                  "if call('EXISTS',KEYS[2])==1 then return 0 end\n"
+                                  "return call('DEL',KEYS[1],KEYS[3])\n";
 
 #define ONE_NAME COMMON "v=call('GET',K)\n"
 
@@ -151,10 +171,7 @@ static const char release_source[] =
              "end\n"
              "local left=0\n"
              "if mode=='x' then\n"
-             "  if hold>0 then\n"
-             "    local since=by()\n"
-             "    left=since and tonumber(string.match(since,'^%d+'))+hold-now() or 0\n"
-             "  end\n"
+             "  if hold>0 and by() then left=since()+hold-now() end\n"
              "  call('DEL',B)\n"
              "  if left>0 then v='~h' call('SET',K,v,'PX',left) else call('DEL',K) v=false end\n"
              "else\n"
@@ -177,7 +194,7 @@ static const char renew_source[] = COMMON
     "local out={}\n"
     "local function one(i)\n"
     "  local k=i*6-5\n"
-    "  K,F,Q,B,M,I=KEYS[k],KEYS[k+1],KEYS[k+2],KEYS[k+3],KEYS[k+4],KEYS[k+5]\n"
+    "  K,Q,B,F,M,I=KEYS[k],KEYS[k+1],KEYS[k+2],KEYS[k+3],KEYS[k+4],KEYS[k+5]\n"
     "  v=call('GET',K)\n"
     "  purge()\n"
     "  local held=mine(ARGV[i*3-2],ARGV[i*3-1])\n"
@@ -200,8 +217,9 @@ static const char show_source[] =
              "  local z=call('ZRANGE',M,0,-1,'WITHSCORES')\n"
              "  for i=1,#z,2 do m[#m+1]={z[i],z[i+1],call('HGET',I,z[i]) or ''} end\n"
              "end\n"
-             "return {v,call('PTTL',K),call('GET',F),by(),string.format('%.0f',now()),m,\n"
-             "call('LRANGE',Q,0,-1)}\n";
+             "local b=by()\n"
+             "if b then b=text(since())..' '..b end\n"
+             "return {v,call('PTTL',K),call('GET',F),b,text(now()),m,call('LRANGE',Q,0,-1)}\n";
 
 static const char break_source[] =
     ONE_NAME "local token=ARGV[1]\n"
@@ -229,6 +247,8 @@ static const char break_source[] =
 
 void scripts_init(struct scripts *s)
 {
+    lua_init(&s->take, take_source);
+    lua_init(&s->give, give_source);
     lua_init(&s->claim, claim_source);
     lua_init(&s->confirm, confirm_source);
     lua_init(&s->release, release_source);

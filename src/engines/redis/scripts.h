@@ -4,9 +4,10 @@
  *     KEYS[1] K        string, expires: the owner (exclusive), "~s" or "~n" while there are
  * members,
  *                      "~h" for a hold_at_least that is left
- *     KEYS[2] :fence   counter, never expires: the token of the latest grant
- *     KEYS[3] :queue   list of waiting entries, first come first
- *     KEYS[4] :by      string, expires with K: "owner since info" of an exclusive holder
+ *     KEYS[2] :queue   list of waiting entries, first come first
+ *     KEYS[3] :by      string, "owner info" of an exclusive holder, expires a year after the grant:
+ *                      which also tells when that was
+ *     KEYS[4] :fence   counter, never expires: the token of the latest grant
  *     KEYS[5] :members zset of owners (shared, slots) by the time they end; "~h..." nobody's
  *     KEYS[6] :info    hash owner -> "token since info" of members
  *
@@ -21,8 +22,13 @@
 #include "engines/redis/lua.h"
 
 #define SCRIPT_KEYS 6
+#define TAKE_KEYS   4
+#define GIVE_KEYS   3
 
 struct scripts {
+    /* The short way, where nobody else wants the name; 0: nothing was done, take the long one. */
+    struct lua take;    /* owner px info -> token | 0; exclusive */
+    struct lua give;    /* owner -> above 0 | 0; exclusive, without hold_at_least */
     struct lua claim;   /* owner mode slots px info wait again -> {1, token} | {0, ms, silent} */
     struct lua confirm; /* owner mode px -> {1, token} | {0} */
     struct lua release; /* owner mode slots hold info -> 1 released, 2 withdrawn, 0 not there */
