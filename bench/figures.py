@@ -125,13 +125,13 @@ def pair_syscalls(bench):
 
 def pair(bench):
     rounds, pairs = bench.rounds(40), 20000
-    lines = bench.run("pair", bench.path("one"), rounds, pairs, 1)
-    crowded = bench.run("pair", bench.path("among"), rounds, pairs, 10000)
-    ours = [line for line in lines + crowded if not line["series"].startswith("flock")]
+    lines = bench.run("pair", bench.path("one"), "flock", rounds, pairs, 1, 1)
+    crowded = bench.run("pair", bench.path("among"), "flock", rounds, pairs, 10000, 1)
+    ours = [line for line in lines + crowded if not line["series"].startswith("peer")]
     switches, count = (sum(line[key] for line in ours) for key in ("switches", "pairs"))
-    rows = pair_rows("acquire+release, one name", lines, "one", "flock_one")
-    rows += pair_rows("  beside 10,000 held names", crowded, "among", "flock_one")
-    rows += pair_rows("  each of 10,000 in turn", crowded, "each", "flock_each")
+    rows = pair_rows("acquire+release, one name", lines, "one", "peer_one")
+    rows += pair_rows("  beside 10,000 held names", crowded, "among", "peer_one")
+    rows += pair_rows("  each of 10,000 in turn", crowded, "each", "peer_each")
     rows.append(row("voluntary switches in %d pairs" % count, str(switches), must="none",
                     reached=switches == 0))
     try:

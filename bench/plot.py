@@ -18,12 +18,12 @@ def median(values):
 
 
 def panel_pair(lines):
-    titles = (("flock_one", "flock"), ("one", "stile"), ("among", "beside\\n10,000"),
-              ("flock_each", "flock,\\neach"), ("each", "stile,\\neach"))
+    titles = (("peer_one", "flock"), ("one", "stile"), ("among", "beside\\n10,000"),
+              ("peer_each", "flock,\\neach"), ("each", "stile,\\neach"))
     boxes, dots = [], []
     for x, (series, _) in enumerate(titles):
         values = [line["p50_ns"] for line in lines if line["series"] == series]
-        boxes.append((x, median(values), 1 if series.startswith("flock") else 0))
+        boxes.append((x, median(values), 1 if series.startswith("peer") else 0))
         dots += [(x, value) for value in values]
     tics = ", ".join('"%s" %d' % (title, x) for x, (_, title) in enumerate(titles))
     return (block("pair", boxes) + block("pair_all", dots) + """
