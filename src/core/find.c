@@ -13,7 +13,8 @@ static const struct module {
     const char *schemes; /* separated by spaces */
     const char *name;    /* of the file, without .so; also the build's option */
 } modules[] = {
-    {"redis rediss redis+unix redis+sentinel redis+cluster redlock", "redis"},
+    {"redis rediss redis+unix redis+sentinel rediss+sentinel redis+cluster rediss+cluster redlock",
+     "redis"},
 };
 
 #define N_MODULES (sizeof modules / sizeof modules[0])

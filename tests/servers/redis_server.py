@@ -26,6 +26,8 @@ def die_with_parent():
 
 
 class RedisServer:
+    ready = "eady to accept connections"
+
     def __init__(self, *args):
         self.args = args
         self.dir = tempfile.mkdtemp(prefix="stile-test-")
@@ -39,17 +41,20 @@ class RedisServer:
         self.stop()
         raise OSError("redis-server (package redis-server) does not start: " + log)
 
+    def command(self):
+        return ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--dir", self.dir,
+                "--unixsocket", self.path, "--save", "", "--appendonly", "no", "--daemonize", "no",
+                "--logfile", "", *self.args]
+
     def _run(self):
         self.process = subprocess.Popen(
-            ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--dir", self.dir,
-             "--unixsocket", self.path, "--save", "", "--appendonly", "no", "--daemonize", "no",
-             "--logfile", "", *self.args],
+            self.command(),
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             preexec_fn=die_with_parent)
         self.log = ""
         for line in self.process.stdout:
             self.log += line
-            if "eady to accept connections" in line:
+            if self.ready in line:
                 self.process.stdout.close()  # it ignores SIGPIPE
                 return True
         self.kill()

@@ -57,10 +57,10 @@ enum stile_status place_tls(struct tls_context **tls, const struct url *url, con
     return STILE_OK;
 }
 
-enum stile_status place_secret(const char **password, const struct url *url,
-                               char secret[SECRET_MAX], struct stile_error *err)
+enum stile_status place_secret_from(const char **password, const struct url *url, const char *key,
+                                    char secret[SECRET_MAX], struct stile_error *err)
 {
-    const char *path = url_param(url, "password_file");
+    const char *path = url_param(url, key);
     if (!path)
         return STILE_OK;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -69,14 +69,20 @@ enum stile_status place_secret(const char **password, const struct url *url,
     if (fd >= 0)
         close(fd);
     if (n < 0)
-        return error_errno(err, STILE_REFUSED, number, "reading password_file");
+        return error_errno(err, STILE_REFUSED, number, "reading %s", key);
     secret[n] = '\0';
     secret[strcspn(secret, "\r\n")] = '\0';
     *password = secret;
     return STILE_OK;
 }
 
-static bool info_says(const char *info, const char *line)
+enum stile_status place_secret(const char **password, const struct url *url,
+                               char secret[SECRET_MAX], struct stile_error *err)
+{
+    return place_secret_from(password, url, "password_file", secret, err);
+}
+
+bool place_says(const char *info, const char *line)
 {
     const char *at = info ? strstr(info, line) : NULL;
     return at && (at == info || at[-1] == '\n');
@@ -85,12 +91,13 @@ static bool info_says(const char *info, const char *line)
 enum stile_status place_check(const char *info, const struct url *url, struct stile_error *err)
 {
     const char *allow = url_param(url, "allow");
-    if (info_says(info, "role:slave"))
+    /* Any node of a Cluster tells where the others are. */
+    if (place_says(info, "role:slave") && !place_says(info, "cluster_enabled:1"))
         return error_set(err, STILE_REFUSED, 0,
                          "this server is a replica, where nothing can be locked: connect to its "
                          "primary");
     bool evicts =
-        !info_says(info, "maxmemory:0\r") && !info_says(info, "maxmemory_policy:noeviction");
+        !place_says(info, "maxmemory:0\r") && !place_says(info, "maxmemory_policy:noeviction");
     if (evicts && !(allow && strcmp(allow, "eviction") == 0))
         return error_set(err, STILE_REFUSED, 0,
                          "this server may evict locks when its memory is full: CONFIG SET "

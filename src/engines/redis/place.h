@@ -24,6 +24,12 @@ enum stile_status place_tls(struct tls_context **tls, const struct url *url, con
 enum stile_status place_secret(const char **password, const struct url *url,
                                char secret[SECRET_MAX], struct stile_error *err);
 
+/* The same in another parameter. */
+enum stile_status place_secret_from(const char **password, const struct url *url, const char *key,
+                                    char secret[SECRET_MAX], struct stile_error *err);
+
+/* A line of INFO. */
+bool place_says(const char *info, const char *line);
 /* What INFO says: refuses where exclusion would be a lie. */
 enum stile_status place_check(const char *info, const struct url *url, struct stile_error *err);
 

@@ -14,6 +14,7 @@
  *
  *     scripts.c  the steps, in Lua      claims.c, release.c, renew.c  the life of a claim
  *     conn.c     one connection         people.c                      list, show, watch, break
+ *     route.c    which server to ask    open.c, sentinel.c            and who that is
  *     vitals.c, verdict.c, doctor.c     is this server fit for locks?
  */
 #include "engines/redis/redis.h"
@@ -21,13 +22,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engines/redis/fault.h"
 #include "engines/redis/place.h"
-#include "engines/redis/vitals.h"
-
-#define OPEN_PATIENCE_NS (5 * NS_PER_SEC)
+#include "engines/redis/sentinel.h"
 
 /* ---- the URL ---- */
+
+/* redis+kind or rediss+kind */
+static bool is_scheme(const struct url *url, const char *kind)
+{
+    const char *plus = strchr(url->scheme, '+');
+    return plus && strcmp(plus + 1, kind) == 0;
+}
 
 static enum stile_status read_target(struct redis *redis, const struct url *url,
                                      struct stile_error *err)
@@ -41,6 +46,10 @@ static enum stile_status read_target(struct redis *redis, const struct url *url,
         o->target.path = url->path;
         return place_number(&o->db, url, "db", 65535, err);
     }
+    if (is_scheme(url, "sentinel")) {
+        o->primary = true;
+        return place_number(&o->db, url, "db", 65535, err);
+    }
     if (url->n_hosts > 1)
         return error_set(err, STILE_MISUSE, 0, "a redis URL names one server, not %zu",
                          url->n_hosts);
@@ -52,7 +61,8 @@ static enum stile_status read_target(struct redis *redis, const struct url *url,
 static enum stile_status read_tls(struct redis *redis, const struct url *url,
                                   struct stile_error *err)
 {
-    enum stile_status status = place_tls(&redis->tls, url, "rediss", err);
+    bool secure = strncmp(url->scheme, "rediss", 6) == 0;
+    enum stile_status status = place_tls(&redis->tls, url, secure ? url->scheme : "rediss", err);
     redis->options.target.tls = redis->tls;
     return status;
 }
@@ -60,6 +70,9 @@ static enum stile_status read_tls(struct redis *redis, const struct url *url,
 static enum stile_status read_rest(struct redis *redis, const struct url *url,
                                    struct stile_error *err)
 {
+    bool sentinels = url_param(url, "sentinel_user") || url_param(url, "sentinel_password_file");
+    if (sentinels && !is_scheme(url, "sentinel"))
+        return error_set(err, STILE_MISUSE, 0, "sentinel_...= needs a redis+sentinel:// URL");
     redis->wait_ms = 1000;
     enum stile_status status = place_prefix(redis->prefix, url, err);
     if (!status)
@@ -67,59 +80,11 @@ static enum stile_status read_rest(struct redis *redis, const struct url *url,
     return status ? status : place_number(&redis->wait_ms, url, "wait_timeout", 60000, err);
 }
 
-/* ---- opening ---- */
-
-struct opening {
-    struct timer timer;
-    bool over;
-    struct stile_error error;
-    char *info;
-};
-
-static void out_of_patience(struct timer *timer)
-{
-    struct opening *opening = (struct opening *)((char *)timer - offsetof(struct opening, timer));
-    error_set(&opening->error, STILE_UNREACHABLE, 0, "the server does not answer");
-    opening->over = true;
-}
-
-static void on_info(void *data, const redisReply *reply, const struct stile_error *err)
-{
-    struct opening *opening = data;
-    opening->over = true;
-    if (err)
-        error_copy(&opening->error, err);
-    else if (reply->type == REDIS_REPLY_STRING)
-        opening->info = strdup(reply->str);
-}
-
-static enum stile_status ask_info(struct redis *redis, struct opening *opening,
-                                  struct stile_error *err)
-{
-    struct loop *loop = redis->engine.loop;
-    struct conn_arg info[] = {CONN_TEXT("INFO")};
-    if (loop_reserve(loop, 1))
-        return error_set(err, STILE_NOMEM, 0, "out of memory");
-    opening->timer.fn = out_of_patience;
-    loop_arm(loop, &opening->timer, loop_now(loop) + OPEN_PATIENCE_NS);
-    enum stile_status status = node_send(&redis->home, info, 1, on_info, opening, err);
-    while (!status && !opening->over) {
-        loop_prepare(loop);
-        loop_wait(loop, true);
-        loop_run(loop);
-    }
-    route_forget(redis, opening);
-    loop_disarm(loop, &opening->timer);
-    loop_unreserve(loop, 1);
-    bool for_the_doctor = redis->engine.examining && fault_is_denial(&opening->error);
-    if (status || !opening->error.status || for_the_doctor)
-        return status;
-    error_copy(err, &opening->error);
-    return opening->error.status;
-}
+/* ---- the engine ---- */
 
 static void dispose(struct redis *redis)
 {
+    sentinel_free(redis->sentinel);
     node_close(&redis->home);
     batches_free(redis);
     tls_context_free(redis->tls);
@@ -129,46 +94,6 @@ static void dispose(struct redis *redis)
     free(redis->password);
     free(redis->user);
     free(redis->path);
-}
-
-static bool keep(char **to, const char **option)
-{
-    *to = *option ? strdup(*option) : NULL;
-    bool kept = *to || !*option;
-    *option = *to;
-    return kept;
-}
-
-/* What they point to was the URL's. */
-static enum stile_status keep_options(struct redis *redis, struct stile_error *err)
-{
-    struct conn_options *o = &redis->options;
-    const char *host = o->target.host;
-    bool kept = keep(&redis->user, &o->user) & keep(&redis->password, &o->password) &
-                keep(&redis->path, &o->target.path);
-    o->target.host = NULL;
-    if (!kept)
-        return error_set(err, STILE_NOMEM, 0, "out of memory");
-    return node_init(&redis->home, redis, host, o->target.port, err);
-}
-
-static enum stile_status connect_to(struct redis *redis, const struct url *url,
-                                    struct stile_error *err)
-{
-    struct opening opening = {0};
-    char secret[SECRET_MAX];
-    enum stile_status status = place_secret(&redis->options.password, url, secret, err);
-    if (!status && redis->engine.examining)
-        redis->cli = vitals_cli(&redis->options, url);
-    if (!status)
-        status = keep_options(redis, err);
-    explicit_bzero(secret, sizeof secret);
-    if (!status)
-        status = ask_info(redis, &opening, err);
-    if (!status && !redis->engine.examining)
-        status = place_check(opening.info, url, err);
-    free(opening.info);
-    return status;
 }
 
 static enum stile_status redis_open(struct engine *engine, const struct url *url,
@@ -185,7 +110,7 @@ static enum stile_status redis_open(struct engine *engine, const struct url *url
     if (!status)
         status = read_rest(redis, url, err);
     if (!status)
-        status = connect_to(redis, url, err);
+        status = open_engine(redis, url, err);
     if (status)
         dispose(redis);
     return status;
@@ -199,14 +124,26 @@ static void redis_close(struct engine *engine)
 static void redis_forked(struct engine *engine)
 {
     node_forked(&redis_of(engine)->home);
+    sentinel_forked(redis_of(engine)->sentinel);
 }
 
-static const char *const redis_params[] = {
-    "prefix",        "ca",           "cert",  "key",           "server_name", "insecure", "db",
-    "wait_replicas", "wait_timeout", "allow", "password_file", NULL};
+static const char *const redis_params[] = {"prefix",
+                                           "ca",
+                                           "cert",
+                                           "key",
+                                           "server_name",
+                                           "insecure",
+                                           "db",
+                                           "wait_replicas",
+                                           "wait_timeout",
+                                           "allow",
+                                           "password_file",
+                                           "sentinel_user",
+                                           "sentinel_password_file",
+                                           NULL};
 
 const struct engine_class redis_class = {
-    .scheme = "redis rediss redis+unix",
+    .scheme = "redis rediss redis+unix redis+sentinel rediss+sentinel",
     .params = redis_params,
     .caps =
         {

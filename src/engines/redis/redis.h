@@ -42,7 +42,8 @@ struct redis {
     struct engine engine;
     struct scripts scripts;
     struct tls_context *tls;
-    struct node home; /* the one server, if it is one */
+    struct node home;          /* the one server, if it is one */
+    struct sentinel *sentinel; /* NULL: not by Sentinels */
     char channel[CHANNEL_MAX];
     char prefix[PREFIX_MAX + 1];
     char info[INFO_MAX]; /* "pid host command", for people */
@@ -85,6 +86,10 @@ static inline long long number_at(const redisReply *reply, size_t i)
     const redisReply *element = reply->element[i];
     return element->type == REDIS_REPLY_INTEGER ? element->integer : 0;
 }
+
+/* ---- open.c ---- */
+
+enum stile_status open_engine(struct redis *redis, const struct url *url, struct stile_error *err);
 
 /* ---- keys.c ---- */
 

@@ -5,6 +5,7 @@
 
 #include "engines/redis/fault.h"
 #include "engines/redis/redis.h"
+#include "engines/redis/sentinel.h"
 
 #define AGAIN_FIRST_NS (10 * NS_PER_MS)
 #define AGAIN_DOUBLED  4
@@ -18,14 +19,17 @@ static void is_up(struct conn *conn)
 
 static void asks_down(struct conn *conn, const struct stile_error *why)
 {
-    (void)conn, (void)why; /* each request hears of it by itself */
+    struct node *node = conn_owner(conn);
+    if (node->redis->sentinel) /* each request hears of it by itself */
+        sentinel_down(node->redis->sentinel, why);
 }
 
 static void hears_down(struct conn *conn, const struct stile_error *why)
 {
     struct node *node = conn_owner(conn);
-    (void)why;
     node->hearing = false;
+    if (node->redis->sentinel)
+        sentinel_down(node->redis->sentinel, why);
 }
 
 static void hears_subscribed(struct conn *conn, const char *channel, size_t len)
@@ -49,7 +53,13 @@ static void hears_message(struct conn *conn, const char *channel, size_t channel
     claims_hear(node->redis, text, n);
 }
 
-static const struct conn_events asks_events = {.up = is_up, .down = asks_down};
+static bool answers(struct conn *conn, struct request *request, const redisReply *reply)
+{
+    struct node *node = conn_owner(conn);
+    return node->redis->sentinel && sentinel_answers(node, request, reply);
+}
+
+static const struct conn_events asks_events = {.up = is_up, .down = asks_down, .answers = answers};
 static const struct conn_events hears_events = {
     .up = is_up, .down = hears_down, .subscribed = hears_subscribed, .message = hears_message};
 
@@ -65,6 +75,8 @@ static enum stile_status listen(struct node *node, struct stile_error *err)
     struct redis *redis = node->redis;
     if (node->hears)
         return STILE_OK;
+    if (redis->sentinel)
+        sentinel_listen(redis->sentinel);
     enum stile_status status =
         conn_new(&node->hears, redis->engine.loop, &node->options, &hears_events, node, err);
     if (!status)

@@ -1,0 +1,157 @@
+/* Opening: reaching what the URL names, within a bounded time, and a first look at it. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engines/redis/fault.h"
+#include "engines/redis/redis.h"
+#include "engines/redis/sentinel.h"
+#include "engines/redis/vitals.h"
+
+#define OPEN_PATIENCE_NS (5 * NS_PER_SEC)
+
+struct opening {
+    struct redis *redis;
+    struct timer timer;
+    bool over;
+    struct stile_error error;
+    char *info;
+};
+
+/* ---- waiting ---- */
+
+static void out_of_patience(struct timer *timer)
+{
+    struct opening *opening = (struct opening *)((char *)timer - offsetof(struct opening, timer));
+    error_set(&opening->error, STILE_UNREACHABLE, 0, "the server does not answer");
+    opening->over = true;
+}
+
+static void turn(struct opening *opening)
+{
+    struct loop *loop = opening->redis->engine.loop;
+    loop_prepare(loop);
+    loop_wait(loop, true);
+    loop_run(loop);
+}
+
+static void begin(struct opening *opening, uint64_t patience_ns)
+{
+    struct loop *loop = opening->redis->engine.loop;
+    opening->over = false;
+    opening->error.status = STILE_OK;
+    loop_arm(loop, &opening->timer, loop_now(loop) + patience_ns);
+}
+
+/* ---- one server ---- */
+
+static void on_info(void *data, const redisReply *reply, const struct stile_error *err)
+{
+    struct opening *opening = data;
+    opening->over = true;
+    if (err)
+        error_copy(&opening->error, err);
+    else if (reply->type == REDIS_REPLY_STRING)
+        opening->info = strdup(reply->str);
+}
+
+static enum stile_status ask_info(struct opening *opening, struct stile_error *err)
+{
+    struct redis *redis = opening->redis;
+    struct conn_arg info[] = {CONN_TEXT("INFO")};
+    if (!opening->over && node_send(&redis->home, info, 1, on_info, opening, &opening->error))
+        opening->over = true;
+    while (!opening->over)
+        turn(opening);
+    route_forget(redis, opening);
+    bool for_the_doctor = redis->engine.examining && fault_is_denial(&opening->error);
+    if (!opening->error.status || for_the_doctor)
+        return STILE_OK;
+    error_copy(err, &opening->error);
+    return opening->error.status;
+}
+
+static enum stile_status reach_server(struct opening *opening, struct stile_error *err)
+{
+    begin(opening, OPEN_PATIENCE_NS);
+    return ask_info(opening, err);
+}
+
+/* ---- Sentinels ---- */
+
+/* A primary that can't be used yet may be replaced in a moment: only time ends that. */
+static enum stile_status reach_primary(struct opening *opening, const struct url *url,
+                                       struct stile_error *err)
+{
+    struct redis *redis = opening->redis;
+    struct node *home = &redis->home;
+    begin(opening, OPEN_PATIENCE_NS);
+    enum stile_status status = sentinel_new(&redis->sentinel, redis, url, err);
+    if (status)
+        return status;
+    while (!opening->over && !(home->asks && conn_is_up(home->asks))) {
+        if (sentinel_gave_up(redis->sentinel, err))
+            return STILE_UNREACHABLE;
+        turn(opening);
+    }
+    if (opening->over) {
+        sentinel_explain(redis->sentinel, err);
+        return STILE_UNREACHABLE;
+    }
+    return ask_info(opening, err);
+}
+
+/* ---- whatever it is ---- */
+
+static bool keep(char **to, const char **option)
+{
+    *to = *option ? strdup(*option) : NULL;
+    bool kept = *to || !*option;
+    *option = *to;
+    return kept;
+}
+
+/* What they point to was the URL's. */
+static enum stile_status keep_options(struct redis *redis, const struct url *url,
+                                      struct stile_error *err)
+{
+    struct conn_options *o = &redis->options;
+    const char *host = o->target.host;
+    char secret[SECRET_MAX];
+    enum stile_status status = place_secret(&o->password, url, secret, err);
+    bool kept = keep(&redis->user, &o->user) & keep(&redis->password, &o->password) &
+                keep(&redis->path, &o->target.path);
+    explicit_bzero(secret, sizeof secret);
+    o->target.host = NULL;
+    if (status)
+        return status;
+    return kept ? node_init(&redis->home, redis, host, o->target.port, err)
+                : error_set(err, STILE_NOMEM, 0, "out of memory");
+}
+
+static enum stile_status reach(struct opening *opening, const struct url *url,
+                               struct stile_error *err)
+{
+    struct redis *redis = opening->redis;
+    enum stile_status status =
+        redis->options.primary ? reach_primary(opening, url, err) : reach_server(opening, err);
+    if (!status && redis->engine.examining)
+        redis->cli = vitals_cli(conn_options(redis->home.asks), url);
+    else if (!status)
+        status = place_check(opening->info, url, err);
+    return status;
+}
+
+enum stile_status open_engine(struct redis *redis, const struct url *url, struct stile_error *err)
+{
+    struct opening opening = {.redis = redis, .timer.fn = out_of_patience};
+    if (loop_reserve(redis->engine.loop, 1))
+        return error_set(err, STILE_NOMEM, 0, "out of memory");
+    enum stile_status status = keep_options(redis, url, err);
+    if (!status)
+        status = reach(&opening, url, err);
+    loop_disarm(redis->engine.loop, &opening.timer);
+    loop_unreserve(redis->engine.loop, 1);
+    free(opening.info);
+    return status;
+}

@@ -1,0 +1,352 @@
+#include "engines/redis/sentinel.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engines/redis/fault.h"
+#include "engines/redis/place.h"
+#include "engines/redis/redis.h"
+
+#define ASK_ALL_NS  (4 * NS_PER_SEC) /* shared by all of them */
+#define ASK_MAX_NS  (1 * NS_PER_SEC)
+#define ASK_REST_NS (100 * NS_PER_MS) /* between two rounds */
+#define SWITCHED    "+switch-master"
+
+struct place {
+    char *host;
+    uint16_t port;
+};
+
+struct sentinel {
+    struct redis *redis;
+    struct conn_options options;
+    char *primary, *user, *password;
+    struct place places[URL_HOSTS_MAX];
+    size_t n, at;      /* at: who is asked, or was of use */
+    size_t tried;      /* of this round */
+    struct conn *asks; /* NULL: nobody is asked */
+    struct conn *hears;
+    size_t hears_at;
+    struct timer again;
+    uint64_t began_ns;
+    bool gave_up;
+    char said[160];         /* by each in this round */
+    struct stile_error why; /* the primary can't be used */
+};
+
+static void ask_one(struct sentinel *s);
+
+/* ---- the primary ---- */
+
+static enum stile_status move_to(struct node *home, const char *host, uint16_t port)
+{
+    struct stile_error why;
+    char *copy = strdup(host);
+    if (!copy)
+        return STILE_NOMEM;
+    free(home->host);
+    home->options.target.host = home->host = copy;
+    home->options.target.port = port;
+    error_set(&why, STILE_UNREACHABLE, 0, "the primary has moved to %s:%u", host, port);
+    if (home->asks)
+        conn_move(home->asks, host, port, &why, NULL);
+    if (home->hears)
+        conn_move(home->hears, host, port, &why, NULL);
+    return STILE_OK;
+}
+
+/* The address that we have already: the connection tries it again by itself. */
+static void named(struct sentinel *s, const char *host, const char *digits)
+{
+    struct node *home = &s->redis->home;
+    unsigned long port = strtoul(digits, NULL, 10);
+    bool same = home->host && strcmp(home->host, host) == 0 && home->options.target.port == port;
+    s->gave_up = false;
+    if (!same)
+        move_to(home, host, (uint16_t)port);
+    if (!home->asks)
+        node_connect(home, NULL);
+}
+
+/* ---- asking ---- */
+
+static void say(struct sentinel *s, const char *what)
+{
+    size_t used = strlen(s->said);
+    snprintf(s->said + used, sizeof s->said - used, "%s%s", used ? "; " : "", what);
+}
+
+static void say_of(struct sentinel *s, const char *what)
+{
+    char text[120];
+    snprintf(text, sizeof text, "%.60s:%u %s", s->places[s->at].host, s->places[s->at].port, what);
+    say(s, text);
+}
+
+static void ask_next(struct sentinel *s)
+{
+    s->at = (s->at + 1) % s->n;
+    if (++s->tried < s->n)
+        ask_one(s);
+    else
+        s->gave_up = true;
+}
+
+static bool is_address(const redisReply *reply)
+{
+    return is_array(reply, 2) && reply->element[0]->type == REDIS_REPLY_STRING &&
+           reply->element[1]->type == REDIS_REPLY_STRING && *reply->element[0]->str;
+}
+
+static void on_named(void *data, const redisReply *reply, const struct stile_error *err)
+{
+    struct sentinel *s = data;
+    conn_free(s->asks);
+    s->asks = NULL;
+    if (!err && is_address(reply)) {
+        named(s, reply->element[0]->str, reply->element[1]->str);
+        return;
+    }
+    if (err)
+        say(s, err->message);
+    else
+        say_of(s, "does not know it");
+    ask_next(s);
+}
+
+static void is_up(struct conn *conn)
+{
+    (void)conn;
+}
+
+static void is_down(struct conn *conn, const struct stile_error *why)
+{
+    (void)conn, (void)why; /* the request hears of it */
+}
+
+static void ask_one(struct sentinel *s)
+{
+    static const struct conn_events events = {.up = is_up, .down = is_down};
+    struct conn_arg args[] = {CONN_TEXT("SENTINEL"), CONN_TEXT("get-master-addr-by-name"),
+                              CONN_TEXT(s->primary)};
+    struct stile_error err;
+    s->options.target.host = s->places[s->at].host;
+    s->options.target.port = s->places[s->at].port;
+    if (!conn_new(&s->asks, s->redis->engine.loop, &s->options, &events, s, &err) &&
+        !conn_send(s->asks, args, 3, on_named, s, &err))
+        return;
+    conn_free(s->asks);
+    s->asks = NULL;
+    say_of(s, err.message);
+    s->gave_up = true;
+}
+
+static void begin(struct sentinel *s)
+{
+    s->began_ns = loop_now(s->redis->engine.loop);
+    s->tried = 0;
+    s->said[0] = '\0';
+    ask_one(s);
+}
+
+/* Not in a circle without end, whatever they say. */
+static void seek(struct sentinel *s)
+{
+    struct loop *loop = s->redis->engine.loop;
+    if (!s->asks && !s->again.place) {
+        uint64_t now_ns = loop_now(loop), next_ns = s->began_ns + ASK_REST_NS;
+        loop_arm(loop, &s->again, now_ns > next_ns ? now_ns : next_ns);
+    }
+}
+
+static void seek_now(struct timer *timer)
+{
+    begin((struct sentinel *)((char *)timer - offsetof(struct sentinel, again)));
+}
+
+/* Another one is asked next: who named the one that failed may not know better. */
+void sentinel_down(struct sentinel *s, const struct stile_error *why)
+{
+    s->why = *why;
+    if (!s->asks && !s->again.place)
+        s->at = (s->at + 1) % s->n;
+    seek(s);
+}
+
+/* ---- a primary that is none any more ---- */
+
+/* READONLY: nothing was done. The connection is made anew, which asks for the role. */
+bool sentinel_answers(struct node *node, struct request *request, const redisReply *reply)
+{
+    struct stile_error why;
+    if (fault_of(reply) != FAULT_READ_ONLY)
+        return false;
+    fault_explain(reply, &why);
+    node_ask_later(node, request, reply);
+    conn_move(node->asks, node->host, node->options.target.port, &why, NULL);
+    return true;
+}
+
+/* ---- being told ---- */
+
+static void hears_down(struct conn *conn, const struct stile_error *why)
+{
+    struct sentinel *s = conn_owner(conn);
+    (void)why;
+    s->hears_at = (s->hears_at + 1) % s->n;
+    conn_move(conn, s->places[s->hears_at].host, s->places[s->hears_at].port, NULL, NULL);
+}
+
+/* What was told before is missed: ask. */
+static void hears_subscribed(struct conn *conn, const char *channel, size_t len)
+{
+    (void)channel, (void)len;
+    seek(conn_owner(conn));
+}
+
+/* "name old-host old-port new-host new-port" */
+static void hears_message(struct conn *conn, const char *channel, size_t channel_len,
+                          const char *bytes, size_t n)
+{
+    struct sentinel *s = conn_owner(conn);
+    char text[512], *rest = text, *words[5];
+    (void)channel, (void)channel_len;
+    if (n >= sizeof text)
+        return;
+    memcpy(text, bytes, n);
+    text[n] = '\0';
+    for (size_t i = 0; i < 5; i++)
+        words[i] = strsep(&rest, " ");
+    if (words[4] && strcmp(words[0], s->primary) == 0)
+        named(s, words[3], words[4]);
+}
+
+void sentinel_listen(struct sentinel *s)
+{
+    static const struct conn_events events = {
+        .up = is_up, .down = hears_down, .subscribed = hears_subscribed, .message = hears_message};
+    if (s->hears)
+        return;
+    s->hears_at = s->at;
+    s->options.target.host = s->places[s->at].host;
+    s->options.target.port = s->places[s->at].port;
+    if (!conn_new(&s->hears, s->redis->engine.loop, &s->options, &events, s, NULL) &&
+        !conn_subscribe(s->hears, SWITCHED, strlen(SWITCHED), NULL))
+        return;
+    conn_free(s->hears);
+    s->hears = NULL;
+}
+
+/* ---- opening ---- */
+
+bool sentinel_gave_up(const struct sentinel *s, struct stile_error *err)
+{
+    if (s->gave_up)
+        error_set(err, STILE_UNREACHABLE, 0, "no Sentinel names the primary of '%.40s': %s",
+                  s->primary, s->said);
+    return s->gave_up;
+}
+
+void sentinel_explain(const struct sentinel *s, struct stile_error *err)
+{
+    const struct node *home = &s->redis->home;
+    if (!home->host)
+        error_set(err, STILE_UNREACHABLE, 0, "the Sentinels of '%.40s' do not answer%s%s",
+                  s->primary, *s->said ? ": " : "", s->said);
+    else
+        error_set(err, STILE_UNREACHABLE, s->why.native,
+                  "the Sentinels name %.60s:%u the primary of '%.40s', but: %s", home->host,
+                  home->options.target.port, s->primary,
+                  s->why.status ? s->why.message : "it does not answer");
+}
+
+static bool keep_places(struct sentinel *s, const struct url *url)
+{
+    for (size_t i = 0; i < url->n_hosts; i++, s->n++) {
+        s->places[i].host = strdup(url->hosts[i].host);
+        s->places[i].port = url->hosts[i].port ? url->hosts[i].port : SENTINEL_PORT;
+        if (!s->places[i].host)
+            return false;
+    }
+    return true;
+}
+
+static enum stile_status keep_credentials(struct sentinel *s, const struct url *url,
+                                          struct stile_error *err)
+{
+    const char *user = url_param(url, "sentinel_user"), *password = NULL;
+    char secret[SECRET_MAX];
+    enum stile_status status =
+        place_secret_from(&password, url, "sentinel_password_file", secret, err);
+    s->user = user ? strdup(user) : NULL;
+    s->password = password ? strdup(password) : NULL;
+    explicit_bzero(secret, sizeof secret);
+    s->options.user = s->user;
+    s->options.password = s->password;
+    if (!status && ((user && !s->user) || (password && !s->password)))
+        return error_set(err, STILE_NOMEM, 0, "out of memory");
+    if (!status && user && !password)
+        return error_set(err, STILE_MISUSE, 0, "sentinel_user= needs sentinel_password_file=");
+    return status;
+}
+
+static enum stile_status read_url(struct sentinel *s, const struct url *url,
+                                  struct stile_error *err)
+{
+    uint64_t share_ns = ASK_ALL_NS / (url->n_hosts ? url->n_hosts : 1);
+    if (!url->n_hosts || strlen(url->path) < 2 || strchr(url->path + 1, '/'))
+        return error_set(err, STILE_MISUSE, 0,
+                         "write redis+sentinel://host,host,host/NAME, with "
+                         "the name that the Sentinels have for the primary");
+    s->options.target.tls = s->redis->tls;
+    s->options.answer_ns = share_ns < ASK_MAX_NS ? share_ns : ASK_MAX_NS;
+    s->options.target.timeout_ns = s->options.answer_ns;
+    s->primary = strdup(url->path + 1);
+    if (!s->primary || !keep_places(s, url))
+        return error_set(err, STILE_NOMEM, 0, "out of memory");
+    return keep_credentials(s, url, err);
+}
+
+enum stile_status sentinel_new(struct sentinel **out, struct redis *redis, const struct url *url,
+                               struct stile_error *err)
+{
+    struct sentinel *s = calloc(1, sizeof *s);
+    if (!s || loop_reserve(redis->engine.loop, 1)) {
+        free(s);
+        return error_set(err, STILE_NOMEM, 0, "out of memory");
+    }
+    *out = s;
+    s->redis = redis;
+    s->again.fn = seek_now;
+    enum stile_status status = read_url(s, url, err);
+    if (!status)
+        begin(s);
+    return status;
+}
+
+void sentinel_free(struct sentinel *s)
+{
+    if (!s)
+        return;
+    conn_free(s->asks);
+    conn_free(s->hears);
+    loop_disarm(s->redis->engine.loop, &s->again);
+    loop_unreserve(s->redis->engine.loop, 1);
+    for (size_t i = 0; i < URL_HOSTS_MAX; i++)
+        free(s->places[i].host);
+    if (s->password)
+        explicit_bzero(s->password, strlen(s->password));
+    free(s->password);
+    free(s->user);
+    free(s->primary);
+    free(s);
+}
+
+void sentinel_forked(struct sentinel *s)
+{
+    if (!s)
+        return;
+    conn_forked(s->asks);
+    conn_forked(s->hears);
+}

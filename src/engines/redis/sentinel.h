@@ -1,0 +1,35 @@
+/* Redis Sentinel: who the primary is, asked of those who watch it.
+ *
+ * They are asked in turn, until one names it; its role is compared at each connection (see
+ * conn_options.primary), since they may be late. They are asked again whenever a connection to the
+ * primary ends, and one of them tells by itself when another one was elected, which also serves who
+ * is cut off from the others together with an old primary. Our connections then move; what is held
+ * stays held until its deadline, and its next renewal finds out what the new primary knows. */
+#ifndef STILE_REDIS_SENTINEL_H
+#define STILE_REDIS_SENTINEL_H
+
+#include "core/url.h"
+#include "engines/redis/route.h"
+
+#define SENTINEL_PORT 26379
+
+struct sentinel;
+
+/* Begins to ask at once. */
+enum stile_status sentinel_new(struct sentinel **sentinel, struct redis *redis,
+                               const struct url *url, struct stile_error *err);
+void sentinel_free(struct sentinel *sentinel);
+void sentinel_forked(struct sentinel *sentinel);
+
+/* All were asked, and none names a primary. */
+bool sentinel_gave_up(const struct sentinel *sentinel, struct stile_error *err);
+/* Somebody was named, and can't be used. */
+void sentinel_explain(const struct sentinel *sentinel, struct stile_error *err);
+
+void sentinel_listen(struct sentinel *sentinel); /* to one who tells of the next primary */
+
+/* For route.c: what happens to the connections of the primary. */
+void sentinel_down(struct sentinel *sentinel, const struct stile_error *why);
+bool sentinel_answers(struct node *node, struct request *request, const redisReply *reply);
+
+#endif
