@@ -23,11 +23,28 @@ static const struct verdict no_scripts = {
     .cure = KEPT,
 };
 
+/* Redis 7 asks for the rights of the user in a script, too. */
+static const struct verdict no_commands = {
+    .severity = STILE_DANGER,
+    .id = "commands",
+    .why = "Every step of a lock is a script: nothing can be locked.",
+    .commands = {"ACL SETUSER NAME +@read +@write +@fast"},
+    .cure = KEPT,
+};
+
 static const struct verdict no_messages = {
     .severity = STILE_DANGER,
     .id = "messages",
     .why = "Who waits is woken by a message: nobody would ever be.",
-    .commands = {"ACL SETUSER NAME '&stile:*' +publish +subscribe +unsubscribe"},
+    .commands = {"ACL SETUSER NAME +publish +subscribe +unsubscribe"},
+    .cure = KEPT,
+};
+
+static const struct verdict no_channels = {
+    .severity = STILE_DANGER,
+    .id = "messages",
+    .why = "Who waits is woken by a message: nobody would ever be.",
+    .commands = {"ACL SETUSER NAME '&stile:*'"},
     .cure = KEPT,
 };
 
@@ -44,8 +61,13 @@ static const struct verdict no_config = {
 static void judge_keys(struct query *query, const struct vitals *v)
 {
     char allow[VERDICT_TEXT];
-    if (!v->scripts.known || !fault_is_denial(&v->own_keys.error))
+    if (!v->scripts.known || v->own_keys.error.status != STILE_REFUSED)
         return;
+    if (!fault_is_denial(&v->own_keys.error)) {
+        verdict_tell(query, v, &no_commands, "does not let this user run what a script runs: %s",
+                     v->own_keys.error.message);
+        return;
+    }
     snprintf(allow, sizeof allow, "ACL SETUSER NAME '~%s*' '~{%s*'", v->prefix, v->prefix);
     verdict_tell(query, v,
                  &(struct verdict){.severity = STILE_DANGER,
@@ -67,8 +89,9 @@ void rights_of(struct query *query, const struct vitals *v)
                      v->scripts.error.message);
     judge_keys(query, v);
     if (fault_is_denial(&v->messages.error))
-        verdict_tell(query, v, &no_messages, "does not let this user publish: %s",
-                     v->messages.error.message);
+        verdict_tell(query, v,
+                     strstr(v->messages.error.message, "channel") ? &no_channels : &no_messages,
+                     "does not let this user publish: %s", v->messages.error.message);
     if (fault_is_denial(&v->appendfsync.error))
         verdict_tell(query, v, &no_config, "does not tell this user its configuration: %s",
                      v->appendfsync.error.message);

@@ -12,6 +12,7 @@
 #define LONGEST_USUAL_LEASE_MS 30000
 #define CLOCK_FAR_MS           2000
 #define NEARLY_FULL            9 / 10
+#define MB                     (1 << 20)
 
 /* ---- telling ---- */
 
@@ -185,7 +186,7 @@ static void judge_memory(struct query *query, const struct vitals *v)
                                    .why = "Without memory it refuses new claims; who holds can "
                                           "still renew and release.",
                                    .commands = {raise}},
-                 "has used %lld of %lld MB of memory", used >> 20, most >> 20);
+                 "has used %.1f of %.1f MB of memory", (double)used / MB, (double)most / MB);
 }
 
 static void judge_clients(struct query *query, const struct vitals *v)
