@@ -10,9 +10,9 @@ void keys_of(struct keys *keys, const struct redlock *redlock, const char *name,
     family_write(keys->key, keys->room, suffixes, NAME_KEYS, redlock->prefix, name, len);
 }
 
-bool keys_derive(const char *key, size_t len)
+bool keys_derive(const struct redlock *redlock, const char *key, size_t len)
 {
-    return family_is_derived(suffixes, NAME_KEYS, key, len);
+    return family_is_derived(suffixes, NAME_KEYS, redlock->prefix, key, len);
 }
 
 /* Without fences there are neither F nor N. */

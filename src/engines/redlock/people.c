@@ -365,7 +365,7 @@ static bool take_keys(struct listing *listing, const redisReply *keys)
         const redisReply *key = keys->element[i];
         if (key->type != REDIS_REPLY_STRING || key->len <= prefix_len ||
             strlen(key->str) != key->len || key->len - prefix_len > STILE_NAME_MAX ||
-            keys_derive(key->str, key->len))
+            keys_derive(redlock_of(listing->query->engine), key->str, key->len))
             continue;
         if (!names_add(&listing->names, key->str + prefix_len, key->len - prefix_len))
             return false;

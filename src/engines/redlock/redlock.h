@@ -151,7 +151,7 @@ struct keys {
 };
 
 void keys_of(struct keys *keys, const struct redlock *redlock, const char *name, size_t len);
-bool keys_derive(const char *key, size_t len);
+bool keys_derive(const struct redlock *redlock, const char *key, size_t len);
 
 /* The arguments of one script; the texts are borrowed until it is sent. */
 struct call {
