@@ -1,4 +1,5 @@
 /* Taking back nodes that have lost their data. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,6 +39,7 @@ static void on_switched(struct survey *survey)
         survey_ask(survey, look);
         return;
     }
+    survey->longest_ms = longest_ms;
     group_write(group, survey->id, survey->epoch);
     survey_begin(survey, on_adopted);
     for (unsigned i = 0; i < redlock->n; i++) {
@@ -88,4 +90,55 @@ static void look(struct survey *survey)
 void group_adopt(struct survey *survey)
 {
     survey_ask(survey, look);
+}
+
+/* ---- for stile doctor --adopt ---- */
+
+static void tell_adopted(struct survey *survey, struct query *query, unsigned i)
+{
+    char what[160];
+    uint64_t quiet_ms = survey->longest_ms;
+    snprintf(what, sizeof what, "taken back in epoch %u; it takes no claims for %llu s yet",
+             (unsigned)survey->epoch, (unsigned long long)((quiet_ms + 999) / 1000));
+    query->engine->events->finding(
+        query, &(struct stile_finding){.severity = STILE_NOTE,
+                                       .id = "adopted",
+                                       .where = survey->redlock->nodes[i].where,
+                                       .what = what,
+                                       .why = "What it has forgotten may still be held: so long "
+                                              "was the longest lease that was asked for."});
+}
+
+static void end(struct survey *survey)
+{
+    struct query *query = survey->data;
+    struct stile_error err = survey->error;
+    unsigned adopted = survey->adopted;
+    for (unsigned i = 0; i < survey->redlock->n; i++) {
+        if (adopted & 1u << i)
+            tell_adopted(survey, query, i);
+    }
+    free(survey);
+    query->state = NULL;
+    query->engine->events->done(query, err.status ? &err : NULL);
+}
+
+void redlock_adopt(struct engine *engine, struct query *query)
+{
+    struct redlock *redlock = redlock_of(engine);
+    struct survey *survey = redlock->fenced ? calloc(1, sizeof *survey) : NULL;
+    struct stile_error err;
+    if (!survey) {
+        if (redlock->fenced)
+            error_set(&err, STILE_NOMEM, 0, "out of memory");
+        else
+            error_set(&err, STILE_UNSUPPORTED, 0,
+                      "with fence=off nodes keep nothing that could be lost: there is nothing to "
+                      "adopt");
+        engine->events->done(query, &err);
+        return;
+    }
+    *survey = (struct survey){.redlock = redlock, .done = end, .data = query};
+    query->state = survey;
+    group_adopt(survey);
 }

@@ -198,15 +198,16 @@ static bool follow(struct survey *survey, const char *id, uint32_t epoch)
     return any;
 }
 
-/* Says of each node that does not belong, why. */
-static enum stile_status refuse(struct survey *survey, const char *id)
+/* Who asked to be let in and what the others say, node by node; and what to do if most of them can
+ * be asked and have forgotten: nobody knows the tokens any more. */
+static void refuse(struct survey *survey, const char *id)
 {
     struct redlock *redlock = survey->redlock;
-    unsigned members = 0;
+    unsigned members = 0, asked = (unsigned)__builtin_popcount(answering(survey));
+    char one[GROUP_ID + 1];
+    uint32_t at;
     strcpy(redlock->group_id, id);
     for (unsigned i = 0; i < redlock->n; i++) {
-        char one[GROUP_ID + 1];
-        uint32_t at;
         const struct account *account = &survey->accounts[i];
         if (!account->answered)
             continue;
@@ -215,10 +216,15 @@ static enum stile_status refuse(struct survey *survey, const char *id)
         else
             group_hear(&redlock->nodes[i], account->group);
     }
-    nodes_explain(redlock, members, &survey->error);
-    if (__builtin_popcount(answering(survey)) >= (int)redlock->majority)
-        survey->error.status = STILE_REFUSED;
-    return survey->error.status;
+    if (asked < redlock->majority)
+        nodes_explain(redlock, members, &survey->error);
+    else
+        error_set(
+            &survey->error, STILE_REFUSED, 0,
+            "only %d of %u nodes have kept their group, and a majority must (stile doctor "
+            "tells which): restore the others' data, or, once nobody holds a lock, DEL " NODE_KEY
+            " on every node: tokens may then begin anew",
+            __builtin_popcount(members), redlock->n);
 }
 
 static void settle(struct survey *survey)

@@ -47,7 +47,8 @@ struct survey {
     /* Adoption. */
     uint32_t epoch;
     char id[GROUP_ID + 1];
-    unsigned adopted; /* nodes, one bit each */
+    uint64_t longest_ms; /* for so long they stay quiet */
+    unsigned adopted;    /* nodes, one bit each */
     void (*done)(struct survey *survey);
     void *data;
 };

@@ -140,8 +140,10 @@ static enum stile_status meet(struct redlock *redlock, const struct url *url,
         survey_ask(&opening->survey, settle_plainly);
     drive(opening, loop);
     loop_unreserve(loop, 1);
-    enum stile_status status = check_nodes(&opening->survey, err);
-    if (!status) {
+    enum stile_status status = STILE_OK;
+    if (!redlock->engine.examining)
+        status = check_nodes(&opening->survey, err);
+    if (!status && !redlock->engine.examining) {
         status = opening->survey.error.status;
         if (status)
             error_copy(err, &opening->survey.error);
@@ -240,4 +242,5 @@ const struct engine_class redlock_class = {
     .break_ = redlock_break,
     .watch = redlock_watch,
     .unwatch = redlock_unwatch,
+    .adopt = redlock_adopt,
 };

@@ -251,4 +251,8 @@ void redlock_break(struct engine *engine, struct query *query);
 void redlock_watch(struct engine *engine, struct query *query);
 void redlock_unwatch(struct engine *engine, struct query *query);
 
+/* ---- adopt.c ---- */
+
+void redlock_adopt(struct engine *engine, struct query *query);
+
 #endif
