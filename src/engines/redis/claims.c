@@ -242,8 +242,8 @@ static void on_confirmed(void *data, const redisReply *reply, const struct stile
     struct redis_claim *part = data;
     if (err)
         unanswered(part, err);
-    else if (is_array(reply, 2) && number_at(reply, 0) == 1)
-        granted(part, (uint64_t)number_at(reply, 1));
+    else if (is_token(reply))
+        granted(part, (uint64_t)reply->integer);
     else
         send_claim(part); /* it took us too long */
 }
@@ -385,10 +385,10 @@ static void on_taken(void *data, const redisReply *reply, const struct stile_err
     struct redis_claim *part = data;
     if (err) {
         unanswered(part, err);
+    } else if (is_token(reply)) {
+        granted(part, (uint64_t)reply->integer);
     } else if (reply->type != REDIS_REPLY_INTEGER) {
         fail_strange(part);
-    } else if (reply->integer > 0) {
-        granted(part, (uint64_t)reply->integer);
     } else {
         part->wanted = true;
         send_claim(part);
@@ -488,8 +488,8 @@ static void on_resumed(void *data, const redisReply *reply, const struct stile_e
     struct stile_error lost;
     if (err) {
         fail_to_resume(part, err);
-    } else if (is_array(reply, 2) && number_at(reply, 0) == 1) {
-        granted(part, (uint64_t)number_at(reply, 1));
+    } else if (is_token(reply)) {
+        granted(part, (uint64_t)reply->integer);
     } else {
         error_set(&lost, STILE_LOST, 0, "this owner value does not hold it (any more)");
         fail(part, &lost);

@@ -81,6 +81,11 @@ static inline bool is_array(const redisReply *reply, size_t n)
     return reply && reply->type == REDIS_REPLY_ARRAY && reply->elements >= n;
 }
 
+static inline bool is_token(const redisReply *reply)
+{
+    return reply && reply->type == REDIS_REPLY_INTEGER && reply->integer > 0;
+}
+
 static inline long long number_at(const redisReply *reply, size_t i)
 {
     const redisReply *element = reply->element[i];
