@@ -15,15 +15,17 @@
 struct member {
     _Alignas(64) uint64_t served;
     uint64_t overlaps;
-    uint64_t again; /* served, with nobody else since the last time */
+    uint64_t again; /* served, with nobody else since the last time, once all have been */
     uint32_t ready;
 };
 
 struct shared {
-    _Alignas(64) uint32_t go;
+    _Alignas(64) uint32_t n;
+    uint32_t go;
     uint32_t stop;
     _Alignas(64) volatile uint32_t inside;
-    uint32_t last; /* who was inside; nobody at first */
+    uint32_t last;    /* who was inside; nobody at first */
+    uint32_t arrived; /* how many have been inside */
     struct member members[];
 };
 
@@ -38,7 +40,8 @@ static void visit(struct shared *shared, struct member *me, uint32_t id)
             break;
         }
     }
-    me->again += shared->last == id;
+    shared->arrived += me->served == 0;
+    me->again += shared->last == id && shared->arrived == shared->n;
     shared->last = id;
     shared->inside = 0;
     me->served++;
@@ -84,6 +87,7 @@ int main(int argc, char **argv)
     const struct subject *subject = subject_find(argv[2]);
     long n = bench_number(argv[3]), for_ms = bench_number(argv[4]);
     struct shared *shared = bench_share(sizeof(*shared) + (size_t)n * sizeof(struct member));
+    shared->n = (uint32_t)n;
     pid_t *pids = calloc((size_t)n, sizeof(*pids));
     for (long i = 0; i < n; i++)
         if ((pids[i] = bench_fork()) == 0)
