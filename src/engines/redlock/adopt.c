@@ -9,6 +9,11 @@
 
 static void look(struct survey *survey);
 
+static bool has_forgotten(const struct account *account)
+{
+    return account->answered && (!account->group[0] || group_is_mark(account->group));
+}
+
 static void on_adopted(struct survey *survey)
 {
     struct redlock *redlock = survey->redlock;
@@ -45,7 +50,7 @@ static void on_switched(struct survey *survey)
     for (unsigned i = 0; i < redlock->n; i++) {
         struct account *account = &survey->accounts[i];
         account->changed = false;
-        if (account->answered && !account->group[0])
+        if (account->answered && group_is_mark(account->group))
             survey_adopt(survey, i, group, highest, longest_ms);
     }
     survey_end(survey);
@@ -68,12 +73,43 @@ static void move_on(struct survey *survey)
     survey_end(survey);
 }
 
+static void look_again(struct survey *survey)
+{
+    survey_ask(survey, look);
+}
+
+/* Before anybody goes to the next epoch. What is said to a node later is said to this memory of it:
+ * one that has forgotten once more meanwhile, and may have voted in between, does not take it. */
+static void mark(struct survey *survey)
+{
+    struct redlock *redlock = survey->redlock;
+    unsigned char random[GROUP_ID / 2];
+    char text[GROUP_ID + 2] = "!";
+    int rc = loop_random(redlock->engine.loop, random, sizeof random);
+    if (rc) {
+        error_errno(&survey->error, STILE_REFUSED, rc, "drawing a mark");
+        survey->done(survey);
+        return;
+    }
+    for (size_t i = 0; i < sizeof random; i++)
+        snprintf(text + 1 + 2 * i, 3, "%02x", random[i]);
+    survey_begin(survey, look_again);
+    for (unsigned i = 0; i < redlock->n; i++) {
+        if (survey->accounts[i].answered && !survey->accounts[i].group[0])
+            survey_propose(survey, i, text);
+    }
+    survey_end(survey);
+}
+
 static void look(struct survey *survey)
 {
     struct redlock *redlock = survey->redlock;
-    unsigned share = survey_majority(survey, survey->id, &survey->epoch), forgotten = 0;
-    for (unsigned i = 0; i < redlock->n; i++)
-        forgotten += survey->accounts[i].answered && !survey->accounts[i].group[0];
+    unsigned share = survey_majority(survey, survey->id, &survey->epoch);
+    unsigned forgotten = 0, marked = 0;
+    for (unsigned i = 0; i < redlock->n; i++) {
+        forgotten += has_forgotten(&survey->accounts[i]);
+        marked += survey->accounts[i].answered && group_is_mark(survey->accounts[i].group);
+    }
     if (share < redlock->majority)
         error_set(&survey->error, STILE_REFUSED, 0,
                   "only %u of %u nodes can be asked and have kept their data: a majority must, to "
@@ -83,6 +119,8 @@ static void look(struct survey *survey)
         error_set(&survey->error, STILE_CONFLICT, 0, "somebody else adopts at the same time");
     if (survey->error.status || forgotten == 0)
         survey->done(survey);
+    else if (marked < forgotten)
+        mark(survey);
     else
         move_on(survey);
 }

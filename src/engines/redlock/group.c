@@ -27,6 +27,11 @@ bool group_read(char id[GROUP_ID + 1], uint32_t *epoch, const char *text)
     return true;
 }
 
+bool group_is_mark(const char *text)
+{
+    return text[0] == '!';
+}
+
 /* ---- while claims are made ---- */
 
 static void on_promoted(void *data, const redisReply *reply, const struct stile_error *err)
@@ -51,7 +56,7 @@ void group_hear(struct node *node, const char *text)
     char id[GROUP_ID + 1];
     uint32_t epoch;
     snprintf(node->group, sizeof node->group, "%s", text ? text : "");
-    if (!*node->group) {
+    if (!*node->group || group_is_mark(node->group)) {
         error_set(&node->why, STILE_UNREACHABLE, 0, "has lost its data: stile doctor --adopt");
     } else if (!group_read(id, &epoch, node->group)) {
         error_set(&node->why, STILE_UNREACHABLE, 0, "is just being made part of a group");

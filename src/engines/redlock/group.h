@@ -6,10 +6,11 @@
  * proposals "?id" go down to the smallest until all nodes have the same, and only then it is
  * settled as "id.1": so two founders can't make two groups.
  *
- * A node that forgot is taken back by adoption: a majority that has not forgotten goes to the next
- * epoch, telling its highest fence in the same step, and the node gets the largest of them. Votes
- * of two epochs never add up: a grant that counts what the node has said before it forgot, has its
- * other votes from before the change of epoch, and so is in what was told. */
+ * A node that forgot is taken back by adoption: it is marked ("!" and a random number); a majority
+ * that has not forgotten goes to the next epoch, telling its highest fence in the same step; and
+ * the node gets the largest of them, if it still has the mark. Votes of two epochs never add up: a
+ * grant that counts what the node has said before it forgot, has its other votes from before the
+ * change of epoch, and so is in what was told. */
 #ifndef STILE_REDLOCK_GROUP_H
 #define STILE_REDLOCK_GROUP_H
 
@@ -18,6 +19,8 @@
 void group_write(char out[GROUP_MAX + 1], const char *id, uint32_t epoch);
 /* False: it isn't a settled group's name. */
 bool group_read(char id[GROUP_ID + 1], uint32_t *epoch, const char *text);
+/* It has forgotten, and its adoption has begun. */
+bool group_is_mark(const char *text);
 
 /* A node has said this instead of voting; NULL or "": it has no group. */
 void group_hear(struct node *node, const char *text);

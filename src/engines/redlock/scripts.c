@@ -197,7 +197,7 @@ static const char change_source[] =
 /* Quiet for as long as the longest lease that may have been forgotten. */
 static const char adopt_source[] =
     "local call,N=redis.call,KEYS[1]\n"
-    "if call('HEXISTS',N,'group')==1 then return 0 end\n"
+    "if call('HGET',N,'group')~=ARGV[4] then return 0 end\n"
     "local t=call('TIME')\n"
     "local quiet=t[1]*1000+math.floor(t[2]/1000)+ARGV[3]\n"
     "call('HSET',N,'group',ARGV[1],'highest',ARGV[2],'longest',ARGV[3],\n"

@@ -143,9 +143,9 @@ void survey_adopt(struct survey *survey, unsigned node, const char *group, uint6
     snprintf(high, sizeof high, "%llu", (unsigned long long)highest);
     snprintf(longest, sizeof longest, "%llu", (unsigned long long)longest_ms);
     struct conn_arg args[] = {CONN_TEXT(NODE_KEY), CONN_TEXT(group), CONN_TEXT(high),
-                              CONN_TEXT(longest)};
+                              CONN_TEXT(longest), CONN_TEXT(survey->accounts[node].group)};
     survey->accounts[node].changed = false;
-    sent(survey, conn_eval(redlock->nodes[node].asks, &redlock->scripts.adopt, args, 1, 4, on_done,
+    sent(survey, conn_eval(redlock->nodes[node].asks, &redlock->scripts.adopt, args, 1, 5, on_done,
                            &survey->accounts[node], NULL));
 }
 
