@@ -135,6 +135,7 @@ void numbers_of(struct numbers *n, const struct claim *claim, uint64_t held_ns)
     write_number(n->slots, claim->slots);
     write_number(n->px, px_of(claim, held_ns));
     write_number(n->hold, whole_ms(claim->hold_ns));
+    write_number(n->delay, whole_ms(claim->delay_ns));
     n->mode[0] = mode_letters[claim->mode];
     n->mode[1] = '\0';
 }

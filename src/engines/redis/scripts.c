@@ -175,13 +175,14 @@ static const char confirm_source[] =
  * for a second, and who is first and second then hears as from serve(). LPOP is allowed to a server
  * out of memory, and all after it.
  *
- * What is left of hold_at_least stays, nobody's, on the server's clock. */
+ * What is left of hold_at_least or of a lock-delay stays, nobody's, on the server's clock. */
 static const char release_source[] =
     BEGIN "local owner,mode,hold,handed=ARGV[1],ARGV[2],tonumber(ARGV[4]),false\n"
+          "local delay=tonumber(ARGV[6])\n"
 #ifdef MUTANT_REDIS_DEL_WITHOUT_COMPARE
           "v=owner\n"
 #endif
-          "if v==owner and mode=='x' and hold==0 then\n"
+          "if v==owner and mode=='x' and hold+delay==0 then\n"
           "  local q,sub=call('LRANGE',Q,0,2),string.sub\n"
           "  if not q[1] then call('DEL',K,B) return 1 end\n"
           "  local to,info=string.match(q[1],'^(%S+) x %d+ (.*)$')\n"
@@ -210,11 +211,13 @@ static const char release_source[] =
           "local left=0\n"
           "if mode=='x' then\n"
           "  if hold>0 and by() then left=since()+hold-now() end\n"
+          "  if delay>0 then left=math.max(left,math.min(delay,call('PTTL',K))) end\n"
           "  call('DEL',B)\n"
           "  if left>0 then v='~h' call('SET',K,v,'PX',left) else call('DEL',K) v=false end\n"
           "else\n"
           "  local t=now()\n"
           "  left=tonumber(string.match(call('HGET',I,owner),'^%d+ (%d+)'))+hold-t\n"
+          "  left=math.max(left,math.min(delay,call('ZSCORE',M,owner)-t))\n"
           "  call('ZREM',M,owner) call('HDEL',I,owner)\n"
           "  if left>0 then\n"
           "    call('ZADD',M,t+left,'~h'..owner)\n"
