@@ -61,13 +61,6 @@ static void give_hiredis(void *handle)
     freeReplyObject(reply);
 }
 
-void bench_ping(const char *url)
-{
-    if (!context)
-        connect_to(url);
-    freeReplyObject(expect(redisCommand(context, "PING")));
-}
-
 const struct subject subject_hiredis = {
     .name = "hiredis",
     .open = open_hiredis,

@@ -1,10 +1,10 @@
-"""Runs the contract suite on redis-servers of its own:
+"""Runs the contract suite on a redis-server of its own:
 
     with_redis.py PROGRAM URL [FILTER]
 
 In the URL, @PORT@ is the server's port, @PATH@ its Unix socket, @TLS@ its port for TLS and @CA@
-the certificate that signed what it shows there; @NODES@ is a list of five servers."""
-import contextlib
+the certificate that signed what it shows there. @SENTINELS@ are three who watch a primary, and
+@CLUSTER@ are the nodes of a Cluster."""
 import pathlib
 import subprocess
 import sys
@@ -12,10 +12,21 @@ import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "servers"))
+from redis_groups import Cluster, Watched  # noqa: E402
 from redis_server import RedisServer, free_port  # noqa: E402
 
 
+def run_on_group(group, mark, program, url, *rest):
+    with group:
+        hosts = group.url.partition("://")[2].partition("/")[0]
+        return subprocess.run([program, url.replace(mark, hosts), *rest]).returncode
+
+
 def run(program, url, *rest):
+    if "@SENTINELS@" in url:
+        return run_on_group(Watched(), "@SENTINELS@", program, url, *rest)
+    if "@CLUSTER@" in url:
+        return run_on_group(Cluster(3), "@CLUSTER@", program, url, *rest)
     with tempfile.TemporaryDirectory(prefix="stile-test-") as keys:
         tls, args = 0, []
         if "@TLS@" in url:
@@ -24,11 +35,7 @@ def run(program, url, *rest):
             args = ["--tls-port", str(tls), "--tls-auth-clients", "no",
                     "--tls-ca-cert-file", keys + "/ca.pem",
                     "--tls-cert-file", keys + "/server.pem", "--tls-key-file", keys + "/server.key"]
-        with contextlib.ExitStack() as servers:
-            server = servers.enter_context(RedisServer(*args))
-            if "@NODES@" in url:
-                nodes = [server] + [servers.enter_context(RedisServer(*args)) for _ in range(4)]
-                url = url.replace("@NODES@", ",".join(f"127.0.0.1:{n.port}" for n in nodes))
+        with RedisServer(*args) as server:
             for mark, value in {"PORT": server.port, "PATH": server.path, "TLS": tls,
                                 "CA": keys + "/ca.pem"}.items():
                 url = url.replace(f"@{mark}@", str(value))

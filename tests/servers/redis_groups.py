@@ -34,7 +34,7 @@ def has_replicas(server, n):
 
 def replicate(server, n):
     """Until n replicas have what it has: WAIT is about what its own connection has written."""
-    subprocess.run(["redis-cli", "-p", str(server.port)], input="SET tests 1\nWAIT %d 0\n" % n,
+    subprocess.run(["redis-cli", "-p", str(server.port)], input="PUBLISH tests 1\nWAIT %d 0\n" % n,
                    text=True, stdout=subprocess.DEVNULL, check=True)
 
 
@@ -118,12 +118,12 @@ class Watched:
         self.stop()
 
 
-class Spokesman:
-    """Says as a Sentinel would whatever the test wants: a server's address, None, or nothing at
-    all (""); with a password only to who has it."""
+class Pretender:
+    """Answers as a redis-server would: reply() is to be defined."""
 
-    def __init__(self, answer, password=None):
-        self.answer, self.password = answer, password
+    password = None
+
+    def __init__(self):
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
         self.open = [self.listener]
@@ -153,20 +153,6 @@ class Spokesman:
             except (OSError, ValueError):
                 pass
 
-    def reply(self, words, known):
-        if not known:
-            return "-%s.\r\n" % ("WRONGPASS no" if words[0] == "AUTH" else "NOAUTH no")
-        if words[0] == "SUBSCRIBE":
-            return "*3\r\n$9\r\nsubscribe\r\n$%d\r\n%s\r\n:1\r\n" % (len(words[1]), words[1])
-        if words[0] != "SENTINEL":
-            return "+OK\r\n"
-        if self.answer is None:
-            return "*-1\r\n"
-        if self.answer == "":
-            return ""
-        port = str(self.answer.port)
-        return "*2\r\n$9\r\n127.0.0.1\r\n$%d\r\n%s\r\n" % (len(port), port)
-
     def stop(self):
         for one in self.open:
             try:
@@ -180,6 +166,29 @@ class Spokesman:
 
     def __exit__(self, *_):
         self.stop()
+
+
+class Spokesman(Pretender):
+    """Says as a Sentinel would whatever the test wants: a server's address, None, or nothing at
+    all (""); with a password only to who has it."""
+
+    def __init__(self, answer, password=None):
+        self.answer, self.password = answer, password
+        super().__init__()
+
+    def reply(self, words, known):
+        if not known:
+            return "-%s.\r\n" % ("WRONGPASS no" if words[0] == "AUTH" else "NOAUTH no")
+        if words[0] == "SUBSCRIBE":
+            return "*3\r\n$9\r\nsubscribe\r\n$%d\r\n%s\r\n:1\r\n" % (len(words[1]), words[1])
+        if words[0] != "SENTINEL":
+            return "+OK\r\n"
+        if self.answer is None:
+            return "*-1\r\n"
+        if self.answer == "":
+            return ""
+        port = str(self.answer.port)
+        return "*2\r\n$9\r\n127.0.0.1\r\n$%d\r\n%s\r\n" % (len(port), port)
 
 
 class Cluster:
@@ -236,6 +245,17 @@ class Cluster:
 
     def owner(self, key):
         return self.nodes[self.slot(key) * len(self.nodes) // 16384]
+
+    def move(self, slot, start, to, between=lambda: None):
+        """A slot with all its keys from one node to another."""
+        to.cli("CLUSTER", "SETSLOT", str(slot), "IMPORTING", start.id)
+        start.cli("CLUSTER", "SETSLOT", str(slot), "MIGRATING", to.id)
+        between()
+        while keys := start.cli("CLUSTER", "GETKEYSINSLOT", str(slot), "100"):
+            start.cli("MIGRATE", "127.0.0.1", str(to.port), "", "0", "5000", "KEYS",
+                      *keys.split("\n"))
+        for node in [to, start] + [node for node in self.nodes if node not in (to, start)]:
+            node.cli("CLUSTER", "SETSLOT", str(slot), "NODE", to.id)
 
     def name_on(self, node, head="x"):
         """A name whose lock is there."""

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "engines/redis/redis.h"
+#include "mutant.h"
 
 #define LOOK_AFTER_NS (5 * NS_PER_MS)   /* behind the end of what is in the way */
 #define LOOK_MIN_NS   (100 * NS_PER_MS) /* where that may end in silence */
@@ -135,7 +136,6 @@ void numbers_of(struct numbers *n, const struct claim *claim, uint64_t held_ns)
     write_number(n->slots, claim->slots);
     write_number(n->px, px_of(claim, held_ns));
     write_number(n->hold, whole_ms(claim->hold_ns));
-    write_number(n->delay, whole_ms(claim->delay_ns));
     n->mode[0] = mode_letters[claim->mode];
     n->mode[1] = '\0';
 }
@@ -186,7 +186,11 @@ static void granted(struct redis_claim *part, uint64_t token)
     snprintf(replicas, sizeof replicas, "%u", redis->wait_replicas);
     snprintf(ms, sizeof ms, "%u", redis->wait_ms);
     struct conn_arg args[] = {CONN_TEXT("WAIT"), CONN_TEXT(replicas), CONN_TEXT(ms)};
-    if (conn_send_here(redis->home.asks, args, 3, on_replicated, part, &err)) {
+    struct node *granted_by = redis->speaker;
+#ifdef MUTANT_REDIS_WAITS_ELSEWHERE
+    granted_by = &redis->home;
+#endif
+    if (conn_send_here(granted_by->asks, args, 3, on_replicated, part, &err)) {
         err.status = STILE_UNCERTAIN;
         fail(part, &err);
     }
@@ -243,8 +247,8 @@ static void on_confirmed(void *data, const redisReply *reply, const struct stile
     struct redis_claim *part = data;
     if (err)
         unanswered(part, err);
-    else if (is_token(reply))
-        granted(part, (uint64_t)reply->integer);
+    else if (is_array(reply, 2) && number_at(reply, 0) == 1)
+        granted(part, (uint64_t)number_at(reply, 1));
     else
         send_claim(part); /* it took us too long */
 }
@@ -335,6 +339,17 @@ void claims_look_again(struct node *node)
     }
 }
 
+void claims_follow(struct redis *redis)
+{
+    for (struct redis_claim *part = redis->oldest, *next; part; part = next) {
+        next = part->newer;
+        if (part->standing == IN_LINE && part->asked_at != node_of(part)) {
+            part->has_waited = true;
+            send_claim(part);
+        }
+    }
+}
+
 /* ---- asking ---- */
 
 static void turned_away(struct redis_claim *part, long long pttl_ms)
@@ -386,10 +401,10 @@ static void on_taken(void *data, const redisReply *reply, const struct stile_err
     struct redis_claim *part = data;
     if (err) {
         unanswered(part, err);
-    } else if (is_token(reply)) {
-        granted(part, (uint64_t)reply->integer);
     } else if (reply->type != REDIS_REPLY_INTEGER) {
         fail_strange(part);
+    } else if (reply->integer > 0) {
+        granted(part, (uint64_t)reply->integer);
     } else {
         part->wanted = true;
         send_claim(part);
@@ -429,7 +444,8 @@ static void send_claim(struct redis_claim *part)
     call_add(&call, n.slots);
     call_add(&call, n.px);
     call_add(&call, redis->info);
-    part->to_be_lined = claim->wait && node_of(part)->hearing;
+    part->asked_at = node_of(part);
+    part->to_be_lined = claim->wait && part->asked_at->hearing;
     call_add(&call, part->to_be_lined ? "1" : "0");
     call_add(&call, part->has_waited ? "1" : "0");
     part->standing = ASKED;
@@ -489,8 +505,8 @@ static void on_resumed(void *data, const redisReply *reply, const struct stile_e
     struct stile_error lost;
     if (err) {
         fail_to_resume(part, err);
-    } else if (is_token(reply)) {
-        granted(part, (uint64_t)reply->integer);
+    } else if (is_array(reply, 2) && number_at(reply, 0) == 1) {
+        granted(part, (uint64_t)number_at(reply, 1));
     } else {
         error_set(&lost, STILE_LOST, 0, "this owner value does not hold it (any more)");
         fail(part, &lost);

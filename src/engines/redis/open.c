@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engines/redis/cluster.h"
 #include "engines/redis/fault.h"
 #include "engines/redis/redis.h"
 #include "engines/redis/sentinel.h"
@@ -101,6 +102,71 @@ static enum stile_status reach_primary(struct opening *opening, const struct url
     return ask_info(opening, err);
 }
 
+/* ---- a Cluster ---- */
+
+static enum stile_status ask_seed(struct opening *opening, const char *host, uint16_t port,
+                                  uint64_t patience_ns, struct stile_error *err)
+{
+    struct redis *redis = opening->redis;
+    enum stile_status status = node_init(&redis->home, redis, host, port ? port : PLACE_PORT, err);
+    if (status)
+        return status;
+    begin(opening, patience_ns);
+    return ask_info(opening, err);
+}
+
+/* The nodes of the URL in turn. What one refuses, the others would, too. */
+static enum stile_status reach_seed(struct opening *opening, const struct url *url,
+                                    struct stile_error *err)
+{
+    size_t n = url->n_hosts;
+    char said[160] = "";
+    if (n < 2)
+        return ask_seed(opening, n ? url->hosts[0].host : "127.0.0.1", n ? url->hosts[0].port : 0,
+                        OPEN_PATIENCE_NS, err);
+    for (size_t i = 0; i < n; i++) {
+        struct stile_error why;
+        enum stile_status status =
+            ask_seed(opening, url->hosts[i].host, url->hosts[i].port, OPEN_PATIENCE_NS / n, &why);
+        if (status != STILE_UNREACHABLE && status != STILE_UNCERTAIN) {
+            error_copy(err, &why);
+            return status;
+        }
+        size_t used = strlen(said);
+        snprintf(said + used, sizeof said - used, "%s%.100s", used ? "; " : "", why.message);
+        node_close(&opening->redis->home);
+    }
+    return error_set(err, STILE_UNREACHABLE, 0, "no node of the cluster answers: %s", said);
+}
+
+static enum stile_status read_table(struct opening *opening, struct stile_error *err)
+{
+    struct redis *redis = opening->redis;
+    if (redis->options.db)
+        return error_set(err, STILE_MISUSE, 0,
+                         "a Redis Cluster has database 0 only: leave the number out");
+    begin(opening, OPEN_PATIENCE_NS);
+    enum stile_status status = cluster_new(&redis->cluster, redis, err);
+    while (!status && !cluster_is_loaded(redis->cluster)) {
+        if (cluster_gave_up(redis->cluster, err))
+            return error_wrap(err, STILE_UNREACHABLE, "reading the table of the cluster");
+        if (opening->over)
+            return error_set(err, STILE_UNREACHABLE, 0, "the cluster does not answer");
+        turn(opening);
+    }
+    return status;
+}
+
+static enum stile_status check_cluster(struct opening *opening, struct stile_error *err)
+{
+    if (place_says(opening->info, "cluster_enabled:1"))
+        return read_table(opening, err);
+    if (opening->redis->clustered)
+        return error_set(err, STILE_REFUSED, 0,
+                         "this server is not part of a Redis Cluster: use redis://");
+    return STILE_OK;
+}
+
 /* ---- whatever it is ---- */
 
 static bool keep(char **to, const char **option)
@@ -123,18 +189,30 @@ static enum stile_status keep_options(struct redis *redis, const struct url *url
                 keep(&redis->path, &o->target.path);
     explicit_bzero(secret, sizeof secret);
     o->target.host = NULL;
-    if (status)
-        return status;
-    return kept ? node_init(&redis->home, redis, host, o->target.port, err)
-                : error_set(err, STILE_NOMEM, 0, "out of memory");
+    if (!status && !kept)
+        status = error_set(err, STILE_NOMEM, 0, "out of memory");
+    if (!status && !redis->clustered)
+        status = node_init(&redis->home, redis, host, o->target.port, err);
+    return status;
+}
+
+static enum stile_status reach_one(struct opening *opening, const struct url *url,
+                                   struct stile_error *err)
+{
+    if (opening->redis->clustered)
+        return reach_seed(opening, url, err);
+    if (opening->redis->options.primary)
+        return reach_primary(opening, url, err);
+    return reach_server(opening, err);
 }
 
 static enum stile_status reach(struct opening *opening, const struct url *url,
                                struct stile_error *err)
 {
     struct redis *redis = opening->redis;
-    enum stile_status status =
-        redis->options.primary ? reach_primary(opening, url, err) : reach_server(opening, err);
+    enum stile_status status = reach_one(opening, url, err);
+    if (!status)
+        status = check_cluster(opening, err);
     if (!status && redis->engine.examining)
         redis->cli = vitals_cli(conn_options(redis->home.asks), url);
     else if (!status)

@@ -173,6 +173,7 @@ void people_break(struct engine *engine, struct query *query)
 
 struct listing {
     struct query *query;
+    struct node *node; /* whose keys are looked through */
     struct names names;
     size_t asked, told;
     char pattern[PATTERN_ROOM(PREFIX_MAX, STILE_NAME_MAX)];
@@ -211,7 +212,8 @@ static void show_some(struct listing *listing)
 {
     struct redis *redis = redis_of(listing->query->engine);
     struct stile_error err;
-    size_t until = listing->asked + SHOWS_AT_ONCE;
+    /* Answers of one connection come in the order of the questions; those of several don't. */
+    size_t until = listing->asked + (redis->cluster || redis->sentinel ? 1 : SHOWS_AT_ONCE);
     if (listing->error.status || listing->asked == listing->names.n) {
         listing_end(listing, listing->error.status ? &listing->error : NULL);
         return;
@@ -266,18 +268,22 @@ static void on_scanned(void *data, const redisReply *reply, const struct stile_e
         scan(listing, reply->element[0]->str);
         return;
     }
+    listing->node = route_next(redis_of(listing->query->engine), listing->node);
+    if (listing->node) {
+        scan(listing, "0");
+        return;
+    }
     names_sort(&listing->names);
     show_some(listing);
 }
 
 static void scan(struct listing *listing, const char *cursor)
 {
-    struct redis *redis = redis_of(listing->query->engine);
     struct stile_error err;
     struct conn_arg args[] = {CONN_TEXT("SCAN"),           CONN_TEXT(cursor),  CONN_TEXT("MATCH"),
                               CONN_TEXT(listing->pattern), CONN_TEXT("COUNT"), CONN_TEXT("512"),
                               CONN_TEXT("TYPE"),           CONN_TEXT("string")};
-    if (node_send(&redis->home, args, sizeof args / sizeof *args, on_scanned, listing, &err))
+    if (node_send(listing->node, args, sizeof args / sizeof *args, on_scanned, listing, &err))
         listing_end(listing, &err);
 }
 
@@ -291,6 +297,7 @@ void people_list(struct engine *engine, struct query *query)
         return;
     }
     listing->query = query;
+    listing->node = route_next(redis_of(engine), NULL);
     query->state = listing;
     names_pattern(listing->pattern, redis_of(engine)->prefix, query->name);
     scan(listing, "0");

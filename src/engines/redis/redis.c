@@ -14,7 +14,7 @@
  *
  *     scripts.c  the steps, in Lua      claims.c, release.c, renew.c  the life of a claim
  *     conn.c     one connection         people.c                      list, show, watch, break
- *     route.c    which server to ask    open.c, sentinel.c            and who that is
+ *     route.c    which server to ask    open.c, sentinel.c, cluster.c who that is
  *     vitals.c, verdict.c, doctor.c     is this server fit for locks?
  */
 #include "engines/redis/redis.h"
@@ -22,6 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engines/redis/cluster.h"
 #include "engines/redis/place.h"
 #include "engines/redis/sentinel.h"
 
@@ -49,6 +50,10 @@ static enum stile_status read_target(struct redis *redis, const struct url *url,
     if (is_scheme(url, "sentinel")) {
         o->primary = true;
         return place_number(&o->db, url, "db", 65535, err);
+    }
+    if (is_scheme(url, "cluster")) {
+        redis->clustered = true;
+        return place_db(&o->db, url, err);
     }
     if (url->n_hosts > 1)
         return error_set(err, STILE_MISUSE, 0, "a redis URL names one server, not %zu",
@@ -85,6 +90,7 @@ static enum stile_status read_rest(struct redis *redis, const struct url *url,
 static void dispose(struct redis *redis)
 {
     sentinel_free(redis->sentinel);
+    cluster_free(redis->cluster);
     node_close(&redis->home);
     batches_free(redis);
     tls_context_free(redis->tls);
@@ -123,8 +129,7 @@ static void redis_close(struct engine *engine)
 
 static void redis_forked(struct engine *engine)
 {
-    node_forked(&redis_of(engine)->home);
-    sentinel_forked(redis_of(engine)->sentinel);
+    route_forked(redis_of(engine));
 }
 
 static const char *const redis_params[] = {"prefix",
@@ -143,7 +148,8 @@ static const char *const redis_params[] = {"prefix",
                                            NULL};
 
 const struct engine_class redis_class = {
-    .scheme = "redis rediss redis+unix redis+sentinel rediss+sentinel",
+    .scheme = "redis rediss redis+unix redis+sentinel rediss+sentinel "
+              "redis+cluster rediss+cluster",
     .params = redis_params,
     .caps =
         {

@@ -32,11 +32,11 @@ struct redis_claim {
     bool wanted;       /* others want it, too, or did lately: the long way is the shorter one */
     bool told;         /* granted by a message that overtook the answer to the claim */
     bool may_be_there; /* release: what the server does not know was not ours to lose */
-    bool may_be_gone;  /* release: an earlier one was sent and not answered */
     uint64_t sent_ns, granted_ns, give_up_ns, token;
     unsigned looks;
     struct timer timer; /* in line: when to look by ourselves; leaving: when to say it again */
     struct batch *batch;
+    struct node *asked_at; /* who waits: where */
 };
 
 struct redis {
@@ -45,6 +45,9 @@ struct redis {
     struct tls_context *tls;
     struct node home;          /* the one server, if it is one */
     struct sentinel *sentinel; /* NULL: not by Sentinels */
+    bool clustered;            /* the URL says so */
+    struct cluster *cluster;   /* NULL: it is none */
+    struct node *speaker;      /* whose answer is being told */
     char channel[CHANNEL_MAX];
     char prefix[PREFIX_MAX + 1];
     char info[INFO_MAX]; /* "pid host command", for people */
@@ -80,11 +83,6 @@ static inline struct redis *redis_of_part(struct redis_claim *part)
 static inline bool is_array(const redisReply *reply, size_t n)
 {
     return reply && reply->type == REDIS_REPLY_ARRAY && reply->elements >= n;
-}
-
-static inline bool is_token(const redisReply *reply)
-{
-    return reply && reply->type == REDIS_REPLY_INTEGER && reply->integer > 0;
 }
 
 static inline long long number_at(const redisReply *reply, size_t i)
@@ -130,6 +128,8 @@ const char *claims_owner(struct engine *engine, struct claim *claim);
 
 /* The subscription has begun (again): messages may have been missed. */
 void claims_look_again(struct node *node);
+/* Names may have moved to other nodes: who waits goes with them. */
+void claims_follow(struct redis *redis);
 void claims_hear(struct redis *redis, const char *text, size_t len);
 
 void claim_forget(struct redis_claim *part); /* here, not on the server */
@@ -149,7 +149,7 @@ void batches_free(struct redis *redis);
 #define NUMBER_MAX 24
 
 struct numbers {
-    char slots[NUMBER_MAX], px[NUMBER_MAX], hold[NUMBER_MAX], delay[NUMBER_MAX];
+    char slots[NUMBER_MAX], px[NUMBER_MAX], hold[NUMBER_MAX];
     char mode[2];
 };
 

@@ -10,11 +10,11 @@ enum { GONE, RENEWED }; /* what the script says of each; anything else: not know
 
 /* A renewal under way. Claims that leave meanwhile are crossed out. */
 struct batch {
-    struct batch *next;
+    struct batch *next, **at; /* at: what points to it */
     struct redis *redis;
     uint64_t sent_ns;
     size_t n;
-    struct redis_claim *parts[RENEWS_MAX];
+    struct redis_claim *parts[];
 };
 
 void claim_leave_batch(struct redis_claim *part)
@@ -49,10 +49,9 @@ static void answer_one(struct batch *batch, struct redis_claim *part, const redi
 static void on_renewed(void *data, const redisReply *reply, const struct stile_error *err)
 {
     struct batch *batch = data;
-    struct batch **at = &batch->redis->batches;
-    while (*at != batch)
-        at = &(*at)->next;
-    *at = batch->next;
+    *batch->at = batch->next;
+    if (batch->next)
+        batch->next->at = batch->at;
     for (size_t i = 0; i < batch->n; i++) {
         if (batch->parts[i])
             answer_one(batch, batch->parts[i], err ? NULL : reply, i);
@@ -115,7 +114,7 @@ static enum stile_status send_batch(struct redis *redis, struct batch *batch, st
 
 static void renew_some(struct redis *redis, struct claim *const *claims, size_t n)
 {
-    struct batch *batch = malloc(sizeof *batch);
+    struct batch *batch = malloc(sizeof *batch + n * sizeof *batch->parts);
     struct draft draft;
     bool sent = false;
     if (draft_new(&draft, redis, claims, n) && batch) {
@@ -129,6 +128,9 @@ static void renew_some(struct redis *redis, struct claim *const *claims, size_t 
     draft_free(&draft);
     if (sent) {
         batch->next = redis->batches;
+        batch->at = &redis->batches;
+        if (batch->next)
+            batch->next->at = &batch->next;
         redis->batches = batch;
         return;
     }
@@ -139,8 +141,23 @@ static void renew_some(struct redis *redis, struct claim *const *claims, size_t 
     }
 }
 
+/* How many of them, from the first on, may share one request: in a Cluster all its keys must be in
+ * one slot. */
+static size_t run_of(const struct redis *redis, struct claim *const *claims, size_t n)
+{
+    size_t run = 1, most = n < RENEWS_MAX ? n : RENEWS_MAX;
+    if (!redis->cluster)
+        return most;
+    uint16_t slot = route_slot(redis, claims[0]->name, claims[0]->name_len);
+    while (run < most && route_slot(redis, claims[run]->name, claims[run]->name_len) == slot)
+        run++;
+    return run;
+}
+
 void claims_renew(struct engine *engine, struct claim *const *claims, size_t n)
 {
-    for (size_t i = 0; i < n; i += RENEWS_MAX)
-        renew_some(redis_of(engine), claims + i, n - i < RENEWS_MAX ? n - i : RENEWS_MAX);
+    for (size_t i = 0, run; i < n; i += run) {
+        run = run_of(redis_of(engine), claims + i, n - i);
+        renew_some(redis_of(engine), claims + i, run);
+    }
 }

@@ -3,9 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engines/redis/cluster.h"
 #include "engines/redis/fault.h"
 #include "engines/redis/redis.h"
 #include "engines/redis/sentinel.h"
+#include "engines/redis/slot.h"
 
 #define AGAIN_FIRST_NS (10 * NS_PER_MS)
 #define AGAIN_DOUBLED  4
@@ -17,19 +19,22 @@ static void is_up(struct conn *conn)
     (void)conn;
 }
 
-static void asks_down(struct conn *conn, const struct stile_error *why)
+/* Each request hears of it by itself. */
+static void is_down(struct conn *conn, const struct stile_error *why)
 {
     struct node *node = conn_owner(conn);
-    if (node->redis->sentinel) /* each request hears of it by itself */
-        sentinel_down(node->redis->sentinel, why);
+    struct redis *redis = node->redis;
+    if (redis->sentinel)
+        sentinel_down(redis->sentinel, why);
+    if (redis->cluster)
+        cluster_down(redis->cluster, node);
 }
 
 static void hears_down(struct conn *conn, const struct stile_error *why)
 {
     struct node *node = conn_owner(conn);
     node->hearing = false;
-    if (node->redis->sentinel)
-        sentinel_down(node->redis->sentinel, why);
+    is_down(conn, why);
 }
 
 static void hears_subscribed(struct conn *conn, const char *channel, size_t len)
@@ -56,10 +61,14 @@ static void hears_message(struct conn *conn, const char *channel, size_t channel
 static bool answers(struct conn *conn, struct request *request, const redisReply *reply)
 {
     struct node *node = conn_owner(conn);
-    return node->redis->sentinel && sentinel_answers(node, request, reply);
+    struct redis *redis = node->redis;
+    redis->speaker = node;
+    if (redis->cluster)
+        return cluster_answers(redis->cluster, node, request, reply);
+    return redis->sentinel && sentinel_answers(node, request, reply);
 }
 
-static const struct conn_events asks_events = {.up = is_up, .down = asks_down, .answers = answers};
+static const struct conn_events asks_events = {.up = is_up, .down = is_down, .answers = answers};
 static const struct conn_events hears_events = {
     .up = is_up, .down = hears_down, .subscribed = hears_subscribed, .message = hears_message};
 
@@ -164,6 +173,8 @@ enum stile_status node_init(struct node *node, struct redis *redis, const char *
     node->redis = redis;
     node->options.target.host = node->host;
     node->options.target.port = port;
+    if (host)
+        node->options.target.path = NULL;
     return STILE_OK;
 }
 
@@ -173,30 +184,56 @@ void node_close(struct node *node)
         return;
     conn_free(node->hears);
     conn_free(node->asks);
+    node->hears = node->asks = NULL;
     line_clear(&node->later);
     loop_disarm(node->redis->engine.loop, &node->again);
     loop_unreserve(node->redis->engine.loop, 1);
     free(node->host);
-}
-
-void node_forked(struct node *node)
-{
-    conn_forked(node->asks);
-    conn_forked(node->hears);
+    node->redis = NULL;
 }
 
 /* ---- all of them ---- */
 
+/* Those there are: the only one, or the Cluster's. */
+static size_t all_nodes(struct node ***nodes, struct redis *redis, struct node **home)
+{
+    if (redis->cluster)
+        return cluster_nodes(nodes, redis->cluster);
+    *home = &redis->home;
+    *nodes = home;
+    return 1;
+}
+
+uint16_t route_slot(const struct redis *redis, const char *name, size_t name_len)
+{
+    char key[PREFIX_MAX + STILE_NAME_MAX];
+    size_t prefix_len = strlen(redis->prefix);
+    memcpy(key, redis->prefix, prefix_len);
+    memcpy(key + prefix_len, name, name_len);
+    return slot_of(key, prefix_len + name_len);
+}
+
 struct node *route_to_key(struct redis *redis, const struct conn_arg *key)
 {
-    (void)key;
-    return &redis->home;
+    return redis->cluster ? cluster_node(redis->cluster, slot_of(key->bytes, key->len))
+                          : &redis->home;
 }
 
 struct node *route_to(struct redis *redis, const char *name, size_t name_len)
 {
-    (void)name, (void)name_len;
-    return &redis->home;
+    return redis->cluster ? cluster_node(redis->cluster, route_slot(redis, name, name_len))
+                          : &redis->home;
+}
+
+struct node *route_next(struct redis *redis, const struct node *node)
+{
+    struct node *home, **nodes;
+    size_t n = all_nodes(&nodes, redis, &home), i = 0;
+    while (node && i < n && nodes[i++] != node)
+        ;
+    while (i < n && redis->cluster && !nodes[i]->slots)
+        i++;
+    return i < n ? nodes[i] : NULL;
 }
 
 enum stile_status route_listen(struct redis *redis, const char *name, size_t name_len,
@@ -205,10 +242,35 @@ enum stile_status route_listen(struct redis *redis, const char *name, size_t nam
     return listen(route_to(redis, name, name_len), err);
 }
 
+enum stile_status route_listen_anywhere(struct redis *redis, const char *name, size_t name_len,
+                                        struct stile_error *err)
+{
+    struct node *home, **nodes;
+    size_t n = all_nodes(&nodes, redis, &home);
+    for (size_t i = 0; i < n; i++)
+        if (nodes[i]->hearing)
+            return STILE_OK;
+    return route_listen(redis, name, name_len, err);
+}
+
 void route_forget(struct redis *redis, const void *data)
 {
-    struct node *node = &redis->home;
-    if (node->asks)
-        conn_forget(node->asks, data);
-    line_forget(&node->later, data);
+    struct node *home, **nodes;
+    size_t n = all_nodes(&nodes, redis, &home);
+    for (size_t i = 0; i < n; i++) {
+        if (nodes[i]->asks)
+            conn_forget(nodes[i]->asks, data);
+        line_forget(&nodes[i]->later, data);
+    }
+}
+
+void route_forked(struct redis *redis)
+{
+    struct node *home, **nodes;
+    size_t n = all_nodes(&nodes, redis, &home);
+    for (size_t i = 0; i < n; i++) {
+        conn_forked(nodes[i]->asks);
+        conn_forked(nodes[i]->hears);
+    }
+    sentinel_forked(redis->sentinel);
 }

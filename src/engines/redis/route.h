@@ -27,7 +27,6 @@ struct node {
 enum stile_status node_init(struct node *node, struct redis *redis, const char *host, uint16_t port,
                             struct stile_error *err);
 void node_close(struct node *node); /* also if it is all zero */
-void node_forked(struct node *node);
 
 enum stile_status node_connect(struct node *node, struct stile_error *err);
 /* As conn_eval() and conn_send(). */
@@ -43,12 +42,21 @@ void node_ask_later(struct node *node, struct request *request, const redisReply
 struct node *route_to_key(struct redis *redis, const struct conn_arg *key);
 struct node *route_to(struct redis *redis, const char *name, size_t name_len);
 
+uint16_t route_slot(const struct redis *redis, const char *name, size_t name_len);
+/* Each that has names of its own, one after the other; NULL: the first, or there is no other. */
+struct node *route_next(struct redis *redis, const struct node *node);
+
 /* Subscribes on the name's own node, if that is not done yet: the script that serves who waits sees
  * only who listens there. */
 enum stile_status route_listen(struct redis *redis, const char *name, size_t name_len,
                                struct stile_error *err);
 
+/* The same for who holds: a message reaches all nodes of a Cluster, so one ear is enough. */
+enum stile_status route_listen_anywhere(struct redis *redis, const char *name, size_t name_len,
+                                        struct stile_error *err);
+
 /* As conn_forget(), wherever it was asked. */
 void route_forget(struct redis *redis, const void *data);
+void route_forked(struct redis *redis);
 
 #endif

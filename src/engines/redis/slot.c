@@ -3,6 +3,8 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "mutant.h"
+
 #define POLYNOMIAL 0x1021 /* CRC-16/XMODEM: from 0, most significant bit first */
 
 static uint16_t forth(uint16_t crc, unsigned bits)
@@ -39,6 +41,9 @@ uint16_t slot_of(const char *key, size_t len)
 {
     const char *tag;
     size_t n = slot_tag(&tag, key, len);
+#ifdef MUTANT_REDIS_SLOT_OF_ALL
+    n = 0;
+#endif
     return (n ? crc_of(tag + 1, n - 2) : crc_of(key, len)) % SLOTS;
 }
 

@@ -1,0 +1,30 @@
+/* Redis Cluster: which node has which slots, and how to follow keys that move.
+ *
+ * The table is read when the engine is opened, and again when a node sends us elsewhere (MOVED), is
+ * lost, or says that the cluster is down; never more often than some times a second, however many
+ * answers say so. A request that is sent elsewhere goes there by itself. While a slot moves, names
+ * in it are neither here nor there: their requests are asked again until their time is up. */
+#ifndef STILE_REDIS_CLUSTER_H
+#define STILE_REDIS_CLUSTER_H
+
+#include "engines/redis/route.h"
+
+struct cluster;
+
+/* Begins to ask redis->home for the table. */
+enum stile_status cluster_new(struct cluster **cluster, struct redis *redis,
+                              struct stile_error *err);
+void cluster_free(struct cluster *cluster); /* and its nodes, but for redis->home */
+
+bool cluster_is_loaded(const struct cluster *cluster);
+bool cluster_gave_up(const struct cluster *cluster, struct stile_error *err); /* all were asked */
+
+struct node *cluster_node(struct cluster *cluster, uint16_t slot); /* never NULL */
+size_t cluster_nodes(struct node ***nodes, struct cluster *cluster);
+
+/* For route.c: what happens to the connections of its nodes. */
+void cluster_down(struct cluster *cluster, struct node *node);
+bool cluster_answers(struct cluster *cluster, struct node *node, struct request *request,
+                     const redisReply *reply);
+
+#endif
