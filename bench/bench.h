@@ -65,4 +65,7 @@ extern const struct subject subject_hiredis; /* SET NX PX, compare-and-delete; n
 
 const struct subject *subject_find(const char *name);
 
+/* Asks a Redis server for a sign of life, and waits for it. */
+void bench_ping(const char *url);
+
 #endif

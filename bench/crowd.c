@@ -2,7 +2,7 @@
  * two are ever inside at once. The check is independent of the lock: a shared word that must be
  * nobody's when we come in, is written, and must still be ours a few loads later.
  *
- *   bench-crowd DIR stile|flock PROCESSES MILLISECONDS
+ *   bench-crowd PLACE stile|flock PROCESSES MILLISECONDS
  */
 #include "bench.h"
 
@@ -15,13 +15,17 @@
 struct member {
     _Alignas(64) uint64_t served;
     uint64_t overlaps;
+    uint64_t again; /* served, with nobody else since the last time, once all have been */
     uint32_t ready;
 };
 
 struct shared {
-    _Alignas(64) uint32_t go;
+    _Alignas(64) uint32_t n;
+    uint32_t go;
     uint32_t stop;
     _Alignas(64) volatile uint32_t inside;
+    uint32_t last;    /* who was inside; nobody at first */
+    uint32_t arrived; /* how many have been inside */
     struct member members[];
 };
 
@@ -36,6 +40,9 @@ static void visit(struct shared *shared, struct member *me, uint32_t id)
             break;
         }
     }
+    shared->arrived += me->served == 0;
+    me->again += shared->last == id && shared->arrived == shared->n;
+    shared->last = id;
     shared->inside = 0;
     me->served++;
 }
@@ -57,28 +64,30 @@ static void run_member(struct shared *shared, const struct subject *subject, con
 
 static void report(const struct shared *shared, const char *name, long n, int64_t took_ns)
 {
-    uint64_t total = 0, overlaps = 0, least = UINT64_MAX, most = 0;
+    uint64_t total = 0, overlaps = 0, again = 0, least = UINT64_MAX, most = 0;
     printf("{\"subject\": \"%s\", \"served\": [", name);
     for (long i = 0; i < n; i++) {
         uint64_t served = shared->members[i].served;
         total += served;
         overlaps += shared->members[i].overlaps;
+        again += shared->members[i].again;
         least = served < least ? served : least;
         most = served > most ? served : most;
         printf("%s%lu", i ? ", " : "", (unsigned long)served);
     }
-    printf("], \"least_to_most\": %.4f, \"per_s\": %.0f, \"overlaps\": %lu}\n",
+    printf("], \"least_to_most\": %.4f, \"per_s\": %.0f, \"overlaps\": %lu, \"again\": %lu}\n",
            most ? (double)least / (double)most : 0, (double)total * 1e9 / (double)took_ns,
-           (unsigned long)overlaps);
+           (unsigned long)overlaps, (unsigned long)again);
 }
 
 int main(int argc, char **argv)
 {
     if (argc != 5)
-        bench_die("usage: bench-crowd DIR stile|flock PROCESSES MILLISECONDS");
+        bench_die("usage: bench-crowd PLACE stile|flock PROCESSES MILLISECONDS");
     const struct subject *subject = subject_find(argv[2]);
     long n = bench_number(argv[3]), for_ms = bench_number(argv[4]);
     struct shared *shared = bench_share(sizeof(*shared) + (size_t)n * sizeof(struct member));
+    shared->n = (uint32_t)n;
     pid_t *pids = calloc((size_t)n, sizeof(*pids));
     for (long i = 0; i < n; i++)
         if ((pids[i] = bench_fork()) == 0)

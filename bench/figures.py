@@ -25,6 +25,7 @@ class Bench:
     """Where programs and state are, and how long to take."""
 
     def __init__(self, build, directory, quick):
+        os.environ["STILE_MODULES"] = os.path.join(os.path.abspath(build), "src")
         self.programs = os.path.join(os.path.abspath(build), "bench")
         self.stile = os.path.join(os.path.abspath(build), "cli", "stile")
         self.directory = directory
@@ -107,7 +108,7 @@ def pair_rows(what, lines, ours, peer):
     return rows
 
 
-def pair_syscalls(bench):
+def pair_syscalls(bench, place, beside):
     """What one more pair adds to the syscalls of a run, as strace counts them."""
     if not shutil.which("strace"):
         return row("syscalls of a pair", "strace is missing")
@@ -115,12 +116,12 @@ def pair_syscalls(bench):
     for pairs in (1000, 3000):
         told = os.path.join(bench.directory, "strace")
         bench.output(["strace", "-f", "-c", "-o", told, bench.program("pair"),
-                      bench.path("solo"), "solo", str(pairs)])
+                      place, "solo", str(pairs)])
         with open(told, encoding="utf-8") as file:
             total = re.search(r"^100.00\s+\S+\s+\S+\s+(\d+)", file.read(), re.M)
         counts.append(int(total.group(1)))
     added = max(0, counts[1] - counts[0])
-    return row("syscalls of a pair", "%.2f" % (added / 2000), "flock(2) 2")
+    return row("syscalls of a pair", "%.2f" % (added / 2000), beside)
 
 
 def pair(bench):
@@ -135,7 +136,7 @@ def pair(bench):
     rows.append(row("voluntary switches in %d pairs" % count, str(switches), must="none",
                     reached=switches == 0))
     try:
-        rows.append(pair_syscalls(bench))
+        rows.append(pair_syscalls(bench, bench.path("solo"), "flock(2) 2"))
     except NotMeasured as reason:
         rows.append(row("syscalls of a pair", "not counted: %s" % reason))
     return rows, {"pair": lines + crowded}

@@ -5,8 +5,10 @@
  *   socket   a byte through a Unix datagram socket, awaited with epoll: what a wake-up that an
  *            event loop can wait for costs at least
  *   stile    one name, each process with a client of its own
+ *   ping     where the place is a server, instead of the first two: its answer to a bare PING
  *
- *   bench-handover DIR ROUNDS HANDOVERS apart|together    pinned to two cores, or both to one
+ *   bench-handover PLACE ROUNDS HANDOVERS apart|together|free    pinned to two cores, or both to
+ *                                                                one, or not at all
  */
 #include "bench.h"
 
@@ -40,6 +42,7 @@ struct shared {
 struct side {
     uint32_t id;
     struct shared *shared;
+    const char *place;
     void *lock;
     int sockets[2];
     int epoll;
@@ -48,7 +51,7 @@ struct side {
 
 struct way {
     const char *name;
-    void (*take)(struct side *);
+    void (*take)(struct side *); /* NULL: ping */
     void (*give)(struct side *);
 };
 
@@ -91,13 +94,17 @@ static void give_stile(struct side *side)
     subject_stile.give(side->lock);
 }
 
-static const struct way ways[] = {
+static const struct way local_ways[] = {
     {"futex", take_futex, give_futex},
     {"socket", take_socket, give_socket},
     {"stile", take_stile, give_stile},
+    {0},
 };
-
-#define WAYS (sizeof(ways) / sizeof(*ways))
+static const struct way server_ways[] = {
+    {"ping", NULL, NULL},
+    {"stile", take_stile, give_stile},
+    {0},
+};
 
 /* Inside: everything here is guarded by the lock that is measured. */
 static void note(struct side *side, int64_t now_ns)
@@ -134,8 +141,22 @@ static void await_other(struct side *side)
             sched_yield();
 }
 
+static void ping(struct side *side, uint32_t times)
+{
+    for (uint32_t i = 0; i < times; i++) {
+        int64_t start_ns = bench_now_ns();
+        bench_ping(side->place);
+        side->shared->samples_ns[side->shared->given++] = bench_now_ns() - start_ns;
+    }
+}
+
 static void play(struct side *side, const struct way *way, uint32_t times)
 {
+    if (!way->take) {
+        if (side->id == 0)
+            ping(side, times);
+        return;
+    }
     for (uint32_t i = 0; i < times; i++) {
         set_stage(side, TAKES);
         way->take(side);
@@ -182,24 +203,26 @@ static void run_side(struct side *side, uint32_t rounds, uint32_t times)
 {
     uint32_t batch = 0;
     for (uint32_t r = 0; r < rounds; r++) {
-        for (size_t w = 0; w < WAYS; w++) {
+        const struct way *way = strchr(side->place, ':') ? server_ways : local_ways;
+        for (; way->name; way++) {
             if (side->id == 0)
-                prepare(side->shared, &ways[w], side);
+                prepare(side->shared, way, side);
             meet(side, ++batch);
-            play(side, &ways[w], times);
+            play(side, way, times);
             meet(side, ++batch);
             if (side->id == 0)
-                report(side->shared, &ways[w]);
+                report(side->shared, way);
         }
     }
 }
 
-static void open_side(struct side *side, uint32_t id, pid_t other, const char *dir, int cpu)
+static void open_side(struct side *side, uint32_t id, pid_t other, const char *pinned)
 {
     side->id = id;
-    bench_pin(cpu);
+    if (strcmp(pinned, "free"))
+        bench_pin(!strcmp(pinned, "apart") ? (int)id : 0);
     side->other_stat = bench_open_state(other);
-    side->lock = subject_stile.open(dir, "handover");
+    side->lock = subject_stile.open(side->place, "handover");
     struct epoll_event event = {.events = EPOLLIN};
     side->epoll = epoll_create1(EPOLL_CLOEXEC);
     if (side->epoll < 0 || epoll_ctl(side->epoll, EPOLL_CTL_ADD, side->sockets[id], &event))
@@ -208,19 +231,18 @@ static void open_side(struct side *side, uint32_t id, pid_t other, const char *d
 
 int main(int argc, char **argv)
 {
-    if (argc != 5 || (strcmp(argv[4], "apart") && strcmp(argv[4], "together")))
-        bench_die("usage: bench-handover DIR ROUNDS HANDOVERS apart|together");
+    if (argc != 5)
+        bench_die("usage: bench-handover PLACE ROUNDS HANDOVERS apart|together|free");
     uint32_t rounds = (uint32_t)bench_number(argv[2]), handovers = (uint32_t)bench_number(argv[3]);
-    int other_cpu = !strcmp(argv[4], "apart");
-    struct side side = {0};
+    struct side side = {.place = argv[1]};
     side.shared = bench_share(sizeof(*side.shared) + handovers * sizeof(int64_t));
     if (socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, side.sockets))
         bench_die("socketpair: %s", strerror(errno));
     pid_t child = bench_fork();
     if (child == 0)
-        open_side(&side, 1, getppid(), argv[1], other_cpu);
+        open_side(&side, 1, getppid(), argv[4]);
     else
-        open_side(&side, 0, child, argv[1], 0);
+        open_side(&side, 0, child, argv[4]);
     run_side(&side, rounds, handovers / 2);
     if (child == 0)
         _exit(0);

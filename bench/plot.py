@@ -34,41 +34,68 @@ plot $pair using 1:2:($3 == 1 ? %d : %d) with boxes lc rgb variable notitle, \\
 """ % (tics, int(PEER[1:], 16), int(OURS[1:], 16)))
 
 
-def panel_handover(places):
-    rows = []
-    for place, told in (("apart", "two cores"), ("together", "one core")):
-        rows.append(['"%s"' % told] + [
-            median([line["p50_ns"] for line in places[place] if line["way"] == way]) / 1e3
-            for way in ("futex", "socket", "stile")])
-    return block("handover", rows) + """
-set title 'hand-over between two waiting processes: p50, us'
+def bars(name, title, series, groups):
+    """groups: a label and a value for each of the series."""
+    plots = ", ".join("%s using %d%s lc rgb '%s' title '%s'"
+                      % ("''" if i else "$" + name, i + 2, "" if i else ":xtic(1)", colour, told)
+                      for i, (told, colour) in enumerate(series))
+    return block(name, [['"%s"' % label, *values] for label, values in groups]) + """
+set title '%s'
 set style data histogram; set style histogram clustered gap 1
 set yrange [0:*]; set xrange [*:*]; set xtics auto; set key top right
-plot $handover using 2:xtic(1) lc rgb '%s' title 'futex', '' using 3 lc rgb '%s' title 'socket', \\
-     '' using 4 lc rgb '%s' title 'stile'
+plot %s
 unset key
-""" % (PEER, THIRD, OURS)
+""" % (title, plots)
+
+
+def medians(lines, key, names, value, scale):
+    return [median([line[value] for line in lines if line[key] == name]) / scale for name in names]
+
+
+def panel_handover(places):
+    return bars("handover", "hand-over between two waiting processes: p50, us",
+                (("futex", PEER), ("socket", THIRD), ("stile", OURS)),
+                [(told, medians(places[place], "way", ("futex", "socket", "stile"), "p50_ns", 1e3))
+                 for place, told in (("apart", "two cores"), ("together", "one core"))])
+
+
+def panel_server_pair(places):
+    return bars("server_pair", "acquire and release, uncontended: p50, us",
+                (("hiredis, no token", PEER), ("stile", OURS)),
+                [(told, medians(lines, "series", ("peer_one", "one"), "p50_ns", 1e3))
+                 for told, lines in places.items()])
+
+
+def panel_server_handover(places):
+    return bars("server_handover", "hand-over to a waiting process: p50, us",
+                (("a bare PING", PEER), ("stile", OURS)),
+                [(told, medians(lines, "way", ("ping", "stile"), "p50_ns", 1e3))
+                 for told, lines in places.items()])
+
+
+def panel_threads(places):
+    return bars("threads", "threads of one client, each its own name: pairs a second",
+                (("1 thread", PEER), ("16 threads", OURS)),
+                [(told, medians(lines, "threads", (1, 16), "per_s", 1))
+                 for told, lines in places.items()])
 
 
 def panel_crowd(found):
-    rows = [(i + 1, a, b) for i, (a, b) in
-            enumerate(zip(sorted(found["stile"]["served"]), sorted(found["flock"]["served"])))]
-    most = [max(found[name]["served"]) or 1 for name in ("stile", "flock")]
-    return block("crowd", rows) + """
-set title '8 processes on one name: share of the most-served'
-set style data histogram; set style histogram clustered gap 1
-set yrange [0:1.15]; set xrange [*:*]; set xtics auto; set key top left
-plot $crowd using ($2/%d):xtic(1) lc rgb '%s' title 'stile', \\
-     '' using ($3/%d) lc rgb '%s' title 'flock', 0.8 with lines dt 2 lc rgb '#303030' notitle
-unset key
-""" % (most[0], OURS, most[1], PEER)
+    """found: for each subject, what each process was served."""
+    colours = {"flock": PEER}
+    most = {name: max(lines["served"]) or 1 for name, lines in found.items()}
+    shares = zip(*(sorted(n / most[name] for n in lines["served"])
+                   for name, lines in found.items()))
+    return bars("crowd", "8 processes on one name: share of the most-served",
+                [(name, colours.get(name, OURS)) for name in found],
+                [(i + 1, values) for i, values in enumerate(shares)])
 
 
 def panel_kill(samples):
     blocks, plots = "", []
     for name, values, title, colour in (
-            ("kill_flock", samples["kill"]["flock"], "flock(2)", PEER),
-            ("kill_stile", samples["kill"]["stile"], "stile", OURS),
+            ("kill_flock", samples.get("kill", {}).get("flock"), "flock(2)", PEER),
+            ("kill_stile", samples.get("kill", {}).get("stile"), "stile", OURS),
             ("kill_run", samples.get("runkill", []), "stile run, tree and all", THIRD)):
         if values:
             blocks += block(name, [(v / 1e6, 100 * (i + 1) / len(values))
@@ -113,14 +140,14 @@ unset key
 """ % (THIRD, OURS, PEER)
 
 
+PANELS = (("pair", panel_pair), ("handover", panel_handover), ("server_pair", panel_server_pair),
+          ("server_handover", panel_server_handover), ("threads", panel_threads),
+          ("crowd", panel_crowd), ("spawn", panel_spawn), ("many", panel_many))
+
+
 def panels(samples):
-    drawn = [make(samples[name]) for name, make in (
-        ("pair", panel_pair), ("handover", panel_handover), ("crowd", panel_crowd))
-        if name in samples]
-    if "kill" in samples:
-        drawn.append(panel_kill(samples))
-    return drawn + [make(samples[name]) for name, make in (
-        ("spawn", panel_spawn), ("many", panel_many)) if name in samples]
+    drawn = [make(samples[name]) for name, make in PANELS if name in samples]
+    return drawn + ([panel_kill(samples)] if {"kill", "runkill"} & set(samples) else [])
 
 
 def draw(samples, base):

@@ -93,6 +93,13 @@ const struct subject subject_flock = {
     .give = give_flock,
 };
 
+#ifndef WITH_HIREDIS
+void bench_ping(const char *url)
+{
+    bench_die("%s: built without hiredis", url);
+}
+#endif
+
 const struct subject *subject_find(const char *name)
 {
     static const struct subject *const subjects[] = {

@@ -61,6 +61,13 @@ static void give_hiredis(void *handle)
     freeReplyObject(reply);
 }
 
+void bench_ping(const char *url)
+{
+    if (!context)
+        connect_to(url);
+    freeReplyObject(expect(redisCommand(context, "PING")));
+}
+
 const struct subject subject_hiredis = {
     .name = "hiredis",
     .open = open_hiredis,

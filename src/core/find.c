@@ -13,7 +13,8 @@ static const struct module {
     const char *schemes; /* separated by spaces */
     const char *name;    /* of the file, without .so; also the build's option */
 } modules[] = {
-    {"redis rediss redis+unix redis+sentinel rediss+sentinel redis+cluster rediss+cluster redlock",
+    {"redis rediss redis+unix redis+sentinel rediss+sentinel redis+cluster rediss+cluster redlock "
+     "redlocks",
      "redis"},
 };
 
@@ -50,7 +51,7 @@ static void add_words(char *list, size_t size, const char *words)
 
 static enum stile_status no_such_engine(const char *scheme, struct stile_error *err)
 {
-    char known[128] = "";
+    char known[200] = "";
 
     for (size_t i = 0; engine_classes[i]; i++)
         add_words(known, sizeof known, engine_classes[i]->scheme);

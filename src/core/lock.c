@@ -159,7 +159,7 @@ static void begin_claim(struct stile_lock *lock)
     struct engine *engine = lock->client->engine;
     lock->state = CLAIMING;
     lock->claim->wait = !lock->try_once;
-    lock->claim->unused = false;
+    lock->claim->unused = lock->claim->lost = false;
     keeper_add_waiting(lock);
     engine->class->claim(engine, lock->claim);
     if (lock->state == CLAIMING)
@@ -208,6 +208,7 @@ void lock_start_resume(struct stile_lock *lock, struct op *op)
     }
     lock->state = CLAIMING;
     lock->resuming = true;
+    lock->claim->unused = lock->claim->lost = false;
     engine->class->resume(engine, lock->claim);
     if (lock->state == CLAIMING)
         arm_wait(lock);
@@ -375,6 +376,7 @@ void lock_lost(struct stile_lock *lock, const struct stile_error *err)
     }
     lock->withdrawing = true;
     lock->renewing = false;
+    lock->claim->lost = true;
     engine->class->release(engine, lock->claim);
 }
 

@@ -54,6 +54,7 @@ struct claim {
     const char *owner;   /* given by the user for resume(), else NULL */
     bool wait;           /* false: answer busy at once if it is held */
     bool unused;         /* release: nothing was done under it, so no hold is left behind */
+    bool lost;           /* release: its end was abnormal, so delay_ns begins */
     const void *session; /* session leases, set by the engine: which of its sessions it lives by,
                           * where it has several; NULL: the only one */
     uint64_t state[];    /* the engine's */

@@ -198,12 +198,17 @@ class Scene:
         self.pids.append(("pid", pid))
         return pid
 
-    def close(self):
+    def end_all(self):
+        """Whoever was started and still runs."""
         for running in self.started:
             if running.process.poll() is None:
                 for pid in [running.pid] + children(running.pid):
                     kill_quietly(pid)
                 running.process.wait(PATIENCE)
+
+    def close(self):
+        self.end_all()
+        for running in self.started:
             for pipe in running.process.stdout, running.process.stderr, running.process.stdin:
                 if pipe:
                     pipe.close()

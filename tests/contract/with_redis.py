@@ -1,10 +1,11 @@
-"""Runs the contract suite on a redis-server of its own:
+"""Runs the contract suite on redis-servers of its own:
 
     with_redis.py PROGRAM URL [FILTER]
 
 In the URL, @PORT@ is the server's port, @PATH@ its Unix socket, @TLS@ its port for TLS and @CA@
-the certificate that signed what it shows there. @SENTINELS@ are three who watch a primary, and
-@CLUSTER@ are the nodes of a Cluster."""
+the certificate that signed what it shows there; @NODES@ is a list of five servers, @SENTINELS@ are
+three who watch a primary, and @CLUSTER@ are the nodes of a Cluster."""
+import contextlib
 import pathlib
 import subprocess
 import sys
@@ -35,7 +36,11 @@ def run(program, url, *rest):
             args = ["--tls-port", str(tls), "--tls-auth-clients", "no",
                     "--tls-ca-cert-file", keys + "/ca.pem",
                     "--tls-cert-file", keys + "/server.pem", "--tls-key-file", keys + "/server.key"]
-        with RedisServer(*args) as server:
+        with contextlib.ExitStack() as servers:
+            server = servers.enter_context(RedisServer(*args))
+            if "@NODES@" in url:
+                nodes = [server] + [servers.enter_context(RedisServer(*args)) for _ in range(4)]
+                url = url.replace("@NODES@", ",".join(f"127.0.0.1:{n.port}" for n in nodes))
             for mark, value in {"PORT": server.port, "PATH": server.path, "TLS": tls,
                                 "CA": keys + "/ca.pem"}.items():
                 url = url.replace(f"@{mark}@", str(value))

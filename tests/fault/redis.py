@@ -1,59 +1,9 @@
 """A redis-server that is killed, stopped, emptied, full, or does not want us; and what the user of
 stile hears of it."""
-import os
-import pathlib
-import re
 import signal
 import subprocess
-import sys
 
-TESTS = pathlib.Path(__file__).resolve().parent.parent
-sys.path += [str(TESTS / "cli"), str(TESTS / "servers")]
-from kit import expect, run_tests  # noqa: E402
-from redis_server import RedisServer  # noqa: E402
-
-DURABLE = ("--appendonly", "yes", "--appendfsync", "always")
-
-
-def use(t, server, url="redis://127.0.0.1:%d"):
-    t.env["STILE_ENGINE"] = url % server.port
-    t.env["STILE_MODULES"] = os.environ["STILE_MODULES"]
-
-
-def on_server(*args):
-    """The test gets a server that is started with these arguments."""
-    def decorate(case):
-        def with_server(t):
-            with RedisServer(*args) as server:
-                use(t, server)
-                case(t, server)
-        with_server.__name__, with_server.__doc__ = case.__name__, case.__doc__
-        return with_server
-    return decorate
-
-
-def acquire(t, name, *options):
-    """Owner and token of a claim that outlives its process."""
-    done = t.stile("acquire", "--try", *options, name)
-    expect(done.returncode, 0, done.stderr)
-    owner, token = re.fullmatch(r"STILE_OWNER=(\w+)\nSTILE_TOKEN=(\d+)\n", done.stdout).groups()
-    return owner, int(token)
-
-
-def refused(t, *words, code=69, verb=("acquire", "--try", "x")):
-    done = t.stile(*verb)
-    expect(done.returncode, code, done.stderr)
-    expect(done.stdout, "")
-    for word in words:
-        assert word in done.stderr, "no %r in %r" % (word, done.stderr)
-    assert done.stderr.count("\n") <= 2, done.stderr
-    return done.stderr
-
-
-def lost(held, name="x"):
-    code, said = held.wait(), held.err.end()
-    expect(code, 76, said)
-    assert name in said, said
+from redis_kit import DURABLE, RedisServer, acquire, expect, lost, on_server, refused, run_tests, use
 
 
 # ---- killed and restarted ----

@@ -3,11 +3,16 @@ directory, without persistence; it ends with the test, even if that is killed.
 
     with RedisServer("--requirepass", "x") as server:
         server.port, server.path, server.cli("PING")
+
+    with RedisServer(own_clock=True) as server:
+        server.jump(3600)  # its clock, by so many seconds
 """
 import ctypes
+import os
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import tempfile
 
@@ -28,11 +33,14 @@ def die_with_parent():
 class RedisServer:
     ready = "eady to accept connections"
 
-    def __init__(self, *args):
-        self.args = args
+    def __init__(self, *args, own_clock=False):
+        self.args, self.env, self.process = args, dict(os.environ), None
         self.dir = tempfile.mkdtemp(prefix="stile-test-")
+        if own_clock:
+            self.env.update(LD_PRELOAD=os.environ["STILE_CLOCK_LIBRARY"],
+                            STILE_TEST_CLOCK=self.dir + "/clock")
+            self.jump(0)
         self.path = self.dir + "/socket"
-        self.process = None
         for _ in range(ATTEMPTS):
             self.port = free_port()
             if self._run():
@@ -50,7 +58,7 @@ class RedisServer:
         self.process = subprocess.Popen(
             self.command(),
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            preexec_fn=die_with_parent)
+            env=self.env, preexec_fn=die_with_parent)
         self.log = ""
         for line in self.process.stdout:
             self.log += line
@@ -71,6 +79,19 @@ class RedisServer:
             self.process.send_signal(number)
             self.process.wait()
             self.process = None
+
+    def pause(self):
+        """Until go_on(): connections are accepted by the kernel, and nothing is answered."""
+        self.process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WNOWAIT)
+
+    def go_on(self):
+        self.process.send_signal(signal.SIGCONT)
+
+    def jump(self, seconds):
+        """Its clock is ahead of the true time by so much, at once."""
+        with open(self.dir + "/clock", "r+b" if self.process else "wb") as file:
+            file.write(struct.pack("=q", seconds))
 
     def stop(self):
         self.kill()

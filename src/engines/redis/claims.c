@@ -136,6 +136,7 @@ void numbers_of(struct numbers *n, const struct claim *claim, uint64_t held_ns)
     write_number(n->slots, claim->slots);
     write_number(n->px, px_of(claim, held_ns));
     write_number(n->hold, whole_ms(claim->hold_ns));
+    write_number(n->delay, whole_ms(claim->delay_ns));
     n->mode[0] = mode_letters[claim->mode];
     n->mode[1] = '\0';
 }
@@ -247,8 +248,8 @@ static void on_confirmed(void *data, const redisReply *reply, const struct stile
     struct redis_claim *part = data;
     if (err)
         unanswered(part, err);
-    else if (is_array(reply, 2) && number_at(reply, 0) == 1)
-        granted(part, (uint64_t)number_at(reply, 1));
+    else if (is_token(reply))
+        granted(part, (uint64_t)reply->integer);
     else
         send_claim(part); /* it took us too long */
 }
@@ -401,10 +402,10 @@ static void on_taken(void *data, const redisReply *reply, const struct stile_err
     struct redis_claim *part = data;
     if (err) {
         unanswered(part, err);
+    } else if (is_token(reply)) {
+        granted(part, (uint64_t)reply->integer);
     } else if (reply->type != REDIS_REPLY_INTEGER) {
         fail_strange(part);
-    } else if (reply->integer > 0) {
-        granted(part, (uint64_t)reply->integer);
     } else {
         part->wanted = true;
         send_claim(part);
@@ -505,8 +506,8 @@ static void on_resumed(void *data, const redisReply *reply, const struct stile_e
     struct stile_error lost;
     if (err) {
         fail_to_resume(part, err);
-    } else if (is_array(reply, 2) && number_at(reply, 0) == 1) {
-        granted(part, (uint64_t)number_at(reply, 1));
+    } else if (is_token(reply)) {
+        granted(part, (uint64_t)reply->integer);
     } else {
         error_set(&lost, STILE_LOST, 0, "this owner value does not hold it (any more)");
         fail(part, &lost);

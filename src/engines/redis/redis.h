@@ -32,6 +32,7 @@ struct redis_claim {
     bool wanted;       /* others want it, too, or did lately: the long way is the shorter one */
     bool told;         /* granted by a message that overtook the answer to the claim */
     bool may_be_there; /* release: what the server does not know was not ours to lose */
+    bool may_be_gone;  /* release: an earlier one was sent and not answered */
     uint64_t sent_ns, granted_ns, give_up_ns, token;
     unsigned looks;
     struct timer timer; /* in line: when to look by ourselves; leaving: when to say it again */
@@ -83,6 +84,11 @@ static inline struct redis *redis_of_part(struct redis_claim *part)
 static inline bool is_array(const redisReply *reply, size_t n)
 {
     return reply && reply->type == REDIS_REPLY_ARRAY && reply->elements >= n;
+}
+
+static inline bool is_token(const redisReply *reply)
+{
+    return reply && reply->type == REDIS_REPLY_INTEGER && reply->integer > 0;
 }
 
 static inline long long number_at(const redisReply *reply, size_t i)
@@ -149,7 +155,7 @@ void batches_free(struct redis *redis);
 #define NUMBER_MAX 24
 
 struct numbers {
-    char slots[NUMBER_MAX], px[NUMBER_MAX], hold[NUMBER_MAX];
+    char slots[NUMBER_MAX], px[NUMBER_MAX], hold[NUMBER_MAX], delay[NUMBER_MAX];
     char mode[2];
 };
 

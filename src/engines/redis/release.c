@@ -1,5 +1,8 @@
 /* Leaving: giving back, withdrawing, clearing away. One script does all three. */
+#include <string.h>
+
 #include "engines/redis/redis.h"
+#include "mutant.h"
 
 #define SAY_AGAIN_NS      (20 * NS_PER_MS)
 #define LEAVE_PATIENCE_NS (2500 * NS_PER_MS)
@@ -8,7 +11,7 @@ static void left(struct redis_claim *part, const struct stile_error *err)
 {
     struct claim *claim = claim_of(part);
     claim_forget(part);
-    part->may_be_there = false;
+    part->may_be_there = part->may_be_gone = false;
     claim->engine->events->released(claim, err);
 }
 
@@ -19,6 +22,9 @@ static void unanswered(struct redis_claim *part, const struct stile_error *err)
     uint64_t at = loop_now(loop) + (SAY_AGAIN_NS << (part->looks < 5 ? part->looks : 5));
     bool passing = err->status == STILE_UNREACHABLE || err->status == STILE_UNCERTAIN;
     part->looks++;
+#ifndef MUTANT_REDIS_RELEASED_TWICE_IS_LOSS
+    part->may_be_gone |= err->status == STILE_UNCERTAIN;
+#endif
     if (!passing || !part->has_timer || at >= part->give_up_ns)
         left(part, err);
     else
@@ -31,7 +37,8 @@ static void on_released(void *data, const redisReply *reply, const struct stile_
     struct stile_error lost;
     if (err) {
         unanswered(part, err);
-    } else if (reply->type == REDIS_REPLY_INTEGER && reply->integer == 0 && !part->may_be_there) {
+    } else if (reply->type == REDIS_REPLY_INTEGER && reply->integer == 0 && !part->may_be_there &&
+               !part->may_be_gone) {
         error_set(&lost, STILE_LOST, 0, "it was not ours any more");
         left(part, &lost);
     } else {
@@ -68,14 +75,19 @@ static enum stile_status send_release(struct redis_claim *part, conn_fn *fn, voi
     call_add(&call, n.slots);
     call_add(&call, used ? n.hold : "0");
     call_add(&call, redis->info);
+#ifdef MUTANT_REDIS_LOSS_WITHOUT_DELAY
+    strcpy(n.delay, "0");
+#endif
+    call_add(&call, claim->lost ? n.delay : "0");
     return call_send(&call, redis, &redis->scripts.release, fn, data, err);
 }
 
 static void say(struct redis_claim *part)
 {
     struct claim *claim = claim_of(part);
-    bool is_short = claim->mode == STILE_EXCLUSIVE && claim->hold_ns == 0 && !part->wanted &&
-                    !part->may_be_there;
+    bool stays = claim->hold_ns || (claim->lost && claim->delay_ns);
+    bool is_short =
+        claim->mode == STILE_EXCLUSIVE && !stays && !part->wanted && !part->may_be_there;
     struct stile_error err;
     if (is_short ? send_give(part, &err) : send_release(part, on_released, part, &err))
         unanswered(part, &err);
@@ -112,6 +124,7 @@ void claims_release(struct engine *engine, struct claim *claim)
     part->timer.fn = say_again;
     part->looks = 0;
     part->may_be_there = !held;
+    part->may_be_gone = false;
     part->standing = LEAVING;
     part->give_up_ns = loop_now(engine->loop) + LEAVE_PATIENCE_NS;
     say(part);

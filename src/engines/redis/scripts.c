@@ -8,10 +8,12 @@
 /* Shared by all. `fits` is the rule: a claim is granted if all who hold are of its kind, and for
  * slots fewer than its own number. A server out of memory refuses to add anything to a script that
  * has not changed anything yet: what must work even then begins with a PEXPIRE or DEL. */
-#define COMMON                                                                                     \
+#define BEGIN                                                                                      \
     "local call=redis.call\n"                                                                      \
     "local K,Q,B,F,M,I=KEYS[1],KEYS[2],KEYS[3],KEYS[4],KEYS[5],KEYS[6]\n"                          \
-    "local v\n"                                                                                    \
+    "local v=call('GET',K)\n"
+
+#define FUNCTIONS                                                                                  \
     "local function now() local t=call('TIME') return t[1]*1000+math.floor(t[2]/1000) end\n"       \
     "local function text(number) return string.format('%.0f',number) end\n"                       \
     "local function crowd() return v=='~s' or v=='~n' end\n"                                       \
@@ -126,79 +128,120 @@ static const char give_source[] = "local call=redis.call\n"
                                   "if call('EXISTS',KEYS[2])==1 then return 0 end\n"
                                   "return call('DEL',KEYS[1],KEYS[3])\n";
 
-#define ONE_NAME COMMON "v=call('GET',K)\n"
-
 /* A repeated request finds what the first one did: owner values make it safe. Nobody overtakes: who
- * is in line already is served first. A newcomer disturbs nobody but where it could go in. */
+ * is in line already is served first. A newcomer disturbs nobody but where it could go in; behind
+ * an exclusive holder that is nowhere, and needs none of the functions. */
 static const char claim_source[] =
-    ONE_NAME "local owner,mode,slots,px,info=ARGV[1],ARGV[2],ARGV[3],tonumber(ARGV[4]),ARGV[5]\n"
-             "local again=ARGV[7]=='1'\n"
-             "purge()\n"
-             "if again or fits(mode,slots) then serve(owner) end\n"
-             "local token=again and mine(owner,mode)\n"
-             "if token then extend(owner,mode,px) return {1,token} end\n"
-             "local waiting=call('EXISTS',Q)==1\n"
-             "if not waiting and fits(mode,slots) then return {1,put(owner,mode,px,info)} end\n"
-             "local ms,silent\n"
-             "if ARGV[6]=='0' then\n"
-             "  ms,silent=ends()\n"
-             "  return {0,ms,silent}\n"
-             "end\n"
-             "local entry=owner..' '..mode..' '..slots..' '..info\n"
-             "if not again or not call('LPOS',Q,entry) then call('RPUSH',Q,entry) end\n"
-             "call('PEXPIRE',Q,3600000)\n"
-             "ms,silent=pause(entry)\n"
-             "return {0,ms,silent}\n";
+    BEGIN "local owner,mode,slots,px,info=ARGV[1],ARGV[2],ARGV[3],tonumber(ARGV[4]),ARGV[5]\n"
+          "local entry=owner..' '..mode..' '..slots..' '..info\n"
+          "local again=ARGV[7]=='1'\n"
+          "if v and v~='~s' and v~='~n' and ARGV[6]=='1' and not again then\n"
+          "  local n=call('RPUSH',Q,entry)\n"
+          "  call('PEXPIRE',Q,'3600000')\n"
+          "  if n>2 then return {0,30000,0} end\n"
+          "  local ms=call('PTTL',K)\n"
+          "  if n==2 then return {0,ms<0 and 30000 or ms+1000,0} end\n"
+          "  if v=='~h' then return {0,ms,0} end\n"
+          "  local b=#v==40 and call('GET',B)\n"
+          "  return {0,ms,b and string.sub(b,1,40)==v and 0 or 1}\n"
+          "end\n" FUNCTIONS "purge()\n"
+          "if again or fits(mode,slots) then serve(owner) end\n"
+          "local token=again and mine(owner,mode)\n"
+          "if token then extend(owner,mode,px) return {1,token} end\n"
+          "local waiting=call('EXISTS',Q)==1\n"
+          "if not waiting and fits(mode,slots) then return {1,put(owner,mode,px,info)} end\n"
+          "local ms,silent\n"
+          "if ARGV[6]=='0' then\n"
+          "  ms,silent=ends()\n"
+          "  return {0,ms,silent}\n"
+          "end\n"
+          "if not again or not call('LPOS',Q,entry) then call('RPUSH',Q,entry) end\n"
+          "call('PEXPIRE',Q,3600000)\n"
+          "ms,silent=pause(entry)\n"
+          "return {0,ms,silent}\n";
 
-static const char confirm_source[] = ONE_NAME "local owner,mode=ARGV[1],ARGV[2]\n"
-                                              "purge()\n"
-                                              "local token=mine(owner,mode)\n"
-                                              "if not token then return {0} end\n"
-                                              "extend(owner,mode,tonumber(ARGV[3]))\n"
-                                              "return {1,token}\n";
+static const char confirm_source[] =
+    BEGIN "local owner,mode=ARGV[1],ARGV[2]\n"
+          "if mode=='x' then\n"
+          "  if v~=owner then return 0 end\n"
+          "  call('PEXPIRE',K,ARGV[3])\n"
+          "  return tonumber(call('GET',F))\n"
+          "end\n" FUNCTIONS "purge()\n"
+          "local token=mine(owner,mode)\n"
+          "if token then extend(owner,mode,tonumber(ARGV[3])) end\n"
+          "return token or 0\n";
 
-/* What is left of hold_at_least stays, nobody's, on the server's clock. */
+/* From one exclusive holder to the next, which is what happens most, without functions: it grants
+ * for a second, and who is first and second then hears as from serve(). LPOP is allowed to a server
+ * out of memory, and all after it.
+ *
+ * What is left of hold_at_least or of a lock-delay stays, nobody's, on the server's clock. */
 static const char release_source[] =
-    ONE_NAME "local owner,mode,hold=ARGV[1],ARGV[2],tonumber(ARGV[4])\n"
-             "purge()\n"
+    BEGIN "local owner,mode,hold,handed=ARGV[1],ARGV[2],tonumber(ARGV[4]),false\n"
+          "local delay=tonumber(ARGV[6])\n"
 #ifdef MUTANT_REDIS_DEL_WITHOUT_COMPARE
-             "v=owner\n"
+          "v=owner\n"
 #endif
-             "if not mine(owner,mode) then\n"
-             "  local gone=call('LREM',Q,1,owner..' '..mode..' '..ARGV[3]..' '..ARGV[5])\n"
-             "  serve()\n"
-             "  return gone*2\n"
-             "end\n"
-             "local left=0\n"
-             "if mode=='x' then\n"
-             "  if hold>0 and by() then left=since()+hold-now() end\n"
-             "  call('DEL',B)\n"
-             "  if left>0 then v='~h' call('SET',K,v,'PX',left) else call('DEL',K) v=false end\n"
-             "else\n"
-             "  local t=now()\n"
-             "  left=tonumber(string.match(call('HGET',I,owner),'^%d+ (%d+)'))+hold-t\n"
-             "  call('ZREM',M,owner) call('HDEL',I,owner)\n"
-             "  if left>0 then\n"
-             "    call('ZADD',M,t+left,'~h'..owner)\n"
-             "  elseif call('ZCARD',M)==0 then\n"
-             "    call('DEL',K) v=false\n"
-             "  end\n"
-             "end\n"
-             "serve()\n"
-             "return 1\n";
+          "if v==owner and mode=='x' and hold+delay==0 then\n"
+          "  local q,sub=call('LRANGE',Q,0,2),string.sub\n"
+          "  if not q[1] then call('DEL',K,B) return 1 end\n"
+          "  local to,info=string.match(q[1],'^(%S+) x %d+ (.*)$')\n"
+          "  if to then call('LPOP',Q) end\n"
+          "  if to and call('PUBLISH','stile:'..sub(to,1,16),'g '..to)>0 then\n"
+          "    call('INCR',F)\n"
+          "    call('SET',K,to,'PX','1000')\n"
+          "    call('SET',B,to..' '..info,'PX'," A_YEAR_MS ")\n"
+          "    if not q[2] then return 1 end\n"
+          "    v,handed=to,true\n"
+          "    to=sub(q[2],1,40)\n"
+          "    if call('PUBLISH','stile:'..sub(to,1,16),'h '..to..' 1000 0')>0 then\n"
+          "      if not q[3] then return 1 end\n"
+          "      to=sub(q[3],1,40)\n"
+          "      call('PUBLISH','stile:'..sub(to,1,16),'h '..to..' 2000 0')\n"
+          "      return 1\n"
+          "    end\n"
+          "  end\n"
+          "end\n" FUNCTIONS "if handed then serve() return 1 end\n"
+          "purge()\n"
+          "if not mine(owner,mode) then\n"
+          "  local gone=call('LREM',Q,1,owner..' '..mode..' '..ARGV[3]..' '..ARGV[5])\n"
+          "  serve()\n"
+          "  return gone*2\n"
+          "end\n"
+          "local left=0\n"
+          "if mode=='x' then\n"
+          "  if hold>0 and by() then left=since()+hold-now() end\n"
+          "  if delay>0 then left=math.max(left,math.min(delay,call('PTTL',K))) end\n"
+          "  call('DEL',B)\n"
+          "  if left>0 then v='~h' call('SET',K,v,'PX',left) else call('DEL',K) v=false end\n"
+          "else\n"
+          "  local t=now()\n"
+          "  left=tonumber(string.match(call('HGET',I,owner),'^%d+ (%d+)'))+hold-t\n"
+          "  left=math.max(left,math.min(delay,call('ZSCORE',M,owner)-t))\n"
+          "  call('ZREM',M,owner) call('HDEL',I,owner)\n"
+          "  if left>0 then\n"
+          "    call('ZADD',M,t+left,'~h'..owner)\n"
+          "  elseif call('ZCARD',M)==0 then\n"
+          "    call('DEL',K) v=false\n"
+          "  end\n"
+          "end\n"
+          "serve()\n"
+          "return 1\n";
 
 /* One key that makes trouble must not cost the others of its batch: 0 is told only where it is
  * certain, and 2 for what is not known. Who waits hears from each renewal that it need not look
  * yet, and who died waiting is noticed. */
-static const char renew_source[] = COMMON
-    "local out={}\n"
+static const char renew_source[] =
+    "local call=redis.call\n"
+    "local v,K,Q,B,F,M,I\n" FUNCTIONS "local out={}\n"
     "local function one(i)\n"
     "  local k=i*6-5\n"
     "  K,Q,B,F,M,I=KEYS[k],KEYS[k+1],KEYS[k+2],KEYS[k+3],KEYS[k+4],KEYS[k+5]\n"
     "  v=call('GET',K)\n"
     "  purge()\n"
-    "  local held=mine(ARGV[i*3-2],ARGV[i*3-1])\n"
-    "  if held then extend(ARGV[i*3-2],ARGV[i*3-1],tonumber(ARGV[i*3])) end\n"
+    "  local owner,mode=ARGV[i*3-2],ARGV[i*3-1]\n"
+    "  local held=v==owner and mode=='x' or mode~='x' and mine(owner,mode)\n"
+    "  if held then extend(owner,mode,tonumber(ARGV[i*3])) end\n"
     "  out[i]=held and 1 or 0\n"
     "  serve()\n"
     "end\n"
@@ -210,40 +253,40 @@ static const char renew_source[] = COMMON
     "end\n"
     "return out\n";
 
-static const char show_source[] =
-    ONE_NAME "purge()\n"
-             "local m={}\n"
-             "if crowd() then\n"
-             "  local z=call('ZRANGE',M,0,-1,'WITHSCORES')\n"
-             "  for i=1,#z,2 do m[#m+1]={z[i],z[i+1],call('HGET',I,z[i]) or ''} end\n"
-             "end\n"
-             "local b=by()\n"
-             "if b then b=text(since())..' '..b end\n"
-             "return {v,call('PTTL',K),call('GET',F),b,text(now()),m,call('LRANGE',Q,0,-1)}\n";
+static const char show_source[] = BEGIN FUNCTIONS
+    "purge()\n"
+    "local m={}\n"
+    "if crowd() then\n"
+    "  local z=call('ZRANGE',M,0,-1,'WITHSCORES')\n"
+    "  for i=1,#z,2 do m[#m+1]={z[i],z[i+1],call('HGET',I,z[i]) or ''} end\n"
+    "end\n"
+    "local b=by()\n"
+    "if b then b=text(since())..' '..b end\n"
+    "return {v,call('PTTL',K),call('GET',F),b,text(now()),m,call('LRANGE',Q,0,-1)}\n";
 
 static const char break_source[] =
-    ONE_NAME "local token=ARGV[1]\n"
-             "purge()\n"
-             "if not v then return 0 end\n"
-             "if crowd() then\n"
-             "  local hit=0\n"
-             "  for _,o in ipairs(call('ZRANGE',M,0,-1)) do\n"
-             "    local t=string.match(call('HGET',I,o) or '','^%d+')\n"
-             "    if token=='0' or t==token then\n"
-             "      call('ZREM',M,o) call('HDEL',I,o) tell(o,'b '..o) hit=1\n"
-             "    end\n"
-             "  end\n"
-             "  if hit==0 then return -1 end\n"
-             "  if call('ZCARD',M)==0 then call('DEL',K) v=false end\n"
-             "else\n"
-             "  local granted=(v=='~h' or by()) and call('GET',F)\n"
-             "  if token~='0' and granted~=token then return -1 end\n"
-             "  call('DEL',K,B)\n"
-             "  if #v==40 then tell(v,'b '..v) end\n"
-             "  v=false\n"
-             "end\n"
-             "serve()\n"
-             "return 1\n";
+    BEGIN FUNCTIONS "local token=ARGV[1]\n"
+                    "purge()\n"
+                    "if not v then return 0 end\n"
+                    "if crowd() then\n"
+                    "  local hit=0\n"
+                    "  for _,o in ipairs(call('ZRANGE',M,0,-1)) do\n"
+                    "    local t=string.match(call('HGET',I,o) or '','^%d+')\n"
+                    "    if token=='0' or t==token then\n"
+                    "      call('ZREM',M,o) call('HDEL',I,o) tell(o,'b '..o) hit=1\n"
+                    "    end\n"
+                    "  end\n"
+                    "  if hit==0 then return -1 end\n"
+                    "  if call('ZCARD',M)==0 then call('DEL',K) v=false end\n"
+                    "else\n"
+                    "  local granted=(v=='~h' or by()) and call('GET',F)\n"
+                    "  if token~='0' and granted~=token then return -1 end\n"
+                    "  call('DEL',K,B)\n"
+                    "  if #v==40 then tell(v,'b '..v) end\n"
+                    "  v=false\n"
+                    "end\n"
+                    "serve()\n"
+                    "return 1\n";
 
 void scripts_init(struct scripts *s)
 {

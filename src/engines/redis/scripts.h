@@ -30,8 +30,8 @@ struct scripts {
     struct lua take;    /* owner px info -> token | 0; exclusive */
     struct lua give;    /* owner -> above 0 | 0; exclusive, without hold_at_least */
     struct lua claim;   /* owner mode slots px info wait again -> {1, token} | {0, ms, silent} */
-    struct lua confirm; /* owner mode px -> {1, token} | {0} */
-    struct lua release; /* owner mode slots hold info -> 1 released, 2 withdrawn, 0 not there */
+    struct lua confirm; /* owner mode px -> token | 0 */
+    struct lua release; /* owner mode slots hold info delay -> 1 released, 2 withdrawn, 0 neither */
     struct lua renew;  /* for each claim its keys, and owner mode px -> {1|0, or 2: unknown, ...} */
     struct lua show;   /* -> {K, pttl, fence, by, now, members..., queue} */
     struct lua break_; /* token -> 1 broken, 0 not held, -1 another grant */

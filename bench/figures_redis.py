@@ -1,0 +1,218 @@
+"""The figures of the redis engine, on a redis-server of its own beside bare hiredis and redis-py.
+
+On few cores it decides everything whether both ends of a connection share one: so server and client
+are pinned, once to two cores and once to one, where it matters.
+"""
+import contextlib
+import json
+import os
+import pathlib
+import re
+import statistics
+import subprocess
+import sys
+import time
+
+from figures import (NotMeasured, column, compare, pair_syscalls, percentile, row, runkill_lines,
+                     time_text)
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "tests" / "servers"))
+from redis_server import RedisServer  # noqa: E402
+
+PLACES = (("two cores", 1), ("one core", 0))  # of the client; the server is on the first one
+PEERS = str(HERE / "peers_redis.py")
+PARKED = 8
+
+
+def cores():
+    return sorted(os.sched_getaffinity(0))
+
+
+@contextlib.contextmanager
+def server(core=None):
+    """On the nth core that we may use, or wherever it likes."""
+    try:
+        started = RedisServer()
+    except OSError as reason:
+        raise NotMeasured(str(reason)) from reason
+    with started:
+        if core is not None:
+            os.sched_setaffinity(started.process.pid, {cores()[core]})
+        started.url = "redis://127.0.0.1:%d" % started.port
+        yield started
+
+
+def pinned(core, command):
+    if core >= len(cores()):
+        raise NotMeasured("this figure needs one more core than we may use")
+    return ["taskset", "-c", str(cores()[core]), *map(str, command)]
+
+
+def lines_of(bench, core, name, *args):
+    out = bench.output(pinned(core, [bench.program(name), *args])).stdout
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def peer(bench, core, *args):
+    """What redis-py needs for the same, or None where it is missing."""
+    try:
+        return json.loads(bench.output(pinned(core, ["/usr/bin/python3", PEERS, *args])).stdout)
+    except NotMeasured:
+        return None
+
+
+def peer_row(told, ours, theirs):
+    if not theirs:
+        return row("  beside redis-py's Lock", "", "redis-py is missing")
+    return row("  beside redis-py's Lock", told, "redis-py " + time_text(theirs["p50_ns"]),
+               ours / theirs["p50_ns"])
+
+
+def pair(bench):
+    rows, samples = [], {}
+    for told, core in PLACES:
+        with server(0) as redis:
+            lines = bench.run("pair", redis.url, "hiredis", bench.rounds(40), 1000, 1, core + 1)
+            theirs = peer(bench, core, "pair", redis.port, 2000)
+        samples[told] = lines
+        ours, bare, ratio = compare(lines, "series", "one", "peer_one", "p50_ns")
+        rows.append(row("redis: acquire+release, %s, p50" % told, time_text(ours),
+                        "hiredis " + time_text(bare), ratio, "1.2 x", ratio <= 1.2))
+        rows.append(peer_row(time_text(ours), ours, theirs))
+    with server() as redis:
+        rows.append(pair_syscalls(bench, redis.url, "hiredis 4"))
+    return rows, {"server_pair": samples}
+
+
+def threads(bench):
+    """On one core there is nothing to be gained but the switches between the two."""
+    rows, samples = [], {}
+    for told, core in PLACES:
+        with server(0) as redis:
+            lines = lines_of(bench, core, "threads", redis.url, bench.rounds(10), 16, 300)
+        one, all_of_them, ratio = (
+            statistics.median(values) for values in (
+                column(lines, "threads", 1, "per_s"), column(lines, "threads", 16, "per_s"),
+                [b / a for a, b in zip(column(lines, "threads", 1, "per_s"),
+                                       column(lines, "threads", 16, "per_s"))]))
+        samples[told] = lines
+        rows.append(row("redis: 16 threads, 16 names, %s" % told, "%.0f pairs/s" % all_of_them,
+                        "one thread %.0f" % one, ratio, "3 x" if core else "",
+                        ratio >= 3 if core else None))
+    return rows, {"threads": samples}
+
+
+def handover(bench):
+    """Both clients on one core; the server there, too, or on the other one."""
+    rows, samples = [], {}
+    for told, core in PLACES:
+        with server(core) as redis:
+            lines = bench.run("handover", redis.url, bench.rounds(30), 400, "together")
+            theirs = peer(bench, 0, "handover", redis.port, 20)
+        samples[told] = lines
+        ours, ping, ratio = compare(lines, "way", "stile", "ping", "p50_ns")
+        rows.append(row("redis: hand-over, %s, p50" % told, time_text(ours),
+                        "PING " + time_text(ping), ratio, "5 x", ratio <= 5))
+        rows.append(peer_row(time_text(ours), ours, theirs))
+    return rows, {"server_handover": samples}
+
+
+def crowd(bench):
+    for_ms = 500 if bench.quick else 5000
+    with server() as redis:
+        found = bench.run("crowd", redis.url, "stile", 8, for_ms)[0]
+    return [
+        row("redis: 8 processes, %.1f s: least / most served" % (for_ms / 1000),
+            "%.3f" % found["least_to_most"], "", None, "0.9", found["least_to_most"] >= 0.9),
+        row("  acquisitions a second", "%.0f" % found["per_s"], "", None, "3,000",
+            found["per_s"] >= 3000),
+        row("  no hand-over", str(found["again"]), "", None, "0", found["again"] == 0),
+        row("  overlaps seen", str(found["overlaps"]), "", None, "0", found["overlaps"] == 0),
+    ], {"crowd": {"stile": found}}
+
+
+def rss_kib(pid):
+    with open("/proc/%d/status" % pid, encoding="ascii") as file:
+        return int(re.search(r"VmRSS:\s+(\d+)", file.read()).group(1))
+
+
+def wait_for(condition, what):
+    for _ in range(1000):
+        if condition():
+            return
+        time.sleep(0.01)
+    raise NotMeasured(what)
+
+
+def parked(bench):
+    """One holds for ten minutes, others wait, nothing changes: whatever is asked, a waiter asks."""
+    bench.need_command()
+    seconds = 1 if bench.quick else 5
+    command = [bench.stile, "run", "--ttl", "10m", "x", "--", "sleep", "600"]
+    with server() as redis, contextlib.ExitStack() as stack:
+        env = dict(os.environ, STILE_ENGINE=redis.url)
+        started = []
+        for n in range(PARKED + 1):
+            process = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL,
+                                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            stack.callback(process.wait)
+            stack.callback(process.terminate)
+            started.append(process.pid)
+            wait_for(lambda want=n: redis.cli("EXISTS", "lock:x") == "1" and
+                     redis.cli("LLEN", "{lock:x}:queue") == str(want), "they do not wait")
+        time.sleep(0.2)
+        asked = [int(re.search(r"total_commands_processed:(\d+)", redis.cli("INFO", "stats"))
+                     .group(1)) for _ in range(2) if time.sleep(seconds) is None]
+        rss = max(rss_kib(pid) for pid in started)
+    theirs = None
+    with server() as redis:
+        theirs = peer(bench, 0, "pair", redis.port, 100)
+    more = asked[1] - asked[0] - 1  # the INFO that tells
+    return [
+        row("redis: requests of %d parked waiters in %d s" % (PARKED, seconds), str(more), "",
+            None, "0", more == 0),
+        row("  memory of each `stile run`", "%.1f MB" % (rss / 1024),
+            "redis-py %.1f MB" % (theirs["rss_kib"] / 1024) if theirs else "", None, "10 MB",
+            rss < 10240),
+    ], {}
+
+
+def keep(bench):
+    locks, seconds = (1000, 4) if bench.quick else (10000, 12)
+    with server() as redis:
+        program = subprocess.Popen([bench.program("keep"), redis.url, str(locks), "10000",
+                                    str(seconds)], stdout=subprocess.PIPE, text=True)
+        with program:
+            program.stdout.readline(), program.stdout.readline()
+            redis.cli("CONFIG", "RESETSTAT")
+            line = program.stdout.readline()
+            calls = re.search(r"cmdstat_evalsha:calls=(\d+)", redis.cli("INFO", "commandstats"))
+    if program.returncode or not line:
+        raise NotMeasured("bench-keep: status %d" % program.returncode)
+    found = json.loads(line)
+    return [
+        row("redis: renewal of %d claims, TTL 10 s" % locks, "%.2f %% of a core"
+            % (100 * found["cpu"]), "", None, "2 %", found["cpu"] <= 0.02 and not found["lost"]),
+        row("  commands a second", "%.1f" % (int(calls.group(1)) / seconds if calls else 0)),
+        row("  memory of the client", "%.1f MB" % (found["rss_kib"] / 1024)),
+    ], {}
+
+
+def runkill(bench):
+    bench.need_command()
+    kills = bench.rounds(100)
+    with server() as redis:
+        lines = runkill_lines(bench, kills, "trees", bench.stile, "run", "--ttl", "10s",
+                              "-e", redis.url, "tree", "--")
+    ours, both = [line["took_ns"] for line in lines], sum(line["both_alive"] for line in lines)
+    rows = [row("redis: stile run killed -> next tree runs, p%d" % p,
+                time_text(percentile(ours, p)), "", None, "100 ms" if p == 99 else "",
+                percentile(ours, p) <= 100e6 if p == 99 else None) for p in (50, 99)]
+    rows.append(row("  both trees alive", "%d of %d" % (both, len(lines)), "", None, "never",
+                    both == 0))
+    return rows, {"runkill": ours}
+
+
+ALL = {"redis-pair": pair, "redis-threads": threads, "redis-handover": handover,
+       "redis-crowd": crowd, "redis-parked": parked, "redis-keep": keep, "redis-runkill": runkill}

@@ -1,0 +1,182 @@
+/* Taking back nodes that have lost their data. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engines/redlock/group.h"
+
+#define ROUNDS_MAX 24
+
+static void look(struct survey *survey);
+
+static bool has_forgotten(const struct account *account)
+{
+    return account->answered && (!account->group[0] || group_is_mark(account->group));
+}
+
+static void on_adopted(struct survey *survey)
+{
+    struct redlock *redlock = survey->redlock;
+    for (unsigned i = 0; i < redlock->n; i++)
+        survey->adopted |= survey->accounts[i].changed ? 1u << i : 0;
+    if (survey->epoch > redlock->epoch)
+        redlock->epoch = survey->epoch;
+    survey->done(survey);
+}
+
+/* Only our own step counts: who finds that somebody else has gone on already knows nothing of when
+ * that was, and begins again. */
+static void on_switched(struct survey *survey)
+{
+    struct redlock *redlock = survey->redlock;
+    uint64_t highest = 0, longest_ms = 0;
+    unsigned switched = 0;
+    char group[GROUP_MAX + 1];
+    for (unsigned i = 0; i < redlock->n; i++) {
+        const struct account *account = &survey->accounts[i];
+        if (!account->changed)
+            continue;
+        switched++;
+        highest = account->highest > highest ? account->highest : highest;
+        longest_ms = account->longest_ms > longest_ms ? account->longest_ms : longest_ms;
+    }
+    if (switched < redlock->majority) {
+        survey_ask(survey, look);
+        return;
+    }
+    survey->longest_ms = longest_ms;
+    group_write(group, survey->id, survey->epoch);
+    survey_begin(survey, on_adopted);
+    for (unsigned i = 0; i < redlock->n; i++) {
+        struct account *account = &survey->accounts[i];
+        account->changed = false;
+        if (account->answered && group_is_mark(account->group))
+            survey_adopt(survey, i, group, highest, longest_ms);
+    }
+    survey_end(survey);
+}
+
+static void move_on(struct survey *survey)
+{
+    struct redlock *redlock = survey->redlock;
+    char group[GROUP_MAX + 1], one[GROUP_ID + 1];
+    uint32_t at;
+    survey->epoch++;
+    group_write(group, survey->id, survey->epoch);
+    survey_begin(survey, on_switched);
+    for (unsigned i = 0; i < redlock->n; i++) {
+        const struct account *account = &survey->accounts[i];
+        if (account->answered && group_read(one, &at, account->group) &&
+            strcmp(one, survey->id) == 0)
+            survey_change(survey, i, account->group, group);
+    }
+    survey_end(survey);
+}
+
+static void look_again(struct survey *survey)
+{
+    survey_ask(survey, look);
+}
+
+/* Before anybody goes to the next epoch. What is said to a node later is said to this memory of it:
+ * one that has forgotten once more meanwhile, and may have voted in between, does not take it. */
+static void mark(struct survey *survey)
+{
+    struct redlock *redlock = survey->redlock;
+    unsigned char random[GROUP_ID / 2];
+    char text[GROUP_ID + 2] = "!";
+    int rc = loop_random(redlock->engine.loop, random, sizeof random);
+    if (rc) {
+        error_errno(&survey->error, STILE_REFUSED, rc, "drawing a mark");
+        survey->done(survey);
+        return;
+    }
+    for (size_t i = 0; i < sizeof random; i++)
+        snprintf(text + 1 + 2 * i, 3, "%02x", random[i]);
+    survey_begin(survey, look_again);
+    for (unsigned i = 0; i < redlock->n; i++) {
+        if (survey->accounts[i].answered && !survey->accounts[i].group[0])
+            survey_propose(survey, i, text);
+    }
+    survey_end(survey);
+}
+
+static void look(struct survey *survey)
+{
+    struct redlock *redlock = survey->redlock;
+    unsigned share = survey_majority(survey, survey->id, &survey->epoch);
+    unsigned forgotten = 0, marked = 0;
+    for (unsigned i = 0; i < redlock->n; i++) {
+        forgotten += has_forgotten(&survey->accounts[i]);
+        marked += survey->accounts[i].answered && group_is_mark(survey->accounts[i].group);
+    }
+    if (share < redlock->majority)
+        error_set(&survey->error, STILE_REFUSED, 0,
+                  "only %u of %u nodes can be asked and have kept their data: a majority must, to "
+                  "know which tokens were given out",
+                  share, redlock->n);
+    else if (survey->rounds > ROUNDS_MAX)
+        error_set(&survey->error, STILE_CONFLICT, 0, "somebody else adopts at the same time");
+    if (survey->error.status || forgotten == 0)
+        survey->done(survey);
+    else if (marked < forgotten)
+        mark(survey);
+    else
+        move_on(survey);
+}
+
+void group_adopt(struct survey *survey)
+{
+    survey_ask(survey, look);
+}
+
+/* ---- for stile doctor --adopt ---- */
+
+static void tell_adopted(struct survey *survey, struct query *query, unsigned i)
+{
+    char what[160];
+    uint64_t quiet_ms = survey->longest_ms;
+    snprintf(what, sizeof what, "taken back in epoch %u; it takes no claims for %llu s yet",
+             (unsigned)survey->epoch, (unsigned long long)((quiet_ms + 999) / 1000));
+    query->engine->events->finding(
+        query, &(struct stile_finding){.severity = STILE_NOTE,
+                                       .id = "adopted",
+                                       .where = survey->redlock->nodes[i].where,
+                                       .what = what,
+                                       .why = "What it has forgotten may still be held: so long "
+                                              "was the longest lease that was asked for."});
+}
+
+static void end(struct survey *survey)
+{
+    struct query *query = survey->data;
+    struct stile_error err = survey->error;
+    unsigned adopted = survey->adopted;
+    for (unsigned i = 0; i < survey->redlock->n; i++) {
+        if (adopted & 1u << i)
+            tell_adopted(survey, query, i);
+    }
+    free(survey);
+    query->state = NULL;
+    query->engine->events->done(query, err.status ? &err : NULL);
+}
+
+void redlock_adopt(struct engine *engine, struct query *query)
+{
+    struct redlock *redlock = redlock_of(engine);
+    struct survey *survey = redlock->fenced ? calloc(1, sizeof *survey) : NULL;
+    struct stile_error err;
+    if (!survey) {
+        if (redlock->fenced)
+            error_set(&err, STILE_NOMEM, 0, "out of memory");
+        else
+            error_set(&err, STILE_UNSUPPORTED, 0,
+                      "with fence=off nodes keep nothing that could be lost: there is nothing to "
+                      "adopt");
+        engine->events->done(query, &err);
+        return;
+    }
+    *survey = (struct survey){.redlock = redlock, .done = end, .data = query};
+    query->state = survey;
+    group_adopt(survey);
+}

@@ -1,0 +1,274 @@
+/* Errands: giving back, withdrawing, clearing away, on all nodes. One script does all three. The
+ * claim hears of it when a majority has answered; the errand goes on until all have, or for a
+ * while: the owner value makes each request safe to repeat. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engines/redlock/redlock.h"
+
+#define SAY_AGAIN_NS  (20 * NS_PER_MS)
+#define PATIENCE_NS   (2500 * NS_PER_MS)
+#define PATIENCE_LATE (10 * NS_PER_SEC) /* when nobody waits for it any more */
+
+enum word { UNSAID, ON_ITS_WAY, OURS, NOT_OURS };
+
+struct step {
+    unsigned char node, word;
+    bool lined;
+};
+
+struct errand {
+    struct errand *next;
+    struct redlock *redlock;
+    struct claim *claim; /* who wants to know; NULL: nobody (any more) */
+    bool may_be_there;   /* what the nodes do not know was not ours to lose */
+    bool has_timer;
+    unsigned repeats;
+    uint64_t until_ns;
+    struct timer timer;
+    char owner[OWNER_LEN + 1], left[24];
+    struct step steps[NODES_MAX];
+    size_t name_len;
+    char name[];
+};
+
+static struct errand *errand_of_step(struct step *step)
+{
+    return (struct errand *)((char *)(step - step->node) - offsetof(struct errand, steps));
+}
+
+/* ---- the end ---- */
+
+static void errand_free(struct errand *errand)
+{
+    struct redlock *redlock = errand->redlock;
+    struct errand **at = &redlock->errands;
+    while (*at != errand)
+        at = &(*at)->next;
+    *at = errand->next;
+    for (unsigned i = 0; i < redlock->n; i++) {
+        if (errand->steps[i].word == ON_ITS_WAY)
+            conn_forget(redlock->nodes[i].asks, &errand->steps[i]);
+    }
+    if (errand->has_timer) {
+        loop_disarm(redlock->engine.loop, &errand->timer);
+        loop_unreserve(redlock->engine.loop, 1);
+    }
+    free(errand);
+}
+
+void errands_free(struct redlock *redlock)
+{
+    while (redlock->errands)
+        errand_free(redlock->errands);
+}
+
+static void tell(struct errand *errand, const struct stile_error *err)
+{
+    struct claim *claim = errand->claim;
+    errand->claim = NULL;
+    if (claim)
+        claim->engine->events->released(claim, err);
+}
+
+/* ---- how far it is ---- */
+
+struct tally {
+    unsigned unsaid, on_its_way, ours, not_ours, answering;
+};
+
+static void count(struct tally *tally, const struct errand *errand)
+{
+    *tally = (struct tally){0};
+    for (unsigned i = 0; i < errand->redlock->n; i++) {
+        enum word word = errand->steps[i].word;
+        tally->unsaid += word == UNSAID;
+        tally->on_its_way += word == ON_ITS_WAY;
+        tally->ours += word == OURS;
+        tally->not_ours += word == NOT_OURS;
+        if (word == OURS || word == NOT_OURS)
+            tally->answering |= 1u << i;
+    }
+}
+
+/* True: the claim can be told, and err says what. */
+static bool is_decided(const struct errand *errand, const struct tally *tally,
+                       struct stile_error *err)
+{
+    unsigned majority = errand->redlock->majority;
+    bool enough = tally->ours + tally->not_ours >= majority;
+    err->status = STILE_OK;
+    if (tally->ours >= majority || (enough && errand->may_be_there))
+        return true;
+    if (!enough || (tally->on_its_way && tally->not_ours < majority))
+        return false;
+    if (tally->ours == 0 || tally->not_ours >= majority)
+        error_set(err, STILE_LOST, 0, "it was not ours any more");
+    return true;
+}
+
+static void say_to(struct errand *errand, struct step *step);
+
+static void go_on(struct errand *errand)
+{
+    struct redlock *redlock = errand->redlock;
+    uint64_t now_ns = loop_now(redlock->engine.loop);
+    struct stile_error err;
+    struct tally tally;
+    count(&tally, errand);
+    bool late = now_ns >= errand->until_ns || !errand->has_timer;
+    if (errand->claim && is_decided(errand, &tally, &err)) {
+        errand->until_ns = now_ns + PATIENCE_LATE;
+        tell(errand, err.status ? &err : NULL);
+    } else if (errand->claim && late && tally.on_its_way == 0) {
+        nodes_explain(redlock, tally.answering, &err);
+        tell(errand, &err);
+    }
+    if (tally.on_its_way > 0)
+        return;
+    if (tally.unsaid == 0 || late) {
+        errand_free(errand);
+    } else if (!errand->timer.place) {
+        unsigned shift = errand->repeats < 6 ? errand->repeats : 6;
+        errand->repeats++;
+        loop_arm(redlock->engine.loop, &errand->timer, now_ns + (SAY_AGAIN_NS << shift));
+    }
+}
+
+static void on_timer(struct timer *timer)
+{
+    struct errand *errand = (struct errand *)((char *)timer - offsetof(struct errand, timer));
+    for (unsigned i = 0; i < errand->redlock->n; i++) {
+        if (errand->steps[i].word == UNSAID)
+            say_to(errand, &errand->steps[i]);
+    }
+    go_on(errand);
+}
+
+/* ---- saying it ---- */
+
+static void on_released(void *data, const redisReply *reply, const struct stile_error *err)
+{
+    struct step *step = data;
+    struct errand *errand = errand_of_step(step);
+    bool passing = err && (err->status == STILE_UNREACHABLE || err->status == STILE_UNCERTAIN);
+    if (err)
+        node_failed(&errand->redlock->nodes[step->node], err);
+    if (passing)
+        step->word = UNSAID;
+    else
+        step->word =
+            !err && reply->type == REDIS_REPLY_INTEGER && reply->integer == 1 ? OURS : NOT_OURS;
+    go_on(errand);
+}
+
+static void say_to(struct errand *errand, struct step *step)
+{
+    struct redlock *redlock = errand->redlock;
+    char entry[ENTRY_MAX];
+    struct keys keys;
+    struct call call;
+    keys_of(&keys, redlock, errand->name, errand->name_len);
+    entry_write(entry, redlock, errand->owner);
+    script_keys(&call, redlock, &keys, "KQFN");
+    script_add(&call, errand->owner);
+    script_add(&call, errand->left);
+    script_add(&call, step->lined ? entry : "");
+    bool said = !script_send(&call, &redlock->nodes[step->node], &redlock->scripts.release,
+                             on_released, step, NULL);
+    step->word = said ? ON_ITS_WAY : UNSAID;
+}
+
+static struct errand *errand_new(struct redlock *redlock, const char *owner, const char *name,
+                                 size_t name_len)
+{
+    struct errand *errand = calloc(1, sizeof *errand + name_len);
+    if (!errand)
+        return NULL;
+    errand->redlock = redlock;
+    errand->has_timer = loop_reserve(redlock->engine.loop, 1) == 0;
+    errand->timer.fn = on_timer;
+    errand->until_ns = loop_now(redlock->engine.loop) + PATIENCE_NS;
+    errand->may_be_there = true;
+    memcpy(errand->owner, owner, sizeof errand->owner);
+    strcpy(errand->left, "0");
+    memcpy(errand->name, name, name_len);
+    errand->name_len = name_len;
+    for (unsigned i = 0; i < redlock->n; i++)
+        errand->steps[i].node = (unsigned char)i;
+    errand->next = redlock->errands;
+    redlock->errands = errand;
+    return errand;
+}
+
+static struct errand *errand_of_claim(struct redlock_claim *part)
+{
+    struct redlock *redlock = redlock_of_part(part);
+    struct claim *claim = claim_of(part);
+    struct errand *errand = errand_new(redlock, part->owner, claim->name, claim->name_len);
+    for (unsigned i = 0; errand && i < redlock->n; i++)
+        errand->steps[i].lined = part->votes[i].lined;
+    return errand;
+}
+
+static void run(struct errand *errand)
+{
+    for (unsigned i = 0; i < errand->redlock->n; i++)
+        say_to(errand, &errand->steps[i]);
+}
+
+void errand_withdraw(struct redlock_claim *part)
+{
+    struct errand *errand = errand_of_claim(part);
+    if (errand) {
+        run(errand);
+        go_on(errand);
+    }
+}
+
+void errand_return(struct node *node, const char *owner, const char *name, size_t name_len)
+{
+    struct redlock *redlock = node->redlock;
+    struct errand *errand = errand_new(redlock, owner, name, name_len);
+    if (!errand)
+        return;
+    for (unsigned i = 0; i < redlock->n; i++)
+        errand->steps[i].word = NOT_OURS;
+    say_to(errand, &errand->steps[node - redlock->nodes]);
+    go_on(errand);
+}
+
+/* What is left of hold_at_least, counted from when we heard of the grant: rather too long than too
+ * short. */
+static void write_left(struct errand *errand, const struct redlock_claim *part,
+                       const struct claim *claim)
+{
+    uint64_t held_ns = loop_now(claim->engine->loop) - part->granted_ns;
+    if (part->standing != HOLDING || claim->unused || claim->hold_ns <= held_ns)
+        return;
+    uint64_t left_ns = claim->hold_ns - held_ns;
+    snprintf(errand->left, sizeof errand->left, "%llu",
+             (unsigned long long)((left_ns + NS_PER_MS - 1) / NS_PER_MS));
+}
+
+void redlock_release(struct engine *engine, struct claim *claim)
+{
+    struct redlock_claim *part = part_of(claim);
+    struct errand *errand = errand_of_claim(part);
+    struct stile_error err;
+    part_leave_batch(part);
+    if (errand) {
+        errand->may_be_there = part->standing != HOLDING;
+        write_left(errand, part, claim);
+    }
+    part_forget(part);
+    if (!errand) {
+        error_set(&err, STILE_NOMEM, 0, "out of memory");
+        engine->events->released(claim, &err);
+        return;
+    }
+    errand->claim = claim;
+    run(errand);
+    go_on(errand);
+}

@@ -1,0 +1,215 @@
+/* The nodes: the URL that names them, their connections, and what is said of them. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engines/redlock/redlock.h"
+
+#define NODE_TIMEOUT_MS  1000
+#define NODE_TIMEOUT_MAX 60000
+#define MESSAGE_MAX      (OWNER_LEN + PREFIX_MAX + STILE_NAME_MAX + 64)
+
+/* ---- the URL ---- */
+
+static uint16_t port_of(const struct url_host *host)
+{
+    return host->port ? host->port : PLACE_PORT;
+}
+
+static enum stile_status check_hosts(const struct url *url, struct stile_error *err)
+{
+    if (url->n_hosts < NODES_MIN || url->n_hosts > NODES_MAX)
+        return error_set(err, STILE_MISUSE, 0,
+                         "redlock needs %d to %d independent nodes, not %zu: "
+                         "redlock://host:port,host:port,host:port",
+                         NODES_MIN, NODES_MAX, url->n_hosts);
+    for (size_t i = 0; i < url->n_hosts; i++) {
+        for (size_t k = 0; k < i; k++) {
+            const struct url_host *a = &url->hosts[k], *b = &url->hosts[i];
+            if (strcmp(a->host, b->host) == 0 && port_of(a) == port_of(b))
+                return error_set(err, STILE_MISUSE, 0, "%s:%u is named twice", a->host, port_of(a));
+        }
+    }
+    return STILE_OK;
+}
+
+static enum stile_status read_fence(struct redlock *redlock, const struct url *url,
+                                    struct stile_error *err)
+{
+    const char *fence = url_param(url, "fence");
+    redlock->fenced = !fence || strcmp(fence, "on") == 0;
+    if (!redlock->fenced && strcmp(fence, "off") != 0)
+        return error_set(err, STILE_MISUSE, 0, "fence= is on or off");
+    return STILE_OK;
+}
+
+enum stile_status nodes_read(struct redlock *redlock, const struct url *url,
+                             struct stile_error *err)
+{
+    redlock->node_timeout_ms = NODE_TIMEOUT_MS;
+    enum stile_status status = check_hosts(url, err);
+    if (!status)
+        status = read_fence(redlock, url, err);
+    if (!status)
+        status = place_prefix(redlock->prefix, url, err);
+    if (!status)
+        status =
+            place_number(&redlock->node_timeout_ms, url, "node_timeout", NODE_TIMEOUT_MAX, err);
+    if (!status && redlock->node_timeout_ms == 0)
+        status = error_set(err, STILE_MISUSE, 0, "node_timeout= is in ms, and not 0");
+    if (!status)
+        status = place_tls(&redlock->tls, url, "redlocks", err);
+    redlock->n = (unsigned)url->n_hosts;
+    redlock->majority = redlock->n / 2 + 1;
+    return status;
+}
+
+/* ---- connections ---- */
+
+static void on_up(struct conn *conn)
+{
+    (void)conn;
+}
+
+static void asks_down(struct conn *conn, const struct stile_error *why)
+{
+    node_failed(conn_owner(conn), why); /* and each request hears of it by itself */
+}
+
+static void hears_down(struct conn *conn, const struct stile_error *why)
+{
+    struct node *node = conn_owner(conn);
+    (void)why;
+    node->hearing = false;
+}
+
+static void hears_subscribed(struct conn *conn, const char *channel, size_t len)
+{
+    struct node *node = conn_owner(conn);
+    (void)channel, (void)len;
+    node->hearing = true;
+    wait_look_again(node);
+}
+
+static void hears_message(struct conn *conn, const char *channel, size_t channel_len,
+                          const char *bytes, size_t n)
+{
+    char text[MESSAGE_MAX + 1];
+    (void)channel, (void)channel_len;
+    if (n > MESSAGE_MAX)
+        return;
+    memcpy(text, bytes, n);
+    text[n] = '\0';
+    wait_hear(conn_owner(conn), text, n);
+}
+
+static const struct conn_events asks_events = {.up = on_up, .down = asks_down};
+static const struct conn_events hears_events = {
+    .up = on_up, .down = hears_down, .subscribed = hears_subscribed, .message = hears_message};
+
+static enum stile_status connect_to(struct redlock *redlock, struct conn_options *options,
+                                    const struct url *url, struct stile_error *err)
+{
+    enum stile_status status = STILE_OK;
+    for (unsigned i = 0; !status && i < redlock->n; i++) {
+        struct node *node = &redlock->nodes[i];
+        options->target.host = url->hosts[i].host;
+        options->target.port = port_of(&url->hosts[i]);
+        node->redlock = redlock;
+        snprintf(node->where, sizeof node->where,
+                 strchr(options->target.host, ':') ? "[%s]:%u" : "%s:%u", options->target.host,
+                 options->target.port);
+        status = conn_new(&node->asks, redlock->engine.loop, options, &asks_events, node, err);
+    }
+    return status;
+}
+
+enum stile_status nodes_connect(struct redlock *redlock, const struct url *url,
+                                struct stile_error *err)
+{
+    char secret[SECRET_MAX];
+    uint64_t timeout_ns = redlock->node_timeout_ms * NS_PER_MS;
+    struct conn_options options = {.target.tls = redlock->tls,
+                                   .target.timeout_ns = timeout_ns,
+                                   .answer_ns = timeout_ns,
+                                   .user = url->user && *url->user ? url->user : NULL,
+                                   .password = url->password};
+    enum stile_status status = place_db(&options.db, url, err);
+    if (!status)
+        status = place_secret(&options.password, url, secret, err);
+    if (!status)
+        status = connect_to(redlock, &options, url, err);
+    explicit_bzero(secret, sizeof secret);
+    return status;
+}
+
+void nodes_listen(struct redlock *redlock)
+{
+    for (unsigned i = 0; i < redlock->n; i++) {
+        struct node *node = &redlock->nodes[i];
+        if (node->hears || conn_new(&node->hears, redlock->engine.loop, conn_options(node->asks),
+                                    &hears_events, node, NULL))
+            continue;
+        if (conn_subscribe(node->hears, redlock->channel, strlen(redlock->channel), NULL)) {
+            conn_free(node->hears);
+            node->hears = NULL;
+        }
+    }
+}
+
+void nodes_free(struct redlock *redlock)
+{
+    for (unsigned i = 0; i < redlock->n; i++) {
+        struct node *node = &redlock->nodes[i];
+        if (node->asks)
+            conn_flush(node->asks); /* what is given back without anybody waiting for it */
+        conn_free(node->hears);
+        conn_free(node->asks);
+    }
+    tls_context_free(redlock->tls);
+}
+
+/* ---- what is said of them ---- */
+
+void node_failed(struct node *node, const struct stile_error *err)
+{
+    error_copy(&node->why, err);
+}
+
+static bool is_passing(const struct stile_error *err)
+{
+    return !err->status || err->status == STILE_UNREACHABLE || err->status == STILE_UNCERTAIN;
+}
+
+static size_t add_node(char *list, size_t size, size_t used, const struct node *node)
+{
+    const char *message = node->why.status ? node->why.message : "no answer";
+    bool named = strncmp(message, node->where, strlen(node->where)) == 0;
+    int n = snprintf(list + used, size - used, "%s%s%s%s", used ? ", " : "",
+                     named ? "" : node->where, named ? "" : ": ", message);
+    return n < 0 || used + (size_t)n >= size ? size - 1 : used + (size_t)n;
+}
+
+/* If nobody is unreachable, but all who should answer refuse to, that is the answer. */
+enum stile_status nodes_explain(struct redlock *redlock, unsigned answering,
+                                struct stile_error *err)
+{
+    enum stile_status status = STILE_OK;
+    unsigned n = 0;
+    size_t used = 0;
+    char list[200] = "";
+    for (unsigned i = 0; i < redlock->n; i++) {
+        struct node *node = &redlock->nodes[i];
+        if (answering & 1u << i) {
+            n++;
+            continue;
+        }
+        used = add_node(list, sizeof list, used, node);
+        if (is_passing(&node->why))
+            status = STILE_UNREACHABLE;
+        else if (!status)
+            status = node->why.status;
+    }
+    return error_set(err, status ? status : STILE_UNREACHABLE, 0, "%u of %u nodes answer: %s", n,
+                     redlock->n, list);
+}

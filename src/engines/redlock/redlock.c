@@ -1,0 +1,246 @@
+/* redlock: a majority of independent Redis nodes, with a token.
+ *
+ * A claim goes to all nodes at once and is decided as soon as a majority has answered. On each node
+ * it is the plain dialect: K = prefix + name holds the owner, set if absent and with an expiry, so
+ * node-redlock excludes us and we it. Phase 1 takes K and reads the node's fence for the name; t is
+ * one more than the highest; phase 2 sets the fence to t where K is still ours and the fence is
+ * smaller. A majority of those votes is the grant: of two equal tokens the second is refused by the
+ * node that both majorities share, and a later one has read what an earlier one wrote. No clock is
+ * involved. A handle guesses its next token, so that both phases are one request if nobody came
+ * between. A node that forgot its group does not count (group.h). What is not granted is withdrawn
+ * everywhere, before anything else is asked. Who waits is in line on every node, and is handed each
+ * of them by push (wait.c). The lease counts from before the votes were asked for.
+ *
+ *     scripts.c  the steps, in Lua        claims.c, votes.c, wait.c, errand.c, renew.c  a claim
+ *     nodes.c    connections              group.c, survey.c, adopt.c  who belongs together
+ */
+#include "engines/redlock/redlock.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engines/redlock/group.h"
+
+#define PATIENCE_NS (5 * NS_PER_SEC)
+/* For nodes that are slower than a majority: they are looked at, too, if they answer by then. */
+#define GRACE_NS (100 * NS_PER_MS)
+
+/* ---- opening ---- */
+
+struct opening {
+    struct survey survey;
+    struct timer timer;
+    bool graced, late;
+};
+
+static void on_timer(struct timer *timer)
+{
+    ((struct opening *)((char *)timer - offsetof(struct opening, timer)))->late = true;
+}
+
+static unsigned answering(const struct survey *survey)
+{
+    unsigned mask = 0;
+    for (unsigned i = 0; i < survey->redlock->n; i++)
+        mask |= survey->accounts[i].answered ? 1u << i : 0;
+    return mask;
+}
+
+/* Without fences nothing is kept on a node: it may forget. */
+static void settle_plainly(struct survey *survey)
+{
+    struct redlock *redlock = survey->redlock;
+    unsigned mask = answering(survey);
+    if (__builtin_popcount(mask) < (int)redlock->majority)
+        nodes_explain(redlock, mask, &survey->error);
+    survey->over = true;
+}
+
+static bool is_enough(const struct survey *survey)
+{
+    char id[GROUP_ID + 1];
+    uint32_t epoch;
+    const struct redlock *redlock = survey->redlock;
+    if (!redlock->fenced)
+        return __builtin_popcount(answering(survey)) >= (int)redlock->majority;
+    return survey_majority(survey, id, &epoch) >= redlock->majority;
+}
+
+static void out_of_time(struct opening *opening)
+{
+    struct survey *survey = &opening->survey;
+    survey_stop(survey);
+    if (opening->graced) {
+        opening->graced = opening->late = false;
+        loop_arm(survey->redlock->engine.loop, &opening->timer,
+                 loop_now(survey->redlock->engine.loop) + PATIENCE_NS);
+        survey->fn(survey);
+    } else {
+        nodes_explain(survey->redlock, answering(survey), &survey->error);
+        survey->over = true;
+    }
+}
+
+static void drive(struct opening *opening, struct loop *loop)
+{
+    struct survey *survey = &opening->survey;
+    loop_arm(loop, &opening->timer, loop_now(loop) + PATIENCE_NS);
+    while (!survey->over) {
+        loop_prepare(loop);
+        loop_wait(loop, true);
+        loop_run(loop);
+        if (!survey->over && opening->late) {
+            out_of_time(opening);
+        } else if (!survey->over && !opening->graced && is_enough(survey)) {
+            opening->graced = true;
+            loop_arm(loop, &opening->timer, loop_now(loop) + GRACE_NS);
+        }
+    }
+    loop_disarm(loop, &opening->timer);
+    survey_stop(survey);
+}
+
+/* Where exclusion would be a lie. */
+static enum stile_status check_nodes(const struct survey *survey, struct stile_error *err)
+{
+    const struct redlock *redlock = survey->redlock;
+    for (unsigned i = 0; i < redlock->n; i++) {
+        const struct account *account = &survey->accounts[i];
+        if (account->refusal.status) {
+            error_copy(err, &account->refusal);
+            return error_wrap(err, err->status, "%s", redlock->nodes[i].where);
+        }
+        for (unsigned k = 0; k < i; k++) {
+            if (*account->run_id && strcmp(account->run_id, survey->accounts[k].run_id) == 0)
+                return error_set(err, STILE_REFUSED, 0,
+                                 "%s and %s are the same server: a majority must be of "
+                                 "independent nodes",
+                                 redlock->nodes[k].where, redlock->nodes[i].where);
+        }
+    }
+    return STILE_OK;
+}
+
+static enum stile_status meet(struct redlock *redlock, const struct url *url,
+                              struct stile_error *err)
+{
+    struct loop *loop = redlock->engine.loop;
+    struct opening *opening = calloc(1, sizeof *opening);
+    if (!opening || loop_reserve(loop, 1)) {
+        free(opening);
+        return error_set(err, STILE_NOMEM, 0, "out of memory");
+    }
+    opening->timer.fn = on_timer;
+    opening->survey.redlock = redlock;
+    opening->survey.url = url;
+    if (redlock->fenced)
+        group_settle(&opening->survey);
+    else
+        survey_ask(&opening->survey, settle_plainly);
+    drive(opening, loop);
+    loop_unreserve(loop, 1);
+    enum stile_status status = STILE_OK;
+    if (!redlock->engine.examining)
+        status = check_nodes(&opening->survey, err);
+    if (!status && !redlock->engine.examining) {
+        status = opening->survey.error.status;
+        if (status)
+            error_copy(err, &opening->survey.error);
+    }
+    free(opening);
+    return status;
+}
+
+static void promise_less(struct engine *engine)
+{
+    engine->caps.token = false;
+    engine->caps.token_is = "none";
+    engine->caps.condition =
+        "most nodes neither forget nor stop, and clocks do not jump; without a fence nothing tells "
+        "a late holder from the present one";
+}
+
+static void dispose(struct redlock *redlock)
+{
+    errands_free(redlock);
+    batches_drop(redlock);
+    nodes_free(redlock);
+}
+
+static enum stile_status redlock_open(struct engine *engine, const struct url *url,
+                                      struct stile_error *err)
+{
+    struct redlock *redlock = redlock_of(engine);
+    lock_scripts_init(&redlock->scripts);
+    int rc = who_introduce(redlock->channel, redlock->info, engine->loop, engine->label);
+    if (rc)
+        return error_errno(err, STILE_REFUSED, rc, "drawing a session id");
+    enum stile_status status = nodes_read(redlock, url, err);
+    if (!status)
+        status = nodes_connect(redlock, url, err);
+    if (!status)
+        status = meet(redlock, url, err);
+    if (status)
+        dispose(redlock);
+    else if (!redlock->fenced)
+        promise_less(engine);
+    return status;
+}
+
+static void redlock_close(struct engine *engine)
+{
+    dispose(redlock_of(engine));
+}
+
+static void redlock_forked(struct engine *engine)
+{
+    struct redlock *redlock = redlock_of(engine);
+    for (unsigned i = 0; i < redlock->n; i++) {
+        conn_forked(redlock->nodes[i].asks);
+        conn_forked(redlock->nodes[i].hears);
+    }
+}
+
+static const char *const redlock_params[] = {
+    "prefix",   "fence", "node_timeout",  "ca", "cert", "key", "server_name",
+    "insecure", "allow", "password_file", NULL};
+
+const struct engine_class redlock_class = {
+    .scheme = "redlock redlocks",
+    .params = redlock_params,
+    .caps =
+        {
+            .engine = "redlock",
+            .modes = 1u << STILE_EXCLUSIVE,
+            .lease = STILE_LEASE_CLAIM,
+            .fifo = false,
+            .token = true,
+            .hold_at_least = true,
+            .lock_delay = true,
+            .detached = true,
+            .token_is = "one more than the highest fence of a majority, accepted by a majority",
+            .survives = "a holder's crash: free after its TTL; the loss of any minority of nodes",
+            .condition =
+                "nodes that keep their data (appendonly yes, appendfsync always); one that "
+                "forgot does not count until it is adopted (stile doctor --adopt)",
+        },
+    .apart = true,
+    .engine_size = sizeof(struct redlock),
+    .claim_size = sizeof(struct redlock_claim),
+    .open = redlock_open,
+    .close = redlock_close,
+    .forked = redlock_forked,
+    .claim = redlock_claim,
+    .release = redlock_release,
+    .renew = redlock_renew,
+    .resume = redlock_resume,
+    .detach = redlock_detach,
+    .owner = redlock_owner,
+    .list = redlock_list,
+    .show = redlock_show,
+    .break_ = redlock_break,
+    .watch = redlock_watch,
+    .unwatch = redlock_unwatch,
+    .adopt = redlock_adopt,
+};

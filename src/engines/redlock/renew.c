@@ -1,0 +1,187 @@
+/* Renewing, many in one request to each node. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engines/redlock/redlock.h"
+
+#define RENEWS_MAX 256
+
+enum { GONE, RENEWED }; /* what the script says of each; anything else: not known */
+
+struct tally {
+    unsigned char renewed, gone;
+};
+
+struct reader {
+    struct batch *batch;
+    struct node *node;
+};
+
+/* A renewal under way. Claims that leave meanwhile, or are decided, are crossed out. */
+struct batch {
+    struct batch *next;
+    struct redlock *redlock;
+    uint64_t sent_ns;
+    size_t n;
+    unsigned pending; /* nodes */
+    struct reader readers[NODES_MAX];
+    struct tally tallies[RENEWS_MAX];
+    struct redlock_claim *parts[RENEWS_MAX];
+};
+
+void part_leave_batch(struct redlock_claim *part)
+{
+    struct batch *batch = part->batch;
+    for (size_t i = 0; batch && i < batch->n; i++) {
+        if (batch->parts[i] == part)
+            batch->parts[i] = NULL;
+    }
+    part->batch = NULL;
+}
+
+/* As soon as a majority says the same, or nobody is left to say anything. */
+static void decide(struct batch *batch, size_t i)
+{
+    const struct engine_events *events = batch->redlock->engine.events;
+    struct redlock_claim *part = batch->parts[i];
+    struct tally *tally = &batch->tallies[i];
+    unsigned majority = batch->redlock->majority;
+    struct stile_error err;
+    bool over = tally->renewed >= majority || tally->gone >= majority || batch->pending == 0;
+    if (!part || !over)
+        return;
+    struct claim *claim = claim_of(part);
+    batch->parts[i] = NULL;
+    part->batch = NULL;
+    if (tally->renewed >= majority) {
+        events->renewed(claim, batch->sent_ns, claim->ttl_ns);
+    } else if (tally->gone >= majority) {
+        error_set(&err, STILE_LOST, 0, "%u of %u nodes do not have it any more", tally->gone,
+                  batch->redlock->n);
+        events->lost(claim, &err);
+    } else {
+        events->unknown(claim);
+    }
+}
+
+static void batch_free(struct batch *batch)
+{
+    struct batch **at = &batch->redlock->batches;
+    while (*at != batch)
+        at = &(*at)->next;
+    *at = batch->next;
+    free(batch);
+}
+
+void batches_drop(struct redlock *redlock)
+{
+    while (redlock->batches)
+        batch_free(redlock->batches);
+}
+
+static void on_renewed(void *data, const redisReply *reply, const struct stile_error *err)
+{
+    struct reader *reader = data;
+    struct batch *batch = reader->batch;
+    bool sound = !err && is_array(reply, batch->n);
+    batch->pending--;
+    if (err)
+        node_failed(reader->node, err);
+    for (size_t i = 0; i < batch->n; i++) {
+        long long says = sound ? number_at(reply, i) : -1;
+        batch->tallies[i].renewed += says == RENEWED;
+        batch->tallies[i].gone += says == GONE;
+        decide(batch, i);
+    }
+    if (batch->pending == 0)
+        batch_free(batch);
+}
+
+/* What a batch is written with; gone when it has been sent. */
+struct draft {
+    struct conn_arg *args;
+    char (*px)[24];
+    char *room;
+};
+
+static bool draft_new(struct draft *draft, const struct redlock *redlock,
+                      struct claim *const *claims, size_t n)
+{
+    size_t room = 0;
+    for (size_t i = 0; i < n; i++)
+        room += strlen(redlock->prefix) + claims[i]->name_len;
+    draft->px = malloc(n * sizeof *draft->px);
+    draft->args = malloc(3 * n * sizeof *draft->args);
+    draft->room = malloc(room);
+    return draft->px && draft->args && draft->room;
+}
+
+static void draft_free(struct draft *draft)
+{
+    free(draft->px);
+    free(draft->args);
+    free(draft->room);
+}
+
+static void draft_write(struct draft *draft, struct batch *batch)
+{
+    static const char *const key[] = {""};
+    char *room = draft->room;
+    for (size_t i = 0; i < batch->n; i++) {
+        struct redlock_claim *part = batch->parts[i];
+        struct claim *claim = claim_of(part);
+        uint64_t px = part_px(claim, batch->sent_ns - part->granted_ns);
+        struct conn_arg *args = draft->args + batch->n + 2 * i;
+        room = family_write(draft->args + i, room, key, 1, batch->redlock->prefix, claim->name,
+                            claim->name_len);
+        snprintf(draft->px[i], sizeof draft->px[i], "%llu", (unsigned long long)px);
+        args[0] = (struct conn_arg){part->owner, OWNER_LEN};
+        args[1] = CONN_TEXT(draft->px[i]);
+    }
+}
+
+static void send_batch(struct batch *batch, const struct draft *draft)
+{
+    struct redlock *redlock = batch->redlock;
+    for (unsigned i = 0; i < redlock->n; i++) {
+        batch->readers[i] = (struct reader){batch, &redlock->nodes[i]};
+        if (!conn_eval(redlock->nodes[i].asks, &redlock->scripts.renew, draft->args, batch->n,
+                       3 * batch->n, on_renewed, &batch->readers[i], NULL))
+            batch->pending++;
+    }
+}
+
+static void renew_some(struct redlock *redlock, struct claim *const *claims, size_t n)
+{
+    struct batch *batch = calloc(1, sizeof *batch);
+    struct draft draft;
+    if (draft_new(&draft, redlock, claims, n) && batch) {
+        batch->redlock = redlock;
+        batch->n = n;
+        batch->sent_ns = loop_now(redlock->engine.loop);
+        for (size_t i = 0; i < n; i++) {
+            batch->parts[i] = part_of(claims[i]);
+            batch->parts[i]->batch = batch;
+        }
+        draft_write(&draft, batch);
+        send_batch(batch, &draft);
+    }
+    draft_free(&draft);
+    if (batch && batch->pending) {
+        batch->next = redlock->batches;
+        redlock->batches = batch;
+        return;
+    }
+    free(batch);
+    for (size_t i = 0; i < n; i++) {
+        part_of(claims[i])->batch = NULL;
+        redlock->engine.events->unknown(claims[i]);
+    }
+}
+
+void redlock_renew(struct engine *engine, struct claim *const *claims, size_t n)
+{
+    for (size_t i = 0; i < n; i += RENEWS_MAX)
+        renew_some(redlock_of(engine), claims + i, n - i < RENEWS_MAX ? n - i : RENEWS_MAX);
+}

@@ -1,0 +1,220 @@
+#include "engines/redlock/scripts.h"
+
+#include "mutant.h"
+
+/* Functions are made anew in each call, so the common case comes before them. */
+
+/* Numbers stay texts where they are only passed on: Lua would write large ones as 1e+15. */
+#define READ_FENCE                                                                                 \
+    "local function fence_of(e)\n"                                                                 \
+    "  return string.match(e or '','^%d+') or N and call('HGET',N,'highest') or '0'\n"             \
+    "end\n"
+
+/* Hands K to the first in line whom somebody hears; tells who it is: `me` needs not be told, and
+ * has to take it itself. The next one stands in for a first that dies. */
+#define SERVE                                                                                      \
+    READ_FENCE                                                                                     \
+    "local function tell(o,what)\n"                                                                \
+    "  return call('PUBLISH','stile:'..string.sub(o,1,16),what)\n"                                 \
+    "end\n"                                                                                        \
+    "local function hint(ms)\n"                                                                    \
+    "  local o=string.sub(call('LINDEX',Q,0) or '',1,40)\n"                                        \
+    "  if o~='' then tell(o,'h '..o..' '..ms) end\n"                                               \
+    "end\n"                                                                                        \
+    "local function give(o)\n"                                                                     \
+    "  local f=fence_of(F and call('GET',F))\n"                                                    \
+    "  if tell(o,'g '..o..' '..f..' '..K)==0 then return false end\n"                              \
+    "  call('SET',K,o,'PX',1000)\n"                                                                \
+    "  hint(1000)\n"                                                                               \
+    "  return o\n"                                                                                 \
+    "end\n"                                                                                        \
+    "local function serve(me)\n"                                                                   \
+    "  while true do\n"                                                                            \
+    "    local e=call('LPOP',Q)\n"                                                                 \
+    "    if not e then return false end\n"                                                         \
+    "    local o=string.sub(e,1,40)\n"                                                             \
+    "    if o==me or give(o) then return o end\n"                                                  \
+    "  end\n"                                                                                      \
+    "end\n"
+
+/* Not free at once. A repeated request finds what the first one did; who is in line already is
+ * served first; else, who waits is put in line. Leaves `got`, or answers. */
+#define SLOWLY(quiet)                                                                              \
+    SERVE                                                                                          \
+    "local function line_up()\n"                                                                   \
+    "  if not wait then return -1 end\n"                                                           \
+    "  local place=again and call('LPOS',Q,entry) or call('RPUSH',Q,entry)-1\n"                    \
+    "  call('PEXPIRE',Q,3600000)\n"                                                                \
+    "  return place\n"                                                                             \
+    "end\n"                                                                                        \
+    "local v=call('GET',K)\n"                                                                      \
+    "if v==me then\n"                                                                              \
+    "  call('PEXPIRE',K,px)\n"                                                                     \
+    "else\n" quiet "  if not v then\n"                                                             \
+    "    v=serve(me)\n"                                                                            \
+    "    if not v or v==me then call('SET',K,me,'PX',px) v=me end\n"                               \
+    "  end\n"                                                                                      \
+    "  if v~=me then\n"                                                                            \
+    "    local place=line_up()\n"                                                                  \
+    "    return {0,call('PTTL',K),v,place}\n"                                                      \
+    "  end\n"                                                                                      \
+    "end\n"
+
+static const char claim_source[] =
+    "local call,K,F,Q,N=redis.call,KEYS[1],KEYS[2],KEYS[3],KEYS[4]\n"
+    "local me,px,entry=ARGV[1],ARGV[2],ARGV[7]\n"
+    "local n=call('HMGET',N,'group','highest','longest','quiet')\n"
+#ifndef MUTANT_REDLOCK_FORGOTTEN_COUNTS
+    "if n[1]~=ARGV[3] then return {-1,n[1] or ''} end\n"
+#endif
+    "if not n[3] or tonumber(px)>tonumber(n[3]) then call('HSET',N,'longest',px) end\n"
+    "if n[4] or ARGV[6]=='1' or call('EXISTS',Q)==1 or not call('SET',K,me,'NX','PX',px) then\n"
+    "  local wait,again=ARGV[5]=='1',ARGV[6]=='1'\n"
+    /* clang-format off */
+    SLOWLY(
+    "  if n[4] then\n"
+    "    local t=call('TIME')\n"
+    "    local left=n[4]-t[1]*1000-math.floor(t[2]/1000)\n"
+    "    if left>0 then return {0,left,'~q',line_up()} end\n"
+    "    call('HDEL',N,'quiet')\n"
+    "  end\n")
+    /* clang-format on */
+    "end\n"
+    "local f=string.match(call('GET',F) or '','^%d+') or n[2] or '0'\n"
+    "local guess=tonumber(ARGV[4])\n"
+    "if guess<=tonumber(f) then return {1,tonumber(f)} end\n"
+    "call('SET',F,ARGV[4]..' '..entry,'PX'," FENCE_TXT ")\n"
+    "if not n[2] or guess>tonumber(n[2]) then call('HSET',N,'highest',ARGV[4]) end\n"
+    "return {2,guess}\n";
+
+/* Asked only where the bare SET has failed. */
+static const char line_source[] =
+    "local call,K,Q,F,N=redis.call,KEYS[1],KEYS[2]\n"
+    "local me,px,wait,again,entry=ARGV[1],ARGV[2],ARGV[3]=='1',ARGV[4]=='1',ARGV[5]\n" SLOWLY(
+        "") "return {2,0}\n";
+
+static const char fence_source[] =
+    "local call,K,F,N=redis.call,KEYS[1],KEYS[2],KEYS[3]\n"
+    "local n=call('HMGET',N,'group','highest')\n"
+#ifndef MUTANT_REDLOCK_FORGOTTEN_COUNTS
+    "if n[1]~=ARGV[3] then return {-1,n[1] or ''} end\n"
+#endif
+    "local v=call('GET',K)\n"
+    "if v~=ARGV[1] then return {0,call('PTTL',K),v or '',-1} end\n"
+    "local f=string.match(call('GET',F) or '','^%d+') or n[2] or '0'\n"
+    "local t=tonumber(ARGV[4])\n"
+#ifndef MUTANT_REDLOCK_FENCE_UNCONDITIONAL
+    "if t<=tonumber(f) then return {1,tonumber(f)} end\n"
+#endif
+    "call('PEXPIRE',K,ARGV[2])\n"
+    "call('SET',F,ARGV[4]..' '..ARGV[5],'PX'," FENCE_TXT ")\n"
+    "if not n[2] or t>tonumber(n[2]) then call('HSET',N,'highest',ARGV[4]) end\n"
+    "return {2,t}\n";
+
+static const char confirm_source[] =
+    "local call,K,F,N=redis.call,KEYS[1],KEYS[2],KEYS[3]\n"
+    "local v,px=call('GET',K),ARGV[2]\n"
+    "if v~=ARGV[1] then return {0,call('PTTL',K),v or '',-1} end\n"
+    "call('PEXPIRE',K,px)\n"
+    "if N and tonumber(px)>tonumber(call('HGET',N,'longest') or 0) then\n"
+    "  call('HSET',N,'longest',px)\n"
+    "end\n"
+    "local t,o=string.match(F and call('GET',F) or '','^(%d+) (%x+)')\n"
+    "if o~=v then return {2,0,0} end\n"
+    "return {2,tonumber(t)," FENCE_TXT "-call('PTTL',F)}\n";
+
+/* What is left of hold_at_least stays, nobody's. A server out of memory lets a script add nothing
+ * unless it has changed something before. */
+static const char release_source[] =
+    "local call,K,Q,F,N=redis.call,KEYS[1],KEYS[2],KEYS[3],KEYS[4]\n"
+    "local v=call('GET',K)\n"
+    "local mine=v==ARGV[1]\n"
+    "if mine and ARGV[2]=='0' and call('EXISTS',Q)==0 then call('DEL',K) return 1 end\n" SERVE
+    "if ARGV[3]~='' then call('LREM',Q,1,ARGV[3]) end\n"
+    "if not mine then\n"
+    "  if not v then serve() end\n"
+    "  return 0\n"
+    "end\n"
+    "if ARGV[2]~='0' then\n"
+    "  call('PEXPIRE',K,ARGV[2])\n"
+    "  call('SET',K,'~h','PX',ARGV[2])\n"
+    "  hint(ARGV[2])\n"
+    "elseif not serve() then\n"
+    "  call('DEL',K)\n"
+    "end\n"
+    "return 1\n";
+
+static const char yield_source[] =
+    "local call,K,Q,F,N=redis.call,KEYS[1],KEYS[2],KEYS[3],KEYS[4]\n"
+    "local to=ARGV[2]\n"
+    "if call('GET',K)~=ARGV[1] then return 0 end\n"
+    "call('PEXPIRE',K,1000)\n" SERVE "if to~='' then\n"
+    "  for _,e in ipairs(call('LRANGE',Q,0,63)) do\n"
+    "    if string.sub(e,1,40)==to then call('LREM',Q,1,e) break end\n"
+    "  end\n"
+    "end\n"
+    "if not (to~='' and give(to)) and not serve() then call('DEL',K) end\n"
+    "call('LPUSH',Q,ARGV[3])\n"
+    "call('PEXPIRE',Q,3600000)\n"
+    "return 1\n";
+
+/* One key that makes trouble must not cost the others of its batch: 0 is told only where it is
+ * certain, and 2 for what is not known. */
+static const char renew_source[] =
+    "local out={}\n"
+    "for i=1,#KEYS do\n"
+    "  local v=redis.pcall('GET',KEYS[i])\n"
+    "  if v==ARGV[2*i-1] then\n"
+    "    out[i]=redis.pcall('PEXPIRE',KEYS[i],ARGV[2*i])==1 and 1 or 2\n"
+    "  else\n"
+    "    out[i]=type(v)=='table' and not string.find(v.err,'WRONGTYPE') and 2 or 0\n"
+    "  end\n"
+    "end\n"
+    "return out\n";
+
+static const char show_source[] =
+    "local call,K,Q,F=redis.call,KEYS[1],KEYS[2],KEYS[3]\n"
+    "return {call('GET',K),call('PTTL',K),F and call('GET',F) or false,\n"
+    "F and " FENCE_TXT "-call('PTTL',F) or 0,call('LRANGE',Q,0,-1)}\n";
+
+static const char break_source[] =
+    "local call,K,Q,F,N=redis.call,KEYS[1],KEYS[2],KEYS[3],KEYS[4]\n" SERVE
+    "local v=call('GET',K)\n"
+    "if not v then return 0 end\n"
+    "local t,o=string.match(F and call('GET',F) or '','^(%d+) (%x+)')\n"
+    "if ARGV[1]~='0' and (t~=ARGV[1] or v~='~h' and o~=v) then return -1 end\n"
+    "call('DEL',K)\n"
+    "if #v==40 then tell(v,'b '..v) end\n"
+    "serve()\n"
+    "return 1\n";
+
+static const char change_source[] =
+    "local n=redis.call('HMGET',KEYS[1],'group','highest','longest')\n"
+    "local done=0\n"
+    "if n[1]==ARGV[1] then redis.call('HSET',KEYS[1],'group',ARGV[2]) n[1]=ARGV[2] done=1 end\n"
+    "return {done,n[1] or '',n[2] or '0',n[3] or '0'}\n";
+
+/* Quiet for as long as the longest lease that may have been forgotten. */
+static const char adopt_source[] =
+    "local call,N=redis.call,KEYS[1]\n"
+    "if call('HGET',N,'group')~=ARGV[4] then return 0 end\n"
+    "local t=call('TIME')\n"
+    "local quiet=t[1]*1000+math.floor(t[2]/1000)+ARGV[3]\n"
+    "call('HSET',N,'group',ARGV[1],'highest',ARGV[2],'longest',ARGV[3],\n"
+    "'quiet',string.format('%.0f',quiet))\n"
+    "return 1\n";
+
+void lock_scripts_init(struct lock_scripts *s)
+{
+    lua_init(&s->claim, claim_source);
+    lua_init(&s->line, line_source);
+    lua_init(&s->fence, fence_source);
+    lua_init(&s->confirm, confirm_source);
+    lua_init(&s->release, release_source);
+    lua_init(&s->yield, yield_source);
+    lua_init(&s->renew, renew_source);
+    lua_init(&s->show, show_source);
+    lua_init(&s->break_, break_source);
+    lua_init(&s->change, change_source);
+    lua_init(&s->adopt, adopt_source);
+}

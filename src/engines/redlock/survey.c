@@ -1,0 +1,184 @@
+/* Asking the nodes about themselves. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engines/redlock/group.h"
+
+static void answered(struct account *account)
+{
+    struct survey *survey = account->survey;
+    if (--survey->pending == 0)
+        survey->fn(survey);
+}
+
+static struct node *node_of(const struct account *account)
+{
+    struct survey *survey = account->survey;
+    return &survey->redlock->nodes[account - survey->accounts];
+}
+
+static void take_failure(struct account *account, const struct stile_error *err)
+{
+    account->answered = false;
+    node_failed(node_of(account), err);
+}
+
+static void take_texts(struct account *account, const redisReply *reply, size_t first)
+{
+    const char *group = text_at(reply, first), *highest = text_at(reply, first + 1);
+    const char *longest = text_at(reply, first + 2);
+    account->answered = true;
+    snprintf(account->group, sizeof account->group, "%s", group ? group : "");
+    account->highest = highest ? strtoull(highest, NULL, 10) : 0;
+    account->longest_ms = longest ? strtoull(longest, NULL, 10) : 0;
+    memcpy(node_of(account)->group, account->group, sizeof account->group);
+}
+
+static void on_told(void *data, const redisReply *reply, const struct stile_error *err)
+{
+    struct account *account = data;
+    if (err)
+        take_failure(account, err);
+    else if (is_array(reply, 3))
+        take_texts(account, reply, 0);
+    answered(account);
+}
+
+static void on_changed(void *data, const redisReply *reply, const struct stile_error *err)
+{
+    struct account *account = data;
+    account->changed = false;
+    if (err) {
+        take_failure(account, err);
+    } else if (is_array(reply, 4)) {
+        account->changed = number_at(reply, 0) == 1;
+        take_texts(account, reply, 1);
+    }
+    answered(account);
+}
+
+static void on_done(void *data, const redisReply *reply, const struct stile_error *err)
+{
+    struct account *account = data;
+    account->changed = !err && reply->type == REDIS_REPLY_INTEGER && reply->integer == 1;
+    if (err)
+        take_failure(account, err);
+    answered(account);
+}
+
+/* Who may not ask for INFO, is told by the doctor. */
+static void on_info(void *data, const redisReply *reply, const struct stile_error *err)
+{
+    struct account *account = data;
+    bool told = !err && reply->type == REDIS_REPLY_STRING;
+    const char *id = told ? strstr(reply->str, "\nrun_id:") : NULL;
+    if (told)
+        place_check(reply->str, account->survey->url, &account->refusal);
+    if (id)
+        snprintf(account->run_id, sizeof account->run_id, "%.40s", id + strlen("\nrun_id:"));
+    answered(account);
+}
+
+/* ---- sending ---- */
+
+static void sent(struct survey *survey, enum stile_status status)
+{
+    survey->pending += !status;
+}
+
+void survey_begin(struct survey *survey, void (*fn)(struct survey *survey))
+{
+    survey->fn = fn;
+    survey->pending = 1; /* for ourselves, so that it does not end before all were asked */
+    survey->rounds++;
+}
+
+void survey_end(struct survey *survey)
+{
+    if (--survey->pending == 0)
+        survey->fn(survey);
+}
+
+void survey_ask(struct survey *survey, void (*fn)(struct survey *survey))
+{
+    struct redlock *redlock = survey->redlock;
+    struct conn_arg info[] = {CONN_TEXT("INFO")};
+    struct conn_arg ask[] = {CONN_TEXT("HMGET"), CONN_TEXT(NODE_KEY), CONN_TEXT("group"),
+                             CONN_TEXT("highest"), CONN_TEXT("longest")};
+    survey_begin(survey, fn);
+    for (unsigned i = 0; i < redlock->n; i++) {
+        struct account *account = &survey->accounts[i];
+        account->survey = survey;
+        account->answered = account->changed = false;
+        if (survey->rounds == 1 && survey->url)
+            sent(survey, conn_send(redlock->nodes[i].asks, info, 1, on_info, account, NULL));
+        sent(survey, conn_send(redlock->nodes[i].asks, ask, 5, on_told, account, NULL));
+    }
+    survey_end(survey);
+}
+
+void survey_propose(struct survey *survey, unsigned node, const char *text)
+{
+    struct conn_arg args[] = {CONN_TEXT("HSETNX"), CONN_TEXT(NODE_KEY), CONN_TEXT("group"),
+                              CONN_TEXT(text)};
+    sent(survey, conn_send(survey->redlock->nodes[node].asks, args, 4, on_done,
+                           &survey->accounts[node], NULL));
+}
+
+void survey_change(struct survey *survey, unsigned node, const char *from, const char *to)
+{
+    struct redlock *redlock = survey->redlock;
+    struct conn_arg args[] = {CONN_TEXT(NODE_KEY), CONN_TEXT(from), CONN_TEXT(to)};
+    survey->accounts[node].changed = false;
+    sent(survey, conn_eval(redlock->nodes[node].asks, &redlock->scripts.change, args, 1, 3,
+                           on_changed, &survey->accounts[node], NULL));
+}
+
+void survey_adopt(struct survey *survey, unsigned node, const char *group, uint64_t highest,
+                  uint64_t longest_ms)
+{
+    struct redlock *redlock = survey->redlock;
+    char high[24], longest[24];
+    snprintf(high, sizeof high, "%llu", (unsigned long long)highest);
+    snprintf(longest, sizeof longest, "%llu", (unsigned long long)longest_ms);
+    struct conn_arg args[] = {CONN_TEXT(NODE_KEY), CONN_TEXT(group), CONN_TEXT(high),
+                              CONN_TEXT(longest), CONN_TEXT(survey->accounts[node].group)};
+    survey->accounts[node].changed = false;
+    sent(survey, conn_eval(redlock->nodes[node].asks, &redlock->scripts.adopt, args, 1, 5, on_done,
+                           &survey->accounts[node], NULL));
+}
+
+void survey_stop(struct survey *survey)
+{
+    for (unsigned i = 0; i < survey->redlock->n; i++)
+        conn_forget(survey->redlock->nodes[i].asks, &survey->accounts[i]);
+}
+
+/* ---- what comes of it ---- */
+
+unsigned survey_majority(const struct survey *survey, char id[GROUP_ID + 1], uint32_t *epoch)
+{
+    unsigned n = survey->redlock->n, most = 0;
+    for (unsigned i = 0; i < n; i++) {
+        char one[GROUP_ID + 1], other[GROUP_ID + 1];
+        uint32_t at, latest = 0;
+        unsigned share = 0;
+        if (!survey->accounts[i].answered || !group_read(one, &at, survey->accounts[i].group))
+            continue;
+        for (unsigned k = 0; k < n; k++) {
+            const struct account *account = &survey->accounts[k];
+            if (!account->answered || !group_read(other, &at, account->group) ||
+                strcmp(one, other) != 0)
+                continue;
+            share++;
+            latest = at > latest ? at : latest;
+        }
+        if (share > most) {
+            most = share;
+            strcpy(id, one);
+            *epoch = latest;
+        }
+    }
+    return most;
+}

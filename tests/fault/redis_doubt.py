@@ -1,0 +1,229 @@
+"""A request was sent, and no answer came: nobody knows whether it was executed. Whatever it was, the
+user hears the truth, and nothing is left behind."""
+import signal
+
+from redis_kit import (acquire, expect, gets_in, lost, nothing_left, run_tests, through, told,
+                       waiting, with_proxy)
+from proxy import LATE, LOSE_REPLY, LOSE_REQUEST, MUTE, SLOW, STOP
+
+BOTH = LOSE_REQUEST, LOSE_REPLY
+
+
+# ---- asking ----
+
+@with_proxy()
+def a_try(t, server, proxy):
+    """A try in doubt says so, and is withdrawn"""
+    for action in BOTH:
+        rule = proxy.once("claim", action)
+        with through(t, proxy):
+            told(t.stile("run", "--try", "x", "--", "true"), 69, "no answer", "connection broke")
+        rule.hit()
+        nothing_left(server)
+    expect(acquire(t, "x")[1], 2)  # one of the two was granted before it was withdrawn
+
+
+@with_proxy()
+def a_claim_that_waits(t, server, proxy):
+    """Who waits asks again, and is granted once"""
+    for action in BOTH:
+        rule = proxy.once("claim", action)
+        with through(t, proxy):
+            expect(t.stile("run", "x", "--", "true").returncode, 0)
+        rule.hit()
+        nothing_left(server)
+
+
+@with_proxy()
+def one_in_line(t, server, proxy):
+    """Who stands in line and asks again in doubt keeps its place"""
+    held = t.hold("x", "--ttl", "60s")
+    with through(t, proxy):
+        first = waiting(t, "x", "--ttl", "60s")
+    second = waiting(t, "x", "--ttl", "60s")
+    for action in BOTH:
+        rule = proxy.once("claim", action)
+        proxy.cut("subscribe")  # who hears nothing looks
+        rule.hit()
+    asked = proxy.asked("claim")
+    proxy.until_asked("claim", asked + 1)
+    expect(len(t.show("x")["waiters"]), 2)
+    t.release(held)
+    assert gets_in(first) < gets_in(second)
+    nothing_left(server)
+
+
+@with_proxy()
+def a_confirmation(t, server, proxy):
+    """Who was told that it is its turn, and confirms in doubt, gets in all the same"""
+    for action in BOTH:
+        held = t.hold("x", "--ttl", "60s")
+        token = t.show("x")["token"]
+        with through(t, proxy):
+            waiter = waiting(t, "x")
+        rule = proxy.once("confirm", action)
+        t.release(held)
+        rule.hit()
+        assert gets_in(waiter) > token
+        nothing_left(server)
+
+
+@with_proxy()
+def a_resumption(t, server, proxy):
+    """`stile renew` in doubt says so and takes nothing back; repeated it succeeds"""
+    owner, _ = acquire(t, "x", "--ttl", "60s")
+    for action in BOTH:
+        for verb in "renew", "release":
+            rule = proxy.once("confirm", action)
+            with through(t, proxy):
+                told(t.stile(verb, "--owner", owner, "x"), 69, "x", "no answer")
+            rule.hit()
+            expect(server.cli("GET", "lock:x"), owner)
+    expect(t.stile("renew", "--owner", owner, "x").returncode, 0)
+    expect(t.stile("release", "--owner", owner, "x").returncode, 0)
+    nothing_left(server)
+
+
+# ---- holding ----
+
+@with_proxy()
+def a_renewal(t, server, proxy):
+    """A renewal in doubt is no loss: it is asked again over the next connection"""
+    with through(t, proxy):
+        held = t.hold("x", "--ttl", "3s")
+    token = t.show("x")["token"]
+    for action in BOTH:
+        rule = proxy.once("renew", action)
+        rule.hit()
+        proxy.until_asked("renew", proxy.asked("renew") + 2)
+        expect(held.process.poll(), None)
+        expect(t.stile("run", "--try", "x", "--", "true").returncode, 75)
+    t.release(held)
+    expect(acquire(t, "x")[1], token + 1)
+
+
+@with_proxy()
+def a_release(t, server, proxy):
+    """A release in doubt is repeated: done, and not a loss"""
+    for action in BOTH:
+        rule = proxy.once("release", action)
+        with through(t, proxy):
+            done = t.stile("run", "x", "--", "true")
+        expect((done.returncode, done.stderr), (0, ""))
+        rule.hit()
+        nothing_left(server)
+    owner, _ = acquire(t, "x", "--ttl", "60s")
+    rule = proxy.once("release", LOSE_REPLY)
+    with through(t, proxy):
+        expect(t.stile("release", "--owner", owner, "x").returncode, 0)
+    rule.hit()
+    nothing_left(server)
+
+
+@with_proxy()
+def a_release_with_a_hold(t, server, proxy):
+    """A release in doubt keeps its hold_at_least, executed once or twice"""
+    for name, action in zip("xy", BOTH):
+        rule = proxy.once("release", action)
+        with through(t, proxy):
+            done = t.stile("run", "--hold-at-least", "60s", name, "--", "true")
+        expect((done.returncode, done.stderr), (0, ""))
+        rule.hit()
+        expect(server.cli("GET", "lock:" + name), "~h")
+        expect(t.stile("run", "--try", name, "--", "true").returncode, 75)
+
+
+@with_proxy()
+def a_withdrawal(t, server, proxy):
+    """Who is killed softly while it waits leaves the line, though the first word of it is lost"""
+    held = t.hold("x", "--ttl", "60s")
+    for action in BOTH:
+        with through(t, proxy):
+            waiter = waiting(t, "x")
+        rule = proxy.once("release", action)
+        waiter.kill(signal.SIGTERM)
+        rule.hit()
+        waiter.wait()
+        expect(t.show("x")["waiters"], [])
+    t.release(held)
+    nothing_left(server)
+
+
+# ---- one way only ----
+
+@with_proxy()
+def answers_stay_away(t, server, proxy):
+    """Nothing comes back: a try is withdrawn unheard, a holder is told at its deadline"""
+    with through(t, proxy):
+        held = t.hold("x", "--ttl", "2s")
+        proxy.once("renew", MUTE)
+        proxy.once("claim", MUTE)
+        told(t.stile("run", "--try", "y", "--", "true"), 69, "no answer")
+    lost(held)
+    nothing_left(server, "x")
+    nothing_left(server, "y")
+
+
+@with_proxy()
+def requests_stay_away(t, server, proxy):
+    """Nothing goes out: a holder is told at its deadline, and what comes late from it harms nobody"""
+    with through(t, proxy):
+        held = t.hold("x", "--ttl", "2s")
+    token = t.show("x")["token"]
+    rule = proxy.once("renew", STOP)
+    lost(held)
+    rule.hit()
+    done = t.stile("acquire", "--ttl", "60s", "x")  # its lease ends on the server, too
+    owner, later = (line.split("=")[1] for line in done.stdout.split())
+    assert int(later) > token
+    rule.let_go()
+    expect(server.cli("GET", "lock:x"), owner)
+    assert int(server.cli("PTTL", "lock:x")) > 30000, "it was somebody else's to renew"
+
+
+@with_proxy()
+def a_claim_comes_late(t, server, proxy):
+    """A claim that arrives after its own withdrawal ends with its lease"""
+    rule = proxy.once("claim", LATE)
+    with through(t, proxy):
+        told(t.stile("run", "--try", "--ttl", "1s", "x", "--", "true"), 69, "no answer")
+    nothing_left(server)
+    rule.let_go()
+    ghost = server.cli("GET", "lock:x")
+    expect(len(ghost), 40)
+    token = t.show("x")["token"]
+    expect(t.stile("release", "--owner", ghost[:-1] + "x", "x").returncode, 64)
+    waiter = t.start("run", "x", "--", "sh", "-c", "echo $STILE_TOKEN")
+    assert gets_in(waiter) > token
+    nothing_left(server)
+
+
+@with_proxy()
+def a_late_release(t, server, proxy):
+    """A release that arrives after its lease frees nobody else's"""
+    with through(t, proxy):
+        held = t.hold("x", "--ttl", "1s")
+    rule = proxy.once("release", LATE)
+    proxy.accept(False)
+    held.process.stdin.close()
+    rule.hit()
+    done = t.stile("acquire", "--ttl", "60s", "x")
+    owner = done.stdout.split()[0].split("=")[1]
+    rule.let_go()
+    expect(server.cli("GET", "lock:x"), owner)
+    proxy.accept(True)
+
+
+@with_proxy()
+def answers_come_slowly(t, server, proxy):
+    """Answers that come byte by byte are answers"""
+    for kind in "info", "claim", "release":
+        proxy.once(kind, SLOW)
+    with through(t, proxy):
+        expect(t.stile("run", "--try", "x", "--", "true").returncode, 0)
+    nothing_left(server)
+
+
+run_tests([a_try, a_claim_that_waits, one_in_line, a_confirmation, a_resumption, a_renewal,
+           a_release, a_release_with_a_hold, a_withdrawal, answers_stay_away, requests_stay_away,
+           a_claim_comes_late, a_late_release, answers_come_slowly])

@@ -1,0 +1,110 @@
+"""What the tests of faults on redis-servers share."""
+import contextlib
+import os
+import pathlib
+import re
+import sys
+
+TESTS = pathlib.Path(__file__).resolve().parent.parent
+sys.path += [str(TESTS / "cli"), str(TESTS / "servers")]
+from kit import expect, run_tests  # noqa: E402,F401
+from proxy import Proxy  # noqa: E402
+from redis_server import RedisServer  # noqa: E402
+
+DURABLE = ("--appendonly", "yes", "--appendfsync", "always")
+SOAK = bool(os.environ.get("STILE_SOAK"))
+
+
+def use(t, server, url="redis://127.0.0.1:%d"):
+    t.env["STILE_ENGINE"] = url % server.port
+    t.env["STILE_MODULES"] = os.environ["STILE_MODULES"]
+
+
+def on_server(*args):
+    """The test gets a server that is started with these arguments."""
+    def decorate(case):
+        def with_server(t):
+            with RedisServer(*args) as server:
+                use(t, server)
+                case(t, server)
+        with_server.__name__, with_server.__doc__ = case.__name__, case.__doc__
+        return with_server
+    return decorate
+
+
+def with_proxy(*args):
+    """And a way to it on which things get lost. What the test starts goes there directly, unless
+    it says through()."""
+    def decorate(case):
+        @on_server(*args)
+        def with_both(t, server):
+            with Proxy(server.port) as proxy:
+                try:
+                    case(t, server, proxy)
+                finally:
+                    t.end_all()
+        with_both.__name__, with_both.__doc__ = case.__name__, case.__doc__
+        return with_both
+    return decorate
+
+
+@contextlib.contextmanager
+def through(t, proxy, url="redis://127.0.0.1:%d"):
+    direct = t.env["STILE_ENGINE"]
+    t.env["STILE_ENGINE"] = url % proxy.port
+    try:
+        yield
+    finally:
+        t.env["STILE_ENGINE"] = direct
+
+
+def acquire(t, name, *options):
+    """Owner and token of a claim that outlives its process."""
+    done = t.stile("acquire", "--try", *options, name)
+    expect(done.returncode, 0, done.stderr)
+    owner, token = re.fullmatch(r"STILE_OWNER=(\w+)\nSTILE_TOKEN=(\d+)\n", done.stdout).groups()
+    return owner, int(token)
+
+
+def told(done, code, *words):
+    """A command has ended so, and has said one or two lines with these words."""
+    expect(done.returncode, code, done.stderr)
+    for word in words:
+        assert word in done.stderr, "no %r in %r" % (word, done.stderr)
+    assert 0 < done.stderr.count("\n") <= 2, done.stderr
+    return done.stderr
+
+
+def refused(t, *words, code=69, verb=("acquire", "--try", "x")):
+    done = t.stile(*verb)
+    expect(done.stdout, "")
+    return told(done, code, *words)
+
+
+def lost(held, name="x"):
+    code, said = held.wait(), held.err.end()
+    expect(code, 76, said)
+    assert name in said, said
+
+
+def waiting(t, name, *options):
+    """A `stile run` that stands in line, and says its token once it is in."""
+    before = len(t.show(name)["waiters"])
+    waiter = t.start("run", *options, name, "--", "sh", "-c", "echo $STILE_TOKEN")
+    watched = t.watch(name)
+    t.until(watched, lambda change: len(change["waiters"]) > before)
+    return waiter
+
+
+def gets_in(waiter):
+    """Its token."""
+    token = int(waiter.line())
+    expect(waiter.wait(), 0)
+    return token
+
+
+def nothing_left(server, name="x"):
+    """No key, nobody in line; the fence stays, and who held it last."""
+    key = "lock:" + name
+    keys = [key] + ["{%s}:%s" % (key, part) for part in ("queue", "members", "info")]
+    expect(server.cli("EXISTS", *keys), "0", server.cli("KEYS", "*"))

@@ -1,0 +1,290 @@
+"""A way to a redis-server on which requests and answers get lost, stay away, or come late.
+
+    with Proxy(server.port) as proxy:
+        rule = proxy.once("release", LOSE_REPLY)
+        ... what is done through proxy.port ...
+        rule.hit()             # waits until it has happened
+
+It reads what goes through it, so that a rule meets the one request that it names: a script of ours
+by what it does (see MARKS), anything else by its command.
+"""
+import hashlib
+import queue
+import selectors
+import socket
+import threading
+
+PATIENCE = 60.0
+
+LOSE_REQUEST = "the connection is cut before the request has gone on"
+LOSE_REPLY = "the connection is cut when the request has been executed, before its answer"
+MUTE = "from its answer on nothing comes back; requests go on"
+STOP = "this request and all behind it stay here until let_go(); answers go on"
+LATE = "the connection is cut, and the request goes on at let_go()"
+SLOW = "its answer comes byte by byte"
+
+# What only this script has in it.
+MARKS = {b"'RPUSH'": "claim", b"call('INCR',KEYS[": "claim", b"'LREM'": "release",
+         b"return call('DEL',KEYS[": "release", b"return token or 0": "confirm", b"pcall(": "renew"}
+
+
+def command_end(data):
+    """Where the first request in data ends, and its words; (0, None) if it is not all there."""
+    words, at = [], data.find(b"\r\n") + 2
+    if at < 2:
+        return 0, None
+    for _ in range(int(data[1:at - 2])):
+        end = data.find(b"\r\n", at)
+        if end < 0 or len(data) < end + 4 + int(data[at + 1:end]):
+            return 0, None
+        size = int(data[at + 1:end])
+        words.append(bytes(data[end + 2:end + 2 + size]))
+        at = end + 4 + size
+    return at, words
+
+
+def reply_end(data, at=0):
+    """Where the answer at `at` ends; 0 if it is not all there."""
+    end = data.find(b"\r\n", at) + 2
+    if end < 2:
+        return 0
+    kind, number = data[at:at + 1], data[at + 1:end - 2]
+    if kind == b"$" and int(number) >= 0:
+        end += int(number) + 2
+        return end if end <= len(data) else 0
+    if kind == b"*":
+        for _ in range(int(number)):
+            end = reply_end(data, end)
+            if not end:
+                return 0
+    return end
+
+
+class Rule:
+    """What happens, once, to the next request of its kind."""
+
+    def __init__(self, proxy, kind, action):
+        self.proxy, self.kind, self.action = proxy, kind, action
+        self.happened, self.link = threading.Event(), None
+
+    def hit(self):
+        assert self.happened.wait(PATIENCE), "no %s came" % self.kind
+
+    def let_go(self):
+        self.proxy.do(self.link.let_go)
+
+
+class Link:
+    """One connection of a client, and the one behind it."""
+
+    def __init__(self, proxy, client):
+        self.proxy, self.client = proxy, client
+        self.server = socket.create_connection(("127.0.0.1", proxy.target))
+        for side in self.client, self.server:
+            side.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            proxy.selector.register(side, selectors.EVENT_READ, self)
+        self.requests, self.replies = bytearray(), bytearray()
+        self.asked, self.kinds = [], set()  # what is to be answered; what was ever asked
+        self.kept = None
+        self.mute = False
+
+    def close(self, *sides):
+        for side in sides or (self.client, self.server):
+            if side.fileno() >= 0:
+                self.proxy.selector.unregister(side)
+                side.close()
+
+    def open(self):
+        return self.client.fileno() >= 0
+
+    def ready(self, side):
+        try:
+            got = side.recv(65536)
+        except OSError:
+            got = b""
+        if not got and self.kept and side is self.client and self.server.fileno() >= 0:
+            self.close(self.client)  # what was kept may still be let go
+        elif not got:
+            self.close()
+        elif side is self.client:
+            self.requests += got
+            self.pass_requests()
+        else:
+            self.replies += got
+            self.pass_replies()
+
+    def pass_requests(self):
+        while self.open():
+            end, words = command_end(self.requests)
+            if not end:
+                return
+            data = bytes(self.requests[:end])
+            del self.requests[:end]
+            self.pass_request(self.proxy.kind_of(words), data)
+
+    def pass_request(self, kind, data):
+        if self.kept is not None:
+            self.kept += data
+            return
+        rule = self.proxy.rule_for(kind)
+        action = rule and rule.action
+        if rule:
+            rule.link = self
+        self.kinds.add(kind)
+        self.asked.append(rule if action in (LOSE_REPLY, MUTE, SLOW) else None)
+        if action in (STOP, LATE):
+            self.kept = data
+        elif action != LOSE_REQUEST:
+            self.server.sendall(data)
+        self.proxy.count(kind)
+        if action == LOSE_REQUEST:
+            self.close()
+        elif action == LATE:
+            self.close(self.client)
+        if action in (LOSE_REQUEST, STOP, LATE):
+            rule.happened.set()
+
+    def pass_replies(self):
+        while self.open():
+            end = reply_end(self.replies)
+            if not end:
+                return
+            data = bytes(self.replies[:end])
+            del self.replies[:end]
+            rule = self.asked.pop(0) if self.asked else None
+            self.mute |= bool(rule) and rule.action == MUTE
+            if rule and rule.action == LOSE_REPLY:
+                self.close()
+            elif rule and rule.action == SLOW:
+                for i in range(len(data)):
+                    self.client.send(data[i:i + 1])
+            elif not self.mute:
+                self.client.sendall(data)
+            if rule:
+                rule.happened.set()
+
+    def let_go(self):
+        kept, self.kept = self.kept, None
+        if self.server.fileno() >= 0:
+            self.server.sendall(kept)
+        if not self.open():  # nobody is left to hear the answer: wait for it, so that it is done
+            self.server.settimeout(PATIENCE)
+            self.server.recv(65536)
+            self.close(self.server)
+
+
+class Proxy:
+    def __init__(self, target):
+        self.target = target
+        self.selector = selectors.DefaultSelector()
+        self.listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+        self.port = self.listener.getsockname()[1]
+        self.selector.register(self.listener, selectors.EVENT_READ)
+        self.inside, self.outside = socket.socketpair()
+        self.selector.register(self.inside, selectors.EVENT_READ)
+        self.jobs = queue.SimpleQueue()
+        self.rules, self.links, self.scripts, self.counts = [], [], {}, {}
+        self.counted = threading.Condition()
+        self.running = True
+        self.thread = threading.Thread(target=self.run)
+        self.thread.start()
+
+    # ---- on the proxy's own thread ----
+
+    def run(self):
+        while self.running:
+            for key, _ in self.selector.select():
+                if key.fileobj is self.listener:
+                    self.accept_one()
+                elif key.fileobj is self.inside:
+                    self.inside.recv(1)
+                    self.jobs.get()()
+                elif key.fileobj.fileno() >= 0:
+                    key.data.ready(key.fileobj)
+
+    def accept_one(self):
+        client, _ = self.listener.accept()
+        try:
+            self.links.append(Link(self, client))
+        except OSError:  # nobody is there
+            client.close()
+
+    def kind_of(self, words):
+        verb = words[0].upper()
+        if verb == b"EVAL":
+            found = [kind for mark, kind in MARKS.items() if mark in words[1]]
+            sha = hashlib.sha1(words[1]).hexdigest().encode()
+            self.scripts[sha] = found[0] if found else "script"
+            return self.scripts[sha]
+        if verb == b"EVALSHA":
+            return self.scripts.get(words[1], "script")
+        return verb.decode().lower()
+
+    def rule_for(self, kind):
+        for rule in self.rules:
+            if rule.kind == kind:
+                self.rules.remove(rule)
+                return rule
+        return None
+
+    def count(self, kind):
+        with self.counted:
+            self.counts[kind] = self.counts.get(kind, 0) + 1
+            self.counted.notify_all()
+
+    def cut_here(self, kind):
+        for link in self.links:
+            if not kind or kind in link.kinds:
+                link.close()
+
+    def accept_here(self, willing):
+        if willing:
+            self.selector.register(self.listener, selectors.EVENT_READ)
+        else:
+            self.selector.unregister(self.listener)
+
+    def end_here(self):
+        self.running = False
+        for link in self.links:
+            link.close()
+
+    # ---- for the test ----
+
+    def do(self, job):
+        """Runs it on the thread, and returns when it is done."""
+        done = threading.Event()
+        self.jobs.put(lambda: (job(), done.set()))
+        self.outside.send(b"x")
+        assert done.wait(PATIENCE)
+
+    def once(self, kind, action):
+        rule = Rule(self, kind, action)
+        self.do(lambda: self.rules.append(rule))
+        return rule
+
+    def cut(self, kind=None):
+        """Every connection, or those that have asked for this."""
+        self.do(lambda: self.cut_here(kind))
+
+    def accept(self, willing):
+        """Unwilling: who connects finds nobody who answers, until it is willing again."""
+        self.do(lambda: self.accept_here(willing))
+
+    def asked(self, kind=None):
+        """How many requests (of this kind) have come through."""
+        with self.counted:
+            return self.counts.get(kind, 0) if kind else sum(self.counts.values())
+
+    def until_asked(self, kind, times):
+        with self.counted:
+            came = self.counted.wait_for(lambda: self.counts.get(kind, 0) >= times, PATIENCE)
+        assert came, "%s was asked %d times" % (kind, self.asked(kind))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.do(self.end_here)
+        self.thread.join()
+        for part in self.listener, self.inside, self.outside, self.selector:
+            part.close()
