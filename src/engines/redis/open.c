@@ -206,16 +206,29 @@ static enum stile_status reach_one(struct opening *opening, const struct url *ur
     return reach_server(opening, err);
 }
 
+/* Whatever it is; of a Cluster without a table only the node that was named is looked at. */
+static enum stile_status prepare_for_the_doctor(struct opening *opening, const struct url *url)
+{
+    struct redis *redis = opening->redis;
+    redis->cli_flags = vitals_flags(conn_options(redis->home.asks), url);
+    if (check_cluster(opening, NULL) != STILE_OK) {
+        route_forget(redis, redis->cluster);
+        cluster_free(redis->cluster);
+        redis->cluster = NULL;
+    }
+    return STILE_OK;
+}
+
 static enum stile_status reach(struct opening *opening, const struct url *url,
                                struct stile_error *err)
 {
     struct redis *redis = opening->redis;
     enum stile_status status = reach_one(opening, url, err);
+    if (!status && redis->engine.examining)
+        return prepare_for_the_doctor(opening, url);
     if (!status)
         status = check_cluster(opening, err);
-    if (!status && redis->engine.examining)
-        redis->cli = vitals_cli(conn_options(redis->home.asks), url);
-    else if (!status)
+    if (!status)
         status = place_check(opening->info, url, err);
     return status;
 }

@@ -94,7 +94,7 @@ static void dispose(struct redis *redis)
     node_close(&redis->home);
     batches_free(redis);
     tls_context_free(redis->tls);
-    free(redis->cli);
+    free(redis->cli_flags);
     if (redis->password)
         explicit_bzero(redis->password, strlen(redis->password));
     free(redis->password);

@@ -53,7 +53,7 @@ struct redis {
     char prefix[PREFIX_MAX + 1];
     char info[INFO_MAX]; /* "pid host command", for people */
     unsigned wait_replicas, wait_ms;
-    char *cli;                   /* for the doctor's advice, else NULL */
+    char *cli_flags;             /* for the doctor's advice, else NULL */
     struct conn_options options; /* of all connections; strings are the redis's own */
     char *user, *password, *path;
     struct redis_claim *by_owner[OWNER_HEADS];

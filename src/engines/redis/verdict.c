@@ -8,11 +8,9 @@
 
 /* LPOS, and SCAN by type. */
 #define OLDEST_VERSION "6.0.6"
-/* Of the profiles; nobody knows what TTLs were in use before a restart. */
-#define LONGEST_USUAL_LEASE_MS 30000
-#define CLOCK_FAR_MS           2000
-#define NEARLY_FULL            9 / 10
-#define MB                     (1 << 20)
+#define CLOCK_FAR_MS   2000
+#define NEARLY_FULL    9 / 10
+#define MB             (1 << 20)
 
 /* ---- telling ---- */
 
@@ -61,92 +59,6 @@ void verdict_tell(struct query *query, const struct vitals *v, const struct verd
         finding.cure = "Give it the same setting where it is started: it has no configuration file "
                        "that CONFIG REWRITE could write it to.";
     query->engine->events->finding(query, &finding);
-}
-
-/* ---- what is written to disk ---- */
-
-#define CRASH                                                                                      \
-    "After a crash or a restart locks are free while their holders still believe in them, and "    \
-    "tokens that were given out are given out again, so that no guard can tell old from new."
-
-static const struct verdict forgets = {
-    .severity = STILE_DANGER,
-    .id = "persistence",
-    .why = CRASH,
-    .commands = {"CONFIG SET appendfsync always", "CONFIG SET appendonly yes"},
-};
-
-static const struct verdict syncs_late = {
-    .severity = STILE_WARNING,
-    .id = "appendfsync",
-    .why =
-        "A power cut takes with it what was granted since the last sync: a lock may get a second "
-        "holder, with the same token.",
-    .commands = {"CONFIG SET appendfsync always"},
-};
-
-static const struct verdict pauses_sync = {
-    .severity = STILE_WARNING,
-    .id = "no-appendfsync-on-rewrite",
-    .why =
-        "While the append-only file is rewritten nothing is synced, whatever appendfsync says: a "
-        "power cut then takes with it what was granted meanwhile.",
-    .commands = {"CONFIG SET no-appendfsync-on-rewrite no"},
-};
-
-static const struct verdict cannot_write = {
-    .severity = STILE_DANGER,
-    .id = "disk",
-    .why = CRASH,
-    .cure = "See the server's log and the free space and permissions of its directory.",
-    .commands = {"CONFIG GET dir"},
-};
-
-static void judge_disk(struct query *query, const struct vitals *v)
-{
-    bool appends = vitals_is(v, "aof_enabled", "1");
-    const char *sync = v->appendfsync.text;
-    if (!appends && v->save.known && !*v->save.text)
-        verdict_tell(query, v, &forgets,
-                     "keeps its data in memory only (appendonly no, save \"\")");
-    else if (!appends)
-        verdict_tell(query, v, &forgets,
-                     "writes snapshots at times and nothing in between (appendonly no)");
-    if (vitals_is(v, "aof_last_write_status", "err"))
-        verdict_tell(query, v, &cannot_write, "cannot write to its append-only file");
-    if (!appends || !v->appendfsync.known)
-        return;
-    if (strcmp(sync, "always") != 0)
-        verdict_tell(query, v, &syncs_late, "syncs its append-only file %s (appendfsync %s)",
-                     strcmp(sync, "everysec") == 0 ? "once a second" : "when the kernel likes",
-                     sync);
-    else if (strcmp(v->no_fsync_on_rewrite.text, "yes") == 0)
-        verdict_tell(query, v, &pauses_sync,
-                     "stops syncing at times (no-appendfsync-on-rewrite yes)");
-}
-
-/* What it was told to keep on disk outlives a restart; what it was not, does not. */
-static void judge_restart(struct query *query, const struct vitals *v)
-{
-    long long up_ms = vitals_number(v, "uptime_in_seconds") * 1000;
-    bool seen = v->lease_ms > LONGEST_USUAL_LEASE_MS;
-    long long lease_ms = seen ? v->lease_ms : LONGEST_USUAL_LEASE_MS;
-    char cure[VERDICT_TEXT];
-    if (up_ms < 0 || up_ms >= lease_ms || vitals_is_durable(v))
-        return;
-    snprintf(cure, sizeof cure, "Wait for %lld s more before you rely on it.",
-             (lease_ms - up_ms + 999) / 1000);
-    verdict_tell(query, v,
-                 &(struct verdict){
-                     .severity = STILE_WARNING,
-                     .id = "restarted",
-                     .why = "What it has forgotten may be granted again while a holder from before "
-                            "still believes in it, for as long as its TTL.",
-                     .cure = cure,
-                 },
-                 "was started %lld s ago, less than the longest lease: %lld s, %s", up_ms / 1000,
-                 lease_ms / 1000,
-                 seen ? "which one of its locks has now" : "the longest that a profile has");
 }
 
 /* ---- memory and clients ---- */
@@ -228,24 +140,26 @@ static void judge_replica(struct query *query, const struct vitals *v)
     "forgets "                                                                                     \
     "them, and repeats their tokens."
 
-static void judge_primary(struct query *query, const struct vitals *v, int wait_replicas)
+static void judge_primary(struct query *query, const struct vitals *v)
 {
     long long replicas = vitals_number(v, "connected_slaves");
-    bool waits = wait_replicas > 0 && wait_replicas >= replicas;
+    bool waits = v->wait_replicas > 0 && v->wait_replicas >= replicas;
     char cure[VERDICT_TEXT], watched[64] = "";
     if (replicas <= 0)
         return;
     if (v->sentinels > 0)
         snprintf(watched, sizeof watched, ", and %lld Sentinel%s to fail over to %s", v->sentinels,
                  v->sentinels == 1 ? "" : "s", replicas == 1 ? "it" : "them");
-    snprintf(cure, sizeof cure, "%s%lld%s",
-             wait_replicas < 0 ? "Nodes of redlock are meant to have no replicas: "
-                                 "REPLICAOF NO ONE on all "
-                               : "Put wait_replicas=",
-             replicas,
-             wait_replicas < 0 ? " of them."
-                               : " into the URL, so that a grant counts once they have it; that "
-                                 "narrows the gap. redlock:// over independent servers closes it.");
+    if (v->role == VITALS_SERVER)
+        snprintf(
+            cure, sizeof cure,
+            "Put wait_replicas=%lld into the URL, so that a grant counts once they have it; that "
+            "narrows the gap. redlock:// over independent servers closes it.",
+            replicas);
+    else
+        snprintf(cure, sizeof cure,
+                 "A node of redlock needs no replica: REPLICAOF NO ONE there, or see to it that it "
+                 "never takes the node's place.");
     verdict_tell(query, v,
                  &(struct verdict){.severity = waits ? STILE_NOTE : STILE_WARNING,
                                    .id = "replicas",
@@ -255,18 +169,18 @@ static void judge_primary(struct query *query, const struct vitals *v, int wait_
                  waits ? "; each grant waits for them (wait_replicas)" : "");
 }
 
-static void judge_wait(struct query *query, const struct vitals *v, int wait_replicas)
+static void judge_wait(struct query *query, const struct vitals *v)
 {
     long long replicas = vitals_number(v, "connected_slaves");
-    if (wait_replicas <= 0 || replicas < 0 || wait_replicas <= replicas)
+    if (replicas < 0 || v->wait_replicas <= replicas)
         return;
     verdict_tell(query, v,
                  &(struct verdict){.severity = STILE_WARNING,
                                    .id = "wait-replicas",
                                    .why = "Every claim fails, since it never reaches so many.",
                                    .cure = "Connect the replicas again, or lower wait_replicas."},
-                 "has %lld of the %d replicas that wait_replicas asks for", replicas,
-                 wait_replicas);
+                 "has %lld of the %u replicas that wait_replicas asks for", replicas,
+                 v->wait_replicas);
 }
 
 static const struct verdict is_sentinel = {
@@ -276,23 +190,26 @@ static const struct verdict is_sentinel = {
     .cure = "Name it in a redis+sentinel:// URL, with the name of its primary as the path.",
 };
 
-static const struct verdict is_cluster = {
-    .severity = STILE_NOTE,
-    .id = "cluster",
-    .why = "Each node of a Cluster keeps a part of the names; the failover of a node may forget "
-           "locks as any failover. Only this node was looked at.",
+static const struct verdict cluster_down = {
+    .severity = STILE_DANGER,
+    .id = "cluster-down",
+    .why =
+        "Slots that nobody serves can't be locked, and with cluster-require-full-coverage no other "
+        "can, either.",
+    .commands = {"CLUSTER NODES"},
+    .cure = "Start the missing nodes, or give their slots to others: redis-cli --cluster fix.",
 };
 
-static void judge_copies(struct query *query, const struct vitals *v, int wait_replicas)
+static void judge_copies(struct query *query, const struct vitals *v)
 {
     if (vitals_is(v, "role", "slave"))
         judge_replica(query, v);
     else
-        judge_primary(query, v, wait_replicas);
+        judge_primary(query, v);
     if (vitals_is(v, "role", "master"))
-        judge_wait(query, v, wait_replicas);
-    if (vitals_is(v, "cluster_enabled", "1"))
-        verdict_tell(query, v, &is_cluster, "is a node of a Redis Cluster");
+        judge_wait(query, v);
+    if (v->cluster_is_down)
+        verdict_tell(query, v, &cluster_down, "says that its Cluster is down");
 }
 
 /* ---- the rest ---- */
@@ -340,7 +257,7 @@ static void judge_rest(struct query *query, const struct vitals *v)
         verdict_tell(query, v, &too_old, "is Redis %.*s, older than " OLDEST_VERSION, len, version);
     if (vitals_is(v, "loading", "1"))
         verdict_tell(query, v, &is_loading, "is loading its data");
-    if (v->clock.known && llabs(v->ahead_ms) >= CLOCK_FAR_MS)
+    if (v->role == VITALS_SERVER && v->clock.known && llabs(v->ahead_ms) >= CLOCK_FAR_MS)
         verdict_tell(query, v, &clock_off, "has a clock that is %lld s %s ours",
                      llabs(v->ahead_ms) / 1000, v->ahead_ms > 0 ? "ahead of" : "behind");
 }
@@ -352,23 +269,22 @@ static void tell_what_is_fine(struct query *query, const struct vitals *v)
     bool keeps = vitals_is(v, "maxmemory", "0") || vitals_is(v, "maxmemory_policy", "noeviction");
     verdict_tell(query, v, &(struct verdict){.severity = STILE_FINE, .id = "server"},
                  "Redis %.*s%s%s%s", len, version,
-                 vitals_is_durable(v) ? "; what it grants is on disk before it says so" : "",
-                 keeps ? "; it evicts nothing" : "",
-                 vitals_is(v, "connected_slaves", "0") ? "; it has no replicas" : "");
+                 vitals_is_durable(v) ? ", on disk before it answers" : "",
+                 keeps ? ", evicts nothing" : "",
+                 vitals_is(v, "connected_slaves", "0") ? ", no replicas" : "");
 }
 
-void verdict_of(struct query *query, const struct vitals *v, int wait_replicas)
+void verdict_of(struct query *query, const struct vitals *v)
 {
     if (vitals_is(v, "redis_mode", "sentinel")) {
         verdict_tell(query, v, &is_sentinel, "is a Sentinel, not a server");
         return;
     }
     if (v->info) {
-        judge_disk(query, v);
-        judge_restart(query, v);
+        disk_of(query, v);
         judge_memory(query, v);
         judge_clients(query, v);
-        judge_copies(query, v, wait_replicas);
+        judge_copies(query, v);
         judge_rest(query, v);
         tell_what_is_fine(query, v);
     }

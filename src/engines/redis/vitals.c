@@ -8,6 +8,7 @@
 #include "engines/redis/family.h"
 #include "engines/redis/fault.h"
 #include "engines/redis/place.h"
+#include "mutant.h"
 
 /* ---- how to reach it, for people ---- */
 
@@ -48,18 +49,13 @@ static void put_option(FILE *out, const char *option, const char *value)
     put_word(out, value);
 }
 
-char *vitals_cli(const struct conn_options *o, const struct url *url)
+char *vitals_flags(const struct conn_options *o, const struct url *url)
 {
-    char *text = NULL, port[8];
+    char *text = NULL;
     size_t size;
     FILE *out = open_memstream(&text, &size);
     if (!out)
         return NULL;
-    snprintf(port, sizeof port, "%u", o->target.port);
-    fputs("redis-cli", out);
-    put_option(out, "-s", o->target.path);
-    put_option(out, "-h", o->target.host);
-    put_option(out, "-p", o->target.host ? port : NULL);
     if (o->target.tls) {
         fputs(" --tls", out);
         put_option(out, "--cacert", url_param(url, "ca"));
@@ -78,6 +74,26 @@ char *vitals_cli(const struct conn_options *o, const struct url *url)
     return text;
 }
 
+char *vitals_cli(const struct conn_options *o, const char *flags)
+{
+    char *text = NULL, port[8];
+    size_t size;
+    FILE *out = open_memstream(&text, &size);
+    if (!out)
+        return NULL;
+    snprintf(port, sizeof port, "%u", o->target.port);
+    fputs("redis-cli", out);
+    put_option(out, "-s", o->target.path);
+    put_option(out, "-h", o->target.host);
+    put_option(out, "-p", o->target.host ? port : NULL);
+    fputs(flags ? flags : "", out);
+    if (fclose(out)) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}
+
 /* ---- asking ---- */
 
 /* The longest time a lock of ours would still last there. Never all keys of a large server. */
@@ -85,7 +101,9 @@ static const char lease_source[] =
     "local c,most='0',0\n"
     "for _=1,16 do\n"
     "  local r=redis.call('SCAN',c,'MATCH',ARGV[1],'COUNT',256)\n"
-    "  for _,k in ipairs(r[2]) do most=math.max(most,redis.call('PTTL',k)) end\n"
+    "  for _,k in ipairs(r[2]) do\n"
+    "    if string.sub(k,1,1)~='{' then most=math.max(most,redis.call('PTTL',k)) end\n"
+    "  end\n"
     "  c=r[1]\n"
     "  if c=='0' then break end\n"
     "end\n"
@@ -197,19 +215,33 @@ static void on_sentinels(void *data, const redisReply *reply, const struct stile
     answered(v);
 }
 
-/* Against the wall clock of this machine, which no loop has, in the middle of the round trip. */
+/* No loop has it, and nothing but people's comparing of clocks needs it. */
+static long long wall_clock_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return now.tv_sec * 1000LL + now.tv_nsec / 1000000;
+}
+
+static void on_cluster(void *data, const redisReply *reply, const struct stile_error *err)
+{
+    struct vitals *v = data;
+    v->cluster_is_down = !err && reply->type == REDIS_REPLY_STRING &&
+                         strstr(reply->str, "cluster_state:fail") != NULL;
+    answered(v);
+}
+
+/* Compared in the middle of the round trip. */
 static void on_time(void *data, const redisReply *reply, const struct stile_error *err)
 {
     struct vitals *v = data;
-    struct timespec ours;
     take_success(&v->clock, err);
     if (!err && reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 &&
         reply->element[0]->str && reply->element[1]->str) {
         long long theirs_ms =
             atoll(reply->element[0]->str) * 1000 + atoll(reply->element[1]->str) / 1000;
-        clock_gettime(CLOCK_REALTIME, &ours);
         long long half_ms = (long long)((loop_now(v->loop) - v->sent_ns) / (2 * NS_PER_MS));
-        v->ahead_ms = theirs_ms - (ours.tv_sec * 1000LL + ours.tv_nsec / 1000000 - half_ms);
+        v->ahead_ms = theirs_ms - (wall_clock_ms() - half_ms);
     } else {
         v->clock.known = false;
     }
@@ -279,6 +311,7 @@ void vitals_ask(struct vitals *v)
          CONN_TEXT("doctor"));
     SEND(v, on_sentinels, CONN_TEXT("PUBSUB"), CONN_TEXT("NUMSUB"),
          CONN_TEXT("__sentinel__:hello"));
+    SEND(v, on_cluster, CONN_TEXT("CLUSTER"), CONN_TEXT("INFO"));
     answered(v);
 }
 
@@ -319,7 +352,15 @@ long long vitals_number(const struct vitals *v, const char *name)
     return vitals_field(&found, v, name) ? atoll(found) : -1;
 }
 
+long long vitals_now_ms(const struct vitals *v)
+{
+    return wall_clock_ms() + v->ahead_ms;
+}
+
 bool vitals_is_durable(const struct vitals *v)
 {
+#ifdef MUTANT_REDIS_ANY_FILE_IS_DURABLE
+    return vitals_is(v, "aof_enabled", "1");
+#endif
     return vitals_is(v, "aof_enabled", "1") && strcmp(v->appendfsync.text, "always") == 0;
 }

@@ -18,8 +18,17 @@ struct vital {
     struct stile_error error;
 };
 
+/* What a server is relied on for. */
+enum vitals_role {
+    VITALS_SERVER,      /* all locks */
+    VITALS_FENCED_NODE, /* a vote; if it forgets, it knows that, and does not vote */
+    VITALS_PLAIN_NODE,  /* a vote */
+};
+
 struct vitals {
     /* Set by the caller; borrowed. */
+    enum vitals_role role;
+    unsigned wait_replicas; /* as in the URL */
     struct loop *loop;
     struct conn *conn;
     const char *where, *cli; /* as vitals_where() and vitals_cli() write them */
@@ -34,6 +43,7 @@ struct vitals {
     struct vital appendfsync, save, no_fsync_on_rewrite; /* CONFIG GET */
     struct vital scripts, own_keys, messages;            /* may we, and does it work? */
     long long sentinels;                                 /* that watch it */
+    bool cluster_is_down;                                /* as it says */
     long long lease_ms;                                  /* the longest of our locks there now */
     struct vital clock;
     bool timed;
@@ -43,8 +53,10 @@ struct vitals {
 
 /* "host:port" or the socket. Yours to free; NULL: no memory. */
 char *vitals_where(const struct conn_options *options);
-/* "redis-cli -h host -p port", with what it needs for TLS, without secrets. */
-char *vitals_cli(const struct conn_options *options, const struct url *url);
+/* "redis-cli -h host -p port" and the flags. */
+char *vitals_cli(const struct conn_options *options, const char *flags);
+/* What redis-cli needs for TLS and a user, without secrets. */
+char *vitals_flags(const struct conn_options *options, const struct url *url);
 
 /* done() may also come when the server is gone: then info_error says so. */
 void vitals_ask(struct vitals *vitals);
@@ -54,6 +66,7 @@ void vitals_free(struct vitals *vitals); /* what came back; no done() comes any 
 size_t vitals_field(const char **value, const struct vitals *vitals, const char *name);
 bool vitals_is(const struct vitals *vitals, const char *name, const char *value);
 long long vitals_number(const struct vitals *vitals, const char *name); /* -1: not there */
+long long vitals_now_ms(const struct vitals *vitals); /* on its clock, by clock.known */
 bool vitals_is_durable(const struct vitals *vitals);
 
 /* ---- verdict.c ---- */
@@ -70,10 +83,13 @@ struct verdict {
 void verdict_tell(struct query *query, const struct vitals *vitals, const struct verdict *verdict,
                   const char *format, ...) __attribute__((format(printf, 4, 5)));
 
+/* disk.c: what it would forget. */
+void disk_of(struct query *query, const struct vitals *vitals);
+
 /* rights.c: what its ACL forbids. */
 void rights_of(struct query *query, const struct vitals *vitals);
 
-/* Everything that one server's vitals say. wait_replicas: as in the URL, or -1: it has none. */
-void verdict_of(struct query *query, const struct vitals *vitals, int wait_replicas);
+/* Everything that one server's vitals say. */
+void verdict_of(struct query *query, const struct vitals *vitals);
 
 #endif
