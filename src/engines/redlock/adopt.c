@@ -147,15 +147,47 @@ static void tell_adopted(struct survey *survey, struct query *query, unsigned i)
                                               "was the longest lease that was asked for."});
 }
 
+static void tell_refused(struct query *query, const struct stile_error *why)
+{
+    query->engine->events->finding(
+        query,
+        &(struct stile_finding){
+            .severity = STILE_DANGER,
+            .id = "not-adopted",
+            .what = why->message,
+            .why = "Nobody knows which tokens were given out: whatever was adopted now might "
+                   "give them out again.",
+            .cure = "Bring nodes back that have kept their data. If it is lost for good: end "
+                    "all holders, take a new prefix= for all clients (or reset what your "
+                    "guards have seen), then DEL " NODE_KEY " on every node, and the next "
+                    "client makes them a new group.",
+        });
+}
+
+static void tell_nothing(struct query *query)
+{
+    query->engine->events->finding(
+        query, &(struct stile_finding){.severity = STILE_NOTE,
+                                       .id = "nothing-to-adopt",
+                                       .what = "no node that answers has lost its data: nothing "
+                                               "was adopted"});
+}
+
 static void end(struct survey *survey)
 {
     struct query *query = survey->data;
     struct stile_error err = survey->error;
-    unsigned adopted = survey->adopted;
     for (unsigned i = 0; i < survey->redlock->n; i++) {
-        if (adopted & 1u << i)
+        if (survey->adopted & 1u << i)
             tell_adopted(survey, query, i);
     }
+    if (err.status == STILE_REFUSED) {
+        tell_refused(query, &err);
+        err.status = STILE_OK;
+    } else if (!err.status && !survey->adopted) {
+        tell_nothing(query);
+    }
+    survey_stop(survey);
     free(survey);
     query->state = NULL;
     query->engine->events->done(query, err.status ? &err : NULL);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engines/redis/vitals.h"
 #include "engines/redlock/redlock.h"
 
 #define NODE_TIMEOUT_MS  1000
@@ -16,9 +17,10 @@ static uint16_t port_of(const struct url_host *host)
     return host->port ? host->port : PLACE_PORT;
 }
 
-static enum stile_status check_hosts(const struct url *url, struct stile_error *err)
+/* The doctor tells of too few. */
+static enum stile_status check_hosts(const struct url *url, bool examining, struct stile_error *err)
 {
-    if (url->n_hosts < NODES_MIN || url->n_hosts > NODES_MAX)
+    if (url->n_hosts < (examining ? 1 : NODES_MIN) || url->n_hosts > NODES_MAX)
         return error_set(err, STILE_MISUSE, 0,
                          "redlock needs %d to %d independent nodes, not %zu: "
                          "redlock://host:port,host:port,host:port",
@@ -47,7 +49,7 @@ enum stile_status nodes_read(struct redlock *redlock, const struct url *url,
                              struct stile_error *err)
 {
     redlock->node_timeout_ms = NODE_TIMEOUT_MS;
-    enum stile_status status = check_hosts(url, err);
+    enum stile_status status = check_hosts(url, redlock->engine.examining, err);
     if (!status)
         status = read_fence(redlock, url, err);
     if (!status)
@@ -111,6 +113,7 @@ static enum stile_status connect_to(struct redlock *redlock, struct conn_options
                                     const struct url *url, struct stile_error *err)
 {
     enum stile_status status = STILE_OK;
+    char *flags = redlock->engine.examining ? vitals_flags(options, url) : NULL;
     for (unsigned i = 0; !status && i < redlock->n; i++) {
         struct node *node = &redlock->nodes[i];
         options->target.host = url->hosts[i].host;
@@ -119,8 +122,11 @@ static enum stile_status connect_to(struct redlock *redlock, struct conn_options
         snprintf(node->where, sizeof node->where,
                  strchr(options->target.host, ':') ? "[%s]:%u" : "%s:%u", options->target.host,
                  options->target.port);
+        if (flags)
+            node->cli = vitals_cli(options, flags);
         status = conn_new(&node->asks, redlock->engine.loop, options, &asks_events, node, err);
     }
+    free(flags);
     return status;
 }
 
@@ -165,6 +171,7 @@ void nodes_free(struct redlock *redlock)
             conn_flush(node->asks); /* what is given back without anybody waiting for it */
         conn_free(node->hears);
         conn_free(node->asks);
+        free(node->cli);
     }
     tls_context_free(redlock->tls);
 }
@@ -174,12 +181,6 @@ void nodes_free(struct redlock *redlock)
 void node_failed(struct node *node, const struct stile_error *err)
 {
     error_copy(&node->why, err);
-    node->silent = true;
-}
-
-void node_answered(struct node *node)
-{
-    node->silent = false;
 }
 
 static bool is_passing(const struct stile_error *err)

@@ -13,6 +13,7 @@
  *
  *     scripts.c  the steps, in Lua        claims.c, votes.c, wait.c, errand.c, renew.c  a claim
  *     nodes.c    connections              group.c, survey.c, adopt.c  who belongs together
+ *     doctor.c   are they fit for it?
  */
 #include "engines/redlock/redlock.h"
 
@@ -54,6 +55,18 @@ static void settle_plainly(struct survey *survey)
     unsigned mask = answering(survey);
     if (__builtin_popcount(mask) < (int)redlock->majority)
         nodes_explain(redlock, mask, &survey->error);
+    survey->over = true;
+}
+
+/* Nothing is founded or changed just to be looked at. */
+static void settle_for_the_doctor(struct survey *survey)
+{
+    struct redlock *redlock = survey->redlock;
+    bool any = false;
+    for (unsigned i = 0; i < redlock->n; i++)
+        any |= conn_is_up(redlock->nodes[i].asks);
+    if (!any)
+        nodes_explain(redlock, 0, &survey->error);
     survey->over = true;
 }
 
@@ -134,7 +147,9 @@ static enum stile_status meet(struct redlock *redlock, const struct url *url,
     opening->timer.fn = on_timer;
     opening->survey.redlock = redlock;
     opening->survey.url = url;
-    if (redlock->fenced)
+    if (redlock->engine.examining)
+        survey_ask(&opening->survey, settle_for_the_doctor);
+    else if (redlock->fenced)
         group_settle(&opening->survey);
     else
         survey_ask(&opening->survey, settle_plainly);
@@ -143,7 +158,7 @@ static enum stile_status meet(struct redlock *redlock, const struct url *url,
     enum stile_status status = STILE_OK;
     if (!redlock->engine.examining)
         status = check_nodes(&opening->survey, err);
-    if (!status && !redlock->engine.examining) {
+    if (!status) {
         status = opening->survey.error.status;
         if (status)
             error_copy(err, &opening->survey.error);
@@ -242,5 +257,6 @@ const struct engine_class redlock_class = {
     .break_ = redlock_break,
     .watch = redlock_watch,
     .unwatch = redlock_unwatch,
+    .examine = redlock_examine,
     .adopt = redlock_adopt,
 };
