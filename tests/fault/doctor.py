@@ -3,80 +3,16 @@ set-up, and gone once what it says was done."""
 import contextlib
 import json
 import os
-import pathlib
-import shlex
 import signal
-import socket
 import subprocess
-import sys
-import threading
-import time
 
-TESTS = pathlib.Path(__file__).resolve().parent.parent
-sys.path += [str(TESTS / "cli"), str(TESTS / "servers")]
-import kit  # noqa: E402
-from kit import expect, run_tests  # noqa: E402
-from redis_server import RedisServer, die_with_parent, free_port  # noqa: E402
-
-DURABLE = ("--appendonly", "yes", "--appendfsync", "always")
-CODES = {"fine": 0, "note": 0, "warning": 1, "danger": 2}
-
-
-def on_server(*args):
-    """The test gets a server that is started with these arguments."""
-    def decorate(case):
-        def with_server(t):
-            with RedisServer(*args) as server:
-                use(t, server)
-                case(t, server)
-        with_server.__name__, with_server.__doc__ = case.__name__, case.__doc__
-        return with_server
-    return decorate
-
-
-def use(t, server, url="redis://127.0.0.1:%d"):
-    t.env["STILE_ENGINE"] = url % server.port
-    t.env["STILE_MODULES"] = os.environ["STILE_MODULES"]
-
-
-def examine(t, *args):
-    """All findings, and by their ids. The exit code is that of the worst."""
-    done = t.stile("doctor", "--json", *args)
-    assert done.returncode in (0, 1, 2), done
-    found = json.loads(done.stdout)["findings"]
-    expect(done.returncode, max([CODES[one["severity"]] for one in found] or [0]), done.stdout)
-    text = t.stile("doctor", *args)
-    for one in found:
-        assert one["what"][:9] in " ".join(text.stdout.split()), text.stdout
-    return {one["id"]: one for one in found}
-
-
-def found(t, name, severity, *words):
-    """That finding, as severe as this, with these words in it."""
-    seen = examine(t)
-    assert name in seen, (name, seen)
-    one = seen[name]
-    expect(one["severity"], severity, name)
-    for word in words:
-        assert word in one["what"] + " " + one["why"] + " " + one["cure"], (word, one)
-    assert one["why"], one
-    assert one["commands"] or one["cure"] or severity == "note", one
-    return one
-
-
-def gone(t, *names):
-    seen = examine(t)
-    assert not set(names) & set(seen), seen
-
-
-def follow(one, **replacing):
-    """Does what a finding says."""
-    assert one["commands"], one
-    for command in one["commands"]:
-        for word, text in replacing.items():
-            command = command.replace(word, text)
-        done = subprocess.run(shlex.split(command), capture_output=True, text=True, check=True)
-        assert "OK" in done.stdout, (command, done.stdout)
+import doctor_kit  # noqa: F401  it says where the other modules are
+import kit
+from doctor_kit import (DURABLE, INFO, Puppet, examine, examine_all, follow, found, gone, on_server,
+                        use)
+from kit import expect, run_tests
+from redis_groups import Cluster
+from redis_server import RedisServer, die_with_parent, free_port
 
 
 # ---- what is written to disk ----
@@ -268,12 +204,44 @@ def sentinel(t, server):
         t.env["STILE_ENGINE"] = "redis://127.0.0.1:%d" % port
         found(t, "sentinel", "danger", "redis+sentinel://")
         expect(list(examine(t)), ["sentinel"])
+        t.env["STILE_ENGINE"] = "redis+sentinel://127.0.0.1:%d/m" % port
+        expect(found(t, "replicas", "warning")["where"], "127.0.0.1:%d" % server.port)
+
+
+def cluster(t):
+    """A Cluster: every primary is looked at, and missed when it is down"""
+    with Cluster(3, args=DURABLE) as group:
+        use(t, group.nodes[0])
+        t.env["STILE_ENGINE"] = group.url
+        found(t, "cluster", "note", "3 primaries")
+        servers = {one["where"] for one in examine_all(t) if one["id"] == "server"}
+        expect(servers, {"127.0.0.1:%d" % node.port for node in group.nodes})
+        group.nodes[1].cli("CONFIG", "SET", "appendfsync", "no")
+        one = found(t, "appendfsync", "warning")
+        expect(one["where"], "127.0.0.1:%d" % group.nodes[1].port)
+        follow(one)
+        gone(t, "appendfsync", "cluster-down", "down")
+        group.nodes[2].kill()
+        one = found(t, "down", "danger", "slots")
+        expect(one["where"], "127.0.0.1:%d" % group.nodes[2].port)
+        group.nodes[2].restart()
+        gone(t, "down")
 
 
 @on_server(*DURABLE, "--cluster-enabled", "yes")
-def cluster(t, server):
-    """A node of a Cluster is noted"""
-    found(t, "cluster", "note", "Only this node")
+def cluster_without_slots(t, server):
+    """A node that no Cluster has made its own yet says so"""
+    found(t, "cluster-down", "danger", "Slots")
+    server.cli("CLUSTER", "ADDSLOTSRANGE", "0", "16383")
+    kit.spin(lambda: "cluster_state:ok" in server.cli("CLUSTER", "INFO"))
+    gone(t, "cluster-down")
+
+
+@on_server(*DURABLE)
+def no_cluster(t, server):
+    """A server that is no Cluster, where the URL wants one"""
+    use(t, server, "redis+cluster://127.0.0.1:%d")
+    found(t, "no-cluster", "danger", "redis://")
 
 
 # ---- rights ----
@@ -338,47 +306,6 @@ def over_a_socket(t, server):
 
 # ---- clocks and versions ----
 
-class Puppet:
-    """Answers as a server does that can't be had here: INFO as it is told, and a clock of its own."""
-
-    def __init__(self, info_text, ahead=0):
-        self.info, self.ahead = info_text, ahead
-        self.socket = socket.create_server(("127.0.0.1", 0))
-        self.port = self.socket.getsockname()[1]
-        self.thread = threading.Thread(target=self.serve, daemon=True)
-        self.thread.start()
-
-    def serve(self):
-        with contextlib.suppress(OSError):
-            while True:
-                client, _ = self.socket.accept()
-                with client, client.makefile("rb") as lines:
-                    self.answer(client, lines)
-
-    def answer(self, client, lines):
-        for line in lines:
-            n = int(line[1:])
-            words = [lines.read(int(lines.readline()[1:]) + 2)[:-2] for _ in range(n)]
-            client.sendall(self.reply(words[0]))
-
-    def reply(self, command):
-        if command == b"INFO":
-            return b"$%d\r\n%s\r\n" % (len(self.info), self.info.encode())
-        if command == b"TIME":
-            seconds = b"%d" % (time.time() + self.ahead)
-            return b"*2\r\n$%d\r\n%s\r\n$6\r\n500000\r\n" % (len(seconds), seconds)
-        return b"+PONG\r\n" if command in (b"CLIENT", b"AUTH", b"SELECT") else b"*0\r\n"
-
-    def close(self):
-        self.socket.shutdown(socket.SHUT_RDWR)
-        self.socket.close()
-        self.thread.join()
-
-
-INFO = ("redis_version:%s\r\nredis_mode:standalone\r\nuptime_in_seconds:9999\r\nmaxmemory:0\r\n"
-        "maxmemory_policy:noeviction\r\nrole:master\r\nconnected_slaves:0\r\naof_enabled:1\r\n%s")
-
-
 def tell_apart(t):
     """What only another server would say: too old, loading, a disk that can't be written"""
     for version, extra, name, severity in (
@@ -396,22 +323,24 @@ def tell_apart(t):
 
 def clocks_apart(t):
     """A clock that is far from ours: only a note, ahead or behind"""
-    for ahead, words in (100, "s ahead of ours"), (-100, "s behind ours"), (1, None):
-        with contextlib.closing(Puppet(INFO % ("7.0.15", ""), ahead)) as puppet:
-            use(t, puppet)
-            if words:
-                found(t, "clock", "note", words)
-            else:
-                gone(t, "clock")
+    with RedisServer(*DURABLE, own_clock=True) as server:
+        use(t, server)
+        gone(t, "clock")
+        for ahead, words in (100, "100 s ahead of ours"), (-100, "s behind ours"):
+            server.jump(ahead)
+            found(t, "clock", "note", words)
+        server.jump(1)
+        gone(t, "clock")
 
 
 def restarted_long_ago(t):
     """A server that has run for longer than every lease is trusted again"""
-    for seconds, is_new in ("29", True), ("30", False), ("999999", False):
-        text = INFO.replace("9999", seconds) % ("7.0.15", "")
-        with contextlib.closing(Puppet(text)) as puppet:
-            use(t, puppet)
-            expect("restarted" in examine(t), is_new, seconds)
+    with RedisServer("--appendonly", "yes", own_clock=True) as server:
+        use(t, server)
+        found(t, "restarted", "warning")
+        server.jump(31)
+        kit.spin(lambda: int(info(server, "uptime_in_seconds")) > 30)
+        gone(t, "restarted")
 
 
 @on_server(*DURABLE)
@@ -429,5 +358,5 @@ def server_goes_away(t, server):
 run_tests([healthy, memory_only, snapshots_only, synced_once_a_second, not_synced_while_rewriting,
            written_to_its_configuration, restarted, restarted_long_ago, evicting, would_evict,
            memory_nearly_full, nearly_too_many_clients, replicas, is_a_replica, sentinel, cluster,
-           rights_are_missing, passwords_are_not_shown, over_a_socket, clocks_apart, tell_apart,
-           server_goes_away])
+           cluster_without_slots, no_cluster, rights_are_missing, passwords_are_not_shown,
+           over_a_socket, clocks_apart, tell_apart, server_goes_away])
