@@ -41,7 +41,8 @@ enum option_bit {
     OPT_YES = 1 << 14,
     OPT_HELP = 1 << 15,
     OPT_ADOPT = 1 << 16,
-    OPT_COMMAND = 1 << 17, /* takes `-- CMD ARG...` */
+    OPT_PRINT = 1 << 17,
+    OPT_COMMAND = 1 << 18, /* takes `-- CMD ARG...` */
 };
 
 #define OPT_CLAIM                                                                                  \
@@ -71,7 +72,7 @@ struct verb {
 };
 
 extern const struct verb verb_run, verb_acquire, verb_renew, verb_release, verb_ls, verb_show,
-    verb_watch, verb_break, verb_caps, verb_doctor;
+    verb_watch, verb_break, verb_caps, verb_doctor, verb_setup;
 
 /* 0, or EXIT_USAGE after it has said why. argv is that of the verb, which is argv[0]; it is
  * reordered: the arguments come first. */

@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 static const struct verb *const verbs[] = {
-    &verb_run,  &verb_acquire, &verb_renew, &verb_release, &verb_ls,
-    &verb_show, &verb_watch,   &verb_break, &verb_caps,    &verb_doctor,
+    &verb_run,   &verb_acquire, &verb_renew, &verb_release, &verb_ls,    &verb_show,
+    &verb_watch, &verb_break,   &verb_caps,  &verb_doctor,  &verb_setup,
 };
 
 #define N_VERBS (sizeof verbs / sizeof verbs[0])
@@ -32,6 +32,7 @@ static void print_overview(FILE *out)
           "  stile break NAME                 take a lock from its holder\n"
           "  stile caps [URL]                 what an engine promises\n"
           "  stile doctor [URL]               whether it can, as it is set up now\n"
+          "  stile setup [URL]                make what it needs in its server (a schema)\n"
           "  stile acquire|renew|release NAME for scripts, where locks outlive a process\n\n"
           "stile VERB --help tells all options; -e URL or $STILE_ENGINE choose the engine.\n"
           "Exit codes: the command's own; 75 not acquired, 76 lost, 69 engine, 64 usage.\n",

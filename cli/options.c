@@ -40,6 +40,7 @@ static const struct option_rule rules[] = {
     {OPT_YES, 'y', "yes", FLAG, 0, NULL, "don't ask"},
     {OPT_QUIET, 'q', "quiet", FLAG, 0, NULL, "say nothing about waiting or not getting it"},
     {OPT_ADOPT, 0, "adopt", FLAG, 0, NULL, "take back redlock nodes that have lost their data"},
+    {OPT_PRINT, 0, "print", FLAG, 0, NULL, "only tell what would be run"},
     {OPT_JSON, 0, "json", FLAG, 0, NULL, "for programs"},
     {OPT_HELP, 'h', "help", FLAG, 0, NULL, "this text"},
 };

@@ -50,7 +50,7 @@ _stile() {
     *)
         if [[ $cur == -* ]]; then
             mapfile -t COMPREPLY < <(compgen -W "$(_stile_options "$command" "$verb")" -- "$cur")
-        elif [[ $verb != caps && $verb != doctor ]]; then
+        elif [[ $verb != caps && $verb != doctor && $verb != setup ]]; then
             mapfile -t COMPREPLY < <(
                 _stile_names "$command" ls "${engine[@]}" | grep -F -- "$cur" |
                     while IFS= read -r i; do [[ $i == "$cur"* ]] && printf '%q\n' "$i"; done

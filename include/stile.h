@@ -304,6 +304,13 @@ typedef int stile_finding_fn(const struct stile_finding *finding, void *data);
 STILE_API enum stile_status stile_doctor(struct stile_client *client, unsigned flags,
                                          stile_finding_fn *fn, void *data, struct stile_error *err);
 
+/* Makes what the engine needs in its server before it can keep all its promises (the schema of a
+ * database), or brings it up to date; may be repeated. url as for stile_client_open(). script, if
+ * not NULL, becomes the text of what is run there; with dry_run nothing else happens. UNSUPPORTED:
+ * this engine needs nothing. */
+STILE_API enum stile_status stile_setup(const char *url, bool dry_run, const char **script,
+                                        struct stile_error *err);
+
 STILE_API const char *stile_status_name(enum stile_status status); /* "TIMEOUT" */
 STILE_API const char *stile_status_text(enum stile_status status); /* "not granted in time" */
 STILE_API const char *stile_version(void);

@@ -159,7 +159,7 @@ enum stile_status client_new(struct stile_client **out, const struct engine_clas
     if (!status) {
         status = client_start(client, err);
         if (status)
-            class->close(client->engine);
+            client->engine->class->close(client->engine);
     }
     if (status) {
         client_dispose(client);

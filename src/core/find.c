@@ -16,6 +16,7 @@ static const struct module {
     {"redis rediss redis+unix redis+sentinel rediss+sentinel redis+cluster rediss+cluster redlock "
      "redlocks",
      "redis"},
+    {"postgres postgresql", "postgres"},
 };
 
 #define N_MODULES (sizeof modules / sizeof modules[0])

@@ -127,9 +127,16 @@ struct engine_class {
 
     /* Must reach the engine and check that it can keep its promises, or refuse with a sentence that
      * says what to do. The only slot that may block, and for a bounded time. On failure nothing is
-     * left behind and close() is not called. */
+     * left behind and close() is not called. An engine whose promises depend on the URL or on the
+     * server may put another class of its own in engine->class here; core reads it afterwards. */
     enum stile_status (*open)(struct engine *engine, const struct url *url,
                               struct stile_error *err);
+
+    /* May, where the engine needs something in its server first, else NULL: makes it, or brings it
+     * up to date. *script is the text of what is run there, and lives for ever; with dry_run
+     * nothing else happens. No engine is open; it may block, for a bounded time. */
+    enum stile_status (*setup)(const struct url *url, bool dry_run, const char **script,
+                               struct stile_error *err);
 
     /* Must give up everything it still has in the engine, for a bounded time, and free its parts
      * (not the struct itself). Core has released every claim before. */

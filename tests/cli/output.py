@@ -7,7 +7,7 @@ import unicodedata
 
 from kit import STILE, expect, run_tests
 
-VERBS = "run acquire renew release ls show watch break caps doctor".split()
+VERBS = "run acquire renew release ls show watch break caps doctor setup".split()
 
 
 def usage(t, *args, says="", **how):
@@ -265,6 +265,14 @@ def detached_verbs_are_refused_by_local(t):
     expect(t.show("x")["holders"], [])
 
 
+def setup_of_what_needs_none(t):
+    """setup on an engine that needs nothing: 69, and so with --print"""
+    for options in [], ["--print"]:
+        done = t.stile("setup", *options)
+        expect((done.returncode, done.stdout), (69, ""), done.stderr)
+        assert "nothing" in done.stderr, done.stderr
+
+
 def output_that_cannot_be_written(t):
     """a full disk behind stdout is told: 74"""
     for args in ["ls"], ["ls", "--json"], ["show", "x"], ["caps"], ["--help"], ["--version"]:
@@ -319,6 +327,7 @@ run_tests([
     break_says_from_whom,
     caps_tells_promises,
     detached_verbs_are_refused_by_local,
+    setup_of_what_needs_none,
     output_that_cannot_be_written,
     closed_stderr_ends_nobody,
     closed_descriptors_stay_closed,

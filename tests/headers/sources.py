@@ -76,11 +76,18 @@ def no_include_goes_upwards():
                     assert is_allowed(include, path, allowed + shared), "%s includes %s" % (path, include)
 
 
+def flags_of(package):
+    """Where its headers are, if not where all are."""
+    told = subprocess.run(["pkg-config", "--cflags", package], capture_output=True, text=True,
+                          check=False)
+    return told.stdout.split()
+
+
 def every_header_compiles_alone():
     flags = ["-std=gnu11", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE=",
              "-I" + ROOT, "-I" + os.path.join(ROOT, "src"), "-I" + os.path.join(ROOT, "include"),
              "-I" + os.path.join(ROOT, "cli"), "-I" + os.path.join(ROOT, "tests"),
-             "-I" + os.path.join(BUILD, "src")]
+             "-I" + os.path.join(BUILD, "src"), *flags_of("libpq")]
     for path in files("src", ".h") + files("cli", ".h") + files("include", ".h"):
         done = subprocess.run([*COMPILER, *flags, "-xc", "-"], capture_output=True, text=True,
                               input='#include "%s"\n' % path * 2, check=False)

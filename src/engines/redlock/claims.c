@@ -112,6 +112,7 @@ static void grant(struct redlock_claim *part)
         part->granted_ns = now_ns;
     part->standing = HOLDING;
     part->last_token = part->token;
+    part->contended = part->in_line;
     nodes_listen(redlock); /* so that `stile break` is heard; a renewal would notice, too */
 #ifdef MUTANT_REDLOCK_VALID_FROM_ANSWER
     part->sent_ns = now_ns;
@@ -187,7 +188,7 @@ static void weigh_try(struct redlock_claim *part, const struct count *count)
 {
     unsigned majority = redlock_of_part(part)->majority;
     const struct vote *rival;
-    if (count->mine + count->pending >= majority)
+    if (votes_are_open(count, majority))
         return;
     if (count->mine + count->taken + count->pending < majority) {
         if (count->apart && group_is_newer(part))

@@ -155,6 +155,8 @@ static void on_released(void *data, const redisReply *reply, const struct stile_
     bool passing = err && (err->status == STILE_UNREACHABLE || err->status == STILE_UNCERTAIN);
     if (err)
         node_failed(&errand->redlock->nodes[step->node], err);
+    else
+        node_answered(&errand->redlock->nodes[step->node]);
     if (passing)
         step->word = UNSAID;
     else

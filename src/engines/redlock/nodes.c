@@ -181,6 +181,12 @@ void nodes_free(struct redlock *redlock)
 void node_failed(struct node *node, const struct stile_error *err)
 {
     error_copy(&node->why, err);
+    node->silent = true;
+}
+
+void node_answered(struct node *node)
+{
+    node->silent = false;
 }
 
 static bool is_passing(const struct stile_error *err)

@@ -56,6 +56,7 @@ struct redlock_claim {
     bool gathering; /* some nodes are ours: the others get a moment, then it looks */
     bool in_line;   /* it has waited already: what fails now, is asked again later */
     bool bare;      /* asked by SET alone: no node has told who holds it */
+    bool contended; /* the last time it had to wait: asked so that it is in line at once */
     unsigned tries, looks, rounds;
     uint32_t epoch;      /* of all votes that are counted together */
     uint64_t token;      /* that we ask for */
@@ -74,6 +75,7 @@ struct node {
     char *cli;                 /* for the doctor's advice, else NULL */
     char group[GROUP_MAX + 1]; /* as it said last; "": it has none */
     struct stile_error why;    /* it does not answer, or what it said instead */
+    bool silent;               /* it did not answer last: nobody waits for it if others do */
 };
 
 struct redlock {
@@ -134,8 +136,9 @@ enum stile_status nodes_connect(struct redlock *redlock, const struct url *url,
                                 struct stile_error *err);
 void nodes_free(struct redlock *redlock);
 void nodes_listen(struct redlock *redlock); /* to their messages; what fails is tried again */
-/* What a node answered instead of an answer. */
+/* What came instead of an answer. */
 void node_failed(struct node *node, const struct stile_error *err);
+void node_answered(struct node *node);
 /* "2 of 5 nodes answer: ...". answering: one bit a node. */
 enum stile_status nodes_explain(struct redlock *redlock, unsigned answering,
                                 struct stile_error *err);
@@ -202,11 +205,14 @@ void part_weigh(struct redlock_claim *part);
 /* ---- votes.c: what is asked of the nodes, and what they say ---- */
 
 struct count {
-    unsigned firm, mine, taken, apart, down, pending; /* mine: firm or not */
-    unsigned answering;                               /* nodes, one bit each */
+    unsigned firm, mine, taken, apart, down; /* mine: firm or not */
+    unsigned pending, awaited;               /* awaited: of nodes that are not silent */
+    unsigned answering;                      /* nodes, one bit each */
 };
 
 void votes_count(struct count *count, const struct redlock_claim *part);
+/* It could still be won by answers that are worth waiting for. */
+bool votes_are_open(const struct count *count, unsigned majority);
 void votes_clear(struct redlock_claim *part);
 void votes_ask(struct redlock_claim *part, bool again); /* all nodes */
 void vote_ask(struct vote *vote, bool again);           /* one of them */

@@ -88,6 +88,8 @@ static void on_renewed(void *data, const redisReply *reply, const struct stile_e
     batch->pending--;
     if (err)
         node_failed(reader->node, err);
+    else
+        node_answered(reader->node);
     for (size_t i = 0; i < batch->n; i++) {
         long long says = sound ? number_at(reply, i) : -1;
         batch->tallies[i].renewed += says == RENEWED;

@@ -21,9 +21,9 @@
     "  local o=string.sub(call('LINDEX',Q,0) or '',1,40)\n"                                        \
     "  if o~='' then tell(o,'h '..o..' '..ms) end\n"                                               \
     "end\n"                                                                                        \
-    "local function give(o)\n"                                                                     \
+    "local function give(o,word)\n"                                                                \
     "  local f=fence_of(F and call('GET',F))\n"                                                    \
-    "  if tell(o,'g '..o..' '..f..' '..K)==0 then return false end\n"                              \
+    "  if tell(o,word..' '..o..' '..f..' '..K)==0 then return false end\n"                         \
     "  call('SET',K,o,'PX',1000)\n"                                                                \
     "  hint(1000)\n"                                                                               \
     "  return o\n"                                                                                 \
@@ -33,7 +33,7 @@
     "    local e=call('LPOP',Q)\n"                                                                 \
     "    if not e then return false end\n"                                                         \
     "    local o=string.sub(e,1,40)\n"                                                             \
-    "    if o==me or give(o) then return o end\n"                                                  \
+    "    if o==me or give(o,'g') then return o end\n"                                              \
     "  end\n"                                                                                      \
     "end\n"
 
@@ -153,7 +153,7 @@ static const char yield_source[] =
     "    if string.sub(e,1,40)==to then call('LREM',Q,1,e) break end\n"
     "  end\n"
     "end\n"
-    "if not (to~='' and give(to)) and not serve() then call('DEL',K) end\n"
+    "if not (to~='' and give(to,'y')) and not serve() then call('DEL',K) end\n"
     "call('LPUSH',Q,ARGV[3])\n"
     "call('PEXPIRE',Q,3600000)\n"
     "return 1\n";

@@ -9,7 +9,8 @@
  * longest (lease asked for, ms), quiet (until when it takes no claims, ms of its clock).
  *
  * An owner is 40 hex digits, of which the first 16 name its session; at stile:<16 digits> it hears
- * "g owner fence K" (K is yours for a second), "h owner ms" (you are the next: look by yourself
+ * "g owner fence K" (K is yours for a second), "y owner fence K" (the same, from one who gives
+ * way), "h owner ms" (you are the next: look by yourself
  * after so long) and "b owner" (taken away). Nobody listening there is dead, and skipped. */
 #ifndef STILE_REDLOCK_SCRIPTS_H
 #define STILE_REDLOCK_SCRIPTS_H

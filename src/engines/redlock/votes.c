@@ -10,9 +10,9 @@
 
 void votes_count(struct count *count, const struct redlock_claim *part)
 {
-    unsigned n = redlock_of_part((struct redlock_claim *)part)->n;
+    struct redlock *redlock = redlock_of_part((struct redlock_claim *)part);
     *count = (struct count){0};
-    for (unsigned i = 0; i < n; i++) {
+    for (unsigned i = 0; i < redlock->n; i++) {
         enum answer answer = part->votes[i].answer;
         count->firm += answer == FIRM;
         count->mine += answer == FIRM || answer == MINE;
@@ -20,9 +20,16 @@ void votes_count(struct count *count, const struct redlock_claim *part)
         count->apart += answer == APART;
         count->down += answer == DOWN;
         count->pending += part->votes[i].pending;
+        count->awaited += part->votes[i].pending && !redlock->nodes[i].silent;
         if (answer == FIRM || answer == MINE || answer == TAKEN)
             count->answering |= 1u << i;
     }
+}
+
+bool votes_are_open(const struct count *count, unsigned majority)
+{
+    bool enough = count->mine + count->taken >= majority;
+    return count->mine + count->pending >= majority && (count->awaited > 0 || !enough);
 }
 
 static bool same_holder(const struct vote *a, const struct vote *b)
@@ -150,6 +157,8 @@ static void take(struct vote *vote, const redisReply *reply, const struct stile_
         take_failure(vote, err);
     else
         take_answer(vote, reply);
+    if (!err)
+        node_answered(node_of_vote(vote));
     if (told && vote->answer == TAKEN)
         vote->answer = MINE; /* that was before the message, whose fence is kept */
 }
@@ -233,7 +242,7 @@ void votes_ask(struct redlock_claim *part, bool again)
     struct letter letter;
     part->token = part->last_token ? part->last_token + 1 : 0;
     part->epoch = redlock->epoch;
-    part->bare = !redlock->fenced && !again;
+    part->bare = !redlock->fenced && !again && !part->contended;
     letter_write(&letter, part);
     part->sent_ns = loop_now(redlock->engine.loop);
     for (unsigned i = 0; i < redlock->n; i++) {

@@ -115,11 +115,6 @@ static void look(struct redlock_claim *part)
     part_weigh(part);
 }
 
-void wait_timer(struct redlock_claim *part)
-{
-    look(part);
-}
-
 void wait_again(struct redlock_claim *part)
 {
     unsigned round = part->rounds < GATHER_ROUNDS ? part->rounds : GATHER_ROUNDS;
@@ -174,7 +169,7 @@ static void judge_split(struct redlock_claim *part, unsigned mine)
 static void judge(struct redlock_claim *part, const struct count *count)
 {
     part->looking = false;
-    part->in_line = true;
+    part->in_line = part->contended = true;
     nodes_listen(redlock_of_part(part));
     if (part->bare)
         look(part); /* the plain SET has failed: now they have to tell more, and put us in line */
@@ -182,6 +177,16 @@ static void judge(struct redlock_claim *part, const struct count *count)
         judge_split(part, count->mine);
     else
         arm_look(part, 0);
+}
+
+void wait_timer(struct redlock_claim *part)
+{
+    struct count count;
+    votes_count(&count, part);
+    if (part->looking && count.mine + count.taken >= redlock_of_part(part)->majority)
+        judge(part, &count);
+    else
+        look(part);
 }
 
 /* Its place is kept where it has one, and it asks again later, which finds whatever has become of
@@ -203,7 +208,7 @@ static void stand(struct redlock_claim *part, const struct count *count)
 {
     if (count->mine > 0)
         gather(part);
-    else
+    else if (count->awaited == 0)
         arm_look(part, 0);
 }
 
@@ -212,16 +217,18 @@ void wait_weigh(struct redlock_claim *part, const struct count *count)
     unsigned majority = redlock_of_part(part)->majority;
     const struct vote *rival;
     if (!part->looking) {
-        if (count->pending == 0 && !part->gathering)
+        if (!part->gathering)
             stand(part, count);
         return;
     }
-    if (count->mine + count->pending >= majority)
-        return;
     if (count->mine + count->taken + count->pending < majority)
         unanswered(part, count);
-    else if (count->pending == 0 || votes_rival(part, &rival) >= majority)
+    else if (count->mine + count->taken < majority)
+        return;
+    else if (count->awaited == 0 || votes_rival(part, &rival) >= majority)
         judge(part, count);
+    else if (!part->timer.place)
+        arm(part, GATHER_NS); /* one that has just begun to be silent */
 }
 
 /* ---- messages ---- */
@@ -299,8 +306,9 @@ static void hear_pause(struct redlock_claim *part, const char *text)
         arm(part, ms * NS_PER_MS + LOOK_AFTER_NS + random_below(part, 2 * LOOK_AFTER_NS));
 }
 
-/* "g owner fence K", "h owner ms" or "b owner"; anybody may publish anything, so it is a hint at
- * most: the votes decide. */
+/* "g owner fence K", "y owner fence K", "h owner ms" or "b owner"; anybody may publish anything, so
+ * it is a hint at most: the votes decide. A "g" for one who has left is none: its release finds K,
+ * or its entry, there. But a way may be given to one who has left. */
 void wait_hear(struct node *node, const char *text, size_t len)
 {
     struct redlock *redlock = node->redlock;
@@ -309,10 +317,10 @@ void wait_hear(struct node *node, const char *text, size_t len)
     struct redlock_claim *part = part_find(redlock, text + 2);
     const char *rest = text + 2 + OWNER_LEN;
     struct vote *vote = part ? &part->votes[node - redlock->nodes] : NULL;
-    if (text[0] == 'g' && *rest == ' ') {
+    if ((text[0] == 'g' || text[0] == 'y') && *rest == ' ') {
         if (part && part->standing != RESUMING)
             hear_granted(vote, strtoull(rest, NULL, 10));
-        else if (!part && strspn(text + 2, "0123456789abcdef") == OWNER_LEN)
+        else if (!part && text[0] == 'y' && strspn(text + 2, "0123456789abcdef") == OWNER_LEN)
             give_back(node, text);
     } else if (part && text[0] == 'b') {
         hear_broken(vote);

@@ -1,0 +1,26 @@
+/* stile setup: makes what an engine needs in its server, or prints it. */
+#include "cli.h"
+
+static int setup_verb(struct options *options)
+{
+    struct stile_error err = {0};
+    const char *script = "";
+    bool dry_run = options->given & OPT_PRINT;
+    engine_from_argument(options);
+    enum stile_status status = stile_setup(engine_url(options), dry_run, &script, &err);
+    if (status != STILE_OK)
+        return say_failure("setup", status, &err);
+    if (dry_run)
+        fputs(script, stdout);
+    return finish_output(0);
+}
+
+const struct verb verb_setup = {
+    .name = "setup",
+    .accepts = OPT_PRINT,
+    .max_args = 1,
+    .usage = "[-e URL] [--print] [URL]",
+    .about = "Makes what the engine needs in its server (the schema `stile` of a database), or\n"
+             "brings it up to date. With --print it only tells what would be run there.",
+    .run = setup_verb,
+};

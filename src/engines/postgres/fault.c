@@ -1,0 +1,132 @@
+#include "engines/postgres/fault.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engines/postgres/session.h"
+
+#define TEXT_MAX 1024
+
+/* A role or host that equals the password is hidden with it: better than the other way round. */
+static void hide(char *text, const char *secret)
+{
+    size_t len = secret ? strlen(secret) : 0;
+    for (char *at = text; len > 0 && (at = strstr(at, secret)); at += 3) {
+        if (len < 3) { /* no room for the stars: it could be anywhere, so all of it goes */
+            strcpy(text, "(hidden: it contains the password)");
+            return;
+        }
+        memmove(at + 3, at + len, strlen(at + len) + 1);
+        memcpy(at, "***", 3);
+    }
+}
+
+/* One line, without what PQERRORS_VERBOSE tells of the server's sources. */
+static void tidy(char *text)
+{
+    char *to = text, *location = strstr(text, "\nLOCATION:");
+    if (location)
+        *location = '\0';
+    for (const char *from = text; *from; from++) {
+        bool space = isspace((unsigned char)*from) || (unsigned char)*from < ' ';
+        if (!space)
+            *to++ = *from;
+        else if (to > text && to[-1] != ' ')
+            *to++ = ' ';
+    }
+    while (to > text && to[-1] == ' ')
+        to--;
+    *to = '\0';
+}
+
+/* Five capitals and figures; FATAL and PANIC are none. */
+static bool is_code(const char *at)
+{
+    bool figure = false;
+    for (int i = 0; i < 5; i++) {
+        if (!isdigit((unsigned char)at[i]) && !isupper((unsigned char)at[i]))
+            return false;
+        figure |= isdigit((unsigned char)at[i]) != 0;
+    }
+    return figure && at[5] == ':';
+}
+
+/* "FATAL:  53300: sorry": takes the code out of it. The last one counts, if many hosts failed. */
+static void take_code(char code[6], char *text)
+{
+    code[0] = '\0';
+    for (char *at = text; (at = strstr(at, ": ")); at++) {
+        char *word = at + 2;
+        if (!is_code(word))
+            continue;
+        memcpy(code, word, 5);
+        code[5] = '\0';
+        memmove(word, word + 7, strlen(word + 7) + 1);
+    }
+}
+
+enum stile_status fault_status(const char *code)
+{
+    static const char *const passing[] = {"08", "53300", "57P", "57014", "40"};
+    for (size_t i = 0; i < sizeof passing / sizeof *passing; i++) {
+        if (strncmp(code, passing[i], strlen(passing[i])) == 0)
+            return STILE_UNREACHABLE;
+    }
+    return STILE_REFUSED;
+}
+
+static const char *what_to_do(const char *code, const char *text)
+{
+    if (strcmp(code, "53300") == 0)
+        return " (max_connections is reached)";
+    if (strcmp(code, "42501") == 0)
+        return " (as owner: GRANT USAGE ON SCHEMA stile, and what it contains, to this role)";
+    if (!*code && (strstr(text, "certificate") || strstr(text, "SSL")))
+        return " (sslmode=verify-full is ours for other hosts; sslrootcert= names the CA's file)";
+    return "";
+}
+
+static bool will_not_pass(const PGconn *conn, const char *text)
+{
+    static const char *const words[] = {"certificate", "SSL", "password", "invalid", "service"};
+    if (PQconnectionNeedsPassword(conn))
+        return true;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        if (strstr(text, words[i]))
+            return true;
+    }
+    return false;
+}
+
+void fault_of_connection(struct stile_error *err, const PGconn *conn, const char *secret)
+{
+    char text[TEXT_MAX], code[6];
+    if (!conn) {
+        error_set(err, STILE_NOMEM, 0, "out of memory");
+        return;
+    }
+    snprintf(text, sizeof text, "%s", PQerrorMessage(conn));
+    tidy(text);
+    hide(text, secret);
+    take_code(code, text);
+    enum stile_status status = *code                       ? fault_status(code)
+                               : will_not_pass(conn, text) ? STILE_REFUSED
+                                                           : STILE_UNREACHABLE;
+    error_set(err, status, 0, "%s%s", *text ? text : "the server closed the connection",
+              what_to_do(code, text));
+}
+
+void session_read_error(struct stile_error *err, char sqlstate[6], const PGresult *result)
+{
+    const char *code = PQresultErrorField(result, PG_DIAG_SQLSTATE);
+    const char *said = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
+    char text[TEXT_MAX];
+    snprintf(sqlstate, 6, "%s", code ? code : "");
+    snprintf(text, sizeof text, "%s", said ? said : PQresultErrorMessage(result));
+    tidy(text);
+    enum stile_status status = code ? fault_status(sqlstate) : STILE_UNREACHABLE;
+    error_set(err, status, 0, "%s%s", *text ? text : "the server closed the connection",
+              what_to_do(sqlstate, text));
+}

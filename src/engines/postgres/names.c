@@ -1,0 +1,168 @@
+#include "engines/postgres/names.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <openssl/evp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ESCAPE '\1'
+
+/* ---- as text ---- */
+
+/* Length of a UTF-8 character as PostgreSQL wants it: shortest form, no surrogates; 0: none. */
+static size_t utf8_length(const unsigned char *s, size_t left)
+{
+    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+    size_t n = s[0] < 0x80 ? 1 : s[0] >> 5 == 6 ? 2 : s[0] >> 4 == 14 ? 3 : s[0] >> 3 == 30 ? 4 : 0;
+    if (n < 2)
+        return n;
+    if (n > left)
+        return 0;
+    uint32_t code = s[0] & (0xffu >> (n + 1));
+    for (size_t i = 1; i < n; i++) {
+        if ((s[i] & 0xc0) != 0x80)
+            return 0;
+        code = code << 6 | (s[i] & 0x3f);
+    }
+    bool good = code >= least[n] && code <= 0x10ffff && (code < 0xd800 || code > 0xdfff);
+    return good ? n : 0;
+}
+
+static bool is_utf8(const char *name, size_t len)
+{
+    for (size_t i = 0, n; i < len; i += n) {
+        n = utf8_length((const unsigned char *)name + i, len - i);
+        if (n == 0)
+            return false;
+    }
+    return true;
+}
+
+void name_store(char out[STORED_MAX], const char *name, size_t len)
+{
+    if (is_utf8(name, len)) {
+        memcpy(out, name, len);
+        out[len] = '\0';
+        return;
+    }
+    *out++ = ESCAPE;
+    *out = '\0';
+    for (size_t i = 0; i < len; i++)
+        out += sprintf(out, "%02x", (unsigned char)name[i]);
+}
+
+static int hex_value(char c)
+{
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+bool name_restore(char out[STILE_NAME_MAX + 1], const char *stored)
+{
+    size_t len = strlen(stored);
+    if (len == 0 || len > (*stored == ESCAPE ? STORED_MAX - 1 : STILE_NAME_MAX))
+        return false;
+    if (*stored != ESCAPE) {
+        memcpy(out, stored, len + 1);
+        return true;
+    }
+    for (stored++; *stored; stored += 2) {
+        int high = hex_value(stored[0]), low = high < 0 ? -1 : hex_value(stored[1]);
+        if (low < 0)
+            return false;
+        *out++ = (char)(high << 4 | low);
+    }
+    *out = '\0';
+    return true;
+}
+
+/* ---- as a number ---- */
+
+static uint32_t crc32_of(const char *name, size_t len)
+{
+    uint32_t crc = UINT32_MAX;
+    for (size_t i = 0; i < len; i++) {
+        crc ^= (unsigned char)name[i];
+        for (int bit = 0; bit < 8; bit++)
+            crc = crc >> 1 ^ (crc & 1 ? UINT32_C(0xedb88320) : 0);
+    }
+    return ~crc;
+}
+
+static int64_t sha1_head(const char *name, size_t len)
+{
+    unsigned char digest[EVP_MAX_MD_SIZE] = {0};
+    uint64_t head = 0;
+    EVP_Digest(name, len, digest, NULL, EVP_sha1(), NULL);
+    for (int i = 7; i >= 0; i--)
+        head = head << 8 | digest[i];
+    return (int64_t)head;
+}
+
+static bool read_number(const char **at, long long least, long long most)
+{
+    const char *digits = *at + (**at == '-');
+    char *end;
+    if (*digits < '0' || *digits > '9')
+        return false;
+    errno = 0;
+    long long value = strtoll(*at, &end, 10);
+    bool good = !errno && value >= least && value <= most;
+    *at = end;
+    return good;
+}
+
+static bool is_written_out(struct key *key, const char *name)
+{
+    const char *at = name + 1;
+    if (*name != '#' || strlen(at) >= sizeof key->number)
+        return false;
+    if (read_number(&at, INT64_MIN, INT64_MAX) && !*at)
+        key->form = KEY_ONE;
+    else {
+        at = name + 1;
+        if (!read_number(&at, INT32_MIN, INT32_MAX) || *at++ != ',' ||
+            !read_number(&at, INT32_MIN, INT32_MAX) || *at)
+            return false;
+        key->form = KEY_TWO;
+    }
+    strcpy(key->number, name + 1);
+    return true;
+}
+
+void key_make(struct key *key, enum dialect dialect, const char *name, size_t len)
+{
+    *key = (struct key){.form = KEY_HASH};
+    if (is_written_out(key, name))
+        return;
+    switch (dialect) {
+    case DIALECT_SQL:
+        break;
+    case DIALECT_WITH_ADVISORY_LOCK:
+        key->form = KEY_TWO;
+        snprintf(key->number, sizeof key->number, "%" PRIu32 ",0",
+                 crc32_of(name, len) & UINT32_C(0x7fffffff));
+        break;
+    case DIALECT_DJANGO:
+        key->form = KEY_ONE;
+        snprintf(key->number, sizeof key->number, "%" PRId32, (int32_t)crc32_of(name, len));
+        break;
+    case DIALECT_PALS:
+        key->form = KEY_ONE;
+        snprintf(key->number, sizeof key->number, "%" PRId64, sha1_head(name, len));
+        break;
+    }
+}
+
+bool dialect_named(enum dialect *dialect, const char *name)
+{
+    static const char *const names[] = {"sql", "with_advisory_lock", "django-pglocks", "pals"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (strcmp(name, names[i]) == 0) {
+            *dialect = (enum dialect)i;
+            return true;
+        }
+    }
+    return false;
+}

@@ -1,0 +1,249 @@
+#include "engines/postgres/options.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/url.h"
+#include "engines/postgres/pg.h"
+
+#define SESSIONS_MAX 1000
+
+/* The first ones are ours; the others are libpq's, by their own names. */
+const char *const options_params[] = {"mode",
+                                      "dialect",
+                                      "sessions",
+                                      "allow",
+                                      "host",
+                                      "hostaddr",
+                                      "port",
+                                      "user",
+                                      "password",
+                                      "dbname",
+                                      "passfile",
+                                      "service",
+                                      "connect_timeout",
+                                      "client_encoding",
+                                      "options",
+                                      "application_name",
+                                      "fallback_application_name",
+                                      "keepalives",
+                                      "keepalives_idle",
+                                      "keepalives_interval",
+                                      "keepalives_count",
+                                      "tcp_user_timeout",
+                                      "channel_binding",
+                                      "sslmode",
+                                      "sslcompression",
+                                      "sslcert",
+                                      "sslkey",
+                                      "sslpassword",
+                                      "sslrootcert",
+                                      "sslcrl",
+                                      "sslcrldir",
+                                      "sslsni",
+                                      "requirepeer",
+                                      "ssl_min_protocol_version",
+                                      "ssl_max_protocol_version",
+                                      "krbsrvname",
+                                      "gssencmode",
+                                      "gsslib",
+                                      "target_session_attrs",
+                                      NULL};
+#define OURS 4
+
+/* ---- the list for libpq ---- */
+
+static size_t find(const struct options *o, const char *keyword)
+{
+    size_t i = 0;
+    while (i < o->n && strcmp(o->keywords[i], keyword) != 0)
+        i++;
+    return i;
+}
+
+enum stile_status options_set(struct options *o, const char *keyword, const char *value,
+                              struct stile_error *err)
+{
+    size_t i = find(o, keyword);
+    char *copy = strdup(value);
+    if (!copy || i == KEYWORDS_MAX) {
+        free(copy);
+        return error_set(err, STILE_NOMEM, 0, "out of memory");
+    }
+    if (i == o->n)
+        o->keywords[o->n++] = keyword;
+    else
+        explicit_bzero(o->values[i], strlen(o->values[i]));
+    free(o->values[i]);
+    o->values[i] = copy;
+    return STILE_OK;
+}
+
+const char *options_get(const struct options *o, const char *keyword)
+{
+    size_t i = find(o, keyword);
+    return i < o->n && *o->values[i] ? o->values[i] : NULL;
+}
+
+static enum stile_status set_default(struct options *o, const char *keyword, const char *value,
+                                     struct stile_error *err)
+{
+    return options_get(o, keyword) ? STILE_OK : options_set(o, keyword, value, err);
+}
+
+void options_free(struct options *o)
+{
+    for (size_t i = 0; i < o->n; i++) {
+        explicit_bzero(o->values[i], strlen(o->values[i]));
+        free(o->values[i]);
+        o->values[i] = NULL;
+    }
+    o->n = 0;
+}
+
+/* ---- where ---- */
+
+static enum stile_status set_hosts(struct options *o, const struct url *url,
+                                   struct stile_error *err)
+{
+    char hosts[STILE_URL_MAX], ports[URL_HOSTS_MAX * 6 + 1];
+    int at = 0, port_at = 0;
+    for (size_t i = 0; i < url->n_hosts; i++) {
+        const char *comma = i ? "," : "";
+        at += snprintf(hosts + at, sizeof hosts - (size_t)at, "%s%s", comma, url->hosts[i].host);
+        port_at += snprintf(ports + port_at, sizeof ports - (size_t)port_at, "%s", comma);
+        if (url->hosts[i].port)
+            port_at +=
+                snprintf(ports + port_at, sizeof ports - (size_t)port_at, "%u", url->hosts[i].port);
+    }
+    if (url->n_hosts == 0)
+        return STILE_OK;
+    enum stile_status status = options_set(o, "host", hosts, err);
+    bool any = strspn(ports, ",") != strlen(ports);
+    return status || !any ? status : options_set(o, "port", ports, err);
+}
+
+static bool is_near(const char *host, size_t len)
+{
+    return len == 0 || *host == '/' || *host == '@' || strncmp(host, "127.", 4) == 0 ||
+           (len == 9 && strncmp(host, "localhost", 9) == 0) ||
+           (len == 3 && strncmp(host, "::1", 3) == 0);
+}
+
+/* Whether nobody can listen on the way to any of them. */
+static bool all_near(const char *hosts)
+{
+    for (const char *at = hosts ? hosts : "";; at++) {
+        size_t len = strcspn(at, ",");
+        if (!is_near(at, len))
+            return false;
+        at += len;
+        if (!*at)
+            return true;
+    }
+}
+
+/* libpq's own default would take what it gets. */
+static enum stile_status set_tls(struct options *o, struct stile_error *err)
+{
+    const char *host = options_get(o, "host"), *address = options_get(o, "hostaddr");
+    if (options_get(o, "sslmode") || options_get(o, "service") || getenv("PGSSLMODE") ||
+        getenv("PGSERVICE"))
+        return STILE_OK;
+    bool near = all_near(host ? host : getenv("PGHOST")) &&
+                all_near(address ? address : getenv("PGHOSTADDR"));
+    return near ? STILE_OK : options_set(o, "sslmode", "verify-full", err);
+}
+
+static enum stile_status set_place(struct options *o, const struct url *url,
+                                   struct stile_error *err)
+{
+    enum stile_status status = set_hosts(o, url, err);
+    if (!status && url->user && *url->user)
+        status = options_set(o, "user", url->user, err);
+    if (!status && url->password)
+        status = options_set(o, "password", url->password, err);
+    if (!status && strlen(url->path) > 1)
+        status = options_set(o, "dbname", url->path + 1, err);
+    for (size_t i = 0; i < url->n_params && !status; i++) {
+        size_t known = 0;
+        while (strcmp(options_params[known], url->params[i].key) != 0)
+            known++;
+        if (known >= OURS)
+            status = options_set(o, options_params[known], url->params[i].value, err);
+    }
+    return status;
+}
+
+/* Who waits inside the server hears nothing from it for as long as it takes: only the kernel can
+ * tell that the way there is cut. */
+static enum stile_status set_defaults(struct options *o, struct stile_error *err)
+{
+    static const char *const defaults[][2] = {
+        {"client_encoding", "UTF8"}, {"keepalives_idle", "10"},     {"keepalives_interval", "5"},
+        {"keepalives_count", "3"},   {"tcp_user_timeout", "25000"}, {"connect_timeout", "5"}};
+    enum stile_status status = set_tls(o, err);
+    for (size_t i = 0; i < sizeof defaults / sizeof *defaults && !status; i++)
+        status = set_default(o, defaults[i][0], defaults[i][1], err);
+    if (!status)
+        status = options_set(o, "client_encoding", "UTF8", err);
+    long seconds = strtol(options_get(o, "connect_timeout"), NULL, 10);
+    o->patience_ns = (uint64_t)(seconds > 0 && seconds < 600 ? seconds : 5) * NS_PER_SEC;
+    return status;
+}
+
+enum stile_status options_pin(struct options *o, const PGconn *conn, struct stile_error *err)
+{
+    const char *address = PQhostaddr(conn);
+    enum stile_status status = options_set(o, "host", PQhost(conn), err);
+    if (!status)
+        status = options_set(o, "port", PQport(conn), err);
+    if (!status && address && *address)
+        status = options_set(o, "hostaddr", address, err);
+    return status;
+}
+
+/* ---- what is ours ---- */
+
+static enum stile_status read_mode(struct options *o, const struct url *url,
+                                   struct stile_error *err)
+{
+    const char *mode = url_param(url, "mode"), *dialect = url_param(url, "dialect");
+    if (mode && strcmp(mode, "advisory") != 0)
+        return error_set(err, STILE_MISUSE, 0, "mode= is advisory");
+    if (dialect && !dialect_named(&o->dialect, dialect))
+        return error_set(err, STILE_MISUSE, 0,
+                         "dialect= is sql, with_advisory_lock, django-pglocks or pals");
+    return STILE_OK;
+}
+
+static enum stile_status read_sessions(struct options *o, const struct url *url,
+                                       struct stile_error *err)
+{
+    const char *text = url_param(url, "sessions"), *allow = url_param(url, "allow");
+    char *end;
+    o->sessions = SESSIONS_DEFAULT;
+    o->allow_pooler = allow && strcmp(allow, "pooler") == 0;
+    if (allow && !o->allow_pooler)
+        return error_set(err, STILE_MISUSE, 0, "allow= is pooler, or not given");
+    if (!text)
+        return STILE_OK;
+    unsigned long n = strtoul(text, &end, 10);
+    if (!*text || *text == '-' || *end || n < 2 || n > SESSIONS_MAX)
+        return error_set(err, STILE_MISUSE, 0, "sessions= is a number from 2 to %d", SESSIONS_MAX);
+    o->sessions = (unsigned)n;
+    return STILE_OK;
+}
+
+enum stile_status options_read(struct options *o, const struct url *url, struct stile_error *err)
+{
+    enum stile_status status = read_mode(o, url, err);
+    if (!status)
+        status = read_sessions(o, url, err);
+    if (!status)
+        status = set_place(o, url, err);
+    if (!status)
+        status = set_defaults(o, err);
+    return status;
+}

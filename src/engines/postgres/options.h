@@ -1,0 +1,39 @@
+/* The URL of a postgres engine, taken apart: what is ours, and what goes on to libpq. */
+#ifndef STILE_POSTGRES_OPTIONS_H
+#define STILE_POSTGRES_OPTIONS_H
+
+#include <libpq-fe.h>
+
+#include "core/error.h"
+#include "engines/postgres/names.h"
+
+struct url;
+
+#define KEYWORDS_MAX 64
+
+enum pg_mode { MODE_ADVISORY, MODE_TABLE };
+
+struct options {
+    enum pg_mode mode;
+    enum dialect dialect;
+    unsigned sessions; /* at most, all together */
+    bool allow_pooler; /* a pooler in between keeps one server session for each of ours */
+    uint64_t patience_ns;
+    const char *keywords[KEYWORDS_MAX + 1]; /* for libpq */
+    char *values[KEYWORDS_MAX + 1];
+    size_t n;
+};
+
+extern const char *const options_params[]; /* all that a URL may have */
+
+enum stile_status options_read(struct options *options, const struct url *url,
+                               struct stile_error *err);
+/* Sets one, instead of what it was. */
+enum stile_status options_set(struct options *options, const char *keyword, const char *value,
+                              struct stile_error *err);
+const char *options_get(const struct options *options, const char *keyword); /* NULL: unset */
+/* Further sessions go to the very server that this one has reached: names are not asked again. */
+enum stile_status options_pin(struct options *options, const PGconn *conn, struct stile_error *err);
+void options_free(struct options *options);
+
+#endif

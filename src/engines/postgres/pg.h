@@ -1,0 +1,133 @@
+/* Inside the postgres engine. */
+#ifndef STILE_PG_H
+#define STILE_PG_H
+
+#include "engines/engine.h"
+#include "engines/postgres/names.h"
+#include "engines/postgres/options.h"
+#include "engines/postgres/session.h"
+
+#define OWNER_LEN        16
+#define HOST_MAX         64
+#define COMMAND_MAX      256
+#define SESSIONS_DEFAULT 20
+#define BY_KEY_HEADS     512
+#define APPLICATION_MAX  64
+
+/* The schema that this code was written for. */
+#define SCHEMA_VERSION 1
+
+enum standing {
+    NOWHERE,
+    ASKED,      /* one try on the shared session is under way */
+    CHECKING,   /* it failed in the middle: what the server has is being found out */
+    STEPPING,   /* not granted by that, and what it took is being given back */
+    IN_LINE,    /* it waits inside the server */
+    CONFIRMING, /* the server has granted it; the token is being drawn */
+    SITTING,    /* ours in the server, but kept back by a hold until its end */
+    HOLDING,
+    LEAVING,
+};
+
+struct pg_claim {
+    struct pg_claim *next, **link;         /* of its session */
+    struct pg_claim *key_next, **key_link; /* of those that hold, by key */
+    struct session *session;               /* NULL: none */
+    enum standing standing;
+    bool has_timer;
+    bool withdrawn; /* released before it was answered */
+    bool told;      /* that it is lost, by us */
+    bool active;
+    uint64_t token, ttl_ns;
+    int64_t id; /* the key, as the server has computed it */
+    struct key key;
+    char stored[STORED_MAX];
+    struct timer timer; /* sitting: the end of the hold; leaving: the end of our patience */
+    struct stile_error why;
+};
+
+struct pg {
+    struct engine engine;
+    struct options options;
+    struct session *shared;   /* holds what was granted at once; NULL: not connected */
+    struct session *sessions; /* all others */
+    unsigned n_sessions;
+    bool bare; /* there is no schema: no tokens, no holds */
+    struct pg_claim *by_key[BY_KEY_HEADS];
+    unsigned n_active;
+    uint64_t ttl_ns; /* the longest of what is active: the lease of every session */
+    struct timer sweep;
+    struct opening *opening; /* while open() waits for the first answers */
+    struct {
+        char owner[OWNER_LEN + 1], host[HOST_MAX + 1], pid[12], command[COMMAND_MAX];
+    } who;
+};
+
+static inline struct pg *pg_of(struct engine *engine)
+{
+    return (struct pg *)engine;
+}
+
+static inline struct pg_claim *part_of(struct claim *claim)
+{
+    return (struct pg_claim *)claim->state;
+}
+
+static inline struct claim *claim_of(struct pg_claim *part)
+{
+    return (struct claim *)((char *)part - offsetof(struct claim, state));
+}
+
+static inline struct pg *pg_of_part(struct pg_claim *part)
+{
+    return pg_of(claim_of(part)->engine);
+}
+
+/* ---- postgres.c ---- */
+
+/* Connects it if need be: what is asked meanwhile waits for that. */
+enum stile_status pg_shared(struct session **session, struct pg *pg, struct stile_error *err);
+enum stile_status pg_connect(struct session **session, struct pg *pg,
+                             const struct session_events *events, struct stile_error *err);
+
+/* ---- pool.c: sessions for those who wait ---- */
+
+enum stile_status pool_take(struct session **session, struct pg *pg, struct stile_error *err);
+void pool_give(struct session *session);  /* nothing of ours is left in it */
+void pool_close(struct session *session); /* whatever is left in it ends with it */
+void pool_forget(struct session *session);
+void pool_sweep_later(struct pg *pg);
+void pool_sweep(struct timer *timer);
+/* Tells the server the lease of this session, if it has heard of another one. */
+enum stile_status pool_tell_ttl(struct session *session, struct stile_error *err);
+enum stile_status pool_tell_ttl_is(struct session *session, uint64_t ttl_ns, answer_fn *fn,
+                                   void *data, struct stile_error *err);
+
+/* ---- claims.c: being granted ---- */
+
+void claims_claim(struct engine *engine, struct claim *claim);
+void claims_go_down(struct session *session, const struct stile_error *why);
+void claims_leave_session(struct pg_claim *part);
+void claims_retire(struct pg_claim *part); /* nothing of it is in the server, or will be */
+void claims_break(struct pg *pg, const char *payload);
+struct pg_claim *claims_with_id(struct pg *pg, const struct key *key, int64_t id);
+
+/* ---- release.c ---- */
+
+void claims_release(struct engine *engine, struct claim *claim);
+/* The answer that a withdrawn claim was waiting for: it is in the server, or it isn't. */
+void release_go_on(struct pg_claim *part, bool there);
+
+/* ---- renew.c ---- */
+
+void sessions_renew(struct engine *engine, struct claim *const *claims, size_t n);
+
+/* ---- people.c, list.c, breaking.c ---- */
+
+void people_list(struct engine *engine, struct query *query);
+void people_show(struct engine *engine, struct query *query);
+void people_break(struct engine *engine, struct query *query);
+void people_watch(struct engine *engine, struct query *query);
+void people_unwatch(struct engine *engine, struct query *query);
+
+#endif

@@ -1,0 +1,100 @@
+/* One connection to the server, through libpq and without ever blocking the loop.
+ *
+ * Statements are sent at once, each with a Sync of its own: one that fails leaves the others alone.
+ * They are answered in the order in which they were sent. What is asked of a session that is still
+ * connecting is sent as soon as it is up. */
+#ifndef STILE_POSTGRES_SESSION_H
+#define STILE_POSTGRES_SESSION_H
+
+#include <libpq-fe.h>
+
+#include "engines/engine.h"
+
+struct pg;
+struct pg_claim;
+struct session;
+
+#define SEND_PARAMS_MAX 12
+
+struct statement {
+    unsigned id; /* 1 .. 63: prepared when first used in a session; 0: parsed each time */
+    const char *sql;
+};
+
+struct answer {
+    const PGresult *result; /* NULL: err says why */
+    const struct stile_error *err;
+    const char *sqlstate; /* of err, "" where it isn't the server's */
+    uint64_t sent_ns;     /* the time before it was sent */
+};
+
+typedef void answer_fn(void *data, const struct answer *answer);
+
+struct session_events {
+    void (*up)(struct session *session);
+    /* It is over: nothing is asked of it from now on. Its requests then fail one by one. */
+    void (*down)(struct session *session);
+    /* All that was asked has been answered; afterwards the session is gone. */
+    void (*ended)(struct session *session, const struct stile_error *why);
+    void (*notified)(struct session *session, const char *payload);
+};
+
+/* How to reach the server: parallel arrays for libpq, NULL-terminated. */
+struct route {
+    const char *const *keywords, *const *values;
+    const char *secret;    /* the password, never to be shown; NULL: none of ours */
+    uint64_t patience_ns;  /* for connecting */
+    struct statement hail; /* the first statement, whose answer decides whether it is up */
+    enum stile_status (*check)(struct session *session, const PGresult *result,
+                               struct stile_error *err);
+};
+
+struct session {
+    struct pg *pg;
+    const struct session_events *events;
+    enum { CONNECTING, HAILING, UP, DOWN } state;
+    struct session *next; /* in the engine's list */
+
+    /* the engine's own */
+    struct pg_claim *claims; /* what is held here, or being worked on */
+    uint64_t ttl_told_ns;    /* the lease that the server was told last */
+    uint64_t used_ns;
+    int backend;      /* the server's process */
+    bool waits;       /* a statement waits inside the server */
+    unsigned cancels; /* asked for and not yet answered */
+    bool idle;        /* in the pool */
+    bool probed;      /* a renewal is under way */
+    uint64_t probed_ttl_ns;
+
+    /* session.c's own */
+    struct loop *loop;
+    PGconn *conn;
+    struct watch watch;
+    struct timer timer;
+    struct task task;
+    struct route route;
+    struct request *first, **last, *unsent;
+    uint64_t prepared;
+    unsigned depth; /* of callbacks under way */
+    bool doomed;    /* freed when the last of them returns */
+    bool broken;    /* found out while sending: told by the task */
+    uint64_t stall_ns;
+    struct stile_error notice; /* the last that the server said by itself */
+};
+
+enum stile_status session_new(struct session **session, struct pg *pg, struct loop *loop,
+                              const struct route *route, const struct session_events *events,
+                              struct stile_error *err);
+void session_free(struct session *session); /* nothing is called any more; NULL allowed */
+void session_forked(struct session *session);
+
+/* values are copied; a NULL one is SQL's. The answer comes once, never from inside. */
+enum stile_status session_send(struct session *session, const struct statement *statement,
+                               const char *const *values, int n, answer_fn *fn, void *data,
+                               struct stile_error *err);
+void session_forget(struct session *session, const void *data); /* answers to nobody */
+
+/* From an answer or notice of the server. */
+void session_read_error(struct stile_error *err, char sqlstate[6], const PGresult *result);
+
+#endif

@@ -1,0 +1,145 @@
+#include "engines/postgres/sql.h"
+
+/* Each form of a key: as the arguments of a lock function, as one bigint, and its objsubid. */
+#define HASH_ARGS "hashtextextended($1::text, 0)"
+#define HASH_ID   HASH_ARGS
+#define ONE_ARGS  "$1::text::bigint"
+#define ONE_ID    ONE_ARGS
+#define TWO_ARGS  "split_part($1::text, ',', 1)::int, split_part($1::text, ',', 2)::int"
+#define TWO_ID                                                                                     \
+    "((split_part($1::text, ',', 1)::bigint << 32) | "                                             \
+    "(split_part($1::text, ',', 2)::bigint & 4294967295))"
+
+#define GRANTED(id, sub, shared)                                                                   \
+    "stile.granted($2::text, " id ", " sub "::smallint, " shared                                   \
+    ", $3::bigint, $4::bigint, $5::text, $6::text, $7::int, $8::text)"
+
+#define TRY(args, id, sub, shared, suffix)                                                         \
+    "select case when pg_try_advisory_lock" suffix "(" args                                        \
+    ") then " GRANTED(id, sub, shared) " end, " id
+#define TRY_BARE(args, id, sub, shared, suffix)                                                    \
+    "select case when pg_try_advisory_lock" suffix "(" args ") then 'g 0' end, " id
+#define LOCK(args, id, sub, shared, suffix)       "select pg_advisory_lock" suffix "(" args "), " id
+#define GRANT(args, id, sub, shared, suffix)      "select " GRANTED(id, sub, shared) ", " id
+#define GRANT_BARE(args, id, sub, shared, suffix) "select 'g 0', " id
+#define UNLOCK(args, id, sub, shared, suffix)     "select pg_advisory_unlock" suffix "(" args ")"
+#define LET_GO(args, id, sub, shared, suffix)                                                      \
+    "select pg_advisory_unlock" suffix "(" args ") from "                                          \
+    "(select stile.let_go($2::text, $3::bigint, $4::boolean) offset 0) done"
+#define KEY(args, id, sub, shared, suffix) "select " id
+
+#define ALL_FORMS(kind, sql)                                                                       \
+    {                                                                                              \
+        {{kind * 6 + 1, sql(HASH_ARGS, HASH_ID, "1", "false", "")},                                \
+         {kind * 6 + 2, sql(HASH_ARGS, HASH_ID, "1", "true", "_shared")}},                         \
+            {{kind * 6 + 3, sql(ONE_ARGS, ONE_ID, "1", "false", "")},                              \
+             {kind * 6 + 4, sql(ONE_ARGS, ONE_ID, "1", "true", "_shared")}},                       \
+        {                                                                                          \
+            {kind * 6 + 5, sql(TWO_ARGS, TWO_ID, "2", "false", "")},                               \
+            {                                                                                      \
+                kind * 6 + 6, sql(TWO_ARGS, TWO_ID, "2", "true", "_shared")                        \
+            }                                                                                      \
+        }                                                                                          \
+    }
+
+/* A session speaks one of the two kinds only, so their numbers may be the same. */
+static const struct statement with_schema[SQL_KINDS][KEY_FORMS][2] = {
+    [SQL_TRY] = ALL_FORMS(SQL_TRY, TRY),          [SQL_LOCK] = ALL_FORMS(SQL_LOCK, LOCK),
+    [SQL_GRANT] = ALL_FORMS(SQL_GRANT, GRANT),    [SQL_UNLOCK] = ALL_FORMS(SQL_UNLOCK, UNLOCK),
+    [SQL_LET_GO] = ALL_FORMS(SQL_LET_GO, LET_GO), [SQL_KEY] = ALL_FORMS(SQL_KEY, KEY),
+};
+static const struct statement without[SQL_KINDS][KEY_FORMS][2] = {
+    [SQL_TRY] = ALL_FORMS(SQL_TRY, TRY_BARE),       [SQL_LOCK] = ALL_FORMS(SQL_LOCK, LOCK),
+    [SQL_GRANT] = ALL_FORMS(SQL_GRANT, GRANT_BARE), [SQL_UNLOCK] = ALL_FORMS(SQL_UNLOCK, UNLOCK),
+    [SQL_LET_GO] = ALL_FORMS(SQL_LET_GO, UNLOCK),   [SQL_KEY] = ALL_FORMS(SQL_KEY, KEY),
+};
+
+const struct statement *sql_for(enum sql kind, const struct key *key, bool shared, bool bare)
+{
+    return bare ? &without[kind][key->form][shared] : &with_schema[kind][key->form][shared];
+}
+
+/* What a role's or a database's defaults might have set is set for ourselves. The check of the
+ * connection is what ends a waiter whose process was killed. */
+const struct statement sql_hail = {
+    0, "select pg_backend_pid(), pg_is_in_recovery(), to_regclass('stile.version') is not null, "
+       "set_config('statement_timeout', '0', false), "
+       "set_config('lock_timeout', '0', false), "
+       "set_config('idle_in_transaction_session_timeout', '0', false), "
+       "set_config('idle_session_timeout', '0', false), "
+       "set_config('client_connection_check_interval', '500', false), "
+       "set_config('default_transaction_isolation', 'read committed', false), "
+       "set_config('default_transaction_read_only', 'off', false), "
+       "set_config('search_path', 'pg_catalog', false), "
+       "set_config('synchronous_commit', case current_setting('synchronous_commit') "
+       "when 'remote_apply' then 'remote_apply' else 'on' end, false)"};
+
+const struct statement sql_version = {0, "select max(version) from stile.version"};
+const struct statement sql_listen = {0, "listen stile"};
+
+const struct statement sql_ttl = {60, "select set_config('idle_session_timeout', $1::text, false)"};
+const struct statement sql_unlock_all = {61, "select pg_advisory_unlock_all()"};
+const struct statement sql_cancel = {62, "select pg_cancel_backend($1::int)"};
+
+/* ---- for people ---- */
+
+#define LOCKS                                                                                      \
+    "(select (classid::bigint << 32) | objid::bigint as id, objsubid, mode = 'ShareLock' as "      \
+    "shared, granted, pid, (extract(epoch from clock_timestamp() - waitstart) * 1000)::bigint as " \
+    "waits from pg_locks where locktype = 'advisory' and database = (select oid from "             \
+    "pg_database where datname = current_database()))"
+
+#define AGE(at) "(extract(epoch from clock_timestamp() - " at ") * 1000)::bigint"
+
+/* One row a lock in the server, or one without, in the order of the queue. Who was here before its
+ * process began is another one with the same number. */
+#define VIEW                                                                                       \
+    " l.pid, l.granted, l.shared, coalesce(l.waits, 0), coalesce(a.application_name, ''), "        \
+    "l.pid is not null and l.pid = r.backend and a.backend_start <= r.since, r.token, "            \
+    "r.owner, r.host, r.pid, r.command, " AGE(                                                     \
+        "r.since") ", case when r.delay_ms is not null "                                           \
+                   "then greatest(r.delay_ms, -" AGE("r.hold_until") ") else -" AGE(               \
+                       "r.hold_until") " end, "                                                    \
+                                       "r.shared "
+#define VIEW_BARE                                                                                  \
+    " l.pid, l.granted, l.shared, coalesce(l.waits, 0), coalesce(a.application_name, ''), false, " \
+    "null, null, null, null, null, null, null, null "
+#define ORDER "l.granted desc, r.backend = l.pid desc, l.waits desc nulls last, l.pid"
+
+/* $1: the name as it is stored, $2: its key unless that is its hash, $3: objsubid. */
+const struct statement sql_show = {
+    0, "select $1::text," VIEW "from (select 1) one left join stile.lock r on r.name = $1::text "
+       "left join " LOCKS " l on l.id = coalesce($2::bigint, hashtextextended($1::text, 0)) and "
+       "l.objsubid = $3::smallint "
+       "left join pg_stat_activity a on a.pid = l.pid order by " ORDER};
+const struct statement sql_show_bare = {
+    0, "select $1::text," VIEW_BARE "from (select 1) one "
+       "left join " LOCKS " l on l.id = coalesce($2::bigint, hashtextextended($1::text, 0)) and "
+       "l.objsubid = $3::smallint "
+       "left join pg_stat_activity a on a.pid = l.pid order by l.granted desc, "
+       "l.waits desc nulls last, l.pid"};
+
+/* $1: a prefix, or NULL. */
+const struct statement sql_list = {
+    0, "select r.name," VIEW "from stile.lock r left join " LOCKS " l on l.id = r.key and "
+       "l.objsubid = r.sub left join pg_stat_activity a on a.pid = l.pid "
+       "where ($1::text is null or starts_with(r.name, $1::text) or starts_with(r.name, E'\\x01')) "
+       "and (l.pid is not null or r.hold_until > clock_timestamp() or r.delay_ms is not null) "
+       "order by r.name, " ORDER};
+
+/* Without a schema nobody knows the names: what is held is shown as its number. */
+const struct statement sql_list_bare = {
+    0, "select '#' || case l.objsubid when 1 then l.id::text else (l.id >> 32)::int || ',' || "
+       "((l.id & 4294967295) << 32 >> 32)::text end," VIEW_BARE "from " LOCKS
+       " l left join pg_stat_activity a on a.pid = l.pid where $1::text is null or true "
+       "order by 1, l.granted desc, l.waits desc nulls last, l.pid"};
+
+/* $1: the name as it is stored, $2: its key unless that is its hash, $3: objsubid, $4: the token.
+ */
+#define TELL_HOLDERS                                                                               \
+    "pg_notify('stile', 'b ' || $3::text || ' ' || "                                               \
+    "coalesce($2::bigint, hashtextextended($1::text, 0)) || ' ' || $4::text)"
+const struct statement sql_break = {
+    0, "select stile.unhold($1::text, $4::text::bigint), " TELL_HOLDERS};
+const struct statement sql_break_bare = {0, "select false, " TELL_HOLDERS};
+const struct statement sql_terminate = {0, "select pg_terminate_backend($1::int)"};

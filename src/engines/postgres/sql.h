@@ -1,0 +1,28 @@
+/* What is said to the server. */
+#ifndef STILE_POSTGRES_SQL_H
+#define STILE_POSTGRES_SQL_H
+
+#include "engines/postgres/names.h"
+#include "engines/postgres/session.h"
+
+/* Those that are about one key, in each of its forms and both modes. */
+enum sql {
+    SQL_TRY,    /* "g TOKEN", "h MS" (kept back for so long) or NULL; key */
+    SQL_LOCK,   /* waits inside the server; key */
+    SQL_GRANT,  /* it is ours: "g TOKEN" or "h MS"; key */
+    SQL_UNLOCK, /* whether it was ours */
+    SQL_LET_GO, /* the same, where a hold or a delay was written with the grant */
+    SQL_KEY,    /* key */
+    SQL_KINDS,
+};
+
+const struct statement *sql_for(enum sql kind, const struct key *key, bool shared, bool bare);
+
+extern const struct statement sql_hail, sql_version, sql_ttl, sql_unlock_all, sql_cancel,
+    sql_listen, sql_show, sql_show_bare, sql_list, sql_list_bare, sql_break, sql_break_bare,
+    sql_terminate;
+
+/* Columns of the answer to sql_hail. */
+enum { HAIL_BACKEND, HAIL_RECOVERY, HAIL_SCHEMA };
+
+#endif

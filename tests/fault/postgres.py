@@ -1,0 +1,372 @@
+"""A PostgreSQL that is killed, restarted, stopped, full, or does not want us; sessions that are ended
+under their locks; and what the user of stile hears of it."""
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+
+TESTS = pathlib.Path(__file__).resolve().parent.parent
+sys.path += [str(TESTS / "cli"), str(TESTS / "servers")]
+from kit import STILE, expect, run_tests, spin  # noqa: E402
+from postgres_server import PostgresServer, tool  # noqa: E402
+
+OURS = "from pg_stat_activity where application_name like 'stile%'"
+
+
+def use(t, server, url=None):
+    t.env["STILE_ENGINE"] = url or server.url
+    t.env["STILE_MODULES"] = os.environ["STILE_MODULES"]
+
+
+def on_server(*args, **how):
+    """The test gets a server that is started with these arguments, and has the schema."""
+    def decorate(case):
+        def with_server(t):
+            with PostgresServer(*args, **how) as server:
+                use(t, server)
+                done = t.stile("setup")
+                expect(done.returncode, 0, done.stderr)
+                case(t, server)
+        with_server.__name__, with_server.__doc__ = case.__name__, case.__doc__
+        return with_server
+    return decorate
+
+
+def refused(t, *words, code=69, verb=("run", "--try", "x", "--", "true")):
+    done = t.stile(*verb)
+    expect(done.returncode, code, done.stderr)
+    for word in words:
+        assert word in done.stderr, "no %r in %r" % (word, done.stderr)
+    assert done.stderr.count("\n") <= 2, done.stderr
+    return done.stderr
+
+
+def lost(held):
+    code, said = held.wait(), held.err.end()
+    expect(code, 76, said)
+    assert "x" in said, said
+
+
+def wait_for(t, name="x", *options):
+    """One that waits, seen to be in the server's queue."""
+    watched = t.watch(name)
+    before = len(watched.change()["waiters"])
+    waiting = t.start("run", *options, name, "--", "sh", "-c", "echo $STILE_TOKEN")
+    t.until(watched, lambda change: len(change["waiters"]) == before + 1)
+    return waiting
+
+
+def token_of(t, name="x"):
+    done = t.stile("run", name, "--", "sh", "-c", "echo $STILE_TOKEN")
+    expect(done.returncode, 0, done.stderr)
+    return int(done.stdout)
+
+
+# ---- the server ends ----
+
+@on_server(durable=True)
+def server_crashes(t, server):
+    """A crash right after a grant: the holder is told, and the next token is larger"""
+    last = 0
+    for _ in range(3):
+        held = t.hold("x", "--ttl", "60s")
+        token = t.show("x")["token"]
+        assert token > last, (last, token)
+        server.kill()  # what was not on the disk is gone
+        lost(held)
+        server.restart()
+        last = token_of(t)
+        assert last > token, (token, last)
+
+
+@on_server()
+def server_is_shut_down(t, server):
+    """A fast shutdown: loss is told at once, a waiter goes on after the restart"""
+    held = t.hold("x", "--ttl", "60s")
+    waiting = wait_for(t)
+    server.kill(signal.SIGINT)
+    lost(held)
+    server.restart()
+    assert int(waiting.line()) > 1
+    expect(waiting.wait(), 0)
+
+
+@on_server()
+def server_is_stopped(t, server):
+    """A server that stands still: its holder is lost at its own deadline"""
+    held = t.hold("x", "--ttl", "2s")
+    pids = [int(pid) for pid in server.sql("select pid " + OURS).split()]
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        lost(held)
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+    expect(t.stile("run", "x", "--", "true").returncode, 0)
+
+
+@on_server()
+def nobody_there(t, server):
+    """No server: UNREACHABLE at once, with the address"""
+    server.kill()
+    refused(t, "127.0.0.1", str(server.port))
+
+
+# ---- sessions end ----
+
+@on_server()
+def backend_is_terminated(t, server):
+    """pg_terminate_backend: the holder is told at once, whichever session it was"""
+    held = t.hold("x", "--ttl", "60s")
+    server.sql("select pg_terminate_backend(pid) " + OURS)
+    lost(held)
+    first = t.hold("x", "--ttl", "60s")
+    waiting = t.start("run", "--ttl", "60s", "x", "--", "sh", "-c", "echo in; sleep 100")
+    t.until(t.watch("x"), lambda change: len(change["waiters"]) == 1)
+    t.release(first)
+    expect(waiting.line(), "in")
+    server.sql("select pg_terminate_backend(pid) from pg_locks where locktype = 'advisory'")
+    lost(waiting)
+
+
+@on_server()
+def waiter_is_terminated(t, server):
+    """A waiter whose session is ended asks again, on another one"""
+    held = t.hold("x", "--ttl", "60s")
+    waiting = wait_for(t)
+    server.sql("select pg_terminate_backend(pid) from pg_locks where not granted")
+    watched = t.watch("x")
+    t.until(watched, lambda change: len(change["waiters"]) == 1)
+    t.release(held)
+    waiting.line()
+    expect(waiting.wait(), 0)
+
+
+@on_server()
+def waiter_is_cancelled(t, server):
+    """pg_cancel_backend of a wait that is wanted: it is asked for again"""
+    held = t.hold("x", "--ttl", "60s")
+    waiting = wait_for(t)
+    server.sql("select pg_cancel_backend(pid) from pg_locks where not granted")
+    t.until(t.watch("x"), lambda change: len(change["waiters"]) == 1)
+    t.release(held)
+    waiting.line()
+    expect(waiting.wait(), 0)
+    expect(server.sql("select count(*) from pg_locks where locktype = 'advisory'"), "0")
+
+
+@on_server()
+def holder_is_killed(t, server):
+    """kill -9 of an idle holder, and of one that waits for another lock: free at once"""
+    held = t.hold("x", "--ttl", "60s")
+    warden = t.guard(held.warden())
+    waiting = wait_for(t)
+    os.kill(warden, signal.SIGKILL)  # it has the session
+    waiting.line()
+    expect(waiting.wait(), 0)
+    blocker = t.hold("y", "--ttl", "60s")
+    both = t.start("run", "--ttl", "60s", "x", "y", "--", "true")
+    t.until(t.watch("y"), lambda change: len(change["waiters"]) == 1)
+    expect(len(t.show("x")["holders"]), 1)
+    os.kill(t.guard(both.warden()), signal.SIGKILL)
+    expect(t.stile("run", "x", "--", "true").returncode, 0)
+    t.release(blocker)
+
+
+# ---- what a role or a database is set to ----
+
+@on_server("-c", "lock_timeout=50ms", "-c", "statement_timeout=80ms", "-c",
+           "idle_session_timeout=1s", "-c", "idle_in_transaction_session_timeout=1s", "-c",
+           "default_transaction_isolation=serializable", "-c", "default_transaction_read_only=on",
+           "-c", "synchronous_commit=off")
+def hostile_defaults(t, server):
+    """Time limits and modes that a role may have by default are not ours"""
+    held = t.hold("x", "--ttl", "60s")
+    waiting = wait_for(t)
+    expect(t.stile("run", "--wait", "1500ms", "x", "--", "true").returncode, 75)
+    expect(held.process.poll(), None)
+    t.release(held)
+    waiting.line()
+    expect(waiting.wait(), 0)
+
+
+@on_server("-c", "max_connections=6", "-c", "superuser_reserved_connections=0")
+def too_many_connections(t, server):
+    """max_connections: a clear word, who holds goes on, who waits is served"""
+    held = t.hold("x", "--ttl", "60s")
+    others = [subprocess.Popen([tool("psql"), "-X", "-h", "127.0.0.1", "-p", str(server.port),
+                                "-U", "postgres"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                               stderr=subprocess.DEVNULL) for _ in range(5)]
+    try:
+        for other in others:
+            other.stdin.write(b"\\echo in\nselect 1;\n")
+            other.stdin.flush()
+            other.stdout.readline()
+        spin(lambda: t.stile("caps").returncode != 0)
+        refused(t, "max_connections")
+        expect(held.process.poll(), None)
+    finally:
+        for other in others:
+            other.kill()
+            other.communicate()
+    t.release(held)
+
+
+@on_server()
+def sessions_are_bounded(t, server):
+    """sessions=: one more than that is refused, with what to say"""
+    t.env["STILE_ENGINE"] += "?sessions=2"
+    a, b = t.hold("a", "--ttl", "60s"), t.hold("b", "--ttl", "60s")
+    done = t.stile("run", "--wait", "300ms", "a", "--", "true")
+    expect(done.returncode, 75, done.stderr)
+    t.env["STILE_ENGINE"] = server.url + "?sessions=1"
+    refused(t, "sessions=", code=64)
+    t.release(a)
+    t.release(b)
+
+
+# ---- not for us ----
+
+def promise_nothing(server, *commands):
+    for command in commands:
+        server.sql(command)
+
+
+@on_server()
+def passwords(t, server):
+    """A wrong password is refused, and none is ever shown"""
+    promise_nothing(server, "create role ann login superuser password 'secret-of-ann'")
+    with open(server.data + "/pg_hba.conf", "w", encoding="utf-8") as file:
+        file.write("host all ann 127.0.0.1/32 scram-sha-256\nhost all all 127.0.0.1/32 trust\n")
+    server.sql("select pg_reload_conf()")
+    place = "127.0.0.1:%d/postgres" % server.port
+    spin(lambda: "password" in t.stile("caps", "postgres://ann@" + place).stderr)
+    for word in "wrong-word", "x", "ann":
+        use(t, server, "postgres://ann:%s@%s" % (word, place))
+        said = refused(t)
+        assert "wrong-word" not in said, said
+    use(t, server, "postgres://ann:secret-of-ann@" + place)
+    expect(t.stile("run", "--try", "x", "--", "true").returncode, 0)
+    with open(t.path("pass"), "w", encoding="utf-8") as file:
+        file.write("127.0.0.1:*:*:ann:secret-of-ann\n")
+    os.chmod(t.path("pass"), 0o600)
+    use(t, server, "postgres://ann@" + place)
+    t.env["PGPASSFILE"] = t.path("pass")
+    expect(t.stile("run", "--try", "x", "--", "true").returncode, 0)
+
+
+@on_server()
+def permission_is_missing(t, server):
+    """A role without rights on the schema hears which ones"""
+    promise_nothing(server, "create role low login")
+    use(t, server, "postgres://low@127.0.0.1:%d/postgres" % server.port)
+    refused(t, "permission", "GRANT")
+    promise_nothing(server, "grant usage on schema stile to low",
+                    "grant all on all tables in schema stile to low")
+    expect(t.stile("run", "--try", "x", "--", "true").returncode, 0)
+
+
+@on_server()
+def far_away_is_verified(t, server):
+    """A host that isn't this one is reached with a verified certificate only, unless written"""
+    use(t, server, "postgres://postgres@192.0.2.1/postgres?hostaddr=127.0.0.1&port=%d"
+        % server.port)
+    refused(t, "SSL", "verify-full")
+    t.env["STILE_ENGINE"] += "&sslmode=prefer"
+    expect(t.stile("run", "--try", "x", "--", "true").returncode, 0)
+
+
+@on_server("-c", "wal_level=replica", "-c", "max_wal_senders=4")
+def standby(t, server):
+    """A standby is refused, with where to go"""
+    server.sql("checkpoint")
+    backup = server.dir + "/copy"
+    subprocess.run([*server.prefix, tool("pg_basebackup"), "-h", "127.0.0.1", "-p",
+                    str(server.port), "-U", "postgres", "-D", backup, "-R", "-c", "fast"],
+                   check=True, cwd="/")
+    other = PostgresServer.__new__(PostgresServer)
+    other.__dict__.update(server.__dict__, data=backup, dir=server.dir, process=None)
+    with open(server.dir + "/log", encoding="utf-8") as log:
+        kept = log.read()
+    from postgres_server import free_port
+    other.port = free_port()
+    try:
+        other.restart()
+        use(t, other)
+        refused(t, "standby", "primary")
+    finally:
+        other.kill()
+    assert kept is not None
+
+
+# ---- the schema ----
+
+@on_server()
+def schema(t, server):
+    """setup may be repeated; a newer schema is refused; without it there are no tokens"""
+    expect(token_of(t), 1)
+    expect(t.stile("setup").returncode, 0)
+    expect(token_of(t), 2)
+    server.sql("insert into stile.version values (99)")
+    refused(t, "99", "newer")
+    refused(t, "newer", verb=("setup",))
+    server.sql("drop schema stile cascade")
+    done = t.stile("run", "x", "--", "sh", "-c", "echo ${STILE_TOKEN-none}")
+    expect(done.stdout, "none\n", done.stderr)
+    assert "stile setup" in t.stile("caps").stdout
+    printed = t.stile("setup", "--print")
+    subprocess.run([tool("psql"), "-X", "-q", "-h", "127.0.0.1", "-p", str(server.port), "-U",
+                    "postgres"], input=printed.stdout, text=True, check=True,
+                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    expect(token_of(t), 1)
+
+
+@on_server()
+def cleanup_keeps_tokens(t, server):
+    """Names that are cleared away leave their tokens used"""
+    for _ in range(3):
+        last = token_of(t)
+    held = t.hold("y", "--ttl", "60s")
+    expect(server.sql("select stile.cleanup('0 s')"), "1")
+    expect(server.sql("select name from stile.lock"), "y")
+    assert token_of(t) > last
+    t.release(held)
+
+
+@on_server()
+def people_can_read_it(t, server):
+    """stile.locks tells a person who holds what"""
+    held = t.hold("order 17", "--ttl", "60s")
+    row = server.sql("select name, host, pid > 0, token, expires_at is null, command "
+                     "from stile.locks").split("|")
+    expect(row[0], "order 17")
+    expect(row[1:5], [os.uname().nodename[:64], "t", "1", "t"])
+    assert re.search("stile|sh", row[5]), row
+    t.release(held)
+    expect(server.sql("select count(*) from stile.locks"), "0")
+
+
+# ---- how many sessions ----
+
+@on_server()
+def few_sessions(t, server):
+    """Many names that one client holds need one session"""
+    names = ["n%d" % i for i in range(64)]
+    held = t.start("run", "--ttl", "60s", *names, "--", "sh", "-c", "echo in; read line",
+                   stdin=subprocess.PIPE)
+    expect(held.line(), "in")
+    assert int(server.sql("select count(*) " + OURS)) <= 3
+    expect(server.sql("select count(*) from pg_locks where locktype = 'advisory'"), "64")
+    held.process.stdin.close()
+    held.wait()
+
+
+assert STILE
+run_tests([server_crashes, server_is_shut_down, server_is_stopped, nobody_there,
+           backend_is_terminated, waiter_is_terminated, waiter_is_cancelled, holder_is_killed,
+           hostile_defaults, too_many_connections, sessions_are_bounded, passwords,
+           permission_is_missing, far_away_is_verified, standby, schema, cleanup_keeps_tokens,
+           people_can_read_it, few_sessions])

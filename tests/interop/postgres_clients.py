@@ -1,0 +1,189 @@
+"""Other clients on the same database: psql by hand, psycopg2, our SQL functions in a transaction, and
+the keys of other libraries. Each pair excludes in both directions."""
+import hashlib
+import os
+import pathlib
+import sys
+import zlib
+
+import psycopg2
+
+TESTS = pathlib.Path(__file__).resolve().parent.parent
+sys.path += [str(TESTS / "cli"), str(TESTS / "servers")]
+from kit import expect, run_tests  # noqa: E402
+from postgres_server import PostgresServer  # noqa: E402
+
+HASHED = "hashtextextended('%s', 0)"
+
+
+def signed(number, bits):
+    return number - (1 << bits) if number >> (bits - 1) else number
+
+
+def pals(name):
+    return signed(int.from_bytes(hashlib.sha1(name.encode()).digest()[:8], "little"), 64)
+
+
+class Other:
+    """A session of psycopg2, as anybody's program has it."""
+
+    def __init__(self, server):
+        self.connection = psycopg2.connect(host="127.0.0.1", port=server.port, user="postgres",
+                                           dbname="postgres")
+        self.connection.autocommit = True
+
+    def ask(self, text):
+        with self.connection.cursor() as cursor:
+            cursor.execute(text)
+            return cursor.fetchone()[0]
+
+    def take(self, key):
+        return self.ask("select pg_try_advisory_lock(%s)" % key)
+
+    def free(self, key):
+        return self.ask("select pg_advisory_unlock(%s)" % key)
+
+    def close(self):
+        self.connection.close()
+
+
+def with_server(case):
+    def one(t):
+        with PostgresServer() as server:
+            t.env.update(STILE_ENGINE=server.url, STILE_MODULES=os.environ["STILE_MODULES"])
+            expect(t.stile("setup").returncode, 0)
+            other = Other(server)
+            try:
+                case(t, server, other)
+            finally:
+                other.close()
+    one.__name__, one.__doc__ = case.__name__, case.__doc__
+    return one
+
+
+def try_it(t, name):
+    return t.stile("run", "--try", name, "--", "true").returncode
+
+
+def exclude(t, other, name, key):
+    """Ours keeps theirs out, theirs keeps ours out, and neither frees the other's."""
+    held = t.hold(name)
+    expect(other.take(key), False, name)
+    expect(other.free(key), False, name)
+    expect(try_it(t, name), 75, name)
+    t.release(held)
+    expect(other.take(key), True, name)
+    expect(try_it(t, name), 75, name)
+    expect(other.take(key), True, name)  # theirs is re-entrant
+    expect(other.free(key), True, name)
+    expect(try_it(t, name), 75, name)
+    expect(other.free(key), True, name)
+    expect(try_it(t, name), 0, name)
+
+
+@with_server
+def plain_names(t, server, other):
+    """pg_advisory_lock(hashtextextended(name, 0))"""
+    for name in "x", "order:17", "\u00e9t\u00e9", "a b", "it's":
+        exclude(t, other, name, HASHED % name.replace("'", "''"))
+
+
+@with_server
+def psql_by_hand(t, server, other):
+    """The same from psql, which waits for us and we for it"""
+    held = t.hold("x")
+    expect(server.sql("select pg_try_advisory_lock(hashtextextended('x', 0))"), "f")
+    t.release(held)
+    expect(server.sql("select pg_try_advisory_lock(hashtextextended('x', 0))"), "t")
+    expect(try_it(t, "x"), 0)  # psql has ended
+
+
+@with_server
+def numbers(t, server, other):
+    """#12345 and #1,42 are the integers themselves, in spaces of their own"""
+    for name, key in ("#12345", "12345"), ("#-7", "-7"), ("#1,42", "1, 42"), ("#-1,-2", "-1, -2"):
+        exclude(t, other, name, key)
+    held = t.hold("#42")
+    expect(try_it(t, "#0,42"), 0)
+    t.release(held)
+
+
+@with_server
+def dialects(t, server, other):
+    """The keys of with_advisory_lock, django-pglocks and pals"""
+    url, name = t.env["STILE_ENGINE"], "nightly report"
+    crc = zlib.crc32(name.encode())
+    for dialect, key in (("with_advisory_lock", "%d, 0" % (crc & 0x7fffffff)),
+                         ("django-pglocks", "%d" % signed(crc, 32)),
+                         ("pals", "%d" % pals(name)), ("sql", HASHED % name)):
+        t.env["STILE_ENGINE"] = url + "?dialect=" + dialect
+        exclude(t, other, name, key)
+        expect(t.show(name)["holders"], [])
+
+
+@with_server
+def they_wait_for_us(t, server, other):
+    """Who waits in pg_advisory_lock() gets it when we let go, and we when they do"""
+    held = t.hold("x")
+    watched = t.watch("x")
+    with other.connection.cursor() as cursor:
+        waiting = t.start("run", "x", "--", "echo", "in")
+        t.until(watched, lambda change: len(change["waiters"]) == 1)
+        t.release(held)
+        expect(waiting.line(), "in")
+        cursor.execute("select pg_advisory_lock(%s)" % HASHED % "x")
+        expect(waiting.wait(), 0)
+        waiting = t.start("run", "x", "--", "echo", "in")
+        t.until(watched, lambda change: len(change["waiters"]) == 1)
+        cursor.execute("select pg_advisory_unlock(%s)" % HASHED % "x")
+        expect(waiting.line(), "in")
+
+
+@with_server
+def in_a_transaction(t, server, other):
+    """stile.lock, stile.try_lock and stile.lock_shared end with the transaction"""
+    other.connection.autocommit = False
+    for function in "lock", "try_lock", "lock_shared":
+        other.ask("select stile.%s('x')" % function)
+        expect(try_it(t, "x"), 75, function)
+        expect(t.stile("run", "--try", "--shared", "x", "--", "true").returncode,
+               0 if function == "lock_shared" else 75)
+        other.connection.rollback()
+        expect(try_it(t, "x"), 0, function)
+    held = t.hold("x", "--shared")
+    expect(other.ask("select stile.try_lock('x')"), False)
+    other.ask("select stile.lock_shared('x')")
+    other.connection.commit()
+    t.release(held)
+
+
+@with_server
+def readers(t, server, other):
+    """Our readers and theirs read together"""
+    held = t.hold("x", "--shared")
+    expect(other.ask("select pg_try_advisory_lock_shared(%s)" % HASHED % "x"), True)
+    expect(other.take(HASHED % "x"), False)
+    expect(try_it(t, "x"), 75)
+    t.release(held)
+    expect(try_it(t, "x"), 75)
+    expect(other.ask("select pg_advisory_unlock_shared(%s)" % HASHED % "x"), True)
+    expect(try_it(t, "x"), 0)
+
+
+@with_server
+def seen_and_broken(t, server, other):
+    """A session that isn't ours is shown as a holder, and ended by break"""
+    expect(other.take(HASHED % "x"), True)
+    (holder,) = t.show("x")["holders"]
+    assert not holder.get("token"), holder
+    expect(t.stile("break", "--yes", "x").returncode, 0)
+    expect(try_it(t, "x"), 0)
+    try:
+        other.ask("select 1")
+        raise AssertionError("its session lives")
+    except psycopg2.Error:
+        pass
+
+
+run_tests([plain_names, psql_by_hand, numbers, dialects, they_wait_for_us, in_a_transaction,
+           readers, seen_and_broken])

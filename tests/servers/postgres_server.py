@@ -1,0 +1,131 @@
+"""A PostgreSQL of a test's own: on a free loopback port and a Unix socket, in a temporary directory.
+It ends with the test, even if that is killed.
+
+    with PostgresServer("-c", "max_connections=10") as server:
+        server.port, server.dir, server.sql("select 1"), server.url
+
+Root may not run it: then it is run by the user postgres, whom Debian's package makes."""
+import ctypes
+import glob
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+
+ATTEMPTS = 5  # somebody else may get the port first
+PATIENCE_S = 60
+PR_SET_PDEATHSIG = 1
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def die_with_parent():
+    # SIGQUIT: at once, with all its processes. SIGKILL would leave those behind for a while.
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGQUIT)
+
+
+def tool(name):
+    found = sorted(glob.glob("/usr/lib/postgresql/*/bin/" + name)) or [shutil.which(name)]
+    if not found[-1]:
+        raise OSError("there is no %s: install the package postgresql" % name)
+    return found[-1]
+
+
+class PostgresServer:
+    """durable: a crash of the machine would lose nothing, as it is by default; tests that don't
+    crash it are faster without."""
+
+    def __init__(self, *args, durable=False):
+        self.args = list(args)
+        if not durable:
+            self.args += ["-c", "fsync=off", "-c", "full_page_writes=off"]
+        self.dir = tempfile.mkdtemp(prefix="stile-test-")
+        self.data = self.dir + "/data"
+        self.process = None
+        self.prefix = []
+        if os.getuid() == 0:
+            os.chmod(self.dir, 0o755)
+            shutil.chown(self.dir, "postgres", "postgres")
+            self.prefix = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"]
+        try:
+            self._init()
+            for _ in range(ATTEMPTS):
+                self.port = free_port()
+                if self._run():
+                    return
+            raise OSError("postgres does not start: " + self.log)
+        except BaseException:
+            self.stop()
+            raise
+
+    def _init(self):
+        subprocess.run([*self.prefix, tool("initdb"), "-D", self.data, "-A", "trust", "-U",
+                        "postgres", "--no-sync", "-E", "UTF8", "--locale=C"], check=True,
+                       cwd="/", stdout=subprocess.DEVNULL)
+
+    def _run(self):
+        with open(self.dir + "/log", "w", encoding="utf-8") as log:
+            self.process = subprocess.Popen(
+                [*self.prefix, tool("postgres"), "-D", self.data, "-c",
+                 "listen_addresses=127.0.0.1", "-c", "port=%d" % self.port, "-c",
+                 "unix_socket_directories=" + self.dir, *self.args],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, cwd="/",
+                preexec_fn=die_with_parent)
+        until = time.monotonic() + PATIENCE_S
+        while time.monotonic() < until and self.process.poll() is None:
+            if self._answers():
+                return True
+            time.sleep(0.02)
+        self.kill()
+        return False
+
+    def _answers(self):
+        return subprocess.run([tool("pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port)],
+                              check=False).returncode == 0
+
+    @property
+    def log(self):
+        with open(self.dir + "/log", encoding="utf-8", errors="replace") as log:
+            return log.read()
+
+    @property
+    def url(self):
+        return "postgres://postgres@127.0.0.1:%d/postgres" % self.port
+
+    def restart(self):
+        """The same directory, port and arguments again."""
+        if not self._run():
+            raise OSError("postgres does not start again: " + self.log)
+
+    def kill(self, number=signal.SIGQUIT):
+        """And wait until it is gone. SIGQUIT is a crash for it: nothing is written, and recovery
+        follows."""
+        if self.process:
+            self.process.send_signal(number)
+            self.process.wait()
+            self.process = None
+
+    def stop(self):
+        self.kill()
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+    def sql(self, text, *options):
+        """What psql prints, without its last newline."""
+        done = subprocess.run([tool("psql"), "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-h",
+                               "127.0.0.1", "-p", str(self.port), "-U", "postgres", "-c", text,
+                               *options],
+                              capture_output=True, text=True, check=True)
+        return done.stdout.rstrip("\n")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
