@@ -25,7 +25,7 @@ bool key_is_derived(const struct redis *redis, const char *key, size_t len)
 void call_begin(struct call *call, size_t n_keys, const struct redis *redis, const char *name,
                 size_t name_len)
 {
-    keys_write(call->args, call->room, redis, name, name_len);
+    family_write(call->args, call->room, suffixes, n_keys, redis->prefix, name, name_len);
     call->n = call->n_keys = n_keys;
 }
 

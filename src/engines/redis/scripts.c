@@ -117,8 +117,8 @@
 static const char take_source[] = "local call,owner=redis.call,ARGV[1]\n"
                                   "if call('EXISTS',KEYS[1],KEYS[2])>0 then return 0 end\n"
                                   "local token=call('INCR',KEYS[4])\n"
-                                  "call('SET',KEYS[1],owner,'PX',ARGV[2])\n"
-                                  "call('SET',KEYS[3],owner..' '..ARGV[3],'PX'," A_YEAR_MS ")\n"
+                                  "call('PSETEX',KEYS[1],ARGV[2],owner)\n"
+                                  "call('PSETEX',KEYS[3]," A_YEAR_MS ",owner..' '..ARGV[3])\n"
                                   "return token\n";
 
 static const char give_source[] = "local call=redis.call\n"
