@@ -73,7 +73,7 @@ def pair(bench):
     rows, samples = [], {}
     for told, core in PLACES:
         with server(0) as redis:
-            lines = bench.run("pair", redis.url, "hiredis", bench.rounds(40), 1000, 1, core + 1)
+            lines = bench.run("pair", redis.url, "hiredis", bench.rounds(200), 200, 1, core + 1)
             theirs = peer(bench, core, "pair", redis.port, 2000)
         samples[told] = lines
         ours, bare, ratio = compare(lines, "series", "one", "peer_one", "p50_ns")
@@ -90,7 +90,7 @@ def threads(bench):
     rows, samples = [], {}
     for told, core in PLACES:
         with server(0) as redis:
-            lines = lines_of(bench, core, "threads", redis.url, bench.rounds(10), 16, 300)
+            lines = lines_of(bench, core, "threads", redis.url, bench.rounds(30), 16, 100)
         one, all_of_them, ratio = (
             statistics.median(values) for values in (
                 column(lines, "threads", 1, "per_s"), column(lines, "threads", 16, "per_s"),
@@ -108,7 +108,7 @@ def handover(bench):
     rows, samples = [], {}
     for told, core in PLACES:
         with server(core) as redis:
-            lines = bench.run("handover", redis.url, bench.rounds(30), 400, "together")
+            lines = bench.run("handover", redis.url, bench.rounds(60), 200, "together")
             theirs = peer(bench, 0, "handover", redis.port, 20)
         samples[told] = lines
         ours, ping, ratio = compare(lines, "way", "stile", "ping", "p50_ns")

@@ -1,13 +1,17 @@
-/* The least that a lock on a Redis server costs: SET NX PX with one value for ever, and the script
- * that everybody knows to delete it. No token, no waiting. */
+/* The least that a lock on a Redis server costs: SET NX PX with a value of its own for each time,
+ * and the script that everybody knows to delete it. No token, no waiting. */
 #include <hiredis/hiredis.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "bench.h"
 
-#define OWNER "00112233445566778899aabbccddeeff00112233"
+struct bare {
+    char owner[41];
+    char key[128];
+};
 
 static redisContext *context;
 static char sha1[41];
@@ -36,28 +40,41 @@ static void connect_to(const char *url)
 
 static void *open_hiredis(const char *place, const char *lock_name)
 {
-    char key[128];
+    struct bare *bare = calloc(1, sizeof *bare);
     if (!context)
         connect_to(place);
-    snprintf(key, sizeof key, "bare:%s", lock_name);
-    return strdup(key);
+    snprintf(bare->key, sizeof bare->key, "bare:%s", lock_name);
+    return bare;
+}
+
+static void draw_owner(char owner[41])
+{
+    static const char digits[] = "0123456789abcdef";
+    unsigned char random[20];
+    if (getrandom(random, sizeof random, 0) != sizeof random)
+        bench_die("getrandom failed");
+    for (int i = 0; i < 40; i++)
+        owner[i] = digits[random[i / 2] >> (i % 2 ? 0 : 4) & 15];
 }
 
 static void take_hiredis(void *handle)
 {
+    struct bare *bare = handle;
+    draw_owner(bare->owner);
     redisReply *reply =
-        expect(redisCommand(context, "SET %s %s NX PX %d", (const char *)handle, OWNER, 10000));
+        expect(redisCommand(context, "SET %s %s NX PX %d", bare->key, bare->owner, 10000));
     if (reply->type != REDIS_REPLY_STATUS)
-        bench_die("hiredis: %s is not free", (const char *)handle);
+        bench_die("hiredis: %s is not free", bare->key);
     freeReplyObject(reply);
 }
 
 static void give_hiredis(void *handle)
 {
+    struct bare *bare = handle;
     redisReply *reply =
-        expect(redisCommand(context, "EVALSHA %s 1 %s %s", sha1, (const char *)handle, OWNER));
+        expect(redisCommand(context, "EVALSHA %s 1 %s %s", sha1, bare->key, bare->owner));
     if (reply->integer != 1)
-        bench_die("hiredis: %s was not ours", (const char *)handle);
+        bench_die("hiredis: %s was not ours", bare->key);
     freeReplyObject(reply);
 }
 
