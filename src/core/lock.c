@@ -282,6 +282,7 @@ static void withdraw(struct stile_lock *lock, enum stile_status outcome)
 #endif
     lock->outcome = outcome;
     lock->withdrawing = true;
+    lock->given_up = false;
     lock->renewing = false; /* released() is the only answer from now on */
     engine->class->release(engine, lock->claim);
     if (lock->withdrawing)
@@ -457,7 +458,7 @@ static void released(struct claim *claim, const struct stile_error *err)
     struct stile_lock *lock = lock_of(claim);
     enum stile_status outcome = lock->outcome;
     bool answered = lock->state == RELEASING;
-    lock->withdrawing = false;
+    lock->withdrawing = lock->given_up = false;
     if (answered && may_ask_again(lock)) {
         pause_claim(lock, 0);
         return;
@@ -557,6 +558,7 @@ void lock_timer(struct timer *timer)
     case RELEASING:
         /* Out of patience: the user goes on, the claim is cleared away when the engine answers, and
          * the turn stays taken until then. */
+        lock->given_up = true;
         finish(lock, lock->outcome ? lock->outcome : STILE_UNREACHABLE,
                lock->why ? lock->why : &no_answer);
         break;

@@ -37,6 +37,7 @@ struct stile_lock {
     struct claim *claim; /* in the same allocation */
     enum lock_state state;
     bool withdrawing; /* release() was called, released() has not come */
+    bool given_up;    /* nobody waits for released() any more */
     bool zombie;      /* freed by its user; goes when the engine has answered */
     unsigned calls;   /* callbacks that are due or running: it stays for them */
     struct policy policy;

@@ -274,6 +274,7 @@ static void script_close(struct engine *engine)
     struct script *script = of(engine)->script;
     struct script_engine **at = &script->engines;
 
+    script->closed_ns = loop_now(engine->loop);
     wire_close(of(engine));
     disown(of(engine));
     while (*at != of(engine))

@@ -72,6 +72,7 @@ struct script {
     struct letter *letters;
     struct script_engine *engines;
     unsigned n_opened;
+    uint64_t closed_ns;                    /* when the last one was closed, by its client's loop */
     void (*before)(struct script *script); /* the state may be elsewhere: fetch it */
     void (*after)(struct script *script);  /* and put it back */
     bool owned;                            /* made by open(), goes with its client */

@@ -130,6 +130,20 @@ static void patience_ends_and_the_late_answer_frees_the_handle(void **state)
     assert_status(stile_lock_acquire(lock, -1, NULL), OK);
 }
 
+/* Its user has waited for the release once; the end of the client does not wait for it again. */
+static void closing_does_not_wait_for_what_was_given_up(void **state)
+{
+    struct world *w = *state;
+    struct stile_lock *lock = make_lock(w->clients[0], "a", NULL);
+
+    assert_status(stile_lock_acquire(lock, -1, NULL), OK);
+    SCRIPT_NEXT(w->script, SCRIPT_RELEASE, .act = SCRIPT_NEVER);
+    assert_status(stile_lock_release(lock, NULL), UNREACHABLE);
+    uint64_t start = world_now(w);
+    world_close_client(w, 0);
+    assert_int_equal(w->script->closed_ns, start);
+}
+
 static void a_refused_release_says_why(void **state)
 {
     struct world *w = *state;
@@ -392,6 +406,7 @@ int main(void)
         TEST_IN(open_one, release_while_a_renewal_is_under_way),
         TEST_IN(open_one, late_answers_are_ignored),
         TEST_IN(open_one, patience_ends_and_the_late_answer_frees_the_handle),
+        TEST_IN(open_one, closing_does_not_wait_for_what_was_given_up),
         TEST_IN(open_one, a_refused_release_says_why),
         TEST_IN(open_one, released_but_it_was_not_ours_any_more),
         TEST_IN(open_one, free_gives_back_what_is_held),
