@@ -128,6 +128,20 @@ static enum stile_status load_own(SSL_CTX *ssl, const struct tls_options *o,
     return STILE_OK;
 }
 
+static enum stile_status announce(SSL_CTX *ssl, const char *protocol, struct stile_error *err)
+{
+    unsigned char list[32];
+    size_t len = protocol ? strlen(protocol) : 0;
+
+    if (len == 0)
+        return STILE_OK;
+    if (len >= sizeof list)
+        return error_set(err, STILE_MISUSE, 0, "TLS: the name of the protocol is too long");
+    list[0] = (unsigned char)len;
+    memcpy(list + 1, protocol, len);
+    return SSL_CTX_set_alpn_protos(ssl, list, (unsigned)len + 1) == 0 ? STILE_OK : no_memory(err);
+}
+
 enum stile_status tls_context_new(struct tls_context **out, const struct tls_options *o,
                                   struct stile_error *err)
 {
@@ -146,6 +160,8 @@ enum stile_status tls_context_new(struct tls_context **out, const struct tls_opt
     }
     if (!status)
         status = load_own(context->ssl, o, err);
+    if (!status)
+        status = announce(context->ssl, o->alpn, err);
     if (status)
         tls_context_free(context);
     else

@@ -15,6 +15,7 @@ struct tls_options {
     const char *ca;          /* file with trusted certificates; NULL: the system's */
     const char *cert, *key;  /* client certificate, or NULL; key NULL: in the same file */
     const char *server_name; /* what the certificate must say; NULL: the host connected to */
+    const char *alpn;        /* the protocol to be spoken over it, where the server must know */
     bool insecure;           /* trust anybody */
 };
 
