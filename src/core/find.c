@@ -17,6 +17,7 @@ static const struct module {
      "redlocks",
      "redis"},
     {"postgres postgresql", "postgres"},
+    {"etcd etcds", "etcd"},
 };
 
 #define N_MODULES (sizeof modules / sizeof modules[0])

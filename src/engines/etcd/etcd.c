@@ -1,0 +1,304 @@
+/* etcd: the keys and rules of Go's concurrency.Mutex and `etcdctl lock`, in the engine's contract.
+ *
+ * A claim is a key "<prefix><name>/<lease in hex>", empty and bound to our lease: the server orders
+ * the keys of a name by the revision that created them, and the first one holds. That revision is
+ * the token: it only grows. One transaction puts the key and tells what is before it; who is first
+ * at once needs no more. Everybody else watches the last key that is in its way, and when that is
+ * deleted looks again, in one step with the proof that its own key is still there.
+ *
+ * One lease for each TTL in use, kept alive for all locks together; when it ends, all its keys go.
+ * Requests, the keep-alives and all watches share one HTTP/2 connection to one member; if that
+ * goes, the next member is asked.
+ *
+ *     h2.c  gRPC over nghttp2     conn.c, conn_life.c  members, requests, deadlines, logins
+ *     keys.c, txn.c, fault.c      leases.c, watches.c  what lives longer than a request
+ *     claims.c, line.c, release.c, ghosts.c  the life of a claim      people.c, view.c  list, show
+ */
+#include "engines/etcd/etcd.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/url.h"
+#include "io/tls.h"
+
+#define DEFAULT_PORT     2379
+#define OPEN_PATIENCE_NS (5 * NS_PER_SEC)
+#define SECRET_MAX       512
+#define ETCD_TIMERS      2
+#define OLDEST_MINOR     4 /* of version 3: watches with ids of our own, transactions over ranges */
+
+/* ---- who we are, for people ---- */
+
+static void clean(char *text)
+{
+    for (; *text; text++)
+        *text = (unsigned char)*text < ' ' || *text == 127 ? '?' : *text;
+}
+
+static void write_command(char *out, size_t size)
+{
+    int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? 0 : read(fd, out, size - 1);
+    if (fd >= 0)
+        close(fd);
+    out[n > 0 ? n : 0] = '\0';
+    for (ssize_t i = 0; i + 1 < n; i++)
+        out[i] = out[i] ? out[i] : ' ';
+}
+
+static void introduce(struct etcd *etcd)
+{
+    char host[65] = "?", command[INFO_MAX / 2] = "?";
+    gethostname(host, sizeof host - 1);
+    host[strcspn(host, " ")] = '\0';
+    if (etcd->engine.label)
+        snprintf(command, sizeof command, "%s", etcd->engine.label);
+    else
+        write_command(command, sizeof command);
+    snprintf(etcd->info, sizeof etcd->info, "%ld %s %s", (long)getpid(), host, command);
+    clean(etcd->info);
+}
+
+/* ---- the URL ---- */
+
+static enum stile_status read_path(struct etcd *etcd, const struct url *url,
+                                   struct stile_error *err)
+{
+    const char *prefix = *url->path ? url->path + 1 : "";
+    const char *dialect = url_param(url, "dialect");
+    if (strlen(prefix) > PREFIX_MAX)
+        return error_set(err, STILE_MISUSE, 0,
+                         "the path, which is the prefix of all keys, has more "
+                         "than %d bytes",
+                         PREFIX_MAX);
+    strcpy(etcd->prefix, prefix);
+    if (dialect && strcmp(dialect, "mutex") != 0 && strcmp(dialect, "rwmutex") != 0)
+        return error_set(err, STILE_MISUSE, 0, "dialect= is mutex or rwmutex");
+    etcd->rwmutex = dialect && strcmp(dialect, "rwmutex") == 0;
+    return STILE_OK;
+}
+
+static enum stile_status read_tls(struct etcd *etcd, const struct url *url, struct stile_error *err)
+{
+    const struct tls_options tls = {.ca = url_param(url, "ca"),
+                                    .cert = url_param(url, "cert"),
+                                    .key = url_param(url, "key"),
+                                    .server_name = url_param(url, "server_name"),
+                                    .alpn = "h2",
+                                    .insecure = url_param(url, "insecure") != NULL};
+    if (strcmp(url->scheme, "etcds") == 0)
+        return tls_context_new(&etcd->tls, &tls, err);
+    if (tls.ca || tls.cert || tls.key || tls.server_name || tls.insecure)
+        return error_set(err, STILE_MISUSE, 0, "TLS parameters need an etcds:// URL");
+    return STILE_OK;
+}
+
+/* So that a password need not stand in a URL. */
+static enum stile_status read_secret(const char **password, const struct url *url,
+                                     char secret[SECRET_MAX], struct stile_error *err)
+{
+    const char *path = url_param(url, "password_file");
+    *password = url->password;
+    if (!path)
+        return STILE_OK;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, secret, SECRET_MAX - 1);
+    int number = errno;
+    if (fd >= 0)
+        close(fd);
+    if (n < 0)
+        return error_errno(err, STILE_REFUSED, number, "reading password_file");
+    secret[n] = '\0';
+    secret[strcspn(secret, "\r\n")] = '\0';
+    *password = secret;
+    return STILE_OK;
+}
+
+static void read_hosts(struct conn_options *options, const struct url *url)
+{
+    options->n_endpoints = url->n_hosts ? url->n_hosts : 1;
+    options->endpoints[0] = (struct conn_endpoint){"127.0.0.1", DEFAULT_PORT};
+    for (size_t i = 0; i < url->n_hosts; i++)
+        options->endpoints[i] = (struct conn_endpoint){
+            url->hosts[i].host, url->hosts[i].port ? url->hosts[i].port : DEFAULT_PORT};
+}
+
+/* ---- the connection ---- */
+
+static void on_up(struct conn *conn)
+{
+    watches_up(conn_owner(conn));
+}
+
+static void on_down(struct conn *conn, const struct stile_error *why)
+{
+    (void)conn, (void)why; /* each request and stream hears of it by itself */
+}
+
+static const struct conn_events conn_events = {.up = on_up, .down = on_down};
+
+static enum stile_status connect_to(struct etcd *etcd, const struct url *url,
+                                    struct stile_error *err)
+{
+    char secret[SECRET_MAX];
+    struct conn_options options = {.tls = etcd->tls};
+    enum stile_status status = read_secret(&options.password, url, secret, err);
+    options.user = url->user && *url->user ? url->user : NULL;
+    read_hosts(&options, url);
+    if (!status)
+        status = conn_new(&etcd->conn, etcd->engine.loop, &options, &conn_events, etcd, err);
+    explicit_bzero(secret, sizeof secret);
+    return status;
+}
+
+/* ---- opening ---- */
+
+struct opening {
+    struct timer timer;
+    bool over;
+    struct stile_error error;
+};
+
+static void out_of_patience(struct timer *timer)
+{
+    struct opening *opening = (struct opening *)((char *)timer - offsetof(struct opening, timer));
+    error_set(&opening->error, STILE_UNREACHABLE, 0, "the server does not answer");
+    opening->over = true;
+}
+
+static void check_status(struct opening *opening, const Pb__StatusResponse *status)
+{
+    unsigned major = 0, minor = 0;
+    if (sscanf(status->version, "%u.%u", &major, &minor) != 2 || major < 3 ||
+        (major == 3 && minor < OLDEST_MINOR))
+        error_set(&opening->error, STILE_REFUSED, 0,
+                  "version %.20s of the server is too old: 3.4 is needed", status->version);
+    else if (status->is_learner)
+        error_set(&opening->error, STILE_REFUSED, 0,
+                  "this member is only a learner: name the voting members");
+    else if (status->leader == 0)
+        error_set(&opening->error, STILE_UNREACHABLE, 0,
+                  "the members have no leader: too few of them are up, or can't reach one another");
+}
+
+static void on_status(void *data, const ProtobufCMessage *answer, const struct stile_error *err)
+{
+    struct opening *opening = data;
+    opening->over = true;
+    if (!err) {
+        check_status(opening, (const Pb__StatusResponse *)answer);
+        return;
+    }
+    error_copy(&opening->error, err);
+    if (opening->error.status == STILE_UNCERTAIN)
+        opening->error.status = STILE_UNREACHABLE;
+}
+
+static enum stile_status await_status(struct etcd *etcd, struct stile_error *err)
+{
+    struct loop *loop = etcd->engine.loop;
+    struct opening opening = {.timer.fn = out_of_patience};
+    Pb__StatusRequest request = PB__STATUS_REQUEST__INIT;
+    if (loop_reserve(loop, 1))
+        return error_set(err, STILE_NOMEM, 0, "out of memory");
+    loop_arm(loop, &opening.timer, loop_now(loop) + OPEN_PATIENCE_NS);
+    enum stile_status status =
+        conn_ask(etcd->conn, RPC_STATUS, &request.base, on_status, &opening, err);
+    while (!status && !opening.over) {
+        loop_prepare(loop);
+        loop_wait(loop, true);
+        loop_run(loop);
+    }
+    conn_forget(etcd->conn, &opening);
+    loop_disarm(loop, &opening.timer);
+    loop_unreserve(loop, 1);
+    if (!status && opening.error.status)
+        error_copy(err, &opening.error);
+    return status ? status : opening.error.status;
+}
+
+static void dispose(struct etcd *etcd)
+{
+    if (etcd->conn) {
+        leases_close(etcd);
+        watches_close(etcd);
+    }
+    conn_free(etcd->conn);
+    loop_disarm(etcd->engine.loop, &etcd->sweep);
+    loop_unreserve(etcd->engine.loop, ETCD_TIMERS);
+    tls_context_free(etcd->tls);
+}
+
+static enum stile_status etcd_open(struct engine *engine, const struct url *url,
+                                   struct stile_error *err)
+{
+    struct etcd *etcd = etcd_of(engine);
+    if (loop_reserve(engine->loop, ETCD_TIMERS))
+        return error_set(err, STILE_NOMEM, 0, "out of memory");
+    etcd->fresh_tail = &etcd->fresh;
+    etcd->sweep.fn = claims_watch_fresh;
+    introduce(etcd);
+    leases_init(etcd);
+    watches_init(etcd);
+    enum stile_status status = read_path(etcd, url, err);
+    if (!status)
+        status = read_tls(etcd, url, err);
+    if (!status)
+        status = connect_to(etcd, url, err);
+    if (!status)
+        status = await_status(etcd, err);
+    if (status)
+        dispose(etcd);
+    return status;
+}
+
+static void etcd_close(struct engine *engine)
+{
+    dispose(etcd_of(engine));
+}
+
+static void etcd_forked(struct engine *engine)
+{
+    conn_forked(etcd_of(engine)->conn);
+}
+
+static const char *const etcd_params[] = {"ca",       "cert",    "key",           "server_name",
+                                          "insecure", "dialect", "password_file", NULL};
+
+const struct engine_class etcd_class = {
+    .scheme = "etcd etcds",
+    .params = etcd_params,
+    .caps =
+        {
+            .engine = "etcd",
+            .modes = 1u << STILE_EXCLUSIVE | 1u << STILE_SHARED | 1u << STILE_SLOTS,
+            .lease = STILE_LEASE_SESSION,
+            .fifo = true,
+            .token = true,
+            .hold_at_least = true,
+            .lock_delay = true,
+            .token_is = "the revision that created the holder's key",
+            .survives = "a holder's crash: free after its lease; a member's crash: everything, "
+                        "while more than half of the members are up",
+            .condition = "the members keep what they have on their disks; leases are whole "
+                         "seconds, and as long as the server says (2 s or more)",
+        },
+    .engine_size = sizeof(struct etcd),
+    .claim_size = sizeof(struct etcd_claim),
+    .open = etcd_open,
+    .close = etcd_close,
+    .forked = etcd_forked,
+    .claim = claims_claim,
+    .release = claims_release,
+    .renew = leases_renew,
+    .list = people_list,
+    .show = people_show,
+    .break_ = people_break,
+    .watch = people_watch,
+    .unwatch = people_unwatch,
+};

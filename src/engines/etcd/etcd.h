@@ -1,0 +1,280 @@
+/* Inside the etcd engine. */
+#ifndef STILE_ETCD_H
+#define STILE_ETCD_H
+
+#include "engines/engine.h"
+#include "engines/etcd/conn.h"
+
+#define PREFIX_MAX   512
+#define KEY_MAX      (PREFIX_MAX + 3 * STILE_NAME_MAX + 64)
+#define INFO_MAX     320
+#define WATCH_HEADS  256
+#define TXN_OPS      100 /* the server allows 128 */
+#define TXN_COMPARES 100
+
+struct etcd;
+
+/* ---- keys.c ---- */
+
+struct key {
+    size_t len;
+    uint8_t bytes[KEY_MAX];
+};
+
+static inline ProtobufCBinaryData data_of(const struct key *key)
+{
+    return (ProtobufCBinaryData){.len = key->len, .data = (uint8_t *)key->bytes};
+}
+
+/* What the part of a key behind the name says. */
+struct tail {
+    enum stile_mode mode;
+    bool ghost;
+};
+
+/* "<prefix><name>/", and the end of the range of all keys that start so. */
+void key_of_name(struct key *key, const struct etcd *etcd, const char *name, size_t len);
+/* Where all names start that begin with these bytes; an empty key becomes the first there is. */
+void key_of_list(struct key *key, const struct etcd *etcd, const char *prefix, size_t len);
+void key_end(struct key *end, const struct key *start);
+void key_of_claim(struct key *key, const struct etcd *etcd, const struct claim *claim,
+                  int64_t lease);
+void key_of_ghost(struct key *key, const struct key *own, unsigned number);
+void key_of_info(struct key *key, const struct etcd *etcd, int64_t lease);
+/* tail: what stands behind key_of_name(). False: it belongs to a longer name. */
+bool tail_read(struct tail *tail, const uint8_t *bytes, size_t n);
+/* name has room for KEY_MAX; false: no key of a lock. */
+bool key_read(char *name, struct tail *tail, const struct etcd *etcd, const Pb__KeyValue *kv);
+
+/* ---- txn.c: a transaction while it is written; what it is given is borrowed until sent ---- */
+
+struct txn {
+    Pb__TxnRequest request;
+    Pb__Compare compares[TXN_COMPARES], *compare_list[TXN_COMPARES];
+    struct txn_op {
+        Pb__RequestOp op;
+        union {
+            Pb__RangeRequest range;
+            Pb__PutRequest put;
+            Pb__DeleteRequest del;
+        };
+    } ops[2 * TXN_OPS];
+    Pb__RequestOp *lists[2][TXN_OPS];
+    size_t n_ops;
+};
+
+enum branch { THEN, ELSE };
+
+void txn_init(struct txn *txn);
+void txn_if_created(struct txn *txn, const struct key *key, int64_t revision);
+void txn_if_leased(struct txn *txn, const struct key *key, int64_t lease);
+void txn_if_none(struct txn *txn, const struct key *start, const struct key *end);
+void txn_put(struct txn *txn, enum branch branch, const struct key *key, const char *value,
+             int64_t lease);
+void txn_delete(struct txn *txn, enum branch branch, const struct key *key);
+Pb__RangeRequest *txn_range(struct txn *txn, enum branch branch, const struct key *start,
+                            const struct key *end);
+enum stile_status txn_send(struct txn *txn, struct etcd *etcd, conn_fn *fn, void *data,
+                           struct stile_error *err);
+/* The n-th answer, if it is to a range; else NULL. */
+const Pb__RangeResponse *txn_ranged(const Pb__TxnResponse *answer, size_t n);
+
+/* ---- watches.c: many watches on one stream ---- */
+
+struct watching;
+/* kv NULL: events may have been missed up to `revision` (compaction); look for yourself, then start
+ * it again. It has been stopped in that case. */
+typedef void watching_fn(struct watching *watching, const Pb__KeyValue *kv, bool deleted);
+
+/* Embedded by its owner; zeroed means not started. */
+struct watching {
+    struct watching *next, **link; /* in its head of etcd->watches */
+    int64_t id;                    /* 0: not started */
+    int64_t from;                  /* the first revision not heard of yet */
+    watching_fn *fn;
+    bool puts;             /* not deletions only */
+    struct key *key, *end; /* end NULL: one key */
+};
+
+enum stile_status watching_start(struct etcd *etcd, struct watching *watching,
+                                 const struct key *key, const struct key *end, int64_t from,
+                                 struct stile_error *err);
+void watching_stop(struct etcd *etcd, struct watching *watching);
+void watches_up(struct etcd *etcd); /* the connection is there (again) */
+void watches_init(struct etcd *etcd);
+void watches_close(struct etcd *etcd);
+
+/* ---- leases.c: one for each TTL, all kept alive over one stream ---- */
+
+enum lease_state { LEASE_NONE, LEASE_ASKED, LEASE_THERE };
+
+struct lease {
+    struct lease *next;
+    struct etcd *etcd;
+    int64_t seconds; /* as asked for */
+    enum lease_state state;
+    int64_t id;
+    uint64_t ttl_ns;     /* as given */
+    uint64_t renewed_ns; /* when what renewed it last was sent */
+    uint64_t asked_ns;
+    bool renewing;
+    unsigned late;      /* answers to keep-alives that nobody waits for any more */
+    struct timer timer; /* patience with a keep-alive */
+    struct etcd_claim *claims;
+};
+
+struct lease *lease_for(struct etcd *etcd, uint64_t ttl_ns); /* NULL: out of memory */
+/* True: it is there and lasts; else claims_leased() or claims_unleased() follows. */
+bool lease_ensure(struct lease *lease);
+/* The server has ended it. Ignored if it has another id by now. */
+void lease_lost(struct lease *lease, int64_t id);
+void leases_renew(struct engine *engine, struct claim *const *claims, size_t n);
+void leases_init(struct etcd *etcd);
+void leases_close(struct etcd *etcd); /* revokes them, for a bounded time */
+
+/* ---- claims.c ---- */
+
+enum standing {
+    NOWHERE,
+    LEASING, /* waits for its lease */
+    ASKED,
+    CLEARING, /* an own key of before is being removed */
+    IN_LINE,  /* watches what is in its way */
+    LOOKING,  /* whether anything still is */
+    ARMING,   /* first, and its ghosts get their leases */
+    HOLDING,
+    WITHDRAWING, /* tried once, and was not the first */
+    LEAVING,
+};
+
+/* A key beside the own one, that outlives it by a lease of its own. */
+struct ghost {
+    unsigned number; /* 0: none */
+    int64_t lease;
+    uint64_t sent_ns, ttl_ns;
+    bool over; /* removed, or being removed */
+};
+
+enum { GHOST_HOLD, GHOST_DELAY, GHOSTS };
+
+/* One key that counts as a slot. A claim and its ghosts have one revision and are one. */
+struct before {
+    uint64_t hash; /* of the key; 0: gone */
+    int64_t revision;
+};
+
+struct etcd_claim {
+    struct etcd_claim *next, **link;             /* of its lease */
+    struct etcd_claim *fresh_next, **fresh_link; /* held for a short time so far */
+    struct lease *lease;
+    int64_t lease_id; /* what its key is bound to */
+    int64_t revision; /* of the own key's creation: place and token; 0: not known */
+    enum standing standing;
+    bool in_flight; /* the answer to what was asked has not come */
+    bool leaving;   /* release() was called */
+    bool was_held;
+    bool gone;     /* its key was taken from it */
+    bool doubtful; /* a request that removes it may have been executed */
+    bool enqueue;  /* tried once: nothing visible is in the way, so the key is put */
+    bool all;      /* look at everything before it, not just the nearest */
+    bool has_timer;
+    unsigned tries;
+    uint64_t granted_ns;
+    uint64_t left_as;   /* the how-manieth request to leave */
+    struct timer timer; /* what could not be asked is asked again */
+    struct watching watching;
+    struct before *before; /* slots: who else is before it */
+    size_t n_before;
+    struct ghost ghosts[GHOSTS];
+    unsigned arming; /* which ghost's lease was asked for */
+};
+
+void claims_claim(struct engine *engine, struct claim *claim);
+void claims_leased(struct etcd_claim *part);
+void claims_unleased(struct etcd_claim *part, const struct stile_error *err);
+void claims_lease_lost(struct etcd_claim *part); /* its key is gone with it */
+void claims_watch_fresh(struct timer *timer);
+
+/* For ghosts.c and release.c. */
+void claim_go_on(struct etcd_claim *part); /* it is first, and its ghosts are there */
+void claim_start_over(struct etcd_claim *part);
+void claim_fail(struct etcd_claim *part, const struct stile_error *err);
+void claim_forget(struct etcd_claim *part); /* here, not on the server */
+void claim_unwatch(struct etcd_claim *part);
+void claim_again_later(struct etcd_claim *part, void (*fn)(struct timer *timer));
+
+/* ---- ghosts.c ---- */
+
+void ghosts_plan(struct etcd_claim *part);
+bool ghosts_any(const struct etcd_claim *part);
+void ghosts_put(struct etcd_claim *part, struct txn *txn, enum branch branch, const struct key *own,
+                struct key keys[GHOSTS]);
+void ghosts_arm(struct etcd_claim *part); /* ends in claim_go_on(), _start_over() or _fail() */
+void ghosts_keep_alive(struct lease *lease);
+/* Removes with the own key those that nobody needs any more. */
+void ghosts_remove(struct etcd_claim *part, struct txn *txn, const struct key *own,
+                   struct key keys[GHOSTS]);
+void ghosts_revoke(struct etcd_claim *part); /* those that were removed */
+
+/* ---- release.c ---- */
+
+void claims_release(struct engine *engine, struct claim *claim);
+void release_answered(struct etcd_claim *part); /* what was in flight is not any more */
+void claim_withdraw(struct etcd_claim *part);   /* tried once; ends in busy() */
+
+/* ---- people.c ---- */
+
+/* Requests on one connection are executed in any order: who asks after it gave back must see that,
+ * so a look begins when every earlier request to leave is answered. */
+void people_leave_answered(struct etcd *etcd);
+void people_list(struct engine *engine, struct query *query);
+void people_show(struct engine *engine, struct query *query);
+void people_break(struct engine *engine, struct query *query);
+void people_watch(struct engine *engine, struct query *query);
+void people_unwatch(struct engine *engine, struct query *query);
+
+/* ---- etcd.c ---- */
+
+struct etcd {
+    struct engine engine;
+    struct conn *conn;
+    struct tls_context *tls;
+    char prefix[PREFIX_MAX + 1];
+    char info[INFO_MAX];  /* "pid host command", for people */
+    bool rwmutex;         /* exclusive claims where the recipe's readers look for writers */
+    unsigned last_number; /* of ghosts */
+
+    struct lease *leases;
+    struct conn_stream keep_alive;
+
+    struct conn_stream watch_stream;
+    struct watching *watches[WATCH_HEADS];
+    int64_t last_watch;
+    struct timer rewatch;
+    struct etcd_claim *fresh, **fresh_tail;
+    uint64_t last_left;
+    struct looking *patient; /* looks that have not begun */
+    struct timer sweep;
+};
+
+static inline struct etcd *etcd_of(struct engine *engine)
+{
+    return (struct etcd *)engine;
+}
+
+static inline struct etcd_claim *part_of(struct claim *claim)
+{
+    return (struct etcd_claim *)claim->state;
+}
+
+static inline struct claim *claim_of(struct etcd_claim *part)
+{
+    return (struct claim *)((char *)part - offsetof(struct claim, state));
+}
+
+static inline struct etcd *etcd_of_part(struct etcd_claim *part)
+{
+    return etcd_of(claim_of(part)->engine);
+}
+
+#endif

@@ -1,0 +1,473 @@
+#include "engines/etcd/h2.h"
+
+#include <errno.h>
+#include <nghttp2/nghttp2.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "mutant.h"
+
+#define WINDOW (1 << 20)
+/* Our peer is asked for few things at once; more than it allows wait inside nghttp2. */
+#define UNTIL_SETTINGS_STREAMS 100
+
+struct h2 {
+    struct loop *loop;
+    const struct h2_events *events;
+    void *owner;
+    struct stream *stream;
+    nghttp2_session *session;
+    char authority[300];
+    bool tls, up, receiving, freed;
+    struct task end_task;
+    struct stile_error why;
+    uint64_t heard_ns;
+};
+
+void *h2_owner(const struct h2 *h2)
+{
+    return h2->owner;
+}
+
+uint64_t h2_heard_ns(const struct h2 *h2)
+{
+    return h2->heard_ns;
+}
+
+/* ---- the end ---- */
+
+static void free_now(struct h2 *h2)
+{
+    nghttp2_session_del(h2->session);
+    free(h2);
+}
+
+void h2_free(struct h2 *h2)
+{
+    if (!h2 || h2->freed)
+        return;
+    h2->freed = true;
+    loop_forget(h2->loop, &h2->end_task);
+    stream_free(h2->stream);
+    h2->stream = NULL;
+    if (!h2->receiving)
+        free_now(h2);
+}
+
+void h2_forked(struct h2 *h2)
+{
+    if (h2 && h2->stream)
+        stream_forked(h2->stream);
+}
+
+/* Told from the loop: who sends is never called back from inside. */
+static void fail_soon(struct h2 *h2)
+{
+    loop_soon(h2->loop, &h2->end_task);
+}
+
+static void on_end(struct task *task)
+{
+    struct h2 *h2 = (struct h2 *)((char *)task - offsetof(struct h2, end_task));
+    h2->events->closed(h2, &h2->why);
+}
+
+static void fail_protocol(struct h2 *h2, const char *what)
+{
+    if (h2->end_task.queued || h2->freed)
+        return;
+    error_set(&h2->why, STILE_REFUSED, 0, "what answers does not speak gRPC as etcd does: %s",
+              what);
+    fail_soon(h2);
+}
+
+/* ---- sending ---- */
+
+/* Everything nghttp2 has, into the stream, which sends it when the loop goes to sleep. */
+static void pump(struct h2 *h2)
+{
+    const uint8_t *bytes;
+    ssize_t n;
+    if (h2->receiving || !h2->stream || h2->end_task.queued)
+        return;
+    while ((n = nghttp2_session_mem_send(h2->session, &bytes)) > 0) {
+        int rc = stream_write(h2->stream, bytes, (size_t)n);
+        if (rc) {
+            error_errno(&h2->why, STILE_UNREACHABLE, rc, "sending");
+            fail_soon(h2);
+            return;
+        }
+    }
+    if (n < 0)
+        fail_protocol(h2, nghttp2_strerror((int)n));
+    else if (!nghttp2_session_want_read(h2->session) && !nghttp2_session_want_write(h2->session))
+        fail_protocol(h2, "it broke the rules of HTTP/2");
+}
+
+static ssize_t read_out(nghttp2_session *session, int32_t id, uint8_t *bytes, size_t room,
+                        uint32_t *flags, nghttp2_data_source *source, void *data)
+{
+    struct h2_call *call = nghttp2_session_get_stream_user_data(session, id);
+    struct h2 *h2 = data;
+    (void)source;
+    if (!call)
+        return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+    size_t n = buffer_len(&call->out) < room ? buffer_len(&call->out) : room;
+    if (n == 0 && !call->last)
+        return NGHTTP2_ERR_DEFERRED;
+    memcpy(bytes, buffer_at(&call->out), n);
+    buffer_drop(&call->out, n);
+    if (call->last && buffer_len(&call->out) == 0) {
+        *flags |= NGHTTP2_DATA_FLAG_EOF;
+        call->sent = stream_written(h2->stream) + 1;
+    }
+    return (ssize_t)n;
+}
+
+#define FIXED(name, value)                                                                         \
+    {                                                                                              \
+        (uint8_t *)(name), (uint8_t *)(value), sizeof(name) - 1, sizeof(value) - 1,                \
+            NGHTTP2_NV_FLAG_NO_COPY_NAME | NGHTTP2_NV_FLAG_NO_COPY_VALUE                           \
+    }
+
+static nghttp2_nv header(const char *name, const char *value)
+{
+    return (nghttp2_nv){(uint8_t *)name, (uint8_t *)value, strlen(name), strlen(value),
+                        NGHTTP2_NV_FLAG_NO_COPY_NAME};
+}
+
+/* hasleader: a member that has lost the others says so at once, and ends its streams. */
+int h2_start(struct h2 *h2, struct h2_call *call, const char *path, const char *token)
+{
+    const nghttp2_data_provider out = {.read_callback = read_out};
+    nghttp2_nv headers[] = {FIXED(":method", "POST"),
+                            h2->tls ? (nghttp2_nv)FIXED(":scheme", "https")
+                                    : (nghttp2_nv)FIXED(":scheme", "http"),
+                            header(":path", path),
+                            header(":authority", h2->authority),
+                            FIXED("te", "trailers"),
+                            FIXED("content-type", "application/grpc"),
+                            FIXED("user-agent", "stile/" STILE_VERSION),
+                            FIXED("hasleader", "true"),
+                            header("token", token ? token : "")};
+    size_t n = sizeof headers / sizeof *headers - (token ? 0 : 1);
+    const struct h2_call_events *events = call->events;
+    *call = (struct h2_call){.events = events, .status = H2_NO_STATUS};
+    int32_t id = nghttp2_submit_request(h2->session, NULL, headers, n, &out, call);
+    if (id < 0)
+        return id == NGHTTP2_ERR_NOMEM ? ENOMEM : EPIPE;
+    call->h2 = h2;
+    call->id = id;
+    return 0;
+}
+
+int h2_send(struct h2_call *call, const void *message, size_t n, bool last)
+{
+    struct h2 *h2 = call->h2;
+    const uint8_t head[5] = {0, (uint8_t)(n >> 24), (uint8_t)(n >> 16), (uint8_t)(n >> 8),
+                             (uint8_t)n};
+    if (!h2)
+        return EPIPE;
+    int rc = buffer_put(&call->out, head, sizeof head);
+    if (!rc)
+        rc = buffer_put(&call->out, message, n);
+    if (rc)
+        return rc;
+    call->last = last;
+    nghttp2_session_resume_data(h2->session, call->id);
+    pump(h2);
+    return 0;
+}
+
+int h2_ping(struct h2 *h2)
+{
+    int rc = nghttp2_submit_ping(h2->session, NGHTTP2_FLAG_NONE, NULL);
+    pump(h2);
+    return rc ? ENOMEM : 0;
+}
+
+bool h2_was_sent(const struct h2_call *call)
+{
+    return call->h2 && call->h2->stream && call->sent &&
+           stream_sent(call->h2->stream) >= call->sent;
+}
+
+static void drop(struct h2_call *call)
+{
+    call->h2 = NULL;
+    buffer_free(&call->out);
+    buffer_free(&call->in);
+}
+
+void h2_cancel(struct h2_call *call)
+{
+    struct h2 *h2 = call->h2;
+    if (!h2)
+        return;
+    nghttp2_session_set_stream_user_data(h2->session, call->id, NULL);
+    nghttp2_submit_rst_stream(h2->session, NGHTTP2_FLAG_NONE, call->id, NGHTTP2_CANCEL);
+    drop(call);
+    pump(h2);
+}
+
+/* ---- headers ---- */
+
+static bool is(const uint8_t *bytes, size_t n, const char *text)
+{
+    return n == strlen(text) && memcmp(bytes, text, n) == 0;
+}
+
+static int number(const uint8_t *bytes, size_t n)
+{
+    int value = 0;
+    if (n == 0 || n > 3)
+        return H2_NO_STATUS;
+    for (size_t i = 0; i < n; i++) {
+        if (bytes[i] < '0' || bytes[i] > '9')
+            return H2_NO_STATUS;
+        value = value * 10 + (bytes[i] - '0');
+    }
+    return value;
+}
+
+static int digit(uint8_t c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    c |= 0x20;
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* The percent-escapes of grpc-message; what does not print becomes '?'. */
+static void copy_words(char out[H2_WORDS_MAX], const uint8_t *bytes, size_t n)
+{
+    size_t used = 0;
+    for (size_t i = 0; i < n && used + 1 < H2_WORDS_MAX; i++) {
+        int c = bytes[i];
+        if (c == '%' && i + 2 < n && digit(bytes[i + 1]) >= 0 && digit(bytes[i + 2]) >= 0) {
+            c = digit(bytes[i + 1]) * 16 + digit(bytes[i + 2]);
+            i += 2;
+        }
+        out[used++] = (char)(c < 0x20 || c >= 0x7f ? '?' : c);
+    }
+    out[used] = '\0';
+}
+
+static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name,
+                     size_t name_len, const uint8_t *value, size_t value_len, uint8_t flags,
+                     void *data)
+{
+    struct h2_call *call = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
+    (void)flags, (void)data;
+    if (!call)
+        return 0;
+    call->headers += name_len + value_len + 32;
+    if (call->headers > H2_HEADERS_MAX)
+        return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+    if (is(name, name_len, ":status"))
+        call->http_status = number(value, value_len);
+    else if (is(name, name_len, "grpc-status"))
+        call->status = number(value, value_len);
+    else if (is(name, name_len, "grpc-message"))
+        copy_words(call->words, value, value_len);
+    return 0;
+}
+
+/* ---- messages ---- */
+
+static size_t message_len(const struct h2_call *call)
+{
+    const uint8_t *h = call->head;
+    return (size_t)h[1] << 24 | (size_t)h[2] << 16 | (size_t)h[3] << 8 | h[4];
+}
+
+/* Takes what it can use; how many bytes. */
+static size_t take_head(struct h2_call *call, const uint8_t *bytes, size_t n)
+{
+    size_t room = sizeof call->head - call->head_len, used = n < room ? n : room;
+    memcpy(call->head + call->head_len, bytes, used);
+    call->head_len += (unsigned)used;
+    return used;
+}
+
+static void hand_over(struct h2_call *call)
+{
+    struct buffer whole = call->in;
+    call->in = (struct buffer){0};
+    call->head_len = 0;
+    call->events->message(call, whole.bytes ? (const uint8_t *)buffer_at(&whole) : call->head,
+                          buffer_len(&whole));
+    buffer_free(&whole);
+}
+
+/* False: it must not go on. The call may be gone after a message. */
+static bool take(struct h2 *h2, int32_t id, const uint8_t *bytes, size_t n)
+{
+    while (!h2->freed) {
+        struct h2_call *call = nghttp2_session_get_stream_user_data(h2->session, id);
+        if (!call)
+            return true;
+        size_t used = call->head_len < sizeof call->head ? take_head(call, bytes, n) : 0;
+        bytes += used;
+        n -= used;
+        if (call->head_len < sizeof call->head)
+            return true;
+#ifndef MUTANT_ETCD_ANY_LENGTH
+        if (call->head[0] != 0 || message_len(call) > H2_MESSAGE_MAX)
+            return false;
+#endif
+        size_t left = message_len(call) - buffer_len(&call->in);
+        used = n < left ? n : left;
+        if (used && buffer_put(&call->in, bytes, used))
+            return false;
+        bytes += used;
+        n -= used;
+        if (used < left)
+            return true;
+        hand_over(call);
+    }
+    return true;
+}
+
+static int on_data(nghttp2_session *session, uint8_t flags, int32_t id, const uint8_t *bytes,
+                   size_t n, void *data)
+{
+    struct h2 *h2 = data;
+    struct h2_call *call = nghttp2_session_get_stream_user_data(session, id);
+    (void)flags;
+    if (h2->freed || !call || call->http_status != 200)
+        return 0;
+    if (!take(h2, id, bytes, n))
+        fail_protocol(h2, "a message is too long, or compressed");
+    return 0;
+}
+
+static int on_stream_close(nghttp2_session *session, int32_t id, uint32_t code, void *data)
+{
+    struct h2 *h2 = data;
+    struct h2_call *call = nghttp2_session_get_stream_user_data(session, id);
+    if (h2->freed || !call)
+        return 0;
+    nghttp2_session_set_stream_user_data(session, id, NULL);
+    drop(call);
+    call->refused = code == NGHTTP2_REFUSED_STREAM;
+    if (code != NGHTTP2_NO_ERROR && call->status == H2_NO_STATUS && !call->words[0])
+        snprintf(call->words, sizeof call->words, "stream reset: %s", nghttp2_http2_strerror(code));
+    call->events->ended(call);
+    return 0;
+}
+
+static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *data)
+{
+    struct h2 *h2 = data;
+    (void)session;
+    if (h2->freed || h2->end_task.queued)
+        return 0;
+    if (frame->hd.type == NGHTTP2_SETTINGS && !(frame->hd.flags & NGHTTP2_FLAG_ACK) && !h2->up) {
+        h2->up = true;
+        h2->events->up(h2);
+    } else if (frame->hd.type == NGHTTP2_GOAWAY) {
+        h2->events->going(h2);
+    }
+    return 0;
+}
+
+/* ---- the stream below ---- */
+
+static void on_opened(struct stream *stream)
+{
+    pump(stream_owner(stream));
+}
+
+static void on_bytes(struct stream *stream, const void *bytes, size_t n)
+{
+    struct h2 *h2 = stream_owner(stream);
+    h2->heard_ns = loop_now(h2->loop);
+    if (h2->end_task.queued)
+        return;
+    h2->receiving = true;
+    ssize_t rc = nghttp2_session_mem_recv(h2->session, bytes, n);
+    h2->receiving = false;
+    if (h2->freed) {
+        free_now(h2);
+        return;
+    }
+    if (rc < 0)
+        fail_protocol(h2, nghttp2_strerror((int)rc));
+    pump(h2);
+}
+
+static void on_closed(struct stream *stream, const struct stile_error *why)
+{
+    struct h2 *h2 = stream_owner(stream);
+    loop_forget(h2->loop, &h2->end_task);
+    h2->events->closed(h2, why);
+}
+
+static const struct stream_events stream_events = {
+    .opened = on_opened, .data = on_bytes, .closed = on_closed};
+
+/* ---- the beginning ---- */
+
+static int set_up_session(struct h2 *h2)
+{
+    nghttp2_session_callbacks *callbacks = NULL;
+    nghttp2_option *option = NULL;
+    int rc = nghttp2_session_callbacks_new(&callbacks);
+    if (!rc)
+        rc = nghttp2_option_new(&option);
+    if (!rc) {
+        nghttp2_session_callbacks_set_on_header_callback(callbacks, on_header);
+        nghttp2_session_callbacks_set_on_data_chunk_recv_callback(callbacks, on_data);
+        nghttp2_session_callbacks_set_on_stream_close_callback(callbacks, on_stream_close);
+        nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks, on_frame);
+        nghttp2_option_set_peer_max_concurrent_streams(option, UNTIL_SETTINGS_STREAMS);
+        nghttp2_option_set_no_closed_streams(option, 1);
+        rc = nghttp2_session_client_new2(&h2->session, callbacks, h2, option);
+    }
+    nghttp2_option_del(option);
+    nghttp2_session_callbacks_del(callbacks);
+    return rc;
+}
+
+static int greet(struct h2 *h2)
+{
+    const nghttp2_settings_entry settings[] = {
+        {NGHTTP2_SETTINGS_ENABLE_PUSH, 0},
+        {NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, WINDOW},
+        {NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, H2_HEADERS_MAX},
+    };
+    int rc = nghttp2_submit_settings(h2->session, NGHTTP2_FLAG_NONE, settings,
+                                     sizeof settings / sizeof *settings);
+    if (!rc)
+        rc = nghttp2_session_set_local_window_size(h2->session, NGHTTP2_FLAG_NONE, 0, 4 * WINDOW);
+    return rc;
+}
+
+enum stile_status h2_open(struct h2 **out, struct loop *loop, const struct stream_target *target,
+                          const struct h2_events *events, void *owner, struct stile_error *err)
+{
+    struct h2 *h2 = calloc(1, sizeof *h2);
+    if (!h2)
+        return error_set(err, STILE_NOMEM, 0, "out of memory");
+    h2->loop = loop;
+    h2->events = events;
+    h2->owner = owner;
+    h2->tls = target->tls != NULL;
+    h2->end_task.fn = on_end;
+    h2->heard_ns = loop_now(loop);
+    snprintf(h2->authority, sizeof h2->authority, strchr(target->host, ':') ? "[%s]:%u" : "%s:%u",
+             target->host, target->port);
+    enum stile_status status = STILE_OK;
+    if (set_up_session(h2) || greet(h2))
+        status = error_set(err, STILE_NOMEM, 0, "out of memory");
+    else
+        status = stream_open(&h2->stream, loop, target, &stream_events, h2, err);
+    if (status) {
+        free_now(h2);
+        return status;
+    }
+    *out = h2;
+    return STILE_OK;
+}

@@ -1,0 +1,69 @@
+/* gRPC calls over one HTTP/2 connection: nghttp2 between a stream and whoever calls.
+ *
+ * A connection is made for one target and lives once: up when the peer has sent its SETTINGS,
+ * closed at any time with why. Calls are embedded by their owners. A call sends any number of
+ * messages and hears message() for each that comes; ended() comes once when the peer has ended it.
+ * When the connection closes its calls hear nothing more of it: their owner does, by closed().
+ *
+ * Everything that comes is bounded: H2_MESSAGE_MAX bytes a message, H2_HEADERS_MAX bytes of headers
+ * a call. A peer that goes beyond is hung up on. */
+#ifndef STILE_ETCD_H2_H
+#define STILE_ETCD_H2_H
+
+#include "io/buffer.h"
+#include "io/stream.h"
+
+#define H2_MESSAGE_MAX (4u << 20)
+#define H2_HEADERS_MAX (64u << 10)
+#define H2_WORDS_MAX   192
+#define H2_NO_STATUS   (-1)
+
+struct h2;
+struct h2_call;
+
+struct h2_events {
+    void (*up)(struct h2 *h2);
+    void (*going)(struct h2 *h2); /* GOAWAY: what is under way may end, nothing new is taken */
+    void (*closed)(struct h2 *h2, const struct stile_error *why);
+};
+
+struct h2_call_events {
+    void (*message)(struct h2_call *call, const uint8_t *bytes, size_t n);
+    void (*ended)(struct h2_call *call); /* status, words and refused are set */
+};
+
+struct h2_call {
+    const struct h2_call_events *events;
+    struct h2 *h2; /* NULL: not under way */
+    int32_t id;
+    struct buffer out;
+    bool last;     /* nothing will be added to out */
+    uint64_t sent; /* it may have left us whole once the stream has sent so many; 0: not yet */
+
+    uint8_t head[5]; /* of the message that comes */
+    unsigned head_len;
+    struct buffer in;
+    size_t headers; /* bytes of them so far */
+
+    int http_status;
+    int status;               /* gRPC's, or H2_NO_STATUS */
+    bool refused;             /* the peer has not looked at it */
+    char words[H2_WORDS_MAX]; /* what it says about it, printable */
+};
+
+enum stile_status h2_open(struct h2 **h2, struct loop *loop, const struct stream_target *target,
+                          const struct h2_events *events, void *owner, struct stile_error *err);
+void *h2_owner(const struct h2 *h2);
+uint64_t h2_heard_ns(const struct h2 *h2); /* when the last byte came */
+
+/* 0 or ENOMEM; token NULL: none. path must be a constant. */
+int h2_start(struct h2 *h2, struct h2_call *call, const char *path, const char *token);
+int h2_send(struct h2_call *call, const void *message, size_t n, bool last);
+bool h2_was_sent(const struct h2_call *call); /* whole, perhaps; asked before the h2 is freed */
+void h2_cancel(struct h2_call *call);         /* if it is under way: no event comes any more */
+int h2_ping(struct h2 *h2);
+
+void h2_free(struct h2 *h2); /* safe inside an event; calls under way are dropped by their owner */
+void h2_forked(struct h2 *h2);
+
+#endif

@@ -1,0 +1,203 @@
+/* Keys: "<prefix><name>/<lease>" as Go's concurrency.Mutex, "<prefix><name>/read/<...>" and
+ * "/write/<...>" as its recipe's RWMutex, "/slots/<...>" of our own. A ghost's key is that of its
+ * claim with a number behind it.
+ *
+ * Who locks "a" must not wait for "a/b", though its keys start with "a/": so what stands behind the
+ * name is looked at. And a name whose last part is "read" is told from the readers of the name
+ * before it by an escape, which nothing else needs but '%' itself. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "engines/etcd/etcd.h"
+
+static const char *const directories[] = {
+    [STILE_EXCLUSIVE] = "write/", [STILE_SHARED] = "read/", [STILE_SLOTS] = "slots/"};
+
+static void append(struct key *key, const char *bytes, size_t n)
+{
+    memcpy(key->bytes + key->len, bytes, n);
+    key->len += n;
+}
+
+static void copy(struct key *to, const struct key *from)
+{
+    to->len = from->len;
+    memcpy(to->bytes, from->bytes, from->len);
+}
+
+static void append_text(struct key *key, const char *text)
+{
+    append(key, text, strlen(text));
+}
+
+static void append_escaped(struct key *key, unsigned char byte)
+{
+    char text[4];
+    snprintf(text, sizeof text, "%%%02x", byte);
+    append_text(key, text);
+}
+
+/* Whether the directory's name, with its slash, or without it at the end, stands there. */
+static bool is_directory(const char *bytes, size_t n)
+{
+    for (size_t i = 0; i < sizeof directories / sizeof *directories; i++) {
+        size_t len = strlen(directories[i]) - 1;
+        if (n == len && memcmp(bytes, directories[i], len) == 0)
+            return true;
+    }
+    return false;
+}
+
+void key_of_name(struct key *key, const struct etcd *etcd, const char *name, size_t len)
+{
+    size_t last = len;
+    while (last > 0 && name[last - 1] != '/')
+        last--;
+    bool mistakable = is_directory(name + last, len - last);
+    key->len = 0;
+    append_text(key, etcd->prefix);
+    for (size_t i = 0; i < len; i++) {
+        if (name[i] == '%' || (mistakable && i == last))
+            append_escaped(key, (unsigned char)name[i]);
+        else
+            append(key, name + i, 1);
+    }
+    append_text(key, "/");
+}
+
+/* Up to the last slash: what follows it may be escaped in the key of one name and not of another.
+ */
+void key_of_list(struct key *key, const struct etcd *etcd, const char *prefix, size_t len)
+{
+    size_t escape = strcspn(prefix, "%");
+    len = len < escape ? len : escape;
+    while (len > 0 && prefix[len - 1] != '/')
+        len--;
+    key->len = 0;
+    append_text(key, etcd->prefix);
+    append(key, prefix, len);
+    if (key->len == 0)
+        append(key, "", 1);
+}
+
+/* The first key behind all that start so; "\0" stands for the end of all keys. */
+void key_end(struct key *end, const struct key *start)
+{
+    copy(end, start);
+    while (end->len > 0 && end->bytes[end->len - 1] == 0xff)
+        end->len--;
+    if (end->len > 0 && !(end->len == 1 && end->bytes[0] == 0))
+        end->bytes[end->len - 1]++;
+    else
+        append(end, "", end->len == 0 ? 1 : 0);
+}
+
+static void append_lease(struct key *key, int64_t lease)
+{
+    char text[24];
+    snprintf(text, sizeof text, "%" PRIx64, (uint64_t)lease);
+    append_text(key, text);
+}
+
+void key_of_claim(struct key *key, const struct etcd *etcd, const struct claim *claim,
+                  int64_t lease)
+{
+    key_of_name(key, etcd, claim->name, claim->name_len);
+    if (claim->mode != STILE_EXCLUSIVE || etcd->rwmutex)
+        append_text(key, directories[claim->mode]);
+    append_lease(key, lease);
+}
+
+void key_of_ghost(struct key *key, const struct key *own, unsigned number)
+{
+    char text[16];
+    copy(key, own);
+    snprintf(text, sizeof text, "-%u", number);
+    append_text(key, text);
+}
+
+/* Names have no control characters: this one is nobody's. */
+void key_of_info(struct key *key, const struct etcd *etcd, int64_t lease)
+{
+    key->len = 0;
+    append_text(key, etcd->prefix);
+    append(key, "\0stile/", 7);
+    append_lease(key, lease);
+}
+
+bool tail_read(struct tail *tail, const uint8_t *bytes, size_t n)
+{
+    *tail = (struct tail){.mode = STILE_EXCLUSIVE};
+    for (size_t i = 0; i < sizeof directories / sizeof *directories; i++) {
+        size_t len = strlen(directories[i]);
+        if (n > len && memcmp(bytes, directories[i], len) == 0) {
+            tail->mode = (enum stile_mode)i;
+            bytes += len;
+            n -= len;
+            break;
+        }
+    }
+    tail->ghost = memchr(bytes, '-', n) != NULL;
+    return n > 0 && !memchr(bytes, '/', n);
+}
+
+static int digit(uint8_t c)
+{
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+static bool is_lease(const uint8_t *bytes, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (digit(bytes[i]) < 0 && bytes[i] != '-')
+            return false;
+    }
+    return n > 0;
+}
+
+static size_t last_slash(const uint8_t *bytes, size_t n)
+{
+    while (n > 0 && bytes[n - 1] != '/')
+        n--;
+    return n;
+}
+
+static void unescape(char *name, const uint8_t *bytes, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        bool escape =
+            bytes[i] == '%' && i + 2 < n && digit(bytes[i + 1]) >= 0 && digit(bytes[i + 2]) >= 0;
+        *name++ = (char)(escape ? digit(bytes[i + 1]) * 16 + digit(bytes[i + 2]) : bytes[i]);
+        i += escape ? 2 : 0;
+    }
+    *name = '\0';
+}
+
+static bool is_printable(const char *name)
+{
+    for (; *name; name++) {
+        if ((unsigned char)*name < ' ' || *name == 127)
+            return false;
+    }
+    return true;
+}
+
+/* Every lock is bound to a lease; that, and how its key ends, tells it from other people's keys. */
+bool key_read(char *name, struct tail *tail, const struct etcd *etcd, const Pb__KeyValue *kv)
+{
+    size_t prefix = strlen(etcd->prefix), n = kv->key.len;
+    const uint8_t *bytes = kv->key.data;
+    if (n <= prefix || n > KEY_MAX - 1 || kv->lease == 0 || memchr(bytes, '\0', n))
+        return false;
+    size_t at = last_slash(bytes, n);
+    if (at < prefix + 2 || !is_lease(bytes + at, n - at))
+        return false;
+    size_t before = last_slash(bytes, at - 1);
+    if (before > prefix && is_directory((const char *)bytes + before, at - 1 - before))
+        at = before;
+    if (at < prefix + 2 || !tail_read(tail, bytes + at, n - at))
+        return false;
+    unescape(name, bytes + prefix, at - 1 - prefix);
+    return *name && strlen(name) <= STILE_NAME_MAX && is_printable(name);
+}

@@ -1,0 +1,537 @@
+/* list, show, watch and break: the keys of one name, or of all, read at one revision; then who is
+ * behind their leases, and how long those last. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engines/etcd/view.h"
+
+#define PAGE        1000
+#define TENANTS_MAX 256 /* more are not looked up */
+#define AGAIN_NS    (200 * NS_PER_MS)
+#define BREAKS_MAX  4
+
+/* One look, repeated for a watch. */
+struct looking {
+    struct query *query;
+    struct view view;
+    struct key start, end, last;
+    size_t pending; /* answers about leases */
+    struct stile_error error;
+    bool many; /* list: every name, and none if there is none */
+    bool watches, busy, changed;
+    bool told;
+    uint64_t seen; /* fingerprint of what was told */
+    struct watching watching;
+    struct timer timer;
+    struct looking *patient_next; /* of etcd->patient, while it has not begun */
+    uint64_t left_as;             /* requests to leave after this one need not be waited for */
+};
+
+static void look(struct looking *looking);
+
+static struct etcd *etcd_of_looking(const struct looking *looking)
+{
+    return etcd_of(looking->query->engine);
+}
+
+static void be_patient_no_more(struct etcd *etcd, struct looking *looking)
+{
+    struct looking **at = &etcd->patient;
+    while (*at && *at != looking)
+        at = &(*at)->patient_next;
+    if (*at)
+        *at = looking->patient_next;
+}
+
+static void looking_free(struct looking *looking)
+{
+    struct etcd *etcd = etcd_of_looking(looking);
+    conn_forget(etcd->conn, looking);
+    be_patient_no_more(etcd, looking);
+    watching_stop(etcd, &looking->watching);
+    if (looking->watches) {
+        loop_disarm(etcd->engine.loop, &looking->timer);
+        loop_unreserve(etcd->engine.loop, 1);
+    }
+    view_empty(&looking->view);
+    looking->query->state = NULL;
+    free(looking);
+}
+
+static void end(struct looking *looking, const struct stile_error *err)
+{
+    struct query *query = looking->query;
+    struct stile_error why;
+    error_copy(&why, err);
+    looking_free(looking);
+    query->engine->events->done(query, why.status ? &why : NULL);
+}
+
+/* ---- telling ---- */
+
+static uint64_t mix(uint64_t sum, uint64_t value)
+{
+    return (sum ^ value) * UINT64_C(0x100000001b3) + 1;
+}
+
+/* Of all that isn't just time going by. */
+static uint64_t fingerprint(const struct stile_info *info)
+{
+    uint64_t sum = mix(info->holders, info->waiters);
+    for (size_t i = 0; i < info->holders + info->waiters; i++) {
+        const struct stile_claim_info *claim = &info->claims[i];
+        sum = mix(mix(mix(sum, claim->held), claim->token), claim->ghost);
+        for (const char *c = claim->owner; *c; c++)
+            sum = mix(sum, (unsigned char)*c);
+    }
+    return sum;
+}
+
+static void tell(struct looking *looking, const struct stile_info *info)
+{
+    uint64_t seen = fingerprint(info);
+    if (looking->watches && looking->told && seen == looking->seen)
+        return;
+    looking->told = true;
+    looking->seen = seen;
+    looking->query->engine->events->info(looking->query, info);
+}
+
+static enum stile_status tell_all(struct looking *looking)
+{
+    struct view *view = &looking->view;
+    struct stile_info info = {.name = looking->query->name, .token = (uint64_t)view->revision};
+    struct stile_claim_info *claims = calloc(view->n + 1, sizeof *claims);
+    if (!claims)
+        return error_set(&looking->error, STILE_NOMEM, 0, "out of memory");
+    if (view->n == 0 && !looking->many)
+        tell(looking, &info);
+    for (size_t at = 0; at < view->n;) {
+        at = view_name(view, at, &info, claims);
+        tell(looking, &info);
+    }
+    free(claims);
+    return STILE_OK;
+}
+
+/* ---- watching ---- */
+
+static void look_later(struct timer *timer)
+{
+    look((struct looking *)((char *)timer - offsetof(struct looking, timer)));
+}
+
+static void on_event(struct watching *watching, const Pb__KeyValue *kv, bool deleted)
+{
+    struct looking *looking =
+        (struct looking *)((char *)watching - offsetof(struct looking, watching));
+    (void)kv, (void)deleted;
+    looking->changed = true;
+    if (!looking->busy)
+        look(looking);
+}
+
+static void watch_on(struct looking *looking)
+{
+    struct etcd *etcd = etcd_of_looking(looking);
+    struct stile_error err;
+    looking->watching.puts = true;
+    looking->watching.fn = on_event;
+    if (!looking->watching.id && watching_start(etcd, &looking->watching, &looking->start,
+                                                &looking->end, looking->view.revision + 1, &err)) {
+        end(looking, &err);
+        return;
+    }
+    view_empty(&looking->view);
+    looking->busy = false;
+    if (looking->changed)
+        look(looking);
+}
+
+static void finish(struct looking *looking)
+{
+    struct stile_error *err = &looking->error;
+    bool passing = err->status == STILE_UNREACHABLE || err->status == STILE_UNCERTAIN;
+    if (looking->watches && looking->told && passing) {
+        struct loop *loop = looking->query->engine->loop;
+        looking->timer.fn = look_later;
+        loop_arm(loop, &looking->timer, loop_now(loop) + AGAIN_NS);
+        return;
+    }
+    if (!err->status)
+        tell_all(looking);
+    if (looking->watches && !err->status)
+        watch_on(looking);
+    else
+        end(looking, err->status ? err : NULL);
+}
+
+/* ---- who is behind the leases ---- */
+
+static void answered(struct looking *looking, const struct stile_error *err)
+{
+    if (err && !looking->error.status)
+        error_copy(&looking->error, err);
+    if (--looking->pending == 0)
+        finish(looking);
+}
+
+static void on_ttl(void *data, const ProtobufCMessage *message, const struct stile_error *err)
+{
+    struct looking *looking = data;
+    const Pb__LeaseTimeToLiveResponse *answer = (const Pb__LeaseTimeToLiveResponse *)message;
+    struct tenant *tenant = err ? NULL : view_tenant(&looking->view, answer->id);
+    if (tenant)
+        tenant->ttl = answer->ttl;
+    answered(looking, err && err->native == FAULT_NO_LEASE ? NULL : err);
+}
+
+static void keep_info(struct tenant *tenant, const ProtobufCBinaryData *value)
+{
+    tenant->info =
+        strndup((const char *)value->data, value->len < INFO_MAX ? value->len : INFO_MAX);
+    for (char *c = tenant->info; c && *c; c++)
+        *c = (unsigned char)*c < ' ' || *c == 127 ? '?' : *c;
+}
+
+/* Not being told is no failure: other people's clients say nothing of themselves. */
+static void on_info(void *data, const ProtobufCMessage *message, const struct stile_error *err)
+{
+    struct looking *looking = data;
+    const Pb__TxnResponse *answer = (const Pb__TxnResponse *)message;
+    for (size_t i = 0; !err && i < answer->n_responses; i++) {
+        const Pb__RangeResponse *range = txn_ranged(answer, i);
+        if (!range || range->n_kvs == 0)
+            continue;
+        struct tenant *tenant = view_tenant(&looking->view, range->kvs[0]->lease);
+        if (tenant && !tenant->info)
+            keep_info(tenant, &range->kvs[0]->value);
+    }
+    answered(looking, NULL);
+}
+
+static void ask_infos(struct looking *looking, size_t from, size_t n)
+{
+    struct etcd *etcd = etcd_of_looking(looking);
+    struct key *keys = malloc(n * sizeof *keys);
+    struct txn txn;
+    txn_init(&txn);
+    for (size_t i = 0; keys && i < n; i++) {
+        key_of_info(&keys[i], etcd, looking->view.tenants[from + i].lease);
+        txn_range(&txn, THEN, &keys[i], NULL);
+    }
+    if (keys && txn_send(&txn, etcd, on_info, looking, &looking->error) == STILE_OK)
+        looking->pending++;
+    free(keys);
+}
+
+static void ask_tenants(struct looking *looking)
+{
+    struct etcd *etcd = etcd_of_looking(looking);
+    struct view *view = &looking->view;
+    looking->pending = 1;
+    for (size_t i = 0; i < view->n_tenants; i += TXN_OPS)
+        ask_infos(looking, i, view->n_tenants - i < TXN_OPS ? view->n_tenants - i : TXN_OPS);
+    for (size_t i = 0; i < view->n_tenants && !looking->error.status; i++) {
+        Pb__LeaseTimeToLiveRequest request = PB__LEASE_TIME_TO_LIVE_REQUEST__INIT;
+        request.id = view->tenants[i].lease;
+        if (conn_ask(etcd->conn, RPC_LEASE_TTL, &request.base, on_ttl, looking, &looking->error) ==
+            STILE_OK)
+            looking->pending++;
+    }
+    answered(looking, NULL);
+}
+
+/* ---- the keys ---- */
+
+static void ask_page(struct looking *looking);
+
+static bool next_page(struct looking *looking, const Pb__RangeResponse *range)
+{
+    if (!range->more || range->n_kvs == 0)
+        return false;
+    const ProtobufCBinaryData *last = &range->kvs[range->n_kvs - 1]->key;
+    if (last->len >= KEY_MAX)
+        return false;
+    memcpy(looking->last.bytes, last->data, last->len);
+    looking->last.bytes[last->len] = '\0';
+    looking->last.len = last->len + 1;
+    return true;
+}
+
+static void on_page(void *data, const ProtobufCMessage *message, const struct stile_error *err)
+{
+    struct looking *looking = data;
+    const Pb__RangeResponse *range = (const Pb__RangeResponse *)message;
+    if (err) {
+        error_copy(&looking->error, err);
+        finish(looking);
+        return;
+    }
+    if (!looking->view.revision && range->header)
+        looking->view.revision = range->header->revision;
+    if (view_add(&looking->view, etcd_of_looking(looking), range, &looking->error)) {
+        finish(looking);
+    } else if (next_page(looking, range)) {
+        ask_page(looking);
+    } else if (view_sort(&looking->view, TENANTS_MAX, &looking->error)) {
+        finish(looking);
+    } else {
+        ask_tenants(looking);
+    }
+}
+
+static void ask_page(struct looking *looking)
+{
+    Pb__RangeRequest request = PB__RANGE_REQUEST__INIT;
+    request.key = data_of(&looking->last);
+    request.range_end = data_of(&looking->end);
+    request.limit = PAGE;
+    request.revision = looking->view.revision;
+    if (conn_ask(etcd_of_looking(looking)->conn, RPC_RANGE, &request.base, on_page, looking,
+                 &looking->error))
+        finish(looking);
+}
+
+static void look(struct looking *looking)
+{
+    view_empty(&looking->view);
+    looking->error = (struct stile_error){0};
+    looking->busy = true;
+    looking->changed = false;
+    looking->last = looking->start;
+    ask_page(looking);
+}
+
+static struct looking *looking_new(struct engine *engine, struct query *query)
+{
+    struct stile_error err;
+    struct looking *looking = calloc(1, sizeof *looking);
+    if (!looking) {
+        error_set(&err, STILE_NOMEM, 0, "out of memory");
+        engine->events->done(query, &err);
+        return NULL;
+    }
+    looking->query = query;
+    query->state = looking;
+    key_of_name(&looking->start, etcd_of(engine), query->name, query->name_len);
+    key_end(&looking->end, &looking->start);
+    return looking;
+}
+
+/* ---- after what was asked before ---- */
+
+static bool is_leaving(const struct etcd_claim *part, uint64_t left_as)
+{
+    return part->standing == LEAVING && part->in_flight && part->left_as <= left_as;
+}
+
+static bool may_begin(const struct etcd *etcd, const struct looking *looking)
+{
+    for (const struct lease *lease = etcd->leases; lease; lease = lease->next) {
+        for (const struct etcd_claim *part = lease->claims; part; part = part->next) {
+            if (is_leaving(part, looking->left_as))
+                return false;
+        }
+    }
+    return true;
+}
+
+void people_leave_answered(struct etcd *etcd)
+{
+    for (struct looking *looking = etcd->patient, *next; looking; looking = next) {
+        next = looking->patient_next;
+        if (!may_begin(etcd, looking))
+            continue;
+        be_patient_no_more(etcd, looking);
+        look(looking);
+    }
+}
+
+static void begin(struct looking *looking)
+{
+    struct etcd *etcd = etcd_of_looking(looking);
+    looking->left_as = etcd->last_left;
+    if (may_begin(etcd, looking)) {
+        look(looking);
+        return;
+    }
+    looking->patient_next = etcd->patient;
+    etcd->patient = looking;
+}
+
+/* ---- the slots of the engine ---- */
+
+void people_show(struct engine *engine, struct query *query)
+{
+    struct looking *looking = looking_new(engine, query);
+    if (!looking)
+        return;
+    looking->view.only = query->name;
+    begin(looking);
+}
+
+void people_list(struct engine *engine, struct query *query)
+{
+    struct looking *looking = looking_new(engine, query);
+    if (!looking)
+        return;
+    looking->many = true;
+    looking->view.prefix = query->name;
+    key_of_list(&looking->start, etcd_of(engine), query->name, query->name_len);
+    key_end(&looking->end, &looking->start);
+    begin(looking);
+}
+
+void people_watch(struct engine *engine, struct query *query)
+{
+    struct stile_error err;
+    struct looking *looking = looking_new(engine, query);
+    if (!looking)
+        return;
+    if (loop_reserve(engine->loop, 1)) {
+        error_set(&err, STILE_NOMEM, 0, "out of memory");
+        end(looking, &err);
+        return;
+    }
+    looking->watches = true;
+    looking->view.only = query->name;
+    begin(looking);
+}
+
+void people_unwatch(struct engine *engine, struct query *query)
+{
+    (void)engine;
+    if (query->state)
+        looking_free(query->state);
+}
+
+/* ---- break: the keys of who holds it, ghosts included ---- */
+
+struct breaking {
+    struct query *query;
+    struct key start, end;
+    unsigned tries;
+};
+
+static void break_now(struct breaking *breaking);
+
+static void broken(struct breaking *breaking, const struct stile_error *err)
+{
+    struct query *query = breaking->query;
+    struct stile_error why;
+    error_copy(&why, err);
+    query->state = NULL;
+    free(breaking);
+    query->engine->events->done(query, why.status ? &why : NULL);
+}
+
+static void on_broken(void *data, const ProtobufCMessage *message, const struct stile_error *err)
+{
+    struct breaking *breaking = data;
+    const Pb__TxnResponse *answer = (const Pb__TxnResponse *)message;
+    struct stile_error why;
+    if (err) {
+        broken(breaking, err);
+    } else if (answer->succeeded) {
+        broken(breaking, NULL);
+    } else if (++breaking->tries < BREAKS_MAX) {
+        break_now(breaking);
+    } else {
+        error_set(&why, STILE_CONFLICT, 0, "its holders change all the time");
+        broken(breaking, &why);
+    }
+}
+
+static bool is_held(const struct stile_info *info, int64_t revision, uint64_t token)
+{
+    for (size_t i = 0; i < info->holders; i++) {
+        if (info->claims[i].token == (uint64_t)revision && (!token || token == (uint64_t)revision))
+            return true;
+    }
+    return false;
+}
+
+/* How many keys go. More than one transaction can take stay for the next `stile break`. */
+static size_t add_deletions(struct txn *txn, struct view *view, const struct stile_info *info,
+                            uint64_t token)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < view->n && n < TXN_OPS; i++) {
+        const struct entry *entry = &view->entries[i];
+        if (!is_held(info, entry->revision, token))
+            continue;
+        txn_if_created(txn, entry->key, entry->revision);
+        txn_delete(txn, THEN, entry->key);
+        n++;
+    }
+    return n;
+}
+
+static enum stile_status break_view(struct breaking *breaking, struct view *view,
+                                    struct stile_error *err)
+{
+    struct etcd *etcd = etcd_of(breaking->query->engine);
+    struct stile_info info = {0};
+    struct txn txn;
+    struct stile_claim_info *claims = calloc(view->n + 1, sizeof *claims);
+    if (!claims)
+        return error_set(err, STILE_NOMEM, 0, "out of memory");
+    if (view->n > 0)
+        view_name(view, 0, &info, claims);
+    txn_init(&txn);
+    size_t n = add_deletions(&txn, view, &info, breaking->query->token);
+    free(claims);
+    if (n == 0)
+        return error_set(err, STILE_CONFLICT, 0,
+                         info.holders ? "the grant with that token is over" : "it isn't held");
+    return txn_send(&txn, etcd, on_broken, breaking, err);
+}
+
+static void on_holders(void *data, const ProtobufCMessage *message, const struct stile_error *err)
+{
+    struct breaking *breaking = data;
+    struct view view = {.only = breaking->query->name};
+    struct stile_error why;
+    if (err) {
+        broken(breaking, err);
+        return;
+    }
+    enum stile_status status =
+        view_add(&view, etcd_of(breaking->query->engine), (const Pb__RangeResponse *)message, &why);
+    if (!status)
+        status = view_sort(&view, 0, &why);
+    if (!status)
+        status = break_view(breaking, &view, &why);
+    view_empty(&view);
+    if (status)
+        broken(breaking, &why);
+}
+
+static void break_now(struct breaking *breaking)
+{
+    Pb__RangeRequest request = PB__RANGE_REQUEST__INIT;
+    struct stile_error err;
+    request.key = data_of(&breaking->start);
+    request.range_end = data_of(&breaking->end);
+    if (conn_ask(etcd_of(breaking->query->engine)->conn, RPC_RANGE, &request.base, on_holders,
+                 breaking, &err))
+        broken(breaking, &err);
+}
+
+void people_break(struct engine *engine, struct query *query)
+{
+    struct stile_error err;
+    struct breaking *breaking = calloc(1, sizeof *breaking);
+    if (!breaking) {
+        error_set(&err, STILE_NOMEM, 0, "out of memory");
+        engine->events->done(query, &err);
+        return;
+    }
+    breaking->query = query;
+    query->state = breaking;
+    key_of_name(&breaking->start, etcd_of(engine), query->name, query->name_len);
+    key_end(&breaking->end, &breaking->start);
+    break_now(breaking);
+}

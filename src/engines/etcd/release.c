@@ -1,0 +1,137 @@
+/* Leaving: giving back, withdrawing, clearing away. The own key lives by a lease that others of
+ * ours keep alive, so it would not end by itself: what is not answered is said again until it is.
+ * It is said only when nothing else about the claim is under way: two requests on one connection
+ * are executed in any order, and a claim that came after its withdrawal would stay. */
+#include "engines/etcd/etcd.h"
+#include "mutant.h"
+
+static void say(struct etcd_claim *part);
+
+static void left(struct etcd_claim *part, const struct stile_error *err)
+{
+    struct claim *claim = claim_of(part);
+    claim_forget(part);
+    claim->engine->events->released(claim, err);
+}
+
+/* With its lease the key has gone. */
+static bool is_gone(const struct etcd_claim *part)
+{
+    return part->gone || part->lease->state != LEASE_THERE || part->lease->id != part->lease_id;
+}
+
+static void say_again(struct timer *timer)
+{
+    struct etcd_claim *part =
+        (struct etcd_claim *)((char *)timer - offsetof(struct etcd_claim, timer));
+    if (is_gone(part))
+        left(part, NULL);
+    else
+        say(part);
+}
+
+static bool may_pass(const struct stile_error *err)
+{
+    return err->status == STILE_UNREACHABLE || err->status == STILE_UNCERTAIN;
+}
+
+static void on_left(void *data, const ProtobufCMessage *message, const struct stile_error *err)
+{
+    struct etcd_claim *part = data;
+    struct etcd *etcd = etcd_of_part(part);
+    const Pb__TxnResponse *answer = (const Pb__TxnResponse *)message;
+    struct stile_error lost;
+    part->in_flight = false;
+    if (err && may_pass(err)) {
+        part->doubtful = part->doubtful || err->status == STILE_UNCERTAIN;
+        claim_again_later(part, say_again);
+    } else if (err) {
+        left(part, err);
+    } else if (part->was_held && !answer->succeeded && !part->doubtful) {
+        error_set(&lost, STILE_LOST, 0, "it was not ours any more");
+        left(part, &lost);
+    } else {
+        ghosts_revoke(part);
+        left(part, NULL);
+    }
+    people_leave_answered(etcd);
+}
+
+static enum stile_status send_leave(struct etcd_claim *part, conn_fn *fn, struct stile_error *err)
+{
+    struct key own, keys[GHOSTS];
+    struct txn txn;
+    key_of_claim(&own, etcd_of_part(part), claim_of(part), part->lease_id);
+    txn_init(&txn);
+#ifndef MUTANT_ETCD_RELEASE_ANYBODYS
+    if (part->was_held)
+        txn_if_created(&txn, &own, part->revision);
+#endif
+    txn_delete(&txn, THEN, &own);
+    ghosts_remove(part, &txn, &own, keys);
+    part->in_flight = true;
+    enum stile_status status = txn_send(&txn, etcd_of_part(part), fn, part, err);
+    part->in_flight = !status;
+    part->left_as = ++etcd_of_part(part)->last_left;
+    return status;
+}
+
+static void say(struct etcd_claim *part)
+{
+    struct stile_error err;
+    part->standing = LEAVING;
+    if (send_leave(part, on_left, &err))
+        claim_again_later(part, say_again);
+}
+
+void release_answered(struct etcd_claim *part)
+{
+    part->tries = 0;
+    say(part);
+}
+
+void claims_release(struct engine *engine, struct claim *claim)
+{
+    struct etcd_claim *part = part_of(claim);
+    (void)engine;
+    if (part->standing == NOWHERE) {
+        engine->events->released(claim, NULL);
+        return;
+    }
+    part->leaving = true;
+    claim_unwatch(part);
+    if (part->standing == LEASING || (part->gone && !part->in_flight)) {
+        left(part, NULL);
+        return;
+    }
+    part->tries = 0;
+    if (!part->in_flight)
+        say(part);
+}
+
+/* ---- tried once, and was not the first ---- */
+
+static void on_withdrawn(void *data, const ProtobufCMessage *message, const struct stile_error *err)
+{
+    struct etcd_claim *part = data;
+    struct claim *claim = claim_of(part);
+    (void)message;
+    part->in_flight = false;
+    if (part->leaving) {
+        release_answered(part);
+    } else if (err) {
+        claim_fail(part, err);
+    } else {
+        ghosts_revoke(part);
+        claim_forget(part);
+        claim->engine->events->busy(claim, 0);
+    }
+}
+
+void claim_withdraw(struct etcd_claim *part)
+{
+    struct stile_error err;
+    part->standing = WITHDRAWING;
+    if (send_leave(part, on_withdrawn, &err))
+        claim_fail(part, &err);
+}

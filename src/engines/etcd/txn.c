@@ -1,0 +1,103 @@
+#include <string.h>
+
+#include "engines/etcd/etcd.h"
+
+void txn_init(struct txn *txn)
+{
+    pb__txn_request__init(&txn->request);
+    txn->request.compare = txn->compare_list;
+    txn->request.success = txn->lists[THEN];
+    txn->request.failure = txn->lists[ELSE];
+    txn->n_ops = 0;
+}
+
+static Pb__Compare *compare(struct txn *txn, const struct key *key)
+{
+    Pb__Compare *c = &txn->compares[txn->request.n_compare];
+    pb__compare__init(c);
+    c->key = data_of(key);
+    txn->compare_list[txn->request.n_compare++] = c;
+    return c;
+}
+
+void txn_if_created(struct txn *txn, const struct key *key, int64_t revision)
+{
+    Pb__Compare *c = compare(txn, key);
+    c->target = PB__COMPARE__TARGET__CREATE;
+    c->target_union_case = PB__COMPARE__TARGET_UNION_CREATE_REVISION;
+    c->create_revision = revision;
+}
+
+void txn_if_leased(struct txn *txn, const struct key *key, int64_t lease)
+{
+    Pb__Compare *c = compare(txn, key);
+    c->target = PB__COMPARE__TARGET__LEASE;
+    c->target_union_case = PB__COMPARE__TARGET_UNION_LEASE;
+    c->lease = lease;
+}
+
+void txn_if_none(struct txn *txn, const struct key *start, const struct key *end)
+{
+    Pb__Compare *c = compare(txn, start);
+    c->range_end = data_of(end);
+    c->target = PB__COMPARE__TARGET__CREATE;
+    c->target_union_case = PB__COMPARE__TARGET_UNION_CREATE_REVISION;
+    c->create_revision = 0;
+}
+
+static struct txn_op *add(struct txn *txn, enum branch branch)
+{
+    struct txn_op *op = &txn->ops[txn->n_ops++];
+    size_t *n = branch == THEN ? &txn->request.n_success : &txn->request.n_failure;
+    pb__request_op__init(&op->op);
+    txn->lists[branch][(*n)++] = &op->op;
+    return op;
+}
+
+void txn_put(struct txn *txn, enum branch branch, const struct key *key, const char *value,
+             int64_t lease)
+{
+    struct txn_op *op = add(txn, branch);
+    pb__put_request__init(&op->put);
+    op->put.key = data_of(key);
+    op->put.value = (ProtobufCBinaryData){.len = strlen(value), .data = (uint8_t *)value};
+    op->put.lease = lease;
+    op->op.request_case = PB__REQUEST_OP__REQUEST_PUT;
+    op->op.put = &op->put;
+}
+
+void txn_delete(struct txn *txn, enum branch branch, const struct key *key)
+{
+    struct txn_op *op = add(txn, branch);
+    pb__delete_request__init(&op->del);
+    op->del.key = data_of(key);
+    op->op.request_case = PB__REQUEST_OP__REQUEST_DELETE_RANGE;
+    op->op.delete_range = &op->del;
+}
+
+Pb__RangeRequest *txn_range(struct txn *txn, enum branch branch, const struct key *start,
+                            const struct key *end)
+{
+    struct txn_op *op = add(txn, branch);
+    pb__range_request__init(&op->range);
+    op->range.key = data_of(start);
+    if (end)
+        op->range.range_end = data_of(end);
+    op->op.request_case = PB__REQUEST_OP__REQUEST_RANGE;
+    op->op.range = &op->range;
+    return &op->range;
+}
+
+enum stile_status txn_send(struct txn *txn, struct etcd *etcd, conn_fn *fn, void *data,
+                           struct stile_error *err)
+{
+    return conn_ask(etcd->conn, RPC_TXN, &txn->request.base, fn, data, err);
+}
+
+const Pb__RangeResponse *txn_ranged(const Pb__TxnResponse *answer, size_t n)
+{
+    if (n >= answer->n_responses)
+        return NULL;
+    const Pb__ResponseOp *op = answer->responses[n];
+    return op->response_case == PB__RESPONSE_OP__RESPONSE_RANGE ? op->range : NULL;
+}

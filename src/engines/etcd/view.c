@@ -1,0 +1,243 @@
+#include "engines/etcd/view.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ENTRIES_MAX 1000000
+
+/* ---- entries ---- */
+
+static bool grow(struct view *view)
+{
+    size_t cap = view->cap ? 2 * view->cap : 64;
+    struct entry *entries =
+        cap > ENTRIES_MAX ? NULL : realloc(view->entries, cap * sizeof *entries);
+    if (!entries)
+        return false;
+    view->entries = entries;
+    view->cap = cap;
+    return true;
+}
+
+static bool add(struct view *view, const char *name, const struct tail *tail,
+                const Pb__KeyValue *kv)
+{
+    char value[16] = "";
+    if (view->n == view->cap && !grow(view))
+        return false;
+    struct entry *entry = &view->entries[view->n];
+    *entry = (struct entry){
+        .name = strdup(name), .tail = *tail, .revision = kv->create_revision, .lease = kv->lease};
+    entry->key = malloc(offsetof(struct key, bytes) + kv->key.len);
+    if (!entry->name || !entry->key) {
+        free(entry->name);
+        free(entry->key);
+        return false;
+    }
+    entry->key->len = kv->key.len;
+    memcpy(entry->key->bytes, kv->key.data, kv->key.len);
+    if (kv->value.len < sizeof value && kv->value.data)
+        memcpy(value, kv->value.data, kv->value.len);
+    entry->slots = (unsigned)strtoul(value, NULL, 10);
+    view->n++;
+    return true;
+}
+
+static bool is_wanted(const struct view *view, const char *name)
+{
+    if (view->only)
+        return strcmp(name, view->only) == 0;
+    return !view->prefix || strncmp(name, view->prefix, strlen(view->prefix)) == 0;
+}
+
+enum stile_status view_add(struct view *view, const struct etcd *etcd,
+                           const Pb__RangeResponse *range, struct stile_error *err)
+{
+    char name[KEY_MAX];
+    struct tail tail;
+    for (size_t i = 0; i < range->n_kvs; i++) {
+        if (key_read(name, &tail, etcd, range->kvs[i]) && is_wanted(view, name) &&
+            !add(view, name, &tail, range->kvs[i]))
+            return error_set(err, STILE_NOMEM, 0, "too many keys");
+    }
+    return STILE_OK;
+}
+
+/* The own key before its ghosts. */
+static int in_line(const void *a, const void *b)
+{
+    const struct entry *one = a, *two = b;
+    int order = strcmp(one->name, two->name);
+    if (!order)
+        order = (one->revision > two->revision) - (one->revision < two->revision);
+    return order ? order : one->tail.ghost - two->tail.ghost;
+}
+
+static int by_lease(const void *a, const void *b)
+{
+    int64_t one = *(const int64_t *)a, two = *(const int64_t *)b;
+    return (one > two) - (one < two);
+}
+
+static enum stile_status collect_tenants(struct view *view, size_t max, struct stile_error *err)
+{
+    int64_t *leases = malloc((view->n + 1) * sizeof *leases);
+    size_t n = 0;
+    if (!leases)
+        return error_set(err, STILE_NOMEM, 0, "out of memory");
+    for (size_t i = 0; i < view->n; i++)
+        leases[i] = view->entries[i].lease;
+    qsort(leases, view->n, sizeof *leases, by_lease);
+    for (size_t i = 0; i < view->n; i++) {
+        if (n == 0 || leases[n - 1] != leases[i])
+            leases[n++] = leases[i];
+    }
+    n = n < max ? n : max;
+    view->tenants = calloc(n + 1, sizeof *view->tenants);
+    for (size_t i = 0; view->tenants && i < n; i++)
+        view->tenants[i] = (struct tenant){.lease = leases[i], .ttl = -1};
+    view->n_tenants = view->tenants ? n : 0;
+    free(leases);
+    return view->tenants ? STILE_OK : error_set(err, STILE_NOMEM, 0, "out of memory");
+}
+
+enum stile_status view_sort(struct view *view, size_t max, struct stile_error *err)
+{
+    if (view->n > 1)
+        qsort(view->entries, view->n, sizeof *view->entries, in_line);
+    return collect_tenants(view, max, err);
+}
+
+struct tenant *view_tenant(struct view *view, int64_t lease)
+{
+    return view->n_tenants
+               ? bsearch(&lease, view->tenants, view->n_tenants, sizeof *view->tenants, by_lease)
+               : NULL;
+}
+
+void view_empty(struct view *view)
+{
+    for (size_t i = 0; i < view->n; i++) {
+        free(view->entries[i].name);
+        free(view->entries[i].key);
+    }
+    for (size_t i = 0; i < view->n_tenants; i++)
+        free(view->tenants[i].info);
+    free(view->entries);
+    free(view->tenants);
+    *view = (struct view){.only = view->only, .prefix = view->prefix};
+}
+
+/* ---- claims ---- */
+
+static void cut_info(struct tenant *tenant)
+{
+    char *rest;
+    if (tenant->cut)
+        return;
+    tenant->cut = true;
+    tenant->host = tenant->command = "";
+    snprintf(tenant->owner, sizeof tenant->owner, "%" PRIx64, (uint64_t)tenant->lease);
+    if (!tenant->info)
+        return;
+    tenant->pid = strtoll(tenant->info, &rest, 10);
+    if (*rest != ' ')
+        return;
+    char *host = rest + 1, *space = strchr(host, ' ');
+    tenant->host = host;
+    if (space) {
+        *space = '\0';
+        tenant->command = space + 1;
+    }
+}
+
+static void fill_claim(struct stile_claim_info *claim, struct view *view, const struct entry *entry)
+{
+    struct tenant *tenant = view_tenant(view, entry->lease);
+    *claim = (struct stile_claim_info){.ghost = entry->tail.ghost,
+                                       .mode = entry->tail.mode,
+                                       .host = "",
+                                       .command = "",
+                                       .owner = ""};
+    if (!tenant)
+        return;
+    cut_info(tenant);
+    claim->pid = tenant->pid;
+    claim->host = tenant->host;
+    claim->command = tenant->command;
+    claim->owner = tenant->owner;
+    claim->expires_ms = tenant->ttl > 0 ? tenant->ttl * 1000 : 0;
+}
+
+/* What is before the next one. */
+struct counts {
+    size_t others[3]; /* by mode */
+};
+
+static bool holds(const struct counts *before, const struct entry *entry)
+{
+    size_t exclusive = before->others[STILE_EXCLUSIVE], shared = before->others[STILE_SHARED],
+           slots = before->others[STILE_SLOTS];
+    switch (entry->tail.mode) {
+    case STILE_SHARED:
+        return exclusive + slots == 0;
+    case STILE_SLOTS:
+        return exclusive + shared == 0 && (slots == 0 || slots < entry->slots);
+    default:
+        return exclusive + shared + slots == 0;
+    }
+}
+
+static void extend(struct stile_claim_info *claim, struct view *view, const struct entry *ghost)
+{
+    struct stile_claim_info other;
+    fill_claim(&other, view, ghost);
+    if (other.expires_ms > claim->expires_ms)
+        claim->expires_ms = other.expires_ms;
+}
+
+/* Holders come first; the order is kept among holders and among who waits. */
+static void part_holders(struct stile_info *info, struct stile_claim_info *claims, size_t n)
+{
+    size_t holders = 0;
+    for (size_t i = 0; i < n; i++) {
+        struct stile_claim_info claim = claims[i];
+        if (!claim.held)
+            continue;
+        memmove(claims + holders + 1, claims + holders, (i - holders) * sizeof *claims);
+        claims[holders++] = claim;
+    }
+    info->holders = holders;
+    info->waiters = n - holders;
+    info->claims = claims;
+}
+
+size_t view_name(struct view *view, size_t at, struct stile_info *info,
+                 struct stile_claim_info *claims)
+{
+    const char *name = view->entries[at].name;
+    struct counts before = {{0}};
+    int64_t revision = 0;
+    size_t n = 0;
+    /* Of a name that nobody holds any more it is not known: no token so far is greater than this.
+     */
+    *info = (struct stile_info){.name = name, .token = (uint64_t)view->revision};
+    for (; at < view->n && strcmp(view->entries[at].name, name) == 0; at++) {
+        const struct entry *entry = &view->entries[at];
+        if (n > 0 && entry->revision == revision) {
+            extend(&claims[n - 1], view, entry);
+            continue;
+        }
+        revision = entry->revision;
+        fill_claim(&claims[n], view, entry);
+        claims[n].held = holds(&before, entry);
+        if (claims[n].held)
+            claims[n].token = info->token = (uint64_t)revision;
+        before.others[entry->tail.mode]++;
+        n++;
+    }
+    part_holders(info, claims, n);
+    return at;
+}

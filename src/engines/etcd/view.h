@@ -1,0 +1,50 @@
+/* What people see of names: their keys, as claims in the order of the line. */
+#ifndef STILE_ETCD_VIEW_H
+#define STILE_ETCD_VIEW_H
+
+#include "engines/etcd/etcd.h"
+
+/* One key. */
+struct entry {
+    char *name;
+    struct key *key;
+    struct tail tail;
+    int64_t revision, lease;
+    unsigned slots;
+};
+
+/* What is known of one lease. */
+struct tenant {
+    int64_t lease;
+    int64_t ttl; /* seconds left; below 0: not known */
+    char *info;  /* cut up in place, once */
+    bool cut;
+    int64_t pid;
+    const char *host, *command;
+    char owner[20];
+};
+
+struct view {
+    const char *only; /* this name; NULL: all that start with the prefix */
+    const char *prefix;
+    struct entry *entries;
+    size_t n, cap;
+    struct tenant *tenants;
+    size_t n_tenants;
+    int64_t revision; /* as of which it is */
+};
+
+/* Adds what is a key of a lock. OK or NOMEM. */
+enum stile_status view_add(struct view *view, const struct etcd *etcd,
+                           const Pb__RangeResponse *range, struct stile_error *err);
+/* Sorts, and makes a list of the leases, at most `max`. */
+enum stile_status view_sort(struct view *view, size_t max, struct stile_error *err);
+struct tenant *view_tenant(struct view *view, int64_t lease);
+
+/* One name's entries from `at` on, as claims; claims has room for all of them. Returns the entry
+ * behind them. */
+size_t view_name(struct view *view, size_t at, struct stile_info *info,
+                 struct stile_claim_info *claims);
+void view_empty(struct view *view);
+
+#endif
