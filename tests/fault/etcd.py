@@ -1,0 +1,356 @@
+"""An etcd that is killed, stopped, cut in half, compacted, full, or does not want us; leases and keys
+that go behind our back; and what the user of stile hears of it."""
+import http.server
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import threading
+
+TESTS = pathlib.Path(__file__).resolve().parent.parent
+sys.path += [str(TESTS / "cli"), str(TESTS / "servers")]
+from kit import expect, run_tests, spin  # noqa: E402
+from etcd_server import EtcdServer, free_port  # noqa: E402
+
+
+def use(t, url):
+    t.env["STILE_ENGINE"] = url
+    t.env["STILE_MODULES"] = os.environ["STILE_MODULES"]
+
+
+def on_server(members=1, *args):
+    """The test gets members that are started with these arguments."""
+    def decorate(case):
+        def with_server(t):
+            with EtcdServer(members, *args) as server:
+                use(t, server.url)
+                case(t, server)
+        with_server.__name__, with_server.__doc__ = case.__name__, case.__doc__
+        return with_server
+    return decorate
+
+
+def try_it(t, name="x"):
+    return t.stile("run", "--try", name, "--", "true").returncode
+
+
+def token_of(t, name="x"):
+    return t.show(name)["holders"][0]["token"]
+
+
+def refused(t, *words, code=69):
+    done = t.stile("run", "--try", "x", "--", "true")
+    expect(done.returncode, code, done.stderr)
+    for word in words:
+        assert word in done.stderr, "no %r in %r" % (word, done.stderr)
+    assert done.stderr.count("\n") <= 2, done.stderr
+    return done.stderr
+
+
+def lost(held, name="x"):
+    code, said = held.wait(), held.err.end()
+    expect(code, 76, said)
+    assert name in said, said
+
+
+def wait_for(t, name="x", others=1):
+    """One that waits, in line."""
+    waiting = t.start("run", "--ttl", "4s", name, "--", "sh", "-c", "echo $STILE_TOKEN")
+    t.until(t.watch(name), lambda change: len(change["waiters"]) == others)
+    return waiting
+
+
+def granted(waiting):
+    token = int(waiting.line())
+    expect(waiting.wait(), 0)
+    return token
+
+
+def keys_of(server, name="x"):
+    return server.ctl("get", "--prefix", "--keys-only", "--sort-by", "CREATE", name + "/").split()
+
+
+def lease_of(key):
+    return key.rsplit("/", 1)[1]
+
+
+# ---- killed and restarted ----
+
+@on_server()
+def restart(t, server):
+    """kill -9 of the server: the holder keeps its lock, who waits gets it, the token grows"""
+    held = t.hold("x", "--ttl", "20s")
+    token = token_of(t)
+    waiting = wait_for(t)
+    server.kill()
+    server.restart()
+    expect(try_it(t), 75)
+    t.release(held)
+    assert granted(waiting) > token
+    expect(keys_of(server), [])
+
+
+@on_server()
+def renewal_goes_on_after_a_restart(t, server):
+    """A holder outlives a short absence of its server, for longer than its TTL"""
+    held = t.hold("x", "--ttl", "6s")
+    server.kill()
+    server.restart()
+    for _ in range(8):
+        t.stile("run", "--wait", "1200ms", "x", "--", "true")
+    expect(held.process.poll(), None)
+    expect(try_it(t), 75)
+    t.release(held)
+
+
+@on_server()
+def released_while_it_is_away(t, server):
+    """A release that nobody hears: the next one is not kept for longer than the lease"""
+    held = t.hold("x", "--ttl", "3s")
+    server.kill()
+    held.process.stdin.close()
+    held.wait()
+    server.restart()
+    expect(t.stile("run", "--wait", "20s", "x", "--", "true").returncode, 0)
+    expect(keys_of(server), [])
+
+
+@on_server()
+def nobody_there(t, server):
+    """No server at all: a clear word, at once"""
+    server.kill()
+    refused(t, "127.0.0.1:%d" % server.members[0].port)
+
+
+# ---- stopped ----
+
+@on_server()
+def stopped_past_the_ttl(t, server):
+    """A stopped server: its holder is lost at its own deadline, and later nothing is left"""
+    held = t.hold("x", "--ttl", "3s")
+    token = token_of(t)
+    server.members[0].signal(signal.SIGSTOP)
+    try:
+        lost(held)
+        refused(t, "127.0.0.1:%d" % server.members[0].port)
+    finally:
+        server.members[0].signal(signal.SIGCONT)
+    held = t.hold("x")
+    assert token_of(t) > token
+    t.release(held)
+    expect(keys_of(server), [])
+
+
+# ---- behind our back ----
+
+@on_server()
+def lease_revoked(t, server):
+    """The holder's lease is revoked: it is told, and does not free what is another's"""
+    held = t.hold("x", "--ttl", "20s")
+    server.ctl("lease", "revoke", lease_of(keys_of(server)[0]))
+    next_one = t.hold("x", "--wait", "10s")
+    lost(held)
+    expect(len(keys_of(server)), 1)
+    t.release(next_one)
+
+
+@on_server()
+def key_deleted(t, server):
+    """The holder's key is deleted: it is told"""
+    held = t.hold("x", "--ttl", "20s")
+    server.ctl("del", keys_of(server)[0])
+    lost(held)
+
+
+@on_server()
+def waiting_key_deleted(t, server):
+    """The key of one who waits is deleted: it stands in line again, and gets it"""
+    held = t.hold("x", "--ttl", "20s")
+    waiting = wait_for(t)
+    server.ctl("del", keys_of(server)[1])
+    token = token_of(t)
+    t.release(held)
+    assert granted(waiting) > token
+    expect(keys_of(server), [])
+
+
+@on_server()
+def waiting_lease_revoked(t, server):
+    """The lease of one who waits is revoked: it stands in line again, with a new one"""
+    held = t.hold("x", "--ttl", "20s")
+    waiting = wait_for(t)
+    old = keys_of(server)[1]
+    server.ctl("lease", "revoke", lease_of(old))
+    t.until(t.watch("x"), lambda change: len(change["waiters"]) == 1)
+    assert old not in keys_of(server)
+    t.release(held)
+    granted(waiting)
+
+
+@on_server()
+def compacted_while_waiting(t, server):
+    """What a watch should go on from is compacted: who waits looks again, who holds is told"""
+    held = t.hold("x", "--ttl", "30s")
+    other = t.hold("y", "--ttl", "30s")
+    waiting = t.start("run", "--ttl", "60s", "x", "--", "sh", "-c", "echo $STILE_TOKEN")
+    t.until(t.watch("x"), lambda change: len(change["waiters"]) == 1)
+    for process in waiting, other:
+        os.kill(process.warden(), signal.SIGSTOP)
+    t.release(held)
+    server.ctl("del", keys_of(server, "y")[0])
+    for _ in range(3):
+        server.ctl("put", "filler", "x")
+    revision = server.ctl("get", "filler", "-w", "json").split('"revision":')[1].split(",")[0]
+    server.ctl("compact", revision)
+    server.kill()
+    server.restart()
+    for process in waiting, other:
+        os.kill(process.warden(), signal.SIGCONT)
+    granted(waiting)
+    lost(other, "y")
+
+
+# ---- three members ----
+
+def connected(server, pid):
+    """The member that a process speaks with."""
+    ports = {m.port: m for m in server.members}
+    inodes = {os.readlink("/proc/%d/fd/%s" % (pid, fd)) for fd in os.listdir("/proc/%d/fd" % pid)}
+    with open("/proc/net/tcp", encoding="ascii") as table:
+        for row in list(table)[1:]:
+            field = row.split()
+            port = int(field[2].split(":")[1], 16)
+            if "socket:[%s]" % field[9] in inodes and port in ports:
+                return ports[port]
+    return None
+
+
+@on_server(3)
+def member_killed(t, server):
+    """The member we speak with is killed: the next one is asked, and nothing is lost"""
+    held = t.hold("x", "--ttl", "10s")
+    waiting = wait_for(t)
+    connected(server, held.warden()).kill()
+    for _ in range(3):
+        t.stile("run", "--wait", "4s", "x", "--", "true")
+    expect(held.process.poll(), None)
+    t.release(held)
+    granted(waiting)
+
+
+@on_server(3)
+def member_stopped(t, server):
+    """The member we speak with is stopped: the next one is asked before the lease ends"""
+    held = t.hold("x", "--ttl", "12s")
+    member = connected(server, held.warden())
+    member.signal(signal.SIGSTOP)
+    try:
+        spin(lambda: connected(server, held.warden()) not in (None, member))
+        expect(try_it(t), 75)
+        t.release(held)
+        expect(try_it(t), 0)
+    finally:
+        member.signal(signal.SIGCONT)
+
+
+@on_server(3)
+def quorum_lost_and_back(t, server):
+    """Two of three are gone: a clear word, loss at the deadline; back again, all is well"""
+    held = t.hold("x", "--ttl", "4s")
+    token = token_of(t)
+    for member in server.members[:2]:
+        member.kill()
+    lost(held)
+    refused(t)
+    server.restart()
+    held = t.hold("x", "--wait", "20s")
+    assert token_of(t) > token
+    t.release(held)
+    expect(keys_of(server), [])
+
+
+# ---- who does not want us ----
+
+def enable_auth(server):
+    server.ctl("user", "add", "root:rootpw")
+    server.ctl("user", "grant-role", "root", "root")
+    server.ctl("role", "add", "locks")
+    server.ctl("role", "grant-permission", "locks", "--prefix=true", "readwrite", "app/")
+    server.ctl("user", "add", "worker:s3cret/pw")
+    server.ctl("user", "grant-role", "worker", "locks")
+    server.ctl("auth", "enable")
+
+
+@on_server()
+def logins(t, server):
+    """Users and roles: none, wrong, not allowed, right; and a login that the server forgets"""
+    enable_auth(server)
+    refused(t, "the server wants a user")
+    use(t, "etcd://worker:wrong@%s/app/" % server.hosts)
+    assert "wrong@" not in refused(t, "user or password is wrong")
+    use(t, "etcd://worker:s3cret%%2Fpw@%s/other/" % server.hosts)
+    refused(t, "roles")
+    use(t, "etcd://worker:s3cret%%2Fpw@%s/app/" % server.hosts)
+    held = t.hold("x", "--ttl", "9s")
+    waiting = wait_for(t)
+    root = ["--user", "root:rootpw"]
+    server.ctl(*root, "auth", "disable")
+    server.ctl("auth", "enable")
+    t.stile("run", "--wait", "4s", "x", "--", "true")
+    t.release(held)
+    granted(waiting)
+    with open(t.path("secret"), "w", encoding="ascii") as file:
+        file.write("s3cret/pw\n")
+    use(t, "etcd://worker@%s/app/?password_file=%s" % (server.hosts, t.path("secret")))
+    expect(try_it(t), 0)
+
+
+@on_server(1, "--quota-backend-bytes", "20000000")
+def full(t, server):
+    """No space left: a clear word"""
+    big = "x" * 1000000
+    for i in range(40):
+        done = subprocess.run(server.ctl_command("put", "big%d" % i), input=big, text=True,
+                              capture_output=True, env=server.ctl_env(), check=False)
+        if done.returncode:
+            break
+    refused(t, "the database is full", "alarm disarm")
+
+
+def not_etcd(t):
+    """What answers is no etcd: a clear word"""
+    class Quiet(http.server.BaseHTTPRequestHandler):
+        def log_message(self, *_):
+            pass
+    with http.server.HTTPServer(("127.0.0.1", free_port()), Quiet) as web:
+        threading.Thread(target=web.serve_forever, daemon=True).start()
+        use(t, "etcd://127.0.0.1:%d" % web.server_port)
+        refused(t, "127.0.0.1:%d" % web.server_port)
+        web.shutdown()
+
+
+def certificates(t):
+    """TLS: a stranger's CA, a missing client certificate, plain against TLS; then all as it should"""
+    subprocess.run([TESTS / "servers" / "certs", t.path("")], check=True)
+    ca, client = t.path("ca.pem"), t.path("client.pem")
+    args = ["--cert-file", t.path("server.pem"), "--key-file", t.path("server.key"),
+            "--client-cert-auth", "--trusted-ca-file", ca]
+    ctl = ["--cacert", ca, "--cert", client, "--key", t.path("client.key")]
+    with EtcdServer(1, *args, scheme="https", ctl_args=ctl) as server:
+        use(t, "etcds://%s?ca=%s" % (server.hosts, t.path("stranger.pem")))
+        refused(t, "not trusted")
+        use(t, "etcds://%s?ca=%s" % (server.hosts, ca))
+        refused(t, "client certificate")
+        use(t, server.url)
+        refused(t)
+        use(t, "etcds://%s?ca=%s&cert=%s&key=%s" % (server.hosts, ca, client,
+                                                    t.path("client.key")))
+        expect(try_it(t), 0)
+
+
+run_tests([
+    restart, renewal_goes_on_after_a_restart, released_while_it_is_away, nobody_there,
+    stopped_past_the_ttl, lease_revoked, key_deleted, waiting_key_deleted, waiting_lease_revoked,
+    compacted_while_waiting, member_killed, member_stopped, quorum_lost_and_back, logins, full,
+    not_etcd, certificates])

@@ -1,0 +1,150 @@
+"""An etcd of a test's own: one member or several, on free loopback ports, in a temporary directory;
+they end with the test, even if that is killed.
+
+    with EtcdServer() as server:
+        server.url, server.ctl("get", "key")
+    with EtcdServer(3) as cluster:
+        cluster.members[0].kill()
+"""
+import ctypes
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+
+ATTEMPTS = 5  # somebody else may get the port first
+PATIENCE_S = 30
+PR_SET_PDEATHSIG = 1
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def die_with_parent():
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+class Member:
+    def __init__(self, number, directory, scheme, args):
+        self.name = f"m{number}"
+        self.dir = f"{directory}/{self.name}"
+        self.scheme = scheme
+        self.args = args
+        self.port, self.peer_port = free_port(), free_port()
+        self.process = None
+        os.mkdir(self.dir, 0o700)
+
+    @property
+    def client_url(self):
+        return f"{self.scheme}://127.0.0.1:{self.port}"
+
+    @property
+    def peer_url(self):
+        return f"http://127.0.0.1:{self.peer_port}"
+
+    def start(self, cluster, state="new"):
+        log = open(self.dir + "/log", "a", encoding="utf-8")
+        self.process = subprocess.Popen(
+            ["etcd", "--name", self.name, "--data-dir", self.dir + "/data",
+             "--listen-client-urls", self.client_url, "--advertise-client-urls", self.client_url,
+             "--listen-peer-urls", self.peer_url, "--initial-advertise-peer-urls", self.peer_url,
+             "--initial-cluster", cluster, "--initial-cluster-state", state,
+             "--logger=zap", "--log-level=warn", *self.args],
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=die_with_parent,
+            env={**os.environ, "ETCD_UNSUPPORTED_ARCH": os.uname().machine})
+        log.close()
+
+    def log(self):
+        with open(self.dir + "/log", encoding="utf-8") as log:
+            return log.read()
+
+    def kill(self, number=signal.SIGKILL):
+        """And wait until it is gone."""
+        if self.process:
+            self.process.send_signal(number)
+            self.process.wait()
+            self.process = None
+
+    def signal(self, number):
+        self.process.send_signal(number)
+
+
+class EtcdServer:
+    def __init__(self, members=1, *args, scheme="http", ctl_args=()):
+        self.ctl_args = ctl_args
+        for _ in range(ATTEMPTS):
+            self.dir = tempfile.mkdtemp(prefix="stile-test-")
+            self.members = [Member(i, self.dir, scheme, args) for i in range(members)]
+            self.cluster = ",".join(f"{m.name}={m.peer_url}" for m in self.members)
+            for member in self.members:
+                member.start(self.cluster)
+            if self.await_healthy():
+                return
+            log = self.members[0].log()
+            self.stop()
+        raise OSError("etcd (package etcd-server) does not start: " + log)
+
+    @property
+    def hosts(self):
+        return ",".join(f"127.0.0.1:{m.port}" for m in self.members)
+
+    @property
+    def url(self):
+        return "etcd://" + self.hosts
+
+    def await_healthy(self):
+        """Until a write is answered; False if a member has ended."""
+        until = time.monotonic() + PATIENCE_S
+        while time.monotonic() < until:
+            if any(m.process is None or m.process.poll() is not None for m in self.members):
+                return False
+            if self._ctl("endpoint", "health").returncode == 0:
+                return True
+            time.sleep(0.05)
+        return False
+
+    def restart(self, member=None):
+        """The same directories and ports again."""
+        for m in [member] if member else self.members:
+            if not m.process:
+                m.start(self.cluster, "existing")
+        if all(m.process for m in self.members) and not self.await_healthy():
+            raise OSError("etcd does not start again: " + self.members[0].log())
+
+    def kill(self, number=signal.SIGKILL):
+        for member in self.members:
+            member.kill(number)
+
+    def stop(self):
+        self.kill()
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+    def ctl_command(self, *command):
+        endpoints = ",".join(m.client_url for m in self.members)
+        return ["etcdctl", "--endpoints", endpoints, *self.ctl_args, *command]
+
+    def ctl_env(self):
+        return {**os.environ, "ETCDCTL_API": "3"}
+
+    def _ctl(self, *command):
+        return subprocess.run(self.ctl_command(*command), env=self.ctl_env(), capture_output=True,
+                              text=True, timeout=PATIENCE_S)
+
+    def ctl(self, *command):
+        """What etcdctl prints, without its last newline."""
+        done = self._ctl(*command)
+        if done.returncode:
+            raise OSError(f"etcdctl {command}: {done.stderr}")
+        return done.stdout.rstrip("\n")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
