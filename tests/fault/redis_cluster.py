@@ -1,4 +1,5 @@
 """A Redis Cluster whose slots move, whose nodes are killed or change places, or that is down."""
+import atexit
 import os
 import pathlib
 import re
@@ -20,13 +21,19 @@ def use(t, url):
     t.env["STILE_MODULES"] = os.environ["STILE_MODULES"]
 
 
-def on_cluster(**how):
-    """The test gets a Cluster of three nodes of its own."""
+SHARED = {}
+
+
+def on_cluster(replicas=0):
+    """The test gets a Cluster of three nodes. It takes seconds to make one, so tests share it: each
+    breaks another node of it, if any."""
     def decorate(case):
         def with_cluster(t):
-            with Cluster(3, **how) as cluster:
-                use(t, cluster.url)
-                case(t, cluster)
+            if replicas not in SHARED:
+                SHARED[replicas] = Cluster(3, replicas)
+                atexit.register(SHARED[replicas].stop)
+            use(t, SHARED[replicas].url)
+            case(t, SHARED[replicas])
         with_cluster.__name__, with_cluster.__doc__ = case.__name__, case.__doc__
         return with_cluster
     return decorate
@@ -91,6 +98,7 @@ def names_on_all_nodes(t, cluster):
     for name in names:
         expect(by_hand(cluster.nodes[1], "SET", "lock:" + name, "me", "NX", "PX", "60000"), "OK")
         tried(t, name, 75)
+        by_hand(cluster.nodes[1], "DEL", "lock:" + name)
 
 
 @on_cluster()
@@ -176,6 +184,25 @@ def slot_stays_between(t, cluster):
 # ---- nodes ----
 
 @on_cluster(replicas=1)
+def node_is_stopped(t, cluster):
+    """SIGSTOP of a node: renewals find its replica, though no connection ends"""
+    node = cluster.nodes[2]
+    name = cluster.name_on(node)
+    held, waiting = hold_and_wait(t, name, ttl="9s")
+    replicate(node, 1)
+    node.process.send_signal(signal.SIGSTOP)
+    try:
+        new = node.replicas[0]
+        until(lambda: new.cli("ROLE").startswith("master"), "failover")
+        until(lambda: int(new.cli("PTTL", "lock:" + name)) > 7000, "renewal")
+        tried(t, name, 75)
+        t.release(held)
+        goes_in(waiting)
+    finally:
+        node.process.send_signal(signal.SIGCONT)
+
+
+@on_cluster(replicas=1)
 def node_is_killed(t, cluster):
     """kill -9 of a node: its names go on at its replica, those of others at once"""
     node, other = cluster.nodes[:2]
@@ -197,7 +224,7 @@ def node_is_killed(t, cluster):
 @on_cluster(replicas=1)
 def node_is_demoted(t, cluster):
     """CLUSTER FAILOVER: the node lives on as a replica, its names have moved"""
-    node = cluster.nodes[0]
+    node = cluster.nodes[1]
     name = cluster.name_on(node)
     held, waiting = hold_and_wait(t, name)
     expect(node.replicas[0].cli("CLUSTER", "FAILOVER"), "OK")
@@ -275,5 +302,5 @@ def nobody_there(t):
 
 
 run_tests([names_on_all_nodes, any_node_will_do, served_in_order_on_each_node, slot_moves,
-           slot_stays_between, node_is_killed, node_is_demoted, replicas_are_counted,
-           cluster_is_down, sent_in_circles, nobody_there])
+           slot_stays_between, cluster_is_down, replicas_are_counted, node_is_demoted,
+           node_is_stopped, node_is_killed, sent_in_circles, nobody_there])

@@ -195,7 +195,7 @@ class Cluster:
     """Nodes in the order of their slots; nodes[i].replicas are theirs."""
 
     def __init__(self, n=3, replicas=0, args=()):
-        self.nodes, self.all = [], []
+        self.nodes, self.all, self.moved = [], [], {}
         try:
             for i in range(n * (1 + replicas)):
                 self.all.append(self.start(args))
@@ -241,10 +241,11 @@ class Cluster:
         return "redis+cluster://" + ",".join("127.0.0.1:%d" % node.port for node in self.nodes)
 
     def slot(self, key):
-        return int(self.nodes[0].cli("CLUSTER", "KEYSLOT", key))
+        return int(self.nodes[-1].cli("CLUSTER", "KEYSLOT", key))
 
     def owner(self, key):
-        return self.nodes[self.slot(key) * len(self.nodes) // 16384]
+        slot = self.slot(key)
+        return self.moved.get(slot) or self.nodes[slot * len(self.nodes) // 16384]
 
     def move(self, slot, start, to, between=lambda: None):
         """A slot with all its keys from one node to another."""
@@ -256,6 +257,7 @@ class Cluster:
                       *keys.split("\n"))
         for node in [to, start] + [node for node in self.nodes if node not in (to, start)]:
             node.cli("CLUSTER", "SETSLOT", str(slot), "NODE", to.id)
+        self.moved[slot] = to
 
     def name_on(self, node, head="x"):
         """A name whose lock is there."""

@@ -290,12 +290,17 @@ bool cluster_answers(struct cluster *c, struct node *node, struct request *reque
     }
 }
 
+/* Somebody else is asked about it first. */
 void cluster_down(struct cluster *c, struct node *node)
 {
-    if (node->slots)
-        refresh_soon(c);
-    else
+    if (!node->slots) {
         close_idle(c);
+        return;
+    }
+    for (size_t i = 0; !c->asking && i < c->n; i++)
+        if (c->nodes[i] == node)
+            c->at = i;
+    refresh_soon(c);
 }
 
 /* ---- the beginning and the end ---- */

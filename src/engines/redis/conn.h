@@ -51,6 +51,8 @@ struct conn_events {
     void (*subscribed)(struct conn *conn, const char *channel, size_t channel_len);
     void (*message)(struct conn *conn, const char *channel, size_t channel_len, const char *bytes,
                     size_t n);
+    /* May be NULL. Something went unanswered for its time; the connection is still there. */
+    void (*late)(struct conn *conn);
     /* May be NULL. Sees each answer that somebody waits for before it is given. True: it has taken
      * the request over, and ends it with conn_give() or conn_answer(). */
     bool (*answers)(struct conn *conn, struct request *request, const redisReply *reply);

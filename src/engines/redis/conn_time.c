@@ -26,6 +26,7 @@ void conn_watch_time(struct conn *c)
 static void tell_overdue(struct conn *c, uint64_t now_ns)
 {
     struct stile_error err;
+    bool late = c->untold && c->untold->until_ns <= now_ns;
 
     error_set(&err, STILE_UNCERTAIN, ETIMEDOUT, "%s: no answer in time", c->address);
     while (!c->freed && c->untold && c->untold->until_ns <= now_ns) {
@@ -36,6 +37,8 @@ static void tell_overdue(struct conn *c, uint64_t now_ns)
         if (fn)
             fn(r->data, NULL, &err);
     }
+    if (late && !c->freed && c->events->late)
+        c->events->late(c);
 }
 
 static void refuse_overdue(struct conn *c, struct request_line *line, uint64_t now_ns)

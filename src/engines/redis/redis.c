@@ -102,6 +102,19 @@ static void dispose(struct redis *redis)
     free(redis->path);
 }
 
+/* The class's own is that of one server. */
+static const char *condition_of(const struct redis *redis)
+{
+    if (redis->cluster)
+        return "each name on one node of the Cluster, where a failover may forget a lock or repeat "
+               "a token (wait_replicas=N makes that rarer); while its slot moves, a name can't be "
+               "locked, and who waits may lose its place";
+    if (redis->sentinel)
+        return "the primary that the Sentinels name: a failover may forget a lock or repeat a "
+               "token (wait_replicas=N makes that rarer)";
+    return redis->engine.caps.condition;
+}
+
 static enum stile_status redis_open(struct engine *engine, const struct url *url,
                                     struct stile_error *err)
 {
@@ -119,6 +132,8 @@ static enum stile_status redis_open(struct engine *engine, const struct url *url
         status = open_engine(redis, url, err);
     if (status)
         dispose(redis);
+    else
+        engine->caps.condition = condition_of(redis);
     return status;
 }
 

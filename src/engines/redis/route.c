@@ -30,6 +30,14 @@ static void is_down(struct conn *conn, const struct stile_error *why)
         cluster_down(redis->cluster, node);
 }
 
+/* It may have been replaced without a word to us: a host that is gone ends no connection. */
+static void is_late(struct conn *conn)
+{
+    struct stile_error why;
+    error_set(&why, STILE_UNREACHABLE, 0, "it does not answer");
+    is_down(conn, &why);
+}
+
 static void hears_down(struct conn *conn, const struct stile_error *why)
 {
     struct node *node = conn_owner(conn);
@@ -68,7 +76,8 @@ static bool answers(struct conn *conn, struct request *request, const redisReply
     return redis->sentinel && sentinel_answers(node, request, reply);
 }
 
-static const struct conn_events asks_events = {.up = is_up, .down = is_down, .answers = answers};
+static const struct conn_events asks_events = {
+    .up = is_up, .down = is_down, .late = is_late, .answers = answers};
 static const struct conn_events hears_events = {
     .up = is_up, .down = hears_down, .subscribed = hears_subscribed, .message = hears_message};
 
