@@ -3,6 +3,7 @@ set-up, and gone once what it says was done."""
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 
@@ -95,7 +96,8 @@ def restarted(t, server):
     one = found(t, "restarted", "warning", "30 s", "profile")
     assert "Wait for" in one["cure"], one
     t.stile("acquire", "--try", "--ttl", "1h", "x")
-    found(t, "restarted", "warning", "3599 s", "one of its locks")
+    one = found(t, "restarted", "warning", "one of its locks")
+    assert re.search(r" 3[45]\d\d s", one["what"]), one
     server.cli("CONFIG", "SET", "appendfsync", "always")
     gone(t, "restarted")  # it remembers
 
@@ -326,7 +328,7 @@ def clocks_apart(t):
     with RedisServer(*DURABLE, own_clock=True) as server:
         use(t, server)
         gone(t, "clock")
-        for ahead, words in (100, "100 s ahead of ours"), (-100, "s behind ours"):
+        for ahead, words in (100, "s ahead of ours"), (-100, "s behind ours"):
             server.jump(ahead)
             found(t, "clock", "note", words)
         server.jump(1)

@@ -3,6 +3,7 @@ import contextlib
 import json
 import re
 import subprocess
+import threading
 
 import doctor_kit
 import kit
@@ -77,7 +78,7 @@ def not_yet_complete(t, nodes):
 @on_nodes(5, *DURABLE)
 def one_forgot(t, nodes):
     """A node that forgot is found, adopted, quiet for the longest lease, and counts again"""
-    token = acquire(t, "x", "--ttl", "7s")
+    token = acquire(t, "x", "--ttl", "9s")
     forget(nodes[1])
     one = found(t, "forgot", "warning", "does not count")
     expect((one["where"], one["commands"]), (where(nodes[1]), ["stile doctor --adopt URL"]))
@@ -85,7 +86,7 @@ def one_forgot(t, nodes):
     seen = examine_all(t, "--adopt")
     expect((seen[0]["id"], seen[0]["severity"], seen[0]["where"]),
            ("adopted", "note", where(nodes[1])))
-    assert "7 s" in seen[0]["what"] and "epoch 2" in seen[0]["what"], seen[0]
+    assert "9 s" in seen[0]["what"] and "epoch 2" in seen[0]["what"], seen[0]
     expect(int(nodes[1].cli("HGET", "stile:node", "highest")), token)
     gone(t, "forgot")
     found(t, "quiet", "note", "no claims for")
@@ -95,6 +96,37 @@ def one_forgot(t, nodes):
     nodes[2].kill()  # three are left, and the adopted one is among them
     kit.spin(lambda: "quiet" not in {one["id"] for one in examine_all(t)})
     assert acquire(t, "x") > token
+
+
+@on_nodes(5, *DURABLE)
+def adopted_while_others_lock(t, nodes):
+    """Tokens grow through every adoption, two of them at once included"""
+    tokens, ended = [], threading.Event()
+
+    def lock_on():
+        while not ended.is_set():
+            done = t.stile("run", "--ttl", "500ms", "--wait", "5s", "x", "--", "sh", "-c",
+                           "echo $STILE_TOKEN")
+            tokens.extend(map(int, done.stdout.split()))
+
+    acquire(t, "y", "--ttl", "1s")
+    locking = threading.Thread(target=lock_on)
+    locking.start()
+    try:
+        for node in nodes * 2:
+            kit.spin(lambda: len(tokens) > 2 and "quiet" not in {
+                one["id"] for one in examine_all(t)})
+            forget(node)
+            both = [t.start("doctor", "--adopt") for _ in range(2)]
+            for adopting in both:
+                adopting.wait()
+            del both
+            gone(t, "forgot")
+    finally:
+        ended.set()
+        locking.join()
+    expect(tokens, sorted(set(tokens)))
+    assert len(tokens) > 10, tokens
 
 
 @on_nodes(5, *DURABLE)
@@ -233,9 +265,11 @@ def clocks_apart(t):
         for node in nodes:
             node.jump(300)  # all of them, and so nobody of them
         gone(t, "clocks", "clock")
-        for jump, words in (390, "90.0 s ahead of"), (200, "100.0 s behind"):
+        for jump, words in (390, "s ahead of"), (200, "s behind"):
             nodes[2].jump(jump)
-            found(t, "clocks", "warning", words, "NTP")
+            one = found(t, "clocks", "warning", words, "NTP")
+            seconds = float(re.search(r"([0-9.]+) s", one["what"]).group(1))
+            assert 80 < seconds < 110, one
             expect([one["where"] for one in examine_all(t) if one["id"] == "clocks"],
                    [where(nodes[2])])
         nodes[2].jump(300)
@@ -305,7 +339,7 @@ def evicting(t, nodes):
     acquire(t, "x")
 
 
-run_tests([healthy, not_yet_complete, one_forgot, nothing_to_adopt, most_forgot, foreign_node,
-           node_key_is_denied, nodes_down, too_few, even_number, one_server_twice,
-           replicate_one_another, clocks_apart, in_memory_only, snapshots_only, restarted,
-           without_fences, evicting])
+run_tests([healthy, not_yet_complete, one_forgot, adopted_while_others_lock, nothing_to_adopt,
+           most_forgot, foreign_node, node_key_is_denied, nodes_down, too_few, even_number,
+           one_server_twice, replicate_one_another, clocks_apart, in_memory_only, snapshots_only,
+           restarted, without_fences, evicting])

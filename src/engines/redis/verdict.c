@@ -259,7 +259,7 @@ static void judge_rest(struct query *query, const struct vitals *v)
         verdict_tell(query, v, &is_loading, "is loading its data");
     if (v->role == VITALS_SERVER && v->clock.known && llabs(v->ahead_ms) >= CLOCK_FAR_MS)
         verdict_tell(query, v, &clock_off, "has a clock that is %lld s %s ours",
-                     llabs(v->ahead_ms) / 1000, v->ahead_ms > 0 ? "ahead of" : "behind");
+                     (llabs(v->ahead_ms) + 500) / 1000, v->ahead_ms > 0 ? "ahead of" : "behind");
 }
 
 static void tell_what_is_fine(struct query *query, const struct vitals *v)
