@@ -35,19 +35,6 @@ def restart_without_its_data(t, server):
     lost(held)
 
 
-@on_server(*DURABLE)
-def renewal_goes_on_after_a_restart(t, server):
-    """A holder outlives a short absence of its server, for longer than its TTL"""
-    held = t.hold("x", "--ttl", "6s")
-    server.kill()
-    server.restart()
-    for _ in range(10):  # two leases long
-        t.stile("run", "--wait", "1200ms", "x", "--", "true")
-    expect(held.process.poll(), None)
-    expect(t.stile("run", "--try", "x", "--", "true").returncode, 75)
-    t.release(held)
-
-
 # ---- stopped ----
 
 @on_server()
@@ -223,8 +210,8 @@ def owner_values(t, server):
     assert acquire(t, "x")[1] > token
 
 
-run_tests([restart_with_its_data, restart_without_its_data, renewal_goes_on_after_a_restart,
-           stopped_past_the_ttl, connections_are_cut, too_many_clients, scripts_are_forgotten,
+run_tests([restart_with_its_data, restart_without_its_data, stopped_past_the_ttl,
+           connections_are_cut, too_many_clients, scripts_are_forgotten,
            everything_is_flushed, key_is_deleted, key_of_another_type, memory_is_full,
            locks_may_be_evicted, passwords, permission_is_missing, replica, nobody_there,
            owner_values])

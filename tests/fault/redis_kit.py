@@ -3,6 +3,7 @@ import contextlib
 import os
 import pathlib
 import re
+import signal
 import sys
 
 TESTS = pathlib.Path(__file__).resolve().parent.parent
@@ -93,6 +94,8 @@ def waiting(t, name, *options):
     waiter = t.start("run", *options, name, "--", "sh", "-c", "echo $STILE_TOKEN")
     watched = t.watch(name)
     t.until(watched, lambda change: len(change["waiters"]) > before)
+    watched.kill(signal.SIGKILL)
+    watched.wait()
     return waiter
 
 

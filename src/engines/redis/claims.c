@@ -96,6 +96,16 @@ static void fail(struct redis_claim *part, const struct stile_error *err)
     claim->engine->events->failed(claim, err);
 }
 
+/* Never in doubt: core would withdraw what its owner has and wants to keep. */
+static void fail_to_resume(struct redis_claim *part, const struct stile_error *err)
+{
+    struct stile_error why;
+    error_copy(&why, err);
+    if (why.status == STILE_UNCERTAIN)
+        why.status = STILE_UNREACHABLE;
+    fail(part, &why);
+}
+
 static void fail_strange(struct redis_claim *part)
 {
     struct stile_error err;
@@ -169,8 +179,15 @@ static void on_replicated(void *data, const redisReply *reply, const struct stil
     else
         error_set(&few, STILE_REFUSED, 0, "only %lld of %u replicas have it (wait_replicas)",
                   reply->integer, redis->wait_replicas);
-    claim_retract(part); /* here it is */
-    fail(part, &few);
+#ifdef MUTANT_REDIS_RESUME_RETRACTS
+    part->resumed = false;
+#endif
+    if (part->resumed) {
+        fail_to_resume(part, &few);
+    } else {
+        claim_retract(part); /* here it is */
+        fail(part, &few);
+    }
 }
 
 static void granted(struct redis_claim *part, uint64_t token)
@@ -193,7 +210,10 @@ static void granted(struct redis_claim *part, uint64_t token)
 #endif
     if (conn_send_here(granted_by->asks, args, 3, on_replicated, part, &err)) {
         err.status = STILE_UNCERTAIN;
-        fail(part, &err);
+        if (part->resumed)
+            fail_to_resume(part, &err);
+        else
+            fail(part, &err);
     }
 }
 
@@ -331,6 +351,10 @@ void claims_look_again(struct node *node)
         next = part->newer;
         if (node_of(part) != node)
             continue;
+#ifdef MUTANT_REDIS_DEAF_FOR_GOOD
+        if (!asked)
+            continue;
+#endif
         if (asked)
             route_forget(node->redis, part);
         if (asked || part->standing == IN_LINE) {
@@ -467,7 +491,7 @@ static bool begin(struct redis_claim *part)
     part->has_timer = true;
     part->timer.fn = look;
     part->looks = 0;
-    part->told = part->has_waited = part->may_be_there = false;
+    part->told = part->has_waited = part->may_be_there = part->resumed = false;
     enlist(part);
     return true;
 }
@@ -488,16 +512,6 @@ void claims_claim(struct engine *engine, struct claim *claim)
         send_take(part);
     else
         send_claim(part);
-}
-
-/* Never in doubt: core would withdraw what its owner has and wants to keep. */
-static void fail_to_resume(struct redis_claim *part, const struct stile_error *err)
-{
-    struct stile_error why;
-    error_copy(&why, err);
-    if (why.status == STILE_UNCERTAIN)
-        why.status = STILE_UNREACHABLE;
-    fail(part, &why);
 }
 
 static void on_resumed(void *data, const redisReply *reply, const struct stile_error *err)
@@ -525,7 +539,10 @@ void claims_resume(struct engine *engine, struct claim *claim)
         return;
     }
     memcpy(part->owner, claim->owner, sizeof part->owner);
-    if (begin(part) && send_confirm(part, on_resumed, &err))
+    if (!begin(part))
+        return;
+    part->resumed = true;
+    if (send_confirm(part, on_resumed, &err))
         fail_to_resume(part, &err);
 }
 

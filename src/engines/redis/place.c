@@ -91,6 +91,8 @@ bool place_says(const char *info, const char *line)
 enum stile_status place_check(const char *info, const struct url *url, struct stile_error *err)
 {
     const char *allow = url_param(url, "allow");
+    if (allow && strcmp(allow, "eviction") != 0)
+        return error_set(err, STILE_MISUSE, 0, "allow= knows one word, eviction");
     /* Any node of a Cluster tells where the others are. */
     if (place_says(info, "role:slave") && !place_says(info, "cluster_enabled:1"))
         return error_set(err, STILE_REFUSED, 0,
@@ -98,7 +100,7 @@ enum stile_status place_check(const char *info, const struct url *url, struct st
                          "primary");
     bool evicts =
         !place_says(info, "maxmemory:0\r") && !place_says(info, "maxmemory_policy:noeviction");
-    if (evicts && !(allow && strcmp(allow, "eviction") == 0))
+    if (evicts && !allow)
         return error_set(err, STILE_REFUSED, 0,
                          "this server may evict locks when its memory is full: CONFIG SET "
                          "maxmemory-policy noeviction (or say allow=eviction)");

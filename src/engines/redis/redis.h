@@ -32,6 +32,7 @@ struct redis_claim {
     bool wanted;       /* others want it, too, or did lately: the long way is the shorter one */
     bool told;         /* granted by a message that overtook the answer to the claim */
     bool may_be_there; /* release: what the server does not know was not ours to lose */
+    bool resumed;      /* its owner has it, and keeps it whatever we hear */
     bool may_be_gone;  /* release: an earlier one was sent and not answered */
     uint64_t sent_ns, granted_ns, give_up_ns, token;
     unsigned looks;

@@ -243,7 +243,9 @@ static const char renew_source[] =
     "  local held=v==owner and mode=='x' or mode~='x' and mine(owner,mode)\n"
     "  if held then extend(owner,mode,tonumber(ARGV[i*3])) end\n"
     "  out[i]=held and 1 or 0\n"
+#ifndef MUTANT_REDIS_RENEWAL_IS_SILENT
     "  serve()\n"
+#endif
     "end\n"
     "for i=1,#ARGV/3 do\n"
     "  out[i]=2\n"

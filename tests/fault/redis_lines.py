@@ -1,0 +1,165 @@
+"""Who stands in line when connections break, servers restart or forget: no wake-up is missed, nobody
+is forgotten in line, and who waits is quiet."""
+from redis_kit import (DURABLE, Proxy, expect, gets_in, lost, nothing_left, on_server, run_tests,
+                       through, waiting, with_proxy)
+
+
+# ---- connections ----
+
+def wake_up_is_missed(t, server, proxy, *kinds):
+    """Connections of these kinds are cut, and made again only after the release."""
+    held = t.hold("x", "--ttl", "60s")
+    token = t.show("x")["token"]
+    with through(t, proxy):
+        waiter = waiting(t, "x", "--ttl", "60s")
+    proxy.accept(False)
+    for kind in kinds:
+        proxy.cut(kind)
+    t.release(held)
+    proxy.accept(True)
+    assert gets_in(waiter) > token
+    nothing_left(server)
+
+
+@with_proxy()
+def deaf(t, server, proxy):
+    """Who could not hear that it is its turn looks when it can hear again"""
+    wake_up_is_missed(t, server, proxy, "subscribe")
+
+
+@with_proxy()
+def dumb(t, server, proxy):
+    """Who hears that it is its turn and can't answer does so when it can"""
+    wake_up_is_missed(t, server, proxy, "claim")
+
+
+@with_proxy()
+def cut_off(t, server, proxy):
+    """Who was cut off altogether gets in when it is back"""
+    wake_up_is_missed(t, server, proxy, "claim", "subscribe")
+
+
+@with_proxy()
+def passed_over(t, server, proxy):
+    """Who can't hear is passed over, and does not keep the others waiting"""
+    held = t.hold("x", "--ttl", "60s")
+    with through(t, proxy):
+        away = waiting(t, "x", "--ttl", "60s")
+    second, third = waiting(t, "x"), waiting(t, "x")
+    proxy.accept(False)
+    proxy.cut()
+    t.release(held)
+    assert gets_in(second) < gets_in(third)
+    expect(away.process.poll(), None)
+    proxy.accept(True)
+    gets_in(away)
+    nothing_left(server)
+
+
+@on_server()
+def killed_again_and_again(t, server):
+    """CLIENT KILL of all, time and again: the holder holds, the line is served"""
+    held = t.hold("x", "--ttl", "60s")
+    token = t.show("x")["token"]
+    waiters = [waiting(t, "x") for _ in range(3)]
+    for _ in range(5):
+        for kind in "normal", "pubsub":
+            server.cli("CLIENT", "KILL", "TYPE", kind)
+        expect(t.stile("run", "--try", "x", "--", "true").returncode, 75)
+    t.release(held)
+    tokens = [gets_in(waiter) for waiter in waiters]
+    expect(len(set(tokens)), 3)
+    assert min(tokens) > token, tokens
+    nothing_left(server)
+
+
+# ---- servers ----
+
+@on_server(*DURABLE)
+def restarted_with_its_data(t, server):
+    """kill -9 of a server that keeps its data: all are still in line"""
+    held = t.hold("x", "--ttl", "60s")
+    token = t.show("x")["token"]
+    waiters = [waiting(t, "x") for _ in range(3)]
+    server.kill()
+    server.restart()
+    expect(t.stile("run", "--try", "x", "--", "true").returncode, 75)
+    t.release(held)
+    assert sorted(gets_in(waiter) for waiter in waiters) == [token + 1, token + 2, token + 3]
+    nothing_left(server)
+
+
+@on_server()
+def restarted_without_its_data(t, server):
+    """kill -9 of a server that keeps nothing: the holder is told, who waits gets in"""
+    held = t.hold("x", "--ttl", "3s")
+    waiters = [waiting(t, "x", "--ttl", "3s") for _ in range(2)]
+    server.kill()
+    server.restart()
+    lost(held)
+    for waiter in waiters:
+        gets_in(waiter)
+    nothing_left(server)
+
+
+@on_server()
+def flushed(t, server):
+    """FLUSHALL under a line: the holder is told, who waits gets in"""
+    held = t.hold("x", "--ttl", "3s")
+    waiters = [waiting(t, "x") for _ in range(2)]
+    server.cli("FLUSHALL")
+    lost(held)
+    for waiter in waiters:
+        gets_in(waiter)
+    nothing_left(server)
+
+
+@on_server()
+def scripts_forgotten(t, server):
+    """SCRIPT FLUSH under a line: nobody notices"""
+    held = t.hold("x", "--ttl", "60s")
+    first, second = waiting(t, "x"), waiting(t, "x")
+    server.cli("SCRIPT", "FLUSH")
+    t.release(held)
+    assert gets_in(first) < gets_in(second)
+    nothing_left(server)
+
+
+# ---- quiet ----
+
+@with_proxy()
+def parked(t, server, proxy):
+    """Who waits sends nothing while the holder renews three times"""
+    with Proxy(server.port) as way:
+        with through(t, way):
+            held = t.hold("x", "--ttl", "2s")
+        with through(t, proxy):
+            waiters = [waiting(t, "x") for _ in range(3)]
+        sent = proxy.asked()
+        way.until_asked("renew", way.asked("renew") + 3)
+        expect(proxy.asked(), sent)
+        t.release(held)
+        for waiter in waiters:
+            gets_in(waiter)
+    nothing_left(server)
+
+
+@with_proxy(*DURABLE)
+def renewal_over_another_connection(t, server, proxy):
+    """A holder outlives a restart of its server and cuts of its connection, for two leases"""
+    with through(t, proxy):
+        held = t.hold("x", "--ttl", "2s")
+    server.kill()
+    server.restart()
+    for _ in range(3):
+        proxy.until_asked("renew", proxy.asked("renew") + 2)  # the first of them was answered
+        proxy.cut()
+        expect(t.stile("run", "--try", "x", "--", "true").returncode, 75)
+    expect(held.process.poll(), None)
+    t.release(held)
+    nothing_left(server)
+
+
+run_tests([deaf, dumb, cut_off, passed_over, killed_again_and_again, restarted_with_its_data,
+           restarted_without_its_data, flushed, scripts_forgotten, parked,
+           renewal_over_another_connection])
