@@ -8,7 +8,7 @@ from redis_kit import (DURABLE, Proxy, expect, gets_in, lost, nothing_left, on_s
 
 def wake_up_is_missed(t, server, proxy, *kinds):
     """Connections of these kinds are cut, and made again only after the release."""
-    held = t.hold("x", "--ttl", "60s")
+    held = t.hold("x", "--ttl", "600s")
     token = t.show("x")["token"]
     with through(t, proxy):
         waiter = waiting(t, "x", "--ttl", "60s")
@@ -129,14 +129,14 @@ def scripts_forgotten(t, server):
 
 @with_proxy()
 def parked(t, server, proxy):
-    """Who waits sends nothing while the holder renews three times"""
+    """Who waits sends nothing while the holder renews, for longer than its TTL"""
     with Proxy(server.port) as way:
         with through(t, way):
             held = t.hold("x", "--ttl", "2s")
         with through(t, proxy):
             waiters = [waiting(t, "x") for _ in range(3)]
         sent = proxy.asked()
-        way.until_asked("renew", way.asked("renew") + 3)
+        way.until_asked("renew", way.asked("renew") + 5)
         expect(proxy.asked(), sent)
         t.release(held)
         for waiter in waiters:
