@@ -1,0 +1,131 @@
+#!/usr/bin/env python3
+"""Checks the model of fenced Redlock with spin: the protocol as it is must have no error in any state
+within the bounds, and each broken variant must have one.
+
+    check.py          all of them, as TAP; with STILE_SOAK set also those with wider bounds
+    check.py --list   their names and bounds
+    check.py NAME     one; where it breaks, the way there is told
+"""
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+MODEL = pathlib.Path(__file__).resolve().parent / "fenced_redlock.pml"
+COMPILE = ["cc", "-w", "-DSAFETY", "-DNOREDUCE", "-o", "pan", "pan.c"]
+CHECK = ["./pan", "-m10000", "-w22"]
+
+SMALL = "KEYS CLIENTS=2 ROUNDS=1"
+ONE_LOST = SMALL + " FORGETS=1"
+TWO_LOST = "CLIENTS=2 ROUNDS=1 FORGETS=2"
+FIVE_NODES = "CUT NODES=5 START=1 ADOPTIONS=2 " + TWO_LOST
+THREE_ADOPTIONS = "CUT ADOPTIONS=3 " + TWO_LOST
+
+RIGHT = {
+    "three_clients_and_a_store": "KEYS CLIENTS=3 ROUNDS=1 STORE",
+    "two_clients_twice_each": "CLIENTS=2 ROUNDS=2",
+    "fence_keys_expire_beside_other_names": "CLIENTS=3 ROUNDS=1 OTHERS=1",
+    "a_node_forgets_and_is_adopted": "START=1 CLIENTS=2 ROUNDS=1 FORGETS=1 ADOPTIONS=2",
+    "two_nodes_forget_and_are_adopted": "ADOPTIONS=2 " + TWO_LOST,
+    "three_adoptions": THREE_ADOPTIONS,
+    "five_nodes": FIVE_NODES,
+}
+SOAK = {
+    "keys_and_two_clients_twice_each": "KEYS CLIENTS=2 ROUNDS=2",
+    "two_nodes_forget_after_a_grant": "START=1 ADOPTIONS=2 " + TWO_LOST,
+    "three_adoptions_and_nothing_cut": "ADOPTIONS=3 " + TWO_LOST,
+}
+BROKEN = {
+    "phase_2_without_its_condition": "NO_CONDITION " + SMALL,
+    "decision_without_a_majority": "NO_MAJORITY " + SMALL,
+    "a_node_that_forgot_is_counted": "COUNT_FORGOTTEN " + ONE_LOST,
+    "an_expired_fence_reads_as_zero": "FENCE_READS_ZERO " + SMALL,
+    "a_node_loses_a_write_and_keeps_its_name": "LOSES_A_WRITE " + ONE_LOST,
+    "adoption_without_a_new_epoch": "SAME_EPOCH ADOPTIONS=1 " + ONE_LOST,
+    "adoption_without_a_mark": "NO_MARK " + THREE_ADOPTIONS,
+    "two_adoptions_with_one_epoch": "NUMBERED_EPOCH " + FIVE_NODES,
+}
+
+
+def call(folder, *command):
+    done = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, text=True, check=False,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    return done.returncode, done.stdout
+
+
+def search(folder, name, bounds):
+    """What the checker says of the model within these bounds."""
+    quickly = "-O0" if name in BROKEN else "-O1"  # with few states the compiler takes the longest
+    for command in ["spin", *bounds, "-a", str(MODEL)], COMPILE + [quickly]:
+        status, said = call(folder, *command)
+        if status:
+            raise RuntimeError("%s: %s" % (" ".join(command), said))
+    return call(folder, *CHECK)[1]
+
+
+def is_exhaustive(said):
+    return ("max search depth too small" not in said and "Search not completed" not in said
+            and re.search(r"(?m)^Full statespace search", said))
+
+
+def judge(name, said):
+    """None, or what is wrong with it."""
+    errors = re.search(r"errors: (\d+)", said)
+    if not errors:
+        return "the checker did not come to an end"
+    if name in BROKEN:
+        return None if "assertion violated" in said else "this should have been refuted"
+    if errors.group(1) != "0":
+        return "refuted"
+    return None if is_exhaustive(said) else "not all states were seen"
+
+
+def as_options(bounds):
+    return ["-D" + bound for bound in bounds.split()]
+
+
+def run(name, bounds):
+    """What is wrong, and the checker's words."""
+    with tempfile.TemporaryDirectory(prefix="stile-model-") as folder:
+        said = search(folder, name, as_options(bounds))
+        trail = os.path.join(folder, MODEL.name + ".trail")
+        if os.path.exists(trail):
+            said += call(folder, "spin", *as_options(bounds), "-k", trail, "-B", "-T", str(MODEL))[1]
+        return judge(name, said), said
+
+
+def run_all(cases):
+    failed = 0
+    print("1..%d" % len(cases), flush=True)
+    for number, (name, bounds) in enumerate(cases.items(), 1):
+        wrong, said = run(name, bounds)
+        states = re.search(r"([\d.e+]+) states, stored", said)
+        failed += bool(wrong)
+        print("%sok %d - %s: %s states" % ("not " if wrong else "", number, name,
+                                           states.group(1) if states else "no"), flush=True)
+        if wrong:
+            print("# %s\n# %s" % (wrong, said.replace("\n", "\n# ")), flush=True)
+    return 1 if failed else 0
+
+
+def main(args):
+    cases = {**RIGHT, **SOAK, **BROKEN}
+    if not args:
+        return run_all(cases if os.environ.get("STILE_SOAK") else {**RIGHT, **BROKEN})
+    if args == ["--list"]:
+        for name, bounds in cases.items():
+            print("%-40s %s" % (name, bounds))
+        return 0
+    if len(args) != 1 or args[0] not in cases:
+        print(__doc__.strip(), file=sys.stderr)
+        return 64
+    wrong, said = run(args[0], cases[args[0]])
+    print(said)
+    print("%s: %s" % (args[0], wrong or ("as expected, refuted" if args[0] in BROKEN else "right")))
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
