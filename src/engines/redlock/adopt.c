@@ -4,10 +4,20 @@
 #include <string.h>
 
 #include "engines/redlock/group.h"
+#include "mutant.h"
 
 #define ROUNDS_MAX 24
 
 static void look(struct survey *survey);
+
+/* So many must remember, and go to the next epoch together. */
+static unsigned enough(const struct redlock *redlock)
+{
+#ifdef MUTANT_REDLOCK_ADOPTS_BLINDLY
+    return 1;
+#endif
+    return redlock->majority;
+}
 
 static bool has_forgotten(const struct account *account)
 {
@@ -40,7 +50,7 @@ static void on_switched(struct survey *survey)
         highest = account->highest > highest ? account->highest : highest;
         longest_ms = account->longest_ms > longest_ms ? account->longest_ms : longest_ms;
     }
-    if (switched < redlock->majority) {
+    if (switched < enough(redlock)) {
         survey_ask(survey, look);
         return;
     }
@@ -110,7 +120,7 @@ static void look(struct survey *survey)
         forgotten += has_forgotten(&survey->accounts[i]);
         marked += survey->accounts[i].answered && group_is_mark(survey->accounts[i].group);
     }
-    if (share < redlock->majority)
+    if (share < enough(redlock))
         error_set(&survey->error, STILE_REFUSED, 0,
                   "only %u of %u nodes can be asked and have kept their data: a majority must, to "
                   "know which tokens were given out",
