@@ -6,8 +6,9 @@ import os
 import re
 import signal
 import subprocess
+import urllib.parse
 
-import doctor_kit  # noqa: F401  it says where the other modules are
+import doctor_kit
 import kit
 from doctor_kit import (DURABLE, INFO, Puppet, examine, examine_all, follow, found, gone, on_server,
                         use)
@@ -306,6 +307,23 @@ def over_a_socket(t, server):
     gone(t, "persistence")
 
 
+def over_tls(t):
+    """TLS: the commands carry what redis-cli needs for it"""
+    keys, port = t.path("it's keys"), free_port()
+    os.mkdir(keys)
+    subprocess.run([doctor_kit.TESTS / "servers" / "certs", keys], check=True)
+    with RedisServer("--tls-port", str(port), "--tls-auth-clients", "no",
+                     "--tls-ca-cert-file", keys + "/ca.pem", "--tls-cert-file",
+                     keys + "/server.pem", "--tls-key-file", keys + "/server.key") as server:
+        use(t, server)
+        t.env["STILE_ENGINE"] = "rediss://127.0.0.1:%d?ca=%s" % (
+            port, urllib.parse.quote(keys + "/ca.pem"))
+        one = found(t, "persistence", "danger")
+        assert one["commands"][0].startswith("redis-cli -h 127.0.0.1 -p %d --tls " % port), one
+        follow(one)
+        gone(t, "persistence")
+
+
 # ---- clocks and versions ----
 
 def tell_apart(t):
@@ -361,4 +379,4 @@ run_tests([healthy, memory_only, snapshots_only, synced_once_a_second, not_synce
            written_to_its_configuration, restarted, restarted_long_ago, evicting, would_evict,
            memory_nearly_full, nearly_too_many_clients, replicas, is_a_replica, sentinel, cluster,
            cluster_without_slots, no_cluster, rights_are_missing, passwords_are_not_shown,
-           over_a_socket, clocks_apart, tell_apart, server_goes_away])
+           over_a_socket, over_tls, clocks_apart, tell_apart, server_goes_away])
