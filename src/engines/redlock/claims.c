@@ -191,6 +191,8 @@ static void weigh_try(struct redlock_claim *part, const struct count *count)
     if (votes_are_open(count, majority))
         return;
     if (count->mine + count->taken + count->pending < majority) {
+        if (count->awaited > 0)
+            return; /* so that it can be said of each node what the matter is */
         if (count->apart && group_is_newer(part))
             part_try_again(part);
         else

@@ -221,13 +221,12 @@ void wait_weigh(struct redlock_claim *part, const struct count *count)
             stand(part, count);
         return;
     }
-    if (count->mine + count->taken + count->pending < majority)
+    bool enough = count->mine + count->taken >= majority;
+    if (count->mine + count->taken + count->pending < majority && count->awaited == 0)
         unanswered(part, count);
-    else if (count->mine + count->taken < majority)
-        return;
-    else if (count->awaited == 0 || votes_rival(part, &rival) >= majority)
+    else if (enough && (count->awaited == 0 || votes_rival(part, &rival) >= majority))
         judge(part, count);
-    else if (!part->timer.place)
+    else if (enough && !part->timer.place)
         arm(part, GATHER_NS); /* one that has just begun to be silent */
 }
 

@@ -1,0 +1,310 @@
+/* Which nodes count: founding a group, nodes that forgot, and their adoption. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "support/redlock_kit.h"
+
+#define GROUP   "HGET stile:node group"
+#define OPENERS 6
+
+static char id[17]; /* of the group */
+
+static int set_up(void **state)
+{
+    return nodes_clear(state);
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < NODES; i++)
+        node_continue(i);
+    return 0;
+}
+
+static enum stile_status try_to_open(void)
+{
+    struct stile_client *client;
+    enum stile_status status = stile_client_open(&client, nodes_url(""), NULL, &why);
+    if (!status)
+        stile_client_close(client);
+    return status;
+}
+
+static const char *epoch(unsigned number)
+{
+    static char group[40];
+    snprintf(group, sizeof group, "%s.%u", id, number);
+    return group;
+}
+
+static void all_are_in(unsigned number)
+{
+    snprintf(id, sizeof id, "%.16s", node_text(0, GROUP));
+    for (unsigned i = 0; i < NODES; i++)
+        assert_string_equal(node_text(i, GROUP), epoch(number));
+}
+
+static struct stile_client *found(void)
+{
+    struct stile_client *client = open_nodes("");
+    all_are_in(1);
+    return client;
+}
+
+/* ---- founding ---- */
+
+static void *open_one(void *data)
+{
+    struct stile_client *client;
+    struct stile_error err;
+    (void)data;
+    if (stile_client_open(&client, nodes_url(""), NULL, &err))
+        return NULL;
+    return client;
+}
+
+/* All at once, again and again: there is one group in the end, and everybody is in it. */
+static void many_founders_make_one_group(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 10; round++) {
+        pthread_t threads[OPENERS];
+        void *client;
+        all_nodes("FLUSHALL");
+        nodes_url("");
+        for (int i = 0; i < OPENERS; i++)
+            assert_int_equal(pthread_create(&threads[i], NULL, open_one, NULL), 0);
+        for (int i = 0; i < OPENERS; i++) {
+            pthread_join(threads[i], &client);
+            assert_non_null(client);
+            stile_client_close(client);
+        }
+        all_are_in(1);
+    }
+}
+
+static void founding_needs_all_nodes(void **state)
+{
+    (void)state;
+    redis_server_kill(&nodes[2], SIGKILL);
+    assert_status(try_to_open(), UNREACHABLE);
+    assert_true(told("the first time all nodes"));
+    assert_string_equal(node_text(0, GROUP), "");
+}
+
+static void proposals_go_down_to_the_smallest(void **state)
+{
+    (void)state;
+    node_text(0, "HSET stile:node group ?bbbbbbbbbbbbbbbb");
+    node_text(1, "HSET stile:node group ?aaaaaaaaaaaaaaaa");
+    node_text(2, "HSET stile:node group ?cccccccccccccccc");
+    node_text(3, "HSET stile:node group ?bbbbbbbbbbbbbbbb");
+    node_text(4, "HSET stile:node group ?bbbbbbbbbbbbbbbb");
+    assert_status(try_to_open(), OK);
+    all_are_in(1);
+    assert_string_equal(id, "aaaaaaaaaaaaaaaa");
+}
+
+/* Its founder died between two of its steps. */
+static void a_proposal_beside_the_group_follows_it(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < NODES; i++)
+        node_text(i, "HSET stile:node group %saaaaaaaaaaaaaaaa%s", i == 3 ? "" : "?",
+                  i == 3 ? ".1" : "");
+    assert_status(try_to_open(), OK);
+    all_are_in(1);
+}
+
+static void what_is_no_group_is_left_alone(void **state)
+{
+    (void)state;
+    all_nodes("HSET stile:node group mine");
+    assert_status(try_to_open(), REFUSED);
+    assert_true(told("holds something else"));
+    assert_string_equal(node_text(4, GROUP), "mine");
+}
+
+static void a_node_of_another_group_does_not_count(void **state)
+{
+    (void)state;
+    struct stile_client *client = found();
+    struct stile_lock *lock = lock_on(client, "name", 10000);
+    node_text(4, "HSET stile:node group ffffffffffffffff.7");
+    take_token(lock);
+    assert_status(try_to_open(), OK);
+    give(lock);
+    assert_string_equal(node_text(4, "GET lock:name"), "");
+    assert_string_equal(node_text(4, GROUP), "ffffffffffffffff.7");
+    stile_client_close(client);
+}
+
+/* ---- forgetting ---- */
+
+static void a_minority_may_forget(void **state)
+{
+    (void)state;
+    struct stile_client *client = found();
+    struct stile_lock *lock = lock_on(client, "name", 10000);
+    uint64_t first = take_token(lock);
+    give(lock);
+    node_text(0, "FLUSHALL");
+    node_text(1, "FLUSHALL");
+    assert_true(take_token(lock) > first);
+    assert_string_equal(node_text(0, "GET lock:name"), "");
+    assert_string_equal(node_text(1, "GET lock:name"), "");
+    assert_status(try_to_open(), OK);
+    stile_client_close(client);
+}
+
+/* The two that remember are all that keeps a token from coming back. */
+static void nodes_that_forgot_do_not_vote(void **state)
+{
+    (void)state;
+    struct stile_client *client = found();
+    struct stile_lock *lock = lock_on(client, "name", 10000);
+    take_token(lock);
+    give(lock);
+    for (unsigned i = 0; i < 3; i++)
+        node_text(i, "FLUSHALL");
+    assert_status(take(lock), UNREACHABLE);
+    assert_true(told("2 of 5 nodes answer") && told("has lost its data: stile doctor --adopt"));
+    await_text(4, "GET lock:name", "");
+    assert_status(try_to_open(), REFUSED);
+    assert_true(told("only 2 of 5 nodes have kept their group"));
+    stile_client_close(client);
+}
+
+/* ---- adoption ---- */
+
+static unsigned adopted;
+
+static int note_finding(const struct stile_finding *finding, void *data)
+{
+    (void)data;
+    adopted += strcmp(finding->id, "adopted") == 0;
+    return 0;
+}
+
+static enum stile_status adopt(void)
+{
+    struct stile_client *doctor;
+    const struct stile_client_options options = {.size = sizeof options, .examine = true};
+    adopted = 0;
+    assert_status(stile_client_open(&doctor, nodes_url(""), &options, &why), OK);
+    enum stile_status status = stile_doctor(doctor, STILE_ADOPT, note_finding, NULL, &why);
+    stile_client_close(doctor);
+    return status;
+}
+
+static void an_adopted_node_knows_the_highest_token(void **state)
+{
+    (void)state;
+    struct stile_client *client = found();
+    struct stile_lock *lock = lock_on(client, "name", 2000);
+    uint64_t last = 0;
+    for (int i = 0; i < 9; i++) {
+        last = take_token(lock);
+        give(lock);
+    }
+    node_text(2, "FLUSHALL");
+    assert_status(adopt(), OK);
+    assert_int_equal(adopted, 1);
+    all_are_in(2);
+    assert_true(node_number(2, "HGET stile:node highest") >= (long long)last);
+    assert_int_equal(node_number(2, "HGET stile:node longest"), 2000);
+    assert_true(take_token(lock) > last); /* the client has heard of the new epoch */
+    assert_string_equal(node_text(2, "GET lock:name"), ""); /* quiet */
+    give(lock);
+    while (node_number(2, "HEXISTS stile:node quiet")) { /* until its time is over */
+        take_token(lock);
+        give(lock);
+    }
+    take_token(lock);
+    await_text(2, "GET lock:name", stile_lock_owner(lock));
+    stile_client_close(client);
+}
+
+/* It was away, not out of its mind. */
+static void who_missed_the_adoption_follows(void **state)
+{
+    (void)state;
+    struct stile_client *client = found();
+    struct stile_lock *lock = lock_on(client, "name", 10000);
+    take_token(lock);
+    give(lock);
+    node_stop(0);
+    node_text(1, "FLUSHALL");
+    assert_status(adopt(), OK);
+    assert_int_equal(adopted, 1);
+    node_continue(0);
+    assert_string_equal(node_text(0, GROUP), epoch(1));
+    for (unsigned i = 1; i < NODES; i++)
+        assert_string_equal(node_text(i, GROUP), epoch(2));
+    take_token(lock); /* under the new epoch, without it */
+    give(lock);
+    take_token(lock);
+    give(lock);
+    await_text(0, GROUP, epoch(2));
+    stile_client_close(client);
+}
+
+static void adoption_needs_a_majority_that_remembers(void **state)
+{
+    (void)state;
+    stile_client_close(found());
+    for (unsigned i = 0; i < 3; i++)
+        node_text(i, "FLUSHALL");
+    assert_status(adopt(), REFUSED);
+    assert_true(told("only 2 of 5 nodes"));
+    assert_string_equal(node_text(0, GROUP), "");
+    assert_string_equal(node_text(4, GROUP), epoch(1));
+}
+
+static void nothing_to_adopt(void **state)
+{
+    (void)state;
+    stile_client_close(found());
+    assert_status(adopt(), OK);
+    assert_int_equal(adopted, 0);
+    all_are_in(1);
+}
+
+/* Votes of two epochs do not add up: whoever asks under the old one gets no majority. */
+static void an_old_epoch_gets_no_votes(void **state)
+{
+    (void)state;
+    struct stile_client *client = found();
+    struct stile_lock *lock = lock_on(client, "name", 10000);
+    uint64_t last = take_token(lock);
+    give(lock);
+    for (unsigned i = 0; i < 3; i++)
+        node_text(i, "HSET stile:node group %s", epoch(2));
+    assert_true(take_token(lock) > last);
+    for (unsigned i = 3; i < NODES; i++)
+        await_text(i, GROUP, epoch(2)); /* and those who were behind have followed */
+    stile_client_close(client);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(many_founders_make_one_group),
+        TEST(founding_needs_all_nodes),
+        TEST(proposals_go_down_to_the_smallest),
+        TEST(a_proposal_beside_the_group_follows_it),
+        TEST(what_is_no_group_is_left_alone),
+        TEST(a_node_of_another_group_does_not_count),
+        TEST(a_minority_may_forget),
+        TEST(nodes_that_forgot_do_not_vote),
+        TEST(an_adopted_node_knows_the_highest_token),
+        TEST(who_missed_the_adoption_follows),
+        TEST(adoption_needs_a_majority_that_remembers),
+        TEST(nothing_to_adopt),
+        TEST(an_old_epoch_gets_no_votes),
+    };
+    return cmocka_run_group_tests(tests, nodes_start, nodes_stop);
+}
