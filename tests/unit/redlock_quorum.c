@@ -82,6 +82,19 @@ static void others_on_a_majority_hold_it_and_nothing_of_ours_is_left(void **stat
     assert_string_equal(node_text(0, "GET " K), "somebody");
 }
 
+/* Two for us, two for another one, and one who says nothing. */
+static void two_of_five_are_no_majority(void **state)
+{
+    (void)state;
+    take_token(lock);
+    give(lock);
+    hold_as("somebody", 2, 2);
+    node_stop(4);
+    assert_status(take(lock), HELD);
+    await_text(0, "GET " K, "");
+    await_text(1, "GET " K, "");
+}
+
 /* What an earlier try has left would be in the way of all others for its whole time. */
 static void a_split_vote_is_tried_again_and_leaves_nothing(void **state)
 {
@@ -347,6 +360,7 @@ int main(void)
         TEST(all_nodes_have_the_owner_and_the_token),
         TEST(others_on_a_minority_do_not_matter),
         TEST(others_on_a_majority_hold_it_and_nothing_of_ours_is_left),
+        TEST(two_of_five_are_no_majority),
         TEST(a_split_vote_is_tried_again_and_leaves_nothing),
         TEST(a_key_of_another_kind_is_refused),
         TEST(two_of_five_may_be_down),

@@ -201,6 +201,8 @@ static void weigh_try(struct redlock_claim *part, const struct count *count)
     }
     unsigned most = votes_rival(part, &rival);
     unsigned unknown = count->down + count->apart + count->pending;
+    if (!part->bare && most < majority && count->awaited > 0)
+        return; /* it is held, or split: the others will tell */
     bool held = part->bare ? count->mine == 0 : most + unknown >= majority;
     if (held)
         part_busy(part);
