@@ -58,10 +58,10 @@ static void *open_one(void *data)
 {
     struct stile_client *client;
     struct stile_error err;
-    (void)data;
-    if (stile_client_open(&client, nodes_url(""), NULL, &err))
-        return NULL;
-    return client;
+    if (stile_client_open(&client, data, NULL, &err) == STILE_OK)
+        return client;
+    print_error("%s\n", err.message);
+    return NULL;
 }
 
 /* All at once, again and again: there is one group in the end, and everybody is in it. */
@@ -72,14 +72,15 @@ static void many_founders_make_one_group(void **state)
         pthread_t threads[OPENERS];
         void *client;
         all_nodes("FLUSHALL");
-        nodes_url("");
+        char *url = strdup(nodes_url(""));
         for (int i = 0; i < OPENERS; i++)
-            assert_int_equal(pthread_create(&threads[i], NULL, open_one, NULL), 0);
+            assert_int_equal(pthread_create(&threads[i], NULL, open_one, url), 0);
         for (int i = 0; i < OPENERS; i++) {
             pthread_join(threads[i], &client);
             assert_non_null(client);
             stile_client_close(client);
         }
+        free(url);
         all_are_in(1);
     }
 }

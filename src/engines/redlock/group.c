@@ -34,20 +34,30 @@ bool group_is_mark(const char *text)
 
 /* ---- while claims are made ---- */
 
-static void on_promoted(void *data, const redisReply *reply, const struct stile_error *err)
+static void on_followed(void *data, const redisReply *reply, const struct stile_error *err)
 {
     (void)data, (void)reply, (void)err; /* the next claim tells */
 }
 
-/* It was away when the others went to a new epoch. It has not forgotten: its fences are those that
- * it had, so it may follow them. */
-static void promote(struct node *node, const char *from)
+/* One that was away when the others went to a new epoch has not forgotten: its fences are those
+ * that it had, so it may follow them. Claims alone would not do: who decides without it does not
+ * hear what it says. */
+void group_lead(struct node *node)
 {
     struct redlock *redlock = node->redlock;
-    char to[GROUP_MAX + 1];
-    group_write(to, redlock->group_id, redlock->epoch);
-    struct conn_arg args[] = {CONN_TEXT(NODE_KEY), CONN_TEXT(from), CONN_TEXT(to)};
-    conn_eval(node->asks, &redlock->scripts.change, args, 1, 3, on_promoted, node, NULL);
+    char epoch[16];
+    if (redlock->epoch < 2)
+        return;
+    snprintf(epoch, sizeof epoch, "%u", (unsigned)redlock->epoch);
+    struct conn_arg args[] = {CONN_TEXT(NODE_KEY), CONN_TEXT(redlock->group_id), CONN_TEXT(epoch)};
+    conn_eval(node->asks, &redlock->scripts.follow, args, 1, 3, on_followed, node, NULL);
+}
+
+static void go_on_to(struct redlock *redlock, uint32_t epoch)
+{
+    redlock->epoch = epoch;
+    for (unsigned i = 0; i < redlock->n; i++)
+        group_lead(&redlock->nodes[i]);
 }
 
 void group_hear(struct node *node, const char *text)
@@ -65,9 +75,9 @@ void group_hear(struct node *node, const char *text)
     } else {
         error_set(&node->why, STILE_UNREACHABLE, 0, "is in another epoch of its group");
         if (epoch > redlock->epoch)
-            redlock->epoch = epoch;
+            go_on_to(redlock, epoch);
         else if (epoch < redlock->epoch)
-            promote(node, node->group);
+            group_lead(node);
     }
 }
 
@@ -248,6 +258,9 @@ static void settle(struct survey *survey)
         found(survey);
     } else if (follow(survey, id, epoch)) {
         return;
+    } else if (share < redlock->majority && !survey->settled) {
+        survey->settled = true; /* the others may have been asked before it was founded */
+        ask_again(survey);
     } else {
         if (share < redlock->majority)
             refuse(survey, id);

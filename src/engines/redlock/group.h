@@ -24,6 +24,8 @@ bool group_is_mark(const char *text);
 
 /* A node has said this instead of voting; NULL or "": it has no group. */
 void group_hear(struct node *node, const char *text);
+/* Takes it on to our epoch, if it is behind. */
+void group_lead(struct node *node);
 /* The claim was asked for under an epoch that is over. */
 bool group_is_newer(struct redlock_claim *part);
 
@@ -43,6 +45,7 @@ struct survey {
     const struct url *url; /* the first time: INFO is asked for, too */
     struct account accounts[NODES_MAX];
     unsigned pending, rounds;
+    bool settled; /* one node was seen in a group: all of them had heard of it by then */
     void (*fn)(struct survey *survey);
     bool over;
     struct stile_error error; /* how it ended */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "engines/redis/vitals.h"
+#include "engines/redlock/group.h"
 #include "engines/redlock/redlock.h"
 
 #define NODE_TIMEOUT_MS  1000
@@ -73,6 +74,12 @@ static void on_up(struct conn *conn)
     (void)conn;
 }
 
+/* It may have missed something. */
+static void asks_up(struct conn *conn)
+{
+    group_lead(conn_owner(conn));
+}
+
 static void asks_down(struct conn *conn, const struct stile_error *why)
 {
     node_failed(conn_owner(conn), why); /* and each request hears of it by itself */
@@ -105,7 +112,7 @@ static void hears_message(struct conn *conn, const char *channel, size_t channel
     wait_hear(conn_owner(conn), text, n);
 }
 
-static const struct conn_events asks_events = {.up = on_up, .down = asks_down};
+static const struct conn_events asks_events = {.up = asks_up, .down = asks_down};
 static const struct conn_events hears_events = {
     .up = on_up, .down = hears_down, .subscribed = hears_subscribed, .message = hears_message};
 

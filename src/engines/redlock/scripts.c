@@ -194,6 +194,12 @@ static const char change_source[] =
     "if n[1]==ARGV[1] then redis.call('HSET',KEYS[1],'group',ARGV[2]) n[1]=ARGV[2] done=1 end\n"
     "return {done,n[1] or '',n[2] or '0',n[3] or '0'}\n";
 
+static const char follow_source[] =
+    "local g=redis.call('HGET',KEYS[1],'group')\n"
+    "local id,e=string.match(g or '','^(%x+)%.(%d+)$')\n"
+    "if id~=ARGV[1] or tonumber(e)>=tonumber(ARGV[2]) then return 0 end\n"
+    "return redis.call('HSET',KEYS[1],'group',id..'.'..ARGV[2])\n";
+
 /* Quiet for as long as the longest lease that may have been forgotten. */
 static const char adopt_source[] =
     "local call,N=redis.call,KEYS[1]\n"
@@ -216,5 +222,6 @@ void lock_scripts_init(struct lock_scripts *s)
     lua_init(&s->show, show_source);
     lua_init(&s->break_, break_source);
     lua_init(&s->change, change_source);
+    lua_init(&s->follow, follow_source);
     lua_init(&s->adopt, adopt_source);
 }

@@ -40,6 +40,7 @@ struct lock_scripts {
     struct lua show;    /* K Q [F] -> {K, pttl, F, age, queue} */
     struct lua break_;  /* K Q [F N]; token -> 1 broken, 0 not held, -1 another grant */
     struct lua change;  /* N; from to -> {1|0, group, highest, longest} */
+    struct lua follow;  /* N; id epoch: from an earlier epoch of that group */
     struct lua adopt;   /* N; group highest longest -> 1, or 0: it has a group */
 };
 
