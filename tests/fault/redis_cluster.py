@@ -10,7 +10,7 @@ import sys
 TESTS = pathlib.Path(__file__).resolve().parent.parent
 sys.path += [str(TESTS / "cli"), str(TESTS / "servers")]
 from kit import expect, run_tests  # noqa: E402
-from redis_groups import Cluster, Pretender, replicate, until  # noqa: E402
+from redis_groups import Cluster, Pretender, certificates, replicate, until  # noqa: E402
 from redis_server import RedisServer  # noqa: E402
 
 ODD = ["{", "}", "{}", "{}a", "a}b", "a{b", "}{", "{a}{b}", "a{}{b}c", "{a}:fence"]
@@ -146,6 +146,7 @@ def slot_moves(t, cluster):
     name = cluster.name_on(start)
     slot = cluster.slot("lock:" + name)
     held, waiting = hold_and_wait(t, name)
+    second = wait_for(t, name, 2)
     token = t.show(name)["token"]
     coming = []
 
@@ -159,6 +160,7 @@ def slot_moves(t, cluster):
     tried(t, name, 75)
     t.release(held)
     goes_in(waiting)
+    goes_in(second)
     assert token_of(t, name) > token
     assert int(to.cli("GET", "{lock:%s}:fence" % name)) > token
 
@@ -267,6 +269,18 @@ def cluster_is_down(t, cluster):
     goes_in(waiting)
 
 
+def over_tls(t):
+    """rediss+cluster://: every node is spoken to in TLS, and verified"""
+    os.mkdir(t.path("keys"))
+    with Cluster(2, tls=certificates(t.path("keys"))) as cluster:
+        hosts = ",".join("127.0.0.1:%d" % node.tls for node in cluster.nodes)
+        use(t, "rediss+cluster://%s?ca=%s/ca.pem" % (hosts, t.path("keys")))
+        for node in cluster.nodes:
+            tried(t, cluster.name_on(node), 0)
+        use(t, "rediss+cluster://%s?ca=%s/stranger.pem" % (hosts, t.path("keys")))
+        assert "certificate" in tried(t, "x", 69)
+
+
 class Circle(Pretender):
     """Sends everybody to itself."""
 
@@ -288,6 +302,52 @@ def sent_in_circles(t):
         assert "another node" in tried(t, "x", 69)
 
 
+class Babbler(Circle):
+    """Has strange ideas of a cluster."""
+
+    table = moved = None
+
+    def reply(self, words, known):
+        if words[0] == "CLUSTER" and self.table:
+            return self.table
+        if words[0].startswith("EVAL") and self.moved:
+            return self.moved % self.port if "%d" in self.moved else self.moved
+        return super().reply(words, known)
+
+
+def table_makes_no_sense(t):
+    """A table of slots that makes no sense is not used"""
+    node = "*2\r\n$9\r\n127.0.0.1\r\n:1\r\n"
+    with Babbler() as babbler:
+        use(t, "redis+cluster://127.0.0.1:%d" % babbler.port)
+        for table in ("*0\r\n", "+OK\r\n", "*1\r\n:1\r\n", "*1\r\n*0\r\n",
+                      "*1\r\n*3\r\n:0\r\n:16384\r\n" + node,
+                      "*1\r\n*3\r\n:-1\r\n:5\r\n" + node,
+                      "*1\r\n*3\r\n:9\r\n:5\r\n" + node,
+                      "*1\r\n*3\r\n:0\r\n:5\r\n*0\r\n",
+                      "*1\r\n*3\r\n:0\r\n:5\r\n+x\r\n",
+                      "*1\r\n*3\r\n:0\r\n:5\r\n*2\r\n$1\r\nx\r\n:0\r\n",
+                      "*1\r\n*3\r\n:0\r\n:5\r\n*2\r\n$1\r\nx\r\n:65536\r\n",
+                      "-ERR no such command\r\n"):
+            babbler.table = table
+            assert "table of the cluster" in tried(t, "x", 69), table
+
+
+def redirect_makes_no_sense(t):
+    """Who is sent nowhere stays; without a host it is the same one"""
+    with Babbler() as babbler:
+        use(t, "redis+cluster://127.0.0.1:%d" % babbler.port)
+        for moved in ("-MOVED \r\n", "-MOVED x\r\n", "-MOVED 1\r\n", "-MOVED 1 \r\n",
+                      "-MOVED 1 x\r\n", "-MOVED 99999 x:1\r\n", "-MOVED -1 x:1\r\n",
+                      "-MOVED 1 x:99999\r\n", "-MOVED 1 %s:1\r\n" % ("x" * 300), "-ASK 1 \r\n",
+                      "-MOVED 1 :%d\r\n", "-ASK 1 :%d\r\n"):
+            babbler.moved = moved
+            assert "another node" in tried(t, "x", 69), moved
+        babbler.table = "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$-1\r\n:%d\r\n" % babbler.port
+        babbler.moved = ":7\r\n"
+        tried(t, "x", 0)
+
+
 def nobody_there(t):
     """Each node of the URL is tried, and named if none answers"""
     with Cluster(1) as cluster:
@@ -303,4 +363,5 @@ def nobody_there(t):
 
 run_tests([names_on_all_nodes, any_node_will_do, served_in_order_on_each_node, slot_moves,
            slot_stays_between, cluster_is_down, replicas_are_counted, node_is_demoted,
-           node_is_stopped, node_is_killed, sent_in_circles, nobody_there])
+           node_is_stopped, node_is_killed, over_tls, sent_in_circles, table_makes_no_sense,
+           redirect_makes_no_sense, nobody_there])

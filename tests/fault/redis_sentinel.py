@@ -8,8 +8,9 @@ import sys
 TESTS = pathlib.Path(__file__).resolve().parent.parent
 sys.path += [str(TESTS / "cli"), str(TESTS / "servers")]
 from kit import expect, run_tests  # noqa: E402
-from redis_groups import NAME, SOON, Spokesman, Watched, has_replicas, replicate, until  # noqa: E402
-from redis_server import RedisServer  # noqa: E402
+from redis_groups import (NAME, SOON, Sentinel, Spokesman, Watched, as_arguments,  # noqa: E402
+                          certificates, has_replicas, replicate, until)
+from redis_server import RedisServer, free_port  # noqa: E402
 
 
 def use(t, url):
@@ -161,6 +162,23 @@ def sentinel_wants_a_password(t):
         expect(t.stile("run", "--try", "x", "--", "true").returncode, 0)
 
 
+def over_tls(t):
+    """rediss+sentinel://: Sentinel and primary speak TLS"""
+    os.mkdir(t.path("keys"))
+    options, port = certificates(t.path("keys")), free_port()
+
+    def lines(sentinel):
+        return ["port 0", "tls-port %d" % sentinel.port, "tls-replication yes",
+                *("%s %s" % option for option in options.items()),
+                "sentinel monitor %s 127.0.0.1 %d 1" % (NAME, port)]
+
+    with RedisServer("--tls-port", str(port), *as_arguments(options)), Sentinel(lines) as sentinel:
+        use(t, "rediss+sentinel://127.0.0.1:%d/%s?ca=%s/ca.pem"
+            % (sentinel.port, NAME, t.path("keys")))
+        done = t.stile("run", "--try", "x", "--", "true")
+        expect(done.returncode, 0, done.stderr)
+
+
 def url_is_incomplete(t):
     """A URL without the primary's name, or with parameters of another kind, is refused"""
     for url in "redis+sentinel://127.0.0.1", "redis+sentinel:///tests", \
@@ -170,4 +188,5 @@ def url_is_incomplete(t):
 
 
 run_tests([primary_is_killed, primary_is_stopped, lock_is_forgotten, primary_is_demoted,
-           sentinel_is_late, nobody_names_it, sentinel_wants_a_password, url_is_incomplete])
+           sentinel_is_late, nobody_names_it, sentinel_wants_a_password, over_tls,
+           url_is_incomplete])

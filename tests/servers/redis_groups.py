@@ -6,6 +6,7 @@
         cluster.url, cluster.nodes, cluster.owner("lock:x")
 """
 import os
+import pathlib
 import socket
 import subprocess
 import threading
@@ -24,6 +25,17 @@ def until(condition, what):
     while not condition():
         assert time.monotonic() < end, what + " did not happen in %d s" % PATIENCE
         time.sleep(0.01)
+
+
+def certificates(directory):
+    """Made there, and the options that show them to clients."""
+    subprocess.run([str(pathlib.Path(__file__).resolve().parent / "certs"), directory], check=True)
+    return {"tls-auth-clients": "no", "tls-ca-cert-file": directory + "/ca.pem",
+            "tls-cert-file": directory + "/server.pem", "tls-key-file": directory + "/server.key"}
+
+
+def as_arguments(options):
+    return [word for name, value in options.items() for word in ("--" + name, value)]
 
 
 def has_replicas(server, n):
@@ -79,7 +91,7 @@ class Watched:
         sentinel.id = os.urandom(20).hex()
         return ["sentinel myid " + sentinel.id,
                 "sentinel monitor %s 127.0.0.1 %d 2" % (NAME, self.servers[0].port),
-                "sentinel down-after-milliseconds %s 400" % NAME,
+                "sentinel down-after-milliseconds %s 1000" % NAME,
                 "sentinel failover-timeout %s 3000" % NAME,
                 *("sentinel known-replica %s 127.0.0.1 %d" % (NAME, server.port)
                   for server in self.servers[1:]), *self.more]
@@ -194,23 +206,34 @@ class Spokesman(Pretender):
 class Cluster:
     """Nodes in the order of their slots; nodes[i].replicas are theirs."""
 
-    def __init__(self, n=3, replicas=0, args=()):
-        self.nodes, self.all, self.moved = [], [], {}
+    def __init__(self, n=3, replicas=0, tls=None):
+        """tls: what certificates() says."""
+        self.nodes, self.all, self.moved, self.tls = [], [], {}, tls
         try:
             for i in range(n * (1 + replicas)):
-                self.all.append(self.start(args))
+                self.all.append(self.start())
             self.nodes = self.all[:n]
             self.join(replicas)
         except BaseException:
             self.stop()
             raise
 
-    @staticmethod
-    def start(args):
-        bus = free_port()
+    def start(self):
+        for _ in range(4):
+            try:
+                return self.start_one()
+            except OSError:  # somebody else got its second or third port first
+                pass
+        return self.start_one()
+
+    def start_one(self):
+        bus, tls, more = free_port(), free_port(), []
+        if self.tls:
+            more = as_arguments({**self.tls, "tls-port": str(tls), "tls-cluster": "yes"})
         node = RedisServer("--cluster-enabled", "yes", "--cluster-port", str(bus),
-                           "--cluster-node-timeout", "1000", *SOON, *args)
-        node.bus, node.id, node.replicas = bus, node.cli("CLUSTER", "MYID"), []
+                           "--cluster-node-timeout", "1500", *SOON, *more)
+        node.bus, node.tls, node.replicas = bus, tls, []
+        node.id = node.cli("CLUSTER", "MYID")
         return node
 
     def join(self, replicas):
@@ -221,7 +244,8 @@ class Cluster:
         for epoch, node in enumerate(self.all):
             node.cli("CLUSTER", "SET-CONFIG-EPOCH", str(epoch + 1))
             for other in self.all[:epoch]:
-                node.cli("CLUSTER", "MEET", "127.0.0.1", str(other.port), str(other.bus))
+                port = other.tls if self.tls else other.port
+                node.cli("CLUSTER", "MEET", "127.0.0.1", str(port), str(other.bus))
         known = "cluster_known_nodes:%d" % len(self.all)
         until(lambda: all(known in node.cli("CLUSTER", "INFO") for node in self.all), "joining")
         for i, node in enumerate(self.all[n:]):
