@@ -1,4 +1,4 @@
-"""The figures of the redis engine, on a redis-server of its own beside bare hiredis and redis-py.
+"""The figures of redis and redlock, on servers of their own, beside bare hiredis and redis-py.
 
 On few cores it decides everything whether both ends of a connection share one: so server and client
 are pinned, once to two cores and once to one, where it matters.
@@ -41,6 +41,14 @@ def server(core=None):
             os.sched_setaffinity(started.process.pid, {cores()[core]})
         started.url = "redis://127.0.0.1:%d" % started.port
         yield started
+
+
+@contextlib.contextmanager
+def nodes(core=None):
+    """Five of them; what follows redlock://"""
+    with contextlib.ExitStack() as stack:
+        ports = [stack.enter_context(server(core)).port for _ in range(5)]
+        yield ",".join("127.0.0.1:%d" % port for port in ports)
 
 
 def pinned(core, command):
@@ -214,5 +222,39 @@ def runkill(bench):
     return rows, {"runkill": ours}
 
 
+def redlock_pair(bench):
+    rows, samples = [], {}
+    for told, core in PLACES:
+        with nodes(0) as hosts:
+            for mode, query, most in (("plain", "?fence=off&prefix=plain:", 1.1),
+                                      ("fenced", "", 1.7)):
+                lines = bench.run("pair", "redlock://" + hosts + query, "hiredis",
+                                  bench.rounds(100), 100, 1, core + 1)
+                samples["%s, %s" % (mode, told)] = lines
+                ours, bare, ratio = compare(lines, "series", "one", "peer_one", "p50_ns")
+                rows.append(row("redlock: acquire+release, %s, %s, p50" % (mode, told),
+                                time_text(ours), "hiredis, 5 nodes " + time_text(bare), ratio,
+                                "%.1f x" % most, ratio <= most))
+    return rows, {"server_pair": samples}
+
+
+def redlock_crowd(bench):
+    for_ms = 500 if bench.quick else 5000
+    rows, samples = [], {}
+    for mode, query in (("fenced", ""), ("plain", "?fence=off&prefix=plain:")):
+        with nodes() as hosts:
+            found = bench.run("crowd", "redlock://" + hosts + query, "stile", 8, for_ms)[0]
+        samples[mode] = found
+        rows += [row("redlock: 8 processes, %s: least / most served" % mode,
+                     "%.3f" % found["least_to_most"], "", None, "0.5",
+                     found["least_to_most"] >= 0.5),
+                 row("  acquisitions a second", "%.0f" % found["per_s"], "", None, "500",
+                     found["per_s"] >= 500),
+                 row("  overlaps seen", str(found["overlaps"]), "", None, "0",
+                     found["overlaps"] == 0)]
+    return rows, {"crowd": samples}
+
+
+REDLOCK = {"redlock-pair": redlock_pair, "redlock-crowd": redlock_crowd}
 ALL = {"redis-pair": pair, "redis-threads": threads, "redis-handover": handover,
        "redis-crowd": crowd, "redis-parked": parked, "redis-keep": keep, "redis-runkill": runkill}

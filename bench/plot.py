@@ -82,7 +82,7 @@ def panel_threads(places):
 
 def panel_crowd(found):
     """found: for each subject, what each process was served."""
-    colours = {"flock": PEER}
+    colours = {"flock": PEER, "plain": PEER}
     most = {name: max(lines["served"]) or 1 for name, lines in found.items()}
     shares = zip(*(sorted(n / most[name] for n in lines["served"])
                    for name, lines in found.items()))

@@ -13,36 +13,62 @@ struct bare {
     char key[128];
 };
 
-static redisContext *context;
+#define NODES_MAX 9
+
+static redisContext *nodes[NODES_MAX];
+static int n_nodes;
 static char sha1[41];
 
-static redisReply *expect(redisReply *reply)
+static redisReply *answer(redisContext *node)
 {
-    if (!reply)
-        bench_die("hiredis: %s", context->errstr);
+    void *got;
+    if (redisGetReply(node, &got) != REDIS_OK)
+        bench_die("hiredis: %s", node->errstr);
+    redisReply *reply = got;
     if (reply->type == REDIS_REPLY_ERROR)
         bench_die("hiredis: %s", reply->str);
     return reply;
 }
 
-static void connect_to(const char *url)
+static redisContext *connect_to(int port)
 {
-    const char *colon = strrchr(url, ':');
-    context = redisConnect("127.0.0.1", (int)bench_number(colon ? colon + 1 : url));
-    if (!context || context->err)
-        bench_die("hiredis: %s", context ? context->errstr : "out of memory");
-    redisReply *reply = expect(redisCommand(context, "SCRIPT LOAD %s",
-                                            "if redis.call('GET',KEYS[1])==ARGV[1] then "
-                                            "return redis.call('DEL',KEYS[1]) else return 0 end"));
+    redisContext *node = redisConnect("127.0.0.1", port);
+    if (!node || node->err)
+        bench_die("hiredis: %s", node ? node->errstr : "out of memory");
+    redisAppendCommand(node, "SCRIPT LOAD %s",
+                       "if redis.call('GET',KEYS[1])==ARGV[1] then "
+                       "return redis.call('DEL',KEYS[1]) else return 0 end");
+    redisReply *reply = answer(node);
     snprintf(sha1, sizeof sha1, "%s", reply->str);
     freeReplyObject(reply);
+    return node;
+}
+
+/* scheme://host:port,host:port,... all on this machine */
+static void connect_all(const char *url)
+{
+    for (const char *at = strstr(url, "//"); at && n_nodes < NODES_MAX; at = strchr(at, ',')) {
+        at = strchr(at, ':');
+        if (!at)
+            bench_die("%s: want a port for each node", url);
+        nodes[n_nodes++] = connect_to(atoi(at + 1));
+    }
+}
+
+/* Written to all, then read from all. */
+static void send_all(void)
+{
+    int done;
+    for (int i = 0; i < n_nodes; i++)
+        if (redisBufferWrite(nodes[i], &done) != REDIS_OK)
+            bench_die("hiredis: %s", nodes[i]->errstr);
 }
 
 static void *open_hiredis(const char *place, const char *lock_name)
 {
     struct bare *bare = calloc(1, sizeof *bare);
-    if (!context)
-        connect_to(place);
+    if (!n_nodes)
+        connect_all(place);
     snprintf(bare->key, sizeof bare->key, "bare:%s", lock_name);
     return bare;
 }
@@ -61,28 +87,37 @@ static void take_hiredis(void *handle)
 {
     struct bare *bare = handle;
     draw_owner(bare->owner);
-    redisReply *reply =
-        expect(redisCommand(context, "SET %s %s NX PX %d", bare->key, bare->owner, 10000));
-    if (reply->type != REDIS_REPLY_STATUS)
-        bench_die("hiredis: %s is not free", bare->key);
-    freeReplyObject(reply);
+    for (int i = 0; i < n_nodes; i++)
+        redisAppendCommand(nodes[i], "SET %s %s NX PX %d", bare->key, bare->owner, 10000);
+    send_all();
+    for (int i = 0; i < n_nodes; i++) {
+        redisReply *reply = answer(nodes[i]);
+        if (reply->type != REDIS_REPLY_STATUS)
+            bench_die("hiredis: %s is not free", bare->key);
+        freeReplyObject(reply);
+    }
 }
 
 static void give_hiredis(void *handle)
 {
     struct bare *bare = handle;
-    redisReply *reply =
-        expect(redisCommand(context, "EVALSHA %s 1 %s %s", sha1, bare->key, bare->owner));
-    if (reply->integer != 1)
-        bench_die("hiredis: %s was not ours", bare->key);
-    freeReplyObject(reply);
+    for (int i = 0; i < n_nodes; i++)
+        redisAppendCommand(nodes[i], "EVALSHA %s 1 %s %s", sha1, bare->key, bare->owner);
+    send_all();
+    for (int i = 0; i < n_nodes; i++) {
+        redisReply *reply = answer(nodes[i]);
+        if (reply->integer != 1)
+            bench_die("hiredis: %s was not ours", bare->key);
+        freeReplyObject(reply);
+    }
 }
 
 void bench_ping(const char *url)
 {
-    if (!context)
-        connect_to(url);
-    freeReplyObject(expect(redisCommand(context, "PING")));
+    if (!n_nodes)
+        connect_all(url);
+    redisAppendCommand(nodes[0], "PING");
+    freeReplyObject(answer(nodes[0]));
 }
 
 const struct subject subject_hiredis = {
