@@ -281,8 +281,9 @@ static enum stile_status send_confirm(struct redis_claim *part, conn_fn *fn,
     struct redis *redis = redis_of_part(part);
     struct numbers n;
     struct call call;
+    size_t n_keys = claim->mode == STILE_EXCLUSIVE ? TAKE_KEYS : SCRIPT_KEYS;
     numbers_of(&n, claim, 0);
-    call_begin(&call, SCRIPT_KEYS, redis, claim->name, claim->name_len);
+    call_begin(&call, n_keys, redis, claim->name, claim->name_len);
     call_add(&call, part->owner);
     call_add(&call, n.mode);
     call_add(&call, n.px);

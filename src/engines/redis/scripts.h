@@ -22,7 +22,7 @@
 #include "engines/redis/lua.h"
 
 #define SCRIPT_KEYS 6
-#define TAKE_KEYS   4
+#define TAKE_KEYS   4 /* of take, and of confirm for an exclusive one */
 #define GIVE_KEYS   3
 
 struct scripts {
