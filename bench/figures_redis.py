@@ -140,9 +140,16 @@ def crowd(bench):
     ], {"crowd": {"stile": found}}
 
 
-def rss_kib(pid):
+def rss_kib(pid, front):
+    """Of `stile run`: the front and its warden."""
     with open("/proc/%d/status" % pid, encoding="ascii") as file:
-        return int(re.search(r"VmRSS:\s+(\d+)", file.read()).group(1))
+        told = file.read()
+    with open("/proc/%d/task/%d/children" % (pid, pid), encoding="ascii") as file:
+        children = [int(child) for child in file.read().split()]
+    if os.readlink("/proc/%d/exe" % pid) != os.readlink("/proc/%d/exe" % front):
+        return 0
+    return int(re.search(r"VmRSS:\s+(\d+)", told).group(1)) + sum(
+        rss_kib(child, front) for child in children)
 
 
 def wait_for(condition, what):
@@ -172,7 +179,7 @@ def parked(bench):
         time.sleep(0.2)
         asked = [int(re.search(r"total_commands_processed:(\d+)", redis.cli("INFO", "stats"))
                      .group(1)) for _ in range(2) if time.sleep(seconds) is None]
-        rss = max(rss_kib(pid) for pid in started)
+        rss = max(rss_kib(pid, pid) for pid in started)
     theirs = None
     with server() as redis:
         theirs = peer(bench, 0, "pair", redis.port, 100)

@@ -53,6 +53,7 @@ struct way {
     const char *name;
     void (*take)(struct side *); /* NULL: ping */
     void (*give)(struct side *);
+    bool apart; /* who gives does not ask again before the other one has got it */
 };
 
 static void take_futex(struct side *side)
@@ -95,14 +96,14 @@ static void give_stile(struct side *side)
 }
 
 static const struct way local_ways[] = {
-    {"futex", take_futex, give_futex},
-    {"socket", take_socket, give_socket},
-    {"stile", take_stile, give_stile},
+    {"futex", take_futex, give_futex, false},
+    {"socket", take_socket, give_socket, false},
+    {"stile", take_stile, give_stile, false},
     {0},
 };
 static const struct way server_ways[] = {
-    {"ping", NULL, NULL},
-    {"stile", take_stile, give_stile},
+    {"ping", NULL, NULL, false},
+    {"stile", take_stile, give_stile, true},
     {0},
 };
 
@@ -120,6 +121,13 @@ static void note(struct side *side, int64_t now_ns)
 static void set_stage(struct side *side, enum stage stage)
 {
     __atomic_store_n(&side->shared->stage[side->id], stage, __ATOMIC_RELEASE);
+}
+
+static void await_taken(struct side *side, const struct way *way)
+{
+    while (way->apart &&
+           __atomic_load_n(&side->shared->stage[!side->id], __ATOMIC_ACQUIRE) == TAKES)
+        bench_word_wait(&side->shared->stage[!side->id], TAKES);
 }
 
 static void meet(struct side *side, uint32_t batch)
@@ -162,10 +170,13 @@ static void play(struct side *side, const struct way *way, uint32_t times)
         way->take(side);
         int64_t now_ns = bench_now_ns();
         set_stage(side, HOLDS);
+        if (way->apart)
+            bench_word_set(&side->shared->stage[side->id], HOLDS);
         note(side, now_ns);
         await_other(side);
         side->shared->gave_ns = bench_now_ns();
         way->give(side);
+        await_taken(side, way);
     }
     set_stage(side, IS_DONE);
 }
