@@ -210,8 +210,11 @@ static enum stile_status read_mode(struct options *o, const struct url *url,
                                    struct stile_error *err)
 {
     const char *mode = url_param(url, "mode"), *dialect = url_param(url, "dialect");
-    if (mode && strcmp(mode, "advisory") != 0)
-        return error_set(err, STILE_MISUSE, 0, "mode= is advisory");
+    o->mode = mode && strcmp(mode, "table") == 0 ? MODE_TABLE : MODE_ADVISORY;
+    if (mode && o->mode == MODE_ADVISORY && strcmp(mode, "advisory") != 0)
+        return error_set(err, STILE_MISUSE, 0, "mode= is advisory or table");
+    if (dialect && o->mode == MODE_TABLE)
+        return error_set(err, STILE_MISUSE, 0, "dialect= is about the keys of mode=advisory");
     if (dialect && !dialect_named(&o->dialect, dialect))
         return error_set(err, STILE_MISUSE, 0,
                          "dialect= is sql, with_advisory_lock, django-pglocks or pals");

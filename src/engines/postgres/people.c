@@ -101,9 +101,11 @@ void people_list(struct engine *engine, struct query *query)
     name_store(stored, query->name, query->name_len);
     const char *values[] = {strcmp(stored, query->name) == 0 && *stored ? stored : NULL};
     enum stile_status status = pg_shared(&shared, pg, &err);
+    const struct statement *statement = pg->options.mode == MODE_TABLE ? &sql_table_list
+                                        : pg->bare                     ? &sql_list_bare
+                                                                       : &sql_list;
     if (!status)
-        status = session_send(shared, pg->bare ? &sql_list_bare : &sql_list, values, 1, on_listed,
-                              query, &err);
+        status = session_send(shared, statement, values, 1, on_listed, query, &err);
     if (status)
         engine->events->done(query, &err);
 }

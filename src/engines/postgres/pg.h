@@ -57,6 +57,15 @@ struct pg {
     unsigned n_active;
     uint64_t ttl_ns; /* the longest of what is active: the lease of every session */
     struct timer sweep;
+
+    /* mode=table */
+    struct row_claim *by_owner[BY_KEY_HEADS];
+    struct batch *batches; /* renewals under way */
+    char channel[8 + OWNER_LEN], listen_sql[32 + OWNER_LEN];
+    struct statement listen;
+    bool pooled;  /* each transaction may be another session's */
+    bool hearing; /* what is told on our channel arrives */
+
     struct opening *opening; /* while open() waits for the first answers */
     struct {
         char owner[OWNER_LEN + 1], host[HOST_MAX + 1], pid[12], command[COMMAND_MAX];
@@ -87,6 +96,7 @@ static inline struct pg *pg_of_part(struct pg_claim *part)
 
 /* Connects it if need be: what is asked meanwhile waits for that. */
 enum stile_status pg_shared(struct session **session, struct pg *pg, struct stile_error *err);
+void pg_opened(struct pg *pg, const struct stile_error *why); /* err NULL: it is up */
 enum stile_status pg_connect(struct session **session, struct pg *pg,
                              const struct session_events *events, struct stile_error *err);
 

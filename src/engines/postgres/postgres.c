@@ -27,6 +27,7 @@
 #include "engines/postgres/pg.h"
 #include "engines/postgres/setup.h"
 #include "engines/postgres/sql.h"
+#include "engines/postgres/table.h"
 #include "mutant.h"
 
 #define OLDEST_SERVER 140000
@@ -70,6 +71,9 @@ static enum stile_status introduce(struct pg *pg, struct stile_error *err)
     strcpy(pg->who.host, "?");
     gethostname(pg->who.host, sizeof pg->who.host - 1);
     write_command(pg->who.command, sizeof pg->who.command, pg->engine.label);
+    snprintf(pg->channel, sizeof pg->channel, "stile_%s", pg->who.owner);
+    snprintf(pg->listen_sql, sizeof pg->listen_sql, "listen %s", pg->channel);
+    pg->listen.sql = pg->listen_sql;
     return STILE_OK;
 }
 
@@ -89,8 +93,25 @@ static enum stile_status refuse_pooler(struct stile_error *err)
 {
     return error_set(err, STILE_REFUSED, 0,
                      "a pooler stands between us and the server, where the locks of a session may "
-                     "become another's: connect to the server itself (or say allow=pooler, if it "
-                     "pools by session)");
+                     "become another's: say mode=table, or connect to the server itself (or say "
+                     "allow=pooler, if it pools by session)");
+}
+
+static enum stile_status check_kind(struct session *session, const PGresult *result,
+                                    struct stile_error *err)
+{
+    struct pg *pg = session->pg;
+    if (PQntuples(result) != 1 || PQnfields(result) <= HAIL_SCHEMA)
+        return error_set(err, STILE_CORRUPT, 0, "the server's answer has an unexpected form");
+    session->backend = atoi(PQgetvalue(result, 0, HAIL_BACKEND));
+    pg->pooled = session->backend != PQbackendPID(session->conn);
+    if (pg->opening)
+        pg->opening->schema = PQgetvalue(result, 0, HAIL_SCHEMA)[0] == 't';
+    if (PQgetvalue(result, 0, HAIL_RECOVERY)[0] == 't')
+        return error_set(err, STILE_REFUSED, 0,
+                         "this server is a standby or in recovery, where nothing can be locked: "
+                         "connect to its primary (target_session_attrs=read-write finds it)");
+    return STILE_OK;
 }
 
 static enum stile_status check_server(struct session *session, const PGresult *result,
@@ -100,34 +121,47 @@ static enum stile_status check_server(struct session *session, const PGresult *r
     if (PQserverVersion(session->conn) < OLDEST_SERVER)
         return error_set(err, STILE_REFUSED, 0,
                          "this server is older than PostgreSQL 14, which has no lease for sessions "
-                         "(idle_session_timeout)");
-    if (PQntuples(result) != 1 || PQnfields(result) <= HAIL_SCHEMA)
-        return error_set(err, STILE_CORRUPT, 0, "the server's answer has an unexpected form");
-    session->backend = atoi(PQgetvalue(result, 0, HAIL_BACKEND));
-    if (PQgetvalue(result, 0, HAIL_RECOVERY)[0] == 't')
-        return error_set(err, STILE_REFUSED, 0,
-                         "this server is a standby or in recovery, where nothing can be locked: "
-                         "connect to its primary (target_session_attrs=read-write finds it)");
-    if (session->backend != PQbackendPID(session->conn) && !pg->options.allow_pooler)
+                         "(idle_session_timeout): say mode=table");
+    enum stile_status status = check_kind(session, result, err);
+    if (!status && pg->pooled && !pg->options.allow_pooler)
         return refuse_pooler(err);
-    if (pg->opening)
-        pg->opening->schema = PQgetvalue(result, 0, HAIL_SCHEMA)[0] == 't';
-    return STILE_OK;
+    return status;
+}
+
+static enum stile_status check_table(struct session *session, const PGresult *result,
+                                     struct stile_error *err)
+{
+    enum stile_status status = check_kind(session, result, err);
+    if (!status && PQgetvalue(result, 0, HAIL_SCHEMA)[0] != 't')
+        return error_set(err, STILE_REFUSED, 0,
+                         "this database has no schema `stile`, which mode=table needs: run `stile "
+                         "setup URL`");
+    return status;
 }
 
 enum stile_status pg_connect(struct session **session, struct pg *pg,
                              const struct session_events *events, struct stile_error *err)
 {
+    bool table = pg->options.mode == MODE_TABLE;
     const struct route route = {.keywords = pg->options.keywords,
                                 .values = (const char *const *)pg->options.values,
                                 .secret = options_get(&pg->options, "password"),
                                 .patience_ns = pg->options.patience_ns,
-                                .hail = sql_hail,
-                                .check = check_server};
+                                .hail = table ? sql_table_hail : sql_hail,
+                                .check = table ? check_table : check_server};
     return session_new(session, pg, pg->engine.loop, &route, events, err);
 }
 
 /* ---- the shared session ---- */
+
+void pg_opened(struct pg *pg, const struct stile_error *why)
+{
+    struct opening *opening = pg->opening;
+    if (opening && why && !opening->error.status)
+        opening->error = *why;
+    if (opening)
+        opening->over = true;
+}
 
 static void on_listening(void *data, const struct answer *a)
 {
@@ -137,8 +171,7 @@ static void on_listening(void *data, const struct answer *a)
 static void shared_up(struct session *session)
 {
     session_send(session, &sql_listen, NULL, 0, on_listening, NULL, NULL);
-    if (session->pg->opening)
-        session->pg->opening->over = true;
+    pg_opened(session->pg, NULL);
 }
 
 static void shared_down(struct session *session)
@@ -148,11 +181,7 @@ static void shared_down(struct session *session)
 
 static void shared_ended(struct session *session, const struct stile_error *why)
 {
-    struct opening *opening = session->pg->opening;
-    if (opening && !opening->error.status)
-        opening->error = *why;
-    if (opening)
-        opening->over = true;
+    pg_opened(session->pg, why);
     claims_go_down(session, why);
 }
 
@@ -168,7 +197,8 @@ enum stile_status pg_shared(struct session **session, struct pg *pg, struct stil
 {
     enum stile_status status = STILE_OK;
     if (!pg->shared)
-        status = pg_connect(&pg->shared, pg, &shared_events, err);
+        status = pg_connect(&pg->shared, pg,
+                            pg->options.mode == MODE_TABLE ? &table_events : &shared_events, err);
     *session = pg->shared;
     return status;
 }
@@ -241,7 +271,7 @@ static enum stile_status reach(struct pg *pg, struct stile_error *err)
         status = options_pin(&pg->options, pg->shared->conn, err);
     if (!status)
         status = name_sessions(pg, err);
-    if (!status)
+    if (!status && !pg->pooled)
         rename_shared(pg);
     pg->opening = NULL;
     return status;
@@ -253,6 +283,7 @@ static void dispose(struct pg *pg)
         pool_close(pg->sessions);
     session_free(pg->shared);
     pg->shared = NULL;
+    table_free_batches(pg);
     loop_disarm(pg->engine.loop, &pg->sweep);
     loop_unreserve(pg->engine.loop, 1);
     options_free(&pg->options);
@@ -265,6 +296,8 @@ static void promise_less(struct stile_caps *caps)
     caps->token_is = "none, for this database has no schema `stile`: run `stile setup URL`";
     caps->survives = "a holder's crash: free at once; a server's crash: nothing is held afterwards";
 }
+
+extern const struct engine_class postgres_table_class;
 
 static enum stile_status postgres_open(struct engine *engine, const struct url *url,
                                        struct stile_error *err)
@@ -280,10 +313,14 @@ static enum stile_status postgres_open(struct engine *engine, const struct url *
         status = name_sessions(pg, err);
     if (!status)
         status = reach(pg, err);
-    if (status)
+    if (status) {
         dispose(pg);
-    else if (pg->bare)
+    } else if (pg->options.mode == MODE_TABLE) {
+        engine->class = &postgres_table_class;
+        engine->caps = postgres_table_class.caps;
+    } else if (pg->bare) {
         promise_less(&engine->caps);
+    }
     return status;
 }
 
@@ -301,16 +338,36 @@ static void postgres_forked(struct engine *engine)
 }
 
 #define SLOTS                                                                                      \
-    .scheme = "postgres postgresql", .params = options_params, .apart = false,                     \
-    .engine_size = sizeof(struct pg), .claim_size = sizeof(struct pg_claim),                       \
+    .scheme = "postgres postgresql", .params = options_params, .engine_size = sizeof(struct pg),   \
     .open = postgres_open, .setup = postgres_setup, .close = postgres_close,                       \
-    .forked = postgres_forked, .claim = claims_claim, .release = claims_release,                   \
-    .renew = sessions_renew, .list = people_list, .show = people_show, .break_ = people_break,     \
-    .watch = people_watch, .unwatch = people_unwatch
+    .forked = postgres_forked, .list = people_list, .show = people_show, .watch = people_watch,    \
+    .unwatch = people_unwatch
 
-#define CONDITION                                                                                  \
-    "one primary: advisory locks are not replicated, so a failover frees them all; their holders " \
-    "are told as their connections end"
+const struct engine_class postgres_table_class = {
+    .caps = {.engine = "postgres",
+             .modes = 1u << STILE_EXCLUSIVE | 1u << STILE_SHARED | 1u << STILE_SLOTS,
+             .lease = STILE_LEASE_CLAIM,
+             .fifo = true,
+             .token = true,
+             .hold_at_least = true,
+             .lock_delay = true,
+             .detached = true,
+             .token_is = "a counter in the name's row, committed with the grant",
+             .survives = "a holder's crash: free after its TTL; a server's crash: all that was "
+                         "committed (fsync = on)",
+             .condition = "one primary that does not forget: failover to a standby that is not "
+                          "synchronous may forget a lock or repeat a token"},
+    .apart = true,
+    .claim_size = sizeof(struct row_claim),
+    .claim = table_claim,
+    .release = table_release,
+    .renew = table_renew,
+    .resume = table_resume,
+    .detach = table_detach,
+    .owner = table_owner,
+    .break_ = table_break,
+    SLOTS,
+};
 
 const struct engine_class postgres_class = {
     .caps = {.engine = "postgres",
@@ -323,6 +380,12 @@ const struct engine_class postgres_class = {
              .token_is = "a counter in the name's row, committed with the grant",
              .survives = "a holder's crash: free at once; a server's crash: nothing is held "
                          "afterwards, and tokens go on growing",
-             .condition = CONDITION},
+             .condition = "one primary: advisory locks are not replicated, so a failover frees "
+                          "them all; their holders are told as their connections end"},
+    .claim_size = sizeof(struct pg_claim),
+    .claim = claims_claim,
+    .release = claims_release,
+    .renew = sessions_renew,
+    .break_ = people_break,
     SLOTS,
 };

@@ -112,14 +112,197 @@ begin
     return found;
 end $$;
 
--- Clears away names that nobody has had for so long. Their tokens stay used.
+-- ---- mode=table: leases in rows, on the database's clock, for connections that are pooled ----
+
+-- One row a name: its counter. Who changes anything about a name locks it first.
+create table if not exists stile.counter (
+    name text collate "C" primary key,
+    token bigint not null
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05);
+
+-- One row a claim that is held or waits.
+create table if not exists stile.claim (
+    owner text primary key,
+    name text collate "C" not null,
+    mode text not null check (mode in ('exclusive', 'shared', 'slots')),
+    slots integer not null,
+    held boolean not null,
+    ghost boolean not null default false, -- nobody's any more: kept back until its end
+    confirmed boolean not null,           -- its owner knows
+    token bigint not null,                -- 0 while it waits
+    place bigint not null generated always as identity,
+    ttl_ms bigint not null,
+    hold_ms bigint,
+    delay_ms bigint,
+    since timestamptz not null,
+    expires_at timestamptz not null,
+    hold_until timestamptz,
+    channel text,                         -- where its owner listens
+    host text not null,
+    pid integer not null,
+    command text not null
+) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05);
+create index if not exists claim_in_line on stile.claim (name, place);
+
+-- Ends what has run out; what is kept back stays as a ghost.
+create or replace function stile.table_settle(p_name text) returns void language sql as $$
+    update stile.claim
+    set ghost = true, owner = '~' || owner, hold_until = null, delay_ms = null,
+        expires_at = greatest(expires_at + delay_ms * interval '1 ms', hold_until)
+    where name = p_name and held and confirmed and not ghost and expires_at <= clock_timestamp()
+      and (delay_ms is not null or hold_until > clock_timestamp());
+    delete from stile.claim where name = p_name and expires_at <= clock_timestamp();
+$$;
+
+-- Grants it to who is next, and as many as may have it together. Whoever isn't the caller is told,
+-- and has a second to confirm.
+create or replace function stile.table_grant(p_name text, p_me text) returns void
+language plpgsql as $$
+declare
+    w stile.claim;
+    v_held integer;
+    v_same integer;
+    v_token bigint;
+begin
+    for w in select * from stile.claim c where c.name = p_name and not c.held order by c.place loop
+        select count(*), count(*) filter (where c.mode = w.mode) into v_held, v_same
+        from stile.claim c where c.name = p_name and c.held;
+        exit when v_held > 0 and (w.mode = 'exclusive' or v_same < v_held
+                                  or w.mode = 'slots' and v_held >= w.slots);
+        update stile.counter n set token = n.token + 1 where n.name = p_name
+        returning n.token into v_token;
+        update stile.claim c
+        set held = true, token = v_token, since = clock_timestamp(),
+            confirmed = (c.owner = p_me),
+            expires_at = clock_timestamp()
+                         + case when c.owner = p_me then c.ttl_ms else 1000 end * interval '1 ms',
+            hold_until = case when c.owner = p_me
+                         then clock_timestamp() + c.hold_ms * interval '1 ms' end
+        where c.owner = w.owner;
+        if w.owner <> p_me and w.channel is not null then
+            perform pg_notify(w.channel, 'g ' || w.owner);
+        end if;
+    end loop;
+end $$;
+
+-- "g TOKEN": granted; "b MS": held by others until then, as far as one can tell. Asked again with the
+-- same owner it keeps its place, and confirms what was granted meanwhile.
+create or replace function stile.table_claim(
+    p_name text, p_owner text, p_mode text, p_slots integer, p_ttl_ms bigint, p_hold_ms bigint,
+    p_delay_ms bigint, p_wait boolean, p_channel text, p_host text, p_pid integer, p_command text
+) returns text language plpgsql set lock_timeout = 0 as $$
+declare
+    v_token bigint;
+    v_left bigint;
+begin
+    perform set_config('synchronous_commit', 'on', true)
+    where current_setting('synchronous_commit') in ('off', 'local', 'remote_write');
+    insert into stile.counter (name, token) select p_name, f.token from stile.floor f
+    where not exists (select from stile.counter n where n.name = p_name)
+    on conflict do nothing;
+    perform from stile.counter n where n.name = p_name for update;
+    perform stile.table_settle(p_name);
+    update stile.claim c
+    set confirmed = c.held, channel = p_channel,
+        hold_until = coalesce(c.hold_until, case when c.held
+                              then clock_timestamp() + c.hold_ms * interval '1 ms' end),
+        expires_at = clock_timestamp() + p_ttl_ms * interval '1 ms'
+    where c.owner = p_owner and c.name = p_name;
+    if not found then
+        insert into stile.claim (owner, name, mode, slots, held, confirmed, token, ttl_ms, hold_ms,
+                                 delay_ms, since, expires_at, channel, host, pid, command)
+        values (p_owner, p_name, p_mode, p_slots, false, false, 0, p_ttl_ms, p_hold_ms, p_delay_ms,
+                clock_timestamp(), clock_timestamp() + p_ttl_ms * interval '1 ms', p_channel,
+                p_host, p_pid, p_command);
+    end if;
+    perform stile.table_grant(p_name, p_owner);
+    select c.token into v_token from stile.claim c where c.owner = p_owner and c.held;
+    if found then
+        return 'g ' || v_token;
+    end if;
+    if not p_wait then
+        delete from stile.claim c where c.owner = p_owner;
+        perform stile.table_grant(p_name, p_owner);
+    end if;
+    select ceil(extract(epoch from min(c.expires_at) - clock_timestamp()) * 1000) into v_left
+    from stile.claim c where c.name = p_name and c.held;
+    return 'b ' || greatest(coalesce(v_left, 1), 1);
+end $$;
+
+-- Gives back, withdraws, clears away. Whether there was anything.
+create or replace function stile.table_release(p_name text, p_owner text, p_unused boolean)
+returns boolean language plpgsql set lock_timeout = 0 as $$
+declare
+    v_there boolean;
+begin
+    perform from stile.counter n where n.name = p_name for update;
+    perform stile.table_settle(p_name);
+    update stile.claim c
+    set ghost = true, owner = '~' || c.owner, expires_at = c.hold_until, hold_until = null,
+        delay_ms = null
+    where c.owner = p_owner and c.held and c.hold_until > clock_timestamp() and not p_unused;
+    v_there := found;
+    if not v_there then
+        delete from stile.claim c where c.owner = p_owner and c.name = p_name;
+        v_there := found;
+    end if;
+    perform stile.table_grant(p_name, '');
+    return v_there;
+end $$;
+
+-- The owners whose leases are renewed; those left out have lost them.
+create or replace function stile.table_renew(p_owners text[], p_ttls bigint[])
+returns setof text language sql set lock_timeout = 0 as $$
+    update stile.claim c
+    set expires_at = clock_timestamp() + r.ttl_ms * interval '1 ms', ttl_ms = r.ttl_ms
+    from unnest(p_owners, p_ttls) r (owner, ttl_ms)
+    where c.owner = r.owner and c.held and not c.ghost and c.expires_at > clock_timestamp()
+    returning c.owner
+$$;
+
+create or replace function stile.table_resume(p_name text, p_owner text, p_ttl_ms bigint)
+returns bigint language sql set lock_timeout = 0 as $$
+    update stile.claim c
+    set expires_at = clock_timestamp() + p_ttl_ms * interval '1 ms', ttl_ms = p_ttl_ms,
+        confirmed = true
+    where c.owner = p_owner and c.name = p_name and c.held and not c.ghost
+      and c.expires_at > clock_timestamp()
+    returning c.token
+$$;
+
+-- How many were broken; -1: nobody has it.
+create or replace function stile.table_break(p_name text, p_token bigint)
+returns integer language plpgsql set lock_timeout = 0 as $$
+declare
+    v_broken integer := 0;
+    b record;
+begin
+    perform from stile.counter n where n.name = p_name for update;
+    perform stile.table_settle(p_name);
+    if not exists (select from stile.claim c where c.name = p_name and c.held) then
+        return -1;
+    end if;
+    for b in delete from stile.claim c
+             where c.name = p_name and c.held and p_token in (0, c.token)
+             returning c.owner, c.channel, c.ghost loop
+        v_broken := v_broken + 1;
+        if b.channel is not null and not b.ghost then
+            perform pg_notify(b.channel, 'b ' || b.owner);
+        end if;
+    end loop;
+    perform stile.table_grant(p_name, '');
+    return v_broken;
+end $$;
+
+-- Clears away names that nobody has had for so long, and claims that have run out. Tokens stay used.
 create or replace function stile.cleanup(p_unused_for interval default '30 days')
 returns bigint language plpgsql as $$
 declare
     v_removed bigint;
 begin
-    lock table stile.lock in share row exclusive mode;
-    with gone as (
+    lock table stile.lock, stile.counter, stile.claim in share row exclusive mode;
+    perform stile.table_settle(c.name) from (select distinct name from stile.claim) c;
+    with old as (
         delete from stile.lock l
         where l.since < clock_timestamp() - p_unused_for and l.delay_ms is null
           and (l.hold_until is null or l.hold_until < clock_timestamp())
@@ -128,7 +311,15 @@ begin
               where p.locktype = 'advisory' and p.objsubid = l.sub
                 and (p.classid::bigint << 32 | p.objid::bigint) = l.key)
         returning l.token
-    ), highest as (select max(token) as token, count(*) as n from gone)
+    ), idle as (
+        delete from stile.counter n
+        where not exists (select from stile.claim c where c.name = n.name)
+        returning n.token
+    ), gone as (
+        select token from old union all select token from idle
+    ), highest as (
+        select max(token) as token, count(*) as n from gone
+    )
     update stile.floor f set token = greatest(f.token, h.token) from highest h
     returning h.n into v_removed;
     return v_removed;
@@ -151,7 +342,10 @@ from stile.lock l
 left join pg_locks p on p.locktype = 'advisory' and p.granted and p.objsubid = l.sub
      and (p.classid::bigint << 32 | p.objid::bigint) = l.key and p.pid = l.backend
      and p.database = (select oid from pg_database where datname = current_database())
-where p.pid is not null or l.hold_until > clock_timestamp();
+where p.pid is not null or l.hold_until > clock_timestamp()
+union all
+select c.name, c.owner, c.host, c.pid, c.since, c.expires_at, c.token, null, c.command
+from stile.claim c where c.held and c.expires_at > clock_timestamp();
 
 insert into stile.version (version) values (1) on conflict do nothing;
 commit;

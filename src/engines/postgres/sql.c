@@ -143,3 +143,47 @@ const struct statement sql_break = {
     0, "select stile.unhold($1::text, $4::text::bigint), " TELL_HOLDERS};
 const struct statement sql_break_bare = {0, "select false, " TELL_HOLDERS};
 const struct statement sql_terminate = {0, "select pg_terminate_backend($1::int)"};
+
+/* ---- mode=table ---- */
+
+const struct statement sql_table_hail = {
+    0, "select pg_backend_pid(), pg_is_in_recovery(), to_regclass('stile.version') is not null"};
+/* Where the session is ours alone. */
+const struct statement sql_table_settings = {
+    0, "select set_config('statement_timeout', '0', false), "
+       "set_config('lock_timeout', '0', false), "
+       "set_config('idle_in_transaction_session_timeout', '0', false), "
+       "set_config('idle_session_timeout', '0', false), "
+       "set_config('default_transaction_isolation', 'read committed', false), "
+       "set_config('default_transaction_read_only', 'off', false), "
+       "set_config('search_path', 'pg_catalog', false)"};
+const struct statement sql_table_test = {0, "select pg_notify($1::text, 't')"};
+const struct statement sql_table_claim = {
+    0, "select stile.table_claim($1::text, $2::text, $3::text, $4::int, $5::bigint, $6::bigint, "
+       "$7::bigint, $8::boolean, $9::text, $10::text, $11::int, $12::text)"};
+const struct statement sql_table_release = {
+    0, "select stile.table_release($1::text, $2::text, $3::boolean)"};
+const struct statement sql_table_renew = {0, "select stile.table_renew($1::text[], $2::bigint[])"};
+const struct statement sql_table_resume = {
+    0, "select stile.table_resume($1::text, $2::text, $3::bigint)"};
+const struct statement sql_table_break = {0, "select stile.table_break($1::text, $2::bigint)"};
+
+/* What has run out and is kept back is a ghost, whether somebody has settled it or not. */
+#define ENDS                                                                                       \
+    "case when c.held and c.confirmed and not c.ghost then greatest(c.expires_at, c.hold_until, "  \
+    "c.expires_at + c.delay_ms * interval '1 ms') else c.expires_at end"
+#define TABLE_VIEW                                                                                 \
+    " c.held, c.ghost or c.expires_at <= clock_timestamp(), c.mode, c.token, " AGE(                \
+        "c.since") ", "                                                                            \
+                   "-" AGE(                                                                        \
+                       "case when c.expires_at <= clock_timestamp() then " ENDS                    \
+                       " else c.expires_at end") ", c.pid, c.host, c.command, c.owner, n.token "
+
+const struct statement sql_table_show = {
+    0, "select $1::text," TABLE_VIEW "from (select 1) one left join stile.counter n on n.name = "
+       "$1::text left join stile.claim c on c.name = n.name and " ENDS " > clock_timestamp() "
+       "order by c.held desc, c.place"};
+const struct statement sql_table_list = {
+    0, "select c.name," TABLE_VIEW "from stile.claim c join stile.counter n on n.name = c.name "
+       "where ($1::text is null or starts_with(c.name, $1::text) or starts_with(c.name, E'\\x01')) "
+       "and " ENDS " > clock_timestamp() order by c.name, c.held desc, c.place"};

@@ -22,6 +22,12 @@ extern const struct statement sql_hail, sql_version, sql_ttl, sql_unlock_all, sq
     sql_listen, sql_show, sql_show_bare, sql_list, sql_list_bare, sql_break, sql_break_bare,
     sql_terminate;
 
+/* mode=table: nothing is prepared and nothing set, for the next statement may be another session's.
+ */
+extern const struct statement sql_table_hail, sql_table_settings, sql_table_test, sql_table_claim,
+    sql_table_release, sql_table_renew, sql_table_resume, sql_table_break, sql_table_show,
+    sql_table_list;
+
 /* Columns of the answer to sql_hail. */
 enum { HAIL_BACKEND, HAIL_RECOVERY, HAIL_SCHEMA };
 

@@ -26,12 +26,29 @@ enum column {
     COLUMNS,
 };
 
-static bool is_true(const PGresult *result, int row, enum column column)
+/* mode=table */
+enum table_column {
+    ROW_NAME,
+    ROW_HELD,
+    ROW_GHOST,
+    ROW_MODE,
+    ROW_TOKEN,
+    ROW_AGE_MS,
+    ROW_LEFT_MS,
+    ROW_PID,
+    ROW_HOST,
+    ROW_COMMAND,
+    ROW_OWNER,
+    ROW_COUNTER,
+    ROW_COLUMNS,
+};
+
+static bool is_true(const PGresult *result, int row, int column)
 {
     return PQgetvalue(result, row, column)[0] == 't';
 }
 
-static int64_t number(const PGresult *result, int row, enum column column)
+static int64_t number(const PGresult *result, int row, int column)
 {
     return strtoll(PQgetvalue(result, row, column), NULL, 10);
 }
@@ -143,17 +160,48 @@ static void fill(struct view *view, const PGresult *result, int first, int n)
     view->info.claims = view->claims;
 }
 
+static enum stile_mode mode_of(const char *word)
+{
+    return *word == 'e' ? STILE_EXCLUSIVE : word[1] == 'h' ? STILE_SHARED : STILE_SLOTS;
+}
+
+static void fill_from_table(struct view *view, const PGresult *result, int first, int n)
+{
+    for (int row = first; row < first + n && !PQgetisnull(result, row, ROW_OWNER); row++) {
+        int64_t age = number(result, row, ROW_AGE_MS);
+        bool held = is_true(result, row, ROW_HELD);
+        view->claims[view->n++] =
+            (struct stile_claim_info){.held = held,
+                                      .ghost = is_true(result, row, ROW_GHOST) && held,
+                                      .mode = mode_of(PQgetvalue(result, row, ROW_MODE)),
+                                      .token = (uint64_t)number(result, row, ROW_TOKEN),
+                                      .age_ms = age > 0 ? age : 0,
+                                      .expires_ms = number(result, row, ROW_LEFT_MS),
+                                      .pid = number(result, row, ROW_PID),
+                                      .host = PQgetvalue(result, row, ROW_HOST),
+                                      .command = PQgetvalue(result, row, ROW_COMMAND),
+                                      .owner = PQgetvalue(result, row, ROW_OWNER)};
+        view->info.holders += held;
+    }
+    view->info.waiters = view->n - view->info.holders;
+    view->info.token = (uint64_t)number(result, first, ROW_COUNTER);
+    view->info.claims = view->claims;
+}
+
 enum stile_status view_make(struct view *view, const PGresult *result, int first, int n,
                             const char *name, struct stile_error *err)
 {
     *view = (struct view){.info.name = name};
-    if (n < 1 || PQnfields(result) != COLUMNS)
+    if (n < 1 || (PQnfields(result) != COLUMNS && PQnfields(result) != ROW_COLUMNS))
         return error_set(err, STILE_CORRUPT, 0, "the server's answer has an unexpected form");
     view->claims = calloc((size_t)n + 1, sizeof *view->claims);
     view->texts = calloc((size_t)n + 1, APPLICATION_MAX);
     if (!view->claims || !view->texts)
         return error_set(err, STILE_NOMEM, 0, "out of memory");
-    fill(view, result, first, n);
+    if (PQnfields(result) == ROW_COLUMNS)
+        fill_from_table(view, result, first, n);
+    else
+        fill(view, result, first, n);
     return STILE_OK;
 }
 
@@ -201,6 +249,8 @@ enum stile_status view_ask(struct pg *pg, const char *name, size_t len, answer_f
     if (status)
         return status;
     place_of(&place, pg, name, len);
+    if (pg->options.mode == MODE_TABLE)
+        return session_send(shared, &sql_table_show, place.values, 1, fn, data, err);
     return session_send(shared, pg->bare ? &sql_show_bare : &sql_show, place.values, 3, fn, data,
                         err);
 }
