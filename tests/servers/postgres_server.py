@@ -129,3 +129,37 @@ class PostgresServer:
 
     def __exit__(self, *_):
         self.stop()
+
+
+class PgBouncer:
+    """A pooler in front of a server, by transaction."""
+
+    def __init__(self, server, mode="transaction"):
+        self.port = free_port()
+        self.url = "postgres://postgres@127.0.0.1:%d/postgres" % self.port
+        settings = {"listen_addr": "127.0.0.1", "listen_port": self.port, "auth_type": "any",
+                    "pool_mode": mode, "default_pool_size": 6, "max_client_conn": 200,
+                    "unix_socket_dir": "", "logfile": ""}
+        with open(server.dir + "/pooler.ini", "w", encoding="utf-8") as file:
+            file.write("[databases]\npostgres = host=127.0.0.1 port=%d user=postgres\n[pgbouncer]\n"
+                       % server.port)
+            file.writelines("%s = %s\n" % pair for pair in settings.items())
+        self.process = subprocess.Popen(
+            [*server.prefix, shutil.which("pgbouncer", path="/usr/sbin:/usr/bin"),
+             server.dir + "/pooler.ini"],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+            cwd="/", preexec_fn=die_with_parent)
+        for line in self.process.stderr:
+            if "process up" in line:
+                return
+        raise OSError("pgbouncer does not start")
+
+    def stop(self):
+        self.process.kill()
+        self.process.communicate()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stop()

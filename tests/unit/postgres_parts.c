@@ -192,8 +192,9 @@ static void another_host_must_be_verified(void **state)
 
 static void what_is_wrong_is_refused(void **state)
 {
-    static const char *const bad[] = {"sessions=1", "sessions=x",    "sessions=-3", "sessions=",
-                                      "mode=other", "dialect=other", "allow=all",   "nothing=1"};
+    static const char *const bad[] = {"sessions=1", "sessions=x", "sessions=-3",
+                                      "sessions=",  "mode=other", "dialect=other",
+                                      "allow=all",  "nothing=1",  "mode=table&dialect=pals"};
     char text[64];
     (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
