@@ -13,7 +13,7 @@
 
 #define LOOK_AFTER_NS (5 * NS_PER_MS)
 #define DEAF_MIN_NS   (20 * NS_PER_MS)
-#define DEAF_DOUBLES  4 /* half a second at most: who was granted it has one */
+#define DEAF_DOUBLES  3 /* a quarter of a second at most: who was granted it has one */
 #define AGAIN_NS      (50 * NS_PER_MS)
 
 static void ask(struct row_claim *row);
