@@ -8,11 +8,12 @@
  * Every request that conn_send() or conn_eval() took is answered through its callback exactly once,
  * from the loop and never from inside the call:
  *
- *     reply, err NULL    the server's answer
- *     reply and err      the server's error; err is its meaning, reply its own words, and
- * fault_of() of fault.h tells MOVED from READONLY err alone          UNCERTAIN: it was sent, and
- * the connection broke or nothing came back in time; the server may have executed it, or still do
- * so. Any other status, mostly UNREACHABLE: it was never executed
+ *   - reply, err NULL: the server's answer;
+ *   - reply and err: the server's error; err is its meaning, reply its own words, and fault_of() of
+ *     fault.h tells MOVED from READONLY;
+ *   - err alone: UNCERTAIN if it was sent, and the connection broke or nothing came back in time;
+ * the server may have executed it, or still do so. Any other status, mostly UNREACHABLE: it was
+ * never executed.
  *
  * Requests wait while a connection is being made, and fail at once between two attempts: who asks
  * for a lock on a server that is down hears of it now.

@@ -1,6 +1,7 @@
 /* The inside of a connection, shared by its parts: conn_life.c brings it up and down, conn.c takes
- * requests and gives answers, conn_time.c knows how long they may take. All events and callbacks
- * come between enter and leave; after each one `freed` is looked at. */
+ * requests and gives answers, conn_push.c has subscriptions, conn_time.c knows how long all may
+ * take. All events and callbacks come between enter and leave; after each one `freed` is looked at.
+ */
 #ifndef STILE_REDIS_CONN_INNER_H
 #define STILE_REDIS_CONN_INNER_H
 
@@ -68,10 +69,15 @@ void conn_leave(struct conn *conn);
 /* ---- conn.c ---- */
 void conn_put(struct conn *conn, struct request *request); /* onto the wire */
 void conn_put_waiting(struct conn *conn);
-void conn_put_channel(struct conn *conn, const char *verb, const struct conn_channel *channel);
 void conn_take(struct conn *conn, const redisReply *reply);
 void conn_tell_ended(struct conn *conn, const struct stile_error *why);
 void conn_finish(struct request *request, const redisReply *reply, const struct stile_error *err);
+
+void conn_write(struct conn *conn, struct request *request); /* or goes down soon */
+
+/* ---- conn_push.c ---- */
+void conn_put_channel(struct conn *conn, const char *verb, const struct conn_channel *channel);
+void conn_take_push(struct conn *conn, const redisReply *reply);
 
 /* ---- conn_time.c ---- */
 void conn_on_overdue(struct timer *timer);
