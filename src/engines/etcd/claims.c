@@ -140,8 +140,6 @@ static void check_own_again(struct timer *timer)
     check_own(part_of_timer(timer));
 }
 
-static void watch_own(struct etcd_claim *part, int64_t from);
-
 static void on_own_checked(void *data, const ProtobufCMessage *message,
                            const struct stile_error *err)
 {
@@ -151,13 +149,13 @@ static void on_own_checked(void *data, const ProtobufCMessage *message,
         return;
     if (err)
         claim_again_later(part, check_own_again);
-    else if (answer->succeeded)
-        watch_own(part, answer->header ? answer->header->revision + 1 : 0);
-    else
+    else if (!answer->succeeded)
         lose(part);
+    else
+        part->tries = 0;
 }
 
-/* The watch has missed something. */
+/* Its watch may have missed something. */
 static void check_own(struct etcd_claim *part)
 {
     struct key own;
@@ -178,20 +176,19 @@ static void on_own_event(struct watching *watching, const Pb__KeyValue *kv, bool
     struct etcd_claim *part = part_of_watching(watching);
     if (part->standing != HOLDING)
         return;
-    if (!kv)
+    if (!kv && !part->in_flight)
         check_own(part);
-    else if (deleted && kv->mod_revision > part->revision)
+    else if (kv && deleted && kv->mod_revision > part->revision)
         lose(part);
 }
 
-static void watch_own(struct etcd_claim *part, int64_t from)
+/* Without memory for it the loss is heard of when the lease ends, or at the release. */
+static void watch_own(struct etcd_claim *part)
 {
     struct key own;
     key_of_part(&own, part);
     part->watching.fn = on_own_event;
-    part->tries = 0;
-    if (watching_start(etcd_of_part(part), &part->watching, &own, NULL, from, NULL))
-        claim_again_later(part, check_own_again);
+    watching_start(etcd_of_part(part), &part->watching, &own, NULL, part->revision + 1, NULL);
 }
 
 void claims_watch_fresh(struct timer *timer)
@@ -202,7 +199,7 @@ void claims_watch_fresh(struct timer *timer)
     while (etcd->fresh && etcd->fresh->granted_ns + FRESH_NS <= now) {
         struct etcd_claim *part = etcd->fresh;
         unfresh(part);
-        watch_own(part, part->revision + 1);
+        watch_own(part);
     }
     if (etcd->fresh)
         loop_arm(loop, timer, etcd->fresh->granted_ns + FRESH_NS);
@@ -266,15 +263,16 @@ static void look_again(struct timer *timer)
     look(part_of_timer(timer));
 }
 
+/* What happens while we look may be later than what we see. */
 static void on_before_event(struct watching *watching, const Pb__KeyValue *kv, bool deleted)
 {
     struct etcd_claim *part = part_of_watching(watching);
-    if (part->standing != IN_LINE || (kv && !deleted))
+    if ((kv && !deleted) || (kv && part->before && !line_has_room(part, kv)))
         return;
-    if (kv && part->before && !line_has_room(part, kv))
-        return;
-    claim_unwatch(part);
-    look(part);
+    if (part->standing == LOOKING)
+        part->changed = true;
+    else if (part->standing == IN_LINE)
+        look(part);
 }
 
 static void key_of_kv(struct key *key, const Pb__KeyValue *kv)
@@ -283,22 +281,34 @@ static void key_of_kv(struct key *key, const Pb__KeyValue *kv)
     memcpy(key->bytes, kv->key.data, key->len);
 }
 
+static bool is_watched(const struct etcd_claim *part, const struct key *key)
+{
+    const struct key *watched = part->watching.id ? part->watching.key : NULL;
+    return watched && watched->len == key->len && memcmp(watched->bytes, key->bytes, key->len) == 0;
+}
+
 /* Who wants a slot waits for any of those before it, everybody else for the last one before it: so
- * one that goes wakes one. */
+ * one that goes wakes one. A watch that is there already goes on. */
 static enum stile_status watch_line(struct etcd_claim *part, const struct line *line,
                                     const struct key *name, const Pb__RangeResponse *range,
                                     int64_t revision, struct stile_error *err)
 {
     struct etcd *etcd = etcd_of_part(part);
     struct key key, end;
-    part->watching.fn = on_before_event;
-    if (line->nearest) {
+    enum stile_status status = STILE_OK;
+    line_forget(part);
+    if (line->nearest)
         key_of_kv(&key, line->nearest);
-        return watching_start(etcd, &part->watching, &key, NULL, revision + 1, err);
-    }
-    enum stile_status status = line_remember(part, name, range, err);
+    else
+        status = line_remember(part, name, range, err);
+    const struct key *wanted = line->nearest ? &key : name;
+    if (status || is_watched(part, wanted))
+        return status;
+    watching_stop(etcd, &part->watching);
     key_end(&end, name);
-    return status ? status : watching_start(etcd, &part->watching, name, &end, revision + 1, err);
+    part->watching.fn = on_before_event;
+    return watching_start(etcd, &part->watching, wanted, line->nearest ? NULL : &end, revision + 1,
+                          err);
 }
 
 static void wait_in_line(struct etcd_claim *part, const struct line *line, const struct key *name,
@@ -309,6 +319,8 @@ static void wait_in_line(struct etcd_claim *part, const struct line *line, const
     part->tries = 0;
     if (watch_line(part, line, name, range, revision, &err))
         claim_again_later(part, look_again);
+    else if (part->changed)
+        look(part);
 }
 
 /* What is before us, as of `revision`. */
@@ -392,6 +404,7 @@ static void look(struct etcd_claim *part)
     txn.request.n_compare = 0;
 #endif
     part->standing = LOOKING;
+    part->changed = false;
     part->in_flight = true;
     if (txn_send(&txn, etcd_of_part(part), on_looked, part, &err)) {
         part->in_flight = false;

@@ -82,8 +82,8 @@ const Pb__RangeResponse *txn_ranged(const Pb__TxnResponse *answer, size_t n);
 /* ---- watches.c: many watches on one stream ---- */
 
 struct watching;
-/* kv NULL: events may have been missed up to `revision` (compaction); look for yourself, then start
- * it again. It has been stopped in that case. */
+/* kv NULL: something may have happened before the watch began, or while it was interrupted: look
+ * for yourself. It goes on in any case. */
 typedef void watching_fn(struct watching *watching, const Pb__KeyValue *kv, bool deleted);
 
 /* Embedded by its owner; zeroed means not started. */
@@ -93,6 +93,7 @@ struct watching {
     int64_t from;                  /* the first revision not heard of yet */
     watching_fn *fn;
     bool puts;             /* not deletions only */
+    bool said;             /* asked for on the present stream */
     struct key *key, *end; /* end NULL: one key */
 };
 
@@ -176,6 +177,7 @@ struct etcd_claim {
     bool gone;     /* its key was taken from it */
     bool doubtful; /* a request that removes it may have been executed */
     bool enqueue;  /* tried once: nothing visible is in the way, so the key is put */
+    bool changed;  /* something happened while it looked */
     bool all;      /* look at everything before it, not just the nearest */
     bool has_timer;
     unsigned tries;

@@ -1,7 +1,9 @@
-/* Many watches on one stream. Each knows the first revision it has not heard of: when the stream
- * breaks it is asked for again from there, and nothing is missed unless the server has compacted
- * it. A watch from above the server's present revision is served at once; from below, it would wait
- * for a loop of the server's that runs ten times a second. */
+/* Many watches on one stream. Each knows the first revision it has not heard of. It is always asked
+ * for from now on: from an earlier revision it would be served by a loop of the server's that runs
+ * ten times a second, and where many write every revision is earlier by the time it is asked for.
+ * So the server's word that it has begun tells the revision, and if that is past what its owner
+ * knows of, its owner looks for itself. The same after a broken stream: nothing is missed, and
+ * compaction is nobody's concern. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -58,7 +60,7 @@ static void unlist(struct watching *w)
 
 /* ---- the stream ---- */
 
-static enum stile_status say_create(struct etcd *etcd, struct watching *w, struct stile_error *err)
+static void say_create(struct etcd *etcd, struct watching *w)
 {
     Pb__WatchCreate__Filter no_puts = PB__WATCH_CREATE__FILTER__NOPUT;
     Pb__WatchRequest request = PB__WATCH_REQUEST__INIT;
@@ -66,13 +68,12 @@ static enum stile_status say_create(struct etcd *etcd, struct watching *w, struc
     create.key = data_of(w->key);
     if (w->end)
         create.range_end = data_of(w->end);
-    create.start_revision = w->from;
     create.watch_id = w->id;
     create.filters = &no_puts;
     create.n_filters = w->puts ? 0 : 1;
     request.request_case = PB__WATCH_REQUEST__REQUEST_CREATE;
     request.create = &create;
-    return conn_stream_send(&etcd->watch_stream, &request.base, err);
+    w->said = conn_stream_send(&etcd->watch_stream, &request.base, NULL) == STILE_OK;
 }
 
 static void say_cancel(struct etcd *etcd, int64_t id)
@@ -85,12 +86,23 @@ static void say_cancel(struct etcd *etcd, int64_t id)
     conn_stream_send(&etcd->watch_stream, &request.base, NULL);
 }
 
-/* Of the server: it cannot go on. Its owner looks for itself and starts it anew. */
-static void end_watching(struct watching *w)
+/* What happened before it began, its owner has to see for itself. */
+static void begun(struct watching *w, const Pb__WatchResponse *answer)
 {
-    watching_fn *fn = w->fn;
-    unlist(w);
-    fn(w, NULL, false);
+    int64_t now = answer->header ? answer->header->revision : INT64_MAX - 1;
+    if (now < w->from)
+        return;
+    w->from = now + 1;
+#ifndef MUTANT_ETCD_WATCH_MISSES
+    w->fn(w, NULL, false);
+#endif
+}
+
+static void ask_again_later(struct etcd *etcd)
+{
+    struct loop *loop = etcd->engine.loop;
+    if (!etcd->rewatch.place)
+        loop_arm(loop, &etcd->rewatch, loop_now(loop) + REWATCH_NS);
 }
 
 static void on_message(struct conn_stream *stream, const ProtobufCMessage *message)
@@ -99,9 +111,12 @@ static void on_message(struct conn_stream *stream, const ProtobufCMessage *messa
     const Pb__WatchResponse *answer = (const Pb__WatchResponse *)message;
     struct watching *w = find(etcd, answer->watch_id);
     if (w && answer->canceled) {
-        end_watching(w);
+        w->said = false;
+        ask_again_later(etcd);
         return;
     }
+    if (w && answer->created)
+        begun(w, answer);
     /* One that was stopped by an earlier event of the same message hears no more of it. */
     for (size_t i = 0; i < answer->n_events; i++) {
         const Pb__Event *event = answer->events[i];
@@ -116,8 +131,12 @@ static void on_message(struct conn_stream *stream, const ProtobufCMessage *messa
 static void on_ended(struct conn_stream *stream, const struct stile_error *err)
 {
     struct etcd *etcd = conn_owner(stream->conn);
-    (void)err; /* they begin again where they were; nobody has missed anything */
-    loop_arm(etcd->engine.loop, &etcd->rewatch, loop_now(etcd->engine.loop) + REWATCH_NS);
+    (void)err; /* they begin again, and see what they have missed */
+    for (size_t i = 0; i < WATCH_HEADS; i++) {
+        for (struct watching *w = etcd->watches[i]; w; w = w->next)
+            w->said = false;
+    }
+    ask_again_later(etcd);
 }
 
 static bool any(const struct etcd *etcd)
@@ -129,30 +148,31 @@ static bool any(const struct etcd *etcd)
     return false;
 }
 
-/* Without the stream the watch is asked for when the connection is up. */
-static void open_stream(struct etcd *etcd)
+/* Without the stream they are asked for when the connection is up. */
+static void ask_for_all(struct etcd *etcd)
 {
-    struct stile_error err;
-    if (etcd->watch_stream.open || !conn_is_up(etcd->conn) || !any(etcd))
+    if (!conn_is_up(etcd->conn) || !any(etcd))
         return;
-    if (conn_stream_open(etcd->conn, &etcd->watch_stream, RPC_WATCH, &err))
+    if (!etcd->watch_stream.open &&
+        conn_stream_open(etcd->conn, &etcd->watch_stream, RPC_WATCH, NULL))
         return;
-    loop_disarm(etcd->engine.loop, &etcd->rewatch);
     for (size_t i = 0; i < WATCH_HEADS; i++) {
-        for (struct watching *w = etcd->watches[i]; w; w = w->next)
-            say_create(etcd, w, NULL);
+        for (struct watching *w = etcd->watches[i]; w; w = w->next) {
+            if (!w->said)
+                say_create(etcd, w);
+        }
     }
 }
 
 void watches_up(struct etcd *etcd)
 {
-    open_stream(etcd);
+    ask_for_all(etcd);
 }
 
 static void on_rewatch(struct timer *timer)
 {
     struct etcd *etcd = (struct etcd *)((char *)timer - offsetof(struct etcd, rewatch));
-    open_stream(etcd);
+    ask_for_all(etcd);
 }
 
 /* ---- starting and stopping ---- */
@@ -169,14 +189,12 @@ enum stile_status watching_start(struct etcd *etcd, struct watching *w, const st
     }
     w->id = ++etcd->last_watch;
     w->from = from;
-#ifdef MUTANT_ETCD_WATCH_TOO_EARLY
-    w->from--;
-#endif
+    w->said = false;
     enlist(etcd, w);
     if (etcd->watch_stream.open)
-        say_create(etcd, w, NULL);
+        say_create(etcd, w);
     else
-        open_stream(etcd);
+        ask_for_all(etcd);
     return STILE_OK;
 }
 
@@ -184,7 +202,7 @@ void watching_stop(struct etcd *etcd, struct watching *w)
 {
     if (!w->id)
         return;
-    if (etcd->watch_stream.open)
+    if (w->said && etcd->watch_stream.open)
         say_cancel(etcd, w->id);
     unlist(w);
 }
