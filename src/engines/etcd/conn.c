@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "engines/etcd/conn_inner.h"
-#include "mutant.h"
 
 #define DEFAULT_ANSWER_NS (3 * NS_PER_SEC)
 #define CONN_TIMERS       3

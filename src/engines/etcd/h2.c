@@ -343,19 +343,34 @@ static int on_data(nghttp2_session *session, uint8_t flags, int32_t id, const ui
     return 0;
 }
 
-static int on_stream_close(nghttp2_session *session, int32_t id, uint32_t code, void *data)
+static void end_call(struct h2 *h2, int32_t id, uint32_t code)
 {
-    struct h2 *h2 = data;
-    struct h2_call *call = nghttp2_session_get_stream_user_data(session, id);
+    struct h2_call *call = nghttp2_session_get_stream_user_data(h2->session, id);
     if (h2->freed || !call)
-        return 0;
-    nghttp2_session_set_stream_user_data(session, id, NULL);
+        return;
+    nghttp2_session_set_stream_user_data(h2->session, id, NULL);
     drop(call);
     call->refused = code == NGHTTP2_REFUSED_STREAM;
     if (code != NGHTTP2_NO_ERROR && call->status == H2_NO_STATUS && !call->words[0])
         snprintf(call->words, sizeof call->words, "stream reset: %s", nghttp2_http2_strerror(code));
     call->events->ended(call);
+}
+
+static int on_stream_close(nghttp2_session *session, int32_t id, uint32_t code, void *data)
+{
+    (void)session;
+    end_call(data, id, code);
     return 0;
+}
+
+/* The peer has said its last word, and we had more to say: nothing comes of it any more. */
+static void end_half_open(struct h2 *h2, int32_t id)
+{
+    const struct h2_call *call = nghttp2_session_get_stream_user_data(h2->session, id);
+    if (!call || call->last)
+        return;
+    nghttp2_submit_rst_stream(h2->session, NGHTTP2_FLAG_NONE, id, NGHTTP2_NO_ERROR);
+    end_call(h2, id, NGHTTP2_NO_ERROR);
 }
 
 static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *data)
@@ -369,6 +384,9 @@ static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *
         h2->events->up(h2);
     } else if (frame->hd.type == NGHTTP2_GOAWAY) {
         h2->events->going(h2);
+    } else if ((frame->hd.type == NGHTTP2_HEADERS || frame->hd.type == NGHTTP2_DATA) &&
+               (frame->hd.flags & NGHTTP2_FLAG_END_STREAM)) {
+        end_half_open(h2, frame->hd.stream_id);
     }
     return 0;
 }

@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "engines/etcd/etcd.h"
-#include "mutant.h"
 
 #define PATIENCE_MAX_NS (2 * NS_PER_SEC)
 #define CLOSE_NS        (1 * NS_PER_SEC)

@@ -3,7 +3,6 @@
  * It is said only when nothing else about the claim is under way: two requests on one connection
  * are executed in any order, and a claim that came after its withdrawal would stay. */
 #include "engines/etcd/etcd.h"
-#include "mutant.h"
 
 static void say(struct etcd_claim *part);
 
@@ -63,10 +62,8 @@ static enum stile_status send_leave(struct etcd_claim *part, conn_fn *fn, struct
     struct txn txn;
     key_of_claim(&own, etcd_of_part(part), claim_of(part), part->lease_id);
     txn_init(&txn);
-#ifndef MUTANT_ETCD_RELEASE_ANYBODYS
     if (part->was_held)
         txn_if_created(&txn, &own, part->revision);
-#endif
     txn_delete(&txn, THEN, &own);
     ghosts_remove(part, &txn, &own, keys);
     part->in_flight = true;

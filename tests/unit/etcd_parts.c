@@ -1,0 +1,250 @@
+/* Keys, and who is in whose way. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "engines/etcd/line.h"
+
+static struct etcd etcd;
+
+static const char *text(const struct key *key)
+{
+    static char out[KEY_MAX + 1];
+    memcpy(out, key->bytes, key->len);
+    out[key->len] = '\0';
+    return out;
+}
+
+static const char *key_of(const char *name, enum stile_mode mode)
+{
+    static struct key key;
+    struct claim claim = {.name = name, .name_len = strlen(name), .mode = mode};
+    key_of_claim(&key, &etcd, &claim, 0x1a2b);
+    return text(&key);
+}
+
+/* ---- keys ---- */
+
+static void keys_are_those_of_others(void **state)
+{
+    (void)state;
+    etcd = (struct etcd){.prefix = ""};
+    assert_string_equal(key_of("x", STILE_EXCLUSIVE), "x/1a2b");
+    assert_string_equal(key_of("a/b", STILE_EXCLUSIVE), "a/b/1a2b");
+    assert_string_equal(key_of("x", STILE_SHARED), "x/read/1a2b");
+    assert_string_equal(key_of("x", STILE_SLOTS), "x/slots/1a2b");
+    etcd.rwmutex = true;
+    assert_string_equal(key_of("x", STILE_EXCLUSIVE), "x/write/1a2b");
+    etcd = (struct etcd){.prefix = "/locks/"};
+    assert_string_equal(key_of("x", STILE_EXCLUSIVE), "/locks/x/1a2b");
+}
+
+static void names_that_could_be_mistaken_are_escaped(void **state)
+{
+    (void)state;
+    etcd = (struct etcd){.prefix = ""};
+    assert_string_equal(key_of("x/read", STILE_EXCLUSIVE), "x/%72ead/1a2b");
+    assert_string_equal(key_of("read", STILE_SHARED), "%72ead/read/1a2b");
+    assert_string_equal(key_of("x/reader", STILE_EXCLUSIVE), "x/reader/1a2b");
+    assert_string_equal(key_of("read/x", STILE_EXCLUSIVE), "read/x/1a2b");
+    assert_string_equal(key_of("50%", STILE_EXCLUSIVE), "50%25/1a2b");
+}
+
+static void keys_are_read_back(void **state)
+{
+    static const char *const names[] = {"x",    "a/b", "x/read", "write",   "slots/slots",
+                                        "50%",  "%25", "/",      "//",      "a/1a2b",
+                                        "read", " ",   "\xff",   "x/%72ead"};
+    static const char *const prefixes[] = {"", "/locks/", "p%q/", "app"};
+    (void)state;
+    for (size_t p = 0; p < 4; p++) {
+        for (size_t i = 0; i < 3 * (sizeof names / sizeof *names); i++) {
+            struct claim claim = {.name = names[i / 3],
+                                  .name_len = strlen(names[i / 3]),
+                                  .mode = (enum stile_mode)(i % 3)};
+            char name[KEY_MAX];
+            struct key own, ghost;
+            struct tail tail;
+            Pb__KeyValue kv = PB__KEY_VALUE__INIT;
+            strcpy(etcd.prefix, prefixes[p]);
+            key_of_claim(&own, &etcd, &claim, 0x1a2b);
+            key_of_ghost(&ghost, &own, 12);
+            kv.lease = 1;
+            kv.key = data_of(&own);
+            assert_true(key_read(name, &tail, &etcd, &kv));
+            assert_string_equal(name, claim.name);
+            assert_int_equal(tail.mode, claim.mode);
+            assert_false(tail.ghost);
+            kv.key = data_of(&ghost);
+            assert_true(key_read(name, &tail, &etcd, &kv));
+            assert_string_equal(name, claim.name);
+            assert_true(tail.ghost);
+        }
+    }
+}
+
+static void keys_of_nobodys_lock(void **state)
+{
+    static const char *const keys[] = {"",       "x",        "/1a",   "x/",  "x/y",
+                                       "x/1aG",  "x\001/1a", "x/1a/", "x//", "read/1a/",
+                                       "p/1a\n", "x/read/",  "-"};
+    char name[KEY_MAX];
+    struct tail tail;
+    (void)state;
+    etcd = (struct etcd){.prefix = ""};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        Pb__KeyValue kv = PB__KEY_VALUE__INIT;
+        kv.lease = 1;
+        kv.key = (ProtobufCBinaryData){.len = strlen(keys[i]), .data = (uint8_t *)keys[i]};
+        assert_false(key_read(name, &tail, &etcd, &kv));
+    }
+    Pb__KeyValue unbound = PB__KEY_VALUE__INIT;
+    unbound.key = (ProtobufCBinaryData){.len = 4, .data = (uint8_t *)"x/1a"};
+    assert_false(key_read(name, &tail, &etcd, &unbound));
+}
+
+static void ranges_end_behind_their_last_key(void **state)
+{
+    struct key start, end;
+    (void)state;
+    etcd = (struct etcd){.prefix = ""};
+    key_of_name(&start, &etcd, "x", 1);
+    key_end(&end, &start);
+    assert_string_equal(text(&end), "x0");
+    key_of_list(&start, &etcd, "", 0);
+    key_end(&end, &start);
+    assert_int_equal(start.len, 1);
+    assert_int_equal(end.len, 1);
+    assert_int_equal(end.bytes[0], 0);
+    strcpy(etcd.prefix, "p\xff");
+    key_of_list(&start, &etcd, "abc", 3);
+    key_end(&end, &start);
+    assert_string_equal(text(&end), "q");
+}
+
+/* ---- the line ---- */
+
+#define KEYS 8
+
+struct row {
+    const char *key;
+    int64_t revision;
+};
+
+static Pb__KeyValue kvs[KEYS], *list[KEYS];
+
+static Pb__RangeResponse range_of(const struct row *rows)
+{
+    Pb__RangeResponse range = PB__RANGE_RESPONSE__INIT;
+    for (; rows[range.n_kvs].key; range.n_kvs++) {
+        const struct row *row = &rows[range.n_kvs];
+        Pb__KeyValue *kv = &kvs[range.n_kvs];
+        pb__key_value__init(kv);
+        kv->key = (ProtobufCBinaryData){.len = strlen(row->key), .data = (uint8_t *)row->key};
+        kv->create_revision = row->revision;
+        list[range.n_kvs] = kv;
+    }
+    range.kvs = list;
+    return range;
+}
+
+static struct line weigh(enum stile_mode mode, unsigned slots, int64_t below,
+                         const struct row *rows)
+{
+    struct claim claim = {.name = "x", .name_len = 1, .mode = mode, .slots = slots};
+    Pb__RangeResponse range = range_of(rows);
+    struct line line;
+    struct key name;
+    etcd = (struct etcd){.prefix = ""};
+    key_of_name(&name, &etcd, "x", 1);
+    line_weigh(&line, &claim, &name, NULL, below, &range);
+    return line;
+}
+
+static void writers_wait_for_the_nearest(void **state)
+{
+    const struct row rows[] = {{"x/9", 9}, {"x/read/7", 7}, {"x/5", 5}, {NULL, 0}};
+    (void)state;
+    assert_int_equal(weigh(STILE_EXCLUSIVE, 0, 9, rows).nearest->create_revision, 7);
+    assert_int_equal(weigh(STILE_EXCLUSIVE, 0, 7, rows).nearest->create_revision, 5);
+    assert_false(weigh(STILE_EXCLUSIVE, 0, 5, rows).blocked);
+}
+
+static void readers_wait_for_earlier_writers_only(void **state)
+{
+    const struct row rows[] = {
+        {"x/read/9", 9}, {"x/read/7", 7}, {"x/write/6", 6}, {"x/read/5", 5}, {NULL, 0}};
+    (void)state;
+    assert_int_equal(weigh(STILE_SHARED, 0, 9, rows).nearest->create_revision, 6);
+    assert_false(weigh(STILE_SHARED, 0, 6, rows).blocked);
+}
+
+static void a_claim_and_its_ghosts_are_one_slot(void **state)
+{
+    const struct row rows[] = {
+        {"x/slots/7-1", 7}, {"x/slots/7", 7}, {"x/slots/7-2", 7}, {"x/slots/5", 5}, {NULL, 0}};
+    (void)state;
+    assert_int_equal(weigh(STILE_SLOTS, 2, 9, rows).slots, 2);
+    assert_true(weigh(STILE_SLOTS, 2, 9, rows).blocked);
+    assert_false(weigh(STILE_SLOTS, 3, 9, rows).blocked);
+    assert_false(weigh(STILE_SLOTS, 2, 7, rows).blocked);
+}
+
+static void longer_names_are_in_nobodys_way(void **state)
+{
+    const struct row rows[] = {{"x/y/8", 8}, {"x//7", 7}, {"x/y/read/6", 6}, {NULL, 0}};
+    Pb__RangeResponse range = range_of(rows);
+    struct claim claim = {.name = "x", .name_len = 1};
+    struct line line;
+    struct key name;
+    (void)state;
+    assert_false(weigh(STILE_EXCLUSIVE, 0, 9, rows).blocked);
+    key_of_name(&name, &etcd, "x", 1);
+    range.more = true; /* behind them there may be one of ours */
+    line_weigh(&line, &claim, &name, NULL, 9, &range);
+    assert_true(line.unclear);
+}
+
+static void a_slot_comes_free(void **state)
+{
+    const struct row rows[] = {{"x/slots/7-1", 7}, {"x/slots/7", 7}, {"x/slots/5", 5}, {NULL, 0}};
+    struct claim *claim = calloc(1, sizeof *claim + sizeof(struct etcd_claim));
+    struct etcd_claim *part = part_of(claim);
+    Pb__RangeResponse range = range_of(rows);
+    struct key name;
+    (void)state;
+    claim->mode = STILE_SLOTS;
+    claim->slots = 2;
+    part->revision = 9;
+    key_of_name(&name, &etcd, "x", 1);
+    assert_int_equal(line_remember(part, &name, &range, NULL), STILE_OK);
+    Pb__KeyValue stranger = PB__KEY_VALUE__INIT;
+    stranger.key = (ProtobufCBinaryData){.len = 9, .data = (uint8_t *)"x/slots/8"};
+    assert_false(line_has_room(part, &stranger));
+    assert_false(line_has_room(part, &kvs[1])); /* its ghost is still there */
+    assert_true(line_has_room(part, &kvs[0]));
+    line_forget(part);
+    free(claim);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(keys_are_those_of_others),
+        cmocka_unit_test(names_that_could_be_mistaken_are_escaped),
+        cmocka_unit_test(keys_are_read_back),
+        cmocka_unit_test(keys_of_nobodys_lock),
+        cmocka_unit_test(ranges_end_behind_their_last_key),
+        cmocka_unit_test(writers_wait_for_the_nearest),
+        cmocka_unit_test(readers_wait_for_earlier_writers_only),
+        cmocka_unit_test(a_claim_and_its_ghosts_are_one_slot),
+        cmocka_unit_test(longer_names_are_in_nobodys_way),
+        cmocka_unit_test(a_slot_comes_free),
+    };
+    return cmocka_run_group_tests_name("etcd_parts", tests, NULL, NULL);
+}
