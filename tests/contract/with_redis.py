@@ -3,8 +3,9 @@
     with_redis.py PROGRAM URL [FILTER]
 
 In the URL, @PORT@ is the server's port, @PATH@ its Unix socket, @TLS@ its port for TLS and @CA@
-the certificate that signed what it shows there; @NODES@ is a list of five servers, @SENTINELS@ are
-three who watch a primary, and @CLUSTER@ are the nodes of a Cluster."""
+the certificate that signed what it shows there; @NODES@ is a list of five servers, @TLSNODES@
+of three that speak TLS and want the password sesame, @SENTINELS@ are three who watch a primary, and
+@CLUSTER@ are the nodes of a Cluster."""
 import contextlib
 import pathlib
 import subprocess
@@ -23,6 +24,12 @@ def run_on_group(group, mark, program, url, *rest):
         return subprocess.run([program, url.replace(mark, hosts), *rest]).returncode
 
 
+def tls_args(port, keys):
+    return ["--tls-port", str(port), "--tls-auth-clients", "no",
+            "--tls-ca-cert-file", keys + "/ca.pem",
+            "--tls-cert-file", keys + "/server.pem", "--tls-key-file", keys + "/server.key"]
+
+
 def run(program, url, *rest):
     if "@SENTINELS@" in url:
         return run_on_group(Watched(), "@SENTINELS@", program, url, *rest)
@@ -30,17 +37,21 @@ def run(program, url, *rest):
         return run_on_group(Cluster(3), "@CLUSTER@", program, url, *rest)
     with tempfile.TemporaryDirectory(prefix="stile-test-") as keys:
         tls, args = 0, []
-        if "@TLS@" in url:
+        if "@TLS@" in url or "@TLSNODES@" in url:
             subprocess.run([HERE.parent / "servers" / "certs", keys], check=True)
             tls = free_port()
-            args = ["--tls-port", str(tls), "--tls-auth-clients", "no",
-                    "--tls-ca-cert-file", keys + "/ca.pem",
-                    "--tls-cert-file", keys + "/server.pem", "--tls-key-file", keys + "/server.key"]
+            args = tls_args(tls, keys)
         with contextlib.ExitStack() as servers:
             server = servers.enter_context(RedisServer(*args))
             if "@NODES@" in url:
                 nodes = [server] + [servers.enter_context(RedisServer(*args)) for _ in range(4)]
                 url = url.replace("@NODES@", ",".join(f"127.0.0.1:{n.port}" for n in nodes))
+            if "@TLSNODES@" in url:
+                ports = [free_port() for _ in range(3)]
+                for port in ports:
+                    servers.enter_context(
+                        RedisServer(*tls_args(port, keys), "--requirepass", "sesame"))
+                url = url.replace("@TLSNODES@", ",".join(f"localhost:{p}" for p in ports))
             for mark, value in {"PORT": server.port, "PATH": server.path, "TLS": tls,
                                 "CA": keys + "/ca.pem"}.items():
                 url = url.replace(f"@{mark}@", str(value))

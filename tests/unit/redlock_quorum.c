@@ -161,6 +161,22 @@ static void who_answers_late_is_left_clean(void **state)
     await_text(4, "GET " K, "");
 }
 
+static void what_a_majority_does_not_answer_is_given_back_later(void **state)
+{
+    (void)state;
+    take_token(lock);
+    for (unsigned i = 0; i < NODES; i++)
+        await_text(i, "GET " K, stile_lock_owner(lock));
+    for (unsigned i = 0; i < 3; i++)
+        node_stop(i);
+    assert_status(stile_lock_release(lock, &why), UNREACHABLE);
+    assert_true(told("2 of 5 nodes answer"));
+    for (unsigned i = 0; i < 3; i++)
+        node_continue(i);
+    for (unsigned i = 0; i < NODES; i++)
+        await_text(i, "GET " K, "");
+}
+
 /* A majority that was slow to answer has used up some of the lease. */
 static void *continue_later(void *data)
 {
@@ -366,6 +382,7 @@ int main(void)
         TEST(two_of_five_may_be_down),
         TEST(three_of_five_may_not),
         TEST(who_answers_late_is_left_clean),
+        TEST(what_a_majority_does_not_answer_is_given_back_later),
         TEST(the_lease_counts_from_before_the_request),
         TEST(one_request_if_nobody_came_between),
         TEST(a_wrong_guess_costs_a_request_and_no_order),

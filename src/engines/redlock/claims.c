@@ -214,13 +214,15 @@ static void weigh_try(struct redlock_claim *part, const struct count *count)
 static void weigh_firming(struct redlock_claim *part, const struct count *count)
 {
     unsigned majority = redlock_of_part(part)->majority;
-    if (count->firm + count->pending >= majority)
+    if (count->firm + count->awaited >= majority)
         return;
     if (count->mine >= majority && part->rounds < SPLITS_MAX) {
         part->rounds++;
         votes_firm_up(part);
         return;
     }
+    if (count->firm + count->pending >= majority)
+        return; /* only those who are silent can help */
     part->standing = ASKING;
     if (claim_of(part)->wait)
         wait_again(part);
@@ -337,6 +339,8 @@ void redlock_resume(struct engine *engine, struct claim *claim)
     enlist(part);
     part->standing = RESUMING;
     part->token = 0;
+    for (unsigned i = 0; i < redlock_of(engine)->n; i++)
+        part->votes[i].touched = true; /* by who had it before */
     votes_confirm(part);
     part_weigh(part);
 }

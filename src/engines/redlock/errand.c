@@ -1,6 +1,7 @@
 /* Errands: giving back, withdrawing, clearing away, on all nodes. One script does all three. The
  * claim hears of it when a majority has answered; the errand goes on until all have, or for a
  * while: the owner value makes each request safe to repeat. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +12,14 @@
 #define PATIENCE_NS   (2500 * NS_PER_MS)
 #define PATIENCE_LATE (10 * NS_PER_SEC) /* when nobody waits for it any more */
 
-enum word { UNSAID, ON_ITS_WAY, OURS, NOT_OURS };
+enum word {
+    UNSAID,
+    ON_ITS_WAY,
+    OURS,
+    NOT_OURS,
+    UNTOUCHED, /* nothing of ours can be there */
+    OVERDUE,   /* it comes behind all that was asked before, whenever that is */
+};
 
 struct step {
     unsigned char node, word;
@@ -19,7 +27,7 @@ struct step {
 };
 
 struct errand {
-    struct errand *next;
+    struct errand *next, **at; /* at: what points to it */
     struct redlock *redlock;
     struct claim *claim; /* who wants to know; NULL: nobody (any more) */
     bool may_be_there;   /* what the nodes do not know was not ours to lose */
@@ -43,10 +51,9 @@ static struct errand *errand_of_step(struct step *step)
 static void errand_free(struct errand *errand)
 {
     struct redlock *redlock = errand->redlock;
-    struct errand **at = &redlock->errands;
-    while (*at != errand)
-        at = &(*at)->next;
-    *at = errand->next;
+    *errand->at = errand->next;
+    if (errand->next)
+        errand->next->at = errand->at;
     for (unsigned i = 0; i < redlock->n; i++) {
         if (errand->steps[i].word == ON_ITS_WAY)
             conn_forget(redlock->nodes[i].asks, &errand->steps[i]);
@@ -75,7 +82,7 @@ static void tell(struct errand *errand, const struct stile_error *err)
 /* ---- how far it is ---- */
 
 struct tally {
-    unsigned unsaid, on_its_way, ours, not_ours, answering;
+    unsigned unsaid, on_its_way, ours, not_ours, untouched, answering;
 };
 
 static void count(struct tally *tally, const struct errand *errand)
@@ -87,6 +94,7 @@ static void count(struct tally *tally, const struct errand *errand)
         tally->on_its_way += word == ON_ITS_WAY;
         tally->ours += word == OURS;
         tally->not_ours += word == NOT_OURS;
+        tally->untouched += word == UNTOUCHED;
         if (word == OURS || word == NOT_OURS)
             tally->answering |= 1u << i;
     }
@@ -99,7 +107,9 @@ static bool is_decided(const struct errand *errand, const struct tally *tally,
     unsigned majority = errand->redlock->majority;
     bool enough = tally->ours + tally->not_ours >= majority;
     err->status = STILE_OK;
-    if (tally->ours >= majority || (enough && errand->may_be_there))
+    if (tally->ours >= majority)
+        return true;
+    if (errand->may_be_there && tally->ours + tally->not_ours + tally->untouched >= majority)
         return true;
     if (!enough || (tally->on_its_way && tally->not_ours < majority))
         return false;
@@ -108,7 +118,7 @@ static bool is_decided(const struct errand *errand, const struct tally *tally,
     return true;
 }
 
-static void say_to(struct errand *errand, struct step *step);
+static void run(struct errand *errand);
 
 static void go_on(struct errand *errand)
 {
@@ -121,7 +131,7 @@ static void go_on(struct errand *errand)
     if (errand->claim && is_decided(errand, &tally, &err)) {
         errand->until_ns = now_ns + PATIENCE_LATE;
         tell(errand, err.status ? &err : NULL);
-    } else if (errand->claim && late && tally.on_its_way == 0) {
+    } else if (errand->claim && tally.on_its_way == 0 && (late || tally.unsaid == 0)) {
         nodes_explain(redlock, tally.answering, &err);
         tell(errand, &err);
     }
@@ -139,10 +149,7 @@ static void go_on(struct errand *errand)
 static void on_timer(struct timer *timer)
 {
     struct errand *errand = (struct errand *)((char *)timer - offsetof(struct errand, timer));
-    for (unsigned i = 0; i < errand->redlock->n; i++) {
-        if (errand->steps[i].word == UNSAID)
-            say_to(errand, &errand->steps[i]);
-    }
+    run(errand);
     go_on(errand);
 }
 
@@ -153,11 +160,14 @@ static void on_released(void *data, const redisReply *reply, const struct stile_
     struct step *step = data;
     struct errand *errand = errand_of_step(step);
     bool passing = err && (err->status == STILE_UNREACHABLE || err->status == STILE_UNCERTAIN);
+    bool overdue = err && err->status == STILE_UNCERTAIN && err->native == ETIMEDOUT;
     if (err)
         node_failed(&errand->redlock->nodes[step->node], err);
     else
         node_answered(&errand->redlock->nodes[step->node]);
-    if (passing)
+    if (overdue)
+        step->word = OVERDUE;
+    else if (passing)
         step->word = UNSAID;
     else
         step->word =
@@ -200,6 +210,9 @@ static struct errand *errand_new(struct redlock *redlock, const char *owner, con
     for (unsigned i = 0; i < redlock->n; i++)
         errand->steps[i].node = (unsigned char)i;
     errand->next = redlock->errands;
+    errand->at = &redlock->errands;
+    if (errand->next)
+        errand->next->at = &errand->next;
     redlock->errands = errand;
     return errand;
 }
@@ -209,15 +222,21 @@ static struct errand *errand_of_claim(struct redlock_claim *part)
     struct redlock *redlock = redlock_of_part(part);
     struct claim *claim = claim_of(part);
     struct errand *errand = errand_new(redlock, part->owner, claim->name, claim->name_len);
-    for (unsigned i = 0; errand && i < redlock->n; i++)
+    for (unsigned i = 0; errand && i < redlock->n; i++) {
+        const struct vote *vote = &part->votes[i];
+        bool untouched = !vote->pending && !vote->touched;
+        errand->steps[i].word = untouched ? UNTOUCHED : UNSAID;
         errand->steps[i].lined = part->votes[i].lined;
+    }
     return errand;
 }
 
 static void run(struct errand *errand)
 {
-    for (unsigned i = 0; i < errand->redlock->n; i++)
-        say_to(errand, &errand->steps[i]);
+    for (unsigned i = 0; i < errand->redlock->n; i++) {
+        if (errand->steps[i].word == UNSAID)
+            say_to(errand, &errand->steps[i]);
+    }
 }
 
 void errand_withdraw(struct redlock_claim *part)
@@ -236,7 +255,7 @@ void errand_return(struct node *node, const char *owner, const char *name, size_
     if (!errand)
         return;
     for (unsigned i = 0; i < redlock->n; i++)
-        errand->steps[i].word = NOT_OURS;
+        errand->steps[i].word = UNTOUCHED;
     say_to(errand, &errand->steps[node - redlock->nodes]);
     go_on(errand);
 }

@@ -31,6 +31,7 @@ struct vote {
     bool pending; /* an answer is to come */
     bool told;    /* it was granted by a message that overtook the answer */
     bool lined;   /* our entry may be in its queue */
+    bool touched; /* something of ours may be there */
     int place;    /* there; -1: not in line */
     int64_t ms;   /* TAKEN: until it ends by itself, -1: never */
     uint64_t fence;

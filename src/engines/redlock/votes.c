@@ -117,6 +117,7 @@ static void take_failure(struct vote *vote, const struct stile_error *err)
 {
     node_failed(node_of_vote(vote), err);
     vote->answer = DOWN;
+    vote->touched |= err->status == STILE_UNCERTAIN;
 }
 
 static void take_taken(struct vote *vote, const redisReply *reply)
@@ -157,8 +158,10 @@ static void take(struct vote *vote, const redisReply *reply, const struct stile_
         take_failure(vote, err);
     else
         take_answer(vote, reply);
-    if (!err)
+    if (!err) {
         node_answered(node_of_vote(vote));
+        vote->touched = true;
+    }
     if (told && vote->answer == TAKEN)
         vote->answer = MINE; /* that was before the message, whose fence is kept */
 }

@@ -194,13 +194,13 @@ void wait_timer(struct redlock_claim *part)
 static void unanswered(struct redlock_claim *part, const struct count *count)
 {
     struct stile_error err;
+    bool passing =
+        nodes_explain(redlock_of_part(part), count->answering, &err) == STILE_UNREACHABLE;
     part->looking = false;
-    if (part->in_line || (count->apart && group_is_newer(part))) {
+    if (passing && (part->in_line || (count->apart && group_is_newer(part))))
         arm(part, some_time(part));
-        return;
-    }
-    nodes_explain(redlock_of_part(part), count->answering, &err);
-    part_fail(part, &err);
+    else
+        part_fail(part, &err);
 }
 
 /* In line. What was known of the others when it looked last may be over: no reason to give way. */
@@ -253,6 +253,7 @@ static void hear_granted(struct vote *vote, uint64_t fence)
     struct redlock_claim *part = part_of_vote(vote);
     vote->fence = fence;
     vote->lined = false;
+    vote->touched = true;
     if (vote->pending) {
         vote->told = true; /* its answer may be older */
     } else if (part->standing == ASKING) {
