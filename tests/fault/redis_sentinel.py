@@ -162,6 +162,16 @@ def sentinel_wants_a_password(t):
         expect(t.stile("run", "--try", "x", "--", "true").returncode, 0)
 
 
+def primary_wants_a_password(t):
+    """User and password of the URL are for the primary; a wrong one is refused at once"""
+    with RedisServer("--requirepass", "open-up") as primary, Spokesman(primary) as spokesman:
+        for who in "", ":wrong-word@":
+            use(t, told_by(spokesman).replace("//", "//" + who))
+            refused(t, "127.0.0.1:%d" % primary.port, "password")
+        use(t, told_by(spokesman).replace("//", "//:open-up@"))
+        expect(t.stile("run", "--try", "x", "--", "true").returncode, 0)
+
+
 def over_tls(t):
     """rediss+sentinel://: Sentinel and primary speak TLS"""
     os.mkdir(t.path("keys"))
@@ -188,5 +198,5 @@ def url_is_incomplete(t):
 
 
 run_tests([primary_is_killed, primary_is_stopped, lock_is_forgotten, primary_is_demoted,
-           sentinel_is_late, nobody_names_it, sentinel_wants_a_password, over_tls,
-           url_is_incomplete])
+           sentinel_is_late, nobody_names_it, sentinel_wants_a_password, primary_wants_a_password,
+           over_tls, url_is_incomplete])

@@ -91,14 +91,13 @@ static enum stile_status reach_primary(struct opening *opening, const struct url
     if (status)
         return status;
     while (!opening->over && !(home->asks && conn_is_up(home->asks))) {
-        if (sentinel_gave_up(redis->sentinel, err))
-            return STILE_UNREACHABLE;
+        status = sentinel_gave_up(redis->sentinel, err);
+        if (status)
+            return status;
         turn(opening);
     }
-    if (opening->over) {
-        sentinel_explain(redis->sentinel, err);
-        return STILE_UNREACHABLE;
-    }
+    if (opening->over)
+        return sentinel_explain(redis->sentinel, err);
     return ask_info(opening, err);
 }
 

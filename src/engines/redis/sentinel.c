@@ -240,25 +240,27 @@ void sentinel_listen(struct sentinel *s)
 
 /* ---- opening ---- */
 
-bool sentinel_gave_up(const struct sentinel *s, struct stile_error *err)
-{
-    if (s->gave_up)
-        error_set(err, STILE_UNREACHABLE, 0, "no Sentinel names the primary of '%.40s': %s",
-                  s->primary, s->said);
-    return s->gave_up;
-}
-
-void sentinel_explain(const struct sentinel *s, struct stile_error *err)
+enum stile_status sentinel_explain(const struct sentinel *s, struct stile_error *err)
 {
     const struct node *home = &s->redis->home;
+    enum stile_status status = s->why.status == STILE_REFUSED ? STILE_REFUSED : STILE_UNREACHABLE;
     if (!home->host)
-        error_set(err, STILE_UNREACHABLE, 0, "the Sentinels of '%.40s' do not answer%s%s",
-                  s->primary, *s->said ? ": " : "", s->said);
-    else
-        error_set(err, STILE_UNREACHABLE, s->why.native,
-                  "the Sentinels name %.60s:%u the primary of '%.40s', but: %s", home->host,
-                  home->options.target.port, s->primary,
-                  s->why.status ? s->why.message : "it does not answer");
+        return error_set(err, STILE_UNREACHABLE, 0, "the Sentinels of '%.40s' do not answer%s%s",
+                         s->primary, *s->said ? ": " : "", s->said);
+    return error_set(err, status, s->why.native,
+                     "the Sentinels name %.60s:%u the primary of '%.40s', but: %s", home->host,
+                     home->options.target.port, s->primary,
+                     s->why.status ? s->why.message : "it does not answer");
+}
+
+enum stile_status sentinel_gave_up(const struct sentinel *s, struct stile_error *err)
+{
+    if (s->why.status == STILE_REFUSED)
+        return sentinel_explain(s, err);
+    if (!s->gave_up)
+        return STILE_OK;
+    return error_set(err, STILE_UNREACHABLE, 0, "no Sentinel names the primary of '%.40s': %s",
+                     s->primary, s->said);
 }
 
 static bool keep_places(struct sentinel *s, const struct url *url)

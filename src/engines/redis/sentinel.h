@@ -21,10 +21,10 @@ enum stile_status sentinel_new(struct sentinel **sentinel, struct redis *redis,
 void sentinel_free(struct sentinel *sentinel);
 void sentinel_forked(struct sentinel *sentinel);
 
-/* All were asked, and none names a primary. */
-bool sentinel_gave_up(const struct sentinel *sentinel, struct stile_error *err);
-/* Somebody was named, and can't be used. */
-void sentinel_explain(const struct sentinel *sentinel, struct stile_error *err);
+/* OK: go on waiting. Else all were asked and none names a primary, or it does not want us. */
+enum stile_status sentinel_gave_up(const struct sentinel *sentinel, struct stile_error *err);
+/* Why it took too long. */
+enum stile_status sentinel_explain(const struct sentinel *sentinel, struct stile_error *err);
 
 void sentinel_listen(struct sentinel *sentinel); /* to one who tells of the next primary */
 
