@@ -61,7 +61,7 @@ fuzz: deps-fuzz ## each fuzz target for FUZZ_SECONDS
 	ninja -C build-fuzz
 	tools/fuzz build-fuzz $(FUZZ_SECONDS)
 
-bench: deps-bench all ## our figures beside flock's
+bench: deps-bench all ## our figures beside bare limits and peers
 	bench/run $(BUILD)
 
 install: all ## prefix=/usr/local DESTDIR=

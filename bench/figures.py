@@ -108,20 +108,20 @@ def pair_rows(what, lines, ours, peer):
     return rows
 
 
-def pair_syscalls(bench, place, beside):
+def pair_syscalls(bench, place, few, beside, threads="-f"):
     """What one more pair adds to the syscalls of a run, as strace counts them."""
     if not shutil.which("strace"):
         return row("syscalls of a pair", "strace is missing")
     counts = []
-    for pairs in (1000, 3000):
+    for pairs in (few, 3 * few):
         told = os.path.join(bench.directory, "strace")
-        bench.output(["strace", "-f", "-c", "-o", told, bench.program("pair"),
+        bench.output(["strace", threads, "-c", "-o", told, bench.program("pair"),
                       place, "solo", str(pairs)])
         with open(told, encoding="utf-8") as file:
             total = re.search(r"^100.00\s+\S+\s+\S+\s+(\d+)", file.read(), re.M)
         counts.append(int(total.group(1)))
     added = max(0, counts[1] - counts[0])
-    return row("syscalls of a pair", "%.2f" % (added / 2000), beside)
+    return row("syscalls of a pair", "%.2f" % (added / (2 * few)), beside)
 
 
 def pair(bench):
@@ -136,7 +136,7 @@ def pair(bench):
     rows.append(row("voluntary switches in %d pairs" % count, str(switches), must="none",
                     reached=switches == 0))
     try:
-        rows.append(pair_syscalls(bench, bench.path("solo"), "flock(2) 2"))
+        rows.append(pair_syscalls(bench, bench.path("solo"), 1000, "flock(2) 2"))
     except NotMeasured as reason:
         rows.append(row("syscalls of a pair", "not counted: %s" % reason))
     return rows, {"pair": lines + crowded}
