@@ -29,13 +29,14 @@ RIGHT = {
     "fence_keys_expire_beside_other_names": "CLIENTS=3 ROUNDS=1 OTHERS=1",
     "a_node_forgets_and_is_adopted": "START=1 CLIENTS=2 ROUNDS=1 FORGETS=1 ADOPTIONS=2",
     "two_nodes_forget_and_are_adopted": "ADOPTIONS=2 " + TWO_LOST,
+    "a_node_was_away_and_follows": "CLIENTS=2 ROUNDS=1 FORGETS=1 ADOPTIONS=2 FOLLOWS=2",
     "three_adoptions": THREE_ADOPTIONS,
     "five_nodes": FIVE_NODES,
 }
 SOAK = {
     "keys_and_two_clients_twice_each": "KEYS CLIENTS=2 ROUNDS=2",
     "two_nodes_forget_after_a_grant": "START=1 ADOPTIONS=2 " + TWO_LOST,
-    "three_adoptions_and_nothing_cut": "ADOPTIONS=3 " + TWO_LOST,
+    "three_adoptions_and_nothing_cut": "ADOPTIONS=3 FOLLOWS=1 " + TWO_LOST,
 }
 BROKEN = {
     "phase_2_without_its_condition": "NO_CONDITION " + SMALL,
@@ -44,6 +45,7 @@ BROKEN = {
     "an_expired_fence_reads_as_zero": "FENCE_READS_ZERO " + SMALL,
     "a_node_loses_a_write_and_keeps_its_name": "LOSES_A_WRITE " + ONE_LOST,
     "adoption_without_a_new_epoch": "SAME_EPOCH ADOPTIONS=1 " + ONE_LOST,
+    "a_node_goes_back_to_an_older_epoch": "FOLLOWS_BACK FOLLOWS=1 ADOPTIONS=1 " + ONE_LOST,
     "adoption_without_a_mark": "NO_MARK " + THREE_ADOPTIONS,
     "two_adoptions_with_one_epoch": "NUMBERED_EPOCH " + FIVE_NODES,
 }

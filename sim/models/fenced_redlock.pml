@@ -46,6 +46,9 @@
 #ifndef ADOPTIONS
 #define ADOPTIONS 0 /* so often somebody sets out to take such nodes back */
 #endif
+#ifndef FOLLOWS
+#define FOLLOWS 0 /* so often a node goes to a later epoch without being adopted */
+#endif
 
 #define ATTEMPTS   (CLIENTS * ROUNDS)
 #define MAJORITY   (NODES / 2 + 1)
@@ -106,7 +109,7 @@ Attempt attempt[ATTEMPTS];
 
 byte largest = START;      /* token granted so far */
 byte newest = FIRST_EPOCH; /* epoch that anybody has heard of */
-byte forgets, others, adoptions;
+byte forgets, others, adoptions, follows;
 hidden byte i;
 
 /* ---- the rules, and what is left of them in the broken variants ---- */
@@ -153,6 +156,14 @@ hidden byte i;
 #endif
 #endif
 
+#ifdef FOLLOWS_BACK /* a node is led to an epoch that is older than its own */
+#define TOWARDS           - 1
+#define CAN_GO_TO(epoch)  ((epoch) >= FIRST_EPOCH)
+#else
+#define TOWARDS           + 1
+#define CAN_GO_TO(epoch)  ((epoch) <= newest)
+#endif
+
 #ifdef KEYS
 #define FREE_FOR(n, a)  (node[n].key == 0 || node[n].key == a + 1)
 #define HAS_KEY(n, a)   (node[n].key == a + 1)
@@ -196,7 +207,8 @@ inline claim_late_at(n)
         if
         :: A.guess > READ(n) -> WRITE_FENCE(n, A.guess)
         :: else
-        fi
+        fi;
+        printf("attempt %d: node %d gives its key, late\n", a, n)
     }
 }
 
@@ -393,6 +405,25 @@ inline adopt_at(n)
     }
 }
 
+/* A node that was away when the others went on. It has forgotten nothing, and may follow, but only to
+ * an epoch that was made after its own. (Here epochs are numbered in that order.) */
+inline follow_at(n)
+{
+    d_step { follows < FOLLOWS && IS_EPOCH(node[n].group) && CAN_GO_TO(node[n].group TOWARDS) ->
+        follows++;
+        node[n].group = node[n].group TOWARDS;
+        printf("node %d: goes to epoch %d\n", n, node[n].group)
+    }
+}
+
+proctype follow()
+{
+end:
+    do
+    EACH_NODE(follow_at)
+    od
+}
+
 proctype adopt(byte k)
 {
     byte mine, floor, switched, was[NODES];
@@ -435,6 +466,9 @@ init {
         for (x : 0 .. CLIENTS - 1) {
             run client(x)
         }
+#if FOLLOWS
+        run follow();
+#endif
 #if ADOPTIONS
         for (x : 0 .. ADOPTIONS - 1) {
             run adopt(x)
