@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Checks the model of fenced Redlock with spin: the protocol as it is must have no error in any state
-within the bounds, and each broken variant must have one.
+"""Checks the model of fenced Redlock with spin: the protocol as it is must have no error in any
+state within the bounds, and each broken variant must have one.
 
     check.py          all of them, as TAP; with STILE_SOAK set also those with wider bounds
     check.py --list   their names and bounds
@@ -94,7 +94,8 @@ def run(name, bounds):
         said = search(folder, name, as_options(bounds))
         trail = os.path.join(folder, MODEL.name + ".trail")
         if os.path.exists(trail):
-            said += call(folder, "spin", *as_options(bounds), "-k", trail, "-B", "-T", str(MODEL))[1]
+            tell = ["-k", trail, "-B", "-T", str(MODEL)]
+            said += call(folder, "spin", *as_options(bounds), *tell)[1]
         return judge(name, said), said
 
 

@@ -1,10 +1,10 @@
 /*
  * Fenced Redlock without a clock: tokens are unique, and they grow.
  *
- * There is no time in this model. A key may expire at any moment, a request or an answer may be lost
- * or come however late, a node may lose all that it knows. So nothing is said about how long a grant
- * is valid: two clients that believe to hold the lock at once are possible here, as in any Redlock
- * whose clocks go wrong or whose holder is stopped. Checked is what holds all the same:
+ * There is no time in this model. A key may expire at any moment, a request or an answer may be
+ * lost or come however late, a node may lose all that it knows. So nothing is said about how long a
+ * grant is valid: two clients that believe to hold the lock at once are possible here, as in any
+ * Redlock whose clocks go wrong or whose holder is stopped. Checked is what holds all the same:
  *   - no token is granted twice;
  *   - who began after a grant was decided gets a larger token;
  *   - a store that refuses tokens smaller than one it has seen never takes two writers' word under
@@ -14,7 +14,7 @@
  * `check.py --list` names them, `check.py NAME` runs one and, where it breaks, tells how. By hand:
  *     spin -DKEYS -DCLIENTS=3 -DROUNDS=1 -a fenced_redlock.pml
  *     cc -O2 -DSAFETY -DNOREDUCE -o pan pan.c && ./pan
- *     spin -DKEYS -DCLIENTS=3 -DROUNDS=1 -t -B fenced_redlock.pml        (after an error: the way there)
+ *     spin -DKEYS -DCLIENTS=3 -DROUNDS=1 -t -B fenced_redlock.pml    (after an error: the way there)
  *
  * What is simpler than the protocol, and why nothing is lost by it:
  *   - Answers. A client decides at any moment, on any of the nodes' answers so far: the others were
@@ -62,9 +62,9 @@
 #define SUM(f, x)        (f(x, 0) + f(x, 1) + f(x, 2) + f(x, 3) + f(x, 4))
 #endif
 
-/* -DCUT: much is lost on the way, always the same. Attempt 0 reaches the first nodes only, the others
- * node 0 and the last ones; of five nodes the first adoption reaches node 0 alone. What is refuted
- * so is refuted, and is found soon. */
+/* -DCUT: much is lost on the way, always the same. Attempt 0 reaches the first nodes only, the
+ * others node 0 and the last ones; of five nodes the first adoption reaches node 0 alone. What is
+ * refuted so is refuted, and is found soon. */
 #ifdef CUT
 #define REACHES(a, n)  ((a) == 0 -> (n) < MAJORITY : (n) == 0 || (n) >= MAJORITY)
 #define ADOPTS(k, n)   (NODES == 3 || (k) > 0 || (n) == 0)
@@ -119,7 +119,7 @@ hidden byte i;
 #define CAN_EXPIRE(n) (node[n].fence != 0)
 #else
 #define READ(n)       (node[n].fence != 0 -> node[n].fence : node[n].highest)
-#define CAN_EXPIRE(n) (node[n].fence != 0 && node[n].fence < node[n].highest) /* else no difference */
+#define CAN_EXPIRE(n) (node[n].fence != 0 && node[n].fence < node[n].highest) /* else all is one */
 #endif
 
 #ifdef NO_CONDITION /* phase 2 writes whatever it is told */
@@ -227,7 +227,7 @@ inline vote_at(n)
     }
 }
 
-/* The client: a majority has told its fences, node n the largest of them. (seen is the fence + 1.) */
+/* The client: a majority has told its fences, node n the largest of them. (seen: the fence + 1.) */
 #define NOT_ABOVE(n, m)  (A.seen[m] != 0 && A.seen[m] <= A.seen[n])
 inline choose_by(n)
 {
@@ -308,7 +308,7 @@ end:
     od
 }
 
-/* What is written to under the lock. Whoever was granted it writes as often and as late as it likes. */
+/* What is written to under the lock. Who was granted it writes as often and as late as it likes. */
 #ifdef STORE
 byte stored, writer;
 
@@ -342,7 +342,7 @@ inline other_name(n)
     d_step { others < OTHERS -> others++; node[n].highest++ }
 }
 
-#ifdef LOSES_A_WRITE /* the last second is not on the disk, and the rest comes back, with its name */
+#ifdef LOSES_A_WRITE /* the last second is not on the disk; the rest comes back, with its name */
 inline forget(n)
 {
     d_step { forgets < FORGETS && node[n].highest > 0 ->
@@ -383,7 +383,7 @@ end:
 #define DIFFERS(from, n)  (node[n].group != node[from].group)
 #define DONE              255
 
-/* A majority that has not forgotten goes to the new epoch, and tells its highest token in that step. */
+/* A majority that has not forgotten goes to the new epoch, and tells its highest in that step. */
 inline switch_at(n)
 {
     d_step { ADOPTS(k, n) && IS_EPOCH(was[n]) && node[n].group == was[n] ->
@@ -405,8 +405,8 @@ inline adopt_at(n)
     }
 }
 
-/* A node that was away when the others went on. It has forgotten nothing, and may follow, but only to
- * an epoch that was made after its own. (Here epochs are numbered in that order.) */
+/* A node that was away when the others went on. It has forgotten nothing, and may follow, but only
+ * to an epoch that was made after its own. (Here epochs are numbered in that order.) */
 inline follow_at(n)
 {
     d_step { follows < FOLLOWS && IS_EPOCH(node[n].group) && CAN_GO_TO(node[n].group TOWARDS) ->
