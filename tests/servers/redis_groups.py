@@ -206,9 +206,9 @@ class Spokesman(Pretender):
 class Cluster:
     """Nodes in the order of their slots; nodes[i].replicas are theirs."""
 
-    def __init__(self, n=3, replicas=0, tls=None):
+    def __init__(self, n=3, replicas=0, args=(), tls=None):
         """tls: what certificates() says."""
-        self.nodes, self.all, self.moved, self.tls = [], [], {}, tls
+        self.nodes, self.all, self.moved, self.args, self.tls = [], [], {}, args, tls
         try:
             for i in range(n * (1 + replicas)):
                 self.all.append(self.start())
@@ -231,7 +231,7 @@ class Cluster:
         if self.tls:
             more = as_arguments({**self.tls, "tls-port": str(tls), "tls-cluster": "yes"})
         node = RedisServer("--cluster-enabled", "yes", "--cluster-port", str(bus),
-                           "--cluster-node-timeout", "1500", *SOON, *more)
+                           "--cluster-node-timeout", "1500", *SOON, *self.args, *more)
         node.bus, node.tls, node.replicas = bus, tls, []
         node.id = node.cli("CLUSTER", "MYID")
         return node
