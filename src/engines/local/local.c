@@ -317,6 +317,7 @@ static void local_forked(struct engine *engine)
 {
     struct local *local = local_of(engine);
     peers_forked(local);
+    pokes_forked(local);
     session_forked(local);
     env_forked(local->env);
 }

@@ -57,6 +57,14 @@ struct slot {
 
 #define PEER_HEADS 64
 
+/* A socket connected to that of a session that is poked often. */
+struct line {
+    uint64_t session;
+    int fd; /* 1 + fd; 0: none */
+};
+
+#define POKE_LINES 16
+
 struct local {
     struct engine engine;
     struct env *env;
@@ -65,6 +73,8 @@ struct local {
     int listener_fd;
     uint64_t listener_made_ns;
     struct watch pokes;
+    struct line lines[POKE_LINES];
+    unsigned lines_missed;
     struct timer guard;
     bool is_gone; /* the directory's files are not the ones we have open */
     struct task due_task;
@@ -111,6 +121,7 @@ void session_renew_listener(struct local *local);
 
 void pokes_begin(struct local *local);
 void pokes_end(struct local *local);
+void pokes_forked(struct local *local);
 
 /* An id for a looker that pokes can name, 1 + index; 0: out of memory. */
 uint32_t pokes_add_slot(struct local *local, struct looker *looker);

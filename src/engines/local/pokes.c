@@ -4,12 +4,14 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include "engines/local/life.h"
 #include "engines/local/local.h"
 
 #define POKE_MAGIC    UINT32_C(0x73746c31)
 #define POKES_AT_ONCE 16
+#define LINE_EACH     8
 /* The kernel keeps about ten datagrams for us. When so many were waiting, some may have been
  * dropped, and every claim is looked at. */
 #define POKES_MANY 8
@@ -135,17 +137,62 @@ static void read_pokes(struct watch *watch, uint32_t events)
 
 /* ---- telling others ---- */
 
+static void close_line(struct line *line)
+{
+    if (line->fd)
+        close(line->fd - 1);
+    *line = (struct line){0};
+}
+
+static struct line *find_line(struct local *local, uint64_t session)
+{
+    for (int i = 0; i < POKE_LINES; i++)
+        if (local->lines[i].fd && local->lines[i].session == session)
+            return &local->lines[i];
+    return NULL;
+}
+
+/* To find a socket by its path is the largest part of a hand-over. Only some of those who are not
+ * found get a line: where there are too many for all, most would be made for nothing. */
+static void make_line(struct local *local, uint64_t session, const struct sockaddr_un *address)
+{
+    unsigned missed = local->lines_missed++;
+    struct line *line = &local->lines[missed / LINE_EACH % POKE_LINES];
+    if (missed % LINE_EACH)
+        return;
+    close_line(line);
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return;
+    *line = (struct line){.session = session, .fd = fd + 1};
+    if (connect(fd, (const struct sockaddr *)address, sizeof *address) != 0)
+        close_line(line);
+}
+
+static ssize_t send_to(int fd, const struct datagram *datagram, const struct sockaddr_un *address)
+{
+    ssize_t n;
+    do
+        n = sendto(fd, datagram, sizeof *datagram, MSG_DONTWAIT, (const struct sockaddr *)address,
+                   address ? sizeof *address : 0);
+    while (n < 0 && errno == EINTR);
+    return n;
+}
+
 /* False: there is nobody at the other end. */
 static bool send_poke(struct local *local, const struct poke *poke)
 {
     struct sockaddr_un address;
     struct datagram datagram = {.magic = POKE_MAGIC, .kind = poke->kind, .id = poke->id};
-    ssize_t n;
+    struct line *line = find_line(local, poke->session);
+    if (line && (send_to(line->fd - 1, &datagram, NULL) >= 0 || errno == EAGAIN))
+        return true;
+    if (line)
+        close_line(line);
     session_address(local, &address, poke->session, 'w');
-    do
-        n = sendto(local->pokes.fd, &datagram, sizeof datagram, MSG_DONTWAIT,
-                   (struct sockaddr *)&address, sizeof address);
-    while (n < 0 && errno == EINTR);
+    ssize_t n = send_to(local->pokes.fd, &datagram, &address);
+    if (n >= 0)
+        make_line(local, poke->session, &address);
     return n >= 0 || (errno != ECONNREFUSED && errno != ENOENT);
 }
 
@@ -190,8 +237,15 @@ void pokes_begin(struct local *local)
     local->due_task.fn = run_due;
 }
 
+void pokes_forked(struct local *local)
+{
+    for (int i = 0; i < POKE_LINES; i++)
+        close_line(&local->lines[i]);
+}
+
 void pokes_end(struct local *local)
 {
+    pokes_forked(local);
     loop_forget(local->engine.loop, &local->due_task);
     free(local->slots);
     local->slots = NULL;
