@@ -5,7 +5,7 @@ import socket
 
 from redis_kit import (RedisServer, acquire, expect, gets_in, lost, nothing_left, on_server, refused,
                        run_tests, told, waiting)
-from redis_groups import SOON, has_replicas, until
+from redis_groups import SOON, has_replicas, replicate, until
 from redis_server import free_port
 
 
@@ -117,7 +117,8 @@ def with_replica(case):
     def with_both(t, server):
         with RedisServer("--replicaof", "127.0.0.1", str(server.port), *SOON) as replica:
             until(lambda: has_replicas(server, 1), "replication")
-            t.env["STILE_ENGINE"] += "?wait_replicas=1&wait_timeout=300"
+            replicate(server, 1)
+            t.env["STILE_ENGINE"] += "?wait_replicas=1&wait_timeout=2500"
             case(t, server, replica)
     with_both.__name__, with_both.__doc__ = case.__name__, case.__doc__
     return with_both
@@ -129,6 +130,8 @@ def replicated(t, server, replica):
     owner, token = acquire(t, "x", "--ttl", "60s")
     expect(replica.cli("GET", "lock:x"), owner)
     replica.pause()
+    url = t.env["STILE_ENGINE"]
+    t.env["STILE_ENGINE"] = url.replace("2500", "300")
     told(t.stile("run", "--try", "y", "--", "true"), 69, "only 0 of 1 replicas", "wait_replicas")
     nothing_left(server, "y")
     told(t.stile("run", "z", "--", "true"), 69, "only 0 of 1 replicas")
@@ -136,6 +139,7 @@ def replicated(t, server, replica):
     told(t.stile("renew", "--owner", owner, "x"), 69, "only 0 of 1 replicas")
     expect(server.cli("GET", "lock:x"), owner, "it is its owner's")
     replica.go_on()
+    t.env["STILE_ENGINE"] = url
     expect(t.stile("renew", "--owner", owner, "x").returncode, 0)
     expect(t.stile("release", "--owner", owner, "x").returncode, 0)
     assert acquire(t, "x")[1] > token
@@ -164,7 +168,7 @@ def replicated_in_line(t, server, replica):
 def numbers_in_the_url(t, server):
     """wait_replicas and wait_timeout take numbers within reason"""
     for words in "wait_replicas=x", "wait_replicas=", "wait_replicas=101", "wait_timeout=-1", \
-            "wait_timeout=60001", "wait_timeout=99999999999999999999":
+            "wait_timeout=2501", "wait_timeout=99999999999999999999":
         t.env["STILE_ENGINE"] = "redis://127.0.0.1:%d?%s" % (server.port, words)
         refused(t, words.partition("=")[0], "number", code=64)
     t.env["STILE_ENGINE"] = "redis://127.0.0.1:%d?allow=everything" % server.port

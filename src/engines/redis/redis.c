@@ -26,6 +26,10 @@
 #include "engines/redis/place.h"
 #include "engines/redis/sentinel.h"
 
+/* WAIT keeps its connection, and with it the renewals of all that is held, waiting; and an answer
+ * that takes longer than 3 s is none (conn.h). */
+#define WAIT_MAX_MS 2500
+
 /* ---- the URL ---- */
 
 /* redis+kind or rediss+kind */
@@ -82,7 +86,7 @@ static enum stile_status read_rest(struct redis *redis, const struct url *url,
     enum stile_status status = place_prefix(redis->prefix, url, err);
     if (!status)
         status = place_number(&redis->wait_replicas, url, "wait_replicas", 100, err);
-    return status ? status : place_number(&redis->wait_ms, url, "wait_timeout", 60000, err);
+    return status ? status : place_number(&redis->wait_ms, url, "wait_timeout", WAIT_MAX_MS, err);
 }
 
 /* ---- the engine ---- */
