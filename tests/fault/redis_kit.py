@@ -111,3 +111,21 @@ def nothing_left(server, name="x"):
     key = "lock:" + name
     keys = [key] + ["{%s}:%s" % (key, part) for part in ("queue", "members", "info")]
     expect(server.cli("EXISTS", *keys), "0", server.cli("KEYS", "*"))
+
+
+def everybody(held):
+    """The warden, the front, which outlives it, and the command."""
+    return held.warden(), held.pid, held.command
+
+
+def signal_all(pids, number):
+    for pid in pids:
+        os.kill(pid, number)
+
+
+def kill_at_once(held):
+    """So that nobody is left who could give anything back."""
+    pids = everybody(held)
+    signal_all(pids, signal.SIGSTOP)
+    signal_all(pids, signal.SIGKILL)
+    held.wait()

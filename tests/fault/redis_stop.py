@@ -1,30 +1,11 @@
 """Holders and servers that are stopped, holders that die, clocks that jump; what is kept for how
 long, and that the token tells who is late."""
-import os
 import signal
 
-from redis_kit import (Proxy, RedisServer, acquire, expect, gets_in, lost, nothing_left, on_server,
-                       run_tests, through, use, waiting)
+from redis_kit import (Proxy, RedisServer, acquire, everybody, expect, gets_in, kill_at_once, lost,
+                       nothing_left, on_server, run_tests, signal_all, through, use, waiting)
 
 MODES = {"x": [], "s": ["--shared"], "n": ["--slots", "1"]}
-
-
-def everybody(held):
-    """The warden, the front, which outlives it, and the command."""
-    return held.warden(), held.pid, held.command
-
-
-def signal_all(pids, number):
-    for pid in pids:
-        os.kill(pid, number)
-
-
-def kill_at_once(held):
-    """So that nobody is left who could give anything back."""
-    pids = everybody(held)
-    signal_all(pids, signal.SIGSTOP)
-    signal_all(pids, signal.SIGKILL)
-    held.wait()
 
 
 # ---- holders ----

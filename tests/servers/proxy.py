@@ -24,8 +24,10 @@ LATE = "the connection is cut, and the request goes on at let_go()"
 SLOW = "its answer comes byte by byte"
 
 # What only this script has in it.
-MARKS = {b"'RPUSH'": "claim", b"call('INCR',KEYS[": "claim", b"'LREM'": "release",
-         b"return call('DEL',KEYS[": "release", b"return token or 0": "confirm", b"pcall(": "renew"}
+MARKS = {b"'LPUSH'": "yield", b"'RPUSH'": "claim", b"call('INCR',KEYS[": "claim",
+         b"'LREM'": "release", b"return call('DEL',KEYS[": "release",
+         b"return token or 0": "confirm", b"return {2,0,0}": "confirm",
+         b" t<=tonumber(f)": "fence", b"pcall(": "renew"}
 
 
 def command_end(data):
@@ -99,9 +101,12 @@ class Link:
 
     def ready(self, side):
         try:
-            got = side.recv(65536)
-        except OSError:
-            got = b""
+            self.take(side)
+        except OSError:  # a side has gone
+            self.close()
+
+    def take(self, side):
+        got = side.recv(65536)
         if not got and self.kept and side is self.client and self.server.fileno() >= 0:
             self.close(self.client)  # what was kept may still be let go
         elif not got:

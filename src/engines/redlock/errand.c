@@ -7,10 +7,12 @@
 #include <string.h>
 
 #include "engines/redlock/redlock.h"
+#include "mutant.h"
 
 #define SAY_AGAIN_NS  (20 * NS_PER_MS)
 #define PATIENCE_NS   (2500 * NS_PER_MS)
 #define PATIENCE_LATE (10 * NS_PER_SEC) /* when nobody waits for it any more */
+#define PARTING_NS    (500 * NS_PER_MS)
 
 enum word {
     UNSAID,
@@ -24,6 +26,7 @@ enum word {
 struct step {
     unsigned char node, word;
     bool lined;
+    bool in_doubt; /* it was said before, and perhaps done */
 };
 
 struct errand {
@@ -69,6 +72,54 @@ void errands_free(struct redlock *redlock)
 {
     while (redlock->errands)
         errand_free(redlock->errands);
+}
+
+/* A node that is connected reads what was sent to it, however late; one that never was has nothing
+ * of ours. */
+static bool is_owed(const struct errand *errand)
+{
+    for (unsigned i = 0; i < errand->redlock->n; i++) {
+        const struct step *step = &errand->steps[i];
+        const struct node *node = &errand->redlock->nodes[i];
+        bool on_its_way = step->word == ON_ITS_WAY && !conn_is_up(node->asks);
+        if (node->met && (step->word == UNSAID || on_its_way))
+            return true;
+    }
+    return false;
+}
+
+static bool any_owed(const struct redlock *redlock)
+{
+    for (const struct errand *errand = redlock->errands; errand; errand = errand->next) {
+        if (is_owed(errand))
+            return true;
+    }
+    return false;
+}
+
+static void on_parting(struct timer *timer)
+{
+    (void)timer; /* it only wakes the loop */
+}
+
+void errands_finish(struct redlock *redlock)
+{
+    struct loop *loop = redlock->engine.loop;
+    struct timer parting = {.fn = on_parting};
+    uint64_t until_ns = loop_now(loop) + PARTING_NS;
+    for (struct errand *errand = redlock->errands; errand; errand = errand->next)
+        errand->claim = NULL; /* nobody wants to know any more */
+    if (!any_owed(redlock) || loop_reserve(loop, 1))
+        return;
+    loop_arm(loop, &parting, until_ns);
+    while (any_owed(redlock) && loop_now(loop) < until_ns) {
+        loop_prepare(loop);
+        loop_wait(loop, true);
+        loop_run(loop);
+    }
+    loop_prepare(loop);
+    loop_disarm(loop, &parting);
+    loop_unreserve(loop, 1);
 }
 
 static void tell(struct errand *errand, const struct stile_error *err)
@@ -165,13 +216,16 @@ static void on_released(void *data, const redisReply *reply, const struct stile_
         node_failed(&errand->redlock->nodes[step->node], err);
     else
         node_answered(&errand->redlock->nodes[step->node]);
+    bool done = !err && reply->type == REDIS_REPLY_INTEGER && reply->integer == 1;
     if (overdue)
         step->word = OVERDUE;
     else if (passing)
         step->word = UNSAID;
     else
-        step->word =
-            !err && reply->type == REDIS_REPLY_INTEGER && reply->integer == 1 ? OURS : NOT_OURS;
+        step->word = done || step->in_doubt ? OURS : NOT_OURS;
+#ifndef MUTANT_REDLOCK_RELEASED_TWICE_IS_LOSS
+    step->in_doubt |= err && err->status == STILE_UNCERTAIN;
+#endif
     go_on(errand);
 }
 
@@ -261,16 +315,19 @@ void errand_return(struct node *node, const char *owner, const char *name, size_
 }
 
 /* What is left of hold_at_least, counted from when we heard of the grant: rather too long than too
- * short. */
+ * short. A lock-delay begins now. */
 static void write_left(struct errand *errand, const struct redlock_claim *part,
                        const struct claim *claim)
 {
     uint64_t held_ns = loop_now(claim->engine->loop) - part->granted_ns;
-    if (part->standing != HOLDING || claim->unused || claim->hold_ns <= held_ns)
-        return;
-    uint64_t left_ns = claim->hold_ns - held_ns;
-    snprintf(errand->left, sizeof errand->left, "%llu",
-             (unsigned long long)((left_ns + NS_PER_MS - 1) / NS_PER_MS));
+    uint64_t left_ns = claim->hold_ns > held_ns && !claim->unused ? claim->hold_ns - held_ns : 0;
+#ifndef MUTANT_REDLOCK_LOSS_WITHOUT_DELAY
+    if (claim->lost && claim->delay_ns > left_ns)
+        left_ns = claim->delay_ns;
+#endif
+    if (part->standing == HOLDING)
+        snprintf(errand->left, sizeof errand->left, "%llu",
+                 (unsigned long long)((left_ns + NS_PER_MS - 1) / NS_PER_MS));
 }
 
 void redlock_release(struct engine *engine, struct claim *claim)

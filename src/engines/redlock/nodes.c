@@ -77,7 +77,9 @@ static void on_up(struct conn *conn)
 /* It may have missed something. */
 static void asks_up(struct conn *conn)
 {
-    group_lead(conn_owner(conn));
+    struct node *node = conn_owner(conn);
+    node->met = true;
+    group_lead(node);
 }
 
 static void asks_down(struct conn *conn, const struct stile_error *why)

@@ -22,6 +22,7 @@
 #include <string.h>
 
 #include "engines/redlock/group.h"
+#include "mutant.h"
 
 #define PATIENCE_NS (5 * NS_PER_SEC)
 /* For nodes that are slower than a majority: they are looked at, too, if they answer by then. */
@@ -205,6 +206,9 @@ static enum stile_status redlock_open(struct engine *engine, const struct url *u
 
 static void redlock_close(struct engine *engine)
 {
+#ifndef MUTANT_REDLOCK_CLOSES_AT_ONCE
+    errands_finish(redlock_of(engine));
+#endif
     dispose(redlock_of(engine));
 }
 

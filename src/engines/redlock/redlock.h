@@ -72,6 +72,7 @@ struct node {
     struct redlock *redlock;
     struct conn *asks, *hears; /* hears: made when first needed */
     bool hearing;              /* the subscription is in effect */
+    bool met;                  /* it was connected once */
     char where[72];            /* host:port */
     char *cli;                 /* for the doctor's advice, else NULL */
     char group[GROUP_MAX + 1]; /* as it said last; "": it has none */
@@ -243,6 +244,8 @@ void redlock_release(struct engine *engine, struct claim *claim);
 void errand_withdraw(struct redlock_claim *part);
 /* The same at one node, of a claim that we do not know (any more). */
 void errand_return(struct node *node, const char *owner, const char *name, size_t name_len);
+/* Before we close: what is not said yet to a node that may have something of ours gets a moment. */
+void errands_finish(struct redlock *redlock);
 void errands_free(struct redlock *redlock);
 
 /* ---- renew.c ---- */

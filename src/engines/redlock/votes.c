@@ -99,6 +99,7 @@ void vote_unasked(struct vote *vote)
 {
     if (vote->pending)
         conn_forget(node_of_vote(vote)->asks, vote);
+    vote->touched |= vote->pending;
     vote->pending = false;
 }
 

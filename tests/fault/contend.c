@@ -1,0 +1,88 @@
+/* One of several that want the same lock, time and again: contend URL NAME ROUNDS. Says "ready"
+ * once it has reached the engine, then for each time that it had the lock
+ *
+ *     TOKEN SINCE LAST
+ *
+ * the token (0: the engine has none), when it was surely held already, and when it surely was for
+ * the last time, on a clock that all processes of a machine share. What lies between was ours: if
+ * another one's times overlap with it, there were two holders. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "stile.h"
+
+#define WAIT_MS 30000
+#define LOOKS   5
+
+static uint64_t now_ns(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_BOOTTIME, &ts);
+    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+static void complain(const char *what, const struct stile_error *err)
+{
+    (void)fprintf(stderr, "contend: %s: %s: %s\n", what, stile_status_name(err->status),
+                  err->message);
+}
+
+/* The clock is read before the question: what is held after that was held then. */
+static void work(struct stile_lock *lock)
+{
+    uint64_t token = 0, since = now_ns(), last = 0;
+    if (!stile_lock_held(lock))
+        return;
+    stile_lock_token(lock, &token);
+    for (int i = 0; i < LOOKS; i++) {
+        uint64_t now = now_ns();
+        if (!stile_lock_held(lock))
+            break;
+        last = now;
+        nanosleep(&(struct timespec){.tv_nsec = 200 * 1000}, NULL);
+    }
+    if (last)
+        printf("%" PRIu64 " %" PRIu64 " %" PRIu64 "\n", token, since, last);
+}
+
+static bool once(struct stile_lock *lock)
+{
+    struct stile_error err;
+    if (stile_lock_acquire(lock, WAIT_MS, &err)) {
+        complain("acquire", &err);
+        return false;
+    }
+    work(lock);
+    if (stile_lock_release(lock, &err) && err.status != STILE_LOST &&
+        err.status != STILE_UNREACHABLE) {
+        complain("release", &err);
+        return false;
+    }
+    return true;
+}
+
+int main(int argc, char **argv)
+{
+    struct stile_client *client;
+    struct stile_lock *lock;
+    struct stile_error err;
+    if (argc != 4)
+        return 2;
+    if (stile_client_open(&client, argv[1], NULL, &err)) {
+        complain("open", &err);
+        return 1;
+    }
+    if (stile_lock_new(&lock, client, argv[2], STILE_OPTIONS(.ttl_ms = 2000), &err)) {
+        complain("lock", &err);
+        return 1;
+    }
+    (void)puts("ready");
+    (void)fflush(stdout);
+    int failed = 0;
+    for (int i = atoi(argv[3]); i > 0; i--)
+        failed += !once(lock);
+    stile_client_close(client);
+    return failed > 0;
+}

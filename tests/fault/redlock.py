@@ -1,0 +1,291 @@
+"""Five nodes of redlock of which some are down, stopped, empty, or a little ahead of time: the status
+that the user sees, never two holders, and tokens that only grow."""
+import signal
+
+from redis_kit import (acquire, everybody, expect, gets_in, kill_at_once, lost, refused, run_tests,
+                       signal_all, told, waiting)
+from redlock_kit import DURABLE, nothing_left, on_nodes, use_nodes
+
+
+def busy(t, name="x"):
+    expect(t.stile("run", "--try", name, "--", "true").returncode, 75)
+
+
+def works(t, nodes, after, name="x"):
+    """A pair, a wait and a hand-over; tokens grow from `after` on, and nothing is left."""
+    held = t.hold(name, "--ttl", "60s")
+    token = t.show(name)["token"]
+    assert token > after, (token, after)
+    waiter = waiting(t, name)
+    busy(t, name)
+    t.release(held)
+    later = gets_in(waiter)
+    assert later > token, (later, token)
+    nothing_left(nodes, name)
+    return later
+
+
+# ---- down ----
+
+@on_nodes(*DURABLE)
+def some_down(t, nodes):
+    """One and two of five down: everything goes on; and when they are back with their data"""
+    token = works(t, nodes, 0)
+    for node in nodes[:2]:
+        node.kill()
+        token = works(t, nodes, token)
+    for node in nodes[:2]:
+        node.restart()
+    for node in nodes[3:]:
+        node.kill()
+    works(t, nodes, token)  # three, of which two have missed the last tokens
+
+
+@on_nodes(*DURABLE)
+def most_down(t, nodes):
+    """Three of five down: refused by name, the holder is told, who waits gets in when one is back"""
+    held = t.hold("x", "--ttl", "2s")
+    token = t.show("x")["token"]
+    waiter = waiting(t, "x")
+    for node in nodes[:3]:
+        node.kill()
+    refused(t, "2 of 5 nodes", "127.0.0.1:%d" % nodes[0].port)
+    lost(held)
+    expect(waiter.process.poll(), None)
+    nodes[0].restart()
+    assert gets_in(waiter) > token
+    for node in nodes[1:3]:
+        node.restart()
+    works(t, nodes, token)
+
+
+@on_nodes(*DURABLE)
+def all_restarted(t, nodes):
+    """All of them killed and back with their data: the holder keeps it, tokens grow"""
+    held = t.hold("x", "--ttl", "60s")
+    token = t.show("x")["token"]
+    for node in nodes:
+        node.kill()
+        node.restart()
+    busy(t)
+    t.release(held)
+    works(t, nodes, token)
+
+
+# ---- stopped ----
+
+@on_nodes(*DURABLE)
+def some_stopped(t, nodes):
+    """Two of five stopped: everything goes on, and what they were asked meanwhile ends in order"""
+    token = works(t, nodes, 0)
+    for node in nodes[:2]:
+        node.pause()
+    held = t.hold("x", "--ttl", "60s")
+    busy(t)
+    waiter = waiting(t, "x")
+    t.release(held)
+    assert gets_in(waiter) > token + 1
+    for node in nodes[:2]:
+        node.go_on()
+    works(t, nodes, token + 2)
+
+
+@on_nodes(*DURABLE)
+def most_stopped(t, nodes):
+    """Three of five stopped: refused, the holder is told, and nothing is left when they wake up"""
+    held = t.hold("x", "--ttl", "2s")
+    token = t.show("x")["token"]
+    for node in nodes[2:]:
+        node.pause()
+    refused(t, "2 of 5 nodes", verb=("acquire", "--try", "y"))
+    lost(held)
+    for node in nodes[2:]:
+        node.go_on()
+    nothing_left(nodes, "y")
+    works(t, nodes, token)
+
+
+# ---- empty ----
+
+@on_nodes()
+def one_empty(t, nodes):
+    """A node that was restarted empty does not count: no second holder by its vote"""
+    held = t.hold("x", "--ttl", "60s")
+    nodes[0].kill()
+    nodes[0].restart()
+    busy(t)
+    for node in nodes[1:3]:
+        node.cli("DEL", "lock:x")  # three are free, and two of them count
+    busy(t)
+    expect([node.cli("EXISTS", "lock:x") for node in nodes], ["0", "0", "0", "1", "1"])
+    held.process.stdin.close()
+    lost(held)
+    for node in nodes[3:]:
+        node.kill()
+    refused(t, "only 2 of 5 nodes have kept", "stile doctor")
+
+
+@on_nodes()
+def most_empty(t, nodes):
+    """Three restarted empty: the holder is told, and everybody else is refused"""
+    held = t.hold("x", "--ttl", "3s")
+    for node in nodes[:3]:
+        node.kill()
+        node.restart()
+    refused(t, "only 2 of 5 nodes have kept", "stile doctor", "tokens")
+    lost(held)
+    refused(t, "only 2 of 5 nodes have kept")
+    expect(t.stile("doctor", "--adopt").returncode, 2)
+    expect([node.cli("DBSIZE") for node in nodes[:3]], ["0"] * 3)
+
+
+@on_nodes(*DURABLE)
+def one_flushed(t, nodes):
+    """FLUSHALL on one node under a holder: it keeps its lock; adopted, the node counts again"""
+    held = t.hold("x", "--ttl", "3s")
+    token = t.show("x")["token"]
+    nodes[0].cli("FLUSHALL")
+    busy(t)
+    expect(nodes[0].cli("EXISTS", "lock:x"), "0", "nothing was granted there")
+    t.release(held)
+    token = works(t, nodes, token)
+    expect(t.stile("doctor", "--adopt").returncode in (0, 1), True)
+    assert nodes[0].cli("HGET", "stile:node", "group"), "adopted"
+    works(t, nodes, token)
+
+
+@on_nodes(*DURABLE)
+def most_flushed(t, nodes):
+    """FLUSHALL on three: the holder is told, and nobody gets it; the refusal says why"""
+    held = t.hold("x", "--ttl", "3s")
+    for node in nodes[:3]:
+        node.cli("FLUSHALL")
+    refused(t, "only 2 of 5 nodes have kept")
+    lost(held)
+    refused(t, "only 2 of 5 nodes have kept")
+    expect([node.cli("EXISTS", "lock:x") for node in nodes[:3]], ["0"] * 3)
+
+
+# ---- clocks ----
+
+@on_nodes(*DURABLE, own_clock=True)
+def clock_jumps(t, nodes):
+    """A clock that jumps on one node frees the key there: no second holder, tokens grow"""
+    held = t.hold("x", "--ttl", "60s")
+    token = t.show("x")["token"]
+    nodes[0].jump(3600)
+    busy(t)
+    expect(nodes[0].cli("EXISTS", "lock:x"), "0")
+    nodes[1].jump(3600)
+    busy(t)
+    waiter = waiting(t, "x")
+    expect(held.process.poll(), None)
+    t.release(held)
+    assert gets_in(waiter) > token
+    for node in nodes[:2]:
+        node.jump(-3600)
+    works(t, nodes, token)
+
+
+@on_nodes(*DURABLE, own_clock=True)
+def clocks_jump(t, nodes):
+    """Clocks that jump on three: the next one has the larger token, and the first is told"""
+    held = t.hold("x", "--ttl", "6s")
+    token = t.show("x")["token"]
+    for node in nodes[:3]:
+        node.jump(3600)
+    owner, later = acquire(t, "x", "--ttl", "60s")
+    assert later > token
+    lost(held)
+    expect(t.stile("renew", "--owner", owner, "x").returncode, 0)
+
+
+# ---- holders ----
+
+@on_nodes(*DURABLE)
+def holder_stopped(t, nodes):
+    """A holder stopped past its TTL: the next one's token is larger, and the late one is told"""
+    held = t.hold("x", "--ttl", "1s")
+    token = t.show("x")["token"]
+    pids = everybody(held)
+    signal_all(pids, signal.SIGSTOP)
+    next_one = t.hold("x", "--ttl", "60s")
+    later = t.show("x")["token"]
+    assert later > token, (token, later)
+    signal_all(pids[:2], signal.SIGCONT)
+    lost(held)
+    expect(next_one.process.poll(), None)
+    t.release(next_one)
+    nothing_left(nodes)
+
+
+@on_nodes(*DURABLE)
+def holder_killed(t, nodes):
+    """A holder killed with -9: who waits gets in when its lease is over"""
+    held = t.hold("x", "--ttl", "1s")
+    token = t.show("x")["token"]
+    waiter = waiting(t, "x")
+    kill_at_once(held)
+    assert gets_in(waiter) > token
+    nothing_left(nodes)
+
+
+@on_nodes(*DURABLE)
+def what_stays(t, nodes):
+    """lock-delay and hold_at_least after kill -9; lock-delay after a missed deadline"""
+    for name, option in ("d", "--lock-delay"), ("h", "--hold-at-least"):
+        kill_at_once(t.hold(name, "--ttl", "1s", option, "60s"))
+    held = t.hold("m", "--ttl", "1s", "--lock-delay", "60s")
+    pids = held.warden(), held.pid
+    signal_all(pids, signal.SIGSTOP)
+    acquire(t, "later", "--ttl", "1s")  # over on the nodes: all before it are over, too
+    expect(t.stile("run", "later", "--", "true").returncode, 0)
+    signal_all(pids, signal.SIGCONT)
+    lost(held, "m")
+    for name in "dhm":
+        for node in nodes:
+            assert int(node.cli("PTTL", "lock:" + name)) > 30000, (name, node.cli("KEYS", "*"))
+        busy(t, name)
+
+
+# ---- what it is not for ----
+
+@on_nodes()
+def refusals(t, nodes):
+    """Shared locks and slots are unsound on redlock, and refused; so are two nodes, and one twice"""
+    for mode in ["--shared"], ["--slots", "2"]:
+        told(t.stile("run", "--try", *mode, "x", "--", "true"), 69, "redlock")
+    use_nodes(t, nodes[:2])
+    refused(t, "3", code=64)
+    use_nodes(t, [nodes[0], *nodes[:3]])
+    refused(t, "twice", code=64)
+
+
+@on_nodes(params="?fence=off")
+def plain(t, nodes):
+    """fence=off: no token, and none is promised; nodes may be empty, and count all the same"""
+    done = t.stile("caps", "--json")
+    assert '"token":false' in done.stdout.replace(" ", ""), done.stdout
+    done = t.stile("acquire", "--try", "--ttl", "60s", "x")
+    expect(done.returncode, 0, done.stderr)
+    assert "STILE_TOKEN" not in done.stdout, done.stdout
+    busy(t)
+    expect([node.cli("EXISTS", "stile:node") for node in nodes], ["0"] * 5)
+    for node in nodes[:2]:
+        node.kill()
+        node.restart()
+    busy(t)
+    owner = done.stdout.split()[0].split("=")[1]
+    expect(t.stile("release", "--owner", owner, "x").returncode, 0)
+    held = t.hold("x", "--ttl", "60s")
+    waiter = t.start("run", "x", "--", "echo", "in")
+    t.until(t.watch("x"), lambda change: len(change["waiters"]) == 1)
+    t.release(held)
+    expect(waiter.line(), "in")
+    expect(waiter.wait(), 0)
+    nothing_left(nodes)
+
+
+run_tests([some_down, most_down, all_restarted, some_stopped, most_stopped, one_empty, most_empty,
+           one_flushed, most_flushed, clock_jumps, clocks_jump, holder_stopped, holder_killed,
+           what_stays, refusals, plain])

@@ -1,0 +1,187 @@
+"""Requests to the nodes of redlock of which nobody knows whether they were executed, and nodes that
+hear of a withdrawal late."""
+from redis_kit import acquire, expect, gets_in, lost, run_tests, told, waiting
+from redlock_kit import DURABLE, nothing_left, on_nodes, on_ways, through_all
+from proxy import LATE, LOSE_REPLY, LOSE_REQUEST, MUTE, SLOW, STOP
+
+BOTH = LOSE_REQUEST, LOSE_REPLY
+
+
+def all_hit(rules):
+    for rule in rules:
+        rule.hit()
+
+
+def rule_all(ways, kind, action):
+    return [way.once(kind, action) for way in ways]
+
+
+# ---- asking ----
+
+@on_ways(*DURABLE)
+def a_minority_in_doubt(t, nodes, ways):
+    """Answers of two nodes are lost: granted by the others, and nothing is left on the two"""
+    for action in BOTH:
+        rules = rule_all(ways[:2], "claim", action)
+        with through_all(t, ways):
+            expect(t.stile("run", "--try", "x", "--", "true").returncode, 0)
+        all_hit(rules)
+        nothing_left(nodes)
+
+
+@on_ways(*DURABLE)
+def a_majority_in_doubt(t, nodes, ways):
+    """Answers of four nodes are lost: a try says so, and is withdrawn everywhere"""
+    for action in BOTH:
+        rules = rule_all(ways[:4], "claim", action)
+        with through_all(t, ways):
+            told(t.stile("run", "--try", "x", "--", "true"), 69, "of 5 nodes answer")
+        all_hit(rules)
+        nothing_left(nodes)
+
+
+@on_ways(*DURABLE)
+def phase_two_in_doubt(t, nodes, ways):
+    """Votes that are lost on the way: two do no harm, four are asked for again"""
+    before = 0
+    for some in ways[:2], ways[:4]:
+        for action in BOTH:
+            rules = rule_all(some, "fence", action)
+            with through_all(t, ways):
+                token = gets_in(t.start("run", "x", "--", "sh", "-c", "echo $STILE_TOKEN"))
+            all_hit(rules)
+            assert token > before, (token, before)
+            before = token
+            nothing_left(nodes)
+
+
+@on_ways(*DURABLE)
+def a_claim_that_waits(t, nodes, ways):
+    """Who waits asks again, however many answers were lost"""
+    for action in BOTH:
+        rules = rule_all(ways, "claim", action)
+        with through_all(t, ways):
+            gets_in(t.start("run", "x", "--", "sh", "-c", "echo $STILE_TOKEN"))
+        all_hit(rules)
+        nothing_left(nodes)
+
+
+@on_ways(*DURABLE)
+def one_in_line(t, nodes, ways):
+    """Who is in line and was cut off from all nodes is handed the lock when it is back"""
+    held = t.hold("x", "--ttl", "600s")
+    token = t.show("x")["token"]
+    with through_all(t, ways):
+        waiter = waiting(t, "x")
+    for way in ways:
+        way.accept(False)
+        way.cut()
+    t.release(held)
+    for way in ways:
+        way.accept(True)
+    assert gets_in(waiter) > token
+    nothing_left(nodes)
+
+
+@on_ways(*DURABLE)
+def claims_come_late(t, nodes, ways):
+    """Claims that arrive after their own withdrawal, on two nodes: they end with their lease"""
+    rules = rule_all(ways[:2], "claim", LATE)
+    with through_all(t, ways):
+        expect(t.stile("run", "--try", "--ttl", "1s", "x", "--", "true").returncode, 0)
+    for rule in rules:
+        rule.hit()
+        rule.let_go()
+    expect([len(node.cli("GET", "lock:x")) for node in nodes], [40, 40, 0, 0, 0])
+    token = t.show("x")["token"]
+    assert acquire(t, "x", "--ttl", "60s")[1] > token  # three are enough
+
+
+# ---- holding ----
+
+@on_ways(*DURABLE)
+def a_renewal(t, nodes, ways):
+    """Renewals in doubt, on two nodes and on all: asked again, and held all the while"""
+    with through_all(t, ways):
+        held = t.hold("x", "--ttl", "3s")
+    token = t.show("x")["token"]
+    for some in ways[:2], ways:
+        for action in BOTH:
+            rules = rule_all(some, "renew", action)
+            all_hit(rules)
+            ways[4].until_asked("renew", ways[4].asked("renew") + 2)
+            expect(held.process.poll(), None)
+            expect(t.stile("run", "--try", "x", "--", "true").returncode, 75)
+    t.release(held)
+    assert acquire(t, "x")[1] == token + 1
+
+
+@on_ways(*DURABLE)
+def a_release(t, nodes, ways):
+    """A release in doubt, on two nodes and on all, is repeated: done, and not a loss"""
+    for some in ways[:2], ways:
+        for action in BOTH:
+            rules = rule_all(some, "release", action)
+            with through_all(t, ways):
+                done = t.stile("run", "x", "--", "true")
+            expect((done.returncode, done.stderr), (0, ""))
+            all_hit(rules)
+            nothing_left(nodes)
+
+
+@on_ways(*DURABLE)
+def most_answers_stay_away(t, nodes, ways):
+    """Nothing comes back from three nodes: the holder is told at its deadline, nothing is left"""
+    with through_all(t, ways):
+        held = t.hold("x", "--ttl", "2s")
+    rule_all(ways[:3], "renew", MUTE)
+    lost(held)
+    nothing_left(nodes)
+
+
+@on_ways(*DURABLE)
+def most_requests_stay_away(t, nodes, ways):
+    """Nothing reaches three nodes: the holder is told, and what comes late harms nobody"""
+    with through_all(t, ways):
+        held = t.hold("x", "--ttl", "2s")
+    token = t.show("x")["token"]
+    rules = rule_all(ways[:3], "renew", STOP)
+    lost(held)
+    all_hit(rules)
+    done = t.stile("acquire", "--ttl", "60s", "x")
+    owner, later = (line.split("=")[1] for line in done.stdout.split())
+    assert int(later) > token
+    for rule in rules:
+        rule.let_go()
+    expect([node.cli("GET", "lock:x") for node in nodes], [owner] * 5)
+
+
+@on_ways(*DURABLE)
+def answers_come_slowly(t, nodes, ways):
+    """Answers that come byte by byte are answers"""
+    for kind in "claim", "fence", "release":
+        rule_all(ways, kind, SLOW)
+    with through_all(t, ways):
+        expect(t.stile("run", "--try", "x", "--", "true").returncode, 0)
+    nothing_left(nodes)
+
+
+# ---- late nodes ----
+
+@on_nodes(*DURABLE)
+def withdrawn_on_late_nodes(t, nodes):
+    """Nodes that were stopped while a claim was made and given up have nothing of it later"""
+    held = t.hold("x", "--ttl", "60s")
+    for node in nodes[:2]:
+        node.pause()
+    for verb in ["--try"], ["--wait", "200ms"]:
+        expect(t.stile("run", *verb, "x", "--", "true").returncode, 75)
+    t.release(held)
+    for node in nodes[:2]:
+        node.go_on()
+    nothing_left(nodes)
+
+
+run_tests([a_minority_in_doubt, a_majority_in_doubt, phase_two_in_doubt, a_claim_that_waits,
+           one_in_line, claims_come_late, a_renewal, a_release, most_answers_stay_away,
+           most_requests_stay_away, answers_come_slowly, withdrawn_on_late_nodes])
