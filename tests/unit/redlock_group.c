@@ -31,18 +31,23 @@ static enum stile_status try_to_open(void)
     return status;
 }
 
-static const char *epoch(unsigned number)
+/* "id.1", "id.2-random" */
+static bool is_in(unsigned node, unsigned number)
 {
-    static char group[40];
-    snprintf(group, sizeof group, "%s.%u", id, number);
-    return group;
+    char start[32];
+    size_t len = (size_t)snprintf(start, sizeof start, "%s.%u", id, number);
+    const char *group = node_text(node, GROUP);
+    return strncmp(group, start, len) == 0 && (group[len] == '-' || group[len] == '\0');
 }
 
 static void all_are_in(unsigned number)
 {
-    snprintf(id, sizeof id, "%.16s", node_text(0, GROUP));
-    for (unsigned i = 0; i < NODES; i++)
-        assert_string_equal(node_text(i, GROUP), epoch(number));
+    char group[64];
+    snprintf(group, sizeof group, "%s", node_text(0, GROUP));
+    snprintf(id, sizeof id, "%.16s", group);
+    assert_true(is_in(0, number));
+    for (unsigned i = 1; i < NODES; i++)
+        assert_string_equal(node_text(i, GROUP), group);
 }
 
 static struct stile_client *found(void)
@@ -231,6 +236,7 @@ static void an_adopted_node_knows_the_highest_token(void **state)
 /* It was away, not out of its mind. */
 static void who_missed_the_adoption_follows(void **state)
 {
+    char group[64];
     (void)state;
     struct stile_client *client = found();
     struct stile_lock *lock = lock_on(client, "name", 10000);
@@ -241,14 +247,12 @@ static void who_missed_the_adoption_follows(void **state)
     assert_status(adopt(), OK);
     assert_int_equal(adopted, 1);
     node_continue(0);
-    assert_string_equal(node_text(0, GROUP), epoch(1));
-    for (unsigned i = 1; i < NODES; i++)
-        assert_string_equal(node_text(i, GROUP), epoch(2));
+    snprintf(group, sizeof group, "%s", node_text(1, GROUP));
+    assert_true(is_in(0, 1) && is_in(1, 2));
     take_token(lock); /* under the new epoch, without it */
     give(lock);
-    take_token(lock);
-    give(lock);
-    await_text(0, GROUP, epoch(2));
+    await_text(0, GROUP, group);
+    all_are_in(2);
     stile_client_close(client);
 }
 
@@ -261,7 +265,7 @@ static void adoption_needs_a_majority_that_remembers(void **state)
     assert_status(adopt(), OK);
     assert_true(adopted == 0 && refused == 1);
     assert_string_equal(node_text(0, GROUP), "");
-    assert_string_equal(node_text(4, GROUP), epoch(1));
+    assert_true(is_in(4, 1));
 }
 
 static void nothing_to_adopt(void **state)
@@ -276,16 +280,77 @@ static void nothing_to_adopt(void **state)
 /* Votes of two epochs do not add up: whoever asks under the old one gets no majority. */
 static void an_old_epoch_gets_no_votes(void **state)
 {
+    char group[64];
     (void)state;
     struct stile_client *client = found();
     struct stile_lock *lock = lock_on(client, "name", 10000);
     uint64_t last = take_token(lock);
     give(lock);
+    snprintf(group, sizeof group, "%s.2-00c0ffee", id);
     for (unsigned i = 0; i < 3; i++)
-        node_text(i, "HSET stile:node group %s", epoch(2));
+        node_text(i, "HSET stile:node group %s was %s.1", group, id);
     assert_true(take_token(lock) > last);
     for (unsigned i = 3; i < NODES; i++)
-        await_text(i, GROUP, epoch(2)); /* and those who were behind have followed */
+        await_text(i, GROUP, group); /* and those who were behind have followed */
+    stile_client_close(client);
+}
+
+/* Two adopters have died half-way, and knew nothing of each other. */
+static void epochs_of_two_adoptions_are_never_the_same(void **state)
+{
+    (void)state;
+    struct stile_client *client = found();
+    struct stile_lock *lock = lock_on(client, "name", 2000);
+    uint64_t last = take_token(lock);
+    give(lock);
+    for (unsigned i = 0; i < NODES; i++)
+        node_text(i, "HSET stile:node group %s.2-%s was %s.1", id,
+                  i < 2   ? "aaaaaaaa"
+                  : i < 4 ? "bbbbbbbb"
+                          : "cccccccc",
+                  id);
+    assert_status(take(lock), UNREACHABLE);
+    assert_status(try_to_open(), REFUSED);
+    assert_true(told("no majority of the nodes is in one epoch"));
+    assert_status(adopt(), OK);
+    all_are_in(3);
+    assert_true(take_token(lock) > last);
+    stile_client_close(client);
+}
+
+/* It is on record which epochs are older than which: nobody is led back. */
+static void a_node_in_an_epoch_of_its_own_is_left_there(void **state)
+{
+    char group[64];
+    (void)state;
+    struct stile_client *client = found();
+    struct stile_lock *lock = lock_on(client, "name", 10000);
+    snprintf(group, sizeof group, "%s.9-99999999", id);
+    node_text(4, "HSET stile:node group %s was %s.8-88888888", group, id);
+    take_token(lock);
+    give(lock);
+    assert_status(try_to_open(), OK);
+    assert_string_equal(node_text(4, GROUP), group);
+    assert_true(is_in(0, 1));
+    assert_string_equal(node_text(4, "GET lock:name"), "");
+    stile_client_close(client);
+}
+
+/* A proposal that came late says nothing of what the node has forgotten since. */
+static void a_late_proposal_is_no_memory(void **state)
+{
+    (void)state;
+    struct stile_client *client = found();
+    struct stile_lock *lock = lock_on(client, "name", 2000);
+    take_token(lock);
+    give(lock);
+    node_text(3, "FLUSHALL");
+    node_text(3, "HSET stile:node group ?%s", id);
+    assert_status(try_to_open(), OK);
+    assert_string_equal(node_text(3, "HGET stile:node highest"), "");
+    assert_status(adopt(), OK);
+    assert_int_equal(adopted, 1);
+    all_are_in(2);
     stile_client_close(client);
 }
 
@@ -307,6 +372,9 @@ int main(void)
         TEST(adoption_needs_a_majority_that_remembers),
         TEST(nothing_to_adopt),
         TEST(an_old_epoch_gets_no_votes),
+        TEST(epochs_of_two_adoptions_are_never_the_same),
+        TEST(a_node_in_an_epoch_of_its_own_is_left_there),
+        TEST(a_late_proposal_is_no_memory),
     };
     return cmocka_run_group_tests(tests, nodes_start, nodes_stop);
 }

@@ -6,7 +6,8 @@
 #include "engines/redlock/group.h"
 #include "mutant.h"
 
-#define ROUNDS_MAX 24
+#define ROUNDS_MAX   24
+#define EPOCH_DIGITS 8
 
 static void look(struct survey *survey);
 
@@ -21,7 +22,8 @@ static unsigned enough(const struct redlock *redlock)
 
 static bool has_forgotten(const struct account *account)
 {
-    return account->answered && (!account->group[0] || group_is_mark(account->group));
+    const char *group = account->group;
+    return account->answered && (!*group || *group == '?' || group_is_mark(group));
 }
 
 static void on_adopted(struct survey *survey)
@@ -29,8 +31,6 @@ static void on_adopted(struct survey *survey)
     struct redlock *redlock = survey->redlock;
     for (unsigned i = 0; i < redlock->n; i++)
         survey->adopted |= survey->accounts[i].changed ? 1u << i : 0;
-    if (survey->epoch > redlock->epoch)
-        redlock->epoch = survey->epoch;
     survey->done(survey);
 }
 
@@ -39,29 +39,30 @@ static void on_adopted(struct survey *survey)
 static void on_switched(struct survey *survey)
 {
     struct redlock *redlock = survey->redlock;
-    uint64_t highest = 0, longest_ms = 0;
+    struct account as = {0};
     unsigned switched = 0;
-    char group[GROUP_MAX + 1];
     for (unsigned i = 0; i < redlock->n; i++) {
         const struct account *account = &survey->accounts[i];
         if (!account->changed)
             continue;
         switched++;
-        highest = account->highest > highest ? account->highest : highest;
-        longest_ms = account->longest_ms > longest_ms ? account->longest_ms : longest_ms;
+        as.highest = account->highest > as.highest ? account->highest : as.highest;
+        as.longest_ms = account->longest_ms > as.longest_ms ? account->longest_ms : as.longest_ms;
+        strcpy(as.was, account->was);
     }
     if (switched < enough(redlock)) {
         survey_ask(survey, look);
         return;
     }
-    survey->longest_ms = longest_ms;
-    group_write(group, survey->id, survey->epoch);
+    survey->longest_ms = as.longest_ms;
+    strcpy(as.group, survey->group);
+    group_go_on(redlock, as.group, as.was);
     survey_begin(survey, on_adopted);
     for (unsigned i = 0; i < redlock->n; i++) {
         struct account *account = &survey->accounts[i];
         account->changed = false;
         if (account->answered && group_is_mark(account->group))
-            survey_adopt(survey, i, group, highest, longest_ms);
+            survey_adopt(survey, i, &as);
     }
     survey_end(survey);
 }
@@ -69,16 +70,23 @@ static void on_switched(struct survey *survey)
 static void move_on(struct survey *survey)
 {
     struct redlock *redlock = survey->redlock;
-    char group[GROUP_MAX + 1], one[GROUP_ID + 1];
+    char random[GROUP_ID + 1], one[GROUP_ID + 1];
     uint32_t at;
+    int rc = group_draw(random, EPOCH_DIGITS, redlock->engine.loop);
+    if (rc) {
+        error_errno(&survey->error, STILE_REFUSED, rc, "drawing an epoch");
+        survey->done(survey);
+        return;
+    }
     survey->epoch++;
-    group_write(group, survey->id, survey->epoch);
+    snprintf(survey->group, sizeof survey->group, "%s.%u-%s", survey->id, (unsigned)survey->epoch,
+             random);
     survey_begin(survey, on_switched);
     for (unsigned i = 0; i < redlock->n; i++) {
         const struct account *account = &survey->accounts[i];
         if (account->answered && group_read(one, &at, account->group) &&
             strcmp(one, survey->id) == 0)
-            survey_change(survey, i, account->group, group);
+            survey_change(survey, i, survey->group, "");
     }
     survey_end(survey);
 }
@@ -93,20 +101,20 @@ static void look_again(struct survey *survey)
 static void mark(struct survey *survey)
 {
     struct redlock *redlock = survey->redlock;
-    unsigned char random[GROUP_ID / 2];
     char text[GROUP_ID + 2] = "!";
-    int rc = loop_random(redlock->engine.loop, random, sizeof random);
+    int rc = group_draw(text + 1, GROUP_ID, redlock->engine.loop);
     if (rc) {
         error_errno(&survey->error, STILE_REFUSED, rc, "drawing a mark");
         survey->done(survey);
         return;
     }
-    for (size_t i = 0; i < sizeof random; i++)
-        snprintf(text + 1 + 2 * i, 3, "%02x", random[i]);
     survey_begin(survey, look_again);
     for (unsigned i = 0; i < redlock->n; i++) {
-        if (survey->accounts[i].answered && !survey->accounts[i].group[0])
+        const struct account *account = &survey->accounts[i];
+        if (account->answered && !account->group[0])
             survey_propose(survey, i, text);
+        else if (account->answered && account->group[0] == '?')
+            survey_change(survey, i, text, "");
     }
     survey_end(survey);
 }
@@ -127,7 +135,8 @@ static void look(struct survey *survey)
                   share, redlock->n);
     else if (survey->rounds > ROUNDS_MAX)
         error_set(&survey->error, STILE_CONFLICT, 0, "somebody else adopts at the same time");
-    if (survey->error.status || forgotten == 0)
+    survey->strays = group_strays(survey, survey->id);
+    if (survey->error.status || (forgotten == 0 && survey->strays == 0))
         survey->done(survey);
     else if (marked < forgotten)
         mark(survey);
@@ -183,6 +192,17 @@ static void tell_nothing(struct query *query)
                                                "was adopted"});
 }
 
+static void tell_gathered(struct query *query, const struct survey *survey)
+{
+    char what[160];
+    snprintf(what, sizeof what,
+             "%u nodes were left behind by an adoption that was cut short: all "
+             "that answer are in epoch %u now",
+             survey->strays, (unsigned)survey->epoch);
+    query->engine->events->finding(
+        query, &(struct stile_finding){.severity = STILE_NOTE, .id = "gathered", .what = what});
+}
+
 static void end(struct survey *survey)
 {
     struct query *query = survey->data;
@@ -191,10 +211,12 @@ static void end(struct survey *survey)
         if (survey->adopted & 1u << i)
             tell_adopted(survey, query, i);
     }
+    if (!err.status && survey->strays)
+        tell_gathered(query, survey);
     if (err.status == STILE_REFUSED) {
         tell_refused(query, &err);
         err.status = STILE_OK;
-    } else if (!err.status && !survey->adopted) {
+    } else if (!err.status && !survey->adopted && survey->rounds == 1) {
         tell_nothing(query);
     }
     survey_stop(survey);

@@ -100,6 +100,23 @@ static void judge_member(const struct visit *visit, unsigned i, const char *id, 
     judge_quiet(visit, i);
 }
 
+/* In epochs that the others can't follow to. */
+static void judge_strays(const struct visit *visit, const char *id)
+{
+    unsigned strays = group_strays(&visit->survey, id);
+    char what[WHAT_MAX];
+    snprintf(what, sizeof what, "%u nodes were left behind by an adoption that was cut short",
+             strays);
+    if (strays > 0)
+        visit_tell(visit,
+                   (struct stile_finding){.severity = STILE_WARNING,
+                                          .id = "left-behind",
+                                          .why = "Votes of different epochs never add up, so "
+                                                 "they do not count, as if they were down.",
+                                          .command = "stile doctor --adopt URL"},
+                   "", what);
+}
+
 void visit_judge_group(const struct visit *visit)
 {
     const struct redlock *redlock = visit_redlock(visit);
@@ -114,6 +131,8 @@ void visit_judge_group(const struct visit *visit)
         else if (share > 0)
             judge_member(visit, i, id, share >= redlock->majority);
     }
+    if (share > 0)
+        judge_strays(visit, id);
     if (share == 0 && told > 0)
         judge_founding(visit);
     snprintf(what, sizeof what, "%u of %u nodes remember that they are group %s, epoch %u", share,

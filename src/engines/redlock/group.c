@@ -8,9 +8,13 @@
 
 /* ---- names ---- */
 
-void group_write(char out[GROUP_MAX + 1], const char *id, uint32_t epoch)
+int group_draw(char *hex, size_t digits, struct loop *loop)
 {
-    snprintf(out, GROUP_MAX + 1, "%s.%u", id, (unsigned)epoch);
+    unsigned char random[GROUP_ID / 2];
+    int rc = loop_random(loop, random, digits / 2);
+    for (size_t i = 0; i < digits / 2; i++)
+        snprintf(hex + 2 * i, 3, "%02x", random[i]);
+    return rc;
 }
 
 bool group_read(char id[GROUP_ID + 1], uint32_t *epoch, const char *text)
@@ -19,12 +23,22 @@ bool group_read(char id[GROUP_ID + 1], uint32_t *epoch, const char *text)
     if (strspn(text, "0123456789abcdef") != GROUP_ID || text[GROUP_ID] != '.')
         return false;
     unsigned long value = strtoul(text + GROUP_ID + 1, &end, 10);
-    if (end == text + GROUP_ID + 1 || *end || value == 0 || value >= UINT32_MAX)
+    if (end == text + GROUP_ID + 1 || (*end && *end != '-') || value == 0 || value >= UINT32_MAX)
         return false;
     memcpy(id, text, GROUP_ID);
     id[GROUP_ID] = '\0';
     *epoch = (uint32_t)value;
     return true;
+}
+
+bool group_is_older(const char *group, const char *was)
+{
+    size_t len = strlen(group);
+    for (const char *at = was; len > 0 && (at = strstr(at, group)); at += len) {
+        if ((at == was || at[-1] == ' ') && (at[len] == ' ' || at[len] == '\0'))
+            return true;
+    }
+    return false;
 }
 
 bool group_is_mark(const char *text)
@@ -40,50 +54,56 @@ static void on_followed(void *data, const redisReply *reply, const struct stile_
 }
 
 /* One that was away when the others went to a new epoch has not forgotten: its fences are those
- * that it had, so it may follow them. Claims alone would not do: who decides without it does not
- * hear what it says. */
+ * that it had, so it may follow them. But only to an epoch of which it is on record that its own is
+ * older: an adoption that was cut short may have made one that nobody else knows of. Claims alone
+ * would not do: who decides without a node does not hear what it says. */
 void group_lead(struct node *node)
 {
     struct redlock *redlock = node->redlock;
-    char epoch[16];
-    if (redlock->epoch < 2)
-        return;
-    snprintf(epoch, sizeof epoch, "%u", (unsigned)redlock->epoch);
-    struct conn_arg args[] = {CONN_TEXT(NODE_KEY), CONN_TEXT(redlock->group_id), CONN_TEXT(epoch)};
-    conn_eval(node->asks, &redlock->scripts.follow, args, 1, 3, on_followed, node, NULL);
+    struct conn_arg args[] = {CONN_TEXT(NODE_KEY), CONN_TEXT(redlock->group),
+                              CONN_TEXT(redlock->was)};
+    if (redlock->was[0])
+        conn_eval(node->asks, &redlock->scripts.follow, args, 1, 3, on_followed, node, NULL);
 }
 
-static void go_on_to(struct redlock *redlock, uint32_t epoch)
+void group_go_on(struct redlock *redlock, const char *group, const char *was)
 {
-    redlock->epoch = epoch;
+    snprintf(redlock->group, sizeof redlock->group, "%s", group);
+    snprintf(redlock->was, sizeof redlock->was, "%s", was);
     for (unsigned i = 0; i < redlock->n; i++)
         group_lead(&redlock->nodes[i]);
 }
 
-void group_hear(struct node *node, const char *text)
+static const char *what_is_wrong(struct redlock *redlock, const char *group, const char *was)
 {
-    struct redlock *redlock = node->redlock;
     char id[GROUP_ID + 1];
     uint32_t epoch;
+    if (!*group || group_is_mark(group))
+        return "has lost its data: stile doctor --adopt";
+    if (!group_read(id, &epoch, group))
+        return "is just being made part of a group, or has lost its data: stile doctor --adopt";
+    if (strcmp(id, redlock->group_id) != 0)
+        return "belongs to another group of nodes";
+    if (group_is_older(group, redlock->was) || group_is_older(redlock->group, was))
+        return "is in another epoch of its group";
+    return "was left behind by an adoption that was cut short: stile doctor --adopt";
+}
+
+void group_hear(struct node *node, const char *text, const char *was)
+{
+    struct redlock *redlock = node->redlock;
+    was = was ? was : "";
     snprintf(node->group, sizeof node->group, "%s", text ? text : "");
-    if (!*node->group || group_is_mark(node->group)) {
-        error_set(&node->why, STILE_UNREACHABLE, 0, "has lost its data: stile doctor --adopt");
-    } else if (!group_read(id, &epoch, node->group)) {
-        error_set(&node->why, STILE_UNREACHABLE, 0, "is just being made part of a group");
-    } else if (strcmp(id, redlock->group_id) != 0) {
-        error_set(&node->why, STILE_UNREACHABLE, 0, "belongs to another group of nodes");
-    } else {
-        error_set(&node->why, STILE_UNREACHABLE, 0, "is in another epoch of its group");
-        if (epoch > redlock->epoch)
-            go_on_to(redlock, epoch);
-        else if (epoch < redlock->epoch)
-            group_lead(node);
-    }
+    error_set(&node->why, STILE_UNREACHABLE, 0, "%s", what_is_wrong(redlock, node->group, was));
+    if (group_is_older(redlock->group, was))
+        group_go_on(redlock, node->group, was);
+    else if (group_is_older(node->group, redlock->was))
+        group_lead(node);
 }
 
 bool group_is_newer(struct redlock_claim *part)
 {
-    return part->epoch != redlock_of_part(part)->epoch;
+    return strcmp(part->group, redlock_of_part(part)->group) != 0;
 }
 
 /* ---- founding ---- */
@@ -116,16 +136,13 @@ static bool is_proposal(const char *group)
 static void propose(struct survey *survey)
 {
     struct redlock *redlock = survey->redlock;
-    unsigned char random[GROUP_ID / 2];
     char proposal[GROUP_ID + 2] = "?";
-    int rc = loop_random(redlock->engine.loop, random, sizeof random);
+    int rc = group_draw(proposal + 1, GROUP_ID, redlock->engine.loop);
     if (rc) {
         error_errno(&survey->error, STILE_REFUSED, rc, "drawing a group's name");
         end(survey);
         return;
     }
-    for (size_t i = 0; i < sizeof random; i++)
-        snprintf(proposal + 1 + 2 * i, 3, "%02x", random[i]);
     survey_begin(survey, ask_again);
     for (unsigned i = 0; i < redlock->n; i++) {
         if (!survey->accounts[i].group[0])
@@ -147,12 +164,12 @@ static void agree(struct survey *survey)
         if (strcmp(group, smallest) < 0)
             smallest = group;
     }
-    group_write(settled, smallest + 1, 1);
+    snprintf(settled, sizeof settled, "%s.1", smallest + 1);
     strcpy(target, same ? settled : smallest);
     survey_begin(survey, ask_again);
     for (unsigned i = 0; i < redlock->n; i++) {
         if (strcmp(survey->accounts[i].group, target) != 0)
-            survey_change(survey, i, survey->accounts[i].group, target);
+            survey_change(survey, i, target, "");
     }
     survey_end(survey);
 }
@@ -187,23 +204,68 @@ static void found(struct survey *survey)
 
 /* ---- finding ---- */
 
-/* Nodes that have not forgotten, and only have not heard of the latest yet: "?id" beside "id.e",
- * and an earlier epoch. True: some were asked to follow. */
-static bool follow(struct survey *survey, const char *id, uint32_t epoch)
+static bool is_member(const struct account *account, const char *id)
 {
-    struct redlock *redlock = survey->redlock;
-    char latest[GROUP_MAX + 1], one[GROUP_ID + 1];
-    bool any = false;
+    char one[GROUP_ID + 1];
     uint32_t at;
-    group_write(latest, id, epoch);
-    survey_begin(survey, ask_again);
-    for (unsigned i = 0; i < redlock->n; i++) {
+    return account->answered && group_read(one, &at, account->group) && strcmp(one, id) == 0;
+}
+
+/* The epoch that most members are in, or can follow to. */
+static const struct account *find_leader(const struct survey *survey, const char *id)
+{
+    const struct account *leader = NULL;
+    unsigned n = survey->redlock->n, most = 0;
+    for (unsigned i = 0; i < n; i++) {
+        const struct account *one = &survey->accounts[i];
+        unsigned share = 0;
+        for (unsigned k = 0; is_member(one, id) && k < n; k++) {
+            const struct account *other = &survey->accounts[k];
+            share += is_member(other, id) && (strcmp(one->group, other->group) == 0 ||
+                                              group_is_older(other->group, one->was));
+        }
+        if (share > most) {
+            most = share;
+            leader = one;
+        }
+    }
+    return leader;
+}
+
+unsigned group_strays(const struct survey *survey, const char *id)
+{
+    const struct account *leader = find_leader(survey, id);
+    unsigned strays = 0;
+    for (unsigned i = 0; leader && i < survey->redlock->n; i++) {
         const struct account *account = &survey->accounts[i];
-        bool proposed = is_proposal(account->group) && strcmp(account->group + 1, id) == 0;
-        bool behind = group_read(one, &at, account->group) && strcmp(one, id) == 0 && at < epoch;
-        if (!account->answered || !(proposed || behind))
+        strays += is_member(account, id) && strcmp(account->group, leader->group) != 0 &&
+                  !group_is_older(account->group, leader->was);
+    }
+    return strays;
+}
+
+/* A proposal beside a group that has given out nothing yet was only not settled to the end; later
+ * it could be one that came too late to a node that has forgotten. */
+static bool may_follow(const struct survey *survey, const struct account *account,
+                       const struct account *leader)
+{
+    bool fresh =
+        is_proposal(account->group) && strncmp(account->group + 1, leader->group, GROUP_ID) == 0;
+    for (unsigned i = 0; i < survey->redlock->n; i++)
+        fresh = fresh && survey->accounts[i].highest == 0;
+    return account->answered && (fresh || group_is_older(account->group, leader->was));
+}
+
+/* True: some were asked to follow. */
+static bool follow(struct survey *survey, const struct account *leader)
+{
+    struct account to = *leader;
+    bool any = false;
+    survey_begin(survey, ask_again);
+    for (unsigned i = 0; i < survey->redlock->n; i++) {
+        if (!may_follow(survey, &survey->accounts[i], &to))
             continue;
-        survey_change(survey, i, account->group, latest);
+        survey_change(survey, i, to.group, to.was);
         any = true;
     }
     if (any)
@@ -213,26 +275,31 @@ static bool follow(struct survey *survey, const char *id, uint32_t epoch)
     return any;
 }
 
-/* Who asked to be let in and what the others say, node by node; and what to do if most of them can
- * be asked and have forgotten: nobody knows the tokens any more. */
-static void refuse(struct survey *survey, const char *id)
+/* How many are in this epoch; of the others it is said what is wrong with them. */
+static unsigned members_of(struct survey *survey, const struct account *leader)
 {
     struct redlock *redlock = survey->redlock;
-    unsigned members = 0, asked = (unsigned)__builtin_popcount(answering(survey));
-    char one[GROUP_ID + 1];
-    uint32_t at;
-    strcpy(redlock->group_id, id);
+    unsigned members = 0;
     for (unsigned i = 0; i < redlock->n; i++) {
         const struct account *account = &survey->accounts[i];
-        if (!account->answered)
-            continue;
-        if (group_read(one, &at, account->group) && strcmp(one, id) == 0)
+        if (account->answered && strcmp(account->group, leader->group) == 0)
             members |= 1u << i;
-        else
-            group_hear(&redlock->nodes[i], account->group);
+        else if (account->answered)
+            group_hear(&redlock->nodes[i], account->group, account->was);
     }
-    if (asked < redlock->majority)
+    return members;
+}
+
+/* What to do if most of them can be asked and have forgotten: nobody knows the tokens any more. */
+static void refuse(struct survey *survey, unsigned members)
+{
+    struct redlock *redlock = survey->redlock;
+    if (__builtin_popcount(answering(survey)) < (int)redlock->majority)
         nodes_explain(redlock, members, &survey->error);
+    else if (group_strays(survey, redlock->group_id) > 0)
+        error_set(&survey->error, STILE_REFUSED, 0,
+                  "no majority of the nodes is in one epoch: an adoption was cut short; stile "
+                  "doctor --adopt brings them together");
     else
         error_set(
             &survey->error, STILE_REFUSED, 0,
@@ -240,6 +307,27 @@ static void refuse(struct survey *survey, const char *id)
             "tells which): restore the others' data, or, once nobody holds a lock, DEL " NODE_KEY
             " on every node: tokens may then begin anew",
             __builtin_popcount(members), redlock->n);
+}
+
+static void join(struct survey *survey, const char *id)
+{
+    struct redlock *redlock = survey->redlock;
+    const struct account *leader = find_leader(survey, id);
+    if (follow(survey, leader))
+        return;
+    strcpy(redlock->group_id, id);
+    strcpy(redlock->group, leader->group);
+    strcpy(redlock->was, leader->was);
+    unsigned members = members_of(survey, leader);
+    bool enough = __builtin_popcount(members) >= (int)redlock->majority;
+    if (!enough && !survey->settled) {
+        survey->settled = true; /* the others may have been asked before it was founded */
+        ask_again(survey);
+        return;
+    }
+    if (!enough)
+        refuse(survey, members);
+    end(survey);
 }
 
 static void settle(struct survey *survey)
@@ -256,17 +344,8 @@ static void settle(struct survey *survey)
         end(survey);
     } else if (share == 0) {
         found(survey);
-    } else if (follow(survey, id, epoch)) {
-        return;
-    } else if (share < redlock->majority && !survey->settled) {
-        survey->settled = true; /* the others may have been asked before it was founded */
-        ask_again(survey);
     } else {
-        if (share < redlock->majority)
-            refuse(survey, id);
-        strcpy(redlock->group_id, id);
-        redlock->epoch = epoch;
-        end(survey);
+        join(survey, id);
     }
 }
 

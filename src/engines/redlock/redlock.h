@@ -13,7 +13,8 @@
 #define NODES_MAX   9
 #define OWNER_HEADS 512
 #define GROUP_ID    16              /* hex digits */
-#define GROUP_MAX   (GROUP_ID + 12) /* "id.epoch" */
+#define GROUP_MAX   (GROUP_ID + 20) /* "id.1", "id.2-random": its epoch */
+#define WAS_MAX     (8 * (GROUP_MAX + 1))
 #define ENTRY_MAX   (OWNER_LEN + 1 + INFO_MAX)
 
 /* Of one claim on one node. */
@@ -59,9 +60,9 @@ struct redlock_claim {
     bool bare;      /* asked by SET alone: no node has told who holds it */
     bool contended; /* the last time it had to wait: asked so that it is in line at once */
     unsigned tries, looks, rounds;
-    uint32_t epoch;      /* of all votes that are counted together */
-    uint64_t token;      /* that we ask for */
-    uint64_t last_token; /* of this handle's last grant; stays between claims */
+    char group[GROUP_MAX + 1]; /* the epoch of all votes that are counted together */
+    uint64_t token;            /* that we ask for */
+    uint64_t last_token;       /* of this handle's last grant; stays between claims */
     uint64_t sent_ns, granted_ns;
     struct timer timer;
     struct batch *batch;
@@ -88,7 +89,8 @@ struct redlock {
     unsigned n, majority;
     bool fenced;
     char group_id[GROUP_ID + 1];
-    uint32_t epoch;
+    char group[GROUP_MAX + 1]; /* the present epoch */
+    char was[WAS_MAX + 1];     /* epochs that are older, separated by spaces */
     unsigned node_timeout_ms;
     char channel[CHANNEL_MAX];
     char prefix[PREFIX_MAX + 1];

@@ -65,7 +65,7 @@ static const char claim_source[] =
     "local me,px,entry=ARGV[1],ARGV[2],ARGV[7]\n"
     "local n=call('HMGET',N,'group','highest','longest','quiet')\n"
 #ifndef MUTANT_REDLOCK_FORGOTTEN_COUNTS
-    "if n[1]~=ARGV[3] then return {-1,n[1] or ''} end\n"
+    "if n[1]~=ARGV[3] then return {-1,n[1] or '',call('HGET',N,'was') or ''} end\n"
 #endif
     "if not n[3] or tonumber(px)>tonumber(n[3]) then call('HSET',N,'longest',px) end\n"
     "if n[4] or ARGV[6]=='1' or call('EXISTS',Q)==1 or not call('SET',K,me,'NX','PX',px) then\n"
@@ -97,7 +97,7 @@ static const char fence_source[] =
     "local call,K,F,N=redis.call,KEYS[1],KEYS[2],KEYS[3]\n"
     "local n=call('HMGET',N,'group','highest')\n"
 #ifndef MUTANT_REDLOCK_FORGOTTEN_COUNTS
-    "if n[1]~=ARGV[3] then return {-1,n[1] or ''} end\n"
+    "if n[1]~=ARGV[3] then return {-1,n[1] or '',call('HGET',N,'was') or ''} end\n"
 #endif
     "local v=call('GET',K)\n"
     "if v~=ARGV[1] then return {0,call('PTTL',K),v or '',-1} end\n"
@@ -188,17 +188,23 @@ static const char break_source[] =
     "serve()\n"
     "return 1\n";
 
+/* What it was before is on record: it is older. Of proposals nobody needs to know. */
 static const char change_source[] =
-    "local n=redis.call('HMGET',KEYS[1],'group','highest','longest')\n"
-    "local done=0\n"
-    "if n[1]==ARGV[1] then redis.call('HSET',KEYS[1],'group',ARGV[2]) n[1]=ARGV[2] done=1 end\n"
-    "return {done,n[1] or '',n[2] or '0',n[3] or '0'}\n";
+    "local n=redis.call('HMGET',KEYS[1],'group','highest','longest','was')\n"
+    "local done,was=0,n[4] or ''\n"
+    "if n[1]==ARGV[1] then\n"
+    "  if ARGV[3]~='' then was=ARGV[3]\n"
+    "  elseif string.find(n[1],'.',1,true) then was=string.sub(n[1]..' '..was,1," WAS_TXT ") end\n"
+    "  redis.call('HSET',KEYS[1],'group',ARGV[2],'was',was)\n"
+    "  n[1]=ARGV[2] done=1\n"
+    "end\n"
+    "return {done,n[1] or '',n[2] or '0',n[3] or '0',was}\n";
 
 static const char follow_source[] =
     "local g=redis.call('HGET',KEYS[1],'group')\n"
-    "local id,e=string.match(g or '','^(%x+)%.(%d+)$')\n"
-    "if id~=ARGV[1] or tonumber(e)>=tonumber(ARGV[2]) then return 0 end\n"
-    "return redis.call('HSET',KEYS[1],'group',id..'.'..ARGV[2])\n";
+    "if not g or not string.find(' '..ARGV[2]..' ',' '..g..' ',1,true) then return 0 end\n"
+    "redis.call('HSET',KEYS[1],'group',ARGV[1],'was',ARGV[2])\n"
+    "return 1\n";
 
 /* Quiet for as long as the longest lease that may have been forgotten. */
 static const char adopt_source[] =
@@ -206,7 +212,7 @@ static const char adopt_source[] =
     "if call('HGET',N,'group')~=ARGV[4] then return 0 end\n"
     "local t=call('TIME')\n"
     "local quiet=t[1]*1000+math.floor(t[2]/1000)+ARGV[3]\n"
-    "call('HSET',N,'group',ARGV[1],'highest',ARGV[2],'longest',ARGV[3],\n"
+    "call('HSET',N,'group',ARGV[1],'highest',ARGV[2],'longest',ARGV[3],'was',ARGV[5],\n"
     "'quiet',string.format('%.0f',quiet))\n"
     "return 1\n";
 

@@ -6,7 +6,8 @@
  *     :queue   Q, list of waiting entries, "owner pid host command"
  *
  * and one of the node, NODE_KEY (N), a hash: group, highest (of all tokens written to its fences),
- * longest (lease asked for, ms), quiet (until when it takes no claims, ms of its clock).
+ * longest (lease asked for, ms), was (epochs before the present one), quiet (until when it takes no
+ * claims, ms of its clock).
  *
  * An owner is 40 hex digits, of which the first 16 name its session; at stile:<16 digits> it hears
  * "g owner fence K" (K is yours for a second), "y owner fence K" (the same, from one who gives
@@ -20,6 +21,7 @@
 #define NODE_KEY  "stile:node"
 #define FENCE_MS  604800000
 #define FENCE_TXT "604800000"
+#define WAS_TXT   "296" /* bytes: the latest eight or more */
 
 /* What the first element of an answer to claim, line, fence and confirm says. */
 enum {
@@ -39,9 +41,9 @@ struct lock_scripts {
     struct lua renew;   /* K...; owner px ... -> {1|0, or 2: unknown, ...} */
     struct lua show;    /* K Q [F] -> {K, pttl, F, age, queue} */
     struct lua break_;  /* K Q [F N]; token -> 1 broken, 0 not held, -1 another grant */
-    struct lua change;  /* N; from to -> {1|0, group, highest, longest} */
-    struct lua follow;  /* N; id epoch: from an earlier epoch of that group */
-    struct lua adopt;   /* N; group highest longest -> 1, or 0: it has a group */
+    struct lua change;  /* N; from to was -> {1|0, group, highest, longest, was}; was "": its own */
+    struct lua follow;  /* N; group was: to this one, if it is in one of those */
+    struct lua adopt;   /* N; group highest longest mark was -> 1, or 0: the mark is another */
 };
 
 void lock_scripts_init(struct lock_scripts *scripts);

@@ -27,9 +27,10 @@ static void take_failure(struct account *account, const struct stile_error *err)
 static void take_texts(struct account *account, const redisReply *reply, size_t first)
 {
     const char *group = text_at(reply, first), *highest = text_at(reply, first + 1);
-    const char *longest = text_at(reply, first + 2);
+    const char *longest = text_at(reply, first + 2), *was = text_at(reply, first + 3);
     account->answered = true;
     snprintf(account->group, sizeof account->group, "%s", group ? group : "");
+    snprintf(account->was, sizeof account->was, "%s", was ? was : "");
     account->highest = highest ? strtoull(highest, NULL, 10) : 0;
     account->longest_ms = longest ? strtoull(longest, NULL, 10) : 0;
     memcpy(node_of(account)->group, account->group, sizeof account->group);
@@ -40,7 +41,7 @@ static void on_told(void *data, const redisReply *reply, const struct stile_erro
     struct account *account = data;
     if (err)
         take_failure(account, err);
-    else if (is_array(reply, 3))
+    else if (is_array(reply, 4))
         take_texts(account, reply, 0);
     answered(account);
 }
@@ -51,7 +52,7 @@ static void on_changed(void *data, const redisReply *reply, const struct stile_e
     account->changed = false;
     if (err) {
         take_failure(account, err);
-    } else if (is_array(reply, 4)) {
+    } else if (is_array(reply, 5)) {
         account->changed = number_at(reply, 0) == 1;
         take_texts(account, reply, 1);
     }
@@ -104,8 +105,8 @@ void survey_ask(struct survey *survey, void (*fn)(struct survey *survey))
 {
     struct redlock *redlock = survey->redlock;
     struct conn_arg info[] = {CONN_TEXT("INFO")};
-    struct conn_arg ask[] = {CONN_TEXT("HMGET"), CONN_TEXT(NODE_KEY), CONN_TEXT("group"),
-                             CONN_TEXT("highest"), CONN_TEXT("longest")};
+    struct conn_arg ask[] = {CONN_TEXT("HMGET"),   CONN_TEXT(NODE_KEY),  CONN_TEXT("group"),
+                             CONN_TEXT("highest"), CONN_TEXT("longest"), CONN_TEXT("was")};
     survey_begin(survey, fn);
     for (unsigned i = 0; i < redlock->n; i++) {
         struct account *account = &survey->accounts[i];
@@ -113,7 +114,7 @@ void survey_ask(struct survey *survey, void (*fn)(struct survey *survey))
         account->answered = account->changed = false;
         if (survey->rounds == 1 && survey->url)
             sent(survey, conn_send(redlock->nodes[i].asks, info, 1, on_info, account, NULL));
-        sent(survey, conn_send(redlock->nodes[i].asks, ask, 5, on_told, account, NULL));
+        sent(survey, conn_send(redlock->nodes[i].asks, ask, 6, on_told, account, NULL));
     }
     survey_end(survey);
 }
@@ -126,26 +127,30 @@ void survey_propose(struct survey *survey, unsigned node, const char *text)
                            &survey->accounts[node], NULL));
 }
 
-void survey_change(struct survey *survey, unsigned node, const char *from, const char *to)
+void survey_change(struct survey *survey, unsigned node, const char *to, const char *was)
 {
     struct redlock *redlock = survey->redlock;
-    struct conn_arg args[] = {CONN_TEXT(NODE_KEY), CONN_TEXT(from), CONN_TEXT(to)};
+    struct conn_arg args[] = {CONN_TEXT(NODE_KEY), CONN_TEXT(survey->accounts[node].group),
+                              CONN_TEXT(to), CONN_TEXT(was)};
     survey->accounts[node].changed = false;
-    sent(survey, conn_eval(redlock->nodes[node].asks, &redlock->scripts.change, args, 1, 3,
+    sent(survey, conn_eval(redlock->nodes[node].asks, &redlock->scripts.change, args, 1, 4,
                            on_changed, &survey->accounts[node], NULL));
 }
 
-void survey_adopt(struct survey *survey, unsigned node, const char *group, uint64_t highest,
-                  uint64_t longest_ms)
+void survey_adopt(struct survey *survey, unsigned node, const struct account *as)
 {
     struct redlock *redlock = survey->redlock;
     char high[24], longest[24];
-    snprintf(high, sizeof high, "%llu", (unsigned long long)highest);
-    snprintf(longest, sizeof longest, "%llu", (unsigned long long)longest_ms);
-    struct conn_arg args[] = {CONN_TEXT(NODE_KEY), CONN_TEXT(group), CONN_TEXT(high),
-                              CONN_TEXT(longest), CONN_TEXT(survey->accounts[node].group)};
+    snprintf(high, sizeof high, "%llu", (unsigned long long)as->highest);
+    snprintf(longest, sizeof longest, "%llu", (unsigned long long)as->longest_ms);
+    struct conn_arg args[] = {CONN_TEXT(NODE_KEY),
+                              CONN_TEXT(as->group),
+                              CONN_TEXT(high),
+                              CONN_TEXT(longest),
+                              CONN_TEXT(survey->accounts[node].group),
+                              CONN_TEXT(as->was)};
     survey->accounts[node].changed = false;
-    sent(survey, conn_eval(redlock->nodes[node].asks, &redlock->scripts.adopt, args, 1, 5, on_done,
+    sent(survey, conn_eval(redlock->nodes[node].asks, &redlock->scripts.adopt, args, 1, 6, on_done,
                            &survey->accounts[node], NULL));
 }
 

@@ -91,7 +91,7 @@ static void letter_write(struct letter *letter, struct redlock_claim *part)
     keys_of(&letter->keys, redlock, claim->name, claim->name_len);
     snprintf(letter->px, sizeof letter->px, "%llu", (unsigned long long)part_px(claim, 0));
     snprintf(letter->token, sizeof letter->token, "%llu", (unsigned long long)part->token);
-    group_write(letter->group, redlock->group_id, part->epoch);
+    strcpy(letter->group, part->group);
     entry_write(letter->entry, redlock, part->owner);
 }
 
@@ -141,7 +141,8 @@ static void take_answer(struct vote *vote, const redisReply *reply)
         take_taken(vote, reply);
     } else if (is_array(reply, 2) && says == SAYS_APART) {
         vote->answer = APART;
-        group_hear(node_of_vote(vote), text_at(reply, 1));
+        group_hear(node_of_vote(vote), text_at(reply, 1),
+                   is_array(reply, 3) ? text_at(reply, 2) : NULL);
     } else if (is_array(reply, 2) && (says == SAYS_MINE || says == SAYS_FIRM)) {
         vote->answer = says == SAYS_FIRM ? FIRM : MINE;
         vote->fence = (uint64_t)number_at(reply, 1);
@@ -245,7 +246,7 @@ void votes_ask(struct redlock_claim *part, bool again)
     struct redlock *redlock = redlock_of_part(part);
     struct letter letter;
     part->token = part->last_token ? part->last_token + 1 : 0;
-    part->epoch = redlock->epoch;
+    strcpy(part->group, redlock->group);
     part->bare = !redlock->fenced && !again && !part->contended;
     letter_write(&letter, part);
     part->sent_ns = loop_now(redlock->engine.loop);
@@ -307,7 +308,7 @@ void votes_firm_up(struct redlock_claim *part)
             highest = vote->fence;
     }
     part->token = redlock->fenced ? highest + 1 : 0;
-    part->epoch = redlock->epoch;
+    strcpy(part->group, redlock->group);
     letter_write(&letter, part);
     part->sent_ns = loop_now(redlock->engine.loop);
     for (unsigned i = 0; i < redlock->n; i++) {
