@@ -39,6 +39,7 @@ run: all ## twenty copies of a cron job, one of them runs
 
 test: deps-test $(BUILD)/.with-tests ## build, run every test
 	ninja -C $(BUILD)
+	@tools/npm-clients $(BUILD)
 	@tools/tally $(BUILD) $(TEST)
 
 asan: ## every test with AddressSanitizer and UndefinedBehaviorSanitizer
