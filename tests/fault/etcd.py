@@ -1,5 +1,6 @@
 """An etcd that is killed, stopped, cut in half, compacted, full, or does not want us; leases and keys
 that go behind our back; and what the user of stile hears of it."""
+import ctypes
 import http.server
 import json
 import os
@@ -215,6 +216,47 @@ def compacted_while_waiting(t, server):
     lost(other, "y")
 
 
+class Library:
+    """One client of this process, which can hold one lock while it asks for another."""
+
+    def __init__(self, url):
+        self.lib = ctypes.CDLL(os.environ["STILE_MODULES"] + "/libstile.so.0")
+        self.client = ctypes.c_void_p()
+        expect(self.lib.stile_client_open(ctypes.byref(self.client), url.encode(), None, None), 0)
+
+    def lock(self, name):
+        lock = ctypes.c_void_p()
+        expect(self.lib.stile_lock_new(ctypes.byref(lock), self.client, name.encode(), None, None), 0)
+        return lock
+
+    def try_it(self, lock):
+        return self.lib.stile_lock_acquire(lock, ctypes.c_int64(0), None)
+
+    def close(self):
+        self.lib.stile_client_close(self.client)
+
+
+@on_server()
+def executed_after_its_withdrawal(t, server):
+    """A claim that was given up is executed late: its key is found and taken away"""
+    ours = Library(server.url)
+    try:
+        expect(ours.try_it(ours.lock("keep")), 0)
+        lock = ours.lock("x")
+        server.members[0].signal(signal.SIGSTOP)
+        try:
+            assert ours.try_it(lock) != 0
+        finally:
+            server.members[0].signal(signal.SIGCONT)
+        spin(lambda: keys_of(server) == [])
+        lease = lease_of(keys_of(server, "keep")[0])
+        server.ctl("put", "--lease=" + lease, "x/" + lease, "")
+        expect(t.stile("run", "--wait", "25s", "x", "--", "true").returncode, 0)
+        expect(len(keys_of(server, "keep")), 1)
+    finally:
+        ours.close()
+
+
 # ---- three members ----
 
 def connected(server, pid):
@@ -356,5 +398,5 @@ def certificates(t):
 run_tests([
     restart, renewal_goes_on_after_a_restart, released_while_it_is_away, nobody_there,
     stopped_past_the_ttl, lease_revoked, key_deleted, waiting_key_deleted, waiting_lease_revoked,
-    compacted_while_waiting, member_killed, member_stopped, quorum_lost_and_back, logins, full,
+    compacted_while_waiting, executed_after_its_withdrawal, member_killed, member_stopped, quorum_lost_and_back, logins, full,
     not_etcd, certificates])

@@ -80,6 +80,7 @@ void claim_fail(struct etcd_claim *part, const struct stile_error *err)
     if (why.status == STILE_LOST || part->revision)
         why.status = STILE_UNCERTAIN;
     if (why.status == STILE_UNCERTAIN) {
+        part->astray = part->astray || err->status == STILE_UNCERTAIN;
         claim_unwatch(part); /* the rest is kept for the withdrawal */
         part->standing = LEAVING;
     } else {
@@ -108,9 +109,10 @@ static struct etcd_claim *part_of_watching(struct watching *watching)
 }
 
 /* True: the answer is nobody's any more but the withdrawal's. */
-static bool has_left(struct etcd_claim *part)
+static bool has_left(struct etcd_claim *part, const struct stile_error *err)
 {
     part->in_flight = false;
+    part->astray = part->astray || (err && err->status == STILE_UNCERTAIN);
     if (part->leaving)
         release_answered(part);
     return part->leaving;
@@ -145,7 +147,7 @@ static void on_own_checked(void *data, const ProtobufCMessage *message,
 {
     struct etcd_claim *part = data;
     const Pb__TxnResponse *answer = (const Pb__TxnResponse *)message;
-    if (has_left(part))
+    if (has_left(part, err))
         return;
     if (err)
         claim_again_later(part, check_own_again);
@@ -352,7 +354,7 @@ static void on_looked(void *data, const ProtobufCMessage *message, const struct 
 {
     struct etcd_claim *part = data;
     const Pb__TxnResponse *answer = (const Pb__TxnResponse *)message;
-    if (has_left(part))
+    if (has_left(part, err))
         return;
     if (err && may_pass(err) && claim_of(part)->wait) {
         claim_again_later(part, look_again);
@@ -418,7 +420,7 @@ static void on_cleared(void *data, const ProtobufCMessage *message, const struct
 {
     struct etcd_claim *part = data;
     (void)message;
-    if (has_left(part))
+    if (has_left(part, err))
         return;
     if (err)
         claim_fail(part, err);
@@ -505,7 +507,7 @@ static void on_claimed(void *data, const ProtobufCMessage *message, const struct
 {
     struct etcd_claim *part = data;
     const Pb__TxnResponse *answer = (const Pb__TxnResponse *)message;
-    if (has_left(part))
+    if (has_left(part, err))
         return;
     if (err && err->native == FAULT_NO_LEASE && part->tries++ < TRIES_MAX) {
         lease_is_gone(part);

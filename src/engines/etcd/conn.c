@@ -22,6 +22,7 @@ const struct rpc_class rpc_classes[] = {
                           &pb__authenticate_response__descriptor},
     [RPC_STATUS] = {"/etcdserverpb.Maintenance/Status", &pb__status_response__descriptor},
     [RPC_ALARM] = {"/etcdserverpb.Maintenance/Alarm", &pb__alarm_response__descriptor},
+    [RPC_MEMBER_LIST] = {"/etcdserverpb.Cluster/MemberList", &pb__member_list_response__descriptor},
     [RPC_LEASE_KEEP_ALIVE] = {"/etcdserverpb.Lease/LeaseKeepAlive",
                               &pb__lease_keep_alive_response__descriptor},
     [RPC_WATCH] = {"/etcdserverpb.Watch/Watch", &pb__watch_response__descriptor},

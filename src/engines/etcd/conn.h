@@ -24,6 +24,7 @@ enum rpc {
     RPC_AUTHENTICATE,
     RPC_STATUS,
     RPC_ALARM,
+    RPC_MEMBER_LIST,
     RPC_LEASE_KEEP_ALIVE,
     RPC_WATCH,
 };

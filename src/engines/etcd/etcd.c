@@ -12,7 +12,8 @@
  *
  *     h2.c  gRPC over nghttp2     conn.c, conn_life.c  members, requests, deadlines, logins
  *     keys.c, txn.c, fault.c      leases.c, watches.c  what lives longer than a request
- *     claims.c, line.c, release.c, ghosts.c  the life of a claim      people.c, view.c  list, show
+ *     claims.c, line.c, release.c, ghosts.c, audit.c  the life of a claim
+ *     people.c, view.c, doctor.c                      for people
  */
 #include "engines/etcd/etcd.h"
 
@@ -160,7 +161,7 @@ static enum stile_status connect_to(struct etcd *etcd, const struct url *url,
 
 struct opening {
     struct timer timer;
-    bool over;
+    bool over, examining;
     struct stile_error error;
 };
 
@@ -190,6 +191,8 @@ static void on_status(void *data, const ProtobufCMessage *answer, const struct s
 {
     struct opening *opening = data;
     opening->over = true;
+    if (!err && opening->examining)
+        return;
     if (!err) {
         check_status(opening, (const Pb__StatusResponse *)answer);
         return;
@@ -202,7 +205,7 @@ static void on_status(void *data, const ProtobufCMessage *answer, const struct s
 static enum stile_status await_status(struct etcd *etcd, struct stile_error *err)
 {
     struct loop *loop = etcd->engine.loop;
-    struct opening opening = {.timer.fn = out_of_patience};
+    struct opening opening = {.timer.fn = out_of_patience, .examining = etcd->engine.examining};
     Pb__StatusRequest request = PB__STATUS_REQUEST__INIT;
     if (loop_reserve(loop, 1))
         return error_set(err, STILE_NOMEM, 0, "out of memory");
@@ -225,6 +228,7 @@ static enum stile_status await_status(struct etcd *etcd, struct stile_error *err
 static void dispose(struct etcd *etcd)
 {
     if (etcd->conn) {
+        ghosts_close(etcd);
         leases_close(etcd);
         watches_close(etcd);
     }
@@ -301,4 +305,5 @@ const struct engine_class etcd_class = {
     .break_ = people_break,
     .watch = people_watch,
     .unwatch = people_unwatch,
+    .examine = doctor_examine,
 };

@@ -121,6 +121,7 @@ struct lease {
     bool renewing;
     unsigned late;      /* answers to keep-alives that nobody waits for any more */
     struct timer timer; /* patience with a keep-alive */
+    struct timer audit;
     struct etcd_claim *claims;
 };
 
@@ -130,6 +131,9 @@ bool lease_ensure(struct lease *lease);
 /* The server has ended it. Ignored if it has another id by now. */
 void lease_lost(struct lease *lease, int64_t id);
 void leases_renew(struct engine *engine, struct claim *const *claims, size_t n);
+/* A claim of this lease may be executed after its withdrawal: its keys are looked through later. */
+void lease_audit_later(struct lease *lease); /* audit.c */
+void lease_audit(struct timer *timer);
 void leases_init(struct etcd *etcd);
 void leases_close(struct etcd *etcd); /* revokes them, for a bounded time */
 
@@ -176,6 +180,7 @@ struct etcd_claim {
     bool was_held;
     bool gone;     /* its key was taken from it */
     bool doubtful; /* a request that removes it may have been executed */
+    bool astray;   /* what was asked for it may still be on its way */
     bool enqueue;  /* tried once: nothing visible is in the way, so the key is put */
     bool changed;  /* something happened while it looked */
     bool all;      /* look at everything before it, not just the nearest */
@@ -217,6 +222,8 @@ void ghosts_keep_alive(struct lease *lease);
 void ghosts_remove(struct etcd_claim *part, struct txn *txn, const struct key *own,
                    struct key keys[GHOSTS]);
 void ghosts_revoke(struct etcd_claim *part); /* those that were removed */
+void ghosts_leave(struct etcd_claim *part);  /* the others: they go when their time is over */
+void ghosts_close(struct etcd *etcd);
 
 /* ---- release.c ---- */
 
@@ -234,6 +241,10 @@ void people_show(struct engine *engine, struct query *query);
 void people_break(struct engine *engine, struct query *query);
 void people_watch(struct engine *engine, struct query *query);
 void people_unwatch(struct engine *engine, struct query *query);
+
+/* ---- doctor.c ---- */
+
+void doctor_examine(struct engine *engine, struct query *query);
 
 /* ---- etcd.c ---- */
 
@@ -256,6 +267,7 @@ struct etcd {
     struct etcd_claim *fresh, **fresh_tail;
     uint64_t last_left;
     struct looking *patient; /* looks that have not begun */
+    struct haunt *haunts;    /* ghosts of claims that have ended */
     struct timer sweep;
 };
 

@@ -3,6 +3,7 @@
  * its claim waits it is bound to the claim's lease and goes with it. Once the claim is first it is
  * bound to a lease of its own: for hold_at_least one that nobody renews; for lock-delay one that
  * lasts so much longer than the claim's and is renewed together with it. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "engines/etcd/etcd.h"
@@ -205,13 +206,17 @@ static void on_revoked(void *data, const ProtobufCMessage *answer, const struct 
     (void)data, (void)answer, (void)err; /* else it ends by itself */
 }
 
-static void revoke(struct etcd_claim *part, struct ghost *ghost)
+static void say_revoke(struct etcd *etcd, int64_t lease)
 {
     Pb__LeaseRevokeRequest request = PB__LEASE_REVOKE_REQUEST__INIT;
-    struct etcd *etcd = etcd_of_part(part);
-    request.id = ghost->lease;
+    request.id = lease;
+    conn_ask(etcd->conn, RPC_LEASE_REVOKE, &request.base, on_revoked, etcd, NULL);
+}
+
+static void revoke(struct etcd_claim *part, struct ghost *ghost)
+{
     if (ghost->lease)
-        conn_ask(etcd->conn, RPC_LEASE_REVOKE, &request.base, on_revoked, etcd, NULL);
+        say_revoke(etcd_of_part(part), ghost->lease);
     ghost->lease = 0;
 }
 
@@ -221,4 +226,58 @@ void ghosts_revoke(struct etcd_claim *part)
         if (part->ghosts[i].over || !part->was_held)
             revoke(part, &part->ghosts[i]);
     }
+}
+
+/* ---- after the claim ---- */
+
+/* A lease lasts whole seconds, and two at least. While we live, what is left of hold_at_least ends
+ * when it should. */
+struct haunt {
+    struct haunt *next;
+    struct etcd *etcd;
+    int64_t lease;
+    struct timer timer;
+};
+
+static void haunt_free(struct haunt *haunt)
+{
+    struct haunt **at = &haunt->etcd->haunts;
+    struct loop *loop = haunt->etcd->engine.loop;
+    while (*at != haunt)
+        at = &(*at)->next;
+    *at = haunt->next;
+    loop_disarm(loop, &haunt->timer);
+    loop_unreserve(loop, 1);
+    free(haunt);
+}
+
+static void on_time(struct timer *timer)
+{
+    struct haunt *haunt = (struct haunt *)((char *)timer - offsetof(struct haunt, timer));
+    say_revoke(haunt->etcd, haunt->lease);
+    haunt_free(haunt);
+}
+
+void ghosts_leave(struct etcd_claim *part)
+{
+    const struct ghost *ghost = &part->ghosts[GHOST_HOLD];
+    struct etcd *etcd = etcd_of_part(part);
+    uint64_t hold_ns = claim_of(part)->hold_ns;
+    if (!ghost->lease || ghost->over || !part->was_held || loop_reserve(etcd->engine.loop, 1))
+        return;
+    struct haunt *haunt = malloc(sizeof *haunt);
+    if (!haunt) {
+        loop_unreserve(etcd->engine.loop, 1);
+        return;
+    }
+    *haunt = (struct haunt){
+        .next = etcd->haunts, .etcd = etcd, .lease = ghost->lease, .timer.fn = on_time};
+    etcd->haunts = haunt;
+    loop_arm(etcd->engine.loop, &haunt->timer, part->granted_ns + hold_ns + hold_ns / 100);
+}
+
+void ghosts_close(struct etcd *etcd)
+{
+    while (etcd->haunts)
+        haunt_free(etcd->haunts);
 }

@@ -13,6 +13,7 @@
 #define PATIENCE_MAX_NS (2 * NS_PER_SEC)
 #define CLOSE_NS        (1 * NS_PER_SEC)
 #define LEASES_MAX      64
+#define LEASE_TIMERS    2
 
 static void ask_for(struct lease *lease);
 
@@ -28,14 +29,15 @@ struct lease *lease_for(struct etcd *etcd, uint64_t ttl_ns)
     size_t n = 0;
     for (; lease && lease->seconds != seconds; lease = lease->next)
         n++;
-    if (lease || n >= LEASES_MAX || loop_reserve(etcd->engine.loop, 1))
+    if (lease || n >= LEASES_MAX || loop_reserve(etcd->engine.loop, LEASE_TIMERS))
         return lease;
     lease = calloc(1, sizeof *lease);
     if (!lease) {
-        loop_unreserve(etcd->engine.loop, 1);
+        loop_unreserve(etcd->engine.loop, LEASE_TIMERS);
         return NULL;
     }
     *lease = (struct lease){.next = etcd->leases, .etcd = etcd, .seconds = seconds};
+    lease->audit.fn = lease_audit;
     etcd->leases = lease;
     return lease;
 }
@@ -334,7 +336,8 @@ void leases_close(struct etcd *etcd)
         etcd->leases = lease->next;
         conn_forget(etcd->conn, lease);
         loop_disarm(loop, &lease->timer);
-        loop_unreserve(loop, 1);
+        loop_disarm(loop, &lease->audit);
+        loop_unreserve(loop, LEASE_TIMERS);
         free(lease);
     }
 }

@@ -9,6 +9,9 @@ static void say(struct etcd_claim *part);
 static void left(struct etcd_claim *part, const struct stile_error *err)
 {
     struct claim *claim = claim_of(part);
+    if (part->astray)
+        lease_audit_later(part->lease);
+    ghosts_leave(part);
     claim_forget(part);
     claim->engine->events->released(claim, err);
 }

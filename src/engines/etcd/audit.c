@@ -1,0 +1,129 @@
+/* A claim that was not answered is withdrawn, but the server may execute it after the withdrawal:
+ * a member that has to wait for the others keeps a request for some seconds. Its key would stand in
+ * line for as long as others of ours keep the lease alive, and nobody would take it away. So once
+ * nothing can be on its way any more, the keys of the lease are looked through, and those that are
+ * nobody's go. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "engines/etcd/etcd.h"
+#include "mutant.h"
+
+/* The server gives up a request after 5 s and two election timeouts, of 1 s unless set otherwise.
+ */
+#define LATER_NS (10 * NS_PER_SEC)
+
+static uint64_t hash_of(const uint8_t *bytes, size_t n)
+{
+    uint64_t sum = UINT64_C(0xcbf29ce484222325);
+    for (size_t i = 0; i < n; i++)
+        sum = (sum ^ bytes[i]) * UINT64_C(0x100000001b3);
+    return sum;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    uint64_t one = *(const uint64_t *)a, two = *(const uint64_t *)b;
+    return (one > two) - (one < two);
+}
+
+struct known {
+    uint64_t *hashes;
+    size_t n;
+};
+
+static void know(struct known *known, const struct key *key)
+{
+    known->hashes[known->n++] = hash_of(key->bytes, key->len);
+}
+
+static void know_claim(struct known *known, struct etcd_claim *part)
+{
+    struct key own, ghost;
+    key_of_claim(&own, etcd_of_part(part), claim_of(part), part->lease->id);
+    know(known, &own);
+    for (int i = 0; i < GHOSTS; i++) {
+        key_of_ghost(&ghost, &own, part->ghosts[i].number);
+        know(known, &ghost);
+    }
+}
+
+static bool know_all(struct known *known, struct lease *lease)
+{
+    struct key info;
+    size_t n = 1;
+    for (struct etcd_claim *part = lease->claims; part; part = part->next)
+        n += 1 + GHOSTS;
+    *known = (struct known){.hashes = malloc(n * sizeof *known->hashes)};
+    if (!known->hashes)
+        return false;
+    key_of_info(&info, lease->etcd, lease->id);
+    know(known, &info);
+    for (struct etcd_claim *part = lease->claims; part; part = part->next)
+        know_claim(known, part);
+    qsort(known->hashes, known->n, sizeof *known->hashes, by_value);
+    return true;
+}
+
+static void on_removed(void *data, const ProtobufCMessage *answer, const struct stile_error *err)
+{
+    if (err)
+        lease_audit_later(data);
+    (void)answer;
+}
+
+static void remove_key(struct lease *lease, const ProtobufCBinaryData *found)
+{
+    struct key key;
+    struct txn txn;
+    if (found->len > KEY_MAX)
+        return;
+    key.len = found->len;
+    memcpy(key.bytes, found->data, found->len);
+    txn_init(&txn);
+    txn_if_leased(&txn, &key, lease->id);
+    txn_delete(&txn, THEN, &key);
+    if (txn_send(&txn, lease->etcd, on_removed, lease, NULL))
+        lease_audit_later(lease);
+}
+
+static void on_keys(void *data, const ProtobufCMessage *message, const struct stile_error *err)
+{
+    struct lease *lease = data;
+    const Pb__LeaseTimeToLiveResponse *answer = (const Pb__LeaseTimeToLiveResponse *)message;
+    struct known known;
+    if (err ||
+        (lease->state == LEASE_THERE && lease->id == answer->id && !know_all(&known, lease))) {
+        lease_audit_later(lease);
+        return;
+    }
+    if (lease->state != LEASE_THERE || lease->id != answer->id)
+        return; /* they have gone with it */
+    for (size_t i = 0; i < answer->n_keys; i++) {
+        uint64_t hash = hash_of(answer->keys[i].data, answer->keys[i].len);
+        if (!bsearch(&hash, known.hashes, known.n, sizeof hash, by_value))
+            remove_key(lease, &answer->keys[i]);
+    }
+    free(known.hashes);
+}
+
+void lease_audit(struct timer *timer)
+{
+    struct lease *lease = (struct lease *)((char *)timer - offsetof(struct lease, audit));
+    Pb__LeaseTimeToLiveRequest request = PB__LEASE_TIME_TO_LIVE_REQUEST__INIT;
+    if (lease->state != LEASE_THERE)
+        return;
+    request.id = lease->id;
+    request.keys = true;
+    if (conn_ask(lease->etcd->conn, RPC_LEASE_TTL, &request.base, on_keys, lease, NULL))
+        lease_audit_later(lease);
+}
+
+void lease_audit_later(struct lease *lease)
+{
+    struct loop *loop = lease->etcd->engine.loop;
+#ifdef MUTANT_ETCD_LATE_CLAIM_STAYS
+    return;
+#endif
+    loop_arm(loop, &lease->audit, loop_now(loop) + LATER_NS);
+}
