@@ -166,6 +166,22 @@ def slot_moves(t, cluster):
 
 
 @on_cluster()
+def line_moves(t, cluster):
+    """Who is taken for dead on the new node, as it listens on the old one, comes back in line"""
+    start, to = cluster.nodes[1:]
+    name = cluster.name_on(start)
+    held, waiting = hold_and_wait(t, name, ttl="120s")
+    leaving = wait_for(t, name, 2)
+    cluster.move(cluster.slot("lock:" + name), start, to)
+    leaving.kill(signal.SIGTERM)  # whose withdrawal looks after the line
+    leaving.wait()
+    until(lambda: to.cli("PUBSUB", "NUMSUB", "stile:" + to.cli(
+        "LINDEX", "{lock:%s}:queue" % name, "0")[:16]).endswith("\n1"), "the return")
+    t.release(held)
+    goes_in(waiting)
+
+
+@on_cluster()
 def slot_stays_between(t, cluster):
     """A slot that is neither here nor there: UNREACHABLE after a while, and nothing is granted"""
     start, to = cluster.nodes[:2]
@@ -362,6 +378,6 @@ def nobody_there(t):
 
 
 run_tests([names_on_all_nodes, any_node_will_do, served_in_order_on_each_node, slot_moves,
-           slot_stays_between, cluster_is_down, replicas_are_counted, node_is_demoted,
+           line_moves, slot_stays_between, cluster_is_down, replicas_are_counted, node_is_demoted,
            node_is_stopped, node_is_killed, over_tls, sent_in_circles, table_makes_no_sense,
            redirect_makes_no_sense, nobody_there])

@@ -92,8 +92,8 @@
     "  local ms,silent=pause(entry)\n"                                                             \
     "  return tell(owner,'h '..owner..' '..text(ms)..' '..silent)\n"                              \
     "end\n"                                                                                        \
-    /* grants to the first in line, and on, as long as it fits; skips whom nobody hears. `me` has */\
-    /* asked and needs not be told. */                                                             \
+    /* grants to the first in line, and on, as long as it fits; skips whom nobody hears: who listens */\
+    /* on another node of a Cluster asks again. `me` has asked and needs not be told. */           \
     "local function serve(me)\n"                                                                   \
     "  while true do\n"                                                                            \
     "    local e=call('LINDEX',Q,0)\n"                                                             \
@@ -107,7 +107,7 @@
     "      if second then tell_pause(read(second),second) end\n"                                   \
     "      return\n"                                                                               \
     "    else\n"                                                                                   \
-    "      call('LPOP',Q)\n"                                                                       \
+    "      call('LPOP',Q) tell(owner,'g '..owner)\n"                                               \
     "    end\n"                                                                                    \
     "  end\n"                                                                                      \
     "end\n"
