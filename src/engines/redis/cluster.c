@@ -340,9 +340,10 @@ bool cluster_is_loaded(const struct cluster *c)
     return c->loaded;
 }
 
-bool cluster_gave_up(const struct cluster *c, struct stile_error *err)
+enum stile_status cluster_gave_up(const struct cluster *c, struct stile_error *err)
 {
-    if (c->gave_up)
-        error_copy(err, &c->why);
-    return c->gave_up;
+    if (!c->gave_up)
+        return STILE_OK;
+    error_copy(err, &c->why);
+    return error_wrap(err, c->why.status, "reading the table of the cluster");
 }

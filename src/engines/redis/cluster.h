@@ -17,7 +17,8 @@ enum stile_status cluster_new(struct cluster **cluster, struct redis *redis,
 void cluster_free(struct cluster *cluster); /* and its nodes, but for redis->home */
 
 bool cluster_is_loaded(const struct cluster *cluster);
-bool cluster_gave_up(const struct cluster *cluster, struct stile_error *err); /* all were asked */
+/* OK: go on waiting. Else all were asked. */
+enum stile_status cluster_gave_up(const struct cluster *cluster, struct stile_error *err);
 
 struct node *cluster_node(struct cluster *cluster, uint16_t slot); /* never NULL */
 size_t cluster_nodes(struct node ***nodes, struct cluster *cluster);

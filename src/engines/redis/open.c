@@ -147,11 +147,10 @@ static enum stile_status read_table(struct opening *opening, struct stile_error 
     begin(opening, OPEN_PATIENCE_NS);
     enum stile_status status = cluster_new(&redis->cluster, redis, err);
     while (!status && !cluster_is_loaded(redis->cluster)) {
-        if (cluster_gave_up(redis->cluster, err))
-            return error_wrap(err, STILE_UNREACHABLE, "reading the table of the cluster");
         if (opening->over)
             return error_set(err, STILE_UNREACHABLE, 0, "the cluster does not answer");
         turn(opening);
+        status = cluster_gave_up(redis->cluster, err);
     }
     return status;
 }
