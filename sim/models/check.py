@@ -14,7 +14,7 @@ import sys
 import tempfile
 
 MODEL = pathlib.Path(__file__).resolve().parent / "fenced_redlock.pml"
-COMPILE = ["cc", "-w", "-DSAFETY", "-DNOREDUCE", "-o", "pan", "pan.c"]
+COMPILE = ["cc", "-w", "-DSAFETY", "-DNOREDUCE", "-DMEMLIM=4096", "-o", "pan", "pan.c"]
 CHECK = ["./pan", "-m10000", "-w22"]
 
 SMALL = "KEYS CLIENTS=2 ROUNDS=1"
