@@ -1,5 +1,8 @@
 """Who stands in line when connections break, servers restart or forget: no wake-up is missed, nobody
 is forgotten in line, and who waits is quiet."""
+import os
+import signal
+
 from redis_kit import (DURABLE, Proxy, expect, gets_in, lost, nothing_left, on_server, run_tests,
                        through, waiting, with_proxy)
 
@@ -70,6 +73,19 @@ def killed_again_and_again(t, server):
     tokens = [gets_in(waiter) for waiter in waiters]
     expect(len(set(tokens)), 3)
     assert min(tokens) > token, tokens
+    nothing_left(server)
+
+
+@on_server()
+def freed_in_silence(t, server):
+    """Another client's key is deleted while the first in line can't look: nobody overtakes it"""
+    server.cli("SET", "lock:x", "me", "PX", "60000")
+    first = waiting(t, "x")
+    os.kill(first.warden(), signal.SIGSTOP)
+    server.cli("DEL", "lock:x")
+    expect(t.stile("run", "--try", "x", "--", "true").returncode, 75)
+    os.kill(first.warden(), signal.SIGCONT)
+    gets_in(first)
     nothing_left(server)
 
 
@@ -160,6 +176,6 @@ def renewal_over_another_connection(t, server, proxy):
     nothing_left(server)
 
 
-run_tests([deaf, dumb, cut_off, passed_over, killed_again_and_again, restarted_with_its_data,
-           restarted_without_its_data, flushed, scripts_forgotten, parked,
+run_tests([deaf, dumb, cut_off, passed_over, killed_again_and_again, freed_in_silence,
+           restarted_with_its_data, restarted_without_its_data, flushed, scripts_forgotten, parked,
            renewal_over_another_connection])

@@ -115,7 +115,11 @@
 /* Each call, and each function or number made into text, costs the server some per cent of all it
  * does for a plain SET: here are as few as will do. INCR comes first, as it may fail. */
 static const char take_source[] = "local call,owner=redis.call,ARGV[1]\n"
+#ifdef MUTANT_REDIS_TAKE_OVERTAKES
+                                  "if call('EXISTS',KEYS[1])>0 then return 0 end\n"
+#else
                                   "if call('EXISTS',KEYS[1],KEYS[2])>0 then return 0 end\n"
+#endif
                                   "local token=call('INCR',KEYS[4])\n"
                                   "call('PSETEX',KEYS[1],ARGV[2],owner)\n"
                                   "call('PSETEX',KEYS[3]," A_YEAR_MS ",owner..' '..ARGV[3])\n"
@@ -125,7 +129,9 @@ static const char give_source[] = "local call=redis.call\n"
 #ifndef MUTANT_REDIS_DEL_WITHOUT_COMPARE
                                   "if call('GET',KEYS[1])~=ARGV[1] then return 0 end\n"
 #endif
+#ifndef MUTANT_REDIS_GIVE_TO_NOBODY
                                   "if call('EXISTS',KEYS[2])==1 then return 0 end\n"
+#endif
                                   "return call('DEL',KEYS[1],KEYS[3])\n";
 
 /* A repeated request finds what the first one did: owner values make it safe. Nobody overtakes: who
