@@ -295,8 +295,26 @@ static void an_old_epoch_gets_no_votes(void **state)
     stile_client_close(client);
 }
 
+/* The only node that was in the new epoch forgets, too: nobody knows that it was there. */
+static void no_epoch_is_made_twice(void **state)
+{
+    char first[64];
+    (void)state;
+    stile_client_close(found());
+    node_text(2, "FLUSHALL");
+    assert_status(adopt(), OK);
+    all_are_in(2);
+    snprintf(first, sizeof first, "%s", node_text(0, GROUP));
+    for (unsigned i = 0; i < NODES; i++)
+        node_text(i, "HSET stile:node group %s.1 was x", id);
+    node_text(2, "FLUSHALL");
+    assert_status(adopt(), OK);
+    all_are_in(2);
+    assert_string_not_equal(node_text(0, GROUP), first);
+}
+
 /* Two adopters have died half-way, and knew nothing of each other. */
-static void epochs_of_two_adoptions_are_never_the_same(void **state)
+static void nodes_in_many_epochs_are_brought_together(void **state)
 {
     (void)state;
     struct stile_client *client = found();
@@ -372,7 +390,8 @@ int main(void)
         TEST(adoption_needs_a_majority_that_remembers),
         TEST(nothing_to_adopt),
         TEST(an_old_epoch_gets_no_votes),
-        TEST(epochs_of_two_adoptions_are_never_the_same),
+        TEST(no_epoch_is_made_twice),
+        TEST(nodes_in_many_epochs_are_brought_together),
         TEST(a_node_in_an_epoch_of_its_own_is_left_there),
         TEST(a_late_proposal_is_no_memory),
     };

@@ -78,6 +78,9 @@ static void move_on(struct survey *survey)
         survey->done(survey);
         return;
     }
+#ifdef MUTANT_REDLOCK_EPOCH_BY_NUMBER
+    strcpy(random, "0");
+#endif
     survey->epoch++;
     snprintf(survey->group, sizeof survey->group, "%s.%u-%s", survey->id, (unsigned)survey->epoch,
              random);
