@@ -229,18 +229,27 @@ static void on_released(void *data, const redisReply *reply, const struct stile_
     go_on(errand);
 }
 
-static void say_to(struct errand *errand, struct step *step)
-{
-    struct redlock *redlock = errand->redlock;
-    char entry[ENTRY_MAX];
+/* What is said to all nodes alike. */
+struct words {
     struct keys keys;
     struct call call;
-    keys_of(&keys, redlock, errand->name, errand->name_len);
-    entry_write(entry, redlock, errand->owner);
-    script_keys(&call, redlock, &keys, "KQFN");
-    script_add(&call, errand->owner);
-    script_add(&call, errand->left);
-    script_add(&call, step->lined ? entry : "");
+    char entry[ENTRY_MAX];
+};
+
+static void write_words(struct words *words, const struct errand *errand)
+{
+    keys_of(&words->keys, errand->redlock, errand->name, errand->name_len);
+    entry_write(words->entry, errand->redlock, errand->owner);
+    script_keys(&words->call, errand->redlock, &words->keys, "KQFN");
+    script_add(&words->call, errand->owner);
+    script_add(&words->call, errand->left);
+}
+
+static void say_to(const struct words *words, struct errand *errand, struct step *step)
+{
+    struct redlock *redlock = errand->redlock;
+    struct call call = words->call;
+    script_add(&call, step->lined ? words->entry : "");
     bool said = !script_send(&call, &redlock->nodes[step->node], &redlock->scripts.release,
                              on_released, step, NULL);
     step->word = said ? ON_ITS_WAY : UNSAID;
@@ -287,9 +296,11 @@ static struct errand *errand_of_claim(struct redlock_claim *part)
 
 static void run(struct errand *errand)
 {
+    struct words words;
+    write_words(&words, errand);
     for (unsigned i = 0; i < errand->redlock->n; i++) {
         if (errand->steps[i].word == UNSAID)
-            say_to(errand, &errand->steps[i]);
+            say_to(&words, errand, &errand->steps[i]);
     }
 }
 
@@ -310,7 +321,8 @@ void errand_return(struct node *node, const char *owner, const char *name, size_
         return;
     for (unsigned i = 0; i < redlock->n; i++)
         errand->steps[i].word = UNTOUCHED;
-    say_to(errand, &errand->steps[node - redlock->nodes]);
+    errand->steps[node - redlock->nodes].word = UNSAID;
+    run(errand);
     go_on(errand);
 }
 

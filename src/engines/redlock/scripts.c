@@ -67,7 +67,7 @@ static const char claim_source[] =
 #ifndef MUTANT_REDLOCK_FORGOTTEN_COUNTS
     "if n[1]~=ARGV[3] then return {-1,n[1] or '',call('HGET',N,'was') or ''} end\n"
 #endif
-    "if not n[3] or tonumber(px)>tonumber(n[3]) then call('HSET',N,'longest',px) end\n"
+    "if n[3]~=px and tonumber(px)>tonumber(n[3] or 0) then call('HSET',N,'longest',px) end\n"
     "if n[4] or ARGV[6]=='1' or call('EXISTS',Q)==1 or not call('SET',K,me,'NX','PX',px) then\n"
     "  local wait,again=ARGV[5]=='1',ARGV[6]=='1'\n"
     /* clang-format off */
@@ -83,7 +83,7 @@ static const char claim_source[] =
     "local f=string.match(call('GET',F) or '','^%d+') or n[2] or '0'\n"
     "local guess=tonumber(ARGV[4])\n"
     "if guess<=tonumber(f) then return {1,tonumber(f)} end\n"
-    "call('SET',F,ARGV[4]..' '..entry,'PX'," FENCE_TXT ")\n"
+    "call('PSETEX',F," FENCE_TXT ",ARGV[4]..' '..entry)\n"
     "if not n[2] or guess>tonumber(n[2]) then call('HSET',N,'highest',ARGV[4]) end\n"
     "return {2,guess}\n";
 
@@ -107,7 +107,7 @@ static const char fence_source[] =
     "if t<=tonumber(f) then return {1,tonumber(f)} end\n"
 #endif
     "call('PEXPIRE',K,ARGV[2])\n"
-    "call('SET',F,ARGV[4]..' '..ARGV[5],'PX'," FENCE_TXT ")\n"
+    "call('PSETEX',F," FENCE_TXT ",ARGV[4]..' '..ARGV[5])\n"
     "if not n[2] or t>tonumber(n[2]) then call('HSET',N,'highest',ARGV[4]) end\n"
     "return {2,t}\n";
 
