@@ -8,8 +8,12 @@
 #include "engines/postgres/sql.h"
 #include "mutant.h"
 
+/* A wait that took less of its lease than this is as good as none. */
+#define FRESH_PART     4
+#define STRAIGHT_TIMES 16
+
 static void stand_in_line(struct pg_claim *part);
-static void confirm(struct pg_claim *part);
+static void look(struct pg_claim *part);
 
 /* ---- where it is ---- */
 
@@ -140,7 +144,7 @@ static enum stile_status say(struct pg_claim *part, enum sql kind, answer_fn *fn
     struct words w;
     int n = write_words(&w, part);
     bool shared = claim_of(part)->mode == STILE_SHARED;
-    if (kind != SQL_TRY && kind != SQL_GRANT)
+    if (kind == SQL_UNLOCK || kind == SQL_KEY)
         n = 1;
     return session_send(part->session, sql_for(kind, &part->key, shared, pg_of_part(part)->bare),
                         w.values, n, fn, part, err);
@@ -178,7 +182,7 @@ static void look_again(struct timer *timer)
 {
     struct pg_claim *part = (struct pg_claim *)((char *)timer - offsetof(struct pg_claim, timer));
     if (part->standing == SITTING)
-        confirm(part);
+        look(part);
 }
 
 static void sit(struct pg_claim *part, uint64_t ms)
@@ -205,65 +209,84 @@ static void give_up_session(struct pg_claim *part, const struct stile_error *err
         fail(part, &why);
 }
 
-static void on_confirmed(void *data, const struct answer *a)
+static void on_alive(void *data, const struct answer *a)
 {
     struct pg_claim *part = data;
-    struct stile_error strange;
-    uint64_t number = 0;
-    enum verdict verdict = a->err ? STRANGE : read_verdict(part, a->result, &number);
-    if (a->err || verdict == STRANGE || verdict == TAKEN) {
-        error_set(&strange, STILE_CORRUPT, 0, "the server's answer has an unexpected form");
-        give_up_session(part, a->err ? a->err : &strange);
-    } else if (part->withdrawn) {
-        part->token = verdict == GRANTED ? number : 0;
+    if (a->err)
+        give_up_session(part, a->err);
+    else if (part->withdrawn)
         release_go_on(part, true);
-    } else if (verdict == KEPT_BACK) {
-        sit(part, number);
-    } else {
-        grant(part, number, a->sent_ns);
-    }
+    else
+        grant(part, part->token, a->sent_ns);
 }
 
-/* Sent after the server has granted it, so that the lease counts from a time that we know; and it
- * proves that the session which waited is still ours. */
-static void confirm(struct pg_claim *part)
+/* The lease counts from the session's last sign of life, and of a wait only the beginning is known:
+ * after a long one the session is asked once more, which proves that it is still ours, too. */
+static void confirm(struct pg_claim *part, uint64_t token, uint64_t sent_ns)
 {
+    struct session *session = part->session;
     struct stile_error err;
+    uint64_t now = loop_now(session->loop);
+    part->token = token;
+    if (now - sent_ns < session->ttl_told_ns / FRESH_PART) {
+        grant(part, token, sent_ns);
+        return;
+    }
     part->standing = CONFIRMING;
-    if (say(part, SQL_GRANT, on_confirmed, &err))
+    if (pool_tell_ttl_is(session, pg_of_part(part)->ttl_ns, on_alive, part, &err))
         give_up_session(part, &err);
 }
 
 static void on_locked(void *data, const struct answer *a)
 {
     struct pg_claim *part = data;
+    struct stile_error strange;
+    uint64_t number = 0;
+    enum verdict verdict = a->err ? STRANGE : read_verdict(part, a->result, &number);
+    bool up = part->session && part->session->state == UP;
     if (part->session)
         part->session->waits = false;
-    if (a->err && part->withdrawn && part->session && part->session->state == UP)
-        release_go_on(part, true); /* cancelled, and perhaps granted all the same */
-    else if (a->err)
-        give_up_session(part, a->err);
-    else if (part->withdrawn)
+    if (part->withdrawn && up) { /* cancelled, and perhaps granted all the same */
+        part->token = verdict == GRANTED ? number : 0;
         release_go_on(part, true);
-    else
-        confirm(part);
+    } else if (a->err || verdict == STRANGE || verdict == TAKEN) {
+        error_set(&strange, STILE_CORRUPT, 0, "the server's answer has an unexpected form");
+        give_up_session(part, a->err ? a->err : &strange);
+    } else if (verdict == KEPT_BACK) {
+        sit(part, number);
+    } else {
+        confirm(part, number, a->sent_ns);
+    }
 }
 
-static void stand_in_line(struct pg_claim *part)
+static void look(struct pg_claim *part)
 {
-    struct pg *pg = pg_of_part(part);
-    struct session *session;
     struct stile_error err;
-    claims_leave_session(part);
-    if (pool_take(&session, pg, &err)) {
-        fail(part, &err);
-        return;
-    }
+    part->standing = CONFIRMING;
+    if (say(part, SQL_GRANT, on_locked, &err))
+        give_up_session(part, &err);
+}
+
+static void wait_on(struct pg_claim *part, struct session *session)
+{
+    struct stile_error err;
     join_session(part, session);
     part->standing = IN_LINE;
     session->waits = true;
     if (pool_tell_ttl(session, &err) || say(part, SQL_LOCK, on_locked, &err))
         give_up_session(part, &err);
+}
+
+static void stand_in_line(struct pg_claim *part)
+{
+    struct session *session;
+    struct stile_error err;
+    claims_leave_session(part);
+    part->straight = STRAIGHT_TIMES;
+    if (pool_take(&session, pg_of_part(part), &err))
+        fail(part, &err);
+    else
+        wait_on(part, session);
 }
 
 /* ---- on the shared session ---- */
@@ -363,6 +386,20 @@ static void begin(struct pg_claim *part)
     }
 }
 
+/* Whose lock was taken the last time waits for it at once, if a session is there for that: one
+ * request instead of two. Every so often it is tried as ever, should nobody want it any more. */
+static bool goes_straight(struct pg_claim *part)
+{
+    struct session *session;
+    bool straight = part->straight > 0 && claim_of(part)->wait && pool_has_idle(pg_of_part(part)) &&
+                    !pool_take(&session, pg_of_part(part), NULL);
+    if (straight) {
+        part->straight--;
+        wait_on(part, session);
+    }
+    return straight;
+}
+
 void claims_claim(struct engine *engine, struct claim *claim)
 {
     struct pg_claim *part = part_of(claim);
@@ -375,6 +412,8 @@ void claims_claim(struct engine *engine, struct claim *claim)
         return;
     }
     part->has_timer = true;
+    if (goes_straight(part))
+        return;
     if (pg_shared(&shared, pg_of(engine), &err)) {
         fail(part, &err);
         return;
@@ -423,7 +462,7 @@ static void look_at_sitting(struct pg *pg, int64_t id)
         next = session->next;
         if (part && part->standing == SITTING && part->id == id) {
             loop_disarm(pg->engine.loop, &part->timer);
-            confirm(part);
+            look(part);
         }
     }
 }

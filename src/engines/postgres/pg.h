@@ -38,6 +38,7 @@ struct pg_claim {
     bool withdrawn; /* released before it was answered */
     bool told;      /* that it is lost, by us */
     bool active;
+    unsigned straight; /* how often it may go on without a try first */
     uint64_t token, ttl_ns;
     int64_t id; /* the key, as the server has computed it */
     struct key key;
@@ -102,6 +103,7 @@ enum stile_status pg_connect(struct session **session, struct pg *pg,
 
 /* ---- pool.c: sessions for those who wait ---- */
 
+bool pool_has_idle(const struct pg *pg);
 enum stile_status pool_take(struct session **session, struct pg *pg, struct stile_error *err);
 void pool_give(struct session *session);  /* nothing of ours is left in it */
 void pool_close(struct session *session); /* whatever is left in it ends with it */

@@ -73,6 +73,14 @@ void pool_forget(struct session *session)
         session_forget(pg->shared, session); /* cancels of what waited here */
 }
 
+bool pool_has_idle(const struct pg *pg)
+{
+    const struct session *session = pg->sessions;
+    while (session && !session->idle)
+        session = session->next;
+    return session != NULL;
+}
+
 enum stile_status pool_take(struct session **out, struct pg *pg, struct stile_error *err)
 {
     struct session *session = pg->sessions;

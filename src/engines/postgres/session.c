@@ -148,9 +148,12 @@ static void on_time(struct timer *timer)
 static void watch_for(struct session *s, uint32_t events)
 {
     int fd = PQsocket(s->conn);
+    if (s->watch.slot && s->watch.fd == fd && s->watched == events)
+        return;
     if (s->watch.slot && s->watch.fd != fd)
         loop_unwatch(s->loop, &s->watch);
     s->watch.fd = fd;
+    s->watched = events;
     if (fd >= 0 && loop_watch(s->loop, &s->watch, events))
         s->broken = true;
     if (s->broken)

@@ -70,6 +70,7 @@ struct session {
     struct loop *loop;
     PGconn *conn;
     struct watch watch;
+    uint32_t watched; /* for which events */
     struct timer timer;
     struct task task;
     struct route route;

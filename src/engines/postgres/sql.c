@@ -19,7 +19,11 @@
     ") then " GRANTED(id, sub, shared) " end, " id
 #define TRY_BARE(args, id, sub, shared, suffix)                                                    \
     "select case when pg_try_advisory_lock" suffix "(" args ") then 'g 0' end, " id
-#define LOCK(args, id, sub, shared, suffix)       "select pg_advisory_lock" suffix "(" args "), " id
+#define LOCK(args, id, sub, shared, suffix)                                                        \
+    "select " GRANTED(id, sub, shared) ", " id " from (select pg_advisory_lock" suffix "(" args    \
+                                       ") offset 0) waited"
+#define LOCK_BARE(args, id, sub, shared, suffix)                                                   \
+    "select 'g 0', " id " from (select pg_advisory_lock" suffix "(" args ") offset 0) waited"
 #define GRANT(args, id, sub, shared, suffix)      "select " GRANTED(id, sub, shared) ", " id
 #define GRANT_BARE(args, id, sub, shared, suffix) "select 'g 0', " id
 #define UNLOCK(args, id, sub, shared, suffix)     "select pg_advisory_unlock" suffix "(" args ")"
@@ -49,7 +53,7 @@ static const struct statement with_schema[SQL_KINDS][KEY_FORMS][2] = {
     [SQL_LET_GO] = ALL_FORMS(SQL_LET_GO, LET_GO), [SQL_KEY] = ALL_FORMS(SQL_KEY, KEY),
 };
 static const struct statement without[SQL_KINDS][KEY_FORMS][2] = {
-    [SQL_TRY] = ALL_FORMS(SQL_TRY, TRY_BARE),       [SQL_LOCK] = ALL_FORMS(SQL_LOCK, LOCK),
+    [SQL_TRY] = ALL_FORMS(SQL_TRY, TRY_BARE),       [SQL_LOCK] = ALL_FORMS(SQL_LOCK, LOCK_BARE),
     [SQL_GRANT] = ALL_FORMS(SQL_GRANT, GRANT_BARE), [SQL_UNLOCK] = ALL_FORMS(SQL_UNLOCK, UNLOCK),
     [SQL_LET_GO] = ALL_FORMS(SQL_LET_GO, UNLOCK),   [SQL_KEY] = ALL_FORMS(SQL_KEY, KEY),
 };

@@ -8,8 +8,8 @@
 /* Those that are about one key, in each of its forms and both modes. */
 enum sql {
     SQL_TRY,    /* "g TOKEN", "h MS" (kept back for so long) or NULL; key */
-    SQL_LOCK,   /* waits inside the server; key */
-    SQL_GRANT,  /* it is ours: "g TOKEN" or "h MS"; key */
+    SQL_LOCK,   /* waits inside the server, then as SQL_GRANT */
+    SQL_GRANT,  /* it is ours in the server: "g TOKEN" or "h MS"; key */
     SQL_UNLOCK, /* whether it was ours */
     SQL_LET_GO, /* the same, where a hold or a delay was written with the grant */
     SQL_KEY,    /* key */
