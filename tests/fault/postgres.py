@@ -1,5 +1,6 @@
 """A PostgreSQL that is killed, restarted, stopped, full, or does not want us; sessions that are ended
 under their locks; and what the user of stile hears of it."""
+import json
 import os
 import pathlib
 import re
@@ -370,6 +371,8 @@ def standby(t, server):
         other.restart()
         use(t, other)
         refused(t, "standby", "primary")
+        expect(findings(t)["standby"], "danger")
+        expect(findings(t, server.url)["replication"], "warning")
     finally:
         other.kill()
 
@@ -427,6 +430,38 @@ def people_can_read_it(t, server):
     expect(server.sql("select count(*) from stile.locks"), "0")
 
 
+# ---- the doctor ----
+
+def findings(t, url=None):
+    done = t.stile("doctor", "--json", *([url] if url else []))
+    assert done.returncode in (0, 1, 2), done.stderr
+    found = json.loads(done.stdout)["findings"]
+    return {one["id"]: one["severity"] for one in found}
+
+
+@on_server(durable=True)
+def doctor_finds_nothing(t, server):
+    """doctor: a server as it should be"""
+    for mode in "", "?mode=table":
+        expect(findings(t, server.url + mode), {"fsync": "fine", "connections": "fine"})
+
+
+@on_server("-c", "max_connections=12")
+def doctor_finds_all(t, server):
+    """doctor: what endangers tokens and locks, also where locking is refused"""
+    found = findings(t)
+    expect(found, {"fsync": "danger", "full_page_writes": "warning", "connections": "warning"})
+    server.sql("alter table stile.lock set unlogged; create role low login")
+    expect(findings(t)["unlogged"], "danger")
+    expect(findings(t, server.url.replace("postgres@", "low@"))["rights"], "danger")
+    with PgBouncer(server) as bouncer:
+        expect(findings(t, bouncer.url)["pooler"], "danger")
+        assert "pooler" not in findings(t, bouncer.url + "?mode=table")
+    server.sql("drop schema stile cascade")
+    expect(findings(t)["schema"], "warning")
+    expect(findings(t, server.url + "?mode=table")["schema"], "danger")
+
+
 # ---- how many sessions ----
 
 @on_server()
@@ -447,4 +482,5 @@ run_tests([server_crashes, server_is_shut_down, server_is_stopped, nobody_there,
            hostile_defaults, too_many_connections, sessions_are_bounded, passwords,
            permission_is_missing, far_away_is_verified, standby, schema, cleanup_keeps_tokens,
            people_can_read_it, few_sessions, rows_survive_a_crash,
-           rows_outlive_sessions, row_is_deleted, pooler, table_without_schema])
+           rows_outlive_sessions, row_is_deleted, pooler, table_without_schema,
+           doctor_finds_nothing, doctor_finds_all])

@@ -228,6 +228,9 @@ static void confirm(struct pg_claim *part, uint64_t token, uint64_t sent_ns)
     struct stile_error err;
     uint64_t now = loop_now(session->loop);
     part->token = token;
+#ifdef MUTANT_POSTGRES_WAIT_IS_LEASE
+    sent_ns = now;
+#endif
     if (now - sent_ns < session->ttl_told_ns / FRESH_PART) {
         grant(part, token, sent_ns);
         return;
@@ -341,6 +344,10 @@ static void find_out(struct pg_claim *part, const struct stile_error *err)
 {
     struct stile_error none;
     part->why = *err;
+#ifdef MUTANT_POSTGRES_ERROR_IS_NO_GRANT
+    after_step(part);
+    return;
+#endif
     part->standing = CHECKING;
     if (!part->session || part->session->state != UP || say(part, SQL_KEY, on_checked, &none))
         after_step(part);
@@ -358,6 +365,9 @@ static void on_tried(void *data, const struct answer *a)
         return;
     }
     struct pg_claim *same = claims_with_id(pg_of_part(part), &part->key, part->id);
+#ifdef MUTANT_POSTGRES_KEY_TWICE
+    same = NULL;
+#endif
     if (verdict == TAKEN)
         after_step(part);
     else if (verdict == KEPT_BACK || (same && same->session == part->session))

@@ -6,6 +6,7 @@
 
 #include "core/url.h"
 #include "engines/postgres/pg.h"
+#include "mutant.h"
 
 #define SESSIONS_MAX 1000
 
@@ -151,6 +152,9 @@ static enum stile_status set_tls(struct options *o, struct stile_error *err)
     if (options_get(o, "sslmode") || options_get(o, "service") || getenv("PGSSLMODE") ||
         getenv("PGSERVICE"))
         return STILE_OK;
+#ifdef MUTANT_POSTGRES_TLS_UNVERIFIED
+    return STILE_OK;
+#endif
     bool near = all_near(host ? host : getenv("PGHOST")) &&
                 all_near(address ? address : getenv("PGHOSTADDR"));
     return near ? STILE_OK : options_set(o, "sslmode", "verify-full", err);

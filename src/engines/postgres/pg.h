@@ -13,6 +13,7 @@
 #define SESSIONS_DEFAULT 20
 #define BY_KEY_HEADS     512
 #define APPLICATION_MAX  64
+#define OLDEST_SERVER    140000 /* for sessions with a lease */
 
 /* The schema that this code was written for. */
 #define SCHEMA_VERSION 1
@@ -141,5 +142,9 @@ void people_show(struct engine *engine, struct query *query);
 void people_break(struct engine *engine, struct query *query);
 void people_watch(struct engine *engine, struct query *query);
 void people_unwatch(struct engine *engine, struct query *query);
+
+/* ---- doctor.c ---- */
+
+void doctor_examine(struct engine *engine, struct query *query);
 
 #endif

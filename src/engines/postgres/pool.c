@@ -38,6 +38,7 @@ enum stile_status pool_tell_ttl(struct session *session, struct stile_error *err
 {
     uint64_t ttl_ns = session->pg->ttl_ns;
 #ifdef MUTANT_POSTGRES_NO_LEASE
+    session->ttl_told_ns = ttl_ns;
     return STILE_OK;
 #endif
     if (session->ttl_told_ns >= ttl_ns)

@@ -30,8 +30,6 @@
 #include "engines/postgres/table.h"
 #include "mutant.h"
 
-#define OLDEST_SERVER 140000
-
 struct opening {
     bool over;
     bool schema;
@@ -107,11 +105,19 @@ static enum stile_status check_kind(struct session *session, const PGresult *res
     pg->pooled = session->backend != PQbackendPID(session->conn);
     if (pg->opening)
         pg->opening->schema = PQgetvalue(result, 0, HAIL_SCHEMA)[0] == 't';
-    if (PQgetvalue(result, 0, HAIL_RECOVERY)[0] == 't')
+    if (PQgetvalue(result, 0, HAIL_RECOVERY)[0] == 't' && !pg->engine.examining)
         return error_set(err, STILE_REFUSED, 0,
                          "this server is a standby or in recovery, where nothing can be locked: "
                          "connect to its primary (target_session_attrs=read-write finds it)");
     return STILE_OK;
+}
+
+static bool may_be_pooled(const struct pg *pg)
+{
+#ifdef MUTANT_POSTGRES_POOLER_TAKEN
+    return true;
+#endif
+    return pg->options.allow_pooler || pg->engine.examining;
 }
 
 static enum stile_status check_server(struct session *session, const PGresult *result,
@@ -123,7 +129,7 @@ static enum stile_status check_server(struct session *session, const PGresult *r
                          "this server is older than PostgreSQL 14, which has no lease for sessions "
                          "(idle_session_timeout): say mode=table");
     enum stile_status status = check_kind(session, result, err);
-    if (!status && pg->pooled && !pg->options.allow_pooler)
+    if (!status && pg->pooled && !may_be_pooled(pg))
         return refuse_pooler(err);
     return status;
 }
@@ -132,7 +138,7 @@ static enum stile_status check_table(struct session *session, const PGresult *re
                                      struct stile_error *err)
 {
     enum stile_status status = check_kind(session, result, err);
-    if (!status && PQgetvalue(result, 0, HAIL_SCHEMA)[0] != 't')
+    if (!status && PQgetvalue(result, 0, HAIL_SCHEMA)[0] != 't' && !session->pg->engine.examining)
         return error_set(err, STILE_REFUSED, 0,
                          "this database has no schema `stile`, which mode=table needs: run `stile "
                          "setup URL`");
@@ -242,7 +248,7 @@ static enum stile_status check_schema(struct pg *pg, struct opening *opening,
                                       struct stile_error *err)
 {
     pg->bare = !opening->schema;
-    if (pg->bare)
+    if (pg->bare || pg->engine.examining)
         return STILE_OK;
     enum stile_status status =
         session_send(pg->shared, &sql_version, NULL, 0, on_version, opening, err);
@@ -341,7 +347,7 @@ static void postgres_forked(struct engine *engine)
     .scheme = "postgres postgresql", .params = options_params, .engine_size = sizeof(struct pg),   \
     .open = postgres_open, .setup = postgres_setup, .close = postgres_close,                       \
     .forked = postgres_forked, .list = people_list, .show = people_show, .watch = people_watch,    \
-    .unwatch = people_unwatch
+    .unwatch = people_unwatch, .examine = doctor_examine
 
 const struct engine_class postgres_table_class = {
     .caps = {.engine = "postgres",

@@ -66,7 +66,9 @@ const struct statement *sql_for(enum sql kind, const struct key *key, bool share
 /* What a role's or a database's defaults might have set is set for ourselves. The check of the
  * connection is what ends a waiter whose process was killed. */
 const struct statement sql_hail = {
-    0, "select pg_backend_pid(), pg_is_in_recovery(), to_regclass('stile.version') is not null, "
+    0, "select pg_backend_pid(), pg_is_in_recovery(), exists (select from pg_class c join "
+       "pg_namespace n on n.oid = c.relnamespace "
+       "where n.nspname = 'stile' and c.relname = 'version'), "
        "set_config('statement_timeout', '0', false), "
        "set_config('lock_timeout', '0', false), "
        "set_config('idle_in_transaction_session_timeout', '0', false), "
@@ -151,7 +153,9 @@ const struct statement sql_terminate = {0, "select pg_terminate_backend($1::int)
 /* ---- mode=table ---- */
 
 const struct statement sql_table_hail = {
-    0, "select pg_backend_pid(), pg_is_in_recovery(), to_regclass('stile.version') is not null"};
+    0, "select pg_backend_pid(), pg_is_in_recovery(), exists (select from pg_class c join "
+       "pg_namespace n on n.oid = c.relnamespace "
+       "where n.nspname = 'stile' and c.relname = 'version')"};
 /* Where the session is ours alone. */
 const struct statement sql_table_settings = {
     0, "select set_config('statement_timeout', '0', false), "
@@ -191,3 +195,23 @@ const struct statement sql_table_list = {
     0, "select c.name," TABLE_VIEW "from stile.claim c join stile.counter n on n.name = c.name "
        "where ($1::text is null or starts_with(c.name, $1::text) or starts_with(c.name, E'\\x01')) "
        "and " ENDS " > clock_timestamp() order by c.name, c.held desc, c.place"};
+
+/* ---- for the doctor ---- */
+
+#define OURS                                                                                       \
+    "(select c.* from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = " \
+    "'stile' and c.relkind = 'r')"
+const struct statement sql_facts = {
+    0,
+    "select pg_is_in_recovery(), exists (select from " OURS " c where c.relname = 'version'), "
+    "coalesce((select has_schema_privilege(n.oid, 'usage') from pg_namespace n where n.nspname = "
+    "'stile'), false) and not exists (select from " OURS " c where not "
+    "(has_table_privilege(c.oid, 'select') and has_table_privilege(c.oid, 'insert') and "
+    "has_table_privilege(c.oid, 'update')) and c.relname <> 'version'), "
+    "not exists (select from " OURS " c where c.relpersistence <> 'p'), "
+    "current_setting('fsync')::boolean, current_setting('full_page_writes')::boolean, "
+    "(select count(*) from pg_stat_replication), "
+    "current_setting('synchronous_standby_names') <> '', "
+    "current_setting('max_connections')::int - "
+    "current_setting('superuser_reserved_connections')::int - (select count(*) from "
+    "pg_stat_activity where backend_type = 'client backend')"};

@@ -20,7 +20,7 @@ const struct statement *sql_for(enum sql kind, const struct key *key, bool share
 
 extern const struct statement sql_hail, sql_version, sql_ttl, sql_unlock_all, sql_cancel,
     sql_listen, sql_show, sql_show_bare, sql_list, sql_list_bare, sql_break, sql_break_bare,
-    sql_terminate;
+    sql_terminate, sql_facts;
 
 /* mode=table: nothing is prepared and nothing set, for the next statement may be another session's.
  */

@@ -1,0 +1,191 @@
+/* Looks at a live server: what tokens and locks rest on, and what might take it from them. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engines/postgres/sql.h"
+#include "engines/postgres/view.h"
+
+#define PLACES_LOW 10
+
+enum fact {
+    FACT_RECOVERY,
+    FACT_SCHEMA,
+    FACT_RIGHTS,
+    FACT_LOGGED,
+    FACT_FSYNC,
+    FACT_PAGES,
+    FACT_STANDBYS,
+    FACT_SYNCHRONOUS,
+    FACT_PLACES,
+    FACTS,
+};
+
+struct visit {
+    struct query *query;
+    struct pg *pg;
+    const PGresult *facts;
+    char where[160];
+};
+
+static bool is(const struct visit *visit, enum fact fact)
+{
+    return PQgetvalue(visit->facts, 0, fact)[0] == 't';
+}
+
+static void tell(const struct visit *visit, struct stile_finding finding)
+{
+    finding.where = visit->where;
+    visit->query->engine->events->finding(visit->query, &finding);
+}
+
+/* ---- whether anything can be locked ---- */
+
+static void look_at_kind(const struct visit *visit)
+{
+    struct pg *pg = visit->pg;
+    bool table = pg->options.mode == MODE_TABLE;
+    if (is(visit, FACT_RECOVERY))
+        tell(visit, (struct stile_finding){
+                        .severity = STILE_DANGER,
+                        .id = "standby",
+                        .what = "this server is a standby, or in recovery",
+                        .why = "nothing can be locked here, and its primary knows nothing of it",
+                        .cure = "connect to the primary; with all servers in the URL, "
+                                "target_session_attrs=read-write finds it"});
+    if (pg->pooled && !table)
+        tell(visit,
+             (struct stile_finding){
+                 .severity = pg->options.allow_pooler ? STILE_WARNING : STILE_DANGER,
+                 .id = "pooler",
+                 .what = "a pooler stands between us and the server",
+                 .why = "if it pools by transaction, the locks of one client end up with another, "
+                        "or with nobody",
+                 .cure = "say mode=table in the URL, or connect to the server itself"});
+    if (!table && PQserverVersion(pg->shared->conn) < OLDEST_SERVER)
+        tell(visit, (struct stile_finding){
+                        .severity = STILE_DANGER,
+                        .id = "version",
+                        .what = "this server is older than PostgreSQL 14",
+                        .why = "it has no idle_session_timeout, which is the lease of a session",
+                        .cure = "say mode=table in the URL, or upgrade it"});
+}
+
+static void look_at_schema(const struct visit *visit)
+{
+    bool table = visit->pg->options.mode == MODE_TABLE;
+    if (!is(visit, FACT_SCHEMA))
+        tell(visit, (struct stile_finding){
+                        .severity = table ? STILE_DANGER : STILE_WARNING,
+                        .id = "schema",
+                        .what = "this database has no schema `stile`",
+                        .why = table ? "mode=table keeps its locks there"
+                                     : "locks work, but have no tokens, no hold-at-least and no "
+                                       "lock-delay",
+                        .command = "stile setup URL"});
+    else if (!is(visit, FACT_RIGHTS))
+        tell(visit,
+             (struct stile_finding){
+                 .severity = STILE_DANGER,
+                 .id = "rights",
+                 .what = "this role may not use the schema `stile`",
+                 .why = "no lock can be taken without writing its row",
+                 .cure = "run that as the schema's owner, for the role that is to lock",
+                 .command = "GRANT USAGE ON SCHEMA stile TO role;\nGRANT SELECT, INSERT, UPDATE, "
+                            "DELETE ON ALL TABLES IN SCHEMA stile TO role;"});
+    if (is(visit, FACT_SCHEMA) && !is(visit, FACT_LOGGED))
+        tell(visit, (struct stile_finding){
+                        .severity = STILE_DANGER,
+                        .id = "unlogged",
+                        .what = "a table of the schema `stile` is unlogged",
+                        .why = "a crash of the server empties it, and tokens start again",
+                        .command = "ALTER TABLE stile.lock SET LOGGED;\nALTER TABLE stile.counter "
+                                   "SET LOGGED;\nALTER TABLE stile.claim SET LOGGED;"});
+}
+
+/* ---- whether tokens last ---- */
+
+static void look_at_disk(const struct visit *visit)
+{
+    bool safe = is(visit, FACT_FSYNC);
+    tell(visit,
+         (struct stile_finding){
+             .severity = safe ? STILE_FINE : STILE_DANGER,
+             .id = "fsync",
+             .what = safe ? "what is committed is on the disk (fsync)" : "fsync is off",
+             .why = safe ? NULL
+                         : "after a crash of the machine tokens may come again, and the "
+                           "whole database may be damaged",
+             .command = safe ? NULL : "ALTER SYSTEM SET fsync = on;\nSELECT pg_reload_conf();"});
+    if (!is(visit, FACT_PAGES))
+        tell(visit, (struct stile_finding){
+                        .severity = STILE_WARNING,
+                        .id = "full_page_writes",
+                        .what = "full_page_writes is off",
+                        .why = "a crash of the machine may damage pages of the database",
+                        .command = "ALTER SYSTEM SET full_page_writes = on;\nSELECT "
+                                   "pg_reload_conf();"});
+}
+
+static void look_at_replication(const struct visit *visit)
+{
+    int standbys = atoi(PQgetvalue(visit->facts, 0, FACT_STANDBYS));
+    char what[80];
+    snprintf(what, sizeof what, "%d standby server%s, none of them synchronous", standbys,
+             standbys == 1 ? "" : "s");
+    if (standbys > 0 && !is(visit, FACT_SYNCHRONOUS))
+        tell(visit,
+             (struct stile_finding){
+                 .severity = STILE_WARNING,
+                 .id = "replication",
+                 .what = what,
+                 .why = "a failover may forget the last tokens, and give them out again",
+                 .cure = "name at least one in synchronous_standby_names",
+                 .command = "ALTER SYSTEM SET synchronous_standby_names = 'ANY 1 (*)';\nSELECT "
+                            "pg_reload_conf();"});
+}
+
+static void look_at_places(const struct visit *visit)
+{
+    int places = atoi(PQgetvalue(visit->facts, 0, FACT_PLACES));
+    char what[80];
+    snprintf(what, sizeof what, "%d of its connections are free", places > 0 ? places : 0);
+    tell(visit,
+         (struct stile_finding){
+             .severity = places < PLACES_LOW ? STILE_WARNING : STILE_FINE,
+             .id = "connections",
+             .what = what,
+             .why = places < PLACES_LOW
+                        ? "each lock that is waited for needs one, and each client another"
+                        : NULL,
+             .cure = places < PLACES_LOW ? "raise max_connections, which needs a restart" : NULL});
+}
+
+static void on_facts(void *data, const struct answer *a)
+{
+    struct query *query = data;
+    struct visit visit = {.query = query, .pg = pg_of(query->engine), .facts = a->result};
+    if (a->err || PQntuples(a->result) != 1 || PQnfields(a->result) != FACTS) {
+        query->engine->events->done(query, a->err);
+        return;
+    }
+    const PGconn *conn = visit.pg->shared->conn;
+    snprintf(visit.where, sizeof visit.where, "%s:%s/%s", PQhost(conn), PQport(conn), PQdb(conn));
+    look_at_kind(&visit);
+    look_at_schema(&visit);
+    look_at_disk(&visit);
+    look_at_replication(&visit);
+    look_at_places(&visit);
+    query->engine->events->done(query, NULL);
+}
+
+void doctor_examine(struct engine *engine, struct query *query)
+{
+    struct session *shared;
+    struct stile_error err;
+    enum stile_status status = pg_shared(&shared, pg_of(engine), &err);
+    if (!status)
+        status = session_send(shared, &sql_facts, NULL, 0, on_facts, query, &err);
+    if (status)
+        engine->events->done(query, &err);
+}

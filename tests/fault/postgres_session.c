@@ -1,0 +1,359 @@
+/* postgres_session URL: a client that lives for long on a server where things go wrong, and what it
+ * has in the server meanwhile. Another connection looks, and does the harm. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <libpq-fe.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "stile.h"
+
+#define PATIENCE_MS 30000
+#define MANY        200
+
+static const char *url;
+static PGconn *admin;
+static struct stile_error why;
+
+#define check(want, call) check_at(want, call, #call, __LINE__)
+
+static void check_at(enum stile_status want, enum stile_status got, const char *call, int line)
+{
+    if (want != got)
+        print_error("%s\n    is %s, not %s: %s\n", call, stile_status_name(got),
+                    stile_status_name(want), why.message);
+    if (want != got)
+        _fail(__FILE__, line);
+}
+
+/* ---- the other connection ---- */
+
+static char answer[256];
+
+static const char *sql(const char *text)
+{
+    PGresult *result = PQexec(admin, text);
+    ExecStatusType status = PQresultStatus(result);
+    if (status != PGRES_TUPLES_OK && status != PGRES_COMMAND_OK)
+        fail_msg("%s: %s", text, PQerrorMessage(admin));
+    snprintf(answer, sizeof answer, "%s", PQntuples(result) ? PQgetvalue(result, 0, 0) : "");
+    PQclear(result);
+    return answer;
+}
+
+#define SESSIONS "from pg_stat_activity where application_name like 'stile%'"
+#define LOCKS    "from pg_locks where locktype = 'advisory'"
+
+/* For what the server does in its own time. */
+static void until(const char *text, const char *wanted)
+{
+    struct timespec tick = {.tv_nsec = 5000000};
+    for (int i = 0; i < PATIENCE_MS / 5; i++) {
+        if (strcmp(sql(text), wanted) == 0)
+            return;
+        nanosleep(&tick, NULL);
+    }
+    fail_msg("%s: %s, not %s", text, answer, wanted);
+}
+
+/* ---- clients ---- */
+
+static struct stile_client *client;
+
+static int open_client(void **state)
+{
+    (void)state;
+    return stile_client_open(&client, url, NULL, &why) != STILE_OK;
+}
+
+static int close_client(void **state)
+{
+    (void)state;
+    return stile_client_close(client) != STILE_OK;
+}
+
+static struct stile_client *open_with(const char *params)
+{
+    struct stile_client *other;
+    char text[512];
+    snprintf(text, sizeof text, "%s?%s", url, params);
+    check(STILE_OK, stile_client_open(&other, text, NULL, &why));
+    return other;
+}
+
+static struct stile_lock *lock_on(struct stile_client *of, const char *name,
+                                  const struct stile_lock_options *options)
+{
+    struct stile_lock *lock;
+    check(STILE_OK, stile_lock_new(&lock, of, name, options, &why));
+    return lock;
+}
+
+static struct stile_lock *held_on(struct stile_client *of, const char *name,
+                                  const struct stile_lock_options *options)
+{
+    struct stile_lock *lock = lock_on(of, name, options);
+    check(STILE_OK, stile_lock_acquire(lock, 0, &why));
+    return lock;
+}
+
+static bool is_lost(struct stile_lock *lock)
+{
+    struct pollfd p = {.fd = stile_lock_lost_fd(lock), .events = POLLIN};
+    return poll(&p, 1, PATIENCE_MS) == 1;
+}
+
+/* ---- what it has in the server ---- */
+
+static void many_locks_share_a_session(void **state)
+{
+    struct stile_lock *locks[MANY];
+    char name[16];
+    (void)state;
+    for (int i = 0; i < MANY; i++) {
+        snprintf(name, sizeof name, "many%d", i);
+        locks[i] = held_on(client, name, NULL);
+    }
+    assert_string_equal(sql("select count(*) " LOCKS), "200");
+    assert_true(atoi(sql("select count(*) " SESSIONS)) <= 3);
+    for (int i = 0; i < MANY; i++)
+        check(STILE_OK, stile_lock_release(locks[i], &why));
+    assert_string_equal(sql("select count(*) " LOCKS), "0");
+}
+
+/* Who waited has a session of its own, which is used again, and given up when it is not. */
+static void waiters_sessions_are_used_again(void **state)
+{
+    struct stile_client *other = open_with("sessions=2");
+    const struct stile_lock_options *options = STILE_OPTIONS(.ttl_ms = 1500, .renew_ms = 300);
+    struct stile_lock *mine = lock_on(client, "x", options), *theirs = lock_on(other, "x", options);
+    (void)state;
+    for (int i = 0; i < 40; i++) {
+        check(STILE_OK, stile_lock_acquire(mine, PATIENCE_MS, &why));
+        check(STILE_TIMEOUT, stile_lock_acquire(theirs, 2, &why));
+        check(STILE_OK, stile_lock_release(mine, &why));
+        check(STILE_OK, stile_lock_acquire(theirs, PATIENCE_MS, &why));
+        assert_true(atoi(sql("select count(*) " SESSIONS)) <= 4);
+        check(STILE_OK, stile_lock_release(theirs, &why));
+    }
+    until("select count(*) " SESSIONS, "2");
+    check(STILE_OK, stile_client_close(other));
+}
+
+static void a_limit_reached_is_told(void **state)
+{
+    struct stile_client *other = open_with("sessions=2");
+    struct stile_lock *a = held_on(client, "a", NULL), *b = held_on(client, "b", NULL);
+    struct stile_lock *first = lock_on(other, "a", NULL), *second = lock_on(other, "b", NULL);
+    (void)state;
+    check(STILE_TIMEOUT, stile_lock_acquire(first, 50, &why));
+    check(STILE_OK, stile_lock_release(a, &why));
+    for (int i = 0; i < 2; i++) /* the second time it goes straight to its own session */
+        check(STILE_OK, stile_lock_acquire(first, PATIENCE_MS, &why)),
+            i ? (void)0 : check(STILE_OK, stile_lock_release(first, &why));
+    check(STILE_REFUSED, stile_lock_acquire(second, PATIENCE_MS, &why));
+    assert_non_null(strstr(why.message, "sessions="));
+    assert_true(stile_lock_held(first));
+    check(STILE_OK, stile_lock_release(b, &why));
+    check(STILE_OK, stile_lock_acquire(second, 0, &why));
+    check(STILE_OK, stile_client_close(other));
+}
+
+/* The lease ends sessions that hold something and are silent, not those that are only idle. */
+static void an_idle_client_stays_connected(void **state)
+{
+    struct timespec lease = {.tv_sec = 2, .tv_nsec = 500000000};
+    struct stile_lock *lock = held_on(client, "x", STILE_OPTIONS(.ttl_ms = 1500, .renew_ms = 300));
+    char before[256];
+    (void)state;
+    snprintf(before, sizeof before, "%s", sql("select min(pid) " SESSIONS));
+    nanosleep(&lease, NULL);
+    assert_true(stile_lock_held(lock));
+    check(STILE_OK, stile_lock_release(lock, &why));
+    nanosleep(&lease, NULL);
+    assert_string_equal(sql("select min(pid) " SESSIONS), before);
+    check(STILE_OK, stile_lock_acquire(lock, 0, &why));
+    assert_in_range(stile_lock_remaining_ms(lock), 1, 1500);
+    check(STILE_OK, stile_lock_release(lock, &why));
+}
+
+/* ---- errors ---- */
+
+/* LESSONS 20: the advisory lock is taken before the row is written, and an error does not give it
+ * back. */
+static void an_error_leaves_nothing_behind(void **state)
+{
+    struct stile_lock *lock = lock_on(client, "x", NULL);
+    (void)state;
+    sql("alter table stile.lock rename to hidden");
+    check(STILE_REFUSED, stile_lock_acquire(lock, 0, &why));
+    assert_string_equal(sql("select count(*) " LOCKS), "0");
+    check(STILE_REFUSED, stile_lock_acquire(lock, PATIENCE_MS, &why));
+    assert_string_equal(sql("select count(*) " LOCKS), "0");
+    sql("alter table stile.hidden rename to lock");
+    check(STILE_OK, stile_lock_acquire(lock, 0, &why));
+    check(STILE_OK, stile_lock_release(lock, &why));
+}
+
+/* "plumless" and "buckeroo" have the same crc32: a session would be given it twice. */
+static void names_with_one_key_exclude(void **state)
+{
+    struct stile_client *other = open_with("dialect=django-pglocks");
+    struct stile_lock *one = held_on(other, "plumless", NULL);
+    struct stile_lock *two = lock_on(other, "buckeroo", NULL);
+    (void)state;
+    check(STILE_HELD, stile_lock_acquire(two, 0, &why));
+    check(STILE_TIMEOUT, stile_lock_acquire(two, 50, &why));
+    assert_string_equal(sql("select count(*) " LOCKS " and granted"), "1");
+    check(STILE_OK, stile_lock_release(one, &why));
+    check(STILE_OK, stile_lock_acquire(two, PATIENCE_MS, &why));
+    check(STILE_HELD, stile_lock_acquire(one, 0, &why));
+    check(STILE_OK, stile_lock_release(two, &why));
+    assert_string_equal(sql("select count(*) " LOCKS), "0");
+    check(STILE_OK, stile_client_close(other));
+}
+
+/* ---- sessions that end ---- */
+
+static void a_session_takes_only_its_own_with_it(void **state)
+{
+    struct stile_client *other = open_with("sessions=9");
+    struct stile_lock *a = held_on(other, "a", NULL), *mine = lock_on(client, "a", NULL);
+    struct stile_lock *b = held_on(client, "b", NULL);
+    (void)state;
+    check(STILE_TIMEOUT, stile_lock_acquire(mine, 20, &why));
+    check(STILE_OK, stile_lock_release(a, &why));
+    check(STILE_OK, stile_lock_acquire(mine, PATIENCE_MS, &why)); /* on a waiter's session */
+    sql("select pg_terminate_backend(l.pid) from pg_locks l join stile.lock r on r.name = 'b' and "
+        "l.pid = r.backend where locktype = 'advisory' limit 1");
+    assert_true(is_lost(b));
+    check(STILE_LOST, stile_lock_release(b, &why));
+    assert_non_null(strstr(why.message, "terminating connection"));
+    assert_true(stile_lock_held(mine));
+    check(STILE_OK, stile_lock_acquire(b, PATIENCE_MS, &why)); /* connects again */
+    check(STILE_OK, stile_lock_release(mine, &why));
+    check(STILE_OK, stile_client_close(other));
+}
+
+struct waiting {
+    pthread_t thread;
+    struct stile_lock *lock;
+    enum stile_status status;
+};
+
+static void *wait_for_it(void *data)
+{
+    struct waiting *w = data;
+    w->status = stile_lock_acquire(w->lock, PATIENCE_MS, NULL);
+    return NULL;
+}
+
+/* The shared session ends while somebody waits on another: the wait goes on. And is cancelled
+ * without it. */
+static void waits_do_not_need_the_shared_session(void **state)
+{
+    struct stile_client *other = open_with("sessions=9");
+    struct stile_lock *holder = held_on(other, "x", NULL);
+    struct waiting w = {.lock = lock_on(client, "x", NULL)};
+    (void)state;
+    for (int cancelled = 0; cancelled < 2; cancelled++) {
+        assert_int_equal(pthread_create(&w.thread, NULL, wait_for_it, &w), 0);
+        until("select count(*) " LOCKS " and not granted", "1");
+        sql("select pg_terminate_backend(pid) " SESSIONS
+            " and pid not in (select pid from pg_locks where locktype = 'advisory')");
+        if (cancelled)
+            check(STILE_OK, stile_lock_cancel(w.lock));
+        else
+            check(STILE_OK, stile_lock_release(holder, &why));
+        assert_int_equal(pthread_join(w.thread, NULL), 0);
+        check(cancelled ? STILE_CANCELLED : STILE_OK, w.status);
+        if (!cancelled) {
+            check(STILE_OK, stile_lock_release(w.lock, &why));
+            check(STILE_OK, stile_lock_acquire(holder, PATIENCE_MS, &why));
+        }
+    }
+    until("select count(*) " LOCKS " and not granted", "0");
+    check(STILE_OK, stile_client_close(other));
+    assert_string_equal(sql("select count(*) " LOCKS), "0");
+}
+
+/* ---- holds ---- */
+
+/* Who sits on a name that is kept back lets it go when it gives up, and is told when a person ends
+ * the hold. */
+static void sitting_on_a_hold(void **state)
+{
+    struct stile_lock *lock = held_on(client, "x", STILE_OPTIONS(.hold_at_least_ms = 600000));
+    struct waiting w = {.lock = lock_on(client, "x", NULL)};
+    (void)state;
+    check(STILE_OK, stile_lock_release(lock, &why));
+    check(STILE_TIMEOUT, stile_lock_acquire(w.lock, 100, &why));
+    assert_string_equal(sql("select count(*) " LOCKS), "0");
+    assert_int_equal(pthread_create(&w.thread, NULL, wait_for_it, &w), 0);
+    until("select count(*) " LOCKS " and granted", "1");
+    check(STILE_OK, stile_break(client, "x", 0, &why));
+    assert_int_equal(pthread_join(w.thread, NULL), 0);
+    check(STILE_OK, w.status);
+    check(STILE_OK, stile_lock_release(w.lock, &why));
+}
+
+/* After a wait longer than its lease it is held for a whole lease, not for what is left of one. */
+static void a_long_wait_ends_in_a_whole_lease(void **state)
+{
+    const struct stile_lock_options *options = STILE_OPTIONS(.ttl_ms = 1000, .renew_ms = 200);
+    struct stile_client *other = open_with("sessions=9");
+    struct stile_lock *holder = held_on(other, "x", options);
+    struct waiting w = {.lock = lock_on(client, "x", options)};
+    struct timespec longer = {.tv_sec = 2};
+    (void)state;
+    assert_int_equal(pthread_create(&w.thread, NULL, wait_for_it, &w), 0);
+    nanosleep(&longer, NULL);
+    check(STILE_OK, stile_lock_release(holder, &why));
+    assert_int_equal(pthread_join(w.thread, NULL), 0);
+    check(STILE_OK, w.status);
+    assert_in_range(stile_lock_remaining_ms(w.lock), 1, 1000);
+    nanosleep(&longer, NULL);
+    assert_true(stile_lock_held(w.lock));
+    check(STILE_OK, stile_lock_release(w.lock, &why));
+    check(STILE_OK, stile_client_close(other));
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, open_client, close_client)
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(many_locks_share_a_session),
+        TEST(waiters_sessions_are_used_again),
+        TEST(a_limit_reached_is_told),
+        TEST(an_idle_client_stays_connected),
+        TEST(an_error_leaves_nothing_behind),
+        TEST(names_with_one_key_exclude),
+        TEST(a_session_takes_only_its_own_with_it),
+        TEST(waits_do_not_need_the_shared_session),
+        TEST(sitting_on_a_hold),
+        TEST(a_long_wait_ends_in_a_whole_lease),
+    };
+    if (argc < 2)
+        return 64;
+    url = argv[1];
+    admin = PQconnectdb(url);
+    if (PQstatus(admin) != CONNECTION_OK) {
+        fprintf(stderr, "%s", PQerrorMessage(admin));
+        return 1;
+    }
+    if (argc > 2)
+        cmocka_set_test_filter(argv[2]);
+    int rc = cmocka_run_group_tests_name("postgres_session", tests, NULL, NULL);
+    PQfinish(admin);
+    return rc;
+}
