@@ -112,6 +112,19 @@ static bool is_lost(struct stile_lock *lock)
     return poll(&p, 1, PATIENCE_MS) == 1;
 }
 
+struct waiting {
+    pthread_t thread;
+    struct stile_lock *lock;
+    enum stile_status status;
+};
+
+static void *wait_for_it(void *data)
+{
+    struct waiting *w = data;
+    w->status = stile_lock_acquire(w->lock, PATIENCE_MS, NULL);
+    return NULL;
+}
+
 /* ---- what it has in the server ---- */
 
 static void many_locks_share_a_session(void **state)
@@ -153,16 +166,18 @@ static void a_limit_reached_is_told(void **state)
 {
     struct stile_client *other = open_with("sessions=2");
     struct stile_lock *a = held_on(client, "a", NULL), *b = held_on(client, "b", NULL);
-    struct stile_lock *first = lock_on(other, "a", NULL), *second = lock_on(other, "b", NULL);
+    struct waiting w = {.lock = lock_on(other, "a", NULL)};
+    struct stile_lock *second = lock_on(other, "b", NULL);
     (void)state;
-    check(STILE_TIMEOUT, stile_lock_acquire(first, 50, &why));
-    check(STILE_OK, stile_lock_release(a, &why));
-    for (int i = 0; i < 2; i++) /* the second time it goes straight to its own session */
-        check(STILE_OK, stile_lock_acquire(first, PATIENCE_MS, &why)),
-            i ? (void)0 : check(STILE_OK, stile_lock_release(first, &why));
+    assert_int_equal(pthread_create(&w.thread, NULL, wait_for_it, &w), 0);
+    until("select count(*) " LOCKS " and not granted", "1");
     check(STILE_REFUSED, stile_lock_acquire(second, PATIENCE_MS, &why));
     assert_non_null(strstr(why.message, "sessions="));
-    assert_true(stile_lock_held(first));
+    check(STILE_OK, stile_lock_release(a, &why));
+    assert_int_equal(pthread_join(w.thread, NULL), 0);
+    check(STILE_OK, w.status);
+    check(STILE_REFUSED, stile_lock_acquire(second, PATIENCE_MS, &why));
+    assert_true(stile_lock_held(w.lock));
     check(STILE_OK, stile_lock_release(b, &why));
     check(STILE_OK, stile_lock_acquire(second, 0, &why));
     check(STILE_OK, stile_client_close(other));
@@ -227,34 +242,23 @@ static void names_with_one_key_exclude(void **state)
 static void a_session_takes_only_its_own_with_it(void **state)
 {
     struct stile_client *other = open_with("sessions=9");
-    struct stile_lock *a = held_on(other, "a", NULL), *mine = lock_on(client, "a", NULL);
-    struct stile_lock *b = held_on(client, "b", NULL);
+    struct stile_lock *a = held_on(other, "a", NULL), *b = held_on(client, "b", NULL);
+    struct waiting w = {.lock = lock_on(client, "a", NULL)};
     (void)state;
-    check(STILE_TIMEOUT, stile_lock_acquire(mine, 20, &why));
+    assert_int_equal(pthread_create(&w.thread, NULL, wait_for_it, &w), 0);
+    until("select count(*) " LOCKS " and not granted", "1");
     check(STILE_OK, stile_lock_release(a, &why));
-    check(STILE_OK, stile_lock_acquire(mine, PATIENCE_MS, &why)); /* on a waiter's session */
+    assert_int_equal(pthread_join(w.thread, NULL), 0);
+    check(STILE_OK, w.status);
     sql("select pg_terminate_backend(l.pid) from pg_locks l join stile.lock r on r.name = 'b' and "
         "l.pid = r.backend where locktype = 'advisory' limit 1");
     assert_true(is_lost(b));
     check(STILE_LOST, stile_lock_release(b, &why));
     assert_non_null(strstr(why.message, "terminating connection"));
-    assert_true(stile_lock_held(mine));
+    assert_true(stile_lock_held(w.lock));
     check(STILE_OK, stile_lock_acquire(b, PATIENCE_MS, &why)); /* connects again */
-    check(STILE_OK, stile_lock_release(mine, &why));
+    check(STILE_OK, stile_lock_release(w.lock, &why));
     check(STILE_OK, stile_client_close(other));
-}
-
-struct waiting {
-    pthread_t thread;
-    struct stile_lock *lock;
-    enum stile_status status;
-};
-
-static void *wait_for_it(void *data)
-{
-    struct waiting *w = data;
-    w->status = stile_lock_acquire(w->lock, PATIENCE_MS, NULL);
-    return NULL;
 }
 
 /* The shared session ends while somebody waits on another: the wait goes on. And is cancelled
