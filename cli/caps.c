@@ -67,7 +67,8 @@ static void print_table(const struct stile_caps *caps)
     add_row(&table, "engine", caps->engine);
     add_row(&table, "modes", modes);
     add_row(&table, "lease", lease_text(caps->lease));
-    add_row(&table, "waiting", caps->fifo ? "a queue, first come first served" : "by asking again");
+    add_row(&table, "waiting",
+            caps->fifo ? "a queue, first come first served" : "in no strict order");
     add_row(&table, "token", caps->token_is);
     add_row(&table, "hold-at-least", caps->hold_at_least ? "yes, on the engine's clock" : "no");
     add_row(&table, "lock-delay", caps->lock_delay ? "yes" : "no");

@@ -123,7 +123,7 @@ struct stile_caps {
     const char *engine;
     unsigned modes; /* bit 1 << enum stile_mode */
     enum stile_lease lease;
-    bool fifo;          /* the engine keeps a queue and wakes the next; else waiters poll */
+    bool fifo;          /* first come, first served; else waiters come in no strict order */
     bool token;         /* grants carry a fencing token */
     bool hold_at_least; /* honoured, on the engine's clock */
     bool lock_delay;
