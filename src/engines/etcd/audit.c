@@ -50,15 +50,12 @@ static void know_claim(struct known *known, struct etcd_claim *part)
 
 static bool know_all(struct known *known, struct lease *lease)
 {
-    struct key info;
     size_t n = 1;
     for (struct etcd_claim *part = lease->claims; part; part = part->next)
         n += 1 + GHOSTS;
     *known = (struct known){.hashes = malloc(n * sizeof *known->hashes)};
     if (!known->hashes)
         return false;
-    key_of_info(&info, lease->etcd, lease->id);
-    know(known, &info);
     for (struct etcd_claim *part = lease->claims; part; part = part->next)
         know_claim(known, part);
     qsort(known->hashes, known->n, sizeof *known->hashes, by_value);
@@ -101,7 +98,8 @@ static void on_keys(void *data, const ProtobufCMessage *message, const struct st
         return; /* they have gone with it */
     for (size_t i = 0; i < answer->n_keys; i++) {
         uint64_t hash = hash_of(answer->keys[i].data, answer->keys[i].len);
-        if (!bsearch(&hash, known.hashes, known.n, sizeof hash, by_value))
+        if (!key_is_for_people(lease->etcd, &answer->keys[i]) &&
+            !bsearch(&hash, known.hashes, known.n, sizeof hash, by_value))
             remove_key(lease, &answer->keys[i]);
     }
     free(known.hashes);

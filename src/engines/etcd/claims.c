@@ -1,4 +1,4 @@
-/* Claims: asking, standing in line, holding. */
+/* Claims: asking and standing in line. */
 #include <stdio.h>
 #include <string.h>
 
@@ -9,8 +9,6 @@
 #define NEAREST   8 /* keys before ours that are looked at first: longer names may be among them */
 #define TRIES_MAX 4
 #define AGAIN_NS  (50 * NS_PER_MS)
-/* Who holds it longer is told when its key goes. Most never need a watch of their own. */
-#define FRESH_NS (100 * NS_PER_MS)
 
 static void look(struct etcd_claim *part);
 static void send_claim(struct etcd_claim *part);
@@ -38,22 +36,9 @@ static void detach(struct etcd_claim *part)
     part->link = NULL;
 }
 
-static void unfresh(struct etcd_claim *part)
-{
-    struct etcd *etcd = etcd_of_part(part);
-    if (!part->fresh_link)
-        return;
-    *part->fresh_link = part->fresh_next;
-    if (part->fresh_next)
-        part->fresh_next->fresh_link = part->fresh_link;
-    else
-        etcd->fresh_tail = part->fresh_link;
-    part->fresh_link = NULL;
-}
-
 void claim_unwatch(struct etcd_claim *part)
 {
-    unfresh(part);
+    claim_unfresh(part);
     watching_stop(etcd_of_part(part), &part->watching);
     line_forget(part);
     if (part->has_timer)
@@ -98,18 +83,7 @@ void claim_again_later(struct etcd_claim *part, void (*fn)(struct timer *timer))
     part->tries++;
 }
 
-static struct etcd_claim *part_of_timer(struct timer *timer)
-{
-    return (struct etcd_claim *)((char *)timer - offsetof(struct etcd_claim, timer));
-}
-
-static struct etcd_claim *part_of_watching(struct watching *watching)
-{
-    return (struct etcd_claim *)((char *)watching - offsetof(struct etcd_claim, watching));
-}
-
-/* True: the answer is nobody's any more but the withdrawal's. */
-static bool has_left(struct etcd_claim *part, const struct stile_error *err)
+bool claim_has_left(struct etcd_claim *part, const struct stile_error *err)
 {
     part->in_flight = false;
     part->astray = part->astray || (err && err->status == STILE_UNCERTAIN);
@@ -118,105 +92,7 @@ static bool has_left(struct etcd_claim *part, const struct stile_error *err)
     return part->leaving;
 }
 
-static void key_of_part(struct key *key, struct etcd_claim *part)
-{
-    key_of_claim(key, etcd_of_part(part), claim_of(part), part->lease_id);
-}
-
-/* ---- holding ---- */
-
-static void lose(struct etcd_claim *part)
-{
-    struct stile_error err;
-    part->gone = true;
-    claim_unwatch(part);
-    error_set(&err, STILE_LOST, 0,
-              "its key was deleted: by `stile break`, or the lease was revoked");
-    claim_of(part)->engine->events->lost(claim_of(part), &err);
-}
-
-static void check_own(struct etcd_claim *part);
-
-static void check_own_again(struct timer *timer)
-{
-    check_own(part_of_timer(timer));
-}
-
-static void on_own_checked(void *data, const ProtobufCMessage *message,
-                           const struct stile_error *err)
-{
-    struct etcd_claim *part = data;
-    const Pb__TxnResponse *answer = (const Pb__TxnResponse *)message;
-    if (has_left(part, err))
-        return;
-    if (err)
-        claim_again_later(part, check_own_again);
-    else if (!answer->succeeded)
-        lose(part);
-    else
-        part->tries = 0;
-}
-
-/* Its watch may have missed something. */
-static void check_own(struct etcd_claim *part)
-{
-    struct key own;
-    struct txn txn;
-    key_of_part(&own, part);
-    txn_init(&txn);
-    txn_if_created(&txn, &own, part->revision);
-    txn_range(&txn, THEN, &own, NULL);
-    part->in_flight = true;
-    if (txn_send(&txn, etcd_of_part(part), on_own_checked, part, NULL)) {
-        part->in_flight = false;
-        claim_again_later(part, check_own_again);
-    }
-}
-
-static void on_own_event(struct watching *watching, const Pb__KeyValue *kv, bool deleted)
-{
-    struct etcd_claim *part = part_of_watching(watching);
-    if (part->standing != HOLDING)
-        return;
-    if (!kv && !part->in_flight)
-        check_own(part);
-    else if (kv && deleted && kv->mod_revision > part->revision)
-        lose(part);
-}
-
-/* Without memory for it the loss is heard of when the lease ends, or at the release. */
-static void watch_own(struct etcd_claim *part)
-{
-    struct key own;
-    key_of_part(&own, part);
-    part->watching.fn = on_own_event;
-    watching_start(etcd_of_part(part), &part->watching, &own, NULL, part->revision + 1, NULL);
-}
-
-void claims_watch_fresh(struct timer *timer)
-{
-    struct etcd *etcd = (struct etcd *)((char *)timer - offsetof(struct etcd, sweep));
-    struct loop *loop = etcd->engine.loop;
-    uint64_t now = loop_now(loop);
-    while (etcd->fresh && etcd->fresh->granted_ns + FRESH_NS <= now) {
-        struct etcd_claim *part = etcd->fresh;
-        unfresh(part);
-        watch_own(part);
-    }
-    if (etcd->fresh)
-        loop_arm(loop, timer, etcd->fresh->granted_ns + FRESH_NS);
-}
-
-static void be_fresh(struct etcd_claim *part)
-{
-    struct etcd *etcd = etcd_of_part(part);
-    part->fresh_next = NULL;
-    part->fresh_link = etcd->fresh_tail;
-    *etcd->fresh_tail = part;
-    etcd->fresh_tail = &part->fresh_next;
-    if (!etcd->sweep.place)
-        loop_arm(etcd->engine.loop, &etcd->sweep, part->granted_ns + FRESH_NS);
-}
+/* ---- first in line ---- */
 
 /* The own key was seen, with its revision, in the same step in which nothing was before it. The
  * time counts from the lease's last renewal, which this did not move. */
@@ -232,7 +108,7 @@ void claim_go_on(struct etcd_claim *part)
     part->was_held = true;
     part->tries = 0;
     part->granted_ns = loop_now(claim->engine->loop);
-    be_fresh(part);
+    claim_be_fresh(part);
     claim->engine->events->granted(claim, (uint64_t)part->revision, lease->renewed_ns,
                                    lease->ttl_ns);
 }
@@ -254,7 +130,7 @@ void claim_start_over(struct etcd_claim *part)
 {
     claim_unwatch(part);
     part->revision = 0;
-    part->all = false;
+    part->all = part->since_said = false;
     part->standing = LEASING;
     if (lease_ensure(part->lease))
         claims_leased(part);
@@ -319,6 +195,8 @@ static void wait_in_line(struct etcd_claim *part, const struct line *line, const
     struct stile_error err;
     part->standing = IN_LINE;
     part->tries = 0;
+    if (!part->fresh_link && !part->since_said)
+        claim_be_fresh(part);
     if (watch_line(part, line, name, range, revision, &err))
         claim_again_later(part, look_again);
     else if (part->changed)
@@ -354,7 +232,7 @@ static void on_looked(void *data, const ProtobufCMessage *message, const struct 
 {
     struct etcd_claim *part = data;
     const Pb__TxnResponse *answer = (const Pb__TxnResponse *)message;
-    if (has_left(part, err))
+    if (claim_has_left(part, err))
         return;
     if (err && may_pass(err) && claim_of(part)->wait) {
         claim_again_later(part, look_again);
@@ -420,7 +298,7 @@ static void on_cleared(void *data, const ProtobufCMessage *message, const struct
 {
     struct etcd_claim *part = data;
     (void)message;
-    if (has_left(part, err))
+    if (claim_has_left(part, err))
         return;
     if (err)
         claim_fail(part, err);
@@ -507,7 +385,7 @@ static void on_claimed(void *data, const ProtobufCMessage *message, const struct
 {
     struct etcd_claim *part = data;
     const Pb__TxnResponse *answer = (const Pb__TxnResponse *)message;
-    if (has_left(part, err))
+    if (claim_has_left(part, err))
         return;
     if (err && err->native == FAULT_NO_LEASE && part->tries++ < TRIES_MAX) {
         lease_is_gone(part);
@@ -585,7 +463,7 @@ void claims_lease_lost(struct etcd_claim *part)
     } else if (part->standing == IN_LINE) {
         claim_unwatch(part);
         part->revision = 0;
-        part->all = false;
+        part->all = part->since_said = false;
         part->standing = LEASING;
     }
 }

@@ -12,8 +12,8 @@
  *
  *     h2.c  gRPC over nghttp2     conn.c, conn_life.c  members, requests, deadlines, logins
  *     keys.c, txn.c, fault.c      leases.c, watches.c  what lives longer than a request
- *     claims.c, line.c, release.c, ghosts.c, audit.c  the life of a claim
- *     people.c, view.c, doctor.c                      for people
+ *     claims.c, line.c, held.c, release.c, ghosts.c, audit.c  the life of a claim
+ *     people.c, break.c, view.c, doctor.c  for people
  */
 #include "engines/etcd/etcd.h"
 

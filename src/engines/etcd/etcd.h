@@ -41,6 +41,8 @@ void key_of_claim(struct key *key, const struct etcd *etcd, const struct claim *
                   int64_t lease);
 void key_of_ghost(struct key *key, const struct key *own, unsigned number);
 void key_of_info(struct key *key, const struct etcd *etcd, int64_t lease);
+void key_of_since(struct key *key, const struct etcd *etcd, int64_t lease, int64_t revision);
+bool key_is_for_people(const struct etcd *etcd, const ProtobufCBinaryData *key);
 /* tail: what stands behind key_of_name(). False: it belongs to a longer name. */
 bool tail_read(struct tail *tail, const uint8_t *bytes, size_t n);
 /* name has room for KEY_MAX; false: no key of a lock. */
@@ -186,7 +188,8 @@ struct etcd_claim {
     bool all;      /* look at everything before it, not just the nearest */
     bool has_timer;
     unsigned tries;
-    uint64_t granted_ns;
+    uint64_t granted_ns, fresh_ns;
+    bool since_said;    /* a key of its own says since when */
     uint64_t left_as;   /* the how-manieth request to leave */
     struct timer timer; /* what could not be asked is asked again */
     struct watching watching;
@@ -200,7 +203,6 @@ void claims_claim(struct engine *engine, struct claim *claim);
 void claims_leased(struct etcd_claim *part);
 void claims_unleased(struct etcd_claim *part, const struct stile_error *err);
 void claims_lease_lost(struct etcd_claim *part); /* its key is gone with it */
-void claims_watch_fresh(struct timer *timer);
 
 /* For ghosts.c and release.c. */
 void claim_go_on(struct etcd_claim *part); /* it is first, and its ghosts are there */
@@ -209,6 +211,15 @@ void claim_fail(struct etcd_claim *part, const struct stile_error *err);
 void claim_forget(struct etcd_claim *part); /* here, not on the server */
 void claim_unwatch(struct etcd_claim *part);
 void claim_again_later(struct etcd_claim *part, void (*fn)(struct timer *timer));
+
+/* True: the answer is nobody's any more but the withdrawal's. */
+bool claim_has_left(struct etcd_claim *part, const struct stile_error *err);
+
+/* ---- held.c ---- */
+
+void claim_be_fresh(struct etcd_claim *part); /* from now on it holds, or waits */
+void claim_unfresh(struct etcd_claim *part);
+void claims_watch_fresh(struct timer *timer);
 
 /* ---- ghosts.c ---- */
 
@@ -289,6 +300,21 @@ static inline struct claim *claim_of(struct etcd_claim *part)
 static inline struct etcd *etcd_of_part(struct etcd_claim *part)
 {
     return etcd_of(claim_of(part)->engine);
+}
+
+static inline struct etcd_claim *part_of_timer(struct timer *timer)
+{
+    return (struct etcd_claim *)((char *)timer - offsetof(struct etcd_claim, timer));
+}
+
+static inline struct etcd_claim *part_of_watching(struct watching *watching)
+{
+    return (struct etcd_claim *)((char *)watching - offsetof(struct etcd_claim, watching));
+}
+
+static inline void key_of_part(struct key *key, struct etcd_claim *part)
+{
+    key_of_claim(key, etcd_of_part(part), claim_of(part), part->lease_id);
 }
 
 #endif

@@ -52,9 +52,7 @@ static uint64_t lasts_ns(struct etcd_claim *part, int i)
 
 static void arm_again(struct timer *timer)
 {
-    struct etcd_claim *part =
-        (struct etcd_claim *)((char *)timer - offsetof(struct etcd_claim, timer));
-    arm_next(part);
+    arm_next(part_of_timer(timer));
 }
 
 static bool answered(struct etcd_claim *part, const struct stile_error *err)
@@ -107,7 +105,7 @@ static void bind(struct etcd_claim *part)
     struct stile_error err;
     struct key own, keys[GHOSTS];
     struct txn txn;
-    key_of_claim(&own, etcd_of_part(part), claim_of(part), part->lease_id);
+    key_of_part(&own, part);
     txn_init(&txn);
     txn_if_created(&txn, &own, part->revision);
     ghosts_put(part, &txn, THEN, &own, keys);

@@ -126,6 +126,19 @@ void key_of_info(struct key *key, const struct etcd *etcd, int64_t lease)
     append_lease(key, lease);
 }
 
+void key_of_since(struct key *key, const struct etcd *etcd, int64_t lease, int64_t revision)
+{
+    key_of_info(key, etcd, lease);
+    append_text(key, "/");
+    append_lease(key, revision);
+}
+
+bool key_is_for_people(const struct etcd *etcd, const ProtobufCBinaryData *key)
+{
+    size_t prefix = strlen(etcd->prefix);
+    return key->len > prefix && key->data[prefix] == '\0';
+}
+
 bool tail_read(struct tail *tail, const uint8_t *bytes, size_t n)
 {
     *tail = (struct tail){.mode = STILE_EXCLUSIVE};

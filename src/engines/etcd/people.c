@@ -1,15 +1,14 @@
-/* list, show, watch and break: the keys of one name, or of all, read at one revision; then who is
+/* list, show and watch: the keys of one name, or of all, read at one revision; then who is
  * behind their leases, and how long those last. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "engines/etcd/view.h"
 
 #define PAGE        1000
 #define TENANTS_MAX 256 /* more are not looked up */
 #define AGAIN_NS    (200 * NS_PER_MS)
-#define BREAKS_MAX  4
 
 /* One look, repeated for a watch. */
 struct looking {
@@ -211,6 +210,41 @@ static void on_info(void *data, const ProtobufCMessage *message, const struct st
     answered(looking, NULL);
 }
 
+static int64_t now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static void on_since(void *data, const ProtobufCMessage *message, const struct stile_error *err)
+{
+    struct looking *looking = data;
+    const Pb__TxnResponse *answer = (const Pb__TxnResponse *)message;
+    for (size_t i = 0; !err && i < answer->n_responses; i++) {
+        const Pb__RangeResponse *range = txn_ranged(answer, i);
+        if (range && range->n_kvs > 0)
+            view_since(&looking->view, range->kvs[0], now_ms());
+    }
+    answered(looking, NULL);
+}
+
+static void ask_since(struct looking *looking, size_t from, size_t n)
+{
+    struct etcd *etcd = etcd_of_looking(looking);
+    struct key *keys = malloc(n * sizeof *keys);
+    struct txn txn;
+    txn_init(&txn);
+    for (size_t i = 0; keys && i < n; i++) {
+        const struct entry *entry = &looking->view.entries[from + i];
+        key_of_since(&keys[i], etcd, entry->lease, entry->revision);
+        txn_range(&txn, THEN, &keys[i], NULL);
+    }
+    if (keys && txn_send(&txn, etcd, on_since, looking, &looking->error) == STILE_OK)
+        looking->pending++;
+    free(keys);
+}
+
 static void ask_infos(struct looking *looking, size_t from, size_t n)
 {
     struct etcd *etcd = etcd_of_looking(looking);
@@ -230,7 +264,10 @@ static void ask_tenants(struct looking *looking)
 {
     struct etcd *etcd = etcd_of_looking(looking);
     struct view *view = &looking->view;
+    size_t claims = view->n < TENANTS_MAX ? view->n : TENANTS_MAX;
     looking->pending = 1;
+    for (size_t i = 0; i < claims; i += TXN_OPS)
+        ask_since(looking, i, claims - i < TXN_OPS ? claims - i : TXN_OPS);
     for (size_t i = 0; i < view->n_tenants; i += TXN_OPS)
         ask_infos(looking, i, view->n_tenants - i < TXN_OPS ? view->n_tenants - i : TXN_OPS);
     for (size_t i = 0; i < view->n_tenants && !looking->error.status; i++) {
@@ -405,133 +442,4 @@ void people_unwatch(struct engine *engine, struct query *query)
     (void)engine;
     if (query->state)
         looking_free(query->state);
-}
-
-/* ---- break: the keys of who holds it, ghosts included ---- */
-
-struct breaking {
-    struct query *query;
-    struct key start, end;
-    unsigned tries;
-};
-
-static void break_now(struct breaking *breaking);
-
-static void broken(struct breaking *breaking, const struct stile_error *err)
-{
-    struct query *query = breaking->query;
-    struct stile_error why;
-    error_copy(&why, err);
-    query->state = NULL;
-    free(breaking);
-    query->engine->events->done(query, why.status ? &why : NULL);
-}
-
-static void on_broken(void *data, const ProtobufCMessage *message, const struct stile_error *err)
-{
-    struct breaking *breaking = data;
-    const Pb__TxnResponse *answer = (const Pb__TxnResponse *)message;
-    struct stile_error why;
-    if (err) {
-        broken(breaking, err);
-    } else if (answer->succeeded) {
-        broken(breaking, NULL);
-    } else if (++breaking->tries < BREAKS_MAX) {
-        break_now(breaking);
-    } else {
-        error_set(&why, STILE_CONFLICT, 0, "its holders change all the time");
-        broken(breaking, &why);
-    }
-}
-
-static bool is_held(const struct stile_info *info, int64_t revision, uint64_t token)
-{
-    for (size_t i = 0; i < info->holders; i++) {
-        if (info->claims[i].token == (uint64_t)revision && (!token || token == (uint64_t)revision))
-            return true;
-    }
-    return false;
-}
-
-/* How many keys go. More than one transaction can take stay for the next `stile break`. */
-static size_t add_deletions(struct txn *txn, struct view *view, const struct stile_info *info,
-                            uint64_t token)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < view->n && n < TXN_OPS; i++) {
-        const struct entry *entry = &view->entries[i];
-        if (!is_held(info, entry->revision, token))
-            continue;
-        txn_if_created(txn, entry->key, entry->revision);
-        txn_delete(txn, THEN, entry->key);
-        n++;
-    }
-    return n;
-}
-
-static enum stile_status break_view(struct breaking *breaking, struct view *view,
-                                    struct stile_error *err)
-{
-    struct etcd *etcd = etcd_of(breaking->query->engine);
-    struct stile_info info = {0};
-    struct txn txn;
-    struct stile_claim_info *claims = calloc(view->n + 1, sizeof *claims);
-    if (!claims)
-        return error_set(err, STILE_NOMEM, 0, "out of memory");
-    if (view->n > 0)
-        view_name(view, 0, &info, claims);
-    txn_init(&txn);
-    size_t n = add_deletions(&txn, view, &info, breaking->query->token);
-    free(claims);
-    if (n == 0)
-        return error_set(err, STILE_CONFLICT, 0,
-                         info.holders ? "the grant with that token is over" : "it isn't held");
-    return txn_send(&txn, etcd, on_broken, breaking, err);
-}
-
-static void on_holders(void *data, const ProtobufCMessage *message, const struct stile_error *err)
-{
-    struct breaking *breaking = data;
-    struct view view = {.only = breaking->query->name};
-    struct stile_error why;
-    if (err) {
-        broken(breaking, err);
-        return;
-    }
-    enum stile_status status =
-        view_add(&view, etcd_of(breaking->query->engine), (const Pb__RangeResponse *)message, &why);
-    if (!status)
-        status = view_sort(&view, 0, &why);
-    if (!status)
-        status = break_view(breaking, &view, &why);
-    view_empty(&view);
-    if (status)
-        broken(breaking, &why);
-}
-
-static void break_now(struct breaking *breaking)
-{
-    Pb__RangeRequest request = PB__RANGE_REQUEST__INIT;
-    struct stile_error err;
-    request.key = data_of(&breaking->start);
-    request.range_end = data_of(&breaking->end);
-    if (conn_ask(etcd_of(breaking->query->engine)->conn, RPC_RANGE, &request.base, on_holders,
-                 breaking, &err))
-        broken(breaking, &err);
-}
-
-void people_break(struct engine *engine, struct query *query)
-{
-    struct stile_error err;
-    struct breaking *breaking = calloc(1, sizeof *breaking);
-    if (!breaking) {
-        error_set(&err, STILE_NOMEM, 0, "out of memory");
-        engine->events->done(query, &err);
-        return;
-    }
-    breaking->query = query;
-    query->state = breaking;
-    key_of_name(&breaking->start, etcd_of(engine), query->name, query->name_len);
-    key_end(&breaking->end, &breaking->start);
-    break_now(breaking);
 }

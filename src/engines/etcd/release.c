@@ -24,8 +24,7 @@ static bool is_gone(const struct etcd_claim *part)
 
 static void say_again(struct timer *timer)
 {
-    struct etcd_claim *part =
-        (struct etcd_claim *)((char *)timer - offsetof(struct etcd_claim, timer));
+    struct etcd_claim *part = part_of_timer(timer);
     if (is_gone(part))
         left(part, NULL);
     else
@@ -61,14 +60,18 @@ static void on_left(void *data, const ProtobufCMessage *message, const struct st
 
 static enum stile_status send_leave(struct etcd_claim *part, conn_fn *fn, struct stile_error *err)
 {
-    struct key own, keys[GHOSTS];
+    struct key own, since, keys[GHOSTS];
     struct txn txn;
-    key_of_claim(&own, etcd_of_part(part), claim_of(part), part->lease_id);
+    key_of_part(&own, part);
     txn_init(&txn);
     if (part->was_held)
         txn_if_created(&txn, &own, part->revision);
     txn_delete(&txn, THEN, &own);
     ghosts_remove(part, &txn, &own, keys);
+    if (part->since_said) {
+        key_of_since(&since, etcd_of_part(part), part->lease_id, part->revision);
+        txn_delete(&txn, THEN, &since);
+    }
     part->in_flight = true;
     enum stile_status status = txn_send(&txn, etcd_of_part(part), fn, part, err);
     part->in_flight = !status;

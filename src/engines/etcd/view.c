@@ -103,6 +103,28 @@ static enum stile_status collect_tenants(struct view *view, size_t max, struct s
     return view->tenants ? STILE_OK : error_set(err, STILE_NOMEM, 0, "out of memory");
 }
 
+static int64_t number_in(const uint8_t *bytes, size_t n, int base)
+{
+    char text[24] = "";
+    if (n < sizeof text)
+        memcpy(text, bytes, n);
+    return (int64_t)strtoull(text, NULL, base);
+}
+
+void view_since(struct view *view, const Pb__KeyValue *kv, int64_t now_ms)
+{
+    size_t at = kv->key.len;
+    while (at > 0 && kv->key.data[at - 1] != '/')
+        at--;
+    int64_t revision = number_in(kv->key.data + at, kv->key.len - at, 16);
+    int64_t since = number_in(kv->value.data, kv->value.len, 10);
+    for (size_t i = 0; i < view->n; i++) {
+        struct entry *entry = &view->entries[i];
+        if (entry->revision == revision && entry->lease == kv->lease && since <= now_ms)
+            entry->age_ms = now_ms - since;
+    }
+}
+
 enum stile_status view_sort(struct view *view, size_t max, struct stile_error *err)
 {
     if (view->n > 1)
@@ -158,6 +180,7 @@ static void fill_claim(struct stile_claim_info *claim, struct view *view, const 
     struct tenant *tenant = view_tenant(view, entry->lease);
     *claim = (struct stile_claim_info){.ghost = entry->tail.ghost,
                                        .mode = entry->tail.mode,
+                                       .age_ms = entry->age_ms,
                                        .host = "",
                                        .command = "",
                                        .owner = ""};

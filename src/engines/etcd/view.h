@@ -11,6 +11,7 @@ struct entry {
     struct tail tail;
     int64_t revision, lease;
     unsigned slots;
+    int64_t age_ms;
 };
 
 /* What is known of one lease. */
@@ -40,6 +41,9 @@ enum stile_status view_add(struct view *view, const struct etcd *etcd,
 /* Sorts, and makes a list of the leases, at most `max`. */
 enum stile_status view_sort(struct view *view, size_t max, struct stile_error *err);
 struct tenant *view_tenant(struct view *view, int64_t lease);
+
+/* What a key of key_of_since() says about one of the entries. */
+void view_since(struct view *view, const Pb__KeyValue *kv, int64_t now_ms);
 
 /* One name's entries from `at` on, as claims; claims has room for all of them. Returns the entry
  * behind them. */
