@@ -1,0 +1,152 @@
+/* What an etcd server may send: whatever comes, and in whatever pieces, stays within its bounds,
+ * and each call ends once at most. The first byte says how long the pieces are. The stream below is
+ * played here; a call and a stream of messages are under way. */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engines/etcd/fault.h"
+#include "engines/etcd/rpc.pb-c.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void must(bool kept)
+{
+    if (!kept)
+        abort();
+}
+
+/* ---- the stream ---- */
+
+struct stream {
+    const struct stream_events *events;
+    void *owner;
+    uint64_t written;
+};
+
+static struct stream wire;
+
+enum stile_status stream_open(struct stream **stream, struct loop *loop,
+                              const struct stream_target *target,
+                              const struct stream_events *events, void *owner,
+                              struct stile_error *err)
+{
+    (void)loop, (void)target, (void)err;
+    wire = (struct stream){.events = events, .owner = owner};
+    *stream = &wire;
+    return STILE_OK;
+}
+
+void *stream_owner(const struct stream *stream)
+{
+    return stream->owner;
+}
+
+int stream_write(struct stream *stream, const void *bytes, size_t n)
+{
+    (void)bytes;
+    stream->written += n;
+    return 0;
+}
+
+uint64_t stream_sent(const struct stream *stream)
+{
+    return stream->written;
+}
+
+uint64_t stream_written(const struct stream *stream)
+{
+    return stream->written;
+}
+
+void stream_free(struct stream *stream)
+{
+    (void)stream;
+}
+
+void stream_forked(struct stream *stream)
+{
+    (void)stream;
+}
+
+/* ---- the calls ---- */
+
+static struct h2_call unary, watch;
+static unsigned ended, closed;
+
+static void on_message(struct h2_call *call, const uint8_t *bytes, size_t n)
+{
+    must(n <= H2_MESSAGE_MAX);
+    const ProtobufCMessageDescriptor *kind =
+        call == &unary ? &pb__txn_response__descriptor : &pb__watch_response__descriptor;
+    ProtobufCMessage *message = protobuf_c_message_unpack(kind, NULL, n, bytes);
+    if (message)
+        protobuf_c_message_free_unpacked(message, NULL);
+}
+
+static void on_ended(struct h2_call *call)
+{
+    struct stile_error err = {.status = STILE_OK};
+    must(!call->h2 && strlen(call->words) < H2_WORDS_MAX);
+    must((fault_explain(call, &err) == STILE_OK) == (call->status == 0));
+    ended++;
+    must(ended <= 2);
+}
+
+static void on_up(struct h2 *h2)
+{
+    (void)h2;
+}
+
+static void on_closed(struct h2 *h2, const struct stile_error *why)
+{
+    (void)h2;
+    must(why->status && why->message[0]);
+    closed++;
+    must(closed == 1);
+}
+
+static const struct h2_call_events call_events = {.message = on_message, .ended = on_ended};
+static const struct h2_events h2_events = {.up = on_up, .going = on_up, .closed = on_closed};
+
+static struct h2 *open_one(struct loop *loop)
+{
+    const struct stream_target target = {.host = "etcd", .port = 2379};
+    struct h2 *h2;
+    ended = closed = 0;
+    must(h2_open(&h2, loop, &target, &h2_events, NULL, NULL) == STILE_OK);
+    wire.events->opened(&wire);
+    unary = (struct h2_call){.events = &call_events};
+    watch = (struct h2_call){.events = &call_events};
+    must(h2_start(h2, &unary, "/etcdserverpb.KV/Txn", NULL) == 0);
+    must(h2_send(&unary, "", 0, true) == 0);
+    must(h2_start(h2, &watch, "/etcdserverpb.Watch/Watch", "token") == 0);
+    must(h2_send(&watch, "\x0a\x00", 2, false) == 0);
+    return h2;
+}
+
+static void run_tasks(struct loop *loop)
+{
+    loop_prepare(loop);
+    loop_wait(loop, false);
+    loop_run(loop);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static struct loop *loop;
+    if (!loop)
+        must(loop_epoll_new(&loop) == 0);
+    struct h2 *h2 = open_one(loop);
+    size_t piece = size > 0 && data[0] ? data[0] : 65536;
+    for (size_t at = 1; at < size && !closed; at += piece) {
+        wire.events->data(&wire, data + at, size - at < piece ? size - at : piece);
+        if (loop->tasks)
+            run_tasks(loop);
+    }
+    h2_cancel(&unary);
+    h2_cancel(&watch);
+    h2_free(h2);
+    must(!loop->tasks);
+    return 0;
+}
