@@ -200,6 +200,7 @@ static void choose_class(struct engine *engine, const struct url *url)
 
     engine->class = script_variant(session ? STILE_LEASE_SESSION : STILE_LEASE_CLAIM,
                                    url_param(url, "detached") ? SCRIPT_DETACHED : 0);
+    engine->caps = engine->class->caps;
 }
 
 enum stile_status script_from_url(struct script **out, struct engine *engine, const struct url *url,
