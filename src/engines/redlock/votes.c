@@ -230,7 +230,7 @@ static void ask(struct vote *vote, const struct letter *letter, bool again)
         script_add(&call, letter->token);
     }
     script_add(&call, wait ? "1" : "0");
-    script_add(&call, again ? "1" : "0");
+    script_add(&call, again && vote->lined ? "1" : "0"); /* else it need not be looked for */
     script_add(&call, letter->entry);
     vote->lined |= wait;
     sent(vote,
