@@ -1,10 +1,12 @@
-"""Who stands in line when connections break, servers restart or forget: no wake-up is missed, nobody
-is forgotten in line, and who waits is quiet."""
+"""Who stands in line when connections break, servers restart or forget: no wake-up is missed,
+nobody is forgotten in line, and who waits is quiet."""
 import os
 import signal
 
 from redis_kit import (DURABLE, Proxy, expect, gets_in, lost, nothing_left, on_server, run_tests,
                        through, waiting, with_proxy)
+from proxy import KEEP
+from redis_groups import until
 
 
 # ---- connections ----
@@ -40,6 +42,29 @@ def dumb(t, server, proxy):
 def cut_off(t, server, proxy):
     """Who was cut off altogether gets in when it is back"""
     wake_up_is_missed(t, server, proxy, "claim", "subscribe")
+
+
+@with_proxy()
+def answered_late(t, server, proxy):
+    """Who hears late that it is in line, and was passed over meanwhile, finds that out"""
+    held = t.hold("x", "--ttl", "600s")
+    token = t.show("x")["token"]
+    with through(t, proxy):
+        waiter = waiting(t, "x")
+    rule = proxy.once("claim", KEEP)
+    proxy.cut("subscribe")  # who hears nothing looks
+    rule.hit()
+    proxy.accept(False)
+    proxy.cut("subscribe")
+    t.release(held)
+    nothing_left(server)
+    subscribed = proxy.asked("subscribe")
+    proxy.accept(True)
+    proxy.until_asked("subscribe", subscribed + 1)
+    until(lambda: server.cli("PUBSUB", "CHANNELS", "stile:*"), "subscription")
+    rule.let_go()
+    assert gets_in(waiter) > token
+    nothing_left(server)
 
 
 @with_proxy()
@@ -176,6 +201,6 @@ def renewal_over_another_connection(t, server, proxy):
     nothing_left(server)
 
 
-run_tests([deaf, dumb, cut_off, passed_over, killed_again_and_again, freed_in_silence,
-           restarted_with_its_data, restarted_without_its_data, flushed, scripts_forgotten, parked,
-           renewal_over_another_connection])
+run_tests([deaf, dumb, cut_off, answered_late, passed_over, killed_again_and_again,
+           freed_in_silence, restarted_with_its_data, restarted_without_its_data, flushed,
+           scripts_forgotten, parked, renewal_over_another_connection])

@@ -21,10 +21,11 @@ LOSE_REPLY = "the connection is cut when the request has been executed, before i
 MUTE = "from its answer on nothing comes back; requests go on"
 STOP = "this request and all behind it stay here until let_go(); answers go on"
 LATE = "the connection is cut, and the request goes on at let_go()"
+KEEP = "its answer and all behind it stay here until let_go(); requests go on"
 SLOW = "its answer comes byte by byte"
 
 # What only this script has in it.
-MARKS = {b"'LPUSH'": "yield", b"'RPUSH'": "claim", b"call('INCR',KEYS[": "claim",
+MARKS = {b"'LPUSH',Q,ARGV": "yield", b"'RPUSH'": "claim", b"call('INCR',KEYS[": "claim",
          b"'LREM'": "release", b"return call('DEL',KEYS[": "release",
          b"return token or 0": "confirm", b"return {2,0,0}": "confirm",
          b" t<=tonumber(f)": "fence", b"pcall(": "renew"}
@@ -87,7 +88,7 @@ class Link:
             proxy.selector.register(side, selectors.EVENT_READ, self)
         self.requests, self.replies = bytearray(), bytearray()
         self.asked, self.kinds = [], set()  # what is to be answered; what was ever asked
-        self.kept = None
+        self.kept = self.kept_replies = None
         self.mute = False
 
     def close(self, *sides):
@@ -136,7 +137,7 @@ class Link:
         if rule:
             rule.link = self
         self.kinds.add(kind)
-        self.asked.append(rule if action in (LOSE_REPLY, MUTE, SLOW) else None)
+        self.asked.append(rule if action in (LOSE_REPLY, MUTE, KEEP, SLOW) else None)
         if action in (STOP, LATE):
             self.kept = data
         elif action != LOSE_REQUEST:
@@ -158,7 +159,11 @@ class Link:
             del self.replies[:end]
             rule = self.asked.pop(0) if self.asked else None
             self.mute |= bool(rule) and rule.action == MUTE
-            if rule and rule.action == LOSE_REPLY:
+            if rule and rule.action == KEEP:
+                self.kept_replies = b""
+            if self.kept_replies is not None:
+                self.kept_replies += data
+            elif rule and rule.action == LOSE_REPLY:
                 self.close()
             elif rule and rule.action == SLOW:
                 for i in range(len(data)):
@@ -169,6 +174,10 @@ class Link:
                 rule.happened.set()
 
     def let_go(self):
+        if self.kept_replies is not None:
+            self.client.sendall(self.kept_replies)
+            self.kept_replies = None
+            return
         kept, self.kept = self.kept, None
         if self.server.fileno() >= 0:
             self.server.sendall(kept)

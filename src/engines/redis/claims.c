@@ -343,15 +343,18 @@ void claims_hear(struct redis *redis, const char *text, size_t len)
         hear_pause(part, text + 2 + OWNER_LEN);
 }
 
-/* In the order in which they were asked for: some may not be in line yet, others have asked, but
- * not to be put there. */
+/* In the order in which they were asked for: some may not be in line yet, or not any more, and what
+ * is on its way to others may be from before. */
 void claims_look_again(struct node *node)
 {
     for (struct redis_claim *part = node->redis->oldest, *next; part; part = next) {
-        bool asked = part->standing == ASKED && claim_of(part)->wait && !part->to_be_lined;
+        bool asked = part->standing == ASKED && claim_of(part)->wait && !part->taking;
         next = part->newer;
         if (node_of(part) != node)
             continue;
+#ifdef MUTANT_REDIS_LATE_ANSWER_COUNTS
+        asked = asked && !part->has_waited;
+#endif
 #ifdef MUTANT_REDIS_DEAF_FOR_GOOD
         if (!asked)
             continue;
@@ -449,7 +452,7 @@ static void send_take(struct redis_claim *part)
     call_add(&call, part->owner);
     call_add(&call, n.px);
     call_add(&call, redis->info);
-    part->to_be_lined = true; /* by what follows, if it is not free */
+    part->taking = true;
     part->standing = ASKED;
     part->sent_ns = loop_now(redis->engine.loop);
     if (call_send(&call, redis, &redis->scripts.take, on_taken, part, &err))
@@ -471,9 +474,9 @@ static void send_claim(struct redis_claim *part)
     call_add(&call, n.px);
     call_add(&call, redis->info);
     part->asked_at = node_of(part);
-    part->to_be_lined = claim->wait && part->asked_at->hearing;
-    call_add(&call, part->to_be_lined ? "1" : "0");
+    call_add(&call, claim->wait && part->asked_at->hearing ? "1" : "0");
     call_add(&call, part->has_waited ? "1" : "0");
+    part->taking = false;
     part->standing = ASKED;
     part->sent_ns = loop_now(redis->engine.loop);
     if (call_send(&call, redis, &redis->scripts.claim, on_claimed, part, &err))

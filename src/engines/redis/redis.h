@@ -28,7 +28,7 @@ struct redis_claim {
     enum standing standing;
     bool listed, has_timer;
     bool has_waited;   /* its entry may be in line: what is asked now, is asked again */
-    bool to_be_lined;  /* what was asked puts it in line */
+    bool taking;       /* what was asked is the short way, which puts nobody in line */
     bool wanted;       /* others want it, too, or did lately: the long way is the shorter one */
     bool told;         /* granted by a message that overtook the answer to the claim */
     bool may_be_there; /* release: what the server does not know was not ours to lose */
