@@ -4,9 +4,12 @@ import json
 import os
 import pathlib
 import re
+import select
 import signal
+import socket
 import subprocess
 import sys
+import threading
 
 TESTS = pathlib.Path(__file__).resolve().parent.parent
 sys.path += [str(TESTS / "cli"), str(TESTS / "servers")]
@@ -175,6 +178,104 @@ def holder_is_killed(t, server):
     os.kill(t.guard(both.warden()), signal.SIGKILL)
     expect(t.stile("run", "x", "--", "true").returncode, 0)
     t.release(blocker)
+
+
+# ---- answers in doubt ----
+
+class Cutter:
+    """Stands between a client and the server. The first connection over which these words go to the
+    server is cut when their answer comes, which nobody sees."""
+
+    def __init__(self, server, words):
+        self.server, self.words, self.cut = server, words, 0
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self.serve, daemon=True).start()
+
+    def serve(self):
+        while True:
+            try:
+                near, _ = self.listener.accept()
+            except OSError:
+                return
+            far = socket.create_connection(("127.0.0.1", self.server.port))
+            threading.Thread(target=self.pass_on, args=(near, far), daemon=True).start()
+
+    def pass_on(self, near, far):
+        cutting = False
+        with near, far:
+            while True:
+                ready, _, _ = select.select([near, far], [], [])
+                data = ready[0].recv(65536)
+                if not data or (cutting and ready[0] is far):
+                    return
+                (far if ready[0] is near else near).sendall(data)
+                if not self.cut and ready[0] is near and self.words in data:
+                    self.cut += 1
+                    cutting = True
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.listener.close()
+
+
+def through_cutter(t, server, words, params=""):
+    """What `stile run` does when the answer to these words never comes."""
+    with Cutter(server, words) as cutter:
+        use(t, server, "postgres://postgres@127.0.0.1:%d/postgres%s" % (cutter.port, params))
+        done = t.stile("run", "--wait", "20s", "x", "--", "sh", "-c", "echo $STILE_TOKEN")
+        expect(cutter.cut, 1)
+    use(t, server)
+    until_free = "select count(*) from pg_locks where locktype = 'advisory'"
+    spin(lambda: server.sql(until_free) == "0")
+    expect(server.sql("select count(*) from stile.claim"), "0")
+    return done
+
+
+@on_server()
+def grant_in_doubt(t, server):
+    """A grant whose answer is lost is gone with its session, and asked for again"""
+    done = through_cutter(t, server, b"pg_try_advisory_lock")
+    expect((done.returncode, done.stdout), (0, "2\n"), done.stderr)
+
+
+@on_server()
+def release_in_doubt(t, server):
+    """A release whose answer is lost: it may have been lost before, and that is told"""
+    done = through_cutter(t, server, b"pg_advisory_unlock")
+    expect((done.returncode, done.stdout), (76, "1\n"), done.stderr)
+
+
+@on_server()
+def row_in_doubt(t, server):
+    """mode=table: a row whose grant nobody heard of is withdrawn, and asked for again"""
+    done = through_cutter(t, server, b"table_claim", "?mode=table")
+    expect((done.returncode, done.stdout), (0, "2\n"), done.stderr)
+
+
+@on_server()
+def row_release_in_doubt(t, server):
+    """mode=table: a release is repeated until it is answered"""
+    done = through_cutter(t, server, b"table_release", "?mode=table")
+    expect((done.returncode, done.stdout), (0, "1\n"), done.stderr)
+
+
+@on_server()
+def another_server_takes_over(t, server):
+    """Of several servers in the URL the next is found when the first is gone"""
+    with PostgresServer() as other:
+        use(t, other)
+        expect(t.stile("setup").returncode, 0)
+        use(t, server, "postgres://postgres@127.0.0.1:%d,127.0.0.1:%d/postgres"
+            % (server.port, other.port))
+        held = t.hold("x", "--ttl", "60s")
+        waiting = wait_for(t)
+        server.kill()
+        lost(held)
+        expect(waiting.line(), "1")
+        expect(waiting.wait(), 0)
 
 
 # ---- mode=table ----
@@ -483,4 +584,5 @@ run_tests([server_crashes, server_is_shut_down, server_is_stopped, nobody_there,
            permission_is_missing, far_away_is_verified, standby, schema, cleanup_keeps_tokens,
            people_can_read_it, few_sessions, rows_survive_a_crash,
            rows_outlive_sessions, row_is_deleted, pooler, table_without_schema,
-           doctor_finds_nothing, doctor_finds_all])
+           doctor_finds_nothing, doctor_finds_all, grant_in_doubt, release_in_doubt, row_in_doubt,
+           row_release_in_doubt, another_server_takes_over])

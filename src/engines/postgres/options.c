@@ -6,9 +6,11 @@
 
 #include "core/url.h"
 #include "engines/postgres/pg.h"
+#include "io/resolve.h"
 #include "mutant.h"
 
-#define SESSIONS_MAX 1000
+#define SESSIONS_MAX  1000
+#define ADDRESSES_MAX 8
 
 /* The first ones are ours; the others are libpq's, by their own names. */
 const char *const options_params[] = {"mode",
@@ -101,6 +103,10 @@ void options_free(struct options *o)
         o->values[i] = NULL;
     }
     o->n = 0;
+    free(o->written.host);
+    free(o->written.hostaddr);
+    free(o->written.port);
+    memset(&o->written, 0, sizeof o->written);
 }
 
 /* ---- where ---- */
@@ -197,15 +203,87 @@ static enum stile_status set_defaults(struct options *o, struct stile_error *err
     return status;
 }
 
+static char *copy_of(const struct options *o, const char *keyword)
+{
+    const char *value = options_get(o, keyword);
+    return value ? strdup(value) : NULL;
+}
+
+static void forget_written(struct options *o)
+{
+    free(o->written.host);
+    free(o->written.hostaddr);
+    free(o->written.port);
+    memset(&o->written, 0, sizeof o->written);
+    o->pinned = false;
+}
+
+static void remember_written(struct options *o)
+{
+    if (o->pinned)
+        return;
+    o->written.host = copy_of(o, "host");
+    o->written.hostaddr = copy_of(o, "hostaddr");
+    o->written.port = copy_of(o, "port");
+    o->pinned = true;
+}
+
 enum stile_status options_pin(struct options *o, const PGconn *conn, struct stile_error *err)
 {
     const char *address = PQhostaddr(conn);
+    remember_written(o);
     enum stile_status status = options_set(o, "host", PQhost(conn), err);
     if (!status)
         status = options_set(o, "port", PQport(conn), err);
     if (!status && address && *address)
         status = options_set(o, "hostaddr", address, err);
     return status;
+}
+
+/* An empty value is none for libpq. */
+void options_unpin(struct options *o)
+{
+    if (!o->pinned)
+        return;
+    options_set(o, "host", o->written.host ? o->written.host : "", NULL);
+    options_set(o, "hostaddr", o->written.hostaddr ? o->written.hostaddr : "", NULL);
+    options_set(o, "port", o->written.port ? o->written.port : "", NULL);
+    forget_written(o);
+}
+
+const char *options_name(const struct options *o)
+{
+    const char *host = options_get(o, "host");
+    struct addrinfo *found;
+    if (!host || options_get(o, "hostaddr") || strpbrk(host, ",/@"))
+        return NULL;
+    if (resolve_numeric(&found, host, 0) != 0)
+        return host;
+    freeaddrinfo(found);
+    return NULL;
+}
+
+/* Each address with the name again, which the certificate is compared with. */
+enum stile_status options_set_addresses(struct options *o, const struct addrinfo *found,
+                                        struct stile_error *err)
+{
+    char host[STILE_URL_MAX], hosts[STILE_URL_MAX], addresses[STILE_URL_MAX], one[NI_MAXHOST];
+    int at = 0, host_at = 0;
+    snprintf(host, sizeof host, "%s", options_get(o, "host"));
+    for (int n = 0; found && n < ADDRESSES_MAX; found = found->ai_next, n++) {
+        if (getnameinfo(found->ai_addr, found->ai_addrlen, one, sizeof one, NULL, 0,
+                        NI_NUMERICHOST) != 0)
+            continue;
+        const char *comma = at ? "," : "";
+        at += snprintf(addresses + at, sizeof addresses - (size_t)at, "%s%s", comma, one);
+        host_at +=
+            snprintf(hosts + host_at, sizeof hosts - (size_t)host_at, "%s%.255s", comma, host);
+    }
+    if (!at)
+        return error_set(err, STILE_UNREACHABLE, 0, "%s has no address", host);
+    remember_written(o);
+    enum stile_status status = options_set(o, "host", hosts, err);
+    return status ? status : options_set(o, "hostaddr", addresses, err);
 }
 
 /* ---- what is ours ---- */

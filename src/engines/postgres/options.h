@@ -3,6 +3,7 @@
 #define STILE_POSTGRES_OPTIONS_H
 
 #include <libpq-fe.h>
+#include <netdb.h>
 
 #include "core/error.h"
 #include "engines/postgres/names.h"
@@ -22,6 +23,10 @@ struct options {
     const char *keywords[KEYWORDS_MAX + 1]; /* for libpq */
     char *values[KEYWORDS_MAX + 1];
     size_t n;
+    struct {
+        char *host, *hostaddr, *port;
+    } written; /* what the pin stands for; NULL: no pin, or not given */
+    bool pinned;
 };
 
 extern const char *const options_params[]; /* all that a URL may have */
@@ -32,8 +37,14 @@ enum stile_status options_read(struct options *options, const struct url *url,
 enum stile_status options_set(struct options *options, const char *keyword, const char *value,
                               struct stile_error *err);
 const char *options_get(const struct options *options, const char *keyword); /* NULL: unset */
-/* Further sessions go to the very server that this one has reached: names are not asked again. */
+/* Further sessions go to the very server that this one has reached: names are not asked again.
+ * Until it cannot be reached any more: then what was written counts. */
 enum stile_status options_pin(struct options *options, const PGconn *conn, struct stile_error *err);
+void options_unpin(struct options *options);
+/* The one host whose name has to be resolved, or NULL. libpq would do that by itself, and wait. */
+const char *options_name(const struct options *options);
+enum stile_status options_set_addresses(struct options *options, const struct addrinfo *found,
+                                        struct stile_error *err);
 void options_free(struct options *options);
 
 #endif

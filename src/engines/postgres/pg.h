@@ -98,7 +98,8 @@ static inline struct pg *pg_of_part(struct pg_claim *part)
 
 /* Connects it if need be: what is asked meanwhile waits for that. */
 enum stile_status pg_shared(struct session **session, struct pg *pg, struct stile_error *err);
-void pg_opened(struct pg *pg, const struct stile_error *why); /* err NULL: it is up */
+/* The shared session is up (why NULL), or over. */
+void pg_opened(struct session *session, const struct stile_error *why);
 enum stile_status pg_connect(struct session **session, struct pg *pg,
                              const struct session_events *events, struct stile_error *err);
 

@@ -145,12 +145,20 @@ static enum stile_status check_table(struct session *session, const PGresult *re
     return status;
 }
 
+static enum stile_status take_addresses(struct pg *pg, const struct addrinfo *found,
+                                        struct stile_error *err)
+{
+    return options_set_addresses(&pg->options, found, err);
+}
+
 enum stile_status pg_connect(struct session **session, struct pg *pg,
                              const struct session_events *events, struct stile_error *err)
 {
     bool table = pg->options.mode == MODE_TABLE;
     const struct route route = {.keywords = pg->options.keywords,
                                 .values = (const char *const *)pg->options.values,
+                                .host = options_name(&pg->options),
+                                .resolved = take_addresses,
                                 .secret = options_get(&pg->options, "password"),
                                 .patience_ns = pg->options.patience_ns,
                                 .hail = table ? sql_table_hail : sql_hail,
@@ -160,9 +168,15 @@ enum stile_status pg_connect(struct session **session, struct pg *pg,
 
 /* ---- the shared session ---- */
 
-void pg_opened(struct pg *pg, const struct stile_error *why)
+/* Further sessions go where this one is, until nobody answers there any more. */
+void pg_opened(struct session *session, const struct stile_error *why)
 {
+    struct pg *pg = session->pg;
     struct opening *opening = pg->opening;
+    if (!why)
+        options_pin(&pg->options, session->conn, NULL);
+    else if (!session->was_up)
+        options_unpin(&pg->options);
     if (opening && why && !opening->error.status)
         opening->error = *why;
     if (opening)
@@ -177,7 +191,7 @@ static void on_listening(void *data, const struct answer *a)
 static void shared_up(struct session *session)
 {
     session_send(session, &sql_listen, NULL, 0, on_listening, NULL, NULL);
-    pg_opened(session->pg, NULL);
+    pg_opened(session, NULL);
 }
 
 static void shared_down(struct session *session)
@@ -187,7 +201,7 @@ static void shared_down(struct session *session)
 
 static void shared_ended(struct session *session, const struct stile_error *why)
 {
-    pg_opened(session->pg, why);
+    pg_opened(session, why);
     claims_go_down(session, why);
 }
 
@@ -273,8 +287,6 @@ static enum stile_status reach(struct pg *pg, struct stile_error *err)
         status = drive(pg, &opening, err);
     if (!status)
         status = check_schema(pg, &opening, err);
-    if (!status)
-        status = options_pin(&pg->options, pg->shared->conn, err);
     if (!status)
         status = name_sessions(pg, err);
     if (!status && !pg->pooled)

@@ -271,6 +271,8 @@ static void close_connection(struct session *s)
     loop_unwatch(s->loop, &s->watch);
     loop_disarm(s->loop, &s->timer);
     loop_forget(s->loop, &s->task);
+    resolve_free(s->resolve);
+    s->resolve = NULL;
     PQfinish(s->conn);
     s->conn = NULL;
     s->state = DOWN;
@@ -299,6 +301,8 @@ void session_forked(struct session *s)
 {
     if (s && s->conn && PQsocket(s->conn) >= 0)
         close(PQsocket(s->conn));
+    if (s && s->resolve)
+        resolve_forked(s->resolve);
 }
 
 static void fail(struct session *s, const struct stile_error *why)
@@ -352,6 +356,7 @@ static void on_hailed(void *data, const struct answer *a)
         error_copy(&err, a->err);
     else if (!s->route.check(s, a->result, &err)) {
         s->state = UP;
+        s->was_up = true;
         loop_disarm(s->loop, &s->timer);
         s->events->up(s);
         return;
@@ -433,11 +438,45 @@ static void on_notice(void *data, const PGresult *result)
         session_read_error(&s->notice, sqlstate, result);
 }
 
+static enum stile_status start(struct session *s, struct stile_error *err)
+{
+    s->conn = PQconnectStartParams(s->route.keywords, s->route.values, 0);
+    if (!s->conn || PQstatus(s->conn) == CONNECTION_BAD) {
+        fault_of_connection(err, s->conn, s->route.secret);
+        return s->conn ? err->status : STILE_NOMEM;
+    }
+    PQsetErrorVerbosity(s->conn, PQERRORS_VERBOSE);
+    PQsetNoticeReceiver(s->conn, on_notice, s);
+    watch_for(s, EPOLLOUT);
+    return STILE_OK;
+}
+
+static void on_resolved(void *data, struct addrinfo *found, const struct stile_error *err)
+{
+    struct session *s = data;
+    struct stile_error why;
+    enum stile_status status = STILE_OK;
+    resolve_free(s->resolve);
+    s->resolve = NULL;
+    if (err) {
+        why = *err;
+        status = err->status;
+    } else {
+        status = s->route.resolved(s->pg, found, &why);
+        freeaddrinfo(found);
+    }
+    if (!status)
+        status = start(s, &why);
+    if (status)
+        fail(s, &why);
+}
+
 enum stile_status session_new(struct session **out, struct pg *pg, struct loop *loop,
                               const struct route *route, const struct session_events *events,
                               struct stile_error *err)
 {
     struct session *s = calloc(1, sizeof *s);
+    struct stile_error why;
     if (!s || loop_reserve(loop, 1)) {
         free(s);
         return error_set(err, STILE_NOMEM, 0, "out of memory");
@@ -452,16 +491,14 @@ enum stile_status session_new(struct session **out, struct pg *pg, struct loop *
                           .task.fn = on_task};
     s->last = &s->first;
     s->used_ns = loop_now(loop);
-    s->conn = PQconnectStartParams(route->keywords, route->values, 0);
-    if (!s->conn || PQstatus(s->conn) == CONNECTION_BAD) {
-        fault_of_connection(err, s->conn, route->secret);
-        enum stile_status status = s->conn ? err->status : STILE_NOMEM;
+    enum stile_status status =
+        route->host ? resolve_start(&s->resolve, loop, route->host, 0, on_resolved, s, &why)
+                    : start(s, &why);
+    if (status) {
         session_free(s);
+        error_copy(err, &why);
         return status;
     }
-    PQsetErrorVerbosity(s->conn, PQERRORS_VERBOSE);
-    PQsetNoticeReceiver(s->conn, on_notice, s);
-    watch_for(s, EPOLLOUT);
     loop_arm(loop, &s->timer, loop_now(loop) + route->patience_ns);
     *out = s;
     return STILE_OK;

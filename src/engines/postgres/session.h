@@ -9,6 +9,7 @@
 #include <libpq-fe.h>
 
 #include "engines/engine.h"
+#include "io/resolve.h"
 
 struct pg;
 struct pg_claim;
@@ -42,6 +43,9 @@ struct session_events {
 /* How to reach the server: parallel arrays for libpq, NULL-terminated. */
 struct route {
     const char *const *keywords, *const *values;
+    const char *host; /* to be resolved first, or NULL */
+    enum stile_status (*resolved)(struct pg *pg, const struct addrinfo *found,
+                                  struct stile_error *err);
     const char *secret;    /* the password, never to be shown; NULL: none of ours */
     uint64_t patience_ns;  /* for connecting */
     struct statement hail; /* the first statement, whose answer decides whether it is up */
@@ -68,7 +72,8 @@ struct session {
 
     /* session.c's own */
     struct loop *loop;
-    PGconn *conn;
+    PGconn *conn; /* NULL: its host is being resolved, or it is over */
+    struct resolve *resolve;
     struct watch watch;
     uint32_t watched; /* for which events */
     struct timer timer;
@@ -78,7 +83,8 @@ struct session {
     uint64_t prepared;
     unsigned depth; /* of callbacks under way */
     bool doomed;    /* freed when the last of them returns */
-    bool broken;    /* found out while sending: told by the task */
+    bool was_up;
+    bool broken; /* found out while sending: told by the task */
     uint64_t stall_ns;
     struct stile_error notice; /* the last that the server said by itself */
 };

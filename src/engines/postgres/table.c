@@ -329,7 +329,7 @@ static void on_up(struct session *session)
         session_send(session, &pg->listen, NULL, 0, ignore, NULL, NULL);
         session_send(session, &sql_table_test, channel, 1, ignore, NULL, NULL);
     }
-    pg_opened(pg, NULL);
+    pg_opened(session, NULL);
 }
 
 static void on_down(struct session *session)
@@ -344,7 +344,7 @@ static void on_ended(struct session *session, const struct stile_error *why)
 {
     struct pg *pg = session->pg;
     uint64_t at = loop_now(pg->engine.loop) + AGAIN_NS;
-    pg_opened(pg, why);
+    pg_opened(session, why);
     for (size_t i = 0; i < BY_KEY_HEADS; i++) {
         for (struct row_claim *row = pg->by_owner[i]; row; row = row->next) {
             if (row->place == IN_QUEUE && row->timer.at_ns > at)
