@@ -99,7 +99,7 @@ def threads(bench):
     rows, samples = [], {}
     for told, core in PLACES:
         with server(0) as redis:
-            lines = lines_of(bench, core, "threads", redis.url, bench.rounds(30), 16, 100)
+            lines = lines_of(bench, core, "threads", redis.url, bench.rounds(15), 16, 400)
         one, all_of_them, ratio = (
             statistics.median(values) for values in (
                 column(lines, "threads", 1, "per_s"), column(lines, "threads", 16, "per_s"),

@@ -42,7 +42,7 @@ def bars(name, title, series, groups):
     return block(name, [['"%s"' % label, *values] for label, values in groups]) + """
 set title '%s'
 set style data histogram; set style histogram clustered gap 1
-set yrange [0:*]; set xrange [*:*]; set xtics auto; set key top right
+set yrange [0:*]; set xrange [*:*]; set xtics auto; set key below
 plot %s
 unset key
 """ % (title, plots)
@@ -74,7 +74,7 @@ def panel_server_handover(places):
 
 
 def panel_threads(places):
-    return bars("threads", "threads of one client, each its own name: pairs a second",
+    return bars("threads", "threads of one client: pairs a second",
                 (("1 thread", PEER), ("16 threads", OURS)),
                 [(told, medians(lines, "threads", (1, 16), "per_s", 1))
                  for told, lines in places.items()])
