@@ -17,6 +17,7 @@ static const struct module {
      "redlocks",
      "redis"},
     {"postgres postgresql", "postgres"},
+    {"mysql mysqls mariadb", "mysql"},
     {"etcd etcds", "etcd"},
 };
 

@@ -1,0 +1,382 @@
+/* Being granted: one try on the shared session, then a wait inside the server on another. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "engines/mysql/my.h"
+#include "engines/mysql/sql.h"
+
+/* `stile break` on another client may end a hold, and tells nobody. */
+#define SIT_MAX_MS 500
+
+static void confirm(struct my_claim *part);
+
+/* ---- where it is ---- */
+
+static void join_session(struct my_claim *part, struct session *session)
+{
+    part->session = session;
+    claim_of(part)->session = session;
+    part->next = session->claims;
+    part->link = &session->claims;
+    if (part->next)
+        part->next->link = &part->next;
+    session->claims = part;
+}
+
+void claims_leave_session(struct my_claim *part)
+{
+    if (!part->session)
+        return;
+    *part->link = part->next;
+    if (part->next)
+        part->next->link = part->link;
+    part->session = NULL;
+    claim_of(part)->session = NULL;
+}
+
+void claims_retire(struct my_claim *part)
+{
+    struct my *my = my_of_part(part);
+    claims_leave_session(part);
+    if (part->has_timer) {
+        loop_disarm(my->engine.loop, &part->timer);
+        loop_unreserve(my->engine.loop, 1);
+        part->has_timer = false;
+    }
+    part->standing = NOWHERE;
+    if (part->active) {
+        part->active = false;
+        if (--my->n_active == 0)
+            pool_sweep_later(my);
+    }
+}
+
+/* Nothing is left of it in the server. */
+static void fail(struct my_claim *part, const struct stile_error *err)
+{
+    struct claim *claim = claim_of(part);
+    struct stile_error why = *err;
+    claims_retire(part);
+    claim->engine->events->failed(claim, &why);
+}
+
+static void turn_away(struct my_claim *part, uint64_t hint_ns)
+{
+    struct claim *claim = claim_of(part);
+    claims_retire(part);
+    claim->engine->events->busy(claim, hint_ns);
+}
+
+/* ---- hearing it ---- */
+
+enum verdict { TAKEN, GRANTED, KEPT_BACK };
+
+/* The last statement is the row's, or without a schema the lock's own. */
+static enum verdict read_verdict(const struct my *my, const struct answer *a, uint64_t *token)
+{
+    const struct outcome *last = answer_last(a);
+    const char *text = outcome_text(last, 0);
+    *token = 0;
+    if (my->bare)
+        return text && strcmp(text, "1") == 0 ? GRANTED : TAKEN;
+    if (last->affected == 0)
+        return TAKEN;
+    *token = last->insert_id;
+    return *token ? GRANTED : KEPT_BACK;
+}
+
+static void grant(struct my_claim *part, uint64_t token, uint64_t sent_ns)
+{
+    struct claim *claim = claim_of(part);
+    part->standing = HOLDING;
+    part->token = token;
+    claim->engine->events->granted(claim, token, sent_ns, part->session->ttl_told_ns);
+}
+
+/* ---- kept back ---- */
+
+static uint64_t kept_ms(const struct answer *a)
+{
+    const char *text = a->err ? NULL : outcome_text(answer_last(a), 0);
+    uint64_t ms = text ? strtoull(text, NULL, 10) : 0;
+    return ms ? ms : 1;
+}
+
+static enum stile_status ask_how_long(struct my_claim *part, answer_fn *fn, struct stile_error *err)
+{
+    part->standing = WEIGHING;
+    return session_send(part->session, sql_kept(part), fn, part, err);
+}
+
+/* ---- on a session of its own ---- */
+
+/* A session that holds nothing but a claim that failed is given back clean, or not at all. */
+static void give_up_session(struct my_claim *part, const struct stile_error *err)
+{
+    struct session *session = part->session;
+    struct stile_error why = *err;
+    claims_leave_session(part);
+    if (session && session->state != DOWN)
+        pool_close(session);
+    if (part->withdrawn)
+        release_go_on(part, false);
+    else
+        fail(part, &why);
+}
+
+static void look_again(struct timer *timer)
+{
+    struct my_claim *part = (struct my_claim *)((char *)timer - offsetof(struct my_claim, timer));
+    if (part->standing == SITTING)
+        confirm(part);
+}
+
+/* It is ours in the server, and kept back from everybody. */
+static void on_weighed(void *data, const struct answer *a)
+{
+    struct my_claim *part = data;
+    struct loop *loop = claim_of(part)->engine->loop;
+    uint64_t ms = kept_ms(a);
+    if (a->err) {
+        give_up_session(part, a->err);
+    } else if (part->withdrawn) {
+        release_go_on(part, true);
+    } else {
+        part->standing = SITTING;
+        part->timer.fn = look_again;
+        ms = ms < SIT_MAX_MS ? ms + 1 : SIT_MAX_MS;
+        loop_arm(loop, &part->timer, loop_now(loop) + ms * NS_PER_MS);
+    }
+}
+
+static void on_confirmed(void *data, const struct answer *a)
+{
+    struct my_claim *part = data;
+    struct stile_error err;
+    uint64_t token = 0;
+    enum verdict verdict = a->err ? TAKEN : read_verdict(my_of_part(part), a, &token);
+    if (a->err) {
+        give_up_session(part, a->err);
+    } else if (verdict == TAKEN) {
+        error_set(&err, STILE_UNREACHABLE, 0, "what the server had granted is another's");
+        give_up_session(part, &err);
+    } else if (part->withdrawn) {
+        part->token = token;
+        release_go_on(part, true);
+    } else if (verdict == GRANTED) {
+        grant(part, token, a->sent_ns);
+    } else if (ask_how_long(part, on_weighed, &err)) {
+        give_up_session(part, &err);
+    }
+}
+
+/* Sent after the server has granted it, so that the lease counts from a time that we know; and it
+ * proves that the lock is still this session's. */
+static void confirm(struct my_claim *part)
+{
+    struct stile_error err;
+    part->standing = CONFIRMING;
+    if (session_send(part->session, sql_grant(part), on_confirmed, part, &err))
+        give_up_session(part, &err);
+}
+
+static void on_locked(void *data, const struct answer *a)
+{
+    struct my_claim *part = data;
+    struct stile_error err;
+    const char *text = a->err ? NULL : outcome_text(answer_last(a), 0);
+    bool granted = text && strcmp(text, "1") == 0;
+    if (part->session)
+        part->session->waits = false;
+    if (part->withdrawn && part->session && part->session->state == UP)
+        release_go_on(part, true); /* killed, and perhaps granted all the same */
+    else if (granted)
+        confirm(part);
+    else {
+        error_set(&err, STILE_UNREACHABLE, 0, "the wait for it was ended in the server");
+        give_up_session(part, a->err ? a->err : &err);
+    }
+}
+
+static void stand_in_line(struct my_claim *part)
+{
+    struct my *my = my_of_part(part);
+    struct session *session;
+    struct stile_error err;
+    claims_leave_session(part);
+    if (pool_take(&session, my, &err)) {
+        fail(part, &err);
+        return;
+    }
+    join_session(part, session);
+    part->standing = IN_LINE;
+    session->waits = true;
+    if (session_send(session, sql_lock(part, pool_lease(session)), on_locked, part, &err))
+        give_up_session(part, &err);
+}
+
+/* ---- on the shared session ---- */
+
+static void after_step(struct my_claim *part)
+{
+    uint64_t hint_ns = part->token * NS_PER_MS;
+    struct stile_error why = part->why;
+    part->token = 0;
+    if (part->withdrawn)
+        release_go_on(part, false);
+    else if (why.status)
+        fail(part, &why);
+    else if (claim_of(part)->wait)
+        stand_in_line(part);
+    else
+        turn_away(part, hint_ns);
+}
+
+static void on_stepped_back(void *data, const struct answer *a)
+{
+    (void)a; /* an error here is the session's end */
+    after_step(data);
+}
+
+/* What the try may have taken is given back; the server knows whose it is (LESSONS 20: an error is
+ * no proof that nothing was granted). */
+static void step_back(struct my_claim *part, uint64_t hint_ms)
+{
+    struct session *session = part->session;
+    part->standing = STEPPING;
+    part->token = hint_ms;
+    if (!session || session->state != UP ||
+        session_send(session, sql_unlock(part), on_stepped_back, part, NULL))
+        after_step(part);
+}
+
+static void on_weighed_trying(void *data, const struct answer *a)
+{
+    step_back(data, kept_ms(a));
+}
+
+static void on_tried(void *data, const struct answer *a)
+{
+    struct my_claim *part = data;
+    uint64_t token = 0;
+    if (a->err) {
+        part->why = *a->err;
+        step_back(part, 0);
+        return;
+    }
+    switch (read_verdict(my_of_part(part), a, &token)) {
+    case TAKEN:
+        after_step(part);
+        break;
+    case KEPT_BACK:
+        if (part->withdrawn || ask_how_long(part, on_weighed_trying, NULL))
+            step_back(part, 1);
+        break;
+    case GRANTED:
+        part->token = token;
+        if (part->withdrawn)
+            release_go_on(part, true);
+        else
+            grant(part, token, a->sent_ns);
+        break;
+    }
+}
+
+static void begin(struct my_claim *part)
+{
+    struct claim *claim = claim_of(part);
+    struct my *my = my_of_part(part);
+    char key[KEY_MAX + 1];
+    part->withdrawn = part->told = part->plainly = false;
+    part->token = 0;
+    part->why.status = STILE_OK;
+    part->active = true;
+    my->n_active++;
+    if (my->ttl_ns < claim->ttl_ns)
+        my->ttl_ns = claim->ttl_ns;
+    if (!*part->stored) {
+        name_hex(part->stored, claim->name, claim->name_len);
+        name_key(key, my->mariadb, claim->name, claim->name_len);
+        name_hex(part->key, key, strlen(key));
+    }
+}
+
+void claims_claim(struct engine *engine, struct claim *claim)
+{
+    struct my_claim *part = part_of(claim);
+    struct session *shared;
+    struct stile_error err;
+    begin(part);
+    if (loop_reserve(engine->loop, 1)) {
+        error_set(&err, STILE_NOMEM, 0, "out of memory");
+        fail(part, &err);
+        return;
+    }
+    part->has_timer = true;
+    if (my_shared(&shared, my_of(engine), &err)) {
+        fail(part, &err);
+        return;
+    }
+    join_session(part, shared);
+    part->standing = ASKED;
+    if (session_send(shared, sql_try(part, pool_lease(shared)), on_tried, part, &err))
+        fail(part, &err);
+}
+
+/* ---- losing it ---- */
+
+static void lose(struct my_claim *part, const struct stile_error *why)
+{
+    struct stile_error err = *why;
+    struct claim *claim = claim_of(part);
+    err.status = STILE_LOST;
+    part->told = true;
+    claim->engine->events->lost(claim, &err);
+}
+
+/* What was asked has been answered; what was held or sat has to be told. */
+void claims_go_down(struct session *session, const struct stile_error *why)
+{
+    struct stile_error err = *why;
+    while (session->claims) {
+        struct my_claim *part = session->claims;
+        bool held = part->standing == HOLDING;
+        claims_leave_session(part);
+        if (held) {
+            error_wrap(&err, err.status, "the session that held it has ended");
+            lose(part, &err);
+            err = *why;
+        } else if (part->standing == SITTING) {
+            fail(part, &err);
+        }
+    }
+}
+
+static bool is_it(struct my_claim *part, const char *key)
+{
+    return part->standing == HOLDING && !part->told && strcmp(part->key, key) == 0;
+}
+
+static bool break_in(struct session *session, const char *key)
+{
+    struct stile_error err;
+    struct my_claim *part = session->claims;
+    while (part && !is_it(part, key))
+        part = part->next;
+    if (!part)
+        return false;
+    error_set(&err, STILE_LOST, 0, "taken over by `stile break`");
+    lose(part, &err);
+    return true;
+}
+
+bool claims_break(struct my *my, uint64_t backend, const char *key)
+{
+    if (my->shared && my->shared->backend == backend)
+        return break_in(my->shared, key);
+    for (struct session *session = my->sessions; session; session = session->next) {
+        if (session->backend == backend)
+            return break_in(session, key);
+    }
+    return false;
+}

@@ -1,0 +1,114 @@
+#include "engines/mysql/fault.h"
+
+#include <ctype.h>
+#include <errmsg.h>
+#include <mysqld_error.h>
+#include <stdio.h>
+#include <string.h>
+
+#define TEXT_MAX 512
+
+/* Not in Debian's list of codes: MySQL's word for wait_timeout, and what MariaDB says of KILL. */
+#define INTERACTION_TIMEOUT 4031
+#define CONNECTION_KILLED   1927
+
+/* A user or host that equals the password is hidden with it: better than the other way round. */
+static void hide(char *text, const char *secret)
+{
+    size_t len = secret ? strlen(secret) : 0;
+    for (char *at = text; len > 0 && (at = strstr(at, secret)); at += 3) {
+        if (len < 3) { /* no room for the stars: it could be anywhere, so all of it goes */
+            strcpy(text, "(hidden: it contains the password)");
+            return;
+        }
+        memmove(at + 3, at + len, strlen(at + len) + 1);
+        memcpy(at, "***", 3);
+    }
+}
+
+static void tidy(char *text)
+{
+    for (char *c = text; *c; c++)
+        *c = (unsigned char)*c < ' ' || *c == 127 ? ' ' : *c;
+}
+
+static bool is_library(unsigned code)
+{
+    return code >= CR_MIN_ERROR && code < 3000;
+}
+
+bool fault_is_end(unsigned code)
+{
+    return is_library(code) || code == CONNECTION_KILLED || code == INTERACTION_TIMEOUT ||
+           code == ER_SERVER_SHUTDOWN || code == ER_NORMAL_SHUTDOWN;
+}
+
+bool fault_is_kill(unsigned code)
+{
+    return code == ER_QUERY_INTERRUPTED;
+}
+
+/* It may be otherwise the next time. */
+static bool may_pass(unsigned code)
+{
+    static const unsigned passing[] = {
+        ER_CON_COUNT_ERROR,   ER_TOO_MANY_USER_CONNECTIONS, ER_USER_LIMIT_REACHED,
+        ER_SERVER_SHUTDOWN,   ER_NORMAL_SHUTDOWN,           ER_LOCK_DEADLOCK,
+        ER_LOCK_WAIT_TIMEOUT, ER_QUERY_INTERRUPTED,         CONNECTION_KILLED,
+        INTERACTION_TIMEOUT,  ER_OUT_OF_RESOURCES,          ER_CANT_CREATE_THREAD};
+    for (size_t i = 0; i < sizeof passing / sizeof *passing; i++) {
+        if (code == passing[i])
+            return true;
+    }
+    return is_library(code) && code != CR_SSL_CONNECTION_ERROR &&
+           code != CR_AUTH_PLUGIN_CANNOT_LOAD;
+}
+
+static const char *what_to_do(unsigned code)
+{
+    switch (code) {
+    case ER_CON_COUNT_ERROR:
+        return " (max_connections is reached)";
+    case ER_TOO_MANY_USER_CONNECTIONS:
+    case ER_USER_LIMIT_REACHED:
+        return " (max_user_connections is reached)";
+    case ER_TABLEACCESS_DENIED_ERROR:
+        return " (grant this user SELECT, INSERT and UPDATE on the tables stile_%)";
+    case ER_KILL_DENIED_ERROR:
+        return " (it is another user's session: CONNECTION ADMIN is needed to end it)";
+    case ER_OPTION_PREVENTS_STATEMENT:
+        return " (the server is read-only: connect to its primary)";
+    case CR_SSL_CONNECTION_ERROR:
+        return " (TLS is verified for other hosts: ca= names the CA's file; insecure turns it off)";
+    default:
+        return "";
+    }
+}
+
+void fault_of(struct stile_error *err, unsigned code, const char *said, const char *secret)
+{
+    char text[TEXT_MAX];
+    snprintf(text, sizeof text, "%s", *said ? said : "the server closed the connection");
+    tidy(text);
+    hide(text, secret);
+    enum stile_status status = code == CR_OUT_OF_MEMORY ? STILE_NOMEM
+                               : may_pass(code)         ? STILE_UNREACHABLE
+                                                        : STILE_REFUSED;
+    error_set(err, status, (int)code, "%s%s", text, what_to_do(code));
+}
+
+/* An error packet: its length in three bytes, a number, 0xff, the code, '#' and five for SQL's
+ * state, the text. Over TLS it can't be read here. */
+void fault_of_last_word(struct stile_error *err, const unsigned char *said, size_t n)
+{
+    char text[TEXT_MAX];
+    if (n < 14 || said[4] != 0xff || said[7] != '#') {
+        error_set(err, STILE_UNREACHABLE, 0, "the server has ended the session");
+        return;
+    }
+    unsigned code = said[5] | (unsigned)said[6] << 8;
+    size_t len = n - 13 < sizeof text ? n - 13 : sizeof text - 1;
+    memcpy(text, said + 13, len);
+    text[len] = '\0';
+    fault_of(err, code, text, NULL);
+}

@@ -1,0 +1,19 @@
+/* The server's and the library's errors as ours: status, one line, what to do. Without secrets. */
+#ifndef STILE_MYSQL_FAULT_H
+#define STILE_MYSQL_FAULT_H
+
+#include "core/error.h"
+
+/* secret may be NULL. */
+void fault_of(struct stile_error *err, unsigned code, const char *text, const char *secret);
+
+/* What came from the server though nothing was asked; n 0: the connection was closed. */
+void fault_of_last_word(struct stile_error *err, const unsigned char *said, size_t n);
+
+/* The session is gone with it. */
+bool fault_is_end(unsigned code);
+
+/* The statement was stopped by KILL QUERY. */
+bool fault_is_kill(unsigned code);
+
+#endif

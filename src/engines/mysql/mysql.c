@@ -1,0 +1,360 @@
+/* mysql: GET_LOCK of a MySQL or MariaDB server, which ends with a session, and a row that counts.
+ *
+ * What is free is granted on one session that all locks of a client share, in one round trip:
+ * GET_LOCK(name, 0), and the row of the name, whose counter becomes the token with the commit. Who
+ * has to wait does so inside the server, in GET_LOCK() on a session of its own, which then holds
+ * it: so nothing that is held depends on a statement that waits (a server notices late that such a
+ * session's process has died), and the server's own queue is the order.
+ *
+ * The server ends a session that it has not heard of for the lease (wait_timeout), and sees a
+ * closed connection at once: a killed holder's lock is free within milliseconds, a stopped one's
+ * after its TTL. A hold or a lock-delay is written into the row with the grant; who gets the lock
+ * meanwhile sits on it until the time is over. A wait is withdrawn with KILL QUERY from the shared
+ * session, and then given back whether or not it was granted.
+ *
+ *     session.c  one connection        pool.c      those for waiters, and the lease
+ *     claims.c, release.c, renew.c     the life of a claim
+ *     people.c, view.c, breaking.c     list, show, watch, break
+ *     sql.c, schema.sql                what the server is told, and what it needs for it
+ */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/url.h"
+#include "engines/mysql/my.h"
+#include "engines/mysql/setup.h"
+#include "engines/mysql/sql.h"
+
+struct opening {
+    bool over;
+    bool schema;
+    uint64_t uptime_s;
+    struct stile_error error;
+};
+
+/* ---- who we are ---- */
+
+/* It also stands in a comment. */
+static void make_plain(char *text)
+{
+    for (char *c = text; *c; c++)
+        *c = (unsigned char)*c < ' ' || (unsigned char)*c >= 127 || *c == '*' ? '?' : *c;
+}
+
+static void write_command(char out[COMMAND_MAX + 1], const char *label)
+{
+    char line[COMMAND_MAX + 1] = "?";
+    if (label) {
+        snprintf(line, sizeof line, "%s", label);
+    } else {
+        int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
+        ssize_t n = fd < 0 ? 0 : read(fd, line, sizeof line - 1);
+        if (fd >= 0)
+            close(fd);
+        line[n > 0 ? n : 1] = '\0';
+        for (ssize_t i = 0; i + 1 < n; i++)
+            line[i] = line[i] ? line[i] : ' ';
+    }
+    make_plain(line);
+    strcpy(out, line);
+}
+
+static enum stile_status introduce(struct my *my, struct stile_error *err)
+{
+    char random[OWNER_LEN / 2];
+    int rc = loop_random(my->engine.loop, random, sizeof random);
+    if (rc)
+        return error_errno(err, STILE_REFUSED, rc, "drawing a session id");
+    name_hex(my->who.owner, random, sizeof random);
+    snprintf(my->who.pid, sizeof my->who.pid, "%ld", (long)getpid());
+    strcpy(my->who.host, "?");
+    gethostname(my->who.host, sizeof my->who.host - 1);
+    make_plain(my->who.host);
+    write_command(my->who.command, my->engine.label);
+    name_hex(my->who.host_hex, my->who.host, strlen(my->who.host));
+    name_hex(my->who.command_hex, my->who.command, strlen(my->who.command));
+    return STILE_OK;
+}
+
+/* ---- connecting ---- */
+
+/* Before these, GET_LOCK gave back what the session had already. */
+static bool is_too_old(const char *version)
+{
+    unsigned major = 0, minor = 0, patch = 0;
+    sscanf(version, "%u.%u.%u", &major, &minor, &patch);
+    unsigned number = major * 10000 + minor * 100 + patch;
+    return number < (strstr(version, "MariaDB") ? 100002u : 50705u);
+}
+
+static enum stile_status check_facts(struct session *session, const struct outcome *facts,
+                                     struct stile_error *err)
+{
+    struct my *my = session->my;
+    const char *version = outcome_text(facts, FACT_VERSION);
+    const char *id = outcome_text(facts, FACT_ID), *schema = outcome_text(facts, FACT_SCHEMA);
+    const char *read_only = outcome_text(facts, FACT_READ_ONLY);
+    if (!version || !id || !read_only)
+        return error_set(err, STILE_CORRUPT, 0, "the server's answer has an unexpected form");
+    session->backend = strtoull(id, NULL, 10);
+    if (is_too_old(version))
+        return error_set(err, STILE_REFUSED, 0,
+                         "this server is older than MariaDB 10.0.2 or MySQL 5.7.5, where a session "
+                         "has one lock at most");
+    if (strcmp(read_only, "0") != 0)
+        return error_set(err, STILE_REFUSED, 0,
+                         "this server is read-only, perhaps a replica: what is locked here is not "
+                         "known to its primary. Connect to the primary");
+    if (session->backend != mysql_thread_id(session->conn) && !my->options.allow_pooler)
+        return error_set(err, STILE_REFUSED, 0,
+                         "a proxy stands between us and the server, where the locks of a session "
+                         "may become another's: connect to the server itself (or say allow=pooler, "
+                         "if it keeps a session for each connection)");
+    if (my->opening) {
+        my->opening->schema = schema && strcmp(schema, "0") != 0;
+        my->mariadb = strstr(version, "MariaDB") != NULL;
+    }
+    return STILE_OK;
+}
+
+enum stile_status my_check_server(struct session *session, const struct answer *a,
+                                  struct stile_error *err)
+{
+    const char *galera = a->n > HAIL_GALERA ? outcome_text(&a->outcomes[HAIL_GALERA], 1) : NULL;
+    if (a->n <= HAIL_GALERA)
+        return error_set(err, STILE_CORRUPT, 0, "the server's answer has an unexpected form");
+    if (galera && strcasecmp(galera, "OFF") != 0)
+        return error_set(err, STILE_REFUSED, 0,
+                         "this server is a node of a Galera cluster (wsrep_on), and GET_LOCK is "
+                         "known to one node only: use a server that is in no cluster, or another "
+                         "engine (postgres:, etcd:, redis:)");
+    return check_facts(session, &a->outcomes[HAIL_FACTS], err);
+}
+
+enum stile_status my_connect(struct session **session, struct my *my,
+                             const struct session_events *events, struct stile_error *err)
+{
+    return session_new(session, my, my->engine.loop, &my->options, events, err);
+}
+
+/* ---- the shared session ---- */
+
+static void shared_up(struct session *session)
+{
+    if (session->my->opening)
+        session->my->opening->over = true;
+}
+
+static void shared_down(struct session *session)
+{
+    session->my->shared = NULL;
+}
+
+static void shared_ended(struct session *session, const struct stile_error *why)
+{
+    struct opening *opening = session->my->opening;
+    if (opening && !opening->error.status)
+        opening->error = *why;
+    if (opening)
+        opening->over = true;
+    claims_go_down(session, why);
+}
+
+static const struct session_events shared_events = {
+    .up = shared_up, .down = shared_down, .ended = shared_ended};
+
+enum stile_status my_shared(struct session **session, struct my *my, struct stile_error *err)
+{
+    enum stile_status status = STILE_OK;
+    if (!my->shared)
+        status = my_connect(&my->shared, my, &shared_events, err);
+    *session = my->shared;
+    return status;
+}
+
+/* ---- opening ---- */
+
+static enum stile_status drive(struct my *my, struct stile_error *err)
+{
+    struct loop *loop = my->engine.loop;
+    struct opening *opening = my->opening;
+    while (!opening->over) {
+        loop_prepare(loop);
+        loop_wait(loop, true);
+        loop_run(loop);
+    }
+    if (opening->error.status)
+        error_copy(err, &opening->error);
+    opening->over = false;
+    return opening->error.status;
+}
+
+static enum stile_status ask(struct my *my, char *sql, answer_fn *fn, struct stile_error *err)
+{
+    enum stile_status status = session_send(my->shared, sql, fn, my, err);
+    return status ? status : drive(my, err);
+}
+
+static bool is_refused(struct my *my, const struct answer *a)
+{
+    my->opening->over = true;
+    if (a->err)
+        my->opening->error = *a->err;
+    return a->err;
+}
+
+static void on_version(void *data, const struct answer *a)
+{
+    struct my *my = data;
+    if (is_refused(my, a))
+        return;
+    const char *text = outcome_text(answer_last(a), 0);
+    int version = text ? atoi(text) : 0;
+    if (version != SCHEMA_VERSION)
+        error_set(&my->opening->error, STILE_REFUSED, 0,
+                  version > SCHEMA_VERSION
+                      ? "its tables stile_* have version %d, this library knows %d: install a "
+                        "newer one"
+                      : "its tables stile_* have version %d, this library needs %d: run `stile "
+                        "setup URL`",
+                  version, SCHEMA_VERSION);
+}
+
+static void on_uptime(void *data, const struct answer *a)
+{
+    struct my *my = data;
+    const char *text;
+    if (!is_refused(my, a) && (text = outcome_text(answer_last(a), 1)))
+        my->opening->uptime_s = strtoull(text, NULL, 10);
+}
+
+static void on_started(void *data, const struct answer *a)
+{
+    struct my *my = data;
+    const char *text;
+    if (!is_refused(my, a) && (text = outcome_text(answer_last(a), 0)))
+        snprintf(my->started, sizeof my->started, "%s", text);
+}
+
+static void on_signed(void *data, const struct answer *a)
+{
+    is_refused(data, a);
+}
+
+static enum stile_status check_schema(struct my *my, struct stile_error *err)
+{
+    my->bare = !my->opening->schema;
+    enum stile_status status = my->bare ? STILE_OK : ask(my, sql_version(), on_version, err);
+    if (!status)
+        status = ask(my, sql_uptime(), on_uptime, err);
+    if (!status)
+        status = ask(my, sql_started(my->opening->uptime_s), on_started, err);
+    if (!status)
+        status = ask(my, sql_sign(my), on_signed, err);
+    return status;
+}
+
+static enum stile_status reach(struct my *my, struct stile_error *err)
+{
+    struct opening opening = {0};
+    struct session *shared;
+    my->opening = &opening;
+    enum stile_status status = my_shared(&shared, my, err);
+    if (!status)
+        status = drive(my, err);
+    if (!status)
+        status = check_schema(my, err);
+    my->opening = NULL;
+    return status;
+}
+
+static void dispose(struct my *my)
+{
+    while (my->sessions)
+        pool_close(my->sessions);
+    session_free(my->shared);
+    my->shared = NULL;
+    loop_disarm(my->engine.loop, &my->sweep);
+    loop_unreserve(my->engine.loop, 1);
+    options_free(&my->options);
+}
+
+/* A database without our tables. */
+static void promise_less(struct stile_caps *caps)
+{
+    caps->token = caps->hold_at_least = caps->lock_delay = false;
+    caps->token_is = "none, for this database has no tables stile_*: run `stile setup URL`";
+    caps->survives = "a holder's crash: free at once; a server's crash: nothing is held afterwards";
+}
+
+static enum stile_status mysql_open(struct engine *engine, const struct url *url,
+                                    struct stile_error *err)
+{
+    struct my *my = my_of(engine);
+    if (loop_reserve(engine->loop, 1))
+        return error_set(err, STILE_NOMEM, 0, "out of memory");
+    my->sweep.fn = pool_sweep;
+    enum stile_status status = introduce(my, err);
+    if (!status)
+        status = options_read(&my->options, url, err);
+    if (!status)
+        status = reach(my, err);
+    if (status)
+        dispose(my);
+    else if (my->bare)
+        promise_less(&engine->caps);
+    return status;
+}
+
+static void mysql_close_engine(struct engine *engine)
+{
+    dispose(my_of(engine));
+}
+
+static void mysql_forked(struct engine *engine)
+{
+    struct my *my = my_of(engine);
+    session_forked(my->shared);
+    for (struct session *session = my->sessions; session; session = session->next)
+        session_forked(session);
+}
+
+#define CONDITION                                                                                  \
+    "one server that is in no Galera cluster: GET_LOCK is not replicated, so a failover frees "    \
+    "all; "                                                                                        \
+    "their holders are told as their connections end. For tokens, "                                \
+    "innodb_flush_log_at_trx_commit=1"
+
+const struct engine_class mysql_class = {
+    .scheme = "mysql mysqls mariadb",
+    .params = options_params,
+    .caps = {.engine = "mysql",
+             .modes = 1u << STILE_EXCLUSIVE,
+             .lease = STILE_LEASE_SESSION,
+             .fifo = true,
+             .token = true,
+             .hold_at_least = true,
+             .lock_delay = true,
+             .token_is = "a counter in the name's row, committed with the grant",
+             .survives = "a holder's crash: free at once; a server's crash: nothing is held "
+                         "afterwards, and tokens go on growing",
+             .condition = CONDITION},
+    .apart = false,
+    .engine_size = sizeof(struct my),
+    .claim_size = sizeof(struct my_claim),
+    .open = mysql_open,
+    .setup = mysql_setup,
+    .close = mysql_close_engine,
+    .forked = mysql_forked,
+    .claim = claims_claim,
+    .release = claims_release,
+    .renew = sessions_renew,
+    .list = people_list,
+    .show = people_show,
+    .break_ = people_break,
+    .watch = people_watch,
+    .unwatch = people_unwatch,
+};

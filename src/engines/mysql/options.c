@@ -1,0 +1,205 @@
+#include "engines/mysql/options.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/url.h"
+#include "engines/mysql/my.h"
+
+#define SESSIONS_MAX 1000
+#define SECRET_MAX   512
+#define PATIENCE_S   5
+#define NAME_PORT    3306
+
+const char *const options_params[] = {"mode", "sessions", "allow",    "socket",        "tls", "ca",
+                                      "cert", "key",      "insecure", "password_file", NULL};
+
+/* ---- reading ---- */
+
+static enum stile_status set(char **to, const char *from, struct stile_error *err)
+{
+    if (!from)
+        return STILE_OK;
+    *to = strdup(from);
+    return *to ? STILE_OK : error_set(err, STILE_NOMEM, 0, "out of memory");
+}
+
+static enum stile_status read_mode(const struct url *url, struct stile_error *err)
+{
+    const char *mode = url_param(url, "mode");
+    if (!mode || strcmp(mode, "getlock") == 0)
+        return STILE_OK;
+    if (strcmp(mode, "table") == 0 || strcmp(mode, "row") == 0)
+        return error_set(err, STILE_UNSUPPORTED, 0,
+                         "mode=%s is not there for MySQL and MariaDB yet, only mode=getlock; "
+                         "postgres: has mode=table",
+                         mode);
+    return error_set(err, STILE_MISUSE, 0, "mode= is getlock");
+}
+
+static enum stile_status read_sessions(struct options *o, const struct url *url,
+                                       struct stile_error *err)
+{
+    const char *text = url_param(url, "sessions"), *allow = url_param(url, "allow");
+    char *end;
+    o->sessions = SESSIONS_DEFAULT;
+    o->allow_pooler = allow && strcmp(allow, "pooler") == 0;
+    if (allow && !o->allow_pooler)
+        return error_set(err, STILE_MISUSE, 0, "allow= is pooler, or not given");
+    if (!text)
+        return STILE_OK;
+    unsigned long n = strtoul(text, &end, 10);
+    if (!*text || *text == '-' || *end || n < 2 || n > SESSIONS_MAX)
+        return error_set(err, STILE_MISUSE, 0, "sessions= is a number from 2 to %d", SESSIONS_MAX);
+    o->sessions = (unsigned)n;
+    return STILE_OK;
+}
+
+static enum stile_status read_secret(struct options *o, const struct url *url,
+                                     struct stile_error *err)
+{
+    const char *path = url_param(url, "password_file");
+    char secret[SECRET_MAX];
+    if (!path)
+        return set(&o->password, url->password, err);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, secret, sizeof secret - 1);
+    int number = errno;
+    if (fd >= 0)
+        close(fd);
+    if (n < 0)
+        return error_errno(err, STILE_REFUSED, number, "reading password_file");
+    secret[n] = '\0';
+    secret[strcspn(secret, "\r\n")] = '\0';
+    enum stile_status status = set(&o->password, secret, err);
+    explicit_bzero(secret, sizeof secret);
+    return status;
+}
+
+static bool is_near(const char *host)
+{
+    return !host || strncmp(host, "127.", 4) == 0 || strcmp(host, "localhost") == 0 ||
+           strcmp(host, "::1") == 0;
+}
+
+static enum stile_status read_tls(struct options *o, const struct url *url, struct stile_error *err)
+{
+    bool asked =
+        strcmp(url->scheme, "mysqls") == 0 || url_param(url, "tls") || o->ca || o->cert || o->key;
+    o->insecure = url_param(url, "insecure") != NULL;
+    o->tls = asked || (!is_near(o->host) && !o->insecure);
+    if (asked && !o->host)
+        return error_set(err, STILE_MISUSE, 0,
+                         "TLS needs a host in the URL: a Unix socket has none");
+    if (o->insecure && !o->host)
+        return error_set(err, STILE_MISUSE, 0, "insecure is about TLS, and a Unix socket has none");
+    return STILE_OK;
+}
+
+static enum stile_status read_place(struct options *o, const struct url *url,
+                                    struct stile_error *err)
+{
+    const char *host = url->n_hosts && *url->hosts[0].host ? url->hosts[0].host : NULL;
+    if (url->n_hosts > 1)
+        return error_set(err, STILE_MISUSE, 0,
+                         "one server only: what GET_LOCK locks on it is not known to any other");
+    if (host && url_param(url, "socket"))
+        return error_set(err, STILE_MISUSE, 0, "a host or socket=, not both");
+    o->port = host && url->hosts[0].port ? url->hosts[0].port : NAME_PORT;
+    enum stile_status status = set(&o->host, host, err);
+    if (!status)
+        status = set(&o->socket, url_param(url, "socket"), err);
+    if (!status && url->user && *url->user)
+        status = set(&o->user, url->user, err);
+    if (!status && strlen(url->path) > 1)
+        status = set(&o->database, url->path + 1, err);
+    return status;
+}
+
+enum stile_status options_read(struct options *o, const struct url *url, struct stile_error *err)
+{
+    o->patience_ns = PATIENCE_S * NS_PER_SEC;
+    enum stile_status status = read_mode(url, err);
+    if (!status)
+        status = read_sessions(o, url, err);
+    if (!status)
+        status = read_place(o, url, err);
+    if (!status)
+        status = read_secret(o, url, err);
+    if (!status)
+        status = set(&o->ca, url_param(url, "ca"), err);
+    if (!status)
+        status = set(&o->cert, url_param(url, "cert"), err);
+    if (!status)
+        status = set(&o->key, url_param(url, "key"), err);
+    return status ? status : read_tls(o, url, err);
+}
+
+void options_free(struct options *o)
+{
+    char *all[] = {o->host, o->user, o->password, o->database, o->socket, o->ca, o->cert, o->key};
+    if (o->password)
+        explicit_bzero(o->password, strlen(o->password));
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        free(all[i]);
+    *o = (struct options){0};
+}
+
+/* ---- for the library ---- */
+
+/* It would have SIGPIPE ignored for the whole process, which is not ours to decide: what it sends
+ * it sends with MSG_NOSIGNAL anyway. */
+static MYSQL *new_handle(void)
+{
+    struct sigaction before;
+    sigaction(SIGPIPE, NULL, &before);
+    MYSQL *conn = mysql_init(NULL);
+    sigaction(SIGPIPE, &before, NULL);
+    return conn;
+}
+
+static void set_tls(MYSQL *conn, const struct options *o)
+{
+    my_bool yes = 1, verify = !o->insecure;
+    mysql_options(conn, MYSQL_OPT_SSL_ENFORCE, &yes);
+    mysql_options(conn, MYSQL_OPT_SSL_VERIFY_SERVER_CERT, &verify);
+    if (o->ca)
+        mysql_options(conn, MYSQL_OPT_SSL_CA, o->ca);
+    if (o->cert)
+        mysql_options(conn, MYSQL_OPT_SSL_CERT, o->cert);
+    if (o->key)
+        mysql_options(conn, MYSQL_OPT_SSL_KEY, o->key);
+}
+
+MYSQL *options_prepare_blocking(const struct options *o)
+{
+    unsigned seconds = PATIENCE_S, protocol = o->host ? MYSQL_PROTOCOL_TCP : MYSQL_PROTOCOL_SOCKET;
+    my_bool no = 0;
+    MYSQL *conn = new_handle();
+    if (!conn)
+        return NULL;
+    mysql_options(conn, MYSQL_OPT_PROTOCOL, &protocol);
+    mysql_options(conn, MYSQL_OPT_CONNECT_TIMEOUT, &seconds);
+    mysql_options(conn, MYSQL_OPT_RECONNECT, &no); /* a new session has no locks */
+    unsigned none = 0;
+    mysql_options(conn, MYSQL_OPT_LOCAL_INFILE, &none);
+    mysql_options(conn, MYSQL_SET_CHARSET_NAME, "utf8mb4");
+    if (o->tls)
+        set_tls(conn, o);
+    return conn;
+}
+
+MYSQL *options_prepare(const struct options *o)
+{
+    MYSQL *conn = options_prepare_blocking(o);
+    if (conn && mysql_options(conn, MYSQL_OPT_NONBLOCK, 0)) {
+        mysql_close(conn);
+        return NULL;
+    }
+    return conn;
+}

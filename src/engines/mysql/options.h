@@ -1,0 +1,32 @@
+/* The URL of a mysql engine, taken apart. */
+#ifndef STILE_MYSQL_OPTIONS_H
+#define STILE_MYSQL_OPTIONS_H
+
+#include <mysql.h>
+
+#include "core/error.h"
+
+struct url;
+
+/* Affected rows are then those that were found, changed or not: how a grant tells its verdict. */
+#define OPTIONS_FLAGS (CLIENT_MULTI_STATEMENTS | CLIENT_FOUND_ROWS)
+
+struct options {
+    unsigned sessions; /* at most, all together */
+    bool allow_pooler; /* a proxy in between keeps one server session for each of ours */
+    uint64_t patience_ns;
+    char *host, *user, *password, *database, *socket, *ca, *cert, *key; /* NULL: not given */
+    unsigned port;
+    bool tls, insecure;
+};
+
+extern const char *const options_params[]; /* all that a URL may have */
+
+enum stile_status options_read(struct options *options, const struct url *url,
+                               struct stile_error *err);
+/* A handle that is ready to connect; NULL: no memory. blocking: for setup only. */
+MYSQL *options_prepare(const struct options *options);
+MYSQL *options_prepare_blocking(const struct options *options);
+void options_free(struct options *options);
+
+#endif

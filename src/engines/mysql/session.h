@@ -1,0 +1,99 @@
+/* One connection to the server, through libmariadb and without ever blocking the loop.
+ *
+ * The library suspends each of its calls that would have to wait, and we go on with it when its
+ * socket is ready. It has one call under way at a time, so requests are sent one after the other.
+ * What is asked of a session that is still connecting is sent as soon as it is up. */
+#ifndef STILE_MYSQL_SESSION_H
+#define STILE_MYSQL_SESSION_H
+
+#include <mysql.h>
+
+#include "engines/engine.h"
+
+struct my;
+struct my_claim;
+struct options;
+struct session;
+
+#define OUTCOMES_MAX 8
+
+/* Of one statement. */
+struct outcome {
+    MYSQL_RES *rows; /* NULL: it has none */
+    uint64_t affected, insert_id;
+};
+
+struct answer {
+    const struct outcome *outcomes; /* NULL: err says why */
+    size_t n;                       /* at least 1 */
+    const struct stile_error *err;
+    unsigned code;    /* of err, 0 where it isn't the server's */
+    uint64_t sent_ns; /* the time before it was sent */
+};
+
+/* What the last of its statements has told. */
+static inline const struct outcome *answer_last(const struct answer *a)
+{
+    return &a->outcomes[a->n - 1];
+}
+
+typedef void answer_fn(void *data, const struct answer *answer);
+
+struct session_events {
+    void (*up)(struct session *session);
+    /* It is over: nothing is asked of it from now on. Its requests then fail one by one. */
+    void (*down)(struct session *session);
+    /* All that was asked has been answered; afterwards the session is gone. */
+    void (*ended)(struct session *session, const struct stile_error *why);
+};
+
+struct session {
+    struct my *my;
+    const struct session_events *events;
+    enum { CONNECTING, HAILING, UP, DOWN } state;
+    struct session *next; /* in the engine's list */
+
+    /* the engine's own */
+    struct my_claim *claims; /* what is held here, or being worked on */
+    uint64_t ttl_told_ns;    /* the lease that the server was told last */
+    uint64_t used_ns;
+    uint64_t backend; /* the server's number of it */
+    bool waits;       /* a statement waits inside the server */
+    unsigned kills;   /* asked for and not yet answered */
+    bool idle;        /* in the pool */
+    bool probed;      /* a renewal is under way */
+    uint64_t probed_ttl_ns;
+
+    /* session.c's own */
+    struct loop *loop;
+    const struct options *options;
+    MYSQL *conn, *connected;
+    int failed; /* the library's answer to the call under way */
+    MYSQL_RES *rows;
+    enum { CALL_NONE, CALL_CONNECT, CALL_QUERY, CALL_STORE, CALL_NEXT } call;
+    int waits_for; /* MYSQL_WAIT_...: what the call needs to go on */
+    struct watch watch;
+    uint32_t watched;
+    struct timer timer;
+    struct task task;
+    struct request *first, **last;
+    unsigned depth; /* of callbacks under way */
+    bool doomed;    /* freed when the last of them returns */
+};
+
+enum stile_status session_new(struct session **session, struct my *my, struct loop *loop,
+                              const struct options *options, const struct session_events *events,
+                              struct stile_error *err);
+void session_free(struct session *session); /* nothing is called any more; NULL allowed */
+void session_forked(struct session *session);
+
+/* sql is malloc()ed and becomes the session's, whatever happens; NULL: there was no memory for it.
+ * The answer comes once, never from inside. */
+enum stile_status session_send(struct session *session, char *sql, answer_fn *fn, void *data,
+                               struct stile_error *err);
+void session_forget(struct session *session, const void *data); /* answers to nobody */
+
+/* Of a result's first row; NULL: there is none, or it is SQL's NULL. */
+const char *outcome_text(const struct outcome *outcome, unsigned column);
+
+#endif

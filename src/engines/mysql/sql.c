@@ -1,0 +1,244 @@
+#include "engines/mysql/sql.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#define YEAR_S 31536000 /* the longest that the server takes */
+
+static char *written(const char *format, ...) PRINTF_LIKE(1, 2);
+
+static char *written(const char *format, ...)
+{
+    char *text = NULL;
+    va_list args;
+    va_start(args, format);
+    int n = vasprintf(&text, format, args);
+    va_end(args);
+    return n < 0 ? NULL : text;
+}
+
+/* ---- about a session ---- */
+
+/* A lock of its own is the only mark of a session that others can see and that ends with it. */
+#define SIGN "SELECT GET_LOCK(CONCAT('stile%s session ',CONNECTION_ID()),0)"
+
+static const char *plus(const struct my *my)
+{
+    return my->bare ? "" : "+";
+}
+
+char *sql_sign(const struct my *my)
+{
+    return written(SIGN, plus(my));
+}
+
+/* What the server's or a user's defaults might have set is set for ourselves; completion_type
+ * first, as the commit that autocommit brings could be the session's end. A row is locked for the
+ * time of one statement only, so who waits for one waits for a server in trouble. */
+char *sql_hail(const struct my *my)
+{
+    char sign[128] = "";
+    if (!my->opening)
+        snprintf(sign, sizeof sign, ";" SIGN, plus(my));
+    return written(
+        "SET SESSION completion_type=0,sql_mode='',autocommit=1,time_zone='+00:00',"
+        "wait_timeout=%d,interactive_timeout=%d,net_read_timeout=60,net_write_timeout=60,"
+        "lock_wait_timeout=%d,innodb_lock_wait_timeout=5"
+        "/*!50708 ,max_execution_time=0 *//*M!100101 ,max_statement_time=0 */"
+        "/*M!100300 ,idle_transaction_timeout=0 */;"
+        "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ;"
+        "SELECT CONNECTION_ID(),VERSION(),@@GLOBAL.read_only,"
+        "(SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA=DATABASE() AND "
+        "TABLE_NAME='stile_version');"
+        "SHOW GLOBAL VARIABLES LIKE 'wsrep_on'%s",
+        YEAR_S, YEAR_S, YEAR_S, sign);
+}
+
+/* A little earlier than later: the server counts whole seconds. */
+char *sql_started(uint64_t uptime_s)
+{
+    return written("SELECT UTC_TIMESTAMP(6)-INTERVAL %" PRIu64 " SECOND", uptime_s + 1);
+}
+
+char *sql_uptime(void)
+{
+    return written("SHOW GLOBAL STATUS LIKE 'Uptime'");
+}
+
+char *sql_version(void)
+{
+    return written("SELECT MAX(version) FROM stile_version");
+}
+
+static unsigned long lease_s(uint64_t ttl_ns)
+{
+    uint64_t seconds = (ttl_ns + NS_PER_SEC - 1) / NS_PER_SEC;
+    return ttl_ns == 0 || seconds > YEAR_S ? YEAR_S : (unsigned long)seconds;
+}
+
+char *sql_ttl(uint64_t ttl_ns)
+{
+    return written("SET SESSION wait_timeout=%lu", lease_s(ttl_ns));
+}
+
+char *sql_kill(uint64_t backend, bool session)
+{
+    return written("KILL %s %" PRIu64, session ? "CONNECTION" : "QUERY", backend);
+}
+
+/* ---- about a claim ---- */
+
+#define LEASE_MAX 64
+
+static const char *lease(char out[LEASE_MAX], uint64_t ttl_ns)
+{
+    out[0] = '\0';
+    if (ttl_ns)
+        snprintf(out, LEASE_MAX, "SET SESSION wait_timeout=%lu;", lease_s(ttl_ns));
+    return out;
+}
+
+static const char *milliseconds(char out[24], uint64_t ns)
+{
+    if (ns == 0)
+        return "NULL";
+    snprintf(out, 24, "%" PRIu64, (ns + NS_PER_MS - 1) / NS_PER_MS);
+    return out;
+}
+
+#define FREE                                                                                       \
+    "(stile_lock.delay_ms IS NULL AND (stile_lock.hold_until IS NULL OR "                          \
+    "stile_lock.hold_until<=UTC_TIMESTAMP(6)))"
+#define IF_FREE(column) #column "=IF(" FREE ",VALUES(" #column "),stile_lock." #column ")"
+
+/* If @g, the name's row counts, unless the name is kept back. No row: it isn't ours. The number
+ * that comes with the answer is the token; 0: kept back. Assignments are made from left to right,
+ * so what the condition needs is set last; by then the time tells whether it was met. */
+#define COUNT_IT                                                                                                                                                     \
+    "INSERT INTO stile_lock (name,lock_name,token,owner,host,pid,command,since,backend,"                                                                             \
+    "hold_until,delay_ms) "                                                                                                                                          \
+    "SELECT X'%s',X'%s',LAST_INSERT_ID(f.token+1),'%s',X'%s',%s,X'%s',UTC_TIMESTAMP(6),"                                                                             \
+    "CONNECTION_ID(),UTC_TIMESTAMP(6)+INTERVAL 1000*%s MICROSECOND,%s "                                                                                              \
+    "FROM stile_floor f WHERE f.one=1 AND @g=1 "                                                                                                                     \
+    "ON DUPLICATE KEY UPDATE token=IF(" FREE ",LAST_INSERT_ID(stile_lock.token+1),"                                                                                  \
+    "stile_lock.token+LAST_INSERT_ID(0))," IF_FREE(lock_name) "," IF_FREE(owner) "," IF_FREE(host) "," IF_FREE(                                                      \
+        pid) "," IF_FREE(command) "," IF_FREE(backend) "," IF_FREE(since) "," IF_FREE(hold_until) ",delay_ms=IF(stile_lock.since=UTC_TIMESTAMP(6),VALUES(delay_ms)," \
+                                                                                                  "stile_lock.delay_ms)"
+
+static char *counted(struct my_claim *part, const char *before, const char *lock)
+{
+    struct my *my = my_of_part(part);
+    struct claim *claim = claim_of(part);
+    char hold[24], delay[24];
+    return written("%sSET @g=%s;" COUNT_IT, before, lock, part->stored, part->key, my->who.owner,
+                   my->who.host_hex, my->who.pid, my->who.command_hex,
+                   milliseconds(hold, claim->hold_ns), milliseconds(delay, claim->delay_ns));
+}
+
+char *sql_try(struct my_claim *part, uint64_t ttl_ns)
+{
+    char before[LEASE_MAX], lock[KEY_HEX_MAX + 32];
+    snprintf(lock, sizeof lock, "GET_LOCK(X'%s',0)", part->key);
+    if (my_of_part(part)->bare)
+        return written("%sSELECT %s", lease(before, ttl_ns), lock);
+    return counted(part, lease(before, ttl_ns), lock);
+}
+
+/* Who waits is told to others in a comment: there is no other place for it. */
+char *sql_lock(struct my_claim *part, uint64_t ttl_ns)
+{
+    struct my *my = my_of_part(part);
+    char before[LEASE_MAX];
+    return written("%sSELECT GET_LOCK(X'%s',%d) /* stile:%s@%s %s */", lease(before, ttl_ns),
+                   part->key, YEAR_S, my->who.pid, my->who.host, my->who.command);
+}
+
+char *sql_grant(struct my_claim *part)
+{
+    char lock[KEY_HEX_MAX + 64];
+    snprintf(lock, sizeof lock, "IS_USED_LOCK(X'%s')<=>CONNECTION_ID()", part->key);
+    return my_of_part(part)->bare ? written("SELECT %s", lock) : counted(part, "", lock);
+}
+
+/* A delay that is still there was left by a holder that did not release: it begins now. */
+char *sql_kept(struct my_claim *part)
+{
+    return written(
+        "UPDATE stile_lock SET hold_until=GREATEST(COALESCE(hold_until,UTC_TIMESTAMP(6)),"
+        "UTC_TIMESTAMP(6)+INTERVAL 1000*delay_ms MICROSECOND),delay_ms=NULL,backend=NULL "
+        "WHERE name=X'%s' AND delay_ms IS NOT NULL;"
+        "SELECT GREATEST(1,CEIL(TIMESTAMPDIFF(MICROSECOND,UTC_TIMESTAMP(6),hold_until)/1000)) "
+        "FROM stile_lock WHERE name=X'%s'",
+        part->stored, part->stored);
+}
+
+char *sql_unlock(struct my_claim *part)
+{
+    return written("SELECT RELEASE_LOCK(X'%s')", part->key);
+}
+
+char *sql_let_go(struct my_claim *part, bool unused)
+{
+    return written("UPDATE stile_lock SET backend=NULL,delay_ms=NULL%s WHERE name=X'%s' AND "
+                   "token=%" PRIu64 ";SELECT RELEASE_LOCK(X'%s')",
+                   unused ? ",hold_until=NULL" : "", part->stored, part->token, part->key);
+}
+
+/* ---- for people ---- */
+
+#define AGE(at)  "TIMESTAMPDIFF(MICROSECOND," at ",UTC_TIMESTAMP(6)) DIV 1000"
+#define LEFT(at) "TIMESTAMPDIFF(MICROSECOND,UTC_TIMESTAMP(6)," at ") DIV 1000"
+
+/* What the row tells; whether it is about the session that has the lock, which is of this run of
+ * the server; and whether that session counts its grants. */
+#define VIEW                                                                                       \
+    "r.token,r.owner,r.host,r.pid,r.command," AGE("r.since") ",IF(r.delay_ms IS NULL," LEFT(       \
+        "r.hold_until") ",GREATEST(r.delay_ms,COALESCE(" LEFT("r.hold_until") ",0)))"
+
+#define SIGNED(id) "IS_USED_LOCK(CONCAT('stile+ session '," id "))<=>" id
+
+/* Those that wait inside the server, the first one first. */
+#define WAITERS                                                                                    \
+    "SELECT ID,%s,INFO,USER,HOST FROM information_schema.PROCESSLIST WHERE ID<>CONNECTION_ID() "   \
+    "AND STATE='User lock' AND INFO LIKE '%%GET\\_LOCK(%%' ORDER BY 2 DESC,ID"
+
+static const char *waited_ms(const struct my *my)
+{
+    return my->mariadb ? "CAST(TIME_MS AS SIGNED)" : "TIME*1000";
+}
+
+char *sql_show(struct my *my, const char *stored, const char *key)
+{
+    if (my->bare)
+        return written("SET @u=IS_USED_LOCK(X'%s');"
+                       "SELECT X'%s',X'%s',@u,0,0,p.USER,p.HOST,NULL,NULL,NULL,NULL,NULL,NULL,NULL "
+                       "FROM (SELECT 1) one LEFT JOIN information_schema.PROCESSLIST p ON "
+                       "p.ID=@u;" WAITERS,
+                       key, stored, key, waited_ms(my));
+    return written("SET @u=IS_USED_LOCK(X'%s');"
+                   "SELECT X'%s',X'%s',@u,COALESCE(r.backend=@u AND r.since>='%s',0)," SIGNED(
+                       "@u") ",p.USER,p.HOST," VIEW
+                             " FROM (SELECT 1) one LEFT JOIN stile_lock r ON r.name=X'%s' LEFT "
+                             "JOIN information_schema.PROCESSLIST p ON p.ID=@u;" WAITERS,
+                   key, stored, key, my->started, stored, waited_ms(my));
+}
+
+char *sql_list(struct my *my, const char *prefix)
+{
+    return written(
+        "SELECT r.name,r.lock_name,r.used,COALESCE(r.backend=r.used AND r.since>='%s',0)," SIGNED(
+            "r.used") ",NULL,NULL," VIEW
+                      " FROM (SELECT l.*,IS_USED_LOCK(l.lock_name) AS used FROM stile_lock l WHERE "
+                      "LEFT(l.name,%zu)=X'%s' LIMIT 18446744073709551615) r WHERE r.used IS NOT "
+                      "NULL OR r.hold_until>UTC_TIMESTAMP(6) OR r.delay_ms IS NOT NULL "
+                      "ORDER BY r.name;" WAITERS,
+        my->started, strlen(prefix) / 2, prefix, waited_ms(my));
+}
+
+char *sql_unhold(const char *stored, uint64_t token)
+{
+    return written("UPDATE stile_lock SET hold_until=NULL,delay_ms=NULL WHERE name=X'%s' AND "
+                   "%" PRIu64 " IN (0,token) AND (hold_until IS NOT NULL OR delay_ms IS NOT NULL)",
+                   stored, token);
+}

@@ -1,0 +1,33 @@
+/* What is said to the server. Every function returns a malloc()ed text, or NULL without memory.
+ * Whatever comes from outside is written in hex. */
+#ifndef STILE_MYSQL_SQL_H
+#define STILE_MYSQL_SQL_H
+
+#include "engines/mysql/my.h"
+
+/* The statements of sql_hail() whose answers count, and the columns of the first of them. */
+enum { HAIL_FACTS = 2, HAIL_GALERA };
+enum { FACT_ID, FACT_VERSION, FACT_READ_ONLY, FACT_SCHEMA };
+char *sql_hail(const struct my *my);
+char *sql_sign(const struct my *my); /* tells others' show that this is a session of ours */
+char *sql_version(void);
+char *sql_uptime(void);
+char *sql_started(uint64_t uptime_s);
+
+/* about a claim; ttl_ns not 0: the lease comes first */
+char *sql_try(struct my_claim *part, uint64_t ttl_ns);
+char *sql_lock(struct my_claim *part, uint64_t ttl_ns);
+char *sql_grant(struct my_claim *part); /* it was granted after a wait: count it */
+char *sql_kept(struct my_claim *part);  /* for how many more milliseconds it is kept back */
+char *sql_unlock(struct my_claim *part);
+char *sql_let_go(struct my_claim *part, bool unused);
+
+char *sql_ttl(uint64_t ttl_ns);
+char *sql_kill(uint64_t backend, bool session);
+
+/* for people; names in hex */
+char *sql_show(struct my *my, const char *stored, const char *key);
+char *sql_list(struct my *my, const char *prefix);
+char *sql_unhold(const char *stored, uint64_t token);
+
+#endif

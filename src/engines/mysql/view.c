@@ -1,0 +1,241 @@
+#include "engines/mysql/view.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engines/mysql/sql.h"
+
+enum column {
+    COL_NAME,
+    COL_KEY,
+    COL_USED,    /* the session that has the lock */
+    COL_IS_OURS, /* the name's row is about its grant */
+    COL_SIGNED,  /* it counts its grants */
+    COL_USER,
+    COL_FROM,
+    COL_TOKEN,
+    COL_OWNER,
+    COL_HOST,
+    COL_PID,
+    COL_COMMAND,
+    COL_AGE_MS,
+    COL_KEPT_MS,
+    COLUMNS,
+};
+
+enum waiter_column { WAITER_ID, WAITER_MS, WAITER_INFO, WAITER_USER, WAITER_FROM, WAITER_COLUMNS };
+
+#define ID_MAX   24
+#define TEXT_MAX 400
+#define LIKE_MAX (KEY_HEX_MAX + 16)
+
+static const struct outcome *rows_of(const struct answer *a)
+{
+    return &a->outcomes[a->n - 2];
+}
+
+static const char *text_of(const char *value)
+{
+    return value ? value : "";
+}
+
+static int64_t number(const char *value)
+{
+    return value ? strtoll(value, NULL, 10) : 0;
+}
+
+/* ---- one claim ---- */
+
+static char *next_text(struct view *view)
+{
+    return view->texts + view->n * TEXT_MAX;
+}
+
+static void read_row(struct stile_claim_info *claim, MYSQL_ROW row)
+{
+    int64_t age = number(row[COL_AGE_MS]);
+    claim->token = (uint64_t)strtoull(text_of(row[COL_TOKEN]), NULL, 10);
+    claim->age_ms = age > 0 ? age : 0;
+    claim->owner = text_of(row[COL_OWNER]);
+    claim->host = text_of(row[COL_HOST]);
+    claim->pid = number(row[COL_PID]);
+    claim->command = text_of(row[COL_COMMAND]);
+}
+
+static void add_session(struct view *view, MYSQL_ROW row, bool held)
+{
+    char *text = next_text(view);
+    struct stile_claim_info *claim = &view->claims[view->n++];
+    *claim = (struct stile_claim_info){.held = held, .expires_ms = STILE_NO_DEADLINE};
+    claim->owner = text_of(row[COL_USED]);
+    claim->host = text_of(row[COL_FROM]);
+    claim->command = text;
+    snprintf(text, TEXT_MAX, "%s", text_of(row[COL_USER]));
+    if (held && number(row[COL_IS_OURS]))
+        read_row(claim, row);
+}
+
+static void add_ghost(struct view *view, MYSQL_ROW row)
+{
+    struct stile_claim_info *claim = &view->claims[view->n++];
+    *claim = (struct stile_claim_info){
+        .held = true, .ghost = true, .expires_ms = number(row[COL_KEPT_MS])};
+    read_row(claim, row);
+}
+
+/* What sql_lock() has written behind its statement. */
+static void read_comment(struct stile_claim_info *claim, char *text, const char *info)
+{
+    const char *at = strstr(info, "/* stile:");
+    claim->host = claim->command = "";
+    if (!at)
+        return;
+    snprintf(text, TEXT_MAX, "%s", at + strlen("/* stile:"));
+    char *host = strchr(text, '@'), *space = host ? strchr(host, ' ') : NULL;
+    char *end = strstr(text, " */");
+    if (!space || !end || end < space)
+        return;
+    claim->pid = strtoll(text, NULL, 10);
+    *space = *end = '\0';
+    claim->host = host + 1;
+    claim->command = end > space ? space + 1 : "";
+}
+
+static void add_waiter(struct view *view, MYSQL_ROW row)
+{
+    char *text = next_text(view);
+    struct stile_claim_info *claim = &view->claims[view->n++];
+    int64_t waits = number(row[WAITER_MS]);
+    *claim = (struct stile_claim_info){.expires_ms = STILE_NO_DEADLINE};
+    claim->age_ms = waits > 0 ? waits : 0;
+    claim->owner = text_of(row[WAITER_ID]);
+    read_comment(claim, text, text_of(row[WAITER_INFO]));
+    if (!claim->pid) {
+        claim->host = text_of(row[WAITER_FROM]);
+        claim->command = text_of(row[WAITER_USER]);
+    }
+}
+
+/* ---- one name ---- */
+
+/* Ours say it in hex; anybody else as they like, mostly as it is. */
+static void add_waiters(struct view *view, const struct outcome *waiters, const char *key,
+                        size_t len)
+{
+    char hex[KEY_HEX_MAX], ours[LIKE_MAX], plain[LIKE_MAX];
+    MYSQL_ROW row;
+    if (len > KEY_MAX)
+        return;
+    name_hex(hex, key, len);
+    snprintf(ours, sizeof ours, "GET_LOCK(X'%s',", hex);
+    snprintf(plain, sizeof plain, "GET_LOCK('%.*s'", (int)len, key);
+    mysql_data_seek(waiters->rows, 0);
+    while ((row = mysql_fetch_row(waiters->rows))) {
+        const char *info = text_of(row[WAITER_INFO]);
+        if (strstr(info, ours) || strcasestr(info, plain))
+            add_waiter(view, row);
+    }
+}
+
+/* A session that has the lock, counts its grants and has none in the row is just being granted it,
+ * or sits on a name that is kept back: it waits. */
+static void fill(struct view *view, MYSQL_ROW row, const unsigned long *lengths,
+                 const struct outcome *waiters)
+{
+    bool used = row[COL_USED], ours = used && number(row[COL_IS_OURS]);
+    bool held = ours || (used && !number(row[COL_SIGNED]));
+    if (!ours && number(row[COL_KEPT_MS]) > 0)
+        add_ghost(view, row);
+    if (held) {
+        view->holder = (uint64_t)number(row[COL_USED]);
+        add_session(view, row, true);
+    }
+    view->info.holders = view->n;
+    if (used && !held)
+        add_session(view, row, false);
+    add_waiters(view, waiters, row[COL_KEY], lengths[COL_KEY]);
+    view->info.waiters = view->n - view->info.holders;
+    view->info.token = strtoull(text_of(row[COL_TOKEN]), NULL, 10);
+    view->info.claims = view->claims;
+    view->info.name = view->name;
+}
+
+static bool has_form(const struct answer *a)
+{
+    if (a->n < 2 || !rows_of(a)->rows || !answer_last(a)->rows)
+        return false;
+    return mysql_num_fields(rows_of(a)->rows) == COLUMNS &&
+           mysql_num_fields(answer_last(a)->rows) == WAITER_COLUMNS;
+}
+
+void view_rewind(const struct answer *a)
+{
+    if (has_form(a))
+        mysql_data_seek(rows_of(a)->rows, 0);
+}
+
+enum stile_status view_next(struct view *view, bool *made, const struct answer *a,
+                            struct stile_error *err)
+{
+    *view = (struct view){0};
+    if (!has_form(a))
+        return error_set(err, STILE_CORRUPT, 0, "the server's answer has an unexpected form");
+    MYSQL_ROW row = mysql_fetch_row(rows_of(a)->rows);
+    *made = row;
+    if (!row)
+        return STILE_OK;
+    const unsigned long *lengths = mysql_fetch_lengths(rows_of(a)->rows);
+    size_t room = (size_t)mysql_num_rows(answer_last(a)->rows) + 3;
+    view->claims = calloc(room, sizeof *view->claims);
+    view->texts = calloc(room, TEXT_MAX);
+    if (!view->claims || !view->texts)
+        return error_set(err, STILE_NOMEM, 0, "out of memory");
+    if (lengths[COL_NAME] > STILE_NAME_MAX || !row[COL_KEY])
+        return error_set(err, STILE_CORRUPT, 0, "a row of stile_lock is none of ours");
+    memcpy(view->name, row[COL_NAME], lengths[COL_NAME]);
+    fill(view, row, lengths, answer_last(a));
+    return STILE_OK;
+}
+
+enum stile_status view_of(struct view *view, const struct answer *a, struct stile_error *err)
+{
+    bool made = false;
+    view_rewind(a);
+    enum stile_status status = view_next(view, &made, a, err);
+    if (!status && !made)
+        status = error_set(err, STILE_CORRUPT, 0, "the server's answer has an unexpected form");
+    return status;
+}
+
+void view_free(struct view *view)
+{
+    free(view->claims);
+    free(view->texts);
+}
+
+uint64_t view_fingerprint(const struct view *view)
+{
+    uint64_t sum = view->info.token + 1;
+    for (size_t i = 0; i < view->n; i++) {
+        const struct stile_claim_info *c = &view->claims[i];
+        sum = (sum ^ (c->token * 4 + c->held * 2 + c->ghost)) * UINT64_C(0x100000001b3);
+        for (const char *at = c->owner; *at; at++)
+            sum = (sum ^ (unsigned char)*at) * UINT64_C(0x100000001b3);
+    }
+    return sum;
+}
+
+enum stile_status view_ask(struct my *my, const char *name, size_t len, answer_fn *fn, void *data,
+                           struct stile_error *err)
+{
+    struct session *shared;
+    char key[KEY_MAX + 1], key_hex[KEY_HEX_MAX], stored[STORED_HEX_MAX];
+    enum stile_status status = my_shared(&shared, my, err);
+    if (status)
+        return status;
+    name_hex(stored, name, len);
+    name_key(key, my->mariadb, name, len);
+    name_hex(key_hex, key, strlen(key));
+    return session_send(shared, sql_show(my, stored, key_hex), fn, data, err);
+}
