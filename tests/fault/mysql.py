@@ -1,0 +1,389 @@
+"""A MariaDB that is killed, restarted, stopped, full, or does not want us; sessions that are ended
+under their locks; and what the user of stile hears of it."""
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+
+import MySQLdb
+
+TESTS = pathlib.Path(__file__).resolve().parent.parent
+sys.path += [str(TESTS / "cli"), str(TESTS / "servers")]
+from kit import expect, run_tests, spin  # noqa: E402
+from mysql_server import MysqlServer, free_port, tool  # noqa: E402
+
+GALERA = "/usr/lib/galera/libgalera_smm.so"
+WAITING = "select id from information_schema.processlist where state = 'User lock'"
+
+
+def use(t, server, url=None):
+    t.env["STILE_ENGINE"] = url or server.url
+    t.env["STILE_MODULES"] = os.environ["STILE_MODULES"]
+
+
+def on_server(*args):
+    """The test gets a server that is started with these arguments, and has the tables."""
+    def decorate(case):
+        def with_server(t):
+            with MysqlServer(*args) as server:
+                use(t, server)
+                done = t.stile("setup")
+                expect(done.returncode, 0, done.stderr)
+                case(t, server)
+        with_server.__name__, with_server.__doc__ = case.__name__, case.__doc__
+        return with_server
+    return decorate
+
+
+def refused(t, *words, code=69, verb=("run", "--try", "x", "--", "true")):
+    done = t.stile(*verb)
+    expect(done.returncode, code, done.stderr)
+    for word in words:
+        assert word in done.stderr, "no %r in %r" % (word, done.stderr)
+    assert done.stderr.count("\n") <= 2, done.stderr
+    return done.stderr
+
+
+def lost(held):
+    code, said = held.wait(), held.err.end()
+    expect(code, 76, said)
+    assert "x" in said, said
+    return said
+
+
+def wait_for(t, name="x", *options):
+    """One that waits, seen to be in the server's queue."""
+    watched = t.watch(name)
+    before = len(watched.change()["waiters"])
+    waiting = t.start("run", *options, name, "--", "sh", "-c", "echo $STILE_TOKEN")
+    t.until(watched, lambda change: len(change["waiters"]) == before + 1)
+    return waiting
+
+
+def token_of(t, name="x"):
+    done = t.stile("run", name, "--", "sh", "-c", "echo $STILE_TOKEN")
+    expect(done.returncode, 0, done.stderr)
+    return int(done.stdout)
+
+
+def holder_id(server, name="x"):
+    return server.sql("select is_used_lock('%s')" % name)
+
+
+# ---- the server ends ----
+
+@on_server()
+def server_crashes(t, server):
+    """A crash right after a grant: the holder is told, and the next token is larger"""
+    last = 0
+    for _ in range(3):
+        held = t.hold("x", "--ttl", "60s")
+        token = t.show("x")["token"]
+        assert token > last, (last, token)
+        server.kill()
+        lost(held)
+        server.restart()
+        last = token_of(t)
+        assert last > token, (token, last)
+
+
+@on_server()
+def server_is_shut_down(t, server):
+    """A shutdown: loss is told at once, a waiter goes on after the restart"""
+    held = t.hold("x", "--ttl", "60s")
+    waiting = wait_for(t)
+    server.kill(signal.SIGTERM)
+    lost(held)
+    server.restart()
+    assert int(waiting.line()) > 1
+    expect(waiting.wait(), 0)
+
+
+@on_server()
+def server_is_stopped(t, server):
+    """A server that stands still: its holder is lost at its own deadline"""
+    held = t.hold("x", "--ttl", "2s")
+    server.process.send_signal(signal.SIGSTOP)
+    try:
+        lost(held)
+    finally:
+        server.process.send_signal(signal.SIGCONT)
+    expect(t.stile("run", "x", "--", "true").returncode, 0)
+
+
+@on_server()
+def nobody_there(t, server):
+    """No server: UNREACHABLE at once, with the address"""
+    server.kill()
+    refused(t, "127.0.0.1")
+
+
+# ---- sessions end ----
+
+@on_server()
+def session_is_killed(t, server):
+    """KILL: the holder is told at once, whichever session it was"""
+    held = t.hold("x", "--ttl", "60s")
+    server.sql("kill " + holder_id(server))
+    lost(held)
+    first = t.hold("x", "--ttl", "60s")
+    waiting = t.start("run", "--ttl", "60s", "x", "--", "sh", "-c", "echo in; sleep 100")
+    t.until(t.watch("x"), lambda change: len(change["waiters"]) == 1)
+    t.release(first)
+    expect(waiting.line(), "in")
+    server.sql("kill " + holder_id(server))
+    lost(waiting)
+
+
+@on_server()
+def waiter_is_killed(t, server):
+    """A waiter whose session or statement is ended asks again, on another one"""
+    for how in "kill", "kill query":
+        held = t.hold("x", "--ttl", "60s")
+        waiting = wait_for(t)
+        (was,) = server.sql(WAITING).split()
+        server.sql("%s %s" % (how, was))
+        spin(lambda: server.sql(WAITING).split() not in ([], [was]))
+        t.release(held)
+        waiting.line()
+        expect(waiting.wait(), 0)
+
+
+@on_server()
+def waiter_gives_up(t, server):
+    """A wait that is over is taken out of the server's queue, and takes nothing with it"""
+    held = t.hold("x", "--ttl", "60s")
+    expect(t.stile("run", "--wait", "200ms", "x", "--", "true").returncode, 75)
+    spin(lambda: server.sql(WAITING) == "")
+    t.release(held)
+    expect(t.stile("run", "--try", "x", "--", "true").returncode, 0)
+
+
+@on_server()
+def holder_is_killed(t, server):
+    """kill -9 of an idle holder, and of one that waits for another lock: free at once"""
+    held = t.hold("x", "--ttl", "60s")
+    warden = t.guard(held.warden())
+    waiting = wait_for(t)
+    os.kill(warden, signal.SIGKILL)  # it has the session
+    waiting.line()
+    expect(waiting.wait(), 0)
+    blocker = t.hold("y", "--ttl", "60s")
+    both = t.start("run", "--ttl", "60s", "x", "y", "--", "true")
+    t.until(t.watch("y"), lambda change: len(change["waiters"]) == 1)
+    expect(len(t.show("x")["holders"]), 1)
+    os.kill(t.guard(both.warden()), signal.SIGKILL)
+    expect(t.stile("run", "x", "--", "true").returncode, 0)
+    t.release(blocker)
+
+
+# ---- what a server is set to ----
+
+@on_server("--wait-timeout=1", "--interactive-timeout=1", "--max-statement-time=0.2",
+           "--lock-wait-timeout=1", "--innodb-lock-wait-timeout=1", "--autocommit=0",
+           "--sql-mode=ANSI,TRADITIONAL,NO_BACKSLASH_ESCAPES", "--completion-type=RELEASE",
+           "--transaction-isolation=SERIALIZABLE", "--idle-transaction-timeout=1",
+           "--character-set-server=ucs2", "--default-time-zone=+05:45")
+def hostile_defaults(t, server):
+    """Time limits and modes that a server has by default are not ours"""
+    held = t.hold("x", "--ttl", "60s")
+    waiting = wait_for(t)
+    expect(t.stile("run", "--wait", "1500ms", "x", "--", "true").returncode, 75)
+    expect(held.process.poll(), None)
+    t.release(held)
+    waiting.line()
+    expect(waiting.wait(), 0)
+
+
+@on_server("--max-connections=10")
+def too_many_connections(t, server):
+    """max_connections: a clear word, and who holds goes on"""
+    held = t.hold("x", "--ttl", "60s")
+    others = []
+    try:
+        while True:
+            others.append(MySQLdb.connect(host="127.0.0.1", port=server.port, user="root",
+                                          passwd=""))
+    except MySQLdb.Error:
+        refused(t, "max_connections")
+    expect(held.process.poll(), None)
+    for other in others:
+        other.close()
+    t.release(held)
+
+
+@on_server()
+def sessions_are_bounded(t, server):
+    """sessions=: one more than that is refused, with what to say"""
+    t.env["STILE_ENGINE"] += "?sessions=2"
+    held = [t.hold(name, "--ttl", "60s") for name in ("a", "b")]
+    done = t.stile("run", "--wait", "300ms", "a", "--", "true")
+    expect(done.returncode, 75, done.stderr)
+    t.env["STILE_ENGINE"] = server.url + "?sessions=1"
+    refused(t, "sessions=", code=64)
+    for one in held:
+        t.release(one)
+
+
+# ---- not for us ----
+
+def galera_is_refused(t):
+    """A node of a Galera cluster is refused, with where to go"""
+    with MysqlServer("--wsrep-on=ON", "--wsrep-provider=" + GALERA, "--binlog-format=ROW",
+                     "--wsrep-cluster-address=gcomm://", "--wsrep-node-address=127.0.0.1",
+                     "--innodb-autoinc-lock-mode=2",
+                     "--wsrep-provider-options=gmcast.listen_addr=tcp://127.0.0.1:%d"
+                     % free_port()) as server:
+        use(t, server)
+        refused(t, "Galera", "another engine")
+
+
+@on_server()
+def read_only(t, server):
+    """A server that is read-only is refused, with where to go"""
+    server.sql("set global read_only = 1")
+    refused(t, "read-only", "primary")
+
+
+@on_server()
+def other_modes(t, server):
+    """Modes that are not there are refused by their names"""
+    for mode, code in ("table", 69), ("row", 69), ("rows", 64):
+        use(t, server, server.url + "?mode=" + mode)
+        refused(t, "getlock", code=code)
+
+
+@on_server()
+def passwords(t, server):
+    """A wrong password is refused, and none is ever shown"""
+    server.sql("create user ann@'%' identified by 'secret-of-ann'; grant all on *.* to ann@'%'")
+    place = "127.0.0.1:%d/tests" % server.port
+    for word in "wrong-word", "x", "ann":
+        use(t, server, "mysql://ann:%s@%s" % (word, place))
+        said = refused(t)
+        assert "wrong-word" not in said, said
+    use(t, server, "mysql://ann:secret-of-ann@" + place)
+    expect(t.stile("run", "--try", "x", "--", "true").returncode, 0)
+    with open(t.path("pass"), "w", encoding="utf-8") as file:
+        file.write("secret-of-ann\n")
+    os.chmod(t.path("pass"), 0o600)
+    use(t, server, "mysql://ann@%s?password_file=%s" % (place, t.path("pass")))
+    expect(t.stile("run", "--try", "x", "--", "true").returncode, 0)
+
+
+@on_server()
+def permission_is_missing(t, server):
+    """A user without rights on the tables hears which ones; few are enough"""
+    server.sql("create user low@'%'; grant select on tests.stile_version to low@'%'")
+    use(t, server, "mysql://low@127.0.0.1:%d/tests" % server.port)
+    refused(t, "stile_lock", "grant")
+    server.sql("grant select, insert, update on tests.stile_lock to low@'%'; "
+               "grant select on tests.stile_floor to low@'%'")
+    held = t.hold("x", "--ttl", "60s")
+    waiting = wait_for(t)
+    expect(t.stile("run", "--wait", "100ms", "x", "--", "true").returncode, 75)
+    t.release(held)
+    waiting.line()
+    expect(waiting.wait(), 0)
+
+
+def over_tls(t):
+    """TLS is verified: another CA or another name is refused, unless written"""
+    keys = t.path("")
+    subprocess.run([TESTS / "servers" / "certs", keys], check=True)
+    with MysqlServer("--ssl-cert=%s/server.pem" % keys, "--ssl-key=%s/server.key" % keys,
+                     "--require-secure-transport=ON") as server:
+        place = "root@%%s:%d/tests" % server.port
+        use(t, server, "mysqls://" + place % "localhost" + "?ca=%s/ca.pem" % keys)
+        expect(t.stile("setup").returncode, 0)
+        held = t.hold("x", "--ttl", "60s")
+        waiting = wait_for(t)
+        t.release(held)
+        waiting.line()
+        expect(waiting.wait(), 0)
+        held = t.hold("x", "--ttl", "60s")
+        t.stile("break", "--yes", "x")
+        lost(held)
+        for tail in "", "?ca=%s/stranger.pem" % keys:
+            use(t, server, "mysqls://" + place % "localhost" + tail)
+            refused(t, "ca=")
+        use(t, server, "mysqls://" + place % "localhost" + "?insecure")
+        expect(t.stile("run", "--try", "x", "--", "true").returncode, 0)
+    with MysqlServer("--ssl-cert=%s/elsewhere.pem" % keys,
+                     "--ssl-key=%s/elsewhere.key" % keys) as server:
+        use(t, server, "mysqls://root@localhost:%d/tests?ca=%s/ca.pem" % (server.port, keys))
+        refused(t, "TLS")
+
+
+# ---- the tables ----
+
+@on_server()
+def schema(t, server):
+    """setup may be repeated; newer tables are refused; without them there are no tokens"""
+    expect(token_of(t), 1)
+    expect(t.stile("setup").returncode, 0)
+    expect(token_of(t), 2)
+    server.sql("insert into stile_version values (99)")
+    refused(t, "99", "newer")
+    refused(t, "newer", verb=("setup",))
+    server.sql("drop table stile_version, stile_lock, stile_floor; drop view stile_locks")
+    done = t.stile("run", "x", "--", "sh", "-c", "echo ${STILE_TOKEN-none}")
+    expect(done.stdout, "none\n", done.stderr)
+    assert "stile setup" in t.stile("caps").stdout
+    printed = t.stile("setup", "--print")
+    subprocess.run([tool("mariadb"), *server.place, "tests"], input=printed.stdout, text=True,
+                   check=True)
+    expect(token_of(t), 1)
+    use(t, server, "mysql://root@127.0.0.1:%d" % server.port)
+    refused(t, "database", code=64, verb=("setup",))
+
+
+@on_server()
+def cleanup_keeps_tokens(t, server):
+    """Names that are cleared away as the script tells leave their tokens used"""
+    for _ in range(3):
+        last = token_of(t)
+    held = t.hold("y", "--ttl", "60s")
+    words = re.sub(r"\n-- ", " ", t.stile("setup", "--print").stdout)
+    recipe = re.search(r"START TRANSACTION;.*?COMMIT;", words).group(0)
+    server.sql(recipe.replace("30 DAY", "0 DAY"))
+    expect(server.sql("select name from stile_lock"), "y")
+    assert token_of(t) > last
+    t.release(held)
+
+
+@on_server()
+def people_can_read_it(t, server):
+    """stile_locks tells a person who holds what"""
+    held = t.hold("order 17", "--ttl", "60s")
+    row = server.sql("select name, host, pid > 0, token, expires_at is null, command "
+                     "from stile_locks").split("\t")
+    expect(row[0], "order 17")
+    expect(row[1:5], [os.uname().nodename[:64], "1", "1", "1"])
+    assert re.search("stile|sh", row[5]), row
+    t.release(held)
+    expect(server.sql("select count(*) from stile_locks"), "0")
+
+
+# ---- how many sessions ----
+
+@on_server()
+def few_sessions(t, server):
+    """Many names that one client holds need one session"""
+    names = ["n%d" % i for i in range(64)]
+    held = t.start("run", "--ttl", "60s", *names, "--", "sh", "-c", "echo in; read line",
+                   stdin=subprocess.PIPE)
+    expect(held.line(), "in")
+    expect(server.sql("select count(distinct is_used_lock(lock_name)), count(*) from stile_lock "
+                      "where is_used_lock(lock_name) is not null"), "1\t64")
+    held.process.stdin.close()
+    held.wait()
+
+
+run_tests([server_crashes, server_is_shut_down, server_is_stopped, nobody_there,
+           session_is_killed, waiter_is_killed, waiter_gives_up, holder_is_killed,
+           hostile_defaults, too_many_connections, sessions_are_bounded, galera_is_refused,
+           read_only, other_modes, passwords, permission_is_missing, over_tls, schema,
+           cleanup_keeps_tokens, people_can_read_it, few_sessions])

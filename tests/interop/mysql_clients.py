@@ -1,0 +1,139 @@
+"""Other clients on the same server: mariadb by hand, and MySQLdb. Each excludes with us in both
+directions."""
+import os
+import pathlib
+import subprocess
+import sys
+
+import MySQLdb
+
+TESTS = pathlib.Path(__file__).resolve().parent.parent
+sys.path += [str(TESTS / "cli"), str(TESTS / "servers")]
+from kit import expect, run_tests  # noqa: E402
+from mysql_server import MysqlServer  # noqa: E402
+
+
+class Other:
+    """A session of MySQLdb, as anybody's program has it."""
+
+    def __init__(self, server):
+        self.connection = MySQLdb.connect(host="127.0.0.1", port=server.port, user="root",
+                                          passwd="", charset="utf8mb4", autocommit=True)
+
+    def ask(self, text, *values):
+        cursor = self.connection.cursor()
+        cursor.execute(text, values or None)
+        return cursor.fetchone()[0]
+
+    def take(self, name, seconds=0):
+        return self.ask("select get_lock(%s, %s)", name, seconds)
+
+    def free(self, name):
+        return self.ask("select release_lock(%s)", name)
+
+    def close(self):
+        self.connection.close()
+
+
+def with_server(case):
+    def one(t):
+        with MysqlServer() as server:
+            t.env.update(STILE_ENGINE=server.url, STILE_MODULES=os.environ["STILE_MODULES"])
+            expect(t.stile("setup").returncode, 0)
+            other = Other(server)
+            try:
+                case(t, server, other)
+            finally:
+                other.close()
+    one.__name__, one.__doc__ = case.__name__, case.__doc__
+    return one
+
+
+def try_it(t, name):
+    return t.stile("run", "--try", name, "--", "true").returncode
+
+
+def exclude(t, other, name):
+    """Ours keeps theirs out, theirs keeps ours out, and neither frees the other's."""
+    held = t.hold(name)
+    expect(other.take(name), 0, name)
+    expect(other.free(name), 0, name)
+    expect(try_it(t, name), 75, name)
+    t.release(held)
+    expect(other.take(name), 1, name)
+    expect(try_it(t, name), 75, name)
+    expect(other.take(name), 1, name)  # theirs is re-entrant
+    expect(other.free(name), 1, name)
+    expect(try_it(t, name), 75, name)
+    expect(other.free(name), 1, name)
+    expect(try_it(t, name), 0, name)
+
+
+@with_server
+def plain_names(t, server, other):
+    """GET_LOCK(name) with the very same name"""
+    for name in "x", "order:17", "a b", "it's", "Capital", "\u00e9t\u00e9", "n" * 192, "50%":
+        exclude(t, other, name)
+
+
+@with_server
+def names_stay_apart(t, server, other):
+    """What GET_LOCK could not tell apart is locked under a hash"""
+    long = "n" * 200
+    expect(other.take("n" * 192), 1)
+    for name in long, long + "m", "N" * 192:
+        expect(try_it(t, name), 0)
+    held = t.hold(long)
+    expect(try_it(t, long + "m"), 0)
+    expect(try_it(t, long), 75)
+    (key,) = server.sql("select lock_name from stile_lock where name = repeat('n', 200)").split()
+    assert key.startswith("nnn") and "#" in key and len(key) <= 64, key
+    expect(other.take(key), 0)
+    expect(try_it(t, key), 0)  # a name that looks like a hash is none
+    t.release(held)
+
+
+@with_server
+def mariadb_by_hand(t, server, other):
+    """The same from the mariadb client, whose end frees it"""
+    held = t.hold("x")
+    expect(server.sql("select get_lock('x', 0), is_free_lock('x')"), "0\t0")
+    t.release(held)
+    expect(server.sql("select is_free_lock('x'), get_lock('x', 10)"), "1\t1")
+    expect(try_it(t, "x"), 0)
+
+
+@with_server
+def each_waits_for_the_other(t, server, other):
+    """Who waits in GET_LOCK gets it when we let go, and we when they do"""
+    watched = t.watch("x")
+    expect(other.take("x"), 1)
+    waiting = t.start("run", "x", "--", "sh", "-c", "echo in; read line; true",
+                      stdin=subprocess.PIPE)
+    t.until(watched, lambda change: len(change["waiters"]) == 1)
+    expect(other.free("x"), 1)
+    expect(waiting.line(), "in")
+    expect(other.take("x", 0), 0)
+    waiting.process.stdin.close()
+    expect(other.take("x", 60), 1)
+    expect(waiting.wait(), 0)
+    other.free("x")
+
+
+@with_server
+def seen_and_broken(t, server, other):
+    """A session that isn't ours is shown as a holder, and ended by break"""
+    expect(other.take("x"), 1)
+    (holder,) = t.show("x")["holders"]
+    assert not holder.get("token"), holder
+    expect(t.stile("break", "--yes", "x").returncode, 0)
+    expect(try_it(t, "x"), 0)
+    try:
+        other.ask("select 1")
+        raise AssertionError("its session lives")
+    except MySQLdb.Error:
+        pass
+
+
+run_tests([plain_names, names_stay_apart, mariadb_by_hand, each_waits_for_the_other,
+           seen_and_broken])
