@@ -87,7 +87,7 @@ def every_header_compiles_alone():
     flags = ["-std=gnu11", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE=",
              "-I" + ROOT, "-I" + os.path.join(ROOT, "src"), "-I" + os.path.join(ROOT, "include"),
              "-I" + os.path.join(ROOT, "cli"), "-I" + os.path.join(ROOT, "tests"),
-             "-I" + os.path.join(BUILD, "src"), *flags_of("libpq")]
+             "-I" + os.path.join(BUILD, "src"), *flags_of("libpq"), *flags_of("libmariadb")]
     for path in files("src", ".h") + files("cli", ".h") + files("include", ".h"):
         done = subprocess.run([*COMPILER, *flags, "-xc", "-"], capture_output=True, text=True,
                               input='#include "%s"\n' % path * 2, check=False)
