@@ -18,7 +18,8 @@ import time
 ATTEMPTS = 5  # somebody else may get the port first
 PATIENCE_S = 60
 PR_SET_PDEATHSIG = 1
-LOG_SIZE = "--innodb-log-file-size=4M"
+SMALL = ["--innodb-log-file-size=4M", "--innodb-buffer-pool-size=16M",
+         "--aria-pagecache-buffer-size=8M", "--key-buffer-size=1M"]
 
 
 def free_port():
@@ -81,7 +82,7 @@ class MysqlServer:
     def _install(self, data):
         done = subprocess.run([tool("mariadb-install-db"), "--no-defaults", *self.user,
                                "--datadir=" + data, "--skip-test-db", "--skip-name-resolve",
-                               "--auth-root-authentication-method=normal", LOG_SIZE],
+                               "--auth-root-authentication-method=normal", *SMALL],
                               check=False, cwd="/", text=True, capture_output=True)
         if done.returncode:
             raise OSError("mariadb-install-db: " + done.stdout + done.stderr)
@@ -92,7 +93,7 @@ class MysqlServer:
                 [tool("mariadbd"), "--no-defaults", *self.user, "--datadir=" + self.data,
                  "--port=%d" % self.port, "--bind-address=127.0.0.1", "--socket=" + self.socket,
                  "--pid-file=" + self.dir + "/pid", "--skip-name-resolve", "--skip-log-bin",
-                 LOG_SIZE,
+                 *SMALL,
                  *self.args],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, cwd="/",
                 preexec_fn=die_with_parent)
