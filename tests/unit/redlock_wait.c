@@ -142,7 +142,7 @@ static void a_holder_that_died_is_waited_for_no_longer_than_its_lease(void **sta
 {
     struct waiter waiters[2];
     (void)state;
-    struct stile_lock *gone = lock_on(client, "name", 1000);
+    struct stile_lock *gone = lock_on(client, "name", 3000);
     assert_status(take(gone), OK);
     start(waiters, 2);
     assert_status(stile_lock_detach(gone, &why), OK);
