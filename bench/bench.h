@@ -63,9 +63,15 @@ extern const struct subject subject_stile;
 extern const struct subject subject_flock;
 extern const struct subject subject_hiredis; /* SET NX PX, compare-and-delete; never waits */
 
+extern const struct subject subject_libpq;      /* pg_try_advisory_lock, unlock */
+extern const struct subject subject_libpq_wait; /* pg_advisory_lock, which waits in the server */
+extern const struct subject subject_libpq_row;  /* tried, and a row updated and committed */
+
 const struct subject *subject_find(const char *name);
 
-/* Asks a Redis server for a sign of life, and waits for it. */
+/* Asks a server for a sign of life, and waits for it. */
 void bench_ping(const char *url);
+void hiredis_ping(const char *url);
+void libpq_ping(const char *url);
 
 #endif

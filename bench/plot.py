@@ -61,7 +61,7 @@ def panel_handover(places):
 
 def panel_server_pair(places):
     return bars("server_pair", "acquire and release, uncontended: p50, us",
-                (("hiredis, no token", PEER), ("stile", OURS)),
+                (("the bare client library", PEER), ("stile", OURS)),
                 [(told, medians(lines, "series", ("peer_one", "one"), "p50_ns", 1e3))
                  for told, lines in places.items()])
 

@@ -94,24 +94,34 @@ const struct subject subject_flock = {
     .give = give_flock,
 };
 
-#ifndef WITH_HIREDIS
 void bench_ping(const char *url)
 {
-    bench_die("%s: built without hiredis", url);
-}
+#ifdef WITH_LIBPQ
+    if (strncmp(url, "postgres", 8) == 0) {
+        libpq_ping(url);
+        return;
+    }
 #endif
+#ifdef WITH_HIREDIS
+    hiredis_ping(url);
+#else
+    bench_die("%s: built without its client library", url);
+#endif
+}
 
 const struct subject *subject_find(const char *name)
 {
     static const struct subject *const subjects[] = {
-        &subject_stile,
-        &subject_flock,
+        &subject_stile,   &subject_flock,
 #ifdef WITH_HIREDIS
         &subject_hiredis,
+#endif
+#ifdef WITH_LIBPQ
+        &subject_libpq,   &subject_libpq_wait, &subject_libpq_row,
 #endif
     };
     for (size_t i = 0; i < sizeof(subjects) / sizeof(*subjects); i++)
         if (!strcmp(name, subjects[i]->name))
             return subjects[i];
-    bench_die("'%s': want stile, flock or hiredis", name);
+    bench_die("'%s': want stile, flock, hiredis or libpq", name);
 }

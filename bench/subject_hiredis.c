@@ -112,7 +112,7 @@ static void give_hiredis(void *handle)
     }
 }
 
-void bench_ping(const char *url)
+void hiredis_ping(const char *url)
 {
     if (!n_nodes)
         connect_all(url);
