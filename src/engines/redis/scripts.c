@@ -78,8 +78,8 @@
     /* when who waits should look by itself: the first when something ends; the second stands in for a */\
     /* first that has died; the others trust those two */                                          \
     "local function pause(entry)\n"                                                                \
-    "  if call('LINDEX',Q,0)==entry then return ends() end\n"                                      \
-    "  if call('LINDEX',Q,1)~=entry then return 30000,0 end\n"                                     \
+    "  if call('LINDEX',Q,'0')==entry then return ends() end\n"                                      \
+    "  if call('LINDEX',Q,'1')~=entry then return 30000,0 end\n"                                     \
     "  local _,mode,slots=read(entry)\n"                                                           \
     "  if fits(mode,slots) then return 1000,0 end\n"                                               \
     "  local ms=ends()\n"                                                                          \
@@ -96,14 +96,14 @@
     /* on another node of a Cluster asks again. `me` has asked and needs not be told. */           \
     "local function serve(me)\n"                                                                   \
     "  while true do\n"                                                                            \
-    "    local e=call('LINDEX',Q,0)\n"                                                             \
+    "    local e=call('LINDEX',Q,'0')\n"                                                             \
     "    if not e then return end\n"                                                               \
     "    local owner,mode,slots,info=read(e)\n"                                                    \
     "    if fits(mode,slots) then\n"                                                               \
     "      call('LPOP',Q)\n"                                                                       \
     "      if owner==me or tell(owner,'g '..owner)>0 then put(owner,mode,1000,info) end\n"         \
     "    elseif owner==me or tell_pause(owner,e)>0 then\n"                                         \
-    "      local second=call('LINDEX',Q,1)\n"                                                      \
+    "      local second=call('LINDEX',Q,'1')\n"                                                      \
     "      if second then tell_pause(read(second),second) end\n"                                   \
     "      return\n"                                                                               \
     "    else\n"                                                                                   \
@@ -162,7 +162,7 @@ static const char claim_source[] =
           "  return {0,ms,silent}\n"
           "end\n"
           "if not again or not call('LPOS',Q,entry) then call('RPUSH',Q,entry) end\n"
-          "call('PEXPIRE',Q,3600000)\n"
+          "call('PEXPIRE',Q,'3600000')\n"
           "ms,silent=pause(entry)\n"
           "return {0,ms,silent}\n";
 

@@ -4,7 +4,8 @@
 
 /* Functions are made anew in each call, so the common case comes before them. */
 
-/* Numbers stay texts where they are only passed on: Lua would write large ones as 1e+15. */
+/* Numbers stay texts where they are only passed on: Lua would write large ones as 1e+15, and small
+ * ones slowly. */
 #define READ_FENCE                                                                                 \
     "local function fence_of(e)\n"                                                                 \
     "  return string.match(e or '','^%d+') or N and call('HGET',N,'highest') or '0'\n"             \
@@ -18,13 +19,13 @@
     "  return call('PUBLISH','stile:'..string.sub(o,1,16),what)\n"                                 \
     "end\n"                                                                                        \
     "local function hint(ms)\n"                                                                    \
-    "  local o=string.sub(call('LINDEX',Q,0) or '',1,40)\n"                                        \
+    "  local o=string.sub(call('LINDEX',Q,'0') or '',1,40)\n"                                      \
     "  if o~='' then tell(o,'h '..o..' '..ms) end\n"                                               \
     "end\n"                                                                                        \
     "local function give(o,word)\n"                                                                \
     "  local f=fence_of(F and call('GET',F))\n"                                                    \
     "  if tell(o,word..' '..o..' '..f..' '..K)==0 then return false end\n"                         \
-    "  call('SET',K,o,'PX',1000)\n"                                                                \
+    "  call('SET',K,o,'PX','1000')\n"                                                              \
     "  hint(1000)\n"                                                                               \
     "  return o\n"                                                                                 \
     "end\n"                                                                                        \
@@ -44,7 +45,7 @@
     "local function line_up()\n"                                                                   \
     "  if not wait then return -1 end\n"                                                           \
     "  local place=again and call('LPOS',Q,entry) or call('RPUSH',Q,entry)-1\n"                    \
-    "  call('PEXPIRE',Q,3600000)\n"                                                                \
+    "  call('PEXPIRE',Q,'3600000')\n"                                                              \
     "  return place\n"                                                                             \
     "end\n"                                                                                        \
     "local v=call('GET',K)\n"                                                                      \
@@ -83,7 +84,7 @@ static const char claim_source[] =
     "local f=string.match(call('GET',F) or '','^%d+') or n[2] or '0'\n"
     "local guess=tonumber(ARGV[4])\n"
     "if guess<=tonumber(f) then return {1,tonumber(f)} end\n"
-    "call('PSETEX',F," FENCE_TXT ",ARGV[4]..' '..entry)\n"
+    "call('PSETEX',F,'" FENCE_TXT "',ARGV[4]..' '..entry)\n"
     "if not n[2] or guess>tonumber(n[2]) then call('HSET',N,'highest',ARGV[4]) end\n"
     "return {2,guess}\n";
 
@@ -107,7 +108,7 @@ static const char fence_source[] =
     "if t<=tonumber(f) then return {1,tonumber(f)} end\n"
 #endif
     "call('PEXPIRE',K,ARGV[2])\n"
-    "call('PSETEX',F," FENCE_TXT ",ARGV[4]..' '..ARGV[5])\n"
+    "call('PSETEX',F,'" FENCE_TXT "',ARGV[4]..' '..ARGV[5])\n"
     "if not n[2] or t>tonumber(n[2]) then call('HSET',N,'highest',ARGV[4]) end\n"
     "return {2,t}\n";
 
@@ -148,14 +149,14 @@ static const char yield_source[] =
     "local call,K,Q,F,N=redis.call,KEYS[1],KEYS[2],KEYS[3],KEYS[4]\n"
     "local to=ARGV[2]\n"
     "if call('GET',K)~=ARGV[1] then return 0 end\n"
-    "call('PEXPIRE',K,1000)\n" SERVE "if to~='' then\n"
+    "call('PEXPIRE',K,'1000')\n" SERVE "if to~='' then\n"
     "  for _,e in ipairs(call('LRANGE',Q,0,63)) do\n"
     "    if string.sub(e,1,40)==to then call('LREM',Q,1,e) break end\n"
     "  end\n"
     "end\n"
     "if not (to~='' and give(to,'y')) and not serve() then call('DEL',K) end\n"
     "call('LPUSH',Q,ARGV[3])\n"
-    "call('PEXPIRE',Q,3600000)\n"
+    "call('PEXPIRE',Q,'3600000')\n"
     "return 1\n";
 
 /* One key that makes trouble must not cost the others of its batch: 0 is told only where it is
