@@ -83,6 +83,7 @@ static void say(struct h2_peer *peer)
 void peer_accept(struct h2_peer *peer)
 {
     nghttp2_session_callbacks *callbacks;
+    nghttp2_option *option;
     int on = 1;
     fake_accept(&peer->fake);
     setsockopt(peer->fake.fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
@@ -93,7 +94,10 @@ void peer_accept(struct h2_peer *peer)
     nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks, on_frame);
     nghttp2_session_del(peer->session);
     peer->n = 0;
-    assert_int_equal(nghttp2_session_server_new(&peer->session, callbacks, peer), 0);
+    assert_int_equal(nghttp2_option_new(&option), 0);
+    nghttp2_option_set_max_send_header_block_length(option, 1 << 20); /* more than we take */
+    assert_int_equal(nghttp2_session_server_new2(&peer->session, callbacks, peer, option), 0);
+    nghttp2_option_del(option);
     nghttp2_session_callbacks_del(callbacks);
     assert_int_equal(nghttp2_submit_settings(peer->session, NGHTTP2_FLAG_NONE, NULL, 0), 0);
     say(peer);
