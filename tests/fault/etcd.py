@@ -50,6 +50,14 @@ def refused(t, *words, code=69):
     return done.stderr
 
 
+def diagnosis(t, *words):
+    """What the doctor says of a danger."""
+    done = t.stile("doctor")
+    expect(done.returncode, 2, done.stdout + done.stderr)
+    for word in words:
+        assert word in done.stdout, "no %r in %r" % (word, done.stdout)
+
+
 def lost(held, name="x"):
     code, said = held.wait(), held.err.end()
     expect(code, 76, said)
@@ -119,6 +127,20 @@ def released_while_it_is_away(t, server):
     held.wait()
     server.restart()
     expect(t.stile("run", "--wait", "20s", "x", "--", "true").returncode, 0)
+    expect(keys_of(server), [])
+
+
+@on_server()
+def restart_while_many_wait(t, server):
+    """kill -9 of the server while 30 wait: each is served once, and no key is left"""
+    held = t.hold("x", "--ttl", "20s")
+    many = [t.start("run", "--ttl", "20s", "x", "--", "sh", "-c", "echo $STILE_TOKEN")
+            for _ in range(30)]
+    t.until(t.watch("x"), lambda change: len(change["waiters"]) == len(many))
+    server.kill()
+    server.restart()
+    t.release(held)
+    expect(len({granted(one) for one in many}), len(many))
     expect(keys_of(server), [])
 
 
@@ -309,6 +331,7 @@ def quorum_lost_and_back(t, server):
         member.kill()
     lost(held)
     refused(t)
+    diagnosis(t, "sees no leader")
     server.restart()
     held = t.hold("x", "--wait", "20s")
     assert token_of(t) > token
@@ -362,6 +385,7 @@ def full(t, server):
         if done.returncode:
             break
     refused(t, "the database is full", "alarm disarm")
+    diagnosis(t, "NOSPACE", "etcdctl defrag --cluster")
 
 
 def not_etcd(t):
@@ -396,7 +420,7 @@ def certificates(t):
 
 
 run_tests([
-    restart, renewal_goes_on_after_a_restart, released_while_it_is_away, nobody_there,
-    stopped_past_the_ttl, lease_revoked, key_deleted, waiting_key_deleted, waiting_lease_revoked,
-    compacted_while_waiting, executed_after_its_withdrawal, member_killed, member_stopped, quorum_lost_and_back, logins, full,
-    not_etcd, certificates])
+    restart, renewal_goes_on_after_a_restart, released_while_it_is_away, restart_while_many_wait,
+    nobody_there, stopped_past_the_ttl, lease_revoked, key_deleted, waiting_key_deleted,
+    waiting_lease_revoked, compacted_while_waiting, executed_after_its_withdrawal, member_killed,
+    member_stopped, quorum_lost_and_back, logins, full, not_etcd, certificates])

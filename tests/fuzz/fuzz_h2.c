@@ -118,9 +118,9 @@ static struct h2 *open_one(struct loop *loop)
     wire.events->opened(&wire);
     unary = (struct h2_call){.events = &call_events};
     watch = (struct h2_call){.events = &call_events};
-    must(h2_start(h2, &unary, "/etcdserverpb.KV/Txn", NULL) == 0);
+    must(h2_start(h2, &unary, "/etcdserverpb.KV/Txn", NULL, true) == 0);
     must(h2_send(&unary, "", 0, true) == 0);
-    must(h2_start(h2, &watch, "/etcdserverpb.Watch/Watch", "token") == 0);
+    must(h2_start(h2, &watch, "/etcdserverpb.Watch/Watch", "token", true) == 0);
     must(h2_send(&watch, "\x0a\x00", 2, false) == 0);
     return h2;
 }

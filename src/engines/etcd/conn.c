@@ -20,9 +20,10 @@ const struct rpc_class rpc_classes[] = {
                        &pb__lease_time_to_live_response__descriptor},
     [RPC_AUTHENTICATE] = {"/etcdserverpb.Auth/Authenticate",
                           &pb__authenticate_response__descriptor},
-    [RPC_STATUS] = {"/etcdserverpb.Maintenance/Status", &pb__status_response__descriptor},
-    [RPC_ALARM] = {"/etcdserverpb.Maintenance/Alarm", &pb__alarm_response__descriptor},
-    [RPC_MEMBER_LIST] = {"/etcdserverpb.Cluster/MemberList", &pb__member_list_response__descriptor},
+    [RPC_STATUS] = {"/etcdserverpb.Maintenance/Status", &pb__status_response__descriptor, true},
+    [RPC_ALARM] = {"/etcdserverpb.Maintenance/Alarm", &pb__alarm_response__descriptor, true},
+    [RPC_MEMBER_LIST] = {"/etcdserverpb.Cluster/MemberList", &pb__member_list_response__descriptor,
+                         true},
     [RPC_LEASE_KEEP_ALIVE] = {"/etcdserverpb.Lease/LeaseKeepAlive",
                               &pb__lease_keep_alive_response__descriptor},
     [RPC_WATCH] = {"/etcdserverpb.Watch/Watch", &pb__watch_response__descriptor},
@@ -181,7 +182,7 @@ void request_put(struct request *r)
     const char *token = r->rpc == RPC_AUTHENTICATE ? NULL : c->token;
     r->sent_ns = loop_now(c->loop);
     line_push(&c->sent, r);
-    int rc = h2_start(c->h2, &r->call, rpc_classes[r->rpc].path, token);
+    int rc = h2_start(c->h2, &r->call, rpc_classes[r->rpc].path, token, !rpc_classes[r->rpc].alone);
     if (!rc)
         rc = h2_send(&r->call, r->bytes, r->len, true);
     if (rc && !c->break_task.queued) {
@@ -346,7 +347,7 @@ enum stile_status conn_stream_open(struct conn *c, struct conn_stream *s, enum r
     s->conn = c;
     s->rpc = rpc;
     s->call.events = &stream_events;
-    int rc = h2_start(c->h2, &s->call, rpc_classes[rpc].path, c->token);
+    int rc = h2_start(c->h2, &s->call, rpc_classes[rpc].path, c->token, true);
     if (rc)
         return error_errno(err, STILE_UNREACHABLE, rc, "%s: opening a stream", c->address);
     c->streams[i] = s;

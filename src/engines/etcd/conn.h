@@ -67,6 +67,9 @@ void conn_forget(struct conn *conn, const void *data); /* its callbacks do not c
 /* The member has not answered for so long: if nothing came from it at all, it is given up. */
 void conn_suspect(struct conn *conn, uint64_t for_ns);
 
+/* This member is of no use: if there are others, the next one is asked. False: there are none. */
+bool conn_try_another(struct conn *conn, const struct stile_error *why);
+
 /* A stream of messages, as long as the connection lives. Embedded by its owner. */
 struct conn_stream {
     struct h2_call call;

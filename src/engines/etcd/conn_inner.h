@@ -66,6 +66,7 @@ struct conn {
 struct rpc_class {
     const char *path;
     const ProtobufCMessageDescriptor *answer;
+    bool alone; /* a member that has lost the others may answer it as well */
 };
 extern const struct rpc_class rpc_classes[];
 
@@ -77,7 +78,6 @@ void conn_init_life(struct conn *conn);
 void conn_log_in(struct conn *conn);
 void conn_enter(struct conn *conn);
 void conn_leave(struct conn *conn);
-void conn_try_another(struct conn *conn, const struct stile_error *why);
 void conn_end_if_drained(struct conn *conn);
 
 /* ---- conn.c ---- */

@@ -123,12 +123,14 @@ static void on_refuse(struct task *task)
     conn_leave(c);
 }
 
-void conn_try_another(struct conn *c, const struct stile_error *why)
+bool conn_try_another(struct conn *c, const struct stile_error *why)
 {
-    if (c->options.n_endpoints < 2 || c->state != UP || c->break_task.queued)
-        return;
-    c->why = *why;
+    if (c->options.n_endpoints < 2 || c->state != UP)
+        return false;
+    if (!c->break_task.queued)
+        c->why = *why;
     conn_break_soon(c);
+    return true;
 }
 
 void conn_end_if_drained(struct conn *c)

@@ -151,6 +151,7 @@ static enum stile_status connect_to(struct etcd *etcd, const struct url *url,
     enum stile_status status = read_secret(&options.password, url, secret, err);
     options.user = url->user && *url->user ? url->user : NULL;
     read_hosts(&options, url);
+    etcd->n_members = options.n_endpoints;
     if (!status)
         status = conn_new(&etcd->conn, etcd->engine.loop, &options, &conn_events, etcd, err);
     explicit_bzero(secret, sizeof secret);
@@ -160,10 +161,14 @@ static enum stile_status connect_to(struct etcd *etcd, const struct url *url,
 /* ---- opening ---- */
 
 struct opening {
+    struct etcd *etcd;
     struct timer timer;
-    bool over, examining;
+    bool over;
+    size_t asked; /* members */
     struct stile_error error;
 };
+
+static void ask_status(struct opening *opening);
 
 static void out_of_patience(struct timer *timer)
 {
@@ -172,47 +177,70 @@ static void out_of_patience(struct timer *timer)
     opening->over = true;
 }
 
-static void check_status(struct opening *opening, const Pb__StatusResponse *status)
+static enum stile_status check_status(const Pb__StatusResponse *status, struct stile_error *err)
 {
     unsigned major = 0, minor = 0;
     if (sscanf(status->version, "%u.%u", &major, &minor) != 2 || major < 3 ||
         (major == 3 && minor < OLDEST_MINOR))
-        error_set(&opening->error, STILE_REFUSED, 0,
-                  "version %.20s of the server is too old: 3.4 is needed", status->version);
-    else if (status->is_learner)
-        error_set(&opening->error, STILE_REFUSED, 0,
-                  "this member is only a learner: name the voting members");
-    else if (status->leader == 0)
-        error_set(&opening->error, STILE_UNREACHABLE, 0,
-                  "the members have no leader: too few of them are up, or can't reach one another");
+        return error_set(err, STILE_REFUSED, 0,
+                         "version %.20s of the server is too old: 3.4 is needed", status->version);
+    if (status->is_learner)
+        return error_set(err, STILE_REFUSED, FAULT_LEARNER,
+                         "this member is only a learner: name the voting members");
+    if (status->leader == 0)
+        return error_set(err, STILE_UNREACHABLE, FAULT_NO_LEADER,
+                         "the members have no leader: too few of them are up, or can't reach one "
+                         "another");
+    return STILE_OK;
+}
+
+/* One that is cut off from the others knows no leader; the others may have one. */
+static bool ask_another(struct opening *opening)
+{
+    const struct stile_error *err = &opening->error;
+    struct etcd *etcd = opening->etcd;
+    if (etcd->engine.examining ||
+        (err->native != FAULT_NO_LEADER && err->native != FAULT_LEARNER) ||
+        ++opening->asked >= etcd->n_members || !conn_try_another(etcd->conn, err))
+        return false;
+    ask_status(opening);
+    return true;
 }
 
 static void on_status(void *data, const ProtobufCMessage *answer, const struct stile_error *err)
 {
     struct opening *opening = data;
+    opening->error = (struct stile_error){0};
+    if (err)
+        error_copy(&opening->error, err);
+    else
+        check_status((const Pb__StatusResponse *)answer, &opening->error);
+    if (ask_another(opening))
+        return;
     opening->over = true;
-    if (!err && opening->examining)
-        return;
-    if (!err) {
-        check_status(opening, (const Pb__StatusResponse *)answer);
-        return;
-    }
-    error_copy(&opening->error, err);
+    if (!err && opening->etcd->engine.examining)
+        opening->error.status = STILE_OK; /* the doctor tells of it */
     if (opening->error.status == STILE_UNCERTAIN)
         opening->error.status = STILE_UNREACHABLE;
+}
+
+static void ask_status(struct opening *opening)
+{
+    Pb__StatusRequest request = PB__STATUS_REQUEST__INIT;
+    if (conn_ask(opening->etcd->conn, RPC_STATUS, &request.base, on_status, opening,
+                 &opening->error))
+        opening->over = true;
 }
 
 static enum stile_status await_status(struct etcd *etcd, struct stile_error *err)
 {
     struct loop *loop = etcd->engine.loop;
-    struct opening opening = {.timer.fn = out_of_patience, .examining = etcd->engine.examining};
-    Pb__StatusRequest request = PB__STATUS_REQUEST__INIT;
+    struct opening opening = {.etcd = etcd, .timer.fn = out_of_patience};
     if (loop_reserve(loop, 1))
         return error_set(err, STILE_NOMEM, 0, "out of memory");
     loop_arm(loop, &opening.timer, loop_now(loop) + OPEN_PATIENCE_NS);
-    enum stile_status status =
-        conn_ask(etcd->conn, RPC_STATUS, &request.base, on_status, &opening, err);
-    while (!status && !opening.over) {
+    ask_status(&opening);
+    while (!opening.over) {
         loop_prepare(loop);
         loop_wait(loop, true);
         loop_run(loop);
@@ -220,9 +248,9 @@ static enum stile_status await_status(struct etcd *etcd, struct stile_error *err
     conn_forget(etcd->conn, &opening);
     loop_disarm(loop, &opening.timer);
     loop_unreserve(loop, 1);
-    if (!status && opening.error.status)
+    if (opening.error.status)
         error_copy(err, &opening.error);
-    return status ? status : opening.error.status;
+    return opening.error.status;
 }
 
 static void dispose(struct etcd *etcd)

@@ -262,6 +262,7 @@ void doctor_examine(struct engine *engine, struct query *query);
 struct etcd {
     struct engine engine;
     struct conn *conn;
+    size_t n_members; /* that the URL names */
     struct tls_context *tls;
     char prefix[PREFIX_MAX + 1];
     char info[INFO_MAX];  /* "pid host command", for people */

@@ -125,6 +125,8 @@ static ssize_t read_out(nghttp2_session *session, int32_t id, uint8_t *bytes, si
     return (ssize_t)n;
 }
 
+#define FIXED_HEADERS 7
+
 #define FIXED(name, value)                                                                         \
     {                                                                                              \
         (uint8_t *)(name), (uint8_t *)(value), sizeof(name) - 1, sizeof(value) - 1,                \
@@ -137,21 +139,22 @@ static nghttp2_nv header(const char *name, const char *value)
                         NGHTTP2_NV_FLAG_NO_COPY_NAME};
 }
 
-/* hasleader: a member that has lost the others says so at once, and ends its streams. */
-int h2_start(struct h2 *h2, struct h2_call *call, const char *path, const char *token)
+int h2_start(struct h2 *h2, struct h2_call *call, const char *path, const char *token, bool led)
 {
     const nghttp2_data_provider out = {.read_callback = read_out};
-    nghttp2_nv headers[] = {FIXED(":method", "POST"),
-                            h2->tls ? (nghttp2_nv)FIXED(":scheme", "https")
-                                    : (nghttp2_nv)FIXED(":scheme", "http"),
-                            header(":path", path),
-                            header(":authority", h2->authority),
-                            FIXED("te", "trailers"),
-                            FIXED("content-type", "application/grpc"),
-                            FIXED("user-agent", "stile/" STILE_VERSION),
-                            FIXED("hasleader", "true"),
-                            header("token", token ? token : "")};
-    size_t n = sizeof headers / sizeof *headers - (token ? 0 : 1);
+    nghttp2_nv headers[FIXED_HEADERS + 2] = {FIXED(":method", "POST"),
+                                             h2->tls ? (nghttp2_nv)FIXED(":scheme", "https")
+                                                     : (nghttp2_nv)FIXED(":scheme", "http"),
+                                             header(":path", path),
+                                             header(":authority", h2->authority),
+                                             FIXED("te", "trailers"),
+                                             FIXED("content-type", "application/grpc"),
+                                             FIXED("user-agent", "stile/" STILE_VERSION)};
+    size_t n = FIXED_HEADERS;
+    if (led)
+        headers[n++] = (nghttp2_nv)FIXED("hasleader", "true");
+    if (token)
+        headers[n++] = header("token", token);
     const struct h2_call_events *events = call->events;
     *call = (struct h2_call){.events = events, .status = H2_NO_STATUS};
     int32_t id = nghttp2_submit_request(h2->session, NULL, headers, n, &out, call);

@@ -56,8 +56,9 @@ enum stile_status h2_open(struct h2 **h2, struct loop *loop, const struct stream
 void *h2_owner(const struct h2 *h2);
 uint64_t h2_heard_ns(const struct h2 *h2); /* when the last byte came */
 
-/* 0 or ENOMEM; token NULL: none. path must be a constant. */
-int h2_start(struct h2 *h2, struct h2_call *call, const char *path, const char *token);
+/* 0 or ENOMEM; token NULL: none. path must be a constant. led: a member that has lost the others
+ * says so at once, and ends the call. */
+int h2_start(struct h2 *h2, struct h2_call *call, const char *path, const char *token, bool led);
 int h2_send(struct h2_call *call, const void *message, size_t n, bool last);
 bool h2_was_sent(const struct h2_call *call); /* whole, perhaps; asked before the h2 is freed */
 void h2_cancel(struct h2_call *call);         /* if it is under way: no event comes any more */
