@@ -517,6 +517,29 @@ static void a_login_that_has_expired_is_renewed_once(void **state)
     assert_status(heard.err.status, UNREACHABLE);
 }
 
+/* Authentication may be turned off when we come, and on later. */
+static void a_login_that_was_not_needed_is_made_up_for(void **state)
+{
+    struct heard heard = {0};
+    (void)state;
+    options.user = "me";
+    options.password = "secret";
+    start();
+    net_settle(loop);
+    peer_accept(&peer);
+    peer_answer(&peer, arrived(&peer, 0)->id, NULL, 0, 9,
+                "etcdserver: authentication is not enabled");
+    run_until(loop, ups == 1);
+    ask(&heard);
+    assert_string_equal(arrived(&peer, 1)->token, "");
+    peer_answer(&peer, peer.calls[1].id, NULL, 0, 3, "etcdserver: user name is empty");
+    say_token(&peer, arrived(&peer, 2), "token");
+    assert_string_equal(arrived(&peer, 3)->token, "token");
+    answer(&peer, &peer.calls[3]);
+    run_until(loop, heard.times == 1);
+    assert_status(heard.err.status, OK);
+}
+
 static void a_login_that_is_refused_says_so_without_the_password(void **state)
 {
     struct heard heard = {0};
@@ -666,6 +689,7 @@ int main(void)
         TEST(a_member_that_is_silent_is_given_up),
         TEST(goaway_lets_what_is_under_way_finish),
         TEST(a_login_that_has_expired_is_renewed_once),
+        TEST(a_login_that_was_not_needed_is_made_up_for),
         TEST(a_login_that_is_refused_says_so_without_the_password),
         TEST(a_stream_of_messages),
         TEST(a_stream_that_the_peer_ends),

@@ -117,10 +117,17 @@ static void finish(struct request *r, const struct stile_error *err)
         protobuf_c_message_free_unpacked(answer, NULL);
 }
 
+/* Without a token if authentication was not enabled when we logged in. */
+static bool is_logged_out(const struct conn *c, const struct stile_error *err)
+{
+    return c->options.user &&
+           (err->native == FAULT_TOKEN || (err->native == FAULT_LOGIN && !c->token));
+}
+
 /* Once: a login that is refused again and again must not keep anybody. */
 static bool log_in_again(struct conn *c, struct request *r, const struct stile_error *err)
 {
-    if (err->native != FAULT_TOKEN || !c->options.user || r->again || r->rpc == RPC_AUTHENTICATE)
+    if (!is_logged_out(c, err) || r->again || r->rpc == RPC_AUTHENTICATE)
         return false;
     r->again = true;
     line_push(&c->waiting, r);
@@ -325,7 +332,7 @@ static void on_stream_ended(struct h2_call *call)
         error_set(&err, STILE_UNREACHABLE, 0, "the server ended the stream");
     unlist(s);
     conn_enter(c);
-    if (err.native == FAULT_TOKEN && c->state == UP && c->options.user)
+    if (is_logged_out(c, &err) && c->state == UP)
         conn_log_in(c);
     s->ended(s, &err);
     if (!c->freed && worth_another(&err))

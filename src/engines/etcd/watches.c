@@ -11,6 +11,7 @@
 #include "mutant.h"
 
 #define REWATCH_NS (100 * NS_PER_MS)
+#define REFUSED_NS (1 * NS_PER_SEC) /* by the user's roles, or for an old login */
 
 /* ---- by id ---- */
 
@@ -98,11 +99,11 @@ static void begun(struct watching *w, const Pb__WatchResponse *answer)
 #endif
 }
 
-static void ask_again_later(struct etcd *etcd)
+static void ask_again_later(struct etcd *etcd, uint64_t ns)
 {
     struct loop *loop = etcd->engine.loop;
     if (!etcd->rewatch.place)
-        loop_arm(loop, &etcd->rewatch, loop_now(loop) + REWATCH_NS);
+        loop_arm(loop, &etcd->rewatch, loop_now(loop) + ns);
 }
 
 static void on_message(struct conn_stream *stream, const ProtobufCMessage *message)
@@ -112,7 +113,7 @@ static void on_message(struct conn_stream *stream, const ProtobufCMessage *messa
     struct watching *w = find(etcd, answer->watch_id);
     if (w && answer->canceled) {
         w->said = false;
-        ask_again_later(etcd);
+        ask_again_later(etcd, REFUSED_NS);
         return;
     }
     if (w && answer->created)
@@ -128,15 +129,20 @@ static void on_message(struct conn_stream *stream, const ProtobufCMessage *messa
     }
 }
 
-static void on_ended(struct conn_stream *stream, const struct stile_error *err)
+static void unsay_all(struct etcd *etcd)
 {
-    struct etcd *etcd = conn_owner(stream->conn);
-    (void)err; /* they begin again, and see what they have missed */
     for (size_t i = 0; i < WATCH_HEADS; i++) {
         for (struct watching *w = etcd->watches[i]; w; w = w->next)
             w->said = false;
     }
-    ask_again_later(etcd);
+}
+
+static void on_ended(struct conn_stream *stream, const struct stile_error *err)
+{
+    struct etcd *etcd = conn_owner(stream->conn);
+    (void)err; /* they begin again, and see what they have missed */
+    unsay_all(etcd);
+    ask_again_later(etcd, REWATCH_NS);
 }
 
 static bool any(const struct etcd *etcd)
@@ -164,8 +170,11 @@ static void ask_for_all(struct etcd *etcd)
     }
 }
 
+/* After a new login as well: what is asked for on a stream is judged by the token it began with. */
 void watches_up(struct etcd *etcd)
 {
+    conn_stream_close(&etcd->watch_stream);
+    unsay_all(etcd);
     ask_for_all(etcd);
 }
 
