@@ -35,7 +35,9 @@ def a_majority_in_doubt(t, nodes, ways):
     for action in BOTH:
         rules = rule_all(ways[:4], "claim", action)
         with through_all(t, ways):
-            told(t.stile("run", "--try", "x", "--", "true"), 69, "of 5 nodes answer")
+            said = told(t.stile("run", "--try", "x", "--", "true"), 69, "of 5 nodes answer")
+        for way in ways:
+            assert said.count(":%d" % way.port) <= 1, said
         all_hit(rules)
         nothing_left(nodes)
 

@@ -203,13 +203,20 @@ static bool is_passing(const struct stile_error *err)
     return !err->status || err->status == STILE_UNREACHABLE || err->status == STILE_UNCERTAIN;
 }
 
+#define AND_SO_ON ", ..."
+
+/* Each with its address once, and what is behind that; one that does not fit is left out. */
 static size_t add_node(char *list, size_t size, size_t used, const struct node *node)
 {
     const char *message = node->why.status ? node->why.message : "no answer";
-    bool named = strncmp(message, node->where, strlen(node->where)) == 0;
-    int n = snprintf(list + used, size - used, "%s%s%s%s", used ? ", " : "",
-                     named ? "" : node->where, named ? "" : ": ", message);
-    return n < 0 || used + (size_t)n >= size ? size - 1 : used + (size_t)n;
+    const char *named = strstr(message, node->where);
+    size_t room = size - used;
+    int n = snprintf(list + used, room, "%s%s%s%s", used ? ", " : "", named ? "" : node->where,
+                     named ? "" : ": ", named ? named : message);
+    if (n >= 0 && (size_t)n + sizeof AND_SO_ON <= room)
+        return used + (size_t)n;
+    snprintf(list + used, room, "%s", used ? AND_SO_ON : node->where);
+    return size - 1;
 }
 
 /* If nobody is unreachable, but all who should answer refuse to, that is the answer. */
@@ -226,7 +233,8 @@ enum stile_status nodes_explain(struct redlock *redlock, unsigned answering,
             n++;
             continue;
         }
-        used = add_node(list, sizeof list, used, node);
+        if (used < sizeof list - 1)
+            used = add_node(list, sizeof list, used, node);
         if (is_passing(&node->why))
             status = STILE_UNREACHABLE;
         else if (!status)
