@@ -13,7 +13,6 @@
 #include "engines/mysql/fault.h"
 #include "engines/mysql/my.h"
 #include "engines/mysql/sql.h"
-#include "mutant.h"
 
 /* A server that says nothing for so long is taken for gone. What it still has of ours ends when it
  * finds the connection closed, or with its lease. */
@@ -27,21 +26,40 @@ struct request {
     answer_fn *fn;
     void *data;
     uint64_t sent_ns;
-    struct stile_error error;
     unsigned code;
     size_t n;
-    struct outcome outcomes[OUTCOMES_MAX];
+    struct outcome outcomes[OUTCOMES_MAX]; /* so many as there are */
+    struct stile_error error;              /* if it has a status */
 };
 
 static void fail(struct session *s, const struct stile_error *why);
 static void on_hailed(void *data, const struct answer *a);
 
-static void request_free(struct request *request)
+/* One is kept for the next: most sessions have one request at a time. */
+static struct request *request_new(struct session *s, char *sql, answer_fn *fn, void *data)
+{
+    struct request *request = s->spare ? s->spare : malloc(sizeof *request);
+    s->spare = NULL;
+    if (!request)
+        return NULL;
+    request->next = NULL;
+    request->sql = sql;
+    request->fn = fn;
+    request->data = data;
+    request->sent_ns = 0;
+    request->code = 0;
+    request->n = 0;
+    request->error.status = STILE_OK;
+    return request;
+}
+
+static void request_free(struct session *s, struct request *request)
 {
     for (size_t i = 0; i < request->n; i++)
         mysql_free_result(request->outcomes[i].rows);
     free(request->sql);
-    free(request);
+    free(s->spare);
+    s->spare = request;
 }
 
 const char *outcome_text(const struct outcome *outcome, unsigned column)
@@ -69,7 +87,7 @@ static void leave(struct session *s)
         dispose(s);
 }
 
-static void answer(struct request *request, const struct stile_error *err)
+static void answer(struct session *s, struct request *request, const struct stile_error *err)
 {
     const struct answer a = {.outcomes = err ? NULL : request->outcomes,
                              .n = request->n,
@@ -78,7 +96,7 @@ static void answer(struct request *request, const struct stile_error *err)
                              .sent_ns = request->sent_ns};
     if (request->fn)
         request->fn(request->data, &a);
-    request_free(request);
+    request_free(s, request);
 }
 
 static struct request *take_first(struct session *s)
@@ -97,8 +115,13 @@ static int go_on(struct session *s, int ready)
     switch (s->call) {
     case CALL_CONNECT:
         return mysql_real_connect_cont(&s->connected, s->conn, ready);
-    case CALL_QUERY:
-        return mysql_real_query_cont(&s->failed, s->conn, ready);
+    case CALL_SEND:
+        return mysql_send_query_cont(&s->failed, s->conn, ready);
+    case CALL_AWAIT:
+        s->call = CALL_READ;
+        return mysql_read_query_result_start(&s->unread, s->conn);
+    case CALL_READ:
+        return mysql_read_query_result_cont(&s->unread, s->conn, ready);
     case CALL_STORE:
         return mysql_store_result_cont(&s->rows, s->conn, ready);
     case CALL_NEXT:
@@ -108,12 +131,20 @@ static int go_on(struct session *s, int ready)
     }
 }
 
+/* The library would look for the answer at once, when it can't be there. */
+static int await_answer(struct session *s)
+{
+    s->call = CALL_AWAIT;
+    return MYSQL_WAIT_READ;
+}
+
 static int start_query(struct session *s)
 {
     struct request *request = s->first;
     request->sent_ns = loop_now(s->loop);
-    s->call = CALL_QUERY;
-    return mysql_real_query_start(&s->failed, s->conn, request->sql, strlen(request->sql));
+    s->call = CALL_SEND;
+    int waits_for = mysql_send_query_start(&s->failed, s->conn, request->sql, strlen(request->sql));
+    return waits_for == 0 && !s->failed ? await_answer(s) : waits_for;
 }
 
 static int start_next(struct session *s)
@@ -210,7 +241,7 @@ static int finish_request(struct session *s)
         return IDLE;
     }
     take_first(s);
-    answer(request, request->error.status ? &request->error : NULL);
+    answer(s, request, request->error.status ? &request->error : NULL);
     if (s->doomed || s->state == DOWN || !s->first || s->call != CALL_NONE)
         return IDLE;
     return start_query(s);
@@ -238,19 +269,16 @@ static int take_result(struct session *s)
 
 static int hail(struct session *s)
 {
-    struct request *request = calloc(1, sizeof *request);
+    char *sql = sql_hail(s->my);
+    struct request *request = sql ? request_new(s, sql, on_hailed, s) : NULL;
     struct stile_error err;
-    if (request)
-        request->sql = sql_hail(s->my);
-    if (!request || !request->sql) {
-        free(request);
+    if (!request) {
+        free(sql);
         error_set(&err, STILE_NOMEM, 0, "out of memory");
         fail(s, &err);
         return IDLE;
     }
     s->state = HAILING;
-    request->fn = on_hailed;
-    request->data = s;
     request->next = s->first;
     if (!s->first)
         s->last = &request->next;
@@ -274,16 +302,13 @@ static int finish_call(struct session *s)
 {
     if (s->call == CALL_CONNECT)
         return finish_connect(s);
-    /* Below 0: of a query that it could not be sent, of a next result that there is none; but then
-     * more had been announced. */
-    bool failed = s->call == CALL_STORE ? !s->rows : s->failed != 0;
-#ifdef MUTANT_MYSQL_UNSENT_BELIEVED
-    failed = s->call == CALL_STORE ? !s->rows : s->failed > 0;
-#endif
+    bool failed = s->call == CALL_STORE ? !s->rows : s->call == CALL_READ ? s->unread : s->failed;
     if (failed) {
         note_error(s);
         return finish_request(s);
     }
+    if (s->call == CALL_SEND)
+        return await_answer(s);
     return s->call == CALL_STORE ? note_outcome(s, s->rows) : take_result(s);
 }
 
@@ -353,14 +378,13 @@ static void begin(struct session *s, int waits_for)
 enum stile_status session_send(struct session *s, char *sql, answer_fn *fn, void *data,
                                struct stile_error *err)
 {
-    struct request *request = sql && s->state != DOWN ? calloc(1, sizeof *request) : NULL;
+    struct request *request = sql && s->state != DOWN ? request_new(s, sql, fn, data) : NULL;
     if (!request) {
         free(sql);
         if (s->state == DOWN)
             return error_set(err, STILE_UNREACHABLE, 0, "the connection is gone");
         return error_set(err, STILE_NOMEM, 0, "out of memory");
     }
-    *request = (struct request){.sql = sql, .fn = fn, .data = data};
     *s->last = request;
     s->last = &request->next;
     if (s->state != UP || s->call != CALL_NONE)
@@ -387,8 +411,8 @@ static void abort_call(struct session *s)
     if (s->call == CALL_NONE)
         return;
     if (fd >= 0)
-        shutdown(fd, SHUT_RDWR);
-    for (int i = 0; i < ABORT_STEPS && s->waits_for > 0; i++)
+        shutdown(fd, SHUT_RDWR); /* a word of farewell would keep the server from noticing */
+    for (int i = 0; i < ABORT_STEPS && s->waits_for > 0 && s->call != CALL_AWAIT; i++)
         s->waits_for = go_on(s, MYSQL_WAIT_TIMEOUT);
     if (s->call == CALL_STORE && s->waits_for == 0)
         mysql_free_result(s->rows);
@@ -409,7 +433,8 @@ static void close_connection(struct session *s)
 static void dispose(struct session *s)
 {
     while (s->first)
-        request_free(take_first(s));
+        request_free(s, take_first(s));
+    free(s->spare);
     loop_unreserve(s->loop, 1);
     free(s);
 }
@@ -442,7 +467,7 @@ static void fail(struct session *s, const struct stile_error *why)
     enter(s);
     s->events->down(s);
     while (s->first && !s->doomed)
-        answer(take_first(s), &err);
+        answer(s, take_first(s), &err);
     if (!s->doomed)
         s->events->ended(s, &err);
     s->doomed = true;

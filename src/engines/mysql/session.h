@@ -69,14 +69,23 @@ struct session {
     const struct options *options;
     MYSQL *conn, *connected;
     int failed; /* the library's answer to the call under way */
+    my_bool unread;
     MYSQL_RES *rows;
-    enum { CALL_NONE, CALL_CONNECT, CALL_QUERY, CALL_STORE, CALL_NEXT } call;
+    enum {
+        CALL_NONE,
+        CALL_CONNECT,
+        CALL_SEND,
+        CALL_AWAIT, /* none yet: the next one is made when the answer is there */
+        CALL_READ,
+        CALL_STORE,
+        CALL_NEXT
+    } call;
     int waits_for; /* MYSQL_WAIT_...: what the call needs to go on */
     struct watch watch;
     uint32_t watched;
     struct timer timer;
     struct task task;
-    struct request *first, **last;
+    struct request *first, **last, *spare;
     unsigned depth; /* of callbacks under way */
     bool doomed;    /* freed when the last of them returns */
 };
