@@ -1,5 +1,6 @@
 """A MariaDB that is killed, restarted, stopped, full, or does not want us; sessions that are ended
 under their locks; and what the user of stile hears of it."""
+import json
 import os
 import pathlib
 import re
@@ -238,6 +239,7 @@ def galera_is_refused(t):
                      % free_port()) as server:
         use(t, server)
         refused(t, "Galera", "another engine")
+        assert ("danger", "galera") in findings(t), findings(t)
 
 
 @on_server()
@@ -245,6 +247,7 @@ def read_only(t, server):
     """A server that is read-only is refused, with where to go"""
     server.sql("set global read_only = 1")
     refused(t, "read-only", "primary")
+    assert ("danger", "read-only") in findings(t), findings(t)
 
 
 @on_server()
@@ -367,6 +370,26 @@ def people_can_read_it(t, server):
     expect(server.sql("select count(*) from stile_locks"), "0")
 
 
+# ---- the doctor ----
+
+def findings(t):
+    done = t.stile("doctor", "--json")
+    return {(found["severity"], found["id"]) for found in json.loads(done.stdout)["findings"]}
+
+
+@on_server()
+def doctor(t, server):
+    """doctor: a server as it should be, and what endangers tokens and locks"""
+    expect(findings(t), {("fine", "flush"), ("fine", "connections")})
+    server.sql("set global innodb_flush_log_at_trx_commit = 2; set global max_connections = 10; "
+               "alter table stile_lock engine = aria")
+    expect(findings(t), {("danger", "flush"), ("warning", "connections"), ("danger", "engine")})
+    server.sql("drop table stile_floor")
+    assert ("danger", "tables") in findings(t), findings(t)
+    use(t, server, "mysql://root@127.0.0.1:%d" % server.port)
+    assert ("warning", "tables") in findings(t), findings(t)
+
+
 # ---- how many sessions ----
 
 @on_server()
@@ -386,4 +409,4 @@ run_tests([server_crashes, server_is_shut_down, server_is_stopped, nobody_there,
            session_is_killed, waiter_is_killed, waiter_gives_up, holder_is_killed,
            hostile_defaults, too_many_connections, sessions_are_bounded, galera_is_refused,
            read_only, other_modes, passwords, permission_is_missing, over_tls, schema,
-           cleanup_keeps_tokens, people_can_read_it, few_sessions])
+           cleanup_keeps_tokens, people_can_read_it, doctor, few_sessions])

@@ -93,6 +93,13 @@ enum stile_status my_connect(struct session **session, struct my *my,
 enum stile_status my_check_server(struct session *session, const struct answer *answer,
                                   struct stile_error *err);
 
+/* Before MariaDB 10.0.2 and MySQL 5.7.5, GET_LOCK gave back what the session had already. */
+bool my_is_too_old(const char *version);
+
+/* ---- doctor.c ---- */
+
+void doctor_examine(struct engine *engine, struct query *query);
+
 /* ---- pool.c: sessions for those who wait ---- */
 
 enum stile_status pool_take(struct session **session, struct my *my, struct stile_error *err);

@@ -81,8 +81,7 @@ static enum stile_status introduce(struct my *my, struct stile_error *err)
 
 /* ---- connecting ---- */
 
-/* Before these, GET_LOCK gave back what the session had already. */
-static bool is_too_old(const char *version)
+bool my_is_too_old(const char *version)
 {
     unsigned major = 0, minor = 0, patch = 0;
     sscanf(version, "%u.%u.%u", &major, &minor, &patch);
@@ -90,17 +89,10 @@ static bool is_too_old(const char *version)
     return number < (strstr(version, "MariaDB") ? 100002u : 50705u);
 }
 
-static enum stile_status check_facts(struct session *session, const struct outcome *facts,
-                                     struct stile_error *err)
+static enum stile_status refuse(struct session *session, const char *version, const char *read_only,
+                                struct stile_error *err)
 {
-    struct my *my = session->my;
-    const char *version = outcome_text(facts, FACT_VERSION);
-    const char *id = outcome_text(facts, FACT_ID), *schema = outcome_text(facts, FACT_SCHEMA);
-    const char *read_only = outcome_text(facts, FACT_READ_ONLY);
-    if (!version || !id || !read_only)
-        return error_set(err, STILE_CORRUPT, 0, "the server's answer has an unexpected form");
-    session->backend = strtoull(id, NULL, 10);
-    if (is_too_old(version))
+    if (my_is_too_old(version))
         return error_set(err, STILE_REFUSED, 0,
                          "this server is older than MariaDB 10.0.2 or MySQL 5.7.5, where a session "
                          "has one lock at most");
@@ -108,30 +100,44 @@ static enum stile_status check_facts(struct session *session, const struct outco
         return error_set(err, STILE_REFUSED, 0,
                          "this server is read-only, perhaps a replica: what is locked here is not "
                          "known to its primary. Connect to the primary");
-    if (session->backend != mysql_thread_id(session->conn) && !my->options.allow_pooler)
+    if (session->backend != mysql_thread_id(session->conn) && !session->my->options.allow_pooler)
         return error_set(err, STILE_REFUSED, 0,
                          "a proxy stands between us and the server, where the locks of a session "
                          "may become another's: connect to the server itself (or say allow=pooler, "
                          "if it keeps a session for each connection)");
-    if (my->opening) {
-        my->opening->schema = schema && strcmp(schema, "0") != 0;
-        my->mariadb = strstr(version, "MariaDB") != NULL;
-    }
     return STILE_OK;
+}
+
+static enum stile_status refuse_galera(struct stile_error *err)
+{
+    return error_set(err, STILE_REFUSED, 0,
+                     "this server is a node of a Galera cluster (wsrep_on), and GET_LOCK is known "
+                     "to one node only: use a server that is in no cluster, or another engine "
+                     "(postgres:, etcd:, redis:)");
 }
 
 enum stile_status my_check_server(struct session *session, const struct answer *a,
                                   struct stile_error *err)
 {
-    const char *galera = a->n > HAIL_GALERA ? outcome_text(&a->outcomes[HAIL_GALERA], 1) : NULL;
-    if (a->n <= HAIL_GALERA)
+    struct my *my = session->my;
+    const struct outcome *facts = a->n > HAIL_GALERA ? &a->outcomes[HAIL_FACTS] : NULL;
+    const char *version = facts ? outcome_text(facts, FACT_VERSION) : NULL;
+    const char *read_only = facts ? outcome_text(facts, FACT_READ_ONLY) : NULL;
+    const char *id = facts ? outcome_text(facts, FACT_ID) : NULL;
+    if (!version || !read_only || !id)
         return error_set(err, STILE_CORRUPT, 0, "the server's answer has an unexpected form");
+    const char *galera = outcome_text(&a->outcomes[HAIL_GALERA], 1);
+    const char *schema = outcome_text(facts, FACT_SCHEMA);
+    session->backend = strtoull(id, NULL, 10);
+    if (my->opening) {
+        my->opening->schema = schema && strcmp(schema, "0") != 0;
+        my->mariadb = strstr(version, "MariaDB") != NULL;
+    }
+    if (my->engine.examining)
+        return STILE_OK;
     if (galera && strcasecmp(galera, "OFF") != 0)
-        return error_set(err, STILE_REFUSED, 0,
-                         "this server is a node of a Galera cluster (wsrep_on), and GET_LOCK is "
-                         "known to one node only: use a server that is in no cluster, or another "
-                         "engine (postgres:, etcd:, redis:)");
-    return check_facts(session, &a->outcomes[HAIL_FACTS], err);
+        return refuse_galera(err);
+    return refuse(session, version, read_only, err);
 }
 
 enum stile_status my_connect(struct session **session, struct my *my,
@@ -213,7 +219,7 @@ static void on_version(void *data, const struct answer *a)
         return;
     const char *text = outcome_text(answer_last(a), 0);
     int version = text ? atoi(text) : 0;
-    if (version != SCHEMA_VERSION)
+    if (version != SCHEMA_VERSION && !my->engine.examining)
         error_set(&my->opening->error, STILE_REFUSED, 0,
                   version > SCHEMA_VERSION
                       ? "its tables stile_* have version %d, this library knows %d: install a "
@@ -357,4 +363,5 @@ const struct engine_class mysql_class = {
     .break_ = people_break,
     .watch = people_watch,
     .unwatch = people_unwatch,
+    .examine = doctor_examine,
 };

@@ -71,6 +71,27 @@ char *sql_version(void)
     return written("SELECT MAX(version) FROM stile_version");
 }
 
+/* ---- for the doctor ---- */
+
+#define TABLES                                                                                     \
+    "information_schema.TABLES WHERE TABLE_SCHEMA=DATABASE() AND TABLE_NAME IN "                   \
+    "('stile_version','stile_lock','stile_floor')"
+
+/* Sessions of replicas that read its log; who may not see others' sessions sees none. */
+char *sql_facts(void)
+{
+    return written(
+        "SELECT VERSION(),@@GLOBAL.read_only,CONNECTION_ID(),(SELECT COUNT(*) FROM " TABLES
+        "),(SELECT COUNT(*) FROM " TABLES " AND ENGINE<>'InnoDB'),"
+        "@@GLOBAL.innodb_flush_log_at_trx_commit,@@GLOBAL.max_connections,"
+        "(SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE COMMAND LIKE "
+        "'Binlog Dump%%'),DATABASE();"
+        "SHOW GLOBAL VARIABLES LIKE 'wsrep_on';"
+        "SHOW GLOBAL STATUS LIKE 'Threads_connected'");
+}
+
+/* ---- the lease ---- */
+
 static unsigned long lease_s(uint64_t ttl_ns)
 {
     uint64_t seconds = (ttl_ns + NS_PER_SEC - 1) / NS_PER_SEC;

@@ -25,6 +25,9 @@ char *sql_let_go(struct my_claim *part, bool unused);
 char *sql_ttl(uint64_t ttl_ns);
 char *sql_kill(uint64_t backend, bool session);
 
+/* for the doctor: sql_facts() has two more statements behind the facts */
+char *sql_facts(void);
+
 /* for people; names in hex */
 char *sql_show(struct my *my, const char *stored, const char *key);
 char *sql_list(struct my *my, const char *prefix);

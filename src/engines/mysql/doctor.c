@@ -1,0 +1,196 @@
+/* Looks at a live server: what tokens and locks rest on, and what might take it from them. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engines/mysql/my.h"
+#include "engines/mysql/sql.h"
+
+#define PLACES_LOW 10
+#define N_TABLES   3
+
+/* The columns of sql_facts(). */
+enum fact {
+    FACT_SERVER,
+    FACT_IS_READ_ONLY,
+    FACT_CONNECTION,
+    FACT_TABLES,
+    FACT_OTHER_ENGINES,
+    FACT_FLUSH,
+    FACT_MAX_CONNECTIONS,
+    FACT_REPLICAS,
+    FACT_DATABASE,
+};
+enum { ANSWER_FACTS, ANSWER_GALERA, ANSWER_CONNECTED, ANSWERS };
+
+struct visit {
+    struct query *query;
+    struct my *my;
+    const struct answer *answer;
+    char where[160];
+};
+
+static const char *fact(const struct visit *visit, enum fact fact)
+{
+    const char *text = outcome_text(&visit->answer->outcomes[ANSWER_FACTS], fact);
+    return text ? text : "";
+}
+
+static void tell(const struct visit *visit, struct stile_finding finding)
+{
+    finding.where = visit->where;
+    visit->query->engine->events->finding(visit->query, &finding);
+}
+
+/* ---- whether anything can be locked ---- */
+
+static void look_at_galera(const struct visit *visit)
+{
+    const char *on = outcome_text(&visit->answer->outcomes[ANSWER_GALERA], 1);
+    if (on && strcasecmp(on, "OFF") != 0)
+        tell(visit, (struct stile_finding){
+                        .severity = STILE_DANGER,
+                        .id = "galera",
+                        .what = "this server is a node of a Galera cluster",
+                        .why = "GET_LOCK is known to one node only: another one would give the "
+                               "same lock to somebody else",
+                        .cure = "use a server that is in no cluster, or another engine"});
+}
+
+static void look_at_kind(const struct visit *visit)
+{
+    struct my *my = visit->my;
+    if (my_is_too_old(fact(visit, FACT_SERVER)))
+        tell(visit, (struct stile_finding){
+                        .severity = STILE_DANGER,
+                        .id = "version",
+                        .what = "this server is older than MariaDB 10.0.2 or MySQL 5.7.5",
+                        .why = "a second GET_LOCK of a session gives back the first there",
+                        .cure = "upgrade it"});
+    if (strcmp(fact(visit, FACT_IS_READ_ONLY), "0") != 0)
+        tell(visit, (struct stile_finding){
+                        .severity = STILE_DANGER,
+                        .id = "read-only",
+                        .what = "this server is read-only, perhaps a replica",
+                        .why = "no token can be drawn here, and its primary knows nothing of its "
+                               "locks",
+                        .cure = "connect to the primary"});
+    if (strtoull(fact(visit, FACT_CONNECTION), NULL, 10) != mysql_thread_id(my->shared->conn))
+        tell(visit,
+             (struct stile_finding){
+                 .severity = my->options.allow_pooler ? STILE_WARNING : STILE_DANGER,
+                 .id = "proxy",
+                 .what = "a proxy stands between us and the server",
+                 .why = "if it shares sessions among connections, the locks of one client end up "
+                        "with another, or with nobody",
+                 .cure = "connect to the server itself"});
+}
+
+static void look_at_tables(const struct visit *visit)
+{
+    int tables = atoi(fact(visit, FACT_TABLES));
+    if (tables < N_TABLES)
+        tell(visit, (struct stile_finding){
+                        .severity = tables ? STILE_DANGER : STILE_WARNING,
+                        .id = "tables",
+                        .what = *fact(visit, FACT_DATABASE)
+                                    ? "this database has no tables stile_*, or not all of them"
+                                    : "the URL names no database",
+                        .why = "locks work, but have no tokens, no hold-at-least and no "
+                               "lock-delay",
+                        .command = "stile setup URL"});
+    if (atoi(fact(visit, FACT_OTHER_ENGINES)) > 0)
+        tell(visit, (struct stile_finding){
+                        .severity = STILE_DANGER,
+                        .id = "engine",
+                        .what = "a table stile_* is not kept by InnoDB",
+                        .why = "a crash of the server may take tokens back",
+                        .command = "ALTER TABLE stile_lock ENGINE=InnoDB;\nALTER TABLE stile_floor "
+                                   "ENGINE=InnoDB;\nALTER TABLE stile_version ENGINE=InnoDB;"});
+}
+
+/* ---- whether tokens last ---- */
+
+static void look_at_disk(const struct visit *visit)
+{
+    bool safe = strcmp(fact(visit, FACT_FLUSH), "1") == 0;
+    tell(visit,
+         (struct stile_finding){
+             .severity = safe ? STILE_FINE : STILE_DANGER,
+             .id = "flush",
+             .what = safe ? "what is committed is on the disk (innodb_flush_log_at_trx_commit)"
+                          : "innodb_flush_log_at_trx_commit is not 1",
+             .why = safe ? NULL : "after a crash the last tokens may come again",
+             .cure = safe ? NULL : "and in the server's configuration file",
+             .command = safe ? NULL : "SET GLOBAL innodb_flush_log_at_trx_commit = 1;"});
+}
+
+static void look_at_replicas(const struct visit *visit)
+{
+    int replicas = atoi(fact(visit, FACT_REPLICAS));
+    char what[80];
+    snprintf(what, sizeof what, "%d replica%s read%s its log", replicas, replicas == 1 ? "" : "s",
+             replicas == 1 ? "s" : "");
+    if (replicas > 0)
+        tell(visit, (struct stile_finding){
+                        .severity = STILE_WARNING,
+                        .id = "replication",
+                        .what = what,
+                        .why = "a failover frees all locks, and may forget the last tokens and "
+                               "give them out again",
+                        .cure = "let a commit wait for a replica (semi-synchronous replication)"});
+}
+
+static void look_at_places(const struct visit *visit)
+{
+    const char *used = outcome_text(&visit->answer->outcomes[ANSWER_CONNECTED], 1);
+    int places = atoi(fact(visit, FACT_MAX_CONNECTIONS)) - (used ? atoi(used) : 0);
+    char what[80];
+    snprintf(what, sizeof what, "%d of its connections are free", places > 0 ? places : 0);
+    bool low = places < PLACES_LOW;
+    tell(visit,
+         (struct stile_finding){
+             .severity = low ? STILE_WARNING : STILE_FINE,
+             .id = "connections",
+             .what = what,
+             .why = low ? "each lock that is waited for needs one, and each client another" : NULL,
+             .cure = low ? "give it more" : NULL,
+             .command = low ? "SET GLOBAL max_connections = 500;" : NULL});
+}
+
+static void on_facts(void *data, const struct answer *a)
+{
+    struct query *query = data;
+    struct visit visit = {.query = query, .my = my_of(query->engine), .answer = a};
+    const struct options *o = &visit.my->options;
+    struct stile_error strange;
+    if (a->err || a->n != ANSWERS) {
+        error_set(&strange, STILE_CORRUPT, 0, "the server's answer has an unexpected form");
+        query->engine->events->done(query, a->err ? a->err : &strange);
+        return;
+    }
+    if (o->host)
+        snprintf(visit.where, sizeof visit.where, "%s:%u/%s", o->host, o->port,
+                 fact(&visit, FACT_DATABASE));
+    else
+        snprintf(visit.where, sizeof visit.where, "%s/%s", o->socket ? o->socket : "its socket",
+                 fact(&visit, FACT_DATABASE));
+    look_at_galera(&visit);
+    look_at_kind(&visit);
+    look_at_tables(&visit);
+    look_at_disk(&visit);
+    look_at_replicas(&visit);
+    look_at_places(&visit);
+    query->engine->events->done(query, NULL);
+}
+
+void doctor_examine(struct engine *engine, struct query *query)
+{
+    struct session *shared;
+    struct stile_error err;
+    enum stile_status status = my_shared(&shared, my_of(engine), &err);
+    if (!status)
+        status = session_send(shared, sql_facts(), on_facts, query, &err);
+    if (status)
+        engine->events->done(query, &err);
+}
