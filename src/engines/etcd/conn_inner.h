@@ -1,6 +1,6 @@
 /* The inside of a connection, shared by its parts: conn_life.c brings it up and down, conn.c takes
- * requests and gives answers. All events and callbacks come between enter and leave; after each one
- * `freed` is looked at. */
+ * requests and gives answers, conn_stream.c has the streams. All events and callbacks come between
+ * enter and leave; after each one `freed` is looked at. */
 #ifndef STILE_ETCD_CONN_INNER_H
 #define STILE_ETCD_CONN_INNER_H
 
@@ -90,7 +90,11 @@ struct request *line_pop(struct request_line *line);
 void conn_put_waiting(struct conn *conn);
 void conn_watch_time(struct conn *conn);
 void conn_tell_ended(struct conn *conn, const struct stile_error *why);
-void conn_end_streams(struct conn *conn, const struct stile_error *why);
 void conn_on_overdue(struct timer *timer);
+bool conn_worth_another(const struct stile_error *err); /* another member may do better */
+bool conn_is_logged_out(const struct conn *conn, const struct stile_error *err);
+
+/* ---- conn_stream.c ---- */
+void conn_end_streams(struct conn *conn, const struct stile_error *why);
 
 #endif

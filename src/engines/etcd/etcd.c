@@ -10,7 +10,7 @@
  * Requests, the keep-alives and all watches share one HTTP/2 connection to one member; if that
  * goes, the next member is asked.
  *
- *     h2.c  gRPC over nghttp2     conn.c, conn_life.c  members, requests, deadlines, logins
+ *     h2.c  gRPC over nghttp2     conn*.c  members, requests, deadlines, logins
  *     keys.c, txn.c, fault.c      leases.c, watches.c  what lives longer than a request
  *     claims.c, line.c, held.c, release.c, ghosts.c, audit.c  the life of a claim
  *     people.c, break.c, view.c, doctor.c  for people
