@@ -19,6 +19,7 @@ static const struct module {
     {"postgres postgresql", "postgres"},
     {"mysql mysqls mariadb", "mysql"},
     {"etcd etcds", "etcd"},
+    {"zk zks", "zookeeper"},
 };
 
 #define N_MODULES (sizeof modules / sizeof modules[0])

@@ -1,0 +1,486 @@
+/* Claims: asking, standing in line, holding.
+ *
+ * A listing of the name's nodes that has ours in it proves that it is still there, with the owner
+ * that was compared when it was made: neither can change. So one request, after whatever wait, both
+ * verifies a grant and finds who is before us. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engines/zookeeper/zookeeper.h"
+#include "mutant.h"
+
+#define TRIES_MAX 6
+#define AGAIN_NS  (50 * NS_PER_MS)
+/* Who holds it longer is told when its node goes. Most never need a watch of their own. */
+#define FRESH_NS (100 * NS_PER_MS)
+
+static void look(struct zoo_claim *part);
+static void send_claim(struct zoo_claim *part);
+static void watch_own(struct zoo_claim *part);
+
+/* ---- small parts ---- */
+
+static struct zoo_claim *part_of_asker(struct asker *asker)
+{
+    return (struct zoo_claim *)((char *)asker - offsetof(struct zoo_claim, asker));
+}
+
+struct zoo_claim *part_of_timer(struct timer *timer)
+{
+    return (struct zoo_claim *)((char *)timer - offsetof(struct zoo_claim, timer));
+}
+
+static void attach(struct zoo_claim *part, struct session *session)
+{
+    part->session = session;
+    part->next = session->claims;
+    part->link = &session->claims;
+    if (part->next)
+        part->next->link = &part->next;
+    session->claims = part;
+    claim_of(part)->session = session;
+}
+
+static void detach(struct zoo_claim *part)
+{
+    if (!part->link)
+        return;
+    *part->link = part->next;
+    if (part->next)
+        part->next->link = part->link;
+    part->link = NULL;
+}
+
+static void unfresh(struct zoo_claim *part)
+{
+    if (!part->fresh_link)
+        return;
+    *part->fresh_link = part->fresh_next;
+    if (part->fresh_next)
+        part->fresh_next->fresh_link = part->fresh_link;
+    else
+        zoo_of_part(part)->fresh_tail = part->fresh_link;
+    part->fresh_link = NULL;
+}
+
+void claim_unwatch(struct zoo_claim *part)
+{
+    unfresh(part);
+    watcher_leave(&part->watcher);
+    if (part->has_timer)
+        loop_disarm(claim_of(part)->engine->loop, &part->timer);
+}
+
+static void drop_node(struct zoo_claim *part)
+{
+    free(part->node);
+    part->node = NULL;
+}
+
+void claim_forget(struct zoo_claim *part)
+{
+    asker_forget(&part->asker);
+    claim_unwatch(part);
+    if (part->has_timer)
+        loop_unreserve(claim_of(part)->engine->loop, 1);
+    part->has_timer = false;
+    part->in_flight = 0;
+    drop_node(part);
+    detach(part);
+    part->standing = NOWHERE;
+}
+
+/* Something of it may be in the line: core withdraws it then. */
+void claim_fail(struct zoo_claim *part, const struct stile_error *err)
+{
+    struct claim *claim = claim_of(part);
+    struct stile_error why = *err;
+    if (part->node || part->created_maybe)
+        why.status = STILE_UNCERTAIN;
+    if (why.status == STILE_UNCERTAIN) {
+        claim_unwatch(part);
+        part->standing = LEAVING;
+    } else {
+        claim_forget(part);
+    }
+    claim->engine->events->failed(claim, &why);
+}
+
+static void fail_by(struct zoo_claim *part, int rc, bool maybe)
+{
+    struct stile_error err;
+    fault_set(&err, rc, maybe);
+    claim_fail(part, &err);
+}
+
+void claim_again_later(struct zoo_claim *part, void (*fn)(struct timer *timer))
+{
+    struct loop *loop = claim_of(part)->engine->loop;
+    part->timer.fn = fn;
+    loop_arm(loop, &part->timer,
+             loop_now(loop) + (AGAIN_NS << (part->tries < 5 ? part->tries : 5)));
+    part->tries++;
+}
+
+/* True: the answer is nobody's any more. What a session that has ended leaves open is taken up by
+ * claims_session_ends(). */
+static bool is_over(struct zoo_claim *part)
+{
+    part->in_flight--;
+    if (part->session->ending)
+        return true;
+    if (part->leaving && part->in_flight == 0)
+        release_answered(part);
+    return part->leaving;
+}
+
+static const char *own_name(const struct zoo_claim *part)
+{
+    return strrchr(part->node, '/') + 1;
+}
+
+/* ---- holding ---- */
+
+static void lose(struct zoo_claim *part)
+{
+    struct claim *claim = claim_of(part);
+    struct stile_error err;
+    claim_unwatch(part);
+    part->gone = true;
+    error_set(&err, STILE_LOST, ZNONODE, "somebody has removed our node");
+    claim->engine->events->lost(claim, &err);
+}
+
+static void on_own_event(struct asker *asker, int type)
+{
+    struct zoo_claim *part = part_of_asker(asker);
+    if (part->standing != HOLDING)
+        return;
+    if (type == ZOO_DELETED_EVENT)
+        lose(part);
+    else
+        watch_own(part);
+}
+
+static void watch_own_again(struct timer *timer)
+{
+    watch_own(part_of_timer(timer));
+}
+
+static void on_own_watched(struct asker *asker, const struct answer *answer)
+{
+    struct zoo_claim *part = part_of_asker(asker);
+    if (is_over(part) || part->standing != HOLDING)
+        return;
+    if (answer->rc == ZNONODE)
+        lose(part);
+    else if (answer->rc != ZOK)
+        claim_again_later(part, watch_own_again);
+    else
+        part->tries = 0;
+}
+
+static void watch_own(struct zoo_claim *part)
+{
+    struct session *session = part->session;
+    if (watcher_take(&part->watcher, session, 'g', part->node, &part->asker, on_own_event) &&
+        ask_get(session, &part->asker, part->node, part->watcher, on_own_watched))
+        part->in_flight++;
+    else
+        claim_again_later(part, watch_own_again);
+}
+
+void claims_watch_fresh(struct timer *timer)
+{
+    struct zoo *zoo = (struct zoo *)((char *)timer - offsetof(struct zoo, sweep));
+    struct loop *loop = zoo->engine.loop;
+    uint64_t now = loop_now(loop);
+    while (zoo->fresh && zoo->fresh->granted_ns + FRESH_NS <= now) {
+        struct zoo_claim *part = zoo->fresh;
+        unfresh(part);
+        watch_own(part);
+    }
+    if (zoo->fresh)
+        loop_arm(loop, timer, zoo->fresh->granted_ns + FRESH_NS);
+}
+
+static void be_fresh(struct zoo_claim *part)
+{
+    struct zoo *zoo = zoo_of_part(part);
+    part->fresh_next = NULL;
+    part->fresh_link = zoo->fresh_tail;
+    *zoo->fresh_tail = part;
+    zoo->fresh_tail = &part->fresh_next;
+    if (!zoo->sweep.place)
+        loop_arm(zoo->engine.loop, &zoo->sweep, part->granted_ns + FRESH_NS);
+}
+
+static void hold(struct zoo_claim *part, uint64_t sent_ns)
+{
+    struct claim *claim = claim_of(part);
+    claim_unwatch(part);
+    part->standing = HOLDING;
+    part->was_held = true;
+    part->tries = 0;
+    part->granted_ns = loop_now(claim->engine->loop);
+    be_fresh(part);
+    claim->engine->events->granted(claim, (uint64_t)part->czxid, sent_ns, part->session->ttl_ns);
+}
+
+/* ---- in line ---- */
+
+/* Its place is gone, with its node: by the end of the session, or by somebody's hand. */
+static void start_over(struct zoo_claim *part)
+{
+    struct stile_error err;
+    claim_unwatch(part);
+    drop_node(part);
+    part->created_maybe = false;
+    if (part->tries++ < TRIES_MAX) {
+        send_claim(part);
+        return;
+    }
+    error_set(&err, STILE_UNREACHABLE, 0, "our node goes as soon as it is made");
+    claim_fail(part, &err);
+}
+
+static void look_again(struct timer *timer)
+{
+    look(part_of_timer(timer));
+}
+
+static void on_before_event(struct asker *asker, int type)
+{
+    struct zoo_claim *part = part_of_asker(asker);
+    (void)type;
+    if (part->standing == IN_LINE && part->in_flight == 0)
+        look(part);
+}
+
+static void on_before_watched(struct asker *asker, const struct answer *answer)
+{
+    struct zoo_claim *part = part_of_asker(asker);
+    if (is_over(part))
+        return;
+    if (answer->rc == ZOK && part->watcher)
+        part->tries = 0;
+    else if (answer->rc == ZNONODE || answer->rc == ZOK)
+        look(part); /* it has gone meanwhile */
+    else if (fault_may_pass(answer->rc))
+        claim_again_later(part, look_again);
+    else
+        fail_by(part, answer->rc, false);
+}
+
+/* The one before it, and no other: so one that goes wakes one. */
+static void watch_before(struct zoo_claim *part, const char *node)
+{
+    char path[PATH_ROOM];
+    const struct claim *claim = claim_of(part);
+    struct session *session = part->session;
+    path_of_name(path, zoo_of_part(part), claim->name, claim->name_len);
+    size_t n = strlen(path);
+    part->standing = IN_LINE;
+    watcher_leave(&part->watcher);
+    if (snprintf(path + n, sizeof path - n, "/%s", node) < (int)(sizeof path - n) &&
+        watcher_take(&part->watcher, session, 'g', path, &part->asker, on_before_event) &&
+        ask_get(session, &part->asker, path, part->watcher, on_before_watched))
+        part->in_flight++;
+    else
+        claim_again_later(part, look_again);
+}
+
+static void weigh(struct zoo_claim *part, const struct answer *answer)
+{
+    struct claim *claim = claim_of(part);
+    struct stile_error err;
+    struct line line;
+    if (line_sort(&line, zoo_of_part(part), answer->children, &err)) {
+        claim_fail(part, &err);
+        return;
+    }
+    size_t place = line_find(&line, own_name(part));
+#ifdef MUTANT_ZOOKEEPER_GRANT_UNVERIFIED
+    place = line.n == 0 ? 0 : place == line.n ? place - 1 : place;
+#else
+    bool ours = place < line.n && part->owner == part->session->id &&
+                part->generation == part->session->generation;
+    if (!ours) {
+        line_free(&line);
+        start_over(part);
+        return;
+    }
+#endif
+    if (place == 0)
+        hold(part, answer->sent_ns);
+    else if (claim->wait)
+        watch_before(part, line.nodes[place - 1]);
+    else
+        claim_withdraw(part);
+    line_free(&line);
+}
+
+static void on_looked(struct asker *asker, const struct answer *answer)
+{
+    struct zoo_claim *part = part_of_asker(asker);
+    if (is_over(part))
+        return;
+    if (answer->rc == ZOK)
+        weigh(part, answer);
+    else if (answer->rc == ZNONODE)
+        start_over(part);
+    else if (fault_may_pass(answer->rc) && claim_of(part)->wait)
+        claim_again_later(part, look_again);
+    else
+        fail_by(part, answer->rc, true);
+}
+
+static bool ask_line(struct zoo_claim *part, ask_fn *fn)
+{
+    char path[PATH_ROOM];
+    path_of_name(path, zoo_of_part(part), claim_of(part)->name, claim_of(part)->name_len);
+    bool asked = ask_children(part->session, &part->asker, path, NULL, fn);
+    part->in_flight += asked;
+    return asked;
+}
+
+static void look(struct zoo_claim *part)
+{
+    part->standing = LOOKING;
+    if (!ask_line(part, on_looked))
+        claim_again_later(part, look_again);
+}
+
+/* ---- asking ---- */
+
+static void on_created(struct asker *asker, const struct answer *answer)
+{
+    struct zoo_claim *part = part_of_asker(asker);
+    part->created = answer->rc;
+    part->created_maybe = answer->maybe;
+    if (answer->rc == ZOK) {
+        part->node = strdup(answer->path);
+        part->created_maybe = !part->node;
+        part->czxid = answer->stat->czxid;
+        part->owner = answer->stat->ephemeralOwner;
+    }
+    is_over(part);
+}
+
+static void on_listed(struct asker *asker, const struct answer *answer)
+{
+    struct zoo_claim *part = part_of_asker(asker);
+    if (is_over(part))
+        return;
+    if (part->created == ZNONODE && part->tries++ < TRIES_MAX) {
+        part->parents = true;
+        send_claim(part);
+    } else if (part->created != ZOK || !part->node) {
+        fail_by(part, part->created ? part->created : ZSYSTEMERROR, part->created_maybe);
+    } else if (answer->rc == ZOK) {
+        weigh(part, answer);
+    } else if (fault_may_pass(answer->rc) && claim_of(part)->wait) {
+        part->standing = IN_LINE;
+        claim_again_later(part, look_again);
+    } else {
+        fail_by(part, answer->rc, true);
+    }
+}
+
+static void on_parent(struct asker *asker, const struct answer *answer)
+{
+    (void)answer; /* if it isn't there after all, the next request says so */
+    is_over(part_of_asker(asker));
+}
+
+/* Containers: the server removes them when they have become empty. */
+static bool ask_parents(struct zoo_claim *part, char path[PATH_ROOM])
+{
+    bool asked = true;
+    for (char *slash = strchr(path + 1, '/'); asked && slash; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        asked = ask_create(part->session, &part->asker, path, ZOO_CONTAINER, on_parent);
+        part->in_flight += asked;
+        *slash = '/';
+    }
+    return asked;
+}
+
+/* All in one go, and executed in this order: who is alone waits for one round trip. */
+static void send_claim(struct zoo_claim *part)
+{
+    struct claim *claim = claim_of(part);
+    struct zoo *zoo = zoo_of_part(part);
+    struct stile_error err;
+    char path[PATH_ROOM];
+    uint8_t random[16];
+    part->standing = ASKED;
+    part->generation = part->session->generation;
+    int error = loop_random(claim->engine->loop, random, sizeof random);
+    if (error) {
+        error_errno(&err, STILE_REFUSED, error, "no random numbers");
+        claim_fail(part, &err);
+        return;
+    }
+    guid_write(part->guid, zoo->dialect, random);
+    path_of_claim(path, zoo, claim, part->guid);
+    bool asked = !part->parents || ask_parents(part, path);
+    bool created = asked && ask_create(part->session, &part->asker, path, ZOO_EPHEMERAL_SEQUENTIAL,
+                                       on_created);
+    part->in_flight += created;
+    if (created && ask_line(part, on_listed))
+        return;
+    part->created_maybe = created;
+    asker_forget(&part->asker);
+    part->in_flight = 0;
+    fail_by(part, ZSYSTEMERROR, created);
+}
+
+void claims_claim(struct engine *engine, struct claim *claim)
+{
+    struct zoo_claim *part = part_of(claim);
+    struct stile_error err;
+    struct session *session = session_for(zoo_of(engine), claim->ttl_ns, &err);
+    *part = (struct zoo_claim){.standing = ASKED};
+    part->has_timer = session && loop_reserve(engine->loop, 1) == 0;
+    if (!part->has_timer) {
+        if (session)
+            error_set(&err, STILE_NOMEM, 0, "out of memory");
+        part->standing = NOWHERE;
+        engine->events->failed(claim, &err);
+        return;
+    }
+    attach(part, session);
+    send_claim(part);
+}
+
+/* ---- the end of a session: with it all nodes are gone, and no request of it is under way ---- */
+
+static void session_ends(struct zoo_claim *part)
+{
+    part->generation = part->session->generation;
+    part->in_flight = 0;
+    asker_forget(&part->asker);
+    if (part->leaving || part->standing == WITHDRAWING || part->standing == LEAVING) {
+        release_session_ended(part);
+    } else if (part->standing == HOLDING) {
+        claim_unwatch(part);
+        part->gone = true;
+    } else {
+        part->tries = 0;
+        start_over(part);
+    }
+}
+
+void claims_session_ends(struct session *session)
+{
+    struct zoo_claim *part;
+    do {
+        part = session->claims;
+        while (part && part->generation == session->generation)
+            part = part->next;
+        if (part)
+            session_ends(part);
+    } while (part);
+}

@@ -1,0 +1,28 @@
+#include "engines/zookeeper/zookeeper.h"
+
+bool fault_may_pass(int rc)
+{
+    return rc == ZCONNECTIONLOSS || rc == ZOPERATIONTIMEOUT || rc == ZCLOSING ||
+           rc == ZSESSIONEXPIRED || rc == ZSESSIONMOVED || rc == ZINVALIDSTATE;
+}
+
+static const char *cure_of(int rc)
+{
+    if (rc == ZNOAUTH)
+        return ": the ACL of the node does not let us; give user and password in the URL";
+    if (rc == ZNOCHILDRENFOREPHEMERALS)
+        return ": somebody has put an ephemeral node where the locks should be";
+    if (rc == ZUNIMPLEMENTED)
+        return ": 3.5 or newer is needed";
+    return "";
+}
+
+enum stile_status fault_set(struct stile_error *err, int rc, bool maybe)
+{
+    if (fault_may_pass(rc))
+        return error_set(err, maybe ? STILE_UNCERTAIN : STILE_UNREACHABLE, rc,
+                         "no ZooKeeper server answers (%s)", zerror(rc));
+    if (rc == ZSYSTEMERROR)
+        return error_set(err, STILE_NOMEM, rc, "out of memory");
+    return error_set(err, STILE_REFUSED, rc, "the server says: %s%s", zerror(rc), cure_of(rc));
+}

@@ -1,0 +1,204 @@
+/* Leaving: giving back, withdrawing, clearing away. The own node lives by a session that others of
+ * ours keep alive, so it would not end by itself: what is not answered is said again until it is.
+ *
+ * A node whose creation was not answered has no known number. It is looked for by the GUID in its
+ * name, behind a sync: the server we are with by now may be one that has not heard of it yet. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "engines/zookeeper/zookeeper.h"
+
+static void say(struct zoo_claim *part);
+
+static struct zoo_claim *part_of_asker(struct asker *asker)
+{
+    return (struct zoo_claim *)((char *)asker - offsetof(struct zoo_claim, asker));
+}
+
+static void left(struct zoo_claim *part, const struct stile_error *err)
+{
+    struct claim *claim = claim_of(part);
+    claim_forget(part);
+    claim->engine->events->released(claim, err);
+}
+
+static void say_again(struct timer *timer)
+{
+    say(part_of_timer(timer));
+}
+
+/* What it leaves open is taken up by claims_session_ends(). */
+static bool is_ending(const struct zoo_claim *part)
+{
+    return part->session->ending;
+}
+
+/* ---- the node is known ---- */
+
+static void on_left(struct asker *asker, const struct answer *answer)
+{
+    struct zoo_claim *part = part_of_asker(asker);
+    struct stile_error err;
+    part->in_flight--;
+    if (is_ending(part))
+        return;
+    if (fault_may_pass(answer->rc)) {
+        part->doubtful = part->doubtful || answer->maybe;
+        claim_again_later(part, say_again);
+    } else if (answer->rc == ZNONODE && part->was_held && !part->doubtful) {
+        error_set(&err, STILE_LOST, ZNONODE, "it was not ours any more");
+        left(part, &err);
+    } else if (answer->rc == ZOK || answer->rc == ZNONODE) {
+        left(part, NULL);
+    } else {
+        fault_set(&err, answer->rc, true);
+        left(part, &err);
+    }
+}
+
+/* ---- it is not ---- */
+
+static char *find_node(const char *path, const struct String_vector *children, const char *guid)
+{
+    for (int32_t i = 0; i < children->count; i++) {
+        const char *child = children->data[i];
+        if (!strstr(child, guid))
+            continue;
+        char *node = malloc(strlen(path) + strlen(child) + 2);
+        return node ? strcat(strcat(strcpy(node, path), "/"), child) : NULL;
+    }
+    return NULL;
+}
+
+static void on_searched(struct asker *asker, const struct answer *answer)
+{
+    struct zoo_claim *part = part_of_asker(asker);
+    const struct claim *claim = claim_of(part);
+    char path[PATH_ROOM];
+    struct stile_error err;
+    part->in_flight--;
+    if (is_ending(part))
+        return;
+    if (fault_may_pass(answer->rc)) {
+        claim_again_later(part, say_again);
+    } else if (answer->rc == ZOK) {
+        path_of_name(path, zoo_of_part(part), claim->name, claim->name_len);
+        part->node = find_node(path, answer->children, part->guid);
+        if (part->node)
+            say(part);
+        else
+            left(part, NULL);
+    } else if (answer->rc == ZNONODE) {
+        left(part, NULL);
+    } else {
+        fault_set(&err, answer->rc, true);
+        left(part, &err);
+    }
+}
+
+static void on_synced(struct asker *asker, const struct answer *answer)
+{
+    (void)answer; /* what comes behind it says the same */
+    part_of_asker(asker)->in_flight--;
+}
+
+static bool search(struct zoo_claim *part)
+{
+    const struct claim *claim = claim_of(part);
+    char path[PATH_ROOM];
+    path_of_name(path, zoo_of_part(part), claim->name, claim->name_len);
+    bool synced = ask_sync(part->session, &part->asker, path, on_synced);
+    part->in_flight += synced;
+    bool asked = synced && ask_children(part->session, &part->asker, path, NULL, on_searched);
+    part->in_flight += asked;
+    return asked;
+}
+
+/* ---- release() ---- */
+
+static void say(struct zoo_claim *part)
+{
+    bool asked;
+    part->standing = LEAVING;
+    if (part->node) {
+        asked = ask_delete(part->session, &part->asker, part->node, on_left);
+        part->in_flight += asked;
+    } else if (part->created_maybe) {
+        asked = search(part);
+    } else {
+        left(part, NULL);
+        return;
+    }
+    if (!asked)
+        claim_again_later(part, say_again);
+}
+
+void release_answered(struct zoo_claim *part)
+{
+    part->tries = 0;
+    say(part);
+}
+
+void claims_release(struct engine *engine, struct claim *claim)
+{
+    struct zoo_claim *part = part_of(claim);
+    if (part->standing == NOWHERE) {
+        engine->events->released(claim, NULL);
+        return;
+    }
+    part->leaving = true;
+    part->tries = 0;
+    claim_unwatch(part);
+    if (part->gone)
+        left(part, NULL);
+    else if (part->in_flight == 0 && !is_ending(part))
+        say(part);
+}
+
+/* ---- tried once, and was not the first ---- */
+
+static void turned_away(struct zoo_claim *part)
+{
+    struct claim *claim = claim_of(part);
+    claim_forget(part);
+    claim->engine->events->busy(claim, 0);
+}
+
+static void on_withdrawn(struct asker *asker, const struct answer *answer)
+{
+    struct zoo_claim *part = part_of_asker(asker);
+    struct stile_error err;
+    part->in_flight--;
+    if (is_ending(part))
+        return;
+    if (part->leaving) {
+        release_answered(part);
+    } else if (answer->rc == ZOK || answer->rc == ZNONODE) {
+        turned_away(part);
+    } else {
+        fault_set(&err, answer->rc, true);
+        claim_fail(part, &err);
+    }
+}
+
+void claim_withdraw(struct zoo_claim *part)
+{
+    struct stile_error err;
+    part->standing = WITHDRAWING;
+    if (ask_delete(part->session, &part->asker, part->node, on_withdrawn)) {
+        part->in_flight++;
+        return;
+    }
+    fault_set(&err, ZSYSTEMERROR, true);
+    claim_fail(part, &err);
+}
+
+void release_session_ended(struct zoo_claim *part)
+{
+    if (part->leaving)
+        left(part, NULL);
+    else if (part->standing == WITHDRAWING)
+        turned_away(part);
+    else
+        part->gone = true; /* it has failed, and core is about to withdraw it */
+}

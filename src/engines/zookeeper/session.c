@@ -1,0 +1,545 @@
+/* Sessions: a handle of the client library each, driven by our loop.
+ *
+ * The library asks for its socket, for events on it and for a time by zookeeper_interest(), which
+ * also connects, sends pings and gives up a silent server; zookeeper_process() reads, and calls
+ * back. It writes what is asked for at once, and as far as the socket takes it; if that is not all,
+ * a look a little later finds it out (NUDGE_NS).
+ *
+ * The library may close its socket in any call. What the loop watches is a duplicate, which is ours
+ * and is closed after it was taken out of the loop.
+ *
+ * Any request that is answered has renewed the session, so times count from before it was asked
+ * for. A follower tells its leader of it no later than half a tick afterwards, which would be lost
+ * with the follower: so much less is counted. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "engines/zookeeper/zookeeper.h"
+
+#define NUDGE_NS      (20 * NS_PER_MS)
+#define AGAIN_NS      (1 * NS_PER_SEC)
+#define UNTOLD_MAX_NS (1 * NS_PER_SEC)
+#define DRAIN_MS      500
+#define SESSIONS_MAX  16
+#define PACKETS_MAX   256 /* read in one go, before others have their turn */
+
+struct ask {
+    struct ask *next, **link; /* of its asker */
+    struct ask *failed_next;  /* of its session */
+    int rc;                   /* if it has failed */
+    struct asker *asker;
+    struct session *session;
+    ask_fn *fn;
+    uint64_t sent_ns;
+    unsigned ups;
+    bool was_up;
+    struct watcher *watcher; /* comes with it */
+};
+
+static struct loop *loop_of(const struct session *session)
+{
+    return session->zoo->engine.loop;
+}
+
+/* ---- requests ---- */
+
+static struct ask *ask_new(struct session *session, struct asker *asker, ask_fn *fn)
+{
+    struct ask *ask = malloc(sizeof *ask);
+    if (!ask)
+        return NULL;
+    *ask = (struct ask){.next = asker->asks,
+                        .link = &asker->asks,
+                        .asker = asker,
+                        .session = session,
+                        .fn = fn,
+                        .sent_ns = loop_now(loop_of(session)),
+                        .ups = session->ups,
+                        .was_up = session->state == SESSION_UP};
+    if (ask->next)
+        ask->next->link = &ask->next;
+    asker->asks = ask;
+    return ask;
+}
+
+static void ask_leave(struct ask *ask)
+{
+    if (!ask->link)
+        return;
+    *ask->link = ask->next;
+    if (ask->next)
+        ask->next->link = ask->link;
+    ask->link = NULL;
+    ask->asker = NULL;
+}
+
+void asker_forget(struct asker *asker)
+{
+    while (asker->asks)
+        ask_leave(asker->asks);
+}
+
+/* exists() also watches for what is not there yet. */
+static void settle_watcher(struct watcher *watcher, int rc)
+{
+    watcher->set = rc == ZOK || (rc == ZNONODE && watcher->kind == 'e');
+    if (!watcher->set)
+        watcher_free(watcher);
+}
+
+static void finish(struct ask *ask, struct answer *answer)
+{
+    struct asker *asker = ask->asker;
+    ask_fn *fn = ask->fn;
+    answer->sent_ns = ask->sent_ns;
+    answer->maybe = fault_may_pass(answer->rc) && (ask->was_up || ask->ups != ask->session->ups);
+    if (ask->watcher)
+        settle_watcher(ask->watcher, answer->rc);
+    ask_leave(ask);
+    free(ask);
+    if (asker)
+        fn(asker, answer);
+}
+
+static void on_void(int rc, const void *data)
+{
+    finish((struct ask *)data, &(struct answer){.rc = rc});
+}
+
+static void on_string(int rc, const char *path, const void *data)
+{
+    finish((struct ask *)data, &(struct answer){.rc = rc, .path = path});
+}
+
+static void on_created(int rc, const char *path, const struct Stat *stat, const void *data)
+{
+    finish((struct ask *)data, &(struct answer){.rc = rc, .path = path, .stat = stat});
+}
+
+static void on_stat(int rc, const struct Stat *stat, const void *data)
+{
+    finish((struct ask *)data, &(struct answer){.rc = rc, .stat = stat});
+}
+
+static void on_data(int rc, const char *value, int len, const struct Stat *stat, const void *data)
+{
+    finish((struct ask *)data,
+           &(struct answer){.rc = rc, .data = value, .data_len = len, .stat = stat});
+}
+
+static void on_children(int rc, const struct String_vector *children, const struct Stat *stat,
+                        const void *data)
+{
+    finish((struct ask *)data, &(struct answer){.rc = rc, .children = children, .stat = stat});
+}
+
+/* What the library refuses is answered by a task, so that no answer comes from inside the question.
+ */
+static bool asked(struct session *session, struct ask *ask, int rc)
+{
+    struct loop *loop = loop_of(session);
+    if (rc != ZOK) {
+        ask->rc = rc;
+        ask->was_up = false;
+        ask->ups = session->ups;
+        *session->failed_tail = ask;
+        session->failed_tail = &ask->failed_next;
+        loop_soon(loop, &session->task);
+    } else if (!session->timer.place || session->timer.at_ns > ask->sent_ns + NUDGE_NS) {
+        loop_arm(loop, &session->timer, ask->sent_ns + NUDGE_NS);
+    }
+    return true;
+}
+
+/* A request of this session, or ZINVALIDSTATE where there is no handle to ask through. */
+#define ASK(call) (session->handle ? (call) : ZINVALIDSTATE)
+
+static void on_watched(zhandle_t *handle, int type, int state, const char *path, void *data);
+
+bool ask_create(struct session *session, struct asker *asker, const char *path, int mode,
+                ask_fn *fn)
+{
+    struct ask *ask = ask_new(session, asker, fn);
+    bool parent = mode == ZOO_CONTAINER;
+    const char *value = parent ? NULL : session->info;
+    return ask &&
+           asked(session, ask,
+                 ASK(zoo_acreate2(session->handle, path, value, parent ? -1 : (int)strlen(value),
+                                  session->zoo->acl, mode, on_created, ask)));
+}
+
+bool ask_delete(struct session *session, struct asker *asker, const char *path, ask_fn *fn)
+{
+    struct ask *ask = ask_new(session, asker, fn);
+    return ask && asked(session, ask, ASK(zoo_adelete(session->handle, path, -1, on_void, ask)));
+}
+
+bool ask_sync(struct session *session, struct asker *asker, const char *path, ask_fn *fn)
+{
+    struct ask *ask = ask_new(session, asker, fn);
+    return ask && asked(session, ask, ASK(zoo_async(session->handle, path, on_string, ask)));
+}
+
+/* One that is set already needs no second watch. */
+static struct ask *ask_watching(struct session *session, struct asker *asker,
+                                struct watcher *watcher, ask_fn *fn)
+{
+    struct ask *ask = ask_new(session, asker, fn);
+    bool fresh = watcher && !watcher->set;
+    if (ask && fresh)
+        ask->watcher = watcher;
+    else if (fresh)
+        watcher_free(watcher);
+    return ask;
+}
+
+#define WATCH(ask) (ask)->watcher ? on_watched : NULL, (ask)->watcher
+
+bool ask_exists(struct session *session, struct asker *asker, const char *path,
+                struct watcher *watcher, ask_fn *fn)
+{
+    struct ask *ask = ask_watching(session, asker, watcher, fn);
+    return ask &&
+           asked(session, ask, ASK(zoo_awexists(session->handle, path, WATCH(ask), on_stat, ask)));
+}
+
+bool ask_get(struct session *session, struct asker *asker, const char *path,
+             struct watcher *watcher, ask_fn *fn)
+{
+    struct ask *ask = ask_watching(session, asker, watcher, fn);
+    return ask &&
+           asked(session, ask, ASK(zoo_awget(session->handle, path, WATCH(ask), on_data, ask)));
+}
+
+bool ask_children(struct session *session, struct asker *asker, const char *path,
+                  struct watcher *watcher, ask_fn *fn)
+{
+    struct ask *ask = ask_watching(session, asker, watcher, fn);
+    return ask &&
+           asked(session, ask,
+                 ASK(zoo_awget_children2(session->handle, path, WATCH(ask), on_children, ask)));
+}
+
+static void on_watched(zhandle_t *handle, int type, int state, const char *path, void *data)
+{
+    (void)handle, (void)state, (void)path;
+    if (type != ZOO_SESSION_EVENT)
+        watcher_tell(data, type);
+}
+
+static void answer_failed(struct session *session)
+{
+    struct ask *ask = session->failed, *next;
+    session->failed = NULL;
+    session->failed_tail = &session->failed;
+    for (; ask; ask = next) {
+        next = ask->failed_next;
+        finish(ask, &(struct answer){.rc = ask->rc});
+    }
+}
+
+/* ---- the socket ---- */
+
+static void close_socket(struct session *session)
+{
+    loop_unwatch(loop_of(session), &session->watch);
+    if (session->watch.fd >= 0)
+        close(session->watch.fd);
+    session->watch.fd = session->lib_fd = -1;
+    session->inode = 0;
+}
+
+static uint64_t inode_of(int fd)
+{
+    struct stat stat;
+    return fd >= 0 && fstat(fd, &stat) == 0 ? stat.st_ino : 0;
+}
+
+static int take_socket(struct session *session, int fd)
+{
+    uint64_t inode = inode_of(fd);
+    if (inode && inode == session->inode)
+        return 0;
+    close_socket(session);
+    session->events = 0;
+    if (!inode)
+        return 0;
+    fcntl(fd, F_SETFD, FD_CLOEXEC);
+    session->watch.fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (session->watch.fd < 0)
+        return errno;
+    session->lib_fd = fd;
+    session->inode = inode;
+    return 0;
+}
+
+static int watch_socket(struct session *session, int fd, int interest)
+{
+    uint32_t events =
+        (interest & ZOOKEEPER_READ ? EPOLLIN : 0u) | (interest & ZOOKEEPER_WRITE ? EPOLLOUT : 0u);
+    int error = take_socket(session, fd);
+    if (error || session->watch.fd < 0 || events == session->events)
+        return error;
+    error = loop_watch(loop_of(session), &session->watch, events);
+    session->events = error ? 0 : events;
+    return error;
+}
+
+static void restart_later(struct session *session)
+{
+    loop_arm(loop_of(session), &session->timer, loop_now(loop_of(session)) + AGAIN_NS);
+}
+
+/* What the library wants next. It may call back from here. */
+static void pump(struct session *session)
+{
+    struct loop *loop = loop_of(session);
+    struct timeval time = {0};
+    int fd = -1, interest = 0;
+    if (session->state == SESSION_DEAD)
+        return;
+    int rc = zookeeper_interest(session->handle, &fd, &interest, &time);
+    uint64_t pause_ns =
+        (uint64_t)time.tv_sec * NS_PER_SEC + (uint64_t)time.tv_usec * (NS_PER_MS / 1000);
+    if (rc != ZOK && pause_ns < NUDGE_NS)
+        pause_ns = NUDGE_NS;
+    /* Out of file descriptors or memory: it is tried again, before the session ends. */
+    if (watch_socket(session, rc == ZOK ? fd : -1, interest))
+        pause_ns = NUDGE_NS;
+    if (session->state != SESSION_DEAD)
+        loop_arm(loop, &session->timer, loop_now(loop) + pause_ns);
+}
+
+static void on_ready(struct watch *watch, uint32_t events)
+{
+    struct session *session = (struct session *)((char *)watch - offsetof(struct session, watch));
+    int wanted = (events & EPOLLOUT ? ZOOKEEPER_WRITE : 0) |
+                 (events & ~(uint32_t)EPOLLOUT ? ZOOKEEPER_READ : 0);
+    for (int i = 0; i < PACKETS_MAX && session->state != SESSION_DEAD; i++) {
+        if (zookeeper_process(session->handle, wanted) != ZOK)
+            break;
+        wanted = ZOOKEEPER_READ;
+    }
+    pump(session);
+}
+
+/* ---- its life ---- */
+
+/* For people; the timeout tells them how long it stays when nobody hears from us. */
+static void introduce(struct session *session, int timeout_ms)
+{
+    const struct zoo *zoo = session->zoo;
+    snprintf(session->info, sizeof session->info, "%ld %s %d %s", zoo->pid, zoo->host, timeout_ms,
+             zoo->command);
+}
+
+static void on_up(struct session *session)
+{
+    uint64_t timeout_ns = (uint64_t)zoo_recv_timeout(session->handle) * NS_PER_MS;
+    uint64_t untold_ns = timeout_ns / 4 < UNTOLD_MAX_NS ? timeout_ns / 4 : UNTOLD_MAX_NS;
+    session->state = SESSION_UP;
+    session->ups++;
+    session->id = zoo_client_id(session->handle)->client_id;
+    session->ttl_ns = timeout_ns - untold_ns;
+    introduce(session, zoo_recv_timeout(session->handle));
+}
+
+/* A handle is never closed in one of its own callbacks. */
+static void on_session(zhandle_t *handle, int type, int state, const char *path, void *data)
+{
+    struct session *session = data;
+    (void)path;
+    if (type != ZOO_SESSION_EVENT || session->state == SESSION_DEAD || handle != session->handle)
+        return;
+    if (state == ZOO_CONNECTED_STATE) {
+        on_up(session);
+    } else if (state == ZOO_EXPIRED_SESSION_STATE || state == ZOO_AUTH_FAILED_STATE) {
+        session->refused = state == ZOO_AUTH_FAILED_STATE;
+        session->state = SESSION_DEAD;
+        session->ending = true;
+        loop_soon(loop_of(session), &session->task);
+    } else {
+        session->state = SESSION_DOWN;
+    }
+}
+
+static void ignore_log(const char *message)
+{
+    (void)message;
+}
+
+static int start(struct session *session)
+{
+    const struct zoo *zoo = session->zoo;
+    session->state = SESSION_DOWN;
+    session->handle = zookeeper_init2(zoo->servers, on_session, session->asked_ms, NULL, session,
+                                      ZOO_NO_LOG_CLIENTENV, ignore_log);
+    int error = session->handle ? 0 : errno;
+    if (!error && zoo->credentials &&
+        zoo_add_auth(session->handle, "digest", zoo->credentials, (int)strlen(zoo->credentials),
+                     NULL, NULL) != ZOK)
+        error = ENOMEM;
+    if (error) {
+        session->state = SESSION_DEAD;
+        return error;
+    }
+    loop_arm(loop_of(session), &session->timer, loop_now(loop_of(session)));
+    return 0;
+}
+
+/* Until the server has hung up: a session whose last words are lost lives on for its timeout, with
+ * all that it has. */
+static void drain(int fd)
+{
+    char bytes[512];
+    struct pollfd ready = {.fd = fd, .events = POLLIN};
+    while (poll(&ready, 1, DRAIN_MS) > 0 && recv(fd, bytes, sizeof bytes, MSG_DONTWAIT) > 0)
+        ;
+}
+
+/* Answers to all that is in flight come from inside. */
+static void stop(struct session *session)
+{
+    bool up = session->state == SESSION_UP;
+    zhandle_t *handle = session->handle;
+    session->state = SESSION_DEAD;
+    loop_unwatch(loop_of(session), &session->watch);
+    session->handle = NULL;
+    if (handle)
+        zookeeper_close(handle);
+    if (up && session->watch.fd >= 0)
+        drain(session->watch.fd);
+    close_socket(session);
+    session->events = 0;
+    answer_failed(session);
+    while (session->watchers)
+        watcher_free(session->watchers);
+}
+
+static void restart(struct session *session)
+{
+    struct engine *engine = &session->zoo->engine;
+    struct stile_error err;
+    bool refused = session->refused;
+    stop(session);
+    session->ending = session->renewing = session->refused = false;
+    session->generation++;
+    if (refused || start(session))
+        restart_later(session);
+    error_set(&err, STILE_LOST, ZSESSIONEXPIRED, "the server has ended our session");
+    engine->events->session_lost(engine, session, &err);
+    claims_session_ends(session);
+}
+
+static void on_task(struct task *task)
+{
+    struct session *session = (struct session *)((char *)task - offsetof(struct session, task));
+    answer_failed(session);
+    if (session->ending)
+        restart(session);
+}
+
+static void on_time(struct timer *timer)
+{
+    struct session *session = (struct session *)((char *)timer - offsetof(struct session, timer));
+    if (session->state == SESSION_DEAD && !session->handle && start(session))
+        restart_later(session);
+    else
+        pump(session);
+}
+
+static struct session *session_new(struct zoo *zoo, int asked_ms, struct stile_error *err)
+{
+    struct session *session = calloc(1, sizeof *session);
+    if (!session || loop_reserve(zoo->engine.loop, 1)) {
+        free(session);
+        error_set(err, STILE_NOMEM, 0, "out of memory");
+        return NULL;
+    }
+    *session = (struct session){.zoo = zoo,
+                                .asked_ms = asked_ms,
+                                .watch = {.fd = -1, .fn = on_ready},
+                                .lib_fd = -1,
+                                .timer.fn = on_time,
+                                .task.fn = on_task};
+    session->failed_tail = &session->failed;
+    introduce(session, asked_ms);
+    int error = start(session);
+    if (error) {
+        error_errno(err, STILE_REFUSED, error, "starting the client library");
+        loop_unreserve(zoo->engine.loop, 1);
+        free(session);
+        return NULL;
+    }
+    session->next = zoo->sessions;
+    zoo->sessions = session;
+    return session;
+}
+
+struct session *session_for(struct zoo *zoo, uint64_t ttl_ns, struct stile_error *err)
+{
+    uint64_t seconds = (ttl_ns + NS_PER_SEC - 1) / NS_PER_SEC;
+    int asked_ms = seconds < 1000000 ? (int)seconds * 1000 : 1000000000;
+    size_t n = 0;
+    for (struct session *session = zoo->sessions; session; session = session->next, n++) {
+        if (session->asked_ms == asked_ms)
+            return session;
+    }
+    if (n < SESSIONS_MAX)
+        return session_new(zoo, asked_ms, err);
+    error_set(err, STILE_REFUSED, 0, "more than %d different TTLs in one client", SESSIONS_MAX);
+    return NULL;
+}
+
+void session_free(struct session *session)
+{
+    struct loop *loop = loop_of(session);
+    session->ending = true;
+    asker_forget(&session->asker);
+    stop(session);
+    loop_forget(loop, &session->task);
+    loop_disarm(loop, &session->timer);
+    loop_unreserve(loop, 1);
+    free(session);
+}
+
+void session_forked(struct session *session)
+{
+    if (session->watch.fd >= 0)
+        close(session->watch.fd);
+    if (session->lib_fd >= 0)
+        close(session->lib_fd);
+}
+
+/* ---- renewing ---- */
+
+static void on_renewed(struct asker *asker, const struct answer *answer)
+{
+    struct session *session = (struct session *)((char *)asker - offsetof(struct session, asker));
+    struct engine *engine = &session->zoo->engine;
+    session->renewing = false;
+    if (answer->rc == ZOK && session->state == SESSION_UP)
+        engine->events->session_renewed(engine, session, answer->sent_ns, session->ttl_ns);
+    else
+        engine->events->session_unknown(engine, session);
+}
+
+void sessions_renew(struct engine *engine, struct claim *const *claims, size_t n)
+{
+    (void)claims, (void)n;
+    for (struct session *session = zoo_of(engine)->sessions; session; session = session->next) {
+        if (!session->claims || session->renewing)
+            continue;
+        session->renewing = session->state == SESSION_UP &&
+                            ask_exists(session, &session->asker, "/", NULL, on_renewed);
+        if (!session->renewing)
+            engine->events->session_unknown(engine, session);
+    }
+}

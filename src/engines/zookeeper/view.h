@@ -1,0 +1,39 @@
+/* What people see of names: their nodes, as claims in the order of the line. */
+#ifndef STILE_ZOOKEEPER_VIEW_H
+#define STILE_ZOOKEEPER_VIEW_H
+
+#include "engines/zookeeper/zookeeper.h"
+
+struct looking;
+
+/* One node in line. */
+struct entry {
+    struct asker asker;
+    struct looking *looking;
+    char *path;
+    bool there; /* it was read, and has not gone meanwhile */
+    int64_t czxid, ctime_ms;
+    char *data; /* cut up in place */
+};
+
+/* One name, with its line. */
+struct place {
+    struct asker asker;
+    struct looking *looking;
+    char *name, *path;
+    int64_t pzxid; /* of the last change among its nodes; 0: it is not there */
+    struct entry *entries;
+    size_t n;
+};
+
+/* The nodes of the line, not yet read. */
+enum stile_status place_fill(struct place *place, const struct zoo *zoo,
+                             const struct String_vector *children, struct stile_error *err);
+void entry_read(struct entry *entry, const struct answer *answer);
+const struct entry *place_holder(const struct place *place); /* NULL: nobody */
+/* claims has room for place->n. now_ms: of the wall clock, as the servers' times are. */
+void place_tell(const struct place *place, struct stile_info *info, struct stile_claim_info *claims,
+                int64_t now_ms);
+void place_empty(struct place *place); /* its entries */
+
+#endif

@@ -1,0 +1,332 @@
+/* zookeeper: the nodes and rules of Curator's InterProcessMutex or of kazoo's Lock, in the engine's
+ * contract.
+ *
+ * A claim is an ephemeral node "<base>/<name>/<guid><digits>": the server numbers the nodes of a
+ * name in the order in which they come, and the first one holds. The transaction that made it is
+ * the token: it only grows, while numbers start again when the name's node is made anew. The node
+ * and the listing behind it are asked for in one go; who is first at once needs no more. Everybody
+ * else watches the node before its own, and when that goes lists again: ours is in it, or is lost.
+ *
+ * A session for each TTL in use; when it ends, all its nodes go. What a broken connection left in
+ * doubt is found again by the GUID in its name.
+ *
+ *     session.c, watchers.c  the client library in our loop      names.c, fault.c
+ *     claims.c, release.c    the life of a claim                 people.c
+ */
+#include "engines/zookeeper/zookeeper.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/url.h"
+
+#define DEFAULT_PORT     2181
+#define DEFAULT_TTL_NS   (10 * NS_PER_SEC)
+#define OPEN_PATIENCE_NS (5 * NS_PER_SEC)
+#define SECRET_MAX       512
+#define SERVERS_MAX      8192
+
+/* ---- who we are, for people ---- */
+
+static void clean(char *text)
+{
+    for (; *text; text++)
+        *text = (unsigned char)*text < ' ' || *text == 127 ? '?' : *text;
+}
+
+static void write_command(char *out, size_t size)
+{
+    int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? 0 : read(fd, out, size - 1);
+    if (fd >= 0)
+        close(fd);
+    out[n > 0 ? n : 0] = '\0';
+    for (ssize_t i = 0; i + 1 < n; i++)
+        out[i] = out[i] ? out[i] : ' ';
+}
+
+static void introduce(struct zoo *zoo)
+{
+    zoo->pid = (long)getpid();
+    if (gethostname(zoo->host, sizeof zoo->host - 1) || !*zoo->host)
+        strcpy(zoo->host, "?");
+    zoo->host[strcspn(zoo->host, " ")] = '\0';
+    if (zoo->engine.label)
+        snprintf(zoo->command, sizeof zoo->command, "%s", zoo->engine.label);
+    else
+        write_command(zoo->command, sizeof zoo->command);
+    clean(zoo->host);
+    clean(zoo->command);
+}
+
+/* ---- the URL ---- */
+
+static enum stile_status refuse_security(const struct url *url, struct stile_error *err)
+{
+    if (strcmp(url->scheme, "zks") == 0)
+        return error_set(err, STILE_UNSUPPORTED, 0,
+                         "the client library has no TLS: use zk:// through a tunnel");
+    if (url_param(url, "sasl"))
+        return error_set(err, STILE_UNSUPPORTED, 0,
+                         "the client library has no SASL: use digest, zk://user:password@host");
+    return STILE_OK;
+}
+
+/* "", "." and ".." as parts of it would be refused by the server, one request at a time. */
+static bool is_path(const char *path)
+{
+    for (const char *at = path; *at == '/';) {
+        size_t n = strcspn(++at, "/");
+        if (n == 0 || (n == 1 && at[0] == '.') || (n == 2 && at[0] == '.' && at[1] == '.'))
+            return false;
+        at += n;
+    }
+    return true;
+}
+
+static enum stile_status read_path(struct zoo *zoo, const struct url *url, struct stile_error *err)
+{
+    const char *dialect = url_param(url, "dialect");
+    size_t len = strlen(url->path);
+    while (len > 0 && url->path[len - 1] == '/')
+        len--;
+    if (len > BASE_MAX)
+        return error_set(err, STILE_MISUSE, 0, "the path has more than %d bytes", BASE_MAX);
+    memcpy(zoo->base, url->path, len);
+    if (!is_path(zoo->base))
+        return error_set(err, STILE_MISUSE, 0, "the path has an empty part, or '.' or '..'");
+    if (dialect && strcmp(dialect, "curator") != 0 && strcmp(dialect, "kazoo") != 0)
+        return error_set(err, STILE_MISUSE, 0, "dialect= is curator or kazoo");
+    zoo->dialect = dialect && strcmp(dialect, "kazoo") == 0 ? KAZOO : CURATOR;
+    return STILE_OK;
+}
+
+/* So that a password need not stand in a URL. */
+static enum stile_status read_secret(const char **password, const struct url *url,
+                                     char secret[SECRET_MAX], struct stile_error *err)
+{
+    const char *path = url_param(url, "password_file");
+    *password = url->password;
+    if (!path)
+        return STILE_OK;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, secret, SECRET_MAX - 1);
+    int number = errno;
+    if (fd >= 0)
+        close(fd);
+    if (n < 0)
+        return error_errno(err, STILE_REFUSED, number, "reading password_file");
+    secret[n] = '\0';
+    secret[strcspn(secret, "\r\n")] = '\0';
+    *password = secret;
+    return STILE_OK;
+}
+
+static enum stile_status read_user(struct zoo *zoo, const struct url *url, struct stile_error *err)
+{
+    char secret[SECRET_MAX];
+    const char *password;
+    zoo->acl = &ZOO_OPEN_ACL_UNSAFE;
+    if (!url->user || !*url->user)
+        return STILE_OK;
+    enum stile_status status = read_secret(&password, url, secret, err);
+    if (!status && asprintf(&zoo->credentials, "%s:%s", url->user, password ? password : "") < 0) {
+        zoo->credentials = NULL;
+        status = error_set(err, STILE_NOMEM, 0, "out of memory");
+    }
+    zoo->acl = &ZOO_CREATOR_ALL_ACL;
+    explicit_bzero(secret, sizeof secret);
+    return status;
+}
+
+/* ---- addresses: the library would look them up in the loop, and wait for a name server there ----
+ */
+
+static void add_addresses(char *servers, const struct addrinfo *list, uint16_t port)
+{
+    char host[NI_MAXHOST];
+    for (; list; list = list->ai_next) {
+        size_t used = strlen(servers);
+        if (getnameinfo(list->ai_addr, list->ai_addrlen, host, sizeof host, NULL, 0,
+                        NI_NUMERICHOST) == 0)
+            snprintf(servers + used, SERVERS_MAX - used, "%s%s:%u", used ? "," : "", host,
+                     (unsigned)port);
+    }
+}
+
+static int resolve(char *servers, const struct url_host *host)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list;
+    int rc = getaddrinfo(host->host, NULL, &hints, &list);
+    if (rc)
+        return rc;
+    add_addresses(servers, list, host->port ? host->port : DEFAULT_PORT);
+    freeaddrinfo(list);
+    return 0;
+}
+
+static enum stile_status read_hosts(struct zoo *zoo, const struct url *url, struct stile_error *err)
+{
+    static const struct url_host here = {"127.0.0.1", DEFAULT_PORT};
+    const struct url_host *hosts = url->n_hosts ? url->hosts : &here;
+    zoo->servers = calloc(1, SERVERS_MAX);
+    if (!zoo->servers)
+        return error_set(err, STILE_NOMEM, 0, "out of memory");
+    for (size_t i = 0; i < (url->n_hosts ? url->n_hosts : 1); i++) {
+        int rc = resolve(zoo->servers, &hosts[i]);
+        if (rc)
+            error_set(err, STILE_UNREACHABLE, rc, "%.80s: %s", hosts[i].host, gai_strerror(rc));
+    }
+    return *zoo->servers ? STILE_OK : STILE_UNREACHABLE; /* one that is known will do */
+}
+
+/* ---- opening ---- */
+
+struct opening {
+    struct timer timer;
+    struct asker asker;
+    bool over;
+    int rc;
+};
+
+static void out_of_patience(struct timer *timer)
+{
+    struct opening *opening = (struct opening *)((char *)timer - offsetof(struct opening, timer));
+    opening->over = true;
+    opening->rc = ZOPERATIONTIMEOUT;
+}
+
+static void on_answer(struct asker *asker, const struct answer *answer)
+{
+    struct opening *opening = (struct opening *)((char *)asker - offsetof(struct opening, asker));
+    opening->over = true;
+    opening->rc = answer->rc;
+}
+
+/* With several servers the last attempt may have met one that is down. */
+static bool asks_again(struct zoo *zoo, struct opening *opening, uint64_t until_ns)
+{
+    bool again = fault_may_pass(opening->rc) && loop_now(zoo->engine.loop) < until_ns;
+    opening->over = !again || !ask_exists(zoo->main, &opening->asker, "/", NULL, on_answer);
+    return !opening->over;
+}
+
+static enum stile_status await_session(struct zoo *zoo, struct stile_error *err)
+{
+    struct loop *loop = zoo->engine.loop;
+    struct opening opening = {.timer.fn = out_of_patience, .rc = ZCONNECTIONLOSS};
+    uint64_t until_ns = loop_now(loop) + OPEN_PATIENCE_NS;
+    size_t tries_left = 1; /* one for each address */
+    for (const char *c = zoo->servers; *c; c++)
+        tries_left += *c == ',';
+    if (loop_reserve(loop, 1))
+        return error_set(err, STILE_NOMEM, 0, "out of memory");
+    loop_arm(loop, &opening.timer, until_ns);
+    while (tries_left-- > 0 && asks_again(zoo, &opening, until_ns)) {
+        while (!opening.over) {
+            loop_prepare(loop);
+            loop_wait(loop, true);
+            loop_run(loop);
+        }
+    }
+    asker_forget(&opening.asker);
+    loop_disarm(loop, &opening.timer);
+    loop_unreserve(loop, 1);
+    return opening.rc ? fault_set(err, opening.rc, false) : STILE_OK;
+}
+
+static void dispose(struct zoo *zoo)
+{
+    struct loop *loop = zoo->engine.loop;
+    while (zoo->sessions) {
+        struct session *session = zoo->sessions;
+        zoo->sessions = session->next;
+        while (session->claims)
+            claim_forget(session->claims);
+        session_free(session);
+    }
+    loop_disarm(loop, &zoo->sweep);
+    loop_unreserve(loop, 1);
+    if (zoo->credentials)
+        explicit_bzero(zoo->credentials, strlen(zoo->credentials));
+    free(zoo->credentials);
+    free(zoo->servers);
+}
+
+static enum stile_status zookeeper_open(struct engine *engine, const struct url *url,
+                                        struct stile_error *err)
+{
+    struct zoo *zoo = zoo_of(engine);
+    enum stile_status status = refuse_security(url, err);
+    if (status)
+        return status;
+    if (loop_reserve(engine->loop, 1))
+        return error_set(err, STILE_NOMEM, 0, "out of memory");
+    zoo_set_debug_level((ZooLogLevel)0); /* in 3.8.0 its log reads freed memory */
+    zoo->fresh_tail = &zoo->fresh;
+    zoo->sweep.fn = claims_watch_fresh;
+    introduce(zoo);
+    status = read_path(zoo, url, err);
+    if (!status)
+        status = read_user(zoo, url, err);
+    if (!status)
+        status = read_hosts(zoo, url, err);
+    if (!status) {
+        zoo->main = session_for(zoo, DEFAULT_TTL_NS, err);
+        status = zoo->main ? await_session(zoo, err) : err ? err->status : STILE_REFUSED;
+    }
+    if (status)
+        dispose(zoo);
+    return status;
+}
+
+static void zookeeper_close_engine(struct engine *engine)
+{
+    dispose(zoo_of(engine));
+}
+
+static void zookeeper_forked(struct engine *engine)
+{
+    for (struct session *session = zoo_of(engine)->sessions; session; session = session->next)
+        session_forked(session);
+}
+
+static const char *const zookeeper_params[] = {"dialect", "password_file", "sasl", NULL};
+
+extern const struct engine_class zookeeper_class;
+const struct engine_class zookeeper_class = {
+    .scheme = "zk zks",
+    .params = zookeeper_params,
+    .caps =
+        {
+            .engine = "zk",
+            .modes = 1u << STILE_EXCLUSIVE,
+            .lease = STILE_LEASE_SESSION,
+            .fifo = true,
+            .token = true,
+            .token_is = "the transaction that created the holder's node (czxid)",
+            .survives = "a holder's crash: free after its session; a server's crash: everything, "
+                        "while more than half of the servers are up",
+            .condition = "the servers keep what they have on their disks, and their tickTime is "
+                         "2 s or less; a session lasts as long as the servers say (2 to 20 ticks)",
+        },
+    .apart = true,
+    .engine_size = sizeof(struct zoo),
+    .claim_size = sizeof(struct zoo_claim),
+    .open = zookeeper_open,
+    .close = zookeeper_close_engine,
+    .forked = zookeeper_forked,
+    .claim = claims_claim,
+    .release = claims_release,
+    .renew = sessions_renew,
+    .list = people_list,
+    .show = people_show,
+    .break_ = people_break,
+    .watch = people_watch,
+    .unwatch = people_unwatch,
+};

@@ -1,0 +1,239 @@
+/* Inside the zookeeper engine. */
+#ifndef STILE_ZOOKEEPER_H
+#define STILE_ZOOKEEPER_H
+
+#include <zookeeper/zookeeper.h>
+
+#include "engines/engine.h"
+
+#define BASE_MAX  512
+#define PATH_ROOM (BASE_MAX + 3 * STILE_NAME_MAX + 128)
+#define INFO_MAX  320
+#define GUID_SIZE 37 /* with its dashes and the NUL */
+
+struct zoo;
+struct session;
+
+enum dialect { CURATOR, KAZOO };
+
+/* ---- fault.c ---- */
+
+/* What a failed request comes to. maybe: it may have been executed. */
+enum stile_status fault_set(struct stile_error *err, int rc, bool maybe);
+bool fault_may_pass(int rc); /* the connection's, not the request's */
+
+/* ---- names.c: names in paths, nodes in their order ---- */
+
+void path_of_name(char path[PATH_ROOM], const struct zoo *zoo, const char *name, size_t len);
+/* A child of the base as a name; false: no name of ours is stored so. */
+bool name_of_child(char name[PATH_ROOM], const struct zoo *zoo, const char *child);
+/* What a claim's node starts with: the server appends ten digits. */
+void path_of_claim(char path[PATH_ROOM], const struct zoo *zoo, const struct claim *claim,
+                   const char *guid);
+void guid_write(char guid[GUID_SIZE], enum dialect dialect, const uint8_t random[16]);
+
+/* The nodes of a name that stand in line, first one first. Borrowed from the answer. */
+struct line {
+    const char **nodes;
+    size_t n;
+};
+
+enum stile_status line_sort(struct line *line, const struct zoo *zoo,
+                            const struct String_vector *children, struct stile_error *err);
+void line_free(struct line *line);
+/* Its place; n if it is not there. */
+size_t line_find(const struct line *line, const char *node);
+
+/* ---- session.c: one handle of the client library for each TTL, driven by our loop ---- */
+
+struct answer {
+    int rc;
+    bool maybe; /* rc is about the connection, and the request may have been executed */
+    uint64_t sent_ns;
+    const char *path; /* of what was created */
+    const struct Stat *stat;
+    const struct String_vector *children;
+    const char *data;
+    int data_len;
+};
+
+struct asker;
+typedef void ask_fn(struct asker *asker, const struct answer *answer);
+
+/* Who asks; embedded by its owner. */
+struct asker {
+    struct ask *asks;
+};
+
+/* One node or its children are watched, once. Lives until the server has told something or the
+ * session ends, whether or not anybody still wants to know: the library can't forget it earlier. */
+typedef void watcher_told_fn(struct asker *asker, int type);
+
+struct watcher {
+    struct watcher *next, **link; /* of its session */
+    struct watcher **slot;        /* where its owner keeps it; NULL: nobody wants it any more */
+    struct asker *asker;
+    watcher_told_fn *fn;
+    bool set; /* the server knows of it */
+    char kind;
+    char path[];
+};
+
+enum session_state { SESSION_DOWN, SESSION_UP, SESSION_DEAD };
+
+struct session {
+    struct session *next;
+    struct zoo *zoo;
+    int asked_ms;
+    zhandle_t *handle;
+    enum session_state state;
+    bool refused;        /* the server does not want our user */
+    bool ending;         /* over on the server; restarted by the task */
+    unsigned generation; /* of sessions on the server */
+    unsigned ups;        /* how often it was connected */
+    int64_t id;
+    uint64_t ttl_ns;
+    char info[INFO_MAX];
+    struct watch watch; /* on a duplicate of the library's socket, which that closes as it likes */
+    int lib_fd;
+    uint64_t inode;
+    uint32_t events;
+    struct timer timer;
+    struct task task;
+    struct ask *failed, **failed_tail; /* to be answered by the task */
+    struct watcher *watchers;
+    struct zoo_claim *claims;
+    struct asker asker;
+    bool renewing;
+};
+
+struct session *session_for(struct zoo *zoo, uint64_t ttl_ns, struct stile_error *err);
+void session_free(struct session *session);
+void session_forked(struct session *session);
+void sessions_renew(struct engine *engine, struct claim *const *claims, size_t n);
+
+/* False: out of memory, and no answer comes. Requests of one session are executed in order. */
+bool ask_create(struct session *session, struct asker *asker, const char *path, int mode,
+                ask_fn *fn);
+bool ask_delete(struct session *session, struct asker *asker, const char *path, ask_fn *fn);
+bool ask_sync(struct session *session, struct asker *asker, const char *path, ask_fn *fn);
+bool ask_exists(struct session *session, struct asker *asker, const char *path,
+                struct watcher *watcher, ask_fn *fn);
+bool ask_get(struct session *session, struct asker *asker, const char *path,
+             struct watcher *watcher, ask_fn *fn);
+bool ask_children(struct session *session, struct asker *asker, const char *path,
+                  struct watcher *watcher, ask_fn *fn);
+void asker_forget(struct asker *asker);
+
+/* ---- watchers.c ---- */
+
+/* kind: which of the requests above it goes with: 'e', 'g' or 'c'. *slot becomes NULL again when it
+ * has told, could not be set, or its session has ended. False: out of memory. */
+bool watcher_take(struct watcher **slot, struct session *session, char kind, const char *path,
+                  struct asker *asker, watcher_told_fn *fn);
+void watcher_leave(struct watcher **slot);
+void watcher_free(struct watcher *watcher);
+void watcher_tell(struct watcher *watcher, int type);
+
+/* ---- claims.c ---- */
+
+enum standing {
+    NOWHERE,
+    ASKED,
+    IN_LINE, /* watches the one before it, or will look again */
+    LOOKING,
+    HOLDING,
+    WITHDRAWING, /* tried once, and was not the first */
+    LEAVING,
+};
+
+struct zoo_claim {
+    struct asker asker;
+    struct zoo_claim *next, **link;             /* of its session */
+    struct zoo_claim *fresh_next, **fresh_link; /* held for a short time so far */
+    struct session *session;
+    unsigned generation; /* of the session its node belongs to */
+    enum standing standing;
+    char guid[GUID_SIZE];
+    char *node; /* its path; NULL: not known */
+    int64_t czxid, owner;
+    int created; /* what the server said */
+    bool created_maybe;
+    unsigned in_flight;
+    bool leaving; /* release() was called */
+    bool was_held;
+    bool gone;     /* its node was taken from it */
+    bool doubtful; /* a request that removes it may have been executed */
+    bool parents;  /* are to be made first */
+    bool has_timer;
+    unsigned tries;
+    uint64_t granted_ns;
+    struct timer timer;
+    struct watcher *watcher;
+};
+
+void claims_claim(struct engine *engine, struct claim *claim);
+void claims_session_ends(struct session *session); /* no handle of it is left */
+void claims_watch_fresh(struct timer *timer);
+
+/* For release.c. */
+void claim_fail(struct zoo_claim *part, const struct stile_error *err);
+void claim_forget(struct zoo_claim *part);
+void claim_unwatch(struct zoo_claim *part);
+void claim_again_later(struct zoo_claim *part, void (*fn)(struct timer *timer));
+struct zoo_claim *part_of_timer(struct timer *timer);
+
+/* ---- release.c ---- */
+
+void claims_release(struct engine *engine, struct claim *claim);
+void release_answered(struct zoo_claim *part); /* what was in flight is not any more */
+void release_session_ended(struct zoo_claim *part);
+void claim_withdraw(struct zoo_claim *part); /* tried once; ends in busy() */
+
+/* ---- people.c ---- */
+
+void people_list(struct engine *engine, struct query *query);
+void people_show(struct engine *engine, struct query *query);
+void people_break(struct engine *engine, struct query *query);
+void people_watch(struct engine *engine, struct query *query);
+void people_unwatch(struct engine *engine, struct query *query);
+
+/* ---- zookeeper.c ---- */
+
+struct zoo {
+    struct engine engine;
+    enum dialect dialect;
+    char base[BASE_MAX + 1]; /* "" or "/path" */
+    long pid;                /* these three for people */
+    char host[65];
+    char command[INFO_MAX / 2];
+    char *servers;     /* addresses, as the library wants them */
+    char *credentials; /* "user:password" or NULL */
+    const struct ACL_vector *acl;
+    struct session *sessions;
+    struct session *main; /* for people */
+    struct zoo_claim *fresh, **fresh_tail;
+    struct timer sweep;
+};
+
+static inline struct zoo *zoo_of(struct engine *engine)
+{
+    return (struct zoo *)engine;
+}
+
+static inline struct zoo_claim *part_of(struct claim *claim)
+{
+    return (struct zoo_claim *)claim->state;
+}
+
+static inline struct claim *claim_of(struct zoo_claim *part)
+{
+    return (struct claim *)((char *)part - offsetof(struct claim, state));
+}
+
+static inline struct zoo *zoo_of_part(struct zoo_claim *part)
+{
+    return zoo_of(claim_of(part)->engine);
+}
+
+#endif

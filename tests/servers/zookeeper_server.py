@@ -1,0 +1,149 @@
+"""A ZooKeeper of a test's own: one server or several, on free loopback ports, in a temporary
+directory; they end with the test, even if that is killed.
+
+    with ZookeeperServer() as server:
+        server.url, server.say("mntr")
+    with ZookeeperServer(3) as ensemble:
+        ensemble.members[0].kill()
+"""
+import ctypes
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+
+ATTEMPTS = 5  # somebody else may get the port first
+PATIENCE_S = 60
+PR_SET_PDEATHSIG = 1
+JARS = "/usr/share/java/"
+TICK_MS = 500
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def die_with_parent():
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+class Member:
+    def __init__(self, number, directory):
+        self.number = number
+        self.dir = f"{directory}/{number}"
+        self.port, self.peer_port, self.elect_port = free_port(), free_port(), free_port()
+        self.process = None
+        os.mkdir(self.dir, 0o700)
+
+    def configure(self, members, settings):
+        lines = [f"tickTime={TICK_MS}", "initLimit=20", "syncLimit=10", f"dataDir={self.dir}/data",
+                 f"clientPort={self.port}", "clientPortAddress=127.0.0.1", "maxClientCnxns=0",
+                 "admin.enableServer=false", "4lw.commands.whitelist=*", *settings]
+        if len(members) > 1:
+            lines += [f"server.{m.number}=127.0.0.1:{m.peer_port}:{m.elect_port}" for m in members]
+        os.makedirs(self.dir + "/data", exist_ok=True)
+        with open(self.dir + "/zoo.cfg", "w", encoding="utf-8") as config:
+            config.write("\n".join(lines) + "\n")
+        with open(self.dir + "/data/myid", "w", encoding="utf-8") as myid:
+            myid.write(f"{self.number}\n")
+
+    def start(self):
+        log = open(self.dir + "/log", "a", encoding="utf-8")
+        jars = ":".join(JARS + jar for jar in ("zookeeper.jar", "slf4j-simple.jar"))
+        self.process = subprocess.Popen(
+            ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", jars,
+             "-Dzookeeper.forceSync=no", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+             "org.apache.zookeeper.server.quorum.QuorumPeerMain", self.dir + "/zoo.cfg"],
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=die_with_parent)
+        log.close()
+
+    def log(self):
+        with open(self.dir + "/log", encoding="utf-8") as log:
+            return log.read()
+
+    def say(self, word):
+        """The answer to a four-letter word; "" if there is none."""
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), 2) as connection:
+                connection.sendall(word.encode())
+                connection.settimeout(2)
+                answer = b""
+                while part := connection.recv(65536):
+                    answer += part
+                return answer.decode()
+        except OSError:
+            return ""
+
+    def kill(self, number=signal.SIGKILL):
+        """And wait until it is gone."""
+        if self.process:
+            self.process.send_signal(number)
+            self.process.wait()
+            self.process = None
+
+    def signal(self, number):
+        self.process.send_signal(number)
+
+
+class ZookeeperServer:
+    def __init__(self, members=1, *settings):
+        for _ in range(ATTEMPTS):
+            self.dir = tempfile.mkdtemp(prefix="stile-test-")
+            self.members = [Member(i + 1, self.dir) for i in range(members)]
+            for member in self.members:
+                member.configure(self.members, settings)
+                member.start()
+            if self.await_serving():
+                return
+            log = self.members[0].log()
+            self.stop()
+        raise OSError("zookeeper (package zookeeper) does not start: " + log)
+
+    @property
+    def hosts(self):
+        return ",".join(f"127.0.0.1:{m.port}" for m in self.members)
+
+    @property
+    def url(self):
+        return "zk://" + self.hosts
+
+    def await_serving(self):
+        """Until all of them serve; False if one has ended."""
+        until = time.monotonic() + PATIENCE_S
+        while time.monotonic() < until:
+            if any(m.process is None or m.process.poll() is not None for m in self.members):
+                return False
+            if all("Mode: " in m.say("srvr") for m in self.members):
+                return True
+            time.sleep(0.05)
+        return False
+
+    def restart(self, member=None):
+        """The same directories and ports again."""
+        for m in [member] if member else self.members:
+            if not m.process:
+                m.start()
+        if all(m.process for m in self.members) and not self.await_serving():
+            raise OSError("zookeeper does not start again: " + self.members[0].log())
+
+    def say(self, word):
+        return self.members[0].say(word)
+
+    def kill(self, number=signal.SIGKILL):
+        for member in self.members:
+            member.kill(number)
+
+    def stop(self):
+        self.kill()
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
