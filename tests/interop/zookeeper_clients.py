@@ -1,0 +1,139 @@
+"""kazoo's Lock on the same paths: each excludes the other, the line is kept across both, and nobody
+leaves a node behind."""
+import os
+import pathlib
+import subprocess
+import sys
+import threading
+
+TESTS = pathlib.Path(__file__).resolve().parent.parent
+sys.path += [str(TESTS / "cli"), str(TESTS / "servers")]
+from kazoo.client import KazooClient  # noqa: E402
+from kit import PATIENCE, expect, run_tests  # noqa: E402
+from zookeeper_server import ZookeeperServer  # noqa: E402
+
+
+class KazooWait(threading.Thread):
+    """One that waits for kazoo's Lock, in a thread of its own."""
+
+    def __init__(self, client, path):
+        super().__init__(daemon=True)
+        self.lock = client.Lock(path, "kazoo here")
+        self.start()
+
+    def run(self):
+        self.lock.acquire(timeout=PATIENCE)
+
+    def granted(self):
+        self.join(PATIENCE)
+        assert self.lock.is_acquired
+        return self.lock
+
+
+def on_server(path="/locks"):
+    def decorate(case):
+        def with_server(t):
+            with ZookeeperServer() as server:
+                t.env["STILE_ENGINE"] = server.url + path + "?dialect=kazoo"
+                t.env["STILE_MODULES"] = os.environ["STILE_MODULES"]
+                client = KazooClient(server.hosts)
+                client.start()
+                try:
+                    case(t, client)
+                finally:
+                    client.stop()
+                    client.close()
+        with_server.__name__, with_server.__doc__ = case.__name__, case.__doc__
+        return with_server
+    return decorate
+
+
+def in_line(t, name, n):
+    t.until(t.watch(name), lambda change: len(change["waiters"]) == n)
+
+
+def try_it(t, name):
+    return t.stile("run", "--try", name, "--", "true").returncode
+
+
+def left(client, path):
+    return client.get_children(path) if client.exists(path) else []
+
+
+@on_server()
+def theirs_keeps_us_out(t, client):
+    """what kazoo holds we don't get; when it gives it back we do, with a greater token"""
+    lock = client.Lock("/locks/x", "kazoo here")
+    lock.acquire()
+    expect(try_it(t, "x"), 75)
+    holder = t.show("x")["holders"][0]
+    expect(holder["command"], "kazoo here")
+    waiting = t.start("run", "x", "--", "sh", "-c", "echo $STILE_TOKEN")
+    in_line(t, "x", 1)
+    lock.release()
+    assert int(waiting.line()) > holder["token"]
+    expect(waiting.wait(), 0)
+    expect(left(client, "/locks/x"), [])
+
+
+@on_server()
+def ours_keeps_them_out(t, client):
+    """what we hold kazoo does not get, waits for, and gets when we give it back"""
+    held = t.hold("x")
+    expect(client.Lock("/locks/x").acquire(blocking=False), False)
+    theirs = KazooWait(client, "/locks/x")
+    in_line(t, "x", 1)
+    expect(len(client.Lock("/locks/x").contenders()), 2)
+    t.release(held)
+    lock = theirs.granted()
+    expect(try_it(t, "x"), 75)
+    lock.release()
+    expect(left(client, "/locks/x"), [])
+
+
+@on_server()
+def one_line_for_all(t, client):
+    """ours, theirs, ours, theirs: served in the order in which they came"""
+    held = t.hold("x")
+    first = KazooWait(client, "/locks/x")
+    in_line(t, "x", 1)
+    second = t.start("run", "x", "--", "sh", "-c", "echo in; read line", stdin=subprocess.PIPE)
+    in_line(t, "x", 2)
+    third = KazooWait(client, "/locks/x")
+    in_line(t, "x", 3)
+    t.release(held)
+    lock = first.granted()
+    expect(len(t.show("x")["waiters"]), 2)
+    lock.release()
+    expect(second.line(), "in")
+    expect(len(t.show("x")["waiters"]), 1)
+    second.process.stdin.close()
+    third.granted().release()
+    expect(left(client, "/locks/x"), [])
+
+
+@on_server()
+def a_dead_one_of_theirs(t, client):
+    """kazoo's session ends: we get it at once"""
+    client.Lock("/locks/x").acquire()
+    waiting = t.start("run", "x", "--", "echo", "in")
+    in_line(t, "x", 1)
+    client.stop()
+    expect(waiting.line(), "in")
+    expect(waiting.wait(), 0)
+
+
+@on_server("/some/deep/path")
+def they_are_shown_and_broken(t, client):
+    """ls, show and break know their locks as well; slashes in names are escaped"""
+    lock = client.Lock("/some/deep/path/a%2Fb", "kazoo here")
+    lock.acquire()
+    expect(try_it(t, "a/b"), 75)
+    assert "a/b" in t.stile("ls").stdout
+    expect([holder["mode"] for holder in t.show("a/b")["holders"]], ["exclusive"])
+    expect(t.stile("break", "-y", "a/b").returncode, 0)
+    expect(try_it(t, "a/b"), 0)
+
+
+run_tests([theirs_keeps_us_out, ours_keeps_them_out, one_line_for_all, a_dead_one_of_theirs,
+           they_are_shown_and_broken])
