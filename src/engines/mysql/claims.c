@@ -8,6 +8,9 @@
 /* `stile break` on another client may end a hold, and tells nobody. */
 #define SIT_MAX_MS 500
 
+/* Who waited for longer than a statement takes was not alone. */
+#define CROWDED_NS (NS_PER_MS / 4)
+
 static void confirm(struct my_claim *part);
 
 /* ---- where it is ---- */
@@ -170,8 +173,7 @@ static void on_confirmed(void *data, const struct answer *a)
     }
 }
 
-/* Sent after the server has granted it, so that the lease counts from a time that we know; and it
- * proves that the lock is still this session's. */
+/* After a hold is over. It proves that the lock is still this session's. */
 static void confirm(struct my_claim *part)
 {
     struct stile_error err;
@@ -180,21 +182,52 @@ static void confirm(struct my_claim *part)
         give_up_session(part, &err);
 }
 
+static void on_revived(void *data, const struct answer *a)
+{
+    struct my_claim *part = data;
+    if (a->err)
+        give_up_session(part, a->err);
+    else if (part->withdrawn)
+        release_go_on(part, true);
+    else
+        grant(part, part->token, a->sent_ns);
+}
+
+/* The lease counts from a time that is known to be before the session's last sign of life. After a
+ * long wait that is too long ago, and another word is exchanged. */
+static void grant_after_wait(struct my_claim *part, uint64_t token, uint64_t sent_ns)
+{
+    struct session *session = part->session;
+    uint64_t waited_ns = loop_now(session->loop) - sent_ns;
+    struct stile_error err;
+    part->token = token;
+    part->crowded = waited_ns > CROWDED_NS;
+    if (waited_ns < session->ttl_told_ns / 8) {
+        grant(part, token, sent_ns);
+        return;
+    }
+    part->standing = CONFIRMING;
+    if (session_send(session, sql_ttl(session->ttl_told_ns), on_revived, part, &err))
+        give_up_session(part, &err);
+}
+
 static void on_locked(void *data, const struct answer *a)
 {
     struct my_claim *part = data;
     struct stile_error err;
-    const char *text = a->err ? NULL : outcome_text(answer_last(a), 0);
-    bool granted = text && strcmp(text, "1") == 0;
+    uint64_t token = 0;
+    enum verdict verdict = a->err ? TAKEN : read_verdict(my_of_part(part), a, &token);
     if (part->session)
         part->session->waits = false;
-    if (part->withdrawn && part->session && part->session->state == UP)
+    if (part->withdrawn && part->session && part->session->state == UP) {
         release_go_on(part, true); /* killed, and perhaps granted all the same */
-    else if (granted)
-        confirm(part);
-    else {
+    } else if (a->err || verdict == TAKEN) {
         error_set(&err, STILE_UNREACHABLE, 0, "the wait for it was ended in the server");
         give_up_session(part, a->err ? a->err : &err);
+    } else if (verdict == GRANTED) {
+        grant_after_wait(part, token, a->sent_ns);
+    } else if (ask_how_long(part, on_weighed, &err)) {
+        give_up_session(part, &err);
     }
 }
 
@@ -210,6 +243,7 @@ static void stand_in_line(struct my_claim *part)
     }
     join_session(part, session);
     part->standing = IN_LINE;
+    part->crowded = true;
     session->waits = true;
     if (session_send(session, sql_lock(part, pool_lease(session)), on_locked, part, &err))
         give_up_session(part, &err);
@@ -313,6 +347,11 @@ void claims_claim(struct engine *engine, struct claim *claim)
         return;
     }
     part->has_timer = true;
+    if (claim->wait && part->crowded && pool_has_idle(my_of(engine))) {
+        stand_in_line(part); /* it would most likely be in vain */
+        return;
+    }
+    part->crowded = false;
     if (my_shared(&shared, my_of(engine), &err)) {
         fail(part, &err);
         return;

@@ -38,6 +38,7 @@ struct my_claim {
     bool told;      /* that it is lost, by us */
     bool active;
     bool plainly; /* leaving without a word to the row */
+    bool crowded; /* the last time it had to wait */
     uint64_t token;
     char key[KEY_HEX_MAX], stored[STORED_HEX_MAX]; /* in hex */
     struct timer timer; /* sitting: the end of the hold; leaving: the end of our patience */
@@ -103,6 +104,7 @@ void doctor_examine(struct engine *engine, struct query *query);
 /* ---- pool.c: sessions for those who wait ---- */
 
 enum stile_status pool_take(struct session **session, struct my *my, struct stile_error *err);
+bool pool_has_idle(const struct my *my);
 void pool_give(struct session *session);  /* nothing of ours is left in it */
 void pool_close(struct session *session); /* whatever is left in it ends with it */
 void pool_forget(struct session *session);

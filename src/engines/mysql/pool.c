@@ -49,6 +49,14 @@ void pool_forget(struct session *session)
         session_forget(my->shared, session); /* kills of what waited here */
 }
 
+bool pool_has_idle(const struct my *my)
+{
+    const struct session *session = my->sessions;
+    while (session && !session->idle)
+        session = session->next;
+    return session;
+}
+
 enum stile_status pool_take(struct session **out, struct my *my, struct stile_error *err)
 {
     struct session *session = my->sessions;

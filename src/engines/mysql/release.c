@@ -58,7 +58,7 @@ static void unlock(struct my_claim *part)
 {
     struct claim *claim = claim_of(part);
     struct stile_error err;
-    bool kept = part->token && (claim->hold_ns || claim->delay_ns) && !part->plainly;
+    bool kept = !my_of_part(part)->bare && (claim->hold_ns || claim->delay_ns) && !part->plainly;
     char *sql = kept ? sql_let_go(part, claim->unused || part->withdrawn) : sql_unlock(part);
     if (session_send(part->session, sql, on_unlocked, part, &err))
         left(part, &err);

@@ -147,14 +147,16 @@ static const char *milliseconds(char out[24], uint64_t ns)
         pid) "," IF_FREE(command) "," IF_FREE(backend) "," IF_FREE(since) "," IF_FREE(hold_until) ",delay_ms=IF(stile_lock.since=UTC_TIMESTAMP(6),VALUES(delay_ms)," \
                                                                                                   "stile_lock.delay_ms)"
 
-static char *counted(struct my_claim *part, const char *before, const char *lock)
+static char *counted(struct my_claim *part, const char *before, const char *lock,
+                     const char *behind)
 {
     struct my *my = my_of_part(part);
     struct claim *claim = claim_of(part);
     char hold[24], delay[24];
-    return written("%sSET @g=%s;" COUNT_IT, before, lock, part->stored, part->key, my->who.owner,
-                   my->who.host_hex, my->who.pid, my->who.command_hex,
-                   milliseconds(hold, claim->hold_ns), milliseconds(delay, claim->delay_ns));
+    return written("%sSET @g=%s;" COUNT_IT "%s", before, lock, part->stored, part->key,
+                   my->who.owner, my->who.host_hex, my->who.pid, my->who.command_hex,
+                   milliseconds(hold, claim->hold_ns), milliseconds(delay, claim->delay_ns),
+                   behind);
 }
 
 char *sql_try(struct my_claim *part, uint64_t ttl_ns)
@@ -163,23 +165,27 @@ char *sql_try(struct my_claim *part, uint64_t ttl_ns)
     snprintf(lock, sizeof lock, "GET_LOCK(X'%s',0)", part->key);
     if (my_of_part(part)->bare)
         return written("%sSELECT %s", lease(before, ttl_ns), lock);
-    return counted(part, lease(before, ttl_ns), lock);
+    return counted(part, lease(before, ttl_ns), lock, "");
 }
 
-/* Who waits is told to others in a comment: there is no other place for it. */
+/* Counted in the same breath: who is granted it after a wait has no further way to go. Who waits is
+ * told to others in a comment: there is no other place for it. */
 char *sql_lock(struct my_claim *part, uint64_t ttl_ns)
 {
     struct my *my = my_of_part(part);
-    char before[LEASE_MAX];
-    return written("%sSELECT GET_LOCK(X'%s',%d) /* stile:%s@%s %s */", lease(before, ttl_ns),
-                   part->key, YEAR_S, my->who.pid, my->who.host, my->who.command);
+    char before[LEASE_MAX], lock[KEY_HEX_MAX + 32], who[sizeof my->who];
+    snprintf(lock, sizeof lock, "GET_LOCK(X'%s',%d)", part->key, YEAR_S);
+    snprintf(who, sizeof who, " /* stile:%s@%s %s */", my->who.pid, my->who.host, my->who.command);
+    if (my->bare)
+        return written("%sSELECT %s%s", lease(before, ttl_ns), lock, who);
+    return counted(part, lease(before, ttl_ns), lock, who);
 }
 
 char *sql_grant(struct my_claim *part)
 {
     char lock[KEY_HEX_MAX + 64];
     snprintf(lock, sizeof lock, "IS_USED_LOCK(X'%s')<=>CONNECTION_ID()", part->key);
-    return my_of_part(part)->bare ? written("SELECT %s", lock) : counted(part, "", lock);
+    return my_of_part(part)->bare ? written("SELECT %s", lock) : counted(part, "", lock, "");
 }
 
 /* A delay that is still there was left by a holder that did not release: it begins now. */
@@ -199,11 +205,13 @@ char *sql_unlock(struct my_claim *part)
     return written("SELECT RELEASE_LOCK(X'%s')", part->key);
 }
 
+/* What was written with a grant of this session; if the grant's answer is not known, too. */
 char *sql_let_go(struct my_claim *part, bool unused)
 {
     return written("UPDATE stile_lock SET backend=NULL,delay_ms=NULL%s WHERE name=X'%s' AND "
-                   "token=%" PRIu64 ";SELECT RELEASE_LOCK(X'%s')",
-                   unused ? ",hold_until=NULL" : "", part->stored, part->token, part->key);
+                   "backend=CONNECTION_ID() AND owner='%s';SELECT RELEASE_LOCK(X'%s')",
+                   unused ? ",hold_until=NULL" : "", part->stored, my_of_part(part)->who.owner,
+                   part->key);
 }
 
 /* ---- for people ---- */

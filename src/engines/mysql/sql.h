@@ -17,7 +17,7 @@ char *sql_started(uint64_t uptime_s);
 /* about a claim; ttl_ns not 0: the lease comes first */
 char *sql_try(struct my_claim *part, uint64_t ttl_ns);
 char *sql_lock(struct my_claim *part, uint64_t ttl_ns);
-char *sql_grant(struct my_claim *part); /* it was granted after a wait: count it */
+char *sql_grant(struct my_claim *part); /* it is ours in the server: count it */
 char *sql_kept(struct my_claim *part);  /* for how many more milliseconds it is kept back */
 char *sql_unlock(struct my_claim *part);
 char *sql_let_go(struct my_claim *part, bool unused);
