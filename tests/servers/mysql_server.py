@@ -79,11 +79,16 @@ class MysqlServer:
             MysqlServer.template = base + "/data"
         shutil.copytree(MysqlServer.template, self.data)
 
+    def _env(self):
+        """A server that starts deletes what others have in the same place for temporary files."""
+        return dict(os.environ, TMPDIR=self.dir)
+
     def _install(self, data):
         done = subprocess.run([tool("mariadb-install-db"), "--no-defaults", *self.user,
                                "--datadir=" + data, "--skip-test-db", "--skip-name-resolve",
                                "--auth-root-authentication-method=normal", *SMALL],
-                              check=False, cwd="/", text=True, capture_output=True)
+                              check=False, cwd="/", text=True, capture_output=True,
+                              env=self._env())
         if done.returncode:
             raise OSError("mariadb-install-db: " + done.stdout + done.stderr)
 
@@ -96,7 +101,7 @@ class MysqlServer:
                  *SMALL,
                  *self.args],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, cwd="/",
-                preexec_fn=die_with_parent)
+                env=self._env(), preexec_fn=die_with_parent)
         until = time.monotonic() + PATIENCE_S
         while time.monotonic() < until and self.process.poll() is None:
             if self._answers():
