@@ -12,6 +12,7 @@ import MySQLdb
 
 TESTS = pathlib.Path(__file__).resolve().parent.parent
 sys.path += [str(TESTS / "cli"), str(TESTS / "servers")]
+from cutter import Cutter  # noqa: E402
 from kit import expect, run_tests, spin  # noqa: E402
 from mysql_server import MysqlServer, free_port, tool  # noqa: E402
 
@@ -178,6 +179,50 @@ def holder_is_killed(t, server):
     os.kill(t.guard(both.warden()), signal.SIGKILL)
     expect(t.stile("run", "x", "--", "true").returncode, 0)
     t.release(blocker)
+
+
+# ---- answers that are lost ----
+
+def through_cutter(t, server, words):
+    """What `stile run` does when the answer to these words never comes."""
+    with Cutter(server.port, words) as cutter:
+        use(t, server, "mysql://root@127.0.0.1:%d/tests" % cutter.port)
+        done = t.stile("run", "--wait", "20s", "x", "--", "sh", "-c", "echo $STILE_TOKEN")
+        expect(cutter.cut, 1)
+    use(t, server)
+    spin(lambda: server.sql("select is_free_lock('x')") == "1")
+    return done
+
+
+@on_server()
+def grant_in_doubt(t, server):
+    """A grant whose answer is lost is gone with its session, and asked for again"""
+    done = through_cutter(t, server, b"GET_LOCK(X'78',0)")
+    expect((done.returncode, done.stdout), (0, "2\n"), done.stderr)
+
+
+@on_server()
+def wait_in_doubt(t, server):
+    """The same after a wait"""
+    held = t.hold("x", "--ttl", "60s")
+    watched = t.watch("x")
+    with Cutter(server.port, b"GET_LOCK(X'78',3") as cutter:
+        use(t, server, "mysql://root@127.0.0.1:%d/tests" % cutter.port)
+        waiting = t.start("run", "x", "--", "sh", "-c", "echo $STILE_TOKEN")
+        t.until(watched, lambda change: len(change["waiters"]) == 1)
+        t.release(held)
+        expect(waiting.line(), "3")
+        expect(waiting.wait(), 0)
+        expect(cutter.cut, 1)
+    use(t, server)
+    spin(lambda: server.sql("select is_free_lock('x')") == "1")
+
+
+@on_server()
+def release_in_doubt(t, server):
+    """A release whose answer is lost: it may have been lost before, and that is told"""
+    done = through_cutter(t, server, b"RELEASE_LOCK(X'78')")
+    expect((done.returncode, done.stdout), (76, "1\n"), done.stderr)
 
 
 # ---- what a server is set to ----
@@ -409,4 +454,5 @@ run_tests([server_crashes, server_is_shut_down, server_is_stopped, nobody_there,
            session_is_killed, waiter_is_killed, waiter_gives_up, holder_is_killed,
            hostile_defaults, too_many_connections, sessions_are_bounded, galera_is_refused,
            read_only, other_modes, passwords, permission_is_missing, over_tls, schema,
-           cleanup_keeps_tokens, people_can_read_it, doctor, few_sessions])
+           cleanup_keeps_tokens, people_can_read_it, doctor, few_sessions,
+           grant_in_doubt, wait_in_doubt, release_in_doubt])
