@@ -34,11 +34,14 @@ static enum stile_status read_mode(const struct url *url, struct stile_error *er
     const char *mode = url_param(url, "mode");
     if (!mode || strcmp(mode, "getlock") == 0)
         return STILE_OK;
-    if (strcmp(mode, "table") == 0 || strcmp(mode, "row") == 0)
+    if (strcmp(mode, "table") == 0)
         return error_set(err, STILE_UNSUPPORTED, 0,
-                         "mode=%s is not there for MySQL and MariaDB yet, only mode=getlock; "
-                         "postgres: has mode=table",
-                         mode);
+                         "mode=table is not there for MySQL and MariaDB yet, only mode=getlock; "
+                         "postgres: has it");
+    if (strcmp(mode, "row") == 0)
+        return error_set(err, STILE_UNSUPPORTED, 0,
+                         "there is no mode=row, as each lock would keep a transaction open; "
+                         "mode=getlock holds as long, in a session that others share");
     return error_set(err, STILE_MISUSE, 0, "mode= is getlock");
 }
 

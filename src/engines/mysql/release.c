@@ -66,9 +66,6 @@ static void unlock(struct my_claim *part)
 
 void release_go_on(struct my_claim *part, bool there)
 {
-#ifdef MUTANT_MYSQL_WITHDRAWN_KEPT
-    there = there && !part->withdrawn;
-#endif
     if (!there || !part->session || part->session->state != UP)
         left(part, NULL);
     else
@@ -105,6 +102,11 @@ static void kill_wait(struct my_claim *part)
     struct my *my = my_of_part(part);
     struct session *session = part->session;
     struct loop *loop = my->engine.loop;
+#ifdef MUTANT_MYSQL_WAIT_STAYS
+    session_forget(session, part);
+    left(part, NULL);
+    return;
+#endif
     if (session->state != UP || !my->shared || my->shared->state != UP ||
         session_send(my->shared, sql_kill(session->backend, false), on_killed, session, NULL)) {
         cut(part);
