@@ -1,5 +1,5 @@
-"""kazoo's Lock on the same paths: each excludes the other, the line is kept across both, and nobody
-leaves a node behind."""
+"""kazoo's Lock, ReadLock and WriteLock on the same paths: each excludes the other, the line is kept
+across both, and nobody leaves a node behind."""
 import os
 import pathlib
 import subprocess
@@ -14,11 +14,11 @@ from zookeeper_server import ZookeeperServer  # noqa: E402
 
 
 class KazooWait(threading.Thread):
-    """One that waits for kazoo's Lock, in a thread of its own."""
+    """One that waits for a lock of kazoo's, in a thread of its own."""
 
-    def __init__(self, client, path):
+    def __init__(self, lock):
         super().__init__(daemon=True)
-        self.lock = client.Lock(path, "kazoo here")
+        self.lock = lock
         self.start()
 
     def run(self):
@@ -52,8 +52,8 @@ def in_line(t, name, n):
     t.until(t.watch(name), lambda change: len(change["waiters"]) == n)
 
 
-def try_it(t, name):
-    return t.stile("run", "--try", name, "--", "true").returncode
+def try_it(t, name, *options):
+    return t.stile("run", "--try", *options, name, "--", "true").returncode
 
 
 def left(client, path):
@@ -81,7 +81,7 @@ def ours_keeps_them_out(t, client):
     """what we hold kazoo does not get, waits for, and gets when we give it back"""
     held = t.hold("x")
     expect(client.Lock("/locks/x").acquire(blocking=False), False)
-    theirs = KazooWait(client, "/locks/x")
+    theirs = KazooWait(client.Lock("/locks/x"))
     in_line(t, "x", 1)
     expect(len(client.Lock("/locks/x").contenders()), 2)
     t.release(held)
@@ -95,11 +95,11 @@ def ours_keeps_them_out(t, client):
 def one_line_for_all(t, client):
     """ours, theirs, ours, theirs: served in the order in which they came"""
     held = t.hold("x")
-    first = KazooWait(client, "/locks/x")
+    first = KazooWait(client.Lock("/locks/x"))
     in_line(t, "x", 1)
     second = t.start("run", "x", "--", "sh", "-c", "echo in; read line", stdin=subprocess.PIPE)
     in_line(t, "x", 2)
-    third = KazooWait(client, "/locks/x")
+    third = KazooWait(client.Lock("/locks/x"))
     in_line(t, "x", 3)
     t.release(held)
     lock = first.granted()
@@ -110,6 +110,39 @@ def one_line_for_all(t, client):
     second.process.stdin.close()
     third.granted().release()
     expect(left(client, "/locks/x"), [])
+
+
+@on_server()
+def readers_and_writers(t, client):
+    """their readers and ours share; writers of both wait for readers of both"""
+    theirs = client.ReadLock("/locks/x")
+    theirs.acquire()
+    expect(try_it(t, "x"), 75)
+    ours = t.hold("x", "--shared")
+    expect(client.WriteLock("/locks/x").acquire(blocking=False), False)
+    theirs.release()
+    expect(client.WriteLock("/locks/x").acquire(blocking=False), False)
+    waiting = KazooWait(client.WriteLock("/locks/x"))
+    in_line(t, "x", 1)
+    expect(try_it(t, "x", "--shared"), 75)
+    t.release(ours)
+    writer = waiting.granted()
+    expect(try_it(t, "x", "--shared"), 75)
+    writer.release()
+    expect(left(client, "/locks/x"), [])
+
+
+@on_server()
+def slots_keep_all_of_them_out(t, client):
+    """what holds a slot is an exclusive lock to each of theirs"""
+    held = t.hold("x", "--slots", "2")
+    for theirs in client.Lock, client.ReadLock, client.WriteLock:
+        expect(theirs("/locks/x").acquire(blocking=False), False)
+    expect(try_it(t, "x", "--slots", "2"), 0)
+    t.release(held)
+    client.Lock("/locks/x").acquire()
+    expect(try_it(t, "x", "--slots", "2"), 75)
+    expect(try_it(t, "x", "--shared"), 75)
 
 
 @on_server()
@@ -135,5 +168,5 @@ def they_are_shown_and_broken(t, client):
     expect(try_it(t, "a/b"), 0)
 
 
-run_tests([theirs_keeps_us_out, ours_keeps_them_out, one_line_for_all, a_dead_one_of_theirs,
-           they_are_shown_and_broken])
+run_tests([theirs_keeps_us_out, ours_keeps_them_out, one_line_for_all, readers_and_writers,
+           slots_keep_all_of_them_out, a_dead_one_of_theirs, they_are_shown_and_broken])

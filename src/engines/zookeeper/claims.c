@@ -291,6 +291,41 @@ static void watch_before(struct zoo_claim *part, const char *node)
         claim_again_later(part, look_again);
 }
 
+/* What is in the way of the node at this place. */
+struct verdict {
+    const char *nearest; /* all of its kind must go first, the nearest of them last */
+    bool full;           /* no slot is free; any of those before it may go first */
+};
+
+/* A reader waits only for earlier writers; slots are counted. */
+static struct verdict judge(const struct claim *claim, const struct line *line, size_t place)
+{
+    const struct zoo *zoo = zoo_of(claim->engine);
+    struct verdict verdict = {NULL};
+    uint32_t slots = 0;
+    while (place-- > 0 && !verdict.nearest) {
+        enum stile_mode mode = node_mode(zoo, line->nodes[place]);
+#ifdef MUTANT_ZOOKEEPER_READERS_WAIT_FOR_READERS
+        if (claim->mode != STILE_SLOTS || mode != claim->mode)
+#else
+        if (claim->mode == STILE_EXCLUSIVE || mode != claim->mode)
+#endif
+            verdict.nearest = line->nodes[place];
+        slots += mode == STILE_SLOTS;
+    }
+    verdict.full = claim->mode == STILE_SLOTS && slots >= claim->slots;
+    return verdict;
+}
+
+/* A listing that is watched must be behind the watch. */
+static void wait_for_slot(struct zoo_claim *part)
+{
+    if (part->watcher && part->watcher->kind == 'c')
+        part->standing = IN_LINE;
+    else
+        look(part);
+}
+
 static void weigh(struct zoo_claim *part, const struct answer *answer)
 {
     struct claim *claim = claim_of(part);
@@ -312,12 +347,15 @@ static void weigh(struct zoo_claim *part, const struct answer *answer)
         return;
     }
 #endif
-    if (place == 0)
+    struct verdict verdict = judge(claim, &line, place);
+    if (!verdict.nearest && !verdict.full)
         hold(part, answer->sent_ns);
-    else if (claim->wait)
-        watch_before(part, line.nodes[place - 1]);
-    else
+    else if (!claim->wait)
         claim_withdraw(part);
+    else if (verdict.nearest)
+        watch_before(part, verdict.nearest);
+    else
+        wait_for_slot(part);
     line_free(&line);
 }
 
@@ -336,11 +374,14 @@ static void on_looked(struct asker *asker, const struct answer *answer)
         fail_by(part, answer->rc, true);
 }
 
-static bool ask_line(struct zoo_claim *part, ask_fn *fn)
+static bool ask_line(struct zoo_claim *part, bool watched, ask_fn *fn)
 {
     char path[PATH_ROOM];
     path_of_name(path, zoo_of_part(part), claim_of(part)->name, claim_of(part)->name_len);
-    bool asked = ask_children(part->session, &part->asker, path, NULL, fn);
+    bool asked =
+        (part->watcher || !watched ||
+         watcher_take(&part->watcher, part->session, 'c', path, &part->asker, on_before_event)) &&
+        ask_children(part->session, &part->asker, path, part->watcher, fn);
     part->in_flight += asked;
     return asked;
 }
@@ -348,7 +389,8 @@ static bool ask_line(struct zoo_claim *part, ask_fn *fn)
 static void look(struct zoo_claim *part)
 {
     part->standing = LOOKING;
-    if (!ask_line(part, on_looked))
+    watcher_leave(&part->watcher);
+    if (!ask_line(part, claim_of(part)->mode == STILE_SLOTS && claim_of(part)->wait, on_looked))
         claim_again_later(part, look_again);
 }
 
@@ -400,11 +442,19 @@ static bool ask_parents(struct zoo_claim *part, char path[PATH_ROOM])
     bool asked = true;
     for (char *slash = strchr(path + 1, '/'); asked && slash; slash = strchr(slash + 1, '/')) {
         *slash = '\0';
-        asked = ask_create(part->session, &part->asker, path, ZOO_CONTAINER, on_parent);
+        asked = ask_create(part->session, &part->asker, path, ZOO_CONTAINER, NULL, on_parent);
         part->in_flight += asked;
         *slash = '/';
     }
     return asked;
+}
+
+/* For people; the timeout tells them how long it stays when nobody hears from us. */
+static void introduce(char data[INFO_MAX], struct zoo_claim *part)
+{
+    const struct zoo *zoo = zoo_of_part(part);
+    snprintf(data, INFO_MAX, "%ld %s %d/%u %s", zoo->pid, zoo->host, part->session->timeout_ms,
+             (unsigned)claim_of(part)->slots, zoo->command);
 }
 
 /* All in one go, and executed in this order: who is alone waits for one round trip. */
@@ -413,7 +463,7 @@ static void send_claim(struct zoo_claim *part)
     struct claim *claim = claim_of(part);
     struct zoo *zoo = zoo_of_part(part);
     struct stile_error err;
-    char path[PATH_ROOM];
+    char path[PATH_ROOM], data[INFO_MAX];
     uint8_t random[16];
     part->standing = ASKED;
     part->generation = part->session->generation;
@@ -425,11 +475,12 @@ static void send_claim(struct zoo_claim *part)
     }
     guid_write(part->guid, zoo->dialect, random);
     path_of_claim(path, zoo, claim, part->guid);
+    introduce(data, part);
     bool asked = !part->parents || ask_parents(part, path);
     bool created = asked && ask_create(part->session, &part->asker, path, ZOO_EPHEMERAL_SEQUENTIAL,
-                                       on_created);
+                                       data, on_created);
     part->in_flight += created;
-    if (created && ask_line(part, on_listed))
+    if (created && ask_line(part, false, on_listed))
         return;
     part->created_maybe = created;
     asker_forget(&part->asker);

@@ -107,15 +107,31 @@ void guid_write(char guid[GUID_SIZE], enum dialect dialect, const uint8_t random
     }
 }
 
+/* What others of the dialect don't know of they take for an exclusive lock; but a reader is one for
+ * kazoo's ReadLock and WriteLock. */
+static const char *const kinds[][3] = {
+    [CURATOR] = {[STILE_EXCLUSIVE] = "-lock-",
+                 [STILE_SHARED] = "-read-lock-",
+                 [STILE_SLOTS] = "-slots-lock-"},
+    [KAZOO] = {[STILE_EXCLUSIVE] = "__lock__",
+               [STILE_SHARED] = "__rlock__",
+               [STILE_SLOTS] = "__slots__lock__"},
+};
+
+enum stile_mode node_mode(const struct zoo *zoo, const char *node)
+{
+    if (strstr(node, kinds[zoo->dialect][STILE_SHARED]))
+        return STILE_SHARED;
+    return strstr(node, kinds[zoo->dialect][STILE_SLOTS]) ? STILE_SLOTS : STILE_EXCLUSIVE;
+}
+
 void path_of_claim(char path[PATH_ROOM], const struct zoo *zoo, const struct claim *claim,
                    const char *guid)
 {
     path_of_name(path, zoo, claim->name, claim->name_len);
     size_t n = strlen(path);
-    if (zoo->dialect == CURATOR)
-        snprintf(path + n, PATH_ROOM - n, "/_c_%s-lock-", guid);
-    else
-        snprintf(path + n, PATH_ROOM - n, "/%s__lock__", guid);
+    snprintf(path + n, PATH_ROOM - n, "/%s%s%s", zoo->dialect == CURATOR ? "_c_" : "", guid,
+             kinds[zoo->dialect][claim->mode]);
 }
 
 /* ---- the line ---- */
@@ -129,15 +145,15 @@ static const char *curator_place(const char *node)
     return found ? found : node;
 }
 
-/* kazoo's Lock: only what ends so stands in line; else NULL. */
+/* kazoo's locks: only what ends so stands in line; else NULL. */
 static const char *kazoo_place(const char *node)
 {
     size_t len = strlen(node);
-    if (len < DIGITS + 8)
+    if (len < DIGITS + 9)
         return NULL;
     const char *digits = node + len - DIGITS;
-    bool stands = strspn(digits, "0123456789") == DIGITS && !memcmp(digits - 8, "__lock__", 8);
-    return stands ? digits : NULL;
+    bool stands = memcmp(digits - 8, "__lock__", 8) == 0 || memcmp(digits - 9, "__rlock__", 9) == 0;
+    return stands && strspn(digits, "0123456789") == DIGITS ? digits : NULL;
 }
 
 static int by_curator(const void *a, const void *b)

@@ -24,7 +24,7 @@ struct looking {
     bool reading;                  /* entries, not places */
     size_t pending;
     struct stile_error error;
-    bool busy, changed, told, has_timer;
+    bool busy, changed, told, has_timer, broken;
     unsigned tries;
     uint64_t seen; /* fingerprint of what was told */
     struct watcher *watcher;
@@ -152,39 +152,49 @@ static void watch_on(struct looking *looking)
         look(looking);
 }
 
-/* ---- break: the node of who holds it ---- */
+/* ---- break: the nodes of who holds it ---- */
+
+static void finish_break(struct looking *looking)
+{
+    struct stile_error *err = &looking->error;
+    if (looking->broken || err->status) {
+        end(looking, err->status ? err : NULL);
+    } else if (++looking->tries < BREAKS_MAX) {
+        look(looking);
+    } else {
+        error_set(err, STILE_CONFLICT, 0, "its holders change all the time");
+        end(looking, err);
+    }
+}
 
 static void on_broken(struct asker *asker, const struct answer *answer)
 {
     struct looking *looking = looking_of(asker);
-    struct stile_error err;
-    if (answer->rc == ZOK) {
-        end(looking, NULL);
-    } else if (answer->rc != ZNONODE) {
-        fault_set(&err, answer->rc, answer->maybe);
-        end(looking, &err);
-    } else if (++looking->tries < BREAKS_MAX) {
-        look(looking);
-    } else {
-        error_set(&err, STILE_CONFLICT, 0, "its holders change all the time");
-        end(looking, &err);
-    }
+    if (answer->rc == ZOK)
+        looking->broken = true;
+    else if (answer->rc != ZNONODE)
+        fault_set(&looking->error, answer->rc, answer->maybe);
+    if (--looking->pending == 0)
+        finish_break(looking);
 }
 
 static void break_now(struct looking *looking)
 {
-    const struct entry *holder = place_holder(&looking->places[0]);
+    const struct place *place = &looking->places[0];
     uint64_t token = looking->query->token;
-    struct stile_error err;
-    if (!holder)
-        error_set(&err, STILE_CONFLICT, 0, "it isn't held");
-    else if (token && token != (uint64_t)holder->czxid)
-        error_set(&err, STILE_CONFLICT, 0, "the grant with that token is over");
-    else if (ask_delete(session_of(looking), &looking->asker, holder->path, on_broken))
+    bool held = false;
+    for (size_t i = 0; i < place->n; i++) {
+        const struct entry *entry = &place->entries[i];
+        held = held || entry->held;
+        if (entry->held && (!token || token == (uint64_t)entry->czxid) &&
+            ask_delete(session_of(looking), &looking->asker, entry->path, on_broken))
+            looking->pending++;
+    }
+    if (looking->pending > 0)
         return;
-    else
-        error_set(&err, STILE_NOMEM, 0, "out of memory");
-    end(looking, &err);
+    error_set(&looking->error, STILE_CONFLICT, 0,
+              held ? "the grant with that token is over" : "it isn't held");
+    end(looking, &looking->error);
 }
 
 /* ---- looking ---- */
@@ -199,6 +209,8 @@ static void finish(struct looking *looking)
         loop_arm(loop, &looking->timer, loop_now(loop) + AGAIN_NS);
         return;
     }
+    for (size_t i = 0; i < looking->n; i++)
+        place_weigh(&looking->places[i]);
     if (looking->what == BREAK && !err->status) {
         break_now(looking);
         return;

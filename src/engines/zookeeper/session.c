@@ -164,15 +164,12 @@ static bool asked(struct session *session, struct ask *ask, int rc)
 static void on_watched(zhandle_t *handle, int type, int state, const char *path, void *data);
 
 bool ask_create(struct session *session, struct asker *asker, const char *path, int mode,
-                ask_fn *fn)
+                const char *data, ask_fn *fn)
 {
     struct ask *ask = ask_new(session, asker, fn);
-    bool parent = mode == ZOO_CONTAINER;
-    const char *value = parent ? NULL : session->info;
-    return ask &&
-           asked(session, ask,
-                 ASK(zoo_acreate2(session->handle, path, value, parent ? -1 : (int)strlen(value),
-                                  session->zoo->acl, mode, on_created, ask)));
+    return ask && asked(session, ask,
+                        ASK(zoo_acreate2(session->handle, path, data, data ? (int)strlen(data) : -1,
+                                         session->zoo->acl, mode, on_created, ask)));
 }
 
 bool ask_delete(struct session *session, struct asker *asker, const char *path, ask_fn *fn)
@@ -332,23 +329,15 @@ static void on_ready(struct watch *watch, uint32_t events)
 
 /* ---- its life ---- */
 
-/* For people; the timeout tells them how long it stays when nobody hears from us. */
-static void introduce(struct session *session, int timeout_ms)
-{
-    const struct zoo *zoo = session->zoo;
-    snprintf(session->info, sizeof session->info, "%ld %s %d %s", zoo->pid, zoo->host, timeout_ms,
-             zoo->command);
-}
-
 static void on_up(struct session *session)
 {
-    uint64_t timeout_ns = (uint64_t)zoo_recv_timeout(session->handle) * NS_PER_MS;
+    session->timeout_ms = zoo_recv_timeout(session->handle);
+    uint64_t timeout_ns = (uint64_t)session->timeout_ms * NS_PER_MS;
     uint64_t untold_ns = timeout_ns / 4 < UNTOLD_MAX_NS ? timeout_ns / 4 : UNTOLD_MAX_NS;
     session->state = SESSION_UP;
     session->ups++;
     session->id = zoo_client_id(session->handle)->client_id;
     session->ttl_ns = timeout_ns - untold_ns;
-    introduce(session, zoo_recv_timeout(session->handle));
 }
 
 /* A handle is never closed in one of its own callbacks. */
@@ -465,12 +454,12 @@ static struct session *session_new(struct zoo *zoo, int asked_ms, struct stile_e
     }
     *session = (struct session){.zoo = zoo,
                                 .asked_ms = asked_ms,
+                                .timeout_ms = asked_ms,
                                 .watch = {.fd = -1, .fn = on_ready},
                                 .lib_fd = -1,
                                 .timer.fn = on_time,
                                 .task.fn = on_task};
     session->failed_tail = &session->failed;
-    introduce(session, asked_ms);
     int error = start(session);
     if (error) {
         error_errno(err, STILE_REFUSED, error, "starting the client library");

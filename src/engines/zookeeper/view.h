@@ -11,9 +11,14 @@ struct entry {
     struct asker asker;
     struct looking *looking;
     char *path;
+    enum stile_mode mode;
     bool there; /* it was read, and has not gone meanwhile */
+    bool held;
+    unsigned slots;
     int64_t czxid, ctime_ms;
     char *data; /* cut up in place */
+    int64_t pid, timeout_ms;
+    const char *host, *command;
 };
 
 /* One name, with its line. */
@@ -30,7 +35,7 @@ struct place {
 enum stile_status place_fill(struct place *place, const struct zoo *zoo,
                              const struct String_vector *children, struct stile_error *err);
 void entry_read(struct entry *entry, const struct answer *answer);
-const struct entry *place_holder(const struct place *place); /* NULL: nobody */
+void place_weigh(struct place *place); /* who holds it, when all is read */
 /* claims has room for place->n. now_ms: of the wall clock, as the servers' times are. */
 void place_tell(const struct place *place, struct stile_info *info, struct stile_claim_info *claims,
                 int64_t now_ms);

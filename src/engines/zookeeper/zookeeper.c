@@ -305,7 +305,7 @@ const struct engine_class zookeeper_class = {
     .caps =
         {
             .engine = "zk",
-            .modes = 1u << STILE_EXCLUSIVE,
+            .modes = 1u << STILE_EXCLUSIVE | 1u << STILE_SHARED | 1u << STILE_SLOTS,
             .lease = STILE_LEASE_SESSION,
             .fifo = true,
             .token = true,

@@ -43,6 +43,7 @@ enum stile_status line_sort(struct line *line, const struct zoo *zoo,
 void line_free(struct line *line);
 /* Its place; n if it is not there. */
 size_t line_find(const struct line *line, const char *node);
+enum stile_mode node_mode(const struct zoo *zoo, const char *node);
 
 /* ---- session.c: one handle of the client library for each TTL, driven by our loop ---- */
 
@@ -93,7 +94,7 @@ struct session {
     unsigned ups;        /* how often it was connected */
     int64_t id;
     uint64_t ttl_ns;
-    char info[INFO_MAX];
+    int timeout_ms;     /* of the server's; before it has answered, as asked for */
     struct watch watch; /* on a duplicate of the library's socket, which that closes as it likes */
     int lib_fd;
     uint64_t inode;
@@ -114,7 +115,7 @@ void sessions_renew(struct engine *engine, struct claim *const *claims, size_t n
 
 /* False: out of memory, and no answer comes. Requests of one session are executed in order. */
 bool ask_create(struct session *session, struct asker *asker, const char *path, int mode,
-                ask_fn *fn);
+                const char *data, ask_fn *fn);
 bool ask_delete(struct session *session, struct asker *asker, const char *path, ask_fn *fn);
 bool ask_sync(struct session *session, struct asker *asker, const char *path, ask_fn *fn);
 bool ask_exists(struct session *session, struct asker *asker, const char *path,

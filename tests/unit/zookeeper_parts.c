@@ -1,0 +1,162 @@
+/* Names as nodes, and nodes in line. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "engines/zookeeper/zookeeper.h"
+
+#define COUNT(array) (sizeof(array) / sizeof(array)[0])
+
+static struct zoo zoo;
+
+static const char *path_of(const char *name)
+{
+    static char path[PATH_ROOM];
+    path_of_name(path, &zoo, name, strlen(name));
+    return path;
+}
+
+static const char *node_of(enum dialect dialect, enum stile_mode mode)
+{
+    static char path[PATH_ROOM];
+    static const uint8_t random[16] = {0xab, 0xcd, [15] = 0xff};
+    struct claim claim = {.name = "x", .name_len = 1, .mode = mode};
+    char guid[GUID_SIZE];
+    zoo = (struct zoo){.dialect = dialect};
+    guid_write(guid, dialect, random);
+    path_of_claim(path, &zoo, &claim, guid);
+    return path;
+}
+
+/* ---- names ---- */
+
+static void what_the_server_refuses_is_escaped(void **state)
+{
+    (void)state;
+    zoo = (struct zoo){.base = "/locks"};
+    assert_string_equal(path_of("x"), "/locks/x");
+    assert_string_equal(path_of("a/b"), "/locks/a%2Fb");
+    assert_string_equal(path_of("50%"), "/locks/50%25");
+    assert_string_equal(path_of("."), "/locks/%2E");
+    assert_string_equal(path_of(".."), "/locks/%2E%2E");
+    assert_string_equal(path_of("..."), "/locks/...");
+    assert_string_equal(path_of("\xc3\xa9"), "/locks/\xc3\xa9");
+    assert_string_equal(path_of("\xc2\x85"), "/locks/%C2%85");               /* U+0085 */
+    assert_string_equal(path_of("\xee\x80\x80"), "/locks/%EE%80%80");        /* U+E000 */
+    assert_string_equal(path_of("\xef\xbf\xbf"), "/locks/%EF%BF%BF");        /* U+FFFF */
+    assert_string_equal(path_of("\xf0\x9f\x94\x92"), "/locks/%F0%9F%94%92"); /* four bytes */
+    assert_string_equal(path_of("\xe9"), "/locks/%E9");                      /* Latin-1 */
+    assert_string_equal(path_of("\xed\xa0\x80"), "/locks/%ED%A0%80");        /* a surrogate */
+    assert_string_equal(path_of("\xe0\x80\xaf"), "/locks/%E0%80%AF");        /* too long a form */
+    assert_string_equal(path_of("zookeeper"), "/locks/zookeeper");
+    zoo = (struct zoo){.base = ""};
+    assert_string_equal(path_of("zookeeper"), "/%7A%6F%6F%6B%65%65%70%65%72");
+}
+
+static void names_are_read_back(void **state)
+{
+    static const char *const names[] = {"x",         "a/b",          "50%", ".",  "..",
+                                        "zookeeper", "\xff\xc3\xa9", "%2F", "%25"};
+    char name[PATH_ROOM];
+    (void)state;
+    zoo = (struct zoo){.base = ""};
+    for (size_t i = 0; i < COUNT(names); i++) {
+        assert_true(name_of_child(name, &zoo, path_of(names[i]) + 1));
+        assert_string_equal(name, names[i]);
+    }
+}
+
+/* A node that no name of ours would have made is no name: two would be one. */
+static void nobodys_names(void **state)
+{
+    static const char *const nodes[] = {"%", "%2", "%zz", "%41", "a%2f", "%00", "zookeeper", "a%"};
+    char name[PATH_ROOM];
+    (void)state;
+    zoo = (struct zoo){.base = ""};
+    for (size_t i = 0; i < COUNT(nodes); i++)
+        assert_false(name_of_child(name, &zoo, nodes[i]));
+}
+
+/* ---- nodes ---- */
+
+static void nodes_are_those_of_others(void **state)
+{
+    (void)state;
+    assert_string_equal(node_of(CURATOR, STILE_EXCLUSIVE),
+                        "/x/_c_abcd0000-0000-4000-8000-0000000000ff-lock-");
+    assert_string_equal(node_of(KAZOO, STILE_EXCLUSIVE),
+                        "/x/abcd00000000400080000000000000ff__lock__");
+    assert_string_equal(node_of(KAZOO, STILE_SHARED),
+                        "/x/abcd00000000400080000000000000ff__rlock__");
+}
+
+static void nodes_tell_their_mode(void **state)
+{
+    (void)state;
+    for (enum dialect dialect = CURATOR; dialect <= KAZOO; dialect++) {
+        for (enum stile_mode mode = STILE_EXCLUSIVE; mode <= STILE_SLOTS; mode++) {
+            const char *node = node_of(dialect, mode);
+            assert_int_equal(node_mode(&zoo, node), mode);
+        }
+    }
+}
+
+static void check_line(enum dialect dialect, char **nodes, int n, const char *const *sorted,
+                       size_t n_sorted)
+{
+    struct String_vector children = {.count = n, .data = nodes};
+    struct line line;
+    zoo = (struct zoo){.dialect = dialect};
+    assert_int_equal(line_sort(&line, &zoo, &children, NULL), STILE_OK);
+    assert_int_equal(line.n, n_sorted);
+    for (size_t i = 0; i < n_sorted; i++) {
+        assert_string_equal(line.nodes[i], sorted[i]);
+        assert_int_equal(line_find(&line, sorted[i]), i);
+    }
+    assert_int_equal(line_find(&line, "another"), n_sorted);
+    line_free(&line);
+}
+
+/* By the text behind the last "lock-", and all that there is. */
+static void curators_line(void **state)
+{
+    static char *nodes[] = {"stranger", "_c_a-lock-0000000010", "_c_b-read-lock-0000000002",
+                            "lock-lock-0000000001", "_c_c-slots-lock-0000000003"};
+    static const char *const sorted[] = {"lock-lock-0000000001", "_c_b-read-lock-0000000002",
+                                         "_c_c-slots-lock-0000000003", "_c_a-lock-0000000010",
+                                         "stranger"};
+    (void)state;
+    check_line(CURATOR, nodes, COUNT(nodes), sorted, COUNT(sorted));
+}
+
+/* Only what ends as theirs do. */
+static void kazoos_line(void **state)
+{
+    static char *nodes[] = {"f__lock__0000000010",  "stranger",
+                            "a__rlock__0000000009", "c__slots__lock__0000000011",
+                            "b__lock__000000001",   "b__lock__0000000001x",
+                            "0000000001",           "__lock__"};
+    static const char *const sorted[] = {"a__rlock__0000000009", "f__lock__0000000010",
+                                         "c__slots__lock__0000000011"};
+    (void)state;
+    check_line(KAZOO, nodes, COUNT(nodes), sorted, COUNT(sorted));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_the_server_refuses_is_escaped),
+        cmocka_unit_test(names_are_read_back),
+        cmocka_unit_test(nobodys_names),
+        cmocka_unit_test(nodes_are_those_of_others),
+        cmocka_unit_test(nodes_tell_their_mode),
+        cmocka_unit_test(curators_line),
+        cmocka_unit_test(kazoos_line),
+    };
+    return cmocka_run_group_tests_name("zookeeper_parts", tests, NULL, NULL);
+}
