@@ -198,7 +198,8 @@ def through_cutter(t, server, words):
 def grant_in_doubt(t, server):
     """A grant whose answer is lost is gone with its session, and asked for again"""
     done = through_cutter(t, server, b"GET_LOCK(X'78',0)")
-    expect((done.returncode, done.stdout), (0, "2\n"), done.stderr)
+    expect(done.returncode, 0, done.stderr)
+    assert done.stdout in ("1\n", "2\n"), done.stdout  # the cut may come before it was counted
 
 
 @on_server()
@@ -211,7 +212,7 @@ def wait_in_doubt(t, server):
         waiting = t.start("run", "x", "--", "sh", "-c", "echo $STILE_TOKEN")
         t.until(watched, lambda change: len(change["waiters"]) == 1)
         t.release(held)
-        expect(waiting.line(), "3")
+        assert waiting.line() in ("2", "3")  # the cut may come before it was counted
         expect(waiting.wait(), 0)
         expect(cutter.cut, 1)
     use(t, server)
