@@ -51,9 +51,9 @@ struct my {
     struct session *shared;   /* holds what was granted at once; NULL: not connected */
     struct session *sessions; /* all others */
     unsigned n_sessions;
-    bool bare;        /* there is no schema: no tokens, no holds */
-    bool mariadb;     /* else it is MySQL */
-    char started[32]; /* when the server was, a little earlier than later */
+    bool bare;          /* there is no schema: no tokens, no holds */
+    bool mariadb;       /* else it is MySQL */
+    int64_t started_ns; /* when the server was, on our clock */
     unsigned n_active;
     uint64_t ttl_ns; /* the longest of what is active: the lease of every session */
     struct timer sweep;

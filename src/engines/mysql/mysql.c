@@ -31,7 +31,6 @@
 struct opening {
     bool over;
     bool schema;
-    uint64_t uptime_s;
     struct stile_error error;
 };
 
@@ -120,7 +119,7 @@ enum stile_status my_check_server(struct session *session, const struct answer *
                                   struct stile_error *err)
 {
     struct my *my = session->my;
-    const struct outcome *facts = a->n > HAIL_GALERA ? &a->outcomes[HAIL_FACTS] : NULL;
+    const struct outcome *facts = a->n > HAIL_UPTIME ? &a->outcomes[HAIL_FACTS] : NULL;
     const char *version = facts ? outcome_text(facts, FACT_VERSION) : NULL;
     const char *read_only = facts ? outcome_text(facts, FACT_READ_ONLY) : NULL;
     const char *id = facts ? outcome_text(facts, FACT_ID) : NULL;
@@ -128,7 +127,10 @@ enum stile_status my_check_server(struct session *session, const struct answer *
         return error_set(err, STILE_CORRUPT, 0, "the server's answer has an unexpected form");
     const char *galera = outcome_text(&a->outcomes[HAIL_GALERA], 1);
     const char *schema = outcome_text(facts, FACT_SCHEMA);
+    const char *uptime = outcome_text(&a->outcomes[HAIL_UPTIME], 1);
     session->backend = strtoull(id, NULL, 10);
+    my->started_ns = (int64_t)loop_now(session->loop) -
+                     (int64_t)(uptime ? strtoull(uptime, NULL, 10) : 0) * (int64_t)NS_PER_SEC;
     if (my->opening) {
         my->opening->schema = schema && strcmp(schema, "0") != 0;
         my->mariadb = strstr(version, "MariaDB") != NULL;
@@ -229,22 +231,6 @@ static void on_version(void *data, const struct answer *a)
                   version, SCHEMA_VERSION);
 }
 
-static void on_uptime(void *data, const struct answer *a)
-{
-    struct my *my = data;
-    const char *text;
-    if (!is_refused(my, a) && (text = outcome_text(answer_last(a), 1)))
-        my->opening->uptime_s = strtoull(text, NULL, 10);
-}
-
-static void on_started(void *data, const struct answer *a)
-{
-    struct my *my = data;
-    const char *text;
-    if (!is_refused(my, a) && (text = outcome_text(answer_last(a), 0)))
-        snprintf(my->started, sizeof my->started, "%s", text);
-}
-
 static void on_signed(void *data, const struct answer *a)
 {
     is_refused(data, a);
@@ -254,10 +240,6 @@ static enum stile_status check_schema(struct my *my, struct stile_error *err)
 {
     my->bare = !my->opening->schema;
     enum stile_status status = my->bare ? STILE_OK : ask(my, sql_version(), on_version, err);
-    if (!status)
-        status = ask(my, sql_uptime(), on_uptime, err);
-    if (!status)
-        status = ask(my, sql_started(my->opening->uptime_s), on_started, err);
     if (!status)
         status = ask(my, sql_sign(my), on_signed, err);
     return status;

@@ -51,19 +51,9 @@ char *sql_hail(const struct my *my)
         "SELECT CONNECTION_ID(),VERSION(),@@GLOBAL.read_only,"
         "(SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA=DATABASE() AND "
         "TABLE_NAME='stile_version');"
-        "SHOW GLOBAL VARIABLES LIKE 'wsrep_on'%s",
+        "SHOW GLOBAL VARIABLES LIKE 'wsrep_on';"
+        "SHOW GLOBAL STATUS LIKE 'Uptime'%s",
         YEAR_S, YEAR_S, YEAR_S, sign);
-}
-
-/* A little earlier than later: the server counts whole seconds. */
-char *sql_started(uint64_t uptime_s)
-{
-    return written("SELECT UTC_TIMESTAMP(6)-INTERVAL %" PRIu64 " SECOND", uptime_s + 1);
-}
-
-char *sql_uptime(void)
-{
-    return written("SHOW GLOBAL STATUS LIKE 'Uptime'");
 }
 
 char *sql_version(void)
@@ -237,6 +227,12 @@ static const char *waited_ms(const struct my *my)
     return my->mariadb ? "CAST(TIME_MS AS SIGNED)" : "TIME*1000";
 }
 
+/* A little more than less: the server counts whole seconds. */
+static uint64_t uptime_s(const struct my *my)
+{
+    return (uint64_t)((int64_t)loop_now(my->engine.loop) - my->started_ns) / NS_PER_SEC + 2;
+}
+
 char *sql_show(struct my *my, const char *stored, const char *key)
 {
     if (my->bare)
@@ -246,23 +242,25 @@ char *sql_show(struct my *my, const char *stored, const char *key)
                        "p.ID=@u;" WAITERS,
                        key, stored, key, waited_ms(my));
     return written("SET @u=IS_USED_LOCK(X'%s');"
-                   "SELECT X'%s',X'%s',@u,COALESCE(r.backend=@u AND r.since>='%s',0)," SIGNED(
+                   "SELECT X'%s',X'%s',@u,COALESCE(r.backend=@u AND "
+                   "r.since>=UTC_TIMESTAMP(6)-INTERVAL %" PRIu64 " SECOND,0)," SIGNED(
                        "@u") ",p.USER,p.HOST," VIEW
                              " FROM (SELECT 1) one LEFT JOIN stile_lock r ON r.name=X'%s' LEFT "
                              "JOIN information_schema.PROCESSLIST p ON p.ID=@u;" WAITERS,
-                   key, stored, key, my->started, stored, waited_ms(my));
+                   key, stored, key, uptime_s(my), stored, waited_ms(my));
 }
 
 char *sql_list(struct my *my, const char *prefix)
 {
     return written(
-        "SELECT r.name,r.lock_name,r.used,COALESCE(r.backend=r.used AND r.since>='%s',0)," SIGNED(
+        "SELECT r.name,r.lock_name,r.used,COALESCE(r.backend=r.used AND "
+        "r.since>=UTC_TIMESTAMP(6)-INTERVAL %" PRIu64 " SECOND,0)," SIGNED(
             "r.used") ",NULL,NULL," VIEW
                       " FROM (SELECT l.*,IS_USED_LOCK(l.lock_name) AS used FROM stile_lock l WHERE "
                       "LEFT(l.name,%zu)=X'%s' LIMIT 18446744073709551615) r WHERE r.used IS NOT "
                       "NULL OR r.hold_until>UTC_TIMESTAMP(6) OR r.delay_ms IS NOT NULL "
                       "ORDER BY r.name;" WAITERS,
-        my->started, strlen(prefix) / 2, prefix, waited_ms(my));
+        uptime_s(my), strlen(prefix) / 2, prefix, waited_ms(my));
 }
 
 char *sql_unhold(const char *stored, uint64_t token)

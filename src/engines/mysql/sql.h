@@ -6,13 +6,11 @@
 #include "engines/mysql/my.h"
 
 /* The statements of sql_hail() whose answers count, and the columns of the first of them. */
-enum { HAIL_FACTS = 2, HAIL_GALERA };
+enum { HAIL_FACTS = 2, HAIL_GALERA, HAIL_UPTIME };
 enum { FACT_ID, FACT_VERSION, FACT_READ_ONLY, FACT_SCHEMA };
 char *sql_hail(const struct my *my);
 char *sql_sign(const struct my *my); /* tells others' show that this is a session of ours */
 char *sql_version(void);
-char *sql_uptime(void);
-char *sql_started(uint64_t uptime_s);
 
 /* about a claim; ttl_ns not 0: the lease comes first */
 char *sql_try(struct my_claim *part, uint64_t ttl_ns);
