@@ -12,12 +12,9 @@
 
 #define TRIES_MAX 6
 #define AGAIN_NS  (50 * NS_PER_MS)
-/* Who holds it longer is told when its node goes. Most never need a watch of their own. */
-#define FRESH_NS (100 * NS_PER_MS)
 
 static void look(struct zoo_claim *part);
 static void send_claim(struct zoo_claim *part);
-static void watch_own(struct zoo_claim *part);
 
 /* ---- small parts ---- */
 
@@ -52,21 +49,9 @@ static void detach(struct zoo_claim *part)
     part->link = NULL;
 }
 
-static void unfresh(struct zoo_claim *part)
-{
-    if (!part->fresh_link)
-        return;
-    *part->fresh_link = part->fresh_next;
-    if (part->fresh_next)
-        part->fresh_next->fresh_link = part->fresh_link;
-    else
-        zoo_of_part(part)->fresh_tail = part->fresh_link;
-    part->fresh_link = NULL;
-}
-
 void claim_unwatch(struct zoo_claim *part)
 {
-    unfresh(part);
+    holding_unfresh(part);
     watcher_leave(&part->watcher);
     if (part->has_timer)
         loop_disarm(claim_of(part)->engine->loop, &part->timer);
@@ -123,9 +108,7 @@ void claim_again_later(struct zoo_claim *part, void (*fn)(struct timer *timer))
     part->tries++;
 }
 
-/* True: the answer is nobody's any more. What a session that has ended leaves open is taken up by
- * claims_session_ends(). */
-static bool is_over(struct zoo_claim *part)
+bool claim_is_over(struct zoo_claim *part)
 {
     part->in_flight--;
     if (part->session->ending)
@@ -138,94 +121,6 @@ static bool is_over(struct zoo_claim *part)
 static const char *own_name(const struct zoo_claim *part)
 {
     return strrchr(part->node, '/') + 1;
-}
-
-/* ---- holding ---- */
-
-static void lose(struct zoo_claim *part)
-{
-    struct claim *claim = claim_of(part);
-    struct stile_error err;
-    claim_unwatch(part);
-    part->gone = true;
-    error_set(&err, STILE_LOST, ZNONODE, "somebody has removed our node");
-    claim->engine->events->lost(claim, &err);
-}
-
-static void on_own_event(struct asker *asker, int type)
-{
-    struct zoo_claim *part = part_of_asker(asker);
-    if (part->standing != HOLDING)
-        return;
-    if (type == ZOO_DELETED_EVENT)
-        lose(part);
-    else
-        watch_own(part);
-}
-
-static void watch_own_again(struct timer *timer)
-{
-    watch_own(part_of_timer(timer));
-}
-
-static void on_own_watched(struct asker *asker, const struct answer *answer)
-{
-    struct zoo_claim *part = part_of_asker(asker);
-    if (is_over(part) || part->standing != HOLDING)
-        return;
-    if (answer->rc == ZNONODE)
-        lose(part);
-    else if (answer->rc != ZOK)
-        claim_again_later(part, watch_own_again);
-    else
-        part->tries = 0;
-}
-
-static void watch_own(struct zoo_claim *part)
-{
-    struct session *session = part->session;
-    if (watcher_take(&part->watcher, session, 'g', part->node, &part->asker, on_own_event) &&
-        ask_get(session, &part->asker, part->node, part->watcher, on_own_watched))
-        part->in_flight++;
-    else
-        claim_again_later(part, watch_own_again);
-}
-
-void claims_watch_fresh(struct timer *timer)
-{
-    struct zoo *zoo = (struct zoo *)((char *)timer - offsetof(struct zoo, sweep));
-    struct loop *loop = zoo->engine.loop;
-    uint64_t now = loop_now(loop);
-    while (zoo->fresh && zoo->fresh->granted_ns + FRESH_NS <= now) {
-        struct zoo_claim *part = zoo->fresh;
-        unfresh(part);
-        watch_own(part);
-    }
-    if (zoo->fresh)
-        loop_arm(loop, timer, zoo->fresh->granted_ns + FRESH_NS);
-}
-
-static void be_fresh(struct zoo_claim *part)
-{
-    struct zoo *zoo = zoo_of_part(part);
-    part->fresh_next = NULL;
-    part->fresh_link = zoo->fresh_tail;
-    *zoo->fresh_tail = part;
-    zoo->fresh_tail = &part->fresh_next;
-    if (!zoo->sweep.place)
-        loop_arm(zoo->engine.loop, &zoo->sweep, part->granted_ns + FRESH_NS);
-}
-
-static void hold(struct zoo_claim *part, uint64_t sent_ns)
-{
-    struct claim *claim = claim_of(part);
-    claim_unwatch(part);
-    part->standing = HOLDING;
-    part->was_held = true;
-    part->tries = 0;
-    part->granted_ns = loop_now(claim->engine->loop);
-    be_fresh(part);
-    claim->engine->events->granted(claim, (uint64_t)part->czxid, sent_ns, part->session->ttl_ns);
 }
 
 /* ---- in line ---- */
@@ -261,7 +156,7 @@ static void on_before_event(struct asker *asker, int type)
 static void on_before_watched(struct asker *asker, const struct answer *answer)
 {
     struct zoo_claim *part = part_of_asker(asker);
-    if (is_over(part))
+    if (claim_is_over(part))
         return;
     if (answer->rc == ZOK && part->watcher)
         part->tries = 0;
@@ -349,7 +244,7 @@ static void weigh(struct zoo_claim *part, const struct answer *answer)
 #endif
     struct verdict verdict = judge(claim, &line, place);
     if (!verdict.nearest && !verdict.full)
-        hold(part, answer->sent_ns);
+        holding_begin(part, answer->sent_ns);
     else if (!claim->wait)
         claim_withdraw(part);
     else if (verdict.nearest)
@@ -362,7 +257,7 @@ static void weigh(struct zoo_claim *part, const struct answer *answer)
 static void on_looked(struct asker *asker, const struct answer *answer)
 {
     struct zoo_claim *part = part_of_asker(asker);
-    if (is_over(part))
+    if (claim_is_over(part))
         return;
     if (answer->rc == ZOK)
         weigh(part, answer);
@@ -407,13 +302,13 @@ static void on_created(struct asker *asker, const struct answer *answer)
         part->czxid = answer->stat->czxid;
         part->owner = answer->stat->ephemeralOwner;
     }
-    is_over(part);
+    claim_is_over(part);
 }
 
 static void on_listed(struct asker *asker, const struct answer *answer)
 {
     struct zoo_claim *part = part_of_asker(asker);
-    if (is_over(part))
+    if (claim_is_over(part))
         return;
     if (part->created == ZNONODE && part->tries++ < TRIES_MAX) {
         part->parents = true;
@@ -433,7 +328,7 @@ static void on_listed(struct asker *asker, const struct answer *answer)
 static void on_parent(struct asker *asker, const struct answer *answer)
 {
     (void)answer; /* if it isn't there after all, the next request says so */
-    is_over(part_of_asker(asker));
+    claim_is_over(part_of_asker(asker));
 }
 
 /* Containers: the server removes them when they have become empty. */

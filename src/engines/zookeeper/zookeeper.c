@@ -10,8 +10,10 @@
  * A session for each TTL in use; when it ends, all its nodes go. What a broken connection left in
  * doubt is found again by the GUID in its name.
  *
- *     session.c, watchers.c  the client library in our loop      names.c, fault.c
- *     claims.c, release.c    the life of a claim                 people.c
+ *     session.c, asks.c, watchers.c     the client library in our loop
+ *     claims.c, holding.c, release.c    the life of a claim
+ *     people.c, view.c                  for people
+ *     names.c, fault.c
  */
 #include "engines/zookeeper/zookeeper.h"
 
@@ -269,7 +271,7 @@ static enum stile_status zookeeper_open(struct engine *engine, const struct url 
         return error_set(err, STILE_NOMEM, 0, "out of memory");
     zoo_set_debug_level((ZooLogLevel)0); /* in 3.8.0 its log reads freed memory */
     zoo->fresh_tail = &zoo->fresh;
-    zoo->sweep.fn = claims_watch_fresh;
+    zoo->sweep.fn = holding_watch_fresh;
     introduce(zoo);
     status = read_path(zoo, url, err);
     if (!status)

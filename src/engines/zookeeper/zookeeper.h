@@ -113,6 +113,10 @@ void session_free(struct session *session);
 void session_forked(struct session *session);
 void sessions_renew(struct engine *engine, struct claim *const *claims, size_t n);
 
+/* ---- asks.c ---- */
+
+#define NUDGE_NS (20 * NS_PER_MS)
+
 /* False: out of memory, and no answer comes. Requests of one session are executed in order. */
 bool ask_create(struct session *session, struct asker *asker, const char *path, int mode,
                 const char *data, ask_fn *fn);
@@ -125,6 +129,7 @@ bool ask_get(struct session *session, struct asker *asker, const char *path,
 bool ask_children(struct session *session, struct asker *asker, const char *path,
                   struct watcher *watcher, ask_fn *fn);
 void asker_forget(struct asker *asker);
+void asks_answer_failed(struct session *session); /* what the library refused to take */
 
 /* ---- watchers.c ---- */
 
@@ -175,14 +180,23 @@ struct zoo_claim {
 
 void claims_claim(struct engine *engine, struct claim *claim);
 void claims_session_ends(struct session *session); /* no handle of it is left */
-void claims_watch_fresh(struct timer *timer);
 
-/* For release.c. */
+/* For holding.c and release.c. */
+/* True: the answer is nobody's any more. What a session that has ended leaves open is taken up by
+ * claims_session_ends(). */
+bool claim_is_over(struct zoo_claim *part);
 void claim_fail(struct zoo_claim *part, const struct stile_error *err);
 void claim_forget(struct zoo_claim *part);
 void claim_unwatch(struct zoo_claim *part);
 void claim_again_later(struct zoo_claim *part, void (*fn)(struct timer *timer));
 struct zoo_claim *part_of_timer(struct timer *timer);
+
+/* ---- holding.c ---- */
+
+/* sent_ns: before the listing that showed it was asked for. */
+void holding_begin(struct zoo_claim *part, uint64_t sent_ns);
+void holding_unfresh(struct zoo_claim *part);
+void holding_watch_fresh(struct timer *timer);
 
 /* ---- release.c ---- */
 
