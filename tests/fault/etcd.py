@@ -1,6 +1,5 @@
 """An etcd that is killed, stopped, cut in half, compacted, full, or does not want us; leases and keys
 that go behind our back; and what the user of stile hears of it."""
-import ctypes
 import http.server
 import json
 import os
@@ -12,6 +11,7 @@ import threading
 
 TESTS = pathlib.Path(__file__).resolve().parent.parent
 sys.path += [str(TESTS / "cli"), str(TESTS / "servers")]
+from keeper import Keeper  # noqa: E402
 from kit import expect, run_tests, spin  # noqa: E402
 from etcd_server import EtcdServer, free_port  # noqa: E402
 
@@ -238,36 +238,15 @@ def compacted_while_waiting(t, server):
     lost(other, "y")
 
 
-class Library:
-    """One client of this process, which can hold one lock while it asks for another."""
-
-    def __init__(self, url):
-        self.lib = ctypes.CDLL(os.environ["STILE_MODULES"] + "/libstile.so.0")
-        self.client = ctypes.c_void_p()
-        expect(self.lib.stile_client_open(ctypes.byref(self.client), url.encode(), None, None), 0)
-
-    def lock(self, name):
-        lock = ctypes.c_void_p()
-        expect(self.lib.stile_lock_new(ctypes.byref(lock), self.client, name.encode(), None, None), 0)
-        return lock
-
-    def try_it(self, lock):
-        return self.lib.stile_lock_acquire(lock, ctypes.c_int64(0), None)
-
-    def close(self):
-        self.lib.stile_client_close(self.client)
-
-
 @on_server()
 def executed_after_its_withdrawal(t, server):
     """A claim that was given up is executed late: its key is found and taken away"""
-    ours = Library(server.url)
+    ours = Keeper(server.url)
     try:
-        expect(ours.try_it(ours.lock("keep")), 0)
-        lock = ours.lock("x")
+        expect(ours.try_it("keep"), "OK")
         server.members[0].signal(signal.SIGSTOP)
         try:
-            assert ours.try_it(lock) != 0
+            assert ours.try_it("x") != "OK"
         finally:
             server.members[0].signal(signal.SIGCONT)
         spin(lambda: keys_of(server) == [])

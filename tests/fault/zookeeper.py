@@ -1,6 +1,5 @@
 """A ZooKeeper that is killed, stopped or cut in half; nodes and sessions that go behind our back;
 and what the user of stile hears of it."""
-import ctypes
 import os
 import pathlib
 import signal
@@ -10,6 +9,7 @@ TESTS = pathlib.Path(__file__).resolve().parent.parent
 sys.path += [str(TESTS / "cli"), str(TESTS / "servers")]
 from kazoo.client import KazooClient  # noqa: E402
 from kazoo.exceptions import NoNodeError  # noqa: E402
+from keeper import Keeper  # noqa: E402
 from kit import expect, run_tests, spin  # noqa: E402
 from zookeeper_server import ZookeeperServer  # noqa: E402
 
@@ -198,38 +198,16 @@ def waiting_node_deleted(t, server):
     expect(nodes_of(server), [])
 
 
-class Library:
-    """One client of this process, which can hold one lock while it asks for another."""
-
-    def __init__(self, url):
-        self.lib = ctypes.CDLL(os.environ["STILE_MODULES"] + "/libstile.so.0")
-        self.client = ctypes.c_void_p()
-        expect(self.lib.stile_client_open(ctypes.byref(self.client), url.encode(), None, None), 0)
-
-    def lock(self, name):
-        lock = ctypes.c_void_p()
-        status = self.lib.stile_lock_new(ctypes.byref(lock), self.client, name.encode(), None, None)
-        expect(status, 0)
-        return lock
-
-    def try_it(self, lock):
-        return self.lib.stile_lock_acquire(lock, ctypes.c_int64(0), None)
-
-    def close(self):
-        self.lib.stile_client_close(self.client)
-
-
 @on_server()
 def created_in_doubt(t, server):
     """A node whose creation was not answered is found by its GUID, and taken away"""
-    ours = Library(server.url)
+    ours = Keeper(server.url)
     try:
-        expect(ours.try_it(ours.lock("keep")), 0)
-        expect(ours.try_it(ours.lock("x/before")), 0)
-        lock = ours.lock("x")
+        expect(ours.try_it("keep"), "OK")
+        expect(ours.try_it("x/before"), "OK")
         server.members[0].signal(signal.SIGSTOP)
         try:
-            assert ours.try_it(lock) != 0
+            assert ours.try_it("x") != "OK"
         finally:
             server.members[0].signal(signal.SIGCONT)
         spin(lambda: t.stile("run", "--wait", "25s", "x", "--", "true").returncode == 0)
