@@ -13,7 +13,8 @@
 
 #include "stile.h"
 
-#define WAIT_MS 30000
+/* Longer than all troubles: while a server is cut off time and again, nobody is promised a turn. */
+#define WAIT_MS 120000
 #define LOOKS   5
 
 static uint64_t now_ns(void)
