@@ -255,6 +255,7 @@ static void unanswered(struct redis_claim *part, const struct stile_error *err)
     bool passing = err->status == STILE_UNREACHABLE || err->status == STILE_UNCERTAIN;
     if (part->has_waited && passing) {
         part->standing = IN_LINE;
+        part->unanswered = true;
         arm_look(part, -1, true);
         return;
     }
@@ -288,6 +289,7 @@ static enum stile_status send_confirm(struct redis_claim *part, conn_fn *fn,
     call_add(&call, n.mode);
     call_add(&call, n.px);
     part->standing = CONFIRMING;
+    part->unanswered = false;
     part->told = false;
     part->sent_ns = loop_now(redis->engine.loop);
     return call_send(&call, redis, &redis->scripts.confirm, fn, part, err);
@@ -365,6 +367,15 @@ void claims_look_again(struct node *node)
             part->has_waited = true;
             send_claim(part);
         }
+    }
+}
+
+void claims_ask_again(struct node *node)
+{
+    for (struct redis_claim *part = node->redis->oldest, *next; part; part = next) {
+        next = part->newer;
+        if (part->standing == IN_LINE && part->unanswered && node_of(part) == node)
+            send_claim(part);
     }
 }
 
@@ -476,7 +487,7 @@ static void send_claim(struct redis_claim *part)
     part->asked_at = node_of(part);
     call_add(&call, claim->wait && part->asked_at->hearing ? "1" : "0");
     call_add(&call, part->has_waited ? "1" : "0");
-    part->taking = false;
+    part->taking = part->unanswered = false;
     part->standing = ASKED;
     part->sent_ns = loop_now(redis->engine.loop);
     if (call_send(&call, redis, &redis->scripts.claim, on_claimed, part, &err))
@@ -496,6 +507,7 @@ static bool begin(struct redis_claim *part)
     part->timer.fn = look;
     part->looks = 0;
     part->told = part->has_waited = part->may_be_there = part->resumed = false;
+    part->unanswered = false;
     enlist(part);
     return true;
 }

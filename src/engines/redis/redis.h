@@ -28,6 +28,7 @@ struct redis_claim {
     enum standing standing;
     bool listed, has_timer;
     bool has_waited;   /* its entry may be in line: what is asked now, is asked again */
+    bool unanswered;   /* and what it asked last was not answered */
     bool taking;       /* what was asked is the short way, which puts nobody in line */
     bool wanted;       /* others want it, too, or did lately: the long way is the shorter one */
     bool told;         /* granted by a message that overtook the answer to the claim */
@@ -135,6 +136,8 @@ const char *claims_owner(struct engine *engine, struct claim *claim);
 
 /* The subscription has begun (again): messages may have been missed. */
 void claims_look_again(struct node *node);
+/* Requests can be sent again: who was not answered need not wait for its next look. */
+void claims_ask_again(struct node *node);
 /* Names may have moved to other nodes: who waits goes with them. */
 void claims_follow(struct redis *redis);
 void claims_hear(struct redis *redis, const char *text, size_t len);

@@ -76,8 +76,14 @@ static bool answers(struct conn *conn, struct request *request, const redisReply
     return redis->sentinel && sentinel_answers(node, request, reply);
 }
 
+static void asks_up(struct conn *conn)
+{
+    is_up(conn);
+    claims_ask_again(conn_owner(conn));
+}
+
 static const struct conn_events asks_events = {
-    .up = is_up, .down = is_down, .late = is_late, .answers = answers};
+    .up = asks_up, .down = is_down, .late = is_late, .answers = answers};
 static const struct conn_events hears_events = {
     .up = is_up, .down = hears_down, .subscribed = hears_subscribed, .message = hears_message};
 
