@@ -238,6 +238,8 @@ def member_killed(t, server):
     waiting = wait_for(t)
     member = connected(server, held.warden())
     member.kill()
+    others = [m for m in server.members if m is not member]
+    spin(lambda: all("Mode: " in m.say("srvr") for m in others))  # if it led, they choose another
     spin(lambda: connected(server, held.warden()) not in (None, member))
     expect(held.process.poll(), None)
     expect(try_it(t), 75)
