@@ -43,10 +43,10 @@ def one_in_line(t, server, proxy):
     second = waiting(t, "x", "--ttl", "60s")
     for action in BOTH:
         rule = proxy.once("claim", action)
+        heard = proxy.asked("subscribe")
         proxy.cut("subscribe")  # who hears nothing looks
         rule.hit()
-    asked = proxy.asked("claim")
-    proxy.until_asked("claim", asked + 1)
+        proxy.until_asked("subscribe", heard + 1)  # who is not heard of is passed over
     expect(len(t.show("x")["waiters"]), 2)
     t.release(held)
     assert gets_in(first) < gets_in(second)
