@@ -4,15 +4,13 @@ import json
 import os
 import pathlib
 import re
-import select
 import signal
-import socket
 import subprocess
 import sys
-import threading
 
 TESTS = pathlib.Path(__file__).resolve().parent.parent
 sys.path += [str(TESTS / "cli"), str(TESTS / "servers")]
+from cutter import Cutter  # noqa: E402
 from kit import expect, run_tests, spin  # noqa: E402
 from postgres_server import PgBouncer, PostgresServer, free_port, tool  # noqa: E402
 
@@ -182,48 +180,9 @@ def holder_is_killed(t, server):
 
 # ---- answers in doubt ----
 
-class Cutter:
-    """Stands between a client and the server. The first connection over which these words go to the
-    server is cut when their answer comes, which nobody sees."""
-
-    def __init__(self, server, words):
-        self.server, self.words, self.cut = server, words, 0
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self.listener.getsockname()[1]
-        threading.Thread(target=self.serve, daemon=True).start()
-
-    def serve(self):
-        while True:
-            try:
-                near, _ = self.listener.accept()
-            except OSError:
-                return
-            far = socket.create_connection(("127.0.0.1", self.server.port))
-            threading.Thread(target=self.pass_on, args=(near, far), daemon=True).start()
-
-    def pass_on(self, near, far):
-        cutting = False
-        with near, far:
-            while True:
-                ready, _, _ = select.select([near, far], [], [])
-                data = ready[0].recv(65536)
-                if not data or (cutting and ready[0] is far):
-                    return
-                (far if ready[0] is near else near).sendall(data)
-                if not self.cut and ready[0] is near and self.words in data:
-                    self.cut += 1
-                    cutting = True
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.listener.close()
-
-
 def through_cutter(t, server, words, params=""):
     """What `stile run` does when the answer to these words never comes."""
-    with Cutter(server, words) as cutter:
+    with Cutter(server.port, words) as cutter:
         use(t, server, "postgres://postgres@127.0.0.1:%d/postgres%s" % (cutter.port, params))
         done = t.stile("run", "--wait", "20s", "x", "--", "sh", "-c", "echo $STILE_TOKEN")
         expect(cutter.cut, 1)
