@@ -89,6 +89,10 @@ static void nodes_are_those_of_others(void **state)
     (void)state;
     assert_string_equal(node_of(CURATOR, STILE_EXCLUSIVE),
                         "/x/_c_abcd0000-0000-4000-8000-0000000000ff-lock-");
+    assert_string_equal(node_of(CURATOR_RW, STILE_EXCLUSIVE),
+                        "/x/_c_abcd0000-0000-4000-8000-0000000000ff-__WRIT__");
+    assert_string_equal(node_of(CURATOR_RW, STILE_SHARED),
+                        "/x/_c_abcd0000-0000-4000-8000-0000000000ff-__READ__");
     assert_string_equal(node_of(KAZOO, STILE_EXCLUSIVE),
                         "/x/abcd00000000400080000000000000ff__lock__");
     assert_string_equal(node_of(KAZOO, STILE_SHARED),
@@ -134,6 +138,33 @@ static void curators_line(void **state)
     check_line(CURATOR, nodes, COUNT(nodes), sorted, COUNT(sorted));
 }
 
+/* What InterProcessMutex writes stands behind all: neither sees the other. A reader that was a
+ * writer before carries that one's number, and then its own. */
+static void curators_line_of_readers_and_writers(void **state)
+{
+    static char *nodes[] = {"_c_a-__READ__0000000010",           "_c_b-lock-0000000001",
+                            "_c_c-__READ__00000000030000000004", "_c_d-__WRIT__0000000004",
+                            "_c_e-slots-__WRIT__0000000011",     "_c_f-__WRIT__0000000003"};
+    static const char *const sorted[] = {
+        "_c_f-__WRIT__0000000003", "_c_c-__READ__00000000030000000004", "_c_d-__WRIT__0000000004",
+        "_c_a-__READ__0000000010", "_c_e-slots-__WRIT__0000000011",     "_c_b-lock-0000000001"};
+    (void)state;
+    check_line(CURATOR_RW, nodes, COUNT(nodes), sorted, COUNT(sorted));
+}
+
+static void dialects_are_known_by_name(void **state)
+{
+    enum dialect dialect;
+    (void)state;
+    assert_true(dialect_find(&dialect, "curator"));
+    assert_int_equal(dialect, CURATOR);
+    assert_true(dialect_find(&dialect, "curator-rw"));
+    assert_int_equal(dialect, CURATOR_RW);
+    assert_true(dialect_find(&dialect, "kazoo"));
+    assert_int_equal(dialect, KAZOO);
+    assert_false(dialect_find(&dialect, "curator-"));
+}
+
 /* Only what ends as theirs do. */
 static void kazoos_line(void **state)
 {
@@ -156,7 +187,9 @@ int main(void)
         cmocka_unit_test(nodes_are_those_of_others),
         cmocka_unit_test(nodes_tell_their_mode),
         cmocka_unit_test(curators_line),
+        cmocka_unit_test(curators_line_of_readers_and_writers),
         cmocka_unit_test(kazoos_line),
+        cmocka_unit_test(dialects_are_known_by_name),
     };
     return cmocka_run_group_tests_name("zookeeper_parts", tests, NULL, NULL);
 }

@@ -93,56 +93,25 @@ bool name_of_child(char name[PATH_ROOM], const struct zoo *zoo, const char *chil
     return strcmp(again, child) == 0;
 }
 
-/* ---- nodes ---- */
+/* ---- dialects: whose nodes ours look like, and how those are ordered ---- */
 
-void guid_write(char guid[GUID_SIZE], enum dialect dialect, const uint8_t random[16])
+static const char *behind_last(const char *node, const char *word)
 {
-    char *out = guid;
-    for (size_t i = 0; i < 16; i++) {
-        uint8_t byte = i == 6 ? (random[i] & 0x0f) | 0x40 : random[i];
-        byte = i == 8 ? (byte & 0x3f) | 0x80 : byte;
-        if (dialect == CURATOR && (i == 4 || i == 6 || i == 8 || i == 10))
-            *out++ = '-';
-        out += sprintf(out, "%02x", byte);
-    }
+    const char *found = node;
+    for (const char *at = node; (at = strstr(at, word)); at++)
+        found = at + strlen(word);
+    return found;
 }
 
-/* What others of the dialect don't know of they take for an exclusive lock; but a reader is one for
- * kazoo's ReadLock and WriteLock. */
-static const char *const kinds[][3] = {
-    [CURATOR] = {[STILE_EXCLUSIVE] = "-lock-",
-                 [STILE_SHARED] = "-read-lock-",
-                 [STILE_SLOTS] = "-slots-lock-"},
-    [KAZOO] = {[STILE_EXCLUSIVE] = "__lock__",
-               [STILE_SHARED] = "__rlock__",
-               [STILE_SLOTS] = "__slots__lock__"},
-};
-
-enum stile_mode node_mode(const struct zoo *zoo, const char *node)
-{
-    if (strstr(node, kinds[zoo->dialect][STILE_SHARED]))
-        return STILE_SHARED;
-    return strstr(node, kinds[zoo->dialect][STILE_SLOTS]) ? STILE_SLOTS : STILE_EXCLUSIVE;
-}
-
-void path_of_claim(char path[PATH_ROOM], const struct zoo *zoo, const struct claim *claim,
-                   const char *guid)
-{
-    path_of_name(path, zoo, claim->name, claim->name_len);
-    size_t n = strlen(path);
-    snprintf(path + n, PATH_ROOM - n, "/%s%s%s", zoo->dialect == CURATOR ? "_c_" : "", guid,
-             kinds[zoo->dialect][claim->mode]);
-}
-
-/* ---- the line ---- */
-
-/* Curator's InterProcessMutex sorts all children there are. */
+/* Curator sorts all children there are. */
 static const char *curator_place(const char *node)
 {
-    const char *found = NULL;
-    for (const char *at = node; (at = strstr(at, "lock-")); at += 5)
-        found = at + 5;
-    return found ? found : node;
+    return behind_last(node, "lock-");
+}
+
+static const char *curator_rw_place(const char *node)
+{
+    return behind_last(behind_last(node, "__READ__"), "__WRIT__");
 }
 
 /* kazoo's locks: only what ends so stands in line; else NULL. */
@@ -156,14 +125,81 @@ static const char *kazoo_place(const char *node)
     return stands && strspn(digits, "0123456789") == DIGITS ? digits : NULL;
 }
 
-static int by_curator(const void *a, const void *b)
+/* What others of a dialect don't know of they take for an exclusive lock. */
+static const struct {
+    const char *name;
+    const char *head;
+    const char *kinds[3];
+    const char *(*place)(const char *node); /* by which it is ordered; NULL: not in line */
+} dialects[] = {
+    [CURATOR] = {.name = "curator",
+                 .head = "_c_",
+                 .kinds = {[STILE_EXCLUSIVE] = "-lock-",
+                           [STILE_SHARED] = "-read-lock-",
+                           [STILE_SLOTS] = "-slots-lock-"},
+                 .place = curator_place},
+    [CURATOR_RW] = {.name = "curator-rw",
+                    .head = "_c_",
+                    .kinds = {[STILE_EXCLUSIVE] = "-__WRIT__",
+                              [STILE_SHARED] = "-__READ__",
+                              [STILE_SLOTS] = "-slots-__WRIT__"},
+                    .place = curator_rw_place},
+    [KAZOO] = {.name = "kazoo",
+               .head = "",
+               .kinds = {[STILE_EXCLUSIVE] = "__lock__",
+                         [STILE_SHARED] = "__rlock__",
+                         [STILE_SLOTS] = "__slots__lock__"},
+               .place = kazoo_place},
+};
+
+bool dialect_find(enum dialect *dialect, const char *name)
 {
-    return strcmp(curator_place(*(const char *const *)a), curator_place(*(const char *const *)b));
+    for (size_t i = 0; i < sizeof dialects / sizeof *dialects; i++) {
+        *dialect = (enum dialect)i;
+        if (strcmp(dialects[i].name, name) == 0)
+            return true;
+    }
+    return false;
 }
 
-static int by_kazoo(const void *a, const void *b)
+/* ---- nodes ---- */
+
+void guid_write(char guid[GUID_SIZE], enum dialect dialect, const uint8_t random[16])
 {
-    return strcmp(kazoo_place(*(const char *const *)a), kazoo_place(*(const char *const *)b));
+    char *out = guid;
+    for (size_t i = 0; i < 16; i++) {
+        uint8_t byte = i == 6 ? (random[i] & 0x0f) | 0x40 : random[i];
+        byte = i == 8 ? (byte & 0x3f) | 0x80 : byte;
+        if (dialect != KAZOO && (i == 4 || i == 6 || i == 8 || i == 10))
+            *out++ = '-';
+        out += sprintf(out, "%02x", byte);
+    }
+}
+
+enum stile_mode node_mode(const struct zoo *zoo, const char *node)
+{
+    const char *const *kinds = dialects[zoo->dialect].kinds;
+    if (strstr(node, kinds[STILE_SHARED]))
+        return STILE_SHARED;
+    return strstr(node, kinds[STILE_SLOTS]) ? STILE_SLOTS : STILE_EXCLUSIVE;
+}
+
+void path_of_claim(char path[PATH_ROOM], const struct zoo *zoo, const struct claim *claim,
+                   const char *guid)
+{
+    path_of_name(path, zoo, claim->name, claim->name_len);
+    size_t n = strlen(path);
+    snprintf(path + n, PATH_ROOM - n, "/%s%s%s", dialects[zoo->dialect].head, guid,
+             dialects[zoo->dialect].kinds[claim->mode]);
+}
+
+/* ---- the line ---- */
+
+static int by_place(const void *a, const void *b, void *zoo)
+{
+    enum dialect dialect = ((const struct zoo *)zoo)->dialect;
+    return strcmp(dialects[dialect].place(*(const char *const *)a),
+                  dialects[dialect].place(*(const char *const *)b));
 }
 
 enum stile_status line_sort(struct line *line, const struct zoo *zoo,
@@ -174,12 +210,11 @@ enum stile_status line_sort(struct line *line, const struct zoo *zoo,
     if (!line->nodes)
         return error_set(err, STILE_NOMEM, 0, "out of memory");
     for (size_t i = 0; i < n; i++) {
-        if (zoo->dialect == CURATOR || kazoo_place(children->data[i]))
+        if (dialects[zoo->dialect].place(children->data[i]))
             line->nodes[line->n++] = children->data[i];
     }
     if (line->n > 1)
-        qsort(line->nodes, line->n, sizeof *line->nodes,
-              zoo->dialect == CURATOR ? by_curator : by_kazoo);
+        qsort_r(line->nodes, line->n, sizeof *line->nodes, by_place, (void *)zoo);
     return STILE_OK;
 }
 

@@ -1,5 +1,5 @@
-/* zookeeper: the nodes and rules of Curator's InterProcessMutex or of kazoo's Lock, in the engine's
- * contract.
+/* zookeeper: the nodes and rules of Curator's InterProcessMutex or InterProcessReadWriteLock, or of
+ * kazoo's locks, in the engine's contract.
  *
  * A claim is an ephemeral node "<base>/<name>/<guid><digits>": the server numbers the nodes of a
  * name in the order in which they come, and the first one holds. The transaction that made it is
@@ -91,6 +91,17 @@ static bool is_path(const char *path)
     return true;
 }
 
+#define CONDITION                                                                                  \
+    "the servers keep what they have on their disks, and their tickTime is 2 s or less; a "        \
+    "session "                                                                                     \
+    "lasts as long as the servers say (2 to 20 ticks); who else locks the names uses "
+
+static const char *const conditions[] = {
+    [CURATOR] = CONDITION "Curator's InterProcessMutex",
+    [CURATOR_RW] = CONDITION "Curator's InterProcessReadWriteLock",
+    [KAZOO] = CONDITION "kazoo's Lock, or its ReadLock and WriteLock",
+};
+
 static enum stile_status read_path(struct zoo *zoo, const struct url *url, struct stile_error *err)
 {
     const char *dialect = url_param(url, "dialect");
@@ -102,9 +113,9 @@ static enum stile_status read_path(struct zoo *zoo, const struct url *url, struc
     memcpy(zoo->base, url->path, len);
     if (!is_path(zoo->base))
         return error_set(err, STILE_MISUSE, 0, "the path has an empty part, or '.' or '..'");
-    if (dialect && strcmp(dialect, "curator") != 0 && strcmp(dialect, "kazoo") != 0)
-        return error_set(err, STILE_MISUSE, 0, "dialect= is curator or kazoo");
-    zoo->dialect = dialect && strcmp(dialect, "kazoo") == 0 ? KAZOO : CURATOR;
+    if (!dialect_find(&zoo->dialect, dialect ? dialect : "curator"))
+        return error_set(err, STILE_MISUSE, 0, "dialect= is curator, curator-rw or kazoo");
+    zoo->engine.caps.condition = conditions[zoo->dialect];
     return STILE_OK;
 }
 
@@ -314,8 +325,7 @@ const struct engine_class zookeeper_class = {
             .token_is = "the transaction that created the holder's node (czxid)",
             .survives = "a holder's crash: free after its session; a server's crash: everything, "
                         "while more than half of the servers are up",
-            .condition = "the servers keep what they have on their disks, and their tickTime is "
-                         "2 s or less; a session lasts as long as the servers say (2 to 20 ticks)",
+            .condition = CONDITION "the same dialect",
         },
     .apart = true,
     .engine_size = sizeof(struct zoo),

@@ -14,7 +14,7 @@
 struct zoo;
 struct session;
 
-enum dialect { CURATOR, KAZOO };
+enum dialect { CURATOR, CURATOR_RW, KAZOO };
 
 /* ---- fault.c ---- */
 
@@ -30,6 +30,7 @@ bool name_of_child(char name[PATH_ROOM], const struct zoo *zoo, const char *chil
 /* What a claim's node starts with: the server appends ten digits. */
 void path_of_claim(char path[PATH_ROOM], const struct zoo *zoo, const struct claim *claim,
                    const char *guid);
+bool dialect_find(enum dialect *dialect, const char *name);
 void guid_write(char guid[GUID_SIZE], enum dialect dialect, const uint8_t random[16]);
 
 /* The nodes of a name that stand in line, first one first. Borrowed from the answer. */
