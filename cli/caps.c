@@ -39,6 +39,7 @@ static void print_json(const struct stile_caps *caps)
     json_bool(&json, "token", caps->token);
     json_bool(&json, "hold_at_least", caps->hold_at_least);
     json_bool(&json, "lock_delay", caps->lock_delay);
+    json_bool(&json, "proclaims", caps->proclaims);
     json_bool(&json, "detached", caps->detached);
     json_text(&json, "token_is", caps->token_is);
     json_text(&json, "survives", caps->survives);
@@ -72,6 +73,7 @@ static void print_table(const struct stile_caps *caps)
     add_row(&table, "token", caps->token_is);
     add_row(&table, "hold-at-least", caps->hold_at_least ? "yes, on the engine's clock" : "no");
     add_row(&table, "lock-delay", caps->lock_delay ? "yes" : "no");
+    add_row(&table, "proclaim", caps->proclaims ? "yes, for all to see" : "no");
     add_row(&table, "acquire, release", caps->detached ? "yes" : "no: use stile run");
     add_row(&table, "survives", caps->survives);
     add_row(&table, "on condition", caps->condition);

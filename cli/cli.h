@@ -42,7 +42,8 @@ enum option_bit {
     OPT_HELP = 1 << 15,
     OPT_ADOPT = 1 << 16,
     OPT_PRINT = 1 << 17,
-    OPT_COMMAND = 1 << 18, /* takes `-- CMD ARG...` */
+    OPT_PROCLAIM = 1 << 18,
+    OPT_COMMAND = 1 << 19, /* takes `-- CMD ARG...` */
 };
 
 #define OPT_CLAIM                                                                                  \
@@ -56,7 +57,7 @@ struct options {
     int64_t ttl_ms, hold_ms, delay_ms, grace_ms;
     uint64_t slots, token;
     enum stile_profile profile;
-    char *owner;
+    char *owner, *proclaim;
     char **args; /* what is neither an option nor the command */
     size_t n_args;
     char **command; /* NULL-terminated, after `--` */

@@ -25,10 +25,13 @@ char *info_holder(const struct stile_claim_info *claim)
         char left[DURATION_TEXT_MAX];
         len = asprintf(&text, "nobody, kept for %s more", duration_format(left, claim->expires_ms));
     } else if (claim->pid != 0) {
-        len = asprintf(&text, "%" PRId64 "@%s %s", claim->pid, claim->host, claim->command);
+        len = asprintf(&text, "%" PRId64 "@%s %s%s%s", claim->pid, claim->host, claim->command,
+                       claim->proclaimed[0] != '\0' ? " as " : "", claim->proclaimed);
     } else {
-        len = asprintf(&text, "%s %s", claim->host[0] != '\0' ? claim->host : claim->owner,
-                       claim->command);
+        const char *who = claim->host[0] != '\0'         ? claim->host
+                          : claim->proclaimed[0] != '\0' ? claim->proclaimed
+                                                         : claim->owner;
+        len = asprintf(&text, "%s %s", who, claim->command);
     }
     return must_alloc(len < 0 ? NULL : text);
 }
@@ -49,6 +52,7 @@ static void claim_json(struct json *json, const struct stile_claim_info *claim)
     json_int(json, "pid", claim->pid);
     json_text(json, "host", claim->host);
     json_text(json, "command", claim->command);
+    json_text(json, "proclaimed", claim->proclaimed);
     json_close(json, '}');
 }
 

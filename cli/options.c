@@ -36,6 +36,8 @@ static const struct option_rule rules[] = {
     {OPT_GRACE, 0, "grace", DURATION, AT(grace_ms), "T",
      "stop the command so long before the lease ends"},
     {OPT_OWNER, 0, "owner", TEXT, AT(owner), "V", "what acquire printed (else $STILE_OWNER)"},
+    {OPT_PROCLAIM, 0, "proclaim", TEXT, AT(proclaim), "V",
+     "what others see of us while we hold it, as a leader's value"},
     {OPT_TOKEN, 0, "token", COUNT, AT(token), "T", "only the grant with this token"},
     {OPT_YES, 'y', "yes", FLAG, 0, NULL, "don't ask"},
     {OPT_QUIET, 'q', "quiet", FLAG, 0, NULL, "say nothing about waiting or not getting it"},
@@ -246,5 +248,6 @@ struct stile_lock_options options_for_lock(const struct options *options)
         .ttl_ms = options->ttl_ms,
         .hold_at_least_ms = options->hold_ms,
         .lock_delay_ms = options->delay_ms,
+        .proclaim = options->proclaim,
     };
 }

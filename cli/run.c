@@ -108,12 +108,13 @@ static int run(struct options *options)
 
 const struct verb verb_run = {
     .name = "run",
-    .accepts = OPT_CLAIM | OPT_GRACE | OPT_QUIET | OPT_COMMAND,
+    .accepts = OPT_CLAIM | OPT_PROCLAIM | OPT_GRACE | OPT_QUIET | OPT_COMMAND,
     .min_args = 1,
     .max_args = 64,
-    .usage = "[-e URL] [--try | --wait T] [--ttl T] [--shared | --slots N] [--hold-at-least T]\n"
-             "                 [--lock-delay T] [--profile P] [--grace T] [-q] NAME... -- CMD "
-             "[ARG...]",
+    .usage =
+        "[-e URL] [--try | --wait T] [--ttl T] [--shared | --slots N] [--hold-at-least T]\n"
+        "                 [--lock-delay T] [--profile P] [--grace T] [--proclaim V] [-q] NAME...\n"
+        "                 -- CMD [ARG...]",
     .about =
         "Runs CMD while holding the lock NAME, or all of several. CMD finds STILE_NAME, "
         "STILE_TOKEN\n"

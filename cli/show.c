@@ -4,7 +4,7 @@
 
 #include "cli.h"
 
-static void add_row(struct table *table, const struct stile_claim_info *claim)
+static void add_row(struct table *table, const struct stile_claim_info *claim, bool proclaims)
 {
     char text[DURATION_TEXT_MAX];
     bool forever = claim->expires_ms == STILE_NO_DEADLINE || !claim->held;
@@ -22,12 +22,27 @@ static void add_row(struct table *table, const struct stile_claim_info *claim)
         table_add(table, "");
     table_add(table, claim->host);
     table_add(table, claim->command);
+    if (proclaims)
+        table_add(table, claim->proclaimed);
+}
+
+/* On most engines nobody can, and nearly nobody does elsewhere: no column for it then. */
+static bool any_proclaims(const struct stile_info *info)
+{
+    for (size_t i = 0; i < info->holders + info->waiters; i++) {
+        if (info->claims[i].proclaimed[0] != '\0')
+            return true;
+    }
+    return false;
 }
 
 static int print_table(const struct stile_info *info, void *data)
 {
-    static const char *const heads[] = {"STATE", "MODE", "TOKEN",   "SINCE", "EXPIRES",
+    static const char *const plain[] = {"STATE", "MODE", "TOKEN",   "SINCE", "EXPIRES",
                                         "PID",   "HOST", "COMMAND", NULL};
+    static const char *const wide[] = {"STATE", "MODE", "TOKEN",   "SINCE",     "EXPIRES",
+                                       "PID",   "HOST", "COMMAND", "PROCLAIMS", NULL};
+    bool proclaims = any_proclaims(info);
     (void)data;
     if (info->holders + info->waiters == 0) {
         char *name = text_escape(info->name);
@@ -39,9 +54,9 @@ static int print_table(const struct stile_info *info, void *data)
         return 0;
     }
     struct table table;
-    table_start(&table, heads);
+    table_start(&table, proclaims ? wide : plain);
     for (size_t i = 0; i < info->holders + info->waiters; i++)
-        add_row(&table, &info->claims[i]);
+        add_row(&table, &info->claims[i], proclaims);
     table_finish(&table, stdout);
     return 0;
 }

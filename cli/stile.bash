@@ -46,7 +46,7 @@ _stile() {
     --wait | --ttl | --hold-at-least | --lock-delay | --grace)
         mapfile -t COMPREPLY < <(compgen -W '1s 10s 1m 5m 1h' -- "$cur")
         ;;
-    --slots | --token | --owner) ;;
+    --slots | --token | --owner | --proclaim) ;;
     *)
         if [[ $cur == -* ]]; then
             mapfile -t COMPREPLY < <(compgen -W "$(_stile_options "$command" "$verb")" -- "$cur")

@@ -80,9 +80,10 @@ struct stile_error {
 struct stile_client;
 struct stile_lock;
 
-#define STILE_NAME_MAX    512       /* bytes; no NUL and no control characters */
-#define STILE_URL_MAX     4096      /* bytes */
-#define STILE_NO_DEADLINE INT64_MAX /* remaining time of a lock that ends with its process */
+#define STILE_NAME_MAX     512       /* bytes; no NUL and no control characters */
+#define STILE_PROCLAIM_MAX 1024      /* bytes */
+#define STILE_URL_MAX      4096      /* bytes */
+#define STILE_NO_DEADLINE  INT64_MAX /* remaining time of a lock that ends with its process */
 
 /* ---- clients ---- */
 
@@ -127,6 +128,7 @@ struct stile_caps {
     bool token;         /* grants carry a fencing token */
     bool hold_at_least; /* honoured, on the engine's clock */
     bool lock_delay;
+    bool proclaims;        /* a claim can carry a value that all can see */
     bool detached;         /* a claim can outlive its process: stile acquire, renew, release */
     const char *token_is;  /* where the token comes from */
     const char *survives;  /* what survives a crash of what */
@@ -161,6 +163,7 @@ struct stile_lock_options {
     int64_t hold_at_least_ms; /* release takes effect no earlier than this after the grant */
     int64_t lock_delay_ms;    /* after our abnormal end, nobody gets it for this long */
     const char *owner;        /* the value that proves ownership of a detached claim */
+    const char *proclaim;     /* told to whoever looks, as a leader's value in an election */
     stile_lost_fn *on_lost;
     void *data; /* for on_lost */
 };
@@ -241,6 +244,7 @@ struct stile_claim_info {
     const char *host;   /* "" where the engine doesn't know */
     const char *command;
     const char *owner;
+    const char *proclaimed; /* what it tells to all; "": nothing */
 };
 
 struct stile_info {

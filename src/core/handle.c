@@ -41,30 +41,48 @@ static enum stile_status check_options(const struct stile_lock_options *o,
         return error_set(err, STILE_UNSUPPORTED, 0, "%s has no lock-delay", caps->engine);
     if (o->owner && !caps->detached)
         return error_set(err, STILE_UNSUPPORTED, 0, "%s has no owner values", caps->engine);
+    if (o->proclaim && !caps->proclaims)
+        return error_set(err, STILE_UNSUPPORTED, 0, "%s can't proclaim a value", caps->engine);
+    if (o->proclaim && strlen(o->proclaim) > STILE_PROCLAIM_MAX)
+        return error_set(err, STILE_MISUSE, 0, "what is proclaimed has more than %d bytes",
+                         STILE_PROCLAIM_MAX);
     return check_mode(o, caps, err);
 }
 
-/* One allocation: the lock, its claim, the engine's part, the name and the owner. */
-static struct stile_lock *lock_alloc(struct stile_client *client, const char *name,
-                                     const char *owner)
+static size_t text_size(const char *text)
 {
-    size_t name_size = strlen(name) + 1, owner_size = owner ? strlen(owner) + 1 : 0;
+    return text ? strlen(text) + 1 : 0;
+}
+
+static const char *copy_text(char **at, const char *text)
+{
+    char *copy = *at;
+    size_t size = text_size(text);
+    if (size)
+        memcpy(copy, text, size);
+    *at += size;
+    return text ? copy : NULL;
+}
+
+/* One allocation: the lock, its claim, the engine's part, the name, the owner and what is told. */
+static struct stile_lock *lock_alloc(struct stile_client *client, const char *name,
+                                     const struct stile_lock_options *o)
+{
+    size_t texts = text_size(name) + text_size(o->owner) + text_size(o->proclaim);
     size_t head = sizeof(struct stile_lock);
     size_t claim = sizeof(struct claim) + (client->engine->class->claim_size + 7) / 8 * 8;
-    struct stile_lock *lock = calloc(1, head + claim + name_size + owner_size);
+    struct stile_lock *lock = calloc(1, head + claim + texts);
     if (!lock)
         return NULL;
     char *text = (char *)lock + head + claim;
-    memcpy(text, name, name_size);
-    if (owner)
-        memcpy(text + name_size, owner, owner_size);
     lock->claim = (struct claim *)((char *)lock + head);
     *lock->claim = (struct claim){.engine = client->engine,
                                   .core = lock,
-                                  .name = text,
-                                  .name_len = name_size - 1,
-                                  .name_hash = name_hash(name, name_size - 1),
-                                  .owner = owner ? text + name_size : NULL};
+                                  .name = copy_text(&text, name),
+                                  .name_len = strlen(name),
+                                  .name_hash = name_hash(name, strlen(name)),
+                                  .owner = copy_text(&text, o->owner),
+                                  .proclaim = copy_text(&text, o->proclaim)};
     return lock;
 }
 
@@ -102,7 +120,7 @@ static enum stile_status lock_new(struct stile_lock **out, struct stile_client *
         return status;
     if (loop_reserve(client->loop, 1))
         return error_set(err, STILE_NOMEM, 0, "out of memory");
-    struct stile_lock *lock = lock_alloc(client, name, o->owner);
+    struct stile_lock *lock = lock_alloc(client, name, o);
     if (!lock) {
         loop_unreserve(client->loop, 1);
         return error_set(err, STILE_NOMEM, 0, "out of memory");

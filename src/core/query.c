@@ -56,7 +56,8 @@ static size_t answer_size(const struct stile_info *info)
     size_t size = sizeof(struct answer) + text_size(info->name);
     for (size_t i = 0; i < info->holders + info->waiters; i++) {
         const struct stile_claim_info *c = &info->claims[i];
-        size += sizeof *c + text_size(c->host) + text_size(c->command) + text_size(c->owner);
+        size += sizeof *c + text_size(c->host) + text_size(c->command) + text_size(c->owner) +
+                text_size(c->proclaimed);
     }
     return size;
 }
@@ -86,6 +87,7 @@ static struct answer *answer_copy(const struct stile_info *info)
         claims[i].host = copy_text(&text, info->claims[i].host);
         claims[i].command = copy_text(&text, info->claims[i].command);
         claims[i].owner = copy_text(&text, info->claims[i].owner);
+        claims[i].proclaimed = copy_text(&text, info->claims[i].proclaimed);
     }
     return a;
 }

@@ -49,15 +49,16 @@ struct claim {
     enum stile_mode mode;
     uint32_t slots;
     uint64_t ttl_ns;
-    uint64_t hold_ns;    /* hold_at_least, or 0 */
-    uint64_t delay_ns;   /* lock-delay, or 0 */
-    const char *owner;   /* given by the user for resume(), else NULL */
-    bool wait;           /* false: answer busy at once if it is held */
-    bool unused;         /* release: nothing was done under it, so no hold is left behind */
-    bool lost;           /* release: its end was abnormal, so delay_ns begins */
-    const void *session; /* session leases, set by the engine: which of its sessions it lives by,
-                          * where it has several; NULL: the only one */
-    uint64_t state[];    /* the engine's */
+    uint64_t hold_ns;     /* hold_at_least, or 0 */
+    uint64_t delay_ns;    /* lock-delay, or 0 */
+    const char *owner;    /* given by the user for resume(), else NULL */
+    const char *proclaim; /* where caps.proclaims: what the user tells to all, else NULL */
+    bool wait;            /* false: answer busy at once if it is held */
+    bool unused;          /* release: nothing was done under it, so no hold is left behind */
+    bool lost;            /* release: its end was abnormal, so delay_ns begins */
+    const void *session;  /* session leases, set by the engine: which of its sessions it lives by,
+                           * where it has several; NULL: the only one */
+    uint64_t state[];     /* the engine's */
 };
 
 /* One question: list, show, watch, break, examine, adopt. */

@@ -87,6 +87,7 @@ bool ends_with_process(const struct scene *scene);
 bool has_mode(struct scene *scene, enum stile_mode mode);
 bool has_hold(struct scene *scene);
 bool has_delay(struct scene *scene);
+bool has_proclaim(struct scene *scene);
 
 struct stile_lock *lock_on(struct stile_client *client, const char *name,
                            const struct stile_lock_options *options);

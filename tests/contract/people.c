@@ -74,6 +74,37 @@ static void test_show_tells_the_label(void **state)
     assert_int_equal(e.calls, 1);
 }
 
+static int check_proclaimed(const struct stile_info *info, void *data)
+{
+    const char *const *wanted = data;
+    assert_int_equal(info->holders, 1);
+    assert_int_equal(info->waiters, 1);
+    assert_string_equal(info->claims[0].proclaimed, wanted[0]);
+    assert_string_equal(info->claims[1].proclaimed, wanted[1]);
+    return 0;
+}
+
+static void test_show_tells_what_is_proclaimed(void **state)
+{
+    struct scene *s = *state;
+    struct stile_lock *lock;
+    const char *wanted[] = {"web1:8080, the first", ""};
+    char text[STILE_PROCLAIM_MAX + 2];
+    if (!has_proclaim(s))
+        return;
+    memset(text, 'x', sizeof text - 1);
+    text[sizeof text - 1] = '\0';
+    check_status(STILE_MISUSE,
+                 stile_lock_new(&lock, s->client, s->name, STILE_OPTIONS(.proclaim = text), &why));
+    strcpy(text, wanted[0]);
+    lock = held_on(s->client, s->name, STILE_OPTIONS(.proclaim = text));
+    struct peer *peer = peer_start(s, s->name, NULL);
+    peer_tell(peer, "acquire %d", PATIENCE_MS);
+    await_state(s, s->name, 1, 1);
+    check_ok(stile_show(s->client, s->name, check_proclaimed, wanted, &why));
+    check_ok(stile_lock_release(lock, &why));
+}
+
 static void test_show_tells_the_queue(void **state)
 {
     struct scene *s = *state;
@@ -255,6 +286,7 @@ static void test_watch_ends_when_nothing_changes(void **state)
 SUITE_PART(people,
     SCENE_TEST(test_show_tells_who_holds_it),
     SCENE_TEST(test_show_tells_the_label),
+    SCENE_TEST(test_show_tells_what_is_proclaimed),
     SCENE_TEST(test_show_tells_the_queue),
     SCENE_TEST(test_show_of_an_unknown_name),
     SCENE_TEST(test_list_is_in_byte_order_and_by_prefix),

@@ -171,6 +171,11 @@ bool has_delay(struct scene *scene)
     return has_or_refuses(scene, scene->caps->lock_delay, STILE_OPTIONS(.lock_delay_ms = 10));
 }
 
+bool has_proclaim(struct scene *scene)
+{
+    return has_or_refuses(scene, scene->caps->proclaims, STILE_OPTIONS(.proclaim = "me"));
+}
+
 /* ---- locks ---- */
 
 struct stile_lock *lock_on(struct stile_client *client, const char *name,

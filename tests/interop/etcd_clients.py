@@ -1,5 +1,5 @@
-"""`etcdctl lock` on the same names: each excludes the other, the line is kept across both, and nobody
-leaves a key behind."""
+"""`etcdctl lock` and `etcdctl elect` on the same names: each excludes the other, the line is kept across
+all of them, observers of an election see one leader, ours included, and nobody leaves a key behind."""
 import os
 import pathlib
 import subprocess
@@ -11,16 +11,24 @@ from kit import PATIENCE, expect, run_tests  # noqa: E402
 from etcd_server import EtcdServer  # noqa: E402
 
 
-class EtcdctlLock:
-    """Prints its key once it holds, and holds until its end."""
+class Etcdctl:
+    """A lock or a campaign: prints its key once it holds, and holds until its end. With a value behind
+    it, that of a campaign."""
 
-    def __init__(self, server, name, *options):
-        self.process = subprocess.Popen(server.ctl_command("lock", *options, name),
+    def __init__(self, server, *command):
+        self.process = subprocess.Popen(server.ctl_command(*command),
                                         env=server.ctl_env(), text=True, stdin=subprocess.DEVNULL,
                                         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
 
+    def line(self):
+        return self.process.stdout.readline().rstrip("\n")
+
     def key(self):
-        return self.process.stdout.readline().strip()
+        return self.line().strip()
+
+    def leader(self):
+        """What an observer, or who has won, prints next."""
+        return self.line(), self.line()
 
     def end(self):
         self.process.terminate()
@@ -46,9 +54,13 @@ def on_server(url="etcd://%s"):
     return decorate
 
 
-def other(t, server, name, *options):
-    t.others.append(EtcdctlLock(server, name, *options))
+def start(t, server, *command):
+    t.others.append(Etcdctl(server, *command))
     return t.others[-1]
+
+
+def other(t, server, name, *options):
+    return start(t, server, "lock", *options, name)
 
 
 def in_line(t, name, n):
@@ -166,5 +178,92 @@ def they_are_shown_and_broken(t, server):
     expect(try_it(t, "x"), 0)
 
 
+# ---- elections ----
+
+@on_server()
+def their_leader_keeps_us_out(t, server):
+    """while one of etcdctl elect leads we wait, and show tells its value; then we lead"""
+    theirs = start(t, server, "elect", "x", "web1:8080")
+    key, value = theirs.leader()
+    expect((key[:2], value), ("x/", "web1:8080"))
+    expect(try_it(t, "x"), 75)
+    shown = t.show("x")["holders"][0]
+    expect((shown["mode"], shown["proclaimed"]), ("exclusive", "web1:8080"))
+    assert "web1:8080" in t.stile("show", "x").stdout
+    assert "web1:8080" in t.stile("ls").stdout
+    waiting = t.start("run", "x", "--", "sh", "-c", "echo $STILE_TOKEN")
+    in_line(t, "x", 1)
+    theirs.end()
+    assert int(waiting.line()) > shown["token"]
+    expect(waiting.wait(), 0)
+    expect(keys(server), [])
+
+
+@on_server()
+def they_see_our_leader(t, server):
+    """an observer sees ours lead under its own value, then theirs, and nobody in between"""
+    observer = start(t, server, "elect", "--listen", "x")
+    ours = t.hold("x", "--proclaim", "ours: 1")
+    expect(observer.leader(), (keys(server, "x/")[0], "ours: 1"))
+    expect(t.show("x")["holders"][0]["proclaimed"], "ours: 1")
+    theirs = start(t, server, "elect", "x", "theirs")
+    in_line(t, "x", 1)
+    expect(t.show("x")["waiters"][0]["proclaimed"], "theirs")
+    last = t.start("run", "--proclaim", "ours: 2", "x", "--", "sh", "-c", "echo in; read line",
+                   stdin=subprocess.PIPE)
+    in_line(t, "x", 2)
+    t.release(ours)
+    expect(theirs.leader()[1], "theirs")
+    expect(observer.leader()[1], "theirs")
+    theirs.end()
+    expect(last.line(), "in")
+    expect(observer.leader()[1], "ours: 2")
+    last.process.stdin.close()
+    last.wait()
+    observer.end()
+    expect(keys(server), [])
+
+
+@on_server()
+def a_hold_leads_on(t, server):
+    """what --hold-at-least keeps is the same leader to an observer, with two keys of one revision"""
+    observer = start(t, server, "elect", "--listen", "x")
+    ours = t.hold("x", "--hold-at-least", "4s", "--proclaim", "ours")
+    expect(observer.leader()[1], "ours")
+    t.release(ours)
+    expect(observer.leader()[1], "ours")
+    theirs = start(t, server, "elect", "x", "theirs")
+    expect(theirs.leader()[1], "theirs")
+    expect(observer.leader()[1], "theirs")
+
+
+@on_server()
+def a_value_that_changes(t, server):
+    """a new value in a held key is news for who watches, and no loss to who holds"""
+    held = t.hold("x", "--ttl", "20s", "--proclaim", "before")
+    key = keys(server, "x/")[0]
+    watched = t.watch("x")
+    expect(watched.change()["holders"][0]["proclaimed"], "before")
+    server.ctl("put", "--lease", key.split("/")[1], key, "after")
+    expect(t.until(watched, lambda now: now["holders"][0]["proclaimed"] == "after")["token"],
+           t.show("x")["token"])
+    expect(try_it(t, "x"), 75)
+    t.release(held)
+    expect(keys(server), [])
+
+
+@on_server()
+def who_says_nothing(t, server):
+    """a lock without a value says process and host to etcdctl; show has them without it"""
+    observer = start(t, server, "elect", "--listen", "x")
+    held = t.hold("x")
+    shown = t.show("x")["holders"][0]
+    expect(observer.leader()[1], "%d@%s" % (shown["pid"], shown["host"]))
+    expect(shown["proclaimed"], "")
+    t.release(held)
+
+
 run_tests([theirs_keeps_us_out, ours_keeps_them_out, one_line_for_all, they_honour_a_hold,
-           a_dead_one_of_theirs, below_a_prefix, they_are_shown_and_broken])
+           a_dead_one_of_theirs, below_a_prefix, they_are_shown_and_broken,
+           their_leader_keeps_us_out, they_see_our_leader, a_hold_leads_on, a_value_that_changes,
+           who_says_nothing])

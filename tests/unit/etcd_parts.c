@@ -55,6 +55,32 @@ static void names_that_could_be_mistaken_are_escaped(void **state)
     assert_string_equal(key_of("50%", STILE_EXCLUSIVE), "50%25/1a2b");
 }
 
+static const char *value_of(const char *proclaim, enum stile_mode mode)
+{
+    static char value[VALUE_MAX];
+    struct claim claim = {.proclaim = proclaim, .mode = mode, .slots = 3};
+    value_of_claim(value, &etcd, &claim);
+    return value;
+}
+
+static void values_are_for_observers(void **state)
+{
+    struct tail slots = {.mode = STILE_SLOTS}, writer = {.mode = STILE_EXCLUSIVE};
+    unsigned n;
+    (void)state;
+    etcd = (struct etcd){.self = "17@web1"};
+    assert_string_equal(value_of("web1:8080", STILE_EXCLUSIVE), "web1:8080");
+    assert_string_equal(value_of("", STILE_EXCLUSIVE), "");
+    assert_string_equal(value_of(NULL, STILE_SHARED), "17@web1");
+    assert_string_equal(value_of("web1", STILE_SLOTS), "3 web1");
+    assert_string_equal(value_read(&n, &slots, "3 web1"), "web1");
+    assert_int_equal(n, 3);
+    assert_string_equal(value_read(&n, &slots, "3"), "");
+    assert_int_equal(n, 3);
+    assert_string_equal(value_read(&n, &writer, "3 web1"), "3 web1");
+    assert_int_equal(n, 0);
+}
+
 static void keys_are_read_back(void **state)
 {
     static const char *const names[] = {"x",    "a/b", "x/read", "write",   "slots/slots",
@@ -237,6 +263,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(keys_are_those_of_others),
         cmocka_unit_test(names_that_could_be_mistaken_are_escaped),
+        cmocka_unit_test(values_are_for_observers),
         cmocka_unit_test(keys_are_read_back),
         cmocka_unit_test(keys_of_nobodys_lock),
         cmocka_unit_test(ranges_end_behind_their_last_key),

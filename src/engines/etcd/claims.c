@@ -1,5 +1,4 @@
 /* Claims: asking and standing in line. */
-#include <stdio.h>
 #include <string.h>
 
 #include "engines/etcd/etcd.h"
@@ -417,10 +416,9 @@ static void send_claim(struct etcd_claim *part)
     struct etcd *etcd = etcd_of_part(part);
     struct stile_error err;
     struct key own, name, end, ghosts[GHOSTS];
-    char value[16] = "";
+    char value[VALUE_MAX];
     struct txn txn;
-    if (claim->mode == STILE_SLOTS)
-        snprintf(value, sizeof value, "%u", claim->slots); /* for people */
+    value_of_claim(value, etcd, claim);
     key_of_part(&own, part);
     key_of_name(&name, etcd, claim->name, claim->name_len);
     key_end(&end, &name);
@@ -428,10 +426,10 @@ static void send_claim(struct etcd_claim *part)
     txn_init(&txn);
     txn_if_none(&txn, &name, &end);
     txn_put(&txn, THEN, &own, value, part->lease_id);
-    ghosts_put(part, &txn, THEN, &own, ghosts);
+    ghosts_put(part, &txn, THEN, &own, value, ghosts);
     if (claim->wait || part->enqueue) {
         txn_put(&txn, ELSE, &own, value, part->lease_id);
-        ghosts_put(part, &txn, ELSE, &own, ghosts);
+        ghosts_put(part, &txn, ELSE, &own, value, ghosts);
     }
     nearest_first(part, txn_range(&txn, ELSE, &name, &end), 1 + GHOSTS);
     part->standing = ASKED;

@@ -1,7 +1,7 @@
 /* etcd: the keys and rules of Go's concurrency.Mutex and `etcdctl lock`, in the engine's contract.
  *
- * A claim is a key "<prefix><name>/<lease in hex>", empty and bound to our lease: the server orders
- * the keys of a name by the revision that created them, and the first one holds. That revision is
+ * A claim is a key "<prefix><name>/<lease in hex>", bound to our lease: the server orders the keys
+ * of a name by the revision that created them, and the first one holds. That revision is
  * the token: it only grows. One transaction puts the key and tells what is before it; who is first
  * at once needs no more. Everybody else watches the last key that is in its way, and when that is
  * deleted looks again, in one step with the proof that its own key is still there.
@@ -63,6 +63,8 @@ static void introduce(struct etcd *etcd)
         write_command(command, sizeof command);
     snprintf(etcd->info, sizeof etcd->info, "%ld %s %s", (long)getpid(), host, command);
     clean(etcd->info);
+    snprintf(etcd->self, sizeof etcd->self, "%ld@%s", (long)getpid(), host);
+    clean(etcd->self);
 }
 
 /* ---- the URL ---- */
@@ -314,6 +316,7 @@ const struct engine_class etcd_class = {
             .token = true,
             .hold_at_least = true,
             .lock_delay = true,
+            .proclaims = true,
             .token_is = "the revision that created the holder's key",
             .survives = "a holder's crash: free after its lease; a member's crash: everything, "
                         "while more than half of the members are up",

@@ -8,6 +8,8 @@
 #define PREFIX_MAX   512
 #define KEY_MAX      (PREFIX_MAX + 3 * STILE_NAME_MAX + 64)
 #define INFO_MAX     320
+#define SELF_MAX     96
+#define VALUE_MAX    (STILE_PROCLAIM_MAX + 16)
 #define WATCH_HEADS  256
 #define TXN_OPS      100 /* the server allows 128 */
 #define TXN_COMPARES 100
@@ -45,6 +47,10 @@ void key_of_since(struct key *key, const struct etcd *etcd, int64_t lease, int64
 bool key_is_for_people(const struct etcd *etcd, const ProtobufCBinaryData *key);
 /* tail: what stands behind key_of_name(). False: it belongs to a longer name. */
 bool tail_read(struct tail *tail, const uint8_t *bytes, size_t n);
+/* What the key of a claim says to whoever reads it: "pid@host", or what its user proclaims. */
+void value_of_claim(char value[VALUE_MAX], const struct etcd *etcd, const struct claim *claim);
+/* The part of it that is for people; slots: 0 if it does not tell. */
+const char *value_read(unsigned *slots, const struct tail *tail, const char *value);
 /* name has room for KEY_MAX; false: no key of a lock. */
 bool key_read(char *name, struct tail *tail, const struct etcd *etcd, const Pb__KeyValue *kv);
 
@@ -225,8 +231,9 @@ void claims_watch_fresh(struct timer *timer);
 
 void ghosts_plan(struct etcd_claim *part);
 bool ghosts_any(const struct etcd_claim *part);
+/* With the value of the own key: to who watches an election both have the same leader. */
 void ghosts_put(struct etcd_claim *part, struct txn *txn, enum branch branch, const struct key *own,
-                struct key keys[GHOSTS]);
+                const char *value, struct key keys[GHOSTS]);
 void ghosts_arm(struct etcd_claim *part); /* ends in claim_go_on(), _start_over() or _fail() */
 void ghosts_keep_alive(struct lease *lease);
 /* Removes with the own key those that nobody needs any more. */
@@ -266,6 +273,7 @@ struct etcd {
     struct tls_context *tls;
     char prefix[PREFIX_MAX + 1];
     char info[INFO_MAX];  /* "pid host command", for people */
+    char self[SELF_MAX];  /* "pid@host" */
     bool rwmutex;         /* exclusive claims where the recipe's readers look for writers */
     unsigned last_number; /* of ghosts */
 

@@ -10,8 +10,6 @@
 
 #define SLACK_NS (200 * NS_PER_MS) /* between asking for the lease and the grant */
 
-static const char *const values[] = {[GHOST_HOLD] = "hold", [GHOST_DELAY] = "delay"};
-
 static void arm_next(struct etcd_claim *part);
 
 void ghosts_plan(struct etcd_claim *part)
@@ -31,14 +29,14 @@ bool ghosts_any(const struct etcd_claim *part)
 }
 
 void ghosts_put(struct etcd_claim *part, struct txn *txn, enum branch branch, const struct key *own,
-                struct key keys[GHOSTS])
+                const char *value, struct key keys[GHOSTS])
 {
     for (int i = 0; i < GHOSTS; i++) {
         const struct ghost *ghost = &part->ghosts[i];
         if (!ghost->number)
             continue;
         key_of_ghost(&keys[i], own, ghost->number);
-        txn_put(txn, branch, &keys[i], values[i], ghost->lease ? ghost->lease : part->lease_id);
+        txn_put(txn, branch, &keys[i], value, ghost->lease ? ghost->lease : part->lease_id);
     }
 }
 
@@ -104,11 +102,13 @@ static void bind(struct etcd_claim *part)
 {
     struct stile_error err;
     struct key own, keys[GHOSTS];
+    char value[VALUE_MAX];
     struct txn txn;
     key_of_part(&own, part);
+    value_of_claim(value, etcd_of_part(part), claim_of(part));
     txn_init(&txn);
     txn_if_created(&txn, &own, part->revision);
-    ghosts_put(part, &txn, THEN, &own, keys);
+    ghosts_put(part, &txn, THEN, &own, value, keys);
     part->in_flight = true;
     if (txn_send(&txn, etcd_of_part(part), on_bound, part, &err))
         answered(part, &err);

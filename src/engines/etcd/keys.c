@@ -7,6 +7,7 @@
  * before it by an escape, which nothing else needs but '%' itself. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "engines/etcd/etcd.h"
@@ -137,6 +138,26 @@ bool key_is_for_people(const struct etcd *etcd, const ProtobufCBinaryData *key)
 {
     size_t prefix = strlen(etcd->prefix);
     return key->len > prefix && key->data[prefix] == '\0';
+}
+
+/* An observer of concurrency.Election shows it as the leader's, and so does `etcdctl get`. */
+void value_of_claim(char value[VALUE_MAX], const struct etcd *etcd, const struct claim *claim)
+{
+    const char *said = claim->proclaim ? claim->proclaim : etcd->self;
+    if (claim->mode == STILE_SLOTS)
+        snprintf(value, VALUE_MAX, "%u %s", claim->slots, said);
+    else
+        snprintf(value, VALUE_MAX, "%s", said);
+}
+
+const char *value_read(unsigned *slots, const struct tail *tail, const char *value)
+{
+    char *rest;
+    *slots = 0;
+    if (tail->mode != STILE_SLOTS)
+        return value;
+    *slots = (unsigned)strtoul(value, &rest, 10);
+    return *rest == ' ' ? rest + 1 : rest;
 }
 
 bool tail_read(struct tail *tail, const uint8_t *bytes, size_t n)

@@ -83,6 +83,8 @@ static uint64_t fingerprint(const struct stile_info *info)
         sum = mix(mix(mix(sum, claim->held), claim->token), claim->ghost);
         for (const char *c = claim->owner; *c; c++)
             sum = mix(sum, (unsigned char)*c);
+        for (const char *c = claim->proclaimed; *c; c++)
+            sum = mix(sum, (unsigned char)*c);
     }
     return sum;
 }

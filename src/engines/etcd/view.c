@@ -6,6 +6,7 @@
 #include <string.h>
 
 #define ENTRIES_MAX 1000000
+#define SHOWN_MAX   STILE_PROCLAIM_MAX
 
 /* ---- entries ---- */
 
@@ -21,26 +22,40 @@ static bool grow(struct view *view)
     return true;
 }
 
+static void entry_free(struct entry *entry)
+{
+    free(entry->name);
+    free(entry->key);
+    free(entry->value);
+}
+
+/* Somebody else's may be long, or no text at all. */
+static void copy_shown(char shown[SHOWN_MAX + 1], const ProtobufCBinaryData *value)
+{
+    size_t n = value->len < SHOWN_MAX ? value->len : SHOWN_MAX;
+    for (size_t i = 0; i < n; i++)
+        shown[i] = (char)(value->data[i] < ' ' || value->data[i] == 127 ? '?' : value->data[i]);
+    shown[n] = '\0';
+}
+
 static bool add(struct view *view, const char *name, const struct tail *tail,
                 const Pb__KeyValue *kv)
 {
-    char value[16] = "";
+    char value[SHOWN_MAX + 1];
+    copy_shown(value, &kv->value);
     if (view->n == view->cap && !grow(view))
         return false;
     struct entry *entry = &view->entries[view->n];
     *entry = (struct entry){
         .name = strdup(name), .tail = *tail, .revision = kv->create_revision, .lease = kv->lease};
     entry->key = malloc(offsetof(struct key, bytes) + kv->key.len);
-    if (!entry->name || !entry->key) {
-        free(entry->name);
-        free(entry->key);
+    entry->value = strdup(value_read(&entry->slots, tail, value));
+    if (!entry->name || !entry->key || !entry->value) {
+        entry_free(entry);
         return false;
     }
     entry->key->len = kv->key.len;
     memcpy(entry->key->bytes, kv->key.data, kv->key.len);
-    if (kv->value.len < sizeof value && kv->value.data)
-        memcpy(value, kv->value.data, kv->value.len);
-    entry->slots = (unsigned)strtoul(value, NULL, 10);
     view->n++;
     return true;
 }
@@ -141,10 +156,8 @@ struct tenant *view_tenant(struct view *view, int64_t lease)
 
 void view_empty(struct view *view)
 {
-    for (size_t i = 0; i < view->n; i++) {
-        free(view->entries[i].name);
-        free(view->entries[i].key);
-    }
+    for (size_t i = 0; i < view->n; i++)
+        entry_free(&view->entries[i]);
     for (size_t i = 0; i < view->n_tenants; i++)
         free(view->tenants[i].info);
     free(view->entries);
@@ -173,6 +186,7 @@ static void cut_info(struct tenant *tenant)
         *space = '\0';
         tenant->command = space + 1;
     }
+    snprintf(tenant->self, sizeof tenant->self, "%" PRId64 "@%s", tenant->pid, host);
 }
 
 static void fill_claim(struct stile_claim_info *claim, struct view *view, const struct entry *entry)
@@ -183,7 +197,8 @@ static void fill_claim(struct stile_claim_info *claim, struct view *view, const 
                                        .age_ms = entry->age_ms,
                                        .host = "",
                                        .command = "",
-                                       .owner = ""};
+                                       .owner = "",
+                                       .proclaimed = entry->tail.ghost ? "" : entry->value};
     if (!tenant)
         return;
     cut_info(tenant);
@@ -191,6 +206,8 @@ static void fill_claim(struct stile_claim_info *claim, struct view *view, const 
     claim->host = tenant->host;
     claim->command = tenant->command;
     claim->owner = tenant->owner;
+    if (strcmp(claim->proclaimed, tenant->self) == 0)
+        claim->proclaimed = ""; /* what a key says whose user has nothing to say */
     claim->expires_ms = tenant->ttl > 0 ? tenant->ttl * 1000 : 0;
 }
 

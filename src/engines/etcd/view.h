@@ -11,6 +11,7 @@ struct entry {
     struct tail tail;
     int64_t revision, lease;
     unsigned slots;
+    char *value; /* what it tells people */
     int64_t age_ms;
 };
 
@@ -22,7 +23,7 @@ struct tenant {
     bool cut;
     int64_t pid;
     const char *host, *command;
-    char owner[20];
+    char owner[20], self[SELF_MAX];
 };
 
 struct view {
