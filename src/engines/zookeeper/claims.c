@@ -1,32 +1,16 @@
-/* Claims: asking, standing in line, holding.
- *
- * A listing of the name's nodes that has ours in it proves that it is still there, with the owner
- * that was compared when it was made: neither can change. So one request, after whatever wait, both
- * verifies a grant and finds who is before us. */
+/* Claims: asking, and what all parts of their lives share. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "engines/zookeeper/zookeeper.h"
-#include "mutant.h"
 
 #define TRIES_MAX 6
 #define AGAIN_NS  (50 * NS_PER_MS)
 
-static void look(struct zoo_claim *part);
 static void send_claim(struct zoo_claim *part);
 
 /* ---- small parts ---- */
-
-static struct zoo_claim *part_of_asker(struct asker *asker)
-{
-    return (struct zoo_claim *)((char *)asker - offsetof(struct zoo_claim, asker));
-}
-
-struct zoo_claim *part_of_timer(struct timer *timer)
-{
-    return (struct zoo_claim *)((char *)timer - offsetof(struct zoo_claim, timer));
-}
 
 static void attach(struct zoo_claim *part, struct session *session)
 {
@@ -92,7 +76,7 @@ void claim_fail(struct zoo_claim *part, const struct stile_error *err)
     claim->engine->events->failed(claim, &why);
 }
 
-static void fail_by(struct zoo_claim *part, int rc, bool maybe)
+void claim_fail_by(struct zoo_claim *part, int rc, bool maybe)
 {
     struct stile_error err;
     fault_set(&err, rc, maybe);
@@ -118,15 +102,7 @@ bool claim_is_over(struct zoo_claim *part)
     return part->leaving;
 }
 
-static const char *own_name(const struct zoo_claim *part)
-{
-    return strrchr(part->node, '/') + 1;
-}
-
-/* ---- in line ---- */
-
-/* Its place is gone, with its node: by the end of the session, or by somebody's hand. */
-static void start_over(struct zoo_claim *part)
+void claim_start_over(struct zoo_claim *part)
 {
     struct stile_error err;
     claim_unwatch(part);
@@ -138,155 +114,6 @@ static void start_over(struct zoo_claim *part)
     }
     error_set(&err, STILE_UNREACHABLE, 0, "our node goes as soon as it is made");
     claim_fail(part, &err);
-}
-
-static void look_again(struct timer *timer)
-{
-    look(part_of_timer(timer));
-}
-
-static void on_before_event(struct asker *asker, int type)
-{
-    struct zoo_claim *part = part_of_asker(asker);
-    (void)type;
-    if (part->standing == IN_LINE && part->in_flight == 0)
-        look(part);
-}
-
-static void on_before_watched(struct asker *asker, const struct answer *answer)
-{
-    struct zoo_claim *part = part_of_asker(asker);
-    if (claim_is_over(part))
-        return;
-    if (answer->rc == ZOK && part->watcher)
-        part->tries = 0;
-    else if (answer->rc == ZNONODE || answer->rc == ZOK)
-        look(part); /* it has gone meanwhile */
-    else if (fault_may_pass(answer->rc))
-        claim_again_later(part, look_again);
-    else
-        fail_by(part, answer->rc, false);
-}
-
-/* The one before it, and no other: so one that goes wakes one. */
-static void watch_before(struct zoo_claim *part, const char *node)
-{
-    char path[PATH_ROOM];
-    const struct claim *claim = claim_of(part);
-    struct session *session = part->session;
-    path_of_name(path, zoo_of_part(part), claim->name, claim->name_len);
-    size_t n = strlen(path);
-    part->standing = IN_LINE;
-    watcher_leave(&part->watcher);
-    if (snprintf(path + n, sizeof path - n, "/%s", node) < (int)(sizeof path - n) &&
-        watcher_take(&part->watcher, session, 'g', path, &part->asker, on_before_event) &&
-        ask_get(session, &part->asker, path, part->watcher, on_before_watched))
-        part->in_flight++;
-    else
-        claim_again_later(part, look_again);
-}
-
-/* What is in the way of the node at this place. */
-struct verdict {
-    const char *nearest; /* all of its kind must go first, the nearest of them last */
-    bool full;           /* no slot is free; any of those before it may go first */
-};
-
-/* A reader waits only for earlier writers; slots are counted. */
-static struct verdict judge(const struct claim *claim, const struct line *line, size_t place)
-{
-    const struct zoo *zoo = zoo_of(claim->engine);
-    struct verdict verdict = {NULL};
-    uint32_t slots = 0;
-    while (place-- > 0 && !verdict.nearest) {
-        enum stile_mode mode = node_mode(zoo, line->nodes[place]);
-#ifdef MUTANT_ZOOKEEPER_READERS_WAIT_FOR_READERS
-        if (claim->mode != STILE_SLOTS || mode != claim->mode)
-#else
-        if (claim->mode == STILE_EXCLUSIVE || mode != claim->mode)
-#endif
-            verdict.nearest = line->nodes[place];
-        slots += mode == STILE_SLOTS;
-    }
-    verdict.full = claim->mode == STILE_SLOTS && slots >= claim->slots;
-    return verdict;
-}
-
-/* A listing that is watched must be behind the watch. */
-static void wait_for_slot(struct zoo_claim *part)
-{
-    if (part->watcher && part->watcher->kind == 'c')
-        part->standing = IN_LINE;
-    else
-        look(part);
-}
-
-static void weigh(struct zoo_claim *part, const struct answer *answer)
-{
-    struct claim *claim = claim_of(part);
-    struct stile_error err;
-    struct line line;
-    if (line_sort(&line, zoo_of_part(part), answer->children, &err)) {
-        claim_fail(part, &err);
-        return;
-    }
-    size_t place = line_find(&line, own_name(part));
-#ifdef MUTANT_ZOOKEEPER_GRANT_UNVERIFIED
-    place = line.n == 0 ? 0 : place == line.n ? place - 1 : place;
-#else
-    bool ours = place < line.n && part->owner == part->session->id &&
-                part->generation == part->session->generation;
-    if (!ours) {
-        line_free(&line);
-        start_over(part);
-        return;
-    }
-#endif
-    struct verdict verdict = judge(claim, &line, place);
-    if (!verdict.nearest && !verdict.full)
-        holding_begin(part, answer->sent_ns);
-    else if (!claim->wait)
-        claim_withdraw(part);
-    else if (verdict.nearest)
-        watch_before(part, verdict.nearest);
-    else
-        wait_for_slot(part);
-    line_free(&line);
-}
-
-static void on_looked(struct asker *asker, const struct answer *answer)
-{
-    struct zoo_claim *part = part_of_asker(asker);
-    if (claim_is_over(part))
-        return;
-    if (answer->rc == ZOK)
-        weigh(part, answer);
-    else if (answer->rc == ZNONODE)
-        start_over(part);
-    else if (fault_may_pass(answer->rc) && claim_of(part)->wait)
-        claim_again_later(part, look_again);
-    else
-        fail_by(part, answer->rc, true);
-}
-
-static bool ask_line(struct zoo_claim *part, bool watched, ask_fn *fn)
-{
-    char path[PATH_ROOM];
-    path_of_name(path, zoo_of_part(part), claim_of(part)->name, claim_of(part)->name_len);
-    bool asked =
-        (part->watcher || !watched ||
-         watcher_take(&part->watcher, part->session, 'c', path, &part->asker, on_before_event)) &&
-        ask_children(part->session, &part->asker, path, part->watcher, fn);
-    part->in_flight += asked;
-    return asked;
-}
-
-static void look(struct zoo_claim *part)
-{
-    part->standing = LOOKING;
-    watcher_leave(&part->watcher);
-    if (!ask_line(part, claim_of(part)->mode == STILE_SLOTS && claim_of(part)->wait, on_looked))
-        claim_again_later(part, look_again);
 }
 
 /* ---- asking ---- */
@@ -314,14 +141,14 @@ static void on_listed(struct asker *asker, const struct answer *answer)
         part->parents = true;
         send_claim(part);
     } else if (part->created != ZOK || !part->node) {
-        fail_by(part, part->created ? part->created : ZSYSTEMERROR, part->created_maybe);
+        claim_fail_by(part, part->created ? part->created : ZSYSTEMERROR, part->created_maybe);
     } else if (answer->rc == ZOK) {
-        weigh(part, answer);
+        standing_weigh(part, answer);
     } else if (fault_may_pass(answer->rc) && claim_of(part)->wait) {
         part->standing = IN_LINE;
-        claim_again_later(part, look_again);
+        claim_again_later(part, standing_look_again);
     } else {
-        fail_by(part, answer->rc, true);
+        claim_fail_by(part, answer->rc, true);
     }
 }
 
@@ -375,12 +202,12 @@ static void send_claim(struct zoo_claim *part)
     bool created = asked && ask_create(part->session, &part->asker, path, ZOO_EPHEMERAL_SEQUENTIAL,
                                        data, on_created);
     part->in_flight += created;
-    if (created && ask_line(part, false, on_listed))
+    if (created && standing_list(part, false, on_listed))
         return;
     part->created_maybe = created;
     asker_forget(&part->asker);
     part->in_flight = 0;
-    fail_by(part, ZSYSTEMERROR, created);
+    claim_fail_by(part, ZSYSTEMERROR, created);
 }
 
 void claims_claim(struct engine *engine, struct claim *claim)
@@ -415,7 +242,7 @@ static void session_ends(struct zoo_claim *part)
         part->gone = true;
     } else {
         part->tries = 0;
-        start_over(part);
+        claim_start_over(part);
     }
 }
 

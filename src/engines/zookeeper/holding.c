@@ -6,11 +6,6 @@
 
 static void watch_own(struct zoo_claim *part);
 
-static struct zoo_claim *part_of_asker(struct asker *asker)
-{
-    return (struct zoo_claim *)((char *)asker - offsetof(struct zoo_claim, asker));
-}
-
 void holding_unfresh(struct zoo_claim *part)
 {
     if (!part->fresh_link)

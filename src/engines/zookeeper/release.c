@@ -10,11 +10,6 @@
 
 static void say(struct zoo_claim *part);
 
-static struct zoo_claim *part_of_asker(struct asker *asker)
-{
-    return (struct zoo_claim *)((char *)asker - offsetof(struct zoo_claim, asker));
-}
-
 static void left(struct zoo_claim *part, const struct stile_error *err)
 {
     struct claim *claim = claim_of(part);

@@ -41,4 +41,49 @@ void place_tell(const struct place *place, struct stile_info *info, struct stile
                 int64_t now_ms);
 void place_empty(struct place *place); /* its entries */
 
+enum what { LIST, SHOW, WATCH, BREAK };
+
+/* One question. A watch repeats it. */
+struct looking {
+    struct asker asker;
+    struct query *query;
+    enum what what;
+    struct place *places;
+    size_t n;
+    size_t next_place, next_entry; /* to be asked for */
+    bool reading;                  /* entries, not places */
+    size_t pending;
+    struct stile_error error;
+    bool busy, changed, told, has_timer, broken;
+    unsigned tries;
+    uint64_t seen; /* fingerprint of what was told */
+    struct watcher *watcher;
+    struct timer timer;
+};
+
+/* ---- gather.c ---- */
+
+void gather_begin(struct looking *looking); /* ends in people_gathered() */
+void gather_forget(struct looking *looking);
+
+/* ---- people.c ---- */
+
+void people_gathered(struct looking *looking); /* or could not be */
+void people_changed(struct asker *asker, int type);
+
+static inline struct zoo *zoo_of_looking(const struct looking *looking)
+{
+    return zoo_of(looking->query->engine);
+}
+
+static inline struct session *session_of(const struct looking *looking)
+{
+    return zoo_of_looking(looking)->main;
+}
+
+static inline struct looking *looking_of(struct asker *asker)
+{
+    return (struct looking *)((char *)asker - offsetof(struct looking, asker));
+}
+
 #endif

@@ -10,9 +10,9 @@
  * A session for each TTL in use; when it ends, all its nodes go. What a broken connection left in
  * doubt is found again by the GUID in its name.
  *
- *     session.c, asks.c, watchers.c     the client library in our loop
- *     claims.c, holding.c, release.c    the life of a claim
- *     people.c, view.c                  for people
+ *     session.c, asks.c, watchers.c                 the client library in our loop
+ *     claims.c, standing.c, holding.c, release.c    the life of a claim
+ *     people.c, gather.c, view.c                    for people
  *     names.c, fault.c
  */
 #include "engines/zookeeper/zookeeper.h"

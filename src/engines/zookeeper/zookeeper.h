@@ -182,15 +182,25 @@ struct zoo_claim {
 void claims_claim(struct engine *engine, struct claim *claim);
 void claims_session_ends(struct session *session); /* no handle of it is left */
 
-/* For holding.c and release.c. */
+/* For the parts of a claim's life that have files of their own. */
 /* True: the answer is nobody's any more. What a session that has ended leaves open is taken up by
  * claims_session_ends(). */
 bool claim_is_over(struct zoo_claim *part);
 void claim_fail(struct zoo_claim *part, const struct stile_error *err);
+void claim_fail_by(struct zoo_claim *part, int rc, bool maybe);
+/* Its place is gone, with its node: by the end of the session, or by somebody's hand. */
+void claim_start_over(struct zoo_claim *part);
 void claim_forget(struct zoo_claim *part);
 void claim_unwatch(struct zoo_claim *part);
 void claim_again_later(struct zoo_claim *part, void (*fn)(struct timer *timer));
-struct zoo_claim *part_of_timer(struct timer *timer);
+
+/* ---- standing.c ---- */
+
+/* What is in its way, by this listing: nothing, and it holds; else it waits, or is turned away. */
+void standing_weigh(struct zoo_claim *part, const struct answer *answer);
+/* watched: who comes or goes is told, too. False: out of memory. */
+bool standing_list(struct zoo_claim *part, bool watched, ask_fn *fn);
+void standing_look_again(struct timer *timer);
 
 /* ---- holding.c ---- */
 
@@ -240,6 +250,16 @@ static inline struct zoo *zoo_of(struct engine *engine)
 static inline struct zoo_claim *part_of(struct claim *claim)
 {
     return (struct zoo_claim *)claim->state;
+}
+
+static inline struct zoo_claim *part_of_asker(struct asker *asker)
+{
+    return (struct zoo_claim *)((char *)asker - offsetof(struct zoo_claim, asker));
+}
+
+static inline struct zoo_claim *part_of_timer(struct timer *timer)
+{
+    return (struct zoo_claim *)((char *)timer - offsetof(struct zoo_claim, timer));
 }
 
 static inline struct claim *claim_of(struct zoo_claim *part)
