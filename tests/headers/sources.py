@@ -27,8 +27,10 @@ LAYERS = {
 }
 
 
-# redlock speaks to its nodes through the small headers of redis.
+# redlock speaks to its nodes through the small headers of redis; sql/ is for both databases.
 SHARED = {
+    "src/engines/mysql/": ("engines/sql/",),
+    "src/engines/postgres/": ("engines/sql/",),
     "src/engines/redlock/": tuple("engines/redis/%s.h" % name for name in (
         "conn", "family", "fault", "lua", "place", "view", "vitals", "who")),
 }

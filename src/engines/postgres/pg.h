@@ -6,6 +6,7 @@
 #include "engines/postgres/names.h"
 #include "engines/postgres/options.h"
 #include "engines/postgres/session.h"
+#include "engines/sql/lease.h"
 
 #define OWNER_LEN        16
 #define HOST_MAX         64
@@ -50,6 +51,7 @@ struct pg_claim {
 
 struct pg {
     struct engine engine;
+    struct leases leases; /* mode=table */
     struct options options;
     struct session *shared;   /* holds what was granted at once; NULL: not connected */
     struct session *sessions; /* all others */
@@ -61,12 +63,9 @@ struct pg {
     struct timer sweep;
 
     /* mode=table */
-    struct row_claim *by_owner[BY_KEY_HEADS];
-    struct batch *batches; /* renewals under way */
     char channel[8 + OWNER_LEN], listen_sql[32 + OWNER_LEN];
     struct statement listen;
-    bool pooled;  /* each transaction may be another session's */
-    bool hearing; /* what is told on our channel arrives */
+    bool pooled; /* each transaction may be another session's */
 
     struct opening *opening; /* while open() waits for the first answers */
     struct {

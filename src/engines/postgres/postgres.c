@@ -301,7 +301,7 @@ static void dispose(struct pg *pg)
         pool_close(pg->sessions);
     session_free(pg->shared);
     pg->shared = NULL;
-    table_free_batches(pg);
+    lease_free_batches(&pg->leases);
     loop_disarm(pg->engine.loop, &pg->sweep);
     loop_unreserve(pg->engine.loop, 1);
     options_free(&pg->options);
@@ -324,6 +324,8 @@ static enum stile_status postgres_open(struct engine *engine, const struct url *
     if (loop_reserve(engine->loop, 1))
         return error_set(err, STILE_NOMEM, 0, "out of memory");
     pg->sweep.fn = pool_sweep;
+    pg->leases.engine = engine;
+    pg->leases.ops = &table_ops;
     enum stile_status status = introduce(pg, err);
     if (!status)
         status = options_read(&pg->options, url, err);
@@ -376,14 +378,8 @@ const struct engine_class postgres_table_class = {
              .condition = "one primary that does not forget: failover to a standby that is not "
                           "synchronous may forget a lock or repeat a token"},
     .apart = true,
-    .claim_size = sizeof(struct row_claim),
-    .claim = table_claim,
-    .release = table_release,
-    .renew = table_renew,
-    .resume = table_resume,
-    .detach = table_detach,
-    .owner = table_owner,
     .break_ = table_break,
+    LEASE_SLOTS,
     SLOTS,
 };
 

@@ -1,6 +1,5 @@
-/* mode=table: asking, waiting, holding. The functions of the schema do the work, each in one
- * transaction; who is next is told through NOTIFY, and looks by itself when what is in its way must
- * have ended, or where nothing can be heard. */
+/* mode=table: the functions of the schema do the work, each in one transaction; who is next is told
+ * through NOTIFY. */
 #include "engines/postgres/table.h"
 
 #include <inttypes.h>
@@ -9,137 +8,12 @@
 #include <string.h>
 
 #include "engines/postgres/sql.h"
-#include "mutant.h"
 
-#define LOOK_AFTER_NS (5 * NS_PER_MS)
-#define DEAF_MIN_NS   (20 * NS_PER_MS)
-#define DEAF_DOUBLES  3 /* a quarter of a second at most: who was granted it has one */
-#define AGAIN_NS      (50 * NS_PER_MS)
+/* ---- what is said ---- */
 
-static void ask(struct row_claim *row);
-
-/* ---- by owner ---- */
-
-static unsigned head_of(const char *owner)
+static struct pg *pg_of_lease(struct lease *lease)
 {
-    unsigned head = 0;
-    for (size_t i = 0; i < 8; i++)
-        head = head * 31 + (unsigned char)owner[i];
-    return head % BY_KEY_HEADS;
-}
-
-static struct row_claim *find(struct pg *pg, const char *owner)
-{
-    struct row_claim *row = pg->by_owner[head_of(owner)];
-    while (row && strcmp(row->owner, owner) != 0)
-        row = row->next;
-    return row;
-}
-
-static void enlist(struct row_claim *row)
-{
-    struct row_claim **head = &pg_of_row(row)->by_owner[head_of(row->owner)];
-    row->next = *head;
-    *head = row;
-    row->listed = true;
-}
-
-void table_forget(struct row_claim *row)
-{
-    struct pg *pg = pg_of_row(row);
-    struct row_claim **at = &pg->by_owner[head_of(row->owner)];
-    if (pg->shared)
-        session_forget(pg->shared, row);
-    while (row->listed && *at != row)
-        at = &(*at)->next;
-    if (row->listed)
-        *at = row->next;
-    row->listed = false;
-    if (row->has_timer) {
-        loop_disarm(pg->engine.loop, &row->timer);
-        loop_unreserve(pg->engine.loop, 1);
-    }
-    row->has_timer = false;
-    row->place = OUT;
-}
-
-/* In doubt, it keeps its owner value: core's withdrawal needs it. */
-static void fail(struct row_claim *row, const struct stile_error *err)
-{
-    struct claim *claim = claim_of_row(row);
-    struct stile_error why = *err;
-    table_forget(row);
-    claim->engine->events->failed(claim, &why);
-}
-
-/* ---- waiting ---- */
-
-static void look(struct timer *timer)
-{
-    struct row_claim *row = (struct row_claim *)((char *)timer - offsetof(struct row_claim, timer));
-    if (row->place == IN_QUEUE)
-        ask(row);
-}
-
-/* No later than a third of its TTL: that is also the sign of life of who waits. */
-static void arm_look(struct row_claim *row, uint64_t ms)
-{
-    struct pg *pg = pg_of_row(row);
-    struct loop *loop = pg->engine.loop;
-    uint64_t pause = ms * NS_PER_MS + LOOK_AFTER_NS, most = claim_of_row(row)->ttl_ns / 3;
-    uint64_t deaf = DEAF_MIN_NS << (row->tries < DEAF_DOUBLES ? row->tries : DEAF_DOUBLES);
-    uint64_t random = 0;
-    row->tries++;
-    if (!pg->hearing) {
-        loop_random(loop, &random, sizeof random);
-        deaf = deaf / 2 + random % deaf;
-        pause = deaf < pause ? deaf : pause;
-    }
-    loop_arm(loop, &row->timer, loop_now(loop) + (pause < most ? pause : most));
-}
-
-/* No answer to who waits already: its row is kept for its TTL, and it asks again. */
-static void unanswered(struct row_claim *row, const struct stile_error *err, bool sent)
-{
-    struct stile_error doubt = *err;
-    struct loop *loop = claim_of_row(row)->engine->loop;
-    bool passing = err->status == STILE_UNREACHABLE || err->status == STILE_UNCERTAIN;
-    if (row->has_waited && passing) {
-        row->place = IN_QUEUE;
-        loop_arm(loop, &row->timer, loop_now(loop) + AGAIN_NS);
-        return;
-    }
-    if (passing && sent)
-        doubt.status = STILE_UNCERTAIN;
-    fail(row, &doubt);
-}
-
-static void on_claimed(void *data, const struct answer *a)
-{
-    struct row_claim *row = data;
-    struct claim *claim = claim_of_row(row);
-    struct stile_error strange;
-    const char *text = a->err || PQntuples(a->result) != 1 ? "" : PQgetvalue(a->result, 0, 0);
-    uint64_t number = *text ? strtoull(text + 1, NULL, 10) : 0;
-    if (a->err) {
-        unanswered(row, a->err, a->sent_ns != 0);
-    } else if (*text == 'g') {
-        row->place = OWNING;
-        claim->engine->events->granted(claim, number, a->sent_ns, claim->ttl_ns);
-    } else if (*text != 'b') {
-        error_set(&strange, STILE_CORRUPT, 0, "the server's answer has an unexpected form");
-        fail(row, &strange);
-    } else if (!claim->wait) {
-        table_forget(row);
-        claim->engine->events->busy(claim, number * NS_PER_MS);
-    } else {
-        row->has_waited = true;
-        row->place = IN_QUEUE;
-        if (row->told)
-            ask(row);
-        else
-            arm_look(row, number);
-    }
+    return pg_of(lease->leases->engine);
 }
 
 static const char *number_or_null(char out[24], uint64_t ns)
@@ -148,170 +22,180 @@ static const char *number_or_null(char out[24], uint64_t ns)
     return ns ? out : NULL;
 }
 
-static void ask(struct row_claim *row)
+static enum stile_status say(struct pg *pg, const struct statement *statement,
+                             const char *const *values, size_t n, answer_fn *fn, void *data,
+                             struct stile_error *err)
+{
+    struct session *shared;
+    enum stile_status status = pg_shared(&shared, pg, err);
+    return status ? status : session_send(shared, statement, values, n, fn, data, err);
+}
+
+/* Class 40: it was rolled back, as a victim of a deadlock for one. */
+static struct lease_answer read_answer(const struct answer *a)
+{
+    const char *text = a->err || PQntuples(a->result) != 1 ? "" : PQgetvalue(a->result, 0, 0);
+    return (struct lease_answer){.err = a->err,
+                                 .undone = a->err && strncmp(a->sqlstate, "40", 2) == 0,
+                                 .sent_ns = a->sent_ns,
+                                 .verdict = *text,
+                                 .number = *text ? strtoull(text + 1, NULL, 10) : 0};
+}
+
+static void on_asked(void *data, const struct answer *a)
+{
+    struct lease_answer answer = read_answer(a);
+    lease_asked(data, &answer);
+}
+
+static enum stile_status ask(struct lease *lease, struct stile_error *err)
 {
     static const char *const modes[] = {
         [STILE_EXCLUSIVE] = "exclusive", [STILE_SHARED] = "shared", [STILE_SLOTS] = "slots"};
-    struct claim *claim = claim_of_row(row);
-    struct pg *pg = pg_of_row(row);
-    struct session *shared;
-    struct stile_error err;
-    char slots[12], ttl[24], hold[24], delay[24];
+    struct claim *claim = claim_of_lease(lease);
+    struct pg *pg = pg_of_lease(lease);
+    char stored[STORED_MAX], slots[12], ttl[24], hold[24], delay[24];
+    name_store(stored, claim->name, claim->name_len);
     snprintf(slots, sizeof slots, "%u", claim->slots);
-    row->place = ASKING;
-    row->told = false;
-    enum stile_status status = pg_shared(&shared, pg, &err);
-    const char *values[] = {row->stored,
-                            row->owner,
+    const char *values[] = {stored,
+                            lease->owner,
                             modes[claim->mode],
                             slots,
                             number_or_null(ttl, claim->ttl_ns),
                             number_or_null(hold, claim->hold_ns),
                             number_or_null(delay, claim->delay_ns),
                             claim->wait ? "t" : "f",
-                            pg->hearing ? pg->channel : NULL,
+                            pg->leases.hearing ? pg->channel : NULL,
                             pg->who.host,
                             pg->who.pid,
                             pg->who.command};
-    if (!status)
-        status = session_send(shared, &sql_table_claim, values, 12, on_claimed, row, &err);
-    if (status)
-        unanswered(row, &err, false);
+    return say(pg, &sql_table_claim, values, 12, on_asked, lease, err);
 }
 
-/* ---- beginning ---- */
-
-static bool begin(struct row_claim *row)
-{
-    struct claim *claim = claim_of_row(row);
-    struct stile_error err;
-    if (loop_reserve(claim->engine->loop, 1)) {
-        error_set(&err, STILE_NOMEM, 0, "out of memory");
-        claim->engine->events->failed(claim, &err);
-        return false;
-    }
-    row->has_timer = true;
-    row->timer.fn = look;
-    row->tries = 0;
-    row->told = row->has_waited = row->may_be_there = false;
-    name_store(row->stored, claim->name, claim->name_len);
-    enlist(row);
-    return true;
-}
-
-void table_claim(struct engine *engine, struct claim *claim)
-{
-    struct row_claim *row = row_of(claim);
-    struct stile_error err;
-    unsigned char random[TABLE_OWNER_LEN / 2];
-    int rc = loop_random(engine->loop, random, sizeof random);
-    if (rc) {
-        error_errno(&err, STILE_REFUSED, rc, "drawing an owner value");
-        engine->events->failed(claim, &err);
-        return;
-    }
-    for (size_t i = 0; i < sizeof random; i++)
-        snprintf(row->owner + 2 * i, 3, "%02x", random[i]);
-    if (begin(row))
-        ask(row);
-}
-
-/* ---- without its process ---- */
-
-/* Never in doubt: core would withdraw what its owner has and wants to keep. */
 static void on_resumed(void *data, const struct answer *a)
 {
-    struct row_claim *row = data;
-    struct claim *claim = claim_of_row(row);
-    struct stile_error err;
-    if (a->err) {
-        err = *a->err;
-        fail(row, &err);
-    } else if (PQntuples(a->result) != 1 || PQgetisnull(a->result, 0, 0)) {
-        error_set(&err, STILE_LOST, 0, "this owner value does not hold it (any more)");
-        fail(row, &err);
-    } else {
-        row->place = OWNING;
-        claim->engine->events->granted(claim, strtoull(PQgetvalue(a->result, 0, 0), NULL, 10),
-                                       a->sent_ns, claim->ttl_ns);
+    struct lease_answer answer = {.err = a->err, .sent_ns = a->sent_ns};
+    if (!a->err && PQntuples(a->result) == 1 && !PQgetisnull(a->result, 0, 0)) {
+        answer.verdict = 't';
+        answer.number = strtoull(PQgetvalue(a->result, 0, 0), NULL, 10);
     }
+    lease_resumed(data, &answer);
 }
 
-void table_resume(struct engine *engine, struct claim *claim)
+static enum stile_status resume(struct lease *lease, struct stile_error *err)
 {
-    struct row_claim *row = row_of(claim);
-    struct session *shared;
-    struct stile_error err;
-    char ttl[24];
-    if (strlen(claim->owner) != TABLE_OWNER_LEN ||
-        strspn(claim->owner, "0123456789abcdef") != TABLE_OWNER_LEN) {
-        error_set(&err, STILE_MISUSE, 0, "an owner value has %d lower-case hex digits",
-                  TABLE_OWNER_LEN);
-        engine->events->failed(claim, &err);
-        return;
+    struct claim *claim = claim_of_lease(lease);
+    char stored[STORED_MAX], ttl[24];
+    name_store(stored, claim->name, claim->name_len);
+    const char *values[] = {stored, lease->owner, number_or_null(ttl, claim->ttl_ns)};
+    return say(pg_of_lease(lease), &sql_table_resume, values, 3, on_resumed, lease, err);
+}
+
+static void on_released(void *data, const struct answer *a)
+{
+    struct lease_answer answer = read_answer(a);
+    lease_released(data, &answer);
+}
+
+static enum stile_status release(struct lease *lease, bool unused, struct stile_error *err)
+{
+    struct claim *claim = claim_of_lease(lease);
+    char stored[STORED_MAX];
+    name_store(stored, claim->name, claim->name_len);
+    const char *values[] = {stored, lease->owner, unused ? "t" : "f"};
+    return say(pg_of_lease(lease), &sql_table_release, values, 3, on_released, lease, err);
+}
+
+static bool is_among(const void *rows, const char *owner)
+{
+    const PGresult *result = rows;
+    for (int row = 0; row < PQntuples(result); row++) {
+        if (strcmp(PQgetvalue(result, row, 0), owner) == 0)
+            return true;
     }
-    memcpy(row->owner, claim->owner, sizeof row->owner);
-    if (!begin(row))
-        return;
-    row->place = ASKING;
-    const char *values[] = {row->stored, row->owner, number_or_null(ttl, claim->ttl_ns)};
-    enum stile_status status = pg_shared(&shared, pg_of(engine), &err);
-    if (!status)
-        status = session_send(shared, &sql_table_resume, values, 3, on_resumed, row, &err);
-    if (status)
-        fail(row, &err);
+    return false;
 }
 
-void table_detach(struct engine *engine, struct claim *claim)
+static void on_renewed(void *data, const struct answer *a)
 {
-    (void)engine;
-    table_leave_batch(row_of(claim));
-    table_forget(row_of(claim));
+    struct lease_answer answer = {.err = a->err, .sent_ns = a->sent_ns};
+    lease_renewed(data, &answer, is_among, a->result);
 }
 
-const char *table_owner(struct engine *engine, struct claim *claim)
+/* Two array literals; owners are hex. */
+static enum stile_status renew(struct lease_batch *batch, struct stile_error *err)
 {
-    (void)engine;
-    return row_of(claim)->owner;
+    char *owners = malloc(batch->n * (LEASE_OWNER_LEN + 1) + 2), *ttls = malloc(batch->n * 24 + 2);
+    const char *values[] = {owners, ttls};
+    char *owner = owners, *ttl = ttls;
+    enum stile_status status = STILE_NOMEM;
+    if (!owners || !ttls)
+        goto out;
+    for (size_t i = 0; i < batch->n; i++) {
+        struct claim *claim = claim_of_lease(batch->of[i]);
+        char separator = i ? ',' : '{';
+        owner += sprintf(owner, "%c%s", separator, batch->of[i]->owner);
+        ttl += sprintf(ttl, "%c%" PRIu64, separator, claim->ttl_ns / NS_PER_MS);
+    }
+    strcpy(owner, "}");
+    strcpy(ttl, "}");
+    status = say(pg_of(batch->leases->engine), &sql_table_renew, values, 2, on_renewed, batch, err);
+out:
+    free(owners);
+    free(ttls);
+    return status;
+}
+
+static void forget(struct engine *engine, const void *data)
+{
+    if (pg_of(engine)->shared)
+        session_forget(pg_of(engine)->shared, data);
+}
+
+const struct lease_ops table_ops = {
+    .ask = ask, .resume = resume, .release = release, .renew = renew, .forget = forget};
+
+/* ---- breaking ---- */
+
+static void on_broken(void *data, const struct answer *a)
+{
+    struct query *query = data;
+    const struct stile_error *err = a->err;
+    struct stile_error why;
+    int broken = err || PQntuples(a->result) != 1 ? 0 : atoi(PQgetvalue(a->result, 0, 0));
+    if (!err && broken < 1) {
+        error_set(&why, STILE_CONFLICT, 0,
+                  broken < 0 ? "it isn't held" : "the grant with that token is over");
+        err = &why;
+    }
+    query->engine->events->done(query, err);
+}
+
+void table_break(struct engine *engine, struct query *query)
+{
+    struct stile_error err;
+    char stored[STORED_MAX], token[24];
+    const char *values[] = {stored, token};
+    name_store(stored, query->name, query->name_len);
+    snprintf(token, sizeof token, "%" PRIu64, query->token);
+    if (say(pg_of(engine), &sql_table_break, values, 2, on_broken, query, &err))
+        engine->events->done(query, &err);
 }
 
 /* ---- hearing ---- */
 
-static void look_all_again(struct pg *pg)
-{
-    for (size_t i = 0; i < BY_KEY_HEADS; i++) {
-        for (struct row_claim *row = pg->by_owner[i], *next; row; row = next) {
-            next = row->next;
-            if (row->place == IN_QUEUE)
-                ask(row);
-        }
-    }
-}
-
-static void hear_broken(struct row_claim *row)
-{
-    struct stile_error err;
-    error_set(&err, STILE_LOST, 0, "taken over by `stile break`");
-    claim_of_row(row)->engine->events->lost(claim_of_row(row), &err);
-}
-
-/* "t", "g owner" or "b owner"; anybody may say anything, so "g" is a hint, and "b" is no worse than
- * what who may say it could do as well. */
+/* "t", "g owner" or "b owner". */
 static void on_notified(struct session *session, const char *payload)
 {
-    struct pg *pg = session->pg;
-    if (strcmp(payload, "t") == 0 && !pg->hearing) {
-        pg->hearing = true;
-        look_all_again(pg); /* they have not said where they listen */
-        return;
+    struct leases *leases = &session->pg->leases;
+    if (strcmp(payload, "t") == 0 && !leases->hearing) {
+        leases->hearing = true;
+        lease_look_again(leases); /* they have not said where they listen */
+    } else if (strncmp(payload, "g ", 2) == 0) {
+        lease_hear_granted(leases, payload + 2);
+    } else if (strncmp(payload, "b ", 2) == 0) {
+        lease_hear_broken(leases, payload + 2);
     }
-    struct row_claim *row = payload[0] && payload[1] == ' ' ? find(pg, payload + 2) : NULL;
-    if (row && payload[0] == 'g' && row->place == IN_QUEUE)
-        ask(row);
-    else if (row && payload[0] == 'g' && row->place == ASKING)
-        row->told = true;
-    else if (row && payload[0] == 'b' && row->place == OWNING)
-        hear_broken(row);
 }
 
 static void ignore(void *data, const struct answer *a)
@@ -335,22 +219,13 @@ static void on_up(struct session *session)
 static void on_down(struct session *session)
 {
     session->pg->shared = NULL;
-    session->pg->hearing = false;
+    session->pg->leases.hearing = false;
 }
 
-/* What is held stays so until its deadline, and is renewed over the next connection. Who waits may
- * have been told meanwhile, and has a second to say so. */
 static void on_ended(struct session *session, const struct stile_error *why)
 {
-    struct pg *pg = session->pg;
-    uint64_t at = loop_now(pg->engine.loop) + AGAIN_NS;
     pg_opened(session, why);
-    for (size_t i = 0; i < BY_KEY_HEADS; i++) {
-        for (struct row_claim *row = pg->by_owner[i]; row; row = row->next) {
-            if (row->place == IN_QUEUE && row->timer.at_ns > at)
-                loop_arm(pg->engine.loop, &row->timer, at);
-        }
-    }
+    lease_go_down(&session->pg->leases);
 }
 
 const struct session_events table_events = {

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "engines/postgres/sql.h"
+#include "engines/sql/lease_view.h"
 
 enum column {
     COL_NAME,
@@ -24,23 +25,6 @@ enum column {
     COL_KEPT_MS,
     COL_ROW_SHARED,
     COLUMNS,
-};
-
-/* mode=table */
-enum table_column {
-    ROW_NAME,
-    ROW_HELD,
-    ROW_GHOST,
-    ROW_MODE,
-    ROW_TOKEN,
-    ROW_AGE_MS,
-    ROW_LEFT_MS,
-    ROW_PID,
-    ROW_HOST,
-    ROW_COMMAND,
-    ROW_OWNER,
-    ROW_COUNTER,
-    ROW_COLUMNS,
 };
 
 static bool is_true(const PGresult *result, int row, int column)
@@ -160,28 +144,14 @@ static void fill(struct view *view, const PGresult *result, int first, int n)
     view->info.claims = view->claims;
 }
 
-static enum stile_mode mode_of(const char *word)
-{
-    return *word == 'e' ? STILE_EXCLUSIVE : word[1] == 'h' ? STILE_SHARED : STILE_SLOTS;
-}
-
 static void fill_from_table(struct view *view, const PGresult *result, int first, int n)
 {
     for (int row = first; row < first + n && !PQgetisnull(result, row, ROW_OWNER); row++) {
-        int64_t age = number(result, row, ROW_AGE_MS);
-        bool held = is_true(result, row, ROW_HELD);
-        view->claims[view->n++] =
-            (struct stile_claim_info){.held = held,
-                                      .ghost = is_true(result, row, ROW_GHOST) && held,
-                                      .mode = mode_of(PQgetvalue(result, row, ROW_MODE)),
-                                      .token = (uint64_t)number(result, row, ROW_TOKEN),
-                                      .age_ms = age > 0 ? age : 0,
-                                      .expires_ms = number(result, row, ROW_LEFT_MS),
-                                      .pid = number(result, row, ROW_PID),
-                                      .host = PQgetvalue(result, row, ROW_HOST),
-                                      .command = PQgetvalue(result, row, ROW_COMMAND),
-                                      .owner = PQgetvalue(result, row, ROW_OWNER)};
-        view->info.holders += held;
+        const char *cells[ROW_COLUMNS];
+        for (int i = 0; i < ROW_COLUMNS; i++)
+            cells[i] = PQgetvalue(result, row, i);
+        lease_read(&view->claims[view->n], cells);
+        view->info.holders += view->claims[view->n++].held;
     }
     view->info.waiters = view->n - view->info.holders;
     view->info.token = (uint64_t)number(result, first, ROW_COUNTER);

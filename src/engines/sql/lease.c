@@ -1,0 +1,309 @@
+/* Asking, waiting, holding. Who is next looks by itself when what is in its way must have ended, is
+ * told where the server can tell it, and looks again and again where nothing can be heard. */
+#include "engines/sql/lease.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define LOOK_AFTER_NS (5 * NS_PER_MS)
+#define DEAF_MIN_NS   (20 * NS_PER_MS)
+#define DEAF_DOUBLES  3 /* a quarter of a second at most: who was granted it has one */
+#define AGAIN_NS      (50 * NS_PER_MS)
+#define UNDONE_MIN_NS NS_PER_MS
+#define UNDONE_MAX    12 /* about four seconds: then it is no bad luck any more */
+#define UNDONE_DOUBLE 8
+
+static void ask(struct lease *lease);
+
+/* ---- by owner ---- */
+
+static unsigned head_of(const char *owner)
+{
+    unsigned head = 0;
+    for (size_t i = 0; i < 8 && owner[i]; i++)
+        head = head * 31 + (unsigned char)owner[i];
+    return head % LEASE_HEADS;
+}
+
+static struct lease *find(struct leases *leases, const char *owner)
+{
+    struct lease *lease = leases->by_owner[head_of(owner)];
+    while (lease && strcmp(lease->owner, owner) != 0)
+        lease = lease->next;
+    return lease;
+}
+
+static void enlist(struct lease *lease)
+{
+    struct lease **head = &lease->leases->by_owner[head_of(lease->owner)];
+    lease->next = *head;
+    *head = lease;
+    lease->listed = true;
+}
+
+void lease_forget(struct lease *lease)
+{
+    struct leases *leases = lease->leases;
+    struct lease **at = &leases->by_owner[head_of(lease->owner)];
+    leases->ops->forget(leases->engine, lease);
+    while (lease->listed && *at != lease)
+        at = &(*at)->next;
+    if (lease->listed)
+        *at = lease->next;
+    lease->listed = false;
+    if (lease->has_timer) {
+        loop_disarm(leases->engine->loop, &lease->timer);
+        loop_unreserve(leases->engine->loop, 1);
+    }
+    lease->has_timer = false;
+    lease->place = LEASE_OUT;
+}
+
+/* In doubt, it keeps its owner value: core's withdrawal needs it. */
+static void fail(struct lease *lease, const struct stile_error *err)
+{
+    struct claim *claim = claim_of_lease(lease);
+    struct stile_error why = *err;
+    lease_forget(lease);
+    claim->engine->events->failed(claim, &why);
+}
+
+/* ---- waiting ---- */
+
+static void look(struct timer *timer)
+{
+    struct lease *lease = (struct lease *)((char *)timer - offsetof(struct lease, timer));
+    if (lease->place == LEASE_IN_QUEUE)
+        ask(lease);
+}
+
+/* Somewhere around it, so that those who were in each other's way part. */
+static uint64_t about(struct loop *loop, uint64_t ns)
+{
+    uint64_t random = 0;
+    loop_random(loop, &random, sizeof random);
+    return ns / 2 + random % ns;
+}
+
+/* No later than a third of its TTL: that is also the sign of life of who waits. */
+static void arm_look(struct lease *lease, uint64_t ms)
+{
+    struct loop *loop = lease->leases->engine->loop;
+    uint64_t pause = ms * NS_PER_MS + LOOK_AFTER_NS, most = claim_of_lease(lease)->ttl_ns / 3;
+    uint64_t deaf = DEAF_MIN_NS << (lease->tries < DEAF_DOUBLES ? lease->tries : DEAF_DOUBLES);
+    lease->tries++;
+    if (!lease->leases->hearing) {
+        deaf = about(loop, deaf);
+        pause = deaf < pause ? deaf : pause;
+    }
+    loop_arm(loop, &lease->timer, loop_now(loop) + (pause < most ? pause : most));
+}
+
+static void ask_later(struct lease *lease, uint64_t pause_ns)
+{
+    struct loop *loop = lease->leases->engine->loop;
+    lease->place = LEASE_IN_QUEUE;
+    loop_arm(loop, &lease->timer, loop_now(loop) + pause_ns);
+}
+
+/* A victim of a deadlock, say: nothing of it is there, and the next time may be better. */
+static bool may_try_again(struct lease *lease)
+{
+    unsigned doubles = lease->undone < UNDONE_DOUBLE ? lease->undone : UNDONE_DOUBLE;
+    if (lease->undone++ >= UNDONE_MAX)
+        return false;
+    ask_later(lease, about(lease->leases->engine->loop, UNDONE_MIN_NS << doubles));
+    return true;
+}
+
+/* No answer to who waits already: its row is kept for its TTL, and it asks again. */
+static void unanswered(struct lease *lease, const struct lease_answer *a)
+{
+    struct stile_error doubt = *a->err;
+    bool passing = doubt.status == STILE_UNREACHABLE || doubt.status == STILE_UNCERTAIN;
+    if ((a->undone || a->again) && may_try_again(lease))
+        return;
+    if (lease->has_waited && passing) {
+        ask_later(lease, AGAIN_NS);
+        return;
+    }
+    if (passing && a->sent_ns && !a->undone)
+        doubt.status = STILE_UNCERTAIN;
+    fail(lease, &doubt);
+}
+
+static void go_on_waiting(struct lease *lease, uint64_t ms)
+{
+    lease->has_waited = true;
+    lease->place = LEASE_IN_QUEUE;
+    if (lease->told)
+        ask(lease);
+    else
+        arm_look(lease, ms);
+}
+
+void lease_asked(struct lease *lease, const struct lease_answer *a)
+{
+    struct claim *claim = claim_of_lease(lease);
+    struct stile_error strange;
+    if (a->err) {
+        unanswered(lease, a);
+    } else if (a->verdict == 'g') {
+        lease->place = LEASE_OWNING;
+        claim->engine->events->granted(claim, a->number, a->sent_ns, claim->ttl_ns);
+    } else if (a->verdict != 'b') {
+        error_set(&strange, STILE_CORRUPT, 0, "the server's answer has an unexpected form");
+        fail(lease, &strange);
+    } else if (!claim->wait) {
+        lease_forget(lease);
+        claim->engine->events->busy(claim, a->number * NS_PER_MS);
+    } else {
+        lease->undone = 0;
+        go_on_waiting(lease, a->number);
+    }
+}
+
+static void ask(struct lease *lease)
+{
+    struct stile_error err;
+    lease->place = LEASE_ASKING;
+    lease->told = false;
+    if (lease->leases->ops->ask(lease, &err))
+        unanswered(lease, &(struct lease_answer){.err = &err});
+}
+
+/* ---- beginning ---- */
+
+static bool begin(struct leases *leases, struct lease *lease)
+{
+    struct claim *claim = claim_of_lease(lease);
+    struct stile_error err;
+    if (loop_reserve(leases->engine->loop, 1)) {
+        error_set(&err, STILE_NOMEM, 0, "out of memory");
+        claim->engine->events->failed(claim, &err);
+        return false;
+    }
+    lease->leases = leases;
+    lease->has_timer = true;
+    lease->timer.fn = look;
+    lease->tries = lease->undone = 0;
+    lease->told = lease->has_waited = lease->may_be_there = false;
+    enlist(lease);
+    return true;
+}
+
+void lease_claim(struct engine *engine, struct claim *claim)
+{
+    struct lease *lease = lease_of(claim);
+    struct stile_error err;
+    unsigned char random[LEASE_OWNER_LEN / 2];
+    int rc = loop_random(engine->loop, random, sizeof random);
+    if (rc) {
+        error_errno(&err, STILE_REFUSED, rc, "drawing an owner value");
+        claim->engine->events->failed(claim, &err);
+        return;
+    }
+    for (size_t i = 0; i < sizeof random; i++)
+        snprintf(lease->owner + 2 * i, 3, "%02x", random[i]);
+    if (begin(leases_of(engine), lease))
+        ask(lease);
+}
+
+/* ---- without its process ---- */
+
+/* Never in doubt: core would withdraw what its owner has and wants to keep. */
+void lease_resumed(struct lease *lease, const struct lease_answer *a)
+{
+    struct claim *claim = claim_of_lease(lease);
+    struct stile_error err;
+    if (a->err) {
+        fail(lease, a->err);
+    } else if (a->verdict != 't') {
+        error_set(&err, STILE_LOST, 0, "this owner value does not hold it (any more)");
+        fail(lease, &err);
+    } else {
+        lease->place = LEASE_OWNING;
+        claim->engine->events->granted(claim, a->number, a->sent_ns, claim->ttl_ns);
+    }
+}
+
+void lease_resume(struct engine *engine, struct claim *claim)
+{
+    struct leases *leases = leases_of(engine);
+    struct lease *lease = lease_of(claim);
+    struct stile_error err;
+    if (strlen(claim->owner) != LEASE_OWNER_LEN ||
+        strspn(claim->owner, "0123456789abcdef") != LEASE_OWNER_LEN) {
+        error_set(&err, STILE_MISUSE, 0, "an owner value has %d lower-case hex digits",
+                  LEASE_OWNER_LEN);
+        claim->engine->events->failed(claim, &err);
+        return;
+    }
+    memcpy(lease->owner, claim->owner, sizeof lease->owner);
+    if (!begin(leases, lease))
+        return;
+    lease->place = LEASE_ASKING;
+    if (leases->ops->resume(lease, &err))
+        fail(lease, &err);
+}
+
+void lease_detach(struct engine *engine, struct claim *claim)
+{
+    (void)engine;
+    lease_leave_batch(lease_of(claim));
+    lease_forget(lease_of(claim));
+}
+
+const char *lease_owner(struct engine *engine, struct claim *claim)
+{
+    (void)engine;
+    return lease_of(claim)->owner;
+}
+
+/* ---- hearing ---- */
+
+void lease_look_again(struct leases *leases)
+{
+    for (size_t i = 0; i < LEASE_HEADS; i++) {
+        for (struct lease *lease = leases->by_owner[i], *next; lease; lease = next) {
+            next = lease->next;
+            if (lease->place == LEASE_IN_QUEUE)
+                ask(lease);
+        }
+    }
+}
+
+void lease_hear_granted(struct leases *leases, const char *owner)
+{
+    struct lease *lease = find(leases, owner);
+    if (lease && lease->place == LEASE_IN_QUEUE)
+        ask(lease);
+    else if (lease && lease->place == LEASE_ASKING)
+        lease->told = true;
+}
+
+/* It is no worse than what who may say it could do as well. */
+void lease_hear_broken(struct leases *leases, const char *owner)
+{
+    struct lease *lease = find(leases, owner);
+    struct stile_error err;
+    if (!lease || lease->place != LEASE_OWNING)
+        return;
+    error_set(&err, STILE_LOST, 0, "taken over by `stile break`");
+    leases->engine->events->lost(claim_of_lease(lease), &err);
+}
+
+/* What is held stays so until its deadline, and is renewed over the next connection. Who waits may
+ * have been told meanwhile, and has a second to say so. */
+void lease_go_down(struct leases *leases)
+{
+    struct loop *loop = leases->engine->loop;
+    uint64_t at = loop_now(loop) + AGAIN_NS;
+    leases->hearing = false;
+    for (size_t i = 0; i < LEASE_HEADS; i++) {
+        for (struct lease *lease = leases->by_owner[i]; lease; lease = lease->next) {
+            if (lease->place == LEASE_IN_QUEUE && lease->timer.at_ns > at)
+                loop_arm(loop, &lease->timer, at);
+        }
+    }
+}

@@ -1,0 +1,121 @@
+/* mode=table of the databases: a claim is a row with an owner and an end, on the database's clock.
+ *
+ * Here is what a client does about its rows: asking, waiting, being told, leaving, renewing. What
+ * the statements are and how they are sent is the engine's; each ends in one of the functions
+ * below. An owner value makes each of them safe to be said again. */
+#ifndef STILE_SQL_LEASE_H
+#define STILE_SQL_LEASE_H
+
+#include "engines/engine.h"
+
+#define LEASE_OWNER_LEN 32
+#define LEASE_HEADS     512
+
+enum lease_place {
+    LEASE_OUT,
+    LEASE_ASKING,
+    LEASE_IN_QUEUE, /* its row waits */
+    LEASE_OWNING,
+    LEASE_GOING,
+};
+
+/* The state of a claim. */
+struct lease {
+    struct lease *next; /* with the same head in by_owner */
+    struct leases *leases;
+    char owner[LEASE_OWNER_LEN + 1];
+    enum lease_place place;
+    bool listed, has_timer;
+    bool has_waited;   /* its row may be there: what is asked now, is asked again */
+    bool told;         /* granted by a message that overtook the answer */
+    bool may_be_there; /* release: what the server does not know was not ours to lose */
+    unsigned tries, undone;
+    uint64_t give_up_ns;
+    struct timer timer; /* in the queue: when to look; going: when to say it again */
+    struct lease_batch *batch;
+};
+
+struct lease_answer {
+    const struct stile_error *err; /* NULL: the rest counts */
+    bool undone;                   /* err: the server has taken it back for the sake of others */
+    bool again;                    /* err: it was interrupted, perhaps when it was done */
+    uint64_t sent_ns;              /* before it was sent; 0: it was not */
+    char verdict;                  /* asked: 'g' granted, 'b' busy; the others: 't' or 'f' */
+    uint64_t number;               /* 'g', resumed: the token; 'b': for so many milliseconds */
+};
+
+/* Each sends one statement; an error means that nothing was sent. */
+struct lease_ops {
+    enum stile_status (*ask)(struct lease *lease, struct stile_error *err);
+    enum stile_status (*resume)(struct lease *lease, struct stile_error *err);
+    enum stile_status (*release)(struct lease *lease, bool unused, struct stile_error *err);
+    enum stile_status (*renew)(struct lease_batch *batch, struct stile_error *err);
+    void (*forget)(struct engine *engine, const void *data); /* answers to it go to nobody */
+};
+
+/* All of one client: right behind struct engine in the struct of an engine's own. */
+struct leases {
+    struct engine *engine;
+    const struct lease_ops *ops;
+    struct lease *by_owner[LEASE_HEADS];
+    struct lease_batch *batches; /* renewals under way */
+    bool hearing;                /* whose turn it is is told, and arrives */
+};
+
+/* Claims that leave meanwhile are crossed out. */
+struct lease_batch {
+    struct lease_batch *next;
+    struct leases *leases;
+    size_t n;
+    struct lease *of[];
+};
+
+/* ---- what core asks for ---- */
+
+void lease_claim(struct engine *engine, struct claim *claim);
+void lease_resume(struct engine *engine, struct claim *claim);
+void lease_detach(struct engine *engine, struct claim *claim);
+const char *lease_owner(struct engine *engine, struct claim *claim);
+void lease_release(struct engine *engine, struct claim *claim);
+void lease_renew(struct engine *engine, struct claim *const *claims, size_t n);
+
+#define LEASE_SLOTS                                                                                \
+    .claim_size = sizeof(struct lease), .claim = lease_claim, .release = lease_release,            \
+    .renew = lease_renew, .resume = lease_resume, .detach = lease_detach, .owner = lease_owner
+
+/* ---- answers ---- */
+
+void lease_asked(struct lease *lease, const struct lease_answer *answer);
+void lease_resumed(struct lease *lease, const struct lease_answer *answer);
+void lease_released(struct lease *lease, const struct lease_answer *answer);
+/* kept: whether the answer, which only the engine can read, has this owner. */
+void lease_renewed(struct lease_batch *batch, const struct lease_answer *answer,
+                   bool (*kept)(const void *rows, const char *owner), const void *rows);
+
+/* ---- messages: hints, for anybody may send them ---- */
+
+void lease_hear_granted(struct leases *leases, const char *owner);
+void lease_hear_broken(struct leases *leases, const char *owner);
+void lease_look_again(struct leases *leases); /* all that wait, now */
+void lease_go_down(struct leases *leases);    /* the connection has ended */
+
+void lease_forget(struct lease *lease);
+void lease_leave_batch(struct lease *lease);
+void lease_free_batches(struct leases *leases);
+
+static inline struct leases *leases_of(struct engine *engine)
+{
+    return (struct leases *)(engine + 1);
+}
+
+static inline struct lease *lease_of(struct claim *claim)
+{
+    return (struct lease *)claim->state;
+}
+
+static inline struct claim *claim_of_lease(struct lease *lease)
+{
+    return (struct claim *)((char *)lease - offsetof(struct claim, state));
+}
+
+#endif
