@@ -8,9 +8,11 @@
 
 #define TEXT_MAX 512
 
-/* Not in Debian's list of codes: MySQL's word for wait_timeout, and what MariaDB says of KILL. */
+/* Not in Debian's list of codes: MySQL's words for wait_timeout and max_execution_time, and what
+ * MariaDB says of KILL. */
 #define INTERACTION_TIMEOUT 4031
 #define CONNECTION_KILLED   1927
+#define QUERY_TIMEOUT       3024
 
 /* A user or host that equals the password is hidden with it: better than the other way round. */
 static void hide(char *text, const char *secret)
@@ -45,7 +47,12 @@ bool fault_is_end(unsigned code)
 
 bool fault_is_kill(unsigned code)
 {
-    return code == ER_QUERY_INTERRUPTED;
+    return code == ER_QUERY_INTERRUPTED || code == ER_STATEMENT_TIMEOUT || code == QUERY_TIMEOUT;
+}
+
+bool fault_is_undone(unsigned code)
+{
+    return code == ER_LOCK_DEADLOCK || code == ER_LOCK_WAIT_TIMEOUT || code == ER_CHECKREAD;
 }
 
 /* It may be otherwise the next time. */
@@ -55,7 +62,8 @@ static bool may_pass(unsigned code)
         ER_CON_COUNT_ERROR,   ER_TOO_MANY_USER_CONNECTIONS, ER_USER_LIMIT_REACHED,
         ER_SERVER_SHUTDOWN,   ER_NORMAL_SHUTDOWN,           ER_LOCK_DEADLOCK,
         ER_LOCK_WAIT_TIMEOUT, ER_QUERY_INTERRUPTED,         CONNECTION_KILLED,
-        INTERACTION_TIMEOUT,  ER_OUT_OF_RESOURCES,          ER_CANT_CREATE_THREAD};
+        INTERACTION_TIMEOUT,  ER_OUT_OF_RESOURCES,          ER_CANT_CREATE_THREAD,
+        ER_CHECKREAD,         ER_STATEMENT_TIMEOUT,         QUERY_TIMEOUT};
     for (size_t i = 0; i < sizeof passing / sizeof *passing; i++) {
         if (code == passing[i])
             return true;
@@ -73,7 +81,14 @@ static const char *what_to_do(unsigned code)
     case ER_USER_LIMIT_REACHED:
         return " (max_user_connections is reached)";
     case ER_TABLEACCESS_DENIED_ERROR:
-        return " (grant this user SELECT, INSERT and UPDATE on the tables stile_%)";
+        return " (grant this user SELECT, INSERT, UPDATE and DELETE on the tables stile_%)";
+    case ER_PROCACCESS_DENIED_ERROR:
+        return " (grant this user EXECUTE on the procedures stile_%)";
+    case ER_SP_DOES_NOT_EXIST:
+    case ER_NO_SUCH_TABLE:
+        return " (run `stile setup URL`)";
+    case ER_BINLOG_STMT_MODE_AND_ROW_ENGINE:
+        return " (binlog_format must be MIXED or ROW)";
     case ER_KILL_DENIED_ERROR:
         return " (it is another user's session: CONNECTION ADMIN is needed to end it)";
     case ER_OPTION_PREVENTS_STATEMENT:

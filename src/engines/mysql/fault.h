@@ -13,7 +13,10 @@ void fault_of_last_word(struct stile_error *err, const unsigned char *said, size
 /* The session is gone with it. */
 bool fault_is_end(unsigned code);
 
-/* The statement was stopped by KILL QUERY. */
+/* The statement was stopped: by KILL QUERY, or as it took too long. */
 bool fault_is_kill(unsigned code);
+
+/* It was in the way of others, or they in its way: as if it had never been. */
+bool fault_is_undone(unsigned code);
 
 #endif

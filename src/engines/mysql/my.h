@@ -8,6 +8,7 @@
 #include "engines/mysql/names.h"
 #include "engines/mysql/options.h"
 #include "engines/mysql/session.h"
+#include "engines/sql/lease.h"
 
 #define OWNER_LEN        16
 #define HOST_MAX         64
@@ -47,6 +48,7 @@ struct my_claim {
 
 struct my {
     struct engine engine;
+    struct leases leases; /* mode=table */
     struct options options;
     struct session *shared;   /* holds what was granted at once; NULL: not connected */
     struct session *sessions; /* all others */
@@ -90,6 +92,8 @@ static inline struct my *my_of_part(struct my_claim *part)
 enum stile_status my_shared(struct session **session, struct my *my, struct stile_error *err);
 enum stile_status my_connect(struct session **session, struct my *my,
                              const struct session_events *events, struct stile_error *err);
+/* The shared session is up (why NULL), or over. */
+void my_opened(struct session *session, const struct stile_error *why);
 /* The first answer of a server: whether it is one that we can count on. */
 enum stile_status my_check_server(struct session *session, const struct answer *answer,
                                   struct stile_error *err);

@@ -16,6 +16,7 @@
  *     claims.c, release.c, renew.c     the life of a claim
  *     people.c, view.c, breaking.c     list, show, watch, break
  *     sql.c, schema.sql                what the server is told, and what it needs for it
+ *     table.c, ../sql/lease.c          mode=table: rows with an owner and an end instead
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -27,6 +28,7 @@
 #include "engines/mysql/my.h"
 #include "engines/mysql/setup.h"
 #include "engines/mysql/sql.h"
+#include "engines/mysql/table.h"
 
 struct opening {
     bool over;
@@ -100,10 +102,25 @@ static enum stile_status refuse(struct session *session, const char *version, co
                          "this server is read-only, perhaps a replica: what is locked here is not "
                          "known to its primary. Connect to the primary");
     if (session->backend != mysql_thread_id(session->conn) && !session->my->options.allow_pooler)
+        return error_set(
+            err, STILE_REFUSED, 0,
+            "a proxy stands between us and the server, where the locks of a session "
+            "may become another's: say mode=table, or connect to the server itself (or "
+            "say allow=pooler, if it keeps a session for each connection)");
+    return STILE_OK;
+}
+
+static enum stile_status refuse_for_table(struct my *my, const char *read_only,
+                                          struct stile_error *err)
+{
+    if (strcmp(read_only, "0") != 0)
         return error_set(err, STILE_REFUSED, 0,
-                         "a proxy stands between us and the server, where the locks of a session "
-                         "may become another's: connect to the server itself (or say allow=pooler, "
-                         "if it keeps a session for each connection)");
+                         "this server is read-only, perhaps a replica, where nothing can be "
+                         "locked: connect to its primary");
+    if (my->opening && !my->opening->schema)
+        return error_set(err, STILE_REFUSED, 0,
+                         "this database has no tables stile_*, which mode=table needs: run `stile "
+                         "setup URL`");
     return STILE_OK;
 }
 
@@ -111,23 +128,24 @@ static enum stile_status refuse_galera(struct stile_error *err)
 {
     return error_set(err, STILE_REFUSED, 0,
                      "this server is a node of a Galera cluster (wsrep_on), and GET_LOCK is known "
-                     "to one node only: use a server that is in no cluster, or another engine "
-                     "(postgres:, etcd:, redis:)");
+                     "to one node only: say mode=table, or use a server that is in no cluster");
 }
 
 enum stile_status my_check_server(struct session *session, const struct answer *a,
                                   struct stile_error *err)
 {
     struct my *my = session->my;
-    const struct outcome *facts = a->n > HAIL_UPTIME ? &a->outcomes[HAIL_FACTS] : NULL;
+    bool table = my->options.mode == MODE_TABLE;
+    size_t first = table ? 0 : HAIL_SETTINGS;
+    const struct outcome *facts = a->n > first + HAIL_UPTIME ? &a->outcomes[first] : NULL;
     const char *version = facts ? outcome_text(facts, FACT_VERSION) : NULL;
     const char *read_only = facts ? outcome_text(facts, FACT_READ_ONLY) : NULL;
     const char *id = facts ? outcome_text(facts, FACT_ID) : NULL;
     if (!version || !read_only || !id)
         return error_set(err, STILE_CORRUPT, 0, "the server's answer has an unexpected form");
-    const char *galera = outcome_text(&a->outcomes[HAIL_GALERA], 1);
+    const char *galera = outcome_text(facts + HAIL_GALERA, 1);
     const char *schema = outcome_text(facts, FACT_SCHEMA);
-    const char *uptime = outcome_text(&a->outcomes[HAIL_UPTIME], 1);
+    const char *uptime = outcome_text(facts + HAIL_UPTIME, 1);
     session->backend = strtoull(id, NULL, 10);
     my->started_ns = (int64_t)loop_now(session->loop) -
                      (int64_t)(uptime ? strtoull(uptime, NULL, 10) : 0) * (int64_t)NS_PER_SEC;
@@ -137,6 +155,8 @@ enum stile_status my_check_server(struct session *session, const struct answer *
     }
     if (my->engine.examining)
         return STILE_OK;
+    if (table)
+        return refuse_for_table(my, read_only, err);
     if (galera && strcasecmp(galera, "OFF") != 0)
         return refuse_galera(err);
     return refuse(session, version, read_only, err);
@@ -150,10 +170,18 @@ enum stile_status my_connect(struct session **session, struct my *my,
 
 /* ---- the shared session ---- */
 
+void my_opened(struct session *session, const struct stile_error *why)
+{
+    struct opening *opening = session->my->opening;
+    if (opening && why && !opening->error.status)
+        opening->error = *why;
+    if (opening)
+        opening->over = true;
+}
+
 static void shared_up(struct session *session)
 {
-    if (session->my->opening)
-        session->my->opening->over = true;
+    my_opened(session, NULL);
 }
 
 static void shared_down(struct session *session)
@@ -163,11 +191,7 @@ static void shared_down(struct session *session)
 
 static void shared_ended(struct session *session, const struct stile_error *why)
 {
-    struct opening *opening = session->my->opening;
-    if (opening && !opening->error.status)
-        opening->error = *why;
-    if (opening)
-        opening->over = true;
+    my_opened(session, why);
     claims_go_down(session, why);
 }
 
@@ -178,7 +202,8 @@ enum stile_status my_shared(struct session **session, struct my *my, struct stil
 {
     enum stile_status status = STILE_OK;
     if (!my->shared)
-        status = my_connect(&my->shared, my, &shared_events, err);
+        status = my_connect(&my->shared, my,
+                            my->options.mode == MODE_TABLE ? &table_events : &shared_events, err);
     *session = my->shared;
     return status;
 }
@@ -240,7 +265,7 @@ static enum stile_status check_schema(struct my *my, struct stile_error *err)
 {
     my->bare = !my->opening->schema;
     enum stile_status status = my->bare ? STILE_OK : ask(my, sql_version(), on_version, err);
-    if (!status)
+    if (!status && my->options.mode == MODE_GETLOCK)
         status = ask(my, sql_sign(my), on_signed, err);
     return status;
 }
@@ -265,6 +290,7 @@ static void dispose(struct my *my)
         pool_close(my->sessions);
     session_free(my->shared);
     my->shared = NULL;
+    lease_free_batches(&my->leases);
     loop_disarm(my->engine.loop, &my->sweep);
     loop_unreserve(my->engine.loop, 1);
     options_free(&my->options);
@@ -278,6 +304,8 @@ static void promise_less(struct stile_caps *caps)
     caps->survives = "a holder's crash: free at once; a server's crash: nothing is held afterwards";
 }
 
+extern const struct engine_class mysql_table_class;
+
 static enum stile_status mysql_open(struct engine *engine, const struct url *url,
                                     struct stile_error *err)
 {
@@ -285,15 +313,21 @@ static enum stile_status mysql_open(struct engine *engine, const struct url *url
     if (loop_reserve(engine->loop, 1))
         return error_set(err, STILE_NOMEM, 0, "out of memory");
     my->sweep.fn = pool_sweep;
+    my->leases.engine = engine;
+    my->leases.ops = &table_ops;
     enum stile_status status = introduce(my, err);
     if (!status)
         status = options_read(&my->options, url, err);
     if (!status)
         status = reach(my, err);
-    if (status)
+    if (status) {
         dispose(my);
-    else if (my->bare)
+    } else if (my->options.mode == MODE_TABLE) {
+        engine->class = &mysql_table_class;
+        engine->caps = mysql_table_class.caps;
+    } else if (my->bare) {
         promise_less(&engine->caps);
+    }
     return status;
 }
 
@@ -316,9 +350,36 @@ static void mysql_forked(struct engine *engine)
     "their holders are told as their connections end. For tokens, "                                \
     "innodb_flush_log_at_trx_commit=1"
 
+#define TABLE_CONDITION                                                                            \
+    "servers that do not forget (innodb_flush_log_at_trx_commit=1), and in a Galera cluster, "     \
+    "clocks that agree; failover to a replica may forget a lock or repeat a token"
+
+#define SLOTS                                                                                      \
+    .scheme = "mysql mysqls mariadb", .params = options_params, .engine_size = sizeof(struct my),  \
+    .open = mysql_open, .setup = mysql_setup, .close = mysql_close_engine, .forked = mysql_forked, \
+    .list = people_list, .show = people_show, .watch = people_watch, .unwatch = people_unwatch,    \
+    .examine = doctor_examine
+
+const struct engine_class mysql_table_class = {
+    .caps = {.engine = "mysql",
+             .modes = 1u << STILE_EXCLUSIVE | 1u << STILE_SHARED | 1u << STILE_SLOTS,
+             .lease = STILE_LEASE_CLAIM,
+             .fifo = true,
+             .token = true,
+             .hold_at_least = true,
+             .lock_delay = true,
+             .detached = true,
+             .token_is = "a counter in the name's row, committed with the grant",
+             .survives = "a holder's crash: free after its TTL; a server's crash: all that was "
+                         "committed",
+             .condition = TABLE_CONDITION},
+    .apart = true,
+    .break_ = table_break,
+    LEASE_SLOTS,
+    SLOTS,
+};
+
 const struct engine_class mysql_class = {
-    .scheme = "mysql mysqls mariadb",
-    .params = options_params,
     .caps = {.engine = "mysql",
              .modes = 1u << STILE_EXCLUSIVE,
              .lease = STILE_LEASE_SESSION,
@@ -330,20 +391,10 @@ const struct engine_class mysql_class = {
              .survives = "a holder's crash: free at once; a server's crash: nothing is held "
                          "afterwards, and tokens go on growing",
              .condition = CONDITION},
-    .apart = false,
-    .engine_size = sizeof(struct my),
     .claim_size = sizeof(struct my_claim),
-    .open = mysql_open,
-    .setup = mysql_setup,
-    .close = mysql_close_engine,
-    .forked = mysql_forked,
     .claim = claims_claim,
     .release = claims_release,
     .renew = sessions_renew,
-    .list = people_list,
-    .show = people_show,
     .break_ = people_break,
-    .watch = people_watch,
-    .unwatch = people_unwatch,
-    .examine = doctor_examine,
+    SLOTS,
 };

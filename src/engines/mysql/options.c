@@ -29,20 +29,18 @@ static enum stile_status set(char **to, const char *from, struct stile_error *er
     return *to ? STILE_OK : error_set(err, STILE_NOMEM, 0, "out of memory");
 }
 
-static enum stile_status read_mode(const struct url *url, struct stile_error *err)
+static enum stile_status read_mode(struct options *o, const struct url *url,
+                                   struct stile_error *err)
 {
     const char *mode = url_param(url, "mode");
-    if (!mode || strcmp(mode, "getlock") == 0)
+    o->mode = mode && strcmp(mode, "table") == 0 ? MODE_TABLE : MODE_GETLOCK;
+    if (!mode || o->mode == MODE_TABLE || strcmp(mode, "getlock") == 0)
         return STILE_OK;
-    if (strcmp(mode, "table") == 0)
-        return error_set(err, STILE_UNSUPPORTED, 0,
-                         "mode=table is not there for MySQL and MariaDB yet, only mode=getlock; "
-                         "postgres: has it");
     if (strcmp(mode, "row") == 0)
         return error_set(err, STILE_UNSUPPORTED, 0,
                          "there is no mode=row, as each lock would keep a transaction open; "
                          "mode=getlock holds as long, in a session that others share");
-    return error_set(err, STILE_MISUSE, 0, "mode= is getlock");
+    return error_set(err, STILE_MISUSE, 0, "mode= is getlock or table");
 }
 
 static enum stile_status read_sessions(struct options *o, const struct url *url,
@@ -110,7 +108,7 @@ static enum stile_status read_place(struct options *o, const struct url *url,
     const char *host = url->n_hosts && *url->hosts[0].host ? url->hosts[0].host : NULL;
     if (url->n_hosts > 1)
         return error_set(err, STILE_MISUSE, 0,
-                         "one server only: what GET_LOCK locks on it is not known to any other");
+                         "one server only: what is locked on it is not known to any other");
     if (host && url_param(url, "socket"))
         return error_set(err, STILE_MISUSE, 0, "a host or socket=, not both");
     o->port = host && url->hosts[0].port ? url->hosts[0].port : NAME_PORT;
@@ -127,7 +125,7 @@ static enum stile_status read_place(struct options *o, const struct url *url,
 enum stile_status options_read(struct options *o, const struct url *url, struct stile_error *err)
 {
     o->patience_ns = PATIENCE_S * NS_PER_SEC;
-    enum stile_status status = read_mode(url, err);
+    enum stile_status status = read_mode(o, url, err);
     if (!status)
         status = read_sessions(o, url, err);
     if (!status)

@@ -11,7 +11,10 @@ struct url;
 /* Affected rows are then those that were found, changed or not: how a grant tells its verdict. */
 #define OPTIONS_FLAGS (CLIENT_MULTI_STATEMENTS | CLIENT_FOUND_ROWS)
 
+enum my_mode { MODE_GETLOCK, MODE_TABLE };
+
 struct options {
+    enum my_mode mode;
     unsigned sessions; /* at most, all together */
     bool allow_pooler; /* a proxy in between keeps one server session for each of ours */
     uint64_t patience_ns;

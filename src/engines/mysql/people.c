@@ -75,7 +75,9 @@ void people_list(struct engine *engine, struct query *query)
     else
         status = my_shared(&shared, my, &err);
     if (!status)
-        status = session_send(shared, sql_list(my, prefix), on_listed, query, &err);
+        status = session_send(
+            shared, my->options.mode == MODE_TABLE ? sql_table_list(prefix) : sql_list(my, prefix),
+            on_listed, query, &err);
     if (status)
         engine->events->done(query, &err);
 }

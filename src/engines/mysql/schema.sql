@@ -1,5 +1,6 @@
 -- The tables of stile, in the database that the URL names. Each part is safe to be run again.
--- Who uses them needs SELECT, INSERT and UPDATE on stile_lock, and SELECT on the others.
+-- Who uses them needs SELECT, INSERT, UPDATE and DELETE on the tables stile_*, and EXECUTE on the
+-- procedures stile_*.
 
 CREATE TABLE IF NOT EXISTS stile_version (
     version INT UNSIGNED NOT NULL PRIMARY KEY
@@ -21,16 +22,257 @@ CREATE TABLE IF NOT EXISTS stile_lock (
     delay_ms BIGINT UNSIGNED
 ) ENGINE=InnoDB;
 
--- Tokens of names whose rows were cleared away are below this, so that none ever comes back. To clear
--- away: START TRANSACTION; UPDATE stile_floor SET token = GREATEST(token, (SELECT COALESCE(MAX(token),
--- 0) FROM stile_lock)); DELETE FROM stile_lock WHERE since < UTC_TIMESTAMP(6) - INTERVAL 30 DAY AND
--- delay_ms IS NULL AND COALESCE(hold_until <= UTC_TIMESTAMP(6), TRUE) AND IS_FREE_LOCK(lock_name);
--- COMMIT;
+-- Tokens of names whose rows were cleared away (CALL stile_cleanup(30)) are below this, so that none
+-- ever comes back.
 CREATE TABLE IF NOT EXISTS stile_floor (
     one TINYINT NOT NULL PRIMARY KEY,
     token BIGINT UNSIGNED NOT NULL
 ) ENGINE=InnoDB;
 INSERT IGNORE INTO stile_floor VALUES (1, 0);
+
+-- ---- mode=table: leases in rows, on the database's clock ----
+
+-- One row a name: its counter. Who changes anything about a name writes it first, so that one at a
+-- time does; in a Galera cluster the others find out when they commit.
+CREATE TABLE IF NOT EXISTS stile_counter (
+    name VARBINARY(512) NOT NULL PRIMARY KEY,
+    token BIGINT UNSIGNED NOT NULL,
+    turns BIGINT UNSIGNED NOT NULL
+) ENGINE=InnoDB;
+
+-- One row a claim that is held or waits.
+CREATE TABLE IF NOT EXISTS stile_claim (
+    owner VARCHAR(33) CHARACTER SET ascii COLLATE ascii_bin NOT NULL PRIMARY KEY,
+    name VARBINARY(512) NOT NULL,
+    mode ENUM('exclusive', 'shared', 'slots') NOT NULL,
+    slots INT UNSIGNED NOT NULL,
+    held BOOLEAN NOT NULL,
+    ghost BOOLEAN NOT NULL DEFAULT FALSE, -- nobody's any more: kept back until its end
+    confirmed BOOLEAN NOT NULL,           -- its owner knows
+    token BIGINT UNSIGNED NOT NULL,       -- 0 while it waits
+    place BIGINT UNSIGNED NOT NULL,
+    ttl_ms BIGINT UNSIGNED NOT NULL,
+    hold_ms BIGINT UNSIGNED,
+    delay_ms BIGINT UNSIGNED,
+    since DATETIME(6) NOT NULL,
+    expires_at DATETIME(6) NOT NULL,
+    hold_until DATETIME(6),
+    bell VARCHAR(16) CHARACTER SET ascii, -- whose sleep is ended when it is its turn
+    host VARCHAR(64) CHARACTER SET ascii NOT NULL,
+    pid BIGINT NOT NULL,
+    command VARCHAR(255) CHARACTER SET ascii NOT NULL,
+    KEY in_line (name, place)
+) ENGINE=InnoDB;
+
+DROP PROCEDURE IF EXISTS stile_table_settle;
+DROP PROCEDURE IF EXISTS stile_table_grant;
+DROP PROCEDURE IF EXISTS stile_table_claim;
+DROP PROCEDURE IF EXISTS stile_table_release;
+DROP PROCEDURE IF EXISTS stile_table_break;
+DROP PROCEDURE IF EXISTS stile_cleanup;
+
+DELIMITER //
+
+-- Ends what has run out; what is kept back stays as a ghost.
+CREATE PROCEDURE stile_table_settle(p_name VARBINARY(512)) SQL SECURITY INVOKER
+BEGIN
+    UPDATE stile_claim
+    SET ghost = TRUE, owner = CONCAT('~', owner),
+        expires_at = GREATEST(expires_at + INTERVAL 1000 * COALESCE(delay_ms, 0) MICROSECOND,
+                              COALESCE(hold_until, expires_at)),
+        hold_until = NULL, delay_ms = NULL
+    WHERE name = p_name AND held AND confirmed AND NOT ghost AND expires_at <= UTC_TIMESTAMP(6)
+      AND (delay_ms IS NOT NULL OR hold_until > UTC_TIMESTAMP(6));
+    DELETE FROM stile_claim WHERE name = p_name AND expires_at <= UTC_TIMESTAMP(6);
+END//
+
+-- Grants it to who is next, and as many as may have it together. Whoever isn't the caller has a
+-- second to confirm.
+CREATE PROCEDURE stile_table_grant(p_name VARBINARY(512), p_me VARCHAR(33)) SQL SECURITY INVOKER
+BEGIN
+    DECLARE v_owner VARCHAR(33) CHARACTER SET ascii COLLATE ascii_bin;
+    DECLARE v_mode VARCHAR(16) CHARACTER SET ascii;
+    DECLARE v_slots, v_held, v_same INT UNSIGNED;
+    DECLARE v_place, v_ttl_ms BIGINT UNSIGNED;
+    DECLARE v_now DATETIME(6);
+    next: LOOP
+        SET v_now = UTC_TIMESTAMP(6);
+        SELECT MIN(c.place) INTO v_place FROM stile_claim c WHERE c.name = p_name AND NOT c.held;
+        IF v_place IS NULL THEN
+            LEAVE next;
+        END IF;
+        SELECT c.owner, c.mode, c.slots, IF(c.owner = p_me, c.ttl_ms, 1000)
+        INTO v_owner, v_mode, v_slots, v_ttl_ms
+        FROM stile_claim c WHERE c.name = p_name AND c.place = v_place;
+        SELECT COUNT(*), COALESCE(SUM(c.mode = v_mode), 0) INTO v_held, v_same
+        FROM stile_claim c WHERE c.name = p_name AND c.held;
+        IF v_held > 0 AND (v_mode = 'exclusive' OR v_same < v_held
+                           OR v_mode = 'slots' AND v_held >= v_slots) THEN
+            LEAVE next;
+        END IF;
+        UPDATE stile_counter SET token = token + 1 WHERE name = p_name;
+        UPDATE stile_claim c JOIN stile_counter n ON n.name = c.name
+        SET c.held = TRUE, c.token = n.token, c.since = v_now, c.confirmed = (c.owner = p_me),
+            c.expires_at = v_now + INTERVAL 1000 * v_ttl_ms MICROSECOND,
+            c.hold_until = IF(c.owner = p_me, v_now + INTERVAL 1000 * c.hold_ms MICROSECOND, NULL)
+        WHERE c.owner = v_owner;
+    END LOOP;
+END//
+
+-- "g TOKEN": granted; "b MS": held by others until then, as far as one can tell. Asked again with the
+-- same owner it keeps its place, and confirms what was granted meanwhile.
+CREATE PROCEDURE stile_table_claim(
+    p_name VARBINARY(512), p_owner VARCHAR(33) CHARACTER SET ascii,
+    p_mode VARCHAR(16) CHARACTER SET ascii, p_slots INT UNSIGNED, p_ttl_ms BIGINT UNSIGNED,
+    p_hold_ms BIGINT UNSIGNED, p_delay_ms BIGINT UNSIGNED, p_wait BOOLEAN,
+    p_bell VARCHAR(16) CHARACTER SET ascii, p_host VARBINARY(64), p_pid BIGINT,
+    p_command VARBINARY(255)
+) SQL SECURITY INVOKER
+BEGIN
+    DECLARE v_rows, v_over, v_mine INT UNSIGNED DEFAULT 0;
+    DECLARE v_token, v_turn, v_left BIGINT UNSIGNED;
+    DECLARE v_now, v_end DATETIME(6);
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION
+    BEGIN
+        ROLLBACK AND NO CHAIN NO RELEASE;
+        RESIGNAL;
+    END;
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    START TRANSACTION;
+    UPDATE stile_counter SET turns = turns + 1 WHERE name = p_name;
+    IF ROW_COUNT() = 0 THEN
+        SELECT f.token INTO v_token FROM stile_floor f WHERE f.one = 1 LOCK IN SHARE MODE;
+        INSERT INTO stile_counter (name, token, turns) VALUES (p_name, v_token, 1)
+        ON DUPLICATE KEY UPDATE turns = turns + 1;
+    END IF;
+    SELECT n.token, n.turns INTO v_token, v_turn FROM stile_counter n WHERE n.name = p_name;
+    SET v_now = UTC_TIMESTAMP(6);
+    SELECT COUNT(*), COALESCE(SUM(c.expires_at <= v_now), 0), COALESCE(SUM(c.owner = p_owner), 0)
+    INTO v_rows, v_over, v_mine FROM stile_claim c WHERE c.name = p_name;
+    IF v_over > 0 THEN
+        CALL stile_table_settle(p_name);
+    END IF;
+    IF v_mine > 0 THEN
+        UPDATE stile_claim c
+        SET c.confirmed = c.held, c.bell = p_bell,
+            c.hold_until = COALESCE(c.hold_until,
+                IF(c.held, v_now + INTERVAL 1000 * c.hold_ms MICROSECOND, NULL)),
+            c.expires_at = v_now + INTERVAL 1000 * p_ttl_ms MICROSECOND
+        WHERE c.owner = p_owner AND c.name = p_name;
+        SET v_mine = ROW_COUNT();
+    END IF;
+    IF v_mine = 0 THEN
+        INSERT INTO stile_claim (owner, name, mode, slots, held, confirmed, token, place, ttl_ms,
+                                 hold_ms, delay_ms, since, expires_at, hold_until, bell, host, pid,
+                                 command)
+        VALUES (p_owner, p_name, p_mode, p_slots, v_rows = 0, v_rows = 0,
+                IF(v_rows = 0, v_token + 1, 0), v_turn, p_ttl_ms, p_hold_ms, p_delay_ms, v_now,
+                v_now + INTERVAL 1000 * p_ttl_ms MICROSECOND,
+                IF(v_rows = 0, v_now + INTERVAL 1000 * p_hold_ms MICROSECOND, NULL), p_bell, p_host,
+                p_pid, p_command);
+    END IF;
+    IF v_rows = 0 THEN
+        SET v_token = v_token + 1;
+        UPDATE stile_counter SET token = v_token WHERE name = p_name;
+    ELSE
+        CALL stile_table_grant(p_name, p_owner);
+        SET v_token = NULL;
+        SELECT c.token INTO v_token FROM stile_claim c WHERE c.owner = p_owner AND c.held;
+        IF v_token IS NULL AND NOT p_wait THEN
+            DELETE FROM stile_claim WHERE owner = p_owner;
+            CALL stile_table_grant(p_name, p_owner);
+        END IF;
+        SELECT MIN(c.expires_at) INTO v_end FROM stile_claim c WHERE c.name = p_name AND c.held;
+    END IF;
+    COMMIT AND NO CHAIN NO RELEASE;
+    SET v_left = GREATEST(COALESCE(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), v_end), 0), 1000);
+    SELECT IF(v_token IS NULL, CONCAT('b ', (v_left + 999) DIV 1000), CONCAT('g ', v_token));
+END//
+
+-- Gives back, withdraws, clears away. Whether there was anything.
+CREATE PROCEDURE stile_table_release(
+    p_name VARBINARY(512), p_owner VARCHAR(33) CHARACTER SET ascii, p_unused BOOLEAN
+) SQL SECURITY INVOKER
+BEGIN
+    DECLARE v_there INT DEFAULT 0;
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION
+    BEGIN
+        ROLLBACK AND NO CHAIN NO RELEASE;
+        RESIGNAL;
+    END;
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    START TRANSACTION;
+    UPDATE stile_counter SET turns = turns + 1 WHERE name = p_name;
+    CALL stile_table_settle(p_name);
+    IF NOT p_unused THEN
+        UPDATE stile_claim
+        SET ghost = TRUE, owner = CONCAT('~', owner), expires_at = hold_until, hold_until = NULL,
+            delay_ms = NULL
+        WHERE owner = p_owner AND name = p_name AND held AND hold_until > UTC_TIMESTAMP(6);
+        SET v_there = ROW_COUNT();
+    END IF;
+    IF v_there = 0 THEN
+        DELETE FROM stile_claim WHERE owner = p_owner AND name = p_name;
+        SET v_there = ROW_COUNT();
+    END IF;
+    CALL stile_table_grant(p_name, '');
+    COMMIT AND NO CHAIN NO RELEASE;
+    SELECT IF(v_there, 't', 'f');
+END//
+
+-- The owners that were broken, or ghosts; nothing at all: nobody has it; NULL: not by that grant.
+CREATE PROCEDURE stile_table_break(p_name VARBINARY(512), p_token BIGINT UNSIGNED)
+SQL SECURITY INVOKER
+BEGIN
+    DECLARE v_broken, v_held INT DEFAULT 0;
+    DECLARE v_owners MEDIUMTEXT CHARACTER SET ascii;
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION
+    BEGIN
+        ROLLBACK AND NO CHAIN NO RELEASE;
+        RESIGNAL;
+    END;
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    START TRANSACTION;
+    UPDATE stile_counter SET turns = turns + 1 WHERE name = p_name;
+    CALL stile_table_settle(p_name);
+    SELECT COUNT(*) INTO v_held FROM stile_claim c WHERE c.name = p_name AND c.held;
+    SELECT GROUP_CONCAT(c.owner SEPARATOR ' ') INTO v_owners FROM stile_claim c
+    WHERE c.name = p_name AND c.held AND p_token IN (0, c.token);
+    DELETE FROM stile_claim WHERE name = p_name AND held AND p_token IN (0, token);
+    SET v_broken = IF(v_held > 0, ROW_COUNT(), -1);
+    CALL stile_table_grant(p_name, '');
+    COMMIT AND NO CHAIN NO RELEASE;
+    SELECT v_broken, v_owners;
+END//
+
+-- Clears away names that nobody has had for so many days, and claims that have run out. Tokens stay
+-- used.
+CREATE PROCEDURE stile_cleanup(p_days INT UNSIGNED) SQL SECURITY INVOKER
+BEGIN
+    DECLARE v_highest BIGINT UNSIGNED;
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION
+    BEGIN
+        ROLLBACK AND NO CHAIN NO RELEASE;
+        RESIGNAL;
+    END;
+    START TRANSACTION;
+    SELECT f.token INTO v_highest FROM stile_floor f WHERE f.one = 1 FOR UPDATE;
+    DELETE FROM stile_claim WHERE expires_at <= UTC_TIMESTAMP(6)
+        AND (NOT held OR NOT confirmed OR ghost OR delay_ms IS NULL
+             AND COALESCE(hold_until <= UTC_TIMESTAMP(6), TRUE));
+    SELECT GREATEST(v_highest, COALESCE(MAX(n.token), 0)) INTO v_highest FROM stile_counter n
+    FOR UPDATE;
+    SELECT GREATEST(v_highest, COALESCE(MAX(l.token), 0)) INTO v_highest FROM stile_lock l FOR UPDATE;
+    UPDATE stile_floor SET token = v_highest WHERE one = 1;
+    DELETE FROM stile_counter
+    WHERE NOT EXISTS (SELECT * FROM stile_claim c WHERE c.name = stile_counter.name);
+    DELETE FROM stile_lock
+    WHERE since < UTC_TIMESTAMP(6) - INTERVAL p_days DAY AND delay_ms IS NULL
+      AND COALESCE(hold_until <= UTC_TIMESTAMP(6), TRUE) AND IS_FREE_LOCK(lock_name);
+    COMMIT AND NO CHAIN NO RELEASE;
+END//
+
+DELIMITER ;
 
 -- Who holds what, for a person. What has no expires_at ends with its session.
 CREATE OR REPLACE SQL SECURITY INVOKER VIEW stile_locks AS
@@ -38,6 +280,9 @@ SELECT CONVERT(name USING utf8mb4) AS name, owner, host, pid, since,
        IF(IS_USED_LOCK(lock_name) <=> backend, NULL, hold_until) AS expires_at,
        token, IS_USED_LOCK(lock_name) AS backend, command
 FROM stile_lock
-WHERE IS_USED_LOCK(lock_name) <=> COALESCE(backend, 0) OR hold_until > UTC_TIMESTAMP(6);
+WHERE IS_USED_LOCK(lock_name) <=> COALESCE(backend, 0) OR hold_until > UTC_TIMESTAMP(6)
+UNION ALL
+SELECT CONVERT(name USING utf8mb4), owner, host, pid, since, expires_at, token, NULL, command
+FROM stile_claim WHERE held AND expires_at > UTC_TIMESTAMP(6);
 
 INSERT IGNORE INTO stile_version VALUES (1)

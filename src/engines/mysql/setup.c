@@ -1,6 +1,7 @@
 #include "engines/mysql/setup.h"
 
 #include <mysqld_error.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,14 +31,66 @@ static enum stile_status read_version(int *version, MYSQL *conn, const struct op
     return STILE_OK;
 }
 
+/* ---- the script, as the command `mariadb` reads it ---- */
+
+struct script {
+    const char *at;
+    char delimiter[8];
+    char *statement; /* with room for the whole script */
+    size_t len;
+};
+
+static bool ends_with(const struct script *script, const char *end)
+{
+    size_t n = strlen(end);
+    return script->len >= n && memcmp(script->statement + script->len - n, end, n) == 0;
+}
+
+/* Comments between statements are for people, and so are lines that change the delimiter. */
+static void take_line(struct script *script, const char *line, size_t len)
+{
+    if (strncmp(line, "DELIMITER ", 10) == 0 && len - 10 < sizeof script->delimiter) {
+        memcpy(script->delimiter, line + 10, len - 10);
+        script->delimiter[len - 10] = '\0';
+    } else if (len > 0 && strncmp(line, "--", 2) != 0) {
+        memcpy(script->statement + script->len, line, len);
+        script->len += len;
+        script->statement[script->len++] = '\n';
+    }
+}
+
+/* False: there is none left. */
+static bool next_statement(struct script *script)
+{
+    char end[sizeof script->delimiter + 1];
+    script->len = 0;
+    while (*script->at) {
+        size_t len = strcspn(script->at, "\n");
+        take_line(script, script->at, len);
+        script->at += len + (script->at[len] == '\n');
+        snprintf(end, sizeof end, "%s\n", script->delimiter);
+        if (ends_with(script, end)) {
+            script->len -= strlen(end);
+            break;
+        }
+    }
+    return script->len > 0;
+}
+
 static enum stile_status run(MYSQL *conn, const struct options *options, struct stile_error *err)
 {
-    int failed = mysql_query(conn, mysql_schema);
-    while (failed == 0) {
+    struct script script = {
+        .at = mysql_schema, .delimiter = ";", .statement = malloc(strlen(mysql_schema) + 1)};
+    enum stile_status status = STILE_OK;
+    if (!script.statement)
+        return error_set(err, STILE_NOMEM, 0, "out of memory");
+    while (!status && next_statement(&script)) {
+        if (mysql_real_query(conn, script.statement, script.len))
+            status = complain(conn, options, err);
         mysql_free_result(mysql_store_result(conn));
-        failed = mysql_next_result(conn);
     }
-    return failed > 0 ? complain(conn, options, err) : STILE_OK;
+    free(script.statement);
+    return status;
 }
 
 static enum stile_status make(MYSQL *conn, const struct options *o, struct stile_error *err)

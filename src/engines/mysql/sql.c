@@ -6,9 +6,7 @@
 
 #define YEAR_S 31536000 /* the longest that the server takes */
 
-static char *written(const char *format, ...) PRINTF_LIKE(1, 2);
-
-static char *written(const char *format, ...)
+char *sql_written(const char *format, ...)
 {
     char *text = NULL;
     va_list args;
@@ -30,35 +28,45 @@ static const char *plus(const struct my *my)
 
 char *sql_sign(const struct my *my)
 {
-    return written(SIGN, plus(my));
+    return sql_written(SIGN, plus(my));
 }
 
 /* What the server's or a user's defaults might have set is set for ourselves; completion_type
  * first, as the commit that autocommit brings could be the session's end. A row is locked for the
  * time of one statement only, so who waits for one waits for a server in trouble. */
+#define SETTINGS                                                                                   \
+    "SET SESSION completion_type=0,sql_mode='',autocommit=1,time_zone='+00:00',"                   \
+    "wait_timeout=%d,interactive_timeout=%d,net_read_timeout=60,net_write_timeout=60,"             \
+    "lock_wait_timeout=%d,innodb_lock_wait_timeout=5"                                              \
+    "/*!50708 ,max_execution_time=0 *//*M!100101 ,max_statement_time=0 */"                         \
+    "/*M!100300 ,idle_transaction_timeout=0 */"
+#define FACTS                                                                                      \
+    "SELECT CONNECTION_ID(),VERSION(),@@GLOBAL.read_only,"                                         \
+    "(SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA=DATABASE() AND "           \
+    "TABLE_NAME='stile_version');"                                                                 \
+    "SHOW GLOBAL VARIABLES LIKE 'wsrep_on';"                                                       \
+    "SHOW GLOBAL STATUS LIKE 'Uptime'"
+
+char *sql_table_settings(void)
+{
+    return sql_written(SETTINGS, YEAR_S, YEAR_S, YEAR_S);
+}
+
 char *sql_hail(const struct my *my)
 {
     char sign[128] = "";
+    if (my->options.mode == MODE_TABLE)
+        return sql_written(FACTS);
     if (!my->opening)
         snprintf(sign, sizeof sign, ";" SIGN, plus(my));
-    return written(
-        "SET SESSION completion_type=0,sql_mode='',autocommit=1,time_zone='+00:00',"
-        "wait_timeout=%d,interactive_timeout=%d,net_read_timeout=60,net_write_timeout=60,"
-        "lock_wait_timeout=%d,innodb_lock_wait_timeout=5"
-        "/*!50708 ,max_execution_time=0 *//*M!100101 ,max_statement_time=0 */"
-        "/*M!100300 ,idle_transaction_timeout=0 */;"
-        "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ;"
-        "SELECT CONNECTION_ID(),VERSION(),@@GLOBAL.read_only,"
-        "(SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA=DATABASE() AND "
-        "TABLE_NAME='stile_version');"
-        "SHOW GLOBAL VARIABLES LIKE 'wsrep_on';"
-        "SHOW GLOBAL STATUS LIKE 'Uptime'%s",
-        YEAR_S, YEAR_S, YEAR_S, sign);
+    return sql_written(SETTINGS ";SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ;" FACTS
+                                "%s",
+                       YEAR_S, YEAR_S, YEAR_S, sign);
 }
 
 char *sql_version(void)
 {
-    return written("SELECT MAX(version) FROM stile_version");
+    return sql_written("SELECT MAX(version) FROM stile_version");
 }
 
 /* ---- for the doctor ---- */
@@ -70,7 +78,7 @@ char *sql_version(void)
 /* Sessions of replicas that read its log; who may not see others' sessions sees none. */
 char *sql_facts(void)
 {
-    return written(
+    return sql_written(
         "SELECT VERSION(),@@GLOBAL.read_only,CONNECTION_ID(),(SELECT COUNT(*) FROM " TABLES
         "),(SELECT COUNT(*) FROM " TABLES " AND ENGINE<>'InnoDB'),"
         "@@GLOBAL.innodb_flush_log_at_trx_commit,@@GLOBAL.max_connections,"
@@ -90,12 +98,12 @@ static unsigned long lease_s(uint64_t ttl_ns)
 
 char *sql_ttl(uint64_t ttl_ns)
 {
-    return written("SET SESSION wait_timeout=%lu", lease_s(ttl_ns));
+    return sql_written("SET SESSION wait_timeout=%lu", lease_s(ttl_ns));
 }
 
 char *sql_kill(uint64_t backend, bool session)
 {
-    return written("KILL %s %" PRIu64, session ? "CONNECTION" : "QUERY", backend);
+    return sql_written("KILL %s %" PRIu64, session ? "CONNECTION" : "QUERY", backend);
 }
 
 /* ---- about a claim ---- */
@@ -143,10 +151,10 @@ static char *counted(struct my_claim *part, const char *before, const char *lock
     struct my *my = my_of_part(part);
     struct claim *claim = claim_of(part);
     char hold[24], delay[24];
-    return written("%sSET @g=%s;" COUNT_IT "%s", before, lock, part->stored, part->key,
-                   my->who.owner, my->who.host_hex, my->who.pid, my->who.command_hex,
-                   milliseconds(hold, claim->hold_ns), milliseconds(delay, claim->delay_ns),
-                   behind);
+    return sql_written("%sSET @g=%s;" COUNT_IT "%s", before, lock, part->stored, part->key,
+                       my->who.owner, my->who.host_hex, my->who.pid, my->who.command_hex,
+                       milliseconds(hold, claim->hold_ns), milliseconds(delay, claim->delay_ns),
+                       behind);
 }
 
 char *sql_try(struct my_claim *part, uint64_t ttl_ns)
@@ -154,7 +162,7 @@ char *sql_try(struct my_claim *part, uint64_t ttl_ns)
     char before[LEASE_MAX], lock[KEY_HEX_MAX + 32];
     snprintf(lock, sizeof lock, "GET_LOCK(X'%s',0)", part->key);
     if (my_of_part(part)->bare)
-        return written("%sSELECT %s", lease(before, ttl_ns), lock);
+        return sql_written("%sSELECT %s", lease(before, ttl_ns), lock);
     return counted(part, lease(before, ttl_ns), lock, "");
 }
 
@@ -167,7 +175,7 @@ char *sql_lock(struct my_claim *part, uint64_t ttl_ns)
     snprintf(lock, sizeof lock, "GET_LOCK(X'%s',%d)", part->key, YEAR_S);
     snprintf(who, sizeof who, " /* stile:%s@%s %s */", my->who.pid, my->who.host, my->who.command);
     if (my->bare)
-        return written("%sSELECT %s%s", lease(before, ttl_ns), lock, who);
+        return sql_written("%sSELECT %s%s", lease(before, ttl_ns), lock, who);
     return counted(part, lease(before, ttl_ns), lock, who);
 }
 
@@ -175,13 +183,13 @@ char *sql_grant(struct my_claim *part)
 {
     char lock[KEY_HEX_MAX + 64];
     snprintf(lock, sizeof lock, "IS_USED_LOCK(X'%s')<=>CONNECTION_ID()", part->key);
-    return my_of_part(part)->bare ? written("SELECT %s", lock) : counted(part, "", lock, "");
+    return my_of_part(part)->bare ? sql_written("SELECT %s", lock) : counted(part, "", lock, "");
 }
 
 /* A delay that is still there was left by a holder that did not release: it begins now. */
 char *sql_kept(struct my_claim *part)
 {
-    return written(
+    return sql_written(
         "UPDATE stile_lock SET hold_until=GREATEST(COALESCE(hold_until,UTC_TIMESTAMP(6)),"
         "UTC_TIMESTAMP(6)+INTERVAL 1000*delay_ms MICROSECOND),delay_ms=NULL,backend=NULL "
         "WHERE name=X'%s' AND delay_ms IS NOT NULL;"
@@ -192,16 +200,16 @@ char *sql_kept(struct my_claim *part)
 
 char *sql_unlock(struct my_claim *part)
 {
-    return written("SELECT RELEASE_LOCK(X'%s')", part->key);
+    return sql_written("SELECT RELEASE_LOCK(X'%s')", part->key);
 }
 
 /* What was written with a grant of this session; if the grant's answer is not known, too. */
 char *sql_let_go(struct my_claim *part, bool unused)
 {
-    return written("UPDATE stile_lock SET backend=NULL,delay_ms=NULL%s WHERE name=X'%s' AND "
-                   "backend=CONNECTION_ID() AND owner='%s';SELECT RELEASE_LOCK(X'%s')",
-                   unused ? ",hold_until=NULL" : "", part->stored, my_of_part(part)->who.owner,
-                   part->key);
+    return sql_written("UPDATE stile_lock SET backend=NULL,delay_ms=NULL%s WHERE name=X'%s' AND "
+                       "backend=CONNECTION_ID() AND owner='%s';SELECT RELEASE_LOCK(X'%s')",
+                       unused ? ",hold_until=NULL" : "", part->stored, my_of_part(part)->who.owner,
+                       part->key);
 }
 
 /* ---- for people ---- */
@@ -236,23 +244,24 @@ static uint64_t uptime_s(const struct my *my)
 char *sql_show(struct my *my, const char *stored, const char *key)
 {
     if (my->bare)
-        return written("SET @u=IS_USED_LOCK(X'%s');"
-                       "SELECT X'%s',X'%s',@u,0,0,p.USER,p.HOST,NULL,NULL,NULL,NULL,NULL,NULL,NULL "
-                       "FROM (SELECT 1) one LEFT JOIN information_schema.PROCESSLIST p ON "
-                       "p.ID=@u;" WAITERS,
-                       key, stored, key, waited_ms(my));
-    return written("SET @u=IS_USED_LOCK(X'%s');"
-                   "SELECT X'%s',X'%s',@u,COALESCE(r.backend=@u AND "
-                   "r.since>=UTC_TIMESTAMP(6)-INTERVAL %" PRIu64 " SECOND,0)," SIGNED(
-                       "@u") ",p.USER,p.HOST," VIEW
-                             " FROM (SELECT 1) one LEFT JOIN stile_lock r ON r.name=X'%s' LEFT "
-                             "JOIN information_schema.PROCESSLIST p ON p.ID=@u;" WAITERS,
-                   key, stored, key, uptime_s(my), stored, waited_ms(my));
+        return sql_written(
+            "SET @u=IS_USED_LOCK(X'%s');"
+            "SELECT X'%s',X'%s',@u,0,0,p.USER,p.HOST,NULL,NULL,NULL,NULL,NULL,NULL,NULL "
+            "FROM (SELECT 1) one LEFT JOIN information_schema.PROCESSLIST p ON "
+            "p.ID=@u;" WAITERS,
+            key, stored, key, waited_ms(my));
+    return sql_written("SET @u=IS_USED_LOCK(X'%s');"
+                       "SELECT X'%s',X'%s',@u,COALESCE(r.backend=@u AND "
+                       "r.since>=UTC_TIMESTAMP(6)-INTERVAL %" PRIu64 " SECOND,0)," SIGNED(
+                           "@u") ",p.USER,p.HOST," VIEW
+                                 " FROM (SELECT 1) one LEFT JOIN stile_lock r ON r.name=X'%s' LEFT "
+                                 "JOIN information_schema.PROCESSLIST p ON p.ID=@u;" WAITERS,
+                       key, stored, key, uptime_s(my), stored, waited_ms(my));
 }
 
 char *sql_list(struct my *my, const char *prefix)
 {
-    return written(
+    return sql_written(
         "SELECT r.name,r.lock_name,r.used,COALESCE(r.backend=r.used AND "
         "r.since>=UTC_TIMESTAMP(6)-INTERVAL %" PRIu64 " SECOND,0)," SIGNED(
             "r.used") ",NULL,NULL," VIEW
@@ -265,7 +274,8 @@ char *sql_list(struct my *my, const char *prefix)
 
 char *sql_unhold(const char *stored, uint64_t token)
 {
-    return written("UPDATE stile_lock SET hold_until=NULL,delay_ms=NULL WHERE name=X'%s' AND "
-                   "%" PRIu64 " IN (0,token) AND (hold_until IS NOT NULL OR delay_ms IS NOT NULL)",
-                   stored, token);
+    return sql_written("UPDATE stile_lock SET hold_until=NULL,delay_ms=NULL WHERE name=X'%s' AND "
+                       "%" PRIu64
+                       " IN (0,token) AND (hold_until IS NOT NULL OR delay_ms IS NOT NULL)",
+                       stored, token);
 }

@@ -5,8 +5,10 @@
 
 #include "engines/mysql/my.h"
 
-/* The statements of sql_hail() whose answers count, and the columns of the first of them. */
-enum { HAIL_FACTS = 2, HAIL_GALERA, HAIL_UPTIME };
+/* The statements of sql_hail() whose answers count, behind two settings unless it is mode=table,
+ * and the columns of the first of them. */
+enum { HAIL_FACTS, HAIL_GALERA, HAIL_UPTIME };
+#define HAIL_SETTINGS 2
 enum { FACT_ID, FACT_VERSION, FACT_READ_ONLY, FACT_SCHEMA };
 char *sql_hail(const struct my *my);
 char *sql_sign(const struct my *my); /* tells others' show that this is a session of ours */
@@ -30,5 +32,18 @@ char *sql_facts(void);
 char *sql_show(struct my *my, const char *stored, const char *key);
 char *sql_list(struct my *my, const char *prefix);
 char *sql_unhold(const char *stored, uint64_t token);
+
+/* mode=table, in sql_table.c: nothing is set, for the next statement may be another session's */
+char *sql_table_settings(void); /* where the session is ours alone */
+char *sql_table_claim(struct lease *lease);
+char *sql_table_resume(struct lease *lease);
+char *sql_table_release(struct lease *lease, bool unused);
+char *sql_table_renew(struct lease_batch *batch); /* the owners that are left */
+char *sql_table_break(const struct query *query);
+char *sql_table_show(const char *stored);
+char *sql_table_list(const char *prefix);
+char *sql_rollback(void);
+
+char *sql_written(const char *format, ...) PRINTF_LIKE(1, 2);
 
 #endif

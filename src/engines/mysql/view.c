@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "engines/mysql/sql.h"
+#include "engines/sql/lease_view.h"
 
 enum column {
     COL_NAME,
@@ -161,6 +162,53 @@ static void fill(struct view *view, MYSQL_ROW row, const unsigned long *lengths,
     view->info.name = view->name;
 }
 
+/* ---- mode=table: rows of one name stand together ---- */
+
+static bool is_table(const struct answer *a)
+{
+    return a->n == 1 && a->outcomes[0].rows && mysql_num_fields(a->outcomes[0].rows) == ROW_COLUMNS;
+}
+
+static void fill_from_table(struct view *view, MYSQL_RES *rows, MYSQL_ROW row, size_t len)
+{
+    MYSQL_ROW_OFFSET next = mysql_row_tell(rows);
+    while (row && mysql_fetch_lengths(rows)[ROW_NAME] == len &&
+           memcmp(row[ROW_NAME], view->name, len) == 0) {
+        if (row[ROW_OWNER]) {
+            lease_read(&view->claims[view->n], (const char *const *)row);
+            view->info.holders += view->claims[view->n++].held;
+        }
+        view->info.token = strtoull(text_of(row[ROW_COUNTER]), NULL, 10);
+        next = mysql_row_tell(rows);
+        row = mysql_fetch_row(rows);
+    }
+    mysql_row_seek(rows, next);
+    view->info.waiters = view->n - view->info.holders;
+    view->info.claims = view->claims;
+    view->info.name = view->name;
+}
+
+static enum stile_status next_of_table(struct view *view, bool *made, const struct answer *a,
+                                       struct stile_error *err)
+{
+    MYSQL_RES *rows = a->outcomes[0].rows;
+    MYSQL_ROW row = mysql_fetch_row(rows);
+    *made = row;
+    if (!row)
+        return STILE_OK;
+    size_t len = mysql_fetch_lengths(rows)[ROW_NAME];
+    if (len > STILE_NAME_MAX)
+        return error_set(err, STILE_CORRUPT, 0, "a row of stile_claim is none of ours");
+    view->claims = calloc((size_t)mysql_num_rows(rows), sizeof *view->claims);
+    if (!view->claims)
+        return error_set(err, STILE_NOMEM, 0, "out of memory");
+    memcpy(view->name, row[ROW_NAME], len);
+    fill_from_table(view, rows, row, len);
+    return STILE_OK;
+}
+
+/* ---- either ---- */
+
 static bool has_form(const struct answer *a)
 {
     if (a->n < 2 || !rows_of(a)->rows || !answer_last(a)->rows)
@@ -171,7 +219,9 @@ static bool has_form(const struct answer *a)
 
 void view_rewind(const struct answer *a)
 {
-    if (has_form(a))
+    if (is_table(a))
+        mysql_data_seek(a->outcomes[0].rows, 0);
+    else if (has_form(a))
         mysql_data_seek(rows_of(a)->rows, 0);
 }
 
@@ -179,6 +229,8 @@ enum stile_status view_next(struct view *view, bool *made, const struct answer *
                             struct stile_error *err)
 {
     *view = (struct view){0};
+    if (is_table(a))
+        return next_of_table(view, made, a, err);
     if (!has_form(a))
         return error_set(err, STILE_CORRUPT, 0, "the server's answer has an unexpected form");
     MYSQL_ROW row = mysql_fetch_row(rows_of(a)->rows);
@@ -235,6 +287,8 @@ enum stile_status view_ask(struct my *my, const char *name, size_t len, answer_f
     if (status)
         return status;
     name_hex(stored, name, len);
+    if (my->options.mode == MODE_TABLE)
+        return session_send(shared, sql_table_show(stored), fn, data, err);
     name_key(key, my->mariadb, name, len);
     name_hex(key_hex, key, strlen(key));
     return session_send(shared, sql_show(my, stored, key_hex), fn, data, err);

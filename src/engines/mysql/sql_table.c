@@ -1,0 +1,117 @@
+/* What is said to the server in mode=table. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "engines/mysql/sql.h"
+
+static const char *milliseconds(char out[24], uint64_t ns)
+{
+    if (ns == 0)
+        return "NULL";
+    snprintf(out, 24, "%" PRIu64, (ns + NS_PER_MS - 1) / NS_PER_MS);
+    return out;
+}
+
+/* ---- about a claim: the procedures of the schema, each a transaction ---- */
+
+char *sql_table_claim(struct lease *lease)
+{
+    static const char *const modes[] = {
+        [STILE_EXCLUSIVE] = "exclusive", [STILE_SHARED] = "shared", [STILE_SLOTS] = "slots"};
+    struct claim *claim = claim_of_lease(lease);
+    struct my *my = my_of(claim->engine);
+    char stored[STORED_HEX_MAX], ttl[24], hold[24], delay[24];
+    name_hex(stored, claim->name, claim->name_len);
+    return sql_written("CALL stile_table_claim(X'%s','%s','%s',%u,%s,%s,%s,%d,NULL,X'%s',%s,X'%s')",
+                       stored, lease->owner, modes[claim->mode], claim->slots,
+                       milliseconds(ttl, claim->ttl_ns), milliseconds(hold, claim->hold_ns),
+                       milliseconds(delay, claim->delay_ns), claim->wait, my->who.host_hex,
+                       my->who.pid, my->who.command_hex);
+}
+
+char *sql_table_release(struct lease *lease, bool unused)
+{
+    struct claim *claim = claim_of_lease(lease);
+    char stored[STORED_HEX_MAX];
+    name_hex(stored, claim->name, claim->name_len);
+    return sql_written("CALL stile_table_release(X'%s','%s',%d)", stored, lease->owner, unused);
+}
+
+#define ALIVE "held AND NOT ghost AND expires_at>UTC_TIMESTAMP(6)"
+
+char *sql_table_resume(struct lease *lease)
+{
+    struct claim *claim = claim_of_lease(lease);
+    char stored[STORED_HEX_MAX], ttl[24];
+    name_hex(stored, claim->name, claim->name_len);
+    milliseconds(ttl, claim->ttl_ns);
+    return sql_written(
+        "UPDATE stile_claim SET expires_at=UTC_TIMESTAMP(6)+INTERVAL 1000*%s "
+        "MICROSECOND,ttl_ms=%s,confirmed=TRUE WHERE owner='%s' AND name=X'%s' AND " ALIVE
+        ";SELECT CONCAT('t ',token) FROM stile_claim WHERE owner='%s' AND "
+        "name=X'%s' AND " ALIVE,
+        ttl, ttl, lease->owner, stored, lease->owner, stored);
+}
+
+/* What had run out before the first statement is so in the second as well. */
+char *sql_table_renew(struct lease_batch *batch)
+{
+    size_t room = batch->n * (LEASE_OWNER_LEN + 3) + 1;
+    char *owners = malloc(room), *at = owners;
+    if (!owners)
+        return NULL;
+    for (size_t i = 0; i < batch->n; i++)
+        at +=
+            snprintf(at, room - (size_t)(at - owners), "%s'%s'", i ? "," : "", batch->of[i]->owner);
+    char *sql = sql_written("UPDATE stile_claim SET expires_at=UTC_TIMESTAMP(6)+INTERVAL "
+                            "1000*ttl_ms MICROSECOND WHERE owner IN (%s) AND " ALIVE
+                            ";SELECT owner FROM stile_claim WHERE owner IN (%s) AND " ALIVE,
+                            owners, owners);
+    free(owners);
+    return sql;
+}
+
+char *sql_rollback(void)
+{
+    return sql_written("ROLLBACK");
+}
+
+/* ---- for people ---- */
+
+#define AGE(at)  "TIMESTAMPDIFF(MICROSECOND," at ",UTC_TIMESTAMP(6)) DIV 1000"
+#define LEFT(at) "TIMESTAMPDIFF(MICROSECOND,UTC_TIMESTAMP(6)," at ") DIV 1000"
+
+/* What has run out and is kept back is a ghost, whether somebody has settled it or not. */
+#define ENDS                                                                                       \
+    "IF(c.held AND c.confirmed AND NOT c.ghost,GREATEST(c.expires_at+INTERVAL "                    \
+    "1000*COALESCE(c.delay_ms,0) MICROSECOND,COALESCE(c.hold_until,c.expires_at)),c.expires_at)"
+#define VIEW                                                                                       \
+    "c.held,c.ghost OR c.expires_at<=UTC_TIMESTAMP(6),c.mode,c.token," AGE("c.since") "," LEFT(    \
+        "IF(c.expires_at<=UTC_TIMESTAMP(6)," ENDS                                                  \
+        ",c.expires_at)") ",c.pid,c.host,c.command,c.owner,n.token"
+
+char *sql_table_show(const char *stored)
+{
+    return sql_written("SELECT X'%s'," VIEW
+                       " FROM (SELECT 1) one LEFT JOIN stile_counter n ON n.name=X'%s' LEFT JOIN "
+                       "stile_claim c ON c.name=n.name AND " ENDS ">UTC_TIMESTAMP(6) "
+                       "ORDER BY c.held DESC,c.place",
+                       stored, stored);
+}
+
+char *sql_table_list(const char *prefix)
+{
+    return sql_written("SELECT c.name," VIEW
+                       " FROM stile_claim c JOIN stile_counter n ON n.name=c.name WHERE "
+                       "LEFT(c.name,%zu)=X'%s' AND " ENDS ">UTC_TIMESTAMP(6) "
+                       "ORDER BY c.name,c.held DESC,c.place",
+                       strlen(prefix) / 2, prefix);
+}
+
+char *sql_table_break(const struct query *query)
+{
+    char stored[STORED_HEX_MAX];
+    name_hex(stored, query->name, query->name_len);
+    return sql_written("CALL stile_table_break(X'%s',%" PRIu64 ")", stored, query->token);
+}
