@@ -56,6 +56,10 @@ typedef void conn_fn(void *data, const ProtobufCMessage *answer, const struct st
 enum stile_status conn_new(struct conn **conn, struct loop *loop,
                            const struct conn_options *options, const struct conn_events *events,
                            void *owner, struct stile_error *err);
+/* Another one as this is, but to the i-th of its endpoints alone. */
+enum stile_status conn_new_beside(struct conn **conn, const struct conn *like, size_t i,
+                                  const struct conn_events *events, void *owner,
+                                  struct stile_error *err);
 void *conn_owner(const struct conn *conn);
 bool conn_is_up(const struct conn *conn);
 const char *conn_address(const struct conn *conn); /* of the member, for people */

@@ -287,3 +287,13 @@ void conn_init_life(struct conn *c)
     c->break_task.fn = on_break;
     c->refuse_task.fn = on_refuse;
 }
+
+enum stile_status conn_new_beside(struct conn **out, const struct conn *like, size_t i,
+                                  const struct conn_events *events, void *owner,
+                                  struct stile_error *err)
+{
+    struct conn_options options = like->options;
+    options.endpoints[0] = like->options.endpoints[i];
+    options.n_endpoints = 1;
+    return conn_new(out, like->loop, &options, events, owner, err);
+}

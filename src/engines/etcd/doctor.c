@@ -1,16 +1,22 @@
-/* examine(): the member we speak with, its alarms, and how many members there are. */
+/* examine(): every endpoint of the URL is asked over a connection of its own how it is; then one of
+ * the sound ones for what all of them have in common: who is a member, alarms, and how long a lease
+ * lasts. diagnosis.c tells what follows. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "engines/etcd/diagnosis.h"
 #include "engines/etcd/etcd.h"
 
-enum { ALARM_NO_SPACE = 1, ALARM_CORRUPT = 2 };
-
 struct visit {
+    struct visit *next; /* of etcd->visits */
     struct query *query;
+    struct call {
+        struct visit *visit;
+        struct conn *conn;
+    } calls[CONN_ENDPOINTS_MAX];
     size_t pending;
-    struct stile_error error; /* of the first question: without its answer there is nothing */
+    struct seen seen;
 };
 
 static struct etcd *etcd_of_visit(const struct visit *visit)
@@ -18,174 +24,190 @@ static struct etcd *etcd_of_visit(const struct visit *visit)
     return etcd_of(visit->query->engine);
 }
 
-static void tell(struct visit *visit, struct stile_finding finding)
+/* ---- the end ---- */
+
+static void tell(void *data, const struct stile_finding *finding)
 {
-    finding.where = conn_address(etcd_of_visit(visit)->conn);
-    visit->query->engine->events->finding(visit->query, &finding);
+    struct visit *visit = data;
+    visit->query->engine->events->finding(visit->query, finding);
 }
+
+static void visit_free(struct visit *visit)
+{
+    struct visit **at = &etcd_of_visit(visit)->visits;
+    while (*at != visit)
+        at = &(*at)->next;
+    *at = visit->next;
+    for (size_t i = 0; i < visit->seen.n_members; i++)
+        conn_free(visit->calls[i].conn);
+    visit->query->state = NULL;
+    free(visit);
+}
+
+/* Without any answer there is nothing to tell but why. */
+static void finish(struct visit *visit)
+{
+    struct query *query = visit->query;
+    struct stile_error why = visit->seen.members[0].error;
+    for (size_t i = 0; i < visit->seen.n_members; i++) {
+        if (!visit->seen.members[i].error.status)
+            why.status = STILE_OK;
+    }
+    if (!why.status)
+        diagnose(&visit->seen, tell, visit);
+    visit_free(visit);
+    query->engine->events->done(query, why.status ? &why : NULL);
+}
+
+/* ---- what they have in common ---- */
 
 static void answered(struct visit *visit)
 {
-    struct query *query = visit->query;
-    struct stile_error err = visit->error;
-    if (--visit->pending > 0)
-        return;
-    query->state = NULL;
-    free(visit);
-    query->engine->events->done(query, err.status ? &err : NULL);
-}
-
-/* ---- the member ---- */
-
-static void tell_version(struct visit *visit, const char *version)
-{
-    unsigned major = 0, minor = 0, patch = 0;
-    char what[80];
-    sscanf(version, "%u.%u.%u", &major, &minor, &patch);
-    snprintf(what, sizeof what, "etcd %.40s", version);
-    if (major < 3 || (major == 3 && minor < 4))
-        tell(visit, (struct stile_finding){.severity = STILE_DANGER,
-                                           .id = "old",
-                                           .what = what,
-                                           .why = "stile refuses it: it needs what came with 3.4.",
-                                           .cure = "Upgrade it, member by member."});
-    else if (major == 3 && minor == 5 && patch < 3)
-        tell(visit, (struct stile_finding){
-                        .severity = STILE_DANGER,
-                        .id = "old",
-                        .what = what,
-                        .why = "Releases 3.5.0 to 3.5.2 may lose writes when a member crashes: "
-                               "members then disagree, and with them two holders may.",
-                        .cure = "Upgrade it to 3.5.3 or later, member by member."});
-    else if (major == 3 && minor == 4 && patch < 38)
-        tell(visit, (struct stile_finding){
-                        .severity = STILE_NOTE,
-                        .id = "old",
-                        .what = what,
-                        .why = "Before 3.4.38 a keep-alive may be answered as if all was well "
-                               "though the lease is revoked. stile looks at its keys instead; "
-                               "other clients on the same locks may not.",
-                        .cure = "Upgrade it where others use the same locks."});
-    else
-        tell(visit, (struct stile_finding){.severity = STILE_FINE, .id = "version", .what = what});
-}
-
-static void on_status(void *data, const ProtobufCMessage *message, const struct stile_error *err)
-{
-    struct visit *visit = data;
-    const Pb__StatusResponse *status = (const Pb__StatusResponse *)message;
-    if (err) {
-        error_copy(&visit->error, err);
-        answered(visit);
-        return;
-    }
-    tell_version(visit, status->version);
-    if (status->leader == 0)
-        tell(visit, (struct stile_finding){
-                        .severity = STILE_DANGER,
-                        .id = "no-leader",
-                        .what = "it sees no leader",
-                        .why = "Nothing can be locked, and who holds something loses it at its "
-                               "deadline.",
-                        .cure = "Start the members that are down; more than half must reach one "
-                                "another.",
-                        .command = "etcdctl endpoint status --cluster"});
-    else
-        tell(visit, (struct stile_finding){
-                        .severity = STILE_FINE, .id = "leader", .what = "there is a leader"});
-    if (status->is_learner)
-        tell(visit, (struct stile_finding){.severity = STILE_WARNING,
-                                           .id = "learner",
-                                           .what = "it is only a learner",
-                                           .why = "It answers no requests of clients.",
-                                           .cure = "Name the voting members in the URL."});
-    answered(visit);
-}
-
-/* ---- alarms ---- */
-
-static void tell_alarm(struct visit *visit, int64_t alarm)
-{
-    if (alarm == ALARM_NO_SPACE)
-        tell(visit, (struct stile_finding){
-                        .severity = STILE_DANGER,
-                        .id = "no-space",
-                        .what = "the alarm NOSPACE is on: the database is full",
-                        .why = "Nothing can be locked until somebody makes room.",
-                        .cure = "Compact the history, defragment each member, then disarm.",
-                        .command = "etcdctl compact REVISION\netcdctl defrag --cluster\n"
-                                   "etcdctl alarm disarm"});
-    else if (alarm == ALARM_CORRUPT)
-        tell(visit, (struct stile_finding){
-                        .severity = STILE_DANGER,
-                        .id = "corrupt",
-                        .what = "the alarm CORRUPT is on: members disagree about their data",
-                        .why = "Two holders may each be right on their own member.",
-                        .cure = "Replace the member that differs, from a snapshot of another.",
-                        .command = "etcdctl endpoint hashkv --cluster"});
+    if (--visit->pending == 0)
+        finish(visit);
 }
 
 static void on_alarms(void *data, const ProtobufCMessage *message, const struct stile_error *err)
 {
     struct visit *visit = data;
     const Pb__AlarmResponse *answer = (const Pb__AlarmResponse *)message;
-    for (size_t i = 0; !err && i < answer->n_alarms; i++)
-        tell_alarm(visit, answer->alarms[i]->alarm);
-    if (!err && answer->n_alarms == 0)
-        tell(visit, (struct stile_finding){
-                        .severity = STILE_FINE, .id = "alarms", .what = "no alarm is on"});
+    if (err)
+        error_copy(&visit->seen.alarm_error, err);
+    for (size_t i = 0; !err && i < answer->n_alarms && i < ALARMS_MAX; i++)
+        visit->seen.alarms[visit->seen.n_alarms++] = (struct seen_alarm){
+            .id = answer->alarms[i]->member_id, .kind = answer->alarms[i]->alarm};
     answered(visit);
-}
-
-/* ---- all of them ---- */
-
-static void tell_members(struct visit *visit, size_t voters)
-{
-    char what[64];
-    snprintf(what, sizeof what, "%zu voting member%s", voters, voters == 1 ? "" : "s");
-    if (voters == 1)
-        tell(visit, (struct stile_finding){
-                        .severity = STILE_WARNING,
-                        .id = "one-member",
-                        .what = what,
-                        .why = "While it is down nothing can be locked, and what is lost with its "
-                               "disk is lost: tokens begin again.",
-                        .cure = "Three members go on while one of them is down."});
-    else if (voters % 2 == 0)
-        tell(visit, (struct stile_finding){.severity = STILE_NOTE,
-                                           .id = "even",
-                                           .what = what,
-                                           .why = "No more of them may be down than with one less.",
-                                           .cure = "Add one, or take one away."});
-    else
-        tell(visit, (struct stile_finding){.severity = STILE_FINE, .id = "members", .what = what});
 }
 
 static void on_members(void *data, const ProtobufCMessage *message, const struct stile_error *err)
 {
     struct visit *visit = data;
     const Pb__MemberListResponse *answer = (const Pb__MemberListResponse *)message;
-    size_t voters = 0;
-    for (size_t i = 0; !err && i < answer->n_members; i++)
-        voters += !answer->members[i]->is_learner;
-    if (voters > 0)
-        tell_members(visit, voters);
+    for (size_t i = 0; !err && i < answer->n_members && i < LISTED_MAX; i++) {
+        struct seen_listed *listed = &visit->seen.listed[visit->seen.n_listed++];
+        listed->id = answer->members[i]->id;
+        listed->learner = answer->members[i]->is_learner;
+        snprintf(listed->name, sizeof listed->name, "%s", answer->members[i]->name);
+    }
     answered(visit);
 }
 
-static void ask(struct visit *visit, enum rpc rpc, const ProtobufCMessage *request, conn_fn *fn)
+static void on_revoked(void *data, const ProtobufCMessage *message, const struct stile_error *err)
+{
+    (void)message, (void)err; /* else it ends by itself, in a moment */
+    answered(data);
+}
+
+static void ask(struct visit *visit, size_t i, enum rpc rpc, const ProtobufCMessage *request,
+                conn_fn *fn)
 {
     struct stile_error err;
     visit->pending++;
-    if (conn_ask(etcd_of_visit(visit)->conn, rpc, request, fn, visit, &err))
+    if (conn_ask(visit->calls[i].conn, rpc, request, fn, visit, &err))
         fn(visit, NULL, &err);
+}
+
+static size_t whom_to_ask(const struct seen *seen)
+{
+    for (size_t i = 0; i < seen->n_members; i++) {
+        if (seen_is_sound(seen, i))
+            return i;
+    }
+    for (size_t i = 0; i < seen->n_members; i++) {
+        if (!seen->members[i].error.status)
+            return i;
+    }
+    return 0;
+}
+
+static void on_lease(void *data, const ProtobufCMessage *message, const struct stile_error *err)
+{
+    struct visit *visit = data;
+    const Pb__LeaseGrantResponse *answer = (const Pb__LeaseGrantResponse *)message;
+    Pb__LeaseRevokeRequest revoke = PB__LEASE_REVOKE_REQUEST__INIT;
+    if (err) {
+        error_copy(&visit->seen.lease_error, err);
+    } else {
+        visit->seen.lease_seconds = answer->ttl;
+        revoke.id = answer->id;
+        ask(visit, whom_to_ask(&visit->seen), RPC_LEASE_REVOKE, &revoke.base, on_revoked);
+    }
+    answered(visit);
+}
+
+/* How long a lease lasts at least, nobody tells but by giving one; nothing is bound to it. */
+static void ask_all(struct visit *visit)
+{
+    Pb__AlarmRequest alarms = PB__ALARM_REQUEST__INIT;
+    Pb__MemberListRequest members = PB__MEMBER_LIST_REQUEST__INIT;
+    Pb__LeaseGrantRequest lease = PB__LEASE_GRANT_REQUEST__INIT;
+    size_t i = whom_to_ask(&visit->seen);
+    lease.ttl = 1;
+    visit->pending = 1;
+    if (!visit->seen.members[i].error.status)
+        ask(visit, i, RPC_MEMBER_LIST, &members.base, on_members);
+    if (seen_is_sound(&visit->seen, i)) {
+        ask(visit, i, RPC_ALARM, &alarms.base, on_alarms);
+        ask(visit, i, RPC_LEASE_GRANT, &lease.base, on_lease);
+    }
+    answered(visit);
+}
+
+/* ---- each by itself ---- */
+
+static void on_status(void *data, const ProtobufCMessage *message, const struct stile_error *err)
+{
+    struct call *call = data;
+    struct visit *visit = call->visit;
+    struct seen_member *member = &visit->seen.members[call - visit->calls];
+    const Pb__StatusResponse *status = (const Pb__StatusResponse *)message;
+    if (err) {
+        error_copy(&member->error, err);
+    } else if (!status->header) {
+        error_set(&member->error, STILE_REFUSED, 0, "%s: its answer has an unexpected form",
+                  member->where);
+    } else {
+        member->cluster = status->header->cluster_id;
+        member->id = status->header->member_id;
+        member->leader = status->leader;
+        member->applied = status->raft_applied_index;
+        member->learner = status->is_learner;
+        snprintf(member->version, sizeof member->version, "%s", status->version);
+    }
+    if (--visit->pending == 0)
+        ask_all(visit);
+}
+
+static void on_change(struct conn *conn)
+{
+    (void)conn;
+}
+
+static void on_down(struct conn *conn, const struct stile_error *why)
+{
+    (void)conn, (void)why; /* what was asked hears of it */
+}
+
+static const struct conn_events events = {.up = on_change, .down = on_down};
+
+static void call_on(struct visit *visit, size_t i)
+{
+    Pb__StatusRequest request = PB__STATUS_REQUEST__INIT;
+    struct seen_member *member = &visit->seen.members[i];
+    struct call *call = &visit->calls[i];
+    call->visit = visit;
+    enum stile_status status =
+        conn_new_beside(&call->conn, etcd_of_visit(visit)->conn, i, &events, visit, &member->error);
+    if (!status) {
+        snprintf(member->where, sizeof member->where, "%s", conn_address(call->conn));
+        status = conn_ask(call->conn, RPC_STATUS, &request.base, on_status, call, &member->error);
+    }
+    visit->pending += !status;
 }
 
 void doctor_examine(struct engine *engine, struct query *query)
 {
-    Pb__StatusRequest status = PB__STATUS_REQUEST__INIT;
-    Pb__AlarmRequest alarms = PB__ALARM_REQUEST__INIT;
-    Pb__MemberListRequest members = PB__MEMBER_LIST_REQUEST__INIT;
+    struct etcd *etcd = etcd_of(engine);
     struct stile_error err;
     struct visit *visit = calloc(1, sizeof *visit);
     if (!visit) {
@@ -195,9 +217,19 @@ void doctor_examine(struct engine *engine, struct query *query)
     }
     visit->query = query;
     query->state = visit;
-    visit->pending = 1;
-    ask(visit, RPC_STATUS, &status.base, on_status);
-    ask(visit, RPC_ALARM, &alarms.base, on_alarms);
-    ask(visit, RPC_MEMBER_LIST, &members.base, on_members);
-    answered(visit);
+    visit->next = etcd->visits;
+    etcd->visits = visit;
+    visit->seen.n_members = etcd->n_members;
+    for (size_t i = 0; i < etcd->n_members; i++)
+        call_on(visit, i);
+    if (visit->pending == 0)
+        finish(visit);
+}
+
+void doctor_forked(struct etcd *etcd)
+{
+    for (struct visit *visit = etcd->visits; visit; visit = visit->next) {
+        for (size_t i = 0; i < visit->seen.n_members; i++)
+            conn_forked(visit->calls[i].conn);
+    }
 }

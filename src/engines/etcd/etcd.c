@@ -13,7 +13,7 @@
  *     h2.c  gRPC over nghttp2     conn*.c  members, requests, deadlines, logins
  *     keys.c, txn.c, fault.c      leases.c, watches.c  what lives longer than a request
  *     claims.c, line.c, held.c, release.c, ghosts.c, audit.c  the life of a claim
- *     people.c, break.c, view.c, doctor.c  for people
+ *     people.c, break.c, view.c  for people     doctor.c, diagnosis*.c, defects.c  examine()
  */
 #include "engines/etcd/etcd.h"
 
@@ -299,6 +299,7 @@ static void etcd_close(struct engine *engine)
 static void etcd_forked(struct engine *engine)
 {
     conn_forked(etcd_of(engine)->conn);
+    doctor_forked(etcd_of(engine));
 }
 
 static const char *const etcd_params[] = {"ca",       "cert",    "key",           "server_name",

@@ -263,6 +263,7 @@ void people_unwatch(struct engine *engine, struct query *query);
 /* ---- doctor.c ---- */
 
 void doctor_examine(struct engine *engine, struct query *query);
+void doctor_forked(struct etcd *etcd);
 
 /* ---- etcd.c ---- */
 
@@ -289,6 +290,7 @@ struct etcd {
     struct looking *patient; /* looks that have not begun */
     struct haunt *haunts;    /* ghosts of claims that have ended */
     struct timer sweep;
+    struct visit *visits; /* of the doctor, under way */
 };
 
 static inline struct etcd *etcd_of(struct engine *engine)

@@ -1,0 +1,218 @@
+/* What follows from what members say. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "engines/etcd/diagnosis.h"
+
+#define FOUND_MAX 40
+
+static struct found {
+    enum stile_severity severity;
+    char id[40], where[200], text[1000];
+} found[FOUND_MAX];
+static size_t n_found;
+
+static void note(void *data, const struct stile_finding *f)
+{
+    struct found *one = &found[n_found++];
+    (void)data;
+    assert_true(n_found <= FOUND_MAX);
+    one->severity = f->severity;
+    snprintf(one->id, sizeof one->id, "%s", f->id);
+    snprintf(one->where, sizeof one->where, "%s", f->where ? f->where : "");
+    snprintf(one->text, sizeof one->text, "%s. %s %s", f->what, f->why ? f->why : "",
+             f->cure ? f->cure : "");
+}
+
+static const struct found *find(const struct seen *seen, const char *id)
+{
+    n_found = 0;
+    diagnose(seen, note, NULL);
+    for (size_t i = 0; i < n_found; i++) {
+        if (strcmp(found[i].id, id) == 0)
+            return &found[i];
+    }
+    return NULL;
+}
+
+static void check(const struct seen *seen, const char *id, enum stile_severity severity,
+                  const char *where, const char *word)
+{
+    const struct found *one = find(seen, id);
+    if (!one)
+        fail_msg("nothing is said of %s", id);
+    assert_int_equal(one->severity, severity);
+    assert_string_equal(one->where, where);
+    if (!strstr(one->text, word))
+        fail_msg("no \"%s\" in \"%s\"", word, one->text);
+}
+
+/* Members a, b, c, ... of one cluster, all well. */
+static struct seen healthy(size_t n)
+{
+    struct seen seen = {.n_members = n, .n_listed = n, .lease_seconds = 2};
+    for (size_t i = 0; i < n; i++) {
+        seen.members[i] = (struct seen_member){
+            .cluster = 7, .id = i + 1, .leader = 1, .applied = 5000, .version = "3.6.99"};
+        snprintf(seen.members[i].where, sizeof seen.members[i].where, "%c:2379", (int)('a' + i));
+        seen.listed[i].id = i + 1;
+        snprintf(seen.listed[i].name, sizeof seen.listed[i].name, "%c", (int)('a' + i));
+    }
+    return seen;
+}
+
+static void take_down(struct seen *seen, size_t i)
+{
+    error_set(&seen->members[i].error, STILE_UNREACHABLE, 0, "refused");
+}
+
+/* ---- members ---- */
+
+static void all_is_well(void **state)
+{
+    struct seen seen = healthy(3);
+    (void)state;
+    check(&seen, "members", STILE_FINE, "", "3 voting members, 3 of them answer here");
+    check(&seen, "version", STILE_FINE, "a:2379, b:2379, c:2379", "etcd 3.6.99");
+    for (size_t i = 0; i < n_found; i++)
+        assert_int_equal(found[i].severity, STILE_FINE);
+}
+
+static void who_is_down_and_how_many_may_follow(void **state)
+{
+    struct seen seen = healthy(5);
+    (void)state;
+    take_down(&seen, 3);
+    check(&seen, "down", STILE_WARNING, "d:2379", "4 of 5 voting members answer: 1 more may go");
+    take_down(&seen, 0);
+    check(&seen, "down", STILE_WARNING, "a:2379", "3 of 5 voting members answer: with one less");
+    assert_null(find(&seen, "not-named")); /* it may be one of those that are down */
+    for (size_t i = 0; i < seen.n_members; i++)
+        seen.members[i].leader = 0;
+    check(&seen, "down", STILE_DANGER, "a:2379", "has a leader");
+    check(&seen, "no-leader", STILE_DANGER, "b:2379", "Nothing can be locked");
+}
+
+static void one_that_is_cut_off(void **state)
+{
+    struct seen seen = healthy(3);
+    (void)state;
+    seen.members[1].leader = 0;
+    check(&seen, "cut-off", STILE_WARNING, "b:2379", "others do");
+    assert_null(find(&seen, "no-leader"));
+    assert_false(seen_is_sound(&seen, 1));
+    assert_true(seen_is_sound(&seen, 2));
+}
+
+static void one_that_lags(void **state)
+{
+    struct seen seen = healthy(3);
+    (void)state;
+    seen.members[2].applied = 4100;
+    assert_null(find(&seen, "lags"));
+    seen.members[2].applied = 3000;
+    check(&seen, "lags", STILE_WARNING, "c:2379", "2000 entries behind");
+    seen.members[2].cluster = 8; /* that of another cluster is another count */
+    assert_null(find(&seen, "lags"));
+}
+
+static void members_of_two_clusters(void **state)
+{
+    struct seen seen = healthy(3);
+    (void)state;
+    take_down(&seen, 0);
+    seen.members[2].cluster = 8;
+    seen.members[2].id = 2;
+    check(&seen, "other-cluster", STILE_DANGER, "c:2379", "another cluster than b:2379");
+    assert_null(find(&seen, "named-twice"));
+    assert_false(seen_is_sound(&seen, 2));
+}
+
+static void members_that_are_not_asked(void **state)
+{
+    struct seen seen = healthy(3);
+    (void)state;
+    seen.n_members = 2;
+    check(&seen, "not-named", STILE_NOTE, "", "the member c is not in the URL");
+    seen.listed[2].learner = true;
+    assert_null(find(&seen, "not-named"));
+    check(&seen, "even", STILE_NOTE, "", "2 voting members");
+    seen.members[1].id = 1;
+    check(&seen, "named-twice", STILE_NOTE, "b:2379", "the same member as a:2379");
+    seen = healthy(1);
+    check(&seen, "one-member", STILE_WARNING, "", "tokens begin again");
+}
+
+/* ---- what they have in common ---- */
+
+static void alarms_and_leases(void **state)
+{
+    struct seen seen = healthy(3);
+    (void)state;
+    seen.alarms[seen.n_alarms++] = (struct seen_alarm){.id = 2, .kind = 1};
+    seen.alarms[seen.n_alarms++] = (struct seen_alarm){.kind = 2};
+    check(&seen, "no-space", STILE_DANGER, "", "database of b is full");
+    check(&seen, "corrupt", STILE_DANGER, "", "disagree");
+    assert_null(find(&seen, "alarms"));
+    seen.lease_seconds = 0;
+    error_set(&seen.lease_error, STILE_REFUSED, FAULT_NO_SPACE, "full");
+    assert_null(find(&seen, "no-lease")); /* the alarm tells it */
+    error_set(&seen.lease_error, STILE_UNCERTAIN, FAULT_TIMED_OUT, "no answer in time");
+    check(&seen, "no-lease", STILE_DANGER, "", "no answer in time");
+    seen.lease_seconds = 15;
+    check(&seen, "lease-long", STILE_WARNING, "", "15 s or more");
+}
+
+static bool has(const char *version, size_t voters, const char *id)
+{
+    const struct defect *defect = NULL;
+    while ((defect = defect_next(defect, version, voters))) {
+        if (strcmp(defect->id, id) == 0)
+            return true;
+    }
+    return false;
+}
+
+static void defects_of_releases(void **state)
+{
+    struct seen seen = healthy(3);
+    (void)state;
+    assert_true(has("3.5.2", 3, "old-disagrees"));
+    assert_false(has("3.5.3", 3, "old-disagrees"));
+    assert_false(has("3.4.2", 3, "old-disagrees"));
+    assert_true(has("3.4.20", 1, "old-forgets"));
+    assert_false(has("3.4.20", 3, "old-forgets"));
+    assert_true(has("3.4.37", 3, "old-keep-alive"));
+    assert_false(has("3.4.38", 3, "old-keep-alive"));
+    assert_true(has("3.6.4", 3, "old-keep-alive"));
+    assert_true(has("3.3.27", 3, "old"));
+    assert_null(defect_next(NULL, "3.5.99", 3));
+    assert_null(defect_next(NULL, "3.7.0", 3));
+    assert_null(defect_next(NULL, "4.0.0", 3));
+    strcpy(seen.members[1].version, "3.5.2");
+    check(&seen, "old-disagrees", STILE_DANGER, "b:2379", "Upgrade it to 3.5.3 or later");
+    check(&seen, "version", STILE_FINE, "a:2379, c:2379", "etcd 3.6.99");
+    strcpy(seen.members[2].version, "3.2.1");
+    check(&seen, "old", STILE_DANGER, "c:2379", "Upgrade it");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_is_well),
+        cmocka_unit_test(who_is_down_and_how_many_may_follow),
+        cmocka_unit_test(one_that_is_cut_off),
+        cmocka_unit_test(one_that_lags),
+        cmocka_unit_test(members_of_two_clusters),
+        cmocka_unit_test(members_that_are_not_asked),
+        cmocka_unit_test(alarms_and_leases),
+        cmocka_unit_test(defects_of_releases),
+    };
+    return cmocka_run_group_tests_name("etcd_diagnosis", tests, NULL, NULL);
+}
