@@ -83,12 +83,18 @@ def crowd(bench):
     with server(bench, False) as postgres:
         bare = bench.run("crowd", postgres.url, "libpq-wait", 8, for_ms)[0]
         found = bench.run("crowd", postgres.url, "stile", 8, for_ms)[0]
+        theirs = peer(bench, "crowd", postgres.port, for_ms)
     with server(bench) as postgres:
         samples["with a token"] = bench.run("crowd", postgres.url, "stile", 8, for_ms)[0]
     samples["without a token"], samples["libpq"] = found, bare
     rows.append(row("postgres: 8 processes: acquisitions a second", "%.0f" % found["per_s"],
-                    "libpq %.0f" % bare["per_s"], found["per_s"] / bare["per_s"], "1.0 x",
-                    found["per_s"] >= bare["per_s"]))
+                    "libpq %.0f" % bare["per_s"], found["per_s"] / bare["per_s"]))
+    if theirs:
+        rows.append(row("  beside psycopg2", "%.0f" % found["per_s"],
+                        "psycopg2 %.0f" % theirs["per_s"], found["per_s"] / theirs["per_s"],
+                        "1.0 x", found["per_s"] >= theirs["per_s"]))
+    else:
+        rows.append(row("  beside psycopg2", "", "psycopg2 is missing"))
     rows.append(row("  with a token", "%.0f" % samples["with a token"]["per_s"]))
     rows.append(row("  least / most served", "%.3f" % found["least_to_most"],
                     "libpq %.3f" % bare["least_to_most"], None, "0.95",

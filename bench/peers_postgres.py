@@ -1,6 +1,6 @@
-"""psycopg2 at the same work: peers_postgres.py pair|handover PORT TIMES
+"""psycopg2 at the same work: peers_postgres.py pair|handover PORT TIMES, crowd PORT MILLISECONDS
 
-A line of JSON: p50_ns."""
+A line of JSON: p50_ns, or per_s and least_to_most of 8 processes."""
 import json
 import multiprocessing
 import statistics
@@ -59,6 +59,33 @@ def handover(port, times):
     return took
 
 
+def take_and_give(port, start, stop, served):
+    cursor, n = cursor_at(port), 0
+    start.wait()
+    while not stop.is_set():
+        cursor.execute(WAIT)
+        cursor.execute(GIVE)
+        n += 1
+    served.put(n)
+
+
+def crowd(port, for_ms):
+    start, stop = multiprocessing.Barrier(9), multiprocessing.Event()
+    served = multiprocessing.Queue()
+    for _ in range(8):
+        multiprocessing.Process(target=take_and_give, args=(port, start, stop, served),
+                                daemon=True).start()
+    start.wait()
+    time.sleep(for_ms / 1000)
+    stop.set()
+    counts = [served.get() for _ in range(8)]
+    return {"per_s": sum(counts) * 1000 / for_ms, "least_to_most": min(counts) / max(counts)}
+
+
 if __name__ == "__main__":
-    result = {"pair": pair, "handover": handover}[sys.argv[1]](int(sys.argv[2]), int(sys.argv[3]))
-    print(json.dumps({"p50_ns": statistics.median(result)}))
+    work, given = sys.argv[1], [int(text) for text in sys.argv[2:]]
+    if work == "crowd":
+        print(json.dumps(crowd(*given)))
+    else:
+        took_ns = {"pair": pair, "handover": handover}[work](*given)
+        print(json.dumps({"p50_ns": statistics.median(took_ns)}))

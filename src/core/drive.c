@@ -150,12 +150,13 @@ void drive_nudge(struct stile_client *client)
     }
 }
 
-/* While others drive, sleeps until one leaves, and then for the grace, whether or not the next one
- * has come meanwhile: so a busy caller pays for waking this thread once in GRACE_NS at most. */
+/* While one drives for long, sleeps until it leaves. Those who come and go are looked after once in
+ * GRACE_NS, and never have to wake this thread. */
 static void stay_away(struct stile_client *client)
 {
     struct seat *seat = &client->seat;
-    if (seat->taken || seat->followers) {
+    bool busy = loop_now(client->loop) - seat->last_use_ns < GRACE_NS;
+    if ((seat->taken || seat->followers) && !busy) {
         seat->waiting = true;
         pthread_cond_wait(&seat->background_woken, &client->mutex);
         seat->waiting = false;

@@ -9,8 +9,10 @@
 #include "mutant.h"
 
 /* A wait that took less of its lease than this is as good as none. */
-#define FRESH_PART     4
-#define STRAIGHT_TIMES 16
+#define FRESH_PART 4
+/* About what a hand-over takes, and how often somebody is waited for who does not come. */
+#define MAKE_WAY_NS (NS_PER_MS / 20)
+#define CROWD       16
 
 static void stand_in_line(struct pg_claim *part);
 static void look(struct pg_claim *part);
@@ -154,15 +156,30 @@ static enum stile_status say(struct pg_claim *part, enum sql kind, answer_fn *fn
 
 enum verdict { TAKEN, GRANTED, KEPT_BACK, STRANGE };
 
-/* The text of stile.granted(), and the key. */
+/* What the server has made of the name is said to it from now on: it need not do so again. */
+static void learn_key(struct pg_claim *part, const char *text)
+{
+    part->id = strtoll(text, NULL, 10);
+    if (part->key.form == KEY_HASH) {
+        part->key.form = KEY_ONE;
+        snprintf(part->key.number, sizeof part->key.number, "%" PRId64, part->id);
+    }
+}
+
+/* The text of stile.granted(), the key, and after a wait whether there was one; or only whether it
+ * was free. */
 static enum verdict read_verdict(struct pg_claim *part, const PGresult *result, uint64_t *number)
 {
-    if (!result || PQntuples(result) != 1 || PQnfields(result) != 2 || PQgetisnull(result, 0, 1))
+    int n = result && PQntuples(result) == 1 ? PQnfields(result) : 0;
+    if (n == 0 || PQgetisnull(result, 0, n > 1))
         return STRANGE;
-    part->id = strtoll(PQgetvalue(result, 0, 1), NULL, 10);
+    if (n > 1)
+        learn_key(part, PQgetvalue(result, 0, 1));
     if (PQgetisnull(result, 0, 0))
         return TAKEN;
     const char *text = PQgetvalue(result, 0, 0);
+    if (n == 1)
+        return *text == 't' ? GRANTED : TAKEN;
     *number = strtoull(text + (*text != '\0'), NULL, 10);
     return *text == 'g' ? GRANTED : *text == 'h' ? KEPT_BACK : STRANGE;
 }
@@ -240,6 +257,14 @@ static void confirm(struct pg_claim *part, uint64_t token, uint64_t sent_ns)
         give_up_session(part, &err);
 }
 
+static void note_crowd(struct pg_claim *part, const PGresult *result)
+{
+    if (PQnfields(result) < 3)
+        return;
+    bool waited = PQgetvalue(result, 0, 2)[0] == 't';
+    part->crowd = waited ? CROWD : part->crowd - (part->crowd > 0);
+}
+
 static void on_locked(void *data, const struct answer *a)
 {
     struct pg_claim *part = data;
@@ -258,6 +283,7 @@ static void on_locked(void *data, const struct answer *a)
     } else if (verdict == KEPT_BACK) {
         sit(part, number);
     } else {
+        note_crowd(part, a->result);
         confirm(part, number, a->sent_ns);
     }
 }
@@ -285,7 +311,7 @@ static void stand_in_line(struct pg_claim *part)
     struct session *session;
     struct stile_error err;
     claims_leave_session(part);
-    part->straight = STRAIGHT_TIMES;
+    part->crowd = CROWD;
     if (pool_take(&session, pg_of_part(part), &err))
         fail(part, &err);
     else
@@ -390,30 +416,66 @@ static void begin(struct pg_claim *part)
     pg->n_active++;
     if (pg->ttl_ns < claim->ttl_ns)
         pg->ttl_ns = claim->ttl_ns;
-    if (!part->key.form && !*part->stored) {
+    if (part->server != pg->server) {
+        part->server = pg->server;
         name_store(part->stored, claim->name, claim->name_len);
         key_make(&part->key, pg->options.dialect, claim->name, claim->name_len);
+        part->id = strtoll(part->key.number, NULL, 10);
     }
 }
 
-/* Whose lock was taken the last time waits for it at once, if a session is there for that: one
- * request instead of two. Every so often it is tried as ever, should nobody want it any more. */
+/* ---- where it had to wait the last time ---- */
+
+/* It stands in line at once then, if a session is there for that: one request instead of two. */
 static bool goes_straight(struct pg_claim *part)
 {
     struct session *session;
-    bool straight = part->straight > 0 && claim_of(part)->wait && pool_has_idle(pg_of_part(part)) &&
+    bool straight = part->crowd && claim_of(part)->wait && pool_has_idle(pg_of_part(part)) &&
                     !pool_take(&session, pg_of_part(part), NULL);
-    if (straight) {
-        part->straight--;
+    if (straight)
         wait_on(part, session);
-    }
     return straight;
+}
+
+static void ask(struct pg_claim *part)
+{
+    struct session *shared;
+    struct stile_error err;
+    if (goes_straight(part))
+        return;
+    if (pg_shared(&shared, pg_of_part(part), &err)) {
+        fail(part, &err);
+        return;
+    }
+    join_session(part, shared);
+    part->standing = ASKED;
+    if (pool_tell_ttl(shared, &err) || say(part, SQL_TRY, on_tried, &err))
+        fail(part, &err);
+}
+
+static void way_made(struct timer *timer)
+{
+    ask((struct pg_claim *)((char *)timer - offsetof(struct pg_claim, timer)));
+}
+
+/* Others wanted it a moment ago and were not in line: they wait for a core, not for the lock. Who
+ * comes back at once would get it again and again until the scheduler lets them run. */
+static bool makes_way(struct pg_claim *part)
+{
+    struct loop *loop = claim_of(part)->engine->loop;
+    bool makes = part->crowd > 0 && part->crowd < CROWD && claim_of(part)->wait &&
+                 loop_now(loop) - part->left_ns < MAKE_WAY_NS;
+    if (makes) {
+        part->standing = MAKING_WAY;
+        part->timer.fn = way_made;
+        loop_arm(loop, &part->timer, part->left_ns + MAKE_WAY_NS);
+    }
+    return makes;
 }
 
 void claims_claim(struct engine *engine, struct claim *claim)
 {
     struct pg_claim *part = part_of(claim);
-    struct session *shared;
     struct stile_error err;
     begin(part);
     if (loop_reserve(engine->loop, 1)) {
@@ -422,16 +484,8 @@ void claims_claim(struct engine *engine, struct claim *claim)
         return;
     }
     part->has_timer = true;
-    if (goes_straight(part))
-        return;
-    if (pg_shared(&shared, pg_of(engine), &err)) {
-        fail(part, &err);
-        return;
-    }
-    join_session(part, shared);
-    part->standing = ASKED;
-    if (pool_tell_ttl(shared, &err) || say(part, SQL_TRY, on_tried, &err))
-        fail(part, &err);
+    if (!makes_way(part))
+        ask(part);
 }
 
 /* ---- losing it ---- */

@@ -21,6 +21,7 @@
 
 enum standing {
     NOWHERE,
+    MAKING_WAY, /* nothing is asked yet */
     ASKED,      /* one try on the shared session is under way */
     CHECKING,   /* it failed in the middle: what the server has is being found out */
     STEPPING,   /* not granted by that, and what it took is being given back */
@@ -40,10 +41,12 @@ struct pg_claim {
     bool withdrawn; /* released before it was answered */
     bool told;      /* that it is lost, by us */
     bool active;
-    unsigned straight; /* how often it may go on without a try first */
+    unsigned crowd;   /* 0: nobody else wants it, as far as we know */
+    uint64_t left_ns; /* when it was given back, in a crowd */
     uint64_t token, ttl_ns;
     int64_t id; /* the key, as the server has computed it */
     struct key key;
+    unsigned server; /* which of pg->server has told us the key */
     char stored[STORED_MAX];
     struct timer timer; /* sitting: the end of the hold; leaving: the end of our patience */
     struct stile_error why;
@@ -56,7 +59,8 @@ struct pg {
     struct session *shared;   /* holds what was granted at once; NULL: not connected */
     struct session *sessions; /* all others */
     unsigned n_sessions;
-    bool bare; /* there is no schema: no tokens, no holds */
+    unsigned server; /* one more with each that is reached: it may not be the same one */
+    bool bare;       /* there is no schema: no tokens, no holds */
     struct pg_claim *by_key[BY_KEY_HEADS];
     unsigned n_active;
     uint64_t ttl_ns; /* the longest of what is active: the lease of every session */

@@ -173,9 +173,10 @@ void pg_opened(struct session *session, const struct stile_error *why)
 {
     struct pg *pg = session->pg;
     struct opening *opening = pg->opening;
-    if (!why)
+    if (!why) {
+        pg->server++;
         options_pin(&pg->options, session->conn, NULL);
-    else if (!session->was_up)
+    } else if (!session->was_up)
         options_unpin(&pg->options);
     if (opening && why && !opening->error.status)
         opening->error = *why;

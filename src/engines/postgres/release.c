@@ -13,6 +13,8 @@ static void left(struct pg_claim *part, const struct stile_error *err)
     struct claim *claim = claim_of(part);
     struct session *session = part->session;
     claims_retire(part);
+    if (part->crowd)
+        part->left_ns = loop_now(claim->engine->loop);
     if (session)
         pool_give(session);
     claim->engine->events->released(claim, err);
@@ -64,7 +66,8 @@ static void unlock(struct pg_claim *part)
     bool unused = claim->unused || part->withdrawn;
     const char *key = part->key.form == KEY_HASH ? part->stored : part->key.number;
     const char *values[] = {key, part->stored, token, unused ? "t" : "f"};
-    snprintf(token, sizeof token, "%" PRIu64, part->token);
+    if (kept)
+        snprintf(token, sizeof token, "%" PRIu64, part->token);
     enum sql kind = kept ? SQL_LET_GO : SQL_UNLOCK;
     const struct statement *statement =
         sql_for(kind, &part->key, claim->mode == STILE_SHARED, pg->bare);

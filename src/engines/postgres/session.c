@@ -171,27 +171,25 @@ static void flush(struct session *s)
     watch_for(s, rc == 1 ? EPOLLIN | EPOLLOUT : EPOLLIN);
 }
 
-static const char *prepared_name(char out[16], const struct statement *statement)
-{
-    snprintf(out, 16, "stile%u", statement->id);
-    return out;
-}
+#define PREPARED_NAME(id)                                                                          \
+    {                                                                                              \
+        's', (char)('0' + id / 10), (char)('0' + id % 10), '\0'                                    \
+    }
 
 static bool put(struct session *s, struct request *request)
 {
     const struct statement *statement = request->statement;
     uint64_t bit = UINT64_C(1) << statement->id;
-    char name[16];
+    const char name[] = PREPARED_NAME(statement->id);
     if (statement->id == 0)
         return PQsendQueryParams(s->conn, statement->sql, request->n, NULL, request->values, NULL,
                                  NULL, 0);
     if (!(s->prepared & bit)) {
-        if (!PQsendPrepare(s->conn, prepared_name(name, statement), statement->sql, 0, NULL))
+        if (!PQsendPrepare(s->conn, name, statement->sql, 0, NULL))
             return false;
         s->prepared |= bit;
     }
-    return PQsendQueryPrepared(s->conn, prepared_name(name, statement), request->n, request->values,
-                               NULL, NULL, 0);
+    return PQsendQueryPrepared(s->conn, name, request->n, request->values, NULL, NULL, 0);
 }
 
 static void send_request(struct session *s, struct request *request)
@@ -224,16 +222,22 @@ static size_t room_for(const char *const *values, int n)
 static struct request *request_new(const struct statement *statement, const char *const *values,
                                    int n, answer_fn *fn, void *data)
 {
-    struct request *request = calloc(1, sizeof *request + room_for(values, n));
+    struct request *request = malloc(sizeof *request + room_for(values, n));
     if (!request)
         return NULL;
-    *request = (struct request){.statement = statement, .fn = fn, .data = data, .n = n};
+    request->next = NULL;
+    request->statement = statement;
+    request->fn = fn;
+    request->data = data;
+    request->sent_ns = 0;
+    request->result = NULL;
+    request->error.status = STILE_OK;
+    request->sqlstate[0] = '\0';
+    request->n = n;
     char *text = request->texts;
     for (int i = 0; i < n; i++) {
-        if (!values[i])
-            continue;
-        request->values[i] = text;
-        text = stpcpy(text, values[i]) + 1;
+        request->values[i] = values[i] ? text : NULL;
+        text = values[i] ? stpcpy(text, values[i]) + 1 : text;
     }
     return request;
 }

@@ -3,7 +3,7 @@
 /* Each form of a key: as the arguments of a lock function, as one bigint, and its objsubid. */
 #define HASH_ARGS "hashtextextended($1::text, 0)"
 #define HASH_ID   HASH_ARGS
-#define ONE_ARGS  "$1::text::bigint"
+#define ONE_ARGS  "$1::bigint"
 #define ONE_ID    ONE_ARGS
 #define TWO_ARGS  "split_part($1::text, ',', 1)::int, split_part($1::text, ',', 2)::int"
 #define TWO_ID                                                                                     \
@@ -19,11 +19,16 @@
     ") then " GRANTED(id, sub, shared) " end, " id
 #define TRY_BARE(args, id, sub, shared, suffix)                                                    \
     "select case when pg_try_advisory_lock" suffix "(" args ") then 'g 0' end, " id
+/* Whose key is known already need not hear it again: a pair is two statements and little else. */
+#define TRY_ONE_BARE(args, id, sub, shared, suffix)                                                \
+    "select pg_try_advisory_lock" suffix "(" args ")"
+/* Whether it had to wait is told, too. */
+#define WAITED(args, suffix)                                                                       \
+    " from (select case when pg_try_advisory_lock" suffix "(" args ") then false else "            \
+    "pg_advisory_lock" suffix "(" args ") is not null end as waited offset 0) l"
 #define LOCK(args, id, sub, shared, suffix)                                                        \
-    "select " GRANTED(id, sub, shared) ", " id " from (select pg_advisory_lock" suffix "(" args    \
-                                       ") offset 0) waited"
-#define LOCK_BARE(args, id, sub, shared, suffix)                                                   \
-    "select 'g 0', " id " from (select pg_advisory_lock" suffix "(" args ") offset 0) waited"
+    "select " GRANTED(id, sub, shared) ", " id ", waited" WAITED(args, suffix)
+#define LOCK_BARE(args, id, sub, shared, suffix)  "select 'g 0', " id ", waited" WAITED(args, suffix)
 #define GRANT(args, id, sub, shared, suffix)      "select " GRANTED(id, sub, shared) ", " id
 #define GRANT_BARE(args, id, sub, shared, suffix) "select 'g 0', " id
 #define UNLOCK(args, id, sub, shared, suffix)     "select pg_advisory_unlock" suffix "(" args ")"
@@ -32,19 +37,20 @@
     "(select stile.let_go($2::text, $3::bigint, $4::boolean) offset 0) done"
 #define KEY(args, id, sub, shared, suffix) "select " id
 
-#define ALL_FORMS(kind, sql)                                                                       \
+#define BOTH_MODES(n, sql, args, id, sub)                                                          \
     {                                                                                              \
-        {{kind * 6 + 1, sql(HASH_ARGS, HASH_ID, "1", "false", "")},                                \
-         {kind * 6 + 2, sql(HASH_ARGS, HASH_ID, "1", "true", "_shared")}},                         \
-            {{kind * 6 + 3, sql(ONE_ARGS, ONE_ID, "1", "false", "")},                              \
-             {kind * 6 + 4, sql(ONE_ARGS, ONE_ID, "1", "true", "_shared")}},                       \
+        {n, sql(args, id, sub, "false", "")},                                                      \
         {                                                                                          \
-            {kind * 6 + 5, sql(TWO_ARGS, TWO_ID, "2", "false", "")},                               \
-            {                                                                                      \
-                kind * 6 + 6, sql(TWO_ARGS, TWO_ID, "2", "true", "_shared")                        \
-            }                                                                                      \
+            n + 1, sql(args, id, sub, "true", "_shared")                                           \
         }                                                                                          \
     }
+#define FORMS(kind, sql, sql_one)                                                                  \
+    {                                                                                              \
+        BOTH_MODES(kind * 6 + 1, sql, HASH_ARGS, HASH_ID, "1"),                                    \
+            BOTH_MODES(kind * 6 + 3, sql_one, ONE_ARGS, ONE_ID, "1"),                              \
+            BOTH_MODES(kind * 6 + 5, sql, TWO_ARGS, TWO_ID, "2")                                   \
+    }
+#define ALL_FORMS(kind, sql) FORMS(kind, sql, sql)
 
 /* A session speaks one of the two kinds only, so their numbers may be the same. */
 static const struct statement with_schema[SQL_KINDS][KEY_FORMS][2] = {
@@ -53,9 +59,12 @@ static const struct statement with_schema[SQL_KINDS][KEY_FORMS][2] = {
     [SQL_LET_GO] = ALL_FORMS(SQL_LET_GO, LET_GO), [SQL_KEY] = ALL_FORMS(SQL_KEY, KEY),
 };
 static const struct statement without[SQL_KINDS][KEY_FORMS][2] = {
-    [SQL_TRY] = ALL_FORMS(SQL_TRY, TRY_BARE),       [SQL_LOCK] = ALL_FORMS(SQL_LOCK, LOCK_BARE),
-    [SQL_GRANT] = ALL_FORMS(SQL_GRANT, GRANT_BARE), [SQL_UNLOCK] = ALL_FORMS(SQL_UNLOCK, UNLOCK),
-    [SQL_LET_GO] = ALL_FORMS(SQL_LET_GO, UNLOCK),   [SQL_KEY] = ALL_FORMS(SQL_KEY, KEY),
+    [SQL_TRY] = FORMS(SQL_TRY, TRY_BARE, TRY_ONE_BARE),
+    [SQL_LOCK] = ALL_FORMS(SQL_LOCK, LOCK_BARE),
+    [SQL_GRANT] = ALL_FORMS(SQL_GRANT, GRANT_BARE),
+    [SQL_UNLOCK] = ALL_FORMS(SQL_UNLOCK, UNLOCK),
+    [SQL_LET_GO] = ALL_FORMS(SQL_LET_GO, UNLOCK),
+    [SQL_KEY] = ALL_FORMS(SQL_KEY, KEY),
 };
 
 const struct statement *sql_for(enum sql kind, const struct key *key, bool shared, bool bare)
