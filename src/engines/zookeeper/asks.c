@@ -30,6 +30,7 @@ static struct ask *ask_new(struct session *session, struct asker *asker, ask_fn 
     struct ask *ask = malloc(sizeof *ask);
     if (!ask)
         return NULL;
+    session_gather(session);
     *ask = (struct ask){.next = asker->asks,
                         .link = &asker->asks,
                         .asker = asker,

@@ -12,11 +12,14 @@
  * with the follower: so much less is counted. */
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -37,11 +40,33 @@ static struct loop *loop_of(const struct session *session)
 
 static void close_socket(struct session *session)
 {
+    loop_ungather(loop_of(session), &session->sender);
     loop_unwatch(loop_of(session), &session->watch);
     if (session->watch.fd >= 0)
         close(session->watch.fd);
     session->watch.fd = session->lib_fd = -1;
     session->inode = 0;
+}
+
+/* The library writes each request at once, and in two pieces: the kernel keeps them back until
+ * there are no more. */
+static void cork(struct session *session, int corked)
+{
+    if (session->watch.fd >= 0)
+        setsockopt(session->watch.fd, IPPROTO_TCP, TCP_CORK, &corked, sizeof corked);
+}
+
+void session_gather(struct session *session)
+{
+    if (session->sender.queued || session->watch.fd < 0)
+        return;
+    cork(session, 1);
+    loop_gather(loop_of(session), &session->sender);
+}
+
+static void send_gathered(struct sender *sender)
+{
+    cork((struct session *)((char *)sender - offsetof(struct session, sender)), 0);
 }
 
 static uint64_t inode_of(int fd)
@@ -170,6 +195,8 @@ static int start(struct session *session)
         session->state = SESSION_DEAD;
         return error;
     }
+    /* Else it looks them up, and asks the kernel for its networks, in every turn. */
+    zoo_set_servers_resolution_delay(session->handle, -1);
     loop_arm(loop_of(session), &session->timer, loop_now(loop_of(session)));
     return 0;
 }
@@ -192,6 +219,7 @@ static void stop(struct session *session)
     session->state = SESSION_DEAD;
     loop_unwatch(loop_of(session), &session->watch);
     session->handle = NULL;
+    cork(session, 0); /* its last words leave as well */
     if (handle)
         zookeeper_close(handle);
     if (up && session->watch.fd >= 0)
@@ -249,7 +277,8 @@ static struct session *session_new(struct zoo *zoo, int asked_ms, struct stile_e
                                 .watch = {.fd = -1, .fn = on_ready},
                                 .lib_fd = -1,
                                 .timer.fn = on_time,
-                                .task.fn = on_task};
+                                .task.fn = on_task,
+                                .sender.fn = send_gathered};
     session->failed_tail = &session->failed;
     int error = start(session);
     if (error) {

@@ -102,6 +102,7 @@ struct session {
     uint32_t events;
     struct timer timer;
     struct task task;
+    struct sender sender;
     struct ask *failed, **failed_tail; /* to be answered by the task */
     struct watcher *watchers;
     struct zoo_claim *claims;
@@ -110,6 +111,8 @@ struct session {
 };
 
 struct session *session_for(struct zoo *zoo, uint64_t ttl_ns, struct stile_error *err);
+/* What is asked for from now on leaves together, before anybody sleeps. */
+void session_gather(struct session *session);
 void session_free(struct session *session);
 void session_forked(struct session *session);
 void sessions_renew(struct engine *engine, struct claim *const *claims, size_t n);
