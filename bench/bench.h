@@ -67,11 +67,27 @@ extern const struct subject subject_libpq;      /* pg_try_advisory_lock, unlock 
 extern const struct subject subject_libpq_wait; /* pg_advisory_lock, which waits in the server */
 extern const struct subject subject_libpq_row;  /* tried, and a row updated and committed */
 
+extern const struct subject subject_zookeeper; /* a node created, deleted; never waits */
+
 const struct subject *subject_find(const char *name);
+
+/* The same without waiting: done is called from turn(), which sleeps until there is something. */
+typedef void bench_done_fn(void *data);
+
+struct async_subject {
+    const char *name;
+    void *(*open)(const char *place, const char *lock_name);
+    void (*take)(void *handle, bench_done_fn *done, void *data);
+    void (*give)(void *handle, bench_done_fn *done, void *data);
+    void (*turn)(void);
+};
+
+extern const struct async_subject async_zookeeper;
 
 /* Asks a server for a sign of life, and waits for it. */
 void bench_ping(const char *url);
 void hiredis_ping(const char *url);
 void libpq_ping(const char *url);
+void zookeeper_write(const char *url); /* there is no less that others can wait for */
 
 #endif

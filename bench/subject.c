@@ -102,6 +102,12 @@ void bench_ping(const char *url)
         return;
     }
 #endif
+#ifdef WITH_ZOOKEEPER
+    if (strncmp(url, "zk:", 3) == 0) {
+        zookeeper_write(url);
+        return;
+    }
+#endif
 #ifdef WITH_HIREDIS
     hiredis_ping(url);
 #else
@@ -112,16 +118,19 @@ void bench_ping(const char *url)
 const struct subject *subject_find(const char *name)
 {
     static const struct subject *const subjects[] = {
-        &subject_stile,   &subject_flock,
+        &subject_stile,     &subject_flock,
 #ifdef WITH_HIREDIS
         &subject_hiredis,
 #endif
 #ifdef WITH_LIBPQ
-        &subject_libpq,   &subject_libpq_wait, &subject_libpq_row,
+        &subject_libpq,     &subject_libpq_wait, &subject_libpq_row,
+#endif
+#ifdef WITH_ZOOKEEPER
+        &subject_zookeeper,
 #endif
     };
     for (size_t i = 0; i < sizeof(subjects) / sizeof(*subjects); i++)
         if (!strcmp(name, subjects[i]->name))
             return subjects[i];
-    bench_die("'%s': want stile, flock, hiredis or libpq", name);
+    bench_die("'%s': want stile, flock, or a client library: hiredis, libpq, zookeeper", name);
 }

@@ -20,6 +20,7 @@ PATIENCE_S = 60
 PR_SET_PDEATHSIG = 1
 JARS = "/usr/share/java/"
 TICK_MS = 500
+HASTY = ["-XX:TieredStopAtLevel=1", "-Dzookeeper.forceSync=no"]  # starts soon, waits for no disk
 
 
 def free_port():
@@ -33,8 +34,8 @@ def die_with_parent():
 
 
 class Member:
-    def __init__(self, number, directory):
-        self.number = number
+    def __init__(self, number, directory, durable):
+        self.number, self.durable = number, durable
         self.dir = f"{directory}/{number}"
         self.port, self.peer_port, self.elect_port = free_port(), free_port(), free_port()
         self.process = None
@@ -56,8 +57,8 @@ class Member:
         log = open(self.dir + "/log", "a", encoding="utf-8")
         jars = ":".join(JARS + jar for jar in ("zookeeper.jar", "slf4j-simple.jar"))
         self.process = subprocess.Popen(
-            ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", jars,
-             "-Dzookeeper.forceSync=no", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+            ["java", "-Xmx256m", "-XX:+UseSerialGC", *([] if self.durable else HASTY), "-cp", jars,
+             "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
              "org.apache.zookeeper.server.quorum.QuorumPeerMain", self.dir + "/zoo.cfg"],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=die_with_parent)
         log.close()
@@ -91,10 +92,11 @@ class Member:
 
 
 class ZookeeperServer:
-    def __init__(self, members=1, *settings):
+    def __init__(self, members=1, *settings, durable=False):
+        """durable: as people run it, with its disk synced."""
         for _ in range(ATTEMPTS):
             self.dir = tempfile.mkdtemp(prefix="stile-test-")
-            self.members = [Member(i + 1, self.dir) for i in range(members)]
+            self.members = [Member(i + 1, self.dir, durable) for i in range(members)]
             for member in self.members:
                 member.configure(self.members, settings)
                 member.start()
