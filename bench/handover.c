@@ -7,8 +7,9 @@
  *   stile    one name, each process with a client of its own
  *   ping     where the place is a server, instead of the first two: its answer to a bare PING
  *
- *   bench-handover PLACE ROUNDS HANDOVERS apart|together|free    pinned to two cores, or both to
- *                                                                one, or not at all
+ *   bench-handover PLACE ROUNDS HANDOVERS apart|together|free [PARKED_MS]
+ *            pinned to two cores, or both to one, or not at all; nothing happens for so long before
+ *            each hand-over, and before each ping
  */
 #include "bench.h"
 
@@ -47,6 +48,7 @@ struct side {
     int sockets[2];
     int epoll;
     int other_stat; /* of /proc, to see whether the other one sleeps */
+    long parked_ms;
 };
 
 struct way {
@@ -149,9 +151,16 @@ static void await_other(struct side *side)
             sched_yield();
 }
 
+static void park(const struct side *side)
+{
+    if (side->parked_ms)
+        bench_sleep_us(side->parked_ms * 1000);
+}
+
 static void ping(struct side *side, uint32_t times)
 {
     for (uint32_t i = 0; i < times; i++) {
+        park(side);
         int64_t start_ns = bench_now_ns();
         bench_ping(side->place);
         side->shared->samples_ns[side->shared->given++] = bench_now_ns() - start_ns;
@@ -174,6 +183,7 @@ static void play(struct side *side, const struct way *way, uint32_t times)
             bench_word_set(&side->shared->stage[side->id], HOLDS);
         note(side, now_ns);
         await_other(side);
+        park(side);
         side->shared->gave_ns = bench_now_ns();
         way->give(side);
         await_taken(side, way);
@@ -242,10 +252,10 @@ static void open_side(struct side *side, uint32_t id, pid_t other, const char *p
 
 int main(int argc, char **argv)
 {
-    if (argc != 5)
-        bench_die("usage: bench-handover PLACE ROUNDS HANDOVERS apart|together|free");
+    if (argc != 5 && argc != 6)
+        bench_die("usage: bench-handover PLACE ROUNDS HANDOVERS apart|together|free [PARKED_MS]");
     uint32_t rounds = (uint32_t)bench_number(argv[2]), handovers = (uint32_t)bench_number(argv[3]);
-    struct side side = {.place = argv[1]};
+    struct side side = {.place = argv[1], .parked_ms = argc == 6 ? bench_number(argv[5]) : 0};
     side.shared = bench_share(sizeof(*side.shared) + handovers * sizeof(int64_t));
     if (socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, side.sockets))
         bench_die("socketpair: %s", strerror(errno));

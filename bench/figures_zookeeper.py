@@ -1,0 +1,155 @@
+"""The figures of zookeeper, on servers of their own with their disks synced, beside the bare C client,
+kazoo's Lock and Curator's InterProcessMutex."""
+import contextlib
+import json
+import pathlib
+import re
+import statistics
+import sys
+
+from figures import NotMeasured, compare, percentile, row, runkill_lines, time_text
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "tests" / "servers"))
+from zookeeper_server import JARS, ZookeeperServer  # noqa: E402
+
+PEERS = {
+    "kazoo": ["/usr/bin/python3", str(HERE / "peers_zookeeper.py")],
+    "Curator": ["java", "-Xmx128m", "-XX:+UseSerialGC",
+                "-Dorg.slf4j.simpleLogger.defaultLogLevel=off", "-cp",
+                JARS + "curator-recipes.jar:" + JARS + "slf4j-simple.jar",
+                str(HERE / "PeersCurator.java")],
+}
+PARKED_MS = 50
+IN_FLIGHT = 64
+
+
+@contextlib.contextmanager
+def server():
+    try:
+        started = ZookeeperServer(durable=True)
+    except OSError as reason:
+        raise NotMeasured(str(reason)) from reason
+    with started:
+        yield started
+
+
+def peer(bench, name, *args):
+    """What another client needs for the same, or None where it is missing."""
+    try:
+        return json.loads(bench.output([*PEERS[name], *map(str, args)]).stdout)
+    except NotMeasured:
+        return None
+
+
+def peers(bench, *args):
+    return {name: peer(bench, name, *args) for name in PEERS}
+
+
+def peer_rows(found, ours):
+    return [row("  beside " + name, time_text(ours), "%s %s" % (name, time_text(told["p50_ns"])),
+                ours / told["p50_ns"]) if told else row("  beside " + name, "", name + " is missing")
+            for name, told in found.items()]
+
+
+def pair(bench):
+    with server() as zookeeper:
+        lines = bench.run("pair", zookeeper.url, "zookeeper", bench.rounds(100), 64, 1, 1)
+        theirs = peers(bench, "pair", zookeeper.hosts, bench.rounds(1000))
+    ours, bare, ratio = compare(lines, "series", "one", "peer_one", "p50_ns")
+    return [row("zookeeper: acquire+release, p50", time_text(ours), "C client " + time_text(bare),
+                ratio, "1.1 x", ratio <= 1.1)] + peer_rows(theirs, ours), {
+                    "server_pair": {"zookeeper": lines}}
+
+
+def packets_received(zookeeper):
+    return int(re.search(r"zk_packets_received\s+(\d+)", zookeeper.say("mntr")).group(1))
+
+
+def crowd_of(bench, zookeeper, name, for_ms):
+    """One crowd: its rate, and how many packets the server got for an acquisition."""
+    before = packets_received(zookeeper)
+    if name == "stile":
+        found = bench.run("crowd", zookeeper.url, "stile", 8, for_ms)[0]
+        found["acquired"] = sum(found["served"])
+    else:
+        found = peer(bench, name, "crowd", zookeeper.hosts, for_ms)
+    if found:
+        found["packets"] = (packets_received(zookeeper) - before) / found["acquired"]
+    return found
+
+
+def crowd(bench):
+    rounds, for_ms = (1, 500) if bench.quick else (4, 2500)
+    with server() as zookeeper:
+        found = [{name: crowd_of(bench, zookeeper, name, for_ms) for name in ("stile", *PEERS)}
+                 for _ in range(rounds)]
+    ours = [one["stile"] for one in found]
+    rate = statistics.median(one["per_s"] for one in ours)
+    packets = max(one["packets"] for one in ours)
+    rows = []
+    for name, least in ("kazoo", 1.5), ("Curator", None):
+        told = "zookeeper: 8 processes, a second" if not rows else "  the same"
+        if not all(one[name] for one in found):
+            rows.append(row(told, "%.0f" % rate, name + " is missing"))
+            continue
+        ratio = statistics.median(one["stile"]["per_s"] / one[name]["per_s"] for one in found)
+        rows.append(row(told, "%.0f" % rate, "%s %.0f" % (
+            name, statistics.median(one[name]["per_s"] for one in found)), ratio,
+            "%.1f x" % least if least else "", ratio >= least if least else None))
+    rows += [
+        row("  packets for an acquisition", "%.2f" % packets, ", ".join(
+            "%s %.2f" % (name, found[0][name]["packets"]) for name in PEERS if found[0][name]),
+            None, "5", packets < 5.05),  # sessions have to begin and to end, too
+        row("  least / most served", "%.3f" % min(one["least_to_most"] for one in ours)),
+        row("  overlaps seen", str(sum(one["overlaps"] for one in ours)), "", None, "0",
+            not any(one["overlaps"] for one in ours)),
+    ]
+    return rows, {"crowd": {"stile": ours[0]}}
+
+
+def in_flight(bench):
+    with server() as zookeeper:
+        lines = bench.run("inflight", zookeeper.url, "zookeeper", bench.rounds(20), IN_FLIGHT, 400)
+    ours, bare, ratio = compare(lines, "subject", "stile", "zookeeper", "per_s")
+    return [row("zookeeper: %d names in flight" % IN_FLIGHT, "%.0f pairs/s" % ours,
+                "C client %.0f" % bare, ratio, "0.75 x", ratio >= 0.75)], {}
+
+
+def handover(bench):
+    """The waiter has been parked for a while; and the bare client has been idle for as long."""
+    with server() as zookeeper:
+        lines = bench.run("handover", zookeeper.url, bench.rounds(20), 20, "free", PARKED_MS)
+        theirs = peers(bench, "handover", zookeeper.hosts, bench.rounds(100))
+    ours, bare, ratio = compare(lines, "way", "stile", "ping", "p50_ns")
+    return [row("zookeeper: hand-over, parked for %d ms, p50" % PARKED_MS, time_text(ours),
+                "bare write " + time_text(bare), ratio, "2 x", ratio <= 2)] + peer_rows(
+                    theirs, ours), {}
+
+
+def runkill(bench):
+    bench.need_command()
+    with server() as zookeeper:
+        lines = runkill_lines(bench, bench.rounds(50), "trees", bench.stile, "run", "--ttl", "10s",
+                              "-e", zookeeper.url, "tree", "--")
+    ours, both = [line["took_ns"] for line in lines], sum(line["both_alive"] for line in lines)
+    rows = [row("zookeeper: stile run killed -> next tree runs, p%d" % p,
+                time_text(percentile(ours, p)), "", None, "100 ms" if p == 99 else "",
+                percentile(ours, p) <= 100e6 if p == 99 else None) for p in (50, 99)]
+    rows.append(row("  both trees alive", "%d of %d" % (both, len(lines)), "", None, "never",
+                    both == 0))
+    return rows, {"runkill": ours}
+
+
+def memory(bench):
+    """A client that holds one name."""
+    with server() as zookeeper:
+        told = bench.run("keep", zookeeper.url, 1, 10000, 1)[-1]["rss_kib"]
+        theirs = peers(bench, "pair", zookeeper.hosts, 100)
+    return [row("zookeeper: memory of a client", "%.1f MB" % (told / 1024), ", ".join(
+        "%s %.0f MB" % (name, found["rss_kib"] / 1024) for name, found in theirs.items() if found),
+        None, "12 MB", told < 12 * 1024)], {}
+
+
+ALL = {"zookeeper-pair": pair, "zookeeper-crowd": crowd, "zookeeper-inflight": in_flight,
+       "zookeeper-handover": handover, "zookeeper-runkill": runkill, "zookeeper-memory": memory}
