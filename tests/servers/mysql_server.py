@@ -4,6 +4,9 @@ It ends with the test, even if that is killed.
     with MysqlServer("--max-connections=10") as server:
         server.port, server.socket, server.sql("select 1"), server.url
 
+    with MysqlServer(may_be_full=True) as server:
+        server.fill()  # its disk
+
 It has a database `tests` and a user `root` without a password."""
 import atexit
 import ctypes
@@ -52,8 +55,8 @@ def place():
 class MysqlServer:
     template = None  # made once, and copied for each server
 
-    def __init__(self, *args):
-        self.args = list(args)
+    def __init__(self, *args, may_be_full=False):
+        self.args, self.may_be_full = list(args), may_be_full
         self.dir = tempfile.mkdtemp(prefix="stile-test-", dir=place())
         self.data = self.dir + "/data"
         self.socket = self.dir + "/socket"
@@ -81,7 +84,21 @@ class MysqlServer:
 
     def _env(self):
         """A server that starts deletes what others have in the same place for temporary files."""
-        return dict(os.environ, TMPDIR=self.dir)
+        env = dict(os.environ, TMPDIR=self.dir)
+        if self.may_be_full:
+            env.update(LD_PRELOAD=os.environ["STILE_FULL_LIBRARY"], STILE_TEST_FULL=self._full)
+        return env
+
+    @property
+    def _full(self):
+        return self.dir + "/full"
+
+    def fill(self, full=True):
+        """Its disk: no file of its own grows any more."""
+        if full:
+            open(self._full, "w", encoding="ascii").close()
+        else:
+            os.remove(self._full)
 
     def _install(self, data):
         done = subprocess.run([tool("mariadb-install-db"), "--no-defaults", *self.user,

@@ -7,7 +7,7 @@
 #include "engines/mysql/sql.h"
 
 #define PLACES_LOW 10
-#define N_TABLES   3
+#define N_TABLES   5
 
 /* The columns of sql_facts(). */
 enum fact {
@@ -47,14 +47,24 @@ static void tell(const struct visit *visit, struct stile_finding finding)
 static void look_at_galera(const struct visit *visit)
 {
     const char *on = outcome_text(&visit->answer->outcomes[ANSWER_GALERA], 1);
-    if (on && strcasecmp(on, "OFF") != 0)
+    if (!on || strcasecmp(on, "OFF") == 0)
+        return;
+    if (visit->my->options.mode == MODE_TABLE)
+        tell(visit, (struct stile_finding){
+                        .severity = STILE_NOTE,
+                        .id = "galera",
+                        .what = "this server is a node of a Galera cluster",
+                        .why = "an end that one node has written is compared with the clock of "
+                               "another",
+                        .cure = "keep their clocks together (NTP)"});
+    else
         tell(visit, (struct stile_finding){
                         .severity = STILE_DANGER,
                         .id = "galera",
                         .what = "this server is a node of a Galera cluster",
                         .why = "GET_LOCK is known to one node only: another one would give the "
                                "same lock to somebody else",
-                        .cure = "use a server that is in no cluster, or another engine"});
+                        .cure = "say mode=table, or use a server that is in no cluster"});
 }
 
 static void look_at_kind(const struct visit *visit)
@@ -75,7 +85,8 @@ static void look_at_kind(const struct visit *visit)
                         .why = "no token can be drawn here, and its primary knows nothing of its "
                                "locks",
                         .cure = "connect to the primary"});
-    if (strtoull(fact(visit, FACT_CONNECTION), NULL, 10) != mysql_thread_id(my->shared->conn))
+    if (strtoull(fact(visit, FACT_CONNECTION), NULL, 10) != mysql_thread_id(my->shared->conn) &&
+        my->options.mode != MODE_TABLE)
         tell(visit,
              (struct stile_finding){
                  .severity = my->options.allow_pooler ? STILE_WARNING : STILE_DANGER,
@@ -83,7 +94,7 @@ static void look_at_kind(const struct visit *visit)
                  .what = "a proxy stands between us and the server",
                  .why = "if it shares sessions among connections, the locks of one client end up "
                         "with another, or with nobody",
-                 .cure = "connect to the server itself"});
+                 .cure = "say mode=table, or connect to the server itself"});
 }
 
 static void look_at_tables(const struct visit *visit)
@@ -91,7 +102,8 @@ static void look_at_tables(const struct visit *visit)
     int tables = atoi(fact(visit, FACT_TABLES));
     if (tables < N_TABLES)
         tell(visit, (struct stile_finding){
-                        .severity = tables ? STILE_DANGER : STILE_WARNING,
+                        .severity = tables || visit->my->options.mode == MODE_TABLE ? STILE_DANGER
+                                                                                    : STILE_WARNING,
                         .id = "tables",
                         .what = *fact(visit, FACT_DATABASE)
                                     ? "this database has no tables stile_*, or not all of them"
@@ -106,7 +118,8 @@ static void look_at_tables(const struct visit *visit)
                         .what = "a table stile_* is not kept by InnoDB",
                         .why = "a crash of the server may take tokens back",
                         .command = "ALTER TABLE stile_lock ENGINE=InnoDB;\nALTER TABLE stile_floor "
-                                   "ENGINE=InnoDB;\nALTER TABLE stile_version ENGINE=InnoDB;"});
+                                   "ENGINE=InnoDB;\nALTER TABLE stile_counter ENGINE=InnoDB;\n"
+                                   "ALTER TABLE stile_claim ENGINE=InnoDB;"});
 }
 
 /* ---- whether tokens last ---- */

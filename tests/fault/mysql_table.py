@@ -1,0 +1,220 @@
+"""mode=table of mysql in trouble: servers that crash or are full, sessions and statements that are
+killed, transactions in each other's way, holders that are stopped, clocks that are changed."""
+import os
+import signal
+import struct
+
+import MySQLdb
+
+from mysql_kit import lost, on_server, token_of, use, wait_for
+from cutter import Cutter
+from kit import expect, run_tests, spin
+
+LOCK_WAITS = ("select trx_mysql_thread_id from information_schema.innodb_trx "
+              "where trx_state = 'LOCK WAIT'")
+SESSIONS = ("select id from information_schema.processlist where id <> connection_id() and "
+            "db = 'tests'")
+
+
+def other(server):
+    """A session of anybody's."""
+    session = MySQLdb.connect(host="127.0.0.1", port=server.port, user="root", passwd="",
+                              db="tests", autocommit=True)
+    return session.cursor()
+
+
+# ---- the server ----
+
+@on_server(mode="table")
+def server_crashes(t, server):
+    """A crash right after a grant: it is still held afterwards, and the next token is larger"""
+    held = t.hold("x", "--ttl", "60s")
+    token = t.show("x")["token"]
+    server.kill()
+    server.restart()
+    expect(t.stile("run", "--try", "x", "--", "true").returncode, 75)
+    t.release(held)
+    assert token_of(t) > token
+
+
+@on_server(mode="table", may_be_full=True)
+def disk_is_full(t, server):
+    """A full disk: who asks hears of it, who holds goes on and can release, tokens grow"""
+    held = t.hold("x", "--ttl", "60s")
+    server.fill()
+    cursor = other(server)
+    try:
+        for i in range(100000):
+            cursor.execute("insert into stile_counter values (%s, 0, 0)", ("%06d" % i + 500 * "y",))
+        raise AssertionError("it does not get full")
+    except MySQLdb.Error as error:
+        expect(error.args[0], 1114)
+    # Neighbours of one page, which has no room for all of them.
+    said = [t.stile("run", "--try", "000050" + 490 * "z" + "%02d" % n, "--", "true")
+            for n in range(20)]
+    full = [done.stderr for done in said if done.returncode]
+    assert full and all("full" in one for one in full), full
+    expect(held.process.poll(), None)
+    expect(t.stile("run", "--try", "x", "--", "true").returncode, 75)
+    t.release(held)
+    server.fill(False)
+    assert token_of(t) > 1
+    expect(t.stile("run", "--try", "y" * 500, "--", "true").returncode, 0)
+
+
+# ---- sessions and statements ----
+
+@on_server(mode="table")
+def session_is_killed(t, server):
+    """KILL of a holder's session: nothing is lost, the next one does its work"""
+    held = t.hold("x", "--ttl", "3s")
+    for number in server.sql(SESSIONS).split():
+        server.sql("kill " + number)
+    waiting = wait_for(t)
+    expect(held.process.poll(), None)
+    t.release(held)
+    expect(waiting.line(), "2")
+    expect(waiting.wait(), 0)
+
+
+@on_server(mode="table")
+def statement_is_killed(t, server):
+    """KILL QUERY in the middle of a grant or a release: it is asked again, and nothing stays locked"""
+    cursor = other(server)
+    token_of(t)
+    for again in (False, True):
+        cursor.execute("start transaction")
+        cursor.execute("select * from stile_counter for update")
+        if again:
+            held.process.stdin.close()
+        else:
+            held = t.start("run", "x", "--", "sh", "-c", "echo $$; read line", stdin=-1)
+        spin(lambda: server.sql(LOCK_WAITS))
+        server.sql("kill query " + server.sql(LOCK_WAITS))
+        cursor.execute("commit")
+        if not again:
+            held.line()
+    expect(held.wait(), 1)
+    assert token_of(t) > 2
+
+
+@on_server(mode="table")
+def answers_are_lost(t, server):
+    """A grant or a release whose answer is lost: withdrawn or said again, and nobody hangs"""
+    for words in b"stile_table_claim", b"stile_table_release":
+        with Cutter(server.port, words) as cutter:
+            use(t, server, "mysql://root@127.0.0.1:%d/tests?mode=table" % cutter.port)
+            done = t.stile("run", "--wait", "20s", "x", "--", "true")
+            expect((done.returncode, cutter.cut), (0, 1), done.stderr)
+        expect(server.sql("select count(*) from stile_claim"), "0")
+
+
+@on_server(mode="table")
+def waiter_is_killed(t, server):
+    """kill -9 of who is next: the one behind has it soon"""
+    held = t.hold("x", "--ttl", "60s")
+    first = wait_for(t, "x", "--ttl", "60s")
+    second = wait_for(t)
+    for pid in first.warden(), first.pid:
+        os.kill(t.guard(pid), signal.SIGKILL)
+    t.release(held)
+    assert int(second.line()) > 1
+    expect(second.wait(), 0)
+
+
+# ---- transactions in each other's way ----
+
+@on_server(mode="table")
+def deadlock_victim(t, server):
+    """A victim of a deadlock tries again: no error, no loss"""
+    held = t.hold("x", "--ttl", "60s")
+    cursor = other(server)
+    cursor.execute("create table heavy (n int) engine=innodb")
+    cursor.execute("start transaction")
+    cursor.execute("insert into heavy select seq from seq_1_to_1000")  # the lighter one is taken
+    cursor.execute("select * from stile_claim for update")
+    held.process.stdin.close()
+    spin(lambda: server.sql(LOCK_WAITS))
+    cursor.execute("select * from stile_counter for update")
+    cursor.execute("commit")
+    expect(held.wait(), 1)
+    cursor.execute("show engine innodb status")
+    assert "LATEST DETECTED DEADLOCK" in cursor.fetchone()[2]
+    expect(token_of(t), 2)
+
+
+@on_server(mode="table")
+def row_is_locked_for_long(t, server):
+    """A row that somebody keeps locked for longer than the server waits: asked again until it is free"""
+    token_of(t)
+    cursor = other(server)
+    cursor.execute("start transaction")
+    cursor.execute("select * from stile_counter for update")
+    asking = t.start("run", "x", "--", "sh", "-c", "echo $STILE_TOKEN")
+    timeouts = "select variable_value from information_schema.global_status where variable_name = "
+    spin(lambda: server.sql(timeouts + "'innodb_row_lock_waits'") >= "2")
+    cursor.execute("commit")
+    expect(asking.line(), "2")
+    expect(asking.wait(), 0)
+
+
+@on_server("--max-statement-time=0.3", "--innodb-lock-wait-timeout=1", "--autocommit=0",
+           "--completion-type=RELEASE", "--transaction-isolation=SERIALIZABLE", "--wait-timeout=1",
+           "--sql-mode=ANSI,TRADITIONAL,NO_BACKSLASH_ESCAPES", "--default-time-zone=+05:45",
+           "--idle-transaction-timeout=1", "--character-set-server=ucs2", mode="table")
+def hostile_defaults(t, server):
+    """Time limits and modes that a server has by default are not ours"""
+    held = t.hold("x", "--ttl", "60s")
+    waiting = wait_for(t)
+    expect(t.stile("run", "--wait", "1500ms", "x", "--", "true").returncode, 75)
+    expect(held.process.poll(), None)
+    t.release(held)
+    waiting.line()
+    expect(waiting.wait(), 0)
+
+
+# ---- time ----
+
+@on_server(mode="table")
+def holder_is_stopped(t, server):
+    """A holder that is stopped past its lease: the next one has a larger token, and it is told"""
+    held = t.hold("x", "--ttl", "2s")
+    stopped = [held.warden(), held.pid]
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        expect(token_of(t), 2)
+    finally:
+        for pid in stopped:
+            os.kill(pid, signal.SIGCONT)
+    lost(held)
+    expect(token_of(t), 3)
+
+
+@on_server(mode="table")
+def client_clock_is_changed(t, server):
+    """A clock that jumps on the client: neither a loss nor a second holder"""
+    clock = t.path("clock")
+    plain = dict(t.env)
+
+    def jump(seconds):
+        with open(clock, "wb") as file:
+            file.write(struct.pack("q", seconds))
+
+    jump(0)
+    t.env.update(LD_PRELOAD=os.environ["STILE_CLOCK_LIBRARY"], STILE_TEST_CLOCK=clock,
+                 ASAN_OPTIONS="verify_asan_link_order=0")
+    held = t.hold("x", "--ttl", "1s")
+    t.env = plain
+    for seconds in 86400, -86400:
+        with open(clock, "r+b") as file:
+            file.write(struct.pack("q", seconds))
+        expect(t.stile("run", "--wait", "1500ms", "x", "--", "true").returncode, 75)
+        expect(held.process.poll(), None)
+    t.release(held)
+    expect(token_of(t), 2)
+
+
+run_tests([server_crashes, disk_is_full, session_is_killed, statement_is_killed, answers_are_lost,
+           waiter_is_killed, deadlock_victim, row_is_locked_for_long, hostile_defaults,
+           holder_is_stopped, client_clock_is_changed])
