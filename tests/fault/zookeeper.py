@@ -58,8 +58,8 @@ def remove(server, node, name="x"):
         return client.exists("/later").czxid
 
 
-def try_it(t, name="x"):
-    return t.stile("run", "--try", name, "--", "true").returncode
+def try_it(t, name="x", *options):
+    return t.stile("run", "--try", *options, name, "--", "true").returncode
 
 
 def token_of(t, name="x"):
@@ -216,6 +216,77 @@ def created_in_doubt(t, server):
         ours.close()
 
 
+# ---- kept when nobody has it any more ----
+
+def kept(t, name="x"):
+    """By a ghost, from everybody."""
+    holder = t.show(name)["holders"][0]
+    assert holder["ghost"], holder
+    expect(try_it(t, name), 75)
+
+
+def broken(t, server, name="x"):
+    expect(t.stile("break", "-y", name).returncode, 0)
+    expect(try_it(t, name), 0)
+    expect(nodes_of(server, name), [])
+
+
+@on_server()
+def hold_outlives_the_server(t, server):
+    """hold_at_least is on the servers' disks: kill -9 ends neither it nor its time"""
+    expect(t.stile("run", "--hold-at-least", "300s", "x", "--", "true").returncode, 0)
+    left = t.show("x")["holders"][0]["expires_ms"]
+    server.kill()
+    server.restart()
+    kept(t)
+    assert t.show("x")["holders"][0]["expires_ms"] < left
+    broken(t, server)
+
+
+@on_server()
+def kept_slots_and_kept_by_readers(t, server):
+    """a ghost keeps one slot, or lets readers in, as its holder did"""
+    slots = ("--slots", "2")
+    expect(t.stile("run", "--hold-at-least", "300s", *slots, "x", "--", "true").returncode, 0)
+    held = t.hold("x", *slots)
+    expect(try_it(t, "x", *slots), 75)
+    waiting = t.start("run", *slots, "x", "--", "sh", "-c", "echo $STILE_TOKEN")
+    t.until(t.watch("x"), lambda change: len(change["waiters"]) == 1)
+    t.release(held)
+    granted(waiting)
+    kept(t)
+    expect(t.stile("run", "--hold-at-least", "300s", "--shared", "y", "--", "true").returncode, 0)
+    expect(try_it(t, "y", "--shared"), 0)
+    kept(t, "y")
+    broken(t, server)
+    broken(t, server, "y")
+
+
+@on_server()
+def delay_after_the_session(t, server):
+    """lock-delay begins when a session has ended without a release, and keeps who waits already"""
+    held = t.hold("x", "--ttl", "3s", "--lock-delay", "300s")
+    waiting = wait_for(t)
+    os.kill(held.warden(), signal.SIGKILL)
+    t.until(t.watch("x"), lambda change: any(one["ghost"] for one in change["holders"]))
+    expect(len(t.show("x")["waiters"]), 1)
+    kept(t)
+    expect(t.stile("break", "-y", "x").returncode, 0)
+    granted(waiting)
+    expect(nodes_of(server), [])
+
+
+@on_server()
+def held_with_a_hold_and_broken(t, server):
+    """break ends a holder together with what it would leave behind"""
+    held = t.hold("x", "--hold-at-least", "300s", "--lock-delay", "300s")
+    waiting = wait_for(t)
+    expect(t.stile("break", "-y", "x").returncode, 0)
+    granted(waiting)
+    lost(held)
+    expect(nodes_of(server), [])
+
+
 # ---- three members ----
 
 def connected(server, pid):
@@ -265,4 +336,5 @@ def quorum_lost_and_back(t, server):
 
 run_tests([restart, renewal_goes_on_after_a_restart, released_while_it_is_away, nobody_there,
            stopped_past_the_session, waiter_stopped_past_its_session, node_deleted,
-           waiting_node_deleted, created_in_doubt, member_killed, quorum_lost_and_back])
+           waiting_node_deleted, created_in_doubt, hold_outlives_the_server,
+           kept_slots_and_kept_by_readers, delay_after_the_session, held_with_a_hold_and_broken, member_killed, quorum_lost_and_back])

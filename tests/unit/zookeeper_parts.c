@@ -178,6 +178,83 @@ static void kazoos_line(void **state)
     check_line(KAZOO, nodes, COUNT(nodes), sorted, COUNT(sorted));
 }
 
+/* ---- records ---- */
+
+static const char *record_of(enum stile_mode mode)
+{
+    static char path[PATH_ROOM];
+    struct claim claim = {.name = "x", .name_len = 1, .mode = mode};
+    zoo = (struct zoo){.base = "/locks"};
+    path_of_record(path, &zoo, &claim, "abcd-ef");
+    return strrchr(path, '/') + 1;
+}
+
+static void records_tell_whose_they_are(void **state)
+{
+    static const char *const none[] = {"stile-kept-",  "stile-kept-x",   "stile-kept-x-",
+                                       "stile-kept--", "stile-kept-?-a", "x-stile-kept-x-a"};
+    enum stile_mode mode;
+    (void)state;
+    for (enum stile_mode wanted = STILE_EXCLUSIVE; wanted <= STILE_SLOTS; wanted++) {
+        assert_string_equal(record_guid(&mode, record_of(wanted)), "abcd-ef");
+        assert_int_equal(mode, wanted);
+    }
+    for (size_t i = 0; i < COUNT(none); i++)
+        assert_null(record_guid(&mode, none[i]));
+}
+
+/* And others' lines, which take in all that there is, have it behind all that count. */
+static void records_are_not_in_line(void **state)
+{
+    static char *nodes[] = {"stile-kept-x-a", "_c_a-lock-0000000001", "stile-kept-n-b"};
+    static const char *const sorted[] = {"_c_a-lock-0000000001"};
+    struct line line = {.nodes = (const char **)sorted, .n = 1};
+    (void)state;
+    check_line(CURATOR, nodes, COUNT(nodes), sorted, COUNT(sorted));
+    assert_false(record_is_orphan(&line, "a-lock"));
+    assert_true(record_is_orphan(&line, "b"));
+    assert_true(strcmp(nodes[0], "9999999999") > 0);
+}
+
+static void records_are_read_back(void **state)
+{
+    const struct record written = {.hold_ms = 5, .delay_ms = 7, .token = 1};
+    struct record record;
+    char data[INFO_MAX], garbage[] = "12 host 1/-1 5 true", empty[] = "";
+    (void)state;
+    zoo = (struct zoo){.pid = 12, .host = "host", .command = "do it now"};
+    record_write(data, &zoo, &written);
+    assert_true(record_read(&record, data));
+    assert_int_equal(record.hold_ms, 5);
+    assert_int_equal(record.delay_ms, 7);
+    assert_int_equal(record.token, 1);
+    assert_int_equal(record.pid, 12);
+    assert_string_equal(record.host, "host");
+    assert_string_equal(record.command, "do it now");
+    assert_false(record_read(&record, garbage));
+    assert_false(record_read(&record, empty));
+}
+
+/* hold_at_least from when it was made; lock-delay from when its end was written down, and until
+ * then from now. */
+static void records_last(void **state)
+{
+    const struct record hold = {.hold_ms = 10}, delay = {.delay_ms = 10},
+                        both = {.hold_ms = 100, .delay_ms = 10};
+    const struct Stat fresh = {.ctime = 1000, .mtime = 1000},
+                      marked = {.ctime = 1000, .mtime = 1050, .version = 1},
+                      late = {.ctime = 1000, .mtime = 2000, .version = 1};
+    (void)state;
+    assert_int_equal(record_until(&hold, &fresh, 5000), 1010);
+    assert_int_equal(record_until(&delay, &fresh, 5000), 5010);
+    assert_int_equal(record_until(&delay, &marked, 5000), 1060);
+    assert_int_equal(record_until(&both, &marked, 5000), 1100);
+    assert_int_equal(record_until(&both, &late, 5000), 2010);
+    assert_false(record_is_unmarked(&hold, &fresh));
+    assert_true(record_is_unmarked(&delay, &fresh));
+    assert_false(record_is_unmarked(&delay, &marked));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -190,6 +267,10 @@ int main(void)
         cmocka_unit_test(curators_line_of_readers_and_writers),
         cmocka_unit_test(kazoos_line),
         cmocka_unit_test(dialects_are_known_by_name),
+        cmocka_unit_test(records_tell_whose_they_are),
+        cmocka_unit_test(records_are_not_in_line),
+        cmocka_unit_test(records_are_read_back),
+        cmocka_unit_test(records_last),
     };
     return cmocka_run_group_tests_name("zookeeper_parts", tests, NULL, NULL);
 }

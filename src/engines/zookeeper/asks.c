@@ -154,6 +154,15 @@ bool ask_delete(struct session *session, struct asker *asker, const char *path, 
     return ask && asked(session, ask, ASK(zoo_adelete(session->handle, path, -1, on_void, ask)));
 }
 
+bool ask_set(struct session *session, struct asker *asker, const char *path, const char *data,
+             int version, ask_fn *fn)
+{
+    struct ask *ask = ask_new(session, asker, fn);
+    return ask && asked(session, ask,
+                        ASK(zoo_aset(session->handle, path, data, (int)strlen(data), version,
+                                     on_stat, ask)));
+}
+
 bool ask_sync(struct session *session, struct asker *asker, const char *path, ask_fn *fn)
 {
     struct ask *ask = ask_new(session, asker, fn);

@@ -56,6 +56,7 @@ void claim_forget(struct zoo_claim *part)
     part->has_timer = false;
     part->in_flight = 0;
     drop_node(part);
+    ghosts_forget(part);
     detach(part);
     part->standing = NOWHERE;
 }
@@ -65,7 +66,7 @@ void claim_fail(struct zoo_claim *part, const struct stile_error *err)
 {
     struct claim *claim = claim_of(part);
     struct stile_error why = *err;
-    if (part->node || part->created_maybe)
+    if (part->node || part->created_maybe || part->recorded)
         why.status = STILE_UNCERTAIN;
     if (why.status == STILE_UNCERTAIN) {
         claim_unwatch(part);
@@ -99,7 +100,7 @@ bool claim_is_over(struct zoo_claim *part)
         return true;
     if (part->leaving && part->in_flight == 0)
         release_answered(part);
-    return part->leaving;
+    return part->leaving || part->standing == LEAVING;
 }
 
 void claim_start_over(struct zoo_claim *part)
@@ -107,6 +108,7 @@ void claim_start_over(struct zoo_claim *part)
     struct stile_error err;
     claim_unwatch(part);
     drop_node(part);
+    ghosts_drop(part);
     part->created_maybe = false;
     if (part->tries++ < TRIES_MAX) {
         send_claim(part);
@@ -118,6 +120,12 @@ void claim_start_over(struct zoo_claim *part)
 
 /* ---- asking ---- */
 
+void claim_set_clock(struct zoo_claim *part, int64_t server_ms)
+{
+    part->clock_ms = server_ms;
+    part->clock_ns = loop_now(claim_of(part)->engine->loop);
+}
+
 static void on_created(struct asker *asker, const struct answer *answer)
 {
     struct zoo_claim *part = part_of_asker(asker);
@@ -128,6 +136,7 @@ static void on_created(struct asker *asker, const struct answer *answer)
         part->created_maybe = !part->node;
         part->czxid = answer->stat->czxid;
         part->owner = answer->stat->ephemeralOwner;
+        claim_set_clock(part, answer->stat->ctime);
     }
     claim_is_over(part);
 }
@@ -172,7 +181,7 @@ static bool ask_parents(struct zoo_claim *part, char path[PATH_ROOM])
 }
 
 /* For people; the timeout tells them how long it stays when nobody hears from us. */
-static void introduce(char data[INFO_MAX], struct zoo_claim *part)
+void claim_introduce(char data[INFO_MAX], struct zoo_claim *part)
 {
     const struct zoo *zoo = zoo_of_part(part);
     snprintf(data, INFO_MAX, "%ld %s %d/%u %s", zoo->pid, zoo->host, part->session->timeout_ms,
@@ -197,7 +206,7 @@ static void send_claim(struct zoo_claim *part)
     }
     guid_write(part->guid, zoo->dialect, random);
     path_of_claim(path, zoo, claim, part->guid);
-    introduce(data, part);
+    claim_introduce(data, part);
     bool asked = !part->parents || ask_parents(part, path);
     bool created = asked && ask_create(part->session, &part->asker, path, ZOO_EPHEMERAL_SEQUENTIAL,
                                        data, on_created);
@@ -235,6 +244,7 @@ static void session_ends(struct zoo_claim *part)
     part->generation = part->session->generation;
     part->in_flight = 0;
     asker_forget(&part->asker);
+    ghosts_forget(part);
     if (part->leaving || part->standing == WITHDRAWING || part->standing == LEAVING) {
         release_session_ended(part);
     } else if (part->standing == HOLDING) {

@@ -190,6 +190,7 @@ void gather_begin(struct looking *looking)
 {
     const struct query *query = looking->query;
     gather_forget(looking);
+    loop_disarm(query->engine->loop, &looking->timer);
     looking->error = (struct stile_error){0};
     looking->busy = true;
     looking->changed = looking->reading = false;

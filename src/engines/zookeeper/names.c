@@ -210,7 +210,9 @@ enum stile_status line_sort(struct line *line, const struct zoo *zoo,
     if (!line->nodes)
         return error_set(err, STILE_NOMEM, 0, "out of memory");
     for (size_t i = 0; i < n; i++) {
-        if (dialects[zoo->dialect].place(children->data[i]))
+        enum stile_mode mode;
+        if (!record_guid(&mode, children->data[i]) &&
+            dialects[zoo->dialect].place(children->data[i]))
             line->nodes[line->n++] = children->data[i];
     }
     if (line->n > 1)

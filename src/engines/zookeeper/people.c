@@ -1,6 +1,5 @@
 /* list, show, watch and break. */
 #include <stdlib.h>
-#include <time.h>
 
 #include "engines/zookeeper/view.h"
 
@@ -48,13 +47,6 @@ static uint64_t fingerprint(const struct place *place)
     return sum;
 }
 
-static int64_t wall_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 static void tell(struct looking *looking, const struct place *place)
 {
     struct stile_info info;
@@ -64,7 +56,7 @@ static void tell(struct looking *looking, const struct place *place)
         error_set(&looking->error, STILE_NOMEM, 0, "out of memory");
         return;
     }
-    place_tell(place, &info, claims, wall_ms());
+    place_tell(place, &info, claims);
     bool empty = info.holders + info.waiters == 0;
     bool known = looking->what == WATCH && looking->told && seen == looking->seen;
     looking->told = true;
@@ -90,14 +82,25 @@ void people_changed(struct asker *asker, int type)
         gather_begin(looking);
 }
 
+static void look_in(struct looking *looking, uint64_t pause_ns)
+{
+    struct loop *loop = looking->query->engine->loop;
+    looking->timer.fn = look_later;
+    loop_arm(loop, &looking->timer, loop_now(loop) + pause_ns);
+}
+
+/* That a ghost's time is over, nobody tells. */
 static void watch_on(struct looking *looking)
 {
+    int64_t haunted_ms = place_haunted_ms(&looking->places[0]);
     looking->busy = false;
     if (looking->changed || !looking->watcher)
         gather_begin(looking);
+    else if (haunted_ms)
+        look_in(looking, (uint64_t)haunted_ms * NS_PER_MS);
 }
 
-/* ---- break: the nodes of who holds it ---- */
+/* ---- break: the nodes of who holds it, and what they would leave behind ---- */
 
 static void finish_break(struct looking *looking)
 {
@@ -123,6 +126,12 @@ static void on_broken(struct asker *asker, const struct answer *answer)
         finish_break(looking);
 }
 
+static void remove_node(struct looking *looking, const char *path)
+{
+    if (path && ask_delete(session_of(looking), &looking->asker, path, on_broken))
+        looking->pending++;
+}
+
 static void break_now(struct looking *looking)
 {
     const struct place *place = &looking->places[0];
@@ -131,9 +140,10 @@ static void break_now(struct looking *looking)
     for (size_t i = 0; i < place->n; i++) {
         const struct entry *entry = &place->entries[i];
         held = held || entry->held;
-        if (entry->held && (!token || token == (uint64_t)entry->czxid) &&
-            ask_delete(session_of(looking), &looking->asker, entry->path, on_broken))
-            looking->pending++;
+        if (entry->held && (!token || token == entry->token)) {
+            remove_node(looking, entry->record);
+            remove_node(looking, entry->path);
+        }
     }
     if (looking->pending > 0)
         return;
@@ -149,9 +159,7 @@ void people_gathered(struct looking *looking)
     struct stile_error *err = &looking->error;
     bool passing = err->status == STILE_UNREACHABLE || err->status == STILE_UNCERTAIN;
     if (looking->what == WATCH && looking->told && passing) {
-        struct loop *loop = looking->query->engine->loop;
-        looking->timer.fn = look_later;
-        loop_arm(loop, &looking->timer, loop_now(loop) + AGAIN_NS);
+        look_in(looking, AGAIN_NS);
         return;
     }
     for (size_t i = 0; i < looking->n; i++)

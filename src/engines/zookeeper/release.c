@@ -22,10 +22,26 @@ static void say_again(struct timer *timer)
     say(part_of_timer(timer));
 }
 
+/* What is said of its record goes first, so it is answered by now, or was lost. */
+static void node_left(struct zoo_claim *part, const struct stile_error *err)
+{
+    part->gone = true;
+    if (part->recorded)
+        claim_again_later(part, say_again);
+    else
+        left(part, err);
+}
+
 /* What it leaves open is taken up by claims_session_ends(). */
 static bool is_ending(const struct zoo_claim *part)
 {
     return part->session->ending;
+}
+
+/* It is there, or may be. */
+static bool has_node(const struct zoo_claim *part)
+{
+    return !part->gone && (part->node || part->created_maybe);
 }
 
 /* ---- the node is known ---- */
@@ -42,12 +58,12 @@ static void on_left(struct asker *asker, const struct answer *answer)
         claim_again_later(part, say_again);
     } else if (answer->rc == ZNONODE && part->was_held && !part->doubtful) {
         error_set(&err, STILE_LOST, ZNONODE, "it was not ours any more");
-        left(part, &err);
+        node_left(part, &err);
     } else if (answer->rc == ZOK || answer->rc == ZNONODE) {
-        left(part, NULL);
+        node_left(part, NULL);
     } else {
         fault_set(&err, answer->rc, true);
-        left(part, &err);
+        node_left(part, &err);
     }
 }
 
@@ -57,7 +73,8 @@ static char *find_node(const char *path, const struct String_vector *children, c
 {
     for (int32_t i = 0; i < children->count; i++) {
         const char *child = children->data[i];
-        if (!strstr(child, guid))
+        enum stile_mode mode;
+        if (!strstr(child, guid) || record_guid(&mode, child))
             continue;
         char *node = malloc(strlen(path) + strlen(child) + 2);
         return node ? strcat(strcat(strcpy(node, path), "/"), child) : NULL;
@@ -82,12 +99,12 @@ static void on_searched(struct asker *asker, const struct answer *answer)
         if (part->node)
             say(part);
         else
-            left(part, NULL);
+            node_left(part, NULL);
     } else if (answer->rc == ZNONODE) {
-        left(part, NULL);
+        node_left(part, NULL);
     } else {
         fault_set(&err, answer->rc, true);
-        left(part, &err);
+        node_left(part, &err);
     }
 }
 
@@ -104,25 +121,40 @@ static bool search(struct zoo_claim *part)
     path_of_name(path, zoo_of_part(part), claim->name, claim->name_len);
     bool synced = ask_sync(part->session, &part->asker, path, on_synced);
     part->in_flight += synced;
-    bool asked = synced && ask_children(part->session, &part->asker, path, NULL, on_searched);
-    part->in_flight += asked;
-    return asked;
+    return synced && ask_children(part->session, &part->asker, path, NULL, on_searched);
 }
 
 /* ---- release() ---- */
 
+static void on_record_left(struct asker *asker, const struct answer *answer)
+{
+    struct zoo_claim *part = part_of_asker(asker);
+    part->in_flight--;
+    if (is_ending(part))
+        return;
+    part->recorded = fault_may_pass(answer->rc);
+    if (has_node(part))
+        return;
+    if (part->recorded)
+        claim_again_later(part, say_again);
+    else
+        left(part, NULL);
+}
+
 static void say(struct zoo_claim *part)
 {
-    bool asked;
+    bool asked = true;
     part->standing = LEAVING;
-    if (part->node) {
-        asked = ask_delete(part->session, &part->asker, part->node, on_left);
-        part->in_flight += asked;
-    } else if (part->created_maybe) {
-        asked = search(part);
-    } else {
+    if (part->recorded)
+        asked = ghosts_leave(part, on_record_left);
+    if (!has_node(part) && !part->recorded) {
         left(part, NULL);
         return;
+    }
+    if (asked && has_node(part)) {
+        asked = part->node ? ask_delete(part->session, &part->asker, part->node, on_left)
+                           : search(part);
+        part->in_flight += asked;
     }
     if (!asked)
         claim_again_later(part, say_again);
@@ -144,7 +176,7 @@ void claims_release(struct engine *engine, struct claim *claim)
     part->leaving = true;
     part->tries = 0;
     claim_unwatch(part);
-    if (part->gone)
+    if (part->gone && !part->recorded)
         left(part, NULL);
     else if (part->in_flight == 0 && !is_ending(part))
         say(part);
@@ -190,10 +222,10 @@ void claim_withdraw(struct zoo_claim *part)
 
 void release_session_ended(struct zoo_claim *part)
 {
+    part->gone = true;
     if (part->leaving)
-        left(part, NULL);
+        say(part);
     else if (part->standing == WITHDRAWING)
         turned_away(part);
-    else
-        part->gone = true; /* it has failed, and core is about to withdraw it */
+    /* else it has failed, and core is about to withdraw it */
 }

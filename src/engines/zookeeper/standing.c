@@ -9,11 +9,9 @@
 #include "engines/zookeeper/zookeeper.h"
 #include "mutant.h"
 
-static void look(struct zoo_claim *part);
-
 void standing_look_again(struct timer *timer)
 {
-    look(part_of_timer(timer));
+    standing_look(part_of_timer(timer));
 }
 
 static void on_before_event(struct asker *asker, int type)
@@ -21,7 +19,7 @@ static void on_before_event(struct asker *asker, int type)
     struct zoo_claim *part = part_of_asker(asker);
     (void)type;
     if (part->standing == IN_LINE && part->in_flight == 0)
-        look(part);
+        standing_look(part);
 }
 
 static void on_before_watched(struct asker *asker, const struct answer *answer)
@@ -32,7 +30,7 @@ static void on_before_watched(struct asker *asker, const struct answer *answer)
     if (answer->rc == ZOK && part->watcher)
         part->tries = 0;
     else if (answer->rc == ZNONODE || answer->rc == ZOK)
-        look(part); /* it has gone meanwhile */
+        standing_look(part); /* it has gone meanwhile */
     else if (fault_may_pass(answer->rc))
         claim_again_later(part, standing_look_again);
     else
@@ -45,7 +43,7 @@ static const char *own_name(const struct zoo_claim *part)
 }
 
 /* The one before it, and no other: so one that goes wakes one. */
-static void watch_before(struct zoo_claim *part, const char *node)
+void standing_watch(struct zoo_claim *part, const char *node)
 {
     char path[PATH_ROOM];
     const struct claim *claim = claim_of(part);
@@ -66,6 +64,7 @@ static void watch_before(struct zoo_claim *part, const char *node)
 struct verdict {
     const char *nearest; /* all of its kind must go first, the nearest of them last */
     bool full;           /* no slot is free; any of those before it may go first */
+    size_t slots;        /* before it */
 };
 
 /* A reader waits only for earlier writers; slots are counted. */
@@ -73,7 +72,6 @@ static struct verdict judge(const struct claim *claim, const struct line *line, 
 {
     const struct zoo *zoo = zoo_of(claim->engine);
     struct verdict verdict = {NULL};
-    uint32_t slots = 0;
     while (place-- > 0 && !verdict.nearest) {
         enum stile_mode mode = node_mode(zoo, line->nodes[place]);
 #ifdef MUTANT_ZOOKEEPER_READERS_WAIT_FOR_READERS
@@ -82,19 +80,37 @@ static struct verdict judge(const struct claim *claim, const struct line *line, 
         if (claim->mode == STILE_EXCLUSIVE || mode != claim->mode)
 #endif
             verdict.nearest = line->nodes[place];
-        slots += mode == STILE_SLOTS;
+        verdict.slots += mode == STILE_SLOTS;
     }
-    verdict.full = claim->mode == STILE_SLOTS && slots >= claim->slots;
+    verdict.full = claim->mode == STILE_SLOTS && verdict.slots >= claim->slots;
     return verdict;
 }
 
 /* A listing that is watched must be behind the watch. */
-static void wait_for_slot(struct zoo_claim *part)
+void standing_wait_for_change(struct zoo_claim *part)
 {
     if (part->watcher && part->watcher->kind == 'c')
         part->standing = IN_LINE;
     else
-        look(part);
+        standing_look(part);
+}
+
+static void wait_for(struct zoo_claim *part, const struct verdict *verdict)
+{
+    if (!claim_of(part)->wait)
+        claim_withdraw(part);
+    else if (verdict->nearest)
+        standing_watch(part, verdict->nearest);
+    else
+        standing_wait_for_change(part);
+}
+
+static void be_first(struct zoo_claim *part, uint64_t sent_ns)
+{
+    if (ghosts_wanted(part) && !part->armed)
+        ghosts_arm(part);
+    else
+        holding_begin(part, sent_ns);
 }
 
 void standing_weigh(struct zoo_claim *part, const struct answer *answer)
@@ -119,14 +135,10 @@ void standing_weigh(struct zoo_claim *part, const struct answer *answer)
     }
 #endif
     struct verdict verdict = judge(claim, &line, place);
-    if (!verdict.nearest && !verdict.full)
-        holding_begin(part, answer->sent_ns);
-    else if (!claim->wait)
-        claim_withdraw(part);
-    else if (verdict.nearest)
-        watch_before(part, verdict.nearest);
-    else
-        wait_for_slot(part);
+    if (verdict.nearest || verdict.full)
+        wait_for(part, &verdict);
+    else if (!ghosts_meet(part, &line, answer->children, verdict.slots))
+        be_first(part, answer->sent_ns);
     line_free(&line);
 }
 
@@ -157,9 +169,10 @@ bool standing_list(struct zoo_claim *part, bool watched, ask_fn *fn)
     return asked;
 }
 
-static void look(struct zoo_claim *part)
+void standing_look(struct zoo_claim *part)
 {
     part->standing = LOOKING;
+    loop_disarm(claim_of(part)->engine->loop, &part->timer);
     watcher_leave(&part->watcher);
     if (!standing_list(part, claim_of(part)->mode == STILE_SLOTS && claim_of(part)->wait,
                        on_looked))

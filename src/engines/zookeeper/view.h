@@ -6,7 +6,7 @@
 
 struct looking;
 
-/* One node in line. */
+/* One node in line, or a ghost. */
 struct entry {
     struct asker asker;
     struct looking *looking;
@@ -14,8 +14,12 @@ struct entry {
     enum stile_mode mode;
     bool there; /* it was read, and has not gone meanwhile */
     bool held;
+    bool ghost;       /* not in line any more: its record keeps the name */
+    int64_t until_ms; /* of a ghost */
+    char *record;     /* the path of what it leaves behind; NULL: nothing */
     unsigned slots;
     int64_t czxid, ctime_ms;
+    uint64_t token;
     char *data; /* cut up in place */
     int64_t pid, timeout_ms;
     const char *host, *command;
@@ -31,14 +35,16 @@ struct place {
     size_t n;
 };
 
-/* The nodes of the line, not yet read. */
+/* The ghosts, then the nodes of the line; not yet read. */
 enum stile_status place_fill(struct place *place, const struct zoo *zoo,
                              const struct String_vector *children, struct stile_error *err);
 void entry_read(struct entry *entry, const struct answer *answer);
 void place_weigh(struct place *place); /* who holds it, when all is read */
-/* claims has room for place->n. now_ms: of the wall clock, as the servers' times are. */
-void place_tell(const struct place *place, struct stile_info *info, struct stile_claim_info *claims,
-                int64_t now_ms);
+/* claims has room for place->n. */
+void place_tell(const struct place *place, struct stile_info *info,
+                struct stile_claim_info *claims);
+/* How long its first ghost stays; 0: there is none. */
+int64_t place_haunted_ms(const struct place *place);
 void place_empty(struct place *place); /* its entries */
 
 enum what { LIST, SHOW, WATCH, BREAK };

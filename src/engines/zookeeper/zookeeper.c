@@ -12,6 +12,7 @@
  *
  *     session.c, asks.c, watchers.c                 the client library in our loop
  *     claims.c, standing.c, holding.c, release.c    the life of a claim
+ *     ghosts.c, records.c                           names that are kept when their holder has gone
  *     people.c, gather.c, view.c                    for people
  *     names.c, fault.c
  */
@@ -256,6 +257,7 @@ static enum stile_status await_session(struct zoo *zoo, struct stile_error *err)
 static void dispose(struct zoo *zoo)
 {
     struct loop *loop = zoo->engine.loop;
+    ghosts_close(zoo);
     while (zoo->sessions) {
         struct session *session = zoo->sessions;
         zoo->sessions = session->next;
@@ -322,6 +324,8 @@ const struct engine_class zookeeper_class = {
             .lease = STILE_LEASE_SESSION,
             .fifo = true,
             .token = true,
+            .hold_at_least = true,
+            .lock_delay = true,
             .token_is = "the transaction that created the holder's node (czxid)",
             .survives = "a holder's crash: free after its session; a server's crash: everything, "
                         "while more than half of the servers are up",

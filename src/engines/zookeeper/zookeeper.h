@@ -125,6 +125,8 @@ void sessions_renew(struct engine *engine, struct claim *const *claims, size_t n
 bool ask_create(struct session *session, struct asker *asker, const char *path, int mode,
                 const char *data, ask_fn *fn);
 bool ask_delete(struct session *session, struct asker *asker, const char *path, ask_fn *fn);
+bool ask_set(struct session *session, struct asker *asker, const char *path, const char *data,
+             int version, ask_fn *fn);
 bool ask_sync(struct session *session, struct asker *asker, const char *path, ask_fn *fn);
 bool ask_exists(struct session *session, struct asker *asker, const char *path,
                 struct watcher *watcher, ask_fn *fn);
@@ -178,6 +180,11 @@ struct zoo_claim {
     bool has_timer;
     unsigned tries;
     uint64_t granted_ns;
+    int64_t clock_ms; /* the server's, when it last wrote for us */
+    uint64_t clock_ns;
+    bool recorded; /* what it leaves behind may be there */
+    bool armed;    /* and is */
+    struct ghosts *ghosts;
     struct timer timer;
     struct watcher *watcher;
 };
@@ -195,6 +202,8 @@ void claim_fail_by(struct zoo_claim *part, int rc, bool maybe);
 void claim_start_over(struct zoo_claim *part);
 void claim_forget(struct zoo_claim *part);
 void claim_unwatch(struct zoo_claim *part);
+void claim_introduce(char data[INFO_MAX], struct zoo_claim *part);
+void claim_set_clock(struct zoo_claim *part, int64_t server_ms);
 void claim_again_later(struct zoo_claim *part, void (*fn)(struct timer *timer));
 
 /* ---- standing.c ---- */
@@ -203,7 +212,45 @@ void claim_again_later(struct zoo_claim *part, void (*fn)(struct timer *timer));
 void standing_weigh(struct zoo_claim *part, const struct answer *answer);
 /* watched: who comes or goes is told, too. False: out of memory. */
 bool standing_list(struct zoo_claim *part, bool watched, ask_fn *fn);
+void standing_look(struct zoo_claim *part);
 void standing_look_again(struct timer *timer);
+void standing_watch(struct zoo_claim *part, const char *node); /* looks again when that has gone */
+void standing_wait_for_change(struct zoo_claim *part);         /* when anybody comes or goes */
+
+/* ---- records.c ---- */
+
+struct record {
+    int64_t hold_ms, delay_ms;
+    uint64_t token;
+    int64_t pid;
+    const char *host, *command;
+};
+
+/* The GUID in a record's name; NULL: the node is none. */
+const char *record_guid(enum stile_mode *mode, const char *node);
+bool record_is_orphan(const struct line *line, const char *guid); /* its claim has gone */
+void path_of_record(char path[PATH_ROOM], const struct zoo *zoo, const struct claim *claim,
+                    const char *guid);
+void record_write(char data[INFO_MAX], const struct zoo *zoo, const struct record *record);
+bool record_read(struct record *record, char *data); /* cuts it up in place */
+/* Nobody has written down yet that its holder is gone. */
+bool record_is_unmarked(const struct record *record, const struct Stat *stat);
+/* Until when it keeps the name if its holder is gone; all of the server's clock. */
+int64_t record_until(const struct record *record, const struct Stat *stat, int64_t now_ms);
+
+/* ---- ghosts.c ---- */
+
+/* It is the first in line but for slots others have: false if no ghost is in its way. */
+bool ghosts_meet(struct zoo_claim *part, const struct line *line,
+                 const struct String_vector *children, size_t slots);
+void ghosts_forget(struct zoo_claim *part);
+bool ghosts_wanted(struct zoo_claim *part);
+void ghosts_arm(struct zoo_claim *part); /* looks again when its record is there */
+void ghosts_drop(struct zoo_claim *part);
+/* Its record is removed, or left as it should be. If recorded is still set, fn hears of it. False:
+ * out of memory. */
+bool ghosts_leave(struct zoo_claim *part, ask_fn *fn);
+void ghosts_close(struct zoo *zoo);
 
 /* ---- holding.c ---- */
 
@@ -243,6 +290,7 @@ struct zoo {
     struct session *main; /* for people */
     struct zoo_claim *fresh, **fresh_tail;
     struct timer sweep;
+    struct burial *burials;
 };
 
 static inline struct zoo *zoo_of(struct engine *engine)
