@@ -235,6 +235,17 @@ static int not_granted(const struct warden *w, const struct grant *grant, enum s
     return EXIT_NOT_ACQUIRED;
 }
 
+/* Some engines count in whole seconds, or have bounds of their own. */
+static void tell_ttl(const struct warden *w)
+{
+    int64_t asked = w->options->ttl_ms, given = stile_lock_ttl_ms(w->locks[0]);
+    if (!(w->options->given & OPT_TTL) || (w->options->given & OPT_QUIET) || given == asked ||
+        given == 0 || given == STILE_NO_DEADLINE)
+        return;
+    say("run: the engine makes a TTL of %g s out of %g s", (double)given / 1000,
+        (double)asked / 1000);
+}
+
 static int take_and_run(struct warden *w)
 {
     struct grant grant = {
@@ -248,6 +259,7 @@ static int take_and_run(struct warden *w)
     enum stile_status status = grant_wait(&grant);
     if (status != STILE_OK)
         return not_granted(w, &grant, status);
+    tell_ttl(w);
     return give_back(w, start(w));
 }
 

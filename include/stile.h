@@ -17,8 +17,8 @@
  *      frees every lock that is still there. Strings given to a call are copied.
  *  R2. A returned pointer is borrowed; what comes through a pointer to a pointer is yours.
  *  R3. Every function may be called from any thread. One lock handle has one user at a time,
- *      except stile_lock_cancel(), _held(), _remaining_ms() and _token(), which any thread may
- *      call while another one waits in stile_lock_acquire().
+ *      except stile_lock_cancel(), _held(), _remaining_ms(), _ttl_ms() and _token(), which any
+ *      thread may call while another one waits in stile_lock_acquire().
  *  R4. Callbacks run on the thread that happens to drive the client (a blocking caller, the
  *      background thread, or stile_client_dispatch()), with no internal lock held. They may call
  *      everything but blocking functions on the same client, and stile_client_close().
@@ -198,6 +198,9 @@ STILE_API enum stile_status stile_lock_cancel(struct stile_lock *lock);
 
 STILE_API bool stile_lock_held(struct stile_lock *lock);
 STILE_API int64_t stile_lock_remaining_ms(struct stile_lock *lock); /* 0: not held */
+/* How long the engine really keeps it without hearing from us: some round a TTL up, or have bounds
+ * of their own. As remaining_ms where there is none. */
+STILE_API int64_t stile_lock_ttl_ms(struct stile_lock *lock);
 STILE_API enum stile_status stile_lock_token(struct stile_lock *lock, uint64_t *token);
 STILE_API const char *stile_lock_name(struct stile_lock *lock);
 

@@ -409,6 +409,17 @@ int64_t stile_lock_remaining_ms(struct stile_lock *lock)
     return remaining;
 }
 
+int64_t stile_lock_ttl_ms(struct stile_lock *lock)
+{
+    int64_t ttl = 0;
+    if (enter(lock, NULL))
+        return 0;
+    if (lock_is_held(lock))
+        ttl = lock->lease_ns ? (int64_t)(lock->lease_ns / NS_PER_MS) : STILE_NO_DEADLINE;
+    client_leave(lock->client);
+    return ttl;
+}
+
 /* Also after a loss: the token is what tells the guard that we are late. */
 enum stile_status stile_lock_token(struct stile_lock *lock, uint64_t *token)
 {

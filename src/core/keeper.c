@@ -40,6 +40,7 @@ static void set_times(struct stile_lock *lock, uint64_t sent_ns, uint64_t ttl_ns
     sent_ns = loop_now(lock->client->loop);
 #endif
     lock->sent_ns = sent_ns;
+    lock->lease_ns = ttl_ns;
     lock->deadline_ns = keeper_deadline(sent_ns, ttl_ns);
     lock->renew_at_ns = ttl_ns ? sent_ns + lock->policy.renew_ns : NEVER;
     /* An engine that keeps it shorter than asked for must be asked more often. */

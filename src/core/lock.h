@@ -58,6 +58,7 @@ struct stile_lock {
 
     /* held, or waiting on a session */
     uint64_t token, sent_ns, deadline_ns, renew_at_ns; /* sent: what the deadline counts from */
+    uint64_t lease_ns;                                 /* as the engine said; 0: none */
     bool renewing;        /* the engine has been asked and will answer */
     uint64_t renew_round; /* the last one it went with */
     bool kept;            /* in the keeper's list */

@@ -93,6 +93,17 @@ def renewals_go_on_though_the_job_is_stopped(t):
     expect((running.wait(), running.err.end()), (0, ""))
 
 
+def another_ttl_than_asked_for(t):
+    """an engine that rounds a TTL, or has bounds: run says what it is, unless it is to be quiet"""
+    engine(t, ttl=2000)
+    done = t.stile("run", "--ttl", "1500ms", "x", "--", "true")
+    expect((done.returncode, done.stderr),
+           (0, "stile: run: the engine makes a TTL of 2 s out of 1.5 s\n"))
+    for options in ["-q", "--ttl", "1500ms"], ["--ttl", "2s"], []:
+        done = t.stile("run", *options, "x", "--", "true")
+        expect((done.returncode, done.stderr), (0, ""))
+
+
 def claim_without_an_answer(t):
     """row 25: a server that never answers: --wait and a signal end the wait"""
     engine(t, grant="never")
@@ -173,6 +184,7 @@ run_tests([
     cleaning_up_before_the_deadline,
     renewal_that_says_lost,
     renewals_go_on_though_the_job_is_stopped,
+    another_ttl_than_asked_for,
     claim_without_an_answer,
     acquire_renew_release,
     foreign_owner_changes_nothing,

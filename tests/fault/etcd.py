@@ -145,10 +145,34 @@ def restart_while_many_wait(t, server):
 
 
 @on_server()
+def asked_to_leave(t, server):
+    """The server ends in an orderly way (GOAWAY) and comes back: nobody loses anything"""
+    held = t.hold("x", "--ttl", "20s")
+    waiting = wait_for(t)
+    server.kill(signal.SIGTERM)
+    server.restart()
+    expect(try_it(t), 75)
+    t.release(held)
+    granted(waiting)
+    expect(keys_of(server), [])
+
+
+@on_server()
 def nobody_there(t, server):
     """No server at all: a clear word, at once"""
     server.kill()
     refused(t, "127.0.0.1:%d" % server.members[0].port)
+
+
+@on_server()
+def short_ttls(t, server):
+    """A TTL below what the server allows becomes that, and run says so"""
+    done = t.stile("run", "--ttl", "500ms", "x", "--", "sh", "-c", "stile show --json x")
+    expect((done.returncode, done.stderr),
+           (0, "stile: run: the engine makes a TTL of 2 s out of 0.5 s\n"))
+    assert 0 < json.loads(done.stdout)["holders"][0]["expires_ms"] <= 2000, done.stdout
+    assert "rounded up" in t.stile("caps").stdout
+    expect(keys_of(server), [])
 
 
 # ---- stopped ----
@@ -354,6 +378,19 @@ def logins(t, server):
     expect(try_it(t), 0)
 
 
+@on_server(1, "--auth-token-ttl", "1")
+def logins_that_expire(t, server):
+    """Tokens that last a second: renewed, by who holds and by who waits for longer"""
+    enable_auth(server)
+    use(t, "etcd://worker:s3cret%%2Fpw@%s/app/" % server.hosts)
+    held = t.hold("x", "--ttl", "9s")
+    waiting = wait_for(t)
+    expect(t.stile("run", "--wait", "5s", "x", "--", "true").returncode, 75)
+    expect(held.process.poll(), None)
+    t.release(held)
+    granted(waiting)
+
+
 @on_server(1, "--quota-backend-bytes", "20000000")
 def full(t, server):
     """No space left: a clear word"""
@@ -400,6 +437,7 @@ def certificates(t):
 
 run_tests([
     restart, renewal_goes_on_after_a_restart, released_while_it_is_away, restart_while_many_wait,
-    nobody_there, stopped_past_the_ttl, lease_revoked, key_deleted, waiting_key_deleted,
-    waiting_lease_revoked, compacted_while_waiting, executed_after_its_withdrawal, member_killed,
-    member_stopped, quorum_lost_and_back, logins, full, not_etcd, certificates])
+    asked_to_leave, nobody_there, short_ttls, stopped_past_the_ttl, lease_revoked, key_deleted,
+    waiting_key_deleted, waiting_lease_revoked, compacted_while_waiting,
+    executed_after_its_withdrawal, member_killed, member_stopped, quorum_lost_and_back, logins,
+    logins_that_expire, full, not_etcd, certificates])

@@ -53,6 +53,7 @@ static void the_engines_ttl_counts(void **state)
     SCRIPT_ALWAYS(w->script, SCRIPT_CLAIM, .ttl_ns = 1000 * MS);
     assert_status(stile_lock_acquire(lock, -1, NULL), OK);
     assert_int_equal(stile_lock_remaining_ms(lock), 938);
+    assert_int_equal(stile_lock_ttl_ms(lock), 1000);
     script_forget(w->script);
     world_pass(w, 30 * SEC); /* renewed more often than the policy says */
     assert_true(stile_lock_held(lock));
@@ -66,6 +67,7 @@ static void process_lease_has_no_deadline(void **state)
 
     assert_status(stile_lock_acquire(lock, -1, NULL), OK);
     assert_true(stile_lock_remaining_ms(lock) == STILE_NO_DEADLINE);
+    assert_true(stile_lock_ttl_ms(lock) == STILE_NO_DEADLINE);
     world_jump(w, 1000000 * SEC);
     assert_true(stile_lock_held(lock));
     assert_status(stile_lock_release(lock, NULL), OK);

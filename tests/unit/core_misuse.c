@@ -90,6 +90,7 @@ static void nothing_given(void **state)
     assert_status(stile_lock_release_async(NULL, heard_done, NULL), MISUSE);
     assert_false(stile_lock_held(NULL));
     assert_int_equal(stile_lock_remaining_ms(NULL), 0);
+    assert_int_equal(stile_lock_ttl_ms(NULL), 0);
     assert_status(stile_lock_token(NULL, &token), MISUSE);
     assert_null(stile_lock_name(NULL));
     assert_null(stile_lock_owner(NULL));

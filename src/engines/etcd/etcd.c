@@ -321,8 +321,9 @@ const struct engine_class etcd_class = {
             .token_is = "the revision that created the holder's key",
             .survives = "a holder's crash: free after its lease; a member's crash: everything, "
                         "while more than half of the members are up",
-            .condition = "the members keep what they have on their disks; leases are whole "
-                         "seconds, and as long as the server says (2 s or more)",
+            .condition = "the members keep what they have on their disks; a TTL is rounded up to "
+                         "whole seconds, and to the least the servers allow (2 s unless their "
+                         "election timeout is set otherwise)",
         },
     .engine_size = sizeof(struct etcd),
     .claim_size = sizeof(struct etcd_claim),
