@@ -67,6 +67,7 @@ extern const struct subject subject_libpq;      /* pg_try_advisory_lock, unlock 
 extern const struct subject subject_libpq_wait; /* pg_advisory_lock, which waits in the server */
 extern const struct subject subject_libpq_row;  /* tried, and a row updated and committed */
 
+extern const struct subject subject_libmariadb, subject_libmariadb_wait, subject_libmariadb_row;
 extern const struct subject subject_zookeeper; /* a node created, deleted; never waits */
 
 const struct subject *subject_find(const char *name);
@@ -88,6 +89,7 @@ extern const struct async_subject async_zookeeper;
 void bench_ping(const char *url);
 void hiredis_ping(const char *url);
 void libpq_ping(const char *url);
+void libmariadb_ping(const char *url);
 void zookeeper_write(const char *url); /* there is no less that others can wait for */
 
 #endif

@@ -102,6 +102,12 @@ void bench_ping(const char *url)
         return;
     }
 #endif
+#ifdef WITH_LIBMARIADB
+    if (strncmp(url, "mysql", 5) == 0) {
+        libmariadb_ping(url);
+        return;
+    }
+#endif
 #ifdef WITH_ZOOKEEPER
     if (strncmp(url, "zk:", 3) == 0) {
         zookeeper_write(url);
@@ -118,12 +124,15 @@ void bench_ping(const char *url)
 const struct subject *subject_find(const char *name)
 {
     static const struct subject *const subjects[] = {
-        &subject_stile,     &subject_flock,
+        &subject_stile,      &subject_flock,
 #ifdef WITH_HIREDIS
         &subject_hiredis,
 #endif
 #ifdef WITH_LIBPQ
-        &subject_libpq,     &subject_libpq_wait, &subject_libpq_row,
+        &subject_libpq,      &subject_libpq_wait,      &subject_libpq_row,
+#endif
+#ifdef WITH_LIBMARIADB
+        &subject_libmariadb, &subject_libmariadb_wait, &subject_libmariadb_row,
 #endif
 #ifdef WITH_ZOOKEEPER
         &subject_zookeeper,
@@ -132,5 +141,6 @@ const struct subject *subject_find(const char *name)
     for (size_t i = 0; i < sizeof(subjects) / sizeof(*subjects); i++)
         if (!strcmp(name, subjects[i]->name))
             return subjects[i];
-    bench_die("'%s': want stile, flock, or a client library: hiredis, libpq, zookeeper", name);
+    bench_die("'%s': want stile, flock, or a client library: hiredis, libpq, libmariadb, zookeeper",
+              name);
 }

@@ -55,9 +55,9 @@ def place():
 class MysqlServer:
     template = None  # made once, and copied for each server
 
-    def __init__(self, *args, may_be_full=False):
+    def __init__(self, *args, may_be_full=False, durable=False):
         self.args, self.may_be_full = list(args), may_be_full
-        self.dir = tempfile.mkdtemp(prefix="stile-test-", dir=place())
+        self.dir = tempfile.mkdtemp(prefix="stile-test-", dir=None if durable else place())
         self.data = self.dir + "/data"
         self.socket = self.dir + "/socket"
         self.user = ["--user=root"] if os.getuid() == 0 else []

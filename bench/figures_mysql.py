@@ -1,0 +1,14 @@
+"""The figures of mysql, on a server of their own, beside bare libmariadb and MySQLdb."""
+import functools
+import pathlib
+import sys
+
+import figures_sql
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests" / "servers"))
+from mysql_server import MysqlServer  # noqa: E402
+
+MYSQL = figures_sql.Database(
+    "mysql", functools.partial(MysqlServer, "--max-connections=60", durable=True), "libmariadb",
+    "MySQLdb", "peers_mysql.py")
+ALL = figures_sql.all_of(MYSQL)
