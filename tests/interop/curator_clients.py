@@ -177,6 +177,85 @@ def they_are_shown_and_broken(t, curator, path):
     expect(curator.left(path), 0)
 
 
+def readers_and_writers(t, curator, path):
+    """their readers and ours share; writers of both wait for readers of both"""
+    reader, writer = curator.lock("read", path), curator.lock("write", path)
+    reader.take()
+    expect(try_it(t), 75)
+    ours = t.hold("x", "--shared")
+    expect(sorted(holder["mode"] for holder in t.show("x")["holders"]), ["shared"] * 2)
+    expect(writer.attempt(), False)
+    reader.free()
+    expect(writer.attempt(), False)
+    writer.wait()
+    in_line(t, 1)
+    expect(try_it(t, "--shared"), 75)
+    t.release(ours)
+    writer.granted()
+    expect(try_it(t, "--shared"), 75)
+    expect(try_it(t), 75)
+    writer.free()
+    expect(curator.left(path), 0)
+
+
+def our_writer_keeps_theirs_out(t, curator, path):
+    """what we hold alone neither their readers nor their writers get; both get it afterwards"""
+    held = t.hold("x")
+    reader, writer = curator.lock("read", path), curator.lock("write", path)
+    expect(reader.attempt(), False)
+    expect(writer.attempt(), False)
+    reader.wait()
+    in_line(t, 1)
+    writer.wait()
+    in_line(t, 2)
+    t.release(held)
+    reader.granted()
+    expect(len(t.show("x")["waiters"]), 1)
+    reader.free()
+    writer.granted()
+    writer.free()
+    expect(curator.left(path), 0)
+
+
+def one_line_for_readers_and_writers(t, curator, path):
+    """a reader behind a writer waits for it, whoever's they are: nobody overtakes"""
+    held = t.hold("x", "--shared")
+    writer, late = curator.lock("write", path), curator.lock("read", path)
+    writer.wait()
+    in_line(t, 1)
+    reader = start_waiting(t, "--shared")
+    in_line(t, 2)
+    second = start_waiting(t)
+    in_line(t, 3)
+    late.wait()
+    in_line(t, 4)
+    t.release(held)
+    writer.granted()
+    writer.free()
+    expect(reader.line(), "in")
+    expect(len(t.show("x")["waiters"]), 2)
+    reader.process.stdin.close()
+    expect(second.line(), "in")
+    second.process.stdin.close()
+    late.granted()
+    late.free()
+    expect(curator.left(path), 0)
+
+
+def slots_keep_readers_and_writers_out(t, curator, path):
+    """what holds a slot is a write lock to theirs"""
+    held = t.hold("x", "--slots", "2")
+    for kind in "read", "write":
+        lock = curator.lock(kind, path)
+        expect(lock.attempt(), False)
+    expect(try_it(t, "--slots", "2"), 0)
+    t.release(held)
+    lock.take()
+    expect(try_it(t, "--slots", "2"), 75)
+    lock.free()
+    expect(curator.left(path), 0)
+
+
 def a_dead_one_of_theirs(t, curator, path):
     """their session ends: we get it at once. The last one: it was the session of all"""
     curator.lock("mutex", path).take()
@@ -190,17 +269,22 @@ def a_dead_one_of_theirs(t, curator, path):
 
 def with_curator(case, server, curator):
     """Each test has a path of its own on the same server."""
+    dialect = "curator-rw" if case in READ_WRITE else "curator"
+
     def run(t):
-        t.env["STILE_ENGINE"] = "%s/%s" % (server.url, case.__name__)
+        t.env["STILE_ENGINE"] = "%s/%s?dialect=%s" % (server.url, case.__name__, dialect)
         t.env["STILE_MODULES"] = os.environ["STILE_MODULES"]
         case(t, curator, "/%s/x" % case.__name__)
     run.__name__, run.__doc__ = case.__name__, case.__doc__
     return run
 
 
-CASES = [theirs_keeps_us_out, ours_keeps_them_out, one_line_for_all, who_gives_up_leaves_the_line,
-         shared_and_slots_keep_the_mutex_out, they_are_shown_and_broken, a_dead_one_of_theirs]
+MUTEX = [theirs_keeps_us_out, ours_keeps_them_out, one_line_for_all, who_gives_up_leaves_the_line,
+         shared_and_slots_keep_the_mutex_out, they_are_shown_and_broken]
+READ_WRITE = [readers_and_writers, our_writer_keeps_theirs_out, one_line_for_readers_and_writers,
+              slots_keep_readers_and_writers_out]
 
 with ZookeeperServer() as zookeeper, Curator(zookeeper.hosts) as driver:
     expect(driver.answer(0), "ready")
-    run_tests([with_curator(case, zookeeper, driver) for case in CASES])
+    run_tests([with_curator(case, zookeeper, driver)
+               for case in (*MUTEX, *READ_WRITE, a_dead_one_of_theirs)])

@@ -31,20 +31,20 @@ class KazooWait(threading.Thread):
 
 
 def on_server(path="/locks"):
+    """One server for all tests: with each client's session goes what it has there."""
     def decorate(case):
-        def with_server(t):
-            with ZookeeperServer() as server:
-                t.env["STILE_ENGINE"] = server.url + path + "?dialect=kazoo"
-                t.env["STILE_MODULES"] = os.environ["STILE_MODULES"]
-                client = KazooClient(server.hosts)
-                client.start()
-                try:
-                    case(t, client)
-                finally:
-                    client.stop()
-                    client.close()
-        with_server.__name__, with_server.__doc__ = case.__name__, case.__doc__
-        return with_server
+        def with_client(t):
+            t.env["STILE_ENGINE"] = zookeeper.url + path + "?dialect=kazoo"
+            t.env["STILE_MODULES"] = os.environ["STILE_MODULES"]
+            client = KazooClient(zookeeper.hosts)
+            client.start()
+            try:
+                case(t, client)
+            finally:
+                client.stop()
+                client.close()
+        with_client.__name__, with_client.__doc__ = case.__name__, case.__doc__
+        return with_client
     return decorate
 
 
@@ -133,6 +133,31 @@ def readers_and_writers(t, client):
 
 
 @on_server()
+def one_line_for_readers_and_writers(t, client):
+    """a reader behind a writer waits for it, whoever's they are: nobody overtakes"""
+    held = t.hold("x", "--shared")
+    writer = KazooWait(client.WriteLock("/locks/x"))
+    in_line(t, "x", 1)
+    reader = t.start("run", "--shared", "x", "--", "sh", "-c", "echo in; read line",
+                     stdin=subprocess.PIPE)
+    in_line(t, "x", 2)
+    second = t.start("run", "x", "--", "sh", "-c", "echo in; read line", stdin=subprocess.PIPE)
+    in_line(t, "x", 3)
+    late = KazooWait(client.ReadLock("/locks/x"))
+    in_line(t, "x", 4)
+    t.release(held)
+    writer.granted().release()
+    expect(reader.line(), "in")
+    expect(len(t.show("x")["waiters"]), 2)
+    reader.process.stdin.close()
+    expect(second.line(), "in")
+    expect(len(t.show("x")["waiters"]), 1)
+    second.process.stdin.close()
+    late.granted().release()
+    expect(left(client, "/locks/x"), [])
+
+
+@on_server()
 def slots_keep_all_of_them_out(t, client):
     """what holds a slot is an exclusive lock to each of theirs"""
     held = t.hold("x", "--slots", "2")
@@ -168,5 +193,9 @@ def they_are_shown_and_broken(t, client):
     expect(try_it(t, "a/b"), 0)
 
 
-run_tests([theirs_keeps_us_out, ours_keeps_them_out, one_line_for_all, readers_and_writers,
-           slots_keep_all_of_them_out, a_dead_one_of_theirs, they_are_shown_and_broken])
+CASES = [theirs_keeps_us_out, ours_keeps_them_out, one_line_for_all, readers_and_writers,
+         one_line_for_readers_and_writers, slots_keep_all_of_them_out, a_dead_one_of_theirs,
+         they_are_shown_and_broken]
+
+with ZookeeperServer() as zookeeper:
+    run_tests(CASES)
