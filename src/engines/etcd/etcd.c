@@ -10,10 +10,11 @@
  * Requests, the keep-alives and all watches share one HTTP/2 connection to one member; if that
  * goes, the next member is asked.
  *
- *     h2.c  gRPC over nghttp2     conn*.c  members, requests, deadlines, logins
+ *     h2*.c  gRPC over nghttp2     conn*.c  members, requests, deadlines, logins
  *     keys.c, txn.c, fault.c      leases.c, watches.c  what lives longer than a request
- *     claims.c, line.c, held.c, release.c, ghosts.c, audit.c  the life of a claim
- *     people.c, break.c, view.c  for people     doctor.c, diagnosis*.c, defects.c  examine()
+ *     claims.c, standing.c, line.c, held.c, release.c, ghosts.c, audit.c  the life of a claim
+ *     people.c, tenants.c, break.c, view.c  for people     doctor.c, diagnosis*.c, defects.c
+ * examine()
  */
 #include "engines/etcd/etcd.h"
 

@@ -210,9 +210,7 @@ void claims_leased(struct etcd_claim *part);
 void claims_unleased(struct etcd_claim *part, const struct stile_error *err);
 void claims_lease_lost(struct etcd_claim *part); /* its key is gone with it */
 
-/* For ghosts.c and release.c. */
-void claim_go_on(struct etcd_claim *part); /* it is first, and its ghosts are there */
-void claim_start_over(struct etcd_claim *part);
+/* For the other parts of a claim's life. */
 void claim_fail(struct etcd_claim *part, const struct stile_error *err);
 void claim_forget(struct etcd_claim *part); /* here, not on the server */
 void claim_unwatch(struct etcd_claim *part);
@@ -220,6 +218,16 @@ void claim_again_later(struct etcd_claim *part, void (*fn)(struct timer *timer))
 
 /* True: the answer is nobody's any more but the withdrawal's. */
 bool claim_has_left(struct etcd_claim *part, const struct stile_error *err);
+
+/* ---- standing.c ---- */
+
+void claim_go_on(struct etcd_claim *part); /* it is first, and its ghosts are there */
+void claim_start_over(struct etcd_claim *part);
+void claim_be_first(struct etcd_claim *part);
+/* What is before it, as of `revision`: it is first, waits in line, or is withdrawn. */
+void claim_weigh(struct etcd_claim *part, const Pb__RangeResponse *range, int64_t revision);
+/* A range of the name's keys: how it comes sorted, and how much of it. */
+void claim_nearest_first(struct etcd_claim *part, Pb__RangeRequest *range, size_t more);
 
 /* ---- held.c ---- */
 

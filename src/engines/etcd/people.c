@@ -2,37 +2,13 @@
  * behind their leases, and how long those last. */
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-#include "engines/etcd/view.h"
+#include "engines/etcd/looking.h"
 
-#define PAGE        1000
-#define TENANTS_MAX 256 /* more are not looked up */
-#define AGAIN_NS    (200 * NS_PER_MS)
-
-/* One look, repeated for a watch. */
-struct looking {
-    struct query *query;
-    struct view view;
-    struct key start, end, last;
-    size_t pending; /* answers about leases */
-    struct stile_error error;
-    bool many; /* list: every name, and none if there is none */
-    bool watches, busy, changed;
-    bool told;
-    uint64_t seen; /* fingerprint of what was told */
-    struct watching watching;
-    struct timer timer;
-    struct looking *patient_next; /* of etcd->patient, while it has not begun */
-    uint64_t left_as;             /* requests to leave after this one need not be waited for */
-};
+#define PAGE     1000
+#define AGAIN_NS (200 * NS_PER_MS)
 
 static void look(struct looking *looking);
-
-static struct etcd *etcd_of_looking(const struct looking *looking)
-{
-    return etcd_of(looking->query->engine);
-}
 
 static void be_patient_no_more(struct etcd *etcd, struct looking *looking)
 {
@@ -150,7 +126,7 @@ static void watch_on(struct looking *looking)
         look(looking);
 }
 
-static void finish(struct looking *looking)
+void looking_finish(struct looking *looking)
 {
     struct stile_error *err = &looking->error;
     bool passing = err->status == STILE_UNREACHABLE || err->status == STILE_UNCERTAIN;
@@ -166,120 +142,6 @@ static void finish(struct looking *looking)
         watch_on(looking);
     else
         end(looking, err->status ? err : NULL);
-}
-
-/* ---- who is behind the leases ---- */
-
-static void answered(struct looking *looking, const struct stile_error *err)
-{
-    if (err && !looking->error.status)
-        error_copy(&looking->error, err);
-    if (--looking->pending == 0)
-        finish(looking);
-}
-
-static void on_ttl(void *data, const ProtobufCMessage *message, const struct stile_error *err)
-{
-    struct looking *looking = data;
-    const Pb__LeaseTimeToLiveResponse *answer = (const Pb__LeaseTimeToLiveResponse *)message;
-    struct tenant *tenant = err ? NULL : view_tenant(&looking->view, answer->id);
-    if (tenant)
-        tenant->ttl = answer->ttl;
-    answered(looking, err && err->native == FAULT_NO_LEASE ? NULL : err);
-}
-
-static void keep_info(struct tenant *tenant, const ProtobufCBinaryData *value)
-{
-    tenant->info =
-        strndup((const char *)value->data, value->len < INFO_MAX ? value->len : INFO_MAX);
-    for (char *c = tenant->info; c && *c; c++)
-        *c = (unsigned char)*c < ' ' || *c == 127 ? '?' : *c;
-}
-
-/* Not being told is no failure: other people's clients say nothing of themselves. */
-static void on_info(void *data, const ProtobufCMessage *message, const struct stile_error *err)
-{
-    struct looking *looking = data;
-    const Pb__TxnResponse *answer = (const Pb__TxnResponse *)message;
-    for (size_t i = 0; !err && i < answer->n_responses; i++) {
-        const Pb__RangeResponse *range = txn_ranged(answer, i);
-        if (!range || range->n_kvs == 0)
-            continue;
-        struct tenant *tenant = view_tenant(&looking->view, range->kvs[0]->lease);
-        if (tenant && !tenant->info)
-            keep_info(tenant, &range->kvs[0]->value);
-    }
-    answered(looking, NULL);
-}
-
-static int64_t now_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
-static void on_since(void *data, const ProtobufCMessage *message, const struct stile_error *err)
-{
-    struct looking *looking = data;
-    const Pb__TxnResponse *answer = (const Pb__TxnResponse *)message;
-    for (size_t i = 0; !err && i < answer->n_responses; i++) {
-        const Pb__RangeResponse *range = txn_ranged(answer, i);
-        if (range && range->n_kvs > 0)
-            view_since(&looking->view, range->kvs[0], now_ms());
-    }
-    answered(looking, NULL);
-}
-
-static void ask_since(struct looking *looking, size_t from, size_t n)
-{
-    struct etcd *etcd = etcd_of_looking(looking);
-    struct key *keys = malloc(n * sizeof *keys);
-    struct txn txn;
-    txn_init(&txn);
-    for (size_t i = 0; keys && i < n; i++) {
-        const struct entry *entry = &looking->view.entries[from + i];
-        key_of_since(&keys[i], etcd, entry->lease, entry->revision);
-        txn_range(&txn, THEN, &keys[i], NULL);
-    }
-    if (keys && txn_send(&txn, etcd, on_since, looking, &looking->error) == STILE_OK)
-        looking->pending++;
-    free(keys);
-}
-
-static void ask_infos(struct looking *looking, size_t from, size_t n)
-{
-    struct etcd *etcd = etcd_of_looking(looking);
-    struct key *keys = malloc(n * sizeof *keys);
-    struct txn txn;
-    txn_init(&txn);
-    for (size_t i = 0; keys && i < n; i++) {
-        key_of_info(&keys[i], etcd, looking->view.tenants[from + i].lease);
-        txn_range(&txn, THEN, &keys[i], NULL);
-    }
-    if (keys && txn_send(&txn, etcd, on_info, looking, &looking->error) == STILE_OK)
-        looking->pending++;
-    free(keys);
-}
-
-static void ask_tenants(struct looking *looking)
-{
-    struct etcd *etcd = etcd_of_looking(looking);
-    struct view *view = &looking->view;
-    size_t claims = view->n < TENANTS_MAX ? view->n : TENANTS_MAX;
-    looking->pending = 1;
-    for (size_t i = 0; i < claims; i += TXN_OPS)
-        ask_since(looking, i, claims - i < TXN_OPS ? claims - i : TXN_OPS);
-    for (size_t i = 0; i < view->n_tenants; i += TXN_OPS)
-        ask_infos(looking, i, view->n_tenants - i < TXN_OPS ? view->n_tenants - i : TXN_OPS);
-    for (size_t i = 0; i < view->n_tenants && !looking->error.status; i++) {
-        Pb__LeaseTimeToLiveRequest request = PB__LEASE_TIME_TO_LIVE_REQUEST__INIT;
-        request.id = view->tenants[i].lease;
-        if (conn_ask(etcd->conn, RPC_LEASE_TTL, &request.base, on_ttl, looking, &looking->error) ==
-            STILE_OK)
-            looking->pending++;
-    }
-    answered(looking, NULL);
 }
 
 /* ---- the keys ---- */
@@ -305,19 +167,19 @@ static void on_page(void *data, const ProtobufCMessage *message, const struct st
     const Pb__RangeResponse *range = (const Pb__RangeResponse *)message;
     if (err) {
         error_copy(&looking->error, err);
-        finish(looking);
+        looking_finish(looking);
         return;
     }
     if (!looking->view.revision && range->header)
         looking->view.revision = range->header->revision;
     if (view_add(&looking->view, etcd_of_looking(looking), range, &looking->error)) {
-        finish(looking);
+        looking_finish(looking);
     } else if (next_page(looking, range)) {
         ask_page(looking);
     } else if (view_sort(&looking->view, TENANTS_MAX, &looking->error)) {
-        finish(looking);
+        looking_finish(looking);
     } else {
-        ask_tenants(looking);
+        looking_ask_tenants(looking);
     }
 }
 
@@ -330,7 +192,7 @@ static void ask_page(struct looking *looking)
     request.revision = looking->view.revision;
     if (conn_ask(etcd_of_looking(looking)->conn, RPC_RANGE, &request.base, on_page, looking,
                  &looking->error))
-        finish(looking);
+        looking_finish(looking);
 }
 
 static void look(struct looking *looking)

@@ -1,0 +1,210 @@
+/* Standing in line: what is in the way, waiting until it has gone, and being the first. */
+#include <string.h>
+
+#include "engines/etcd/etcd.h"
+#include "engines/etcd/line.h"
+#include "mutant.h"
+
+#define NEAREST 8 /* keys before ours that are looked at first: longer names may be among them */
+
+static void look(struct etcd_claim *part);
+
+/* ---- first in line ---- */
+
+/* The own key was seen, with its revision, in the same step in which nothing was before it. The
+ * time counts from the lease's last renewal, which this did not move. */
+void claim_go_on(struct etcd_claim *part)
+{
+    struct claim *claim = claim_of(part);
+    struct lease *lease = part->lease;
+    if (lease->state != LEASE_THERE || lease->id != part->lease_id) {
+        claim_start_over(part);
+        return;
+    }
+    part->standing = HOLDING;
+    part->was_held = true;
+    part->tries = 0;
+    part->granted_ns = loop_now(claim->engine->loop);
+    claim_be_fresh(part);
+    claim->engine->events->granted(claim, (uint64_t)part->revision, lease->renewed_ns,
+                                   lease->ttl_ns);
+}
+
+void claim_be_first(struct etcd_claim *part)
+{
+    claim_unwatch(part);
+    part->tries = 0;
+    if (ghosts_any(part))
+        ghosts_arm(part);
+    else
+        claim_go_on(part);
+}
+
+/* ---- in line ---- */
+
+/* Its place is gone, with its key: by the end of the lease, or by somebody's hand. */
+void claim_start_over(struct etcd_claim *part)
+{
+    claim_unwatch(part);
+    part->revision = 0;
+    part->all = part->since_said = false;
+    part->standing = LEASING;
+    if (lease_ensure(part->lease))
+        claims_leased(part);
+}
+
+static void look_again(struct timer *timer)
+{
+    look(part_of_timer(timer));
+}
+
+/* What happens while we look may be later than what we see. */
+static void on_before_event(struct watching *watching, const Pb__KeyValue *kv, bool deleted)
+{
+    struct etcd_claim *part = part_of_watching(watching);
+    if ((kv && !deleted) || (kv && part->before && !line_has_room(part, kv)))
+        return;
+    if (part->standing == LOOKING)
+        part->changed = true;
+    else if (part->standing == IN_LINE)
+        look(part);
+}
+
+static void key_of_kv(struct key *key, const Pb__KeyValue *kv)
+{
+    key->len = kv->key.len < KEY_MAX ? kv->key.len : KEY_MAX;
+    memcpy(key->bytes, kv->key.data, key->len);
+}
+
+static bool is_watched(const struct etcd_claim *part, const struct key *key)
+{
+    const struct key *watched = part->watching.id ? part->watching.key : NULL;
+    return watched && watched->len == key->len && memcmp(watched->bytes, key->bytes, key->len) == 0;
+}
+
+/* Who wants a slot waits for any of those before it, everybody else for the last one before it: so
+ * one that goes wakes one. A watch that is there already goes on. */
+static enum stile_status watch_line(struct etcd_claim *part, const struct line *line,
+                                    const struct key *name, const Pb__RangeResponse *range,
+                                    int64_t revision, struct stile_error *err)
+{
+    struct etcd *etcd = etcd_of_part(part);
+    struct key key, end;
+    enum stile_status status = STILE_OK;
+    line_forget(part);
+    if (line->nearest)
+        key_of_kv(&key, line->nearest);
+    else
+        status = line_remember(part, name, range, err);
+    const struct key *wanted = line->nearest ? &key : name;
+    if (status || is_watched(part, wanted))
+        return status;
+    watching_stop(etcd, &part->watching);
+    key_end(&end, name);
+    part->watching.fn = on_before_event;
+    return watching_start(etcd, &part->watching, wanted, line->nearest ? NULL : &end, revision + 1,
+                          err);
+}
+
+static void wait_in_line(struct etcd_claim *part, const struct line *line, const struct key *name,
+                         const Pb__RangeResponse *range, int64_t revision)
+{
+    struct stile_error err;
+    part->standing = IN_LINE;
+    part->tries = 0;
+    if (!part->fresh_link && !part->since_said)
+        claim_be_fresh(part);
+    if (watch_line(part, line, name, range, revision, &err))
+        claim_again_later(part, look_again);
+    else if (part->changed)
+        look(part);
+}
+
+/* What is before us, as of `revision`. */
+void claim_weigh(struct etcd_claim *part, const Pb__RangeResponse *range, int64_t revision)
+{
+    struct claim *claim = claim_of(part);
+    struct line line;
+    struct key name;
+    key_of_name(&name, etcd_of_part(part), claim->name, claim->name_len);
+    line_weigh(&line, claim, &name, NULL, part->revision, range);
+    if (line.unclear) {
+        part->all = true;
+        look(part);
+    } else if (!line.blocked) {
+        claim_be_first(part);
+    } else if (claim->wait) {
+        wait_in_line(part, &line, &name, range, revision);
+    } else {
+        claim_withdraw(part);
+    }
+}
+
+static bool may_pass(const struct stile_error *err)
+{
+    return err->status == STILE_UNREACHABLE || err->status == STILE_UNCERTAIN;
+}
+
+static void on_looked(void *data, const ProtobufCMessage *message, const struct stile_error *err)
+{
+    struct etcd_claim *part = data;
+    const Pb__TxnResponse *answer = (const Pb__TxnResponse *)message;
+    if (claim_has_left(part, err))
+        return;
+    if (err && may_pass(err) && claim_of(part)->wait) {
+        claim_again_later(part, look_again);
+        return;
+    }
+    if (err) {
+        claim_fail(part, err);
+        return;
+    }
+    const Pb__RangeResponse *range = txn_ranged(answer, 0);
+#ifdef MUTANT_ETCD_GRANT_UNVERIFIED
+    bool ours = true;
+#else
+    bool ours = answer->succeeded;
+#endif
+    if (!ours || !range || !answer->header)
+        claim_start_over(part);
+    else
+        claim_weigh(part, range, answer->header->revision);
+}
+
+void claim_nearest_first(struct etcd_claim *part, Pb__RangeRequest *range, size_t more)
+{
+    bool few = claim_of(part)->mode == STILE_EXCLUSIVE && !part->all;
+    range->sort_order = PB__RANGE_REQUEST__ORDER__DESCEND;
+    range->sort_target = PB__RANGE_REQUEST__TARGET__CREATE;
+    range->limit = few ? (int64_t)(NEAREST + more) : 0;
+    range->keys_only = true;
+}
+
+/* Whether the own key is still there, and what is before it, in one step. A keep-alive that went
+ * well would prove nothing: servers before 3.4.38 answer so for a lease that is revoked. */
+static void look(struct etcd_claim *part)
+{
+    struct claim *claim = claim_of(part);
+    struct stile_error err;
+    struct key own, name, end;
+    struct txn txn;
+    key_of_part(&own, part);
+    key_of_name(&name, etcd_of_part(part), claim->name, claim->name_len);
+    key_end(&end, &name);
+    txn_init(&txn);
+    txn_if_created(&txn, &own, part->revision);
+    txn_if_leased(&txn, &own, part->lease_id);
+    Pb__RangeRequest *range = txn_range(&txn, THEN, &name, &end);
+    claim_nearest_first(part, range, 0);
+    range->max_create_revision = part->revision - 1;
+#ifdef MUTANT_ETCD_GRANT_UNVERIFIED
+    txn.request.n_compare = 0;
+#endif
+    part->standing = LOOKING;
+    part->changed = false;
+    part->in_flight = true;
+    if (txn_send(&txn, etcd_of_part(part), on_looked, part, &err)) {
+        part->in_flight = false;
+        claim_again_later(part, look_again);
+    }
+}
