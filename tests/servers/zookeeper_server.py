@@ -34,8 +34,8 @@ def die_with_parent():
 
 
 class Member:
-    def __init__(self, number, directory, durable):
-        self.number, self.durable = number, durable
+    def __init__(self, number, directory, java):
+        self.number, self.java = number, java
         self.dir = f"{directory}/{number}"
         self.port, self.peer_port, self.elect_port = free_port(), free_port(), free_port()
         self.process = None
@@ -57,7 +57,7 @@ class Member:
         log = open(self.dir + "/log", "a", encoding="utf-8")
         jars = ":".join(JARS + jar for jar in ("zookeeper.jar", "slf4j-simple.jar"))
         self.process = subprocess.Popen(
-            ["java", "-Xmx256m", "-XX:+UseSerialGC", *([] if self.durable else HASTY), "-cp", jars,
+            ["java", "-Xmx256m", "-XX:+UseSerialGC", *self.java, "-cp", jars,
              "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
              "org.apache.zookeeper.server.quorum.QuorumPeerMain", self.dir + "/zoo.cfg"],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=die_with_parent)
@@ -92,11 +92,12 @@ class Member:
 
 
 class ZookeeperServer:
-    def __init__(self, members=1, *settings, durable=False):
-        """durable: as people run it, with its disk synced."""
+    def __init__(self, members=1, *settings, durable=False, java=()):
+        """durable: as people run it, with its disk synced; java: options of that."""
         for _ in range(ATTEMPTS):
             self.dir = tempfile.mkdtemp(prefix="stile-test-")
-            self.members = [Member(i + 1, self.dir, durable) for i in range(members)]
+            self.members = [Member(i + 1, self.dir, [*([] if durable else HASTY), *java])
+                            for i in range(members)]
             for member in self.members:
                 member.configure(self.members, settings)
                 member.start()

@@ -14,13 +14,13 @@
  *     claims.c, standing.c, holding.c, release.c    the life of a claim
  *     ghosts.c, records.c                           names that are kept when their holder has gone
  *     people.c, gather.c, view.c                    for people
- *     names.c, fault.c
+ *     doctor.c, diagnosis.c                         what their promises rest on
+ *     hosts.c, names.c, fault.c
  */
 #include "engines/zookeeper/zookeeper.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,11 +28,9 @@
 
 #include "core/url.h"
 
-#define DEFAULT_PORT     2181
 #define DEFAULT_TTL_NS   (10 * NS_PER_SEC)
 #define OPEN_PATIENCE_NS (5 * NS_PER_SEC)
 #define SECRET_MAX       512
-#define SERVERS_MAX      8192
 
 /* ---- who we are, for people ---- */
 
@@ -158,47 +156,6 @@ static enum stile_status read_user(struct zoo *zoo, const struct url *url, struc
     return status;
 }
 
-/* ---- addresses: the library would look them up in the loop, and wait for a name server there ----
- */
-
-static void add_addresses(char *servers, const struct addrinfo *list, uint16_t port)
-{
-    char host[NI_MAXHOST];
-    for (; list; list = list->ai_next) {
-        size_t used = strlen(servers);
-        if (getnameinfo(list->ai_addr, list->ai_addrlen, host, sizeof host, NULL, 0,
-                        NI_NUMERICHOST) == 0)
-            snprintf(servers + used, SERVERS_MAX - used, "%s%s:%u", used ? "," : "", host,
-                     (unsigned)port);
-    }
-}
-
-static int resolve(char *servers, const struct url_host *host)
-{
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list;
-    int rc = getaddrinfo(host->host, NULL, &hints, &list);
-    if (rc)
-        return rc;
-    add_addresses(servers, list, host->port ? host->port : DEFAULT_PORT);
-    freeaddrinfo(list);
-    return 0;
-}
-
-static enum stile_status read_hosts(struct zoo *zoo, const struct url *url, struct stile_error *err)
-{
-    static const struct url_host here = {"127.0.0.1", DEFAULT_PORT};
-    const struct url_host *hosts = url->n_hosts ? url->hosts : &here;
-    zoo->servers = calloc(1, SERVERS_MAX);
-    if (!zoo->servers)
-        return error_set(err, STILE_NOMEM, 0, "out of memory");
-    for (size_t i = 0; i < (url->n_hosts ? url->n_hosts : 1); i++) {
-        int rc = resolve(zoo->servers, &hosts[i]);
-        if (rc)
-            error_set(err, STILE_UNREACHABLE, rc, "%.80s: %s", hosts[i].host, gai_strerror(rc));
-    }
-    return *zoo->servers ? STILE_OK : STILE_UNREACHABLE; /* one that is known will do */
-}
-
 /* ---- opening ---- */
 
 struct opening {
@@ -258,6 +215,7 @@ static void dispose(struct zoo *zoo)
 {
     struct loop *loop = zoo->engine.loop;
     ghosts_close(zoo);
+    doctor_close(zoo);
     while (zoo->sessions) {
         struct session *session = zoo->sessions;
         zoo->sessions = session->next;
@@ -271,6 +229,7 @@ static void dispose(struct zoo *zoo)
         explicit_bzero(zoo->credentials, strlen(zoo->credentials));
     free(zoo->credentials);
     free(zoo->servers);
+    free(zoo->hosts);
 }
 
 static enum stile_status zookeeper_open(struct engine *engine, const struct url *url,
@@ -290,10 +249,14 @@ static enum stile_status zookeeper_open(struct engine *engine, const struct url 
     if (!status)
         status = read_user(zoo, url, err);
     if (!status)
-        status = read_hosts(zoo, url, err);
+        status = hosts_read(zoo, url, err);
     if (!status) {
         zoo->main = session_for(zoo, DEFAULT_TTL_NS, err);
         status = zoo->main ? await_session(zoo, err) : err ? err->status : STILE_REFUSED;
+        if (zoo->main && engine->examining) {
+            error_copy(&zoo->session_error, status ? err : NULL);
+            status = STILE_OK; /* each server is asked by itself */
+        }
     }
     if (status)
         dispose(zoo);
@@ -309,6 +272,7 @@ static void zookeeper_forked(struct engine *engine)
 {
     for (struct session *session = zoo_of(engine)->sessions; session; session = session->next)
         session_forked(session);
+    doctor_forked(zoo_of(engine));
 }
 
 static const char *const zookeeper_params[] = {"dialect", "password_file", "sasl", NULL};
@@ -345,4 +309,5 @@ const struct engine_class zookeeper_class = {
     .break_ = people_break,
     .watch = people_watch,
     .unwatch = people_unwatch,
+    .examine = doctor_examine,
 };

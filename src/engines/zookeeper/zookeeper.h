@@ -2,6 +2,7 @@
 #ifndef STILE_ZOOKEEPER_H
 #define STILE_ZOOKEEPER_H
 
+#include <sys/socket.h>
 #include <zookeeper/zookeeper.h>
 
 #include "engines/engine.h"
@@ -266,6 +267,25 @@ void release_answered(struct zoo_claim *part); /* what was in flight is not any 
 void release_session_ended(struct zoo_claim *part);
 void claim_withdraw(struct zoo_claim *part); /* tried once; ends in busy() */
 
+/* ---- doctor.c ---- */
+
+void doctor_examine(struct engine *engine, struct query *query);
+void doctor_close(struct zoo *zoo);
+void doctor_forked(struct zoo *zoo);
+
+/* ---- hosts.c ---- */
+
+#define HOST_ADDRESSES_MAX 4
+
+struct zoo_host {
+    char where[300]; /* as the URL says */
+    struct sockaddr_storage addresses[HOST_ADDRESSES_MAX];
+    size_t n_addresses;
+};
+
+enum stile_status hosts_read(struct zoo *zoo, const struct url *url, struct stile_error *err);
+bool hosts_are_one(const struct zoo_host *a, const struct zoo_host *b);
+
 /* ---- people.c ---- */
 
 void people_list(struct engine *engine, struct query *query);
@@ -283,7 +303,9 @@ struct zoo {
     long pid;                /* these three for people */
     char host[65];
     char command[INFO_MAX / 2];
-    char *servers;     /* addresses, as the library wants them */
+    char *servers; /* addresses, as the library wants them */
+    struct zoo_host *hosts;
+    size_t n_hosts;
     char *credentials; /* "user:password" or NULL */
     const struct ACL_vector *acl;
     struct session *sessions;
@@ -291,6 +313,8 @@ struct zoo {
     struct zoo_claim *fresh, **fresh_tail;
     struct timer sweep;
     struct burial *burials;
+    struct stile_error session_error; /* why the doctor has none */
+    struct visit *visits;             /* of the doctor's */
 };
 
 static inline struct zoo *zoo_of(struct engine *engine)

@@ -1,0 +1,39 @@
+/* What follows for locks from what the servers say: findings, without any asking. */
+#ifndef STILE_ZOOKEEPER_DIAGNOSIS_H
+#define STILE_ZOOKEEPER_DIAGNOSIS_H
+
+#include "engines/zookeeper/zookeeper.h"
+
+/* The four-letter words that are asked, in this order. */
+enum word { WORD_RUOK, WORD_SRVR, WORD_CONF, WORD_MNTR, WORDS };
+
+extern const char *const word_texts[WORDS];
+
+struct seen_server {
+    const char *where;
+    bool again;         /* another one of the URL is the same */
+    bool answered;      /* at least one word */
+    int error;          /* errno: why it did not */
+    bool closed[WORDS]; /* it does not answer that one to anybody */
+    bool idle;          /* it runs, and serves nobody */
+    char version[40];
+    char mode[16]; /* "": not known */
+    long tick_ms, min_ms, max_ms;
+    size_t voters;  /* of its ensemble; 0: not known */
+    long followers; /* in step with it, if it leads; -1: not known */
+};
+
+struct seen {
+    struct seen_server *servers;
+    size_t n;
+    long asked_ms;            /* the session of our own */
+    long given_ms;            /* 0: there is none */
+    struct stile_error error; /* why */
+};
+
+typedef void tell_fn(void *data, const struct stile_finding *finding);
+
+void seen_read(struct seen_server *server, enum word word, const char *text);
+void diagnose(const struct seen *seen, tell_fn *tell, void *data);
+
+#endif
