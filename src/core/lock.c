@@ -264,6 +264,20 @@ static bool end_resuming(struct stile_lock *lock)
     return true;
 }
 
+/* Who wants to ask again once a claim in doubt is out of the way waits for that as for the lock
+ * itself; everybody else goes on after a while. */
+static void arm_withdrawal(struct stile_lock *lock)
+{
+    uint64_t until = now_ns(lock) + RELEASE_PATIENCE_NS;
+#ifndef MUTANT_CORE_DOUBT_ENDS_WAIT
+    if (may_ask_again(lock) && until < lock->wait_until_ns)
+        until = lock->wait_until_ns;
+#endif
+    loop_disarm(lock->client->loop, &lock->timer);
+    if (until != NEVER)
+        loop_arm(lock->client->loop, &lock->timer, until);
+}
+
 /* The claim goes; `outcome` is what its user hears once the engine has answered. */
 static void withdraw(struct stile_lock *lock, enum stile_status outcome)
 {
@@ -286,7 +300,7 @@ static void withdraw(struct stile_lock *lock, enum stile_status outcome)
     lock->renewing = false; /* released() is the only answer from now on */
     engine->class->release(engine, lock->claim);
     if (lock->withdrawing)
-        loop_arm(lock->client->loop, &lock->timer, now_ns(lock) + RELEASE_PATIENCE_NS);
+        arm_withdrawal(lock);
 }
 
 void lock_give_back(struct stile_lock *lock, struct op *op)
@@ -335,6 +349,7 @@ void lock_cancel(struct stile_lock *lock)
     } else if (lock->state == RELEASING && may_ask_again(lock)) {
         forget_why(lock);
         lock->outcome = STILE_CANCELLED;
+        arm_withdrawal(lock);
     }
 }
 

@@ -33,6 +33,36 @@ static void first_come_first_served(void **state)
     assert_int_equal(w->clients[0]->turns.n, 0);
 }
 
+/* Each that goes costs the same, however many are behind it, and every third gives up. */
+static void thousands_in_one_turn(void **state)
+{
+    enum { MANY = 5000 };
+    struct world *w = *state;
+    struct heard *heard = calloc(MANY, sizeof *heard);
+    struct stile_lock **locks = calloc(MANY, sizeof *locks);
+    size_t served = 0;
+
+    assert_true(heard && locks);
+    for (size_t i = 0; i < MANY; i++) {
+        locks[i] = make_lock(w->clients[0], "a", NULL);
+        assert_status(stile_lock_acquire_async(locks[i], -1, heard_done, &heard[i]), OK);
+    }
+    for (size_t i = 1; i < MANY; i += 3)
+        assert_status(stile_lock_cancel(locks[i]), OK);
+    for (size_t i = 0; i < MANY; i++) {
+        world_pass(w, 0);
+        assert_int_equal(heard[i].times, 1);
+        if (i % 3 == 1)
+            continue;
+        assert_true(stile_lock_held(locks[i]));
+        assert_int_equal(script_count(w->script, SCRIPT_CLAIM), ++served);
+        assert_status(stile_lock_release(locks[i], NULL), OK);
+    }
+    assert_int_equal(w->clients[0]->turns.n, 0);
+    free(locks);
+    free(heard);
+}
+
 /* ---- an engine that keeps them apart ---- */
 
 static void apart_all_reach_the_engine(void **state)
@@ -250,6 +280,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST_IN(open_one, first_come_first_served),
+        TEST_IN(open_one, thousands_in_one_turn),
         TEST_IN(open_apart, apart_all_reach_the_engine),
         TEST_IN(open_apart, apart_a_try_asks_the_engine),
         TEST_IN(open_one, a_try_on_a_taken_turn_asks_nobody),

@@ -307,6 +307,47 @@ static void doubts_end_with_the_wait(void **state)
                      script_count(w->script, SCRIPT_CLAIM));
 }
 
+/* An engine that is away for long can't answer the withdrawal either: who waits still waits. */
+static void a_withdrawal_without_an_answer_ends_no_wait(void **state)
+{
+    struct world *w = *state;
+    struct heard heard = {0};
+    struct stile_lock *lock = make_lock(w->clients[0], "a", NULL);
+
+    SCRIPT_NEXT(w->script, SCRIPT_CLAIM, .act = SCRIPT_FAIL, .status = STILE_UNCERTAIN);
+    SCRIPT_NEXT(w->script, SCRIPT_RELEASE, .back_ns = 20 * SEC);
+    assert_status(stile_lock_acquire_async(lock, -1, heard_done, &heard), OK);
+    world_pass(w, 19 * SEC);
+    assert_int_equal(heard.times, 0);
+    world_pass(w, 2 * SEC);
+    assert_int_equal(heard.times, 1);
+    assert_status(heard.status, OK);
+    assert_trace(w->script, "claim a, release a, claim a");
+}
+
+/* A wait that is bounded ends in time, and a cancel is answered soon. */
+static void a_withdrawal_without_an_answer_keeps_nobody(void **state)
+{
+    struct world *w = *state;
+    struct heard heard[2] = {0};
+    struct stile_lock *first = make_lock(w->clients[0], "a", NULL);
+    struct stile_lock *second = make_lock(w->clients[0], "b", NULL);
+
+    SCRIPT_ALWAYS(w->script, SCRIPT_CLAIM, .act = SCRIPT_FAIL, .status = STILE_UNCERTAIN);
+    SCRIPT_ALWAYS(w->script, SCRIPT_RELEASE, .act = SCRIPT_NEVER);
+    uint64_t start = world_now(w);
+    assert_status(stile_lock_acquire_async(first, 8000, heard_done, &heard[0]), OK);
+    assert_status(stile_lock_acquire_async(second, -1, heard_done, &heard[1]), OK);
+    world_pass(w, 10 * SEC);
+    assert_status(heard[0].status, UNCERTAIN);
+    assert_int_equal(heard[0].at_ns - start, 8 * SEC);
+    assert_int_equal(heard[1].times, 0);
+    assert_status(stile_lock_cancel(second), OK);
+    world_pass(w, 4 * SEC);
+    assert_int_equal(heard[1].times, 1);
+    assert_status(heard[1].status, CANCELLED);
+}
+
 /* An engine that is away may come back while we wait. */
 static void unreachable_is_tried_again(void **state)
 {
@@ -340,6 +381,8 @@ int main(void)
         TEST_IN(open_one, a_claim_in_doubt_is_withdrawn_then_asked_again),
         TEST_IN(open_one, a_try_in_doubt_is_withdrawn),
         TEST_IN(open_one, doubts_end_with_the_wait),
+        TEST_IN(open_one, a_withdrawal_without_an_answer_ends_no_wait),
+        TEST_IN(open_one, a_withdrawal_without_an_answer_keeps_nobody),
         TEST_IN(open_one, unreachable_is_tried_again),
     };
     return cmocka_run_group_tests_name("core_wait", tests, NULL, NULL);
