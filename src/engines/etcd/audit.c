@@ -62,14 +62,15 @@ static bool know_all(struct known *known, struct lease *lease)
     return true;
 }
 
-static void on_removed(void *data, const ProtobufCMessage *answer, const struct stile_error *err)
+static void on_removed(void *data, const ProtobufCMessage *message, const struct stile_error *err)
 {
-    if (err)
+    if (err || !((const Pb__TxnResponse *)message)->succeeded)
         lease_audit_later(data);
-    (void)answer;
 }
 
-static void remove_key(struct lease *lease, const ProtobufCBinaryData *found)
+/* Only what was there when we looked: executed late, this meets a younger claim of the same name.
+ */
+static void remove_key(struct lease *lease, const ProtobufCBinaryData *found, int64_t seen)
 {
     struct key key;
     struct txn txn;
@@ -79,6 +80,7 @@ static void remove_key(struct lease *lease, const ProtobufCBinaryData *found)
     memcpy(key.bytes, found->data, found->len);
     txn_init(&txn);
     txn_if_leased(&txn, &key, lease->id);
+    txn_if_not_after(&txn, &key, seen);
     txn_delete(&txn, THEN, &key);
     if (txn_send(&txn, lease->etcd, on_removed, lease, NULL))
         lease_audit_later(lease);
@@ -100,7 +102,7 @@ static void on_keys(void *data, const ProtobufCMessage *message, const struct st
         uint64_t hash = hash_of(answer->keys[i].data, answer->keys[i].len);
         if (!key_is_for_people(lease->etcd, &answer->keys[i]) &&
             !bsearch(&hash, known.hashes, known.n, sizeof hash, by_value))
-            remove_key(lease, &answer->keys[i]);
+            remove_key(lease, &answer->keys[i], answer->header ? answer->header->revision : 0);
     }
     free(known.hashes);
 }

@@ -102,11 +102,12 @@ static void on_cleared(void *data, const ProtobufCMessage *message, const struct
 
 /* A request of an earlier claim of ours was executed after all. Its place and its token are not
  * ours: nobody may hold with a token that was given out before. */
-static void clear_own(struct etcd_claim *part, const struct key *own)
+static void clear_own(struct etcd_claim *part, const struct key *own, int64_t seen)
 {
     struct stile_error err;
     struct txn txn;
     txn_init(&txn);
+    txn_if_not_after(&txn, own, seen);
     txn_delete(&txn, THEN, own);
     part->standing = CLEARING;
     part->in_flight = true;
@@ -124,7 +125,7 @@ static void turned_away(struct etcd_claim *part)
 }
 
 /* Tried once, and the key was not put: what is there decides. */
-static void weigh_try(struct etcd_claim *part, const Pb__RangeResponse *range)
+static void weigh_try(struct etcd_claim *part, const Pb__RangeResponse *range, int64_t revision)
 {
     struct claim *claim = claim_of(part);
     struct line line;
@@ -133,7 +134,7 @@ static void weigh_try(struct etcd_claim *part, const Pb__RangeResponse *range)
     key_of_part(&own, part);
     line_weigh(&line, claim, &name, &own, INT64_MAX, range);
     if (line.own) {
-        clear_own(part, &own);
+        clear_own(part, &own, revision);
     } else if (line.blocked) {
         turned_away(part);
     } else {
@@ -151,7 +152,7 @@ static void weigh_put(struct etcd_claim *part, const Pb__RangeResponse *range, i
     key_of_part(&own, part);
     line_weigh(&line, claim_of(part), &name, &own, revision, range);
     if (!line.own || line.own->create_revision != revision) {
-        clear_own(part, &own);
+        clear_own(part, &own, revision);
         return;
     }
     part->revision = revision;
@@ -200,7 +201,7 @@ static void on_claimed(void *data, const ProtobufCMessage *message, const struct
     } else if (put) {
         weigh_put(part, range, answer->header->revision);
     } else {
-        weigh_try(part, range);
+        weigh_try(part, range, answer->header->revision);
     }
 }
 

@@ -168,7 +168,7 @@ struct opening {
     struct timer timer;
     bool over;
     size_t asked; /* members */
-    struct stile_error error;
+    struct stile_error error, no_leader;
 };
 
 static void ask_status(struct opening *opening);
@@ -206,6 +206,8 @@ static bool ask_another(struct opening *opening)
         (err->native != FAULT_NO_LEADER && err->native != FAULT_LEARNER) ||
         ++opening->asked >= etcd->n_members || !conn_try_another(etcd->conn, err))
         return false;
+    if (err->native == FAULT_NO_LEADER)
+        opening->no_leader = *err;
     ask_status(opening);
     return true;
 }
@@ -251,6 +253,9 @@ static enum stile_status await_status(struct etcd *etcd, struct stile_error *err
     conn_forget(etcd->conn, &opening);
     loop_disarm(loop, &opening.timer);
     loop_unreserve(loop, 1);
+    /* That too few are up says more than that the last one asked is not. */
+    if (opening.error.status == STILE_UNREACHABLE && opening.no_leader.status)
+        opening.error = opening.no_leader;
     if (opening.error.status)
         error_copy(err, &opening.error);
     return opening.error.status;

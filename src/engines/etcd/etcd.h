@@ -75,6 +75,8 @@ enum branch { THEN, ELSE };
 
 void txn_init(struct txn *txn);
 void txn_if_created(struct txn *txn, const struct key *key, int64_t revision);
+/* Created at this revision or before, or not there. */
+void txn_if_not_after(struct txn *txn, const struct key *key, int64_t revision);
 void txn_if_leased(struct txn *txn, const struct key *key, int64_t lease);
 void txn_if_none(struct txn *txn, const struct key *start, const struct key *end);
 void txn_put(struct txn *txn, enum branch branch, const struct key *key, const char *value,

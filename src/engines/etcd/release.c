@@ -1,8 +1,13 @@
 /* Leaving: giving back, withdrawing, clearing away. The own key lives by a lease that others of
  * ours keep alive, so it would not end by itself: what is not answered is said again until it is.
  * It is said only when nothing else about the claim is under way: two requests on one connection
- * are executed in any order, and a claim that came after its withdrawal would stay. */
+ * are executed in any order, and a claim that came after its withdrawal would stay.
+ *
+ * What was said may be executed long after it was said again elsewhere, when a later claim of ours
+ * has a key of the same name. So only the key of the revision that we mean is ever deleted; if that
+ * is not known, because the claim was not answered, it is looked up first. */
 #include "engines/etcd/etcd.h"
+#include "mutant.h"
 
 static void say(struct etcd_claim *part);
 
@@ -64,7 +69,9 @@ static enum stile_status send_leave(struct etcd_claim *part, conn_fn *fn, struct
     struct txn txn;
     key_of_part(&own, part);
     txn_init(&txn);
+#ifdef MUTANT_ETCD_LATE_WITHDRAWAL_DELETES
     if (part->was_held)
+#endif
         txn_if_created(&txn, &own, part->revision);
     txn_delete(&txn, THEN, &own);
     ghosts_remove(part, &txn, &own, keys);
@@ -79,11 +86,43 @@ static enum stile_status send_leave(struct etcd_claim *part, conn_fn *fn, struct
     return status;
 }
 
+/* ---- what is there of a claim that was not answered ---- */
+
+static void on_found(void *data, const ProtobufCMessage *message, const struct stile_error *err)
+{
+    struct etcd_claim *part = data;
+    struct etcd *etcd = etcd_of_part(part);
+    const Pb__RangeResponse *range = err ? NULL : txn_ranged((const Pb__TxnResponse *)message, 0);
+    part->in_flight = false;
+    if (err && may_pass(err)) {
+        claim_again_later(part, say_again);
+    } else if (range && range->n_kvs > 0) {
+        part->revision = range->kvs[0]->create_revision;
+        say(part);
+    } else {
+        left(part, err);
+    }
+    people_leave_answered(etcd);
+}
+
+static enum stile_status send_find(struct etcd_claim *part, struct stile_error *err)
+{
+    struct key own;
+    struct txn txn;
+    key_of_part(&own, part);
+    txn_init(&txn);
+    txn_range(&txn, THEN, &own, NULL)->keys_only = true;
+    enum stile_status status = txn_send(&txn, etcd_of_part(part), on_found, part, err);
+    part->in_flight = !status;
+    part->left_as = ++etcd_of_part(part)->last_left;
+    return status;
+}
+
 static void say(struct etcd_claim *part)
 {
     struct stile_error err;
     part->standing = LEAVING;
-    if (send_leave(part, on_left, &err))
+    if (part->revision ? send_leave(part, on_left, &err) : send_find(part, &err))
         claim_again_later(part, say_again);
 }
 

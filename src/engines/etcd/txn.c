@@ -28,6 +28,12 @@ void txn_if_created(struct txn *txn, const struct key *key, int64_t revision)
     c->create_revision = revision;
 }
 
+void txn_if_not_after(struct txn *txn, const struct key *key, int64_t revision)
+{
+    txn_if_created(txn, key, revision + 1);
+    txn->compares[txn->request.n_compare - 1].result = PB__COMPARE__RESULT__LESS;
+}
+
 void txn_if_leased(struct txn *txn, const struct key *key, int64_t lease)
 {
     Pb__Compare *c = compare(txn, key);
