@@ -4,31 +4,16 @@
  *     TOKEN SINCE LAST
  *
  * the token (0: the engine has none), when it was surely held already, and when it surely was for
- * the last time, on a clock that all processes of a machine share. What lies between was ours: if
- * another one's times overlap with it, there were two holders. */
+ * the last time. What lies between was ours: if another one's times overlap with it, there were two
+ * holders. */
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
-#include "stile.h"
+#include "witness.h"
 
 /* Longer than all troubles: while a server is cut off time and again, nobody is promised a turn. */
 #define WAIT_MS 120000
 #define LOOKS   5
-
-static uint64_t now_ns(void)
-{
-    struct timespec ts;
-    clock_gettime(CLOCK_BOOTTIME, &ts);
-    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-}
-
-static void complain(const char *what, const struct stile_error *err)
-{
-    (void)fprintf(stderr, "contend: %s: %s: %s\n", what, stile_status_name(err->status),
-                  err->message);
-}
 
 /* The clock is read before the question: what is held after that was held then. */
 static void work(struct stile_lock *lock)

@@ -7,6 +7,7 @@ import select
 import subprocess
 import time
 
+from grants import check, read_grant
 from redis_kit import DURABLE, SOAK, RedisServer, expect, run_tests
 from redlock_kit import nothing_left, url_of
 
@@ -40,14 +41,6 @@ def make_trouble(processes, troubles, dice):
                 return
 
 
-def check(grants, with_token):
-    """Each is (token, since, last)."""
-    grants.sort(key=lambda grant: grant[1])
-    for one, other in zip(grants, grants[1:]):
-        assert one[2] <= other[1], "two holders: %r %r" % (one, other)
-        assert not with_token or one[0] < other[0], "tokens: %r %r" % (one, other)
-
-
 def contend(t, url, troubles, dice, with_token=True):
     processes = start(t, url)
     try:
@@ -58,7 +51,7 @@ def contend(t, url, troubles, dice, with_token=True):
         for one in processes:
             out, said = one.communicate()
             expect((one.returncode, said), (0, ""))
-            grants += [tuple(map(int, line.split())) for line in out.splitlines()]
+            grants += map(read_grant, out.splitlines())
     finally:
         for one in processes:
             if one.poll() is None:

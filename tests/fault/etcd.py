@@ -1,19 +1,16 @@
-"""An etcd that is killed, stopped, cut in half, compacted, full, or does not want us; leases and keys
-that go behind our back; and what the user of stile hears of it."""
+"""An etcd that is killed, stopped, compacted, full, or does not want us, and what the user of stile
+hears of it."""
 import http.server
 import json
 import os
-import pathlib
 import signal
 import subprocess
-import sys
 import threading
 
-TESTS = pathlib.Path(__file__).resolve().parent.parent
-sys.path += [str(TESTS / "cli"), str(TESTS / "servers")]
-from keeper import Keeper  # noqa: E402
-from kit import expect, run_tests, spin  # noqa: E402
-from etcd_server import EtcdServer, free_port  # noqa: E402
+from cluster_kit import TESTS, expect, granted, lost, refused, spin, token_of, try_it, wait_for
+from etcd_server import EtcdServer, free_port
+from keeper import Keeper
+from kit import run_tests
 
 
 def use(t, url):
@@ -33,48 +30,12 @@ def on_server(members=1, *args):
     return decorate
 
 
-def try_it(t, name="x"):
-    return t.stile("run", "--try", name, "--", "true").returncode
-
-
-def token_of(t, name="x"):
-    return t.show(name)["holders"][0]["token"]
-
-
-def refused(t, *words, code=69):
-    done = t.stile("run", "--try", "x", "--", "true")
-    expect(done.returncode, code, done.stderr)
-    for word in words:
-        assert word in done.stderr, "no %r in %r" % (word, done.stderr)
-    assert done.stderr.count("\n") <= 2, done.stderr
-    return done.stderr
-
-
 def diagnosis(t, *words):
     """What the doctor says of a danger."""
     done = t.stile("doctor")
     expect(done.returncode, 2, done.stdout + done.stderr)
     for word in words:
         assert word in done.stdout, "no %r in %r" % (word, done.stdout)
-
-
-def lost(held, name="x"):
-    code, said = held.wait(), held.err.end()
-    expect(code, 76, said)
-    assert name in said, said
-
-
-def wait_for(t, name="x", others=1):
-    """One that waits, in line."""
-    waiting = t.start("run", "--ttl", "4s", name, "--", "sh", "-c", "echo $STILE_TOKEN")
-    t.until(t.watch(name), lambda change: len(change["waiters"]) == others)
-    return waiting
-
-
-def granted(waiting):
-    token = int(waiting.line())
-    expect(waiting.wait(), 0)
-    return token
 
 
 def keys_of(server, name="x"):
@@ -131,20 +92,6 @@ def released_while_it_is_away(t, server):
 
 
 @on_server()
-def restart_while_many_wait(t, server):
-    """kill -9 of the server while 30 wait: each is served once, and no key is left"""
-    held = t.hold("x", "--ttl", "20s")
-    many = [t.start("run", "--ttl", "20s", "x", "--", "sh", "-c", "echo $STILE_TOKEN")
-            for _ in range(30)]
-    t.until(t.watch("x"), lambda change: len(change["waiters"]) == len(many))
-    server.kill()
-    server.restart()
-    t.release(held)
-    expect(len({granted(one) for one in many}), len(many))
-    expect(keys_of(server), [])
-
-
-@on_server()
 def asked_to_leave(t, server):
     """The server ends in an orderly way (GOAWAY) and comes back: nobody loses anything"""
     held = t.hold("x", "--ttl", "20s")
@@ -194,52 +141,6 @@ def stopped_past_the_ttl(t, server):
     expect(keys_of(server), [])
 
 
-# ---- behind our back ----
-
-@on_server()
-def lease_revoked(t, server):
-    """The holder's lease is revoked: it is told, and does not free what is another's"""
-    held = t.hold("x", "--ttl", "20s")
-    server.ctl("lease", "revoke", lease_of(keys_of(server)[0]))
-    next_one = t.hold("x", "--wait", "10s")
-    lost(held)
-    expect(len(keys_of(server)), 1)
-    t.release(next_one)
-
-
-@on_server()
-def key_deleted(t, server):
-    """The holder's key is deleted: it is told"""
-    held = t.hold("x", "--ttl", "20s")
-    server.ctl("del", keys_of(server)[0])
-    lost(held)
-
-
-@on_server()
-def waiting_key_deleted(t, server):
-    """The key of one who waits is deleted: it stands in line again, and gets it"""
-    held = t.hold("x", "--ttl", "20s")
-    waiting = wait_for(t)
-    server.ctl("del", keys_of(server)[1])
-    revision = revision_of(server)
-    t.release(held)
-    assert granted(waiting) > revision
-    expect(keys_of(server), [])
-
-
-@on_server()
-def waiting_lease_revoked(t, server):
-    """The lease of one who waits is revoked: it stands in line again, with a new one"""
-    held = t.hold("x", "--ttl", "20s")
-    waiting = wait_for(t)
-    old = keys_of(server)[1]
-    server.ctl("lease", "revoke", lease_of(old))
-    t.until(t.watch("x"), lambda change: len(change["waiters"]) == 1)
-    assert old not in keys_of(server)
-    t.release(held)
-    granted(waiting)
-
-
 @on_server()
 def compacted_while_waiting(t, server):
     """What a watch should go on from is compacted: who waits looks again, who holds is told"""
@@ -280,66 +181,6 @@ def executed_after_its_withdrawal(t, server):
         expect(len(keys_of(server, "keep")), 1)
     finally:
         ours.close()
-
-
-# ---- three members ----
-
-def connected(server, pid):
-    """The member that a process speaks with."""
-    ports = {m.port: m for m in server.members}
-    inodes = {os.readlink("/proc/%d/fd/%s" % (pid, fd)) for fd in os.listdir("/proc/%d/fd" % pid)}
-    with open("/proc/net/tcp", encoding="ascii") as table:
-        for row in list(table)[1:]:
-            field = row.split()
-            port = int(field[2].split(":")[1], 16)
-            if "socket:[%s]" % field[9] in inodes and port in ports:
-                return ports[port]
-    return None
-
-
-@on_server(3)
-def member_killed(t, server):
-    """The member we speak with is killed: the next one is asked, and nothing is lost"""
-    held = t.hold("x", "--ttl", "10s")
-    waiting = wait_for(t)
-    connected(server, held.warden()).kill()
-    for _ in range(3):
-        t.stile("run", "--wait", "4s", "x", "--", "true")
-    expect(held.process.poll(), None)
-    t.release(held)
-    granted(waiting)
-
-
-@on_server(3)
-def member_stopped(t, server):
-    """The member we speak with is stopped: the next one is asked before the lease ends"""
-    held = t.hold("x", "--ttl", "12s")
-    member = connected(server, held.warden())
-    member.signal(signal.SIGSTOP)
-    try:
-        spin(lambda: connected(server, held.warden()) not in (None, member))
-        expect(try_it(t), 75)
-        t.release(held)
-        expect(try_it(t), 0)
-    finally:
-        member.signal(signal.SIGCONT)
-
-
-@on_server(3)
-def quorum_lost_and_back(t, server):
-    """Two of three are gone: a clear word, loss at the deadline; back again, all is well"""
-    held = t.hold("x", "--ttl", "4s")
-    token = token_of(t)
-    for member in server.members[:2]:
-        member.kill()
-    lost(held)
-    refused(t)
-    diagnosis(t, "sees no leader")
-    server.restart()
-    held = t.hold("x", "--wait", "20s")
-    assert token_of(t) > token
-    t.release(held)
-    expect(keys_of(server), [])
 
 
 # ---- who does not want us ----
@@ -436,8 +277,6 @@ def certificates(t):
 
 
 run_tests([
-    restart, renewal_goes_on_after_a_restart, released_while_it_is_away, restart_while_many_wait,
-    asked_to_leave, nobody_there, short_ttls, stopped_past_the_ttl, lease_revoked, key_deleted,
-    waiting_key_deleted, waiting_lease_revoked, compacted_while_waiting,
-    executed_after_its_withdrawal, member_killed, member_stopped, quorum_lost_and_back, logins,
-    logins_that_expire, full, not_etcd, certificates])
+    restart, renewal_goes_on_after_a_restart, released_while_it_is_away, asked_to_leave,
+    nobody_there, short_ttls, stopped_past_the_ttl, compacted_while_waiting,
+    executed_after_its_withdrawal, logins, logins_that_expire, full, not_etcd, certificates])

@@ -9,11 +9,17 @@ class Keeper:
         self.process = subprocess.Popen([os.environ["KEEP"], url], stdin=subprocess.PIPE,
                                         stdout=subprocess.PIPE, text=True)
 
-    def try_it(self, name):
-        """The status."""
-        self.process.stdin.write(name + "\n")
+    def ask(self, name, wait_ms=0):
+        self.process.stdin.write("%s\t%d\n" % (name, wait_ms))
         self.process.stdin.flush()
+
+    def answer(self):
+        """The status."""
         return self.process.stdout.readline().strip()
+
+    def try_it(self, name):
+        self.ask(name)
+        return self.answer()
 
     def close(self):
         with contextlib.suppress(BrokenPipeError):

@@ -1,17 +1,15 @@
-"""A ZooKeeper that is killed, stopped or cut in half; nodes and sessions that go behind our back;
-and what the user of stile hears of it."""
+"""A ZooKeeper server that is killed or stopped, nodes that are made in doubt, names that are kept
+when nobody has them any more, and what the user of stile hears of it."""
 import os
-import pathlib
 import signal
-import sys
 
-TESTS = pathlib.Path(__file__).resolve().parent.parent
-sys.path += [str(TESTS / "cli"), str(TESTS / "servers")]
-from kazoo.client import KazooClient  # noqa: E402
-from kazoo.exceptions import NoNodeError  # noqa: E402
-from keeper import Keeper  # noqa: E402
-from kit import expect, run_tests, spin  # noqa: E402
-from zookeeper_server import ZookeeperServer  # noqa: E402
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
+
+from cluster_kit import expect, granted, lost, refused, spin, token_of, try_it, wait_for
+from keeper import Keeper
+from kit import run_tests
+from zookeeper_server import ZookeeperServer
 
 
 def on_server(members=1):
@@ -48,47 +46,6 @@ def nodes_of(server, name="x"):
             return sorted(client.get_children("/" + name), key=lambda node: node[-10:])
         except NoNodeError:
             return []
-
-
-def remove(server, node, name="x"):
-    """Returns a later transaction."""
-    with Other(server) as client:
-        client.delete("/%s/%s" % (name, node))
-        client.create("/later", ephemeral=True)
-        return client.exists("/later").czxid
-
-
-def try_it(t, name="x", *options):
-    return t.stile("run", "--try", *options, name, "--", "true").returncode
-
-
-def token_of(t, name="x"):
-    return t.show(name)["holders"][0]["token"]
-
-
-def refused(t):
-    done = t.stile("run", "--try", "x", "--", "true")
-    expect(done.returncode, 69, done.stderr)
-    assert done.stderr.count("\n") <= 2, done.stderr
-
-
-def lost(held, name="x"):
-    code, said = held.wait(), held.err.end()
-    expect(code, 76, said)
-    assert name in said, said
-
-
-def wait_for(t, name="x", others=1):
-    """One that waits, in line."""
-    waiting = t.start("run", "--ttl", "4s", name, "--", "sh", "-c", "echo $STILE_TOKEN")
-    t.until(t.watch(name), lambda change: len(change["waiters"]) == others)
-    return waiting
-
-
-def granted(waiting):
-    token = int(waiting.line())
-    expect(waiting.wait(), 0)
-    return token
 
 
 # ---- killed and restarted ----
@@ -155,46 +112,6 @@ def stopped_past_the_session(t, server):
     held = t.hold("x", "--wait", "20s")
     assert token_of(t) > token
     t.release(held)
-    expect(nodes_of(server), [])
-
-
-@on_server()
-def waiter_stopped_past_its_session(t, server):
-    """Who waits is stopped until its session is over: it stands in line again, and gets it"""
-    held = t.hold("x", "--ttl", "20s")
-    waiting = wait_for(t)
-    old = nodes_of(server)[1]
-    os.kill(waiting.warden(), signal.SIGSTOP)
-    t.until(t.watch("x"), lambda change: not change["waiters"])
-    os.kill(waiting.warden(), signal.SIGCONT)
-    t.until(t.watch("x"), lambda change: len(change["waiters"]) == 1)
-    assert old not in nodes_of(server)
-    t.release(held)
-    granted(waiting)
-    expect(nodes_of(server), [])
-
-
-# ---- behind our back ----
-
-@on_server()
-def node_deleted(t, server):
-    """The holder's node is deleted: it is told, and does not free what is another's"""
-    held = t.hold("x", "--ttl", "20s")
-    remove(server, nodes_of(server)[0])
-    next_one = t.hold("x", "--wait", "10s")
-    lost(held)
-    expect(len(nodes_of(server)), 1)
-    t.release(next_one)
-
-
-@on_server()
-def waiting_node_deleted(t, server):
-    """The node of one who waits is deleted: it stands in line again, and gets it"""
-    held = t.hold("x", "--ttl", "20s")
-    waiting = wait_for(t)
-    later = remove(server, nodes_of(server)[1])
-    t.release(held)
-    assert granted(waiting) > later
     expect(nodes_of(server), [])
 
 
@@ -287,54 +204,7 @@ def held_with_a_hold_and_broken(t, server):
     expect(nodes_of(server), [])
 
 
-# ---- three members ----
-
-def connected(server, pid):
-    """The member that a process speaks with."""
-    ports = {m.port: m for m in server.members}
-    inodes = {os.readlink("/proc/%d/fd/%s" % (pid, fd)) for fd in os.listdir("/proc/%d/fd" % pid)}
-    with open("/proc/net/tcp", encoding="ascii") as table:
-        for row in list(table)[1:]:
-            field = row.split()
-            port = int(field[2].split(":")[1], 16)
-            if "socket:[%s]" % field[9] in inodes and port in ports:
-                return ports[port]
-    return None
-
-
-@on_server(3)
-def member_killed(t, server):
-    """The server we speak with is killed: the next one is asked, and nothing is lost"""
-    held = t.hold("x")
-    waiting = wait_for(t)
-    member = connected(server, held.warden())
-    member.kill()
-    others = [m for m in server.members if m is not member]
-    spin(lambda: all("Mode: " in m.say("srvr") for m in others))  # if it led, they choose another
-    spin(lambda: connected(server, held.warden()) not in (None, member))
-    expect(held.process.poll(), None)
-    expect(try_it(t), 75)
-    t.release(held)
-    granted(waiting)
-
-
-@on_server(3)
-def quorum_lost_and_back(t, server):
-    """Two of three are gone: a clear word, loss at the deadline; back again, all is well"""
-    held = t.hold("x", "--ttl", "4s")
-    token = token_of(t)
-    for member in server.members[:2]:
-        member.kill()
-    lost(held)
-    refused(t)
-    server.restart()
-    held = t.hold("x", "--wait", "20s")
-    assert token_of(t) > token
-    t.release(held)
-    expect(nodes_of(server), [])
-
-
-run_tests([restart, renewal_goes_on_after_a_restart, released_while_it_is_away, nobody_there,
-           stopped_past_the_session, waiter_stopped_past_its_session, node_deleted,
-           waiting_node_deleted, created_in_doubt, hold_outlives_the_server,
-           kept_slots_and_kept_by_readers, delay_after_the_session, held_with_a_hold_and_broken, member_killed, quorum_lost_and_back])
+run_tests([
+    restart, renewal_goes_on_after_a_restart, released_while_it_is_away, nobody_there,
+    stopped_past_the_session, created_in_doubt, hold_outlives_the_server,
+    kept_slots_and_kept_by_readers, delay_after_the_session, held_with_a_hold_and_broken])

@@ -188,6 +188,8 @@ class Link:
 
 
 class Proxy:
+    link_class = Link
+
     def __init__(self, target):
         self.target = target
         self.selector = selectors.DefaultSelector()
@@ -219,7 +221,7 @@ class Proxy:
     def accept_one(self):
         client, _ = self.listener.accept()
         try:
-            self.links.append(Link(self, client))
+            self.links.append(self.link_class(self, client))
         except OSError:  # nobody is there
             client.close()
 

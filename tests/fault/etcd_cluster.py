@@ -1,0 +1,73 @@
+"""Three etcd members that are killed, stopped and cut off, leases and keys that go behind our back,
+and very many who wait."""
+import json
+import urllib.request
+
+from cluster_kit import Cluster, Crowd, check, expect, refused, spin
+from consensus import run_scenarios
+from etcd_server import EtcdServer
+from wire import BOTH
+
+
+class EtcdCluster(Cluster):
+    scheme = "etcd"
+
+    def start(self):
+        return EtcdServer(3)
+
+    def close(self):
+        self.server.stop()
+
+    def expect_no_quorum(self, t):
+        refused(t, "the members have no leader")
+        done = t.stile("doctor")
+        expect(done.returncode, 2, done.stdout + done.stderr)
+        assert "sees no leader" in done.stdout, done.stdout
+
+    def metric(self, member, name, *without):
+        """The sum of all with this name."""
+        try:
+            with urllib.request.urlopen(member.client_url + "/metrics", timeout=5) as answer:
+                rows = answer.read().decode().splitlines()
+        except OSError:
+            return 0.0
+        return sum(float(row.split()[-1]) for row in rows
+                   if row.startswith(name) and not any(word in row for word in without))
+
+    def leads(self, member):
+        return self.metric(member, "etcd_server_is_leader") == 1
+
+    def queue(self, name):
+        return self.server.ctl("get", "--prefix", "--keys-only", "--sort-by", "CREATE",
+                               "%s/%s/" % (self.place, name)).split()
+
+    def remove(self, entry):
+        expect(self.server.ctl("del", entry), "1")
+
+    def end_session(self, entry):
+        self.server.ctl("lease", "revoke", entry.rsplit("/", 1)[1])
+
+    def requests(self, members):
+        """Without the keep-alives, which come with time."""
+        return sum(self.metric(member, "grpc_server_msg_received_total", "LeaseKeepAlive")
+                   for member in members)
+
+
+def compacted_while_cut_off(t, cluster):
+    """What happened while clients were cut off is compacted: who waits looks again, in order"""
+    with cluster.wired() as wires:
+        held = t.hold("x", "--ttl", "15s")
+        crowd = Crowd(t, wires.url, "x", 10, rounds=1, ttl_ms=15000)
+        spin(lambda: len(cluster.queue("x")) == 11)
+        wires.fail(BOTH)
+        t.release(held)
+        cluster.server.ctl("put", "filler", "x")
+        revision = json.loads(cluster.server.ctl("get", "filler", "-w", "json"))["header"]
+        cluster.server.ctl("compact", str(revision["revision"]))
+        wires.cut()
+        wires.heal()
+        crowd.until(lambda: len(crowd.grants) == 10)
+        check(crowd.end())
+
+
+run_scenarios(EtcdCluster, compacted_while_cut_off)
