@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/errand.h"
 #include "core/find.h"
 #include "core/fork.h"
 #include "core/lock.h"
@@ -223,6 +224,8 @@ static void wake_up(struct timer *timer)
 /* Who was told that a release is not answered has waited for it already. */
 static bool anything_to_wait_for(const struct stile_client *client)
 {
+    if (client->errands)
+        return true;
     for (const struct stile_lock *lock = client->locks; lock; lock = lock->all_next) {
         if (!lock->given_up || lock->op || lock->calls)
             return true;
@@ -240,6 +243,7 @@ static void release_all(struct stile_client *client)
         if (!lock->zombie)
             lock_discard(lock);
     }
+    errand_cancel_all(client);
     loop_arm(client->loop, &patience, until);
     while (anything_to_wait_for(client) && loop_now(client->loop) < until)
         drive_step(client);
@@ -267,6 +271,7 @@ enum stile_status stile_client_close(struct stile_client *client)
     fork_hold_off();
     fork_unregister(client);
     client->engine->class->close(client->engine);
+    errand_abandon_all(client);
     while (client->locks)
         lock_bury(client->locks); /* not before: the engine may still know their claims */
     client_dispose(client);

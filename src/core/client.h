@@ -26,6 +26,7 @@ struct stile_client {
     struct keeper keeper;
     struct note *notes, **notes_tail; /* callbacks to be made without the mutex */
     struct stile_lock *locks;         /* all of them, zombies included */
+    struct errand *errands;           /* those that are not answered */
     struct stile_lock *graves[GRAVES];
     unsigned next_grave;
     struct stile_client *registry_next;

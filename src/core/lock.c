@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "core/doctor.h"
+#include "core/errand.h"
 #include "core/query.h"
 #include "mutant.h"
 
@@ -596,4 +597,9 @@ const struct engine_events core_events = {
     .info = query_info,
     .finding = doctor_finding,
     .done = query_done,
+    .job = errand_job,
+    .job_mark = errand_mark,
+    .job_queue = errand_queue,
+    .job_done = errand_done,
+    .job_stir = errand_stir,
 };

@@ -71,6 +71,52 @@ struct query {
     void *state;    /* the engine's, NULL at the start; freed by the engine before it ends */
 };
 
+/* One errand to the table of jobs, which every open engine with jobs has. Strings are the errand's
+ * until it is done. */
+enum job_verb {
+    JOB_ADD,       /* queue, key, payload, delay_ms; tells id */
+    JOB_CLAIM,     /* queue, max, lease_ms, tries; tells job() each, due_ms if there is none;
+                    * with marks, those are acked before it, in the same transaction if it can */
+    JOB_ACK,       /* marks; tells mark() of each that was the last claim's */
+    JOB_FAIL,      /* the same; text */
+    JOB_GIVE_BACK, /* the same */
+    JOB_EXTEND,    /* the same; lease_ms */
+    JOB_LIST,      /* queue, max; tells job() each */
+    JOB_COUNT,     /* queue, or "" for all; tells queue() each */
+    JOB_RETRY,     /* queue, id or 0; tells count */
+    JOB_DROP,      /* queue, id; tells count */
+    JOB_VERBS,
+};
+
+struct job_mark {
+    uint64_t token;
+    int64_t delay_ms; /* fail: until it is due again */
+    bool dead;        /* fail: never again */
+};
+
+struct job_errand {
+    struct engine *engine;
+    enum job_verb verb;
+    const char *queue, *key; /* NUL-terminated; key NULL: none */
+    size_t queue_len, key_len;
+    const void *payload;
+    size_t payload_size;
+    const char *text;
+    const struct job_mark *marks;
+    size_t n, max;
+    uint64_t id;
+    int64_t delay_ms, lease_ms;
+    unsigned tries;
+    bool listen; /* claim: tell stir() of what comes into the queue, from before this errand on */
+
+    /* the engine's answers */
+    uint64_t count;
+    int64_t due_ms;   /* until the first of those that are not due yet will be; -1: there is none */
+    bool hearing;     /* stir() will be told; else core looks again by itself */
+    uint64_t sent_ns; /* the loop's time before it was sent; 0: it was not */
+    void *core;       /* core's own */
+};
+
 /* What engines tell core. err may be NULL where a status says all; it is copied. */
 struct engine_events {
     /* sent_ns: the loop's time read BEFORE the request that won it was sent; ttl_ns: what the
@@ -114,6 +160,17 @@ struct engine_events {
     void (*finding)(struct query *query, const struct stile_finding *finding);
 
     void (*done)(struct query *query, const struct stile_error *err); /* NULL: OK */
+
+    /* Of jobs, before job_done(). All is copied. */
+    void (*job)(struct job_errand *errand, const struct stile_job *job);
+    void (*job_mark)(struct job_errand *errand, uint64_t token);
+    void (*job_queue)(struct job_errand *errand, const struct stile_queue *queue);
+
+    /* UNCERTAIN: it was sent, and what became of it is not known. */
+    void (*job_done)(struct job_errand *errand, const struct stile_error *err); /* NULL: OK */
+
+    /* There may be something to claim in this queue (NULL: in any) that was not there before. */
+    void (*job_stir)(struct engine *engine, const char *queue);
 };
 
 struct engine_class {
@@ -193,6 +250,11 @@ struct engine_class {
      * data, where that is known to be safe, tells by finding() what it did or why it did not, and
      * done(). */
     void (*adopt)(struct engine *engine, struct query *query);
+
+    /* May, else NULL: it keeps no jobs. Must end in job_done(), once, and within a bounded time.
+     * Each errand is one transaction. A token is larger than that of the job's claim before, and
+     * than any of an earlier job with the same key; it survives a crash of the server. */
+    void (*jobs)(struct engine *engine, struct job_errand *errand);
 };
 
 /* The registry: NULL-terminated, one line an engine under its #ifdef. */

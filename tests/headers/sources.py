@@ -23,6 +23,7 @@ LAYERS = {
     "src/engines/": ("stile.h", "io/", "engines/engine.h", "engines/module.h", "core/error.h",
                      "core/name.h", "core/url.h", ".", MUTANT),
     "src/core/": ("stile.h", "io/", "engines/engine.h", "engines/module.h", "core/", MUTANT),
+    "src/recipes/": ("stile.h", "io/", "engines/engine.h", "core/", ".", MUTANT),
     "cli/": ("stile.h", ".", MUTANT),
 }
 

@@ -17,7 +17,7 @@
 #define OLDEST_SERVER    140000 /* for sessions with a lease */
 
 /* The schema that this code was written for. */
-#define SCHEMA_VERSION 1
+#define SCHEMA_VERSION 2
 
 enum standing {
     NOWHERE,
@@ -146,6 +146,12 @@ void people_show(struct engine *engine, struct query *query);
 void people_break(struct engine *engine, struct query *query);
 void people_watch(struct engine *engine, struct query *query);
 void people_unwatch(struct engine *engine, struct query *query);
+
+/* ---- jobs.c ---- */
+
+void jobs_run(struct engine *engine, struct job_errand *errand);
+bool jobs_notified(struct pg *pg, const char *payload); /* false: it is about something else */
+void jobs_go_down(struct session *session);
 
 /* ---- doctor.c ---- */
 

@@ -15,6 +15,7 @@
  *     session.c  one connection        pool.c      those for waiters, and the lease
  *     claims.c, release.c, renew.c     the life of a claim
  *     people.c, list.c, breaking.c     list, show, watch, break
+ *     jobs.c                           the queue of jobs, in every mode
  *     sql.c, schema.sql                what the server is told, and what it needs for it
  */
 #include <fcntl.h>
@@ -204,11 +205,13 @@ static void shared_ended(struct session *session, const struct stile_error *why)
 {
     pg_opened(session, why);
     claims_go_down(session, why);
+    jobs_go_down(session);
 }
 
 static void shared_notified(struct session *session, const char *payload)
 {
-    claims_break(session->pg, payload);
+    if (!jobs_notified(session->pg, payload))
+        claims_break(session->pg, payload);
 }
 
 static const struct session_events shared_events = {
@@ -362,7 +365,7 @@ static void postgres_forked(struct engine *engine)
     .scheme = "postgres postgresql", .params = options_params, .engine_size = sizeof(struct pg),   \
     .open = postgres_open, .setup = postgres_setup, .close = postgres_close,                       \
     .forked = postgres_forked, .list = people_list, .show = people_show, .watch = people_watch,    \
-    .unwatch = people_unwatch, .examine = doctor_examine
+    .unwatch = people_unwatch, .examine = doctor_examine, .jobs = jobs_run
 
 const struct engine_class postgres_table_class = {
     .caps = {.engine = "postgres",

@@ -11,7 +11,7 @@ comment on schema stile is 'locks with fencing tokens: stile setup';
 
 create table if not exists stile.version (version integer primary key);
 do $$ begin
-    if exists (select from stile.version where version > 1) then
+    if exists (select from stile.version where version > 2) then
         raise 'the schema stile is newer than this version of stile knows: install a newer one';
     end if;
 end $$;
@@ -347,5 +347,242 @@ union all
 select c.name, c.owner, c.host, c.pid, c.since, c.expires_at, c.token, null, c.command
 from stile.claim c where c.held and c.expires_at > clock_timestamp();
 
-insert into stile.version (version) values (1) on conflict do nothing;
+-- ---- jobs ----
+
+-- One row a job that is not done. Ready: it may be claimed from run_at on. Claimed: it is its worker's
+-- until claimed_until, and may be claimed by another from then on. Dead: it failed too often.
+-- A token is the job's number and the count of its claims: 17000003 is the third claim of job 17.
+create table if not exists stile.job (
+    id bigint generated always as identity primary key,
+    queue text collate "C" not null,
+    key text collate "C",
+    state text not null check (state in ('ready', 'claimed', 'dead')),
+    tries integer not null default 0,
+    run_at timestamptz not null,
+    claimed_until timestamptz,
+    worker text,
+    host text,
+    pid integer,
+    token bigint not null default 0,
+    last_error text,
+    added_at timestamptz not null,
+    payload bytea not null,
+    check ((state = 'claimed') = (claimed_until is not null)),
+    check (token < (id + 1) * 1000000)
+) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
+comment on table stile.job is 'stile jobs: add to it with stile.job_add(), in your own transaction';
+create index if not exists job_due on stile.job (queue, coalesce(claimed_until, run_at), id)
+    where state <> 'dead';
+create index if not exists job_dead on stile.job (queue, id) where state = 'dead';
+create unique index if not exists job_key on stile.job (queue, key)
+    where key is not null and state <> 'dead';
+
+-- What a role's defaults may say, a claim that was told of must not be forgotten by a crash.
+create or replace function stile.job_durably() returns void language plpgsql as $$
+begin
+    if current_setting('synchronous_commit') in ('off', 'local', 'remote_write') then
+        perform set_config('synchronous_commit', 'on', true);
+    end if;
+end $$;
+
+-- Why a job that is due again had to be claimed again.
+create or replace function stile.job_error(j stile.job) returns text language sql as $$
+    select case when j.state = 'claimed'
+           then 'its worker ' || j.pid || ' on ' || j.host || ' was not heard of'
+           else j.last_error end
+$$;
+
+-- The job's number, or that of the one with this key which is ready or claimed.
+create or replace function stile.job_add(
+    p_queue text, p_payload bytea, p_key text default null, p_delay_ms bigint default 0
+) returns bigint language plpgsql as $$
+declare
+    v_now timestamptz := clock_timestamp();
+    v_id bigint;
+begin
+    if octet_length(p_payload) > 1048576 then
+        raise 'a job''s payload has 1 MiB at most' using errcode = '54000';
+    end if;
+    loop
+        insert into stile.job (queue, key, state, run_at, added_at, payload)
+        values (p_queue, p_key, 'ready', v_now + p_delay_ms * interval '1 ms', v_now, p_payload)
+        on conflict (queue, key) where key is not null and state <> 'dead' do nothing
+        returning id into v_id;
+        if found then
+            perform pg_notify('stile_job', 'j ' || p_queue);
+            return v_id;
+        end if;
+        select id into v_id from stile.job
+        where queue = p_queue and key = p_key and state <> 'dead';
+        if found then
+            return v_id;
+        end if;
+    end loop;
+end $$;
+
+-- What is due, the longest due first; what has been tried too often is dead instead. If there is
+-- nothing, one row tells how long it is until something will be due. What is done is acked before,
+-- and told in rows with a token and no number. The plans are fixed: a table that was empty when it
+-- was last looked at must not be read from end to end.
+create or replace function stile.job_claim(
+    p_queue text, p_max integer, p_lease_ms bigint, p_tries integer,
+    p_worker text, p_host text, p_pid integer, p_done bigint[] default null
+) returns table (id bigint, token bigint, tries integer, key text, payload bytea, last_error text,
+                 age_ms bigint, due_ms bigint)
+language plpgsql set lock_timeout = '3s' set enable_seqscan = off set enable_bitmapscan = off
+set plan_cache_mode = force_generic_plan as $$
+#variable_conflict use_column
+declare
+    v_now timestamptz := clock_timestamp();
+    v_due bigint[];
+    v_too_often boolean;
+begin
+    if current_setting('synchronous_commit') in ('off', 'local', 'remote_write') then
+        perform stile.job_durably();
+    end if;
+    if p_done is not null then
+        return query select null::bigint, a, null::int, null::text, null::bytea, null::text,
+                            null::bigint, null::bigint from stile.job_ack(p_done) a;
+    end if;
+    select array_agg(d.id), bool_or(d.too_often) into v_due, v_too_often from (
+        select j.id, j.tries >= p_tries or j.token % 1000000 = 999999 as too_often
+        from stile.job j
+        where j.queue = p_queue and j.state <> 'dead'
+          and coalesce(j.claimed_until, j.run_at) <= v_now
+        order by coalesce(j.claimed_until, j.run_at), j.id
+        limit p_max for update skip locked) d;
+    if v_too_often then
+        update stile.job j
+        set state = 'dead', claimed_until = null, last_error = stile.job_error(j)
+        where j.id = any (v_due) and (j.tries >= p_tries or j.token % 1000000 = 999999);
+    end if;
+    if v_due is not null then
+        return query with taken as (
+            update stile.job j
+            set state = 'claimed', claimed_until = v_now + p_lease_ms * interval '1 ms',
+                token = greatest(j.token, j.id * 1000000) + 1, tries = j.tries + 1,
+                last_error = case when j.state = 'claimed' then stile.job_error(j)
+                             else j.last_error end,
+                worker = p_worker, host = p_host, pid = p_pid
+            where j.id = any (v_due) and j.state <> 'dead'
+            returning j.id, j.token, j.tries, j.key, j.payload, j.last_error,
+                      (extract(epoch from v_now - j.added_at) * 1000)::bigint, null::bigint
+        )
+        select * from taken t order by array_position(v_due, t.id);
+        if found then
+            return;
+        end if;
+    end if;
+    return query select null::bigint, null::bigint, null::int, null::text, null::bytea, null::text,
+           null::bigint,
+           ceil(extract(epoch from coalesce(j.claimed_until, j.run_at) - v_now) * 1000)::bigint
+    from stile.job j where j.queue = p_queue and j.state <> 'dead'
+    order by coalesce(j.claimed_until, j.run_at) limit 1;
+end $$;
+
+-- The tokens that were those of the last claims; nothing was done about the others.
+create or replace function stile.job_ack(p_tokens bigint[]) returns setof bigint
+language plpgsql set lock_timeout = '3s' set enable_seqscan = off
+set plan_cache_mode = force_generic_plan as $$
+declare
+    v_ids bigint[] := array(select t / 1000000 from unnest(p_tokens) t order by t);
+begin
+    if current_setting('synchronous_commit') in ('off', 'local', 'remote_write') then
+        perform stile.job_durably();
+    end if;
+    return query delete from stile.job j
+    where j.id = any (v_ids) and j.token = any (p_tokens)
+      and j.state = 'claimed'
+    returning j.token;
+end $$;
+
+create or replace function stile.job_extend(p_tokens bigint[], p_lease_ms bigint)
+returns setof bigint language plpgsql set lock_timeout = '3s' set enable_seqscan = off
+set plan_cache_mode = force_generic_plan as $$
+declare
+    v_ids bigint[] := array(select t / 1000000 from unnest(p_tokens) t order by t);
+begin
+    return query update stile.job j
+    set claimed_until = clock_timestamp() + p_lease_ms * interval '1 ms'
+    where j.id = any (v_ids) and j.token = any (p_tokens)
+      and j.state = 'claimed'
+    returning j.token;
+end $$;
+
+create or replace function stile.job_fail(
+    p_tokens bigint[], p_delays bigint[], p_dead boolean[], p_error text
+) returns setof bigint language plpgsql set lock_timeout = '3s' set enable_seqscan = off
+set plan_cache_mode = force_generic_plan as $$
+declare
+    v_ids bigint[] := array(select t / 1000000 from unnest(p_tokens) t order by t);
+    f record;
+begin
+    perform stile.job_durably();
+    for f in
+        update stile.job j
+        set state = case when p_dead[array_position(p_tokens, j.token)] then 'dead' else 'ready' end,
+            run_at = clock_timestamp()
+                     + p_delays[array_position(p_tokens, j.token)] * interval '1 ms',
+            claimed_until = null, last_error = p_error
+        where j.id = any (v_ids) and j.token = any (p_tokens)
+          and j.state = 'claimed'
+        returning j.token, j.queue, j.state
+    loop
+        if f.state = 'ready' then
+            perform pg_notify('stile_job', 'j ' || f.queue);
+        end if;
+        return next f.token;
+    end loop;
+end $$;
+
+-- As if it had not been claimed, but for its token.
+create or replace function stile.job_give_back(p_tokens bigint[]) returns setof bigint
+language plpgsql set lock_timeout = '3s' set enable_seqscan = off
+set plan_cache_mode = force_generic_plan as $$
+declare
+    v_ids bigint[] := array(select t / 1000000 from unnest(p_tokens) t order by t);
+    f record;
+begin
+    for f in
+        update stile.job j set state = 'ready', claimed_until = null, tries = j.tries - 1
+        where j.id = any (v_ids) and j.token = any (p_tokens)
+          and j.state = 'claimed'
+        returning j.token, j.queue
+    loop
+        perform pg_notify('stile_job', 'j ' || f.queue);
+        return next f.token;
+    end loop;
+end $$;
+
+-- Dead jobs from the beginning (number 0: all of the queue), one of each key. How many.
+create or replace function stile.job_retry(p_queue text, p_id bigint) returns bigint
+language plpgsql set lock_timeout = '3s' as $$
+declare
+    v_n bigint;
+begin
+    update stile.job j
+    set state = 'ready', tries = 0, run_at = clock_timestamp()
+    where j.queue = p_queue and j.state = 'dead' and p_id in (0, j.id)
+      and j.token % 1000000 < 999000
+      and (j.key is null or not exists (
+               select from stile.job o where o.queue = j.queue and o.key = j.key
+               and (o.state <> 'dead' or p_id = 0 and o.id < j.id)));
+    get diagnostics v_n = row_count;
+    if v_n > 0 then
+        perform pg_notify('stile_job', 'j ' || p_queue);
+    end if;
+    return v_n;
+end $$;
+
+create or replace function stile.job_drop(p_queue text, p_id bigint) returns bigint
+language plpgsql set lock_timeout = '3s' as $$
+declare
+    v_n bigint;
+begin
+    delete from stile.job where queue = p_queue and id = p_id and state <> 'claimed';
+    get diagnostics v_n = row_count;
+    return v_n;
+end $$;
+
+insert into stile.version (version) values (2) on conflict do nothing;
 commit;

@@ -67,6 +67,7 @@ struct session {
     bool waits;       /* a statement waits inside the server */
     unsigned cancels; /* asked for and not yet answered */
     bool idle;        /* in the pool */
+    bool hears_jobs;  /* it was told to listen for them */
     bool probed;      /* a renewal is under way */
     uint64_t probed_ttl_ns;
 

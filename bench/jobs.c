@@ -1,0 +1,108 @@
+/* Workers that claim jobs and finish them, as fast as they can, until the queue is empty; then
+ * whether each job came exactly once. A job's payload is its number, from 0 up. What is done is
+ * told with the next claim.
+ *
+ *   bench-jobs URL QUEUE WORKERS BATCH JOBS
+ */
+#include "bench.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "stile.h"
+
+struct shared {
+    _Alignas(64) uint32_t go;
+    uint32_t done;
+    uint32_t ready[64];
+    uint8_t seen[]; /* how often */
+};
+
+static void check(struct shared *shared, const struct stile_job *jobs, size_t n, long total)
+{
+    for (size_t i = 0; i < n; i++) {
+        char text[24] = "";
+        memcpy(text, jobs[i].payload, jobs[i].payload_size < 23 ? jobs[i].payload_size : 23);
+        long number = atol(text);
+        if (number < 0 || number >= total)
+            bench_die("bench-jobs: a job that is not ours: %s", text);
+        __atomic_fetch_add(&shared->seen[number], 1, __ATOMIC_RELAXED);
+    }
+}
+
+static void count(struct shared *shared, const struct stile_job *jobs, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (jobs[i].status != STILE_OK)
+            bench_die("bench-jobs: a job could not be finished: %s",
+                      stile_status_name(jobs[i].status));
+    __atomic_fetch_add(&shared->done, (uint32_t)n, __ATOMIC_RELAXED);
+}
+
+static void work(struct shared *shared, char **argv, long worker, long batch, long total)
+{
+    struct stile_client *client;
+    struct stile_error err = {0};
+    struct stile_job *jobs, *done = NULL;
+    size_t n = 0, n_done = 0;
+    if (stile_client_open(&client, argv[1], NULL, &err))
+        bench_die("bench-jobs: %s", err.message);
+    bench_word_set(&shared->ready[worker], 1);
+    bench_word_await(&shared->go, 1);
+    for (;;) {
+        enum stile_status status = stile_jobs_claim(
+            &jobs, &n, client, argv[2],
+            STILE_JOBS_OPTIONS(.max = (size_t)batch, .done = done, .n_done = n_done), &err);
+        if (status && status != STILE_TIMEOUT)
+            bench_die("bench-jobs: %s", err.message);
+        count(shared, done, n_done);
+        stile_jobs_free(done, n_done);
+        if (status)
+            _exit(0);
+        check(shared, jobs, n, total);
+        done = jobs;
+        n_done = n;
+    }
+}
+
+static void report(const struct shared *shared, long workers, long batch, long total,
+                   int64_t took_ns)
+{
+    long lost = 0, twice = 0;
+    for (long i = 0; i < total; i++) {
+        lost += shared->seen[i] == 0;
+        twice += shared->seen[i] > 1;
+    }
+    printf("{\"workers\": %ld, \"batch\": %ld, \"jobs\": %ld, \"per_s\": %.0f, \"lost\": %ld, "
+           "\"twice\": %ld}\n",
+           workers, batch, total, (double)total * 1e9 / (double)took_ns, lost, twice);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 6)
+        bench_die("usage: bench-jobs URL QUEUE WORKERS BATCH JOBS");
+    long workers = bench_number(argv[3]), batch = bench_number(argv[4]),
+         total = bench_number(argv[5]);
+    struct shared *shared = bench_share(sizeof *shared + (size_t)total);
+    pid_t pids[64];
+    if (workers > 64)
+        bench_die("bench-jobs: at most 64 workers");
+    for (long i = 0; i < workers; i++)
+        if ((pids[i] = bench_fork()) == 0)
+            work(shared, argv, i, batch, total);
+    for (long i = 0; i < workers; i++)
+        bench_word_await(&shared->ready[i], 1);
+    int64_t start_ns = bench_now_ns();
+    bench_word_set(&shared->go, 1);
+    while (__atomic_load_n(&shared->done, __ATOMIC_RELAXED) < (uint32_t)total &&
+           bench_now_ns() - start_ns < INT64_C(600000000000))
+        bench_sleep_us(1000);
+    int64_t took_ns = bench_now_ns() - start_ns;
+    for (long i = 0; i < workers; i++)
+        bench_reap(pids[i]);
+    report(shared, workers, batch, total, took_ns);
+    return 0;
+}

@@ -1,0 +1,377 @@
+/* Jobs: rows of stile.job, and one function of the schema for each errand. Nothing of them lives by
+ * a session, so they are the same in every mode, and through a pooler. Who waits for jobs is told
+ * by NOTIFY that some have come, where that can be heard. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engines/postgres/pg.h"
+#include "mutant.h"
+
+#define LISTED_MAX 1000000
+
+#ifdef MUTANT_POSTGRES_JOBS_TOKEN_IGNORED
+#define ACK                                                                                        \
+    "delete from stile.job j using unnest($1::bigint[]) t (token) "                                \
+    "where j.id = t.token / 1000000 returning t.token"
+#else
+#define ACK "select * from stile.job_ack($1::bigint[])"
+#endif
+
+#ifdef MUTANT_POSTGRES_JOBS_EARLY
+#define LEASE "0::bigint * $3::bigint"
+#else
+#define LEASE "$3::bigint"
+#endif
+
+#define ADD  "select stile.job_add($1::text, $2::bytea, $3::text, $4::bigint)"
+#define FAIL "select * from stile.job_fail($1::bigint[], $2::bigint[], $3::boolean[], $4::text)"
+#ifdef MUTANT_POSTGRES_JOBS_UNLOCKED
+#define CLAIM                                                                                      \
+    "with due as (select id from stile.job where queue = $1::text and state <> 'dead' and "        \
+    "coalesce(claimed_until, run_at) <= clock_timestamp() order by id limit $2::int), taken as "   \
+    "(update stile.job j set state = 'claimed', tries = tries + 1, token = "                       \
+    "greatest(token, j.id * 1000000) + 1, claimed_until = clock_timestamp() + $3::bigint * "       \
+    "interval '1 ms', worker = $5::text, host = $6::text, pid = $7::int from due where "           \
+    "j.id = due.id and $4::int > 0 returning j.*) select id, token, tries, key, payload, "         \
+    "last_error, 0, null from taken where $8::bigint[] is null"
+#else
+#define CLAIM                                                                                      \
+    "select * from stile.job_claim($1::text, $2::int, " LEASE                                      \
+    ", $4::int, $5::text, $6::text, $7::int, $8::bigint[])"
+#endif
+#define GIVE_BACK    "select * from stile.job_give_back($1::bigint[])"
+#define EXTEND       "select * from stile.job_extend($1::bigint[], $2::bigint)"
+#define RETRY        "select stile.job_retry($1::text, $2::bigint)"
+#define DROP         "select stile.job_drop($1::text, $2::bigint)"
+#define MS_SINCE(at) "(extract(epoch from clock_timestamp() - " at ") * 1000)::bigint"
+#define MS_TO_DUE                                                                                  \
+    "(extract(epoch from coalesce(claimed_until, run_at) - clock_timestamp()) * 1000)::bigint"
+#define LISTED                                                                                     \
+    "queue, state, octet_length(payload), case state when 'claimed' then host end, pid "           \
+    "from stile.job where queue = $1::text "                                                       \
+    "order by state = 'dead', coalesce(claimed_until, run_at), id limit $2::int"
+#define AGE_LISTED MS_SINCE("added_at")
+#define LIST                                                                                       \
+    "select id, token, tries, key, null, last_error, " AGE_LISTED ", " MS_TO_DUE ", " LISTED
+#define OLDEST MS_SINCE("min(run_at) filter (where state = 'ready')")
+#define COUNT                                                                                      \
+    "select queue, "                                                                               \
+    "count(*) filter (where state = 'ready' and run_at <= clock_timestamp()), "                    \
+    "count(*) filter (where state = 'ready' and run_at > clock_timestamp()), "                     \
+    "count(*) filter (where state = 'claimed'), count(*) filter (where state = 'dead'), "          \
+    "coalesce(greatest(0, " OLDEST "), 0) "                                                        \
+    "from stile.job where $1::text in ('', queue) group by queue order by queue"
+#define LISTEN "listen stile_job"
+
+/* Prepared where the session is ours; the numbers are not used by others. */
+static const struct statement kept[JOB_VERBS] = {
+    [JOB_ADD] = {50, ADD},   [JOB_CLAIM] = {51, CLAIM},         [JOB_ACK] = {52, ACK},
+    [JOB_FAIL] = {53, FAIL}, [JOB_GIVE_BACK] = {54, GIVE_BACK}, [JOB_EXTEND] = {55, EXTEND},
+    [JOB_LIST] = {0, LIST},  [JOB_COUNT] = {0, COUNT},          [JOB_RETRY] = {0, RETRY},
+    [JOB_DROP] = {0, DROP},
+};
+static const struct statement parsed[JOB_VERBS] = {
+    [JOB_ADD] = {0, ADD},   [JOB_CLAIM] = {0, CLAIM},         [JOB_ACK] = {0, ACK},
+    [JOB_FAIL] = {0, FAIL}, [JOB_GIVE_BACK] = {0, GIVE_BACK}, [JOB_EXTEND] = {0, EXTEND},
+    [JOB_LIST] = {0, LIST}, [JOB_COUNT] = {0, COUNT},         [JOB_RETRY] = {0, RETRY},
+    [JOB_DROP] = {0, DROP},
+};
+static const struct statement listen_statement = {0, LISTEN};
+
+/* ---- answers ---- */
+
+enum { ID, TOKEN, TRIES, KEY, PAYLOAD, LAST_ERROR, AGE, DUE, QUEUE, STATE, SIZE, HOST, PID };
+
+static int64_t number(const PGresult *result, int row, int column)
+{
+    return strtoll(PQgetvalue(result, row, column), NULL, 10);
+}
+
+static const char *text_or(const PGresult *result, int row, int column, const char *nothing)
+{
+    return PQgetisnull(result, row, column) ? nothing : PQgetvalue(result, row, column);
+}
+
+static enum stile_job_state state_named(const char *name)
+{
+    return *name == 'r' ? STILE_JOB_READY : *name == 'd' ? STILE_JOB_DEAD : STILE_JOB_CLAIMED;
+}
+
+static void tell(struct job_errand *errand, const PGresult *result, int row)
+{
+    char queue[STILE_NAME_MAX + 1], key[STILE_NAME_MAX + 1];
+    bool listed = errand->verb == JOB_LIST;
+    size_t size = 0;
+    unsigned char *payload = NULL;
+    if (!listed) {
+        payload = PQunescapeBytea((const unsigned char *)PQgetvalue(result, row, PAYLOAD), &size);
+        if (!payload)
+            return; /* what was claimed is due again after its lease */
+    }
+    struct stile_job job = {
+        .id = (uint64_t)number(result, row, ID),
+        .token = (uint64_t)number(result, row, TOKEN),
+        .queue =
+            listed && name_restore(queue, PQgetvalue(result, row, QUEUE)) ? queue : errand->queue,
+        .key = !PQgetisnull(result, row, KEY) && name_restore(key, PQgetvalue(result, row, KEY))
+                   ? key
+                   : NULL,
+        .payload = payload,
+        .payload_size = listed ? (size_t)number(result, row, SIZE) : size,
+        .state = listed ? state_named(PQgetvalue(result, row, STATE)) : STILE_JOB_CLAIMED,
+        .tries = (unsigned)number(result, row, TRIES),
+        .due_ms = listed ? number(result, row, DUE) : errand->lease_ms,
+        .age_ms = number(result, row, AGE),
+        .last_error = text_or(result, row, LAST_ERROR, ""),
+        .host = listed ? text_or(result, row, HOST, "") : pg_of(errand->engine)->who.host,
+        .pid = listed ? number(result, row, PID) : atoll(pg_of(errand->engine)->who.pid)};
+    errand->engine->events->job(errand, &job);
+    PQfreemem(payload);
+}
+
+static void tell_queue(struct job_errand *errand, const PGresult *result, int row)
+{
+    char name[STILE_NAME_MAX + 1];
+    if (!name_restore(name, PQgetvalue(result, row, 0)))
+        return;
+    const struct stile_queue queue = {.name = name,
+                                      .ready = (uint64_t)number(result, row, 1),
+                                      .delayed = (uint64_t)number(result, row, 2),
+                                      .claimed = (uint64_t)number(result, row, 3),
+                                      .dead = (uint64_t)number(result, row, 4),
+                                      .oldest_ms = number(result, row, 5)};
+    errand->engine->events->job_queue(errand, &queue);
+}
+
+static void take_row(struct job_errand *errand, const PGresult *result, int row)
+{
+    switch (errand->verb) {
+    case JOB_CLAIM:
+        if (!PQgetisnull(result, row, ID))
+            tell(errand, result, row);
+        else if (!PQgetisnull(result, row, TOKEN))
+            errand->engine->events->job_mark(errand, (uint64_t)number(result, row, TOKEN));
+        else if (!PQgetisnull(result, row, DUE))
+            errand->due_ms = number(result, row, DUE) > 0 ? number(result, row, DUE) : 0;
+        break;
+    case JOB_LIST:
+        tell(errand, result, row);
+        break;
+    case JOB_COUNT:
+        tell_queue(errand, result, row);
+        break;
+    case JOB_ADD:
+        errand->id = (uint64_t)number(result, row, 0);
+        break;
+    case JOB_RETRY:
+    case JOB_DROP:
+        errand->count = (uint64_t)number(result, row, 0);
+        break;
+    default:
+        errand->engine->events->job_mark(errand, (uint64_t)number(result, row, 0));
+    }
+}
+
+static bool only_looks(enum job_verb verb)
+{
+    return verb == JOB_LIST || verb == JOB_COUNT;
+}
+
+static void on_answer(void *data, const struct answer *a)
+{
+    struct job_errand *errand = data;
+    struct stile_error why;
+    errand->sent_ns = a->sent_ns;
+    if (a->err) {
+        why = *a->err;
+        if (why.status == STILE_UNREACHABLE && a->sent_ns && !only_looks(errand->verb))
+            why.status = STILE_UNCERTAIN;
+        errand->engine->events->job_done(errand, &why);
+        return;
+    }
+    for (int row = 0; row < PQntuples(a->result); row++)
+        take_row(errand, a->result, row);
+    errand->engine->events->job_done(errand, NULL);
+}
+
+/* ---- questions ---- */
+
+/* {1,2,3} */
+static char *write_list(char *at, const struct job_mark *marks, size_t n, int column)
+{
+    for (size_t i = 0; i < n; i++) {
+        *at++ = i == 0 ? '{' : ',';
+        if (column == 0)
+            at += sprintf(at, "%" PRIu64, marks[i].token);
+        else if (column == 1)
+            at += sprintf(at, "%" PRId64, marks[i].delay_ms);
+        else
+            *at++ = marks[i].dead ? 't' : 'f';
+    }
+    *at++ = '}';
+    *at = '\0';
+    return at + 1;
+}
+
+static char *write_hex(char *out, const unsigned char *bytes, size_t n)
+{
+    static const char digits[] = "0123456789abcdef";
+    char *at = stpcpy(out, "\\x");
+    for (size_t i = 0; i < n; i++) {
+        *at++ = digits[bytes[i] >> 4];
+        *at++ = digits[bytes[i] & 15];
+    }
+    *at = '\0';
+    return out;
+}
+
+/* What would not be UTF-8 in the table. */
+static void write_text(char *out, size_t size, const char *text)
+{
+    size_t n = 0;
+    for (; *text && n + 1 < size; text++)
+        out[n++] = (char)((unsigned char)*text >= ' ' && (unsigned char)*text < 127 ? *text : '?');
+    out[n] = '\0';
+}
+
+struct words {
+    const char *values[SEND_PARAMS_MAX];
+    int n;
+    char numbers[4][24], text[1024], queue[STORED_MAX], key[STORED_MAX];
+    char *room; /* lists, or the payload */
+};
+
+static void add_number(struct words *w, int64_t value)
+{
+    snprintf(w->numbers[w->n % 4], sizeof w->numbers[0], "%" PRId64, value);
+    w->values[w->n] = w->numbers[w->n % 4];
+    w->n++;
+}
+
+static void add_text(struct words *w, const char *text)
+{
+    w->values[w->n++] = text;
+}
+
+static void add_marks(struct words *w, const struct job_errand *errand, int columns)
+{
+    char *at = w->room;
+    for (int column = 0; column < columns; column++) {
+        add_text(w, at);
+        at = write_list(at, errand->marks, errand->n, column);
+    }
+}
+
+static void add_name(struct words *w, char stored[STORED_MAX], const char *name, size_t len)
+{
+    if (name)
+        name_store(stored, name, len);
+    add_text(w, name ? stored : NULL);
+}
+
+static void put_words(struct words *w, const struct job_errand *errand)
+{
+    struct pg *pg = pg_of(errand->engine);
+    if (errand->n > 0 && errand->verb != JOB_CLAIM)
+        add_marks(w, errand, errand->verb == JOB_FAIL ? 3 : 1);
+    else
+        add_name(w, w->queue, errand->queue, errand->queue_len);
+    switch (errand->verb) {
+    case JOB_ADD:
+        add_text(w, write_hex(w->room, errand->payload, errand->payload_size));
+        add_name(w, w->key, errand->key, errand->key_len);
+        add_number(w, errand->delay_ms);
+        break;
+    case JOB_CLAIM:
+        add_number(w, (int64_t)errand->max);
+        add_number(w, errand->lease_ms);
+        add_number(w, errand->tries);
+        add_text(w, pg->who.owner);
+        add_text(w, pg->who.host);
+        add_text(w, pg->who.pid);
+        if (errand->n > 0)
+            add_marks(w, errand, 1);
+        else
+            add_text(w, NULL);
+        break;
+    case JOB_FAIL:
+        write_text(w->text, sizeof w->text, errand->text);
+        add_text(w, w->text);
+        break;
+    case JOB_EXTEND:
+        add_number(w, errand->lease_ms);
+        break;
+    case JOB_LIST:
+        add_number(w, errand->max < LISTED_MAX ? (int64_t)errand->max : LISTED_MAX);
+        break;
+    case JOB_RETRY:
+    case JOB_DROP:
+        add_number(w, (int64_t)errand->id);
+        break;
+    default:
+        break;
+    }
+}
+
+static void on_listening(void *data, const struct answer *a)
+{
+    struct session *session = data;
+    if (a->err && session->state == UP)
+        session->hears_jobs = false;
+}
+
+static enum stile_status start(struct job_errand *errand, struct stile_error *err)
+{
+    struct pg *pg = pg_of(errand->engine);
+    struct session *shared;
+    struct words words = {.n = 0};
+    if (pg->bare)
+        return error_set(err, STILE_REFUSED, 0,
+                         "this database has no schema `stile`, where jobs are kept: run `stile "
+                         "setup URL`");
+    enum stile_status status = pg_shared(&shared, pg, err);
+    if (status)
+        return status;
+    if (errand->listen && !pg->pooled && !shared->hears_jobs)
+        shared->hears_jobs = session_send(shared, &listen_statement, NULL, 0, on_listening, shared,
+                                          NULL) == STILE_OK;
+    errand->hearing = shared->hears_jobs;
+    words.room = malloc(2 * errand->payload_size + errand->n * 64 + 64);
+    if (!words.room)
+        return error_set(err, STILE_NOMEM, 0, "out of memory");
+    put_words(&words, errand);
+    const struct statement *statements = pg->pooled ? parsed : kept;
+    status = session_send(shared, &statements[errand->verb], words.values, words.n, on_answer,
+                          errand, err);
+    free(words.room);
+    return status;
+}
+
+void jobs_run(struct engine *engine, struct job_errand *errand)
+{
+    struct stile_error err;
+    if (start(errand, &err))
+        engine->events->job_done(errand, &err);
+}
+
+/* ---- being told ---- */
+
+bool jobs_notified(struct pg *pg, const char *payload)
+{
+    char queue[STILE_NAME_MAX + 1];
+    if (payload[0] != 'j' || payload[1] != ' ')
+        return false;
+    if (name_restore(queue, payload + 2))
+        pg->engine.events->job_stir(&pg->engine, queue);
+    return true;
+}
+
+/* What was said meanwhile was not heard: who waits looks again. */
+void jobs_go_down(struct session *session)
+{
+    struct pg *pg = session->pg;
+    if (session->hears_jobs)
+        pg->engine.events->job_stir(&pg->engine, NULL);
+}

@@ -1,0 +1,20 @@
+/* Inside the recipe for jobs. */
+#ifndef STILE_JOBS_H
+#define STILE_JOBS_H
+
+#include "core/errand.h"
+
+/* Enters the client, if the engine has jobs and the options make sense. options NULL: defaults.
+ * doing: what an error begins with. */
+enum stile_status jobs_enter(struct stile_client *client, const char *queue,
+                             const struct stile_jobs_options *options, struct stile_error *err);
+
+/* Runs a blocking errand to its end and leaves. */
+enum stile_status jobs_run(struct errand *errand, struct stile_client *client, int64_t wait_ms,
+                           struct stile_error *err);
+
+/* How long a job rests after so many tries: anything from 0 to first_ms * 2^(tries - 1), an hour at
+ * most, as the random number has it. */
+int64_t jobs_pause_ms(int64_t first_ms, unsigned tries, uint64_t random);
+
+#endif

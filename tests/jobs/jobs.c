@@ -1,0 +1,705 @@
+/* jobs URL [FILTER]: the jobs of stile.h on a real database. One suite for all that have them. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "stile.h"
+
+#define FOR_EVER  (30 * 1000)
+#define SHORT_MS  60
+#define WORKERS   8
+#define CROWD     4000
+#define OPTS(...) STILE_JOBS_OPTIONS(__VA_ARGS__)
+
+static const char *url;
+static struct stile_client *client, *other;
+static struct stile_error why;
+static struct stile_job *got;
+static size_t n_got;
+
+#define check(want, call) check_at(want, call, #call, __LINE__)
+
+static void check_at(enum stile_status want, enum stile_status is, const char *call, int line)
+{
+    if (want != is) {
+        print_error("%s\n    is %s, not %s: %s\n", call, stile_status_name(is),
+                    stile_status_name(want), why.message);
+        _fail(__FILE__, line);
+    }
+}
+
+static int open_both(void **state)
+{
+    (void)state;
+    got = NULL;
+    n_got = 0;
+    memset(&why, 0, sizeof why);
+    if (stile_client_open(&client, url, NULL, &why) || stile_client_open(&other, url, NULL, &why))
+        print_error("%s\n", why.message);
+    return client && other ? 0 : -1;
+}
+
+static void forget(void)
+{
+    stile_jobs_free(got, n_got);
+    got = NULL;
+    n_got = 0;
+}
+
+static int close_both(void **state)
+{
+    (void)state;
+    forget();
+    stile_client_close(client);
+    stile_client_close(other);
+    return 0;
+}
+
+/* ---- words of the tests ---- */
+
+static uint64_t add(const char *queue, const char *text, const struct stile_jobs_options *options)
+{
+    uint64_t id = 0;
+    check(STILE_OK, stile_jobs_add(&id, client, queue, text, strlen(text), options, &why));
+    assert_true(id > 0);
+    return id;
+}
+
+/* Into got, of which there is then so much. */
+static void claim_by(struct stile_client *by, const char *queue,
+                     const struct stile_jobs_options *options, size_t n)
+{
+    forget();
+    check(STILE_OK, stile_jobs_claim(&got, &n_got, by, queue, options, &why));
+    assert_int_equal(n_got, n);
+}
+
+static void claim(const char *queue, const struct stile_jobs_options *options, size_t n)
+{
+    claim_by(client, queue, options, n);
+}
+
+static void nothing_in(const char *queue, int64_t wait_ms)
+{
+    struct stile_job *jobs;
+    size_t n;
+    check(STILE_TIMEOUT, stile_jobs_claim(&jobs, &n, other, queue, OPTS(.wait_ms = wait_ms), &why));
+    assert_null(jobs);
+    assert_int_equal(n, 0);
+}
+
+static int keep_queue(const struct stile_queue *queue, void *data)
+{
+    *(struct stile_queue *)data = *queue;
+    ((struct stile_queue *)data)->name = NULL;
+    return 0;
+}
+
+static void counts(const char *queue, uint64_t ready, uint64_t delayed, uint64_t claimed,
+                   uint64_t dead)
+{
+    struct stile_queue is = {0};
+    check(STILE_OK, stile_jobs_count(client, queue, keep_queue, &is, &why));
+    if (is.ready != ready || is.delayed != delayed || is.claimed != claimed || is.dead != dead)
+        fail_msg("ready %d, delayed %d, claimed %d, dead %d", (int)is.ready, (int)is.delayed,
+                 (int)is.claimed, (int)is.dead);
+}
+
+static bool is_text(const struct stile_job *job, const char *text)
+{
+    return job->payload_size == strlen(text) && memcmp(job->payload, text, strlen(text)) == 0;
+}
+
+/* Its lease is so short that the next one gets it. */
+static struct stile_job *claim_and_lose(const char *queue)
+{
+    struct stile_job *jobs;
+    size_t n;
+    check(STILE_OK, stile_jobs_claim(&jobs, &n, client, queue, OPTS(.lease_ms = SHORT_MS), &why));
+    assert_int_equal(n, 1);
+    claim_by(other, queue, OPTS(.wait_ms = FOR_EVER), 1);
+    return jobs;
+}
+
+/* ---- adding and claiming ---- */
+
+static void jobs_come_in_order(void **state)
+{
+    (void)state;
+    uint64_t first = add("order", "a", NULL), second = add("order", "b", NULL);
+    assert_true(first < second);
+    claim("order", NULL, 1);
+    assert_true(got->id == first && is_text(got, "a"));
+    assert_string_equal(got->queue, "order");
+    assert_null(got->key);
+    assert_int_equal(got->tries, 1);
+    assert_int_equal(got->state, STILE_JOB_CLAIMED);
+    assert_string_equal(got->last_error, "");
+    check(STILE_OK, stile_jobs_ack(client, got, 1, &why));
+    assert_int_equal(got->status, STILE_OK);
+    claim("order", NULL, 1);
+    assert_true(got->id == second && is_text(got, "b"));
+    check(STILE_OK, stile_jobs_ack(client, got, 1, &why));
+    nothing_in("order", 0);
+    counts("order", 0, 0, 0, 0);
+}
+
+static void a_payload_is_any_bytes(void **state)
+{
+    (void)state;
+    static unsigned char bytes[STILE_JOB_PAYLOAD_MAX + 1];
+    const size_t sizes[] = {0, 1, 256, STILE_JOB_PAYLOAD_MAX};
+    for (size_t i = 0; i < sizeof bytes; i++)
+        bytes[i] = (unsigned char)(i * 7 + i / 256);
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        check(STILE_OK, stile_jobs_add(NULL, client, "bytes", bytes, sizes[i], NULL, &why));
+        claim("bytes", NULL, 1);
+        assert_int_equal(got->payload_size, sizes[i]);
+        assert_memory_equal(got->payload, bytes, sizes[i]);
+        check(STILE_OK, stile_jobs_ack(client, got, 1, &why));
+    }
+    check(STILE_MISUSE, stile_jobs_add(NULL, client, "bytes", bytes, sizeof bytes, NULL, &why));
+    nothing_in("bytes", 0);
+}
+
+static void many_are_claimed_at_once(void **state)
+{
+    (void)state;
+    uint64_t ids[5];
+    for (int i = 0; i < 5; i++)
+        ids[i] = add("many", "x", NULL);
+    claim("many", OPTS(.max = 3), 3);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(got[i].id, ids[i]);
+    check(STILE_OK, stile_jobs_ack(client, got, 3, &why));
+    claim("many", OPTS(.max = 3), 2);
+    check(STILE_OK, stile_jobs_ack(client, got, 2, &why));
+}
+
+static void what_is_done_goes_with_the_next_claim(void **state)
+{
+    (void)state;
+    struct stile_job *next, *done;
+    size_t n;
+    for (int i = 0; i < 3; i++)
+        add("next", "x", NULL);
+    claim("next", OPTS(.max = 2), 2);
+    done = got;
+    done[1].token--;
+    check(STILE_OK,
+          stile_jobs_claim(&next, &n, client, "next", OPTS(.done = done, .n_done = 2), &why));
+    assert_int_equal(done[0].status, STILE_OK);
+    assert_int_equal(done[1].status, STILE_STALE);
+    counts("next", 0, 0, 2, 0);
+    done[0].token = next->token;
+    done[1].token++;
+    stile_jobs_free(next, n);
+    check(STILE_TIMEOUT, stile_jobs_claim(&next, &n, client, "next",
+                                          OPTS(.done = done, .n_done = 2, .wait_ms = 30), &why));
+    assert_int_equal(done[0].status, STILE_OK);
+    assert_int_equal(done[1].status, STILE_OK);
+    counts("next", 0, 0, 0, 0);
+}
+
+static void nobody_else_gets_what_is_claimed(void **state)
+{
+    (void)state;
+    add("one", "x", NULL);
+    claim("one", NULL, 1);
+    nothing_in("one", 0);
+    nothing_in("one", 150);
+    counts("one", 0, 0, 1, 0);
+    check(STILE_OK, stile_jobs_ack(client, got, 1, &why));
+}
+
+static void a_delayed_job_is_due_later(void **state)
+{
+    (void)state;
+    struct timespec begun, now;
+    clock_gettime(CLOCK_BOOTTIME, &begun);
+    uint64_t id = add("delay", "later", OPTS(.delay_ms = 1500));
+    counts("delay", 0, 1, 0, 0);
+    nothing_in("delay", 0);
+    claim("delay", OPTS(.wait_ms = FOR_EVER), 1);
+    clock_gettime(CLOCK_BOOTTIME, &now);
+    assert_int_equal(got->id, id);
+    assert_true((now.tv_sec - begun.tv_sec) * 1000 + (now.tv_nsec - begun.tv_nsec) / 1000000 >=
+                1499);
+    check(STILE_OK, stile_jobs_ack(client, got, 1, &why));
+}
+
+static void what_is_due_first_comes_first(void **state)
+{
+    (void)state;
+    uint64_t late = add("due", "late", OPTS(.delay_ms = 5000));
+    add("due", "early", NULL);
+    claim("due", OPTS(.max = 2), 1);
+    assert_true(is_text(got, "early"));
+    check(STILE_OK, stile_jobs_ack(client, got, 1, &why));
+    check(STILE_OK, stile_jobs_drop(client, "due", late, &why));
+}
+
+static void a_key_is_there_once(void **state)
+{
+    (void)state;
+    uint64_t id = add("key", "first", OPTS(.key = "K"));
+    assert_int_equal(add("key", "second", OPTS(.key = "K")), id);
+    assert_int_not_equal(add("key", "other", OPTS(.key = "k")), id);
+    assert_int_not_equal(add("key2", "other", OPTS(.key = "K")), id);
+    claim("key", NULL, 1);
+    assert_true(got->id == id && is_text(got, "first"));
+    assert_string_equal(got->key, "K");
+    assert_int_equal(add("key", "third", OPTS(.key = "K")), id); /* claimed is not done */
+    uint64_t token = got->token;
+    check(STILE_OK, stile_jobs_ack(client, got, 1, &why));
+    uint64_t again = add("key", "fourth", OPTS(.key = "K"));
+    assert_true(again > id);
+    claim("key", OPTS(.max = 2), 2);
+    const struct stile_job *fourth = &got[1];
+    assert_int_equal(fourth->id, again);
+    assert_true(fourth->token > token); /* so the key may be a guard's name */
+    check(STILE_OK, stile_jobs_ack(client, got, 2, &why));
+}
+
+static void names_are_bytes(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"Case",     "case",      "sp ace",        "\xc3\xa9",
+                                        "\xff\xfe", "e\xcc\x81", "'; drop table", "\\x41"};
+    char longest[STILE_NAME_MAX + 1];
+    memset(longest, 'q', STILE_NAME_MAX);
+    longest[STILE_NAME_MAX] = '\0';
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        add(names[i], names[i], OPTS(.key = names[i]));
+    add(longest, longest, OPTS(.key = longest));
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        claim(names[i], OPTS(.max = 10), 1);
+        assert_true(is_text(got, names[i]));
+        assert_string_equal(got->key, names[i]);
+        assert_string_equal(got->queue, names[i]);
+        check(STILE_OK, stile_jobs_ack(client, got, 1, &why));
+    }
+    claim(longest, OPTS(.max = 10), 1);
+    assert_true(is_text(got, longest));
+    check(STILE_OK, stile_jobs_ack(client, got, 1, &why));
+}
+
+/* ---- leases and tokens ---- */
+
+static void a_lost_job_is_another_s_with_a_larger_token(void **state)
+{
+    (void)state;
+    add("lost", "x", NULL);
+    struct stile_job *late = claim_and_lose("lost");
+    assert_int_equal(got->id, late->id);
+    assert_true(got->token > late->token);
+    assert_int_equal(got->tries, 2);
+    assert_non_null(strstr(got->last_error, "not heard of"));
+    assert_int_equal(stile_jobs_remaining_ms(late), 0);
+    check(STILE_STALE, stile_jobs_ack(client, late, 1, &why));
+    assert_int_equal(late->status, STILE_STALE);
+    check(STILE_STALE, stile_jobs_fail(client, late, 1, "late", NULL, &why));
+    check(STILE_STALE, stile_jobs_extend(client, late, 1, 1000, &why));
+    check(STILE_STALE, stile_jobs_give_back(client, late, 1, &why));
+    counts("lost", 0, 0, 1, 0);
+    check(STILE_OK, stile_jobs_ack(other, got, 1, &why));
+    check(STILE_STALE, stile_jobs_ack(other, got, 1, &why)); /* it is gone */
+    stile_jobs_free(late, 1);
+}
+
+static void a_late_ack_counts_if_nobody_came_before(void **state)
+{
+    (void)state;
+    const struct timespec longer = {.tv_nsec = (SHORT_MS + 20) * 1000000L};
+    add("late", "x", NULL);
+    claim("late", OPTS(.lease_ms = SHORT_MS), 1);
+    nanosleep(&longer, NULL);
+    assert_int_equal(stile_jobs_remaining_ms(got), 0);
+    check(STILE_OK, stile_jobs_ack(client, got, 1, &why));
+    nothing_in("late", 0);
+}
+
+static void an_extended_job_stays(void **state)
+{
+    (void)state;
+    add("extend", "x", NULL);
+    claim("extend", OPTS(.lease_ms = 2000), 1);
+    check(STILE_OK, stile_jobs_extend(client, got, 1, 60000, &why));
+    int64_t left = stile_jobs_remaining_ms(got);
+    assert_true(left > 30000 && left < 60000);
+    nothing_in("extend", 2200);
+    check(STILE_OK, stile_jobs_ack(client, got, 1, &why));
+}
+
+static void some_of_many_are_stale(void **state)
+{
+    (void)state;
+    struct stile_job mixed[3];
+    for (int i = 0; i < 3; i++)
+        add("mixed", "x", NULL);
+    claim("mixed", OPTS(.max = 3), 3);
+    memcpy(mixed, got, sizeof mixed);
+    mixed[1].token--;
+    check(STILE_STALE, stile_jobs_ack(client, mixed, 3, &why));
+    assert_int_equal(mixed[0].status, STILE_OK);
+    assert_int_equal(mixed[1].status, STILE_STALE);
+    assert_int_equal(mixed[2].status, STILE_OK);
+    counts("mixed", 0, 0, 1, 0);
+    check(STILE_OK, stile_jobs_ack(client, &got[1], 1, &why));
+}
+
+static void what_is_given_back_was_not_tried(void **state)
+{
+    (void)state;
+    add("back", "x", NULL);
+    claim("back", NULL, 1);
+    uint64_t token = got->token;
+    check(STILE_OK, stile_jobs_give_back(client, got, 1, &why));
+    check(STILE_STALE, stile_jobs_ack(client, got, 1, &why));
+    claim("back", NULL, 1);
+    assert_int_equal(got->tries, 1);
+    assert_true(got->token > token);
+    check(STILE_OK, stile_jobs_ack(client, got, 1, &why));
+}
+
+/* ---- failing ---- */
+
+static int keep_job(const struct stile_job *job, void *data)
+{
+    struct stile_job *kept = data;
+    *kept = *job;
+    assert_null(job->payload);
+    kept->last_error = strcmp(job->last_error, "no luck") == 0 ? "no luck" : "?";
+    return 0;
+}
+
+static void a_failed_job_rests_and_comes_again(void **state)
+{
+    (void)state;
+    struct stile_job seen = {0};
+    add("fail", "12345", NULL);
+    claim("fail", NULL, 1);
+    check(STILE_OK, stile_jobs_fail(client, got, 1, "no luck", OPTS(.backoff_ms = 40000), &why));
+    check(STILE_STALE, stile_jobs_ack(client, got, 1, &why));
+    check(STILE_OK, stile_jobs_list(client, "fail", NULL, keep_job, &seen, &why));
+    assert_int_equal(seen.id, got->id);
+    assert_int_equal(seen.state, STILE_JOB_READY);
+    assert_int_equal(seen.payload_size, 5);
+    assert_int_equal(seen.tries, 1);
+    assert_true(seen.due_ms <= 40000);
+    assert_string_equal(seen.last_error, "no luck");
+    check(STILE_OK, stile_jobs_drop(client, "fail", got->id, &why));
+    check(STILE_CONFLICT, stile_jobs_drop(client, "fail", got->id, &why));
+    counts("fail", 0, 0, 0, 0);
+}
+
+static void fail_so_often(const char *queue, unsigned tries)
+{
+    for (unsigned i = 1; i <= tries; i++) {
+        claim(queue, OPTS(.wait_ms = FOR_EVER, .tries = tries), 1);
+        assert_int_equal(got->tries, i);
+        check(STILE_OK, stile_jobs_fail(client, got, 1, "no luck",
+                                        OPTS(.tries = tries, .backoff_ms = 1), &why));
+    }
+}
+
+static void too_often_is_dead(void **state)
+{
+    (void)state;
+    size_t n;
+    uint64_t id = add("dead", "x", OPTS(.key = "K"));
+    fail_so_often("dead", 3);
+    counts("dead", 0, 0, 0, 1);
+    nothing_in("dead", 0);
+    uint64_t token = got->token, second = add("dead", "y", OPTS(.key = "K"));
+    assert_int_not_equal(second, id); /* a dead one does not keep its key */
+    check(STILE_CONFLICT, stile_jobs_retry(&n, client, "dead", id, &why));
+    check(STILE_OK, stile_jobs_drop(client, "dead", second, &why));
+    check(STILE_CONFLICT, stile_jobs_retry(&n, client, "dead", id + 1000, &why));
+    check(STILE_OK, stile_jobs_retry(&n, client, "dead", id, &why));
+    assert_int_equal(n, 1);
+    claim("dead", NULL, 1);
+    assert_int_equal(got->id, id);
+    assert_int_equal(got->tries, 1);
+    assert_true(got->token > token);
+    check(STILE_CONFLICT, stile_jobs_drop(client, "dead", id, &why)); /* it is claimed */
+    check(STILE_OK, stile_jobs_ack(client, got, 1, &why));
+}
+
+static void all_the_dead_are_retried(void **state)
+{
+    (void)state;
+    size_t n;
+    for (int i = 0; i < 3; i++) {
+        add("all", "x", i > 0 ? OPTS(.key = "K") : NULL);
+        fail_so_often("all", 1);
+    }
+    counts("all", 0, 0, 0, 3);
+    check(STILE_OK, stile_jobs_retry(&n, client, "all", 0, &why));
+    assert_int_equal(n, 2); /* one of each key */
+    counts("all", 2, 0, 0, 1);
+    claim("all", OPTS(.max = 9), 2);
+    check(STILE_OK, stile_jobs_ack(client, got, 2, &why));
+}
+
+/* A job that kills its workers must not do so for ever. */
+static void who_dies_too_often_is_dead(void **state)
+{
+    (void)state;
+    add("poison", "x", NULL);
+    for (unsigned i = 1; i <= 2; i++) {
+        claim("poison", OPTS(.wait_ms = FOR_EVER, .lease_ms = 20, .tries = 2), 1);
+        assert_int_equal(got->tries, i);
+    }
+    struct stile_job *jobs;
+    size_t n;
+    check(STILE_TIMEOUT,
+          stile_jobs_claim(&jobs, &n, client, "poison", OPTS(.wait_ms = 300, .tries = 2), &why));
+    counts("poison", 0, 0, 0, 1);
+    check(STILE_STALE, stile_jobs_ack(client, got, 1, &why));
+    counts("poison", 0, 0, 0, 1);
+}
+
+/* ---- waiting ---- */
+
+static void *claim_waiting(void *data)
+{
+    struct stile_job *jobs = NULL;
+    size_t n;
+    enum stile_status *status = data;
+    *status = stile_jobs_claim(&jobs, &n, other, "wait", OPTS(.wait_ms = FOR_EVER), NULL);
+    if (!*status)
+        *status = stile_jobs_ack(other, jobs, n, NULL);
+    stile_jobs_free(jobs, n);
+    return NULL;
+}
+
+static void who_waits_is_woken(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 5; i++) {
+        const struct timespec pause = {.tv_nsec = 30000000};
+        enum stile_status status = STILE_MISUSE;
+        pthread_t thread;
+        assert_int_equal(pthread_create(&thread, NULL, claim_waiting, &status), 0);
+        nanosleep(&pause, NULL);
+        add("wait", "x", NULL);
+        pthread_join(thread, NULL);
+        check(STILE_OK, status);
+    }
+}
+
+static void *cancel_soon(void *data)
+{
+    const struct timespec pause = {.tv_nsec = 50000000};
+    nanosleep(&pause, NULL);
+    stile_jobs_cancel(data);
+    return NULL;
+}
+
+static void a_wait_is_cancelled(void **state)
+{
+    (void)state;
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, cancel_soon, client), 0);
+    check(STILE_CANCELLED,
+          stile_jobs_claim(&got, &n_got, client, "cancel", OPTS(.wait_ms = FOR_EVER), &why));
+    pthread_join(thread, NULL);
+}
+
+/* ---- event loops ---- */
+
+struct told {
+    int times;
+    enum stile_status status;
+    struct stile_job *jobs;
+    size_t n;
+};
+
+static void on_told(struct stile_job *jobs, size_t n, enum stile_status status,
+                    const struct stile_error *err, void *data)
+{
+    struct told *told = data;
+    assert_true((err != NULL) == (status != STILE_OK));
+    *told = (struct told){.times = told->times + 1, .status = status, .jobs = jobs, .n = n};
+}
+
+static void dispatch_until(struct stile_client *by, const struct told *told, int times)
+{
+    while (told->times < times) {
+        struct pollfd fd = {.fd = stile_client_fd(by), .events = POLLIN};
+        assert_int_equal(poll(&fd, 1, FOR_EVER), 1);
+        check(STILE_OK, stile_client_dispatch(by));
+    }
+}
+
+static void loops_claim_and_extend(void **state)
+{
+    (void)state;
+    struct stile_client *loop;
+    struct told told = {0};
+    check(STILE_OK, stile_client_open(&loop, url, STILE_CLIENT_OPTIONS(.threadless = true), &why));
+    check(STILE_OK, stile_jobs_claim_async(loop, "async", OPTS(.wait_ms = -1), on_told, &told));
+    assert_int_equal(told.times, 0);
+    add("async", "x", NULL);
+    dispatch_until(loop, &told, 1);
+    check(STILE_OK, told.status);
+    assert_int_equal(told.n, 1);
+    struct stile_job *jobs = told.jobs;
+    check(STILE_OK, stile_jobs_extend_async(loop, jobs, 1, 90000, on_told, &told));
+    dispatch_until(loop, &told, 2);
+    check(STILE_OK, told.status);
+    assert_true(stile_jobs_remaining_ms(jobs) > 60000);
+    jobs->token--;
+    check(STILE_OK, stile_jobs_extend_async(loop, jobs, 1, 90000, on_told, &told));
+    dispatch_until(loop, &told, 3);
+    check(STILE_STALE, told.status);
+    jobs->token++;
+    check(STILE_OK, stile_jobs_ack(loop, jobs, 1, &why));
+    stile_jobs_free(jobs, 1);
+    check(STILE_OK, stile_jobs_claim_async(loop, "async", OPTS(.wait_ms = -1), on_told, &told));
+    check(STILE_OK, stile_jobs_cancel(loop));
+    dispatch_until(loop, &told, 4);
+    check(STILE_CANCELLED, told.status);
+    check(STILE_OK, stile_jobs_claim_async(loop, "async", OPTS(.wait_ms = -1), on_told, &told));
+    check(STILE_OK, stile_client_close(loop));
+    assert_int_equal(told.times, 5);
+    check(STILE_CANCELLED, told.status);
+}
+
+/* ---- crowds ---- */
+
+static atomic_uchar times_seen[CROWD];
+static atomic_int done;
+
+static void *work(void *data)
+{
+    struct stile_client *mine;
+    struct stile_job *jobs;
+    size_t n;
+    (void)data;
+    if (stile_client_open(&mine, url, NULL, NULL))
+        return (void *)"open";
+    for (unsigned round = 0; atomic_load(&done) < CROWD; round++) {
+        enum stile_status status = stile_jobs_claim(
+            &jobs, &n, mine, "crowd", OPTS(.max = 1 + round % 8, .wait_ms = 200), NULL);
+        if (status == STILE_TIMEOUT)
+            continue;
+        if (status)
+            return (void *)stile_status_name(status);
+        for (size_t i = 0; i < n; i++)
+            atomic_fetch_add(&times_seen[atoi(jobs[i].payload)], 1);
+        status = stile_jobs_ack(mine, jobs, n, NULL);
+        stile_jobs_free(jobs, n);
+        if (status)
+            return (void *)stile_status_name(status);
+        atomic_fetch_add(&done, (int)n);
+    }
+    stile_client_close(mine);
+    return NULL;
+}
+
+static void none_is_lost_and_none_comes_twice(void **state)
+{
+    (void)state;
+    pthread_t threads[WORKERS];
+    for (int i = 0; i < WORKERS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, work, NULL), 0);
+    for (int i = 0; i < CROWD; i++) {
+        char text[16];
+        snprintf(text, sizeof text, "%d", i);
+        check(STILE_OK, stile_jobs_add(NULL, client, "crowd", text, sizeof text, NULL, &why));
+    }
+    for (int i = 0; i < WORKERS; i++) {
+        void *wrong;
+        pthread_join(threads[i], &wrong);
+        assert_string_equal(wrong ? wrong : "", "");
+    }
+    for (int i = 0; i < CROWD; i++)
+        assert_int_equal(atomic_load(&times_seen[i]), 1);
+    counts("crowd", 0, 0, 0, 0);
+}
+
+/* ---- misuse ---- */
+
+static void misuse_is_told(void **state)
+{
+    (void)state;
+    struct stile_client *local;
+    struct stile_job job = {.token = 1};
+    check(STILE_MISUSE, stile_jobs_add(NULL, client, "", "x", 1, NULL, &why));
+    check(STILE_MISUSE, stile_jobs_add(NULL, client, "a\nb", "x", 1, NULL, &why));
+    check(STILE_MISUSE, stile_jobs_add(NULL, client, NULL, "x", 1, NULL, &why));
+    check(STILE_MISUSE, stile_jobs_add(NULL, client, "q", "x", 1, OPTS(.key = ""), &why));
+    check(STILE_MISUSE, stile_jobs_add(NULL, client, "q", "x", 1, OPTS(.delay_ms = -1), &why));
+    check(STILE_MISUSE, stile_jobs_add(NULL, client, "q", NULL, 1, NULL, &why));
+    check(STILE_MISUSE,
+          stile_jobs_claim(&got, &n_got, client, "q", OPTS(.max = STILE_JOBS_MAX + 1), &why));
+    check(STILE_MISUSE, stile_jobs_claim(&got, &n_got, client, "q", OPTS(.lease_ms = 1), &why));
+    check(STILE_MISUSE, stile_jobs_claim(&got, &n_got, client, "q", OPTS(.tries = 1001), &why));
+    check(STILE_MISUSE, stile_jobs_claim(NULL, &n_got, client, "q", NULL, &why));
+    check(STILE_MISUSE, stile_jobs_ack(client, &job, 0, &why));
+    check(STILE_MISUSE, stile_jobs_ack(client, NULL, 1, &why));
+    check(STILE_MISUSE, stile_jobs_ack(client, &job, STILE_JOBS_MAX + 1, &why));
+    check(STILE_MISUSE,
+          stile_jobs_add(NULL, client, "q", "x", 1, &(struct stile_jobs_options){.size = 3}, &why));
+    check(STILE_STALE, stile_jobs_ack(client, &job, 1, &why));
+    char place[] = "local:/tmp/stile-jobs-XXXXXX", command[64];
+    assert_non_null(mkdtemp(place + strlen("local:")));
+    check(STILE_OK, stile_client_open(&local, place, NULL, &why));
+    check(STILE_UNSUPPORTED, stile_jobs_add(NULL, local, "q", "x", 1, NULL, &why));
+    assert_non_null(strstr(why.message, "postgres"));
+    stile_client_close(local);
+    snprintf(command, sizeof command, "rm -r %s", place + strlen("local:"));
+    assert_int_equal(system(command), 0);
+}
+
+#define CASE(name) cmocka_unit_test_setup_teardown(name, open_both, close_both)
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(jobs_come_in_order),
+        CASE(a_payload_is_any_bytes),
+        CASE(many_are_claimed_at_once),
+        CASE(what_is_done_goes_with_the_next_claim),
+        CASE(nobody_else_gets_what_is_claimed),
+        CASE(a_delayed_job_is_due_later),
+        CASE(what_is_due_first_comes_first),
+        CASE(a_key_is_there_once),
+        CASE(names_are_bytes),
+        CASE(a_lost_job_is_another_s_with_a_larger_token),
+        CASE(a_late_ack_counts_if_nobody_came_before),
+        CASE(an_extended_job_stays),
+        CASE(some_of_many_are_stale),
+        CASE(what_is_given_back_was_not_tried),
+        CASE(a_failed_job_rests_and_comes_again),
+        CASE(too_often_is_dead),
+        CASE(all_the_dead_are_retried),
+        CASE(who_dies_too_often_is_dead),
+        CASE(who_waits_is_woken),
+        CASE(a_wait_is_cancelled),
+        CASE(loops_claim_and_extend),
+        CASE(none_is_lost_and_none_comes_twice),
+        CASE(misuse_is_told),
+    };
+    if (argc < 2) {
+        fprintf(stderr, "usage: %s URL [FILTER]\n", argv[0]);
+        return 64;
+    }
+    url = argv[1];
+    if (argc > 2)
+        cmocka_set_test_filter(argv[2]);
+    return cmocka_run_group_tests_name("jobs", tests, NULL, NULL);
+}
