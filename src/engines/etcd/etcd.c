@@ -11,7 +11,7 @@
  * goes, the next member is asked.
  *
  *     h2*.c  gRPC over nghttp2     conn*.c  members, requests, deadlines, logins
- *     keys.c, txn.c, fault.c      leases.c, watches.c  what lives longer than a request
+ *     keys.c, txn.c, fault.c      leases.c, watches.c, kept.c  what lives longer than a request
  *     claims.c, standing.c, line.c, held.c, release.c, ghosts.c, audit.c  the life of a claim
  *     people.c, tenants.c, break.c, view.c  for people     doctor.c, diagnosis*.c, defects.c
  * examine()
@@ -31,7 +31,7 @@
 #define DEFAULT_PORT     2379
 #define OPEN_PATIENCE_NS (5 * NS_PER_SEC)
 #define SECRET_MAX       512
-#define ETCD_TIMERS      2
+#define ETCD_TIMERS      3
 #define OLDEST_MINOR     4 /* of version 3: watches with ids of our own, transactions over ranges */
 
 /* ---- who we are, for people ---- */

@@ -104,6 +104,7 @@ struct watching {
     watching_fn *fn;
     bool puts;             /* not deletions only */
     bool said;             /* asked for on the present stream */
+    bool told;             /* something, there: so it is served at once */
     struct key *key, *end; /* end NULL: one key */
 };
 
@@ -111,9 +112,21 @@ enum stile_status watching_start(struct etcd *etcd, struct watching *watching,
                                  const struct key *key, const struct key *end, int64_t from,
                                  struct stile_error *err);
 void watching_stop(struct etcd *etcd, struct watching *watching);
+void watching_move(struct watching *to, struct watching *from); /* to: not started; keeps its fn */
 void watches_up(struct etcd *etcd); /* the connection is there (again) */
 void watches_init(struct etcd *etcd);
 void watches_close(struct etcd *etcd);
+
+/* ---- kept.c ---- */
+
+/* Stops it, a little later, unless somebody wants to watch the same key before. */
+void watching_keep(struct etcd *etcd, struct watching *watching);
+/* In place of watching_start(), if one was kept: true. What happened before now it does not tell:
+ * see `from`. Those that were kept for other keys of this name are stopped. */
+bool watching_resume(struct etcd *etcd, struct watching *watching, const struct key *name,
+                     const struct key *key);
+void kept_expire(struct timer *timer);
+void kept_close(struct etcd *etcd);
 
 /* ---- leases.c: one for each TTL, all kept alive over one stream ---- */
 
@@ -188,15 +201,18 @@ struct etcd_claim {
     bool in_flight; /* the answer to what was asked has not come */
     bool leaving;   /* release() was called */
     bool was_held;
-    bool gone;     /* its key was taken from it */
-    bool doubtful; /* a request that removes it may have been executed */
-    bool astray;   /* what was asked for it may still be on its way */
-    bool enqueue;  /* tried once: nothing visible is in the way, so the key is put */
-    bool changed;  /* something happened while it looked */
-    bool all;      /* look at everything before it, not just the nearest */
+    bool gone;      /* its key was taken from it */
+    bool doubtful;  /* a request that removes it may have been executed */
+    bool astray;    /* what was asked for it may still be on its way */
+    bool enqueue;   /* tried once: nothing visible is in the way, so the key is put */
+    bool changed;   /* something happened while it looked */
+    bool all;       /* look at everything before it, not just the nearest */
+    bool by_quorum; /* look at what the members agree on, not at what this one knows */
+    bool is_next;   /* when what it watches goes, it is probably first */
     bool has_timer;
     unsigned tries;
     uint64_t granted_ns, fresh_ns;
+    uint64_t doubt_ns;  /* how long it trusts its watch before it looks for itself; 0: not set */
     bool since_said;    /* a key of its own says since when */
     uint64_t left_as;   /* the how-manieth request to leave */
     struct timer timer; /* what could not be asked is asked again */
@@ -295,6 +311,9 @@ struct etcd {
     struct watching *watches[WATCH_HEADS];
     int64_t last_watch;
     struct timer rewatch;
+    struct kept *kept; /* watches without an owner, the oldest first */
+    size_t n_kept;
+    struct timer keeping;
     struct etcd_claim *fresh, **fresh_tail;
     uint64_t last_left;
     struct looking *patient; /* looks that have not begun */

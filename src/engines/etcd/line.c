@@ -54,6 +54,7 @@ void line_weigh(struct line *line, const struct claim *claim, const struct key *
         if (is_in_the_way(claim->mode, &tail)) {
             if (!line->nearest)
                 line->nearest = kv;
+            line->in_the_way++;
         } else if (claim->mode == STILE_SLOTS && !seen_before(range, i, name)) {
             line->slots++;
         }

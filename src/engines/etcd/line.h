@@ -7,6 +7,7 @@
 struct line {
     const Pb__KeyValue *nearest; /* the last one before us that must go; NULL: none */
     const Pb__KeyValue *own;
+    size_t in_the_way;
     size_t slots; /* of those before us, how many hold or will hold one */
     bool blocked;
     bool unclear; /* there is more before us than was looked at */

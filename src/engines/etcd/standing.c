@@ -5,7 +5,9 @@
 #include "engines/etcd/line.h"
 #include "mutant.h"
 
-#define NEAREST 8 /* keys before ours that are looked at first: longer names may be among them */
+#define NEAREST  8 /* keys before ours that are looked at first: longer names may be among them */
+#define DOUBT_NS (2 * NS_PER_MS) /* for each one that is before it */
+#define SURE_NS  (100 * NS_PER_MS)
 
 static void look(struct etcd_claim *part);
 
@@ -32,6 +34,7 @@ void claim_go_on(struct etcd_claim *part)
 
 void claim_be_first(struct etcd_claim *part)
 {
+    watching_keep(etcd_of_part(part), &part->watching);
     claim_unwatch(part);
     part->tries = 0;
     if (ghosts_any(part))
@@ -58,12 +61,30 @@ static void look_again(struct timer *timer)
     look(part_of_timer(timer));
 }
 
+/* A watch that begins in the moment of somebody's write is served by a loop of the server's that
+ * runs ten times a second, until that has come by. So who has not waited for long looks from time
+ * to time, unless its turn is far away. */
+static void doubt_watch(struct etcd_claim *part, const struct line *line, bool is_near)
+{
+    struct loop *loop = claim_of(part)->engine->loop;
+    if (!part->doubt_ns)
+        part->doubt_ns = DOUBT_NS * (1 + line->in_the_way);
+    if (part->watching.told || part->doubt_ns > SURE_NS || !is_near)
+        return;
+    part->timer.fn = look_again;
+    loop_arm(loop, &part->timer, loop_now(loop) + part->doubt_ns);
+    part->doubt_ns *= 2;
+}
+
 /* What happens while we look may be later than what we see. */
 static void on_before_event(struct watching *watching, const Pb__KeyValue *kv, bool deleted)
 {
     struct etcd_claim *part = part_of_watching(watching);
     if ((kv && !deleted) || (kv && part->before && !line_has_room(part, kv)))
         return;
+    if (!kv && part->timer.place && !part->is_next)
+        return; /* it will look soon anyway */
+    part->doubt_ns = kv ? part->doubt_ns : 0;
     if (part->standing == LOOKING)
         part->changed = true;
     else if (part->standing == IN_LINE)
@@ -100,8 +121,15 @@ static enum stile_status watch_line(struct etcd_claim *part, const struct line *
     if (status || is_watched(part, wanted))
         return status;
     watching_stop(etcd, &part->watching);
-    key_end(&end, name);
+    part->doubt_ns = 0;
     part->watching.fn = on_before_event;
+    if (line->nearest && watching_resume(etcd, &part->watching, name, wanted)) {
+#ifndef MUTANT_ETCD_KEPT_WATCH_MISSES
+        part->changed = part->changed || part->watching.from > revision + 1;
+#endif
+        return STILE_OK;
+    }
+    key_end(&end, name);
     return watching_start(etcd, &part->watching, wanted, line->nearest ? NULL : &end, revision + 1,
                           err);
 }
@@ -114,10 +142,13 @@ static void wait_in_line(struct etcd_claim *part, const struct line *line, const
     part->tries = 0;
     if (!part->fresh_link && !part->since_said)
         claim_be_fresh(part);
+    part->is_next = line->in_the_way < 2;
     if (watch_line(part, line, name, range, revision, &err))
         claim_again_later(part, look_again);
     else if (part->changed)
         look(part);
+    else
+        doubt_watch(part, line, !range->more);
 }
 
 /* What is before us, as of `revision`. */
@@ -145,6 +176,16 @@ static bool may_pass(const struct stile_error *err)
     return err->status == STILE_UNREACHABLE || err->status == STILE_UNCERTAIN;
 }
 
+/* This claim has heard of a later revision. */
+static bool is_old_news(const struct etcd_claim *part, const Pb__Header *header)
+{
+#ifdef MUTANT_ETCD_OLD_NEWS
+    return false;
+#endif
+    int64_t heard = part->watching.id ? part->watching.from - 1 : 0;
+    return header && (header->revision < part->revision || header->revision < heard);
+}
+
 static void on_looked(void *data, const ProtobufCMessage *message, const struct stile_error *err)
 {
     struct etcd_claim *part = data;
@@ -159,6 +200,12 @@ static void on_looked(void *data, const ProtobufCMessage *message, const struct 
         claim_fail(part, err);
         return;
     }
+    if (!part->by_quorum && is_old_news(part, answer->header)) {
+        part->by_quorum = true;
+        look(part);
+        return;
+    }
+    part->by_quorum = false;
     const Pb__RangeResponse *range = txn_ranged(answer, 0);
 #ifdef MUTANT_ETCD_GRANT_UNVERIFIED
     bool ours = true;
@@ -181,7 +228,12 @@ void claim_nearest_first(struct etcd_claim *part, Pb__RangeRequest *range, size_
 }
 
 /* Whether the own key is still there, and what is before it, in one step. A keep-alive that went
- * well would prove nothing: servers before 3.4.38 answer so for a lease that is revoked. */
+ * well would prove nothing: servers before 3.4.38 answer so for a lease that is revoked.
+ *
+ * The member answers from what it knows, without asking the others: who was first once stays first
+ * until its key goes, which its deadline and its watch tell, as they tell every holder. Only an
+ * answer that is older than what we have heard is of no use, from a member that lags behind, or one
+ * that tells of a write before it shows it. */
 static void look(struct etcd_claim *part)
 {
     struct claim *claim = claim_of(part);
@@ -197,9 +249,11 @@ static void look(struct etcd_claim *part)
     Pb__RangeRequest *range = txn_range(&txn, THEN, &name, &end);
     claim_nearest_first(part, range, 0);
     range->max_create_revision = part->revision - 1;
+    range->serializable = !part->by_quorum;
 #ifdef MUTANT_ETCD_GRANT_UNVERIFIED
     txn.request.n_compare = 0;
 #endif
+    loop_disarm(claim->engine->loop, &part->timer);
     part->standing = LOOKING;
     part->changed = false;
     part->in_flight = true;

@@ -125,6 +125,7 @@ static void on_message(struct conn_stream *stream, const ProtobufCMessage *messa
         if (!w || !event->kv)
             return;
         w->from = event->kv->mod_revision + 1;
+        w->told = true;
         w->fn(w, event->kv, event->type == PB__EVENT__TYPE__DELETE);
     }
 }
@@ -133,7 +134,7 @@ static void unsay_all(struct etcd *etcd)
 {
     for (size_t i = 0; i < WATCH_HEADS; i++) {
         for (struct watching *w = etcd->watches[i]; w; w = w->next)
-            w->said = false;
+            w->said = w->told = false;
     }
 }
 
@@ -198,13 +199,24 @@ enum stile_status watching_start(struct etcd *etcd, struct watching *w, const st
     }
     w->id = ++etcd->last_watch;
     w->from = from;
-    w->said = false;
+    w->said = w->told = false;
     enlist(etcd, w);
     if (etcd->watch_stream.open)
         say_create(etcd, w);
     else
         ask_for_all(etcd);
     return STILE_OK;
+}
+
+void watching_move(struct watching *to, struct watching *from)
+{
+    watching_fn *fn = to->fn;
+    *to = *from;
+    to->fn = fn;
+    *to->link = to;
+    if (to->next)
+        to->next->link = &to->next;
+    *from = (struct watching){0};
 }
 
 void watching_stop(struct etcd *etcd, struct watching *w)
@@ -221,10 +233,12 @@ void watches_init(struct etcd *etcd)
     etcd->watch_stream.message = on_message;
     etcd->watch_stream.ended = on_ended;
     etcd->rewatch.fn = on_rewatch;
+    etcd->keeping.fn = kept_expire;
 }
 
 void watches_close(struct etcd *etcd)
 {
+    kept_close(etcd);
     loop_disarm(etcd->engine.loop, &etcd->rewatch);
     conn_stream_close(&etcd->watch_stream);
 }
