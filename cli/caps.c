@@ -41,6 +41,8 @@ static void print_json(const struct stile_caps *caps)
     json_bool(&json, "lock_delay", caps->lock_delay);
     json_bool(&json, "proclaims", caps->proclaims);
     json_bool(&json, "detached", caps->detached);
+    if (caps->most_locks > 0)
+        json_uint(&json, "most_locks", caps->most_locks);
     json_text(&json, "token_is", caps->token_is);
     json_text(&json, "survives", caps->survives);
     json_text(&json, "condition", caps->condition);
@@ -58,7 +60,7 @@ static void print_table(const struct stile_caps *caps)
 {
     static const char *const heads[] = {"WHAT", "PROMISE", NULL};
     struct table table;
-    char modes[64] = "";
+    char modes[64] = "", most[48];
     for (unsigned mode = STILE_EXCLUSIVE; mode <= STILE_SLOTS; mode++) {
         if (caps->modes & 1U << mode)
             snprintf(modes + strlen(modes), sizeof modes - strlen(modes), "%s%s",
@@ -75,6 +77,9 @@ static void print_table(const struct stile_caps *caps)
     add_row(&table, "lock-delay", caps->lock_delay ? "yes" : "no");
     add_row(&table, "proclaim", caps->proclaims ? "yes, for all to see" : "no");
     add_row(&table, "acquire, release", caps->detached ? "yes" : "no: use stile run");
+    snprintf(most, sizeof most, "%u by one client", caps->most_locks);
+    if (caps->most_locks > 0)
+        add_row(&table, "locks at once", most);
     add_row(&table, "survives", caps->survives);
     add_row(&table, "on condition", caps->condition);
     table_finish(&table, stdout);

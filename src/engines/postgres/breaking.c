@@ -162,9 +162,14 @@ static void tell_holders(struct breaking *b)
     snprintf(token, sizeof token, "%" PRIu64, query->token);
     place_of(&place, pg, query->name, query->name_len);
     place.values[3] = token;
-    if (pg_shared(&shared, pg, &err) ||
-        session_send(shared, pg->bare ? &sql_break_bare : &sql_break, place.values, 4, on_told, b,
-                     &err))
+    const char *row[] = {place.stored, token};
+    enum stile_status status = pg_shared(&shared, pg, &err);
+    if (!status && pg->options.mode == MODE_ROW)
+        status = session_send(shared, &sql_row_break, row, 2, on_told, b, &err);
+    else if (!status)
+        status = session_send(shared, pg->bare ? &sql_break_bare : &sql_break, place.values, 4,
+                              on_told, b, &err);
+    if (status)
         end(b, &err);
 }
 

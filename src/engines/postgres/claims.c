@@ -17,111 +17,12 @@
 static void stand_in_line(struct pg_claim *part);
 static void look(struct pg_claim *part);
 
-/* ---- where it is ---- */
-
-static void join_session(struct pg_claim *part, struct session *session)
-{
-    part->session = session;
-    claim_of(part)->session = session;
-    part->next = session->claims;
-    part->link = &session->claims;
-    if (part->next)
-        part->next->link = &part->next;
-    session->claims = part;
-}
-
-void claims_leave_session(struct pg_claim *part)
-{
-    if (!part->session)
-        return;
-    *part->link = part->next;
-    if (part->next)
-        part->next->link = part->link;
-    part->session = NULL;
-    claim_of(part)->session = NULL;
-}
-
-static struct pg_claim **head_of(struct pg *pg, int64_t id)
-{
-    return &pg->by_key[(uint64_t)id * UINT64_C(0x9e3779b97f4a7c15) >> 55];
-}
-
-static void index_by_key(struct pg_claim *part)
-{
-    struct pg_claim **head = head_of(pg_of_part(part), part->id);
-    part->key_next = *head;
-    part->key_link = head;
-    if (*head)
-        (*head)->key_link = &part->key_next;
-    *head = part;
-}
-
-static void drop_from_index(struct pg_claim *part)
-{
-    if (!part->key_link)
-        return;
-    *part->key_link = part->key_next;
-    if (part->key_next)
-        part->key_next->key_link = part->key_link;
-    part->key_link = NULL;
-}
-
-struct pg_claim *claims_with_id(struct pg *pg, const struct key *key, int64_t id)
-{
-    struct pg_claim *part = *head_of(pg, id);
-    while (part && (part->id != id || (part->key.form == KEY_TWO) != (key->form == KEY_TWO)))
-        part = part->key_next;
-    return part;
-}
-
-void claims_retire(struct pg_claim *part)
-{
-    struct pg *pg = pg_of_part(part);
-    drop_from_index(part);
-    claims_leave_session(part);
-    if (part->has_timer) {
-        loop_disarm(pg->engine.loop, &part->timer);
-        loop_unreserve(pg->engine.loop, 1);
-        part->has_timer = false;
-    }
-    part->standing = NOWHERE;
-    if (part->active) {
-        part->active = false;
-        if (--pg->n_active == 0)
-            pool_sweep_later(pg);
-    }
-}
-
-/* Nothing is left of it in the server. */
-static void fail(struct pg_claim *part, const struct stile_error *err)
-{
-    struct claim *claim = claim_of(part);
-    struct stile_error why = *err;
-    claims_retire(part);
-    claim->engine->events->failed(claim, &why);
-}
-
-static void turn_away(struct pg_claim *part, uint64_t hint_ns)
-{
-    struct claim *claim = claim_of(part);
-    claims_retire(part);
-    claim->engine->events->busy(claim, hint_ns);
-}
-
 /* ---- saying it ---- */
 
 struct words {
     const char *values[8];
     char hold[24], delay[24];
 };
-
-static const char *number_or_null(char out[24], uint64_t ns)
-{
-    if (ns == 0)
-        return NULL;
-    snprintf(out, 24, "%" PRIu64, (ns + NS_PER_MS - 1) / NS_PER_MS);
-    return out;
-}
 
 static int write_words(struct words *w, struct pg_claim *part)
 {
@@ -130,8 +31,8 @@ static int write_words(struct words *w, struct pg_claim *part)
     const char *key = part->key.form == KEY_HASH ? part->stored : part->key.number;
     const char *values[8] = {key,
                              part->stored,
-                             number_or_null(w->hold, claim->hold_ns),
-                             number_or_null(w->delay, claim->delay_ns),
+                             sql_ms(w->hold, claim->hold_ns),
+                             sql_ms(w->delay, claim->delay_ns),
                              pg->who.owner,
                              pg->who.host,
                              pg->who.pid,
@@ -184,15 +85,6 @@ static enum verdict read_verdict(struct pg_claim *part, const PGresult *result, 
     return *text == 'g' ? GRANTED : *text == 'h' ? KEPT_BACK : STRANGE;
 }
 
-static void grant(struct pg_claim *part, uint64_t token, uint64_t sent_ns)
-{
-    struct claim *claim = claim_of(part);
-    part->standing = HOLDING;
-    part->token = token;
-    index_by_key(part);
-    claim->engine->events->granted(claim, token, sent_ns, part->session->ttl_told_ns);
-}
-
 /* ---- sitting: it is ours in the server, and kept back from everybody ---- */
 
 static void look_again(struct timer *timer)
@@ -212,31 +104,6 @@ static void sit(struct pg_claim *part, uint64_t ms)
 
 /* ---- on a session of its own ---- */
 
-/* A session that holds nothing but a claim that failed is given back clean, or not at all. */
-static void give_up_session(struct pg_claim *part, const struct stile_error *err)
-{
-    struct session *session = part->session;
-    struct stile_error why = *err;
-    claims_leave_session(part);
-    if (session && session->state != DOWN)
-        pool_close(session);
-    if (part->withdrawn)
-        release_go_on(part, false);
-    else
-        fail(part, &why);
-}
-
-static void on_alive(void *data, const struct answer *a)
-{
-    struct pg_claim *part = data;
-    if (a->err)
-        give_up_session(part, a->err);
-    else if (part->withdrawn)
-        release_go_on(part, true);
-    else
-        grant(part, part->token, a->sent_ns);
-}
-
 /* The lease counts from the session's last sign of life, and of a wait only the beginning is known:
  * after a long one the session is asked once more, which proves that it is still ours, too. */
 static void confirm(struct pg_claim *part, uint64_t token, uint64_t sent_ns)
@@ -249,12 +116,12 @@ static void confirm(struct pg_claim *part, uint64_t token, uint64_t sent_ns)
     sent_ns = now;
 #endif
     if (now - sent_ns < session->ttl_told_ns / FRESH_PART) {
-        grant(part, token, sent_ns);
+        part_grant(part, token, sent_ns);
         return;
     }
     part->standing = CONFIRMING;
-    if (pool_tell_ttl_is(session, pg_of_part(part)->ttl_ns, on_alive, part, &err))
-        give_up_session(part, &err);
+    if (pool_tell_ttl_is(session, pg_of_part(part)->ttl_ns, part_alive, part, &err))
+        part_give_up(part, &err);
 }
 
 static void note_crowd(struct pg_claim *part, const PGresult *result)
@@ -279,7 +146,7 @@ static void on_locked(void *data, const struct answer *a)
         release_go_on(part, true);
     } else if (a->err || verdict == STRANGE || verdict == TAKEN) {
         error_set(&strange, STILE_CORRUPT, 0, "the server's answer has an unexpected form");
-        give_up_session(part, a->err ? a->err : &strange);
+        part_give_up(part, a->err ? a->err : &strange);
     } else if (verdict == KEPT_BACK) {
         sit(part, number);
     } else {
@@ -293,27 +160,27 @@ static void look(struct pg_claim *part)
     struct stile_error err;
     part->standing = CONFIRMING;
     if (say(part, SQL_GRANT, on_locked, &err))
-        give_up_session(part, &err);
+        part_give_up(part, &err);
 }
 
 static void wait_on(struct pg_claim *part, struct session *session)
 {
     struct stile_error err;
-    join_session(part, session);
+    part_join(part, session);
     part->standing = IN_LINE;
     session->waits = true;
     if (pool_tell_ttl(session, &err) || say(part, SQL_LOCK, on_locked, &err))
-        give_up_session(part, &err);
+        part_give_up(part, &err);
 }
 
 static void stand_in_line(struct pg_claim *part)
 {
     struct session *session;
     struct stile_error err;
-    claims_leave_session(part);
+    part_leave(part);
     part->crowd = CROWD;
     if (pool_take(&session, pg_of_part(part), &err))
-        fail(part, &err);
+        part_fail(part, &err);
     else
         wait_on(part, session);
 }
@@ -328,11 +195,11 @@ static void after_step(struct pg_claim *part)
     if (part->withdrawn)
         release_go_on(part, false);
     else if (why.status)
-        fail(part, &why);
+        part_fail(part, &why);
     else if (claim_of(part)->wait)
         stand_in_line(part);
     else
-        turn_away(part, hint_ns);
+        part_turn_away(part, hint_ns);
 }
 
 static void on_stepped_back(void *data, const struct answer *a)
@@ -359,7 +226,7 @@ static void on_checked(void *data, const struct answer *a)
     struct pg *pg = pg_of_part(part);
     bool known = !a->err && PQntuples(a->result) == 1 && !PQgetisnull(a->result, 0, 0);
     int64_t id = known ? strtoll(PQgetvalue(a->result, 0, 0), NULL, 10) : 0;
-    struct pg_claim *other = known ? claims_with_id(pg, &part->key, id) : NULL;
+    struct pg_claim *other = known ? part_with_id(pg, &part->key, id) : NULL;
     if (known && (!other || other->session != part->session))
         step_back(part, 0);
     else
@@ -390,7 +257,7 @@ static void on_tried(void *data, const struct answer *a)
         find_out(part, a->err ? a->err : &strange);
         return;
     }
-    struct pg_claim *same = claims_with_id(pg_of_part(part), &part->key, part->id);
+    struct pg_claim *same = part_with_id(pg_of_part(part), &part->key, part->id);
 #ifdef MUTANT_POSTGRES_KEY_TWICE
     same = NULL;
 #endif
@@ -402,26 +269,7 @@ static void on_tried(void *data, const struct answer *a)
         part->token = number;
         release_go_on(part, true);
     } else
-        grant(part, number, a->sent_ns);
-}
-
-static void begin(struct pg_claim *part)
-{
-    struct claim *claim = claim_of(part);
-    struct pg *pg = pg_of_part(part);
-    part->withdrawn = part->told = false;
-    part->token = 0;
-    part->why.status = STILE_OK;
-    part->active = true;
-    pg->n_active++;
-    if (pg->ttl_ns < claim->ttl_ns)
-        pg->ttl_ns = claim->ttl_ns;
-    if (part->server != pg->server) {
-        part->server = pg->server;
-        name_store(part->stored, claim->name, claim->name_len);
-        key_make(&part->key, pg->options.dialect, claim->name, claim->name_len);
-        part->id = strtoll(part->key.number, NULL, 10);
-    }
+        part_grant(part, number, a->sent_ns);
 }
 
 /* ---- where it had to wait the last time ---- */
@@ -444,13 +292,13 @@ static void ask(struct pg_claim *part)
     if (goes_straight(part))
         return;
     if (pg_shared(&shared, pg_of_part(part), &err)) {
-        fail(part, &err);
+        part_fail(part, &err);
         return;
     }
-    join_session(part, shared);
+    part_join(part, shared);
     part->standing = ASKED;
     if (pool_tell_ttl(shared, &err) || say(part, SQL_TRY, on_tried, &err))
-        fail(part, &err);
+        part_fail(part, &err);
 }
 
 static void way_made(struct timer *timer)
@@ -475,76 +323,8 @@ static bool makes_way(struct pg_claim *part)
 
 void claims_claim(struct engine *engine, struct claim *claim)
 {
+    (void)engine;
     struct pg_claim *part = part_of(claim);
-    struct stile_error err;
-    begin(part);
-    if (loop_reserve(engine->loop, 1)) {
-        error_set(&err, STILE_NOMEM, 0, "out of memory");
-        fail(part, &err);
-        return;
-    }
-    part->has_timer = true;
-    if (!makes_way(part))
+    if (part_begin(part) && !makes_way(part))
         ask(part);
-}
-
-/* ---- losing it ---- */
-
-static void lose(struct pg_claim *part, const struct stile_error *why)
-{
-    struct stile_error err = *why;
-    struct claim *claim = claim_of(part);
-    err.status = STILE_LOST;
-    drop_from_index(part);
-    part->told = true;
-    claim->engine->events->lost(claim, &err);
-}
-
-/* What was asked has been answered; what was held or sat has to be told. */
-void claims_go_down(struct session *session, const struct stile_error *why)
-{
-    struct stile_error err = *why;
-    while (session->claims) {
-        struct pg_claim *part = session->claims;
-        bool held = part->standing == HOLDING;
-        claims_leave_session(part);
-        if (held) {
-            error_wrap(&err, err.status, "the session that held it has ended");
-            lose(part, &err);
-            err = *why;
-        } else if (part->standing == SITTING) {
-            fail(part, &err);
-        }
-    }
-}
-
-/* What kept a name back may not do so any longer. */
-static void look_at_sitting(struct pg *pg, int64_t id)
-{
-    for (struct session *session = pg->sessions, *next; session; session = next) {
-        struct pg_claim *part = session->claims;
-        next = session->next;
-        if (part && part->standing == SITTING && part->id == id) {
-            loop_disarm(pg->engine.loop, &part->timer);
-            look(part);
-        }
-    }
-}
-
-/* "b form id token": anybody may say anything here, so all of it is checked. */
-void claims_break(struct pg *pg, const char *payload)
-{
-    struct stile_error err;
-    int form;
-    long long id;
-    unsigned long long token;
-    if (sscanf(payload, "b %d %lld %llu", &form, &id, &token) != 3)
-        return;
-    struct key key = {.form = form == 2 ? KEY_TWO : KEY_ONE};
-    look_at_sitting(pg, id);
-    struct pg_claim *part = claims_with_id(pg, &key, id);
-    if (!part || part->standing != HOLDING || (token && token != part->token))
-        return;
-    error_set(&err, STILE_LOST, 0, "taken over by `stile break`");
-    lose(part, &err);
 }

@@ -292,10 +292,12 @@ static enum stile_status read_mode(struct options *o, const struct url *url,
                                    struct stile_error *err)
 {
     const char *mode = url_param(url, "mode"), *dialect = url_param(url, "dialect");
-    o->mode = mode && strcmp(mode, "table") == 0 ? MODE_TABLE : MODE_ADVISORY;
+    o->mode = mode && strcmp(mode, "table") == 0 ? MODE_TABLE
+              : mode && strcmp(mode, "row") == 0 ? MODE_ROW
+                                                 : MODE_ADVISORY;
     if (mode && o->mode == MODE_ADVISORY && strcmp(mode, "advisory") != 0)
-        return error_set(err, STILE_MISUSE, 0, "mode= is advisory or table");
-    if (dialect && o->mode == MODE_TABLE)
+        return error_set(err, STILE_MISUSE, 0, "mode= is advisory, table or row");
+    if (dialect && o->mode != MODE_ADVISORY)
         return error_set(err, STILE_MISUSE, 0, "dialect= is about the keys of mode=advisory");
     if (dialect && !dialect_named(&o->dialect, dialect))
         return error_set(err, STILE_MISUSE, 0,

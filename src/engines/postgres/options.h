@@ -12,7 +12,7 @@ struct url;
 
 #define KEYWORDS_MAX 64
 
-enum pg_mode { MODE_ADVISORY, MODE_TABLE };
+enum pg_mode { MODE_ADVISORY, MODE_TABLE, MODE_ROW };
 
 struct options {
     enum pg_mode mode;

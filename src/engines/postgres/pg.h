@@ -27,6 +27,7 @@ enum standing {
     STEPPING,   /* not granted by that, and what it took is being given back */
     IN_LINE,    /* it waits inside the server */
     CONFIRMING, /* the server has granted it; the token is being drawn */
+    COUNTING,   /* mode=row: its row is locked; the token is being drawn elsewhere */
     SITTING,    /* ours in the server, but kept back by a hold until its end */
     HOLDING,
     LEAVING,
@@ -120,20 +121,38 @@ enum stile_status pool_tell_ttl(struct session *session, struct stile_error *err
 enum stile_status pool_tell_ttl_is(struct session *session, uint64_t ttl_ns, answer_fn *fn,
                                    void *data, struct stile_error *err);
 
+/* ---- part.c: where a claim is ---- */
+
+bool part_begin(struct pg_claim *part); /* false: it has failed already */
+void part_join(struct pg_claim *part, struct session *session);
+void part_leave(struct pg_claim *part);
+struct pg_claim *part_with_id(struct pg *pg, const struct key *key, int64_t id);
+void part_retire(struct pg_claim *part); /* nothing of it is in the server, or will be */
+void part_fail(struct pg_claim *part, const struct stile_error *err);
+void part_turn_away(struct pg_claim *part, uint64_t hint_ns);
+void part_grant(struct pg_claim *part, uint64_t token, uint64_t sent_ns);
+void part_alive(void *data, const struct answer *answer); /* its session is: granted */
+void part_give_up(struct pg_claim *part, const struct stile_error *err); /* and its session */
+void part_lose(struct pg_claim *part, const struct stile_error *why);
+void part_go_down(struct session *session, const struct stile_error *why);
+void part_break(struct pg *pg, const char *payload);
+
 /* ---- claims.c: being granted ---- */
 
 void claims_claim(struct engine *engine, struct claim *claim);
-void claims_go_down(struct session *session, const struct stile_error *why);
-void claims_leave_session(struct pg_claim *part);
-void claims_retire(struct pg_claim *part); /* nothing of it is in the server, or will be */
-void claims_break(struct pg *pg, const char *payload);
-struct pg_claim *claims_with_id(struct pg *pg, const struct key *key, int64_t id);
+
+/* ---- rows.c: mode=row ---- */
+
+void rows_claim(struct engine *engine, struct claim *claim);
+void rows_give(struct pg_claim *part);
+void rows_withdraw(struct pg_claim *part);
 
 /* ---- release.c ---- */
 
 void claims_release(struct engine *engine, struct claim *claim);
 /* The answer that a withdrawn claim was waiting for: it is in the server, or it isn't. */
 void release_go_on(struct pg_claim *part, bool there);
+void release_left(struct pg_claim *part, const struct stile_error *err);
 
 /* ---- renew.c ---- */
 

@@ -31,7 +31,9 @@ enum stile_status pool_tell_ttl_is(struct session *session, uint64_t ttl_ns, ans
     uint64_t ms = ttl_ns / NS_PER_MS;
     snprintf(text, sizeof text, "%" PRIu64, ms < TTL_MAX_MS ? ms : TTL_MAX_MS);
     session->ttl_told_ns = ttl_ns;
-    return session_send(session, &sql_ttl, values, 1, fn ? fn : on_ttl, fn ? data : session, err);
+    const struct statement *statement =
+        session->pg->options.mode == MODE_ROW ? &sql_row_ttl : &sql_ttl;
+    return session_send(session, statement, values, 1, fn ? fn : on_ttl, fn ? data : session, err);
 }
 
 enum stile_status pool_tell_ttl(struct session *session, struct stile_error *err)
@@ -58,7 +60,7 @@ static void on_down(struct session *session)
     pool_forget(session);
 }
 
-static const struct session_events events = {.up = on_up, .down = on_down, .ended = claims_go_down};
+static const struct session_events events = {.up = on_up, .down = on_down, .ended = part_go_down};
 
 void pool_forget(struct session *session)
 {
@@ -90,9 +92,10 @@ enum stile_status pool_take(struct session **out, struct pg *pg, struct stile_er
     if (!session) {
         if (pg->n_sessions + 1 >= pg->options.sessions)
             return error_set(err, STILE_REFUSED, 0,
-                             "%u sessions are in use, one for each lock that is waited for or was "
-                             "granted after a wait: say sessions=N in the URL for more",
-                             pg->options.sessions);
+                             "%u sessions are in use, one for each lock that is waited for or %s: "
+                             "say sessions=N in the URL for more",
+                             pg->options.sessions,
+                             pg->options.mode == MODE_ROW ? "held" : "was granted after a wait");
         enum stile_status status = pg_connect(&session, pg, &events, err);
         if (status)
             return status;

@@ -13,7 +13,7 @@
  * advisory lock meanwhile sits on it until the time is over.
  *
  *     session.c  one connection        pool.c      those for waiters, and the lease
- *     claims.c, release.c, renew.c     the life of a claim
+ *     part.c, claims.c, release.c, renew.c   the life of a claim; rows.c: of one in mode=row
  *     people.c, list.c, breaking.c     list, show, watch, break
  *     jobs.c                           the queue of jobs, in every mode
  *     sql.c, schema.sql                what the server is told, and what it needs for it
@@ -113,6 +113,18 @@ static enum stile_status check_kind(struct session *session, const PGresult *res
     return STILE_OK;
 }
 
+static enum stile_status check_has_schema(struct session *session, const PGresult *result,
+                                          struct stile_error *err)
+{
+    const struct pg *pg = session->pg;
+    if (PQgetvalue(result, 0, HAIL_SCHEMA)[0] == 't' || pg->engine.examining)
+        return STILE_OK;
+    return error_set(err, STILE_REFUSED, 0,
+                     "this database has no schema `stile`, which mode=%s needs: run `stile setup "
+                     "URL`",
+                     pg->options.mode == MODE_ROW ? "row" : "table");
+}
+
 static bool may_be_pooled(const struct pg *pg)
 {
 #ifdef MUTANT_POSTGRES_POOLER_TAKEN
@@ -132,6 +144,8 @@ static enum stile_status check_server(struct session *session, const PGresult *r
     enum stile_status status = check_kind(session, result, err);
     if (!status && pg->pooled && !may_be_pooled(pg))
         return refuse_pooler(err);
+    if (!status && pg->options.mode == MODE_ROW)
+        status = check_has_schema(session, result, err);
     return status;
 }
 
@@ -139,11 +153,7 @@ static enum stile_status check_table(struct session *session, const PGresult *re
                                      struct stile_error *err)
 {
     enum stile_status status = check_kind(session, result, err);
-    if (!status && PQgetvalue(result, 0, HAIL_SCHEMA)[0] != 't' && !session->pg->engine.examining)
-        return error_set(err, STILE_REFUSED, 0,
-                         "this database has no schema `stile`, which mode=table needs: run `stile "
-                         "setup URL`");
-    return status;
+    return status ? status : check_has_schema(session, result, err);
 }
 
 static enum stile_status take_addresses(struct pg *pg, const struct addrinfo *found,
@@ -204,14 +214,14 @@ static void shared_down(struct session *session)
 static void shared_ended(struct session *session, const struct stile_error *why)
 {
     pg_opened(session, why);
-    claims_go_down(session, why);
+    part_go_down(session, why);
     jobs_go_down(session);
 }
 
 static void shared_notified(struct session *session, const char *payload)
 {
     if (!jobs_notified(session->pg, payload))
-        claims_break(session->pg, payload);
+        part_break(session->pg, payload);
 }
 
 static const struct session_events shared_events = {
@@ -319,7 +329,7 @@ static void promise_less(struct stile_caps *caps)
     caps->survives = "a holder's crash: free at once; a server's crash: nothing is held afterwards";
 }
 
-extern const struct engine_class postgres_table_class;
+extern const struct engine_class postgres_table_class, postgres_row_class;
 
 static enum stile_status postgres_open(struct engine *engine, const struct url *url,
                                        struct stile_error *err)
@@ -342,6 +352,10 @@ static enum stile_status postgres_open(struct engine *engine, const struct url *
     } else if (pg->options.mode == MODE_TABLE) {
         engine->class = &postgres_table_class;
         engine->caps = postgres_table_class.caps;
+    } else if (pg->options.mode == MODE_ROW) {
+        engine->class = &postgres_row_class;
+        engine->caps = postgres_row_class.caps;
+        engine->caps.most_locks = pg->options.sessions - 1;
     } else if (pg->bare) {
         promise_less(&engine->caps);
     }
@@ -384,6 +398,29 @@ const struct engine_class postgres_table_class = {
     .apart = true,
     .break_ = table_break,
     LEASE_SLOTS,
+    SLOTS,
+};
+
+const struct engine_class postgres_row_class = {
+    .caps = {.engine = "postgres",
+             .modes = 1u << STILE_EXCLUSIVE | 1u << STILE_SHARED,
+             .lease = STILE_LEASE_SESSION,
+             .token = true,
+             .hold_at_least = true,
+             .lock_delay = true,
+             .token_is = "a counter in the name's row, committed by another session than the one "
+                         "that holds the lock",
+             .survives = "a holder's crash: free at once; a server's crash: nothing is held "
+                         "afterwards, and tokens go on growing",
+             .condition = "one primary, for locks of rows are not replicated; each lock keeps a "
+                          "session and an open transaction, which holds up VACUUM in the whole "
+                          "database"},
+    .apart = true,
+    .claim_size = sizeof(struct pg_claim),
+    .claim = rows_claim,
+    .release = claims_release,
+    .renew = sessions_renew,
+    .break_ = people_break,
     SLOTS,
 };
 

@@ -8,11 +8,11 @@
 
 #define LEAVE_PATIENCE_NS (2500 * NS_PER_MS)
 
-static void left(struct pg_claim *part, const struct stile_error *err)
+void release_left(struct pg_claim *part, const struct stile_error *err)
 {
     struct claim *claim = claim_of(part);
     struct session *session = part->session;
-    claims_retire(part);
+    part_retire(part);
     if (part->crowd)
         part->left_ns = loop_now(claim->engine->loop);
     if (session)
@@ -27,14 +27,19 @@ static void on_unlocked(void *data, const struct answer *a)
     bool ours = !a->err && PQntuples(a->result) == 1 && PQgetvalue(a->result, 0, 0)[0] == 't';
     bool over = !part->session || part->session->state != UP;
     if (ours || part->withdrawn || part->told) {
-        left(part, NULL);
+        release_left(part, NULL);
     } else if (a->err && !over) {
-        left(part, a->err);
+        release_left(part, a->err);
     } else { /* a session that ends may have done so before this was read */
         error_set(&lost, STILE_LOST, 0, "%s",
                   a->err ? a->err->message : "it was not ours any more");
-        left(part, &lost);
+        release_left(part, &lost);
     }
+}
+
+static bool is_row(struct pg_claim *part)
+{
+    return pg_of_part(part)->options.mode == MODE_ROW;
 }
 
 /* A session of one claim is cleared of everything; a cancel may hit this instead of the wait. */
@@ -46,13 +51,15 @@ static void on_cleared(void *data, const struct answer *a)
     if (a->err && part->session && part->session->state == UP)
         clear(part);
     else
-        left(part, NULL);
+        release_left(part, NULL);
 }
 
 static void clear(struct pg_claim *part)
 {
-    if (session_send(part->session, &sql_unlock_all, NULL, 0, on_cleared, part, NULL))
-        left(part, NULL);
+    if (is_row(part))
+        rows_withdraw(part);
+    else if (session_send(part->session, &sql_unlock_all, NULL, 0, on_cleared, part, NULL))
+        release_left(part, NULL);
 }
 
 /* With a hold or a delay in its row, the row is told first. */
@@ -62,6 +69,10 @@ static void unlock(struct pg_claim *part)
     struct pg *pg = pg_of_part(part);
     struct stile_error err;
     char token[24];
+    if (is_row(part)) {
+        rows_give(part);
+        return;
+    }
     bool kept = !pg->bare && (claim->hold_ns || claim->delay_ns) && part->token;
     bool unused = claim->unused || part->withdrawn;
     const char *key = part->key.form == KEY_HASH ? part->stored : part->key.number;
@@ -72,13 +83,13 @@ static void unlock(struct pg_claim *part)
     const struct statement *statement =
         sql_for(kind, &part->key, claim->mode == STILE_SHARED, pg->bare);
     if (session_send(part->session, statement, values, kept ? 4 : 1, on_unlocked, part, &err))
-        left(part, &err);
+        release_left(part, &err);
 }
 
 void release_go_on(struct pg_claim *part, bool there)
 {
     if (!there || !part->session || part->session->state != UP)
-        left(part, NULL);
+        release_left(part, NULL);
     else if (part->session == pg_of_part(part)->shared || part->token)
         unlock(part);
     else
@@ -100,9 +111,9 @@ static void on_cancelled(void *data, const struct answer *a)
 static void cut(struct pg_claim *part)
 {
     struct session *session = part->session;
-    claims_leave_session(part);
+    part_leave(part);
     pool_close(session);
-    left(part, NULL);
+    release_left(part, NULL);
 }
 
 static void out_of_patience(struct timer *timer)
@@ -137,7 +148,7 @@ void claims_release(struct engine *engine, struct claim *claim)
     part->withdrawn = standing != HOLDING;
     part->why.status = STILE_OK;
     if (standing == NOWHERE || !part->session) {
-        left(part, NULL);
+        release_left(part, NULL);
         return;
     }
     if (standing == HOLDING) {

@@ -7,6 +7,10 @@ static void on_renewed(void *data, const struct answer *a)
     struct session *session = data;
     struct engine *engine = &session->pg->engine;
     session->probed = false;
+    if (a->err && session->state == UP && session->pg->options.mode == MODE_ROW) {
+        session->broken = true; /* its transaction has ended with this, and so has the lock */
+        loop_soon(session->loop, &session->task);
+    }
     if (a->err)
         engine->events->session_unknown(engine, session);
     else

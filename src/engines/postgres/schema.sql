@@ -112,6 +112,28 @@ begin
     return found;
 end $$;
 
+-- ---- mode=row: a row that is locked for as long as a transaction is open ----
+
+-- select from stile.row_lock where name = 'x' for update: the same lock as ours. Nothing is ever
+-- changed in it, for that would have to wait for who holds it: its counter is in stile.lock, under
+-- its name with a \2 in front.
+create table if not exists stile.row_lock (name text collate "C" primary key);
+
+-- The row is locked by another session, p_backend: count it there.
+create or replace function stile.row_granted(
+    p_name text, p_backend integer, p_shared boolean, p_hold_ms bigint, p_delay_ms bigint,
+    p_owner text, p_host text, p_pid integer, p_command text
+) returns text language plpgsql as $$
+declare
+    v_name text := E'\x02' || p_name;
+    v_verdict text;
+begin
+    v_verdict := stile.granted(v_name, hashtextextended(p_name, 1), 1::smallint, p_shared,
+                               p_hold_ms, p_delay_ms, p_owner, p_host, p_pid, p_command);
+    update stile.lock set backend = p_backend where name = v_name and v_verdict like 'g%';
+    return v_verdict;
+end $$;
+
 -- ---- mode=table: leases in rows, on the database's clock, for connections that are pooled ----
 
 -- One row a name: its counter. Who changes anything about a name locks it first.
@@ -311,6 +333,11 @@ begin
               where p.locktype = 'advisory' and p.objsubid = l.sub
                 and (p.classid::bigint << 32 | p.objid::bigint) = l.key)
         returning l.token
+    ), rows as (
+        delete from stile.row_lock r
+        where r.name in (select f.name from stile.row_lock f for update skip locked)
+          and not exists (select from stile.lock l where l.name = E'\x02' || r.name
+                          and l.since >= clock_timestamp() - p_unused_for)
     ), idle as (
         delete from stile.counter n
         where not exists (select from stile.claim c where c.name = n.name)
@@ -335,7 +362,7 @@ create or replace function stile.try_lock(name text) returns boolean language sq
 
 -- Who holds what, for a person with psql. What has no expires_at ends with its session.
 create or replace view stile.locks as
-select l.name, l.owner, l.host, l.pid, l.since,
+select ltrim(l.name, E'\x02') as name, l.owner, l.host, l.pid, l.since,
        case when p.pid is null then l.hold_until end as expires_at,
        l.token, p.pid as backend, l.command
 from stile.lock l

@@ -1,5 +1,16 @@
 #include "engines/postgres/sql.h"
 
+#include <inttypes.h>
+#include <stdio.h>
+
+const char *sql_ms(char out[24], uint64_t ns)
+{
+    if (ns == 0)
+        return NULL;
+    snprintf(out, 24, "%" PRIu64, (ns + NS_PER_MS - 1) / NS_PER_MS);
+    return out;
+}
+
 /* Each form of a key: as the arguments of a lock function, as one bigint, and its objsubid. */
 #define HASH_ARGS "hashtextextended($1::text, 0)"
 #define HASH_ID   HASH_ARGS
@@ -139,7 +150,8 @@ const struct statement sql_list = {
     0, "select r.name," VIEW "from stile.lock r left join " LOCKS " l on l.id = r.key and "
        "l.objsubid = r.sub left join pg_stat_activity a on a.pid = l.pid "
        "where ($1::text is null or starts_with(r.name, $1::text) or starts_with(r.name, E'\\x01')) "
-       "and (l.pid is not null or r.hold_until > clock_timestamp() or r.delay_ms is not null) "
+       "and not starts_with(r.name, E'\\x02') and (l.pid is not null or r.hold_until > "
+       "clock_timestamp() or r.delay_ms is not null) "
        "order by r.name, " ORDER};
 
 /* Without a schema nobody knows the names: what is held is shown as its number. */
@@ -158,6 +170,62 @@ const struct statement sql_break = {
     0, "select stile.unhold($1::text, $4::text::bigint), " TELL_HOLDERS};
 const struct statement sql_break_bare = {0, "select false, " TELL_HOLDERS};
 const struct statement sql_terminate = {0, "select pg_terminate_backend($1::int)"};
+
+/* ---- mode=row ---- */
+
+/* The mark of a claim, and one more of those that share. */
+#define MARK        "hashtextextended($1::text, 1)"
+#define MARK_SHARED "1937009004"
+#define TAKE(n, shared, how)                                                                       \
+    {                                                                                              \
+        n, "select " MARK " from (select pg_advisory_xact_lock_shared(" MARK ")" shared            \
+           " offset 0) mark, stile.row_lock r where r.name = $1::text for " how                    \
+    }
+#define ALSO_SHARED ", pg_advisory_xact_lock_shared(" MARK_SHARED ", 0)"
+/* Nobody's locks have this in their names: \2 in front. */
+#define COUNTER "E'\\x02' || $1::text"
+
+const struct statement sql_row_make = {
+    1, "insert into stile.row_lock (name) values ($1::text) on conflict do nothing"};
+const struct statement sql_row_begin = {2, "begin"};
+const struct statement sql_row_take[2][2] = {
+    {TAKE(3, "", "update of r skip locked"), TAKE(4, "", "update of r")},
+    {TAKE(5, ALSO_SHARED, "share of r skip locked"), TAKE(6, ALSO_SHARED, "share of r")},
+};
+const struct statement sql_row_end = {7, "commit"};
+/* A crash ends it anyway: it need not be on disk. */
+const struct statement sql_row_ttl = {
+    8, "select set_config('idle_in_transaction_session_timeout', $1::text, false), "
+       "set_config('synchronous_commit', 'off', false)"};
+const struct statement sql_row_count = {
+    9, "select stile.row_granted($1::text, $2::int, $3::boolean, $4::bigint, $5::bigint, $6::text, "
+       "$7::text, $8::int, $9::text)"};
+const struct statement sql_row_let_go = {10, "select stile.let_go(" COUNTER
+                                             ", $2::bigint, $3::boolean)"};
+
+#define ROW_LOCKS                                                                                  \
+    "(select (m.classid::bigint << 32) | m.objid::bigint as id, exists (select from pg_locks s "   \
+    "where s.pid = m.pid and s.locktype = 'advisory' and s.objsubid = 2 and s.classid "            \
+    "= " MARK_SHARED "::oid) as shared, w.pid is null as granted, m.pid, (extract(epoch from "     \
+    "clock_timestamp() - w.waitstart) * 1000)::bigint as waits from pg_locks m left join "         \
+    "pg_locks w on w.pid = m.pid and not w.granted where m.locktype = 'advisory' and "             \
+    "m.objsubid = 1 and m.granted and m.mode = 'ShareLock' and m.database = (select oid from "     \
+    "pg_database where datname = current_database()))"
+const struct statement sql_row_show = {
+    0, "select $1::text," VIEW "from (select 1) one left join stile.lock r on r.name = " COUNTER
+       " left join " ROW_LOCKS " l on l.id = " MARK
+       " left join pg_stat_activity a on a.pid = l.pid order by " ORDER};
+const struct statement sql_row_list = {
+    0, "select substr(r.name, 2)," VIEW "from stile.lock r left join " ROW_LOCKS
+       " l on l.id = r.key left join pg_stat_activity a on a.pid = l.pid "
+       "where starts_with(r.name, E'\\x02') and ($1::text is null or "
+       "starts_with(r.name, " COUNTER ") or starts_with(r.name, E'\\x02\\x01')) "
+       "and (l.pid is not null or r.hold_until > clock_timestamp() or r.delay_ms is not null) "
+       "order by r.name, " ORDER};
+/* $2: the token. */
+const struct statement sql_row_break = {0, "select stile.unhold(" COUNTER
+                                           ", $2::text::bigint), pg_notify('stile', 'b 1 ' || " MARK
+                                           " || ' ' || $2::text)"};
 
 /* ---- mode=table ---- */
 

@@ -22,6 +22,13 @@ extern const struct statement sql_hail, sql_version, sql_ttl, sql_unlock_all, sq
     sql_listen, sql_show, sql_show_bare, sql_list, sql_list_bare, sql_break, sql_break_bare,
     sql_terminate, sql_facts;
 
+/* A duration in ms, rounded up; NULL for none. */
+const char *sql_ms(char out[24], uint64_t ns);
+
+/* mode=row. sql_row_take by whether it is shared and whether it waits: the mark, or no row. */
+extern const struct statement sql_row_make, sql_row_begin, sql_row_take[2][2], sql_row_end,
+    sql_row_ttl, sql_row_count, sql_row_let_go, sql_row_show, sql_row_list, sql_row_break;
+
 /* mode=table: nothing is prepared and nothing set, for the next statement may be another session's.
  */
 extern const struct statement sql_table_hail, sql_table_settings, sql_table_test, sql_table_claim,

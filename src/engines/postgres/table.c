@@ -16,12 +16,6 @@ static struct pg *pg_of_lease(struct lease *lease)
     return pg_of(lease->leases->engine);
 }
 
-static const char *number_or_null(char out[24], uint64_t ns)
-{
-    snprintf(out, 24, "%" PRIu64, (ns + NS_PER_MS - 1) / NS_PER_MS);
-    return ns ? out : NULL;
-}
-
 static enum stile_status say(struct pg *pg, const struct statement *statement,
                              const char *const *values, size_t n, answer_fn *fn, void *data,
                              struct stile_error *err)
@@ -61,9 +55,9 @@ static enum stile_status ask(struct lease *lease, struct stile_error *err)
                             lease->owner,
                             modes[claim->mode],
                             slots,
-                            number_or_null(ttl, claim->ttl_ns),
-                            number_or_null(hold, claim->hold_ns),
-                            number_or_null(delay, claim->delay_ns),
+                            sql_ms(ttl, claim->ttl_ns),
+                            sql_ms(hold, claim->hold_ns),
+                            sql_ms(delay, claim->delay_ns),
                             claim->wait ? "t" : "f",
                             pg->leases.hearing ? pg->channel : NULL,
                             pg->who.host,
@@ -87,7 +81,7 @@ static enum stile_status resume(struct lease *lease, struct stile_error *err)
     struct claim *claim = claim_of_lease(lease);
     char stored[STORED_MAX], ttl[24];
     name_store(stored, claim->name, claim->name_len);
-    const char *values[] = {stored, lease->owner, number_or_null(ttl, claim->ttl_ns)};
+    const char *values[] = {stored, lease->owner, sql_ms(ttl, claim->ttl_ns)};
     return say(pg_of_lease(lease), &sql_table_resume, values, 3, on_resumed, lease, err);
 }
 
