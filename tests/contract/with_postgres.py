@@ -40,6 +40,9 @@ def run(stile, program, url, *rest):
         server = servers.enter_context(PostgresServer(*args))
         if stile != "-":
             subprocess.run([stile, "setup", server.url], check=True)
+        if "dialect=shedlock" in url:  # as its manual says, but with room for long names
+            server.sql("create table shedlock (name text primary key, lock_until timestamp not null, "
+                       "locked_at timestamp not null, locked_by varchar(255) not null)")
         if "@POOLER@" in url:
             pooler = servers.enter_context(PgBouncer(server))
             url = url.replace("@POOLER@", str(pooler.port))

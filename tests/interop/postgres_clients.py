@@ -185,5 +185,79 @@ def seen_and_broken(t, server, other):
         pass
 
 
+@with_server
+def rows(t, server, other):
+    """mode=row: SELECT ... FOR UPDATE and FOR SHARE of our row by anybody"""
+    t.env["STILE_ENGINE"] += "?mode=row"
+    lock = "select 1 from stile.row_lock where name = 'x' for %s nowait"
+    other.connection.autocommit = False
+    held = t.hold("x")
+    for how in "update", "share":
+        try:
+            other.ask(lock % how)
+            raise AssertionError("both have it")
+        except psycopg2.errors.LockNotAvailable:
+            other.connection.rollback()
+    t.release(held)
+    expect(other.ask(lock % "update"), 1)
+    expect(try_it(t, "x"), 75)
+    waiting = t.start("run", "x", "--", "echo", "in")
+    t.until(t.watch("x"), lambda change: len(change["waiters"]) == 1)
+    other.connection.commit()
+    expect(waiting.line(), "in")
+    expect(waiting.wait(), 0)
+    held = t.hold("x", "--shared")
+    expect(other.ask(lock % "share"), 1)
+    expect(t.stile("run", "--try", "--shared", "x", "--", "true").returncode, 0)
+    t.release(held)
+    expect(try_it(t, "x"), 75)
+    other.connection.rollback()
+    expect(try_it(t, "x"), 0)
+
+
+# What ShedLock's JdbcTemplateLockProvider says to PostgreSQL with usingDbTime.
+UTC = "timezone('utc', current_timestamp)"
+SHED_TABLE = ("create table shedlock (name varchar(64) not null, lock_until timestamp not null, "
+              "locked_at timestamp not null, locked_by varchar(255) not null, primary key (name))")
+SHED_TAKE = ("insert into shedlock (name, lock_until, locked_at, locked_by) values ('x', " + UTC +
+             " + cast('%s' as interval), " + UTC + ", 'jvm') on conflict (name) do update set "
+             "lock_until = " + UTC + " + cast('%s' as interval), locked_at = " + UTC +
+             ", locked_by = 'jvm' where shedlock.name = 'x' and shedlock.lock_until <= " + UTC)
+SHED_FREE = ("update shedlock set lock_until = case when locked_at + cast('%s' as interval) > " + UTC +
+             " then locked_at + cast('%s' as interval) else " + UTC +
+             " end where name = 'x' and locked_by = 'jvm'")
+
+
+@with_server
+def shedlock(t, server, other):
+    """ShedLock's statements on ShedLock's table: lockAtMostFor, lockAtLeastFor, never a row deleted"""
+    server.sql(SHED_TABLE)
+    t.env["STILE_ENGINE"] += "?mode=table&table=shedlock&dialect=shedlock"
+
+    def said(statement, time):
+        with other.connection.cursor() as cursor:
+            cursor.execute(statement.replace("%s", time))
+            return cursor.rowcount
+
+    held = t.hold("x")
+    expect(said(SHED_TAKE, "10 minutes"), 0)
+    expect(said(SHED_FREE, "0"), 0)
+    expect(try_it(t, "x"), 75)
+    t.release(held)
+    expect(said(SHED_TAKE, "10 minutes"), 1)
+    expect(try_it(t, "x"), 75)
+    (holder,) = t.show("x")["holders"]
+    expect(holder["host"], "jvm")
+    expect(said(SHED_FREE, "10 minutes"), 1)
+    expect(try_it(t, "x"), 75)  # kept for lockAtLeastFor
+    expect(said(SHED_FREE, "0"), 1)
+    expect(t.stile("run", "--try", "--hold-at-least", "10m", "x", "--", "true").returncode, 0)
+    expect(said(SHED_TAKE, "10 minutes"), 0)
+    expect(t.stile("break", "--yes", "x").returncode, 0)
+    expect(said(SHED_TAKE, "10 milliseconds"), 1)
+    expect(t.stile("run", "x", "--", "true").returncode, 0)  # it runs out
+    expect(server.sql("select count(*) from shedlock"), "1")
+
+
 run_tests([plain_names, psql_by_hand, numbers, dialects, they_wait_for_us, in_a_transaction,
-           readers, seen_and_broken])
+           readers, seen_and_broken, rows, shedlock])

@@ -6,6 +6,7 @@
 
 #include "core/url.h"
 #include "engines/postgres/pg.h"
+#include "engines/sql/shedlock.h"
 #include "io/resolve.h"
 #include "mutant.h"
 
@@ -15,6 +16,7 @@
 /* The first ones are ours; the others are libpq's, by their own names. */
 const char *const options_params[] = {"mode",
                                       "dialect",
+                                      "table",
                                       "sessions",
                                       "allow",
                                       "host",
@@ -53,7 +55,7 @@ const char *const options_params[] = {"mode",
                                       "gsslib",
                                       "target_session_attrs",
                                       NULL};
-#define OURS 4
+#define OURS 5
 
 /* ---- the list for libpq ---- */
 
@@ -103,6 +105,8 @@ void options_free(struct options *o)
         o->values[i] = NULL;
     }
     o->n = 0;
+    free(o->table);
+    o->table = NULL;
     free(o->written.host);
     free(o->written.hostaddr);
     free(o->written.port);
@@ -288,6 +292,15 @@ enum stile_status options_set_addresses(struct options *o, const struct addrinfo
 
 /* ---- what is ours ---- */
 
+static enum stile_status read_table(struct options *o, const struct url *url,
+                                    struct stile_error *err)
+{
+    const char *table = url_param(url, "table");
+    o->table = strdup(table ? table : SHEDLOCK_TABLE);
+    return o->table ? shedlock_check_table(o->table, err)
+                    : error_set(err, STILE_NOMEM, 0, "out of memory");
+}
+
 static enum stile_status read_mode(struct options *o, const struct url *url,
                                    struct stile_error *err)
 {
@@ -297,8 +310,15 @@ static enum stile_status read_mode(struct options *o, const struct url *url,
                                                  : MODE_ADVISORY;
     if (mode && o->mode == MODE_ADVISORY && strcmp(mode, "advisory") != 0)
         return error_set(err, STILE_MISUSE, 0, "mode= is advisory, table or row");
+    if (o->mode == MODE_TABLE && dialect && strcmp(dialect, "shedlock") == 0)
+        return read_table(o, url, err);
+    if (url_param(url, "table"))
+        return error_set(
+            err, STILE_MISUSE, 0,
+            "table= is about mode=table&dialect=shedlock: our own is always stile.claim");
     if (dialect && o->mode != MODE_ADVISORY)
-        return error_set(err, STILE_MISUSE, 0, "dialect= is about the keys of mode=advisory");
+        return error_set(err, STILE_MISUSE, 0,
+                         "dialect= is about the keys of mode=advisory, or shedlock in mode=table");
     if (dialect && !dialect_named(&o->dialect, dialect))
         return error_set(err, STILE_MISUSE, 0,
                          "dialect= is sql, with_advisory_lock, django-pglocks or pals");

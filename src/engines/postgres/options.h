@@ -17,6 +17,7 @@ enum pg_mode { MODE_ADVISORY, MODE_TABLE, MODE_ROW };
 struct options {
     enum pg_mode mode;
     enum dialect dialect;
+    char *table;       /* mode=table: ShedLock's, in its dialect; NULL: ours */
     unsigned sessions; /* at most, all together */
     bool allow_pooler; /* a pooler in between keeps one server session for each of ours */
     uint64_t patience_ns;

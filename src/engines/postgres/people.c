@@ -101,7 +101,7 @@ void people_list(struct engine *engine, struct query *query)
     name_store(stored, query->name, query->name_len);
     const char *values[] = {strcmp(stored, query->name) == 0 && *stored ? stored : NULL};
     enum stile_status status = pg_shared(&shared, pg, &err);
-    const struct statement *statement = pg->options.mode == MODE_TABLE ? &sql_table_list
+    const struct statement *statement = pg->options.mode == MODE_TABLE ? &pg->table.list
                                         : pg->options.mode == MODE_ROW ? &sql_row_list
                                         : pg->bare                     ? &sql_list_bare
                                                                        : &sql_list;

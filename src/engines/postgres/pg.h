@@ -8,13 +8,14 @@
 #include "engines/postgres/session.h"
 #include "engines/sql/lease.h"
 
-#define OWNER_LEN        16
-#define HOST_MAX         64
-#define COMMAND_MAX      256
-#define SESSIONS_DEFAULT 20
-#define BY_KEY_HEADS     512
-#define APPLICATION_MAX  64
-#define OLDEST_SERVER    140000 /* for sessions with a lease */
+#define OWNER_LEN           16
+#define HOST_MAX            64
+#define COMMAND_MAX         256
+#define SESSIONS_DEFAULT    20
+#define BY_KEY_HEADS        512
+#define APPLICATION_MAX     64
+#define SHEDLOCK_STATEMENTS 7
+#define OLDEST_SERVER       140000 /* for sessions with a lease */
 
 /* The schema that this code was written for. */
 #define SCHEMA_VERSION 2
@@ -68,6 +69,10 @@ struct pg {
     struct timer sweep;
 
     /* mode=table */
+    struct {
+        struct statement claim, release, renew, resume, break_, show, list;
+    } table;
+    char *shedlock[SHEDLOCK_STATEMENTS]; /* what was written for one table */
     char channel[8 + OWNER_LEN], listen_sql[32 + OWNER_LEN];
     struct statement listen;
     bool pooled; /* each transaction may be another session's */

@@ -117,7 +117,7 @@ static enum stile_status check_has_schema(struct session *session, const PGresul
                                           struct stile_error *err)
 {
     const struct pg *pg = session->pg;
-    if (PQgetvalue(result, 0, HAIL_SCHEMA)[0] == 't' || pg->engine.examining)
+    if (PQgetvalue(result, 0, HAIL_SCHEMA)[0] == 't' || pg->options.table || pg->engine.examining)
         return STILE_OK;
     return error_set(err, STILE_REFUSED, 0,
                      "this database has no schema `stile`, which mode=%s needs: run `stile setup "
@@ -283,6 +283,29 @@ static enum stile_status check_schema(struct pg *pg, struct opening *opening,
     return status ? status : drive(pg, opening, err);
 }
 
+static void on_table(void *data, const struct answer *a)
+{
+    struct opening *opening = data;
+    opening->over = true;
+    if (a->err)
+        opening->error = *a->err;
+    else if (PQntuples(a->result) != 1 || PQgetvalue(a->result, 0, 0)[0] != 't')
+        error_set(&opening->error, STILE_REFUSED, 0,
+                  "there is no such table: make it as ShedLock's manual says (name, lock_until, "
+                  "locked_at, locked_by), or name another one (table=)");
+}
+
+static enum stile_status check_shedlock(struct pg *pg, struct opening *opening,
+                                        struct stile_error *err)
+{
+    static const struct statement look = {0, "select to_regclass($1::text) is not null"};
+    const char *values[] = {pg->options.table};
+    enum stile_status status = shedlock_prepare(pg, err);
+    if (!status)
+        status = session_send(pg->shared, &look, values, 1, on_table, opening, err);
+    return status ? status : drive(pg, opening, err);
+}
+
 static void rename_shared(struct pg *pg)
 {
     const char *values[] = {options_get(&pg->options, "application_name")};
@@ -301,6 +324,8 @@ static enum stile_status reach(struct pg *pg, struct stile_error *err)
         status = drive(pg, &opening, err);
     if (!status)
         status = check_schema(pg, &opening, err);
+    if (!status && pg->options.table)
+        status = check_shedlock(pg, &opening, err);
     if (!status)
         status = name_sessions(pg, err);
     if (!status && !pg->pooled)
@@ -316,6 +341,7 @@ static void dispose(struct pg *pg)
     session_free(pg->shared);
     pg->shared = NULL;
     lease_free_batches(&pg->leases);
+    shedlock_free(pg);
     loop_disarm(pg->engine.loop, &pg->sweep);
     loop_unreserve(pg->engine.loop, 1);
     options_free(&pg->options);
@@ -329,7 +355,7 @@ static void promise_less(struct stile_caps *caps)
     caps->survives = "a holder's crash: free at once; a server's crash: nothing is held afterwards";
 }
 
-extern const struct engine_class postgres_table_class, postgres_row_class;
+extern const struct engine_class postgres_table_class, postgres_shedlock_class, postgres_row_class;
 
 static enum stile_status postgres_open(struct engine *engine, const struct url *url,
                                        struct stile_error *err)
@@ -337,6 +363,7 @@ static enum stile_status postgres_open(struct engine *engine, const struct url *
     struct pg *pg = pg_of(engine);
     if (loop_reserve(engine->loop, 1))
         return error_set(err, STILE_NOMEM, 0, "out of memory");
+    table_prepare(pg);
     pg->sweep.fn = pool_sweep;
     pg->leases.engine = engine;
     pg->leases.ops = &table_ops;
@@ -349,6 +376,13 @@ static enum stile_status postgres_open(struct engine *engine, const struct url *
         status = reach(pg, err);
     if (status) {
         dispose(pg);
+    } else if (pg->options.table) {
+        engine->class = &postgres_shedlock_class;
+        engine->caps = postgres_shedlock_class.caps;
+        engine->caps.token = !pg->bare;
+        if (pg->bare)
+            engine->caps.token_is =
+                "none, for this database has no schema `stile`: run `stile setup URL`";
     } else if (pg->options.mode == MODE_TABLE) {
         engine->class = &postgres_table_class;
         engine->caps = postgres_table_class.caps;
@@ -395,6 +429,25 @@ const struct engine_class postgres_table_class = {
                          "committed (fsync = on)",
              .condition = "one primary that does not forget: failover to a standby that is not "
                           "synchronous may forget a lock or repeat a token"},
+    .apart = true,
+    .break_ = table_break,
+    LEASE_SLOTS,
+    SLOTS,
+};
+
+const struct engine_class postgres_shedlock_class = {
+    .caps = {.engine = "postgres",
+             .modes = 1u << STILE_EXCLUSIVE,
+             .lease = STILE_LEASE_CLAIM,
+             .token = true,
+             .hold_at_least = true,
+             .detached = true,
+             .token_is = "a counter of ours, committed with the grant; ShedLock's own claims have "
+                         "none",
+             .survives = "a holder's crash: free after its TTL; a server's crash: all that was "
+                         "committed (fsync = on)",
+             .condition = "all others keep ShedLock's rules, on clocks that agree with the "
+                          "database's (usingDbTime)"},
     .apart = true,
     .break_ = table_break,
     LEASE_SLOTS,

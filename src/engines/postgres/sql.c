@@ -233,7 +233,8 @@ const struct statement sql_table_hail = {
     0, "select pg_backend_pid(), pg_is_in_recovery(), exists (select from pg_class c join "
        "pg_namespace n on n.oid = c.relnamespace "
        "where n.nspname = 'stile' and c.relname = 'version')"};
-/* Where the session is ours alone. */
+/* Where the session is ours alone. $1: where tables are looked for; NULL: where the role has them.
+ */
 const struct statement sql_table_settings = {
     0, "select set_config('statement_timeout', '0', false), "
        "set_config('lock_timeout', '0', false), "
@@ -241,7 +242,7 @@ const struct statement sql_table_settings = {
        "set_config('idle_session_timeout', '0', false), "
        "set_config('default_transaction_isolation', 'read committed', false), "
        "set_config('default_transaction_read_only', 'off', false), "
-       "set_config('search_path', 'pg_catalog', false)"};
+       "set_config('search_path', coalesce($1::text, current_setting('search_path')), false)"};
 const struct statement sql_table_test = {0, "select pg_notify($1::text, 't')"};
 const struct statement sql_table_claim = {
     0, "select stile.table_claim($1::text, $2::text, $3::text, $4::int, $5::bigint, $6::bigint, "

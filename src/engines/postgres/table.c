@@ -63,7 +63,7 @@ static enum stile_status ask(struct lease *lease, struct stile_error *err)
                             pg->who.host,
                             pg->who.pid,
                             pg->who.command};
-    return say(pg, &sql_table_claim, values, 12, on_asked, lease, err);
+    return say(pg, &pg->table.claim, values, 12, on_asked, lease, err);
 }
 
 static void on_resumed(void *data, const struct answer *a)
@@ -82,7 +82,8 @@ static enum stile_status resume(struct lease *lease, struct stile_error *err)
     char stored[STORED_MAX], ttl[24];
     name_store(stored, claim->name, claim->name_len);
     const char *values[] = {stored, lease->owner, sql_ms(ttl, claim->ttl_ns)};
-    return say(pg_of_lease(lease), &sql_table_resume, values, 3, on_resumed, lease, err);
+    struct pg *pg = pg_of_lease(lease);
+    return say(pg, &pg->table.resume, values, 3, on_resumed, lease, err);
 }
 
 static void on_released(void *data, const struct answer *a)
@@ -94,10 +95,11 @@ static void on_released(void *data, const struct answer *a)
 static enum stile_status release(struct lease *lease, bool unused, struct stile_error *err)
 {
     struct claim *claim = claim_of_lease(lease);
-    char stored[STORED_MAX];
+    struct pg *pg = pg_of_lease(lease);
+    char stored[STORED_MAX], hold[24];
     name_store(stored, claim->name, claim->name_len);
-    const char *values[] = {stored, lease->owner, unused ? "t" : "f"};
-    return say(pg_of_lease(lease), &sql_table_release, values, 3, on_released, lease, err);
+    const char *values[] = {stored, lease->owner, unused ? "t" : "f", sql_ms(hold, claim->hold_ns)};
+    return say(pg, &pg->table.release, values, pg->options.table ? 4 : 3, on_released, lease, err);
 }
 
 static bool is_among(const void *rows, const char *owner)
@@ -133,7 +135,8 @@ static enum stile_status renew(struct lease_batch *batch, struct stile_error *er
     }
     strcpy(owner, "}");
     strcpy(ttl, "}");
-    status = say(pg_of(batch->leases->engine), &sql_table_renew, values, 2, on_renewed, batch, err);
+    struct pg *pg = pg_of(batch->leases->engine);
+    status = say(pg, &pg->table.renew, values, 2, on_renewed, batch, err);
 out:
     free(owners);
     free(ttls);
@@ -148,6 +151,17 @@ static void forget(struct engine *engine, const void *data)
 
 const struct lease_ops table_ops = {
     .ask = ask, .resume = resume, .release = release, .renew = renew, .forget = forget};
+
+void table_prepare(struct pg *pg)
+{
+    pg->table.claim = sql_table_claim;
+    pg->table.release = sql_table_release;
+    pg->table.renew = sql_table_renew;
+    pg->table.resume = sql_table_resume;
+    pg->table.break_ = sql_table_break;
+    pg->table.show = sql_table_show;
+    pg->table.list = sql_table_list;
+}
 
 /* ---- breaking ---- */
 
@@ -172,7 +186,8 @@ void table_break(struct engine *engine, struct query *query)
     const char *values[] = {stored, token};
     name_store(stored, query->name, query->name_len);
     snprintf(token, sizeof token, "%" PRIu64, query->token);
-    if (say(pg_of(engine), &sql_table_break, values, 2, on_broken, query, &err))
+    struct pg *pg = pg_of(engine);
+    if (say(pg, &pg->table.break_, values, 2, on_broken, query, &err))
         engine->events->done(query, &err);
 }
 
@@ -203,9 +218,10 @@ static void ignore(void *data, const struct answer *a)
 static void on_up(struct session *session)
 {
     struct pg *pg = session->pg;
-    const char *channel[] = {pg->channel};
-    if (!pg->pooled) {
-        session_send(session, &sql_table_settings, NULL, 0, ignore, NULL, NULL);
+    const char *channel[] = {pg->channel}, *path[] = {pg->options.table ? NULL : "pg_catalog"};
+    if (!pg->pooled)
+        session_send(session, &sql_table_settings, path, 1, ignore, NULL, NULL);
+    if (!pg->pooled && !pg->options.table) { /* in ShedLock's nobody tells anybody */
         session_send(session, &pg->listen, NULL, 0, ignore, NULL, NULL);
         session_send(session, &sql_table_test, channel, 1, ignore, NULL, NULL);
     }

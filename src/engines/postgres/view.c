@@ -220,7 +220,7 @@ enum stile_status view_ask(struct pg *pg, const char *name, size_t len, answer_f
         return status;
     place_of(&place, pg, name, len);
     if (pg->options.mode != MODE_ADVISORY)
-        return session_send(shared, pg->options.mode == MODE_ROW ? &sql_row_show : &sql_table_show,
+        return session_send(shared, pg->options.mode == MODE_ROW ? &sql_row_show : &pg->table.show,
                             place.values, 1, fn, data, err);
     return session_send(shared, pg->bare ? &sql_show_bare : &sql_show, place.values, 3, fn, data,
                         err);

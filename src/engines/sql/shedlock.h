@@ -1,0 +1,20 @@
+/* dialect=shedlock: the table of ShedLock, by its rules. A row a name that is never deleted, free
+ * when lock_until is over, on the database's clock in UTC. What tells our claims apart, and tells
+ * people who we are, is all in locked_by: the owner value, "pid@host", and the command.
+ *
+ * The rules stand in each database's own statements, which name the table as @T@. */
+#ifndef STILE_SQL_SHEDLOCK_H
+#define STILE_SQL_SHEDLOCK_H
+
+#include "core/error.h"
+
+#define SHEDLOCK_TABLE     "shedlock"
+#define SHEDLOCK_TABLE_MAX 128
+
+/* A name, or a schema's and a name, that needs no quotes. */
+enum stile_status shedlock_check_table(const char *table, struct stile_error *err);
+
+/* The pattern with the table for each @T@ and the other text for each @N@; NULL: out of memory. */
+char *shedlock_expand(const char *pattern, const char *table, const char *other);
+
+#endif
