@@ -3,49 +3,10 @@ when nobody has them any more, and what the user of stile hears of it."""
 import os
 import signal
 
-from kazoo.client import KazooClient
-from kazoo.exceptions import NoNodeError
-
 from cluster_kit import expect, granted, lost, refused, spin, token_of, try_it, wait_for
 from keeper import Keeper
 from kit import run_tests
-from zookeeper_server import ZookeeperServer
-
-
-def on_server(members=1):
-    def decorate(case):
-        def with_server(t):
-            with ZookeeperServer(members) as server:
-                t.env["STILE_ENGINE"] = server.url
-                t.env["STILE_MODULES"] = os.environ["STILE_MODULES"]
-                case(t, server)
-        with_server.__name__, with_server.__doc__ = case.__name__, case.__doc__
-        return with_server
-    return decorate
-
-
-class Other:
-    """Somebody else on the same server, for a moment."""
-
-    def __init__(self, server):
-        self.client = KazooClient(server.hosts)
-
-    def __enter__(self):
-        self.client.start()
-        return self.client
-
-    def __exit__(self, *_):
-        self.client.stop()
-        self.client.close()
-
-
-def nodes_of(server, name="x"):
-    """In the order in which they stand in line."""
-    with Other(server) as client:
-        try:
-            return sorted(client.get_children("/" + name), key=lambda node: node[-10:])
-        except NoNodeError:
-            return []
+from zookeeper_kit import nodes_of, on_server
 
 
 # ---- killed and restarted ----

@@ -7,19 +7,8 @@ from kazoo.exceptions import NoNodeError
 
 from cluster_kit import Cluster, refused
 from consensus import run_scenarios
+from zookeeper_kit import password_of
 from zookeeper_server import ZookeeperServer
-
-SECRET = 0xB3415C00  # of the server, from which it makes the password of a session
-
-
-def password_of(session):
-    """The server makes it with java.util.Random, so anybody can end anybody's session."""
-    seed = ((session ^ SECRET) ^ 0x5DEECE66D) & ((1 << 48) - 1)
-    password = b""
-    for _ in range(4):
-        seed = (seed * 0x5DEECE66D + 0xB) & ((1 << 48) - 1)
-        password += (seed >> 16).to_bytes(4, "little")
-    return password
 
 
 class ZookeeperCluster(Cluster):

@@ -1,9 +1,12 @@
 #include "engines/zookeeper/zookeeper.h"
 
+/* "Inconsistent" is the library's word when an answer is missing: a server whose session has moved
+ * away leaves out those to what would change something, and hangs up. */
 bool fault_may_pass(int rc)
 {
     return rc == ZCONNECTIONLOSS || rc == ZOPERATIONTIMEOUT || rc == ZCLOSING ||
-           rc == ZSESSIONEXPIRED || rc == ZSESSIONMOVED || rc == ZINVALIDSTATE;
+           rc == ZSESSIONEXPIRED || rc == ZSESSIONMOVED || rc == ZINVALIDSTATE ||
+           rc == ZRUNTIMEINCONSISTENCY;
 }
 
 static const char *cure_of(int rc)

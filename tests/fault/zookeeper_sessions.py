@@ -1,0 +1,112 @@
+"""Sessions of ZooKeeper that move to another server, servers that only read, users that are kept apart,
+and URLs that ask for what is not there."""
+import os
+import socket
+import struct
+
+from cluster_kit import (connected, expect, granted, lost, refused, spin, token_of, try_it,
+                         wait_for)
+from keeper import Keeper
+from kit import run_tests
+from zookeeper_kit import Other, nodes_of, on_server, password_of
+
+
+# ---- sessions ----
+
+class Moved:
+    """A session of ours goes on through another server, as if it had been heard of there later."""
+
+    def __init__(self, member, session):
+        self.socket = socket.create_connection(("127.0.0.1", member.port), 10)
+        hello = struct.pack(">iqiqi", 0, 0, 10000, session, 16) + password_of(session) + b"\0"
+        self.socket.sendall(struct.pack(">i", len(hello)) + hello)
+        answer = b""
+        while len(answer) < 20:
+            answer += self.socket.recv(20 - len(answer))
+        expect(struct.unpack(">iiiq", answer)[3], session)
+
+    def close(self):
+        self.socket.close()
+
+
+def owner_of(server, node, name="x"):
+    with Other(server) as client:
+        return client.exists("/%s/%s" % (name, node)).ephemeralOwner
+
+
+@on_server(3)
+def session_moved(t, server):
+    """A session moves to another server behind our back: we follow it, and nothing is lost or left"""
+    held = t.hold("x")
+    waiting = wait_for(t)
+    ours = Keeper(server.url)
+    try:
+        expect(ours.try_it("keep"), "OK")
+        for session, pid in ((owner_of(server, nodes_of(server)[0]), held.warden()),
+                             (owner_of(server, nodes_of(server, "keep")[0], "keep"),
+                              ours.process.pid)):
+            here = connected(server, pid)
+            Moved(next(m for m in server.members if m is not here), session).close()
+        t.release(held)  # the server that it speaks with hangs up on what changes anything
+        granted(waiting)
+        status = ours.try_it("x")
+        assert status in ("OK", "UNCERTAIN", "UNREACHABLE"), status
+        spin(lambda: ours.try_it("y") == "OK")
+        expect(len(nodes_of(server)), int(status == "OK"))  # in doubt is taken away
+        expect(try_it(t, "keep"), 75)
+    finally:
+        ours.close()
+
+
+@on_server(3, java=["-Dreadonlymode.enabled=true"])
+def read_only_server(t, server):
+    """One that is cut off and read-only: nothing is granted there, and what is held ends in time"""
+    held = t.hold("x", "--ttl", "4s")
+    token = token_of(t)
+    for member in server.members[:2]:
+        member.kill()
+    last = server.members[2]
+    spin(lambda: "Mode: read-only" in last.say("srvr"))
+    lost(held)
+    refused(t)
+    server.restart()
+    held = t.hold("x", "--wait", "20s")
+    assert token_of(t) > token
+    t.release(held)
+    expect(nodes_of(server), [])
+
+
+# ---- users, and what is not there ----
+
+@on_server()
+def users_are_kept_apart(t, server):
+    """Below a path that one user has made, another one gets nothing, and is told why"""
+    t.env["STILE_ENGINE"] = "zk://ann:one@%s/team" % server.hosts
+    held = t.hold("x")
+    t.env["STILE_ENGINE"] = "zk://bob:two@%s/team" % server.hosts
+    done = t.stile("run", "--try", "x", "--", "true")
+    expect(done.returncode, 69, done.stderr)
+    assert "ACL" in done.stderr and "user and password" in done.stderr, done.stderr
+    assert "two" not in done.stderr, done.stderr
+    secret = os.path.join(t.dir, "secret")
+    with open(secret, "w", encoding="utf-8") as file:
+        file.write("one\n")
+    t.env["STILE_ENGINE"] = "zk://ann@%s/team?password_file=%s" % (server.hosts, secret)
+    expect(try_it(t), 75)
+    t.release(held)
+    expect(try_it(t), 0)
+
+
+def no_tls_and_no_sasl(t):
+    """URLs that want what the client library does not have are refused, with what to do instead"""
+    t.env["STILE_MODULES"] = os.environ["STILE_MODULES"]
+    for url, words in (("zks://%s", ("TLS", "tunnel")), ("zk://%s/?sasl=digest", ("SASL", "digest")),
+                       ("zk://%s/?dialect=other", ("curator", "curator-rw", "kazoo")),
+                       ("zk://%s/a//b", ("path",))):
+        done = t.stile("run", "--try", "-e", url % "127.0.0.1:1", "x", "--", "true")
+        assert done.returncode in (64, 69), done
+        assert all(word in done.stderr for word in words), done.stderr
+        assert done.stderr.count("\n") <= 2, done.stderr
+
+
+run_tests([session_moved, read_only_server, users_are_kept_apart, no_tls_and_no_sasl])
