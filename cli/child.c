@@ -9,16 +9,39 @@
 #include "mutant.h"
 #include "process.h"
 
-/* A nested run must not show its command the outer lock: all of ours are replaced, none kept. */
-static bool is_ours(const char *variable)
+/* A nested run must not show its command the outer lock: all of ours are replaced, none kept. The
+ * job that it is run for is another matter. */
+static const char *const of_locks[] = {
+    "STILE_NAME=", "STILE_NAMES=", "STILE_TOKEN=", "STILE_TOKENS=", "STILE_ENGINE=", NULL};
+static const char *const of_jobs[] = {
+    "STILE_QUEUE=", "STILE_JOB_ID=", "STILE_JOB_KEY=", "STILE_JOB_TRIES=", NULL};
+
+static bool is_one_of(const char *variable, const char *const *names)
 {
-    static const char *const ours[] = {
-        "STILE_NAME=", "STILE_NAMES=", "STILE_TOKEN=", "STILE_TOKENS=", "STILE_ENGINE="};
-    for (size_t i = 0; i < sizeof ours / sizeof ours[0]; i++) {
-        if (strncmp(variable, ours[i], strlen(ours[i])) == 0)
+    for (; *names != NULL; names++) {
+        if (strncmp(variable, *names, strlen(*names)) == 0)
             return true;
     }
     return false;
+}
+
+/* Without ours, and with room for them. */
+static char **inherited(size_t *kept, bool for_job)
+{
+    size_t count = 0;
+    while (environ[count] != NULL)
+        count++;
+    char **out = must_alloc(calloc(count + 8, sizeof *out));
+    *kept = 0;
+    for (size_t i = 0; i < count; i++) {
+#ifdef MUTANT_CLI_OUTER_LOCK_SHOWN
+        if (strncmp(environ[i], "STILE_NAMES=", 12) == 0)
+            out[(*kept)++] = environ[i];
+#endif
+        if (!is_one_of(environ[i], of_locks) && !(for_job && is_one_of(environ[i], of_jobs)))
+            out[(*kept)++] = environ[i];
+    }
+    return out;
 }
 
 static char *variable(const char *key, const char *value)
@@ -55,39 +78,53 @@ static void add_lists(char **names, char **tokens, struct stile_lock *const *loc
     must_alloc(*tokens);
 }
 
+static char *number(const char *key, uint64_t value)
+{
+    char digits[24];
+    snprintf(digits, sizeof digits, "%" PRIu64, value);
+    return variable(key, digits);
+}
+
 char **child_environment(const struct options *options, struct stile_lock *const *locks, size_t n)
 {
-    size_t count = 0, kept = 0;
-    while (environ[count] != NULL)
-        count++;
-    char **out = must_alloc(calloc(count + 6, sizeof *out));
-    for (size_t i = 0; i < count; i++) {
-#ifdef MUTANT_CLI_OUTER_LOCK_SHOWN
-        if (strncmp(environ[i], "STILE_NAMES=", 12) == 0)
-            out[kept++] = environ[i];
-#endif
-        if (!is_ours(environ[i]))
-            out[kept++] = environ[i];
-    }
+    size_t kept;
+    uint64_t token;
+    char **out = inherited(&kept, false);
     out[kept++] = engine_variable(options);
     out[kept++] = variable("STILE_NAME", stile_lock_name(locks[0]));
-    uint64_t token;
-    if (stile_lock_token(locks[0], &token) == STILE_OK) {
-        char digits[24];
-        snprintf(digits, sizeof digits, "%" PRIu64, token);
-        out[kept++] = variable("STILE_TOKEN", digits);
-    }
-    if (n > 1) {
+    if (stile_lock_token(locks[0], &token) == STILE_OK)
+        out[kept++] = number("STILE_TOKEN", token);
+    if (n > 1)
         add_lists(&out[kept], &out[kept + 1], locks, n);
-        kept += 2;
-    }
     return out;
+}
+
+char **child_environment_of_job(const struct options *options, const struct stile_job *job)
+{
+    size_t kept;
+    char **out = inherited(&kept, true);
+    out[kept++] = engine_variable(options);
+    out[kept++] = variable("STILE_QUEUE", job->queue);
+    out[kept++] = number("STILE_JOB_ID", job->id);
+    out[kept++] = number("STILE_JOB_TRIES", job->tries);
+    out[kept++] = number("STILE_TOKEN", job->token);
+    if (job->key != NULL)
+        out[kept++] = variable("STILE_JOB_KEY", job->key);
+    return out;
+}
+
+static bool is_inherited(const char *variable)
+{
+    char **at = environ;
+    while (*at != NULL && *at != variable)
+        at++;
+    return *at != NULL;
 }
 
 void child_environment_free(char **environment)
 {
     for (char **at = environment; *at != NULL; at++) {
-        if (is_ours(*at))
+        if (!is_inherited(*at))
             free(*at);
     }
     free(environment);
@@ -119,11 +156,13 @@ static void exec_failed(const char *command)
     _exit(failure == ENOENT ? EXIT_NO_COMMAND : EXIT_CANNOT_EXEC);
 }
 
-pid_t child_start(char *const *command, char *const *environment, const struct signals *signals)
+pid_t child_start(char *const *command, char *const *environment, const struct signals *signals,
+                  int input, bool *failed)
 {
     pid_t warden = getpid();
     /* Not fork(): the warden has an engine mapped, and copying its page tables only to throw them
-     * away takes longer than all else here. Nothing in the child changes what they share. */
+     * away takes longer than all else here. Nothing in the child changes what they share, but for
+     * the word that it could not be executed. */
     pid_t pid = vfork();
     if (pid != 0)
         return pid;
@@ -133,7 +172,11 @@ pid_t child_start(char *const *command, char *const *environment, const struct s
     if (getppid() != warden)
         _exit(EXIT_LOST);
     signals_restore(signals);
+    if (input >= 0 && dup2(input, STDIN_FILENO) < 0)
+        _exit(EXIT_CANNOT_EXEC);
     execvpe(command[0], command, environment);
+    if (failed != NULL)
+        *failed = true;
     exec_failed(command[0]);
     _exit(EXIT_CANNOT_EXEC);
 }

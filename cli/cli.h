@@ -44,6 +44,15 @@ enum option_bit {
     OPT_PRINT = 1 << 17,
     OPT_PROCLAIM = 1 << 18,
     OPT_COMMAND = 1 << 19, /* takes `-- CMD ARG...` */
+    OPT_KEY = 1 << 20,     /* from here on: jobs */
+    OPT_DUE = 1 << 21,
+    OPT_PARALLEL = 1 << 22,
+    OPT_TRIES = 1 << 23,
+    OPT_BACKOFF = 1 << 24,
+    OPT_LEASE = 1 << 25,
+    OPT_FINISH = 1 << 26,
+    OPT_ONCE = 1 << 27,
+    OPT_DRAIN = 1 << 28,
 };
 
 #define OPT_CLAIM                                                                                  \
@@ -58,6 +67,9 @@ struct options {
     uint64_t slots, token;
     enum stile_profile profile;
     char *owner, *proclaim;
+    char *key;
+    int64_t due_ms, backoff_ms, lease_ms, finish_ms;
+    uint64_t parallel, tries;
     char **args; /* what is neither an option nor the command */
     size_t n_args;
     char **command; /* NULL-terminated, after `--` */
@@ -67,18 +79,22 @@ struct verb {
     const char *name;
     unsigned accepts; /* bits of enum option_bit */
     size_t min_args, max_args;
-    const char *usage; /* behind `stile VERB`, without the options every verb has */
+    const char *argument; /* what is missing if there are too few; NULL: NAME */
+    const char *usage;    /* behind `stile VERB`, without the options every verb has */
     const char *about;
     int (*run)(struct options *options);
 };
 
 extern const struct verb verb_run, verb_acquire, verb_renew, verb_release, verb_ls, verb_show,
-    verb_watch, verb_break, verb_caps, verb_doctor, verb_setup;
+    verb_watch, verb_break, verb_caps, verb_doctor, verb_setup, verb_jobs_add, verb_jobs_work,
+    verb_jobs_ls, verb_jobs_retry, verb_jobs_drop;
 
 /* 0, or EXIT_USAGE after it has said why. argv is that of the verb, which is argv[0]; it is
  * reordered: the arguments come first. */
 int options_parse(struct options *options, const struct verb *verb, int argc, char **argv);
 void options_print_help(const struct verb *verb);
+/* Of several verbs whose names begin with the same word. */
+void options_print_group(const struct verb *const *verbs, size_t n);
 
 /* Names, mode, times and profile as the library wants them. */
 struct stile_lock_options options_for_lock(const struct options *options);

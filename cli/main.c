@@ -11,13 +11,28 @@ static const struct verb *const verbs[] = {
     &verb_watch, &verb_break,   &verb_caps,  &verb_doctor,  &verb_setup,
 };
 
+static const struct verb *const jobs[] = {
+    &verb_jobs_add, &verb_jobs_work, &verb_jobs_ls, &verb_jobs_retry, &verb_jobs_drop,
+};
+
 #define N_VERBS (sizeof verbs / sizeof verbs[0])
+#define N_JOBS  (sizeof jobs / sizeof jobs[0])
 
 static const struct verb *verb_named(const char *name)
 {
     for (size_t i = 0; i < N_VERBS; i++) {
         if (strcmp(verbs[i]->name, name) == 0)
             return verbs[i];
+    }
+    return NULL;
+}
+
+/* word: what follows `jobs`. */
+static const struct verb *job_verb_named(const char *word)
+{
+    for (size_t i = 0; i < N_JOBS && word != NULL; i++) {
+        if (strcmp(jobs[i]->name + strlen("jobs "), word) == 0)
+            return jobs[i];
     }
     return NULL;
 }
@@ -33,6 +48,7 @@ static void print_overview(FILE *out)
           "  stile caps [URL]                 what an engine promises\n"
           "  stile doctor [URL]               whether it can, as it is set up now\n"
           "  stile setup [URL]                make what it needs in its server (a schema)\n"
+          "  stile jobs add|work|ls QUEUE     a queue of jobs in a database\n"
           "  stile acquire|renew|release NAME for scripts, where locks outlive a process\n\n"
           "stile VERB --help tells all options; -e URL or $STILE_ENGINE choose the engine.\n"
           "Exit codes: the command's own; 75 not acquired, 76 lost, 69 engine, 64 usage.\n",
@@ -53,6 +69,10 @@ static int unknown_verb(const char *name)
 
 static int help(const char *name)
 {
+    if (name != NULL && strcmp(name, "jobs") == 0) {
+        options_print_group(jobs, N_JOBS);
+        return finish_output(0);
+    }
     const struct verb *verb = name != NULL ? verb_named(name) : NULL;
     if (name != NULL && verb == NULL)
         return unknown_verb(name);
@@ -69,12 +89,25 @@ static int run_verb(const struct verb *verb, int argc, char **argv)
     int code = options_parse(&options, verb, argc, argv);
     if (code != 0)
         return code;
-    if (options.given & OPT_HELP)
-        return help(verb->name);
+    if (options.given & OPT_HELP) {
+        options_print_help(verb);
+        return finish_output(0);
+    }
     engine_hide_secrets(&options);
     code = verb->run(&options);
     free(options.hidden);
     return code;
+}
+
+static int run_jobs(int argc, char **argv)
+{
+    const struct verb *verb = job_verb_named(argv[1]);
+    if (verb != NULL)
+        return run_verb(verb, argc - 1, argv + 1);
+    if (argv[1] != NULL && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0))
+        return help("jobs");
+    say("jobs: %s; see stile jobs --help", argv[1] != NULL ? "no such verb" : "what about them");
+    return EXIT_USAGE;
 }
 
 /* Started with a standard descriptor closed, the next file we open would get its number, and what
@@ -97,6 +130,8 @@ int main(int argc, char **argv)
     const struct verb *verb = verb_named(argv[1]);
     if (verb != NULL)
         return run_verb(verb, argc - 1, argv + 1);
+    if (strcmp(argv[1], "jobs") == 0)
+        return run_jobs(argc - 1, argv + 1);
     if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0) {
         printf("stile %s\n", stile_version());
         return finish_output(0);

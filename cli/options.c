@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define LEASE_MIN_MS 1000
+
 enum value_kind { FLAG, TEXT, DURATION, COUNT, PROFILE };
 
 struct option_rule {
@@ -43,6 +45,18 @@ static const struct option_rule rules[] = {
     {OPT_QUIET, 'q', "quiet", FLAG, 0, NULL, "say nothing about waiting or not getting it"},
     {OPT_ADOPT, 0, "adopt", FLAG, 0, NULL, "take back redlock nodes that have lost their data"},
     {OPT_PRINT, 0, "print", FLAG, 0, NULL, "only tell what would be run"},
+    {OPT_KEY, 0, "key", TEXT, AT(key), "K", "add nothing if one with this key is not done yet"},
+    {OPT_DUE, 0, "delay", DURATION, AT(due_ms), "T", "it is not claimed before"},
+    {OPT_PARALLEL, 0, "parallel", COUNT, AT(parallel), "N", "so many jobs at a time (1)"},
+    {OPT_TRIES, 0, "tries", COUNT, AT(tries), "N", "dead after so many (5)"},
+    {OPT_BACKOFF, 0, "backoff", DURATION, AT(backoff_ms), "T",
+     "the longest first pause after a failure; it doubles each time (1s)"},
+    {OPT_LEASE, 0, "lease", DURATION, AT(lease_ms), "T",
+     "how long a job stays ours without hearing from us (30s)"},
+    {OPT_FINISH, 0, "finish", DURATION, AT(finish_ms), "T",
+     "after SIGTERM, running jobs have so long to finish (30s)"},
+    {OPT_ONCE, 0, "once", FLAG, 0, NULL, "one job, if there is one"},
+    {OPT_DRAIN, 0, "drain", FLAG, 0, NULL, "end when nothing is due any more"},
     {OPT_JSON, 0, "json", FLAG, 0, NULL, "for programs"},
     {OPT_HELP, 'h', "help", FLAG, 0, NULL, "this text"},
 };
@@ -158,6 +172,8 @@ static int check_together(const struct options *options, const struct verb *verb
         return usage_error(verb, "--slots", "too large a number");
     if ((given & OPT_TTL) && options->ttl_ms == 0)
         return usage_error(verb, "--ttl", "must be more than 0");
+    if ((given & OPT_LEASE) && options->lease_ms < LEASE_MIN_MS)
+        return usage_error(verb, "--lease", "must be at least 1s, to leave room to extend it");
     if ((given & OPT_GRACE) && (given & OPT_TTL) && options->grace_ms > options->ttl_ms / 2)
         return usage_error(verb, "--grace",
                            "must be at most half of --ttl, to leave room to renew");
@@ -167,7 +183,7 @@ static int check_together(const struct options *options, const struct verb *verb
 static int check_count(const struct options *options, const struct verb *verb)
 {
     if (options->n_args < verb->min_args)
-        return usage_error(verb, "NAME", "missing");
+        return usage_error(verb, verb->argument != NULL ? verb->argument : "NAME", "missing");
     if (options->n_args > verb->max_args)
         return usage_error(verb, options->args[verb->max_args], "one argument too many");
     if ((verb->accepts & OPT_COMMAND) && options->command[0] == NULL)
@@ -183,8 +199,8 @@ static int without_command(struct options *options, const struct verb *verb, cha
             return 0;
         }
     }
-    say("%s: no -- found; write the command after it: stile %s NAME -- CMD [ARG...]", verb->name,
-        verb->name);
+    say("%s: no -- found; write the command after it: stile %s %s -- CMD [ARG...]", verb->name,
+        verb->name, verb->argument != NULL ? verb->argument : "NAME");
     return EXIT_USAGE;
 }
 
@@ -218,12 +234,11 @@ int options_parse(struct options *options, const struct verb *verb, int argc, ch
     return code != 0 ? code : check_count(options, verb);
 }
 
-void options_print_help(const struct verb *verb)
+static void print_rules(unsigned accepts)
 {
-    printf("usage: stile %s %s\n\n%s\n\n", verb->name, verb->usage, verb->about);
     for (size_t i = 0; i < N_RULES; i++) {
         const struct option_rule *rule = &rules[i];
-        if (!((verb->accepts | OPT_ENGINE | OPT_HELP) & rule->bit))
+        if (!((accepts | OPT_ENGINE | OPT_HELP) & rule->bit))
             continue;
         char head[40], letter[8] = "    ";
         if (rule->letter != 0)
@@ -233,6 +248,25 @@ void options_print_help(const struct verb *verb)
         printf("  %-26s %s\n", head, rule->about);
     }
     puts("\nT is a duration: 250ms, 10s, 5m, 2h, 1d.");
+}
+
+void options_print_help(const struct verb *verb)
+{
+    printf("usage: stile %s %s\n\n%s\n\n", verb->name, verb->usage, verb->about);
+    print_rules(verb->accepts);
+}
+
+void options_print_group(const struct verb *const *verbs, size_t n)
+{
+    unsigned accepts = 0;
+    for (size_t i = 0; i < n; i++) {
+        printf("%s stile %s %s\n", i == 0 ? "usage:" : "      ", verbs[i]->name, verbs[i]->usage);
+        accepts |= verbs[i]->accepts;
+    }
+    for (size_t i = 0; i < n; i++)
+        printf("\nstile %s:\n%s\n", verbs[i]->name, verbs[i]->about);
+    putchar('\n');
+    print_rules(accepts);
 }
 
 struct stile_lock_options options_for_lock(const struct options *options)

@@ -2,6 +2,8 @@
  *
  *     front ──fork──► warden ──vfork──► command ──► whatever it starts
  *
+ * `stile jobs work` has as many wardens as jobs may run at a time; each claims for itself.
+ *
  * The front is what the user started: it passes signals on and ends with the result. The warden
  * holds the lock and owns the tree. Each one sees the other's death: the warden through the
  * lifeline, a pipe whose writing end only the front has; the front as the warden's parent. Both are
@@ -36,6 +38,29 @@ pid_t tree_signal(pid_t child, int sig);
 
 /* Ends every descendant and returns when none is left. SIGCHLD must be blocked. */
 void tree_end(void);
+
+/* ---- ending.c: of a whole tree ---- */
+
+struct ending {
+    const char *name, *what; /* for messages: of which lock or job */
+    int stopping;            /* 0, SIGTERM or SIGKILL: how far we are */
+    int64_t kill_ms;         /* when SIGTERM has had its time */
+    int64_t pass_ms;         /* when to look again for who is left */
+    int64_t pause_ms;        /* until then */
+    int64_t killed_ms;       /* when the first SIGKILL went out */
+    bool told_stuck;
+};
+
+/* So long before the end of a lease the tree is told to end. */
+int64_t ending_grace_ms(const struct options *options, int64_t lease_ms);
+/* command: known to be a child, 0 if it has ended, as for tree_signal(). */
+void ending_begin(struct ending *ending, pid_t command, int64_t patience_ms);
+void ending_kill(struct ending *ending);
+void ending_hasten(struct ending *ending, int64_t patience_ms);
+void ending_push(struct ending *ending, pid_t command); /* does what is due */
+int64_t ending_next_ms(const struct ending *ending);    /* when something is; INT64_MAX */
+/* False: there is nobody left below us. ended and status are set if the command is among those. */
+bool ending_reap(pid_t command, bool *ended, int *status);
 
 /* ---- signals.c ---- */
 
@@ -125,6 +150,15 @@ enum stile_status grant_wait(struct grant *grant);
 /* Polls the client and the inbox until one has something or until_ms has come. */
 void wait_ready(struct stile_client *client, const struct inbox *inbox, int64_t until_ms);
 
+/* ---- front.c ---- */
+
+/* The life of a child of the front, with its lifeline's reading end; returns its exit code. */
+typedef int post_fn(const struct signals *signals, int lifeline, pid_t front, void *data);
+
+/* Starts n of them, passes signals on, and returns when all have ended: the largest of their codes,
+ * or EXIT_LOST. In a child it returns that child's code. */
+int front_run(const char *verb, size_t n, post_fn *fn, void *data);
+
 /* ---- warden.c ---- */
 
 /* The warden's whole life, with the lifeline's reading end; returns its exit code. */
@@ -135,8 +169,31 @@ int warden_main(const struct options *options, const struct signals *signals, in
 
 /* environ with STILE_NAME, STILE_TOKEN, ... of these locks instead of whatever was there. */
 char **child_environment(const struct options *options, struct stile_lock *const *locks, size_t n);
+/* The same with STILE_QUEUE, STILE_JOB_ID, ... */
+char **child_environment_of_job(const struct options *options, const struct stile_job *job);
 void child_environment_free(char **environment);
-/* The new process, or -1 with errno. If it can't be executed it says so and ends as a shell's. */
-pid_t child_start(char *const *command, char *const *environment, const struct signals *signals);
+/* The new process, or -1 with errno. input becomes its stdin, unless -1. If it can't be executed it
+ * says so and ends as a shell's; *failed, which may be NULL, is then true. */
+pid_t child_start(char *const *command, char *const *environment, const struct signals *signals,
+                  int input, bool *failed);
+
+/* ---- jobs_run.c ---- */
+
+/* Runs one claimed job to its end, and says to the engine what became of it. */
+struct job_run {
+    const struct options *options;
+    const struct signals *signals;
+    struct inbox *inbox;
+    struct stile_client *client;
+    struct stile_job *job;
+    int64_t lease_ms;
+    bool quit;    /* a signal has asked us to end */
+    bool orphan;  /* the front is gone */
+    bool no_exec; /* the command can't be executed: the job is given back */
+    int code;     /* of the command, or EXIT_LOST */
+};
+
+void job_run(struct job_run *run);
+bool job_quits(int sig); /* a signal that asks a worker to end */
 
 #endif

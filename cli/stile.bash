@@ -5,7 +5,7 @@ _stile_verbs() {
 }
 
 _stile_options() {
-    "$1" "$2" --help 2>/dev/null | grep -oE -- '(^|[^[:alnum:]-])--[a-z][a-z-]*' |
+    "$@" --help 2>/dev/null | grep -oE -- '(^|[^[:alnum:]-])--[a-z][a-z-]*' |
         grep -oE -- '--[a-z-]*'
 }
 
@@ -27,6 +27,10 @@ _stile() {
         mapfile -t COMPREPLY < <(compgen -W "$(_stile_verbs "$command") --help --version" -- "$cur")
         return
     fi
+    if [[ $verb == jobs ]] && ((cword == 2)) && [[ $cur != -* ]]; then
+        mapfile -t COMPREPLY < <(compgen -W 'add work ls retry drop' -- "$cur")
+        return
+    fi
     for ((i = 2; i < cword; i++)); do
         case ${words[i]} in
         --)
@@ -43,13 +47,19 @@ _stile() {
     case $prev in
     -e | --engine) mapfile -t COMPREPLY < <(compgen -W local: -- "$cur") ;;
     --profile) mapfile -t COMPREPLY < <(compgen -W 'default financial cache batch' -- "$cur") ;;
-    --wait | --ttl | --hold-at-least | --lock-delay | --grace)
+    --wait | --ttl | --hold-at-least | --lock-delay | --grace | --delay | --backoff | --lease | --finish)
         mapfile -t COMPREPLY < <(compgen -W '1s 10s 1m 5m 1h' -- "$cur")
         ;;
-    --slots | --token | --owner | --proclaim) ;;
+    --slots | --token | --owner | --proclaim | --key | --parallel | --tries) ;;
     *)
         if [[ $cur == -* ]]; then
-            mapfile -t COMPREPLY < <(compgen -W "$(_stile_options "$command" "$verb")" -- "$cur")
+            i=("$verb")
+            [[ $verb == jobs && $cword -gt 2 ]] && i+=("${words[2]}")
+            mapfile -t COMPREPLY < <(compgen -W "$(_stile_options "$command" "${i[@]}")" -- "$cur")
+        elif [[ $verb == jobs ]]; then
+            mapfile -t COMPREPLY < <(
+                compgen -W "$(_stile_names "$command" jobs ls "${engine[@]}")" -- "$cur"
+            )
         elif [[ $verb != caps && $verb != doctor && $verb != setup ]]; then
             mapfile -t COMPREPLY < <(
                 _stile_names "$command" ls "${engine[@]}" | grep -F -- "$cur" |

@@ -10,12 +10,8 @@
 #include "mutant.h"
 #include "process.h"
 
-#define GRACE_MAX_MS   5000
-#define GRACE_MIN_MS   20
-#define LOST_GRACE_MS  100 /* between SIGTERM and SIGKILL when the lock is gone already */
-#define PASS_MAX_MS    50
-#define STUCK_AFTER_MS 2000
-#define LABEL_MAX      1024
+#define LOST_GRACE_MS 100 /* between SIGTERM and SIGKILL when the lock is gone already */
+#define LABEL_MAX     1024
 
 struct warden {
     const struct options *options;
@@ -28,13 +24,7 @@ struct warden {
     bool running; /* the command has not ended */
     int code;     /* what the front is to end with */
     int64_t grace_ms;
-
-    int stopping;      /* 0, SIGTERM or SIGKILL: how far we are with ending the tree */
-    int64_t kill_ms;   /* when SIGTERM has had its time */
-    int64_t pass_ms;   /* when to look again for who is left */
-    int64_t pause_ms;  /* until then */
-    int64_t killed_ms; /* when the first SIGKILL went out */
-    bool told_stuck;
+    struct ending ending;
 };
 
 /* ---- the lease ---- */
@@ -53,79 +43,34 @@ static int64_t remaining_ms(const struct warden *w, const char **name)
     return least;
 }
 
-/* Longer than half the lease would leave no time for renewals. */
-static int64_t grace_for(const struct options *options, int64_t lease_ms)
-{
-#ifdef MUTANT_CLI_STOPS_LATE
-    return 0;
-#endif
-    int64_t grace = lease_ms / 4 < GRACE_MAX_MS ? lease_ms / 4 : GRACE_MAX_MS;
-    if (options->given & OPT_GRACE)
-        grace = options->grace_ms;
-    if (grace < GRACE_MIN_MS)
-        grace = GRACE_MIN_MS;
-    return grace < lease_ms / 2 ? grace : lease_ms / 2;
-}
-
 /* ---- ending the tree ---- */
 
-static void begin_kill(struct warden *w)
+static pid_t command_of(const struct warden *w)
 {
-    w->stopping = SIGKILL;
-    w->killed_ms = w->pass_ms = now_ms();
-    w->pause_ms = 1;
+    return w->running ? w->command : 0;
 }
 
 static void begin_stop(struct warden *w, int64_t patience_ms)
 {
-    w->stopping = SIGTERM;
     w->code = EXIT_LOST;
-    w->kill_ms = now_ms() + patience_ms;
-    tree_signal(w->running ? w->command : 0, SIGTERM);
+    ending_begin(&w->ending, command_of(w), patience_ms);
 }
 
 static void check_lease(struct warden *w)
 {
     const char *name = "";
-    int64_t left = remaining_ms(w, &name), now = now_ms();
-    if (w->stopping == 0 && left == 0) {
+    int64_t left = remaining_ms(w, &name);
+    if (w->ending.stopping == 0 && left == 0) {
         say("%s: the lock is lost; stopping the command", name);
         begin_stop(w, LOST_GRACE_MS);
-    } else if (w->stopping == 0 && left != STILE_NO_DEADLINE && left <= w->grace_ms) {
+    } else if (w->ending.stopping == 0 && left != STILE_NO_DEADLINE && left <= w->grace_ms) {
         say("%s: not renewed, the lease ends in %" PRId64
             " ms; stopping the command before it does",
             name, left);
         begin_stop(w, left / 2);
-    } else if (w->stopping == SIGTERM && left == 0 && w->kill_ms > now + LOST_GRACE_MS) {
-        w->kill_ms = now + LOST_GRACE_MS;
+    } else if (left == 0) {
+        ending_hasten(&w->ending, LOST_GRACE_MS);
     }
-}
-
-static void tell_stuck(struct warden *w, pid_t refused)
-{
-    if (w->told_stuck || now_ms() < w->killed_ms + STUCK_AFTER_MS)
-        return;
-    w->told_stuck = true;
-    if (refused != 0)
-        say("%s: pid %d may not be killed by us; the lock is kept until it ends",
-            stile_lock_name(w->locks[0]), (int)refused);
-    else
-        say("%s: a process of the command does not end though it was killed; the lock is kept "
-            "until it does",
-            stile_lock_name(w->locks[0]));
-}
-
-/* Whoever was forked behind our back is met by the next pass, until waitpid() knows nobody. */
-static void push_on(struct warden *w)
-{
-    if (w->stopping == SIGTERM && now_ms() >= w->kill_ms)
-        begin_kill(w);
-    if (w->stopping != SIGKILL || now_ms() < w->pass_ms)
-        return;
-    tell_stuck(w, tree_signal(w->running ? w->command : 0, SIGKILL));
-    w->pass_ms = now_ms() + w->pause_ms;
-    if (w->pause_ms < PASS_MAX_MS)
-        w->pause_ms *= 2;
 }
 
 /* ---- the command's life ---- */
@@ -133,16 +78,13 @@ static void push_on(struct warden *w)
 /* False: there is nobody left below us. */
 static bool reap(struct warden *w)
 {
-    int status;
-    pid_t pid;
-    while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
-        if (pid != w->command)
-            continue;
-        w->running = false;
-        if (w->stopping == 0)
-            w->code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-    }
-    return pid == 0 || errno != ECHILD;
+    bool ended = false;
+    int status = 0;
+    bool anybody = ending_reap(w->command, &ended, &status);
+    if (ended && w->ending.stopping == 0)
+        w->code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    w->running = w->running && !ended;
+    return anybody;
 }
 
 static void handle_events(struct warden *w)
@@ -156,17 +98,15 @@ static void handle_events(struct warden *w)
 #ifdef MUTANT_CLI_LOCK_FIRST
             stile_lock_release(w->locks[0], NULL);
 #endif
-            begin_kill(w);
+            ending_kill(&w->ending);
         }
     }
 }
 
 static int64_t next_ms(const struct warden *w)
 {
-    if (w->stopping == SIGTERM)
-        return w->kill_ms;
-    if (w->stopping == SIGKILL)
-        return w->pass_ms;
+    if (w->ending.stopping != 0)
+        return ending_next_ms(&w->ending);
     int64_t left = remaining_ms(w, NULL);
     return left == STILE_NO_DEADLINE ? INT64_MAX : now_ms() + left - w->grace_ms;
 }
@@ -181,9 +121,9 @@ static void watch_over(struct warden *w)
         /* Behind the signals: a SIGCHLD that is read after we looked would wake nobody. */
         bool anybody = reap(w);
         check_lease(w);
-        if (w->stopping == 0 ? !w->running : !anybody)
+        if (w->ending.stopping == 0 ? !w->running : !anybody)
             return;
-        push_on(w);
+        ending_push(&w->ending, command_of(w));
     }
 }
 
@@ -191,8 +131,9 @@ static int start(struct warden *w)
 {
     char **environment = child_environment(w->options, w->locks, w->n);
     int64_t left = remaining_ms(w, NULL);
-    w->grace_ms = left == STILE_NO_DEADLINE ? 0 : grace_for(w->options, left);
-    w->command = child_start(w->options->command, environment, w->signals);
+    w->grace_ms = left == STILE_NO_DEADLINE ? 0 : ending_grace_ms(w->options, left);
+    w->ending = (struct ending){.name = stile_lock_name(w->locks[0]), .what = "lock"};
+    w->command = child_start(w->options->command, environment, w->signals, -1, NULL);
     int failure = errno;
     child_environment_free(environment);
     if (w->command < 0) {

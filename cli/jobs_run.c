@@ -1,0 +1,293 @@
+/* One claimed job: the command with its payload on stdin, the lease kept meanwhile, and the word to
+ * the engine at the end. The job is over when its whole tree is. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "mutant.h"
+#include "process.h"
+
+#define LOST_GRACE_MS  100  /* between SIGTERM and SIGKILL when the job is another's already */
+#define LEFT_GRACE_MS  1000 /* the same for what the command left running */
+#define QUIT_GRACE_MS  5000 /* the same when we are told to end */
+#define FINISH_MS      30000
+#define SAY_AGAIN_MS   200
+#define ERROR_TEXT_MAX 128
+#define JOB_NAME_MAX   (STILE_NAME_MAX + 32)
+
+struct watch {
+    struct job_run *run;
+    struct ending ending;
+    char name[JOB_NAME_MAX]; /* for messages */
+    pid_t command;
+    bool running; /* the command has not ended */
+    int status;   /* as waitpid() told */
+    bool extending;
+    bool lost;    /* or as good as: nothing is said about it any more */
+    bool stopped; /* by us, since we are to end */
+    int64_t grace_ms, extend_ms;
+    int64_t finish_ms; /* until then it may finish; INT64_MAX: nobody wants us to end */
+};
+
+bool job_quits(int sig)
+{
+    return sig == SIGTERM || sig == SIGINT || sig == SIGHUP || sig == SIGQUIT;
+}
+
+static pid_t command_of(const struct watch *w)
+{
+    return w->running ? w->command : 0;
+}
+
+/* ---- the lease ---- */
+
+static void on_extended(struct stile_job *jobs, size_t n, enum stile_status status,
+                        const struct stile_error *err, void *data)
+{
+    struct watch *w = data;
+    (void)jobs, (void)n, (void)err;
+    w->extending = false;
+    w->extend_ms = now_ms() + w->run->lease_ms / 3;
+    if (status == STILE_STALE) {
+        w->lost = true;
+        if (w->ending.stopping == 0) {
+            say("%s: another worker has it by now; stopping the command", w->name);
+            ending_begin(&w->ending, command_of(w), LOST_GRACE_MS);
+        }
+        ending_hasten(&w->ending, LOST_GRACE_MS);
+    } else if (status != STILE_OK) {
+        w->extend_ms = now_ms() + w->run->lease_ms / 12;
+    }
+}
+
+static void extend(struct watch *w)
+{
+    struct job_run *run = w->run;
+#ifdef MUTANT_CLI_JOB_NOT_EXTENDED
+    return;
+#endif
+    if (w->extending || w->lost || now_ms() < w->extend_ms)
+        return;
+    w->extending = stile_jobs_extend_async(run->client, run->job, 1, run->lease_ms, on_extended,
+                                           w) == STILE_OK;
+    if (!w->extending)
+        w->extend_ms = now_ms() + run->lease_ms / 12;
+    stile_client_dispatch(run->client);
+}
+
+static void check_lease(struct watch *w)
+{
+    int64_t left = stile_jobs_remaining_ms(w->run->job);
+    if (left > w->grace_ms || w->lost)
+        return;
+    w->lost = true;
+    say("%s: not extended, the lease ends in %" PRId64 " ms; stopping the command before it does",
+        w->name, left);
+    if (w->ending.stopping == 0)
+        ending_begin(&w->ending, command_of(w), left / 2);
+    ending_hasten(&w->ending, left / 2);
+}
+
+/* ---- the command's life ---- */
+
+static void handle_events(struct watch *w)
+{
+    struct job_run *run = w->run;
+    struct event event;
+    while ((event = inbox_next(run->inbox)).kind != EVENT_NONE) {
+        if (event.kind == EVENT_ORPHANED) {
+            run->orphan = run->quit = true;
+            ending_kill(&w->ending);
+        } else if (event.kind != EVENT_CHILD && job_quits(event.sig)) {
+            int64_t patience =
+                run->options->given & OPT_FINISH ? run->options->finish_ms : FINISH_MS;
+            w->finish_ms = run->quit ? now_ms() : now_ms() + patience;
+            run->quit = true;
+        } else if (event.kind == EVENT_SIGNAL && w->running && event.sig != SIGTSTP) {
+            kill(w->command, event.sig);
+        }
+    }
+}
+
+/* We are to end, and it had its time. */
+static void check_finish(struct watch *w)
+{
+    if (w->ending.stopping != 0 || now_ms() < w->finish_ms)
+        return;
+    w->stopped = true;
+    ending_begin(&w->ending, command_of(w), QUIT_GRACE_MS);
+}
+
+static bool reap(struct watch *w)
+{
+    bool ended = false;
+    bool anybody = ending_reap(w->command, &ended, &w->status);
+    if (ended) {
+        w->running = false;
+        if (w->ending.stopping == 0 && anybody)
+            ending_begin(&w->ending, 0, LEFT_GRACE_MS); /* what it left running */
+    }
+    return anybody;
+}
+
+static int64_t next_ms(const struct watch *w)
+{
+    int64_t next = ending_next_ms(&w->ending);
+    int64_t lease = now_ms() + stile_jobs_remaining_ms(w->run->job) - w->grace_ms;
+    if (!w->lost && lease < next)
+        next = lease;
+    if (!w->lost && !w->extending && w->extend_ms < next)
+        next = w->extend_ms;
+    if (w->ending.stopping == 0 && w->finish_ms < next)
+        next = w->finish_ms;
+    return next;
+}
+
+static void watch_over(struct watch *w)
+{
+    for (;;) {
+        wait_ready(w->run->client, w->run->inbox, next_ms(w));
+        handle_events(w);
+        bool anybody = reap(w);
+        if (!anybody)
+            return;
+        check_lease(w);
+        check_finish(w);
+        extend(w);
+        ending_push(&w->ending, command_of(w));
+    }
+}
+
+/* The payload as a file without a name: whoever reads slowly or not at all keeps nobody waiting. */
+static int payload_file(const struct stile_job *job)
+{
+    int fd = memfd_create("payload", MFD_CLOEXEC);
+    const char *at = job->payload;
+    size_t left = job->payload_size;
+    while (fd >= 0 && left > 0) {
+        ssize_t n = write(fd, at, left);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0) {
+            close(fd);
+            return -1;
+        }
+        at += n;
+        left -= (size_t)n;
+    }
+    if (fd >= 0)
+        lseek(fd, 0, SEEK_SET);
+    return fd;
+}
+
+static bool start(struct watch *w)
+{
+    struct job_run *run = w->run;
+    int input = payload_file(run->job);
+    char **environment = child_environment_of_job(run->options, run->job);
+    if (input >= 0)
+        w->command =
+            child_start(run->options->command, environment, run->signals, input, &run->no_exec);
+    int failure = errno;
+    child_environment_free(environment);
+    if (input >= 0)
+        close(input);
+    w->running = input >= 0 && w->command > 0;
+    if (!w->running)
+        say("%s: cannot start a process: %s", run->options->command[0], strerror(failure));
+    return w->running;
+}
+
+/* ---- the word at the end ---- */
+
+enum verdict { DONE, FAILED, GIVEN_BACK };
+
+static enum stile_status say_once(struct watch *w, enum verdict verdict, const char *why,
+                                  struct stile_error *err)
+{
+    struct job_run *run = w->run;
+    const struct options *o = run->options;
+    if (verdict == DONE)
+        return stile_jobs_ack(run->client, run->job, 1, err);
+    if (verdict == GIVEN_BACK)
+        return stile_jobs_give_back(run->client, run->job, 1, err);
+    return stile_jobs_fail(run->client, run->job, 1, why,
+                           STILE_JOBS_OPTIONS(.tries = (unsigned)o->tries,
+                                              .backoff_ms = run->orphan ? 1 : o->backoff_ms),
+                           err);
+}
+
+/* Said until it is answered, or the lease is over. */
+static void say_verdict(struct watch *w, enum verdict verdict, const char *why)
+{
+    const struct timespec pause = {.tv_nsec = SAY_AGAIN_MS * 1000000L};
+    struct stile_error err = {0};
+    bool in_doubt = false;
+    for (;;) {
+        enum stile_status status = say_once(w, verdict, why, &err);
+        if (status == STILE_OK || (status == STILE_STALE && in_doubt))
+            return;
+        in_doubt |= status == STILE_UNCERTAIN;
+        if ((status != STILE_UNCERTAIN && status != STILE_UNREACHABLE) ||
+            stile_jobs_remaining_ms(w->run->job) == 0) {
+            say("%s: %s", w->name, err.message);
+            w->run->code = w->run->code ? w->run->code : exit_code_of(status);
+            return;
+        }
+        nanosleep(&pause, NULL);
+    }
+}
+
+static bool ended_by_quitting(const struct watch *w)
+{
+    int sig = WIFSIGNALED(w->status) ? WTERMSIG(w->status) : WEXITSTATUS(w->status) - 128;
+    return w->run->quit && (w->stopped || job_quits(sig));
+}
+
+static void conclude(struct watch *w)
+{
+    struct job_run *run = w->run;
+    char why[ERROR_TEXT_MAX] = "its worker was killed";
+    run->code = WIFSIGNALED(w->status) ? 128 + WTERMSIG(w->status) : WEXITSTATUS(w->status);
+    if (w->lost) {
+        run->code = EXIT_LOST;
+        return;
+    }
+    if (run->no_exec || (!run->orphan && run->code != 0 && ended_by_quitting(w))) {
+        say_verdict(w, GIVEN_BACK, "");
+        return;
+    }
+    if (!run->orphan && WIFSIGNALED(w->status))
+        snprintf(why, sizeof why, "signal %d (%s)", WTERMSIG(w->status),
+                 strsignal(WTERMSIG(w->status)));
+    else if (!run->orphan)
+        snprintf(why, sizeof why, "exit code %d", run->code);
+    if (run->code != 0 && !(run->options->given & OPT_QUIET))
+        say("%s: %s, try %u", w->name, why, run->job->tries);
+    say_verdict(w, run->code == 0 && !run->orphan ? DONE : FAILED, why);
+}
+
+void job_run(struct job_run *run)
+{
+    struct watch w = {.run = run,
+                      .grace_ms = ending_grace_ms(run->options, run->lease_ms),
+                      .extend_ms = now_ms() + run->lease_ms / 3,
+                      .finish_ms = INT64_MAX};
+    snprintf(w.name, sizeof w.name, "%s: job %" PRIu64, run->job->queue, run->job->id);
+    w.ending = (struct ending){.name = w.name, .what = "job"};
+    if (start(&w)) {
+        watch_over(&w);
+        conclude(&w);
+    } else {
+        say_verdict(&w, GIVEN_BACK, "");
+        run->code = EXIT_CANNOT_EXEC;
+        run->no_exec = true;
+    }
+    while (w.extending)
+        wait_ready(run->client, run->inbox, now_ms() + 1000);
+}

@@ -1,0 +1,208 @@
+/* stile jobs work: claims jobs of a queue and runs a command for each. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+
+#include "process.h"
+
+#define LEASE_DEFAULT_MS 30000
+#define LOOK_MS          10000 /* a claim waits so long, then we see whether all is well */
+#define PARALLEL_MAX     256
+
+struct worker {
+    const struct options *options;
+    const char *queue;
+    struct stile_client *client;
+    struct inbox inbox;
+    int64_t lease_ms;
+
+    bool pending; /* a claim is under way */
+    enum stile_status status;
+    struct stile_error err;
+    struct stile_job *jobs;
+    size_t n;
+    bool quit, orphan;
+    bool told; /* that the engine can't be reached */
+};
+
+static void on_claimed(struct stile_job *jobs, size_t n, enum stile_status status,
+                       const struct stile_error *err, void *data)
+{
+    struct worker *w = data;
+    w->pending = false;
+    w->status = status;
+    w->jobs = jobs;
+    w->n = n;
+    if (err != NULL)
+        w->err = *err;
+}
+
+static void handle_events(struct worker *w)
+{
+    struct event event;
+    while ((event = inbox_next(&w->inbox)).kind != EVENT_NONE) {
+        w->orphan |= event.kind == EVENT_ORPHANED;
+        w->quit |= w->orphan || (event.kind != EVENT_CHILD && job_quits(event.sig));
+    }
+    if (w->quit && w->pending)
+        stile_jobs_cancel(w->client);
+}
+
+static bool looks_once(const struct worker *w)
+{
+    return w->options->given & (OPT_ONCE | OPT_DRAIN);
+}
+
+static void claim(struct worker *w)
+{
+    const struct options *o = w->options;
+    w->jobs = NULL;
+    w->n = 0;
+    w->pending = true;
+    w->status = stile_jobs_claim_async(w->client, w->queue,
+                                       STILE_JOBS_OPTIONS(.wait_ms = looks_once(w) ? 0 : LOOK_MS,
+                                                          .lease_ms = w->lease_ms,
+                                                          .tries = (unsigned)o->tries),
+                                       on_claimed, w);
+    if (w->status != STILE_OK) {
+        w->pending = false;
+        return;
+    }
+    stile_client_dispatch(w->client);
+    handle_events(w);
+    while (w->pending) {
+        wait_ready(w->client, &w->inbox, INT64_MAX);
+        handle_events(w);
+    }
+}
+
+/* True: there is something to be done. Else *code says how to end, or is -1: again. */
+static bool has_job(struct worker *w, int *code)
+{
+    *code = -1;
+    if (w->n > 0) {
+        w->told = false;
+        return true;
+    }
+    bool down = w->status == STILE_UNREACHABLE || w->status == STILE_UNCERTAIN;
+    if (w->quit)
+        *code = 0;
+    else if (looks_once(w) && w->status == STILE_TIMEOUT)
+        *code = w->options->given & OPT_ONCE ? EXIT_NOT_ACQUIRED : 0;
+    else if (w->status != STILE_TIMEOUT && (looks_once(w) || !down))
+        *code = say_failure("jobs work", w->status, &w->err);
+    else if (down && !w->told)
+        say("jobs work: %s; trying again", w->err.message);
+    w->told = down;
+    return false;
+}
+
+static int run_job(struct worker *w, const struct signals *signals)
+{
+    struct job_run run = {.options = w->options,
+                          .signals = signals,
+                          .inbox = &w->inbox,
+                          .client = w->client,
+                          .job = w->jobs,
+                          .lease_ms = w->lease_ms,
+                          .quit = w->quit,
+                          .orphan = w->orphan};
+    if (w->quit) /* it came when we were about to end */
+        stile_jobs_give_back(w->client, w->jobs, w->n, NULL);
+    else
+        job_run(&run);
+    stile_jobs_free(w->jobs, w->n);
+    w->quit |= run.quit;
+    w->orphan |= run.orphan;
+    if (run.no_exec)
+        return run.code;
+    if (w->options->given & OPT_ONCE)
+        return run.code;
+    return w->quit ? 0 : -1;
+}
+
+static int work_on(struct worker *w, const struct signals *signals)
+{
+    int code;
+    do {
+        claim(w);
+        if (has_job(w, &code))
+            code = run_job(w, signals);
+    } while (code < 0);
+    return code;
+}
+
+/* As long as we have nothing to give back, a signal may simply end us. */
+static int open_engine(struct worker *w, const struct signals *signals)
+{
+    char label[STILE_NAME_MAX + 32];
+    snprintf(label, sizeof label, "stile jobs work %s", w->queue);
+    sigprocmask(SIG_UNBLOCK, &signals->taken, NULL);
+    int code = engine_open(&w->client, w->options, true, label);
+    sigprocmask(SIG_BLOCK, &signals->taken, NULL);
+    return code;
+}
+
+static int worker_main(const struct signals *signals, int lifeline, pid_t front, void *data)
+{
+    const struct options *options = data;
+    struct worker w = {.options = options,
+                       .queue = options->args[0],
+                       .lease_ms = options->lease_ms ? options->lease_ms : LEASE_DEFAULT_MS};
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    /* So that `pkill stile` and `killall stile` meet the front alone, and jobs are ended in order.
+     */
+    prctl(PR_SET_NAME, "job-warden");
+    int code = open_engine(&w, signals);
+    if (code != 0)
+        return code;
+    if (!inbox_open(&w.inbox, signals, lifeline, front)) {
+        say("jobs work: cannot watch signals: %s", strerror(errno));
+        code = EXIT_ENGINE;
+    } else {
+        code = work_on(&w, signals);
+    }
+    stile_client_close(w.client);
+    return code;
+}
+
+static int work(struct options *options)
+{
+    size_t n = options->given & OPT_PARALLEL ? options->parallel : 1;
+    if (n > PARALLEL_MAX || options->tries > STILE_JOB_TRIES_MAX) {
+        say("jobs work: %s", n > PARALLEL_MAX ? "--parallel: at most 256; start another worker"
+                                              : "--tries: at most 1000");
+        return EXIT_USAGE;
+    }
+    if ((options->given & OPT_ONCE) && ((options->given & OPT_DRAIN) || n > 1)) {
+        say("jobs work: --once cannot go with %s", n > 1 ? "--parallel" : "--drain");
+        return EXIT_USAGE;
+    }
+    return front_run("jobs work", n, worker_main, options);
+}
+
+const struct verb verb_jobs_work = {
+    .name = "jobs work",
+    .argument = "QUEUE",
+    .accepts = OPT_PARALLEL | OPT_TRIES | OPT_BACKOFF | OPT_LEASE | OPT_GRACE | OPT_FINISH |
+               OPT_ONCE | OPT_DRAIN | OPT_QUIET | OPT_COMMAND,
+    .min_args = 1,
+    .max_args = 1,
+    .usage = "[-e URL] [--parallel N] [--tries N] [--backoff T] [--lease T] [--grace T]\n"
+             "                       [--finish T] [--once | --drain] [-q] QUEUE -- CMD [ARG...]",
+    .about =
+        "Claims jobs of QUEUE as they come and runs CMD for each, with the payload on stdin and\n"
+        "STILE_QUEUE, STILE_JOB_ID, STILE_JOB_KEY, STILE_JOB_TRIES and STILE_TOKEN in its\n"
+        "environment. Exit code 0: the job is done. Else it comes again after a random pause that\n"
+        "grows from try to try, and is dead after the last (stile jobs retry). A job is over when\n"
+        "all that CMD started is: what it leaves running is ended. If the lease can't be kept, "
+        "all\n"
+        "of it is stopped before it ends.\n\n"
+        "SIGTERM: no more jobs; those that run may finish, and are given back after --finish.\n"
+        "Killed: what it runs is killed first, and can be claimed by others at once.\n\n"
+        "Exits with 0 when told to end; --drain: 0 when nothing is left; --once: with CMD's code, "
+        "or\n"
+        "75 if there was no job; 76 lost, 69 engine, 64 usage, 126 and 127 CMD can't be executed.",
+    .run = work,
+};
