@@ -92,7 +92,7 @@ static void check_key(enum dialect dialect, const char *name, enum key_form form
 static void numbers_are_the_keys_themselves(void **state)
 {
     (void)state;
-    for (int dialect = DIALECT_SQL; dialect <= DIALECT_PALS; dialect++) {
+    for (int dialect = DIALECT_SQL; dialect <= DIALECT_MADELSON; dialect++) {
         check_key((enum dialect)dialect, "#12345", KEY_ONE, "12345");
         check_key((enum dialect)dialect, "#-9223372036854775808", KEY_ONE, "-9223372036854775808");
         check_key((enum dialect)dialect, "#1,-42", KEY_TWO, "1,-42");
@@ -119,6 +119,15 @@ static void dialects_have_their_own_keys(void **state)
     check_key(DIALECT_WITH_ADVISORY_LOCK, "123456789", KEY_TWO, "1274296614,0");
     check_key(DIALECT_DJANGO, "123456789", KEY_ONE, "-873187034");
     check_key(DIALECT_PALS, "abc", KEY_ONE, "7674422142938552745");
+    check_key(DIALECT_MADELSON, "x", KEY_TWO, "-251658241,-1");
+    check_key(DIALECT_MADELSON, "nightly", KEY_TWO, "-576242034,-1690517505");
+    check_key(DIALECT_MADELSON, "123456789", KEY_TWO, "1657379654,-1382303630");
+    check_key(DIALECT_MADELSON, "00000000000000fF", KEY_ONE, "255");
+    check_key(DIALECT_MADELSON, "ffffffff,00000010", KEY_TWO, "-1,16");
+    check_key(DIALECT_MADELSON, "nightly report", KEY_ONE, "-3493012053219155971");
+    check_key(DIALECT_PALS, "nightly report", KEY_ONE, "-3493012053219155971");
+    assert_true(dialect_named(&dialect, "madelson"));
+    assert_int_equal(dialect, DIALECT_MADELSON);
     assert_true(dialect_named(&dialect, "django-pglocks"));
     assert_int_equal(dialect, DIALECT_DJANGO);
     assert_false(dialect_named(&dialect, "django"));

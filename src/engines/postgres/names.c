@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ESCAPE '\1'
+#define ESCAPE     '\1'
+#define PACKED_MAX 9
 
 /* ---- as text ---- */
 
@@ -100,6 +101,49 @@ static int64_t sha1_head(const char *name, size_t len)
     return (int64_t)head;
 }
 
+static void write_pair(struct key *key, uint64_t both)
+{
+    key->form = KEY_TWO;
+    snprintf(key->number, sizeof key->number, "%" PRId32 ",%" PRId32, (int32_t)(both >> 32),
+             (int32_t)both);
+}
+
+/* Seven bits a character, a zero behind the last one, ones up to the end: as two integers. */
+static bool is_packed(struct key *key, const char *name, size_t len)
+{
+    uint64_t both = 0;
+    if (len > PACKED_MAX)
+        return false;
+    for (size_t i = 0; i < len; i++) {
+        if ((unsigned char)name[i] > 127)
+            return false;
+        both = both << 7 | (unsigned char)name[i];
+    }
+    both <<= 1;
+    for (size_t i = len; i < PACKED_MAX; i++)
+        both = both << 7 | 127;
+    write_pair(key, both);
+    return true;
+}
+
+/* 16 hex digits are a bigint, 8 and 8 with a comma are two integers. */
+static bool is_hex(struct key *key, const char *name, size_t len)
+{
+    static const char digits[] = "0123456789abcdefABCDEF";
+    bool two = len == 17 && name[8] == ',';
+    if ((len != 16 && !two) || strspn(name, digits) != (two ? 8 : 16) ||
+        (two && strspn(name + 9, digits) != 8))
+        return false;
+    uint64_t high = strtoull(name, NULL, 16);
+    if (two) {
+        write_pair(key, high << 32 | strtoull(name + 9, NULL, 16));
+    } else {
+        key->form = KEY_ONE;
+        snprintf(key->number, sizeof key->number, "%" PRId64, (int64_t)high);
+    }
+    return true;
+}
+
 static bool read_number(const char **at, long long least, long long most)
 {
     const char *digits = *at + (**at == '-');
@@ -148,6 +192,10 @@ void key_make(struct key *key, enum dialect dialect, const char *name, size_t le
         key->form = KEY_ONE;
         snprintf(key->number, sizeof key->number, "%" PRId32, (int32_t)crc32_of(name, len));
         break;
+    case DIALECT_MADELSON:
+        if (is_packed(key, name, len) || is_hex(key, name, len))
+            break;
+        /* fall through */
     case DIALECT_PALS:
         key->form = KEY_ONE;
         snprintf(key->number, sizeof key->number, "%" PRId64, sha1_head(name, len));
@@ -157,7 +205,8 @@ void key_make(struct key *key, enum dialect dialect, const char *name, size_t le
 
 bool dialect_named(enum dialect *dialect, const char *name)
 {
-    static const char *const names[] = {"sql", "with_advisory_lock", "django-pglocks", "pals"};
+    static const char *const names[] = {"sql", "with_advisory_lock", "django-pglocks", "pals",
+                                        "madelson"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         if (strcmp(name, names[i]) == 0) {
             *dialect = (enum dialect)i;

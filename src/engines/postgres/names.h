@@ -23,7 +23,13 @@ enum key_form {
     KEY_FORMS,
 };
 
-enum dialect { DIALECT_SQL, DIALECT_WITH_ADVISORY_LOCK, DIALECT_DJANGO, DIALECT_PALS };
+enum dialect {
+    DIALECT_SQL,
+    DIALECT_WITH_ADVISORY_LOCK,
+    DIALECT_DJANGO,
+    DIALECT_PALS,
+    DIALECT_MADELSON,
+};
 
 struct key {
     enum key_form form;

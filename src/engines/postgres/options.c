@@ -321,7 +321,7 @@ static enum stile_status read_mode(struct options *o, const struct url *url,
                          "dialect= is about the keys of mode=advisory, or shedlock in mode=table");
     if (dialect && !dialect_named(&o->dialect, dialect))
         return error_set(err, STILE_MISUSE, 0,
-                         "dialect= is sql, with_advisory_lock, django-pglocks or pals");
+                         "dialect= is sql, with_advisory_lock, django-pglocks, pals or madelson");
     return STILE_OK;
 }
 
