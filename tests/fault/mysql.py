@@ -247,10 +247,13 @@ def read_only(t, server):
 
 @on_server()
 def other_modes(t, server):
-    """Modes that are not there are refused by their names"""
-    for mode, code in ("row", 69), ("rows", 64):
-        use(t, server, server.url + "?mode=" + mode)
-        refused(t, "getlock", code=code)
+    """A mode that is not there is refused with those that are; two need the tables"""
+    use(t, server, server.url + "?mode=rows")
+    refused(t, "getlock", "table", "row", code=64)
+    server.sql("create database empty")
+    for mode in "table", "row":
+        use(t, server, "mysql://root@127.0.0.1:%d/empty?mode=%s" % (server.port, mode))
+        refused(t, "stile setup")
 
 
 @on_server()

@@ -10,11 +10,16 @@
 #define LOOK_NS     (10 * NS_PER_MS)
 #define PATIENCE_NS (4 * NS_PER_SEC)
 
+struct target {
+    uint64_t backend, token; /* of a grant */
+};
+
 struct breaking {
     struct query *query;
     struct timer timer;
-    uint64_t begun_ns, token, holder;
-    bool ended;
+    uint64_t begun_ns;
+    struct target *targets;
+    size_t n;
     struct stile_error denied;
 };
 
@@ -30,6 +35,7 @@ static void end(struct breaking *b, const struct stile_error *err)
     loop_unreserve(my->engine.loop, 1);
     query->state = NULL;
     struct stile_error copy = err ? *err : (struct stile_error){0};
+    free(b->targets);
     free(b);
     query->engine->events->done(query, err ? &copy : NULL);
 }
@@ -50,17 +56,18 @@ static void on_ended(void *data, const struct answer *a)
         b->denied = *a->err;
 }
 
-static void end_holder(struct breaking *b)
+static void end_holders(struct breaking *b)
 {
     struct query *query = b->query;
     struct my *my = my_of(query->engine);
     struct session *shared;
-    char key[KEY_MAX + 1], hex[KEY_HEX_MAX];
-    b->ended = true;
-    name_key(key, my->mariadb, query->name, query->name_len);
-    name_hex(hex, key, strlen(key));
-    if (b->holder && !claims_break(my, b->holder, hex) && !my_shared(&shared, my, NULL))
-        session_send(shared, sql_kill(b->holder, true), on_ended, b, NULL);
+    char stored[STORED_HEX_MAX];
+    name_hex(stored, query->name, query->name_len);
+    for (size_t i = 0; i < b->n; i++) {
+        uint64_t backend = b->targets[i].backend;
+        if (!claims_break(my, backend, stored) && !my_shared(&shared, my, NULL))
+            session_send(shared, sql_kill(backend, true), on_ended, b, NULL);
+    }
 }
 
 static void look(struct timer *timer)
@@ -79,9 +86,15 @@ static void look_later(struct breaking *b)
 }
 
 /* Who has it again by a later grant is not meant. */
-static bool is_over(struct breaking *b, const struct view *view)
+static bool is_over(const struct breaking *b, const struct view *view)
 {
-    return view->holder != b->holder || view->info.token != b->token || !b->holder;
+    for (size_t i = 0; i < view->info.holders * b->n; i++) {
+        const struct target *target = &b->targets[i % b->n];
+        if (view->backends[i / b->n] == target->backend &&
+            view->claims[i / b->n].token == target->token)
+            return false;
+    }
+    return true;
 }
 
 static void on_looked(void *data, const struct answer *a)
@@ -115,7 +128,7 @@ static void on_unheld(void *data, const struct answer *a)
         end(b, a->err);
         return;
     }
-    end_holder(b);
+    end_holders(b);
     look_later(b);
 }
 
@@ -126,33 +139,50 @@ static void unhold(struct breaking *b)
     struct session *shared;
     struct stile_error err;
     char stored[STORED_HEX_MAX];
+    char *(*words)(const char *, uint64_t) =
+        my->options.mode == MODE_ROW ? sql_row_unhold : sql_unhold;
     name_hex(stored, query->name, query->name_len);
     if (my->bare) {
-        end_holder(b);
+        end_holders(b);
         look_later(b);
     } else if (my_shared(&shared, my, &err) ||
-               session_send(shared, sql_unhold(stored, query->token), on_unheld, b, &err)) {
+               session_send(shared, words(stored, query->token), on_unheld, b, &err)) {
         end(b, &err);
     }
+}
+
+/* A hold that nobody has any more is meant as well, and has no session. */
+static bool take_aim(struct breaking *b, const struct view *view)
+{
+    uint64_t token = b->query->token;
+    bool meant = false;
+    b->targets = calloc(view->n + 1, sizeof *b->targets);
+    for (size_t i = 0; b->targets && i < view->info.holders; i++) {
+        if (token && token != view->claims[i].token)
+            continue;
+        meant = true;
+        if (view->backends[i])
+            b->targets[b->n++] = (struct target){view->backends[i], view->claims[i].token};
+    }
+    return meant;
 }
 
 static void on_seen(void *data, const struct answer *a)
 {
     struct breaking *b = data;
-    struct query *query = b->query;
     struct stile_error err = {0};
     struct view view = {0};
     if (!a->err)
         view_of(&view, a, &err);
     bool held = view.info.holders > 0;
-    bool meant = !query->token || query->token == view.info.token;
-    b->holder = view.holder;
-    b->token = view.info.token;
+    bool meant = held && take_aim(b, &view);
     view_free(&view);
     if (a->err || err.status)
         end(b, a->err ? a->err : &err);
     else if (!held)
         end_with(b, STILE_CONFLICT, "it isn't held");
+    else if (!b->targets)
+        end_with(b, STILE_NOMEM, "out of memory");
     else if (!meant)
         end_with(b, STILE_CONFLICT, "the grant with that token is over");
     else

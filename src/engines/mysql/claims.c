@@ -13,63 +13,6 @@
 
 static void confirm(struct my_claim *part);
 
-/* ---- where it is ---- */
-
-static void join_session(struct my_claim *part, struct session *session)
-{
-    part->session = session;
-    claim_of(part)->session = session;
-    part->next = session->claims;
-    part->link = &session->claims;
-    if (part->next)
-        part->next->link = &part->next;
-    session->claims = part;
-}
-
-void claims_leave_session(struct my_claim *part)
-{
-    if (!part->session)
-        return;
-    *part->link = part->next;
-    if (part->next)
-        part->next->link = part->link;
-    part->session = NULL;
-    claim_of(part)->session = NULL;
-}
-
-void claims_retire(struct my_claim *part)
-{
-    struct my *my = my_of_part(part);
-    claims_leave_session(part);
-    if (part->has_timer) {
-        loop_disarm(my->engine.loop, &part->timer);
-        loop_unreserve(my->engine.loop, 1);
-        part->has_timer = false;
-    }
-    part->standing = NOWHERE;
-    if (part->active) {
-        part->active = false;
-        if (--my->n_active == 0)
-            pool_sweep_later(my);
-    }
-}
-
-/* Nothing is left of it in the server. */
-static void fail(struct my_claim *part, const struct stile_error *err)
-{
-    struct claim *claim = claim_of(part);
-    struct stile_error why = *err;
-    claims_retire(part);
-    claim->engine->events->failed(claim, &why);
-}
-
-static void turn_away(struct my_claim *part, uint64_t hint_ns)
-{
-    struct claim *claim = claim_of(part);
-    claims_retire(part);
-    claim->engine->events->busy(claim, hint_ns);
-}
-
 /* ---- hearing it ---- */
 
 enum verdict { TAKEN, GRANTED, KEPT_BACK };
@@ -86,14 +29,6 @@ static enum verdict read_verdict(const struct my *my, const struct answer *a, ui
         return TAKEN;
     *token = last->insert_id;
     return *token ? GRANTED : KEPT_BACK;
-}
-
-static void grant(struct my_claim *part, uint64_t token, uint64_t sent_ns)
-{
-    struct claim *claim = claim_of(part);
-    part->standing = HOLDING;
-    part->token = token;
-    claim->engine->events->granted(claim, token, sent_ns, part->session->ttl_told_ns);
 }
 
 /* ---- kept back ---- */
@@ -113,20 +48,6 @@ static enum stile_status ask_how_long(struct my_claim *part, answer_fn *fn, stru
 
 /* ---- on a session of its own ---- */
 
-/* A session that holds nothing but a claim that failed is given back clean, or not at all. */
-static void give_up_session(struct my_claim *part, const struct stile_error *err)
-{
-    struct session *session = part->session;
-    struct stile_error why = *err;
-    claims_leave_session(part);
-    if (session && session->state != DOWN)
-        pool_close(session);
-    if (part->withdrawn)
-        release_go_on(part, false);
-    else
-        fail(part, &why);
-}
-
 static void look_again(struct timer *timer)
 {
     struct my_claim *part = (struct my_claim *)((char *)timer - offsetof(struct my_claim, timer));
@@ -141,7 +62,7 @@ static void on_weighed(void *data, const struct answer *a)
     struct loop *loop = claim_of(part)->engine->loop;
     uint64_t ms = kept_ms(a);
     if (a->err) {
-        give_up_session(part, a->err);
+        part_give_up(part, a->err);
     } else if (part->withdrawn) {
         release_go_on(part, true);
     } else {
@@ -159,17 +80,17 @@ static void on_confirmed(void *data, const struct answer *a)
     uint64_t token = 0;
     enum verdict verdict = a->err ? TAKEN : read_verdict(my_of_part(part), a, &token);
     if (a->err) {
-        give_up_session(part, a->err);
+        part_give_up(part, a->err);
     } else if (verdict == TAKEN) {
         error_set(&err, STILE_UNREACHABLE, 0, "what the server had granted is another's");
-        give_up_session(part, &err);
+        part_give_up(part, &err);
     } else if (part->withdrawn) {
         part->token = token;
         release_go_on(part, true);
     } else if (verdict == GRANTED) {
-        grant(part, token, a->sent_ns);
+        part_grant(part, token, a->sent_ns);
     } else if (ask_how_long(part, on_weighed, &err)) {
-        give_up_session(part, &err);
+        part_give_up(part, &err);
     }
 }
 
@@ -179,18 +100,18 @@ static void confirm(struct my_claim *part)
     struct stile_error err;
     part->standing = CONFIRMING;
     if (session_send(part->session, sql_grant(part), on_confirmed, part, &err))
-        give_up_session(part, &err);
+        part_give_up(part, &err);
 }
 
 static void on_revived(void *data, const struct answer *a)
 {
     struct my_claim *part = data;
     if (a->err)
-        give_up_session(part, a->err);
+        part_give_up(part, a->err);
     else if (part->withdrawn)
         release_go_on(part, true);
     else
-        grant(part, part->token, a->sent_ns);
+        part_grant(part, part->token, a->sent_ns);
 }
 
 /* The lease counts from a time that is known to be before the session's last sign of life. After a
@@ -203,12 +124,12 @@ static void grant_after_wait(struct my_claim *part, uint64_t token, uint64_t sen
     part->token = token;
     part->crowded = waited_ns > CROWDED_NS;
     if (waited_ns < session->ttl_told_ns / 8) {
-        grant(part, token, sent_ns);
+        part_grant(part, token, sent_ns);
         return;
     }
     part->standing = CONFIRMING;
     if (session_send(session, sql_ttl(session->ttl_told_ns), on_revived, part, &err))
-        give_up_session(part, &err);
+        part_give_up(part, &err);
 }
 
 static void on_locked(void *data, const struct answer *a)
@@ -223,11 +144,11 @@ static void on_locked(void *data, const struct answer *a)
         release_go_on(part, true); /* killed, and perhaps granted all the same */
     } else if (a->err || verdict == TAKEN) {
         error_set(&err, STILE_UNREACHABLE, 0, "the wait for it was ended in the server");
-        give_up_session(part, a->err ? a->err : &err);
+        part_give_up(part, a->err ? a->err : &err);
     } else if (verdict == GRANTED) {
         grant_after_wait(part, token, a->sent_ns);
     } else if (ask_how_long(part, on_weighed, &err)) {
-        give_up_session(part, &err);
+        part_give_up(part, &err);
     }
 }
 
@@ -236,17 +157,17 @@ static void stand_in_line(struct my_claim *part)
     struct my *my = my_of_part(part);
     struct session *session;
     struct stile_error err;
-    claims_leave_session(part);
+    part_leave(part);
     if (pool_take(&session, my, &err)) {
-        fail(part, &err);
+        part_fail(part, &err);
         return;
     }
-    join_session(part, session);
+    part_join(part, session);
     part->standing = IN_LINE;
     part->crowded = true;
     session->waits = true;
     if (session_send(session, sql_lock(part, pool_lease(session)), on_locked, part, &err))
-        give_up_session(part, &err);
+        part_give_up(part, &err);
 }
 
 /* ---- on the shared session ---- */
@@ -259,11 +180,11 @@ static void after_step(struct my_claim *part)
     if (part->withdrawn)
         release_go_on(part, false);
     else if (why.status)
-        fail(part, &why);
+        part_fail(part, &why);
     else if (claim_of(part)->wait)
         stand_in_line(part);
     else
-        turn_away(part, hint_ns);
+        part_turn_away(part, hint_ns);
 }
 
 static void on_stepped_back(void *data, const struct answer *a)
@@ -311,27 +232,8 @@ static void on_tried(void *data, const struct answer *a)
         if (part->withdrawn)
             release_go_on(part, true);
         else
-            grant(part, token, a->sent_ns);
+            part_grant(part, token, a->sent_ns);
         break;
-    }
-}
-
-static void begin(struct my_claim *part)
-{
-    struct claim *claim = claim_of(part);
-    struct my *my = my_of_part(part);
-    char key[KEY_MAX + 1];
-    part->withdrawn = part->told = part->plainly = false;
-    part->token = 0;
-    part->why.status = STILE_OK;
-    part->active = true;
-    my->n_active++;
-    if (my->ttl_ns < claim->ttl_ns)
-        my->ttl_ns = claim->ttl_ns;
-    if (!*part->stored) {
-        name_hex(part->stored, claim->name, claim->name_len);
-        name_key(key, my->mariadb, claim->name, claim->name_len);
-        name_hex(part->key, key, strlen(key));
     }
 }
 
@@ -340,38 +242,24 @@ void claims_claim(struct engine *engine, struct claim *claim)
     struct my_claim *part = part_of(claim);
     struct session *shared;
     struct stile_error err;
-    begin(part);
-    if (loop_reserve(engine->loop, 1)) {
-        error_set(&err, STILE_NOMEM, 0, "out of memory");
-        fail(part, &err);
+    if (!part_begin(part))
         return;
-    }
-    part->has_timer = true;
     if (claim->wait && part->crowded && pool_has_idle(my_of(engine))) {
         stand_in_line(part); /* it would most likely be in vain */
         return;
     }
     part->crowded = false;
     if (my_shared(&shared, my_of(engine), &err)) {
-        fail(part, &err);
+        part_fail(part, &err);
         return;
     }
-    join_session(part, shared);
+    part_join(part, shared);
     part->standing = ASKED;
     if (session_send(shared, sql_try(part, pool_lease(shared)), on_tried, part, &err))
-        fail(part, &err);
+        part_fail(part, &err);
 }
 
 /* ---- losing it ---- */
-
-static void lose(struct my_claim *part, const struct stile_error *why)
-{
-    struct stile_error err = *why;
-    struct claim *claim = claim_of(part);
-    err.status = STILE_LOST;
-    part->told = true;
-    claim->engine->events->lost(claim, &err);
-}
 
 /* What was asked has been answered; what was held or sat has to be told. */
 void claims_go_down(struct session *session, const struct stile_error *why)
@@ -380,42 +268,42 @@ void claims_go_down(struct session *session, const struct stile_error *why)
     while (session->claims) {
         struct my_claim *part = session->claims;
         bool held = part->standing == HOLDING;
-        claims_leave_session(part);
+        part_leave(part);
         if (held) {
             error_wrap(&err, err.status, "the session that held it has ended");
-            lose(part, &err);
+            part_lose(part, &err);
             err = *why;
         } else if (part->standing == SITTING) {
-            fail(part, &err);
+            part_fail(part, &err);
         }
     }
 }
 
-static bool is_it(struct my_claim *part, const char *key)
+static bool is_it(struct my_claim *part, const char *stored)
 {
-    return part->standing == HOLDING && !part->told && strcmp(part->key, key) == 0;
+    return part->standing == HOLDING && !part->told && strcmp(part->stored, stored) == 0;
 }
 
-static bool break_in(struct session *session, const char *key)
+static bool break_in(struct session *session, const char *stored)
 {
     struct stile_error err;
     struct my_claim *part = session->claims;
-    while (part && !is_it(part, key))
+    while (part && !is_it(part, stored))
         part = part->next;
     if (!part)
         return false;
     error_set(&err, STILE_LOST, 0, "taken over by `stile break`");
-    lose(part, &err);
+    part_lose(part, &err);
     return true;
 }
 
-bool claims_break(struct my *my, uint64_t backend, const char *key)
+bool claims_break(struct my *my, uint64_t backend, const char *stored)
 {
     if (my->shared && my->shared->backend == backend)
-        return break_in(my->shared, key);
+        return break_in(my->shared, stored);
     for (struct session *session = my->sessions; session; session = session->next) {
         if (session->backend == backend)
-            return break_in(session, key);
+            return break_in(session, stored);
     }
     return false;
 }

@@ -8,11 +8,12 @@
 
 #define TEXT_MAX 512
 
-/* Not in Debian's list of codes: MySQL's words for wait_timeout and max_execution_time, and what
- * MariaDB says of KILL. */
+/* Not in Debian's list of codes: MySQL's words for wait_timeout, max_execution_time and NOWAIT,
+ * and what MariaDB says of KILL. */
 #define INTERACTION_TIMEOUT 4031
 #define CONNECTION_KILLED   1927
 #define QUERY_TIMEOUT       3024
+#define LOCK_NOWAIT         3572
 
 /* A user or host that equals the password is hidden with it: better than the other way round. */
 static void hide(char *text, const char *secret)
@@ -48,6 +49,11 @@ bool fault_is_end(unsigned code)
 bool fault_is_kill(unsigned code)
 {
     return code == ER_QUERY_INTERRUPTED || code == ER_STATEMENT_TIMEOUT || code == QUERY_TIMEOUT;
+}
+
+bool fault_is_busy(unsigned code)
+{
+    return code == ER_LOCK_WAIT_TIMEOUT || code == LOCK_NOWAIT;
 }
 
 bool fault_is_undone(unsigned code)

@@ -16,6 +16,9 @@ bool fault_is_end(unsigned code);
 /* The statement was stopped: by KILL QUERY, or as it took too long. */
 bool fault_is_kill(unsigned code);
 
+/* A lock that was not waited for is another's. */
+bool fault_is_busy(unsigned code);
+
 /* It was in the way of others, or they in its way: as if it had never been. */
 bool fault_is_undone(unsigned code);
 

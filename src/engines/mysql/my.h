@@ -24,6 +24,7 @@ enum standing {
     WEIGHING,   /* kept back: for how long is being asked */
     STEPPING,   /* not granted by that, and what it may have taken is being given back */
     IN_LINE,    /* it waits inside the server */
+    COUNTING,   /* mode=row: it is ours in the server, the token is being drawn */
     CONFIRMING, /* the server has granted it; the token is being drawn */
     SITTING,    /* ours in the server, but kept back by a hold until its end */
     HOLDING,
@@ -40,6 +41,9 @@ struct my_claim {
     bool active;
     bool plainly; /* leaving without a word to the row */
     bool crowded; /* the last time it had to wait */
+    bool in_line; /* mode=row: it has asked for the line's lock, which its session has or waits for
+                   */
+    unsigned undone; /* mode=row: how often it had to begin again */
     uint64_t token;
     char key[KEY_HEX_MAX], stored[STORED_HEX_MAX]; /* in hex */
     struct timer timer; /* sitting: the end of the hold; leaving: the end of our patience */
@@ -117,18 +121,35 @@ void pool_sweep(struct timer *timer);
 /* The lease that the next statement has to begin with; 0: the server knows it. */
 uint64_t pool_lease(struct session *session);
 
+/* ---- part.c: where a claim is ---- */
+
+bool part_begin(struct my_claim *part); /* false: it has failed */
+void part_join(struct my_claim *part, struct session *session);
+void part_leave(struct my_claim *part);
+void part_retire(struct my_claim *part); /* nothing of it is in the server, or will be */
+void part_fail(struct my_claim *part, const struct stile_error *err);
+void part_turn_away(struct my_claim *part, uint64_t hint_ns);
+void part_grant(struct my_claim *part, uint64_t token, uint64_t sent_ns);
+void part_give_up(struct my_claim *part, const struct stile_error *err); /* with its session */
+void part_lose(struct my_claim *part, const struct stile_error *why);
+
 /* ---- claims.c: being granted ---- */
 
 void claims_claim(struct engine *engine, struct claim *claim);
 void claims_go_down(struct session *session, const struct stile_error *why);
-void claims_leave_session(struct my_claim *part);
-void claims_retire(struct my_claim *part); /* nothing of it is in the server, or will be */
 /* Of our own: true if this client has it, and has now lost it. */
-bool claims_break(struct my *my, uint64_t backend, const char *key);
+bool claims_break(struct my *my, uint64_t backend, const char *stored);
+
+/* ---- rows.c: mode=row ---- */
+
+void rows_claim(struct engine *engine, struct claim *claim);
+void rows_give(struct my_claim *part);     /* it is held */
+void rows_withdraw(struct my_claim *part); /* its transaction is open, and it is not held */
 
 /* ---- release.c ---- */
 
 void claims_release(struct engine *engine, struct claim *claim);
+void release_left(struct my_claim *part, const struct stile_error *err);
 /* The answer that a withdrawn claim was waiting for: it is in the server, or it isn't. */
 void release_go_on(struct my_claim *part, bool there);
 

@@ -17,6 +17,7 @@
  *     people.c, view.c, breaking.c     list, show, watch, break
  *     sql.c, schema.sql                what the server is told, and what it needs for it
  *     table.c, ../sql/lease.c          mode=table: rows with an owner and an end instead
+ *     rows.c                           mode=row: SELECT ... FOR UPDATE instead of GET_LOCK
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -110,6 +111,14 @@ static enum stile_status refuse(struct session *session, const char *version, co
     return STILE_OK;
 }
 
+static enum stile_status refuse_bare(const char *mode, struct stile_error *err)
+{
+    return error_set(err, STILE_REFUSED, 0,
+                     "this database has no tables stile_*, which mode=%s needs: run `stile setup "
+                     "URL`",
+                     mode);
+}
+
 static enum stile_status refuse_for_table(struct my *my, const char *read_only,
                                           struct stile_error *err)
 {
@@ -117,18 +126,15 @@ static enum stile_status refuse_for_table(struct my *my, const char *read_only,
         return error_set(err, STILE_REFUSED, 0,
                          "this server is read-only, perhaps a replica, where nothing can be "
                          "locked: connect to its primary");
-    if (my->opening && !my->opening->schema)
-        return error_set(err, STILE_REFUSED, 0,
-                         "this database has no tables stile_*, which mode=table needs: run `stile "
-                         "setup URL`");
-    return STILE_OK;
+    return my->opening && !my->opening->schema ? refuse_bare("table", err) : STILE_OK;
 }
 
 static enum stile_status refuse_galera(struct stile_error *err)
 {
-    return error_set(err, STILE_REFUSED, 0,
-                     "this server is a node of a Galera cluster (wsrep_on), and GET_LOCK is known "
-                     "to one node only: say mode=table, or use a server that is in no cluster");
+    return error_set(
+        err, STILE_REFUSED, 0,
+        "this server is a node of a Galera cluster (wsrep_on), and what a session "
+        "locks is known to one node only: say mode=table, or use a server that is in no cluster");
 }
 
 enum stile_status my_check_server(struct session *session, const struct answer *a,
@@ -157,6 +163,8 @@ enum stile_status my_check_server(struct session *session, const struct answer *
         return STILE_OK;
     if (table)
         return refuse_for_table(my, read_only, err);
+    if (my->options.mode == MODE_ROW && my->opening && !my->opening->schema)
+        return refuse_bare("row", err);
     if (galera && strcasecmp(galera, "OFF") != 0)
         return refuse_galera(err);
     return refuse(session, version, read_only, err);
@@ -265,7 +273,7 @@ static enum stile_status check_schema(struct my *my, struct stile_error *err)
 {
     my->bare = !my->opening->schema;
     enum stile_status status = my->bare ? STILE_OK : ask(my, sql_version(), on_version, err);
-    if (!status && my->options.mode == MODE_GETLOCK)
+    if (!status && my->options.mode != MODE_TABLE)
         status = ask(my, sql_sign(my), on_signed, err);
     return status;
 }
@@ -304,7 +312,7 @@ static void promise_less(struct stile_caps *caps)
     caps->survives = "a holder's crash: free at once; a server's crash: nothing is held afterwards";
 }
 
-extern const struct engine_class mysql_table_class;
+extern const struct engine_class mysql_table_class, mysql_row_class;
 
 static enum stile_status mysql_open(struct engine *engine, const struct url *url,
                                     struct stile_error *err)
@@ -325,6 +333,11 @@ static enum stile_status mysql_open(struct engine *engine, const struct url *url
     } else if (my->options.mode == MODE_TABLE) {
         engine->class = &mysql_table_class;
         engine->caps = mysql_table_class.caps;
+    } else if (my->options.mode == MODE_ROW) {
+        engine->class = &mysql_row_class;
+        engine->caps = mysql_row_class.caps;
+        engine->caps.fifo = my->mariadb; /* MySQL prefers those who keep others waiting */
+        engine->caps.most_locks = my->options.sessions - 1;
     } else if (my->bare) {
         promise_less(&engine->caps);
     }
@@ -376,6 +389,32 @@ const struct engine_class mysql_table_class = {
     .apart = true,
     .break_ = table_break,
     LEASE_SLOTS,
+    SLOTS,
+};
+
+#define ROW_CONDITION                                                                              \
+    "one server that is in no Galera cluster: row locks are not replicated, so a failover frees "  \
+    "all; their holders are told as their connections end. Each lock that is held or waited for "  \
+    "takes a session (sessions=)"
+
+const struct engine_class mysql_row_class = {
+    .caps = {.engine = "mysql",
+             .modes = 1u << STILE_EXCLUSIVE | 1u << STILE_SHARED,
+             .lease = STILE_LEASE_SESSION,
+             .fifo = true,
+             .token = true,
+             .hold_at_least = true,
+             .lock_delay = true,
+             .most_locks = SESSIONS_DEFAULT - 1,
+             .token_is = "a counter in the name's row, committed with the grant",
+             .survives = "a holder's crash: free at once; a server's crash: nothing is held "
+                         "afterwards, and tokens go on growing",
+             .condition = ROW_CONDITION},
+    .claim_size = sizeof(struct my_claim),
+    .claim = rows_claim,
+    .release = claims_release,
+    .renew = sessions_renew,
+    .break_ = people_break,
     SLOTS,
 };
 

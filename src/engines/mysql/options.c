@@ -32,15 +32,17 @@ static enum stile_status set(char **to, const char *from, struct stile_error *er
 static enum stile_status read_mode(struct options *o, const struct url *url,
                                    struct stile_error *err)
 {
+    static const char *const names[] = {
+        [MODE_GETLOCK] = "getlock", [MODE_TABLE] = "table", [MODE_ROW] = "row"};
     const char *mode = url_param(url, "mode");
-    o->mode = mode && strcmp(mode, "table") == 0 ? MODE_TABLE : MODE_GETLOCK;
-    if (!mode || o->mode == MODE_TABLE || strcmp(mode, "getlock") == 0)
-        return STILE_OK;
-    if (strcmp(mode, "row") == 0)
-        return error_set(err, STILE_UNSUPPORTED, 0,
-                         "there is no mode=row, as each lock would keep a transaction open; "
-                         "mode=getlock holds as long, in a session that others share");
-    return error_set(err, STILE_MISUSE, 0, "mode= is getlock or table");
+    o->mode = MODE_GETLOCK;
+    for (size_t i = 0; mode && i < sizeof names / sizeof *names; i++) {
+        if (strcmp(mode, names[i]) == 0)
+            o->mode = (enum my_mode)i;
+    }
+    if (mode && strcmp(mode, names[o->mode]) != 0)
+        return error_set(err, STILE_MISUSE, 0, "mode= is getlock, table or row");
+    return STILE_OK;
 }
 
 static enum stile_status read_sessions(struct options *o, const struct url *url,

@@ -11,7 +11,7 @@ struct url;
 /* Affected rows are then those that were found, changed or not: how a grant tells its verdict. */
 #define OPTIONS_FLAGS (CLIENT_MULTI_STATEMENTS | CLIENT_FOUND_ROWS)
 
-enum my_mode { MODE_GETLOCK, MODE_TABLE };
+enum my_mode { MODE_GETLOCK, MODE_TABLE, MODE_ROW };
 
 struct options {
     enum my_mode mode;

@@ -60,6 +60,13 @@ static void on_listed(void *data, const struct answer *a)
     query->engine->events->done(query, err);
 }
 
+static char *words_for_list(struct my *my, const char *prefix)
+{
+    if (my->options.mode == MODE_TABLE)
+        return sql_table_list(prefix);
+    return my->options.mode == MODE_ROW ? sql_row_list(my, prefix) : sql_list(my, prefix);
+}
+
 void people_list(struct engine *engine, struct query *query)
 {
     struct my *my = my_of(engine);
@@ -75,9 +82,7 @@ void people_list(struct engine *engine, struct query *query)
     else
         status = my_shared(&shared, my, &err);
     if (!status)
-        status = session_send(
-            shared, my->options.mode == MODE_TABLE ? sql_table_list(prefix) : sql_list(my, prefix),
-            on_listed, query, &err);
+        status = session_send(shared, words_for_list(my, prefix), on_listed, query, &err);
     if (status)
         engine->events->done(query, &err);
 }

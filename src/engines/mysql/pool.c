@@ -65,9 +65,12 @@ enum stile_status pool_take(struct session **out, struct my *my, struct stile_er
     if (!session) {
         if (my->n_sessions + 1 >= my->options.sessions)
             return error_set(err, STILE_REFUSED, 0,
-                             "%u sessions are in use, one for each lock that is waited for or was "
-                             "granted after a wait: say sessions=N in the URL for more",
-                             my->options.sessions);
+                             "%u sessions are in use, one for each lock that is %s: say sessions=N "
+                             "in the URL for more",
+                             my->options.sessions,
+                             my->options.mode == MODE_ROW
+                                 ? "held or waited for"
+                                 : "waited for or was granted after a wait");
         enum stile_status status = my_connect(&session, my, &events, err);
         if (status)
             return status;

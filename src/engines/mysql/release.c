@@ -10,11 +10,11 @@
 
 static void unlock(struct my_claim *part);
 
-static void left(struct my_claim *part, const struct stile_error *err)
+void release_left(struct my_claim *part, const struct stile_error *err)
 {
     struct claim *claim = claim_of(part);
     struct session *session = part->session;
-    claims_retire(part);
+    part_retire(part);
     if (session)
         pool_give(session);
     claim->engine->events->released(claim, err);
@@ -43,13 +43,13 @@ static void on_unlocked(void *data, const struct answer *a)
     if (try_again(part, a))
         return;
     if (ours || part->withdrawn || part->told) {
-        left(part, NULL);
+        release_left(part, NULL);
     } else if (a->err && !over) {
-        left(part, a->err);
+        release_left(part, a->err);
     } else { /* a session that ends may have done so before this was read */
         error_set(&lost, STILE_LOST, 0, "%s",
                   a->err ? a->err->message : "it was not ours any more");
-        left(part, &lost);
+        release_left(part, &lost);
     }
 }
 
@@ -58,16 +58,20 @@ static void unlock(struct my_claim *part)
 {
     struct claim *claim = claim_of(part);
     struct stile_error err;
+    if (my_of_part(part)->options.mode == MODE_ROW) {
+        (part->withdrawn ? rows_withdraw : rows_give)(part);
+        return;
+    }
     bool kept = !my_of_part(part)->bare && (claim->hold_ns || claim->delay_ns) && !part->plainly;
     char *sql = kept ? sql_let_go(part, claim->unused || part->withdrawn) : sql_unlock(part);
     if (session_send(part->session, sql, on_unlocked, part, &err))
-        left(part, &err);
+        release_left(part, &err);
 }
 
 void release_go_on(struct my_claim *part, bool there)
 {
     if (!there || !part->session || part->session->state != UP)
-        left(part, NULL);
+        release_left(part, NULL);
     else
         unlock(part);
 }
@@ -87,9 +91,9 @@ static void on_killed(void *data, const struct answer *a)
 static void cut(struct my_claim *part)
 {
     struct session *session = part->session;
-    claims_leave_session(part);
+    part_leave(part);
     pool_close(session);
-    left(part, NULL);
+    release_left(part, NULL);
 }
 
 static void out_of_patience(struct timer *timer)
@@ -104,7 +108,7 @@ static void kill_wait(struct my_claim *part)
     struct loop *loop = my->engine.loop;
 #ifdef MUTANT_MYSQL_WAIT_STAYS
     session_forget(session, part);
-    left(part, NULL);
+    release_left(part, NULL);
     return;
 #endif
     if (session->state != UP || !my->shared || my->shared->state != UP ||
@@ -126,7 +130,7 @@ void claims_release(struct engine *engine, struct claim *claim)
     part->withdrawn = standing != HOLDING;
     part->why.status = STILE_OK;
     if (standing == NOWHERE || !part->session) {
-        left(part, NULL);
+        release_left(part, NULL);
         return;
     }
     if (standing == HOLDING || standing == SITTING) {

@@ -64,11 +64,50 @@ CREATE TABLE IF NOT EXISTS stile_claim (
     KEY in_line (name, place)
 ) ENGINE=InnoDB;
 
+-- ---- mode=row: SELECT ... FOR UPDATE ----
+
+-- What is locked.
+CREATE TABLE IF NOT EXISTS stile_row (
+    name VARBINARY(512) NOT NULL PRIMARY KEY
+) ENGINE=InnoDB;
+
+-- One row a name: its counter, and who had it last.
+CREATE TABLE IF NOT EXISTS stile_row_count (
+    name VARBINARY(512) NOT NULL PRIMARY KEY,
+    token BIGINT UNSIGNED NOT NULL,
+    shared BOOLEAN NOT NULL,
+    owner VARCHAR(16) CHARACTER SET ascii NOT NULL,
+    host VARCHAR(64) CHARACTER SET ascii NOT NULL,
+    pid BIGINT NOT NULL,
+    command VARCHAR(255) CHARACTER SET ascii NOT NULL,
+    since DATETIME(6) NOT NULL,
+    hold_until DATETIME(6),
+    delay_ms BIGINT UNSIGNED
+) ENGINE=InnoDB;
+
+-- One row a session: its last claim, which is over unless the session has marked itself with the lock
+-- CONCAT('stile row ', backend).
+CREATE TABLE IF NOT EXISTS stile_row_claim (
+    backend BIGINT UNSIGNED NOT NULL PRIMARY KEY,
+    name VARBINARY(512) NOT NULL,
+    shared BOOLEAN NOT NULL,
+    held BOOLEAN NOT NULL,
+    token BIGINT UNSIGNED NOT NULL,
+    owner VARCHAR(16) CHARACTER SET ascii NOT NULL,
+    host VARCHAR(64) CHARACTER SET ascii NOT NULL,
+    pid BIGINT NOT NULL,
+    command VARCHAR(255) CHARACTER SET ascii NOT NULL,
+    since DATETIME(6) NOT NULL,
+    KEY by_name (name)
+) ENGINE=InnoDB;
+
 DROP PROCEDURE IF EXISTS stile_table_settle;
 DROP PROCEDURE IF EXISTS stile_table_grant;
 DROP PROCEDURE IF EXISTS stile_table_claim;
 DROP PROCEDURE IF EXISTS stile_table_release;
 DROP PROCEDURE IF EXISTS stile_table_break;
+DROP PROCEDURE IF EXISTS stile_row_grant;
+DROP PROCEDURE IF EXISTS stile_row_let_go;
 DROP PROCEDURE IF EXISTS stile_cleanup;
 
 DELIMITER //
@@ -245,6 +284,68 @@ BEGIN
     SELECT v_broken, v_owners;
 END//
 
+-- The row is the session's p_backend: count it, unless the name is kept back. "g TOKEN", or "h MS".
+CREATE PROCEDURE stile_row_grant(
+    p_name VARBINARY(512), p_backend BIGINT UNSIGNED, p_shared BOOLEAN, p_hold_ms BIGINT UNSIGNED,
+    p_delay_ms BIGINT UNSIGNED, p_owner VARCHAR(16) CHARACTER SET ascii, p_host VARBINARY(64),
+    p_pid BIGINT, p_command VARBINARY(255)
+) SQL SECURITY INVOKER
+BEGIN
+    DECLARE v_token, v_floor BIGINT UNSIGNED DEFAULT 0;
+    DECLARE v_left BIGINT;
+    DECLARE v_now DATETIME(6);
+    DECLARE v_free BOOLEAN DEFAULT FALSE;
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION
+    BEGIN
+        ROLLBACK AND NO CHAIN NO RELEASE;
+        RESIGNAL;
+    END;
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    START TRANSACTION;
+    SELECT f.token INTO v_floor FROM stile_floor f WHERE f.one = 1 LOCK IN SHARE MODE;
+    INSERT INTO stile_row_count (name, token, shared, owner, host, pid, command, since)
+    VALUES (p_name, v_floor, p_shared, p_owner, p_host, p_pid, p_command, UTC_TIMESTAMP(6))
+    ON DUPLICATE KEY UPDATE token = token;
+    SELECT n.token, p_shared AND n.shared OR n.delay_ms IS NULL
+                                             AND COALESCE(n.hold_until <= UTC_TIMESTAMP(6), TRUE)
+    INTO v_token, v_free FROM stile_row_count n WHERE n.name = p_name FOR UPDATE;
+    SET v_now = UTC_TIMESTAMP(6), v_left = 0;
+    IF v_free THEN
+        SET v_token = v_token + 1;
+        UPDATE stile_row_count
+        SET token = v_token,
+            hold_until = IF(p_shared AND shared AND hold_until > COALESCE(
+                                v_now + INTERVAL 1000 * p_hold_ms MICROSECOND, v_now),
+                            hold_until, v_now + INTERVAL 1000 * p_hold_ms MICROSECOND),
+            shared = p_shared, owner = p_owner, host = p_host, pid = p_pid, command = p_command,
+            since = v_now, delay_ms = p_delay_ms
+        WHERE name = p_name;
+    ELSE
+        -- A delay that is still there was left by a holder that did not release: it begins now.
+        UPDATE stile_row_count
+        SET hold_until = GREATEST(COALESCE(hold_until, v_now),
+                                  v_now + INTERVAL 1000 * delay_ms MICROSECOND),
+            delay_ms = NULL
+        WHERE name = p_name AND delay_ms IS NOT NULL;
+        SELECT TIMESTAMPDIFF(MICROSECOND, v_now, n.hold_until) INTO v_left
+        FROM stile_row_count n WHERE n.name = p_name;
+    END IF;
+    REPLACE INTO stile_row_claim (backend, name, shared, held, token, owner, host, pid, command, since)
+    VALUES (p_backend, p_name, p_shared, v_free, IF(v_free, v_token, 0), p_owner, p_host, p_pid,
+            p_command, v_now);
+    COMMIT AND NO CHAIN NO RELEASE;
+    SELECT IF(v_free, CONCAT('g ', v_token), CONCAT('h ', GREATEST(1, (v_left + 999) DIV 1000)));
+END//
+
+-- Before its row is given back, where a hold or a delay came with it.
+CREATE PROCEDURE stile_row_let_go(
+    p_name VARBINARY(512), p_token BIGINT UNSIGNED, p_unused BOOLEAN
+) SQL SECURITY INVOKER
+BEGIN
+    UPDATE stile_row_count SET delay_ms = NULL, hold_until = IF(p_unused, NULL, hold_until)
+    WHERE name = p_name AND (token = p_token OR shared);
+END//
+
 -- Clears away names that nobody has had for so many days, and claims that have run out. Tokens stay
 -- used.
 CREATE PROCEDURE stile_cleanup(p_days INT UNSIGNED) SQL SECURITY INVOKER
@@ -263,7 +364,15 @@ BEGIN
     SELECT GREATEST(v_highest, COALESCE(MAX(n.token), 0)) INTO v_highest FROM stile_counter n
     FOR UPDATE;
     SELECT GREATEST(v_highest, COALESCE(MAX(l.token), 0)) INTO v_highest FROM stile_lock l FOR UPDATE;
+    SELECT GREATEST(v_highest, COALESCE(MAX(r.token), 0)) INTO v_highest FROM stile_row_count r
+    FOR UPDATE;
     UPDATE stile_floor SET token = v_highest WHERE one = 1;
+    DELETE FROM stile_row_claim
+    WHERE NOT (IS_USED_LOCK(CONCAT('stile row ', backend)) <=> backend);
+    DELETE r, n FROM stile_row_count n LEFT JOIN stile_row r ON r.name = n.name
+    WHERE n.since < UTC_TIMESTAMP(6) - INTERVAL p_days DAY AND n.delay_ms IS NULL
+      AND COALESCE(n.hold_until <= UTC_TIMESTAMP(6), TRUE)
+      AND NOT EXISTS (SELECT * FROM stile_row_claim c WHERE c.name = n.name);
     DELETE FROM stile_counter
     WHERE NOT EXISTS (SELECT * FROM stile_claim c WHERE c.name = stile_counter.name);
     DELETE FROM stile_lock
@@ -283,6 +392,9 @@ FROM stile_lock
 WHERE IS_USED_LOCK(lock_name) <=> COALESCE(backend, 0) OR hold_until > UTC_TIMESTAMP(6)
 UNION ALL
 SELECT CONVERT(name USING utf8mb4), owner, host, pid, since, expires_at, token, NULL, command
-FROM stile_claim WHERE held AND expires_at > UTC_TIMESTAMP(6);
+FROM stile_claim WHERE held AND expires_at > UTC_TIMESTAMP(6)
+UNION ALL
+SELECT CONVERT(name USING utf8mb4), owner, host, pid, since, NULL, token, backend, command
+FROM stile_row_claim WHERE held AND IS_USED_LOCK(CONCAT('stile row ', backend)) <=> backend;
 
 INSERT IGNORE INTO stile_version VALUES (1)

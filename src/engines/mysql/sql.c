@@ -59,9 +59,9 @@ char *sql_hail(const struct my *my)
         return sql_written(FACTS);
     if (!my->opening)
         snprintf(sign, sizeof sign, ";" SIGN, plus(my));
-    return sql_written(SETTINGS ";SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ;" FACTS
-                                "%s",
-                       YEAR_S, YEAR_S, YEAR_S, sign);
+    return sql_written(SETTINGS ";SET SESSION TRANSACTION ISOLATION LEVEL %s;" FACTS "%s", YEAR_S,
+                       YEAR_S, YEAR_S,
+                       my->options.mode == MODE_ROW ? "READ COMMITTED" : "REPEATABLE READ", sign);
 }
 
 char *sql_version(void)
@@ -90,7 +90,7 @@ char *sql_facts(void)
 
 /* ---- the lease ---- */
 
-static unsigned long lease_s(uint64_t ttl_ns)
+unsigned long sql_lease_s(uint64_t ttl_ns)
 {
     uint64_t seconds = (ttl_ns + NS_PER_SEC - 1) / NS_PER_SEC;
     return ttl_ns == 0 || seconds > YEAR_S ? YEAR_S : (unsigned long)seconds;
@@ -98,7 +98,7 @@ static unsigned long lease_s(uint64_t ttl_ns)
 
 char *sql_ttl(uint64_t ttl_ns)
 {
-    return sql_written("SET SESSION wait_timeout=%lu", lease_s(ttl_ns));
+    return sql_written("SET SESSION wait_timeout=%lu", sql_lease_s(ttl_ns));
 }
 
 char *sql_kill(uint64_t backend, bool session)
@@ -114,11 +114,11 @@ static const char *lease(char out[LEASE_MAX], uint64_t ttl_ns)
 {
     out[0] = '\0';
     if (ttl_ns)
-        snprintf(out, LEASE_MAX, "SET SESSION wait_timeout=%lu;", lease_s(ttl_ns));
+        snprintf(out, LEASE_MAX, "SET SESSION wait_timeout=%lu;", sql_lease_s(ttl_ns));
     return out;
 }
 
-static const char *milliseconds(char out[24], uint64_t ns)
+const char *sql_milliseconds(char out[24], uint64_t ns)
 {
     if (ns == 0)
         return "NULL";
@@ -153,8 +153,8 @@ static char *counted(struct my_claim *part, const char *before, const char *lock
     char hold[24], delay[24];
     return sql_written("%sSET @g=%s;" COUNT_IT "%s", before, lock, part->stored, part->key,
                        my->who.owner, my->who.host_hex, my->who.pid, my->who.command_hex,
-                       milliseconds(hold, claim->hold_ns), milliseconds(delay, claim->delay_ns),
-                       behind);
+                       sql_milliseconds(hold, claim->hold_ns),
+                       sql_milliseconds(delay, claim->delay_ns), behind);
 }
 
 char *sql_try(struct my_claim *part, uint64_t ttl_ns)
@@ -225,12 +225,9 @@ char *sql_let_go(struct my_claim *part, bool unused)
 
 #define SIGNED(id) "IS_USED_LOCK(CONCAT('stile+ session '," id "))<=>" id
 
-/* Those that wait inside the server, the first one first. */
-#define WAITERS                                                                                    \
-    "SELECT ID,%s,INFO,USER,HOST FROM information_schema.PROCESSLIST WHERE ID<>CONNECTION_ID() "   \
-    "AND STATE='User lock' AND INFO LIKE '%%GET\\_LOCK(%%' ORDER BY 2 DESC,ID"
+#define WAITERS SQL_WAITERS "STATE='User lock' AND INFO LIKE '%%GET\\_LOCK(%%' ORDER BY 2 DESC,ID"
 
-static const char *waited_ms(const struct my *my)
+const char *sql_waited_ms(const struct my *my)
 {
     return my->mariadb ? "CAST(TIME_MS AS SIGNED)" : "TIME*1000";
 }
@@ -249,14 +246,14 @@ char *sql_show(struct my *my, const char *stored, const char *key)
             "SELECT X'%s',X'%s',@u,0,0,p.USER,p.HOST,NULL,NULL,NULL,NULL,NULL,NULL,NULL "
             "FROM (SELECT 1) one LEFT JOIN information_schema.PROCESSLIST p ON "
             "p.ID=@u;" WAITERS,
-            key, stored, key, waited_ms(my));
+            key, stored, key, sql_waited_ms(my));
     return sql_written("SET @u=IS_USED_LOCK(X'%s');"
                        "SELECT X'%s',X'%s',@u,COALESCE(r.backend=@u AND "
                        "r.since>=UTC_TIMESTAMP(6)-INTERVAL %" PRIu64 " SECOND,0)," SIGNED(
                            "@u") ",p.USER,p.HOST," VIEW
                                  " FROM (SELECT 1) one LEFT JOIN stile_lock r ON r.name=X'%s' LEFT "
                                  "JOIN information_schema.PROCESSLIST p ON p.ID=@u;" WAITERS,
-                       key, stored, key, uptime_s(my), stored, waited_ms(my));
+                       key, stored, key, uptime_s(my), stored, sql_waited_ms(my));
 }
 
 char *sql_list(struct my *my, const char *prefix)
@@ -269,7 +266,7 @@ char *sql_list(struct my *my, const char *prefix)
                       "LEFT(l.name,%zu)=X'%s' LIMIT 18446744073709551615) r WHERE r.used IS NOT "
                       "NULL OR r.hold_until>UTC_TIMESTAMP(6) OR r.delay_ms IS NOT NULL "
                       "ORDER BY r.name;" WAITERS,
-        uptime_s(my), strlen(prefix) / 2, prefix, waited_ms(my));
+        uptime_s(my), strlen(prefix) / 2, prefix, sql_waited_ms(my));
 }
 
 char *sql_unhold(const char *stored, uint64_t token)

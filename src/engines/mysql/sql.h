@@ -44,6 +44,27 @@ char *sql_table_show(const char *stored);
 char *sql_table_list(const char *prefix);
 char *sql_rollback(void);
 
+/* mode=row, in sql_rows.c */
+char *sql_row_take(struct my_claim *part, uint64_t ttl_ns);
+char *sql_row_grant(struct my_claim *part); /* "g TOKEN", or "h MS": kept back */
+char *sql_row_let_go(struct my_claim *part, bool unused);
+char *sql_row_mark(struct my_claim *part, uint64_t ttl_ns);
+char *sql_row_end(struct my_claim *part);
+char *sql_row_show(const struct my *my, const char *stored);
+char *sql_row_list(const struct my *my, const char *prefix);
+char *sql_row_unhold(const char *stored, uint64_t token);
+
+/* Those that wait inside the server, the first one first; with sql_waited_ms(). */
+#define SQL_WAITERS                                                                                \
+    "SELECT ID,%s,INFO,USER,HOST FROM information_schema.PROCESSLIST WHERE ID<>CONNECTION_ID() "   \
+    "AND "
+#define SQL_ROW_WAITERS                                                                            \
+    SQL_WAITERS "INFO LIKE '%%FROM stile\\_row WHERE name=%%' ORDER BY STATE='User lock',2 "       \
+                "DESC,ID"
+
+const char *sql_waited_ms(const struct my *my);
+const char *sql_milliseconds(char out[24], uint64_t ns); /* NULL in SQL's words for 0 */
+unsigned long sql_lease_s(uint64_t ttl_ns);
 char *sql_written(const char *format, ...) PRINTF_LIKE(1, 2);
 
 #endif

@@ -5,14 +5,6 @@
 
 #include "engines/mysql/sql.h"
 
-static const char *milliseconds(char out[24], uint64_t ns)
-{
-    if (ns == 0)
-        return "NULL";
-    snprintf(out, 24, "%" PRIu64, (ns + NS_PER_MS - 1) / NS_PER_MS);
-    return out;
-}
-
 /* ---- about a claim: the procedures of the schema, each a transaction ---- */
 
 char *sql_table_claim(struct lease *lease)
@@ -25,8 +17,8 @@ char *sql_table_claim(struct lease *lease)
     name_hex(stored, claim->name, claim->name_len);
     return sql_written("CALL stile_table_claim(X'%s','%s','%s',%u,%s,%s,%s,%d,NULL,X'%s',%s,X'%s')",
                        stored, lease->owner, modes[claim->mode], claim->slots,
-                       milliseconds(ttl, claim->ttl_ns), milliseconds(hold, claim->hold_ns),
-                       milliseconds(delay, claim->delay_ns), claim->wait, my->who.host_hex,
+                       sql_milliseconds(ttl, claim->ttl_ns), sql_milliseconds(hold, claim->hold_ns),
+                       sql_milliseconds(delay, claim->delay_ns), claim->wait, my->who.host_hex,
                        my->who.pid, my->who.command_hex);
 }
 
@@ -45,7 +37,7 @@ char *sql_table_resume(struct lease *lease)
     struct claim *claim = claim_of_lease(lease);
     char stored[STORED_HEX_MAX], ttl[24];
     name_hex(stored, claim->name, claim->name_len);
-    milliseconds(ttl, claim->ttl_ns);
+    sql_milliseconds(ttl, claim->ttl_ns);
     return sql_written(
         "UPDATE stile_claim SET expires_at=UTC_TIMESTAMP(6)+INTERVAL 1000*%s "
         "MICROSECOND,ttl_ms=%s,confirmed=TRUE WHERE owner='%s' AND name=X'%s' AND " ALIVE

@@ -108,10 +108,13 @@ static void add_waiter(struct view *view, MYSQL_ROW row)
     char *text = next_text(view);
     struct stile_claim_info *claim = &view->claims[view->n++];
     int64_t waits = number(row[WAITER_MS]);
-    *claim = (struct stile_claim_info){.expires_ms = STILE_NO_DEADLINE};
+    const char *info = text_of(row[WAITER_INFO]);
+    bool shared = strstr(info, "LOCK IN SHARE MODE") || strstr(info, "FOR SHARE");
+    *claim = (struct stile_claim_info){.mode = shared ? STILE_SHARED : STILE_EXCLUSIVE,
+                                       .expires_ms = STILE_NO_DEADLINE};
     claim->age_ms = waits > 0 ? waits : 0;
     claim->owner = text_of(row[WAITER_ID]);
-    read_comment(claim, text, text_of(row[WAITER_INFO]));
+    read_comment(claim, text, info);
     if (!claim->pid) {
         claim->host = text_of(row[WAITER_FROM]);
         claim->command = text_of(row[WAITER_USER]);
@@ -120,23 +123,29 @@ static void add_waiter(struct view *view, MYSQL_ROW row)
 
 /* ---- one name ---- */
 
-/* Ours say it in hex; anybody else as they like, mostly as it is. */
-static void add_waiters(struct view *view, const struct outcome *waiters, const char *key,
-                        size_t len)
+static void add_those_who_say(struct view *view, const struct outcome *waiters, const char *ours,
+                              const char *plain)
 {
-    char hex[KEY_HEX_MAX], ours[LIKE_MAX], plain[LIKE_MAX];
     MYSQL_ROW row;
-    if (len > KEY_MAX)
-        return;
-    name_hex(hex, key, len);
-    snprintf(ours, sizeof ours, "GET_LOCK(X'%s',", hex);
-    snprintf(plain, sizeof plain, "GET_LOCK('%.*s'", (int)len, key);
     mysql_data_seek(waiters->rows, 0);
     while ((row = mysql_fetch_row(waiters->rows))) {
         const char *info = text_of(row[WAITER_INFO]);
         if (strstr(info, ours) || strcasestr(info, plain))
             add_waiter(view, row);
     }
+}
+
+/* Ours say it in hex; anybody else as they like, mostly as it is. */
+static void add_waiters(struct view *view, const struct outcome *waiters, const char *key,
+                        size_t len)
+{
+    char hex[KEY_HEX_MAX], ours[LIKE_MAX], plain[LIKE_MAX];
+    if (len > KEY_MAX)
+        return;
+    name_hex(hex, key, len);
+    snprintf(ours, sizeof ours, "GET_LOCK(X'%s',", hex);
+    snprintf(plain, sizeof plain, "GET_LOCK('%.*s'", (int)len, key);
+    add_those_who_say(view, waiters, ours, plain);
 }
 
 /* A session that has the lock, counts its grants and has none in the row is just being granted it,
@@ -149,7 +158,7 @@ static void fill(struct view *view, MYSQL_ROW row, const unsigned long *lengths,
     if (!ours && number(row[COL_KEPT_MS]) > 0)
         add_ghost(view, row);
     if (held) {
-        view->holder = (uint64_t)number(row[COL_USED]);
+        view->backends[view->n] = (uint64_t)number(row[COL_USED]);
         add_session(view, row, true);
     }
     view->info.holders = view->n;
@@ -162,11 +171,36 @@ static void fill(struct view *view, MYSQL_ROW row, const unsigned long *lengths,
     view->info.name = view->name;
 }
 
-/* ---- mode=table: rows of one name stand together ---- */
+/* ---- mode=table and mode=row: rows of one name stand together ---- */
+
+#define ROW_BACKEND ROW_COLUMNS /* mode=row has one more, and waiters behind */
 
 static bool is_table(const struct answer *a)
 {
-    return a->n == 1 && a->outcomes[0].rows && mysql_num_fields(a->outcomes[0].rows) == ROW_COLUMNS;
+    MYSQL_RES *rows = a->n > 0 ? a->outcomes[0].rows : NULL;
+    if (a->n == 2)
+        return rows && mysql_num_fields(rows) == ROW_BACKEND + 1 && answer_last(a)->rows &&
+               mysql_num_fields(answer_last(a)->rows) == WAITER_COLUMNS;
+    return a->n == 1 && rows && mysql_num_fields(rows) == ROW_COLUMNS;
+}
+
+static void add_row(struct view *view, MYSQL_RES *rows, MYSQL_ROW row)
+{
+    if (!row[ROW_OWNER])
+        return;
+    if (mysql_num_fields(rows) > ROW_BACKEND)
+        view->backends[view->n] = (uint64_t)number(row[ROW_BACKEND]);
+    lease_read(&view->claims[view->n], (const char *const *)row);
+    view->info.holders += view->claims[view->n++].held;
+}
+
+static void add_row_waiters(struct view *view, const struct answer *a, size_t len)
+{
+    char hex[STORED_HEX_MAX], ours[STORED_HEX_MAX + 32];
+    name_hex(hex, view->name, len);
+    snprintf(ours, sizeof ours, "stile_row WHERE name=X'%s'", hex);
+    if (a->n == 2)
+        add_those_who_say(view, answer_last(a), ours, ours);
 }
 
 static void fill_from_table(struct view *view, MYSQL_RES *rows, MYSQL_ROW row, size_t len)
@@ -174,18 +208,22 @@ static void fill_from_table(struct view *view, MYSQL_RES *rows, MYSQL_ROW row, s
     MYSQL_ROW_OFFSET next = mysql_row_tell(rows);
     while (row && mysql_fetch_lengths(rows)[ROW_NAME] == len &&
            memcmp(row[ROW_NAME], view->name, len) == 0) {
-        if (row[ROW_OWNER]) {
-            lease_read(&view->claims[view->n], (const char *const *)row);
-            view->info.holders += view->claims[view->n++].held;
-        }
+        add_row(view, rows, row);
         view->info.token = strtoull(text_of(row[ROW_COUNTER]), NULL, 10);
         next = mysql_row_tell(rows);
         row = mysql_fetch_row(rows);
     }
     mysql_row_seek(rows, next);
-    view->info.waiters = view->n - view->info.holders;
-    view->info.claims = view->claims;
-    view->info.name = view->name;
+}
+
+static enum stile_status make_room(struct view *view, size_t room, struct stile_error *err)
+{
+    view->claims = calloc(room, sizeof *view->claims);
+    view->backends = calloc(room, sizeof *view->backends);
+    view->texts = calloc(room, TEXT_MAX);
+    if (!view->claims || !view->backends || !view->texts)
+        return error_set(err, STILE_NOMEM, 0, "out of memory");
+    return STILE_OK;
 }
 
 static enum stile_status next_of_table(struct view *view, bool *made, const struct answer *a,
@@ -199,11 +237,17 @@ static enum stile_status next_of_table(struct view *view, bool *made, const stru
     size_t len = mysql_fetch_lengths(rows)[ROW_NAME];
     if (len > STILE_NAME_MAX)
         return error_set(err, STILE_CORRUPT, 0, "a row of stile_claim is none of ours");
-    view->claims = calloc((size_t)mysql_num_rows(rows), sizeof *view->claims);
-    if (!view->claims)
-        return error_set(err, STILE_NOMEM, 0, "out of memory");
+    size_t room = (size_t)mysql_num_rows(rows);
+    if (a->n == 2)
+        room += (size_t)mysql_num_rows(answer_last(a)->rows);
+    if (make_room(view, room, err))
+        return STILE_NOMEM;
     memcpy(view->name, row[ROW_NAME], len);
     fill_from_table(view, rows, row, len);
+    add_row_waiters(view, a, len);
+    view->info.waiters = view->n - view->info.holders;
+    view->info.claims = view->claims;
+    view->info.name = view->name;
     return STILE_OK;
 }
 
@@ -239,10 +283,8 @@ enum stile_status view_next(struct view *view, bool *made, const struct answer *
         return STILE_OK;
     const unsigned long *lengths = mysql_fetch_lengths(rows_of(a)->rows);
     size_t room = (size_t)mysql_num_rows(answer_last(a)->rows) + 3;
-    view->claims = calloc(room, sizeof *view->claims);
-    view->texts = calloc(room, TEXT_MAX);
-    if (!view->claims || !view->texts)
-        return error_set(err, STILE_NOMEM, 0, "out of memory");
+    if (make_room(view, room, err))
+        return STILE_NOMEM;
     if (lengths[COL_NAME] > STILE_NAME_MAX || !row[COL_KEY])
         return error_set(err, STILE_CORRUPT, 0, "a row of stile_lock is none of ours");
     memcpy(view->name, row[COL_NAME], lengths[COL_NAME]);
@@ -263,6 +305,7 @@ enum stile_status view_of(struct view *view, const struct answer *a, struct stil
 void view_free(struct view *view)
 {
     free(view->claims);
+    free(view->backends);
     free(view->texts);
 }
 
@@ -289,6 +332,8 @@ enum stile_status view_ask(struct my *my, const char *name, size_t len, answer_f
     name_hex(stored, name, len);
     if (my->options.mode == MODE_TABLE)
         return session_send(shared, sql_table_show(stored), fn, data, err);
+    if (my->options.mode == MODE_ROW)
+        return session_send(shared, sql_row_show(my, stored), fn, data, err);
     name_key(key, my->mariadb, name, len);
     name_hex(key_hex, key, strlen(key));
     return session_send(shared, sql_show(my, stored, key_hex), fn, data, err);

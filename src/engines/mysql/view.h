@@ -11,7 +11,7 @@ struct view {
     size_t n;
     char *texts;
     char name[STILE_NAME_MAX + 1];
-    uint64_t holder; /* the session that has it, and counts as its holder; 0: none */
+    uint64_t *backends; /* for each claim, the session that has it; 0: none that is known */
 };
 
 /* The next row of an answer to sql_show() or sql_list(); *made false: there is none. */

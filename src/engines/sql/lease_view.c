@@ -26,14 +26,15 @@ void lease_read(struct stile_claim_info *claim, const char *const cells[ROW_COLU
 {
     int64_t age = number(cells[ROW_AGE_MS]);
     bool held = is_true(cells[ROW_HELD]);
-    *claim = (struct stile_claim_info){.held = held,
-                                       .ghost = held && is_true(cells[ROW_GHOST]),
-                                       .mode = mode_of(text_of(cells[ROW_MODE])),
-                                       .token = strtoull(text_of(cells[ROW_TOKEN]), NULL, 10),
-                                       .age_ms = age > 0 ? age : 0,
-                                       .expires_ms = number(cells[ROW_LEFT_MS]),
-                                       .pid = number(cells[ROW_PID]),
-                                       .host = text_of(cells[ROW_HOST]),
-                                       .command = text_of(cells[ROW_COMMAND]),
-                                       .owner = text_of(cells[ROW_OWNER])};
+    *claim = (struct stile_claim_info){
+        .held = held,
+        .ghost = held && is_true(cells[ROW_GHOST]),
+        .mode = mode_of(text_of(cells[ROW_MODE])),
+        .token = strtoull(text_of(cells[ROW_TOKEN]), NULL, 10),
+        .age_ms = age > 0 ? age : 0,
+        .expires_ms = *text_of(cells[ROW_LEFT_MS]) ? number(cells[ROW_LEFT_MS]) : STILE_NO_DEADLINE,
+        .pid = number(cells[ROW_PID]),
+        .host = text_of(cells[ROW_HOST]),
+        .command = text_of(cells[ROW_COMMAND]),
+        .owner = text_of(cells[ROW_OWNER])};
 }
