@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "stile.h"
 
@@ -115,11 +116,19 @@ static struct name *open_names(const char *place, const struct async_subject *su
     return names;
 }
 
+static int64_t cpu_ns(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+    return ts.tv_sec * INT64_C(1000000000) + ts.tv_nsec;
+}
+
 static void run_batch(const struct async_subject *subject, struct name *names, size_t n,
                       long for_ms)
 {
     struct batch batch = {.subject = subject};
     int64_t start_ns = bench_now_ns(), end_ns = start_ns + for_ms * INT64_C(1000000);
+    int64_t start_cpu_ns = cpu_ns();
     for (size_t i = 0; i < n; i++) {
         names[i].batch = &batch;
         take(&names[i]);
@@ -128,8 +137,10 @@ static void run_batch(const struct async_subject *subject, struct name *names, s
         subject->turn();
         batch.stop = batch.stop || bench_now_ns() >= end_ns;
     }
-    printf("{\"subject\": \"%s\", \"names\": %zu, \"per_s\": %.0f}\n", subject->name, n,
-           (double)batch.pairs * 1e9 / (double)(bench_now_ns() - start_ns));
+    int64_t took_cpu_ns = cpu_ns() - start_cpu_ns;
+    printf("{\"subject\": \"%s\", \"names\": %zu, \"per_s\": %.0f, \"mean_cpu_ns\": %.0f}\n",
+           subject->name, n, (double)batch.pairs * 1e9 / (double)(bench_now_ns() - start_ns),
+           (double)took_cpu_ns / (double)batch.pairs);
 }
 
 static const struct async_subject *find(const char *name)
