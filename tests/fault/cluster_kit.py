@@ -17,6 +17,7 @@ from kit import PATIENCE, Running, expect, spin  # noqa: E402
 from wire import Wire  # noqa: E402
 
 SOAK = bool(os.environ.get("STILE_SOAK"))
+CROWD_PATIENCE = PATIENCE * 20 if SOAK else PATIENCE
 
 
 # ---- the cluster ----
@@ -142,6 +143,14 @@ def lost(held, name="x", *words):
         assert word in said, "no %r in %r" % (word, said)
 
 
+def has_ended(pid):
+    try:
+        with open("/proc/%d/stat" % pid, encoding="utf-8", errors="replace") as file:
+            return file.read().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
 def wait_for(t, name="x", others=1, ttl="4s"):
     """One that waits, in line."""
     waiting = t.start("run", "--ttl", ttl, name, "--", "sh", "-c", "echo $STILE_TOKEN")
@@ -194,7 +203,8 @@ class Crowd:
         def over():
             return true() or any(process.poll() for process in self.processes)
         with self.changed:
-            self.changed.wait_for(over, PATIENCE)
+            while not over() and self.changed.wait(CROWD_PATIENCE):
+                pass
         assert true(), self.complaints()
 
     def more(self, grants):
@@ -210,10 +220,19 @@ class Crowd:
         for process in self.processes:
             process.stdin.close()
         for process in self.processes:
-            expect(process.wait(PATIENCE), 0, self.complaints())
+            expect(process.wait(CROWD_PATIENCE), 0, self.complaints())
         self.reader.join()
         self.said.close()
         return self.grants
+
+
+def until_in_line(cluster, name, wanted):
+    """While more come, there is patience."""
+    seen = None
+    while seen != wanted:
+        before = seen
+        spin(lambda: len(cluster.queue(name)) != before)
+        seen = len(cluster.queue(name))
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ import os
 import signal
 
 from cluster_kit import (SOAK, Crowd, check, connected, contending, expect, granted, lost, spin,
-                         token_of, try_it, wait_for)
+                         token_of, try_it, until_in_line, wait_for)
 from keeper import Keeper
 from kit import run_tests
 from wire import BOTH, DOWN, UP
@@ -83,7 +83,7 @@ def restarted_while_100_wait(t, cluster):
     held = t.hold("x", "--ttl", "60s")
     token = token_of(t)
     crowd = Crowd(t, cluster.url, "x", 100, rounds=1, ttl_ms=20000)
-    spin(lambda: len(cluster.queue("x")) == 101)
+    until_in_line(cluster, "x", 101)
     cluster.server.kill()
     cluster.mend()
     expect(held.process.poll(), None)
@@ -250,7 +250,7 @@ def many_wait(t, cluster):
     total = processes * clients
     held = t.hold("x", "--ttl", "20s")
     crowd = Crowd(t, cluster.url, "x", clients, rounds=1, ttl_ms=20000, processes=processes)
-    spin(lambda: len(cluster.queue("x")) == total + 1)
+    until_in_line(cluster, "x", total + 1)
     before = cluster.requests(cluster.members)
     t.release(held)
     crowd.until(lambda: len(crowd.grants) > total // 2)

@@ -13,7 +13,7 @@ class EtcdCluster(Cluster):
     scheme = "etcd"
 
     def start(self):
-        return EtcdServer(3)
+        return EtcdServer(3, ctl_args=["--command-timeout=25s"])
 
     def close(self):
         self.server.stop()

@@ -1,12 +1,15 @@
 """Three ZooKeeper servers that are killed, stopped and cut off, sessions and nodes that go behind our
 back, and very many who wait."""
+import contextlib
 import logging
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
-from cluster_kit import Cluster, refused
-from consensus import run_scenarios
+from cluster_kit import (Cluster, connected, expect, has_ended, lost, refused, spin, token_of,
+                         try_it)
+from consensus import DEADLINE, run_scenarios
+from wire import BOTH, Wire
 from zookeeper_kit import password_of
 from zookeeper_server import ZookeeperServer
 
@@ -64,5 +67,58 @@ class ZookeeperCluster(Cluster):
                    if row.startswith("zk_packets_received"))
 
 
+class Parted(ZookeeperCluster):
+    """A follower can be cut off from its leader, which it notices only after 10 s."""
+
+    def __init__(self, stack):
+        self.stack, self.wires = stack, {}
+        super().__init__()
+
+    def start(self):
+        return ZookeeperServer(3, "syncLimit=20", way=self.way)
+
+    def way(self, one, other):
+        wire = self.stack.enter_context(Wire(other.peer_port))
+        self.wires[one.number, other.number] = wire
+        return wire.port if one is not other else other.peer_port
+
+    def cut_off(self, follower):
+        self.wires[follower.number, self.leader().number].fail(BOTH)
+
+
+def hold_through(t, cluster, member, *options):
+    """A holder that speaks with this server, and may go elsewhere."""
+    while True:
+        held = t.hold("free", *options)
+        if connected(cluster.server, held.warden()) is member:
+            return held
+        t.release(held)
+
+
+def follower_cut_off(t, _):
+    """A follower is cut off and does not know it: who can goes elsewhere, who can't is told in time"""
+    with contextlib.ExitStack() as stack:
+        cluster = Parted(stack)
+        stack.callback(cluster.close)
+        follower = cluster.follower()
+        others = cluster.url_of(*(m.port for m in cluster.members if m is not follower))
+        cluster.use(t)
+        free = hold_through(t, cluster, follower, "--ttl", "9s")
+        cluster.use(t, cluster.url_of(follower.port))
+        held = t.hold("x", "--ttl", "3s")
+        token = token_of(t)
+        cluster.cut_off(follower)
+        cluster.use(t, others)
+        next_one = t.hold("x", "--wait", "20s")
+        assert has_ended(held.command), "two holders"
+        lost(held, "x", DEADLINE)
+        assert token_of(t) > token
+        t.release(next_one)
+        spin(lambda: connected(cluster.server, free.warden()) not in (None, follower))
+        expect(try_it(t, "free"), 75)
+        t.release(free)
+        expect(try_it(t, "free"), 0)
+
+
 logging.disable()
-run_scenarios(ZookeeperCluster)
+run_scenarios(ZookeeperCluster, follower_cut_off)

@@ -41,12 +41,12 @@ class Member:
         self.process = None
         os.mkdir(self.dir, 0o700)
 
-    def configure(self, members, settings):
+    def configure(self, members, settings, way):
         lines = [f"tickTime={TICK_MS}", "initLimit=20", "syncLimit=10", f"dataDir={self.dir}/data",
                  f"clientPort={self.port}", "clientPortAddress=127.0.0.1", "maxClientCnxns=0",
                  "admin.enableServer=false", "4lw.commands.whitelist=*", *settings]
         if len(members) > 1:
-            lines += [f"server.{m.number}=127.0.0.1:{m.peer_port}:{m.elect_port}" for m in members]
+            lines += [f"server.{m.number}=127.0.0.1:{way(self, m)}:{m.elect_port}" for m in members]
         os.makedirs(self.dir + "/data", exist_ok=True)
         with open(self.dir + "/zoo.cfg", "w", encoding="utf-8") as config:
             config.write("\n".join(lines) + "\n")
@@ -92,14 +92,16 @@ class Member:
 
 
 class ZookeeperServer:
-    def __init__(self, members=1, *settings, durable=False, java=()):
-        """durable: as people run it, with its disk synced; java: options of that."""
+    def __init__(self, members=1, *settings, durable=False, java=(),
+                 way=lambda one, other: other.peer_port):
+        """durable: as people run it, with its disk synced; java: options of that; way: the port over
+        which one follows the other."""
         for _ in range(ATTEMPTS):
             self.dir = tempfile.mkdtemp(prefix="stile-test-")
             self.members = [Member(i + 1, self.dir, [*([] if durable else HASTY), *java])
                             for i in range(members)]
             for member in self.members:
-                member.configure(self.members, settings)
+                member.configure(self.members, settings, way)
                 member.start()
             if self.await_serving():
                 return

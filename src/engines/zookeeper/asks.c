@@ -17,6 +17,7 @@ struct ask {
     uint64_t sent_ns;
     unsigned ups;
     bool was_up;
+    bool by_leader;          /* it has a part in the answer */
     struct watcher *watcher; /* comes with it */
 };
 
@@ -45,6 +46,14 @@ static struct ask *ask_new(struct session *session, struct asker *asker, ask_fn 
     return ask;
 }
 
+static struct ask *ask_leader(struct session *session, struct asker *asker, ask_fn *fn)
+{
+    struct ask *ask = ask_new(session, asker, fn);
+    if (ask)
+        ask->by_leader = true;
+    return ask;
+}
+
 static void ask_leave(struct ask *ask)
 {
     if (!ask->link)
@@ -70,12 +79,20 @@ static void settle_watcher(struct watcher *watcher, int rc)
         watcher_free(watcher);
 }
 
+/* Not the library's own. */
+static bool is_servers_word(int rc)
+{
+    return (rc == ZOK || rc < ZAPIERROR) && !fault_may_pass(rc);
+}
+
 static void finish(struct ask *ask, struct answer *answer)
 {
     struct asker *asker = ask->asker;
     ask_fn *fn = ask->fn;
     answer->sent_ns = ask->sent_ns;
     answer->maybe = fault_may_pass(answer->rc) && (ask->was_up || ask->ups != ask->session->ups);
+    if (is_servers_word(answer->rc) && ask->session->state == SESSION_UP)
+        told_answered(ask->session, ask->sent_ns, ask->by_leader);
     if (ask->watcher)
         settle_watcher(ask->watcher, answer->rc);
     ask_leave(ask);
@@ -142,7 +159,7 @@ static void on_watched(zhandle_t *handle, int type, int state, const char *path,
 bool ask_create(struct session *session, struct asker *asker, const char *path, int mode,
                 const char *data, ask_fn *fn)
 {
-    struct ask *ask = ask_new(session, asker, fn);
+    struct ask *ask = ask_leader(session, asker, fn);
     return ask && asked(session, ask,
                         ASK(zoo_acreate2(session->handle, path, data, data ? (int)strlen(data) : -1,
                                          session->zoo->acl, mode, on_created, ask)));
@@ -150,14 +167,14 @@ bool ask_create(struct session *session, struct asker *asker, const char *path, 
 
 bool ask_delete(struct session *session, struct asker *asker, const char *path, ask_fn *fn)
 {
-    struct ask *ask = ask_new(session, asker, fn);
+    struct ask *ask = ask_leader(session, asker, fn);
     return ask && asked(session, ask, ASK(zoo_adelete(session->handle, path, -1, on_void, ask)));
 }
 
 bool ask_set(struct session *session, struct asker *asker, const char *path, const char *data,
              int version, ask_fn *fn)
 {
-    struct ask *ask = ask_new(session, asker, fn);
+    struct ask *ask = ask_leader(session, asker, fn);
     return ask && asked(session, ask,
                         ASK(zoo_aset(session->handle, path, data, (int)strlen(data), version,
                                      on_stat, ask)));
@@ -165,7 +182,7 @@ bool ask_set(struct session *session, struct asker *asker, const char *path, con
 
 bool ask_sync(struct session *session, struct asker *asker, const char *path, ask_fn *fn)
 {
-    struct ask *ask = ask_new(session, asker, fn);
+    struct ask *ask = ask_leader(session, asker, fn);
     return ask && asked(session, ask, ASK(zoo_async(session->handle, path, on_string, ask)));
 }
 

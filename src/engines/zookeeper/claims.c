@@ -21,6 +21,8 @@ static void attach(struct zoo_claim *part, struct session *session)
         part->next->link = &part->next;
     session->claims = part;
     claim_of(part)->session = session;
+    if (!part->next)
+        told_claimed(session);
 }
 
 static void detach(struct zoo_claim *part)

@@ -92,7 +92,7 @@ static void be_fresh(struct zoo_claim *part)
         loop_arm(zoo->engine.loop, &zoo->sweep, part->granted_ns + FRESH_NS);
 }
 
-void holding_begin(struct zoo_claim *part, uint64_t sent_ns)
+void holding_begin(struct zoo_claim *part)
 {
     struct claim *claim = claim_of(part);
     claim_unwatch(part);
@@ -101,5 +101,6 @@ void holding_begin(struct zoo_claim *part, uint64_t sent_ns)
     part->tries = 0;
     part->granted_ns = loop_now(claim->engine->loop);
     be_fresh(part);
-    claim->engine->events->granted(claim, (uint64_t)part->czxid, sent_ns, part->session->ttl_ns);
+    claim->engine->events->granted(claim, (uint64_t)part->czxid, part->session->told_ns,
+                                   part->session->ttl_ns);
 }

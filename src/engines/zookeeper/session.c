@@ -7,9 +7,7 @@
  * The library may close its socket in any call. What the loop watches is a duplicate, which is ours
  * and is closed after it was taken out of the loop.
  *
- * Any request that is answered has renewed the session, so times count from before it was asked
- * for. A follower tells its leader of it no later than half a tick afterwards, which would be lost
- * with the follower: so much less is counted. */
+ * When the leader has heard of us is the matter of told.c. */
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -25,11 +23,11 @@
 
 #include "engines/zookeeper/zookeeper.h"
 
-#define AGAIN_NS      (1 * NS_PER_SEC)
-#define UNTOLD_MAX_NS (1 * NS_PER_SEC)
-#define DRAIN_MS      500
-#define SESSIONS_MAX  16
-#define PACKETS_MAX   256 /* read in one go, before others have their turn */
+#define AGAIN_NS       (1 * NS_PER_SEC)
+#define DRAIN_MS       500
+#define SESSIONS_MAX   16
+#define SESSION_TIMERS 2
+#define PACKETS_MAX    256 /* read in one go, before others have their turn */
 
 static struct loop *loop_of(const struct session *session)
 {
@@ -90,7 +88,15 @@ static int take_socket(struct session *session, int fd)
         return errno;
     session->lib_fd = fd;
     session->inode = inode;
+    session->connect_ns = session->pumped_ns;
     return 0;
+}
+
+/* The library notices the end of the connection, and goes on to the next server. */
+void session_leave_server(struct session *session)
+{
+    if (session->watch.fd >= 0)
+        shutdown(session->watch.fd, SHUT_RDWR);
 }
 
 static int watch_socket(struct session *session, int fd, int interest)
@@ -118,6 +124,7 @@ static void pump(struct session *session)
     int fd = -1, interest = 0;
     if (session->state == SESSION_DEAD)
         return;
+    session->pumped_ns = loop_now(loop);
     int rc = zookeeper_interest(session->handle, &fd, &interest, &time);
     uint64_t pause_ns =
         (uint64_t)time.tv_sec * NS_PER_SEC + (uint64_t)time.tv_usec * (NS_PER_MS / 1000);
@@ -148,12 +155,11 @@ static void on_ready(struct watch *watch, uint32_t events)
 static void on_up(struct session *session)
 {
     session->timeout_ms = zoo_recv_timeout(session->handle);
-    uint64_t timeout_ns = (uint64_t)session->timeout_ms * NS_PER_MS;
-    uint64_t untold_ns = timeout_ns / 4 < UNTOLD_MAX_NS ? timeout_ns / 4 : UNTOLD_MAX_NS;
     session->state = SESSION_UP;
     session->ups++;
     session->id = zoo_client_id(session->handle)->client_id;
-    session->ttl_ns = timeout_ns - untold_ns;
+    session->ttl_ns = (uint64_t)session->timeout_ms * NS_PER_MS;
+    told_up(session);
 }
 
 /* A handle is never closed in one of its own callbacks. */
@@ -237,7 +243,7 @@ static void restart(struct session *session)
     struct stile_error err;
     bool refused = session->refused;
     stop(session);
-    session->ending = session->renewing = session->refused = false;
+    session->ending = session->renewing = session->asking = session->refused = false;
     session->generation++;
     if (refused || start(session))
         restart_later(session);
@@ -266,7 +272,7 @@ static void on_time(struct timer *timer)
 static struct session *session_new(struct zoo *zoo, int asked_ms, struct stile_error *err)
 {
     struct session *session = calloc(1, sizeof *session);
-    if (!session || loop_reserve(zoo->engine.loop, 1)) {
+    if (!session || loop_reserve(zoo->engine.loop, SESSION_TIMERS)) {
         free(session);
         error_set(err, STILE_NOMEM, 0, "out of memory");
         return NULL;
@@ -277,13 +283,14 @@ static struct session *session_new(struct zoo *zoo, int asked_ms, struct stile_e
                                 .watch = {.fd = -1, .fn = on_ready},
                                 .lib_fd = -1,
                                 .timer.fn = on_time,
+                                .told_timer.fn = told_ask,
                                 .task.fn = on_task,
                                 .sender.fn = send_gathered};
     session->failed_tail = &session->failed;
     int error = start(session);
     if (error) {
         error_errno(err, STILE_REFUSED, error, "starting the client library");
-        loop_unreserve(zoo->engine.loop, 1);
+        loop_unreserve(zoo->engine.loop, SESSION_TIMERS);
         free(session);
         return NULL;
     }
@@ -315,7 +322,8 @@ void session_free(struct session *session)
     stop(session);
     loop_forget(loop, &session->task);
     loop_disarm(loop, &session->timer);
-    loop_unreserve(loop, 1);
+    loop_disarm(loop, &session->told_timer);
+    loop_unreserve(loop, SESSION_TIMERS);
     free(session);
 }
 
@@ -325,30 +333,4 @@ void session_forked(struct session *session)
         close(session->watch.fd);
     if (session->lib_fd >= 0)
         close(session->lib_fd);
-}
-
-/* ---- renewing ---- */
-
-static void on_renewed(struct asker *asker, const struct answer *answer)
-{
-    struct session *session = (struct session *)((char *)asker - offsetof(struct session, asker));
-    struct engine *engine = &session->zoo->engine;
-    session->renewing = false;
-    if (answer->rc == ZOK && session->state == SESSION_UP)
-        engine->events->session_renewed(engine, session, answer->sent_ns, session->ttl_ns);
-    else
-        engine->events->session_unknown(engine, session);
-}
-
-void sessions_renew(struct engine *engine, struct claim *const *claims, size_t n)
-{
-    (void)claims, (void)n;
-    for (struct session *session = zoo_of(engine)->sessions; session; session = session->next) {
-        if (!session->claims || session->renewing)
-            continue;
-        session->renewing = session->state == SESSION_UP &&
-                            ask_exists(session, &session->asker, "/", NULL, on_renewed);
-        if (!session->renewing)
-            engine->events->session_unknown(engine, session);
-    }
 }

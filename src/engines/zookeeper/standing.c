@@ -105,12 +105,12 @@ static void wait_for(struct zoo_claim *part, const struct verdict *verdict)
         standing_wait_for_change(part);
 }
 
-static void be_first(struct zoo_claim *part, uint64_t sent_ns)
+static void be_first(struct zoo_claim *part)
 {
     if (ghosts_wanted(part) && !part->armed)
         ghosts_arm(part);
     else
-        holding_begin(part, sent_ns);
+        holding_begin(part);
 }
 
 void standing_weigh(struct zoo_claim *part, const struct answer *answer)
@@ -138,7 +138,7 @@ void standing_weigh(struct zoo_claim *part, const struct answer *answer)
     if (verdict.nearest || verdict.full)
         wait_for(part, &verdict);
     else if (!ghosts_meet(part, &line, answer->children, verdict.slots))
-        be_first(part, answer->sent_ns);
+        be_first(part);
     line_free(&line);
 }
 

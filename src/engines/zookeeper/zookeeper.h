@@ -107,8 +107,14 @@ struct session {
     struct ask *failed, **failed_tail; /* to be answered by the task */
     struct watcher *watchers;
     struct zoo_claim *claims;
+    /* told.c */
     struct asker asker;
-    bool renewing;
+    struct timer told_timer;
+    bool renewing, asking;
+    uint64_t told_ns;    /* when the leader has surely heard of us */
+    uint64_t touched_ns; /* its server has heard of us, and perhaps its leader; 0: no such time */
+    uint64_t asked_ns, pumped_ns;
+    uint64_t connect_ns; /* no later than its present connection was begun */
 };
 
 struct session *session_for(struct zoo *zoo, uint64_t ttl_ns, struct stile_error *err);
@@ -116,6 +122,14 @@ struct session *session_for(struct zoo *zoo, uint64_t ttl_ns, struct stile_error
 void session_gather(struct session *session);
 void session_free(struct session *session);
 void session_forked(struct session *session);
+void session_leave_server(struct session *session);
+
+/* ---- told.c ---- */
+
+void told_up(struct session *session);
+void told_answered(struct session *session, uint64_t sent_ns, bool by_leader);
+void told_ask(struct timer *timer);
+void told_claimed(struct session *session); /* it has claims from now on */
 void sessions_renew(struct engine *engine, struct claim *const *claims, size_t n);
 
 /* ---- asks.c ---- */
@@ -255,8 +269,7 @@ void ghosts_close(struct zoo *zoo);
 
 /* ---- holding.c ---- */
 
-/* sent_ns: before the listing that showed it was asked for. */
-void holding_begin(struct zoo_claim *part, uint64_t sent_ns);
+void holding_begin(struct zoo_claim *part);
 void holding_unfresh(struct zoo_claim *part);
 void holding_watch_fresh(struct timer *timer);
 
