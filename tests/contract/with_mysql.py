@@ -16,6 +16,10 @@ def run(stile, program, url, *rest):
     with MysqlServer("--max-connections=200") as server:
         if stile != "-":
             subprocess.run([stile, "setup", server.url], check=True)
+        if "dialect=shedlock" in url:  # as its manual says, but with room for long names
+            server.sql("create table shedlock (name varbinary(512) primary key, lock_until "
+                       "timestamp(3) not null, locked_at timestamp(3) not null default "
+                       "current_timestamp(3), locked_by varchar(255) not null)")
         url = url.replace("@PORT@", str(server.port)).replace("@SOCKET@", server.socket)
         return subprocess.run([program, url, *rest]).returncode
 

@@ -1,5 +1,6 @@
 """Other clients on the same server: mariadb by hand, and MySQLdb. Each excludes with us in both
 directions."""
+import json
 import os
 import pathlib
 import subprocess
@@ -135,5 +136,62 @@ def seen_and_broken(t, server, other):
         pass
 
 
+# What ShedLock's JdbcTemplateLockProvider says to MySQL with usingDbTime.
+UTC = "utc_timestamp(3)"
+SHED_TABLE = ("create table shedlock (name varchar(64) not null, lock_until timestamp(3) not null, "
+              "locked_at timestamp(3) not null default current_timestamp(3), "
+              "locked_by varchar(255) not null, primary key (name))")
+SHED_INSERT = ("insert ignore into shedlock (name, lock_until, locked_at, locked_by) values ('x', "
+               "timestampadd(microsecond, %d, " + UTC + "), " + UTC + ", 'jvm')")
+SHED_TAKE = ("update shedlock set lock_until = timestampadd(microsecond, %d, " + UTC +
+             "), locked_at = " + UTC + ", locked_by = 'jvm' where name = 'x' and lock_until <= " + UTC)
+SHED_FREE = ("update shedlock set lock_until = if(timestampadd(microsecond, %d, locked_at) > " + UTC +
+             ", timestampadd(microsecond, %d, locked_at), " + UTC +
+             ") where name = 'x' and locked_by = 'jvm'")
+MINUTES = 600_000_000
+
+
+@with_server
+def shedlock(t, server, other):
+    """ShedLock's statements on ShedLock's table: lockAtMostFor, lockAtLeastFor, never a row deleted"""
+    server.sql("set global time_zone = '+05:45'")
+    server.sql(SHED_TABLE)
+    other.connection.close()
+    other.__init__(server)
+    other.connection.select_db("tests")
+    t.env["STILE_ENGINE"] += "?mode=table&table=shedlock&dialect=shedlock"
+
+    def said(statement, micros):
+        cursor = other.connection.cursor()
+        cursor.execute(statement.replace("%d", str(micros)))
+        return cursor.rowcount
+
+    expect(said(SHED_INSERT, MINUTES), 1)
+    expect(try_it(t, "x"), 75)
+    (holder,) = t.show("x")["holders"]
+    expect(holder["host"], "jvm")
+    expect(said(SHED_FREE, MINUTES // 2), 1)
+    expect(try_it(t, "x"), 75)  # kept for lockAtLeastFor
+    expect(said(SHED_FREE, 0), 1)
+    held = t.hold("x")
+    expect(said(SHED_INSERT, MINUTES), 0)
+    expect(said(SHED_TAKE, MINUTES), 0)
+    expect(said(SHED_FREE, 0), 0)
+    expect(try_it(t, "x"), 75)
+    expect([name["name"] for name in json.loads(t.stile("ls", "--json").stdout)], ["x"])
+    t.release(held)
+    expect(said(SHED_TAKE, MINUTES), 1)
+    expect(said(SHED_FREE, 0), 1)
+    expect(t.stile("run", "--try", "--hold-at-least", "10m", "x", "--", "true").returncode, 0)
+    expect(said(SHED_TAKE, MINUTES), 0)
+    expect(t.stile("break", "--yes", "x").returncode, 0)
+    expect(said(SHED_TAKE, 10_000), 1)
+    expect(t.stile("run", "x", "--", "true").returncode, 0)  # it runs out
+    expect(server.sql("select count(*) from shedlock"), "1")
+    done = t.stile("run", "--try", "y" * 65, "--", "true")
+    expect(done.returncode, 69)
+    assert "too long" in done.stderr, done.stderr
+
+
 run_tests([plain_names, names_stay_apart, mariadb_by_hand, each_waits_for_the_other,
-           seen_and_broken])
+           seen_and_broken, shedlock])

@@ -126,7 +126,8 @@ static enum stile_status refuse_for_table(struct my *my, const char *read_only,
         return error_set(err, STILE_REFUSED, 0,
                          "this server is read-only, perhaps a replica, where nothing can be "
                          "locked: connect to its primary");
-    return my->opening && !my->opening->schema ? refuse_bare("table", err) : STILE_OK;
+    bool bare = my->opening && !my->opening->schema && !my->options.table;
+    return bare ? refuse_bare("table", err) : STILE_OK;
 }
 
 static enum stile_status refuse_galera(struct stile_error *err)
@@ -269,10 +270,24 @@ static void on_signed(void *data, const struct answer *a)
     is_refused(data, a);
 }
 
+static void on_shedlock(void *data, const struct answer *a)
+{
+    struct my *my = data;
+    if (is_refused(my, a) && a->err->status == STILE_REFUSED)
+        error_set(&my->opening->error, STILE_REFUSED, a->err->native,
+                  "there is no such table: make it as ShedLock's manual says (name, lock_until, "
+                  "locked_at, locked_by), or name another one (table=)");
+}
+
 static enum stile_status check_schema(struct my *my, struct stile_error *err)
 {
     my->bare = !my->opening->schema;
     enum stile_status status = my->bare ? STILE_OK : ask(my, sql_version(), on_version, err);
+    if (!status && my->options.table && !my->engine.examining)
+        status = ask(my,
+                     sql_written("SELECT name,lock_until,locked_at,locked_by FROM %s LIMIT 0",
+                                 my->options.table),
+                     on_shedlock, err);
     if (!status && my->options.mode != MODE_TABLE)
         status = ask(my, sql_sign(my), on_signed, err);
     return status;
@@ -312,7 +327,7 @@ static void promise_less(struct stile_caps *caps)
     caps->survives = "a holder's crash: free at once; a server's crash: nothing is held afterwards";
 }
 
-extern const struct engine_class mysql_table_class, mysql_row_class;
+extern const struct engine_class mysql_table_class, mysql_shedlock_class, mysql_row_class;
 
 static enum stile_status mysql_open(struct engine *engine, const struct url *url,
                                     struct stile_error *err)
@@ -330,6 +345,10 @@ static enum stile_status mysql_open(struct engine *engine, const struct url *url
         status = reach(my, err);
     if (status) {
         dispose(my);
+    } else if (my->options.table) {
+        engine->class = &mysql_shedlock_class;
+        engine->caps = mysql_shedlock_class.caps;
+        engine->caps.token = !my->bare;
     } else if (my->options.mode == MODE_TABLE) {
         engine->class = &mysql_table_class;
         engine->caps = mysql_table_class.caps;
@@ -386,6 +405,25 @@ const struct engine_class mysql_table_class = {
              .survives = "a holder's crash: free after its TTL; a server's crash: all that was "
                          "committed",
              .condition = TABLE_CONDITION},
+    .apart = true,
+    .break_ = table_break,
+    LEASE_SLOTS,
+    SLOTS,
+};
+
+const struct engine_class mysql_shedlock_class = {
+    .caps = {.engine = "mysql",
+             .modes = 1u << STILE_EXCLUSIVE,
+             .lease = STILE_LEASE_CLAIM,
+             .token = true,
+             .hold_at_least = true,
+             .detached = true,
+             .token_is = "a counter of ours, committed with the grant; ShedLock's own claims have "
+                         "none",
+             .survives = "a holder's crash: free after its TTL; a server's crash: all that was "
+                         "committed",
+             .condition = "all others keep ShedLock's rules, by the database's clock (usingDbTime) "
+                          "and in its time zone"},
     .apart = true,
     .break_ = table_break,
     LEASE_SLOTS,

@@ -10,14 +10,16 @@
 
 #include "core/url.h"
 #include "engines/mysql/my.h"
+#include "engines/sql/shedlock.h"
 
 #define SESSIONS_MAX 1000
 #define SECRET_MAX   512
 #define PATIENCE_S   5
 #define NAME_PORT    3306
 
-const char *const options_params[] = {"mode", "sessions", "allow",    "socket",        "tls", "ca",
-                                      "cert", "key",      "insecure", "password_file", NULL};
+const char *const options_params[] = {"mode",     "dialect",       "table", "sessions", "allow",
+                                      "socket",   "tls",           "ca",    "cert",     "key",
+                                      "insecure", "password_file", NULL};
 
 /* ---- reading ---- */
 
@@ -27,6 +29,20 @@ static enum stile_status set(char **to, const char *from, struct stile_error *er
         return STILE_OK;
     *to = strdup(from);
     return *to ? STILE_OK : error_set(err, STILE_NOMEM, 0, "out of memory");
+}
+
+static enum stile_status read_dialect(struct options *o, const struct url *url,
+                                      struct stile_error *err)
+{
+    const char *dialect = url_param(url, "dialect"), *table = url_param(url, "table");
+    if (!dialect && !table)
+        return STILE_OK;
+    if (o->mode != MODE_TABLE || !dialect || strcmp(dialect, "shedlock") != 0)
+        return error_set(err, STILE_MISUSE, 0,
+                         "dialect= is shedlock, in mode=table, and table= its table");
+    o->table = strdup(table ? table : SHEDLOCK_TABLE);
+    return o->table ? shedlock_check_table(o->table, err)
+                    : error_set(err, STILE_NOMEM, 0, "out of memory");
 }
 
 static enum stile_status read_mode(struct options *o, const struct url *url,
@@ -42,7 +58,7 @@ static enum stile_status read_mode(struct options *o, const struct url *url,
     }
     if (mode && strcmp(mode, names[o->mode]) != 0)
         return error_set(err, STILE_MISUSE, 0, "mode= is getlock, table or row");
-    return STILE_OK;
+    return read_dialect(o, url, err);
 }
 
 static enum stile_status read_sessions(struct options *o, const struct url *url,
@@ -145,7 +161,8 @@ enum stile_status options_read(struct options *o, const struct url *url, struct 
 
 void options_free(struct options *o)
 {
-    char *all[] = {o->host, o->user, o->password, o->database, o->socket, o->ca, o->cert, o->key};
+    char *all[] = {o->table,  o->host, o->user, o->password, o->database,
+                   o->socket, o->ca,   o->cert, o->key};
     if (o->password)
         explicit_bzero(o->password, strlen(o->password));
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)

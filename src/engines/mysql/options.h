@@ -15,6 +15,7 @@ enum my_mode { MODE_GETLOCK, MODE_TABLE, MODE_ROW };
 
 struct options {
     enum my_mode mode;
+    char *table;       /* mode=table: ShedLock's, in its dialect; NULL: ours */
     unsigned sessions; /* at most, all together */
     bool allow_pooler; /* a proxy in between keeps one server session for each of ours */
     uint64_t patience_ns;

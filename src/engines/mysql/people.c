@@ -62,6 +62,8 @@ static void on_listed(void *data, const struct answer *a)
 
 static char *words_for_list(struct my *my, const char *prefix)
 {
+    if (my->options.table)
+        return sql_shed_list(my, prefix);
     if (my->options.mode == MODE_TABLE)
         return sql_table_list(prefix);
     return my->options.mode == MODE_ROW ? sql_row_list(my, prefix) : sql_list(my, prefix);
@@ -75,7 +77,7 @@ void people_list(struct engine *engine, struct query *query)
     char prefix[STORED_HEX_MAX];
     enum stile_status status;
     name_hex(prefix, query->name, query->name_len);
-    if (my->bare)
+    if (my->bare && !my->options.table)
         status = error_set(&err, STILE_UNSUPPORTED, 0,
                            "without the tables stile_* nobody knows the names: run `stile setup "
                            "URL`");

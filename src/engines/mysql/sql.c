@@ -47,9 +47,15 @@ char *sql_sign(const struct my *my)
     "SHOW GLOBAL VARIABLES LIKE 'wsrep_on';"                                                       \
     "SHOW GLOBAL STATUS LIKE 'Uptime'"
 
-char *sql_table_settings(void)
+/* ShedLock's columns are read in the time zone that all its others have; a name that has no room is
+ * not to be cut. */
+char *sql_table_settings(const struct my *my)
 {
-    return sql_written(SETTINGS, YEAR_S, YEAR_S, YEAR_S);
+    return sql_written(SETTINGS "%s", YEAR_S, YEAR_S, YEAR_S,
+                       my->options.table ? ",time_zone=@@GLOBAL.time_zone,sql_mode="
+                                           "'STRICT_ALL_TABLES';SET SESSION TRANSACTION ISOLATION "
+                                           "LEVEL REPEATABLE READ"
+                                         : "");
 }
 
 char *sql_hail(const struct my *my)

@@ -4,6 +4,7 @@
 #define STILE_MYSQL_SQL_H
 
 #include "engines/mysql/my.h"
+#include "engines/sql/shedlock.h"
 
 /* The statements of sql_hail() whose answers count, behind two settings unless it is mode=table,
  * and the columns of the first of them. */
@@ -34,7 +35,7 @@ char *sql_list(struct my *my, const char *prefix);
 char *sql_unhold(const char *stored, uint64_t token);
 
 /* mode=table, in sql_table.c: nothing is set, for the next statement may be another session's */
-char *sql_table_settings(void); /* where the session is ours alone */
+char *sql_table_settings(const struct my *my); /* where the session is ours alone */
 char *sql_table_claim(struct lease *lease);
 char *sql_table_resume(struct lease *lease);
 char *sql_table_release(struct lease *lease, bool unused);
@@ -43,6 +44,15 @@ char *sql_table_break(const struct query *query);
 char *sql_table_show(const char *stored);
 char *sql_table_list(const char *prefix);
 char *sql_rollback(void);
+
+/* mode=table&dialect=shedlock, in sql_shedlock.c */
+char *sql_shed_claim(struct lease *lease);
+char *sql_shed_resume(struct lease *lease);
+char *sql_shed_release(struct lease *lease, bool unused);
+char *sql_shed_renew(struct lease_batch *batch);
+char *sql_shed_break(const struct query *query);
+char *sql_shed_show(struct my *my, const char *name, size_t len);
+char *sql_shed_list(struct my *my, const char *prefix);
 
 /* mode=row, in sql_rows.c */
 char *sql_row_take(struct my_claim *part, uint64_t ttl_ns);

@@ -9,6 +9,8 @@
 
 char *sql_table_claim(struct lease *lease)
 {
+    if (my_of(claim_of_lease(lease)->engine)->options.table)
+        return sql_shed_claim(lease);
     static const char *const modes[] = {
         [STILE_EXCLUSIVE] = "exclusive", [STILE_SHARED] = "shared", [STILE_SLOTS] = "slots"};
     struct claim *claim = claim_of_lease(lease);
@@ -24,6 +26,8 @@ char *sql_table_claim(struct lease *lease)
 
 char *sql_table_release(struct lease *lease, bool unused)
 {
+    if (my_of(claim_of_lease(lease)->engine)->options.table)
+        return sql_shed_release(lease, unused);
     struct claim *claim = claim_of_lease(lease);
     char stored[STORED_HEX_MAX];
     name_hex(stored, claim->name, claim->name_len);
@@ -34,6 +38,8 @@ char *sql_table_release(struct lease *lease, bool unused)
 
 char *sql_table_resume(struct lease *lease)
 {
+    if (my_of(claim_of_lease(lease)->engine)->options.table)
+        return sql_shed_resume(lease);
     struct claim *claim = claim_of_lease(lease);
     char stored[STORED_HEX_MAX], ttl[24];
     name_hex(stored, claim->name, claim->name_len);
@@ -49,6 +55,8 @@ char *sql_table_resume(struct lease *lease)
 /* What had run out before the first statement is so in the second as well. */
 char *sql_table_renew(struct lease_batch *batch)
 {
+    if (my_of(batch->leases->engine)->options.table)
+        return sql_shed_renew(batch);
     size_t room = batch->n * (LEASE_OWNER_LEN + 3) + 1;
     char *owners = malloc(room), *at = owners;
     if (!owners)
@@ -103,6 +111,8 @@ char *sql_table_list(const char *prefix)
 
 char *sql_table_break(const struct query *query)
 {
+    if (my_of(query->engine)->options.table)
+        return sql_shed_break(query);
     char stored[STORED_HEX_MAX];
     name_hex(stored, query->name, query->name_len);
     return sql_written("CALL stile_table_break(X'%s',%" PRIu64 ")", stored, query->token);

@@ -35,15 +35,20 @@ static void take_back(struct engine *engine, const struct answer *a)
         session_send(shared, sql_rollback(), ignore, NULL, NULL);
 }
 
-/* Of the first statement that has rows. */
-static const char *text_of(const struct answer *a)
+/* Of the statement that has rows. */
+static const char *column_of(const struct answer *a, unsigned column)
 {
     for (size_t i = 0; !a->err && i < a->n; i++) {
-        const char *text = outcome_text(&a->outcomes[i], 0);
-        if (text)
-            return text;
+        if (a->outcomes[i].rows)
+            return outcome_text(&a->outcomes[i], column);
     }
-    return "";
+    return NULL;
+}
+
+static const char *text_of(const struct answer *a)
+{
+    const char *text = column_of(a, 0);
+    return text ? text : "";
 }
 
 static struct lease_answer read_answer(struct engine *engine, const struct answer *a)
@@ -159,7 +164,7 @@ static void on_broken(void *data, const struct answer *a)
         err = &why;
     }
     if (!err)
-        tell_broken(query->engine, outcome_text(&a->outcomes[0], 1));
+        tell_broken(query->engine, column_of(a, 1));
     query->engine->events->done(query, err);
 }
 
@@ -176,7 +181,7 @@ void table_break(struct engine *engine, struct query *query)
 static void on_up(struct session *session)
 {
     if (session->backend == mysql_thread_id(session->conn))
-        session_send(session, sql_table_settings(), ignore, NULL, NULL);
+        session_send(session, sql_table_settings(session->my), ignore, NULL, NULL);
     my_opened(session, NULL);
 }
 

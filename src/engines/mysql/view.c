@@ -330,6 +330,8 @@ enum stile_status view_ask(struct my *my, const char *name, size_t len, answer_f
     if (status)
         return status;
     name_hex(stored, name, len);
+    if (my->options.table)
+        return session_send(shared, sql_shed_show(my, name, len), fn, data, err);
     if (my->options.mode == MODE_TABLE)
         return session_send(shared, sql_table_show(stored), fn, data, err);
     if (my->options.mode == MODE_ROW)
