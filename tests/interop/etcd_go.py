@@ -1,100 +1,25 @@
 """etcd's own Go client on the same names: concurrency.Mutex and Election, and the RWMutex of its
 recipes. Each excludes the other, the line is kept across both, and nobody leaves a key behind."""
-import contextlib
 import os
-import pathlib
 import subprocess
 import sys
 
-HERE = pathlib.Path(__file__).resolve().parent
-TESTS = HERE.parent
-sys.path += [str(TESTS / "cli"), str(TESTS / "servers")]
-from kit import Lines, PATIENCE, expect, run_tests  # noqa: E402
-from etcd_server import EtcdServer, die_with_parent  # noqa: E402
+from etcd_kit import (HERE, PATIENCE, TESTS, die_with_parent, expect, in_line, keys, leave,
+                      on_server, run_tests, try_it, wait_for)
 
 PROGRAM = os.environ["STILE_GO_LOCKS"]
 CONTEND = os.environ["CONTEND"]
+RWMUTEX = "etcd://%s?dialect=rwmutex"  # where exclusive locks of ours are; shared ones always are
 
 
-class Go:
-    """The driver of go/locks.go."""
-
-    def __init__(self, server, ttl):
-        self.process = subprocess.Popen([PROGRAM, server.hosts, str(ttl)], stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, preexec_fn=die_with_parent)
-        self.out = Lines(self.process.stdout.fileno())
-
-    def say(self, *words):
-        self.process.stdin.write(" ".join(map(str, words)).encode() + b"\n")
-        self.process.stdin.flush()
-
-    def take(self, *words):
-        self.say(*words)
-        return self.came_in()
-
-    def came_in(self):
-        """Its key."""
-        word, _, key = self.out.next().partition(" ")
-        expect(word, "in")
-        return key
-
-    def free(self):
-        self.say("free")
-        expect(self.out.next(), "out")
-
-    def end(self):
-        """And its session with it."""
-        self.process.stdin.close()
-        expect(self.process.wait(PATIENCE), 0)
+def go(server, ttl=60):
+    return [PROGRAM, server.hosts, str(ttl)]
 
 
-def on_server(url="etcd://%s"):
-    def decorate(case):
-        def with_server(t):
-            with contextlib.ExitStack() as stack:
-                server = stack.enter_context(EtcdServer())
-                t.env["STILE_ENGINE"] = url % server.hosts
-                t.env["STILE_MODULES"] = os.environ["STILE_MODULES"]
-
-                def go(ttl=60):
-                    other = Go(server, ttl)
-                    stack.callback(other.process.stdout.close)
-                    stack.callback(other.process.wait)
-                    stack.callback(other.process.kill)
-                    return other
-                case(t, server, go)
-        with_server.__name__, with_server.__doc__ = case.__name__, case.__doc__
-        return with_server
-    return decorate
-
-
-def try_it(t, name, *options):
-    return t.stile("run", "--try", *options, name, "--", "true").returncode
-
-
-def in_line(t, name, n):
-    t.until(t.watch(name), lambda change: len(change["waiters"]) == n)
-
-
-def wait_for(t, name, *options):
-    return t.start("run", *options, name, "--", "sh", "-c", "echo $STILE_TOKEN; cat",
-                   stdin=subprocess.PIPE)
-
-
-def leave(waiting):
-    waiting.process.stdin.close()
-    expect(waiting.wait(), 0)
-
-
-def keys(server, prefix=""):
-    found = server.ctl("get", "--prefix", "--keys-only", prefix).splitlines()
-    return [key for key in found if key and "\0" not in key]
-
-
-@on_server()
-def a_mutex_keeps_us_out(t, server, go):
+@on_server(go)
+def a_mutex_keeps_us_out(t, server, start):
     """what a Mutex holds we don't get in any mode; then we do, with a greater token"""
-    theirs = go()
+    theirs = start()
     expect(theirs.take("lock", "x"), keys(server)[0])
     for mode in [], ["--shared"], ["--slots", "3"]:
         expect(try_it(t, "x", *mode), 75)
@@ -107,10 +32,10 @@ def a_mutex_keeps_us_out(t, server, go):
     expect(keys(server), [])
 
 
-@on_server()
-def ours_keeps_a_mutex_out(t, server, go):
+@on_server(go)
+def ours_keeps_a_mutex_out(t, server, start):
     """what we hold, in every mode, a Mutex waits for; and gets when we give it back"""
-    theirs = go()
+    theirs = start()
     for mode in [], ["--shared"], ["--slots", "2"]:
         held = t.hold("x", *mode)
         theirs.say("lock", "x")
@@ -122,10 +47,10 @@ def ours_keeps_a_mutex_out(t, server, go):
         expect(keys(server), [])
 
 
-@on_server()
-def one_line_for_both(t, server, go):
+@on_server(go)
+def one_line_for_both(t, server, start):
     """ours, theirs, ours, theirs: served in the order in which they came"""
-    held, first, third = t.hold("x"), go(), go()
+    held, first, third = t.hold("x"), start(), start()
     first.say("lock", "x")
     in_line(t, "x", 1)
     second = wait_for(t, "x")
@@ -144,10 +69,10 @@ def one_line_for_both(t, server, go):
     expect(keys(server), [])
 
 
-@on_server()
-def a_dead_mutex(t, server, go):
+@on_server(go)
+def a_dead_mutex(t, server, start):
     """its holder killed with -9: ours when its lease ends; a waiter killed delays nobody for longer"""
-    theirs, other = go(3), go(3)
+    theirs, other = start(3), start(3)
     theirs.take("lock", "x")
     other.say("lock", "x")
     in_line(t, "x", 1)
@@ -157,10 +82,10 @@ def a_dead_mutex(t, server, go):
     expect(keys(server), [])
 
 
-@on_server("etcd://%s?dialect=rwmutex")
-def readers_share(t, server, go):
+@on_server(go, RWMUTEX)
+def readers_share(t, server, start):
     """readers of both kinds hold together, a writer of either kind waits for all of them"""
-    theirs, writer = go(), go()
+    theirs, writer = start(), start()
     ours = t.hold("x", "--shared")
     theirs.take("read", "x")
     expect(try_it(t, "x", "--shared"), 0)
@@ -178,10 +103,10 @@ def readers_share(t, server, go):
     expect(keys(server), [])
 
 
-@on_server("etcd://%s?dialect=rwmutex")
-def writers_exclude(t, server, go):
+@on_server(go, RWMUTEX)
+def writers_exclude(t, server, start):
     """what we write-lock no reader or writer of theirs gets, and they come in behind us in order"""
-    reader, writer = go(), go()
+    reader, writer = start(), start()
     ours = t.hold("x")
     expect(keys(server)[0].rpartition("/")[0], "x/write")
     reader.say("read", "x")
@@ -202,10 +127,10 @@ def writers_exclude(t, server, go):
     expect(keys(server), [])
 
 
-@on_server()
-def their_writer_and_our_readers(t, server, go):
+@on_server(go)
+def their_writer_and_our_readers(t, server, start):
     """without the dialect as well, a writer of theirs and our readers exclude each other"""
-    theirs = go()
+    theirs = start()
     theirs.take("write", "x")
     expect(try_it(t, "x", "--shared"), 75)
     theirs.free()
@@ -218,13 +143,12 @@ def their_writer_and_our_readers(t, server, go):
     expect(keys(server), [])
 
 
-@on_server()
-def elections(t, server, go):
+@on_server(go)
+def elections(t, server, start):
     """an Election and ours have one leader at a time, who is seen by both with its value"""
-    theirs, observer = go(), go()
+    theirs, observer = start(), start()
     ours = t.hold("x", "--proclaim", "ours")
-    observer.say("leader", "x")
-    expect(observer.out.next(), "leads ours")
+    expect(observer.leader("x"), "ours")
     theirs.say("campaign", "x", "theirs")
     in_line(t, "x", 1)
     t.release(ours)
@@ -235,18 +159,17 @@ def elections(t, server, go):
     in_line(t, "x", 1)
     theirs.free()
     waiting.line()
-    observer.say("leader", "x")
-    expect(observer.out.next(), "leads ours again")
+    expect(observer.leader("x"), "ours again")
     leave(waiting)
     expect(keys(server), [])
 
 
-@on_server()
-def all_at_once(t, server, go):
+@on_server(go)
+def all_at_once(t, server, start):
     """four of ours and two of theirs, time and again: never two holders, tokens grow, all are served"""
     ours = [subprocess.Popen([CONTEND, t.env["STILE_ENGINE"], "x", "100"], stdout=subprocess.PIPE,
                              text=True, env=t.env, preexec_fn=die_with_parent) for _ in range(4)]
-    theirs = [go(), go()]
+    theirs = [start(), start()]
     for one in theirs:
         one.say("contend", "x", 20)
     grants = []
