@@ -8,7 +8,8 @@ import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 TESTS = HERE.parent
-sys.path += [str(TESTS / "cli"), str(TESTS / "servers")]
+sys.path += [str(TESTS / "cli"), str(TESTS / "servers"), str(TESTS / "fault")]
+from grants import check, read_grant  # noqa: E402, F401
 from kit import Lines, PATIENCE, expect, run_tests  # noqa: E402, F401
 from etcd_server import EtcdServer, die_with_parent  # noqa: E402
 
