@@ -69,6 +69,7 @@ extern const struct subject subject_libpq_row;  /* tried, and a row updated and 
 
 extern const struct subject subject_libmariadb, subject_libmariadb_wait, subject_libmariadb_row;
 extern const struct subject subject_zookeeper; /* a node created, deleted; never waits */
+extern const struct subject subject_etcd;      /* a key put, deleted; never waits */
 
 const struct subject *subject_find(const char *name);
 
@@ -84,6 +85,7 @@ struct async_subject {
 };
 
 extern const struct async_subject async_zookeeper;
+extern const struct async_subject async_etcd;
 
 /* Asks a server for a sign of life, and waits for it. */
 void bench_ping(const char *url);
@@ -91,5 +93,6 @@ void hiredis_ping(const char *url);
 void libpq_ping(const char *url);
 void libmariadb_ping(const char *url);
 void zookeeper_write(const char *url); /* there is no less that others can wait for */
+void etcd_write(const char *url);
 
 #endif

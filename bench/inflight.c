@@ -2,7 +2,7 @@
  * has been granted is given back at once, and taken again. Ours and a bare client library, batch by
  * batch in turn.
  *
- *   bench-inflight PLACE zookeeper ROUNDS NAMES MILLISECONDS
+ *   bench-inflight PLACE zookeeper|etcd ROUNDS NAMES MILLISECONDS
  */
 #include "bench.h"
 
@@ -149,13 +149,17 @@ static const struct async_subject *find(const char *name)
     if (strcmp(name, async_zookeeper.name) == 0)
         return &async_zookeeper;
 #endif
+#ifdef WITH_ETCD
+    if (strcmp(name, async_etcd.name) == 0)
+        return &async_etcd;
+#endif
     bench_die("'%s': not built, or not known", name);
 }
 
 int main(int argc, char **argv)
 {
     if (argc != 6)
-        bench_die("usage: bench-inflight PLACE zookeeper ROUNDS NAMES MILLISECONDS");
+        bench_die("usage: bench-inflight PLACE zookeeper|etcd ROUNDS NAMES MILLISECONDS");
     const struct async_subject *peer = find(argv[2]);
     long rounds = bench_number(argv[3]), for_ms = bench_number(argv[5]);
     size_t n = (size_t)bench_number(argv[4]);

@@ -114,6 +114,12 @@ void bench_ping(const char *url)
         return;
     }
 #endif
+#ifdef WITH_ETCD
+    if (strncmp(url, "etcd", 4) == 0) {
+        etcd_write(url);
+        return;
+    }
+#endif
 #ifdef WITH_HIREDIS
     hiredis_ping(url);
 #else
@@ -137,10 +143,13 @@ const struct subject *subject_find(const char *name)
 #ifdef WITH_ZOOKEEPER
         &subject_zookeeper,
 #endif
+#ifdef WITH_ETCD
+        &subject_etcd,
+#endif
     };
     for (size_t i = 0; i < sizeof(subjects) / sizeof(*subjects); i++)
         if (!strcmp(name, subjects[i]->name))
             return subjects[i];
-    bench_die("'%s': want stile, flock, or a client library: hiredis, libpq, libmariadb, zookeeper",
+    bench_die("'%s': want stile, flock, or a client: hiredis, libpq, libmariadb, zookeeper, etcd",
               name);
 }
