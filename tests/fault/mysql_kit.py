@@ -1,18 +1,10 @@
 """What the tests of MariaDB servers in trouble have in common."""
 import json
-import os
-import pathlib
-import sys
 
-TESTS = pathlib.Path(__file__).resolve().parent.parent
-sys.path += [str(TESTS / "cli"), str(TESTS / "servers")]
-from kit import expect  # noqa: E402
-from mysql_server import MysqlServer  # noqa: E402
+from sql_kit import expect, lost, refused, token_of, use, wait_for
+from mysql_server import MysqlServer
 
-
-def use(t, server, url=None):
-    t.env["STILE_ENGINE"] = url or server.url
-    t.env["STILE_MODULES"] = os.environ["STILE_MODULES"]
+__all__ = ["findings", "lost", "on_server", "refused", "token_of", "use", "wait_for"]
 
 
 def on_server(*args, mode=None, **how):
@@ -27,37 +19,6 @@ def on_server(*args, mode=None, **how):
         with_server.__name__, with_server.__doc__ = case.__name__, case.__doc__
         return with_server
     return decorate
-
-
-def refused(t, *words, code=69, verb=("run", "--try", "x", "--", "true")):
-    done = t.stile(*verb)
-    expect(done.returncode, code, done.stderr)
-    for word in words:
-        assert word in done.stderr, "no %r in %r" % (word, done.stderr)
-    assert done.stderr.count("\n") <= 2, done.stderr
-    return done.stderr
-
-
-def lost(held):
-    code, said = held.wait(), held.err.end()
-    expect(code, 76, said)
-    assert "x" in said, said
-    return said
-
-
-def wait_for(t, name="x", *options):
-    """One that waits, seen to be in the server's queue."""
-    watched = t.watch(name)
-    before = len(watched.change()["waiters"])
-    waiting = t.start("run", *options, name, "--", "sh", "-c", "echo $STILE_TOKEN")
-    t.until(watched, lambda change: len(change["waiters"]) == before + 1)
-    return waiting
-
-
-def token_of(t, name="x"):
-    done = t.stile("run", name, "--", "sh", "-c", "echo $STILE_TOKEN")
-    expect(done.returncode, 0, done.stderr)
-    return int(done.stdout)
 
 
 def findings(t):

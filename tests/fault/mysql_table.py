@@ -2,10 +2,10 @@
 killed, transactions in each other's way, holders that are stopped, clocks that are changed."""
 import os
 import signal
-import struct
 
 import MySQLdb
 
+from sql_kit import client_clock_jumps
 from mysql_kit import lost, on_server, token_of, use, wait_for
 from cutter import Cutter
 from kit import expect, run_tests, spin
@@ -194,25 +194,7 @@ def holder_is_stopped(t, server):
 @on_server(mode="table")
 def client_clock_is_changed(t, server):
     """A clock that jumps on the client: neither a loss nor a second holder"""
-    clock = t.path("clock")
-    plain = dict(t.env)
-
-    def jump(seconds):
-        with open(clock, "wb") as file:
-            file.write(struct.pack("q", seconds))
-
-    jump(0)
-    t.env.update(LD_PRELOAD=os.environ["STILE_CLOCK_LIBRARY"], STILE_TEST_CLOCK=clock,
-                 ASAN_OPTIONS="verify_asan_link_order=0")
-    held = t.hold("x", "--ttl", "1s")
-    t.env = plain
-    for seconds in 86400, -86400:
-        with open(clock, "r+b") as file:
-            file.write(struct.pack("q", seconds))
-        expect(t.stile("run", "--wait", "1500ms", "x", "--", "true").returncode, 75)
-        expect(held.process.poll(), None)
-    t.release(held)
-    expect(token_of(t), 2)
+    client_clock_jumps(t)
 
 
 run_tests([server_crashes, disk_is_full, session_is_killed, statement_is_killed, answers_are_lost,

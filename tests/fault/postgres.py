@@ -2,68 +2,14 @@
 under their locks; and what the user of stile hears of it."""
 import json
 import os
-import pathlib
 import re
 import signal
 import subprocess
-import sys
 
-TESTS = pathlib.Path(__file__).resolve().parent.parent
-sys.path += [str(TESTS / "cli"), str(TESTS / "servers")]
-from cutter import Cutter  # noqa: E402
-from kit import expect, run_tests, spin  # noqa: E402
-from postgres_server import PgBouncer, PostgresServer, free_port, tool  # noqa: E402
-
-OURS = "from pg_stat_activity where application_name like 'stile%'"
-
-
-def use(t, server, url=None):
-    t.env["STILE_ENGINE"] = url or server.url
-    t.env["STILE_MODULES"] = os.environ["STILE_MODULES"]
-
-
-def on_server(*args, **how):
-    """The test gets a server that is started with these arguments, and has the schema."""
-    def decorate(case):
-        def with_server(t):
-            with PostgresServer(*args, **how) as server:
-                use(t, server)
-                done = t.stile("setup")
-                expect(done.returncode, 0, done.stderr)
-                case(t, server)
-        with_server.__name__, with_server.__doc__ = case.__name__, case.__doc__
-        return with_server
-    return decorate
-
-
-def refused(t, *words, code=69, verb=("run", "--try", "x", "--", "true")):
-    done = t.stile(*verb)
-    expect(done.returncode, code, done.stderr)
-    for word in words:
-        assert word in done.stderr, "no %r in %r" % (word, done.stderr)
-    assert done.stderr.count("\n") <= 2, done.stderr
-    return done.stderr
-
-
-def lost(held):
-    code, said = held.wait(), held.err.end()
-    expect(code, 76, said)
-    assert "x" in said, said
-
-
-def wait_for(t, name="x", *options):
-    """One that waits, seen to be in the server's queue."""
-    watched = t.watch(name)
-    before = len(watched.change()["waiters"])
-    waiting = t.start("run", *options, name, "--", "sh", "-c", "echo $STILE_TOKEN")
-    t.until(watched, lambda change: len(change["waiters"]) == before + 1)
-    return waiting
-
-
-def token_of(t, name="x"):
-    done = t.stile("run", name, "--", "sh", "-c", "echo $STILE_TOKEN")
-    expect(done.returncode, 0, done.stderr)
-    return int(done.stdout)
+from postgres_kit import OURS, lost, on_server, refused, token_of, use, wait_for
+from cutter import Cutter
+from kit import expect, run_tests, spin
+from postgres_server import PgBouncer, PostgresServer, free_port, tool
 
 
 # ---- the server ends ----

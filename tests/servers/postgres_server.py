@@ -40,10 +40,10 @@ def tool(name):
 
 class PostgresServer:
     """durable: a crash of the machine would lose nothing, as it is by default; tests that don't
-    crash it are faster without."""
+    crash it are faster without. may_be_full: fill() fills its disk."""
 
-    def __init__(self, *args, durable=False):
-        self.args = list(args)
+    def __init__(self, *args, durable=False, may_be_full=False):
+        self.args, self.may_be_full = list(args), may_be_full
         if not durable:
             self.args += ["-c", "fsync=off", "-c", "full_page_writes=off"]
         self.dir = tempfile.mkdtemp(prefix="stile-test-")
@@ -70,14 +70,28 @@ class PostgresServer:
                         "postgres", "--no-sync", "-E", "UTF8", "--locale=C"], check=True,
                        cwd="/", stdout=subprocess.DEVNULL)
 
+    @property
+    def _full(self):
+        return self.dir + "/full"
+
+    def fill(self, full=True):
+        """No file of its grows, from now on."""
+        if full:
+            open(self._full, "w", encoding="ascii").close()
+        else:
+            os.remove(self._full)
+
     def _run(self):
+        env = dict(os.environ)
+        if self.may_be_full:
+            env.update(LD_PRELOAD=os.environ["STILE_FULL_LIBRARY"], STILE_TEST_FULL=self._full)
         with open(self.dir + "/log", "w", encoding="utf-8") as log:
             self.process = subprocess.Popen(
                 [*self.prefix, tool("postgres"), "-D", self.data, "-c",
                  "listen_addresses=127.0.0.1", "-c", "port=%d" % self.port, "-c",
                  "unix_socket_directories=" + self.dir, *self.args],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, cwd="/",
-                preexec_fn=die_with_parent)
+                env=env, preexec_fn=die_with_parent)
         until = time.monotonic() + PATIENCE_S
         while time.monotonic() < until and self.process.poll() is None:
             if self._answers():

@@ -252,6 +252,13 @@ static void on_tried(void *data, const struct answer *a)
     struct stile_error strange;
     uint64_t number = 0;
     enum verdict verdict = a->err ? STRANGE : read_verdict(part, a->result, &number);
+    if (a->err && strcmp(a->sqlstate, "40P01") == 0) { /* asked again, it would be so again */
+        error_set(&strange, STILE_REFUSED, 0,
+                  "deadlock: a transaction that has this name's row in stile.lock locked waits for "
+                  "a lock that we hold");
+        find_out(part, &strange);
+        return;
+    }
     if (a->err || verdict == STRANGE) {
         error_set(&strange, STILE_CORRUPT, 0, "the server's answer has an unexpected form");
         find_out(part, a->err ? a->err : &strange);

@@ -20,6 +20,8 @@ void release_left(struct pg_claim *part, const struct stile_error *err)
     claim->engine->events->released(claim, err);
 }
 
+static void unlock(struct pg_claim *part);
+
 static void on_unlocked(void *data, const struct answer *a)
 {
     struct pg_claim *part = data;
@@ -28,6 +30,10 @@ static void on_unlocked(void *data, const struct answer *a)
     bool over = !part->session || part->session->state != UP;
     if (ours || part->withdrawn || part->told) {
         release_left(part, NULL);
+    } else if (a->err && !over &&
+               part->token) { /* its row could not be told: what is held must go */
+        part->token = 0;
+        unlock(part);
     } else if (a->err && !over) {
         release_left(part, a->err);
     } else { /* a session that ends may have done so before this was read */

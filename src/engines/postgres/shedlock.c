@@ -4,12 +4,19 @@
 #include <stdlib.h>
 
 #include "engines/postgres/table.h"
+#include "mutant.h"
 
 /* ShedLock's timestamps have no zone, and are UTC. */
 #define NOW   "timezone('utc', clock_timestamp())"
 #define MS    " * interval '1 ms'"
 #define OURS  "'^~?[0-9a-f]{32} '"
 #define EPOCH "(extract(epoch from "
+
+#ifdef MUTANT_POSTGRES_SHEDLOCK_TAKES
+#define FREE "true"
+#else
+#define FREE "s.lock_until <= " NOW
+#endif
 
 /* Its claims have no token. Ours have one where our own schema is there: \3 stands in front of its
  * name in the table of counters. */
@@ -33,8 +40,8 @@ static const char claim_sql[] =
     "won as (insert into @T@ as s (name, lock_until, locked_at, locked_by) select p.name, "
     "t.now + greatest(p.ttl_ms, p.hold_ms)" MS ", t.now, left(p.owner || ' ' || p.pid || '@' || "
     "p.host || ' ' || p.command, 255) from p, t on conflict (name) do update set lock_until = "
-    "excluded.lock_until, locked_at = excluded.locked_at, locked_by = excluded.locked_by where "
-    "s.lock_until <= " NOW " or starts_with(s.locked_by, $2::text) returning s.name), "
+    "excluded.lock_until, locked_at = excluded.locked_at, locked_by = excluded.locked_by "
+    "where " FREE " or starts_with(s.locked_by, $2::text) returning s.name), "
     "counted as (@N@) "
     "select coalesce((select 'g ' || token from counted), 'b ' || greatest(1, (select ceil(" EPOCH
     "s.lock_until - t.now)) * 1000) from @T@ s, t, p where s.name = p.name)))";

@@ -1,0 +1,181 @@
+"""A PostgreSQL that is full, whose transactions get in each other's way, or whose client's clock jumps;
+and mode=row, whose locks are transactions."""
+import os
+import signal
+import threading
+
+import psycopg2
+
+from postgres_kit import OURS, lost, on_server, token_of, use, wait_for
+from sql_kit import client_clock_jumps
+from kit import expect, run_tests, spin
+from postgres_server import PgBouncer
+
+BLOCKED = "select count(*) " + OURS + " and wait_event_type = 'Lock'"
+
+
+def other(server):
+    """A session of anybody's, in a transaction."""
+    connection = psycopg2.connect(host="127.0.0.1", port=server.port, user="postgres",
+                                  dbname="postgres")
+    return connection, connection.cursor()
+
+
+def kill_both(t, held):
+    for pid in held.warden(), held.pid:
+        os.kill(t.guard(pid), signal.SIGKILL)
+
+
+# ---- a full disk ----
+
+@on_server(may_be_full=True)
+def disk_is_full(t, server):
+    """A full disk: who asks hears of it and leaves nothing behind, who holds goes on, tokens grow"""
+    held = t.hold("x", "--ttl", "60s")
+    server.fill()
+    connection, cursor = other(server)
+    try:
+        cursor.execute("insert into stile.lock (name, token, key, sub, shared, owner, host, pid, "
+                       "command, since) select 'y' || n, 1, n, 1, false, '', '', 1, "
+                       "repeat('c', 200), now() from generate_series(1, 1000) n")
+        raise AssertionError("it does not get full")
+    except psycopg2.errors.DiskFull:
+        connection.close()
+    done = t.stile("run", "--try", "z" * 500, "--", "true")
+    expect(done.returncode, 69, done.stderr)
+    assert "extend file" in done.stderr, done.stderr
+    expect(server.sql("select count(*) from pg_locks where locktype = 'advisory'"), "1")
+    expect(t.stile("run", "--try", "x", "--", "true").returncode, 75)
+    expect(held.process.poll(), None)
+    t.release(held)
+    server.fill(False)
+    expect(t.stile("run", "--try", "z" * 500, "--", "true").returncode, 0)
+    assert token_of(t) > 1
+
+
+# ---- transactions in each other's way ----
+
+@on_server()
+def deadlock_victim(t, server):
+    """A transaction that has the row of one lock wants another one that we hold: told, and given back"""
+    expect(token_of(t, "b"), 1)
+    connection, cursor = other(server)
+    cursor.execute("select 1 from stile.lock where name = 'b' for update")
+    both = t.start("run", "--ttl", "60s", "a", "b", "--", "true")
+    spin(lambda: server.sql(BLOCKED) == "1")  # it has a, and counts b
+
+    def want():
+        cursor.execute("select pg_advisory_xact_lock(hashtextextended('a', 0))")
+        connection.commit()
+
+    wanting = threading.Thread(target=want)
+    wanting.start()
+    expect(both.wait(), 69)
+    assert "deadlock" in both.err.end()
+    wanting.join()
+    connection.close()
+    expect(server.sql("select count(*) from pg_locks where locktype = 'advisory'"), "0")
+    assert token_of(t, "b") > 1
+
+
+@on_server("-c", "default_transaction_isolation=serializable")
+def serialization_failures(t, server):
+    """A default of serializable that we can't change, behind a pooler: asked again, and all are served"""
+    with PgBouncer(server) as pooler:
+        use(t, server, pooler.url + "?mode=table")
+        crowd = [t.start("run", "x", "--", "sh", "-c", "echo $STILE_TOKEN") for _ in range(8)]
+        tokens = sorted(int(one.line()) for one in crowd)
+        expect([one.wait() for one in crowd], [0] * 8)
+        expect(len(set(tokens)), 8)
+
+
+@on_server()
+def killed_in_a_statement(t, server):
+    """A holder that is killed while the server runs a statement for it: free within a second"""
+    expect(token_of(t, "b"), 1)
+    connection, cursor = other(server)
+    cursor.execute("select 1 from stile.lock where name = 'b' for update")
+    both = t.start("run", "--ttl", "60s", "a", "b", "--", "true")
+    spin(lambda: server.sql(BLOCKED) == "1")
+    waiting = wait_for(t, "a")
+    kill_both(t, both)
+    assert int(waiting.line()) > 1  # the row is locked all the while
+    expect(waiting.wait(), 0)
+    connection.close()
+
+
+# ---- time ----
+
+@on_server()
+def client_clock_is_changed(t, server):
+    """A clock that jumps on the client: neither a loss nor a second holder"""
+    client_clock_jumps(t)
+
+
+# ---- mode=row ----
+
+@on_server("-c", "lock_timeout=50ms", "-c", "statement_timeout=80ms", "-c",
+           "idle_session_timeout=1s", "-c", "idle_in_transaction_session_timeout=1s", "-c",
+           "default_transaction_isolation=serializable", "-c", "default_transaction_read_only=on",
+           mode="row")
+def row_with_hostile_defaults(t, server):
+    """mode=row: time limits and modes that a role may have by default are not ours"""
+    held = t.hold("x", "--ttl", "60s")
+    waiting = wait_for(t)
+    expect(t.stile("run", "--wait", "1500ms", "x", "--", "true").returncode, 75)
+    expect(held.process.poll(), None)
+    t.release(held)
+    expect(waiting.line(), "2")
+    expect(waiting.wait(), 0)
+
+
+@on_server(mode="row")
+def row_backend_is_terminated(t, server):
+    """mode=row: the holder's transaction is ended: it is told, the next one has a larger token"""
+    held = t.hold("x", "--ttl", "60s")
+    waiting = wait_for(t)
+    server.sql("select pg_terminate_backend(pid) %s and state = 'idle in transaction'" % OURS)
+    lost(held)
+    expect(waiting.line(), "2")
+    expect(waiting.wait(), 0)
+
+
+@on_server(durable=True, mode="row")
+def row_server_crashes(t, server):
+    """mode=row: a crash right after a grant: it is told, and the next token is larger"""
+    held = t.hold("x", "--ttl", "60s")
+    server.kill()
+    lost(held)
+    server.restart()
+    expect(token_of(t), 2)
+
+
+@on_server(mode="row")
+def row_holder_is_killed(t, server):
+    """mode=row: a holder that is killed is free at once, and cleanup takes no row that is locked"""
+    held = t.hold("x", "--ttl", "60s")
+    server.sql("select stile.cleanup('0 seconds')")
+    expect(t.stile("run", "--try", "x", "--", "true").returncode, 75)
+    waiting = wait_for(t)
+    kill_both(t, held)
+    assert int(waiting.line()) > 1
+    expect(waiting.wait(), 0)
+    server.sql("select stile.cleanup('0 seconds')")
+    expect(server.sql("select count(*) from stile.row_lock"), "0")
+    assert token_of(t) > 2
+
+
+@on_server(mode="row")
+def row_without_room(t, server):
+    """mode=row: more than sessions= is refused, with what to say"""
+    t.env["STILE_ENGINE"] += "&sessions=2"
+    done = t.stile("run", "a", "b", "--", "true")
+    expect(done.returncode, 69, done.stderr)
+    assert "sessions=" in done.stderr, done.stderr
+    expect(t.stile("run", "a", "--", "true").returncode, 0)
+    expect(server.sql("select count(*) from pg_locks where locktype = 'advisory'"), "0")
+
+
+run_tests([disk_is_full, deadlock_victim, serialization_failures, killed_in_a_statement,
+           client_clock_is_changed, row_with_hostile_defaults, row_backend_is_terminated,
+           row_server_crashes, row_holder_is_killed, row_without_room])

@@ -1,0 +1,64 @@
+"""What the tests of databases in trouble have in common."""
+import os
+import pathlib
+import struct
+import sys
+
+TESTS = pathlib.Path(__file__).resolve().parent.parent
+sys.path += [str(TESTS / "cli"), str(TESTS / "servers")]
+from kit import expect  # noqa: E402
+
+
+def use(t, server, url=None):
+    t.env["STILE_ENGINE"] = url or server.url
+    t.env["STILE_MODULES"] = os.environ["STILE_MODULES"]
+
+
+def refused(t, *words, code=69, verb=("run", "--try", "x", "--", "true")):
+    done = t.stile(*verb)
+    expect(done.returncode, code, done.stderr)
+    for word in words:
+        assert word in done.stderr, "no %r in %r" % (word, done.stderr)
+    assert done.stderr.count("\n") <= 2, done.stderr
+    return done.stderr
+
+
+def lost(held):
+    code, said = held.wait(), held.err.end()
+    expect(code, 76, said)
+    assert "x" in said, said
+    return said
+
+
+def wait_for(t, name="x", *options):
+    """One that waits, seen to be in the server's queue."""
+    watched = t.watch(name)
+    before = len(watched.change()["waiters"])
+    waiting = t.start("run", *options, name, "--", "sh", "-c", "echo $STILE_TOKEN")
+    t.until(watched, lambda change: len(change["waiters"]) == before + 1)
+    return waiting
+
+
+def token_of(t, name="x"):
+    done = t.stile("run", name, "--", "sh", "-c", "echo $STILE_TOKEN")
+    expect(done.returncode, 0, done.stderr)
+    return int(done.stdout)
+
+
+def client_clock_jumps(t):
+    """A clock that jumps on the client: neither a loss nor a second holder"""
+    clock = t.path("clock")
+    plain = dict(t.env)
+    with open(clock, "wb") as file:
+        file.write(struct.pack("q", 0))
+    t.env.update(LD_PRELOAD=os.environ["STILE_CLOCK_LIBRARY"], STILE_TEST_CLOCK=clock,
+                 ASAN_OPTIONS="verify_asan_link_order=0")
+    held = t.hold("x", "--ttl", "1s")
+    t.env = plain
+    for seconds in 86400, -86400:
+        with open(clock, "r+b") as file:
+            file.write(struct.pack("q", seconds))
+        expect(t.stile("run", "--wait", "1500ms", "x", "--", "true").returncode, 75)
+        expect(held.process.poll(), None)
+    t.release(held)
+    expect(token_of(t), 2)
