@@ -103,7 +103,12 @@ static inline struct pg *pg_of_part(struct pg_claim *part)
     return pg_of(claim_of(part)->engine);
 }
 
-/* ---- postgres.c ---- */
+/* ---- reach.c ---- */
+
+/* For pg_stat_activity, and for show. */
+enum stile_status pg_name_sessions(struct pg *pg, struct stile_error *err);
+/* Connects, and looks at what is there; may block. */
+enum stile_status pg_reach(struct pg *pg, struct stile_error *err);
 
 /* Connects it if need be: what is asked meanwhile waits for that. */
 enum stile_status pg_shared(struct session **session, struct pg *pg, struct stile_error *err);

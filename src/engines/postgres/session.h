@@ -71,7 +71,7 @@ struct session {
     bool probed;      /* a renewal is under way */
     uint64_t probed_ttl_ns;
 
-    /* session.c's own */
+    /* session.c's and talk.c's own */
     struct loop *loop;
     PGconn *conn; /* NULL: its host is being resolved, or it is over */
     struct resolve *resolve;

@@ -1,0 +1,273 @@
+/* Reaching the server: who may answer there, the session that all share, and what the database has.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "engines/postgres/pg.h"
+#include "engines/postgres/sql.h"
+#include "engines/postgres/table.h"
+#include "mutant.h"
+
+struct opening {
+    bool over;
+    bool schema;
+    struct stile_error error;
+};
+
+/* For pg_stat_activity, and for show: "stile+" counts its grants in the schema. */
+enum stile_status pg_name_sessions(struct pg *pg, struct stile_error *err)
+{
+    char text[sizeof pg->who + 16];
+    snprintf(text, sizeof text, "stile%s:%s@%s %s", pg->bare ? "" : "+", pg->who.pid, pg->who.host,
+             pg->who.command);
+    text[APPLICATION_MAX - 1] = '\0'; /* the server would cut it, and say so */
+    return options_set(&pg->options, "application_name", text, err);
+}
+
+/* ---- what answers ---- */
+
+static enum stile_status refuse_pooler(struct stile_error *err)
+{
+    return error_set(err, STILE_REFUSED, 0,
+                     "a pooler stands between us and the server, where the locks of a session may "
+                     "become another's: say mode=table, or connect to the server itself (or say "
+                     "allow=pooler, if it pools by session)");
+}
+
+static enum stile_status check_kind(struct session *session, const PGresult *result,
+                                    struct stile_error *err)
+{
+    struct pg *pg = session->pg;
+    if (PQntuples(result) != 1 || PQnfields(result) <= HAIL_SCHEMA)
+        return error_set(err, STILE_CORRUPT, 0, "the server's answer has an unexpected form");
+    session->backend = atoi(PQgetvalue(result, 0, HAIL_BACKEND));
+    pg->pooled = session->backend != PQbackendPID(session->conn);
+    if (pg->opening)
+        pg->opening->schema = PQgetvalue(result, 0, HAIL_SCHEMA)[0] == 't';
+    if (PQgetvalue(result, 0, HAIL_RECOVERY)[0] == 't' && !pg->engine.examining)
+        return error_set(err, STILE_REFUSED, 0,
+                         "this server is a standby or in recovery, where nothing can be locked: "
+                         "connect to its primary (target_session_attrs=read-write finds it)");
+    return STILE_OK;
+}
+
+static enum stile_status check_has_schema(struct session *session, const PGresult *result,
+                                          struct stile_error *err)
+{
+    const struct pg *pg = session->pg;
+    if (PQgetvalue(result, 0, HAIL_SCHEMA)[0] == 't' || pg->options.table || pg->engine.examining)
+        return STILE_OK;
+    return error_set(err, STILE_REFUSED, 0,
+                     "this database has no schema `stile`, which mode=%s needs: run `stile setup "
+                     "URL`",
+                     pg->options.mode == MODE_ROW ? "row" : "table");
+}
+
+static bool may_be_pooled(const struct pg *pg)
+{
+#ifdef MUTANT_POSTGRES_POOLER_TAKEN
+    return true;
+#endif
+    return pg->options.allow_pooler || pg->engine.examining;
+}
+
+static enum stile_status check_server(struct session *session, const PGresult *result,
+                                      struct stile_error *err)
+{
+    struct pg *pg = session->pg;
+    if (PQserverVersion(session->conn) < OLDEST_SERVER)
+        return error_set(err, STILE_REFUSED, 0,
+                         "this server is older than PostgreSQL 14, which has no lease for sessions "
+                         "(idle_session_timeout): say mode=table");
+    enum stile_status status = check_kind(session, result, err);
+    if (!status && pg->pooled && !may_be_pooled(pg))
+        return refuse_pooler(err);
+    if (!status && pg->options.mode == MODE_ROW)
+        status = check_has_schema(session, result, err);
+    return status;
+}
+
+static enum stile_status check_table(struct session *session, const PGresult *result,
+                                     struct stile_error *err)
+{
+    enum stile_status status = check_kind(session, result, err);
+    return status ? status : check_has_schema(session, result, err);
+}
+
+static enum stile_status take_addresses(struct pg *pg, const struct addrinfo *found,
+                                        struct stile_error *err)
+{
+    return options_set_addresses(&pg->options, found, err);
+}
+
+enum stile_status pg_connect(struct session **session, struct pg *pg,
+                             const struct session_events *events, struct stile_error *err)
+{
+    bool table = pg->options.mode == MODE_TABLE;
+    const struct route route = {.keywords = pg->options.keywords,
+                                .values = (const char *const *)pg->options.values,
+                                .host = options_name(&pg->options),
+                                .resolved = take_addresses,
+                                .secret = options_get(&pg->options, "password"),
+                                .patience_ns = pg->options.patience_ns,
+                                .hail = table ? sql_table_hail : sql_hail,
+                                .check = table ? check_table : check_server};
+    return session_new(session, pg, pg->engine.loop, &route, events, err);
+}
+
+/* ---- the shared session ---- */
+
+/* Further sessions go where this one is, until nobody answers there any more. */
+void pg_opened(struct session *session, const struct stile_error *why)
+{
+    struct pg *pg = session->pg;
+    struct opening *opening = pg->opening;
+    if (!why) {
+        pg->server++;
+        options_pin(&pg->options, session->conn, NULL);
+    } else if (!session->was_up)
+        options_unpin(&pg->options);
+    if (opening && why && !opening->error.status)
+        opening->error = *why;
+    if (opening)
+        opening->over = true;
+}
+
+static void on_listening(void *data, const struct answer *a)
+{
+    (void)data, (void)a; /* without it `stile break` ends the session after a second */
+}
+
+static void shared_up(struct session *session)
+{
+    session_send(session, &sql_listen, NULL, 0, on_listening, NULL, NULL);
+    pg_opened(session, NULL);
+}
+
+static void shared_down(struct session *session)
+{
+    session->pg->shared = NULL;
+}
+
+static void shared_ended(struct session *session, const struct stile_error *why)
+{
+    pg_opened(session, why);
+    part_go_down(session, why);
+    jobs_go_down(session);
+}
+
+static void shared_notified(struct session *session, const char *payload)
+{
+    if (!jobs_notified(session->pg, payload))
+        part_break(session->pg, payload);
+}
+
+static const struct session_events shared_events = {
+    .up = shared_up, .down = shared_down, .ended = shared_ended, .notified = shared_notified};
+
+enum stile_status pg_shared(struct session **session, struct pg *pg, struct stile_error *err)
+{
+    enum stile_status status = STILE_OK;
+    if (!pg->shared)
+        status = pg_connect(&pg->shared, pg,
+                            pg->options.mode == MODE_TABLE ? &table_events : &shared_events, err);
+    *session = pg->shared;
+    return status;
+}
+
+/* ---- opening ---- */
+
+static enum stile_status drive(struct pg *pg, struct opening *opening, struct stile_error *err)
+{
+    struct loop *loop = pg->engine.loop;
+    while (!opening->over) {
+        loop_prepare(loop);
+        loop_wait(loop, true);
+        loop_run(loop);
+    }
+    if (opening->error.status)
+        error_copy(err, &opening->error);
+    opening->over = false;
+    return opening->error.status;
+}
+
+static void on_version(void *data, const struct answer *a)
+{
+    struct opening *opening = data;
+    opening->over = true;
+    if (a->err) {
+        opening->error = *a->err;
+        return;
+    }
+    int version = PQntuples(a->result) == 1 ? atoi(PQgetvalue(a->result, 0, 0)) : 0;
+    if (version == SCHEMA_VERSION)
+        return;
+    error_set(&opening->error, STILE_REFUSED, 0,
+              version > SCHEMA_VERSION
+                  ? "its schema `stile` has version %d, this library knows %d: install a newer one"
+                  : "its schema `stile` has version %d, this library needs %d: run `stile setup "
+                    "URL`",
+              version, SCHEMA_VERSION);
+}
+
+static enum stile_status check_schema(struct pg *pg, struct opening *opening,
+                                      struct stile_error *err)
+{
+    pg->bare = !opening->schema;
+    if (pg->bare || pg->engine.examining)
+        return STILE_OK;
+    enum stile_status status =
+        session_send(pg->shared, &sql_version, NULL, 0, on_version, opening, err);
+    return status ? status : drive(pg, opening, err);
+}
+
+static void on_table(void *data, const struct answer *a)
+{
+    struct opening *opening = data;
+    opening->over = true;
+    if (a->err)
+        opening->error = *a->err;
+    else if (PQntuples(a->result) != 1 || PQgetvalue(a->result, 0, 0)[0] != 't')
+        error_set(&opening->error, STILE_REFUSED, 0,
+                  "there is no such table: make it as ShedLock's manual says (name, lock_until, "
+                  "locked_at, locked_by), or name another one (table=)");
+}
+
+static enum stile_status check_shedlock(struct pg *pg, struct opening *opening,
+                                        struct stile_error *err)
+{
+    static const struct statement look = {0, "select to_regclass($1::text) is not null"};
+    const char *values[] = {pg->options.table};
+    enum stile_status status = shedlock_prepare(pg, err);
+    if (!status)
+        status = session_send(pg->shared, &look, values, 1, on_table, opening, err);
+    return status ? status : drive(pg, opening, err);
+}
+
+static void rename_shared(struct pg *pg)
+{
+    const char *values[] = {options_get(&pg->options, "application_name")};
+    static const struct statement rename = {
+        0, "select set_config('application_name', $1::text, false)"};
+    session_send(pg->shared, &rename, values, 1, on_listening, NULL, NULL);
+}
+
+enum stile_status pg_reach(struct pg *pg, struct stile_error *err)
+{
+    struct opening opening = {0};
+    struct session *shared;
+    pg->opening = &opening;
+    enum stile_status status = pg_shared(&shared, pg, err);
+    if (!status)
+        status = drive(pg, &opening, err);
+    if (!status)
+        status = check_schema(pg, &opening, err);
+    if (!status && pg->options.table)
+        status = check_shedlock(pg, &opening, err);
+    if (!status)
+        status = pg_name_sessions(pg, err);
+    if (!status && !pg->pooled)
+        rename_shared(pg);
+    pg->opening = NULL;
+    return status;
+}
