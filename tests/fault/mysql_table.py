@@ -110,6 +110,25 @@ def answers_are_lost(t, server):
 
 
 @on_server(mode="table")
+def waiter_is_woken(t, server):
+    """Who is next is woken, and no sleep but its own is ended"""
+    cursor = other(server)
+    kills = "select variable_value from information_schema.global_status where " \
+            "variable_name = 'com_kill'"
+    asleep = "select count(*) from information_schema.processlist where state = 'User sleep'"
+    cursor.execute("select get_lock('stile bell', 0)")
+    held = t.hold("x", "--ttl", "60s")
+    waiting = wait_for(t)
+    spin(lambda: server.sql(asleep) == "1")
+    spin(lambda: server.sql("select count(*) from stile_claim where bell is not null") == "1")
+    expect(server.sql(kills), "0")
+    t.release(held)
+    expect(waiting.line(), "2")
+    expect(waiting.wait(), 0)
+    expect(server.sql(kills), "1")
+
+
+@on_server(mode="table")
 def waiter_is_killed(t, server):
     """kill -9 of who is next: the one behind has it soon"""
     held = t.hold("x", "--ttl", "60s")
@@ -198,5 +217,5 @@ def client_clock_is_changed(t, server):
 
 
 run_tests([server_crashes, disk_is_full, session_is_killed, statement_is_killed, answers_are_lost,
-           waiter_is_killed, deadlock_victim, row_is_locked_for_long, hostile_defaults,
+           waiter_is_woken, waiter_is_killed, deadlock_victim, row_is_locked_for_long, hostile_defaults,
            holder_is_stopped, client_clock_is_changed])

@@ -53,6 +53,8 @@ struct my_claim {
 struct my {
     struct engine engine;
     struct leases leases; /* mode=table */
+    struct session *bell; /* sleeps until it is somebody's turn; NULL: there is none */
+    uint64_t bell_again_ns;
     struct options options;
     struct session *shared;   /* holds what was granted at once; NULL: not connected */
     struct session *sessions; /* all others */

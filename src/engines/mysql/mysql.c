@@ -311,8 +311,9 @@ static void dispose(struct my *my)
 {
     while (my->sessions)
         pool_close(my->sessions);
+    session_free(my->bell);
     session_free(my->shared);
-    my->shared = NULL;
+    my->bell = my->shared = NULL;
     lease_free_batches(&my->leases);
     loop_disarm(my->engine.loop, &my->sweep);
     loop_unreserve(my->engine.loop, 1);
@@ -372,6 +373,7 @@ static void mysql_forked(struct engine *engine)
 {
     struct my *my = my_of(engine);
     session_forked(my->shared);
+    session_forked(my->bell);
     for (struct session *session = my->sessions; session; session = session->next)
         session_forked(session);
 }

@@ -103,6 +103,7 @@ CREATE TABLE IF NOT EXISTS stile_row_claim (
 
 DROP PROCEDURE IF EXISTS stile_table_settle;
 DROP PROCEDURE IF EXISTS stile_table_grant;
+DROP PROCEDURE IF EXISTS stile_table_ring;
 DROP PROCEDURE IF EXISTS stile_table_claim;
 DROP PROCEDURE IF EXISTS stile_table_release;
 DROP PROCEDURE IF EXISTS stile_table_break;
@@ -125,23 +126,40 @@ BEGIN
     DELETE FROM stile_claim WHERE name = p_name AND expires_at <= UTC_TIMESTAMP(6);
 END//
 
+-- Ends the sleep of those that were granted something, each in the session that has its bell's lock.
+-- Whom we may not wake looks by itself.
+CREATE PROCEDURE stile_table_ring() SQL SECURITY INVOKER
+BEGIN
+    DECLARE v_session BIGINT UNSIGNED;
+    DECLARE CONTINUE HANDLER FOR SQLEXCEPTION BEGIN END;
+    WHILE LENGTH(@stile_bells) > 0 DO
+        SET v_session = IS_USED_LOCK(CONCAT('stile bell ', LEFT(@stile_bells, 16)));
+        SET @stile_bells = SUBSTRING(@stile_bells, 17);
+        IF v_session <> CONNECTION_ID() THEN
+            KILL QUERY v_session;
+        END IF;
+    END WHILE;
+END//
+
 -- Grants it to who is next, and as many as may have it together. Whoever isn't the caller has a
--- second to confirm.
+-- second to confirm, and is noted to be woken after the commit.
 CREATE PROCEDURE stile_table_grant(p_name VARBINARY(512), p_me VARCHAR(33)) SQL SECURITY INVOKER
 BEGIN
     DECLARE v_owner VARCHAR(33) CHARACTER SET ascii COLLATE ascii_bin;
-    DECLARE v_mode VARCHAR(16) CHARACTER SET ascii;
+    DECLARE v_mode, v_bell VARCHAR(16) CHARACTER SET ascii;
     DECLARE v_slots, v_held, v_same INT UNSIGNED;
     DECLARE v_place, v_ttl_ms BIGINT UNSIGNED;
     DECLARE v_now DATETIME(6);
+    SET @stile_bells = COALESCE(@stile_bells, '');
     next: LOOP
         SET v_now = UTC_TIMESTAMP(6);
         SELECT MIN(c.place) INTO v_place FROM stile_claim c WHERE c.name = p_name AND NOT c.held;
         IF v_place IS NULL THEN
             LEAVE next;
         END IF;
-        SELECT c.owner, c.mode, c.slots, IF(c.owner = p_me, c.ttl_ms, 1000)
-        INTO v_owner, v_mode, v_slots, v_ttl_ms
+        SELECT c.owner, c.mode, c.slots, IF(c.owner = p_me, c.ttl_ms, 1000),
+               IF(c.owner = p_me, '', COALESCE(c.bell, ''))
+        INTO v_owner, v_mode, v_slots, v_ttl_ms, v_bell
         FROM stile_claim c WHERE c.name = p_name AND c.place = v_place;
         SELECT COUNT(*), COALESCE(SUM(c.mode = v_mode), 0) INTO v_held, v_same
         FROM stile_claim c WHERE c.name = p_name AND c.held;
@@ -155,6 +173,7 @@ BEGIN
             c.expires_at = v_now + INTERVAL 1000 * v_ttl_ms MICROSECOND,
             c.hold_until = IF(c.owner = p_me, v_now + INTERVAL 1000 * c.hold_ms MICROSECOND, NULL)
         WHERE c.owner = v_owner;
+        SET @stile_bells = CONCAT(@stile_bells, v_bell);
     END LOOP;
 END//
 
@@ -177,6 +196,7 @@ BEGIN
         RESIGNAL;
     END;
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    SET @stile_bells = '';
     START TRANSACTION;
     UPDATE stile_counter SET turns = turns + 1 WHERE name = p_name;
     IF ROW_COUNT() = 0 THEN
@@ -224,6 +244,7 @@ BEGIN
         SELECT MIN(c.expires_at) INTO v_end FROM stile_claim c WHERE c.name = p_name AND c.held;
     END IF;
     COMMIT AND NO CHAIN NO RELEASE;
+    CALL stile_table_ring();
     SET v_left = GREATEST(COALESCE(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), v_end), 0), 1000);
     SELECT IF(v_token IS NULL, CONCAT('b ', (v_left + 999) DIV 1000), CONCAT('g ', v_token));
 END//
@@ -240,6 +261,7 @@ BEGIN
         RESIGNAL;
     END;
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    SET @stile_bells = '';
     START TRANSACTION;
     UPDATE stile_counter SET turns = turns + 1 WHERE name = p_name;
     CALL stile_table_settle(p_name);
@@ -256,6 +278,7 @@ BEGIN
     END IF;
     CALL stile_table_grant(p_name, '');
     COMMIT AND NO CHAIN NO RELEASE;
+    CALL stile_table_ring();
     SELECT IF(v_there, 't', 'f');
 END//
 
@@ -271,6 +294,7 @@ BEGIN
         RESIGNAL;
     END;
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    SET @stile_bells = '';
     START TRANSACTION;
     UPDATE stile_counter SET turns = turns + 1 WHERE name = p_name;
     CALL stile_table_settle(p_name);
@@ -281,6 +305,7 @@ BEGIN
     SET v_broken = IF(v_held > 0, ROW_COUNT(), -1);
     CALL stile_table_grant(p_name, '');
     COMMIT AND NO CHAIN NO RELEASE;
+    CALL stile_table_ring();
     SELECT v_broken, v_owners;
 END//
 

@@ -44,6 +44,8 @@ char *sql_table_break(const struct query *query);
 char *sql_table_show(const char *stored);
 char *sql_table_list(const char *prefix);
 char *sql_rollback(void);
+char *sql_hang_bell(const struct my *my);
+char *sql_sleep(void);
 
 /* mode=table&dialect=shedlock, in sql_shedlock.c */
 char *sql_shed_claim(struct lease *lease);

@@ -15,13 +15,15 @@ char *sql_table_claim(struct lease *lease)
         [STILE_EXCLUSIVE] = "exclusive", [STILE_SHARED] = "shared", [STILE_SLOTS] = "slots"};
     struct claim *claim = claim_of_lease(lease);
     struct my *my = my_of(claim->engine);
-    char stored[STORED_HEX_MAX], ttl[24], hold[24], delay[24];
+    char stored[STORED_HEX_MAX], ttl[24], hold[24], delay[24], bell[OWNER_LEN + 3] = "NULL";
     name_hex(stored, claim->name, claim->name_len);
-    return sql_written("CALL stile_table_claim(X'%s','%s','%s',%u,%s,%s,%s,%d,NULL,X'%s',%s,X'%s')",
+    if (my->leases.hearing)
+        snprintf(bell, sizeof bell, "'%s'", my->who.owner);
+    return sql_written("CALL stile_table_claim(X'%s','%s','%s',%u,%s,%s,%s,%d,%s,X'%s',%s,X'%s')",
                        stored, lease->owner, modes[claim->mode], claim->slots,
                        sql_milliseconds(ttl, claim->ttl_ns), sql_milliseconds(hold, claim->hold_ns),
-                       sql_milliseconds(delay, claim->delay_ns), claim->wait, my->who.host_hex,
-                       my->who.pid, my->who.command_hex);
+                       sql_milliseconds(delay, claim->delay_ns), claim->wait, bell,
+                       my->who.host_hex, my->who.pid, my->who.command_hex);
 }
 
 char *sql_table_release(struct lease *lease, bool unused)
@@ -70,6 +72,16 @@ char *sql_table_renew(struct lease_batch *batch)
                             owners, owners);
     free(owners);
     return sql;
+}
+
+char *sql_hang_bell(const struct my *my)
+{
+    return sql_written("SELECT GET_LOCK('stile bell %s',0)", my->who.owner);
+}
+
+char *sql_sleep(void)
+{
+    return sql_written("DO SLEEP(60)");
 }
 
 char *sql_rollback(void)

@@ -71,6 +71,9 @@ static struct engine *engine_of(struct lease *lease)
 static void on_asked(void *data, const struct answer *a)
 {
     struct lease_answer answer = read_answer(engine_of(data), a);
+    struct lease *lease = data;
+    if (answer.verdict == 'b' && claim_of_lease(lease)->wait)
+        bell_hang(my_of(engine_of(lease)));
     lease_asked(data, &answer);
 }
 

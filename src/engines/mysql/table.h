@@ -7,6 +7,10 @@
 extern const struct session_events table_events;
 extern const struct lease_ops table_ops;
 
+/* ---- bell.c ---- */
+
+void bell_hang(struct my *my); /* somebody waits */
+
 void table_break(struct engine *engine, struct query *query);
 
 #endif

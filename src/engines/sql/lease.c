@@ -92,10 +92,11 @@ static void arm_look(struct lease *lease, uint64_t ms)
     uint64_t pause = ms * NS_PER_MS + LOOK_AFTER_NS, most = claim_of_lease(lease)->ttl_ns / 3;
     uint64_t deaf = DEAF_MIN_NS << (lease->tries < DEAF_DOUBLES ? lease->tries : DEAF_DOUBLES);
     lease->tries++;
-    if (!lease->leases->hearing) {
+    if (lease->leases->hearing)
+        deaf = lease->leases->look_ns ? lease->leases->look_ns : pause;
+    else
         deaf = about(loop, deaf);
-        pause = deaf < pause ? deaf : pause;
-    }
+    pause = deaf < pause ? deaf : pause;
     loop_arm(loop, &lease->timer, loop_now(loop) + (pause < most ? pause : most));
 }
 
@@ -271,6 +272,17 @@ void lease_look_again(struct leases *leases)
                 ask(lease);
         }
     }
+}
+
+bool lease_is_waiting(const struct leases *leases)
+{
+    for (size_t i = 0; i < LEASE_HEADS; i++) {
+        for (const struct lease *lease = leases->by_owner[i]; lease; lease = lease->next) {
+            if (lease->has_waited && lease->place != LEASE_OWNING && lease->place != LEASE_GOING)
+                return true;
+        }
+    }
+    return false;
 }
 
 void lease_hear_granted(struct leases *leases, const char *owner)

@@ -60,6 +60,7 @@ struct leases {
     struct lease *by_owner[LEASE_HEADS];
     struct lease_batch *batches; /* renewals under way */
     bool hearing;                /* whose turn it is is told, and arrives */
+    uint64_t look_ns;            /* but not always: look by yourself so often; 0: always */
 };
 
 /* Claims that leave meanwhile are crossed out. */
@@ -96,8 +97,9 @@ void lease_renewed(struct lease_batch *batch, const struct lease_answer *answer,
 
 void lease_hear_granted(struct leases *leases, const char *owner);
 void lease_hear_broken(struct leases *leases, const char *owner);
-void lease_look_again(struct leases *leases); /* all that wait, now */
-void lease_go_down(struct leases *leases);    /* the connection has ended */
+void lease_look_again(struct leases *leases);       /* all that wait, now */
+bool lease_is_waiting(const struct leases *leases); /* any of them */
+void lease_go_down(struct leases *leases);          /* the connection has ended */
 
 void lease_forget(struct lease *lease);
 void lease_leave_batch(struct lease *lease);
