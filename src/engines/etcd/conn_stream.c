@@ -1,7 +1,9 @@
 /* Streams of messages over a connection. */
+#include <errno.h>
 #include <stdlib.h>
 
 #include "engines/etcd/conn_inner.h"
+#include "mutant.h"
 
 static struct conn_stream *stream_of(struct h2_call *call)
 {
@@ -74,6 +76,18 @@ enum stile_status conn_stream_open(struct conn *c, struct conn_stream *s, enum r
     return STILE_OK;
 }
 
+/* Half a message may be in the way of the next one. All that lives on streams begins again over the
+ * next connection, and what was not said is said then. */
+static enum stile_status break_off(struct conn *c, int rc, struct stile_error *err)
+{
+    if (!c->break_task.queued)
+        error_errno(&c->why, STILE_UNREACHABLE, rc, "sending");
+#ifndef MUTANT_ETCD_UNSAID_IS_FORGOTTEN
+    conn_break_soon(c);
+#endif
+    return error_errno(err, STILE_UNREACHABLE, rc, "sending");
+}
+
 enum stile_status conn_stream_send(struct conn_stream *s, const ProtobufCMessage *message,
                                    struct stile_error *err)
 {
@@ -82,12 +96,12 @@ enum stile_status conn_stream_send(struct conn_stream *s, const ProtobufCMessage
     if (len > sizeof small)
         bytes = malloc(len);
     if (!bytes)
-        return error_set(err, STILE_NOMEM, 0, "out of memory");
+        return break_off(s->conn, ENOMEM, err);
     protobuf_c_message_pack(message, bytes);
     int rc = h2_send(&s->call, bytes, len, false);
     if (bytes != small)
         free(bytes);
-    return rc ? error_errno(err, STILE_UNREACHABLE, rc, "sending") : STILE_OK;
+    return rc ? break_off(s->conn, rc, err) : STILE_OK;
 }
 
 void conn_stream_close(struct conn_stream *s)

@@ -26,6 +26,9 @@ enum fault {
 /* Of a call that has ended. OK: it went well. */
 enum stile_status fault_explain(const struct h2_call *call, struct stile_error *err);
 
+/* Asked again it may go well: nobody was there, its answer did not come, or memory was short. */
+bool fault_passes(const struct stile_error *err);
+
 /* Of a watch that the server has cancelled. */
 enum stile_status fault_of_words(const char *words, struct stile_error *err);
 

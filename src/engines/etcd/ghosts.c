@@ -62,8 +62,7 @@ static bool answered(struct etcd_claim *part, const struct stile_error *err)
     }
     if (!err)
         return true;
-    bool passing = err->status == STILE_UNREACHABLE || err->status == STILE_UNCERTAIN;
-    if (passing && claim_of(part)->wait)
+    if (fault_passes(err) && claim_of(part)->wait)
         claim_again_later(part, arm_again);
     else
         claim_fail(part, err);

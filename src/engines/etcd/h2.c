@@ -67,6 +67,22 @@ void h2_fail(struct h2 *h2, const char *what)
     fail_soon(h2);
 }
 
+void h2_fail_memory(struct h2 *h2)
+{
+    if (h2->end_task.queued || h2->freed)
+        return;
+    error_set(&h2->why, STILE_NOMEM, 0, "out of memory");
+    fail_soon(h2);
+}
+
+static void fail_session(struct h2 *h2, ssize_t rc)
+{
+    if (rc == NGHTTP2_ERR_NOMEM)
+        h2_fail_memory(h2);
+    else
+        h2_fail(h2, nghttp2_strerror((int)rc));
+}
+
 /* ---- sending ---- */
 
 /* Everything nghttp2 has, into the stream, which sends it when the loop goes to sleep. */
@@ -85,7 +101,7 @@ static void pump(struct h2 *h2)
         }
     }
     if (n < 0)
-        h2_fail(h2, nghttp2_strerror((int)n));
+        fail_session(h2, n);
     else if (!nghttp2_session_want_read(h2->session) && !nghttp2_session_want_write(h2->session))
         h2_fail(h2, "it broke the rules of HTTP/2");
 }
@@ -220,7 +236,7 @@ static void on_bytes(struct stream *stream, const void *bytes, size_t n)
         return;
     }
     if (rc < 0)
-        h2_fail(h2, nghttp2_strerror((int)rc));
+        fail_session(h2, rc);
     pump(h2);
 }
 

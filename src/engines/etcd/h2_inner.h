@@ -20,7 +20,8 @@ struct h2 {
 };
 
 void h2_fail(struct h2 *h2, const char *what); /* it does not speak as it should; told later */
-void h2_drop(struct h2_call *call);            /* nothing comes of it any more */
+void h2_fail_memory(struct h2 *h2);
+void h2_drop(struct h2_call *call);                          /* nothing comes of it any more */
 void h2_set_callbacks(nghttp2_session_callbacks *callbacks); /* h2_receive.c */
 
 #endif

@@ -95,33 +95,37 @@ static void hand_over(struct h2_call *call)
     buffer_free(&whole);
 }
 
-/* False: it must not go on. The call may be gone after a message. */
-static bool take(struct h2 *h2, int32_t id, const uint8_t *bytes, size_t n)
+/* The call may be gone after a message. Where it failed, the rest would be taken for another one.
+ */
+static void take(struct h2 *h2, int32_t id, const uint8_t *bytes, size_t n)
 {
-    while (!h2->freed) {
+    while (!h2->freed && !h2->end_task.queued) {
         struct h2_call *call = nghttp2_session_get_stream_user_data(h2->session, id);
         if (!call)
-            return true;
+            return;
         size_t used = call->head_len < sizeof call->head ? take_head(call, bytes, n) : 0;
         bytes += used;
         n -= used;
         if (call->head_len < sizeof call->head)
-            return true;
+            return;
 #ifndef MUTANT_ETCD_ANY_LENGTH
-        if (call->head[0] != 0 || message_len(call) > H2_MESSAGE_MAX)
-            return false;
+        if (call->head[0] != 0 || message_len(call) > H2_MESSAGE_MAX) {
+            h2_fail(h2, "a message is too long, or compressed");
+            return;
+        }
 #endif
         size_t left = message_len(call) - buffer_len(&call->in);
         used = n < left ? n : left;
-        if (used && buffer_put(&call->in, bytes, used))
-            return false;
+        if (used && buffer_put(&call->in, bytes, used)) {
+            h2_fail_memory(h2);
+            return;
+        }
         bytes += used;
         n -= used;
         if (used < left)
-            return true;
+            return;
         hand_over(call);
     }
-    return true;
 }
 
 static int on_data(nghttp2_session *session, uint8_t flags, int32_t id, const uint8_t *bytes,
@@ -132,15 +136,14 @@ static int on_data(nghttp2_session *session, uint8_t flags, int32_t id, const ui
     (void)flags;
     if (h2->freed || !call || call->http_status != 200)
         return 0;
-    if (!take(h2, id, bytes, n))
-        h2_fail(h2, "a message is too long, or compressed");
+    take(h2, id, bytes, n);
     return 0;
 }
 
 static void end_call(struct h2 *h2, int32_t id, uint32_t code)
 {
     struct h2_call *call = nghttp2_session_get_stream_user_data(h2->session, id);
-    if (h2->freed || !call)
+    if (h2->freed || h2->end_task.queued || !call)
         return;
     nghttp2_session_set_stream_user_data(h2->session, id, NULL);
     h2_drop(call);

@@ -129,8 +129,7 @@ static void watch_on(struct looking *looking)
 void looking_finish(struct looking *looking)
 {
     struct stile_error *err = &looking->error;
-    bool passing = err->status == STILE_UNREACHABLE || err->status == STILE_UNCERTAIN;
-    if (looking->watches && looking->told && passing) {
+    if (looking->watches && looking->told && fault_passes(err)) {
         struct loop *loop = looking->query->engine->loop;
         looking->timer.fn = look_later;
         loop_arm(loop, &looking->timer, loop_now(loop) + AGAIN_NS);

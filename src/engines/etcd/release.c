@@ -36,11 +36,6 @@ static void say_again(struct timer *timer)
         say(part);
 }
 
-static bool may_pass(const struct stile_error *err)
-{
-    return err->status == STILE_UNREACHABLE || err->status == STILE_UNCERTAIN;
-}
-
 static void on_left(void *data, const ProtobufCMessage *message, const struct stile_error *err)
 {
     struct etcd_claim *part = data;
@@ -48,7 +43,7 @@ static void on_left(void *data, const ProtobufCMessage *message, const struct st
     const Pb__TxnResponse *answer = (const Pb__TxnResponse *)message;
     struct stile_error lost;
     part->in_flight = false;
-    if (err && may_pass(err)) {
+    if (err && fault_passes(err)) {
         part->doubtful = part->doubtful || err->status == STILE_UNCERTAIN;
         claim_again_later(part, say_again);
     } else if (err) {
@@ -94,7 +89,7 @@ static void on_found(void *data, const ProtobufCMessage *message, const struct s
     struct etcd *etcd = etcd_of_part(part);
     const Pb__RangeResponse *range = err ? NULL : txn_ranged((const Pb__TxnResponse *)message, 0);
     part->in_flight = false;
-    if (err && may_pass(err)) {
+    if (err && fault_passes(err)) {
         claim_again_later(part, say_again);
     } else if (range && range->n_kvs > 0) {
         part->revision = range->kvs[0]->create_revision;

@@ -171,11 +171,6 @@ void claim_weigh(struct etcd_claim *part, const Pb__RangeResponse *range, int64_
     }
 }
 
-static bool may_pass(const struct stile_error *err)
-{
-    return err->status == STILE_UNREACHABLE || err->status == STILE_UNCERTAIN;
-}
-
 /* This claim has heard of a later revision. */
 static bool is_old_news(const struct etcd_claim *part, const Pb__Header *header)
 {
@@ -192,7 +187,7 @@ static void on_looked(void *data, const ProtobufCMessage *message, const struct 
     const Pb__TxnResponse *answer = (const Pb__TxnResponse *)message;
     if (claim_has_left(part, err))
         return;
-    if (err && may_pass(err) && claim_of(part)->wait) {
+    if (err && fault_passes(err) && claim_of(part)->wait) {
         claim_again_later(part, look_again);
         return;
     }

@@ -75,7 +75,7 @@ enum stile_status view_add(struct view *view, const struct etcd *etcd,
     for (size_t i = 0; i < range->n_kvs; i++) {
         if (key_read(name, &tail, etcd, range->kvs[i]) && is_wanted(view, name) &&
             !add(view, name, &tail, range->kvs[i]))
-            return error_set(err, STILE_NOMEM, 0, "too many keys");
+            return error_set(err, STILE_NOMEM, 0, "out of memory, or too many keys");
     }
     return STILE_OK;
 }

@@ -161,8 +161,10 @@ static void ask_for_all(struct etcd *etcd)
     if (!conn_is_up(etcd->conn) || !any(etcd))
         return;
     if (!etcd->watch_stream.open &&
-        conn_stream_open(etcd->conn, &etcd->watch_stream, RPC_WATCH, NULL))
+        conn_stream_open(etcd->conn, &etcd->watch_stream, RPC_WATCH, NULL)) {
+        ask_again_later(etcd, REWATCH_NS);
         return;
+    }
     for (size_t i = 0; i < WATCH_HEADS; i++) {
         for (struct watching *w = etcd->watches[i]; w; w = w->next) {
             if (!w->said)

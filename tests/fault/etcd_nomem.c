@@ -1,0 +1,290 @@
+/* Every allocation of the etcd engine fails in turn, on a real server: each call ends with a status
+ * that says why or does its work all the same, nothing hangs or leaks, no second one holds, and in
+ * the end nothing of it is left on the server.
+ *
+ * Linked with --wrap, so that malloc() and the others come here first. */
+#include <poll.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "engines/engine.h"
+
+#define SCENE_S     60 /* more is a hang */
+#define PATIENCE_MS 20000
+
+extern const struct engine_class etcd_class;
+
+/* In place of src/core/registry.c: the engine inside, and not as a module. */
+const struct engine_class *const engine_classes[] = {&etcd_class, NULL};
+
+/* ---- memory ---- */
+
+void *__real_malloc(size_t size);
+void *__real_calloc(size_t n, size_t size);
+void *__real_realloc(void *old, size_t size);
+char *__real_strdup(const char *text);
+char *__real_strndup(const char *text, size_t n);
+void __real_free(void *memory);
+
+void *__wrap_malloc(size_t size);
+void *__wrap_calloc(size_t n, size_t size);
+void *__wrap_realloc(void *old, size_t size);
+char *__wrap_strdup(const char *text);
+char *__wrap_strndup(const char *text, size_t n);
+void __wrap_free(void *memory);
+
+static struct {
+    bool armed;
+    unsigned at, seen, failed;
+} scarcity;
+static _Atomic long outstanding;
+
+static bool refuse(void)
+{
+    bool fails = scarcity.armed && scarcity.seen++ == scarcity.at;
+    scarcity.failed += fails;
+    return fails;
+}
+
+static void *counted(void *memory)
+{
+    outstanding += memory != NULL;
+    return memory;
+}
+
+void *__wrap_malloc(size_t size)
+{
+    return refuse() ? NULL : counted(__real_malloc(size));
+}
+
+void *__wrap_calloc(size_t n, size_t size)
+{
+    return refuse() ? NULL : counted(__real_calloc(n, size));
+}
+
+void *__wrap_realloc(void *old, size_t size)
+{
+    if (refuse())
+        return NULL;
+    outstanding -= old != NULL;
+    return counted(__real_realloc(old, size));
+}
+
+char *__wrap_strdup(const char *text)
+{
+    return refuse() ? NULL : counted(__real_strdup(text));
+}
+
+char *__wrap_strndup(const char *text, size_t n)
+{
+    return refuse() ? NULL : counted(__real_strndup(text, n));
+}
+
+void __wrap_free(void *memory)
+{
+    outstanding -= memory != NULL;
+    __real_free(memory);
+}
+
+/* ---- the scene ---- */
+
+static const char *url;
+
+struct cast {
+    struct stile_client *clients[2];
+    struct stile_lock *locks[2];
+    bool done;
+    enum stile_status granted;
+};
+
+/* What was asked for and what went wrong for want of memory; nothing that blames the server. */
+static bool expect(enum stile_status status, const struct stile_error *err, const char *doing)
+{
+    switch (status) {
+    case STILE_OK:
+        return true;
+    case STILE_REFUSED:
+    case STILE_CORRUPT:
+    case STILE_MISUSE:
+    case STILE_UNSUPPORTED:
+    case STILE_TIMEOUT: /* it was free, and nobody told */
+        fail_msg("%s: %s (%s), at allocation %u", doing, stile_status_name(status), err->message,
+                 scarcity.at);
+        return false;
+    default:
+        if (scarcity.failed == 0)
+            fail_msg("%s: %s (%s) without a reason", doing, stile_status_name(status),
+                     err->message);
+        return false;
+    }
+}
+
+static int ignore_info(const struct stile_info *info, void *data)
+{
+    (void)info, (void)data;
+    return 0;
+}
+
+static int ignore_finding(const struct stile_finding *finding, void *data)
+{
+    (void)finding, (void)data;
+    return 0;
+}
+
+static void on_granted(struct stile_lock *lock, enum stile_status status,
+                       const struct stile_error *err, void *data)
+{
+    struct cast *cast = data;
+    struct stile_error none = {0};
+    (void)lock;
+    cast->done = true;
+    cast->granted = status;
+    expect(status, err ? err : &none, "waiting");
+}
+
+/* The first one as well: it may still have to take back what it asked for. */
+static void drive(struct cast *cast)
+{
+    struct pollfd fds[2];
+    for (size_t i = 0; i < 2; i++)
+        fds[i] = (struct pollfd){.fd = stile_client_fd(cast->clients[i]), .events = POLLIN};
+    do {
+        stile_client_dispatch(cast->clients[0]);
+        stile_client_dispatch(cast->clients[1]);
+    } while (!cast->done && poll(fds, 2, 1000) >= 0);
+}
+
+static bool enter(struct cast *cast, size_t i, const char *name)
+{
+    struct stile_error err = {0};
+    const struct stile_lock_options *options =
+        i == 0 ? STILE_OPTIONS(.ttl_ms = 3000, .proclaim = "first", .hold_at_least_ms = 1,
+                               .lock_delay_ms = 1)
+               : STILE_OPTIONS(.ttl_ms = 2000);
+    return expect(stile_client_open(&cast->clients[i], url,
+                                    STILE_CLIENT_OPTIONS(.threadless = true), &err),
+                  &err, "opening") &&
+           expect(stile_lock_new(&cast->locks[i], cast->clients[i], name, options, &err), &err,
+                  "making a lock");
+}
+
+static void look_around(struct stile_client *client, const char *name)
+{
+    struct stile_error err = {0};
+    expect(stile_show(client, name, ignore_info, NULL, &err), &err, "show");
+    expect(stile_list(client, NULL, ignore_info, NULL, &err), &err, "list");
+    expect(stile_doctor(client, 0, ignore_finding, NULL, &err), &err, "doctor");
+}
+
+/* One holds, another waits, and gets it when the first has given it back. */
+static void pass_on(struct cast *cast, const char *name)
+{
+    struct stile_error err = {0};
+    bool first = expect(stile_lock_acquire(cast->locks[0], 0, &err), &err, "trying");
+    if (first)
+        assert_int_not_equal(stile_lock_acquire(cast->locks[1], 0, &err), STILE_OK);
+    if (!expect(stile_lock_acquire_async(cast->locks[1], PATIENCE_MS, on_granted, cast), &err,
+                "asking"))
+        cast->done = true;
+    if (first) {
+        look_around(cast->clients[0], name);
+        stile_client_dispatch(cast->clients[1]);
+        if (stile_lock_held(cast->locks[0]) && stile_lock_held(cast->locks[1]))
+            fail_msg("two hold, at allocation %u", scarcity.at);
+        enum stile_status status = stile_lock_release(cast->locks[0], &err);
+        if (status && status != STILE_LOST) /* it is said again until it is heard */
+            fail_msg("giving back: %s, at allocation %u", err.message, scarcity.at);
+    }
+    drive(cast);
+    if (cast->granted == STILE_OK && stile_lock_held(cast->locks[1]))
+        expect(stile_break(cast->clients[0], name, 0, &err), &err, "breaking");
+}
+
+static void play(const char *name)
+{
+    struct cast cast = {.granted = STILE_CANCELLED};
+    alarm(SCENE_S);
+    if (enter(&cast, 0, name) && enter(&cast, 1, name))
+        pass_on(&cast, name);
+    for (size_t i = 0; i < 2; i++) {
+        if (cast.clients[i])
+            stile_client_close(cast.clients[i]);
+    }
+    alarm(0);
+}
+
+/* ---- in turn ---- */
+
+static void play_short_of(const char *name, unsigned at)
+{
+    long before = outstanding;
+    scarcity.at = at;
+    scarcity.seen = scarcity.failed = 0;
+    scarcity.armed = true;
+    play(name);
+    scarcity.armed = false;
+    if (outstanding != before)
+        fail_msg("%ld leaked at allocation %u", outstanding - before, at);
+}
+
+static void each_allocation_fails_in_turn(void **state)
+{
+    char name[40];
+    (void)state;
+    for (unsigned at = 0; at == 0 || scarcity.failed; at++) {
+        snprintf(name, sizeof name, "short/%u", at);
+        play_short_of(name, at);
+        assert_true(at < 10000);
+    }
+    assert_true(scarcity.seen > 50);
+}
+
+static int is_empty(const struct stile_info *info, void *data)
+{
+    (void)data;
+    return info->holders + info->waiters == 0;
+}
+
+static int keep_name(const struct stile_info *info, void *data)
+{
+    snprintf(data, STILE_NAME_MAX + 1, "%s", info->name);
+    return 1;
+}
+
+/* What could not be given back goes with its lease. */
+static void nothing_is_left(void **state)
+{
+    struct stile_client *client;
+    struct stile_error err;
+    (void)state;
+    assert_int_equal(stile_client_open(&client, url, NULL, &err), STILE_OK);
+    for (char name[STILE_NAME_MAX + 1] = "";; name[0] = '\0') {
+        assert_int_equal(stile_list(client, NULL, keep_name, name, &err), STILE_OK);
+        if (!name[0])
+            break;
+        if (stile_watch(client, name, PATIENCE_MS, is_empty, NULL, &err))
+            fail_msg("%s stays: %s", name, err.message);
+    }
+    stile_client_close(client);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_allocation_fails_in_turn),
+        cmocka_unit_test(nothing_is_left),
+    };
+    if (argc != 2) {
+        fprintf(stderr, "usage: %s etcd://HOST:PORT\n", argv[0]);
+        return 2;
+    }
+    url = argv[1];
+    return cmocka_run_group_tests_name("etcd-nomem", tests, NULL, NULL);
+}
