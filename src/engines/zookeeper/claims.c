@@ -110,7 +110,7 @@ void claim_start_over(struct zoo_claim *part)
     struct stile_error err;
     claim_unwatch(part);
     drop_node(part);
-    ghosts_drop(part);
+    legacy_drop(part);
     part->created_maybe = false;
     if (part->tries++ < TRIES_MAX) {
         send_claim(part);

@@ -146,7 +146,7 @@ static void say(struct zoo_claim *part)
     bool asked = true;
     part->standing = LEAVING;
     if (part->recorded)
-        asked = ghosts_leave(part, on_record_left);
+        asked = legacy_leave(part, on_record_left);
     if (!has_node(part) && !part->recorded) {
         left(part, NULL);
         return;

@@ -107,8 +107,8 @@ static void wait_for(struct zoo_claim *part, const struct verdict *verdict)
 
 static void be_first(struct zoo_claim *part)
 {
-    if (ghosts_wanted(part) && !part->armed)
-        ghosts_arm(part);
+    if (legacy_wanted(part) && !part->armed)
+        legacy_arm(part);
     else
         holding_begin(part);
 }

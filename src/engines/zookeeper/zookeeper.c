@@ -12,7 +12,7 @@
  *
  *     session.c, asks.c, watchers.c                 the client library in our loop
  *     claims.c, standing.c, holding.c, release.c    the life of a claim
- *     ghosts.c, records.c                           names that are kept when their holder has gone
+ *     legacy.c, ghosts.c, records.c                 names that are kept when their holder has gone
  *     people.c, gather.c, view.c                    for people
  *     doctor.c, diagnosis.c                         what their promises rest on
  *     hosts.c, names.c, fault.c
@@ -214,7 +214,7 @@ static enum stile_status await_session(struct zoo *zoo, struct stile_error *err)
 static void dispose(struct zoo *zoo)
 {
     struct loop *loop = zoo->engine.loop;
-    ghosts_close(zoo);
+    legacy_close(zoo);
     doctor_close(zoo);
     while (zoo->sessions) {
         struct session *session = zoo->sessions;

@@ -259,13 +259,17 @@ int64_t record_until(const struct record *record, const struct Stat *stat, int64
 bool ghosts_meet(struct zoo_claim *part, const struct line *line,
                  const struct String_vector *children, size_t slots);
 void ghosts_forget(struct zoo_claim *part);
-bool ghosts_wanted(struct zoo_claim *part);
-void ghosts_arm(struct zoo_claim *part); /* looks again when its record is there */
-void ghosts_drop(struct zoo_claim *part);
+ask_fn ghosts_cleared; /* of a record that was asked to be removed or changed */
+
+/* ---- legacy.c ---- */
+
+bool legacy_wanted(struct zoo_claim *part);
+void legacy_arm(struct zoo_claim *part); /* looks again when its record is there */
+void legacy_drop(struct zoo_claim *part);
 /* Its record is removed, or left as it should be. If recorded is still set, fn hears of it. False:
  * out of memory. */
-bool ghosts_leave(struct zoo_claim *part, ask_fn *fn);
-void ghosts_close(struct zoo *zoo);
+bool legacy_leave(struct zoo_claim *part, ask_fn *fn);
+void legacy_close(struct zoo *zoo);
 
 /* ---- holding.c ---- */
 
