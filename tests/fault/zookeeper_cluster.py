@@ -10,7 +10,7 @@ from cluster_kit import (Cluster, connected, expect, has_ended, lost, refused, s
                          try_it)
 from consensus import DEADLINE, run_scenarios
 from wire import BOTH, Wire
-from zookeeper_kit import password_of
+from zookeeper_kit import end_session
 from zookeeper_server import ZookeeperServer
 
 
@@ -55,11 +55,7 @@ class ZookeeperCluster(Cluster):
         self.ask(lambda: self.other.delete(entry))
 
     def end_session(self, entry):
-        session = self.ask(lambda: self.other.exists(entry)).ephemeralOwner
-        thief = KazooClient(self.server.hosts, client_id=(session, password_of(session)))
-        thief.start()
-        thief.stop()
-        thief.close()
+        end_session(self.server, self.ask(lambda: self.other.exists(entry)).ephemeralOwner)
 
     def requests(self, members):
         return sum(int(row.split()[-1]) for member in members

@@ -1,9 +1,13 @@
 """What the tests on ZooKeeper servers of their own share."""
+import contextlib
 import os
+import socket
+import struct
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
+from cluster_kit import spin
 from zookeeper_server import ZookeeperServer
 
 SECRET = 0xB3415C00  # of the server, from which it makes the password of a session
@@ -53,3 +57,33 @@ def password_of(session):
         seed = (seed * 0x5DEECE66D + 0xB) & ((1 << 48) - 1)
         password += (seed >> 16).to_bytes(4, "little")
     return password
+
+
+def speak(member, session, then=b""):
+    """Goes on with a session through this server: the connection, and what it answers. All is sent
+    at once, for who has the session comes back at once."""
+    connection = socket.create_connection(("127.0.0.1", member.port), 10)
+    hello = struct.pack(">iqiqi", 0, 0, 10000, session, 16) + password_of(session) + b"\0"
+    answer = b""
+    with contextlib.suppress(ConnectionResetError):
+        connection.sendall(struct.pack(">i", len(hello)) + hello + then)
+        while len(answer) < 20 and (part := connection.recv(20 - len(answer))):
+            answer += part
+    return connection, answer
+
+
+def move_session(member, session):
+    connection, answer = speak(member, session)
+    connection.close()
+    assert struct.unpack(">iiiq", answer)[3] == session, answer
+
+
+def end_session(server, session):
+    """Until the server does not know it any more."""
+    def is_over():
+        connection, answer = speak(server.members[0], session, struct.pack(">iii", 8, 1, -11))
+        with connection, contextlib.suppress(ConnectionResetError):
+            while connection.recv(4096):
+                pass
+        return len(answer) == 20 and struct.unpack(">iiiq", answer)[3] == 0
+    spin(is_over)

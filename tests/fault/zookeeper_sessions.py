@@ -1,33 +1,15 @@
 """Sessions of ZooKeeper that move to another server, servers that only read, users that are kept apart,
 and URLs that ask for what is not there."""
 import os
-import socket
-import struct
 
 from cluster_kit import (connected, expect, granted, lost, refused, spin, token_of, try_it,
                          wait_for)
 from keeper import Keeper
 from kit import run_tests
-from zookeeper_kit import Other, nodes_of, on_server, password_of
+from zookeeper_kit import Other, end_session, move_session, nodes_of, on_server
 
 
 # ---- sessions ----
-
-class Moved:
-    """A session of ours goes on through another server, as if it had been heard of there later."""
-
-    def __init__(self, member, session):
-        self.socket = socket.create_connection(("127.0.0.1", member.port), 10)
-        hello = struct.pack(">iqiqi", 0, 0, 10000, session, 16) + password_of(session) + b"\0"
-        self.socket.sendall(struct.pack(">i", len(hello)) + hello)
-        answer = b""
-        while len(answer) < 20:
-            answer += self.socket.recv(20 - len(answer))
-        expect(struct.unpack(">iiiq", answer)[3], session)
-
-    def close(self):
-        self.socket.close()
-
 
 def owner_of(server, node, name="x"):
     with Other(server) as client:
@@ -46,7 +28,7 @@ def session_moved(t, server):
                              (owner_of(server, nodes_of(server, "keep")[0], "keep"),
                               ours.process.pid)):
             here = connected(server, pid)
-            Moved(next(m for m in server.members if m is not here), session).close()
+            move_session(next(m for m in server.members if m is not here), session)
         t.release(held)  # the server that it speaks with hangs up on what changes anything
         granted(waiting)
         status = ours.try_it("x")
@@ -54,6 +36,24 @@ def session_moved(t, server):
         spin(lambda: ours.try_it("y") == "OK")
         expect(len(nodes_of(server)), int(status == "OK"))  # in doubt is taken away
         expect(try_it(t, "keep"), 75)
+    finally:
+        ours.close()
+
+
+@on_server()
+def session_ended(t, server):
+    """A client whose session is ended loses what it held, and claims again in a new one"""
+    ours = Keeper(server.url)
+    try:
+        expect(ours.try_it("x"), "OK")
+        end_session(server, owner_of(server, nodes_of(server)[0]))
+        expect(nodes_of(server), [])
+        held = t.hold("x")
+        spin(lambda: ours.try_it("y") == "OK")
+        expect(ours.try_it("x"), "HELD")
+        t.release(held)
+        expect(ours.try_it("x"), "OK")
+        expect(try_it(t), 75)
     finally:
         ours.close()
 
@@ -109,4 +109,4 @@ def no_tls_and_no_sasl(t):
         assert done.stderr.count("\n") <= 2, done.stderr
 
 
-run_tests([session_moved, read_only_server, users_are_kept_apart, no_tls_and_no_sasl])
+run_tests([session_moved, session_ended, read_only_server, users_are_kept_apart, no_tls_and_no_sasl])

@@ -166,6 +166,28 @@ def shared_and_slots_keep_the_mutex_out(t, curator, path):
     expect(curator.left(path), 0)
 
 
+def keep(t, curator, path, *kinds):
+    """What is left of hold-at-least keeps ours out, and is no lock of theirs."""
+    expect(t.stile("run", "--hold-at-least", "300s", "x", "--", "true").returncode, 0)
+    expect(try_it(t), 75)
+    for kind in kinds:
+        lock = curator.lock(kind, path)
+        expect(lock.attempt(), True)
+        lock.free()
+    expect(t.stile("break", "-y", "x").returncode, 0)
+    expect(curator.left(path), 0)
+
+
+def what_we_keep_is_open_to_the_mutex(t, curator, path):
+    """what keeps a name for ours is not in the way of their mutex"""
+    keep(t, curator, path, "mutex")
+
+
+def what_we_keep_is_open_to_readers_and_writers(t, curator, path):
+    """nor in the way of their readers and writers"""
+    keep(t, curator, path, "read", "write")
+
+
 def they_are_shown_and_broken(t, curator, path):
     """ls, show and break know their locks as well"""
     lock = curator.lock("mutex", path)
@@ -280,9 +302,10 @@ def with_curator(case, server, curator):
 
 
 MUTEX = [theirs_keeps_us_out, ours_keeps_them_out, one_line_for_all, who_gives_up_leaves_the_line,
-         shared_and_slots_keep_the_mutex_out, they_are_shown_and_broken]
+         shared_and_slots_keep_the_mutex_out, what_we_keep_is_open_to_the_mutex,
+         they_are_shown_and_broken]
 READ_WRITE = [readers_and_writers, our_writer_keeps_theirs_out, one_line_for_readers_and_writers,
-              slots_keep_readers_and_writers_out]
+              slots_keep_readers_and_writers_out, what_we_keep_is_open_to_readers_and_writers]
 
 with ZookeeperServer() as zookeeper, Curator(zookeeper.hosts) as driver:
     expect(driver.answer(0), "ready")

@@ -181,6 +181,19 @@ def a_dead_one_of_theirs(t, client):
     expect(waiting.wait(), 0)
 
 
+@on_server()
+def what_we_keep_is_open_to_them(t, client):
+    """what is left of hold-at-least keeps ours out, and is no lock of theirs, whatever they take"""
+    expect(t.stile("run", "--hold-at-least", "300s", "x", "--", "true").returncode, 0)
+    expect(try_it(t, "x"), 75)
+    for theirs in client.Lock, client.ReadLock, client.WriteLock:
+        lock = theirs("/locks/x")
+        expect(lock.acquire(blocking=False), True)
+        lock.release()
+    expect(t.stile("break", "-y", "x").returncode, 0)
+    expect(left(client, "/locks/x"), [])
+
+
 @on_server("/some/deep/path")
 def they_are_shown_and_broken(t, client):
     """ls, show and break know their locks as well; slashes in names are escaped"""
@@ -195,7 +208,7 @@ def they_are_shown_and_broken(t, client):
 
 CASES = [theirs_keeps_us_out, ours_keeps_them_out, one_line_for_all, readers_and_writers,
          one_line_for_readers_and_writers, slots_keep_all_of_them_out, a_dead_one_of_theirs,
-         they_are_shown_and_broken]
+         what_we_keep_is_open_to_them, they_are_shown_and_broken]
 
 with ZookeeperServer() as zookeeper:
     run_tests(CASES)
