@@ -3,6 +3,7 @@ import functools
 import pathlib
 import sys
 
+import figures_jobs
 import figures_sql
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests" / "servers"))
@@ -11,4 +12,4 @@ from mysql_server import MysqlServer  # noqa: E402
 MYSQL = figures_sql.Database(
     "mysql", functools.partial(MysqlServer, "--max-connections=60", durable=True), "libmariadb",
     "MySQLdb", "peers_mysql.py")
-ALL = figures_sql.all_of(MYSQL)
+ALL = {**figures_sql.all_of(MYSQL), **figures_jobs.all_of(MYSQL)}

@@ -5,6 +5,7 @@ import pathlib
 import subprocess
 import sys
 
+import figures_jobs
 import figures_sql
 from figures import row
 
@@ -32,4 +33,5 @@ def sessions(bench):
                 n <= 3 and held == HELD)], {}
 
 
-ALL = {**figures_sql.all_of(POSTGRES), "postgres-sessions": sessions}
+ALL = {**figures_sql.all_of(POSTGRES), "postgres-sessions": sessions,
+       **figures_jobs.all_of(POSTGRES)}

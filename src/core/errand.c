@@ -126,6 +126,7 @@ static void ask(struct errand *e)
     e->stirred = false;
     e->job.due_ms = -1;
     e->job.sent_ns = 0;
+    memset(e->job.state, 0, sizeof e->job.state);
     engine->class->jobs(engine, &e->job);
 }
 

@@ -114,7 +114,8 @@ struct job_errand {
     int64_t due_ms;   /* until the first of those that are not due yet will be; -1: there is none */
     bool hearing;     /* stir() will be told; else core looks again by itself */
     uint64_t sent_ns; /* the loop's time before it was sent; 0: it was not */
-    void *core;       /* core's own */
+    uint64_t state[4]; /* the engine's own, zero at the start */
+    void *core;        /* core's own */
 };
 
 /* What engines tell core. err may be NULL where a status says all; it is copied. */

@@ -16,7 +16,7 @@
 #define SESSIONS_DEFAULT 20
 
 /* The schema that this code was written for. */
-#define SCHEMA_VERSION 1
+#define SCHEMA_VERSION 2
 
 enum standing {
     NOWHERE,
@@ -59,9 +59,10 @@ struct my {
     struct session *shared;   /* holds what was granted at once; NULL: not connected */
     struct session *sessions; /* all others */
     unsigned n_sessions;
-    bool bare;          /* there is no schema: no tokens, no holds */
-    bool mariadb;       /* else it is MySQL */
-    int64_t started_ns; /* when the server was, on our clock */
+    bool bare;           /* there is no schema: no tokens, no holds */
+    bool mariadb;        /* else it is MySQL */
+    int64_t started_ns;  /* when the server was, on our clock */
+    uint64_t job_claims; /* so many: each has a tag of its own */
     unsigned n_active;
     uint64_t ttl_ns; /* the longest of what is active: the lease of every session */
     struct timer sweep;
@@ -106,6 +107,10 @@ enum stile_status my_check_server(struct session *session, const struct answer *
 
 /* Before MariaDB 10.0.2 and MySQL 5.7.5, GET_LOCK gave back what the session had already. */
 bool my_is_too_old(const char *version);
+
+/* ---- jobs.c ---- */
+
+void jobs_run(struct engine *engine, struct job_errand *errand);
 
 /* ---- doctor.c ---- */
 

@@ -392,7 +392,7 @@ static void mysql_forked(struct engine *engine)
     .scheme = "mysql mysqls mariadb", .params = options_params, .engine_size = sizeof(struct my),  \
     .open = mysql_open, .setup = mysql_setup, .close = mysql_close_engine, .forked = mysql_forked, \
     .list = people_list, .show = people_show, .watch = people_watch, .unwatch = people_unwatch,    \
-    .examine = doctor_examine
+    .examine = doctor_examine, .jobs = jobs_run
 
 const struct engine_class mysql_table_class = {
     .caps = {.engine = "mysql",

@@ -408,6 +408,32 @@ END//
 
 DELIMITER ;
 
+-- ---- jobs ----
+
+-- One row a job that is not done. Ready: it may be claimed from run_at on. Claimed: it is its worker's
+-- until claimed_until, and may be claimed by another from then on. Dead: it failed too often. Times are
+-- UTC. A token is the job's number and the count of its claims: 17000003 is the third claim of job 17.
+CREATE TABLE IF NOT EXISTS stile_job (
+    id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY,
+    queue VARBINARY(512) NOT NULL,
+    job_key VARBINARY(512),
+    state ENUM('ready', 'claimed', 'dead') NOT NULL,
+    tries INT UNSIGNED NOT NULL DEFAULT 0,
+    run_at DATETIME(6) NOT NULL,
+    claimed_until DATETIME(6),
+    worker VARCHAR(40) CHARACTER SET ascii,
+    host VARCHAR(64) CHARACTER SET ascii,
+    pid BIGINT,
+    token BIGINT UNSIGNED NOT NULL DEFAULT 0,
+    last_error VARCHAR(1024) CHARACTER SET ascii,
+    added_at DATETIME(6) NOT NULL,
+    payload MEDIUMBLOB NOT NULL,
+    due_at DATETIME(6) AS (IF(state = 'dead', NULL, COALESCE(claimed_until, run_at))) VIRTUAL,
+    live_key VARBINARY(512) AS (IF(state = 'dead', NULL, job_key)) VIRTUAL,
+    KEY due (queue, due_at, id),
+    UNIQUE KEY live_key (queue, live_key)
+) ENGINE=InnoDB;
+
 -- Who holds what, for a person. What has no expires_at ends with its session.
 CREATE OR REPLACE SQL SECURITY INVOKER VIEW stile_locks AS
 SELECT CONVERT(name USING utf8mb4) AS name, owner, host, pid, since,
@@ -422,4 +448,4 @@ UNION ALL
 SELECT CONVERT(name USING utf8mb4), owner, host, pid, since, NULL, token, backend, command
 FROM stile_row_claim WHERE held AND IS_USED_LOCK(CONCAT('stile row ', backend)) <=> backend;
 
-INSERT IGNORE INTO stile_version VALUES (1)
+INSERT IGNORE INTO stile_version VALUES (1), (2)

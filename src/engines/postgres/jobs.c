@@ -25,7 +25,9 @@
 #define LEASE "$3::bigint"
 #endif
 
-#define ADD  "select stile.job_add($1::text, $2::bytea, $3::text, $4::bigint)"
+#define ADD                                                                                        \
+    "select stile.job_add($1::text, $2::bytea, $3::text, $4::bigint) "                             \
+    "from (select stile.job_durably() offset 0) first"
 #define FAIL "select * from stile.job_fail($1::bigint[], $2::bigint[], $3::boolean[], $4::text)"
 #ifdef MUTANT_POSTGRES_JOBS_UNLOCKED
 #define CLAIM                                                                                      \

@@ -529,6 +529,7 @@ set plan_cache_mode = force_generic_plan as $$
 declare
     v_ids bigint[] := array(select t / 1000000 from unnest(p_tokens) t order by t);
 begin
+    perform stile.job_durably();
     return query update stile.job j
     set claimed_until = clock_timestamp() + p_lease_ms * interval '1 ms'
     where j.id = any (v_ids) and j.token = any (p_tokens)

@@ -1,0 +1,409 @@
+"""`stile jobs` on a real database ($JOBS_ON: postgres or mysql): what it prints and how it ends, and
+workers, servers and connections that come to harm in the middle of a job."""
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+TESTS = pathlib.Path(__file__).resolve().parent.parent
+sys.path += [str(TESTS / "cli"), str(TESTS / "servers")]
+from kit import children, expect, run_tests, spin  # noqa: E402
+from mysql_server import MysqlServer  # noqa: E402
+from postgres_server import PostgresServer  # noqa: E402
+
+ON_POSTGRES = os.environ["JOBS_ON"] == "postgres"
+TABLE = "stile.job" if ON_POSTGRES else "stile_job"
+MANY = 100000 if os.environ.get("STILE_SOAK") else 20000
+SERVER = None
+
+
+def use(t):
+    t.env.update(STILE_ENGINE=SERVER.url, STILE_MODULES=os.environ["STILE_MODULES"])
+
+
+def jobs(t, *args, code=0, **how):
+    """The output of `stile jobs ...`."""
+    done = t.stile("jobs", *args, **how)
+    expect(done.returncode, code, done.stderr)
+    return done.stdout if code == 0 else done.stderr
+
+
+def add(t, queue, payload="x", *options):
+    return int(jobs(t, "add", *options, queue, input=payload))
+
+
+def seen(t, queue):
+    return json.loads(jobs(t, "ls", "--json", queue))
+
+
+def work(t, queue, *args, script):
+    """A worker, with pipes for what its commands print."""
+    return t.start("jobs", "work", *args, queue, "--", "sh", "-c", script)
+
+
+def is_alive(pid):
+    try:
+        with open("/proc/%d/stat" % pid, encoding="utf-8", errors="replace") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+SHOW = "echo $STILE_TOKEN $$ $STILE_JOB_TRIES; "
+
+
+def begun(worker):
+    """Token, process and try of the job that it has begun."""
+    return tuple(int(word) for word in worker.line().split())
+
+
+# ---- what it prints, and how it ends ----
+
+def adding(t):
+    """add: its number, the same one for the same key; ls: queues and jobs, as a table and as JSON"""
+    use(t)
+    first = add(t, "mail", "hello", "--key", "K")
+    expect(add(t, "mail", "again", "--key", "K"), first)
+    second = add(t, "mail", "later", "--delay", "1h")
+    heads, row = jobs(t, "ls").splitlines()
+    expect(heads.split(), ["QUEUE", "READY", "DELAYED", "CLAIMED", "DEAD", "OLDEST"])
+    expect(row.split()[:5], ["mail", "1", "1", "0", "0"])
+    lines = [line.split() for line in jobs(t, "ls", "mail").splitlines()]
+    expect(lines[0][:3], ["ID", "STATE", "TRIES"])
+    expect([line[0] for line in lines[1:]], [str(first), str(second)])
+    (queue,) = json.loads(jobs(t, "ls", "--json"))
+    expect((queue["queue"], queue["ready"], queue["delayed"]), ("mail", 1, 1))
+    told = seen(t, "mail")
+    expect([(job["id"], job["key"], job["size"], job["state"]) for job in told],
+           [(first, "K", 5, "ready"), (second, None, 5, "ready")])
+    assert 0 < told[1]["due_ms"] <= 3600000, told
+    jobs(t, "drop", "mail", str(first), str(second))
+    expect(jobs(t, "ls", "mail").count("\n"), 1)
+
+
+def refusals(t):
+    """What cannot be is refused with a sentence: no jobs here, too much, no such verb or number"""
+    use(t)
+    assert "1048576" in jobs(t, "add", "q", input="x" * (1 << 20 | 1), code=64)
+    assert "QUEUE" in jobs(t, "add", code=64)
+    assert "--help" in jobs(t, "frob", code=64)
+    assert "--" in jobs(t, "work", "q", code=64)
+    jobs(t, "work", "--once", "--drain", "q", "--", "true", code=64)
+    jobs(t, "work", "--lease", "10ms", "q", "--", "true", code=64)
+    assert "number" in jobs(t, "drop", "q", "x", code=64)
+    assert "99" in jobs(t, "drop", "q", "99", code=75)
+    jobs(t, "retry", "q", code=75)
+    jobs(t, "work", "--once", "q", "--", "true", code=75)
+    jobs(t, "work", "--drain", "q", "--", "true")
+    local = {**t.env, "STILE_ENGINE": "local:" + t.path("engine")}
+    assert "postgres://" in jobs(t, "add", "q", env=local, code=69)
+
+
+def payloads(t):
+    """The payload comes on stdin as it was, and the environment tells which job it is"""
+    use(t)
+    sent = bytes(range(256)) * 4096
+    assert len(sent) == 1 << 20
+    for payload in sent, b"":
+        with open(t.path("in"), "wb") as file:
+            file.write(payload)
+        with open(t.path("in"), "rb") as file:
+            jobs(t, "add", "bytes", stdin=file)
+        jobs(t, "work", "--once", "bytes", "--", "sh", "-c", "cat > " + t.path("out"))
+        with open(t.path("out"), "rb") as file:
+            assert file.read() == payload
+    number = add(t, "env", "x", "--key", "a b")
+    told = jobs(t, "work", "--once", "env", "--", "env", env={**t.env, "STILE_NAME": "outer",
+                                                              "STILE_JOB_KEY": "outer"})
+    own = dict(line.split("=", 1) for line in told.splitlines() if line.startswith("STILE_"))
+    expect((own["STILE_QUEUE"], own["STILE_JOB_ID"], own["STILE_JOB_KEY"], own["STILE_JOB_TRIES"],
+            own["STILE_TOKEN"]), ("env", str(number), "a b", "1", "%d000001" % number))
+    assert "STILE_NAME" not in own and "@" not in own["STILE_ENGINE"], own
+
+
+def failing(t):
+    """A command that fails: again after a pause, dead after the last try, and back by retry"""
+    use(t)
+    number = add(t, "bad")
+    how = ("--once", "--tries", "2", "--backoff", "1ms")
+    assert "exit code 3" in t.stile("jobs", "work", *how, "bad", "--", "sh", "-c", "exit 3").stderr
+    (job,) = seen(t, "bad")
+    expect((job["state"], job["tries"], job["last_error"]), ("ready", 1, "exit code 3"))
+    spin(lambda: seen(t, "bad")[0]["due_ms"] <= 0)
+    expect(t.stile("jobs", "work", *how, "bad", "--", "sh", "-c", "kill -9 $$").returncode, 137)
+    (job,) = seen(t, "bad")
+    expect((job["state"], job["tries"]), ("dead", 2))
+    assert "signal 9" in job["last_error"], job
+    jobs(t, "work", "--once", "bad", "--", "true", code=75)
+    expect(jobs(t, "retry", "bad"), "1\n")
+    expect(jobs(t, "work", "--once", "bad", "--", "sh", "-c", "echo $STILE_JOB_ID $STILE_JOB_TRIES"),
+           "%d 1\n" % number)
+    expect(seen(t, "bad"), [])
+
+
+def no_command(t):
+    """A command that cannot be executed ends the worker, and costs the job no try"""
+    use(t)
+    add(t, "none")
+    for command, code in ("nonesuch", 127), ("/", 126):
+        jobs(t, "work", "--parallel", "2", "none", "--", command, code=code)
+        (job,) = seen(t, "none")
+        expect((job["state"], job["tries"]), ("ready", 0))
+    jobs(t, "work", "--drain", "none", "--", "true")
+
+
+def in_parallel(t):
+    """--parallel: so many at a time, and no more"""
+    use(t)
+    for _ in range(5):
+        add(t, "par")
+    os.mkfifo(t.path("gate"))
+    worker = work(t, "par", "--parallel", "3",
+                  script="%s cat %s" % (SHOW, t.path("gate")))
+    running = [begun(worker) for _ in range(3)]
+    expect(len({token for token, _, _ in running}), 3)
+    expect([job["state"] for job in seen(t, "par")].count("claimed"), 3)
+    spin(lambda: open_gate(t) or not seen(t, "par"))
+    worker.kill(signal.SIGTERM)
+    expect(worker.wait(), 0)
+
+
+def open_gate(t):
+    try:
+        os.close(os.open(t.path("gate"), os.O_WRONLY | os.O_NONBLOCK))
+    except OSError:
+        pass  # nobody stands there
+
+
+# ---- workers that end ----
+
+def finishing(t):
+    """SIGTERM: what runs may finish and is done; nothing more is claimed; exit 0"""
+    use(t)
+    os.mkfifo(t.path("gate"))
+    add(t, "finish")
+    second = add(t, "finish")
+    worker = work(t, "finish", script="%s cat %s" % (SHOW, t.path("gate")))
+    begun(worker)
+    worker.kill(signal.SIGTERM)
+    spin(lambda: open_gate(t) or worker.process.poll() is not None)
+    expect(worker.wait(), 0)
+    (left,) = seen(t, "finish")
+    expect((left["id"], left["state"], left["tries"]), (second, "ready", 0))
+    jobs(t, "drop", "finish", str(second))
+
+
+def giving_back(t):
+    """SIGTERM and no time left: the whole tree is ended, and the job given back untried"""
+    use(t)
+    add(t, "back")
+    worker = work(t, "back", "--finish", "0s", script=SHOW + "sleep 1000 & wait")
+    token, pid, _ = begun(worker)
+    (child,) = spin_for(lambda: children(pid))
+    worker.kill(signal.SIGTERM)
+    expect(worker.wait(), 0)
+    assert not is_alive(pid) and not is_alive(child)
+    (job,) = seen(t, "back")
+    expect((job["state"], job["tries"], job["token"]), ("ready", 0, token))
+    jobs(t, "work", "--drain", "back", "--", "true")
+
+
+def spin_for(value):
+    found = []
+    spin(lambda: found.append(value()) or found[-1])
+    return found[-1]
+
+
+def worker_is_killed(t):
+    """kill -9 of a worker: its tree dies first; then the job is another's, with a larger token"""
+    use(t)
+    add(t, "killed")
+    first = work(t, "killed", "--lease", "10m", script=SHOW + "sleep 1000 & wait")
+    token, pid, tries = begun(first)
+    (child,) = spin_for(lambda: children(pid))
+    second = work(t, "killed", script="kill -0 %d %d 2>/dev/null && echo together; %s exit 0"
+                  % (pid, child, SHOW))
+    first.kill(signal.SIGKILL)
+    newer, _, again = begun(second)
+    assert newer > token and again == tries + 1, (token, newer, again)
+    assert not is_alive(pid) and not is_alive(child)
+    spin(lambda: not seen(t, "killed"))
+
+
+def warden_is_killed(t):
+    """kill -9 of what watches over a job: its tree is killed, and the job comes after its lease"""
+    use(t)
+    add(t, "warden")
+    first = work(t, "warden", "--lease", "2s", script=SHOW + "sleep 1000 & wait")
+    token, pid, _ = begun(first)
+    (child,) = spin_for(lambda: children(pid))
+    os.kill(first.warden(), signal.SIGKILL)
+    expect(first.wait(), 76, first.err.end())
+    assert not is_alive(pid) and not is_alive(child)
+    second = work(t, "warden", script=SHOW + "exit 0")
+    newer, _, again = begun(second)
+    assert newer > token and again == 2, (token, newer, again)
+    spin(lambda: not seen(t, "warden"))
+
+
+def worker_stands_still(t):
+    """A worker stopped past its lease: another gets the job; when it wakes up its tree is stopped"""
+    use(t)
+    add(t, "still")
+    first = work(t, "still", "--lease", "2s", "--once", script=SHOW + "sleep 1000 & wait")
+    token, pid, _ = begun(first)
+    (child,) = spin_for(lambda: children(pid))
+    os.kill(first.warden(), signal.SIGSTOP)
+    second = work(t, "still", script=SHOW + "exit 0")
+    newer, _, _ = begun(second)
+    assert newer > token, (token, newer)
+    os.kill(children(first.pid)[0], signal.SIGCONT)
+    expect(first.wait(), 76)
+    assert not is_alive(pid) and not is_alive(child)
+
+
+def a_late_ack(t):
+    """A worker that wakes up with its work done, past its lease: its word is refused"""
+    use(t)
+    os.mkfifo(t.path("gate"))
+    add(t, "late")
+    first = work(t, "late", "--lease", "2s", "--once",
+                 script="%s cat %s" % (SHOW, t.path("gate")))
+    token, pid, _ = begun(first)
+    os.kill(first.warden(), signal.SIGSTOP)
+    second = work(t, "late", script=SHOW + "sleep 1000")
+    newer, _, _ = begun(second)
+    assert newer > token, (token, newer)
+    spin(lambda: open_gate(t) or not is_alive(pid))
+    os.kill(children(first.pid)[0], signal.SIGCONT)
+    expect(first.wait(), 76)
+    said = first.err.end()
+    assert "not ours any more" in said or "another worker" in said or "not extended" in said, said
+    (job,) = seen(t, "late")
+    expect((job["state"], job["token"]), ("claimed", newer))
+
+
+def left_running(t):
+    """What a command leaves running is ended before the job is done"""
+    use(t)
+    add(t, "left")
+    told = jobs(t, "work", "--once", "left", "--", "sh", "-c",
+                "sleep 1000 >/dev/null 2>&1 & echo $!")
+    assert not is_alive(int(told))
+    expect(seen(t, "left"), [])
+
+
+def long_work(t):
+    """A job that takes longer than its lease stays its worker's"""
+    use(t)
+    add(t, "long")
+    first = work(t, "long", "--lease", "1s", "--once", script=SHOW + "sleep 3")
+    begun(first)
+    second = t.start("jobs", "work", "long", "--", "echo", "two")
+    expect(first.wait(), 0, first.err.end())
+    expect(seen(t, "long"), [])
+    second.kill(signal.SIGTERM)
+    expect((second.wait(), second.out.end()), (0, ""))
+
+
+# ---- servers and connections that end ----
+
+def server_crashes(t):
+    """A crash of the server in the middle: the work goes on, is acked afterwards, and tokens grow"""
+    use(t)
+    os.mkfifo(t.path("gate"))
+    add(t, "crash")
+    add(t, "crash2")
+    worker = work(t, "crash", "--once", "--lease", "60s",
+                  script="%s cat %s" % (SHOW, t.path("gate")))
+    idle = work(t, "crash3", script=SHOW + "exit 0")
+    doomed = work(t, "crash2", "--lease", "2s", script=SHOW + "sleep 1000")
+    begun(worker)
+    token, _, _ = begun(doomed)
+    SERVER.kill()
+    doomed.kill(signal.SIGKILL)
+    spin(lambda: open_gate(t) or len(children(worker.warden())) == 0)
+    SERVER.restart()
+    expect(worker.wait(), 0, worker.err.end() if worker.process.poll() else "")
+    expect(seen(t, "crash"), [])
+    again = work(t, "crash2", script=SHOW + "exit 0")
+    newer, _, _ = begun(again)
+    assert newer > token, (token, newer)
+    add(t, "crash3")
+    begun(idle)
+    spin(lambda: not seen(t, "crash3") and not seen(t, "crash2"))
+
+
+def server_stands_still(t):
+    """No word from the server: the tree is stopped before the lease ends"""
+    use(t)
+    add(t, "silent")
+    worker = work(t, "silent", "--once", "--lease", "2s", script=SHOW + "sleep 1000 & wait")
+    _, pid, _ = begun(worker)
+    (child,) = spin_for(lambda: children(pid))
+    stopped = [SERVER.process.pid] + children(SERVER.process.pid)
+    for server in stopped:
+        os.kill(server, signal.SIGSTOP)
+    try:
+        expect(worker.wait(), 76)
+        assert not is_alive(pid) and not is_alive(child)
+        assert "before it does" in worker.err.end()
+    finally:
+        for server in reversed(stopped):
+            os.kill(server, signal.SIGCONT)
+    spin(lambda: t.stile("jobs", "work", "--once", "silent", "--", "true").returncode == 0)
+
+
+def own_transactions(t):
+    """SQL adds a job with what it is about: both are there, or neither"""
+    use(t)
+    if not ON_POSTGRES:
+        return
+    SERVER.sql("begin; select stile.job_add('sql', 'gone'); rollback")
+    expect(seen(t, "sql"), [])
+    worker = work(t, "sql", script="cat; echo; exit 0")
+    SERVER.sql("begin; select stile.job_add('sql', 'there', p_key => 'K'); commit")
+    expect(worker.line(), "there")
+    spin(lambda: not seen(t, "sql"))
+
+
+def an_older_schema(t):
+    """A schema from before there were jobs: refused, and brought up to date in place"""
+    use(t)
+    version = "stile.version" if ON_POSTGRES else "stile_version"
+    SERVER.sql("drop table %s cascade; delete from %s; insert into %s values (1)" % (TABLE, version, version))
+    assert "stile setup" in jobs(t, "add", "old", code=69)
+    expect(t.stile("setup").returncode, 0)
+    add(t, "old")
+    jobs(t, "work", "--once", "old", "--", "true")
+    assert TABLE in t.stile("setup", "--print").stdout
+
+
+def many(t):
+    """Eight workers on many jobs: none is lost, and none comes twice"""
+    use(t)
+    if ON_POSTGRES:
+        SERVER.sql("insert into stile.job (queue, state, run_at, added_at, payload) select 'many', "
+                   "'ready', now(), now(), i::text::bytea from generate_series(0, %d) i" % (MANY - 1))
+    else:
+        SERVER.sql("insert into stile_job (queue, state, run_at, added_at, payload) select 'many', "
+                   "'ready', utc_timestamp(6), utc_timestamp(6), seq from seq_0_to_%d" % (MANY - 1))
+    done = subprocess.run([os.environ["JOBS_MANY"], SERVER.url, "many", "8", "16", str(MANY)],
+                          env=t.env, capture_output=True, text=True, check=False)
+    expect(done.returncode, 0, done.stderr)
+    told = json.loads(done.stdout)
+    print("# %d jobs a second" % told["per_s"])
+    expect((told["jobs"], told["lost"], told["twice"]), (MANY, 0, 0))
+
+
+CASES = [adding, refusals, payloads, failing, no_command, in_parallel, finishing, giving_back,
+         worker_is_killed, warden_is_killed, worker_stands_still, a_late_ack, left_running, long_work,
+         server_crashes, server_stands_still, own_transactions, an_older_schema, many]
+
+if __name__ == "__main__":
+    with (PostgresServer() if ON_POSTGRES else MysqlServer()) as SERVER:
+        subprocess.run([os.environ["STILE"], "setup", SERVER.url], check=True)
+        status = run_tests(CASES)
+    sys.exit(status)
