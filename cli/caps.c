@@ -41,6 +41,7 @@ static void print_json(const struct stile_caps *caps)
     json_bool(&json, "lock_delay", caps->lock_delay);
     json_bool(&json, "proclaims", caps->proclaims);
     json_bool(&json, "detached", caps->detached);
+    json_bool(&json, "jobs", caps->jobs);
     if (caps->most_locks > 0)
         json_uint(&json, "most_locks", caps->most_locks);
     json_text(&json, "token_is", caps->token_is);
@@ -77,6 +78,7 @@ static void print_table(const struct stile_caps *caps)
     add_row(&table, "lock-delay", caps->lock_delay ? "yes" : "no");
     add_row(&table, "proclaim", caps->proclaims ? "yes, for all to see" : "no");
     add_row(&table, "acquire, release", caps->detached ? "yes" : "no: use stile run");
+    add_row(&table, "jobs", caps->jobs ? "yes, after stile setup" : "no");
     snprintf(most, sizeof most, "%u by one client", caps->most_locks);
     if (caps->most_locks > 0)
         add_row(&table, "locks at once", most);

@@ -130,6 +130,7 @@ struct stile_caps {
     bool lock_delay;
     bool proclaims;        /* a claim can carry a value that all can see */
     bool detached;         /* a claim can outlive its process: stile acquire, renew, release */
+    bool jobs;             /* keeps them: stile_jobs_add() and the others */
     unsigned most_locks;   /* that one client can hold at once; 0: no limit of ours */
     const char *token_is;  /* where the token comes from */
     const char *survives;  /* what survives a crash of what */

@@ -369,6 +369,18 @@ def own_transactions(t):
     spin(lambda: not seen(t, "sql"))
 
 
+def the_example(t):
+    """examples/jobs.c: what is added twice is done once, with a token each"""
+    use(t)
+    for args in ("add", "ann", "bob", "ann"), ():
+        done = subprocess.run([os.environ["JOBS_EXAMPLE"], *args], env=t.env, capture_output=True,
+                              text=True, check=False)
+        expect((done.returncode, done.stderr), (0, ""))
+    lines = sorted(done.stdout.splitlines())
+    expect([line.split(" (token ")[0] for line in lines], ["hello, ann", "hello, bob"])
+    expect(seen(t, "greetings"), [])
+
+
 def an_older_schema(t):
     """A schema from before there were jobs: refused, and brought up to date in place"""
     use(t)
@@ -400,7 +412,8 @@ def many(t):
 
 CASES = [adding, refusals, payloads, failing, no_command, in_parallel, finishing, giving_back,
          worker_is_killed, warden_is_killed, worker_stands_still, a_late_ack, left_running, long_work,
-         server_crashes, server_stands_still, own_transactions, an_older_schema, many]
+         server_crashes, server_stands_still, own_transactions, the_example,
+         an_older_schema, many]
 
 if __name__ == "__main__":
     with (PostgresServer() if ON_POSTGRES else MysqlServer()) as SERVER:

@@ -412,13 +412,6 @@ begin
     end if;
 end $$;
 
--- Why a job that is due again had to be claimed again.
-create or replace function stile.job_error(j stile.job) returns text language sql as $$
-    select case when j.state = 'claimed'
-           then 'its worker ' || j.pid || ' on ' || j.host || ' was not heard of'
-           else j.last_error end
-$$;
-
 -- The job's number, or that of the one with this key which is ready or claimed.
 create or replace function stile.job_add(
     p_queue text, p_payload bytea, p_key text default null, p_delay_ms bigint default 0
@@ -461,44 +454,45 @@ set plan_cache_mode = force_generic_plan as $$
 #variable_conflict use_column
 declare
     v_now timestamptz := clock_timestamp();
-    v_due bigint[];
-    v_too_often boolean;
+    v_ids bigint[];
 begin
     if current_setting('synchronous_commit') in ('off', 'local', 'remote_write') then
         perform stile.job_durably();
     end if;
     if p_done is not null then
-        return query select null::bigint, a, null::int, null::text, null::bytea, null::text,
-                            null::bigint, null::bigint from stile.job_ack(p_done) a;
+        v_ids := array(select t / 1000000 from unnest(p_done) t order by t);
+        return query delete from stile.job j
+        where j.id = any (v_ids) and j.token = any (p_done) and j.state = 'claimed'
+        returning null::bigint, j.token, null::int, null::text, null::bytea, null::text,
+                  null::bigint, null::bigint;
     end if;
-    select array_agg(d.id), bool_or(d.too_often) into v_due, v_too_often from (
-        select j.id, j.tries >= p_tries or j.token % 1000000 = 999999 as too_often
-        from stile.job j
-        where j.queue = p_queue and j.state <> 'dead'
-          and coalesce(j.claimed_until, j.run_at) <= v_now
-        order by coalesce(j.claimed_until, j.run_at), j.id
-        limit p_max for update skip locked) d;
-    if v_too_often then
+    return query with taken as (
         update stile.job j
-        set state = 'dead', claimed_until = null, last_error = stile.job_error(j)
-        where j.id = any (v_due) and (j.tries >= p_tries or j.token % 1000000 = 999999);
-    end if;
-    if v_due is not null then
-        return query with taken as (
-            update stile.job j
-            set state = 'claimed', claimed_until = v_now + p_lease_ms * interval '1 ms',
-                token = greatest(j.token, j.id * 1000000) + 1, tries = j.tries + 1,
-                last_error = case when j.state = 'claimed' then stile.job_error(j)
-                             else j.last_error end,
-                worker = p_worker, host = p_host, pid = p_pid
-            where j.id = any (v_due) and j.state <> 'dead'
-            returning j.id, j.token, j.tries, j.key, j.payload, j.last_error,
-                      (extract(epoch from v_now - j.added_at) * 1000)::bigint, null::bigint
-        )
-        select * from taken t order by array_position(v_due, t.id);
-        if found then
-            return;
-        end if;
+        set state = case when j.tries >= p_tries or j.token % 1000000 = 999999 then 'dead'
+                    else 'claimed' end,
+            claimed_until = case when j.tries >= p_tries or j.token % 1000000 = 999999 then null
+                            else v_now + p_lease_ms * interval '1 ms' end,
+            token = case when j.tries >= p_tries or j.token % 1000000 = 999999 then j.token
+                    else greatest(j.token, j.id * 1000000) + 1 end,
+            tries = case when j.tries >= p_tries or j.token % 1000000 = 999999 then j.tries
+                    else j.tries + 1 end,
+            last_error = case when j.state = 'claimed'
+                         then 'its worker ' || j.pid || ' on ' || j.host || ' was not heard of'
+                         else j.last_error end,
+            worker = p_worker, host = p_host, pid = p_pid
+        where j.id = any (array(
+            select d.id from stile.job d
+            where d.queue = p_queue and d.state <> 'dead'
+              and coalesce(d.claimed_until, d.run_at) <= v_now
+            order by coalesce(d.claimed_until, d.run_at), d.id
+            limit p_max for update skip locked))
+        returning j.*
+    )
+    select t.id, t.token, t.tries, t.key, t.payload, t.last_error,
+           (extract(epoch from v_now - t.added_at) * 1000)::bigint, null::bigint
+    from taken t where t.state = 'claimed' order by t.run_at, t.id;
+    if found then
+        return;
     end if;
     return query select null::bigint, null::bigint, null::int, null::text, null::bytea, null::text,
            null::bigint,
