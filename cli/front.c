@@ -15,11 +15,11 @@ struct post {
 };
 
 struct front {
-    const char *verb;
+    const char *verb, *what;
     struct signals signals;
     struct post *posts;
     size_t n, alive;
-    int code;       /* the largest of those that ended */
+    int code;       /* the first that was not 0 */
     bool signalled; /* one was ended by a signal, before it took anything */
 };
 
@@ -72,7 +72,7 @@ static bool post_ended(struct front *front, struct post *post, int status)
     close(post->lifeline);
     front->alive--;
     int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    if (code > front->code)
+    if (front->code == 0)
         front->code = code;
     if (code != 0)
         send_all(front, SIGTERM, getpid()); /* if one can't work, the others don't go on without */
@@ -81,9 +81,8 @@ static bool post_ended(struct front *front, struct post *post, int status)
     front->signalled = true;
     if (signals_ends_wait(WTERMSIG(status)))
         return true;
-    say("%s: the warden (pid %d) was ended by signal %d, and the lock with it; the command was "
-        "killed",
-        front->verb, (int)pid, WTERMSIG(status));
+    say("%s: the warden (pid %d) was ended by signal %d, and %s with it; the command was killed",
+        front->verb, (int)pid, WTERMSIG(status), front->what);
     return false;
 }
 
@@ -136,9 +135,10 @@ static int fork_post(struct front *front, post_fn *fn, void *data)
     return -1;
 }
 
-int front_run(const char *verb, size_t n, post_fn *fn, void *data)
+int front_run(const char *verb, const char *what, size_t n, post_fn *fn, void *data)
 {
-    struct front front = {.verb = verb, .posts = must_alloc(calloc(n, sizeof *front.posts))};
+    struct front front = {
+        .verb = verb, .what = what, .posts = must_alloc(calloc(n, sizeof *front.posts))};
     int code = -1;
     signals_take(&front.signals);
     prctl(PR_SET_CHILD_SUBREAPER, 1);

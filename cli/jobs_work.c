@@ -179,7 +179,7 @@ static int work(struct options *options)
         say("jobs work: --once cannot go with %s", n > 1 ? "--parallel" : "--drain");
         return EXIT_USAGE;
     }
-    return front_run("jobs work", n, worker_main, options);
+    return front_run("jobs work", "its job", n, worker_main, options);
 }
 
 const struct verb verb_jobs_work = {

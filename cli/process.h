@@ -155,9 +155,9 @@ void wait_ready(struct stile_client *client, const struct inbox *inbox, int64_t 
 /* The life of a child of the front, with its lifeline's reading end; returns its exit code. */
 typedef int post_fn(const struct signals *signals, int lifeline, pid_t front, void *data);
 
-/* Starts n of them, passes signals on, and returns when all have ended: the largest of their codes,
- * or EXIT_LOST. In a child it returns that child's code. */
-int front_run(const char *verb, size_t n, post_fn *fn, void *data);
+/* Starts n of them, passes signals on, and returns when all have ended: the first code that is not
+ * 0, or EXIT_LOST. In a child it returns that child's code. what: that they have, for messages. */
+int front_run(const char *verb, const char *what, size_t n, post_fn *fn, void *data);
 
 /* ---- warden.c ---- */
 

@@ -24,7 +24,7 @@ static int warden(const struct signals *signals, int lifeline, pid_t front, void
 static int run(struct options *options)
 {
     int code = check_names(options);
-    return code != 0 ? code : front_run("run", 1, warden, options);
+    return code != 0 ? code : front_run("run", "the lock", 1, warden, options);
 }
 
 const struct verb verb_run = {
