@@ -96,6 +96,7 @@ void __wrap_free(void *memory)
 /* ---- the scene ---- */
 
 static const char *url;
+static bool for_slots; /* else for an exclusive lock, with all that may go with it */
 
 struct cast {
     struct stile_client *clients[2];
@@ -164,14 +165,16 @@ static void drive(struct cast *cast)
 static bool enter(struct cast *cast, size_t i, const char *name)
 {
     struct stile_error err = {0};
-    const struct stile_lock_options *options =
-        i == 0 ? STILE_OPTIONS(.ttl_ms = 3000, .proclaim = "first", .hold_at_least_ms = 1,
-                               .lock_delay_ms = 1)
-               : STILE_OPTIONS(.ttl_ms = 2000);
+    struct stile_lock_options options = *STILE_OPTIONS(.ttl_ms = 2000);
+    if (for_slots)
+        options = *STILE_OPTIONS(.ttl_ms = 2000, .mode = STILE_SLOTS, .slots = 1);
+    else if (i == 0)
+        options = *STILE_OPTIONS(.ttl_ms = 3000, .proclaim = "first", .hold_at_least_ms = 1,
+                                 .lock_delay_ms = 1);
     return expect(stile_client_open(&cast->clients[i], url,
                                     STILE_CLIENT_OPTIONS(.threadless = true), &err),
                   &err, "opening") &&
-           expect(stile_lock_new(&cast->locks[i], cast->clients[i], name, options, &err), &err,
+           expect(stile_lock_new(&cast->locks[i], cast->clients[i], name, &options, &err), &err,
                   "making a lock");
 }
 
@@ -234,16 +237,28 @@ static void play_short_of(const char *name, unsigned at)
         fail_msg("%ld leaked at allocation %u", outstanding - before, at);
 }
 
-static void each_allocation_fails_in_turn(void **state)
+static void each_fails_in_turn(const char *scene)
 {
     char name[40];
-    (void)state;
     for (unsigned at = 0; at == 0 || scarcity.failed; at++) {
-        snprintf(name, sizeof name, "short/%u", at);
+        snprintf(name, sizeof name, "%s/%u", scene, at);
         play_short_of(name, at);
         assert_true(at < 10000);
     }
     assert_true(scarcity.seen > 50);
+}
+
+static void locks_short_of_memory(void **state)
+{
+    (void)state;
+    each_fails_in_turn("locks");
+}
+
+static void slots_short_of_memory(void **state)
+{
+    (void)state;
+    for_slots = true;
+    each_fails_in_turn("slots");
 }
 
 static int is_empty(const struct stile_info *info, void *data)
@@ -278,7 +293,8 @@ static void nothing_is_left(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_allocation_fails_in_turn),
+        cmocka_unit_test(locks_short_of_memory),
+        cmocka_unit_test(slots_short_of_memory),
         cmocka_unit_test(nothing_is_left),
     };
     if (argc != 2) {
