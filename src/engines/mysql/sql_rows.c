@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "engines/mysql/sql.h"
+#include "mutant.h"
 
 #define YEAR_S  31536000
 #define SLICE_S 1 /* the shortest that InnoDB waits */
@@ -48,9 +49,13 @@ char *sql_row_take(struct my_claim *part, uint64_t ttl_ns)
     char turn[KEY_HEX_MAX + STORED_HEX_MAX + sizeof who + 96] = "";
     bool wait = claim_of(part)->wait;
     snprintf(who, sizeof who, " /* stile:%s@%s %s */", my->who.pid, my->who.host, my->who.command);
+    int slice_s = SLICE_S;
+#ifdef MUTANT_MYSQL_ROW_WAITS_UNSEEN
+    slice_s = 1000;
+#endif
     if (ttl_ns)
         snprintf(before, sizeof before, "SET SESSION wait_timeout=%lu,innodb_lock_wait_timeout=%d;",
-                 sql_lease_s(ttl_ns), SLICE_S);
+                 sql_lease_s(ttl_ns), slice_s);
     if (wait && !part->in_line)
         stand_in_line(turn, sizeof turn, part, who);
     return sql_written("%s%sINSERT IGNORE INTO stile_row SELECT X'%s' FROM DUAL WHERE NOT EXISTS "

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "engines/mysql/sql.h"
+#include "mutant.h"
 
 #define NOW       "UTC_TIMESTAMP(3)"
 #define NAME_IS   "name=_utf8mb4 X'%s'"
@@ -69,9 +70,14 @@ static uint64_t ms(uint64_t ns)
 
 /* ---- about a claim ---- */
 
+#ifdef MUTANT_MYSQL_SHEDLOCK_TAKES
+#define IS_FREE "TRUE"
+#else
+#define IS_FREE "lock_until<=" NOW
+#endif
+
 /* Assignments are made from left to right, so what the condition needs is set last. */
-#define IF_FREE(column)                                                                            \
-#column "=IF(lock_until<=" NOW " OR " OWNER "='%s',VALUES(" #column ")," #column ")"
+#define IF_FREE(column) #column "=IF(" IS_FREE " OR " OWNER "='%s',VALUES(" #column ")," #column ")"
 #define TAKE                                                                                       \
     "START TRANSACTION;INSERT INTO %s (name,lock_until,locked_at,locked_by) VALUES (_utf8mb4 "     \
     "X'%s'," LATER("%" PRIu64) "," NOW ",LEFT(CONCAT('%s ','%s','@',X'%s',' ',X'%s'),255)) ON "    \

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "mutant.h"
+
 #define LOOK_AFTER_NS (5 * NS_PER_MS)
 #define DEAF_MIN_NS   (20 * NS_PER_MS)
 #define DEAF_DOUBLES  3 /* a quarter of a second at most: who was granted it has one */
@@ -122,8 +124,10 @@ static void unanswered(struct lease *lease, const struct lease_answer *a)
 {
     struct stile_error doubt = *a->err;
     bool passing = doubt.status == STILE_UNREACHABLE || doubt.status == STILE_UNCERTAIN;
+#ifndef MUTANT_SQL_UNDONE_FAILS
     if ((a->undone || a->again) && may_try_again(lease))
         return;
+#endif
     if (lease->has_waited && passing) {
         ask_later(lease, AGAIN_NS);
         return;
