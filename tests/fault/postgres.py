@@ -1,12 +1,11 @@
 """A PostgreSQL that is killed, restarted, stopped, full, or does not want us; sessions that are ended
 under their locks; and what the user of stile hears of it."""
-import json
 import os
 import re
 import signal
 import subprocess
 
-from postgres_kit import OURS, lost, on_server, refused, token_of, use, wait_for
+from postgres_kit import OURS, findings, lost, on_server, refused, token_of, use, wait_for
 from cutter import Cutter
 from kit import expect, run_tests, spin
 from postgres_server import PgBouncer, PostgresServer, free_port, tool
@@ -437,13 +436,6 @@ def people_can_read_it(t, server):
 
 
 # ---- the doctor ----
-
-def findings(t, url=None):
-    done = t.stile("doctor", "--json", *([url] if url else []))
-    assert done.returncode in (0, 1, 2), done.stderr
-    found = json.loads(done.stdout)["findings"]
-    return {one["id"]: one["severity"] for one in found}
-
 
 @on_server(durable=True)
 def doctor_finds_nothing(t, server):

@@ -6,7 +6,7 @@ import threading
 
 import psycopg2
 
-from postgres_kit import OURS, lost, on_server, token_of, use, wait_for
+from postgres_kit import OURS, findings, lost, on_server, refused, token_of, use, wait_for
 from sql_kit import client_clock_jumps
 from kit import expect, run_tests, spin
 from postgres_server import PgBouncer
@@ -176,6 +176,17 @@ def row_without_room(t, server):
     expect(server.sql("select count(*) from pg_locks where locktype = 'advisory'"), "0")
 
 
+@on_server("-c", "max_connections=30", mode="row")
+def row_and_the_doctor(t, server):
+    """mode=row: without the schema refused, with what to run; the doctor knows what it needs"""
+    expect(findings(t)["connections"], "fine")
+    expect(findings(t, t.env["STILE_ENGINE"] + "&sessions=40")["connections"], "warning")
+    server.sql("drop schema stile cascade")
+    refused(t, "mode=row", "stile setup")
+    expect(findings(t)["schema"], "danger")
+    expect(findings(t, server.url)["schema"], "warning")
+
+
 run_tests([disk_is_full, deadlock_victim, serialization_failures, killed_in_a_statement,
            client_clock_is_changed, row_with_hostile_defaults, row_backend_is_terminated,
-           row_server_crashes, row_holder_is_killed, row_without_room])
+           row_server_crashes, row_holder_is_killed, row_without_room, row_and_the_doctor])

@@ -71,18 +71,24 @@ static void look_at_kind(const struct visit *visit)
                         .cure = "say mode=table in the URL, or upgrade it"});
 }
 
+static const char *why_schema(const struct options *options)
+{
+    return options->table ? "locks work, but have no tokens"
+           : options->mode == MODE_ADVISORY
+               ? "locks work, but have no tokens, no hold-at-least and no lock-delay"
+               : "this mode keeps its locks there";
+}
+
 static void look_at_schema(const struct visit *visit)
 {
-    bool table = visit->pg->options.mode == MODE_TABLE;
+    const struct options *options = &visit->pg->options;
+    bool needed = options->mode != MODE_ADVISORY && !options->table;
     if (!is(visit, FACT_SCHEMA))
-        tell(visit, (struct stile_finding){
-                        .severity = table ? STILE_DANGER : STILE_WARNING,
-                        .id = "schema",
-                        .what = "this database has no schema `stile`",
-                        .why = table ? "mode=table keeps its locks there"
-                                     : "locks work, but have no tokens, no hold-at-least and no "
-                                       "lock-delay",
-                        .command = "stile setup URL"});
+        tell(visit, (struct stile_finding){.severity = needed ? STILE_DANGER : STILE_WARNING,
+                                           .id = "schema",
+                                           .what = "this database has no schema `stile`",
+                                           .why = why_schema(options),
+                                           .command = "stile setup URL"});
     else if (!is(visit, FACT_RIGHTS))
         tell(visit,
              (struct stile_finding){
@@ -147,18 +153,21 @@ static void look_at_replication(const struct visit *visit)
 
 static void look_at_places(const struct visit *visit)
 {
+    const struct options *options = &visit->pg->options;
+    bool row = options->mode == MODE_ROW;
     int places = atoi(PQgetvalue(visit->facts, 0, FACT_PLACES));
+    bool few = places < (row ? (int)options->sessions : PLACES_LOW);
     char what[80];
     snprintf(what, sizeof what, "%d of its connections are free", places > 0 ? places : 0);
     tell(visit,
          (struct stile_finding){
-             .severity = places < PLACES_LOW ? STILE_WARNING : STILE_FINE,
+             .severity = few ? STILE_WARNING : STILE_FINE,
              .id = "connections",
              .what = what,
-             .why = places < PLACES_LOW
-                        ? "each lock that is waited for needs one, and each client another"
-                        : NULL,
-             .cure = places < PLACES_LOW ? "raise max_connections, which needs a restart" : NULL});
+             .why = !few  ? NULL
+                    : row ? "each lock that is held or waited for needs one, up to sessions="
+                          : "each lock that is waited for needs one, and each client another",
+             .cure = few ? "raise max_connections, which needs a restart" : NULL});
 }
 
 static void on_facts(void *data, const struct answer *a)
