@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TICK_MAX_MS  2000  /* what session.c counts on */
+#define TICK_MAX_MS  2000  /* what told.c counts on */
 #define SESSION_LONG 10000 /* the TTL of who asks for none */
 
 const char *const word_texts[WORDS] = {
