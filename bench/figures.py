@@ -192,6 +192,20 @@ def runkill_lines(bench, kills, directory, *command):
     return bench.run("runkill", bench.path(directory), kills, bench.program("tree"), *command)
 
 
+def runkill_at(bench, engine, url, kills):
+    """The same where a server keeps the locks."""
+    bench.need_command()
+    lines = runkill_lines(bench, kills, "trees", bench.stile, "run", "--ttl", "10s", "-e", url,
+                          "tree", "--")
+    ours, both = [line["took_ns"] for line in lines], sum(line["both_alive"] for line in lines)
+    rows = [row("%s: stile run killed -> next tree runs, p%d" % (engine, p),
+                time_text(percentile(ours, p)), "", None, "100 ms" if p == 99 else "",
+                percentile(ours, p) <= 100e6 if p == 99 else None) for p in (50, 99)]
+    rows.append(row("  both trees alive", "%d of %d" % (both, len(lines)), "", None, "never",
+                    both == 0))
+    return rows, {"runkill": ours}
+
+
 def runkill(bench):
     """flock -o gives back at once and leaves the tree alone: its time is that of the start of the
     next one, and the check for two trees alive must find them."""

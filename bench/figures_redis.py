@@ -13,8 +13,7 @@ import subprocess
 import sys
 import time
 
-from figures import (NotMeasured, column, compare, pair_syscalls, percentile, row, runkill_lines,
-                     time_text)
+from figures import NotMeasured, column, compare, pair_syscalls, row, runkill_at, time_text
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "tests" / "servers"))
@@ -216,18 +215,8 @@ def keep(bench):
 
 
 def runkill(bench):
-    bench.need_command()
-    kills = bench.rounds(100)
     with server() as redis:
-        lines = runkill_lines(bench, kills, "trees", bench.stile, "run", "--ttl", "10s",
-                              "-e", redis.url, "tree", "--")
-    ours, both = [line["took_ns"] for line in lines], sum(line["both_alive"] for line in lines)
-    rows = [row("redis: stile run killed -> next tree runs, p%d" % p,
-                time_text(percentile(ours, p)), "", None, "100 ms" if p == 99 else "",
-                percentile(ours, p) <= 100e6 if p == 99 else None) for p in (50, 99)]
-    rows.append(row("  both trees alive", "%d of %d" % (both, len(lines)), "", None, "never",
-                    both == 0))
-    return rows, {"runkill": ours}
+        return runkill_at(bench, "redis", redis.url, bench.rounds(100))
 
 
 def redlock_pair(bench):

@@ -7,7 +7,7 @@ import re
 import statistics
 import sys
 
-from figures import NotMeasured, compare, percentile, row, runkill_lines, time_text
+from figures import NotMeasured, compare, row, runkill_at, time_text
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "tests" / "servers"))
@@ -143,17 +143,8 @@ def handover(bench):
 
 
 def runkill(bench):
-    bench.need_command()
     with server(bench) as zookeeper:
-        lines = runkill_lines(bench, bench.rounds(50), "trees", bench.stile, "run", "--ttl", "10s",
-                              "-e", zookeeper.url, "tree", "--")
-    ours, both = [line["took_ns"] for line in lines], sum(line["both_alive"] for line in lines)
-    rows = [row("zookeeper: stile run killed -> next tree runs, p%d" % p,
-                time_text(percentile(ours, p)), "", None, "100 ms" if p == 99 else "",
-                percentile(ours, p) <= 100e6 if p == 99 else None) for p in (50, 99)]
-    rows.append(row("  both trees alive", "%d of %d" % (both, len(lines)), "", None, "never",
-                    both == 0))
-    return rows, {"runkill": ours}
+        return runkill_at(bench, "zookeeper", zookeeper.url, bench.rounds(50))
 
 
 def memory(bench):
