@@ -56,11 +56,11 @@ def children(pid):
     return found
 
 
-def spin(condition):
+def spin(condition, patience=PATIENCE):
     """For the few things that no event tells."""
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + patience
     while not condition():
-        assert time.monotonic() < end, "did not happen in %d s" % PATIENCE
+        assert time.monotonic() < end, "did not happen in %d s" % patience
         os.sched_yield()
 
 

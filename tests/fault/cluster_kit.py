@@ -24,8 +24,10 @@ CROWD_PATIENCE = PATIENCE * 20 if SOAK else PATIENCE
 
 class Cluster:
     """To be said by an engine's own: start(), leads(member), queue(name) in its order, remove(entry)
-    and end_session(entry) behind its owner's back, requests(members) so far, expect_no_quorum(t)."""
+    and end_session(entry) behind its owner's back, requests(members) and executed(member) so far,
+    expect_no_quorum(t)."""
     scheme = ""
+    requests_only = bytes  # what a client has sent, without its taking back of requests
 
     def __init__(self):
         self.server = self.start()
@@ -169,8 +171,9 @@ def granted(waiting):
 class Crowd:
     """Processes with many clients each; see crowd.c."""
 
-    def __init__(self, t, url, name, clients, rounds=0, ttl_ms=3000, processes=1):
-        command = [os.environ["CROWD"], url, name, str(clients), str(rounds), str(ttl_ms)]
+    def __init__(self, t, url, name, clients, rounds=0, ttl_ms=3000, processes=1, pace_ms=0):
+        command = [os.environ["CROWD"], url, name,
+                   *map(str, (clients, rounds, ttl_ms, pace_ms))]
         self.said = open(t.path("crowd.said"), "a+", encoding="utf-8")
         read, write = os.pipe()
         self.processes = [
@@ -231,7 +234,7 @@ def until_in_line(cluster, name, wanted):
     seen = None
     while seen != wanted:
         before = seen
-        spin(lambda: len(cluster.queue(name)) != before)
+        spin(lambda: len(cluster.queue(name)) != before, CROWD_PATIENCE)
         seen = len(cluster.queue(name))
 
 

@@ -1,6 +1,7 @@
 /* Many clients in one process, each with a session of its own, that all want the same lock: crowd
- * URL NAME CLIENTS ROUNDS TTL_MS. ROUNDS 0: time and again, until its input ends. Says "ready" once
- * all of them have reached the engine and begin to ask; then for each time that one had the lock
+ * URL NAME CLIENTS ROUNDS TTL_MS PACE_MS. ROUNDS 0: time and again, until its input ends. They come
+ * one after the other, PACE_MS apart. Says "ready" once all of them have reached the engine and
+ * begin to ask; then for each time that one had the lock
  *
  *     TOKEN SINCE LAST
  *
@@ -17,6 +18,7 @@
 #define LOOKS   3
 #define LOOK_NS (500 * 1000)
 #define EVENTS  64
+#define TRIES   10
 
 struct member {
     struct stile_client *client;
@@ -31,7 +33,9 @@ static struct crowd {
     const char *name;
     int64_t ttl_ms;
     struct member *members, *holders;
-    long n, left;
+    long n, came, left;
+    int pace_ms;
+    uint64_t due; /* the next one comes */
     int epoll;
     bool endless, ending;
     int failed;
@@ -129,10 +133,20 @@ static bool ask(struct member *member)
     return true;
 }
 
+static void let_come(void)
+{
+    while (crowd.came < crowd.n && crowd.due <= now_ns()) {
+        crowd.left -= !ask(&crowd.members[crowd.came++]);
+        crowd.due += (uint64_t)crowd.pace_ms * 1000000u;
+    }
+}
+
 /* Nobody asks again; who waits goes. */
 static void end(void)
 {
     crowd.ending = true;
+    crowd.left -= crowd.n - crowd.came;
+    crowd.came = crowd.n;
     (void)epoll_ctl(crowd.epoll, EPOLL_CTL_DEL, STDIN_FILENO, NULL);
     for (long i = 0; i < crowd.n; i++) {
         if (crowd.members[i].lock)
@@ -157,10 +171,17 @@ static void serve(int timeout_ms)
     look_at_holders();
 }
 
+/* Servers that thousands come to at once may keep some waiting for too long. */
 static bool join(struct member *member, const char *url)
 {
     struct stile_error err;
-    if (stile_client_open(&member->client, url, STILE_CLIENT_OPTIONS(.threadless = true), &err)) {
+    enum stile_status status;
+    int tries = 0;
+    do {
+        status =
+            stile_client_open(&member->client, url, STILE_CLIENT_OPTIONS(.threadless = true), &err);
+    } while (status == STILE_UNREACHABLE && ++tries < TRIES);
+    if (status) {
         complain("open", &err);
         return false;
     }
@@ -191,7 +212,7 @@ static void allow_many_files(void)
 
 int main(int argc, char **argv)
 {
-    if (argc != 6)
+    if (argc != 7)
         return 2;
     allow_many_files();
     setlinebuf(stdout); /* lines of several crowds in one pipe stay whole */
@@ -199,6 +220,7 @@ int main(int argc, char **argv)
     crowd.endless = atol(argv[4]) == 0;
     crowd.name = argv[2];
     crowd.ttl_ms = atol(argv[5]);
+    crowd.pace_ms = atoi(argv[6]);
     crowd.members = calloc((size_t)crowd.n, sizeof *crowd.members);
     crowd.epoll = epoll_create1(EPOLL_CLOEXEC);
     if (!crowd.members || crowd.epoll < 0 || !gather(argv[1], atol(argv[4])))
@@ -206,10 +228,11 @@ int main(int argc, char **argv)
     struct epoll_event event = {.events = EPOLLIN};
     (void)epoll_ctl(crowd.epoll, EPOLL_CTL_ADD, STDIN_FILENO, &event);
     (void)puts("ready");
-    for (long i = 0; i < crowd.n; i++)
-        crowd.left -= !ask(&crowd.members[i]);
-    while (crowd.left > 0)
-        serve(crowd.holders ? 1 : -1);
+    crowd.due = now_ns();
+    while (crowd.left > 0) {
+        let_come();
+        serve(crowd.holders ? 1 : crowd.came < crowd.n ? crowd.pace_ms : -1);
+    }
     for (long i = 0; i < crowd.n; i++)
         stile_client_close(crowd.members[i].client);
     free(crowd.members);

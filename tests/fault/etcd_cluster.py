@@ -47,6 +47,19 @@ class EtcdCluster(Cluster):
     def end_session(self, entry):
         self.server.ctl("lease", "revoke", entry.rsplit("/", 1)[1])
 
+    @staticmethod
+    def requests_only(data):
+        """Frames of HTTP/2, without RST_STREAM and GOAWAY."""
+        kept = b""
+        while len(data) >= 9:
+            end = 9 + int.from_bytes(data[:3], "big")
+            kept += b"" if data[3] in (3, 7) else data[:end]
+            data = data[end:]
+        return kept
+
+    def executed(self, member):
+        return self.metric(member, 'grpc_server_handled_total{grpc_code="OK",grpc_method="Txn"')
+
     def requests(self, members):
         """Without the keep-alives, which come with time."""
         return sum(self.metric(member, "grpc_server_msg_received_total", "LeaseKeepAlive")

@@ -57,6 +57,9 @@ class ZookeeperCluster(Cluster):
     def end_session(self, entry):
         end_session(self.server, self.ask(lambda: self.other.exists(entry)).ephemeralOwner)
 
+    def executed(self, member):
+        return self.requests([member])
+
     def requests(self, members):
         return sum(int(row.split()[-1]) for member in members
                    for row in member.say("mntr").splitlines()

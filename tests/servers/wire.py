@@ -65,7 +65,9 @@ class Stretch:
         if not self.ways[side].take():
             self.close()
 
-    def heal(self):
+    def heal(self, sift):
+        for way in self.ways.values():
+            way.kept = sift(way.kept) if way.name == "up" else way.kept
         if not all([way.pass_on() for way in self.ways.values() if way.target.fileno() >= 0]):
             self.close()
 
@@ -87,9 +89,10 @@ class Wire(Proxy):
     def fail(self, ways):
         self.do(lambda: setattr(self, "broken", ways))
 
-    def heal(self):
+    def heal(self, sift=bytes):
+        """sift: what of it comes late; the rest is lost for ever."""
         self.fail(())
-        self.do(lambda: [link.heal() for link in self.links])
+        self.do(lambda: [link.heal(sift) for link in self.links])
 
     def in_use(self):
         """Whether a client has a connection over it."""
