@@ -26,7 +26,7 @@ MARKED = ("update bare set until = now() + '30 s' where id = " + FIRST % "until 
 def pgbench(bench, started, n, text):
     """Jobs a second, of n."""
     if not shutil.which("pgbench"):
-        raise NotMeasured("pgbench is missing: install the package postgresql-contrib")
+        raise NotMeasured("pgbench is missing: install the package postgresql")
     script = os.path.join(bench.directory, "bare.sql")
     with open(script, "w", encoding="utf-8") as file:
         file.write(text)

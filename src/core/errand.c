@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/retry.h"
+#include "mutant.h"
 
 /* Where the engine tells what comes, looking is for what it may have missed. */
 #define HEARING_LOOK_NS (10 * NS_PER_SEC)
@@ -133,10 +134,12 @@ static void ask(struct errand *e)
 static void look_again(struct timer *timer)
 {
     struct errand *e = (struct errand *)((char *)timer - offsetof(struct errand, timer));
-    if (e->until_ns <= loop_now(e->client->loop))
-        finish_with(e, STILE_TIMEOUT, "there was nothing to be claimed in that time");
-    else
+    if (e->until_ns > loop_now(e->client->loop))
         ask(e);
+    else if (e->last.status)
+        finish(e, &e->last);
+    else
+        finish_with(e, STILE_TIMEOUT, "there was nothing to be claimed in that time");
 }
 
 static uint64_t at_most(uint64_t ns, uint64_t most)
@@ -180,6 +183,10 @@ static void claim_answered(struct errand *e, const struct stile_error *err)
     if (err && e->job.n > 0)
         over = true; /* what was to be finished with it may be or not: that is for its owner */
     e->job.n = 0;
+    error_copy(&e->last, err);
+#ifdef MUTANT_CORE_STIR_MISSED
+    e->stirred = false;
+#endif
     if (e->n > 0 || e->out_of_memory || (err && (over || !passes(err))))
         finish(e, err);
     else if (e->cancelled)
@@ -204,6 +211,9 @@ void errand_job(struct job_errand *job, const struct stile_job *told)
         e->out_of_memory = true;
         return;
     }
+#ifdef MUTANT_CORE_JOB_DEADLINE_LATE
+    job->sent_ns = loop_now(e->client->loop);
+#endif
     if (job->verb == JOB_CLAIM)
         copy.deadline_ns = keeper_deadline(job->sent_ns, (uint64_t)job->lease_ms * NS_PER_MS);
     e->jobs[e->n++] = copy;

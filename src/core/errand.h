@@ -23,6 +23,7 @@ struct errand {
     uint64_t until_ns; /* 0: looks once */
     struct timer timer;
     unsigned looks;
+    struct stile_error last; /* what the last look was answered; OK: there was nothing */
 
     /* what was told */
     struct stile_job *jobs; /* owned until somebody takes it */

@@ -1,0 +1,346 @@
+/* Errands of jobs in virtual time, against an engine that says what the test has written down: when
+ * a claim that waits looks again, and what it is answered. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/client.h"
+#include "support/loop_virtual.h"
+
+#define SEC  NS_PER_SEC
+#define LOTS 64
+
+/* What the engine answers when it is asked for the nth time; the last one for ever. */
+struct line {
+    enum stile_status status;
+    bool gives;        /* a job */
+    bool hears;        /* it would tell */
+    bool stirs;        /* something comes while it is being asked */
+    bool silent;       /* no answer ever */
+    int64_t due_ms;    /* -1: nothing will be */
+    uint64_t takes_ns; /* until the answer */
+};
+
+struct fake {
+    struct engine engine;
+    struct timer timer;
+    struct job_errand *errand;
+};
+
+static const struct line *lines;
+static size_t n_lines, asked;
+static uint64_t asked_ns[LOTS];
+static bool listened[LOTS];
+static size_t acked[LOTS];
+static struct loop *loop;
+static struct stile_client *client;
+static struct stile_job *got;
+static size_t n_got;
+static struct stile_error why;
+
+static const struct line *line_now(void)
+{
+    return &lines[asked - 1 < n_lines ? asked - 1 : n_lines - 1];
+}
+
+static void answer(struct timer *timer)
+{
+    struct fake *fake = (struct fake *)((char *)timer - offsetof(struct fake, timer));
+    struct job_errand *errand = fake->errand;
+    const struct line *line = line_now();
+    const struct stile_job job = {
+        .id = 17, .token = 17000001, .queue = "q", .payload = "x", .payload_size = 1};
+    struct stile_error err = {.status = line->status};
+    errand->hearing = line->hears;
+    errand->due_ms = line->due_ms;
+    if (line->stirs)
+        fake->engine.events->job_stir(&fake->engine, "q");
+    if (line->gives)
+        fake->engine.events->job(errand, &job);
+    fake->engine.events->job_done(errand, line->status ? &err : NULL);
+}
+
+static void fake_jobs(struct engine *engine, struct job_errand *errand)
+{
+    struct fake *fake = (struct fake *)engine;
+    assert_true(asked < LOTS);
+    asked_ns[asked] = loop_now(engine->loop);
+    listened[asked] = errand->listen;
+    acked[asked] = errand->n;
+    asked++;
+    fake->errand = errand;
+    errand->sent_ns = loop_now(engine->loop);
+    if (!line_now()->silent)
+        loop_arm(engine->loop, &fake->timer, loop_now(engine->loop) + line_now()->takes_ns);
+}
+
+static enum stile_status fake_open(struct engine *engine, const struct url *url,
+                                   struct stile_error *err)
+{
+    (void)url, (void)err;
+    ((struct fake *)engine)->timer.fn = answer;
+    return loop_reserve(engine->loop, 1) ? STILE_NOMEM : STILE_OK;
+}
+
+static void fake_close(struct engine *engine)
+{
+    loop_disarm(engine->loop, &((struct fake *)engine)->timer);
+}
+
+static const struct engine_class fake_class = {.scheme = "fake",
+                                               .caps = {.engine = "fake"},
+                                               .engine_size = sizeof(struct fake),
+                                               .open = fake_open,
+                                               .close = fake_close,
+                                               .jobs = fake_jobs};
+
+static void play(const struct line *script, size_t n)
+{
+    lines = script;
+    n_lines = n;
+    asked = 0;
+    assert_int_equal(loop_virtual_new(&loop, 7), 0);
+    assert_int_equal(client_new(&client, &fake_class, loop, NULL,
+                                STILE_CLIENT_OPTIONS(.threadless = true), &why),
+                     STILE_OK);
+}
+
+#define PLAY(...)                                                                                  \
+    static const struct line script[] = {__VA_ARGS__};                                             \
+    play(script, sizeof script / sizeof script[0])
+
+static enum stile_status claim(int64_t wait_ms)
+{
+    return stile_jobs_claim(&got, &n_got, client, "q", STILE_JOBS_OPTIONS(.wait_ms = wait_ms),
+                            &why);
+}
+
+static void end(void)
+{
+    stile_jobs_free(got, n_got);
+    got = NULL;
+    n_got = 0;
+    assert_int_equal(stile_client_close(client), STILE_OK);
+}
+
+/* ---- waiting ---- */
+
+static void who_does_not_wait_looks_once(void **state)
+{
+    (void)state;
+    PLAY({.due_ms = 5});
+    assert_int_equal(claim(0), STILE_TIMEOUT);
+    assert_int_equal(asked, 1);
+    assert_false(listened[0]);
+    end();
+}
+
+static void the_deaf_look_again_with_growing_pauses(void **state)
+{
+    (void)state;
+    PLAY({.due_ms = -1});
+    assert_int_equal(claim(20000), STILE_TIMEOUT);
+    assert_true(asked > 20 && asked < LOTS);
+    assert_true(asked_ns[1] - asked_ns[0] <= SEC / 50);
+    for (size_t i = 8; i + 1 < asked; i++)
+        assert_in_range(asked_ns[i] - asked_ns[i - 1], SEC / 2, SEC);
+    assert_int_equal(loop_now(loop) - asked_ns[0], 20 * SEC);
+    end();
+}
+
+static void who_hears_looks_rarely(void **state)
+{
+    (void)state;
+    PLAY({.due_ms = -1, .hears = true});
+    assert_int_equal(claim(60000), STILE_TIMEOUT);
+    assert_in_range(asked, 6, 13);
+    for (size_t i = 0; i < asked; i++)
+        assert_true(listened[i]);
+    end();
+}
+
+static void what_is_due_is_looked_for_in_time(void **state)
+{
+    (void)state;
+    PLAY({.due_ms = 3000, .hears = true}, {.gives = true});
+    assert_int_equal(claim(-1), STILE_OK);
+    assert_int_equal(asked, 2);
+    assert_int_equal(asked_ns[1] - asked_ns[0], 3 * SEC);
+    end();
+}
+
+/* Due, and another's at this moment: no spinning. */
+static void what_is_locked_is_given_a_moment(void **state)
+{
+    (void)state;
+    PLAY({.due_ms = 0, .hears = true}, {.due_ms = 0, .hears = true}, {.gives = true});
+    assert_int_equal(claim(-1), STILE_OK);
+    assert_true(asked_ns[1] - asked_ns[0] >= SEC / 100);
+    assert_true(asked_ns[2] - asked_ns[1] >= SEC / 100);
+    end();
+}
+
+/* Told between the look and its answer: that look may not have seen it. */
+static void what_comes_during_a_look_is_looked_for(void **state)
+{
+    (void)state;
+    PLAY({.due_ms = -1, .hears = true, .stirs = true, .takes_ns = SEC}, {.gives = true});
+    assert_int_equal(claim(-1), STILE_OK);
+    assert_int_equal(asked, 2);
+    assert_int_equal(asked_ns[1] - asked_ns[0], SEC);
+    end();
+}
+
+/* ---- trouble ---- */
+
+static void unreachable_is_asked_again_while_there_is_time(void **state)
+{
+    (void)state;
+    PLAY({.status = STILE_UNREACHABLE}, {.status = STILE_UNCERTAIN}, {.gives = true});
+    assert_int_equal(claim(-1), STILE_OK);
+    assert_int_equal(asked, 3);
+    end();
+}
+
+static void unreachable_is_told_when_time_is_over(void **state)
+{
+    (void)state;
+    PLAY({.status = STILE_UNREACHABLE});
+    assert_int_equal(claim(5000), STILE_UNREACHABLE);
+    assert_true(asked > 1);
+    end();
+}
+
+static void refused_is_told_at_once(void **state)
+{
+    (void)state;
+    PLAY({.status = STILE_REFUSED});
+    assert_int_equal(claim(-1), STILE_REFUSED);
+    assert_int_equal(asked, 1);
+    end();
+}
+
+/* Said a second time it would look stale, and it is for its owner to know. */
+static void what_is_done_is_not_said_again(void **state)
+{
+    (void)state;
+    struct stile_job done = {.token = 3000001};
+    PLAY({.status = STILE_UNCERTAIN});
+    const struct stile_jobs_options *options =
+        STILE_JOBS_OPTIONS(.wait_ms = -1, .done = &done, .n_done = 1);
+    assert_int_equal(stile_jobs_claim(&got, &n_got, client, "q", options, &why), STILE_UNCERTAIN);
+    assert_int_equal(done.status, STILE_UNCERTAIN);
+    assert_int_equal(asked, 1);
+    end();
+}
+
+static void what_is_done_is_said_once(void **state)
+{
+    (void)state;
+    struct stile_job done = {.token = 3000001};
+    PLAY({.due_ms = -1}, {.due_ms = -1}, {.gives = true});
+    const struct stile_jobs_options *options =
+        STILE_JOBS_OPTIONS(.wait_ms = -1, .done = &done, .n_done = 1);
+    assert_int_equal(stile_jobs_claim(&got, &n_got, client, "q", options, &why), STILE_OK);
+    assert_int_equal(acked[0], 1);
+    assert_int_equal(acked[1], 0);
+    assert_int_equal(acked[2], 0);
+    assert_int_equal(done.status, STILE_STALE); /* the engine did not say otherwise */
+    end();
+}
+
+/* ---- the lease ---- */
+
+static void the_deadline_counts_from_before_sending(void **state)
+{
+    (void)state;
+    PLAY({.gives = true, .takes_ns = 4 * SEC});
+    assert_int_equal(
+        stile_jobs_claim(&got, &n_got, client, "q", STILE_JOBS_OPTIONS(.lease_ms = 10000), &why),
+        STILE_OK);
+    assert_true(got->deadline_ns <= asked_ns[0] + 10 * SEC);
+    assert_true(got->deadline_ns > asked_ns[0] + 9 * SEC);
+    end();
+}
+
+/* ---- callbacks ---- */
+
+static int calls;
+static enum stile_status last;
+
+static void on_claimed(struct stile_job *jobs, size_t n, enum stile_status status,
+                       const struct stile_error *err, void *data)
+{
+    (void)err, (void)data;
+    calls++;
+    last = status;
+    stile_jobs_free(jobs, n);
+}
+
+static void close_answers_every_call(void **state)
+{
+    (void)state;
+    PLAY({.silent = true});
+    calls = 0;
+    assert_int_equal(
+        stile_jobs_claim_async(client, "q", STILE_JOBS_OPTIONS(.wait_ms = -1), on_claimed, NULL),
+        STILE_OK);
+    end();
+    assert_int_equal(calls, 1);
+    assert_int_equal(last, STILE_UNCERTAIN);
+}
+
+static void a_claim_that_waits_is_told_and_cancelled(void **state)
+{
+    (void)state;
+    PLAY({.due_ms = -1, .hears = true}, {.due_ms = -1, .hears = true},
+         {.due_ms = -1, .hears = true});
+    calls = 0;
+    assert_int_equal(
+        stile_jobs_claim_async(client, "q", STILE_JOBS_OPTIONS(.wait_ms = -1), on_claimed, NULL),
+        STILE_OK);
+    loop_virtual_advance(loop, SEC);
+    assert_int_equal(asked, 1);
+    client->engine->events->job_stir(client->engine, "another");
+    loop_virtual_advance(loop, 1);
+    assert_int_equal(asked, 1);
+    client->engine->events->job_stir(client->engine, "q");
+    loop_virtual_advance(loop, 1);
+    assert_int_equal(asked, 2);
+    client->engine->events->job_stir(client->engine, NULL);
+    loop_virtual_advance(loop, 1);
+    assert_int_equal(asked, 3);
+    assert_int_equal(stile_jobs_cancel(client), STILE_OK);
+    assert_int_equal(calls, 0); /* never from inside a call */
+    assert_int_equal(stile_client_dispatch(client), STILE_OK);
+    assert_int_equal(calls, 1);
+    assert_int_equal(last, STILE_CANCELLED);
+    end();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(who_does_not_wait_looks_once),
+        cmocka_unit_test(the_deaf_look_again_with_growing_pauses),
+        cmocka_unit_test(who_hears_looks_rarely),
+        cmocka_unit_test(what_is_due_is_looked_for_in_time),
+        cmocka_unit_test(what_is_locked_is_given_a_moment),
+        cmocka_unit_test(what_comes_during_a_look_is_looked_for),
+        cmocka_unit_test(unreachable_is_asked_again_while_there_is_time),
+        cmocka_unit_test(unreachable_is_told_when_time_is_over),
+        cmocka_unit_test(refused_is_told_at_once),
+        cmocka_unit_test(what_is_done_is_not_said_again),
+        cmocka_unit_test(what_is_done_is_said_once),
+        cmocka_unit_test(the_deadline_counts_from_before_sending),
+        cmocka_unit_test(close_answers_every_call),
+        cmocka_unit_test(a_claim_that_waits_is_told_and_cancelled),
+    };
+    return cmocka_run_group_tests_name("core-jobs", tests, NULL, NULL);
+}
