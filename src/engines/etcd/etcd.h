@@ -201,14 +201,13 @@ struct etcd_claim {
     bool in_flight; /* the answer to what was asked has not come */
     bool leaving;   /* release() was called */
     bool was_held;
-    bool gone;      /* its key was taken from it */
-    bool doubtful;  /* a request that removes it may have been executed */
-    bool astray;    /* what was asked for it may still be on its way */
-    bool enqueue;   /* tried once: nothing visible is in the way, so the key is put */
-    bool changed;   /* something happened while it looked */
-    bool all;       /* look at everything before it, not just the nearest */
-    bool by_quorum; /* look at what the members agree on, not at what this one knows */
-    bool is_next;   /* when what it watches goes, it is probably first */
+    bool gone;     /* its key was taken from it */
+    bool doubtful; /* a request that removes it may have been executed */
+    bool astray;   /* what was asked for it may still be on its way */
+    bool enqueue;  /* tried once: nothing visible is in the way, so the key is put */
+    bool changed;  /* something happened while it looked */
+    bool all;      /* look at everything before it, not just the nearest */
+    bool is_next;  /* when what it watches goes, it is probably first */
     bool has_timer;
     unsigned tries;
     uint64_t granted_ns, fresh_ns;

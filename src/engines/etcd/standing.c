@@ -171,16 +171,6 @@ void claim_weigh(struct etcd_claim *part, const Pb__RangeResponse *range, int64_
     }
 }
 
-/* This claim has heard of a later revision. */
-static bool is_old_news(const struct etcd_claim *part, const Pb__Header *header)
-{
-#ifdef MUTANT_ETCD_OLD_NEWS
-    return false;
-#endif
-    int64_t heard = part->watching.id ? part->watching.from - 1 : 0;
-    return header && (header->revision < part->revision || header->revision < heard);
-}
-
 static void on_looked(void *data, const ProtobufCMessage *message, const struct stile_error *err)
 {
     struct etcd_claim *part = data;
@@ -195,12 +185,6 @@ static void on_looked(void *data, const ProtobufCMessage *message, const struct 
         claim_fail(part, err);
         return;
     }
-    if (!part->by_quorum && is_old_news(part, answer->header)) {
-        part->by_quorum = true;
-        look(part);
-        return;
-    }
-    part->by_quorum = false;
     const Pb__RangeResponse *range = txn_ranged(answer, 0);
 #ifdef MUTANT_ETCD_GRANT_UNVERIFIED
     bool ours = true;
@@ -225,10 +209,9 @@ void claim_nearest_first(struct etcd_claim *part, Pb__RangeRequest *range, size_
 /* Whether the own key is still there, and what is before it, in one step. A keep-alive that went
  * well would prove nothing: servers before 3.4.38 answer so for a lease that is revoked.
  *
- * The member answers from what it knows, without asking the others: who was first once stays first
- * until its key goes, which its deadline and its watch tell, as they tell every holder. Only an
- * answer that is older than what we have heard is of no use, from a member that lags behind, or one
- * that tells of a write before it shows it. */
+ * The quorum is asked, not just the member we are at: one that led, was stopped and goes on
+ * believes for a moment that it still leads. It renews leases that have ended, and shows their
+ * keys. */
 static void look(struct etcd_claim *part)
 {
     struct claim *claim = claim_of(part);
@@ -244,7 +227,6 @@ static void look(struct etcd_claim *part)
     Pb__RangeRequest *range = txn_range(&txn, THEN, &name, &end);
     claim_nearest_first(part, range, 0);
     range->max_create_revision = part->revision - 1;
-    range->serializable = !part->by_quorum;
 #ifdef MUTANT_ETCD_GRANT_UNVERIFIED
     txn.request.n_compare = 0;
 #endif
