@@ -143,23 +143,32 @@ def waiter_is_killed(t, server):
 
 # ---- transactions in each other's way ----
 
-@on_server(mode="table")
-def deadlock_victim(t, server):
-    """A victim of a deadlock tries again: no error, no loss"""
-    held = t.hold("x", "--ttl", "60s")
-    cursor = other(server)
-    cursor.execute("create table heavy (n int) engine=innodb")
+def get_in_the_way(server, cursor, start):
+    """What is started locks a name's counter and waits for its claims, and the other way round."""
     cursor.execute("start transaction")
     cursor.execute("insert into heavy select seq from seq_1_to_1000")  # the lighter one is taken
     cursor.execute("select * from stile_claim for update")
-    held.process.stdin.close()
+    started = start()
     spin(lambda: server.sql(LOCK_WAITS))
     cursor.execute("select * from stile_counter for update")
     cursor.execute("commit")
+    return started
+
+
+@on_server(mode="table")
+def deadlock_victim(t, server):
+    """A victim of a deadlock tries again: no error, no loss"""
+    cursor = other(server)
+    cursor.execute("create table heavy (n int) engine=innodb")
+    held = t.hold("x", "--ttl", "60s")
+    get_in_the_way(server, cursor, held.process.stdin.close)
     expect(held.wait(), 1)
+    trying = get_in_the_way(server, cursor, lambda: t.start("run", "--try", "x", "--", "sh", "-c",
+                                                            "echo $STILE_TOKEN"))
+    expect(trying.line(), "2")
+    expect(trying.wait(), 0)
     cursor.execute("show engine innodb status")
     assert "LATEST DETECTED DEADLOCK" in cursor.fetchone()[2]
-    expect(token_of(t), 2)
 
 
 @on_server(mode="table")

@@ -4,9 +4,7 @@
 
 #include "engines/mysql/sql.h"
 #include "engines/mysql/view.h"
-
-#define WATCH_MIN_NS (20 * NS_PER_MS)
-#define WATCH_MAX_NS (200 * NS_PER_MS)
+#include "engines/sql/watching.h"
 
 /* ---- show ---- */
 
@@ -89,87 +87,42 @@ void people_list(struct engine *engine, struct query *query)
         engine->events->done(query, &err);
 }
 
-/* ---- watch: looks again and again, as what plain SQL does tells nobody ---- */
-
-struct watching {
-    struct query *query;
-    struct timer timer;
-    uint64_t seen, pause_ns;
-};
-
-static void look(struct timer *timer);
-
-static void watching_free(struct watching *watching)
-{
-    struct my *my = my_of(watching->query->engine);
-    if (my->shared)
-        session_forget(my->shared, watching);
-    loop_disarm(my->engine.loop, &watching->timer);
-    loop_unreserve(my->engine.loop, 1);
-    watching->query->state = NULL;
-    free(watching);
-}
-
-static void end_watch(struct watching *watching, const struct stile_error *err)
-{
-    struct query *query = watching->query;
-    watching_free(watching);
-    query->engine->events->done(query, err);
-}
+/* ---- watch ---- */
 
 static void on_looked(void *data, const struct answer *a)
 {
     struct watching *watching = data;
-    struct query *query = watching->query;
-    struct loop *loop = query->engine->loop;
     struct stile_error why;
     struct view view = {0};
-    if (a->err || view_of(&view, a, &why)) {
-        view_free(&view);
-        end_watch(watching, a->err ? a->err : &why);
-        return;
-    }
-    uint64_t seen = view_fingerprint(&view);
-    bool changed = seen != watching->seen;
-    watching->seen = seen;
-    watching->pause_ns = changed ? WATCH_MIN_NS : watching->pause_ns * 5 / 4;
-    if (watching->pause_ns > WATCH_MAX_NS)
-        watching->pause_ns = WATCH_MAX_NS;
-    loop_arm(loop, &watching->timer, loop_now(loop) + watching->pause_ns);
-    if (changed)
-        query->engine->events->info(query, &view.info);
+    const struct stile_error *err = a->err;
+    if (!err && view_of(&view, a, &why))
+        err = &why;
+    watching_saw(watching, &view.info, err);
     view_free(&view);
 }
 
-static void look(struct timer *timer)
+static enum stile_status look(struct query *query, struct watching *watching,
+                              struct stile_error *err)
 {
-    struct watching *watching =
-        (struct watching *)((char *)timer - offsetof(struct watching, timer));
-    struct query *query = watching->query;
-    struct stile_error err;
-    if (view_ask(my_of(query->engine), query->name, query->name_len, on_looked, watching, &err))
-        end_watch(watching, &err);
+    return view_ask(my_of(query->engine), query->name, query->name_len, on_looked, watching, err);
 }
+
+static void forget(struct engine *engine, const void *data)
+{
+    if (my_of(engine)->shared)
+        session_forget(my_of(engine)->shared, data);
+}
+
+static const struct watching_ops watching_ops = {.ask = look, .forget = forget};
 
 void people_watch(struct engine *engine, struct query *query)
 {
-    struct stile_error err;
-    struct watching *watching = calloc(1, sizeof *watching);
-    if (!watching || loop_reserve(engine->loop, 1)) {
-        free(watching);
-        error_set(&err, STILE_NOMEM, 0, "out of memory");
-        engine->events->done(query, &err);
-        return;
-    }
-    watching->query = query;
-    watching->timer.fn = look;
-    query->state = watching;
-    look(&watching->timer);
+    (void)engine;
+    watching_begin(query, &watching_ops);
 }
 
 void people_unwatch(struct engine *engine, struct query *query)
 {
     (void)engine;
-    if (query->state)
-        watching_free(query->state);
+    watching_end(query);
 }

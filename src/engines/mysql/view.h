@@ -20,9 +20,6 @@ enum stile_status view_next(struct view *view, bool *made, const struct answer *
 void view_rewind(const struct answer *answer);
 void view_free(struct view *view);
 
-/* Of all that isn't just time going by. */
-uint64_t view_fingerprint(const struct view *view);
-
 /* Asks for one name on the shared session. */
 enum stile_status view_ask(struct my *my, const char *name, size_t len, answer_fn *fn, void *data,
                            struct stile_error *err);

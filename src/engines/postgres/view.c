@@ -181,18 +181,6 @@ void view_free(struct view *view)
     free(view->texts);
 }
 
-uint64_t view_fingerprint(const struct view *view)
-{
-    uint64_t sum = view->info.token + 1;
-    for (size_t i = 0; i < view->n; i++) {
-        const struct stile_claim_info *c = &view->claims[i];
-        sum = (sum ^ (c->token * 4 + c->held * 2 + c->ghost)) * UINT64_C(0x100000001b3);
-        for (const char *at = c->owner; *at; at++)
-            sum = (sum ^ (unsigned char)*at) * UINT64_C(0x100000001b3);
-    }
-    return sum;
-}
-
 void place_of(struct place *place, const struct pg *pg, const char *name, size_t len)
 {
     struct key key;

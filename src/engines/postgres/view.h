@@ -18,9 +18,6 @@ enum stile_status view_make(struct view *view, const PGresult *result, int first
                             const char *name, struct stile_error *err);
 void view_free(struct view *view);
 
-/* Of all that isn't just time going by. */
-uint64_t view_fingerprint(const struct view *view);
-
 /* The backend of a row whose lock is granted and counts; 0: it waits, or is none. */
 int view_holder(const PGresult *result, int row, bool *foreign);
 uint64_t view_token(const PGresult *result); /* of the name's row, or 0 */
