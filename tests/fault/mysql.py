@@ -7,7 +7,8 @@ import subprocess
 
 import MySQLdb
 
-from mysql_kit import TESTS, findings, lost, on_server, refused, token_of, use, wait_for
+from mysql_kit import findings, lost, on_server, refused, token_of, use, wait_for
+from sql_kit import TESTS
 from cutter import Cutter
 from kit import expect, run_tests, spin
 from mysql_server import MysqlServer, free_port, tool

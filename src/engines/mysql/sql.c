@@ -79,7 +79,8 @@ char *sql_version(void)
 
 #define TABLES                                                                                     \
     "information_schema.TABLES WHERE TABLE_SCHEMA=DATABASE() AND TABLE_NAME IN "                   \
-    "('stile_version','stile_lock','stile_floor','stile_counter','stile_claim')"
+    "('stile_version','stile_lock','stile_floor','stile_counter','stile_claim',"                   \
+    "'stile_job')"
 
 /* Sessions of replicas that read its log; who may not see others' sessions sees none. */
 char *sql_facts(void)
