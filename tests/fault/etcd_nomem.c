@@ -96,7 +96,6 @@ void __wrap_free(void *memory)
 /* ---- the scene ---- */
 
 static const char *url;
-static bool for_slots; /* else for an exclusive lock, with all that may go with it */
 
 struct cast {
     struct stile_client *clients[2];
@@ -166,9 +165,9 @@ static bool enter(struct cast *cast, size_t i, const char *name)
 {
     struct stile_error err = {0};
     struct stile_lock_options options = *STILE_OPTIONS(.ttl_ms = 2000);
-    if (for_slots)
+    if (strncmp(name, "slots/", 6) == 0)
         options = *STILE_OPTIONS(.ttl_ms = 2000, .mode = STILE_SLOTS, .slots = 1);
-    else if (i == 0)
+    else if (i == 0 && strncmp(name, "locks/", 6) == 0)
         options = *STILE_OPTIONS(.ttl_ms = 3000, .proclaim = "first", .hold_at_least_ms = 1,
                                  .lock_delay_ms = 1);
     return expect(stile_client_open(&cast->clients[i], url,
@@ -186,7 +185,8 @@ static void look_around(struct stile_client *client, const char *name)
     expect(stile_doctor(client, 0, ignore_finding, NULL, &err), &err, "doctor");
 }
 
-/* One holds, another waits, and gets it when the first has given it back. */
+/* An exclusive lock with all that may go with it, or a slot. One holds, another waits, and gets it
+ * when the first has given it back. */
 static void pass_on(struct cast *cast, const char *name)
 {
     struct stile_error err = {0};
@@ -210,12 +210,34 @@ static void pass_on(struct cast *cast, const char *name)
         expect(stile_break(cast->clients[0], name, 0, &err), &err, "breaking");
 }
 
+/* Given back as soon as somebody watches, who must see it. */
+static int give_back_once(const struct stile_info *info, void *data)
+{
+    struct cast *cast = data;
+    if (!cast->done)
+        stile_lock_release(cast->locks[0], NULL);
+    cast->done = true;
+    return info->holders == 0;
+}
+
+static void watch(struct cast *cast, const char *name)
+{
+    struct stile_error err = {0};
+    if (expect(stile_lock_acquire(cast->locks[0], 0, &err), &err, "trying"))
+        expect(stile_watch(cast->clients[1], name, PATIENCE_MS, give_back_once, cast, &err), &err,
+               "watching");
+}
+
 static void play(const char *name)
 {
     struct cast cast = {.granted = STILE_CANCELLED};
     alarm(SCENE_S);
-    if (enter(&cast, 0, name) && enter(&cast, 1, name))
-        pass_on(&cast, name);
+    if (enter(&cast, 0, name) && enter(&cast, 1, name)) {
+        if (strncmp(name, "watch/", 6) == 0)
+            watch(&cast, name);
+        else
+            pass_on(&cast, name);
+    }
     for (size_t i = 0; i < 2; i++) {
         if (cast.clients[i])
             stile_client_close(cast.clients[i]);
@@ -257,8 +279,13 @@ static void locks_short_of_memory(void **state)
 static void slots_short_of_memory(void **state)
 {
     (void)state;
-    for_slots = true;
     each_fails_in_turn("slots");
+}
+
+static void watching_short_of_memory(void **state)
+{
+    (void)state;
+    each_fails_in_turn("watch");
 }
 
 static int is_empty(const struct stile_info *info, void *data)
@@ -295,6 +322,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(locks_short_of_memory),
         cmocka_unit_test(slots_short_of_memory),
+        cmocka_unit_test(watching_short_of_memory),
         cmocka_unit_test(nothing_is_left),
     };
     if (argc != 2) {
