@@ -24,7 +24,7 @@ CROWD_PATIENCE = PATIENCE * 20 if SOAK else PATIENCE
 
 class Cluster:
     """To be said by an engine's own: start(), leads(member), queue(name) in its order, remove(entry)
-    and end_session(entry) behind its owner's back, requests(members) and executed(member) so far,
+    and end_session(entry) behind its owner's back, executed(member), requests() and wakes() so far,
     expect_no_quorum(t)."""
     scheme = ""
     requests_only = bytes  # what a client has sent, without its taking back of requests

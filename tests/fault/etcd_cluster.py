@@ -60,10 +60,14 @@ class EtcdCluster(Cluster):
     def executed(self, member):
         return self.metric(member, 'grpc_server_handled_total{grpc_code="OK",grpc_method="Txn"')
 
-    def requests(self, members):
+    def requests(self):
         """Without the keep-alives, which come with time."""
         return sum(self.metric(member, "grpc_server_msg_received_total", "LeaseKeepAlive")
-                   for member in members)
+                   for member in self.members)
+
+    def wakes(self):
+        return sum(self.metric(member, "etcd_debugging_mvcc_events_total")
+                   for member in self.members)
 
 
 def compacted_while_cut_off(t, cluster):

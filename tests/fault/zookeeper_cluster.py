@@ -57,13 +57,19 @@ class ZookeeperCluster(Cluster):
     def end_session(self, entry):
         end_session(self.server, self.ask(lambda: self.other.exists(entry)).ephemeralOwner)
 
-    def executed(self, member):
-        return self.requests([member])
+    def count(self, word, *members):
+        return sum(int(row.split()[-1]) for member in members or self.members
+                   for row in member.say("mntr").splitlines() if row.startswith(word + "\t"))
 
-    def requests(self, members):
-        return sum(int(row.split()[-1]) for member in members
-                   for row in member.say("mntr").splitlines()
-                   if row.startswith("zk_packets_received"))
+    def executed(self, member):
+        return self.count("zk_packets_received", member)
+
+    def requests(self):
+        """With signs of life, which come with time."""
+        return self.count("zk_packets_received")
+
+    def wakes(self):
+        return self.count("zk_sum_node_deleted_watch_count")
 
 
 class Parted(ZookeeperCluster):
