@@ -1,6 +1,5 @@
-"""Two and three processes that want one lock of an etcd as fast as they can: a deletion is told of before
-it can be seen, and before who has just asked hears that it has to wait. Whoever takes that for the whole
-truth waits for ever."""
+"""Two and three processes that want one lock of an etcd as fast as they can: a deletion may be told of
+before who has just asked hears that it has to wait for it. Who misses that waits for ever."""
 import os
 import subprocess
 
