@@ -27,6 +27,7 @@ class Cluster:
     and end_session(entry) behind its owner's back, executed(member), requests() and wakes() so far,
     expect_no_quorum(t)."""
     scheme = ""
+    pace_ms = 200  # of each of ten crowds, while thousands come to one name
     requests_only = bytes  # what a client has sent, without its taking back of requests
 
     def __init__(self):

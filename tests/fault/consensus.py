@@ -248,7 +248,7 @@ def peak_mb(pid):
 
 def many_wait(t, cluster):
     """Very many wait for one name: in order, and each that goes wakes one"""
-    processes, clients, pace_ms = (10, 500, 200) if SOAK else (2, 150, 0)
+    processes, clients, pace_ms = (10, 500, cluster.pace_ms) if SOAK else (2, 150, 0)
     total = processes * clients
     held = t.hold("x", "--ttl", "60s")
     crowd = Crowd(t, cluster.url, "x", clients, rounds=1, ttl_ms=60000, processes=processes,

@@ -11,6 +11,7 @@ from wire import BOTH
 
 class EtcdCluster(Cluster):
     scheme = "etcd"
+    pace_ms = 1000  # for each who comes, each member reads the whole line
 
     def start(self):
         return EtcdServer(3, ctl_args=["--command-timeout=25s"])
