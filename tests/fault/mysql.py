@@ -382,6 +382,19 @@ def doctor(t, server):
     assert ("warning", "tables") in findings(t), findings(t)
 
 
+@on_server("--log-bin=log", "--binlog-format=STATEMENT")
+def statements_are_logged(t, server):
+    """binlog_format = STATEMENT: mode=table and mode=row are refused with what to set; GET_LOCK works"""
+    expect(token_of(t), 1)
+    assert ("danger", "binlog") not in findings(t), findings(t)
+    for mode in "table", "row":
+        use(t, server, server.url + "?mode=" + mode)
+        refused(t, "binlog_format", "MIXED")
+        assert ("danger", "binlog") in findings(t), findings(t)
+    server.sql("set global binlog_format = 'MIXED'")
+    expect(token_of(t), 1)
+
+
 # ---- how many sessions ----
 
 @on_server()
@@ -401,5 +414,6 @@ run_tests([server_crashes, server_is_shut_down, server_is_stopped, nobody_there,
            session_is_killed, waiter_is_killed, waiter_gives_up, holder_is_killed,
            hostile_defaults, too_many_connections, sessions_are_bounded, galera_is_refused,
            read_only, other_modes, passwords, permission_is_missing, over_tls, schema,
-           cleanup_keeps_tokens, people_can_read_it, doctor, few_sessions,
+           cleanup_keeps_tokens, people_can_read_it, doctor, statements_are_logged,
+           few_sessions,
            grant_in_doubt, wait_in_doubt, release_in_doubt])

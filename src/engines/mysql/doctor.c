@@ -7,7 +7,7 @@
 #include "engines/mysql/sql.h"
 
 #define PLACES_LOW 10
-#define N_TABLES   6
+#define N_TABLES   9
 
 /* The columns of sql_facts(). */
 enum fact {
@@ -20,6 +20,7 @@ enum fact {
     FACT_MAX_CONNECTIONS,
     FACT_REPLICAS,
     FACT_DATABASE,
+    FACT_STATEMENTS,
 };
 enum { ANSWER_FACTS, ANSWER_GALERA, ANSWER_CONNECTED, ANSWERS };
 
@@ -112,15 +113,31 @@ static void look_at_tables(const struct visit *visit)
                                "lock-delay",
                         .command = "stile setup URL"});
     if (atoi(fact(visit, FACT_OTHER_ENGINES)) > 0)
-        tell(visit, (struct stile_finding){
-                        .severity = STILE_DANGER,
-                        .id = "engine",
-                        .what = "a table stile_* is not kept by InnoDB",
-                        .why = "a crash of the server may take tokens back",
-                        .command = "ALTER TABLE stile_lock ENGINE=InnoDB;\nALTER TABLE stile_floor "
-                                   "ENGINE=InnoDB;\nALTER TABLE stile_counter ENGINE=InnoDB;\n"
-                                   "ALTER TABLE stile_claim ENGINE=InnoDB;\nALTER TABLE stile_job "
-                                   "ENGINE=InnoDB;"});
+        tell(visit,
+             (struct stile_finding){
+                 .severity = STILE_DANGER,
+                 .id = "engine",
+                 .what = "a table stile_* is not kept by InnoDB",
+                 .why = "a crash of the server may take tokens back",
+                 .command = "ALTER TABLE stile_lock ENGINE=InnoDB;\nALTER TABLE stile_floor "
+                            "ENGINE=InnoDB;\nALTER TABLE stile_counter ENGINE=InnoDB;\n"
+                            "ALTER TABLE stile_claim ENGINE=InnoDB;\nALTER TABLE stile_row "
+                            "ENGINE=InnoDB;\nALTER TABLE stile_row_count ENGINE=InnoDB;\n"
+                            "ALTER TABLE stile_row_claim ENGINE=InnoDB;\nALTER TABLE stile_job "
+                            "ENGINE=InnoDB;"});
+}
+
+/* InnoDB does not take part in such a log with READ COMMITTED. */
+static void look_at_log(const struct visit *visit)
+{
+    bool ours = visit->my->options.mode != MODE_GETLOCK && !visit->my->options.table;
+    if (ours && strcmp(fact(visit, FACT_STATEMENTS), "1") == 0)
+        tell(visit, (struct stile_finding){.severity = STILE_DANGER,
+                                           .id = "binlog",
+                                           .what = "binlog_format is STATEMENT",
+                                           .why = "nothing can be granted in this mode",
+                                           .cure = "and in the server's configuration file",
+                                           .command = "SET GLOBAL binlog_format = 'MIXED';"});
 }
 
 /* ---- whether tokens last ---- */
@@ -192,6 +209,7 @@ static void on_facts(void *data, const struct answer *a)
     look_at_galera(&visit);
     look_at_kind(&visit);
     look_at_tables(&visit);
+    look_at_log(&visit);
     look_at_disk(&visit);
     look_at_replicas(&visit);
     look_at_places(&visit);

@@ -93,8 +93,6 @@ static const char *what_to_do(unsigned code)
     case ER_SP_DOES_NOT_EXIST:
     case ER_NO_SUCH_TABLE:
         return " (run `stile setup URL`)";
-    case ER_BINLOG_STMT_MODE_AND_ROW_ENGINE:
-        return " (binlog_format must be MIXED or ROW)";
     case ER_KILL_DENIED_ERROR:
         return " (it is another user's session: CONNECTION ADMIN is needed to end it)";
     case ER_OPTION_PREVENTS_STATEMENT:
@@ -109,6 +107,9 @@ static const char *what_to_do(unsigned code)
 void fault_of(struct stile_error *err, unsigned code, const char *said, const char *secret)
 {
     char text[TEXT_MAX];
+    if (code == ER_BINLOG_STMT_MODE_AND_ROW_ENGINE) /* what it says has no room for what to do */
+        said = "binlog_format is STATEMENT, which InnoDB does not take with READ COMMITTED: set it "
+               "to MIXED or ROW";
     snprintf(text, sizeof text, "%s", *said ? said : "the server closed the connection");
     tidy(text);
     hide(text, secret);

@@ -79,8 +79,8 @@ char *sql_version(void)
 
 #define TABLES                                                                                     \
     "information_schema.TABLES WHERE TABLE_SCHEMA=DATABASE() AND TABLE_NAME IN "                   \
-    "('stile_version','stile_lock','stile_floor','stile_counter','stile_claim',"                   \
-    "'stile_job')"
+    "('stile_version','stile_lock','stile_floor','stile_counter','stile_claim','stile_row',"       \
+    "'stile_row_count','stile_row_claim','stile_job')"
 
 /* Sessions of replicas that read its log; who may not see others' sessions sees none. */
 char *sql_facts(void)
@@ -90,7 +90,7 @@ char *sql_facts(void)
         "),(SELECT COUNT(*) FROM " TABLES " AND ENGINE<>'InnoDB'),"
         "@@GLOBAL.innodb_flush_log_at_trx_commit,@@GLOBAL.max_connections,"
         "(SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE COMMAND LIKE "
-        "'Binlog Dump%%'),DATABASE();"
+        "'Binlog Dump%%'),DATABASE(),@@GLOBAL.log_bin AND @@GLOBAL.binlog_format='STATEMENT';"
         "SHOW GLOBAL VARIABLES LIKE 'wsrep_on';"
         "SHOW GLOBAL STATUS LIKE 'Threads_connected'");
 }
