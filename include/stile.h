@@ -182,7 +182,7 @@ STILE_API enum stile_status stile_lock_new(struct stile_lock **lock, struct stil
                                            const struct stile_lock_options *options,
                                            struct stile_error *err);
 
-/* Releases it first if it is held, withdraws it if it waits. */
+/* Releases it if it is held, withdraws it if it waits; does not wait for the engine's answer. */
 STILE_API enum stile_status stile_lock_free(struct stile_lock *lock);
 
 /* wait_ms: 0 tries once (HELD if taken), -1 waits for ever, else TIMEOUT after so long. */

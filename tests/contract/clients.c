@@ -121,7 +121,7 @@ static void test_free_releases_and_withdraws(void **state)
     await_post(ended);
     await_state(s, s->name, 1, 0);
     check_ok(stile_lock_free(first));
-    check_free(s, s->name);
+    await_state(s, s->name, 0, 0);
     check_ok(stile_lock_free(NULL));
 }
 
