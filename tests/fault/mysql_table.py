@@ -2,6 +2,7 @@
 killed, transactions in each other's way, holders that are stopped, clocks that are changed."""
 import os
 import signal
+import time
 
 import MySQLdb
 
@@ -14,6 +15,20 @@ LOCK_WAITS = ("select trx_mysql_thread_id from information_schema.innodb_trx "
               "where trx_state = 'LOCK WAIT'")
 SESSIONS = ("select id from information_schema.processlist where id <> connection_id() and "
             "db = 'tests'")
+
+
+def lock_wait(server):
+    """The session that waits for a row. InnoDB makes this table anew only for who has not looked at
+    it for a tenth of a second: who looks all the time sees nothing new."""
+    seen = ""
+
+    def look():
+        nonlocal seen
+        time.sleep(0.15)
+        seen = server.sql(LOCK_WAITS)
+        return seen
+    spin(look)
+    return seen
 
 
 def other(server):
@@ -89,8 +104,7 @@ def statement_is_killed(t, server):
             held.process.stdin.close()
         else:
             held = t.start("run", "x", "--", "sh", "-c", "echo $$; read line", stdin=-1)
-        spin(lambda: server.sql(LOCK_WAITS))
-        server.sql("kill query " + server.sql(LOCK_WAITS))
+        server.sql("kill query " + lock_wait(server))
         cursor.execute("commit")
         if not again:
             held.line()
@@ -149,7 +163,7 @@ def get_in_the_way(server, cursor, start):
     cursor.execute("insert into heavy select seq from seq_1_to_1000")  # the lighter one is taken
     cursor.execute("select * from stile_claim for update")
     started = start()
-    spin(lambda: server.sql(LOCK_WAITS))
+    lock_wait(server)
     cursor.execute("select * from stile_counter for update")
     cursor.execute("commit")
     return started
