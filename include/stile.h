@@ -189,8 +189,8 @@ STILE_API enum stile_status stile_lock_free(struct stile_lock *lock);
 STILE_API enum stile_status stile_lock_acquire(struct stile_lock *lock, int64_t wait_ms,
                                                struct stile_error *err);
 
-/* LOST if it was not ours any more. The handle may be acquired again after whatever this says; while
- * the engine has not answered the release, acquire says UNCERTAIN. */
+/* LOST if it was not ours any more. The handle may be acquired again after whatever this says;
+ * while the engine has not answered the release, acquire says UNCERTAIN. */
 STILE_API enum stile_status stile_lock_release(struct stile_lock *lock, struct stile_error *err);
 
 /* The same for a grant under which nothing was done: no hold_at_least is left behind. */
