@@ -50,6 +50,24 @@ def lease_of(key):
     return key.rsplit("/", 1)[1]
 
 
+# ---- dialect=etcd3 ----
+
+@on_server()
+def left_behind(t, server):
+    """A plain key of ours whose own key somebody has deleted goes before the next one is put"""
+    ours = Keeper(server.url + "?dialect=etcd3")
+    try:
+        expect(ours.try_it("y"), "OK")
+        server.ctl("put", "x", "", "--lease=" + lease_of(keys_of(server, "y")[0]))
+        before = revision_of(server)
+        expect(ours.try_it("x"), "OK")
+        plain = json.loads(server.ctl("get", "x", "-w", "json"))["kvs"][0]
+        assert plain["create_revision"] > before, plain
+    finally:
+        ours.close()
+    expect(server.ctl("get", "--prefix", "--keys-only", "x"), "")
+
+
 # ---- killed and restarted ----
 
 @on_server()
@@ -279,4 +297,4 @@ def certificates(t):
 run_tests([
     restart, renewal_goes_on_after_a_restart, released_while_it_is_away, asked_to_leave,
     nobody_there, short_ttls, stopped_past_the_ttl, compacted_while_waiting,
-    executed_after_its_withdrawal, logins, logins_that_expire, full, not_etcd, certificates])
+    executed_after_its_withdrawal, left_behind, logins, logins_that_expire, full, not_etcd, certificates])

@@ -178,6 +178,22 @@ def they_are_shown_and_broken(t, server):
     expect(try_it(t, "x"), 0)
 
 
+@on_server("etcd://%s?dialect=etcd3")
+def a_key_that_is_the_name(t, server):
+    """with dialect=etcd3 whoever has put it keeps us out, and what we hold has it"""
+    server.ctl("put", "x", "")
+    expect(try_it(t, "x"), 75)
+    expect(keys(server), ["x"])
+    waiting = t.start("run", "x", "--", "sh", "-c", "echo $STILE_TOKEN; read line", stdin=subprocess.PIPE)
+    in_line(t, "x", 1)
+    server.ctl("del", "x")
+    waiting.line()
+    expect(keys(server)[0], "x")
+    t.release(waiting)
+    expect(keys(server), [])
+    expect(t.stile("run", "--shared", "x", "--", "true").returncode, 69)
+
+
 # ---- elections ----
 
 @on_server()
@@ -264,6 +280,6 @@ def who_says_nothing(t, server):
 
 
 run_tests([theirs_keeps_us_out, ours_keeps_them_out, one_line_for_all, they_honour_a_hold,
-           a_dead_one_of_theirs, below_a_prefix, they_are_shown_and_broken,
+           a_dead_one_of_theirs, below_a_prefix, they_are_shown_and_broken, a_key_that_is_the_name,
            their_leader_keeps_us_out, they_see_our_leader, a_hold_leads_on, a_value_that_changes,
            who_says_nothing])

@@ -182,7 +182,8 @@ static Pb__RangeResponse range_of(const struct row *rows)
 static struct line weigh(enum stile_mode mode, unsigned slots, int64_t below,
                          const struct row *rows)
 {
-    struct claim claim = {.name = "x", .name_len = 1, .mode = mode, .slots = slots};
+    struct claim claim = {
+        .engine = &etcd.engine, .name = "x", .name_len = 1, .mode = mode, .slots = slots};
     Pb__RangeResponse range = range_of(rows);
     struct line line;
     struct key name;
@@ -225,7 +226,7 @@ static void longer_names_are_in_nobodys_way(void **state)
 {
     const struct row rows[] = {{"x/y/8", 8}, {"x//7", 7}, {"x/y/read/6", 6}, {NULL, 0}};
     Pb__RangeResponse range = range_of(rows);
-    struct claim claim = {.name = "x", .name_len = 1};
+    struct claim claim = {.engine = &etcd.engine, .name = "x", .name_len = 1};
     struct line line;
     struct key name;
     (void)state;
@@ -234,6 +235,29 @@ static void longer_names_are_in_nobodys_way(void **state)
     range.more = true; /* behind them there may be one of ours */
     line_weigh(&line, &claim, &name, NULL, 9, &range);
     assert_true(line.unclear);
+}
+
+static bool is_plain(const char *key, int64_t lease)
+{
+    Pb__KeyValue kv = PB__KEY_VALUE__INIT;
+    kv.key = (ProtobufCBinaryData){.len = strlen(key), .data = (uint8_t *)key};
+    kv.lease = lease;
+    return tail_is_plain(&etcd, &kv, 2);
+}
+
+static void plain_keys_of_longer_names_are_in_nobodys_way(void **state)
+{
+    (void)state;
+    etcd = (struct etcd){.plain_key = true};
+    assert_true(is_plain("x/y", 0x1a2b));
+    assert_true(is_plain("x/cafe", 0x1a2b));
+    assert_true(is_plain("x/2-1", 0x1a2b));
+    assert_true(is_plain("x/694d9a1b2c3d4e5f-", 0x1a2b));
+    assert_false(is_plain("x/1a2b", 0x1a2b));
+    assert_false(is_plain("x/694d9a1b2c3d4e5f-12", 0x1a2b));
+    assert_false(is_plain("x/read/7", 0x1a2b));
+    etcd = (struct etcd){.plain_key = false};
+    assert_false(is_plain("x/y", 0x1a2b));
 }
 
 static void a_slot_comes_free(void **state)
@@ -271,6 +295,7 @@ int main(void)
         cmocka_unit_test(readers_wait_for_earlier_writers_only),
         cmocka_unit_test(a_claim_and_its_ghosts_are_one_slot),
         cmocka_unit_test(longer_names_are_in_nobodys_way),
+        cmocka_unit_test(plain_keys_of_longer_names_are_in_nobodys_way),
         cmocka_unit_test(a_slot_comes_free),
     };
     return cmocka_run_group_tests_name("etcd_parts", tests, NULL, NULL);

@@ -39,9 +39,13 @@ static void know(struct known *known, const struct key *key)
 
 static void know_claim(struct known *known, struct etcd_claim *part)
 {
-    struct key own, ghost;
+    struct key own, plain, ghost;
     key_of_claim(&own, etcd_of_part(part), claim_of(part), part->lease->id);
     know(known, &own);
+    if (etcd_of_part(part)->plain_key) {
+        key_of_plain(&plain, etcd_of_part(part), claim_of(part)->name, claim_of(part)->name_len);
+        know(known, &plain);
+    }
     for (int i = 0; i < GHOSTS; i++) {
         key_of_ghost(&ghost, &own, part->ghosts[i].number);
         know(known, &ghost);
@@ -52,7 +56,7 @@ static bool know_all(struct known *known, struct lease *lease)
 {
     size_t n = 1;
     for (struct etcd_claim *part = lease->claims; part; part = part->next)
-        n += 1 + GHOSTS;
+        n += 2 + GHOSTS;
     *known = (struct known){.hashes = malloc(n * sizeof *known->hashes)};
     if (!known->hashes)
         return false;

@@ -7,7 +7,7 @@
 
 struct breaking {
     struct query *query;
-    struct key start, end;
+    struct key start, end, plain;
     unsigned tries;
 };
 
@@ -51,7 +51,7 @@ static bool is_held(const struct stile_info *info, int64_t revision, uint64_t to
 
 /* How many keys go. More than one transaction can take stay for the next `stile break`. */
 static size_t add_deletions(struct txn *txn, struct view *view, const struct stile_info *info,
-                            uint64_t token)
+                            uint64_t token, const struct key *plain)
 {
     size_t n = 0;
     for (size_t i = 0; i < view->n && n < TXN_OPS; i++) {
@@ -61,6 +61,8 @@ static size_t add_deletions(struct txn *txn, struct view *view, const struct sti
         txn_if_created(txn, entry->key, entry->revision);
         txn_delete(txn, THEN, entry->key);
         n++;
+        if (plain && entry->tail.mode == STILE_EXCLUSIVE && !entry->tail.plain && n == 1)
+            txn_delete_leased(txn, THEN, plain, entry->lease);
     }
     return n;
 }
@@ -77,7 +79,8 @@ static enum stile_status break_view(struct breaking *breaking, struct view *view
     if (view->n > 0)
         view_name(view, 0, &info, claims);
     txn_init(&txn);
-    size_t n = add_deletions(&txn, view, &info, breaking->query->token);
+    size_t n = add_deletions(&txn, view, &info, breaking->query->token,
+                             etcd->plain_key ? &breaking->plain : NULL);
     free(claims);
     if (n == 0)
         return error_set(err, STILE_CONFLICT, 0,
@@ -127,7 +130,7 @@ void people_break(struct engine *engine, struct query *query)
     }
     breaking->query = query;
     query->state = breaking;
-    key_of_name(&breaking->start, etcd_of(engine), query->name, query->name_len);
-    key_end(&breaking->end, &breaking->start);
+    keys_of_name(&breaking->start, &breaking->end, etcd_of(engine), query->name, query->name_len);
+    key_of_plain(&breaking->plain, etcd_of(engine), query->name, query->name_len);
     break_now(breaking);
 }

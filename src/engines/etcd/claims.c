@@ -105,10 +105,13 @@ static void on_cleared(void *data, const ProtobufCMessage *message, const struct
 static void clear_own(struct etcd_claim *part, const struct key *own, int64_t seen)
 {
     struct stile_error err;
+    struct key plain;
     struct txn txn;
     txn_init(&txn);
     txn_if_not_after(&txn, own, seen);
     txn_delete(&txn, THEN, own);
+    if (etcd_of_part(part)->plain_key)
+        gate_leave(part, &txn, own, &plain);
     part->standing = CLEARING;
     part->in_flight = true;
     if (txn_send(&txn, etcd_of_part(part), on_cleared, part, &err)) {

@@ -12,7 +12,7 @@
  *
  *     h2*.c  gRPC over nghttp2     conn*.c  members, requests, deadlines, logins
  *     keys.c, txn.c, fault.c      leases.c, watches.c, kept.c  what lives longer than a request
- *     claims.c, standing.c, line.c, held.c, release.c, ghosts.c, audit.c  the life of a claim
+ *     claims.c, standing.c, line.c, gate.c, held.c, release.c, ghosts.c, audit.c  a claim's life
  *     people.c, tenants.c, break.c, view.c  for people     doctor.c, diagnosis*.c, defects.c
  * examine()
  */
@@ -70,21 +70,31 @@ static void introduce(struct etcd *etcd)
 
 /* ---- the URL ---- */
 
+static enum stile_status read_dialect(struct etcd *etcd, const char *dialect,
+                                      struct stile_error *err)
+{
+    if (!dialect || strcmp(dialect, "mutex") == 0)
+        return STILE_OK;
+    etcd->rwmutex = strcmp(dialect, "rwmutex") == 0;
+    etcd->plain_key = strcmp(dialect, "etcd3") == 0;
+    if (!etcd->rwmutex && !etcd->plain_key)
+        return error_set(err, STILE_MISUSE, 0, "dialect= is mutex, rwmutex or etcd3");
+    if (etcd->plain_key)
+        gate_set_caps(&etcd->engine.caps);
+    return STILE_OK;
+}
+
 static enum stile_status read_path(struct etcd *etcd, const struct url *url,
                                    struct stile_error *err)
 {
     const char *prefix = *url->path ? url->path + 1 : "";
-    const char *dialect = url_param(url, "dialect");
     if (strlen(prefix) > PREFIX_MAX)
         return error_set(err, STILE_MISUSE, 0,
                          "the path, which is the prefix of all keys, has more "
                          "than %d bytes",
                          PREFIX_MAX);
     strcpy(etcd->prefix, prefix);
-    if (dialect && strcmp(dialect, "mutex") != 0 && strcmp(dialect, "rwmutex") != 0)
-        return error_set(err, STILE_MISUSE, 0, "dialect= is mutex or rwmutex");
-    etcd->rwmutex = dialect && strcmp(dialect, "rwmutex") == 0;
-    return STILE_OK;
+    return read_dialect(etcd, url_param(url, "dialect"), err);
 }
 
 static enum stile_status read_tls(struct etcd *etcd, const struct url *url, struct stile_error *err)

@@ -32,6 +32,7 @@ static inline ProtobufCBinaryData data_of(const struct key *key)
 struct tail {
     enum stile_mode mode;
     bool ghost;
+    bool plain; /* no tail: it is the name's plain key */
 };
 
 /* "<prefix><name>/", and the end of the range of all keys that start so. */
@@ -47,12 +48,30 @@ void key_of_since(struct key *key, const struct etcd *etcd, int64_t lease, int64
 bool key_is_for_people(const struct etcd *etcd, const ProtobufCBinaryData *key);
 /* tail: what stands behind key_of_name(). False: it belongs to a longer name. */
 bool tail_read(struct tail *tail, const uint8_t *bytes, size_t n);
+/* Where there are plain keys: whether that of a longer name is taken for a claim on this one. */
+bool tail_is_plain(const struct etcd *etcd, const Pb__KeyValue *kv, size_t at);
+/* The name as it stands: what etcd3's Lock locks. */
+void key_of_plain(struct key *key, const struct etcd *etcd, const char *name, size_t len);
+/* The range in which all keys of the name are, and maybe some of others. */
+void keys_of_name(struct key *start, struct key *end, const struct etcd *etcd, const char *name,
+                  size_t len);
 /* What the key of a claim says to whoever reads it: "pid@host", or what its user proclaims. */
 void value_of_claim(char value[VALUE_MAX], const struct etcd *etcd, const struct claim *claim);
 /* The part of it that is for people; slots: 0 if it does not tell. */
 const char *value_read(unsigned *slots, const struct tail *tail, const char *value);
 /* name has room for KEY_MAX; false: no key of a lock. */
 bool key_read(char *name, struct tail *tail, const struct etcd *etcd, const Pb__KeyValue *kv);
+bool key_read_plain(char *name, struct tail *tail, const struct etcd *etcd, const Pb__KeyValue *kv);
+
+/* One deletion with conditions of its own, inside a transaction. */
+struct txn_inner {
+    Pb__TxnRequest request;
+    Pb__Compare compares[3], *compare_list[3];
+    Pb__RequestOp op, *ops[1];
+    Pb__DeleteRequest del;
+};
+
+#define TXN_INNER 2
 
 /* ---- txn.c: a transaction while it is written; what it is given is borrowed until sent ---- */
 
@@ -69,6 +88,8 @@ struct txn {
     } ops[2 * TXN_OPS];
     Pb__RequestOp *lists[2][TXN_OPS];
     size_t n_ops;
+    struct txn_inner inner[TXN_INNER];
+    size_t n_inner;
 };
 
 enum branch { THEN, ELSE };
@@ -82,6 +103,11 @@ void txn_if_none(struct txn *txn, const struct key *start, const struct key *end
 void txn_put(struct txn *txn, enum branch branch, const struct key *key, const char *value,
              int64_t lease);
 void txn_delete(struct txn *txn, enum branch branch, const struct key *key);
+/* If it is bound to this lease, and whatever else is added to its conditions. */
+struct txn_inner *txn_delete_leased(struct txn *txn, enum branch branch, const struct key *key,
+                                    int64_t lease);
+void inner_if_created(struct txn_inner *inner, const struct key *key, int64_t revision);
+void inner_if_not_after(struct txn_inner *inner, const struct key *key, int64_t revision);
 Pb__RangeRequest *txn_range(struct txn *txn, enum branch branch, const struct key *start,
                             const struct key *end);
 enum stile_status txn_send(struct txn *txn, struct etcd *etcd, conn_fn *fn, void *data,
@@ -241,10 +267,18 @@ bool claim_has_left(struct etcd_claim *part, const struct stile_error *err);
 void claim_go_on(struct etcd_claim *part); /* it is first, and its ghosts are there */
 void claim_start_over(struct etcd_claim *part);
 void claim_be_first(struct etcd_claim *part);
+void claim_enter(struct etcd_claim *part); /* nothing is in its way, but ghosts are to be armed */
 /* What is before it, as of `revision`: it is first, waits in line, or is withdrawn. */
 void claim_weigh(struct etcd_claim *part, const Pb__RangeResponse *range, int64_t revision);
 /* A range of the name's keys: how it comes sorted, and how much of it. */
 void claim_nearest_first(struct etcd_claim *part, Pb__RangeRequest *range, size_t more);
+
+/* ---- gate.c: where etcd->plain_key ---- */
+
+void gate_set_caps(struct stile_caps *caps);
+void gate_ask(struct etcd_claim *part); /* it is first; ends as claim_weigh() does */
+/* Whoever deletes an own key deletes with it, in one step, the plain key that it stands for. */
+void gate_leave(struct etcd_claim *part, struct txn *txn, const struct key *own, struct key *plain);
 
 /* ---- held.c ---- */
 
@@ -300,6 +334,7 @@ struct etcd {
     char prefix[PREFIX_MAX + 1];
     char info[INFO_MAX];  /* "pid host command", for people */
     char self[SELF_MAX];  /* "pid@host" */
+    bool plain_key;       /* exclusive claims take the key of etcd3's Lock as well: gate.c */
     bool rwmutex;         /* exclusive claims where the recipe's readers look for writers */
     unsigned last_number; /* of ghosts */
 

@@ -14,7 +14,10 @@
 static void lose(struct etcd_claim *part)
 {
     struct stile_error err;
-    part->gone = true;
+    if (etcd_of_part(part)->plain_key)
+        part->doubtful = true; /* that key may still be there: it leaves as always */
+    else
+        part->gone = true;
     claim_unwatch(part);
     error_set(&err, STILE_LOST, 0,
               "its key was deleted: by `stile break`, or the lease was revoked");

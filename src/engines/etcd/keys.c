@@ -12,6 +12,8 @@
 
 #include "engines/etcd/etcd.h"
 
+#define LEASE_DIGITS_MIN 8 /* of an id that a server has chosen; most have 15 or 16 */
+
 static const char *const directories[] = {
     [STILE_EXCLUSIVE] = "write/", [STILE_SHARED] = "read/", [STILE_SLOTS] = "slots/"};
 
@@ -67,6 +69,13 @@ void key_of_name(struct key *key, const struct etcd *etcd, const char *name, siz
     append_text(key, "/");
 }
 
+void key_of_plain(struct key *key, const struct etcd *etcd, const char *name, size_t len)
+{
+    key->len = 0;
+    append_text(key, etcd->prefix);
+    append(key, name, len);
+}
+
 /* Up to the last slash: what follows it may be escaped in the key of one name and not of another.
  */
 void key_of_list(struct key *key, const struct etcd *etcd, const char *prefix, size_t len)
@@ -92,6 +101,30 @@ void key_end(struct key *end, const struct key *start)
         end->bytes[end->len - 1]++;
     else
         append(end, "", end->len == 0 ? 1 : 0);
+}
+
+static bool is_less(const struct key *one, const struct key *two)
+{
+    size_t n = one->len < two->len ? one->len : two->len;
+    int order = memcmp(one->bytes, two->bytes, n);
+    return order ? order < 0 : one->len < two->len;
+}
+
+/* Of "x/read" the line is at "x/%72ead/", and the plain key far behind it. */
+void keys_of_name(struct key *start, struct key *end, const struct etcd *etcd, const char *name,
+                  size_t len)
+{
+    struct key plain;
+    key_of_name(start, etcd, name, len);
+    key_end(end, start);
+    if (!etcd->plain_key)
+        return;
+    key_of_plain(&plain, etcd, name, len);
+    if (is_less(&plain, start))
+        copy(start, &plain);
+    append(&plain, "", 1);
+    if (is_less(end, &plain))
+        copy(end, &plain);
 }
 
 static void append_lease(struct key *key, int64_t lease)
@@ -190,6 +223,31 @@ static bool is_lease(const uint8_t *bytes, size_t n)
     return n > 0;
 }
 
+static size_t count(const uint8_t *bytes, size_t n, const char *digits)
+{
+    size_t i = 0;
+    while (i < n && bytes[i] && strchr(digits, bytes[i]))
+        i++;
+    return i;
+}
+
+/* A claim's tail is the lease it is bound to; a ghost's has a lease's digits and a number. */
+bool tail_is_plain(const struct etcd *etcd, const Pb__KeyValue *kv, size_t at)
+{
+    const uint8_t *bytes = kv->key.data + at;
+    size_t n = kv->key.len - at;
+    struct key lease;
+    if (!etcd->plain_key || memchr(bytes, '/', n))
+        return false;
+    lease.len = 0;
+    append_lease(&lease, kv->lease);
+    size_t hex = count(bytes, n, "0123456789abcdef");
+    if (hex == n)
+        return n != lease.len || memcmp(bytes, lease.bytes, n) != 0;
+    return hex < LEASE_DIGITS_MIN || bytes[hex] != '-' || hex + 1 == n ||
+           count(bytes + hex + 1, n - hex - 1, "0123456789") != n - hex - 1;
+}
+
 static size_t last_slash(const uint8_t *bytes, size_t n)
 {
     while (n > 0 && bytes[n - 1] != '/')
@@ -230,8 +288,20 @@ bool key_read(char *name, struct tail *tail, const struct etcd *etcd, const Pb__
     size_t before = last_slash(bytes, at - 1);
     if (before > prefix && is_directory((const char *)bytes + before, at - 1 - before))
         at = before;
-    if (at < prefix + 2 || !tail_read(tail, bytes + at, n - at))
+    if (at < prefix + 2 || !tail_read(tail, bytes + at, n - at) || tail_is_plain(etcd, kv, at))
         return false;
     unescape(name, bytes + prefix, at - 1 - prefix);
     return *name && strlen(name) <= STILE_NAME_MAX && is_printable(name);
+}
+
+bool key_read_plain(char *name, struct tail *tail, const struct etcd *etcd, const Pb__KeyValue *kv)
+{
+    size_t prefix = strlen(etcd->prefix), n = kv->key.len;
+    if (!etcd->plain_key || n <= prefix || n - prefix > STILE_NAME_MAX ||
+        memchr(kv->key.data, '\0', n))
+        return false;
+    *tail = (struct tail){.mode = STILE_EXCLUSIVE, .plain = true};
+    memcpy(name, kv->key.data + prefix, n - prefix);
+    name[n - prefix] = '\0';
+    return is_printable(name);
 }

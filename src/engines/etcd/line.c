@@ -43,13 +43,14 @@ static bool seen_before(const Pb__RangeResponse *range, size_t n, const struct k
 void line_weigh(struct line *line, const struct claim *claim, const struct key *name,
                 const struct key *own, int64_t below, const Pb__RangeResponse *range)
 {
+    const struct etcd *etcd = etcd_of(claim->engine);
     struct tail tail;
     *line = (struct line){0};
     for (size_t i = 0; i < range->n_kvs; i++) {
         const Pb__KeyValue *kv = range->kvs[i];
         if (own && same(own, kv))
             line->own = kv;
-        if (!is_before(&tail, name, below, kv))
+        if (!is_before(&tail, name, below, kv) || tail_is_plain(etcd, kv, name->len))
             continue;
         if (is_in_the_way(claim->mode, &tail)) {
             if (!line->nearest)

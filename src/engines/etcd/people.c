@@ -215,8 +215,7 @@ static struct looking *looking_new(struct engine *engine, struct query *query)
     }
     looking->query = query;
     query->state = looking;
-    key_of_name(&looking->start, etcd_of(engine), query->name, query->name_len);
-    key_end(&looking->end, &looking->start);
+    keys_of_name(&looking->start, &looking->end, etcd_of(engine), query->name, query->name_len);
     return looking;
 }
 

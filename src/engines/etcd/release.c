@@ -60,7 +60,7 @@ static void on_left(void *data, const ProtobufCMessage *message, const struct st
 
 static enum stile_status send_leave(struct etcd_claim *part, conn_fn *fn, struct stile_error *err)
 {
-    struct key own, since, keys[GHOSTS];
+    struct key own, plain, since, keys[GHOSTS];
     struct txn txn;
     key_of_part(&own, part);
     txn_init(&txn);
@@ -70,6 +70,8 @@ static enum stile_status send_leave(struct etcd_claim *part, conn_fn *fn, struct
         txn_if_created(&txn, &own, part->revision);
     txn_delete(&txn, THEN, &own);
     ghosts_remove(part, &txn, &own, keys);
+    if (etcd_of_part(part)->plain_key)
+        gate_leave(part, &txn, &own, &plain);
     if (part->since_said) {
         key_of_since(&since, etcd_of_part(part), part->lease_id, part->revision);
         txn_delete(&txn, THEN, &since);

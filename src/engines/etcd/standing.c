@@ -32,15 +32,24 @@ void claim_go_on(struct etcd_claim *part)
                                    lease->ttl_ns);
 }
 
-void claim_be_first(struct etcd_claim *part)
+void claim_enter(struct etcd_claim *part)
 {
-    watching_keep(etcd_of_part(part), &part->watching);
-    claim_unwatch(part);
-    part->tries = 0;
     if (ghosts_any(part))
         ghosts_arm(part);
     else
         claim_go_on(part);
+}
+
+void claim_be_first(struct etcd_claim *part)
+{
+    struct etcd *etcd = etcd_of_part(part);
+    watching_keep(etcd, &part->watching);
+    claim_unwatch(part);
+    part->tries = 0;
+    if (etcd->plain_key)
+        gate_ask(part);
+    else
+        claim_enter(part);
 }
 
 /* ---- in line ---- */

@@ -8,7 +8,7 @@ void txn_init(struct txn *txn)
     txn->request.compare = txn->compare_list;
     txn->request.success = txn->lists[THEN];
     txn->request.failure = txn->lists[ELSE];
-    txn->n_ops = 0;
+    txn->n_ops = txn->n_inner = 0;
 }
 
 static Pb__Compare *compare(struct txn *txn, const struct key *key)
@@ -20,12 +20,32 @@ static Pb__Compare *compare(struct txn *txn, const struct key *key)
     return c;
 }
 
-void txn_if_created(struct txn *txn, const struct key *key, int64_t revision)
+static Pb__Compare *inner_compare(struct txn_inner *inner, const struct key *key)
 {
-    Pb__Compare *c = compare(txn, key);
+    Pb__Compare *c = &inner->compares[inner->request.n_compare];
+    pb__compare__init(c);
+    c->key = data_of(key);
+    inner->compare_list[inner->request.n_compare++] = c;
+    return c;
+}
+
+static void want_created(Pb__Compare *c, int64_t revision)
+{
     c->target = PB__COMPARE__TARGET__CREATE;
     c->target_union_case = PB__COMPARE__TARGET_UNION_CREATE_REVISION;
     c->create_revision = revision;
+}
+
+static void want_leased(Pb__Compare *c, int64_t lease)
+{
+    c->target = PB__COMPARE__TARGET__LEASE;
+    c->target_union_case = PB__COMPARE__TARGET_UNION_LEASE;
+    c->lease = lease;
+}
+
+void txn_if_created(struct txn *txn, const struct key *key, int64_t revision)
+{
+    want_created(compare(txn, key), revision);
 }
 
 void txn_if_not_after(struct txn *txn, const struct key *key, int64_t revision)
@@ -36,19 +56,14 @@ void txn_if_not_after(struct txn *txn, const struct key *key, int64_t revision)
 
 void txn_if_leased(struct txn *txn, const struct key *key, int64_t lease)
 {
-    Pb__Compare *c = compare(txn, key);
-    c->target = PB__COMPARE__TARGET__LEASE;
-    c->target_union_case = PB__COMPARE__TARGET_UNION_LEASE;
-    c->lease = lease;
+    want_leased(compare(txn, key), lease);
 }
 
 void txn_if_none(struct txn *txn, const struct key *start, const struct key *end)
 {
     Pb__Compare *c = compare(txn, start);
     c->range_end = data_of(end);
-    c->target = PB__COMPARE__TARGET__CREATE;
-    c->target_union_case = PB__COMPARE__TARGET_UNION_CREATE_REVISION;
-    c->create_revision = 0;
+    want_created(c, 0);
 }
 
 static struct txn_op *add(struct txn *txn, enum branch branch)
@@ -79,6 +94,38 @@ void txn_delete(struct txn *txn, enum branch branch, const struct key *key)
     op->del.key = data_of(key);
     op->op.request_case = PB__REQUEST_OP__REQUEST_DELETE_RANGE;
     op->op.delete_range = &op->del;
+}
+
+struct txn_inner *txn_delete_leased(struct txn *txn, enum branch branch, const struct key *key,
+                                    int64_t lease)
+{
+    struct txn_op *op = add(txn, branch);
+    struct txn_inner *inner = &txn->inner[txn->n_inner++];
+    pb__txn_request__init(&inner->request);
+    pb__delete_request__init(&inner->del);
+    pb__request_op__init(&inner->op);
+    inner->request.compare = inner->compare_list;
+    inner->request.success = inner->ops;
+    inner->request.n_success = 1;
+    inner->ops[0] = &inner->op;
+    inner->del.key = data_of(key);
+    inner->op.request_case = PB__REQUEST_OP__REQUEST_DELETE_RANGE;
+    inner->op.delete_range = &inner->del;
+    want_leased(inner_compare(inner, key), lease);
+    op->op.request_case = PB__REQUEST_OP__REQUEST_TXN;
+    op->op.txn = &inner->request;
+    return inner;
+}
+
+void inner_if_created(struct txn_inner *inner, const struct key *key, int64_t revision)
+{
+    want_created(inner_compare(inner, key), revision);
+}
+
+void inner_if_not_after(struct txn_inner *inner, const struct key *key, int64_t revision)
+{
+    inner_if_created(inner, key, revision + 1);
+    inner->compares[inner->request.n_compare - 1].result = PB__COMPARE__RESULT__LESS;
 }
 
 Pb__RangeRequest *txn_range(struct txn *txn, enum branch branch, const struct key *start,

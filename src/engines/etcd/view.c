@@ -67,24 +67,40 @@ static bool is_wanted(const struct view *view, const char *name)
     return !view->prefix || strncmp(name, view->prefix, strlen(view->prefix)) == 0;
 }
 
+/* One that is in our way is shown, whosever it is; but not every key that has a lease is a lock. */
+static bool is_wanted_plain(const struct view *view, const char *name, const Pb__KeyValue *kv)
+{
+    return is_wanted(view, name) && (view->only || (kv->lease && kv->value.len == 0));
+}
+
+static bool read_wanted(char *name, struct tail *tail, const struct view *view,
+                        const struct etcd *etcd, const Pb__KeyValue *kv)
+{
+    if (key_read(name, tail, etcd, kv))
+        return is_wanted(view, name);
+    return key_read_plain(name, tail, etcd, kv) && is_wanted_plain(view, name, kv);
+}
+
 enum stile_status view_add(struct view *view, const struct etcd *etcd,
                            const Pb__RangeResponse *range, struct stile_error *err)
 {
     char name[KEY_MAX];
     struct tail tail;
     for (size_t i = 0; i < range->n_kvs; i++) {
-        if (key_read(name, &tail, etcd, range->kvs[i]) && is_wanted(view, name) &&
+        if (read_wanted(name, &tail, view, etcd, range->kvs[i]) &&
             !add(view, name, &tail, range->kvs[i]))
             return error_set(err, STILE_NOMEM, 0, "out of memory, or too many keys");
     }
     return STILE_OK;
 }
 
-/* The own key before its ghosts. */
+/* Who has the plain key holds; the own key before its ghosts. */
 static int in_line(const void *a, const void *b)
 {
     const struct entry *one = a, *two = b;
     int order = strcmp(one->name, two->name);
+    if (!order)
+        order = two->tail.plain - one->tail.plain;
     if (!order)
         order = (one->revision > two->revision) - (one->revision < two->revision);
     return order ? order : one->tail.ghost - two->tail.ghost;
@@ -140,10 +156,35 @@ void view_since(struct view *view, const Pb__KeyValue *kv, int64_t now_ms)
     }
 }
 
+static bool has_line_key(const struct view *view, size_t plain)
+{
+    const struct entry *entry = &view->entries[plain];
+    for (size_t i = plain + 1; i < view->n && strcmp(view->entries[i].name, entry->name) == 0;
+         i++) {
+        if (view->entries[i].lease == entry->lease)
+            return true;
+    }
+    return false;
+}
+
+/* Ours have two keys, and are one. */
+static void drop_plain_of_ours(struct view *view)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < view->n; i++) {
+        if (view->entries[i].tail.plain && has_line_key(view, i))
+            entry_free(&view->entries[i]);
+        else
+            view->entries[n++] = view->entries[i];
+    }
+    view->n = n;
+}
+
 enum stile_status view_sort(struct view *view, size_t max, struct stile_error *err)
 {
     if (view->n > 1)
         qsort(view->entries, view->n, sizeof *view->entries, in_line);
+    drop_plain_of_ours(view);
     return collect_tenants(view, max, err);
 }
 
