@@ -1,12 +1,9 @@
 /* Every allocation of the etcd engine fails in turn, on a real server: each call ends with a status
  * that says why or does its work all the same, nothing hangs or leaks, no second one holds, and in
- * the end nothing of it is left on the server.
- *
- * Linked with --wrap, so that malloc() and the others come here first. */
+ * the end nothing of it is left on the server. */
 #include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +12,7 @@
 #include <cmocka.h>
 
 #include "engines/engine.h"
+#include "support/scarcity.h"
 
 #define SCENE_S     60 /* more is a hang */
 #define PATIENCE_MS 20000
@@ -23,75 +21,6 @@ extern const struct engine_class etcd_class;
 
 /* In place of src/core/registry.c: the engine inside, and not as a module. */
 const struct engine_class *const engine_classes[] = {&etcd_class, NULL};
-
-/* ---- memory ---- */
-
-void *__real_malloc(size_t size);
-void *__real_calloc(size_t n, size_t size);
-void *__real_realloc(void *old, size_t size);
-char *__real_strdup(const char *text);
-char *__real_strndup(const char *text, size_t n);
-void __real_free(void *memory);
-
-void *__wrap_malloc(size_t size);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_realloc(void *old, size_t size);
-char *__wrap_strdup(const char *text);
-char *__wrap_strndup(const char *text, size_t n);
-void __wrap_free(void *memory);
-
-static struct {
-    bool armed;
-    unsigned at, seen, failed;
-} scarcity;
-static _Atomic long outstanding;
-
-static bool refuse(void)
-{
-    bool fails = scarcity.armed && scarcity.seen++ == scarcity.at;
-    scarcity.failed += fails;
-    return fails;
-}
-
-static void *counted(void *memory)
-{
-    outstanding += memory != NULL;
-    return memory;
-}
-
-void *__wrap_malloc(size_t size)
-{
-    return refuse() ? NULL : counted(__real_malloc(size));
-}
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-    return refuse() ? NULL : counted(__real_calloc(n, size));
-}
-
-void *__wrap_realloc(void *old, size_t size)
-{
-    if (refuse())
-        return NULL;
-    outstanding -= old != NULL;
-    return counted(__real_realloc(old, size));
-}
-
-char *__wrap_strdup(const char *text)
-{
-    return refuse() ? NULL : counted(__real_strdup(text));
-}
-
-char *__wrap_strndup(const char *text, size_t n)
-{
-    return refuse() ? NULL : counted(__real_strndup(text, n));
-}
-
-void __wrap_free(void *memory)
-{
-    outstanding -= memory != NULL;
-    __real_free(memory);
-}
 
 /* ---- the scene ---- */
 
@@ -249,14 +178,12 @@ static void play(const char *name)
 
 static void play_short_of(const char *name, unsigned at)
 {
-    long before = outstanding;
-    scarcity.at = at;
-    scarcity.seen = scarcity.failed = 0;
-    scarcity.armed = true;
+    long before = scarcity_outstanding;
+    scarcity_begin(at, false);
     play(name);
-    scarcity.armed = false;
-    if (outstanding != before)
-        fail_msg("%ld leaked at allocation %u", outstanding - before, at);
+    scarcity_end();
+    if (scarcity_outstanding != before)
+        fail_msg("%ld leaked at allocation %u", scarcity_outstanding - before, at);
 }
 
 static void each_fails_in_turn(const char *scene)

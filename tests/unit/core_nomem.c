@@ -1,74 +1,9 @@
 /* Every allocation fails in turn, alone or with all that follow: each call ends in NOMEM or does
- * its work all the same, nothing leaks, and what is held can still be given back.
- *
- * Linked with --wrap, so that malloc() and the others come here first. */
-#include <stdatomic.h>
+ * its work all the same, nothing leaks, and what is held can still be given back. */
 #include <stdlib.h>
 
+#include "support/scarcity.h"
 #include "support/unit.h"
-
-void *__real_malloc(size_t size);
-void *__real_calloc(size_t n, size_t size);
-void *__real_realloc(void *old, size_t size);
-char *__real_strdup(const char *text);
-void __real_free(void *memory);
-
-void *__wrap_malloc(size_t size);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_realloc(void *old, size_t size);
-char *__wrap_strdup(const char *text);
-void __wrap_free(void *memory);
-
-static struct {
-    bool armed, and_all_that_follow;
-    unsigned at, seen, failed;
-} scarcity;
-static _Atomic long outstanding;
-
-static bool refuse(void)
-{
-    if (!scarcity.armed)
-        return false;
-    unsigned now = scarcity.seen++;
-    bool fails = now == scarcity.at || (scarcity.and_all_that_follow && now > scarcity.at);
-    scarcity.failed += fails;
-    return fails;
-}
-
-static void *counted(void *memory)
-{
-    outstanding += memory != NULL;
-    return memory;
-}
-
-void *__wrap_malloc(size_t size)
-{
-    return refuse() ? NULL : counted(__real_malloc(size));
-}
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-    return refuse() ? NULL : counted(__real_calloc(n, size));
-}
-
-void *__wrap_realloc(void *old, size_t size)
-{
-    if (refuse())
-        return NULL;
-    outstanding -= old != NULL;
-    return counted(__real_realloc(old, size));
-}
-
-char *__wrap_strdup(const char *text)
-{
-    return refuse() ? NULL : counted(__real_strdup(text));
-}
-
-void __wrap_free(void *memory)
-{
-    outstanding -= memory != NULL;
-    __real_free(memory);
-}
 
 /* ---- the frame ---- */
 
@@ -87,19 +22,16 @@ static void play(scene_fn *scene, size_t clients_first, bool all)
 {
     for (unsigned at = 0;; at++) {
         struct world world = {0};
-        long before = outstanding;
+        long before = scarcity_outstanding;
         if (clients_first)
             world_open(&world, 1, script_variant(STILE_LEASE_CLAIM, 0), 1);
-        scarcity.seen = scarcity.failed = 0;
-        scarcity.at = at;
-        scarcity.and_all_that_follow = all;
-        scarcity.armed = true;
+        scarcity_begin(at, all);
         scene(&world);
-        scarcity.armed = false;
+        scarcity_end();
         if (clients_first)
             world_close(&world);
-        if (outstanding != before)
-            fail_msg("%ld leaked at allocation %u", outstanding - before, at);
+        if (scarcity_outstanding != before)
+            fail_msg("%ld leaked at allocation %u", scarcity_outstanding - before, at);
         if (scarcity.failed == 0)
             break;
         assert_true(at < 10000);

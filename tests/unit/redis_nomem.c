@@ -1,51 +1,10 @@
 /* Every allocation of a connection fails in turn: each request is answered exactly once or was not
- * taken, nothing half-written reaches the server, and with memory back it works again.
- *
- * Linked with --wrap, so that malloc() and the others come here first. */
+ * taken, nothing half-written reaches the server, and with memory back it works again. */
 #include <stdlib.h>
 
 #include "servers/redis_server.h"
 #include "support/conn_kit.h"
-
-void *__real_malloc(size_t size);
-void *__real_calloc(size_t n, size_t size);
-void *__real_realloc(void *old, size_t size);
-char *__real_strdup(const char *text);
-
-void *__wrap_malloc(size_t size);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_realloc(void *old, size_t size);
-char *__wrap_strdup(const char *text);
-
-static struct {
-    bool armed;
-    unsigned at, seen;
-} scarcity;
-
-static bool refuse(void)
-{
-    return scarcity.armed && scarcity.seen++ == scarcity.at;
-}
-
-void *__wrap_malloc(size_t size)
-{
-    return refuse() ? NULL : __real_malloc(size);
-}
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-    return refuse() ? NULL : __real_calloc(n, size);
-}
-
-void *__wrap_realloc(void *old, size_t size)
-{
-    return refuse() ? NULL : __real_realloc(old, size);
-}
-
-char *__wrap_strdup(const char *text)
-{
-    return refuse() ? NULL : __real_strdup(text);
-}
+#include "support/scarcity.h"
 
 /* ---- the scene ---- */
 
@@ -101,7 +60,7 @@ static void scene(void)
         taken += ask(&heard[2 * i + 1], false);
         run_until(kit.loop, kit.answers == taken);
     }
-    scarcity.armed = false;
+    scarcity_end();
     run_until(kit.loop, conn_is_up(kit.conn));
     struct heard last = {0};
     assert_true(ask(&last, true));
@@ -119,14 +78,12 @@ static void each_allocation_fails_in_turn(void **state)
         kit_open();
         kit.options.target.port = server.port;
         kit.options.password = "sesame";
-        scarcity.at = at;
-        scarcity.seen = 0;
-        scarcity.armed = true;
+        scarcity_begin(at, false);
         scene();
-        scarcity.armed = false;
+        scarcity_end();
         conn_free(kit.conn);
         loop_free(kit.loop);
-        if (scarcity.seen <= at)
+        if (!scarcity.failed)
             break;
         assert_true(at < 1000);
     }

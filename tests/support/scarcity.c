@@ -1,0 +1,81 @@
+#include "support/scarcity.h"
+
+#include <stddef.h>
+
+struct scarcity scarcity;
+_Atomic long scarcity_outstanding;
+
+void *__real_malloc(size_t size);
+void *__real_calloc(size_t n, size_t size);
+void *__real_realloc(void *old, size_t size);
+char *__real_strdup(const char *text);
+char *__real_strndup(const char *text, size_t n);
+void __real_free(void *memory);
+
+void *__wrap_malloc(size_t size);
+void *__wrap_calloc(size_t n, size_t size);
+void *__wrap_realloc(void *old, size_t size);
+char *__wrap_strdup(const char *text);
+char *__wrap_strndup(const char *text, size_t n);
+void __wrap_free(void *memory);
+
+void scarcity_begin(unsigned at, bool and_all_that_follow)
+{
+    scarcity =
+        (struct scarcity){.armed = true, .at = at, .and_all_that_follow = and_all_that_follow};
+}
+
+void scarcity_end(void)
+{
+    scarcity.armed = false;
+}
+
+static bool refuse(void)
+{
+    if (!scarcity.armed)
+        return false;
+    unsigned now = scarcity.seen++;
+    bool fails = now == scarcity.at || (scarcity.and_all_that_follow && now > scarcity.at);
+    scarcity.failed += fails;
+    return fails;
+}
+
+static void *counted(void *memory)
+{
+    scarcity_outstanding += memory != NULL;
+    return memory;
+}
+
+void *__wrap_malloc(size_t size)
+{
+    return refuse() ? NULL : counted(__real_malloc(size));
+}
+
+void *__wrap_calloc(size_t n, size_t size)
+{
+    return refuse() ? NULL : counted(__real_calloc(n, size));
+}
+
+void *__wrap_realloc(void *old, size_t size)
+{
+    if (refuse())
+        return NULL;
+    scarcity_outstanding -= old != NULL;
+    return counted(__real_realloc(old, size));
+}
+
+char *__wrap_strdup(const char *text)
+{
+    return refuse() ? NULL : counted(__real_strdup(text));
+}
+
+char *__wrap_strndup(const char *text, size_t n)
+{
+    return refuse() ? NULL : counted(__real_strndup(text, n));
+}
+
+void __wrap_free(void *memory)
+{
+    scarcity_outstanding -= memory != NULL;
+    __real_free(memory);
+}
