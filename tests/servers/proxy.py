@@ -106,10 +106,21 @@ class Link:
         except OSError:  # a side has gone
             self.close()
 
+    def receive(self, side):
+        try:
+            return side.recv(65536)
+        except ConnectionResetError:  # it left without having read all
+            return b""
+
+    def is_owed(self):
+        """Something was kept that may still be let go, or what a rule is about is being executed:
+        neither depends on how long a client stays."""
+        return self.server.fileno() >= 0 and (self.kept or any(self.asked))
+
     def take(self, side):
-        got = side.recv(65536)
-        if not got and self.kept and side is self.client and self.server.fileno() >= 0:
-            self.close(self.client)  # what was kept may still be let go
+        got = self.receive(side)
+        if not got and side is self.client and self.is_owed():
+            self.close(self.client)
         elif not got:
             self.close()
         elif side is self.client:
@@ -151,27 +162,39 @@ class Link:
             rule.happened.set()
 
     def pass_replies(self):
-        while self.open():
+        while self.server.fileno() >= 0:
             end = reply_end(self.replies)
             if not end:
                 return
             data = bytes(self.replies[:end])
             del self.replies[:end]
             rule = self.asked.pop(0) if self.asked else None
-            self.mute |= bool(rule) and rule.action == MUTE
-            if rule and rule.action == KEEP:
-                self.kept_replies = b""
-            if self.kept_replies is not None:
-                self.kept_replies += data
-            elif rule and rule.action == LOSE_REPLY:
+            if self.open():
+                self.pass_reply(rule, data)
+            if not self.open() and not self.is_owed():
                 self.close()
-            elif rule and rule.action == SLOW:
-                for i in range(len(data)):
-                    self.client.send(data[i:i + 1])
-            elif not self.mute:
-                self.client.sendall(data)
             if rule:
                 rule.happened.set()
+
+    def tell(self, data):
+        try:
+            self.client.sendall(data)
+        except OSError:  # it has gone
+            self.close(self.client)
+
+    def pass_reply(self, rule, data):
+        self.mute |= bool(rule) and rule.action == MUTE
+        if rule and rule.action == KEEP:
+            self.kept_replies = b""
+        if self.kept_replies is not None:
+            self.kept_replies += data
+        elif rule and rule.action == LOSE_REPLY:
+            self.close()
+        elif rule and rule.action == SLOW:
+            for i in range(len(data)):
+                self.tell(data[i:i + 1])
+        elif not self.mute:
+            self.tell(data)
 
     def let_go(self):
         if self.kept_replies is not None:
