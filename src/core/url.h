@@ -11,6 +11,7 @@
 
 #define URL_HOSTS_MAX  16
 #define URL_PARAMS_MAX 32
+#define URL_SECRET_MAX 512
 
 struct url_host {
     const char *host; /* without brackets for IPv6 */
@@ -39,5 +40,10 @@ enum stile_status url_check_params(const struct url *url, const char *const *kno
 void url_free(struct url *url); /* wipes the password first */
 
 const char *url_param(const struct url *url, const char *key); /* NULL: not given */
+
+/* Where there is this parameter, *password becomes the first line of the file that it names. Who
+ * has used it wipes the room. */
+enum stile_status url_secret(const char **password, const struct url *url, const char *key,
+                             char room[URL_SECRET_MAX], struct stile_error *err);
 
 #endif

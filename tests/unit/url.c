@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "core/url.h"
 
@@ -376,6 +378,63 @@ static void the_locale_does_not_matter(void **state)
     (void)setlocale(LC_ALL, "C");
 }
 
+/* ---- a password in a file ---- */
+
+/* The status, and what it is with a file that contains this. */
+static enum stile_status read_secret(const char **password, char room[URL_SECRET_MAX],
+                                     const char *content)
+{
+    char text[64];
+    int fd = memfd_create("secret", MFD_CLOEXEC);
+    assert_true(write(fd, content, strlen(content)) == (ssize_t)strlen(content));
+    snprintf(text, sizeof text, "test://u:p@h?password_file=/proc/self/fd/%d", fd);
+    struct url *url = parsed(text);
+    enum stile_status status = url_secret(password, url, "password_file", room, NULL);
+    url_free(url);
+    close(fd);
+    return status;
+}
+
+static void a_secret_is_the_first_line_of_its_file(void **state)
+{
+    static const char *const files[] = {"word", "word\n", "word\r\n", "word\nanother\n"};
+    char room[URL_SECRET_MAX];
+    const char *password = NULL;
+    (void)state;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        assert_int_equal(read_secret(&password, room, files[i]), STILE_OK);
+        assert_string_equal(password, "word");
+    }
+}
+
+static void a_secret_is_never_cut(void **state)
+{
+    char room[URL_SECRET_MAX], content[URL_SECRET_MAX + 2] = "";
+    const char *password = NULL;
+    (void)state;
+    memset(content, 'x', URL_SECRET_MAX);
+    assert_int_equal(read_secret(&password, room, content), STILE_REFUSED);
+    assert_null(password);
+    content[URL_SECRET_MAX - 1] = '\n';
+    assert_int_equal(read_secret(&password, room, content), STILE_OK);
+    assert_int_equal(strlen(password), URL_SECRET_MAX - 1);
+}
+
+static void without_a_file_the_url_has_the_secret(void **state)
+{
+    char room[URL_SECRET_MAX];
+    struct url *url = parsed("test://u:p@h"), *missing = parsed("test://h?password_file=/no/such");
+    const char *password = url->password;
+    struct stile_error err;
+    (void)state;
+    assert_int_equal(url_secret(&password, url, "password_file", room, NULL), STILE_OK);
+    assert_string_equal(password, "p");
+    assert_int_equal(url_secret(&password, missing, "password_file", room, &err), STILE_REFUSED);
+    assert_non_null(strstr(err.message, "reading password_file"));
+    url_free(url);
+    url_free(missing);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -392,6 +451,9 @@ int main(void)
         cmocka_unit_test(redaction_of_what_is_no_url_is_a_question_mark),
         cmocka_unit_test(redaction_stays_in_its_buffer),
         cmocka_unit_test(the_locale_does_not_matter),
+        cmocka_unit_test(a_secret_is_the_first_line_of_its_file),
+        cmocka_unit_test(a_secret_is_never_cut),
+        cmocka_unit_test(without_a_file_the_url_has_the_secret),
     };
 
     return cmocka_run_group_tests_name("url", tests, NULL, NULL);

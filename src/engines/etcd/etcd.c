@@ -18,54 +18,28 @@
  */
 #include "engines/etcd/etcd.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "core/url.h"
+#include "io/self.h"
 #include "io/tls.h"
 
 #define DEFAULT_PORT     2379
 #define OPEN_PATIENCE_NS (5 * NS_PER_SEC)
-#define SECRET_MAX       512
 #define ETCD_TIMERS      3
 #define OLDEST_MINOR     4 /* of version 3: watches with ids of our own, transactions over ranges */
 
 /* ---- who we are, for people ---- */
 
-static void clean(char *text)
-{
-    for (; *text; text++)
-        *text = (unsigned char)*text < ' ' || *text == 127 ? '?' : *text;
-}
-
-static void write_command(char *out, size_t size)
-{
-    int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? 0 : read(fd, out, size - 1);
-    if (fd >= 0)
-        close(fd);
-    out[n > 0 ? n : 0] = '\0';
-    for (ssize_t i = 0; i + 1 < n; i++)
-        out[i] = out[i] ? out[i] : ' ';
-}
-
 static void introduce(struct etcd *etcd)
 {
-    char host[65] = "?", command[INFO_MAX / 2] = "?";
-    gethostname(host, sizeof host - 1);
-    host[strcspn(host, " ")] = '\0';
-    if (etcd->engine.label)
-        snprintf(command, sizeof command, "%s", etcd->engine.label);
-    else
-        write_command(command, sizeof command);
+    char host[SELF_HOST_MAX + 1], command[INFO_MAX / 2];
+    self_host(host);
+    self_command(command, sizeof command, etcd->engine.label);
     snprintf(etcd->info, sizeof etcd->info, "%ld %s %s", (long)getpid(), host, command);
-    clean(etcd->info);
     snprintf(etcd->self, sizeof etcd->self, "%ld@%s", (long)getpid(), host);
-    clean(etcd->self);
 }
 
 /* ---- the URL ---- */
@@ -112,27 +86,6 @@ static enum stile_status read_tls(struct etcd *etcd, const struct url *url, stru
     return STILE_OK;
 }
 
-/* So that a password need not stand in a URL. */
-static enum stile_status read_secret(const char **password, const struct url *url,
-                                     char secret[SECRET_MAX], struct stile_error *err)
-{
-    const char *path = url_param(url, "password_file");
-    *password = url->password;
-    if (!path)
-        return STILE_OK;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, secret, SECRET_MAX - 1);
-    int number = errno;
-    if (fd >= 0)
-        close(fd);
-    if (n < 0)
-        return error_errno(err, STILE_REFUSED, number, "reading password_file");
-    secret[n] = '\0';
-    secret[strcspn(secret, "\r\n")] = '\0';
-    *password = secret;
-    return STILE_OK;
-}
-
 static void read_hosts(struct conn_options *options, const struct url *url)
 {
     options->n_endpoints = url->n_hosts ? url->n_hosts : 1;
@@ -159,9 +112,9 @@ static const struct conn_events conn_events = {.up = on_up, .down = on_down};
 static enum stile_status connect_to(struct etcd *etcd, const struct url *url,
                                     struct stile_error *err)
 {
-    char secret[SECRET_MAX];
-    struct conn_options options = {.tls = etcd->tls};
-    enum stile_status status = read_secret(&options.password, url, secret, err);
+    char secret[URL_SECRET_MAX];
+    struct conn_options options = {.tls = etcd->tls, .password = url->password};
+    enum stile_status status = url_secret(&options.password, url, "password_file", secret, err);
     options.user = url->user && *url->user ? url->user : NULL;
     read_hosts(&options, url);
     etcd->n_members = options.n_endpoints;

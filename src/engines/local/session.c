@@ -1,10 +1,8 @@
 /* A session: one client's life in `live`, a datagram socket for pokes, and a listening socket whose
  * only purpose is to hang up on who is connected when we end. */
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -13,6 +11,7 @@
 
 #include "engines/local/life.h"
 #include "engines/local/local.h"
+#include "io/self.h"
 
 #define BACKLOG  4096
 #define GUARD_NS (10 * NS_PER_SEC)
@@ -87,48 +86,14 @@ void session_renew_listener(struct local *local)
     local->listener_fd = fd;
 }
 
-/* ---- what show tells of us ---- */
-
-static void clean_text(char *text, size_t n)
-{
-    while (n > 0 && text[n - 1] == '\0')
-        n--;
-    for (size_t i = 0; i < n; i++)
-        if ((unsigned char)text[i] < ' ' || text[i] == 0x7f)
-            text[i] = text[i] == '\0' ? ' ' : '?';
-    text[n] = '\0';
-}
-
-static void own_command(char command[SESSION_COMMAND_MAX + 1], const char *label)
-{
-    ssize_t n = 0;
-    if (label) {
-        n = (ssize_t)strnlen(label, SESSION_COMMAND_MAX);
-        memcpy(command, label, (size_t)n);
-    } else {
-        int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
-        if (fd >= 0) {
-            n = read(fd, command, SESSION_COMMAND_MAX);
-            close(fd);
-        }
-    }
-    clean_text(command, n > 0 ? (size_t)n : 0);
-}
-
-static void own_host(char host[SESSION_HOST_MAX + 1])
-{
-    if (gethostname(host, SESSION_HOST_MAX) != 0)
-        host[0] = '\0';
-    host[SESSION_HOST_MAX] = '\0';
-    clean_text(host, strlen(host));
-}
+/* ---- signing in ---- */
 
 static enum stile_status sign_in(struct local *local, struct stile_error *err)
 {
     char host[SESSION_HOST_MAX + 1], command[SESSION_COMMAND_MAX + 1];
     struct tx tx;
-    own_host(host);
-    own_command(command, local->engine.label);
+    self_host(host);
+    self_command(command, sizeof command, local->engine.label);
     if (!tx_begin(&tx, &local->env->store))
         return tx_error(&tx, err);
     sessions_add(&tx, local->id, loop_now(local->engine.loop), host, command);

@@ -127,8 +127,7 @@ static void put_claim(FILE *out, struct job_errand *errand)
             "j.tries=d.tries+IF(" TOO_OFTEN ",0,1),j.worker='%s-%u',j.host=X'%s',j.pid=%s;"
             "SELECT id,token,tries,job_key,payload,last_error," MS_SINCE(
                 "added_at") " FROM stile_job FORCE INDEX (due)",
-            errand->max, tries, tries, tries, tries, my->who.owner, tag, my->who.host_hex,
-            my->who.pid);
+            errand->max, tries, tries, tries, tries, my->who.owner, tag, my->host_hex, my->who.pid);
     put_queue(out, errand);
     fprintf(out,
             " AND due_at=@stile_until AND worker='%s-%u' ORDER BY run_at,id;"

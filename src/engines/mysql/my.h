@@ -9,10 +9,8 @@
 #include "engines/mysql/options.h"
 #include "engines/mysql/session.h"
 #include "engines/sql/lease.h"
+#include "engines/sql/who.h"
 
-#define OWNER_LEN        16
-#define HOST_MAX         64
-#define COMMAND_MAX      255
 #define SESSIONS_DEFAULT 20
 
 /* The schema that this code was written for. */
@@ -67,10 +65,8 @@ struct my {
     uint64_t ttl_ns; /* the longest of what is active: the lease of every session */
     struct timer sweep;
     struct opening *opening; /* while open() waits for the first answers */
-    struct {
-        char owner[OWNER_LEN + 1], host[HOST_MAX + 1], pid[12], command[COMMAND_MAX + 1];
-        char host_hex[2 * HOST_MAX + 1], command_hex[2 * COMMAND_MAX + 1];
-    } who;
+    struct who who;
+    char host_hex[2 * SELF_HOST_MAX + 1], command_hex[2 * WHO_COMMAND_MAX + 1]; /* of who */
 };
 
 static inline struct my *my_of(struct engine *engine)

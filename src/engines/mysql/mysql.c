@@ -19,11 +19,9 @@
  *     table.c, ../sql/lease.c          mode=table: rows with an owner and an end instead
  *     rows.c                           mode=row: SELECT ... FOR UPDATE instead of GET_LOCK
  */
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "core/url.h"
 #include "engines/mysql/my.h"
@@ -40,44 +38,22 @@ struct opening {
 /* ---- who we are ---- */
 
 /* It also stands in a comment. */
-static void make_plain(char *text)
+static void keep_from_comment(char *text)
 {
-    for (char *c = text; *c; c++)
-        *c = (unsigned char)*c < ' ' || (unsigned char)*c >= 127 || *c == '*' ? '?' : *c;
-}
-
-static void write_command(char out[COMMAND_MAX + 1], const char *label)
-{
-    char line[COMMAND_MAX + 1] = "?";
-    if (label) {
-        snprintf(line, sizeof line, "%s", label);
-    } else {
-        int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
-        ssize_t n = fd < 0 ? 0 : read(fd, line, sizeof line - 1);
-        if (fd >= 0)
-            close(fd);
-        line[n > 0 ? n : 1] = '\0';
-        for (ssize_t i = 0; i + 1 < n; i++)
-            line[i] = line[i] ? line[i] : ' ';
-    }
-    make_plain(line);
-    strcpy(out, line);
+    for (char *c = strchr(text, '*'); c; c = strchr(c, '*'))
+        *c = '?';
 }
 
 static enum stile_status introduce(struct my *my, struct stile_error *err)
 {
-    char random[OWNER_LEN / 2];
-    int rc = loop_random(my->engine.loop, random, sizeof random);
-    if (rc)
-        return error_errno(err, STILE_REFUSED, rc, "drawing a session id");
-    name_hex(my->who.owner, random, sizeof random);
-    snprintf(my->who.pid, sizeof my->who.pid, "%ld", (long)getpid());
-    strcpy(my->who.host, "?");
-    gethostname(my->who.host, sizeof my->who.host - 1);
-    make_plain(my->who.host);
-    write_command(my->who.command, my->engine.label);
-    name_hex(my->who.host_hex, my->who.host, strlen(my->who.host));
-    name_hex(my->who.command_hex, my->who.command, strlen(my->who.command));
+    struct who *who = &my->who;
+    enum stile_status status = who_introduce(who, &my->engine, err);
+    if (status)
+        return status;
+    keep_from_comment(who->host);
+    keep_from_comment(who->command);
+    name_hex(my->host_hex, who->host, strlen(who->host));
+    name_hex(my->command_hex, who->command, strlen(who->command));
     return STILE_OK;
 }
 

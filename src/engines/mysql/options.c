@@ -1,19 +1,14 @@
 #include "engines/mysql/options.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "core/url.h"
 #include "engines/mysql/my.h"
 #include "engines/sql/shedlock.h"
 
 #define SESSIONS_MAX 1000
-#define SECRET_MAX   512
 #define PATIENCE_S   5
 #define NAME_PORT    3306
 
@@ -82,20 +77,11 @@ static enum stile_status read_sessions(struct options *o, const struct url *url,
 static enum stile_status read_secret(struct options *o, const struct url *url,
                                      struct stile_error *err)
 {
-    const char *path = url_param(url, "password_file");
-    char secret[SECRET_MAX];
-    if (!path)
-        return set(&o->password, url->password, err);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, secret, sizeof secret - 1);
-    int number = errno;
-    if (fd >= 0)
-        close(fd);
-    if (n < 0)
-        return error_errno(err, STILE_REFUSED, number, "reading password_file");
-    secret[n] = '\0';
-    secret[strcspn(secret, "\r\n")] = '\0';
-    enum stile_status status = set(&o->password, secret, err);
+    const char *password = url->password;
+    char secret[URL_SECRET_MAX];
+    enum stile_status status = url_secret(&password, url, "password_file", secret, err);
+    if (!status)
+        status = set(&o->password, password, err);
     explicit_bzero(secret, sizeof secret);
     return status;
 }

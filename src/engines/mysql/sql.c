@@ -159,7 +159,7 @@ static char *counted(struct my_claim *part, const char *before, const char *lock
     struct claim *claim = claim_of(part);
     char hold[24], delay[24];
     return sql_written("%sSET @g=%s;" COUNT_IT "%s", before, lock, part->stored, part->key,
-                       my->who.owner, my->who.host_hex, my->who.pid, my->who.command_hex,
+                       my->who.owner, my->host_hex, my->who.pid, my->command_hex,
                        sql_milliseconds(hold, claim->hold_ns),
                        sql_milliseconds(delay, claim->delay_ns), behind);
 }

@@ -73,8 +73,8 @@ char *sql_row_grant(struct my_claim *part)
     return sql_written("CALL stile_row_grant(X'%s',%" PRIu64 ",%d,%s,%s,'%s',X'%s',%s,X'%s')",
                        part->stored, part->session->backend, is_shared(part),
                        sql_milliseconds(hold, claim->hold_ns),
-                       sql_milliseconds(delay, claim->delay_ns), my->who.owner, my->who.host_hex,
-                       my->who.pid, my->who.command_hex);
+                       sql_milliseconds(delay, claim->delay_ns), my->who.owner, my->host_hex,
+                       my->who.pid, my->command_hex);
 }
 
 char *sql_row_let_go(struct my_claim *part, bool unused)

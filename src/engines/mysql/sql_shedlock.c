@@ -104,9 +104,9 @@ char *sql_shed_claim(struct lease *lease)
     count = my->bare ? sql_written("%s", "") : sql_written(COUNT, place.counter);
     if (count)
         sql = sql_written(TAKE VERDICT "%s" TELL, place.table, place.name, until, owner,
-                          my->who.pid, my->who.host_hex, my->who.command_hex, owner, owner, owner,
-                          owner, place.table, place.name, count,
-                          my->bare ? "0" : "LAST_INSERT_ID()", place.table, place.name);
+                          my->who.pid, my->host_hex, my->command_hex, owner, owner, owner, owner,
+                          place.table, place.name, count, my->bare ? "0" : "LAST_INSERT_ID()",
+                          place.table, place.name);
     free(count);
     return sql;
 }

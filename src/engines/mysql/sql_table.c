@@ -15,15 +15,15 @@ char *sql_table_claim(struct lease *lease)
         [STILE_EXCLUSIVE] = "exclusive", [STILE_SHARED] = "shared", [STILE_SLOTS] = "slots"};
     struct claim *claim = claim_of_lease(lease);
     struct my *my = my_of(claim->engine);
-    char stored[STORED_HEX_MAX], ttl[24], hold[24], delay[24], bell[OWNER_LEN + 3] = "NULL";
+    char stored[STORED_HEX_MAX], ttl[24], hold[24], delay[24], bell[WHO_OWNER_LEN + 3] = "NULL";
     name_hex(stored, claim->name, claim->name_len);
     if (my->leases.hearing)
         snprintf(bell, sizeof bell, "'%s'", my->who.owner);
     return sql_written("CALL stile_table_claim(X'%s','%s','%s',%u,%s,%s,%s,%d,%s,X'%s',%s,X'%s')",
                        stored, lease->owner, modes[claim->mode], claim->slots,
                        sql_milliseconds(ttl, claim->ttl_ns), sql_milliseconds(hold, claim->hold_ns),
-                       sql_milliseconds(delay, claim->delay_ns), claim->wait, bell,
-                       my->who.host_hex, my->who.pid, my->who.command_hex);
+                       sql_milliseconds(delay, claim->delay_ns), claim->wait, bell, my->host_hex,
+                       my->who.pid, my->command_hex);
 }
 
 char *sql_table_release(struct lease *lease, bool unused)

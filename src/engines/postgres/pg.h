@@ -7,10 +7,8 @@
 #include "engines/postgres/options.h"
 #include "engines/postgres/session.h"
 #include "engines/sql/lease.h"
+#include "engines/sql/who.h"
 
-#define OWNER_LEN           16
-#define HOST_MAX            64
-#define COMMAND_MAX         256
 #define SESSIONS_DEFAULT    20
 #define BY_KEY_HEADS        512
 #define APPLICATION_MAX     64
@@ -73,14 +71,12 @@ struct pg {
         struct statement claim, release, renew, resume, break_, show, list;
     } table;
     char *shedlock[SHEDLOCK_STATEMENTS]; /* what was written for one table */
-    char channel[8 + OWNER_LEN], listen_sql[32 + OWNER_LEN];
+    char channel[8 + WHO_OWNER_LEN], listen_sql[32 + WHO_OWNER_LEN];
     struct statement listen;
     bool pooled; /* each transaction may be another session's */
 
     struct opening *opening; /* while open() waits for the first answers */
-    struct {
-        char owner[OWNER_LEN + 1], host[HOST_MAX + 1], pid[12], command[COMMAND_MAX];
-    } who;
+    struct who who;
 };
 
 static inline struct pg *pg_of(struct engine *engine)

@@ -19,11 +19,8 @@
  *     jobs.c                           the queue of jobs, in every mode
  *     sql.c, schema.sql                what the server is told, and what it needs for it
  */
-#include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "core/url.h"
 #include "engines/postgres/pg.h"
@@ -33,41 +30,13 @@
 
 /* ---- who we are ---- */
 
-static void write_command(char *out, size_t size, const char *label)
-{
-    char line[COMMAND_MAX] = "?";
-    if (label) {
-        snprintf(line, sizeof line, "%s", label);
-    } else {
-        int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
-        ssize_t n = fd < 0 ? 0 : read(fd, line, sizeof line - 1);
-        if (fd >= 0)
-            close(fd);
-        line[n > 0 ? n : 1] = '\0';
-        for (ssize_t i = 0; i + 1 < n; i++)
-            line[i] = line[i] ? line[i] : ' ';
-    }
-    for (char *c = line; *c; c++)
-        *c = (unsigned char)*c < ' ' || (unsigned char)*c >= 127 ? '?' : *c;
-    snprintf(out, size, "%s", line);
-}
-
 static enum stile_status introduce(struct pg *pg, struct stile_error *err)
 {
-    unsigned char random[OWNER_LEN / 2];
-    int rc = loop_random(pg->engine.loop, random, sizeof random);
-    if (rc)
-        return error_errno(err, STILE_REFUSED, rc, "drawing a session id");
-    for (size_t i = 0; i < sizeof random; i++)
-        snprintf(pg->who.owner + 2 * i, 3, "%02x", random[i]);
-    snprintf(pg->who.pid, sizeof pg->who.pid, "%ld", (long)getpid());
-    strcpy(pg->who.host, "?");
-    gethostname(pg->who.host, sizeof pg->who.host - 1);
-    write_command(pg->who.command, sizeof pg->who.command, pg->engine.label);
+    enum stile_status status = who_introduce(&pg->who, &pg->engine, err);
     snprintf(pg->channel, sizeof pg->channel, "stile_%s", pg->who.owner);
     snprintf(pg->listen_sql, sizeof pg->listen_sql, "listen %s", pg->channel);
     pg->listen.sql = pg->listen_sql;
-    return STILE_OK;
+    return status;
 }
 
 static void dispose(struct pg *pg)

@@ -181,8 +181,8 @@ static enum stile_status keep_options(struct redis *redis, const struct url *url
 {
     struct conn_options *o = &redis->options;
     const char *host = o->target.host;
-    char secret[SECRET_MAX];
-    enum stile_status status = place_secret(&o->password, url, secret, err);
+    char secret[URL_SECRET_MAX];
+    enum stile_status status = url_secret(&o->password, url, "password_file", secret, err);
     bool kept = keep(&redis->user, &o->user) & keep(&redis->password, &o->password) &
                 keep(&redis->path, &o->target.path);
     explicit_bzero(secret, sizeof secret);

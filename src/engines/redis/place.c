@@ -1,10 +1,8 @@
 #include "engines/redis/place.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum stile_status place_number(unsigned *out, const struct url *url, const char *key, unsigned max,
                                struct stile_error *err)
@@ -55,31 +53,6 @@ enum stile_status place_tls(struct tls_context **tls, const struct url *url, con
     if (options.ca || options.cert || options.key || options.server_name || options.insecure)
         return error_set(err, STILE_MISUSE, 0, "TLS parameters need a %s:// URL", secure);
     return STILE_OK;
-}
-
-enum stile_status place_secret_from(const char **password, const struct url *url, const char *key,
-                                    char secret[SECRET_MAX], struct stile_error *err)
-{
-    const char *path = url_param(url, key);
-    if (!path)
-        return STILE_OK;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, secret, SECRET_MAX - 1);
-    int number = errno;
-    if (fd >= 0)
-        close(fd);
-    if (n < 0)
-        return error_errno(err, STILE_REFUSED, number, "reading %s", key);
-    secret[n] = '\0';
-    secret[strcspn(secret, "\r\n")] = '\0';
-    *password = secret;
-    return STILE_OK;
-}
-
-enum stile_status place_secret(const char **password, const struct url *url,
-                               char secret[SECRET_MAX], struct stile_error *err)
-{
-    return place_secret_from(password, url, "password_file", secret, err);
 }
 
 bool place_says(const char *info, const char *line)

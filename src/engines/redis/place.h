@@ -7,7 +7,6 @@
 
 #define PLACE_PORT 6379
 #define PREFIX_MAX 128
-#define SECRET_MAX 512
 
 /* What is not given is left as it is. */
 enum stile_status place_number(unsigned *out, const struct url *url, const char *key, unsigned max,
@@ -19,14 +18,6 @@ enum stile_status place_prefix(char prefix[PREFIX_MAX + 1], const struct url *ur
 /* secure: the scheme that speaks TLS; without it TLS parameters are MISUSE. */
 enum stile_status place_tls(struct tls_context **tls, const struct url *url, const char *secure,
                             struct stile_error *err);
-
-/* password_file=, so that a password need not stand in a URL. The caller wipes it. */
-enum stile_status place_secret(const char **password, const struct url *url,
-                               char secret[SECRET_MAX], struct stile_error *err);
-
-/* The same in another parameter. */
-enum stile_status place_secret_from(const char **password, const struct url *url, const char *key,
-                                    char secret[SECRET_MAX], struct stile_error *err);
 
 /* A line of INFO. */
 bool place_says(const char *info, const char *line);

@@ -278,9 +278,8 @@ static enum stile_status keep_credentials(struct sentinel *s, const struct url *
                                           struct stile_error *err)
 {
     const char *user = url_param(url, "sentinel_user"), *password = NULL;
-    char secret[SECRET_MAX];
-    enum stile_status status =
-        place_secret_from(&password, url, "sentinel_password_file", secret, err);
+    char secret[URL_SECRET_MAX];
+    enum stile_status status = url_secret(&password, url, "sentinel_password_file", secret, err);
     s->user = user ? strdup(user) : NULL;
     s->password = password ? strdup(password) : NULL;
     explicit_bzero(secret, sizeof secret);

@@ -1,28 +1,10 @@
 #include "engines/redis/who.h"
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-static void write_command(char *out, size_t size, const char *label)
-{
-    char line[256] = "?";
-    if (label) {
-        snprintf(line, sizeof line, "%s", label);
-    } else {
-        int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
-        ssize_t n = fd < 0 ? 0 : read(fd, line, sizeof line - 1);
-        if (fd >= 0)
-            close(fd);
-        line[n > 0 ? n : 1] = '\0';
-        for (ssize_t i = 0; i + 1 < n; i++)
-            line[i] = line[i] ? line[i] : ' ';
-    }
-    for (char *c = line; *c; c++)
-        *c = (unsigned char)*c < ' ' || *c == 127 ? '?' : *c;
-    snprintf(out, size, "%s", line);
-}
+#include "io/self.h"
 
 static void write_hex(char *out, const unsigned char *bytes, size_t n)
 {
@@ -38,14 +20,13 @@ int who_introduce(char channel[CHANNEL_MAX], char info[INFO_MAX], struct loop *l
                   const char *label)
 {
     unsigned char random[SESSION_LEN / 2];
-    char host[65] = "?";
+    char host[SELF_HOST_MAX + 1];
     int rc = loop_random(loop, random, sizeof random);
     strcpy(channel, "stile:");
     write_hex(channel + strlen(channel), random, sizeof random);
-    gethostname(host, sizeof host - 1);
-    host[strcspn(host, " ")] = '\0';
+    self_host(host);
     int n = snprintf(info, INFO_MAX, "%ld %s ", (long)getpid(), host);
-    write_command(info + n, INFO_MAX - (size_t)n, label);
+    self_command(info + n, INFO_MAX - (size_t)n, label);
     return rc;
 }
 

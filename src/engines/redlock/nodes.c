@@ -142,7 +142,7 @@ static enum stile_status connect_to(struct redlock *redlock, struct conn_options
 enum stile_status nodes_connect(struct redlock *redlock, const struct url *url,
                                 struct stile_error *err)
 {
-    char secret[SECRET_MAX];
+    char secret[URL_SECRET_MAX];
     uint64_t timeout_ns = redlock->node_timeout_ms * NS_PER_MS;
     struct conn_options options = {.target.tls = redlock->tls,
                                    .target.timeout_ns = timeout_ns,
@@ -151,7 +151,7 @@ enum stile_status nodes_connect(struct redlock *redlock, const struct url *url,
                                    .password = url->password};
     enum stile_status status = place_db(&options.db, url, err);
     if (!status)
-        status = place_secret(&options.password, url, secret, err);
+        status = url_secret(&options.password, url, "password_file", secret, err);
     if (!status)
         status = connect_to(redlock, &options, url, err);
     explicit_bzero(secret, sizeof secret);

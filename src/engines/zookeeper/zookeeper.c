@@ -19,8 +19,6 @@
  */
 #include "engines/zookeeper/zookeeper.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,39 +28,14 @@
 
 #define DEFAULT_TTL_NS   (10 * NS_PER_SEC)
 #define OPEN_PATIENCE_NS (5 * NS_PER_SEC)
-#define SECRET_MAX       512
 
 /* ---- who we are, for people ---- */
-
-static void clean(char *text)
-{
-    for (; *text; text++)
-        *text = (unsigned char)*text < ' ' || *text == 127 ? '?' : *text;
-}
-
-static void write_command(char *out, size_t size)
-{
-    int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? 0 : read(fd, out, size - 1);
-    if (fd >= 0)
-        close(fd);
-    out[n > 0 ? n : 0] = '\0';
-    for (ssize_t i = 0; i + 1 < n; i++)
-        out[i] = out[i] ? out[i] : ' ';
-}
 
 static void introduce(struct zoo *zoo)
 {
     zoo->pid = (long)getpid();
-    if (gethostname(zoo->host, sizeof zoo->host - 1) || !*zoo->host)
-        strcpy(zoo->host, "?");
-    zoo->host[strcspn(zoo->host, " ")] = '\0';
-    if (zoo->engine.label)
-        snprintf(zoo->command, sizeof zoo->command, "%s", zoo->engine.label);
-    else
-        write_command(zoo->command, sizeof zoo->command);
-    clean(zoo->host);
-    clean(zoo->command);
+    self_host(zoo->host);
+    self_command(zoo->command, sizeof zoo->command, zoo->engine.label);
 }
 
 /* ---- the URL ---- */
@@ -118,35 +91,14 @@ static enum stile_status read_path(struct zoo *zoo, const struct url *url, struc
     return STILE_OK;
 }
 
-/* So that a password need not stand in a URL. */
-static enum stile_status read_secret(const char **password, const struct url *url,
-                                     char secret[SECRET_MAX], struct stile_error *err)
-{
-    const char *path = url_param(url, "password_file");
-    *password = url->password;
-    if (!path)
-        return STILE_OK;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, secret, SECRET_MAX - 1);
-    int number = errno;
-    if (fd >= 0)
-        close(fd);
-    if (n < 0)
-        return error_errno(err, STILE_REFUSED, number, "reading password_file");
-    secret[n] = '\0';
-    secret[strcspn(secret, "\r\n")] = '\0';
-    *password = secret;
-    return STILE_OK;
-}
-
 static enum stile_status read_user(struct zoo *zoo, const struct url *url, struct stile_error *err)
 {
-    char secret[SECRET_MAX];
-    const char *password;
+    char secret[URL_SECRET_MAX];
+    const char *password = url->password;
     zoo->acl = &ZOO_OPEN_ACL_UNSAFE;
     if (!url->user || !*url->user)
         return STILE_OK;
-    enum stile_status status = read_secret(&password, url, secret, err);
+    enum stile_status status = url_secret(&password, url, "password_file", secret, err);
     if (!status && asprintf(&zoo->credentials, "%s:%s", url->user, password ? password : "") < 0) {
         zoo->credentials = NULL;
         status = error_set(err, STILE_NOMEM, 0, "out of memory");

@@ -6,6 +6,7 @@
 #include <zookeeper/zookeeper.h>
 
 #include "engines/engine.h"
+#include "io/self.h"
 
 #define BASE_MAX  512
 #define PATH_ROOM (BASE_MAX + 3 * STILE_NAME_MAX + 128)
@@ -318,7 +319,7 @@ struct zoo {
     enum dialect dialect;
     char base[BASE_MAX + 1]; /* "" or "/path" */
     long pid;                /* these three for people */
-    char host[65];
+    char host[SELF_HOST_MAX + 1];
     char command[INFO_MAX / 2];
     char *servers; /* addresses, as the library wants them */
     struct zoo_host *hosts;

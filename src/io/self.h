@@ -1,0 +1,16 @@
+/* Who this process is, for people who look at what it holds. Control characters become '?'. */
+#ifndef STILE_SELF_H
+#define STILE_SELF_H
+
+#include <stddef.h>
+
+#define SELF_HOST_MAX 64
+
+/* Without spaces; "?" where it can't be told. */
+void self_host(char host[SELF_HOST_MAX + 1]);
+
+/* The label if there is one, else the command line, as far as there is room; "?" where it can't be
+ * told. */
+void self_command(char *out, size_t size, const char *label);
+
+#endif
