@@ -40,7 +40,7 @@ struct note {
     void (*fn)(struct note *note);
 };
 
-extern const struct engine_events core_events; /* lock.c */
+extern const struct engine_events core_events; /* events.c */
 
 /* Opens an engine of this class on this loop, which the client then owns (also on failure). */
 enum stile_status client_new(struct stile_client **client, const struct engine_class *class,

@@ -83,6 +83,6 @@ void lock_discard(struct stile_lock *lock); /* release what is left, then free *
 void lock_timer(struct timer *timer);
 bool lock_is_held(const struct stile_lock *lock);
 
-void lock_bury(struct stile_lock *lock); /* handle.c: take it off the books and free it */
+void lock_bury(struct stile_lock *lock); /* lock_new.c: take it off the books and free it */
 
 #endif

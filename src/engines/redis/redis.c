@@ -12,7 +12,8 @@
  * is not yet time, so that they send nothing while nothing changes. Readers and slots are a sorted
  * set by the time each ends; K then says so, and keeps the plain dialect out.
  *
- *     scripts.c  the steps, in Lua      claims.c, release.c, renew.c  the life of a claim
+ *     scripts.c  the steps, in Lua      claims.c, queue.c, grant.c,   the life of a claim
+ *                                       release.c, renew.c
  *     conn.c     one connection         people.c                      list, show, watch, break
  *     route.c    which server to ask    open.c, sentinel.c, cluster.c who that is
  *     vitals.c, verdict.c, doctor.c     is this server fit for locks?

@@ -83,6 +83,12 @@ static inline struct redis *redis_of_part(struct redis_claim *part)
     return redis_of(claim_of(part)->engine);
 }
 
+static inline struct node *claim_node(struct redis_claim *part)
+{
+    const struct claim *claim = claim_of(part);
+    return route_to(redis_of_part(part), claim->name, claim->name_len);
+}
+
 static inline bool is_array(const redisReply *reply, size_t n)
 {
     return reply && reply->type == REDIS_REPLY_ARRAY && reply->elements >= n;
@@ -127,12 +133,38 @@ void call_add(struct call *call, const char *text); /* borrowed until it is sent
 enum stile_status call_send(const struct call *call, struct redis *redis, const struct lua *script,
                             conn_fn *fn, void *data, struct stile_error *err);
 
-/* ---- claims.c: asking, standing in line, holding ---- */
+#define NUMBER_MAX 24
+
+struct numbers {
+    char slots[NUMBER_MAX], px[NUMBER_MAX], hold[NUMBER_MAX], delay[NUMBER_MAX];
+    char mode[2];
+};
+
+void numbers_of(struct numbers *n, const struct claim *claim, uint64_t held_ns);
+
+/* ---- owners.c ---- */
+
+void claim_enlist(struct redis_claim *part);
+void claim_unlist(struct redis_claim *part);
+struct redis_claim *claim_find(struct redis *redis, const char *owner); /* or NULL */
+
+/* ---- claims.c ---- */
 
 void claims_claim(struct engine *engine, struct claim *claim);
 void claims_resume(struct engine *engine, struct claim *claim);
 void claims_detach(struct engine *engine, struct claim *claim);
 const char *claims_owner(struct engine *engine, struct claim *claim);
+
+void claim_ask(struct redis_claim *part); /* the long way; also whoever is in line already */
+void claim_confirm(struct redis_claim *part);
+
+/* ---- queue.c ---- */
+
+void claim_stand_in_line(struct redis_claim *part, const redisReply *reply);
+void claim_look(struct timer *timer);
+/* No answer to who waits already: its place is kept and it asks again, which finds whatever the
+ * server has made of it. Refused, it leaves nothing behind. */
+void claim_unanswered(struct redis_claim *part, const struct stile_error *err);
 
 /* The subscription has begun (again): messages may have been missed. */
 void claims_look_again(struct node *node);
@@ -142,6 +174,13 @@ void claims_ask_again(struct node *node);
 void claims_follow(struct redis *redis);
 void claims_hear(struct redis *redis, const char *text, size_t len);
 
+/* ---- grant.c ---- */
+
+void claim_granted(struct redis_claim *part, uint64_t token);
+/* In doubt, it keeps its owner value: core's withdrawal needs it. */
+void claim_fail(struct redis_claim *part, const struct stile_error *err);
+/* Never in doubt: core would withdraw what its owner has and wants to keep. */
+void claim_fail_to_resume(struct redis_claim *part, const struct stile_error *err);
 void claim_forget(struct redis_claim *part); /* here, not on the server */
 
 /* ---- release.c ---- */
@@ -155,15 +194,6 @@ void claim_retract(struct redis_claim *part);
 void claims_renew(struct engine *engine, struct claim *const *claims, size_t n);
 void claim_leave_batch(struct redis_claim *part);
 void batches_free(struct redis *redis);
-
-#define NUMBER_MAX 24
-
-struct numbers {
-    char slots[NUMBER_MAX], px[NUMBER_MAX], hold[NUMBER_MAX], delay[NUMBER_MAX];
-    char mode[2];
-};
-
-void numbers_of(struct numbers *n, const struct claim *claim, uint64_t held_ns);
 
 /* ---- people.c ---- */
 
