@@ -36,7 +36,7 @@ def a_minority_in_doubt(t, nodes, ways):
         held = hold_on_all(t, ways)
         all_hit(rules)
         t.release(held)
-        nothing_left(nodes)
+        nothing_left(nodes, ways=ways)
 
 
 @on_ways(*DURABLE)
@@ -49,7 +49,7 @@ def a_majority_in_doubt(t, nodes, ways):
         for way in ways:
             assert said.count(":%d" % way.port) <= 1, said
         all_hit(rules)
-        nothing_left(nodes)
+        nothing_left(nodes, ways=ways)
 
 
 @on_ways(*DURABLE)
@@ -65,7 +65,7 @@ def phase_two_in_doubt(t, nodes, ways):
             assert token > before, (token, before)
             before = token
             t.release(held)
-            nothing_left(nodes)
+            nothing_left(nodes, ways=ways)
 
 
 @on_ways(*DURABLE)
@@ -76,7 +76,7 @@ def a_claim_that_waits(t, nodes, ways):
         with through_all(t, ways):
             gets_in(t.start("run", "x", "--", "sh", "-c", "echo $STILE_TOKEN"))
         all_hit(rules)
-        nothing_left(nodes)
+        nothing_left(nodes, ways=ways)
 
 
 @on_ways(*DURABLE)
@@ -93,7 +93,7 @@ def one_in_line(t, nodes, ways):
     for way in ways:
         way.accept(True)
     assert gets_in(waiter) > token
-    nothing_left(nodes)
+    nothing_left(nodes, ways=ways)
 
 
 @on_ways(*DURABLE)
@@ -140,7 +140,7 @@ def a_release(t, nodes, ways):
             expect(held.err.end(), "")
             all_hit(rules)
             # Done by a majority it is done: what the others never heard ends with its lease.
-            nothing_left(nodes if len(some) == 5 else nodes[2:])
+            nothing_left(nodes if len(some) == 5 else nodes[2:], ways=ways)
             for node in nodes:
                 node.cli("DEL", "lock:x")
 
@@ -152,7 +152,7 @@ def most_answers_stay_away(t, nodes, ways):
         held = t.hold("x", "--ttl", "2s")
     rule_all(ways[:3], "renew", MUTE)
     lost(held)
-    nothing_left(nodes)
+    nothing_left(nodes, ways=ways)
 
 
 @on_ways(*DURABLE)
@@ -179,7 +179,7 @@ def answers_come_slowly(t, nodes, ways):
         rule_all(ways, kind, SLOW)
     with through_all(t, ways):
         expect(t.stile("run", "--try", "x", "--", "true").returncode, 0)
-    nothing_left(nodes)
+    nothing_left(nodes, ways=ways)
 
 
 # ---- late nodes ----

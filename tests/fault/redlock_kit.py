@@ -61,9 +61,12 @@ def through_all(t, ways, params=""):
         t.env["STILE_ENGINE"] = direct
 
 
-def nothing_left(nodes, name="x"):
-    """On no node that runs: no key, nobody in line. The fences stay."""
+def nothing_left(nodes, name="x", ways=()):
+    """On no node that runs: no key, nobody in line. The fences stay. A withdrawal is not waited for:
+    the last of it may still be on its way when who said it has ended."""
     keys = "lock:" + name, "{lock:%s}:queue" % name
+    for way in ways:
+        way.until_left()
     for node in nodes:
         if node.process:
             expect(node.cli("EXISTS", *keys), "0", node.cli("KEYS", "*"))

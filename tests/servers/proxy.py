@@ -10,6 +10,7 @@ by what it does (see MARKS), anything else by its command.
 """
 import hashlib
 import queue
+import select
 import selectors
 import socket
 import threading
@@ -96,6 +97,7 @@ class Link:
             if side.fileno() >= 0:
                 self.proxy.selector.unregister(side)
                 side.close()
+        self.proxy.notify()
 
     def open(self):
         return self.client.fileno() >= 0
@@ -269,6 +271,10 @@ class Proxy:
     def count(self, kind):
         with self.counted:
             self.counts[kind] = self.counts.get(kind, 0) + 1
+        self.notify()
+
+    def notify(self):
+        with self.counted:
             self.counted.notify_all()
 
     def cut_here(self, kind):
@@ -318,6 +324,16 @@ class Proxy:
         with self.counted:
             came = self.counted.wait_for(lambda: self.counts.get(kind, 0) >= times, PATIENCE)
         assert came, "%s was asked %d times" % (kind, self.asked(kind))
+
+    def anybody_here(self):
+        waiting, _, _ = select.select([self.listener], [], [], 0)
+        return bool(waiting) or any(link.open() for link in self.links)
+
+    def until_left(self):
+        """For who has ended: what it said may still be on its way here."""
+        with self.counted:
+            left = self.counted.wait_for(lambda: not self.anybody_here(), PATIENCE)
+        assert left, "somebody is still connected"
 
     def __enter__(self):
         return self
