@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/url_keywords.h"
+
 struct piece {
     const char *at; /* NULL: not there */
     size_t len;
@@ -113,13 +115,9 @@ static enum stile_status split_authority(struct pieces *p, struct piece authorit
 
 static enum stile_status split(struct pieces *p, const char *text, struct stile_error *err)
 {
-    size_t len = strnlen(text, STILE_URL_MAX + 1);
     struct piece rest, authority;
-    enum stile_status status = check_bytes(text, len, err);
 
-    *p = (struct pieces){.scheme = {text, len}};
-    if (status)
-        return status;
+    *p = (struct pieces){.scheme = {text, strlen(text)}};
     if (!cut(&p->scheme, &rest, ':') || !is_scheme(p->scheme))
         return refuse(err, "does not start with an engine's name: local:, redis://host, ...");
     if (has(rest, '#'))
@@ -340,7 +338,7 @@ static enum stile_status decode_all(struct url_block *block, const struct pieces
     return status;
 }
 
-enum stile_status url_parse(struct url **url, const char *text, struct stile_error *err)
+static enum stile_status parse_url(struct url **url, const char *text, struct stile_error *err)
 {
     struct pieces pieces;
     enum stile_status status = split(&pieces, text, err);
@@ -358,6 +356,23 @@ enum stile_status url_parse(struct url **url, const char *text, struct stile_err
         url_free(&block->url);
     else
         *url = &block->url;
+    return status;
+}
+
+enum stile_status url_parse(struct url **url, const char *text, struct stile_error *err)
+{
+    enum stile_status status = check_bytes(text, strnlen(text, STILE_URL_MAX + 1), err);
+    char *same;
+
+    if (status)
+        return status;
+    if (!url_is_keywords(text))
+        return parse_url(url, text, err);
+    status = url_from_keywords(&same, text, err);
+    if (status)
+        return status;
+    status = parse_url(url, same, err);
+    url_keywords_free(same);
     return status;
 }
 

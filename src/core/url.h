@@ -2,8 +2,9 @@
  *
  * `local:`, `local:/path`, `redis://u:p@h:1/0?prefix=x`. Percent-escapes are decoded in user,
  * password, path and parameters; %00 and malformed escapes are refused. Errors never contain the
- * password. Everything is bounded: STILE_URL_MAX bytes, URL_HOSTS_MAX hosts, URL_PARAMS_MAX
- * parameters. */
+ * password. What begins with `word=` is a keyword string of libpq's, `host=db dbname=app`, and read
+ * as a postgres URL whose parameters it has. Everything is bounded: STILE_URL_MAX bytes,
+ * URL_HOSTS_MAX hosts, URL_PARAMS_MAX parameters. */
 #ifndef STILE_URL_H
 #define STILE_URL_H
 

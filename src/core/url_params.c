@@ -29,9 +29,11 @@ static enum stile_status unknown_param(const char *key, const char *const *known
     if (!known || !*known)
         return error_set(err, STILE_MISUSE, 0,
                          "the engine URL has the parameter \"%.64s\": this engine knows none", key);
-    for (; *known && used < sizeof(list); known++)
+    for (; *known && used + strlen(*known) + sizeof(", , ...") <= sizeof(list); known++)
         used +=
             (size_t)snprintf(list + used, sizeof(list) - used, "%s%s", used ? ", " : "", *known);
+    if (*known)
+        snprintf(list + used, sizeof(list) - used, ", ...");
     return error_set(err, STILE_MISUSE, 0,
                      "the engine URL has the parameter \"%.64s\", which this engine does not know; "
                      "it knows %s",

@@ -14,6 +14,8 @@ static bool is_secret(const char *key)
 {
     static const char *const hints[] = {"pass", "pwd", "secret", "token", "auth", "cred", "apikey"};
 
+    if (strcmp(key, "user") == 0)
+        return true; /* as the one before the host */
     for (size_t i = 0; i < sizeof(hints) / sizeof(hints[0]); i++)
         if (strcasestr(key, hints[i]))
             return true;

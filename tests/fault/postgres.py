@@ -342,6 +342,28 @@ def passwords(t, server):
 
 
 @on_server()
+def as_libpq_has_it(t, server):
+    """Keyword strings, the environment and services of libpq, which exclude with a URL of the same place"""
+    words = "host=127.0.0.1 port=%d user=postgres dbname='postgres'" % server.port
+    held = t.hold("x")
+    t.env.update(PGHOST="127.0.0.1", PGPORT=str(server.port), PGUSER="postgres")
+    with open(t.path("services"), "w", encoding="utf-8") as file:
+        file.write("[here]\n" + words.replace(" ", "\n").replace("'", ""))
+    t.env["PGSERVICEFILE"] = t.path("services")
+    ways = words, words + " sessions=2", "postgres:", "postgres:///postgres", "postgres:?service=here"
+    for way in ways:
+        use(t, server, way)
+        expect(t.stile("run", "--try", "x", "--", "true").returncode, 75)
+    t.release(held)
+    for way in ways:
+        use(t, server, way)
+        expect(t.stile("run", "--try", "x", "--", "true").returncode, 0)
+    use(t, server, words + " password='hunter two'")
+    said = t.stile("run", "x", "--", "sh", "-c", "echo $STILE_ENGINE").stdout
+    assert "127.0.0.1" in said and "hunter" not in said and "user" not in said, said
+
+
+@on_server()
 def permission_is_missing(t, server):
     """A role without rights on the schema hears which ones"""
     server.sql("create role low login")
@@ -359,6 +381,16 @@ def far_away_is_verified(t, server):
     refused(t, "SSL", "verify-full")
     t.env["STILE_ENGINE"] += "&sslmode=prefer"
     expect(t.stile("run", "--try", "x", "--", "true").returncode, 0)
+    t.env["PGSERVICEFILE"] = t.path("services")
+    use(t, server, "postgres:?service=far")
+    service = "[far]\nhost=192.0.2.1\nhostaddr=127.0.0.1\nport=%d\nuser=postgres\n" % server.port
+    for mode in "", "sslmode=disable\n":
+        with open(t.path("services"), "w", encoding="utf-8") as file:
+            file.write(service + mode)
+        if mode:
+            expect(t.stile("run", "--try", "x", "--", "true").returncode, 0)
+        else:
+            refused(t, "SSL", "verify-full")
 
 
 @on_server("-c", "wal_level=replica", "-c", "max_wal_senders=4")
@@ -478,7 +510,7 @@ def few_sessions(t, server):
 run_tests([server_crashes, server_is_shut_down, server_is_stopped, nobody_there,
            backend_is_terminated, waiter_is_terminated, waiter_is_cancelled, holder_is_killed,
            hostile_defaults, too_many_connections, sessions_are_bounded, passwords,
-           permission_is_missing, far_away_is_verified, standby, schema, cleanup_keeps_tokens,
+           as_libpq_has_it, permission_is_missing, far_away_is_verified, standby, schema, cleanup_keeps_tokens,
            people_can_read_it, few_sessions, rows_survive_a_crash,
            rows_outlive_sessions, row_is_deleted, pooler, table_without_schema,
            doctor_finds_nothing, doctor_finds_all, grant_in_doubt, release_in_doubt, row_in_doubt,

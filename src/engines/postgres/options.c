@@ -155,18 +155,41 @@ static bool all_near(const char *hosts)
     }
 }
 
+static const char *value_of(const PQconninfoOption *list, const char *keyword)
+{
+    while (list->keyword && strcmp(list->keyword, keyword) != 0)
+        list++;
+    return list->keyword ? list->val : NULL;
+}
+
+/* Where a service leads, and how, only libpq knows, and only once it has begun to connect. A mode
+ * of "prefer" is what it makes of none. */
+static bool service_is_safe(const struct options *o)
+{
+    PGconn *conn = PQconnectStartParams(o->keywords, (const char *const *)o->values, 0);
+    PQconninfoOption *list = conn ? PQconninfo(conn) : NULL;
+    const char *mode = list ? value_of(list, "sslmode") : NULL;
+    bool safe =
+        list && ((mode && strcmp(mode, "prefer") != 0) ||
+                 (all_near(value_of(list, "host")) && all_near(value_of(list, "hostaddr"))));
+    PQconninfoFree(list);
+    PQfinish(conn);
+    return safe;
+}
+
 /* libpq's own default would take what it gets. */
 static enum stile_status set_tls(struct options *o, struct stile_error *err)
 {
     const char *host = options_get(o, "host"), *address = options_get(o, "hostaddr");
-    if (options_get(o, "sslmode") || options_get(o, "service") || getenv("PGSSLMODE") ||
-        getenv("PGSERVICE"))
+    if (options_get(o, "sslmode") || getenv("PGSSLMODE"))
         return STILE_OK;
 #ifdef MUTANT_POSTGRES_TLS_UNVERIFIED
     return STILE_OK;
 #endif
-    bool near = all_near(host ? host : getenv("PGHOST")) &&
-                all_near(address ? address : getenv("PGHOSTADDR"));
+    bool near = options_get(o, "service") || getenv("PGSERVICE")
+                    ? service_is_safe(o)
+                    : all_near(host ? host : getenv("PGHOST")) &&
+                          all_near(address ? address : getenv("PGHOSTADDR"));
     return near ? STILE_OK : options_set(o, "sslmode", "verify-full", err);
 }
 
