@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "core/name.h"
 #include "engines/local/life.h"
 
 static enum stile_status next_epoch(struct store *store, uint32_t epoch)
@@ -89,4 +90,44 @@ void table_expect_same(const struct store *store, const union cell *copy)
     for (uint32_t i = AT_BUCKETS; i < n; i++)
         if (memcmp(&store->cells[i], &copy[i], CELL_BYTES) != 0)
             fail_msg("cell %u has changed", i);
+}
+
+void user_begin(struct tx *tx, struct user *user)
+{
+    if (!tx_begin(tx, &user->store)) {
+        struct stile_error err = {0};
+        tx_error(tx, &err);
+        fail_msg("%s", err.message);
+    }
+}
+
+void user_commit(struct tx *tx)
+{
+    struct stile_error err = {0};
+    if (!tx_commit(tx)) {
+        tx_error(tx, &err);
+        fail_msg("%s", err.message);
+    }
+}
+
+uint32_t user_open_name(struct tx *tx, const char *name)
+{
+    return names_open(tx, name_hash(name, strlen(name)), name, strlen(name), NS_PER_SEC);
+}
+
+void user_fill(struct user *user)
+{
+    struct tx tx;
+    struct pokes pokes;
+    pokes_init(&pokes);
+    user_begin(&tx, user);
+    for (uint32_t i = 0; i < 5; i++) {
+        char name[80];
+        snprintf(name, sizeof name, "a name that is longer than a cell of text can be, number %u",
+                 i);
+        struct wish wish = {.session = 7, .id = i + 1};
+        queue_enter(&tx, user_open_name(&tx, name), &wish, NS_PER_SEC, &pokes);
+    }
+    sessions_add(&tx, 7, 1, "host", "a command");
+    user_commit(&tx);
 }

@@ -17,6 +17,12 @@ void user_join(struct user *user, const struct user *other);
 void user_die(struct user *user);   /* its life ends; what it has begun stays as it is */
 void user_close(struct user *user); /* the same, and its mapping goes */
 
+/* A transaction, that must not fail. */
+void user_begin(struct tx *tx, struct user *user);
+void user_commit(struct tx *tx);
+uint32_t user_open_name(struct tx *tx, const char *name);
+void user_fill(struct user *user); /* some names, claims and a session */
+
 /* A copy of all cells that count: not the lock, nor the journal. */
 union cell *table_copy(const struct store *store);
 void table_expect_same(const struct store *store, const union cell *copy);

@@ -1,4 +1,6 @@
-/* Timers, tasks and the order of a turn, on a class that only counts what it is told. */
+/* Timers, and what the loop tells who sleeps in it, on a class that only counts what it is told. */
+#include "unit/loop_kit.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,63 +9,6 @@
 #include <cmocka.h>
 
 #include <stdlib.h>
-#include <string.h>
-
-#include "io/loop.h"
-
-static struct loop the_loop;
-static uint64_t now, rearmed_ns;
-static unsigned rearms;
-static char trace[64];
-
-static uint64_t fake_now(struct loop *loop)
-{
-    (void)loop;
-    return now;
-}
-
-static void fake_rearm(struct loop *loop, uint64_t at_ns)
-{
-    (void)loop;
-    rearms++;
-    rearmed_ns = at_ns;
-}
-
-static void say(const char *what)
-{
-    assert_true(strlen(trace) + strlen(what) < sizeof(trace));
-    strcat(trace, what);
-}
-
-static struct task delivered_task;
-
-static void fake_deliver(struct loop *loop)
-{
-    say("w");
-    if (delivered_task.fn)
-        loop_soon(loop, &delivered_task);
-}
-
-static const struct loop_class fake_class = {
-    .now_ns = fake_now, .rearm = fake_rearm, .deliver = fake_deliver};
-
-static int set_up(void **state)
-{
-    (void)state;
-    now = 1000;
-    rearms = 0;
-    trace[0] = '\0';
-    delivered_task = (struct task){0};
-    loop_init(&the_loop, &fake_class);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    loop_fini(&the_loop);
-    return 0;
-}
 
 /* ---- timers against a model that can't be wrong ---- */
 
@@ -220,15 +165,9 @@ static void a_sleeper_hears_only_of_earlier_timers(void **state)
     assert_int_equal(rearms, 2);
 }
 
-static void says(struct task *task)
-{
-    (void)task;
-    say("t");
-}
-
 static void a_sleeper_hears_of_a_task_once(void **state)
 {
-    struct task one = {.fn = says}, two = {.fn = says};
+    struct task one = {.fn = trace_task}, two = {.fn = trace_task};
 
     (void)state;
     loop_prepare(&the_loop);
@@ -243,7 +182,7 @@ static void a_sleeper_hears_of_a_task_once(void **state)
 
 static void a_task_left_over_keeps_the_loop_awake(void **state)
 {
-    struct task task = {.fn = says};
+    struct task task = {.fn = trace_task};
 
     (void)state;
     loop_soon(&the_loop, &task);
@@ -262,7 +201,7 @@ static struct task found_out;
 static void sends(struct sender *sender)
 {
     (void)sender;
-    say("s");
+    trace_say("s");
     if (found_out.fn)
         loop_soon(&the_loop, &found_out);
 }
@@ -303,7 +242,7 @@ static void what_sending_found_out_is_told_at_once(void **state)
     struct sender sender = {.fn = sends};
 
     (void)state;
-    found_out = (struct task){.fn = says};
+    found_out = (struct task){.fn = trace_task};
     loop_gather(&the_loop, &sender);
     loop_prepare(&the_loop);
     assert_true(rearms == 1 && rearmed_ns <= now);
@@ -316,26 +255,20 @@ static void what_sending_found_out_is_told_at_once(void **state)
 
 static void again_at_once(struct timer *timer)
 {
-    say("a");
+    trace_say("a");
     loop_arm(&the_loop, timer, now);
 }
 
 static void again_in_the_past(struct timer *timer)
 {
-    say("p");
+    trace_say("p");
     loop_arm(&the_loop, timer, 0);
-}
-
-static void says_b(struct timer *timer)
-{
-    (void)timer;
-    say("b");
 }
 
 static void arming_for_now_does_not_spin_or_starve(void **state)
 {
     struct timer again = {.fn = again_at_once}, past = {.fn = again_in_the_past};
-    struct timer b = {.fn = says_b};
+    struct timer b = {.fn = trace_b};
 
     (void)state;
     assert_int_equal(loop_reserve(&the_loop, 3), 0);
@@ -371,128 +304,7 @@ static void room_for_timers_is_reserved(void **state)
     assert_int_equal(the_loop.cap_timers, cap);
 }
 
-/* ---- tasks ---- */
-
-struct letter {
-    struct task task;
-    const char *text;
-    struct letter *then;
-};
-
-static void spell(struct task *task)
-{
-    struct letter *letter = (struct letter *)task;
-
-    say(letter->text);
-    if (letter->then)
-        loop_soon(&the_loop, &letter->then->task);
-}
-
-static void tasks_run_once_in_order(void **state)
-{
-    struct letter a = {{.fn = spell}, "a", NULL}, b = {{.fn = spell}, "b", NULL};
-    struct letter c = {{.fn = spell}, "c", &a};
-
-    (void)state;
-    loop_soon(&the_loop, &c.task);
-    loop_soon(&the_loop, &b.task);
-    loop_soon(&the_loop, &c.task);
-    loop_run(&the_loop);
-    assert_string_equal(trace, "cbaw");
-    loop_run(&the_loop);
-    assert_string_equal(trace, "cbaww");
-}
-
-static void forgotten_tasks_do_not_run(void **state)
-{
-    struct letter letters[4];
-    static const char *const names[] = {"a", "b", "c", "d"};
-
-    (void)state;
-    for (int gone = 0; gone < 4; gone++) {
-        trace[0] = '\0';
-        for (int i = 0; i < 4; i++)
-            letters[i] = (struct letter){{.fn = spell}, names[i], NULL};
-        for (int i = 0; i < 3; i++)
-            loop_soon(&the_loop, &letters[i].task);
-        loop_forget(&the_loop, &letters[gone].task);
-        loop_soon(&the_loop, &letters[3].task);
-        loop_run(&the_loop);
-        static const char *const expected[] = {"bcdw", "acdw", "abdw", "abcdw"};
-        assert_string_equal(trace, expected[gone]);
-    }
-}
-
-static unsigned rallies;
-
-static void return_the_ball(struct task *task)
-{
-    struct letter *letter = (struct letter *)task;
-
-    rallies++;
-    loop_soon(&the_loop, &letter->then->task);
-}
-
-static void tasks_that_never_end_do_not_keep_timers_waiting(void **state)
-{
-    struct letter ping = {{.fn = return_the_ball}, "", NULL}, pong = ping;
-    struct timer b = {.fn = says_b};
-
-    (void)state;
-    ping.then = &pong;
-    pong.then = &ping;
-    assert_int_equal(loop_reserve(&the_loop, 1), 0);
-    loop_soon(&the_loop, &ping.task);
-    loop_arm(&the_loop, &b, now);
-    rallies = 0;
-    loop_run(&the_loop);
-    assert_string_equal(trace, "bw");
-    assert_in_range(rallies, 2, 1000);
-    loop_prepare(&the_loop);
-    assert_true(rearmed_ns <= now);
-}
-
-/* Hundreds of tasks put off before the run are not the run's fault: they all run. */
-static void all_tasks_put_off_before_run(void **state)
-{
-    static struct letter many[500];
-    struct letter end = {{.fn = spell}, "e", NULL};
-
-    (void)state;
-    rallies = 0;
-    for (size_t i = 0; i < 500; i++) {
-        many[i] = (struct letter){{.fn = return_the_ball}, "", &end};
-        loop_soon(&the_loop, &many[i].task);
-    }
-    loop_run(&the_loop);
-    assert_int_equal(rallies, 500);
-    assert_string_equal(trace, "ew");
-}
-
-static struct letter from_timer = {{.fn = spell}, "2", NULL};
-
-static void puts_off(struct timer *timer)
-{
-    (void)timer;
-    say("b");
-    loop_soon(&the_loop, &from_timer.task);
-}
-
-static void a_turn_is_tasks_timers_watches_tasks(void **state)
-{
-    struct letter first = {{.fn = spell}, "1", NULL};
-    struct timer timer = {.fn = puts_off};
-
-    (void)state;
-    assert_int_equal(loop_reserve(&the_loop, 1), 0);
-    delivered_task.fn = says;
-    loop_arm(&the_loop, &timer, now);
-    loop_soon(&the_loop, &first.task);
-    loop_run(&the_loop);
-    assert_string_equal(trace, "1bw2t");
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fake_loop_open, fake_loop_close)
 
 int main(void)
 {
@@ -507,12 +319,6 @@ int main(void)
         TEST(what_sending_found_out_is_told_at_once),
         TEST(arming_for_now_does_not_spin_or_starve),
         TEST(room_for_timers_is_reserved),
-        TEST(tasks_run_once_in_order),
-        TEST(forgotten_tasks_do_not_run),
-        TEST(tasks_that_never_end_do_not_keep_timers_waiting),
-        TEST(all_tasks_put_off_before_run),
-        TEST(a_turn_is_tasks_timers_watches_tasks),
     };
-
     return cmocka_run_group_tests_name("loop", tests, NULL, NULL);
 }

@@ -1,0 +1,20 @@
+/* A directory for the local engine, and processes that try to use it. */
+#ifndef STILE_LOCAL_PLACE_KIT_H
+#define STILE_LOCAL_PLACE_KIT_H
+
+#include "unit/local_kit.h"
+
+extern char dir[64];
+
+int place_make(void **state);
+int place_remove(void **state);
+void place_path(char path[128], const char *name); /* of a file in it */
+
+int place_open(void); /* the status */
+void place_expect_refused(const char *path, enum stile_status expected, const char *word);
+
+/* In a process of its own, for what can't be undone. Its exit code, or 128 + signal. */
+int child_run(int (*act)(void));
+void child_expect(int (*act)(void), enum stile_status expected);
+
+#endif

@@ -1,0 +1,223 @@
+/* What the local engine tells people, and what they may break. */
+#include "unit/local_three.h"
+
+#include <unistd.h>
+
+/* LESSONS row 29. */
+static void test_show_tells_who(void **state)
+{
+    (void)state;
+    struct answer answer;
+    struct bid *one = kit_bid(&a, "n"), *two = kit_bid(&b, "n");
+    kit_ask(&answer, &c, "n", view_show, 0);
+    assert_int_equal(answer.n_infos, 1);
+    assert_true(answer.is_done && answer.error.status == STILE_OK);
+    assert_int_equal(answer.holders + answer.waiters, 0);
+    assert_int_equal(answer.token, 0);
+    kit_take(one);
+    kit_wait(two);
+    kit_ask(&answer, &c, "n", view_show, 0);
+    assert_int_equal(answer.holders, 1);
+    assert_int_equal(answer.waiters, 1);
+    assert_true(answer.claims[0].held && !answer.claims[1].held);
+    assert_int_equal(answer.claims[0].token, one->token);
+    assert_int_equal(answer.claims[1].token, 0);
+    assert_int_equal(answer.claims[0].pid, getpid());
+    assert_true(answer.claims[0].expires_ms == STILE_NO_DEADLINE);
+    assert_string_equal(answer.command[0], "a test");
+    kit_release(one);
+    kit_until(two, SAID_GRANTED);
+    kit_release(two);
+    kit_bid_free(one);
+    kit_bid_free(two);
+}
+
+static void test_show_leaves_the_dead_out(void **state)
+{
+    (void)state;
+    struct answer answer;
+    struct other other = other_start("n", (struct bid_options){0}, SAID_GRANTED);
+    other_kill(&other);
+    kit_ask(&answer, &a, "n", view_show, 0);
+    assert_int_equal(answer.holders, 0);
+    kit_sweep(kit_store(&a));
+    kit_check(kit_store(&a));
+}
+
+static void test_list_is_in_byte_order(void **state)
+{
+    (void)state;
+    struct answer answer;
+    const char *names[] = {"b", "a/1", "a", "\xc3\xa4", "B", "a/0"};
+    struct bid *bids[6];
+    for (int i = 0; i < 6; i++)
+        kit_take(bids[i] = kit_bid(&a, names[i]));
+    struct bid *free_name = kit_bid(&b, "a/2");
+    kit_take(free_name);
+    kit_release(free_name);
+    kit_ask(&answer, &b, "", view_list, 0);
+    assert_int_equal(answer.n_infos, 6);
+    const char *sorted[] = {"B", "a", "a/0", "a/1", "b", "\xc3\xa4"};
+    for (int i = 0; i < 6; i++)
+        assert_string_equal(answer.names[i], sorted[i]);
+    kit_ask(&answer, &b, "a/", view_list, 0);
+    assert_int_equal(answer.n_infos, 2);
+    for (int i = 0; i < 6; i++) {
+        kit_release(bids[i]);
+        kit_bid_free(bids[i]);
+    }
+    kit_bid_free(free_name);
+}
+
+/* LESSONS rows 1, 2. */
+static void test_a_break_is_told_and_fenced(void **state)
+{
+    (void)state;
+    struct answer answer;
+    struct bid *one = kit_bid(&a, "n"), *two = kit_bid(&b, "n");
+    kit_ask(&answer, &c, "n", view_break, 0);
+    assert_status(answer.error.status, CONFLICT);
+    kit_take(one);
+    kit_wait(two);
+    kit_ask(&answer, &c, "n", view_break, one->token + 1);
+    assert_status(answer.error.status, CONFLICT);
+    kit_ask(&answer, &c, "n", view_break, one->token);
+    assert_true(answer.is_done && answer.error.status == STILE_OK);
+    kit_until(one, SAID_LOST);
+    kit_until(two, SAID_GRANTED);
+    assert_true(two->token > one->token);
+    assert_int_equal(kit_release(one), SAID_RELEASED);
+    assert_status(one->error.status, LOST);
+    kit_settle();
+    assert_int_equal(two->said, SAID_GRANTED);
+    kit_release(two);
+    kit_bid_free(one);
+    kit_bid_free(two);
+}
+
+/* The holder hears of it no later than the next one is granted, even if the breaker dies between
+ * the two: its claim is marked first. */
+static void test_a_holder_is_told_before_its_place_is_given_away(void **state)
+{
+    (void)state;
+    struct bid *one = kit_bid(&a, "n"), *two = kit_bid(&b, "n");
+    kit_take(one);
+    kit_wait(two);
+    struct tx tx;
+    assert_true(tx_begin(&tx, kit_store(&a)));
+    tx_edit_claim(&tx, claim_part(one->claim)->cell)->state = CLAIM_BROKEN;
+    assert_true(tx_commit(&tx));
+    kit_settle();
+    assert_int_equal(two->said, SAID_NOTHING); /* still held, though marked */
+    pokes_make_due(kit_local(&a), &claim_part(one->claim)->looker);
+    kit_until(one, SAID_LOST);
+    kit_release(one);
+    kit_until(two, SAID_GRANTED); /* nobody waits for the breaker */
+    kit_release(two);
+    kit_bid_free(one);
+    kit_bid_free(two);
+}
+
+static void test_release_after_a_break_is_lost(void **state)
+{
+    (void)state;
+    struct answer answer;
+    struct bid *one = kit_bid(&a, "n");
+    kit_take(one);
+    kit_ask(&answer, &c, "n", view_break, 0);
+    assert_int_equal(kit_release(one), SAID_RELEASED); /* before it has looked */
+    assert_status(one->error.status, LOST);
+    kit_settle();
+    assert_int_equal(one->said, SAID_RELEASED);
+    kit_bid_free(one);
+}
+
+static void test_a_break_takes_all_readers_and_ghosts(void **state)
+{
+    (void)state;
+    struct answer answer;
+    struct bid *readers[6], *writer = kit_bid(&b, "n");
+    for (int i = 0; i < 6; i++)
+        kit_take(readers[i] = kit_bid_with(
+                     i % 2 ? &a : &c, "n",
+                     (struct bid_options){.mode = STILE_SHARED, .hold_ms = i == 3 ? 60000 : 0}));
+    kit_release(readers[3]);
+    kit_wait(writer);
+    kit_ask(&answer, &b, "n", view_break, 0);
+    assert_status(answer.error.status, OK);
+    kit_until(writer, SAID_GRANTED);
+    for (int i = 0; i < 6; i++) {
+        if (i != 3)
+            kit_until(readers[i], SAID_LOST);
+        kit_release(readers[i]);
+        kit_bid_free(readers[i]);
+    }
+    kit_release(writer);
+    kit_bid_free(writer);
+}
+
+static void test_watch_tells_of_every_change(void **state)
+{
+    (void)state;
+    struct answer answer;
+    struct bid *one = kit_bid(&a, "n"), *two = kit_bid(&b, "n"), *other = kit_bid(&a, "other");
+    kit_ask(&answer, &c, "n", view_watch, 0);
+    assert_int_equal(answer.n_infos, 1);
+    kit_take(one);
+    kit_until_infos(&answer, 2);
+    assert_int_equal(answer.holders, 1);
+    kit_wait(two);
+    kit_until_infos(&answer, 3);
+    assert_int_equal(answer.waiters, 1);
+    kit_take(other);
+    kit_release(other);
+    kit_settle();
+    assert_int_equal(answer.n_infos, 3);
+    kit_release(one);
+    kit_until(two, SAID_GRANTED);
+    kit_settle();
+    assert_int_equal(answer.holders, 1);
+    assert_int_equal(answer.claims[0].token, two->token);
+    kit_release(two);
+    kit_settle();
+    assert_int_equal(answer.holders, 0);
+    assert_false(answer.is_done);
+    view_unwatch(c.engine, &answer.query);
+    assert_int_equal(kit_store(&a)->cells[AT_LEDGER].ledger.n_observers, 0);
+    kit_bid_free(one);
+    kit_bid_free(two);
+    kit_bid_free(other);
+}
+
+static void test_watch_sees_a_death_and_the_end_of_a_hold(void **state)
+{
+    (void)state;
+    struct answer answer;
+    struct other other = other_start("n", (struct bid_options){.delay_ms = 20}, SAID_GRANTED);
+    kit_ask(&answer, &c, "n", view_watch, 0);
+    assert_int_equal(answer.holders, 1);
+    assert_false(answer.claims[0].ghost);
+    other_kill(&other);
+    kit_until_infos(&answer, 2);
+    while (answer.holders > 0)
+        kit_until_infos(&answer, answer.n_infos + 1);
+    view_unwatch(c.engine, &answer.query);
+}
+
+#define TEST(test) cmocka_unit_test_setup_teardown(test, three_open, three_close)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_show_tells_who),
+        TEST(test_show_leaves_the_dead_out),
+        TEST(test_list_is_in_byte_order),
+        TEST(test_a_break_is_told_and_fenced),
+        TEST(test_a_holder_is_told_before_its_place_is_given_away),
+        TEST(test_release_after_a_break_is_lost),
+        TEST(test_a_break_takes_all_readers_and_ghosts),
+        TEST(test_watch_tells_of_every_change),
+        TEST(test_watch_sees_a_death_and_the_end_of_a_hold),
+    };
+    return cmocka_run_group_tests_name("local_people", tests, NULL, NULL);
+}

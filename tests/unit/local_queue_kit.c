@@ -1,0 +1,88 @@
+#include "unit/local_queue_kit.h"
+
+#include <string.h>
+
+#include "core/name.h"
+
+struct user user;
+struct tx tx;
+struct pokes pokes;
+
+void table_begin(void)
+{
+    assert_true(tx_begin(&tx, &user.store));
+    pokes_init(&pokes);
+}
+
+void table_commit(void)
+{
+    struct stile_error err = {0};
+    if (!tx_commit(&tx)) {
+        tx_error(&tx, &err);
+        fail_msg("%s", err.message);
+    }
+}
+
+int table_set_up(void **state)
+{
+    (void)state;
+    user_make(&user);
+    return 0;
+}
+
+int table_tear_down(void **state)
+{
+    (void)state;
+    kit_check(&user.store);
+    user_close(&user);
+    return 0;
+}
+
+uint32_t table_open_name(const char *name)
+{
+    return names_open(&tx, name_hash(name, strlen(name)), name, strlen(name), START_NS);
+}
+
+uint32_t table_find_name(const char *name)
+{
+    return names_find(&tx, name_hash(name, strlen(name)), name, strlen(name));
+}
+
+uint32_t table_enter(const char *name, uint64_t session, enum stile_mode mode, uint32_t slots)
+{
+    struct wish wish = {.session = session, .id = (uint32_t)session, .mode = mode, .slots = slots};
+    table_begin();
+    uint32_t claim = queue_enter(&tx, table_open_name(name), &wish, START_NS, &pokes);
+    table_commit();
+    return claim;
+}
+
+void table_leave(uint32_t claim, enum leave_how how)
+{
+    table_begin();
+    queue_leave(&tx, claim, how, START_NS, &pokes);
+    table_commit();
+}
+
+const struct claim_cell *table_claim(uint32_t index)
+{
+    return &user.store.cells[index].claim;
+}
+
+bool table_is_held(uint32_t index)
+{
+    return claim_is_held(table_claim(index));
+}
+
+bool table_was_poked(uint64_t session)
+{
+    for (uint32_t i = pokes.head; i != pokes.tail; i++)
+        if (pokes.ring[i % POKES_MAX].session == session)
+            return true;
+    return false;
+}
+
+uint32_t table_n_poked(void)
+{
+    return pokes.tail - pokes.head;
+}
