@@ -33,7 +33,7 @@ static void on_woken(void *data, const struct answer *a)
 
 static void sleep_again(struct session *session)
 {
-    session->waits = true;
+    session->seat.waits = true;
     session_send(session, sql_sleep(), on_woken, session, NULL);
 }
 
@@ -76,8 +76,8 @@ static const struct session_events events = {.up = on_up, .down = on_down, .ende
 /* Behind a proxy it would sleep in a session that others need. */
 static bool is_direct(const struct my *my)
 {
-    const struct session *shared = my->shared;
-    return shared && shared->state == UP && shared->backend == mysql_thread_id(shared->conn);
+    const struct session *shared = my->pool.shared;
+    return shared && shared->state == UP && shared->seat.backend == mysql_thread_id(shared->conn);
 }
 
 void bell_hang(struct my *my)

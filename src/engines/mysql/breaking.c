@@ -29,8 +29,7 @@ static void end(struct breaking *b, const struct stile_error *err)
 {
     struct query *query = b->query;
     struct my *my = my_of(query->engine);
-    if (my->shared)
-        session_forget(my->shared, b);
+    pool_unask(&my->pool, b);
     loop_disarm(my->engine.loop, &b->timer);
     loop_unreserve(my->engine.loop, 1);
     query->state = NULL;

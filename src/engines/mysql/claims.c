@@ -11,7 +11,7 @@
 /* Who waited for longer than a statement takes was not alone. */
 #define CROWDED_NS (NS_PER_MS / 4)
 
-static void confirm(struct my_claim *part);
+static void confirm(struct part *part);
 
 /* ---- hearing it ---- */
 
@@ -40,7 +40,7 @@ static uint64_t kept_ms(const struct answer *a)
     return ms ? ms : 1;
 }
 
-static enum stile_status ask_how_long(struct my_claim *part, answer_fn *fn, struct stile_error *err)
+static enum stile_status ask_how_long(struct part *part, answer_fn *fn, struct stile_error *err)
 {
     part->standing = WEIGHING;
     return session_send(part->session, sql_kept(part), fn, part, err);
@@ -50,7 +50,7 @@ static enum stile_status ask_how_long(struct my_claim *part, answer_fn *fn, stru
 
 static void look_again(struct timer *timer)
 {
-    struct my_claim *part = (struct my_claim *)((char *)timer - offsetof(struct my_claim, timer));
+    struct part *part = part_of_timer(timer);
     if (part->standing == SITTING)
         confirm(part);
 }
@@ -58,7 +58,7 @@ static void look_again(struct timer *timer)
 /* It is ours in the server, and kept back from everybody. */
 static void on_weighed(void *data, const struct answer *a)
 {
-    struct my_claim *part = data;
+    struct part *part = data;
     struct loop *loop = claim_of(part)->engine->loop;
     uint64_t ms = kept_ms(a);
     if (a->err) {
@@ -75,7 +75,7 @@ static void on_weighed(void *data, const struct answer *a)
 
 static void on_confirmed(void *data, const struct answer *a)
 {
-    struct my_claim *part = data;
+    struct part *part = data;
     struct stile_error err;
     uint64_t token = 0;
     enum verdict verdict = a->err ? TAKEN : read_verdict(my_of_part(part), a, &token);
@@ -95,7 +95,7 @@ static void on_confirmed(void *data, const struct answer *a)
 }
 
 /* After a hold is over. It proves that the lock is still this session's. */
-static void confirm(struct my_claim *part)
+static void confirm(struct part *part)
 {
     struct stile_error err;
     part->standing = CONFIRMING;
@@ -103,43 +103,37 @@ static void confirm(struct my_claim *part)
         part_give_up(part, &err);
 }
 
-static void on_revived(void *data, const struct answer *a)
+void claims_alive(void *data, const struct answer *a)
 {
-    struct my_claim *part = data;
-    if (a->err)
-        part_give_up(part, a->err);
-    else if (part->withdrawn)
-        release_go_on(part, true);
-    else
-        part_grant(part, part->token, a->sent_ns);
+    part_confirmed(data, a->sent_ns, a->err);
 }
 
 /* The lease counts from a time that is known to be before the session's last sign of life. After a
  * long wait that is too long ago, and another word is exchanged. */
-static void grant_after_wait(struct my_claim *part, uint64_t token, uint64_t sent_ns)
+static void grant_after_wait(struct part *part, uint64_t token, uint64_t sent_ns)
 {
     struct session *session = part->session;
     uint64_t waited_ns = loop_now(session->loop) - sent_ns;
     struct stile_error err;
     part->token = token;
-    part->crowded = waited_ns > CROWDED_NS;
-    if (waited_ns < session->ttl_told_ns / 8) {
+    mine(part)->crowded = waited_ns > CROWDED_NS;
+    if (waited_ns < session->seat.ttl_told_ns / 8) {
         part_grant(part, token, sent_ns);
         return;
     }
     part->standing = CONFIRMING;
-    if (session_send(session, sql_ttl(session->ttl_told_ns), on_revived, part, &err))
+    if (session_send(session, sql_ttl(session->seat.ttl_told_ns), claims_alive, part, &err))
         part_give_up(part, &err);
 }
 
 static void on_locked(void *data, const struct answer *a)
 {
-    struct my_claim *part = data;
+    struct part *part = data;
     struct stile_error err;
     uint64_t token = 0;
     enum verdict verdict = a->err ? TAKEN : read_verdict(my_of_part(part), a, &token);
     if (part->session)
-        part->session->waits = false;
+        part->session->seat.waits = false;
     if (part->withdrawn && part->session && part->session->state == UP) {
         release_go_on(part, true); /* killed, and perhaps granted all the same */
     } else if (a->err || verdict == TAKEN) {
@@ -152,27 +146,27 @@ static void on_locked(void *data, const struct answer *a)
     }
 }
 
-static void stand_in_line(struct my_claim *part)
+static void stand_in_line(struct part *part)
 {
     struct my *my = my_of_part(part);
     struct session *session;
     struct stile_error err;
     part_leave(part);
-    if (pool_take(&session, my, &err)) {
+    if (pool_take(&session, &my->pool, &err)) {
         part_fail(part, &err);
         return;
     }
     part_join(part, session);
     part->standing = IN_LINE;
-    part->crowded = true;
-    session->waits = true;
-    if (session_send(session, sql_lock(part, pool_lease(session)), on_locked, part, &err))
+    mine(part)->crowded = true;
+    session->seat.waits = true;
+    if (session_send(session, sql_lock(part, ttl_to_tell(session)), on_locked, part, &err))
         part_give_up(part, &err);
 }
 
 /* ---- on the shared session ---- */
 
-static void after_step(struct my_claim *part)
+static void after_step(struct part *part)
 {
     uint64_t hint_ns = part->token * NS_PER_MS;
     struct stile_error why = part->why;
@@ -195,7 +189,7 @@ static void on_stepped_back(void *data, const struct answer *a)
 
 /* What the try may have taken is given back; the server knows whose it is (LESSONS 20: an error is
  * no proof that nothing was granted). */
-static void step_back(struct my_claim *part, uint64_t hint_ms)
+static void step_back(struct part *part, uint64_t hint_ms)
 {
     struct session *session = part->session;
     part->standing = STEPPING;
@@ -212,7 +206,7 @@ static void on_weighed_trying(void *data, const struct answer *a)
 
 static void on_tried(void *data, const struct answer *a)
 {
-    struct my_claim *part = data;
+    struct part *part = data;
     uint64_t token = 0;
     if (a->err) {
         part->why = *a->err;
@@ -237,49 +231,44 @@ static void on_tried(void *data, const struct answer *a)
     }
 }
 
+bool claims_begin(struct part *part)
+{
+    struct claim *claim = claim_of(part);
+    char key[KEY_MAX + 1];
+    mine(part)->plainly = false;
+    if (!*part->stored) {
+        name_hex(part->stored, claim->name, claim->name_len);
+        name_key(key, my_of_part(part)->mariadb, claim->name, claim->name_len);
+        name_hex(mine(part)->key, key, strlen(key));
+    }
+    return part_begin(part);
+}
+
 void claims_claim(struct engine *engine, struct claim *claim)
 {
-    struct my_claim *part = part_of(claim);
+    struct part *part = part_of(claim);
     struct session *shared;
     struct stile_error err;
-    if (!part_begin(part))
+    if (!claims_begin(part))
         return;
-    if (claim->wait && part->crowded && pool_has_idle(my_of(engine))) {
+    if (claim->wait && mine(part)->crowded && pool_has_idle(pool_of(engine))) {
         stand_in_line(part); /* it would most likely be in vain */
         return;
     }
-    part->crowded = false;
+    mine(part)->crowded = false;
     if (my_shared(&shared, my_of(engine), &err)) {
         part_fail(part, &err);
         return;
     }
     part_join(part, shared);
     part->standing = ASKED;
-    if (session_send(shared, sql_try(part, pool_lease(shared)), on_tried, part, &err))
+    if (session_send(shared, sql_try(part, ttl_to_tell(shared)), on_tried, part, &err))
         part_fail(part, &err);
 }
 
-/* ---- losing it ---- */
+/* ---- broken ---- */
 
-/* What was asked has been answered; what was held or sat has to be told. */
-void claims_go_down(struct session *session, const struct stile_error *why)
-{
-    struct stile_error err = *why;
-    while (session->claims) {
-        struct my_claim *part = session->claims;
-        bool held = part->standing == HOLDING;
-        part_leave(part);
-        if (held) {
-            error_wrap(&err, err.status, "the session that held it has ended");
-            part_lose(part, &err);
-            err = *why;
-        } else if (part->standing == SITTING) {
-            part_fail(part, &err);
-        }
-    }
-}
-
-static bool is_it(struct my_claim *part, const char *stored)
+static bool is_it(struct part *part, const char *stored)
 {
     return part->standing == HOLDING && !part->told && strcmp(part->stored, stored) == 0;
 }
@@ -287,7 +276,7 @@ static bool is_it(struct my_claim *part, const char *stored)
 static bool break_in(struct session *session, const char *stored)
 {
     struct stile_error err;
-    struct my_claim *part = session->claims;
+    struct part *part = session->seat.claims;
     while (part && !is_it(part, stored))
         part = part->next;
     if (!part)
@@ -299,10 +288,10 @@ static bool break_in(struct session *session, const char *stored)
 
 bool claims_break(struct my *my, uint64_t backend, const char *stored)
 {
-    if (my->shared && my->shared->backend == backend)
-        return break_in(my->shared, stored);
-    for (struct session *session = my->sessions; session; session = session->next) {
-        if (session->backend == backend)
+    if (my->pool.shared && my->pool.shared->seat.backend == backend)
+        return break_in(my->pool.shared, stored);
+    for (struct session *session = my->pool.sessions; session; session = session->seat.next) {
+        if (session->seat.backend == backend)
             return break_in(session, stored);
     }
     return false;

@@ -86,7 +86,8 @@ static void look_at_kind(const struct visit *visit)
                         .why = "no token can be drawn here, and its primary knows nothing of its "
                                "locks",
                         .cure = "connect to the primary"});
-    if (strtoull(fact(visit, FACT_CONNECTION), NULL, 10) != mysql_thread_id(my->shared->conn) &&
+    if (strtoull(fact(visit, FACT_CONNECTION), NULL, 10) !=
+            mysql_thread_id(my->pool.shared->conn) &&
         my->options.mode != MODE_TABLE)
         tell(visit,
              (struct stile_finding){

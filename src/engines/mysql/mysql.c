@@ -12,11 +12,13 @@
  * meanwhile sits on it until the time is over. A wait is withdrawn with KILL QUERY from the shared
  * session, and then given back whether or not it was granted.
  *
- *     session.c  one connection        pool.c      those for waiters, and the lease
- *     claims.c, release.c, renew.c     the life of a claim
+ *     session.c                        one connection
+ *     ttl.c, ../sql/pool.c             its lease; all of them
+ *     claims.c, release.c, ../sql/part.c, ../sql/release.c   the life of a claim
  *     people.c, view.c, breaking.c     list, show, watch, break
+ *     jobs.c                           the queue of jobs, in every mode
  *     sql.c, schema.sql                what the server is told, and what it needs for it
- *     table.c, ../sql/lease.c          mode=table: rows with an owner and an end instead
+ *     table.c, bell.c, ../sql/lease.c  mode=table: rows with an owner and an end instead
  *     rows.c                           mode=row: SELECT ... FOR UPDATE instead of GET_LOCK
  */
 #include <stdio.h>
@@ -78,7 +80,8 @@ static enum stile_status refuse(struct session *session, const char *version, co
         return error_set(err, STILE_REFUSED, 0,
                          "this server is read-only, perhaps a replica: what is locked here is not "
                          "known to its primary. Connect to the primary");
-    if (session->backend != mysql_thread_id(session->conn) && !session->my->options.allow_pooler)
+    if (session->seat.backend != mysql_thread_id(session->conn) &&
+        !session->my->options.allow_pooler)
         return error_set(
             err, STILE_REFUSED, 0,
             "a proxy stands between us and the server, where the locks of a session "
@@ -129,7 +132,7 @@ enum stile_status my_check_server(struct session *session, const struct answer *
     const char *galera = outcome_text(facts + HAIL_GALERA, 1);
     const char *schema = outcome_text(facts, FACT_SCHEMA);
     const char *uptime = outcome_text(facts + HAIL_UPTIME, 1);
-    session->backend = strtoull(id, NULL, 10);
+    session->seat.backend = strtoull(id, NULL, 10);
     my->started_ns = (int64_t)loop_now(session->loop) -
                      (int64_t)(uptime ? strtoull(uptime, NULL, 10) : 0) * (int64_t)NS_PER_SEC;
     if (my->opening) {
@@ -153,6 +156,20 @@ enum stile_status my_connect(struct session **session, struct my *my,
     return session_new(session, my, my->engine.loop, &my->options, events, err);
 }
 
+static void ignore_up(struct session *session)
+{
+    (void)session;
+}
+
+static const struct session_events pooled_events = {
+    .up = ignore_up, .down = pool_forget, .ended = part_go_down};
+
+enum stile_status session_connect(struct session **session, struct pool *pool,
+                                  struct stile_error *err)
+{
+    return my_connect(session, my_of(pool->engine), &pooled_events, err);
+}
+
 /* ---- the shared session ---- */
 
 void my_opened(struct session *session, const struct stile_error *why)
@@ -171,13 +188,13 @@ static void shared_up(struct session *session)
 
 static void shared_down(struct session *session)
 {
-    session->my->shared = NULL;
+    session->my->pool.shared = NULL;
 }
 
 static void shared_ended(struct session *session, const struct stile_error *why)
 {
     my_opened(session, why);
-    claims_go_down(session, why);
+    part_go_down(session, why);
 }
 
 static const struct session_events shared_events = {
@@ -186,10 +203,10 @@ static const struct session_events shared_events = {
 enum stile_status my_shared(struct session **session, struct my *my, struct stile_error *err)
 {
     enum stile_status status = STILE_OK;
-    if (!my->shared)
-        status = my_connect(&my->shared, my,
+    if (!my->pool.shared)
+        status = my_connect(&my->pool.shared, my,
                             my->options.mode == MODE_TABLE ? &table_events : &shared_events, err);
-    *session = my->shared;
+    *session = my->pool.shared;
     return status;
 }
 
@@ -212,7 +229,7 @@ static enum stile_status drive(struct my *my, struct stile_error *err)
 
 static enum stile_status ask(struct my *my, char *sql, answer_fn *fn, struct stile_error *err)
 {
-    enum stile_status status = session_send(my->shared, sql, fn, my, err);
+    enum stile_status status = session_send(my->pool.shared, sql, fn, my, err);
     return status ? status : drive(my, err);
 }
 
@@ -285,14 +302,10 @@ static enum stile_status reach(struct my *my, struct stile_error *err)
 
 static void dispose(struct my *my)
 {
-    while (my->sessions)
-        pool_close(my->sessions);
     session_free(my->bell);
-    session_free(my->shared);
-    my->bell = my->shared = NULL;
+    my->bell = NULL;
+    pool_end(&my->pool);
     lease_free_batches(&my->leases);
-    loop_disarm(my->engine.loop, &my->sweep);
-    loop_unreserve(my->engine.loop, 1);
     options_free(&my->options);
 }
 
@@ -310,14 +323,17 @@ static enum stile_status mysql_open(struct engine *engine, const struct url *url
                                     struct stile_error *err)
 {
     struct my *my = my_of(engine);
-    if (loop_reserve(engine->loop, 1))
-        return error_set(err, STILE_NOMEM, 0, "out of memory");
-    my->sweep.fn = pool_sweep;
+    enum stile_status status = pool_init(&my->pool, engine, err);
+    if (status)
+        return status;
     my->leases.engine = engine;
     my->leases.ops = &table_ops;
-    enum stile_status status = introduce(my, err);
+    status = introduce(my, err);
     if (!status)
         status = options_read(&my->options, url, err);
+    my->pool.most = my->options.sessions;
+    my->pool.each = my->options.mode == MODE_ROW ? "held or waited for"
+                                                 : "waited for or was granted after a wait";
     if (!status)
         status = reach(my, err);
     if (status) {
@@ -348,10 +364,8 @@ static void mysql_close_engine(struct engine *engine)
 static void mysql_forked(struct engine *engine)
 {
     struct my *my = my_of(engine);
-    session_forked(my->shared);
     session_forked(my->bell);
-    for (struct session *session = my->sessions; session; session = session->next)
-        session_forked(session);
+    pool_forked(&my->pool);
 }
 
 #define CONDITION                                                                                  \
@@ -429,7 +443,7 @@ const struct engine_class mysql_row_class = {
     .claim_size = sizeof(struct my_claim),
     .claim = rows_claim,
     .release = claims_release,
-    .renew = sessions_renew,
+    .renew = pool_renew,
     .break_ = people_break,
     SLOTS,
 };
@@ -449,7 +463,7 @@ const struct engine_class mysql_class = {
     .claim_size = sizeof(struct my_claim),
     .claim = claims_claim,
     .release = claims_release,
-    .renew = sessions_renew,
+    .renew = pool_renew,
     .break_ = people_break,
     SLOTS,
 };

@@ -109,8 +109,7 @@ static enum stile_status look(struct query *query, struct watching *watching,
 
 static void forget(struct engine *engine, const void *data)
 {
-    if (my_of(engine)->shared)
-        session_forget(my_of(engine)->shared, data);
+    pool_unask(pool_of(engine), data);
 }
 
 static const struct watching_ops watching_ops = {.ask = look, .forget = forget};

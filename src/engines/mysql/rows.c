@@ -18,17 +18,17 @@
 /* A victim of a deadlock asks again, so often; then it is no bad luck any more. */
 #define UNDONE_MAX 8
 
-static void count(struct my_claim *part);
-static void take(struct my_claim *part);
+static void count(struct part *part);
+static void take(struct part *part);
 
-static bool is_up(const struct my_claim *part)
+static bool is_up(const struct part *part)
 {
     return part->session && part->session->state == UP;
 }
 
 /* ---- the end of its transaction ---- */
 
-static void end_with(struct my_claim *part, answer_fn *fn)
+static void end_with(struct part *part, answer_fn *fn)
 {
     struct stile_error err;
     if (session_send(part->session, sql_row_end(part), fn, part, &err))
@@ -36,7 +36,7 @@ static void end_with(struct my_claim *part, answer_fn *fn)
 }
 
 /* What can't be ended ends with its session. */
-static void ensure_ended(struct my_claim *part, const struct answer *a)
+static void ensure_ended(struct part *part, const struct answer *a)
 {
     struct session *session = part->session;
     if (!a->err || !is_up(part))
@@ -51,14 +51,14 @@ static void on_withdrawn(void *data, const struct answer *a)
     release_left(data, NULL);
 }
 
-void rows_withdraw(struct my_claim *part)
+void rows_withdraw(struct part *part)
 {
     end_with(part, on_withdrawn);
 }
 
 static void on_given(void *data, const struct answer *a)
 {
-    struct my_claim *part = data;
+    struct part *part = data;
     struct stile_error lost;
     bool over = a->err && !is_up(part); /* perhaps before this was read */
     if (over)
@@ -70,7 +70,7 @@ static void on_given(void *data, const struct answer *a)
 /* What it could not be told keeps the name back for longer, not shorter. */
 static void on_let_go(void *data, const struct answer *a)
 {
-    struct my_claim *part = data;
+    struct part *part = data;
     (void)a;
     if (is_up(part))
         end_with(part, on_given);
@@ -79,13 +79,13 @@ static void on_let_go(void *data, const struct answer *a)
 }
 
 /* With a hold or a delay in the name's row, that is told first. */
-void rows_give(struct my_claim *part)
+void rows_give(struct part *part)
 {
     struct claim *claim = claim_of(part);
     struct my *my = my_of_part(part);
     bool kept = claim->hold_ns || claim->delay_ns;
-    if (!kept || !my->shared ||
-        session_send(my->shared, sql_row_let_go(part, claim->unused), on_let_go, part, NULL))
+    if (!kept || !my->pool.shared ||
+        session_send(my->pool.shared, sql_row_let_go(part, claim->unused), on_let_go, part, NULL))
         end_with(part, on_given);
 }
 
@@ -93,7 +93,7 @@ void rows_give(struct my_claim *part)
 
 static void on_stepped_back(void *data, const struct answer *a)
 {
-    struct my_claim *part = data;
+    struct part *part = data;
     struct session *session = part->session;
     ensure_ended(part, a);
     if (part->withdrawn) {
@@ -108,9 +108,9 @@ static void on_stepped_back(void *data, const struct answer *a)
     }
 }
 
-static void step_back(struct my_claim *part, uint64_t hint_ms)
+static void step_back(struct part *part, uint64_t hint_ms)
 {
-    part->in_line = false;
+    mine(part)->in_line = false;
     part->standing = STEPPING;
     part->token = hint_ms;
     end_with(part, on_stepped_back);
@@ -118,44 +118,33 @@ static void step_back(struct my_claim *part, uint64_t hint_ms)
 
 /* ---- the token ---- */
 
-static void on_confirmed(void *data, const struct answer *a)
-{
-    struct my_claim *part = data;
-    if (a->err)
-        part_give_up(part, a->err);
-    else if (part->withdrawn)
-        release_go_on(part, true);
-    else
-        part_grant(part, part->token, a->sent_ns);
-}
-
-static enum stile_status mark(struct my_claim *part, answer_fn *fn, struct stile_error *err)
+static enum stile_status mark(struct part *part, answer_fn *fn, struct stile_error *err)
 {
     struct session *session = part->session;
-    session->ttl_told_ns = my_of_part(part)->ttl_ns;
-    return session_send(session, sql_row_mark(part, session->ttl_told_ns), fn, part, err);
+    session->seat.ttl_told_ns = my_of_part(part)->pool.ttl_ns;
+    return session_send(session, sql_row_mark(part, session->seat.ttl_told_ns), fn, part, err);
 }
 
 static void look_again(struct timer *timer)
 {
-    struct my_claim *part = (struct my_claim *)((char *)timer - offsetof(struct my_claim, timer));
+    struct part *part = part_of_timer(timer);
     if (part->standing == SITTING)
         count(part);
 }
 
 static void on_sitting(void *data, const struct answer *a)
 {
-    struct my_claim *part = data;
+    struct part *part = data;
     if (a->err && part->standing == SITTING)
         part_give_up(part, a->err);
 }
 
 /* It is ours in the server, and kept back from everybody. */
-static void sit(struct my_claim *part, uint64_t ms)
+static void sit(struct part *part, uint64_t ms)
 {
     struct my *my = my_of_part(part);
     struct loop *loop = my->engine.loop;
-    uint64_t pause = (ms + 1) * NS_PER_MS, most = my->ttl_ns / 3;
+    uint64_t pause = (ms + 1) * NS_PER_MS, most = my->pool.ttl_ns / 3;
     struct stile_error err;
     part->standing = SITTING;
     part->timer.fn = look_again;
@@ -164,7 +153,7 @@ static void sit(struct my_claim *part, uint64_t ms)
         part_give_up(part, &err);
 }
 
-static void hear_verdict(struct my_claim *part, const char *text)
+static void hear_verdict(struct part *part, const char *text)
 {
     struct stile_error err;
     uint64_t number = *text ? strtoull(text + 1, NULL, 10) : 0;
@@ -175,7 +164,7 @@ static void hear_verdict(struct my_claim *part, const char *text)
     } else if (*text == 'g') {
         part->token = number;
         part->standing = CONFIRMING;
-        if (mark(part, on_confirmed, &err))
+        if (mark(part, claims_alive, &err))
             part_give_up(part, &err);
     } else {
         error_set(&err, STILE_CORRUPT, 0, "the server's answer has an unexpected form");
@@ -185,23 +174,21 @@ static void hear_verdict(struct my_claim *part, const char *text)
 
 static void on_counted(void *data, const struct answer *a)
 {
-    struct my_claim *part = data;
-    struct stile_error gone;
+    struct part *part = data;
     const char *text = a->err ? NULL : outcome_text(&a->outcomes[0], 0);
-    error_set(&gone, STILE_UNREACHABLE, 0, "the session that had it has ended");
     if (part->withdrawn) {
         part->token = text && *text == 'g' ? strtoull(text + 1, NULL, 10) : 0;
         claim_of(part)->unused = true;
         part->standing = LEAVING;
-        release_go_on(part, is_up(part));
-    } else if (a->err || !is_up(part)) {
-        part_give_up(part, a->err ? a->err : &gone);
+        release_go_on(part, true);
+    } else if (a->err) {
+        part_give_up(part, a->err);
     } else {
         hear_verdict(part, text ? text : "");
     }
 }
 
-static void count(struct my_claim *part)
+static void count(struct part *part)
 {
     struct session *shared;
     struct stile_error err;
@@ -215,15 +202,15 @@ static void count(struct my_claim *part)
 
 static void on_taken(void *data, const struct answer *a)
 {
-    struct my_claim *part = data;
+    struct part *part = data;
     bool refused = a->err && (fault_is_undone(a->code) || fault_is_busy(a->code));
     if (part->session)
-        part->session->waits = false;
+        part->session->seat.waits = false;
     if (part->withdrawn && is_up(part))
         rows_withdraw(part);
     else if (a->err && fault_is_busy(a->code) && is_up(part) && claim_of(part)->wait)
         take(part); /* it stays the first in the line */
-    else if (refused && is_up(part) && (!claim_of(part)->wait || part->undone++ < UNDONE_MAX))
+    else if (refused && is_up(part) && (!claim_of(part)->wait || mine(part)->undone++ < UNDONE_MAX))
         step_back(part, 0);
     else if (a->err)
         part_give_up(part, a->err);
@@ -233,29 +220,29 @@ static void on_taken(void *data, const struct answer *a)
         count(part);
 }
 
-static void take(struct my_claim *part)
+static void take(struct part *part)
 {
     struct session *session = part->session;
     bool wait = claim_of(part)->wait;
     struct stile_error err;
     part->standing = wait ? IN_LINE : ASKED;
-    session->waits = wait;
-    char *sql = sql_row_take(part, pool_lease(session));
-    part->in_line = wait;
+    session->seat.waits = wait;
+    char *sql = sql_row_take(part, ttl_to_tell(session));
+    mine(part)->in_line = wait;
     if (session_send(session, sql, on_taken, part, &err))
         part_give_up(part, &err);
 }
 
 void rows_claim(struct engine *engine, struct claim *claim)
 {
-    struct my_claim *part = part_of(claim);
+    struct part *part = part_of(claim);
     struct session *session;
     struct stile_error err;
-    if (!part_begin(part))
+    if (!claims_begin(part))
         return;
-    part->undone = 0;
-    part->in_line = false;
-    if (pool_take(&session, my_of(engine), &err)) {
+    mine(part)->undone = 0;
+    mine(part)->in_line = false;
+    if (pool_take(&session, pool_of(engine), &err)) {
         part_fail(part, &err);
         return;
     }

@@ -157,7 +157,7 @@ static int start_next(struct session *s)
 
 static uint64_t stall_ns(const struct session *s)
 {
-    return s->ttl_told_ns > STALL_MIN_NS ? s->ttl_told_ns : STALL_MIN_NS;
+    return s->seat.ttl_told_ns > STALL_MIN_NS ? s->seat.ttl_told_ns : STALL_MIN_NS;
 }
 
 /* Stays armed for the next request: setting it anew for each would cost as much as the request. */
@@ -172,7 +172,7 @@ static void on_time(struct timer *timer)
     struct session *s = (struct session *)((char *)timer - offsetof(struct session, timer));
     struct stile_error err;
     uint64_t now = loop_now(s->loop);
-    if (s->state == UP && (!s->first || s->waits))
+    if (s->state == UP && (!s->first || s->seat.waits))
         return;
     uint64_t until = s->state == UP ? s->first->sent_ns + stall_ns(s) : now;
     if (until > now) {
@@ -234,7 +234,7 @@ static int finish_request(struct session *s)
 {
     struct request *request = s->first;
     s->call = CALL_NONE;
-    s->used_ns = loop_now(s->loop);
+    s->seat.used_ns = loop_now(s->loop);
     if (request->error.status && fault_is_end(request->code)) {
         struct stile_error why = request->error;
         fail(s, &why);
@@ -450,6 +450,16 @@ void session_free(struct session *s)
         dispose(s);
 }
 
+bool session_is_up(const struct session *s)
+{
+    return s->state == UP;
+}
+
+bool session_is_over(const struct session *s)
+{
+    return s->state == DOWN;
+}
+
 void session_forked(struct session *s)
 {
     if (s && s->conn && s->watch.fd >= 0)
@@ -502,7 +512,8 @@ enum stile_status session_new(struct session **out, struct my *my, struct loop *
         free(s);
         return error_set(err, STILE_NOMEM, 0, "out of memory");
     }
-    *s = (struct session){.my = my,
+    *s = (struct session){.seat.pool = &my->pool,
+                          .my = my,
                           .loop = loop,
                           .options = options,
                           .events = events,
@@ -511,7 +522,7 @@ enum stile_status session_new(struct session **out, struct my *my, struct loop *
                           .timer.fn = on_time,
                           .task.fn = on_task};
     s->last = &s->first;
-    s->used_ns = loop_now(loop);
+    s->seat.used_ns = loop_now(loop);
     s->conn = options_prepare(options);
     if (!s->conn) {
         s->state = DOWN;

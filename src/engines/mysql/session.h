@@ -8,12 +8,10 @@
 
 #include <mysql.h>
 
-#include "engines/engine.h"
+#include "engines/sql/pool.h"
 
 struct my;
-struct my_claim;
 struct options;
-struct session;
 
 #define OUTCOMES_MAX 8
 
@@ -48,21 +46,10 @@ struct session_events {
 };
 
 struct session {
+    struct seat seat;
     struct my *my;
     const struct session_events *events;
     enum { CONNECTING, HAILING, UP, DOWN } state;
-    struct session *next; /* in the engine's list */
-
-    /* the engine's own */
-    struct my_claim *claims; /* what is held here, or being worked on */
-    uint64_t ttl_told_ns;    /* the lease that the server was told last */
-    uint64_t used_ns;
-    uint64_t backend; /* the server's number of it */
-    bool waits;       /* a statement waits inside the server */
-    unsigned kills;   /* asked for and not yet answered */
-    bool idle;        /* in the pool */
-    bool probed;      /* a renewal is under way */
-    uint64_t probed_ttl_ns;
 
     /* session.c's own */
     struct loop *loop;
@@ -93,14 +80,11 @@ struct session {
 enum stile_status session_new(struct session **session, struct my *my, struct loop *loop,
                               const struct options *options, const struct session_events *events,
                               struct stile_error *err);
-void session_free(struct session *session); /* nothing is called any more; NULL allowed */
-void session_forked(struct session *session);
 
 /* sql is malloc()ed and becomes the session's, whatever happens; NULL: there was no memory for it.
  * The answer comes once, never from inside. */
 enum stile_status session_send(struct session *session, char *sql, answer_fn *fn, void *data,
                                struct stile_error *err);
-void session_forget(struct session *session, const void *data); /* answers to nobody */
 
 /* Of a result's first row; NULL: there is none, or it is SQL's NULL. */
 const char *outcome_text(const struct outcome *outcome, unsigned column);

@@ -152,22 +152,21 @@ const char *sql_milliseconds(char out[24], uint64_t ns)
         pid) "," IF_FREE(command) "," IF_FREE(backend) "," IF_FREE(since) "," IF_FREE(hold_until) ",delay_ms=IF(stile_lock.since=UTC_TIMESTAMP(6),VALUES(delay_ms)," \
                                                                                                   "stile_lock.delay_ms)"
 
-static char *counted(struct my_claim *part, const char *before, const char *lock,
-                     const char *behind)
+static char *counted(struct part *part, const char *before, const char *lock, const char *behind)
 {
     struct my *my = my_of_part(part);
     struct claim *claim = claim_of(part);
     char hold[24], delay[24];
-    return sql_written("%sSET @g=%s;" COUNT_IT "%s", before, lock, part->stored, part->key,
+    return sql_written("%sSET @g=%s;" COUNT_IT "%s", before, lock, part->stored, mine(part)->key,
                        my->who.owner, my->host_hex, my->who.pid, my->command_hex,
                        sql_milliseconds(hold, claim->hold_ns),
                        sql_milliseconds(delay, claim->delay_ns), behind);
 }
 
-char *sql_try(struct my_claim *part, uint64_t ttl_ns)
+char *sql_try(struct part *part, uint64_t ttl_ns)
 {
     char before[LEASE_MAX], lock[KEY_HEX_MAX + 32];
-    snprintf(lock, sizeof lock, "GET_LOCK(X'%s',0)", part->key);
+    snprintf(lock, sizeof lock, "GET_LOCK(X'%s',0)", mine(part)->key);
     if (my_of_part(part)->bare)
         return sql_written("%sSELECT %s", lease(before, ttl_ns), lock);
     return counted(part, lease(before, ttl_ns), lock, "");
@@ -175,26 +174,26 @@ char *sql_try(struct my_claim *part, uint64_t ttl_ns)
 
 /* Counted in the same breath: who is granted it after a wait has no further way to go. Who waits is
  * told to others in a comment: there is no other place for it. */
-char *sql_lock(struct my_claim *part, uint64_t ttl_ns)
+char *sql_lock(struct part *part, uint64_t ttl_ns)
 {
     struct my *my = my_of_part(part);
-    char before[LEASE_MAX], lock[KEY_HEX_MAX + 32], who[sizeof my->who];
-    snprintf(lock, sizeof lock, "GET_LOCK(X'%s',%d)", part->key, YEAR_S);
+    char before[LEASE_MAX], lock[KEY_HEX_MAX + 32], who[sizeof my->who + 16];
+    snprintf(lock, sizeof lock, "GET_LOCK(X'%s',%d)", mine(part)->key, YEAR_S);
     snprintf(who, sizeof who, " /* stile:%s@%s %s */", my->who.pid, my->who.host, my->who.command);
     if (my->bare)
         return sql_written("%sSELECT %s%s", lease(before, ttl_ns), lock, who);
     return counted(part, lease(before, ttl_ns), lock, who);
 }
 
-char *sql_grant(struct my_claim *part)
+char *sql_grant(struct part *part)
 {
     char lock[KEY_HEX_MAX + 64];
-    snprintf(lock, sizeof lock, "IS_USED_LOCK(X'%s')<=>CONNECTION_ID()", part->key);
+    snprintf(lock, sizeof lock, "IS_USED_LOCK(X'%s')<=>CONNECTION_ID()", mine(part)->key);
     return my_of_part(part)->bare ? sql_written("SELECT %s", lock) : counted(part, "", lock, "");
 }
 
 /* A delay that is still there was left by a holder that did not release: it begins now. */
-char *sql_kept(struct my_claim *part)
+char *sql_kept(struct part *part)
 {
     return sql_written(
         "UPDATE stile_lock SET hold_until=GREATEST(COALESCE(hold_until,UTC_TIMESTAMP(6)),"
@@ -205,18 +204,18 @@ char *sql_kept(struct my_claim *part)
         part->stored, part->stored);
 }
 
-char *sql_unlock(struct my_claim *part)
+char *sql_unlock(struct part *part)
 {
-    return sql_written("SELECT RELEASE_LOCK(X'%s')", part->key);
+    return sql_written("SELECT RELEASE_LOCK(X'%s')", mine(part)->key);
 }
 
 /* What was written with a grant of this session; if the grant's answer is not known, too. */
-char *sql_let_go(struct my_claim *part, bool unused)
+char *sql_let_go(struct part *part, bool unused)
 {
     return sql_written("UPDATE stile_lock SET backend=NULL,delay_ms=NULL%s WHERE name=X'%s' AND "
                        "backend=CONNECTION_ID() AND owner='%s';SELECT RELEASE_LOCK(X'%s')",
                        unused ? ",hold_until=NULL" : "", part->stored, my_of_part(part)->who.owner,
-                       part->key);
+                       mine(part)->key);
 }
 
 /* ---- for people ---- */

@@ -16,12 +16,12 @@ char *sql_sign(const struct my *my); /* tells others' show that this is a sessio
 char *sql_version(void);
 
 /* about a claim; ttl_ns not 0: the lease comes first */
-char *sql_try(struct my_claim *part, uint64_t ttl_ns);
-char *sql_lock(struct my_claim *part, uint64_t ttl_ns);
-char *sql_grant(struct my_claim *part); /* it is ours in the server: count it */
-char *sql_kept(struct my_claim *part);  /* for how many more milliseconds it is kept back */
-char *sql_unlock(struct my_claim *part);
-char *sql_let_go(struct my_claim *part, bool unused);
+char *sql_try(struct part *part, uint64_t ttl_ns);
+char *sql_lock(struct part *part, uint64_t ttl_ns);
+char *sql_grant(struct part *part); /* it is ours in the server: count it */
+char *sql_kept(struct part *part);  /* for how many more milliseconds it is kept back */
+char *sql_unlock(struct part *part);
+char *sql_let_go(struct part *part, bool unused);
 
 char *sql_ttl(uint64_t ttl_ns);
 char *sql_kill(uint64_t backend, bool session);
@@ -57,11 +57,11 @@ char *sql_shed_show(struct my *my, const char *name, size_t len);
 char *sql_shed_list(struct my *my, const char *prefix);
 
 /* mode=row, in sql_rows.c */
-char *sql_row_take(struct my_claim *part, uint64_t ttl_ns);
-char *sql_row_grant(struct my_claim *part); /* "g TOKEN", or "h MS": kept back */
-char *sql_row_let_go(struct my_claim *part, bool unused);
-char *sql_row_mark(struct my_claim *part, uint64_t ttl_ns);
-char *sql_row_end(struct my_claim *part);
+char *sql_row_take(struct part *part, uint64_t ttl_ns);
+char *sql_row_grant(struct part *part); /* "g TOKEN", or "h MS": kept back */
+char *sql_row_let_go(struct part *part, bool unused);
+char *sql_row_mark(struct part *part, uint64_t ttl_ns);
+char *sql_row_end(struct part *part);
 char *sql_row_show(const struct my *my, const char *stored);
 char *sql_row_list(const struct my *my, const char *prefix);
 char *sql_row_unhold(const char *stored, uint64_t token);

@@ -9,12 +9,12 @@
 #define SLICE_S 1 /* the shortest that InnoDB waits */
 #define MARK    "CONCAT('stile row ',CONNECTION_ID())"
 
-static bool is_shared(struct my_claim *part)
+static bool is_shared(struct part *part)
 {
     return claim_of(part)->mode == STILE_SHARED;
 }
 
-static const char *how_to_lock(struct my_claim *part)
+static const char *how_to_lock(struct part *part)
 {
     if (!is_shared(part))
         return "FOR UPDATE";
@@ -22,7 +22,7 @@ static const char *how_to_lock(struct my_claim *part)
 }
 
 /* The line that leads to a row. */
-static const char *line_of(char hex[KEY_HEX_MAX], struct my_claim *part)
+static const char *line_of(char hex[KEY_HEX_MAX], struct part *part)
 {
     struct claim *claim = claim_of(part);
     char text[STILE_NAME_MAX + 16], key[KEY_MAX + 1];
@@ -33,7 +33,7 @@ static const char *line_of(char hex[KEY_HEX_MAX], struct my_claim *part)
 }
 
 /* In the line, as the server shows it to others: what is waited for, and who waits. */
-static void stand_in_line(char *out, size_t size, struct my_claim *part, const char *who)
+static void stand_in_line(char *out, size_t size, struct part *part, const char *who)
 {
     char line[KEY_HEX_MAX];
     snprintf(out, size, "DO GET_LOCK(X'%s',%d) /* FROM stile_row WHERE name=X'%s' %s */%s;",
@@ -42,10 +42,10 @@ static void stand_in_line(char *out, size_t size, struct my_claim *part, const c
 
 /* All of it in one round trip. The row is made outside of the transaction, and only if it isn't
  * there: who makes it would have to wait for who holds it. */
-char *sql_row_take(struct my_claim *part, uint64_t ttl_ns)
+char *sql_row_take(struct part *part, uint64_t ttl_ns)
 {
     struct my *my = my_of_part(part);
-    char before[96] = "", who[sizeof my->who];
+    char before[96] = "", who[sizeof my->who + 16];
     char turn[KEY_HEX_MAX + STORED_HEX_MAX + sizeof who + 96] = "";
     bool wait = claim_of(part)->wait;
     snprintf(who, sizeof who, " /* stile:%s@%s %s */", my->who.pid, my->who.host, my->who.command);
@@ -56,7 +56,7 @@ char *sql_row_take(struct my_claim *part, uint64_t ttl_ns)
     if (ttl_ns)
         snprintf(before, sizeof before, "SET SESSION wait_timeout=%lu,innodb_lock_wait_timeout=%d;",
                  sql_lease_s(ttl_ns), slice_s);
-    if (wait && !part->in_line)
+    if (wait && !mine(part)->in_line)
         stand_in_line(turn, sizeof turn, part, who);
     return sql_written("%s%sINSERT IGNORE INTO stile_row SELECT X'%s' FROM DUAL WHERE NOT EXISTS "
                        "(SELECT 1 FROM stile_row r WHERE r.name=X'%s');START TRANSACTION;"
@@ -65,26 +65,26 @@ char *sql_row_take(struct my_claim *part, uint64_t ttl_ns)
                        wait ? "" : " NOWAIT", wait ? who : "");
 }
 
-char *sql_row_grant(struct my_claim *part)
+char *sql_row_grant(struct part *part)
 {
     struct my *my = my_of_part(part);
     struct claim *claim = claim_of(part);
     char hold[24], delay[24];
     return sql_written("CALL stile_row_grant(X'%s',%" PRIu64 ",%d,%s,%s,'%s',X'%s',%s,X'%s')",
-                       part->stored, part->session->backend, is_shared(part),
+                       part->stored, part->session->seat.backend, is_shared(part),
                        sql_milliseconds(hold, claim->hold_ns),
                        sql_milliseconds(delay, claim->delay_ns), my->who.owner, my->host_hex,
                        my->who.pid, my->command_hex);
 }
 
-char *sql_row_let_go(struct my_claim *part, bool unused)
+char *sql_row_let_go(struct part *part, bool unused)
 {
     return sql_written("CALL stile_row_let_go(X'%s',%" PRIu64 ",%d)", part->stored, part->token,
                        unused);
 }
 
 /* Once only: a lock that was taken twice has to be given back twice. The line goes on. */
-char *sql_row_mark(struct my_claim *part, uint64_t ttl_ns)
+char *sql_row_mark(struct part *part, uint64_t ttl_ns)
 {
     char line[KEY_HEX_MAX];
     return sql_written("SET SESSION wait_timeout=%lu;DO RELEASE_LOCK(X'%s'),IF(IS_USED_LOCK(" MARK
@@ -92,7 +92,7 @@ char *sql_row_mark(struct my_claim *part, uint64_t ttl_ns)
                        sql_lease_s(ttl_ns), line_of(line, part));
 }
 
-char *sql_row_end(struct my_claim *part)
+char *sql_row_end(struct part *part)
 {
     char line[KEY_HEX_MAX];
     return sql_written("COMMIT;DO RELEASE_LOCK(X'%s'),RELEASE_LOCK(" MARK ")", line_of(line, part));

@@ -30,7 +30,7 @@ static enum stile_status say(struct engine *engine, char *sql, answer_fn *fn, vo
  * the row would stay locked. */
 static void take_back(struct engine *engine, const struct answer *a)
 {
-    struct session *shared = my_of(engine)->shared;
+    struct session *shared = my_of(engine)->pool.shared;
     if (a->err && a->code && shared && shared->state == UP)
         session_send(shared, sql_rollback(), ignore, NULL, NULL);
 }
@@ -130,8 +130,7 @@ static enum stile_status renew(struct lease_batch *batch, struct stile_error *er
 
 static void forget(struct engine *engine, const void *data)
 {
-    if (my_of(engine)->shared)
-        session_forget(my_of(engine)->shared, data);
+    pool_unask(pool_of(engine), data);
 }
 
 const struct lease_ops table_ops = {
@@ -183,14 +182,14 @@ void table_break(struct engine *engine, struct query *query)
 /* Behind a proxy nothing is set: the next statement may be another session's. */
 static void on_up(struct session *session)
 {
-    if (session->backend == mysql_thread_id(session->conn))
+    if (session->seat.backend == mysql_thread_id(session->conn))
         session_send(session, sql_table_settings(session->my), ignore, NULL, NULL);
     my_opened(session, NULL);
 }
 
 static void on_down(struct session *session)
 {
-    session->my->shared = NULL;
+    session->my->pool.shared = NULL;
 }
 
 static void on_ended(struct session *session, const struct stile_error *why)

@@ -30,8 +30,7 @@ static void end(struct breaking *b, const struct stile_error *err)
 {
     struct query *query = b->query;
     struct pg *pg = pg_of(query->engine);
-    if (pg->shared)
-        session_forget(pg->shared, b);
+    pool_unask(&pg->pool, b);
     loop_disarm(pg->engine.loop, &b->timer);
     loop_unreserve(pg->engine.loop, 1);
     query->state = NULL;
@@ -62,9 +61,9 @@ static void terminate(struct breaking *b)
     char pid[16];
     const char *values[] = {pid};
     b->ended = true;
-    for (size_t i = 0; i < b->n && pg->shared; i++) {
+    for (size_t i = 0; i < b->n && pg->pool.shared; i++) {
         snprintf(pid, sizeof pid, "%d", b->holders[i]);
-        session_send(pg->shared, &sql_terminate, values, 1, on_terminated, b, NULL);
+        session_send(pg->pool.shared, &sql_terminate, values, 1, on_terminated, b, NULL);
     }
 }
 

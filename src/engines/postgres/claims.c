@@ -14,8 +14,8 @@
 #define MAKE_WAY_NS (NS_PER_MS / 20)
 #define CROWD       16
 
-static void stand_in_line(struct pg_claim *part);
-static void look(struct pg_claim *part);
+static void stand_in_line(struct part *part);
+static void look(struct part *part);
 
 /* ---- saying it ---- */
 
@@ -24,11 +24,11 @@ struct words {
     char hold[24], delay[24];
 };
 
-static int write_words(struct words *w, struct pg_claim *part)
+static int write_words(struct words *w, struct part *part)
 {
     struct pg *pg = pg_of_part(part);
     struct claim *claim = claim_of(part);
-    const char *key = part->key.form == KEY_HASH ? part->stored : part->key.number;
+    const char *key = mine(part)->key.form == KEY_HASH ? part->stored : mine(part)->key.number;
     const char *values[8] = {key,
                              part->stored,
                              sql_ms(w->hold, claim->hold_ns),
@@ -41,7 +41,7 @@ static int write_words(struct words *w, struct pg_claim *part)
     return pg->bare ? 1 : 8;
 }
 
-static enum stile_status say(struct pg_claim *part, enum sql kind, answer_fn *fn,
+static enum stile_status say(struct part *part, enum sql kind, answer_fn *fn,
                              struct stile_error *err)
 {
     struct words w;
@@ -49,8 +49,9 @@ static enum stile_status say(struct pg_claim *part, enum sql kind, answer_fn *fn
     bool shared = claim_of(part)->mode == STILE_SHARED;
     if (kind == SQL_UNLOCK || kind == SQL_KEY)
         n = 1;
-    return session_send(part->session, sql_for(kind, &part->key, shared, pg_of_part(part)->bare),
-                        w.values, n, fn, part, err);
+    return session_send(part->session,
+                        sql_for(kind, &mine(part)->key, shared, pg_of_part(part)->bare), w.values,
+                        n, fn, part, err);
 }
 
 /* ---- hearing it ---- */
@@ -58,18 +59,18 @@ static enum stile_status say(struct pg_claim *part, enum sql kind, answer_fn *fn
 enum verdict { TAKEN, GRANTED, KEPT_BACK, STRANGE };
 
 /* What the server has made of the name is said to it from now on: it need not do so again. */
-static void learn_key(struct pg_claim *part, const char *text)
+static void learn_key(struct part *part, const char *text)
 {
-    part->id = strtoll(text, NULL, 10);
-    if (part->key.form == KEY_HASH) {
-        part->key.form = KEY_ONE;
-        snprintf(part->key.number, sizeof part->key.number, "%" PRId64, part->id);
+    mine(part)->id = strtoll(text, NULL, 10);
+    if (mine(part)->key.form == KEY_HASH) {
+        mine(part)->key.form = KEY_ONE;
+        snprintf(mine(part)->key.number, sizeof mine(part)->key.number, "%" PRId64, mine(part)->id);
     }
 }
 
 /* The text of stile.granted(), the key, and after a wait whether there was one; or only whether it
  * was free. */
-static enum verdict read_verdict(struct pg_claim *part, const PGresult *result, uint64_t *number)
+static enum verdict read_verdict(struct part *part, const PGresult *result, uint64_t *number)
 {
     int n = result && PQntuples(result) == 1 ? PQnfields(result) : 0;
     if (n == 0 || PQgetisnull(result, 0, n > 1))
@@ -89,12 +90,12 @@ static enum verdict read_verdict(struct pg_claim *part, const PGresult *result, 
 
 static void look_again(struct timer *timer)
 {
-    struct pg_claim *part = (struct pg_claim *)((char *)timer - offsetof(struct pg_claim, timer));
+    struct part *part = part_of_timer(timer);
     if (part->standing == SITTING)
         look(part);
 }
 
-static void sit(struct pg_claim *part, uint64_t ms)
+static void sit(struct part *part, uint64_t ms)
 {
     struct loop *loop = claim_of(part)->engine->loop;
     part->standing = SITTING;
@@ -106,7 +107,7 @@ static void sit(struct pg_claim *part, uint64_t ms)
 
 /* The lease counts from the session's last sign of life, and of a wait only the beginning is known:
  * after a long one the session is asked once more, which proves that it is still ours, too. */
-static void confirm(struct pg_claim *part, uint64_t token, uint64_t sent_ns)
+static void confirm(struct part *part, uint64_t token, uint64_t sent_ns)
 {
     struct session *session = part->session;
     struct stile_error err;
@@ -115,32 +116,37 @@ static void confirm(struct pg_claim *part, uint64_t token, uint64_t sent_ns)
 #ifdef MUTANT_POSTGRES_WAIT_IS_LEASE
     sent_ns = now;
 #endif
-    if (now - sent_ns < session->ttl_told_ns / FRESH_PART) {
+    if (now - sent_ns < session->seat.ttl_told_ns / FRESH_PART) {
         part_grant(part, token, sent_ns);
         return;
     }
     part->standing = CONFIRMING;
-    if (pool_tell_ttl_is(session, pg_of_part(part)->ttl_ns, part_alive, part, &err))
+    if (ttl_tell_is(session, pg_of_part(part)->pool.ttl_ns, claims_alive, part, &err))
         part_give_up(part, &err);
 }
 
-static void note_crowd(struct pg_claim *part, const PGresult *result)
+void claims_alive(void *data, const struct answer *a)
+{
+    part_confirmed(data, a->sent_ns, a->err);
+}
+
+static void note_crowd(struct part *part, const PGresult *result)
 {
     if (PQnfields(result) < 3)
         return;
     bool waited = PQgetvalue(result, 0, 2)[0] == 't';
-    part->crowd = waited ? CROWD : part->crowd - (part->crowd > 0);
+    mine(part)->crowd = waited ? CROWD : mine(part)->crowd - (mine(part)->crowd > 0);
 }
 
 static void on_locked(void *data, const struct answer *a)
 {
-    struct pg_claim *part = data;
+    struct part *part = data;
     struct stile_error strange;
     uint64_t number = 0;
     enum verdict verdict = a->err ? STRANGE : read_verdict(part, a->result, &number);
     bool up = part->session && part->session->state == UP;
     if (part->session)
-        part->session->waits = false;
+        part->session->seat.waits = false;
     if (part->withdrawn && up) { /* cancelled, and perhaps granted all the same */
         part->token = verdict == GRANTED ? number : 0;
         release_go_on(part, true);
@@ -155,7 +161,7 @@ static void on_locked(void *data, const struct answer *a)
     }
 }
 
-static void look(struct pg_claim *part)
+static void look(struct part *part)
 {
     struct stile_error err;
     part->standing = CONFIRMING;
@@ -163,23 +169,23 @@ static void look(struct pg_claim *part)
         part_give_up(part, &err);
 }
 
-static void wait_on(struct pg_claim *part, struct session *session)
+static void wait_on(struct part *part, struct session *session)
 {
     struct stile_error err;
     part_join(part, session);
     part->standing = IN_LINE;
-    session->waits = true;
-    if (pool_tell_ttl(session, &err) || say(part, SQL_LOCK, on_locked, &err))
+    session->seat.waits = true;
+    if (ttl_tell(session, &err) || say(part, SQL_LOCK, on_locked, &err))
         part_give_up(part, &err);
 }
 
-static void stand_in_line(struct pg_claim *part)
+static void stand_in_line(struct part *part)
 {
     struct session *session;
     struct stile_error err;
     part_leave(part);
-    part->crowd = CROWD;
-    if (pool_take(&session, pg_of_part(part), &err))
+    mine(part)->crowd = CROWD;
+    if (pool_take(&session, &pg_of_part(part)->pool, &err))
         part_fail(part, &err);
     else
         wait_on(part, session);
@@ -187,7 +193,7 @@ static void stand_in_line(struct pg_claim *part)
 
 /* ---- on the shared session ---- */
 
-static void after_step(struct pg_claim *part)
+static void after_step(struct part *part)
 {
     uint64_t hint_ns = part->token * NS_PER_MS;
     struct stile_error why = part->why;
@@ -210,7 +216,7 @@ static void on_stepped_back(void *data, const struct answer *a)
 
 /* What the try has taken is given back, one level of it: the session may have it for another name
  * with the same key. */
-static void step_back(struct pg_claim *part, uint64_t hint_ms)
+static void step_back(struct part *part, uint64_t hint_ms)
 {
     struct stile_error err;
     part->standing = STEPPING;
@@ -222,18 +228,18 @@ static void step_back(struct pg_claim *part, uint64_t hint_ms)
 /* LESSONS 20: an error is no proof that nothing was granted. */
 static void on_checked(void *data, const struct answer *a)
 {
-    struct pg_claim *part = data;
+    struct part *part = data;
     struct pg *pg = pg_of_part(part);
     bool known = !a->err && PQntuples(a->result) == 1 && !PQgetisnull(a->result, 0, 0);
     int64_t id = known ? strtoll(PQgetvalue(a->result, 0, 0), NULL, 10) : 0;
-    struct pg_claim *other = known ? part_with_id(pg, &part->key, id) : NULL;
+    struct part *other = known ? held_with_id(pg, &mine(part)->key, id) : NULL;
     if (known && (!other || other->session != part->session))
         step_back(part, 0);
     else
         after_step(part);
 }
 
-static void find_out(struct pg_claim *part, const struct stile_error *err)
+static void find_out(struct part *part, const struct stile_error *err)
 {
     struct stile_error none;
     part->why = *err;
@@ -248,7 +254,7 @@ static void find_out(struct pg_claim *part, const struct stile_error *err)
 
 static void on_tried(void *data, const struct answer *a)
 {
-    struct pg_claim *part = data;
+    struct part *part = data;
     struct stile_error strange;
     uint64_t number = 0;
     enum verdict verdict = a->err ? STRANGE : read_verdict(part, a->result, &number);
@@ -264,7 +270,7 @@ static void on_tried(void *data, const struct answer *a)
         find_out(part, a->err ? a->err : &strange);
         return;
     }
-    struct pg_claim *same = part_with_id(pg_of_part(part), &part->key, part->id);
+    struct part *same = held_with_id(pg_of_part(part), &mine(part)->key, mine(part)->id);
 #ifdef MUTANT_POSTGRES_KEY_TWICE
     same = NULL;
 #endif
@@ -282,17 +288,18 @@ static void on_tried(void *data, const struct answer *a)
 /* ---- where it had to wait the last time ---- */
 
 /* It stands in line at once then, if a session is there for that: one request instead of two. */
-static bool goes_straight(struct pg_claim *part)
+static bool goes_straight(struct part *part)
 {
     struct session *session;
-    bool straight = part->crowd && claim_of(part)->wait && pool_has_idle(pg_of_part(part)) &&
-                    !pool_take(&session, pg_of_part(part), NULL);
+    bool straight = mine(part)->crowd && claim_of(part)->wait &&
+                    pool_has_idle(&pg_of_part(part)->pool) &&
+                    !pool_take(&session, &pg_of_part(part)->pool, NULL);
     if (straight)
         wait_on(part, session);
     return straight;
 }
 
-static void ask(struct pg_claim *part)
+static void ask(struct part *part)
 {
     struct session *shared;
     struct stile_error err;
@@ -304,34 +311,48 @@ static void ask(struct pg_claim *part)
     }
     part_join(part, shared);
     part->standing = ASKED;
-    if (pool_tell_ttl(shared, &err) || say(part, SQL_TRY, on_tried, &err))
+    if (ttl_tell(shared, &err) || say(part, SQL_TRY, on_tried, &err))
         part_fail(part, &err);
 }
 
 static void way_made(struct timer *timer)
 {
-    ask((struct pg_claim *)((char *)timer - offsetof(struct pg_claim, timer)));
+    ask(part_of_timer(timer));
 }
 
 /* Others wanted it a moment ago and were not in line: they wait for a core, not for the lock. Who
  * comes back at once would get it again and again until the scheduler lets them run. */
-static bool makes_way(struct pg_claim *part)
+static bool makes_way(struct part *part)
 {
     struct loop *loop = claim_of(part)->engine->loop;
-    bool makes = part->crowd > 0 && part->crowd < CROWD && claim_of(part)->wait &&
-                 loop_now(loop) - part->left_ns < MAKE_WAY_NS;
+    bool makes = mine(part)->crowd > 0 && mine(part)->crowd < CROWD && claim_of(part)->wait &&
+                 loop_now(loop) - mine(part)->left_ns < MAKE_WAY_NS;
     if (makes) {
         part->standing = MAKING_WAY;
         part->timer.fn = way_made;
-        loop_arm(loop, &part->timer, part->left_ns + MAKE_WAY_NS);
+        loop_arm(loop, &part->timer, mine(part)->left_ns + MAKE_WAY_NS);
     }
     return makes;
+}
+
+bool claims_begin(struct part *part)
+{
+    struct claim *claim = claim_of(part);
+    struct pg *pg = pg_of_part(part);
+    struct pg_claim *own = mine(part);
+    if (own->server != pg->server) {
+        own->server = pg->server;
+        name_store(part->stored, claim->name, claim->name_len);
+        key_make(&own->key, pg->options.dialect, claim->name, claim->name_len);
+        own->id = strtoll(own->key.number, NULL, 10);
+    }
+    return part_begin(part);
 }
 
 void claims_claim(struct engine *engine, struct claim *claim)
 {
     (void)engine;
-    struct pg_claim *part = part_of(claim);
-    if (part_begin(part) && !makes_way(part))
+    struct part *part = part_of(claim);
+    if (claims_begin(part) && !makes_way(part))
         ask(part);
 }

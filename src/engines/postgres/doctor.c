@@ -62,7 +62,7 @@ static void look_at_kind(const struct visit *visit)
                  .why = "if it pools by transaction, the locks of one client end up with another, "
                         "or with nobody",
                  .cure = "say mode=table in the URL, or connect to the server itself"});
-    if (!table && PQserverVersion(pg->shared->conn) < OLDEST_SERVER)
+    if (!table && PQserverVersion(pg->pool.shared->conn) < OLDEST_SERVER)
         tell(visit, (struct stile_finding){
                         .severity = STILE_DANGER,
                         .id = "version",
@@ -178,7 +178,7 @@ static void on_facts(void *data, const struct answer *a)
         query->engine->events->done(query, a->err);
         return;
     }
-    const PGconn *conn = visit.pg->shared->conn;
+    const PGconn *conn = visit.pg->pool.shared->conn;
     snprintf(visit.where, sizeof visit.where, "%s:%s/%s", PQhost(conn), PQport(conn), PQdb(conn));
     look_at_kind(&visit);
     look_at_schema(&visit);

@@ -132,8 +132,7 @@ static enum stile_status look(struct query *query, struct watching *watching,
 
 static void forget(struct engine *engine, const void *data)
 {
-    if (pg_of(engine)->shared)
-        session_forget(pg_of(engine)->shared, data);
+    pool_unask(pool_of(engine), data);
 }
 
 static const struct watching_ops watching_ops = {.ask = look, .forget = forget};

@@ -12,12 +12,15 @@
  * after its TTL. A hold or a lock-delay is written into the row with the grant; who gets the
  * advisory lock meanwhile sits on it until the time is over.
  *
- *     reach.c    the server and what it has
- *     session.c, talk.c  one connection  pool.c     those for waiters, and the lease
- *     part.c, claims.c, release.c, renew.c   the life of a claim; rows.c: of one in mode=row
- *     people.c, list.c, breaking.c     list, show, watch, break
+ *     reach.c                          the server and what it has
+ *     session.c, talk.c                one connection
+ *     ttl.c, ../sql/pool.c             its lease; all of them
+ *     claims.c, held.c, release.c, ../sql/part.c, ../sql/release.c   the life of a claim
+ *     people.c, view.c, breaking.c     list, show, watch, break
  *     jobs.c                           the queue of jobs, in every mode
  *     sql.c, schema.sql                what the server is told, and what it needs for it
+ *     table.c, shedlock.c, ../sql/lease.c    mode=table: rows with an owner and an end instead
+ *     rows.c                           mode=row: SELECT ... FOR UPDATE instead of a key
  */
 #include <stdio.h>
 #include <string.h>
@@ -41,14 +44,9 @@ static enum stile_status introduce(struct pg *pg, struct stile_error *err)
 
 static void dispose(struct pg *pg)
 {
-    while (pg->sessions)
-        pool_close(pg->sessions);
-    session_free(pg->shared);
-    pg->shared = NULL;
+    pool_end(&pg->pool);
     lease_free_batches(&pg->leases);
     shedlock_free(pg);
-    loop_disarm(pg->engine.loop, &pg->sweep);
-    loop_unreserve(pg->engine.loop, 1);
     options_free(&pg->options);
 }
 
@@ -66,15 +64,19 @@ static enum stile_status postgres_open(struct engine *engine, const struct url *
                                        struct stile_error *err)
 {
     struct pg *pg = pg_of(engine);
-    if (loop_reserve(engine->loop, 1))
-        return error_set(err, STILE_NOMEM, 0, "out of memory");
+    enum stile_status status = pool_init(&pg->pool, engine, err);
+    if (status)
+        return status;
     table_prepare(pg);
-    pg->sweep.fn = pool_sweep;
     pg->leases.engine = engine;
     pg->leases.ops = &table_ops;
-    enum stile_status status = introduce(pg, err);
+    status = introduce(pg, err);
     if (!status)
         status = options_read(&pg->options, url, err);
+    pg->pool.note = held_note;
+    pg->pool.most = pg->options.sessions;
+    pg->pool.each = pg->options.mode == MODE_ROW ? "held or waited for"
+                                                 : "waited for or was granted after a wait";
     if (!status)
         status = pg_name_sessions(pg, err);
     if (!status)
@@ -108,10 +110,7 @@ static void postgres_close(struct engine *engine)
 
 static void postgres_forked(struct engine *engine)
 {
-    struct pg *pg = pg_of(engine);
-    session_forked(pg->shared);
-    for (struct session *session = pg->sessions; session; session = session->next)
-        session_forked(session);
+    pool_forked(pool_of(engine));
 }
 
 #define SLOTS                                                                                      \
@@ -177,7 +176,7 @@ const struct engine_class postgres_row_class = {
     .claim_size = sizeof(struct pg_claim),
     .claim = rows_claim,
     .release = claims_release,
-    .renew = sessions_renew,
+    .renew = pool_renew,
     .break_ = people_break,
     SLOTS,
 };
@@ -198,7 +197,7 @@ const struct engine_class postgres_class = {
     .claim_size = sizeof(struct pg_claim),
     .claim = claims_claim,
     .release = claims_release,
-    .renew = sessions_renew,
+    .renew = pool_renew,
     .break_ = people_break,
     SLOTS,
 };

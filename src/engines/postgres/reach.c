@@ -40,8 +40,9 @@ static enum stile_status check_kind(struct session *session, const PGresult *res
     struct pg *pg = session->pg;
     if (PQntuples(result) != 1 || PQnfields(result) <= HAIL_SCHEMA)
         return error_set(err, STILE_CORRUPT, 0, "the server's answer has an unexpected form");
-    session->backend = atoi(PQgetvalue(result, 0, HAIL_BACKEND));
-    pg->pooled = session->backend != PQbackendPID(session->conn);
+    int backend = atoi(PQgetvalue(result, 0, HAIL_BACKEND));
+    session->seat.backend = (uint64_t)backend;
+    pg->pooled = backend != PQbackendPID(session->conn);
     if (pg->opening)
         pg->opening->schema = PQgetvalue(result, 0, HAIL_SCHEMA)[0] == 't';
     if (PQgetvalue(result, 0, HAIL_RECOVERY)[0] == 't' && !pg->engine.examining)
@@ -115,6 +116,20 @@ enum stile_status pg_connect(struct session **session, struct pg *pg,
     return session_new(session, pg, pg->engine.loop, &route, events, err);
 }
 
+static void ignore_up(struct session *session)
+{
+    (void)session;
+}
+
+static const struct session_events pooled_events = {
+    .up = ignore_up, .down = pool_forget, .ended = part_go_down};
+
+enum stile_status session_connect(struct session **session, struct pool *pool,
+                                  struct stile_error *err)
+{
+    return pg_connect(session, pg_of(pool->engine), &pooled_events, err);
+}
+
 /* ---- the shared session ---- */
 
 /* Further sessions go where this one is, until nobody answers there any more. */
@@ -146,7 +161,7 @@ static void shared_up(struct session *session)
 
 static void shared_down(struct session *session)
 {
-    session->pg->shared = NULL;
+    session->pg->pool.shared = NULL;
 }
 
 static void shared_ended(struct session *session, const struct stile_error *why)
@@ -159,7 +174,7 @@ static void shared_ended(struct session *session, const struct stile_error *why)
 static void shared_notified(struct session *session, const char *payload)
 {
     if (!jobs_notified(session->pg, payload))
-        part_break(session->pg, payload);
+        held_break(session->pg, payload);
 }
 
 static const struct session_events shared_events = {
@@ -168,10 +183,10 @@ static const struct session_events shared_events = {
 enum stile_status pg_shared(struct session **session, struct pg *pg, struct stile_error *err)
 {
     enum stile_status status = STILE_OK;
-    if (!pg->shared)
-        status = pg_connect(&pg->shared, pg,
+    if (!pg->pool.shared)
+        status = pg_connect(&pg->pool.shared, pg,
                             pg->options.mode == MODE_TABLE ? &table_events : &shared_events, err);
-    *session = pg->shared;
+    *session = pg->pool.shared;
     return status;
 }
 
@@ -217,7 +232,7 @@ static enum stile_status check_schema(struct pg *pg, struct opening *opening,
     if (pg->bare || pg->engine.examining)
         return STILE_OK;
     enum stile_status status =
-        session_send(pg->shared, &sql_version, NULL, 0, on_version, opening, err);
+        session_send(pg->pool.shared, &sql_version, NULL, 0, on_version, opening, err);
     return status ? status : drive(pg, opening, err);
 }
 
@@ -240,7 +255,7 @@ static enum stile_status check_shedlock(struct pg *pg, struct opening *opening,
     const char *values[] = {pg->options.table};
     enum stile_status status = shedlock_prepare(pg, err);
     if (!status)
-        status = session_send(pg->shared, &look, values, 1, on_table, opening, err);
+        status = session_send(pg->pool.shared, &look, values, 1, on_table, opening, err);
     return status ? status : drive(pg, opening, err);
 }
 
@@ -249,7 +264,7 @@ static void rename_shared(struct pg *pg)
     const char *values[] = {options_get(&pg->options, "application_name")};
     static const struct statement rename = {
         0, "select set_config('application_name', $1::text, false)"};
-    session_send(pg->shared, &rename, values, 1, on_listening, NULL, NULL);
+    session_send(pg->pool.shared, &rename, values, 1, on_listening, NULL, NULL);
 }
 
 enum stile_status pg_reach(struct pg *pg, struct stile_error *err)

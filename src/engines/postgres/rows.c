@@ -9,6 +9,7 @@
  *
  * The lease is idle_in_transaction_session_timeout. Any error in the transaction ends it, and with
  * it the lock. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,28 +17,28 @@
 #include "engines/postgres/pg.h"
 #include "engines/postgres/sql.h"
 
-static void count(struct pg_claim *part);
+static void count(struct part *part);
 static void on_stepped_back(void *data, const struct answer *a);
-static void take(struct pg_claim *part);
+static void take(struct part *part);
 
-static bool is_shared(struct pg_claim *part)
+static bool is_shared(struct part *part)
 {
     return claim_of(part)->mode == STILE_SHARED;
 }
 
 /* ---- the end of its transaction ---- */
 
-static void end_with(struct pg_claim *part, answer_fn *fn)
+static void end_with(struct part *part, answer_fn *fn)
 {
     struct session *session = part->session;
     struct stile_error err;
-    session->ttl_told_ns = 0; /* what was set in a transaction that fails is undone with it */
+    session->seat.ttl_told_ns = 0; /* what was set in a transaction that fails is undone with it */
     if (session_send(session, &sql_row_end, NULL, 0, fn, part, &err))
         part_give_up(part, &err);
 }
 
 /* What can't be ended ends with its session. */
-static bool has_ended(struct pg_claim *part, const struct answer *a)
+static bool has_ended(struct part *part, const struct answer *a)
 {
     struct session *session = part->session;
     if (!a->err || !session || session->state != UP)
@@ -53,14 +54,14 @@ static void on_withdrawn(void *data, const struct answer *a)
     release_left(data, NULL);
 }
 
-void rows_withdraw(struct pg_claim *part)
+void rows_withdraw(struct part *part)
 {
     end_with(part, on_withdrawn);
 }
 
 static void on_given(void *data, const struct answer *a)
 {
-    struct pg_claim *part = data;
+    struct part *part = data;
     struct stile_error lost;
     bool ours = has_ended(part, a) && strcmp(PQcmdStatus((PGresult *)a->result), "COMMIT") == 0;
     if (ours || part->told) {
@@ -74,7 +75,7 @@ static void on_given(void *data, const struct answer *a)
 /* What it could not be told keeps the name back for longer, not shorter. */
 static void on_let_go(void *data, const struct answer *a)
 {
-    struct pg_claim *part = data;
+    struct part *part = data;
     (void)a;
     if (part->session)
         end_with(part, on_given);
@@ -83,16 +84,16 @@ static void on_let_go(void *data, const struct answer *a)
 }
 
 /* With a hold or a delay in the name's row, that is told first. */
-void rows_give(struct pg_claim *part)
+void rows_give(struct part *part)
 {
     struct claim *claim = claim_of(part);
     struct pg *pg = pg_of_part(part);
     char token[24];
     const char *values[] = {part->stored, token, claim->unused ? "t" : "f"};
-    snprintf(token, sizeof token, "%llu", (unsigned long long)part->token);
+    snprintf(token, sizeof token, "%" PRIu64, part->token);
     bool kept = claim->hold_ns || claim->delay_ns;
-    if (!kept || !pg->shared ||
-        session_send(pg->shared, &sql_row_let_go, values, 3, on_let_go, part, NULL))
+    if (!kept || !pg->pool.shared ||
+        session_send(pg->pool.shared, &sql_row_let_go, values, 3, on_let_go, part, NULL))
         end_with(part, on_given);
 }
 
@@ -100,28 +101,28 @@ void rows_give(struct pg_claim *part)
 
 static void look_again(struct timer *timer)
 {
-    struct pg_claim *part = (struct pg_claim *)((char *)timer - offsetof(struct pg_claim, timer));
+    struct part *part = part_of_timer(timer);
     if (part->standing == SITTING)
         count(part);
 }
 
 /* Its session must be heard of meanwhile. */
-static void sit(struct pg_claim *part, uint64_t ms)
+static void sit(struct part *part, uint64_t ms)
 {
     struct pg *pg = pg_of_part(part);
     struct loop *loop = pg->engine.loop;
-    uint64_t pause = (ms + 1) * NS_PER_MS, most = pg->ttl_ns / 3;
+    uint64_t pause = (ms + 1) * NS_PER_MS, most = pg->pool.ttl_ns / 3;
     struct stile_error err;
     part->standing = SITTING;
     part->timer.fn = look_again;
     loop_arm(loop, &part->timer, loop_now(loop) + (pause < most ? pause : most));
-    if (pool_tell_ttl_is(part->session, pg->ttl_ns, NULL, NULL, &err))
+    if (ttl_tell_is(part->session, pg->pool.ttl_ns, NULL, NULL, &err))
         part_give_up(part, &err);
 }
 
 static void on_counted(void *data, const struct answer *a)
 {
-    struct pg_claim *part = data;
+    struct part *part = data;
     struct stile_error err;
     const char *text = a->err || PQntuples(a->result) != 1 ? "" : PQgetvalue(a->result, 0, 0);
     uint64_t number = *text ? strtoull(text + 1, NULL, 10) : 0;
@@ -141,7 +142,7 @@ static void on_counted(void *data, const struct answer *a)
     } else if (*text == 'g') {
         part->token = number;
         part->standing = CONFIRMING;
-        if (pool_tell_ttl_is(part->session, pg_of_part(part)->ttl_ns, part_alive, part, &err))
+        if (ttl_tell_is(part->session, pg_of_part(part)->pool.ttl_ns, claims_alive, part, &err))
             part_give_up(part, &err);
     } else {
         error_set(&err, STILE_CORRUPT, 0, "the server's answer has an unexpected form");
@@ -149,14 +150,14 @@ static void on_counted(void *data, const struct answer *a)
     }
 }
 
-static void count(struct pg_claim *part)
+static void count(struct part *part)
 {
     struct claim *claim = claim_of(part);
     struct pg *pg = pg_of_part(part);
     struct session *shared;
     struct stile_error err;
-    char backend[16], hold[24], delay[24];
-    snprintf(backend, sizeof backend, "%d", part->session->backend);
+    char backend[24], hold[24], delay[24];
+    snprintf(backend, sizeof backend, "%" PRIu64, part->session->seat.backend);
     const char *values[] = {part->stored,
                             backend,
                             is_shared(part) ? "t" : "f",
@@ -177,7 +178,7 @@ static void count(struct pg_claim *part)
 /* Not there: another has it, or it was cleared away while we waited. */
 static void on_stepped_back(void *data, const struct answer *a)
 {
-    struct pg_claim *part = data;
+    struct part *part = data;
     struct session *session = part->session;
     bool ended = has_ended(part, a);
     if (part->withdrawn) {
@@ -195,10 +196,10 @@ static void on_stepped_back(void *data, const struct answer *a)
 
 static void on_taken(void *data, const struct answer *a)
 {
-    struct pg_claim *part = data;
+    struct part *part = data;
     bool up = part->session && part->session->state == UP;
     if (part->session)
-        part->session->waits = false;
+        part->session->seat.waits = false;
     if (part->withdrawn && up) {
         rows_withdraw(part);
     } else if (a->err) {
@@ -207,7 +208,7 @@ static void on_taken(void *data, const struct answer *a)
         part->standing = STEPPING;
         end_with(part, on_stepped_back);
     } else {
-        part->id = strtoll(PQgetvalue(a->result, 0, 0), NULL, 10);
+        mine(part)->id = strtoll(PQgetvalue(a->result, 0, 0), NULL, 10);
         count(part);
     }
 }
@@ -219,15 +220,15 @@ static void ignore(void *data, const struct answer *a)
 
 /* All of it in one round trip. The row is made outside of the transaction: who makes it at the same
  * time would have to wait for its end. */
-static void take(struct pg_claim *part)
+static void take(struct part *part)
 {
     struct session *session = part->session;
     bool wait = claim_of(part)->wait;
     const char *name[] = {part->stored};
     struct stile_error err;
     part->standing = wait ? IN_LINE : ASKED;
-    session->waits = wait;
-    if (pool_tell_ttl(session, &err) ||
+    session->seat.waits = wait;
+    if (ttl_tell(session, &err) ||
         session_send(session, &sql_row_make, name, 1, ignore, NULL, &err) ||
         session_send(session, &sql_row_begin, NULL, 0, ignore, NULL, &err) ||
         session_send(session, &sql_row_take[is_shared(part)][wait], name, 1, on_taken, part, &err))
@@ -236,13 +237,13 @@ static void take(struct pg_claim *part)
 
 void rows_claim(struct engine *engine, struct claim *claim)
 {
-    struct pg_claim *part = part_of(claim);
+    struct part *part = part_of(claim);
     struct session *session;
     struct stile_error err;
-    if (!part_begin(part))
+    if (!claims_begin(part))
         return;
-    part->key.form = KEY_ONE;
-    if (pool_take(&session, pg_of(engine), &err)) {
+    mine(part)->key.form = KEY_ONE;
+    if (pool_take(&session, pool_of(engine), &err)) {
         part_fail(part, &err);
         return;
     }

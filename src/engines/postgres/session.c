@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "engines/postgres/fault.h"
+#include "engines/postgres/pg.h"
 #include "engines/postgres/talk.h"
 
 /* ---- the end ---- */
@@ -54,6 +55,22 @@ void session_free(struct session *s)
     s->doomed = true;
     if (s->depth == 0)
         dispose(s);
+}
+
+bool session_is_up(const struct session *s)
+{
+    return s->state == UP;
+}
+
+bool session_is_over(const struct session *s)
+{
+    return s->state == DOWN;
+}
+
+void session_break(struct session *s)
+{
+    s->broken = true;
+    loop_soon(s->loop, &s->task);
 }
 
 void session_forked(struct session *s)
@@ -240,7 +257,8 @@ enum stile_status session_new(struct session **out, struct pg *pg, struct loop *
         free(s);
         return error_set(err, STILE_NOMEM, 0, "out of memory");
     }
-    *s = (struct session){.pg = pg,
+    *s = (struct session){.seat.pool = &pg->pool,
+                          .pg = pg,
                           .loop = loop,
                           .route = *route,
                           .events = events,
@@ -249,7 +267,7 @@ enum stile_status session_new(struct session **out, struct pg *pg, struct loop *
                           .timer.fn = talk_on_time,
                           .task.fn = on_task};
     s->last = &s->first;
-    s->used_ns = loop_now(loop);
+    s->seat.used_ns = loop_now(loop);
     enum stile_status status =
         route->host ? resolve_start(&s->resolve, loop, route->host, 0, on_resolved, s, &why)
                     : start(s, &why);

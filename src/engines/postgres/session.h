@@ -8,12 +8,10 @@
 
 #include <libpq-fe.h>
 
-#include "engines/engine.h"
+#include "engines/sql/pool.h"
 #include "io/resolve.h"
 
 struct pg;
-struct pg_claim;
-struct session;
 
 #define SEND_PARAMS_MAX 12
 
@@ -54,22 +52,11 @@ struct route {
 };
 
 struct session {
+    struct seat seat;
     struct pg *pg;
     const struct session_events *events;
     enum { CONNECTING, HAILING, UP, DOWN } state;
-    struct session *next; /* in the engine's list */
-
-    /* the engine's own */
-    struct pg_claim *claims; /* what is held here, or being worked on */
-    uint64_t ttl_told_ns;    /* the lease that the server was told last */
-    uint64_t used_ns;
-    int backend;      /* the server's process */
-    bool waits;       /* a statement waits inside the server */
-    unsigned cancels; /* asked for and not yet answered */
-    bool idle;        /* in the pool */
-    bool hears_jobs;  /* it was told to listen for them */
-    bool probed;      /* a renewal is under way */
-    uint64_t probed_ttl_ns;
+    bool hears_jobs; /* it was told to listen for them */
 
     /* session.c's and talk.c's own */
     struct loop *loop;
@@ -85,22 +72,19 @@ struct session {
     unsigned depth; /* of callbacks under way */
     bool doomed;    /* freed when the last of them returns */
     bool was_up;
-    bool broken; /* found out while sending: told by the task */
-    uint64_t stall_ns;
+    bool broken;               /* found out while sending: told by the task */
     struct stile_error notice; /* the last that the server said by itself */
 };
 
 enum stile_status session_new(struct session **session, struct pg *pg, struct loop *loop,
                               const struct route *route, const struct session_events *events,
                               struct stile_error *err);
-void session_free(struct session *session); /* nothing is called any more; NULL allowed */
-void session_forked(struct session *session);
+void session_break(struct session *session); /* it fails, soon */
 
 /* values are copied; a NULL one is SQL's. The answer comes once, never from inside. */
 enum stile_status session_send(struct session *session, const struct statement *statement,
                                const char *const *values, int n, answer_fn *fn, void *data,
                                struct stile_error *err);
-void session_forget(struct session *session, const void *data); /* answers to nobody */
 
 /* From an answer or notice of the server. */
 void session_read_error(struct stile_error *err, char sqlstate[6], const PGresult *result);

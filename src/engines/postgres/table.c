@@ -145,8 +145,7 @@ out:
 
 static void forget(struct engine *engine, const void *data)
 {
-    if (pg_of(engine)->shared)
-        session_forget(pg_of(engine)->shared, data);
+    pool_unask(pool_of(engine), data);
 }
 
 const struct lease_ops table_ops = {
@@ -230,7 +229,7 @@ static void on_up(struct session *session)
 
 static void on_down(struct session *session)
 {
-    session->pg->shared = NULL;
+    session->pg->pool.shared = NULL;
     session->pg->leases.hearing = false;
 }
 

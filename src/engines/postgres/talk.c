@@ -44,7 +44,7 @@ static void take_result(struct session *s, PGresult *result)
     ExecStatusType status = PQresultStatus(result);
     if (status == PGRES_PIPELINE_SYNC) {
         PQclear(result);
-        s->used_ns = loop_now(s->loop);
+        s->seat.used_ns = loop_now(s->loop);
         talk_take_first(s);
         talk_answer(request, request->error.status ? &request->error : NULL);
         return;
@@ -81,7 +81,7 @@ void talk_take_notes(struct session *s)
 
 static uint64_t stall_ns(const struct session *s)
 {
-    return s->ttl_told_ns > STALL_MIN_NS ? s->ttl_told_ns : STALL_MIN_NS;
+    return s->seat.ttl_told_ns > STALL_MIN_NS ? s->seat.ttl_told_ns : STALL_MIN_NS;
 }
 
 /* Stays armed for the next request: setting it anew for each would cost as much as the request. */
@@ -96,7 +96,7 @@ void talk_on_time(struct timer *timer)
     struct session *s = (struct session *)((char *)timer - offsetof(struct session, timer));
     struct stile_error err;
     uint64_t now = loop_now(s->loop);
-    if (s->state == UP && (!s->first || s->waits))
+    if (s->state == UP && (!s->first || s->seat.waits))
         return;
     uint64_t until = s->state == UP ? s->first->sent_ns + stall_ns(s) : now;
     if (until > now) {
