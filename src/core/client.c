@@ -10,8 +10,8 @@
 #include "core/url.h"
 #include "mutant.h"
 
-/* How long closing waits for the engine to answer the last releases: longer than lock.c waits, so
- * that every call under way is answered first. */
+/* How long closing waits for the engine to answer the last releases: longer than lock.c waits for
+ * each of them. */
 #define CLOSE_PATIENCE_NS (4 * NS_PER_SEC)
 /* The keeper's tick, and the patience of a close. */
 #define CLIENT_TIMERS 2
@@ -251,6 +251,20 @@ static void release_all(struct stile_client *client)
     loop_disarm(client->loop, &patience);
 }
 
+/* Thousands of locks, or a machine that is short of time, and all patience may end at once: the
+ * user hears of each call all the same. */
+static void answer_all(struct stile_client *client)
+{
+#ifndef MUTANT_CORE_CLOSED_UNANSWERED
+    for (struct stile_lock *lock = client->locks; lock; lock = lock->all_next) {
+        if (lock->op)
+            lock_give_up(lock);
+    }
+#endif
+    while (client->notes)
+        drive_step(client);
+}
+
 enum stile_status stile_client_close(struct stile_client *client)
 {
     if (!client)
@@ -266,8 +280,7 @@ enum stile_status stile_client_close(struct stile_client *client)
     drive_stop(client);
     client->magic = 0; /* a callback that comes now can't start anything new */
     release_all(client);
-    while (client->notes)
-        drive_step(client); /* every async call is answered */
+    answer_all(client);
     pthread_mutex_unlock(&client->mutex);
     fork_hold_off();
     fork_unregister(client);

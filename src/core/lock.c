@@ -315,6 +315,13 @@ static void end_of_wait(struct stile_lock *lock, bool in_engine)
         lock_end_wait(lock, status, lock->why);
 }
 
+void lock_give_up(struct stile_lock *lock)
+{
+    lock->given_up = true;
+    lock_answer(lock, lock->outcome ? lock->outcome : STILE_UNREACHABLE,
+                lock->why ? lock->why : &no_answer);
+}
+
 void lock_timer(struct timer *timer)
 {
     struct stile_lock *lock =
@@ -333,11 +340,7 @@ void lock_timer(struct timer *timer)
         end_of_wait(lock, true);
         break;
     case RELEASING:
-        /* Out of patience: the user goes on, the claim is cleared away when the engine answers, and
-         * the turn stays taken until then. */
-        lock->given_up = true;
-        lock_answer(lock, lock->outcome ? lock->outcome : STILE_UNREACHABLE,
-                    lock->why ? lock->why : &no_answer);
+        lock_give_up(lock);
         break;
     default:
         break;

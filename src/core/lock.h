@@ -80,6 +80,9 @@ void lock_cancel(struct stile_lock *lock);
 void lock_lost(struct stile_lock *lock, const struct stile_error *err);
 void lock_lost_at_deadline(struct stile_lock *lock);
 void lock_discard(struct stile_lock *lock); /* release what is left, then free */
+/* Out of patience with a release: the user goes on, the claim is cleared away when the engine
+ * answers, and the turn stays taken until then. */
+void lock_give_up(struct stile_lock *lock);
 void lock_timer(struct timer *timer);
 bool lock_is_held(const struct stile_lock *lock);
 

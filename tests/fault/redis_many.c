@@ -220,6 +220,7 @@ static void their_client_is_closed(void **state)
     (void)state;
     line_up();
     stile_client_close(client);
+    assert_int_equal(seen.cancelled, WAITERS);
     assert_int_equal(seen.granted, 0);
     until_in_line(0);
     open_client(&client);
