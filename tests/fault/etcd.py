@@ -68,6 +68,64 @@ def left_behind(t, server):
     expect(server.ctl("get", "--prefix", "--keys-only", "x"), "")
 
 
+# ---- lines that are longer than what a claim is told of them ----
+
+LONG = 24
+
+
+def stand_in_line(server, place, value="1@other"):
+    lease = server.ctl("lease", "grant", "600").split()[1]
+    for i in range(LONG):
+        server.ctl("put", "--lease=" + lease, "%s/%08x" % (place, i), value)
+    return lease
+
+
+def created(server, key):
+    return json.loads(server.ctl("get", key, "-w", "json"))["kvs"][0]["create_revision"]
+
+
+@on_server()
+def own_key_of_before(t, server):
+    """A key of ours from before is not taken for the one that a claim puts, be the line short or long"""
+    ours = Keeper(server.url)
+    try:
+        expect(ours.try_it("keep"), "OK")
+        lease = lease_of(keys_of(server, "keep")[0])
+        others = stand_in_line(server, "long")
+        for name in "short", "long":
+            own = "%s/%s" % (name, lease)
+            server.ctl("put", "--lease=" + lease, own, "")
+            before = revision_of(server)
+            ours.ask(name, 30000)
+            spin(lambda: own in keys_of(server, name) and created(server, own) > before)
+            if name == "long":
+                server.ctl("lease", "revoke", others)
+            expect(ours.answer(), "OK")
+            assert created(server, own) > before
+    finally:
+        ours.close()
+    expect(keys_of(server, "short") + keys_of(server, "long"), [])
+
+
+@on_server()
+def modes_in_long_lines(t, server):
+    """Who comes to a long line of slots, of readers, or of a longer name, tries, or waits"""
+    def code(*args):
+        return t.stile("run", *args, "--", "true").returncode
+    stand_in_line(server, "seats/slots", "%d other" % LONG)
+    stand_in_line(server, "readers/read")
+    stand_in_line(server, "name/longer")
+    for wait in ["--try"], ["--wait", "1s"]:
+        expect(code(*wait, "--slots", str(LONG), "seats"), 75)
+        expect(code(*wait, "--slots", str(LONG + 1), "seats"), 0)
+        expect(code(*wait, "--shared", "seats"), 75)
+        expect(code(*wait, "readers"), 75)
+        expect(code(*wait, "--shared", "readers"), 0)
+        expect(code(*wait, "name"), 0)
+    for name in "seats", "readers", "name":
+        expect(len(keys_of(server, name)), LONG)
+
+
 # ---- killed and restarted ----
 
 @on_server()
@@ -297,4 +355,5 @@ def certificates(t):
 run_tests([
     restart, renewal_goes_on_after_a_restart, released_while_it_is_away, asked_to_leave,
     nobody_there, short_ttls, stopped_past_the_ttl, compacted_while_waiting,
-    executed_after_its_withdrawal, left_behind, logins, logins_that_expire, full, not_etcd, certificates])
+    executed_after_its_withdrawal, left_behind, own_key_of_before,
+    modes_in_long_lines, logins, logins_that_expire, full, not_etcd, certificates])

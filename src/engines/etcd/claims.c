@@ -1,9 +1,12 @@
 /* Claims: asking, and what becomes of the answer. */
 #include "engines/etcd/etcd.h"
 #include "engines/etcd/line.h"
+#include "mutant.h"
 
 #define TRIES_MAX 4
 #define AGAIN_NS  (50 * NS_PER_MS)
+/* How much of a line the answer to a claim may tell: up to so many it is all that is needed. */
+#define SHORT_LINE 16
 
 static void send_claim(struct etcd_claim *part);
 
@@ -88,6 +91,28 @@ bool claim_has_left(struct etcd_claim *part, const struct stile_error *err)
 
 /* ---- asking ---- */
 
+/* Its key is put whatever there is. */
+static bool is_joining(const struct etcd_claim *part)
+{
+    return claim_of((struct etcd_claim *)part)->wait || part->enqueue;
+}
+
+static bool overwrote_own(const Pb__TxnResponse *answer)
+{
+#ifdef MUTANT_ETCD_OLD_KEY_TAKEN
+    return false;
+#endif
+    return txn_overwrote(answer, 0);
+}
+
+static bool is_long(const Pb__RangeResponse *range)
+{
+#ifdef MUTANT_ETCD_LONG_LINE_NOT_LOOKED_AT
+    return false;
+#endif
+    return range->more;
+}
+
 static void on_cleared(void *data, const ProtobufCMessage *message, const struct stile_error *err)
 {
     struct etcd_claim *part = data;
@@ -146,20 +171,26 @@ static void weigh_try(struct etcd_claim *part, const Pb__RangeResponse *range, i
     }
 }
 
-/* The key is put, and this is the line with it. */
-static void weigh_put(struct etcd_claim *part, const Pb__RangeResponse *range, int64_t revision)
+/* The key is put, and this is the line with it: all of it, or what it begins with. */
+static void weigh_put(struct etcd_claim *part, const Pb__TxnResponse *answer,
+                      const Pb__RangeResponse *range)
 {
     struct line line;
     struct key name, own;
-    key_of_name(&name, etcd_of_part(part), claim_of(part)->name, claim_of(part)->name_len);
-    key_of_part(&own, part);
-    line_weigh(&line, claim_of(part), &name, &own, revision, range);
-    if (!line.own || line.own->create_revision != revision) {
-        clear_own(part, &own, revision);
+    if (overwrote_own(answer)) {
+        key_of_part(&own, part);
+        clear_own(part, &own, answer->header->revision);
         return;
     }
-    part->revision = revision;
-    claim_weigh(part, range, revision);
+    part->revision = answer->header->revision;
+    if (!is_long(range)) {
+        claim_weigh(part, range, part->revision);
+        return;
+    }
+    key_of_name(&name, etcd_of_part(part), claim_of(part)->name, claim_of(part)->name_len);
+    line_weigh(&line, claim_of(part), &name, NULL, part->revision, range);
+    part->all = line.unclear; /* most are of longer names */
+    claim_look(part);
 }
 
 static void lease_is_gone(struct etcd_claim *part)
@@ -193,22 +224,34 @@ static void on_claimed(void *data, const ProtobufCMessage *message, const struct
         claim_fail(part, err);
         return;
     }
-    bool put = claim_of(part)->wait || part->enqueue;
     const Pb__RangeResponse *range =
         answer->n_responses ? txn_ranged(answer, answer->n_responses - 1) : NULL;
-    if (!answer->header || (!answer->succeeded && !range)) {
+    bool won = answer->succeeded && !is_joining(part);
+    if (!answer->header || (!won && !range)) {
         fail_strange(part);
-    } else if (answer->succeeded) {
+    } else if (won) {
         part->revision = answer->header->revision;
         claim_be_first(part);
-    } else if (put) {
-        weigh_put(part, range, answer->header->revision);
     } else {
-        weigh_try(part, range, answer->header->revision);
+        line_order(range);
+        if (is_joining(part))
+            weigh_put(part, answer, range);
+        else
+            weigh_try(part, range, answer->header->revision);
     }
 }
 
-/* If nobody is there it is ours, else the key is put behind those who are: one step either way. */
+/* In the order of its keys: to sort it by creation the server reads all of it, and does so on every
+ * member, as this is part of a write. Who tries for a slot, or to share, has to count. */
+static void begin_of_line(struct etcd_claim *part, Pb__RangeRequest *range)
+{
+    bool all = claim_of(part)->mode != STILE_EXCLUSIVE && !is_joining(part);
+    range->limit = all ? 0 : SHORT_LINE + 1 + GHOSTS;
+    range->keys_only = true;
+}
+
+/* The key is put behind those who are there: if nobody is, it holds. Who tries once puts it only
+ * then. One step either way. */
 static void send_claim(struct etcd_claim *part)
 {
     struct claim *claim = claim_of(part);
@@ -223,14 +266,11 @@ static void send_claim(struct etcd_claim *part)
     key_end(&end, &name);
     ghosts_plan(part);
     txn_init(&txn);
-    txn_if_none(&txn, &name, &end);
-    txn_put(&txn, THEN, &own, value, part->lease_id);
+    if (!is_joining(part))
+        txn_if_none(&txn, &name, &end);
+    txn_put(&txn, THEN, &own, value, part->lease_id)->prev_kv = true;
     ghosts_put(part, &txn, THEN, &own, value, ghosts);
-    if (claim->wait || part->enqueue) {
-        txn_put(&txn, ELSE, &own, value, part->lease_id);
-        ghosts_put(part, &txn, ELSE, &own, value, ghosts);
-    }
-    claim_nearest_first(part, txn_range(&txn, ELSE, &name, &end), 1 + GHOSTS);
+    begin_of_line(part, txn_range(&txn, is_joining(part) ? THEN : ELSE, &name, &end));
     part->standing = ASKED;
     part->in_flight = true;
     if (txn_send(&txn, etcd, on_claimed, part, &err)) {

@@ -100,8 +100,8 @@ void txn_if_created(struct txn *txn, const struct key *key, int64_t revision);
 void txn_if_not_after(struct txn *txn, const struct key *key, int64_t revision);
 void txn_if_leased(struct txn *txn, const struct key *key, int64_t lease);
 void txn_if_none(struct txn *txn, const struct key *start, const struct key *end);
-void txn_put(struct txn *txn, enum branch branch, const struct key *key, const char *value,
-             int64_t lease);
+Pb__PutRequest *txn_put(struct txn *txn, enum branch branch, const struct key *key,
+                        const char *value, int64_t lease);
 void txn_delete(struct txn *txn, enum branch branch, const struct key *key);
 /* If it is bound to this lease, and whatever else is added to its conditions. */
 struct txn_inner *txn_delete_leased(struct txn *txn, enum branch branch, const struct key *key,
@@ -114,6 +114,8 @@ enum stile_status txn_send(struct txn *txn, struct etcd *etcd, conn_fn *fn, void
                            struct stile_error *err);
 /* The n-th answer, if it is to a range; else NULL. */
 const Pb__RangeResponse *txn_ranged(const Pb__TxnResponse *answer, size_t n);
+/* Whether the n-th was a put of a key that was there already; its prev_kv was asked for. */
+bool txn_overwrote(const Pb__TxnResponse *answer, size_t n);
 
 /* ---- watches.c: many watches on one stream ---- */
 
@@ -270,8 +272,8 @@ void claim_be_first(struct etcd_claim *part);
 void claim_enter(struct etcd_claim *part); /* nothing is in its way, but ghosts are to be armed */
 /* What is before it, as of `revision`: it is first, waits in line, or is withdrawn. */
 void claim_weigh(struct etcd_claim *part, const Pb__RangeResponse *range, int64_t revision);
-/* A range of the name's keys: how it comes sorted, and how much of it. */
-void claim_nearest_first(struct etcd_claim *part, Pb__RangeRequest *range, size_t more);
+/* Its key is there. Ends as claim_weigh() does. */
+void claim_look(struct etcd_claim *part);
 
 /* ---- gate.c: where etcd->plain_key ---- */
 

@@ -39,6 +39,19 @@ static bool seen_before(const Pb__RangeResponse *range, size_t n, const struct k
     return false;
 }
 
+static int last_first(const void *a, const void *b)
+{
+    const Pb__KeyValue *const *one = a, *const *two = b;
+    int64_t first = (*one)->create_revision, second = (*two)->create_revision;
+    return (first < second) - (first > second);
+}
+
+void line_order(const Pb__RangeResponse *range)
+{
+    if (range->n_kvs > 1)
+        qsort(range->kvs, range->n_kvs, sizeof *range->kvs, last_first);
+}
+
 /* The range comes sorted by creation, last first. */
 void line_weigh(struct line *line, const struct claim *claim, const struct key *name,
                 const struct key *own, int64_t below, const Pb__RangeResponse *range)

@@ -13,6 +13,9 @@ struct line {
     bool unclear; /* there is more before us than was looked at */
 };
 
+/* Last created first, as line_weigh() wants it. */
+void line_order(const Pb__RangeResponse *range);
+
 /* own NULL: not looked for; below: only keys created before this revision count. */
 void line_weigh(struct line *line, const struct claim *claim, const struct key *name,
                 const struct key *own, int64_t below, const Pb__RangeResponse *range);

@@ -9,8 +9,6 @@
 #define DOUBT_NS (2 * NS_PER_MS) /* for each one that is before it */
 #define SURE_NS  (100 * NS_PER_MS)
 
-static void look(struct etcd_claim *part);
-
 /* ---- first in line ---- */
 
 /* The own key was seen, with its revision, in the same step in which nothing was before it. The
@@ -67,7 +65,7 @@ void claim_start_over(struct etcd_claim *part)
 
 static void look_again(struct timer *timer)
 {
-    look(part_of_timer(timer));
+    claim_look(part_of_timer(timer));
 }
 
 /* A watch that begins in the moment of somebody's write is served by a loop of the server's that
@@ -97,7 +95,7 @@ static void on_before_event(struct watching *watching, const Pb__KeyValue *kv, b
     if (part->standing == LOOKING)
         part->changed = true;
     else if (part->standing == IN_LINE)
-        look(part);
+        claim_look(part);
 }
 
 static void key_of_kv(struct key *key, const Pb__KeyValue *kv)
@@ -155,7 +153,7 @@ static void wait_in_line(struct etcd_claim *part, const struct line *line, const
     if (watch_line(part, line, name, range, revision, &err))
         claim_again_later(part, look_again);
     else if (part->changed)
-        look(part);
+        claim_look(part);
     else
         doubt_watch(part, line, !range->more);
 }
@@ -170,7 +168,7 @@ void claim_weigh(struct etcd_claim *part, const Pb__RangeResponse *range, int64_
     line_weigh(&line, claim, &name, NULL, part->revision, range);
     if (line.unclear) {
         part->all = true;
-        look(part);
+        claim_look(part);
     } else if (!line.blocked) {
         claim_be_first(part);
     } else if (claim->wait) {
@@ -206,13 +204,15 @@ static void on_looked(void *data, const ProtobufCMessage *message, const struct 
         claim_weigh(part, range, answer->header->revision);
 }
 
-void claim_nearest_first(struct etcd_claim *part, Pb__RangeRequest *range, size_t more)
+/* The server has no index of creations: it reads the whole line for this. */
+static void nearest_first(struct etcd_claim *part, Pb__RangeRequest *range)
 {
     bool few = claim_of(part)->mode == STILE_EXCLUSIVE && !part->all;
     range->sort_order = PB__RANGE_REQUEST__ORDER__DESCEND;
     range->sort_target = PB__RANGE_REQUEST__TARGET__CREATE;
-    range->limit = few ? (int64_t)(NEAREST + more) : 0;
+    range->limit = few ? NEAREST : 0;
     range->keys_only = true;
+    range->max_create_revision = part->revision - 1;
 }
 
 /* Whether the own key is still there, and what is before it, in one step. A keep-alive that went
@@ -221,7 +221,7 @@ void claim_nearest_first(struct etcd_claim *part, Pb__RangeRequest *range, size_
  * The quorum is asked, not just the member we are at: one that led, was stopped and goes on
  * believes for a moment that it still leads. It renews leases that have ended, and shows their
  * keys. */
-static void look(struct etcd_claim *part)
+void claim_look(struct etcd_claim *part)
 {
     struct claim *claim = claim_of(part);
     struct stile_error err;
@@ -233,9 +233,7 @@ static void look(struct etcd_claim *part)
     txn_init(&txn);
     txn_if_created(&txn, &own, part->revision);
     txn_if_leased(&txn, &own, part->lease_id);
-    Pb__RangeRequest *range = txn_range(&txn, THEN, &name, &end);
-    claim_nearest_first(part, range, 0);
-    range->max_create_revision = part->revision - 1;
+    nearest_first(part, txn_range(&txn, THEN, &name, &end));
 #ifdef MUTANT_ETCD_GRANT_UNVERIFIED
     txn.request.n_compare = 0;
 #endif

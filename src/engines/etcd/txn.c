@@ -75,8 +75,8 @@ static struct txn_op *add(struct txn *txn, enum branch branch)
     return op;
 }
 
-void txn_put(struct txn *txn, enum branch branch, const struct key *key, const char *value,
-             int64_t lease)
+Pb__PutRequest *txn_put(struct txn *txn, enum branch branch, const struct key *key,
+                        const char *value, int64_t lease)
 {
     struct txn_op *op = add(txn, branch);
     pb__put_request__init(&op->put);
@@ -85,6 +85,7 @@ void txn_put(struct txn *txn, enum branch branch, const struct key *key, const c
     op->put.lease = lease;
     op->op.request_case = PB__REQUEST_OP__REQUEST_PUT;
     op->op.put = &op->put;
+    return &op->put;
 }
 
 void txn_delete(struct txn *txn, enum branch branch, const struct key *key)
@@ -153,4 +154,12 @@ const Pb__RangeResponse *txn_ranged(const Pb__TxnResponse *answer, size_t n)
         return NULL;
     const Pb__ResponseOp *op = answer->responses[n];
     return op->response_case == PB__RESPONSE_OP__RESPONSE_RANGE ? op->range : NULL;
+}
+
+bool txn_overwrote(const Pb__TxnResponse *answer, size_t n)
+{
+    if (n >= answer->n_responses)
+        return false;
+    const Pb__ResponseOp *op = answer->responses[n];
+    return op->response_case == PB__RESPONSE_OP__RESPONSE_PUT && op->put->prev_kv;
 }
