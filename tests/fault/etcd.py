@@ -1,16 +1,18 @@
 """An etcd that is killed, stopped, compacted, full, or does not want us, and what the user of stile
 hears of it."""
+import base64
 import http.server
 import json
 import os
 import signal
 import subprocess
 import threading
+import urllib.request
 
 from cluster_kit import TESTS, expect, granted, lost, refused, spin, token_of, try_it, wait_for
 from etcd_server import EtcdServer, free_port
 from keeper import Keeper
-from kit import run_tests
+from kit import PATIENCE, run_tests
 
 
 def use(t, url):
@@ -73,10 +75,21 @@ def left_behind(t, server):
 LONG = 24
 
 
+def put(server, key, value, lease):
+    """As etcdctl does, but a hundred of them should not take a hundred processes."""
+    told = {"key": text64(key), "value": text64(value), "lease": int(lease, 16)}
+    urllib.request.urlopen(server.members[0].client_url + "/v3/kv/put",
+                           json.dumps(told).encode(), timeout=PATIENCE).close()
+
+
+def text64(text):
+    return base64.b64encode(text.encode()).decode()
+
+
 def stand_in_line(server, place, value="1@other"):
     lease = server.ctl("lease", "grant", "600").split()[1]
     for i in range(LONG):
-        server.ctl("put", "--lease=" + lease, "%s/%08x" % (place, i), value)
+        put(server, "%s/%08x" % (place, i), value, lease)
     return lease
 
 
@@ -105,6 +118,36 @@ def own_key_of_before(t, server):
     finally:
         ours.close()
     expect(keys_of(server, "short") + keys_of(server, "long"), [])
+
+
+def await_settled(server, key):
+    """Its owner has said since when it is there, and has nothing more to say."""
+    since = "/%x" % created(server, key)
+    spin(lambda: since in server.ctl("get", "--from-key", "--keys-only", ""))
+
+
+@on_server()
+def behind_a_long_line(t, server):
+    """Who comes to a long line waits for the last one before it, and looks when that one goes"""
+    others = stand_in_line(server, "x")
+    ours = Keeper(server.url)
+    try:
+        expect(ours.try_it("keep"), "OK")
+        await_settled(server, keys_of(server, "keep")[0])
+        ours.ask("x", 30000)
+        spin(lambda: len(keys_of(server)) == LONG + 1)
+        *early, _, last, own = keys_of(server)
+        await_settled(server, own)
+        asked = server.members[0].executed("Txn")
+        for key in early[LONG // 2:]:
+            server.ctl("del", key)
+        server.ctl("del", last)
+        spin(lambda: server.members[0].executed("Txn") > asked)
+        server.ctl("lease", "revoke", others)
+        expect(ours.answer(), "OK")
+        expect(server.members[0].executed("Txn") - asked, 2)
+    finally:
+        ours.close()
 
 
 @on_server()
@@ -356,4 +399,4 @@ run_tests([
     restart, renewal_goes_on_after_a_restart, released_while_it_is_away, asked_to_leave,
     nobody_there, short_ttls, stopped_past_the_ttl, compacted_while_waiting,
     executed_after_its_withdrawal, left_behind, own_key_of_before,
-    modes_in_long_lines, logins, logins_that_expire, full, not_etcd, certificates])
+    behind_a_long_line, modes_in_long_lines, logins, logins_that_expire, full, not_etcd, certificates])

@@ -14,6 +14,7 @@ import socket
 import subprocess
 import tempfile
 import time
+import urllib.request
 
 ATTEMPTS = 5  # somebody else may get the port first
 PATIENCE_S = 30
@@ -63,6 +64,20 @@ class Member:
     def log(self):
         with open(self.dir + "/log", encoding="utf-8") as log:
             return log.read()
+
+    def metric(self, name, *without):
+        """The sum of all with this name; 0 if it does not answer."""
+        try:
+            with urllib.request.urlopen(self.client_url + "/metrics", timeout=5) as answer:
+                rows = answer.read().decode().splitlines()
+        except OSError:
+            return 0.0
+        return sum(float(row.split()[-1]) for row in rows
+                   if row.startswith(name) and not any(word in row for word in without))
+
+    def executed(self, method):
+        """How many such requests so far."""
+        return self.metric('grpc_server_handled_total{grpc_code="OK",grpc_method="%s"' % method)
 
     def kill(self, number=signal.SIGKILL):
         """And wait until it is gone."""
