@@ -89,6 +89,8 @@ class Member:
 
     def signal(self, number):
         self.process.send_signal(number)
+        if number == signal.SIGSTOP:  # its threads hear of it one by one, and go on until then
+            os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WNOWAIT)
 
 
 class ZookeeperServer:
