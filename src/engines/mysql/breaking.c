@@ -2,49 +2,10 @@
  * way to tell it, and with that the lock. Other locks that were granted to its client at once end
  * with it, and are told as lost there. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "engines/mysql/sql.h"
 #include "engines/mysql/view.h"
-
-#define LOOK_NS     (10 * NS_PER_MS)
-#define PATIENCE_NS (4 * NS_PER_SEC)
-
-struct target {
-    uint64_t backend, token; /* of a grant */
-};
-
-struct breaking {
-    struct query *query;
-    struct timer timer;
-    uint64_t begun_ns;
-    struct target *targets;
-    size_t n;
-    struct stile_error denied;
-};
-
-static void on_looked(void *data, const struct answer *a);
-
-static void end(struct breaking *b, const struct stile_error *err)
-{
-    struct query *query = b->query;
-    struct my *my = my_of(query->engine);
-    pool_unask(&my->pool, b);
-    loop_disarm(my->engine.loop, &b->timer);
-    loop_unreserve(my->engine.loop, 1);
-    query->state = NULL;
-    struct stile_error copy = err ? *err : (struct stile_error){0};
-    free(b->targets);
-    free(b);
-    query->engine->events->done(query, err ? &copy : NULL);
-}
-
-static void end_with(struct breaking *b, enum stile_status status, const char *why)
-{
-    struct stile_error err;
-    error_set(&err, status, 0, "%s", why);
-    end(b, &err);
-}
+#include "engines/sql/breaking.h"
 
 /* ---- until it is gone ---- */
 
@@ -69,21 +30,6 @@ static void end_holders(struct breaking *b)
     }
 }
 
-static void look(struct timer *timer)
-{
-    struct breaking *b = (struct breaking *)((char *)timer - offsetof(struct breaking, timer));
-    struct query *query = b->query;
-    struct stile_error err;
-    if (view_ask(my_of(query->engine), query->name, query->name_len, on_looked, b, &err))
-        end(b, &err);
-}
-
-static void look_later(struct breaking *b)
-{
-    struct loop *loop = b->query->engine->loop;
-    loop_arm(loop, &b->timer, loop_now(loop) + LOOK_NS);
-}
-
 /* Who has it again by a later grant is not meant. */
 static bool is_over(const struct breaking *b, const struct view *view)
 {
@@ -99,23 +45,20 @@ static bool is_over(const struct breaking *b, const struct view *view)
 static void on_looked(void *data, const struct answer *a)
 {
     struct breaking *b = data;
-    struct loop *loop = b->query->engine->loop;
     struct stile_error err = {0};
     struct view view = {0};
-    if (!a->err && !view_of(&view, a, &err) && is_over(b, &view)) {
+    if (!a->err && !view_of(&view, a, b->query, &err) && is_over(b, &view)) {
         view_free(&view);
-        end(b, NULL);
+        breaking_end(b, NULL);
         return;
     }
     view_free(&view);
     if (a->err || err.status)
-        end(b, a->err ? a->err : &err);
+        breaking_end(b, a->err ? a->err : &err);
     else if (b->denied.status)
-        end(b, &b->denied);
-    else if (loop_now(loop) - b->begun_ns > PATIENCE_NS)
-        end_with(b, STILE_REFUSED, "its session does not end");
+        breaking_end(b, &b->denied);
     else
-        look_later(b);
+        breaking_wait(b);
 }
 
 /* ---- who it is ---- */
@@ -124,11 +67,11 @@ static void on_unheld(void *data, const struct answer *a)
 {
     struct breaking *b = data;
     if (a->err) {
-        end(b, a->err);
+        breaking_end(b, a->err);
         return;
     }
     end_holders(b);
-    look_later(b);
+    breaking_wait(b);
 }
 
 static void unhold(struct breaking *b)
@@ -143,10 +86,10 @@ static void unhold(struct breaking *b)
     name_hex(stored, query->name, query->name_len);
     if (my->bare) {
         end_holders(b);
-        look_later(b);
+        breaking_wait(b);
     } else if (my_shared(&shared, my, &err) ||
                session_send(shared, words(stored, query->token), on_unheld, b, &err)) {
-        end(b, &err);
+        breaking_end(b, &err);
     }
 }
 
@@ -172,36 +115,22 @@ static void on_seen(void *data, const struct answer *a)
     struct stile_error err = {0};
     struct view view = {0};
     if (!a->err)
-        view_of(&view, a, &err);
+        view_of(&view, a, b->query, &err);
     bool held = view.info.holders > 0;
     bool meant = held && take_aim(b, &view);
     view_free(&view);
     if (a->err || err.status)
-        end(b, a->err ? a->err : &err);
-    else if (!held)
-        end_with(b, STILE_CONFLICT, "it isn't held");
-    else if (!b->targets)
-        end_with(b, STILE_NOMEM, "out of memory");
+        breaking_end(b, a->err ? a->err : &err);
+    else if (held && !b->targets)
+        breaking_end_with(b, STILE_NOMEM, "out of memory");
     else if (!meant)
-        end_with(b, STILE_CONFLICT, "the grant with that token is over");
+        breaking_end_unmeant(b, held);
     else
         unhold(b);
 }
 
 void people_break(struct engine *engine, struct query *query)
 {
-    struct stile_error err;
-    struct breaking *b = calloc(1, sizeof *b);
-    if (!b || loop_reserve(engine->loop, 1)) {
-        free(b);
-        error_set(&err, STILE_NOMEM, 0, "out of memory");
-        engine->events->done(query, &err);
-        return;
-    }
-    b->query = query;
-    b->timer.fn = look;
-    b->begun_ns = loop_now(engine->loop);
-    query->state = b;
-    if (view_ask(my_of(engine), query->name, query->name_len, on_seen, b, &err))
-        end(b, &err);
+    (void)engine;
+    breaking_begin(query, on_seen, on_looked);
 }

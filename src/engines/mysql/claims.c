@@ -146,7 +146,7 @@ static void on_locked(void *data, const struct answer *a)
     }
 }
 
-static void stand_in_line(struct part *part)
+void claims_stand_in_line(struct part *part)
 {
     struct my *my = my_of_part(part);
     struct session *session;
@@ -166,25 +166,10 @@ static void stand_in_line(struct part *part)
 
 /* ---- on the shared session ---- */
 
-static void after_step(struct part *part)
-{
-    uint64_t hint_ns = part->token * NS_PER_MS;
-    struct stile_error why = part->why;
-    part->token = 0;
-    if (part->withdrawn)
-        release_go_on(part, false);
-    else if (why.status)
-        part_fail(part, &why);
-    else if (claim_of(part)->wait)
-        stand_in_line(part);
-    else
-        part_turn_away(part, hint_ns);
-}
-
 static void on_stepped_back(void *data, const struct answer *a)
 {
     (void)a; /* an error here is the session's end */
-    after_step(data);
+    part_stepped(data);
 }
 
 /* What the try may have taken is given back; the server knows whose it is (LESSONS 20: an error is
@@ -196,7 +181,7 @@ static void step_back(struct part *part, uint64_t hint_ms)
     part->token = hint_ms;
     if (!session || session->state != UP ||
         session_send(session, sql_unlock(part), on_stepped_back, part, NULL))
-        after_step(part);
+        part_stepped(part);
 }
 
 static void on_weighed_trying(void *data, const struct answer *a)
@@ -215,7 +200,7 @@ static void on_tried(void *data, const struct answer *a)
     }
     switch (read_verdict(my_of_part(part), a, &token)) {
     case TAKEN:
-        after_step(part);
+        part_stepped(part);
         break;
     case KEPT_BACK:
         if (part->withdrawn || ask_how_long(part, on_weighed_trying, NULL))
@@ -252,7 +237,7 @@ void claims_claim(struct engine *engine, struct claim *claim)
     if (!claims_begin(part))
         return;
     if (claim->wait && mine(part)->crowded && pool_has_idle(pool_of(engine))) {
-        stand_in_line(part); /* it would most likely be in vain */
+        claims_stand_in_line(part); /* it would most likely be in vain */
         return;
     }
     mine(part)->crowded = false;

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "engines/sql/secret.h"
+
 #define TEXT_MAX 512
 
 /* Not in Debian's list of codes: MySQL's words for wait_timeout, max_execution_time and NOWAIT,
@@ -14,20 +16,6 @@
 #define CONNECTION_KILLED   1927
 #define QUERY_TIMEOUT       3024
 #define LOCK_NOWAIT         3572
-
-/* A user or host that equals the password is hidden with it: better than the other way round. */
-static void hide(char *text, const char *secret)
-{
-    size_t len = secret ? strlen(secret) : 0;
-    for (char *at = text; len > 0 && (at = strstr(at, secret)); at += 3) {
-        if (len < 3) { /* no room for the stars: it could be anywhere, so all of it goes */
-            strcpy(text, "(hidden: it contains the password)");
-            return;
-        }
-        memmove(at + 3, at + len, strlen(at + len) + 1);
-        memcpy(at, "***", 3);
-    }
-}
 
 static void tidy(char *text)
 {
@@ -112,7 +100,7 @@ void fault_of(struct stile_error *err, unsigned code, const char *said, const ch
                "to MIXED or ROW";
     snprintf(text, sizeof text, "%s", *said ? said : "the server closed the connection");
     tidy(text);
-    hide(text, secret);
+    secret_hide(text, secret);
     enum stile_status status = code == CR_OUT_OF_MEMORY ? STILE_NOMEM
                                : may_pass(code)         ? STILE_UNREACHABLE
                                                         : STILE_REFUSED;

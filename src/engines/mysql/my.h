@@ -9,9 +9,8 @@
 #include "engines/mysql/options.h"
 #include "engines/mysql/session.h"
 #include "engines/sql/part.h"
+#include "engines/sql/people.h"
 #include "engines/sql/who.h"
-
-#define SESSIONS_DEFAULT 20
 
 /* The schema that this code was written for. */
 #define SCHEMA_VERSION 2
@@ -57,7 +56,10 @@ static inline struct my *my_of_part(struct part *part)
     return my_of(claim_of(part)->engine);
 }
 
-/* ---- mysql.c ---- */
+/* ---- reach.c ---- */
+
+/* Connects, and looks at what is there; may block. */
+enum stile_status my_reach(struct my *my, struct stile_error *err);
 
 /* Connects it if need be: what is asked meanwhile waits for that. */
 enum stile_status my_shared(struct session **session, struct my *my, struct stile_error *err);
@@ -99,12 +101,8 @@ void rows_claim(struct engine *engine, struct claim *claim);
 void rows_give(struct part *part);     /* it is held */
 void rows_withdraw(struct part *part); /* its transaction is open, and it is not held */
 
-/* ---- people.c, breaking.c ---- */
+/* ---- breaking.c ---- */
 
-void people_list(struct engine *engine, struct query *query);
-void people_show(struct engine *engine, struct query *query);
 void people_break(struct engine *engine, struct query *query);
-void people_watch(struct engine *engine, struct query *query);
-void people_unwatch(struct engine *engine, struct query *query);
 
 #endif

@@ -12,10 +12,11 @@
  * meanwhile sits on it until the time is over. A wait is withdrawn with KILL QUERY from the shared
  * session, and then given back whether or not it was granted.
  *
- *     session.c                        one connection
- *     ttl.c, ../sql/pool.c             its lease; all of them
+ *     reach.c                          the server and what it has
+ *     session.c, call.c                one connection
+ *     ttl.c, ../sql/pool.c             its lease; all of them together
  *     claims.c, release.c, ../sql/part.c, ../sql/release.c   the life of a claim
- *     people.c, view.c, breaking.c     list, show, watch, break
+ *     view.c, list.c, breaking.c, ../sql/people.c   show, watch, list, break
  *     jobs.c                           the queue of jobs, in every mode
  *     sql.c, schema.sql                what the server is told, and what it needs for it
  *     table.c, bell.c, ../sql/lease.c  mode=table: rows with an owner and an end instead
@@ -30,12 +31,6 @@
 #include "engines/mysql/setup.h"
 #include "engines/mysql/sql.h"
 #include "engines/mysql/table.h"
-
-struct opening {
-    bool over;
-    bool schema;
-    struct stile_error error;
-};
 
 /* ---- who we are ---- */
 
@@ -59,246 +54,7 @@ static enum stile_status introduce(struct my *my, struct stile_error *err)
     return STILE_OK;
 }
 
-/* ---- connecting ---- */
-
-bool my_is_too_old(const char *version)
-{
-    unsigned major = 0, minor = 0, patch = 0;
-    sscanf(version, "%u.%u.%u", &major, &minor, &patch);
-    unsigned number = major * 10000 + minor * 100 + patch;
-    return number < (strstr(version, "MariaDB") ? 100002u : 50705u);
-}
-
-static enum stile_status refuse(struct session *session, const char *version, const char *read_only,
-                                struct stile_error *err)
-{
-    if (my_is_too_old(version))
-        return error_set(err, STILE_REFUSED, 0,
-                         "this server is older than MariaDB 10.0.2 or MySQL 5.7.5, where a session "
-                         "has one lock at most");
-    if (strcmp(read_only, "0") != 0)
-        return error_set(err, STILE_REFUSED, 0,
-                         "this server is read-only, perhaps a replica: what is locked here is not "
-                         "known to its primary. Connect to the primary");
-    if (session->seat.backend != mysql_thread_id(session->conn) &&
-        !session->my->options.allow_pooler)
-        return error_set(
-            err, STILE_REFUSED, 0,
-            "a proxy stands between us and the server, where the locks of a session "
-            "may become another's: say mode=table, or connect to the server itself (or "
-            "say allow=pooler, if it keeps a session for each connection)");
-    return STILE_OK;
-}
-
-static enum stile_status refuse_bare(const char *mode, struct stile_error *err)
-{
-    return error_set(err, STILE_REFUSED, 0,
-                     "this database has no tables stile_*, which mode=%s needs: run `stile setup "
-                     "URL`",
-                     mode);
-}
-
-static enum stile_status refuse_for_table(struct my *my, const char *read_only,
-                                          struct stile_error *err)
-{
-    if (strcmp(read_only, "0") != 0)
-        return error_set(err, STILE_REFUSED, 0,
-                         "this server is read-only, perhaps a replica, where nothing can be "
-                         "locked: connect to its primary");
-    bool bare = my->opening && !my->opening->schema && !my->options.table;
-    return bare ? refuse_bare("table", err) : STILE_OK;
-}
-
-static enum stile_status refuse_galera(struct stile_error *err)
-{
-    return error_set(
-        err, STILE_REFUSED, 0,
-        "this server is a node of a Galera cluster (wsrep_on), and what a session "
-        "locks is known to one node only: say mode=table, or use a server that is in no cluster");
-}
-
-enum stile_status my_check_server(struct session *session, const struct answer *a,
-                                  struct stile_error *err)
-{
-    struct my *my = session->my;
-    bool table = my->options.mode == MODE_TABLE;
-    size_t first = table ? 0 : HAIL_SETTINGS;
-    const struct outcome *facts = a->n > first + HAIL_UPTIME ? &a->outcomes[first] : NULL;
-    const char *version = facts ? outcome_text(facts, FACT_VERSION) : NULL;
-    const char *read_only = facts ? outcome_text(facts, FACT_READ_ONLY) : NULL;
-    const char *id = facts ? outcome_text(facts, FACT_ID) : NULL;
-    if (!version || !read_only || !id)
-        return error_set(err, STILE_CORRUPT, 0, "the server's answer has an unexpected form");
-    const char *galera = outcome_text(facts + HAIL_GALERA, 1);
-    const char *schema = outcome_text(facts, FACT_SCHEMA);
-    const char *uptime = outcome_text(facts + HAIL_UPTIME, 1);
-    session->seat.backend = strtoull(id, NULL, 10);
-    my->started_ns = (int64_t)loop_now(session->loop) -
-                     (int64_t)(uptime ? strtoull(uptime, NULL, 10) : 0) * (int64_t)NS_PER_SEC;
-    if (my->opening) {
-        my->opening->schema = schema && strcmp(schema, "0") != 0;
-        my->mariadb = strstr(version, "MariaDB") != NULL;
-    }
-    if (my->engine.examining)
-        return STILE_OK;
-    if (table)
-        return refuse_for_table(my, read_only, err);
-    if (my->options.mode == MODE_ROW && my->opening && !my->opening->schema)
-        return refuse_bare("row", err);
-    if (galera && strcasecmp(galera, "OFF") != 0)
-        return refuse_galera(err);
-    return refuse(session, version, read_only, err);
-}
-
-enum stile_status my_connect(struct session **session, struct my *my,
-                             const struct session_events *events, struct stile_error *err)
-{
-    return session_new(session, my, my->engine.loop, &my->options, events, err);
-}
-
-static void ignore_up(struct session *session)
-{
-    (void)session;
-}
-
-static const struct session_events pooled_events = {
-    .up = ignore_up, .down = pool_forget, .ended = part_go_down};
-
-enum stile_status session_connect(struct session **session, struct pool *pool,
-                                  struct stile_error *err)
-{
-    return my_connect(session, my_of(pool->engine), &pooled_events, err);
-}
-
-/* ---- the shared session ---- */
-
-void my_opened(struct session *session, const struct stile_error *why)
-{
-    struct opening *opening = session->my->opening;
-    if (opening && why && !opening->error.status)
-        opening->error = *why;
-    if (opening)
-        opening->over = true;
-}
-
-static void shared_up(struct session *session)
-{
-    my_opened(session, NULL);
-}
-
-static void shared_down(struct session *session)
-{
-    session->my->pool.shared = NULL;
-}
-
-static void shared_ended(struct session *session, const struct stile_error *why)
-{
-    my_opened(session, why);
-    part_go_down(session, why);
-}
-
-static const struct session_events shared_events = {
-    .up = shared_up, .down = shared_down, .ended = shared_ended};
-
-enum stile_status my_shared(struct session **session, struct my *my, struct stile_error *err)
-{
-    enum stile_status status = STILE_OK;
-    if (!my->pool.shared)
-        status = my_connect(&my->pool.shared, my,
-                            my->options.mode == MODE_TABLE ? &table_events : &shared_events, err);
-    *session = my->pool.shared;
-    return status;
-}
-
-/* ---- opening ---- */
-
-static enum stile_status drive(struct my *my, struct stile_error *err)
-{
-    struct loop *loop = my->engine.loop;
-    struct opening *opening = my->opening;
-    while (!opening->over) {
-        loop_prepare(loop);
-        loop_wait(loop, true);
-        loop_run(loop);
-    }
-    if (opening->error.status)
-        error_copy(err, &opening->error);
-    opening->over = false;
-    return opening->error.status;
-}
-
-static enum stile_status ask(struct my *my, char *sql, answer_fn *fn, struct stile_error *err)
-{
-    enum stile_status status = session_send(my->pool.shared, sql, fn, my, err);
-    return status ? status : drive(my, err);
-}
-
-static bool is_refused(struct my *my, const struct answer *a)
-{
-    my->opening->over = true;
-    if (a->err)
-        my->opening->error = *a->err;
-    return a->err;
-}
-
-static void on_version(void *data, const struct answer *a)
-{
-    struct my *my = data;
-    if (is_refused(my, a))
-        return;
-    const char *text = outcome_text(answer_last(a), 0);
-    int version = text ? atoi(text) : 0;
-    if (version != SCHEMA_VERSION && !my->engine.examining)
-        error_set(&my->opening->error, STILE_REFUSED, 0,
-                  version > SCHEMA_VERSION
-                      ? "its tables stile_* have version %d, this library knows %d: install a "
-                        "newer one"
-                      : "its tables stile_* have version %d, this library needs %d: run `stile "
-                        "setup URL`",
-                  version, SCHEMA_VERSION);
-}
-
-static void on_signed(void *data, const struct answer *a)
-{
-    is_refused(data, a);
-}
-
-static void on_shedlock(void *data, const struct answer *a)
-{
-    struct my *my = data;
-    if (is_refused(my, a) && a->err->status == STILE_REFUSED)
-        error_set(&my->opening->error, STILE_REFUSED, a->err->native,
-                  "there is no such table: make it as ShedLock's manual says (name, lock_until, "
-                  "locked_at, locked_by), or name another one (table=)");
-}
-
-static enum stile_status check_schema(struct my *my, struct stile_error *err)
-{
-    my->bare = !my->opening->schema;
-    enum stile_status status = my->bare ? STILE_OK : ask(my, sql_version(), on_version, err);
-    if (!status && my->options.table && !my->engine.examining)
-        status = ask(my,
-                     sql_written("SELECT name,lock_until,locked_at,locked_by FROM %s LIMIT 0",
-                                 my->options.table),
-                     on_shedlock, err);
-    if (!status && my->options.mode != MODE_TABLE)
-        status = ask(my, sql_sign(my), on_signed, err);
-    return status;
-}
-
-static enum stile_status reach(struct my *my, struct stile_error *err)
-{
-    struct opening opening = {0};
-    struct session *shared;
-    my->opening = &opening;
-    enum stile_status status = my_shared(&shared, my, err);
-    if (!status)
-        status = drive(my, err);
-    if (!status)
-        status = check_schema(my, err);
-    my->opening = NULL;
-    return status;
-}
+/* ---- opening and closing ---- */
 
 static void dispose(struct my *my)
 {
@@ -335,7 +91,7 @@ static enum stile_status mysql_open(struct engine *engine, const struct url *url
     my->pool.each = my->options.mode == MODE_ROW ? "held or waited for"
                                                  : "waited for or was granted after a wait";
     if (!status)
-        status = reach(my, err);
+        status = my_reach(my, err);
     if (status) {
         dispose(my);
     } else if (my->options.table) {

@@ -8,9 +8,8 @@
 #include "engines/mysql/my.h"
 #include "engines/sql/shedlock.h"
 
-#define SESSIONS_MAX 1000
-#define PATIENCE_S   5
-#define NAME_PORT    3306
+#define PATIENCE_S 5
+#define NAME_PORT  3306
 
 const char *const options_params[] = {"mode",     "dialect",       "table", "sessions", "allow",
                                       "socket",   "tls",           "ca",    "cert",     "key",
@@ -29,15 +28,13 @@ static enum stile_status set(char **to, const char *from, struct stile_error *er
 static enum stile_status read_dialect(struct options *o, const struct url *url,
                                       struct stile_error *err)
 {
-    const char *dialect = url_param(url, "dialect"), *table = url_param(url, "table");
-    if (!dialect && !table)
+    const char *dialect = url_param(url, "dialect");
+    if (!dialect && !url_param(url, "table"))
         return STILE_OK;
     if (o->mode != MODE_TABLE || !dialect || strcmp(dialect, "shedlock") != 0)
         return error_set(err, STILE_MISUSE, 0,
                          "dialect= is shedlock, in mode=table, and table= its table");
-    o->table = strdup(table ? table : SHEDLOCK_TABLE);
-    return o->table ? shedlock_check_table(o->table, err)
-                    : error_set(err, STILE_NOMEM, 0, "out of memory");
+    return shedlock_read_table(&o->table, url, err);
 }
 
 static enum stile_status read_mode(struct options *o, const struct url *url,
@@ -56,24 +53,6 @@ static enum stile_status read_mode(struct options *o, const struct url *url,
     return read_dialect(o, url, err);
 }
 
-static enum stile_status read_sessions(struct options *o, const struct url *url,
-                                       struct stile_error *err)
-{
-    const char *text = url_param(url, "sessions"), *allow = url_param(url, "allow");
-    char *end;
-    o->sessions = SESSIONS_DEFAULT;
-    o->allow_pooler = allow && strcmp(allow, "pooler") == 0;
-    if (allow && !o->allow_pooler)
-        return error_set(err, STILE_MISUSE, 0, "allow= is pooler, or not given");
-    if (!text)
-        return STILE_OK;
-    unsigned long n = strtoul(text, &end, 10);
-    if (!*text || *text == '-' || *end || n < 2 || n > SESSIONS_MAX)
-        return error_set(err, STILE_MISUSE, 0, "sessions= is a number from 2 to %d", SESSIONS_MAX);
-    o->sessions = (unsigned)n;
-    return STILE_OK;
-}
-
 static enum stile_status read_secret(struct options *o, const struct url *url,
                                      struct stile_error *err)
 {
@@ -86,18 +65,13 @@ static enum stile_status read_secret(struct options *o, const struct url *url,
     return status;
 }
 
-static bool is_near(const char *host)
-{
-    return !host || strncmp(host, "127.", 4) == 0 || strcmp(host, "localhost") == 0 ||
-           strcmp(host, "::1") == 0;
-}
-
 static enum stile_status read_tls(struct options *o, const struct url *url, struct stile_error *err)
 {
     bool asked =
         strcmp(url->scheme, "mysqls") == 0 || url_param(url, "tls") || o->ca || o->cert || o->key;
     o->insecure = url_param(url, "insecure") != NULL;
-    o->tls = asked || (!is_near(o->host) && !o->insecure);
+    bool near = !o->host || options_is_near(o->host, strlen(o->host));
+    o->tls = asked || (!near && !o->insecure);
     if (asked && !o->host)
         return error_set(err, STILE_MISUSE, 0,
                          "TLS needs a host in the URL: a Unix socket has none");
@@ -131,7 +105,7 @@ enum stile_status options_read(struct options *o, const struct url *url, struct 
     o->patience_ns = PATIENCE_S * NS_PER_SEC;
     enum stile_status status = read_mode(o, url, err);
     if (!status)
-        status = read_sessions(o, url, err);
+        status = options_read_sessions(&o->sessions, &o->allow_pooler, url, err);
     if (!status)
         status = read_place(o, url, err);
     if (!status)

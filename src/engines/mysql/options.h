@@ -5,6 +5,7 @@
 #include <mysql.h>
 
 #include "core/error.h"
+#include "engines/sql/options.h"
 
 struct url;
 

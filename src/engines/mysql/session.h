@@ -8,7 +8,7 @@
 
 #include <mysql.h>
 
-#include "engines/sql/pool.h"
+#include "engines/sql/people.h"
 
 struct my;
 struct options;
@@ -34,8 +34,6 @@ static inline const struct outcome *answer_last(const struct answer *a)
 {
     return &a->outcomes[a->n - 1];
 }
-
-typedef void answer_fn(void *data, const struct answer *answer);
 
 struct session_events {
     void (*up)(struct session *session);

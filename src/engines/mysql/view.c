@@ -216,16 +216,6 @@ static void fill_from_table(struct view *view, MYSQL_RES *rows, MYSQL_ROW row, s
     mysql_row_seek(rows, next);
 }
 
-static enum stile_status make_room(struct view *view, size_t room, struct stile_error *err)
-{
-    view->claims = calloc(room, sizeof *view->claims);
-    view->backends = calloc(room, sizeof *view->backends);
-    view->texts = calloc(room, TEXT_MAX);
-    if (!view->claims || !view->backends || !view->texts)
-        return error_set(err, STILE_NOMEM, 0, "out of memory");
-    return STILE_OK;
-}
-
 static enum stile_status next_of_table(struct view *view, bool *made, const struct answer *a,
                                        struct stile_error *err)
 {
@@ -240,7 +230,7 @@ static enum stile_status next_of_table(struct view *view, bool *made, const stru
     size_t room = (size_t)mysql_num_rows(rows);
     if (a->n == 2)
         room += (size_t)mysql_num_rows(answer_last(a)->rows);
-    if (make_room(view, room, err))
+    if (view_make_room(view, room, TEXT_MAX, err))
         return STILE_NOMEM;
     memcpy(view->name, row[ROW_NAME], len);
     fill_from_table(view, rows, row, len);
@@ -283,7 +273,7 @@ enum stile_status view_next(struct view *view, bool *made, const struct answer *
         return STILE_OK;
     const unsigned long *lengths = mysql_fetch_lengths(rows_of(a)->rows);
     size_t room = (size_t)mysql_num_rows(answer_last(a)->rows) + 3;
-    if (make_room(view, room, err))
+    if (view_make_room(view, room, TEXT_MAX, err))
         return STILE_NOMEM;
     if (lengths[COL_NAME] > STILE_NAME_MAX || !row[COL_KEY])
         return error_set(err, STILE_CORRUPT, 0, "a row of stile_lock is none of ours");
@@ -292,9 +282,11 @@ enum stile_status view_next(struct view *view, bool *made, const struct answer *
     return STILE_OK;
 }
 
-enum stile_status view_of(struct view *view, const struct answer *a, struct stile_error *err)
+enum stile_status view_of(struct view *view, const struct answer *a, const struct query *query,
+                          struct stile_error *err)
 {
     bool made = false;
+    (void)query; /* its name is in the answer */
     view_rewind(a);
     enum stile_status status = view_next(view, &made, a, err);
     if (!status && !made)
@@ -302,29 +294,33 @@ enum stile_status view_of(struct view *view, const struct answer *a, struct stil
     return status;
 }
 
-void view_free(struct view *view)
+const struct stile_error *answer_error(const struct answer *a)
 {
-    free(view->claims);
-    free(view->backends);
-    free(view->texts);
+    return a->err;
 }
 
-enum stile_status view_ask(struct my *my, const char *name, size_t len, answer_fn *fn, void *data,
+static char *words_for_show(struct my *my, const char *name, size_t len)
+{
+    char key[KEY_MAX + 1], key_hex[KEY_HEX_MAX], stored[STORED_HEX_MAX];
+    name_hex(stored, name, len);
+    if (my->options.table)
+        return sql_shed_show(my, name, len);
+    if (my->options.mode == MODE_TABLE)
+        return sql_table_show(stored);
+    if (my->options.mode == MODE_ROW)
+        return sql_row_show(my, stored);
+    name_key(key, my->mariadb, name, len);
+    name_hex(key_hex, key, strlen(key));
+    return sql_show(my, stored, key_hex);
+}
+
+enum stile_status view_ask(const struct query *query, answer_fn *fn, void *data,
                            struct stile_error *err)
 {
+    struct my *my = my_of(query->engine);
     struct session *shared;
-    char key[KEY_MAX + 1], key_hex[KEY_HEX_MAX], stored[STORED_HEX_MAX];
     enum stile_status status = my_shared(&shared, my, err);
     if (status)
         return status;
-    name_hex(stored, name, len);
-    if (my->options.table)
-        return session_send(shared, sql_shed_show(my, name, len), fn, data, err);
-    if (my->options.mode == MODE_TABLE)
-        return session_send(shared, sql_table_show(stored), fn, data, err);
-    if (my->options.mode == MODE_ROW)
-        return session_send(shared, sql_row_show(my, stored), fn, data, err);
-    name_key(key, my->mariadb, name, len);
-    name_hex(key_hex, key, strlen(key));
-    return session_send(shared, sql_show(my, stored, key_hex), fn, data, err);
+    return session_send(shared, words_for_show(my, query->name, query->name_len), fn, data, err);
 }

@@ -14,7 +14,6 @@
 #define MAKE_WAY_NS (NS_PER_MS / 20)
 #define CROWD       16
 
-static void stand_in_line(struct part *part);
 static void look(struct part *part);
 
 /* ---- saying it ---- */
@@ -179,7 +178,7 @@ static void wait_on(struct part *part, struct session *session)
         part_give_up(part, &err);
 }
 
-static void stand_in_line(struct part *part)
+void claims_stand_in_line(struct part *part)
 {
     struct session *session;
     struct stile_error err;
@@ -193,25 +192,10 @@ static void stand_in_line(struct part *part)
 
 /* ---- on the shared session ---- */
 
-static void after_step(struct part *part)
-{
-    uint64_t hint_ns = part->token * NS_PER_MS;
-    struct stile_error why = part->why;
-    part->token = 0;
-    if (part->withdrawn)
-        release_go_on(part, false);
-    else if (why.status)
-        part_fail(part, &why);
-    else if (claim_of(part)->wait)
-        stand_in_line(part);
-    else
-        part_turn_away(part, hint_ns);
-}
-
 static void on_stepped_back(void *data, const struct answer *a)
 {
     (void)a; /* an error here is the session's end */
-    after_step(data);
+    part_stepped(data);
 }
 
 /* What the try has taken is given back, one level of it: the session may have it for another name
@@ -222,7 +206,7 @@ static void step_back(struct part *part, uint64_t hint_ms)
     part->standing = STEPPING;
     part->token = hint_ms;
     if (say(part, SQL_UNLOCK, on_stepped_back, &err))
-        after_step(part);
+        part_stepped(part);
 }
 
 /* LESSONS 20: an error is no proof that nothing was granted. */
@@ -236,7 +220,7 @@ static void on_checked(void *data, const struct answer *a)
     if (known && (!other || other->session != part->session))
         step_back(part, 0);
     else
-        after_step(part);
+        part_stepped(part);
 }
 
 static void find_out(struct part *part, const struct stile_error *err)
@@ -244,12 +228,12 @@ static void find_out(struct part *part, const struct stile_error *err)
     struct stile_error none;
     part->why = *err;
 #ifdef MUTANT_POSTGRES_ERROR_IS_NO_GRANT
-    after_step(part);
+    part_stepped(part);
     return;
 #endif
     part->standing = CHECKING;
     if (!part->session || part->session->state != UP || say(part, SQL_KEY, on_checked, &none))
-        after_step(part);
+        part_stepped(part);
 }
 
 static void on_tried(void *data, const struct answer *a)
@@ -275,7 +259,7 @@ static void on_tried(void *data, const struct answer *a)
     same = NULL;
 #endif
     if (verdict == TAKEN)
-        after_step(part);
+        part_stepped(part);
     else if (verdict == KEPT_BACK || (same && same->session == part->session))
         step_back(part, verdict == KEPT_BACK ? number : 0);
     else if (part->withdrawn) {

@@ -6,26 +6,9 @@
 #include <string.h>
 
 #include "engines/postgres/session.h"
-#include "mutant.h"
+#include "engines/sql/secret.h"
 
 #define TEXT_MAX 1024
-
-/* A role or host that equals the password is hidden with it: better than the other way round. */
-static void hide(char *text, const char *secret)
-{
-    size_t len = secret ? strlen(secret) : 0;
-#ifdef MUTANT_POSTGRES_SECRET_SHOWN
-    return;
-#endif
-    for (char *at = text; len > 0 && (at = strstr(at, secret)); at += 3) {
-        if (len < 3) { /* no room for the stars: it could be anywhere, so all of it goes */
-            strcpy(text, "(hidden: it contains the password)");
-            return;
-        }
-        memmove(at + 3, at + len, strlen(at + len) + 1);
-        memcpy(at, "***", 3);
-    }
-}
 
 /* One line, without what PQERRORS_VERBOSE tells of the server's sources. */
 static void tidy(char *text)
@@ -113,7 +96,7 @@ void fault_of_connection(struct stile_error *err, const PGconn *conn, const char
     }
     snprintf(text, sizeof text, "%s", PQerrorMessage(conn));
     tidy(text);
-    hide(text, secret);
+    secret_hide(text, secret);
     take_code(code, text);
     enum stile_status status = *code                       ? fault_status(code)
                                : will_not_pass(conn, text) ? STILE_REFUSED

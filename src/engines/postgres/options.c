@@ -10,7 +10,6 @@
 #include "io/resolve.h"
 #include "mutant.h"
 
-#define SESSIONS_MAX  1000
 #define ADDRESSES_MAX 8
 
 /* The first ones are ours; the others are libpq's, by their own names. */
@@ -137,9 +136,7 @@ static enum stile_status set_hosts(struct options *o, const struct url *url,
 
 static bool is_near(const char *host, size_t len)
 {
-    return len == 0 || *host == '/' || *host == '@' || strncmp(host, "127.", 4) == 0 ||
-           (len == 9 && strncmp(host, "localhost", 9) == 0) ||
-           (len == 3 && strncmp(host, "::1", 3) == 0);
+    return len == 0 || *host == '/' || *host == '@' || options_is_near(host, len);
 }
 
 /* Whether nobody can listen on the way to any of them. */
@@ -315,15 +312,6 @@ enum stile_status options_set_addresses(struct options *o, const struct addrinfo
 
 /* ---- what is ours ---- */
 
-static enum stile_status read_table(struct options *o, const struct url *url,
-                                    struct stile_error *err)
-{
-    const char *table = url_param(url, "table");
-    o->table = strdup(table ? table : SHEDLOCK_TABLE);
-    return o->table ? shedlock_check_table(o->table, err)
-                    : error_set(err, STILE_NOMEM, 0, "out of memory");
-}
-
 static enum stile_status read_mode(struct options *o, const struct url *url,
                                    struct stile_error *err)
 {
@@ -334,7 +322,7 @@ static enum stile_status read_mode(struct options *o, const struct url *url,
     if (mode && o->mode == MODE_ADVISORY && strcmp(mode, "advisory") != 0)
         return error_set(err, STILE_MISUSE, 0, "mode= is advisory, table or row");
     if (o->mode == MODE_TABLE && dialect && strcmp(dialect, "shedlock") == 0)
-        return read_table(o, url, err);
+        return shedlock_read_table(&o->table, url, err);
     if (url_param(url, "table"))
         return error_set(
             err, STILE_MISUSE, 0,
@@ -348,29 +336,11 @@ static enum stile_status read_mode(struct options *o, const struct url *url,
     return STILE_OK;
 }
 
-static enum stile_status read_sessions(struct options *o, const struct url *url,
-                                       struct stile_error *err)
-{
-    const char *text = url_param(url, "sessions"), *allow = url_param(url, "allow");
-    char *end;
-    o->sessions = SESSIONS_DEFAULT;
-    o->allow_pooler = allow && strcmp(allow, "pooler") == 0;
-    if (allow && !o->allow_pooler)
-        return error_set(err, STILE_MISUSE, 0, "allow= is pooler, or not given");
-    if (!text)
-        return STILE_OK;
-    unsigned long n = strtoul(text, &end, 10);
-    if (!*text || *text == '-' || *end || n < 2 || n > SESSIONS_MAX)
-        return error_set(err, STILE_MISUSE, 0, "sessions= is a number from 2 to %d", SESSIONS_MAX);
-    o->sessions = (unsigned)n;
-    return STILE_OK;
-}
-
 enum stile_status options_read(struct options *o, const struct url *url, struct stile_error *err)
 {
     enum stile_status status = read_mode(o, url, err);
     if (!status)
-        status = read_sessions(o, url, err);
+        status = options_read_sessions(&o->sessions, &o->allow_pooler, url, err);
     if (!status)
         status = set_place(o, url, err);
     if (!status)

@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "engines/postgres/names.h"
+#include "engines/sql/options.h"
 
 struct url;
 

@@ -7,9 +7,9 @@
 #include "engines/postgres/options.h"
 #include "engines/postgres/session.h"
 #include "engines/sql/part.h"
+#include "engines/sql/people.h"
 #include "engines/sql/who.h"
 
-#define SESSIONS_DEFAULT    20
 #define BY_KEY_HEADS        512
 #define APPLICATION_MAX     64
 #define SHEDLOCK_STATEMENTS 7
@@ -106,13 +106,9 @@ void rows_claim(struct engine *engine, struct claim *claim);
 void rows_give(struct part *part);
 void rows_withdraw(struct part *part);
 
-/* ---- people.c, breaking.c ---- */
+/* ---- breaking.c ---- */
 
-void people_list(struct engine *engine, struct query *query);
-void people_show(struct engine *engine, struct query *query);
 void people_break(struct engine *engine, struct query *query);
-void people_watch(struct engine *engine, struct query *query);
-void people_unwatch(struct engine *engine, struct query *query);
 
 /* ---- jobs.c ---- */
 

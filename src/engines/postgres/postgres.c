@@ -14,9 +14,9 @@
  *
  *     reach.c                          the server and what it has
  *     session.c, talk.c                one connection
- *     ttl.c, ../sql/pool.c             its lease; all of them
+ *     ttl.c, ../sql/pool.c             its lease; all of them together
  *     claims.c, held.c, release.c, ../sql/part.c, ../sql/release.c   the life of a claim
- *     people.c, view.c, breaking.c     list, show, watch, break
+ *     view.c, list.c, breaking.c, ../sql/people.c   show, watch, list, break
  *     jobs.c                           the queue of jobs, in every mode
  *     sql.c, schema.sql                what the server is told, and what it needs for it
  *     table.c, shedlock.c, ../sql/lease.c    mode=table: rows with an owner and an end instead

@@ -6,13 +6,9 @@
 #include "engines/postgres/pg.h"
 #include "engines/postgres/sql.h"
 #include "engines/postgres/table.h"
+#include "engines/sql/opening.h"
+#include "engines/sql/shedlock.h"
 #include "mutant.h"
-
-struct opening {
-    bool over;
-    bool schema;
-    struct stile_error error;
-};
 
 /* For pg_stat_activity, and for show: "stile+" counts its grants in the schema. */
 enum stile_status pg_name_sessions(struct pg *pg, struct stile_error *err)
@@ -136,16 +132,12 @@ enum stile_status session_connect(struct session **session, struct pool *pool,
 void pg_opened(struct session *session, const struct stile_error *why)
 {
     struct pg *pg = session->pg;
-    struct opening *opening = pg->opening;
     if (!why) {
         pg->server++;
         options_pin(&pg->options, session->conn, NULL);
     } else if (!session->was_up)
         options_unpin(&pg->options);
-    if (opening && why && !opening->error.status)
-        opening->error = *why;
-    if (opening)
-        opening->over = true;
+    opening_hear(pg->opening, why);
 }
 
 static void on_listening(void *data, const struct answer *a)
@@ -192,28 +184,12 @@ enum stile_status pg_shared(struct session **session, struct pg *pg, struct stil
 
 /* ---- opening ---- */
 
-static enum stile_status drive(struct pg *pg, struct opening *opening, struct stile_error *err)
-{
-    struct loop *loop = pg->engine.loop;
-    while (!opening->over) {
-        loop_prepare(loop);
-        loop_wait(loop, true);
-        loop_run(loop);
-    }
-    if (opening->error.status)
-        error_copy(err, &opening->error);
-    opening->over = false;
-    return opening->error.status;
-}
-
 static void on_version(void *data, const struct answer *a)
 {
     struct opening *opening = data;
-    opening->over = true;
-    if (a->err) {
-        opening->error = *a->err;
+    opening_hear(opening, a->err);
+    if (a->err)
         return;
-    }
     int version = PQntuples(a->result) == 1 ? atoi(PQgetvalue(a->result, 0, 0)) : 0;
     if (version == SCHEMA_VERSION)
         return;
@@ -233,19 +209,15 @@ static enum stile_status check_schema(struct pg *pg, struct opening *opening,
         return STILE_OK;
     enum stile_status status =
         session_send(pg->pool.shared, &sql_version, NULL, 0, on_version, opening, err);
-    return status ? status : drive(pg, opening, err);
+    return status ? status : opening_wait(opening, pg->engine.loop, err);
 }
 
 static void on_table(void *data, const struct answer *a)
 {
     struct opening *opening = data;
-    opening->over = true;
-    if (a->err)
-        opening->error = *a->err;
-    else if (PQntuples(a->result) != 1 || PQgetvalue(a->result, 0, 0)[0] != 't')
-        error_set(&opening->error, STILE_REFUSED, 0,
-                  "there is no such table: make it as ShedLock's manual says (name, lock_until, "
-                  "locked_at, locked_by), or name another one (table=)");
+    opening_hear(opening, a->err);
+    if (!a->err && (PQntuples(a->result) != 1 || PQgetvalue(a->result, 0, 0)[0] != 't'))
+        shedlock_refuse_missing(0, &opening->error);
 }
 
 static enum stile_status check_shedlock(struct pg *pg, struct opening *opening,
@@ -256,7 +228,7 @@ static enum stile_status check_shedlock(struct pg *pg, struct opening *opening,
     enum stile_status status = shedlock_prepare(pg, err);
     if (!status)
         status = session_send(pg->pool.shared, &look, values, 1, on_table, opening, err);
-    return status ? status : drive(pg, opening, err);
+    return status ? status : opening_wait(opening, pg->engine.loop, err);
 }
 
 static void rename_shared(struct pg *pg)
@@ -274,7 +246,7 @@ enum stile_status pg_reach(struct pg *pg, struct stile_error *err)
     pg->opening = &opening;
     enum stile_status status = pg_shared(&shared, pg, err);
     if (!status)
-        status = drive(pg, &opening, err);
+        status = opening_wait(&opening, pg->engine.loop, err);
     if (!status)
         status = check_schema(pg, &opening, err);
     if (!status && pg->options.table)

@@ -8,7 +8,7 @@
 
 #include <libpq-fe.h>
 
-#include "engines/sql/pool.h"
+#include "engines/sql/people.h"
 #include "io/resolve.h"
 
 struct pg;
@@ -26,8 +26,6 @@ struct answer {
     const char *sqlstate; /* of err, "" where it isn't the server's */
     uint64_t sent_ns;     /* the time before it was sent */
 };
-
-typedef void answer_fn(void *data, const struct answer *answer);
 
 struct session_events {
     void (*up)(struct session *session);

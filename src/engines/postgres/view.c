@@ -51,11 +51,11 @@ static bool is_holder(const PGresult *result, int row)
             !is_counted(result, row));
 }
 
-int view_holder(const PGresult *result, int row, bool *foreign)
+uint64_t view_holder(const PGresult *result, int row, bool *foreign)
 {
     *foreign = strncmp(PQgetvalue(result, row, COL_APPLICATION), "stile", 5) != 0;
     return !PQgetisnull(result, row, COL_PID) && is_holder(result, row)
-               ? (int)number(result, row, COL_PID)
+               ? (uint64_t)number(result, row, COL_PID)
                : 0;
 }
 
@@ -119,7 +119,6 @@ static void add_ghost(struct view *view, const PGresult *result, int row)
     claim->mode = is_true(result, row, COL_ROW_SHARED) ? STILE_SHARED : STILE_EXCLUSIVE;
     claim->expires_ms = number(result, row, COL_KEPT_MS);
     read_row(claim, result, row);
-    view->ghost = true;
 }
 
 static void fill(struct view *view, const PGresult *result, int first, int n)
@@ -164,10 +163,8 @@ enum stile_status view_make(struct view *view, const PGresult *result, int first
     *view = (struct view){.info.name = name};
     if (n < 1 || (PQnfields(result) != COLUMNS && PQnfields(result) != ROW_COLUMNS))
         return error_set(err, STILE_CORRUPT, 0, "the server's answer has an unexpected form");
-    view->claims = calloc((size_t)n + 1, sizeof *view->claims);
-    view->texts = calloc((size_t)n + 1, APPLICATION_MAX);
-    if (!view->claims || !view->texts)
-        return error_set(err, STILE_NOMEM, 0, "out of memory");
+    if (view_make_room(view, (size_t)n, APPLICATION_MAX, err))
+        return STILE_NOMEM;
     if (PQnfields(result) == ROW_COLUMNS)
         fill_from_table(view, result, first, n);
     else
@@ -175,10 +172,15 @@ enum stile_status view_make(struct view *view, const PGresult *result, int first
     return STILE_OK;
 }
 
-void view_free(struct view *view)
+enum stile_status view_of(struct view *view, const struct answer *a, const struct query *query,
+                          struct stile_error *err)
 {
-    free(view->claims);
-    free(view->texts);
+    return view_make(view, a->result, 0, PQntuples(a->result), query->name, err);
+}
+
+const struct stile_error *answer_error(const struct answer *a)
+{
+    return a->err;
 }
 
 void place_of(struct place *place, const struct pg *pg, const char *name, size_t len)
@@ -198,15 +200,16 @@ void place_of(struct place *place, const struct pg *pg, const char *name, size_t
     place->values[2] = key.form == KEY_TWO ? "2" : "1";
 }
 
-enum stile_status view_ask(struct pg *pg, const char *name, size_t len, answer_fn *fn, void *data,
+enum stile_status view_ask(const struct query *query, answer_fn *fn, void *data,
                            struct stile_error *err)
 {
+    struct pg *pg = pg_of(query->engine);
     struct session *shared;
     struct place place;
     enum stile_status status = pg_shared(&shared, pg, err);
     if (status)
         return status;
-    place_of(&place, pg, name, len);
+    place_of(&place, pg, query->name, query->name_len);
     if (pg->options.mode != MODE_ADVISORY)
         return session_send(shared, pg->options.mode == MODE_ROW ? &sql_row_show : &pg->table.show,
                             place.values, 1, fn, data, err);

@@ -4,27 +4,13 @@
 
 #include "engines/postgres/pg.h"
 
-/* One name. Its texts point into the result, or into texts of its own. */
-struct view {
-    struct stile_info info;
-    struct stile_claim_info *claims;
-    size_t n;
-    char *texts; /* cut from application names */
-    bool ghost;
-};
-
 /* Rows first .. first + n - 1 of an answer to sql_show or sql_list are about this name. */
 enum stile_status view_make(struct view *view, const PGresult *result, int first, int n,
                             const char *name, struct stile_error *err);
-void view_free(struct view *view);
 
 /* The backend of a row whose lock is granted and counts; 0: it waits, or is none. */
-int view_holder(const PGresult *result, int row, bool *foreign);
+uint64_t view_holder(const PGresult *result, int row, bool *foreign);
 uint64_t view_token(const PGresult *result); /* of the name's row, or 0 */
-
-/* Asks for one name on the shared session. */
-enum stile_status view_ask(struct pg *pg, const char *name, size_t len, answer_fn *fn, void *data,
-                           struct stile_error *err);
 
 /* How a name is named to sql_show and sql_break. */
 struct place {

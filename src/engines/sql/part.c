@@ -93,6 +93,21 @@ void part_turn_away(struct part *part, uint64_t hint_ns)
     claim->engine->events->busy(claim, hint_ns);
 }
 
+void part_stepped(struct part *part)
+{
+    uint64_t hint_ns = part->token * NS_PER_MS;
+    struct stile_error why = part->why;
+    part->token = 0;
+    if (part->withdrawn)
+        release_go_on(part, false);
+    else if (why.status)
+        part_fail(part, &why);
+    else if (claim_of(part)->wait)
+        claims_stand_in_line(part);
+    else
+        part_turn_away(part, hint_ns);
+}
+
 /* A session that holds nothing but a claim that failed is given back clean, or not at all. */
 void part_give_up(struct part *part, const struct stile_error *err)
 {

@@ -45,6 +45,9 @@ void part_turn_away(struct part *part, uint64_t hint_ns);
 void part_grant(struct part *part, uint64_t token, uint64_t sent_ns);
 /* The session that was asked once more is alive, or isn't (err): granted. */
 void part_confirmed(struct part *part, uint64_t sent_ns, const struct stile_error *err);
+/* A try on the shared session has left nothing in the server; part->token is when to come again, in
+ * ms. */
+void part_stepped(struct part *part);
 void part_give_up(struct part *part, const struct stile_error *err); /* and its session */
 void part_lose(struct part *part, const struct stile_error *why);
 void part_go_down(struct session *session, const struct stile_error *why);
@@ -59,6 +62,7 @@ void release_stopped(struct session *session); /* or it could not be */
 
 /* ---- each database's own ---- */
 
+void claims_stand_in_line(struct part *part); /* on a session of its own */
 /* It is ours in the server: held, or if it was withdrawn, on the way there. */
 void release_give(struct part *part);
 /* The answer that a withdrawn claim was waiting for: it is in the server, or it isn't. */

@@ -3,7 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum stile_status shedlock_check_table(const char *table, struct stile_error *err)
+#include "core/url.h"
+
+static enum stile_status check_table(const char *table, struct stile_error *err)
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_";
     static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789";
@@ -14,6 +16,20 @@ enum stile_status shedlock_check_table(const char *table, struct stile_error *er
     return good ? STILE_OK
                 : error_set(err, STILE_MISUSE, 0,
                             "table= is a name of letters, digits and _, or schema.name");
+}
+
+enum stile_status shedlock_read_table(char **table, const struct url *url, struct stile_error *err)
+{
+    const char *said = url_param(url, "table");
+    *table = strdup(said ? said : SHEDLOCK_TABLE);
+    return *table ? check_table(*table, err) : error_set(err, STILE_NOMEM, 0, "out of memory");
+}
+
+enum stile_status shedlock_refuse_missing(int native, struct stile_error *err)
+{
+    return error_set(err, STILE_REFUSED, native,
+                     "there is no such table: make it as ShedLock's manual says (name, lock_until, "
+                     "locked_at, locked_by), or name another one (table=)");
 }
 
 static size_t count_of(const char *pattern, const char *mark)

@@ -8,11 +8,15 @@
 
 #include "core/error.h"
 
+struct url;
+
 #define SHEDLOCK_TABLE     "shedlock"
 #define SHEDLOCK_TABLE_MAX 128
 
-/* A name, or a schema's and a name, that needs no quotes. */
-enum stile_status shedlock_check_table(const char *table, struct stile_error *err);
+/* table=, malloc()ed: a name, or a schema's and a name, that needs no quotes. */
+enum stile_status shedlock_read_table(char **table, const struct url *url, struct stile_error *err);
+/* There is no such table. */
+enum stile_status shedlock_refuse_missing(int native, struct stile_error *err);
 
 /* The pattern with the table for each @T@ and the other text for each @N@; NULL: out of memory. */
 char *shedlock_expand(const char *pattern, const char *table, const char *other);

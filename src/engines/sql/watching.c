@@ -1,4 +1,5 @@
-#include "engines/sql/watching.h"
+/* watch: looks again and again, less often where nothing changes. */
+#include "engines/sql/people.h"
 
 #include <stdlib.h>
 
@@ -7,7 +8,6 @@
 
 struct watching {
     struct query *query;
-    const struct watching_ops *ops;
     struct timer timer;
     uint64_t seen, pause_ns;
 };
@@ -28,7 +28,7 @@ static uint64_t fingerprint(const struct stile_info *info)
 static void dispose(struct watching *watching)
 {
     struct engine *engine = watching->query->engine;
-    watching->ops->forget(engine, watching);
+    pool_unask(pool_of(engine), watching);
     loop_disarm(engine->loop, &watching->timer);
     loop_unreserve(engine->loop, 1);
     watching->query->state = NULL;
@@ -43,15 +43,10 @@ static void fail(struct watching *watching, const struct stile_error *err)
     query->engine->events->done(query, &why);
 }
 
-void watching_saw(struct watching *watching, const struct stile_info *info,
-                  const struct stile_error *err)
+static void saw(struct watching *watching, const struct stile_info *info)
 {
     struct query *query = watching->query;
     struct loop *loop = query->engine->loop;
-    if (err) {
-        fail(watching, err);
-        return;
-    }
     uint64_t seen = fingerprint(info);
     bool changed = seen != watching->seen;
     watching->seen = seen;
@@ -63,23 +58,32 @@ void watching_saw(struct watching *watching, const struct stile_info *info,
         query->engine->events->info(query, info);
 }
 
+static void on_looked(void *data, const struct answer *a)
+{
+    struct watching *watching = data;
+    const struct stile_error *err = answer_error(a);
+    struct stile_error why;
+    struct view view = {0};
+    if (!err && view_of(&view, a, watching->query, &why))
+        err = &why;
+    if (err)
+        fail(watching, err);
+    else
+        saw(watching, &view.info);
+    view_free(&view);
+}
+
 static void look(struct timer *timer)
 {
     struct watching *watching =
         (struct watching *)((char *)timer - offsetof(struct watching, timer));
     struct stile_error err;
-    if (watching->ops->ask(watching->query, watching, &err))
+    if (view_ask(watching->query, on_looked, watching, &err))
         fail(watching, &err);
 }
 
-struct query *watching_query(const struct watching *watching)
+void people_watch(struct engine *engine, struct query *query)
 {
-    return watching->query;
-}
-
-void watching_begin(struct query *query, const struct watching_ops *ops)
-{
-    struct engine *engine = query->engine;
     struct stile_error err;
     struct watching *watching = calloc(1, sizeof *watching);
     if (!watching || loop_reserve(engine->loop, 1)) {
@@ -89,14 +93,14 @@ void watching_begin(struct query *query, const struct watching_ops *ops)
         return;
     }
     watching->query = query;
-    watching->ops = ops;
     watching->timer.fn = look;
     query->state = watching;
     look(&watching->timer);
 }
 
-void watching_end(struct query *query)
+void people_unwatch(struct engine *engine, struct query *query)
 {
+    (void)engine;
     if (query->state)
         dispose(query->state);
 }
