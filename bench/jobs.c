@@ -1,14 +1,18 @@
 /* Workers that claim jobs and finish them, as fast as they can, until the queue is empty; then
- * whether each job came exactly once. A job's payload is its number, from 0 up. What is done is
- * told with the next claim.
+ * whether each job came exactly once, and no worker has one that it was not told of. A job's
+ * payload is its number, from 0 up. What is done is told with the next claim.
  *
  *   bench-jobs URL QUEUE WORKERS BATCH JOBS
  */
 #include "bench.h"
 
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "stile.h"
@@ -20,6 +24,7 @@ struct shared {
     uint8_t seen[]; /* how often */
 };
 
+/* A job that comes a second time was claimed before by somebody who was not told so. */
 static void check(struct shared *shared, const struct stile_job *jobs, size_t n, long total)
 {
     for (size_t i = 0; i < n; i++) {
@@ -28,6 +33,9 @@ static void check(struct shared *shared, const struct stile_job *jobs, size_t n,
         long number = atol(text);
         if (number < 0 || number >= total)
             bench_die("bench-jobs: a job that is not ours: %s", text);
+        if (jobs[i].tries != 1)
+            bench_die("bench-jobs: job %" PRIu64 " is claimed for the %uth time: %s", jobs[i].id,
+                      jobs[i].tries, jobs[i].last_error);
         __atomic_fetch_add(&shared->seen[number], 1, __ATOMIC_RELAXED);
     }
 }
@@ -39,6 +47,40 @@ static void count(struct shared *shared, const struct stile_job *jobs, size_t n)
             bench_die("bench-jobs: a job could not be finished: %s",
                       stile_status_name(jobs[i].status));
     __atomic_fetch_add(&shared->done, (uint32_t)n, __ATOMIC_RELAXED);
+}
+
+static int show_unheard(const struct stile_job *job, void *data)
+{
+    size_t *unheard = data;
+    if (job->state == STILE_JOB_CLAIMED && job->pid == getpid()) {
+        fprintf(stderr,
+                "bench-jobs: job %" PRIu64 " is claimed by us, %d, with token %" PRIu64
+                ", for %" PRId64 " ms more\n",
+                job->id, (int)getpid(), job->token, job->due_ms);
+        ++*unheard;
+    }
+    return 0;
+}
+
+/* Of a worker whose claim came back empty, when all that it was told of is finished. */
+static void check_none_is_ours(struct stile_client *client, const char *queue, long total)
+{
+    struct stile_error err;
+    size_t unheard = 0;
+    if (stile_jobs_list(client, queue, STILE_JOBS_OPTIONS(.max = (size_t)total), show_unheard,
+                        &unheard, &err))
+        bench_die("bench-jobs: %s", err.message);
+    if (unheard > 0)
+        bench_die("bench-jobs: %zu claimed jobs that their worker was never told of", unheard);
+}
+
+/* What is locked by others at this moment is theirs as a rule, but not always. */
+static void rest(struct shared *shared, struct stile_client *client, const char *queue, long total)
+{
+    check_none_is_ours(client, queue, total);
+    if (__atomic_load_n(&shared->done, __ATOMIC_RELAXED) >= (uint32_t)total)
+        _exit(0);
+    bench_sleep_us(1000);
 }
 
 static void work(struct shared *shared, char **argv, long worker, long batch, long total)
@@ -59,18 +101,34 @@ static void work(struct shared *shared, char **argv, long worker, long batch, lo
             bench_die("bench-jobs: %s", err.message);
         count(shared, done, n_done);
         stile_jobs_free(done, n_done);
-        done = NULL;
-        n_done = 0;
-        if (status) {
-            /* What was claimed and not heard of comes again after its lease. */
-            if (__atomic_load_n(&shared->done, __ATOMIC_RELAXED) >= (uint32_t)total)
-                _exit(0);
-            bench_sleep_us(1000);
-            continue;
-        }
         check(shared, jobs, n, total);
         done = jobs;
         n_done = n;
+        if (status)
+            rest(shared, client, argv[2], total);
+    }
+}
+
+/* Until all is done. Nobody leaves before: who has ended has died, and said why. */
+static void await_all(struct shared *shared, long total)
+{
+    while (__atomic_load_n(&shared->done, __ATOMIC_RELAXED) < (uint32_t)total) {
+        siginfo_t ended = {0};
+        waitid(P_ALL, 0, &ended, WEXITED | WNOHANG | WNOWAIT);
+        if (ended.si_pid != 0 && ended.si_status != 0)
+            bench_die("bench-jobs: a worker has ended before all was done");
+        bench_sleep_us(1000);
+    }
+}
+
+static void reap_all(const pid_t *pids, long workers)
+{
+    int how;
+    for (long i = 0; i < workers; i++) {
+        while (waitpid(pids[i], &how, 0) < 0 && errno == EINTR)
+            ;
+        if (!WIFEXITED(how) || WEXITSTATUS(how) != 0)
+            bench_die("bench-jobs: a worker has ended badly");
     }
 }
 
@@ -104,12 +162,9 @@ int main(int argc, char **argv)
         bench_word_await(&shared->ready[i], 1);
     int64_t start_ns = bench_now_ns();
     bench_word_set(&shared->go, 1);
-    while (__atomic_load_n(&shared->done, __ATOMIC_RELAXED) < (uint32_t)total &&
-           bench_now_ns() - start_ns < INT64_C(600000000000))
-        bench_sleep_us(1000);
+    await_all(shared, total);
     int64_t took_ns = bench_now_ns() - start_ns;
-    for (long i = 0; i < workers; i++)
-        bench_reap(pids[i]);
+    reap_all(pids, workers);
     report(shared, workers, batch, total, took_ns);
     return 0;
 }
