@@ -1,6 +1,6 @@
 """Runs the contract suite on a MariaDB of its own:
 
-    with_mysql.py STILE PROGRAM URL [FILTER]
+    with_mysql.py [--SERVER-OPTION...] STILE PROGRAM URL [FILTER]
 
 In the URL, @PORT@ is the server's port and @SOCKET@ the path of its Unix socket. With STILE "-" the
 database is left without the tables that `stile setup` makes."""
@@ -12,8 +12,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "servers
 from mysql_server import MysqlServer  # noqa: E402
 
 
-def run(stile, program, url, *rest):
-    with MysqlServer("--max-connections=200") as server:
+def run(options, stile, program, url, *rest):
+    with MysqlServer("--max-connections=200", *options) as server:
         if stile != "-":
             subprocess.run([stile, "setup", server.url], check=True)
         if "dialect=shedlock" in url:  # as its manual says, but with room for long names
@@ -24,4 +24,5 @@ def run(stile, program, url, *rest):
         return subprocess.run([program, url, *rest]).returncode
 
 
-sys.exit(run(*sys.argv[1:]))
+OPTIONS = [word for word in sys.argv[1:] if word.startswith("--")]
+sys.exit(run(OPTIONS, *sys.argv[1 + len(OPTIONS):]))

@@ -369,6 +369,24 @@ def own_transactions(t):
     spin(lambda: not seen(t, "sql"))
 
 
+def told_by_the_claim(t):
+    """What a claim changes it tells by itself: nobody has to find it in the table afterwards"""
+    use(t)
+    if ON_POSTGRES:
+        return
+    SERVER.sql("create trigger hide before update on stile_job for each row set new.worker = 'x', "
+               "new.claimed_until = new.claimed_until + interval 1 minute")
+    try:
+        add(t, "hidden")
+        expect(jobs(t, "work", "--once", "--tries", "2", "hidden", "--", "sh", "-c", "cat; exit 0"), "x")
+        expect(seen(t, "hidden"), [])
+        add(t, "hidden")
+        worker = t.stile("jobs", "work", "--once", "hidden", "--", "sh", "-c", "exit 3")
+        assert worker.returncode == 3 and "ours" not in worker.stderr, worker.stderr
+    finally:
+        SERVER.sql("drop trigger hide")
+
+
 def the_example(t):
     """examples/jobs.c: what is added twice is done once, with a token each"""
     use(t)
@@ -412,7 +430,7 @@ def many(t):
 
 CASES = [adding, refusals, payloads, failing, no_command, in_parallel, finishing, giving_back,
          worker_is_killed, warden_is_killed, worker_stands_still, a_late_ack, left_running, long_work,
-         server_crashes, server_stands_still, own_transactions, the_example,
+         server_crashes, server_stands_still, own_transactions, told_by_the_claim, the_example,
          an_older_schema, many]
 
 if __name__ == "__main__":
