@@ -318,7 +318,9 @@ def server_crashes(t):
     add(t, "crash2")
     worker = work(t, "crash", "--once", "--lease", "60s",
                   script="%s cat %s" % (SHOW, t.path("gate")))
+    add(t, "crash3")
     idle = work(t, "crash3", script=SHOW + "exit 0")
+    begun(idle)
     doomed = work(t, "crash2", "--lease", "2s", script=SHOW + "sleep 1000")
     begun(worker)
     token, _, _ = begun(doomed)
