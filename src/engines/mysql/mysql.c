@@ -13,7 +13,7 @@
  * session, and then given back whether or not it was granted.
  *
  *     reach.c                          the server and what it has
- *     session.c, call.c                one connection
+ *     session.c, talk.c                one connection
  *     ttl.c, ../sql/pool.c             its lease; all of them together
  *     claims.c, release.c, ../sql/part.c, ../sql/release.c   the life of a claim
  *     view.c, list.c, breaking.c, ../sql/people.c   show, watch, list, break
