@@ -47,6 +47,8 @@ static void print_json(const struct stile_caps *caps)
     json_text(&json, "token_is", caps->token_is);
     json_text(&json, "survives", caps->survives);
     json_text(&json, "condition", caps->condition);
+    if (caps->instead != NULL)
+        json_text(&json, "instead", caps->instead);
     json_close(&json, '}');
     putchar('\n');
 }
@@ -84,6 +86,8 @@ static void print_table(const struct stile_caps *caps)
         add_row(&table, "locks at once", most);
     add_row(&table, "survives", caps->survives);
     add_row(&table, "on condition", caps->condition);
+    if (caps->instead != NULL)
+        add_row(&table, "what is missing", caps->instead);
     table_finish(&table, stdout);
 }
 

@@ -57,7 +57,8 @@ static char *engine_variable(const struct options *options)
     return variable("STILE_ENGINE", url);
 }
 
-/* Lines of all names and of all tokens, in the same order. */
+/* Lines of all names and of all tokens, in the same order. Without a token the line is empty: who
+ * passed a 0 on would be refused by none, or by all. */
 static void add_lists(char **names, char **tokens, struct stile_lock *const *locks, size_t n)
 {
     FILE *name_list, *token_list;
@@ -67,10 +68,11 @@ static void add_lists(char **names, char **tokens, struct stile_lock *const *loc
     fputs("STILE_NAMES=", name_list);
     fputs("STILE_TOKENS=", token_list);
     for (size_t i = 0; i < n; i++) {
-        uint64_t token = 0;
-        stile_lock_token(locks[i], &token);
+        uint64_t token;
         fprintf(name_list, "%s%s", i > 0 ? "\n" : "", stile_lock_name(locks[i]));
-        fprintf(token_list, "%s%" PRIu64, i > 0 ? "\n" : "", token);
+        fputs(i > 0 ? "\n" : "", token_list);
+        if (stile_lock_token(locks[i], &token) == STILE_OK)
+            fprintf(token_list, "%" PRIu64, token);
     }
     fclose(name_list);
     fclose(token_list);

@@ -42,8 +42,8 @@ static int open_with(struct stile_client **client, const struct options *options
     if (status == STILE_OK)
         return 0;
     char url[STILE_URL_MAX + 1];
-    stile_url_redact(url, sizeof url, engine_url(options));
-    return say_failure(url, status, &err);
+    bool is_url = stile_url_redact(url, sizeof url, engine_url(options)) == STILE_OK;
+    return say_failure(is_url ? url : "engine", status, &err);
 }
 
 int engine_open(struct stile_client **client, const struct options *options, bool threadless,
@@ -73,8 +73,9 @@ int engine_open_detached(struct stile_client **client, const struct options *opt
     if (caps->detached)
         return 0;
     say("%s: a lock of the %s engine ends with the process that took it, so nothing would be left "
-        "of it; use stile run %s -- CMD, or an engine whose locks have a lease of their own",
-        verb, caps->engine, options->args[0]);
+        "of it; use stile run %s -- CMD, or an engine whose locks have a lease of their own%s%s",
+        verb, caps->engine, options->args[0], caps->instead != NULL ? ": " : "",
+        caps->instead != NULL ? caps->instead : "");
     stile_client_close(*client);
     *client = NULL;
     return EXIT_ENGINE;

@@ -48,7 +48,7 @@ static int print_table(const struct stile_info *info, void *data)
         char *name = text_escape(info->name);
         printf("%s is free", name);
         if (info->token != 0)
-            printf("; its last token was %" PRIu64, info->token);
+            printf("; later tokens are larger than %" PRIu64, info->token);
         putchar('\n');
         free(name);
         return 0;

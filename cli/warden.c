@@ -183,7 +183,7 @@ static void tell_ttl(const struct warden *w)
     if (!(w->options->given & OPT_TTL) || (w->options->given & OPT_QUIET) || given == asked ||
         given == 0 || given == STILE_NO_DEADLINE)
         return;
-    say("run: the engine makes a TTL of %g s out of %g s", (double)given / 1000,
+    say("run: the engine makes a TTL of %.10g s out of %.10g s", (double)given / 1000,
         (double)asked / 1000);
 }
 

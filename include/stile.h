@@ -135,6 +135,7 @@ struct stile_caps {
     const char *token_is;  /* where the token comes from */
     const char *survives;  /* what survives a crash of what */
     const char *condition; /* on what the promise of exclusion rests */
+    const char *instead;   /* what has, or brings, what is missing here; NULL: nothing to say */
 };
 
 STILE_API const struct stile_caps *stile_client_caps(struct stile_client *client);
@@ -255,7 +256,7 @@ struct stile_claim_info {
 
 struct stile_info {
     const char *name;
-    uint64_t token; /* the highest given out so far */
+    uint64_t token; /* no larger one was given out so far; of a name that is held, its holder's */
     size_t holders; /* claims[0 .. holders-1], ghosts included */
     size_t waiters; /* claims[holders ..], in queue order */
     const struct stile_claim_info *claims;

@@ -7,6 +7,13 @@
 #include "core/lock.h"
 #include "core/name.h"
 
+static enum stile_status has_no(const struct stile_caps *caps, const char *what,
+                                struct stile_error *err)
+{
+    return error_set(err, STILE_UNSUPPORTED, 0, "%s has no %s%s%s", caps->engine, what,
+                     caps->instead ? ": " : "", caps->instead ? caps->instead : "");
+}
+
 static enum stile_status check_mode(const struct stile_lock_options *o,
                                     const struct stile_caps *caps, struct stile_error *err)
 {
@@ -18,8 +25,7 @@ static enum stile_status check_mode(const struct stile_lock_options *o,
     if (o->mode != STILE_SLOTS && o->slots)
         return error_set(err, STILE_MISUSE, 0, "slots are given, but the mode isn't STILE_SLOTS");
     if (!(caps->modes & 1u << o->mode))
-        return error_set(err, STILE_UNSUPPORTED, 0, "%s has no %s", caps->engine,
-                         o->mode == STILE_SHARED ? "shared locks" : "slots");
+        return has_no(caps, o->mode == STILE_SHARED ? "shared locks" : "slots", err);
     return STILE_OK;
 }
 
@@ -32,11 +38,11 @@ static enum stile_status check_options(const struct stile_lock_options *o,
                          "and compile against the header you link with",
                          o->size, sizeof *o);
     if (o->hold_at_least_ms && !caps->hold_at_least)
-        return error_set(err, STILE_UNSUPPORTED, 0, "%s has no hold_at_least", caps->engine);
+        return has_no(caps, "hold_at_least", err);
     if (o->lock_delay_ms && !caps->lock_delay)
-        return error_set(err, STILE_UNSUPPORTED, 0, "%s has no lock-delay", caps->engine);
+        return has_no(caps, "lock-delay", err);
     if (o->owner && !caps->detached)
-        return error_set(err, STILE_UNSUPPORTED, 0, "%s has no owner values", caps->engine);
+        return has_no(caps, "owner values", err);
     if (o->proclaim && !caps->proclaims)
         return error_set(err, STILE_UNSUPPORTED, 0, "%s can't proclaim a value", caps->engine);
     if (o->proclaim && strlen(o->proclaim) > STILE_PROCLAIM_MAX)

@@ -319,6 +319,8 @@ def logins(t, server):
     """Users and roles: none, wrong, not allowed, right; and a login that the server forgets"""
     enable_auth(server)
     refused(t, "the server wants a user")
+    use(t, "etcd://:wrong@%s/app/" % server.hosts)
+    refused(t, "without its user", code=64)
     use(t, "etcd://worker:wrong@%s/app/" % server.hosts)
     assert "wrong@" not in refused(t, "user or password is wrong")
     use(t, "etcd://worker:s3cret%%2Fpw@%s/other/" % server.hosts)

@@ -66,7 +66,7 @@ def server_is_stopped(t, server):
 def nobody_there(t, server):
     """No server: UNREACHABLE at once, with the address"""
     server.kill()
-    refused(t, "127.0.0.1")
+    refused(t, "127.0.0.1", "Connection refused", "running")
 
 
 # ---- sessions end ----
@@ -281,6 +281,17 @@ def permission_is_missing(t, server):
     server.sql("create user low@'%'; grant select on tests.stile_version to low@'%'")
     use(t, server, "mysql://low@127.0.0.1:%d/tests" % server.port)
     refused(t, "stile_lock", "grant")
+    refused(t, "CREATE", "--print", verb=("setup",))
+    server.sql("grant select on tests.* to low@'%'")
+    for mode in "getlock", "table", "row":
+        use(t, server, "mysql://low@127.0.0.1:%d/tests?mode=%s" % (server.port, mode))
+        assert ("danger", "rights") in findings(t), (mode, findings(t))
+    server.sql("grant insert, update, delete on tests.* to low@'%'")
+    assert ("danger", "rights") in findings(t), "procedures that may not be executed"
+    server.sql("grant execute on tests.* to low@'%'")
+    expect(findings(t), {("fine", "flush"), ("fine", "connections")})
+    server.sql("revoke select, insert, update, delete, execute on tests.* from low@'%'")
+    use(t, server, "mysql://low@127.0.0.1:%d/tests" % server.port)
     server.sql("grant select, insert, update on tests.stile_lock to low@'%'; "
                "grant select on tests.stile_floor to low@'%'")
     held = t.hold("x", "--ttl", "60s")
@@ -325,8 +336,10 @@ def over_tls(t):
 def schema(t, server):
     """setup may be repeated; newer tables are refused; without them there are no tokens"""
     expect(token_of(t), 1)
-    expect(t.stile("setup").returncode, 0)
+    setups = [t.start("setup") for _ in range(5)]
+    expect([setup.wait() for setup in setups], [0] * 5)
     expect(token_of(t), 2)
+    refused(t, "mode=table", verb=("run", "--shared", "x", "--", "true"))
     server.sql("insert into stile_version values (99)")
     refused(t, "99", "newer")
     refused(t, "newer", verb=("setup",))
@@ -334,6 +347,9 @@ def schema(t, server):
     done = t.stile("run", "x", "--", "sh", "-c", "echo ${STILE_TOKEN-none}")
     expect(done.stdout, "none\n", done.stderr)
     assert "stile setup" in t.stile("caps").stdout
+    refused(t, "stile setup", verb=("run", "--hold-at-least", "1s", "x", "--", "true"))
+    done = t.stile("run", "x", "y", "--", "sh", "-c", 'echo "$STILE_TOKENS"')
+    expect(done.stdout, "\n\n", "no tokens, and none that looks like one")
     printed = t.stile("setup", "--print")
     subprocess.run([tool("mariadb"), *server.place, "tests"], input=printed.stdout, text=True,
                    check=True)

@@ -59,7 +59,7 @@ def server_is_stopped(t, server):
 def nobody_there(t, server):
     """No server: UNREACHABLE at once, with the address"""
     server.kill()
-    refused(t, "127.0.0.1", str(server.port))
+    refused(t, "127.0.0.1", str(server.port), "refused; Is")
 
 
 # ---- sessions end ----
@@ -369,6 +369,7 @@ def permission_is_missing(t, server):
     server.sql("create role low login")
     use(t, server, "postgres://low@127.0.0.1:%d/postgres" % server.port)
     refused(t, "permission", "GRANT")
+    refused(t, "permission", "owner", "--print", verb=("setup",))
     server.sql("grant usage on schema stile to low; grant all on all tables in schema stile to low")
     expect(t.stile("run", "--try", "x", "--", "true").returncode, 0)
 
@@ -419,6 +420,7 @@ def standby(t, server):
 @on_server()
 def schema(t, server):
     """setup may be repeated; a newer schema is refused; without it there are no tokens"""
+    refused(t, "mode=table", verb=("run", "--slots", "2", "x", "--", "true"))
     expect(token_of(t), 1)
     expect(t.stile("setup").returncode, 0)
     expect(token_of(t), 2)

@@ -54,7 +54,7 @@ def released_while_it_is_away(t, server):
 def nobody_there(t, server):
     """No server at all: a clear word, at once"""
     server.kill()
-    refused(t)
+    refused(t, "stile doctor")
 
 
 # ---- stopped ----

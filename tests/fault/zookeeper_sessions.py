@@ -83,6 +83,8 @@ def users_are_kept_apart(t, server):
     """Below a path that one user has made, another one gets nothing, and is told why"""
     t.env["STILE_ENGINE"] = "zk://ann:one@%s/team" % server.hosts
     held = t.hold("x")
+    t.env["STILE_ENGINE"] = "zk://%s/team?password_file=two" % server.hosts
+    expect(t.stile("run", "--try", "x", "--", "true").returncode, 64, "a password without a user")
     t.env["STILE_ENGINE"] = "zk://bob:two@%s/team" % server.hosts
     done = t.stile("run", "--try", "x", "--", "true")
     expect(done.returncode, 69, done.stderr)

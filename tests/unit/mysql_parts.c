@@ -212,6 +212,29 @@ static void codes_tell_the_status(void **state)
     assert_true(fault_is_kill(ER_QUERY_INTERRUPTED));
 }
 
+static void assert_told(unsigned code, const char *said, const char *told)
+{
+    struct stile_error err;
+    fault_of(&err, code, said, NULL);
+    assert_string_equal(err.message, told);
+}
+
+static void errors_tell_what_to_do(void **state)
+{
+    (void)state;
+    assert_told(CR_CONN_HOST_ERROR, "Can't connect to 'h' (111)",
+                "Can't connect to 'h' (Connection refused): is it running, and this its place?");
+    assert_told(CR_CONN_HOST_ERROR, "Can't connect to 'h' (115)",
+                "Can't connect to 'h': is it running, and this its place?");
+    assert_told(CR_CONN_HOST_ERROR, "(115)", ": is it running, and this its place?");
+    assert_told(ER_TABLEACCESS_DENIED_ERROR, "CREATE command denied",
+                "CREATE command denied (let somebody who may run what `stile setup --print` "
+                "prints)");
+    assert_told(ER_TABLEACCESS_DENIED_ERROR, "INSERT, UPDATE command denied",
+                "INSERT, UPDATE command denied (grant this user SELECT, INSERT, UPDATE and DELETE "
+                "on the tables stile_%)");
+}
+
 static void a_secret_is_not_repeated(void **state)
 {
     struct stile_error err;
@@ -252,6 +275,7 @@ int main(void)
         cmocka_unit_test(what_is_wrong_is_refused),
         cmocka_unit_test(sigpipe_stays_as_it_was),
         cmocka_unit_test(codes_tell_the_status),
+        cmocka_unit_test(errors_tell_what_to_do),
         cmocka_unit_test(a_secret_is_not_repeated),
         cmocka_unit_test(the_last_word_is_heard),
     };

@@ -116,6 +116,9 @@ static enum stile_status connect_to(struct etcd *etcd, const struct url *url,
     struct conn_options options = {.tls = etcd->tls, .password = url->password};
     enum stile_status status = url_secret(&options.password, url, "password_file", secret, err);
     options.user = url->user && *url->user ? url->user : NULL;
+    if (!status && options.password && !options.user)
+        status = error_set(err, STILE_MISUSE, 0,
+                           "a password is given without its user: etcd://user:password@host");
     read_hosts(&options, url);
     etcd->n_members = options.n_endpoints;
     if (!status)

@@ -1,4 +1,5 @@
 /* Looks at a live server: what tokens and locks rest on, and what might take it from them. */
+#include <mysqld_error.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -99,20 +100,36 @@ static void look_at_kind(const struct visit *visit)
                  .cure = "say mode=table, or connect to the server itself"});
 }
 
+static bool all_tables(const struct visit *visit)
+{
+    return atoi(fact(visit, FACT_TABLES)) >= N_TABLES;
+}
+
+/* Who has no right at all on a table does not see it. */
+static void tell_tables(const struct visit *visit)
+{
+    const struct options *options = &visit->my->options;
+    bool named = *fact(visit, FACT_DATABASE), any = atoi(fact(visit, FACT_TABLES)) > 0;
+    bool needed = options->mode != MODE_GETLOCK && !options->table;
+    tell(visit,
+         (struct stile_finding){
+             .severity = any || needed ? STILE_DANGER : STILE_WARNING,
+             .id = "tables",
+             .what = named ? "this database has no tables stile_*, or not all of them, or this "
+                             "user may not use them"
+                           : "the URL names no database",
+             .why = needed ? "this mode keeps its locks there"
+                           : "locks work, but have no tokens, no hold-at-least and no lock-delay",
+             .cure = named
+                         ? NULL
+                         : "name one in the URL, mysql://HOST/DATABASE, and run stile setup for it",
+             .command = named ? "stile setup URL" : NULL});
+}
+
 static void look_at_tables(const struct visit *visit)
 {
-    int tables = atoi(fact(visit, FACT_TABLES));
-    if (tables < N_TABLES)
-        tell(visit, (struct stile_finding){
-                        .severity = tables || visit->my->options.mode == MODE_TABLE ? STILE_DANGER
-                                                                                    : STILE_WARNING,
-                        .id = "tables",
-                        .what = *fact(visit, FACT_DATABASE)
-                                    ? "this database has no tables stile_*, or not all of them"
-                                    : "the URL names no database",
-                        .why = "locks work, but have no tokens, no hold-at-least and no "
-                               "lock-delay",
-                        .command = "stile setup URL"});
+    if (!all_tables(visit))
+        tell_tables(visit);
     if (atoi(fact(visit, FACT_OTHER_ENGINES)) > 0)
         tell(visit,
              (struct stile_finding){
@@ -190,23 +207,83 @@ static void look_at_places(const struct visit *visit)
              .command = low ? "SET GLOBAL max_connections = 500;" : NULL});
 }
 
+static void begin_visit(struct visit *visit, struct query *query, const struct answer *a)
+{
+    *visit = (struct visit){.query = query, .my = my_of(query->engine), .answer = a};
+    const struct options *o = &visit->my->options;
+    const char *database = o->database ? o->database : "";
+    if (o->host)
+        snprintf(visit->where, sizeof visit->where, "%s:%u/%s", o->host, o->port, database);
+    else
+        snprintf(visit->where, sizeof visit->where, "%s/%s", o->socket ? o->socket : "its socket",
+                 database);
+}
+
+/* ---- whether this user may ---- */
+
+static void tell_rights(const struct visit *visit)
+{
+    char grant[256];
+    snprintf(grant, sizeof grant,
+             "GRANT SELECT, INSERT, UPDATE, DELETE, EXECUTE ON `%s`.* TO user;",
+             visit->my->options.database);
+    tell(visit, (struct stile_finding){
+                    .severity = STILE_DANGER,
+                    .id = "rights",
+                    .what = "this user may not write the tables stile_*, or not "
+                            "execute the procedures of that name",
+                    .why = "no lock can be taken without writing its row",
+                    .cure = "run that as somebody who may, for the user that is to lock",
+                    .command = grant});
+}
+
+static bool is_denied(unsigned code)
+{
+    return code == ER_TABLEACCESS_DENIED_ERROR || code == ER_COLUMNACCESS_DENIED_ERROR ||
+           code == ER_DBACCESS_DENIED_ERROR;
+}
+
+static void on_rights(void *data, const struct answer *a)
+{
+    struct query *query = data;
+    struct visit visit;
+    begin_visit(&visit, query, a);
+    const char *procedures = a->err ? NULL : outcome_text(answer_last(a), 0);
+    bool none = visit.my->options.mode != MODE_GETLOCK && procedures && atoi(procedures) == 0;
+    if (none || is_denied(a->code))
+        tell_rights(&visit);
+    /* Whatever else the server has against it is no matter of rights. */
+    query->engine->events->done(query, a->code ? NULL : a->err);
+}
+
+static void look_at_rights(const struct visit *visit)
+{
+    struct query *query = visit->query;
+    const struct options *o = &visit->my->options;
+    struct session *shared;
+    struct stile_error err;
+    if (!all_tables(visit) || o->table) {
+        query->engine->events->done(query, NULL);
+        return;
+    }
+    enum stile_status status = my_shared(&shared, visit->my, &err);
+    if (!status)
+        status = session_send(shared, sql_rights(visit->my), on_rights, query, &err);
+    if (status)
+        query->engine->events->done(query, &err);
+}
+
 static void on_facts(void *data, const struct answer *a)
 {
     struct query *query = data;
-    struct visit visit = {.query = query, .my = my_of(query->engine), .answer = a};
-    const struct options *o = &visit.my->options;
+    struct visit visit;
     struct stile_error strange;
     if (a->err || a->n != ANSWERS) {
         error_set(&strange, STILE_CORRUPT, 0, "the server's answer has an unexpected form");
         query->engine->events->done(query, a->err ? a->err : &strange);
         return;
     }
-    if (o->host)
-        snprintf(visit.where, sizeof visit.where, "%s:%u/%s", o->host, o->port,
-                 fact(&visit, FACT_DATABASE));
-    else
-        snprintf(visit.where, sizeof visit.where, "%s/%s", o->socket ? o->socket : "its socket",
-                 fact(&visit, FACT_DATABASE));
+    begin_visit(&visit, query, a);
     look_at_galera(&visit);
     look_at_kind(&visit);
     look_at_tables(&visit);
@@ -214,7 +291,7 @@ static void on_facts(void *data, const struct answer *a)
     look_at_disk(&visit);
     look_at_replicas(&visit);
     look_at_places(&visit);
-    query->engine->events->done(query, NULL);
+    look_at_rights(&visit);
 }
 
 void doctor_examine(struct engine *engine, struct query *query)

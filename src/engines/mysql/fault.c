@@ -2,8 +2,10 @@
 
 #include <ctype.h>
 #include <errmsg.h>
+#include <errno.h>
 #include <mysqld_error.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "engines/sql/secret.h"
@@ -21,6 +23,18 @@ static void tidy(char *text)
 {
     for (char *c = text; *c; c++)
         *c = (unsigned char)*c < ' ' || *c == 127 ? ' ' : *c;
+}
+
+/* Of what was wrong with connecting the library tells a number alone, and of a time that is over
+ * the wrong one. */
+static void spell_number(char text[TEXT_MAX])
+{
+    char *at = strrchr(text, '(');
+    int number = at ? atoi(at + 1) : 0;
+    if (number == EINPROGRESS)
+        at[at > text && at[-1] == ' ' ? -1 : 0] = '\0';
+    else if (number > 0)
+        snprintf(at, (size_t)(text + TEXT_MAX - at), "(%s)", strerror(number));
 }
 
 static bool is_library(unsigned code)
@@ -66,9 +80,16 @@ static bool may_pass(unsigned code)
            code != CR_AUTH_PLUGIN_CANNOT_LOAD;
 }
 
-static const char *what_to_do(unsigned code)
+static const char *what_to_do(unsigned code, const char *said)
 {
+    static const char makes[] = "CREATE DROP ALTER INDEX REFERENCES";
+    size_t verb = strcspn(said, " ,");
+    if (code == ER_TABLEACCESS_DENIED_ERROR && verb > 0 && memmem(makes, sizeof makes, said, verb))
+        return " (let somebody who may run what `stile setup --print` prints)";
     switch (code) {
+    case CR_CONNECTION_ERROR:
+    case CR_CONN_HOST_ERROR:
+        return ": is it running, and this its place?";
     case ER_CON_COUNT_ERROR:
         return " (max_connections is reached)";
     case ER_TOO_MANY_USER_CONNECTIONS:
@@ -78,6 +99,8 @@ static const char *what_to_do(unsigned code)
         return " (grant this user SELECT, INSERT, UPDATE and DELETE on the tables stile_%)";
     case ER_PROCACCESS_DENIED_ERROR:
         return " (grant this user EXECUTE on the procedures stile_%)";
+    case ER_DBACCESS_DENIED_ERROR:
+        return " (grant this user what it needs there; stile setup needs CREATE ROUTINE, too)";
     case ER_SP_DOES_NOT_EXIST:
     case ER_NO_SUCH_TABLE:
         return " (run `stile setup URL`)";
@@ -101,10 +124,12 @@ void fault_of(struct stile_error *err, unsigned code, const char *said, const ch
     snprintf(text, sizeof text, "%s", *said ? said : "the server closed the connection");
     tidy(text);
     secret_hide(text, secret);
+    if (code == CR_CONNECTION_ERROR || code == CR_CONN_HOST_ERROR)
+        spell_number(text);
     enum stile_status status = code == CR_OUT_OF_MEMORY ? STILE_NOMEM
                                : may_pass(code)         ? STILE_UNREACHABLE
                                                         : STILE_REFUSED;
-    error_set(err, status, (int)code, "%s%s", text, what_to_do(code));
+    error_set(err, status, (int)code, "%s%s", text, what_to_do(code, text));
 }
 
 /* An error packet: its length in three bytes, a number, 0xff, the code, '#' and five for SQL's

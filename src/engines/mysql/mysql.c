@@ -65,12 +65,17 @@ static void dispose(struct my *my)
     options_free(&my->options);
 }
 
+#define NO_TOKEN "none, for this database has no tables stile_*: run `stile setup URL`"
+
 /* A database without our tables. */
 static void promise_less(struct stile_caps *caps)
 {
     caps->token = caps->hold_at_least = caps->lock_delay = false;
-    caps->token_is = "none, for this database has no tables stile_*: run `stile setup URL`";
+    caps->token_is = NO_TOKEN;
     caps->survives = "a holder's crash: free at once; a server's crash: nothing is held afterwards";
+    caps->instead =
+        "run `stile setup URL` for tokens, hold-at-least and lock-delay; then mode=table "
+        "in the URL has shared locks, slots and stile acquire, too";
 }
 
 extern const struct engine_class mysql_table_class, mysql_shedlock_class, mysql_row_class;
@@ -98,6 +103,8 @@ static enum stile_status mysql_open(struct engine *engine, const struct url *url
         engine->class = &mysql_shedlock_class;
         engine->caps = mysql_shedlock_class.caps;
         engine->caps.token = !my->bare;
+        if (my->bare)
+            engine->caps.token_is = NO_TOKEN;
     } else if (my->options.mode == MODE_TABLE) {
         engine->class = &mysql_table_class;
         engine->caps = mysql_table_class.caps;
@@ -171,7 +178,8 @@ const struct engine_class mysql_shedlock_class = {
              .survives = "a holder's crash: free after its TTL; a server's crash: all that was "
                          "committed",
              .condition = "all others keep ShedLock's rules, by the database's clock (usingDbTime) "
-                          "and in its time zone"},
+                          "and in its time zone",
+             .instead = "mode=table without dialect= has shared locks, slots and lock-delay"},
     .apart = true,
     .break_ = table_break,
     LEASE_SLOTS,
@@ -195,7 +203,8 @@ const struct engine_class mysql_row_class = {
              .token_is = "a counter in the name's row, committed with the grant",
              .survives = "a holder's crash: free at once; a server's crash: nothing is held "
                          "afterwards, and tokens go on growing",
-             .condition = ROW_CONDITION},
+             .condition = ROW_CONDITION,
+             .instead = "mode=table in the URL has slots and stile acquire"},
     .claim_size = sizeof(struct my_claim),
     .claim = rows_claim,
     .release = claims_release,
@@ -215,7 +224,10 @@ const struct engine_class mysql_class = {
              .token_is = "a counter in the name's row, committed with the grant",
              .survives = "a holder's crash: free at once; a server's crash: nothing is held "
                          "afterwards, and tokens go on growing",
-             .condition = CONDITION},
+             .condition = CONDITION,
+             .instead =
+                 "mode=table in the URL has shared locks, slots and stile acquire; mode=row has "
+                 "shared locks"},
     .claim_size = sizeof(struct my_claim),
     .claim = claims_claim,
     .release = claims_release,

@@ -93,6 +93,20 @@ static enum stile_status run(MYSQL *conn, const struct options *options, struct 
     return status;
 }
 
+/* Procedures are dropped and made: two at a time would be in each other's way. */
+static enum stile_status wait_for_others(MYSQL *conn, const struct options *options,
+                                         struct stile_error *err)
+{
+    if (mysql_query(conn, "SELECT GET_LOCK('stile+ setup',60)"))
+        return complain(conn, options, err);
+    MYSQL_RES *rows = mysql_store_result(conn);
+    MYSQL_ROW row = rows ? mysql_fetch_row(rows) : NULL;
+    bool granted = row && row[0] && strcmp(row[0], "1") == 0;
+    mysql_free_result(rows);
+    return granted ? STILE_OK
+                   : error_set(err, STILE_REFUSED, 0, "another setup has run here for a minute");
+}
+
 static enum stile_status make(MYSQL *conn, const struct options *o, struct stile_error *err)
 {
     int version;
@@ -101,7 +115,9 @@ static enum stile_status make(MYSQL *conn, const struct options *o, struct stile
         return complain(conn, o, err);
     if (mysql_query(conn, "SET SESSION completion_type=0,sql_mode='',autocommit=1"))
         return complain(conn, o, err);
-    enum stile_status status = read_version(&version, conn, o, err);
+    enum stile_status status = wait_for_others(conn, o, err);
+    if (!status)
+        status = read_version(&version, conn, o, err);
     if (!status && version > SCHEMA_VERSION)
         status = error_set(err, STILE_REFUSED, 0,
                            "its tables stile_* have version %d, this library knows %d: install a "

@@ -95,6 +95,23 @@ char *sql_facts(void)
         "SHOW GLOBAL STATUS LIKE 'Threads_connected'");
 }
 
+/* EXPLAIN wants the rights of what it explains, and does nothing. */
+char *sql_rights(const struct my *my)
+{
+    static const char *const tries[] = {
+        [MODE_GETLOCK] = "EXPLAIN INSERT INTO stile_lock(name) VALUES('');"
+                         "EXPLAIN UPDATE stile_lock SET token=token WHERE name=''",
+        [MODE_TABLE] = "EXPLAIN INSERT INTO stile_counter(name) VALUES('');"
+                       "EXPLAIN UPDATE stile_counter SET token=token WHERE name='';"
+                       "EXPLAIN DELETE FROM stile_claim WHERE name=''",
+        [MODE_ROW] = "EXPLAIN INSERT INTO stile_row(name) VALUES('');"
+                     "EXPLAIN UPDATE stile_row_count SET token=token WHERE name=''",
+    };
+    return sql_written("%s;SELECT COUNT(*) FROM information_schema.ROUTINES WHERE "
+                       "ROUTINE_SCHEMA=DATABASE() AND ROUTINE_NAME LIKE 'stile\\_%%'",
+                       tries[my->options.mode]);
+}
+
 /* ---- the lease ---- */
 
 unsigned long sql_lease_s(uint64_t ttl_ns)

@@ -28,6 +28,9 @@ char *sql_kill(uint64_t backend, bool session);
 
 /* for the doctor: sql_facts() has two more statements behind the facts */
 char *sql_facts(void);
+/* refused where this user lacks a right that the mode needs; the last of its statements counts the
+ * procedures that may be used */
+char *sql_rights(const struct my *my);
 
 /* for people; names in hex */
 char *sql_show(struct my *my, const char *stored, const char *key);

@@ -18,8 +18,9 @@ static void tidy(char *text)
         *location = '\0';
     for (const char *from = text; *from; from++) {
         bool space = isspace((unsigned char)*from) || (unsigned char)*from < ' ';
-        if (!space)
-            *to++ = *from;
+        bool next = *from == '\n' && from[1] && to > text && isalnum((unsigned char)to[-1]);
+        if (!space || next)
+            *to++ = next ? ';' : *from; /* a line's end has room for no more */
         else if (to > text && to[-1] != ' ')
             *to++ = ' ';
     }
@@ -68,6 +69,8 @@ static const char *what_to_do(const char *code, const char *text)
 {
     if (strcmp(code, "53300") == 0)
         return " (max_connections is reached)";
+    if (strcmp(code, "42501") == 0 && (strstr(text, "for database") || strstr(text, "be owner")))
+        return " (let the owner run stile setup, or what `stile setup --print` prints)";
     if (strcmp(code, "42501") == 0)
         return " (as owner: GRANT USAGE ON SCHEMA stile, and what it contains, to this role)";
     if (!*code && (strstr(text, "certificate") || strstr(text, "SSL")))

@@ -56,6 +56,9 @@ static void promise_less(struct stile_caps *caps)
     caps->token = caps->hold_at_least = caps->lock_delay = false;
     caps->token_is = "none, for this database has no schema `stile`: run `stile setup URL`";
     caps->survives = "a holder's crash: free at once; a server's crash: nothing is held afterwards";
+    caps->instead =
+        "run `stile setup URL` for tokens, hold-at-least and lock-delay; then mode=table "
+        "in the URL has slots and stile acquire, too";
 }
 
 extern const struct engine_class postgres_table_class, postgres_shedlock_class, postgres_row_class;
@@ -151,7 +154,8 @@ const struct engine_class postgres_shedlock_class = {
              .survives = "a holder's crash: free after its TTL; a server's crash: all that was "
                          "committed (fsync = on)",
              .condition = "all others keep ShedLock's rules, on clocks that agree with the "
-                          "database's (usingDbTime)"},
+                          "database's (usingDbTime)",
+             .instead = "mode=table without dialect= has shared locks, slots and lock-delay"},
     .apart = true,
     .break_ = table_break,
     LEASE_SLOTS,
@@ -171,7 +175,8 @@ const struct engine_class postgres_row_class = {
                          "afterwards, and tokens go on growing",
              .condition = "one primary, for locks of rows are not replicated; each lock keeps a "
                           "session and an open transaction, which holds up VACUUM in the whole "
-                          "database"},
+                          "database",
+             .instead = "mode=table in the URL has slots and stile acquire"},
     .apart = true,
     .claim_size = sizeof(struct pg_claim),
     .claim = rows_claim,
@@ -193,7 +198,8 @@ const struct engine_class postgres_class = {
              .survives = "a holder's crash: free at once; a server's crash: nothing is held "
                          "afterwards, and tokens go on growing",
              .condition = "one primary: advisory locks are not replicated, so a failover frees "
-                          "them all; their holders are told as their connections end"},
+                          "them all; their holders are told as their connections end",
+             .instead = "mode=table in the URL has slots and stile acquire"},
     .claim_size = sizeof(struct pg_claim),
     .claim = claims_claim,
     .release = claims_release,

@@ -24,7 +24,9 @@ enum stile_status fault_set(struct stile_error *err, int rc, bool maybe)
 {
     if (fault_may_pass(rc))
         return error_set(err, maybe ? STILE_UNCERTAIN : STILE_UNREACHABLE, rc,
-                         "no ZooKeeper server answers (%s)", zerror(rc));
+                         "no ZooKeeper server answers, or none follows a leader (%s); stile doctor "
+                         "asks each of them",
+                         zerror(rc));
     if (rc == ZSYSTEMERROR)
         return error_set(err, STILE_NOMEM, rc, "out of memory");
     return error_set(err, STILE_REFUSED, rc, "the server says: %s%s", zerror(rc), cure_of(rc));

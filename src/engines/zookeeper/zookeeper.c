@@ -97,7 +97,10 @@ static enum stile_status read_user(struct zoo *zoo, const struct url *url, struc
     const char *password = url->password;
     zoo->acl = &ZOO_OPEN_ACL_UNSAFE;
     if (!url->user || !*url->user)
-        return STILE_OK;
+        return url->password || url_param(url, "password_file")
+                   ? error_set(err, STILE_MISUSE, 0,
+                               "a password is given without its user: zk://user:password@host")
+                   : STILE_OK;
     enum stile_status status = url_secret(&password, url, "password_file", secret, err);
     if (!status && asprintf(&zoo->credentials, "%s:%s", url->user, password ? password : "") < 0) {
         zoo->credentials = NULL;
