@@ -102,7 +102,9 @@ def some_are_gone(t, server):
     expect(found(t, "no-quorum", "danger", "nothing can be locked")["where"], where(last))
     found(t, "down", "danger", "0 of the 3")
     server.kill()
-    expect(t.stile("doctor").returncode, 69)
+    done = t.stile("doctor")
+    expect(done.returncode, 69)
+    assert where(server.members[0]) + ": Connection refused" in done.stderr, done.stderr
 
 
 @on_server(2, java=["-Dreadonlymode.enabled=true"])

@@ -77,6 +77,13 @@ static void tell(void *data, const struct stile_finding *finding)
     visit->query->engine->events->finding(visit->query, finding);
 }
 
+static void explain(struct stile_error *why, const struct seen_server *first)
+{
+    if (why->status == STILE_UNREACHABLE)
+        error_set(why, STILE_UNREACHABLE, why->native, "no server answers; %s: %s", first->where,
+                  strerror(first->error ? first->error : ETIMEDOUT));
+}
+
 /* Without any answer there is nothing to tell but why. */
 static void finish(struct visit *visit)
 {
@@ -87,6 +94,8 @@ static void finish(struct visit *visit)
         any = any || visit->seen.servers[i].answered;
     if (any)
         diagnose(&visit->seen, tell, visit);
+    else
+        explain(&why, &visit->seen.servers[0]);
     visit_free(visit);
     query->engine->events->done(query, any ? NULL : &why);
 }
