@@ -421,6 +421,13 @@ def standby(t, server):
 def schema(t, server):
     """setup may be repeated; a newer schema is refused; without it there are no tokens"""
     refused(t, "mode=table", verb=("run", "--slots", "2", "x", "--", "true"))
+    server.sql("create database latin template template0 encoding latin1 lc_collate 'C' lc_ctype 'C'")
+    use(t, server, server.url[:-len("postgres")] + "latin")
+    for name, code in ("\u00fc", 0), ("\u65e5", 69):
+        done = t.stile("run", name, "--", "true")
+        expect(done.returncode, code, done.stderr)
+    assert "UTF8, or a name" in done.stderr, done.stderr
+    use(t, server)
     expect(token_of(t), 1)
     expect(t.stile("setup").returncode, 0)
     expect(token_of(t), 2)
