@@ -57,11 +57,12 @@ def children(pid):
 
 
 def spin(condition, patience=PATIENCE):
-    """For the few things that no event tells."""
+    """For the few things that no event tells. Who is looked at needs the processor, too: without a
+    pause a ZooKeeper is kept from choosing its leader by being asked for it."""
     end = time.monotonic() + patience
     while not condition():
         assert time.monotonic() < end, "did not happen in %d s" % patience
-        os.sched_yield()
+        time.sleep(0.005)
 
 
 class Lines:

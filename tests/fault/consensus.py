@@ -17,9 +17,9 @@ DEADLINE = "not renewed"
 # ---- servers ----
 
 def one_killed(t, cluster, victim):
-    held = t.hold("x", "--ttl", "15s")
+    held = t.hold("x", "--ttl", "60s")
     token = token_of(t)
-    waiting = wait_for(t, ttl="15s")
+    waiting = wait_for(t, ttl="60s")
     with contending(t, cluster):
         victim(held).kill()
         cluster.leader()
@@ -45,9 +45,9 @@ def follower_killed(t, cluster):
 def leader_stopped(t, cluster):
     """The leader is stopped for longer than a lease: who can go elsewhere keeps its lock"""
     leader = cluster.leader()
-    held = t.hold("x", "--ttl", "15s")
+    held = t.hold("x", "--ttl", "60s")
     token = token_of(t)
-    waiting = wait_for(t, ttl="15s")
+    waiting = wait_for(t, ttl="60s")
     cluster.use(t, cluster.url_of(leader.port))
     tied = t.hold("tied", "--ttl", "3s")
     cluster.use(t)
@@ -55,7 +55,7 @@ def leader_stopped(t, cluster):
         with cluster.stopped(leader):
             lost(tied, "tied", DEADLINE)
             cluster.leader([m for m in cluster.members if m is not leader])
-        expect(t.stile("run", "--wait", "20s", "tied", "--", "true").returncode, 0)
+        expect(t.stile("run", "--wait", "50s", "tied", "--", "true").returncode, 0)
     expect(held.process.poll(), None)
     expect(try_it(t), 75)
     t.release(held)
@@ -73,7 +73,7 @@ def quorum_lost_and_back(t, cluster):
         lost(held, "x", DEADLINE)
         cluster.expect_no_quorum(t)
         cluster.mend()
-        held = t.hold("x", "--wait", "20s")
+        held = t.hold("x", "--wait", "50s")
     assert token_of(t) > token
     t.release(held)
 
@@ -82,7 +82,7 @@ def restarted_while_100_wait(t, cluster):
     """All are killed and started again while 100 clients wait: each is served once, in order"""
     held = t.hold("x", "--ttl", "60s")
     token = token_of(t)
-    crowd = Crowd(t, cluster.url, "x", 100, rounds=1, ttl_ms=20000)
+    crowd = Crowd(t, cluster.url, "x", 100, rounds=1, ttl_ms=60000)
     until_in_line(cluster, "x", 101)
     cluster.server.kill()
     cluster.mend()
@@ -103,7 +103,7 @@ def holder_stopped(t, cluster):
     token = token_of(t)
     os.kill(held.warden(), signal.SIGSTOP)
     with contending(t, cluster):
-        next_one = t.hold("x", "--wait", "20s")
+        next_one = t.hold("x", "--wait", "50s")
     os.kill(held.warden(), signal.SIGCONT)
     lost(held)
     assert token_of(t) > token
@@ -113,7 +113,7 @@ def holder_stopped(t, cluster):
 
 def waiter_stopped(t, cluster):
     """Who waits is stopped past its session: it stands in line again, and gets it"""
-    held = t.hold("x", "--ttl", "15s")
+    held = t.hold("x", "--ttl", "60s")
     waiting = wait_for(t, ttl="3s")
     old = cluster.queue("x")[1]
     os.kill(waiting.warden(), signal.SIGSTOP)
@@ -198,10 +198,10 @@ def late_withdrawal(t, cluster):
 # ---- behind our back ----
 
 def holder_taken_from(t, cluster, how):
-    held = t.hold("x", "--ttl", "15s")
+    held = t.hold("x", "--ttl", "60s")
     token = token_of(t)
     how(cluster.queue("x")[0])
-    next_one = t.hold("x", "--wait", "10s")
+    next_one = t.hold("x", "--wait", "50s")
     lost(held)
     assert token_of(t) > token
     expect(len(cluster.queue("x")), 1)
@@ -209,7 +209,7 @@ def holder_taken_from(t, cluster, how):
 
 
 def waiter_taken_from(t, cluster, how):
-    held = t.hold("x", "--ttl", "15s")
+    held = t.hold("x", "--ttl", "60s")
     token = token_of(t)
     waiting = wait_for(t)
     old = cluster.queue("x")[1]

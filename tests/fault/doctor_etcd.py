@@ -37,7 +37,7 @@ def await_finding(t, name):
 
 def await_grant(t):
     """Until the others have a leader again."""
-    expect(t.stile("run", "--wait", "20s", "x", "--", "true").returncode, 0)
+    expect(t.stile("run", "--wait", "50s", "x", "--", "true").returncode, 0)
 
 
 @on_server()

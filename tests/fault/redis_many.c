@@ -84,23 +84,33 @@ static void nap(void)
     nanosleep(&(struct timespec){.tv_nsec = 5 * 1000 * 1000}, NULL);
 }
 
-/* No event tells it. */
+/* No event tells it. While it changes, there is patience. */
 static void until_in_line(long long n)
 {
-    time_t end = time(NULL) + PATIENCE_S;
-    while (ask("LLEN {lock:x}:queue") != n) {
-        assert_true(time(NULL) < end);
+    long long last = -1, now;
+    time_t end = 0;
+    while ((now = ask("LLEN {lock:x}:queue")) != n) {
+        if (now != last)
+            end = time(NULL) + PATIENCE_S;
+        last = now;
+        if (time(NULL) >= end)
+            fail_msg("%lld in line instead of %lld", now, n);
         nap();
     }
 }
 
-static void until_counted(const unsigned *count, unsigned n)
+static int await_change(void)
 {
     struct timespec end;
     clock_gettime(CLOCK_REALTIME, &end);
     end.tv_sec += PATIENCE_S;
+    return pthread_cond_timedwait(&seen.changed, &seen.mutex, &end);
+}
+
+static void until_counted(const unsigned *count, unsigned n)
+{
     pthread_mutex_lock(&seen.mutex);
-    while (*count < n && pthread_cond_timedwait(&seen.changed, &seen.mutex, &end) != ETIMEDOUT)
+    while (*count < n && await_change() != ETIMEDOUT)
         ;
     unsigned got = *count;
     pthread_mutex_unlock(&seen.mutex);

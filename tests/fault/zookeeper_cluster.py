@@ -115,7 +115,7 @@ def follower_cut_off(t, _):
         token = token_of(t)
         cluster.cut_off(follower)
         cluster.use(t, others)
-        next_one = t.hold("x", "--wait", "20s")
+        next_one = t.hold("x", "--wait", "50s")
         assert has_ended(held.command), "two holders"
         lost(held, "x", DEADLINE)
         assert token_of(t) > token

@@ -13,10 +13,10 @@ from zookeeper_server import ZookeeperServer
 SECRET = 0xB3415C00  # of the server, from which it makes the password of a session
 
 
-def on_server(members=1, **more):
+def on_server(members=1, *settings, **more):
     def decorate(case):
         def with_server(t):
-            with ZookeeperServer(members, **more) as server:
+            with ZookeeperServer(members, *settings, **more) as server:
                 t.env["STILE_ENGINE"] = server.url
                 t.env["STILE_MODULES"] = os.environ["STILE_MODULES"]
                 case(t, server)

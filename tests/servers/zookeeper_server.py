@@ -120,12 +120,13 @@ class ZookeeperServer:
         return "zk://" + self.hosts
 
     def await_serving(self):
-        """Until all of them serve; False if one has ended."""
-        until = time.monotonic() + PATIENCE_S
-        while time.monotonic() < until:
+        """Until all of them serve, which took_s tells; False if one has ended."""
+        began = time.monotonic()
+        while time.monotonic() < began + PATIENCE_S:
             if any(m.process is None or m.process.poll() is not None for m in self.members):
                 return False
             if all("Mode: " in m.say("srvr") for m in self.members):
+                self.took_s = time.monotonic() - began
                 return True
             time.sleep(0.05)
         return False

@@ -177,10 +177,13 @@ static void what_a_majority_does_not_answer_is_given_back_later(void **state)
         await_text(i, "GET " K, "");
 }
 
-/* A majority that was slow to answer has used up some of the lease. */
+/* A majority that was slow to answer has used up some of the lease: the time counts from when the
+ * others were asked. */
 static void *continue_later(void *data)
 {
     (void)data;
+    while (node_number(3, "EXISTS lock:slow") == 0)
+        sleep_ms(1);
     sleep_ms(400);
     for (unsigned i = 0; i < 3; i++)
         node_continue(i);
@@ -191,15 +194,18 @@ static void the_lease_counts_from_before_the_request(void **state)
 {
     pthread_t thread;
     (void)state;
-    struct stile_lock *slow = lock_on(client, "slow", 4000);
+    struct stile_client *patient = open_nodes("?node_timeout=60000");
+    struct stile_lock *slow = lock_on(patient, "slow", 4000);
     take_token(slow); /* from now on one request is enough */
     give(slow);
+    await_text(3, "GET lock:slow", "");
     for (unsigned i = 0; i < 3; i++)
         node_stop(i);
     assert_int_equal(pthread_create(&thread, NULL, continue_later, NULL), 0);
     assert_status(stile_lock_acquire(slow, 0, &why), OK);
     assert_true(stile_lock_remaining_ms(slow) <= 4000 - 400 - 200);
     pthread_join(thread, NULL);
+    stile_client_close(patient);
 }
 
 /* ---- tokens ---- */
