@@ -11,16 +11,18 @@
 #define TEXT_MAX 1024
 
 /* One line, without what PQERRORS_VERBOSE tells of the server's sources. */
-static void tidy(char *text)
+static void tidy(char text[TEXT_MAX])
 {
-    char *to = text, *location = strstr(text, "\nLOCATION:");
+    char lines[TEXT_MAX], *to = text, *location = strstr(text, "\nLOCATION:");
     if (location)
         *location = '\0';
-    for (const char *from = text; *from; from++) {
+    memcpy(lines, text, strlen(text) + 1);
+    for (const char *from = lines; *from && to < text + TEXT_MAX - 2; from++) {
         bool space = isspace((unsigned char)*from) || (unsigned char)*from < ' ';
-        bool next = *from == '\n' && from[1] && to > text && isalnum((unsigned char)to[-1]);
-        if (!space || next)
-            *to++ = next ? ';' : *from; /* a line's end has room for no more */
+        if (*from == '\n' && from[1] && to > text && isalnum((unsigned char)to[-1]))
+            *to++ = ';';
+        if (!space)
+            *to++ = *from;
         else if (to > text && to[-1] != ' ')
             *to++ = ' ';
     }
@@ -75,8 +77,10 @@ static const char *what_to_do(const char *code, const char *text)
         return " (let the owner run stile setup, or what `stile setup --print` prints)";
     if (strcmp(code, "42501") == 0)
         return " (as owner: GRANT USAGE ON SCHEMA stile, and what it contains, to this role)";
+    if (!*code && strstr(text, "root certificate file"))
+        return ""; /* it is long, and says so itself */
     if (!*code && (strstr(text, "certificate") || strstr(text, "SSL")))
-        return " (sslmode=verify-full is ours for other hosts; sslrootcert= names the CA's file)";
+        return " (verify-full is the default for other hosts; sslrootcert= names the CA's file)";
     return "";
 }
 
