@@ -2,18 +2,23 @@
 and very many who wait."""
 import json
 
-from cluster_kit import Cluster, Crowd, check, expect, refused, spin
-from consensus import run_scenarios
+from cluster_kit import SOAK, Cluster, Crowd, check, expect, refused, spin
+from consensus import (SCENARIOS, holder_entry_removed, holder_stopped, late_withdrawal, leader_killed,
+                       run_scenarios, waiter_session_ended)
 from etcd_server import EtcdServer
 from wire import BOTH
 
 
 class EtcdCluster(Cluster):
     scheme = "etcd"
+    query = ""
     pace_ms = 400  # for each who comes, one of the members reads the whole line
 
     def start(self):
         return EtcdServer(3, ctl_args=["--command-timeout=25s"])
+
+    def url_of(self, *ports):
+        return super().url_of(*ports) + self.query
 
     def close(self):
         self.server.stop()
@@ -28,8 +33,9 @@ class EtcdCluster(Cluster):
         return member.metric("etcd_server_is_leader") == 1
 
     def queue(self, name):
-        return self.server.ctl("get", "--prefix", "--keys-only", "--sort-by", "CREATE",
-                               "%s/%s/" % (self.place, name)).split()
+        place = "%s/%s" % (self.place, name)
+        line = self.server.ctl("get", "--prefix", "--keys-only", "--sort-by", "CREATE", place + "/")
+        return line.split() or self.server.ctl("get", "--keys-only", place).split()
 
     def remove(self, entry):
         expect(self.server.ctl("del", entry), "1")
@@ -77,4 +83,18 @@ def compacted_while_cut_off(t, cluster):
         check(crowd.end())
 
 
-run_scenarios(EtcdCluster, compacted_while_cut_off)
+def with_etcd3(scenario):
+    def case(t, cluster):
+        cluster.query = "?dialect=etcd3"
+        try:
+            cluster.use(t)
+            scenario(t, cluster)
+        finally:
+            cluster.query = ""
+    case.__name__, case.__doc__ = "etcd3_" + scenario.__name__, "etcd3: " + scenario.__doc__
+    return case
+
+
+SOME = [leader_killed, holder_stopped, late_withdrawal, holder_entry_removed, waiter_session_ended]
+
+run_scenarios(EtcdCluster, compacted_while_cut_off, *map(with_etcd3, SCENARIOS if SOAK else SOME))
