@@ -189,13 +189,14 @@ static struct line weigh(enum stile_mode mode, unsigned slots, int64_t below,
     struct key name;
     etcd = (struct etcd){.prefix = ""};
     key_of_name(&name, &etcd, "x", 1);
+    line_order(&range);
     line_weigh(&line, &claim, &name, NULL, below, &range);
     return line;
 }
 
 static void writers_wait_for_the_nearest(void **state)
 {
-    const struct row rows[] = {{"x/9", 9}, {"x/read/7", 7}, {"x/5", 5}, {NULL, 0}};
+    const struct row rows[] = {{"x/5", 5}, {"x/9", 9}, {"x/read/7", 7}, {NULL, 0}};
     (void)state;
     assert_int_equal(weigh(STILE_EXCLUSIVE, 0, 9, rows).nearest->create_revision, 7);
     assert_int_equal(weigh(STILE_EXCLUSIVE, 0, 7, rows).nearest->create_revision, 5);
@@ -214,7 +215,7 @@ static void readers_wait_for_earlier_writers_only(void **state)
 static void a_claim_and_its_ghosts_are_one_slot(void **state)
 {
     const struct row rows[] = {
-        {"x/slots/7-1", 7}, {"x/slots/7", 7}, {"x/slots/7-2", 7}, {"x/slots/5", 5}, {NULL, 0}};
+        {"x/slots/7-1", 7}, {"x/slots/5", 5}, {"x/slots/7", 7}, {"x/slots/7-2", 7}, {NULL, 0}};
     (void)state;
     assert_int_equal(weigh(STILE_SLOTS, 2, 9, rows).slots, 2);
     assert_true(weigh(STILE_SLOTS, 2, 9, rows).blocked);
