@@ -72,7 +72,7 @@ def left_behind(t, server):
 
 # ---- lines that are longer than what a claim is told of them ----
 
-LONG = 24
+LONG = 80
 
 
 def put(server, key, value, lease):
@@ -148,6 +148,26 @@ def behind_a_long_line(t, server):
         expect(server.members[0].executed("Txn") - asked, 2)
     finally:
         ours.close()
+
+
+@on_server()
+def missed_behind_a_long_line(t, server):
+    """All before it go while it cannot hear of it: it gets the lock once it can"""
+    others = stand_in_line(server, "x")
+    ours = Keeper(server.url)
+    try:
+        ours.ask("x", 60000)
+        spin(lambda: len(keys_of(server)) == LONG + 1)
+        await_settled(server, keys_of(server)[-1])
+        ours.process.send_signal(signal.SIGSTOP)
+        server.kill()
+        server.restart()
+        server.ctl("lease", "revoke", others)
+        ours.process.send_signal(signal.SIGCONT)
+        expect(ours.answer(), "OK")
+    finally:
+        ours.close()
+    expect(keys_of(server), [])
 
 
 @on_server()
@@ -399,5 +419,6 @@ def certificates(t):
 run_tests([
     restart, renewal_goes_on_after_a_restart, released_while_it_is_away, asked_to_leave,
     nobody_there, short_ttls, stopped_past_the_ttl, compacted_while_waiting,
-    executed_after_its_withdrawal, left_behind, own_key_of_before,
-    behind_a_long_line, modes_in_long_lines, logins, logins_that_expire, full, not_etcd, certificates])
+    executed_after_its_withdrawal, left_behind, own_key_of_before, behind_a_long_line,
+    missed_behind_a_long_line, modes_in_long_lines, logins, logins_that_expire, full, not_etcd,
+    certificates])

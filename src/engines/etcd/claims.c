@@ -6,7 +6,7 @@
 #define TRIES_MAX 4
 #define AGAIN_NS  (50 * NS_PER_MS)
 /* How much of a line the answer to a claim may tell: up to so many it is all that is needed. */
-#define SHORT_LINE 16
+#define SHORT_LINE 64
 
 static void send_claim(struct etcd_claim *part);
 

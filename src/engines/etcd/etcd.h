@@ -98,6 +98,8 @@ void txn_init(struct txn *txn);
 void txn_if_created(struct txn *txn, const struct key *key, int64_t revision);
 /* Created at this revision or before, or not there. */
 void txn_if_not_after(struct txn *txn, const struct key *key, int64_t revision);
+/* Created before this revision. */
+void txn_if_before(struct txn *txn, const struct key *key, int64_t revision);
 void txn_if_leased(struct txn *txn, const struct key *key, int64_t lease);
 void txn_if_none(struct txn *txn, const struct key *start, const struct key *end);
 Pb__PutRequest *txn_put(struct txn *txn, enum branch branch, const struct key *key,
@@ -236,6 +238,7 @@ struct etcd_claim {
     bool changed;  /* something happened while it looked */
     bool all;      /* look at everything before it, not just the nearest */
     bool is_next;  /* when what it watches goes, it is probably first */
+    bool is_far;   /* many are before it: to look at all of them is not cheap */
     bool has_timer;
     unsigned tries;
     uint64_t granted_ns, fresh_ns;

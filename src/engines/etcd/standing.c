@@ -9,6 +9,11 @@
 #define DOUBT_NS (2 * NS_PER_MS) /* for each one that is before it */
 #define SURE_NS  (100 * NS_PER_MS)
 
+static bool is_leased(const struct etcd_claim *part)
+{
+    return part->lease->state == LEASE_THERE && part->lease->id == part->lease_id;
+}
+
 /* ---- first in line ---- */
 
 /* The own key was seen, with its revision, in the same step in which nothing was before it. The
@@ -17,7 +22,7 @@ void claim_go_on(struct etcd_claim *part)
 {
     struct claim *claim = claim_of(part);
     struct lease *lease = part->lease;
-    if (lease->state != LEASE_THERE || lease->id != part->lease_id) {
+    if (!is_leased(part)) {
         claim_start_over(part);
         return;
     }
@@ -83,6 +88,38 @@ static void doubt_watch(struct etcd_claim *part, const struct line *line, bool i
     part->doubt_ns *= 2;
 }
 
+static void on_nearest_checked(void *data, const ProtobufCMessage *message,
+                               const struct stile_error *err)
+{
+    struct etcd_claim *part = data;
+    if (claim_has_left(part, err))
+        return;
+    part->standing = IN_LINE;
+#ifdef MUTANT_ETCD_FAR_MISSES
+    return;
+#endif
+    if (err || part->changed || !is_leased(part) || !((const Pb__TxnResponse *)message)->succeeded)
+        claim_look(part);
+}
+
+/* Far behind it is enough to know that what is watched was still there when its watch had begun. It
+ * must be the same claim: one that has come again stands behind us, and waits for us. The member
+ * that serves the watch can tell. */
+static void check_nearest(struct etcd_claim *part)
+{
+    struct stile_error err;
+    struct txn txn;
+    txn_init(&txn);
+    txn_if_before(&txn, part->watching.key, part->revision);
+    part->standing = LOOKING;
+    part->changed = false;
+    part->in_flight = true;
+    if (txn_send(&txn, etcd_of_part(part), on_nearest_checked, part, &err)) {
+        part->in_flight = false;
+        claim_again_later(part, look_again);
+    }
+}
+
 /* What happens while we look may be later than what we see. */
 static void on_before_event(struct watching *watching, const Pb__KeyValue *kv, bool deleted)
 {
@@ -94,6 +131,8 @@ static void on_before_event(struct watching *watching, const Pb__KeyValue *kv, b
     part->doubt_ns = kv ? part->doubt_ns : 0;
     if (part->standing == LOOKING)
         part->changed = true;
+    else if (part->standing == IN_LINE && !kv && part->is_far && !part->is_next)
+        check_nearest(part);
     else if (part->standing == IN_LINE)
         claim_look(part);
 }
@@ -150,6 +189,7 @@ static void wait_in_line(struct etcd_claim *part, const struct line *line, const
     if (!part->fresh_link && !part->since_said)
         claim_be_fresh(part);
     part->is_next = line->in_the_way < 2;
+    part->is_far = line->nearest && range->n_kvs >= NEAREST;
     if (watch_line(part, line, name, range, revision, &err))
         claim_again_later(part, look_again);
     else if (part->changed)

@@ -54,6 +54,13 @@ void txn_if_not_after(struct txn *txn, const struct key *key, int64_t revision)
     txn->compares[txn->request.n_compare - 1].result = PB__COMPARE__RESULT__LESS;
 }
 
+void txn_if_before(struct txn *txn, const struct key *key, int64_t revision)
+{
+    txn_if_not_after(txn, key, revision - 1);
+    txn_if_created(txn, key, 0);
+    txn->compares[txn->request.n_compare - 1].result = PB__COMPARE__RESULT__GREATER;
+}
+
 void txn_if_leased(struct txn *txn, const struct key *key, int64_t lease)
 {
     want_leased(compare(txn, key), lease);
