@@ -30,20 +30,9 @@
     "select stile.job_add($1::text, $2::bytea, $3::text, $4::bigint) "                             \
     "from (select stile.job_durably() offset 0) first"
 #define FAIL "select * from stile.job_fail($1::bigint[], $2::bigint[], $3::boolean[], $4::text)"
-#ifdef MUTANT_POSTGRES_JOBS_UNLOCKED
-#define CLAIM                                                                                      \
-    "with due as (select id from stile.job where queue = $1::text and state <> 'dead' and "        \
-    "coalesce(claimed_until, run_at) <= clock_timestamp() order by id limit $2::int), taken as "   \
-    "(update stile.job j set state = 'claimed', tries = tries + 1, token = "                       \
-    "greatest(token, j.id * 1000000) + 1, claimed_until = clock_timestamp() + $3::bigint * "       \
-    "interval '1 ms', worker = $5::text, host = $6::text, pid = $7::int from due where "           \
-    "j.id = due.id and $4::int > 0 returning j.*) select id, token, tries, key, payload, "         \
-    "last_error, 0, null from taken where $8::bigint[] is null"
-#else
 #define CLAIM                                                                                      \
     "select * from stile.job_claim($1::text, $2::int, " LEASE                                      \
     ", $4::int, $5::text, $6::text, $7::int, $8::bigint[])"
-#endif
 #define GIVE_BACK    "select * from stile.job_give_back($1::bigint[])"
 #define EXTEND       "select * from stile.job_extend($1::bigint[], $2::bigint)"
 #define RETRY        "select stile.job_retry($1::text, $2::bigint)"
