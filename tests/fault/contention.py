@@ -13,6 +13,7 @@ from redlock_kit import nothing_left, url_of
 
 CONTEND = os.environ["CONTEND"]
 PROCESSES = 8
+PATIENT = "?node_timeout=5000"  # a machine that is short of time is no silent node
 ROUNDS, TROUBLES = (1000, 200) if SOAK else (60, 12)
 SEED = int(os.environ.get("STILE_SEED", "0")) or random.randrange(1, 1 << 32)
 
@@ -45,7 +46,8 @@ def contend(t, url, troubles, dice, with_token=True):
     processes = start(t, url)
     try:
         for one in processes:
-            expect(one.stdout.readline(), "ready\n")
+            first = one.stdout.readline()
+            expect(first, "ready\n", "" if first else one.stderr.read())
         make_trouble(processes, troubles, dice)
         grants = []
         for one in processes:
@@ -121,7 +123,7 @@ def redlock(t):
     """redlock: up to three nodes stopped at once, nodes restarted with their data, one wrong clock"""
     dice = random.Random(SEED)
     with servers(5, *DURABLE, own_clock=True) as nodes:
-        url = url_of([node.port for node in nodes])
+        url = url_of([node.port for node in nodes], PATIENT)
         contend(t, url, [stop(nodes, dice, 3), stop(nodes, dice, 2), restart(nodes, dice),
                          cut(nodes, dice), jump(nodes, dice)], dice)
 
@@ -130,7 +132,7 @@ def redlock_plain(t):
     """redlock without a fence: up to two nodes stopped at once, cut connections"""
     dice = random.Random(SEED)
     with servers(5) as nodes:
-        url = url_of([node.port for node in nodes], "?fence=off")
+        url = url_of([node.port for node in nodes], PATIENT + "&fence=off")
         contend(t, url, [stop(nodes, dice, 2), cut(nodes, dice)], dice, with_token=False)
 
 
