@@ -108,20 +108,23 @@ def pair_rows(what, lines, ours, peer):
     return rows
 
 
-def pair_syscalls(bench, place, few, beside, threads="-f"):
+def syscalls_of_pair(bench, place, few, threads, *whose):
     """What one more pair adds to the syscalls of a run, as strace counts them."""
-    if not shutil.which("strace"):
-        return row("syscalls of a pair", "strace is missing")
     counts = []
     for pairs in (few, 3 * few):
         told = os.path.join(bench.directory, "strace")
-        bench.output(["strace", threads, "-c", "-o", told, bench.program("pair"),
-                      place, "solo", str(pairs)])
+        bench.output(["strace", threads, "-c", "-o", told, bench.program("pair"), place, "solo",
+                      str(pairs), *whose])
         with open(told, encoding="utf-8") as file:
             total = re.search(r"^100.00\s+\S+\s+\S+\s+(\d+)", file.read(), re.M)
         counts.append(int(total.group(1)))
-    added = max(0, counts[1] - counts[0])
-    return row("syscalls of a pair", "%.2f" % (added / (2 * few)), beside)
+    return max(0, counts[1] - counts[0]) / (2 * few)
+
+
+def pair_syscalls(bench, place, few, beside, threads="-f"):
+    if not shutil.which("strace"):
+        return row("syscalls of a pair", "strace is missing")
+    return row("syscalls of a pair", "%.2f" % syscalls_of_pair(bench, place, few, threads), beside)
 
 
 def pair(bench):

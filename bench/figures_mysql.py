@@ -11,5 +11,5 @@ from mysql_server import MysqlServer  # noqa: E402
 
 MYSQL = figures_sql.Database(
     "mysql", functools.partial(MysqlServer, "--max-connections=60", durable=True), "libmariadb",
-    "MySQLdb", "peers_mysql.py")
+    "MySQLdb", "peers_mysql.py", None)
 ALL = {**figures_sql.all_of(MYSQL), **figures_jobs.all_of(MYSQL)}

@@ -1,8 +1,4 @@
-"""The figures of redis and redlock, on servers of their own, beside bare hiredis and redis-py.
-
-On few cores it decides everything whether both ends of a connection share one: so server and client
-are pinned, once to two cores and once to one, where it matters.
-"""
+"""The figures of redis and redlock, on servers of their own, beside bare hiredis and redis-py."""
 import contextlib
 import json
 import os
@@ -14,18 +10,14 @@ import sys
 import time
 
 from figures import NotMeasured, column, compare, pair_syscalls, row, runkill_at, time_text
+from places import PLACES, cores, pinned
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "tests" / "servers"))
 from redis_server import RedisServer  # noqa: E402
 
-PLACES = (("two cores", 1), ("one core", 0))  # of the client; the server is on the first one
 PEERS = str(HERE / "peers_redis.py")
 PARKED = 8
-
-
-def cores():
-    return sorted(os.sched_getaffinity(0))
 
 
 @contextlib.contextmanager
@@ -48,12 +40,6 @@ def nodes(core=None):
     with contextlib.ExitStack() as stack:
         ports = [stack.enter_context(server(core)).port for _ in range(5)]
         yield ",".join("127.0.0.1:%d" % port for port in ports)
-
-
-def pinned(core, command):
-    if core >= len(cores()):
-        raise NotMeasured("this figure needs one more core than we may use")
-    return ["taskset", "-c", str(cores()[core]), *map(str, command)]
 
 
 def lines_of(bench, core, name, *args):

@@ -3,23 +3,30 @@ import contextlib
 import functools
 import json
 import pathlib
+import shutil
+import statistics
 import subprocess
 from collections import namedtuple
 
-from figures import NotMeasured, compare, row, time_text
+from figures import NotMeasured, column, compare, row, syscalls_of_pair, time_text
+from places import PLACES, pinned, staying_on
 
 HERE = pathlib.Path(__file__).resolve().parent
 
-# start: a server; library: its subjects are LIBRARY, LIBRARY-wait and LIBRARY-row; peers: a program.
-Database = namedtuple("Database", "name start library peer peers")
+PARKED_MS = 50  # peers.py waits for as long
+
+# start: a server; library: its subjects are LIBRARY, LIBRARY-wait and LIBRARY-row; peers: a program;
+# with_token: how many times LIBRARY-row a pair with a token may take, or None.
+Database = namedtuple("Database", "name start library peer peers with_token")
 
 
 @contextlib.contextmanager
-def server(bench, database, setup=True):
-    """With its disk synced, as it should be."""
+def server(bench, database, setup=True, core=None):
+    """With its disk synced, as it should be. On the nth core that we may use, or wherever it likes."""
     bench.need_command()
     try:
-        started = database.start()
+        with staying_on(core):
+            started = database.start()
     except (OSError, subprocess.CalledProcessError) as reason:
         raise NotMeasured(str(reason)) from reason
     with started:
@@ -28,11 +35,11 @@ def server(bench, database, setup=True):
         yield started
 
 
-def peer(bench, database, *args):
+def peer(bench, database, *args, core=None):
     """What the peer needs for the same, or None where it is missing."""
     try:
-        return json.loads(bench.output(["/usr/bin/python3", str(HERE / database.peers),
-                                        *map(str, args)]).stdout)
+        return json.loads(bench.output(pinned(core, ["/usr/bin/python3", HERE / database.peers,
+                                                     *args])).stdout)
     except NotMeasured:
         return None
 
@@ -46,22 +53,56 @@ def peer_row(database, ours, theirs, bound=None):
                ratio, "%.1f x" % bound if bound else "", ratio <= bound if bound else None)
 
 
+def syscalls(bench, database):
+    """Of the calling thread: under strace a pair takes so long that the other looks around in each."""
+    if not shutil.which("strace"):
+        return row("  syscalls of a pair", "strace is missing")
+    with server(bench, database, False) as started:
+        ours, bare = (syscalls_of_pair(bench, started.url, 500, "-q", whose)
+                      for whose in ("stile", database.library))
+    return row("  syscalls of a pair", "%.2f" % ours, "%s %.2f" % (database.library, bare))
+
+
 def pair(database, bench):
     rows, samples = [], {}
-    for told, subject, setup, most in (
-            ("without a token", database.library, False, 1.1),
-            ("with a token", database.library + "-row", True, 1.2)):
-        with server(bench, database, setup) as started:
-            lines = bench.run("pair", started.url, subject, bench.rounds(100), 64, 1, 1)
-            theirs = peer(bench, database, "pair", started.port, 2000) if not setup else None
-        samples[told] = lines
+    for told, core in PLACES:
+        with server(bench, database, False, 0) as started:
+            lines = bench.run("pair", started.url, database.library, bench.rounds(200), 64, 1,
+                              core + 1)
+            theirs = peer(bench, database, "pair", started.port, 2000, core=core)
+        samples["without a token, " + told] = lines
         ours, bare, ratio = compare(lines, "series", "one", "peer_one", "p50_ns")
-        rows.append(row("%s: acquire+release, %s, p50" % (database.name, told), time_text(ours),
-                        "%s %s" % (subject, time_text(bare)), ratio, "%.1f x" % most,
-                        ratio <= most))
-        if not setup:
-            rows.append(peer_row(database, ours, theirs))
+        rows.append(row("%s: acquire+release, without a token, %s, p50" % (database.name, told),
+                        time_text(ours), "%s %s" % (database.library, time_text(bare)), ratio,
+                        "1.1 x", ratio <= 1.1))
+        rows.append(peer_row(database, ours, theirs))
+    rows.append(syscalls(bench, database))
+    most = database.with_token
+    for told, core in PLACES:
+        with server(bench, database, True, 0) as started:
+            lines = bench.run("pair", started.url, database.library + "-row", bench.rounds(60), 64,
+                              1, core + 1)
+        samples["with a token, " + told] = lines
+        ours, bare, ratio = compare(lines, "series", "one", "peer_one", "p50_ns")
+        rows.append(row("%s: acquire+release, with a token, %s, p50" % (database.name, told),
+                        time_text(ours), "%s-row %s" % (database.library, time_text(bare)), ratio,
+                        "%.1f x" % most if most else "", ratio <= most if most else None))
     return rows, {"server_pair": samples}
+
+
+def parked(bench, database, started):
+    """To a waiter that has waited for a while, in turn with the peer: medians of both, and of the
+    ratios of the rounds. None for the peer where it is missing."""
+    ours, theirs = [], []
+    for _ in range(bench.rounds(50) // 10 or 1):
+        lines = bench.run("handover", started.url, 1, 20, "free", PARKED_MS)
+        ours += column(lines, "way", "stile", "p50_ns")
+        found = peer(bench, database, "handover", started.port, 20)
+        theirs += [found["p50_ns"]] if found else []
+    if len(theirs) < len(ours):
+        return statistics.median(ours), None, None
+    return (statistics.median(ours), statistics.median(theirs),
+            statistics.median(a / b for a, b in zip(ours, theirs)))
 
 
 def handover(database, bench):
@@ -70,43 +111,60 @@ def handover(database, bench):
     for told, setup in ("without a token", False), ("with a token", True):
         with server(bench, database, setup) as started:
             lines = bench.run("handover", started.url, bench.rounds(30), 100, "free")
-            theirs = peer(bench, database, "handover", started.port, 50)
-        ours, ping, ratio = compare(lines, "way", "stile", "ping", "p50_ns")
-        rows.append(row("%s: hand-over, %s, p50" % (database.name, told), time_text(ours),
-                        "select 1 " + time_text(ping), ratio))
-        rows.append(peer_row(database, ours, theirs, None if setup else 1.0))
+            ours, theirs, ratio = parked(bench, database, started)
+        at_once, ping, to_ping = compare(lines, "way", "stile", "ping", "p50_ns")
+        rows.append(row("%s: hand-over, %s, p50" % (database.name, told), time_text(at_once),
+                        "select 1 " + time_text(ping), to_ping))
+        what = "  to a waiter parked for %d ms, beside %s" % (PARKED_MS, database.peer)
+        if theirs is None:
+            rows.append(row(what, time_text(ours), database.peer + " is missing"))
+            continue
+        rows.append(row(what, time_text(ours), "%s %s" % (database.peer, time_text(theirs)), ratio,
+                        "" if setup else "1.0 x", None if setup else ratio <= 1))
     return rows, {}
 
 
-def crowd(database, bench):
-    for_ms = 500 if bench.quick else 5000
-    rows, samples, library = [], {}, database.library
+def crowds(bench, database, for_ms):
+    """Bare, ours and the peer's in turn: a list of each; without a token, as the peer has none."""
+    found = {"bare": [], "ours": [], "peer": []}
     with server(bench, database, False) as started:
-        bare = bench.run("crowd", started.url, library + "-wait", 8, for_ms)[0]
-        found = bench.run("crowd", started.url, "stile", 8, for_ms)[0]
-        theirs = peer(bench, database, "crowd", started.port, for_ms)
+        for _ in range(3):
+            found["bare"] += bench.run("crowd", started.url, database.library + "-wait", 8, for_ms)
+            found["ours"] += bench.run("crowd", started.url, "stile", 8, for_ms)
+            found["peer"].append(peer(bench, database, "crowd", started.port, for_ms))
+    return found
+
+
+def beside(name, ours, theirs, bound=None):
+    """Acquisitions a second, median over the rounds."""
+    if None in theirs:
+        return row("  beside " + name, "", name + " is missing")
+    ratio = statistics.median(a["per_s"] / b["per_s"] for a, b in zip(ours, theirs))
+    per_s = [statistics.median(one["per_s"] for one in some) for some in (ours, theirs)]
+    return row("  acquisitions a second, beside " + name, "%.0f" % per_s[0],
+               "%s %.0f" % (name, per_s[1]), ratio, "%.1f x" % bound if bound else "",
+               ratio >= bound if bound else None)
+
+
+def crowd(database, bench):
+    """Of the shares the worst round counts, of what went wrong the sum."""
+    found, library = crowds(bench, database, 400 if bench.quick else 2000), database.library
     with server(bench, database) as started:
-        samples["with a token"] = bench.run("crowd", started.url, "stile", 8, for_ms)[0]
-    samples["without a token"], samples[library] = found, bare
-    rows.append(row(database.name + ": 8 processes: acquisitions a second",
-                    "%.0f" % found["per_s"], "%s %.0f" % (library, bare["per_s"]),
-                    found["per_s"] / bare["per_s"]))
-    if theirs:
-        rows.append(row("  beside " + database.peer, "%.0f" % found["per_s"],
-                        "%s %.0f" % (database.peer, theirs["per_s"]),
-                        found["per_s"] / theirs["per_s"], "1.0 x",
-                        found["per_s"] >= theirs["per_s"]))
-    else:
-        rows.append(row("  beside " + database.peer, "", database.peer + " is missing"))
-    rows.append(row("  with a token", "%.0f" % samples["with a token"]["per_s"]))
-    rows.append(row("  least / most served", "%.3f" % found["least_to_most"],
-                    "%s %.3f" % (library, bare["least_to_most"]), None, "0.95",
-                    found["least_to_most"] >= 0.95))
-    rows.append(row("  no hand-over", str(found["again"]), "%s %d" % (library, bare["again"]),
-                    None, "0", found["again"] == 0))
-    rows.append(row("  overlaps seen", str(found["overlaps"]), "", None, "0",
-                    found["overlaps"] == 0))
-    return rows, {"crowd": samples}
+        counted = bench.run("crowd", started.url, "stile", 8, 400 if bench.quick else 4000)[0]
+    ours, bare = found["ours"], found["bare"]
+    least = [min(one["least_to_most"] for one in some) for some in (ours, bare)]
+    again = [sum(one["again"] for one in some) for some in (ours, bare)]
+    overlaps = sum(one["overlaps"] for one in ours + [counted])
+    return [
+        row("%s: 8 processes: least / most served" % database.name, "%.3f" % least[0],
+            "%s %.3f" % (library, least[1]), None, "0.95", least[0] >= 0.95),
+        beside(database.peer, ours, found["peer"], 1.0),
+        beside(library, ours, bare),
+        row("  with a token", "%.0f" % counted["per_s"]),
+        row("  no hand-over, of %d" % sum(sum(one["served"]) for one in ours), str(again[0]),
+            "%s %d" % (library, again[1]), None, "0", again[0] == 0),
+        row("  overlaps seen", str(overlaps), "", None, "0", overlaps == 0),
+    ], {"crowd": {"without a token": ours[0], library: bare[0], "with a token": counted}}
 
 
 def all_of(database):

@@ -7,7 +7,8 @@
  *   peer_one, peer_each   the same with flock(2) on open files, or with bare hiredis
  *
  *   bench-pair PLACE flock|hiredis ROUNDS PAIRS NAMES CORE    CORE: the nth that we may use
- *   bench-pair PLACE solo PAIRS         only ours, one name: to count its syscalls, or to profile
+ *   bench-pair PLACE solo PAIRS [WHOSE]     one of them alone, ours unless told: to count its
+ *                                           syscalls and instructions, or to profile
  */
 #include "bench.h"
 
@@ -117,9 +118,9 @@ static void start_holder(const char *dir, size_t names)
     bench_word_await(ready, 1);
 }
 
-static void solo(const char *dir, size_t pairs)
+static void solo(const char *dir, const struct subject *subject, size_t pairs)
 {
-    struct series s = make_series("one", &subject_stile, dir, 1);
+    struct series s = make_series("one", subject, dir, 1);
     for (size_t i = 0; i < pairs; i++)
         one_pair(&s);
 }
@@ -152,13 +153,13 @@ static void measure(const char *dir, const struct subject *peer, size_t rounds, 
 
 int main(int argc, char **argv)
 {
-    if (argc == 4 && !strcmp(argv[2], "solo")) {
-        solo(argv[1], (size_t)bench_number(argv[3]));
+    if ((argc == 4 || argc == 5) && !strcmp(argv[2], "solo")) {
+        solo(argv[1], subject_find(argc == 5 ? argv[4] : "stile"), (size_t)bench_number(argv[3]));
         return 0;
     }
     if (argc != 7)
         bench_die("usage: bench-pair PLACE flock|hiredis ROUNDS PAIRS NAMES CORE | "
-                  "bench-pair PLACE solo PAIRS");
+                  "bench-pair PLACE solo PAIRS [WHOSE]");
     const struct subject *peer = subject_find(argv[2]);
     if (peer != &subject_flock)
         group = 1;
