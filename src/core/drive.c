@@ -93,7 +93,7 @@ static void lead(struct stile_client *client, struct follower *me)
     take_seat(client);
     while (!me->done)
         step(client, me, client->notes == NULL);
-    client->seat.last_use_ns = loop_now(client->loop);
+    client->seat.last_use_ns = loop_lately(client->loop);
     if (!from_callback)
         leave_seat(client);
 }

@@ -276,7 +276,7 @@ void loop_flush(struct loop *loop)
 void loop_run(struct loop *loop)
 {
     loop->live = false;
-    loop->run_ns = loop_now(loop);
+    loop->run_ns = loop->ran_ns = loop_now(loop);
     run_tasks(loop);
     run_timers(loop);
     loop->class->deliver(loop);

@@ -82,6 +82,7 @@ struct loop {
     size_t n_timers, cap_timers, reserved;
     uint64_t last_turn;
     uint64_t run_ns;   /* the time of the loop_run() under way; 0: none */
+    uint64_t ran_ns;   /* of the last one */
     uint64_t armed_ns; /* what the class was last told by rearm(); NEVER: nothing */
     struct task *tasks, **tasks_tail;
     struct sender *senders;
@@ -117,6 +118,13 @@ void loop_flush(struct loop *loop);
 static inline uint64_t loop_now(struct loop *loop)
 {
     return loop->class->now_ns(loop);
+}
+
+/* When the last loop_run() began: for what may be a little old, as a look at the clock costs as
+ * much as a hundred instructions. Never for a lease. */
+static inline uint64_t loop_lately(const struct loop *loop)
+{
+    return loop->ran_ns;
 }
 
 static inline int loop_watch(struct loop *loop, struct watch *watch, uint32_t events)

@@ -175,7 +175,7 @@ static int finish_request(struct session *s)
 {
     struct request *request = s->first;
     s->call = CALL_NONE;
-    s->seat.used_ns = loop_now(s->loop);
+    s->seat.used_ns = loop_lately(s->loop);
     if (request->error.status && fault_is_end(request->code)) {
         struct stile_error why = request->error;
         session_fail(s, &why);
