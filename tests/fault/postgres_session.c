@@ -237,6 +237,80 @@ static void names_with_one_key_exclude(void **state)
     check(STILE_OK, stile_client_close(other));
 }
 
+/* ---- one name, again and again ---- */
+
+#define AGAIN 100
+
+/* In a database without our tables, where a pair is two bare statements. */
+static struct stile_client *open_bare(void)
+{
+    struct stile_client *bare;
+    char text[512];
+    if (strcmp(sql("select count(*) from pg_database where datname = 'bare'"), "0") == 0)
+        sql("create database bare");
+    snprintf(text, sizeof text, "%.*s/bare", (int)(strrchr(url, '/') - url), url);
+    check(STILE_OK, stile_client_open(&bare, text, NULL, &why));
+    return bare;
+}
+
+static struct stile_lock *taken_often(struct stile_client *of, const char *name)
+{
+    struct stile_lock *lock = lock_on(of, name, NULL);
+    for (int i = 0; i < AGAIN; i++) {
+        check(STILE_OK, stile_lock_acquire(lock, 0, &why));
+        check(STILE_OK, stile_lock_release(lock, &why));
+    }
+    assert_string_equal(sql("select count(*) " LOCKS), "0");
+    return lock;
+}
+
+/* It has statements of its own by then; all others are still said by their own keys. */
+static void a_favourite_is_no_other(void **state)
+{
+    struct stile_client *one = open_bare(), *two = open_bare();
+    struct stile_lock *often = taken_often(one, "often"), *seldom = lock_on(one, "seldom", NULL);
+    struct stile_lock *often_too = lock_on(two, "often", NULL);
+    struct stile_lock *seldom_too = lock_on(two, "seldom", NULL);
+    (void)state;
+    check(STILE_OK, stile_lock_acquire(often, 0, &why));
+    check(STILE_OK, stile_lock_acquire(seldom, 0, &why));
+    check(STILE_HELD, stile_lock_acquire(often_too, 0, &why));
+    check(STILE_HELD, stile_lock_acquire(seldom_too, 0, &why));
+    check(STILE_OK, stile_lock_release(seldom, &why));
+    check(STILE_OK, stile_lock_acquire(seldom_too, 0, &why));
+    check(STILE_HELD, stile_lock_acquire(often_too, 0, &why));
+    assert_string_equal(sql("select count(*) " LOCKS), "2");
+    check(STILE_OK, stile_lock_release(often, &why));
+    check(STILE_OK, stile_lock_acquire(often_too, 0, &why));
+    check(STILE_OK, stile_client_close(two));
+    check(STILE_OK, stile_client_close(one));
+    until("select count(*) " LOCKS, "0");
+}
+
+static void a_favourite_may_be_any_number(void **state)
+{
+    struct stile_client *bare = open_bare();
+    (void)state;
+    taken_often(bare, "#-9223372036854775808");
+    check(STILE_OK, stile_client_close(bare));
+}
+
+static void a_favourite_ends_with_its_session(void **state)
+{
+    struct stile_client *bare = open_bare();
+    struct stile_lock *often = taken_often(bare, "often");
+    (void)state;
+    check(STILE_OK, stile_lock_acquire(often, 0, &why));
+    sql("select pg_terminate_backend(pid) " SESSIONS " and datname = 'bare'");
+    assert_true(is_lost(often));
+    check(STILE_LOST, stile_lock_release(often, &why));
+    check(STILE_OK, stile_lock_acquire(often, PATIENCE_MS, &why));
+    assert_string_equal(sql("select count(*) " LOCKS), "1");
+    check(STILE_OK, stile_lock_release(often, &why));
+    assert_string_equal(sql("select count(*) " LOCKS), "0");
+    check(STILE_OK, stile_client_close(bare));
+}
+
 /* ---- sessions that end ---- */
 
 static void a_session_takes_only_its_own_with_it(void **state)
@@ -342,6 +416,9 @@ int main(int argc, char **argv)
         TEST(an_idle_client_stays_connected),
         TEST(an_error_leaves_nothing_behind),
         TEST(names_with_one_key_exclude),
+        TEST(a_favourite_is_no_other),
+        TEST(a_favourite_may_be_any_number),
+        TEST(a_favourite_ends_with_its_session),
         TEST(a_session_takes_only_its_own_with_it),
         TEST(waits_do_not_need_the_shared_session),
         TEST(sitting_on_a_hold),

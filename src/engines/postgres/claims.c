@@ -23,34 +23,30 @@ struct words {
     char hold[24], delay[24];
 };
 
-static int write_words(struct words *w, struct part *part)
+static int write_words(struct words *w, struct part *part, bool key_only)
 {
     struct pg *pg = pg_of_part(part);
     struct claim *claim = claim_of(part);
-    const char *key = mine(part)->key.form == KEY_HASH ? part->stored : mine(part)->key.number;
-    const char *values[8] = {key,
-                             part->stored,
-                             sql_ms(w->hold, claim->hold_ns),
-                             sql_ms(w->delay, claim->delay_ns),
-                             pg->who.owner,
-                             pg->who.host,
-                             pg->who.pid,
-                             pg->who.command};
-    memcpy(w->values, values, sizeof values);
-    return pg->bare ? 1 : 8;
+    w->values[0] = mine(part)->key.form == KEY_HASH ? part->stored : mine(part)->key.number;
+    if (key_only || pg->bare)
+        return 1;
+    w->values[1] = part->stored;
+    w->values[2] = sql_ms(w->hold, claim->hold_ns);
+    w->values[3] = sql_ms(w->delay, claim->delay_ns);
+    w->values[4] = pg->who.owner;
+    w->values[5] = pg->who.host;
+    w->values[6] = pg->who.pid;
+    w->values[7] = pg->who.command;
+    return 8;
 }
 
 static enum stile_status say(struct part *part, enum sql kind, answer_fn *fn,
                              struct stile_error *err)
 {
     struct words w;
-    int n = write_words(&w, part);
-    bool shared = claim_of(part)->mode == STILE_SHARED;
-    if (kind == SQL_UNLOCK || kind == SQL_KEY)
-        n = 1;
-    return session_send(part->session,
-                        sql_for(kind, &mine(part)->key, shared, pg_of_part(part)->bare), w.values,
-                        n, fn, part, err);
+    int n = write_words(&w, part, kind == SQL_UNLOCK || kind == SQL_KEY);
+    const struct statement *statement = again_for(part, kind, &n);
+    return session_send(part->session, statement, w.values, n, fn, part, err);
 }
 
 /* ---- hearing it ---- */

@@ -42,10 +42,9 @@ static void unlock(struct part *part)
     const char *values[] = {key, part->stored, token, unused ? "t" : "f"};
     if (kept)
         snprintf(token, sizeof token, "%" PRIu64, part->token);
-    enum sql kind = kept ? SQL_LET_GO : SQL_UNLOCK;
-    const struct statement *statement =
-        sql_for(kind, &mine(part)->key, claim->mode == STILE_SHARED, pg->bare);
-    if (session_send(part->session, statement, values, kept ? 4 : 1, on_unlocked, part, &err))
+    int n = kept ? 4 : 1;
+    const struct statement *statement = again_for(part, kept ? SQL_LET_GO : SQL_UNLOCK, &n);
+    if (session_send(part->session, statement, values, n, on_unlocked, part, &err))
         release_left(part, &err);
 }
 

@@ -27,7 +27,8 @@ static void close_connection(struct session *s)
 static void dispose(struct session *s)
 {
     while (s->first)
-        talk_free(talk_take_first(s));
+        talk_free(s, talk_take_first(s));
+    free(s->spare);
     loop_unreserve(s->loop, 1);
     free(s);
 }
@@ -91,7 +92,7 @@ void session_fail(struct session *s, const struct stile_error *why)
     s->unsent = NULL;
     s->events->down(s);
     while (s->first && !s->doomed)
-        talk_answer(talk_take_first(s), &err);
+        talk_answer(s, talk_take_first(s), &err);
     if (!s->doomed)
         s->events->ended(s, &err);
     s->doomed = true;
@@ -143,7 +144,7 @@ static void on_hailed(void *data, const struct answer *a)
 static void hail(struct session *s)
 {
     struct stile_error err;
-    struct request *request = talk_new(&s->route.hail, NULL, 0, on_hailed, s);
+    struct request *request = talk_new(s, &s->route.hail, NULL, 0, on_hailed, s);
     s->state = HAILING;
     if (!request || PQsetnonblocking(s->conn, 1) != 0 || !PQenterPipelineMode(s->conn)) {
         free(request);
@@ -198,7 +199,7 @@ static void on_ready(struct watch *watch, uint32_t events)
     if (!s->doomed && s->state != DOWN) {
         if (!alive || PQstatus(s->conn) == CONNECTION_BAD)
             fail_broken(s);
-        else
+        else if (s->watched & EPOLLOUT)
             talk_flush(s);
     }
     session_leave(s);

@@ -1,6 +1,7 @@
 /* One connection to the server, through libpq and without ever blocking the loop.
  *
  * Statements are sent at once, each with a Sync of its own: one that fails leaves the others alone.
+ * (Where one was said at a time for long, the next that comes too soon waits for an answer, once.)
  * They are answered in the order in which they were sent. What is asked of a session that is still
  * connecting is sent as soon as it is up. */
 #ifndef STILE_POSTGRES_SESSION_H
@@ -25,6 +26,14 @@ struct answer {
     const struct stile_error *err;
     const char *sqlstate; /* of err, "" where it isn't the server's */
     uint64_t sent_ns;     /* the time before it was sent */
+};
+
+/* again.c's own. */
+struct favourite {
+    int64_t id;
+    unsigned times; /* asked for in a row */
+    char try_sql[72], unlock_sql[72];
+    struct statement try, unlock;
 };
 
 struct session_events {
@@ -55,6 +64,7 @@ struct session {
     const struct session_events *events;
     enum { CONNECTING, HAILING, UP, DOWN } state;
     bool hears_jobs; /* it was told to listen for them */
+    struct favourite favourite;
 
     /* session.c's and talk.c's own */
     struct loop *loop;
@@ -65,7 +75,9 @@ struct session {
     struct timer timer;
     struct task task;
     struct route route;
-    struct request *first, **last, *unsent;
+    struct request *first, **last, *unsent, *spare;
+    bool alone;        /* one request at a time, and no pipeline */
+    unsigned in_a_row; /* so many were said like that */
     uint64_t prepared;
     unsigned depth; /* of callbacks under way */
     bool doomed;    /* freed when the last of them returns */

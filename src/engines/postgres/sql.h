@@ -18,6 +18,10 @@ enum sql {
 
 const struct statement *sql_for(enum sql kind, const struct key *key, bool shared, bool bare);
 
+/* The same for a claim, in again.c. *n, how many values there are: 0 if its key is in the text. */
+struct part;
+const struct statement *again_for(struct part *part, enum sql kind, int *n);
+
 extern const struct statement sql_hail, sql_version, sql_ttl, sql_unlock_all, sql_cancel,
     sql_listen, sql_show, sql_show_bare, sql_list, sql_list_bare, sql_break, sql_break_bare,
     sql_terminate, sql_facts;

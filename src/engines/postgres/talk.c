@@ -8,16 +8,20 @@
 /* A server that says nothing for so long is taken for gone. What it still has of ours ends when it
  * finds the connection closed, or with its lease. */
 #define STALL_MIN_NS (6 * NS_PER_SEC)
+#define IN_A_ROW     16
+#define ROOM_MIN     64
 
-void talk_free(struct request *request)
+/* One is kept for the next: most sessions have one request at a time. */
+void talk_free(struct session *s, struct request *request)
 {
     PQclear(request->result);
-    free(request);
+    free(s->spare);
+    s->spare = request;
 }
 
 /* ---- answers ---- */
 
-void talk_answer(struct request *request, const struct stile_error *err)
+void talk_answer(struct session *s, struct request *request, const struct stile_error *err)
 {
     const struct answer a = {.result = err ? NULL : request->result,
                              .err = err,
@@ -25,7 +29,7 @@ void talk_answer(struct request *request, const struct stile_error *err)
                              .sent_ns = request->sent_ns};
     if (request->fn)
         request->fn(request->data, &a);
-    talk_free(request);
+    talk_free(s, request);
 }
 
 struct request *talk_take_first(struct session *s)
@@ -37,33 +41,47 @@ struct request *talk_take_first(struct session *s)
     return request;
 }
 
-/* One of the results of the oldest request; its Sync ends it. */
+static void finish_first(struct session *s)
+{
+    struct request *request = talk_take_first(s);
+    s->seat.used_ns = loop_lately(s->loop);
+    talk_answer(s, request, request->error.status ? &request->error : NULL);
+}
+
+/* One of the results of the oldest request, or none any more. */
 static void take_result(struct session *s, PGresult *result)
 {
     struct request *request = s->first;
+    if (!result) {
+        if (s->alone && request->result)
+            finish_first(s);
+        return;
+    }
     ExecStatusType status = PQresultStatus(result);
     if (status == PGRES_PIPELINE_SYNC) {
         PQclear(result);
-        s->seat.used_ns = loop_now(s->loop);
-        talk_take_first(s);
-        talk_answer(request, request->error.status ? &request->error : NULL);
+        finish_first(s);
         return;
     }
     if (status == PGRES_FATAL_ERROR && !request->error.status)
         session_read_error(&request->error, request->sqlstate, result);
-    PQclear(request->result);
+    if (request->result)
+        PQclear(request->result);
     request->result = result;
+}
+
+static bool is_under_way(const struct session *s)
+{
+    return s->first && s->first != s->unsent;
 }
 
 void talk_take_results(struct session *s)
 {
     unsigned nothing = 0;
-    while (!s->doomed && s->state != DOWN && s->first && s->first != s->unsent && nothing < 3 &&
-           !PQisBusy(s->conn)) {
+    while (!s->doomed && s->state != DOWN && is_under_way(s) && nothing < 3 && !PQisBusy(s->conn)) {
         PGresult *result = PQgetResult(s->conn);
         nothing = result ? 0 : nothing + 1;
-        if (result)
-            take_result(s, result);
+        take_result(s, result);
     }
 }
 
@@ -140,20 +158,30 @@ void talk_flush(struct session *s)
         's', (char)('0' + id / 10), (char)('0' + id % 10), '\0'                                    \
     }
 
+static bool is_prepared(const struct session *s, const struct statement *statement)
+{
+    return s->prepared >> statement->id & 1;
+}
+
 static bool put(struct session *s, struct request *request)
 {
     const struct statement *statement = request->statement;
-    uint64_t bit = UINT64_C(1) << statement->id;
     const char name[] = PREPARED_NAME(statement->id);
     if (statement->id == 0)
         return PQsendQueryParams(s->conn, statement->sql, request->n, NULL, request->values, NULL,
                                  NULL, 0);
-    if (!(s->prepared & bit)) {
+    if (!is_prepared(s, statement)) {
         if (!PQsendPrepare(s->conn, name, statement->sql, 0, NULL))
             return false;
-        s->prepared |= bit;
+        s->prepared |= UINT64_C(1) << statement->id;
     }
     return PQsendQueryPrepared(s->conn, name, request->n, request->values, NULL, NULL, 0);
+}
+
+static void give_up(struct session *s)
+{
+    s->broken = true;
+    loop_soon(s->loop, &s->task);
 }
 
 void talk_send(struct session *s, struct request *request)
@@ -161,14 +189,34 @@ void talk_send(struct session *s, struct request *request)
     request->sent_ns = loop_now(s->loop);
     if (s->broken)
         return;
-    if (!put(s, request) || !PQpipelineSync(s->conn)) {
-        s->broken = true;
-        loop_soon(s->loop, &s->task);
-    }
+    if (!put(s, request) || (!s->alone && !PQpipelineSync(s->conn)))
+        give_up(s);
+}
+
+/* Nothing is under way. A pipeline costs libpq more than a statement by itself; so who has said one
+ * at a time for a while goes on without, until there are two again. */
+static void choose_manner(struct session *s)
+{
+    const struct request *request = s->unsent;
+    bool prepared = request->statement->id == 0 || is_prepared(s, request->statement);
+    s->in_a_row = prepared && !request->next ? s->in_a_row + 1 : 0;
+    bool alone = s->in_a_row > IN_A_ROW;
+    if (alone == s->alone)
+        return;
+    if (alone ? !PQexitPipelineMode(s->conn) : !PQenterPipelineMode(s->conn))
+        give_up(s);
+    s->alone = alone;
 }
 
 void talk_send_unsent(struct session *s)
 {
+    if (!is_under_way(s)) {
+        choose_manner(s);
+    } else {
+        s->in_a_row = 0;
+        if (s->alone)
+            return; /* its answer comes first */
+    }
     for (; s->unsent; s->unsent = s->unsent->next)
         talk_send(s, s->unsent);
     talk_flush(s);
@@ -183,10 +231,24 @@ static size_t room_for(const char *const *values, int n)
     return room;
 }
 
-struct request *talk_new(const struct statement *statement, const char *const *values, int n,
-                         answer_fn *fn, void *data)
+static struct request *with_room(struct session *s, size_t room)
 {
-    struct request *request = malloc(sizeof *request + room_for(values, n));
+    struct request *request = s->spare;
+    if (request && request->room >= room) {
+        s->spare = NULL;
+        return request;
+    }
+    room = room > ROOM_MIN ? room : ROOM_MIN;
+    request = malloc(sizeof *request + room);
+    if (request)
+        request->room = room;
+    return request;
+}
+
+struct request *talk_new(struct session *s, const struct statement *statement,
+                         const char *const *values, int n, answer_fn *fn, void *data)
+{
+    struct request *request = with_room(s, room_for(values, n));
     if (!request)
         return NULL;
     request->next = NULL;
@@ -212,7 +274,7 @@ enum stile_status session_send(struct session *s, const struct statement *statem
 {
     if (s->state == DOWN)
         return error_set(err, STILE_UNREACHABLE, 0, "the connection is gone");
-    struct request *request = talk_new(statement, values, n, fn, data);
+    struct request *request = talk_new(s, statement, values, n, fn, data);
     if (!request)
         return error_set(err, STILE_NOMEM, 0, "out of memory");
     *s->last = request;

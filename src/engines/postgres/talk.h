@@ -14,21 +14,22 @@ struct request {
     struct stile_error error;
     char sqlstate[6];
     int n;
+    size_t room; /* for texts */
     const char *values[SEND_PARAMS_MAX];
     char texts[];
 };
 
 /* ---- talk.c ---- */
 
-struct request *talk_new(const struct statement *statement, const char *const *values, int n,
-                         answer_fn *fn, void *data);
-void talk_free(struct request *request);
+struct request *talk_new(struct session *session, const struct statement *statement,
+                         const char *const *values, int n, answer_fn *fn, void *data);
+void talk_free(struct session *session, struct request *request);
 void talk_send(struct session *session, struct request *request);
 void talk_send_unsent(struct session *session);
 void talk_flush(struct session *session);
 void talk_watch(struct session *session, uint32_t events);
 struct request *talk_take_first(struct session *session);
-void talk_answer(struct request *request, const struct stile_error *err);
+void talk_answer(struct session *session, struct request *request, const struct stile_error *err);
 void talk_take_results(struct session *session);
 void talk_take_notes(struct session *session);
 void talk_on_time(struct timer *timer); /* it was not answered, or could not be reached, in time */
