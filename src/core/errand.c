@@ -187,6 +187,12 @@ static void claim_answered(struct errand *e, const struct stile_error *err)
 #ifdef MUTANT_CORE_STIR_MISSED
     e->stirred = false;
 #endif
+#ifdef MUTANT_CORE_CLAIM_DROPPED
+    if (e->cancelled) {
+        finish_with(e, STILE_CANCELLED, stile_status_text(STILE_CANCELLED));
+        return;
+    }
+#endif
     if (e->n > 0 || e->out_of_memory || (err && (over || !passes(err))))
         finish(e, err);
     else if (e->cancelled)

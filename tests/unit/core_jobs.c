@@ -273,6 +273,7 @@ static void the_deadline_counts_from_before_sending(void **state)
 
 static int calls;
 static enum stile_status last;
+static size_t n_last;
 
 static void on_claimed(struct stile_job *jobs, size_t n, enum stile_status status,
                        const struct stile_error *err, void *data)
@@ -280,6 +281,7 @@ static void on_claimed(struct stile_job *jobs, size_t n, enum stile_status statu
     (void)err, (void)data;
     calls++;
     last = status;
+    n_last = n;
     stile_jobs_free(jobs, n);
 }
 
@@ -324,6 +326,36 @@ static void a_claim_that_waits_is_told_and_cancelled(void **state)
     end();
 }
 
+/* What is claimed is claimed, whether it is still wanted or not: who asked has to know of it. */
+static void what_comes_after_a_cancel_is_handed_over(void **state)
+{
+    (void)state;
+    PLAY({.gives = true, .takes_ns = 4 * SEC});
+    calls = 0;
+    assert_int_equal(
+        stile_jobs_claim_async(client, "q", STILE_JOBS_OPTIONS(.wait_ms = -1), on_claimed, NULL),
+        STILE_OK);
+    loop_virtual_advance(loop, SEC);
+    assert_int_equal(stile_jobs_cancel(client), STILE_OK);
+    assert_int_equal(stile_client_dispatch(client), STILE_OK);
+    assert_int_equal(calls, 0);
+    loop_virtual_advance(loop, 4 * SEC);
+    assert_int_equal(stile_client_dispatch(client), STILE_OK);
+    assert_int_equal(calls, 1);
+    assert_int_equal(last, STILE_OK);
+    assert_int_equal(n_last, 1);
+    end();
+}
+
+static void what_comes_too_late_is_handed_over(void **state)
+{
+    (void)state;
+    PLAY({.gives = true, .takes_ns = 4 * SEC});
+    assert_int_equal(claim(1000), STILE_OK);
+    assert_int_equal(n_got, 1);
+    end();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -341,6 +373,8 @@ int main(void)
         cmocka_unit_test(the_deadline_counts_from_before_sending),
         cmocka_unit_test(close_answers_every_call),
         cmocka_unit_test(a_claim_that_waits_is_told_and_cancelled),
+        cmocka_unit_test(what_comes_after_a_cancel_is_handed_over),
+        cmocka_unit_test(what_comes_too_late_is_handed_over),
     };
     return cmocka_run_group_tests_name("core-jobs", tests, NULL, NULL);
 }
