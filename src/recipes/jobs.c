@@ -5,105 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/name.h"
-
 #define LEASE_DEFAULT_MS   30000
-#define LEASE_MIN_MS       10
 #define BACKOFF_DEFAULT_MS 1000
 #define TRIES_DEFAULT      5
-#define DURATION_MAX_MS    (INT64_C(366) * 24 * 3600 * 1000)
 
 static const struct stile_jobs_options defaults = {.size = sizeof defaults};
-
-/* ---- entering ---- */
-
-static enum stile_status check_duration(const char *what, int64_t ms, struct stile_error *err)
-{
-    if (ms < 0 || ms > DURATION_MAX_MS)
-        return error_set(err, STILE_MISUSE, 0, "%s must be between 0 and 366 days", what);
-    return STILE_OK;
-}
-
-static enum stile_status check_lease(int64_t ms, struct stile_error *err)
-{
-    if (ms != 0 && ms < LEASE_MIN_MS)
-        return error_set(err, STILE_MISUSE, 0, "a lease below %d ms can't be kept", LEASE_MIN_MS);
-    return check_duration("lease", ms, err);
-}
-
-static enum stile_status check_options(const struct stile_jobs_options *o, struct stile_error *err)
-{
-    if (o->size != sizeof *o)
-        return error_set(err, STILE_MISUSE, 0,
-                         "job options have size %zu, this library knows %zu: use "
-                         "STILE_JOBS_OPTIONS and compile against the header you link with",
-                         o->size, sizeof *o);
-    if (o->tries > STILE_JOB_TRIES_MAX)
-        return error_set(err, STILE_MISUSE, 0, "at most %d tries can be counted",
-                         STILE_JOB_TRIES_MAX);
-    enum stile_status status = check_duration("delay", o->delay_ms, err);
-    if (!status)
-        status = check_duration("backoff", o->backoff_ms, err);
-    if (!status)
-        status = check_lease(o->lease_ms, err);
-    if (!status && o->key && name_check(o->key, strlen(o->key), err))
-        status = error_wrap(err, STILE_MISUSE, "its key");
-    return status;
-}
-
-static enum stile_status check_jobs(struct stile_client *client, struct stile_error *err)
-{
-    if (client->engine->class->jobs)
-        return STILE_OK;
-    return error_set(err, STILE_UNSUPPORTED, 0,
-                     "%s keeps no jobs: they are in a database, postgres:// or mysql://",
-                     client->engine->caps.engine);
-}
-
-enum stile_status jobs_enter(struct stile_client *client, const char *queue,
-                             const struct stile_jobs_options *options, struct stile_error *err)
-{
-    if (!queue)
-        return error_set(err, STILE_MISUSE, 0, "no queue given");
-    enum stile_status status = *queue ? name_check(queue, strlen(queue), err) : STILE_OK;
-    if (!status)
-        status = check_options(options ? options : &defaults, err);
-    if (!status)
-        status = client_enter_for_locks(client, err);
-    if (status)
-        return status;
-    status = check_jobs(client, err);
-    if (status)
-        client_leave(client);
-    return status;
-}
-
-static enum stile_status enter_named(struct stile_client *client, const char *queue,
-                                     const struct stile_jobs_options *options,
-                                     struct stile_error *err)
-{
-    if (queue && !*queue)
-        return error_set(err, STILE_MISUSE, 0, "the queue's name is empty");
-    return jobs_enter(client, queue, options, err);
-}
-
-enum stile_status jobs_run(struct errand *errand, struct stile_client *client, int64_t wait_ms,
-                           struct stile_error *err)
-{
-    enum stile_status status = STILE_OK;
-    if (loop_reserve(client->loop, 1)) {
-        status = error_set(err, STILE_NOMEM, 0, "out of memory");
-    } else {
-        errand_start(errand, client, wait_ms);
-        drive_until(client, &errand->follower);
-        loop_unreserve(client->loop, 1);
-        status = errand->error.status;
-        if (status && err)
-            *err = errand->error;
-    }
-    client_leave(client);
-    return status;
-}
 
 /* ---- add ---- */
 
@@ -119,7 +25,7 @@ enum stile_status stile_jobs_add(uint64_t *id, struct stile_client *client, cons
                          size, STILE_JOB_PAYLOAD_MAX);
     if (size > 0 && !payload)
         return error_set(err, STILE_MISUSE, 0, "adding a job: no payload given");
-    enum stile_status status = enter_named(client, queue, options, err);
+    enum stile_status status = jobs_enter_named(client, queue, options, err);
     if (status)
         return error_wrap(err, status, "adding a job");
     struct errand e = {.job = {.verb = JOB_ADD,
@@ -187,7 +93,7 @@ enum stile_status stile_jobs_claim(struct stile_job **jobs, size_t *n, struct st
         return error_set(err, STILE_MISUSE, 0, "claiming a job: no place for it");
     *jobs = NULL;
     *n = 0;
-    enum stile_status status = enter_named(client, queue, options, err);
+    enum stile_status status = jobs_enter_named(client, queue, options, err);
     if (status)
         return error_wrap(err, status, "claiming a job");
     status = put_claim(&e, marks, queue, o, err);
@@ -302,7 +208,7 @@ enum stile_status stile_jobs_fail(struct stile_client *client, struct stile_job 
 static enum stile_status enter_to_extend(struct stile_client *client, const struct stile_job *jobs,
                                          size_t n, int64_t lease_ms, struct stile_error *err)
 {
-    enum stile_status status = check_lease(lease_ms, err);
+    enum stile_status status = jobs_check_lease(lease_ms, err);
     return status ? status : enter_given(client, jobs, n, NULL, err);
 }
 
@@ -371,7 +277,7 @@ enum stile_status stile_jobs_claim_async(struct stile_client *client, const char
                                          stile_jobs_fn *fn, void *data)
 {
     const struct stile_jobs_options *o = options ? options : &defaults;
-    enum stile_status status = fn ? enter_named(client, queue, options, NULL) : STILE_MISUSE;
+    enum stile_status status = fn ? jobs_enter_named(client, queue, options, NULL) : STILE_MISUSE;
     if (status)
         return status;
     struct later *later = calloc(1, sizeof *later);
