@@ -397,8 +397,9 @@ STILE_API enum stile_status stile_jobs_add(uint64_t *id, struct stile_client *cl
                                            struct stile_error *err);
 
 /* OK: *n jobs, at least one, yours to free. TIMEOUT: there was nothing to be claimed in that time.
- * With options->done those are finished in the same transaction, as by stile_jobs_ack(), whatever
- * becomes of the claim: one commit a job instead of two. Each has its status afterwards. */
+ * With options->done those are finished as by stile_jobs_ack(), whatever becomes of the claim: on
+ * postgres in the same transaction, one commit a job instead of two; on mysql right before. Each
+ * has its status afterwards. */
 STILE_API enum stile_status stile_jobs_claim(struct stile_job **jobs, size_t *n,
                                              struct stile_client *client, const char *queue,
                                              const struct stile_jobs_options *options,
