@@ -9,6 +9,7 @@ import MySQLdb
 
 from mysql_kit import findings, lost, on_server, refused, token_of, use, wait_for
 from sql_kit import TESTS
+import sql_scenes
 from cutter import Cutter
 from kit import expect, run_tests, spin
 from mysql_server import MysqlServer, free_port, tool
@@ -16,39 +17,23 @@ from mysql_server import MysqlServer, free_port, tool
 GALERA = "/usr/lib/galera/libgalera_smm.so"
 WAITING = "select id from information_schema.processlist where state = 'User lock'"
 
+server_crashes = on_server()(sql_scenes.server_crashes)
+server_is_shut_down = on_server()(sql_scenes.server_is_shut_down)
+holder_is_killed = on_server()(sql_scenes.holder_is_killed)
+hostile_defaults = on_server(
+    "--wait-timeout=1", "--interactive-timeout=1", "--max-statement-time=0.2",
+    "--lock-wait-timeout=1", "--innodb-lock-wait-timeout=1", "--autocommit=0",
+    "--sql-mode=ANSI,TRADITIONAL,NO_BACKSLASH_ESCAPES", "--completion-type=RELEASE",
+    "--transaction-isolation=SERIALIZABLE", "--idle-transaction-timeout=1",
+    "--character-set-server=ucs2", "--default-time-zone=+05:45")(sql_scenes.hostile_defaults)
+sessions_are_bounded = on_server()(sql_scenes.sessions_are_bounded)
+
 
 def holder_id(server, name="x"):
     return server.sql("select is_used_lock('%s')" % name)
 
 
 # ---- the server ends ----
-
-@on_server()
-def server_crashes(t, server):
-    """A crash right after a grant: the holder is told, and the next token is larger"""
-    last = 0
-    for _ in range(3):
-        held = t.hold("x", "--ttl", "60s")
-        token = t.show("x")["token"]
-        assert token > last, (last, token)
-        server.kill()
-        lost(held)
-        server.restart()
-        last = token_of(t)
-        assert last > token, (token, last)
-
-
-@on_server()
-def server_is_shut_down(t, server):
-    """A shutdown: loss is told at once, a waiter goes on after the restart"""
-    held = t.hold("x", "--ttl", "60s")
-    waiting = wait_for(t)
-    server.kill(signal.SIGTERM)
-    lost(held)
-    server.restart()
-    assert int(waiting.line()) > 1
-    expect(waiting.wait(), 0)
-
 
 @on_server()
 def server_is_stopped(t, server):
@@ -74,16 +59,7 @@ def nobody_there(t, server):
 @on_server()
 def session_is_killed(t, server):
     """KILL: the holder is told at once, whichever session it was"""
-    held = t.hold("x", "--ttl", "60s")
-    server.sql("kill " + holder_id(server))
-    lost(held)
-    first = t.hold("x", "--ttl", "60s")
-    waiting = t.start("run", "--ttl", "60s", "x", "--", "sh", "-c", "echo in; sleep 100")
-    t.until(t.watch("x"), lambda change: len(change["waiters"]) == 1)
-    t.release(first)
-    expect(waiting.line(), "in")
-    server.sql("kill " + holder_id(server))
-    lost(waiting)
+    sql_scenes.session_is_ended(t, lambda: server.sql("kill " + holder_id(server)))
 
 
 @on_server()
@@ -110,33 +86,10 @@ def waiter_gives_up(t, server):
     expect(t.stile("run", "--try", "x", "--", "true").returncode, 0)
 
 
-@on_server()
-def holder_is_killed(t, server):
-    """kill -9 of an idle holder, and of one that waits for another lock: free at once"""
-    held = t.hold("x", "--ttl", "60s")
-    warden = t.guard(held.warden())
-    waiting = wait_for(t)
-    os.kill(warden, signal.SIGKILL)  # it has the session
-    waiting.line()
-    expect(waiting.wait(), 0)
-    blocker = t.hold("y", "--ttl", "60s")
-    both = t.start("run", "--ttl", "60s", "x", "y", "--", "true")
-    t.until(t.watch("y"), lambda change: len(change["waiters"]) == 1)
-    expect(len(t.show("x")["holders"]), 1)
-    os.kill(t.guard(both.warden()), signal.SIGKILL)
-    expect(t.stile("run", "x", "--", "true").returncode, 0)
-    t.release(blocker)
-
-
 # ---- answers that are lost ----
 
 def through_cutter(t, server, words):
-    """What `stile run` does when the answer to these words never comes."""
-    with Cutter(server.port, words) as cutter:
-        use(t, server, "mysql://root@127.0.0.1:%d/tests" % cutter.port)
-        done = t.stile("run", "--wait", "20s", "x", "--", "sh", "-c", "echo $STILE_TOKEN")
-        expect(cutter.cut, 1)
-    use(t, server)
+    done = sql_scenes.cut_off(t, server, words, "mysql://root@127.0.0.1:%d/tests")
     spin(lambda: server.sql("select is_free_lock('x')") == "1")
     return done
 
@@ -175,22 +128,6 @@ def release_in_doubt(t, server):
 
 # ---- what a server is set to ----
 
-@on_server("--wait-timeout=1", "--interactive-timeout=1", "--max-statement-time=0.2",
-           "--lock-wait-timeout=1", "--innodb-lock-wait-timeout=1", "--autocommit=0",
-           "--sql-mode=ANSI,TRADITIONAL,NO_BACKSLASH_ESCAPES", "--completion-type=RELEASE",
-           "--transaction-isolation=SERIALIZABLE", "--idle-transaction-timeout=1",
-           "--character-set-server=ucs2", "--default-time-zone=+05:45")
-def hostile_defaults(t, server):
-    """Time limits and modes that a server has by default are not ours"""
-    held = t.hold("x", "--ttl", "60s")
-    waiting = wait_for(t)
-    expect(t.stile("run", "--wait", "1500ms", "x", "--", "true").returncode, 75)
-    expect(held.process.poll(), None)
-    t.release(held)
-    waiting.line()
-    expect(waiting.wait(), 0)
-
-
 @on_server("--max-connections=10")
 def too_many_connections(t, server):
     """max_connections: a clear word, and who holds goes on"""
@@ -206,19 +143,6 @@ def too_many_connections(t, server):
     for other in others:
         other.close()
     t.release(held)
-
-
-@on_server()
-def sessions_are_bounded(t, server):
-    """sessions=: one more than that is refused, with what to say"""
-    t.env["STILE_ENGINE"] += "?sessions=2"
-    held = [t.hold(name, "--ttl", "60s") for name in ("a", "b")]
-    done = t.stile("run", "--wait", "300ms", "a", "--", "true")
-    expect(done.returncode, 75, done.stderr)
-    t.env["STILE_ENGINE"] = server.url + "?sessions=1"
-    refused(t, "sessions=", code=64)
-    for one in held:
-        t.release(one)
 
 
 # ---- not for us ----

@@ -7,11 +7,14 @@ import signal
 import MySQLdb
 
 from mysql_kit import lost, on_server, refused, token_of, use, wait_for
+import sql_scenes
 from cutter import Cutter
 from kit import expect, run_tests, spin
 
 ALIVE = ("select backend from stile_row_claim where held and "
          "is_used_lock(concat('stile row ', backend)) <=> backend")
+
+holder_is_stopped = on_server(mode="row")(sql_scenes.holder_is_stopped)
 
 
 @on_server(mode="row")
@@ -52,21 +55,6 @@ def holder_is_killed(t, server):
     expect(waiting.line(), "2")
     expect(waiting.wait(), 0)
     expect(token_of(t), 3)
-
-
-@on_server(mode="row")
-def holder_is_stopped(t, server):
-    """A holder that is stopped past its lease: the next one has a larger token, and it is told"""
-    held = t.hold("x", "--ttl", "2s")
-    stopped = [held.warden(), held.pid]
-    for pid in stopped:
-        os.kill(pid, signal.SIGSTOP)
-    try:
-        expect(token_of(t), 2)
-    finally:
-        for pid in stopped:
-            os.kill(pid, signal.SIGCONT)
-    lost(held)
 
 
 @on_server(mode="row")

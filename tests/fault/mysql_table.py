@@ -7,7 +7,8 @@ import time
 import MySQLdb
 
 from sql_kit import client_clock_jumps
-from mysql_kit import lost, on_server, token_of, use, wait_for
+from mysql_kit import on_server, token_of, use, wait_for
+import sql_scenes
 from cutter import Cutter
 from kit import expect, run_tests, spin
 
@@ -15,6 +16,14 @@ LOCK_WAITS = ("select trx_mysql_thread_id from information_schema.innodb_trx "
               "where trx_state = 'LOCK WAIT'")
 SESSIONS = ("select id from information_schema.processlist where id <> connection_id() and "
             "db = 'tests'")
+
+hostile_defaults = on_server(
+    "--max-statement-time=0.3", "--innodb-lock-wait-timeout=1", "--autocommit=0",
+    "--completion-type=RELEASE", "--transaction-isolation=SERIALIZABLE", "--wait-timeout=1",
+    "--sql-mode=ANSI,TRADITIONAL,NO_BACKSLASH_ESCAPES", "--default-time-zone=+05:45",
+    "--idle-transaction-timeout=1", "--character-set-server=ucs2",
+    mode="table")(sql_scenes.hostile_defaults)
+holder_is_stopped = on_server(mode="table")(sql_scenes.holder_is_stopped)
 
 
 def lock_wait(server):
@@ -200,38 +209,7 @@ def row_is_locked_for_long(t, server):
     expect(asking.wait(), 0)
 
 
-@on_server("--max-statement-time=0.3", "--innodb-lock-wait-timeout=1", "--autocommit=0",
-           "--completion-type=RELEASE", "--transaction-isolation=SERIALIZABLE", "--wait-timeout=1",
-           "--sql-mode=ANSI,TRADITIONAL,NO_BACKSLASH_ESCAPES", "--default-time-zone=+05:45",
-           "--idle-transaction-timeout=1", "--character-set-server=ucs2", mode="table")
-def hostile_defaults(t, server):
-    """Time limits and modes that a server has by default are not ours"""
-    held = t.hold("x", "--ttl", "60s")
-    waiting = wait_for(t)
-    expect(t.stile("run", "--wait", "1500ms", "x", "--", "true").returncode, 75)
-    expect(held.process.poll(), None)
-    t.release(held)
-    waiting.line()
-    expect(waiting.wait(), 0)
-
-
 # ---- time ----
-
-@on_server(mode="table")
-def holder_is_stopped(t, server):
-    """A holder that is stopped past its lease: the next one has a larger token, and it is told"""
-    held = t.hold("x", "--ttl", "2s")
-    stopped = [held.warden(), held.pid]
-    for pid in stopped:
-        os.kill(pid, signal.SIGSTOP)
-    try:
-        expect(token_of(t), 2)
-    finally:
-        for pid in stopped:
-            os.kill(pid, signal.SIGCONT)
-    lost(held)
-    expect(token_of(t), 3)
-
 
 @on_server(mode="table")
 def client_clock_is_changed(t, server):

@@ -6,39 +6,22 @@ import signal
 import subprocess
 
 from postgres_kit import OURS, findings, lost, on_server, refused, token_of, use, wait_for
-from cutter import Cutter
+import sql_scenes
 from kit import expect, run_tests, spin
 from postgres_server import PgBouncer, PostgresServer, free_port, tool
 
+server_crashes = on_server(durable=True)(sql_scenes.server_crashes)
+server_is_shut_down = on_server()(sql_scenes.server_is_shut_down)
+holder_is_killed = on_server()(sql_scenes.holder_is_killed)
+hostile_defaults = on_server(
+    "-c", "lock_timeout=50ms", "-c", "statement_timeout=80ms", "-c", "idle_session_timeout=1s",
+    "-c", "idle_in_transaction_session_timeout=1s",
+    "-c", "default_transaction_isolation=serializable", "-c", "default_transaction_read_only=on",
+    "-c", "synchronous_commit=off")(sql_scenes.hostile_defaults)
+sessions_are_bounded = on_server()(sql_scenes.sessions_are_bounded)
+
 
 # ---- the server ends ----
-
-@on_server(durable=True)
-def server_crashes(t, server):
-    """A crash right after a grant: the holder is told, and the next token is larger"""
-    last = 0
-    for _ in range(3):
-        held = t.hold("x", "--ttl", "60s")
-        token = t.show("x")["token"]
-        assert token > last, (last, token)
-        server.kill()  # what was not on the disk is gone
-        lost(held)
-        server.restart()
-        last = token_of(t)
-        assert last > token, (token, last)
-
-
-@on_server()
-def server_is_shut_down(t, server):
-    """A fast shutdown: loss is told at once, a waiter goes on after the restart"""
-    held = t.hold("x", "--ttl", "60s")
-    waiting = wait_for(t)
-    server.kill(signal.SIGINT)
-    lost(held)
-    server.restart()
-    assert int(waiting.line()) > 1
-    expect(waiting.wait(), 0)
-
 
 @on_server()
 def server_is_stopped(t, server):
@@ -67,16 +50,9 @@ def nobody_there(t, server):
 @on_server()
 def backend_is_terminated(t, server):
     """pg_terminate_backend: the holder is told at once, whichever session it was"""
-    held = t.hold("x", "--ttl", "60s")
-    server.sql("select pg_terminate_backend(pid) " + OURS)
-    lost(held)
-    first = t.hold("x", "--ttl", "60s")
-    waiting = t.start("run", "--ttl", "60s", "x", "--", "sh", "-c", "echo in; sleep 100")
-    t.until(t.watch("x"), lambda change: len(change["waiters"]) == 1)
-    t.release(first)
-    expect(waiting.line(), "in")
-    server.sql("select pg_terminate_backend(pid) from pg_locks where locktype = 'advisory'")
-    lost(waiting)
+    sql_scenes.session_is_ended(
+        t, lambda: server.sql("select pg_terminate_backend(pid) from pg_locks "
+                              "where locktype = 'advisory'"))
 
 
 @on_server()
@@ -105,33 +81,11 @@ def waiter_is_cancelled(t, server):
     expect(server.sql("select count(*) from pg_locks where locktype = 'advisory'"), "0")
 
 
-@on_server()
-def holder_is_killed(t, server):
-    """kill -9 of an idle holder, and of one that waits for another lock: free at once"""
-    held = t.hold("x", "--ttl", "60s")
-    warden = t.guard(held.warden())
-    waiting = wait_for(t)
-    os.kill(warden, signal.SIGKILL)  # it has the session
-    waiting.line()
-    expect(waiting.wait(), 0)
-    blocker = t.hold("y", "--ttl", "60s")
-    both = t.start("run", "--ttl", "60s", "x", "y", "--", "true")
-    t.until(t.watch("y"), lambda change: len(change["waiters"]) == 1)
-    expect(len(t.show("x")["holders"]), 1)
-    os.kill(t.guard(both.warden()), signal.SIGKILL)
-    expect(t.stile("run", "x", "--", "true").returncode, 0)
-    t.release(blocker)
-
-
 # ---- answers in doubt ----
 
 def through_cutter(t, server, words, params=""):
-    """What `stile run` does when the answer to these words never comes."""
-    with Cutter(server.port, words) as cutter:
-        use(t, server, "postgres://postgres@127.0.0.1:%d/postgres%s" % (cutter.port, params))
-        done = t.stile("run", "--wait", "20s", "x", "--", "sh", "-c", "echo $STILE_TOKEN")
-        expect(cutter.cut, 1)
-    use(t, server)
+    url = "postgres://postgres@127.0.0.1:%d/postgres"
+    done = sql_scenes.cut_off(t, server, words, url + params)
     until_free = "select count(*) from pg_locks where locktype = 'advisory'"
     spin(lambda: server.sql(until_free) == "0")
     expect(server.sql("select count(*) from stile.claim"), "0")
@@ -266,21 +220,6 @@ def table_without_schema(t, server):
 
 # ---- what a role or a database is set to ----
 
-@on_server("-c", "lock_timeout=50ms", "-c", "statement_timeout=80ms", "-c",
-           "idle_session_timeout=1s", "-c", "idle_in_transaction_session_timeout=1s", "-c",
-           "default_transaction_isolation=serializable", "-c", "default_transaction_read_only=on",
-           "-c", "synchronous_commit=off")
-def hostile_defaults(t, server):
-    """Time limits and modes that a role may have by default are not ours"""
-    held = t.hold("x", "--ttl", "60s")
-    waiting = wait_for(t)
-    expect(t.stile("run", "--wait", "1500ms", "x", "--", "true").returncode, 75)
-    expect(held.process.poll(), None)
-    t.release(held)
-    waiting.line()
-    expect(waiting.wait(), 0)
-
-
 @on_server("-c", "max_connections=6", "-c", "superuser_reserved_connections=0")
 def too_many_connections(t, server):
     """max_connections: a clear word, who holds goes on, who waits is served"""
@@ -301,19 +240,6 @@ def too_many_connections(t, server):
             other.kill()
             other.communicate()
     t.release(held)
-
-
-@on_server()
-def sessions_are_bounded(t, server):
-    """sessions=: one more than that is refused, with what to say"""
-    t.env["STILE_ENGINE"] += "?sessions=2"
-    a, b = t.hold("a", "--ttl", "60s"), t.hold("b", "--ttl", "60s")
-    done = t.stile("run", "--wait", "300ms", "a", "--", "true")
-    expect(done.returncode, 75, done.stderr)
-    t.env["STILE_ENGINE"] = server.url + "?sessions=1"
-    refused(t, "sessions=", code=64)
-    t.release(a)
-    t.release(b)
 
 
 # ---- not for us ----

@@ -7,11 +7,18 @@ import threading
 import psycopg2
 
 from postgres_kit import OURS, findings, lost, on_server, refused, token_of, use, wait_for
+import sql_scenes
 from sql_kit import client_clock_jumps
 from kit import expect, run_tests, spin
 from postgres_server import PgBouncer
 
 BLOCKED = "select count(*) " + OURS + " and wait_event_type = 'Lock'"
+
+row_with_hostile_defaults = on_server(
+    "-c", "lock_timeout=50ms", "-c", "statement_timeout=80ms", "-c", "idle_session_timeout=1s",
+    "-c", "idle_in_transaction_session_timeout=1s",
+    "-c", "default_transaction_isolation=serializable", "-c", "default_transaction_read_only=on",
+    mode="row")(sql_scenes.hostile_defaults)
 
 
 def other(server):
@@ -113,21 +120,6 @@ def client_clock_is_changed(t, server):
 
 
 # ---- mode=row ----
-
-@on_server("-c", "lock_timeout=50ms", "-c", "statement_timeout=80ms", "-c",
-           "idle_session_timeout=1s", "-c", "idle_in_transaction_session_timeout=1s", "-c",
-           "default_transaction_isolation=serializable", "-c", "default_transaction_read_only=on",
-           mode="row")
-def row_with_hostile_defaults(t, server):
-    """mode=row: time limits and modes that a role may have by default are not ours"""
-    held = t.hold("x", "--ttl", "60s")
-    waiting = wait_for(t)
-    expect(t.stile("run", "--wait", "1500ms", "x", "--", "true").returncode, 75)
-    expect(held.process.poll(), None)
-    t.release(held)
-    expect(waiting.line(), "2")
-    expect(waiting.wait(), 0)
-
 
 @on_server(mode="row")
 def row_backend_is_terminated(t, server):

@@ -14,6 +14,23 @@ def use(t, server, url=None):
     t.env["STILE_MODULES"] = os.environ["STILE_MODULES"]
 
 
+def on_servers_of(kind):
+    """The decorator of tests on servers of this kind, which are started with its arguments, and have
+    what `stile setup` makes."""
+    def on_server(*args, mode=None, **how):
+        def decorate(case):
+            def with_server(t):
+                with kind(*args, **how) as server:
+                    use(t, server, server.url + ("?mode=" + mode if mode else ""))
+                    done = t.stile("setup")
+                    expect(done.returncode, 0, done.stderr)
+                    case(t, server)
+            with_server.__name__, with_server.__doc__ = case.__name__, case.__doc__
+            return with_server
+        return decorate
+    return on_server
+
+
 def refused(t, *words, code=69, verb=("run", "--try", "x", "--", "true")):
     done = t.stile(*verb)
     expect(done.returncode, code, done.stderr)

@@ -157,6 +157,10 @@ class MysqlServer:
             self.process.wait()
             self.process = None
 
+    def shut_down(self):
+        """In an orderly way, without waiting for those who are connected."""
+        self.kill(signal.SIGTERM)
+
     def stop(self):
         self.kill()
         shutil.rmtree(self.dir, ignore_errors=True)

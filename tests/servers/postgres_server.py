@@ -145,6 +145,10 @@ class PostgresServer:
             self.process.wait()
             self.process = None
 
+    def shut_down(self):
+        """In an orderly way, without waiting for those who are connected."""
+        self.kill(signal.SIGINT)
+
     def stop(self):
         self.kill()
         shutil.rmtree(self.dir, ignore_errors=True)

@@ -282,7 +282,7 @@ BEGIN
     SELECT IF(v_there, 't', 'f');
 END//
 
--- The owners that were broken, or ghosts; nothing at all: nobody has it; NULL: not by that grant.
+-- How many grants were broken, and their owners; 0: not by that token; -1: nobody has it.
 CREATE PROCEDURE stile_table_break(p_name VARBINARY(512), p_token BIGINT UNSIGNED)
 SQL SECURITY INVOKER
 BEGIN
