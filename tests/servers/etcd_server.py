@@ -6,39 +6,25 @@ they end with the test, even if that is killed.
     with EtcdServer(3) as cluster:
         cluster.members[0].kill()
 """
-import ctypes
 import os
-import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
 import urllib.request
 
-ATTEMPTS = 5  # somebody else may get the port first
+from own_server import ATTEMPTS, Directory, Process, die_with_parent, free_port
+
 PATIENCE_S = 30
-PR_SET_PDEATHSIG = 1
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def die_with_parent():
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-class Member:
+class Member(Process):
     def __init__(self, number, directory, scheme, args):
         self.name = f"m{number}"
         self.dir = f"{directory}/{self.name}"
         self.scheme = scheme
         self.args = args
         self.port, self.peer_port = free_port(), free_port()
-        self.process = None
         os.mkdir(self.dir, 0o700)
 
     @property
@@ -79,20 +65,8 @@ class Member:
         """How many such requests so far."""
         return self.metric('grpc_server_handled_total{grpc_code="OK",grpc_method="%s"' % method)
 
-    def kill(self, number=signal.SIGKILL):
-        """And wait until it is gone."""
-        if self.process:
-            self.process.send_signal(number)
-            self.process.wait()
-            self.process = None
 
-    def signal(self, number):
-        self.process.send_signal(number)
-        if number == signal.SIGSTOP:  # its threads hear of it one by one, and go on until then
-            os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WNOWAIT)
-
-
-class EtcdServer:
+class EtcdServer(Directory):
     def __init__(self, members=1, *args, scheme="http", ctl_args=()):
         self.ctl_args = ctl_args
         for _ in range(ATTEMPTS):
@@ -138,10 +112,6 @@ class EtcdServer:
         for member in self.members:
             member.kill(number)
 
-    def stop(self):
-        self.kill()
-        shutil.rmtree(self.dir, ignore_errors=True)
-
     def ctl_command(self, *command):
         endpoints = ",".join(m.client_url for m in self.members)
         return ["etcdctl", "--endpoints", endpoints, *self.ctl_args, *command]
@@ -159,9 +129,3 @@ class EtcdServer:
         if done.returncode:
             raise OSError(f"etcdctl {command}: {done.stderr}")
         return done.stdout.rstrip("\n")
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.stop()

@@ -9,30 +9,18 @@ It ends with the test, even if that is killed.
 
 It has a database `tests` and a user `root` without a password."""
 import atexit
-import ctypes
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
 
-ATTEMPTS = 5  # somebody else may get the port first
+from own_server import ATTEMPTS, OwnServer, die_with_parent, free_port
+
 PATIENCE_S = 60
-PR_SET_PDEATHSIG = 1
 SMALL = ["--innodb-log-file-size=4M", "--innodb-buffer-pool-size=16M",
          "--aria-pagecache-buffer-size=8M", "--key-buffer-size=1M"]
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def die_with_parent():
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def tool(name):
@@ -52,7 +40,8 @@ def place():
     return "/dev/shm" if roomy else None
 
 
-class MysqlServer:
+class MysqlServer(OwnServer):
+    program = "mariadbd"
     template = None  # made once, and copied for each server
 
     def __init__(self, *args, may_be_full=False, durable=False):
@@ -145,25 +134,9 @@ class MysqlServer:
     def url(self):
         return "mysql://root@127.0.0.1:%d/tests" % self.port
 
-    def restart(self):
-        """The same directory, port and arguments again."""
-        if not self._run():
-            raise OSError("mariadbd does not start again: " + self.log)
-
-    def kill(self, number=signal.SIGKILL):
-        """And wait until it is gone."""
-        if self.process:
-            self.process.send_signal(number)
-            self.process.wait()
-            self.process = None
-
     def shut_down(self):
         """In an orderly way, without waiting for those who are connected."""
         self.kill(signal.SIGTERM)
-
-    def stop(self):
-        self.kill()
-        shutil.rmtree(self.dir, ignore_errors=True)
 
     def sql(self, text, database="tests"):
         """What the client prints, without its last newline."""
@@ -171,9 +144,3 @@ class MysqlServer:
                                *([database] if database else [])],
                               capture_output=True, text=True, check=True)
         return done.stdout.rstrip("\n")
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.stop()

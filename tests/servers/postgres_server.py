@@ -6,31 +6,23 @@ It ends with the test, even if that is killed.
 
 Root may not run it: then it is run by the user postgres, whom Debian's package makes."""
 import atexit
-import ctypes
 import functools
 import glob
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
 
-ATTEMPTS = 5  # somebody else may get the port first
+from own_server import ATTEMPTS, OwnServer, die_with_parent, free_port
+
 PATIENCE_S = 60
-PR_SET_PDEATHSIG = 1
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def die_with_parent():
-    # SIGQUIT: at once, with all its processes. SIGKILL would leave those behind for a while.
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGQUIT)
+def end_with_parent():
+    """At once, with all its processes. SIGKILL would leave those behind for a while."""
+    die_with_parent(signal.SIGQUIT)
 
 
 def tool(name):
@@ -58,7 +50,8 @@ def template(prefix):
     return made(tuple(prefix))
 
 
-class PostgresServer:
+class PostgresServer(OwnServer):
+    program = "postgres"
     """durable: a crash of the machine would lose nothing, as it is by default; tests that don't
     crash it are faster without. may_be_full: fill() fills its disk."""
 
@@ -110,7 +103,7 @@ class PostgresServer:
                  "listen_addresses=127.0.0.1", "-c", "port=%d" % self.port, "-c",
                  "unix_socket_directories=" + self.dir, *self.args],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, cwd="/",
-                env=env, preexec_fn=die_with_parent)
+                env=env, preexec_fn=end_with_parent)
         until = time.monotonic() + PATIENCE_S
         while time.monotonic() < until and self.process.poll() is None:
             if self._answers():
@@ -132,26 +125,14 @@ class PostgresServer:
     def url(self):
         return "postgres://postgres@127.0.0.1:%d/postgres" % self.port
 
-    def restart(self):
-        """The same directory, port and arguments again."""
-        if not self._run():
-            raise OSError("postgres does not start again: " + self.log)
-
     def kill(self, number=signal.SIGQUIT):
         """And wait until it is gone. SIGQUIT is a crash for it: nothing is written, and recovery
         follows."""
-        if self.process:
-            self.process.send_signal(number)
-            self.process.wait()
-            self.process = None
+        super().kill(number)
 
     def shut_down(self):
         """In an orderly way, without waiting for those who are connected."""
         self.kill(signal.SIGINT)
-
-    def stop(self):
-        self.kill()
-        shutil.rmtree(self.dir, ignore_errors=True)
 
     def sql(self, text, *options):
         """What psql prints, without its last newline."""
@@ -160,12 +141,6 @@ class PostgresServer:
                                *options],
                               capture_output=True, text=True, check=True)
         return done.stdout.rstrip("\n")
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.stop()
 
 
 class PgBouncer:
@@ -185,7 +160,7 @@ class PgBouncer:
             [*server.prefix, shutil.which("pgbouncer", path="/usr/sbin:/usr/bin"),
              server.dir + "/pooler.ini"],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-            cwd="/", preexec_fn=die_with_parent)
+            cwd="/", preexec_fn=end_with_parent)
         for line in self.process.stderr:
             if "process up" in line:
                 return

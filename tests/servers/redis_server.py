@@ -7,30 +7,17 @@ directory, without persistence; it ends with the test, even if that is killed.
     with RedisServer(own_clock=True) as server:
         server.jump(3600)  # its clock, by so many seconds
 """
-import ctypes
 import os
-import shutil
 import signal
-import socket
 import struct
 import subprocess
 import tempfile
 
-ATTEMPTS = 5  # somebody else may get the port first
-PR_SET_PDEATHSIG = 1
+from own_server import ATTEMPTS, OwnServer, die_with_parent, free_port
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def die_with_parent():
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-class RedisServer:
+class RedisServer(OwnServer):
+    program = "redis-server"
     ready = "eady to accept connections"
 
     def __init__(self, *args, own_clock=False):
@@ -68,43 +55,20 @@ class RedisServer:
         self.kill()
         return False
 
-    def restart(self):
-        """The same directory, port and arguments again."""
-        if not self._run():
-            raise OSError("redis-server does not start again: " + self.log)
-
-    def kill(self, number=signal.SIGKILL):
-        """And wait until it is gone."""
-        if self.process:
-            self.process.send_signal(number)
-            self.process.wait()
-            self.process = None
-
     def pause(self):
         """Until go_on(): connections are accepted by the kernel, and nothing is answered."""
-        self.process.send_signal(signal.SIGSTOP)
-        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WNOWAIT)
+        self.signal(signal.SIGSTOP)
 
     def go_on(self):
-        self.process.send_signal(signal.SIGCONT)
+        self.signal(signal.SIGCONT)
 
     def jump(self, seconds):
         """Its clock is ahead of the true time by so much, at once."""
         with open(self.dir + "/clock", "r+b" if self.process else "wb") as file:
             file.write(struct.pack("=q", seconds))
 
-    def stop(self):
-        self.kill()
-        shutil.rmtree(self.dir, ignore_errors=True)
-
     def cli(self, *command):
         """What redis-cli prints, without its last newline."""
         done = subprocess.run(["redis-cli", "-h", "127.0.0.1", "-p", str(self.port), *command],
                               capture_output=True, text=True, check=True)
         return done.stdout.rstrip("\n")
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.stop()

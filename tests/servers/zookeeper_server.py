@@ -6,39 +6,26 @@ directory; they end with the test, even if that is killed.
     with ZookeeperServer(3) as ensemble:
         ensemble.members[0].kill()
 """
-import ctypes
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import tempfile
 import time
 
-ATTEMPTS = 5  # somebody else may get the port first
+from own_server import ATTEMPTS, Directory, Process, die_with_parent, free_port
+
 PATIENCE_S = 60
-PR_SET_PDEATHSIG = 1
 JARS = "/usr/share/java/"
 TICK_MS = 500
 HASTY = ["-XX:TieredStopAtLevel=1", "-Dzookeeper.forceSync=no"]  # starts soon, waits for no disk
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def die_with_parent():
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-class Member:
+class Member(Process):
     def __init__(self, number, directory, java):
         self.number, self.java = number, java
         self.dir = f"{directory}/{number}"
         self.port, self.peer_port, self.elect_port = free_port(), free_port(), free_port()
-        self.process = None
         os.mkdir(self.dir, 0o700)
 
     def configure(self, members, settings, way):
@@ -80,20 +67,8 @@ class Member:
         except OSError:
             return ""
 
-    def kill(self, number=signal.SIGKILL):
-        """And wait until it is gone."""
-        if self.process:
-            self.process.send_signal(number)
-            self.process.wait()
-            self.process = None
 
-    def signal(self, number):
-        self.process.send_signal(number)
-        if number == signal.SIGSTOP:  # its threads hear of it one by one, and go on until then
-            os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WNOWAIT)
-
-
-class ZookeeperServer:
+class ZookeeperServer(Directory):
     def __init__(self, members=1, *settings, durable=False, java=(),
                  way=lambda one, other: other.peer_port):
         """durable: as people run it, with its disk synced; java: options of that; way: the port over
@@ -145,13 +120,3 @@ class ZookeeperServer:
     def kill(self, number=signal.SIGKILL):
         for member in self.members:
             member.kill(number)
-
-    def stop(self):
-        self.kill()
-        shutil.rmtree(self.dir, ignore_errors=True)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.stop()

@@ -1,0 +1,58 @@
+"""What servers of a test's own have in common: each is a process on free loopback ports, with a
+directory, and ends with the test, even if that is killed."""
+import ctypes
+import os
+import shutil
+import signal
+import socket
+
+ATTEMPTS = 5  # somebody else may get the port first
+PR_SET_PDEATHSIG = 1
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def die_with_parent(number=signal.SIGKILL):
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)
+
+
+class Process:
+    process = None
+
+    def kill(self, number=signal.SIGKILL):
+        """And wait until it is gone."""
+        if self.process:
+            self.process.send_signal(number)
+            self.process.wait()
+            self.process = None
+
+    def signal(self, number):
+        self.process.send_signal(number)
+        if number == signal.SIGSTOP:  # its threads hear of it one by one, and go on until then
+            os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WNOWAIT)
+
+
+class Directory:
+    """What is in self.dir goes with it."""
+    def stop(self):
+        self.kill()
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+
+
+class OwnServer(Process, Directory):
+    program = "the server"
+
+    def restart(self):
+        """The same directory, port and arguments again."""
+        if not self._run():
+            raise OSError("%s does not start again: %s" % (self.program, self.log))
