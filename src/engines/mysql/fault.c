@@ -1,6 +1,5 @@
 #include "engines/mysql/fault.h"
 
-#include <ctype.h>
 #include <errmsg.h>
 #include <errno.h>
 #include <mysqld_error.h>

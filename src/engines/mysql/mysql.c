@@ -22,15 +22,12 @@
  *     table.c, bell.c, ../sql/lease.c  mode=table: rows with an owner and an end instead
  *     rows.c                           mode=row: SELECT ... FOR UPDATE instead of GET_LOCK
  */
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "core/url.h"
 #include "engines/mysql/my.h"
 #include "engines/mysql/setup.h"
-#include "engines/mysql/sql.h"
 #include "engines/mysql/table.h"
+#include "engines/sql/opening.h"
 
 /* ---- who we are ---- */
 
@@ -65,20 +62,26 @@ static void dispose(struct my *my)
     options_free(&my->options);
 }
 
-#define NO_TOKEN "none, for this database has no tables stile_*: run `stile setup URL`"
-
-/* A database without our tables. */
-static void promise_less(struct stile_caps *caps)
-{
-    caps->token = caps->hold_at_least = caps->lock_delay = false;
-    caps->token_is = NO_TOKEN;
-    caps->survives = "a holder's crash: free at once; a server's crash: nothing is held afterwards";
-    caps->instead =
-        "run `stile setup URL` for tokens, hold-at-least and lock-delay; then mode=table "
-        "in the URL has shared locks, slots and stile acquire, too";
-}
-
 extern const struct engine_class mysql_table_class, mysql_shedlock_class, mysql_row_class;
+
+static void promise(struct my *my)
+{
+    struct engine *engine = &my->engine;
+    if (my->options.table) {
+        opening_promise(engine, &mysql_shedlock_class);
+    } else if (my->options.mode == MODE_TABLE) {
+        opening_promise(engine, &mysql_table_class);
+    } else if (my->options.mode == MODE_ROW) {
+        opening_promise(engine, &mysql_row_class);
+        engine->caps.fifo = my->mariadb; /* MySQL prefers those who keep others waiting */
+        engine->caps.most_locks = my->options.sessions - 1;
+    }
+    if (my->bare)
+        opening_promise_less(
+            engine, "none, for this database has no tables stile_*: run `stile setup URL`",
+            "run `stile setup URL` for tokens, hold-at-least and lock-delay; then mode=table "
+            "in the URL has shared locks, slots and stile acquire, too");
+}
 
 static enum stile_status mysql_open(struct engine *engine, const struct url *url,
                                     struct stile_error *err)
@@ -92,30 +95,13 @@ static enum stile_status mysql_open(struct engine *engine, const struct url *url
     status = introduce(my, err);
     if (!status)
         status = options_read(&my->options, url, err);
-    my->pool.most = my->options.sessions;
-    my->pool.each = my->options.mode == MODE_ROW ? "held or waited for"
-                                                 : "waited for or was granted after a wait";
+    pool_limit(&my->pool, my->options.sessions, my->options.mode == MODE_ROW);
     if (!status)
         status = my_reach(my, err);
-    if (status) {
+    if (!status)
+        promise(my);
+    else
         dispose(my);
-    } else if (my->options.table) {
-        engine->class = &mysql_shedlock_class;
-        engine->caps = mysql_shedlock_class.caps;
-        engine->caps.token = !my->bare;
-        if (my->bare)
-            engine->caps.token_is = NO_TOKEN;
-    } else if (my->options.mode == MODE_TABLE) {
-        engine->class = &mysql_table_class;
-        engine->caps = mysql_table_class.caps;
-    } else if (my->options.mode == MODE_ROW) {
-        engine->class = &mysql_row_class;
-        engine->caps = mysql_row_class.caps;
-        engine->caps.fifo = my->mariadb; /* MySQL prefers those who keep others waiting */
-        engine->caps.most_locks = my->options.sessions - 1;
-    } else if (my->bare) {
-        promise_less(&engine->caps);
-    }
     return status;
 }
 

@@ -2,7 +2,6 @@
 
 #include <ctype.h>
 #include <openssl/evp.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "mutant.h"

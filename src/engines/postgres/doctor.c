@@ -1,7 +1,6 @@
 /* Looks at a live server: what tokens and locks rest on, and what might take it from them. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "engines/postgres/sql.h"
 #include "engines/postgres/view.h"

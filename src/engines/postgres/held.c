@@ -1,7 +1,6 @@
 /* What is held, by its key: two names may have the same one, and others name it when they want it
  * to end. */
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "engines/postgres/pg.h"
 

@@ -23,13 +23,13 @@
  *     rows.c                           mode=row: SELECT ... FOR UPDATE instead of a key
  */
 #include <stdio.h>
-#include <string.h>
 
 #include "core/url.h"
 #include "engines/postgres/pg.h"
 #include "engines/postgres/setup.h"
 #include "engines/postgres/sql.h"
 #include "engines/postgres/table.h"
+#include "engines/sql/opening.h"
 
 /* ---- who we are ---- */
 
@@ -50,18 +50,25 @@ static void dispose(struct pg *pg)
     options_free(&pg->options);
 }
 
-/* A database without our schema. */
-static void promise_less(struct stile_caps *caps)
-{
-    caps->token = caps->hold_at_least = caps->lock_delay = false;
-    caps->token_is = "none, for this database has no schema `stile`: run `stile setup URL`";
-    caps->survives = "a holder's crash: free at once; a server's crash: nothing is held afterwards";
-    caps->instead =
-        "run `stile setup URL` for tokens, hold-at-least and lock-delay; then mode=table "
-        "in the URL has slots and stile acquire, too";
-}
-
 extern const struct engine_class postgres_table_class, postgres_shedlock_class, postgres_row_class;
+
+static void promise(struct pg *pg)
+{
+    struct engine *engine = &pg->engine;
+    if (pg->options.table) {
+        opening_promise(engine, &postgres_shedlock_class);
+    } else if (pg->options.mode == MODE_TABLE) {
+        opening_promise(engine, &postgres_table_class);
+    } else if (pg->options.mode == MODE_ROW) {
+        opening_promise(engine, &postgres_row_class);
+        engine->caps.most_locks = pg->options.sessions - 1;
+    }
+    if (pg->bare)
+        opening_promise_less(
+            engine, "none, for this database has no schema `stile`: run `stile setup URL`",
+            "run `stile setup URL` for tokens, hold-at-least and lock-delay; then mode=table "
+            "in the URL has slots and stile acquire, too");
+}
 
 static enum stile_status postgres_open(struct engine *engine, const struct url *url,
                                        struct stile_error *err)
@@ -73,36 +80,19 @@ static enum stile_status postgres_open(struct engine *engine, const struct url *
     table_prepare(pg);
     pg->leases.engine = engine;
     pg->leases.ops = &table_ops;
+    pg->pool.note = held_note;
     status = introduce(pg, err);
     if (!status)
         status = options_read(&pg->options, url, err);
-    pg->pool.note = held_note;
-    pg->pool.most = pg->options.sessions;
-    pg->pool.each = pg->options.mode == MODE_ROW ? "held or waited for"
-                                                 : "waited for or was granted after a wait";
+    pool_limit(&pg->pool, pg->options.sessions, pg->options.mode == MODE_ROW);
     if (!status)
         status = pg_name_sessions(pg, err);
     if (!status)
         status = pg_reach(pg, err);
-    if (status) {
+    if (!status)
+        promise(pg);
+    else
         dispose(pg);
-    } else if (pg->options.table) {
-        engine->class = &postgres_shedlock_class;
-        engine->caps = postgres_shedlock_class.caps;
-        engine->caps.token = !pg->bare;
-        if (pg->bare)
-            engine->caps.token_is =
-                "none, for this database has no schema `stile`: run `stile setup URL`";
-    } else if (pg->options.mode == MODE_TABLE) {
-        engine->class = &postgres_table_class;
-        engine->caps = postgres_table_class.caps;
-    } else if (pg->options.mode == MODE_ROW) {
-        engine->class = &postgres_row_class;
-        engine->caps = postgres_row_class.caps;
-        engine->caps.most_locks = pg->options.sessions - 1;
-    } else if (pg->bare) {
-        promise_less(&engine->caps);
-    }
     return status;
 }
 

@@ -22,3 +22,21 @@ enum stile_status opening_wait(struct opening *opening, struct loop *loop, struc
         error_copy(err, &opening->error);
     return opening->error.status;
 }
+
+void opening_promise(struct engine *engine, const struct engine_class *class)
+{
+    engine->class = class;
+    engine->caps = class->caps;
+}
+
+void opening_promise_less(struct engine *engine, const char *token_is, const char *instead)
+{
+    struct stile_caps *caps = &engine->caps;
+    caps->token = false;
+    caps->token_is = token_is;
+    if (caps->lease != STILE_LEASE_SESSION)
+        return; /* what keeps a name back is in the claim's own row */
+    caps->hold_at_least = caps->lock_delay = false;
+    caps->survives = "a holder's crash: free at once; a server's crash: nothing is held afterwards";
+    caps->instead = instead;
+}

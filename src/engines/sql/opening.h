@@ -14,4 +14,9 @@ struct opening {
 void opening_hear(struct opening *opening, const struct stile_error *why);
 enum stile_status opening_wait(struct opening *opening, struct loop *loop, struct stile_error *err);
 
+/* What the mode of a URL promises, instead of what the scheme does. */
+void opening_promise(struct engine *engine, const struct engine_class *class);
+/* A database without what `stile setup` makes. */
+void opening_promise_less(struct engine *engine, const char *token_is, const char *instead);
+
 #endif

@@ -13,6 +13,12 @@ enum stile_status pool_init(struct pool *pool, struct engine *engine, struct sti
     return STILE_OK;
 }
 
+void pool_limit(struct pool *pool, unsigned most, bool for_each)
+{
+    pool->most = most;
+    pool->for_each = for_each;
+}
+
 void pool_end(struct pool *pool)
 {
     while (pool->sessions)
@@ -70,7 +76,9 @@ static enum stile_status add(struct session **session, struct pool *pool, struct
         return error_set(err, STILE_REFUSED, 0,
                          "%u sessions are in use, one for each lock that is %s: say sessions=N in "
                          "the URL for more",
-                         pool->most, pool->each);
+                         pool->most,
+                         pool->for_each ? "held or waited for"
+                                        : "waited for or was granted after a wait");
     enum stile_status status = session_connect(session, pool, err);
     if (status)
         return status;

@@ -37,7 +37,7 @@ struct pool {
     struct session *shared;   /* holds what was granted at once; NULL: not connected */
     struct session *sessions; /* all others */
     unsigned n, most;         /* of all others; all together */
-    const char *each;         /* what one of them is needed for, in a complaint */
+    bool for_each;            /* each lock needs one, not only who waits */
     unsigned n_active;        /* claims */
     uint64_t ttl_ns;          /* the longest of what is active: the lease of every session */
     struct timer sweep;
@@ -45,6 +45,7 @@ struct pool {
 };
 
 enum stile_status pool_init(struct pool *pool, struct engine *engine, struct stile_error *err);
+void pool_limit(struct pool *pool, unsigned most, bool for_each);
 void pool_end(struct pool *pool); /* all sessions with it */
 void pool_forked(struct pool *pool);
 
