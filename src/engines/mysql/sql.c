@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define YEAR_S 31536000 /* the longest that the server takes */
-
 char *sql_written(const char *format, ...)
 {
     char *text = NULL;
@@ -53,7 +51,7 @@ char *sql_sign(const struct my *my)
  * not to be cut. */
 char *sql_table_settings(const struct my *my)
 {
-    return sql_written(SETTINGS "%s", YEAR_S, YEAR_S, YEAR_S,
+    return sql_written(SETTINGS "%s", SQL_YEAR_S, SQL_YEAR_S, SQL_YEAR_S,
                        my->options.table ? ",time_zone=@@GLOBAL.time_zone,sql_mode="
                                            "'STRICT_ALL_TABLES';SET SESSION TRANSACTION ISOLATION "
                                            "LEVEL REPEATABLE READ"
@@ -67,8 +65,8 @@ char *sql_hail(const struct my *my)
         return sql_written(FACTS);
     if (!my->opening)
         snprintf(sign, sizeof sign, ";" SIGN, plus(my));
-    return sql_written(SETTINGS ";SET SESSION TRANSACTION ISOLATION LEVEL %s;" FACTS "%s", YEAR_S,
-                       YEAR_S, YEAR_S,
+    return sql_written(SETTINGS ";SET SESSION TRANSACTION ISOLATION LEVEL %s;" FACTS "%s",
+                       SQL_YEAR_S, SQL_YEAR_S, SQL_YEAR_S,
                        my->options.mode == MODE_ROW ? "READ COMMITTED" : "REPEATABLE READ", sign);
 }
 
@@ -119,7 +117,7 @@ char *sql_rights(const struct my *my)
 unsigned long sql_lease_s(uint64_t ttl_ns)
 {
     uint64_t seconds = (ttl_ns + NS_PER_SEC - 1) / NS_PER_SEC;
-    return ttl_ns == 0 || seconds > YEAR_S ? YEAR_S : (unsigned long)seconds;
+    return ttl_ns == 0 || seconds > SQL_YEAR_S ? SQL_YEAR_S : (unsigned long)seconds;
 }
 
 char *sql_ttl(uint64_t ttl_ns)
@@ -155,29 +153,37 @@ const char *sql_milliseconds(char out[24], uint64_t ns)
 #define FREE                                                                                       \
     "(stile_lock.delay_ms IS NULL AND (stile_lock.hold_until IS NULL OR "                          \
     "stile_lock.hold_until<=UTC_TIMESTAMP(6)))"
-#define IF_FREE(column) #column "=IF(" FREE ",VALUES(" #column "),stile_lock." #column ")"
+#define IF_FREE(column) #column "=IF(" FREE ",VALUES(" #column "),stile_lock." #column "),"
 
 /* If @g, the name's row counts, unless the name is kept back. No row: it isn't ours. The number
  * that comes with the answer is the token; 0: kept back. Assignments are made from left to right,
  * so what the condition needs is set last; by then the time tells whether it was met. */
-#define COUNT_IT                                                                                                                                                     \
-    "INSERT INTO stile_lock (name,lock_name,token,owner,host,pid,command,since,backend,"                                                                             \
-    "hold_until,delay_ms) "                                                                                                                                          \
-    "SELECT X'%s',X'%s',LAST_INSERT_ID(f.token+1),'%s',X'%s',%s,X'%s',UTC_TIMESTAMP(6),"                                                                             \
-    "CONNECTION_ID(),UTC_TIMESTAMP(6)+INTERVAL 1000*%s MICROSECOND,%s "                                                                                              \
-    "FROM stile_floor f WHERE f.one=1 AND @g=1 "                                                                                                                     \
-    "ON DUPLICATE KEY UPDATE token=IF(" FREE ",LAST_INSERT_ID(stile_lock.token+1),"                                                                                  \
-    "stile_lock.token+LAST_INSERT_ID(0))," IF_FREE(lock_name) "," IF_FREE(owner) "," IF_FREE(host) "," IF_FREE(                                                      \
-        pid) "," IF_FREE(command) "," IF_FREE(backend) "," IF_FREE(since) "," IF_FREE(hold_until) ",delay_ms=IF(stile_lock.since=UTC_TIMESTAMP(6),VALUES(delay_ms)," \
-                                                                                                  "stile_lock.delay_ms)"
+#define COUNT_IT                                                                                   \
+    "INSERT INTO stile_lock (name,lock_name,token,owner,host,pid,command,since,backend,"           \
+    "hold_until,delay_ms) "                                                                        \
+    "SELECT X'%s',X'%s',LAST_INSERT_ID(f.token+1),'%s',X'%s',%s,X'%s',UTC_TIMESTAMP(6),"           \
+    "CONNECTION_ID(),UTC_TIMESTAMP(6)+INTERVAL 1000*%s MICROSECOND,%s "                            \
+    "FROM stile_floor f WHERE f.one=1 AND @g=1 "                                                   \
+    "ON DUPLICATE KEY UPDATE token=IF(" FREE ",LAST_INSERT_ID(stile_lock.token+1),"                \
+    "stile_lock.token+LAST_INSERT_ID(0)),"
+#define KEEP_IT                                                                                    \
+    IF_FREE(lock_name)                                                                             \
+    IF_FREE(owner)                                                                                 \
+    IF_FREE(host)                                                                                  \
+    IF_FREE(pid)                                                                                   \
+    IF_FREE(command)                                                                               \
+    IF_FREE(backend)                                                                               \
+    IF_FREE(since)                                                                                 \
+    IF_FREE(hold_until)                                                                            \
+    "delay_ms=IF(stile_lock.since=UTC_TIMESTAMP(6),VALUES(delay_ms),stile_lock.delay_ms)"
 
 static char *counted(struct part *part, const char *before, const char *lock, const char *behind)
 {
     struct my *my = my_of_part(part);
     struct claim *claim = claim_of(part);
     char hold[24], delay[24];
-    return sql_written("%sSET @g=%s;" COUNT_IT "%s", before, lock, part->stored, mine(part)->key,
-                       my->who.owner, my->host_hex, my->who.pid, my->command_hex,
+    return sql_written("%sSET @g=%s;" COUNT_IT KEEP_IT "%s", before, lock, part->stored,
+                       mine(part)->key, my->who.owner, my->host_hex, my->who.pid, my->command_hex,
                        sql_milliseconds(hold, claim->hold_ns),
                        sql_milliseconds(delay, claim->delay_ns), behind);
 }
@@ -192,6 +198,12 @@ static char *about_key(const char *before, struct part *part, const char *behind
     return text;
 }
 
+/* There is no other place to tell others who waits. */
+void sql_who(char out[SQL_WHO_MAX], const struct my *my)
+{
+    snprintf(out, SQL_WHO_MAX, " /* stile:%s@%s %s */", my->who.pid, my->who.host, my->who.command);
+}
+
 char *sql_try(struct part *part, uint64_t ttl_ns)
 {
     char before[LEASE_MAX], lock[KEY_HEX_MAX + 32];
@@ -203,14 +215,13 @@ char *sql_try(struct part *part, uint64_t ttl_ns)
     return counted(part, lease(before, ttl_ns), lock, "");
 }
 
-/* Counted in the same breath: who is granted it after a wait has no further way to go. Who waits is
- * told to others in a comment: there is no other place for it. */
+/* Counted in the same breath: who is granted it after a wait has no further way to go. */
 char *sql_lock(struct part *part, uint64_t ttl_ns)
 {
     struct my *my = my_of_part(part);
-    char before[LEASE_MAX], lock[KEY_HEX_MAX + 32], who[sizeof my->who + 16];
-    snprintf(lock, sizeof lock, "GET_LOCK(X'%s',%d)", mine(part)->key, YEAR_S);
-    snprintf(who, sizeof who, " /* stile:%s@%s %s */", my->who.pid, my->who.host, my->who.command);
+    char before[LEASE_MAX], lock[KEY_HEX_MAX + 32], who[SQL_WHO_MAX];
+    snprintf(lock, sizeof lock, "GET_LOCK(X'%s',%d)", mine(part)->key, SQL_YEAR_S);
+    sql_who(who, my);
     if (my->bare)
         return sql_written("%sSELECT %s%s", lease(before, ttl_ns), lock, who);
     return counted(part, lease(before, ttl_ns), lock, who);
@@ -251,14 +262,9 @@ char *sql_let_go(struct part *part, bool unused)
 
 /* ---- for people ---- */
 
-#define AGE(at)  "TIMESTAMPDIFF(MICROSECOND," at ",UTC_TIMESTAMP(6)) DIV 1000"
-#define LEFT(at) "TIMESTAMPDIFF(MICROSECOND,UTC_TIMESTAMP(6)," at ") DIV 1000"
-
 /* What the row tells; whether it is about the session that has the lock, which is of this run of
  * the server; and whether that session counts its grants. */
-#define VIEW                                                                                       \
-    "r.token,r.owner,r.host,r.pid,r.command," AGE("r.since") ",IF(r.delay_ms IS NULL," LEFT(       \
-        "r.hold_until") ",GREATEST(r.delay_ms,COALESCE(" LEFT("r.hold_until") ",0)))"
+#define VIEW "r.token,r.owner,r.host,r.pid,r.command," SQL_AGE("r.since") "," SQL_KEPT("r")
 
 #define SIGNED(id) "IS_USED_LOCK(CONCAT('stile+ session '," id "))<=>" id
 

@@ -77,8 +77,19 @@ char *sql_row_unhold(const char *stored, uint64_t token);
     SQL_WAITERS "INFO LIKE '%%FROM stile\\_row WHERE name=%%' ORDER BY STATE='User lock',2 "       \
                 "DESC,ID"
 
+#define SQL_YEAR_S   31536000 /* the longest that the server takes */
+#define SQL_AGE(at)  "TIMESTAMPDIFF(MICROSECOND," at ",UTC_TIMESTAMP(6)) DIV 1000"
+#define SQL_LEFT(at) "TIMESTAMPDIFF(MICROSECOND,UTC_TIMESTAMP(6)," at ") DIV 1000"
+/* For how long its row keeps a name back, if nobody holds it. */
+#define SQL_KEPT(row) SQL_KEPT_UNTIL(row, SQL_LEFT(row ".hold_until"))
+#define SQL_KEPT_UNTIL(row, left)                                                                  \
+    "IF(" row ".delay_ms IS NULL," left ",GREATEST(" row ".delay_ms,COALESCE(" left ",0)))"
+
 const char *sql_waited_ms(const struct my *my);
 const char *sql_milliseconds(char out[24], uint64_t ns); /* NULL in SQL's words for 0 */
+/* A comment behind a statement. */
+#define SQL_WHO_MAX (sizeof(struct who) + 16)
+void sql_who(char out[SQL_WHO_MAX], const struct my *my);
 unsigned long sql_lease_s(uint64_t ttl_ns);
 char *sql_written(const char *format, ...) PRINTF_LIKE(1, 2);
 

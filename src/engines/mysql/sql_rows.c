@@ -5,7 +5,6 @@
 #include "engines/mysql/sql.h"
 #include "mutant.h"
 
-#define YEAR_S  31536000
 #define SLICE_S 1 /* the shortest that InnoDB waits */
 #define MARK    "CONCAT('stile row ',CONNECTION_ID())"
 
@@ -37,7 +36,7 @@ static void stand_in_line(char *out, size_t size, struct part *part, const char 
 {
     char line[KEY_HEX_MAX];
     snprintf(out, size, "DO GET_LOCK(X'%s',%d) /* FROM stile_row WHERE name=X'%s' %s */%s;",
-             line_of(line, part), YEAR_S, part->stored, how_to_lock(part), who);
+             line_of(line, part), SQL_YEAR_S, part->stored, how_to_lock(part), who);
 }
 
 /* All of it in one round trip. The row is made outside of the transaction, and only if it isn't
@@ -45,10 +44,10 @@ static void stand_in_line(char *out, size_t size, struct part *part, const char 
 char *sql_row_take(struct part *part, uint64_t ttl_ns)
 {
     struct my *my = my_of_part(part);
-    char before[96] = "", who[sizeof my->who + 16];
+    char before[96] = "", who[SQL_WHO_MAX];
     char turn[KEY_HEX_MAX + STORED_HEX_MAX + sizeof who + 96] = "";
     bool wait = claim_of(part)->wait;
-    snprintf(who, sizeof who, " /* stile:%s@%s %s */", my->who.pid, my->who.host, my->who.command);
+    sql_who(who, my);
     int slice_s = SLICE_S;
 #ifdef MUTANT_MYSQL_ROW_WAITS_UNSEEN
     slice_s = 1000;
@@ -100,24 +99,19 @@ char *sql_row_end(struct part *part)
 
 /* ---- for people ---- */
 
-#define AGE(at)  "TIMESTAMPDIFF(MICROSECOND," at ",UTC_TIMESTAMP(6)) DIV 1000"
-#define LEFT(at) "TIMESTAMPDIFF(MICROSECOND,UTC_TIMESTAMP(6)," at ") DIV 1000"
-
 /* A claim whose session has marked itself is alive; who has not yet a token waits for the end of a
  * hold. */
 #define ALIVE    "IS_USED_LOCK(CONCAT('stile row ',c.backend))<=>c.backend"
 #define MODE(of) "IF(" of ".shared,'shared','exclusive')"
 #define CLAIM                                                                                      \
-    "c.held,0," MODE("c") ",c.token," AGE("c.since") ",NULL,c.pid,c.host,c.command,c.owner,"       \
-                                                     "n.token,c.backend"
+    "c.held,0," MODE("c") ",c.token," SQL_AGE("c.since") ",NULL,c.pid,c.host,c.command,c.owner,"   \
+                                                         "n.token,c.backend"
 
 /* Kept back by a hold, or by a holder that has not released it and whose delay begins now. */
-#define KEPT                                                                                       \
-    "IF(n.delay_ms IS NULL," LEFT("n.hold_until") ",GREATEST(n.delay_ms,COALESCE(" LEFT(           \
-        "n.hold_until") ",0)))"
 #define GHOST                                                                                      \
-    "1,1," MODE("n") ",n.token," AGE("n.since") "," KEPT ",n.pid,n.host,n.command,n.owner,n."      \
-                                                "token,0"
+    "1,1," MODE("n") ",n.token," SQL_AGE("n.since") "," SQL_KEPT(                                  \
+        "n") ",n.pid,n.host,n.command,n.owner,n."                                                  \
+             "token,0"
 #define IS_GHOST                                                                                   \
     "(n.delay_ms IS NOT NULL OR n.hold_until>UTC_TIMESTAMP(6)) AND NOT EXISTS (SELECT 1 FROM "     \
     "stile_row_claim c WHERE c.name=n.name AND c.held AND " ALIVE ")"

@@ -91,17 +91,14 @@ char *sql_rollback(void)
 
 /* ---- for people ---- */
 
-#define AGE(at)  "TIMESTAMPDIFF(MICROSECOND," at ",UTC_TIMESTAMP(6)) DIV 1000"
-#define LEFT(at) "TIMESTAMPDIFF(MICROSECOND,UTC_TIMESTAMP(6)," at ") DIV 1000"
-
 /* What has run out and is kept back is a ghost, whether somebody has settled it or not. */
 #define ENDS                                                                                       \
     "IF(c.held AND c.confirmed AND NOT c.ghost,GREATEST(c.expires_at+INTERVAL "                    \
     "1000*COALESCE(c.delay_ms,0) MICROSECOND,COALESCE(c.hold_until,c.expires_at)),c.expires_at)"
 #define VIEW                                                                                       \
-    "c.held,c.ghost OR c.expires_at<=UTC_TIMESTAMP(6),c.mode,c.token," AGE("c.since") "," LEFT(    \
-        "IF(c.expires_at<=UTC_TIMESTAMP(6)," ENDS                                                  \
-        ",c.expires_at)") ",c.pid,c.host,c.command,c.owner,n.token"
+    "c.held,c.ghost OR c.expires_at<=UTC_TIMESTAMP(6),c.mode,c.token," SQL_AGE(                    \
+        "c.since") "," SQL_LEFT("IF(c.expires_at<=UTC_TIMESTAMP(6)," ENDS                          \
+                                ",c.expires_at)") ",c.pid,c.host,c.command,c.owner,n.token"
 
 char *sql_table_show(const char *stored)
 {
