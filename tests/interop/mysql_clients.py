@@ -1,17 +1,13 @@
 """Other clients on the same server: mariadb by hand, and MySQLdb. Each excludes with us in both
 directions."""
 import json
-import os
-import pathlib
 import subprocess
-import sys
 
 import MySQLdb
 
-TESTS = pathlib.Path(__file__).resolve().parent.parent
-sys.path += [str(TESTS / "cli"), str(TESTS / "servers")]
-from kit import expect, run_tests  # noqa: E402
-from mysql_server import MysqlServer  # noqa: E402
+from sql_others import exclude, expect, try_it, with_servers_of
+from kit import run_tests
+from mysql_server import MysqlServer
 
 
 class Other:
@@ -32,42 +28,8 @@ class Other:
     def free(self, name):
         return self.ask("select release_lock(%s)", name)
 
-    def close(self):
-        self.connection.close()
 
-
-def with_server(case):
-    def one(t):
-        with MysqlServer() as server:
-            t.env.update(STILE_ENGINE=server.url, STILE_MODULES=os.environ["STILE_MODULES"])
-            expect(t.stile("setup").returncode, 0)
-            other = Other(server)
-            try:
-                case(t, server, other)
-            finally:
-                other.close()
-    one.__name__, one.__doc__ = case.__name__, case.__doc__
-    return one
-
-
-def try_it(t, name):
-    return t.stile("run", "--try", name, "--", "true").returncode
-
-
-def exclude(t, other, name):
-    """Ours keeps theirs out, theirs keeps ours out, and neither frees the other's."""
-    held = t.hold(name)
-    expect(other.take(name), 0, name)
-    expect(other.free(name), 0, name)
-    expect(try_it(t, name), 75, name)
-    t.release(held)
-    expect(other.take(name), 1, name)
-    expect(try_it(t, name), 75, name)
-    expect(other.take(name), 1, name)  # theirs is re-entrant
-    expect(other.free(name), 1, name)
-    expect(try_it(t, name), 75, name)
-    expect(other.free(name), 1, name)
-    expect(try_it(t, name), 0, name)
+with_server = with_servers_of(MysqlServer, Other)
 
 
 @with_server

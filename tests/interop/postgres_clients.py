@@ -1,17 +1,13 @@
 """Other clients on the same database: psql by hand, psycopg2, our SQL functions in a transaction, and
 the keys of other libraries. Each pair excludes in both directions."""
 import hashlib
-import os
-import pathlib
-import sys
 import zlib
 
 import psycopg2
 
-TESTS = pathlib.Path(__file__).resolve().parent.parent
-sys.path += [str(TESTS / "cli"), str(TESTS / "servers")]
-from kit import expect, run_tests  # noqa: E402
-from postgres_server import PostgresServer  # noqa: E402
+from sql_others import exclude, expect, try_it, with_servers_of
+from kit import run_tests
+from postgres_server import PostgresServer
 
 HASHED = "hashtextextended('%s', 0)"
 
@@ -50,42 +46,8 @@ class Other:
     def free(self, key):
         return self.ask("select pg_advisory_unlock(%s)" % key)
 
-    def close(self):
-        self.connection.close()
 
-
-def with_server(case):
-    def one(t):
-        with PostgresServer() as server:
-            t.env.update(STILE_ENGINE=server.url, STILE_MODULES=os.environ["STILE_MODULES"])
-            expect(t.stile("setup").returncode, 0)
-            other = Other(server)
-            try:
-                case(t, server, other)
-            finally:
-                other.close()
-    one.__name__, one.__doc__ = case.__name__, case.__doc__
-    return one
-
-
-def try_it(t, name):
-    return t.stile("run", "--try", name, "--", "true").returncode
-
-
-def exclude(t, other, name, key):
-    """Ours keeps theirs out, theirs keeps ours out, and neither frees the other's."""
-    held = t.hold(name)
-    expect(other.take(key), False, name)
-    expect(other.free(key), False, name)
-    expect(try_it(t, name), 75, name)
-    t.release(held)
-    expect(other.take(key), True, name)
-    expect(try_it(t, name), 75, name)
-    expect(other.take(key), True, name)  # theirs is re-entrant
-    expect(other.free(key), True, name)
-    expect(try_it(t, name), 75, name)
-    expect(other.free(key), True, name)
-    expect(try_it(t, name), 0, name)
+with_server = with_servers_of(PostgresServer, Other)
 
 
 @with_server
