@@ -1,7 +1,5 @@
 #include "core/retry.h"
 
-#include "mutant.h"
-
 #define RETRY_CAP_NS    (5 * NS_PER_SEC)
 #define TTL_MIN_MS      10
 #define DURATION_MAX_MS (INT64_C(366) * 24 * 3600 * 1000)
@@ -70,14 +68,5 @@ enum stile_status policy_from(struct policy *policy, const struct stile_lock_opt
 
 uint64_t retry_pause(struct loop *loop, uint64_t first_ns, unsigned tried)
 {
-    uint64_t limit = tried >= 16 ? RETRY_CAP_NS : first_ns << tried;
-    if (limit > RETRY_CAP_NS || limit < first_ns)
-        limit = RETRY_CAP_NS;
-#ifdef MUTANT_CORE_NO_JITTER
-    return limit;
-#endif
-    uint64_t random;
-    if (loop_random(loop, &random, sizeof random))
-        random = loop_now(loop) * UINT64_C(0x9e3779b97f4a7c15); /* spread, if not random */
-    return random % (limit + 1);
+    return loop_backoff(loop, first_ns, RETRY_CAP_NS, tried);
 }

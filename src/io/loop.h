@@ -147,4 +147,9 @@ static inline int loop_random(struct loop *loop, void *out, size_t n)
     return loop->class->random(loop, out, n);
 }
 
+/* How long to wait before something is tried again. Exponential with full jitter: anything from 0
+ * to first * 2^tried, max at most; so clients that lost the same server don't come back together.
+ */
+uint64_t loop_backoff(struct loop *loop, uint64_t first_ns, uint64_t max_ns, unsigned tried);
+
 #endif

@@ -30,19 +30,6 @@ void conn_leave(struct conn *c)
 
 /* ---- down ---- */
 
-/* Full jitter: clients that lost the same server don't come back together. */
-static uint64_t pause_ns(struct conn *c)
-{
-    uint64_t span = BACKOFF_FIRST_NS, random = 0;
-    for (unsigned i = 0; i < c->attempt && span < BACKOFF_MAX_NS; i++)
-        span *= 2;
-    if (span > BACKOFF_MAX_NS)
-        span = BACKOFF_MAX_NS;
-    if (loop_random(c->loop, &random, sizeof random))
-        random = span - 1;
-    return random % span;
-}
-
 static void end_requests(struct conn *c)
 {
     for (struct request *r; (r = line_pop(&c->sent));) {
@@ -72,7 +59,9 @@ static void go_on(struct conn *c, bool was_up)
         return;
     }
     c->tried = 0;
-    loop_arm(c->loop, &c->retry, loop_now(c->loop) + pause_ns(c));
+    loop_arm(c->loop, &c->retry,
+             loop_now(c->loop) +
+                 loop_backoff(c->loop, BACKOFF_FIRST_NS, BACKOFF_MAX_NS, c->attempt));
     c->attempt++;
     for (struct request *r; (r = line_pop(&c->waiting));)
         line_push(&c->ended, r);

@@ -39,27 +39,14 @@ static void write_address(struct conn *c)
 
 /* ---- down ---- */
 
-/* Full jitter: clients that lost the same server don't come back together. */
-static uint64_t pause_ns(struct conn *c)
-{
-    uint64_t span = BACKOFF_FIRST_NS, random = 0;
-
-    for (unsigned i = 0; i < c->attempt && span < BACKOFF_MAX_NS; i++)
-        span *= 2;
-    if (span > BACKOFF_MAX_NS)
-        span = BACKOFF_MAX_NS;
-    if (loop_random(c->loop, &random, sizeof random))
-        random = span - 1;
-    return random % span;
-}
-
 static void plan_retry(struct conn *c, bool was_up)
 {
     uint64_t now_ns = loop_now(c->loop);
 
     if (was_up && now_ns - c->up_ns >= STEADY_NS)
         c->attempt = 0;
-    loop_arm(c->loop, &c->retry, now_ns + pause_ns(c));
+    loop_arm(c->loop, &c->retry,
+             now_ns + loop_backoff(c->loop, BACKOFF_FIRST_NS, BACKOFF_MAX_NS, c->attempt));
     c->attempt++;
 }
 
