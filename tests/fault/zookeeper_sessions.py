@@ -1,6 +1,9 @@
-"""Sessions of ZooKeeper that move to another server, servers that only read, users that are kept apart,
-and URLs that ask for what is not there."""
+"""Sessions of ZooKeeper that move to another server, servers that only read, are silent or away, users
+that are kept apart, and URLs that ask for what is not there."""
+import contextlib
 import os
+import socket
+import time
 
 from cluster_kit import (connected, expect, granted, lost, refused, spin, token_of, try_it,
                          wait_for)
@@ -76,6 +79,65 @@ def read_only_server(t, server):
     expect(nodes_of(server), [])
 
 
+# ---- ways to a server ----
+
+class Door:
+    """A port where somebody listens, and says nothing."""
+
+    def __init__(self, port=0):
+        self.listener = socket.create_server(("127.0.0.1", port))
+        self.port = self.listener.getsockname()[1]
+        self.guests = []
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for guest in (*self.guests, self.listener):
+            guest.close()
+
+    def was_met(self):
+        self.listener.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            self.guests.append(self.listener.accept()[0])
+        return bool(self.guests)
+
+    def turn_away(self, guests):
+        """So many, one after the other; how long that took."""
+        self.listener.settimeout(60)
+        begun = time.monotonic()
+        for _ in range(guests):
+            self.listener.accept()[0].close()
+        return time.monotonic() - begun
+
+
+@on_server()
+def silent_server(t, server):
+    """One that takes connections and says nothing is left for another one, in time"""
+    with Door() as door:
+        t.env["STILE_ENGINE"] = "zk://127.0.0.1:%d,%s" % (door.port, server.hosts)
+        while not door.was_met():  # whom it asks first is left to chance
+            expect(try_it(t), 0)
+
+
+@on_server()
+def nobody_hammers(t, server):
+    """Servers that are down are asked less and less often, and those that wait come back"""
+    ours = Keeper(server.url)
+    try:
+        expect(ours.try_it("keep"), "OK")
+        server.kill()
+        with Door(server.members[0].port) as door:
+            took = door.turn_away(12)
+        print("# twelve times in %.1f s" % took)
+        assert took > 0.5, took  # by chance not in one of 10,000 runs
+        server.restart()
+        ours.ask("x", 60000)
+        expect(ours.answer(), "OK")
+    finally:
+        ours.close()
+
+
 # ---- users, and what is not there ----
 
 @on_server()
@@ -111,4 +173,5 @@ def no_tls_and_no_sasl(t):
         assert done.stderr.count("\n") <= 2, done.stderr
 
 
-run_tests([session_moved, session_ended, read_only_server, users_are_kept_apart, no_tls_and_no_sasl])
+run_tests([session_moved, session_ended, read_only_server, silent_server, nobody_hammers,
+           users_are_kept_apart, no_tls_and_no_sasl])

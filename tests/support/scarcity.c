@@ -1,6 +1,8 @@
 #include "support/scarcity.h"
 
+#include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 
 struct scarcity scarcity;
 _Atomic long scarcity_outstanding;
@@ -17,6 +19,7 @@ void *__wrap_calloc(size_t n, size_t size);
 void *__wrap_realloc(void *old, size_t size);
 char *__wrap_strdup(const char *text);
 char *__wrap_strndup(const char *text, size_t n);
+int __wrap_asprintf(char **text, const char *format, ...);
 void __wrap_free(void *memory);
 
 void scarcity_begin(unsigned at, bool and_all_that_follow)
@@ -72,6 +75,18 @@ char *__wrap_strdup(const char *text)
 char *__wrap_strndup(const char *text, size_t n)
 {
     return refuse() ? NULL : counted(__real_strndup(text, n));
+}
+
+int __wrap_asprintf(char **text, const char *format, ...)
+{
+    va_list args;
+    if (refuse())
+        return -1;
+    va_start(args, format);
+    int n = vasprintf(text, format, args);
+    va_end(args);
+    counted(n < 0 ? NULL : *text);
+    return n;
 }
 
 void __wrap_free(void *memory)

@@ -21,14 +21,19 @@ static void set_port(struct sockaddr_storage *address, uint16_t port)
 }
 
 /* For the library: numbers with a comma between them. */
-static void add_server(char *servers, const struct addrinfo *found, uint16_t port)
+static void add_server(struct zoo *zoo, const struct addrinfo *found, uint16_t port)
 {
     char host[NI_MAXHOST];
-    size_t used = strlen(servers);
+    size_t used = strlen(zoo->servers);
+    int n = -1;
     if (getnameinfo(found->ai_addr, found->ai_addrlen, host, sizeof host, NULL, 0,
                     NI_NUMERICHOST) == 0)
-        snprintf(servers + used, SERVERS_MAX - used, "%s%s:%u", used ? "," : "", host,
-                 (unsigned)port);
+        n = snprintf(zoo->servers + used, SERVERS_MAX - used, "%s%s:%u", used ? "," : "", host,
+                     (unsigned)port);
+    if (n > 0 && (size_t)n < SERVERS_MAX - used)
+        zoo->n_addresses++;
+    else
+        zoo->servers[used] = '\0'; /* there is no room for it, and half of it is another one */
 }
 
 static int look_up(struct zoo *zoo, const struct url_host *named)
@@ -41,7 +46,7 @@ static int look_up(struct zoo *zoo, const struct url_host *named)
     if (rc)
         return rc;
     for (const struct addrinfo *found = list; found; found = found->ai_next) {
-        add_server(zoo->servers, found, port);
+        add_server(zoo, found, port);
         if (host->n_addresses == HOST_ADDRESSES_MAX)
             continue;
         struct sockaddr_storage *address = &host->addresses[host->n_addresses++];

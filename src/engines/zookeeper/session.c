@@ -89,6 +89,7 @@ static int take_socket(struct session *session, int fd)
     session->lib_fd = fd;
     session->inode = inode;
     session->connect_ns = session->pumped_ns;
+    dial_begins(session);
     return 0;
 }
 
@@ -116,25 +117,58 @@ static void restart_later(struct session *session)
     loop_arm(loop_of(session), &session->timer, loop_now(loop_of(session)) + AGAIN_NS);
 }
 
+static bool has_lost_socket(const struct session *session)
+{
+    return session->watch.fd >= 0 && inode_of(session->lib_fd) != session->inode;
+}
+
+/* When it has to be asked again. */
+static uint64_t next_ns(struct session *session, const struct timeval *time)
+{
+    uint64_t now_ns = loop_now(loop_of(session));
+    uint64_t at_ns =
+        now_ns + (uint64_t)time->tv_sec * NS_PER_SEC + (uint64_t)time->tv_usec * (NS_PER_MS / 1000);
+    uint64_t patience_ns = dial_patience_ns(session);
+    if (now_ns >= patience_ns)
+        session_leave_server(session);
+    else if (patience_ns < at_ns)
+        at_ns = patience_ns;
+    return at_ns;
+}
+
 /* What the library wants next. It may call back from here. */
+static uint64_t consult(struct session *session)
+{
+    struct timeval time = {0};
+    int fd = -1, interest = 0;
+    session->pumped_ns = loop_now(loop_of(session));
+    int rc = zookeeper_interest(session->handle, &fd, &interest, &time);
+    /* Out of file descriptors or memory: it is tried again, before the session ends. */
+    int error = watch_socket(session, rc == ZOK ? fd : -1, interest);
+    if (error)
+        return session->pumped_ns + NUDGE_NS;
+    if (rc == ZOK && fd < 0) /* it pauses, but it is we who do that */
+        return session->pumped_ns;
+    if (rc == ZOK)
+        return next_ns(session, &time);
+    dial_ends(session);
+    return session->dial_ns > session->pumped_ns + NUDGE_NS ? session->dial_ns
+                                                            : session->pumped_ns + NUDGE_NS;
+}
+
 static void pump(struct session *session)
 {
     struct loop *loop = loop_of(session);
-    struct timeval time = {0};
-    int fd = -1, interest = 0;
     if (session->state == SESSION_DEAD)
         return;
-    session->pumped_ns = loop_now(loop);
-    int rc = zookeeper_interest(session->handle, &fd, &interest, &time);
-    uint64_t pause_ns =
-        (uint64_t)time.tv_sec * NS_PER_SEC + (uint64_t)time.tv_usec * (NS_PER_MS / 1000);
-    if (rc != ZOK && pause_ns < NUDGE_NS)
-        pause_ns = NUDGE_NS;
-    /* Out of file descriptors or memory: it is tried again, before the session ends. */
-    if (watch_socket(session, rc == ZOK ? fd : -1, interest))
-        pause_ns = NUDGE_NS;
+    if (has_lost_socket(session)) {
+        close_socket(session);
+        dial_ends(session);
+    }
+    bool pauses = session->watch.fd < 0 && loop_now(loop) < session->dial_ns;
+    uint64_t at_ns = pauses ? session->dial_ns : consult(session);
     if (session->state != SESSION_DEAD)
-        loop_arm(loop, &session->timer, loop_now(loop) + pause_ns);
+        loop_arm(loop, &session->timer, at_ns);
 }
 
 static void on_ready(struct watch *watch, uint32_t events)
@@ -156,6 +190,7 @@ static void on_up(struct session *session)
 {
     session->timeout_ms = zoo_recv_timeout(session->handle);
     session->state = SESSION_UP;
+    session->up_ns = loop_now(loop_of(session));
     session->ups++;
     session->id = zoo_client_id(session->handle)->client_id;
     session->ttl_ns = (uint64_t)session->timeout_ms * NS_PER_MS;
@@ -310,7 +345,8 @@ struct session *session_for(struct zoo *zoo, uint64_t ttl_ns, struct stile_error
     }
     if (n < SESSIONS_MAX)
         return session_new(zoo, asked_ms, err);
-    error_set(err, STILE_REFUSED, 0, "more than %d different TTLs in one client", SESSIONS_MAX);
+    error_set(err, STILE_REFUSED, 0,
+              "more than %d different TTLs in one client, in seconds: use fewer", SESSIONS_MAX);
     return NULL;
 }
 

@@ -51,15 +51,6 @@ static void arm(struct session *session)
 
 /* ---- what is proved ---- */
 
-/* It was the leader that made the session, or took it up again. */
-void told_up(struct session *session)
-{
-    session->told_ns = session->connect_ns;
-    session->touched_ns = 0;
-    session->asked_ns = loop_now(loop_of(session));
-    arm(session);
-}
-
 void told_answered(struct session *session, uint64_t sent_ns, bool by_leader)
 {
     uint64_t touched_ns = session->touched_ns;
@@ -84,6 +75,16 @@ static void report(struct session *session, bool answered)
         engine->events->session_renewed(engine, session, session->told_ns, session->ttl_ns);
     else if (wanted)
         engine->events->session_unknown(engine, session);
+}
+
+/* It was the leader that made the session, or took it up again. */
+void told_up(struct session *session)
+{
+    session->told_ns = session->connect_ns;
+    session->touched_ns = 0;
+    session->asked_ns = loop_now(loop_of(session));
+    arm(session);
+    report(session, true);
 }
 
 static void on_proof(struct asker *asker, const struct answer *answer)

@@ -10,7 +10,8 @@
  * A session for each TTL in use; when it ends, all its nodes go. What a broken connection left in
  * doubt is found again by the GUID in its name.
  *
- *     session.c, asks.c, watchers.c                 the client library in our loop
+ *     session.c, dial.c, told.c                     the client library in our loop
+ *     asks.c, watchers.c                            what is asked of it
  *     claims.c, standing.c, holding.c, release.c    the life of a claim
  *     legacy.c, ghosts.c, records.c                 names that are kept when their holder has gone
  *     people.c, gather.c, view.c                    for people
@@ -28,6 +29,7 @@
 
 #define DEFAULT_TTL_NS   (10 * NS_PER_SEC)
 #define OPEN_PATIENCE_NS (5 * NS_PER_SEC)
+#define ROUNDS           2 /* in the second one who is slow is given more time */
 
 /* ---- who we are, for people ---- */
 
@@ -147,9 +149,7 @@ static enum stile_status await_session(struct zoo *zoo, struct stile_error *err)
     struct loop *loop = zoo->engine.loop;
     struct opening opening = {.timer.fn = out_of_patience, .rc = ZCONNECTIONLOSS};
     uint64_t until_ns = loop_now(loop) + OPEN_PATIENCE_NS;
-    size_t tries_left = 1; /* one for each address */
-    for (const char *c = zoo->servers; *c; c++)
-        tries_left += *c == ',';
+    size_t tries_left = (size_t)ROUNDS * zoo->n_addresses;
     if (loop_reserve(loop, 1))
         return error_set(err, STILE_NOMEM, 0, "out of memory");
     loop_arm(loop, &opening.timer, until_ns);

@@ -116,6 +116,10 @@ struct session {
     uint64_t touched_ns; /* its server has heard of us, and perhaps its leader; 0: no such time */
     uint64_t asked_ns, pumped_ns;
     uint64_t connect_ns; /* no later than its present connection was begun */
+    /* dial.c */
+    unsigned dials;   /* since it was last up for a while */
+    uint64_t up_ns;   /* when it came up; 0: it is not */
+    uint64_t dial_ns; /* not before */
 };
 
 struct session *session_for(struct zoo *zoo, uint64_t ttl_ns, struct stile_error *err);
@@ -124,6 +128,12 @@ void session_gather(struct session *session);
 void session_free(struct session *session);
 void session_forked(struct session *session);
 void session_leave_server(struct session *session);
+
+/* ---- dial.c ---- */
+
+void dial_begins(struct session *session);
+void dial_ends(struct session *session); /* no connection is left, and dial_ns is set */
+uint64_t dial_patience_ns(const struct session *session); /* until when it may take */
 
 /* ---- told.c ---- */
 
@@ -322,6 +332,7 @@ struct zoo {
     char host[SELF_HOST_MAX + 1];
     char command[INFO_MAX / 2];
     char *servers; /* addresses, as the library wants them */
+    unsigned n_addresses;
     struct zoo_host *hosts;
     size_t n_hosts;
     char *credentials; /* "user:password" or NULL */

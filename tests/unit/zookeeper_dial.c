@@ -1,0 +1,133 @@
+/* When servers are tried, and for how long. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "engines/zookeeper/zookeeper.h"
+#include "support/loop_virtual.h"
+
+#define MS      NS_PER_MS
+#define SEC     NS_PER_SEC
+#define SERVERS 3
+#define SAMPLES 500
+
+struct scene {
+    struct zoo zoo;
+    struct session session;
+};
+
+static int set_up(void **state)
+{
+    struct scene *scene = calloc(1, sizeof *scene);
+    assert_non_null(scene);
+    *state = scene;
+    scene->zoo.n_addresses = SERVERS;
+    scene->session = (struct session){.zoo = &scene->zoo, .watch.fd = 1};
+    return loop_virtual_new(&scene->zoo.engine.loop, 1);
+}
+
+static int tear_down(void **state)
+{
+    struct scene *scene = *state;
+    loop_free(scene->zoo.engine.loop);
+    free(scene);
+    return 0;
+}
+
+/* One try in vain, and how long nothing is tried behind it. */
+static uint64_t pause_after_one(struct session *session)
+{
+    dial_begins(session);
+    dial_ends(session);
+    return session->dial_ns - loop_now(session->zoo->engine.loop);
+}
+
+static uint64_t pause_after_round(struct session *session)
+{
+    for (int i = 1; i < SERVERS; i++)
+        assert_int_equal(pause_after_one(session), 0);
+    return pause_after_one(session);
+}
+
+/* Of the pause behind this round, counted from the first. */
+static uint64_t longest(struct session *session, unsigned round)
+{
+    uint64_t max = 0;
+    for (int i = 0; i < SAMPLES; i++) {
+        session->dials = round * SERVERS;
+        uint64_t pause = pause_after_round(session);
+        max = pause > max ? pause : max;
+    }
+    return max;
+}
+
+static void pauses_grow_up_to_a_second(void **state)
+{
+    struct session *session = &((struct scene *)*state)->session;
+    for (unsigned round = 0; round < 5; round++)
+        assert_in_range(longest(session, round), (20 << round) * MS * 9 / 10, (20 << round) * MS);
+    for (unsigned round = 6; round < 1000; round += 99)
+        assert_in_range(longest(session, round), 900 * MS, SEC);
+}
+
+static void who_was_up_for_a_while_begins_anew(void **state)
+{
+    struct scene *scene = *state;
+    struct session *session = &scene->session;
+    session->dials = 10 * SERVERS;
+    session->up_ns = loop_now(scene->zoo.engine.loop);
+    loop_virtual_jump(scene->zoo.engine.loop, SEC);
+    assert_int_equal(pause_after_one(session), 0);
+    assert_in_range(longest(session, 0), 0, 20 * MS);
+}
+
+static void who_was_up_for_a_moment_does_not(void **state)
+{
+    struct scene *scene = *state;
+    struct session *session = &scene->session;
+    session->dials = 10 * SERVERS;
+    session->up_ns = loop_now(scene->zoo.engine.loop);
+    loop_virtual_jump(scene->zoo.engine.loop, SEC - 1);
+    dial_ends(session);
+    assert_int_equal(session->dials, 10 * SERVERS);
+}
+
+static void patience_grows_too(void **state)
+{
+    struct session *session = &((struct scene *)*state)->session;
+    session->connect_ns = 5;
+    session->dials = 1;
+    assert_int_equal(dial_patience_ns(session), 5 + SEC);
+    session->dials = SERVERS + 1;
+    assert_int_equal(dial_patience_ns(session), 5 + 2 * SEC);
+    session->dials = UINT32_MAX;
+    assert_int_equal(dial_patience_ns(session), 5 + 128 * SEC);
+}
+
+static void where_there_is_no_other_it_is_awaited(void **state)
+{
+    struct scene *scene = *state;
+    struct session *session = &scene->session;
+    session->dials = 1;
+    scene->zoo.n_addresses = 1;
+    assert_int_equal(dial_patience_ns(session), NEVER);
+    scene->zoo.n_addresses = 2;
+    session->state = SESSION_UP;
+    assert_int_equal(dial_patience_ns(session), NEVER);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(pauses_grow_up_to_a_second, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(who_was_up_for_a_while_begins_anew, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(who_was_up_for_a_moment_does_not, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(patience_grows_too, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(where_there_is_no_other_it_is_awaited, set_up, tear_down),
+    };
+    return cmocka_run_group_tests_name("zookeeper_dial", tests, NULL, NULL);
+}
