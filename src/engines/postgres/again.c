@@ -21,7 +21,7 @@ static void write_statements(struct favourite *f)
              f->id);
     snprintf(f->unlock_sql, sizeof f->unlock_sql,
              "select pg_advisory_unlock('%" PRId64 "'::bigint)", f->id);
-    f->try = (struct statement){ID_TRY, f->try_sql};
+    f->take = (struct statement){ID_TRY, f->try_sql};
     f->unlock = (struct statement){ID_UNLOCK, f->unlock_sql};
 }
 
@@ -42,9 +42,7 @@ static const struct statement *about_favourite(struct favourite *f, enum sql kin
 #endif
     if (f->times < OFTEN || f->id != id)
         return NULL;
-    return kind == SQL_TRY ? &f->
-    try:
-        &f->unlock;
+    return kind == SQL_TRY ? &f->take : &f->unlock;
 }
 
 const struct statement *again_for(struct part *part, enum sql kind, int *n)

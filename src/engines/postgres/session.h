@@ -33,7 +33,7 @@ struct favourite {
     int64_t id;
     unsigned times; /* asked for in a row */
     char try_sql[72], unlock_sql[72];
-    struct statement try, unlock;
+    struct statement take, unlock;
 };
 
 struct session_events {
