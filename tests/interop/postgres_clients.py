@@ -229,6 +229,9 @@ def shedlock(t, server, other):
     expect(said(SHED_TAKE, "10 milliseconds"), 1)
     expect(t.stile("run", "x", "--", "true").returncode, 0)  # it runs out
     expect(server.sql("select count(*) from shedlock"), "1")
+    done = t.stile("run", "--try", "y" * 65, "--", "true")
+    expect(done.returncode, 69)
+    assert "too long" in done.stderr and "shorten the name" in done.stderr, done.stderr
 
 
 run_tests([plain_names, psql_by_hand, numbers, dialects, they_wait_for_us, in_a_transaction,

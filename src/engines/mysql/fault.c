@@ -103,6 +103,8 @@ static const char *what_to_do(unsigned code, const char *said)
     case ER_SP_DOES_NOT_EXIST:
     case ER_NO_SUCH_TABLE:
         return " (run `stile setup URL`)";
+    case ER_DATA_TOO_LONG:
+        return " (the table has no room for it: widen its column, or shorten the name)";
     case ER_KILL_DENIED_ERROR:
         return " (it is another user's session: CONNECTION ADMIN is needed to end it)";
     case ER_OPTION_PREVENTS_STATEMENT:

@@ -70,6 +70,8 @@ static const char *what_to_do(const char *code, const char *text)
 {
     if (strcmp(code, "22P05") == 0)
         return " (use a database in UTF8, or a name without that character)";
+    if (strcmp(code, "22001") == 0)
+        return " (the table has no room for it: widen its column, or shorten the name)";
     if (strcmp(code, "53300") == 0)
         return " (max_connections is reached)";
     if (strcmp(code, "42501") == 0 && (strstr(text, "for database") || strstr(text, "be owner")))
