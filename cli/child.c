@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -158,13 +159,36 @@ static void exec_failed(const char *command)
     _exit(failure == ENOENT ? EXIT_NO_COMMAND : EXIT_CANNOT_EXEC);
 }
 
+/* The word that a command could not be executed. Shared: vfork() may be a fork(), as it is for
+ * valgrind and ThreadSanitizer. */
+static bool *not_executed;
+
+static bool make_word(void)
+{
+    if (not_executed == NULL) {
+        void *page = mmap(NULL, sizeof *not_executed, PROT_READ | PROT_WRITE,
+                          MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        not_executed = page == MAP_FAILED ? NULL : page;
+    }
+    if (not_executed != NULL)
+        *not_executed = false;
+    return not_executed != NULL;
+}
+
+bool child_was_not_executed(void)
+{
+    return not_executed != NULL && *not_executed;
+}
+
 pid_t child_start(char *const *command, char *const *environment, const struct signals *signals,
-                  int input, bool *failed)
+                  int input)
 {
     pid_t warden = getpid();
+    if (!make_word())
+        return -1;
     /* Not fork(): the warden has an engine mapped, and copying its page tables only to throw them
      * away takes longer than all else here. Nothing in the child changes what they share, but for
-     * the word that it could not be executed. */
+     * the word. */
     pid_t pid = vfork();
     if (pid != 0)
         return pid;
@@ -177,8 +201,7 @@ pid_t child_start(char *const *command, char *const *environment, const struct s
     if (input >= 0 && dup2(input, STDIN_FILENO) < 0)
         _exit(EXIT_CANNOT_EXEC);
     execvpe(command[0], command, environment);
-    if (failed != NULL)
-        *failed = true;
+    *not_executed = true;
     exec_failed(command[0]);
     _exit(EXIT_CANNOT_EXEC);
 }

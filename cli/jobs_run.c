@@ -191,8 +191,7 @@ static bool start(struct watch *w)
     int input = payload_file(run->job);
     char **environment = child_environment_of_job(run->options, run->job);
     if (input >= 0)
-        w->command =
-            child_start(run->options->command, environment, run->signals, input, &run->no_exec);
+        w->command = child_start(run->options->command, environment, run->signals, input);
     int failure = errno;
     child_environment_free(environment);
     if (input >= 0)
@@ -254,6 +253,7 @@ static void conclude(struct watch *w)
     struct job_run *run = w->run;
     char why[ERROR_TEXT_MAX] = "its worker was killed";
     run->code = WIFSIGNALED(w->status) ? 128 + WTERMSIG(w->status) : WEXITSTATUS(w->status);
+    run->no_exec = child_was_not_executed();
     if (w->lost) {
         run->code = EXIT_LOST;
         return;

@@ -173,9 +173,11 @@ char **child_environment(const struct options *options, struct stile_lock *const
 char **child_environment_of_job(const struct options *options, const struct stile_job *job);
 void child_environment_free(char **environment);
 /* The new process, or -1 with errno. input becomes its stdin, unless -1. If it can't be executed it
- * says so and ends as a shell's; *failed, which may be NULL, is then true. */
+ * says so and ends as a shell's. */
 pid_t child_start(char *const *command, char *const *environment, const struct signals *signals,
-                  int input, bool *failed);
+                  int input);
+/* Of the last one, once it has ended: true if it ended so. */
+bool child_was_not_executed(void);
 
 /* ---- jobs_run.c ---- */
 

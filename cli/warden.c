@@ -133,7 +133,7 @@ static int start(struct warden *w)
     int64_t left = remaining_ms(w, NULL);
     w->grace_ms = left == STILE_NO_DEADLINE ? 0 : ending_grace_ms(w->options, left);
     w->ending = (struct ending){.name = stile_lock_name(w->locks[0]), .what = "lock"};
-    w->command = child_start(w->options->command, environment, w->signals, -1, NULL);
+    w->command = child_start(w->options->command, environment, w->signals, -1);
     int failure = errno;
     child_environment_free(environment);
     if (w->command < 0) {
