@@ -263,6 +263,25 @@ static void silence_for_long_ends_it(void **state)
     assert_int_equal(a.times, 1);
 }
 
+/* The last of many requests is late long before a busy server comes to it. */
+static void who_answers_others_is_not_silent(void **state)
+{
+    struct heard first, last;
+
+    (void)state;
+    scene_connect();
+    kit_ask(&first, "GET a");
+    kit_ask(&last, "GET b");
+    scene_flush();
+    fake_say(&server, ":1\r\n");
+    run_until(kit.loop, first.times);
+    kit_grow_late();
+    kit.conn->sent.first->until_ns -= 4 * kit.conn->options.answer_ns;
+    run_until(kit.loop, last.times);
+    assert_status(last.err.status, UNCERTAIN);
+    assert_int_equal(kit.down, 0);
+}
+
 static void waiting_for_a_connection_ends_in_time_too(void **state)
 {
     struct heard a;
@@ -319,6 +338,7 @@ int main(void)
         TEST(pauses_grow_and_differ),
         TEST(late_is_in_doubt_and_its_answer_is_dropped),
         TEST(silence_for_long_ends_it),
+        TEST(who_answers_others_is_not_silent),
         TEST(waiting_for_a_connection_ends_in_time_too),
         TEST(the_timer_is_left_alone_by_requests_that_come_and_go),
     };

@@ -49,7 +49,8 @@ struct conn {
     struct task refuse_task; /* answer what came in while PAUSED */
     unsigned attempt;
     uint64_t up_ns;
-    bool moved; /* connect to another address, at once */
+    uint64_t heard_ns; /* when something came from the server last */
+    bool moved;        /* connect to another address, at once */
     struct stile_error why;
     bool in_event, freed;
 };

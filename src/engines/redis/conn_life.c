@@ -270,6 +270,7 @@ static void on_data(struct stream *stream, const void *bytes, size_t n)
     redisReply *reply;
     enum resp_step step = resp_feed(c->resp, bytes, n, &c->why) ? RESP_BAD : RESP_REPLY;
 
+    c->heard_ns = loop_now(c->loop);
     conn_enter(c);
     while (step == RESP_REPLY && !c->freed && c->stream == stream) {
         step = resp_next(c->resp, &reply, &c->why);

@@ -2,23 +2,39 @@
 #include <errno.h>
 
 #include "engines/redis/conn_inner.h"
+#include "mutant.h"
 
 /* After how many times the patience of a request without any answer a connection is given up. */
 #define GIVE_UP_AFTER 4
 
-static uint64_t earlier(uint64_t at_ns, const struct request *r, uint64_t more_ns)
+static uint64_t earlier(uint64_t at_ns, const struct request *r)
 {
-    return r && r->until_ns + more_ns < at_ns ? r->until_ns + more_ns : at_ns;
+    return r && r->until_ns < at_ns ? r->until_ns : at_ns;
+}
+
+/* A server that has thousands of requests before it answers one after the other: not even the last
+ * of them is reason to leave it while answers come. What was asked last would be lost with the
+ * connection, though it was about to be executed. */
+static uint64_t give_up_at(const struct conn *c)
+{
+    uint64_t answer_ns = c->options.answer_ns;
+    if (!c->sent.first)
+        return NEVER;
+    uint64_t asked_ns = c->sent.first->until_ns + (GIVE_UP_AFTER - 1) * answer_ns;
+    uint64_t heard_ns = c->heard_ns + GIVE_UP_AFTER * answer_ns;
+#ifdef MUTANT_REDIS_BUSY_IS_SILENT
+    return asked_ns;
+#endif
+    return asked_ns > heard_ns ? asked_ns : heard_ns;
 }
 
 /* The timer stays where it is while requests come and go; it looks again when it fires. Only a
  * request with less patience than all before it moves it. */
 void conn_watch_time(struct conn *c)
 {
-    uint64_t at_ns = earlier(NEVER, c->untold, 0);
-    at_ns = earlier(at_ns, c->sent.first, (GIVE_UP_AFTER - 1) * c->options.answer_ns);
-    at_ns = earlier(at_ns, c->forgotten.first, 0);
-    at_ns = earlier(at_ns, c->waiting.first, 0);
+    uint64_t at_ns = earlier(give_up_at(c), c->untold);
+    at_ns = earlier(at_ns, c->forgotten.first);
+    at_ns = earlier(at_ns, c->waiting.first);
     if (c->overdue.place ? at_ns < c->overdue.at_ns : at_ns != NEVER)
         loop_arm(c->loop, &c->overdue, at_ns);
 }
@@ -52,9 +68,7 @@ static void refuse_overdue(struct conn *c, struct request_line *line, uint64_t n
 
 static void give_up(struct conn *c, uint64_t now_ns)
 {
-    uint64_t more_ns = (GIVE_UP_AFTER - 1) * c->options.answer_ns;
-
-    if (!c->sent.first || c->sent.first->until_ns + more_ns > now_ns)
+    if (give_up_at(c) > now_ns)
         return;
     error_set(&c->why, STILE_UNREACHABLE, ETIMEDOUT, "the server has not answered for %llu ms",
               (unsigned long long)(GIVE_UP_AFTER * c->options.answer_ns / NS_PER_MS));
