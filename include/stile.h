@@ -21,7 +21,8 @@
  *      thread may call while another one waits in stile_lock_acquire().
  *  R4. Callbacks run on the thread that happens to drive the client (a blocking caller, the
  *      background thread, or stile_client_dispatch()), with no internal lock held. They may call
- *      everything but blocking functions on the same client, and stile_client_close().
+ *      everything but blocking functions on the same client, and stile_client_close(). What a
+ *      callback of a threadless client asks for leaves when the callbacks of that turn are done.
  *  R5. After fork() a child's handles are dead: every call on them answers MISUSE and touches
  *      nothing of the parent's. stile_client_close() and stile_lock_free() may be left out there.
  *  R6. An error struct belongs to the caller, may be NULL, and is written only on failure.

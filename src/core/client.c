@@ -45,9 +45,11 @@ enum stile_status client_enter_for_locks(struct stile_client *client, struct sti
 
 void client_leave(struct stile_client *client)
 {
-    loop_flush(client->loop);
-    if (client->notes || client->loop->tasks)
-        drive_nudge(client);
+    if (!drive_is_inside(client)) {
+        loop_flush(client->loop);
+        if (client->notes || client->loop->tasks)
+            drive_nudge(client);
+    }
     pthread_mutex_unlock(&client->mutex);
 }
 

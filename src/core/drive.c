@@ -24,6 +24,25 @@ static void run_notes(struct stile_client *client)
     }
 }
 
+/* A callback that waits for its own client sits in the seat already: it drives on from there. */
+static bool is_driver(const struct stile_client *client)
+{
+    return client->seat.taken && pthread_equal(client->seat.driver, pthread_self());
+}
+
+/* What callbacks of one turn ask for leaves together, when they are done. */
+bool drive_is_inside(const struct stile_client *client)
+{
+    return client->threadless && is_driver(client);
+}
+
+static void end_turn(struct stile_client *client)
+{
+    loop_flush(client->loop);
+    if (client->threadless && (client->notes || client->loop->tasks))
+        loop_kick(client->loop);
+}
+
 static void step(struct stile_client *client, struct follower *me, bool block)
 {
     loop_prepare(client->loop);
@@ -40,6 +59,7 @@ static void step(struct stile_client *client, struct follower *me, bool block)
     else
         loop_flush(client->loop); /* callbacks may take their time */
     run_notes(client);
+    end_turn(client);
 }
 
 static void take_seat(struct stile_client *client)
@@ -79,12 +99,6 @@ static void follow(struct stile_client *client, struct follower *me)
     me->next = NULL;
     me->asleep = false;
     pthread_cond_destroy(&me->woken);
-}
-
-/* A callback that waits for its own client sits in the seat already: it drives on from there. */
-static bool is_driver(const struct stile_client *client)
-{
-    return client->seat.taken && pthread_equal(client->seat.driver, pthread_self());
 }
 
 static void lead(struct stile_client *client, struct follower *me)

@@ -51,5 +51,7 @@ void drive_done(struct follower *follower);
 void drive_step(struct stile_client *client);  /* once, sleeping; with nobody else around */
 void drive_once(struct stile_client *client);  /* what is ready, without sleeping */
 void drive_nudge(struct stile_client *client); /* something is due; somebody must drive */
+/* In a callback whose turn sends what it has asked for when it ends. */
+bool drive_is_inside(const struct stile_client *client);
 
 #endif

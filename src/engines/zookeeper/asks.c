@@ -46,7 +46,7 @@ static struct ask *ask_new(struct session *session, struct asker *asker, ask_fn 
     return ask;
 }
 
-static struct ask *ask_leader(struct session *session, struct asker *asker, ask_fn *fn)
+struct ask *ask_begin(struct session *session, struct asker *asker, ask_fn *fn)
 {
     struct ask *ask = ask_new(session, asker, fn);
     if (ask)
@@ -101,9 +101,14 @@ static void finish(struct ask *ask, struct answer *answer)
         fn(asker, answer);
 }
 
+void ask_finish(struct ask *ask, int rc)
+{
+    finish(ask, &(struct answer){.rc = rc});
+}
+
 static void on_void(int rc, const void *data)
 {
-    finish((struct ask *)data, &(struct answer){.rc = rc});
+    ask_finish((struct ask *)data, rc);
 }
 
 static void on_string(int rc, const char *path, const void *data)
@@ -159,22 +164,30 @@ static void on_watched(zhandle_t *handle, int type, int state, const char *path,
 bool ask_create(struct session *session, struct asker *asker, const char *path, int mode,
                 const char *data, ask_fn *fn)
 {
-    struct ask *ask = ask_leader(session, asker, fn);
+    struct ask *ask = ask_begin(session, asker, fn);
     return ask && asked(session, ask,
                         ASK(zoo_acreate2(session->handle, path, data, data ? (int)strlen(data) : -1,
                                          session->zoo->acl, mode, on_created, ask)));
 }
 
+void ask_again_delete(struct ask *ask, const char *path)
+{
+    struct session *session = ask->session;
+    asked(session, ask, ASK(zoo_adelete(session->handle, path, -1, on_void, ask)));
+}
+
 bool ask_delete(struct session *session, struct asker *asker, const char *path, ask_fn *fn)
 {
-    struct ask *ask = ask_leader(session, asker, fn);
-    return ask && asked(session, ask, ASK(zoo_adelete(session->handle, path, -1, on_void, ask)));
+    struct ask *ask = ask_begin(session, asker, fn);
+    if (ask)
+        ask_again_delete(ask, path);
+    return ask != NULL;
 }
 
 bool ask_set(struct session *session, struct asker *asker, const char *path, const char *data,
              int version, ask_fn *fn)
 {
-    struct ask *ask = ask_leader(session, asker, fn);
+    struct ask *ask = ask_begin(session, asker, fn);
     return ask && asked(session, ask,
                         ASK(zoo_aset(session->handle, path, data, (int)strlen(data), version,
                                      on_stat, ask)));
@@ -182,7 +195,7 @@ bool ask_set(struct session *session, struct asker *asker, const char *path, con
 
 bool ask_sync(struct session *session, struct asker *asker, const char *path, ask_fn *fn)
 {
-    struct ask *ask = ask_leader(session, asker, fn);
+    struct ask *ask = ask_begin(session, asker, fn);
     return ask && asked(session, ask, ASK(zoo_async(session->handle, path, on_string, ask)));
 }
 
@@ -240,6 +253,6 @@ void asks_answer_failed(struct session *session)
     session->failed_tail = &session->failed;
     for (; ask; ask = next) {
         next = ask->failed_next;
-        finish(ask, &(struct answer){.rc = ask->rc});
+        ask_finish(ask, ask->rc);
     }
 }

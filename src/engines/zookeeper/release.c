@@ -152,7 +152,7 @@ static void say(struct zoo_claim *part)
         return;
     }
     if (asked && has_node(part)) {
-        asked = part->node ? ask_delete(part->session, &part->asker, part->node, on_left)
+        asked = part->node ? ask_delete_together(part->session, &part->asker, part->node, on_left)
                            : search(part);
         part->in_flight += asked;
     }
@@ -212,7 +212,7 @@ void claim_withdraw(struct zoo_claim *part)
 {
     struct stile_error err;
     part->standing = WITHDRAWING;
-    if (ask_delete(part->session, &part->asker, part->node, on_withdrawn)) {
+    if (ask_delete_together(part->session, &part->asker, part->node, on_withdrawn)) {
         part->in_flight++;
         return;
     }

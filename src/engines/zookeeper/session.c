@@ -38,7 +38,6 @@ static struct loop *loop_of(const struct session *session)
 
 static void close_socket(struct session *session)
 {
-    loop_ungather(loop_of(session), &session->sender);
     loop_unwatch(loop_of(session), &session->watch);
     if (session->watch.fd >= 0)
         close(session->watch.fd);
@@ -56,7 +55,7 @@ static void cork(struct session *session, int corked)
 
 void session_gather(struct session *session)
 {
-    if (session->sender.queued || session->watch.fd < 0)
+    if (session->sender.queued)
         return;
     cork(session, 1);
     loop_gather(loop_of(session), &session->sender);
@@ -64,7 +63,9 @@ void session_gather(struct session *session)
 
 static void send_gathered(struct sender *sender)
 {
-    cork((struct session *)((char *)sender - offsetof(struct session, sender)), 0);
+    struct session *session = (struct session *)((char *)sender - offsetof(struct session, sender));
+    together_send(session);
+    cork(session, 0);
 }
 
 static uint64_t inode_of(int fd)
@@ -257,6 +258,7 @@ static void stop(struct session *session)
 {
     bool up = session->state == SESSION_UP;
     zhandle_t *handle = session->handle;
+    together_send(session);
     session->state = SESSION_DEAD;
     loop_unwatch(loop_of(session), &session->watch);
     session->handle = NULL;
@@ -356,6 +358,7 @@ void session_free(struct session *session)
     session->ending = true;
     asker_forget(&session->asker);
     stop(session);
+    loop_ungather(loop, &session->sender);
     loop_forget(loop, &session->task);
     loop_disarm(loop, &session->timer);
     loop_disarm(loop, &session->told_timer);

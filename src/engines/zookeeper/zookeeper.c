@@ -11,7 +11,7 @@
  * doubt is found again by the GUID in its name.
  *
  *     session.c, dial.c, told.c                     the client library in our loop
- *     asks.c, watchers.c                            what is asked of it
+ *     asks.c, together.c, watchers.c                what is asked of it
  *     claims.c, standing.c, holding.c, release.c    the life of a claim
  *     legacy.c, ghosts.c, records.c                 names that are kept when their holder has gone
  *     people.c, gather.c, view.c                    for people

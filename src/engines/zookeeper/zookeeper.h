@@ -106,6 +106,7 @@ struct session {
     struct task task;
     struct sender sender;
     struct ask *failed, **failed_tail; /* to be answered by the task */
+    struct together *together;         /* to be sent before anybody sleeps */
     struct watcher *watchers;
     struct zoo_claim *claims;
     /* told.c */
@@ -151,6 +152,9 @@ void sessions_renew(struct engine *engine, struct claim *const *claims, size_t n
 bool ask_create(struct session *session, struct asker *asker, const char *path, int mode,
                 const char *data, ask_fn *fn);
 bool ask_delete(struct session *session, struct asker *asker, const char *path, ask_fn *fn);
+/* The same, behind all else that is asked for in this turn. */
+bool ask_delete_together(struct session *session, struct asker *asker, const char *path,
+                         ask_fn *fn);
 bool ask_set(struct session *session, struct asker *asker, const char *path, const char *data,
              int version, ask_fn *fn);
 bool ask_sync(struct session *session, struct asker *asker, const char *path, ask_fn *fn);
@@ -162,6 +166,15 @@ bool ask_children(struct session *session, struct asker *asker, const char *path
                   struct watcher *watcher, ask_fn *fn);
 void asker_forget(struct asker *asker);
 void asks_answer_failed(struct session *session); /* what the library refused to take */
+
+/* For together.c. */
+struct ask *ask_begin(struct session *session, struct asker *asker, ask_fn *fn);
+void ask_again_delete(struct ask *ask, const char *path);
+void ask_finish(struct ask *ask, int rc);
+
+/* ---- together.c ---- */
+
+void together_send(struct session *session);
 
 /* ---- watchers.c ---- */
 
