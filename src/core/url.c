@@ -282,6 +282,7 @@ static enum stile_status parse_param(struct url_block *block, struct piece key,
     enum stile_status status;
 
     cut(&key, &value, '=');
+    to->bare = !value.at;
     status = decode(&to->key, block, key, err);
     if (!status)
         status = decode(&to->value, block, value, err);

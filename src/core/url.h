@@ -21,6 +21,7 @@ struct url_host {
 
 struct url_param {
     const char *key, *value; /* value "" where there was no '=' */
+    bool bare;               /* there was none: "insecure" is not "insecure=" */
 };
 
 /* All strings live in one allocation behind the struct. */
@@ -41,6 +42,18 @@ enum stile_status url_check_params(const struct url *url, const char *const *kno
 void url_free(struct url *url); /* wipes the password first */
 
 const char *url_param(const struct url *url, const char *key); /* NULL: not given */
+
+/* Strict readers: anything but what they name is MISUSE, with a sentence. Where the parameter is
+ * not given, *out stays as it is. */
+
+/* true, yes, on, 1 and the bare name; false, no, off, 0. An empty value is refused: it is mostly a
+ * variable that was not set. */
+enum stile_status url_param_bool(bool *out, const struct url *url, const char *key,
+                                 struct stile_error *err);
+/* Decimal digits and nothing else. */
+enum stile_status url_param_number(unsigned *out, const struct url *url, const char *key,
+                                   unsigned min, unsigned max, struct stile_error *err);
+bool url_read_number(unsigned *out, const char *text, unsigned max); /* the same for any text */
 
 /* Where there is this parameter, *password becomes the first line of the file that it names. Who
  * has used it wipes the room. */

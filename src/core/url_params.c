@@ -4,13 +4,76 @@
 #include <stdio.h>
 #include <string.h>
 
-const char *url_param(const struct url *url, const char *key)
+static const struct url_param *find(const struct url *url, const char *key)
 {
     for (size_t i = 0; i < url->n_params; i++)
         if (strcmp(url->params[i].key, key) == 0)
-            return url->params[i].value;
+            return &url->params[i];
     return NULL;
 }
+
+const char *url_param(const struct url *url, const char *key)
+{
+    const struct url_param *param = find(url, key);
+    return param ? param->value : NULL;
+}
+
+/* ---- strict readers ---- */
+
+/* Even numbers: true. */
+static const char *const boolean_words[] = {"true", "false", "yes", "no", "on", "off", "1", "0"};
+
+enum stile_status url_param_bool(bool *out, const struct url *url, const char *key,
+                                 struct stile_error *err)
+{
+    const struct url_param *param = find(url, key);
+    if (!param)
+        return STILE_OK;
+    *out = true;
+    if (param->bare)
+        return STILE_OK;
+    for (size_t i = 0; i < sizeof boolean_words / sizeof *boolean_words; i++) {
+        if (strcmp(param->value, boolean_words[i]) == 0) {
+            *out = i % 2 == 0;
+            return STILE_OK;
+        }
+    }
+    return error_set(err, STILE_MISUSE, 0,
+                     "%s= is true, yes, on or 1, or false, no, off or 0, not \"%.32s\"", key,
+                     param->value);
+}
+
+bool url_read_number(unsigned *out, const char *text, unsigned max)
+{
+    unsigned long long value = 0;
+    if (!*text)
+        return false;
+    for (; *text; text++) {
+        if (*text < '0' || *text > '9')
+            return false;
+        value = value * 10 + (unsigned)(*text - '0');
+        if (value > max)
+            return false;
+    }
+    *out = (unsigned)value;
+    return true;
+}
+
+enum stile_status url_param_number(unsigned *out, const struct url *url, const char *key,
+                                   unsigned min, unsigned max, struct stile_error *err)
+{
+    const char *text = url_param(url, key);
+    unsigned value;
+    if (!text)
+        return STILE_OK;
+    if (!url_read_number(&value, text, max) || value < min)
+        return error_set(err, STILE_MISUSE, 0, "%s= is a number from %u to %u, not \"%.32s\"", key,
+                         min, max, text);
+    *out = value;
+    return STILE_OK;
+}
+
+/* ---- what an engine knows ---- */
 
 static bool is_known(const char *key, const char *const *known)
 {

@@ -463,9 +463,89 @@ static void without_a_file_the_url_has_the_secret(void **state)
     url_free(missing);
 }
 
+/* ---- strict readers ---- */
+
+static bool reads_bool(bool *out, const char *query)
+{
+    char text[128];
+    struct stile_error err = {.status = STILE_OK};
+
+    snprintf(text, sizeof text, "redis://h?%s", query);
+    struct url *url = parsed(text);
+    enum stile_status status = url_param_bool(out, url, "b", &err);
+    assert_int_equal(status, err.status);
+    assert_true(!status || (status == STILE_MISUSE && strstr(err.message, "b= is true")));
+    url_free(url);
+    return !status;
+}
+
+static void booleans_are_read_strictly(void **state)
+{
+    static const char *const good[] = {"b=true",  "b=yes", "b=on",  "b=1", "b",
+                                       "b=false", "b=no",  "b=off", "b=0"};
+    static const char *const bad[] = {"b=",   "b=2",    "b=TRUE", "b=tru", "b=true%20", "b=-1",
+                                      "b=01", "b=nope", "b=n",    "b=+1",  "b=0x1",     "b=1.0"};
+    bool value;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        value = i >= 5; /* the opposite */
+        assert_true(reads_bool(&value, good[i]));
+        assert_int_equal(value, i < 5);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        if (reads_bool(&value, bad[i]))
+            fail_msg("%s is read as %d", bad[i], value);
+    value = true;
+    assert_true(reads_bool(&value, "c=no") && value); /* not given: as it was */
+}
+
+static void numbers_are_read_strictly(void **state)
+{
+    static const char *const bad[] = {"",
+                                      "-1",
+                                      "+5",
+                                      "5x",
+                                      "0x5",
+                                      " 5",
+                                      "5 ",
+                                      "1",
+                                      "101",
+                                      "1e1",
+                                      "5.0",
+                                      "1,000",
+                                      "five",
+                                      "4294967301",
+                                      "18446744073709551621",
+                                      "99999999999999999999999"};
+    struct stile_error err;
+    unsigned value = 0;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char text[128];
+        snprintf(text, sizeof text, "redis://h?n=%s", bad[i]);
+        struct url *url = parsed(text);
+        if (url_param_number(&value, url, "n", 2, 100, &err) != STILE_MISUSE)
+            fail_msg("%s is read as %u", bad[i], value);
+        assert_string_equal(strtok(err.message, ","), "n= is a number from 2 to 100");
+        url_free(url);
+    }
+    struct url *url = parsed("redis://h?n=100&m=007");
+    assert_int_equal(url_param_number(&value, url, "n", 2, 100, &err), STILE_OK);
+    assert_int_equal(value, 100);
+    assert_int_equal(url_param_number(&value, url, "m", 2, 100, &err), STILE_OK);
+    assert_int_equal(value, 7);
+    assert_int_equal(url_param_number(&value, url, "o", 2, 100, &err), STILE_OK);
+    assert_int_equal(value, 7);
+    url_free(url);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(booleans_are_read_strictly),
+        cmocka_unit_test(numbers_are_read_strictly),
         cmocka_unit_test(an_engine_alone),
         cmocka_unit_test(everything_at_once),
         cmocka_unit_test(paths_with_and_without_hosts),

@@ -73,12 +73,14 @@ static enum stile_status read_path(struct etcd *etcd, const struct url *url,
 
 static enum stile_status read_tls(struct etcd *etcd, const struct url *url, struct stile_error *err)
 {
-    const struct tls_options tls = {.ca = url_param(url, "ca"),
-                                    .cert = url_param(url, "cert"),
-                                    .key = url_param(url, "key"),
-                                    .server_name = url_param(url, "server_name"),
-                                    .alpn = "h2",
-                                    .insecure = url_param(url, "insecure") != NULL};
+    struct tls_options tls = {.ca = url_param(url, "ca"),
+                              .cert = url_param(url, "cert"),
+                              .key = url_param(url, "key"),
+                              .server_name = url_param(url, "server_name"),
+                              .alpn = "h2"};
+    enum stile_status status = url_param_bool(&tls.insecure, url, "insecure", err);
+    if (status)
+        return status;
     if (strcmp(url->scheme, "etcds") == 0)
         return tls_context_new(&etcd->tls, &tls, err);
     if (tls.ca || tls.cert || tls.key || tls.server_name || tls.insecure)

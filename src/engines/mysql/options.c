@@ -67,9 +67,13 @@ static enum stile_status read_secret(struct options *o, const struct url *url,
 
 static enum stile_status read_tls(struct options *o, const struct url *url, struct stile_error *err)
 {
-    bool asked =
-        strcmp(url->scheme, "mysqls") == 0 || url_param(url, "tls") || o->ca || o->cert || o->key;
-    o->insecure = url_param(url, "insecure") != NULL;
+    bool tls = false;
+    enum stile_status status = url_param_bool(&tls, url, "tls", err);
+    if (!status)
+        status = url_param_bool(&o->insecure, url, "insecure", err);
+    if (status)
+        return status;
+    bool asked = strcmp(url->scheme, "mysqls") == 0 || tls || o->ca || o->cert || o->key;
     bool near = !o->host || options_is_near(o->host, strlen(o->host));
     o->tls = asked || (!near && !o->insecure);
     if (asked && !o->host)
@@ -77,6 +81,11 @@ static enum stile_status read_tls(struct options *o, const struct url *url, stru
                          "TLS needs a host in the URL: a Unix socket has none");
     if (o->insecure && !o->host)
         return error_set(err, STILE_MISUSE, 0, "insecure is about TLS, and a Unix socket has none");
+    if (o->tls && !tls && url_param(url, "tls"))
+        return error_set(err, STILE_MISUSE, 0,
+                         "tls=%s, but mysqls://, ca=, cert=, key= and hosts other than this one "
+                         "need TLS; insecure does without it",
+                         url_param(url, "tls"));
     return STILE_OK;
 }
 

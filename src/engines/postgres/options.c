@@ -1,5 +1,6 @@
 #include "engines/postgres/options.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -310,6 +311,24 @@ enum stile_status options_set_addresses(struct options *o, const struct addrinfo
     return status ? status : options_set(o, "hostaddr", addresses, err);
 }
 
+/* libpq reads these when it connects, some of them not at all on our way there (connect_timeout),
+ * and sslsni=yes as no: so they are looked at here. */
+static enum stile_status check_numbers(const struct url *url, struct stile_error *err)
+{
+    static const struct {
+        const char *key;
+        unsigned max;
+    } numbers[] = {{"connect_timeout", INT_MAX},  {"keepalives", 1},
+                   {"keepalives_idle", INT_MAX},  {"keepalives_interval", INT_MAX},
+                   {"keepalives_count", INT_MAX}, {"tcp_user_timeout", INT_MAX},
+                   {"sslcompression", 1},         {"sslsni", 1}};
+    enum stile_status status = STILE_OK;
+    unsigned value;
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers && !status; i++)
+        status = url_param_number(&value, url, numbers[i].key, 0, numbers[i].max, err);
+    return status;
+}
+
 /* ---- what is ours ---- */
 
 static enum stile_status read_mode(struct options *o, const struct url *url,
@@ -339,6 +358,8 @@ static enum stile_status read_mode(struct options *o, const struct url *url,
 enum stile_status options_read(struct options *o, const struct url *url, struct stile_error *err)
 {
     enum stile_status status = read_mode(o, url, err);
+    if (!status)
+        status = check_numbers(url, err);
     if (!status)
         status = options_read_sessions(&o->sessions, &o->allow_pooler, url, err);
     if (!status)

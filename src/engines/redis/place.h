@@ -5,12 +5,14 @@
 #include "core/url.h"
 #include "io/tls.h"
 
-#define PLACE_PORT 6379
-#define PREFIX_MAX 128
+#define PLACE_PORT   6379
+#define PREFIX_MAX   128
+#define PLACE_DB_MAX 65535
 
-/* What is not given is left as it is. */
-enum stile_status place_number(unsigned *out, const struct url *url, const char *key, unsigned max,
-                               struct stile_error *err);
+/* What is not given is left as it is. Of the path, or where that says something else, of db=. */
+enum stile_status place_db_param(unsigned *db, const struct url *url, struct stile_error *err);
+/* A word that place_check() would not know is refused before anything is connected to. */
+enum stile_status place_allow(const struct url *url, struct stile_error *err);
 enum stile_status place_db(unsigned *db, const struct url *url, struct stile_error *err);
 enum stile_status place_prefix(char prefix[PREFIX_MAX + 1], const struct url *url,
                                struct stile_error *err);

@@ -50,11 +50,11 @@ static enum stile_status read_target(struct redis *redis, const struct url *url,
         if (url->n_hosts || !*url->path)
             return error_set(err, STILE_MISUSE, 0, "write redis+unix:///path/of/the/socket");
         o->target.path = url->path;
-        return place_number(&o->db, url, "db", 65535, err);
+        return place_db_param(&o->db, url, err);
     }
     if (is_scheme(url, "sentinel")) {
         o->primary = true;
-        return place_number(&o->db, url, "db", 65535, err);
+        return place_db_param(&o->db, url, err);
     }
     if (is_scheme(url, "cluster")) {
         redis->clustered = true;
@@ -86,8 +86,11 @@ static enum stile_status read_rest(struct redis *redis, const struct url *url,
     redis->wait_ms = 1000;
     enum stile_status status = place_prefix(redis->prefix, url, err);
     if (!status)
-        status = place_number(&redis->wait_replicas, url, "wait_replicas", 100, err);
-    return status ? status : place_number(&redis->wait_ms, url, "wait_timeout", WAIT_MAX_MS, err);
+        status = place_allow(url, err);
+    if (!status)
+        status = url_param_number(&redis->wait_replicas, url, "wait_replicas", 0, 100, err);
+    return status ? status
+                  : url_param_number(&redis->wait_ms, url, "wait_timeout", 0, WAIT_MAX_MS, err);
 }
 
 /* ---- the engine ---- */

@@ -54,15 +54,17 @@ char *vitals_flags(const struct conn_options *o, const struct url *url)
     char *text = NULL;
     size_t size;
     FILE *out = open_memstream(&text, &size);
+    bool insecure = false;
     if (!out)
         return NULL;
+    url_param_bool(&insecure, url, "insecure", NULL);
     if (o->target.tls) {
         fputs(" --tls", out);
         put_option(out, "--cacert", url_param(url, "ca"));
         put_option(out, "--cert", url_param(url, "cert"));
         put_option(out, "--key", url_param(url, "key"));
         put_option(out, "--sni", url_param(url, "server_name"));
-        fputs(url_param(url, "insecure") ? " --insecure" : "", out);
+        fputs(insecure ? " --insecure" : "", out);
     }
     /* A user that may only lock can't configure: who can, is the reader's knowledge. */
     fputs(o->user ? " --user ADMIN" : "", out);

@@ -39,11 +39,8 @@ static enum stile_status check_hosts(const struct url *url, bool examining, stru
 static enum stile_status read_fence(struct redlock *redlock, const struct url *url,
                                     struct stile_error *err)
 {
-    const char *fence = url_param(url, "fence");
-    redlock->fenced = !fence || strcmp(fence, "on") == 0;
-    if (!redlock->fenced && strcmp(fence, "off") != 0)
-        return error_set(err, STILE_MISUSE, 0, "fence= is on or off");
-    return STILE_OK;
+    redlock->fenced = true;
+    return url_param_bool(&redlock->fenced, url, "fence", err);
 }
 
 enum stile_status nodes_read(struct redlock *redlock, const struct url *url,
@@ -56,10 +53,10 @@ enum stile_status nodes_read(struct redlock *redlock, const struct url *url,
     if (!status)
         status = place_prefix(redlock->prefix, url, err);
     if (!status)
-        status =
-            place_number(&redlock->node_timeout_ms, url, "node_timeout", NODE_TIMEOUT_MAX, err);
-    if (!status && redlock->node_timeout_ms == 0)
-        status = error_set(err, STILE_MISUSE, 0, "node_timeout= is in ms, and not 0");
+        status = place_allow(url, err);
+    if (!status)
+        status = url_param_number(&redlock->node_timeout_ms, url, "node_timeout", 1,
+                                  NODE_TIMEOUT_MAX, err);
     if (!status)
         status = place_tls(&redlock->tls, url, "redlocks", err);
     redlock->n = (unsigned)url->n_hosts;

@@ -47,7 +47,11 @@ static enum stile_status refuse_security(const struct url *url, struct stile_err
     if (strcmp(url->scheme, "zks") == 0)
         return error_set(err, STILE_UNSUPPORTED, 0,
                          "the client library has no TLS: use zk:// through a tunnel");
-    if (url_param(url, "sasl"))
+    bool sasl = false;
+    enum stile_status status = url_param_bool(&sasl, url, "sasl", err);
+    if (status)
+        return status;
+    if (sasl)
         return error_set(err, STILE_UNSUPPORTED, 0,
                          "the client library has no SASL: use digest, zk://user:password@host");
     return STILE_OK;
