@@ -136,7 +136,7 @@ void child_environment_free(char **environment)
 /* Whether a command without a path is anywhere in $PATH. */
 static bool is_in_path(const char *command)
 {
-    const char *at = getenv("PATH");
+    const char *at = secure_getenv("PATH");
     while (at != NULL && *at != '\0') {
         char file[4096];
         int len = (int)strcspn(at, ":");

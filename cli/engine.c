@@ -8,7 +8,7 @@ const char *engine_url(const struct options *options)
 {
     if (options->given & OPT_ENGINE)
         return options->engine;
-    const char *url = getenv("STILE_ENGINE");
+    const char *url = secure_getenv("STILE_ENGINE");
     return url != NULL && url[0] != '\0' ? url : "local:";
 }
 

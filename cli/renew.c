@@ -5,7 +5,7 @@
 
 static const char *owner_of(const struct options *options)
 {
-    const char *owner = options->given & OPT_OWNER ? options->owner : getenv("STILE_OWNER");
+    const char *owner = options->given & OPT_OWNER ? options->owner : secure_getenv("STILE_OWNER");
     return owner != NULL && owner[0] != '\0' ? owner : NULL;
 }
 

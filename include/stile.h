@@ -91,8 +91,10 @@ struct stile_lock;
 struct stile_client_options {
     size_t size;       /* sizeof this struct; STILE_CLIENT_OPTIONS fills it */
     bool threadless;   /* no background thread: you call stile_client_dispatch() */
-    const char *label; /* what `stile show` prints as the command; NULL: our command line */
+    const char *label; /* what `stile show` prints as the command; NULL: the program's name. It is
+                        * stored in the engine, where others read it: no secrets */
     bool examine;      /* for stile_doctor() only: open also what would be refused otherwise */
+    int64_t pid;       /* the process to signal, for `stile show`; 0: this one */
 };
 
 /* url NULL: $STILE_ENGINE, else "local:". options NULL: defaults. */
@@ -102,6 +104,10 @@ STILE_API enum stile_status stile_client_open(struct stile_client **client, cons
 
 /* Releases and frees all locks of the client. No other call on it may be under way. */
 STILE_API enum stile_status stile_client_close(struct stile_client *client);
+
+/* A descriptor, borrowed, whose copies keep the locks of this client: they last until the last copy
+ * is closed, also if this process is killed. -1: the engine has none (only local: does). */
+STILE_API int stile_client_life_fd(struct stile_client *client);
 
 /* For event loops: when fd is readable, call dispatch; it never blocks. */
 STILE_API int stile_client_fd(struct stile_client *client);

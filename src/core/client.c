@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "core/errand.h"
 #include "core/find.h"
@@ -156,6 +157,7 @@ enum stile_status client_new(struct stile_client **out, const struct engine_clas
     client->threadless = options && options->threadless;
     client->engine->caps = client->engine->class->caps;
     client->engine->label = options ? options->label : NULL;
+    client->engine->pid = options && options->pid ? options->pid : (int64_t)getpid();
     client->engine->examining = options && options->examine;
     enum stile_status status = class->open(client->engine, url, err);
     client->engine->caps.jobs = client->engine->class->jobs != NULL;
@@ -206,7 +208,7 @@ enum stile_status stile_client_open(struct stile_client **client, const char *te
     if (status)
         return status;
     if (!text)
-        text = getenv("STILE_ENGINE");
+        text = secure_getenv("STILE_ENGINE");
     status = url_parse(&url, text && *text ? text : "local:", err);
     if (status)
         return error_wrap(err, status, "reading the engine's URL");
@@ -296,6 +298,16 @@ enum stile_status stile_client_close(struct stile_client *client)
 }
 
 /* ---- the rest of its face ---- */
+
+int stile_client_life_fd(struct stile_client *client)
+{
+    if (client_enter(client, NULL))
+        return -1;
+    const struct engine_class *class = client->engine->class;
+    int fd = class->life_fd ? class->life_fd(client->engine) : -1;
+    client_leave(client);
+    return fd;
+}
 
 int stile_client_fd(struct stile_client *client)
 {

@@ -61,8 +61,7 @@ static enum stile_status no_such_engine(const char *scheme, struct stile_error *
         add_words(known, sizeof known, engine_classes[i]->scheme);
     for (size_t i = 0; i < N_MODULES; i++)
         add_words(known, sizeof known, modules[i].schemes);
-    return error_set(err, STILE_UNSUPPORTED, 0, "no engine for '%s:' URLs; there is: %s", scheme,
-                     known);
+    return error_set(err, STILE_MISUSE, 0, "no engine for '%s:' URLs; there is: %s", scheme, known);
 }
 
 /* ---- modules ---- */

@@ -29,7 +29,7 @@ enum stile_status stile_setup(const char *text, bool dry_run, const char **scrip
     const char *unwanted;
     struct url *url;
     if (!text)
-        text = getenv("STILE_ENGINE");
+        text = secure_getenv("STILE_ENGINE");
     enum stile_status status = url_parse(&url, text && *text ? text : "local:", err);
     if (status)
         return error_wrap(err, status, "reading the engine's URL");

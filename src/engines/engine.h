@@ -33,6 +33,7 @@ struct engine {
     struct loop *loop;
     struct stile_caps caps; /* its class's; open() may promise less, as a URL asks for it */
     const char *label;      /* what show prints as our command */
+    int64_t pid;            /* what show prints as the process to signal */
     bool examining;         /* for examine() only: open() as far as it goes, and refuse as little as
                              * possible. No claim comes, and no question but examine() and adopt() */
     void *core;             /* core's own */
@@ -206,6 +207,10 @@ struct engine_class {
      * anything that runs under the client's mutex: an engine needs no fork handlers for its locks.
      */
     void (*forked)(struct engine *engine);
+
+    /* May, else NULL: a descriptor whose open file description is the proof of this client's life.
+     * Its locks last until the last copy of it is closed, whichever process has that. */
+    int (*life_fd)(struct engine *engine);
 
     /* Must work on being granted, and end in granted, busy or failed, exactly once. With wait set,
      * an engine that can queue keeps the claim in its queue until granted or withdrawn. */

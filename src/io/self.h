@@ -9,8 +9,8 @@
 /* Without spaces; "?" where it can't be told. */
 void self_host(char host[SELF_HOST_MAX + 1]);
 
-/* The label if there is one, else the command line, as far as there is room; "?" where it can't be
- * told. */
+/* The label if there is one, else the name of the program, as far as there is room; "?" where it
+ * can't be told. */
 void self_command(char *out, size_t size, const char *label);
 
 #endif

@@ -35,7 +35,7 @@ static void test_open_of_a_bad_url(void **state)
 {
     static char endless[STILE_URL_MAX + 2];
     (void)state;
-    check_open_fails(STILE_UNSUPPORTED, "nosuchengine://host");
+    check_open_fails(STILE_MISUSE, "nosuchengine://host");
     check_open_fails(STILE_MISUSE, "no scheme");
     check_open_fails(STILE_MISUSE, ":");
     check_open_fails(STILE_MISUSE, "local:/bad%zzescape");

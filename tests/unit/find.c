@@ -44,12 +44,23 @@ static void put_there(const char *name)
     assert_int_equal(symlink(built, path), 0);
 }
 
-static void is_unsupported(const char *scheme, const char *words)
+static void fails_with(enum stile_status status, const char *scheme, const char *words)
 {
-    assert_int_equal(find_engine(&class, scheme, &err), STILE_UNSUPPORTED);
-    assert_int_equal(err.status, STILE_UNSUPPORTED);
+    assert_int_equal(find_engine(&class, scheme, &err), status);
+    assert_int_equal(err.status, status);
     if (!strstr(err.message, words))
         fail_msg("\"%s\" lacks \"%s\"", err.message, words);
+}
+
+static void is_unsupported(const char *scheme, const char *words)
+{
+    fails_with(STILE_UNSUPPORTED, scheme, words);
+}
+
+/* A typing error in a URL, not something that another engine or server would change. */
+static void is_misuse(const char *scheme, const char *words)
+{
+    fails_with(STILE_MISUSE, scheme, words);
 }
 
 static void a_module_is_loaded_by_its_scheme(void **state)
@@ -68,16 +79,16 @@ static void a_scheme_its_module_does_not_have(void **state)
 {
     (void)state;
     put_there("good");
-    is_unsupported("redlock", "no engine for 'redlock:'");
+    is_misuse("redlock", "no engine for 'redlock:'");
 }
 
 static void a_scheme_nobody_has(void **state)
 {
     (void)state;
-    is_unsupported("nosuch", "no engine for 'nosuch:' URLs; there is: ");
+    is_misuse("nosuch", "no engine for 'nosuch:' URLs; there is: ");
     assert_non_null(strstr(err.message, "redis"));
-    is_unsupported("red", "no engine for 'red:'");
-    is_unsupported("", "no engine for ':'");
+    is_misuse("red", "no engine for 'red:'");
+    is_misuse("", "no engine for ':'");
 }
 
 static void a_module_that_is_not_installed(void **state)

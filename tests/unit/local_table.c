@@ -214,7 +214,7 @@ static void test_the_end_of_everybody(void **state)
     table_enter("other", 2, STILE_SHARED, 0);
     table_enter("other", 3, STILE_EXCLUSIVE, 0);
     table_begin();
-    sessions_add(&tx, 1, START_NS, "host", "command");
+    sessions_add(&tx, 1, 1, START_NS, "host", "command");
     observers_add(&tx, 1, 9, table_open_name("n"));
     table_commit();
     struct stile_error err;

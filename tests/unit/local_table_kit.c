@@ -128,6 +128,6 @@ void user_fill(struct user *user)
         struct wish wish = {.session = 7, .id = i + 1};
         queue_enter(&tx, user_open_name(&tx, name), &wish, NS_PER_SEC, &pokes);
     }
-    sessions_add(&tx, 7, 1, "host", "a command");
+    sessions_add(&tx, 7, 1, 1, "host", "a command");
     user_commit(&tx);
 }

@@ -20,7 +20,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "core/url.h"
 #include "io/self.h"
@@ -38,8 +37,9 @@ static void introduce(struct etcd *etcd)
     char host[SELF_HOST_MAX + 1], command[INFO_MAX / 2];
     self_host(host);
     self_command(command, sizeof command, etcd->engine.label);
-    snprintf(etcd->info, sizeof etcd->info, "%ld %s %s", (long)getpid(), host, command);
-    snprintf(etcd->self, sizeof etcd->self, "%ld@%s", (long)getpid(), host);
+    snprintf(etcd->info, sizeof etcd->info, "%lld %s %s", (long long)etcd->engine.pid, host,
+             command);
+    snprintf(etcd->self, sizeof etcd->self, "%lld@%s", (long long)etcd->engine.pid, host);
 }
 
 /* ---- the URL ---- */

@@ -55,7 +55,7 @@ static enum stile_status status_of(int number)
 static const char *home(char *space, size_t size)
 {
     struct passwd user, *found = NULL;
-    const char *path = getenv("HOME");
+    const char *path = secure_getenv("HOME");
     if (path && path[0] == '/')
         return path;
     if (getpwuid_r(geteuid(), &user, space, size, &found) != 0 || !found)
@@ -65,7 +65,7 @@ static const char *home(char *space, size_t size)
 
 enum stile_status dir_default(char path[DIR_PATH_MAX], struct stile_error *err)
 {
-    const char *state = getenv("XDG_STATE_HOME"), *user;
+    const char *state = secure_getenv("XDG_STATE_HOME"), *user;
     char space[DIR_PATH_MAX];
     int n;
 

@@ -322,6 +322,11 @@ static void local_forked(struct engine *engine)
     env_forked(local->env);
 }
 
+static int local_life_fd(struct engine *engine)
+{
+    return local_of(engine)->life_fd;
+}
+
 static const char *const local_params[] = {NULL};
 
 const struct engine_class local_class = {
@@ -348,6 +353,7 @@ const struct engine_class local_class = {
     .open = local_open,
     .close = local_close,
     .forked = local_forked,
+    .life_fd = local_life_fd,
     .claim = local_claim,
     .release = local_release,
     .list = view_list,

@@ -96,7 +96,7 @@ static enum stile_status sign_in(struct local *local, struct stile_error *err)
     self_command(command, sizeof command, local->engine.label);
     if (!tx_begin(&tx, &local->env->store))
         return tx_error(&tx, err);
-    sessions_add(&tx, local->id, loop_now(local->engine.loop), host, command);
+    sessions_add(&tx, local->id, local->engine.pid, loop_now(local->engine.loop), host, command);
     return tx_commit(&tx) ? STILE_OK : tx_error(&tx, err);
 }
 

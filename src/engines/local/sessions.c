@@ -9,7 +9,7 @@
 
 /* ---- sessions ---- */
 
-void sessions_add(struct tx *tx, uint64_t id, uint64_t now_ns, const char *host,
+void sessions_add(struct tx *tx, uint64_t id, int64_t pid, uint64_t now_ns, const char *host,
                   const char *command)
 {
     char text[SESSION_HOST_MAX + SESSION_COMMAND_MAX];
@@ -23,7 +23,7 @@ void sessions_add(struct tx *tx, uint64_t id, uint64_t now_ns, const char *host,
     struct session_cell *session = &tx_edit(tx, index, CELL_SESSION)->session;
     session->id = id;
     session->since_ns = now_ns;
-    session->pid = tx->store->pid;
+    session->pid = (uint32_t)pid;
     session->uid = (uint32_t)geteuid();
     session->text = stored;
     session->host_len = (uint16_t)host_len;

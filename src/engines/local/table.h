@@ -75,7 +75,7 @@ void names_text(struct tx *tx, char *text, const struct name_cell *name);
 #define SESSION_HOST_MAX    64
 #define SESSION_COMMAND_MAX 200
 
-void sessions_add(struct tx *tx, uint64_t id, uint64_t now_ns, const char *host,
+void sessions_add(struct tx *tx, uint64_t id, int64_t pid, uint64_t now_ns, const char *host,
                   const char *command);
 uint32_t sessions_find(struct tx *tx, uint64_t id);
 void sessions_drop(struct tx *tx, uint64_t id);

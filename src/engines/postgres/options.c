@@ -179,15 +179,15 @@ static bool service_is_safe(const struct options *o)
 static enum stile_status set_tls(struct options *o, struct stile_error *err)
 {
     const char *host = options_get(o, "host"), *address = options_get(o, "hostaddr");
-    if (options_get(o, "sslmode") || getenv("PGSSLMODE"))
+    if (options_get(o, "sslmode") || secure_getenv("PGSSLMODE"))
         return STILE_OK;
 #ifdef MUTANT_POSTGRES_TLS_UNVERIFIED
     return STILE_OK;
 #endif
-    bool near = options_get(o, "service") || getenv("PGSERVICE")
+    bool near = options_get(o, "service") || secure_getenv("PGSERVICE")
                     ? service_is_safe(o)
-                    : all_near(host ? host : getenv("PGHOST")) &&
-                          all_near(address ? address : getenv("PGHOSTADDR"));
+                    : all_near(host ? host : secure_getenv("PGHOST")) &&
+                          all_near(address ? address : secure_getenv("PGHOSTADDR"));
     return near ? STILE_OK : options_set(o, "sslmode", "verify-full", err);
 }
 

@@ -128,7 +128,7 @@ static enum stile_status redis_open(struct engine *engine, const struct url *url
 {
     struct redis *redis = redis_of(engine);
     scripts_init(&redis->scripts);
-    int rc = who_introduce(redis->channel, redis->info, engine->loop, engine->label);
+    int rc = who_introduce(redis->channel, redis->info, engine);
     if (rc)
         return error_errno(err, STILE_REFUSED, rc, "drawing a session id");
     enum stile_status status = read_target(redis, url, err);

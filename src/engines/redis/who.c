@@ -2,7 +2,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "io/self.h"
 
@@ -16,17 +15,16 @@ static void write_hex(char *out, const unsigned char *bytes, size_t n)
     *out = '\0';
 }
 
-int who_introduce(char channel[CHANNEL_MAX], char info[INFO_MAX], struct loop *loop,
-                  const char *label)
+int who_introduce(char channel[CHANNEL_MAX], char info[INFO_MAX], const struct engine *engine)
 {
     unsigned char random[SESSION_LEN / 2];
     char host[SELF_HOST_MAX + 1];
-    int rc = loop_random(loop, random, sizeof random);
+    int rc = loop_random(engine->loop, random, sizeof random);
     strcpy(channel, "stile:");
     write_hex(channel + strlen(channel), random, sizeof random);
     self_host(host);
-    int n = snprintf(info, INFO_MAX, "%ld %s ", (long)getpid(), host);
-    self_command(info + n, INFO_MAX - (size_t)n, label);
+    int n = snprintf(info, INFO_MAX, "%lld %s ", (long long)engine->pid, host);
+    self_command(info + n, INFO_MAX - (size_t)n, engine->label);
     return rc;
 }
 

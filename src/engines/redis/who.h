@@ -2,7 +2,7 @@
 #ifndef STILE_REDIS_WHO_H
 #define STILE_REDIS_WHO_H
 
-#include "io/loop.h"
+#include "engines/engine.h"
 
 #define OWNER_LEN   40
 #define SESSION_LEN 16
@@ -11,8 +11,7 @@
 
 /* channel: "stile:" and the digits of a new session, where it hears what concerns it; info: "pid
  * host command". 0 or an errno value. */
-int who_introduce(char channel[CHANNEL_MAX], char info[INFO_MAX], struct loop *loop,
-                  const char *label);
+int who_introduce(char channel[CHANNEL_MAX], char info[INFO_MAX], const struct engine *engine);
 
 /* The session's digits, then 24 of its own: a new one for each claim, so that what is late of an
  * earlier one can never touch a later one. 0 or an errno value. */

@@ -189,7 +189,7 @@ static enum stile_status redlock_open(struct engine *engine, const struct url *u
 {
     struct redlock *redlock = redlock_of(engine);
     lock_scripts_init(&redlock->scripts);
-    int rc = who_introduce(redlock->channel, redlock->info, engine->loop, engine->label);
+    int rc = who_introduce(redlock->channel, redlock->info, engine);
     if (rc)
         return error_errno(err, STILE_REFUSED, rc, "drawing a session id");
     enum stile_status status = nodes_read(redlock, url, err);

@@ -1,7 +1,6 @@
 #include "engines/sql/who.h"
 
 #include <stdio.h>
-#include <unistd.h>
 
 static void make_plain(char *text)
 {
@@ -18,7 +17,7 @@ enum stile_status who_introduce(struct who *who, const struct engine *engine,
         return error_errno(err, STILE_REFUSED, rc, "drawing a session id");
     for (size_t i = 0; i < sizeof random; i++)
         snprintf(who->owner + 2 * i, 3, "%02x", random[i]);
-    snprintf(who->pid, sizeof who->pid, "%ld", (long)getpid());
+    snprintf(who->pid, sizeof who->pid, "%lld", (long long)engine->pid);
     self_host(who->host);
     self_command(who->command, sizeof who->command, engine->label);
     make_plain(who->host);

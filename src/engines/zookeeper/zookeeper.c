@@ -23,7 +23,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "core/url.h"
 
@@ -35,7 +34,7 @@
 
 static void introduce(struct zoo *zoo)
 {
-    zoo->pid = (long)getpid();
+    zoo->pid = (long)zoo->engine.pid;
     self_host(zoo->host);
     self_command(zoo->command, sizeof zoo->command, zoo->engine.label);
 }
