@@ -1,35 +1,18 @@
 """An etcd that is killed, stopped, compacted, full, or does not want us, and what the user of stile
 hears of it."""
-import base64
 import http.server
 import json
 import os
 import signal
 import subprocess
 import threading
-import urllib.request
 
 from cluster_kit import TESTS, expect, granted, lost, refused, spin, token_of, try_it, wait_for
+from etcd_fault_kit import (await_settled, created, keys_of, lease_of, on_server, put, revision_of,
+                            use)
 from etcd_server import EtcdServer, free_port
 from keeper import Keeper
-from kit import PATIENCE, run_tests
-
-
-def use(t, url):
-    t.env["STILE_ENGINE"] = url
-    t.env["STILE_MODULES"] = os.environ["STILE_MODULES"]
-
-
-def on_server(members=1, *args):
-    """The test gets members that are started with these arguments."""
-    def decorate(case):
-        def with_server(t):
-            with EtcdServer(members, *args) as server:
-                use(t, server.url)
-                case(t, server)
-        with_server.__name__, with_server.__doc__ = case.__name__, case.__doc__
-        return with_server
-    return decorate
+from kit import run_tests
 
 
 def diagnosis(t, *words):
@@ -38,18 +21,6 @@ def diagnosis(t, *words):
     expect(done.returncode, 2, done.stdout + done.stderr)
     for word in words:
         assert word in done.stdout, "no %r in %r" % (word, done.stdout)
-
-
-def keys_of(server, name="x"):
-    return server.ctl("get", "--prefix", "--keys-only", "--sort-by", "CREATE", name + "/").split()
-
-
-def revision_of(server):
-    return json.loads(server.ctl("get", "x", "-w", "json"))["header"]["revision"]
-
-
-def lease_of(key):
-    return key.rsplit("/", 1)[1]
 
 
 # ---- dialect=etcd3 ----
@@ -75,26 +46,11 @@ def left_behind(t, server):
 LONG = 80
 
 
-def put(server, key, value, lease):
-    """As etcdctl does, but a hundred of them should not take a hundred processes."""
-    told = {"key": text64(key), "value": text64(value), "lease": int(lease, 16)}
-    urllib.request.urlopen(server.members[0].client_url + "/v3/kv/put",
-                           json.dumps(told).encode(), timeout=PATIENCE).close()
-
-
-def text64(text):
-    return base64.b64encode(text.encode()).decode()
-
-
 def stand_in_line(server, place, value="1@other"):
     lease = server.ctl("lease", "grant", "600").split()[1]
     for i in range(LONG):
         put(server, "%s/%08x" % (place, i), value, lease)
     return lease
-
-
-def created(server, key):
-    return json.loads(server.ctl("get", key, "-w", "json"))["kvs"][0]["create_revision"]
 
 
 @on_server()
@@ -118,12 +74,6 @@ def own_key_of_before(t, server):
     finally:
         ours.close()
     expect(keys_of(server, "short") + keys_of(server, "long"), [])
-
-
-def await_settled(server, key):
-    """Its owner has said since when it is there, and has nothing more to say."""
-    since = "/%x" % created(server, key)
-    spin(lambda: since in server.ctl("get", "--from-key", "--keys-only", ""))
 
 
 @on_server()

@@ -1,36 +1,66 @@
 /* One client that holds locks while it asks for others: keep URL. For each name on its input it
- * tries once, or waits for as many milliseconds as follow behind a tab; keeps what it gets until
- * its input ends, and says the status. */
+ * tries once, or waits for as many milliseconds as follow behind a tab, keeps what it gets until
+ * its input ends, and prints the status. Behind a further tab: the TTL and the renewal interval in
+ * milliseconds. "-NAME" gives the lock back and prints the status, "?NAME" prints whether it is
+ * held; both mean the handle that last asked for that name. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "stile.h"
 
-static enum stile_status ask(struct stile_client *client, char *name)
+#define LOCKS_MAX 256
+
+static struct stile_lock *locks[LOCKS_MAX];
+static size_t n_locks;
+
+static struct stile_lock *find(const char *name)
+{
+    for (size_t i = n_locks; i-- > 0;) {
+        if (strcmp(stile_lock_name(locks[i]), name) == 0)
+            return locks[i];
+    }
+    return NULL;
+}
+
+static enum stile_status ask(struct stile_client *client, char *line)
 {
     struct stile_lock *lock;
-    char *tab = strchr(name, '\t');
-    if (tab)
-        *tab++ = '\0';
-    enum stile_status status = stile_lock_new(&lock, client, name, NULL, NULL);
-    return status ? status : stile_lock_acquire(lock, tab ? atol(tab) : 0, NULL);
+    struct stile_lock_options options = *STILE_OPTIONS(.ttl_ms = 0);
+    char *rest = line, *name = strsep(&rest, "\t"), *wait = strsep(&rest, "\t"),
+         *ttl = strsep(&rest, "\t"), *renew = strsep(&rest, "\t");
+    options.ttl_ms = ttl ? atol(ttl) : 0;
+    options.renew_ms = renew ? atol(renew) : 0;
+    enum stile_status status = stile_lock_new(&lock, client, name, &options, NULL);
+    if (!status && n_locks < LOCKS_MAX)
+        locks[n_locks++] = lock;
+    return status ? status : stile_lock_acquire(lock, wait ? atol(wait) : 0, NULL);
+}
+
+static const char *obey(struct stile_client *client, char *line)
+{
+    struct stile_lock *lock = *line == '-' || *line == '?' ? find(line + 1) : NULL;
+    if (lock && *line == '-')
+        return stile_status_name(stile_lock_release(lock, NULL));
+    if (lock)
+        return stile_lock_held(lock) ? "held" : "not held";
+    return stile_status_name(ask(client, line));
 }
 
 int main(int argc, char **argv)
 {
     struct stile_client *client;
     struct stile_error err;
-    char name[STILE_NAME_MAX + 32];
+    char line[STILE_NAME_MAX + 64];
     if (argc != 2)
         return 2;
     if (stile_client_open(&client, argv[1], NULL, &err)) {
         (void)fprintf(stderr, "keep: %s\n", err.message);
         return 1;
     }
-    while (fgets(name, sizeof name, stdin)) {
-        name[strcspn(name, "\n")] = '\0';
-        puts(stile_status_name(ask(client, name)));
+    while (fgets(line, sizeof line, stdin)) {
+        line[strcspn(line, "\n")] = '\0';
+        puts(obey(client, line));
         (void)fflush(stdout);
     }
     stile_client_close(client);

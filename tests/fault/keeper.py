@@ -9,9 +9,12 @@ class Keeper:
         self.process = subprocess.Popen([os.environ["KEEP"], url], stdin=subprocess.PIPE,
                                         stdout=subprocess.PIPE, text=True)
 
-    def ask(self, name, wait_ms=0):
-        self.process.stdin.write("%s\t%d\n" % (name, wait_ms))
+    def say(self, line):
+        self.process.stdin.write(line + "\n")
         self.process.stdin.flush()
+
+    def ask(self, name, wait_ms=0, *ttl_and_renew_ms):
+        self.say("\t".join(map(str, (name, wait_ms, *ttl_and_renew_ms))))
 
     def answer(self):
         """The status."""
@@ -20,6 +23,14 @@ class Keeper:
     def try_it(self, name):
         self.ask(name)
         return self.answer()
+
+    def release(self, name):
+        self.say("-" + name)
+        return self.answer()
+
+    def holds(self, name):
+        self.say("?" + name)
+        return {"held": True, "not held": False}[self.answer()]
 
     def close(self):
         with contextlib.suppress(BrokenPipeError):

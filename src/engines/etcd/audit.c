@@ -2,7 +2,10 @@
  * a member that has to wait for the others keeps a request for some seconds. Its key would stand in
  * line for as long as others of ours keep the lease alive, and nobody would take it away. So once
  * nothing can be on its way any more, the keys of the lease are looked through, and those that are
- * nobody's go. */
+ * nobody's go.
+ *
+ * The same after every interruption of the connection: a snapshot that was restored meanwhile
+ * brings back keys that were deleted since it was made. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -130,4 +133,14 @@ void lease_audit_later(struct lease *lease)
     return;
 #endif
     loop_arm(loop, &lease->audit, loop_now(loop) + LATER_NS);
+}
+
+/* The server may have been restored from a snapshot in which there are keys that we have deleted
+ * since. */
+void leases_audit_later(struct etcd *etcd)
+{
+    for (struct lease *lease = etcd->leases; lease; lease = lease->next) {
+        if (lease->state == LEASE_THERE && !lease->audit.place)
+            lease_audit_later(lease);
+    }
 }

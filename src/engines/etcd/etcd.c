@@ -106,7 +106,10 @@ static void on_up(struct conn *conn)
 
 static void on_down(struct conn *conn, const struct stile_error *why)
 {
-    (void)conn, (void)why; /* each request and stream hears of it by itself */
+    struct etcd *etcd = conn_owner(conn);
+    (void)why; /* each request and stream hears of it by itself */
+    etcd->interruptions++;
+    leases_audit_later(etcd);
 }
 
 static const struct conn_events conn_events = {.up = on_up, .down = on_down};

@@ -131,6 +131,7 @@ struct watching {
     struct watching *next, **link; /* in its head of etcd->watches */
     int64_t id;                    /* 0: not started */
     int64_t from;                  /* the first revision not heard of yet */
+    uint64_t interruptions;        /* there had been so many when `from` was learned */
     watching_fn *fn;
     bool puts;             /* not deletions only */
     bool said;             /* asked for on the present stream */
@@ -186,6 +187,7 @@ void lease_lost(struct lease *lease, int64_t id);
 void leases_renew(struct engine *engine, struct claim *const *claims, size_t n);
 /* A claim of this lease may be executed after its withdrawal: its keys are looked through later. */
 void lease_audit_later(struct lease *lease); /* audit.c */
+void leases_audit_later(struct etcd *etcd);
 void lease_audit(struct timer *timer);
 void leases_init(struct etcd *etcd);
 void leases_close(struct etcd *etcd); /* revokes them, for a bounded time */
@@ -242,6 +244,7 @@ struct etcd_claim {
     bool has_timer;
     unsigned tries;
     uint64_t granted_ns, fresh_ns;
+    uint64_t interruptions; /* there had been so many when it was granted */
     uint64_t doubt_ns;  /* how long it trusts its watch before it looks for itself; 0: not set */
     bool since_said;    /* a key of its own says since when */
     uint64_t left_as;   /* the how-manieth request to leave */
@@ -350,7 +353,8 @@ struct etcd {
     struct watching *watches[WATCH_HEADS];
     int64_t last_watch;
     struct timer rewatch;
-    struct kept *kept; /* watches without an owner, the oldest first */
+    uint64_t interruptions; /* of the connection or a stream: what is known may be past */
+    struct kept *kept;      /* watches without an owner, the oldest first */
     size_t n_kept;
     struct timer keeping;
     struct etcd_claim *fresh, **fresh_tail;

@@ -76,10 +76,12 @@ static void on_own_event(struct watching *watching, const Pb__KeyValue *kv, bool
 /* Without memory for it the loss is heard of when the lease ends, or at the release. */
 static void watch_own(struct etcd_claim *part)
 {
+    struct etcd *etcd = etcd_of_part(part);
+    bool interrupted = part->interruptions != etcd->interruptions;
     struct key own;
     key_of_part(&own, part);
     part->watching.fn = on_own_event;
-    watching_start(etcd_of_part(part), &part->watching, &own, NULL, part->revision + 1, NULL);
+    watching_start(etcd, &part->watching, &own, NULL, interrupted ? 0 : part->revision + 1, NULL);
 }
 
 /* ---- since when ---- */

@@ -148,6 +148,7 @@ static void on_kept(struct conn_stream *stream, const ProtobufCMessage *message)
 static void on_ended(struct conn_stream *stream, const struct stile_error *err)
 {
     struct etcd *etcd = conn_owner(stream->conn);
+    etcd->interruptions++;
     for (struct lease *lease = etcd->leases; lease; lease = lease->next) {
         lease->late = 0;
         if (lease->renewing)

@@ -30,6 +30,7 @@ void claim_go_on(struct etcd_claim *part)
     part->was_held = true;
     part->tries = 0;
     part->granted_ns = loop_now(claim->engine->loop);
+    part->interruptions = etcd_of_part(part)->interruptions;
     claim_be_fresh(part);
     claim->engine->events->granted(claim, (uint64_t)part->revision, lease->renewed_ns,
                                    lease->ttl_ns);
@@ -103,13 +104,17 @@ static void on_nearest_checked(void *data, const ProtobufCMessage *message,
 }
 
 /* Far behind it is enough to know that what is watched was still there when its watch had begun. It
- * must be the same claim: one that has come again stands behind us, and waits for us. The member
- * that serves the watch can tell. */
+ * must be the same claim: one that has come again stands behind us, and waits for us. And our key
+ * must be there: a server that was restored from a snapshot may not have it. The member that serves
+ * the watch can tell. */
 static void check_nearest(struct etcd_claim *part)
 {
     struct stile_error err;
+    struct key own;
     struct txn txn;
+    key_of_part(&own, part);
     txn_init(&txn);
+    txn_if_created(&txn, &own, part->revision);
     txn_if_before(&txn, part->watching.key, part->revision);
     part->standing = LOOKING;
     part->changed = false;

@@ -2,8 +2,8 @@
  * for from now on: from an earlier revision it would be served by a loop of the server's that runs
  * ten times a second, and where many write every revision is earlier by the time it is asked for.
  * So the server's word that it has begun tells the revision, and if that is past what its owner
- * knows of, its owner looks for itself. The same after a broken stream: nothing is missed, and
- * compaction is nobody's concern. */
+ * knows of, its owner looks for itself. After a broken stream it always does: nothing is missed,
+ * and compaction is nobody's concern. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -87,11 +87,15 @@ static void say_cancel(struct etcd *etcd, int64_t id)
     conn_stream_send(&etcd->watch_stream, &request.base, NULL);
 }
 
-/* What happened before it began, its owner has to see for itself. */
-static void begun(struct watching *w, const Pb__WatchResponse *answer)
+/* What happened before it began, its owner has to see for itself. Behind an interruption there may
+ * be a server that was restored from a snapshot: its revision can be lower than what we know of, or
+ * the same by chance, with other keys. Only a look tells. */
+static void begun(struct etcd *etcd, struct watching *w, const Pb__WatchResponse *answer)
 {
     int64_t now = answer->header ? answer->header->revision : INT64_MAX - 1;
-    if (now < w->from)
+    bool interrupted = w->interruptions != etcd->interruptions;
+    w->interruptions = etcd->interruptions;
+    if (!interrupted && now == w->from - 1)
         return;
     w->from = now + 1;
 #ifndef MUTANT_ETCD_WATCH_MISSES
@@ -117,7 +121,7 @@ static void on_message(struct conn_stream *stream, const ProtobufCMessage *messa
         return;
     }
     if (w && answer->created)
-        begun(w, answer);
+        begun(etcd, w, answer);
     /* One that was stopped by an earlier event of the same message hears no more of it. */
     for (size_t i = 0; i < answer->n_events; i++) {
         const Pb__Event *event = answer->events[i];
@@ -142,6 +146,7 @@ static void on_ended(struct conn_stream *stream, const struct stile_error *err)
 {
     struct etcd *etcd = conn_owner(stream->conn);
     (void)err; /* they begin again, and see what they have missed */
+    etcd->interruptions++;
     unsay_all(etcd);
     ask_again_later(etcd, REWATCH_NS);
 }
@@ -201,6 +206,7 @@ enum stile_status watching_start(struct etcd *etcd, struct watching *w, const st
     }
     w->id = ++etcd->last_watch;
     w->from = from;
+    w->interruptions = etcd->interruptions;
     w->said = w->told = false;
     enlist(etcd, w);
     if (etcd->watch_stream.open)
