@@ -113,6 +113,7 @@ static struct stile_client *client_alloc(struct loop *loop, const struct engine_
     client->loop = loop;
     client->epoch = fork_epoch();
     client->notes_tail = &client->notes;
+    admission_init(&client->admission);
     keeper_init(&client->keeper);
     pthread_mutex_init(&client->mutex, NULL);
     return client;
@@ -238,20 +239,29 @@ static bool anything_to_wait_for(const struct stile_client *client)
     return false;
 }
 
-/* Gives every lock back and waits, for a bounded time, until the engine has answered. */
+/* Thousands of releases in line take their time: patience begins anew whenever the line moves. */
+static uint64_t patience_ends(const struct stile_client *client, uint64_t start_ns)
+{
+    uint64_t line_ns = admission_patience_ends(client, CLOSE_PATIENCE_NS);
+    return line_ns > start_ns + CLOSE_PATIENCE_NS ? line_ns : start_ns + CLOSE_PATIENCE_NS;
+}
+
+/* Gives every lock back and waits until the engine has answered, or has been silent too long. */
 static void release_all(struct stile_client *client)
 {
     struct timer patience = {.fn = wake_up};
-    uint64_t until = loop_now(client->loop) + CLOSE_PATIENCE_NS;
+    uint64_t start = loop_now(client->loop), until;
     for (struct stile_lock *lock = client->locks, *next; lock; lock = next) {
         next = lock->all_next;
         if (!lock->zombie)
             lock_discard(lock);
     }
     errand_cancel_all(client);
-    loop_arm(client->loop, &patience, until);
-    while (anything_to_wait_for(client) && loop_now(client->loop) < until)
+    while (anything_to_wait_for(client) &&
+           loop_now(client->loop) < (until = patience_ends(client, start))) {
+        loop_arm(client->loop, &patience, until);
         drive_step(client);
+    }
     loop_disarm(client->loop, &patience);
 }
 
@@ -285,6 +295,7 @@ enum stile_status stile_client_close(struct stile_client *client)
     client->magic = 0; /* a callback that comes now can't start anything new */
     release_all(client);
     answer_all(client);
+    admission_close(client);
     pthread_mutex_unlock(&client->mutex);
     fork_hold_off();
     fork_unregister(client);

@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 
+#include "core/admission.h"
 #include "core/drive.h"
 #include "core/keeper.h"
 #include "core/turn.h"
@@ -23,6 +24,7 @@ struct stile_client {
     bool threadless;
     struct seat seat;
     struct turns turns;
+    struct admission admission;
     struct keeper keeper;
     struct note *notes, **notes_tail; /* callbacks to be made without the mutex */
     struct stile_lock *locks;         /* all of them, zombies included */

@@ -16,6 +16,7 @@ static void granted(struct claim *claim, uint64_t token, uint64_t sent_ns, uint6
     struct stile_lock *lock = lock_of(claim);
     if (lock_end_resuming(lock) || lock->state != CLAIMING)
         return;
+    admission_leave(lock);
 #ifndef MUTANT_CORE_LATE_GRANT_TAKEN
     /* The answer took so long that the lease is as good as over: never call that held. */
     if (ttl_ns && lock_now(lock) >= keeper_deadline(sent_ns, ttl_ns)) {
@@ -48,6 +49,13 @@ static void busy(struct claim *claim, uint64_t hint_ns)
         lock_pause(lock, hint_ns);
 }
 
+static void queued(struct claim *claim)
+{
+    struct stile_lock *lock = lock_of(claim);
+    if (lock->state == CLAIMING)
+        admission_leave(lock);
+}
+
 static void failed(struct claim *claim, const struct stile_error *err)
 {
     struct stile_lock *lock = lock_of(claim);
@@ -72,6 +80,9 @@ static void released(struct claim *claim, const struct stile_error *err)
     struct stile_lock *lock = lock_of(claim);
     enum stile_status outcome = lock->outcome;
     bool answered = lock->state == RELEASING;
+    admission_leave(lock);
+    if (lock_repeat_release(lock, err))
+        return;
     lock->withdrawing = lock->given_up = false;
     if (answered && lock_may_ask_again(lock)) {
         lock_pause(lock, 0);
@@ -139,6 +150,7 @@ static void session_lost(struct engine *engine, const void *session, const struc
 const struct engine_events core_events = {
     .granted = granted,
     .busy = busy,
+    .queued = queued,
     .failed = failed,
     .released = released,
     .renewed = renewed,

@@ -8,6 +8,9 @@
 #define RELEASE_PATIENCE_NS (3 * NS_PER_SEC)
 /* How long a single try waits for the engine's answer. */
 #define ANSWER_PATIENCE_NS (5 * NS_PER_SEC)
+/* Pauses between releases whose answer was not final. */
+#define REPEAT_FIRST_NS (20 * NS_PER_MS)
+#define REPEAT_MAX_NS   NS_PER_SEC
 
 static const struct stile_error held_by_ourselves = {
     .status = STILE_HELD, .message = "held by another lock handle of this client"};
@@ -51,6 +54,7 @@ void lock_let_next_in(struct stile_lock *lock)
 void lock_end_wait(struct stile_lock *lock, enum stile_status status, const struct stile_error *why)
 {
     lock->state = IDLE;
+    admission_leave(lock);
     lock_answer(lock, status, why);
     lock_forget_why(lock);
     lock_let_next_in(lock);
@@ -67,7 +71,7 @@ static void arm_wait(struct stile_lock *lock)
         loop_arm(lock->client->loop, &lock->timer, until);
 }
 
-static void begin_claim(struct stile_lock *lock)
+static void send_claim(struct stile_lock *lock)
 {
     struct engine *engine = lock->client->engine;
     lock->state = CLAIMING;
@@ -77,6 +81,16 @@ static void begin_claim(struct stile_lock *lock)
     engine->class->claim(engine, lock->claim);
     if (lock->state == CLAIMING)
         arm_wait(lock);
+}
+
+static void begin_claim(struct stile_lock *lock)
+{
+    if (admission_enter(lock, CLAIM_LINE)) {
+        send_claim(lock);
+        return;
+    }
+    lock->state = IN_ADMISSION;
+    arm_wait(lock);
 }
 
 static void prepare_wait(struct stile_lock *lock, struct op *op, int64_t wait_ms)
@@ -135,6 +149,7 @@ void lock_pause(struct stile_lock *lock, uint64_t hint_ns)
         pause = hint_ns;
     uint64_t at = now + pause;
     lock->state = PAUSED;
+    admission_leave(lock);
     loop_arm(lock->client->loop, &lock->timer, at < lock->wait_until_ns ? at : lock->wait_until_ns);
 }
 
@@ -180,6 +195,8 @@ bool lock_end_resuming(struct stile_lock *lock)
 static void arm_withdrawal(struct stile_lock *lock)
 {
     uint64_t until = lock_now(lock) + RELEASE_PATIENCE_NS;
+    if (!lock->withdrawing || lock->repeating)
+        return; /* answered from inside the request */
 #ifndef MUTANT_CORE_DOUBT_ENDS_WAIT
     if (lock_may_ask_again(lock) && until < lock->wait_until_ns)
         until = lock->wait_until_ns;
@@ -189,9 +206,89 @@ static void arm_withdrawal(struct stile_lock *lock)
         loop_arm(lock->client->loop, &lock->timer, until);
 }
 
-void lock_withdraw(struct stile_lock *lock, enum stile_status outcome)
+static void send_release(struct stile_lock *lock)
 {
     struct engine *engine = lock->client->engine;
+    if (admission_enter(lock, RELEASE_LINE))
+        engine->class->release(engine, lock->claim);
+}
+
+/* A claim with a lease of its own is gone when that is over. What lives by a session stays as long
+ * as the session does, so its release is never abandoned. A process lease has no second answer. */
+static uint64_t end_of_repetition(const struct stile_lock *lock)
+{
+    switch (lock->client->engine->caps.lease) {
+    case STILE_LEASE_CLAIM:
+        return lock->state == HELD ? lock->sent_ns + lock->lease_ns
+                                   : lock_now(lock) + lock->claim->ttl_ns;
+    case STILE_LEASE_SESSION:
+        return NEVER;
+    default:
+        return 0;
+    }
+}
+
+static void begin_release(struct stile_lock *lock)
+{
+    lock->withdrawing = true;
+    lock->given_up = lock->repeating = false;
+    lock->releases = 0;
+    lock->renewing = false; /* released() is the only answer from now on */
+    send_release(lock);
+}
+
+static bool is_final(const struct stile_error *err)
+{
+    return !err || err->status == STILE_OK || err->status == STILE_LOST;
+}
+
+/* A caller that waits for the claim in doubt to be gone goes on waiting; any other is answered now.
+ */
+static void answer_unfinished_release(struct stile_lock *lock, const struct stile_error *err)
+{
+    bool ours = lock->outcome != STILE_OK; /* our reason for withdrawing comes first */
+    if (lock->state == RELEASING && lock_may_ask_again(lock))
+        return;
+    if (lock->state == RELEASING)
+        lock_answer(lock, ours ? lock->outcome : err->status, ours ? lock->why : err);
+    lock->given_up = true;
+}
+
+bool lock_repeat_release(struct stile_lock *lock, const struct stile_error *err)
+{
+    struct loop *loop = lock->client->loop;
+    uint64_t now = lock_now(lock);
+    if (is_final(err) || now >= lock->release_until_ns)
+        return false;
+    answer_unfinished_release(lock, err);
+    lock->repeating = true;
+    uint64_t at = now + loop_backoff(loop, REPEAT_FIRST_NS, REPEAT_MAX_NS, lock->releases++);
+    if (lock->op && lock->wait_until_ns < at)
+        at = lock->wait_until_ns;
+    loop_arm(loop, &lock->timer, at);
+    return true;
+}
+
+static void repeat_release(struct stile_lock *lock)
+{
+    lock->repeating = false;
+    if (lock->op && lock_now(lock) >= lock->wait_until_ns)
+        lock_give_up(lock);
+    send_release(lock);
+    if (lock->op)
+        arm_withdrawal(lock);
+}
+
+/* The caller goes on, the repetition as well. */
+static void leave_repetition(struct stile_lock *lock)
+{
+    uint64_t again_ns = lock->timer.at_ns;
+    lock_give_up(lock);
+    loop_arm(lock->client->loop, &lock->timer, again_ns);
+}
+
+void lock_withdraw(struct stile_lock *lock, enum stile_status outcome)
+{
 #ifndef MUTANT_CORE_RESUME_RELEASES
     if (lock->resuming && lock->state == CLAIMING) {
         give_up_resuming(lock, outcome);
@@ -200,17 +297,14 @@ void lock_withdraw(struct stile_lock *lock, enum stile_status outcome)
 #endif
     if (lock->state == CLAIMING)
         lock->claim->unused = true; /* granted or not, its user has never heard of it */
+    lock->release_until_ns = end_of_repetition(lock);
     lock->state = RELEASING;
 #ifndef MUTANT_CORE_RENEWED_AFTER_RELEASE
     keeper_remove(lock);
 #endif
     lock->outcome = outcome;
-    lock->withdrawing = true;
-    lock->given_up = false;
-    lock->renewing = false; /* released() is the only answer from now on */
-    engine->class->release(engine, lock->claim);
-    if (lock->withdrawing)
-        arm_withdrawal(lock);
+    begin_release(lock);
+    arm_withdrawal(lock);
 }
 
 void lock_give_back(struct stile_lock *lock, struct op *op)
@@ -226,6 +320,10 @@ void lock_give_back(struct stile_lock *lock, struct op *op)
     /* LOST: its claim is being cleared away, or has been. */
     lock->outcome = STILE_LOST;
     lock->state = RELEASING;
+    if (lock->repeating) {
+        leave_repetition(lock);
+        return;
+    }
     if (lock->withdrawing) {
         loop_arm(lock->client->loop, &lock->timer, lock_now(lock) + RELEASE_PATIENCE_NS);
         return;
@@ -251,7 +349,7 @@ void lock_detach(struct stile_lock *lock)
 
 void lock_cancel(struct stile_lock *lock)
 {
-    if (lock->state == TURN || lock->state == PAUSED) {
+    if (lock->state == TURN || lock->state == IN_ADMISSION || lock->state == PAUSED) {
         lock_end_wait(lock, STILE_CANCELLED, NULL);
     } else if (lock->state == CLAIMING) {
         lock_forget_why(lock);
@@ -259,7 +357,10 @@ void lock_cancel(struct stile_lock *lock)
     } else if (lock->state == RELEASING && lock_may_ask_again(lock)) {
         lock_forget_why(lock);
         lock->outcome = STILE_CANCELLED;
-        arm_withdrawal(lock);
+        if (lock->repeating)
+            leave_repetition(lock);
+        else
+            arm_withdrawal(lock);
     }
 }
 
@@ -277,17 +378,15 @@ void lock_discard(struct stile_lock *lock)
 
 void lock_lost(struct stile_lock *lock, const struct stile_error *err)
 {
-    struct engine *engine = lock->client->engine;
     if (lock->state != HELD)
         return;
+    lock->release_until_ns = end_of_repetition(lock);
     keeper_remove(lock);
     lock->state = LOST;
     lock_remember_why(lock, err);
     lock_tell_loss(lock);
-    lock->withdrawing = true;
-    lock->renewing = false;
     lock->claim->lost = true;
-    engine->class->release(engine, lock->claim);
+    begin_release(lock);
 }
 
 void lock_lost_at_deadline(struct stile_lock *lock)
@@ -322,6 +421,37 @@ void lock_give_up(struct stile_lock *lock)
                 lock->why ? lock->why : &no_answer);
 }
 
+void lock_admitted(struct stile_lock *lock)
+{
+    struct engine *engine = lock->client->engine;
+    if (lock->state == IN_ADMISSION) {
+        send_claim(lock);
+        return;
+    }
+    engine->class->release(engine, lock->claim);
+    if (lock->state == RELEASING && !lock->given_up)
+        arm_withdrawal(lock); /* the engine's time to answer begins now */
+}
+
+/* True: the request is still in line, the line moves, and the timer is armed for when it might not.
+ */
+static bool waits_in_moving_line(struct stile_lock *lock, uint64_t patience_ns)
+{
+    uint64_t until = admission_patience_ends(lock->client, patience_ns);
+    if (lock->admission != IN_LINE || lock_now(lock) >= until)
+        return false;
+    loop_arm(lock->client->loop, &lock->timer, until);
+    return true;
+}
+
+static void release_timer(struct stile_lock *lock)
+{
+    if (lock->repeating)
+        repeat_release(lock);
+    else if (!waits_in_moving_line(lock, RELEASE_PATIENCE_NS))
+        lock_give_up(lock);
+}
+
 void lock_timer(struct timer *timer)
 {
     struct stile_lock *lock =
@@ -329,6 +459,10 @@ void lock_timer(struct timer *timer)
     switch (lock->state) {
     case TURN:
         end_of_wait(lock, false);
+        break;
+    case IN_ADMISSION:
+        if (!lock->try_once || !waits_in_moving_line(lock, ANSWER_PATIENCE_NS))
+            end_of_wait(lock, false);
         break;
     case PAUSED:
         if (lock_now(lock) >= lock->wait_until_ns)
@@ -340,7 +474,11 @@ void lock_timer(struct timer *timer)
         end_of_wait(lock, true);
         break;
     case RELEASING:
-        lock_give_up(lock);
+        release_timer(lock);
+        break;
+    case LOST:
+        if (lock->repeating)
+            repeat_release(lock);
         break;
     default:
         break;

@@ -1,11 +1,17 @@
 /* The life of a lock:
  *
- *     IDLE ─► TURN ─► CLAIMING ◄─► PAUSED          TURN: another thread of ours is before us
- *                        │            │            PAUSED: the engine has to be asked again later
- *                        ▼            ▼
- *             HELD ─► RELEASING ─► IDLE            RELEASING: also withdraws an undecided claim
- *              │          ▲
- *              └─► LOST ──┘                        the claim is cleared away while LOST
+ *     IDLE ─► TURN ─► IN_ADMISSION ─► CLAIMING ◄─► PAUSED
+ *                                        │            │
+ *                                        ▼            ▼
+ *                             HELD ─► RELEASING ─► IDLE
+ *                              │          ▲
+ *                              └─► LOST ──┘
+ *
+ *     TURN           another thread of this client is ahead
+ *     IN_ADMISSION   the engine has enough requests to answer (admission.h)
+ *     PAUSED         the engine has to be asked again later
+ *     RELEASING      also withdraws an undecided claim; repeated until the engine has answered
+ *     LOST           the claim is cleared away meanwhile
  *
  * Renewal, release and loss are one machine: a renewal's answer counts only while HELD. */
 #ifndef STILE_LOCK_H
@@ -17,7 +23,7 @@
 #define LOCK_MAGIC UINT64_C(0x7374696c656c6f63)
 #define LOCK_DEAD  UINT64_C(0x7374696c65646561)
 
-enum lock_state { IDLE, TURN, CLAIMING, PAUSED, HELD, LOST, RELEASING };
+enum lock_state { IDLE, TURN, IN_ADMISSION, CLAIMING, PAUSED, HELD, LOST, RELEASING };
 
 /* One call of the user that has not been answered yet: on a blocking caller's stack, or allocated
  * for an async one. */
@@ -38,6 +44,7 @@ struct stile_lock {
     enum lock_state state;
     bool withdrawing; /* release() was called, released() has not come */
     bool given_up;    /* nobody waits for released() any more */
+    bool repeating;   /* the timer calls release() again: the last answer was not final */
     bool zombie;      /* freed by its user; goes when the engine has answered */
     unsigned calls;   /* callbacks that are due or running: it stays for them */
     struct policy policy;
@@ -55,6 +62,14 @@ struct stile_lock {
     struct stile_lock *turn_link, *turn_next, *turn_before;
     struct stile_lock *turn_last;  /* of the queue whose head it is */
     struct stile_lock *enter_next; /* it is their turn, and they have not begun */
+
+    enum admission_place admission;
+    enum admission_line admission_line;
+    struct stile_lock *line_next, *line_before;
+
+    /* releasing */
+    uint64_t release_until_ns; /* from then on nothing can be left to release */
+    unsigned releases;         /* how often it was repeated */
 
     /* held, or waiting on a session */
     uint64_t token, sent_ns, deadline_ns, renew_at_ns; /* sent: what the deadline counts from */
@@ -84,6 +99,7 @@ void lock_discard(struct stile_lock *lock); /* release what is left, then free *
  * answers, and the turn stays taken until then. */
 void lock_give_up(struct stile_lock *lock);
 void lock_timer(struct timer *timer);
+void lock_admitted(struct stile_lock *lock); /* its request may be sent now */
 bool lock_is_held(const struct stile_lock *lock);
 
 void lock_bury(struct stile_lock *lock); /* lock_new.c: take it off the books and free it */

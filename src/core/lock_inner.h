@@ -24,6 +24,8 @@ bool lock_may_ask_again(const struct stile_lock *lock);
 void lock_withdraw(struct stile_lock *lock, enum stile_status outcome);
 /* True: that was the answer to a resumption that nobody wants any more. */
 bool lock_end_resuming(struct stile_lock *lock);
+/* True: the engine could not say that the claim is gone, and is asked again after a pause. */
+bool lock_repeat_release(struct stile_lock *lock, const struct stile_error *err);
 void lock_let_next_in(struct stile_lock *lock);
 
 /* ---- answer.c ---- */

@@ -159,6 +159,7 @@ void lock_bury(struct stile_lock *lock)
         client->locks = lock->all_next;
     if (lock->all_next)
         lock->all_next->all_before = lock->all_before;
+    admission_leave(lock);
     loop_disarm(client->loop, &lock->timer);
     loop_unreserve(client->loop, 1);
     client_forget_note(client, &lock->lost_note);

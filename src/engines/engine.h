@@ -131,12 +131,19 @@ struct engine_events {
      * claim on engines that can't queue. */
     void (*busy)(struct claim *claim, uint64_t hint_ns);
 
+    /* The claim waits in the server's queue: its request is answered and no longer counts as in
+     * flight. Must come, once or more often, where in_flight is set: without it, waiters would use
+     * up all places, and no release could pass them. */
+    void (*queued)(struct claim *claim);
+
     /* Not granted. UNREACHABLE, REFUSED, CORRUPT, NOMEM ...: nothing is left in the engine.
      * UNCERTAIN: something may be; core calls release(). */
     void (*failed)(struct claim *claim, const struct stile_error *err);
 
-    /* OK, LOST (it wasn't ours any more), or why it could not be done (it then ends with its
-     * lease). err NULL means OK. */
+    /* OK (err NULL), or LOST: it was no longer held. Both are final. Anything else says that the
+     * claim may still be there: core calls release() again, with growing pauses, until the answer
+     * is final or a claim's own lease must be over. So the engine keeps what it needs to try again,
+     * and answers OK once the session the claim lived by is gone. */
     void (*released)(struct claim *claim, const struct stile_error *err);
 
     void (*renewed)(struct claim *claim, uint64_t sent_ns, uint64_t ttl_ns);
@@ -182,6 +189,8 @@ struct engine_class {
     bool apart;         /* several claims of one client on one name are kept apart; unset: core lets
                          * one at a time through (turn.c), since the engine would take the second
                          * for the first */
+    size_t in_flight;   /* how many claims and releases may be unanswered at once (admission.h);
+                         * 0: any number */
     size_t engine_size; /* of its struct, which starts with struct engine */
     size_t claim_size;  /* of its state behind struct claim */
 

@@ -57,7 +57,7 @@ static void check_alone(struct script_engine *engine, const struct claim *claim)
         engine->script->untraced)
         return;
     for (struct record *r = engine->script->model.records; r; r = r->all_next) {
-        if (r->engine == &engine->engine && r->claim)
+        if (r->engine == &engine->engine && r->claim && !r->unreleased)
             script_contract(strcmp(r->claim->name, claim->name) != 0 || r->claim == claim,
                             "one claim per name and client reaches the engine");
     }
@@ -69,13 +69,14 @@ static struct record *begin(struct script_engine *engine, struct claim *claim)
     struct record *record = model_record(&engine->script->model, claim->name);
     enum stile_lease lease = engine->engine.class->caps.lease;
 
-    script_contract(!state->record || engine->engine.class->caps.detached,
+    script_contract(!state->record || state->record->unreleased ||
+                        engine->engine.class->caps.detached,
                     "a claim is made once before it is given back");
     check_alone(engine, claim);
     if (!record)
         return NULL;
     if (state->record)
-        state->record->claim = NULL; /* detached, and core has told nobody */
+        state->record->claim = NULL; /* detached, or its lease ended before its release */
     record->engine = &engine->engine;
     record->claim = claim;
     record->wait = claim->wait && !engine->script->polled;
@@ -139,7 +140,7 @@ static void release(struct engine *engine, struct claim *claim)
     struct record *record = script_state(claim)->record;
     struct script_event *event = script_record(of(engine), SCRIPT_RELEASE, "release");
 
-    script_contract(record && record->claim == claim && !record->releasing,
+    script_contract(record && record->claim == claim && (!record->releasing || record->unreleased),
                     "only what was claimed is released, and once");
     (void)snprintf(event->name, sizeof(event->name), "%s", claim->name);
     event->token = record->token;
@@ -148,6 +149,7 @@ static void release(struct engine *engine, struct claim *claim)
         record->hold_ns = 0;
     script_say(of(engine), "release %s", claim->name);
     record->releasing = true;
+    record->unreleased = false;
     request(&(struct letter){.of = of(engine),
                              .script = script,
                              .call = SCRIPT_RELEASE,

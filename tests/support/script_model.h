@@ -31,6 +31,7 @@ struct record {
     struct engine *engine;
     struct claim *claim; /* NULL: core has forgotten it, no answer may come any more */
     bool granted, releasing, queued;
+    bool unreleased; /* a release had an answer that was not final */
 };
 
 struct watcher {

@@ -42,10 +42,13 @@ static void say_released(struct letter *letter)
 {
     struct stile_error err;
     enum stile_status status = letter->rule.status;
-    struct claim *claim = part(letter->record);
+    struct claim *claim = letter->record->claim;
 
     script_say(letter->of, "released %s: %s", claim->name, stile_status_name(status));
     error_set(&err, status, 0, "the script says so");
+    letter->record->unreleased = status != STILE_OK && status != STILE_LOST;
+    if (!letter->record->unreleased)
+        part(letter->record); /* else core asks again, so we go on knowing it */
     letter_events(letter)->released(claim, status ? &err : NULL);
 }
 
@@ -62,6 +65,9 @@ static void answer_claim(struct letter *letter)
         script_say(letter->of, "granted %s: token %llu", claim->name,
                    (unsigned long long)record->token);
         letter_events(letter)->granted(claim, record->token, letter->sent_ns, record->ttl_ns);
+        break;
+    case SAYS_QUEUED:
+        letter_events(letter)->queued(claim);
         break;
     case SAYS_BUSY:
         script_say(letter->of, "busy %s", claim->name);
@@ -169,8 +175,8 @@ static void serve_claim(struct letter *letter)
     record->queued = answer == MODEL_QUEUED;
     if (answer == MODEL_GRANTED)
         server_reply(letter, SAYS_GRANTED);
-    else if (answer == MODEL_BUSY)
-        server_reply(letter, SAYS_BUSY);
+    else
+        server_reply(letter, answer == MODEL_QUEUED ? SAYS_QUEUED : SAYS_BUSY);
 }
 
 static void serve_resume(struct letter *letter)

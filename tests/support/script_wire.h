@@ -26,6 +26,7 @@ static inline struct script_state *script_state(struct claim *claim)
 enum letter_says {
     SAYS_NOTHING,
     SAYS_GRANTED,
+    SAYS_QUEUED,
     SAYS_BUSY,
     SAYS_FAILED,
     SAYS_RELEASED,

@@ -41,9 +41,10 @@ struct handle {
 
 struct fuzz {
     struct world world;
+    struct engine_class class;
     uint64_t random;
-    bool calm;   /* no more mischief */
-    bool leased; /* what could not be released ends all the same; a session would keep it */
+    bool calm;    /* no more mischief */
+    bool repeats; /* a release may fail: it is repeated */
     struct handle handles[HANDLES];
     struct call calls[ACTIONS + 3 * HANDLES];
     size_t n_calls;
@@ -87,9 +88,9 @@ static void upset(struct fuzz *f, enum script_call call, struct script_rule *rul
         rule->reached &= rule->act == SCRIPT_FAIL && rule->status == STILE_UNCERTAIN;
     } else if (call == SCRIPT_RENEW) {
         rule->act = SCRIPT_UNKNOWN;
-    } else if (call == SCRIPT_RELEASE && f->leased) {
-        rule->act = SCRIPT_FAIL; /* could not be done: it ends with its lease */
-        rule->status = STILE_UNREACHABLE;
+    } else if (call == SCRIPT_RELEASE && f->repeats) {
+        rule->act = SCRIPT_FAIL; /* not final: core asks again */
+        rule->status = percent(f, 50) ? STILE_UNREACHABLE : STILE_REFUSED;
     }
 }
 
@@ -99,7 +100,7 @@ static struct script_rule decide(struct script *script, enum script_call call)
     struct script_rule rule = {.there_ns = delay(f), .back_ns = delay(f)};
 
     rule.inside = !f->calm && call < SCRIPT_CALLS && percent(f, 10);
-    if (!f->calm && percent(f, call == SCRIPT_RENEW ? 30 : call == SCRIPT_RELEASE ? 4 : 15))
+    if (!f->calm && percent(f, call == SCRIPT_RENEW ? 30 : call == SCRIPT_RELEASE ? 10 : 15))
         upset(f, call, &rule);
     return rule;
 }
@@ -235,9 +236,10 @@ static void open_fuzz(struct fuzz *f, uint64_t seed, FILE *log)
                  {STILE_LEASE_PROCESS, 0}};
 
     *f = (struct fuzz){.random = (seed + 1) * UINT64_C(0x9e3779b97f4a7c15)};
-    world_open(&f->world, 2 + seed % 3,
-               script_variant(kinds[seed % 4].lease, kinds[seed % 4].flags), seed);
-    f->leased = kinds[seed % 4].lease == STILE_LEASE_CLAIM;
+    f->class = *script_variant(kinds[seed % 4].lease, kinds[seed % 4].flags);
+    f->class.in_flight = seed % 7 < 3 ? 1 + seed % 7 : 0;
+    world_open(&f->world, 2 + seed % 3, &f->class, seed);
+    f->repeats = kinds[seed % 4].lease != STILE_LEASE_PROCESS;
     f->world.data = f->world.script->data = f;
     f->world.look = look;
     f->world.script->decide = decide;

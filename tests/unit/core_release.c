@@ -157,6 +157,101 @@ static void a_refused_release_says_why(void **state)
     assert_int_equal(err.status, STILE_REFUSED);
 }
 
+/* A balancer answers 503 for a while, or a role lacks a right: the session would keep the name for
+ * ever if that were the end of it. */
+static void a_refused_release_is_repeated(void **state)
+{
+    struct world *w = *state;
+    struct stile_lock *lock = make_lock(w->clients[0], "a", NULL);
+
+    assert_status(stile_lock_acquire(lock, -1, NULL), OK);
+    SCRIPT_ALWAYS(w->script, SCRIPT_RELEASE, .act = SCRIPT_FAIL, .status = STILE_REFUSED);
+    assert_status(stile_lock_release(lock, NULL), REFUSED);
+    world_pass(w, 60 * SEC);
+    assert_non_null(place_of(w, "a")->holder);
+    size_t asked = script_count(w->script, SCRIPT_RELEASE);
+    assert_in_range(asked, 60, 600); /* with growing pauses, a second at most */
+
+    SCRIPT_ALWAYS(w->script, SCRIPT_RELEASE, .act = SCRIPT_MODEL);
+    world_pass(w, 2 * SEC);
+    assert_null(place_of(w, "a")->holder);
+    assert_int_equal(script_count(w->script, SCRIPT_RELEASE), asked + 1);
+    assert_status(stile_lock_acquire(lock, -1, NULL), OK);
+}
+
+static void a_claim_of_its_own_lease_is_not_released_for_ever(void **state)
+{
+    struct world *w = *state;
+    struct stile_lock *lock = make_lock(w->clients[0], "a", NULL);
+
+    assert_status(stile_lock_acquire(lock, -1, NULL), OK);
+    SCRIPT_ALWAYS(w->script, SCRIPT_RELEASE, .act = SCRIPT_FAIL, .status = STILE_UNREACHABLE);
+    assert_status(stile_lock_release(lock, NULL), UNREACHABLE);
+    world_pass(w, 12 * SEC); /* its TTL of ten seconds is over */
+    script_forget(w->script);
+    world_pass(w, 60 * SEC);
+    assert_trace(w->script, "");
+}
+
+/* What was lost is cleared away in the same manner, while its user may come and go. */
+static void a_loss_is_cleared_away_again_and_again(void **state)
+{
+    struct world *w = *state;
+    struct stile_lock *lock = make_lock(w->clients[0], "a", NULL);
+
+    assert_status(stile_lock_acquire(lock, -1, NULL), OK);
+    SCRIPT_ALWAYS(w->script, SCRIPT_RELEASE, .act = SCRIPT_FAIL, .status = STILE_REFUSED);
+    script_tell_lost(w->script, "a");
+    world_pass(w, 1 * SEC);
+    assert_status(stile_lock_release(lock, NULL), LOST);
+    assert_status(stile_lock_acquire(lock, 0, NULL), UNCERTAIN);
+    SCRIPT_ALWAYS(w->script, SCRIPT_RELEASE, .act = SCRIPT_MODEL);
+    world_pass(w, 2 * SEC);
+    assert_null(place_of(w, "a")->holder);
+    assert_status(stile_lock_acquire(lock, -1, NULL), OK);
+}
+
+/* The waiter asks again only when its claim in doubt is known to be gone. */
+static void a_claim_in_doubt_is_withdrawn_before_it_is_made_again(void **state)
+{
+    struct world *w = *state;
+    struct stile_lock *lock = make_lock(w->clients[0], "a", NULL);
+    struct heard heard = {0};
+
+    SCRIPT_NEXT(w->script, SCRIPT_CLAIM, .act = SCRIPT_FAIL, .status = STILE_UNCERTAIN,
+                .reached = true);
+    for (int i = 0; i < 3; i++)
+        SCRIPT_NEXT(w->script, SCRIPT_RELEASE, .act = SCRIPT_FAIL, .status = STILE_UNREACHABLE);
+    assert_status(stile_lock_acquire_async(lock, -1, heard_done, &heard), OK);
+    world_pass(w, 5 * SEC);
+    assert_int_equal(heard.times, 1);
+    assert_status(heard.status, OK);
+    assert_trace(w->script, "claim a, release a, release a, release a, release a, claim a, renew "
+                            "0");
+}
+
+static void a_wait_ends_in_time_while_a_withdrawal_is_repeated(void **state)
+{
+    struct world *w = *state;
+    struct stile_lock *locks[2] = {make_lock(w->clients[0], "a", NULL),
+                                   make_lock(w->clients[0], "b", NULL)};
+    struct heard heard[2] = {{0}};
+
+    SCRIPT_ALWAYS(w->script, SCRIPT_CLAIM, .act = SCRIPT_FAIL, .status = STILE_UNCERTAIN);
+    SCRIPT_ALWAYS(w->script, SCRIPT_RELEASE, .act = SCRIPT_FAIL, .status = STILE_UNREACHABLE);
+    assert_status(stile_lock_acquire_async(locks[0], 5000, heard_done, &heard[0]), OK);
+    assert_status(stile_lock_acquire_async(locks[1], -1, heard_done, &heard[1]), OK);
+    uint64_t start = world_now(w);
+    world_pass(w, 1 * SEC);
+    assert_status(stile_lock_cancel(locks[1]), OK);
+    world_pass(w, 1 * SEC);
+    assert_int_equal(heard[1].times, 1);
+    assert_status(heard[1].status, CANCELLED);
+    world_pass(w, 10 * SEC);
+    assert_int_equal(heard[0].times, 1);
+    assert_int_equal(heard[0].at_ns, start + 5 * SEC);
+}
+
 static void released_but_it_was_not_ours_any_more(void **state)
 {
     struct world *w = *state;
@@ -284,6 +379,11 @@ int main(void)
         TEST_IN(open_one, patience_ends_and_the_late_answer_frees_the_handle),
         TEST_IN(open_one, closing_does_not_wait_for_what_was_given_up),
         TEST_IN(open_one, a_refused_release_says_why),
+        TEST_IN(open_session, a_refused_release_is_repeated),
+        TEST_IN(open_one, a_claim_of_its_own_lease_is_not_released_for_ever),
+        TEST_IN(open_session, a_loss_is_cleared_away_again_and_again),
+        TEST_IN(open_session, a_claim_in_doubt_is_withdrawn_before_it_is_made_again),
+        TEST_IN(open_session, a_wait_ends_in_time_while_a_withdrawal_is_repeated),
         TEST_IN(open_one, released_but_it_was_not_ours_any_more),
         TEST_IN(open_one, free_gives_back_what_is_held),
         TEST_IN(open_one, free_withdraws_what_waits),
