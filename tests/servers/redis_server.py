@@ -19,6 +19,7 @@ from own_server import ATTEMPTS, OwnServer, die_with_parent, free_port
 class RedisServer(OwnServer):
     program = "redis-server"
     ready = "eady to accept connections"
+    host = "127.0.0.1"
 
     def __init__(self, *args, own_clock=False):
         self.args, self.env, self.process = args, dict(os.environ), None
@@ -69,6 +70,6 @@ class RedisServer(OwnServer):
 
     def cli(self, *command):
         """What redis-cli prints, without its last newline."""
-        done = subprocess.run(["redis-cli", "-h", "127.0.0.1", "-p", str(self.port), *command],
+        done = subprocess.run(["redis-cli", "-h", self.host, "-p", str(self.port), *command],
                               capture_output=True, text=True, check=True)
         return done.stdout.rstrip("\n")

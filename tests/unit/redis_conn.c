@@ -202,9 +202,7 @@ static void each_error_has_a_status_and_a_sentence(void **state)
     } errors[] = {
         {"LOADING Redis is loading the dataset in memory", STILE_UNREACHABLE, "still loading"},
         {"BUSY Redis is busy running a script.", STILE_UNREACHABLE, "SCRIPT KILL"},
-        {"READONLY You can't write against a read only replica.", STILE_REFUSED, "replica"},
         {"OOM command not allowed when used memory > 'maxmemory'.", STILE_REFUSED, "maxmemory"},
-        {"MASTERDOWN Link with MASTER is down", STILE_UNREACHABLE, "lost its primary"},
         {"NOAUTH Authentication required.", STILE_REFUSED, "wants a password"},
         {"NOPERM User x has no permissions to run the 'eval' command", STILE_REFUSED, "'eval'"},
         {"WRONGTYPE Operation against a key", STILE_REFUSED, "no lock"},

@@ -13,7 +13,7 @@
 /* Two servers and a connection to each; what the first one says is handed to the second. */
 static struct fake here, there;
 static struct conn *first, *second;
-static unsigned up, down, late, taken;
+static unsigned up, down, late, taken, replicas;
 static struct stile_error why;
 static bool asking, later;
 
@@ -28,6 +28,12 @@ static void on_down(struct conn *conn, const struct stile_error *reason)
     (void)conn;
     down++;
     why = *reason;
+}
+
+static void on_replica(struct conn *conn, const struct stile_error *reason)
+{
+    (void)conn, (void)reason;
+    replicas++;
 }
 
 static void on_late(struct conn *conn)
@@ -52,7 +58,7 @@ static bool on_answer(struct conn *conn, struct request *request, const redisRep
 }
 
 static const struct conn_events events = {
-    .up = on_up, .down = on_down, .late = on_late, .answers = on_answer};
+    .up = on_up, .down = on_down, .replica = on_replica, .late = on_late, .answers = on_answer};
 
 static int set_up(void **state)
 {
@@ -61,7 +67,7 @@ static int set_up(void **state)
     fake_listen(&here);
     fake_listen(&there);
     first = second = NULL;
-    up = down = late = taken = 0;
+    up = down = late = taken = replicas = 0;
     asking = later = false;
     return 0;
 }
@@ -299,6 +305,139 @@ static void nor_who_does_not_say(void **state)
     }
 }
 
+/* ---- a primary that has become a replica ---- */
+
+#define READONLY "-READONLY You can't write against a read only replica.\r\n"
+#define MASTER   "*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n"
+#define SLAVE    "*5\r\n$5\r\nslave\r\n$1\r\nx\r\n:1\r\n$9\r\nconnected\r\n:0\r\n"
+
+static void send_get(struct heard *heard)
+{
+    struct conn_arg args[] = {CONN_TEXT("GET"), CONN_TEXT("a")};
+
+    memset(heard, 0, sizeof *heard);
+    assert_status(conn_send(first, args, 2, kit_hear, heard, NULL), OK);
+}
+
+/* The next connection comes, is asked for its role first, and says this. */
+static void greet_with(const char *role)
+{
+    run_until(kit.loop, first->state == GREETING);
+    loop_prepare(kit.loop);
+    fake_accept(&here);
+    fake_hear(&here, ROLE SETNAME);
+    fake_say(&here, role);
+    fake_say(&here, "+OK\r\n");
+}
+
+static void what_is_under_way_is_answered_before_it_is_left(void **state)
+{
+    struct heard a, b, c, d;
+
+    (void)state;
+    begin(&first, &here);
+    welcome(first, &here);
+    send_get(&a);
+    send_get(&b);
+    send_get(&c);
+    loop_prepare(kit.loop);
+    fake_say(&here, READONLY);
+    run_until(kit.loop, a.times);
+    assert_int_equal(replicas, 1);
+    assert_true(conn_is_up(first)); /* b and c would be in doubt */
+    send_get(&d);                   /* waits for the next server */
+    fake_say(&here, READONLY);
+    fake_say(&here, ":3\r\n");
+    run_until(kit.loop, down);
+    assert_status(a.err.status, UNREACHABLE);
+    assert_status(b.err.status, UNREACHABLE);
+    assert_int_equal(c.integer, 3);
+    assert_int_equal(why.native, FAULT_READ_ONLY);
+    greet_with(MASTER);
+    run_until(kit.loop, up == 2);
+    loop_prepare(kit.loop);
+    fake_hear(&here, GET_A);
+    fake_say(&here, ":4\r\n");
+    run_until(kit.loop, d.times);
+    assert_int_equal(d.integer, 4);
+    assert_int_equal(replicas, 1);
+}
+
+static void a_primary_is_looked_for_until_it_is_found(void **state)
+{
+    struct heard a;
+
+    (void)state;
+    begin(&first, &here);
+    welcome(first, &here);
+    send_get(&a);
+    loop_prepare(kit.loop);
+    fake_say(&here, READONLY);
+    run_until(kit.loop, down == 1);
+    for (unsigned i = 2; i < 5; i++) {
+        greet_with(SLAVE);
+        run_until(kit.loop, down == i);
+        assert_int_equal(why.native, FAULT_READ_ONLY);
+    }
+    greet_with(MASTER);
+    run_until(kit.loop, up == 2);
+    fake_hang_up(&here); /* it was found: the next one is no longer asked */
+    run_until(kit.loop, down == 5);
+    welcome(first, &here);
+}
+
+static void a_role_that_an_acl_hides_is_no_reason_to_stay_away(void **state)
+{
+    struct heard a;
+
+    (void)state;
+    begin(&first, &here);
+    welcome(first, &here);
+    send_get(&a);
+    loop_prepare(kit.loop);
+    fake_say(&here, "-MASTERDOWN Link with MASTER is down\r\n");
+    run_until(kit.loop, down == 1);
+    greet_with("-NOPERM this user has no permissions to run the 'role' command\r\n");
+    run_until(kit.loop, up == 2);
+}
+
+/* One of two connections to a place has found out; the other one is just being made. */
+static void a_doubt_while_it_is_greeted_counts(void **state)
+{
+    struct stile_error doubt;
+
+    (void)state;
+    begin(&first, &here);
+    run_until(kit.loop, first->state == GREETING);
+    loop_prepare(kit.loop);
+    fake_accept(&here);
+    fake_hear(&here, SETNAME);
+    error_set(&doubt, STILE_UNREACHABLE, FAULT_READ_ONLY, "a replica");
+    conn_reconnect(first, &doubt);
+    fake_say(&here, "+OK\r\n");
+    run_until(kit.loop, down == 1);
+    assert_int_equal(up, 0);
+    greet_with(MASTER);
+    run_until(kit.loop, up == 1);
+}
+
+static void one_that_goes_silent_meanwhile_is_given_up(void **state)
+{
+    struct heard a, b;
+
+    (void)state;
+    begin(&first, &here);
+    welcome(first, &here);
+    send_get(&a);
+    send_get(&b);
+    loop_prepare(kit.loop);
+    fake_say(&here, READONLY);
+    run_until(kit.loop, a.times);
+    fake_hang_up(&here);
+    run_until(kit.loop, down == 1);
+    assert_status(b.err.status, UNCERTAIN);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -314,6 +453,11 @@ int main(void)
         TEST(a_primary_is_welcome),
         TEST(a_replica_is_not),
         TEST(nor_who_does_not_say),
+        TEST(what_is_under_way_is_answered_before_it_is_left),
+        TEST(a_primary_is_looked_for_until_it_is_found),
+        TEST(a_role_that_an_acl_hides_is_no_reason_to_stay_away),
+        TEST(a_doubt_while_it_is_greeted_counts),
+        TEST(one_that_goes_silent_meanwhile_is_given_up),
     };
 
     return cmocka_run_group_tests_name("redis-elsewhere", tests, NULL, NULL);

@@ -250,9 +250,24 @@ static void a_replica_takes_no_writes(void **state)
     kit_connect_up();
     snprintf(words, sizeof words, "REPLICAOF 127.0.0.1 %u", free_port());
     expect_ok(words);
-    expect_fault("SET a 1", FAULT_READ_ONLY, STILE_REFUSED);
+    expect_fault("SET a 1", FAULT_READ_ONLY, STILE_UNREACHABLE);
+    run_until(kit.loop, kit.down >= 2); /* left, and not taken for a primary again */
+    assert_int_equal(kit.why.native, FAULT_READ_ONLY);
+    assert_false(conn_is_up(kit.conn));
+}
+
+static void a_replica_without_its_primary_is_left_as_well(void **state)
+{
+    char words[64];
+
+    (void)state;
+    kit_connect_up();
+    snprintf(words, sizeof words, "REPLICAOF 127.0.0.1 %u", free_port());
+    expect_ok(words);
     expect_ok("CONFIG SET replica-serve-stale-data no");
     expect_fault("GET a", FAULT_MASTER_DOWN, STILE_UNREACHABLE);
+    run_until(kit.loop, kit.down >= 2);
+    assert_false(conn_is_up(kit.conn));
 }
 
 static void too_few_replicas(void **state)
@@ -442,6 +457,7 @@ int main(void)
         TEST(wrong_types_and_unknown_commands),
         TEST(out_of_memory),
         TEST(a_replica_takes_no_writes),
+        TEST(a_replica_without_its_primary_is_left_as_well),
         TEST(too_few_replicas),
         TEST(a_server_that_is_full),
         TEST(a_slow_script_makes_it_busy),

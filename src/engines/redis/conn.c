@@ -92,7 +92,7 @@ void conn_put_waiting(struct conn *c)
 
 static bool is_clear(const struct conn *c)
 {
-    return c->state == UP && !c->forgotten.first && !c->break_task.queued;
+    return c->state == UP && !c->forgotten.first && !c->break_task.queued && !c->leaving;
 }
 
 static void prepare(struct conn *c, struct request *r, conn_fn *fn, void *data)
@@ -140,7 +140,7 @@ enum stile_status conn_send(struct conn *c, const struct conn_arg *args, size_t 
 enum stile_status conn_send_here(struct conn *c, const struct conn_arg *args, size_t n, conn_fn *fn,
                                  void *data, struct stile_error *err)
 {
-    if (c->state != UP || c->break_task.queued)
+    if (c->state != UP || c->break_task.queued || c->leaving)
         return error_set(err, STILE_UNREACHABLE, 0, "%s: the connection broke", c->address);
     struct request *r = request_new(args, n);
     if (!r)
@@ -231,6 +231,18 @@ static void send_forgotten(struct conn *c)
     conn_put_waiting(c);
 }
 
+static void see_replica(struct conn *c, const redisReply *reply)
+{
+    struct stile_error why;
+
+    if (c->freed || c->state != UP || c->leaving || !fault_is_replica(fault_of(reply)))
+        return;
+    fault_explain(reply, &why);
+    conn_reconnect(c, &why);
+    if (c->events->replica)
+        c->events->replica(c, &why);
+}
+
 void conn_take(struct conn *c, const redisReply *reply)
 {
     struct request *r = line_pop(&c->sent);
@@ -249,7 +261,12 @@ void conn_take(struct conn *c, const redisReply *reply)
                !c->events->answers(c, r, reply)) {
         conn_finish(r, reply, NULL);
     }
-    if (!c->freed && c->state == UP)
+    see_replica(c, reply);
+    if (c->freed || c->state != UP)
+        return;
+    if (c->leaving)
+        conn_leave_when_answered(c);
+    else
         send_forgotten(c);
 }
 
@@ -370,4 +387,24 @@ enum stile_status conn_move(struct conn *c, const char *host, uint16_t port,
     c->moved = true;
     conn_break_soon(c);
     return STILE_OK;
+}
+
+void conn_leave_when_answered(struct conn *c)
+{
+    if (c->sent.first || c->break_task.queued)
+        return;
+    c->moved = true;
+    conn_break_soon(c);
+}
+
+/* What is under way there is answered by the old server, mostly with READONLY. Were the connection
+ * closed at once, it would be in doubt. */
+void conn_reconnect(struct conn *c, const struct stile_error *why)
+{
+    c->suspect = true;
+    if (c->state != UP || c->leaving || c->break_task.queued)
+        return;
+    c->why = *why;
+    c->leaving = true;
+    conn_leave_when_answered(c);
 }

@@ -23,6 +23,11 @@
  * stopped server after those of a newer one. Its answer is dropped when it comes. With no answer
  * for four times as long the connection is given up.
  *
+ * A server that answers READONLY or MASTERDOWN is a replica: behind a virtual address, a proxy or a
+ * name, the primary is elsewhere by now, while the old connection would last for ever. What was
+ * sent is waited for, then the name is resolved again and connected to at once; new requests wait
+ * for that. Until a primary has been found every connection is asked for its role first.
+ *
  * What a server can make us allocate is bounded, see resp.h. */
 #ifndef STILE_REDIS_CONN_H
 #define STILE_REDIS_CONN_H
@@ -52,6 +57,9 @@ struct conn_events {
     void (*subscribed)(struct conn *conn, const char *channel, size_t channel_len);
     void (*message)(struct conn *conn, const char *channel, size_t channel_len, const char *bytes,
                     size_t n);
+    /* May be NULL. The server is a replica, and this connection is about to leave it: another one
+     * to the same place should, too. */
+    void (*replica)(struct conn *conn, const struct stile_error *why);
     /* May be NULL. Something went unanswered for its time; the connection is still there. */
     void (*late)(struct conn *conn);
     /* May be NULL. Sees each answer that somebody waits for before it is given. True: it has taken
@@ -117,6 +125,11 @@ void conn_answer(struct request *request, const struct stile_error *err);
  * that has moved. why NULL: nothing ends, but the next attempt goes there. */
 enum stile_status conn_move(struct conn *conn, const char *host, uint16_t port,
                             const struct stile_error *why, struct stile_error *err);
+
+/* Resolves and connects again, once what was sent is answered; down(why) comes then. For a server
+ * that is no longer the primary. Does nothing more to a connection that is not up than to have the
+ * next one asked for its role. */
+void conn_reconnect(struct conn *conn, const struct stile_error *why);
 
 void conn_free(struct conn *conn);   /* no callback or event comes any more; safe inside one */
 void conn_forked(struct conn *conn); /* in a child: closes the fd and nothing else */

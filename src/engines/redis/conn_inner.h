@@ -51,6 +51,9 @@ struct conn {
     uint64_t up_ns;
     uint64_t heard_ns; /* when something came from the server last */
     bool moved;        /* connect to another address, at once */
+    bool leaving;      /* nothing more is sent; when all is answered, connect anew */
+    bool suspect;      /* a replica answered: the next one is asked for its role first */
+    bool role_asked;   /* of this connection */
     struct stile_error why;
     bool in_event, freed;
 };
@@ -73,6 +76,8 @@ void conn_put_waiting(struct conn *conn);
 void conn_take(struct conn *conn, const redisReply *reply);
 void conn_tell_ended(struct conn *conn, const struct stile_error *why);
 void conn_finish(struct request *request, const redisReply *reply, const struct stile_error *err);
+
+void conn_leave_when_answered(struct conn *conn);
 
 void conn_write(struct conn *conn, struct request *request); /* or goes down soon */
 

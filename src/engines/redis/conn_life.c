@@ -83,6 +83,7 @@ void conn_go_down(struct conn *c)
     c->stream = NULL;
     c->resp = NULL;
     c->n_known = 0;
+    c->leaving = false;
     c->state = PAUSED;
     loop_forget(c->loop, &c->break_task);
     struct stile_error why = c->why;
@@ -127,6 +128,12 @@ static void come_up(struct conn *c)
 {
     c->state = UP;
     c->up_ns = loop_now(c->loop);
+    if (c->suspect && !c->role_asked) { /* the suspicion came up while it was greeted */
+        struct stile_error why;
+        error_set(&why, STILE_UNREACHABLE, FAULT_READ_ONLY, "this server may be a replica");
+        conn_reconnect(c, &why);
+        return;
+    }
     conn_put_waiting(c);
     for (struct conn_channel *channel = c->channels; channel; channel = channel->next)
         conn_put_channel(c, "SUBSCRIBE", channel);
@@ -171,9 +178,11 @@ static void on_select(void *data, const redisReply *reply, const struct stile_er
     greeting_failed(data, "choosing the database", reply, err);
 }
 
-/* Nothing is asked of a replica: it would answer READONLY, or what was true some time ago. */
+/* Nothing is asked of a replica: it would answer READONLY, or what was true some time ago. Where
+ * the role is only a suspicion, an ACL may hide it: the next write shows it. */
 static void on_role(void *data, const redisReply *reply, const struct stile_error *err)
 {
+    struct conn *c = data;
     struct stile_error not_primary;
     bool told = reply && reply->type == REDIS_REPLY_ARRAY && reply->elements > 0 &&
                 reply->element[0]->type == REDIS_REPLY_STRING;
@@ -183,7 +192,11 @@ static void on_role(void *data, const redisReply *reply, const struct stile_erro
                   "this server is not a primary (any more)");
         err = &not_primary;
     }
-    greeting_failed(data, "asking for its role", NULL, err);
+    if (!c->options.primary && fault_is_denial(err))
+        err = NULL;
+    else if (!err)
+        c->suspect = false;
+    greeting_failed(c, "asking for its role", NULL, err);
 }
 
 /* The name is for CLIENT LIST and may be refused, unless that means that all will be. */
@@ -245,7 +258,8 @@ static bool check_role(struct conn *c)
 #ifdef MUTANT_REDIS_TRUSTS_SENTINEL
     return true;
 #endif
-    return !c->options.primary || greet(c, &role, 1, on_role);
+    c->role_asked = c->options.primary || c->suspect;
+    return !c->role_asked || greet(c, &role, 1, on_role);
 }
 
 /* All in one go; nobody else's request goes out before they are answered: without SELECT it would

@@ -20,6 +20,18 @@ static const struct meaning {
      "the Redis Cluster is down or has no node for this key", true},
     {"CROSSSLOT ", FAULT_CROSS_SLOT, STILE_REFUSED,
      "the keys of one request are in different slots of the cluster", false},
+    {"ERR ACL failure in script", FAULT_NO_PERMISSION, STILE_REFUSED,
+     "the ACL of this user does not allow it", true},
+    {"ERR Script killed by user", FAULT_KILLED, STILE_UNREACHABLE,
+     "the script was ended by SCRIPT KILL before it changed anything", false},
+    {"ERR The user executing the script can't", FAULT_NO_PERMISSION, STILE_REFUSED,
+     "the ACL of this user does not allow it", true},
+    {"ERR Unknown Redis command called from", FAULT_UNKNOWN_COMMAND, STILE_UNSUPPORTED,
+     "the server does not know a command: it is too old, or the command was renamed", false},
+    {"ERR Unknown command called from", FAULT_UNKNOWN_COMMAND, STILE_UNSUPPORTED,
+     "the server does not know a command: it is too old, or the command was renamed", false},
+    {"ERR WAIT cannot be used with replica", FAULT_DEMOTED, STILE_UNREACHABLE,
+     "this server has become a replica", false},
     {"DENIED ", FAULT_DENIED, STILE_REFUSED,
      "the server is in protected mode and takes clients from its own host only: set a password, or "
      "bind and protected-mode",
@@ -64,10 +76,14 @@ static const struct meaning {
     {"NOSCRIPT ", FAULT_NO_SCRIPT, STILE_UNREACHABLE, "the server has forgotten a script", false},
     {"OOM ", FAULT_OOM, STILE_REFUSED,
      "the server has no memory left (OOM): raise maxmemory, or find what fills it", false},
-    {"READONLY ", FAULT_READ_ONLY, STILE_REFUSED,
-     "this server is a read-only replica: name the primary, or use redis+sentinel://", false},
+    {"READONLY ", FAULT_READ_ONLY, STILE_UNREACHABLE,
+     "this server is a read-only replica (READONLY): should it stay one, name the primary in the "
+     "URL, or use redis+sentinel://",
+     false},
     {"TRYAGAIN ", FAULT_TRY_AGAIN, STILE_UNREACHABLE,
      "the keys are moving to another node of the cluster (TRYAGAIN)", false},
+    {"UNBLOCKED ", FAULT_DEMOTED, STILE_UNREACHABLE, "this server has become a replica (UNBLOCKED)",
+     false},
     {"WRONGPASS ", FAULT_AUTH, STILE_REFUSED, "user or password is wrong, or the user is disabled",
      false},
     {"WRONGTYPE ", FAULT_WRONG_TYPE, STILE_REFUSED,
@@ -80,16 +96,43 @@ static bool starts(const char *text, const char *with)
     return strncmp(text, with, strlen(with)) == 0;
 }
 
-/* Before Redis 7 an error inside a script came wrapped: "ERR Error running script (call to f_...):
- * @user_script:1: WRONGTYPE ...". */
+/* "@user_script:12: " or "@user_script: 12: ", or NULL. */
+static const char *behind_place(const char *text)
+{
+    static const char script[] = "user_script:";
+
+    text += *text == '@';
+    if (!starts(text, script))
+        return NULL;
+    text += strlen(script);
+    text += *text == ' ';
+    size_t digits = strspn(text, "0123456789");
+    return digits && starts(text + digits, ": ") ? text + digits + 2 : NULL;
+}
+
+/* Before Redis 7 an error inside a script came wrapped, with the place in the script once if a
+ * command had failed, twice and with a dash if the command was not let run:
+ *
+ *     ERR Error running script (call to f_...): @user_script:1: WRONGTYPE ...
+ *     ERR Error running script (call to f_...): @user_script:1: @user_script: 1: -NOREPLICAS ...
+ */
 static const char *unwrap(const char *text)
 {
-    const char *script = strstr(text, "@user_script:");
+    const char *inner = starts(text, "ERR Error running script") ? strstr(text, "): ") : NULL;
 
-    if (!script || !starts(text, "ERR Error running script"))
+    if (!inner)
         return text;
-    const char *inner = strstr(script, ": ");
-    return inner ? inner + 2 : text;
+    text = inner + strlen("): ");
+    for (const char *behind; (behind = behind_place(text));)
+        text = behind;
+    return text + (*text == '-');
+}
+
+/* Inside a script, errors that have no code of their own came without ERR, too. */
+static bool means(const struct meaning *meaning, const char *text)
+{
+    const char *start = meaning->start;
+    return starts(text, start) || (starts(start, "ERR ") && starts(text, start + strlen("ERR ")));
 }
 
 static const struct meaning *find(const redisReply *reply)
@@ -97,7 +140,7 @@ static const struct meaning *find(const redisReply *reply)
     const char *text = unwrap(reply->str);
 
     for (size_t i = 0; i < sizeof meanings / sizeof meanings[0]; i++)
-        if (starts(text, meanings[i].start))
+        if (means(&meanings[i], text))
             return &meanings[i];
     return NULL;
 }
@@ -116,13 +159,19 @@ bool fault_is_denial(const struct stile_error *err)
            (err->native == FAULT_NO_PERMISSION || err->native == FAULT_UNKNOWN_COMMAND);
 }
 
+bool fault_is_replica(int native)
+{
+    return native == FAULT_READ_ONLY || native == FAULT_MASTER_DOWN || native == FAULT_DEMOTED;
+}
+
 /* Printable, and short enough to leave room for what is put before it. */
 static const char *clean(char out[WORDS_MAX + 1], const redisReply *reply)
 {
-    size_t n = reply->len < WORDS_MAX ? reply->len : WORDS_MAX;
+    const char *text = unwrap(reply->str);
+    size_t n = strnlen(text, WORDS_MAX);
 
     for (size_t i = 0; i < n; i++) {
-        unsigned char c = (unsigned char)reply->str[i];
+        unsigned char c = (unsigned char)text[i];
         out[i] = (char)(c < 0x20 || c >= 0x7f ? '?' : c);
     }
     out[n] = '\0';

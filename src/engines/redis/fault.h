@@ -15,7 +15,9 @@ enum fault {
     FAULT_BUSY,
     FAULT_CLUSTER_DOWN,
     FAULT_CROSS_SLOT,
+    FAULT_DEMOTED, /* it became a replica while a command waited in it */
     FAULT_DENIED,
+    FAULT_KILLED,
     FAULT_LOADING,
     FAULT_MASTER_DOWN,
     FAULT_MAX_CLIENTS,
@@ -40,5 +42,9 @@ enum stile_status fault_explain(const redisReply *reply, struct stile_error *err
 
 /* Whether an error of conn.h says that this user, or this server, does not have the command. */
 bool fault_is_denial(const struct stile_error *err);
+
+/* Whether it says that the server is a replica (native of an error of conn.h, or a fault): the
+ * primary is elsewhere. */
+bool fault_is_replica(int native);
 
 #endif

@@ -67,9 +67,9 @@ enum stile_status place_check(const char *info, const struct url *url, struct st
 {
     /* Any node of a Cluster tells where the others are. */
     if (place_says(info, "role:slave") && !place_says(info, "cluster_enabled:1"))
-        return error_set(err, STILE_REFUSED, 0,
-                         "this server is a replica, where nothing can be locked: connect to its "
-                         "primary");
+        return error_set(err, STILE_UNREACHABLE, 0,
+                         "this server is a replica, where nothing can be locked: wait for the "
+                         "failover to end, or name its primary in the URL");
     bool evicts =
         !place_says(info, "maxmemory:0\r") && !place_says(info, "maxmemory_policy:noeviction");
     if (evicts && !url_param(url, "allow"))

@@ -63,7 +63,7 @@ static void judge_keys(struct query *query, const struct vitals *v)
     char allow[VERDICT_TEXT];
     if (!v->scripts.known || v->own_keys.error.status != STILE_REFUSED)
         return;
-    if (!fault_is_denial(&v->own_keys.error)) {
+    if (strstr(v->own_keys.error.message, " run ")) {
         verdict_tell(query, v, &no_commands, "does not let this user run what a script runs: %s",
                      v->own_keys.error.message);
         return;

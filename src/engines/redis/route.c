@@ -38,6 +38,15 @@ static void is_late(struct conn *conn)
     is_down(conn, &why);
 }
 
+/* A subscription at the old primary would hear what the new one publishes, but the new one does not
+ * count it: our waiters would be taken for dead. */
+static void is_replica(struct conn *conn, const struct stile_error *why)
+{
+    struct node *node = conn_owner(conn);
+    if (node->hears)
+        conn_reconnect(node->hears, why);
+}
+
 static void hears_down(struct conn *conn, const struct stile_error *why)
 {
     struct node *node = conn_owner(conn);
@@ -70,20 +79,26 @@ static bool answers(struct conn *conn, struct request *request, const redisReply
 {
     struct node *node = conn_owner(conn);
     struct redis *redis = node->redis;
+    enum fault fault = fault_of(reply);
     redis->speaker = node;
     if (redis->cluster)
         return cluster_answers(redis->cluster, node, request, reply);
-    return redis->sentinel && sentinel_answers(node, request, reply);
+    if (fault != FAULT_READ_ONLY && fault != FAULT_MASTER_DOWN)
+        return false;
+    node_ask_later(node, request, reply); /* nothing was done: the next primary is asked */
+    return true;
 }
 
 static void asks_up(struct conn *conn)
 {
-    is_up(conn);
-    claims_ask_again(conn_owner(conn));
+    struct node *node = conn_owner(conn);
+    if (node->later.first)
+        loop_arm(node->redis->engine.loop, &node->again, loop_now(node->redis->engine.loop));
+    claims_ask_again(node);
 }
 
 static const struct conn_events asks_events = {
-    .up = asks_up, .down = is_down, .late = is_late, .answers = answers};
+    .up = asks_up, .down = is_down, .replica = is_replica, .late = is_late, .answers = answers};
 static const struct conn_events hears_events = {
     .up = is_up, .down = hears_down, .subscribed = hears_subscribed, .message = hears_message};
 

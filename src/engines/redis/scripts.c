@@ -236,8 +236,9 @@ static const char release_source[] =
           "return 1\n";
 
 /* One key that makes trouble must not cost the others of its batch: 0 is told only where it is
- * certain, and 2 for what is not known. Who waits hears from each renewal that it need not look
- * yet, and who died waiting is noticed. */
+ * certain, and 2 for what is not known. READONLY is about the whole server and is the answer to the
+ * whole batch: the connection must leave it. Who waits hears from each renewal that it need not
+ * look yet, and who died waiting is noticed. */
 static const char renew_source[] =
     "local call=redis.call\n"
     "local v,K,Q,B,F,M,I\n" FUNCTIONS "local out={}\n"
@@ -248,7 +249,8 @@ static const char renew_source[] =
     "  purge()\n"
     "  local owner,mode=ARGV[i*3-2],ARGV[i*3-1]\n"
     "  local held=v==owner and mode=='x' or mode~='x' and mine(owner,mode)\n"
-    "  if held then extend(owner,mode,tonumber(ARGV[i*3])) end\n"
+    /* a replica that runs behind may not know it: it may not say so, as it can't write either */
+    "  if held then extend(owner,mode,tonumber(ARGV[i*3])) else call('LTRIM',Q,0,-1) end\n"
     "  out[i]=held and 1 or 0\n"
 #ifndef MUTANT_REDIS_RENEWAL_IS_SILENT
     "  serve()\n"
@@ -258,7 +260,9 @@ static const char renew_source[] =
     "  out[i]=2\n"
     "  local done,e=pcall(one,i)\n"
     "  e=type(e)=='table' and e.err or e\n"
-    "  if not done and out[i]==2 and string.find(tostring(e),'WRONGTYPE') then out[i]=0 end\n"
+    "  e=not done and out[i]==2 and tostring(e) or ''\n"
+    "  if string.find(e,'WRONGTYPE') then out[i]=0 end\n"
+    "  if string.find(e,'READONLY') then return redis.error_reply('READONLY a replica') end\n"
     "end\n"
     "return out\n";
 

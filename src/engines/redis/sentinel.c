@@ -174,20 +174,6 @@ void sentinel_down(struct sentinel *s, const struct stile_error *why)
     seek(s);
 }
 
-/* ---- a primary that is none any more ---- */
-
-/* READONLY: nothing was done. The connection is made anew, which asks for the role. */
-bool sentinel_answers(struct node *node, struct request *request, const redisReply *reply)
-{
-    struct stile_error why;
-    if (fault_of(reply) != FAULT_READ_ONLY)
-        return false;
-    fault_explain(reply, &why);
-    node_ask_later(node, request, reply);
-    conn_move(node->asks, node->host, node->options.target.port, &why, NULL);
-    return true;
-}
-
 /* ---- being told ---- */
 
 static void hears_down(struct conn *conn, const struct stile_error *why)

@@ -28,8 +28,7 @@ enum stile_status sentinel_explain(const struct sentinel *sentinel, struct stile
 
 void sentinel_listen(struct sentinel *sentinel); /* to one who tells of the next primary */
 
-/* For route.c: what happens to the connections of the primary. */
+/* For route.c: a connection of the primary has ended. */
 void sentinel_down(struct sentinel *sentinel, const struct stile_error *why);
-bool sentinel_answers(struct node *node, struct request *request, const redisReply *reply);
 
 #endif
