@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import subprocess
+import threading
 
 import MySQLdb
 
@@ -171,6 +172,51 @@ def read_only(t, server):
 
 
 @on_server()
+def demoted_under_a_holder(t, server):
+    """A primary that becomes read-only: the holder is lost, and a waiter is granted only later"""
+    for mode in "getlock", "row", "table":
+        use(t, server, server.url + "?mode=" + mode)
+        held = t.hold("x", "--ttl", "3s")
+        waiting = wait_for(t, "x", "--ttl", "3s")
+        server.sql("set global read_only = 1")
+        lost(held)
+        expect(t.stile("run", "--try", "x", "--", "true").returncode, 69)
+        server.sql("set global read_only = 0")
+        waiting.line()
+        expect(waiting.wait(), 0)
+
+
+class Rewriter(Cutter):
+    """Passes on one text for another of the same length."""
+    def __init__(self, port, old, new):
+        super().__init__(port, old)
+        self.new = new.ljust(len(old))
+
+    def pass_on(self, near, far):
+        pump = threading.Thread(target=self.copy, args=(far, near, lambda data: data), daemon=True)
+        pump.start()
+        self.copy(near, far, lambda data: data.replace(self.words, self.new))
+
+    @staticmethod
+    def copy(source, sink, change):
+        with source, sink:
+            while data := source.recv(1 << 20):
+                sink.sendall(change(data))
+
+
+@on_server()
+def group_of_primaries(t, server):
+    """One of several primaries of a replication group is refused like a node of Galera"""
+    with Rewriter(server.port, b"'group_replication_single_primary_mode' AND Value='OFF'",
+                  b"'version'") as rewriter:
+        use(t, server, "mysql://root@127.0.0.1:%d/tests" % rewriter.port)
+        refused(t, "several primaries", "mode=table")
+        assert ("danger", "group-replication") in findings(t), findings(t)
+        use(t, server, "mysql://root@127.0.0.1:%d/tests?mode=table" % rewriter.port)
+        expect(token_of(t), 1)
+
+
+@on_server()
 def other_modes(t, server):
     """A mode that is not there is refused with those that are; two need the tables"""
     use(t, server, server.url + "?mode=rows")
@@ -202,8 +248,10 @@ def passwords(t, server):
 @on_server()
 def permission_is_missing(t, server):
     """A user without rights on the tables hears which ones; few are enough"""
-    server.sql("create user low@'%'; grant select on tests.stile_version to low@'%'")
+    server.sql("create table own (x int); create user low@'%'; grant select on tests.own to low@'%'")
     use(t, server, "mysql://low@127.0.0.1:%d/tests" % server.port)
+    refused(t, "stile_version", "grant")
+    server.sql("grant select on tests.stile_version to low@'%'; revoke all on tests.own from low@'%'")
     refused(t, "stile_lock", "grant")
     refused(t, "CREATE", "--print", verb=("setup",))
     server.sql("grant select on tests.* to low@'%'")
@@ -264,6 +312,10 @@ def schema(t, server):
     expect([setup.wait() for setup in setups], [0] * 5)
     expect(token_of(t), 2)
     refused(t, "mode=table", verb=("run", "--shared", "x", "--", "true"))
+    server.sql("create user low@'%'; grant execute on procedure tests.stile_cleanup to low@'%'")
+    server.sql("drop procedure stile_table_break")
+    expect(t.stile("setup").returncode, 0)
+    assert "stile_cleanup" in server.sql("show grants for low@'%'")
     server.sql("insert into stile_version values (99)")
     refused(t, "99", "newer")
     refused(t, "newer", verb=("setup",))
@@ -316,10 +368,19 @@ def doctor(t, server):
     server.sql("set global innodb_flush_log_at_trx_commit = 2; set global max_connections = 10; "
                "alter table stile_lock engine = aria")
     expect(findings(t), {("danger", "flush"), ("warning", "connections"), ("danger", "engine")})
+    server.sql("set global innodb_flush_log_at_trx_commit = 1")
     server.sql("drop table stile_floor")
     assert ("danger", "tables") in findings(t), findings(t)
     use(t, server, "mysql://root@127.0.0.1:%d" % server.port)
     assert ("warning", "tables") in findings(t), findings(t)
+
+
+@on_server("--log-bin=log")
+def log_is_not_synced(t, server):
+    """doctor: a binary log that a power cut may shorten takes tokens with it"""
+    assert ("danger", "sync-binlog") in findings(t), findings(t)
+    server.sql("set global sync_binlog = 1")
+    assert ("danger", "sync-binlog") not in findings(t), findings(t)
 
 
 @on_server("--log-bin=log", "--binlog-format=STATEMENT")
@@ -353,7 +414,8 @@ def few_sessions(t, server):
 run_tests([server_crashes, server_is_shut_down, server_is_stopped, nobody_there,
            session_is_killed, waiter_is_killed, waiter_gives_up, holder_is_killed,
            hostile_defaults, too_many_connections, sessions_are_bounded, galera_is_refused,
-           read_only, other_modes, passwords, permission_is_missing, over_tls, schema,
-           cleanup_keeps_tokens, people_can_read_it, doctor, statements_are_logged,
+           read_only, demoted_under_a_holder, group_of_primaries, other_modes, passwords, permission_is_missing, over_tls, schema,
+           cleanup_keeps_tokens, people_can_read_it, doctor, log_is_not_synced,
+           statements_are_logged,
            few_sessions,
            grant_in_doubt, wait_in_doubt, release_in_doubt])

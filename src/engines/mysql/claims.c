@@ -103,9 +103,13 @@ static void confirm(struct part *part)
         part_give_up(part, &err);
 }
 
-void claims_alive(void *data, const struct answer *a)
+static void on_alive(void *data, const struct answer *a)
 {
-    part_confirmed(data, a->sent_ns, a->err);
+    struct stile_error err;
+    if (!a->err && ttl_check_proof(a, &err))
+        part_confirmed(data, a->sent_ns, &err);
+    else
+        part_confirmed(data, a->sent_ns, a->err);
 }
 
 /* The lease counts from a time that is known to be before the session's last sign of life. After a
@@ -122,7 +126,7 @@ static void grant_after_wait(struct part *part, uint64_t token, uint64_t sent_ns
         return;
     }
     part->standing = CONFIRMING;
-    if (session_send(session, sql_ttl(session->seat.ttl_told_ns), claims_alive, part, &err))
+    if (session_send(session, sql_prove(session, session->seat.ttl_told_ns), on_alive, part, &err))
         part_give_up(part, &err);
 }
 

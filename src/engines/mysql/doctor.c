@@ -22,8 +22,9 @@ enum fact {
     FACT_REPLICAS,
     FACT_DATABASE,
     FACT_STATEMENTS,
+    FACT_UNSYNCED_LOG,
 };
-enum { ANSWER_FACTS, ANSWER_GALERA, ANSWER_CONNECTED, ANSWERS };
+enum { ANSWER_FACTS, ANSWER_MULTI_PRIMARY, ANSWER_CONNECTED, ANSWERS };
 
 struct visit {
     struct query *query;
@@ -46,24 +47,28 @@ static void tell(const struct visit *visit, struct stile_finding finding)
 
 /* ---- whether anything can be locked ---- */
 
-static void look_at_galera(const struct visit *visit)
+static void look_at_cluster(const struct visit *visit)
 {
-    const char *on = outcome_text(&visit->answer->outcomes[ANSWER_GALERA], 1);
-    if (!on || strcasecmp(on, "OFF") == 0)
+    const char *variable = outcome_text(&visit->answer->outcomes[ANSWER_MULTI_PRIMARY], 0);
+    if (!variable)
         return;
+    bool galera = my_is_galera(variable);
+    const char *what = galera ? "this server is a node of a Galera cluster"
+                              : "this server is one of several primaries of a replication group";
+    const char *id = galera ? "galera" : "group-replication";
     if (visit->my->options.mode == MODE_TABLE)
         tell(visit, (struct stile_finding){
                         .severity = STILE_NOTE,
-                        .id = "galera",
-                        .what = "this server is a node of a Galera cluster",
+                        .id = id,
+                        .what = what,
                         .why = "an end that one node has written is compared with the clock of "
                                "another",
                         .cure = "keep their clocks together (NTP)"});
     else
         tell(visit, (struct stile_finding){
                         .severity = STILE_DANGER,
-                        .id = "galera",
-                        .what = "this server is a node of a Galera cluster",
+                        .id = id,
+                        .what = what,
                         .why = "GET_LOCK is known to one node only: another one would give the "
                                "same lock to somebody else",
                         .cure = "say mode=table, or use a server that is in no cluster"});
@@ -172,6 +177,20 @@ static void look_at_disk(const struct visit *visit)
              .why = safe ? NULL : "after a crash the last tokens may come again",
              .cure = safe ? NULL : "and in the server's configuration file",
              .command = safe ? NULL : "SET GLOBAL innodb_flush_log_at_trx_commit = 1;"});
+}
+
+/* At recovery, what the log does not have is rolled back, however safe InnoDB itself has it. */
+static void look_at_log_on_disk(const struct visit *visit)
+{
+    if (strcmp(fact(visit, FACT_UNSYNCED_LOG), "1") == 0)
+        tell(visit, (struct stile_finding){
+                        .severity = STILE_DANGER,
+                        .id = "sync-binlog",
+                        .what = "the binary log is on and sync_binlog is not 1",
+                        .why = "after a power cut, grants that the log on disk lacks are rolled "
+                               "back, and their tokens come again",
+                        .cure = "and in the server's configuration file",
+                        .command = "SET GLOBAL sync_binlog = 1;"});
 }
 
 static void look_at_replicas(const struct visit *visit)
@@ -284,11 +303,12 @@ static void on_facts(void *data, const struct answer *a)
         return;
     }
     begin_visit(&visit, query, a);
-    look_at_galera(&visit);
+    look_at_cluster(&visit);
     look_at_kind(&visit);
     look_at_tables(&visit);
     look_at_log(&visit);
     look_at_disk(&visit);
+    look_at_log_on_disk(&visit);
     look_at_replicas(&visit);
     look_at_places(&visit);
     look_at_rights(&visit);

@@ -59,18 +59,20 @@ bool fault_is_busy(unsigned code)
 
 bool fault_is_undone(unsigned code)
 {
-    return code == ER_LOCK_DEADLOCK || code == ER_LOCK_WAIT_TIMEOUT || code == ER_CHECKREAD;
+    return code == ER_LOCK_DEADLOCK || code == ER_LOCK_WAIT_TIMEOUT || code == ER_CHECKREAD ||
+           code == ER_AUTOINC_READ_FAILED;
 }
 
 /* It may be otherwise the next time. */
 static bool may_pass(unsigned code)
 {
     static const unsigned passing[] = {
-        ER_CON_COUNT_ERROR,   ER_TOO_MANY_USER_CONNECTIONS, ER_USER_LIMIT_REACHED,
-        ER_SERVER_SHUTDOWN,   ER_NORMAL_SHUTDOWN,           ER_LOCK_DEADLOCK,
-        ER_LOCK_WAIT_TIMEOUT, ER_QUERY_INTERRUPTED,         CONNECTION_KILLED,
-        INTERACTION_TIMEOUT,  ER_OUT_OF_RESOURCES,          ER_CANT_CREATE_THREAD,
-        ER_CHECKREAD,         ER_STATEMENT_TIMEOUT,         QUERY_TIMEOUT};
+        ER_CON_COUNT_ERROR,     ER_TOO_MANY_USER_CONNECTIONS, ER_USER_LIMIT_REACHED,
+        ER_SERVER_SHUTDOWN,     ER_NORMAL_SHUTDOWN,           ER_LOCK_DEADLOCK,
+        ER_LOCK_WAIT_TIMEOUT,   ER_QUERY_INTERRUPTED,         CONNECTION_KILLED,
+        INTERACTION_TIMEOUT,    ER_OUT_OF_RESOURCES,          ER_CANT_CREATE_THREAD,
+        ER_CHECKREAD,           ER_STATEMENT_TIMEOUT,         QUERY_TIMEOUT,
+        ER_AUTOINC_READ_FAILED, ER_OPTION_PREVENTS_STATEMENT};
     for (size_t i = 0; i < sizeof passing / sizeof *passing; i++) {
         if (code == passing[i])
             return true;

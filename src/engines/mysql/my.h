@@ -73,6 +73,9 @@ enum stile_status my_check_server(struct session *session, const struct answer *
 
 /* Before MariaDB 10.0.2 and MySQL 5.7.5, GET_LOCK gave back what the session had already. */
 bool my_is_too_old(const char *version);
+/* The variable that shows that a server is one of several primaries: Galera's, else of Group
+ * Replication. */
+bool my_is_galera(const char *variable);
 
 /* ---- jobs.c ---- */
 
@@ -86,12 +89,14 @@ void doctor_examine(struct engine *engine, struct query *query);
 
 /* The lease that the next statement has to begin with; 0: the server knows it. */
 uint64_t ttl_to_tell(struct session *session);
+/* What the server said to sql_prove(): an error if this session's locks are gone, or the server is
+ * read-only and no longer decides who holds them. */
+enum stile_status ttl_check_proof(const struct answer *answer, struct stile_error *err);
 
 /* ---- claims.c: being granted ---- */
 
 void claims_claim(struct engine *engine, struct claim *claim);
-bool claims_begin(struct part *part);                       /* false: it has failed already */
-void claims_alive(void *data, const struct answer *answer); /* its session is: granted */
+bool claims_begin(struct part *part); /* false: it has failed already */
 /* Of our own: true if this client has it, and has now lost it. */
 bool claims_break(struct my *my, uint64_t backend, const char *stored);
 

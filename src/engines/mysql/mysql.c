@@ -121,10 +121,11 @@ static void mysql_forked(struct engine *engine)
     "one server that is in no Galera cluster: GET_LOCK is not replicated, so a failover frees "    \
     "all; "                                                                                        \
     "their holders are told as their connections end. For tokens, "                                \
-    "innodb_flush_log_at_trx_commit=1"
+    "innodb_flush_log_at_trx_commit=1, and sync_binlog=1 if the binary log is on"
 
 #define TABLE_CONDITION                                                                            \
-    "servers that do not forget (innodb_flush_log_at_trx_commit=1), and in a Galera cluster, "     \
+    "servers that do not forget (innodb_flush_log_at_trx_commit=1, and sync_binlog=1 if the "      \
+    "binary log is on), and in a Galera cluster, "                                                 \
     "clocks that agree; failover to a replica may forget a lock or repeat a token"
 
 #define SLOTS                                                                                      \

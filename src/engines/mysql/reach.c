@@ -1,5 +1,6 @@
 /* Reaching the server: who may answer there, the session that all share, and what the database has.
  */
+#include <mysqld_error.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,8 +28,8 @@ static enum stile_status refuse(struct session *session, const char *version, co
         return error_set(err, STILE_REFUSED, 0,
                          "this server is older than MariaDB 10.0.2 or MySQL 5.7.5, where a session "
                          "has one lock at most");
-    if (strcmp(read_only, "0") != 0)
-        return error_set(err, STILE_REFUSED, 0,
+    if (strcmp(read_only, "0") != 0) /* it may be about to be promoted */
+        return error_set(err, STILE_UNREACHABLE, 0,
                          "this server is read-only, perhaps a replica: what is locked here is not "
                          "known to its primary. Connect to the primary");
     if (session->seat.backend != mysql_thread_id(session->conn) &&
@@ -53,19 +54,26 @@ static enum stile_status refuse_for_table(struct my *my, const char *read_only,
                                           struct stile_error *err)
 {
     if (strcmp(read_only, "0") != 0)
-        return error_set(err, STILE_REFUSED, 0,
+        return error_set(err, STILE_UNREACHABLE, 0,
                          "this server is read-only, perhaps a replica, where nothing can be "
                          "locked: connect to its primary");
     bool bare = my->opening && !my->opening->schema && !my->options.table;
     return bare ? refuse_bare("table", err) : STILE_OK;
 }
 
-static enum stile_status refuse_galera(struct stile_error *err)
+bool my_is_galera(const char *variable)
+{
+    return strcasecmp(variable, "wsrep_on") == 0;
+}
+
+static enum stile_status refuse_cluster(const char *variable, struct stile_error *err)
 {
     return error_set(
         err, STILE_REFUSED, 0,
-        "this server is a node of a Galera cluster (wsrep_on), and what a session "
-        "locks is known to one node only: say mode=table, or use a server that is in no cluster");
+        "this server is a node of a %s, and what a session "
+        "locks is known to one node only: say mode=table, or use a server that is in no cluster",
+        my_is_galera(variable) ? "Galera cluster (wsrep_on)"
+                               : "replication group with several primaries");
 }
 
 enum stile_status my_check_server(struct session *session, const struct answer *a,
@@ -80,7 +88,7 @@ enum stile_status my_check_server(struct session *session, const struct answer *
     const char *id = facts ? outcome_text(facts, FACT_ID) : NULL;
     if (!version || !read_only || !id)
         return error_set(err, STILE_CORRUPT, 0, "the server's answer has an unexpected form");
-    const char *galera = outcome_text(facts + HAIL_GALERA, 1);
+    const char *multi_primary = outcome_text(facts + HAIL_MULTI_PRIMARY, 0);
     const char *schema = outcome_text(facts, FACT_SCHEMA);
     const char *uptime = outcome_text(facts + HAIL_UPTIME, 1);
     session->seat.backend = strtoull(id, NULL, 10);
@@ -96,8 +104,8 @@ enum stile_status my_check_server(struct session *session, const struct answer *
         return refuse_for_table(my, read_only, err);
     if (my->options.mode == MODE_ROW && my->opening && !my->opening->schema)
         return refuse_bare("row", err);
-    if (galera && strcasecmp(galera, "OFF") != 0)
-        return refuse_galera(err);
+    if (multi_primary)
+        return refuse_cluster(multi_primary, err);
     return refuse(session, version, read_only, err);
 }
 
@@ -197,10 +205,28 @@ static void on_shedlock(void *data, const struct answer *a)
         shedlock_refuse_missing(a->err->native, &my->opening->error);
 }
 
+static void on_denied(void *data, const struct answer *a)
+{
+    struct my *my = data;
+    opening_hear(my->opening, a->err && a->code != ER_NO_SUCH_TABLE ? a->err : NULL);
+}
+
+/* Tables that this user may not use are not to be seen. Without them a claim has no token and
+ * passes over a hold that others keep, so it makes a difference whether they are there. */
+static enum stile_status check_bare(struct my *my, struct stile_error *err)
+{
+    if (!my->options.database || my->engine.examining)
+        return STILE_OK;
+    enum stile_status status =
+        ask(my, sql_written("SELECT 1 FROM stile_version LIMIT 0"), on_denied, err);
+    return status ? error_wrap(err, status, "looking for the tables stile_*") : STILE_OK;
+}
+
 static enum stile_status check_schema(struct my *my, struct stile_error *err)
 {
     my->bare = !my->opening->schema;
-    enum stile_status status = my->bare ? STILE_OK : ask(my, sql_version(), on_version, err);
+    enum stile_status status =
+        my->bare ? check_bare(my, err) : ask(my, sql_version(), on_version, err);
     if (!status && my->options.table && !my->engine.examining)
         status = ask(my,
                      sql_written("SELECT name,lock_until,locked_at,locked_by FROM %s LIMIT 0",

@@ -153,6 +153,11 @@ static void sit(struct part *part, uint64_t ms)
         part_give_up(part, &err);
 }
 
+static void on_marked(void *data, const struct answer *a)
+{
+    part_confirmed(data, a->sent_ns, a->err);
+}
+
 static void hear_verdict(struct part *part, const char *text)
 {
     struct stile_error err;
@@ -164,7 +169,7 @@ static void hear_verdict(struct part *part, const char *text)
     } else if (*text == 'g') {
         part->token = number;
         part->standing = CONFIRMING;
-        if (mark(part, claims_alive, &err))
+        if (mark(part, on_marked, &err))
             part_give_up(part, &err);
     } else {
         error_set(&err, STILE_CORRUPT, 0, "the server's answer has an unexpected form");

@@ -101,6 +101,8 @@ CREATE TABLE IF NOT EXISTS stile_row_claim (
     KEY by_name (name)
 ) ENGINE=InnoDB;
 
+-- MySQL cannot replace a procedure, and dropping it takes the rights on it away: grant EXECUTE on the
+-- database there. `stile setup` leaves these lines out on MariaDB.
 DROP PROCEDURE IF EXISTS stile_table_settle;
 DROP PROCEDURE IF EXISTS stile_table_grant;
 DROP PROCEDURE IF EXISTS stile_table_ring;
@@ -114,7 +116,7 @@ DROP PROCEDURE IF EXISTS stile_cleanup;
 DELIMITER //
 
 -- Ends what has run out; what is kept back stays as a ghost.
-CREATE PROCEDURE stile_table_settle(p_name VARBINARY(512)) SQL SECURITY INVOKER
+CREATE /*M!100103 OR REPLACE */ PROCEDURE stile_table_settle(p_name VARBINARY(512)) SQL SECURITY INVOKER
 BEGIN
     UPDATE stile_claim
     SET ghost = TRUE, owner = CONCAT('~', owner),
@@ -128,7 +130,7 @@ END//
 
 -- Ends the sleep of those that were granted something, each in the session that has its bell's lock.
 -- Whom we may not wake looks by itself.
-CREATE PROCEDURE stile_table_ring() SQL SECURITY INVOKER
+CREATE /*M!100103 OR REPLACE */ PROCEDURE stile_table_ring() SQL SECURITY INVOKER
 BEGIN
     DECLARE v_session BIGINT UNSIGNED;
     DECLARE CONTINUE HANDLER FOR SQLEXCEPTION BEGIN END;
@@ -143,7 +145,7 @@ END//
 
 -- Grants it to who is next, and as many as may have it together. Whoever isn't the caller has a
 -- second to confirm, and is noted to be woken after the commit.
-CREATE PROCEDURE stile_table_grant(p_name VARBINARY(512), p_me VARCHAR(33)) SQL SECURITY INVOKER
+CREATE /*M!100103 OR REPLACE */ PROCEDURE stile_table_grant(p_name VARBINARY(512), p_me VARCHAR(33)) SQL SECURITY INVOKER
 BEGIN
     DECLARE v_owner VARCHAR(33) CHARACTER SET ascii COLLATE ascii_bin;
     DECLARE v_mode, v_bell VARCHAR(16) CHARACTER SET ascii;
@@ -179,7 +181,7 @@ END//
 
 -- "g TOKEN": granted; "b MS": held by others until then, as far as one can tell. Asked again with the
 -- same owner it keeps its place, and confirms what was granted meanwhile.
-CREATE PROCEDURE stile_table_claim(
+CREATE /*M!100103 OR REPLACE */ PROCEDURE stile_table_claim(
     p_name VARBINARY(512), p_owner VARCHAR(33) CHARACTER SET ascii,
     p_mode VARCHAR(16) CHARACTER SET ascii, p_slots INT UNSIGNED, p_ttl_ms BIGINT UNSIGNED,
     p_hold_ms BIGINT UNSIGNED, p_delay_ms BIGINT UNSIGNED, p_wait BOOLEAN,
@@ -250,7 +252,7 @@ BEGIN
 END//
 
 -- Gives back, withdraws, clears away. Whether there was anything.
-CREATE PROCEDURE stile_table_release(
+CREATE /*M!100103 OR REPLACE */ PROCEDURE stile_table_release(
     p_name VARBINARY(512), p_owner VARCHAR(33) CHARACTER SET ascii, p_unused BOOLEAN
 ) SQL SECURITY INVOKER
 BEGIN
@@ -283,7 +285,7 @@ BEGIN
 END//
 
 -- How many grants were broken, and their owners; 0: not by that token; -1: nobody has it.
-CREATE PROCEDURE stile_table_break(p_name VARBINARY(512), p_token BIGINT UNSIGNED)
+CREATE /*M!100103 OR REPLACE */ PROCEDURE stile_table_break(p_name VARBINARY(512), p_token BIGINT UNSIGNED)
 SQL SECURITY INVOKER
 BEGIN
     DECLARE v_broken, v_held INT DEFAULT 0;
@@ -310,7 +312,7 @@ BEGIN
 END//
 
 -- The row is the session's p_backend: count it, unless the name is kept back. "g TOKEN", or "h MS".
-CREATE PROCEDURE stile_row_grant(
+CREATE /*M!100103 OR REPLACE */ PROCEDURE stile_row_grant(
     p_name VARBINARY(512), p_backend BIGINT UNSIGNED, p_shared BOOLEAN, p_hold_ms BIGINT UNSIGNED,
     p_delay_ms BIGINT UNSIGNED, p_owner VARCHAR(16) CHARACTER SET ascii, p_host VARBINARY(64),
     p_pid BIGINT, p_command VARBINARY(255)
@@ -363,7 +365,7 @@ BEGIN
 END//
 
 -- Before its row is given back, where a hold or a delay came with it.
-CREATE PROCEDURE stile_row_let_go(
+CREATE /*M!100103 OR REPLACE */ PROCEDURE stile_row_let_go(
     p_name VARBINARY(512), p_token BIGINT UNSIGNED, p_unused BOOLEAN
 ) SQL SECURITY INVOKER
 BEGIN
@@ -373,7 +375,7 @@ END//
 
 -- Clears away names that nobody has had for so many days, and claims that have run out. Tokens stay
 -- used.
-CREATE PROCEDURE stile_cleanup(p_days INT UNSIGNED) SQL SECURITY INVOKER
+CREATE /*M!100103 OR REPLACE */ PROCEDURE stile_cleanup(p_days INT UNSIGNED) SQL SECURITY INVOKER
 BEGIN
     DECLARE v_highest BIGINT UNSIGNED;
     DECLARE EXIT HANDLER FOR SQLEXCEPTION

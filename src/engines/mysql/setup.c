@@ -10,6 +10,10 @@
 
 extern const char mysql_schema[]; /* made from schema.sql */
 
+/* What it makes: tables with the view, and procedures. */
+#define SCHEMA_TABLES     10
+#define SCHEMA_PROCEDURES 9
+
 static enum stile_status complain(MYSQL *conn, const struct options *options,
                                   struct stile_error *err)
 {
@@ -77,6 +81,14 @@ static bool next_statement(struct script *script)
     return script->len > 0;
 }
 
+/* Dropping a procedure revokes what was granted on it; MariaDB can replace it instead. */
+static bool is_needless(MYSQL *conn, const struct script *script)
+{
+    static const char drop[] = "DROP PROCEDURE";
+    return strstr(mysql_get_server_info(conn), "MariaDB") && script->len > sizeof drop &&
+           memcmp(script->statement, drop, sizeof drop - 1) == 0;
+}
+
 static enum stile_status run(MYSQL *conn, const struct options *options, struct stile_error *err)
 {
     struct script script = {
@@ -85,6 +97,8 @@ static enum stile_status run(MYSQL *conn, const struct options *options, struct 
     if (!script.statement)
         return error_set(err, STILE_NOMEM, 0, "out of memory");
     while (!status && next_statement(&script)) {
+        if (is_needless(conn, &script))
+            continue;
         if (mysql_real_query(conn, script.statement, script.len))
             status = complain(conn, options, err);
         mysql_free_result(mysql_store_result(conn));
@@ -107,9 +121,28 @@ static enum stile_status wait_for_others(MYSQL *conn, const struct options *opti
                    : error_set(err, STILE_REFUSED, 0, "another setup has run here for a minute");
 }
 
+/* Whether all that the schema makes is there: then nothing has to be changed, and nobody waits for
+ * a table that others use. */
+static enum stile_status is_complete(bool *complete, MYSQL *conn, const struct options *options,
+                                     struct stile_error *err)
+{
+    if (mysql_query(conn, "SELECT (SELECT COUNT(*) FROM information_schema.TABLES WHERE "
+                          "TABLE_SCHEMA=DATABASE() AND TABLE_NAME LIKE 'stile\\_%'),"
+                          "(SELECT COUNT(*) FROM information_schema.ROUTINES WHERE "
+                          "ROUTINE_SCHEMA=DATABASE() AND ROUTINE_NAME LIKE 'stile\\_%')"))
+        return complain(conn, options, err);
+    MYSQL_RES *rows = mysql_store_result(conn);
+    MYSQL_ROW row = rows ? mysql_fetch_row(rows) : NULL;
+    *complete = row && row[0] && row[1] && atoi(row[0]) >= SCHEMA_TABLES &&
+                atoi(row[1]) >= SCHEMA_PROCEDURES;
+    mysql_free_result(rows);
+    return STILE_OK;
+}
+
 static enum stile_status make(MYSQL *conn, const struct options *o, struct stile_error *err)
 {
     int version;
+    bool complete = false;
     if (!mysql_real_connect(conn, o->host, o->user, o->password, o->database, o->port, o->socket,
                             OPTIONS_FLAGS))
         return complain(conn, o, err);
@@ -123,7 +156,9 @@ static enum stile_status make(MYSQL *conn, const struct options *o, struct stile
                            "its tables stile_* have version %d, this library knows %d: install a "
                            "newer one",
                            version, SCHEMA_VERSION);
-    return status ? status : run(conn, o, err);
+    if (!status && version == SCHEMA_VERSION)
+        status = is_complete(&complete, conn, o, err);
+    return status || complete ? status : run(conn, o, err);
 }
 
 enum stile_status mysql_setup(const struct url *url, bool dry_run, const char **script,

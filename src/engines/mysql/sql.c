@@ -44,7 +44,8 @@ char *sql_sign(const struct my *my)
     "SELECT CONNECTION_ID(),VERSION(),@@GLOBAL.read_only,"                                         \
     "(SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA=DATABASE() AND "           \
     "TABLE_NAME='stile_version');"                                                                 \
-    "SHOW GLOBAL VARIABLES LIKE 'wsrep_on';"                                                       \
+    "SHOW GLOBAL VARIABLES WHERE Variable_name='wsrep_on' AND Value<>'OFF' OR "                    \
+    "Variable_name='group_replication_single_primary_mode' AND Value='OFF';"                       \
     "SHOW GLOBAL STATUS LIKE 'Uptime'"
 
 /* ShedLock's columns are read in the time zone that all its others have; a name that has no room is
@@ -90,8 +91,10 @@ char *sql_facts(void)
         "),(SELECT COUNT(*) FROM " TABLES " AND ENGINE<>'InnoDB'),"
         "@@GLOBAL.innodb_flush_log_at_trx_commit,@@GLOBAL.max_connections,"
         "(SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE COMMAND LIKE "
-        "'Binlog Dump%%'),DATABASE(),@@GLOBAL.log_bin AND @@GLOBAL.binlog_format='STATEMENT';"
-        "SHOW GLOBAL VARIABLES LIKE 'wsrep_on';"
+        "'Binlog Dump%%'),DATABASE(),@@GLOBAL.log_bin AND @@GLOBAL.binlog_format='STATEMENT',"
+        "@@GLOBAL.log_bin AND @@GLOBAL.sync_binlog<>1;"
+        "SHOW GLOBAL VARIABLES WHERE Variable_name='wsrep_on' AND Value<>'OFF' OR "
+        "Variable_name='group_replication_single_primary_mode' AND Value='OFF';"
         "SHOW GLOBAL STATUS LIKE 'Threads_connected'");
 }
 
@@ -123,6 +126,18 @@ unsigned long sql_lease_s(uint64_t ttl_ns)
 char *sql_ttl(uint64_t ttl_ns)
 {
     return sql_written("SET SESSION wait_timeout=%lu", sql_lease_s(ttl_ns));
+}
+
+/* The session's own mark was taken like every other lock of it and can only end with all of them:
+ * where it is gone, a proxy has put another connection in this one's place. */
+#define MARKED                                                                                     \
+    "COALESCE(IS_USED_LOCK(CONCAT('stile%s session ',CONNECTION_ID()))=CONNECTION_ID(),0)"
+
+char *sql_prove(const struct session *session, uint64_t ttl_ns)
+{
+    return sql_written("SET SESSION wait_timeout=%lu;SELECT CONNECTION_ID()=%" PRIu64 " AND " MARKED
+                       ",@@GLOBAL.read_only=0",
+                       sql_lease_s(ttl_ns), session->seat.backend, plus(session->my));
 }
 
 char *sql_kill(uint64_t backend, bool session)
@@ -163,7 +178,7 @@ const char *sql_milliseconds(char out[24], uint64_t ns)
     "hold_until,delay_ms) "                                                                        \
     "SELECT X'%s',X'%s',LAST_INSERT_ID(f.token+1),'%s',X'%s',%s,X'%s',UTC_TIMESTAMP(6),"           \
     "CONNECTION_ID(),UTC_TIMESTAMP(6)+INTERVAL 1000*%s MICROSECOND,%s "                            \
-    "FROM stile_floor f WHERE f.one=1 AND @g=1 "                                                   \
+    "FROM stile_floor f WHERE f.one=1 AND @g=1 AND @@GLOBAL.read_only=0 "                          \
     "ON DUPLICATE KEY UPDATE token=IF(" FREE ",LAST_INSERT_ID(stile_lock.token+1),"                \
     "stile_lock.token+LAST_INSERT_ID(0)),"
 #define KEEP_IT                                                                                    \
@@ -198,6 +213,9 @@ static char *about_key(const char *before, struct part *part, const char *behind
     return text;
 }
 
+/* Nothing is taken on a primary that has been demoted since we connected. */
+#define WRITABLE(lock) "IF(@@GLOBAL.read_only,0," lock
+
 /* There is no other place to tell others who waits. */
 void sql_who(char out[SQL_WHO_MAX], const struct my *my)
 {
@@ -206,10 +224,10 @@ void sql_who(char out[SQL_WHO_MAX], const struct my *my)
 
 char *sql_try(struct part *part, uint64_t ttl_ns)
 {
-    char before[LEASE_MAX], lock[KEY_HEX_MAX + 32];
+    char before[LEASE_MAX], lock[KEY_HEX_MAX + 64];
     if (my_of_part(part)->bare && !ttl_ns)
-        return about_key("SELECT GET_LOCK(X'", part, "',0)");
-    snprintf(lock, sizeof lock, "GET_LOCK(X'%s',0)", mine(part)->key);
+        return about_key("SELECT " WRITABLE("GET_LOCK(X'"), part, "',0))");
+    snprintf(lock, sizeof lock, WRITABLE("GET_LOCK(X'%s',0)") ")", mine(part)->key);
     if (my_of_part(part)->bare)
         return sql_written("%sSELECT %s", lease(before, ttl_ns), lock);
     return counted(part, lease(before, ttl_ns), lock, "");
@@ -219,7 +237,7 @@ char *sql_try(struct part *part, uint64_t ttl_ns)
 char *sql_lock(struct part *part, uint64_t ttl_ns)
 {
     struct my *my = my_of_part(part);
-    char before[LEASE_MAX], lock[KEY_HEX_MAX + 32], who[SQL_WHO_MAX];
+    char before[LEASE_MAX], lock[KEY_HEX_MAX + 64], who[SQL_WHO_MAX];
     snprintf(lock, sizeof lock, "GET_LOCK(X'%s',%d)", mine(part)->key, SQL_YEAR_S);
     sql_who(who, my);
     if (my->bare)

@@ -8,7 +8,7 @@
 
 /* The statements of sql_hail() whose answers count, behind two settings unless it is mode=table,
  * and the columns of the first of them. */
-enum { HAIL_FACTS, HAIL_GALERA, HAIL_UPTIME };
+enum { HAIL_FACTS, HAIL_MULTI_PRIMARY, HAIL_UPTIME };
 #define HAIL_SETTINGS 2
 enum { FACT_ID, FACT_VERSION, FACT_READ_ONLY, FACT_SCHEMA };
 char *sql_hail(const struct my *my);
@@ -24,6 +24,9 @@ char *sql_unlock(struct part *part);
 char *sql_let_go(struct part *part, bool unused);
 
 char *sql_ttl(uint64_t ttl_ns);
+/* its last statement answers: is it the same session and has it its locks; is the server writable
+ */
+char *sql_prove(const struct session *session, uint64_t ttl_ns);
 char *sql_kill(uint64_t backend, bool session);
 
 /* for the doctor: sql_facts() has two more statements behind the facts */

@@ -54,6 +54,9 @@ char *sql_table_resume(struct lease *lease)
         ttl, ttl, lease->owner, stored, lease->owner, stored);
 }
 
+/* A user who may write where read_only is set would go on holding on a demoted primary. */
+#define WRITABLE " AND @@GLOBAL.read_only=0"
+
 /* What had run out before the first statement is so in the second as well. */
 char *sql_table_renew(struct lease_batch *batch)
 {
@@ -66,10 +69,11 @@ char *sql_table_renew(struct lease_batch *batch)
     for (size_t i = 0; i < batch->n; i++)
         at +=
             snprintf(at, room - (size_t)(at - owners), "%s'%s'", i ? "," : "", batch->of[i]->owner);
-    char *sql = sql_written("UPDATE stile_claim SET expires_at=UTC_TIMESTAMP(6)+INTERVAL "
-                            "1000*ttl_ms MICROSECOND WHERE owner IN (%s) AND " ALIVE
-                            ";SELECT owner FROM stile_claim WHERE owner IN (%s) AND " ALIVE,
-                            owners, owners);
+    char *sql =
+        sql_written("UPDATE stile_claim SET expires_at=UTC_TIMESTAMP(6)+INTERVAL "
+                    "1000*ttl_ms MICROSECOND WHERE owner IN (%s) AND " ALIVE WRITABLE
+                    ";SELECT owner FROM stile_claim WHERE owner IN (%s) AND " ALIVE WRITABLE,
+                    owners, owners);
     free(owners);
     return sql;
 }
