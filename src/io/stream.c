@@ -244,6 +244,23 @@ static void on_start_task(struct task *task)
     leave_event(s);
 }
 
+/* A server that takes connections and is of no use must not be the only one ever tried. */
+static struct addrinfo *rotate(struct addrinfo *list, unsigned by)
+{
+    struct addrinfo *last = list, *before;
+    unsigned n = 1;
+
+    for (; last->ai_next; last = last->ai_next)
+        n++;
+    last->ai_next = list;
+    before = last;
+    for (by %= n; by > 0; by--)
+        before = before->ai_next;
+    list = before->ai_next;
+    before->ai_next = NULL;
+    return list;
+}
+
 static void on_resolved(void *data, struct addrinfo *found, const struct stile_error *err)
 {
     struct stream *s = data;
@@ -252,7 +269,7 @@ static void on_resolved(void *data, struct addrinfo *found, const struct stile_e
     resolve_free(s->resolve);
     s->resolve = NULL;
     if (found) {
-        s->found = s->next_address = found;
+        s->found = s->next_address = rotate(found, s->rotate);
         s->state = CONNECTING;
         connect_next(s);
     } else {
@@ -331,6 +348,7 @@ enum stile_status stream_open(struct stream **out, struct loop *loop,
 
     if (!s)
         return error_set(err, STILE_NOMEM, 0, "out of memory");
+    s->rotate = target->rotate;
     s->until_ns = loop_now(loop) + (target->timeout_ns ? target->timeout_ns : DEFAULT_TIMEOUT_NS);
     if (target->tls)
         status = tls_new(&s->tls, target->tls, target->host, err);

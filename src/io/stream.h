@@ -24,6 +24,7 @@ struct tls_context;
 struct stream_target {
     const char *host; /* name or address; NULL: path */
     uint16_t port;
+    unsigned rotate;         /* of several addresses of the host, which one is tried first */
     const char *path;        /* Unix socket */
     struct tls_context *tls; /* NULL: plain; must outlive the stream */
     uint64_t timeout_ns;     /* for the name, the connection and the TLS handshake; 0: 5 s */

@@ -23,6 +23,7 @@ struct stream {
     bool unheard;       /* the peer takes nothing any more; why says how that was noticed */
     struct timer timer; /* patience with what comes before OPEN */
     uint64_t until_ns;
+    unsigned rotate;
     struct resolve *resolve;
     struct addrinfo *found; /* ours to free */
     struct addrinfo *next_address;
