@@ -161,10 +161,12 @@ def users_are_kept_apart(t, server):
     expect(try_it(t), 0)
 
 
-def no_tls_and_no_sasl(t):
-    """URLs that want what the client library does not have are refused, with what to do instead"""
+def urls_that_are_refused(t):
+    """URLs that ask for what there is not are refused, with what to do instead"""
     t.env["STILE_MODULES"] = os.environ["STILE_MODULES"]
-    for url, words in (("zks://%s", ("TLS", "tunnel")), ("zk://%s/?sasl=digest", ("SASL", "digest")),
+    for url, words in (("zk://%s/?ca=/some/file", ("TLS", "zks://")),
+                       ("zks://%s/?ca=/nowhere/at/all", ("/nowhere/at/all",)),
+                       ("zk://%s/?sasl=yes", ("SASL", "digest")),
                        ("zk://%s/?dialect=other", ("curator", "curator-rw", "kazoo")),
                        ("zk://%s/a//b", ("path",))):
         done = t.stile("run", "--try", "-e", url % "127.0.0.1:1", "x", "--", "true")
@@ -174,4 +176,4 @@ def no_tls_and_no_sasl(t):
 
 
 run_tests([session_moved, session_ended, read_only_server, silent_server, nobody_hammers,
-           users_are_kept_apart, no_tls_and_no_sasl])
+           users_are_kept_apart, urls_that_are_refused])

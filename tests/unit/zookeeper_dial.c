@@ -25,8 +25,8 @@ static int set_up(void **state)
     struct scene *scene = calloc(1, sizeof *scene);
     assert_non_null(scene);
     *state = scene;
-    scene->zoo.n_addresses = SERVERS;
-    scene->session = (struct session){.zoo = &scene->zoo, .watch.fd = 1};
+    scene->zoo.n_hosts = SERVERS;
+    scene->session = (struct session){.zoo = &scene->zoo, .timeout_ms = 600000};
     return loop_virtual_new(&scene->zoo.engine.loop, 1);
 }
 
@@ -99,25 +99,42 @@ static void who_was_up_for_a_moment_does_not(void **state)
 static void patience_grows_too(void **state)
 {
     struct session *session = &((struct scene *)*state)->session;
-    session->connect_ns = 5;
     session->dials = 1;
-    assert_int_equal(dial_patience_ns(session), 5 + SEC);
+    assert_int_equal(dial_patience_ns(session), SEC);
     session->dials = SERVERS + 1;
-    assert_int_equal(dial_patience_ns(session), 5 + 2 * SEC);
+    assert_int_equal(dial_patience_ns(session), 2 * SEC);
     session->dials = UINT32_MAX;
-    assert_int_equal(dial_patience_ns(session), 5 + 128 * SEC);
+    assert_int_equal(dial_patience_ns(session), 128 * SEC);
 }
 
+/* And never for longer than a session would last. */
 static void where_there_is_no_other_it_is_awaited(void **state)
 {
     struct scene *scene = *state;
     struct session *session = &scene->session;
     session->dials = 1;
-    scene->zoo.n_addresses = 1;
-    assert_int_equal(dial_patience_ns(session), NEVER);
-    scene->zoo.n_addresses = 2;
-    session->state = SESSION_UP;
-    assert_int_equal(dial_patience_ns(session), NEVER);
+    session->timeout_ms = 9000;
+    scene->zoo.n_hosts = 1;
+    assert_int_equal(dial_patience_ns(session), 6 * SEC);
+    scene->zoo.n_hosts = 2;
+    session->dials = 100;
+    assert_int_equal(dial_patience_ns(session), 6 * SEC);
+}
+
+/* All of them in turn, whichever is the first. */
+static void servers_are_tried_in_turn(void **state)
+{
+    struct scene *scene = *state;
+    struct zoo_host hosts[SERVERS];
+    scene->zoo.hosts = hosts;
+    scene->session.first_host = 1;
+    for (unsigned i = 1; i < 2 * SERVERS; i++) {
+        dial_begins(&scene->session);
+        assert_ptr_equal(dial_host(&scene->session), &hosts[(1 + i) % SERVERS]);
+    }
+    scene->session.fresh = true; /* the same once more, for a new session */
+    dial_begins(&scene->session);
+    assert_ptr_equal(dial_host(&scene->session), &hosts[0]);
 }
 
 int main(void)
@@ -128,6 +145,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(who_was_up_for_a_moment_does_not, set_up, tear_down),
         cmocka_unit_test_setup_teardown(patience_grows_too, set_up, tear_down),
         cmocka_unit_test_setup_teardown(where_there_is_no_other_it_is_awaited, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(servers_are_tried_in_turn, set_up, tear_down),
     };
     return cmocka_run_group_tests_name("zookeeper_dial", tests, NULL, NULL);
 }

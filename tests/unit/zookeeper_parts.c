@@ -113,7 +113,7 @@ static void nodes_tell_their_mode(void **state)
 static void check_line(enum dialect dialect, char **nodes, int n, const char *const *sorted,
                        size_t n_sorted)
 {
-    struct String_vector children = {.count = n, .data = nodes};
+    struct jute_strings children = {.n = (size_t)n, .list = (const char **)nodes};
     struct line line;
     zoo = (struct zoo){.dialect = dialect};
     assert_int_equal(line_sort(&line, &zoo, &children, NULL), STILE_OK);
@@ -126,19 +126,26 @@ static void check_line(enum dialect dialect, char **nodes, int n, const char *co
     line_free(&line);
 }
 
-/* By the text behind the last "lock-", and all that there is. */
+/* By the number behind the last "lock-"; what has none is nobody's claim. */
 static void curators_line(void **state)
 {
-    static char *nodes[] = {"stranger", "_c_a-lock-0000000010", "_c_b-read-lock-0000000002",
-                            "lock-lock-0000000001", "_c_c-slots-lock-0000000003"};
+    static char *nodes[] = {"stranger",
+                            "_c_a-lock-0000000010",
+                            "_c_b-read-lock-0000000002",
+                            "lock-lock-0000000001",
+                            "_c_c-slots-lock-0000000003",
+                            "lock-",
+                            "lock-config",
+                            "lock-12",
+                            "lock-0000000001.bak",
+                            "0000000000"};
     static const char *const sorted[] = {"lock-lock-0000000001", "_c_b-read-lock-0000000002",
-                                         "_c_c-slots-lock-0000000003", "_c_a-lock-0000000010",
-                                         "stranger"};
+                                         "_c_c-slots-lock-0000000003", "_c_a-lock-0000000010"};
     (void)state;
     check_line(CURATOR, nodes, COUNT(nodes), sorted, COUNT(sorted));
 }
 
-/* What InterProcessMutex writes stands behind all: neither sees the other. A reader that was a
+/* What InterProcessMutex writes is not in it: neither sees the other. A reader that was a
  * writer before carries that one's number, and then its own. */
 static void curators_line_of_readers_and_writers(void **state)
 {
@@ -147,7 +154,7 @@ static void curators_line_of_readers_and_writers(void **state)
                             "_c_e-slots-__WRIT__0000000011",     "_c_f-__WRIT__0000000003"};
     static const char *const sorted[] = {
         "_c_f-__WRIT__0000000003", "_c_c-__READ__00000000030000000004", "_c_d-__WRIT__0000000004",
-        "_c_a-__READ__0000000010", "_c_e-slots-__WRIT__0000000011",     "_c_b-lock-0000000001"};
+        "_c_a-__READ__0000000010", "_c_e-slots-__WRIT__0000000011"};
     (void)state;
     check_line(CURATOR_RW, nodes, COUNT(nodes), sorted, COUNT(sorted));
 }
@@ -176,6 +183,41 @@ static void kazoos_line(void **state)
                                          "c__slots__lock__0000000011"};
     (void)state;
     check_line(KAZOO, nodes, COUNT(nodes), sorted, COUNT(sorted));
+}
+
+/* An int of the server's that has overflowed: the node stands before all others. */
+static void numbers_that_have_overflowed(void **state)
+{
+    static char *nodes[] = {"_c_a-lock-2147483647", "_c_b-lock--2147483648",
+                            "_c_c-lock--000000001"};
+    static const char *const sorted[] = {"_c_c-lock--000000001", "_c_b-lock--2147483648",
+                                         "_c_a-lock-2147483647"};
+    (void)state;
+    check_line(CURATOR, nodes, COUNT(nodes), sorted, COUNT(sorted));
+}
+
+static bool is_near_the_last(const char *number)
+{
+    struct claim claim = {.name = "x", .name_len = 1};
+    char node[PATH_ROOM];
+    path_of_claim(node, &zoo, &claim, "a");
+    strcat(node, number);
+    return node_is_near_the_last(&zoo, &claim, "a", node);
+}
+
+static void numbers_are_refused_before_the_last(void **state)
+{
+    (void)state;
+    for (enum dialect dialect = CURATOR; dialect <= KAZOO; dialect++) {
+        zoo = (struct zoo){.dialect = dialect};
+        assert_false(is_near_the_last("0000000000"));
+        assert_false(is_near_the_last("2146483646"));
+        assert_true(is_near_the_last("2146483647"));
+        assert_true(is_near_the_last("2147483647"));
+        assert_true(is_near_the_last("-2147483648"));
+        assert_true(is_near_the_last("-000000001"));
+        assert_true(is_near_the_last(""));
+    }
 }
 
 /* ---- records ---- */
@@ -241,9 +283,9 @@ static void records_last(void **state)
 {
     const struct record hold = {.hold_ms = 10}, delay = {.delay_ms = 10},
                         both = {.hold_ms = 100, .delay_ms = 10};
-    const struct Stat fresh = {.ctime = 1000, .mtime = 1000},
-                      marked = {.ctime = 1000, .mtime = 1050, .version = 1},
-                      late = {.ctime = 1000, .mtime = 2000, .version = 1};
+    const struct jute_stat fresh = {.ctime = 1000, .mtime = 1000},
+                           marked = {.ctime = 1000, .mtime = 1050, .version = 1},
+                           late = {.ctime = 1000, .mtime = 2000, .version = 1};
     (void)state;
     assert_int_equal(record_until(&hold, &fresh, 5000), 1010);
     assert_int_equal(record_until(&delay, &fresh, 5000), 5010);
@@ -266,6 +308,8 @@ int main(void)
         cmocka_unit_test(curators_line),
         cmocka_unit_test(curators_line_of_readers_and_writers),
         cmocka_unit_test(kazoos_line),
+        cmocka_unit_test(numbers_that_have_overflowed),
+        cmocka_unit_test(numbers_are_refused_before_the_last),
         cmocka_unit_test(dialects_are_known_by_name),
         cmocka_unit_test(records_tell_whose_they_are),
         cmocka_unit_test(records_are_not_in_line),

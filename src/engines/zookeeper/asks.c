@@ -1,24 +1,41 @@
-/* Requests to the client library, and their answers: to who asked, if that still wants them.
+/* Requests, and their answers: to the asker, if it still wants them.
  *
- * The library writes what is asked for at once, and as far as the socket takes it; if that is not
- * all, a look a little later finds it out (NUDGE_NS). */
+ * Each is a packet in the queue of its session. As many as WINDOW are under way, and the others
+ * wait here: a server works on some thousand at a time at most, and what waits in its sockets would
+ * keep the proofs of told.c waiting, too. Those go before all that waits. */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "engines/zookeeper/zookeeper.h"
 
+#define WINDOW    1024
+#define RECORD_AT 12 /* in a packet, behind its length and the request's header */
+
+/* Where an answer's parts are while it is reported. */
+struct parts {
+    struct jute_stat stat;
+    struct jute_strings children;
+};
+
+typedef void read_fn(struct jute_reader *reader, struct answer *answer, struct parts *parts);
+
 struct ask {
-    struct ask *next, **link; /* of its asker */
-    struct ask *failed_next;  /* of its session */
-    int rc;                   /* if it has failed */
+    struct connection_request request; /* first */
+    struct ask *next, **link;          /* of its asker */
+    struct ask *queue_next;            /* of its session */
     struct asker *asker;
     struct session *session;
     ask_fn *fn;
+    read_fn *read;
+    struct together *together; /* it asks for all of these */
     uint64_t sent_ns;
-    unsigned ups;
-    bool was_up;
     bool by_leader;          /* it has a part in the answer */
     struct watcher *watcher; /* comes with it */
+    int rc;                  /* if it has failed */
+    bool maybe;
+    size_t n;
+    char packet[];
 };
 
 static struct loop *loop_of(const struct session *session)
@@ -26,32 +43,16 @@ static struct loop *loop_of(const struct session *session)
     return session->zoo->engine.loop;
 }
 
-static struct ask *ask_new(struct session *session, struct asker *asker, ask_fn *fn)
+/* ---- askers ---- */
+
+static void ask_join(struct ask *ask, struct asker *asker)
 {
-    struct ask *ask = malloc(sizeof *ask);
-    if (!ask)
-        return NULL;
-    session_gather(session);
-    *ask = (struct ask){.next = asker->asks,
-                        .link = &asker->asks,
-                        .asker = asker,
-                        .session = session,
-                        .fn = fn,
-                        .sent_ns = loop_now(loop_of(session)),
-                        .ups = session->ups,
-                        .was_up = session->state == SESSION_UP};
+    ask->asker = asker;
+    ask->next = asker->asks;
+    ask->link = &asker->asks;
     if (ask->next)
         ask->next->link = &ask->next;
     asker->asks = ask;
-    return ask;
-}
-
-struct ask *ask_begin(struct session *session, struct asker *asker, ask_fn *fn)
-{
-    struct ask *ask = ask_new(session, asker, fn);
-    if (ask)
-        ask->by_leader = true;
-    return ask;
 }
 
 static void ask_leave(struct ask *ask)
@@ -71,18 +72,12 @@ void asker_forget(struct asker *asker)
         ask_leave(asker->asks);
 }
 
-/* exists() also watches for what is not there yet. */
-static void settle_watcher(struct watcher *watcher, int rc)
-{
-    watcher->set = rc == ZOK || (rc == ZNONODE && watcher->kind == 'e');
-    if (!watcher->set)
-        watcher_free(watcher);
-}
+/* ---- answers ---- */
 
-/* Not the library's own. */
+/* Not our own. */
 static bool is_servers_word(int rc)
 {
-    return (rc == ZOK || rc < ZAPIERROR) && !fault_may_pass(rc);
+    return rc <= ZOK && !fault_may_pass(rc);
 }
 
 static void finish(struct ask *ask, struct answer *answer)
@@ -90,160 +85,144 @@ static void finish(struct ask *ask, struct answer *answer)
     struct asker *asker = ask->asker;
     ask_fn *fn = ask->fn;
     answer->sent_ns = ask->sent_ns;
-    answer->maybe = fault_may_pass(answer->rc) && (ask->was_up || ask->ups != ask->session->ups);
     if (is_servers_word(answer->rc) && ask->session->state == SESSION_UP)
         told_answered(ask->session, ask->sent_ns, ask->by_leader);
     if (ask->watcher)
-        settle_watcher(ask->watcher, answer->rc);
+        watcher_settle(ask->watcher, answer->rc);
+    if (ask->together)
+        together_answered(ask->together, answer->rc, answer->maybe);
     ask_leave(ask);
     free(ask);
     if (asker)
         fn(asker, answer);
 }
 
-void ask_finish(struct ask *ask, int rc)
+void ask_finish(struct ask *ask, int rc, bool maybe)
 {
-    finish(ask, &(struct answer){.rc = rc});
+    finish(ask, &(struct answer){.rc = rc, .maybe = maybe});
 }
 
-static void on_void(int rc, const void *data)
+static bool on_answered(struct connection_request *request, int32_t code, struct jute_reader *body)
 {
-    ask_finish((struct ask *)data, rc);
-}
-
-static void on_string(int rc, const char *path, const void *data)
-{
-    finish((struct ask *)data, &(struct answer){.rc = rc, .path = path});
-}
-
-static void on_created(int rc, const char *path, const struct Stat *stat, const void *data)
-{
-    finish((struct ask *)data, &(struct answer){.rc = rc, .path = path, .stat = stat});
-}
-
-static void on_stat(int rc, const struct Stat *stat, const void *data)
-{
-    finish((struct ask *)data, &(struct answer){.rc = rc, .stat = stat});
-}
-
-static void on_data(int rc, const char *value, int len, const struct Stat *stat, const void *data)
-{
-    finish((struct ask *)data,
-           &(struct answer){.rc = rc, .data = value, .data_len = len, .stat = stat});
-}
-
-static void on_children(int rc, const struct String_vector *children, const struct Stat *stat,
-                        const void *data)
-{
-    finish((struct ask *)data, &(struct answer){.rc = rc, .children = children, .stat = stat});
-}
-
-/* What the library refuses is answered by a task, so that no answer comes from inside the question.
- */
-static bool asked(struct session *session, struct ask *ask, int rc)
-{
-    struct loop *loop = loop_of(session);
-    if (rc != ZOK) {
-        ask->rc = rc;
-        ask->was_up = false;
-        ask->ups = session->ups;
-        *session->failed_tail = ask;
-        session->failed_tail = &ask->failed_next;
-        loop_soon(loop, &session->task);
-    } else if (!session->timer.place || session->timer.at_ns > ask->sent_ns + NUDGE_NS) {
-        loop_arm(loop, &session->timer, ask->sent_ns + NUDGE_NS);
+    struct ask *ask = (struct ask *)request;
+    struct session *session = ask->session;
+    struct answer answer = {.rc = code, .maybe = fault_may_pass(code)};
+    struct parts parts = {.children = {0}};
+    if (code == ZOK && ask->read)
+        ask->read(body, &answer, &parts);
+    if (!body->bad) {
+        session->in_flight--;
+        if (session->queue)
+            session_gather(session);
+        finish(ask, &answer);
     }
-    return true;
+    jute_strings_free(&parts.children);
+    return !body->bad;
 }
 
-/* A request of this session, or ZINVALIDSTATE where there is no handle to ask through. */
-#define ASK(call) (session->handle ? (call) : ZINVALIDSTATE)
-
-static void on_watched(zhandle_t *handle, int type, int state, const char *path, void *data);
-
-bool ask_create(struct session *session, struct asker *asker, const char *path, int mode,
-                const char *data, ask_fn *fn)
+static void read_created(struct jute_reader *reader, struct answer *answer, struct parts *parts)
 {
-    struct ask *ask = ask_begin(session, asker, fn);
-    return ask && asked(session, ask,
-                        ASK(zoo_acreate2(session->handle, path, data, data ? (int)strlen(data) : -1,
-                                         session->zoo->acl, mode, on_created, ask)));
+    answer->path = jute_read_string(reader);
+    jute_read_stat(reader, &parts->stat);
+    answer->stat = &parts->stat;
 }
 
-void ask_again_delete(struct ask *ask, const char *path)
+static void read_stat(struct jute_reader *reader, struct answer *answer, struct parts *parts)
+{
+    jute_read_stat(reader, &parts->stat);
+    answer->stat = &parts->stat;
+}
+
+static void read_data(struct jute_reader *reader, struct answer *answer, struct parts *parts)
+{
+    answer->data = jute_read_bytes(reader, &answer->data_len);
+    read_stat(reader, answer, parts);
+}
+
+static void read_children(struct jute_reader *reader, struct answer *answer, struct parts *parts)
+{
+    jute_read_strings(reader, &parts->children);
+    answer->children = &parts->children;
+    read_stat(reader, answer, parts);
+}
+
+/* What became of each; the first error is that of all. */
+static void read_all(struct jute_reader *reader, struct answer *answer, struct parts *parts)
+{
+    bool done = false;
+    (void)parts;
+    while (!reader->bad && !done) {
+        int32_t type = jute_read_int(reader);
+        done = jute_read_bool(reader);
+        (void)jute_read_int(reader);
+        int32_t code = !done && type == -1 ? jute_read_int(reader) : ZOK;
+        if (code && (answer->rc == ZOK || answer->rc == ZRUNTIMEINCONSISTENCY))
+            answer->rc = code;
+    }
+    answer->maybe = fault_may_pass(answer->rc);
+}
+
+/* ---- the queue ---- */
+
+void ask_enqueue(struct ask *ask)
 {
     struct session *session = ask->session;
-    asked(session, ask, ASK(zoo_adelete(session->handle, path, -1, on_void, ask)));
+    ask->queue_next = NULL;
+    *session->queue_tail = ask;
+    session->queue_tail = &ask->queue_next;
+    session_gather(session);
+    if (session->state == SESSION_DEAD)
+        loop_soon(loop_of(session), &session->task);
 }
 
-bool ask_delete(struct session *session, struct asker *asker, const char *path, ask_fn *fn)
+static void put_first(struct ask *ask)
 {
-    struct ask *ask = ask_begin(session, asker, fn);
+    struct session *session = ask->session;
+    ask->queue_next = session->queue;
+    if (!session->queue)
+        session->queue_tail = &ask->queue_next;
+    session->queue = ask;
+}
+
+static struct ask *dequeue(struct session *session)
+{
+    struct ask *ask = session->queue;
     if (ask)
-        ask_again_delete(ask, path);
-    return ask != NULL;
-}
-
-bool ask_set(struct session *session, struct asker *asker, const char *path, const char *data,
-             int version, ask_fn *fn)
-{
-    struct ask *ask = ask_begin(session, asker, fn);
-    return ask && asked(session, ask,
-                        ASK(zoo_aset(session->handle, path, data, (int)strlen(data), version,
-                                     on_stat, ask)));
-}
-
-bool ask_sync(struct session *session, struct asker *asker, const char *path, ask_fn *fn)
-{
-    struct ask *ask = ask_begin(session, asker, fn);
-    return ask && asked(session, ask, ASK(zoo_async(session->handle, path, on_string, ask)));
-}
-
-/* One that is set already needs no second watch. */
-static struct ask *ask_watching(struct session *session, struct asker *asker,
-                                struct watcher *watcher, ask_fn *fn)
-{
-    struct ask *ask = ask_new(session, asker, fn);
-    bool fresh = watcher && !watcher->set;
-    if (ask && fresh)
-        ask->watcher = watcher;
-    else if (fresh)
-        watcher_free(watcher);
+        session->queue = ask->queue_next;
+    if (!session->queue)
+        session->queue_tail = &session->queue;
     return ask;
 }
 
-#define WATCH(ask) (ask)->watcher ? on_watched : NULL, (ask)->watcher
-
-bool ask_exists(struct session *session, struct asker *asker, const char *path,
-                struct watcher *watcher, ask_fn *fn)
+static void fail_later(struct ask *ask, int rc)
 {
-    struct ask *ask = ask_watching(session, asker, watcher, fn);
-    return ask &&
-           asked(session, ask, ASK(zoo_awexists(session->handle, path, WATCH(ask), on_stat, ask)));
+    struct session *session = ask->session;
+    ask->rc = rc;
+    ask->queue_next = NULL;
+    *session->failed_tail = ask;
+    session->failed_tail = &ask->queue_next;
+    loop_soon(loop_of(session), &session->task);
 }
 
-bool ask_get(struct session *session, struct asker *asker, const char *path,
-             struct watcher *watcher, ask_fn *fn)
+/* What is before the window's end, and a proof, which asks for no room in it. */
+void asks_send(struct session *session)
 {
-    struct ask *ask = ask_watching(session, asker, watcher, fn);
-    return ask &&
-           asked(session, ask, ASK(zoo_awget(session->handle, path, WATCH(ask), on_data, ask)));
-}
-
-bool ask_children(struct session *session, struct asker *asker, const char *path,
-                  struct watcher *watcher, ask_fn *fn)
-{
-    struct ask *ask = ask_watching(session, asker, watcher, fn);
-    return ask &&
-           asked(session, ask,
-                 ASK(zoo_awget_children2(session->handle, path, WATCH(ask), on_children, ask)));
-}
-
-static void on_watched(zhandle_t *handle, int type, int state, const char *path, void *data)
-{
-    (void)handle, (void)state, (void)path;
-    if (type != ZOO_SESSION_EVENT)
-        watcher_tell(data, type);
+    bool up = session->connection && session->state == SESSION_UP;
+    while (up && session->queue &&
+           (session->in_flight < WINDOW || session->queue->asker == &session->asker)) {
+        struct ask *ask = dequeue(session);
+        int error = connection_send(session->connection, &ask->request, ask->packet, ask->n);
+        if (error == ENOMEM) {
+            fail_later(ask, ZNOMEMORY);
+        } else if (error) { /* no room, or its end is about to be reported */
+            put_first(ask);
+            break;
+        } else {
+            session->in_flight++;
+        }
+    }
+    if (up)
+        connection_flush(session->connection);
 }
 
 void asks_answer_failed(struct session *session)
@@ -252,7 +231,197 @@ void asks_answer_failed(struct session *session)
     session->failed = NULL;
     session->failed_tail = &session->failed;
     for (; ask; ask = next) {
-        next = ask->failed_next;
-        ask_finish(ask, ask->rc);
+        next = ask->queue_next;
+        ask_finish(ask, ask->rc, ask->maybe);
     }
+}
+
+/* All are marked before the first of them is answered: what askers ask for then is none of them. */
+void asks_fail(struct session *session, int rc)
+{
+    struct connection_request *request;
+    struct ask *ask;
+    bool left;
+    together_send(session);
+    while (session->connection && (request = connection_pop(session->connection, &left))) {
+        ask = (struct ask *)request;
+        ask->maybe = left;
+        fail_later(ask, rc);
+    }
+    session->in_flight = 0;
+    while ((ask = dequeue(session)))
+        fail_later(ask, rc);
+    asks_answer_failed(session);
+}
+
+/* ---- requests ---- */
+
+static struct jute_writer *begin(struct session *session, enum jute_request type)
+{
+    struct jute_writer *writer = &session->zoo->writer;
+    jute_begin(writer);
+    jute_write_int(writer, 0); /* its number comes when it is sent */
+    jute_write_int(writer, type);
+    return writer;
+}
+
+/* The packet that was begun. NULL: out of memory. */
+static struct ask *ask_new(struct session *session, struct asker *asker, ask_fn *fn, read_fn *read)
+{
+    size_t n;
+    const char *packet = jute_end(&session->zoo->writer, &n);
+    struct ask *ask = packet ? malloc(sizeof *ask + n) : NULL;
+    if (!ask)
+        return NULL;
+    *ask = (struct ask){.request.answered = on_answered,
+                        .session = session,
+                        .fn = fn,
+                        .read = read,
+                        .sent_ns = loop_now(loop_of(session)),
+                        .n = n};
+    memcpy(ask->packet, packet, n);
+    if (asker)
+        ask_join(ask, asker);
+    return ask;
+}
+
+static bool ask_leader(struct session *session, struct asker *asker, ask_fn *fn, read_fn *read)
+{
+    struct ask *ask = ask_new(session, asker, fn, read);
+    if (!ask)
+        return false;
+    ask->by_leader = true;
+    if (asker == &session->asker)
+        put_first(ask);
+    else
+        ask_enqueue(ask);
+    session_gather(session);
+    return true;
+}
+
+/* Everybody may do everything, or our user alone. */
+static void write_acl(struct jute_writer *writer, const struct zoo *zoo)
+{
+    const int32_t all = 31;
+    jute_write_int(writer, 1);
+    jute_write_int(writer, all);
+    jute_write_string(writer, zoo->credentials ? "auth" : "world");
+    jute_write_string(writer, zoo->credentials ? "" : "anyone");
+}
+
+bool ask_create(struct session *session, struct asker *asker, const char *path, int mode,
+                const char *data, ask_fn *fn)
+{
+    struct jute_writer *writer =
+        begin(session, mode == JUTE_CONTAINER ? JUTE_CREATE_CONTAINER : JUTE_CREATE);
+    jute_write_string(writer, path);
+    jute_write_bytes(writer, data, data ? strlen(data) : 0);
+    write_acl(writer, session->zoo);
+    jute_write_int(writer, mode);
+    return ask_leader(session, asker, fn, read_created);
+}
+
+struct ask *ask_new_delete(struct session *session, struct asker *asker, const char *path,
+                           ask_fn *fn)
+{
+    struct jute_writer *writer = begin(session, JUTE_DELETE);
+    jute_write_string(writer, path);
+    jute_write_int(writer, -1);
+    struct ask *ask = ask_new(session, asker, fn, NULL);
+    if (ask)
+        ask->by_leader = true;
+    return ask;
+}
+
+bool ask_delete(struct session *session, struct asker *asker, const char *path, ask_fn *fn)
+{
+    struct ask *ask = ask_new_delete(session, asker, path, fn);
+    if (ask)
+        ask_enqueue(ask);
+    return ask != NULL;
+}
+
+static void write_operation(struct jute_writer *writer, int32_t type, bool done)
+{
+    jute_write_int(writer, type);
+    jute_write_bool(writer, done);
+    jute_write_int(writer, -1);
+}
+
+bool ask_delete_all(struct together *together, struct ask *const *asks, size_t n)
+{
+    struct session *session = asks[0]->session;
+    struct jute_writer *writer = begin(session, JUTE_MULTI);
+    for (size_t i = 0; i < n; i++) {
+        write_operation(writer, JUTE_DELETE, false);
+        jute_write_record(writer, asks[i]->packet + RECORD_AT, asks[i]->n - RECORD_AT);
+    }
+    write_operation(writer, -1, true);
+    struct ask *ask = ask_new(session, NULL, NULL, read_all);
+    if (!ask)
+        return false;
+    ask->by_leader = true;
+    ask->together = together;
+    ask_enqueue(ask);
+    return true;
+}
+
+bool ask_set(struct session *session, struct asker *asker, const char *path, const char *data,
+             int version, ask_fn *fn)
+{
+    struct jute_writer *writer = begin(session, JUTE_SET_DATA);
+    jute_write_string(writer, path);
+    jute_write_bytes(writer, data, strlen(data));
+    jute_write_int(writer, version);
+    return ask_leader(session, asker, fn, read_stat);
+}
+
+bool ask_sync(struct session *session, struct asker *asker, const char *path, ask_fn *fn)
+{
+    jute_write_string(begin(session, JUTE_SYNC), path);
+    return ask_leader(session, asker, fn, NULL);
+}
+
+/* One that is set already needs no second watch. */
+static bool ask_watching(struct session *session, struct asker *asker, enum jute_request type,
+                         const char *path, struct watcher *watcher, ask_fn *fn, read_fn *read)
+{
+    bool fresh = watcher && !watcher->set;
+    struct jute_writer *writer = begin(session, type);
+    jute_write_string(writer, path);
+    jute_write_bool(writer, fresh);
+    struct ask *ask = ask_new(session, asker, fn, read);
+    if (fresh && !ask)
+        watcher_leave(watcher->slot);
+    if (!ask)
+        return false;
+    if (fresh) {
+        ask->watcher = watcher;
+        watcher->ask = ask;
+    }
+    ask_enqueue(ask);
+    return true;
+}
+
+bool ask_exists(struct session *session, struct asker *asker, const char *path,
+                struct watcher *watcher, ask_fn *fn)
+{
+    return ask_watching(session, asker, JUTE_EXISTS, path, watcher, fn, read_stat);
+}
+
+bool ask_get(struct session *session, struct asker *asker, const char *path,
+             struct watcher *watcher, ask_fn *fn)
+{
+    return ask_watching(session, asker, JUTE_GET_DATA, path, watcher, fn, read_data);
+}
+
+bool ask_children(struct session *session, struct asker *asker, const char *path,
+                  struct watcher *watcher, ask_fn *fn)
+{
+    return ask_watching(session, asker, JUTE_GET_CHILDREN, path, watcher, fn, read_children);
+}
+
+void ask_unwatch(struct ask *ask)
+{
+    ask->watcher = NULL;
 }

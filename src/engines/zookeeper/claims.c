@@ -20,6 +20,7 @@ static void attach(struct zoo_claim *part, struct session *session)
     if (part->next)
         part->next->link = &part->next;
     session->claims = part;
+    session->bytes += part->bytes;
     claim_of(part)->session = session;
     if (!part->next)
         told_claimed(session);
@@ -33,6 +34,7 @@ static void detach(struct zoo_claim *part)
     if (part->next)
         part->next->link = part->link;
     part->link = NULL;
+    part->session->bytes -= part->bytes;
 }
 
 void claim_unwatch(struct zoo_claim *part)
@@ -137,7 +139,7 @@ static void on_created(struct asker *asker, const struct answer *answer)
         part->node = strdup(answer->path);
         part->created_maybe = !part->node;
         part->czxid = answer->stat->czxid;
-        part->owner = answer->stat->ephemeralOwner;
+        part->owner = answer->stat->ephemeral_owner;
         claim_set_clock(part, answer->stat->ctime);
     }
     claim_is_over(part);
@@ -152,12 +154,16 @@ static void on_listed(struct asker *asker, const struct answer *answer)
         part->parents = true;
         send_claim(part);
     } else if (part->created != ZOK || !part->node) {
-        claim_fail_by(part, part->created ? part->created : ZSYSTEMERROR, part->created_maybe);
+        claim_fail_by(part, part->created ? part->created : ZNOMEMORY, part->created_maybe);
+    } else if (node_is_near_the_last(zoo_of_part(part), claim_of(part), part->guid, part->node)) {
+        part->refusal = NUMBERS_USED_UP;
+        claim_withdraw(part);
     } else if (answer->rc == ZOK) {
         standing_weigh(part, answer);
     } else if (fault_may_pass(answer->rc) && claim_of(part)->wait) {
         part->standing = IN_LINE;
         claim_again_later(part, standing_look_again);
+        claim_of(part)->engine->events->queued(claim_of(part));
     } else {
         claim_fail_by(part, answer->rc, true);
     }
@@ -175,7 +181,7 @@ static bool ask_parents(struct zoo_claim *part, char path[PATH_ROOM])
     bool asked = true;
     for (char *slash = strchr(path + 1, '/'); asked && slash; slash = strchr(slash + 1, '/')) {
         *slash = '\0';
-        asked = ask_create(part->session, &part->asker, path, ZOO_CONTAINER, NULL, on_parent);
+        asked = ask_create(part->session, &part->asker, path, JUTE_CONTAINER, NULL, on_parent);
         part->in_flight += asked;
         *slash = '/';
     }
@@ -210,7 +216,7 @@ static void send_claim(struct zoo_claim *part)
     path_of_claim(path, zoo, claim, part->guid);
     claim_introduce(data, part);
     bool asked = !part->parents || ask_parents(part, path);
-    bool created = asked && ask_create(part->session, &part->asker, path, ZOO_EPHEMERAL_SEQUENTIAL,
+    bool created = asked && ask_create(part->session, &part->asker, path, JUTE_EPHEMERAL_SEQUENTIAL,
                                        data, on_created);
     part->in_flight += created;
     if (created && standing_list(part, false, on_listed))
@@ -218,15 +224,16 @@ static void send_claim(struct zoo_claim *part)
     part->created_maybe = created;
     asker_forget(&part->asker);
     part->in_flight = 0;
-    claim_fail_by(part, ZSYSTEMERROR, created);
+    claim_fail_by(part, ZNOMEMORY, created);
 }
 
 void claims_claim(struct engine *engine, struct claim *claim)
 {
     struct zoo_claim *part = part_of(claim);
     struct stile_error err;
-    struct session *session = session_for(zoo_of(engine), claim->ttl_ns, &err);
-    *part = (struct zoo_claim){.standing = ASKED};
+    size_t bytes = bytes_of_claim(zoo_of(engine), claim);
+    struct session *session = session_for(zoo_of(engine), claim->ttl_ns, bytes, &err);
+    *part = (struct zoo_claim){.standing = ASKED, .bytes = bytes};
     part->has_timer = session && loop_reserve(engine->loop, 1) == 0;
     if (!part->has_timer) {
         if (session)

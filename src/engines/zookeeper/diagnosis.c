@@ -133,10 +133,10 @@ static struct sum sum_up(const struct seen *seen)
 static void look_at_absence(const struct telling *t, const struct seen_server *server,
                             const struct sum *sum)
 {
-    char what[160], why[160];
+    char what[200], why[160];
     if (server->answered)
         return;
-    snprintf(what, sizeof what, "it does not answer (%s)", strerror(server->error));
+    snprintf(what, sizeof what, "it does not answer (%s)", server->error);
     snprintf(why, sizeof why,
              "%zu of the %zu servers named here serve; more than half of %zu are "
              "needed for anything to be locked",

@@ -13,7 +13,7 @@ struct seen_server {
     const char *where;
     bool again;         /* another one of the URL is the same */
     bool answered;      /* at least one word */
-    int error;          /* errno: why it did not */
+    char error[160];    /* why it did not */
     bool closed[WORDS]; /* it does not answer that one to anybody */
     bool idle;          /* it runs, and serves nobody */
     char version[40];

@@ -1,14 +1,13 @@
 /* examine(): every server of the URL is asked the four-letter words, one after the other, each over
- * a connection of its own, which the server closes behind its answer. diagnosis.c tells what
- * follows. */
+ * a connection of its own, which the server closes behind its answer. diagnosis.c says what
+ * follows. Names are looked up first: two of them may be one server. */
 #include <errno.h>
-#include <netinet/in.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
-#include <unistd.h>
 
 #include "engines/zookeeper/diagnosis.h"
+#include "io/resolve.h"
 
 #define PATIENCE_NS (3 * NS_PER_SEC)
 #define TEXT_MAX    (64u << 10)
@@ -18,22 +17,23 @@ struct call {
     struct visit *visit;
     struct seen_server *server;
     const struct zoo_host *host;
-    size_t address; /* of the host's, that is tried */
+    struct resolve *resolve;
+    struct addrinfo *addresses;
+    struct stream *stream;
     enum word word;
-    struct watch watch;
-    bool sent, over;
-    char *text;
-    size_t n;
+    bool over;
+    struct buffer text;
 };
 
 struct visit {
     struct visit *next; /* of zoo->visits */
     struct query *query;
-    struct task task; /* connections that fail at once */
+    struct task task; /* the next words */
     struct timer timer;
     struct seen seen;
     struct call *calls;
-    size_t pending;
+    size_t names;   /* that are being looked up */
+    size_t pending; /* servers that are being asked */
 };
 
 static struct loop *loop_of(const struct visit *visit)
@@ -45,13 +45,9 @@ static struct loop *loop_of(const struct visit *visit)
 
 static void hang_up(struct call *call)
 {
-    loop_unwatch(loop_of(call->visit), &call->watch);
-    if (call->watch.fd >= 0)
-        close(call->watch.fd);
-    call->watch.fd = -1;
-    free(call->text);
-    call->text = NULL;
-    call->n = 0;
+    stream_free(call->stream);
+    call->stream = NULL;
+    buffer_free(&call->text);
 }
 
 static void visit_free(struct visit *visit)
@@ -61,8 +57,12 @@ static void visit_free(struct visit *visit)
     while (*at != visit)
         at = &(*at)->next;
     *at = visit->next;
-    for (size_t i = 0; i < visit->seen.n; i++)
+    for (size_t i = 0; i < visit->seen.n; i++) {
         hang_up(&visit->calls[i]);
+        resolve_free(visit->calls[i].resolve);
+        if (visit->calls[i].addresses)
+            freeaddrinfo(visit->calls[i].addresses);
+    }
     loop_forget(loop, &visit->task);
     loop_disarm(loop, &visit->timer);
     loop_unreserve(loop, 1);
@@ -81,10 +81,10 @@ static void explain(struct stile_error *why, const struct seen_server *first)
 {
     if (why->status == STILE_UNREACHABLE)
         error_set(why, STILE_UNREACHABLE, why->native, "no server answers; %s: %s", first->where,
-                  strerror(first->error ? first->error : ETIMEDOUT));
+                  *first->error ? first->error : strerror(ETIMEDOUT));
 }
 
-/* Without any answer there is nothing to tell but why. */
+/* Without any answer there is nothing to report but why. */
 static void finish(struct visit *visit)
 {
     struct query *query = visit->query;
@@ -100,92 +100,119 @@ static void finish(struct visit *visit)
     query->engine->events->done(query, any ? NULL : &why);
 }
 
+static void set_error(struct call *call, const char *text)
+{
+    if (!call->server->answered)
+        snprintf(call->server->error, sizeof call->server->error, "%.150s", text);
+}
+
 static void on_patience(struct timer *timer)
 {
     struct visit *visit = (struct visit *)((char *)timer - offsetof(struct visit, timer));
     for (size_t i = 0; i < visit->seen.n; i++) {
-        struct call *call = &visit->calls[i];
-        if (call->watch.fd >= 0 && !call->server->answered)
-            call->server->error = ETIMEDOUT;
+        if (!visit->calls[i].over)
+            set_error(&visit->calls[i], strerror(ETIMEDOUT));
     }
     finish(visit);
 }
 
 /* ---- one word ---- */
 
-/* Not there at this address: perhaps at the next one of the same name. */
-static void fail(struct call *call, int error)
+static void go_on(struct call *call)
 {
-    if (!call->server->answered)
-        call->server->error = error;
-    if (call->server->answered)
-        call->word++;
-    else if (++call->address >= call->host->n_addresses)
-        call->word = WORDS;
     hang_up(call);
     loop_soon(loop_of(call->visit), &call->visit->task);
+}
+
+static void fail(struct call *call, const char *why)
+{
+    set_error(call, why);
+    call->word = call->server->answered ? call->word + 1 : WORDS;
+    go_on(call);
 }
 
 static void understand(struct call *call)
 {
-    call->text[call->n] = '\0';
-    if (call->n > 0)
-        seen_read(call->server, call->word, call->text);
+    if (buffer_put(&call->text, "", 1) == 0)
+        seen_read(call->server, call->word, buffer_at(&call->text));
     call->word++;
-    hang_up(call);
-    loop_soon(loop_of(call->visit), &call->visit->task);
+    go_on(call);
 }
 
-static void on_ready(struct watch *watch, uint32_t events)
+static void on_opened(struct stream *stream)
 {
-    struct call *call = (struct call *)((char *)watch - offsetof(struct call, watch));
-    (void)events;
-    if (!call->sent) {
-        call->sent = send(watch->fd, word_texts[call->word], 4, MSG_NOSIGNAL) == 4;
-        int error = call->sent ? loop_watch(loop_of(call->visit), watch, EPOLLIN) : errno;
-        if (error)
-            fail(call, error);
-        return;
-    }
-    ssize_t n = recv(watch->fd, call->text + call->n, TEXT_MAX - 1 - call->n, 0);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR))
-        return;
-    if (n < 0)
-        fail(call, errno);
-    else if (n == 0 || (call->n += (size_t)n) == TEXT_MAX - 1)
+    struct call *call = stream_owner(stream);
+    if (stream_write(stream, word_texts[call->word], 4))
+        fail(call, "out of memory");
+}
+
+static void on_data(struct stream *stream, const void *bytes, size_t n)
+{
+    struct call *call = stream_owner(stream);
+    size_t room = TEXT_MAX - 1 - buffer_len(&call->text);
+    if (buffer_put(&call->text, bytes, n < room ? n : room))
+        fail(call, "out of memory");
+    else if (n >= room)
         understand(call);
 }
 
-static int dial(struct call *call)
+static void on_closed(struct stream *stream, const struct stile_error *why)
 {
-    const struct sockaddr_storage *address = &call->host->addresses[call->address];
-    socklen_t size =
-        address->ss_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
-    call->sent = false;
-    call->text = malloc(TEXT_MAX);
-    call->watch.fd = socket(address->ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (!call->text || call->watch.fd < 0)
-        return call->text ? errno : ENOMEM;
-    if (connect(call->watch.fd, (const struct sockaddr *)address, size) && errno != EINPROGRESS)
-        return errno;
-    return loop_watch(loop_of(call->visit), &call->watch, EPOLLOUT);
+    struct call *call = stream_owner(stream);
+    if (buffer_len(&call->text) > 0)
+        understand(call);
+    else
+        fail(call, why->native > 0 ? strerror(why->native) : why->message);
 }
+
+static const struct stream_events stream_events = {
+    .opened = on_opened, .data = on_data, .closed = on_closed};
 
 static void next_word(struct call *call)
 {
-    int error = call->host->n_addresses ? dial(call) : EADDRNOTAVAIL;
-    if (error)
-        fail(call, error);
+    struct zoo *zoo = zoo_of(call->visit->query->engine);
+    const struct stream_target target = {.host = call->host->name,
+                                         .port = call->host->port,
+                                         .tls = zoo->tls,
+                                         .timeout_ns = PATIENCE_NS};
+    struct stile_error why;
+    if (stream_open(&call->stream, loop_of(call->visit), &target, &stream_events, call, &why)) {
+        call->stream = NULL;
+        fail(call, why.message);
+    }
 }
 
 /* ---- all of them ---- */
+
+static bool are_one(const struct call *a, const struct call *b)
+{
+    for (const struct addrinfo *one = a->addresses; one; one = one->ai_next) {
+        for (const struct addrinfo *two = b->addresses; two; two = two->ai_next) {
+            if (one->ai_addrlen == two->ai_addrlen &&
+                memcmp(one->ai_addr, two->ai_addr, one->ai_addrlen) == 0)
+                return true;
+        }
+    }
+    return false;
+}
+
+static void find_repeated(struct visit *visit)
+{
+    for (size_t i = 0; i < visit->seen.n; i++) {
+        struct call *call = &visit->calls[i];
+        for (size_t j = 0; j < i; j++)
+            call->server->again = call->server->again || are_one(call, &visit->calls[j]);
+        call->over = call->over || call->server->again;
+        visit->pending += !call->over;
+    }
+}
 
 static void on_task(struct task *task)
 {
     struct visit *visit = (struct visit *)((char *)task - offsetof(struct visit, task));
     for (size_t i = 0; i < visit->seen.n; i++) {
         struct call *call = &visit->calls[i];
-        if (call->over || call->watch.fd >= 0)
+        if (call->over || call->stream)
             continue;
         call->over = call->word == WORDS;
         visit->pending -= call->over;
@@ -196,29 +223,52 @@ static void on_task(struct task *task)
         finish(visit);
 }
 
-static bool is_named_before(const struct zoo *zoo, size_t i)
+static void name_found(struct visit *visit)
 {
-    for (size_t j = 0; j < i; j++) {
-        if (hosts_are_one(&zoo->hosts[i], &zoo->hosts[j]))
-            return true;
+    if (--visit->names > 0)
+        return;
+    find_repeated(visit);
+    loop_soon(loop_of(visit), &visit->task);
+}
+
+static void on_resolved(void *data, struct addrinfo *found, const struct stile_error *err)
+{
+    struct call *call = data;
+    resolve_free(call->resolve);
+    call->resolve = NULL;
+    call->addresses = found;
+    call->over = !found;
+    if (!found)
+        set_error(call, err->message);
+    name_found(call->visit);
+}
+
+static void look_up(struct call *call)
+{
+    struct stile_error why;
+    const struct zoo_host *host = call->host;
+    if (resolve_numeric(&call->addresses, host->name, host->port) == 0) {
+        name_found(call->visit);
+        return;
     }
-    return false;
+    call->addresses = NULL;
+    if (resolve_start(&call->resolve, loop_of(call->visit), host->name, host->port, on_resolved,
+                      call, &why)) {
+        call->resolve = NULL;
+        call->over = true;
+        set_error(call, why.message);
+        name_found(call->visit);
+    }
 }
 
 static void plan(struct visit *visit, const struct zoo *zoo)
 {
     for (size_t i = 0; i < zoo->n_hosts; i++) {
         struct seen_server *server = &visit->seen.servers[i];
-        *server = (struct seen_server){
-            .where = zoo->hosts[i].where, .again = is_named_before(zoo, i), .followers = -1};
-        visit->calls[i] = (struct call){.visit = visit,
-                                        .over = server->again,
-                                        .server = server,
-                                        .host = &zoo->hosts[i],
-                                        .watch = {.fd = -1, .fn = on_ready}};
-        visit->pending += !server->again;
+        *server = (struct seen_server){.where = zoo->hosts[i].where, .followers = -1};
+        visit->calls[i] = (struct call){.visit = visit, .server = server, .host = &zoo->hosts[i]};
     }
-    visit->seen.n = zoo->n_hosts;
+    visit->names = visit->seen.n = zoo->n_hosts;
     visit->seen.asked_ms = zoo->main->asked_ms;
     visit->seen.given_ms = zoo->main->state == SESSION_UP ? zoo->main->timeout_ms : 0;
     visit->seen.error = zoo->session_error;
@@ -248,7 +298,8 @@ void doctor_examine(struct engine *engine, struct query *query)
     zoo->visits = visit;
     plan(visit, zoo);
     loop_arm(engine->loop, &visit->timer, loop_now(engine->loop) + PATIENCE_NS);
-    loop_soon(engine->loop, &visit->task);
+    for (size_t i = 0; i < zoo->n_hosts; i++)
+        look_up(&visit->calls[i]);
 }
 
 void doctor_close(struct zoo *zoo)
@@ -261,8 +312,8 @@ void doctor_forked(struct zoo *zoo)
 {
     for (struct visit *visit = zoo->visits; visit; visit = visit->next) {
         for (size_t i = 0; i < visit->seen.n; i++) {
-            if (visit->calls[i].watch.fd >= 0)
-                close(visit->calls[i].watch.fd);
+            stream_forked(visit->calls[i].stream);
+            resolve_forked(visit->calls[i].resolve);
         }
     }
 }

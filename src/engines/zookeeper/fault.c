@@ -1,12 +1,36 @@
 #include "engines/zookeeper/zookeeper.h"
 
-/* "Inconsistent" is the library's word when an answer is missing: a server whose session has moved
- * away leaves out those to what would change something, and hangs up. */
+/* "Inconsistent" is what is left of a request behind another one that failed. */
 bool fault_may_pass(int rc)
 {
-    return rc == ZCONNECTIONLOSS || rc == ZOPERATIONTIMEOUT || rc == ZCLOSING ||
-           rc == ZSESSIONEXPIRED || rc == ZSESSIONMOVED || rc == ZINVALIDSTATE ||
-           rc == ZRUNTIMEINCONSISTENCY;
+    return rc == ZCONNECTIONLOSS || rc == ZOPERATIONTIMEOUT || rc == ZSESSIONEXPIRED ||
+           rc == ZSESSIONMOVED || rc == ZTHROTTLEDOP;
+}
+
+static const char *text_of(int rc)
+{
+    static const struct {
+        int rc;
+        const char *text;
+    } texts[] = {{ZCONNECTIONLOSS, "connection loss"},
+                 {ZOPERATIONTIMEOUT, "no answer in time"},
+                 {ZSESSIONEXPIRED, "session expired"},
+                 {ZSESSIONMOVED, "session moved"},
+                 {ZTHROTTLEDOP, "throttled"},
+                 {ZUNIMPLEMENTED, "unimplemented"},
+                 {ZNONODE, "no node"},
+                 {ZNOAUTH, "not authenticated"},
+                 {ZBADVERSION, "bad version"},
+                 {ZNOCHILDRENFOREPHEMERALS, "ephemeral nodes have no children"},
+                 {ZNODEEXISTS, "node exists"},
+                 {ZINVALIDACL, "invalid ACL"},
+                 {ZAUTHFAILED, "authentication failed"},
+                 {ZQUOTAEXCEEDED, "quota exceeded"}};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        if (texts[i].rc == rc)
+            return texts[i].text;
+    }
+    return "an error";
 }
 
 static const char *cure_of(int rc)
@@ -28,8 +52,9 @@ enum stile_status fault_set(struct stile_error *err, int rc, bool maybe)
         return error_set(err, maybe ? STILE_UNCERTAIN : STILE_UNREACHABLE, rc,
                          "no ZooKeeper server answers, or none follows a leader (%s); stile doctor "
                          "asks each of them",
-                         zerror(rc));
-    if (rc == ZSYSTEMERROR || rc == ZMARSHALLINGERROR) /* so the library says it */
+                         text_of(rc));
+    if (rc == ZNOMEMORY)
         return error_set(err, STILE_NOMEM, rc, "out of memory");
-    return error_set(err, STILE_REFUSED, rc, "the server says: %s%s", zerror(rc), cure_of(rc));
+    return error_set(err, STILE_REFUSED, rc, "the server says: %s (%d)%s", text_of(rc), rc,
+                     cure_of(rc));
 }

@@ -74,7 +74,7 @@ static void await_place(struct looking *looking, const struct place *place)
         ask_exists(session, &looking->asker, place->path, looking->watcher, on_awaited))
         looking->pending++;
     else
-        fail(looking, ZSYSTEMERROR);
+        fail(looking, ZNOMEMORY);
 }
 
 static void on_place(struct asker *asker, const struct answer *answer)
@@ -102,7 +102,7 @@ static bool ask_place(struct looking *looking)
         watcher_leave(&looking->watcher);
         if (!watcher_take(&looking->watcher, session, 'c', place->path, &looking->asker,
                           people_changed)) {
-            fail(looking, ZSYSTEMERROR);
+            fail(looking, ZNOMEMORY);
             return false;
         }
     }
@@ -163,14 +163,14 @@ static void on_names(struct asker *asker, const struct answer *answer)
 {
     struct looking *looking = looking_of(asker);
     const struct query *query = looking->query;
-    size_t n = answer->rc == ZOK ? (size_t)answer->children->count : 0;
+    size_t n = answer->rc == ZOK ? answer->children->n : 0;
     char name[PATH_ROOM];
     if (answer->rc != ZOK && answer->rc != ZNONODE)
         fail(looking, answer->rc);
     else
         make_places(looking, n);
     for (size_t i = 0; i < n && !looking->error.status; i++) {
-        if (name_of_child(name, zoo_of_looking(looking), answer->children->data[i]) &&
+        if (name_of_child(name, zoo_of_looking(looking), answer->children->list[i]) &&
             strncmp(name, query->name, query->name_len) == 0)
             add_place(looking, name, strlen(name));
     }
@@ -205,7 +205,7 @@ void gather_begin(struct looking *looking)
     }
     if (asked)
         return;
-    fail(looking, ZSYSTEMERROR);
+    fail(looking, ZNOMEMORY);
     if (looking->pending == 0)
         people_gathered(looking);
 }

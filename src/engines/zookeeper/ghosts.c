@@ -3,6 +3,7 @@
  * All times are the server's. It has no clock to be asked, but everything that is written tells
  * when: our own node when it was made, and later, when a ghost's time should be over by our clock,
  * the same node written once more. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,7 +41,7 @@ void ghosts_forget(struct zoo_claim *part)
 /* A record that nobody can read keeps nothing, or it would for ever. */
 static void understand(struct ghost *ghost, const struct answer *answer)
 {
-    size_t n = answer->data_len > 0 ? (size_t)answer->data_len : 0;
+    size_t n = answer->data_len;
     char data[INFO_MAX];
     struct record record;
     n = n < sizeof data ? n : sizeof data - 1;
@@ -140,6 +141,8 @@ static void decide(struct zoo_claim *part)
         claim_withdraw(part);
     else
         wait_for(part, soonest);
+    if (waits)
+        claim_of(part)->engine->events->queued(claim_of(part));
 }
 
 static void on_ghost(struct asker *asker, const struct answer *answer)
@@ -196,12 +199,12 @@ static bool is_in_the_way(const struct claim *claim, enum stile_mode mode, size_
     return claim->mode == STILE_SLOTS && slots >= claim->slots;
 }
 
-static size_t count_slots(const struct line *line, const struct String_vector *children)
+static size_t count_slots(const struct line *line, const struct jute_strings *children)
 {
     size_t n = 0;
-    for (int32_t i = 0; i < children->count; i++) {
+    for (size_t i = 0; i < children->n; i++) {
         enum stile_mode mode;
-        const char *guid = record_guid(&mode, children->data[i]);
+        const char *guid = record_guid(&mode, children->list[i]);
         n += guid && mode == STILE_SLOTS && record_is_orphan(line, guid);
     }
     return n;
@@ -209,26 +212,26 @@ static size_t count_slots(const struct line *line, const struct String_vector *c
 
 /* All of them; false: out of memory. */
 static bool find(struct zoo_claim *part, const struct line *line,
-                 const struct String_vector *children, size_t slots)
+                 const struct jute_strings *children, size_t slots)
 {
     bool found = true;
     slots += count_slots(line, children);
-    for (int32_t i = 0; found && i < children->count; i++) {
+    for (size_t i = 0; found && i < children->n; i++) {
         enum stile_mode mode;
-        const char *guid = record_guid(&mode, children->data[i]);
+        const char *guid = record_guid(&mode, children->list[i]);
         if (guid && is_in_the_way(claim_of(part), mode, slots) && record_is_orphan(line, guid))
-            found = add(part, children->data[i]);
+            found = add(part, children->list[i]);
     }
     return found;
 }
 
 bool ghosts_meet(struct zoo_claim *part, const struct line *line,
-                 const struct String_vector *children, size_t slots)
+                 const struct jute_strings *children, size_t slots)
 {
     size_t n = 0;
     enum stile_mode mode;
-    for (int32_t i = 0; i < children->count; i++)
-        n += record_guid(&mode, children->data[i]) != NULL;
+    for (size_t i = 0; i < children->n; i++)
+        n += record_guid(&mode, children->list[i]) != NULL;
     if (n == 0)
         return false;
     ghosts_forget(part);
@@ -238,6 +241,6 @@ bool ghosts_meet(struct zoo_claim *part, const struct line *line,
         return false;
     part->standing = LOOKING;
     if (!known || !ask_all(part))
-        claim_fail_by(part, ZSYSTEMERROR, true);
+        claim_fail_by(part, ZNOMEMORY, true);
     return true;
 }

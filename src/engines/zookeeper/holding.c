@@ -33,7 +33,7 @@ static void on_own_event(struct asker *asker, int type)
     struct zoo_claim *part = part_of_asker(asker);
     if (part->standing != HOLDING)
         return;
-    if (type == ZOO_DELETED_EVENT)
+    if (type == JUTE_EVENT_DELETED)
         lose(part);
     else
         watch_own(part);

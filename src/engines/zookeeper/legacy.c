@@ -50,12 +50,13 @@ void legacy_arm(struct zoo_claim *part)
     char path[PATH_ROOM], data[INFO_MAX];
     own_record(path, part);
     introduce(data, part, true);
-    part->recorded = ask_create(part->session, &part->asker, path, 0, data, on_recorded);
+    part->recorded =
+        ask_create(part->session, &part->asker, path, JUTE_PERSISTENT, data, on_recorded);
     part->in_flight += part->recorded;
     if (part->recorded)
         standing_look(part);
     else
-        claim_fail_by(part, ZSYSTEMERROR, true);
+        claim_fail_by(part, ZNOMEMORY, true);
 }
 
 /* ---- once nobody needs it ---- */

@@ -7,6 +7,8 @@
 #include "engines/zookeeper/zookeeper.h"
 
 #define DIGITS 10
+/* A million before the last: claims that are refused use up numbers, too. */
+#define NUMBER_MAX (INT32_MAX - 1000000)
 
 /* ---- what the server takes ---- */
 
@@ -95,34 +97,44 @@ bool name_of_child(char name[PATH_ROOM], const struct zoo *zoo, const char *chil
 
 /* ---- dialects: whose nodes ours look like, and how those are ordered ---- */
 
+/* As the server writes them: ten digits, of which the first becomes a sign when an int overflows.
+ * Curator's readers may have a writer's number before their own. */
+static const char *number_at(const char *text)
+{
+    size_t sign = *text == '-', n = strspn(text + sign, "0123456789");
+    return sign + n >= DIGITS && !text[sign + n] ? text : NULL;
+}
+
 static const char *behind_last(const char *node, const char *word)
 {
-    const char *found = node;
+    const char *found = NULL;
     for (const char *at = node; (at = strstr(at, word)); at++)
         found = at + strlen(word);
     return found;
 }
 
-/* Curator sorts all children there are. */
+static const char *number_behind(const char *node, const char *word)
+{
+    const char *found = behind_last(node, word);
+    return found ? number_at(found) : NULL;
+}
+
+/* Curator sorts all children there are, and puts what is none of its nodes behind those. */
 static const char *curator_place(const char *node)
 {
-    return behind_last(node, "lock-");
+    return number_behind(node, "lock-");
 }
 
 static const char *curator_rw_place(const char *node)
 {
-    return behind_last(behind_last(node, "__READ__"), "__WRIT__");
+    const char *found = number_behind(node, "__WRIT__");
+    return found ? found : number_behind(node, "__READ__");
 }
 
-/* kazoo's locks: only what ends so stands in line; else NULL. */
 static const char *kazoo_place(const char *node)
 {
-    size_t len = strlen(node);
-    if (len < DIGITS + 9)
-        return NULL;
-    const char *digits = node + len - DIGITS;
-    bool stands = memcmp(digits - 8, "__lock__", 8) == 0 || memcmp(digits - 9, "__rlock__", 9) == 0;
-    return stands && strspn(digits, "0123456789") == DIGITS ? digits : NULL;
+    const char *found = number_behind(node, "__lock__");
+    return found ? found : number_behind(node, "__rlock__");
 }
 
 /* What others of a dialect don't know of they take for an exclusive lock. */
@@ -193,6 +205,27 @@ void path_of_claim(char path[PATH_ROOM], const struct zoo *zoo, const struct cla
              dialects[zoo->dialect].kinds[claim->mode]);
 }
 
+/* The server counts in an int, and goes on with the smallest one there is: a node that came later
+ * would then stand before all others. */
+bool node_is_near_the_last(const struct zoo *zoo, const struct claim *claim, const char *guid,
+                           const char *node)
+{
+    char path[PATH_ROOM];
+    path_of_claim(path, zoo, claim, guid);
+    size_t n = strlen(path);
+    long number = strlen(node) > n ? strtol(node + n, NULL, 10) : -1;
+    return number < 0 || number >= NUMBER_MAX;
+}
+
+/* With the server's digits, and the length before it, as in the record of a session's end. */
+size_t bytes_of_claim(const struct zoo *zoo, const struct claim *claim)
+{
+    char path[PATH_ROOM], guid[GUID_SIZE];
+    guid_write(guid, zoo->dialect, (const uint8_t[16]){0});
+    path_of_claim(path, zoo, claim, guid);
+    return strlen(path) + DIGITS + sizeof(int32_t);
+}
+
 /* ---- the line ---- */
 
 static int by_place(const void *a, const void *b, void *zoo)
@@ -203,17 +236,17 @@ static int by_place(const void *a, const void *b, void *zoo)
 }
 
 enum stile_status line_sort(struct line *line, const struct zoo *zoo,
-                            const struct String_vector *children, struct stile_error *err)
+                            const struct jute_strings *children, struct stile_error *err)
 {
-    size_t n = children && children->count > 0 ? (size_t)children->count : 0;
+    size_t n = children ? children->n : 0;
     *line = (struct line){.nodes = malloc((n + 1) * sizeof *line->nodes)};
     if (!line->nodes)
         return error_set(err, STILE_NOMEM, 0, "out of memory");
     for (size_t i = 0; i < n; i++) {
         enum stile_mode mode;
-        if (!record_guid(&mode, children->data[i]) &&
-            dialects[zoo->dialect].place(children->data[i]))
-            line->nodes[line->n++] = children->data[i];
+        if (!record_guid(&mode, children->list[i]) &&
+            dialects[zoo->dialect].place(children->list[i]))
+            line->nodes[line->n++] = children->list[i];
     }
     if (line->n > 1)
         qsort_r(line->nodes, line->n, sizeof *line->nodes, by_place, (void *)zoo);

@@ -70,12 +70,12 @@ bool record_read(struct record *record, char *data)
     return true;
 }
 
-bool record_is_unmarked(const struct record *record, const struct Stat *stat)
+bool record_is_unmarked(const struct record *record, const struct jute_stat *stat)
 {
     return record->delay_ms > 0 && stat->version == 0;
 }
 
-int64_t record_until(const struct record *record, const struct Stat *stat, int64_t now_ms)
+int64_t record_until(const struct record *record, const struct jute_stat *stat, int64_t now_ms)
 {
     int64_t hold_ms = stat->ctime + record->hold_ms;
     int64_t delay_ms = record->delay_ms + (record_is_unmarked(record, stat) ? now_ms : stat->mtime);

@@ -32,6 +32,16 @@ static void node_left(struct zoo_claim *part, const struct stile_error *err)
         left(part, err);
 }
 
+/* Its node may still be there: core asks again. */
+static void not_left(struct zoo_claim *part, int rc)
+{
+    struct claim *claim = claim_of(part);
+    struct stile_error err;
+    part->leaving = false;
+    fault_set(&err, rc, true);
+    claim->engine->events->released(claim, &err);
+}
+
 /* What it leaves open is taken up by claims_session_ends(). */
 static bool is_ending(const struct zoo_claim *part)
 {
@@ -62,17 +72,16 @@ static void on_left(struct asker *asker, const struct answer *answer)
     } else if (answer->rc == ZOK || answer->rc == ZNONODE) {
         node_left(part, NULL);
     } else {
-        fault_set(&err, answer->rc, true);
-        node_left(part, &err);
+        not_left(part, answer->rc);
     }
 }
 
 /* ---- it is not ---- */
 
-static char *find_node(const char *path, const struct String_vector *children, const char *guid)
+static char *find_node(const char *path, const struct jute_strings *children, const char *guid)
 {
-    for (int32_t i = 0; i < children->count; i++) {
-        const char *child = children->data[i];
+    for (size_t i = 0; i < children->n; i++) {
+        const char *child = children->list[i];
         enum stile_mode mode;
         if (!strstr(child, guid) || record_guid(&mode, child))
             continue;
@@ -87,7 +96,6 @@ static void on_searched(struct asker *asker, const struct answer *answer)
     struct zoo_claim *part = part_of_asker(asker);
     const struct claim *claim = claim_of(part);
     char path[PATH_ROOM];
-    struct stile_error err;
     part->in_flight--;
     if (is_ending(part))
         return;
@@ -103,8 +111,7 @@ static void on_searched(struct asker *asker, const struct answer *answer)
     } else if (answer->rc == ZNONODE) {
         node_left(part, NULL);
     } else {
-        fault_set(&err, answer->rc, true);
-        node_left(part, &err);
+        not_left(part, answer->rc);
     }
 }
 
@@ -184,11 +191,35 @@ void claims_release(struct engine *engine, struct claim *claim)
 
 /* ---- tried once, and was not the first ---- */
 
+static void explain(struct stile_error *err, struct zoo_claim *part)
+{
+    char path[PATH_ROOM];
+    path_of_name(path, zoo_of_part(part), claim_of(part)->name, claim_of(part)->name_len);
+    if (part->refusal == NUMBERS_USED_UP)
+        error_set(
+            err, STILE_REFUSED, 0,
+            "the server has nearly used up the numbers of nodes below %.300s: let nobody claim "
+            "it for two minutes, so that the server removes it, or delete it by hand",
+            path);
+    else
+        error_set(err, STILE_REFUSED, 0,
+                  "a persistent node below %.300s has the name of a claim, and all who come behind "
+                  "it wait for ever: delete it by hand",
+                  path);
+}
+
 static void turned_away(struct zoo_claim *part)
 {
     struct claim *claim = claim_of(part);
+    bool refused = part->refusal != NOT_REFUSED;
+    struct stile_error err;
+    if (refused)
+        explain(&err, part);
     claim_forget(part);
-    claim->engine->events->busy(claim, 0);
+    if (refused)
+        claim->engine->events->failed(claim, &err);
+    else
+        claim->engine->events->busy(claim, 0);
 }
 
 static void on_withdrawn(struct asker *asker, const struct answer *answer)
@@ -216,7 +247,7 @@ void claim_withdraw(struct zoo_claim *part)
         part->in_flight++;
         return;
     }
-    fault_set(&err, ZSYSTEMERROR, true);
+    fault_set(&err, ZNOMEMORY, true);
     claim_fail(part, &err);
 }
 

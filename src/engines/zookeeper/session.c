@@ -1,63 +1,32 @@
-/* Sessions: a handle of the client library each, driven by our loop.
+/* Sessions: known to all servers, and driven over a connection to one of them at a time.
  *
- * The library asks for its socket, for events on it and for a time by zookeeper_interest(), which
- * also connects, sends pings and gives up a silent server; zookeeper_process() reads, and calls
- * back. Requests are in asks.c.
+ *     DOWN ──► UP        a server has given it, or taken it up again
+ *      ▲       │
+ *      └───────┘         the connection broke: the next server is tried (dial.c)
+ *     DOWN, UP ──► DEAD  the servers say that it is over, or want no such user; then a new one
+ * begins
  *
- * The library may close its socket in any call. What the loop watches is a duplicate, which is ours
- * and is closed after it was taken out of the loop.
- *
- * When the leader has heard of us is the matter of told.c. */
+ * Requests are in asks.c; when the leader has heard of us is the matter of told.c. There is one
+ * session for each TTL in use, and more where the paths of its nodes would become too many bytes
+ * (SESSION_BYTES_MAX). */
 #include <errno.h>
-#include <fcntl.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "engines/zookeeper/zookeeper.h"
 
 #define AGAIN_NS       (1 * NS_PER_SEC)
-#define DRAIN_MS       500
-#define SESSIONS_MAX   16
+#define GOODBYE_NS     (500 * NS_PER_MS)
 #define SESSION_TIMERS 2
-#define PACKETS_MAX    256 /* read in one go, before others have their turn */
 
 static struct loop *loop_of(const struct session *session)
 {
     return session->zoo->engine.loop;
 }
 
-/* ---- the socket ---- */
-
-static void close_socket(struct session *session)
-{
-    loop_unwatch(loop_of(session), &session->watch);
-    if (session->watch.fd >= 0)
-        close(session->watch.fd);
-    session->watch.fd = session->lib_fd = -1;
-    session->inode = 0;
-}
-
-/* The library writes each request at once, and in two pieces: the kernel keeps them back until
- * there are no more. */
-static void cork(struct session *session, int corked)
-{
-    if (session->watch.fd >= 0)
-        setsockopt(session->watch.fd, IPPROTO_TCP, TCP_CORK, &corked, sizeof corked);
-}
-
 void session_gather(struct session *session)
 {
-    if (session->sender.queued)
-        return;
-    cork(session, 1);
     loop_gather(loop_of(session), &session->sender);
 }
 
@@ -65,225 +34,170 @@ static void send_gathered(struct sender *sender)
 {
     struct session *session = (struct session *)((char *)sender - offsetof(struct session, sender));
     together_send(session);
-    cork(session, 0);
+    loop_ungather(loop_of(session), sender); /* what goes together was put into the queue */
+    asks_send(session);
 }
 
-static uint64_t inode_of(int fd)
+/* ---- down ---- */
+
+static void explain(struct session *session, const struct stile_error *why)
 {
-    struct stat stat;
-    return fd >= 0 && fstat(fd, &stat) == 0 ? stat.st_ino : 0;
+    session->why = *why;
+    error_wrap(&session->why, why->status, "%.100s", dial_host(session)->where);
 }
 
-static int take_socket(struct session *session, int fd)
-{
-    uint64_t inode = inode_of(fd);
-    if (inode && inode == session->inode)
-        return 0;
-    close_socket(session);
-    session->events = 0;
-    if (!inode)
-        return 0;
-    fcntl(fd, F_SETFD, FD_CLOEXEC);
-    session->watch.fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-    if (session->watch.fd < 0)
-        return errno;
-    session->lib_fd = fd;
-    session->inode = inode;
-    session->connect_ns = session->pumped_ns;
-    dial_begins(session);
-    return 0;
-}
-
-/* The library notices the end of the connection, and goes on to the next server. */
-void session_leave_server(struct session *session)
-{
-    if (session->watch.fd >= 0)
-        shutdown(session->watch.fd, SHUT_RDWR);
-}
-
-static int watch_socket(struct session *session, int fd, int interest)
-{
-    uint32_t events =
-        (interest & ZOOKEEPER_READ ? EPOLLIN : 0u) | (interest & ZOOKEEPER_WRITE ? EPOLLOUT : 0u);
-    int error = take_socket(session, fd);
-    if (error || session->watch.fd < 0 || events == session->events)
-        return error;
-    error = loop_watch(loop_of(session), &session->watch, events);
-    session->events = error ? 0 : events;
-    return error;
-}
-
-static void restart_later(struct session *session)
-{
-    loop_arm(loop_of(session), &session->timer, loop_now(loop_of(session)) + AGAIN_NS);
-}
-
-static bool has_lost_socket(const struct session *session)
-{
-    return session->watch.fd >= 0 && inode_of(session->lib_fd) != session->inode;
-}
-
-/* When it has to be asked again. */
-static uint64_t next_ns(struct session *session, const struct timeval *time)
-{
-    uint64_t now_ns = loop_now(loop_of(session));
-    uint64_t at_ns =
-        now_ns + (uint64_t)time->tv_sec * NS_PER_SEC + (uint64_t)time->tv_usec * (NS_PER_MS / 1000);
-    uint64_t patience_ns = dial_patience_ns(session);
-    if (now_ns >= patience_ns)
-        session_leave_server(session);
-    else if (patience_ns < at_ns)
-        at_ns = patience_ns;
-    return at_ns;
-}
-
-/* What the library wants next. It may call back from here. */
-static uint64_t consult(struct session *session)
-{
-    struct timeval time = {0};
-    int fd = -1, interest = 0;
-    session->pumped_ns = loop_now(loop_of(session));
-    int rc = zookeeper_interest(session->handle, &fd, &interest, &time);
-    /* Out of file descriptors or memory: it is tried again, before the session ends. */
-    int error = watch_socket(session, rc == ZOK ? fd : -1, interest);
-    if (error)
-        return session->pumped_ns + NUDGE_NS;
-    if (rc == ZOK && fd < 0) /* it pauses, but it is we who do that */
-        return session->pumped_ns;
-    if (rc == ZOK)
-        return next_ns(session, &time);
-    dial_ends(session);
-    return session->dial_ns > session->pumped_ns + NUDGE_NS ? session->dial_ns
-                                                            : session->pumped_ns + NUDGE_NS;
-}
-
-static void pump(struct session *session)
+/* The connection has ended, or is given up. */
+static void go_down(struct session *session, const struct stile_error *why)
 {
     struct loop *loop = loop_of(session);
-    if (session->state == SESSION_DEAD)
-        return;
-    if (has_lost_socket(session)) {
-        close_socket(session);
-        dial_ends(session);
-    }
-    bool pauses = session->watch.fd < 0 && loop_now(loop) < session->dial_ns;
-    uint64_t at_ns = pauses ? session->dial_ns : consult(session);
-    if (session->state != SESSION_DEAD)
-        loop_arm(loop, &session->timer, at_ns);
+    struct connection *connection = session->connection;
+    bool fresh = dial_wants_fresh(session);
+    explain(session, why);
+    session->zxid = connection ? connection_zxid(connection) : session->zxid;
+    dial_ends(session);
+    if (session->state == SESSION_UP)
+        session->state = SESSION_DOWN;
+    session->fresh = fresh;
+    if (session->state == SESSION_DOWN && !session->zoo->closing)
+        loop_arm(loop, &session->timer, fresh ? loop_now(loop) : session->dial_ns);
+    asks_fail(session, ZCONNECTIONLOSS);
+    session->connection = NULL;
+    connection_free(connection);
 }
 
-static void on_ready(struct watch *watch, uint32_t events)
+static void on_closed(struct connection *connection, const struct stile_error *why)
 {
-    struct session *session = (struct session *)((char *)watch - offsetof(struct session, watch));
-    int wanted = (events & EPOLLOUT ? ZOOKEEPER_WRITE : 0) |
-                 (events & ~(uint32_t)EPOLLOUT ? ZOOKEEPER_READ : 0);
-    for (int i = 0; i < PACKETS_MAX && session->state != SESSION_DEAD; i++) {
-        if (zookeeper_process(session->handle, wanted) != ZOK)
-            break;
-        wanted = ZOOKEEPER_READ;
+    go_down(connection_owner(connection), why);
+}
+
+void session_leave_server(struct session *session)
+{
+    struct stile_error why;
+    if (!session->connection)
+        return;
+    error_set(&why, STILE_UNREACHABLE, ETIMEDOUT, "the server does not answer");
+    go_down(session, &why);
+}
+
+/* ---- up ---- */
+
+static void end_later(struct session *session)
+{
+    session->state = SESSION_DEAD;
+    session->ending = true;
+    loop_soon(loop_of(session), &session->task);
+}
+
+/* A session without nodes, which was asked for to see whether it is given. */
+static void send_goodbye(struct session *session)
+{
+    struct jute_writer *writer = &session->zoo->writer;
+    size_t n;
+    jute_begin(writer);
+    jute_write_int(writer, 0);
+    jute_write_int(writer, JUTE_CLOSE_SESSION);
+    const char *packet = jute_end(writer, &n);
+    if (packet && connection_say(session->connection, packet, n) == 0)
+        connection_flush(session->connection);
+}
+
+static void on_up(struct connection *connection, const struct session_id *id, int32_t timeout_ms)
+{
+    struct session *session = connection_owner(connection);
+    if (session->fresh && id->id)
+        send_goodbye(session);
+    if (session->fresh || id->id == 0) {
+        end_later(session);
+        return;
     }
-    pump(session);
+    loop_disarm(loop_of(session), &session->timer);
+    session->id = *id;
+    session->timeout_ms = timeout_ms;
+    session->ttl_ns = (uint64_t)timeout_ms * NS_PER_MS;
+    session->state = SESSION_UP;
+    session->up_ns = loop_now(loop_of(session));
+    session->connect_ns = connection_greeted_ns(connection);
+    watchers_set_again(session);
+    if (session->unwatched)
+        loop_soon(loop_of(session), &session->task);
+    session_gather(session);
+    told_up(session);
+}
+
+static void on_unauthorized(struct connection *connection)
+{
+    struct session *session = connection_owner(connection);
+    session->refused = true;
+    end_later(session);
+}
+
+static void on_event(struct connection *connection, int32_t type, const char *path)
+{
+    watchers_report(connection_owner(connection), type, path);
+}
+
+static const struct connection_events connection_events = {
+    .up = on_up, .event = on_event, .unauthorized = on_unauthorized, .closed = on_closed};
+
+/* ---- connecting ---- */
+
+static void dial(struct session *session)
+{
+    struct zoo *zoo = session->zoo;
+    dial_begins(session);
+    const struct zoo_host *host = dial_host(session);
+    struct connection_options options = {
+        .target = {.host = host->name,
+                   .port = host->port,
+                   .tls = zoo->tls,
+                   .rotate = session->dials / (unsigned)zoo->n_hosts,
+                   .timeout_ns = dial_patience_ns(session)},
+        .timeout_ms = session->asked_ms,
+        .credentials = zoo->credentials};
+    struct stile_error why;
+    if (!session->fresh) {
+        options.session = session->id;
+        options.last_zxid = session->zxid;
+    }
+    loop_arm(loop_of(session), &session->timer,
+             loop_now(loop_of(session)) + options.target.timeout_ns);
+    if (connection_open(&session->connection, loop_of(session), &options, &connection_events,
+                        session, &why))
+        go_down(session, &why);
+}
+
+static void on_time(struct timer *timer)
+{
+    struct session *session = (struct session *)((char *)timer - offsetof(struct session, timer));
+    if (session->connection) {
+        session_leave_server(session);
+        return;
+    }
+    session->state = SESSION_DOWN;
+    dial(session);
 }
 
 /* ---- its life ---- */
 
-static void on_up(struct session *session)
-{
-    session->timeout_ms = zoo_recv_timeout(session->handle);
-    session->state = SESSION_UP;
-    session->up_ns = loop_now(loop_of(session));
-    session->ups++;
-    session->id = zoo_client_id(session->handle)->client_id;
-    session->ttl_ns = (uint64_t)session->timeout_ms * NS_PER_MS;
-    told_up(session);
-}
-
-/* A handle is never closed in one of its own callbacks. */
-static void on_session(zhandle_t *handle, int type, int state, const char *path, void *data)
-{
-    struct session *session = data;
-    (void)path;
-    if (type != ZOO_SESSION_EVENT || session->state == SESSION_DEAD || handle != session->handle)
-        return;
-    if (state == ZOO_CONNECTED_STATE) {
-        on_up(session);
-    } else if (state == ZOO_EXPIRED_SESSION_STATE || state == ZOO_AUTH_FAILED_STATE) {
-        session->refused = state == ZOO_AUTH_FAILED_STATE;
-        session->state = SESSION_DEAD;
-        session->ending = true;
-        loop_soon(loop_of(session), &session->task);
-    } else {
-        session->state = SESSION_DOWN;
-    }
-}
-
-static void ignore_log(const char *message)
-{
-    (void)message;
-}
-
-static int start(struct session *session)
-{
-    const struct zoo *zoo = session->zoo;
-    session->state = SESSION_DOWN;
-    session->handle = zookeeper_init2(zoo->servers, on_session, session->asked_ms, NULL, session,
-                                      ZOO_NO_LOG_CLIENTENV, ignore_log);
-    int error = session->handle ? 0 : errno;
-    if (!error && zoo->credentials &&
-        zoo_add_auth(session->handle, "digest", zoo->credentials, (int)strlen(zoo->credentials),
-                     NULL, NULL) != ZOK)
-        error = ENOMEM;
-    if (error) {
-        session->state = SESSION_DEAD;
-        return error;
-    }
-    /* Else it looks them up, and asks the kernel for its networks, in every turn. */
-    zoo_set_servers_resolution_delay(session->handle, -1);
-    loop_arm(loop_of(session), &session->timer, loop_now(loop_of(session)));
-    return 0;
-}
-
-/* Until the server has hung up: a session whose last words are lost lives on for its timeout, with
- * all that it has. */
-static void drain(int fd)
-{
-    char bytes[512];
-    struct pollfd ready = {.fd = fd, .events = POLLIN};
-    while (poll(&ready, 1, DRAIN_MS) > 0 && recv(fd, bytes, sizeof bytes, MSG_DONTWAIT) > 0)
-        ;
-}
-
-/* Answers to all that is in flight come from inside. */
-static void stop(struct session *session)
-{
-    bool up = session->state == SESSION_UP;
-    zhandle_t *handle = session->handle;
-    together_send(session);
-    session->state = SESSION_DEAD;
-    loop_unwatch(loop_of(session), &session->watch);
-    session->handle = NULL;
-    cork(session, 0); /* its last words leave as well */
-    if (handle)
-        zookeeper_close(handle);
-    if (up && session->watch.fd >= 0)
-        drain(session->watch.fd);
-    close_socket(session);
-    session->events = 0;
-    asks_answer_failed(session);
-    while (session->watchers)
-        watcher_free(session->watchers);
-}
-
 static void restart(struct session *session)
 {
+    struct loop *loop = loop_of(session);
     struct engine *engine = &session->zoo->engine;
     struct stile_error err;
     bool refused = session->refused;
-    stop(session);
-    session->ending = session->renewing = session->asking = session->refused = false;
+    asks_fail(session, refused ? ZAUTHFAILED : ZSESSIONEXPIRED);
+    connection_free(session->connection);
+    session->connection = NULL;
+    watchers_free(session);
+    session->ending = session->renewing = session->asking = session->refused = session->fresh =
+        false;
+    session->id = (struct session_id){0};
+    session->zxid = 0;
     session->generation++;
-    if (refused || start(session))
-        restart_later(session);
+    dial_ends(session);
+    if (!refused)
+        session->state = SESSION_DOWN;
+    loop_arm(loop, &session->timer, refused ? loop_now(loop) + AGAIN_NS : session->dial_ns);
     error_set(&err, STILE_LOST, ZSESSIONEXPIRED, "the server has ended our session");
     engine->events->session_lost(engine, session, &err);
     claims_session_ends(session);
@@ -295,15 +209,11 @@ static void on_task(struct task *task)
     asks_answer_failed(session);
     if (session->ending)
         restart(session);
-}
-
-static void on_time(struct timer *timer)
-{
-    struct session *session = (struct session *)((char *)timer - offsetof(struct session, timer));
-    if (session->state == SESSION_DEAD && !session->handle && start(session))
-        restart_later(session);
-    else
-        pump(session);
+    else if (session->state == SESSION_DEAD) /* its user was refused, a moment ago */
+        asks_fail(session, ZAUTHFAILED);
+    else if (session->unwatched)
+        session_leave_server(session);
+    session->unwatched = false;
 }
 
 static struct session *session_new(struct zoo *zoo, int asked_ms, struct stile_error *err)
@@ -317,59 +227,119 @@ static struct session *session_new(struct zoo *zoo, int asked_ms, struct stile_e
     *session = (struct session){.zoo = zoo,
                                 .asked_ms = asked_ms,
                                 .timeout_ms = asked_ms,
-                                .watch = {.fd = -1, .fn = on_ready},
-                                .lib_fd = -1,
+                                .ttl_ns = (uint64_t)asked_ms * NS_PER_MS,
+                                .down_ns = loop_now(zoo->engine.loop),
                                 .timer.fn = on_time,
                                 .told_timer.fn = told_ask,
                                 .task.fn = on_task,
                                 .sender.fn = send_gathered};
+    session->queue_tail = &session->queue;
     session->failed_tail = &session->failed;
-    int error = start(session);
-    if (error) {
-        error_errno(err, STILE_REFUSED, error, "starting the client library");
-        loop_unreserve(zoo->engine.loop, SESSION_TIMERS);
-        free(session);
-        return NULL;
-    }
+    loop_random(zoo->engine.loop, &session->first_host, sizeof session->first_host);
+    session->first_host %= (unsigned)zoo->n_hosts;
     session->next = zoo->sessions;
     zoo->sessions = session;
+    loop_arm(zoo->engine.loop, &session->timer, loop_now(zoo->engine.loop));
     return session;
 }
 
-struct session *session_for(struct zoo *zoo, uint64_t ttl_ns, struct stile_error *err)
+struct session *session_for(struct zoo *zoo, uint64_t ttl_ns, size_t bytes, struct stile_error *err)
 {
     uint64_t seconds = (ttl_ns + NS_PER_SEC - 1) / NS_PER_SEC;
     int asked_ms = seconds < 1000000 ? (int)seconds * 1000 : 1000000000;
     size_t n = 0;
     for (struct session *session = zoo->sessions; session; session = session->next, n++) {
-        if (session->asked_ms == asked_ms)
+        if (session->asked_ms == asked_ms && session->bytes + bytes <= SESSION_BYTES_MAX)
             return session;
     }
     if (n < SESSIONS_MAX)
         return session_new(zoo, asked_ms, err);
     error_set(err, STILE_REFUSED, 0,
-              "more than %d different TTLs in one client, in seconds: use fewer", SESSIONS_MAX);
+              "this client has %d sessions, one for each TTL in seconds and each %u kB of node "
+              "paths: use fewer TTLs, hold fewer locks, or open another client",
+              SESSIONS_MAX, SESSION_BYTES_MAX >> 10);
     return NULL;
 }
 
-void session_free(struct session *session)
+/* ---- the end ---- */
+
+static void session_free(struct session *session)
 {
     struct loop *loop = loop_of(session);
+    session->state = SESSION_DEAD;
     session->ending = true;
     asker_forget(&session->asker);
-    stop(session);
+    asks_fail(session, ZCONNECTIONLOSS);
+    connection_free(session->connection);
+    session->connection = NULL;
+    watchers_free(session);
     loop_ungather(loop, &session->sender);
     loop_forget(loop, &session->task);
     loop_disarm(loop, &session->timer);
     loop_disarm(loop, &session->told_timer);
     loop_unreserve(loop, SESSION_TIMERS);
+    explicit_bzero(&session->id, sizeof session->id);
     free(session);
+}
+
+static bool any_connected(const struct zoo *zoo)
+{
+    for (const struct session *session = zoo->sessions; session; session = session->next) {
+        if (session->connection)
+            return true;
+    }
+    return false;
+}
+
+static void enough(struct timer *timer)
+{
+    (void)timer; /* the loop has woken up */
+}
+
+/* Until the servers have hung up: a session whose last request is lost lives on for its timeout,
+ * with all its nodes. */
+static void await_end(struct zoo *zoo)
+{
+    struct loop *loop = zoo->engine.loop;
+    struct timer timer = {.fn = enough};
+    uint64_t until_ns = loop_now(loop) + GOODBYE_NS;
+    if (loop_reserve(loop, 1))
+        return;
+    loop_arm(loop, &timer, until_ns);
+    while (any_connected(zoo) && loop_now(loop) < until_ns) {
+        loop_prepare(loop);
+        loop_wait(loop, true);
+        loop_run(loop);
+    }
+    loop_disarm(loop, &timer);
+    loop_unreserve(loop, 1);
+}
+
+void sessions_close(struct zoo *zoo)
+{
+    zoo->closing = true;
+    for (struct session *session = zoo->sessions; session; session = session->next) {
+        loop_disarm(zoo->engine.loop, &session->timer);
+        loop_disarm(zoo->engine.loop, &session->told_timer);
+        together_send(session);
+        asks_send(session);
+        if (session->state == SESSION_UP) {
+            send_goodbye(session);
+        } else {
+            connection_free(session->connection);
+            session->connection = NULL;
+        }
+    }
+    if (any_connected(zoo))
+        await_end(zoo);
+    while (zoo->sessions) {
+        struct session *session = zoo->sessions;
+        zoo->sessions = session->next;
+        session_free(session);
+    }
 }
 
 void session_forked(struct session *session)
 {
-    if (session->watch.fd >= 0)
-        close(session->watch.fd);
-    if (session->lib_fd >= 0)
-        close(session->lib_fd);
+    connection_forked(session->connection);
 }

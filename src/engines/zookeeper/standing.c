@@ -22,12 +22,24 @@ static void on_before_event(struct asker *asker, int type)
         standing_look(part);
 }
 
+/* A claim lives by a session. What a client of the same dialect has made for good, or somebody by
+ * hand, would be waited for until it is deleted. */
+static bool is_nobodys(const struct zoo_claim *part, const struct answer *answer)
+{
+    enum stile_mode mode;
+    return answer->rc == ZOK && answer->stat->ephemeral_owner == 0 && part->watcher &&
+           !record_guid(&mode, strrchr(part->watcher->path, '/') + 1);
+}
+
 static void on_before_watched(struct asker *asker, const struct answer *answer)
 {
     struct zoo_claim *part = part_of_asker(asker);
     if (claim_is_over(part))
         return;
-    if (answer->rc == ZOK && part->watcher)
+    if (is_nobodys(part, answer)) {
+        part->refusal = NOT_A_CLAIM;
+        claim_withdraw(part);
+    } else if (answer->rc == ZOK && part->watcher)
         part->tries = 0;
     else if (answer->rc == ZNONODE || answer->rc == ZOK)
         standing_look(part); /* it has gone meanwhile */
@@ -97,12 +109,16 @@ void standing_wait_for_change(struct zoo_claim *part)
 
 static void wait_for(struct zoo_claim *part, const struct verdict *verdict)
 {
-    if (!claim_of(part)->wait)
+    struct claim *claim = claim_of(part);
+    if (!claim->wait) {
         claim_withdraw(part);
-    else if (verdict->nearest)
+        return;
+    }
+    if (verdict->nearest)
         standing_watch(part, verdict->nearest);
     else
         standing_wait_for_change(part);
+    claim->engine->events->queued(claim);
 }
 
 static void be_first(struct zoo_claim *part)
@@ -126,7 +142,7 @@ void standing_weigh(struct zoo_claim *part, const struct answer *answer)
 #ifdef MUTANT_ZOOKEEPER_GRANT_UNVERIFIED
     place = line.n == 0 ? 0 : place == line.n ? place - 1 : place;
 #else
-    bool ours = place < line.n && part->owner == part->session->id &&
+    bool ours = place < line.n && part->owner == part->session->id.id &&
                 part->generation == part->session->generation;
     if (!ours) {
         line_free(&line);

@@ -27,15 +27,15 @@ static struct entry *add(struct place *place, const char *node, enum stile_mode 
 }
 
 static bool add_ghosts(struct place *place, const struct line *line,
-                       const struct String_vector *children)
+                       const struct jute_strings *children)
 {
     bool added = true;
-    for (int32_t i = 0; added && i < children->count; i++) {
+    for (size_t i = 0; added && i < children->n; i++) {
         enum stile_mode mode;
-        const char *guid = record_guid(&mode, children->data[i]);
+        const char *guid = record_guid(&mode, children->list[i]);
         if (!guid || !record_is_orphan(line, guid))
             continue;
-        struct entry *entry = add(place, children->data[i], mode);
+        struct entry *entry = add(place, children->list[i], mode);
         added = entry != NULL;
         if (added)
             entry->ghost = true;
@@ -45,26 +45,26 @@ static bool add_ghosts(struct place *place, const struct line *line,
 
 /* What the node's claim leaves behind when it goes. */
 static bool add_record(struct entry *entry, const char *node, const struct place *place,
-                       const struct String_vector *children)
+                       const struct jute_strings *children)
 {
-    for (int32_t i = 0; i < children->count; i++) {
+    for (size_t i = 0; i < children->n; i++) {
         enum stile_mode mode;
-        const char *guid = record_guid(&mode, children->data[i]);
+        const char *guid = record_guid(&mode, children->list[i]);
         if (guid && strstr(node, guid))
-            return asprintf(&entry->record, "%s/%s", place->path, children->data[i]) >= 0 ||
+            return asprintf(&entry->record, "%s/%s", place->path, children->list[i]) >= 0 ||
                    (entry->record = NULL);
     }
     return true;
 }
 
 enum stile_status place_fill(struct place *place, const struct zoo *zoo,
-                             const struct String_vector *children, struct stile_error *err)
+                             const struct jute_strings *children, struct stile_error *err)
 {
     struct line line;
     enum stile_status status = line_sort(&line, zoo, children, err);
     if (status)
         return status;
-    place->entries = calloc((size_t)children->count + 1, sizeof *place->entries);
+    place->entries = calloc(children->n + 1, sizeof *place->entries);
     bool filled = place->entries && add_ghosts(place, &line, children);
     for (size_t i = 0; filled && i < line.n; i++) {
         struct entry *entry = add(place, line.nodes[i], node_mode(zoo, line.nodes[i]));
@@ -109,7 +109,7 @@ static void read_data(struct entry *entry)
     entry->command = data + command;
 }
 
-static void read_record(struct entry *entry, const struct Stat *stat)
+static void read_record(struct entry *entry, const struct jute_stat *stat)
 {
     struct record record = {.host = "", .command = ""};
     int64_t now_ms = wall_ms();
@@ -124,8 +124,9 @@ static void read_record(struct entry *entry, const struct Stat *stat)
 
 void entry_read(struct entry *entry, const struct answer *answer)
 {
-    size_t n = answer->data && answer->data_len > 0 ? (size_t)answer->data_len : 0;
-    entry->there = true;
+    size_t n = answer->data_len;
+    /* Only what ends with a session is a claim; all else is none of ours to show or to delete. */
+    entry->there = answer->stat->ephemeral_owner != 0;
     entry->czxid = answer->stat->czxid;
     entry->token = (uint64_t)entry->czxid;
     entry->ctime_ms = answer->stat->ctime;

@@ -37,7 +37,7 @@ struct place {
 
 /* The ghosts, then the nodes of the line; not yet read. */
 enum stile_status place_fill(struct place *place, const struct zoo *zoo,
-                             const struct String_vector *children, struct stile_error *err);
+                             const struct jute_strings *children, struct stile_error *err);
 void entry_read(struct entry *entry, const struct answer *answer);
 void place_weigh(struct place *place); /* who holds it, when all is read */
 /* claims has room for place->n. */

@@ -10,8 +10,9 @@
  * A session for each TTL in use; when it ends, all its nodes go. What a broken connection left in
  * doubt is found again by the GUID in its name.
  *
- *     session.c, dial.c, told.c                     the client library in our loop
- *     asks.c, together.c, watchers.c                what is asked of it
+ *     jute.c, connection.c                          the protocol, over one connection
+ *     session.c, dial.c, told.c                     sessions, and when the leader has heard of us
+ *     asks.c, together.c, watchers.c                what is asked of the servers
  *     claims.c, standing.c, holding.c, release.c    the life of a claim
  *     legacy.c, ghosts.c, records.c                 names that are kept when their holder has gone
  *     people.c, gather.c, view.c                    for people
@@ -25,10 +26,11 @@
 #include <string.h>
 
 #include "core/url.h"
+#include "io/tls.h"
 
 #define DEFAULT_TTL_NS   (10 * NS_PER_SEC)
 #define OPEN_PATIENCE_NS (5 * NS_PER_SEC)
-#define ROUNDS           2 /* in the second one who is slow is given more time */
+#define ROUNDS           3 /* a server that is slow is given more time in each */
 
 /* ---- who we are, for people ---- */
 
@@ -41,18 +43,26 @@ static void introduce(struct zoo *zoo)
 
 /* ---- the URL ---- */
 
-static enum stile_status refuse_security(const struct url *url, struct stile_error *err)
+static enum stile_status read_security(struct zoo *zoo, const struct url *url,
+                                       struct stile_error *err)
 {
-    if (strcmp(url->scheme, "zks") == 0)
-        return error_set(err, STILE_UNSUPPORTED, 0,
-                         "the client library has no TLS: use zk:// through a tunnel");
+    struct tls_options tls = {.ca = url_param(url, "ca"),
+                              .cert = url_param(url, "cert"),
+                              .key = url_param(url, "key"),
+                              .server_name = url_param(url, "server_name")};
     bool sasl = false;
     enum stile_status status = url_param_bool(&sasl, url, "sasl", err);
+    if (!status)
+        status = url_param_bool(&tls.insecure, url, "insecure", err);
     if (status)
         return status;
     if (sasl)
         return error_set(err, STILE_UNSUPPORTED, 0,
-                         "the client library has no SASL: use digest, zk://user:password@host");
+                         "there is no SASL here: use digest, zk://user:password@host");
+    if (strcmp(url->scheme, "zks") == 0)
+        return tls_context_new(&zoo->tls, &tls, err);
+    if (tls.ca || tls.cert || tls.key || tls.server_name || tls.insecure)
+        return error_set(err, STILE_MISUSE, 0, "TLS parameters need a zks:// URL");
     return STILE_OK;
 }
 
@@ -100,7 +110,6 @@ static enum stile_status read_user(struct zoo *zoo, const struct url *url, struc
 {
     char secret[URL_SECRET_MAX];
     const char *password = url->password;
-    zoo->acl = &ZOO_OPEN_ACL_UNSAFE;
     if (!url->user || !*url->user)
         return url->password || url_param(url, "password_file")
                    ? error_set(err, STILE_MISUSE, 0,
@@ -111,7 +120,6 @@ static enum stile_status read_user(struct zoo *zoo, const struct url *url, struc
         zoo->credentials = NULL;
         status = error_set(err, STILE_NOMEM, 0, "out of memory");
     }
-    zoo->acl = &ZOO_CREATOR_ALL_ACL;
     explicit_bzero(secret, sizeof secret);
     return status;
 }
@@ -152,7 +160,7 @@ static enum stile_status await_session(struct zoo *zoo, struct stile_error *err)
     struct loop *loop = zoo->engine.loop;
     struct opening opening = {.timer.fn = out_of_patience, .rc = ZCONNECTIONLOSS};
     uint64_t until_ns = loop_now(loop) + OPEN_PATIENCE_NS;
-    size_t tries_left = (size_t)ROUNDS * zoo->n_addresses;
+    size_t tries_left = (size_t)ROUNDS * zoo->n_hosts;
     if (loop_reserve(loop, 1))
         return error_set(err, STILE_NOMEM, 0, "out of memory");
     loop_arm(loop, &opening.timer, until_ns);
@@ -166,6 +174,11 @@ static enum stile_status await_session(struct zoo *zoo, struct stile_error *err)
     asker_forget(&opening.asker);
     loop_disarm(loop, &opening.timer);
     loop_unreserve(loop, 1);
+    if (fault_may_pass(opening.rc) && zoo->main->why.status)
+        return error_set(err, STILE_UNREACHABLE, opening.rc,
+                         "no ZooKeeper server answers, or none follows a leader (%.200s); stile "
+                         "doctor asks each of them",
+                         zoo->main->why.message);
     return opening.rc ? fault_set(err, opening.rc, false) : STILE_OK;
 }
 
@@ -174,42 +187,40 @@ static void dispose(struct zoo *zoo)
     struct loop *loop = zoo->engine.loop;
     legacy_close(zoo);
     doctor_close(zoo);
-    while (zoo->sessions) {
-        struct session *session = zoo->sessions;
-        zoo->sessions = session->next;
+    for (struct session *session = zoo->sessions; session; session = session->next) {
         while (session->claims)
             claim_forget(session->claims);
-        session_free(session);
     }
+    sessions_close(zoo);
     loop_disarm(loop, &zoo->sweep);
     loop_unreserve(loop, 1);
     if (zoo->credentials)
         explicit_bzero(zoo->credentials, strlen(zoo->credentials));
     free(zoo->credentials);
-    free(zoo->servers);
     free(zoo->hosts);
+    buffer_free(&zoo->writer.buffer);
+    tls_context_free(zoo->tls);
 }
 
 static enum stile_status zookeeper_open(struct engine *engine, const struct url *url,
                                         struct stile_error *err)
 {
     struct zoo *zoo = zoo_of(engine);
-    enum stile_status status = refuse_security(url, err);
-    if (status)
-        return status;
+    enum stile_status status;
     if (loop_reserve(engine->loop, 1))
         return error_set(err, STILE_NOMEM, 0, "out of memory");
-    zoo_set_debug_level((ZooLogLevel)0); /* in 3.8.0 its log reads freed memory */
     zoo->fresh_tail = &zoo->fresh;
     zoo->sweep.fn = holding_watch_fresh;
     introduce(zoo);
     status = read_path(zoo, url, err);
     if (!status)
+        status = read_security(zoo, url, err);
+    if (!status)
         status = read_user(zoo, url, err);
     if (!status)
         status = hosts_read(zoo, url, err);
     if (!status) {
-        zoo->main = session_for(zoo, DEFAULT_TTL_NS, err);
+        zoo->main = session_for(zoo, DEFAULT_TTL_NS, 0, err);
         status = zoo->main ? await_session(zoo, err) : err ? err->status : STILE_REFUSED;
         if (zoo->main && engine->examining) {
             error_copy(&zoo->session_error, status ? err : NULL);
@@ -233,7 +244,8 @@ static void zookeeper_forked(struct engine *engine)
     doctor_forked(zoo_of(engine));
 }
 
-static const char *const zookeeper_params[] = {"dialect", "password_file", "sasl", NULL};
+static const char *const zookeeper_params[] = {
+    "ca", "cert", "key", "server_name", "insecure", "dialect", "password_file", "sasl", NULL};
 
 extern const struct engine_class zookeeper_class;
 const struct engine_class zookeeper_class = {
@@ -254,6 +266,7 @@ const struct engine_class zookeeper_class = {
             .condition = CONDITION "the same dialect",
         },
     .apart = true,
+    .in_flight = 256, /* each is up to three requests, and a server works on some thousand */
     .engine_size = sizeof(struct zoo),
     .claim_size = sizeof(struct zoo_claim),
     .open = zookeeper_open,

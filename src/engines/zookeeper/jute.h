@@ -1,0 +1,99 @@
+/* ZooKeeper's wire format (Jute): big-endian integers, strings and vectors behind their length,
+ * records as a row of fields, each packet behind its own length.
+ *
+ * Reading is bounded by the packet: whatever a length says, nothing beyond the last byte is looked
+ * at, and nothing is allocated that the packet has no room for. A field that does not fit makes the
+ * reader bad, and every later one reads as zero: a decoder reads all of its fields and asks once.
+ */
+#ifndef STILE_ZOOKEEPER_JUTE_H
+#define STILE_ZOOKEEPER_JUTE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "io/buffer.h"
+
+/* A listing of a million names is less; a length beyond it is damage. */
+#define JUTE_PACKET_MAX (64u << 20)
+
+enum jute_request {
+    JUTE_DELETE = 2,
+    JUTE_EXISTS = 3,
+    JUTE_GET_DATA = 4,
+    JUTE_SET_DATA = 5,
+    JUTE_SYNC = 9,
+    JUTE_GET_CHILDREN = 12, /* with the parent's Stat */
+    JUTE_MULTI = 14,
+    JUTE_CREATE = 15, /* with the node's Stat */
+    JUTE_CREATE_CONTAINER = 19,
+    JUTE_AUTH = 100,
+    JUTE_SET_WATCHES = 101,
+    JUTE_CLOSE_SESSION = -11,
+};
+
+/* Numbers of packets that are not answers to numbered requests. */
+enum jute_xid { JUTE_XID_EVENT = -1, JUTE_XID_AUTH = -4, JUTE_XID_SET_WATCHES = -8 };
+
+enum jute_event {
+    JUTE_EVENT_CREATED = 1,
+    JUTE_EVENT_DELETED = 2,
+    JUTE_EVENT_CHANGED = 3,
+    JUTE_EVENT_CHILD = 4,
+};
+
+enum jute_create_mode { JUTE_PERSISTENT = 0, JUTE_EPHEMERAL_SEQUENTIAL = 3, JUTE_CONTAINER = 4 };
+
+struct jute_stat {
+    int64_t czxid, mzxid, ctime, mtime;
+    int32_t version, cversion, aversion;
+    int64_t ephemeral_owner;
+    int32_t data_length, num_children;
+    int64_t pzxid;
+};
+
+/* Borrowed from the packet, but for the array. */
+struct jute_strings {
+    size_t n;
+    const char **list;
+};
+
+/* ---- reading: in place, so the packet's bytes are changed ---- */
+
+struct jute_reader {
+    char *at, *end;
+    bool bad;
+    bool out_of_memory;
+};
+
+int32_t jute_read_int(struct jute_reader *reader);
+int64_t jute_read_long(struct jute_reader *reader);
+bool jute_read_bool(struct jute_reader *reader);
+/* NULL where the peer has none, or the reader is bad. */
+const char *jute_read_bytes(struct jute_reader *reader, size_t *n);
+/* NUL-terminated, over its own length. Bad if it is missing or has a NUL in it. */
+const char *jute_read_string(struct jute_reader *reader);
+void jute_read_strings(struct jute_reader *reader, struct jute_strings *strings);
+void jute_strings_free(struct jute_strings *strings);
+void jute_read_stat(struct jute_reader *reader, struct jute_stat *stat);
+
+/* ---- writing: one packet at a time ---- */
+
+/* Zero-initialised means empty, and what has grown is used again for the next packet. */
+struct jute_writer {
+    struct buffer buffer;
+    bool failed; /* out of memory */
+};
+
+void jute_begin(struct jute_writer *writer); /* a packet: its length follows in jute_end() */
+void jute_write_int(struct jute_writer *writer, int32_t value);
+void jute_write_long(struct jute_writer *writer, int64_t value);
+void jute_write_bool(struct jute_writer *writer, bool value);
+void jute_write_bytes(struct jute_writer *writer, const void *bytes, size_t n); /* NULL: none */
+void jute_write_string(struct jute_writer *writer, const char *text);
+void jute_write_record(struct jute_writer *writer, const char *bytes, size_t n); /* as it is */
+/* All of the packet, with its length; NULL: out of memory. Valid until the next jute_begin(). */
+const char *jute_end(struct jute_writer *writer, size_t *n);
+void jute_put_int(char *at, int32_t value); /* into a packet that has been written */
+
+#endif
