@@ -12,7 +12,7 @@ static void send_claim(struct etcd_claim *part);
 
 /* ---- small parts ---- */
 
-static void attach(struct etcd_claim *part, struct lease *lease)
+void claim_attach(struct etcd_claim *part, struct lease *lease)
 {
     part->lease = lease;
     part->next = lease->claims;
@@ -54,11 +54,25 @@ void claim_forget(struct etcd_claim *part)
     part->standing = NOWHERE;
 }
 
+/* Exactly what is missing. Names are printable, and so is the prefix of a URL. */
+static void explain_denied(struct etcd_claim *part, struct stile_error *err)
+{
+    const struct claim *claim = claim_of(part);
+    struct key name;
+    key_of_name(&name, etcd_of_part(part), claim->name, claim->name_len);
+    error_set(err, STILE_REFUSED, FAULT_DENIED,
+              "the roles of this user do not allow it: `etcdctl role grant-permission ROLE "
+              "--prefix=true readwrite '%.*s'` does",
+              (int)name.len, (const char *)name.bytes);
+}
+
 /* Something of it may be in the queue: core withdraws it then. */
 void claim_fail(struct etcd_claim *part, const struct stile_error *err)
 {
     struct claim *claim = claim_of(part);
     struct stile_error why = *err;
+    if (why.native == FAULT_DENIED)
+        explain_denied(part, &why);
     if (why.status == STILE_LOST || part->revision)
         why.status = STILE_UNCERTAIN;
     if (why.status == STILE_UNCERTAIN) {
@@ -317,7 +331,7 @@ void claims_claim(struct engine *engine, struct claim *claim)
         engine->events->failed(claim, &err);
         return;
     }
-    attach(part, lease);
+    claim_attach(part, lease);
     if (lease_ensure(lease))
         claims_leased(part);
 }

@@ -10,20 +10,21 @@
 #define CONN_TIMERS       3
 
 const struct rpc_class rpc_classes[] = {
-    [RPC_RANGE] = {"/etcdserverpb.KV/Range", &pb__range_response__descriptor},
+    [RPC_RANGE] = {"/etcdserverpb.KV/Range", &pb__range_response__descriptor, .reads = true},
     [RPC_PUT] = {"/etcdserverpb.KV/Put", &pb__put_response__descriptor},
     [RPC_TXN] = {"/etcdserverpb.KV/Txn", &pb__txn_response__descriptor},
     [RPC_LEASE_GRANT] = {"/etcdserverpb.Lease/LeaseGrant", &pb__lease_grant_response__descriptor},
     [RPC_LEASE_REVOKE] = {"/etcdserverpb.Lease/LeaseRevoke",
                           &pb__lease_revoke_response__descriptor},
     [RPC_LEASE_TTL] = {"/etcdserverpb.Lease/LeaseTimeToLive",
-                       &pb__lease_time_to_live_response__descriptor},
+                       &pb__lease_time_to_live_response__descriptor, .reads = true},
     [RPC_AUTHENTICATE] = {"/etcdserverpb.Auth/Authenticate",
                           &pb__authenticate_response__descriptor},
-    [RPC_STATUS] = {"/etcdserverpb.Maintenance/Status", &pb__status_response__descriptor, true},
-    [RPC_ALARM] = {"/etcdserverpb.Maintenance/Alarm", &pb__alarm_response__descriptor, true},
+    [RPC_STATUS] = {"/etcdserverpb.Maintenance/Status", &pb__status_response__descriptor, true,
+                    true},
+    [RPC_ALARM] = {"/etcdserverpb.Maintenance/Alarm", &pb__alarm_response__descriptor, true, true},
     [RPC_MEMBER_LIST] = {"/etcdserverpb.Cluster/MemberList", &pb__member_list_response__descriptor,
-                         true},
+                         true, true},
     [RPC_LEASE_KEEP_ALIVE] = {"/etcdserverpb.Lease/LeaseKeepAlive",
                               &pb__lease_keep_alive_response__descriptor},
     [RPC_WATCH] = {"/etcdserverpb.Watch/Watch", &pb__watch_response__descriptor},
@@ -101,7 +102,7 @@ static void on_message(struct h2_call *call, const uint8_t *bytes, size_t n)
 bool conn_worth_another(const struct stile_error *err)
 {
     return err->native == FAULT_NO_LEADER || err->native == FAULT_LEARNER ||
-           err->native == FAULT_TIMED_OUT;
+           err->native == FAULT_TIMED_OUT || err->native == FAULT_PROXY;
 }
 
 static void finish(struct request *r, const struct stile_error *err)
@@ -142,6 +143,11 @@ static void on_ended(struct h2_call *call)
     struct conn *c = r->conn;
     struct stile_error err;
     enum stile_status status = fault_explain(call, &err);
+    if (status == STILE_REFUSED && c->known && call->status == H2_NO_STATUS)
+        status = err.status = STILE_UNCERTAIN;
+    if (status == STILE_UNCERTAIN && err.native == FAULT_PROXY && rpc_classes[r->rpc].reads)
+        status = err.status = STILE_UNREACHABLE;
+    c->known = c->known || (!status && r->answer);
     line_remove(r);
     if (!status && !r->answer)
         status = error_set(&err, STILE_UNCERTAIN, FAULT_OTHER, "the answer is damaged");

@@ -58,6 +58,7 @@ struct conn {
     struct task refuse_task; /* answer what came in while PAUSED */
     unsigned attempt;
     uint64_t up_ns;
+    bool known; /* etcd has answered once: if something else does, that passes */
     struct stile_error why;
     unsigned depth; /* events under way */
     bool freed;
@@ -67,6 +68,7 @@ struct rpc_class {
     const char *path;
     const ProtobufCMessageDescriptor *answer;
     bool alone; /* a member that has lost the others may answer it as well */
+    bool reads; /* it changes nothing: without an answer, nothing is in doubt */
 };
 extern const struct rpc_class rpc_classes[];
 

@@ -237,6 +237,8 @@ static void on_closed(struct h2 *h2, const struct stile_error *why)
 {
     struct conn *c = h2_owner(h2);
     c->why = *why;
+    if (c->known && c->why.status == STILE_REFUSED)
+        c->why.status = STILE_UNREACHABLE;
     conn_go_down(c);
 }
 

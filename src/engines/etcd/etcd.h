@@ -173,6 +173,7 @@ struct lease {
     uint64_t renewed_ns; /* when what renewed it last was sent */
     uint64_t asked_ns;
     bool renewing;
+    bool retired;       /* takes no new claims, and is given up when nobody holds by it */
     unsigned late;      /* answers to keep-alives that nobody waits for any more */
     struct timer timer; /* patience with a keep-alive */
     struct timer audit;
@@ -184,6 +185,8 @@ struct lease *lease_for(struct etcd *etcd, uint64_t ttl_ns); /* NULL: out of mem
 bool lease_ensure(struct lease *lease);
 /* The server has ended it. Ignored if it has another id by now. */
 void lease_lost(struct lease *lease, int64_t id);
+/* Something that lives by it can't be deleted. */
+void lease_retire(struct lease *lease);
 void leases_renew(struct engine *engine, struct claim *const *claims, size_t n);
 /* A claim of this lease may be executed after its withdrawal: its keys are looked through later. */
 void lease_audit_later(struct lease *lease); /* audit.c */
@@ -205,6 +208,7 @@ enum standing {
     HOLDING,
     WITHDRAWING, /* tried once, and was not the first */
     LEAVING,
+    REFUSED, /* its deletion was: release() tries again */
 };
 
 /* A key beside the own one, that outlives it by a lease of its own. */
@@ -262,6 +266,7 @@ void claims_unleased(struct etcd_claim *part, const struct stile_error *err);
 void claims_lease_lost(struct etcd_claim *part); /* its key is gone with it */
 
 /* For the other parts of a claim's life. */
+void claim_attach(struct etcd_claim *part, struct lease *lease);
 void claim_fail(struct etcd_claim *part, const struct stile_error *err);
 void claim_forget(struct etcd_claim *part); /* here, not on the server */
 void claim_unwatch(struct etcd_claim *part);
@@ -344,6 +349,7 @@ struct etcd {
     char self[SELF_MAX];  /* "pid@host" */
     bool plain_key;       /* exclusive claims take the key of etcd3's Lock as well: gate.c */
     bool rwmutex;         /* exclusive claims where the recipe's readers look for writers */
+    bool no_side_keys;    /* our roles do not allow the keys that are for people only */
     unsigned last_number; /* of ghosts */
 
     struct lease *leases;

@@ -5,7 +5,14 @@
 
 #include "mutant.h"
 
-enum { CANCELLED = 1, INVALID = 3, DENIED = 7, UNIMPLEMENTED = 12, UNAUTHENTICATED = 16 };
+enum {
+    CANCELLED = 1,
+    INVALID = 3,
+    DENIED = 7,
+    UNIMPLEMENTED = 12,
+    UNAVAILABLE = 14,
+    UNAUTHENTICATED = 16
+};
 
 /* By the server's words, whatever code they come with: versions differ in the codes. */
 static const struct meaning {
@@ -35,7 +42,7 @@ static const struct meaning {
     {"authentication is not enabled", FAULT_NO_AUTH, STILE_REFUSED,
      "a user is given, but authentication is not enabled"},
     {"permission denied", FAULT_DENIED, STILE_REFUSED,
-     "the roles of this user do not allow it (reading and writing below the prefix)"},
+     "the roles of this user do not allow it: readwrite on the keys below the prefix is needed"},
 };
 
 enum stile_status fault_of_words(const char *words, struct stile_error *err)
@@ -62,6 +69,10 @@ static enum stile_status explain_silence(const struct h2_call *call, struct stil
 {
     if (call->refused)
         return error_set(err, STILE_UNREACHABLE, FAULT_BUSY, "the server takes no more requests");
+    /* It may have passed the request on before it lost its server. */
+    if (h2_is_passing(call->http_status))
+        return error_set(err, STILE_UNCERTAIN, FAULT_PROXY,
+                         "a proxy answers in place of etcd (HTTP status %d)", call->http_status);
     if (call->http_status > 0 && call->http_status != 200)
         return error_set(err, STILE_REFUSED, FAULT_OTHER,
                          "what answers is not etcd (HTTP status %d)", call->http_status);
@@ -80,6 +91,8 @@ enum stile_status fault_explain(const struct h2_call *call, struct stile_error *
         return status;
     if (call->status == UNAUTHENTICATED)
         return error_set(err, STILE_UNREACHABLE, FAULT_TOKEN, "the login has expired");
+    if (call->status == UNAVAILABLE)
+        err->native = FAULT_PROXY;
     /* These were looked at and turned down before anything was done. */
     if (call->status == INVALID || call->status == DENIED || call->status == UNIMPLEMENTED)
         err->status = STILE_REFUSED;

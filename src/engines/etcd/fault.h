@@ -21,6 +21,7 @@ enum fault {
     FAULT_LOGIN,
     FAULT_NO_AUTH, /* authentication is not enabled */
     FAULT_DENIED,
+    FAULT_PROXY, /* something between us and the members answers for them */
 };
 
 /* Of a call that has ended. OK: it went well. */

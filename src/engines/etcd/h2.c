@@ -67,6 +67,28 @@ void h2_fail(struct h2 *h2, const char *what)
     fail_soon(h2);
 }
 
+bool h2_is_passing(int http_status)
+{
+    return http_status == 429 || (http_status >= 502 && http_status <= 504);
+}
+
+/* A balancer whose servers are away may answer as it answers everybody else, in HTTP/1. */
+static void fail_http1(struct h2 *h2, const char *answer)
+{
+    int http_status = atoi(answer + sizeof "HTTP/1.1 " - 1);
+    error_set(&h2->why, h2_is_passing(http_status) ? STILE_UNREACHABLE : STILE_REFUSED, 0,
+              h2_is_passing(http_status)
+                  ? "a proxy answers in place of etcd (HTTP status %d)"
+                  : "what answers is not etcd, or a proxy without HTTP/2 (HTTP status %d)",
+              http_status);
+    fail_soon(h2);
+}
+
+static bool is_http1(const struct h2 *h2, const void *bytes, size_t n)
+{
+    return !h2->up && n >= sizeof "HTTP/1.1 503" - 1 && memcmp(bytes, "HTTP/1.", 7) == 0;
+}
+
 void h2_fail_memory(struct h2 *h2)
 {
     if (h2->end_task.queued || h2->freed)
@@ -228,6 +250,12 @@ static void on_bytes(struct stream *stream, const void *bytes, size_t n)
     h2->heard_ns = loop_now(h2->loop);
     if (h2->end_task.queued)
         return;
+    if (is_http1(h2, bytes, n)) {
+        char answer[sizeof "HTTP/1.1 503"] = "";
+        memcpy(answer, bytes, sizeof answer - 1);
+        fail_http1(h2, answer);
+        return;
+    }
     h2->receiving = true;
     ssize_t rc = nghttp2_session_mem_recv(h2->session, bytes, n);
     h2->receiving = false;

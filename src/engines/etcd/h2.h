@@ -21,6 +21,9 @@
 struct h2;
 struct h2_call;
 
+/* Whether a balancer says so for a server that is away: it may be back soon. */
+bool h2_is_passing(int http_status);
+
 struct h2_events {
     void (*up)(struct h2 *h2);
     void (*going)(struct h2 *h2); /* GOAWAY: what is under way may end, nothing new is taken */

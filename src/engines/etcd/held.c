@@ -86,9 +86,13 @@ static void watch_own(struct etcd_claim *part)
 
 /* ---- since when ---- */
 
+/* For people only. A role that covers just the name, as `etcdctl lock` needs it, does not allow it:
+ * then `show` does not tell since when, and nothing else suffers. */
 static void on_said(void *data, const ProtobufCMessage *answer, const struct stile_error *err)
 {
-    (void)data, (void)answer, (void)err; /* for people only */
+    struct etcd *etcd = data;
+    (void)answer;
+    etcd->no_side_keys = etcd->no_side_keys || (err && err->native == FAULT_DENIED);
 }
 
 /* Bound to the lease, and removed with the own key; so it is put only while that is there. */
@@ -149,7 +153,7 @@ void claims_watch_fresh(struct timer *timer)
         claim_unfresh(part);
         if (part->standing == HOLDING)
             watch_own(part);
-        if (part->revision)
+        if (part->revision && !etcd->no_side_keys)
             say_since(part);
     }
     if (etcd->fresh)

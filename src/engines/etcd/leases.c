@@ -27,7 +27,7 @@ struct lease *lease_for(struct etcd *etcd, uint64_t ttl_ns)
     int64_t seconds = (int64_t)((ttl_ns + NS_PER_SEC - 1) / NS_PER_SEC);
     struct lease *lease = etcd->leases;
     size_t n = 0;
-    for (; lease && lease->seconds != seconds; lease = lease->next)
+    for (; lease && (lease->seconds != seconds || lease->retired); lease = lease->next)
         n++;
     if (lease || n >= LEASES_MAX || loop_reserve(etcd->engine.loop, LEASE_TIMERS))
         return lease;
@@ -156,12 +156,50 @@ static void on_ended(struct conn_stream *stream, const struct stile_error *err)
     }
 }
 
+/* ---- giving it up ---- */
+
+static void on_given_up(void *data, const ProtobufCMessage *answer, const struct stile_error *err)
+{
+    (void)data, (void)answer, (void)err; /* it runs out: nobody renews it */
+}
+
+static bool is_held_by(const struct lease *lease)
+{
+    for (const struct etcd_claim *part = lease->claims; part; part = part->next) {
+        if (part->standing == HOLDING || part->standing == ARMING)
+            return true;
+    }
+    return false;
+}
+
+/* A role that does not allow a deletion does not allow to revoke the lease either: then the keys
+ * stay until it has run out. Waiters begin again, at the ends of their lines. */
+static void lease_give_up_if_idle(struct lease *lease)
+{
+    Pb__LeaseRevokeRequest request = PB__LEASE_REVOKE_REQUEST__INIT;
+    if (!lease->retired || lease->state != LEASE_THERE || is_held_by(lease))
+        return;
+    request.id = lease->id;
+    conn_ask(lease->etcd->conn, RPC_LEASE_REVOKE, &request.base, on_given_up, lease->etcd, NULL);
+    lease->retired = false;
+    lease_lost(lease, lease->id);
+}
+
+void lease_retire(struct lease *lease)
+{
+    if (lease->state != LEASE_THERE)
+        return;
+    lease->retired = true;
+    lease_give_up_if_idle(lease);
+}
+
 /* The slot of the engine: each session that has claims, and is answered for. */
 void leases_renew(struct engine *engine, struct claim *const *claims, size_t n)
 {
     struct etcd *etcd = etcd_of(engine);
     (void)claims, (void)n;
     for (struct lease *lease = etcd->leases; lease; lease = lease->next) {
+        lease_give_up_if_idle(lease);
         if (!lease->claims)
             continue;
         if (lease->state == LEASE_NONE)
@@ -177,13 +215,18 @@ void leases_renew(struct engine *engine, struct claim *const *claims, size_t n)
 /* For people only: it may fail. */
 static void on_introduced(void *data, const ProtobufCMessage *answer, const struct stile_error *err)
 {
-    (void)data, (void)answer, (void)err;
+    const struct lease *lease = data;
+    (void)answer;
+    if (err && err->native == FAULT_DENIED)
+        lease->etcd->no_side_keys = true;
 }
 
 static void introduce(struct lease *lease)
 {
     Pb__PutRequest request = PB__PUT_REQUEST__INIT;
     struct key key;
+    if (lease->etcd->no_side_keys)
+        return;
     key_of_info(&key, lease->etcd, lease->id);
     request.key = data_of(&key);
     request.value.data = (uint8_t *)lease->etcd->info;

@@ -5,7 +5,16 @@
  *
  * What was said may be executed long after it was said again elsewhere, when a later claim of ours
  * has a key of the same name. So only the key of the revision that we mean is ever deleted; if that
- * is not known, because the claim was not answered, it is looked up first. */
+ * is not known, because the claim was not answered, it is looked up first.
+ *
+ *     HOLDING, IN_LINE, … ── release() ──► LEAVING ── deleted, or gone ──► NOWHERE   released(OK)
+ *                                            │  ▲
+ *                                    refused │  │ release(), which core repeats
+ *                                            ▼  │
+ *                                          REFUSED   released(why); its lease is not for new claims
+ *
+ * What is refused again and again (our role was changed) must not keep the name for ever: the lease
+ * is given up as soon as nobody holds by it. */
 #include "engines/etcd/etcd.h"
 #include "mutant.h"
 
@@ -19,6 +28,17 @@ static void left(struct etcd_claim *part, const struct stile_error *err)
     ghosts_leave(part);
     claim_forget(part);
     claim->engine->events->released(claim, err);
+}
+
+/* Core asks again. It may also forget the claim: nothing here points to it meanwhile. */
+static void refused(struct etcd_claim *part, const struct stile_error *err)
+{
+    struct claim *claim = claim_of(part);
+    struct lease *lease = part->lease;
+    claim_forget(part);
+    part->standing = REFUSED;
+    claim->engine->events->released(claim, err);
+    lease_retire(lease);
 }
 
 /* With its lease the key has gone. */
@@ -46,8 +66,11 @@ static void on_left(void *data, const ProtobufCMessage *message, const struct st
     if (err && fault_passes(err)) {
         part->doubtful = part->doubtful || err->status == STILE_UNCERTAIN;
         claim_again_later(part, say_again);
+    } else if (err && err->native == FAULT_DENIED && part->since_said) {
+        part->since_said = false; /* it goes with the lease */
+        say(part);
     } else if (err) {
-        left(part, err);
+        refused(part, err);
     } else if (part->was_held && !answer->succeeded && !part->doubtful) {
         error_set(&lost, STILE_LOST, 0, "it was not ours any more");
         left(part, &lost);
@@ -93,11 +116,13 @@ static void on_found(void *data, const ProtobufCMessage *message, const struct s
     part->in_flight = false;
     if (err && fault_passes(err)) {
         claim_again_later(part, say_again);
+    } else if (err) {
+        refused(part, err);
     } else if (range && range->n_kvs > 0) {
         part->revision = range->kvs[0]->create_revision;
         say(part);
     } else {
-        left(part, err);
+        left(part, NULL);
     }
     people_leave_answered(etcd);
 }
@@ -129,11 +154,21 @@ void release_answered(struct etcd_claim *part)
     say(part);
 }
 
+/* Whether there is still something to be deleted. */
+static bool take_up_again(struct etcd_claim *part)
+{
+    struct loop *loop = claim_of(part)->engine->loop;
+    if (is_gone(part) || loop_reserve(loop, 1))
+        return false;
+    part->has_timer = true;
+    claim_attach(part, part->lease);
+    return true;
+}
+
 void claims_release(struct engine *engine, struct claim *claim)
 {
     struct etcd_claim *part = part_of(claim);
-    (void)engine;
-    if (part->standing == NOWHERE) {
+    if (part->standing == NOWHERE || (part->standing == REFUSED && !take_up_again(part))) {
         engine->events->released(claim, NULL);
         return;
     }

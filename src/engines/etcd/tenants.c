@@ -20,7 +20,8 @@ static void on_ttl(void *data, const ProtobufCMessage *message, const struct sti
     struct tenant *tenant = err ? NULL : view_tenant(&looking->view, answer->id);
     if (tenant)
         tenant->ttl = answer->ttl;
-    answered(looking, err && err->native == FAULT_NO_LEASE ? NULL : err);
+    bool untold = err && (err->native == FAULT_NO_LEASE || err->native == FAULT_DENIED);
+    answered(looking, untold ? NULL : err);
 }
 
 static void keep_info(struct tenant *tenant, const ProtobufCBinaryData *value)
