@@ -1,8 +1,9 @@
 /* One client that holds locks while it asks for others: keep URL. For each name on its input it
  * tries once, or waits for as many milliseconds as follow behind a tab, keeps what it gets until
  * its input ends, and prints the status. Behind a further tab: the TTL and the renewal interval in
- * milliseconds. "-NAME" gives the lock back and prints the status, "?NAME" prints whether it is
- * held; both mean the handle that last asked for that name. */
+ * milliseconds. "&NAME" with all that waits in the background. "-NAME" gives the lock back and
+ * prints the status, "?NAME" prints whether it is held; both mean the handle that last asked for
+ * that name. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,9 +24,17 @@ static struct stile_lock *find(const char *name)
     return NULL;
 }
 
+static void ignore(struct stile_lock *lock, enum stile_status status, const struct stile_error *err,
+                   void *data)
+{
+    (void)lock, (void)status, (void)err, (void)data; /* "?NAME" prints what became of it */
+}
+
 static enum stile_status ask(struct stile_client *client, char *line)
 {
     struct stile_lock *lock;
+    bool background = *line == '&';
+    line += background;
     struct stile_lock_options options = *STILE_OPTIONS(.ttl_ms = 0);
     char *rest = line, *name = strsep(&rest, "\t"), *wait = strsep(&rest, "\t"),
          *ttl = strsep(&rest, "\t"), *renew = strsep(&rest, "\t");
@@ -34,6 +43,8 @@ static enum stile_status ask(struct stile_client *client, char *line)
     enum stile_status status = stile_lock_new(&lock, client, name, &options, NULL);
     if (!status && n_locks < LOCKS_MAX)
         locks[n_locks++] = lock;
+    if (!status && background)
+        return stile_lock_acquire_async(lock, wait ? atol(wait) : 0, ignore, NULL);
     return status ? status : stile_lock_acquire(lock, wait ? atol(wait) : 0, NULL);
 }
 

@@ -62,6 +62,66 @@ static void what_answers_is_not_http2(void **state)
     assert_int_equal(ups, 0);
 }
 
+/* ---- a balancer that answers by itself ---- */
+
+static void answer_http(int32_t id, const char *http_status)
+{
+    nghttp2_nv header = {(uint8_t *)":status", (uint8_t *)http_status, 7, 3, 0};
+    assert_int_equal(
+        nghttp2_submit_headers(peer.session, NGHTTP2_FLAG_END_STREAM, id, NULL, &header, 1, NULL),
+        0);
+    peer_take(&peer);
+}
+
+/* It may have passed the request on before it lost its server: scene_ask() writes. */
+static void what_a_balancer_answers_passes(void **state)
+{
+    static const char *const passing[] = {"429", "502", "503", "504"};
+    (void)state;
+    scene_connect();
+    for (size_t i = 0; i < 4; i++) {
+        struct heard heard = {0};
+        scene_ask(&heard);
+        answer_http(scene_arrived(&peer, i)->id, passing[i]);
+        run_until(loop, heard.times == 1);
+        assert_status(heard.err.status, UNCERTAIN);
+        assert_true(heard_says(&heard, passing[i]));
+        assert_true(conn_is_up(conn));
+    }
+}
+
+static void what_is_not_etcd_is_refused_unless_it_was(void **state)
+{
+    struct heard first = {0}, good = {0}, later = {0};
+    (void)state;
+    scene_connect();
+    scene_ask(&first);
+    answer_http(scene_arrived(&peer, 0)->id, "404");
+    run_until(loop, first.times == 1);
+    assert_status(first.err.status, REFUSED);
+    scene_ask(&good);
+    scene_answer(&peer, scene_arrived(&peer, 1));
+    run_until(loop, good.times == 1);
+    scene_ask(&later);
+    answer_http(scene_arrived(&peer, 2)->id, "404");
+    run_until(loop, later.times == 1);
+    assert_status(later.err.status, UNCERTAIN);
+}
+
+static void a_503_in_http1_passes(void **state)
+{
+    struct heard heard = {0};
+    (void)state;
+    scene_start();
+    scene_ask(&heard);
+    net_settle(loop);
+    fake_accept(&peer.fake);
+    fake_say(&peer.fake, "HTTP/1.1 503 Service Unavailable\r\n\r\n");
+    run_until(loop, heard.times == 1);
+    assert_status(heard.err.status, UNREACHABLE);
+    assert_true(heard_says(&heard, "503"));
+}
+
 static void headers_without_end(void **state)
 {
     struct heard heard = {0};
@@ -276,6 +336,9 @@ int main(void)
         TEST(a_message_longer_than_allowed),
         TEST(a_message_that_is_compressed),
         TEST(what_answers_is_not_http2),
+        TEST(what_a_balancer_answers_passes),
+        TEST(what_is_not_etcd_is_refused_unless_it_was),
+        TEST(a_503_in_http1_passes),
         TEST(headers_without_end),
         TEST(frames_that_are_damaged),
         TEST(what_left_us_and_is_not_answered_is_in_doubt),

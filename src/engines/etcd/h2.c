@@ -79,7 +79,7 @@ static void fail_http1(struct h2 *h2, const char *answer)
     error_set(&h2->why, h2_is_passing(http_status) ? STILE_UNREACHABLE : STILE_REFUSED, 0,
               h2_is_passing(http_status)
                   ? "a proxy answers in place of etcd (HTTP status %d)"
-                  : "what answers is not etcd, or a proxy without HTTP/2 (HTTP status %d)",
+                  : "what answers does not speak gRPC as etcd does (HTTP status %d)",
               http_status);
     fail_soon(h2);
 }
