@@ -68,6 +68,14 @@ void keeper_add(struct stile_lock *lock, uint64_t sent_ns, uint64_t ttl_ns)
     insert(lock);
 }
 
+/* A claim may come to a session that was renewed a while ago, but no longer than half of its TTL
+ * (engine.h): an interval near the TTL would be too late for it. */
+static uint64_t interval_of_waiter(const struct stile_lock *lock)
+{
+    uint64_t third = lock->claim->ttl_ns / 3;
+    return lock->policy.renew_ns < third ? lock->policy.renew_ns : third;
+}
+
 /* A claim that waits in an engine's queue is gone when its session is: so the session is renewed
  * for it as well. It has no deadline, for it has nothing to lose yet. */
 void keeper_add_waiting(struct stile_lock *lock)
@@ -78,7 +86,7 @@ void keeper_add_waiting(struct stile_lock *lock)
     return;
 #endif
     lock->deadline_ns = NEVER;
-    lock->renew_at_ns = loop_now(lock->client->loop) + lock->policy.renew_ns;
+    lock->renew_at_ns = loop_now(lock->client->loop) + interval_of_waiter(lock);
     lock->renewing = false;
     insert(lock);
 }
@@ -139,7 +147,7 @@ void keeper_session_renewed(struct stile_client *client, const void *session, ui
         if (lock->state == HELD) {
             keeper_renewed(lock, sent_ns, ttl_ns);
         } else {
-            lock->renew_at_ns = sent_ns + lock->policy.renew_ns;
+            lock->renew_at_ns = sent_ns + interval_of_waiter(lock);
             lock->renewing = false;
             wake_no_later(client, due_ns(lock));
         }

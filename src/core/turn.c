@@ -63,13 +63,19 @@ static void grow(struct turns *turns)
     turns->n_buckets = bigger.n_buckets;
 }
 
+static bool goes_without_turns(const struct stile_lock *lock)
+{
+    const struct engine_class *class = lock->client->engine->class;
+    return class->apart || (class->apart_sharing && lock->claim->mode != STILE_EXCLUSIVE);
+}
+
 bool turn_enter(struct stile_lock *lock)
 {
     struct turns *turns = &lock->client->turns;
     lock->in_turn = true;
     lock->turn_next = lock->turn_before = NULL;
     lock->turn_last = lock;
-    if (lock->client->engine->class->apart)
+    if (goes_without_turns(lock))
         return true;
     struct stile_lock **at = find_owner(turns, lock);
     if (!*at) {
@@ -95,7 +101,7 @@ struct stile_lock *turn_leave(struct stile_lock *lock)
     if (!lock->in_turn)
         return NULL;
     lock->in_turn = false;
-    if (lock->client->engine->class->apart)
+    if (goes_without_turns(lock))
         return NULL;
     struct stile_lock **at = find_owner(turns, lock), *next = lock->turn_next;
     if (*at != lock) {

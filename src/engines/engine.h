@@ -189,6 +189,8 @@ struct engine_class {
     bool apart;         /* several claims of one client on one name are kept apart; unset: core lets
                          * one at a time through (turn.c), since the engine would take the second
                          * for the first */
+    bool apart_sharing; /* the same for those that share or want a slot: only exclusive claims take
+                         * turns */
     size_t in_flight;   /* how many claims and releases may be unanswered at once (admission.h);
                          * 0: any number */
     size_t engine_size; /* of its struct, which starts with struct engine */
@@ -231,8 +233,9 @@ struct engine_class {
     void (*release)(struct engine *engine, struct claim *claim);
 
     /* Claim leases must: renew each of n claims, batched. Session leases must: renew each session
-     * that has claims (claims NULL, n 0), but none twice while it has not answered. Process leases
-     * leave it NULL. */
+     * that has claims (claims NULL, n 0), but none twice while it has not answered. Where
+     * renewal is all that keeps a session, no claim joins one that was renewed more than half of
+     * its TTL ago. Process leases leave it NULL. */
     void (*renew)(struct engine *engine, struct claim *const *claims, size_t n);
 
     /* May, where caps.detached, else NULL: make the claim of claim->owner ours again and renew it.

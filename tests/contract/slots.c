@@ -39,6 +39,37 @@ static void test_slots_are_counted(void **state)
     check_free(s, s->name);
 }
 
+/* Threads of one program take slots as programs do, and leave room for as many others. */
+static void test_slots_of_one_client(void **state)
+{
+    struct scene *s = *state;
+    struct stile_lock *locks[SLOTS], *more, *all;
+    if (!has_mode(s, STILE_SLOTS))
+        return;
+    struct peer *peer = peer_start(s, s->name, slot(s));
+    for (size_t i = 0; i < SLOTS; i++) {
+        locks[i] = lock_on(s->client, s->name, slot(s));
+        check_ok(stile_lock_acquire(locks[i], 0, &why));
+    }
+    more = lock_on(s->client, s->name, slot(s));
+    all = lock_on(s->client, s->name, NULL);
+    check_status(STILE_HELD, stile_lock_acquire(more, 0, &why));
+    check_status(STILE_HELD, stile_lock_acquire(all, 0, &why));
+    peer_tell(peer, "acquire 0");
+    peer_expect(peer, "failed HELD");
+    check_ok(stile_lock_release(locks[1], &why));
+    peer_acquire(peer);
+    check_status(STILE_HELD, stile_lock_acquire(more, 0, &why));
+    assert_true(stile_lock_held(locks[0]) && stile_lock_held(locks[2]));
+    check_ok(stile_lock_release(locks[0], &why));
+    check_ok(stile_lock_release(locks[2], &why));
+    peer_release(peer);
+    check_ok(stile_lock_acquire(all, 0, &why));
+    check_status(STILE_HELD, stile_lock_acquire(more, 0, &why));
+    check_ok(stile_lock_release(all, &why));
+    check_free(s, s->name);
+}
+
 /* An exclusive claim waits for every slot, and keeps every slot. */
 static void test_slots_and_exclusive(void **state)
 {
@@ -136,6 +167,7 @@ static void test_slots_after_kills_in_the_queue(void **state)
 /* clang-format off */
 SUITE_PART(slots,
     SCENE_TEST(test_slots_are_counted),
+    SCENE_TEST(test_slots_of_one_client),
     SCENE_TEST(test_slots_and_exclusive),
     SCENE_TEST(test_slots_under_load),
     SCENE_TEST(test_killed_holders_give_their_slots_back),

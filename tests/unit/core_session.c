@@ -132,6 +132,24 @@ static void a_session_is_renewed_for_who_waits(void **state)
     assert_trace(w->script, "");
 }
 
+/* The session that a waiter comes to may have been renewed half a TTL ago: an interval close to the
+ * TTL is for holders. */
+static void a_waiter_keeps_its_place_whatever_its_interval(void **state)
+{
+    struct world *w = *state;
+    struct heard heard = {0};
+    struct stile_lock *lock =
+        make_lock(w->clients[0], "a", STILE_OPTIONS(.ttl_ms = 6000, .renew_ms = 5900));
+
+    script_occupy(w->script, "a", 100 * SEC);
+    assert_status(stile_lock_acquire_async(lock, -1, heard_done, &heard), OK);
+    script_forget(w->script);
+    world_pass(w, 3 * SEC - 1);
+    assert_trace(w->script, "renew 0");
+    world_pass(w, 3 * SEC);
+    assert_in_range(script_count(w->script, SCRIPT_RENEW), 2, 3);
+}
+
 static void a_withdrawn_wait_needs_no_session(void **state)
 {
     struct world *w = *state;
@@ -302,6 +320,7 @@ int main(void)
         TEST_IN(open_session, a_lost_session_loses_all),
         TEST_IN(open_session, a_session_that_expired_is_seen_in_the_renewal),
         TEST_IN(open_session, a_session_is_renewed_for_who_waits),
+        TEST_IN(open_session, a_waiter_keeps_its_place_whatever_its_interval),
         TEST_IN(open_session, a_withdrawn_wait_needs_no_session),
         TEST_IN(open_session, an_older_renewal_does_not_shorten_a_grant),
         TEST_IN(open_session, who_waits_does_not_lose_a_session),

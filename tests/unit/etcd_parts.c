@@ -24,7 +24,7 @@ static const char *key_of(const char *name, enum stile_mode mode)
 {
     static struct key key;
     struct claim claim = {.name = name, .name_len = strlen(name), .mode = mode};
-    key_of_claim(&key, &etcd, &claim, 0x1a2b);
+    key_of_claim(&key, &etcd, &claim, 0x1a2b, mode == STILE_EXCLUSIVE ? 0 : 0xc);
     return text(&key);
 }
 
@@ -36,8 +36,8 @@ static void keys_are_those_of_others(void **state)
     etcd = (struct etcd){.prefix = ""};
     assert_string_equal(key_of("x", STILE_EXCLUSIVE), "x/1a2b");
     assert_string_equal(key_of("a/b", STILE_EXCLUSIVE), "a/b/1a2b");
-    assert_string_equal(key_of("x", STILE_SHARED), "x/read/1a2b");
-    assert_string_equal(key_of("x", STILE_SLOTS), "x/slots/1a2b");
+    assert_string_equal(key_of("x", STILE_SHARED), "x/read/1a2b0000000c");
+    assert_string_equal(key_of("x", STILE_SLOTS), "x/slots/1a2b0000000c");
     etcd.rwmutex = true;
     assert_string_equal(key_of("x", STILE_EXCLUSIVE), "x/write/1a2b");
     etcd = (struct etcd){.prefix = "/locks/"};
@@ -49,7 +49,7 @@ static void names_that_could_be_mistaken_are_escaped(void **state)
     (void)state;
     etcd = (struct etcd){.prefix = ""};
     assert_string_equal(key_of("x/read", STILE_EXCLUSIVE), "x/%72ead/1a2b");
-    assert_string_equal(key_of("read", STILE_SHARED), "%72ead/read/1a2b");
+    assert_string_equal(key_of("read", STILE_SHARED), "%72ead/read/1a2b0000000c");
     assert_string_equal(key_of("x/reader", STILE_EXCLUSIVE), "x/reader/1a2b");
     assert_string_equal(key_of("read/x", STILE_EXCLUSIVE), "read/x/1a2b");
     assert_string_equal(key_of("50%", STILE_EXCLUSIVE), "50%25/1a2b");
@@ -98,7 +98,7 @@ static void keys_are_read_back(void **state)
             struct tail tail;
             Pb__KeyValue kv = PB__KEY_VALUE__INIT;
             strcpy(etcd.prefix, prefixes[p]);
-            key_of_claim(&own, &etcd, &claim, 0x1a2b);
+            key_of_claim(&own, &etcd, &claim, 0x1a2b, (uint32_t)(i % 3));
             key_of_ghost(&ghost, &own, 12);
             kv.lease = 1;
             kv.key = data_of(&own);

@@ -43,7 +43,7 @@ static void know(struct known *known, const struct key *key)
 static void know_claim(struct known *known, struct etcd_claim *part)
 {
     struct key own, plain, ghost;
-    key_of_claim(&own, etcd_of_part(part), claim_of(part), part->lease->id);
+    key_of_claim(&own, etcd_of_part(part), claim_of(part), part->lease->id, part->number);
     know(known, &own);
     if (etcd_of_part(part)->plain_key) {
         key_of_plain(&plain, etcd_of_part(part), claim_of(part)->name, claim_of(part)->name_len);

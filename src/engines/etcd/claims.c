@@ -319,6 +319,13 @@ void claims_lease_lost(struct etcd_claim *part)
     }
 }
 
+static uint32_t next_sharer(struct etcd *etcd)
+{
+    if (++etcd->last_sharer == 0)
+        ++etcd->last_sharer;
+    return etcd->last_sharer;
+}
+
 void claims_claim(struct engine *engine, struct claim *claim)
 {
     struct etcd_claim *part = part_of(claim);
@@ -331,6 +338,8 @@ void claims_claim(struct engine *engine, struct claim *claim)
         engine->events->failed(claim, &err);
         return;
     }
+    if (claim->mode != STILE_EXCLUSIVE)
+        part->number = next_sharer(etcd_of(engine));
     claim_attach(part, lease);
     if (lease_ensure(lease))
         claims_leased(part);

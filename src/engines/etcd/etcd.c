@@ -302,6 +302,7 @@ const struct engine_class etcd_class = {
                          "whole seconds, and to the least the servers allow (2 s unless their "
                          "election timeout is set otherwise)",
         },
+    .apart_sharing = true,
     .engine_size = sizeof(struct etcd),
     .claim_size = sizeof(struct etcd_claim),
     .open = etcd_open,

@@ -40,8 +40,9 @@ void key_of_name(struct key *key, const struct etcd *etcd, const char *name, siz
 /* Where all names start that begin with these bytes; an empty key becomes the first there is. */
 void key_of_list(struct key *key, const struct etcd *etcd, const char *prefix, size_t len);
 void key_end(struct key *end, const struct key *start);
+/* number: tells claims of one lease that share the name apart; 0: there is one at most. */
 void key_of_claim(struct key *key, const struct etcd *etcd, const struct claim *claim,
-                  int64_t lease);
+                  int64_t lease, uint32_t number);
 void key_of_ghost(struct key *key, const struct key *own, unsigned number);
 void key_of_info(struct key *key, const struct etcd *etcd, int64_t lease);
 void key_of_since(struct key *key, const struct etcd *etcd, int64_t lease, int64_t revision);
@@ -232,6 +233,7 @@ struct etcd_claim {
     struct etcd_claim *fresh_next, **fresh_link; /* held for a short time so far */
     struct lease *lease;
     int64_t lease_id; /* what its key is bound to */
+    uint32_t number;  /* of a reader, or who wants a slot; else 0 */
     int64_t revision; /* of the own key's creation: place and token; 0: not known */
     enum standing standing;
     bool in_flight; /* the answer to what was asked has not come */
@@ -351,6 +353,7 @@ struct etcd {
     bool rwmutex;         /* exclusive claims where the recipe's readers look for writers */
     bool no_side_keys;    /* our roles do not allow the keys that are for people only */
     unsigned last_number; /* of ghosts */
+    uint32_t last_sharer;
 
     struct lease *leases;
     struct conn_stream keep_alive;
@@ -403,7 +406,7 @@ static inline struct etcd_claim *part_of_watching(struct watching *watching)
 
 static inline void key_of_part(struct key *key, struct etcd_claim *part)
 {
-    key_of_claim(key, etcd_of_part(part), claim_of(part), part->lease_id);
+    key_of_claim(key, etcd_of_part(part), claim_of(part), part->lease_id, part->number);
 }
 
 #endif

@@ -6,10 +6,10 @@
 #include "core/error.h"
 #include "engines/etcd/h2.h"
 
-/* The native code of errors that the server has sent. */
+/* The native code of errors that the server has sent; errno's are below them. */
 enum fault {
     FAULT_NONE,
-    FAULT_OTHER,
+    FAULT_OTHER = 1 << 16,
     FAULT_NO_LEADER, /* this member sees no leader; another one may */
     FAULT_LEARNER,
     FAULT_TIMED_OUT, /* it has waited for the others in vain */

@@ -1,6 +1,7 @@
 /* Keys: "<prefix><name>/<lease>" as Go's concurrency.Mutex, "<prefix><name>/read/<...>" and
- * "/write/<...>" as its recipe's RWMutex, "/slots/<...>" of our own. A ghost's key is that of its
- * claim with a number behind it.
+ * "/write/<...>" as its recipe's RWMutex, "/slots/<...>" of our own: there the lease has eight more
+ * digits, which tell the claims of one client apart. A ghost's key is that of its claim with a dash
+ * and a number behind it.
  *
  * Who locks "a" must not wait for "a/b", though its keys start with "a/": so what stands behind the
  * name is looked at. And a name whose last part is "read" is told from the readers of the name
@@ -135,12 +136,16 @@ static void append_lease(struct key *key, int64_t lease)
 }
 
 void key_of_claim(struct key *key, const struct etcd *etcd, const struct claim *claim,
-                  int64_t lease)
+                  int64_t lease, uint32_t number)
 {
+    char text[16] = "";
     key_of_name(key, etcd, claim->name, claim->name_len);
     if (claim->mode != STILE_EXCLUSIVE || etcd->rwmutex)
         append_text(key, directories[claim->mode]);
     append_lease(key, lease);
+    if (number)
+        snprintf(text, sizeof text, "%08" PRIx32, number);
+    append_text(key, text);
 }
 
 void key_of_ghost(struct key *key, const struct key *own, unsigned number)

@@ -192,6 +192,7 @@ const struct engine_class mysql_row_class = {
                          "afterwards, and tokens go on growing",
              .condition = ROW_CONDITION,
              .instead = "mode=table in the URL has slots and stile acquire"},
+    .apart_sharing = true, /* each lock has a session of its own */
     .claim_size = sizeof(struct my_claim),
     .claim = rows_claim,
     .release = claims_release,
