@@ -13,8 +13,12 @@
 #include "engines/local/env.h"
 #include "engines/local/table.h"
 
-#define TIDY_ROUNDS  20
-#define TIDY_BUCKETS 50
+#define TIDY_ROUNDS  2
+#define TIDY_BUCKETS 50 /* cells of them */
+
+/* A larger table that is kept is not looked through when it is opened: what is damaged in it is
+ * seen when it is used. */
+#define CHECKED_CELLS_MAX (UINT32_C(1) << 16)
 
 /* ---- this boot ---- */
 
@@ -137,6 +141,10 @@ static enum stile_status check_header(const struct store *store, bool *other_boo
         return error_set(err, STILE_CORRUPT, 0,
                          "`state` was not written by stile, or its start is damaged: remove it if "
                          "nobody uses it");
+    /* An older format is treated as that of an earlier boot: if nobody uses it, it is replaced. */
+    *other_boot = header->version > 0 && header->version < STATE_VERSION;
+    if (*other_boot)
+        return STILE_OK;
     if (header->version != STATE_VERSION || header->abi != store_abi())
         return error_set(err, STILE_CORRUPT, 0,
                          "`state` was written by another version of stile (format %u, ours is %d): "
@@ -174,6 +182,16 @@ static enum stile_status check_size(const struct store *store, struct stile_erro
             "`state` has been cut off: stop its users and remove it; tokens go on from "
             "`epoch`");
     return STILE_OK;
+}
+
+static enum stile_status check_ledger(const struct store *store, struct stile_error *err)
+{
+    const union cell *cell = &store->cells[AT_LEDGER];
+    if (cell->check == cell_sum(cell, AT_LEDGER) && cell->kind == CELL_LEDGER &&
+        cell->ledger.n_used >= AT_FIRST)
+        return STILE_OK;
+    return error_set(err, STILE_CORRUPT, 0,
+                     "`state` is damaged (its ledger): remove it; tokens go on from `epoch`");
 }
 
 static void remove_sockets(const struct dir *dir)
@@ -218,6 +236,31 @@ static enum stile_status tidy(struct env *env, uint64_t now_ns, struct stile_err
     return STILE_OK;
 }
 
+/* Nothing in the table is of any use to the living but the highest token. */
+static enum stile_status start_over(struct env *env, struct stile_error *err)
+{
+    struct store *store = &env->store;
+    bool is_fresh = store->cells[AT_LEDGER].ledger.n_used == AT_FIRST;
+    enum stile_status status = is_fresh ? STILE_OK : table_reset(store, err);
+    if (!status && store->n_cells > STATE_BYTES_FIRST / CELL_BYTES &&
+        ftruncate(store->fd, STATE_BYTES_FIRST) == 0)
+        store->n_cells = STATE_BYTES_FIRST / CELL_BYTES;
+    return status;
+}
+
+/* Holds and delays stay; the rest of the dead goes. */
+static enum stile_status clear_away(struct env *env, uint64_t now_ns, struct stile_error *err)
+{
+    const struct ledger_cell *ledger = &env->store.cells[AT_LEDGER].ledger;
+    bool in_use = ledger->n_sessions || ledger->n_observers;
+    enum stile_status status = STILE_OK;
+    if (ledger->n_used <= CHECKED_CELLS_MAX)
+        status = check_all(&env->store, &in_use, err);
+    if (!status && in_use)
+        status = table_bury_all(&env->store, now_ns, err);
+    return status ? status : tidy(env, now_ns, err);
+}
+
 /* Nobody else has it open: whoever is written in it is dead. */
 static enum stile_status take_over(struct env *env, uint64_t now_ns, struct stile_error *err)
 {
@@ -225,14 +268,13 @@ static enum stile_status take_over(struct env *env, uint64_t now_ns, struct stil
         return error_set(err, STILE_CORRUPT, 0,
                          "the journal of `state` is damaged: remove `state`; tokens go on from "
                          "`epoch`");
-    bool in_use = false;
     enum stile_status status = check_size(&env->store, err);
     if (!status)
-        status = check_all(&env->store, &in_use, err);
-    if (!status && in_use)
-        status = table_bury_all(&env->store, now_ns, err);
-    if (!status)
-        status = tidy(env, now_ns, err);
+        status = check_ledger(&env->store, err);
+    if (!status && env->store.cells[AT_LEDGER].ledger.n_kept)
+        status = clear_away(env, now_ns, err);
+    else if (!status)
+        status = start_over(env, err);
     if (!status)
         remove_sockets(&env->dir);
     return status;

@@ -13,8 +13,9 @@
 #include "engines/local/local.h"
 #include "io/self.h"
 
-#define BACKLOG  4096
-#define GUARD_NS (10 * NS_PER_SEC)
+#define BACKLOG      4096
+#define GUARD_NS     NS_PER_SEC
+#define TRIMS_A_TIME 256
 
 /* ---- sockets ---- */
 
@@ -110,6 +111,8 @@ static void look_after_files(struct timer *timer)
     struct env *env = local->env;
     local->is_gone = !dir_is_intact(&env->dir, env->store.fd, env->store.live_fd);
     if (!local->is_gone) {
+        for (int i = 0; i < TRIMS_A_TIME && table_give_back(&env->store); i++)
+            ;
         loop_arm(local->engine.loop, timer, loop_now(local->engine.loop) + GUARD_NS);
         return;
     }

@@ -95,7 +95,8 @@ static enum stile_status copy_all(struct snapshot *snapshot, struct store *store
         bool room = true;
         if (!tx_begin(&tx, store))
             return tx_error(&tx, err);
-        for (int i = 0; i < BUCKETS_PER_CELL && bucket < BUCKETS && room; i++)
+        while ((bucket = names_next_bucket(&tx, bucket)) < BUCKETS && room &&
+               tx.n_reads < TX_READS_STEP && tx_is_ok(&tx))
             room = copy_bucket(snapshot, &tx, bucket++, choice);
         if (!tx_commit(&tx))
             return tx_error(&tx, err);
