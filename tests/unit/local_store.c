@@ -79,7 +79,7 @@ static void die_and_look(void (*fill)(struct user *user), void (*change)(struct 
         user_join(&second, &first);
         union cell *copy = table_copy(&first.store);
         n_edits = die_after_edits(&first, change, n);
-        assert_true(n_edits > 8);
+        assert_true(n_edits > 4);
         struct tx tx;
         user_begin(&tx, &second);
         tx_abort(&tx);

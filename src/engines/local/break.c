@@ -76,7 +76,7 @@ static bool run(struct breaking *b, struct local *local, bool first)
     pokes_init(&b->pokes);
     if (!tx_begin(&b->tx, &local->env->store))
         return false;
-    b->now_ns = loop_now(local->engine.loop);
+    b->now_ns = local_now(local);
     b->name = find(b);
     if (first && b->name)
         b->latest = tx_name(&b->tx, b->name)->token;
