@@ -28,6 +28,8 @@ static void granted(struct claim *claim, uint64_t token, uint64_t sent_ns, uint6
         return;
     }
 #endif
+    if (lock->resuming)
+        policy_resume(&lock->policy, ttl_ns);
     lock->state = HELD;
     lock->resuming = false;
     lock->token = token;

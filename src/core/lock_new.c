@@ -100,6 +100,7 @@ static void lock_fill(struct stile_lock *lock, struct stile_client *client,
     lock->claim->mode = o->mode;
     lock->claim->slots = o->slots;
     lock->claim->ttl_ns = lock->policy.ttl_ns;
+    lock->claim->ttl_given = o->ttl_ms != 0;
     lock->claim->hold_ns = (uint64_t)o->hold_at_least_ms * NS_PER_MS;
     lock->claim->delay_ns = (uint64_t)o->lock_delay_ms * NS_PER_MS;
     lock->all_next = client->locks;

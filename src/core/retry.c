@@ -66,6 +66,14 @@ enum stile_status policy_from(struct policy *policy, const struct stile_lock_opt
     return STILE_OK;
 }
 
+void policy_resume(struct policy *policy, uint64_t ttl_ns)
+{
+    if (!ttl_ns || ttl_ns == policy->ttl_ns)
+        return;
+    policy->ttl_ns = ttl_ns;
+    policy->renew_ns = ttl_ns / 3;
+}
+
 uint64_t retry_pause(struct loop *loop, uint64_t first_ns, unsigned tried)
 {
     return loop_backoff(loop, first_ns, RETRY_CAP_NS, tried);

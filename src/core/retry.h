@@ -13,6 +13,8 @@ struct policy {
 
 enum stile_status policy_from(struct policy *policy, const struct stile_lock_options *options,
                               struct stile_error *err);
+/* It goes on with the TTL that it was acquired with. */
+void policy_resume(struct policy *policy, uint64_t ttl_ns);
 
 /* Exponential with full jitter: anything from 0 to first * 2^tried, RETRY_CAP_NS at most. */
 uint64_t retry_pause(struct loop *loop, uint64_t first_ns, unsigned tried);

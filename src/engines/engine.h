@@ -50,6 +50,7 @@ struct claim {
     enum stile_mode mode;
     uint32_t slots;
     uint64_t ttl_ns;
+    bool ttl_given;       /* by the caller, so that resume() changes it */
     uint64_t hold_ns;     /* hold_at_least, or 0 */
     uint64_t delay_ns;    /* lock-delay, or 0 */
     const char *owner;    /* given by the user for resume(), else NULL */
@@ -239,7 +240,10 @@ struct engine_class {
     void (*renew)(struct engine *engine, struct claim *const *claims, size_t n);
 
     /* May, where caps.detached, else NULL: make the claim of claim->owner ours again and renew it.
-     * Ends in granted or failed(LOST). */
+     * An engine that has stored with a claim what was requested for it puts that back into mode,
+     * slots, hold_ns and delay_ns, and into ttl_ns unless ttl_given, before it says granted: the
+     * caller need not know. hold_ns counts from the grant, not from here. Ends in granted or
+     * failed(LOST). */
     void (*resume)(struct engine *engine, struct claim *claim);
 
     /* May, where caps.detached, else NULL: forget a granted claim, and leave it in the engine until
