@@ -161,7 +161,8 @@ def parked(bench):
             stack.callback(process.terminate)
             started.append(process.pid)
             wait_for(lambda want=n: redis.cli("EXISTS", "lock:x") == "1" and
-                     redis.cli("LLEN", "{lock:x}:queue") == str(want), "they do not wait")
+                     redis.cli("ZCOUNT", "{lock:x}\x1fqueue", "0", "%d" % (time.time() * 1e6)) ==
+                     str(want), "they do not wait")
         time.sleep(0.2)
         asked = [int(re.search(r"total_commands_processed:(\d+)", redis.cli("INFO", "stats"))
                      .group(1)) for _ in range(2) if time.sleep(seconds) is None]

@@ -162,7 +162,7 @@ def slot_moves(t, cluster):
     goes_in(waiting)
     goes_in(second)
     assert token_of(t, name) > token
-    assert int(to.cli("GET", "{lock:%s}:fence" % name)) > token
+    assert t.show(name)["token"] > token
 
 
 @on_cluster()
@@ -176,7 +176,7 @@ def line_moves(t, cluster):
     leaving.kill(signal.SIGTERM)  # whose withdrawal looks after the line
     leaving.wait()
     until(lambda: to.cli("PUBSUB", "NUMSUB", "stile:" + to.cli(
-        "LINDEX", "{lock:%s}:queue" % name, "0")[:16]).endswith("\n1"), "the return")
+        "ZRANGE", "{lock:%s}\x1fqueue" % name, "0", "0")[:16]).endswith("\n1"), "the return")
     t.release(held)
     goes_in(waiting)
 

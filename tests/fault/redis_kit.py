@@ -106,10 +106,18 @@ def gets_in(waiter):
     return token
 
 
+def beside(name, part):
+    """A key that belongs to the lock of this name."""
+    return "{lock:%s}\x1f%s" % (name, part)
+
+
+COUNTER = "stile:\x1ftoken"
+
+
 def nothing_left(server, name="x"):
-    """No key, nobody in line; the fence stays, and who held it last."""
-    key = "lock:" + name
-    keys = [key] + ["{%s}:%s" % (key, part) for part in ("queue", "members", "info")]
+    """No key, nobody in line; only the counter of tokens stays."""
+    keys = ["lock:" + name] + [beside(name, part) for part in
+                               ("queue", "by", "members", "info")]
     expect(server.cli("EXISTS", *keys), "0", server.cli("KEYS", "*"))
 
 

@@ -3,7 +3,7 @@ else where locks are kept."""
 import os
 import socket
 
-from redis_kit import (RedisServer, acquire, expect, gets_in, lost, nothing_left, on_server, refused,
+from redis_kit import (COUNTER, RedisServer, acquire, beside, expect, gets_in, lost, nothing_left, on_server, refused,
                        run_tests, told, waiting)
 from redis_groups import SOON, has_replicas, replicate, until
 from redis_server import free_port
@@ -46,10 +46,10 @@ def loading(t, server):
     waiter = t.start("run", "y", "--", "sh", "-c", "echo $STILE_TOKEN")
     told(t.stile("renew", "--owner", owner, "x"), 69, "x", "loading")
     server.cli("CONFIG", "SET", "key-load-delay", "0")
-    expect(gets_in(waiter), 1)
+    assert gets_in(waiter) > token
     expect(t.stile("renew", "--owner", owner, "x").returncode, 0)
     expect(t.stile("release", "--owner", owner, "x").returncode, 0)
-    expect(acquire(t, "x")[1], token + 1)
+    assert acquire(t, "x")[1] > token
 
 
 # ---- read-only ----
@@ -135,7 +135,7 @@ def replicated(t, server, replica):
     nothing_left(server, "y")
     told(t.stile("run", "z", "--", "true"), 69, "only 0 of 1 replicas")
     nothing_left(server, "z")
-    told(t.stile("renew", "--owner", owner, "x"), 69, "only 0 of 1 replicas")
+    expect(t.stile("renew", "--owner", owner, "x").returncode, 0)
     expect(server.cli("GET", "lock:x"), owner, "it is its owner's")
     replica.go_on()
     t.env["STILE_ENGINE"] = url
@@ -195,14 +195,14 @@ def password_files(t, server):
 @on_server()
 def other_types(t, server):
     """Something else beside the key: refused, nothing is changed, and no key is left"""
-    for part, words in ("fence", ["RPUSH", "a"]), ("queue", ["SET", "a"]):
-        key = "{lock:%s}:%s" % (part, part)
-        server.cli(words[0], key, words[1])
+    for part, key, verb in ("token", COUNTER, "RPUSH"), ("queue", beside("queue", "queue"), "SET"):
+        server.cli(verb, key, "a")
         for verb in ["run", "--try"], ["run", "--wait", "10s"], ["run", "--shared", "--try"]:
             told(t.stile(*verb, part, "--", "true"), 69, "another program")
         expect(server.cli("EXISTS", "lock:" + part), "0")
         expect(server.cli("EXISTS", key), "1")
-    server.cli("SET", "{lock:odd}:fence", "no number")
+        server.cli("DEL", key)
+    server.cli("SET", COUNTER, "no number")
     told(t.stile("run", "--try", "odd", "--", "true"), 69, "not an integer")
     expect(server.cli("EXISTS", "lock:odd"), "0")
 

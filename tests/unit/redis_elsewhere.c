@@ -211,25 +211,6 @@ static void given_to_one_that_is_down_it_is_refused(void **state)
     fake_listen(&there);
 }
 
-static void here_means_on_this_connection(void **state)
-{
-    struct conn_arg ping = CONN_TEXT("PING");
-    struct heard a = {0};
-
-    (void)state;
-    begin(&first, &here);
-    assert_status(conn_send_here(first, &ping, 1, kit_hear, &a, NULL), UNREACHABLE);
-    welcome(first, &here);
-    assert_status(conn_send_here(first, &ping, 1, kit_hear, &a, NULL), OK);
-    loop_prepare(kit.loop);
-    fake_hear(&here, "*1\r\n$4\r\nPING\r\n");
-    fake_say(&here, "+PONG\r\n");
-    run_until(kit.loop, a.times);
-    error_set(&why, STILE_UNREACHABLE, 0, "moved");
-    assert_status(conn_move(first, "127.0.0.1", there.port, &why, NULL), OK);
-    assert_status(conn_send_here(first, &ping, 1, kit_hear, &a, NULL), UNREACHABLE);
-}
-
 static void the_next_attempt_goes_elsewhere(void **state)
 {
     (void)state;
@@ -447,7 +428,6 @@ int main(void)
         TEST(what_nobody_waits_for_goes_nowhere),
         TEST(what_was_taken_over_can_be_answered),
         TEST(given_to_one_that_is_down_it_is_refused),
-        TEST(here_means_on_this_connection),
         TEST(the_next_attempt_goes_elsewhere),
         TEST(it_is_late_once_for_all_that_is),
         TEST(a_primary_is_welcome),

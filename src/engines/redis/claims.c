@@ -32,7 +32,7 @@ static void on_claimed(void *data, const redisReply *reply, const struct stile_e
         claim_unanswered(part, err);
     else if (is_array(reply, 2) && number_at(reply, 0) == 1)
         granted_at_once(part, (uint64_t)number_at(reply, 1));
-    else if (!is_array(reply, 3))
+    else if (!is_array(reply, 4))
         fail_strange(part);
     else if (claim_of(part)->wait)
         claim_stand_in_line(part, reply);
@@ -66,7 +66,8 @@ static void send_take(struct redis_claim *part)
     call_begin(&call, TAKE_KEYS, redis, claim->name, claim->name_len);
     call_add(&call, part->owner);
     call_add(&call, n.px);
-    call_add(&call, redis->info);
+    call_add(&call, n.terms);
+    describe_to(redis, claim);
     part->taking = true;
     part->standing = ASKED;
     part->sent_ns = loop_now(redis->engine.loop);
@@ -74,26 +75,47 @@ static void send_take(struct redis_claim *part)
         claim_unanswered(part, &err);
 }
 
+void claim_add_entry(struct call *call, struct redis_claim *part, struct numbers *n)
+{
+    numbers_of(n, claim_of(part), 0);
+    call_add(call, part->owner);
+    call_add(call, n->mode);
+    call_add(call, n->px);
+    call_add(call, n->terms);
+}
+
+/* Answers to what was asked before count no longer. */
+static void stop_looking(struct redis_claim *part)
+{
+    if (part->looking)
+        route_forget(redis_of_part(part), part);
+    part->looking = false;
+}
+
 void claim_ask(struct redis_claim *part)
 {
     struct claim *claim = claim_of(part);
     struct redis *redis = redis_of_part(part);
+    uint64_t now_ns = loop_now(redis->engine.loop);
     struct stile_error err;
     struct numbers n;
     struct call call;
-    numbers_of(&n, claim, 0);
+    char behind[NUMBER_MAX];
+    stop_looking(part);
     call_begin(&call, SCRIPT_KEYS, redis, claim->name, claim->name_len);
-    call_add(&call, part->owner);
-    call_add(&call, n.mode);
+    claim_add_entry(&call, part, &n);
     call_add(&call, n.slots);
-    call_add(&call, n.px);
-    call_add(&call, redis->info);
     part->asked_at = claim_node(part);
     call_add(&call, claim->wait && part->asked_at->hearing ? "1" : "0");
     call_add(&call, part->has_waited ? "1" : "0");
+    call_add(&call, redis->poll_ms ? "1" : "0");
+    number_write(behind, part->behind_ns ? (now_ns - part->behind_ns) / NS_PER_MS + 1 : 0);
+    call_add(&call, behind);
+    describe_to(redis, claim);
+    part->behind_ns = 0;
     part->taking = part->unanswered = false;
     part->standing = ASKED;
-    part->sent_ns = loop_now(redis->engine.loop);
+    part->sent_ns = now_ns;
     if (call_send(&call, redis, &redis->scripts.claim, on_claimed, part, &err))
         claim_unanswered(part, &err);
 }
@@ -111,7 +133,8 @@ static bool begin(struct redis_claim *part)
     part->timer.fn = claim_look;
     part->looks = 0;
     part->told = part->has_waited = part->may_be_there = part->resumed = false;
-    part->unanswered = false;
+    part->unanswered = part->looking = false;
+    part->behind_ns = part->held_ns = 0;
     claim_enlist(part);
     return true;
 }
@@ -136,19 +159,8 @@ void claims_claim(struct engine *engine, struct claim *claim)
 
 /* ---- confirming ---- */
 
-static void on_confirmed(void *data, const redisReply *reply, const struct stile_error *err)
-{
-    struct redis_claim *part = data;
-    if (err)
-        claim_unanswered(part, err);
-    else if (is_token(reply))
-        claim_granted(part, (uint64_t)reply->integer);
-    else
-        claim_ask(part); /* it took us too long */
-}
-
-static enum stile_status send_confirm(struct redis_claim *part, conn_fn *fn,
-                                      struct stile_error *err)
+enum stile_status claim_send_confirm(struct redis_claim *part, struct conn *conn, conn_fn *fn,
+                                     struct stile_error *err)
 {
     struct claim *claim = claim_of(part);
     struct redis *redis = redis_of_part(part);
@@ -160,34 +172,83 @@ static enum stile_status send_confirm(struct redis_claim *part, conn_fn *fn,
     call_add(&call, part->owner);
     call_add(&call, n.mode);
     call_add(&call, n.px);
-    part->standing = CONFIRMING;
-    part->unanswered = false;
-    part->told = false;
-    part->sent_ns = loop_now(redis->engine.loop);
-    return call_send(&call, redis, &redis->scripts.confirm, fn, part, err);
+    const struct lua *script = &redis->scripts.confirm;
+    return conn ? conn_eval(conn, script, call.args, call.n_keys, call.n, fn, part, err)
+                : call_send(&call, redis, script, fn, part, err);
+}
+
+static void on_confirmed(void *data, const redisReply *reply, const struct stile_error *err)
+{
+    struct redis_claim *part = data;
+    if (err)
+        claim_unanswered(part, err);
+    else if (is_token(reply))
+        claim_granted(part, (uint64_t)reply->integer);
+    else
+        claim_ask(part); /* it took us too long */
 }
 
 void claim_confirm(struct redis_claim *part)
 {
     struct stile_error err;
-    if (send_confirm(part, on_confirmed, &err))
+    stop_looking(part);
+    part->standing = CONFIRMING;
+    part->unanswered = part->told = false;
+    part->sent_ns = loop_now(claim_of(part)->engine->loop);
+    if (claim_send_confirm(part, NULL, on_confirmed, &err))
         claim_unanswered(part, &err);
 }
 
 /* ---- resuming ---- */
 
+/* What was requested when it was acquired, and what of it is over by now. */
+static bool take_terms(struct redis_claim *part, const redisReply *reply)
+{
+    struct claim *claim = claim_of(part);
+    const redisReply *mode = is_array(reply, 7) ? reply->element[1] : NULL;
+    if (!mode || mode->type != REDIS_REPLY_STRING || number_at(reply, 0) <= 0 ||
+        number_at(reply, 2) <= 0 || !claim_take_mode(claim, mode->str))
+        return false;
+    claim->ttl_ns = (uint64_t)number_at(reply, 2) * NS_PER_MS;
+    claim->hold_ns = (uint64_t)number_at(reply, 3) * NS_PER_MS;
+    claim->delay_ns = (uint64_t)number_at(reply, 4) * NS_PER_MS;
+    claim->slots = (uint32_t)number_at(reply, 5);
+    part->held_ns = (uint64_t)number_at(reply, 6) * NS_PER_MS;
+    return true;
+}
+
 static void on_resumed(void *data, const redisReply *reply, const struct stile_error *err)
 {
     struct redis_claim *part = data;
-    struct stile_error lost;
+    struct stile_error why;
     if (err) {
         claim_fail_to_resume(part, err);
-    } else if (is_token(reply)) {
-        claim_granted(part, (uint64_t)reply->integer);
+    } else if (take_terms(part, reply)) {
+        describe_prolong(redis_of_part(part), part);
+        claim_granted(part, (uint64_t)number_at(reply, 0));
+    } else if (reply->type == REDIS_REPLY_INTEGER && reply->integer == 0) {
+        error_set(&why, STILE_LOST, 0, "this owner value does not hold it (any more)");
+        claim_fail(part, &why);
     } else {
-        error_set(&lost, STILE_LOST, 0, "this owner value does not hold it (any more)");
-        claim_fail(part, &lost);
+        error_set(&why, STILE_CORRUPT, 0, "the server's answer has an unexpected form");
+        claim_fail(part, &why);
     }
+}
+
+static enum stile_status send_resume(struct redis_claim *part, struct stile_error *err)
+{
+    struct claim *claim = claim_of(part);
+    struct redis *redis = redis_of_part(part);
+    struct numbers n;
+    struct call call;
+    numbers_of(&n, claim, 0);
+    call_begin(&call, SCRIPT_KEYS, redis, claim->name, claim->name_len);
+    call_add(&call, part->owner);
+    call_add(&call, claim->ttl_given ? n.ttl : "");
+    call_add(&call, n.ttl);
+    part->standing = CONFIRMING;
+    part->sent_ns = loop_now(redis->engine.loop);
+    return call_send(&call, redis, &redis->scripts.resume, on_resumed, part, err);
 }
 
 void claims_resume(struct engine *engine, struct claim *claim)
@@ -204,13 +265,13 @@ void claims_resume(struct engine *engine, struct claim *claim)
     if (!begin(part))
         return;
     part->resumed = true;
-    if (send_confirm(part, on_resumed, &err))
+    if (send_resume(part, &err))
         claim_fail_to_resume(part, &err);
 }
 
 void claims_detach(struct engine *engine, struct claim *claim)
 {
-    (void)engine;
+    redis_of(engine)->has_detached = true;
     claim_leave_batch(part_of(claim));
     claim_forget(part_of(claim));
 }

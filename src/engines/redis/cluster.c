@@ -45,7 +45,7 @@ static struct node *find_unused(struct cluster *c)
 {
     for (size_t i = 0; i < c->n; i++) {
         struct node *node = c->nodes[i];
-        bool used = node->slots || node->asks || node->hears || node->later.first;
+        bool used = node->slots || node->asks || node->hears || node->waits || node->later.first;
         if (!used && node != &c->redis->home)
             return node;
     }
@@ -109,6 +109,10 @@ static void close_idle(struct cluster *c)
         if (node->asks && conn_is_idle(node->asks)) {
             conn_free(node->asks);
             node->asks = NULL;
+        }
+        if (node->waits && conn_is_idle(node->waits)) {
+            conn_free(node->waits);
+            node->waits = NULL;
         }
     }
 }

@@ -137,20 +137,6 @@ enum stile_status conn_send(struct conn *c, const struct conn_arg *args, size_t 
     return submit(c, request_new(args, n), fn, data, err);
 }
 
-enum stile_status conn_send_here(struct conn *c, const struct conn_arg *args, size_t n, conn_fn *fn,
-                                 void *data, struct stile_error *err)
-{
-    if (c->state != UP || c->break_task.queued || c->leaving)
-        return error_set(err, STILE_UNREACHABLE, 0, "%s: the connection broke", c->address);
-    struct request *r = request_new(args, n);
-    if (!r)
-        return error_set(err, STILE_NOMEM, 0, "out of memory");
-    prepare(c, r, fn, data);
-    conn_put(c, r);
-    conn_watch_time(c);
-    return STILE_OK;
-}
-
 enum stile_status conn_eval(struct conn *c, const struct lua *lua, const struct conn_arg *args,
                             size_t n_keys, size_t n, conn_fn *fn, void *data,
                             struct stile_error *err)

@@ -93,11 +93,6 @@ const struct conn_options *conn_options(const struct conn *conn); /* for another
 enum stile_status conn_send(struct conn *conn, const struct conn_arg *args, size_t n, conn_fn *fn,
                             void *data, struct stile_error *err);
 
-/* Now and on the connection that is up, or not at all: UNREACHABLE. For what is about the
- * connection itself. */
-enum stile_status conn_send_here(struct conn *conn, const struct conn_arg *args, size_t n,
-                                 conn_fn *fn, void *data, struct stile_error *err);
-
 /* args: the keys first. A script's source is sent once a connection, its SHA1 afterwards. If the
  * server has forgotten it (SCRIPT FLUSH), source and all are sent again, and scripts that were on
  * their way behind it are executed behind it. */

@@ -119,6 +119,7 @@ static enum stile_status prepare(struct visit *visit, struct redis *redis, struc
                                       .where = patient->where,
                                       .cli = patient->cli,
                                       .prefix = redis->prefix,
+                                      .shares_counter = !redis->cluster,
                                       .done = on_vitals,
                                       .owner = patient};
     return patient->where ? STILE_OK : error_set(err, STILE_NOMEM, 0, "out of memory");

@@ -4,6 +4,9 @@
 
 #include "engines/redis/conn.h"
 
+/* Ends the part of a key that names a lock. */
+#define KEY_MARK "\x1f"
+
 /* For n keys of a name. */
 #define FAMILY_ROOM(n, prefix_len, name_len) ((n) * (2 * ((prefix_len) + (name_len)) + 16))
 

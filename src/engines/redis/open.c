@@ -239,6 +239,8 @@ enum stile_status open_engine(struct redis *redis, const struct url *url, struct
     enum stile_status status = keep_options(redis, url, err);
     if (!status)
         status = reach(&opening, url, err);
+    if (!status)
+        status = describe_init(redis, err);
     loop_disarm(redis->engine.loop, &opening.timer);
     loop_unreserve(redis->engine.loop, 1);
     free(opening.info);

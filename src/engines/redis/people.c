@@ -51,14 +51,16 @@ static void add_member(struct view *view, const redisReply *member, enum stile_m
     view_take_who(claim, text);
 }
 
-static void add_waiter(struct view *view, const char *entry)
+static void add_waiter(struct view *view, const char *entry, uint64_t now_ms)
 {
     struct stile_claim_info *claim = &view->claims[view->n++];
     char *text = view_keep(view, entry);
     const char *owner = view_take_word(&text);
     char mode = *view_take_word(&text);
-    view_take_number(&text);
-    *claim = (struct stile_claim_info){.mode = mode == 's'   ? STILE_SHARED
+    view_take_number(&text); /* its slots */
+    uint64_t since = view_take_number(&text);
+    *claim = (struct stile_claim_info){.age_ms = now_ms > since ? (int64_t)(now_ms - since) : 0,
+                                       .mode = mode == 's'   ? STILE_SHARED
                                                : mode == 'n' ? STILE_SLOTS
                                                              : STILE_EXCLUSIVE,
                                        .expires_ms = STILE_NO_DEADLINE,
@@ -79,7 +81,7 @@ static void fill(struct view *view, const redisReply *reply)
     uint64_t now_ms = now ? strtoull(now, NULL, 10) : 0;
     view->info.token = fence ? strtoull(fence, NULL, 10) : 0;
     if (members->elements > 0) {
-        enum stile_mode mode = strcmp(holder, "~s") == 0 ? STILE_SHARED : STILE_SLOTS;
+        enum stile_mode mode = strcmp(holder, "~S") == 0 ? STILE_SHARED : STILE_SLOTS;
         for (size_t i = 0; i < members->elements; i++)
             add_member(view, members->element[i], mode, now_ms);
     } else if (holder) {
@@ -88,7 +90,7 @@ static void fill(struct view *view, const redisReply *reply)
     }
     view->info.holders = view->n;
     for (size_t i = 0; i < queue->elements; i++)
-        add_waiter(view, queue->element[i]->str);
+        add_waiter(view, queue->element[i]->str, now_ms);
     view->info.waiters = view->n - view->info.holders;
     view->info.claims = view->claims;
 }
@@ -119,7 +121,10 @@ static enum stile_status send_show(struct redis *redis, const char *name, size_t
                                    void *data, struct stile_error *err)
 {
     struct call call;
+    char stem[SHARED_ROOM];
     call_begin(&call, SCRIPT_KEYS, redis, name, len);
+    key_of_clients(stem, redis, route_slot(redis, name, len));
+    call_add(&call, stem);
     return call_send(&call, redis, &redis->scripts.show, fn, data, err);
 }
 
@@ -239,7 +244,7 @@ static bool take_keys(struct listing *listing, const redisReply *keys)
         const redisReply *key = keys->element[i];
         if (key->type != REDIS_REPLY_STRING || key->len <= prefix_len ||
             strlen(key->str) != key->len || key->len - prefix_len > STILE_NAME_MAX ||
-            key_is_derived(redis, key->str, key->len))
+            key_is_derived(key->str, key->len))
             continue;
         if (!names_add(&listing->names, key->str + prefix_len, key->len - prefix_len))
             return false;

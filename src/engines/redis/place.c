@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "core/name.h"
+
 enum stile_status place_db(unsigned *db, const struct url *url, struct stile_error *err)
 {
     const char *path = url->path;
@@ -36,6 +38,8 @@ enum stile_status place_prefix(char prefix[PREFIX_MAX + 1], const struct url *ur
     const char *given = url_param(url, "prefix");
     if (given && strlen(given) > PREFIX_MAX)
         return error_set(err, STILE_MISUSE, 0, "prefix= has more than %d bytes", PREFIX_MAX);
+    if (given && *given && name_check(given, strlen(given), NULL))
+        return error_set(err, STILE_MISUSE, 0, "prefix= has a control character");
     strcpy(prefix, given ? given : "lock:");
     return STILE_OK;
 }

@@ -1,44 +1,106 @@
-/* Standing in line: the server tells who is granted. A message may get lost and a holder may be a
- * stranger who tells nobody, so that who waits also looks by itself: when what is in its way must
- * have ended, or at random times that become rarer. */
+/* Standing in line: the server says who is granted. Such a message may get lost, the waiters before
+ * this one may have died, another client's key ends without a word to us, and anybody may delete
+ * anything by hand. So a waiter also looks by itself: when what is in its way must have ended, and
+ * once a second in any case. A look changes nothing and costs the server next to nothing; only one
+ * that finds something to be done asks again. In a long queue those far behind look less often:
+ * they are not needed before all those ahead of them have died at once. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "engines/redis/redis.h"
 #include "mutant.h"
 
-#define LOOK_AFTER_NS (5 * NS_PER_MS)   /* behind the end of what is in the way */
-#define LOOK_MIN_NS   (100 * NS_PER_MS) /* where that may end in silence */
-#define LOOK_MAX_NS   (5 * NS_PER_SEC)
-#define DEAF_NS       (1 * NS_PER_SEC) /* not in line, as we can't hear: that should end soon */
+#define LOOK_AFTER_NS (5 * NS_PER_MS) /* behind the end of what is in the way: the first */
+#define LOOK_NEXT_NS                                                                               \
+    (250 * NS_PER_MS) /* and up to so much later the others, lest all come at once */
+#define LOOK_NS      (1 * NS_PER_SEC)
+#define LOOK_RANK_NS (5 * NS_PER_MS)   /* for each that is ahead, where that is longer */
+#define SURE_NS      (30 * NS_PER_SEC) /* and so often it asks, which also keeps the queue alive */
+
+/* From half of it on, at random: many may look at the same name. */
+static uint64_t about(struct redis_claim *part, uint64_t ns)
+{
+    uint64_t random = 0;
+    loop_random(claim_of(part)->engine->loop, &random, sizeof random);
+    return ns / 2 + random % (ns / 2 + 1);
+}
+
+/* What the server says about a waiter: see STATUS in scripts.c. */
+struct sight {
+    long long ms, rank;
+    bool silent;
+};
+
+static uint64_t look_pause(struct redis_claim *part, const struct sight *sight)
+{
+    unsigned poll_ms = redis_of_part(part)->poll_ms;
+    uint64_t pause = (uint64_t)sight->rank * LOOK_RANK_NS, ends = LOOK_AFTER_NS;
+    pause = about(part, pause > LOOK_NS ? pause : LOOK_NS);
+    if (sight->silent && poll_ms && poll_ms * NS_PER_MS < LOOK_NS)
+        pause = about(part, poll_ms * NS_PER_MS * 4 / 3);
+    if (sight->rank)
+        ends += about(part, LOOK_NEXT_NS);
+    if (sight->ms >= 0 && (uint64_t)sight->ms * NS_PER_MS + ends < pause)
+        pause = (uint64_t)sight->ms * NS_PER_MS + ends;
+    return pause;
+}
+
+static void arm_look(struct redis_claim *part, const struct sight *sight)
+{
+    struct loop *loop = claim_of(part)->engine->loop;
+    uint64_t now_ns = loop_now(loop);
+    if (sight->silent && !part->behind_ns)
+        part->behind_ns = now_ns;
+    loop_arm(loop, &part->timer, now_ns + look_pause(part, sight));
+}
+
+static struct sight sight_of(const redisReply *reply)
+{
+    return (struct sight){number_at(reply, 1), number_at(reply, 2), number_at(reply, 3) == 1};
+}
+
+static void on_looked(void *data, const redisReply *reply, const struct stile_error *err)
+{
+    struct redis_claim *part = data;
+    part->looking = false;
+    if (err) {
+        claim_unanswered(part, err);
+    } else if (is_array(reply, 4) && number_at(reply, 0) == 0) {
+        struct sight sight = sight_of(reply);
+        arm_look(part, &sight);
+    } else {
+        claim_ask(part);
+    }
+}
+
+static void send_look(struct redis_claim *part)
+{
+    struct claim *claim = claim_of(part);
+    struct redis *redis = redis_of_part(part);
+    struct stile_error err;
+    struct numbers n;
+    struct call call;
+    call_begin(&call, SCRIPT_KEYS, redis, claim->name, claim->name_len);
+    claim_add_entry(&call, part, &n);
+    call_add(&call, n.slots);
+    part->looking = true;
+    if (call_send(&call, redis, &redis->scripts.look, on_looked, part, &err)) {
+        part->looking = false;
+        claim_unanswered(part, &err);
+    }
+}
 
 void claim_look(struct timer *timer)
 {
     struct redis_claim *part =
         (struct redis_claim *)((char *)timer - offsetof(struct redis_claim, timer));
-    if (part->standing == IN_LINE)
+    bool sure = loop_now(claim_of(part)->engine->loop) >= part->sent_ns + SURE_NS;
+    if (part->standing != IN_LINE)
+        return;
+    if (sure || part->unanswered || part->asked_at != claim_node(part))
         claim_ask(part);
-}
-
-/* Up to LOOK_MIN, doubled with each look, at random: many may look at the same name. */
-static uint64_t some_time(struct redis_claim *part)
-{
-    uint64_t limit = LOOK_MIN_NS << (part->looks < 6 ? part->looks : 6), random = 0;
-    part->looks++;
-    limit = limit < LOOK_MAX_NS ? limit : LOOK_MAX_NS;
-    loop_random(claim_of(part)->engine->loop, &random, sizeof random);
-    return LOOK_AFTER_NS + random % limit;
-}
-
-/* ms: -1 if it never ends. In silence: another client's key. */
-static void arm_look(struct redis_claim *part, long long ms, bool silent)
-{
-    struct loop *loop = claim_of(part)->engine->loop;
-    uint64_t pause = ms < 0 ? LOOK_MAX_NS : (uint64_t)ms * NS_PER_MS + LOOK_AFTER_NS;
-    uint64_t earlier = silent || ms < 0 ? some_time(part) : NEVER;
-    if (!claim_node(part)->hearing)
-        earlier = DEAF_NS + some_time(part);
-    loop_arm(loop, &part->timer, loop_now(loop) + (earlier < pause ? earlier : pause));
+    else if (!part->looking)
+        send_look(part);
 }
 
 void claim_unanswered(struct redis_claim *part, const struct stile_error *err)
@@ -47,7 +109,7 @@ void claim_unanswered(struct redis_claim *part, const struct stile_error *err)
     if (part->has_waited && passing) {
         part->standing = IN_LINE;
         part->unanswered = true;
-        arm_look(part, -1, true);
+        arm_look(part, &(struct sight){.ms = -1});
         return;
     }
     if (part->has_waited)
@@ -60,6 +122,7 @@ void claim_stand_in_line(struct redis_claim *part, const redisReply *reply)
 {
     struct redis *redis = redis_of_part(part);
     struct claim *claim = claim_of(part);
+    struct sight sight = sight_of(reply);
     struct stile_error err;
     part->standing = IN_LINE;
     part->has_waited = true;
@@ -68,7 +131,7 @@ void claim_stand_in_line(struct redis_claim *part, const redisReply *reply)
     else if (part->told)
         claim_confirm(part);
     else
-        arm_look(part, number_at(reply, 1), number_at(reply, 2) == 1);
+        arm_look(part, &sight);
 }
 
 /* ---- hearing ---- */
@@ -95,12 +158,11 @@ static void hear_pause(struct redis_claim *part, const char *text)
 {
     char *rest;
     long long ms = strtoll(text, &rest, 10);
-    if (part->standing == IN_LINE)
-        arm_look(part, ms, strcmp(rest, " 1") == 0);
+    if (part->standing == IN_LINE && rest != text && ms >= 0)
+        arm_look(part, &(struct sight){.ms = ms});
 }
 
-/* "g owner", "h owner ms silent" or "b owner"; anybody may publish anything, so it is a hint at
- * most. */
+/* "g owner", "h owner ms" or "b owner"; anybody may publish anything, so it is a hint at most. */
 void claims_hear(struct redis *redis, const char *text, size_t len)
 {
     if (len < 2 + OWNER_LEN || text[1] != ' ')

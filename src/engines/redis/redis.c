@@ -27,9 +27,13 @@
 #include "engines/redis/place.h"
 #include "engines/redis/sentinel.h"
 
-/* WAIT keeps its connection, and with it the renewals of all that is held, waiting; and an answer
- * that takes longer than 3 s is none (conn.h). */
+/* A claim may have to wait for two of them (replicas.c), and its lease goes on. */
 #define WAIT_MAX_MS 2500
+
+/* redis-py polls every 100 ms unless it is told otherwise, node-redlock every 200 ms. Behind one
+ * that releases and takes again at once, the key is free for some 100 us at a time. */
+#define POLL_MS     20
+#define POLL_MAX_MS 1000
 
 /* ---- the URL ---- */
 
@@ -84,19 +88,22 @@ static enum stile_status read_rest(struct redis *redis, const struct url *url,
     if (sentinels && !is_scheme(url, "sentinel"))
         return error_set(err, STILE_MISUSE, 0, "sentinel_...= needs a redis+sentinel:// URL");
     redis->wait_ms = 1000;
+    redis->poll_ms = POLL_MS;
     enum stile_status status = place_prefix(redis->prefix, url, err);
     if (!status)
         status = place_allow(url, err);
     if (!status)
         status = url_param_number(&redis->wait_replicas, url, "wait_replicas", 0, 100, err);
-    return status ? status
-                  : url_param_number(&redis->wait_ms, url, "wait_timeout", 0, WAIT_MAX_MS, err);
+    if (!status)
+        status = url_param_number(&redis->wait_ms, url, "wait_timeout", 0, WAIT_MAX_MS, err);
+    return status ? status : url_param_number(&redis->poll_ms, url, "poll", 0, POLL_MAX_MS, err);
 }
 
 /* ---- the engine ---- */
 
 static void dispose(struct redis *redis)
 {
+    describe_free(redis);
     sentinel_free(redis->sentinel);
     cluster_free(redis->cluster);
     node_close(&redis->home);
@@ -164,6 +171,7 @@ static const char *const redis_params[] = {"prefix",
                                            "db",
                                            "wait_replicas",
                                            "wait_timeout",
+                                           "poll",
                                            "allow",
                                            "password_file",
                                            "sentinel_user",

@@ -11,6 +11,8 @@
 
 #define OWNER_HEADS 512
 
+#define SHARED_ROOM 32 /* of a key that names share */
+
 enum standing {
     NOWHERE,
     ASKED,       /* a claim is on its way, or waits for the subscription */
@@ -32,14 +34,19 @@ struct redis_claim {
     bool taking;       /* what was asked is the short way, which puts nobody in line */
     bool wanted;       /* others want it, too, or did lately: the long way is the shorter one */
     bool told;         /* granted by a message that overtook the answer to the claim */
+    bool looking;      /* in line, and asked how things stand */
     bool may_be_there; /* release: what the server does not know was not ours to lose */
     bool resumed;      /* its owner has it, and keeps it whatever we hear */
     bool may_be_gone;  /* release: an earlier one was sent and not answered */
     uint64_t sent_ns, granted_ns, give_up_ns, token;
+    uint64_t held_ns;   /* resumed: for how long it was held before, else 0 */
+    uint64_t behind_ns; /* since when another client's key is in its way; 0: it is not */
     unsigned looks;
     struct timer timer; /* in line: when to look by ourselves; leaving: when to say it again */
     struct batch *batch;
-    struct node *asked_at; /* who waits: where */
+    struct node *asked_at;               /* in line: where */
+    struct node *replicates_at;          /* REPLICATING: where, else NULL */
+    struct redis_claim *replicates_next; /* in a line of that node */
 };
 
 struct redis {
@@ -55,7 +62,10 @@ struct redis {
     char prefix[PREFIX_MAX + 1];
     char info[INFO_MAX]; /* "pid host command", for people */
     unsigned wait_replicas, wait_ms;
-    char *cli_flags;             /* for the doctor's advice, else NULL */
+    unsigned poll_ms;       /* how often the first waiter looks behind another client's key */
+    bool has_detached;      /* a claim that goes on without us */
+    uint64_t *described_ns; /* until when who we are is known there; in a Cluster, one a slot */
+    char *cli_flags;        /* for the doctor's advice, else NULL */
     struct conn_options options; /* of all connections; strings are the redis's own */
     char *user, *password, *path;
     struct redis_claim *by_owner[OWNER_HEADS];
@@ -113,16 +123,19 @@ enum stile_status open_engine(struct redis *redis, const struct url *url, struct
 
 /* What all keys of a name need at most. */
 size_t keys_room(const struct redis *redis, size_t name_len);
-#define KEYS_ROOM_MAX FAMILY_ROOM(SCRIPT_KEYS, PREFIX_MAX, STILE_NAME_MAX)
+#define KEYS_ROOM_MAX (FAMILY_ROOM(SCRIPT_KEYS, PREFIX_MAX, STILE_NAME_MAX) + SHARED_ROOM)
 
 /* Returns where it stopped writing. */
 char *keys_write(struct conn_arg args[SCRIPT_KEYS], char *room, const struct redis *redis,
                  const char *name, size_t name_len);
-bool key_is_derived(const struct redis *redis, const char *key, size_t len);
+/* Behind it comes a session: where that describes itself to those who look at names in this slot,
+ * which counts in a Cluster only. */
+void key_of_clients(char stem[SHARED_ROOM], const struct redis *redis, uint16_t slot);
+bool key_is_derived(const char *key, size_t len);
 
 /* The arguments of one script about one name. */
 struct call {
-    struct conn_arg args[SCRIPT_KEYS + 7];
+    struct conn_arg args[SCRIPT_KEYS + 9];
     size_t n, n_keys;
     char room[KEYS_ROOM_MAX];
 };
@@ -136,17 +149,29 @@ enum stile_status call_send(const struct call *call, struct redis *redis, const 
 #define NUMBER_MAX 24
 
 struct numbers {
-    char slots[NUMBER_MAX], px[NUMBER_MAX], hold[NUMBER_MAX], delay[NUMBER_MAX];
+    char slots[NUMBER_MAX], px[NUMBER_MAX], ttl[NUMBER_MAX], hold[NUMBER_MAX], delay[NUMBER_MAX];
+    char terms[4 * NUMBER_MAX]; /* " ttl hold delay slots", as it is kept */
     char mode[2];
 };
 
+void number_write(char out[NUMBER_MAX], uint64_t value);
 void numbers_of(struct numbers *n, const struct claim *claim, uint64_t held_ns);
+bool claim_take_mode(struct claim *claim, const char *letter); /* as a script writes it */
 
 /* ---- owners.c ---- */
 
 void claim_enlist(struct redis_claim *part);
 void claim_unlist(struct redis_claim *part);
 struct redis_claim *claim_find(struct redis *redis, const char *owner); /* or NULL */
+
+/* ---- describe.c ---- */
+
+enum stile_status describe_init(struct redis *redis, struct stile_error *err);
+void describe_free(struct redis *redis);
+/* Whoever looks at this claim can read who we are, for as long as it lasts and some time more. */
+void describe_to(struct redis *redis, const struct claim *claim);
+/* The same of the session that has made a claim which we go on with. */
+void describe_prolong(struct redis *redis, struct redis_claim *part);
 
 /* ---- claims.c ---- */
 
@@ -156,7 +181,12 @@ void claims_detach(struct engine *engine, struct claim *claim);
 const char *claims_owner(struct engine *engine, struct claim *claim);
 
 void claim_ask(struct redis_claim *part); /* the long way; also whoever is in line already */
+/* The arguments that an entry in line is made of: owner, mode, px, terms. */
+void claim_add_entry(struct call *call, struct redis_claim *part, struct numbers *n);
 void claim_confirm(struct redis_claim *part);
+/* conn NULL: wherever its name is kept. */
+enum stile_status claim_send_confirm(struct redis_claim *part, struct conn *conn, conn_fn *fn,
+                                     struct stile_error *err);
 
 /* ---- queue.c ---- */
 
@@ -177,11 +207,17 @@ void claims_hear(struct redis *redis, const char *text, size_t len);
 /* ---- grant.c ---- */
 
 void claim_granted(struct redis_claim *part, uint64_t token);
+void claim_hold(struct redis_claim *part); /* granted, and where it has to be */
 /* In doubt, it keeps its owner value: core's withdrawal needs it. */
 void claim_fail(struct redis_claim *part, const struct stile_error *err);
 /* Never in doubt: core would withdraw what its owner has and wants to keep. */
 void claim_fail_to_resume(struct redis_claim *part, const struct stile_error *err);
 void claim_forget(struct redis_claim *part); /* here, not on the server */
+
+/* ---- replicas.c ---- */
+
+void replicas_await(struct redis_claim *part); /* granted by redis->speaker, in the answer before */
+void replicas_forget(struct redis_claim *part);
 
 /* ---- release.c ---- */
 

@@ -68,13 +68,9 @@ static enum stile_status send_release(struct redis_claim *part, conn_fn *fn, voi
     struct call call;
     /* A grant that its owner never heard of, or did nothing with, need not be held for any time. */
     bool used = !part->may_be_there && !claim->unused;
-    numbers_of(&n, claim, 0);
     call_begin(&call, SCRIPT_KEYS, redis, claim->name, claim->name_len);
-    call_add(&call, part->owner);
-    call_add(&call, n.mode);
-    call_add(&call, n.slots);
+    claim_add_entry(&call, part, &n);
     call_add(&call, used ? n.hold : "0");
-    call_add(&call, redis->info);
 #ifdef MUTANT_REDIS_LOSS_WITHOUT_DELAY
     strcpy(n.delay, "0");
 #endif
@@ -123,6 +119,7 @@ void claims_release(struct engine *engine, struct claim *claim)
         loop_disarm(engine->loop, &part->timer);
     part->timer.fn = say_again;
     part->looks = 0;
+    part->looking = false;
     part->may_be_there = !held;
     part->may_be_gone = false;
     part->standing = LEAVING;

@@ -101,6 +101,7 @@ static enum stile_status send_batch(struct redis *redis, struct batch *batch, st
     for (size_t i = 0; i < batch->n; i++, arg += SCRIPT_KEYS) {
         struct claim *claim = claim_of(batch->parts[i]);
         room = keys_write(arg, room, redis, claim->name, claim->name_len);
+        describe_to(redis, claim);
         numbers_of(&draft->numbers[i], claim, batch->sent_ns - batch->parts[i]->granted_ns);
     }
     for (size_t i = 0; i < batch->n; i++) {

@@ -68,7 +68,8 @@ static void judge_keys(struct query *query, const struct vitals *v)
                      v->own_keys.error.message);
         return;
     }
-    snprintf(allow, sizeof allow, "ACL SETUSER NAME '~%s*' '~{%s*'", v->prefix, v->prefix);
+    snprintf(allow, sizeof allow, "ACL SETUSER NAME '~%s*' '~{%s*'%s", v->prefix, v->prefix,
+             v->shares_counter ? " '~stile:*'" : "");
     verdict_tell(query, v,
                  &(struct verdict){.severity = STILE_DANGER,
                                    .id = "keys",

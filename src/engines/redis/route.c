@@ -45,6 +45,8 @@ static void is_replica(struct conn *conn, const struct stile_error *why)
     struct node *node = conn_owner(conn);
     if (node->hears)
         conn_reconnect(node->hears, why);
+    if (node->waits)
+        conn_reconnect(node->waits, why);
 }
 
 static void hears_down(struct conn *conn, const struct stile_error *why)
@@ -214,7 +216,8 @@ void node_close(struct node *node)
         return;
     conn_free(node->hears);
     conn_free(node->asks);
-    node->hears = node->asks = NULL;
+    conn_free(node->waits);
+    node->hears = node->asks = node->waits = NULL;
     line_clear(&node->later);
     loop_disarm(node->redis->engine.loop, &node->again);
     loop_unreserve(node->redis->engine.loop, 1);
@@ -301,6 +304,7 @@ void route_forked(struct redis *redis)
     for (size_t i = 0; i < n; i++) {
         conn_forked(nodes[i]->asks);
         conn_forked(nodes[i]->hears);
+        conn_forked(nodes[i]->waits);
     }
     sentinel_forked(redis->sentinel);
 }

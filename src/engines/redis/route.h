@@ -7,13 +7,16 @@
 #include "engines/redis/request.h"
 
 struct redis;
+struct redis_claim;
 
 /* A server we speak with. Its connections are made when first needed. */
 struct node {
     struct redis *redis;
     struct conn_options options; /* for its connections */
     char *host;                  /* of options.target, if it is the node's own */
-    struct conn *asks, *hears;
+    struct conn *asks, *hears, *waits;
+    bool waiting; /* a WAIT is under way; for whom: replicas.c */
+    struct redis_claim *gathering, *replicating;
     bool hearing;   /* the subscription is in effect */
     unsigned slots; /* of a Cluster, that are its own */
 

@@ -276,7 +276,12 @@ static void ask_keys(struct vitals *v)
     char room[FAMILY_ROOM(2, PREFIX_MAX, sizeof name)];
     struct conn_arg keys[2];
     family_write(keys, room, suffixes, 2, v->prefix, name, sizeof name - 1);
-    SEND(v, on_keys, CONN_TEXT("EVAL"), CONN_TEXT(keys_source), CONN_TEXT("2"), keys[0], keys[1]);
+    if (v->shares_counter)
+        SEND(v, on_keys, CONN_TEXT("EVAL"), CONN_TEXT(keys_source), CONN_TEXT("3"), keys[0],
+             keys[1], CONN_TEXT("stile:" KEY_MARK "token"));
+    else
+        SEND(v, on_keys, CONN_TEXT("EVAL"), CONN_TEXT(keys_source), CONN_TEXT("2"), keys[0],
+             keys[1]);
 }
 
 static void ask_lease(struct vitals *v)

@@ -33,6 +33,8 @@ struct vitals {
     struct conn *conn;
     const char *where, *cli; /* as vitals_where() and vitals_cli() write them */
     const char *prefix;
+    bool shares_counter; /* its locks count their tokens at stile:...; of a Cluster, each in its
+                            slot */
     void (*done)(struct vitals *vitals); /* once, in any case, perhaps from inside vitals_ask() */
     void *owner;
 

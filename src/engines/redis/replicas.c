@@ -1,0 +1,184 @@
+/* wait_replicas: a grant counts when enough replicas have it.
+ *
+ * WAIT keeps its connection from being answered, so it has one of its own: renewals and all that
+ * others ask for go past it. It counts for what was written on that connection, therefore each
+ * grant is confirmed there first, which also proves that it is still there.
+ *
+ *     granted ──► gathering ──► confirmed, one WAIT for all of them ──► granted to core | failed
+ *
+ * One WAIT is under way at a time; what is granted meanwhile goes with the next one. So a silent
+ * replica costs a claim two timeouts at most, however many claims there are. */
+#include <stdio.h>
+#include <string.h>
+
+#include "engines/redis/redis.h"
+#include "mutant.h"
+
+#define SPARE_NS (2 * NS_PER_SEC) /* for the answer, after the timeout of WAIT */
+
+static void start(struct node *node);
+
+/* ---- a line of claims ---- */
+
+static void add(struct redis_claim **line, struct redis_claim *part)
+{
+    while (*line)
+        line = &(*line)->replicates_next;
+    part->replicates_next = NULL;
+    *line = part;
+}
+
+static bool drop(struct redis_claim **line, const struct redis_claim *part)
+{
+    while (*line && *line != part)
+        line = &(*line)->replicates_next;
+    if (!*line)
+        return false;
+    *line = part->replicates_next;
+    return true;
+}
+
+void replicas_forget(struct redis_claim *part)
+{
+    struct node *node = part->replicates_at;
+    if (node && !drop(&node->gathering, part))
+        drop(&node->replicating, part);
+    if (node && node->waits)
+        conn_forget(node->waits, part);
+    part->replicates_at = NULL;
+}
+
+/* ---- how it ends ---- */
+
+/* Here it is, and elsewhere it is not. */
+static void fail(struct redis_claim *part, const struct stile_error *err)
+{
+    struct stile_error why;
+    error_copy(&why, err);
+    replicas_forget(part);
+    claim_retract(part);
+    claim_fail(part, &why);
+}
+
+static void end(struct redis_claim *part, const redisReply *reply, const struct stile_error *err)
+{
+    struct redis *redis = redis_of_part(part);
+    struct stile_error few;
+    if (!err && reply->type == REDIS_REPLY_INTEGER && reply->integer >= redis->wait_replicas) {
+        replicas_forget(part);
+        claim_hold(part);
+        return;
+    }
+    if (!err) {
+        error_set(&few, STILE_REFUSED, 0, "only %lld of %u replicas have it (wait_replicas)",
+                  reply->integer, redis->wait_replicas);
+        err = &few;
+    }
+    fail(part, err);
+}
+
+static void on_waited(void *data, const redisReply *reply, const struct stile_error *err)
+{
+    struct node *node = data;
+    while (node->replicating)
+        end(node->replicating, reply, err);
+    node->waiting = false;
+    start(node);
+}
+
+static void on_written(void *data, const redisReply *reply, const struct stile_error *err)
+{
+    struct redis_claim *part = data;
+    struct stile_error gone;
+    if (!err && !is_token(reply)) {
+        error_set(&gone, STILE_UNCERTAIN, 0, "the grant ended before its replicas were counted");
+        err = &gone;
+    }
+    if (err)
+        fail(part, err);
+}
+
+/* ---- asking ---- */
+
+static void is_up(struct conn *conn)
+{
+    (void)conn;
+}
+
+/* Each request hears of it by itself. */
+static void is_down(struct conn *conn, const struct stile_error *why)
+{
+    (void)conn, (void)why;
+}
+
+static const struct conn_events events = {.up = is_up, .down = is_down};
+
+static bool same(const char *a, const char *b)
+{
+    return a == b || (a && b && strcmp(a, b) == 0);
+}
+
+/* After a failover the requests go to another server, and so must this. */
+static enum stile_status connect_waits(struct node *node, struct stile_error *err)
+{
+    struct conn_options options = *conn_options(node->asks);
+    const struct conn_options *had = node->waits ? conn_options(node->waits) : NULL;
+    options.answer_ns = node->redis->wait_ms * NS_PER_MS + SPARE_NS;
+    if (had && same(had->target.host, options.target.host) &&
+        had->target.port == options.target.port)
+        return STILE_OK;
+    conn_free(node->waits);
+    node->waits = NULL;
+    return conn_new(&node->waits, node->redis->engine.loop, &options, &events, node, err);
+}
+
+static enum stile_status send_wait(struct node *node, struct stile_error *err)
+{
+    char replicas[NUMBER_MAX], ms[NUMBER_MAX];
+    number_write(replicas, node->redis->wait_replicas);
+    number_write(ms, node->redis->wait_ms);
+    struct conn_arg args[] = {CONN_TEXT("WAIT"), CONN_TEXT(replicas), CONN_TEXT(ms)};
+    return conn_send(node->waits, args, 3, on_waited, node, err);
+}
+
+static void fail_all(struct redis_claim **line, const struct stile_error *err)
+{
+    while (*line)
+        fail(*line, err);
+}
+
+static void start(struct node *node)
+{
+    struct stile_error err;
+    if (node->waiting || !node->gathering)
+        return;
+    if (connect_waits(node, &err)) {
+        fail_all(&node->gathering, &err);
+        return;
+    }
+    node->replicating = node->gathering;
+    node->gathering = NULL;
+    for (struct redis_claim *part = node->replicating, *next; part; part = next) {
+        next = part->replicates_next;
+        if (claim_send_confirm(part, node->waits, on_written, &err))
+            fail(part, &err);
+    }
+    node->waiting = true;
+    if (send_wait(node, &err)) {
+        node->waiting = false;
+        fail_all(&node->replicating, &err);
+    }
+}
+
+void replicas_await(struct redis_claim *part)
+{
+    struct redis *redis = redis_of_part(part);
+    struct node *node = redis->speaker;
+#ifdef MUTANT_REDIS_WAITS_ELSEWHERE
+    node = &redis->home;
+#endif
+    part->standing = REPLICATING;
+    part->replicates_at = node;
+    add(&node->gathering, part);
+    start(node);
+}
