@@ -152,6 +152,23 @@ def waiter_is_woken(t, server):
 
 
 @on_server(mode="table")
+def parked_waiters_only_look(t, server):
+    """Waiters that can do nothing but wait write nothing; then each has its turn, in order"""
+    def count(what):
+        return int(server.sql("select variable_value from information_schema.global_status where "
+                              "variable_name = '%s'" % what))
+    held = t.hold("x", "--ttl", "60s")
+    waiting = [wait_for(t, "x", "--ttl", "60s") for _ in range(6)]
+    spin(lambda: server.sql("select count(*) from stile_claim where bell is not null") == "6")
+    writes, reads = count("handler_update"), count("com_select")
+    spin(lambda: count("com_select") > reads + 100)
+    expect(count("handler_update"), writes)
+    t.release(held)
+    expect([int(one.line()) for one in waiting], [2, 3, 4, 5, 6, 7])
+    expect([one.wait() for one in waiting], [0] * 6)
+
+
+@on_server(mode="table")
 def waiter_is_killed(t, server):
     """kill -9 of who is next: the one behind has it soon"""
     held = t.hold("x", "--ttl", "60s")
@@ -218,5 +235,5 @@ def client_clock_is_changed(t, server):
 
 
 run_tests([server_crashes, disk_is_full, session_is_killed, statement_is_killed, answers_are_lost,
-           waiter_is_woken, waiter_is_killed, deadlock_victim, row_is_locked_for_long, hostile_defaults,
-           holder_is_stopped, client_clock_is_changed])
+           waiter_is_woken, parked_waiters_only_look, waiter_is_killed, deadlock_victim,
+           row_is_locked_for_long, hostile_defaults, holder_is_stopped, client_clock_is_changed])

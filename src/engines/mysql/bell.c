@@ -3,16 +3,45 @@
  * it is, only a lock tells that ends with its session (GET_LOCK): so nobody else's statement is
  * ever hit.
  *
- * One session a client sleeps for all its claims that wait. A ring may be missed while it is awake,
- * and another user's may not ring: so who waits looks by itself a few times a second as well. */
+ * One session a client sleeps for all its claims that wait. When it is woken, one question finds
+ * out which of them were granted, however many wait. A ring may be missed while it is awake, and
+ * another user's may not ring: so the same is asked a few times a second as well. */
 #include "engines/mysql/my.h"
 #include "engines/mysql/sql.h"
 #include "engines/mysql/table.h"
 
-#define LOOK_NS  (250 * NS_PER_MS) /* who was granted it has a second to say so */
+#define CHECK_NS (300 * NS_PER_MS) /* who was granted it has a second to say so */
 #define AGAIN_NS (5 * NS_PER_SEC)  /* after one that could not be had */
 
 static void sleep_again(struct session *session);
+
+/* ---- what the rings were for ---- */
+
+static void on_granted(void *data, const struct answer *a)
+{
+    struct my *my = data;
+    MYSQL_RES *rows = a->err ? NULL : answer_last(a)->rows;
+    MYSQL_ROW row;
+    while (rows && (row = mysql_fetch_row(rows)))
+        lease_hear_granted(&my->leases, row[0]);
+}
+
+static void check(struct my *my)
+{
+    struct session *shared;
+    if (!my_shared(&shared, my, NULL))
+        session_send(shared, sql_rung(my), on_granted, my, NULL);
+    loop_arm(my->engine.loop, &my->bell_check, loop_now(my->engine.loop) + CHECK_NS);
+}
+
+static void on_check(struct timer *timer)
+{
+    struct my *my = (struct my *)((char *)timer - offsetof(struct my, bell_check));
+    if (my->leases.hearing && lease_is_waiting(&my->leases))
+        check(my);
+}
+
+/* ---- asleep ---- */
 
 static void on_woken(void *data, const struct answer *a)
 {
@@ -23,7 +52,7 @@ static void on_woken(void *data, const struct answer *a)
     (void)a; /* it was ended, or slept long enough */
     if (lease_is_waiting(&my->leases)) {
         sleep_again(session);
-        lease_look_again(&my->leases);
+        check(my);
     } else {
         my->leases.hearing = false;
         my->bell = NULL;
@@ -44,9 +73,9 @@ static void on_hung(void *data, const struct answer *a)
     if (a->err || session->state != UP)
         return;
     my->leases.hearing = true;
-    my->leases.look_ns = LOOK_NS;
     sleep_again(session);
-    lease_look_again(&my->leases); /* they have not said that they can hear */
+    check(my);
+    lease_ask_again(&my->leases); /* they have not said that they can hear */
 }
 
 static void ignore(void *data, const struct answer *a)
@@ -78,6 +107,11 @@ static bool is_direct(const struct my *my)
 {
     const struct session *shared = my->pool.shared;
     return shared && shared->state == UP && shared->seat.backend == mysql_thread_id(shared->conn);
+}
+
+void bell_init(struct my *my)
+{
+    my->bell_check.fn = on_check;
 }
 
 void bell_hang(struct my *my)

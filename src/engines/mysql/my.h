@@ -31,6 +31,7 @@ struct my {
     struct pool pool;     /* but the bell */
     struct session *bell; /* sleeps until it is somebody's turn; NULL: there is none */
     uint64_t bell_again_ns;
+    struct timer bell_check; /* while it sleeps: a ring may have been missed */
     struct options options;
     bool bare;               /* there is no schema: no tokens, no holds */
     bool mariadb;            /* else it is MySQL */

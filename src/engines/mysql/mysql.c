@@ -57,6 +57,8 @@ static void dispose(struct my *my)
 {
     session_free(my->bell);
     my->bell = NULL;
+    loop_disarm(my->engine.loop, &my->bell_check);
+    loop_unreserve(my->engine.loop, 1);
     pool_end(&my->pool);
     lease_free_batches(&my->leases);
     options_free(&my->options);
@@ -87,9 +89,14 @@ static enum stile_status mysql_open(struct engine *engine, const struct url *url
                                     struct stile_error *err)
 {
     struct my *my = my_of(engine);
+    if (loop_reserve(engine->loop, 1))
+        return error_set(err, STILE_NOMEM, 0, "out of memory");
     enum stile_status status = pool_init(&my->pool, engine, err);
-    if (status)
+    if (status) {
+        loop_unreserve(engine->loop, 1);
         return status;
+    }
+    bell_init(my);
     my->leases.engine = engine;
     my->leases.ops = &table_ops;
     status = introduce(my, err);

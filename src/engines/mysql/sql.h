@@ -43,6 +43,8 @@ char *sql_unhold(const char *stored, uint64_t token);
 /* mode=table, in sql_table.c: nothing is set, for the next statement may be another session's */
 char *sql_table_settings(const struct my *my); /* where the session is ours alone */
 char *sql_table_claim(struct lease *lease);
+/* "a": ask again; "w MS AHEAD": held by others for so long, with so many before it */
+char *sql_table_look(struct lease *lease, uint64_t life_ms);
 char *sql_table_resume(struct lease *lease);
 char *sql_table_release(struct lease *lease, bool unused);
 char *sql_table_renew(struct lease_batch *batch); /* the owners that are left */
@@ -51,6 +53,7 @@ char *sql_table_show(const char *stored);
 char *sql_table_list(const char *prefix);
 char *sql_rollback(void);
 char *sql_hang_bell(const struct my *my);
+char *sql_rung(const struct my *my);
 char *sql_sleep(void);
 
 /* mode=table&dialect=shedlock, in sql_shedlock.c */

@@ -26,6 +26,35 @@ char *sql_table_claim(struct lease *lease)
                        my->who.pid, my->command_hex);
 }
 
+/* When something before it has run out, the first one asks at once, and those behind it one after
+ * the other within a second, should it be dead. No more than so many before it are counted. */
+#define AHEAD_MAX     20
+#define AHEAD_STEP_US 50000
+
+#define TURN "MIN(IF(c.owner='%1$s',NULL,c.expires_at))+INTERVAL %3$d*m.ahead MICROSECOND"
+#define LOOK                                                                                       \
+    "SELECT IF(COALESCE(MAX(c.owner='%1$s' AND NOT c.held),0)=0 OR " TURN " IS NULL OR " TURN      \
+    "<=UTC_TIMESTAMP(6),'a',CONCAT('w ',TIMESTAMPDIFF(MICROSECOND,UTC_TIMESTAMP(6)," TURN          \
+    ") DIV 1000,' ',m.ahead)) FROM stile_claim c,(SELECT COUNT(*) AS ahead FROM (SELECT 1 FROM "   \
+    "stile_claim b JOIN stile_claim me ON me.owner='%1$s' WHERE b.name=X'%2$s' AND "               \
+    "b.place<me.place AND NOT b.held LIMIT %4$d) some) m WHERE c.name=X'%2$s'"
+
+char *sql_table_look(struct lease *lease, uint64_t life_ms)
+{
+    struct claim *claim = claim_of_lease(lease);
+    char stored[STORED_HEX_MAX], life[160 + LEASE_OWNER_LEN] = "";
+    name_hex(stored, claim->name, claim->name_len);
+    if (life_ms)
+        snprintf(life, sizeof life,
+                 "UPDATE stile_claim SET expires_at=UTC_TIMESTAMP(6)+INTERVAL 1000*%" PRIu64
+                 " MICROSECOND WHERE owner='%s' AND NOT held;",
+                 life_ms, lease->owner);
+    char *text = sql_written(LOOK, lease->owner, stored, AHEAD_STEP_US, AHEAD_MAX);
+    char *whole = text ? sql_written("%s%s", life, text) : NULL;
+    free(text);
+    return whole;
+}
+
 char *sql_table_release(struct lease *lease, bool unused)
 {
     if (my_of(claim_of_lease(lease)->engine)->options.table)
@@ -81,6 +110,13 @@ char *sql_table_renew(struct lease_batch *batch)
 char *sql_hang_bell(const struct my *my)
 {
     return sql_written("SELECT GET_LOCK('stile bell %s',0)", my->who.owner);
+}
+
+/* Owners of ours that were granted it and have not said yet that they know. */
+char *sql_rung(const struct my *my)
+{
+    return sql_written("SELECT owner FROM stile_claim WHERE bell='%s' AND held AND NOT confirmed",
+                       my->who.owner);
 }
 
 char *sql_sleep(void)

@@ -82,6 +82,22 @@ static enum stile_status ask(struct lease *lease, struct stile_error *err)
     return say(engine_of(lease), sql_table_claim(lease), on_asked, lease, err);
 }
 
+static void on_looked(void *data, const struct answer *a)
+{
+    struct lease_answer answer = read_answer(engine_of(data), a);
+    const char *ahead = strrchr(text_of(a), ' ');
+    answer.ahead = ahead ? (unsigned)strtoul(ahead, NULL, 10) : 0;
+    lease_looked(data, &answer);
+}
+
+/* ShedLock's table has no rows of waiters to look at. */
+static enum stile_status look(struct lease *lease, uint64_t life_ms, struct stile_error *err)
+{
+    if (my_of(engine_of(lease))->options.table)
+        return ask(lease, err);
+    return say(engine_of(lease), sql_table_look(lease, life_ms), on_looked, lease, err);
+}
+
 static void on_resumed(void *data, const struct answer *a)
 {
     struct lease_answer answer = read_answer(engine_of(data), a);
@@ -133,8 +149,12 @@ static void forget(struct engine *engine, const void *data)
     pool_unask(pool_of(engine), data);
 }
 
-const struct lease_ops table_ops = {
-    .ask = ask, .resume = resume, .release = release, .renew = renew, .forget = forget};
+const struct lease_ops table_ops = {.ask = ask,
+                                    .look = look,
+                                    .resume = resume,
+                                    .release = release,
+                                    .renew = renew,
+                                    .forget = forget};
 
 /* ---- breaking ---- */
 

@@ -9,6 +9,7 @@ extern const struct lease_ops table_ops;
 
 /* ---- bell.c ---- */
 
+void bell_init(struct my *my);
 void bell_hang(struct my *my); /* somebody waits */
 
 void table_break(struct engine *engine, struct query *query);

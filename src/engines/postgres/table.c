@@ -200,7 +200,7 @@ static void on_notified(struct session *session, const char *payload)
         return;
     if (strcmp(payload, "t") == 0 && !leases->hearing) {
         leases->hearing = true;
-        lease_look_again(leases); /* they have not said where they listen */
+        lease_ask_again(leases); /* they have not said where they listen */
     } else if (strncmp(payload, "g ", 2) == 0) {
         lease_hear_granted(leases, payload + 2);
     } else if (strncmp(payload, "b ", 2) == 0) {

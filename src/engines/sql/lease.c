@@ -11,11 +11,19 @@
 #define DEAF_MIN_NS   (20 * NS_PER_MS)
 #define DEAF_DOUBLES  3 /* a quarter of a second at most: who was granted it has one */
 #define AGAIN_NS      (50 * NS_PER_MS)
-#define UNDONE_MIN_NS NS_PER_MS
-#define UNDONE_MAX    12 /* about four seconds: then it is no bad luck any more */
-#define UNDONE_DOUBLE 8
+#define LOOK_MAX_NS   NS_PER_SEC
+/* Those that have so many before them look less often, and give a sign of life less often. */
+#define FAR_BACK        4
+#define FAR_BACK_SLOWER 4
+/* How long the row of such a waiter stays without one: a crowd that is killed is in nobody's way
+ * for longer, and a crowd that waits writes a few rows a second, however large it is. */
+#define FAR_BACK_LIFE_NS (30 * NS_PER_SEC)
+#define UNDONE_MIN_NS    NS_PER_MS
+#define UNDONE_MAX       12 /* about four seconds: then it is no bad luck any more */
+#define UNDONE_DOUBLE    8
 
 static void ask(struct lease *lease);
+static void look(struct lease *lease);
 
 /* ---- by owner ---- */
 
@@ -72,11 +80,11 @@ static void fail(struct lease *lease, const struct stile_error *err)
 
 /* ---- waiting ---- */
 
-static void look(struct timer *timer)
+static void on_time(struct timer *timer)
 {
     struct lease *lease = (struct lease *)((char *)timer - offsetof(struct lease, timer));
     if (lease->place == LEASE_IN_QUEUE)
-        ask(lease);
+        look(lease);
 }
 
 /* Somewhere around it, so that those who were in each other's way part. */
@@ -87,19 +95,28 @@ static uint64_t about(struct loop *loop, uint64_t ns)
     return ns / 2 + random % ns;
 }
 
-/* No later than a third of its TTL: that is also the sign of life of who waits. */
+/* When to look: as soon as what is in its way can have ended, and where nobody can report a grant,
+ * again and again before that. */
+static uint64_t look_pause(struct lease *lease, uint64_t ms)
+{
+    struct leases *leases = lease->leases;
+    uint64_t end = ms * NS_PER_MS + LOOK_AFTER_NS;
+    uint64_t deaf = DEAF_MIN_NS << (lease->tries < DEAF_DOUBLES ? lease->tries : DEAF_DOUBLES);
+    lease->tries++;
+    if (leases->hearing)
+        return end;
+    deaf = about(leases->engine->loop, deaf);
+    if (lease->far_back)
+        deaf = deaf * FAR_BACK_SLOWER < LOOK_MAX_NS ? deaf * FAR_BACK_SLOWER : LOOK_MAX_NS;
+    return deaf < end ? deaf : end;
+}
+
+/* No later than its row needs a sign of life. */
 static void arm_look(struct lease *lease, uint64_t ms)
 {
     struct loop *loop = lease->leases->engine->loop;
-    uint64_t pause = ms * NS_PER_MS + LOOK_AFTER_NS, most = claim_of_lease(lease)->ttl_ns / 3;
-    uint64_t deaf = DEAF_MIN_NS << (lease->tries < DEAF_DOUBLES ? lease->tries : DEAF_DOUBLES);
-    lease->tries++;
-    if (lease->leases->hearing)
-        deaf = lease->leases->look_ns ? lease->leases->look_ns : pause;
-    else
-        deaf = about(loop, deaf);
-    pause = deaf < pause ? deaf : pause;
-    loop_arm(loop, &lease->timer, loop_now(loop) + (pause < most ? pause : most));
+    uint64_t at = loop_now(loop) + look_pause(lease, ms);
+    loop_arm(loop, &lease->timer, at < lease->alive_ns ? at : lease->alive_ns);
 }
 
 static void ask_later(struct lease *lease, uint64_t pause_ns)
@@ -137,14 +154,16 @@ static void unanswered(struct lease *lease, const struct lease_answer *a)
     fail(lease, &doubt);
 }
 
-static void go_on_waiting(struct lease *lease, uint64_t ms)
+static void go_on_waiting(struct lease *lease, const struct lease_answer *a)
 {
+    struct claim *claim = claim_of_lease(lease);
     lease->has_waited = true;
     lease->place = LEASE_IN_QUEUE;
+    claim->engine->events->queued(claim);
     if (lease->told)
         ask(lease);
     else
-        arm_look(lease, ms);
+        arm_look(lease, a->number);
 }
 
 void lease_asked(struct lease *lease, const struct lease_answer *a)
@@ -164,7 +183,8 @@ void lease_asked(struct lease *lease, const struct lease_answer *a)
         claim->engine->events->busy(claim, a->number * NS_PER_MS);
     } else {
         lease->undone = 0;
-        go_on_waiting(lease, a->number);
+        lease->alive_ns = a->sent_ns + claim->ttl_ns / 3;
+        go_on_waiting(lease, a);
     }
 }
 
@@ -174,6 +194,43 @@ static void ask(struct lease *lease)
     lease->place = LEASE_ASKING;
     lease->told = false;
     if (lease->leases->ops->ask(lease, &err))
+        unanswered(lease, &(struct lease_answer){.err = &err});
+}
+
+/* One that comes to the front gives a sign of life at once: from now on others may be kept waiting
+ * by its row, if it dies. */
+void lease_looked(struct lease *lease, const struct lease_answer *a)
+{
+    bool was_far_back = lease->far_back;
+    if (a->err) {
+        unanswered(lease, a);
+    } else if (a->verdict == 'w') {
+        lease->far_back = a->ahead >= FAR_BACK;
+        if (was_far_back && !lease->far_back)
+            lease->alive_ns = 0;
+        go_on_waiting(lease, a);
+    } else {
+        ask(lease);
+    }
+}
+
+/* Hundreds that wait for one name would write its row all the time, each in the way of the others
+ * and of the holder's release: so a waiter looks first. */
+static void look(struct lease *lease)
+{
+    struct leases *leases = lease->leases;
+    uint64_t now = loop_now(leases->engine->loop), ttl_ns = claim_of_lease(lease)->ttl_ns;
+    uint64_t life_ns = lease->far_back && ttl_ns < FAR_BACK_LIFE_NS ? FAR_BACK_LIFE_NS : ttl_ns;
+    bool due = now >= lease->alive_ns;
+    struct stile_error err;
+    if (!leases->ops->look) {
+        ask(lease);
+        return;
+    }
+    lease->place = LEASE_LOOKING;
+    if (due)
+        lease->alive_ns = now + life_ns / 3;
+    if (leases->ops->look(lease, due ? life_ns / NS_PER_MS : 0, &err))
         unanswered(lease, &(struct lease_answer){.err = &err});
 }
 
@@ -190,9 +247,9 @@ static bool begin(struct leases *leases, struct lease *lease)
     }
     lease->leases = leases;
     lease->has_timer = true;
-    lease->timer.fn = look;
+    lease->timer.fn = on_time;
     lease->tries = lease->undone = 0;
-    lease->told = lease->has_waited = lease->may_be_there = false;
+    lease->told = lease->has_waited = lease->may_be_there = lease->far_back = false;
     enlist(lease);
     return true;
 }
@@ -267,13 +324,16 @@ const char *lease_owner(struct engine *engine, struct claim *claim)
 
 /* ---- hearing ---- */
 
-void lease_look_again(struct leases *leases)
+/* What is under way was sent before the server could reach us: it is followed by a question. */
+void lease_ask_again(struct leases *leases)
 {
     for (size_t i = 0; i < LEASE_HEADS; i++) {
         for (struct lease *lease = leases->by_owner[i], *next; lease; lease = next) {
             next = lease->next;
             if (lease->place == LEASE_IN_QUEUE)
                 ask(lease);
+            else if (lease->place == LEASE_LOOKING || lease->place == LEASE_ASKING)
+                lease->told = true;
         }
     }
 }
@@ -294,7 +354,7 @@ void lease_hear_granted(struct leases *leases, const char *owner)
     struct lease *lease = find(leases, owner);
     if (lease && lease->place == LEASE_IN_QUEUE)
         ask(lease);
-    else if (lease && lease->place == LEASE_ASKING)
+    else if (lease && (lease->place == LEASE_ASKING || lease->place == LEASE_LOOKING))
         lease->told = true;
 }
 

@@ -15,6 +15,7 @@ enum lease_place {
     LEASE_OUT,
     LEASE_ASKING,
     LEASE_IN_QUEUE, /* its row waits */
+    LEASE_LOOKING,  /* it waits, and a look at it is under way */
     LEASE_OWNING,
     LEASE_GOING,
 };
@@ -26,11 +27,13 @@ struct lease {
     char owner[LEASE_OWNER_LEN + 1];
     enum lease_place place;
     bool listed, has_timer;
+    bool far_back;     /* in the queue: others are granted it first, so its looks can wait */
     bool has_waited;   /* its row may be there: what is asked now, is asked again */
-    bool told;         /* granted by a message that overtook the answer */
+    bool told;         /* a message overtook the answer under way: ask afterwards */
     bool may_be_there; /* release: what the server does not know was not ours to lose */
     unsigned tries, undone;
     uint64_t give_up_ns;
+    uint64_t alive_ns;  /* in the queue: when its row needs the next sign of life */
     struct timer timer; /* in the queue: when to look; going: when to say it again */
     struct lease_batch *batch;
 };
@@ -40,13 +43,18 @@ struct lease_answer {
     bool undone;                   /* err: the server has taken it back for the sake of others */
     bool again;                    /* err: it was interrupted, perhaps when it was done */
     uint64_t sent_ns;              /* before it was sent; 0: it was not */
-    char verdict;                  /* asked: 'g' granted, 'b' busy; the others: 't' or 'f' */
-    uint64_t number;               /* 'g', resumed: the token; 'b': for so many milliseconds */
+    char verdict;                  /* asked: 'g' granted, 'b' busy; looked: 'w' wait, 'a' ask again;
+                                    * the others: 't' or 'f' */
+    uint64_t number;               /* 'g', resumed: the token; 'b', 'w': for so many milliseconds */
+    unsigned ahead;                /* 'w': how many wait before it, as far as that matters */
 };
 
 /* Each sends one statement; an error means that nothing was sent. */
 struct lease_ops {
     enum stile_status (*ask)(struct lease *lease, struct stile_error *err);
+    /* May, else NULL: asks without writing anything about the name whether there is something to
+     * ask for. life_ms: its row is kept so long from now, as a sign of life; 0: none is due. */
+    enum stile_status (*look)(struct lease *lease, uint64_t life_ms, struct stile_error *err);
     enum stile_status (*resume)(struct lease *lease, struct stile_error *err);
     enum stile_status (*release)(struct lease *lease, bool unused, struct stile_error *err);
     enum stile_status (*renew)(struct lease_batch *batch, struct stile_error *err);
@@ -60,7 +68,6 @@ struct leases {
     struct lease *by_owner[LEASE_HEADS];
     struct lease_batch *batches; /* renewals under way */
     bool hearing;                /* whose turn it is is told, and arrives */
-    uint64_t look_ns;            /* but not always: look by yourself so often; 0: always */
 };
 
 /* Claims that leave meanwhile are crossed out. */
@@ -87,6 +94,7 @@ void lease_renew(struct engine *engine, struct claim *const *claims, size_t n);
 /* ---- answers ---- */
 
 void lease_asked(struct lease *lease, const struct lease_answer *answer);
+void lease_looked(struct lease *lease, const struct lease_answer *answer);
 void lease_resumed(struct lease *lease, const struct lease_answer *answer);
 void lease_released(struct lease *lease, const struct lease_answer *answer);
 /* kept: whether the answer, which only the engine can read, has this owner. */
@@ -97,7 +105,8 @@ void lease_renewed(struct lease_batch *batch, const struct lease_answer *answer,
 
 void lease_hear_granted(struct leases *leases, const char *owner);
 void lease_hear_broken(struct leases *leases, const char *owner);
-void lease_look_again(struct leases *leases);       /* all that wait, now */
+/* All that wait let the server know how to reach us. */
+void lease_ask_again(struct leases *leases);
 bool lease_is_waiting(const struct leases *leases); /* any of them */
 void lease_go_down(struct leases *leases);          /* the connection has ended */
 
