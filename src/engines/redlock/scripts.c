@@ -11,10 +11,29 @@
     "  return string.match(e or '','^%d+') or N and call('HGET',N,'highest') or '0'\n"             \
     "end\n"
 
-/* Hands K to the first in line whom somebody hears; tells who it is: `me` needs not be told, and
- * has to take it itself. The next one stands in for a first that dies. */
-#define SERVE                                                                                      \
-    READ_FENCE                                                                                     \
+/* How long a node that was adopted takes no claims and hands over nothing, in ms; nil: it does not
+ * have to (any longer). What it has forgotten may still be held. */
+#define QUIET                                                                                      \
+    "local function quiet_ms(until_ms)\n"                                                          \
+    "  if not until_ms then return nil end\n"                                                      \
+    "  local t=call('TIME')\n"                                                                     \
+    "  local left=until_ms-t[1]*1000-math.floor(t[2]/1000)\n"                                      \
+    "  if left>0 then return left end\n"                                                           \
+    "  call('HDEL',N,'quiet')\n"                                                                   \
+    "end\n"
+
+/* A node without an epoch, or a quiet one, gives its key to nobody: its vote could make a second
+ * holder. */
+#define MAY_GIVE                                                                                   \
+    "local function may_give()\n"                                                                  \
+    "  if not N then return true end\n"                                                            \
+    "  local n=call('HMGET',N,'group','quiet')\n"                                                  \
+    "  return n[1] and string.find(n[1],'^%x') and not quiet_ms(n[2])\n"                           \
+    "end\n"
+
+/* Hands K to the first waiter whose client is listening, and returns its owner value. `me` is the
+ * caller itself: it takes K without a message. The next waiter stands in for a first that dies. */
+#define HAND_OVER                                                                                  \
     "local function tell(o,what)\n"                                                                \
     "  return call('PUBLISH','stile:'..string.sub(o,1,16),what)\n"                                 \
     "end\n"                                                                                        \
@@ -23,6 +42,7 @@
     "  if o~='' then tell(o,'h '..o..' '..ms) end\n"                                               \
     "end\n"                                                                                        \
     "local function give(o,word)\n"                                                                \
+    "  if not may_give() then return false end\n"                                                  \
     "  local f=fence_of(F and call('GET',F))\n"                                                    \
     "  if tell(o,word..' '..o..' '..f..' '..K)==0 then return false end\n"                         \
     "  call('SET',K,o,'PX','1000')\n"                                                              \
@@ -30,6 +50,7 @@
     "  return o\n"                                                                                 \
     "end\n"                                                                                        \
     "local function serve(me)\n"                                                                   \
+    "  if not may_give() then return false end\n"                                                  \
     "  while true do\n"                                                                            \
     "    local e=call('LPOP',Q)\n"                                                                 \
     "    if not e then return false end\n"                                                         \
@@ -37,6 +58,8 @@
     "    if o==me or give(o,'g') then return o end\n"                                              \
     "  end\n"                                                                                      \
     "end\n"
+
+#define SERVE READ_FENCE QUIET MAY_GIVE HAND_OVER
 
 /* Not free at once. A repeated request finds what the first one did; who is in line already is
  * served first; else, who waits is put in line. Leaves `got`, or answers. */
@@ -47,11 +70,11 @@
     "  local place=again and call('LPOS',Q,entry) or call('RPUSH',Q,entry)-1\n"                    \
     "  call('PEXPIRE',Q,'3600000')\n"                                                              \
     "  return place\n"                                                                             \
-    "end\n"                                                                                        \
-    "local v=call('GET',K)\n"                                                                      \
+    "end\n" quiet "local v=call('GET',K)\n"                                                        \
     "if v==me then\n"                                                                              \
     "  call('PEXPIRE',K,px)\n"                                                                     \
-    "else\n" quiet "  if not v then\n"                                                             \
+    "else\n"                                                                                       \
+    "  if not v then\n"                                                                            \
     "    v=serve(me)\n"                                                                            \
     "    if not v or v==me then call('SET',K,me,'PX',px) v=me end\n"                               \
     "  end\n"                                                                                      \
@@ -73,12 +96,8 @@ static const char claim_source[] =
     "  local wait,again=ARGV[5]=='1',ARGV[6]=='1'\n"
     /* clang-format off */
     SLOWLY(
-    "  if n[4] then\n"
-    "    local t=call('TIME')\n"
-    "    local left=n[4]-t[1]*1000-math.floor(t[2]/1000)\n"
-    "    if left>0 then return {0,left,'~q',line_up()} end\n"
-    "    call('HDEL',N,'quiet')\n"
-    "  end\n")
+    "  local left=quiet_ms(n[4])\n"
+    "  if left then return {0,left,'~q',line_up()} end\n")
     /* clang-format on */
     "end\n"
     "local f=string.match(call('GET',F) or '','^%d+') or n[2] or '0'\n"
@@ -96,10 +115,13 @@ static const char line_source[] =
 
 static const char fence_source[] =
     "local call,K,F,N=redis.call,KEYS[1],KEYS[2],KEYS[3]\n"
-    "local n=call('HMGET',N,'group','highest')\n"
+    "local n=call('HMGET',N,'group','highest','quiet')\n"
 #ifndef MUTANT_REDLOCK_FORGOTTEN_COUNTS
     "if n[1]~=ARGV[3] then return {-1,n[1] or '',call('HGET',N,'was') or ''} end\n"
 #endif
+    "if n[3] then\n" QUIET "  local left=quiet_ms(n[3])\n"
+    "  if left then return {0,left,'~q',-1} end\n"
+    "end\n"
     "local v=call('GET',K)\n"
     "if v~=ARGV[1] then return {0,call('PTTL',K),v or '',-1} end\n"
     "local f=string.match(call('GET',F) or '','^%d+') or n[2] or '0'\n"

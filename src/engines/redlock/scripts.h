@@ -7,7 +7,7 @@
  *
  * and one of the node, NODE_KEY (N), a hash: group, highest (of all tokens written to its fences),
  * longest (lease asked for, ms), was (epochs before the present one), quiet (until when it takes no
- * claims, ms of its clock).
+ * claims and hands over nothing, ms of its clock).
  *
  * An owner is 40 hex digits, of which the first 16 name its session; at stile:<16 digits> it hears
  * "g owner fence K" (K is yours for a second), "y owner fence K" (the same, from one who gives
