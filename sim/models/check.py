@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Checks the model of fenced Redlock with spin: the protocol as it is must have no error in any
-state within the bounds, and each broken variant must have one.
+"""Checks the models of fenced Redlock with spin: the protocol as it is must have no error in any
+state within the bounds, and each broken variant must have one. The bounds begin with the model's
+name, unless it is fenced_redlock.
 
     check.py          all of them, as TAP; with STILE_SOAK set also those with wider bounds
     check.py --list   their names and bounds
@@ -13,15 +14,19 @@ import subprocess
 import sys
 import tempfile
 
-MODEL = pathlib.Path(__file__).resolve().parent / "fenced_redlock.pml"
+MODELS = pathlib.Path(__file__).resolve().parent
 COMPILE = ["cc", "-w", "-DSAFETY", "-DNOREDUCE", "-DMEMLIM=4096", "-o", "pan", "pan.c"]
-CHECK = ["./pan", "-m10000", "-w22"]
+CHECK = ["./pan", "-m40000", "-w22"]
 
 SMALL = "KEYS CLIENTS=2 ROUNDS=1"
 ONE_LOST = SMALL + " FORGETS=1"
 TWO_LOST = "CLIENTS=2 ROUNDS=1 FORGETS=2"
 FIVE_NODES = "CUT NODES=5 START=1 ADOPTIONS=2 " + TWO_LOST
 THREE_ADOPTIONS = "CUT ADOPTIONS=3 " + TWO_LOST
+LEASES = "redlock_leases ATTEMPTS=2 "
+GROWS = LEASES + "NO_QUEUES NEW=5 "
+SHRINKS = LEASES + "NO_QUEUES OLD=5 NEW=3 RENEWS=1 "
+RESIZE = "redlock_resize OPERATORS=2 "
 
 RIGHT = {
     "three_clients_and_a_store": "KEYS CLIENTS=3 ROUNDS=1 STORE",
@@ -32,11 +37,20 @@ RIGHT = {
     "a_node_was_away_and_follows": "CLIENTS=2 ROUNDS=1 FORGETS=1 ADOPTIONS=2 FOLLOWS=2",
     "three_adoptions": THREE_ADOPTIONS,
     "five_nodes": FIVE_NODES,
+    "an_adopted_node_is_quiet_and_hands_nothing_over": LEASES + "FORGETS=2",
+    "a_holder_renews_past_the_quiet_time": LEASES + "FORGETS=1 RENEWS=1",
+    "three_leases": "redlock_leases ATTEMPTS=3",
+    "leases_when_the_group_grows": GROWS + "RENEWS=1",
+    "two_operators_resize_at_once": RESIZE + "ADOPTERS=0",
+    "two_operators_resize_beside_an_adoption": "redlock_resize OPERATORS=3 GRANTS=2",
 }
 SOAK = {
     "keys_and_two_clients_twice_each": "KEYS CLIENTS=2 ROUNDS=2",
     "two_nodes_forget_after_a_grant": "START=1 ADOPTIONS=2 " + TWO_LOST,
     "three_adoptions_and_nothing_cut": "ADOPTIONS=3 FOLLOWS=1 " + TWO_LOST,
+    "leases_when_the_group_shrinks": SHRINKS,
+    "queues_when_the_group_grows": LEASES + "NEW=4 RENEWS=1",
+    "two_operators_resize_five_nodes": "redlock_resize NODES=5 OPERATORS=2 ADOPTERS=0 GRANTS=2",
 }
 BROKEN = {
     "phase_2_without_its_condition": "NO_CONDITION " + SMALL,
@@ -48,6 +62,14 @@ BROKEN = {
     "a_node_goes_back_to_an_older_epoch": "FOLLOWS_BACK FOLLOWS=1 ADOPTIONS=1 " + ONE_LOST,
     "adoption_without_a_mark": "NO_MARK " + THREE_ADOPTIONS,
     "two_adoptions_with_one_epoch": "NUMBERED_EPOCH " + FIVE_NODES,
+    "a_quiet_node_hands_its_key_over": LEASES + "FORGETS=1 QUIET_HANDS_OVER",
+    "an_adopted_node_is_not_quiet": LEASES + "FORGETS=1 NO_QUIET_TIME",
+    "a_new_group_that_is_not_quiet": GROWS + "NO_QUIET_TIME",
+    "a_new_group_beside_one_that_is_not_closed": GROWS + "CLOSES_A_MINORITY",
+    "a_closed_group_renews": SHRINKS + "CLOSED_RENEWS",
+    "operators_that_ignore_what_was_agreed_to": RESIZE + "ADOPTERS=0 IGNORES_AGREEMENTS",
+    "an_adoption_opens_a_closed_node": RESIZE + "REOPENS",
+    "tokens_read_before_a_node_is_closed": RESIZE + "ADOPTERS=0 READS_BEFORE_CLOSING",
 }
 
 
@@ -57,10 +79,10 @@ def call(folder, *command):
     return done.returncode, done.stdout
 
 
-def search(folder, name, bounds):
+def search(folder, name, model, bounds):
     """What the checker says of the model within these bounds."""
     quickly = "-O0" if name in BROKEN else "-O1"  # with few states the compiler takes the longest
-    for command in ["spin", *bounds, "-a", str(MODEL)], COMPILE + [quickly]:
+    for command in ["spin", *bounds, "-a", str(model)], COMPILE + [quickly]:
         status, said = call(folder, *command)
         if status:
             raise RuntimeError("%s: %s" % (" ".join(command), said))
@@ -84,18 +106,20 @@ def judge(name, said):
     return None if is_exhaustive(said) else "not all states were seen"
 
 
-def as_options(bounds):
-    return ["-D" + bound for bound in bounds.split()]
+def model_and_options(bounds):
+    words = bounds.split()
+    model = words.pop(0) if words[0].startswith("redlock_") else "fenced_redlock"
+    return MODELS / (model + ".pml"), ["-D" + bound for bound in words]
 
 
 def run(name, bounds):
     """What is wrong, and the checker's words."""
+    model, options = model_and_options(bounds)
     with tempfile.TemporaryDirectory(prefix="stile-model-") as folder:
-        said = search(folder, name, as_options(bounds))
-        trail = os.path.join(folder, MODEL.name + ".trail")
+        said = search(folder, name, model, options)
+        trail = os.path.join(folder, model.name + ".trail")
         if os.path.exists(trail):
-            tell = ["-k", trail, "-B", "-T", str(MODEL)]
-            said += call(folder, "spin", *as_options(bounds), *tell)[1]
+            said += call(folder, "spin", *options, "-k", trail, "-B", "-T", str(model))[1]
         return judge(name, said), said
 
 
@@ -119,7 +143,7 @@ def main(args):
         return run_all(cases if os.environ.get("STILE_SOAK") else {**RIGHT, **BROKEN})
     if args == ["--list"]:
         for name, bounds in cases.items():
-            print("%-40s %s" % (name, bounds))
+            print("%-48s %s" % (name, bounds))
         return 0
     if len(args) != 1 or args[0] not in cases:
         print(__doc__.strip(), file=sys.stderr)
