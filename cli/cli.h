@@ -53,6 +53,7 @@ enum option_bit {
     OPT_FINISH = 1 << 26,
     OPT_ONCE = 1 << 27,
     OPT_DRAIN = 1 << 28,
+    OPT_RESIZE = 1 << 29, /* doctor */
 };
 
 #define OPT_CLAIM                                                                                  \

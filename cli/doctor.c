@@ -186,8 +186,9 @@ static int doctor(struct options *options)
     struct visit visit = {.json = {.out = stdout},
                           .as_json = options->given & OPT_JSON,
                           .engine = stile_client_caps(client)->engine};
-    enum stile_status status = stile_doctor(client, options->given & OPT_ADOPT ? STILE_ADOPT : 0,
-                                            add_finding, &visit, &err);
+    unsigned flags = (options->given & OPT_ADOPT ? STILE_ADOPT : 0) |
+                     (options->given & OPT_RESIZE ? STILE_RESIZE : 0);
+    enum stile_status status = stile_doctor(client, flags, add_finding, &visit, &err);
     code = status != STILE_OK ? say_failure("doctor", status, &err) : verdict(&visit);
     stile_client_close(client);
     return code;
@@ -195,13 +196,16 @@ static int doctor(struct options *options)
 
 const struct verb verb_doctor = {
     .name = "doctor",
-    .accepts = OPT_ADOPT | OPT_JSON,
+    .accepts = OPT_ADOPT | OPT_RESIZE | OPT_JSON,
     .max_args = 1,
-    .usage = "[-e URL] [--adopt] [--json] [URL]",
+    .usage = "[-e URL] [--adopt | --resize] [--json] [URL]",
     .about =
         "Looks at the live engine and tells what endangers locks on it, why that matters, and\n"
         "what to run to change it; worst first. It changes nothing itself, except that --adopt\n"
-        "takes back redlock nodes that have lost their data, if a majority remembers.\n\n"
+        "takes back redlock nodes that have lost their data, if a majority remembers, and that\n"
+        "--resize gives a redlock group the nodes that URL names instead of those it has. A\n"
+        "majority of these must be among them. Holders lose their locks, and nothing is granted\n"
+        "for as long as the longest lease was. If it is cut short, run it again.\n\n"
         "Exit codes: 0 all is well, 1 warnings, 2 danger, 69 the engine can't be looked at.",
     .run = doctor,
 };

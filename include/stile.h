@@ -312,13 +312,15 @@ struct stile_finding {
 /* Return non-zero to stop. */
 typedef int stile_finding_fn(const struct stile_finding *finding, void *data);
 
-#define STILE_ADOPT                                                                                \
-    1u /* first take back servers that have lost their data, where that is known                   \
-        */
+/* Flags of stile_doctor(), of which one may be set: first take back servers that have lost their
+ * data, where that is known; or make the servers of the URL the group's, instead of those it has.
+ */
+#define STILE_ADOPT  1u
+#define STILE_RESIZE 2u
 
-/* Looks at the live engine, and changes nothing without STILE_ADOPT. Worst first; what was adopted
+/* Looks at the live engine, and changes nothing without a flag. Worst first; what was changed
  * before that. OK: it was looked at, whatever was found. Opened with `examine` the client serves
- * nothing else. UNSUPPORTED: there is nothing to adopt on this engine. */
+ * nothing else. UNSUPPORTED: there is nothing to adopt, or to resize, on this engine. */
 STILE_API enum stile_status stile_doctor(struct stile_client *client, unsigned flags,
                                          stile_finding_fn *fn, void *data, struct stile_error *err);
 

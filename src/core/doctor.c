@@ -101,8 +101,9 @@ static enum stile_status examine(struct stile_client *client, unsigned flags, st
     const struct engine_class *class = client->engine->class;
     enum stile_status status = STILE_OK;
     bool enough = false;
-    if (flags & ~STILE_ADOPT)
-        return error_set(err, STILE_MISUSE, 0, "unknown flags %#x", flags);
+    if (flags & ~(STILE_ADOPT | STILE_RESIZE) || flags == (STILE_ADOPT | STILE_RESIZE))
+        return error_set(err, STILE_MISUSE, 0, "unknown flags %#x, or both adopt and resize",
+                         flags);
     if (flags & STILE_ADOPT) {
         if (!class->adopt)
             return error_set(err, STILE_UNSUPPORTED, 0,
@@ -110,6 +111,14 @@ static enum stile_status examine(struct stile_client *client, unsigned flags, st
                              "that have lost their data can be taken back",
                              class->caps.engine);
         status = pay_visit(client, class->adopt, fn, data, &enough, err);
+    }
+    if (flags & STILE_RESIZE) {
+        if (!class->resize)
+            return error_set(err, STILE_UNSUPPORTED, 0,
+                             "the engine %s keeps no record of which servers it has: only the "
+                             "nodes of redlock:// are changed in this way",
+                             class->caps.engine);
+        status = pay_visit(client, class->resize, fn, data, &enough, err);
     }
     if (!status && !enough && class->examine)
         status = pay_visit(client, class->examine, fn, data, &enough, err);

@@ -273,6 +273,11 @@ struct engine_class {
      * done(). */
     void (*adopt)(struct engine *engine, struct query *query);
 
+    /* May, else NULL: which servers there are is nothing that clients have to agree on. Makes those
+     * of the URL the engine's servers, from whatever an attempt before has left, and reports by
+     * finding() what it did or why it did not, and done(). */
+    void (*resize)(struct engine *engine, struct query *query);
+
     /* May, else NULL: it keeps no jobs. Must end in job_done(), once, and within a bounded time.
      * Each errand is one transaction. A token is larger than that of the job's claim before, and
      * than any of an earlier job with the same key; it survives a crash of the server. */

@@ -30,7 +30,9 @@ MARKS = {b"'LPUSH',Q,ARGV": "yield", b"'RPUSH'": "claim", b"call('INCR',KEYS[": 
          b"local function enqueue": "claim", b"{1}": "look", b"hold-(t-began)": "confirm",
          b"'LREM'": "release", b"gone*2": "release", b"return call('DEL',KEYS[": "release",
          b"return token or 0": "confirm", b"return {2,0,0}": "confirm",
-         b" t<=tonumber(f)": "fence", b"pcall(": "renew"}
+         b" t<=tonumber(f)": "fence", b"pcall(": "renew",
+         b"(n[3] and '#' or '')": "move", b"'#'..ARGV[1],'next'": "close",
+         b"'HDEL',N,'next'": "adopt"}
 
 
 def command_end(data):

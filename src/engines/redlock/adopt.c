@@ -20,7 +20,7 @@ static unsigned enough(const struct redlock *redlock)
     return redlock->majority;
 }
 
-static bool has_forgotten(const struct account *account)
+bool group_has_forgotten(const struct account *account)
 {
     const char *group = account->group;
     return account->answered && (!*group || *group == '?' || group_is_mark(group));
@@ -39,39 +39,51 @@ static void on_adopted(struct survey *survey)
 static void on_switched(struct survey *survey)
 {
     struct redlock *redlock = survey->redlock;
-    struct account as = {0};
+    struct account as = {.n = redlock->n};
     unsigned switched = 0;
+    bool closed = false;
     for (unsigned i = 0; i < redlock->n; i++) {
         const struct account *account = &survey->accounts[i];
         if (!account->changed)
             continue;
         switched++;
+        closed |= account->next[0] != '\0';
         as.highest = account->highest > as.highest ? account->highest : as.highest;
         as.longest_ms = account->longest_ms > as.longest_ms ? account->longest_ms : as.longest_ms;
         strcpy(as.was, account->was);
+        strcpy(as.past, account->past);
     }
     if (switched < enough(redlock)) {
         survey_ask(survey, look);
         return;
     }
+    if (closed) {
+        error_set(&survey->error, STILE_REFUSED, 0,
+                  "the group is being given other nodes: stile doctor --resize, with the URL of "
+                  "the new nodes, has to finish that first");
+        survey->done(survey);
+        return;
+    }
     survey->longest_ms = as.longest_ms;
     strcpy(as.group, survey->group);
-    group_go_on(redlock, as.group, as.was);
+    strcpy(as.seats, survey->seats);
+    group_go_on(redlock, as.group, as.was, as.seats);
     survey_begin(survey, on_adopted);
     for (unsigned i = 0; i < redlock->n; i++) {
         struct account *account = &survey->accounts[i];
         account->changed = false;
-        if (account->answered && group_is_mark(account->group))
+        if (survey->needy & 1u << i && account->answered && group_is_mark(account->group))
             survey_adopt(survey, i, &as);
     }
     survey_end(survey);
 }
 
-static void move_on(struct survey *survey)
+void group_move_on(struct survey *survey, unsigned nodes, unsigned n, const char *seats,
+                   void (*fn)(struct survey *survey))
 {
     struct redlock *redlock = survey->redlock;
-    char random[GROUP_ID + 1], one[GROUP_ID + 1];
-    uint32_t at;
+    struct account to = {.n = n};
+    char random[GROUP_ID + 1];
     int rc = group_draw(random, EPOCH_DIGITS, redlock->engine.loop);
     if (rc) {
         error_errno(&survey->error, STILE_REFUSED, rc, "drawing an epoch");
@@ -82,14 +94,18 @@ static void move_on(struct survey *survey)
     strcpy(random, "0");
 #endif
     survey->epoch++;
-    snprintf(survey->group, sizeof survey->group, "%s.%u-%s", survey->id, (unsigned)survey->epoch,
+    char size[12] = "";
+    if (survey->sized)
+        snprintf(size, sizeof size, ".%u", n);
+    snprintf(to.group, sizeof to.group, "%s.%u%s-%s", survey->id, (unsigned)survey->epoch, size,
              random);
-    survey_begin(survey, on_switched);
+    strcpy(survey->group, to.group);
+    strcpy(to.seats, seats);
+    survey_begin(survey, fn);
     for (unsigned i = 0; i < redlock->n; i++) {
-        const struct account *account = &survey->accounts[i];
-        if (account->answered && group_read(one, &at, account->group) &&
-            strcmp(one, survey->id) == 0)
-            survey_change(survey, i, survey->group, "");
+        survey->accounts[i].changed = false;
+        if (nodes & 1u << i)
+            survey_change(survey, i, &to);
     }
     survey_end(survey);
 }
@@ -101,50 +117,97 @@ static void look_again(struct survey *survey)
 
 /* Before anybody goes to the next epoch. What is said to a node later is said to this memory of it:
  * one that has forgotten once more meanwhile, and may have voted in between, does not take it. */
-static void mark(struct survey *survey)
+void group_mark(struct survey *survey, unsigned nodes, void (*fn)(struct survey *survey))
 {
     struct redlock *redlock = survey->redlock;
-    char text[GROUP_ID + 2] = "!";
-    int rc = group_draw(text + 1, GROUP_ID, redlock->engine.loop);
+    struct account to = {.group = "!"};
+    int rc = group_draw(to.group + 1, GROUP_ID, redlock->engine.loop);
     if (rc) {
         error_errno(&survey->error, STILE_REFUSED, rc, "drawing a mark");
         survey->done(survey);
         return;
     }
-    survey_begin(survey, look_again);
+    survey_begin(survey, fn);
     for (unsigned i = 0; i < redlock->n; i++) {
         const struct account *account = &survey->accounts[i];
-        if (account->answered && !account->group[0])
-            survey_propose(survey, i, text);
-        else if (account->answered && account->group[0] == '?')
-            survey_change(survey, i, text, "");
+        if (!(nodes & 1u << i))
+            continue;
+        survey_propose(survey, i, to.group); /* and a seat, if it has none */
+        if (account->group[0] && !group_is_mark(account->group))
+            survey_change(survey, i, &to);
     }
     survey_end(survey);
 }
 
-static void look(struct survey *survey)
+/* In a group of this name, but not one of its members any longer: its seat was given away while it
+ * was gone. Or of a group that this one has followed. */
+static bool is_left_out(const struct survey *survey, unsigned i, const struct account *leader)
+{
+    const struct account *account = &survey->accounts[i];
+    char id[GROUP_ID + 1];
+    uint32_t epoch;
+    if (survey->members & 1u << i || !account->answered || !*leader->seats ||
+        !group_read(id, &epoch, account->group))
+        return false;
+    bool replaced = strcmp(id, survey->id) == 0 && !seats_have(leader->seats, account->seat);
+    return replaced || seats_have(leader->past, id);
+}
+
+/* What is to be done at which nodes; returns those that have to be marked before. */
+static unsigned find_needy(struct survey *survey, const struct account *leader)
+{
+    unsigned unmarked = 0;
+    survey->needy = 0;
+    for (unsigned i = 0; i < survey->redlock->n; i++) {
+        const struct account *account = &survey->accounts[i];
+        if (!group_has_forgotten(account) && !is_left_out(survey, i, leader))
+            continue;
+        survey->needy |= 1u << i;
+        if (!group_is_mark(account->group) || !account->seat[0])
+            unmarked |= 1u << i;
+    }
+    return unmarked;
+}
+
+static void judge(struct survey *survey, const struct account *leader)
 {
     struct redlock *redlock = survey->redlock;
-    unsigned share = survey_majority(survey, survey->id, &survey->epoch);
-    unsigned forgotten = 0, marked = 0;
-    for (unsigned i = 0; i < redlock->n; i++) {
-        forgotten += has_forgotten(&survey->accounts[i]);
-        marked += survey->accounts[i].answered && group_is_mark(survey->accounts[i].group);
-    }
-    if (share < enough(redlock))
+    unsigned share = (unsigned)__builtin_popcount(survey->members);
+    if (leader && leader->n && leader->n != redlock->n)
+        error_set(&survey->error, STILE_REFUSED, 0,
+                  "this is a group of %u nodes, and the URL names %u: name all of its nodes",
+                  leader->n, redlock->n);
+    else if (share < enough(redlock))
         error_set(&survey->error, STILE_REFUSED, 0,
                   "only %u of %u nodes can be asked and have kept their data: a majority must, to "
                   "know which tokens were given out",
                   share, redlock->n);
     else if (survey->rounds > ROUNDS_MAX)
         error_set(&survey->error, STILE_CONFLICT, 0, "somebody else adopts at the same time");
-    survey->strays = group_strays(survey, survey->id);
-    if (survey->error.status || (forgotten == 0 && survey->strays == 0))
+}
+
+/* Without seats on record (of an older release) each of them stays what it was. */
+static void look(struct survey *survey)
+{
+    struct redlock *redlock = survey->redlock;
+    const struct account *leader = NULL;
+    survey->members = 0;
+    if (survey_majority(survey, survey->id, &survey->epoch) > 0)
+        survey->members = group_members(survey, survey->id, &leader);
+    judge(survey, leader);
+    survey->strays = leader ? group_strays(survey, survey->id) : 0;
+    unsigned unmarked = survey->error.status ? 0 : find_needy(survey, leader);
+    if (survey->error.status || (survey->needy == 0 && survey->strays == 0)) {
         survey->done(survey);
-    else if (marked < forgotten)
-        mark(survey);
-    else
-        move_on(survey);
+    } else if (unmarked) {
+        group_mark(survey, unmarked, look_again);
+    } else {
+        strcpy(survey->seats, leader->seats);
+        survey->sized = group_size(leader->group) > 0;
+        if (survey->seats[0])
+            survey->needy = seats_reassign(survey->seats, survey, survey->members, survey->needy);
+        group_move_on(survey, survey->members, redlock->n, survey->seats, on_switched);
+    }
 }
 
 void group_adopt(struct survey *survey)

@@ -54,6 +54,19 @@ static void judge_foreign(const struct visit *visit, unsigned i, bool enough)
         visit_where(visit, i), "belongs to another group of nodes");
 }
 
+static void judge_closed(const struct visit *visit, unsigned i)
+{
+    visit_tell(
+        visit,
+        (struct stile_finding){.severity = STILE_WARNING,
+                               .id = "closed",
+                               .why = "It gives no votes in the old group any longer. A change of "
+                                      "a group's nodes that was begun has to be finished.",
+                               .command = "stile doctor --resize URL",
+                               .cure = "URL names the nodes that the group is to have."},
+        visit_where(visit, i), "its group is being given other nodes");
+}
+
 static void judge_quiet(const struct visit *visit, unsigned i)
 {
     const struct patient *patient = &visit->patients[i];
@@ -93,7 +106,9 @@ static void judge_member(const struct visit *visit, unsigned i, const char *id, 
     const char *group = visit->survey.accounts[i].group;
     char one[GROUP_ID + 1];
     uint32_t epoch;
-    if (!group[0] || group_is_mark(group))
+    if (group_is_closed(group))
+        judge_closed(visit, i);
+    else if (!group[0] || group_is_mark(group))
         judge_forgotten(visit, i, enough);
     else if (group_read(one, &epoch, group) && strcmp(one, id) != 0)
         judge_foreign(visit, i, enough);

@@ -17,13 +17,38 @@ int group_draw(char *hex, size_t digits, struct loop *loop)
     return rc;
 }
 
-bool group_read(char id[GROUP_ID + 1], uint32_t *epoch, const char *text)
+bool group_is_closed(const char *text)
+{
+    return text[0] == '#';
+}
+
+/* "id.epoch", "id.epoch-random"; in a group that was resized "id.epoch.size-random": clients of a
+ * release that knows nothing of sizes do not take that for a group. */
+static bool read_name(const char *text, unsigned long *epoch, unsigned long *size)
 {
     char *end;
     if (strspn(text, "0123456789abcdef") != GROUP_ID || text[GROUP_ID] != '.')
         return false;
-    unsigned long value = strtoul(text + GROUP_ID + 1, &end, 10);
-    if (end == text + GROUP_ID + 1 || (*end && *end != '-') || value == 0 || value >= UINT32_MAX)
+    *epoch = strtoul(text + GROUP_ID + 1, &end, 10);
+    *size = 0;
+    if (end == text + GROUP_ID + 1 || *epoch == 0 || *epoch >= UINT32_MAX)
+        return false;
+    if (*end == '.')
+        *size = strtoul(end + 1, &end, 10);
+    return *size <= NODES_MAX && (*end == '\0' || *end == '-');
+}
+
+unsigned group_size(const char *text)
+{
+    unsigned long epoch, size;
+    return read_name(text + group_is_closed(text), &epoch, &size) ? (unsigned)size : 0;
+}
+
+bool group_read(char id[GROUP_ID + 1], uint32_t *epoch, const char *text)
+{
+    unsigned long value, size;
+    text += group_is_closed(text);
+    if (!read_name(text, &value, &size))
         return false;
     memcpy(id, text, GROUP_ID);
     id[GROUP_ID] = '\0';
@@ -33,6 +58,7 @@ bool group_read(char id[GROUP_ID + 1], uint32_t *epoch, const char *text)
 
 bool group_is_older(const char *group, const char *was)
 {
+    group += group_is_closed(group);
     size_t len = strlen(group);
     for (const char *at = was; len > 0 && (at = strstr(at, group)); at += len) {
         if ((at == was || at[-1] == ' ') && (at[len] == ' ' || at[len] == '\0'))
@@ -61,42 +87,68 @@ void group_lead(struct node *node)
 {
     struct redlock *redlock = node->redlock;
     struct conn_arg args[] = {CONN_TEXT(NODE_KEY), CONN_TEXT(redlock->group),
-                              CONN_TEXT(redlock->was)};
+                              CONN_TEXT(redlock->was), CONN_TEXT(redlock->seats)};
     if (redlock->was[0])
-        conn_eval(node->asks, &redlock->scripts.follow, args, 1, 3, on_followed, node, NULL);
+        conn_eval(node->asks, &redlock->scripts.follow, args, 1, 4, on_followed, node, NULL);
 }
 
-void group_go_on(struct redlock *redlock, const char *group, const char *was)
+void group_go_on(struct redlock *redlock, const char *group, const char *was, const char *seats)
 {
     snprintf(redlock->group, sizeof redlock->group, "%s", group);
     snprintf(redlock->was, sizeof redlock->was, "%s", was);
+    snprintf(redlock->seats, sizeof redlock->seats, "%s", seats);
     for (unsigned i = 0; i < redlock->n; i++)
         group_lead(&redlock->nodes[i]);
 }
 
-static const char *what_is_wrong(struct redlock *redlock, const char *group, const char *was)
+enum { GROUP, WAS, SEATS, PAST }; /* of the texts that a node says instead of voting */
+
+/* What the caller has to change is REFUSED; all else may pass. */
+static enum stile_status what_is_wrong(struct redlock *redlock, const char *const texts[4],
+                                       struct stile_error *err)
 {
+    const char *group = texts[GROUP];
     char id[GROUP_ID + 1];
     uint32_t epoch;
     if (!*group || group_is_mark(group))
-        return "has lost its data: stile doctor --adopt";
+        return error_set(err, STILE_UNREACHABLE, 0, "has lost its data: stile doctor --adopt");
     if (!group_read(id, &epoch, group))
-        return "is just being made part of a group, or has lost its data: stile doctor --adopt";
+        return error_set(err, STILE_UNREACHABLE, 0,
+                         "is just being made part of a group, or has lost its data: stile doctor "
+                         "--adopt");
+    if (seats_have(texts[PAST], redlock->group_id))
+        return error_set(err, STILE_REFUSED, 0,
+                         "the group was given other nodes, and has %u now: name all of them in the "
+                         "URL, and open it again",
+                         group_size(group));
     if (strcmp(id, redlock->group_id) != 0)
-        return "belongs to another group of nodes";
-    if (group_is_older(group, redlock->was) || group_is_older(redlock->group, was))
-        return "is in another epoch of its group";
-    return "was left behind by an adoption that was cut short: stile doctor --adopt";
+        return error_set(err, STILE_UNREACHABLE, 0, "belongs to another group of nodes");
+    if (group_is_closed(group))
+        return error_set(err, STILE_UNREACHABLE, 0,
+                         "its group is being given other nodes: stile doctor --resize, with the "
+                         "URL of the new nodes, goes on with it");
+    if (group_is_older(group, redlock->was) || group_is_older(redlock->group, texts[WAS]))
+        return error_set(err, STILE_UNREACHABLE, 0, "is in another epoch of its group");
+    return error_set(err, STILE_UNREACHABLE, 0,
+                     "was left behind by an adoption that was cut short: stile doctor --adopt");
 }
 
-void group_hear(struct node *node, const char *text, const char *was)
+void group_hear(struct node *node, const char *const given[4])
 {
     struct redlock *redlock = node->redlock;
-    was = was ? was : "";
-    snprintf(node->group, sizeof node->group, "%s", text ? text : "");
-    error_set(&node->why, STILE_UNREACHABLE, 0, "%s", what_is_wrong(redlock, node->group, was));
-    if (group_is_older(redlock->group, was))
-        group_go_on(redlock, node->group, was);
+    const char *texts[4];
+    char id[GROUP_ID + 1] = "";
+    uint32_t epoch;
+    for (int i = 0; i < 4; i++)
+        texts[i] = given[i] ? given[i] : "";
+    snprintf(node->group, sizeof node->group, "%s", texts[GROUP]);
+    what_is_wrong(redlock, texts, &node->why);
+    /* A group has one size: nobody follows from one to another. */
+    group_read(id, &epoch, node->group);
+    if (strcmp(id, redlock->group_id) != 0 || group_is_closed(node->group))
+        return;
+    if (group_is_older(redlock->group, texts[WAS]))
+        group_go_on(redlock, node->group, texts[WAS], texts[SEATS]);
     else if (group_is_older(node->group, redlock->was))
         group_lead(node);
 }
@@ -144,10 +196,8 @@ static void propose(struct survey *survey)
         return;
     }
     survey_begin(survey, ask_again);
-    for (unsigned i = 0; i < redlock->n; i++) {
-        if (!survey->accounts[i].group[0])
-            survey_propose(survey, i, proposal);
-    }
+    for (unsigned i = 0; i < redlock->n; i++)
+        survey_propose(survey, i, proposal);
     survey_end(survey);
 }
 
@@ -156,7 +206,7 @@ static void agree(struct survey *survey)
 {
     struct redlock *redlock = survey->redlock;
     const char *smallest = survey->accounts[0].group;
-    char settled[GROUP_MAX + 1], target[GROUP_MAX + 1];
+    struct account to = {.n = redlock->n};
     bool same = true;
     for (unsigned i = 1; i < redlock->n; i++) {
         const char *group = survey->accounts[i].group;
@@ -164,12 +214,13 @@ static void agree(struct survey *survey)
         if (strcmp(group, smallest) < 0)
             smallest = group;
     }
-    snprintf(settled, sizeof settled, "%s.1", smallest + 1);
-    strcpy(target, same ? settled : smallest);
+    if (same)
+        seats_of_all(to.seats, survey);
+    snprintf(to.group, sizeof to.group, same ? "%s.1" : "%s", smallest + same);
     survey_begin(survey, ask_again);
     for (unsigned i = 0; i < redlock->n; i++) {
-        if (strcmp(survey->accounts[i].group, target) != 0)
-            survey_change(survey, i, target, "");
+        if (strcmp(survey->accounts[i].group, to.group) != 0)
+            survey_change(survey, i, &to);
     }
     survey_end(survey);
 }
@@ -194,7 +245,7 @@ static void found(struct survey *survey)
             end(survey);
             return;
         }
-        missing |= !account->group[0];
+        missing |= !account->group[0] || !account->seat[0];
     }
     if (missing)
         propose(survey);
@@ -211,6 +262,11 @@ static bool is_member(const struct account *account, const char *id)
     return account->answered && group_read(one, &at, account->group) && strcmp(one, id) == 0;
 }
 
+static bool has_seat(const struct account *account, const char *seats)
+{
+    return !*seats || seats_have(seats, account->seat);
+}
+
 /* The epoch that most members are in, or can follow to. */
 static const struct account *find_leader(const struct survey *survey, const char *id)
 {
@@ -221,8 +277,9 @@ static const struct account *find_leader(const struct survey *survey, const char
         unsigned share = 0;
         for (unsigned k = 0; is_member(one, id) && k < n; k++) {
             const struct account *other = &survey->accounts[k];
-            share += is_member(other, id) && (strcmp(one->group, other->group) == 0 ||
-                                              group_is_older(other->group, one->was));
+            share +=
+                is_member(other, id) && has_seat(other, one->seats) &&
+                (strcmp(one->group, other->group) == 0 || group_is_older(other->group, one->was));
         }
         if (share > most) {
             most = share;
@@ -230,6 +287,37 @@ static const struct account *find_leader(const struct survey *survey, const char
         }
     }
     return leader;
+}
+
+/* Every epoch that one of them knows of consists of all of them, and perhaps of others. */
+static bool agree_on_seats(const struct survey *survey, unsigned members)
+{
+    unsigned n = survey->redlock->n;
+    for (unsigned i = 0; i < n; i++) {
+        for (unsigned k = 0; members & 1u << i && k < n; k++) {
+            if (members & 1u << k && !has_seat(&survey->accounts[k], survey->accounts[i].seats))
+                return false;
+        }
+    }
+    return true;
+}
+
+/* If they disagree about who belongs to the group, only those of one line count: whatever another
+ * epoch has granted must be known to a node that both have in common. */
+unsigned group_members(const struct survey *survey, const char *id, const struct account **out)
+{
+    const struct account *leader = find_leader(survey, id);
+    unsigned all = 0, line = 0;
+    *out = leader;
+    for (unsigned i = 0; leader && i < survey->redlock->n; i++) {
+        const struct account *one = &survey->accounts[i];
+        if (!is_member(one, id) || !has_seat(one, leader->seats))
+            continue;
+        all |= 1u << i;
+        if (strcmp(one->group, leader->group) == 0 || group_is_older(one->group, leader->was))
+            line |= 1u << i;
+    }
+    return agree_on_seats(survey, all) ? all : line;
 }
 
 unsigned group_strays(const struct survey *survey, const char *id)
@@ -253,7 +341,9 @@ static bool may_follow(const struct survey *survey, const struct account *accoun
         is_proposal(account->group) && strncmp(account->group + 1, leader->group, GROUP_ID) == 0;
     for (unsigned i = 0; i < survey->redlock->n; i++)
         fresh = fresh && survey->accounts[i].highest == 0;
-    return account->answered && (fresh || group_is_older(account->group, leader->was));
+    return account->answered && !group_is_closed(account->group) &&
+           has_seat(account, leader->seats) &&
+           (fresh || group_is_older(account->group, leader->was));
 }
 
 /* True: some were asked to follow. */
@@ -265,7 +355,7 @@ static bool follow(struct survey *survey, const struct account *leader)
     for (unsigned i = 0; i < survey->redlock->n; i++) {
         if (!may_follow(survey, &survey->accounts[i], &to))
             continue;
-        survey_change(survey, i, to.group, to.was);
+        survey_change(survey, i, &to);
         any = true;
     }
     if (any)
@@ -282,10 +372,11 @@ static unsigned members_of(struct survey *survey, const struct account *leader)
     unsigned members = 0;
     for (unsigned i = 0; i < redlock->n; i++) {
         const struct account *account = &survey->accounts[i];
+        const char *const texts[] = {account->group, account->was, account->seats, account->past};
         if (account->answered && strcmp(account->group, leader->group) == 0)
             members |= 1u << i;
         else if (account->answered)
-            group_hear(&redlock->nodes[i], account->group, account->was);
+            group_hear(&redlock->nodes[i], texts);
     }
     return members;
 }
@@ -296,6 +387,10 @@ static void refuse(struct survey *survey, unsigned members)
     struct redlock *redlock = survey->redlock;
     if (__builtin_popcount(answering(survey)) < (int)redlock->majority)
         nodes_explain(redlock, members, &survey->error);
+    else if (group_is_closed(redlock->group))
+        error_set(&survey->error, STILE_UNREACHABLE, 0,
+                  "the group is being given other nodes: stile doctor --resize, with the URL of "
+                  "the new nodes, goes on with it");
     else if (group_strays(survey, redlock->group_id) > 0)
         error_set(&survey->error, STILE_REFUSED, 0,
                   "no majority of the nodes is in one epoch: an adoption was cut short; stile "
@@ -309,6 +404,65 @@ static void refuse(struct survey *survey, unsigned members)
             __builtin_popcount(members), redlock->n);
 }
 
+/* ---- its size ---- */
+
+/* A majority is one of exactly so many nodes: with another number two of them need not meet. */
+static void check_size(struct survey *survey, const struct account *leader, unsigned members)
+{
+    struct redlock *redlock = survey->redlock;
+    for (unsigned i = 0; i < redlock->n && !survey->error.status; i++) {
+        const struct account *account = &survey->accounts[i];
+        char id[GROUP_ID + 1] = "";
+        uint32_t epoch;
+        group_read(id, &epoch, account->group);
+        if (members & 1u << i && strcmp(account->seats, leader->seats) != 0)
+            error_set(&survey->error, STILE_REFUSED, 0,
+                      "%s belongs to another set of nodes under the same name: clients were "
+                      "started with different URLs; while no client runs, DEL " NODE_KEY
+                      " on every node, and open all with the same URL",
+                      redlock->nodes[i].where);
+        else if (account->answered && *id && seats_have(leader->past, id))
+            error_set(&survey->error, STILE_REFUSED, 0,
+                      "%s does not belong to this group any longer, whose nodes were changed by "
+                      "stile doctor --resize: name those that it was given",
+                      redlock->nodes[i].where);
+    }
+    if (!survey->error.status && leader->n && leader->n != redlock->n)
+        error_set(&survey->error, STILE_REFUSED, 0,
+                  "this is a group of %u nodes, and the URL names %u: name all of its nodes; to "
+                  "change how many they are, run stile doctor --resize with the new URL",
+                  leader->n, redlock->n);
+}
+
+static void refuse_unrecorded(struct survey *survey, unsigned members)
+{
+    nodes_explain(survey->redlock, members, &survey->error);
+    error_wrap(&survey->error, survey->error.status,
+               "this group was made by an older release: all of its nodes must answer once, so "
+               "that it is on record how many they are");
+}
+
+/* Groups of an older release have no size on record. The first client to which all nodes of its URL
+ * answer from one epoch writes down how many they are. */
+static bool record_size(struct survey *survey, const struct account *leader, unsigned members)
+{
+    struct redlock *redlock = survey->redlock;
+    struct account seen = *leader;
+    if (seen.n || survey->recorded || members != (1u << redlock->n) - 1)
+        return false;
+    bool seated = seats_of_all(survey->seats, survey);
+    survey->recorded = seated;
+    survey_begin(survey, ask_again);
+    for (unsigned i = 0; i < redlock->n; i++) {
+        if (seated)
+            survey_record(survey, i, survey->seats);
+        else
+            survey_propose(survey, i, seen.group); /* it has a group, and gets a seat */
+    }
+    survey_end(survey);
+    return true;
+}
+
 static void join(struct survey *survey, const char *id)
 {
     struct redlock *redlock = survey->redlock;
@@ -318,6 +472,7 @@ static void join(struct survey *survey, const char *id)
     strcpy(redlock->group_id, id);
     strcpy(redlock->group, leader->group);
     strcpy(redlock->was, leader->was);
+    strcpy(redlock->seats, leader->seats);
     unsigned members = members_of(survey, leader);
     bool enough = __builtin_popcount(members) >= (int)redlock->majority;
     if (!enough && !survey->settled) {
@@ -325,8 +480,17 @@ static void join(struct survey *survey, const char *id)
         ask_again(survey);
         return;
     }
-    if (!enough)
-        refuse(survey, members);
+    check_size(survey, leader, members);
+    if (survey->error.status || !enough || group_is_closed(leader->group)) {
+        if (!survey->error.status)
+            refuse(survey, members);
+        end(survey);
+        return;
+    }
+    if (record_size(survey, leader, members))
+        return;
+    if (!leader->n)
+        refuse_unrecorded(survey, members);
     end(survey);
 }
 

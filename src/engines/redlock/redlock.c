@@ -12,7 +12,8 @@
  * of them by push (wait.c). The lease counts from before the votes were asked for.
  *
  *     scripts.c  the steps, in Lua        claims.c, votes.c, wait.c, errand.c, renew.c  a claim
- *     nodes.c    connections              group.c, survey.c, adopt.c  who belongs together
+ *     nodes.c    connections              group.c, survey.c, seats.c  which nodes are the group
+ *     adopt.c    nodes that lost data     resize.c  other nodes
  *     doctor.c   are they fit for it?
  */
 #include "engines/redlock/redlock.h"
@@ -78,6 +79,10 @@ static bool is_enough(const struct survey *survey)
     const struct redlock *redlock = survey->redlock;
     if (!redlock->fenced)
         return __builtin_popcount(answering(survey)) >= (int)redlock->majority;
+    for (unsigned i = 0; i < redlock->n; i++) {
+        if (survey->accounts[i].answered && !survey->accounts[i].n)
+            return false; /* of an older release, or without a group: all should answer */
+    }
     return survey_majority(survey, id, &epoch) >= redlock->majority;
 }
 
@@ -263,4 +268,5 @@ const struct engine_class redlock_class = {
     .unwatch = redlock_unwatch,
     .examine = redlock_examine,
     .adopt = redlock_adopt,
+    .resize = redlock_resize,
 };

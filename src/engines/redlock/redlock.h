@@ -13,8 +13,10 @@
 #define NODES_MAX   9
 #define OWNER_HEADS 512
 #define GROUP_ID    16              /* hex digits */
-#define GROUP_MAX   (GROUP_ID + 20) /* "id.1", "id.2-random": its epoch */
+#define GROUP_MAX   (GROUP_ID + 24) /* "id.1", "id.2-random", "id.1.5": its epoch */
 #define WAS_MAX     (8 * (GROUP_MAX + 1))
+#define SEAT_LEN    12
+#define SEATS_MAX   (NODES_MAX * (SEAT_LEN + 1))
 #define ENTRY_MAX   (OWNER_LEN + 1 + INFO_MAX)
 
 /* Of one claim on one node. */
@@ -91,6 +93,7 @@ struct redlock {
     char group_id[GROUP_ID + 1];
     char group[GROUP_MAX + 1]; /* the present epoch */
     char was[WAS_MAX + 1];     /* epochs that are older, separated by spaces */
+    char seats[SEATS_MAX + 1]; /* of the members of this epoch; "": none are on record */
     unsigned node_timeout_ms;
     char channel[CHANNEL_MAX];
     char prefix[PREFIX_MAX + 1];
@@ -264,10 +267,11 @@ void redlock_break(struct engine *engine, struct query *query);
 void redlock_watch(struct engine *engine, struct query *query);
 void redlock_unwatch(struct engine *engine, struct query *query);
 
-/* ---- doctor.c, adopt.c ---- */
+/* ---- doctor.c, adopt.c, resize.c ---- */
 
 void redlock_examine(struct engine *engine, struct query *query);
 
 void redlock_adopt(struct engine *engine, struct query *query);
+void redlock_resize(struct engine *engine, struct query *query);
 
 #endif

@@ -103,6 +103,7 @@ static void on_renewed(void *data, const redisReply *reply, const struct stile_e
 /* What a batch is written with; gone when it has been sent. */
 struct draft {
     struct conn_arg *args;
+    size_t n_keys, n;
     char (*px)[24];
     char *room;
 };
@@ -114,7 +115,7 @@ static bool draft_new(struct draft *draft, const struct redlock *redlock,
     for (size_t i = 0; i < n; i++)
         room += strlen(redlock->prefix) + claims[i]->name_len;
     draft->px = malloc(n * sizeof *draft->px);
-    draft->args = malloc(3 * n * sizeof *draft->args);
+    draft->args = malloc((3 * n + 2) * sizeof *draft->args);
     draft->room = malloc(room);
     return draft->px && draft->args && draft->room;
 }
@@ -126,16 +127,24 @@ static void draft_free(struct draft *draft)
     free(draft->room);
 }
 
+/* Fenced, N comes behind the other keys, and the group's id behind the other arguments. */
 static void draft_write(struct draft *draft, struct batch *batch)
 {
     static const char *const key[] = {""};
+    struct redlock *redlock = batch->redlock;
     char *room = draft->room;
+    draft->n_keys = batch->n + redlock->fenced;
+    draft->n = draft->n_keys + 2 * batch->n + redlock->fenced;
+    if (redlock->fenced) {
+        draft->args[batch->n] = CONN_TEXT(NODE_KEY);
+        draft->args[draft->n - 1] = CONN_TEXT(redlock->group_id);
+    }
     for (size_t i = 0; i < batch->n; i++) {
         struct redlock_claim *part = batch->parts[i];
         struct claim *claim = claim_of(part);
         uint64_t px = part_px(claim, batch->sent_ns - part->granted_ns);
-        struct conn_arg *args = draft->args + batch->n + 2 * i;
-        room = family_write(draft->args + i, room, key, 1, batch->redlock->prefix, claim->name,
+        struct conn_arg *args = draft->args + draft->n_keys + 2 * i;
+        room = family_write(draft->args + i, room, key, 1, redlock->prefix, claim->name,
                             claim->name_len);
         snprintf(draft->px[i], sizeof draft->px[i], "%llu", (unsigned long long)px);
         args[0] = (struct conn_arg){part->owner, OWNER_LEN};
@@ -148,8 +157,8 @@ static void send_batch(struct batch *batch, const struct draft *draft)
     struct redlock *redlock = batch->redlock;
     for (unsigned i = 0; i < redlock->n; i++) {
         batch->readers[i] = (struct reader){batch, &redlock->nodes[i]};
-        if (!conn_eval(redlock->nodes[i].asks, &redlock->scripts.renew, draft->args, batch->n,
-                       3 * batch->n, on_renewed, &batch->readers[i], NULL))
+        if (!conn_eval(redlock->nodes[i].asks, &redlock->scripts.renew, draft->args, draft->n_keys,
+                       draft->n, on_renewed, &batch->readers[i], NULL))
             batch->pending++;
     }
 }

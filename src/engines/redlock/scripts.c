@@ -11,6 +11,11 @@
     "  return string.match(e or '','^%d+') or N and call('HGET',N,'highest') or '0'\n"             \
     "end\n"
 
+/* Its epoch is another than the caller's. */
+#define APART                                                                                      \
+    "local x=call('HMGET',N,'was','seats','past') "                                                \
+    "return {-1,n[1] or '',x[1] or '',x[2] or '',x[3] or ''}"
+
 /* How long a node that was adopted takes no claims and hands over nothing, in ms; nil: it does not
  * have to (any longer). What it has forgotten may still be held. */
 #define QUIET                                                                                      \
@@ -89,7 +94,7 @@ static const char claim_source[] =
     "local me,px,entry=ARGV[1],ARGV[2],ARGV[7]\n"
     "local n=call('HMGET',N,'group','highest','longest','quiet')\n"
 #ifndef MUTANT_REDLOCK_FORGOTTEN_COUNTS
-    "if n[1]~=ARGV[3] then return {-1,n[1] or '',call('HGET',N,'was') or ''} end\n"
+    "if n[1]~=ARGV[3] then " APART " end\n"
 #endif
     "if n[3]~=px and tonumber(px)>tonumber(n[3] or 0) then call('HSET',N,'longest',px) end\n"
     "if n[4] or ARGV[6]=='1' or call('EXISTS',Q)==1 or not call('SET',K,me,'NX','PX',px) then\n"
@@ -117,7 +122,7 @@ static const char fence_source[] =
     "local call,K,F,N=redis.call,KEYS[1],KEYS[2],KEYS[3]\n"
     "local n=call('HMGET',N,'group','highest','quiet')\n"
 #ifndef MUTANT_REDLOCK_FORGOTTEN_COUNTS
-    "if n[1]~=ARGV[3] then return {-1,n[1] or '',call('HGET',N,'was') or ''} end\n"
+    "if n[1]~=ARGV[3] then " APART " end\n"
 #endif
     "if n[3] then\n" QUIET "  local left=quiet_ms(n[3])\n"
     "  if left then return {0,left,'~q',-1} end\n"
@@ -134,8 +139,13 @@ static const char fence_source[] =
     "if not n[2] or t>tonumber(n[2]) then call('HSET',N,'highest',ARGV[4]) end\n"
     "return {2,t}\n";
 
+/* Its lease may not grow in a group that was closed: see renew. */
 static const char confirm_source[] =
     "local call,K,F,N=redis.call,KEYS[1],KEYS[2],KEYS[3]\n"
+    "if N and ARGV[3] then\n"
+    "  local n=call('HMGET',N,'group')\n"
+    "  if n[1] and string.sub(n[1],1,16)~=ARGV[3] then " APART " end\n"
+    "end\n"
     "local v,px=call('GET',K),ARGV[2]\n"
     "if v~=ARGV[1] then return {0,call('PTTL',K),v or '',-1} end\n"
     "call('PEXPIRE',K,px)\n"
@@ -182,10 +192,19 @@ static const char yield_source[] =
     "return 1\n";
 
 /* One key that makes trouble must not cost the others of its batch: 0 is told only where it is
- * certain, and 2 for what is not known. */
+ * certain, and 2 for what is not known. A node that was closed, or is in another group, renews
+ * nothing: the group that comes after waits for the leases that there are, and for no longer. */
 static const char renew_source[] =
-    "local out={}\n"
-    "for i=1,#KEYS do\n"
+    "local out,n,id={},#KEYS,ARGV[2*#KEYS-1]\n"
+    "if #ARGV%2==1 then\n"
+    "  n=n-1\n"
+    "  local g=redis.call('HGET',KEYS[n+1],'group')\n"
+    "  if g and string.sub(g,1,16)~=id then\n"
+    "    for i=1,n do out[i]=2 end\n"
+    "    return out\n"
+    "  end\n"
+    "end\n"
+    "for i=1,n do\n"
     "  local v=redis.pcall('GET',KEYS[i])\n"
     "  if v==ARGV[2*i-1] then\n"
     "    out[i]=redis.pcall('PEXPIRE',KEYS[i],ARGV[2*i])==1 and 1 or 2\n"
@@ -211,33 +230,70 @@ static const char break_source[] =
     "serve()\n"
     "return 1\n";
 
-/* What it was before is on record: it is older. Of proposals nobody needs to know. */
-static const char change_source[] =
-    "local n=redis.call('HMGET',KEYS[1],'group','highest','longest','was')\n"
-    "local done,was=0,n[4] or ''\n"
-    "if n[1]==ARGV[1] then\n"
-    "  if ARGV[3]~='' then was=ARGV[3]\n"
-    "  elseif string.find(n[1],'.',1,true) then was=string.sub(n[1]..' '..was,1," WAS_TXT ") end\n"
-    "  redis.call('HSET',KEYS[1],'group',ARGV[2],'was',was)\n"
-    "  n[1]=ARGV[2] done=1\n"
+/* What a node is, for struct account. */
+#define ACCOUNT                                                                                    \
+    "local function account(done)\n"                                                               \
+    "  local n=redis.call('HMGET',KEYS[1]," NODE_FIELDS ")\n"                                      \
+    "  for i=1,9 do n[i]=n[i] or '' end\n"                                                         \
+    "  table.insert(n,1,done)\n"                                                                   \
+    "  return n\n"                                                                                 \
     "end\n"
-    "return {done,n[1] or '',n[2] or '0',n[3] or '0',was}\n";
 
+/* What it was before is on record: it is older. Of proposals nobody needs to know. A node that has
+ * agreed to a group of another size (`next`) stays closed in every later epoch. */
+static const char change_source[] =
+    ACCOUNT "local n=redis.call('HMGET',KEYS[1],'group','was','next')\n"
+            "if n[1]~=ARGV[1] then return account(0) end\n"
+            "local was=n[2] or ''\n"
+            "if ARGV[3]~='' then was=ARGV[3]\n"
+            "elseif string.find(n[1],'.',1,true) then\n"
+            "  was=string.sub(string.gsub(n[1],'^#','')..' '..was,1," WAS_TXT ")\n"
+            "end\n"
+            "redis.call('HSET',KEYS[1],'group',(n[3] and '#' or '')..ARGV[2],'was',was)\n"
+            "if ARGV[4]~='' then redis.call('HSET',KEYS[1],'seats',ARGV[4],'n',ARGV[5]) end\n"
+            "return account(1)\n";
+
+/* A node whose seat was given to another must not come back beside it. */
 static const char follow_source[] =
-    "local g=redis.call('HGET',KEYS[1],'group')\n"
-    "if not g or not string.find(' '..ARGV[2]..' ',' '..g..' ',1,true) then return 0 end\n"
+    "local n=redis.call('HMGET',KEYS[1],'group','seat')\n"
+    "if not n[1] or not string.find(' '..ARGV[2]..' ',' '..n[1]..' ',1,true) then return 0 end\n"
+    "if ARGV[3]~='' then\n"
+    "  local seat=' '..(n[2] or '?')..' '\n"
+    "  if not string.find(' '..ARGV[3]..' ',seat,1,true) then return 0 end\n"
+    "  redis.call('HSET',KEYS[1],'seats',ARGV[3])\n"
+    "end\n"
     "redis.call('HSET',KEYS[1],'group',ARGV[1],'was',ARGV[2])\n"
     "return 1\n";
 
-/* Quiet for as long as the longest lease that may have been forgotten. */
+/* Quiet for as long as the longest lease that may have been forgotten, or was given by others. What
+ * the node remembers itself is kept where it is larger. */
 static const char adopt_source[] =
-    "local call,N=redis.call,KEYS[1]\n"
-    "if call('HGET',N,'group')~=ARGV[4] then return 0 end\n"
-    "local t=call('TIME')\n"
-    "local quiet=t[1]*1000+math.floor(t[2]/1000)+ARGV[3]\n"
-    "call('HSET',N,'group',ARGV[1],'highest',ARGV[2],'longest',ARGV[3],'was',ARGV[5],\n"
-    "'quiet',string.format('%.0f',quiet))\n"
-    "return 1\n";
+    ACCOUNT "local call,N=redis.call,KEYS[1]\n"
+            "local n=call('HMGET',N,'group','highest','longest')\n"
+            "if n[1]~=ARGV[4] then return account(0) end\n"
+            "local t=call('TIME')\n"
+            "local high,longest=ARGV[2],ARGV[3]\n"
+            "if tonumber(n[2] or 0)>tonumber(high) then high=n[2] end\n"
+            "if tonumber(n[3] or 0)>tonumber(longest) then longest=n[3] end\n"
+            "local quiet=t[1]*1000+math.floor(t[2]/1000)+longest\n"
+            "call('HDEL',N,'next')\n"
+            "call('HSET',N,'group',ARGV[1],'highest',high,'longest',longest,'was',ARGV[5],\n"
+            "'seats',ARGV[6],'n',ARGV[7],'past',ARGV[8],'quiet',string.format('%.0f',quiet))\n"
+            "return account(1)\n";
+
+/* Its size and seats, where an older release has left none. */
+static const char record_source[] =
+    ACCOUNT "local n=redis.call('HMGET',KEYS[1],'group','n')\n"
+            "if n[1]~=ARGV[1] or n[2] then return account(0) end\n"
+            "redis.call('HSET',KEYS[1],'seats',ARGV[2],'n',ARGV[3])\n"
+            "return account(1)\n";
+
+/* From here on the node gives no votes, keys or renewals in its group. */
+static const char close_source[] =
+    ACCOUNT "local g=redis.call('HGET',KEYS[1],'group')\n"
+            "if g~=ARGV[1] and g~='#'..ARGV[1] then return account(0) end\n"
+            "redis.call('HSET',KEYS[1],'group','#'..ARGV[1],'next',ARGV[1]..' '..ARGV[2])\n"
+            "return account(1)\n";
 
 void lock_scripts_init(struct lock_scripts *s)
 {
@@ -253,4 +309,6 @@ void lock_scripts_init(struct lock_scripts *s)
     lua_init(&s->change, change_source);
     lua_init(&s->follow, follow_source);
     lua_init(&s->adopt, adopt_source);
+    lua_init(&s->record, record_source);
+    lua_init(&s->close, close_source);
 }

@@ -130,6 +130,14 @@ static void take_taken(struct vote *vote, const redisReply *reply)
     snprintf(vote->holder, sizeof vote->holder, "%s", holder ? holder : "");
 }
 
+static void hear_group(struct vote *vote, const redisReply *reply)
+{
+    const char *texts[4];
+    for (size_t i = 0; i < 4; i++)
+        texts[i] = is_array(reply, i + 2) ? text_at(reply, i + 1) : NULL;
+    group_hear(node_of_vote(vote), texts);
+}
+
 /* Numbers up to 2^53: Lua counts in doubles. */
 static void take_answer(struct vote *vote, const redisReply *reply)
 {
@@ -141,8 +149,7 @@ static void take_answer(struct vote *vote, const redisReply *reply)
         take_taken(vote, reply);
     } else if (is_array(reply, 2) && says == SAYS_APART) {
         vote->answer = APART;
-        group_hear(node_of_vote(vote), text_at(reply, 1),
-                   is_array(reply, 3) ? text_at(reply, 2) : NULL);
+        hear_group(vote, reply);
     } else if (is_array(reply, 2) && (says == SAYS_MINE || says == SAYS_FIRM)) {
         vote->answer = says == SAYS_FIRM ? FIRM : MINE;
         vote->fence = (uint64_t)number_at(reply, 1);
@@ -335,6 +342,8 @@ void votes_confirm(struct redlock_claim *part)
     script_keys(&call, redlock, &letter.keys, "KFN");
     script_add(&call, part->owner);
     script_add(&call, letter.px);
+    if (redlock->fenced)
+        script_add(&call, redlock->group_id);
     part->sent_ns = loop_now(redlock->engine.loop);
     for (unsigned i = 0; i < redlock->n; i++) {
         struct vote *vote = &part->votes[i];
