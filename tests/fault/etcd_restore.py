@@ -13,7 +13,9 @@ from kit import run_tests
 
 
 def save(server):
-    server.ctl("snapshot", "save", server.dir + "/snapshot")
+    subprocess.run(["etcdctl", "--endpoints", server.members[0].client_url, "snapshot", "save",
+                    server.dir + "/snapshot"], env=server.ctl_env(), check=True,
+                   capture_output=True)
 
 
 def forget(server):
@@ -133,9 +135,7 @@ def released_since(t, server, ours):
     assert ours.holds("keep0")
 
 
-@on_keepers(2)
-def another_cluster_id(t, server, ours, waiting):
-    """Restored as a new cluster, as the manual wants it: the same"""
+def replaced(server, ours, waiting):
     save(server)
     expect(ours.try_it("x"), "OK")
     waiting.ask("x", 600000)
@@ -145,6 +145,18 @@ def another_cluster_id(t, server, ours, waiting):
     restore(server, "--initial-cluster-token", "another")
     expect(waiting.answer(), "OK")
     spin(lambda: not ours.holds("x"))
+
+
+@on_keepers(2)
+def another_cluster_id(t, server, ours, waiting):
+    """Restored as a new cluster, as its manual wants it: the same"""
+    replaced(server, ours, waiting)
+
+
+@on_keepers(2, 3)
+def another_cluster_id_of_three(t, server, ours, waiting):
+    """Three members that were restored as a new cluster: the same, once all of them say so"""
+    replaced(server, ours, waiting)
 
 
 @on_keepers(2)
@@ -185,4 +197,4 @@ def lagging(t):
 
 
 run_tests([holder, same_revision_by_chance, waiter, holder_and_waiter, released_since,
-           another_cluster_id, wiped, lagging])
+           another_cluster_id, another_cluster_id_of_three, wiped, lagging])

@@ -16,13 +16,19 @@ static void hung_up_on(struct heard *heard)
 
 static void a_message_longer_than_allowed(void **state)
 {
-    struct heard heard = {0};
+    struct heard heard = {0}, second = {0};
     (void)state;
     scene_connect();
     scene_ask(&heard);
-    peer_answer(&peer, scene_arrived(&peer, 0)->id, "\0\x40\0\0\1", 5, -1, "");
-    hung_up_on(&heard);
-    assert_true(heard_says(&heard, "too long"));
+    scene_ask(&second);
+    peer_answer(&peer, scene_arrived(&peer, 0)->id, "\0\0\x40\0\1", 5, -1, "");
+    run_until(loop, heard.times == 1);
+    assert_status(heard.err.status, UNCERTAIN);
+    assert_true(heard_says(&heard, "more than 4 MB"));
+    scene_answer(&peer, scene_arrived(&peer, 1));
+    run_until(loop, second.times == 1);
+    assert_status(second.err.status, OK);
+    assert_true(conn_is_up(conn));
 }
 
 static void a_message_that_is_compressed(void **state)

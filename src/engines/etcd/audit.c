@@ -15,6 +15,7 @@
 /* The server gives up a request after 5 s and two election timeouts, of 1 s unless set otherwise.
  */
 #define LATER_NS (10 * NS_PER_SEC)
+#define PAGE     1000
 
 static uint64_t hash_of(const uint8_t *bytes, size_t n)
 {
@@ -93,24 +94,103 @@ static void remove_key(struct lease *lease, const ProtobufCBinaryData *found, in
         lease_audit_later(lease);
 }
 
+static bool is_there(const struct lease *lease, int64_t id)
+{
+    return lease->state == LEASE_THERE && lease->id == id;
+}
+
+static void remove_unknown(struct lease *lease, const struct known *known,
+                           const ProtobufCBinaryData *key, const Pb__Header *header)
+{
+    uint64_t hash = hash_of(key->data, key->len);
+    if (!key_is_for_people(lease->etcd, key) &&
+        !bsearch(&hash, known->hashes, known->n, sizeof hash, by_value))
+        remove_key(lease, key, header ? header->revision : 0);
+}
+
+/* ---- more of them than an answer can name: all below the prefix are looked through ---- */
+
+static void ask_page(struct lease *lease);
+
+static void end_pages(struct lease *lease)
+{
+    free(lease->audit_at);
+    lease->audit_at = NULL;
+}
+
+static void on_page(void *data, const ProtobufCMessage *message, const struct stile_error *err)
+{
+    struct lease *lease = data;
+    const Pb__RangeResponse *range = (const Pb__RangeResponse *)message;
+    struct known known;
+    if (err || !know_all(&known, lease)) {
+        end_pages(lease);
+        if (!err || fault_passes(err))
+            lease_audit_later(lease);
+        return;
+    }
+    for (size_t i = 0; i < range->n_kvs; i++) {
+        if (lease->state == LEASE_THERE && range->kvs[i]->lease == lease->id)
+            remove_unknown(lease, &known, &range->kvs[i]->key, range->header);
+    }
+    free(known.hashes);
+    if (range->more && range->n_kvs > 0 &&
+        key_after(lease->audit_at, &range->kvs[range->n_kvs - 1]->key))
+        ask_page(lease);
+    else
+        end_pages(lease);
+}
+
+static void ask_page(struct lease *lease)
+{
+    Pb__RangeRequest request = PB__RANGE_REQUEST__INIT;
+    struct key start, end;
+    key_of_list(&start, lease->etcd, "", 0);
+    key_end(&end, &start);
+    request.key = data_of(lease->audit_at);
+    request.range_end = data_of(&end);
+    request.limit = PAGE;
+    request.keys_only = true;
+    if (conn_ask(lease->etcd->conn, RPC_RANGE, &request.base, on_page, lease, NULL)) {
+        end_pages(lease);
+        lease_audit_later(lease);
+    }
+}
+
+static void look_through_pages(struct lease *lease)
+{
+    if (lease->audit_at)
+        return;
+    lease->audit_at = malloc(sizeof *lease->audit_at);
+    if (!lease->audit_at) {
+        lease_audit_later(lease);
+        return;
+    }
+    key_of_list(lease->audit_at, lease->etcd, "", 0);
+    ask_page(lease);
+}
+
+/* ---- the keys of the lease ---- */
+
 static void on_keys(void *data, const ProtobufCMessage *message, const struct stile_error *err)
 {
     struct lease *lease = data;
     const Pb__LeaseTimeToLiveResponse *answer = (const Pb__LeaseTimeToLiveResponse *)message;
     struct known known;
-    if (err ||
-        (lease->state == LEASE_THERE && lease->id == answer->id && !know_all(&known, lease))) {
+    if (err && err->native == FAULT_TOO_LONG) {
+        look_through_pages(lease);
+        return;
+    }
+    if (err && !fault_passes(err))
+        return; /* our roles do not allow it */
+    if (err || (is_there(lease, answer->id) && !know_all(&known, lease))) {
         lease_audit_later(lease);
         return;
     }
-    if (lease->state != LEASE_THERE || lease->id != answer->id)
+    if (!is_there(lease, answer->id))
         return; /* they have gone with it */
-    for (size_t i = 0; i < answer->n_keys; i++) {
-        uint64_t hash = hash_of(answer->keys[i].data, answer->keys[i].len);
-        if (!key_is_for_people(lease->etcd, &answer->keys[i]) &&
-            !bsearch(&hash, known.hashes, known.n, sizeof hash, by_value))
-            remove_key(lease, &answer->keys[i], answer->header ? answer->header->revision : 0);
-    }
+    for (size_t i = 0; i < answer->n_keys; i++)
+        remove_unknown(lease, &known, &answer->keys[i], answer->header);
     free(known.hashes);
 }
 

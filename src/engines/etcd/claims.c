@@ -38,6 +38,7 @@ void claim_unwatch(struct etcd_claim *part)
     claim_unfresh(part);
     watching_stop(etcd_of_part(part), &part->watching);
     line_forget(part);
+    scan_end(part);
     if (part->has_timer)
         loop_disarm(claim_of(part)->engine->loop, &part->timer);
 }
@@ -256,11 +257,10 @@ static void on_claimed(void *data, const ProtobufCMessage *message, const struct
 }
 
 /* In the order of its keys: to sort it by creation the server reads all of it, and does so on every
- * member, as this is part of a write. Who tries for a slot, or to share, has to count. */
-static void begin_of_line(struct etcd_claim *part, Pb__RangeRequest *range)
+ * member, as this is part of a write. */
+static void begin_of_line(Pb__RangeRequest *range)
 {
-    bool all = claim_of(part)->mode != STILE_EXCLUSIVE && !is_joining(part);
-    range->limit = all ? 0 : SHORT_LINE + 1 + GHOSTS;
+    range->limit = SHORT_LINE + 1 + GHOSTS;
     range->keys_only = true;
 }
 
@@ -284,7 +284,7 @@ static void send_claim(struct etcd_claim *part)
         txn_if_none(&txn, &name, &end);
     txn_put(&txn, THEN, &own, value, part->lease_id)->prev_kv = true;
     ghosts_put(part, &txn, THEN, &own, value, ghosts);
-    begin_of_line(part, txn_range(&txn, is_joining(part) ? THEN : ELSE, &name, &end));
+    begin_of_line(txn_range(&txn, is_joining(part) ? THEN : ELSE, &name, &end));
     part->standing = ASKED;
     part->in_flight = true;
     if (txn_send(&txn, etcd, on_claimed, part, &err)) {

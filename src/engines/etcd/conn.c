@@ -128,7 +128,7 @@ bool conn_is_logged_out(const struct conn *c, const struct stile_error *err)
 /* Once: a login that is refused again and again must not keep anybody. */
 static bool log_in_again(struct conn *c, struct request *r, const struct stile_error *err)
 {
-    if (!conn_is_logged_out(c, err) || r->again || r->rpc == RPC_AUTHENTICATE)
+    if (!conn_is_logged_out(c, err) || r->again || r == c->own)
         return false;
     r->again = true;
     line_push(&c->waiting, r);

@@ -56,12 +56,16 @@ typedef void conn_fn(void *data, const ProtobufCMessage *answer, const struct st
 enum stile_status conn_new(struct conn **conn, struct loop *loop,
                            const struct conn_options *options, const struct conn_events *events,
                            void *owner, struct stile_error *err);
-/* Another one as this is, but to the i-th of its endpoints alone. */
+/* Another one as this is, but to the i-th of its endpoints alone. anonymous: without a login, which
+ * costs the server as much as a hundred requests; some need none. */
 enum stile_status conn_new_beside(struct conn **conn, const struct conn *like, size_t i,
-                                  const struct conn_events *events, void *owner,
+                                  bool anonymous, const struct conn_events *events, void *owner,
                                   struct stile_error *err);
 void *conn_owner(const struct conn *conn);
 bool conn_is_up(const struct conn *conn);
+/* The cluster that all later connections must belong to. An endpoint of another one is left, until
+ * all of them are: then the cluster was replaced, and the new one is taken. */
+void conn_set_cluster(struct conn *conn, uint64_t cluster_id);
 const char *conn_address(const struct conn *conn); /* of the member, for people */
 
 enum stile_status conn_ask(struct conn *conn, enum rpc rpc, const ProtobufCMessage *message,

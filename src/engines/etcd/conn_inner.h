@@ -9,9 +9,10 @@
 #define CONN_STREAMS_MAX 4
 
 enum conn_state {
-    PAUSED,     /* between two rounds */
-    CONNECTING, /* until the peer's SETTINGS have come */
-    LOGGING_IN, /* until Authenticate is answered */
+    PAUSED,      /* between two rounds */
+    CONNECTING,  /* until the peer's SETTINGS have come */
+    IDENTIFYING, /* until it has said to which cluster it belongs, if one is known */
+    LOGGING_IN,  /* until Authenticate is answered */
     UP,
     GOING, /* the peer wants to end; what is under way may finish */
 };
@@ -48,8 +49,10 @@ struct conn {
 
     enum conn_state state;
     struct h2 *h2;
-    char *token; /* of the login */
-    struct request *login;
+    char *token;         /* of the login */
+    struct request *own; /* of the connection itself: identification or login */
+    uint64_t cluster_id; /* 0: not known yet */
+    uint64_t foreign_ids[CONN_ENDPOINTS_MAX]; /* of endpoints that had another one at last */
     struct request_line waiting, sent, ended;
     struct conn_stream *streams[CONN_STREAMS_MAX];
 

@@ -37,12 +37,12 @@ static void end_requests(struct conn *c)
         r->in_doubt = h2_was_sent(&r->call);
 #endif
         h2_cancel(&r->call);
-        if (r == c->login)
+        if (r == c->own)
             request_free(r);
         else
             line_push(&c->ended, r);
     }
-    c->login = NULL;
+    c->own = NULL;
 }
 
 /* What waits goes to the next member, until all of them have been tried. One that came up and broke
@@ -50,6 +50,8 @@ static void end_requests(struct conn *c)
 static void go_on(struct conn *c, bool was_up)
 {
     bool steady = was_up && loop_now(c->loop) - c->up_ns >= STEADY_NS;
+    if (c->why.native != FAULT_OTHER_CLUSTER)
+        c->foreign_ids[c->at] = 0;
     c->at = (c->at + 1) % c->options.n_endpoints;
     c->tried++;
     if (steady)
@@ -176,7 +178,7 @@ static void on_login(void *data, const ProtobufCMessage *answer, const struct st
 {
     struct conn *c = data;
     const Pb__AuthenticateResponse *login = (const Pb__AuthenticateResponse *)answer;
-    c->login = NULL;
+    c->own = NULL;
     if (c->state != LOGGING_IN)
         return;
     if (err && err->native != FAULT_NO_AUTH) {
@@ -192,6 +194,23 @@ static void on_login(void *data, const ProtobufCMessage *answer, const struct st
     come_up(c);
 }
 
+static void ask_for_itself(struct conn *c, enum rpc rpc, const ProtobufCMessage *message,
+                           conn_fn *fn)
+{
+    struct request *r = request_new(c, rpc, message);
+    if (!r) {
+        error_set(&c->why, STILE_NOMEM, 0, "out of memory");
+        conn_break_soon(c);
+        return;
+    }
+    r->fn = fn;
+    r->data = c;
+    r->until_ns = loop_now(c->loop) + c->options.answer_ns;
+    c->own = r;
+    request_put(r);
+    conn_watch_time(c);
+}
+
 /* Requests wait meanwhile; streams go on. */
 void conn_log_in(struct conn *c)
 {
@@ -199,18 +218,77 @@ void conn_log_in(struct conn *c)
     message.name = (char *)c->options.user;
     message.password = (char *)c->options.password;
     c->state = LOGGING_IN;
-    struct request *r = request_new(c, RPC_AUTHENTICATE, &message.base);
-    if (!r) {
-        error_set(&c->why, STILE_NOMEM, 0, "out of memory");
-        conn_break_soon(c);
-        return;
+    ask_for_itself(c, RPC_AUTHENTICATE, &message.base, on_login);
+}
+
+/* ---- which cluster it is ---- */
+
+static void log_in_if_needed(struct conn *c)
+{
+    if (c->options.user)
+        conn_log_in(c);
+    else
+        come_up(c);
+}
+
+static bool all_are(const struct conn *c, uint64_t cluster_id)
+{
+    for (size_t i = 0; i < c->options.n_endpoints; i++) {
+        if (c->foreign_ids[i] != cluster_id)
+            return false;
     }
-    r->fn = on_login;
-    r->data = c;
-    r->until_ns = loop_now(c->loop) + c->options.answer_ns;
-    c->login = r;
-    request_put(r);
-    conn_watch_time(c);
+    return true;
+}
+
+/* A URL that names members of two clusters would let two hold one lock. But a cluster that was
+ * restored may have a new id: then every endpoint has. */
+static bool may_be_used(struct conn *c, uint64_t cluster_id)
+{
+    c->foreign_ids[c->at] = cluster_id == c->cluster_id ? 0 : cluster_id;
+    if (cluster_id == c->cluster_id)
+        return true;
+    if (all_are(c, cluster_id)) {
+        conn_set_cluster(c, cluster_id);
+        return true;
+    }
+    error_set(
+        &c->why, STILE_UNREACHABLE, FAULT_OTHER_CLUSTER,
+        "this member belongs to another cluster (%llx) than those before (%llx): the URL must "
+        "name members of one cluster",
+        (unsigned long long)cluster_id, (unsigned long long)c->cluster_id);
+    return false;
+}
+
+static void on_identified(void *data, const ProtobufCMessage *answer, const struct stile_error *err)
+{
+    struct conn *c = data;
+    const Pb__StatusResponse *status = (const Pb__StatusResponse *)answer;
+    c->own = NULL;
+    if (c->state != IDENTIFYING)
+        return;
+    if (err && fault_passes(err)) {
+        c->why = *err;
+        c->why.status = STILE_UNREACHABLE;
+        conn_break_soon(c);
+    } else if (!err && status->header && !may_be_used(c, status->header->cluster_id)) {
+        conn_break_soon(c);
+    } else {
+        log_in_if_needed(c);
+    }
+}
+
+void conn_set_cluster(struct conn *c, uint64_t cluster_id)
+{
+    c->cluster_id = cluster_id;
+    memset(c->foreign_ids, 0, sizeof c->foreign_ids);
+}
+
+/* Before anything is asked of it, and before it hears our password. */
+static void identify(struct conn *c)
+{
+    Pb__StatusRequest message = PB__STATUS_REQUEST__INIT;
+    c->state = IDENTIFYING;
+    ask_for_itself(c, RPC_STATUS, &message.base, on_identified);
 }
 
 static void on_up(struct h2 *h2)
@@ -218,17 +296,17 @@ static void on_up(struct h2 *h2)
     struct conn *c = h2_owner(h2);
     conn_enter(c);
     loop_disarm(c->loop, &c->retry);
-    if (c->options.user)
-        conn_log_in(c);
+    if (c->cluster_id)
+        identify(c);
     else
-        come_up(c);
+        log_in_if_needed(c);
     conn_leave(c);
 }
 
 static void on_going(struct h2 *h2)
 {
     struct conn *c = h2_owner(h2);
-    if (c->state == UP || c->state == LOGGING_IN)
+    if (c->state == UP || c->state == LOGGING_IN || c->state == IDENTIFYING)
         c->state = GOING;
     conn_end_if_drained(c);
 }
@@ -280,11 +358,13 @@ void conn_init_life(struct conn *c)
 }
 
 enum stile_status conn_new_beside(struct conn **out, const struct conn *like, size_t i,
-                                  const struct conn_events *events, void *owner,
+                                  bool anonymous, const struct conn_events *events, void *owner,
                                   struct stile_error *err)
 {
     struct conn_options options = like->options;
     options.endpoints[0] = like->options.endpoints[i];
     options.n_endpoints = 1;
+    if (anonymous)
+        options.user = options.password = NULL;
     return conn_new(out, like->loop, &options, events, owner, err);
 }

@@ -196,8 +196,8 @@ static void call_on(struct visit *visit, size_t i)
     struct seen_member *member = &visit->seen.members[i];
     struct call *call = &visit->calls[i];
     call->visit = visit;
-    enum stile_status status =
-        conn_new_beside(&call->conn, etcd_of_visit(visit)->conn, i, &events, visit, &member->error);
+    enum stile_status status = conn_new_beside(&call->conn, etcd_of_visit(visit)->conn, i, false,
+                                               &events, visit, &member->error);
     if (!status) {
         snprintf(member->where, sizeof member->where, "%s", conn_address(call->conn));
         status = conn_ask(call->conn, RPC_STATUS, &request.base, on_status, call, &member->error);

@@ -10,11 +10,11 @@
  * Requests, the keep-alives and all watches share one HTTP/2 connection to one member; if that
  * goes, the next member is asked.
  *
- *     h2*.c  gRPC over nghttp2     conn*.c  members, requests, deadlines, logins
+ *     h2*.c  gRPC over nghttp2     conn*.c, members.c  members, requests, deadlines, logins
  *     keys.c, txn.c, fault.c      leases.c, watches.c, kept.c  what lives longer than a request
- *     claims.c, standing.c, line.c, gate.c, held.c, release.c, ghosts.c, audit.c  a claim's life
- *     people.c, tenants.c, break.c, view.c  for people     doctor.c, diagnosis*.c, defects.c
- * examine()
+ *     claims.c, standing.c, line.c, scan.c, gate.c, held.c, release.c, ghosts.c, audit.c  a claim's
+ *     life     people.c, reading.c, tenants.c, break.c, view.c  for people
+ *     doctor.c, diagnosis*.c, defects.c  examine()
  */
 #include "engines/etcd/etcd.h"
 
@@ -22,11 +22,13 @@
 #include <string.h>
 
 #include "core/url.h"
+#include "engines/etcd/members.h"
 #include "io/self.h"
 #include "io/tls.h"
 
 #define DEFAULT_PORT     2379
 #define OPEN_PATIENCE_NS (5 * NS_PER_SEC)
+#define OTHERS_NS        (200 * NS_PER_MS) /* for the other members, once one has answered */
 #define ETCD_TIMERS      3
 #define OLDEST_MINOR     4 /* of version 3: watches with ids of our own, transactions over ranges */
 
@@ -139,6 +141,9 @@ struct opening {
     struct timer timer;
     bool over;
     size_t asked; /* members */
+    uint64_t cluster_id;
+    struct members *others;
+    bool enough; /* time for them */
     struct stile_error error, no_leader;
 };
 
@@ -191,6 +196,8 @@ static void on_status(void *data, const ProtobufCMessage *answer, const struct s
         error_copy(&opening->error, err);
     else
         check_status((const Pb__StatusResponse *)answer, &opening->error);
+    if (!err && ((const Pb__StatusResponse *)answer)->header)
+        opening->cluster_id = ((const Pb__StatusResponse *)answer)->header->cluster_id;
     if (ask_another(opening))
         return;
     opening->over = true;
@@ -208,6 +215,32 @@ static void ask_status(struct opening *opening)
         opening->over = true;
 }
 
+static void run_loop_once(struct loop *loop)
+{
+    loop_prepare(loop);
+    loop_wait(loop, true);
+    loop_run(loop);
+}
+
+static void out_of_time_for_others(struct timer *timer)
+{
+    struct opening *opening = (struct opening *)((char *)timer - offsetof(struct opening, timer));
+    opening->enough = true;
+}
+
+/* The doctor tells of it by itself. */
+static void await_others(struct opening *opening)
+{
+    struct etcd *etcd = opening->etcd;
+    struct loop *loop = etcd->engine.loop;
+    opening->timer.fn = out_of_time_for_others;
+    loop_arm(loop, &opening->timer, loop_now(loop) + OTHERS_NS);
+    while (!members_have_answered(opening->others) && !opening->enough)
+        run_loop_once(loop);
+    if (!members_compare(opening->others, opening->cluster_id, &opening->error))
+        conn_set_cluster(etcd->conn, opening->cluster_id);
+}
+
 static enum stile_status await_status(struct etcd *etcd, struct stile_error *err)
 {
     struct loop *loop = etcd->engine.loop;
@@ -215,12 +248,14 @@ static enum stile_status await_status(struct etcd *etcd, struct stile_error *err
     if (loop_reserve(loop, 1))
         return error_set(err, STILE_NOMEM, 0, "out of memory");
     loop_arm(loop, &opening.timer, loop_now(loop) + OPEN_PATIENCE_NS);
+    if (!etcd->engine.examining)
+        opening.others = members_ask(etcd);
     ask_status(&opening);
-    while (!opening.over) {
-        loop_prepare(loop);
-        loop_wait(loop, true);
-        loop_run(loop);
-    }
+    while (!opening.over)
+        run_loop_once(loop);
+    if (!opening.error.status && !etcd->engine.examining)
+        await_others(&opening);
+    members_free(opening.others);
     conn_forget(etcd->conn, &opening);
     loop_disarm(loop, &opening.timer);
     loop_unreserve(loop, 1);

@@ -40,6 +40,8 @@ void key_of_name(struct key *key, const struct etcd *etcd, const char *name, siz
 /* Where all names start that begin with these bytes; an empty key becomes the first there is. */
 void key_of_list(struct key *key, const struct etcd *etcd, const char *prefix, size_t len);
 void key_end(struct key *end, const struct key *start);
+/* The first key that may come behind this one; false: somebody else's, and too long for us. */
+bool key_after(struct key *after, const ProtobufCBinaryData *key);
 /* number: tells claims of one lease that share the name apart; 0: there is one at most. */
 void key_of_claim(struct key *key, const struct etcd *etcd, const struct claim *claim,
                   int64_t lease, uint32_t number);
@@ -178,6 +180,7 @@ struct lease {
     unsigned late;      /* answers to keep-alives that nobody waits for any more */
     struct timer timer; /* patience with a keep-alive */
     struct timer audit;
+    struct key *audit_at; /* where its next page begins, if it is read by pages */
     struct etcd_claim *claims;
 };
 
@@ -244,7 +247,7 @@ struct etcd_claim {
     bool astray;   /* what was asked for it may still be on its way */
     bool enqueue;  /* tried once: nothing visible is in the way, so the key is put */
     bool changed;  /* something happened while it looked */
-    bool all;      /* look at everything before it, not just the nearest */
+    bool all;      /* look at everything before it, page by page, not just the nearest */
     bool is_next;  /* when what it watches goes, it is probably first */
     bool is_far;   /* many are before it: to look at all of them is not cheap */
     bool has_timer;
@@ -256,6 +259,7 @@ struct etcd_claim {
     uint64_t left_as;   /* the how-manieth request to leave */
     struct timer timer; /* what could not be asked is asked again */
     struct watching watching;
+    struct scan *scan;     /* under way */
     struct before *before; /* slots: who else is before it */
     size_t n_before;
     struct ghost ghosts[GHOSTS];
@@ -287,6 +291,12 @@ void claim_enter(struct etcd_claim *part); /* nothing is in its way, but ghosts 
 void claim_weigh(struct etcd_claim *part, const Pb__RangeResponse *range, int64_t revision);
 /* Its key is there. Ends as claim_weigh() does. */
 void claim_look(struct etcd_claim *part);
+
+/* ---- scan.c: a line that does not fit into one answer ---- */
+
+/* As claim_look(), and ends as that does. */
+void scan_begin(struct etcd_claim *part);
+void scan_end(struct etcd_claim *part);
 
 /* ---- gate.c: where etcd->plain_key ---- */
 

@@ -69,6 +69,9 @@ static enum stile_status explain_silence(const struct h2_call *call, struct stil
 {
     if (call->refused)
         return error_set(err, STILE_UNREACHABLE, FAULT_BUSY, "the server takes no more requests");
+    if (call->too_long)
+        return error_set(err, STILE_UNCERTAIN, FAULT_TOO_LONG,
+                         "the server's answer has more than %u MB", H2_MESSAGE_MAX >> 20);
     /* It may have passed the request on before it lost its server. */
     if (h2_is_passing(call->http_status))
         return error_set(err, STILE_UNCERTAIN, FAULT_PROXY,

@@ -21,6 +21,8 @@ enum fault {
     FAULT_LOGIN,
     FAULT_NO_AUTH, /* authentication is not enabled */
     FAULT_DENIED,
+    FAULT_TOO_LONG, /* the answer; ask for less */
+    FAULT_OTHER_CLUSTER,
     FAULT_PROXY, /* something between us and the members answers for them */
 };
 

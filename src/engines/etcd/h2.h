@@ -6,7 +6,7 @@
  * When the connection closes its calls hear nothing more of it: their owner does, by closed().
  *
  * Everything that comes is bounded: H2_MESSAGE_MAX bytes a message, H2_HEADERS_MAX bytes of headers
- * a call. A peer that goes beyond is hung up on. */
+ * a call. A call whose peer goes beyond is cancelled; the others go on. */
 #ifndef STILE_ETCD_H2_H
 #define STILE_ETCD_H2_H
 
@@ -51,6 +51,7 @@ struct h2_call {
     int http_status;
     int status;               /* gRPC's, or H2_NO_STATUS */
     bool refused;             /* the peer has not looked at it */
+    bool too_long;            /* the message that came */
     char words[H2_WORDS_MAX]; /* what it says about it, printable */
 };
 

@@ -95,6 +95,17 @@ static void hand_over(struct h2_call *call)
     buffer_free(&whole);
 }
 
+static void end_call(struct h2 *h2, int32_t id, uint32_t code);
+
+/* One answer must not cost all others the connection. */
+static void end_too_long(struct h2 *h2, struct h2_call *call)
+{
+    int32_t id = call->id;
+    call->too_long = true;
+    nghttp2_submit_rst_stream(h2->session, NGHTTP2_FLAG_NONE, id, NGHTTP2_CANCEL);
+    end_call(h2, id, NGHTTP2_CANCEL);
+}
+
 /* The call may be gone after a message. Where it failed, the rest would be taken for another one.
  */
 static void take(struct h2 *h2, int32_t id, const uint8_t *bytes, size_t n)
@@ -108,9 +119,13 @@ static void take(struct h2 *h2, int32_t id, const uint8_t *bytes, size_t n)
         n -= used;
         if (call->head_len < sizeof call->head)
             return;
+        if (call->head[0] != 0) {
+            h2_fail(h2, "a message is compressed");
+            return;
+        }
 #ifndef MUTANT_ETCD_ANY_LENGTH
-        if (call->head[0] != 0 || message_len(call) > H2_MESSAGE_MAX) {
-            h2_fail(h2, "a message is too long, or compressed");
+        if (message_len(call) > H2_MESSAGE_MAX) {
+            end_too_long(h2, call);
             return;
         }
 #endif

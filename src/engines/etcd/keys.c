@@ -104,6 +104,22 @@ void key_end(struct key *end, const struct key *start)
         append(end, "", end->len == 0 ? 1 : 0);
 }
 
+/* Of one that is too long for us the rest is cut off, and with it those that begin so: its owner is
+ * not a lock. */
+bool key_after(struct key *after, const ProtobufCBinaryData *key)
+{
+    bool fits = key->len < KEY_MAX;
+    struct key start = {.len = 0};
+    append(&start, (const char *)key->data, fits ? key->len : KEY_MAX - 1);
+    if (!fits) {
+        key_end(after, &start);
+        return after->len > 1 || after->bytes[0] != 0;
+    }
+    append(&start, "", 1);
+    copy(after, &start);
+    return true;
+}
+
 static bool is_less(const struct key *one, const struct key *two)
 {
     size_t n = one->len < two->len ? one->len : two->len;

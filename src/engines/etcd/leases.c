@@ -382,6 +382,7 @@ void leases_close(struct etcd *etcd)
         loop_disarm(loop, &lease->timer);
         loop_disarm(loop, &lease->audit);
         loop_unreserve(loop, LEASE_TIMERS);
+        free(lease->audit_at);
         free(lease);
     }
 }

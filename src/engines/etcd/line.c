@@ -52,6 +52,14 @@ void line_order(const Pb__RangeResponse *range)
         qsort(range->kvs, range->n_kvs, sizeof *range->kvs, last_first);
 }
 
+bool line_has(const struct claim *claim, const struct key *name, int64_t below,
+              const Pb__KeyValue *kv)
+{
+    struct tail tail;
+    return is_before(&tail, name, below, kv) &&
+           !tail_is_plain(etcd_of(claim->engine), kv, name->len);
+}
+
 /* The range comes sorted by creation, last first. */
 void line_weigh(struct line *line, const struct claim *claim, const struct key *name,
                 const struct key *own, int64_t below, const Pb__RangeResponse *range)
@@ -74,7 +82,9 @@ void line_weigh(struct line *line, const struct claim *claim, const struct key *
         }
     }
     line->blocked = line->nearest || (claim->mode == STILE_SLOTS && line->slots >= claim->slots);
-    line->unclear = range->more && !line->blocked;
+    /* One that must go is enough to know; slots have to be counted to the end, for any that comes
+     * free is waited for. */
+    line->unclear = range->more && !line->nearest;
 }
 
 /* ---- slots ---- */

@@ -16,6 +16,10 @@ struct line {
 /* Last created first, as line_weigh() wants it. */
 void line_order(const Pb__RangeResponse *range);
 
+/* Whether the key stands before us on this very name, be it in our way or not. */
+bool line_has(const struct claim *claim, const struct key *name, int64_t below,
+              const Pb__KeyValue *kv);
+
 /* own NULL: not looked for; below: only keys created before this revision count. */
 void line_weigh(struct line *line, const struct claim *claim, const struct key *name,
                 const struct key *own, int64_t below, const Pb__RangeResponse *range);

@@ -2,7 +2,7 @@
 #ifndef STILE_ETCD_LOOKING_H
 #define STILE_ETCD_LOOKING_H
 
-#include "engines/etcd/view.h"
+#include "engines/etcd/reading.h"
 
 #define TENANTS_MAX 256 /* more are not looked up */
 
@@ -10,7 +10,8 @@
 struct looking {
     struct query *query;
     struct view view;
-    struct key start, end, last;
+    struct key start, end;
+    struct reading reading;
     size_t pending; /* answers about leases */
     struct stile_error error;
     bool many; /* list: every name, and none if there is none */

@@ -5,7 +5,6 @@
 
 #include "engines/etcd/looking.h"
 
-#define PAGE     1000
 #define AGAIN_NS (200 * NS_PER_MS)
 
 static void look(struct looking *looking);
@@ -23,6 +22,7 @@ static void looking_free(struct looking *looking)
 {
     struct etcd *etcd = etcd_of_looking(looking);
     conn_forget(etcd->conn, looking);
+    reading_stop(&looking->reading);
     be_patient_no_more(etcd, looking);
     watching_stop(etcd, &looking->watching);
     if (looking->watches) {
@@ -145,53 +145,16 @@ void looking_finish(struct looking *looking)
 
 /* ---- the keys ---- */
 
-static void ask_page(struct looking *looking);
-
-static bool next_page(struct looking *looking, const Pb__RangeResponse *range)
+static void on_read(struct reading *reading, const struct stile_error *err)
 {
-    if (!range->more || range->n_kvs == 0)
-        return false;
-    const ProtobufCBinaryData *last = &range->kvs[range->n_kvs - 1]->key;
-    if (last->len >= KEY_MAX)
-        return false;
-    memcpy(looking->last.bytes, last->data, last->len);
-    looking->last.bytes[last->len] = '\0';
-    looking->last.len = last->len + 1;
-    return true;
-}
-
-static void on_page(void *data, const ProtobufCMessage *message, const struct stile_error *err)
-{
-    struct looking *looking = data;
-    const Pb__RangeResponse *range = (const Pb__RangeResponse *)message;
-    if (err) {
+    struct looking *looking =
+        (struct looking *)((char *)reading - offsetof(struct looking, reading));
+    if (err)
         error_copy(&looking->error, err);
+    if (err || view_sort(&looking->view, TENANTS_MAX, &looking->error))
         looking_finish(looking);
-        return;
-    }
-    if (!looking->view.revision && range->header)
-        looking->view.revision = range->header->revision;
-    if (view_add(&looking->view, etcd_of_looking(looking), range, &looking->error)) {
-        looking_finish(looking);
-    } else if (next_page(looking, range)) {
-        ask_page(looking);
-    } else if (view_sort(&looking->view, TENANTS_MAX, &looking->error)) {
-        looking_finish(looking);
-    } else {
+    else
         looking_ask_tenants(looking);
-    }
-}
-
-static void ask_page(struct looking *looking)
-{
-    Pb__RangeRequest request = PB__RANGE_REQUEST__INIT;
-    request.key = data_of(&looking->last);
-    request.range_end = data_of(&looking->end);
-    request.limit = PAGE;
-    request.revision = looking->view.revision;
-    if (conn_ask(etcd_of_looking(looking)->conn, RPC_RANGE, &request.base, on_page, looking,
-                 &looking->error))
-        looking_finish(looking);
 }
 
 static void look(struct looking *looking)
@@ -200,8 +163,8 @@ static void look(struct looking *looking)
     looking->error = (struct stile_error){0};
     looking->busy = true;
     looking->changed = false;
-    looking->last = looking->start;
-    ask_page(looking);
+    reading_start(&looking->reading, etcd_of_looking(looking), &looking->view, &looking->start,
+                  &looking->end, on_read);
 }
 
 static struct looking *looking_new(struct engine *engine, struct query *query)

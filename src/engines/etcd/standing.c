@@ -5,9 +5,12 @@
 #include "engines/etcd/line.h"
 #include "mutant.h"
 
-#define NEAREST  8 /* keys before ours that are looked at first: longer names may be among them */
-#define DOUBT_NS (2 * NS_PER_MS) /* for each one that is before it */
-#define SURE_NS  (100 * NS_PER_MS)
+/* Keys before ours that are looked at first: longer names may be among them. Who shares, or wants a
+ * slot, has to see more of them. */
+#define NEAREST         8
+#define NEAREST_SHARING 256
+#define DOUBT_NS        (2 * NS_PER_MS) /* for each one that is before it */
+#define SURE_NS         (100 * NS_PER_MS)
 
 static bool is_leased(const struct etcd_claim *part)
 {
@@ -229,6 +232,11 @@ static void on_looked(void *data, const ProtobufCMessage *message, const struct 
     const Pb__TxnResponse *answer = (const Pb__TxnResponse *)message;
     if (claim_has_left(part, err))
         return;
+    if (err && err->native == FAULT_TOO_LONG) {
+        part->all = true;
+        claim_look(part);
+        return;
+    }
     if (err && fault_passes(err) && claim_of(part)->wait) {
         claim_again_later(part, look_again);
         return;
@@ -252,10 +260,9 @@ static void on_looked(void *data, const ProtobufCMessage *message, const struct 
 /* The server has no index of creations: it reads the whole line for this. */
 static void nearest_first(struct etcd_claim *part, Pb__RangeRequest *range)
 {
-    bool few = claim_of(part)->mode == STILE_EXCLUSIVE && !part->all;
     range->sort_order = PB__RANGE_REQUEST__ORDER__DESCEND;
     range->sort_target = PB__RANGE_REQUEST__TARGET__CREATE;
-    range->limit = few ? NEAREST : 0;
+    range->limit = claim_of(part)->mode == STILE_EXCLUSIVE ? NEAREST : NEAREST_SHARING;
     range->keys_only = true;
     range->max_create_revision = part->revision - 1;
 }
@@ -272,6 +279,10 @@ void claim_look(struct etcd_claim *part)
     struct stile_error err;
     struct key own, name, end;
     struct txn txn;
+    if (part->all) {
+        scan_begin(part);
+        return;
+    }
     key_of_part(&own, part);
     key_of_name(&name, etcd_of_part(part), claim->name, claim->name_len);
     key_end(&end, &name);

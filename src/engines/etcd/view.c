@@ -38,18 +38,27 @@ static void copy_shown(char shown[SHOWN_MAX + 1], const ProtobufCBinaryData *val
     shown[n] = '\0';
 }
 
-static bool add(struct view *view, const char *name, const struct tail *tail,
+/* In place of the command that holds it. */
+static char *foreign_text(const Pb__KeyValue *kv)
+{
+    char key[SHOWN_MAX + 1], *text;
+    copy_shown(key, &kv->key);
+    return asprintf(&text, "not a lock: the key %s", key) < 0 ? NULL : text;
+}
+
+static bool add(struct view *view, const char *name, const struct tail *tail, bool foreign,
                 const Pb__KeyValue *kv)
 {
-    char value[SHOWN_MAX + 1];
-    copy_shown(value, &kv->value);
     if (view->n == view->cap && !grow(view))
         return false;
     struct entry *entry = &view->entries[view->n];
-    *entry = (struct entry){
-        .name = strdup(name), .tail = *tail, .revision = kv->create_revision, .lease = kv->lease};
+    *entry = (struct entry){.name = strdup(name),
+                            .tail = *tail,
+                            .revision = kv->create_revision,
+                            .lease = kv->lease,
+                            .foreign = foreign};
     entry->key = malloc(offsetof(struct key, bytes) + kv->key.len);
-    entry->value = strdup(value_read(&entry->slots, tail, value));
+    entry->value = foreign ? foreign_text(kv) : strdup("");
     if (!entry->name || !entry->key || !entry->value) {
         entry_free(entry);
         return false;
@@ -70,7 +79,7 @@ static bool is_wanted(const struct view *view, const char *name)
 /* One that is in our way is shown, whosever it is; but not every key that has a lease is a lock. */
 static bool is_wanted_plain(const struct view *view, const char *name, const Pb__KeyValue *kv)
 {
-    return is_wanted(view, name) && (view->only || (kv->lease && kv->value.len == 0));
+    return is_wanted(view, name) && (view->only || kv->lease);
 }
 
 static bool read_wanted(char *name, struct tail *tail, const struct view *view,
@@ -81,17 +90,47 @@ static bool read_wanted(char *name, struct tail *tail, const struct view *view,
     return key_read_plain(name, tail, etcd, kv) && is_wanted_plain(view, name, kv);
 }
 
+/* The same rule as for who wants to lock it (line.c): show must not call free what can't be had. */
+static bool read_foreign(char *name, struct tail *tail, const struct view *view,
+                         const struct etcd *etcd, const Pb__KeyValue *kv)
+{
+    struct key start;
+    if (!view->only || kv->key.len >= KEY_MAX)
+        return false;
+    key_of_name(&start, etcd, view->only, strlen(view->only));
+    if (kv->key.len <= start.len || memcmp(kv->key.data, start.bytes, start.len) != 0 ||
+        !tail_read(tail, kv->key.data + start.len, kv->key.len - start.len) ||
+        tail_is_plain(etcd, kv, start.len))
+        return false;
+    strcpy(name, view->only);
+    return true;
+}
+
 enum stile_status view_add(struct view *view, const struct etcd *etcd,
                            const Pb__RangeResponse *range, struct stile_error *err)
 {
     char name[KEY_MAX];
     struct tail tail;
     for (size_t i = 0; i < range->n_kvs; i++) {
-        if (read_wanted(name, &tail, view, etcd, range->kvs[i]) &&
-            !add(view, name, &tail, range->kvs[i]))
+        const Pb__KeyValue *kv = range->kvs[i];
+        bool wanted = read_wanted(name, &tail, view, etcd, kv);
+        bool foreign = !wanted && read_foreign(name, &tail, view, etcd, kv);
+        if ((wanted || foreign) && !add(view, name, &tail, foreign, kv))
             return error_set(err, STILE_NOMEM, 0, "out of memory, or too many keys");
     }
     return STILE_OK;
+}
+
+/* etcd3's Lock is an empty key; a list does not take other people's plain keys for locks. */
+bool view_value(struct view *view, size_t at, const Pb__KeyValue *kv)
+{
+    struct entry *entry = &view->entries[at];
+    char value[SHOWN_MAX + 1];
+    copy_shown(value, &kv->value);
+    free(entry->value);
+    entry->value = strdup(value_read(&entry->slots, &entry->tail, value));
+    entry->dropped = entry->tail.plain && !view->only && kv->value.len > 0;
+    return entry->value != NULL;
 }
 
 /* Who has the plain key holds; the own key before its ghosts. */
@@ -172,7 +211,7 @@ static void drop_plain_of_ours(struct view *view)
 {
     size_t n = 0;
     for (size_t i = 0; i < view->n; i++) {
-        if (view->entries[i].tail.plain && has_line_key(view, i))
+        if (view->entries[i].dropped || (view->entries[i].tail.plain && has_line_key(view, i)))
             entry_free(&view->entries[i]);
         else
             view->entries[n++] = view->entries[i];
@@ -240,6 +279,12 @@ static void fill_claim(struct stile_claim_info *claim, struct view *view, const 
                                        .command = "",
                                        .owner = "",
                                        .proclaimed = entry->tail.ghost ? "" : entry->value};
+    if (entry->foreign) {
+        claim->command = entry->value;
+        claim->proclaimed = "";
+        claim->expires_ms = STILE_NO_DEADLINE;
+        return;
+    }
     if (!tenant)
         return;
     cut_info(tenant);

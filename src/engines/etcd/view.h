@@ -11,7 +11,9 @@ struct entry {
     struct tail tail;
     int64_t revision, lease;
     unsigned slots;
-    char *value; /* what it tells people */
+    char *value;  /* what it tells people, or "" */
+    bool foreign; /* in the way, as it would be for `etcdctl lock`, but no lock's */
+    bool dropped; /* no lock's either, as its value shows */
     int64_t age_ms;
 };
 
@@ -36,9 +38,11 @@ struct view {
     int64_t revision; /* as of which it is */
 };
 
-/* Adds what is a key of a lock. OK or NOMEM. */
+/* Adds what is a key of a lock, or is in the way of the only name there is. OK or NOMEM. */
 enum stile_status view_add(struct view *view, const struct etcd *etcd,
                            const Pb__RangeResponse *range, struct stile_error *err);
+/* What the key of one entry says. False: out of memory. */
+bool view_value(struct view *view, size_t entry, const Pb__KeyValue *kv);
 /* Sorts, and makes a list of the leases, at most `max`. */
 enum stile_status view_sort(struct view *view, size_t max, struct stile_error *err);
 struct tenant *view_tenant(struct view *view, int64_t lease);

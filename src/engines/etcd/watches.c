@@ -70,6 +70,7 @@ static void say_create(struct etcd *etcd, struct watching *w)
     if (w->end)
         create.range_end = data_of(w->end);
     create.watch_id = w->id;
+    create.fragment = true; /* one message for all that has happened may be too long */
     create.filters = &no_puts;
     create.n_filters = w->puts ? 0 : 1;
     request.request_case = PB__WATCH_REQUEST__REQUEST_CREATE;
