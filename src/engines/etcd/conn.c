@@ -159,8 +159,11 @@ static void on_ended(struct h2_call *call)
     finish(r, status ? &err : NULL);
     if (!c->freed && status && conn_worth_another(&err))
         conn_try_another(c, &err);
-    if (!c->freed)
+    if (!c->freed) {
+        conn_put_waiting(c);
+        conn_watch_time(c);
         conn_end_if_drained(c);
+    }
     conn_leave(c);
 }
 
@@ -194,6 +197,7 @@ void request_put(struct request *r)
     struct conn *c = r->conn;
     const char *token = r->rpc == RPC_AUTHENTICATE ? NULL : c->token;
     r->sent_ns = loop_now(c->loop);
+    r->until_ns = r->sent_ns + c->options.answer_ns;
     line_push(&c->sent, r);
     int rc = h2_start(c->h2, &r->call, rpc_classes[r->rpc].path, token, !rpc_classes[r->rpc].alone);
     if (!rc)
@@ -206,26 +210,30 @@ void request_put(struct request *r)
 
 void conn_put_waiting(struct conn *c)
 {
-    for (struct request *r; !c->break_task.queued && (r = line_pop(&c->waiting));)
-        request_put(r);
+    while (c->state == UP && c->waiting.first && c->sent.n < CONN_SENT_MAX && !c->break_task.queued)
+        request_put(line_pop(&c->waiting));
+}
+
+void conn_restart_patience(struct conn *c)
+{
+    for (struct request *r = c->waiting.first; r; r = r->next)
+        r->until_ns = loop_now(c->loop) + c->options.answer_ns;
 }
 
 enum stile_status conn_ask(struct conn *c, enum rpc rpc, const ProtobufCMessage *message,
                            conn_fn *fn, void *data, struct stile_error *err)
 {
     if (c->sent.n + c->waiting.n >= CONN_PENDING_MAX)
-        return error_set(err, STILE_REFUSED, 0, "%s: too many requests wait for their answers",
-                         c->address);
+        return error_set(err, STILE_UNREACHABLE, FAULT_BUSY,
+                         "%s: too many requests wait for their answers", c->address);
     struct request *r = request_new(c, rpc, message);
     if (!r)
         return error_set(err, STILE_NOMEM, 0, "out of memory");
     r->fn = fn;
     r->data = data;
     r->until_ns = loop_now(c->loop) + c->options.answer_ns;
-    if (c->state == UP && !c->break_task.queued)
-        request_put(r);
-    else
-        line_push(&c->waiting, r);
+    line_push(&c->waiting, r);
+    conn_put_waiting(c);
     if (c->state == PAUSED)
         loop_soon(c->loop, &c->refuse_task);
     conn_watch_time(c);
@@ -258,7 +266,9 @@ static uint64_t earlier(uint64_t at_ns, const struct request_line *line)
 /* The timer stays where it is while requests come and go; it looks again when it fires. */
 void conn_watch_time(struct conn *c)
 {
-    uint64_t at_ns = earlier(earlier(NEVER, &c->sent), &c->waiting);
+    uint64_t at_ns = earlier(NEVER, &c->sent);
+    if (c->state != UP)
+        at_ns = earlier(at_ns, &c->waiting);
     if (c->overdue.place ? at_ns < c->overdue.at_ns : at_ns != NEVER)
         loop_arm(c->loop, &c->overdue, at_ns);
 }
@@ -287,11 +297,13 @@ void conn_on_overdue(struct timer *timer)
         conn_go_down(c);
     }
     end_overdue(c, &c->sent, &doubt, now_ns);
-    end_overdue(c, &c->waiting, &never, now_ns);
-    if (!c->freed)
+    if (!c->freed && c->state != UP)
+        end_overdue(c, &c->waiting, &never, now_ns);
+    if (!c->freed) {
+        conn_put_waiting(c);
         conn_end_if_drained(c);
-    if (!c->freed)
         conn_watch_time(c);
+    }
     conn_leave(c);
 }
 

@@ -4,14 +4,18 @@
  * It comes up by itself and comes back by itself: the next member is tried at once, and after a
  * round without success it pauses, longer from round to round, with full jitter. Meanwhile requests
  * are answered with why. A request that left us and was not answered is UNCERTAIN, one that never
- * left is UNREACHABLE. No callback comes from inside conn_ask(). */
+ * left is UNREACHABLE. Few are on the wire at once, and the time of each counts from there: else a
+ * crowd of them would time out, and be asked again by an even larger one. No callback comes from
+ * inside conn_ask(). */
 #ifndef STILE_ETCD_CONN_H
 #define STILE_ETCD_CONN_H
 
 #include "engines/etcd/fault.h"
 #include "engines/etcd/rpc.pb-c.h"
 
-#define CONN_PENDING_MAX   16384
+#define CONN_SENT_MAX    512    /* at once; what is more waits here, and its time does not count */
+#define CONN_PENDING_MAX 131072 /* altogether: who has thousands of locks may ask for all of them  \
+                                 */
 #define CONN_ENDPOINTS_MAX 16
 
 enum rpc {

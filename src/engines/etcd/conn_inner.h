@@ -92,7 +92,8 @@ void request_put(struct request *request); /* onto the wire */
 void line_push(struct request_line *line, struct request *request);
 void line_remove(struct request *request);
 struct request *line_pop(struct request_line *line);
-void conn_put_waiting(struct conn *conn);
+void conn_put_waiting(struct conn *conn);      /* as many as may be on the wire */
+void conn_restart_patience(struct conn *conn); /* of those that wait: they wait for a member now */
 void conn_watch_time(struct conn *conn);
 void conn_tell_ended(struct conn *conn, const struct stile_error *why);
 void conn_on_overdue(struct timer *timer);

@@ -75,6 +75,8 @@ void conn_go_down(struct conn *c)
     struct h2 *h2 = c->h2;
     error_wrap(&c->why, c->why.status, "%s", c->address);
     struct stile_error why = c->why;
+    if (c->state == UP)
+        conn_restart_patience(c);
     c->state = PAUSED;
     loop_forget(c->loop, &c->break_task);
     loop_disarm(c->loop, &c->pulse);
@@ -217,6 +219,8 @@ void conn_log_in(struct conn *c)
     Pb__AuthenticateRequest message = PB__AUTHENTICATE_REQUEST__INIT;
     message.name = (char *)c->options.user;
     message.password = (char *)c->options.password;
+    if (c->state == UP)
+        conn_restart_patience(c);
     c->state = LOGGING_IN;
     ask_for_itself(c, RPC_AUTHENTICATE, &message.base, on_login);
 }
@@ -306,6 +310,8 @@ static void on_up(struct h2 *h2)
 static void on_going(struct h2 *h2)
 {
     struct conn *c = h2_owner(h2);
+    if (c->state == UP)
+        conn_restart_patience(c);
     if (c->state == UP || c->state == LOGGING_IN || c->state == IDENTIFYING)
         c->state = GOING;
     conn_end_if_drained(c);

@@ -66,6 +66,7 @@ static void wait_outside(struct etcd_claim *part, int64_t revision)
 {
     part->standing = IN_LINE;
     part->tries = 0;
+    claim_of(part)->engine->events->queued(claim_of(part));
     if (!part->fresh_link && !part->since_said)
         claim_be_fresh(part);
     if (watch(part, revision))

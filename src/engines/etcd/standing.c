@@ -194,6 +194,7 @@ static void wait_in_line(struct etcd_claim *part, const struct line *line, const
     struct stile_error err;
     part->standing = IN_LINE;
     part->tries = 0;
+    claim_of(part)->engine->events->queued(claim_of(part));
     if (!part->fresh_link && !part->since_said)
         claim_be_fresh(part);
     part->is_next = line->in_the_way < 2;
