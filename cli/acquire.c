@@ -33,9 +33,10 @@ static int take(struct stile_client *client, struct stile_lock *lock, const stru
 {
     struct signals signals;
     struct inbox inbox;
+    const struct link alone = {.lifeline = -1, .reports = -1};
     struct stile_error err = {0};
     signals_take(&signals);
-    if (!inbox_open(&inbox, &signals, -1, 0)) {
+    if (!inbox_open(&inbox, &signals, &alone)) {
         say("acquire: cannot watch signals: %s", strerror(errno));
         return EXIT_ENGINE;
     }
@@ -43,7 +44,8 @@ static int take(struct stile_client *client, struct stile_lock *lock, const stru
         .client = client, .locks = &lock, .n = 1, .wait_ms = options->wait_ms, .inbox = &inbox};
     enum stile_status status = grant_wait(&grant);
     if (status != STILE_OK)
-        return grant.sig != 0 ? 128 + grant.sig : say_failure("acquire", status, &grant.err);
+        return grant.sig != 0 ? signals_die_of(grant.sig)
+                              : say_failure("acquire", status, &grant.err);
     int code = print_claim(lock, options->given & OPT_JSON);
     /* Nobody has read the owner value, so nobody could ever release it. */
     if (code != 0) {

@@ -80,7 +80,7 @@ static int break_verb(struct options *options)
     struct stile_client *client;
     struct stile_error err = {0};
     struct target target = {0};
-    int code = engine_open(&client, options, true, "stile break");
+    int code = engine_open(&client, options, 0, "stile break");
     if (code != 0)
         return code;
     enum stile_status status = stile_show(client, options->args[0], look, &target, &err);

@@ -95,7 +95,7 @@ static int caps_verb(struct options *options)
 {
     struct stile_client *client;
     engine_from_argument(options);
-    int code = engine_open(&client, options, true, "stile caps");
+    int code = engine_open(&client, options, 0, "stile caps");
     if (code != 0)
         return code;
     if (options->given & OPT_JSON)

@@ -1,5 +1,6 @@
 /* The command itself: its environment and its start. */
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,10 +11,18 @@
 #include "mutant.h"
 #include "process.h"
 
+/* High enough to be in no script's way. */
+#define LIFE_FD 100
+
 /* A nested run must not show its command the outer lock: all of ours are replaced, none kept. The
  * job that it is run for is another matter. */
-static const char *const of_locks[] = {
-    "STILE_NAME=", "STILE_NAMES=", "STILE_TOKEN=", "STILE_TOKENS=", "STILE_ENGINE=", NULL};
+static const char *const of_locks[] = {"STILE_NAME=",
+                                       "STILE_NAMES=",
+                                       "STILE_TOKEN=",
+                                       "STILE_TOKENS=",
+                                       "STILE_ENGINE=",
+                                       "STILE_ENGINE_FROM=",
+                                       NULL};
 static const char *const of_jobs[] = {
     "STILE_QUEUE=", "STILE_JOB_ID=", "STILE_JOB_KEY=", "STILE_JOB_TRIES=", NULL};
 
@@ -32,7 +41,7 @@ static char **inherited(size_t *kept, bool for_job)
     size_t count = 0;
     while (environ[count] != NULL)
         count++;
-    char **out = must_alloc(calloc(count + 8, sizeof *out));
+    char **out = must_alloc(calloc(count + 9, sizeof *out));
     *kept = 0;
     for (size_t i = 0; i < count; i++) {
 #ifdef MUTANT_CLI_OUTER_LOCK_SHOWN
@@ -51,11 +60,15 @@ static char *variable(const char *key, const char *value)
     return must_alloc(asprintf(&text, "%s=%s", key, value) < 0 ? NULL : text);
 }
 
-static char *engine_variable(const struct options *options)
+static void add_engine(char **out, size_t *kept, const struct options *options)
 {
     char url[STILE_URL_MAX + 1];
+    char *place = credentials_offer(engine_url(options));
     stile_url_redact(url, sizeof url, engine_url(options));
-    return variable("STILE_ENGINE", url);
+    out[(*kept)++] = variable("STILE_ENGINE", url);
+    if (place != NULL)
+        out[(*kept)++] = variable("STILE_ENGINE_FROM", place);
+    free(place);
 }
 
 /* Lines of all names and of all tokens, in the same order. Without a token the line is empty: who
@@ -88,14 +101,17 @@ static char *number(const char *key, uint64_t value)
     return variable(key, digits);
 }
 
-char **child_environment(const struct options *options, struct stile_lock *const *locks, size_t n)
+char **child_environment(const struct options *options, struct stile_lock *const *locks, size_t n,
+                         const char *first)
 {
-    size_t kept;
+    size_t kept, i = 0;
     uint64_t token;
     char **out = inherited(&kept, false);
-    out[kept++] = engine_variable(options);
-    out[kept++] = variable("STILE_NAME", stile_lock_name(locks[0]));
-    if (stile_lock_token(locks[0], &token) == STILE_OK)
+    while (i < n - 1 && strcmp(stile_lock_name(locks[i]), first) != 0)
+        i++;
+    add_engine(out, &kept, options);
+    out[kept++] = variable("STILE_NAME", stile_lock_name(locks[i]));
+    if (stile_lock_token(locks[i], &token) == STILE_OK)
         out[kept++] = number("STILE_TOKEN", token);
     if (n > 1)
         add_lists(&out[kept], &out[kept + 1], locks, n);
@@ -106,7 +122,7 @@ char **child_environment_of_job(const struct options *options, const struct stil
 {
     size_t kept;
     char **out = inherited(&kept, true);
-    out[kept++] = engine_variable(options);
+    add_engine(out, &kept, options);
     out[kept++] = variable("STILE_QUEUE", job->queue);
     out[kept++] = number("STILE_JOB_ID", job->id);
     out[kept++] = number("STILE_JOB_TRIES", job->tries);
@@ -181,7 +197,7 @@ bool child_was_not_executed(void)
 }
 
 pid_t child_start(char *const *command, char *const *environment, const struct signals *signals,
-                  int input)
+                  int input, int life)
 {
     pid_t warden = getpid();
     if (!make_word())
@@ -200,6 +216,9 @@ pid_t child_start(char *const *command, char *const *environment, const struct s
     signals_restore(signals);
     if (input >= 0 && dup2(input, STDIN_FILENO) < 0)
         _exit(EXIT_CANNOT_EXEC);
+    /* Whoever is left of the tree when front and warden are killed at once keeps the lock. */
+    if (life >= 0 && fcntl(life, F_DUPFD, LIFE_FD) < 0)
+        fcntl(life, F_DUPFD, STDERR_FILENO + 1);
     execvpe(command[0], command, environment);
     *not_executed = true;
     exec_failed(command[0]);

@@ -3,6 +3,7 @@
 #define STILE_CLI_H
 
 #include <stdio.h>
+#include <sys/types.h>
 
 #include "stile.h"
 
@@ -23,51 +24,54 @@ enum exit_code {
 
 /* ---- options.c ---- */
 
-enum option_bit {
-    OPT_ENGINE = 1 << 0,
-    OPT_JSON = 1 << 1,
-    OPT_TRY = 1 << 2,
-    OPT_WAIT = 1 << 3,
-    OPT_TTL = 1 << 4,
-    OPT_SHARED = 1 << 5,
-    OPT_SLOTS = 1 << 6,
-    OPT_HOLD = 1 << 7,
-    OPT_DELAY = 1 << 8,
-    OPT_PROFILE = 1 << 9,
-    OPT_GRACE = 1 << 10,
-    OPT_QUIET = 1 << 11,
-    OPT_OWNER = 1 << 12,
-    OPT_TOKEN = 1 << 13,
-    OPT_YES = 1 << 14,
-    OPT_HELP = 1 << 15,
-    OPT_ADOPT = 1 << 16,
-    OPT_PRINT = 1 << 17,
-    OPT_PROCLAIM = 1 << 18,
-    OPT_COMMAND = 1 << 19, /* takes `-- CMD ARG...` */
-    OPT_KEY = 1 << 20,     /* from here on: jobs */
-    OPT_DUE = 1 << 21,
-    OPT_PARALLEL = 1 << 22,
-    OPT_TRIES = 1 << 23,
-    OPT_BACKOFF = 1 << 24,
-    OPT_LEASE = 1 << 25,
-    OPT_FINISH = 1 << 26,
-    OPT_ONCE = 1 << 27,
-    OPT_DRAIN = 1 << 28,
-    OPT_RESIZE = 1 << 29, /* doctor */
-};
+/* One bit for each option. */
+#define OPT_ENGINE   (UINT64_C(1) << 0)
+#define OPT_JSON     (UINT64_C(1) << 1)
+#define OPT_TRY      (UINT64_C(1) << 2)
+#define OPT_WAIT     (UINT64_C(1) << 3)
+#define OPT_TTL      (UINT64_C(1) << 4)
+#define OPT_SHARED   (UINT64_C(1) << 5)
+#define OPT_SLOTS    (UINT64_C(1) << 6)
+#define OPT_HOLD     (UINT64_C(1) << 7)
+#define OPT_DELAY    (UINT64_C(1) << 8)
+#define OPT_PROFILE  (UINT64_C(1) << 9)
+#define OPT_GRACE    (UINT64_C(1) << 10)
+#define OPT_QUIET    (UINT64_C(1) << 11)
+#define OPT_OWNER    (UINT64_C(1) << 12)
+#define OPT_TOKEN    (UINT64_C(1) << 13)
+#define OPT_YES      (UINT64_C(1) << 14)
+#define OPT_HELP     (UINT64_C(1) << 15)
+#define OPT_ADOPT    (UINT64_C(1) << 16)
+#define OPT_PRINT    (UINT64_C(1) << 17)
+#define OPT_PROCLAIM (UINT64_C(1) << 18)
+#define OPT_COMMAND  (UINT64_C(1) << 19) /* takes `-- CMD ARG...` */
+#define OPT_KEY      (UINT64_C(1) << 20) /* from here on: jobs */
+#define OPT_DUE      (UINT64_C(1) << 21)
+#define OPT_PARALLEL (UINT64_C(1) << 22)
+#define OPT_TRIES    (UINT64_C(1) << 23)
+#define OPT_BACKOFF  (UINT64_C(1) << 24)
+#define OPT_LEASE    (UINT64_C(1) << 25)
+#define OPT_FINISH   (UINT64_C(1) << 26)
+#define OPT_ONCE     (UINT64_C(1) << 27)
+#define OPT_DRAIN    (UINT64_C(1) << 28)
+#define OPT_LEAVE    (UINT64_C(1) << 29) /* run */
+#define OPT_LABEL    (UINT64_C(1) << 30)
+#define OPT_CODE     (UINT64_C(1) << 31)
+#define OPT_RESIZE   (UINT64_C(1) << 32) /* doctor */
 
 #define OPT_CLAIM                                                                                  \
     (OPT_TRY | OPT_WAIT | OPT_TTL | OPT_SHARED | OPT_SLOTS | OPT_HOLD | OPT_DELAY | OPT_PROFILE)
 
 struct options {
-    unsigned given; /* bits of enum option_bit */
+    uint64_t given; /* bits OPT_... */
     char *engine;
     char *hidden;    /* our copy of it, where engine_hide_secrets() made one */
     int64_t wait_ms; /* as for stile_lock_acquire() */
     int64_t ttl_ms, hold_ms, delay_ms, grace_ms;
     uint64_t slots, token;
     enum stile_profile profile;
-    char *owner, *proclaim;
+    char *owner, *proclaim, *label;
+    uint64_t code; /* for 69, 75 and 76 */
     char *key;
     int64_t due_ms, backoff_ms, lease_ms, finish_ms;
     uint64_t parallel, tries;
@@ -78,7 +82,7 @@ struct options {
 
 struct verb {
     const char *name;
-    unsigned accepts; /* bits of enum option_bit */
+    uint64_t accepts; /* bits OPT_... */
     size_t min_args, max_args;
     const char *argument; /* what is missing if there are too few; NULL: NAME */
     const char *usage;    /* behind `stile VERB`, without the options every verb has */
@@ -99,6 +103,9 @@ void options_print_group(const struct verb *const *verbs, size_t n);
 
 /* Names, mode, times and profile as the library wants them. */
 struct stile_lock_options options_for_lock(const struct options *options);
+
+/* The code that a script asked for with -E instead of ours, where it did. */
+int options_exit_code(const struct options *options, int code);
 
 /* ---- duration.c ---- */
 
@@ -163,14 +170,15 @@ void *must_alloc(void *memory);
 
 /* ---- engine.c ---- */
 
-/* -e, else $STILE_ENGINE, else "local:". */
+/* -e, else $STILE_ENGINE, else "local:"; inside another run, with what is secret in its URL. */
 const char *engine_url(const struct options *options);
 /* Takes a URL with secrets out of our command line, where ps shows it to everybody. */
 void engine_hide_secrets(struct options *options);
 /* caps, doctor: a URL that is given without -e. */
 void engine_from_argument(struct options *options);
-/* 0, or an exit code after it has said why. label: what `stile show` prints as our command. */
-int engine_open(struct stile_client **client, const struct options *options, bool threadless,
+/* 0, or an exit code after it has said why. For `stile show`: label is our command, pid the process
+ * to signal (0: this one). */
+int engine_open(struct stile_client **client, const struct options *options, pid_t pid,
                 const char *label);
 /* Also what would be refused for locks. */
 int engine_open_to_examine(struct stile_client **client, const struct options *options,

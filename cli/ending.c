@@ -9,6 +9,7 @@
 #define GRACE_MIN_MS   20
 #define PASS_MAX_MS    50
 #define STUCK_AFTER_MS 2000
+#define TERM_AFTER_MS  1000
 
 /* Longer than half the lease would leave no time for renewals. */
 int64_t ending_grace_ms(const struct options *options, int64_t lease_ms)
@@ -24,6 +25,11 @@ int64_t ending_grace_ms(const struct options *options, int64_t lease_ms)
     return grace < lease_ms / 2 ? grace : lease_ms / 2;
 }
 
+int64_t ending_patience_ms(const struct options *options)
+{
+    return options->given & OPT_GRACE ? options->grace_ms : GRACE_MAX_MS;
+}
+
 void ending_kill(struct ending *ending)
 {
     ending->stopping = SIGKILL;
@@ -35,7 +41,27 @@ void ending_begin(struct ending *ending, pid_t command, int64_t patience_ms)
 {
     ending->stopping = SIGTERM;
     ending->kill_ms = now_ms() + patience_ms;
-    tree_signal(command, SIGTERM);
+    tree_signal(command, SIGTERM, false);
+}
+
+/* Shells start what runs in their background with SIGINT and SIGQUIT ignored, nohup(1) with SIGHUP:
+ * SIGTERM comes behind those. */
+void ending_begin_with(struct ending *ending, int sig, bool spare_group, int64_t patience_ms)
+{
+    if (sig == SIGKILL) {
+        ending_kill(ending);
+        return;
+    }
+    if (!signals_asks_to_end(sig))
+        sig = SIGTERM; /* the rest of the tree need not dump a core each */
+    if (ending->stopping == 0) {
+        ending->stopping = SIGTERM;
+        ending->kill_ms = now_ms() + patience_ms;
+        if (sig != SIGTERM)
+            ending->term_ms =
+                now_ms() + (patience_ms / 2 < TERM_AFTER_MS ? patience_ms / 2 : TERM_AFTER_MS);
+    }
+    tree_signal(0, sig, spare_group);
 }
 
 void ending_hasten(struct ending *ending, int64_t patience_ms)
@@ -49,7 +75,11 @@ static void tell_stuck(struct ending *ending, pid_t refused)
     if (ending->told_stuck || now_ms() < ending->killed_ms + STUCK_AFTER_MS)
         return;
     ending->told_stuck = true;
-    if (refused != 0)
+    if (!tree_is_visible())
+        say("%s: what the command has started cannot be found, since /proc is not that of this pid "
+            "namespace; the %s is kept until it ends",
+            ending->name, ending->what);
+    else if (refused != 0)
         say("%s: pid %d may not be killed by us; the %s is kept until it ends", ending->name,
             (int)refused, ending->what);
     else
@@ -61,11 +91,15 @@ static void tell_stuck(struct ending *ending, pid_t refused)
 /* Whoever was forked behind our back is met by the next pass, until waitpid() knows nobody. */
 void ending_push(struct ending *ending, pid_t command)
 {
+    if (ending->stopping == SIGTERM && ending->term_ms != 0 && now_ms() >= ending->term_ms) {
+        ending->term_ms = 0;
+        tree_signal(command, SIGTERM, false);
+    }
     if (ending->stopping == SIGTERM && now_ms() >= ending->kill_ms)
         ending_kill(ending);
     if (ending->stopping != SIGKILL || now_ms() < ending->pass_ms)
         return;
-    tell_stuck(ending, tree_signal(command, SIGKILL));
+    tell_stuck(ending, tree_signal(command, SIGKILL, false));
     ending->pass_ms = now_ms() + ending->pause_ms;
     if (ending->pause_ms < PASS_MAX_MS)
         ending->pause_ms *= 2;
@@ -73,9 +107,10 @@ void ending_push(struct ending *ending, pid_t command)
 
 int64_t ending_next_ms(const struct ending *ending)
 {
-    return ending->stopping == 0         ? INT64_MAX
-           : ending->stopping == SIGTERM ? ending->kill_ms
-                                         : ending->pass_ms;
+    if (ending->stopping != SIGTERM)
+        return ending->stopping == 0 ? INT64_MAX : ending->pass_ms;
+    bool milder = ending->term_ms != 0 && ending->term_ms < ending->kill_ms;
+    return milder ? ending->term_ms : ending->kill_ms;
 }
 
 bool ending_reap(pid_t command, bool *ended, int *status)

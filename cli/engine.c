@@ -1,15 +1,24 @@
 /* Which engine, and opening it. */
-#include "cli.h"
+#include "process.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-const char *engine_url(const struct options *options)
+static const char *named_url(const struct options *options)
 {
     if (options->given & OPT_ENGINE)
         return options->engine;
     const char *url = secure_getenv("STILE_ENGINE");
     return url != NULL && url[0] != '\0' ? url : "local:";
+}
+
+const char *engine_url(const struct options *options)
+{
+    static char *whole; /* as the outer run has it */
+    const char *url = named_url(options);
+    if (whole == NULL)
+        whole = credentials_find(url);
+    return whole != NULL ? whole : url;
 }
 
 void engine_hide_secrets(struct options *options)
@@ -43,14 +52,18 @@ static int open_with(struct stile_client **client, const struct options *options
         return 0;
     char url[STILE_URL_MAX + 1];
     bool is_url = stile_url_redact(url, sizeof url, engine_url(options)) == STILE_OK;
-    return say_failure(is_url ? url : "engine", status, &err);
+    int code = say_failure(is_url ? url : "engine", status, &err);
+    if (status == STILE_REFUSED && credentials_are_missing(engine_url(options)))
+        say("the user and password of the run around this one could not be read: that needs the "
+            "same user and a /proc that shows it; give the URL with -e, or use password_file=");
+    return code;
 }
 
-int engine_open(struct stile_client **client, const struct options *options, bool threadless,
+int engine_open(struct stile_client **client, const struct options *options, pid_t pid,
                 const char *label)
 {
     return open_with(client, options,
-                     STILE_CLIENT_OPTIONS(.threadless = threadless, .label = label));
+                     STILE_CLIENT_OPTIONS(.threadless = true, .label = label, .pid = pid));
 }
 
 int engine_open_to_examine(struct stile_client **client, const struct options *options,
@@ -66,7 +79,7 @@ int engine_open_detached(struct stile_client **client, const struct options *opt
     /* Our own command line would be the default, and it may carry a URL with a password. */
     char label[STILE_NAME_MAX + 32];
     snprintf(label, sizeof label, "stile %s %s", verb, options->args[0]);
-    int code = engine_open(client, options, true, label);
+    int code = engine_open(client, options, 0, label);
     if (code != 0)
         return code;
     const struct stile_caps *caps = stile_client_caps(*client);

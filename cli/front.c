@@ -1,9 +1,12 @@
-/* The front: what the user started and whose exit code counts. See process.h. */
+/* The front: what the user started and whose end counts. See process.h. */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,36 +14,119 @@
 
 struct post {
     pid_t pid; /* 0: it has ended */
-    int lifeline;
+    int lifeline, reports;
+    int kept[KEPT_MAX]; /* descriptors that its locks live by */
+    size_t n_kept;
 };
 
 struct front {
     const char *verb, *what;
     struct signals signals;
+    int signal_fd;
     struct post *posts;
+    struct pollfd *polled; /* the signals, then the reports of each post */
     size_t n, alive;
+    bool child_changed;
     int code;       /* the first that was not 0 */
+    int sig;        /* not 0: the signal that the command, or the wait for the lock, was ended by */
+    int lost_code;  /* what a killed warden makes us end with */
     bool signalled; /* one was ended by a signal, before it took anything */
 };
 
+/* ---- passing signals on ---- */
+
 /* Never blocks; a full pipe means a warden that is stopped and has thousands to read. */
-static void tell(const struct post *post, int sig, pid_t sender)
+static void pass_word(const struct post *post, const struct passed_signal *word)
 {
-    const struct passed_signal word = {.sig = sig, .sender = sender};
-    while (write(post->lifeline, &word, sizeof word) < 0 && errno == EINTR)
+    while (write(post->lifeline, word, sizeof *word) < 0 && errno == EINTR)
         continue;
 }
 
-static void send_all(const struct front *front, int sig, pid_t sender)
+static void pass_to_all(const struct front *front, const struct passed_signal *word)
 {
     for (size_t i = 0; i < front->n; i++) {
         if (front->posts[i].pid == 0)
             continue;
-        tell(&front->posts[i], sig, sender);
+        pass_word(&front->posts[i], word);
         /* A warden that is still opening its engine does not read yet, and may be ended. */
-        kill(front->posts[i].pid, sig);
+        kill(front->posts[i].pid, word->sig);
     }
 }
+
+/* As the kernel would have stopped us: not in an orphaned process group, and not if we have been
+ * continued meanwhile. A SIGCONT that comes after the kill() takes the stop away by itself. */
+static void stop(void)
+{
+    sigset_t one, pending;
+    const struct timespec none = {0};
+    sigemptyset(&one);
+    sigaddset(&one, SIGTSTP);
+    kill(getpid(), SIGTSTP);
+    sigpending(&pending);
+    if (sigismember(&pending, SIGCONT))
+        sigtimedwait(&one, NULL, &none);
+    sigprocmask(SIG_UNBLOCK, &one, NULL);
+    sigprocmask(SIG_BLOCK, &one, NULL);
+}
+
+static void read_signals(struct front *front)
+{
+    struct signalfd_siginfo info;
+    while (read(front->signal_fd, &info, sizeof info) == (ssize_t)sizeof info) {
+        const struct passed_signal word = passed_from(&info);
+        if (word.sig == SIGCHLD)
+            front->child_changed = true;
+        else
+            pass_to_all(front, &word);
+        if (word.sig == SIGTSTP)
+            stop();
+    }
+}
+
+/* ---- what a warden reports ---- */
+
+static void keep(struct post *post, const struct msghdr *message)
+{
+    for (const struct cmsghdr *at = CMSG_FIRSTHDR(message); at != NULL;
+         at = CMSG_NXTHDR((struct msghdr *)message, (struct cmsghdr *)at)) {
+        size_t n = (at->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        if (at->cmsg_level != SOL_SOCKET || at->cmsg_type != SCM_RIGHTS)
+            continue;
+        for (size_t i = 0; i < n && post->n_kept < KEPT_MAX; i++)
+            memcpy(&post->kept[post->n_kept++], CMSG_DATA(at) + i * sizeof(int), sizeof(int));
+    }
+}
+
+/* The first is the proof of life: whoever sees the others closed finds it gone already. */
+static void drop_kept(struct post *post)
+{
+    for (size_t i = 0; i < post->n_kept; i++)
+        close(post->kept[i]);
+    post->n_kept = 0;
+}
+
+/* False: there is none. */
+static bool read_report(struct front *front, struct post *post)
+{
+    struct report word;
+    char rights[CMSG_SPACE(KEPT_MAX * sizeof(int))];
+    struct iovec part = {&word, sizeof word};
+    struct msghdr message = {
+        .msg_iov = &part, .msg_iovlen = 1, .msg_control = rights, .msg_controllen = sizeof rights};
+    if (recvmsg(post->reports, &message, MSG_CMSG_CLOEXEC) != (ssize_t)sizeof word)
+        return false;
+    keep(post, &message);
+    if (word.kind == REPORT_DIED_OF)
+        front->sig = word.sig;
+    if (word.kind == REPORT_QUESTION) {
+        const struct passed_signal answer = {0};
+        read_signals(front);
+        pass_word(post, &answer);
+    }
+    return true;
+}
+
+/* ---- the end of a warden ---- */
 
 static struct post *post_of(const struct front *front, pid_t pid)
 {
@@ -51,101 +137,134 @@ static struct post *post_of(const struct front *front, pid_t pid)
     return NULL;
 }
 
-/* The terminal signals the whole group by itself; only what was sent to us alone is passed on. */
-static void pass_on(const struct front *front, const siginfo_t *info)
-{
-    if (info->si_signo == SIGNAL_QUESTION) {
-        const struct post *post = post_of(front, info->si_pid);
-        if (post != NULL)
-            tell(post, 0, 0);
-        return;
-    }
-    if (info->si_code == SI_USER || info->si_code == SI_QUEUE || info->si_code == SI_TKILL)
-        send_all(front, info->si_signo, info->si_pid);
-}
-
 /* False: it ended as it should not, and nothing may be left below it. */
 static bool post_ended(struct front *front, struct post *post, int status)
 {
+    static const struct passed_signal end = {.sig = SIGTERM, .sender = BY_KERNEL};
     pid_t pid = post->pid;
+    while (read_report(front, post))
+        continue;
     post->pid = 0;
     close(post->lifeline);
+    close(post->reports);
     front->alive--;
     int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     if (front->code == 0)
         front->code = code;
     if (code != 0)
-        send_all(front, SIGTERM, getpid()); /* if one can't work, the others don't go on without */
+        pass_to_all(front, &end); /* if one can't work, the others don't go on without it */
     if (WIFEXITED(status))
         return true;
     front->signalled = true;
-    if (signals_ends_wait(WTERMSIG(status)))
+    if (signals_ends_wait(WTERMSIG(status))) {
+        front->sig = WTERMSIG(status);
         return true;
-    say("%s: the warden (pid %d) was ended by signal %d, and %s with it; the command was killed",
+    }
+    say("%s: the warden (pid %d) was ended by signal %d, and %s with it; the command is killed",
         front->verb, (int)pid, WTERMSIG(status), front->what);
     return false;
 }
 
-static int await_all(struct front *front)
+/* False: nothing may go on. */
+static bool reap(struct front *front)
 {
-    while (front->alive > 0) {
-        siginfo_t info;
-        int sig = sigwaitinfo(&front->signals.taken, &info);
-        if (sig < 0)
-            continue;
-        if (sig != SIGCHLD) {
-            pass_on(front, &info);
-            continue;
-        }
-        int status;
-        for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
-            struct post *post = post_of(front, pid);
-            if (post != NULL && !post_ended(front, post, status)) {
-                tree_end(); /* whatever it left below it is below us now */
-                return EXIT_LOST;
-            }
-        }
+    int status;
+    front->child_changed = false;
+    for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
+        struct post *post = post_of(front, pid);
+        if (post != NULL && !post_ended(front, post, status))
+            return false;
     }
-    if (front->signalled)
-        tree_end();
-    return front->code;
+    return true;
 }
 
-/* In the child: returns its exit code. Else -1. */
-static int fork_post(struct front *front, post_fn *fn, void *data)
+static int await_all(struct front *front)
 {
-    int ends[2];
+    bool going = true;
+    while (front->alive > 0 && going) {
+        for (size_t i = 0; i < front->n; i++)
+            front->polled[i + 1] =
+                (struct pollfd){front->posts[i].pid ? front->posts[i].reports : -1, POLLIN, 0};
+        poll(front->polled, front->n + 1, -1);
+        read_signals(front);
+        for (size_t i = 0; i < front->n; i++) {
+            if (front->polled[i + 1].revents & POLLIN)
+                read_report(front, &front->posts[i]);
+        }
+        if (front->child_changed)
+            going = reap(front);
+    }
+    if (!going || front->signalled)
+        tree_end(); /* what a killed warden left below it is below us now */
+    /* Not before: these keep its locks, and the next holder out. */
+    for (size_t i = 0; i < front->n; i++)
+        drop_kept(&front->posts[i]);
+    return going ? front->code : front->lost_code;
+}
+
+/* ---- the beginning ---- */
+
+/* In the child: returns its exit code. Else -1. */
+static int fork_post(struct front *front, post_fn *fn, struct options *options)
+{
+    int ends[2], pair[2];
     pid_t self = getpid();
     struct post *post = &front->posts[front->n];
-    if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0 || (post->pid = fork()) < 0) {
+    if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0 ||
+        socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0 ||
+        (post->pid = fork()) < 0) {
         say("%s: cannot start a process: %s", front->verb, strerror(errno));
         tree_end();
         return EXIT_CANNOT_EXEC;
     }
     if (post->pid == 0) {
         close(ends[1]); /* else we would keep our own lifeline alive, or another's */
-        for (size_t i = 0; i < front->n; i++)
+        close(pair[0]);
+        close(front->signal_fd);
+        for (size_t i = 0; i < front->n; i++) {
             close(front->posts[i].lifeline);
-        return fn(&front->signals, ends[0], self, data);
+            close(front->posts[i].reports);
+        }
+        const struct link link = {.front = self, .lifeline = ends[0], .reports = pair[1]};
+        return fn(options, &front->signals, &link);
     }
     close(ends[0]);
+    close(pair[1]);
     post->lifeline = ends[1];
+    post->reports = pair[0];
     front->n++;
     front->alive++;
     return -1;
 }
 
-int front_run(const char *verb, const char *what, size_t n, post_fn *fn, void *data)
+static int run_posts(struct front *front, size_t n, post_fn *fn, struct options *options)
 {
-    struct front front = {
-        .verb = verb, .what = what, .posts = must_alloc(calloc(n, sizeof *front.posts))};
     int code = -1;
+    while (front->n < n && code < 0)
+        code = fork_post(front, fn, options);
+    if (code >= 0)
+        return code;
+    code = await_all(front);
+    return front->sig != 0 && code == 128 + front->sig ? signals_die_of(front->sig) : code;
+}
+
+int front_run(const char *verb, const char *what, size_t n, post_fn *fn, struct options *options)
+{
+    struct front front = {.verb = verb,
+                          .what = what,
+                          .posts = must_alloc(calloc(n, sizeof *front.posts)),
+                          .polled = must_alloc(calloc(n + 1, sizeof *front.polled)),
+                          .lost_code = options_exit_code(options, EXIT_LOST)};
     signals_take(&front.signals);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    while (front.n < n && code < 0)
-        code = fork_post(&front, fn, data);
-    if (code < 0)
-        code = await_all(&front);
+    int code = EXIT_ENGINE;
+    front.signal_fd = signalfd(-1, &front.signals.taken, SFD_CLOEXEC | SFD_NONBLOCK);
+    front.polled[0] = (struct pollfd){front.signal_fd, POLLIN, 0};
+    if (front.signal_fd < 0)
+        say("%s: cannot watch signals: %s", verb, strerror(errno));
+    else
+        code = run_posts(&front, n, fn, options);
     free(front.posts);
+    free(front.polled);
     return code;
 }

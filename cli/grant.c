@@ -15,7 +15,7 @@ void wait_ready(struct stile_client *client, const struct inbox *inbox, int64_t 
     struct pollfd fds[] = {
         {.fd = stile_client_fd(client), .events = POLLIN},
         {.fd = inbox->signal_fd, .events = POLLIN},
-        {.fd = inbox->orphaned ? -1 : inbox->lifeline, .events = POLLIN},
+        {.fd = inbox->orphaned ? -1 : inbox->link.lifeline, .events = POLLIN},
     };
     int64_t due = inbox_due_ms(inbox);
     if (until_ms < due)

@@ -1,20 +1,23 @@
 /* What reaches the warden: its own signals, those the front passes on, and the front's death.
  *
- * A signal to the whole process group (a service manager, `kill -- -PGID`, a closing terminal)
- * reaches front, warden and command each for itself; passing it on would let the command see it
- * twice. The sender tells: what one process sent to the front and to us, it sent to all. So before
- * we pass on what we were sent, we ask the front: its answer comes behind all it was sent before.
+ * A signal to the whole process group (the terminal's Ctrl-C, a service manager, `kill -- -PGID`)
+ * reaches front and warden each for itself, and the command too if it is in that group; passing it
+ * on would let the command see it twice. The sender shows which it is: what one process sent to the
+ * front and to the warden, it sent to the group. So before the warden passes on what it was sent,
+ * it asks the front, whose answer comes behind all signals that the front has had by then.
  */
 #include <errno.h>
 #include <poll.h>
+#include <string.h>
 #include <sys/signalfd.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "mutant.h"
 #include "process.h"
 
-/* How far apart a sender who signals one process after the other may be with the two of us. */
+/* How far apart a sender that signals one process after the other may be with front and warden. */
 #define PAIR_MS 50
 /* A front that is stopped does not answer. */
 #define ANSWER_MS 1000
@@ -26,61 +29,151 @@ int64_t now_ms(void)
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-bool inbox_open(struct inbox *inbox, const struct signals *signals, int lifeline, pid_t front)
+bool inbox_open(struct inbox *inbox, const struct signals *signals, const struct link *link)
 {
-    *inbox = (struct inbox){.lifeline = lifeline, .front = front};
+    *inbox = (struct inbox){.link = *link};
     sigset_t watched = signals->taken, quiet;
-    sigaddset(&watched, SIGTSTP);
-    /* Stopping is for the front, which the shell watches: the lease goes on meanwhile. */
+    if (link->lifeline < 0)
+        sigdelset(&watched,
+                  SIGTSTP); /* without a front, the process that waits is stopped itself */
     quiet = watched;
-    sigaddset(&quiet, SIGTTIN);
-    sigaddset(&quiet, SIGTTOU);
+    /* Stopping is for the front, which the shell watches: the lease goes on meanwhile. */
+    if (link->lifeline >= 0) {
+        sigaddset(&quiet, SIGTTIN);
+        sigaddset(&quiet, SIGTTOU);
+    } else {
+        sigset_t stop;
+        sigemptyset(&stop);
+        sigaddset(&stop, SIGTSTP);
+        sigprocmask(SIG_UNBLOCK, &stop, NULL);
+    }
     sigprocmask(SIG_BLOCK, &quiet, NULL);
     inbox->signal_fd = signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK);
     return inbox->signal_fd >= 0;
 }
 
-static bool was_sent(int code)
+bool report(const struct link *link, enum report_kind kind, int sig)
 {
-    return code == SI_USER || code == SI_QUEUE || code == SI_TKILL;
+    const struct report word = {.kind = kind, .sig = sig};
+    ssize_t sent;
+    if (link->reports < 0)
+        return false;
+    do
+        sent = send(link->reports, &word, sizeof word, MSG_NOSIGNAL);
+    while (sent < 0 && errno == EINTR);
+    return sent == (ssize_t)sizeof word;
 }
 
-/* The other half of a signal to all is there: forget it and return true. Else remember ours. */
-static bool pair_up(struct inbox *inbox, int sig, pid_t sender, bool by_front)
+/* ---- halves of signals to the group ---- */
+
+static bool is_queued(int sig)
 {
-    struct half *half = &inbox->halves[sig];
-    bool other = half->sent_ms != 0 && half->by_front != by_front && half->sender == sender;
-    if (half->by_front && half->sent_ms + PAIR_MS < now_ms())
-        other = false;
+    return sig >= SIGRTMIN;
+}
+
+static void drop_half(struct inbox *inbox, size_t at)
+{
+    inbox->n_halves--;
+    memmove(&inbox->halves[at], &inbox->halves[at + 1],
+            (inbox->n_halves - at) * sizeof inbox->halves[0]);
+}
+
+/* Those that have been acted upon already wait for their other half for a while only. */
+static void drop_old_halves(struct inbox *inbox)
+{
+    for (size_t i = inbox->n_halves; i-- > 0;) {
+        const struct half *half = &inbox->halves[i];
+        int64_t patience = half->by_front ? PAIR_MS : ANSWER_MS;
+        if (half->acted_upon && half->sent_ms + patience < now_ms())
+            drop_half(inbox, i);
+    }
+}
+
+/* The other half of a signal to the group is there: forget it and return true. */
+static bool pair_up(struct inbox *inbox, const struct passed_signal *word, bool by_front)
+{
+    drop_old_halves(inbox);
 #ifdef MUTANT_CLI_SIGNAL_TWICE
-    other = false;
+    return false;
 #endif
-    *half = (struct half){.sender = sender, .by_front = by_front, .sent_ms = other ? 0 : now_ms()};
-    return other;
+    for (size_t i = 0; i < inbox->n_halves; i++) {
+        const struct half *half = &inbox->halves[i];
+        if (half->by_front == by_front || half->word.sig != word->sig ||
+            half->word.sender != word->sender)
+            continue;
+        drop_half(inbox, i);
+        inbox->paired[word->sig].sender = word->sender;
+        inbox->paired[word->sig].ms = now_ms();
+        return true;
+    }
+    return false;
 }
 
-static void ask_front(struct inbox *inbox, int sig)
+/* NULL: one like it waits already, as for any process that is sent a signal twice. */
+static struct half *remember(struct inbox *inbox, const struct passed_signal *word, bool by_front)
 {
-    inbox->halves[sig].question = ++inbox->questions;
-    /* Its number is not another's as long as it is our parent. */
-    if (getppid() == inbox->front)
-        kill(inbox->front, SIGNAL_QUESTION);
+    for (size_t i = 0; i < inbox->n_halves && !is_queued(word->sig); i++) {
+        const struct half *half = &inbox->halves[i];
+        if (half->by_front == by_front && !half->acted_upon && half->word.sig == word->sig &&
+            half->word.sender == word->sender)
+            return NULL;
+    }
+    if (inbox->n_halves == HALVES_MAX)
+        drop_half(inbox, 0);
+    struct half *half = &inbox->halves[inbox->n_halves++];
+    *half = (struct half){.word = *word, .by_front = by_front, .sent_ms = now_ms()};
+    return half;
 }
 
-static struct event own_signal(struct inbox *inbox, const struct signalfd_siginfo *info)
+/* Sent to the front and to its group, as timeout(1) does: the second is one with the first. */
+static bool is_repeated(const struct inbox *inbox, const struct passed_signal *word)
 {
-    int sig = (int)info->ssi_signo;
-    pid_t sender = (pid_t)info->ssi_pid;
-    if (sig == SIGCHLD)
-        return (struct event){EVENT_CHILD, 0};
-    if (inbox->lifeline < 0)
-        return (struct event){EVENT_SIGNAL, sig};
-    if (!was_sent(info->ssi_code))
-        return (struct event){EVENT_TERMINAL, sig};
+    const struct pairing *pairing = &inbox->paired[word->sig];
+    return !is_queued(word->sig) && pairing->ms != 0 && pairing->sender == word->sender &&
+           now_ms() <= pairing->ms + PAIR_MS;
+}
+
+static struct event event_of(enum event_kind kind, const struct passed_signal *word)
+{
+    return (struct event){.kind = kind,
+                          .sig = word->sig,
+                          .by_kernel = word->sender == BY_KERNEL,
+                          .queued = word->queued,
+                          .value = word->value};
+}
+
+/* ---- what the warden itself is sent ---- */
+
+static struct event own_signal(struct inbox *inbox, const struct passed_signal *word)
+{
+    if (word->sig == SIGCHLD)
+        return (struct event){.kind = EVENT_CHILD};
+    if (inbox->link.lifeline < 0)
+        return event_of(EVENT_SIGNAL, word);
     /* The front's knock is for the time before we listen; its word is in the lifeline. */
-    if (sender != inbox->front && sig < SIGNALS_MAX && !pair_up(inbox, sig, sender, false))
-        ask_front(inbox, sig);
-    return (struct event){EVENT_NONE, 0};
+    if (word->sender == inbox->link.front || word->sig >= SIGNALS_MAX ||
+        pair_up(inbox, word, false))
+        return (struct event){.kind = EVENT_NONE};
+    struct half *half = remember(inbox, word, false);
+    if (half == NULL)
+        return (struct event){.kind = EVENT_NONE};
+    if (word->sender == BY_KERNEL) {
+        half->acted_upon = true; /* the kernel signals a terminal's group and not one of us */
+        return event_of(EVENT_GROUP, word);
+    }
+    half->question = ++inbox->questions;
+    report(&inbox->link, REPORT_QUESTION, 0);
+    return (struct event){.kind = EVENT_NONE};
+}
+
+struct passed_signal passed_from(const struct signalfd_siginfo *info)
+{
+    bool sent =
+        info->ssi_code == SI_USER || info->ssi_code == SI_QUEUE || info->ssi_code == SI_TKILL;
+    return (struct passed_signal){.sig = (int)info->ssi_signo,
+                                  .sender = sent ? (pid_t)info->ssi_pid : BY_KERNEL,
+                                  .queued = info->ssi_code == SI_QUEUE,
+                                  .value = (void *)(uintptr_t)info->ssi_ptr};
 }
 
 static struct event own_signals(struct inbox *inbox)
@@ -91,21 +184,24 @@ static struct event own_signals(struct inbox *inbox)
         if (got < 0 && errno == EINTR)
             continue;
         if (got != (ssize_t)sizeof info)
-            return (struct event){EVENT_NONE, 0};
-        struct event event = own_signal(inbox, &info);
+            return (struct event){.kind = EVENT_NONE};
+        const struct passed_signal word = passed_from(&info);
+        struct event event = own_signal(inbox, &word);
         if (event.kind != EVENT_NONE)
             return event;
     }
 }
 
+/* ---- what the front passes on ---- */
+
 /* False: no word is there. */
 static bool read_word(struct inbox *inbox)
 {
     ssize_t got;
-    if (inbox->lifeline < 0 || inbox->orphaned)
+    if (inbox->link.lifeline < 0 || inbox->orphaned)
         return false;
     do {
-        got = read(inbox->lifeline, &inbox->word, sizeof inbox->word);
+        got = read(inbox->link.lifeline, &inbox->word, sizeof inbox->word);
     } while (got < 0 && errno == EINTR);
     inbox->orphaned = got == 0;
     inbox->has_word = got == (ssize_t)sizeof inbox->word;
@@ -116,42 +212,47 @@ static struct event take_word(struct inbox *inbox)
 {
     const struct passed_signal word = inbox->word;
     if (inbox->orphaned)
-        return (struct event){EVENT_ORPHANED, 0};
+        return (struct event){.kind = EVENT_ORPHANED};
     inbox->has_word = false;
     if (word.sig == 0)
         inbox->answers++;
     if (word.sig <= 0 || word.sig >= SIGNALS_MAX)
-        return (struct event){EVENT_NONE, 0};
-    bool to_all = pair_up(inbox, word.sig, word.sender, true);
-    return (struct event){to_all ? EVENT_TERMINAL : EVENT_SIGNAL, word.sig};
+        return (struct event){.kind = EVENT_NONE};
+    bool acted_upon = word.sender == BY_KERNEL;
+    if (pair_up(inbox, &word, true))
+        return acted_upon ? (struct event){.kind = EVENT_NONE} : event_of(EVENT_GROUP, &word);
+    if (is_repeated(inbox, &word))
+        return (struct event){.kind = EVENT_NONE};
+    struct half *half = remember(inbox, &word, true);
+    if (half != NULL)
+        half->acted_upon = true;
+    return event_of(EVENT_SIGNAL, &word);
 }
+
+/* ---- what came to the warden alone ---- */
 
 static int64_t due_ms(const struct inbox *inbox, const struct half *half)
 {
     return half->sent_ms + (inbox->answers >= half->question ? PAIR_MS : ANSWER_MS);
 }
 
-/* What came to us alone, the oldest first; NULL: nothing. */
-static const struct half *oldest(const struct inbox *inbox)
+/* Halves stand in the order in which they came. */
+static size_t oldest(const struct inbox *inbox)
 {
-    const struct half *found = NULL;
-    for (int sig = 1; sig < SIGNALS_MAX; sig++) {
-        const struct half *half = &inbox->halves[sig];
-        if (half->sent_ms != 0 && !half->by_front &&
-            (found == NULL || half->question < found->question))
-            found = half;
-    }
-    return found;
+    size_t i = 0;
+    while (i < inbox->n_halves && inbox->halves[i].acted_upon)
+        i++;
+    return i;
 }
 
 static struct event due_signal(struct inbox *inbox)
 {
-    const struct half *half = oldest(inbox);
-    if (half == NULL || due_ms(inbox, half) > now_ms())
-        return (struct event){EVENT_NONE, 0};
-    int sig = (int)(half - inbox->halves);
-    inbox->halves[sig].sent_ms = 0;
-    return (struct event){EVENT_SIGNAL, sig};
+    size_t at = oldest(inbox);
+    if (at == inbox->n_halves || due_ms(inbox, &inbox->halves[at]) > now_ms())
+        return (struct event){.kind = EVENT_NONE};
+    const struct passed_signal word = inbox->halves[at].word;
+    drop_half(inbox, at);
+    return event_of(EVENT_SIGNAL, &word);
 }
 
 struct event inbox_next(struct inbox *inbox)
@@ -174,6 +275,6 @@ struct event inbox_next(struct inbox *inbox)
 
 int64_t inbox_due_ms(const struct inbox *inbox)
 {
-    const struct half *half = oldest(inbox);
-    return half != NULL ? due_ms(inbox, half) : INT64_MAX;
+    size_t at = oldest(inbox);
+    return at < inbox->n_halves ? due_ms(inbox, &inbox->halves[at]) : INT64_MAX;
 }

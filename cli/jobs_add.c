@@ -36,7 +36,7 @@ static int add(struct options *options)
         say("jobs add: reading stdin: %s", strerror(errno));
         code = EXIT_USAGE;
     } else {
-        code = engine_open(&client, options, true, "stile jobs add");
+        code = engine_open(&client, options, 0, "stile jobs add");
     }
     if (code == 0) {
         enum stile_status status = stile_jobs_add(

@@ -116,7 +116,7 @@ static int ls(struct options *options)
     struct stile_error err = {0};
     const char *queue = options->n_args > 0 ? options->args[0] : NULL;
     struct listing listing = {.json = {.out = stdout}, .as_json = options->given & OPT_JSON};
-    int code = engine_open(&client, options, true, "stile jobs ls");
+    int code = engine_open(&client, options, 0, "stile jobs ls");
     if (code != 0)
         return code;
     table_start(&listing.table, queue != NULL ? job_heads : queue_heads);

@@ -34,7 +34,7 @@ static int for_each_id(const struct options *options, const char *verb,
     struct stile_client *client;
     int code = check_ids(options, verb);
     if (code == 0)
-        code = engine_open(&client, options, true, "stile jobs");
+        code = engine_open(&client, options, 0, "stile jobs");
     if (code != 0)
         return code;
     for (size_t i = options->n_args > 1 ? 1 : 0; i < options->n_args; i++) {

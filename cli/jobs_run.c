@@ -34,11 +34,6 @@ struct watch {
     int64_t finish_ms; /* until then it may finish; INT64_MAX: nobody wants us to end */
 };
 
-bool job_quits(int sig)
-{
-    return sig == SIGTERM || sig == SIGINT || sig == SIGHUP || sig == SIGQUIT;
-}
-
 static pid_t command_of(const struct watch *w)
 {
     return w->running ? w->command : 0;
@@ -103,13 +98,13 @@ static void handle_events(struct watch *w)
         if (event.kind == EVENT_ORPHANED) {
             run->orphan = run->quit = true;
             ending_kill(&w->ending);
-        } else if (event.kind != EVENT_CHILD && job_quits(event.sig)) {
+        } else if (event.kind != EVENT_CHILD && signals_asks_to_end(event.sig)) {
             int64_t patience =
                 run->options->given & OPT_FINISH ? run->options->finish_ms : FINISH_MS;
             w->finish_ms = run->quit ? now_ms() : now_ms() + patience;
             run->quit = true;
-        } else if (event.kind == EVENT_SIGNAL && w->running && event.sig != SIGTSTP) {
-            kill(w->command, event.sig);
+        } else if (event.kind != EVENT_CHILD && w->running) {
+            signals_pass(w->command, &event);
         }
     }
 }
@@ -191,7 +186,7 @@ static bool start(struct watch *w)
     int input = payload_file(run->job);
     char **environment = child_environment_of_job(run->options, run->job);
     if (input >= 0)
-        w->command = child_start(run->options->command, environment, run->signals, input);
+        w->command = child_start(run->options->command, environment, run->signals, input, -1);
     int failure = errno;
     child_environment_free(environment);
     if (input >= 0)
@@ -245,7 +240,7 @@ static void say_verdict(struct watch *w, enum verdict verdict, const char *why)
 static bool ended_by_quitting(const struct watch *w)
 {
     int sig = WIFSIGNALED(w->status) ? WTERMSIG(w->status) : WEXITSTATUS(w->status) - 128;
-    return w->run->quit && (w->stopped || job_quits(sig));
+    return w->run->quit && (w->stopped || signals_asks_to_end(sig));
 }
 
 static void conclude(struct watch *w)

@@ -43,7 +43,7 @@ static void handle_events(struct worker *w)
     struct event event;
     while ((event = inbox_next(&w->inbox)).kind != EVENT_NONE) {
         w->orphan |= event.kind == EVENT_ORPHANED;
-        w->quit |= w->orphan || (event.kind != EVENT_CHILD && job_quits(event.sig));
+        w->quit |= w->orphan || (event.kind != EVENT_CHILD && signals_asks_to_end(event.sig));
     }
     if (w->quit && w->pending)
         stile_jobs_cancel(w->client);
@@ -134,30 +134,28 @@ static int work_on(struct worker *w, const struct signals *signals)
 }
 
 /* As long as we have nothing to give back, a signal may simply end us. */
-static int open_engine(struct worker *w, const struct signals *signals)
+static int open_engine(struct worker *w, const struct signals *signals, pid_t front)
 {
     char label[STILE_NAME_MAX + 32];
     snprintf(label, sizeof label, "stile jobs work %s", w->queue);
     sigprocmask(SIG_UNBLOCK, &signals->taken, NULL);
-    int code = engine_open(&w->client, w->options, true, label);
+    int code = engine_open(&w->client, w->options, front, label);
     sigprocmask(SIG_BLOCK, &signals->taken, NULL);
     return code;
 }
 
-static int worker_main(const struct signals *signals, int lifeline, pid_t front, void *data)
+static int worker_main(struct options *options, const struct signals *signals,
+                       const struct link *link)
 {
-    const struct options *options = data;
+    title_set("job-warden", link->front, options);
     struct worker w = {.options = options,
                        .queue = options->args[0],
                        .lease_ms = options->lease_ms ? options->lease_ms : LEASE_DEFAULT_MS};
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    /* So that `pkill stile` and `killall stile` meet the front alone, and jobs are ended in order.
-     */
-    prctl(PR_SET_NAME, "job-warden");
-    int code = open_engine(&w, signals);
+    int code = open_engine(&w, signals, link->front);
     if (code != 0)
         return code;
-    if (!inbox_open(&w.inbox, signals, lifeline, front)) {
+    if (!inbox_open(&w.inbox, signals, link)) {
         say("jobs work: cannot watch signals: %s", strerror(errno));
         code = EXIT_ENGINE;
     } else {

@@ -48,7 +48,7 @@ static int ls(struct options *options)
     struct stile_client *client;
     struct stile_error err = {0};
     bool json = options->given & OPT_JSON;
-    int code = engine_open(&client, options, true, "stile ls");
+    int code = engine_open(&client, options, 0, "stile ls");
     if (code != 0)
         return code;
     struct listing listing = {.json = {.out = stdout}};

@@ -1,5 +1,5 @@
 /* stile: the command. One verb, one file. */
-#include "cli.h"
+#include "process.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -122,6 +122,7 @@ static void fill_standard_fds(void)
 
 int main(int argc, char **argv)
 {
+    title_begin(argv);
     fill_standard_fds();
     if (argc < 2) {
         print_overview(stderr);

@@ -7,10 +7,10 @@
 
 #define LEASE_MIN_MS 1000
 
-enum value_kind { FLAG, TEXT, DURATION, COUNT, PROFILE };
+enum value_kind { FLAG, TEXT, DURATION, COUNT, CODE, PROFILE };
 
 struct option_rule {
-    unsigned bit;
+    uint64_t bit;
     char letter; /* 0: none */
     const char *name;
     enum value_kind kind;
@@ -36,7 +36,13 @@ static const struct option_rule rules[] = {
     {OPT_PROFILE, 0, "profile", PROFILE, AT(profile), "P",
      "default, financial, cache or batch: TTL, renewal and retries"},
     {OPT_GRACE, 0, "grace", DURATION, AT(grace_ms), "T",
-     "stop the command so long before the lease ends"},
+     "between SIGTERM and SIGKILL; before the end of a lease (at most 5s)"},
+    {OPT_LEAVE, 0, "leave", FLAG, 0, NULL,
+     "release it when CMD itself ends, whatever it leaves running"},
+    {OPT_LABEL, 0, "label", TEXT, AT(label), "TEXT",
+     "what show prints as our command (else the program's name)"},
+    {OPT_CODE, 'E', "conflict-exit-code", CODE, AT(code), "CODE",
+     "exit with CODE instead of 69, 75 and 76"},
     {OPT_OWNER, 0, "owner", TEXT, AT(owner), "V", "what acquire printed (else $STILE_OWNER)"},
     {OPT_PROCLAIM, 0, "proclaim", TEXT, AT(proclaim), "V",
      "what others see of us while we hold it, as a leader's value"},
@@ -86,6 +92,16 @@ static const char *parse_count(uint64_t *count, const char *text)
     return NULL;
 }
 
+static const char *parse_code(uint64_t *code, const char *text)
+{
+    char *end;
+    unsigned long number = strtoul(text, &end, 10);
+    if (text[0] < '0' || text[0] > '9' || *end != '\0' || number > 255)
+        return "must be a whole number from 0 to 255";
+    *code = number;
+    return NULL;
+}
+
 static const char *parse_profile(enum stile_profile *profile, const char *text)
 {
     static const char *const names[] = {
@@ -116,6 +132,8 @@ static const char *set_value(struct options *options, const struct option_rule *
         return duration_parse(at, value);
     case COUNT:
         return parse_count(at, value);
+    case CODE:
+        return parse_code(at, value);
     case PROFILE:
         return parse_profile(at, value);
     }
@@ -164,7 +182,7 @@ static int take_option(struct options *options, const struct verb *verb, char **
 
 static int check_together(const struct options *options, const struct verb *verb)
 {
-    unsigned given = options->given;
+    uint64_t given = options->given;
     if ((given & OPT_TRY) && (given & OPT_WAIT))
         return usage_error(verb, "--try", "cannot go with --wait");
     if ((given & OPT_SHARED) && (given & OPT_SLOTS))
@@ -235,7 +253,7 @@ int options_parse(struct options *options, const struct verb *verb, int argc, ch
     return code != 0 ? code : check_count(options, verb);
 }
 
-static void print_rules(unsigned accepts)
+static void print_rules(uint64_t accepts)
 {
     for (size_t i = 0; i < N_RULES; i++) {
         const struct option_rule *rule = &rules[i];
@@ -246,7 +264,7 @@ static void print_rules(unsigned accepts)
             snprintf(letter, sizeof letter, "-%c, ", rule->letter);
         snprintf(head, sizeof head, "%s--%s %s", letter, rule->name,
                  rule->value != NULL ? rule->value : "");
-        printf("  %-26s %s\n", head, rule->about);
+        printf("  %-29s %s\n", head, rule->about);
     }
     puts("\nT is a duration: 250ms, 10s, 5m, 2h, 1d.");
 }
@@ -259,7 +277,7 @@ void options_print_help(const struct verb *verb)
 
 void options_print_group(const struct verb *const *verbs, size_t n)
 {
-    unsigned accepts = 0;
+    uint64_t accepts = 0;
     for (size_t i = 0; i < n; i++) {
         printf("%s stile %s %s\n", i == 0 ? "usage:" : "      ", verbs[i]->name, verbs[i]->usage);
         accepts |= verbs[i]->accepts;
@@ -268,6 +286,12 @@ void options_print_group(const struct verb *const *verbs, size_t n)
         printf("\nstile %s:\n%s\n", verbs[i]->name, verbs[i]->about);
     putchar('\n');
     print_rules(accepts);
+}
+
+int options_exit_code(const struct options *options, int code)
+{
+    bool ours = code == EXIT_ENGINE || code == EXIT_NOT_ACQUIRED || code == EXIT_LOST;
+    return ours && (options->given & OPT_CODE) ? (int)options->code : code;
 }
 
 struct stile_lock_options options_for_lock(const struct options *options)

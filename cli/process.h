@@ -4,14 +4,15 @@
  *
  * `stile jobs work` has as many wardens as jobs may run at a time; each claims for itself.
  *
- * The front is what the user started: it passes signals on and ends with the result. The warden
+ * The front is what the user started: it passes signals on and ends as the command did. The warden
  * holds the lock and owns the tree. Each one sees the other's death: the warden through the
  * lifeline, a pipe whose writing end only the front has; the front as the warden's parent. Both are
  * subreapers, so that no descendant of the command gets away by losing its parent, and "nobody is
- * left" is what waitpid() says.
+ * left" is what waitpid() says. Where a lock ends with the process that holds it, the front has
+ * copies of the descriptors it lives by: it lasts until both are gone.
  *
  * All share the caller's process group, so the terminal's Ctrl-C, Ctrl-Z and reads behave as if the
- * command had been started alone.
+ * command had been started alone. What each of them does when is in docs/internals.md.
  */
 #ifndef STILE_CLI_PROCESS_H
 #define STILE_CLI_PROCESS_H
@@ -31,10 +32,19 @@ typedef void tree_visit_fn(pid_t pid, void *data);
  * it cannot be read. What forks meanwhile may be missed; walk again until nobody is left. */
 bool tree_walk(const char *proc, pid_t root, tree_visit_fn *visit, void *data);
 
+/* /proc may be missing, or that of another pid namespace, in which we have no number. */
+bool tree_is_visible(void);
+
 /* Sends sig to every descendant of this process, and SIGCONT behind it if that is needed for it to
- * be seen. child: known to be one, for where there is no /proc. Returns a pid that may not be
- * signalled, or 0. */
-pid_t tree_signal(pid_t child, int sig);
+ * be seen. child: known to be one, for where the tree is not visible. spare_group: not to those in
+ * our process group, which have had it. Returns a pid that may not be signalled, or 0. */
+pid_t tree_signal(pid_t child, int sig, bool spare_group);
+
+/* The numbers of at most max descendants; returns how many there are. */
+size_t tree_list(pid_t *pids, size_t max);
+
+/* Whether it neither handles nor ignores nor blocks sig, as far as can be seen. */
+bool tree_has_default_action(pid_t pid, int sig);
 
 /* Ends every descendant and returns when none is left. SIGCHLD must be blocked. */
 void tree_end(void);
@@ -44,6 +54,7 @@ void tree_end(void);
 struct ending {
     const char *name, *what; /* for messages: of which lock or job */
     int stopping;            /* 0, SIGTERM or SIGKILL: how far we are */
+    int64_t term_ms;         /* when SIGTERM follows a milder signal; 0: it doesn't */
     int64_t kill_ms;         /* when SIGTERM has had its time */
     int64_t pass_ms;         /* when to look again for who is left */
     int64_t pause_ms;        /* until then */
@@ -53,8 +64,12 @@ struct ending {
 
 /* So long before the end of a lease the tree is told to end. */
 int64_t ending_grace_ms(const struct options *options, int64_t lease_ms);
+/* How long a tree has to end after a signal, where no lease presses. */
+int64_t ending_patience_ms(const struct options *options);
 /* command: known to be a child, 0 if it has ended, as for tree_signal(). */
 void ending_begin(struct ending *ending, pid_t command, int64_t patience_ms);
+/* The same with another signal than SIGTERM, for the tree of a command that it has ended. */
+void ending_begin_with(struct ending *ending, int sig, bool spare_group, int64_t patience_ms);
 void ending_kill(struct ending *ending);
 void ending_hasten(struct ending *ending, int64_t patience_ms);
 void ending_push(struct ending *ending, pid_t command); /* does what is due */
@@ -66,7 +81,7 @@ bool ending_reap(pid_t command, bool *ended, int *status);
 
 struct signals {
     sigset_t inherited;     /* the mask we were started with */
-    sigset_t taken;         /* what we pass on or act upon, SIGCHLD and SIGNAL_QUESTION */
+    sigset_t taken;         /* what we pass on or act upon, and SIGCHLD */
     bool child_was_ignored; /* SIGCHLD was: waitpid() would not work */
 };
 
@@ -76,23 +91,54 @@ void signals_take(struct signals *signals);
 /* In a new child, before exec. */
 void signals_restore(const struct signals *signals);
 bool signals_ends_wait(int sig); /* one of those that would end a process which waits */
+bool signals_asks_to_end(int sig);
+/* Sends the command what has not reached it by itself. */
+struct event;
+void signals_pass(pid_t command, const struct event *event);
+/* Ends this process as sig would have; returns an exit code should that be impossible. */
+int signals_die_of(int sig);
 
 /* ---- inbox.c ---- */
 
-/* The warden asks the front with it whether it has read all it was sent. A real-time signal: they
- * are kept in a queue, and come behind the others. */
-#define SIGNAL_QUESTION SIGRTMIN
+/* Between a front and one of its wardens, as the warden has it. */
+struct link {
+    pid_t front;
+    int lifeline; /* words of the front come from it; -1: there is no front */
+    int reports;  /* to the front; -1 without one */
+};
+
+#define BY_KERNEL (-1) /* as sender: the terminal, a timer */
 
 /* What the front writes into the lifeline when it was sent a signal. */
 struct passed_signal {
     int sig; /* 0: the answer to a question */
     pid_t sender;
+    bool queued; /* by sigqueue(3), with a value */
+    void *value;
 };
+
+struct signalfd_siginfo;
+struct passed_signal passed_from(const struct signalfd_siginfo *info);
+
+enum report_kind {
+    REPORT_QUESTION, /* whether the front has passed on all it was sent */
+    REPORT_KEEP,     /* comes with descriptors that the locks live by */
+    REPORT_DIED_OF,  /* the command, or the wait for the lock, was ended by sig */
+};
+
+struct report {
+    enum report_kind kind;
+    int sig;
+};
+
+#define KEPT_MAX 64 /* descriptors in one report */
+
+bool report(const struct link *link, enum report_kind kind, int sig);
 
 enum event_kind {
     EVENT_NONE,
     EVENT_SIGNAL,   /* for us to act upon */
-    EVENT_TERMINAL, /* the same, but it reaches the command by itself */
+    EVENT_GROUP,    /* the same, and all of our process group had it */
     EVENT_CHILD,    /* one of our children ended */
     EVENT_ORPHANED, /* the front is gone */
 };
@@ -100,29 +146,40 @@ enum event_kind {
 struct event {
     enum event_kind kind;
     int sig;
+    bool by_kernel, queued;
+    void *value; /* as queued */
 };
 
-#define SIGNALS_MAX 32 /* the real-time ones are not passed on */
+#define SIGNALS_MAX 65
+#define HALVES_MAX  256
 
-/* A signal that we were sent, or the front, and perhaps both. */
+/* A signal that the warden was sent, or the front, and perhaps both. */
 struct half {
-    pid_t sender;
+    struct passed_signal word;
     bool by_front;
-    int64_t sent_ms;   /* 0: none */
+    bool acted_upon; /* kept so that the other half is known as such */
+    int64_t sent_ms;
     uint64_t question; /* ours: the number of what we asked the front about it */
 };
 
+struct pairing {
+    pid_t sender;
+    int64_t ms;
+};
+
 struct inbox {
-    int signal_fd, lifeline;
-    pid_t front;
+    struct link link;
+    int signal_fd;
     bool orphaned, has_word;
     struct passed_signal word;
     uint64_t questions, answers;
-    struct half halves[SIGNALS_MAX];
+    struct half halves[HALVES_MAX];
+    size_t n_halves;
+    struct pairing paired[SIGNALS_MAX]; /* the last two halves that met */
 };
 
-/* lifeline -1 and front 0: there is no front. False with errno. */
-bool inbox_open(struct inbox *inbox, const struct signals *signals, int lifeline, pid_t front);
+/* False with errno. */
+bool inbox_open(struct inbox *inbox, const struct signals *signals, const struct link *link);
 struct event inbox_next(struct inbox *inbox);    /* EVENT_NONE: nothing more for now */
 int64_t inbox_due_ms(const struct inbox *inbox); /* when to ask again at the latest; INT64_MAX */
 
@@ -152,32 +209,62 @@ void wait_ready(struct stile_client *client, const struct inbox *inbox, int64_t 
 
 /* ---- front.c ---- */
 
-/* The life of a child of the front, with its lifeline's reading end; returns its exit code. */
-typedef int post_fn(const struct signals *signals, int lifeline, pid_t front, void *data);
+/* The life of a child of the front; returns its exit code. */
+typedef int post_fn(struct options *options, const struct signals *signals,
+                    const struct link *link);
 
 /* Starts n of them, passes signals on, and returns when all have ended: the first code that is not
- * 0, or EXIT_LOST. In a child it returns that child's code. what: that they have, for messages. */
-int front_run(const char *verb, const char *what, size_t n, post_fn *fn, void *data);
+ * 0, or EXIT_LOST. Dies of the signal that ended the command. In a child it returns that child's
+ * code. what: that they have, for messages. */
+int front_run(const char *verb, const char *what, size_t n, post_fn *fn, struct options *options);
+
+/* ---- title.c ---- */
+
+/* Called by main() before anything else. */
+void title_begin(char **argv);
+/* For a warden: another name, so that `pkill stile` and `pkill -f 'stile run'` meet the front
+ * alone, which then ends the tree in order. Copies what options has of the command line. */
+void title_set(const char *name, pid_t front, struct options *options);
+
+/* ---- keep.c ---- */
+
+/* Which descriptors there are before the engine is opened. */
+struct keep {
+    unsigned char open[256 / 8];
+};
+
+void keep_begin(struct keep *keep);
+/* Gives the front copies of what the locks live by. */
+void keep_with_front(const struct keep *keep, struct stile_client *client, const struct link *link);
 
 /* ---- warden.c ---- */
 
-/* The warden's whole life, with the lifeline's reading end; returns its exit code. */
-int warden_main(const struct options *options, const struct signals *signals, int lifeline,
-                pid_t front);
+post_fn warden_main;
 
 /* ---- child.c ---- */
 
-/* environ with STILE_NAME, STILE_TOKEN, ... of these locks instead of whatever was there. */
-char **child_environment(const struct options *options, struct stile_lock *const *locks, size_t n);
+/* environ with STILE_NAME, STILE_TOKEN, ... of these locks instead of whatever was there; those two
+ * are of the lock named first. */
+char **child_environment(const struct options *options, struct stile_lock *const *locks, size_t n,
+                         const char *first);
 /* The same with STILE_QUEUE, STILE_JOB_ID, ... */
 char **child_environment_of_job(const struct options *options, const struct stile_job *job);
 void child_environment_free(char **environment);
-/* The new process, or -1 with errno. input becomes its stdin, unless -1. If it can't be executed it
- * says so and ends as a shell's. */
+/* The new process, or -1 with errno. input becomes its stdin, unless -1; it inherits life, unless
+ * -1. If it can't be executed it says so and ends as a shell's. */
 pid_t child_start(char *const *command, char *const *environment, const struct signals *signals,
-                  int input);
+                  int input, int life);
 /* Of the last one, once it has ended: true if it ended so. */
 bool child_was_not_executed(void);
+
+/* ---- credentials.c ---- */
+
+/* The value of STILE_ENGINE_FROM for a command, yours to free; NULL: the URL has no secrets. */
+char *credentials_offer(const char *url);
+/* The URL with what is secret in it, if an outer run has offered it. Yours to free. */
+char *credentials_find(const char *url);
+/* An outer run has offered them for this URL, and it is still without. */
+bool credentials_are_missing(const char *url);
 
 /* ---- jobs_run.c ---- */
 
@@ -196,6 +283,5 @@ struct job_run {
 };
 
 void job_run(struct job_run *run);
-bool job_quits(int sig); /* a signal that asks a worker to end */
 
 #endif

@@ -74,7 +74,7 @@ static int show(struct options *options)
 {
     struct stile_client *client;
     struct stile_error err = {0};
-    int code = engine_open(&client, options, true, "stile show");
+    int code = engine_open(&client, options, 0, "stile show");
     if (code != 0)
         return code;
     enum stile_status status = stile_show(

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,6 +17,8 @@
 #define DEPTH_MAX 64
 
 #define PATH_ROOM 96
+
+#define NAMESPACES_MAX 40 /* the kernel nests 32 */
 
 struct walk {
     const char *proc;
@@ -147,30 +150,163 @@ bool tree_walk(const char *proc, pid_t root, tree_visit_fn *visit, void *data)
     return true;
 }
 
+/* ---- how /proc shows us ---- */
+
+/* A /proc of an outer pid namespace has numbers of its own for us and for our tree; the line NSpid
+ * has those of all namespaces from there inwards. */
+struct view {
+    pid_t of;   /* the process that has looked */
+    pid_t self; /* our number there; 0: it does not show us */
+    int level;  /* which of the numbers of a line are ours */
+};
+
+/* The numbers of /proc/PID/status; returns how many. */
+static int numbers_of(const char *pid, pid_t *numbers, int max)
+{
+    char path[PATH_ROOM], status[4096];
+    snprintf(path, sizeof path, "/proc/%.20s/status", pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC), n = 0;
+    if (fd < 0)
+        return 0;
+    ssize_t len = read(fd, status, sizeof status - 1);
+    close(fd);
+    status[len > 0 ? len : 0] = '\0';
+    char *at = strstr(status, "\nNSpid:");
+    for (at = at ? at + strlen("\nNSpid:") : NULL; at && n < max && *at == '\t'; n++)
+        numbers[n] = (pid_t)strtol(at + 1, &at, 10);
+    return n;
+}
+
+static struct view look(void)
+{
+    static struct view view;
+    pid_t numbers[NAMESPACES_MAX];
+    char link[24] = "";
+    if (view.of == getpid())
+        return view;
+    view = (struct view){.of = getpid()};
+    ssize_t len = readlink("/proc/self", link, sizeof link - 1);
+    if (len > 0 && (pid_t)strtol(link, NULL, 10) == getpid()) {
+        view.self = getpid();
+        return view;
+    }
+    int n = numbers_of("self", numbers, NAMESPACES_MAX);
+    if (n > 0 && numbers[n - 1] == getpid()) {
+        view.self = numbers[0];
+        view.level = n - 1;
+    }
+    return view;
+}
+
+/* The number that we know a process by; 0: it has gone. */
+static pid_t own_number(const struct view *view, pid_t shown)
+{
+    char pid[24];
+    pid_t numbers[NAMESPACES_MAX];
+    if (view->level == 0)
+        return shown;
+    snprintf(pid, sizeof pid, "%d", (int)shown);
+    return numbers_of(pid, numbers, NAMESPACES_MAX) > view->level ? numbers[view->level] : 0;
+}
+
+bool tree_is_visible(void)
+{
+    return look().self != 0;
+}
+
 /* ---- signals ---- */
 
 struct shot {
+    struct view view;
     int sig;
+    bool spare_group;
     pid_t refused;
 };
 
 /* A pid can't have become another process's since it was read: the kernel gives a number out again
  * only after all others. */
-static void shoot(pid_t pid, void *data)
+static void shoot_at(struct shot *shot, pid_t pid)
 {
-    struct shot *shot = data;
+    if (pid <= 0 || (shot->spare_group && getpgid(pid) == getpgrp()))
+        return;
     if (kill(pid, shot->sig) < 0 && errno == EPERM)
         shot->refused = pid;
-    if (shot->sig == SIGTERM)
+    if (signals_asks_to_end(shot->sig))
         kill(pid, SIGCONT);
 }
 
-pid_t tree_signal(pid_t child, int sig)
+static void shoot(pid_t pid, void *data)
 {
-    struct shot shot = {.sig = sig};
-    if (!tree_walk("/proc", getpid(), shoot, &shot) && child > 0)
-        shoot(child, &shot);
+    struct shot *shot = data;
+    shoot_at(shot, own_number(&shot->view, pid));
+}
+
+pid_t tree_signal(pid_t child, int sig, bool spare_group)
+{
+    struct shot shot = {.view = look(), .sig = sig, .spare_group = spare_group};
+    bool seen = shot.view.self != 0 && tree_walk("/proc", shot.view.self, shoot, &shot);
+    if (!seen && child > 0)
+        shoot_at(&shot, child);
     return shot.refused;
+}
+
+struct listing {
+    struct view view;
+    pid_t *pids;
+    size_t n, max;
+};
+
+static void list_one(pid_t pid, void *data)
+{
+    struct listing *listing = data;
+    pid_t number = own_number(&listing->view, pid);
+    if (number > 0 && listing->n++ < listing->max)
+        listing->pids[listing->n - 1] = number;
+}
+
+size_t tree_list(pid_t *pids, size_t max)
+{
+    struct listing listing = {.view = look(), .pids = pids, .max = max};
+    if (listing.view.self != 0)
+        tree_walk("/proc", listing.view.self, list_one, &listing);
+    return listing.n;
+}
+
+/* A line such as "SigCgt:\t0000000000004002"; true also where it is not there. */
+static bool mask_has(const char *status, const char *name, int sig)
+{
+    const char *at = strstr(status, name);
+    return at == NULL || strtoull(at + strlen(name), NULL, 16) >> (sig - 1) & 1;
+}
+
+/* The text of /proc/PID/file; "" where there is none. */
+static void read_text(char *text, size_t size, pid_t pid, const char *file)
+{
+    char path[PATH_ROOM];
+    snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, file);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t len = fd < 0 ? 0 : read(fd, text, size - 1);
+    if (fd >= 0)
+        close(fd);
+    text[len > 0 ? len : 0] = '\0';
+}
+
+/* While a process is in sigwait(3), the kernel shows what it waits for as neither blocked nor
+ * handled. So it must be seen to rest in one other system call, before and after. */
+bool tree_has_default_action(pid_t pid, int sig)
+{
+    char status[4096], before[256], after[256], *end;
+    const struct view view = look();
+    if (view.self == 0 || view.level > 0)
+        return false;
+    read_text(before, sizeof before, pid, "syscall");
+    read_text(status, sizeof status, pid, "status");
+    read_text(after, sizeof after, pid, "syscall");
+    long number = strtol(before, &end, 10);
+    if (end == before || number == SYS_rt_sigtimedwait || strcmp(before, after) != 0)
+        return false;
+    return !mask_has(status, "\nSigBlk:\t", sig) && !mask_has(status, "\nSigIgn:\t", sig) &&
+           !mask_has(status, "\nSigCgt:\t", sig);
 }
 
 void tree_end(void)
@@ -180,7 +316,7 @@ void tree_end(void)
     sigemptyset(&children);
     sigaddset(&children, SIGCHLD);
     for (;;) {
-        tree_signal(0, SIGKILL);
+        tree_signal(0, SIGKILL, false);
         pid_t ended;
         while ((ended = waitpid(-1, NULL, WNOHANG)) > 0)
             continue;

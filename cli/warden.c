@@ -10,20 +10,28 @@
 #include "mutant.h"
 #include "process.h"
 
-#define LOST_GRACE_MS 100 /* between SIGTERM and SIGKILL when the lock is gone already */
-#define LABEL_MAX     1024
+#define LOST_GRACE_MS  100  /* between SIGTERM and SIGKILL when the lock is gone already */
+#define TELL_LEFT_MS   1000 /* so long after its command a tree is left alone */
+#define NAMED_LEFT_MAX 8
 
 struct warden {
     const struct options *options;
     const struct signals *signals;
+    struct link link;
     struct inbox inbox;
+    struct keep keep;
     struct stile_client *client;
+    const char *first;         /* of the names, as they were given */
     struct stile_lock **locks; /* in canonical order */
     size_t n;                  /* how many of them there are so far */
     pid_t command;
-    bool running; /* the command has not ended */
-    int code;     /* what the front is to end with */
-    int64_t grace_ms;
+    bool running;         /* the command has not ended */
+    int status;           /* how it did, as waitpid() reports it */
+    bool lost;            /* the lock or the front, or as good as: 76 */
+    int64_t tell_left_ms; /* when to name what the command left; INT64_MAX: never */
+    int asked;            /* the last signal that asked us to end */
+    bool group_had_it;    /* so were all of our process group */
+    int64_t grace_ms; /* so long before the end of the lease the tree is ended; 0: it has none */
     struct ending ending;
 };
 
@@ -52,49 +60,104 @@ static pid_t command_of(const struct warden *w)
 
 static void begin_stop(struct warden *w, int64_t patience_ms)
 {
-    w->code = EXIT_LOST;
-    ending_begin(&w->ending, command_of(w), patience_ms);
+    w->lost = true;
+    if (w->ending.stopping == 0)
+        ending_begin(&w->ending, command_of(w), patience_ms);
+    ending_hasten(&w->ending, patience_ms);
 }
 
 static void check_lease(struct warden *w)
 {
     const char *name = "";
     int64_t left = remaining_ms(w, &name);
-    if (w->ending.stopping == 0 && left == 0) {
+    if (w->lost && left == 0) {
+        ending_hasten(&w->ending, LOST_GRACE_MS);
+    } else if (!w->lost && left == 0) {
         say("%s: the lock is lost; stopping the command", name);
         begin_stop(w, LOST_GRACE_MS);
-    } else if (w->ending.stopping == 0 && left != STILE_NO_DEADLINE && left <= w->grace_ms) {
+    } else if (!w->lost && left != STILE_NO_DEADLINE && left <= w->grace_ms) {
         say("%s: not renewed, the lease ends in %" PRId64
             " ms; stopping the command before it does",
             name, left);
         begin_stop(w, left / 2);
-    } else if (left == 0) {
-        ending_hasten(&w->ending, LOST_GRACE_MS);
     }
 }
 
 /* ---- the command's life ---- */
 
+/* The signal that ended the command, or 0. A program that cleans up first exits with 128+N. */
+static int ended_by(const struct warden *w)
+{
+    if (WIFSIGNALED(w->status))
+        return WTERMSIG(w->status);
+    return w->asked != 0 && WEXITSTATUS(w->status) == 128 + w->asked ? w->asked : 0;
+}
+
+static bool leaves(const struct warden *w)
+{
+    return w->options->given & OPT_LEAVE;
+}
+
+/* What ended the command goes to all it has started; what it leaves when it ends by itself keeps
+ * the lock until it ends, too. */
+static void command_ended(struct warden *w, bool anybody)
+{
+    w->running = false;
+    w->tell_left_ms = anybody ? now_ms() + TELL_LEFT_MS : INT64_MAX;
+    int sig = ended_by(w);
+    if (sig != 0 && anybody && !leaves(w) && w->ending.stopping == 0)
+        ending_begin_with(&w->ending, sig, w->group_had_it && sig == w->asked,
+                          ending_patience_ms(w->options));
+}
+
 /* False: there is nobody left below us. */
 static bool reap(struct warden *w)
 {
     bool ended = false;
-    int status = 0;
-    bool anybody = ending_reap(w->command, &ended, &status);
-    if (ended && w->ending.stopping == 0)
-        w->code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-    w->running = w->running && !ended;
+    bool anybody = ending_reap(w->command, &ended, &w->status);
+    if (ended)
+        command_ended(w, anybody);
     return anybody;
+}
+
+static void tell_left(struct warden *w)
+{
+    pid_t pids[NAMED_LEFT_MAX];
+    char list[NAMED_LEFT_MAX * 12 + 32] = "";
+    if (now_ms() < w->tell_left_ms)
+        return;
+    w->tell_left_ms = INT64_MAX;
+    size_t n = tree_list(pids, NAMED_LEFT_MAX), len = 0;
+    for (size_t i = 0; i < n && i < NAMED_LEFT_MAX; i++)
+        len += (size_t)sprintf(list + len, "%s%d", i > 0 ? ", " : "", (int)pids[i]);
+    if (n > NAMED_LEFT_MAX)
+        sprintf(list + len, " and %zu more", n - NAMED_LEFT_MAX);
+    say("%s: the command has ended; the lock is kept until the processes it left have, too: %s "
+        "(--leave releases it with the command)",
+        w->ending.name, n > 0 ? list : "pids unknown");
+}
+
+static void take_signal(struct warden *w, const struct event *event)
+{
+    bool to_group = event->kind == EVENT_GROUP;
+    if (signals_asks_to_end(event->sig)) {
+        w->asked = event->sig;
+        w->group_had_it = to_group;
+    }
+    if (w->running)
+        signals_pass(w->command, event);
+    else if (signals_asks_to_end(event->sig))
+        ending_begin_with(&w->ending, event->sig, to_group, ending_patience_ms(w->options));
 }
 
 static void handle_events(struct warden *w)
 {
     struct event event;
     while ((event = inbox_next(&w->inbox)).kind != EVENT_NONE) {
-        if (event.kind == EVENT_SIGNAL && w->running && event.sig != SIGTSTP)
-            kill(w->command, event.sig);
+        if (event.kind == EVENT_SIGNAL || event.kind == EVENT_GROUP)
+            take_signal(w, &event);
         if (event.kind == EVENT_ORPHANED) {
-            w->code = EXIT_LOST;
+            w->lost = true;
 #ifdef MUTANT_CLI_LOCK_FIRST
             stile_lock_release(w->locks[0], NULL);
 #endif
@@ -105,14 +168,12 @@ static void handle_events(struct warden *w)
 
 static int64_t next_ms(const struct warden *w)
 {
-    if (w->ending.stopping != 0)
-        return ending_next_ms(&w->ending);
-    int64_t left = remaining_ms(w, NULL);
-    return left == STILE_NO_DEADLINE ? INT64_MAX : now_ms() + left - w->grace_ms;
+    int64_t next = ending_next_ms(&w->ending), left = remaining_ms(w, NULL);
+    if (!w->lost && left != STILE_NO_DEADLINE && now_ms() + left - w->grace_ms < next)
+        next = now_ms() + left - w->grace_ms;
+    return w->tell_left_ms < next ? w->tell_left_ms : next;
 }
 
-/* What the command leaves running when it ends by itself is left alone (it may have started a
- * service); when the lock or the front is lost, nobody is. */
 static void watch_over(struct warden *w)
 {
     for (;;) {
@@ -121,19 +182,41 @@ static void watch_over(struct warden *w)
         /* Behind the signals: a SIGCHLD that is read after we looked would wake nobody. */
         bool anybody = reap(w);
         check_lease(w);
-        if (w->ending.stopping == 0 ? !w->running : !anybody)
+        if (!anybody || (leaves(w) && !w->running && w->ending.stopping == 0))
             return;
+        tell_left(w);
         ending_push(&w->ending, command_of(w));
     }
 }
 
+/* A code of ours, and not the command's. */
+static int ours(const struct warden *w, int code)
+{
+    return options_exit_code(w->options, code);
+}
+
+/* Of the command, for the front to end as it did. */
+static int code_of(const struct warden *w)
+{
+    if (w->lost)
+        return ours(w, EXIT_LOST);
+    if (WIFSIGNALED(w->status)) {
+        report(&w->link, REPORT_DIED_OF, WTERMSIG(w->status));
+        return 128 + WTERMSIG(w->status);
+    }
+    return WEXITSTATUS(w->status);
+}
+
 static int start(struct warden *w)
 {
-    char **environment = child_environment(w->options, w->locks, w->n);
+    char **environment = child_environment(w->options, w->locks, w->n, w->first);
     int64_t left = remaining_ms(w, NULL);
     w->grace_ms = left == STILE_NO_DEADLINE ? 0 : ending_grace_ms(w->options, left);
     w->ending = (struct ending){.name = stile_lock_name(w->locks[0]), .what = "lock"};
-    w->command = child_start(w->options->command, environment, w->signals, -1);
+    w->tell_left_ms = INT64_MAX;
+    keep_with_front(&w->keep, w->client, &w->link);
+    w->command = child_start(w->options->command, environment, w->signals, -1,
+                             leaves(w) ? -1 : stile_client_life_fd(w->client));
     int failure = errno;
     child_environment_free(environment);
     if (w->command < 0) {
@@ -142,7 +225,7 @@ static int start(struct warden *w)
     }
     w->running = true;
     watch_over(w);
-    return w->code;
+    return code_of(w);
 }
 
 /* ---- taking and giving back ---- */
@@ -152,28 +235,30 @@ static int give_back(struct warden *w, int code)
     for (size_t i = w->n; i-- > 0;) {
         struct stile_error err = {0};
         enum stile_status status = stile_lock_release(w->locks[i], &err);
-        if (status == STILE_OK || code == EXIT_LOST)
+        if (status == STILE_OK || w->lost)
             continue;
         say_failure("release", status, &err);
         if (status == STILE_LOST)
-            code = EXIT_LOST;
+            code = ours(w, EXIT_LOST);
     }
     return code;
 }
 
 static int not_granted(const struct warden *w, const struct grant *grant, enum stile_status status)
 {
-    if (grant->sig != 0)
+    if (grant->sig != 0) {
+        report(&w->link, REPORT_DIED_OF, grant->sig);
         return 128 + grant->sig;
+    }
     if (status == STILE_CANCELLED)
-        return EXIT_LOST;
+        return ours(w, EXIT_LOST);
     bool busy = status == STILE_HELD || status == STILE_TIMEOUT;
     if (!busy)
-        return say_failure("run", status, &grant->err);
+        return ours(w, say_failure("run", status, &grant->err));
     const char *name = stile_lock_name(w->locks[grant->taken]);
     if (!(w->options->given & OPT_QUIET))
         say("%s: %s; see who has it with: stile show %s", name, stile_status_text(status), name);
-    return EXIT_NOT_ACQUIRED;
+    return ours(w, EXIT_NOT_ACQUIRED);
 }
 
 /* Some engines count in whole seconds, or have bounds of their own. */
@@ -213,6 +298,7 @@ static int make_locks(struct warden *w)
 {
     const struct stile_lock_options lock_options = options_for_lock(w->options);
     char **names = w->options->args;
+    w->first = names[0];
     qsort(names, w->options->n_args, sizeof *names, by_name);
     w->locks = must_alloc(calloc(w->options->n_args, sizeof(struct stile_lock *)));
     for (; w->n < w->options->n_args; w->n++) {
@@ -220,52 +306,61 @@ static int make_locks(struct warden *w)
         enum stile_status status =
             stile_lock_new(&w->locks[w->n], w->client, names[w->n], &lock_options, &err);
         if (status != STILE_OK)
-            return say_failure("run", status, &err);
+            return ours(w, say_failure("run", status, &err));
     }
     return 0;
 }
 
-/* What `stile show` prints: the command, and not our own line, which may name a secret URL. */
-static void write_label(char label[LABEL_MAX], char *const *command)
+/* What `stile show` prints, and other users of the engine read: no arguments, which may be
+ * passwords. */
+static const char *label_of(const struct options *options)
 {
-    size_t len = 0;
-    for (; *command != NULL && len < LABEL_MAX - 1; command++)
-        len += (size_t)snprintf(label + len, LABEL_MAX - len, "%s%s", len > 0 ? " " : "", *command);
+    const char *slash = strrchr(options->command[0], '/');
+    if (options->given & OPT_LABEL)
+        return options->label;
+    return slash != NULL && slash[1] != '\0' ? slash + 1 : options->command[0];
 }
 
 /* Reaching a server may take its time, and as long as we have nothing to give back, a signal may
  * simply end us: the front sees by which. */
 static int open_engine(struct warden *w)
 {
-    char label[LABEL_MAX];
-    write_label(label, w->options->command);
+    keep_begin(&w->keep);
     sigprocmask(SIG_UNBLOCK, &w->signals->taken, NULL);
-    int code = engine_open(&w->client, w->options, true, label);
+    int code = engine_open(&w->client, w->options, w->link.front, label_of(w->options));
     sigprocmask(SIG_BLOCK, &w->signals->taken, NULL);
     return code;
 }
 
-int warden_main(const struct options *options, const struct signals *signals, int lifeline,
-                pid_t front)
+static int warden_life(struct warden *w)
 {
-    struct warden w = {.options = options, .signals = signals};
+    int code = open_engine(w);
+    if (code != 0)
+        return ours(w, code);
+    if (!inbox_open(&w->inbox, w->signals, &w->link)) {
+        say("run: cannot watch signals: %s", strerror(errno));
+        code = ours(w, EXIT_ENGINE);
+    }
+    if (code == 0)
+        code = make_locks(w);
+    if (code == 0)
+        code = take_and_run(w);
+    stile_client_close(w->client);
+    free(w->locks);
+    return code;
+}
+
+int warden_main(struct options *options, const struct signals *signals, const struct link *link)
+{
+    struct warden w = {.options = options, .signals = signals, .link = *link};
 #ifndef MUTANT_CLI_ORPHANS_ESCAPE
     prctl(PR_SET_CHILD_SUBREAPER, 1);
 #endif
-    /* So that `pkill stile` and `killall stile` meet the front alone, and the tree is ended. */
-    prctl(PR_SET_NAME, "lock-warden");
-    int code = open_engine(&w);
-    if (code != 0)
-        return code;
-    if (!inbox_open(&w.inbox, signals, lifeline, front)) {
-        say("run: cannot watch signals: %s", strerror(errno));
-        code = EXIT_ENGINE;
-    }
-    if (code == 0)
-        code = make_locks(&w);
-    if (code == 0)
-        code = take_and_run(&w);
-    stile_client_close(w.client);
-    free(w.locks);
-    return code;
+    title_set("lock-warden", link->front, options);
+    if (!tree_is_visible() && !(options->given & OPT_QUIET))
+        say("run: /proc is missing or belongs to another pid namespace, so what the command starts "
+            "cannot be found: signals reach the command alone, and the lock is kept until all of "
+            "it "
+            "has ended by itself");
+    return warden_life(&w);
 }

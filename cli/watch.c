@@ -64,7 +64,7 @@ static int watch(struct options *options)
 {
     struct stile_client *client;
     struct stile_error err = {0};
-    int code = engine_open(&client, options, true, "stile watch");
+    int code = engine_open(&client, options, 0, "stile watch");
     if (code != 0)
         return code;
     enum stile_status status =

@@ -111,7 +111,7 @@ def claim_without_an_answer(t):
     waiter = t.start("run", "x", "--", "echo", "ran")
     kit.spin(lambda: kit.children(waiter.pid))
     waiter.kill(signal.SIGTERM)
-    expect((waiter.wait(), waiter.out.end()), (128 + signal.SIGTERM, ""))
+    expect((waiter.wait(), waiter.out.end()), (-signal.SIGTERM, ""))
 
 
 def acquired(t, *options):
@@ -162,14 +162,14 @@ def acquire_that_cannot_be_told(t):
 
 
 def signal_ends_acquire(t):
-    """row 25: a signal ends the wait of acquire with 128+N"""
+    """row 25: acquire dies of the signal that ends its wait"""
     engine(t, detached=1)
     acquired(t, "--ttl", "1h")
     waiter = t.start("acquire", "x", stdin=subprocess.DEVNULL)
     # It takes signals before it asks the server.
     kit.spin(lambda: int(masked(waiter.pid), 16) & 1 << signal.SIGINT - 1)
     waiter.kill(signal.SIGINT)
-    expect((waiter.wait(), waiter.out.end()), (128 + signal.SIGINT, ""))
+    expect((waiter.wait(), waiter.out.end()), (-signal.SIGINT, ""))
 
 
 def masked(pid):

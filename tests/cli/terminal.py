@@ -1,12 +1,15 @@
 """stile run in a terminal, under a shell with job control: as if the command had been started alone."""
+import fcntl
 import os
 import pty
 import select
 import shlex
 import signal
+import struct
 import sys
+import termios
 
-from kit import COUNTING, PATIENCE, STILE, Lines, children, expect, kill_quietly, run_tests
+from kit import COUNTING, PATIENCE, STILE, Lines, children, expect, kill_quietly, run_tests, spin
 
 CTRL_C, CTRL_D, CTRL_Z = "\x03", "\x04", "\x1a"
 
@@ -102,6 +105,81 @@ def ctrl_c_ends_the_command(t):
     expect(t.show("x")["holders"], [])
 
 
+def ctrl_c_ends_a_command_in_its_own_group(t):
+    """Ctrl-C reaches timeout(1), which leaves the terminal's process group: 130"""
+    shell = Shell(t)
+    shell.type('"$STILE" run x -- timeout 1000 sh -c "echo up; exec sleep 1000"\n')
+    shell.until("up\r\n")
+    shell.type(CTRL_C)
+    expect(shell.code(), 128 + signal.SIGINT)
+    expect(t.show("x")["holders"], [])
+
+
+def ctrl_c_ends_a_script(t):
+    """Ctrl-C ends a script that runs stile in a loop, since run dies of it"""
+    shell = Shell(t)
+    with open(t.path("loop"), "w", encoding="utf-8") as file:
+        file.write('for i in 1 2 3; do "$STILE" run x -- sh -c "echo up; exec sleep 1000"; '
+                   'echo "next of $i"; done\n')
+    shell.type("bash %s\n" % t.path("loop"))
+    shell.until("up\r\n")
+    shell.type(CTRL_C)
+    shell.type("echo 'the ''end'\n")
+    assert "next of" not in shell.until("the end\r\n")
+
+
+RESIZED = """
+import os, signal, sys
+if sys.argv[1] == "apart":
+    os.setpgid(0, 0)
+seen = 0
+def resized(sig, frame):
+    global seen
+    seen += 1
+signal.signal(signal.SIGWINCH, resized)
+signal.signal(signal.SIGUSR2, lambda sig, frame: os.write(1, b"seen %d.\\n" % seen))
+os.write(1, b"coun" b"ting\\n")
+while True:
+    signal.pause()
+"""
+
+
+def a_terminal_that_is_resized(t):
+    """SIGWINCH reaches the command once, in the terminal's process group and apart from it"""
+    shell = Shell(t)
+    with open(t.path("resized.py"), "w", encoding="utf-8") as file:
+        file.write(RESIZED)
+    for place in "inside", "apart":
+        shell.type('"$STILE" run x -- %s %s %s\n' % (shlex.quote(sys.executable),
+                                                   t.path("resized.py"), place))
+        shell.until("counting\r\n")
+        run = shell.job()
+        for n in range(1, 4):
+            fcntl.ioctl(shell.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 20 + n, 70 + n, 0, 0))
+            # Passed on later than a doubled one would have been, and the answer comes after it.
+            os.kill(warden_of(run), signal.SIGUSR2)
+            shell.until("seen %d.\r\n" % n)
+        os.kill(run, signal.SIGTERM)
+        expect(shell.code(), 128 + signal.SIGTERM)
+        fcntl.ioctl(shell.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 100, 0, 0))
+
+
+def ctrl_z_stops_a_command_in_its_own_group(t):
+    """Ctrl-Z stops timeout(1), too, and fg goes on with it"""
+    shell = Shell(t)
+    shell.type('"$STILE" run x -- timeout 1000 sh -c "echo up; exec sleep 1000"\n')
+    shell.until("up\r\n")
+    run = shell.job()
+    (command,) = children(warden_of(run))
+    shell.type(CTRL_Z)
+    shell.until("Stopped")
+    spin(lambda: state(command) == "T")
+    shell.type("fg\n")
+    spin(lambda: state(command) != "T" and state(run) != "T")
+    shell.type(CTRL_C)
+    expect(shell.code(), 128 + signal.SIGINT)
+
+
 def ctrl_c_ends_a_wait(t):
     """row 25: Ctrl-C ends a wait: 130, and nothing is left in the queue"""
     held, watched, shell = t.hold("x"), t.watch("x"), Shell(t)
@@ -150,12 +228,12 @@ def ctrl_z_while_waiting(t):
     held, watched, shell = t.hold("x"), t.watch("x"), Shell(t)
     shell.type('"$STILE" run -q x -- echo sta""rted\n')
     t.until(watched, lambda change: len(change["waiters"]) == 1)
-    warden = warden_of(shell.job())
+    front = shell.job()
     shell.type(CTRL_Z)
     shell.until("Stopped")
     t.release(held)
-    t.until(watched, lambda change: [h["pid"] for h in change["holders"]] == [warden])
-    expect([h["pid"] for h in t.show("x")["holders"]], [warden])
+    t.until(watched, lambda change: [h["pid"] for h in change["holders"]] == [front])
+    expect([h["pid"] for h in t.show("x")["holders"]], [front])
     shell.type("fg; echo done\n")
     assert "started" not in shell.until("fg; echo done\r\n")
     shell.until("started\r\n")
@@ -195,7 +273,7 @@ def waiting_is_told_on_a_terminal(t):
     """row 29: after a second of waiting a terminal is told who holds it"""
     held, shell = t.hold("x"), Shell(t)
     shell.type('"$STILE" run x -- true\n')
-    told = shell.until("stile: waiting for x, held by %d@" % held.warden())
+    told = shell.until("stile: waiting for x, held by %d@" % held.pid)
     expect(told.count("waiting for"), 1)
     shell.type(CTRL_C)
     expect(shell.code(), 128 + signal.SIGINT)
@@ -205,9 +283,8 @@ def waiting_is_told_on_a_terminal(t):
 def break_asks_on_a_terminal(t):
     """break asks before it takes a lock away, unless -y is given"""
     held, shell = t.hold("x"), Shell(t)
-    warden = held.warden()
     shell.type('"$STILE" break x\n')
-    shell.until("x is held by %d@" % warden)
+    shell.until("x is held by %d@" % held.pid)
     shell.until("[y/N] ")
     shell.type("n\n")
     shell.until("left as it is")
@@ -215,7 +292,7 @@ def break_asks_on_a_terminal(t):
     shell.type('"$STILE" break x\n')
     shell.until("[y/N] ")
     shell.type("y\n")
-    shell.until("x was taken from %d@" % warden)
+    shell.until("x was taken from %d@" % held.pid)
     expect(shell.code(), 0)
     expect(held.wait(), 76)
     held = t.hold("x")
@@ -227,6 +304,10 @@ def break_asks_on_a_terminal(t):
 run_tests([
     ctrl_c_reaches_the_command_once,
     ctrl_c_ends_the_command,
+    ctrl_c_ends_a_command_in_its_own_group,
+    ctrl_c_ends_a_script,
+    a_terminal_that_is_resized,
+    ctrl_z_stops_a_command_in_its_own_group,
     ctrl_c_ends_a_wait,
     ctrl_z_and_fg,
     continued_by_kill,

@@ -1,4 +1,4 @@
-"""stile run owns the process tree: loss, kill -9 of the front, kill -9 of the warden.
+"""stile run owns the process tree: loss, signals, kill -9 of the front, of the warden, of both.
 
 Two independent witnesses: a FIFO that every process of the tree keeps open, whose end comes when
 the last of them is gone; and a flock that they inherit, which the next holder must find free.
@@ -7,12 +7,14 @@ import os
 import random
 import select
 import signal
+import subprocess
 import sys
 
-from kit import PATIENCE, STILE, expect, run_tests
+from kit import PATIENCE, STILE, Running, children, expect, run_tests, spin
 
 PYTHON = sys.executable
 ROUNDS = 200 if os.environ.get("STILE_SOAK") else 20
+OVERLAP_ROUNDS = 100 if os.environ.get("STILE_SOAK") else 10
 
 # Arguments: the FIFO, the file of the flock, and one word for every process below the command.
 TREE = """
@@ -32,6 +34,10 @@ def stay():
 def ignore():
     for sig in signal.SIGTERM, signal.SIGHUP, signal.SIGINT:
         signal.signal(sig, signal.SIG_IGN)
+
+def heeds():
+    tell("heeds")
+    stay()
 
 def ignores():
     ignore()
@@ -98,11 +104,11 @@ stay()
 """
 
 
-def start_tree(t, *words, before=(), **env):
+def start_tree(t, *words, before=(), options=(), **env):
     """A tree under the lock x, complete and settled."""
     if not os.path.exists(t.path("life")):
         t.life = t.fifo("life")
-    running = t.start("run", "x", "--", *before, PYTHON, "-c", TREE, t.path("life"),
+    running = t.start("run", *options, "x", "--", *before, PYTHON, "-c", TREE, t.path("life"),
                       t.path("guard"), *words, env={**t.env, **env})
     for _ in range(1 + len(words) + len(env)):
         line = t.life.next()
@@ -110,6 +116,13 @@ def start_tree(t, *words, before=(), **env):
         if line.startswith("command"):
             running.command = int(line.split()[1])
     return running
+
+
+def start_again(t, *words, **how):
+    """With a FIFO of its own: that of an earlier tree has ended."""
+    if os.path.exists(t.path("life")):
+        os.unlink(t.path("life"))
+    return start_tree(t, *words, **how)
 
 
 def expect_nobody_left(t):
@@ -270,6 +283,118 @@ def killed_warden_ends_the_tree(t):
     expect(t.stile("run", "--try", "x", "--", "true").returncode, 0)
 
 
+def killed_warden_ends_the_tree_first(t):
+    """kill -9 of the warden: the tree is dead before the next holder runs"""
+    for _ in range(OVERLAP_ROUNDS):
+        running = start_again(t, "ignores", "session")
+        waiter = next_in_line(t)
+        os.kill(running.warden(), signal.SIGKILL)
+        expect((waiter.wait(), waiter.out.end()), (0, "all gone\n"), waiter.err.end())
+        expect(running.wait(), 76)
+        expect_nobody_left(t)
+
+
+def killed_both_keep_the_lock(t):
+    """kill -9 of run and warden at once: on local, what is left of the tree keeps the lock"""
+    running = start_tree(t, "session")
+    (left,) = [pid for pid in children(running.command)]
+    t.guard(left)
+    waiter = next_in_line(t)
+    warden = running.warden()
+    for pid in warden, running.pid:
+        os.kill(pid, signal.SIGSTOP)
+    for pid in warden, running.pid:
+        os.kill(pid, signal.SIGKILL)
+    running.wait()
+    spin(lambda: not os.path.exists("/proc/%d" % running.command))
+    expect(t.stile("run", "--try", "x", "--", "true").returncode, 75)
+    expect(waiter.process.poll(), None)
+    os.kill(left, signal.SIGKILL)
+    expect((waiter.wait(), waiter.out.end()), (0, "all gone\n"), waiter.err.end())
+
+
+def signalled_run_ends_the_tree_first(t):
+    """a signal to run ends the whole tree, what ignores it after --grace, and then the lock"""
+    for words in ("heeds",), ("heeds", "ignores", "stopped", "session", "orphan"):
+        running = start_again(t, *words, options=("--grace", "300ms"))
+        waiter = next_in_line(t)
+        running.kill(signal.SIGTERM)
+        expect((waiter.wait(), waiter.out.end()), (0, "all gone\n"), waiter.err.end())
+        expect(running.wait(), -signal.SIGTERM)
+        expect_nobody_left(t)
+
+
+def interrupted_run_ends_what_ignores_it(t):
+    """SIGINT ends also what a shell has put in the background, which ignores it"""
+    running = t.start("run", "x", "--", "sh", "-c", "sleep 1000 & echo up; wait")
+    expect(running.line(), "up")
+    running.kill(signal.SIGINT)
+    expect((running.wait(), running.out.end()), (-signal.SIGINT, ""))
+
+
+def killed_command_ends_the_tree(t):
+    """kill -9 of the command alone: what it started is killed, too"""
+    running = start_tree(t, "ignores", "session", "orphan")
+    os.kill(running.command, signal.SIGKILL)
+    expect(running.wait(), -signal.SIGKILL)
+    expect_nobody_left(t)
+
+
+def left_in_the_background(t):
+    """what a command leaves in the background keeps the lock, and is named after a second"""
+    running = t.start("run", "x", "--", "sh", "-c", "sleep 1000 >/dev/null 2>&1 & echo $!; exit 3")
+    left = t.guard(int(running.line()))
+    said = running.err.next()
+    assert said.startswith("stile: x: the command has ended; the lock is kept") and \
+        " %d " % left in said, said
+    expect(t.stile("run", "--try", "x", "--", "true").returncode, 75)
+    waiter = next_in_line(t)
+    os.kill(left, signal.SIGTERM)
+    expect((running.wait(), running.err.end()), (3, ""))
+    expect(waiter.wait(), 0)
+
+
+def signalled_while_it_waits_for_the_rest(t):
+    """a signal to run whose command has ended ends what it left; the command's code counts"""
+    running = t.start("run", "--grace", "300ms", "x", "--", "sh", "-c",
+                      "trap '' TERM; sleep 1000 & echo up; exit 3")
+    expect(running.line(), "up")
+    running.err.next()
+    running.kill(signal.SIGTERM)
+    expect((running.wait(), running.out.end()), (3, ""))
+
+
+def left_behind_with_leave(t):
+    """--leave: the lock is released when the command ends, and what it left lives on"""
+    done = t.stile("run", "--leave", "x", "--", "sh", "-c",
+                   "sleep 1000 >/dev/null 2>&1 & echo $!; exit 3")
+    left = t.guard(int(done.stdout))
+    expect((done.returncode, done.stderr), (3, ""))
+    expect(t.stile("run", "--try", "x", "--", "true").returncode, 0)
+    assert os.path.exists("/proc/%d" % left)
+
+
+def with_the_proc_of_another_namespace(t):
+    """a /proc of an outer pid namespace: the tree is found there, and nobody else is signalled"""
+    t.life = t.fifo("life")
+    script = 'for i in 1 2 3 4 5 6 7 8; do sleep 1000 & done; "$@" & front=$!; ' \
+        'wait $front; echo "code $?"; for pid in $(jobs -p); do kill -0 $pid || echo "$pid gone"; ' \
+        'done; kill -9 $(jobs -p)'
+    outer = subprocess.Popen(
+        ["unshare", *([] if os.geteuid() == 0 else ["-Ur"]), "-pf", "--kill-child", "bash", "-c",
+         script, "bash", STILE, "run", "x", "--", PYTHON, "-c", TREE, t.path("life"),
+         t.path("guard"), "ignores", "session", "orphan"], env=t.env, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    running = Running(outer)
+    t.started.append(running)
+    for _ in range(4):
+        assert t.life.next() != "overlap"
+    break_x(t)
+    expect(running.line(), "code 76", running.err.rest)
+    expect_nobody_left(t)
+    expect((running.wait(), running.out.end()), (0, ""))
+
+
 def killed_by_name_meets_the_front_alone(t):
     """pkill stile: the warden has another name, so that it can do its work"""
     running = start_tree(t)
@@ -278,7 +403,7 @@ def killed_by_name_meets_the_front_alone(t):
     with open("/proc/%d/comm" % running.pid, encoding="utf-8") as file:
         expect(file.read().strip(), os.path.basename(STILE)[:15])
     running.kill(signal.SIGTERM)
-    expect(running.wait(), 128 + signal.SIGTERM)
+    expect(running.wait(), -signal.SIGTERM)
 
 
 run_tests([
@@ -295,5 +420,14 @@ run_tests([
     killed_front_at_any_moment,
     killed_front_of_a_waiter_leaves_the_queue,
     killed_warden_ends_the_tree,
+    killed_warden_ends_the_tree_first,
+    killed_both_keep_the_lock,
+    signalled_run_ends_the_tree_first,
+    interrupted_run_ends_what_ignores_it,
+    killed_command_ends_the_tree,
+    left_in_the_background,
+    signalled_while_it_waits_for_the_rest,
+    left_behind_with_leave,
+    with_the_proc_of_another_namespace,
     killed_by_name_meets_the_front_alone,
 ])
