@@ -42,6 +42,16 @@ for line in sys.stdin:
 """
 
 
+# nohup, cron and shells in the background start us with signals ignored, and so would we start what
+# is tested; each test sets what it needs itself.
+for _number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+    if signal.getsignal(_number) == signal.SIG_IGN and _number not in (signal.SIGPIPE,
+                                                                     signal.SIGXFSZ):
+        signal.signal(_number, signal.default_int_handler if _number == signal.SIGINT
+                      else signal.SIG_DFL)
+signal.pthread_sigmask(signal.SIG_SETMASK, [])
+
+
 def children(pid):
     """The processes whose parent is pid, those that have ended left out."""
     found = []
