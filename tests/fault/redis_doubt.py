@@ -156,13 +156,14 @@ def a_withdrawal(t, server, proxy):
 def answers_stay_away(t, server, proxy):
     """Nothing comes back: a try is withdrawn unheard, a holder is told at its deadline"""
     with through(t, proxy):
-        held = t.hold("x", "--ttl", "2s")
-        proxy.once("renew", MUTE)
         proxy.once("claim", MUTE)
         told(t.stile("run", "--try", "y", "--", "true"), 69, "no answer")
+        held = t.hold("x", "--ttl", "2s")
+    nothing_left(server, "y")
+    proxy.accept(False)
+    proxy.once("renew", MUTE)
     lost(held)
     nothing_left(server, "x")
-    nothing_left(server, "y")
 
 
 @with_proxy()
@@ -170,8 +171,9 @@ def requests_stay_away(t, server, proxy):
     """Nothing goes out: a holder is told at its deadline, and what comes late from it harms nobody"""
     with through(t, proxy):
         held = t.hold("x", "--ttl", "2s")
-    token = t.show("x")["token"]
+    proxy.accept(False)
     rule = proxy.once("renew", STOP)
+    token = t.show("x")["token"]
     lost(held)
     rule.hit()
     done = t.stile("acquire", "--ttl", "60s", "x")  # its lease ends on the server, too

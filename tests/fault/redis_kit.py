@@ -8,7 +8,7 @@ import sys
 
 TESTS = pathlib.Path(__file__).resolve().parent.parent
 sys.path += [str(TESTS / "cli"), str(TESTS / "servers")]
-from kit import expect, run_tests  # noqa: E402,F401
+from kit import expect, run_tests, spin  # noqa: E402,F401
 from proxy import Proxy  # noqa: E402
 from redis_server import RedisServer  # noqa: E402
 
@@ -119,6 +119,18 @@ def nothing_left(server, name="x"):
     keys = ["lock:" + name] + [beside(name, part) for part in
                                ("queue", "by", "members", "info")]
     expect(server.cli("EXISTS", *keys), "0", server.cli("KEYS", "*"))
+
+
+def renewed(server, name="x"):
+    """Until a lease is seen to grow, by whichever client; it must not end before that."""
+    seen = [1 << 62]
+
+    def grows():
+        now = int(server.cli("PTTL", "lock:" + name))
+        assert now > 0, "the lease has ended"
+        seen.append(now)
+        return now > seen[-2]
+    spin(grows)
 
 
 def everybody(held):

@@ -4,7 +4,7 @@ import contextlib
 import os
 
 from redis_kit import (Proxy, RedisServer, expect, gets_in, lost, nothing_left, refused,
-                       run_tests, use, waiting)
+                       renewed, run_tests, use, waiting)
 from redis_groups import SOON, has_replicas, replicate, until
 
 
@@ -26,8 +26,7 @@ class Pair:
 
     def renewed(self, name):
         """Until a holder has renewed on the new primary."""
-        left = int(self.new.cli("PTTL", "lock:" + name))
-        until(lambda: int(self.new.cli("PTTL", "lock:" + name)) > left, "a renewal")
+        renewed(self.new, name)
 
 
 @contextlib.contextmanager
@@ -168,8 +167,7 @@ def name_resolves_elsewhere(t):
             new.cli("REPLICAOF", "NO", "ONE")
             old.cli("REPLICAOF", "127.0.0.2", str(new.port))
             leads_to("127.0.0.2")
-            left = int(new.cli("PTTL", "lock:x"))
-            until(lambda: int(new.cli("PTTL", "lock:x")) > left, "a renewal")
+            renewed(new)
             t.release(held)
             assert gets_in(waiter) > token
             nothing_left(new)

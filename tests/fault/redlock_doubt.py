@@ -150,8 +150,12 @@ def most_answers_stay_away(t, nodes, ways):
     """Nothing comes back from three nodes: the holder is told at its deadline, nothing is left"""
     with through_all(t, ways):
         held = t.hold("x", "--ttl", "2s")
+    for way in ways[:3]:
+        way.accept(False)
     rule_all(ways[:3], "renew", MUTE)
     lost(held)
+    for way in ways[:3]:
+        way.accept(True)
     nothing_left(nodes, ways=ways)
 
 
@@ -160,8 +164,10 @@ def most_requests_stay_away(t, nodes, ways):
     """Nothing reaches three nodes: the holder is told, and what comes late harms nobody"""
     with through_all(t, ways):
         held = t.hold("x", "--ttl", "2s")
-    token = t.show("x")["token"]
+    for way in ways[:3]:
+        way.accept(False)
     rules = rule_all(ways[:3], "renew", STOP)
+    token = t.show("x")["token"]
     lost(held)
     all_hit(rules)
     done = t.stile("acquire", "--ttl", "60s", "x")

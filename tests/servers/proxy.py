@@ -105,6 +105,10 @@ class Link:
     def open(self):
         return self.client.fileno() >= 0
 
+    def freeze(self):
+        self.kept = self.kept or b""
+        self.mute = True
+
     def ready(self, side):
         try:
             self.take(side)
@@ -280,6 +284,11 @@ class Proxy:
         with self.counted:
             self.counted.notify_all()
 
+    def freeze_here(self):
+        for link in self.links:
+            if link.open():
+                link.freeze()
+
     def cut_here(self, kind):
         for link in self.links:
             if not kind or kind in link.kinds:
@@ -313,6 +322,10 @@ class Proxy:
     def cut(self, kind=None):
         """Every connection, or those that have asked for this."""
         self.do(lambda: self.cut_here(kind))
+
+    def freeze(self):
+        """What is connected goes silent in both directions and never ends; new connections work."""
+        self.do(self.freeze_here)
 
     def accept(self, willing):
         """Unwilling: who connects finds nobody who answers, until it is willing again."""

@@ -263,6 +263,24 @@ static void silence_for_long_ends_it(void **state)
     assert_int_equal(a.times, 1);
 }
 
+/* A lease of 80 ms depends on it: a quarter, counted by powers of two, is 16 ms. */
+static void silence_is_shorter_where_a_lease_is(void **state)
+{
+    struct heard a;
+    struct stakes stakes = {0};
+
+    (void)state;
+    kit.options.stakes = &stakes;
+    scene_connect();
+    stakes_add(&stakes, 80 * NS_PER_MS);
+    kit_ask(&a, "GET a");
+    run_until(kit.loop, kit.down);
+    assert_true(error_has(&kit.why, "has not answered for 16 ms"));
+    assert_status(a.err.status, UNCERTAIN);
+    run_until(kit.loop, kit.down == 2); /* nobody greets the next one */
+    assert_true(error_has(&kit.why, "does not answer"));
+}
+
 /* The last of many requests is late long before a busy server comes to it. */
 static void who_answers_others_is_not_silent(void **state)
 {
@@ -276,7 +294,7 @@ static void who_answers_others_is_not_silent(void **state)
     fake_say(&server, ":1\r\n");
     run_until(kit.loop, first.times);
     kit_grow_late();
-    kit.conn->sent.first->until_ns -= 4 * kit.conn->options.answer_ns;
+    kit.conn->sent.first->put_ns -= 4 * kit.conn->options.answer_ns;
     run_until(kit.loop, last.times);
     assert_status(last.err.status, UNCERTAIN);
     assert_int_equal(kit.down, 0);
@@ -338,6 +356,7 @@ int main(void)
         TEST(pauses_grow_and_differ),
         TEST(late_is_in_doubt_and_its_answer_is_dropped),
         TEST(silence_for_long_ends_it),
+        TEST(silence_is_shorter_where_a_lease_is),
         TEST(who_answers_others_is_not_silent),
         TEST(waiting_for_a_connection_ends_in_time_too),
         TEST(the_timer_is_left_alone_by_requests_that_come_and_go),

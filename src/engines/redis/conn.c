@@ -78,6 +78,7 @@ void conn_put(struct conn *c, struct request *r)
     if (r->asking)
         put_asking(c, r->until_ns);
     r->asking = false;
+    r->put_ns = loop_now(c->loop);
     conn_write(c, r);
     line_push(&c->sent, r);
     if (!c->untold)

@@ -20,8 +20,11 @@
  *
  * A request that is overdue is answered with UNCERTAIN, but its connection stays for a while, so
  * that a withdrawal sent after it can't overtake it: bytes of a closed connection may be read by a
- * stopped server after those of a newer one. Its answer is dropped when it comes. With no answer
- * for four times as long the connection is given up.
+ * stopped server after those of a newer one. Its answer is dropped when it comes. With no word from
+ * the server for four times as long the connection is given up, and earlier where a lease depends
+ * on it: after a quarter of the shortest one. Of a lease that is renewed when a third of it is over
+ * there is then time left for two more connections; so connecting takes no longer than that,
+ * either, and the pause before the next attempt no longer than an eighth.
  *
  * A server that answers READONLY or MASTERDOWN is a replica: behind a virtual address, a proxy or a
  * name, the primary is elsewhere by now, while the old connection would last for ever. What was
@@ -35,6 +38,7 @@
 #include <hiredis/hiredis.h>
 
 #include "engines/redis/lua.h"
+#include "engines/redis/stakes.h"
 #include "io/stream.h"
 
 struct conn;
@@ -45,8 +49,9 @@ struct conn_options {
     struct stream_target target; /* timeout_ns: for AUTH and SELECT once more */
     const char *user, *password; /* NULL: none; a user without password is MISUSE */
     unsigned db;
-    bool primary;       /* what turns out to be a replica is not connected to */
-    uint64_t answer_ns; /* how long a request may go unanswered; 0: 3 s */
+    bool primary;                /* what turns out to be a replica is not connected to */
+    uint64_t answer_ns;          /* how long a request may go unanswered; 0: 3 s */
+    const struct stakes *stakes; /* the leases that depend on it; borrowed; NULL: none */
 };
 
 struct conn_events {

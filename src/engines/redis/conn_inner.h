@@ -88,5 +88,10 @@ void conn_take_push(struct conn *conn, const redisReply *reply);
 /* ---- conn_time.c ---- */
 void conn_on_overdue(struct timer *timer);
 void conn_watch_time(struct conn *conn);
+/* No longer than the usual, nor than this part of the shortest lease at stake. */
+uint64_t conn_patience(const struct conn *conn, uint64_t usual_ns, unsigned part);
+
+#define CONN_SILENCE_PART 4
+#define CONN_PAUSE_PART   8
 
 #endif

@@ -12,7 +12,8 @@
 /* One that was up for so long has not failed because of the server's load. */
 #define STEADY_NS NS_PER_SEC
 
-#define GREETING_NS (5 * NS_PER_SEC)
+#define CONNECTING_NS (5 * NS_PER_SEC)
+#define GREETING_NS   (5 * NS_PER_SEC)
 
 void conn_enter(struct conn *c)
 {
@@ -45,8 +46,9 @@ static void plan_retry(struct conn *c, bool was_up)
 
     if (was_up && now_ns - c->up_ns >= STEADY_NS)
         c->attempt = 0;
-    loop_arm(c->loop, &c->retry,
-             now_ns + loop_backoff(c->loop, BACKOFF_FIRST_NS, BACKOFF_MAX_NS, c->attempt));
+    uint64_t most_ns = conn_patience(c, BACKOFF_MAX_NS, CONN_PAUSE_PART);
+    uint64_t first_ns = BACKOFF_FIRST_NS < most_ns ? BACKOFF_FIRST_NS : most_ns;
+    loop_arm(c->loop, &c->retry, now_ns + loop_backoff(c->loop, first_ns, most_ns, c->attempt));
     c->attempt++;
 }
 
@@ -215,6 +217,7 @@ static bool greet(struct conn *c, const struct conn_arg *args, size_t n, conn_fn
     struct request *r = request_new(args, n);
     uint64_t ns = c->options.target.timeout_ns;
 
+    ns = conn_patience(c, ns ? ns : GREETING_NS, CONN_SILENCE_PART);
     if (!r) {
         error_set(&c->why, STILE_NOMEM, 0, "out of memory");
         conn_go_down(c);
@@ -223,7 +226,7 @@ static bool greet(struct conn *c, const struct conn_arg *args, size_t n, conn_fn
     r->fn = fn;
     r->data = c;
     r->secret = true;
-    r->until_ns = loop_now(c->loop) + (ns ? ns : GREETING_NS);
+    r->until_ns = loop_now(c->loop) + ns;
     conn_put(c, r);
     return true;
 }
@@ -313,11 +316,15 @@ const struct stream_events conn_stream_events = {
 
 void conn_connect(struct conn *c)
 {
+    struct stream_target target = c->options.target;
+
+    target.timeout_ns =
+        conn_patience(c, target.timeout_ns ? target.timeout_ns : CONNECTING_NS, CONN_SILENCE_PART);
     write_address(c);
     c->resp = resp_new();
     if (!c->resp)
         error_set(&c->why, STILE_NOMEM, 0, "out of memory");
-    else if (!stream_open(&c->stream, c->loop, &c->options.target, &conn_stream_events, c, &c->why))
+    else if (!stream_open(&c->stream, c->loop, &target, &conn_stream_events, c, &c->why))
         c->state = CONNECTING;
     if (c->state != CONNECTING)
         conn_break_soon(c);

@@ -7,6 +7,17 @@
 /* After how many times the patience of a request without any answer a connection is given up. */
 #define GIVE_UP_AFTER 4
 
+uint64_t conn_patience(const struct conn *c, uint64_t usual_ns, unsigned part)
+{
+    uint64_t lease_ns = c->options.stakes ? stakes_shortest(c->options.stakes) : UINT64_MAX;
+    return lease_ns / part < usual_ns ? lease_ns / part : usual_ns;
+}
+
+static uint64_t silence(const struct conn *c)
+{
+    return conn_patience(c, GIVE_UP_AFTER * c->options.answer_ns, CONN_SILENCE_PART);
+}
+
 static uint64_t earlier(uint64_t at_ns, const struct request *r)
 {
     return r && r->until_ns < at_ns ? r->until_ns : at_ns;
@@ -17,11 +28,10 @@ static uint64_t earlier(uint64_t at_ns, const struct request *r)
  * connection, though it was about to be executed. */
 static uint64_t give_up_at(const struct conn *c)
 {
-    uint64_t answer_ns = c->options.answer_ns;
     if (!c->sent.first)
         return NEVER;
-    uint64_t asked_ns = c->sent.first->until_ns + (GIVE_UP_AFTER - 1) * answer_ns;
-    uint64_t heard_ns = c->heard_ns + GIVE_UP_AFTER * answer_ns;
+    uint64_t asked_ns = c->sent.first->put_ns + silence(c);
+    uint64_t heard_ns = c->heard_ns + silence(c);
 #ifdef MUTANT_REDIS_BUSY_IS_SILENT
     return asked_ns;
 #endif
@@ -71,7 +81,7 @@ static void give_up(struct conn *c, uint64_t now_ns)
     if (give_up_at(c) > now_ns)
         return;
     error_set(&c->why, STILE_UNREACHABLE, ETIMEDOUT, "the server has not answered for %llu ms",
-              (unsigned long long)(GIVE_UP_AFTER * c->options.answer_ns / NS_PER_MS));
+              (unsigned long long)(silence(c) / NS_PER_MS));
     conn_go_down(c);
 }
 

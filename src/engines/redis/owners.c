@@ -23,6 +23,7 @@ void claim_enlist(struct redis_claim *part)
     *(redis->newest ? &redis->newest->newer : &redis->oldest) = part;
     redis->newest = part;
     part->listed = true;
+    part->stake = stakes_add(&redis->stakes, claim_of(part)->ttl_ns);
 }
 
 void claim_unlist(struct redis_claim *part)
@@ -37,6 +38,7 @@ void claim_unlist(struct redis_claim *part)
     *(part->older ? &part->older->newer : &redis->oldest) = part->newer;
     *(part->newer ? &part->newer->older : &redis->newest) = part->older;
     part->listed = false;
+    stakes_remove(&redis->stakes, part->stake);
 }
 
 struct redis_claim *claim_find(struct redis *redis, const char *owner)

@@ -48,6 +48,7 @@ static enum stile_status read_target(struct redis *redis, const struct url *url,
                                      struct stile_error *err)
 {
     struct conn_options *o = &redis->options;
+    o->stakes = &redis->stakes;
     o->user = url->user && *url->user ? url->user : NULL;
     o->password = url->password;
     if (strcmp(url->scheme, "redis+unix") == 0) {

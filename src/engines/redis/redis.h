@@ -42,6 +42,7 @@ struct redis_claim {
     uint64_t held_ns;   /* resumed: for how long it was held before, else 0 */
     uint64_t behind_ns; /* since when another client's key is in its way; 0: it is not */
     unsigned looks;
+    unsigned stake;     /* while it is listed: for stakes_remove() */
     struct timer timer; /* in line: when to look by ourselves; leaving: when to say it again */
     struct batch *batch;
     struct node *asked_at;               /* in line: where */
@@ -70,6 +71,7 @@ struct redis {
     char *user, *password, *path;
     struct redis_claim *by_owner[OWNER_HEADS];
     struct redis_claim *oldest, *newest;
+    struct stakes stakes;  /* the leases of all that are listed */
     struct batch *batches; /* renewals under way */
 };
 

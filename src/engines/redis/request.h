@@ -8,6 +8,7 @@ struct request {
     struct request *next;
     conn_fn *fn; /* NULL: nobody wants to know any more */
     void *data;
+    uint64_t put_ns;   /* when it went onto the wire */
     uint64_t until_ns; /* patience */
     uint64_t end;      /* of its bytes in the stream */
     bool in_doubt;     /* its connection broke after it was sent */

@@ -1,5 +1,6 @@
 #include "engines/redis/route.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,6 +29,16 @@ static void is_down(struct conn *conn, const struct stile_error *why)
         sentinel_down(redis->sentinel, why);
     if (redis->cluster)
         cluster_down(redis->cluster, node);
+}
+
+/* What does not answer any more does not publish, either, and nothing that is sent would show it.
+ */
+static void asks_down(struct conn *conn, const struct stile_error *why)
+{
+    struct node *node = conn_owner(conn);
+    if (why->native == ETIMEDOUT && node->hears)
+        conn_reconnect(node->hears, why);
+    is_down(conn, why);
 }
 
 /* It may have been replaced without a word to us: a host that is gone ends no connection. */
@@ -100,7 +111,7 @@ static void asks_up(struct conn *conn)
 }
 
 static const struct conn_events asks_events = {
-    .up = asks_up, .down = is_down, .replica = is_replica, .late = is_late, .answers = answers};
+    .up = asks_up, .down = asks_down, .replica = is_replica, .late = is_late, .answers = answers};
 static const struct conn_events hears_events = {
     .up = is_up, .down = hears_down, .subscribed = hears_subscribed, .message = hears_message};
 

@@ -32,6 +32,7 @@ static void enlist(struct redlock_claim *part)
     *(redlock->newest ? &redlock->newest->newer : &redlock->oldest) = part;
     redlock->newest = part;
     part->listed = true;
+    part->stake = stakes_add(&redlock->stakes, claim_of(part)->ttl_ns);
 }
 
 static void unlist(struct redlock_claim *part)
@@ -46,6 +47,7 @@ static void unlist(struct redlock_claim *part)
     *(part->older ? &part->older->newer : &redlock->oldest) = part->newer;
     *(part->newer ? &part->newer->older : &redlock->newest) = part->older;
     part->listed = false;
+    stakes_remove(&redlock->stakes, part->stake);
 }
 
 struct redlock_claim *part_find(struct redlock *redlock, const char *owner)

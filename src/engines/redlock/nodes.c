@@ -144,6 +144,7 @@ enum stile_status nodes_connect(struct redlock *redlock, const struct url *url,
     struct conn_options options = {.target.tls = redlock->tls,
                                    .target.timeout_ns = timeout_ns,
                                    .answer_ns = timeout_ns,
+                                   .stakes = &redlock->stakes,
                                    .user = url->user && *url->user ? url->user : NULL,
                                    .password = url->password};
     enum stile_status status = place_db(&options.db, url, err);

@@ -62,6 +62,7 @@ struct redlock_claim {
     bool bare;      /* asked by SET alone: no node has told who holds it */
     bool contended; /* the last time it had to wait: asked so that it is in line at once */
     unsigned tries, looks, rounds;
+    unsigned stake;            /* while it is listed: for stakes_remove() */
     char group[GROUP_MAX + 1]; /* the epoch of all votes that are counted together */
     uint64_t token;            /* that we ask for */
     uint64_t last_token;       /* of this handle's last grant; stays between claims */
@@ -100,6 +101,7 @@ struct redlock {
     char info[INFO_MAX]; /* "pid host command", for people */
     struct redlock_claim *by_owner[OWNER_HEADS];
     struct redlock_claim *oldest, *newest;
+    struct stakes stakes;   /* the leases of all that are listed */
     struct batch *batches;  /* renewals under way */
     struct errand *errands; /* releases and withdrawals under way */
 };
