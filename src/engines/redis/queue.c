@@ -7,15 +7,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/name.h"
 #include "engines/redis/redis.h"
 #include "mutant.h"
 
-#define LOOK_AFTER_NS (5 * NS_PER_MS) /* behind the end of what is in the way: the first */
-#define LOOK_NEXT_NS                                                                               \
-    (250 * NS_PER_MS) /* and up to so much later the others, lest all come at once */
-#define LOOK_NS      (1 * NS_PER_SEC)
-#define LOOK_RANK_NS (5 * NS_PER_MS)   /* for each that is ahead, where that is longer */
-#define SURE_NS      (30 * NS_PER_SEC) /* and so often it asks, which also keeps the queue alive */
+/* The first looks so long after the end of what is in its way; the others, lest all come at once,
+ * some time later. */
+#define LOOK_AFTER_NS (5 * NS_PER_MS)
+#define LOOK_NEXT_NS  (250 * NS_PER_MS)
+#define LOOK_NS       (1 * NS_PER_SEC)
+#define LOOK_RANK_NS  (5 * NS_PER_MS)   /* for each that is ahead, where that is longer */
+#define SURE_NS       (30 * NS_PER_SEC) /* and so often it asks, which also keeps the queue alive */
+#define RESTLESS_NS   (300 * NS_PER_MS) /* another client's key that has changed since */
 
 /* From half of it on, at random: many may look at the same name. */
 static uint64_t about(struct redis_claim *part, uint64_t ns)
@@ -28,16 +31,28 @@ static uint64_t about(struct redis_claim *part, uint64_t ns)
 /* What the server says about a waiter: see STATUS in scripts.c. */
 struct sight {
     long long ms, rank;
-    bool silent;
+    const char *foreign; /* the value of another client's key, or "" */
 };
+
+/* A key that changes hands all the time is free for moments only: look often. One that does not is
+ * looked at as often as its own kind would. */
+static uint64_t poll_pause(struct redis_claim *part, const char *foreign)
+{
+    uint64_t now_ns = loop_now(claim_of(part)->engine->loop);
+    uint64_t hash = name_hash(foreign, strlen(foreign));
+    uint64_t poll_ns = redis_of_part(part)->poll_ms * NS_PER_MS;
+    if (part->foreign_hash != hash)
+        part->foreign_ns = now_ns;
+    part->foreign_hash = hash;
+    return about(part, now_ns - part->foreign_ns < RESTLESS_NS ? poll_ns / 4 : poll_ns * 4 / 3);
+}
 
 static uint64_t look_pause(struct redis_claim *part, const struct sight *sight)
 {
-    unsigned poll_ms = redis_of_part(part)->poll_ms;
     uint64_t pause = (uint64_t)sight->rank * LOOK_RANK_NS, ends = LOOK_AFTER_NS;
     pause = about(part, pause > LOOK_NS ? pause : LOOK_NS);
-    if (sight->silent && poll_ms && poll_ms * NS_PER_MS < LOOK_NS)
-        pause = about(part, poll_ms * NS_PER_MS * 4 / 3);
+    if (*sight->foreign && redis_of_part(part)->poll_ms)
+        pause = poll_pause(part, sight->foreign);
     if (sight->rank)
         ends += about(part, LOOK_NEXT_NS);
     if (sight->ms >= 0 && (uint64_t)sight->ms * NS_PER_MS + ends < pause)
@@ -49,14 +64,16 @@ static void arm_look(struct redis_claim *part, const struct sight *sight)
 {
     struct loop *loop = claim_of(part)->engine->loop;
     uint64_t now_ns = loop_now(loop);
-    if (sight->silent && !part->behind_ns)
+    if (*sight->foreign && !part->behind_ns)
         part->behind_ns = now_ns;
     loop_arm(loop, &part->timer, now_ns + look_pause(part, sight));
 }
 
 static struct sight sight_of(const redisReply *reply)
 {
-    return (struct sight){number_at(reply, 1), number_at(reply, 2), number_at(reply, 3) == 1};
+    const redisReply *foreign = reply->element[3];
+    return (struct sight){number_at(reply, 1), number_at(reply, 2),
+                          foreign->type == REDIS_REPLY_STRING ? foreign->str : ""};
 }
 
 static void on_looked(void *data, const redisReply *reply, const struct stile_error *err)
@@ -109,7 +126,7 @@ void claim_unanswered(struct redis_claim *part, const struct stile_error *err)
     if (part->has_waited && passing) {
         part->standing = IN_LINE;
         part->unanswered = true;
-        arm_look(part, &(struct sight){.ms = -1});
+        arm_look(part, &(struct sight){.ms = -1, .foreign = ""});
         return;
     }
     if (part->has_waited)
@@ -159,7 +176,7 @@ static void hear_pause(struct redis_claim *part, const char *text)
     char *rest;
     long long ms = strtoll(text, &rest, 10);
     if (part->standing == IN_LINE && rest != text && ms >= 0)
-        arm_look(part, &(struct sight){.ms = ms});
+        arm_look(part, &(struct sight){.ms = ms, .foreign = ""});
 }
 
 /* "g owner", "h owner ms" or "b owner"; anybody may publish anything, so it is a hint at most. */

@@ -39,7 +39,8 @@ struct redis_claim {
     bool resumed;      /* its owner has it, and keeps it whatever we hear */
     bool may_be_gone;  /* release: an earlier one was sent and not answered */
     uint64_t sent_ns, granted_ns, give_up_ns, token;
-    uint64_t held_ns;   /* resumed: for how long it was held before, else 0 */
+    uint64_t held_ns;                  /* resumed: for how long it was held before, else 0 */
+    uint64_t foreign_hash, foreign_ns; /* of that key's value, and when it was seen first */
     uint64_t behind_ns; /* since when another client's key is in its way; 0: it is not */
     unsigned looks;
     unsigned stake;     /* while it is listed: for stakes_remove() */

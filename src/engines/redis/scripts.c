@@ -21,8 +21,8 @@
     "end\n"
 
 /* Where a waiter stands: ms until what is in its way must have ended by itself (below 0: never),
- * its place in the queue, and whether it is the first behind another client's key, which may go
- * without a word to us. */
+ * its place in the queue, and, if it is the first behind another client's key, which may go without
+ * a word to us, that key's value. */
 #define STATUS                                                                                     \
     "local function by()\n"                                                                        \
     "  local b=v and #v==40 and call('GET',B)\n"                                                   \
@@ -34,10 +34,10 @@
     "  if v=='~S' or v=='~N' then\n"                                                               \
     "    local t,ends=call('TIME'),call('ZRANGE',M,'0','0','WITHSCORES')[2]\n"                     \
     "    if ends then ms=math.max(0,ends-t[1]*1000-math.floor(t[2]/1000)) end\n"                   \
-    "    return {0,ms,rank,0}\n"                                                                   \
+    "    return {0,ms,rank,''}\n"                                                                  \
     "  end\n"                                                                                      \
     "  local ours=rank>0 or not v or string.sub(v,1,2)=='~h' or by()\n"                            \
-    "  return {0,ms,rank,ours and 0 or 1}\n"                                                       \
+    "  return {0,ms,rank,ours and '' or string.sub(v,1,40)}\n"                                     \
     "end\n"
 
 #define FUNCTIONS                                                                                  \
@@ -186,7 +186,7 @@ static const char claim_source[] =
                  "  local i=last[1]=='~gap' and 4 or 2\n"
                  "  if last[i] and last[i]+0>=at then at=last[i]+1 end\n"
                  "  if ARGV[8]=='1' then\n"
-                 "    call('ZADD',Q,'NX',at,entry,at+10000000,'~gap')\n"
+                 "    call('ZADD',Q,'NX',at,entry,at+2000000,'~gap')\n"
                  "  else\n"
                  "    call('ZADD',Q,'NX',at,entry)\n"
                  "  end\n"

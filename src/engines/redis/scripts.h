@@ -21,7 +21,7 @@
  *
  * "~gap" in the queue stands for all the clients that know no queue and poll K. When it is its
  * turn, K stays free for a while: pollers have no other chance against a queue that never runs dry.
- * It comes up ten seconds after a queue began and every ten seconds from then on; where another
+ * It comes up two seconds after a queue began and every ten seconds from then on; where another
  * client's key has been seen lately, after as long as that one kept us waiting. */
 #ifndef STILE_REDIS_SCRIPTS_H
 #define STILE_REDIS_SCRIPTS_H
@@ -36,10 +36,10 @@ struct scripts {
     /* The short way, where nobody else wants the name; 0: nothing was done, take the long one. */
     struct lua take; /* owner px terms -> token | 0; exclusive */
     struct lua give; /* owner -> above 0 | 0; exclusive, without hold_at_least */
-    /* owner mode px terms slots wait again gaps behind -> {1, token} | {0, ms, rank, silent};
+    /* owner mode px terms slots wait again gaps behind -> {1, token} | {0, ms, rank, foreign};
      * gaps: 1 to leave gaps; behind: ms for which another client's key was in its way */
     struct lua claim;
-    struct lua look;    /* owner mode px terms slots -> {1}: ask again | {0, ms, rank, silent} */
+    struct lua look;    /* owner mode px terms slots -> {1}: ask again | {0, ms, rank, foreign} */
     struct lua confirm; /* owner mode px -> token | 0 */
     struct lua resume;  /* owner, ttl or "", ttl -> {token, mode, ttl, hold, delay, slots, held} */
     struct lua release; /* owner mode px terms hold delay -> 1 released, 2 withdrawn, 0 neither */

@@ -2,6 +2,7 @@
 //     take KEY MS   once               -> yes | no
 //     wait KEY MS   until it is there  -> yes | waiting, then yes
 //     free          what was taken     -> yes | no
+//     loop KEY MS HOLD   time and again, each time for HOLD ms -> "in" each time
 "use strict";
 
 const [modules, version, ...ports] = process.argv.slice(2);
@@ -39,7 +40,17 @@ async function answer(action) {
     }
 }
 
-async function obey([verb, key, ms]) {
+async function loop(key, ms, hold) {
+    for (;;) {
+        await acquire(key, ms, UNLIMITED);
+        console.log("in");
+        await new Promise((done) => setTimeout(done, hold));
+        await answer(() => (V4 ? lock.unlock() : lock.release()));
+    }
+}
+
+async function obey([verb, key, ms, hold]) {
+    if (verb === "loop") return loop(key, Number(ms), Number(hold));
     if (verb === "free") return answer(() => (V4 ? lock.unlock() : lock.release()));
     const first = await answer(() => acquire(key, Number(ms), {}));
     if (verb === "take" || first === "yes") return first;
