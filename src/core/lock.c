@@ -206,11 +206,15 @@ static void arm_withdrawal(struct stile_lock *lock)
         loop_arm(lock->client->loop, &lock->timer, until);
 }
 
+/* The line may be longer than a TTL: its session lives on meanwhile, else the last ones would be
+ * found gone, and look like a loss. */
 static void send_release(struct stile_lock *lock)
 {
     struct engine *engine = lock->client->engine;
     if (admission_enter(lock, RELEASE_LINE))
         engine->class->release(engine, lock->claim);
+    else
+        keeper_add_waiting(lock);
 }
 
 /* A claim with a lease of its own is gone when that is over. What lives by a session stays as long
@@ -428,6 +432,7 @@ void lock_admitted(struct stile_lock *lock)
         send_claim(lock);
         return;
     }
+    keeper_remove(lock);
     engine->class->release(engine, lock->claim);
     if (lock->state == RELEASING && !lock->given_up)
         arm_withdrawal(lock); /* the engine's time to answer begins now */

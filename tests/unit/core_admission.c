@@ -81,6 +81,31 @@ static void a_burst_is_served_in_order(void **state)
     assert_int_equal(script_count(w->script, SCRIPT_RELEASE), MANY);
 }
 
+/* All are given back at once, and nothing is held any more: those in line still need the session.
+ */
+static void a_session_outlives_a_line_of_releases(void **state)
+{
+    struct world *w = *state;
+    struct stile_lock *locks[25 * LIMIT];
+    struct heard heard[25 * LIMIT] = {{0}};
+    char name[16];
+
+    for (size_t i = 0; i < 25 * LIMIT; i++) {
+        (void)snprintf(name, sizeof(name), "n%zu", i);
+        locks[i] = make_lock(w->clients[0], name, STILE_OPTIONS(.ttl_ms = 10000));
+        assert_status(stile_lock_acquire(locks[i], -1, NULL), OK);
+    }
+    SCRIPT_ALWAYS(w->script, SCRIPT_RELEASE, .there_ns = 500 * MS, .back_ns = 500 * MS);
+    for (size_t i = 0; i < 25 * LIMIT; i++)
+        assert_status(stile_lock_release_async(locks[i], heard_done, &heard[i]), OK);
+    world_pass(w, 26 * SEC);
+    for (size_t i = 0; i < 25 * LIMIT; i++)
+        assert_status(heard[i].times == 1 ? heard[i].status : STILE_UNCERTAIN, OK);
+    script_forget(w->script);
+    world_pass(w, 60 * SEC); /* nobody needs it any more */
+    assert_trace(w->script, "");
+}
+
 /* Waiters in the server's queue use up no places: else their holder's release could not pass. */
 static void waiters_do_not_block_a_release(void **state)
 {
@@ -206,6 +231,7 @@ int main(void)
         TEST_IN(open_limited_claims, a_burst_is_served_in_order),
         TEST_IN(open_limited_session, a_burst_is_served_in_order),
         TEST_IN(open_limited_claims, waiters_do_not_block_a_release),
+        TEST_IN(open_limited_session, a_session_outlives_a_line_of_releases),
         TEST_IN(open_limited_session, waiters_do_not_block_a_release),
         TEST_IN(open_limited_claims, releases_go_first),
         TEST_IN(open_limited_claims, cancelled_and_timed_out_in_line),
