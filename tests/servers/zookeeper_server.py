@@ -42,7 +42,7 @@ class Member(Process):
 
     def start(self):
         log = open(self.dir + "/log", "a", encoding="utf-8")
-        jars = ":".join(JARS + jar for jar in ("zookeeper.jar", "slf4j-simple.jar"))
+        jars = ":".join(JARS + jar for jar in ("zookeeper.jar", "slf4j-simple.jar", "netty-codec.jar"))
         self.process = subprocess.Popen(
             ["java", "-Xmx256m", "-XX:+UseSerialGC", *self.java, "-cp", jars,
              "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",

@@ -32,7 +32,7 @@ static void begin(size_t n)
     memset(servers, 0, sizeof servers);
     for (size_t i = 0; i < SERVERS_MAX; i++) {
         servers[i].where = names[i];
-        servers[i].followers = -1;
+        servers[i].followers = servers[i].connections = -1;
     }
     seen = (struct seen){.servers = servers, .n = n, .asked_ms = 10000, .given_ms = 10000};
     *told = '\0';
@@ -130,6 +130,19 @@ static void no_session_where_servers_serve(void **state)
     assert_true(is_told("no-session 3,"));
 }
 
+static void room_for_many_locks(void **state)
+{
+    (void)state;
+    three("3.8.0");
+    assert_false(is_told("session-room"));
+    seen_read(&servers[1], WORD_CONF, "tickTime=2000\nmaxClientCnxns=60\n");
+    assert_true(is_told("session-room 0,"));
+    seen_read(&servers[1], WORD_CONF, "tickTime=2000\nmaxClientCnxns=0\n");
+    assert_true(is_told("session-room 0,"));
+    seen_read(&servers[1], WORD_CONF, "tickTime=2000\nmaxClientCnxns=10\n");
+    assert_true(is_told("session-room 1,"));
+}
+
 static void garbage_is_read_without_harm(void **state)
 {
     static const char *const texts[] = {
@@ -147,11 +160,9 @@ static void garbage_is_read_without_harm(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(versions_side_by_side),
-        cmocka_unit_test(observers_do_not_vote),
-        cmocka_unit_test(the_rest_of_the_ensemble),
-        cmocka_unit_test(nothing_is_told),
-        cmocka_unit_test(no_session_where_servers_serve),
+        cmocka_unit_test(versions_side_by_side),          cmocka_unit_test(observers_do_not_vote),
+        cmocka_unit_test(the_rest_of_the_ensemble),       cmocka_unit_test(nothing_is_told),
+        cmocka_unit_test(no_session_where_servers_serve), cmocka_unit_test(room_for_many_locks),
         cmocka_unit_test(garbage_is_read_without_harm),
     };
     return cmocka_run_group_tests_name("zookeeper_diagnosis", tests, NULL, NULL);

@@ -51,6 +51,7 @@ static void read_conf(struct seen_server *server, const char *text)
     server->tick_ms = number(text, "tickTime=", 0);
     server->min_ms = number(text, "minSessionTimeout=", 0);
     server->max_ms = number(text, "maxSessionTimeout=", 0);
+    server->connections = number(text, "maxClientCnxns=", -1);
     size_t voters = count_voters(text);
     server->voters = voters ? voters : server->voters;
 }
@@ -364,6 +365,36 @@ static void look_at_bounds(const struct telling *t)
             .cure = is_long ? "set minSessionTimeout in the zoo.cfg of all servers" : NULL});
 }
 
+/* More locks than one session has room for need more of them, and a connection each. */
+static void look_at_room(const struct telling *t)
+{
+    const struct seen_server *server = t->seen->servers;
+    const struct seen_server *end = server + t->seen->n;
+    char what[240];
+    while (server < end && server->connections < 0)
+        server++;
+    if (server == end || !t->seen->given_ms)
+        return;
+    bool few = server->connections > 0 && server->connections < SESSIONS_MAX;
+    char most[40] = "any number of";
+    if (server->connections > 0)
+        snprintf(most, sizeof most, "%ld", server->connections);
+    snprintf(
+        what, sizeof what,
+        "a client has a connection for each %u kB of node paths, some 7,000 locks, so that the "
+        "end of a session fits into a record of the servers' log; they take %s connections "
+        "from one address",
+        SESSION_BYTES_MAX >> 10, most);
+    say(t, server->where,
+        (struct stile_finding){
+            .severity = few ? STILE_NOTE : STILE_FINE,
+            .id = "session-room",
+            .what = what,
+            .why = few ? "clients on one machine with very many locks could not get all of them"
+                       : NULL,
+            .cure = few ? "set maxClientCnxns=60 or more in the zoo.cfg of all servers" : NULL});
+}
+
 void diagnose(const struct seen *seen, tell_fn *tell, void *data)
 {
     const struct telling t = {.seen = seen, .fn = tell, .data = data};
@@ -385,4 +416,5 @@ void diagnose(const struct seen *seen, tell_fn *tell, void *data)
     look_at_versions(&t);
     look_at_session(&t, &sum);
     look_at_bounds(&t);
+    look_at_room(&t);
 }

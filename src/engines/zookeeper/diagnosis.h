@@ -19,8 +19,9 @@ struct seen_server {
     char version[40];
     char mode[16]; /* "": not known */
     long tick_ms, min_ms, max_ms;
-    size_t voters;  /* of its ensemble; 0: not known */
-    long followers; /* in step with it, if it leads; -1: not known */
+    long connections; /* it takes so many from one address; 0: any number, -1: not known */
+    size_t voters;    /* of its ensemble; 0: not known */
+    long followers;   /* in step with it, if it leads; -1: not known */
 };
 
 struct seen {

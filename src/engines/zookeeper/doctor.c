@@ -265,7 +265,8 @@ static void plan(struct visit *visit, const struct zoo *zoo)
 {
     for (size_t i = 0; i < zoo->n_hosts; i++) {
         struct seen_server *server = &visit->seen.servers[i];
-        *server = (struct seen_server){.where = zoo->hosts[i].where, .followers = -1};
+        *server =
+            (struct seen_server){.where = zoo->hosts[i].where, .followers = -1, .connections = -1};
         visit->calls[i] = (struct call){.visit = visit, .server = server, .host = &zoo->hosts[i]};
     }
     visit->names = visit->seen.n = zoo->n_hosts;

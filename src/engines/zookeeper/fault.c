@@ -1,6 +1,6 @@
 #include "engines/zookeeper/zookeeper.h"
 
-/* "Inconsistent" is what is left of a request behind another one that failed. */
+/* Throttled: the server had too much to do, and did not do it. */
 bool fault_may_pass(int rc)
 {
     return rc == ZCONNECTIONLOSS || rc == ZOPERATIONTIMEOUT || rc == ZSESSIONEXPIRED ||

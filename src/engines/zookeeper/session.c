@@ -53,7 +53,8 @@ static void go_down(struct session *session, const struct stile_error *why)
     struct connection *connection = session->connection;
     bool fresh = dial_wants_fresh(session);
     explain(session, why);
-    session->zxid = connection ? connection_zxid(connection) : session->zxid;
+    if (connection && connection_zxid(connection) > session->zxid)
+        session->zxid = connection_zxid(connection);
     dial_ends(session);
     if (session->state == SESSION_UP)
         session->state = SESSION_DOWN;

@@ -161,6 +161,7 @@ static enum stile_status await_session(struct zoo *zoo, struct stile_error *err)
     struct opening opening = {.timer.fn = out_of_patience, .rc = ZCONNECTIONLOSS};
     uint64_t until_ns = loop_now(loop) + OPEN_PATIENCE_NS;
     size_t tries_left = (size_t)ROUNDS * zoo->n_hosts;
+    const struct stile_error *why = &zoo->main->why;
     if (loop_reserve(loop, 1))
         return error_set(err, STILE_NOMEM, 0, "out of memory");
     loop_arm(loop, &opening.timer, until_ns);
@@ -174,11 +175,12 @@ static enum stile_status await_session(struct zoo *zoo, struct stile_error *err)
     asker_forget(&opening.asker);
     loop_disarm(loop, &opening.timer);
     loop_unreserve(loop, 1);
-    if (fault_may_pass(opening.rc) && zoo->main->why.status)
+    if (fault_may_pass(opening.rc))
         return error_set(err, STILE_UNREACHABLE, opening.rc,
-                         "no ZooKeeper server answers, or none follows a leader (%.200s); stile "
+                         "no ZooKeeper server answers, or none follows a leader (%.200s%s); stile "
                          "doctor asks each of them",
-                         zoo->main->why.message);
+                         why->status ? why->message : dial_host(zoo->main)->where,
+                         why->status ? "" : ": no answer in time");
     return opening.rc ? fault_set(err, opening.rc, false) : STILE_OK;
 }
 
