@@ -69,8 +69,9 @@ const struct verb verb_renew = {
     .min_args = 1,
     .max_args = 1,
     .usage = "[-e URL] [--owner V] [--ttl T] [--shared | --slots N] [--json] NAME",
-    .about = "Lets a lock of stile acquire last for its TTL again. The owner value comes from\n"
-             "$STILE_OWNER or --owner. Exits 76 if the lock is not ours any more.",
+    .about = "Lets a lock of stile acquire last for its TTL again: that of acquire, unless --ttl\n"
+             "gives another one. The owner value comes from $STILE_OWNER or --owner. Exits 76\n"
+             "if the lock is no longer ours.",
     .run = renew,
 };
 

@@ -2,15 +2,14 @@
  *
  * K = prefix + name holds the owner, set if absent and with an expiry, and is deleted only if it
  * still holds it: so node-redlock, redis-py and a tutorial's redis-cli on the same key exclude us
- * and we them. What they don't know is kept beside it: a counter that grows with each grant in the
- * same script (the token), a list of who waits, and who holds it, for people.
+ * and we them. What they don't know is kept beside it: a queue, and a record of each claim. Tokens
+ * come from one counter that all names share, grown in the same script as the grant.
  *
- * Who releases grants to the next in line in the same step and tells it by PUBLISH on its session's
- * channel; nobody listening there is dead and skipped. The next one has a second to confirm, else
- * its grant expires. Only the first in line looks by itself, when what is in its way must have
- * expired, and the second a second later, should the first be dead; each renewal tells both that it
- * is not yet time, so that they send nothing while nothing changes. Readers and slots are a sorted
- * set by the time each ends; K then says so, and keeps the plain dialect out.
+ * A release grants to the next waiter in the same step and says so by PUBLISH on its session's
+ * channel; a waiter that nobody listens for is dead and skipped. The next one has a second to
+ * confirm, else its grant expires. Every waiter also looks by itself once a second, and when what
+ * is in its way must have expired. Readers and slots are a sorted set by the time each ends; K then
+ * says so, and keeps the plain dialect out.
  *
  *     scripts.c  the steps, in Lua      claims.c, queue.c, grant.c,   the life of a claim
  *                                       release.c, renew.c
@@ -193,7 +192,7 @@ const struct engine_class redis_class = {
             .hold_at_least = true,
             .lock_delay = true,
             .detached = true,
-            .token_is = "a counter beside the key, grown in the same script as the grant",
+            .token_is = "a counter that all names share, grown in the same script as the grant",
             .survives =
                 "a holder's crash: free after its TTL; a server's crash: what it had on its "
                 "disk (appendonly yes, appendfsync always)",
