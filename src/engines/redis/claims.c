@@ -30,8 +30,8 @@ static void on_claimed(void *data, const redisReply *reply, const struct stile_e
     struct redis_claim *part = data;
     if (err)
         claim_unanswered(part, err);
-    else if (is_array(reply, 2) && number_at(reply, 0) == 1)
-        granted_at_once(part, (uint64_t)number_at(reply, 1));
+    else if (number_at(reply, 0) == 1 && token_at(reply, 1))
+        granted_at_once(part, token_at(reply, 1));
     else if (!is_array(reply, 4))
         fail_strange(part);
     else if (claim_of(part)->wait)
@@ -47,7 +47,7 @@ static void on_taken(void *data, const redisReply *reply, const struct stile_err
         claim_unanswered(part, err);
     } else if (is_token(reply)) {
         claim_granted(part, (uint64_t)reply->integer);
-    } else if (reply->type != REDIS_REPLY_INTEGER) {
+    } else if (!is_number(reply)) {
         fail_strange(part);
     } else {
         part->wanted = true;
@@ -205,15 +205,15 @@ void claim_confirm(struct redis_claim *part)
 static bool take_terms(struct redis_claim *part, const redisReply *reply)
 {
     struct claim *claim = claim_of(part);
-    const redisReply *mode = is_array(reply, 7) ? reply->element[1] : NULL;
-    if (!mode || mode->type != REDIS_REPLY_STRING || number_at(reply, 0) <= 0 ||
-        number_at(reply, 2) <= 0 || !claim_take_mode(claim, mode->str))
+    const char *mode = text_at(reply, 1);
+    if (!is_array(reply, 7) || !mode || !token_at(reply, 0) || !count_at(reply, 2) ||
+        !claim_take_mode(claim, mode))
         return false;
-    claim->ttl_ns = (uint64_t)number_at(reply, 2) * NS_PER_MS;
-    claim->hold_ns = (uint64_t)number_at(reply, 3) * NS_PER_MS;
-    claim->delay_ns = (uint64_t)number_at(reply, 4) * NS_PER_MS;
-    claim->slots = (uint32_t)number_at(reply, 5);
-    part->held_ns = (uint64_t)number_at(reply, 6) * NS_PER_MS;
+    claim->ttl_ns = count_at(reply, 2) * NS_PER_MS;
+    claim->hold_ns = count_at(reply, 3) * NS_PER_MS;
+    claim->delay_ns = count_at(reply, 4) * NS_PER_MS;
+    claim->slots = (uint32_t)count_at(reply, 5);
+    part->held_ns = count_at(reply, 6) * NS_PER_MS;
     return true;
 }
 
@@ -225,8 +225,8 @@ static void on_resumed(void *data, const redisReply *reply, const struct stile_e
         claim_fail_to_resume(part, err);
     } else if (take_terms(part, reply)) {
         describe_prolong(redis_of_part(part), part);
-        claim_granted(part, (uint64_t)number_at(reply, 0));
-    } else if (reply->type == REDIS_REPLY_INTEGER && reply->integer == 0) {
+        claim_granted(part, token_at(reply, 0));
+    } else if (is_number(reply) && reply->integer == 0) {
         error_set(&why, STILE_LOST, 0, "this owner value does not hold it (any more)");
         claim_fail(part, &why);
     } else {

@@ -138,15 +138,15 @@ static void take_table(struct cluster *c)
 /* {first, last, {host, port, ...}, replicas ...}; no host: the one that tells. */
 static bool read_range(struct cluster *c, const redisReply *range, const char *teller)
 {
-    if (!is_array(range, 3) || !is_array(range->element[2], 2))
+    const redisReply *node = element_at(range, 2);
+    if (!is_array(node, 2) || !is_number(element_at(range, 0)) || !is_number(element_at(range, 1)))
         return false;
-    long long first = number_at(range, 0), last = number_at(range, 1);
-    const redisReply *host = range->element[2]->element[0];
-    long long port = number_at(range->element[2], 1);
-    bool told = host->type == REDIS_REPLY_STRING && *host->str && strcmp(host->str, "?") != 0;
+    long long first = number_at(range, 0), last = number_at(range, 1), port = number_at(node, 1);
+    const char *host = text_at(node, 0);
+    bool told = host && *host && strcmp(host, "?") != 0 && strlen(host) < HOST_MAX;
     if (first < 0 || last < first || last >= SLOTS || port < 1 || port > UINT16_MAX)
         return false;
-    uint16_t place = find_node(c, told ? host->str : teller, (uint16_t)port);
+    uint16_t place = find_node(c, told ? host : teller, (uint16_t)port);
     if (!place)
         return false;
     for (long long slot = first; slot <= last; slot++)
@@ -160,8 +160,8 @@ static bool read_table(struct cluster *c, const redisReply *reply, const char *t
     memset(c->next, 0, sizeof c->next);
     if (!is_array(reply, 1))
         return false;
-    for (size_t i = 0; i < reply->elements; i++)
-        if (!read_range(c, reply->element[i], teller ? teller : "127.0.0.1"))
+    for (size_t i = 0; i < length_of(reply); i++)
+        if (!read_range(c, element_at(reply, i), teller ? teller : "127.0.0.1"))
             return false;
     return true;
 }

@@ -5,6 +5,7 @@
 
 #include "engines/redis/conn_inner.h"
 #include "engines/redis/fault.h"
+#include "engines/redis/reply.h"
 #include "mutant.h"
 
 #define BACKOFF_FIRST_NS (20 * NS_PER_MS)
@@ -186,10 +187,8 @@ static void on_role(void *data, const redisReply *reply, const struct stile_erro
 {
     struct conn *c = data;
     struct stile_error not_primary;
-    bool told = reply && reply->type == REDIS_REPLY_ARRAY && reply->elements > 0 &&
-                reply->element[0]->type == REDIS_REPLY_STRING;
 
-    if (!err && (!told || strcmp(reply->element[0]->str, "master") != 0)) {
+    if (!err && !is_text(element_at(reply, 0), "master")) {
         error_set(&not_primary, STILE_UNREACHABLE, FAULT_READ_ONLY,
                   "this server is not a primary (any more)");
         err = &not_primary;

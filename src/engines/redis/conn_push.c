@@ -4,29 +4,29 @@
 
 #include "engines/redis/conn_inner.h"
 #include "engines/redis/fault.h"
+#include "engines/redis/reply.h"
 
 /* ---- what comes ---- */
 
 /* An array of three: what, channel, payload or count. */
 static bool is_push(const redisReply *reply)
 {
-    return reply->type == REDIS_REPLY_ARRAY && reply->elements == 3 &&
-           reply->element[0]->type == REDIS_REPLY_STRING &&
-           reply->element[1]->type == REDIS_REPLY_STRING;
+    return length_of(reply) == 3 && text_at(reply, 0) && text_at(reply, 1);
 }
 
 void conn_take_push(struct conn *c, const redisReply *reply)
 {
-    const redisReply *const *part = (const redisReply *const *)reply->element;
+    const redisReply *kind = element_at(reply, 0), *channel = element_at(reply, 1);
+    const redisReply *payload = element_at(reply, 2);
 
     if (!is_push(reply)) {
         if (!fault_explain(reply, &c->why))
             error_set(&c->why, STILE_REFUSED, 0, "the server sent an answer nobody asked for");
         conn_go_down(c);
-    } else if (strcmp(part[0]->str, "message") == 0 && part[2]->type == REDIS_REPLY_STRING) {
-        c->events->message(c, part[1]->str, part[1]->len, part[2]->str, part[2]->len);
-    } else if (strcmp(part[0]->str, "subscribe") == 0 && c->events->subscribed) {
-        c->events->subscribed(c, part[1]->str, part[1]->len);
+    } else if (is_text(kind, "message") && text_of(payload)) {
+        c->events->message(c, channel->str, channel->len, payload->str, payload->len);
+    } else if (is_text(kind, "subscribe") && c->events->subscribed) {
+        c->events->subscribed(c, channel->str, channel->len);
     }
 }
 

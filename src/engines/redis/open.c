@@ -52,8 +52,8 @@ static void on_info(void *data, const redisReply *reply, const struct stile_erro
     opening->over = true;
     if (err)
         error_copy(&opening->error, err);
-    else if (reply->type == REDIS_REPLY_STRING)
-        opening->info = strdup(reply->str);
+    else if (text_of(reply))
+        opening->info = strdup(text_of(reply));
 }
 
 static enum stile_status ask_info(struct opening *opening, struct stile_error *err)

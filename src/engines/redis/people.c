@@ -29,7 +29,7 @@ static void add_exclusive(struct view *view, const char *owner, const char *by, 
         claim->token = claim->ghost ? token : 0;
         return;
     }
-    claim->age_ms = now_ms > since ? (int64_t)(now_ms - since) : 0;
+    claim->age_ms = view_between(since, now_ms);
     view_take_who(claim, text);
 }
 
@@ -37,16 +37,15 @@ static void add_member(struct view *view, const redisReply *member, enum stile_m
                        uint64_t now_ms)
 {
     struct stile_claim_info *claim = &view->claims[view->n++];
-    const char *owner = member->element[0]->str;
-    int64_t ends = (int64_t)strtoull(member->element[1]->str, NULL, 10);
-    char *text = view_keep(view, member->element[2]->str);
+    const char *owner = text_at(member, 0), *ends = text_at(member, 1);
+    char *text = view_keep(view, text_at(member, 2));
     uint64_t token = view_take_number(&text), since = view_take_number(&text);
     *claim = (struct stile_claim_info){.held = true,
                                        .ghost = owner[0] == '~',
                                        .mode = mode,
                                        .token = token,
-                                       .age_ms = since ? (int64_t)(now_ms - since) : 0,
-                                       .expires_ms = ends - (int64_t)now_ms,
+                                       .age_ms = view_between(since ? since : now_ms, now_ms),
+                                       .expires_ms = view_between(now_ms, view_number(ends)),
                                        .owner = owner};
     view_take_who(claim, text);
 }
@@ -59,7 +58,7 @@ static void add_waiter(struct view *view, const char *entry, uint64_t now_ms)
     char mode = *view_take_word(&text);
     view_take_number(&text); /* its slots */
     uint64_t since = view_take_number(&text);
-    *claim = (struct stile_claim_info){.age_ms = now_ms > since ? (int64_t)(now_ms - since) : 0,
+    *claim = (struct stile_claim_info){.age_ms = view_between(since, now_ms),
                                        .mode = mode == 's'   ? STILE_SHARED
                                                : mode == 'n' ? STILE_SLOTS
                                                              : STILE_EXCLUSIVE,
@@ -68,39 +67,52 @@ static void add_waiter(struct view *view, const char *entry, uint64_t now_ms)
     view_take_who(claim, text);
 }
 
-static const char *text_of(const redisReply *reply)
-{
-    return reply->type == REDIS_REPLY_STRING ? reply->str : NULL;
-}
-
 static void fill(struct view *view, const redisReply *reply)
 {
-    const char *holder = text_of(reply->element[0]), *fence = text_of(reply->element[2]);
-    const redisReply *members = reply->element[5], *queue = reply->element[6];
-    const char *now = text_of(reply->element[4]);
-    uint64_t now_ms = now ? strtoull(now, NULL, 10) : 0;
-    view->info.token = fence ? strtoull(fence, NULL, 10) : 0;
-    if (members->elements > 0) {
+    const char *holder = text_at(reply, 0);
+    const redisReply *members = element_at(reply, 5), *queue = element_at(reply, 6);
+    uint64_t now_ms = view_number(text_at(reply, 4));
+    view->info.token = view_number(text_at(reply, 2));
+    if (length_of(members) > 0) {
         enum stile_mode mode = strcmp(holder, "~S") == 0 ? STILE_SHARED : STILE_SLOTS;
-        for (size_t i = 0; i < members->elements; i++)
-            add_member(view, members->element[i], mode, now_ms);
+        for (size_t i = 0; i < length_of(members); i++)
+            add_member(view, element_at(members, i), mode, now_ms);
     } else if (holder) {
-        add_exclusive(view, holder, text_of(reply->element[3]), reply->element[1]->integer,
-                      view->info.token, now_ms);
+        add_exclusive(view, holder, text_at(reply, 3), number_at(reply, 1), view->info.token,
+                      now_ms);
     }
     view->info.holders = view->n;
-    for (size_t i = 0; i < queue->elements; i++)
-        add_waiter(view, queue->element[i]->str, now_ms);
+    for (size_t i = 0; i < length_of(queue); i++)
+        add_waiter(view, text_at(queue, i), now_ms);
     view->info.waiters = view->n - view->info.holders;
     view->info.claims = view->claims;
 }
 
+static bool are_members(const redisReply *members)
+{
+    bool sound = is_array(members, 0);
+    for (size_t i = 0; sound && i < length_of(members); i++) {
+        const redisReply *member = element_at(members, i);
+        sound = text_at(member, 0) && text_at(member, 1) && text_at(member, 2);
+    }
+    return sound;
+}
+
+static bool are_texts(const redisReply *texts)
+{
+    bool sound = is_array(texts, 0);
+    for (size_t i = 0; sound && i < length_of(texts); i++)
+        sound = text_at(texts, i);
+    return sound;
+}
+
+/* {holder, pttl, token, by, now, {{owner, end, record}, ...}, {entry, ...}} */
 static bool is_view(const redisReply *reply)
 {
-    return reply->type == REDIS_REPLY_ARRAY && reply->elements == 7 &&
-           reply->element[1]->type == REDIS_REPLY_INTEGER &&
-           reply->element[5]->type == REDIS_REPLY_ARRAY &&
-           reply->element[6]->type == REDIS_REPLY_ARRAY;
+    const redisReply *members = element_at(reply, 5);
+    bool anonymous = length_of(members) > 0 && !text_at(reply, 0);
+    return is_array(reply, 7) && is_number(element_at(reply, 1)) && are_members(members) &&
+           !anonymous && are_texts(element_at(reply, 6));
 }
 
 static enum stile_status view_make(struct view *view, const redisReply *reply, const char *name,
@@ -108,7 +120,7 @@ static enum stile_status view_make(struct view *view, const redisReply *reply, c
 {
     if (!is_view(reply))
         return error_set(err, STILE_CORRUPT, 0, "the server's answer has an unexpected form");
-    size_t most = reply->element[5]->elements + reply->element[6]->elements + 1;
+    size_t most = length_of(element_at(reply, 5)) + length_of(element_at(reply, 6)) + 1;
     enum stile_status status = view_init(view, name, most, err);
     if (!status)
         fill(view, reply);
@@ -152,7 +164,7 @@ static void on_broken(void *data, const redisReply *reply, const struct stile_er
 {
     struct query *query = data;
     struct stile_error why;
-    long long hit = reply && reply->type == REDIS_REPLY_INTEGER ? reply->integer : 0;
+    long long hit = is_number(reply) ? reply->integer : 0;
     if (!err && hit != 1) {
         error_set(&why, STILE_CONFLICT, 0,
                   hit == 0 ? "it isn't held" : "the grant with that token is over");
@@ -240,11 +252,11 @@ static bool take_keys(struct listing *listing, const redisReply *keys)
 {
     const struct redis *redis = redis_of(listing->query->engine);
     size_t prefix_len = strlen(redis->prefix);
-    for (size_t i = 0; i < keys->elements; i++) {
-        const redisReply *key = keys->element[i];
-        if (key->type != REDIS_REPLY_STRING || key->len <= prefix_len ||
-            strlen(key->str) != key->len || key->len - prefix_len > STILE_NAME_MAX ||
-            key_is_derived(key->str, key->len))
+    for (size_t i = 0; i < length_of(keys); i++) {
+        const redisReply *key = element_at(keys, i);
+        if (!text_of(key) || key->len <= prefix_len || strlen(key->str) != key->len ||
+            key->len - prefix_len > STILE_NAME_MAX ||
+            memcmp(key->str, redis->prefix, prefix_len) != 0 || key_is_derived(key->str, key->len))
             continue;
         if (!names_add(&listing->names, key->str + prefix_len, key->len - prefix_len))
             return false;
@@ -260,17 +272,15 @@ static void on_scanned(void *data, const redisReply *reply, const struct stile_e
         listing_end(listing, err);
         return;
     }
-    bool sound = reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 &&
-                 reply->element[0]->type == REDIS_REPLY_STRING &&
-                 reply->element[1]->type == REDIS_REPLY_ARRAY;
-    if (!sound || !take_keys(listing, reply->element[1])) {
+    bool sound = text_at(reply, 0) && is_array(element_at(reply, 1), 0);
+    if (!sound || !take_keys(listing, element_at(reply, 1))) {
         error_set(&why, sound ? STILE_NOMEM : STILE_CORRUPT, 0,
                   sound ? "too many names" : "the server's answer has an unexpected form");
         listing_end(listing, &why);
         return;
     }
-    if (strcmp(reply->element[0]->str, "0") != 0) {
-        scan(listing, reply->element[0]->str);
+    if (strcmp(text_at(reply, 0), "0") != 0) {
+        scan(listing, text_at(reply, 0));
         return;
     }
     listing->node = route_next(redis_of(listing->query->engine), listing->node);

@@ -5,6 +5,7 @@
 #include "engines/engine.h"
 #include "engines/redis/family.h"
 #include "engines/redis/place.h"
+#include "engines/redis/reply.h"
 #include "engines/redis/route.h"
 #include "engines/redis/scripts.h"
 #include "engines/redis/who.h"
@@ -100,22 +101,6 @@ static inline struct node *claim_node(struct redis_claim *part)
 {
     const struct claim *claim = claim_of(part);
     return route_to(redis_of_part(part), claim->name, claim->name_len);
-}
-
-static inline bool is_array(const redisReply *reply, size_t n)
-{
-    return reply && reply->type == REDIS_REPLY_ARRAY && reply->elements >= n;
-}
-
-static inline bool is_token(const redisReply *reply)
-{
-    return reply && reply->type == REDIS_REPLY_INTEGER && reply->integer > 0;
-}
-
-static inline long long number_at(const redisReply *reply, size_t i)
-{
-    const redisReply *element = reply->element[i];
-    return element->type == REDIS_REPLY_INTEGER ? element->integer : 0;
 }
 
 /* ---- open.c ---- */

@@ -37,7 +37,7 @@ static void on_released(void *data, const redisReply *reply, const struct stile_
     struct stile_error lost;
     if (err) {
         unanswered(part, err);
-    } else if (reply->type == REDIS_REPLY_INTEGER && reply->integer == 0 && !part->may_be_there &&
+    } else if (is_number(reply) && reply->integer == 0 && !part->may_be_there &&
                !part->may_be_gone) {
         error_set(&lost, STILE_LOST, 0, "it was not ours any more");
         left(part, &lost);
@@ -94,7 +94,7 @@ static void on_given(void *data, const redisReply *reply, const struct stile_err
     struct redis_claim *part = data;
     if (err) {
         unanswered(part, err);
-    } else if (reply->type == REDIS_REPLY_INTEGER && reply->integer > 0) {
+    } else if (is_token(reply)) {
         left(part, NULL);
     } else {
         part->wanted = true;

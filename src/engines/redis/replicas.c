@@ -64,14 +64,15 @@ static void end(struct redis_claim *part, const redisReply *reply, const struct 
 {
     struct redis *redis = redis_of_part(part);
     struct stile_error few;
-    if (!err && reply->type == REDIS_REPLY_INTEGER && reply->integer >= redis->wait_replicas) {
+    long long reached = is_number(reply) ? reply->integer : 0;
+    if (!err && reached >= redis->wait_replicas) {
         replicas_forget(part);
         claim_hold(part);
         return;
     }
     if (!err) {
         error_set(&few, STILE_REFUSED, 0, "only %lld of %u replicas have it (wait_replicas)",
-                  reply->integer, redis->wait_replicas);
+                  reached, redis->wait_replicas);
         err = &few;
     }
     fail(part, err);

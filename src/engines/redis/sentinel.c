@@ -57,16 +57,19 @@ static enum stile_status move_to(struct node *home, const char *host, uint16_t p
 }
 
 /* The address that we have already: the connection tries it again by itself. */
-static void named(struct sentinel *s, const char *host, const char *digits)
+static bool named(struct sentinel *s, const char *host, const char *digits)
 {
     struct node *home = &s->redis->home;
-    unsigned long port = strtoul(digits, NULL, 10);
+    unsigned port;
+    if (!url_read_number(&port, digits, UINT16_MAX) || !port)
+        return false; /* no address */
     bool same = home->host && strcmp(home->host, host) == 0 && home->options.target.port == port;
     s->gave_up = false;
     if (!same)
         move_to(home, host, (uint16_t)port);
     if (!home->asks)
         node_connect(home, NULL);
+    return true;
 }
 
 /* ---- asking ---- */
@@ -95,8 +98,8 @@ static void ask_next(struct sentinel *s)
 
 static bool is_address(const redisReply *reply)
 {
-    return is_array(reply, 2) && reply->element[0]->type == REDIS_REPLY_STRING &&
-           reply->element[1]->type == REDIS_REPLY_STRING && *reply->element[0]->str;
+    const char *host = text_at(reply, 0);
+    return host && *host && text_at(reply, 1);
 }
 
 static void on_named(void *data, const redisReply *reply, const struct stile_error *err)
@@ -104,10 +107,8 @@ static void on_named(void *data, const redisReply *reply, const struct stile_err
     struct sentinel *s = data;
     conn_free(s->asks);
     s->asks = NULL;
-    if (!err && is_address(reply)) {
-        named(s, reply->element[0]->str, reply->element[1]->str);
+    if (!err && is_address(reply) && named(s, text_at(reply, 0), text_at(reply, 1)))
         return;
-    }
     if (err)
         say(s, err->message);
     else

@@ -36,6 +36,17 @@ char *view_keep(struct view *view, const char *text)
     return copy;
 }
 
+uint64_t view_number(const char *text)
+{
+    return text ? strtoull(text, NULL, 10) : 0;
+}
+
+int64_t view_between(uint64_t earlier_ms, uint64_t later_ms)
+{
+    uint64_t ms = later_ms > earlier_ms ? later_ms - earlier_ms : 0;
+    return ms < INT64_MAX ? (int64_t)ms : INT64_MAX;
+}
+
 uint64_t view_take_number(char **text)
 {
     char *end;

@@ -17,7 +17,9 @@ struct view {
 enum stile_status view_init(struct view *view, const char *name, size_t most,
                             struct stile_error *err);
 void view_free(struct view *view);
-char *view_keep(struct view *view, const char *text); /* a copy; "" without memory */
+char *view_keep(struct view *view, const char *text);         /* a copy; "" without memory */
+uint64_t view_number(const char *text);                       /* NULL, or no number: 0 */
+int64_t view_between(uint64_t earlier_ms, uint64_t later_ms); /* 0 if it is not later */
 uint64_t view_take_number(char **text);
 const char *view_take_word(char **text);
 void view_take_who(struct stile_claim_info *claim, char *text); /* "pid host command" */

@@ -8,6 +8,7 @@
 #include "engines/redis/family.h"
 #include "engines/redis/fault.h"
 #include "engines/redis/place.h"
+#include "engines/redis/reply.h"
 #include "mutant.h"
 
 /* ---- how to reach it, for people ---- */
@@ -131,7 +132,7 @@ static void on_info(void *data, const redisReply *reply, const struct stile_erro
     struct vitals *v = data;
     if (err)
         error_copy(&v->info_error, err);
-    else if (reply->type == REDIS_REPLY_STRING && !(v->info = strdup(reply->str)))
+    else if (text_of(reply) && !(v->info = strdup(text_of(reply))))
         error_set(&v->info_error, STILE_NOMEM, 0, "out of memory");
     else if (!v->info)
         error_set(&v->info_error, STILE_CORRUPT, 0, "the answer to INFO has an unexpected form");
@@ -142,11 +143,10 @@ static void on_info(void *data, const redisReply *reply, const struct stile_erro
 static void take_config(struct vital *vital, const redisReply *reply, const struct stile_error *err)
 {
     error_copy(&vital->error, err);
-    if (err || reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 ||
-        reply->element[1]->type != REDIS_REPLY_STRING)
+    if (err || !text_at(reply, 1))
         return;
     vital->known = true;
-    snprintf(vital->text, sizeof vital->text, "%s", reply->element[1]->str);
+    snprintf(vital->text, sizeof vital->text, "%s", text_at(reply, 1));
 }
 
 static void on_appendfsync(void *data, const redisReply *reply, const struct stile_error *err)
@@ -203,7 +203,7 @@ static void on_message(void *data, const redisReply *reply, const struct stile_e
 static void on_lease(void *data, const redisReply *reply, const struct stile_error *err)
 {
     struct vitals *v = data;
-    if (!err && reply->type == REDIS_REPLY_INTEGER)
+    if (!err && is_number(reply))
         v->lease_ms = reply->integer;
     answered(v);
 }
@@ -211,9 +211,8 @@ static void on_lease(void *data, const redisReply *reply, const struct stile_err
 static void on_sentinels(void *data, const redisReply *reply, const struct stile_error *err)
 {
     struct vitals *v = data;
-    if (!err && reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 &&
-        reply->element[1]->type == REDIS_REPLY_INTEGER)
-        v->sentinels = reply->element[1]->integer;
+    if (!err)
+        v->sentinels = (long long)count_at(reply, 1);
     answered(v);
 }
 
@@ -228,8 +227,7 @@ static long long wall_clock_ms(void)
 static void on_cluster(void *data, const redisReply *reply, const struct stile_error *err)
 {
     struct vitals *v = data;
-    v->cluster_is_down = !err && reply->type == REDIS_REPLY_STRING &&
-                         strstr(reply->str, "cluster_state:fail") != NULL;
+    v->cluster_is_down = !err && text_of(reply) && strstr(text_of(reply), "cluster_state:fail");
     answered(v);
 }
 
@@ -238,10 +236,11 @@ static void on_time(void *data, const redisReply *reply, const struct stile_erro
 {
     struct vitals *v = data;
     take_success(&v->clock, err);
-    if (!err && reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 &&
-        reply->element[0]->str && reply->element[1]->str) {
-        long long theirs_ms =
-            atoll(reply->element[0]->str) * 1000 + atoll(reply->element[1]->str) / 1000;
+    unsigned seconds, microseconds;
+    if (!err && text_at(reply, 0) && text_at(reply, 1) &&
+        url_read_number(&seconds, text_at(reply, 0), UINT_MAX) &&
+        url_read_number(&microseconds, text_at(reply, 1), 999999)) {
+        long long theirs_ms = seconds * 1000LL + microseconds / 1000;
         long long half_ms = (long long)((loop_now(v->loop) - v->sent_ns) / (2 * NS_PER_MS));
         v->ahead_ms = theirs_ms - (wall_clock_ms() - half_ms);
     } else {

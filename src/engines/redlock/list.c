@@ -66,8 +66,8 @@ static void scan(struct scan *scan, const char *cursor);
 static bool take_keys(struct listing *listing, const redisReply *keys)
 {
     size_t prefix_len = strlen(redlock_of(listing->query->engine)->prefix);
-    for (size_t i = 0; i < keys->elements; i++) {
-        const redisReply *key = keys->element[i];
+    for (size_t i = 0; i < length_of(keys); i++) {
+        const redisReply *key = element_at(keys, i);
         if (key->type != REDIS_REPLY_STRING || key->len <= prefix_len ||
             strlen(key->str) != key->len || key->len - prefix_len > STILE_NAME_MAX ||
             keys_derive(redlock_of(listing->query->engine), key->str, key->len))
@@ -102,11 +102,10 @@ static void on_scanned(void *data, const redisReply *reply, const struct stile_e
         scanned(listing);
         return;
     }
-    bool sound =
-        is_array(reply, 2) && text_at(reply, 0) && reply->element[1]->type == REDIS_REPLY_ARRAY;
+    bool sound = text_at(reply, 0) && is_array(element_at(reply, 1), 0);
     if (!sound)
         error_set(&listing->error, STILE_CORRUPT, 0, "a node's answer has an unexpected form");
-    else if (!take_keys(listing, reply->element[1]))
+    else if (!take_keys(listing, element_at(reply, 1)))
         error_set(&listing->error, STILE_NOMEM, 0, "too many names");
     else if (strcmp(text_at(reply, 0), "0") != 0) {
         scan(at, text_at(reply, 0));

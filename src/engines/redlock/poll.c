@@ -32,8 +32,8 @@ static char *copy(const char *text)
 
 static void take_queue(struct ballot *ballot, const redisReply *queue)
 {
-    ballot->queue = calloc(queue->elements + 1, sizeof *ballot->queue);
-    for (size_t i = 0; ballot->queue && i < queue->elements; i++) {
+    ballot->queue = calloc(length_of(queue) + 1, sizeof *ballot->queue);
+    for (size_t i = 0; ballot->queue && i < length_of(queue); i++) {
         const char *entry = text_at(queue, i);
         char *text = entry && strlen(entry) > OWNER_LEN ? strdup(entry) : NULL;
         if (text)
@@ -48,16 +48,16 @@ static void on_ballot(void *data, const redisReply *reply, const struct stile_er
     struct node *node = &poll->redlock->nodes[ballot - poll->ballots];
     if (err) {
         node_failed(node, err);
-    } else if (reply->type == REDIS_REPLY_INTEGER) {
+    } else if (is_number(reply)) {
         ballot->answered = true;
         ballot->number = reply->integer;
-    } else if (is_array(reply, 5) && reply->element[4]->type == REDIS_REPLY_ARRAY) {
+    } else if (is_array(element_at(reply, 4), 0)) {
         ballot->answered = true;
         ballot->holder = copy(text_at(reply, 0));
         ballot->ms = number_at(reply, 1);
         ballot->fence = copy(text_at(reply, 2));
         ballot->age_ms = number_at(reply, 3);
-        take_queue(ballot, reply->element[4]);
+        take_queue(ballot, element_at(reply, 4));
     }
     if (--poll->pending == 0)
         poll->fn(poll);

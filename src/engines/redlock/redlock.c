@@ -128,7 +128,7 @@ static enum stile_status check_nodes(const struct survey *survey, struct stile_e
         const struct account *account = &survey->accounts[i];
         if (account->refusal.status) {
             error_copy(err, &account->refusal);
-            return error_wrap(err, err->status, "%s", redlock->nodes[i].where);
+            return error_wrap(err, account->refusal.status, "%s", redlock->nodes[i].where);
         }
         for (unsigned k = 0; k < i; k++) {
             if (*account->run_id && strcmp(account->run_id, survey->accounts[k].run_id) == 0)

@@ -6,6 +6,7 @@
 #include "engines/redis/conn.h"
 #include "engines/redis/family.h"
 #include "engines/redis/place.h"
+#include "engines/redis/reply.h"
 #include "engines/redis/who.h"
 #include "engines/redlock/scripts.h"
 
@@ -177,23 +178,6 @@ void script_keys(struct call *call, const struct redlock *redlock, const struct 
 void script_add(struct call *call, const char *text);
 enum stile_status script_send(const struct call *call, struct node *node, const struct lua *script,
                               conn_fn *fn, void *data, struct stile_error *err);
-
-static inline bool is_array(const redisReply *reply, size_t n)
-{
-    return reply && reply->type == REDIS_REPLY_ARRAY && reply->elements >= n;
-}
-
-static inline long long number_at(const redisReply *reply, size_t i)
-{
-    const redisReply *element = reply->element[i];
-    return element->type == REDIS_REPLY_INTEGER ? element->integer : 0;
-}
-
-static inline const char *text_at(const redisReply *reply, size_t i)
-{
-    const redisReply *element = reply->element[i];
-    return element->type == REDIS_REPLY_STRING ? element->str : NULL;
-}
 
 /* ---- claims.c: asking, and being granted ---- */
 

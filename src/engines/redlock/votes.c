@@ -152,7 +152,7 @@ static void take_answer(struct vote *vote, const redisReply *reply)
         hear_group(vote, reply);
     } else if (is_array(reply, 2) && (says == SAYS_MINE || says == SAYS_FIRM)) {
         vote->answer = says == SAYS_FIRM ? FIRM : MINE;
-        vote->fence = (uint64_t)number_at(reply, 1);
+        vote->fence = token_at(reply, 1);
     } else {
         error_set(&strange, STILE_REFUSED, 0, "an answer of an unexpected form");
         take_failure(vote, &strange);
@@ -194,7 +194,7 @@ static void on_confirmed(void *data, const redisReply *reply, const struct stile
     take(vote, reply, err);
     if (vote->answer == FIRM && is_array(reply, 3) && vote->fence > part->token) {
         uint64_t now_ns = loop_now(claim_of(part)->engine->loop);
-        uint64_t age_ns = (uint64_t)number_at(reply, 2) * NS_PER_MS;
+        uint64_t age_ns = count_at(reply, 2) * NS_PER_MS;
         part->token = vote->fence;
         part->granted_ns = age_ns < now_ns ? now_ns - age_ns : 0;
     }
