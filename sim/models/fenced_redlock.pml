@@ -174,13 +174,20 @@ hidden byte i;
 #define SET_KEY(n, to)  skip
 #endif
 
+#ifdef FENCE_READS_ZERO
+#define FIX_FENCE(n)  skip
+#else
+#define FIX_FENCE(n)  node[n].fence = READ(n)
+#endif
+
 #define WRITE_FENCE(n, t) \
     node[n].fence = t; \
     node[n].highest = MAX(node[n].highest, t)
 
 /* ---- what nodes do for an attempt ---- */
 
-/* Phase 1: take the key; tell the fence, or accept the guess at once. */
+/* Phase 1: take the key; tell the fence, or accept the guess at once. What was read where a fence had
+ * expired becomes the name's own fence: grants of other names do not raise it then. */
 inline claim_at(n)
 {
     d_step { A.stage == ASKING && COUNTS(n, a) && FREE_FOR(n, a) ->
@@ -193,7 +200,8 @@ inline claim_at(n)
             printf("attempt %d: node %d gives its key and accepts token %d\n", a, n, A.guess)
         :: else ->
             A.seen[n] = READ(n) + 1;
-            printf("attempt %d: node %d gives its key and tells fence %d\n", a, n, READ(n))
+            printf("attempt %d: node %d gives its key and tells fence %d\n", a, n, READ(n));
+            FIX_FENCE(n)
         fi
     }
 }
@@ -206,7 +214,7 @@ inline claim_late_at(n)
         SET_KEY(n, a + 1);
         if
         :: A.guess > READ(n) -> WRITE_FENCE(n, A.guess)
-        :: else
+        :: else -> FIX_FENCE(n)
         fi;
         printf("attempt %d: node %d gives its key, late\n", a, n)
     }

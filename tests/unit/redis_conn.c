@@ -281,6 +281,97 @@ static void too_many_bytes_are_refused(void **state)
     assert_int_equal(n, 16);
 }
 
+/* ---- so many at once ---- */
+
+static void no_more_are_sent_than_the_window_has_room_for(void **state)
+{
+    struct heard a, b, ping;
+
+    (void)state;
+    scene_connect();
+    kit.conn->options.window = 2;
+    kit_ask(&a, "GET a");
+    kit_ask(&b, "GET b");
+    kit_ask(&ping, "PING");
+    scene_flush();
+    fake_hear(&server, GET_A GET_B);
+    assert_int_equal(kit.conn->waiting.n, 1);
+    fake_say(&server, ":1\r\n");
+    run_until(kit.loop, a.times);
+    scene_flush();
+    fake_hear(&server, PING);
+    fake_say(&server, ":2\r\n+PONG\r\n");
+    run_until(kit.loop, ping.times);
+    assert_true(a.order == 1 && b.order == 2 && ping.order == 3);
+    assert_true(conn_is_idle(kit.conn));
+}
+
+/* The time of a request begins when it is sent: in line it can't be overdue while answers come. */
+static void what_is_in_line_has_time_while_the_server_answers(void **state)
+{
+    struct heard a, b;
+
+    (void)state;
+    scene_connect();
+    kit.conn->options.window = 1;
+    kit_ask(&a, "GET a");
+    kit_ask(&b, "GET b");
+    kit.conn->waiting.first->until_ns = 0;
+    scene_flush();
+    fake_hear(&server, GET_A);
+    fake_say(&server, ":1\r\n");
+    run_until(kit.loop, a.times);
+    assert_int_equal(b.times, 0);
+    assert_true(kit.conn->sent.first->until_ns > loop_now(kit.loop));
+    scene_flush();
+    fake_hear(&server, GET_B);
+    fake_say(&server, ":2\r\n");
+    run_until(kit.loop, b.times);
+    assert_int_equal(b.integer, 2);
+}
+
+/* Never sent, so never executed: that is no doubt. */
+static void what_is_in_line_behind_a_silent_server_is_refused(void **state)
+{
+    struct heard a, b;
+
+    (void)state;
+    scene_connect();
+    kit.conn->options.window = 1;
+    kit_ask(&a, "GET a");
+    kit_ask(&b, "GET b");
+    scene_flush();
+    fake_hear(&server, GET_A);
+    kit.conn->heard_ns = 0;
+    kit_grow_late();
+    run_until(kit.loop, a.times && b.times);
+    assert_status(a.err.status, UNCERTAIN);
+    assert_status(b.err.status, UNREACHABLE);
+}
+
+static void what_is_in_line_can_be_taken_back(void **state)
+{
+    struct heard a, b, ping;
+
+    (void)state;
+    scene_connect();
+    kit.conn->options.window = 1;
+    kit_ask(&a, "GET a");
+    kit_ask(&b, "GET b");
+    kit_ask(&ping, "PING");
+    scene_flush();
+    assert_true(conn_cancel(kit.conn, &b));
+    assert_false(conn_cancel(kit.conn, &a)); /* it was sent, and may be executed */
+    fake_hear(&server, GET_A);
+    fake_say(&server, ":1\r\n");
+    run_until(kit.loop, kit.conn->waiting.n == 0);
+    scene_flush();
+    fake_hear(&server, PING);
+    fake_say(&server, "+PONG\r\n");
+    run_until(kit.loop, ping.times);
+    assert_true(a.times == 0 && b.times == 0);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, scene_open, scene_close)
 
 int main(void)
@@ -304,6 +395,10 @@ int main(void)
         TEST(who_is_forgotten_hears_nothing),
         TEST(too_many_requests_are_refused),
         TEST(too_many_bytes_are_refused),
+        TEST(no_more_are_sent_than_the_window_has_room_for),
+        TEST(what_is_in_line_has_time_while_the_server_answers),
+        TEST(what_is_in_line_behind_a_silent_server_is_refused),
+        TEST(what_is_in_line_can_be_taken_back),
     };
     return cmocka_run_group_tests_name("redis-conn", tests, NULL, NULL);
 }

@@ -85,15 +85,26 @@ void conn_put(struct conn *c, struct request *r)
         c->untold = r;
 }
 
-void conn_put_waiting(struct conn *c)
+static bool has_room(const struct conn *c)
 {
-    for (struct request *r; (r = line_pop(&c->waiting));)
-        conn_put(c, r);
+    return c->options.window == 0 || c->sent.n < c->options.window;
 }
 
+void conn_put_waiting(struct conn *c)
+{
+    while (c->waiting.first && has_room(c)) {
+        struct request *r = line_pop(&c->waiting);
+        if (c->options.window)
+            r->until_ns = loop_now(c->loop) + c->options.answer_ns;
+        conn_put(c, r);
+    }
+}
+
+/* With a window, nothing overtakes what waits for room. */
 static bool is_clear(const struct conn *c)
 {
-    return c->state == UP && !c->forgotten.first && !c->break_task.queued && !c->leaving;
+    return c->state == UP && !c->forgotten.first && !c->break_task.queued && has_room(c) &&
+           !(c->options.window && c->waiting.first) && !c->leaving;
 }
 
 static void prepare(struct conn *c, struct request *r, conn_fn *fn, void *data)
@@ -166,6 +177,19 @@ void conn_forget(struct conn *c, const void *data)
     line_forget(&c->forgotten, data);
     line_forget(&c->waiting, data);
     line_forget(&c->ended, data);
+}
+
+bool conn_cancel(struct conn *c, const void *data)
+{
+    bool unsent = line_cancel(&c->waiting, data);
+
+    conn_forget(c, data);
+    return unsent;
+}
+
+bool conn_is_behind(const struct conn *c)
+{
+    return c->waiting.first || c->forgotten.first;
 }
 
 void conn_flush(struct conn *c)
@@ -255,6 +279,8 @@ void conn_take(struct conn *c, const redisReply *reply)
         conn_leave_when_answered(c);
     else
         send_forgotten(c);
+    if (!c->freed && c->state == UP && !c->forgotten.first && !c->break_task.queued && !c->leaving)
+        conn_put_waiting(c);
 }
 
 /* ---- the beginning and the end ---- */

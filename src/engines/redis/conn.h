@@ -52,6 +52,8 @@ struct conn_options {
     bool primary;                /* what turns out to be a replica is not connected to */
     uint64_t answer_ns;          /* how long a request may go unanswered; 0: 3 s */
     const struct stakes *stakes; /* the leases that depend on it; borrowed; NULL: none */
+    size_t window; /* so many may be sent and unanswered; the rest wait here, in order, and
+                    * their time begins when they are sent; 0: any number */
 };
 
 struct conn_events {
@@ -107,6 +109,11 @@ enum stile_status conn_eval(struct conn *conn, const struct lua *lua, const stru
 
 /* No callback comes any more for requests with this data. They are not taken back. */
 void conn_forget(struct conn *conn, const void *data);
+
+/* The same, but what has not been sent yet is taken back: it will never be executed. True: that was
+ * so. */
+bool conn_cancel(struct conn *conn, const void *data);
+bool conn_is_behind(const struct conn *conn); /* some requests have not been sent yet */
 
 /* Kept over reconnections. OK or NOMEM. After the first one conn_send() is MISUSE. */
 enum stile_status conn_subscribe(struct conn *conn, const char *channel, size_t len,

@@ -38,13 +38,27 @@ static uint64_t give_up_at(const struct conn *c)
     return asked_ns > heard_ns ? asked_ns : heard_ns;
 }
 
+/* Until when what waits may wait: for a connection; or, where only so many are sent at once, for as
+ * long as the server answers those. It is asked again by nobody while it is in line. */
+static uint64_t waits_until(const struct conn *c)
+{
+    if (!c->waiting.first)
+        return NEVER;
+    if (c->state != UP || !c->options.window)
+        return c->waiting.first->until_ns;
+    if (!c->sent.first)
+        return NEVER;
+    uint64_t heard_ns = c->heard_ns + c->options.answer_ns;
+    return heard_ns > c->sent.first->until_ns ? heard_ns : c->sent.first->until_ns;
+}
+
 /* The timer stays where it is while requests come and go; it looks again when it fires. Only a
  * request with less patience than all before it moves it. */
 void conn_watch_time(struct conn *c)
 {
     uint64_t at_ns = earlier(give_up_at(c), c->untold);
     at_ns = earlier(at_ns, c->forgotten.first);
-    at_ns = earlier(at_ns, c->waiting.first);
+    at_ns = waits_until(c) < at_ns ? waits_until(c) : at_ns;
     if (c->overdue.place ? at_ns < c->overdue.at_ns : at_ns != NEVER)
         loop_arm(c->loop, &c->overdue, at_ns);
 }
@@ -76,6 +90,22 @@ static void refuse_overdue(struct conn *c, struct request_line *line, uint64_t n
         conn_finish(line_pop(line), NULL, &err);
 }
 
+static void refuse_waiting(struct conn *c, uint64_t now_ns)
+{
+    struct stile_error err;
+
+    if (c->freed || waits_until(c) > now_ns)
+        return;
+    if (c->state != UP || !c->options.window) {
+        refuse_overdue(c, &c->waiting, now_ns);
+        return;
+    }
+    error_set(&err, STILE_UNREACHABLE, ETIMEDOUT, "%s: no answer in time", c->address);
+    size_t n = c->waiting.n; /* what is asked for meanwhile has its own time */
+    while (!c->freed && n-- > 0 && c->waiting.first)
+        conn_finish(line_pop(&c->waiting), NULL, &err);
+}
+
 static void give_up(struct conn *c, uint64_t now_ns)
 {
     if (give_up_at(c) > now_ns)
@@ -93,7 +123,7 @@ void conn_on_overdue(struct timer *timer)
     conn_enter(c);
     tell_overdue(c, now_ns);
     refuse_overdue(c, &c->forgotten, now_ns);
-    refuse_overdue(c, &c->waiting, now_ns);
+    refuse_waiting(c, now_ns);
     if (!c->freed)
         give_up(c, now_ns);
     if (!c->freed)

@@ -184,6 +184,24 @@ void line_forget(struct request_line *line, const void *data)
             r->fn = NULL;
 }
 
+bool line_cancel(struct request_line *line, const void *data)
+{
+    struct request_line rest;
+    bool any = false;
+
+    line_init(&rest);
+    for (struct request *r; (r = line_pop(line));) {
+        if (r->data != data) {
+            line_push(&rest, r);
+            continue;
+        }
+        any = true;
+        request_free(r);
+    }
+    line_append(line, &rest);
+    return any;
+}
+
 void line_clear(struct request_line *line)
 {
     for (struct request *r; (r = line_pop(line));)

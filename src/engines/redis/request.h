@@ -40,6 +40,7 @@ void line_init(struct request_line *line);
 void line_push(struct request_line *line, struct request *request);
 struct request *line_pop(struct request_line *line); /* NULL: empty */
 void line_append(struct request_line *line, struct request_line *more);
+bool line_cancel(struct request_line *line, const void *data); /* true: there was one */
 void line_forget(struct request_line *line, const void *data);
 void line_clear(struct request_line *line);
 

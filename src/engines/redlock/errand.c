@@ -81,7 +81,8 @@ static bool is_owed(const struct errand *errand)
     for (unsigned i = 0; i < errand->redlock->n; i++) {
         const struct step *step = &errand->steps[i];
         const struct node *node = &errand->redlock->nodes[i];
-        bool on_its_way = step->word == ON_ITS_WAY && !conn_is_up(node->asks);
+        bool on_its_way =
+            step->word == ON_ITS_WAY && (!conn_is_up(node->asks) || conn_is_behind(node->asks));
         if (node->met && (step->word == UNSAID || on_its_way))
             return true;
     }

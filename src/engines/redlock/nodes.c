@@ -9,6 +9,7 @@
 
 #define NODE_TIMEOUT_MS  1000
 #define NODE_TIMEOUT_MAX 60000
+#define WINDOW           512 /* requests that a node has to answer at once */
 #define MESSAGE_MAX      (OWNER_LEN + PREFIX_MAX + STILE_NAME_MAX + 64)
 
 /* ---- the URL ---- */
@@ -145,6 +146,7 @@ enum stile_status nodes_connect(struct redlock *redlock, const struct url *url,
                                    .target.timeout_ns = timeout_ns,
                                    .answer_ns = timeout_ns,
                                    .stakes = &redlock->stakes,
+                                   .window = WINDOW,
                                    .user = url->user && *url->user ? url->user : NULL,
                                    .password = url->password};
     enum stile_status status = place_db(&options.db, url, err);

@@ -189,7 +189,7 @@ enum stile_status poll_view(struct view *view, const struct poll *poll, struct s
         return status;
     for (unsigned i = 0; i < redlock->n; i++) {
         const char *fence = poll->ballots[i].fence;
-        uint64_t token = fence ? strtoull(fence, NULL, 10) : 0;
+        uint64_t token = fence && strchr(fence, ' ') ? strtoull(fence, NULL, 10) : 0;
         view->info.token = token > view->info.token ? token : view->info.token;
     }
     /* A node that can't be asked may be of its majority. */

@@ -26,6 +26,9 @@
 #include "mutant.h"
 
 #define PATIENCE_NS (5 * NS_PER_SEC)
+/* Claims and releases: so many that no node is ever idle, and so few that their answers come long
+ * before their time is over. */
+#define IN_FLIGHT_MAX 256
 /* For nodes that are slower than a majority: they are looked at, too, if they answer by then. */
 #define GRACE_NS (100 * NS_PER_MS)
 
@@ -250,6 +253,7 @@ const struct engine_class redlock_class = {
                 "forgot does not count until it is adopted (stile doctor --adopt)",
         },
     .apart = true,
+    .in_flight = IN_FLIGHT_MAX,
     .engine_size = sizeof(struct redlock),
     .claim_size = sizeof(struct redlock_claim),
     .open = redlock_open,

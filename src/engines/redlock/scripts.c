@@ -11,6 +11,12 @@
     "  return string.match(e or '','^%d+') or N and call('HGET',N,'highest') or '0'\n"             \
     "end\n"
 
+/* Where a name has no fence, the highest of all names stands in, and that grows with every grant of
+ * any name: what phase 1 has read there would be too small again in phase 2, and many new names at
+ * once would ask again and again. So whoever is given the key gets what it has read as the name's
+ * own fence. That never makes it smaller: it is what would have been read at this moment. */
+#define FIX_FENCE "if F and N and not e then call('PSETEX',F,'60000',f) end\n"
+
 /* Its epoch is another than the caller's. */
 #define APART                                                                                      \
     "local x=call('HMGET',N,'was','seats','past') "                                                \
@@ -48,9 +54,10 @@
     "end\n"                                                                                        \
     "local function give(o,word)\n"                                                                \
     "  if not may_give() then return false end\n"                                                  \
-    "  local f=fence_of(F and call('GET',F))\n"                                                    \
+    "  local e=F and call('GET',F)\n"                                                              \
+    "  local f=fence_of(e)\n"                                                                      \
     "  if tell(o,word..' '..o..' '..f..' '..K)==0 then return false end\n"                         \
-    "  call('SET',K,o,'PX','1000')\n"                                                              \
+    "  " FIX_FENCE "  call('SET',K,o,'PX','1000')\n"                                               \
     "  hint(1000)\n"                                                                               \
     "  return o\n"                                                                                 \
     "end\n"                                                                                        \
@@ -105,9 +112,13 @@ static const char claim_source[] =
     "  if left then return {0,left,'~q',line_up()} end\n")
     /* clang-format on */
     "end\n"
-    "local f=string.match(call('GET',F) or '','^%d+') or n[2] or '0'\n"
+    "local own=call('GET',F)\n"
+    "local f=string.match(own or '','^%d+') or n[2] or '0'\n"
     "local guess=tonumber(ARGV[4])\n"
-    "if guess<=tonumber(f) then return {1,tonumber(f)} end\n"
+    "if guess<=tonumber(f) then\n"
+    "  if not own then call('PSETEX',F,px,f) end\n" /* see FIX_FENCE */
+    "  return {1,tonumber(f)}\n"
+    "end\n"
     "call('PSETEX',F,'" FENCE_TXT "',ARGV[4]..' '..entry)\n"
     "if not n[2] or guess>tonumber(n[2]) then call('HSET',N,'highest',ARGV[4]) end\n"
     "return {2,guess}\n";

@@ -98,8 +98,7 @@ static void letter_write(struct letter *letter, struct redlock_claim *part)
 void vote_unasked(struct vote *vote)
 {
     if (vote->pending)
-        conn_forget(node_of_vote(vote)->asks, vote);
-    vote->touched |= vote->pending;
+        vote->touched |= !conn_cancel(node_of_vote(vote)->asks, vote);
     vote->pending = false;
 }
 

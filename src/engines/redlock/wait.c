@@ -170,6 +170,7 @@ static void judge(struct redlock_claim *part, const struct count *count)
 {
     part->looking = false;
     part->in_line = part->contended = true;
+    claim_of(part)->engine->events->queued(claim_of(part));
     nodes_listen(redlock_of_part(part));
     if (part->bare)
         look(part); /* the plain SET has failed: now they have to tell more, and put us in line */
@@ -197,10 +198,12 @@ static void unanswered(struct redlock_claim *part, const struct count *count)
     bool passing =
         nodes_explain(redlock_of_part(part), count->answering, &err) == STILE_UNREACHABLE;
     part->looking = false;
-    if (passing && (part->in_line || (count->apart && group_is_newer(part))))
+    if (passing && (part->in_line || (count->apart && group_is_newer(part)))) {
+        claim_of(part)->engine->events->queued(claim_of(part));
         arm(part, some_time(part));
-    else
+    } else {
         part_fail(part, &err);
+    }
 }
 
 /* In line. What was known of the others when it looked last may be over: no reason to give way. */
