@@ -124,8 +124,8 @@ class EtcdServer(Directory):
                               text=True, timeout=PATIENCE_S)
 
     def ctl(self, *command):
-        """What etcdctl prints, without its last newline."""
-        done = self._ctl(*command)
+        """What etcdctl prints, without its last newline. Its own patience is short for a busy machine."""
+        done = self._ctl("--command-timeout=%ds" % (PATIENCE_S - 5), *command)
         if done.returncode:
             raise OSError(f"etcdctl {command}: {done.stderr}")
         return done.stdout.rstrip("\n")

@@ -13,7 +13,7 @@
 #include "engines/etcd/fault.h"
 #include "engines/etcd/rpc.pb-c.h"
 
-#define CONN_SENT_MAX 512 /* at once; what is more waits here, and its time does not count */
+#define CONN_SENT_MAX 256 /* at once; what is more waits here, and its time does not count */
 #define CONN_PENDING_MAX                                                                           \
     131072 /* altogether: who has thousands of locks may ask for all of them                       \
             */

@@ -338,7 +338,7 @@ const struct engine_class etcd_class = {
                          "election timeout is set otherwise)",
         },
     .apart_sharing = true,
-    .in_flight = 256, /* a member takes some thousand writes a second: each is answered in time */
+    .in_flight = 128, /* more do not make a member faster, but each answer later */
     .engine_size = sizeof(struct etcd),
     .claim_size = sizeof(struct etcd_claim),
     .open = etcd_open,
