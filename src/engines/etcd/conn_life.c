@@ -248,6 +248,8 @@ static bool all_are(const struct conn *c, uint64_t cluster_id)
  * restored may have a new id: then every endpoint has. */
 static bool may_be_used(struct conn *c, uint64_t cluster_id)
 {
+    if (cluster_id == 0)
+        return true; /* a proxy that does not tell */
     c->foreign_ids[c->at] = cluster_id == c->cluster_id ? 0 : cluster_id;
     if (cluster_id == c->cluster_id)
         return true;

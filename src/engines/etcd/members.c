@@ -65,7 +65,7 @@ enum stile_status members_compare(const struct members *members, uint64_t cluste
 {
     for (size_t i = 0; members && i < members->n; i++) {
         const struct member *member = &members->each[i];
-        if (member->cluster_id && member->cluster_id != cluster_id)
+        if (cluster_id && member->cluster_id && member->cluster_id != cluster_id)
             return error_set(err, STILE_REFUSED, 0,
                              "%s belongs to another cluster than the other members (%llx and "
                              "%llx): two programs could hold one lock; name members of one "

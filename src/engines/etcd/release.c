@@ -154,22 +154,29 @@ void release_answered(struct etcd_claim *part)
     say(part);
 }
 
-/* Whether there is still something to be deleted. */
-static bool take_up_again(struct etcd_claim *part)
+/* After a refusal: it has its timer and its place on the lease's list again. */
+static enum stile_status take_up_again(struct etcd_claim *part, struct stile_error *err)
 {
-    struct loop *loop = claim_of(part)->engine->loop;
-    if (is_gone(part) || loop_reserve(loop, 1))
-        return false;
+    if (loop_reserve(claim_of(part)->engine->loop, 1))
+        return error_set(err, STILE_NOMEM, 0, "out of memory");
     part->has_timer = true;
     claim_attach(part, part->lease);
-    return true;
+    part->standing = LEAVING;
+    return STILE_OK;
 }
 
 void claims_release(struct engine *engine, struct claim *claim)
 {
     struct etcd_claim *part = part_of(claim);
-    if (part->standing == NOWHERE || (part->standing == REFUSED && !take_up_again(part))) {
+    struct stile_error err;
+    if (part->standing == REFUSED && is_gone(part))
+        part->standing = NOWHERE;
+    if (part->standing == NOWHERE) {
         engine->events->released(claim, NULL);
+        return;
+    }
+    if (part->standing == REFUSED && take_up_again(part, &err)) {
+        engine->events->released(claim, &err);
         return;
     }
     part->leaving = true;
