@@ -15,6 +15,7 @@
 struct post {
     pid_t pid; /* 0: it has ended */
     int lifeline, reports;
+    bool silent;        /* it is ending: no report comes any more, but a SIGCHLD */
     int kept[KEPT_MAX]; /* descriptors that its locks live by */
     size_t n_kept;
 };
@@ -113,7 +114,9 @@ static bool read_report(struct front *front, struct post *post)
     struct iovec part = {&word, sizeof word};
     struct msghdr message = {
         .msg_iov = &part, .msg_iovlen = 1, .msg_control = rights, .msg_controllen = sizeof rights};
-    if (recvmsg(post->reports, &message, MSG_CMSG_CLOEXEC) != (ssize_t)sizeof word)
+    ssize_t got = recvmsg(post->reports, &message, MSG_CMSG_CLOEXEC);
+    post->silent |= got == 0;
+    if (got != (ssize_t)sizeof word)
         return false;
     keep(post, &message);
     if (word.kind == REPORT_DIED_OF)
@@ -124,6 +127,11 @@ static bool read_report(struct front *front, struct post *post)
         pass_word(post, &answer);
     }
     return true;
+}
+
+static bool listens_to(const struct post *post)
+{
+    return post->pid != 0 && !post->silent;
 }
 
 /* ---- the end of a warden ---- */
@@ -183,8 +191,8 @@ static int await_all(struct front *front)
     bool going = true;
     while (front->alive > 0 && going) {
         for (size_t i = 0; i < front->n; i++)
-            front->polled[i + 1] =
-                (struct pollfd){front->posts[i].pid ? front->posts[i].reports : -1, POLLIN, 0};
+            front->polled[i + 1] = (struct pollfd){
+                listens_to(&front->posts[i]) ? front->posts[i].reports : -1, POLLIN, 0};
         poll(front->polled, front->n + 1, -1);
         read_signals(front);
         for (size_t i = 0; i < front->n; i++) {
