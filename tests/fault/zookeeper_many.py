@@ -55,9 +55,10 @@ def sessions(server):
 # The limits of a server as it comes, but with sessions that are longer than what a busy machine
 # takes for anything here.
 SETTINGS = ("maxSessionTimeout=120000",)
+JAVA = ["-Xmx2g"] if SOAK else []
 
 
-@on_server(1, *SETTINGS)
+@on_server(1, *SETTINGS, java=JAVA)
 def a_burst_a_break_and_a_death(t, server):
     """All are granted at once, kept over broken connections, and freed by a death; the server starts again"""
     with Forward(server.members[0].port) as way, \

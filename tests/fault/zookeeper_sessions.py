@@ -5,6 +5,8 @@ import os
 import socket
 import time
 
+from kazoo.security import OPEN_ACL_UNSAFE, make_acl
+
 from cluster_kit import (connected, expect, granted, lost, refused, spin, token_of, try_it,
                          wait_for)
 from keeper import Keeper
@@ -161,6 +163,22 @@ def users_are_kept_apart(t, server):
     expect(try_it(t), 0)
 
 
+@on_server()
+def a_release_that_is_refused(t, server):
+    """A release that the server refuses is repeated, and frees the lock once it is allowed"""
+    ours = Keeper(server.url)
+    try:
+        expect(ours.try_it("x"), "OK")
+        with Other(server) as client:
+            client.set_acls("/x", [make_acl("world", "anyone", read=True, create=True, admin=True)])
+            expect(ours.release("x"), "REFUSED")
+            client.set_acls("/x", OPEN_ACL_UNSAFE)
+        spin(lambda: not nodes_of(server))
+        expect(ours.try_it("x"), "OK")
+    finally:
+        ours.close()
+
+
 def urls_that_are_refused(t):
     """URLs that ask for what there is not are refused, with what to do instead"""
     t.env["STILE_MODULES"] = os.environ["STILE_MODULES"]
@@ -176,4 +194,4 @@ def urls_that_are_refused(t):
 
 
 run_tests([session_moved, session_ended, read_only_server, silent_server, nobody_hammers,
-           users_are_kept_apart, urls_that_are_refused])
+           users_are_kept_apart, a_release_that_is_refused, urls_that_are_refused])

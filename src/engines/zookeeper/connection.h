@@ -70,7 +70,7 @@ void connection_flush(struct connection *connection);
  * may_have_left: the server may have got it. */
 struct connection_request *connection_pop(struct connection *connection, bool *may_have_left);
 
-void connection_free(struct connection *connection); /* no event comes any more */
+void connection_free(struct connection *connection); /* no event follows */
 void connection_forked(struct connection *connection);
 
 #endif

@@ -1,6 +1,6 @@
-/* Watches: who wants to hear of which node. The server keeps one for each path and connection,
- * however often it is asked for, and drops it when it has reported; so what is left behind here
- * costs nothing there but a report that nobody waits for. */
+/* Watches: which of us waits for a change of which node. The server keeps one for each path and
+ * connection, however often it is asked for, and drops it when it has reported; so what is left
+ * behind here costs nothing there but a report that nobody waits for. */
 #include <stdlib.h>
 #include <string.h>
 
