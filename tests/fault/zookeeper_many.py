@@ -11,7 +11,7 @@ from kit import run_tests
 from zookeeper_kit import on_server
 
 PATIENCE = 900 if SOAK else 120
-TTL_MS = 60000 if SOAK else 20000
+TTL_MS = 60000 if SOAK else 15000
 # Names of this length take 2.5 MB altogether, five sessions; a server reads back 2 MB.
 LOCKS, LENGTH = (50000, 12) if SOAK else (4500, 500)
 
@@ -55,7 +55,7 @@ def sessions(server):
 # The limits of a server as it comes, but with sessions that are longer than what a busy machine
 # takes for anything here.
 SETTINGS = ("maxSessionTimeout=120000",)
-JAVA = ["-Xmx2g"] if SOAK else []
+JAVA = ["-Xmx2g"] if SOAK else ["-Xmx1g"]
 
 
 @on_server(1, *SETTINGS, java=JAVA)

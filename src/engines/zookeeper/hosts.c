@@ -23,7 +23,8 @@ enum stile_status hosts_read(struct zoo *zoo, const struct url *url, struct stil
                              sizeof host->name - 1);
         strcpy(host->name, named[i].host);
         host->port = named[i].port ? named[i].port : DEFAULT_PORT;
-        snprintf(host->where, sizeof host->where, "%s:%u", host->name, (unsigned)host->port);
+        snprintf(host->where, sizeof host->where, strchr(host->name, ':') ? "[%s]:%u" : "%s:%u",
+                 host->name, (unsigned)host->port);
         zoo->n_hosts++;
     }
     return STILE_OK;

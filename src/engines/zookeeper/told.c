@@ -8,9 +8,8 @@
  * not that it knows of itself.
  *
  * So while something is claimed there is a sync every sixth of the timeout, and each proves the one
- * before it. A client that has no claims sends one where the library would send a ping, so that its
- * next claim finds a proof that is not too old. A server that gives no proof is left for another.
- */
+ * before it. A client that has no claims sends one where others would send a ping, so that its next
+ * claim finds a proof that is not too old. A server that gives no proof is left for another. */
 #include "engines/zookeeper/zookeeper.h"
 #include "mutant.h"
 
