@@ -1,11 +1,9 @@
 /* The front: what the user started and whose end counts. See process.h. */
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -15,7 +13,6 @@
 struct post {
     pid_t pid; /* 0: it has ended */
     int lifeline, reports;
-    bool silent;        /* it is ending: no report comes any more, but a SIGCHLD */
     int kept[KEPT_MAX]; /* descriptors that its locks live by */
     size_t n_kept;
 };
@@ -23,11 +20,9 @@ struct post {
 struct front {
     const char *verb, *what;
     struct signals signals;
-    int signal_fd;
     struct post *posts;
-    struct pollfd *polled; /* the signals, then the reports of each post */
     size_t n, alive;
-    bool child_changed;
+    bool nudged;    /* by SIGCHLD: a warden has ended, or reports something */
     int code;       /* the first that was not 0 */
     int sig;        /* not 0: the signal that the command, or the wait for the lock, was ended by */
     int lost_code;  /* what a killed warden makes us end with */
@@ -70,18 +65,25 @@ static void stop(void)
     sigprocmask(SIG_BLOCK, &one, NULL);
 }
 
-static void read_signals(struct front *front)
+static void take_signal(struct front *front, const siginfo_t *info)
 {
-    struct signalfd_siginfo info;
-    while (read(front->signal_fd, &info, sizeof info) == (ssize_t)sizeof info) {
-        const struct passed_signal word = passed_from(&info);
-        if (word.sig == SIGCHLD)
-            front->child_changed = true;
-        else
-            pass_to_all(front, &word);
-        if (word.sig == SIGTSTP)
-            stop();
-    }
+    const struct passed_signal word =
+        passed_signal_of(info->si_signo, info->si_code, info->si_pid, info->si_value.sival_ptr);
+    if (word.sig == SIGCHLD)
+        front->nudged = true;
+    else
+        pass_to_all(front, &word);
+    if (word.sig == SIGTSTP)
+        stop();
+}
+
+/* All that have come so far. */
+static void take_signals(struct front *front)
+{
+    const struct timespec none = {0};
+    siginfo_t info;
+    while (sigtimedwait(&front->signals.taken, &info, &none) > 0)
+        take_signal(front, &info);
 }
 
 /* ---- what a warden reports ---- */
@@ -114,24 +116,17 @@ static bool read_report(struct front *front, struct post *post)
     struct iovec part = {&word, sizeof word};
     struct msghdr message = {
         .msg_iov = &part, .msg_iovlen = 1, .msg_control = rights, .msg_controllen = sizeof rights};
-    ssize_t got = recvmsg(post->reports, &message, MSG_CMSG_CLOEXEC);
-    post->silent |= got == 0;
-    if (got != (ssize_t)sizeof word)
+    if (recvmsg(post->reports, &message, MSG_CMSG_CLOEXEC) != (ssize_t)sizeof word)
         return false;
     keep(post, &message);
     if (word.kind == REPORT_DIED_OF)
         front->sig = word.sig;
     if (word.kind == REPORT_QUESTION) {
         const struct passed_signal answer = {0};
-        read_signals(front);
+        take_signals(front);
         pass_word(post, &answer);
     }
     return true;
-}
-
-static bool listens_to(const struct post *post)
-{
-    return post->pid != 0 && !post->silent;
 }
 
 /* ---- the end of a warden ---- */
@@ -173,11 +168,14 @@ static bool post_ended(struct front *front, struct post *post, int status)
     return false;
 }
 
-/* False: nothing may go on. */
-static bool reap(struct front *front)
+/* Reads what wardens report, and waits for those that have ended. False: nothing may go on. */
+static bool look_after_posts(struct front *front)
 {
     int status;
-    front->child_changed = false;
+    for (size_t i = 0; i < front->n; i++) {
+        while (front->posts[i].pid != 0 && read_report(front, &front->posts[i]))
+            continue;
+    }
     for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
         struct post *post = post_of(front, pid);
         if (post != NULL && !post_ended(front, post, status))
@@ -190,17 +188,13 @@ static int await_all(struct front *front)
 {
     bool going = true;
     while (front->alive > 0 && going) {
-        for (size_t i = 0; i < front->n; i++)
-            front->polled[i + 1] = (struct pollfd){
-                listens_to(&front->posts[i]) ? front->posts[i].reports : -1, POLLIN, 0};
-        poll(front->polled, front->n + 1, -1);
-        read_signals(front);
-        for (size_t i = 0; i < front->n; i++) {
-            if (front->polled[i + 1].revents & POLLIN)
-                read_report(front, &front->posts[i]);
-        }
-        if (front->child_changed)
-            going = reap(front);
+        siginfo_t info;
+        if (sigwaitinfo(&front->signals.taken, &info) > 0)
+            take_signal(front, &info);
+        if (!front->nudged)
+            continue;
+        front->nudged = false;
+        going = look_after_posts(front);
     }
     if (!going || front->signalled)
         tree_end(); /* what a killed warden left below it is below us now */
@@ -228,7 +222,6 @@ static int fork_post(struct front *front, post_fn *fn, struct options *options)
     if (post->pid == 0) {
         close(ends[1]); /* else we would keep our own lifeline alive, or another's */
         close(pair[0]);
-        close(front->signal_fd);
         for (size_t i = 0; i < front->n; i++) {
             close(front->posts[i].lifeline);
             close(front->posts[i].reports);
@@ -261,18 +254,10 @@ int front_run(const char *verb, const char *what, size_t n, post_fn *fn, struct 
     struct front front = {.verb = verb,
                           .what = what,
                           .posts = must_alloc(calloc(n, sizeof *front.posts)),
-                          .polled = must_alloc(calloc(n + 1, sizeof *front.polled)),
                           .lost_code = options_exit_code(options, EXIT_LOST)};
     signals_take(&front.signals);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    int code = EXIT_ENGINE;
-    front.signal_fd = signalfd(-1, &front.signals.taken, SFD_CLOEXEC | SFD_NONBLOCK);
-    front.polled[0] = (struct pollfd){front.signal_fd, POLLIN, 0};
-    if (front.signal_fd < 0)
-        say("%s: cannot watch signals: %s", verb, strerror(errno));
-    else
-        code = run_posts(&front, n, fn, options);
+    int code = run_posts(&front, n, fn, options);
     free(front.posts);
-    free(front.polled);
     return code;
 }

@@ -52,16 +52,20 @@ bool inbox_open(struct inbox *inbox, const struct signals *signals, const struct
     return inbox->signal_fd >= 0;
 }
 
-bool report(const struct link *link, enum report_kind kind, int sig)
+void report(const struct link *link, const struct msghdr *message)
 {
-    const struct report word = {.kind = kind, .sig = sig};
-    ssize_t sent;
-    if (link->reports < 0)
-        return false;
-    do
-        sent = send(link->reports, &word, sizeof word, MSG_NOSIGNAL);
-    while (sent < 0 && errno == EINTR);
-    return sent == (ssize_t)sizeof word;
+    while (sendmsg(link->reports, message, MSG_NOSIGNAL) < 0 && errno == EINTR)
+        continue;
+    /* Its number is not another's as long as it is our parent. */
+    if (getppid() == link->front)
+        kill(link->front, SIGCHLD);
+}
+
+void report_word(const struct link *link, enum report_kind kind, int sig)
+{
+    struct report word = {.kind = kind, .sig = sig};
+    struct iovec part = {&word, sizeof word};
+    report(link, &(struct msghdr){.msg_iov = &part, .msg_iovlen = 1});
 }
 
 /* ---- halves of signals to the group ---- */
@@ -162,18 +166,17 @@ static struct event own_signal(struct inbox *inbox, const struct passed_signal *
         return event_of(EVENT_GROUP, word);
     }
     half->question = ++inbox->questions;
-    report(&inbox->link, REPORT_QUESTION, 0);
+    report_word(&inbox->link, REPORT_QUESTION, 0);
     return (struct event){.kind = EVENT_NONE};
 }
 
-struct passed_signal passed_from(const struct signalfd_siginfo *info)
+struct passed_signal passed_signal_of(int sig, int code, pid_t sender, void *value)
 {
-    bool sent =
-        info->ssi_code == SI_USER || info->ssi_code == SI_QUEUE || info->ssi_code == SI_TKILL;
-    return (struct passed_signal){.sig = (int)info->ssi_signo,
-                                  .sender = sent ? (pid_t)info->ssi_pid : BY_KERNEL,
-                                  .queued = info->ssi_code == SI_QUEUE,
-                                  .value = (void *)(uintptr_t)info->ssi_ptr};
+    bool sent = code == SI_USER || code == SI_QUEUE || code == SI_TKILL;
+    return (struct passed_signal){.sig = sig,
+                                  .sender = sent ? sender : BY_KERNEL,
+                                  .queued = code == SI_QUEUE,
+                                  .value = value};
 }
 
 static struct event own_signals(struct inbox *inbox)
@@ -185,7 +188,9 @@ static struct event own_signals(struct inbox *inbox)
             continue;
         if (got != (ssize_t)sizeof info)
             return (struct event){.kind = EVENT_NONE};
-        const struct passed_signal word = passed_from(&info);
+        const struct passed_signal word =
+            passed_signal_of((int)info.ssi_signo, info.ssi_code, (pid_t)info.ssi_pid,
+                             (void *)(uintptr_t)info.ssi_ptr);
         struct event event = own_signal(inbox, &word);
         if (event.kind != EVENT_NONE)
             return event;

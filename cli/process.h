@@ -117,8 +117,7 @@ struct passed_signal {
     void *value;
 };
 
-struct signalfd_siginfo;
-struct passed_signal passed_from(const struct signalfd_siginfo *info);
+struct passed_signal passed_signal_of(int sig, int code, pid_t sender, void *value);
 
 enum report_kind {
     REPORT_QUESTION, /* whether the front has passed on all it was sent */
@@ -133,7 +132,10 @@ struct report {
 
 #define KEPT_MAX 64 /* descriptors in one report */
 
-bool report(const struct link *link, enum report_kind kind, int sig);
+struct msghdr;
+/* Wakes the front with SIGCHLD, which a warden's end sends as well: it waits for signals only. */
+void report(const struct link *link, const struct msghdr *message);
+void report_word(const struct link *link, enum report_kind kind, int sig);
 
 enum event_kind {
     EVENT_NONE,
@@ -151,7 +153,7 @@ struct event {
 };
 
 #define SIGNALS_MAX 65
-#define HALVES_MAX  256
+#define HALVES_MAX  64
 
 /* A signal that the warden was sent, or the front, and perhaps both. */
 struct half {
@@ -228,14 +230,8 @@ void title_set(const char *name, pid_t front, struct options *options);
 
 /* ---- keep.c ---- */
 
-/* Which descriptors there are before the engine is opened. */
-struct keep {
-    unsigned char open[256 / 8];
-};
-
-void keep_begin(struct keep *keep);
 /* Gives the front copies of what the locks live by. */
-void keep_with_front(const struct keep *keep, struct stile_client *client, const struct link *link);
+void keep_with_front(struct stile_client *client, const struct link *link);
 
 /* ---- warden.c ---- */
 

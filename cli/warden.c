@@ -19,7 +19,6 @@ struct warden {
     const struct signals *signals;
     struct link link;
     struct inbox inbox;
-    struct keep keep;
     struct stile_client *client;
     const char *first;         /* of the names, as they were given */
     struct stile_lock **locks; /* in canonical order */
@@ -201,7 +200,7 @@ static int code_of(const struct warden *w)
     if (w->lost)
         return ours(w, EXIT_LOST);
     if (WIFSIGNALED(w->status)) {
-        report(&w->link, REPORT_DIED_OF, WTERMSIG(w->status));
+        report_word(&w->link, REPORT_DIED_OF, WTERMSIG(w->status));
         return 128 + WTERMSIG(w->status);
     }
     return WEXITSTATUS(w->status);
@@ -214,7 +213,7 @@ static int start(struct warden *w)
     w->grace_ms = left == STILE_NO_DEADLINE ? 0 : ending_grace_ms(w->options, left);
     w->ending = (struct ending){.name = stile_lock_name(w->locks[0]), .what = "lock"};
     w->tell_left_ms = INT64_MAX;
-    keep_with_front(&w->keep, w->client, &w->link);
+    keep_with_front(w->client, &w->link);
     w->command = child_start(w->options->command, environment, w->signals, -1,
                              leaves(w) ? -1 : stile_client_life_fd(w->client));
     int failure = errno;
@@ -247,7 +246,7 @@ static int give_back(struct warden *w, int code)
 static int not_granted(const struct warden *w, const struct grant *grant, enum stile_status status)
 {
     if (grant->sig != 0) {
-        report(&w->link, REPORT_DIED_OF, grant->sig);
+        report_word(&w->link, REPORT_DIED_OF, grant->sig);
         return 128 + grant->sig;
     }
     if (status == STILE_CANCELLED)
@@ -325,7 +324,6 @@ static const char *label_of(const struct options *options)
  * simply end us: the front sees by which. */
 static int open_engine(struct warden *w)
 {
-    keep_begin(&w->keep);
     sigprocmask(SIG_UNBLOCK, &w->signals->taken, NULL);
     int code = engine_open(&w->client, w->options, w->link.front, label_of(w->options));
     sigprocmask(SIG_BLOCK, &w->signals->taken, NULL);
