@@ -52,7 +52,7 @@ static const struct option_rule rules[] = {
     {OPT_ADOPT, 0, "adopt", FLAG, 0, NULL, "take back redlock nodes that have lost their data"},
     {OPT_RESIZE, 0, "resize", FLAG, 0, NULL, "give a redlock group the nodes of URL"},
     {OPT_PRINT, 0, "print", FLAG, 0, NULL, "only tell what would be run"},
-    {OPT_KEY, 0, "key", TEXT, AT(key), "K", "add nothing if one with this key is not done yet"},
+    {OPT_KEY, 0, "key", TEXT, AT(key), "K", "add nothing if one with this key waits"},
     {OPT_DUE, 0, "delay", DURATION, AT(due_ms), "T", "it is not claimed before"},
     {OPT_PARALLEL, 0, "parallel", COUNT, AT(parallel), "N", "so many jobs at a time (1)"},
     {OPT_TRIES, 0, "tries", COUNT, AT(tries), "N", "dead after so many (5)"},

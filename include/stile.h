@@ -345,8 +345,11 @@ STILE_API enum stile_status stile_setup(const char *url, bool dry_run, const cha
 
 #define STILE_JOB_PAYLOAD_MAX (1024 * 1024) /* bytes; any bytes */
 #define STILE_JOB_KEY_MAX     STILE_NAME_MAX
-#define STILE_JOBS_MAX        100  /* in one call */
-#define STILE_JOB_TRIES_MAX   1000 /* see struct stile_jobs_options */
+#define STILE_JOBS_MAX        100 /* in one call */
+#define STILE_JOBS_ADD_MAX                                                                         \
+    1000                         /* in one call of stile_jobs_add_all(), which takes 4 MiB at most \
+                                  */
+#define STILE_JOB_TRIES_MAX 1000 /* see struct stile_jobs_options */
 
 enum stile_job_state {
     STILE_JOB_READY, /* or will be, when it is due */
@@ -382,7 +385,7 @@ struct stile_queue {
 /* Zero means default everywhere. */
 struct stile_jobs_options {
     size_t size;            /* sizeof this struct; STILE_JOBS_OPTIONS fills it */
-    const char *key;        /* add: not if one with this key is ready or claimed in the queue */
+    const char *key;        /* add: not if one with this key waits in the queue, never claimed */
     int64_t delay_ms;       /* add: not claimed before */
     size_t max;             /* claim: at most so many at once (1); list: (1000) */
     int64_t wait_ms;        /* claim: 0 looks once, -1 waits for ever */
@@ -404,6 +407,19 @@ STILE_API enum stile_status stile_jobs_add(uint64_t *id, struct stile_client *cl
                                            const char *queue, const void *payload, size_t size,
                                            const struct stile_jobs_options *options,
                                            struct stile_error *err);
+
+/* Many jobs in one transaction: all of them, or none (MySQL, other than MariaDB, adds them one by
+ * one). ids, which may be NULL, has room for n. options->key must be unset: each has its own. */
+struct stile_job_entry {
+    const void *payload;
+    size_t size;
+    const char *key; /* NULL: none */
+};
+STILE_API enum stile_status stile_jobs_add_all(uint64_t *ids, struct stile_client *client,
+                                               const char *queue,
+                                               const struct stile_job_entry *entries, size_t n,
+                                               const struct stile_jobs_options *options,
+                                               struct stile_error *err);
 
 /* OK: *n jobs, at least one, yours to free. TIMEOUT: there was nothing to be claimed in that time.
  * With options->done those are finished as by stile_jobs_ack(), whatever becomes of the claim: on
@@ -459,8 +475,9 @@ STILE_API enum stile_status stile_jobs_list(struct stile_client *client, const c
 STILE_API enum stile_status stile_jobs_count(struct stile_client *client, const char *queue,
                                              stile_queue_fn *fn, void *data,
                                              struct stile_error *err);
-/* A dead job may be tried again from the beginning; id 0: all of the queue. *n, which may be NULL:
- * how many. CONFLICT: there is none, or another one with its key is there. */
+/* A dead job may be tried again from the beginning; id 0: all of the queue. It gets a new number,
+ * so that its tokens are larger than those of later jobs with its key. *n, which may be NULL: how
+ * many. CONFLICT: there is none, or another one with its key waits. */
 STILE_API enum stile_status stile_jobs_retry(size_t *n, struct stile_client *client,
                                              const char *queue, uint64_t id,
                                              struct stile_error *err);

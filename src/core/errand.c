@@ -11,8 +11,7 @@
 #define DEAF_FIRST_NS   (20 * NS_PER_MS)
 #define DEAF_LAST_NS    NS_PER_SEC
 #define DOWN_FIRST_NS   (100 * NS_PER_MS)
-/* What is due but another's at this moment is decided within so long, as a rule. */
-#define DUE_MIN_NS (10 * NS_PER_MS)
+#define DUE_MIN_NS      (10 * NS_PER_MS)
 
 static struct errand *errand_of(struct job_errand *job)
 {
@@ -153,11 +152,14 @@ static uint64_t pause_of(struct errand *e)
     struct loop *loop = e->client->loop;
     uint64_t random = 0, pause = HEARING_LOOK_NS;
     unsigned doubles = e->looks < 8 ? e->looks : 8;
-    if (!e->job.hearing)
+    /* What is due and could not be claimed is locked by somebody, perhaps for long: nobody will
+     * report the end of that, and asking at once again would keep the database busy for nothing. */
+    bool locked = e->job.due_ms == 0;
+    if (!e->job.hearing || locked)
         pause = at_most(DEAF_FIRST_NS << doubles, DEAF_LAST_NS);
     loop_random(loop, &random, sizeof random);
     pause = pause / 2 + random % (pause / 2);
-    if (e->job.due_ms >= 0) {
+    if (e->job.due_ms > 0) {
         uint64_t due = at_most((uint64_t)e->job.due_ms, 60000) * NS_PER_MS;
         pause = at_most(pause, due > DUE_MIN_NS ? due : DUE_MIN_NS);
     }

@@ -76,7 +76,7 @@ struct query {
 /* One errand to the table of jobs, which every open engine with jobs has. Strings are the errand's
  * until it is done. */
 enum job_verb {
-    JOB_ADD,       /* queue, key, payload, delay_ms; tells id */
+    JOB_ADD,       /* queue, entries, delay_ms; fills ids */
     JOB_CLAIM,     /* queue, max, lease_ms, tries; tells job() each, due_ms if there is none;
                     * with marks, those are acked before it, in the same transaction if it can */
     JOB_ACK,       /* marks; tells mark() of each that was the last claim's */
@@ -99,10 +99,11 @@ struct job_mark {
 struct job_errand {
     struct engine *engine;
     enum job_verb verb;
-    const char *queue, *key; /* NUL-terminated; key NULL: none */
-    size_t queue_len, key_len;
-    const void *payload;
-    size_t payload_size;
+    const char *queue; /* NUL-terminated */
+    size_t queue_len;
+    const struct stile_job_entry *entries;
+    size_t n_entries;
+    uint64_t *ids; /* as many */
     const char *text;
     const struct job_mark *marks;
     size_t n, max;

@@ -13,33 +13,86 @@ static const struct stile_jobs_options defaults = {.size = sizeof defaults};
 
 /* ---- add ---- */
 
+/* What one packet to a server can carry, written in hex, with room to spare. */
+#define ADD_BYTES_MAX (4 * 1024 * 1024)
+
+static enum stile_status check_entry(const struct stile_job_entry *entry, struct stile_error *err)
+{
+    if (entry->size > STILE_JOB_PAYLOAD_MAX)
+        return error_set(err, STILE_MISUSE, 0,
+                         "its payload has %zu bytes, %d is the limit; put a reference to it into "
+                         "the job instead",
+                         entry->size, STILE_JOB_PAYLOAD_MAX);
+    if (entry->size > 0 && !entry->payload)
+        return error_set(err, STILE_MISUSE, 0, "no payload given");
+    return entry->key ? jobs_check_key(entry->key, err) : STILE_OK;
+}
+
+static enum stile_status check_entries(const struct stile_job_entry *entries, size_t n,
+                                       struct stile_error *err)
+{
+    size_t bytes = 0;
+    if (!entries || n == 0 || n > STILE_JOBS_ADD_MAX)
+        return error_set(err, STILE_MISUSE, 0, "%zu jobs at once; 1 to %d can be added", n,
+                         STILE_JOBS_ADD_MAX);
+    for (size_t i = 0; i < n; i++) {
+        enum stile_status status = check_entry(&entries[i], err);
+        if (status)
+            return n == 1 ? status : error_wrap(err, status, "job %zu of %zu", i + 1, n);
+        bytes += entries[i].size;
+    }
+    if (n > 1 && bytes > ADD_BYTES_MAX)
+        return error_set(err, STILE_MISUSE, 0,
+                         "%zu bytes of payload at once, %d is the limit: add fewer jobs a call",
+                         bytes, ADD_BYTES_MAX);
+    return STILE_OK;
+}
+
+static enum stile_status add(uint64_t *ids, struct stile_client *client, const char *queue,
+                             const struct stile_job_entry *entries, size_t n, int64_t delay_ms,
+                             struct stile_error *err)
+{
+    struct errand e = {.job = {.verb = JOB_ADD,
+                               .queue = queue,
+                               .queue_len = strlen(queue),
+                               .entries = entries,
+                               .n_entries = n,
+                               .ids = ids,
+                               .delay_ms = delay_ms}};
+    enum stile_status status = jobs_run(&e, client, 0, err);
+    return status ? error_wrap(err, status, "adding to '%s'", queue) : STILE_OK;
+}
+
+enum stile_status stile_jobs_add_all(uint64_t *ids, struct stile_client *client, const char *queue,
+                                     const struct stile_job_entry *entries, size_t n,
+                                     const struct stile_jobs_options *options,
+                                     struct stile_error *err)
+{
+    uint64_t unheard[STILE_JOBS_ADD_MAX];
+    enum stile_status status = check_entries(entries, n, err);
+    if (!status && options && options->key)
+        status = error_set(err, STILE_MISUSE, 0, "each of them has a key of its own, or none");
+    if (!status)
+        status = jobs_enter_named(client, queue, options, err);
+    if (status)
+        return error_wrap(err, status, "adding jobs");
+    return add(ids ? ids : unheard, client, queue, entries, n, options ? options->delay_ms : 0,
+               err);
+}
+
 enum stile_status stile_jobs_add(uint64_t *id, struct stile_client *client, const char *queue,
                                  const void *payload, size_t size,
                                  const struct stile_jobs_options *options, struct stile_error *err)
 {
     const struct stile_jobs_options *o = options ? options : &defaults;
-    if (size > STILE_JOB_PAYLOAD_MAX)
-        return error_set(err, STILE_MISUSE, 0,
-                         "adding a job: its payload has %zu bytes, %d is the limit; put a "
-                         "reference to it into the job instead",
-                         size, STILE_JOB_PAYLOAD_MAX);
-    if (size > 0 && !payload)
-        return error_set(err, STILE_MISUSE, 0, "adding a job: no payload given");
-    enum stile_status status = jobs_enter_named(client, queue, options, err);
+    const struct stile_job_entry entry = {.payload = payload, .size = size, .key = o->key};
+    uint64_t unheard;
+    enum stile_status status = check_entry(&entry, err);
+    if (!status)
+        status = jobs_enter_named(client, queue, options, err);
     if (status)
         return error_wrap(err, status, "adding a job");
-    struct errand e = {.job = {.verb = JOB_ADD,
-                               .queue = queue,
-                               .queue_len = strlen(queue),
-                               .key = o->key,
-                               .key_len = o->key ? strlen(o->key) : 0,
-                               .payload = payload,
-                               .payload_size = size,
-                               .delay_ms = o->delay_ms}};
-    status = jobs_run(&e, client, 0, err);
-    if (!status && id)
-        *id = e.job.id;
-    return status ? error_wrap(err, status, "adding a job to '%s'", queue) : STILE_OK;
+    return add(id ? id : &unheard, client, queue, &entry, 1, o->delay_ms, err);
 }
 
 /* ---- claim ---- */

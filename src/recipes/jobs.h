@@ -13,6 +13,7 @@ enum stile_status jobs_enter_named(struct stile_client *client, const char *queu
                                    struct stile_error *err);
 /* Whether a lease of so long can be kept; 0: the default. */
 enum stile_status jobs_check_lease(int64_t lease_ms, struct stile_error *err);
+enum stile_status jobs_check_key(const char *key, struct stile_error *err);
 
 /* Runs a blocking errand to its end and leaves. */
 enum stile_status jobs_run(struct errand *errand, struct stile_client *client, int64_t wait_ms,

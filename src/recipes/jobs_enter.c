@@ -21,6 +21,11 @@ enum stile_status jobs_check_lease(int64_t lease_ms, struct stile_error *err)
     return check_duration("lease", lease_ms, err);
 }
 
+enum stile_status jobs_check_key(const char *key, struct stile_error *err)
+{
+    return name_check(key, strlen(key), err) ? error_wrap(err, STILE_MISUSE, "its key") : STILE_OK;
+}
+
 static enum stile_status check_options(const struct stile_jobs_options *o, struct stile_error *err)
 {
     if (o->size != sizeof *o)
@@ -36,8 +41,8 @@ static enum stile_status check_options(const struct stile_jobs_options *o, struc
         status = check_duration("backoff", o->backoff_ms, err);
     if (!status)
         status = jobs_check_lease(o->lease_ms, err);
-    if (!status && o->key && name_check(o->key, strlen(o->key), err))
-        status = error_wrap(err, STILE_MISUSE, "its key");
+    if (!status && o->key)
+        status = jobs_check_key(o->key, err);
     return status;
 }
 

@@ -53,8 +53,8 @@ enum stile_status stile_jobs_retry(size_t *n, struct stile_client *client, const
     status = jobs_run(&e, client, 0, err);
     if (!status && e.job.count == 0)
         status = error_set(err, STILE_CONFLICT, 0,
-                           id ? "no dead job has the number %llu, or another one with its key is "
-                                "waiting"
+                           id ? "no dead job has the number %llu, or another one with its key "
+                                "waits"
                               : "no job is dead, or others with their keys are waiting",
                            (unsigned long long)id);
     if (n)

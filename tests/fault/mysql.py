@@ -335,6 +335,37 @@ def schema(t, server):
 
 
 @on_server()
+def tables_of_the_release_before(t, server):
+    """Tables of version 2 work; doctor says that setup is due, and setup brings them up to date"""
+    server.sql("delete from stile_version where version = 3; drop procedure stile_job_retry; "
+               "drop procedure stile_job_add; alter table stile_claim drop key by_bell; "
+               "alter table stile_job drop key queued_key, drop column queued_key, "
+               "add column live_key varbinary(512) as (if(state = 'dead', null, job_key)) virtual, "
+               "add unique key live_key (queue, live_key)")
+    expect(token_of(t), 1)
+    expect(t.stile("jobs", "add", "--key", "k", "q", input="x").returncode, 0)
+    expect(t.stile("jobs", "work", "--once", "--tries", "1", "q", "--", "false").returncode, 1)
+    assert ("warning", "schema") in findings(t), findings(t)
+    expect(t.stile("jobs", "retry", "q").returncode, 0)
+    expect(t.stile("setup").returncode, 0)
+    assert ("warning", "schema") not in findings(t), findings(t)
+    expect(t.stile("setup").returncode, 0)
+    expect(t.stile("jobs", "work", "--once", "q", "--", "cat").stdout, "x")
+    expect(token_of(t), 2)
+
+
+@on_server()
+def job_in_a_transaction(t, server):
+    """stile_job_add in somebody's own transaction: the job is there if, and only if, the rest is"""
+    call = "call stile_job_add('mail', '%s', %s, 0, @id)"
+    server.sql("start transaction; " + call % ("lost", "null") + "; rollback")
+    server.sql("start transaction; " + call % ("kept", "'k'") + "; commit")
+    first = server.sql(call % ("other", "'k'") + "; select @id")
+    expect(first, server.sql("select id from stile_job"))
+    expect(t.stile("jobs", "work", "--drain", "mail", "--", "cat").stdout, "kept")
+
+
+@on_server()
 def cleanup_keeps_tokens(t, server):
     """Names that are cleared away leave their tokens used"""
     for _ in range(3):
@@ -415,6 +446,7 @@ run_tests([server_crashes, server_is_shut_down, server_is_stopped, nobody_there,
            session_is_killed, waiter_is_killed, waiter_gives_up, holder_is_killed,
            hostile_defaults, too_many_connections, sessions_are_bounded, galera_is_refused,
            read_only, demoted_under_a_holder, group_of_primaries, other_modes, passwords, permission_is_missing, over_tls, schema,
+           tables_of_the_release_before, job_in_a_transaction,
            cleanup_keeps_tokens, people_can_read_it, doctor, log_is_not_synced,
            statements_are_logged,
            few_sessions,

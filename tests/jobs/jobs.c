@@ -260,16 +260,70 @@ static void a_key_is_there_once(void **state)
     claim("key", NULL, 1);
     assert_true(got->id == id && is_text(got, "first"));
     assert_string_equal(got->key, "K");
-    assert_int_equal(add("key", "third", OPTS(.key = "K")), id); /* claimed is not done */
     uint64_t token = got->token;
     check(STILE_OK, stile_jobs_ack(client, got, 1, &why));
-    uint64_t again = add("key", "fourth", OPTS(.key = "K"));
+    uint64_t again = add("key", "third", OPTS(.key = "K"));
     assert_true(again > id);
     claim("key", OPTS(.max = 2), 2);
-    const struct stile_job *fourth = &got[1];
-    assert_int_equal(fourth->id, again);
-    assert_true(fourth->token > token); /* so the key may be a guard's name */
+    const struct stile_job *third = &got[1];
+    assert_int_equal(third->id, again);
+    assert_true(third->token > token); /* so the key may be a guard's name */
     check(STILE_OK, stile_jobs_ack(client, got, 2, &why));
+}
+
+/* The job that runs may have read what there was before the event: it is worked on once more. */
+static void what_happens_while_a_job_runs_is_queued_once_more(void **state)
+{
+    (void)state;
+    uint64_t id = add("run", "first", OPTS(.key = "K"));
+    claim("run", NULL, 1);
+    uint64_t again = add("run", "second", OPTS(.key = "K"));
+    assert_true(again > id);
+    assert_int_equal(add("run", "third", OPTS(.key = "K")), again);
+    check(STILE_OK, stile_jobs_give_back(client, got, 1, &why)); /* both wait now */
+    counts("run", 2, 0, 0, 0);
+    assert_int_equal(add("run", "fourth", OPTS(.key = "K")), again);
+    claim("run", OPTS(.max = 9), 2);
+    check(STILE_OK, stile_jobs_fail(client, got, 2, "no", OPTS(.tries = 9, .backoff_ms = 1), &why));
+    for (int i = 0; i < 2; i++) {
+        claim("run", OPTS(.wait_ms = FOR_EVER), 1);
+        check(STILE_OK, stile_jobs_ack(client, got, 1, &why));
+    }
+    counts("run", 0, 0, 0, 0);
+}
+
+static void many_are_added_at_once(void **state)
+{
+    (void)state;
+    enum { MANY = 1000 };
+    static struct stile_job_entry entries[MANY + 1];
+    static uint64_t ids[MANY];
+    char texts[MANY][8];
+    for (size_t i = 0; i < MANY; i++) {
+        entries[i] = (struct stile_job_entry){.payload = texts[i],
+                                              .size = (size_t)sprintf(texts[i], "%zu", i)};
+    }
+    entries[3].key = entries[5].key = "K\"\\{},'";
+    entries[7].key = "k";
+    entries[8] = (struct stile_job_entry){0};
+    check(STILE_OK, stile_jobs_add_all(ids, client, "bulk", entries, MANY, NULL, &why));
+    assert_true(ids[0] > 0 && ids[3] == ids[5] && ids[3] != ids[7]);
+    counts("bulk", MANY - 1, 0, 0, 0);
+    claim("bulk", OPTS(.max = 10), 10);
+    for (size_t i = 0; i < 10; i++)
+        assert_int_equal(got[i].id, ids[i < 5 ? i : i + 1]);
+    assert_true(is_text(&got[3], "3") && is_text(&got[7], ""));
+    assert_string_equal(got[3].key, entries[3].key);
+    check(STILE_OK, stile_jobs_ack(client, got, 10, &why));
+    check(STILE_OK,
+          stile_jobs_add_all(NULL, client, "bulk", entries, 1, OPTS(.delay_ms = 1), &why));
+    check(STILE_MISUSE, stile_jobs_add_all(NULL, client, "bulk", entries, 0, NULL, &why));
+    check(STILE_MISUSE, stile_jobs_add_all(NULL, client, "bulk", entries, MANY + 1, NULL, &why));
+    check(STILE_MISUSE,
+          stile_jobs_add_all(NULL, client, "bulk", entries, 2, OPTS(.key = "x"), &why));
+    entries[1].key = "";
+    check(STILE_MISUSE, stile_jobs_add_all(NULL, client, "bulk", entries, 2, NULL, &why));
+    assert_non_null(strstr(why.message, "job 2 of 2"));
 }
 
 static void names_are_bytes(void **state)
@@ -430,10 +484,26 @@ static void too_often_is_dead(void **state)
     check(STILE_OK, stile_jobs_retry(&n, client, "dead", id, &why));
     assert_int_equal(n, 1);
     claim("dead", NULL, 1);
-    assert_int_equal(got->id, id);
+    assert_true(got->id > second && is_text(got, "x"));
     assert_int_equal(got->tries, 1);
     assert_true(got->token > token);
-    check(STILE_CONFLICT, stile_jobs_drop(client, "dead", id, &why)); /* it is claimed */
+    check(STILE_CONFLICT, stile_jobs_drop(client, "dead", got->id, &why)); /* it is claimed */
+    check(STILE_OK, stile_jobs_ack(client, got, 1, &why));
+}
+
+/* Or a guard that has seen the later job's token would refuse the retried one's. */
+static void a_retried_job_has_a_larger_token_than_later_ones_of_its_key(void **state)
+{
+    (void)state;
+    uint64_t id = add("later", "x", OPTS(.key = "K"));
+    fail_so_often("later", 1);
+    add("later", "y", OPTS(.key = "K"));
+    claim("later", NULL, 1);
+    uint64_t token = got->token;
+    check(STILE_OK, stile_jobs_retry(NULL, client, "later", id, &why));
+    check(STILE_OK, stile_jobs_ack(client, got, 1, &why));
+    claim("later", NULL, 1);
+    assert_true(got->token > token);
     check(STILE_OK, stile_jobs_ack(client, got, 1, &why));
 }
 
@@ -678,6 +748,8 @@ int main(int argc, char **argv)
         CASE(a_delayed_job_is_due_later),
         CASE(what_is_due_first_comes_first),
         CASE(a_key_is_there_once),
+        CASE(what_happens_while_a_job_runs_is_queued_once_more),
+        CASE(many_are_added_at_once),
         CASE(names_are_bytes),
         CASE(a_lost_job_is_another_s_with_a_larger_token),
         CASE(a_late_ack_counts_if_nobody_came_before),
@@ -686,6 +758,7 @@ int main(int argc, char **argv)
         CASE(what_is_given_back_was_not_tried),
         CASE(a_failed_job_rests_and_comes_again),
         CASE(too_often_is_dead),
+        CASE(a_retried_job_has_a_larger_token_than_later_ones_of_its_key),
         CASE(all_the_dead_are_retried),
         CASE(who_dies_too_often_is_dead),
         CASE(who_waits_is_woken),

@@ -175,14 +175,16 @@ static void what_is_due_is_looked_for_in_time(void **state)
     end();
 }
 
-/* Due, and another's at this moment: no spinning. */
-static void what_is_locked_is_given_a_moment(void **state)
+/* Due, and locked by somebody, perhaps for long: no spinning. */
+static void what_is_locked_is_looked_for_with_growing_pauses(void **state)
 {
     (void)state;
-    PLAY({.due_ms = 0, .hears = true}, {.due_ms = 0, .hears = true}, {.gives = true});
-    assert_int_equal(claim(-1), STILE_OK);
-    assert_true(asked_ns[1] - asked_ns[0] >= SEC / 100);
-    assert_true(asked_ns[2] - asked_ns[1] >= SEC / 100);
+    PLAY({.due_ms = 0, .hears = true});
+    assert_int_equal(claim(20000), STILE_TIMEOUT);
+    assert_true(asked > 20 && asked < LOTS);
+    assert_true(asked_ns[1] - asked_ns[0] <= SEC / 50);
+    for (size_t i = 8; i + 1 < asked; i++)
+        assert_in_range(asked_ns[i] - asked_ns[i - 1], SEC / 2, SEC);
     end();
 }
 
@@ -363,7 +365,7 @@ int main(void)
         cmocka_unit_test(the_deaf_look_again_with_growing_pauses),
         cmocka_unit_test(who_hears_looks_rarely),
         cmocka_unit_test(what_is_due_is_looked_for_in_time),
-        cmocka_unit_test(what_is_locked_is_given_a_moment),
+        cmocka_unit_test(what_is_locked_is_looked_for_with_growing_pauses),
         cmocka_unit_test(what_comes_during_a_look_is_looked_for),
         cmocka_unit_test(unreachable_is_asked_again_while_there_is_time),
         cmocka_unit_test(unreachable_is_told_when_time_is_over),

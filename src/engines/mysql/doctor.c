@@ -135,6 +135,15 @@ static void look_at_tables(const struct visit *visit)
 {
     if (!all_tables(visit))
         tell_tables(visit);
+    else if (visit->my->version < SCHEMA_VERSION)
+        tell(visit, (struct stile_finding){
+                        .severity = STILE_WARNING,
+                        .id = "schema",
+                        .what = "the tables stile_* are those of the release before this one",
+                        .why = "they work, without what has been added since: a retried job's "
+                               "token may be smaller than a later one's of its key",
+                        .cure = "when all clients are of this release",
+                        .command = "stile setup URL"});
     if (atoi(fact(visit, FACT_OTHER_ENGINES)) > 0)
         tell(visit,
              (struct stile_finding){

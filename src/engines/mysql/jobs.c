@@ -11,15 +11,15 @@
 #define UNDONE_MAX 5
 
 /* What is acked goes first: all in one packet where the server tells which rows it has deleted,
- * else one by one. What a statement has done and not told is looked for in a packet of its own, as
- * that can be repeated: the statement could not, for it is done. */
+ * else one by one; likewise what is added. What a statement has done and not told is looked for in
+ * a packet of its own, as that can be repeated: the statement could not, for it is done. */
 enum step { ACKING, ASKING, FINDING, LOOKING, OVER };
 
 struct progress {
     uint64_t tag; /* of its claim */
     enum step step;
     unsigned undone;   /* how often the server took it back for the sake of others */
-    unsigned from, to; /* the marks that the packet under way is to ack */
+    unsigned from, to; /* the marks, or entries, that the packet under way is about */
     unsigned changed;  /* rows that are to be found */
 };
 
@@ -127,6 +127,26 @@ static enum step take_acks(struct job_errand *errand, const struct outcome *last
     return errand->verb == JOB_ACK ? OVER : ASKING;
 }
 
+static enum step take_added(struct job_errand *errand, const struct outcome *last)
+{
+    struct progress *progress = progress_of(errand);
+    unsigned at = progress->from;
+    if (!last->rows)
+        errand->ids[at] = last->insert_id;
+    for (MYSQL_ROW row; last->rows && at < progress->to && (row = mysql_fetch_row(last->rows));)
+        errand->ids[at++] = strtoull(row[0], NULL, 10);
+    progress->from = progress->to;
+    return progress->from < errand->n_entries ? ASKING : OVER;
+}
+
+/* A procedure answers with rows, the statement of the schema before it with a count. */
+static enum step take_count(struct job_errand *errand, const struct answer *a)
+{
+    const char *count = a->outcomes[0].rows ? outcome_text(&a->outcomes[0], 0) : NULL;
+    errand->count = count ? strtoull(count, NULL, 10) : answer_last(a)->affected;
+    return OVER;
+}
+
 /* What it has done is told, or has to be found. */
 static enum step take_changes(struct job_errand *errand, const struct outcome *last)
 {
@@ -158,16 +178,15 @@ static enum step take_due(struct job_errand *errand, const struct outcome *last)
     return OVER;
 }
 
-static enum step take_asked(struct job_errand *errand, const struct outcome *last)
+static enum step take_asked(struct job_errand *errand, const struct answer *a)
 {
+    const struct outcome *last = answer_last(a);
     switch (errand->verb) {
     case JOB_ADD:
-        errand->id = last->insert_id;
-        return OVER;
+        return take_added(errand, last);
     case JOB_RETRY:
     case JOB_DROP:
-        errand->count = last->affected;
-        return OVER;
+        return take_count(errand, a);
     case JOB_LIST:
     case JOB_COUNT:
         take_rows(errand, last);
@@ -177,8 +196,9 @@ static enum step take_asked(struct job_errand *errand, const struct outcome *las
     }
 }
 
-static enum step take_answer(struct job_errand *errand, const struct outcome *last)
+static enum step take_answer(struct job_errand *errand, const struct answer *a)
 {
+    const struct outcome *last = answer_last(a);
     switch (progress_of(errand)->step) {
     case ACKING:
         return take_acks(errand, last);
@@ -187,7 +207,7 @@ static enum step take_answer(struct job_errand *errand, const struct outcome *la
     case LOOKING:
         return take_due(errand, last);
     default:
-        return take_asked(errand, last);
+        return take_asked(errand, a);
     }
 }
 
@@ -218,7 +238,7 @@ static void on_answer(void *data, const struct answer *a)
     enum stile_status status = STILE_OK;
     errand->sent_ns = a->sent_ns;
     if (!a->err) {
-        progress->step = take_answer(errand, answer_last(a));
+        progress->step = take_answer(errand, a);
     } else if (progress->step == LOOKING) {
         progress->step = OVER;
     } else if (!fault_is_undone(a->code) || progress->undone++ >= UNDONE_MAX) {
@@ -241,6 +261,14 @@ static void put_acks(FILE *out, struct job_errand *errand)
     sql_job_put_ack(out, my, errand->marks + progress->from, progress->to - progress->from);
 }
 
+static void put_entries(FILE *out, struct job_errand *errand)
+{
+    struct progress *progress = progress_of(errand);
+    bool all = my_of(errand->engine)->mariadb;
+    progress->to = all ? (unsigned)errand->n_entries : progress->from + 1;
+    sql_job_put_add(out, errand, progress->from, progress->to);
+}
+
 static void put_packet(FILE *out, struct job_errand *errand)
 {
     struct progress *progress = progress_of(errand);
@@ -255,7 +283,10 @@ static void put_packet(FILE *out, struct job_errand *errand)
         sql_job_put_due(out, errand);
         break;
     default:
-        sql_job_put(out, errand, progress->tag);
+        if (errand->verb == JOB_ADD)
+            put_entries(out, errand);
+        else
+            sql_job_put(out, errand, progress->tag);
     }
 }
 

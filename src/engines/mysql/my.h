@@ -12,8 +12,11 @@
 #include "engines/sql/people.h"
 #include "engines/sql/who.h"
 
-/* The schema that this code was written for. */
-#define SCHEMA_VERSION 2
+/* The schema that this code was written for, and the oldest that it works with: clients of two
+ * releases share a database while an upgrade is under way. */
+#define SCHEMA_VERSION   3
+#define SCHEMA_OLDEST    2
+#define SCHEMA_RENUMBERS 3 /* a dead job that is retried gets a new number */
 
 /* The state of a claim. */
 struct my_claim {
@@ -34,6 +37,7 @@ struct my {
     struct timer bell_check; /* while it sleeps: a ring may have been missed */
     struct options options;
     bool bare;               /* there is no schema: no tokens, no holds */
+    int version;             /* of the schema */
     bool mariadb;            /* else it is MySQL */
     int64_t started_ns;      /* when the server was, on our clock */
     uint64_t job_claims;     /* so many: each has a tag of its own */

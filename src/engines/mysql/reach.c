@@ -181,14 +181,16 @@ static void on_version(void *data, const struct answer *a)
     opening_hear(my->opening, a->err);
     if (a->err)
         return;
-    if (version != SCHEMA_VERSION && !my->engine.examining)
+    my->version = version;
+    bool known = version >= SCHEMA_OLDEST && version <= SCHEMA_VERSION;
+    if (!known && !my->engine.examining)
         error_set(&my->opening->error, STILE_REFUSED, 0,
                   version > SCHEMA_VERSION
                       ? "its tables stile_* have version %d, this library knows %d: install a "
                         "newer one"
                       : "its tables stile_* have version %d, this library needs %d: run `stile "
                         "setup URL`",
-                  version, SCHEMA_VERSION);
+                  version, version > SCHEMA_VERSION ? SCHEMA_VERSION : SCHEMA_OLDEST);
 }
 
 static void on_signed(void *data, const struct answer *a)

@@ -61,7 +61,8 @@ CREATE TABLE IF NOT EXISTS stile_claim (
     host VARCHAR(64) CHARACTER SET ascii NOT NULL,
     pid BIGINT NOT NULL,
     command VARCHAR(255) CHARACTER SET ascii NOT NULL,
-    KEY in_line (name, place)
+    KEY in_line (name, place),
+    KEY by_bell (bell)
 ) ENGINE=InnoDB;
 
 -- ---- mode=row: SELECT ... FOR UPDATE ----
@@ -112,20 +113,23 @@ DROP PROCEDURE IF EXISTS stile_table_break;
 DROP PROCEDURE IF EXISTS stile_row_grant;
 DROP PROCEDURE IF EXISTS stile_row_let_go;
 DROP PROCEDURE IF EXISTS stile_cleanup;
+DROP PROCEDURE IF EXISTS stile_job_add;
+DROP PROCEDURE IF EXISTS stile_job_retry;
 
 DELIMITER //
 
 -- Ends what has run out; what is kept back stays as a ghost.
 CREATE /*M!100103 OR REPLACE */ PROCEDURE stile_table_settle(p_name VARBINARY(512)) SQL SECURITY INVOKER
 BEGIN
+    DECLARE v_now DATETIME(6) DEFAULT UTC_TIMESTAMP(6); -- once: what ends in between has no ghost
     UPDATE stile_claim
     SET ghost = TRUE, owner = CONCAT('~', owner),
         expires_at = GREATEST(expires_at + INTERVAL 1000 * COALESCE(delay_ms, 0) MICROSECOND,
                               COALESCE(hold_until, expires_at)),
         hold_until = NULL, delay_ms = NULL
-    WHERE name = p_name AND held AND confirmed AND NOT ghost AND expires_at <= UTC_TIMESTAMP(6)
-      AND (delay_ms IS NOT NULL OR hold_until > UTC_TIMESTAMP(6));
-    DELETE FROM stile_claim WHERE name = p_name AND expires_at <= UTC_TIMESTAMP(6);
+    WHERE name = p_name AND held AND confirmed AND NOT ghost AND expires_at <= v_now
+      AND (delay_ms IS NOT NULL OR hold_until > v_now);
+    DELETE FROM stile_claim WHERE name = p_name AND expires_at <= v_now;
 END//
 
 -- Ends the sleep of those that were granted something, each in the session that has its bell's lock.
@@ -431,10 +435,63 @@ CREATE TABLE IF NOT EXISTS stile_job (
     added_at DATETIME(6) NOT NULL,
     payload MEDIUMBLOB NOT NULL,
     due_at DATETIME(6) AS (IF(state = 'dead', NULL, COALESCE(claimed_until, run_at))) VIRTUAL,
-    live_key VARBINARY(512) AS (IF(state = 'dead', NULL, job_key)) VIRTUAL,
+    queued_key VARBINARY(512) AS (IF(state = 'ready' AND token = 0, job_key, NULL)) VIRTUAL,
     KEY due (queue, due_at, id),
-    UNIQUE KEY live_key (queue, live_key)
+    UNIQUE KEY queued_key (queue, queued_key)
 ) ENGINE=InnoDB;
+
+DELIMITER //
+
+-- A job in the caller's own transaction: it is there if, and only if, the rest is. p_key may be NULL;
+-- p_id becomes its number, or that of the one with this key which waits.
+CREATE /*M!100103 OR REPLACE */ PROCEDURE stile_job_add(
+    p_queue VARBINARY(512), p_payload MEDIUMBLOB, p_key VARBINARY(512), p_delay_ms BIGINT UNSIGNED,
+    OUT p_id BIGINT UNSIGNED
+) SQL SECURITY INVOKER
+BEGIN
+    DECLARE v_now DATETIME(6) DEFAULT UTC_TIMESTAMP(6);
+    IF LENGTH(p_payload) > 1048576 THEN
+        SIGNAL SQLSTATE '22001' SET MESSAGE_TEXT = 'the payload of a job has 1 MiB at most';
+    END IF;
+    INSERT INTO stile_job (queue, job_key, state, run_at, added_at, payload)
+    VALUES (p_queue, p_key, 'ready',
+            v_now + INTERVAL 1000 * COALESCE(p_delay_ms, 0) MICROSECOND, v_now, p_payload)
+    ON DUPLICATE KEY UPDATE id = LAST_INSERT_ID(id);
+    SET p_id = LAST_INSERT_ID();
+END//
+
+-- Dead jobs from the beginning (number 0: all of the queue), one of each key and none whose key waits.
+-- They get new numbers: a token begins with its job's number, and must be larger than those of later
+-- jobs with the same key. How many.
+CREATE /*M!100103 OR REPLACE */ PROCEDURE stile_job_retry(p_queue VARBINARY(512), p_id BIGINT UNSIGNED)
+SQL SECURITY INVOKER
+BEGIN
+    DECLARE v_n BIGINT DEFAULT 0;
+    DECLARE v_mark VARCHAR(40) CHARACTER SET ascii DEFAULT CONCAT('retry ', UUID_SHORT());
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION
+    BEGIN
+        ROLLBACK AND NO CHAIN NO RELEASE;
+        RESIGNAL;
+    END;
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    START TRANSACTION;
+    UPDATE stile_job j JOIN (
+        SELECT MIN(d.id) AS id FROM stile_job d
+        LEFT JOIN stile_job o ON o.queue = d.queue AND o.queued_key = d.job_key
+        WHERE d.queue = p_queue AND d.state = 'dead' AND o.id IS NULL AND p_id IN (0, d.id)
+        GROUP BY COALESCE(d.job_key, d.id)) f ON j.id = f.id
+    SET j.worker = v_mark WHERE j.state = 'dead';
+    SET v_n = ROW_COUNT();
+    INSERT INTO stile_job (queue, job_key, state, run_at, host, pid, last_error, added_at, payload)
+    SELECT d.queue, d.job_key, 'ready', UTC_TIMESTAMP(6), d.host, d.pid, d.last_error, d.added_at,
+           d.payload
+    FROM stile_job d WHERE d.queue = p_queue AND d.state = 'dead' AND d.worker = v_mark;
+    DELETE FROM stile_job WHERE queue = p_queue AND state = 'dead' AND worker = v_mark;
+    COMMIT AND NO CHAIN NO RELEASE;
+    SELECT v_n;
+END//
+
+DELIMITER ;
 
 -- Who holds what, for a person. What has no expires_at ends with its session.
 CREATE OR REPLACE SQL SECURITY INVOKER VIEW stile_locks AS
@@ -450,4 +507,4 @@ UNION ALL
 SELECT CONVERT(name USING utf8mb4), owner, host, pid, since, NULL, token, backend, command
 FROM stile_row_claim WHERE held AND IS_USED_LOCK(CONCAT('stile row ', backend)) <=> backend;
 
-INSERT IGNORE INTO stile_version VALUES (1), (2)
+INSERT IGNORE INTO stile_version VALUES (1), (2), (3)

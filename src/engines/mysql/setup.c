@@ -12,7 +12,7 @@ extern const char mysql_schema[]; /* made from schema.sql */
 
 /* What it makes: tables with the view, and procedures. */
 #define SCHEMA_TABLES     10
-#define SCHEMA_PROCEDURES 9
+#define SCHEMA_PROCEDURES 11
 
 static enum stile_status complain(MYSQL *conn, const struct options *options,
                                   struct stile_error *err)
@@ -89,6 +89,26 @@ static bool is_needless(MYSQL *conn, const struct script *script)
            memcmp(script->statement, drop, sizeof drop - 1) == 0;
 }
 
+/* What `CREATE TABLE IF NOT EXISTS` leaves as it was. */
+static const char *const from_version_2[] = {
+    "ALTER TABLE stile_job DROP KEY live_key, DROP COLUMN live_key, ADD COLUMN queued_key "
+    "VARBINARY(512) AS (IF(state = 'ready' AND token = 0, job_key, NULL)) VIRTUAL, "
+    "ADD UNIQUE KEY queued_key (queue, queued_key)",
+    "ALTER TABLE stile_claim ADD KEY by_bell (bell)",
+};
+
+/* A step that was done before an earlier setup was interrupted is no error. */
+static enum stile_status upgrade(MYSQL *conn, int version, const struct options *options,
+                                 struct stile_error *err)
+{
+    for (size_t i = 0; version == 2 && i < sizeof from_version_2 / sizeof *from_version_2; i++) {
+        if (mysql_query(conn, from_version_2[i]) &&
+            mysql_errno(conn) != ER_CANT_DROP_FIELD_OR_KEY && mysql_errno(conn) != ER_DUP_KEYNAME)
+            return complain(conn, options, err);
+    }
+    return STILE_OK;
+}
+
 static enum stile_status run(MYSQL *conn, const struct options *options, struct stile_error *err)
 {
     struct script script = {
@@ -146,7 +166,8 @@ static enum stile_status make(MYSQL *conn, const struct options *o, struct stile
     if (!mysql_real_connect(conn, o->host, o->user, o->password, o->database, o->port, o->socket,
                             OPTIONS_FLAGS))
         return complain(conn, o, err);
-    if (mysql_query(conn, "SET SESSION completion_type=0,sql_mode='',autocommit=1"))
+    if (mysql_query(conn, "SET SESSION completion_type=0,sql_mode='',autocommit=1,"
+                          "lock_wait_timeout=10"))
         return complain(conn, o, err);
     enum stile_status status = wait_for_others(conn, o, err);
     if (!status)
@@ -158,7 +179,10 @@ static enum stile_status make(MYSQL *conn, const struct options *o, struct stile
                            version, SCHEMA_VERSION);
     if (!status && version == SCHEMA_VERSION)
         status = is_complete(&complete, conn, o, err);
-    return status || complete ? status : run(conn, o, err);
+    if (status || complete)
+        return status;
+    status = upgrade(conn, version, o, err);
+    return status ? status : run(conn, o, err);
 }
 
 enum stile_status mysql_setup(const struct url *url, bool dry_run, const char **script,

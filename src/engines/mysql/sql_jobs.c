@@ -7,6 +7,7 @@
 #include "engines/mysql/sql_jobs.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 #include "mutant.h"
 
@@ -60,19 +61,31 @@ static void put_queue(FILE *out, const struct job_errand *errand)
 #define MS_SINCE(at) "TIMESTAMPDIFF(MICROSECOND," at "," NOW ") DIV 1000"
 #define MS_UNTIL(at) "TIMESTAMPDIFF(MICROSECOND," NOW "," at ") DIV 1000"
 
-static void put_add(FILE *out, const struct job_errand *errand)
+static void put_key(FILE *out, const char *key)
 {
-    fputs("INSERT INTO stile_job (queue,job_key,state,run_at,added_at,payload) VALUES (", out);
-    put_hex(out, errand->queue, errand->queue_len);
     fputs(",", out);
-    if (errand->key)
-        put_hex(out, errand->key, errand->key_len);
+    if (key)
+        put_hex(out, key, strlen(key));
     else
         fputs("NULL", out);
-    fprintf(out, ",'ready'," NOW "+INTERVAL %" PRId64 " MICROSECOND," NOW ",",
-            errand->delay_ms * 1000);
-    put_hex(out, errand->payload, errand->payload_size);
-    fputs(") ON DUPLICATE KEY UPDATE id=LAST_INSERT_ID(id)", out);
+}
+
+/* Entries from here on; MySQL cannot report the numbers of several. */
+void sql_job_put_add(FILE *out, const struct job_errand *errand, size_t from, size_t to)
+{
+    fputs("INSERT INTO stile_job (queue,job_key,state,run_at,added_at,payload) VALUES ", out);
+    for (size_t i = from; i < to; i++) {
+        const struct stile_job_entry *entry = &errand->entries[i];
+        fputs(i > from ? ",(" : "(", out);
+        put_hex(out, errand->queue, errand->queue_len);
+        put_key(out, entry->key);
+        fprintf(out, ",'ready'," NOW "+INTERVAL %" PRId64 " MICROSECOND," NOW ",",
+                errand->delay_ms * 1000);
+        put_hex(out, entry->payload, entry->size);
+        fputs(")", out);
+    }
+    fputs(" ON DUPLICATE KEY UPDATE id=LAST_INSERT_ID(id)", out);
+    fputs(my_of(errand->engine)->mariadb ? " RETURNING id" : "", out);
 }
 
 /* ---- what is changed, and told of ---- */
@@ -232,8 +245,9 @@ static void put_count(FILE *out, const struct job_errand *errand)
     fputs(" GROUP BY queue ORDER BY queue", out);
 }
 
-/* One of each key, and none whose key is there. */
-static void put_retry(FILE *out, const struct job_errand *errand)
+/* With the schema before: one of each key, and none whose key is there. Its tokens go on from where
+ * they were, and may be smaller than those of a later job with its key. */
+static void put_retry_in_place(FILE *out, const struct job_errand *errand)
 {
     fputs(
         "UPDATE stile_job j JOIN (SELECT MIN(d.id) AS id FROM stile_job d LEFT JOIN stile_job o ON "
@@ -248,6 +262,17 @@ static void put_retry(FILE *out, const struct job_errand *errand)
           out);
 }
 
+static void put_retry(FILE *out, const struct job_errand *errand)
+{
+    if (my_of(errand->engine)->version >= SCHEMA_RENUMBERS) {
+        fputs("CALL stile_job_retry(", out);
+        put_hex(out, errand->queue, errand->queue_len);
+        fprintf(out, ",%" PRIu64 ")", errand->id);
+        return;
+    }
+    put_retry_in_place(out, errand);
+}
+
 static void put_drop(FILE *out, const struct job_errand *errand)
 {
     fputs("DELETE FROM stile_job", out);
@@ -258,9 +283,6 @@ static void put_drop(FILE *out, const struct job_errand *errand)
 void sql_job_put(FILE *out, const struct job_errand *errand, uint64_t tag)
 {
     switch (errand->verb) {
-    case JOB_ADD:
-        put_add(out, errand);
-        break;
     case JOB_CLAIM:
         put_claim(out, errand, tag);
         break;

@@ -12,6 +12,7 @@
 void sql_job_put(FILE *out, const struct job_errand *errand, uint64_t tag);
 
 /* The tokens that are acked, where there is RETURNING; else how many. */
+void sql_job_put_add(FILE *out, const struct job_errand *errand, size_t from, size_t to);
 void sql_job_put_ack(FILE *out, const struct my *my, const struct job_mark *marks, size_t n);
 
 /* What a claim has claimed; the tokens of which all else was true. */

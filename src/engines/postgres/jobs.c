@@ -27,8 +27,9 @@
 #endif
 
 #define ADD                                                                                        \
-    "select stile.job_add($1::text, $2::bytea, $3::text, $4::bigint) "                             \
-    "from (select stile.job_durably() offset 0) first"
+    "select stile.job_add($1::text, e.payload, e.key, $4::bigint) "                                \
+    "from (select stile.job_durably() offset 0) first, "                                           \
+    "unnest($2::bytea[], $3::text[]) with ordinality e (payload, key, n) order by e.n"
 #define FAIL "select * from stile.job_fail($1::bigint[], $2::bigint[], $3::boolean[], $4::text)"
 #define CLAIM                                                                                      \
     "select * from stile.job_claim($1::text, $2::int, " LEASE                                      \
@@ -155,7 +156,8 @@ static void take_row(struct job_errand *errand, const PGresult *result, int row)
         tell_queue(errand, result, row);
         break;
     case JOB_ADD:
-        errand->id = (uint64_t)number(result, row, 0);
+        if ((size_t)row < errand->n_entries)
+            errand->ids[row] = (uint64_t)number(result, row, 0);
         break;
     case JOB_RETRY:
     case JOB_DROP:
@@ -216,16 +218,43 @@ static char *write_list(char *at, const struct job_mark *marks, size_t n, int co
     return at + 1;
 }
 
+/* As an element of an array; what follows it is returned. */
 static char *write_hex(char *out, const unsigned char *bytes, size_t n)
 {
     static const char digits[] = "0123456789abcdef";
-    char *at = stpcpy(out, "\\x");
+    char *at = stpcpy(out, "\"\\\\x");
     for (size_t i = 0; i < n; i++) {
         *at++ = digits[bytes[i] >> 4];
         *at++ = digits[bytes[i] & 15];
     }
-    *at = '\0';
-    return out;
+    *at++ = '"';
+    return at;
+}
+
+static char *write_key(char *out, const char *key)
+{
+    char stored[STORED_MAX], *at = out;
+    if (!key)
+        return stpcpy(out, "NULL");
+    name_store(stored, key, strlen(key));
+    *at++ = '"';
+    for (const char *c = stored; *c; c++) {
+        if (*c == '"' || *c == '\\')
+            *at++ = '\\';
+        *at++ = *c;
+    }
+    *at++ = '"';
+    return at;
+}
+
+#define KEY_ROOM (2 * STORED_MAX + 4)
+
+static size_t entries_room(const struct job_errand *errand)
+{
+    size_t room = 8;
+    for (size_t i = 0; i < errand->n_entries; i++)
+        room += 2 * errand->entries[i].size + 8 + KEY_ROOM;
+    return room;
 }
 
 /* What would not be UTF-8 in the table. */
@@ -240,7 +269,7 @@ static void write_text(char *out, size_t size, const char *text)
 struct words {
     const char *values[SEND_PARAMS_MAX];
     int n;
-    char numbers[4][24], text[1024], queue[STORED_MAX], key[STORED_MAX];
+    char numbers[4][24], text[1024], queue[STORED_MAX];
     char *room; /* lists, or the payload */
 };
 
@@ -272,6 +301,24 @@ static void add_name(struct words *w, char stored[STORED_MAX], const char *name,
     add_text(w, name ? stored : NULL);
 }
 
+/* Two arrays: payloads, and keys. */
+static void add_entries(struct words *w, const struct job_errand *errand)
+{
+    char *at = w->room;
+    add_text(w, at);
+    for (size_t i = 0; i < errand->n_entries; i++) {
+        *at++ = i == 0 ? '{' : ',';
+        at = write_hex(at, errand->entries[i].payload, errand->entries[i].size);
+    }
+    at = stpcpy(at, "}") + 1;
+    add_text(w, at);
+    for (size_t i = 0; i < errand->n_entries; i++) {
+        *at++ = i == 0 ? '{' : ',';
+        at = write_key(at, errand->entries[i].key);
+    }
+    strcpy(at, "}");
+}
+
 static void put_words(struct words *w, const struct job_errand *errand)
 {
     struct pg *pg = pg_of(errand->engine);
@@ -281,8 +328,7 @@ static void put_words(struct words *w, const struct job_errand *errand)
         add_name(w, w->queue, errand->queue, errand->queue_len);
     switch (errand->verb) {
     case JOB_ADD:
-        add_text(w, write_hex(w->room, errand->payload, errand->payload_size));
-        add_name(w, w->key, errand->key, errand->key_len);
+        add_entries(w, errand);
         add_number(w, errand->delay_ms);
         break;
     case JOB_CLAIM:
@@ -339,7 +385,7 @@ static enum stile_status start(struct job_errand *errand, struct stile_error *er
         shared->hears_jobs = session_send(shared, &listen_statement, NULL, 0, on_listening, shared,
                                           NULL) == STILE_OK;
     errand->hearing = shared->hears_jobs;
-    words.room = malloc(2 * errand->payload_size + errand->n * 64 + 64);
+    words.room = malloc(entries_room(errand) + errand->n * 64 + 64);
     if (!words.room)
         return error_set(err, STILE_NOMEM, 0, "out of memory");
     put_words(&words, errand);

@@ -167,14 +167,17 @@ create table if not exists stile.claim (
 create index if not exists claim_in_line on stile.claim (name, place);
 
 -- Ends what has run out; what is kept back stays as a ghost.
-create or replace function stile.table_settle(p_name text) returns void language sql as $$
+create or replace function stile.table_settle(p_name text) returns void language plpgsql as $$
+declare
+    v_now timestamptz := clock_timestamp(); -- once: what ends in between would have no ghost
+begin
     update stile.claim
     set ghost = true, owner = '~' || owner, hold_until = null, delay_ms = null,
         expires_at = greatest(expires_at + delay_ms * interval '1 ms', hold_until)
-    where name = p_name and held and confirmed and not ghost and expires_at <= clock_timestamp()
-      and (delay_ms is not null or hold_until > clock_timestamp());
-    delete from stile.claim where name = p_name and expires_at <= clock_timestamp();
-$$;
+    where name = p_name and held and confirmed and not ghost and expires_at <= v_now
+      and (delay_ms is not null or hold_until > v_now);
+    delete from stile.claim where name = p_name and expires_at <= v_now;
+end $$;
 
 -- Grants it to who is next, and as many as may have it together. Whoever isn't the caller is told,
 -- and has a second to confirm.
@@ -401,8 +404,10 @@ comment on table stile.job is 'stile jobs: add to it with stile.job_add(), in yo
 create index if not exists job_due on stile.job (queue, coalesce(claimed_until, run_at), id)
     where state <> 'dead';
 create index if not exists job_dead on stile.job (queue, id) where state = 'dead';
-create unique index if not exists job_key on stile.job (queue, key)
-    where key is not null and state <> 'dead';
+-- Once while it waits: what happens while its job runs has to be worked on once more.
+create unique index if not exists job_queued_key on stile.job (queue, key)
+    where key is not null and state = 'ready' and token = 0;
+drop index if exists stile.job_key;
 
 -- What a role's defaults may say, a claim that was told of must not be forgotten by a crash.
 create or replace function stile.job_durably() returns void language plpgsql as $$
@@ -412,7 +417,7 @@ begin
     end if;
 end $$;
 
--- The job's number, or that of the one with this key which is ready or claimed.
+-- The job's number, or that of the one with this key which waits and was never claimed.
 create or replace function stile.job_add(
     p_queue text, p_payload bytea, p_key text default null, p_delay_ms bigint default 0
 ) returns bigint language plpgsql as $$
@@ -426,14 +431,14 @@ begin
     loop
         insert into stile.job (queue, key, state, run_at, added_at, payload)
         values (p_queue, p_key, 'ready', v_now + p_delay_ms * interval '1 ms', v_now, p_payload)
-        on conflict (queue, key) where key is not null and state <> 'dead' do nothing
+        on conflict (queue, key) where key is not null and state = 'ready' and token = 0 do nothing
         returning id into v_id;
         if found then
             perform pg_notify('stile_job', 'j ' || p_queue);
             return v_id;
         end if;
         select id into v_id from stile.job
-        where queue = p_queue and key = p_key and state <> 'dead';
+        where queue = p_queue and key = p_key and state = 'ready' and token = 0;
         if found then
             return v_id;
         end if;
@@ -576,19 +581,21 @@ begin
     end loop;
 end $$;
 
--- Dead jobs from the beginning (number 0: all of the queue), one of each key. How many.
+-- Dead jobs from the beginning (number 0: all of the queue), one of each key. They get new numbers: a
+-- token begins with its job's number, and must be larger than those of later jobs with the same key.
+-- How many.
 create or replace function stile.job_retry(p_queue text, p_id bigint) returns bigint
 language plpgsql set lock_timeout = '3s' as $$
 declare
     v_n bigint;
 begin
     update stile.job j
-    set state = 'ready', tries = 0, run_at = clock_timestamp()
+    set id = default, token = 0, state = 'ready', tries = 0, run_at = clock_timestamp()
     where j.queue = p_queue and j.state = 'dead' and p_id in (0, j.id)
-      and j.token % 1000000 < 999000
       and (j.key is null or not exists (
                select from stile.job o where o.queue = j.queue and o.key = j.key
-               and (o.state <> 'dead' or p_id = 0 and o.id < j.id)));
+               and (o.state = 'ready' and o.token = 0
+                    or p_id = 0 and o.state = 'dead' and o.id < j.id)));
     get diagnostics v_n = row_count;
     if v_n > 0 then
         perform pg_notify('stile_job', 'j ' || p_queue);
