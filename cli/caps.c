@@ -41,6 +41,7 @@ static void print_json(const struct stile_caps *caps)
     json_bool(&json, "lock_delay", caps->lock_delay);
     json_bool(&json, "proclaims", caps->proclaims);
     json_bool(&json, "detached", caps->detached);
+    json_bool(&json, "restores", caps->restores);
     json_bool(&json, "jobs", caps->jobs);
     if (caps->most_locks > 0)
         json_uint(&json, "most_locks", caps->most_locks);

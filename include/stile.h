@@ -135,12 +135,13 @@ struct stile_caps {
     bool token;         /* grants carry a fencing token */
     bool hold_at_least; /* honoured, on the engine's clock */
     bool lock_delay;
-    bool proclaims;        /* a claim can carry a value that all can see */
-    bool detached;         /* a claim can outlive its process: stile acquire, renew, release */
-    bool jobs;             /* keeps them: stile_jobs_add() and the others */
-    unsigned most_locks;   /* that one client can hold at once; 0: no limit of ours */
-    const char *token_is;  /* where the token comes from */
-    const char *survives;  /* what survives a crash of what */
+    bool proclaims;       /* a claim can carry a value that all can see */
+    bool detached;        /* a claim can outlive its process: stile acquire, renew, release */
+    bool restores;        /* and resume knows what was requested for it: mode, TTL, hold_at_least */
+    bool jobs;            /* keeps them: stile_jobs_add() and the others */
+    unsigned most_locks;  /* that one client can hold at once; 0: no limit of ours */
+    const char *token_is; /* where the token comes from */
+    const char *survives; /* what survives a crash of what */
     const char *condition; /* on what the promise of exclusion rests */
     const char *instead;   /* what has, or brings, what is missing here; NULL: nothing to say */
 };

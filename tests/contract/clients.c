@@ -209,6 +209,33 @@ static void test_detached_claims(void **state)
     check_ok(stile_lock_acquire(lock, 0, &why));
 }
 
+/* The next process need not know what was requested. */
+static void test_terms_are_restored(void **state)
+{
+    struct scene *s = *state;
+    char owner[256];
+    if (!s->caps->detached) {
+        assert_false(s->caps->restores);
+        return;
+    }
+    bool restores = s->caps->restores, shares = restores && s->caps->modes & 1u << STILE_SHARED;
+    struct stile_lock *lock =
+        held_on(s->client, s->name,
+                STILE_OPTIONS(.mode = shares ? STILE_SHARED : STILE_EXCLUSIVE, .ttl_ms = 120000));
+    snprintf(owner, sizeof owner, "%s", stile_lock_owner(lock));
+    check_ok(stile_lock_detach(lock, &why));
+    struct stile_client *other = scene_client(s, NULL);
+    struct stile_lock *resumed = lock_on(other, s->name, STILE_OPTIONS(.owner = owner));
+    check_ok(stile_lock_resume(resumed, &why));
+    assert_int_equal(stile_lock_ttl_ms(resumed), restores ? 120000 : 10000);
+    check_ok(stile_lock_detach(resumed, &why));
+    resumed = lock_on(other, s->name, STILE_OPTIONS(.owner = owner, .ttl_ms = 60000));
+    check_ok(stile_lock_resume(resumed, &why));
+    assert_int_equal(stile_lock_ttl_ms(resumed), 60000);
+    check_ok(stile_lock_release(resumed, &why));
+    check_free(s, s->name);
+}
+
 /* ---- stile_with ---- */
 
 struct with {
@@ -257,5 +284,6 @@ SUITE_PART(clients,
     SCENE_TEST(test_calls_out_of_turn),
     SCENE_TEST(test_bad_lock_options),
     SCENE_TEST(test_detached_claims),
+    SCENE_TEST(test_terms_are_restored),
     SCENE_TEST(test_with))
 /* clang-format on */

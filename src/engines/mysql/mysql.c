@@ -150,6 +150,7 @@ const struct engine_class mysql_table_class = {
              .hold_at_least = true,
              .lock_delay = true,
              .detached = true,
+             .restores = true,
              .token_is = "a counter in the name's row, committed with the grant",
              .survives = "a holder's crash: free after its TTL; a server's crash: all that was "
                          "committed",

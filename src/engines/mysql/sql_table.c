@@ -74,11 +74,13 @@ char *sql_table_resume(struct lease *lease)
     struct claim *claim = claim_of_lease(lease);
     char stored[STORED_HEX_MAX], ttl[24];
     name_hex(stored, claim->name, claim->name_len);
-    sql_milliseconds(ttl, claim->ttl_ns);
+    strcpy(ttl, "ttl_ms"); /* as it was acquired with */
+    if (claim->ttl_given)
+        sql_milliseconds(ttl, claim->ttl_ns);
     return sql_written(
         "UPDATE stile_claim SET expires_at=UTC_TIMESTAMP(6)+INTERVAL 1000*%s "
         "MICROSECOND,ttl_ms=%s,confirmed=TRUE WHERE owner='%s' AND name=X'%s' AND " ALIVE
-        ";SELECT CONCAT('t ',token) FROM stile_claim WHERE owner='%s' AND "
+        ";SELECT CONCAT('t ',token,' ',ttl_ms) FROM stile_claim WHERE owner='%s' AND "
         "name=X'%s' AND " ALIVE,
         ttl, ttl, lease->owner, stored, lease->owner, stored);
 }

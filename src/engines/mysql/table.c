@@ -101,6 +101,8 @@ static enum stile_status look(struct lease *lease, uint64_t life_ms, struct stil
 static void on_resumed(void *data, const struct answer *a)
 {
     struct lease_answer answer = read_answer(engine_of(data), a);
+    const char *token = strchr(text_of(a), ' '), *ttl = token ? strchr(token + 1, ' ') : NULL;
+    answer.ttl_ms = ttl ? strtoull(ttl, NULL, 10) : 0;
     lease_resumed(data, &answer);
 }
 

@@ -251,7 +251,9 @@ const struct statement sql_table_release = {
     0, "select stile.table_release($1::text, $2::text, $3::boolean)"};
 const struct statement sql_table_renew = {0, "select stile.table_renew($1::text[], $2::bigint[])"};
 const struct statement sql_table_resume = {
-    0, "select stile.table_resume($1::text, $2::text, $3::bigint)"};
+    0,
+    "select stile.table_resume($1::text, $2::text, t.ttl), t.ttl from (select coalesce($3::bigint, "
+    "(select c.ttl_ms from stile.claim c where c.owner = $2::text), 1) as ttl) t"};
 const struct statement sql_table_break = {0, "select stile.table_break($1::text, $2::bigint)"};
 
 /* What has run out and is kept back is a ghost, whether somebody has settled it or not. */

@@ -72,6 +72,8 @@ static void on_resumed(void *data, const struct answer *a)
     if (!a->err && PQntuples(a->result) == 1 && !PQgetisnull(a->result, 0, 0)) {
         answer.verdict = 't';
         answer.number = strtoull(PQgetvalue(a->result, 0, 0), NULL, 10);
+        if (PQnfields(a->result) > 1)
+            answer.ttl_ms = strtoull(PQgetvalue(a->result, 0, 1), NULL, 10);
     }
     lease_resumed(data, &answer);
 }
@@ -81,8 +83,10 @@ static enum stile_status resume(struct lease *lease, struct stile_error *err)
     struct claim *claim = claim_of_lease(lease);
     char stored[STORED_MAX], ttl[24];
     name_store(stored, claim->name, claim->name_len);
-    const char *values[] = {stored, lease->owner, sql_ms(ttl, claim->ttl_ns)};
     struct pg *pg = pg_of_lease(lease);
+    /* ShedLock's rows know no TTL. */
+    bool anew = claim->ttl_given || pg->options.table;
+    const char *values[] = {stored, lease->owner, anew ? sql_ms(ttl, claim->ttl_ns) : NULL};
     return say(pg, &pg->table.resume, values, 3, on_resumed, lease, err);
 }
 

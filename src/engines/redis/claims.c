@@ -224,6 +224,8 @@ static void on_resumed(void *data, const redisReply *reply, const struct stile_e
     if (err) {
         claim_fail_to_resume(part, err);
     } else if (take_terms(part, reply)) {
+        claim_unlist(part); /* the lease that depends on the connection may be another */
+        claim_enlist(part);
         describe_prolong(redis_of_part(part), part);
         claim_granted(part, token_at(reply, 0));
     } else if (is_number(reply) && reply->integer == 0) {

@@ -192,6 +192,7 @@ const struct engine_class redis_class = {
             .hold_at_least = true,
             .lock_delay = true,
             .detached = true,
+            .restores = true,
             .token_is = "a counter that all names share, grown in the same script as the grant",
             .survives =
                 "a holder's crash: free after its TTL; a server's crash: what it had on its "

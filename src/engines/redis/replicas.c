@@ -125,6 +125,7 @@ static enum stile_status connect_waits(struct node *node, struct stile_error *er
     struct conn_options options = *conn_options(node->asks);
     const struct conn_options *had = node->waits ? conn_options(node->waits) : NULL;
     options.answer_ns = node->redis->wait_ms * NS_PER_MS + SPARE_NS;
+    options.stakes = NULL; /* no lease depends on it, and WAIT is silent for as long as it takes */
     if (had && same(had->target.host, options.target.host) &&
         had->target.port == options.target.port)
         return STILE_OK;

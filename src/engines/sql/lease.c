@@ -284,6 +284,8 @@ void lease_resumed(struct lease *lease, const struct lease_answer *a)
         error_set(&err, STILE_LOST, 0, "this owner value does not hold it (any more)");
         fail(lease, &err);
     } else {
+        if (a->ttl_ms)
+            claim->ttl_ns = a->ttl_ms * NS_PER_MS;
         lease->place = LEASE_OWNING;
         claim->engine->events->granted(claim, a->number, a->sent_ns, claim->ttl_ns);
     }

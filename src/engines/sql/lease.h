@@ -47,6 +47,7 @@ struct lease_answer {
                                     * the others: 't' or 'f' */
     uint64_t number;               /* 'g', resumed: the token; 'b', 'w': for so many milliseconds */
     unsigned ahead;                /* 'w': how many wait before it, as far as that matters */
+    uint64_t ttl_ms;               /* resumed: what is stored with it; 0: nothing is */
 };
 
 /* Each sends one statement; an error means that nothing was sent. */
