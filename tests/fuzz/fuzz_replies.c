@@ -31,6 +31,7 @@ static struct {
     pthread_mutex_t mutex;
     const uint8_t *data;
     size_t size, at;
+    bool clustered;
     unsigned round; /* connections of an earlier input say nothing of this one */
     int listener;   /* of those who subscribed, the last */
     char owner[OWNER + 1];
@@ -140,7 +141,7 @@ static void put_info(struct out *out, unsigned node)
              "# Server\r\nredis_version:7.0.15\r\nrole:master\r\nmaxmemory:0\r\n"
              "maxmemory_policy:noeviction\r\nrun_id:%040u\r\ncluster_enabled:%d\r\n"
              "connected_slaves:%u\r\nuptime_in_seconds:%u\r\n",
-             node, input.data[0] % 6 == 1, pick(3), pick(100));
+             node, input.clustered, pick(3), pick(100));
     put_text(out, info);
 }
 
@@ -456,6 +457,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     pthread_mutex_lock(&input.mutex);
     input.round++;
     input.data = data;
+    input.clustered = data[0] % 6 == 1;
     input.size = size;
     input.at = 2;
     input.listener = -1;
@@ -473,6 +475,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     pthread_mutex_lock(&input.mutex);
     input.round++;
+    input.data = NULL; /* a connection that is accepted late finds nothing */
+    input.size = input.at = 0;
     pthread_mutex_unlock(&input.mutex);
     return 0;
 }

@@ -74,6 +74,11 @@ enum stile_status place_check(const char *info, const struct url *url, struct st
         return error_set(err, STILE_UNREACHABLE, 0,
                          "this server is a replica, where nothing can be locked: wait for the "
                          "failover to end, or name its primary in the URL");
+    if (place_says(info, "role:active-replica"))
+        return error_set(
+            err, STILE_REFUSED, 0,
+            "this server is a KeyDB active replica: each of its servers takes writes, so "
+            "two of them grant the same lock; use a primary without active-replica");
     bool evicts =
         !place_says(info, "maxmemory:0\r") && !place_says(info, "maxmemory_policy:noeviction");
     if (evicts && !url_param(url, "allow"))

@@ -23,28 +23,27 @@ static const struct verdict no_scripts = {
     .cure = KEPT,
 };
 
-/* Redis 7 asks for the rights of the user in a script, too. */
-static const struct verdict no_commands = {
-    .severity = STILE_DANGER,
-    .id = "commands",
-    .why = "Every step of a lock is a script: nothing can be locked.",
-    .commands = {"ACL SETUSER NAME +@read +@write +@fast"},
-    .cure = KEPT,
-};
-
 static const struct verdict no_messages = {
     .severity = STILE_DANGER,
     .id = "messages",
-    .why = "Who waits is woken by a message: nobody would ever be.",
-    .commands = {"ACL SETUSER NAME +publish +subscribe +unsubscribe"},
+    .why = "Waiters are woken by messages; without them none would wake.",
+    .commands = {"ACL SETUSER NAME +publish +subscribe"},
     .cure = KEPT,
 };
 
 static const struct verdict no_channels = {
     .severity = STILE_DANGER,
     .id = "messages",
-    .why = "Who waits is woken by a message: nobody would ever be.",
+    .why = "Waiters are woken by messages; without them none would wake.",
     .commands = {"ACL SETUSER NAME '&stile:*'"},
+    .cure = KEPT,
+};
+
+static const struct verdict no_wait = {
+    .severity = STILE_DANGER,
+    .id = "wait",
+    .why = "wait_replicas= asks for it after each grant: every claim would fail.",
+    .commands = {"ACL SETUSER NAME +wait"},
     .cure = KEPT,
 };
 
@@ -58,16 +57,39 @@ static const struct verdict no_config = {
     .cure = "Or look yourself: CONFIG GET appendfsync must say always.",
 };
 
+/* "+del +set" of "del set". */
+static void write_rights(char out[VERDICT_TEXT], const char *names)
+{
+    size_t n = (size_t)snprintf(out, VERDICT_TEXT, "ACL SETUSER NAME +");
+    for (; *names && n + 3 < VERDICT_TEXT; names++) {
+        out[n++] = *names;
+        if (*names == ' ')
+            out[n++] = '+';
+    }
+    out[n] = '\0';
+}
+
+static void judge_commands(struct query *query, const struct vitals *v)
+{
+    char allow[VERDICT_TEXT];
+    if (!*v->denied)
+        return;
+    write_rights(allow, v->denied);
+    verdict_tell(query, v,
+                 &(struct verdict){.severity = STILE_DANGER,
+                                   .id = "commands",
+                                   .why = "Every step of a lock is a script, and a script may only "
+                                          "call what its user may.",
+                                   .commands = {allow},
+                                   .cure = KEPT},
+                 "its ACL does not let this user call %s", v->denied);
+}
+
 static void judge_keys(struct query *query, const struct vitals *v)
 {
     char allow[VERDICT_TEXT];
-    if (!v->scripts.known || v->own_keys.error.status != STILE_REFUSED)
+    if (!v->scripts.known || !fault_is_denial(&v->own_keys.error))
         return;
-    if (strstr(v->own_keys.error.message, " run ")) {
-        verdict_tell(query, v, &no_commands, "does not let this user run what a script runs: %s",
-                     v->own_keys.error.message);
-        return;
-    }
     snprintf(allow, sizeof allow, "ACL SETUSER NAME '~%s*' '~{%s*'%s", v->prefix, v->prefix,
              v->shares_counter ? " '~stile:*'" : "");
     verdict_tell(query, v,
@@ -89,10 +111,15 @@ void rights_of(struct query *query, const struct vitals *v)
         verdict_tell(query, v, &no_scripts, "does not let this user run scripts: %s",
                      v->scripts.error.message);
     judge_keys(query, v);
-    if (fault_is_denial(&v->messages.error))
-        verdict_tell(query, v,
-                     strstr(v->messages.error.message, "channel") ? &no_channels : &no_messages,
-                     "does not let this user publish: %s", v->messages.error.message);
+    judge_commands(query, v);
+    const struct stile_error *deaf =
+        fault_is_denial(&v->messages.error) ? &v->messages.error : &v->listening.error;
+    if (fault_is_denial(deaf))
+        verdict_tell(query, v, strstr(deaf->message, "channel") ? &no_channels : &no_messages,
+                     "does not let this user publish and subscribe: %s", deaf->message);
+    if (fault_is_denial(&v->waits.error))
+        verdict_tell(query, v, &no_wait, "does not let this user wait for replicas: %s",
+                     v->waits.error.message);
     if (fault_is_denial(&v->appendfsync.error))
         verdict_tell(query, v, &no_config, "does not tell this user its configuration: %s",
                      v->appendfsync.error.message);

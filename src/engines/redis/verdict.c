@@ -200,8 +200,19 @@ static const struct verdict cluster_down = {
     .cure = "Start the missing nodes, or give their slots to others: redis-cli --cluster fix.",
 };
 
+static const struct verdict active_replica = {
+    .severity = STILE_DANGER,
+    .id = "active-replica",
+    .why =
+        "Each of several servers takes writes, and hears of the others' later: two of them grant "
+        "the same lock. stile refuses one that says so of itself.",
+    .cure = "Use a primary with ordinary replicas: active-replica no in keydb.conf.",
+};
+
 static void judge_copies(struct query *query, const struct vitals *v)
 {
+    if (v->active_replica || vitals_is(v, "role", "active-replica"))
+        verdict_tell(query, v, &active_replica, "is an active replica of KeyDB");
     if (vitals_is(v, "role", "slave"))
         judge_replica(query, v);
     else

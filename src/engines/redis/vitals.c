@@ -99,6 +99,17 @@ char *vitals_cli(const struct conn_options *o, const char *flags)
 
 /* ---- asking ---- */
 
+/* What the scripts call. DEL comes first: it clears up behind the others. */
+#define RIGHTS_MAX 32
+static const char *const rights_of_server[] = {
+    "del",     "exists", "get",           "hdel",  "hget", "hset",      "incr",   "pexpire",
+    "psetex",  "pttl",   "publish",       "scan",  "set",  "time",      "zadd",   "zcard",
+    "zpopmin", "zrange", "zrangebyscore", "zrank", "zrem", "zrevrange", "zscore", NULL};
+static const char *const rights_of_node[] = {
+    "del",     "exists", "get",   "hdel",   "hget", "hmget",   "hset",   "lindex",
+    "lpop",    "lpos",   "lpush", "lrange", "lrem", "pexpire", "psetex", "pttl",
+    "publish", "rpush",  "scan",  "set",    "time", NULL};
+
 /* The longest time a lock of ours would still last there. Never all keys of a large server. */
 static const char lease_source[] =
     "local c,most='0',0\n"
@@ -112,7 +123,25 @@ static const char lease_source[] =
     "end\n"
     "return most\n";
 
-static const char keys_source[] = "for _,k in ipairs(KEYS) do redis.call('PTTL',k) end return 1\n";
+/* Which of these commands the ACL keeps from scripts. Each is called in a form that changes
+ * nothing, or nothing that stays: the ACL is asked before the command is. The last key is nobody's.
+ */
+static const char rights_source[] =
+    "local k,denied=KEYS[2],{}\n"
+    "local forms={time={},publish={'stile:0000000000000000','doctor'},scan={'0'},set={k,'','XX'},\n"
+    "  psetex={k,'0',''},pexpire={k,'1'},hget={k,'f'},hmget={k,'f'},hset={k,'f','v','g'},\n"
+    "  hdel={k,'f'},zadd={k,'NX','XX','1','m'},zrange={k,'0','0'},zrevrange={k,'0','0'},\n"
+    "  zrangebyscore={k,'0','0'},zrank={k,'m'},zrem={k,'m'},zscore={k,'m'},lindex={k,'0'},\n"
+    "  lpos={k,'x'},lrange={k,'0','0'},lrem={k,'0','x'},rpush={k,'x'},lpush={k,'x'}}\n"
+    "for _,name in ipairs(ARGV) do\n"
+    "  local r=redis.pcall(name,unpack(forms[name] or {k}))\n"
+    "  local e=type(r)=='table' and r.err or ''\n"
+    "  if string.find(e,'t run this command') or string.find(e,'permissions to run') then\n"
+    "    denied[#denied+1]=name\n"
+    "  end\n"
+    "  if denied[1]~='del' then redis.pcall('del',k) end\n"
+    "end\n"
+    "return table.concat(denied,' ')\n";
 
 static void ask_time(struct vitals *v);
 
@@ -147,6 +176,14 @@ static void take_config(struct vital *vital, const redisReply *reply, const stru
         return;
     vital->known = true;
     snprintf(vital->text, sizeof vital->text, "%s", text_at(reply, 1));
+}
+
+/* KeyDB has it. */
+static void on_active_replica(void *data, const redisReply *reply, const struct stile_error *err)
+{
+    struct vitals *v = data;
+    v->active_replica = !err && is_text(element_at(reply, 1), "yes");
+    answered(v);
 }
 
 static void on_appendfsync(void *data, const redisReply *reply, const struct stile_error *err)
@@ -187,8 +224,9 @@ static void on_script(void *data, const redisReply *reply, const struct stile_er
 static void on_keys(void *data, const redisReply *reply, const struct stile_error *err)
 {
     struct vitals *v = data;
-    (void)reply;
     take_success(&v->own_keys, err);
+    if (!err && text_of(reply))
+        snprintf(v->denied, sizeof v->denied, "%s", text_of(reply));
     answered(v);
 }
 
@@ -270,17 +308,84 @@ static void ask_config(struct vitals *v, conn_fn *fn, const char *name)
 /* A name's keys as claims use them: what an ACL allows may stop at the braces. */
 static void ask_keys(struct vitals *v)
 {
-    static const char *const suffixes[] = {"", ":fence"};
+    static const char *const suffixes[] = {"", ":doctor"};
     static const char name[] = "doctor";
     char room[FAMILY_ROOM(2, PREFIX_MAX, sizeof name)];
-    struct conn_arg keys[2];
-    family_write(keys, room, suffixes, 2, v->prefix, name, sizeof name - 1);
+    struct conn_arg args[6 + RIGHTS_MAX] = {CONN_TEXT("EVAL"), CONN_TEXT(rights_source),
+                                            CONN_TEXT(v->shares_counter ? "3" : "2")};
+    const char *const *right = v->role == VITALS_SERVER ? rights_of_server : rights_of_node;
+    size_t n = 5;
+    family_write(args + 3, room, suffixes, 2, v->prefix, name, sizeof name - 1);
     if (v->shares_counter)
-        SEND(v, on_keys, CONN_TEXT("EVAL"), CONN_TEXT(keys_source), CONN_TEXT("3"), keys[0],
-             keys[1], CONN_TEXT("stile:" KEY_MARK "token"));
-    else
-        SEND(v, on_keys, CONN_TEXT("EVAL"), CONN_TEXT(keys_source), CONN_TEXT("2"), keys[0],
-             keys[1]);
+        args[n++] = CONN_TEXT("stile:" KEY_MARK "token");
+    for (; *right; right++)
+        args[n++] = CONN_TEXT(*right);
+    send(v, on_keys, args, n);
+}
+
+/* ---- listening ---- */
+
+/* A connection of its own: one that has subscribed takes nothing else. */
+static void heard(struct vitals *v, const struct stile_error *err)
+{
+    conn_free(v->listens);
+    v->listens = NULL;
+    take_success(&v->listening, err);
+    answered(v);
+}
+
+static void listens_up(struct conn *conn)
+{
+    (void)conn;
+}
+
+static void listens_down(struct conn *conn, const struct stile_error *why)
+{
+    heard(conn_owner(conn), why);
+}
+
+static void listens_subscribed(struct conn *conn, const char *channel, size_t len)
+{
+    (void)channel, (void)len;
+    heard(conn_owner(conn), NULL);
+}
+
+static void listens_message(struct conn *conn, const char *channel, size_t channel_len,
+                            const char *bytes, size_t n)
+{
+    (void)conn, (void)channel, (void)channel_len, (void)bytes, (void)n;
+}
+
+static void ask_listening(struct vitals *v)
+{
+    static const struct conn_events events = {.up = listens_up,
+                                              .down = listens_down,
+                                              .subscribed = listens_subscribed,
+                                              .message = listens_message};
+    static const char channel[] = "stile:0000000000000000";
+    struct stile_error err;
+    v->pending++;
+    if (conn_new(&v->listens, v->loop, conn_options(v->conn), &events, v, &err) ||
+        conn_subscribe(v->listens, channel, sizeof channel - 1, &err))
+        heard(v, &err);
+}
+
+/* Denied or not: there is no such script. */
+static void on_script_by_name(void *data, const redisReply *reply, const struct stile_error *err)
+{
+    struct vitals *v = data;
+    (void)reply;
+    if (fault_is_denial(err))
+        take_success(&v->scripts, err);
+    answered(v);
+}
+
+static void on_wait(void *data, const redisReply *reply, const struct stile_error *err)
+{
+    struct vitals *v = data;
+    (void)reply;
+    take_success(&v->waits, err);
+    answered(v);
 }
 
 static void ask_lease(struct vitals *v)
@@ -311,7 +416,13 @@ void vitals_ask(struct vitals *v)
     ask_config(v, on_save, "save");
     ask_config(v, on_rewrite, "no-appendfsync-on-rewrite");
     SEND(v, on_script, CONN_TEXT("EVAL"), CONN_TEXT("return 1"), CONN_TEXT("0"));
+    SEND(v, on_script_by_name, CONN_TEXT("EVALSHA"),
+         CONN_TEXT("0000000000000000000000000000000000000000"), CONN_TEXT("0"));
     ask_keys(v);
+    ask_listening(v);
+    if (v->wait_replicas)
+        SEND(v, on_wait, CONN_TEXT("WAIT"), CONN_TEXT("0"), CONN_TEXT("1"));
+    ask_config(v, on_active_replica, "active-replica");
     ask_lease(v);
     SEND(v, on_message, CONN_TEXT("PUBLISH"), CONN_TEXT("stile:0000000000000000"),
          CONN_TEXT("doctor"));
@@ -325,6 +436,8 @@ void vitals_free(struct vitals *v)
 {
     if (v->conn)
         conn_forget(v->conn, v);
+    conn_free(v->listens);
+    v->listens = NULL;
     free(v->info);
     v->info = NULL;
 }
