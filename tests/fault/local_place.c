@@ -5,10 +5,17 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <pwd.h>
+#include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
+#include <sys/ptrace.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -147,46 +154,102 @@ static void test_network_file_systems_are_known(void **state)
         assert_false(dir_is_network(local[i]));
 }
 
+static void expect_mount_type(const char *line, dev_t device, const char *expected)
+{
+    char type[DIR_TYPE_MAX];
+    FILE *file = fmemopen((void *)(uintptr_t)line, strlen(line), "r");
+    assert_non_null(file);
+    dir_mount_type(type, file, device);
+    fclose(file);
+    assert_string_equal(type, expected);
+}
+
+/* All kinds of FUSE look alike to statfs(2); what they are is in the list of mounts. */
+static void test_kinds_of_fuse(void **state)
+{
+    const char *mounts = "22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw\n"
+                         "40 22 0:45 / /mnt/a\\040b rw,nosuid shared:9 master:3 - fuse.sshfs "
+                         "me@host:/ rw,user_id=0\n"
+                         "41 22 0:46 / /mnt/v rw - virtiofs tag rw\n"
+                         "42 22 8:17 / /mnt/n rw - fuseblk /dev/sdb1 rw\n"
+                         "43 22 0:47 / /mnt/o rw - fuse.fuse-overlayfs fuse-overlayfs rw\n";
+    (void)state;
+    expect_mount_type(mounts, makedev(0, 45), "fuse.sshfs");
+    expect_mount_type(mounts, makedev(0, 46), "virtiofs");
+    expect_mount_type(mounts, makedev(8, 17), "fuseblk");
+    expect_mount_type(mounts, makedev(0, 99), "");
+    expect_mount_type("rubbish\n1 2 - x\n", makedev(0, 45), "");
+    assert_true(dir_is_local_fuse("fuseblk") && dir_is_local_fuse("fuse.fuse-overlayfs"));
+    const char *others[] = {"", "fuse", "fuse.sshfs", "virtiofs", "fuse.glusterfs", "fuse.s3fs"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        assert_false(dir_is_local_fuse(others[i]));
+}
+
 /* ---- the default ---- */
 
+static void expect_default(const char *expected)
+{
+    static const char *const places[] = {NULL, "/some/state", "relative", "/"};
+    char path[DIR_PATH_MAX];
+    for (size_t i = 0; i < 4; i++)
+        for (size_t j = 0; j < 4; j++) {
+            places[i] ? setenv("XDG_STATE_HOME", places[i], 1) : unsetenv("XDG_STATE_HOME");
+            places[j] ? setenv("HOME", places[j], 1) : unsetenv("HOME");
+            enum stile_status status = dir_default(path, NULL);
+            assert_status(status, OK);
+            assert_string_equal(path, expected);
+        }
+}
+
+/* The same for a login, cron and a service, whose environments differ. */
 static void test_the_default_directory(void **state)
 {
-    char path[DIR_PATH_MAX], home[128];
+    char path[DIR_PATH_MAX], expected[DIR_PATH_MAX];
     (void)state;
     if (geteuid() == 0) {
-        assert_status(dir_default(path, NULL), OK);
-        assert_string_equal(path, "/var/lib/stile");
+        expect_default("/var/lib/stile");
         if (seteuid(SOME_USER) != 0)
             fail_msg("seteuid: %s", strerror(errno));
-    }
-    setenv("XDG_STATE_HOME", "/some/state", 1);
-    assert_status(dir_default(path, NULL), OK);
-    assert_string_equal(path, "/some/state/stile");
-    setenv("XDG_STATE_HOME", "relative", 1); /* as the specification says: ignored */
-    place_path(home, "home");
-    setenv("HOME", home, 1);
-    assert_status(dir_default(path, NULL), OK);
-    strcat(home, "/.local/state/stile");
-    assert_string_equal(path, home);
-    unsetenv("XDG_STATE_HOME");
-    if (geteuid() == SOME_USER) {
-        unsetenv("HOME");
+        setenv("HOME", dir, 1);
         assert_status(dir_default(path, NULL), REFUSED); /* no such user */
         assert_int_equal(seteuid(0), 0);
+        assert_int_equal(seteuid(1), 0);
     }
+    const struct passwd *user = getpwuid(geteuid());
+    assert_non_null(user);
+    snprintf(expected, sizeof expected, "%s/.local/state/stile", user->pw_dir);
+    expect_default(expected);
+    if (getuid() == 0)
+        assert_int_equal(seteuid(0), 0);
+}
+
+/* Another user database, in which SOME_USER lives in `home` of our directory. 100: we can't. */
+static int become_a_user_with_a_home(void)
+{
+    char path[128];
+    if (geteuid() != 0 || unshare(CLONE_NEWNS) != 0 ||
+        mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0)
+        return 100;
+    place_path(path, "passwd");
+    FILE *file = fopen(path, "w");
+    if (!file)
+        return 100;
+    fprintf(file, "root:x:0:0::/root:/bin/sh\nsome:x:%d:%d::%s/home:/bin/sh\n", SOME_USER,
+            SOME_GROUP, dir);
+    if (fclose(file) != 0 || chmod(path, 0644) != 0 ||
+        mount(path, "/etc/passwd", NULL, MS_BIND, NULL) != 0)
+        return 100;
+    return chown(dir, SOME_USER, SOME_GROUP) != 0 || setgid(SOME_GROUP) != 0 ||
+                   setuid(SOME_USER) != 0
+               ? 100
+               : 0;
 }
 
 static int open_default(void)
 {
     struct party party;
-    char home[128];
-    place_path(home, "home");
-    setenv("HOME", home, 1);
-    unsetenv("XDG_STATE_HOME");
-    if (geteuid() == 0 && (chown(dir, SOME_USER, SOME_GROUP) != 0 || setgid(SOME_GROUP) != 0 ||
-                           setuid(SOME_USER) != 0))
-        return 100;
-    return (int)kit_try_open(&party, "", NULL);
+    int rc = become_a_user_with_a_home();
+    return rc ? rc : (int)kit_try_open(&party, "", NULL);
 }
 
 static void test_the_default_directory_is_made_with_its_parents(void **state)
@@ -194,12 +257,44 @@ static void test_the_default_directory_is_made_with_its_parents(void **state)
     struct stat st;
     char path[128];
     (void)state;
+    if (geteuid() != 0)
+        return; /* nobody can have another home then */
     child_expect(open_default, STILE_OK);
     place_path(path, "home/.local/state/stile/state");
     assert_int_equal(stat(path, &st), 0);
     place_path(path, "home/.local");
     assert_int_equal(stat(path, &st), 0);
     assert_int_equal(st.st_mode & 07777, 0700);
+}
+
+/* As it was found by an earlier version: by the environment. Whoever holds there is not overlooked.
+ */
+static int open_beside_the_earlier_default(void)
+{
+    struct party earlier, party;
+    struct stile_error err;
+    char path[128];
+    int rc = become_a_user_with_a_home();
+    if (rc)
+        return rc;
+    place_path(path, "xdg");
+    if (mkdir(path, 0700) != 0)
+        return 101;
+    setenv("XDG_STATE_HOME", path, 1);
+    strcat(path, "/stile");
+    kit_open(&earlier, path);
+    if (kit_try_open(&party, "", &err) != STILE_REFUSED || !strstr(err.message, path))
+        return 102;
+    kit_close(&earlier);
+    return (int)kit_try_open(&party, "", NULL);
+}
+
+static void test_the_earlier_default_is_in_use(void **state)
+{
+    (void)state;
+    if (geteuid() != 0)
+        return;
+    child_expect(open_beside_the_earlier_default, STILE_OK);
 }
 
 /* ---- other users ---- */
@@ -285,6 +380,66 @@ static void test_a_group_can_share_a_directory(void **state)
     assert_int_equal(status, 0);
 }
 
+/* Traced up to its first change of a file's mode, and killed there. */
+static void kill_before_chmod(uid_t uid)
+{
+    int status;
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        if (become(uid) || ptrace(PTRACE_TRACEME, 0, NULL, NULL) != 0)
+            _exit(100);
+        raise(SIGSTOP);
+        _exit(place_open());
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFSTOPPED(status));
+    assert_int_equal(
+        ptrace(PTRACE_SETOPTIONS, pid, NULL, PTRACE_O_EXITKILL | PTRACE_O_TRACESYSGOOD), 0);
+    for (;;) {
+        struct __ptrace_syscall_info info;
+        assert_int_equal(ptrace(PTRACE_SYSCALL, pid, NULL, NULL), 0);
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        if (!WIFSTOPPED(status))
+            fail_msg("it ended with %x before it changed any mode", (unsigned)status);
+        assert_true(ptrace(PTRACE_GET_SYSCALL_INFO, pid, sizeof info, &info) > 0);
+        if (info.op == PTRACE_SYSCALL_INFO_ENTRY && info.entry.nr == SYS_fchmodat)
+            break;
+    }
+    kill(pid, SIGKILL);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+}
+
+/* Whoever makes the files of a group's directory may be killed at the worst moment. */
+static void test_a_group_whose_first_user_was_killed(void **state)
+{
+    (void)state;
+    if (geteuid() != 0)
+        return;
+    assert_int_equal(chown(dir, 0, SOME_GROUP), 0);
+    assert_int_equal(chmod(dir, 0770), 0);
+    kill_before_chmod(SOME_USER);
+    child_expect(open_as_other_user, STILE_OK);
+}
+
+/* What an earlier version has left so is repaired by its owner, or by root. */
+static void test_a_group_whose_files_are_half_made(void **state)
+{
+    char path[128];
+    (void)state;
+    if (geteuid() != 0)
+        return;
+    assert_int_equal(chown(dir, 0, SOME_GROUP), 0);
+    assert_int_equal(chmod(dir, 0770), 0);
+    place_path(path, "live");
+    int fd = open(path, O_RDWR | O_CREAT, 0600);
+    assert_true(fd >= 0 && fchown(fd, SOME_USER, SOME_GROUP) == 0);
+    close(fd);
+    child_expect(open_as_other_user, STILE_REFUSED);
+    child_expect(open_as_some_user, STILE_OK);
+    child_expect(open_as_other_user, STILE_OK);
+}
+
 #define TEST(test) cmocka_unit_test_setup_teardown(test, place_make, place_remove)
 
 int main(void)
@@ -299,9 +454,13 @@ int main(void)
         TEST(test_a_long_path),
         TEST(test_network_file_systems_are_known),
         TEST(test_the_default_directory),
+        TEST(test_kinds_of_fuse),
         TEST(test_the_default_directory_is_made_with_its_parents),
+        TEST(test_the_earlier_default_is_in_use),
         TEST(test_a_directory_of_another_user_is_refused),
         TEST(test_a_group_can_share_a_directory),
+        TEST(test_a_group_whose_first_user_was_killed),
+        TEST(test_a_group_whose_files_are_half_made),
     };
     return cmocka_run_group_tests_name("local_place", tests, NULL, NULL);
 }

@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -54,6 +55,13 @@ void child_expect(int (*act)(void), enum stile_status expected)
     int code = child_run(act);
     if (code != (int)expected)
         fail_msg("ended with %d instead of %s", code, stile_status_name(expected));
+}
+
+void *child_shared(size_t size)
+{
+    void *map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(map != MAP_FAILED);
+    return map;
 }
 
 int place_open(void)

@@ -16,5 +16,7 @@ void place_expect_refused(const char *path, enum stile_status expected, const ch
 /* In a process of its own, for what can't be undone. Its exit code, or 128 + signal. */
 int child_run(int (*act)(void));
 void child_expect(int (*act)(void), enum stile_status expected);
+/* Zeroed memory that children share with us. */
+void *child_shared(size_t size);
 
 #endif

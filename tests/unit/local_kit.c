@@ -132,8 +132,11 @@ enum stile_status kit_try_open(struct party *party, const char *dir, struct stil
     assert_int_equal(loop_epoll_new(&party->loop), 0);
     party->engine = calloc(1, local_class.engine_size);
     assert_non_null(party->engine);
-    *party->engine = (struct engine){
-        .class = &local_class, .events = &sink, .loop = party->loop, .label = "a test"};
+    *party->engine = (struct engine){.class = &local_class,
+                                     .events = &sink,
+                                     .loop = party->loop,
+                                     .label = "a test",
+                                     .pid = (uint32_t)getpid()};
     enum stile_status status = local_class.open(party->engine, url, err ? err : &unheard);
     url_free(url);
     if (status) {

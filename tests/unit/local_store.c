@@ -1,10 +1,13 @@
 /* Transactions on the state file: all or nothing, whatever happens to who has begun one. */
 #include "unit/local_table_kit.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/name.h"
+
+static uint32_t last_claim;
 
 /* Something that touches many cells: a new name, claims in line, a release, a session that goes. */
 static void busy_change(struct tx *tx)
@@ -22,12 +25,12 @@ static void busy_change(struct tx *tx)
 }
 
 /* Leaves the table as a transaction does that dies after its n-th edit. */
-static uint32_t die_after_edits(struct user *user, uint32_t n)
+static uint32_t die_after_edits(struct user *user, void (*change)(struct tx *tx), uint32_t n)
 {
     struct tx tx;
     user_begin(&tx, user);
     struct store *store = &user->store;
-    busy_change(&tx);
+    change(&tx);
     uint32_t made = tx.n_edits;
     assert_true(tx_is_ok(&tx));
     /* Back to how it stood after n edits: the later cells get their old content again. */
@@ -42,18 +45,41 @@ static uint32_t die_after_edits(struct user *user, uint32_t n)
     return made;
 }
 
-static void test_the_dead_leave_nothing_half_done(void **state)
+/* So many names that the next to go is forgotten at once, and room at the end given back. */
+static void fill_up(struct user *user)
 {
-    (void)state;
+    for (uint32_t i = 0; user->store.cells[AT_LEDGER].ledger.n_used < KEPT_CELLS + 100; i++) {
+        struct tx tx;
+        struct pokes pokes;
+        char name[32];
+        struct wish wish = {.session = 7, .id = i + 1};
+        pokes_init(&pokes);
+        snprintf(name, sizeof name, "name %u", i);
+        user_begin(&tx, user);
+        last_claim = queue_enter(&tx, user_open_name(&tx, name), &wish, NS_PER_SEC, &pokes);
+        user_commit(&tx);
+    }
+}
+
+static void forgetting_change(struct tx *tx)
+{
+    uint32_t used = tx_ledger(tx)->n_used, names = tx_ledger(tx)->n_names;
+    assert_true(queue_leave_quietly(tx, last_claim));
+    assert_int_equal(tx_ledger(tx)->n_names, names - 1);
+    assert_true(tx_ledger(tx)->n_used < used);
+}
+
+static void die_and_look(void (*fill)(struct user *user), void (*change)(struct tx *tx))
+{
     uint32_t n_edits = 1;
     for (uint32_t n = 0; n <= n_edits; n++) {
         struct user first, second;
         user_make(&first);
-        user_fill(&first);
+        fill(&first);
         user_join(&second, &first);
         union cell *copy = table_copy(&first.store);
-        n_edits = die_after_edits(&first, n);
-        assert_true(n_edits > 8);
+        n_edits = die_after_edits(&first, change, n);
+        assert_true(n_edits > 4);
         struct tx tx;
         user_begin(&tx, &second);
         tx_abort(&tx);
@@ -63,6 +89,37 @@ static void test_the_dead_leave_nothing_half_done(void **state)
         user_close(&first);
         user_close(&second);
     }
+}
+
+static void test_the_dead_leave_nothing_half_done(void **state)
+{
+    (void)state;
+    die_and_look(user_fill, busy_change);
+}
+
+static void test_the_dead_leave_nothing_half_forgotten(void **state)
+{
+    (void)state;
+    die_and_look(fill_up, forgetting_change);
+}
+
+/* Emptied at once, whatever was in it, and tokens go on above all of them. */
+static void test_a_table_starts_over(void **state)
+{
+    struct user user;
+    struct stile_error err;
+    (void)state;
+    user_make(&user);
+    fill_up(&user);
+    uint64_t top = user.store.cells[last_claim].claim.token;
+    assert_status(table_reset(&user.store, &err), OK);
+    kit_check(&user.store);
+    assert_int_equal(kit_cells_in_use(&user.store), AT_FIRST);
+    assert_true(user.store.cells[AT_LEDGER].ledger.floor >= top);
+    fill_up(&user);
+    kit_check(&user.store);
+    assert_true(user.store.cells[last_claim].claim.token > top);
+    user_close(&user);
 }
 
 /* The sums are written at the end; dying between two of them must not matter either. */
@@ -211,6 +268,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_dead_leave_nothing_half_done),
+        cmocka_unit_test(test_the_dead_leave_nothing_half_forgotten),
+        cmocka_unit_test(test_a_table_starts_over),
         cmocka_unit_test(test_death_in_the_middle_of_a_commit),
         cmocka_unit_test(test_a_rollback_can_be_done_twice),
         cmocka_unit_test(test_an_error_undoes_everything),

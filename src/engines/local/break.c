@@ -16,6 +16,12 @@ struct breaking {
     struct pokes pokes;
 };
 
+static uint32_t find(struct breaking *b)
+{
+    return names_find(&b->tx, name_hash(b->query->name, b->query->name_len), b->query->name,
+                      b->query->name_len);
+}
+
 static bool is_meant(const struct breaking *b, const struct claim_cell *claim)
 {
     if (!claim_is_held(claim) || claim->token > b->latest)
@@ -57,7 +63,8 @@ static bool remove_one(struct breaking *b)
         const struct claim_cell *claim = tx_claim(&b->tx, next);
         if (is_meant(b, claim) && claim->state != CLAIM_HELD) {
             queue_leave(&b->tx, next, LEAVE_BROKEN, b->now_ns, &b->pokes);
-            return tx_is_ok(&b->tx);
+            b->name = find(b); /* with its last claim it may have been forgotten */
+            return b->name && tx_is_ok(&b->tx);
         }
         next = claim_is_held(claim) ? claim->next : 0;
     }
@@ -69,9 +76,8 @@ static bool run(struct breaking *b, struct local *local, bool first)
     pokes_init(&b->pokes);
     if (!tx_begin(&b->tx, &local->env->store))
         return false;
-    b->now_ns = loop_now(local->engine.loop);
-    b->name = names_find(&b->tx, name_hash(b->query->name, b->query->name_len), b->query->name,
-                         b->query->name_len);
+    b->now_ns = local_now(local);
+    b->name = find(b);
     if (first && b->name)
         b->latest = tx_name(&b->tx, b->name)->token;
     return true;

@@ -7,7 +7,10 @@
  *     4 tags      sequence and index of each journalled cell
  *    36 before    each journalled cell as it was
  *   292 buckets   heads of the hash chains of names and sessions
- *  1553 ...       names, claims, texts, sessions, observers, free cells
+ * 11215 ...       names, claims, texts, sessions, observers, free cells
+ *
+ * A bucket cell counts only if it has the ledger's generation, so that the table is emptied,
+ * however much is in it, by one change of the ledger.
  *
  * Each cell begins with a check word over the rest of it and its own index, so that a flipped bit
  * and a cell in the wrong place are both noticed before they are believed. */
@@ -22,17 +25,17 @@
 #define BUCKET_BITS     5
 #define STATE_BYTES_MAX (UINT64_C(4) << 20)
 #else
-#define BUCKET_BITS     14
-#define STATE_BYTES_MAX (UINT64_C(256) << 20)
+#define BUCKET_BITS     17
+#define STATE_BYTES_MAX (UINT64_C(4) << 30)
 #endif
 
 #define STATE_MAGIC   "stile-local"
-#define STATE_VERSION 1
+#define STATE_VERSION 2
 
 #define CELL_BYTES       64
 #define JOURNAL_MAX      256
 #define BUCKETS          (1 << BUCKET_BITS)
-#define BUCKETS_PER_CELL 13
+#define BUCKETS_PER_CELL 12
 #define TEXT_BYTES       51
 
 #define STATE_BYTES_FIRST (UINT64_C(2) << 20)
@@ -48,6 +51,8 @@ enum cell_place {
     AT_BUCKETS = AT_BEFORE + JOURNAL_MAX,
     AT_FIRST = AT_BUCKETS + (BUCKETS + BUCKETS_PER_CELL - 1) / BUCKETS_PER_CELL,
 };
+
+#define BUCKET_CELLS (AT_FIRST - AT_BUCKETS)
 
 enum cell_kind {
     CELL_FREE = 1,
@@ -89,24 +94,28 @@ struct ledger_cell {
     uint32_t n_cells; /* what the file has room for */
     uint32_t n_names;
     uint32_t first_observer;
-    uint32_t n_observers;
-    uint32_t sweep; /* the bucket to be looked at next for forgotten names */
     uint32_t n_born;
-    uint8_t unused[7];
+    uint32_t generation; /* of the bucket cells that count */
+    uint32_t n_kept;     /* claims that hold_at_least or a lock-delay may keep without a holder */
+    uint16_t sweep;      /* the bucket cell to be looked at next for names to forget */
+    uint16_t n_observers;
+    uint16_t n_sessions; /* at its maximum: so many or more */
+    uint8_t unused;
     uint8_t kind;
 };
 
 struct buckets_cell {
     uint64_t check;
     uint32_t first[BUCKETS_PER_CELL];
+    uint32_t generation;
     uint8_t unused[3];
     uint8_t kind;
 };
 
 struct free_cell {
     uint64_t check;
-    uint32_t next;
-    uint8_t unused[51];
+    uint32_t next, prev;
+    uint8_t unused[47];
     uint8_t kind;
 };
 
@@ -189,8 +198,10 @@ struct observer_cell {
  */
 struct lock_cell {
     uint64_t word;
+    uint64_t top; /* no token above it was ever granted */
+    uint64_t top_check;
     uint32_t pid; /* of who is inside, for people; may be outdated */
-    uint8_t unused[52];
+    uint8_t unused[36];
 };
 
 /* Word: sequence << 32 | check << 16 | number of journalled cells. */
@@ -224,6 +235,7 @@ union cell {
 };
 
 _Static_assert(sizeof(union cell) == CELL_BYTES, "every kind of cell fills one cell");
+_Static_assert(BUCKET_CELLS <= UINT16_MAX, "the sweep's place fits into the ledger");
 _Static_assert(offsetof(struct name_cell, chain) == offsetof(struct chained_cell, chain) &&
                    offsetof(struct session_cell, chain) == offsetof(struct chained_cell, chain),
                "names and sessions share the hash chains");

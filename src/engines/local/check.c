@@ -12,7 +12,7 @@ struct check {
     struct store *store;
     const struct ledger_cell *ledger;
     uint8_t *seen; /* one bit a cell */
-    uint32_t n_seen, n_names, n_observers, n_watched;
+    uint32_t n_seen, n_names, n_observers, n_watched, n_kept;
     bool in_use; /* there are claims, sessions or observers */
     const char *wrong;
 };
@@ -124,6 +124,7 @@ static bool check_queue(struct check *check, const struct name_cell *name, uint3
         if (check->wrong || claim->name != name_index)
             return wrong(check, "a claim stands in a queue that isn't its own");
         count_claim(check, name, claim, i, &tally);
+        check->n_kept += claim->hold_ms || claim->delay_ms;
         i = claim->next;
     }
     if (tally.held != name->n_held || tally.waiting != name->n_waiting ||
@@ -194,6 +195,8 @@ static void check_buckets(struct check *check)
         const union cell *cell = &check->store->cells[AT_BUCKETS + i];
         if (cell->check != cell_sum(cell, AT_BUCKETS + i) || cell->kind != CELL_BUCKETS)
             wrong(check, "a bucket has a wrong checksum");
+        if (cell->buckets.generation != check->ledger->generation)
+            continue;
         for (uint32_t j = 0; j < BUCKETS_PER_CELL && !is_empty(&cell->buckets); j++)
             check_chain(check, i * BUCKETS_PER_CELL + j, cell->buckets.first[j]);
     }
@@ -222,9 +225,14 @@ static void check_observers(struct check *check)
 
 static void check_free(struct check *check)
 {
-    uint32_t n = 0;
-    for (uint32_t i = check->ledger->first_free; i && !check->wrong; n++)
-        i = visit(check, i, CELL_FREE)->free.next;
+    uint32_t n = 0, before = 0;
+    for (uint32_t i = check->ledger->first_free; i && !check->wrong; n++) {
+        const struct free_cell *cell = &visit(check, i, CELL_FREE)->free;
+        if (cell->prev != before)
+            wrong(check, "the list of free cells is broken");
+        before = i;
+        i = cell->next;
+    }
     if (n != check->ledger->n_free)
         wrong(check, "the list of free cells is broken");
 }
@@ -248,7 +256,8 @@ static void check_everything(struct check *check)
     check_free(check);
     const struct ledger_cell *ledger = check->ledger;
     if (check->n_names != ledger->n_names || check->n_observers != ledger->n_observers ||
-        check->n_observers != check->n_watched || check->n_seen != ledger->n_used - AT_FIRST)
+        check->n_kept != ledger->n_kept || check->n_observers != check->n_watched ||
+        check->n_seen != ledger->n_used - AT_FIRST)
         wrong(check, "cells are missing");
 }
 

@@ -8,8 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/vfs.h>
 #include <unistd.h>
+
+#include "engines/local/life.h"
 
 /* Not in linux/magic.h. */
 #define CIFS_MAGIC   0xff534d42
@@ -51,39 +54,79 @@ static enum stile_status status_of(int number)
 
 /* ---- where it is ---- */
 
-/* The strings live in `space`. */
-static const char *home(char *space, size_t size)
+/* From the user database alone: HOME and XDG_STATE_HOME differ between a login, cron and a service
+ * of the same user, who would then not exclude each other. "" where there is none. */
+static void home(char out[DIR_PATH_MAX])
 {
     struct passwd user, *found = NULL;
-    const char *path = secure_getenv("HOME");
-    if (path && path[0] == '/')
-        return path;
-    if (getpwuid_r(geteuid(), &user, space, size, &found) != 0 || !found)
-        return NULL;
-    return user.pw_dir[0] == '/' ? user.pw_dir : NULL;
+    char space[DIR_PATH_MAX];
+    out[0] = '\0';
+    if (getpwuid_r(geteuid(), &user, space, sizeof space, &found) != 0 || !found)
+        return;
+    if (user.pw_dir[0] == '/' && user.pw_dir[1] != '\0')
+        snprintf(out, DIR_PATH_MAX, "%s", user.pw_dir);
 }
 
 enum stile_status dir_default(char path[DIR_PATH_MAX], struct stile_error *err)
 {
-    const char *state = secure_getenv("XDG_STATE_HOME"), *user;
-    char space[DIR_PATH_MAX];
+    char user[DIR_PATH_MAX];
     int n;
 
+    home(user);
     if (geteuid() == 0)
         n = snprintf(path, DIR_PATH_MAX, "/var/lib/stile");
-    else if (state && state[0] == '/')
-        n = snprintf(path, DIR_PATH_MAX, "%s/stile", state);
-    else if ((user = home(space, sizeof space)))
+    else if (user[0])
         n = snprintf(path, DIR_PATH_MAX, "%s/.local/state/stile", user);
     else
         return error_set(err, STILE_REFUSED, 0,
-                         "no home directory known for user %u: set HOME, or name a directory as "
+                         "user %u has no home directory in the user database: name a directory as "
                          "local:/path",
                          (unsigned)geteuid());
     if (n >= DIR_PATH_MAX)
         return error_set(err, STILE_REFUSED, ENAMETOOLONG,
                          "the state directory's path is too long");
     return STILE_OK;
+}
+
+/* ---- where it used to be ---- */
+
+static bool is_in_use(const char *path)
+{
+    char live[DIR_PATH_MAX + 8];
+    snprintf(live, sizeof live, "%s/live", path);
+    int fd = open(live, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0)
+        return false;
+    bool used = life_is_locked(fd, LIFE_IN_USE);
+    close(fd);
+    return used;
+}
+
+/* Earlier versions went by the environment. Somebody who still holds a lock there would not exclude
+ * us, nor we them. */
+static enum stile_status check_earlier(const char *base, const char *rest, const char *path,
+                                       struct stile_error *err)
+{
+    char earlier[DIR_PATH_MAX];
+    if (!base || base[0] != '/' ||
+        snprintf(earlier, sizeof earlier, "%s%s", base, rest) >= (int)sizeof earlier ||
+        strcmp(earlier, path) == 0 || !is_in_use(earlier))
+        return STILE_OK;
+    return error_set(err, STILE_REFUSED, 0,
+                     "the default directory is %s now, but %s, which an earlier version took from "
+                     "the environment, is in use: let its users end first, or name one of the two "
+                     "as local:/path everywhere",
+                     path, earlier);
+}
+
+static enum stile_status find_default(char path[DIR_PATH_MAX], struct stile_error *err)
+{
+    enum stile_status status = dir_default(path, err);
+    if (!status && geteuid() != 0)
+        status = check_earlier(secure_getenv("XDG_STATE_HOME"), "/stile", path, err);
+    if (!status && geteuid() != 0)
+        status = check_earlier(secure_getenv("HOME"), "/.local/state/stile", path, err);
+    return status;
 }
 
 static void make_parents(char *path)
@@ -111,11 +154,54 @@ static enum stile_status check_owner(const struct stat *st, const char *path,
     return STILE_OK;
 }
 
-static enum stile_status check_filesystem(int fd, const char *path, struct stile_error *err)
+/* Fields of a line: id, parent, major:minor, ..., "-", type. */
+void dir_mount_type(char type[DIR_TYPE_MAX], FILE *mountinfo, dev_t device)
+{
+    char *line = NULL;
+    size_t size = 0;
+    unsigned ids[2];
+    type[0] = '\0';
+    while (!type[0] && getline(&line, &size, mountinfo) > 0) {
+        const char *rest = strstr(line, " - ");
+        if (rest && sscanf(line, "%*u %*u %u:%u", &ids[0], &ids[1]) == 2 &&
+            makedev(ids[0], ids[1]) == device)
+            snprintf(type, DIR_TYPE_MAX, "%.*s", (int)strcspn(rest + 3, " "), rest + 3);
+    }
+    free(line);
+}
+
+bool dir_is_local_fuse(const char *type)
+{
+    return strcmp(type, "fuseblk") == 0 || strcmp(type, "fuse.fuse-overlayfs") == 0;
+}
+
+/* sshfs, virtiofs, gluster and others look the same but for the name they are mounted under. */
+static enum stile_status check_fuse(int fd, const char *path, struct stile_error *err)
+{
+    struct stat st;
+    char type[DIR_TYPE_MAX] = "";
+    FILE *mounts = fopen("/proc/self/mountinfo", "re");
+    if (mounts && fstat(fd, &st) == 0)
+        dir_mount_type(type, mounts, st.st_dev);
+    if (mounts)
+        fclose(mounts);
+    if (dir_is_local_fuse(type))
+        return STILE_OK;
+    return error_set(err, STILE_REFUSED, 0,
+                     "%s is on FUSE (%s), which may be shared between machines that do not see "
+                     "each other's locks: use a local directory, a network engine, or, if it is "
+                     "this machine's alone, local:%s?allow=fuse",
+                     path, type[0] ? type : "of a type that can't be told", path);
+}
+
+static enum stile_status check_filesystem(int fd, const char *path, bool allow_fuse,
+                                          struct stile_error *err)
 {
     struct statfs fs;
     if (fstatfs(fd, &fs) != 0)
         return error_errno(err, STILE_UNREACHABLE, errno, "%s", path);
+    if ((uint32_t)fs.f_type == FUSE_SUPER_MAGIC)
+        return allow_fuse ? STILE_OK : check_fuse(fd, path, err);
     if (dir_is_network((uint64_t)fs.f_type))
         return error_set(err, STILE_REFUSED, 0,
                          "%s is on a network file system, where locks of one machine mean nothing "
@@ -124,7 +210,8 @@ static enum stile_status check_filesystem(int fd, const char *path, struct stile
     return STILE_OK;
 }
 
-static enum stile_status inspect(struct dir *dir, const char *path, struct stile_error *err)
+static enum stile_status inspect(struct dir *dir, const char *path, bool allow_fuse,
+                                 struct stile_error *err)
 {
     struct stat st;
     if (fstat(dir->fd, &st) != 0)
@@ -137,7 +224,7 @@ static enum stile_status inspect(struct dir *dir, const char *path, struct stile
     dir->gid = st.st_gid;
     dir->dev = st.st_dev;
     dir->ino = st.st_ino;
-    return check_filesystem(dir->fd, path, err);
+    return check_filesystem(dir->fd, path, allow_fuse, err);
 }
 
 static enum stile_status cannot_open(const char *path, struct stile_error *err)
@@ -148,14 +235,15 @@ static enum stile_status cannot_open(const char *path, struct stile_error *err)
     return error_errno(err, status_of(errno), errno, "%s", path);
 }
 
-enum stile_status dir_open(struct dir *dir, const char *name, struct stile_error *err)
+enum stile_status dir_open(struct dir *dir, const char *name, bool allow_fuse,
+                           struct stile_error *err)
 {
     char path[DIR_PATH_MAX];
     enum stile_status status = STILE_OK;
 
     *dir = (struct dir){.fd = -1, .sockets_fd = -1};
     if (name[0] == '\0')
-        status = dir_default(path, err);
+        status = find_default(path, err);
     else if (snprintf(path, sizeof path, "%s", name) >= (int)sizeof path)
         status = error_set(err, STILE_REFUSED, ENAMETOOLONG, "the directory's path is too long");
     if (status)
@@ -169,7 +257,7 @@ enum stile_status dir_open(struct dir *dir, const char *name, struct stile_error
     dir->fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (dir->fd < 0)
         return cannot_open(path, err);
-    status = inspect(dir, path, err);
+    status = inspect(dir, path, allow_fuse, err);
     dir->path = status ? NULL : strdup(path);
     if (!status && !dir->path)
         status = error_set(err, STILE_NOMEM, 0, "out of memory");
@@ -253,26 +341,72 @@ static enum stile_status check_fd(int fd, const struct dir *dir, const char *nam
     return check_file(dir, &st, name, err);
 }
 
+#define OPEN_HOW (O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)
+
+static void name_for_now(char made[64], const char *name)
+{
+    static unsigned count;
+    snprintf(made, 64, "%s.%ld.%u", name, (long)getpid(),
+             __atomic_add_fetch(&count, 1, __ATOMIC_RELAXED));
+}
+
+/* What a group shares gets its final name when it is the group's: a process killed on the way
+ * leaves nothing that keeps the others out. 0 or an errno value; EEXIST: another one was quicker.
+ */
+static int publish(const struct dir *dir, const char *made, const char *name, int unlink_flags)
+{
+    int rc = dir_hand_over(dir, dir->fd, made);
+    if (!rc && renameat2(dir->fd, made, dir->fd, name, RENAME_NOREPLACE) != 0)
+        rc = errno;
+    if (rc)
+        (void)unlinkat(dir->fd, made, unlink_flags);
+    return rc;
+}
+
+static int make_shared(const struct dir *dir, const char *name)
+{
+    char made[64];
+    name_for_now(made, name);
+    int fd = openat(dir->fd, made, OPEN_HOW | O_CREAT | O_EXCL, 0600);
+    int rc = fd < 0 ? errno : publish(dir, made, name, 0);
+    if (rc && fd >= 0)
+        close(fd);
+    errno = rc;
+    return rc ? -1 : fd;
+}
+
 /* Tells a file that we have just made from one that was there. */
 static int open_or_make(bool *made, const struct dir *dir, const char *name, int flags)
 {
-    int how = O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
     for (;;) {
         *made = false;
-        int fd = flags & O_EXCL ? -1 : openat(dir->fd, name, how);
+        int fd = flags & O_EXCL ? -1 : openat(dir->fd, name, OPEN_HOW);
         if (fd >= 0 || !(flags & O_CREAT) || (!(flags & O_EXCL) && errno != ENOENT))
             return fd;
         *made = true;
-        fd = openat(dir->fd, name, how | O_CREAT | O_EXCL, 0600);
+        fd = dir->shared && !(flags & O_EXCL)
+                 ? make_shared(dir, name)
+                 : openat(dir->fd, name, OPEN_HOW | O_CREAT | O_EXCL, 0600);
         if (fd >= 0 || errno != EEXIST || (flags & O_EXCL))
             return fd;
     }
+}
+
+/* What an earlier version left half-made is repaired by those who may. */
+static void repair(const struct dir *dir, const char *name)
+{
+    struct stat st;
+    if (dir->shared && fstatat(dir->fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+        (st.st_uid == geteuid() || geteuid() == 0) && (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode)))
+        (void)dir_hand_over(dir, dir->fd, name);
 }
 
 enum stile_status dir_open_file(int *fd, const struct dir *dir, const char *name, int flags,
                                 struct stile_error *err)
 {
     bool made;
+    if (flags == O_CREAT)
+        repair(dir, name);
     *fd = open_or_make(&made, dir, name, flags);
     if (*fd < 0)
         return error_errno(err, status_of(errno), errno, "opening `%s` in the state directory",
@@ -288,14 +422,27 @@ enum stile_status dir_open_file(int *fd, const struct dir *dir, const char *name
     return status;
 }
 
+/* 0 or an errno value; EEXIST: it is there. */
+static int make_sockets_dir(const struct dir *dir)
+{
+    char made[64];
+    struct stat st;
+    if (!dir->shared)
+        return mkdirat(dir->fd, "s", 0700) ? errno : 0;
+    if (fstatat(dir->fd, "s", &st, AT_SYMLINK_NOFOLLOW) == 0)
+        return EEXIST;
+    name_for_now(made, "s");
+    if (mkdirat(dir->fd, made, 0700) != 0)
+        return errno;
+    return publish(dir, made, "s", AT_REMOVEDIR);
+}
+
 enum stile_status dir_open_sockets(struct dir *dir, struct stile_error *err)
 {
-    bool made = mkdirat(dir->fd, "s", 0700) == 0;
-    if (!made && errno != EEXIST)
-        return error_errno(err, status_of(errno), errno, "making `s` in the state directory");
-    int rc = made ? dir_hand_over(dir, dir->fd, "s") : 0;
-    if (rc)
-        return error_errno(err, status_of(rc), rc, "giving `s` to the directory's group");
+    int rc = make_sockets_dir(dir);
+    if (rc && rc != EEXIST)
+        return error_errno(err, status_of(rc), rc, "making `s` in the state directory");
+    repair(dir, "s");
     dir->sockets_fd = openat(dir->fd, "s", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (dir->sockets_fd < 0)
         return error_errno(err, status_of(errno), errno, "opening `s` in the state directory");

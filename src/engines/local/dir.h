@@ -10,11 +10,13 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <sys/types.h>
 
 #include "core/error.h"
 
 #define DIR_PATH_MAX 4096
+#define DIR_TYPE_MAX 64
 
 struct dir {
     int fd, sockets_fd;
@@ -26,20 +28,27 @@ struct dir {
     char *path;
 };
 
-/* path "": the default directory, with its parents made as needed. Opens it, or makes it, and
- * checks that its promises can be kept there. sockets_fd is -1. */
-enum stile_status dir_open(struct dir *dir, const char *path, struct stile_error *err);
+/* path "": the default directory, with its parents made as needed; refused while another place that
+ * used to be the default is in use. Opens it, or makes it, and checks that its promises can be kept
+ * there. sockets_fd is -1. */
+enum stile_status dir_open(struct dir *dir, const char *path, bool allow_fuse,
+                           struct stile_error *err);
 void dir_close(struct dir *dir);
 
 /* Whether the files that are open still are the ones in the directory, and that is where it was.
  * Whoever removed or replaced them has let in newcomers who know nothing of us. */
 bool dir_is_intact(const struct dir *dir, int state_fd, int live_fd);
 
-/* Where the default is. */
+/* Where the default is: one place for each user, whatever the environment says. */
 enum stile_status dir_default(char path[DIR_PATH_MAX], struct stile_error *err);
 
 /* Whether locks in such a file system belong to one machine's kernel only (statfs's f_type). */
 bool dir_is_network(uint64_t filesystem);
+
+/* The type of what is mounted on a device, from the text of mountinfo; "" if it isn't there. */
+void dir_mount_type(char type[DIR_TYPE_MAX], FILE *mountinfo, dev_t device);
+/* Of FUSE's many, those which are this machine's for certain. */
+bool dir_is_local_fuse(const char *type);
 
 /* flags: O_CREAT, O_EXCL. With O_CREAT missing, ENOENT comes back as UNREACHABLE and native ENOENT.
  * The file is checked to be a plain one that nobody else could have slipped in. */

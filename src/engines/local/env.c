@@ -3,7 +3,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -39,6 +41,30 @@ int env_random_id(uint64_t *id, struct loop *loop)
         *id &= LIFE_ID_MASK;
     } while (*id == 0);
     return 0;
+}
+
+/* ---- time ---- */
+
+/* Lines as "boottime  -86400  5": a name of the clock (or its number), seconds, nanoseconds. */
+uint64_t env_time_offset(const char *text)
+{
+    const char *line = strstr(text, "boottime");
+    long long seconds = 0, ns = 0;
+    if (!line || sscanf(line, "boottime %lld %lld", &seconds, &ns) != 2)
+        return 0;
+    return (uint64_t)seconds * NS_PER_SEC + (uint64_t)ns;
+}
+
+/* Holds and delays end at a time that is written in the table, for all who share the directory. */
+static uint64_t read_time_offset(void)
+{
+    char text[256] = "";
+    int fd = open("/proc/self/timens_offsets", O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return 0; /* a kernel without time namespaces */
+    ssize_t n = read(fd, text, sizeof text - 1);
+    close(fd);
+    return n > 0 ? env_time_offset(text) : 0;
 }
 
 /* ---- opening ---- */
@@ -86,7 +112,7 @@ static enum stile_status set_up(struct env *env, struct loop *loop, struct stile
     bool alone = life_lock(env->store.live_fd, LIFE_IN_USE, true) == 0;
     status = dir_open_sockets(&env->dir, err);
     if (!status)
-        status = load_state(env, alone, loop_now(loop), err);
+        status = load_state(env, alone, loop_now(loop) - env->time_offset_ns, err);
     /* From exclusive to shared in one step: nobody can believe to be alone in between. */
     int rc = status ? 0 : life_lock(env->store.live_fd, LIFE_IN_USE, false);
     if (rc)
@@ -131,6 +157,7 @@ static enum stile_status open_new(struct env **out, struct dir *dir, struct loop
     env->store.fd = env->store.live_fd = -1;
     env->store.pid = (uint32_t)getpid();
     env->store.next_epoch = next_epoch;
+    env->time_offset_ns = read_time_offset();
     enum stile_status status = set_up(env, loop, err);
     if (status) {
         error_wrap(err, status, "%s", env->dir.path);
@@ -143,12 +170,12 @@ static enum stile_status open_new(struct env **out, struct dir *dir, struct loop
     return STILE_OK;
 }
 
-enum stile_status env_open(struct env **out, const char *path, struct loop *loop,
+enum stile_status env_open(struct env **out, const char *path, bool allow_fuse, struct loop *loop,
                            struct stile_error *err)
 {
     struct dir dir;
     pthread_once(&envs_once, prepare_for_fork);
-    enum stile_status status = dir_open(&dir, path, err);
+    enum stile_status status = dir_open(&dir, path, allow_fuse, err);
     if (status)
         return status;
     pthread_mutex_lock(&envs_mutex);

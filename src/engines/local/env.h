@@ -11,15 +11,19 @@ struct env {
     unsigned refs;
     struct dir dir;
     struct store store;
+    uint64_t time_offset_ns; /* what our time namespace adds to CLOCK_BOOTTIME; may wrap around */
 };
 
 /* path "": the default directory. The loop gives randomness only. */
-enum stile_status env_open(struct env **env, const char *path, struct loop *loop,
+enum stile_status env_open(struct env **env, const char *path, bool allow_fuse, struct loop *loop,
                            struct stile_error *err);
 void env_close(struct env *env);
 
 /* In a forked child: closes the file descriptors once all clients have said so. */
 void env_forked(struct env *env);
+
+/* What a time namespace adds to CLOCK_BOOTTIME, from the text of timens_offsets. */
+uint64_t env_time_offset(const char *text);
 
 /* A new id for `live`, never 0. 0 or an errno value. */
 int env_random_id(uint64_t *id, struct loop *loop);

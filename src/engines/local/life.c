@@ -33,6 +33,12 @@ int life_unlock(int fd, uint64_t byte)
     return byte_lock(fd, F_OFD_SETLK, &lock);
 }
 
+bool life_is_locked(int fd, uint64_t byte)
+{
+    struct flock lock = one_byte(F_WRLCK, byte);
+    return byte_lock(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
 bool life_is_alive(int fd, uint64_t id)
 {
     struct flock lock = one_byte(F_WRLCK, LIFE_IDS + (id & LIFE_ID_MASK));

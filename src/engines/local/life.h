@@ -19,6 +19,9 @@ enum life_byte {
 int life_lock(int fd, uint64_t byte, bool exclusive);
 int life_unlock(int fd, uint64_t byte);
 
+/* Whether another file description has the byte, exclusively or shared. */
+bool life_is_locked(int fd, uint64_t byte);
+
 /* Through a file description other than the one that holds it. In doubt: alive. */
 bool life_is_alive(int fd, uint64_t id);
 

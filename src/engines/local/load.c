@@ -8,13 +8,22 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "engines/local/env.h"
 #include "engines/local/table.h"
+#include "engines/local/witness.h"
 
-#define TIDY_ROUNDS  20
-#define TIDY_BUCKETS 50
+#define WITNESS_PATIENCE_MS 5000
+#define WITNESS_NAP_MS      50
+
+#define TIDY_ROUNDS  2
+#define TIDY_BUCKETS 50 /* cells of them */
+
+/* A larger table that is kept is not looked through when it is opened: what is damaged in it is
+ * seen when it is used. */
+#define CHECKED_CELLS_MAX (UINT32_C(1) << 16)
 
 /* ---- this boot ---- */
 
@@ -40,6 +49,7 @@ static enum stile_status read_boot_id(uint8_t boot[16], struct stile_error *err)
 {
     char text[64] = "";
     int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    int rc = fd < 0 ? errno : 0;
     ssize_t n = -1;
     if (fd >= 0) {
         do
@@ -47,8 +57,10 @@ static enum stile_status read_boot_id(uint8_t boot[16], struct stile_error *err)
         while (n < 0 && errno == EINTR);
         close(fd);
     }
+    if (rc == EMFILE || rc == ENFILE)
+        return error_errno(err, STILE_UNREACHABLE, rc, "opening the state directory");
     if (n < 0 || parse_hex(boot, 16, text) != 16)
-        return error_set(err, STILE_REFUSED, errno,
+        return error_set(err, STILE_REFUSED, rc,
                          "cannot tell this boot from the last: /proc/sys/kernel/random/boot_id "
                          "can't be read (is /proc mounted?)");
     return STILE_OK;
@@ -56,15 +68,38 @@ static enum stile_status read_boot_id(uint8_t boot[16], struct stile_error *err)
 
 /* ---- a fresh file ---- */
 
+/* Whoever uses a directory that was removed notices within a second, and says that it has lost.
+ * Until then nobody may be granted anything in the new one. */
+static enum stile_status outwait_witnesses(struct witness *witness, const struct dir *dir,
+                                           struct stile_error *err)
+{
+    struct timespec nap = {.tv_nsec = WITNESS_NAP_MS * 1000000};
+    for (int waited_ms = 0; witness_find(witness, dir); waited_ms += WITNESS_NAP_MS) {
+        if (waited_ms >= WITNESS_PATIENCE_MS)
+            return error_set(err, STILE_UNREACHABLE, 0,
+                             "it was removed while process %d used it, which has not noticed yet "
+                             "(stopped?): let it continue or kill it",
+                             witness->pid);
+        (void)nanosleep(&nap, NULL);
+    }
+    return STILE_OK;
+}
+
 static enum stile_status new_epoch(uint32_t *epoch, const struct dir *dir, struct stile_error *err)
 {
     bool found;
+    struct witness seen = {.epoch = 0};
     enum stile_status status = epoch_read(epoch, &found, dir, err);
+    bool used = !status && witness_find(&seen, dir);
+    if (used)
+        status = outwait_witnesses(&seen, dir, err);
     if (status)
         return status;
-    if (found && *epoch == UINT32_MAX)
+    if (used && *epoch < seen.epoch)
+        *epoch = seen.epoch;
+    if ((found || used) && *epoch == UINT32_MAX)
         return error_set(err, STILE_REFUSED, 0, "all 4294967295 token epochs have been used");
-    *epoch += found;
+    *epoch += found || used;
     return epoch_write(dir, *epoch, err);
 }
 
@@ -119,7 +154,12 @@ static enum stile_status make_fresh(struct env *env, struct stile_error *err)
 
 /* ---- the file that is there ---- */
 
-static enum stile_status check_header(const struct store *store, bool *other_boot,
+/* What the file was made by. */
+struct origin {
+    bool other_boot, older_format;
+};
+
+static enum stile_status check_header(const struct store *store, struct origin *origin,
                                       struct stile_error *err)
 {
     const union cell *cell = &store->cells[AT_HEADER];
@@ -137,6 +177,9 @@ static enum stile_status check_header(const struct store *store, bool *other_boo
         return error_set(err, STILE_CORRUPT, 0,
                          "`state` was not written by stile, or its start is damaged: remove it if "
                          "nobody uses it");
+    origin->older_format = header->version > 0 && header->version < STATE_VERSION;
+    if (origin->older_format)
+        return STILE_OK;
     if (header->version != STATE_VERSION || header->abi != store_abi())
         return error_set(err, STILE_CORRUPT, 0,
                          "`state` was written by another version of stile (format %u, ours is %d): "
@@ -146,7 +189,7 @@ static enum stile_status check_header(const struct store *store, bool *other_boo
         return error_set(err, STILE_CORRUPT, 0,
                          "the start of `state` is damaged: stop its users and remove it; tokens go "
                          "on from `epoch`");
-    *other_boot = memcmp(header->boot, boot, sizeof boot) != 0;
+    origin->other_boot = memcmp(header->boot, boot, sizeof boot) != 0;
     return STILE_OK;
 }
 
@@ -174,6 +217,16 @@ static enum stile_status check_size(const struct store *store, struct stile_erro
             "`state` has been cut off: stop its users and remove it; tokens go on from "
             "`epoch`");
     return STILE_OK;
+}
+
+static enum stile_status check_ledger(const struct store *store, struct stile_error *err)
+{
+    const union cell *cell = &store->cells[AT_LEDGER];
+    if (cell->check == cell_sum(cell, AT_LEDGER) && cell->kind == CELL_LEDGER &&
+        cell->ledger.n_used >= AT_FIRST)
+        return STILE_OK;
+    return error_set(err, STILE_CORRUPT, 0,
+                     "`state` is damaged (its ledger): remove it; tokens go on from `epoch`");
 }
 
 static void remove_sockets(const struct dir *dir)
@@ -218,6 +271,31 @@ static enum stile_status tidy(struct env *env, uint64_t now_ns, struct stile_err
     return STILE_OK;
 }
 
+/* Nothing in the table is of any use to the living but the highest token. */
+static enum stile_status start_over(struct env *env, struct stile_error *err)
+{
+    struct store *store = &env->store;
+    bool is_fresh = store->cells[AT_LEDGER].ledger.n_used == AT_FIRST;
+    enum stile_status status = is_fresh ? STILE_OK : table_reset(store, err);
+    if (!status && store->n_cells > STATE_BYTES_FIRST / CELL_BYTES &&
+        ftruncate(store->fd, STATE_BYTES_FIRST) == 0)
+        store->n_cells = STATE_BYTES_FIRST / CELL_BYTES;
+    return status;
+}
+
+/* Holds and delays stay; the rest of the dead goes. */
+static enum stile_status clear_away(struct env *env, uint64_t now_ns, struct stile_error *err)
+{
+    const struct ledger_cell *ledger = &env->store.cells[AT_LEDGER].ledger;
+    bool in_use = ledger->n_sessions || ledger->n_observers;
+    enum stile_status status = STILE_OK;
+    if (ledger->n_used <= CHECKED_CELLS_MAX)
+        status = check_all(&env->store, &in_use, err);
+    if (!status && in_use)
+        status = table_bury_all(&env->store, now_ns, err);
+    return status ? status : tidy(env, now_ns, err);
+}
+
 /* Nobody else has it open: whoever is written in it is dead. */
 static enum stile_status take_over(struct env *env, uint64_t now_ns, struct stile_error *err)
 {
@@ -225,14 +303,13 @@ static enum stile_status take_over(struct env *env, uint64_t now_ns, struct stil
         return error_set(err, STILE_CORRUPT, 0,
                          "the journal of `state` is damaged: remove `state`; tokens go on from "
                          "`epoch`");
-    bool in_use = false;
     enum stile_status status = check_size(&env->store, err);
     if (!status)
-        status = check_all(&env->store, &in_use, err);
-    if (!status && in_use)
-        status = table_bury_all(&env->store, now_ns, err);
-    if (!status)
-        status = tidy(env, now_ns, err);
+        status = check_ledger(&env->store, err);
+    if (!status && env->store.cells[AT_LEDGER].ledger.n_kept)
+        status = clear_away(env, now_ns, err);
+    else if (!status)
+        status = start_over(env, err);
     if (!status)
         remove_sockets(&env->dir);
     return status;
@@ -250,19 +327,22 @@ static enum stile_status join(struct env *env, uint64_t now_ns, struct stile_err
     return status ? status : tidy(env, now_ns, err);
 }
 
-static enum stile_status reopen(struct env *env, bool alone, bool *other_boot, uint64_t now_ns,
+/* Among others, another boot's id is that of a container which has its own: whoever lives here
+ * lives in this boot, for file systems of several machines are refused. */
+static enum stile_status reopen(struct env *env, bool alone, bool *is_old, uint64_t now_ns,
                                 struct stile_error *err)
 {
     int rc = store_map(&env->store);
     if (rc)
         return error_errno(err, STILE_REFUSED, rc, "mapping the state file");
-    enum stile_status status = check_header(&env->store, other_boot, err);
-    if (status || (*other_boot && alone))
+    struct origin origin = {0};
+    enum stile_status status = check_header(&env->store, &origin, err);
+    *is_old = alone && (origin.other_boot || origin.older_format);
+    if (status || *is_old)
         return status;
-    if (*other_boot)
+    if (origin.older_format)
         return error_set(err, STILE_CORRUPT, 0,
-                         "`state` is of another boot, yet in use: is the directory shared between "
-                         "machines? Use a network engine there");
+                         "`state` is in use by an older version of stile: stop its users first");
     status = alone ? take_over(env, now_ns, err) : join(env, now_ns, err);
     return status ? status : check_epoch(env, err);
 }
@@ -278,7 +358,7 @@ void load_drop(struct env *env)
 enum stile_status load_state(struct env *env, bool alone, uint64_t now_ns, struct stile_error *err)
 {
     struct stile_error why = {0};
-    bool other_boot = false;
+    bool is_old = false;
     enum stile_status status = dir_open_file(&env->store.fd, &env->dir, "state", 0, &why);
     if (status && why.native != ENOENT) {
         error_copy(err, &why);
@@ -289,8 +369,8 @@ enum stile_status load_state(struct env *env, bool alone, uint64_t now_ns, struc
                          "`state` was removed while others use it: stop them, then start again");
     if (status)
         return make_fresh(env, err);
-    status = reopen(env, alone, &other_boot, now_ns, err);
-    if (status || !other_boot)
+    status = reopen(env, alone, &is_old, now_ns, err);
+    if (status || !is_old)
         return status;
     load_drop(env);
     return make_fresh(env, err);

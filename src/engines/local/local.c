@@ -41,7 +41,7 @@ static void fail(struct local *local, struct claim *claim, const struct stile_er
 static void turn_away(struct local *local, struct claim *claim, uint64_t ghost_end_ns)
 {
     struct local_claim *part = claim_part(claim);
-    uint64_t now_ns = loop_now(local->engine.loop);
+    uint64_t now_ns = local_now(local);
     pokes_drop_slot(local, part->slot);
     part->slot = 0;
     part->standing = STANDING_NOWHERE;
@@ -139,8 +139,8 @@ static enum stile_status leave_table(struct local *local, struct local_claim *pa
     /* A grant that its owner never heard of, or did nothing with, need not be held for any time. */
     bool used = part->heard && !claim_of(part)->unused;
     if (own && !(used && queue_leave_quietly(&tx, part->cell)))
-        queue_leave(&tx, part->cell, used ? LEAVE_RELEASED : LEAVE_BROKEN,
-                    loop_now(local->engine.loop), &pokes);
+        queue_leave(&tx, part->cell, used ? LEAVE_RELEASED : LEAVE_BROKEN, local_now(local),
+                    &pokes);
     if (!tx_commit(&tx))
         return tx_error(&tx, error);
     if (pokes.head != pokes.tail)
@@ -155,7 +155,7 @@ static void tell(struct local *local, struct claim *claim, struct entering *e, e
     switch (entry) {
     case ENTRY_GRANTED:
         claim_part(claim)->standing = STANDING_HELD;
-        local->engine.events->granted(claim, e->token, e->now_ns, 0);
+        local->engine.events->granted(claim, e->token, local_loop_time(local, e->now_ns), 0);
         break;
     case ENTRY_IN_LINE:
         if (wait_begin(local, claim))
@@ -193,7 +193,7 @@ void local_enter(struct local *local, struct claim *claim)
         return;
     }
     e.wish = claim_wish(local, claim);
-    e.now_ns = loop_now(local->engine.loop);
+    e.now_ns = local_now(local);
     enum entry entry = enter(local, claim, &e, &ghost_end_ns);
     if (entry <= ENTRY_IN_LINE && e.pokes.head != e.pokes.tail)
         pokes_deliver(local, &e.pokes);
@@ -289,6 +289,15 @@ static enum stile_status check_url(const struct url *url, struct stile_error *er
     return STILE_OK;
 }
 
+static enum stile_status read_allow(bool *fuse, const struct url *url, struct stile_error *err)
+{
+    const char *allow = url_param(url, "allow");
+    *fuse = allow && strcmp(allow, "fuse") == 0;
+    if (!allow || *fuse)
+        return STILE_OK;
+    return error_set(err, STILE_MISUSE, 0, "allow= is fuse, not \"%.32s\"", allow);
+}
+
 static enum stile_status local_open(struct engine *engine, const struct url *url,
                                     struct stile_error *err)
 {
@@ -296,7 +305,10 @@ static enum stile_status local_open(struct engine *engine, const struct url *url
     enum stile_status status = check_url(url, err);
     if (status)
         return status;
-    status = env_open(&local->env, url->path, engine->loop, err);
+    bool allow_fuse = false;
+    status = read_allow(&allow_fuse, url, err);
+    if (!status)
+        status = env_open(&local->env, url->path, allow_fuse, engine->loop, err);
     if (status)
         return status;
     status = session_open(local, err);
@@ -327,7 +339,7 @@ static int local_life_fd(struct engine *engine)
     return local_of(engine)->life_fd;
 }
 
-static const char *const local_params[] = {NULL};
+static const char *const local_params[] = {"allow", NULL};
 
 const struct engine_class local_class = {
     .scheme = "local",
@@ -345,7 +357,8 @@ const struct engine_class local_class = {
             .token_is = "a counter of each name, above a floor that is durable across reboots",
             .survives = "a process killed at any instruction: its locks pass on at once; a reboot "
                         "ends all locks, tokens go on",
-            .condition = "all users share one machine's kernel and the directory",
+            .condition = "all users share one machine's kernel and the directory; the default "
+                         "directory is one user's, so it excludes that user's processes only",
         },
     .apart = true,
     .engine_size = sizeof(struct local),

@@ -38,7 +38,6 @@ enum standing {
 struct local_claim {
     struct looker looker;
     struct timer timer;
-    uint64_t pause_ns;
     uint32_t slot; /* 1 + place in local->slots: the claim's id in the table; 0: none */
     uint32_t cell;
     uint32_t name; /* where it was found last */
@@ -71,6 +70,7 @@ struct local {
     uint64_t id;
     int life_fd;
     int listener_fd;
+    int witness_fd;
     uint64_t listener_made_ns;
     struct watch pokes;
     struct line lines[POKE_LINES];
@@ -101,6 +101,18 @@ static inline struct claim *claim_of(struct local_claim *part)
     return (struct claim *)((char *)part - offsetof(struct claim, state));
 }
 
+/* The table's time: CLOCK_BOOTTIME as the kernel has it, in whatever time namespace we are. */
+static inline uint64_t local_now(const struct local *local)
+{
+    return loop_now(local->engine.loop) - local->env->time_offset_ns;
+}
+
+/* ... as the loop has it. */
+static inline uint64_t local_loop_time(const struct local *local, uint64_t ns)
+{
+    return ns + local->env->time_offset_ns;
+}
+
 /* ---- session.c: our life and our sockets ---- */
 
 enum stile_status session_open(struct local *local, struct stile_error *err);
@@ -126,6 +138,9 @@ void pokes_forked(struct local *local);
 /* An id for a looker that pokes can name, 1 + index; 0: out of memory. */
 uint32_t pokes_add_slot(struct local *local, struct looker *looker);
 void pokes_drop_slot(struct local *local, uint32_t slot);
+
+/* Everything that is due looks now. */
+void pokes_run_due(struct local *local);
 
 /* It will look soon. */
 void pokes_make_due(struct local *local, struct looker *looker);

@@ -5,8 +5,9 @@
 #include "engines/local/table.h"
 #include "mutant.h"
 
-#define SWEEP_ON_INSERT  2
 #define EDITS_FOR_SWEEPS 100
+#define READS_FOR_SWEEPS 256
+#define READS_ON_INSERT  16
 
 /* ---- hash chains ---- */
 
@@ -20,9 +21,36 @@ static uint32_t bucket_cell(uint32_t bucket)
     return AT_BUCKETS + bucket / BUCKETS_PER_CELL;
 }
 
+/* A cell of an earlier generation is empty. */
 uint32_t names_bucket(struct tx *tx, uint32_t bucket)
 {
-    return tx_read(tx, bucket_cell(bucket), CELL_BUCKETS)->buckets.first[bucket % BUCKETS_PER_CELL];
+    const struct buckets_cell *cell = &tx_read(tx, bucket_cell(bucket), CELL_BUCKETS)->buckets;
+    uint32_t generation = cell->generation, first = cell->first[bucket % BUCKETS_PER_CELL];
+    return first && generation == tx_ledger(tx)->generation ? first : 0;
+}
+
+uint32_t names_next_bucket(struct tx *tx, uint32_t bucket)
+{
+    uint32_t generation = tx_ledger(tx)->generation;
+    while (bucket < BUCKETS && tx->n_reads < TX_READS_STEP && tx_is_ok(tx)) {
+        const struct buckets_cell *cell = &tx_read(tx, bucket_cell(bucket), CELL_BUCKETS)->buckets;
+        do
+            if (cell->generation == generation && cell->first[bucket % BUCKETS_PER_CELL])
+                return bucket;
+        while (++bucket % BUCKETS_PER_CELL && bucket < BUCKETS);
+    }
+    return bucket;
+}
+
+static uint32_t *edit_bucket(struct tx *tx, uint32_t bucket)
+{
+    uint32_t generation = tx_ledger(tx)->generation;
+    struct buckets_cell *cell = &tx_edit(tx, bucket_cell(bucket), CELL_BUCKETS)->buckets;
+    if (cell->generation != generation) {
+        memset(cell->first, 0, sizeof cell->first);
+        cell->generation = generation;
+    }
+    return &cell->first[bucket % BUCKETS_PER_CELL];
 }
 
 static const union cell nothing;
@@ -51,8 +79,7 @@ uint32_t chain_find(struct tx *tx, uint64_t key, enum cell_kind kind)
 void chain_insert(struct tx *tx, uint64_t key, uint32_t index, enum cell_kind kind)
 {
     uint32_t bucket = names_bucket_of(key);
-    union cell *head = tx_edit(tx, bucket_cell(bucket), CELL_BUCKETS);
-    uint32_t *first = &head->buckets.first[bucket % BUCKETS_PER_CELL];
+    uint32_t *first = edit_bucket(tx, bucket);
     tx_edit(tx, index, kind)->chained.chain = *first;
     *first = index;
 }
@@ -70,8 +97,7 @@ void chain_remove(struct tx *tx, uint64_t key, uint32_t index)
     else if (before)
         tx_edit(tx, before, (enum cell_kind)tx_peek(tx, before)->kind)->chained.chain = rest;
     else
-        tx_edit(tx, bucket_cell(bucket), CELL_BUCKETS)->buckets.first[bucket % BUCKETS_PER_CELL] =
-            rest;
+        *edit_bucket(tx, bucket) = rest;
 }
 
 /* ---- texts ---- */
@@ -184,11 +210,27 @@ static void forget(struct tx *tx, uint32_t index)
     tx_free(tx, index, CELL_NAME);
 }
 
-static bool is_idle(const struct chained_cell *cell, uint32_t now_s)
+static bool is_idle(const struct name_cell *name)
+{
+    return name->kind == CELL_NAME && !name->first && !name->n_watched;
+}
+
+static bool is_far_up(uint32_t index, const struct name_cell *name)
+{
+    return index > KEPT_CELLS || name->text > KEPT_CELLS || name->spare > KEPT_CELLS;
+}
+
+static bool is_to_go(uint32_t index, const struct chained_cell *cell, uint32_t now_s)
 {
     const struct name_cell *name = (const struct name_cell *)cell;
-    return cell->kind == CELL_NAME && !name->first && !name->n_watched &&
-           name->touched_s + FORGET_AFTER_S < now_s;
+    return is_idle(name) && (is_far_up(index, name) || name->touched_s + FORGET_AFTER_S < now_s);
+}
+
+void names_drop_if_idle(struct tx *tx, uint32_t index)
+{
+    const struct name_cell *name = tx_name(tx, index);
+    if (is_far_up(index, name) && is_idle(name))
+        forget(tx, index);
 }
 
 static bool is_dead(struct tx *tx, const struct chained_cell *cell)
@@ -204,7 +246,9 @@ static void sweep_bucket(struct tx *tx, uint32_t bucket, uint64_t now_ns, struct
         const struct chained_cell *cell = chained(tx, next);
         uint32_t index = next;
         next = cell->chain;
-        if (is_idle(cell, now_s)) {
+        if (cell->kind == CELL_NAME)
+            queue_expire(tx, index, now_ns);
+        if (is_to_go(index, cell, now_s)) {
             forget(tx, index);
         } else if (swept && cell->kind == CELL_NAME) {
             queue_tidy(tx, index, now_ns);
@@ -215,13 +259,33 @@ static void sweep_bucket(struct tx *tx, uint32_t bucket, uint64_t now_ns, struct
     }
 }
 
-void names_sweep(struct tx *tx, unsigned n_buckets, uint64_t now_ns, struct swept *swept)
+/* Where chains are long, only the first of the cell's buckets come to their turn; which one is the
+ * first differs from round to round. */
+static void sweep_cell(struct tx *tx, uint32_t cell, uint64_t now_ns, struct swept *swept,
+                       uint32_t reads)
+{
+    uint32_t first = tx_ledger(tx)->n_born, until = tx->n_reads + reads;
+    for (uint32_t i = 0; i < BUCKETS_PER_CELL && tx->n_reads < until; i++) {
+        uint32_t bucket = cell * BUCKETS_PER_CELL + (first + i) % BUCKETS_PER_CELL;
+        if (bucket < BUCKETS)
+            sweep_bucket(tx, bucket, now_ns, swept);
+    }
+}
+
+static void sweep(struct tx *tx, unsigned n_cells, uint64_t now_ns, struct swept *swept,
+                  uint32_t reads)
 {
     struct ledger_cell *ledger = tx_edit_ledger(tx);
-    while (n_buckets-- > 0 && tx->n_edits < EDITS_FOR_SWEEPS && tx_is_ok(tx)) {
-        sweep_bucket(tx, ledger->sweep % BUCKETS, now_ns, swept);
-        ledger->sweep = (ledger->sweep + 1) % BUCKETS;
+    uint32_t until = tx->n_reads + reads;
+    while (n_cells-- > 0 && tx->n_edits < EDITS_FOR_SWEEPS && tx->n_reads < until && tx_is_ok(tx)) {
+        sweep_cell(tx, ledger->sweep % BUCKET_CELLS, now_ns, swept, reads);
+        ledger->sweep = (uint16_t)((ledger->sweep + 1u) % BUCKET_CELLS);
     }
+}
+
+void names_sweep(struct tx *tx, unsigned n_cells, uint64_t now_ns, struct swept *swept)
+{
+    sweep(tx, n_cells, now_ns, swept, READS_FOR_SWEEPS);
 }
 
 static uint32_t insert(struct tx *tx, uint64_t hash, const char *text, size_t len, uint64_t now_ns)
@@ -253,6 +317,6 @@ uint32_t names_open(struct tx *tx, uint64_t hash, const char *text, size_t len, 
     uint32_t index = names_find(tx, hash, text, len);
     if (index || !tx_is_ok(tx))
         return index;
-    names_sweep(tx, SWEEP_ON_INSERT, now_ns, NULL);
+    sweep(tx, 1, now_ns, NULL, READS_ON_INSERT);
     return insert(tx, hash, text, len, now_ns);
 }

@@ -95,6 +95,11 @@ static void run_due(struct task *task)
     }
 }
 
+void pokes_run_due(struct local *local)
+{
+    run_due(&local->due_task);
+}
+
 static void poke_self(struct local *local, uint32_t kind, uint32_t slot)
 {
     if (kind == POKE_LISTENER)
@@ -205,7 +210,7 @@ static void clear_away(struct local *local, const struct poke *poke, struct poke
     if (poke->kind == POKE_QUERY)
         observers_drop(&tx, poke->cell, poke->session, poke->id);
     else if (queue_own(&tx, poke->cell, poke->session, poke->id))
-        queue_leave(&tx, poke->cell, LEAVE_DEAD, loop_now(local->engine.loop), pokes);
+        queue_leave(&tx, poke->cell, LEAVE_DEAD, local_now(local), pokes);
     if (!tx_commit(&tx))
         pokes->tail = tail;
 }

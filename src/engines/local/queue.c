@@ -68,6 +68,7 @@ static bool grant(struct tx *tx, struct name_cell *name, uint32_t index, uint64_
     if (!token)
         return false;
     struct claim_cell *claim = tx_edit_claim(tx, index);
+    store_note_token(tx->store, token);
     claim->token = name->token = token;
     claim->state = CLAIM_HELD;
     claim->since_ns = now_ns;
@@ -118,6 +119,12 @@ static uint32_t take_cell(struct tx *tx, struct name_cell *name)
     return index ? index : tx_alloc(tx, CELL_CLAIM);
 }
 
+/* It may outlive its holder. */
+static bool is_kept(const struct claim_cell *claim)
+{
+    return claim->hold_ms || claim->delay_ms;
+}
+
 static void unlink_claim(struct tx *tx, uint32_t index)
 {
     struct claim_cell claim = *tx_edit_claim(tx, index);
@@ -130,6 +137,8 @@ static void unlink_claim(struct tx *tx, uint32_t index)
         tx_edit_claim(tx, claim.next)->prev = claim.prev;
     else
         name->last = claim.prev;
+    if (is_kept(&claim))
+        tx_edit_ledger(tx)->n_kept--;
     if (claim_is_held(&claim)) {
         name->n_held--;
         name->n_ghosts -= claim.state == CLAIM_GHOST;
@@ -155,6 +164,13 @@ static void drop_ghosts(struct tx *tx, uint32_t name_index, uint64_t now_ns)
         if (claim->until_ns <= now_ns)
             unlink_claim(tx, index);
     }
+}
+
+void queue_expire(struct tx *tx, uint32_t name_index, uint64_t now_ns)
+{
+    const struct name_cell *name = tx_name(tx, name_index);
+    if (name->n_ghosts && !name->n_waiting)
+        drop_ghosts(tx, name_index, now_ns);
 }
 
 /* The number of grants. */
@@ -204,6 +220,8 @@ static uint32_t append(struct tx *tx, uint32_t name_index, const struct wish *wi
         tx_edit_claim(tx, name->last)->next = index;
     else
         name->first = index;
+    if (wish->hold_ms || wish->delay_ms)
+        tx_edit_ledger(tx)->n_kept++;
     name->last = index;
     name->n_waiting++;
     name->touched_s = (uint32_t)(now_ns / NS_PER_SEC);
@@ -279,6 +297,7 @@ void queue_leave(struct tx *tx, uint32_t index, enum leave_how how, uint64_t now
     if (name->n_waiting && (settle(tx, claim.name, now_ns, pokes) == 0 || !claim_is_held(&claim)))
         poke_watcher(tx, &claim, pokes);
     observers_tell(tx, claim.name, pokes);
+    names_drop_if_idle(tx, claim.name);
 }
 
 bool queue_leave_quietly(struct tx *tx, uint32_t index)
@@ -287,7 +306,9 @@ bool queue_leave_quietly(struct tx *tx, uint32_t index)
     const struct name_cell *name = tx_edit_name(tx, claim->name);
     if (claim->state != CLAIM_HELD || claim->hold_ms || name->n_waiting || name->n_watched)
         return false;
+    uint32_t name_index = claim->name;
     unlink_claim(tx, index);
+    names_drop_if_idle(tx, name_index);
     return true;
 }
 

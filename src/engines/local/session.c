@@ -11,10 +11,12 @@
 
 #include "engines/local/life.h"
 #include "engines/local/local.h"
+#include "engines/local/witness.h"
 #include "io/self.h"
 
-#define BACKLOG  4096
-#define GUARD_NS (10 * NS_PER_SEC)
+#define BACKLOG      4096
+#define GUARD_NS     NS_PER_SEC
+#define TRIMS_A_TIME 256
 
 /* ---- sockets ---- */
 
@@ -96,24 +98,36 @@ static enum stile_status sign_in(struct local *local, struct stile_error *err)
     self_command(command, sizeof command, local->engine.label);
     if (!tx_begin(&tx, &local->env->store))
         return tx_error(&tx, err);
-    sessions_add(&tx, local->id, local->engine.pid, loop_now(local->engine.loop), host, command);
+    sessions_add(&tx, local->id, local->engine.pid, local_now(local), host, command);
     return tx_commit(&tx) ? STILE_OK : tx_error(&tx, err);
 }
 
 /* ---- the directory under us ---- */
 
+static void close_witness(struct local *local)
+{
+    if (local->witness_fd >= 0)
+        close(local->witness_fd);
+    local->witness_fd = -1;
+}
+
 /* Somebody has removed or replaced the files: newcomers start afresh, and what we hold excludes
- * nobody. There is no telling when; inotify could, but the kernel takes some 10 ms to close it. */
+ * nobody. inotify would say so at once, but the kernel takes some 10 ms to close it. Newcomers wait
+ * until our witness is gone, so it goes when all holders have been informed. */
 static void look_after_files(struct timer *timer)
 {
     struct local *local = (struct local *)((char *)timer - offsetof(struct local, guard));
     struct env *env = local->env;
     local->is_gone = !dir_is_intact(&env->dir, env->store.fd, env->store.live_fd);
     if (!local->is_gone) {
+        for (int i = 0; i < TRIMS_A_TIME && table_give_back(&env->store); i++)
+            ;
         loop_arm(local->engine.loop, timer, loop_now(local->engine.loop) + GUARD_NS);
         return;
     }
     pokes_make_all_due(local);
+    pokes_run_due(local);
+    close_witness(local);
 }
 
 enum stile_status session_check(const struct local *local, struct stile_error *err)
@@ -136,6 +150,7 @@ static void close_all(struct local *local)
     if (local->life_fd >= 0)
         close(local->life_fd);
     local->pokes.fd = local->listener_fd = local->life_fd = -1;
+    close_witness(local);
 }
 
 /* `live` is opened after the sockets: as a process ends, Linux closes the latest file first, so who
@@ -170,7 +185,7 @@ static void remove_sockets(struct local *local)
 
 enum stile_status session_open(struct local *local, struct stile_error *err)
 {
-    local->life_fd = local->listener_fd = local->pokes.fd = -1;
+    local->life_fd = local->listener_fd = local->pokes.fd = local->witness_fd = -1;
     pokes_begin(local);
     int rc = env_random_id(&local->id, local->engine.loop);
     if (rc)
@@ -187,6 +202,8 @@ enum stile_status session_open(struct local *local, struct stile_error *err)
         remove_sockets(local);
         return status;
     }
+    local->witness_fd =
+        witness_make(&local->env->dir, local->env->store.cells[AT_LEDGER].ledger.epoch, local->id);
     local->guard.fn = look_after_files;
     loop_arm(local->engine.loop, &local->guard, loop_now(local->engine.loop) + GUARD_NS);
     return STILE_OK;

@@ -29,6 +29,8 @@ void sessions_add(struct tx *tx, uint64_t id, int64_t pid, uint64_t now_ns, cons
     session->host_len = (uint16_t)host_len;
     session->command_len = (uint16_t)command_len;
     chain_insert(tx, id, index, CELL_SESSION);
+    struct ledger_cell *ledger = tx_edit_ledger(tx);
+    ledger->n_sessions += ledger->n_sessions < UINT16_MAX;
 }
 
 uint32_t sessions_find(struct tx *tx, uint64_t id)
@@ -45,6 +47,9 @@ void sessions_drop(struct tx *tx, uint64_t id)
     chain_remove(tx, id, index);
     text_free(tx, text);
     tx_free(tx, index, CELL_SESSION);
+    struct ledger_cell *ledger = tx_edit_ledger(tx);
+    if (ledger->n_sessions && ledger->n_sessions < UINT16_MAX)
+        ledger->n_sessions--;
 }
 
 /* ---- observers ---- */
@@ -115,7 +120,7 @@ void observers_tell(struct tx *tx, uint32_t name, struct pokes *pokes)
 static void bury_bucket(struct tx *tx, uint32_t bucket, uint64_t now_ns)
 {
     uint32_t next = names_bucket(tx, bucket);
-    while (next && tx->n_edits < EDITS_FOR_BURIALS) {
+    while (next && tx->n_edits < EDITS_FOR_BURIALS && tx_is_ok(tx)) {
         const union cell *cell = tx_peek(tx, next);
         uint32_t index = next;
         next = cell->chained.chain;
@@ -137,10 +142,23 @@ static void bury_observers(struct tx *tx)
 static void bury_some(struct tx *tx, uint32_t *bucket, uint64_t now_ns)
 {
     bury_observers(tx);
-    while (*bucket < BUCKETS && tx->n_edits == 0 && tx_is_ok(tx)) {
+    while (*bucket < BUCKETS && tx->n_edits == 0 && tx->n_reads < TX_READS_STEP && tx_is_ok(tx)) {
+        *bucket = names_next_bucket(tx, *bucket);
+        if (*bucket == BUCKETS || tx->n_reads >= TX_READS_STEP)
+            break;
         bury_bucket(tx, *bucket, now_ns);
         *bucket += tx->n_edits == 0;
     }
+}
+
+/* All are gone, also where there were more than could be counted. */
+static enum stile_status forget_sessions(struct store *store, struct stile_error *err)
+{
+    struct tx tx;
+    if (!tx_begin(&tx, store))
+        return tx_error(&tx, err);
+    tx_edit_ledger(&tx)->n_sessions = 0;
+    return tx_commit(&tx) ? STILE_OK : tx_error(&tx, err);
 }
 
 enum stile_status table_bury_all(struct store *store, uint64_t now_ns, struct stile_error *err)
@@ -154,5 +172,39 @@ enum stile_status table_bury_all(struct store *store, uint64_t now_ns, struct st
         if (!tx_commit(&tx))
             return tx_error(&tx, err);
     }
-    return STILE_OK;
+    return forget_sessions(store, err);
+}
+
+/* ---- room ---- */
+
+/* Looked at without a check first: usually there is nothing to do. */
+bool table_give_back(struct store *store)
+{
+    struct tx tx;
+    uint32_t n_used = store->cells[AT_LEDGER].ledger.n_used;
+    if (n_used <= KEPT_CELLS || n_used > store->n_cells ||
+        store->cells[n_used - 1].kind != CELL_FREE || !tx_begin(&tx, store))
+        return false;
+    tx_trim(&tx);
+    return tx_commit(&tx);
+}
+
+/* ---- a table of which nothing is needed ---- */
+
+enum stile_status table_reset(struct store *store, struct stile_error *err)
+{
+    struct tx tx;
+    if (!tx_begin(&tx, store))
+        return tx_error(&tx, err);
+    struct ledger_cell *ledger = tx_edit_ledger(&tx);
+    uint64_t top = store->cells[AT_LOCK].lock.top;
+    if (top >> 32 > ledger->epoch || ledger->generation == UINT32_MAX)
+        tx_fail(&tx, STILE_CORRUPT, 0, "the note of the highest token can't be as it is");
+    ledger->floor = ledger->floor < top ? top : ledger->floor;
+    ledger->generation++;
+    ledger->first_free = ledger->n_free = ledger->n_names = ledger->n_kept = 0;
+    ledger->first_observer = ledger->n_observers = ledger->n_sessions = ledger->sweep = 0;
+    ledger->n_used = AT_FIRST;
+    ledger->n_cells = STATE_BYTES_FIRST / CELL_BYTES;
+    return tx_commit(&tx) ? STILE_OK : tx_error(&tx, err);
 }

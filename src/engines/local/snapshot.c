@@ -95,7 +95,8 @@ static enum stile_status copy_all(struct snapshot *snapshot, struct store *store
         bool room = true;
         if (!tx_begin(&tx, store))
             return tx_error(&tx, err);
-        for (int i = 0; i < BUCKETS_PER_CELL && bucket < BUCKETS && room; i++)
+        while ((bucket = names_next_bucket(&tx, bucket)) < BUCKETS && room &&
+               tx.n_reads < TX_READS_STEP && tx_is_ok(&tx))
             room = copy_bucket(snapshot, &tx, bucket++, choice);
         if (!tx_commit(&tx))
             return tx_error(&tx, err);
@@ -219,7 +220,7 @@ enum stile_status snapshot_list(struct snapshot *snapshot, struct local *local, 
                                 size_t len, struct stile_error *err)
 {
     struct choice choice = {.prefix = prefix, .len = len};
-    *snapshot = (struct snapshot){.now_ns = loop_now(local->engine.loop)};
+    *snapshot = (struct snapshot){.now_ns = local_now(local)};
     enum stile_status status = copy_all(snapshot, &local->env->store, &choice, err);
     if (!status)
         status = copy_sessions(snapshot, local, err);
@@ -248,7 +249,7 @@ static enum stile_status copy_one(struct snapshot *snapshot, struct store *store
 enum stile_status snapshot_show(struct snapshot *snapshot, struct local *local, const char *name,
                                 size_t len, struct stile_error *err)
 {
-    *snapshot = (struct snapshot){.now_ns = loop_now(local->engine.loop)};
+    *snapshot = (struct snapshot){.now_ns = local_now(local)};
     enum stile_status status = copy_one(snapshot, &local->env->store, name, len, err);
     if (!status)
         status = copy_sessions(snapshot, local, err);

@@ -10,28 +10,41 @@
 
 #include "core/name.h"
 
-/* The whole reserve is mapped once, beyond the end of the file: pages become valid as it grows, and
- * no pointer ever moves. */
+/* The whole reserve, or as much as the process's limits allow (ulimit -v, mlockall). */
+static void *map_reserve(struct store *store, uint64_t at_least)
+{
+    uint64_t bytes = STATE_BYTES_MAX;
+    void *map;
+    while ((map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, store->fd,
+                       0)) == MAP_FAILED &&
+           (errno == ENOMEM || errno == EAGAIN) && bytes / 2 >= at_least)
+        bytes /= 2;
+    store->mapped_bytes = bytes;
+    return map;
+}
+
+/* Mapped once, beyond the end of the file: pages become valid as it grows, and no pointer ever
+ * moves. */
 int store_map(struct store *store)
 {
     struct stat st;
     if (fstat(store->fd, &st) != 0)
         return errno;
-    void *map = mmap(NULL, STATE_BYTES_MAX, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
-                     store->fd, 0);
+    uint64_t bytes = (uint64_t)st.st_size;
+    void *map = map_reserve(store, bytes > STATE_BYTES_FIRST ? bytes : STATE_BYTES_FIRST);
     if (map == MAP_FAILED)
         return errno;
-    (void)madvise(map, STATE_BYTES_MAX, MADV_DONTFORK);
+    (void)madvise(map, store->mapped_bytes, MADV_DONTFORK);
     store->cells = map;
-    uint64_t bytes = (uint64_t)st.st_size;
-    store->n_cells = (uint32_t)((bytes < STATE_BYTES_MAX ? bytes : STATE_BYTES_MAX) / CELL_BYTES);
+    store->n_cells =
+        (uint32_t)((bytes < store->mapped_bytes ? bytes : store->mapped_bytes) / CELL_BYTES);
     return 0;
 }
 
 void store_unmap(struct store *store)
 {
     if (store->cells)
-        munmap(store->cells, STATE_BYTES_MAX);
+        munmap(store->cells, store->mapped_bytes);
     store->cells = NULL;
 }
 
@@ -57,7 +70,6 @@ void store_format(struct store *store, const uint8_t boot[16], uint32_t epoch)
     struct header_cell *header = &store->cells[AT_HEADER].header;
     struct ledger_cell *ledger = &store->cells[AT_LEDGER].ledger;
 
-    memset(store->cells, 0, AT_FIRST * CELL_BYTES);
     memcpy(header->magic, STATE_MAGIC, sizeof STATE_MAGIC);
     memcpy(header->boot, boot, sizeof header->boot);
     header->version = STATE_VERSION;
@@ -66,8 +78,11 @@ void store_format(struct store *store, const uint8_t boot[16], uint32_t epoch)
     ledger->epoch = epoch;
     ledger->n_used = AT_FIRST;
     ledger->n_cells = store->n_cells;
+    ledger->generation = 1;
     for (uint32_t i = AT_BUCKETS; i < AT_FIRST; i++)
         seal(store, i, CELL_BUCKETS);
+    store->cells[AT_LOCK].lock.top = ledger->floor;
+    store->cells[AT_LOCK].lock.top_check = store_top_check(ledger->floor);
     store_recover(store);
     seal(store, AT_LEDGER, CELL_LEDGER);
     seal(store, AT_HEADER, CELL_HEADER);
@@ -106,4 +121,14 @@ int store_reserve(int fd, uint64_t from, uint64_t to)
     if (rc == 0)
         return 0;
     return errno == EOPNOTSUPP ? write_zeros(fd, from, to) : errno;
+}
+
+/* The file keeps its length: nobody's mapping loses a page, and stale indexes find zeros. */
+void store_give_back(const struct store *store, uint32_t n_cells)
+{
+    struct stat st;
+    off_t from = (off_t)n_cells * CELL_BYTES;
+    if (fstat(store->fd, &st) == 0 && st.st_size > from)
+        (void)fallocate(store->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, from,
+                        st.st_size - from);
 }

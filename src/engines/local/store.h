@@ -17,8 +17,9 @@
 
 struct store {
     const char *path;  /* of its directory, for people */
-    union cell *cells; /* STATE_BYTES_MAX are mapped; n_cells of them may be touched */
+    union cell *cells; /* mapped_bytes of them; the first n_cells may be touched */
     uint32_t n_cells;
+    uint64_t mapped_bytes; /* STATE_BYTES_MAX, or what the process's limits leave of it */
     uint32_t pid;
     uint64_t id; /* alive in `live` as long as this process is */
     int fd, live_fd;
@@ -35,6 +36,7 @@ struct tx {
     uint32_t n_edits;
     uint32_t n_reads;
     uint32_t whole;  /* the cell whose sum was found right last */
+    bool gives_back; /* cells at the end of the file are to be given back to the disk */
     uint64_t marker; /* stands in the check word of cells that are in the journal */
     union cell blank;
 };
@@ -49,9 +51,28 @@ void store_format(struct store *store, const uint8_t boot[16], uint32_t epoch);
 /* 0 or an errno value; no signal, and nothing is written unless there is room for all. */
 int store_reserve(int fd, uint64_t from, uint64_t to);
 bool store_exceeds_limit(uint64_t bytes); /* RLIMIT_FSIZE */
+/* What is behind n_cells has no content any more, and no room on the disk. */
+void store_give_back(const struct store *store, uint32_t n_cells);
 
-/* Undoes what a transaction that died has left, and takes the lock from the dead. Only for who is
- * alone in the file. False: the journal is damaged. */
+/* A token is about to be granted. Noted before the transaction ends, and not undone with it: too
+ * high does no harm. */
+static inline uint64_t store_top_check(uint64_t top)
+{
+    return ~top ^ UINT64_C(0x746f706f66616c6c);
+}
+
+static inline void store_note_token(const struct store *store, uint64_t token)
+{
+    struct lock_cell *lock = &store->cells[AT_LOCK].lock;
+    if (token <= lock->top)
+        return;
+    lock->top = token;
+    lock->top_check = store_top_check(token);
+}
+
+/* Undoes what a transaction that died has left, and takes the lock from the dead. Only for a
+ * process that is alone in the file. False: the journal is damaged, or the note of the highest
+ * token is. */
 bool store_recover(struct store *store);
 
 uint32_t store_abi(void);
@@ -68,8 +89,10 @@ const union cell *tx_read_first(struct tx *tx, uint32_t index, enum cell_kind ki
 union cell *tx_edit_first(struct tx *tx, uint32_t index, enum cell_kind kind);
 
 /* A list that a damaged index has bent into a circle must end somewhere. The longest honest
- * transaction reads every claim of a name a few times. */
-#define TX_READS_MAX (1u << 19)
+ * transaction reads every claim of a name a few times; work on more than one name is done in steps
+ * of about TX_READS_STEP. */
+#define TX_READS_MAX  (1u << 19)
+#define TX_READS_STEP 1024
 
 /* Whether the cell is in the journal, and so has been checked. */
 static inline bool tx_has_edited(struct tx *tx, uint32_t index, enum cell_kind kind)
@@ -94,6 +117,9 @@ static inline union cell *tx_edit(struct tx *tx, uint32_t index, enum cell_kind 
 /* A new cell is zeroed but for its kind. 0: failed. */
 uint32_t tx_alloc(struct tx *tx, enum cell_kind kind);
 void tx_free(struct tx *tx, uint32_t index, enum cell_kind kind);
+
+/* Takes free cells from the end of the file, as many as one transaction can. */
+void tx_trim(struct tx *tx);
 
 static inline bool tx_is_ok(const struct tx *tx)
 {

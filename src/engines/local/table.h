@@ -13,7 +13,12 @@
 #include "io/loop.h"
 
 #define CLAIMS_PER_NAME_MAX UINT16_MAX
-#define FORGET_AFTER_S      600
+#define FORGET_AFTER_S      60
+
+/* A name that nobody uses is kept for a while, because its next use is then quicker; but only at
+ * the start of the file, so that its end can be given back. What is beyond goes as soon as it is
+ * idle. */
+#define KEPT_CELLS (AT_FIRST + BUCKETS / 2)
 
 /* ---- who has to be told, once the transaction is through ---- */
 
@@ -51,8 +56,9 @@ uint32_t names_open(struct tx *tx, uint64_t hash, const char *name, size_t len, 
  * tells. */
 bool names_is_still(struct tx *tx, uint32_t name, uint32_t born, uint64_t hash);
 
-/* Looks at the next n buckets for names to forget and, if swept isn't NULL, for sessions that have
- * died; those are dropped, and told for their sockets to be removed. */
+/* Looks at the next n bucket cells, or fewer if there is much in them, for names to forget and, if
+ * swept isn't NULL, for sessions that have died; those are dropped, and listed for their sockets to
+ * be removed. */
 #define SWEPT_MAX 16
 
 struct swept {
@@ -60,9 +66,15 @@ struct swept {
     uint32_t n;
 };
 
-void names_sweep(struct tx *tx, unsigned n_buckets, uint64_t now_ns, struct swept *swept);
+void names_sweep(struct tx *tx, unsigned n_cells, uint64_t now_ns, struct swept *swept);
+
+/* Forgets the name at once if nobody uses it and it is in the way at the end of the file. */
+void names_drop_if_idle(struct tx *tx, uint32_t name);
 uint32_t names_bucket_of(uint64_t key);
 uint32_t names_bucket(struct tx *tx, uint32_t bucket); /* the first cell of its chain */
+/* The next bucket, this one included, that has a chain; or how far the transaction's step went.
+ * BUCKETS: there is none. */
+uint32_t names_next_bucket(struct tx *tx, uint32_t bucket);
 
 /* Whole cells, and a NUL. */
 #define NAME_TEXT_MAX ((STILE_NAME_MAX / TEXT_BYTES + 1) * TEXT_BYTES)
@@ -83,6 +95,13 @@ void sessions_drop(struct tx *tx, uint64_t id);
 uint32_t observers_add(struct tx *tx, uint64_t session, uint32_t id, uint32_t name);
 void observers_drop(struct tx *tx, uint32_t observer, uint64_t session, uint32_t id);
 void observers_tell(struct tx *tx, uint32_t name, struct pokes *pokes);
+
+/* Gives some of the room at the end of the file back, if it is free. True: there may be more. */
+bool table_give_back(struct store *store);
+
+/* Empties the table, of which nothing may be kept by a hold or a delay, however much is in it. The
+ * tokens of its names go on above all that were granted. */
+enum stile_status table_reset(struct store *store, struct stile_error *err);
 
 /* All claims end, all sessions and observers go; what hold_at_least and lock-delay keep stays. For
  * who is alone in the file. */
@@ -127,6 +146,9 @@ bool queue_leave_quietly(struct tx *tx, uint32_t claim);
 
 /* All claims of the name end, and nobody is granted. Calls for another round while it edits. */
 void queue_bury(struct tx *tx, uint32_t name, uint64_t now_ns);
+
+/* Drops some of the ghosts whose time is over, of a name that nobody waits for. */
+void queue_expire(struct tx *tx, uint32_t name, uint64_t now_ns);
 
 /* Drops ghosts whose time is over and grants what the rule allows. */
 void queue_settle(struct tx *tx, uint32_t name, uint64_t now_ns, struct pokes *pokes);

@@ -6,6 +6,12 @@
 #include "engines/local/store.h"
 #include "mutant.h"
 
+/* A file of the first size is never trimmed. */
+#define TRIM_ABOVE      (STATE_BYTES_FIRST / CELL_BYTES / 2)
+#define TRIMS_AT_ONCE   16
+#define TRIMS_IN_A_TX   90
+#define EDITS_FOR_TRIMS 200
+
 static const union cell blank;
 
 /* A kill stops a process between two instructions, so order matters to the compiler only. */
@@ -56,7 +62,8 @@ static __attribute__((noinline)) bool learn_size(struct store *store)
     if (fstat(store->fd, &st) != 0)
         return false;
     uint64_t bytes = (uint64_t)st.st_size;
-    store->n_cells = (uint32_t)((bytes < STATE_BYTES_MAX ? bytes : STATE_BYTES_MAX) / CELL_BYTES);
+    store->n_cells =
+        (uint32_t)((bytes < store->mapped_bytes ? bytes : store->mapped_bytes) / CELL_BYTES);
     return true;
 }
 
@@ -89,7 +96,12 @@ bool store_recover(struct store *store)
 {
     uint32_t sequence, n;
     uint64_t *word = journal(store);
-    store->cells[AT_LOCK].lock.word = 0;
+    struct lock_cell *lock = &store->cells[AT_LOCK].lock;
+    /* Who died inside may have written the one and not the other; else they agree. */
+    if (lock->word == 0 && lock->top_check != store_top_check(lock->top))
+        return false;
+    lock->top_check = store_top_check(lock->top);
+    lock->word = 0;
     if (*word == 0)
         write_journal_word(store, 1, 0);
     return read_journal_word(store, &sequence, &n) && roll_back(store, sequence, n);
@@ -114,6 +126,7 @@ bool tx_begin(struct tx *tx, struct store *store)
     tx->store = store;
     tx->status = STILE_OK;
     tx->n_edits = tx->n_reads = tx->whole = 0;
+    tx->gives_back = false;
     if (!gate_enter(store)) {
         tx_fail(tx, STILE_UNREACHABLE, (int)store->cells[AT_LOCK].lock.pid, "stuck");
         return false;
@@ -152,6 +165,9 @@ bool tx_commit(struct tx *tx)
         store->cells[index].check = cell_sum(&store->cells[index], index);
     }
     write_journal_word(store, tx->sequence + 1, 0);
+    /* Before the next one comes, who may need the room again. */
+    if (tx->gives_back)
+        store_give_back(store, store->cells[AT_LEDGER].ledger.n_cells);
     gate_leave(store);
     return true;
 }
@@ -254,7 +270,11 @@ static bool grow(struct tx *tx, struct ledger_cell *ledger)
 {
     uint64_t from = (uint64_t)ledger->n_cells * CELL_BYTES, to = 2 * from;
     if (to > STATE_BYTES_MAX) {
-        tx_fail(tx, STILE_REFUSED, 0, "the state file has reached its limit of 256 MiB");
+        tx_fail(tx, STILE_REFUSED, 0, "the state file has reached its limit of 4 GiB");
+        return false;
+    }
+    if (to > tx->store->mapped_bytes) {
+        tx_fail(tx, STILE_REFUSED, ENOMEM, "the state file outgrows this process's address space");
         return false;
     }
     int rc = store_reserve(tx->store->fd, from, to);
@@ -287,6 +307,8 @@ static uint32_t take_free(struct tx *tx, struct ledger_cell *ledger)
 {
     uint32_t index = ledger->first_free;
     ledger->first_free = tx_edit(tx, index, CELL_FREE)->free.next;
+    if (ledger->first_free)
+        tx_edit(tx, ledger->first_free, CELL_FREE)->free.prev = 0;
     ledger->n_free--;
     return index;
 }
@@ -300,9 +322,39 @@ uint32_t tx_alloc(struct tx *tx, enum cell_kind kind)
     union cell *cell = tx_edit(tx, index, CELL_FREE);
     if (!tx_is_ok(tx))
         return 0;
-    cell->free.next = 0;
+    cell->free.next = cell->free.prev = 0;
     cell->kind = (uint8_t)kind;
     return index;
+}
+
+/* ---- giving room back ---- */
+
+/* Free cells at the end leave the list and count as never used. */
+static void trim(struct tx *tx, struct ledger_cell *ledger, int n)
+{
+    for (int i = 0; i < n && ledger->n_used > TRIM_ABOVE; i++) {
+        const union cell *top = tx_peek(tx, ledger->n_used - 1);
+        if (top->kind != CELL_FREE || tx->n_edits > EDITS_FOR_TRIMS)
+            break;
+        if (top->free.prev)
+            tx_edit(tx, top->free.prev, CELL_FREE)->free.next = top->free.next;
+        else
+            ledger->first_free = top->free.next;
+        if (top->free.next)
+            tx_edit(tx, top->free.next, CELL_FREE)->free.prev = top->free.prev;
+        ledger->n_free--;
+        ledger->n_used--;
+    }
+    if (ledger->n_cells > STATE_BYTES_FIRST / CELL_BYTES &&
+        ledger->n_used < ledger->n_cells / 8 * 3) {
+        ledger->n_cells /= 2;
+        tx->gives_back = true;
+    }
+}
+
+void tx_trim(struct tx *tx)
+{
+    trim(tx, tx_edit_ledger(tx), TRIMS_IN_A_TX);
 }
 
 void tx_free(struct tx *tx, uint32_t index, enum cell_kind kind)
@@ -312,6 +364,10 @@ void tx_free(struct tx *tx, uint32_t index, enum cell_kind kind)
     memset(cell->payload, 0, sizeof cell->payload);
     cell->kind = CELL_FREE;
     cell->free.next = ledger->first_free;
+    if (ledger->first_free)
+        tx_edit(tx, ledger->first_free, CELL_FREE)->free.prev = index;
     ledger->first_free = index;
     ledger->n_free++;
+    if (ledger->n_used > TRIM_ABOVE)
+        trim(tx, ledger, TRIMS_AT_ONCE);
 }

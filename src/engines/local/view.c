@@ -81,7 +81,7 @@ static void clear_away(struct local *local, const struct claim_cell *claim)
     pokes_init(&pokes);
     if (!tx_begin(&tx, &local->env->store))
         return;
-    uint64_t now_ns = loop_now(local->engine.loop);
+    uint64_t now_ns = local_now(local);
     if (queue_own(&tx, index, claim->session, claim->id))
         queue_leave(&tx, index, LEAVE_DEAD, now_ns, &pokes);
     if (tx_commit(&tx))
@@ -252,7 +252,7 @@ static enum stile_status sign_up(struct local *local, struct watcher *watcher,
     if (!tx_begin(&tx, &local->env->store))
         return tx_error(&tx, error);
     uint32_t name = names_open(&tx, name_hash(query->name, query->name_len), query->name,
-                               query->name_len, loop_now(local->engine.loop));
+                               query->name_len, local_now(local));
     watcher->observer = observers_add(&tx, local->id, watcher->slot, name);
     if (tx_commit(&tx))
         return STILE_OK;

@@ -1,13 +1,13 @@
 /* Claims in line. Nobody polls: who releases tells the next, and the kernel tells of deaths. A
- * claim looks at the table when told to, and believes only what it finds there. The slow look now
- * and then is for a releaser that was stopped between its transaction and its poke. */
+ * claim looks at the table when told to, and believes only what it finds there. It also looks by
+ * itself once a second, for a releaser that was stopped between its transaction and its poke, and
+ * for a socket that can't be reached (SELinux, permissions, a cleaner that removed it). */
 #include "engines/local/local.h"
 #include "mutant.h"
 
-#define LOOK_MIN_NS (5 * NS_PER_SEC)
-#define LOOK_MAX_NS (60 * NS_PER_SEC)
-#define CROWD_NS    NS_PER_SEC
-#define STUCK_NS    (NS_PER_SEC / 2)
+#define LOOK_NS        NS_PER_SEC
+#define LOOKS_A_SECOND 256 /* of all waiters of a name together */
+#define STUCK_NS       (NS_PER_SEC / 2)
 
 enum finding {
     FOUND_WAITING,
@@ -20,6 +20,7 @@ enum finding {
 
 struct look {
     uint64_t dead, now_ns, token;
+    uint32_t n_waiting; /* in the same line */
     struct sight sight;
     struct stile_error error;
 };
@@ -73,6 +74,7 @@ static enum finding look_in_line(struct tx *tx, struct local *local, struct loca
     if (claim_is_held(own))
         return FOUND_GRANTED;
     queue_sight(tx, part->cell, &look->sight);
+    look->n_waiting = tx_name(tx, name)->n_waiting;
     return FOUND_WAITING;
 }
 
@@ -95,7 +97,7 @@ static enum finding look_once(struct local *local, struct local_claim *part, str
     struct tx tx;
     struct pokes pokes;
     pokes_init(&pokes);
-    look->now_ns = loop_now(local->engine.loop);
+    look->now_ns = local_now(local);
     enum finding found = FOUND_BROKEN;
     if (session_check(local, &look->error) != STILE_OK)
         return found;
@@ -121,12 +123,11 @@ static void look_on_time(struct timer *timer)
 
 static void look_again_later(struct local *local, struct local_claim *part, const struct look *look)
 {
-    uint64_t pause_ns = part->crowd ? CROWD_NS : part->pause_ns;
-    uint64_t at_ns = look->now_ns + pause_ns;
-    part->pause_ns = 2 * part->pause_ns < LOOK_MAX_NS ? 2 * part->pause_ns : LOOK_MAX_NS;
+    uint64_t pause_ns = (1 + look->n_waiting / LOOKS_A_SECOND) * LOOK_NS;
+    uint64_t at_ns = look->now_ns + (part->crowd ? LOOK_NS : pause_ns);
     if (look->sight.ghost_end_ns < at_ns)
         at_ns = look->sight.ghost_end_ns;
-    loop_arm(local->engine.loop, &part->timer, at_ns);
+    loop_arm(local->engine.loop, &part->timer, local_loop_time(local, at_ns));
 }
 
 void wait_end(struct local *local, struct local_claim *part)
@@ -152,7 +153,8 @@ static void tell_granted(struct local *local, struct local_claim *part, const st
 {
     wait_end(local, part);
     part->standing = STANDING_HELD;
-    local->engine.events->granted(claim_of(part), look->token, look->now_ns, 0);
+    local->engine.events->granted(claim_of(part), look->token, local_loop_time(local, look->now_ns),
+                                  0);
 }
 
 static void tell_lost(struct local *local, struct local_claim *part)
@@ -217,7 +219,8 @@ void wait_look(struct looker *looker, uint64_t dead)
             return;
         case FOUND_STUCK:
             if (part->has_timer)
-                loop_arm(local->engine.loop, &part->timer, look.now_ns + STUCK_NS);
+                loop_arm(local->engine.loop, &part->timer,
+                         local_loop_time(local, look.now_ns + STUCK_NS));
             return;
         case FOUND_BROKEN:
             tell_failed(local, part, &look);
@@ -231,7 +234,6 @@ bool wait_begin(struct local *local, struct claim *claim)
     struct local_claim *part = claim_part(claim);
     if (loop_reserve(local->engine.loop, 1))
         return false;
-    part->pause_ns = LOOK_MIN_NS;
     part->crowd = false;
     part->skip = 0;
     part->timer.fn = look_on_time;

@@ -1,0 +1,281 @@
+/* What is done to the directory under its users: removed with all that is in it, sockets that can't
+ * be reached, a boot id or a clock that differs from container to container. */
+#include "fault/local_place_kit.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "engines/local/witness.h"
+
+/* What a child says. */
+static struct told {
+    volatile uint64_t token;
+    volatile bool is_lost;
+} * told;
+
+static int set_up(void **state)
+{
+    *told = (struct told){0};
+    return place_make(state);
+}
+
+/* Opens and holds "n" until it is lost. */
+static pid_t start_holder(void)
+{
+    int ready[2];
+    char byte;
+    assert_int_equal(pipe(ready), 0);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        struct party party;
+        kit_die_with_parent();
+        kit_open(&party, dir);
+        struct bid *bid = kit_bid(&party, "n");
+        kit_take(bid);
+        told->token = bid->token;
+        if (write(ready[1], "r", 1) != 1)
+            _exit(1);
+        kit_until(bid, SAID_LOST);
+        told->is_lost = true;
+        kit_close(&party);
+        _exit(0);
+    }
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    close(ready[0]);
+    close(ready[1]);
+    return pid;
+}
+
+static void expect_end(pid_t pid)
+{
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+}
+
+/* ---- removed ---- */
+
+/* The holder has heard of its loss before anybody is granted the same name, with a larger token. */
+static void test_removed_under_a_holder(void **state)
+{
+    struct party party;
+    (void)state;
+    pid_t pid = start_holder();
+    kit_remove_dir(dir);
+    kit_open(&party, dir);
+    assert_true(told->is_lost);
+    struct bid *bid = kit_bid(&party, "n");
+    kit_take(bid);
+    assert_true(bid->token > told->token);
+    kit_release(bid);
+    kit_bid_free(bid);
+    kit_close(&party);
+    expect_end(pid);
+}
+
+/* It can't hear of it, so nobody gets in. */
+static void test_removed_under_a_stopped_holder(void **state)
+{
+    struct party party;
+    struct stile_error err = {0};
+    char number[32];
+    (void)state;
+    pid_t pid = start_holder();
+    kill(pid, SIGSTOP);
+    assert_int_equal(waitpid(pid, NULL, WUNTRACED), pid);
+    kit_remove_dir(dir);
+    assert_status(kit_try_open(&party, dir, &err), UNREACHABLE);
+    snprintf(number, sizeof number, "process %d", (int)pid);
+    assert_non_null(strstr(err.message, number));
+    kill(pid, SIGCONT);
+    kit_open(&party, dir);
+    assert_true(told->is_lost);
+    kit_close(&party);
+    expect_end(pid);
+}
+
+/* Another directory of the same name is not this one. */
+static void test_the_same_name_elsewhere(void **state)
+{
+    char one[128], two[128];
+    struct dir a, b;
+    struct witness witness;
+    (void)state;
+    place_path(one, "one");
+    place_path(two, "two");
+    assert_int_equal(mkdir(one, 0700) | mkdir(two, 0700), 0);
+    strcat(one, "/locks");
+    strcat(two, "/locks");
+    assert_status(dir_open(&a, one, false, NULL), OK);
+    assert_status(dir_open(&b, two, false, NULL), OK);
+    int fd = witness_make(&a, 7, 1);
+    assert_true(fd >= 0);
+    witness = (struct witness){0};
+    assert_true(witness_find(&witness, &a));
+    assert_int_equal(witness.epoch, 7);
+    assert_int_equal(witness.pid, getpid());
+    assert_false(witness_find(&witness, &b));
+    close(fd);
+    assert_false(witness_find(&witness, &a));
+    dir_close(&a);
+    dir_close(&b);
+}
+
+/* ---- sockets that can't be reached ---- */
+
+static void remove_sockets(void)
+{
+    char path[128];
+    place_path(path, "s");
+    DIR *listing = opendir(path);
+    assert_non_null(listing);
+    for (struct dirent *entry; (entry = readdir(listing));)
+        if (entry->d_name[0] != '.')
+            assert_int_equal(unlinkat(dirfd(listing), entry->d_name, 0), 0);
+    closedir(listing);
+}
+
+/* It looks by itself, no later than a second after its last look. */
+static void test_a_waiter_nobody_can_reach(void **state)
+{
+    struct party a, b;
+    (void)state;
+    kit_open(&a, dir);
+    kit_open(&b, dir);
+    struct bid *held = kit_bid(&a, "n"), *waits = kit_bid(&b, "n");
+    for (int round = 0; round < 3; round++) {
+        kit_take(held);
+        assert_int_equal(kit_wait(waits), SAID_NOTHING);
+        kit_settle();
+        remove_sockets();
+        const struct timer *timer = &claim_part(waits->claim)->timer;
+        assert_true(timer->place > 0 && timer->at_ns <= loop_now(b.loop) + NS_PER_SEC);
+        kit_release(held);
+        kit_until(waits, SAID_GRANTED);
+        kit_release(waits);
+    }
+    kit_bid_free(held);
+    kit_bid_free(waits);
+    kit_close(&a);
+    kit_close(&b);
+}
+
+/* ---- containers ---- */
+
+static int find_it_busy(void)
+{
+    struct party party;
+    kit_open(&party, dir);
+    return kit_try(kit_bid(&party, "n")) == SAID_BUSY ? 0 : 101;
+}
+
+/* A container may have a boot id of its own: among living users it is the same boot. */
+static void test_another_boot_id_among_the_living(void **state)
+{
+    struct party party;
+    (void)state;
+    kit_open(&party, dir);
+    struct bid *bid = kit_bid(&party, "n");
+    kit_take(bid);
+    union cell *header = &kit_store(&party)->cells[AT_HEADER];
+    header->header.boot[0] ^= 1;
+    header->check = cell_sum(header, AT_HEADER);
+    child_expect(find_it_busy, STILE_OK);
+    kit_release(bid);
+    kit_bid_free(bid);
+    kit_close(&party);
+}
+
+static void test_the_offset_of_a_time_namespace(void **state)
+{
+    (void)state;
+    assert_true(env_time_offset("") == 0);
+    assert_true(
+        env_time_offset("monotonic           0         0\nboottime            0         0\n") == 0);
+    assert_true(env_time_offset("monotonic      5   0\nboottime    3600  7\n") ==
+                3600 * NS_PER_SEC + 7);
+    assert_true(env_time_offset("boottime -3600 999999999\n") + 3600 * NS_PER_SEC == 999999999);
+}
+
+static int hold_for_long(void)
+{
+    struct party party;
+    kit_open(&party, dir);
+    struct bid *bid = kit_bid_with(&party, "n", (struct bid_options){.hold_ms = 3600000});
+    kit_take(bid);
+    kit_release(bid);
+    return 0;
+}
+
+static bool write_text(const char *path, const char *text)
+{
+    int fd = open(path, O_WRONLY);
+    bool done = fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
+    if (fd >= 0)
+        close(fd);
+    return done;
+}
+
+/* In a time namespace that is a day ahead. 100: there are none, or we may not make any. */
+static int a_day_ahead(int (*act)(void))
+{
+    if (unshare(CLONE_NEWTIME) != 0 ||
+        !write_text("/proc/self/timens_offsets", "boottime 86400 0\n"))
+        return 100;
+    return child_run(act);
+}
+
+static int find_it_busy_a_day_ahead(void)
+{
+    return a_day_ahead(find_it_busy);
+}
+
+static int hold_for_long_a_day_ahead(void)
+{
+    return a_day_ahead(hold_for_long);
+}
+
+/* An hour's hold is an hour's hold, whatever the clock of the one that asks. */
+static void test_a_hold_across_time_namespaces(void **state)
+{
+    (void)state;
+    child_expect(hold_for_long, STILE_OK);
+    int code = child_run(find_it_busy_a_day_ahead);
+    if (code == 100) {
+        print_message("# no time namespaces here, or none for us\n");
+        return;
+    }
+    assert_int_equal(code, 0);
+    kit_remove_dir(dir);
+    assert_int_equal(child_run(hold_for_long_a_day_ahead), 0);
+    child_expect(find_it_busy, STILE_OK);
+    struct party party;
+    struct answer answer;
+    kit_open(&party, dir);
+    kit_ask(&answer, &party, "n", view_show, 0);
+    assert_true(answer.claims[0].expires_ms <= 3600000);
+    kit_close(&party);
+}
+
+#define TEST(test) cmocka_unit_test_setup_teardown(test, set_up, place_remove)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_removed_under_a_holder),           TEST(test_removed_under_a_stopped_holder),
+        TEST(test_the_same_name_elsewhere),          TEST(test_a_waiter_nobody_can_reach),
+        TEST(test_another_boot_id_among_the_living), TEST(test_the_offset_of_a_time_namespace),
+        TEST(test_a_hold_across_time_namespaces),
+    };
+    told = child_shared(sizeof *told);
+    return cmocka_run_group_tests_name("local_under", tests, NULL, NULL);
+}
