@@ -124,6 +124,7 @@ int main(int argc, char **argv)
 {
     title_begin(argv);
     fill_standard_fds();
+    (void)stile_sigbus_trap(NULL); /* a state file that is cut off ends no command */
     if (argc < 2) {
         print_overview(stderr);
         return EXIT_USAGE;

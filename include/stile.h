@@ -102,6 +102,12 @@ STILE_API enum stile_status stile_client_open(struct stile_client **client, cons
                                               const struct stile_client_options *options,
                                               struct stile_error *err);
 
+/* For programs that use local: and must survive somebody who cuts its file off (truncate(1)) while
+ * they are inside a call: installs a handler for SIGBUS, after which this is CORRUPT or LOST as
+ * well. Whatever is not ours goes to the handler that was there before. The library never does so
+ * by itself; `stile` does. */
+STILE_API enum stile_status stile_sigbus_trap(struct stile_error *err);
+
 /* Releases and frees all locks of the client. No other call on it may be under way. */
 STILE_API enum stile_status stile_client_close(struct stile_client *client);
 

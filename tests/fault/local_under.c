@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -37,6 +38,7 @@ static pid_t start_holder(void)
     assert_true(pid >= 0);
     if (pid == 0) {
         struct party party;
+        signal(SIGBUS, SIG_DFL); /* cmocka's */
         kit_die_with_parent();
         kit_open(&party, dir);
         struct bid *bid = kit_bid(&party, "n");
@@ -128,6 +130,137 @@ static void test_the_same_name_elsewhere(void **state)
     assert_false(witness_find(&witness, &a));
     dir_close(&a);
     dir_close(&b);
+}
+
+/* ---- cut off ---- */
+
+static void cut_off(off_t size)
+{
+    char path[128];
+    place_path(path, "state");
+    assert_int_equal(truncate(path, size), 0);
+}
+
+static const off_t cuts[] = {0, 1, 64, 4096, AT_BUCKETS *CELL_BYTES, 1 << 20};
+#define N_CUTS (sizeof cuts / sizeof *cuts)
+
+/* One that only holds is informed by its timer, without a signal, whatever the program handles. */
+static void test_cut_off_under_a_holder(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < N_CUTS; i++) {
+        pid_t pid = start_holder();
+        cut_off(cuts[i]);
+        expect_end(pid);
+        assert_true(told->is_lost);
+        *told = (struct told){0};
+        place_remove(NULL);
+        place_make(NULL);
+    }
+}
+
+/* As fast as it can, so that it is always inside, until something is wrong. */
+static int take_and_give(void)
+{
+    struct party party;
+    signal(SIGBUS, SIG_DFL);
+    if (stile_sigbus_trap(NULL) != STILE_OK)
+        return 100;
+    kit_die_with_parent();
+    kit_open(&party, dir);
+    struct bid *bid = kit_bid(&party, "n");
+    for (uint64_t n = 1;; n++) {
+        enum said said = kit_try(bid);
+        if (said != SAID_GRANTED)
+            return said == SAID_FAILED ? (int)bid->error.status : 101;
+        told->token = n;
+        kit_release(bid);
+        if (bid->error.status != STILE_OK)
+            return (int)bid->error.status;
+    }
+}
+
+static void test_cut_off_while_inside(void **state)
+{
+    int status;
+    (void)state;
+    for (size_t i = 0; i < 4 * N_CUTS; i++) {
+        told->token = 0;
+        pid_t pid = fork();
+        assert_true(pid >= 0);
+        if (pid == 0)
+            _exit(take_and_give());
+        while (told->token < 1000)
+            sched_yield();
+        cut_off(cuts[i % N_CUTS]);
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_true(WIFEXITED(status));
+        assert_string_equal(stile_status_name((enum stile_status)WEXITSTATUS(status)), "CORRUPT");
+        place_remove(NULL);
+        place_make(NULL);
+    }
+}
+
+/* ---- a SIGBUS that is none of ours ---- */
+
+static volatile sig_atomic_t n_caught;
+static char *volatile page;
+
+/* Another file, cut off under its mapping. */
+static void touch_nothing(void)
+{
+    char path[128];
+    place_path(path, "other");
+    int fd = open(path, O_RDWR | O_CREAT, 0600);
+    if (fd < 0 || ftruncate(fd, 4096) != 0)
+        _exit(102);
+    page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (page == MAP_FAILED || ftruncate(fd, 0) != 0)
+        _exit(103);
+    *page = 1;
+}
+
+static void count_it(int number)
+{
+    (void)number;
+    n_caught++;
+    mmap(page, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+}
+
+static int meet_another_sigbus(void)
+{
+    signal(SIGBUS, SIG_DFL); /* cmocka's */
+    if (stile_sigbus_trap(NULL) != STILE_OK)
+        return 100;
+    touch_nothing();
+    return 0;
+}
+
+static int be_sent_one(void)
+{
+    signal(SIGBUS, SIG_DFL);
+    if (stile_sigbus_trap(NULL) != STILE_OK)
+        return 100;
+    raise(SIGBUS);
+    return 0;
+}
+
+static int catch_another_sigbus(void)
+{
+    struct sigaction action = {.sa_handler = count_it};
+    if (sigaction(SIGBUS, &action, NULL) != 0 || stile_sigbus_trap(NULL) != STILE_OK)
+        return 100;
+    touch_nothing();
+    raise(SIGBUS);
+    return n_caught == 2 ? 0 : 101;
+}
+
+static void test_a_sigbus_of_others_is_passed_on(void **state)
+{
+    (void)state;
+    assert_int_equal(child_run(meet_another_sigbus), 128 + SIGBUS);
+    assert_int_equal(child_run(be_sent_one), 128 + SIGBUS);
+    child_expect(catch_another_sigbus, STILE_OK);
 }
 
 /* ---- sockets that can't be reached ---- */
@@ -271,10 +404,11 @@ static void test_a_hold_across_time_namespaces(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_removed_under_a_holder),           TEST(test_removed_under_a_stopped_holder),
-        TEST(test_the_same_name_elsewhere),          TEST(test_a_waiter_nobody_can_reach),
-        TEST(test_another_boot_id_among_the_living), TEST(test_the_offset_of_a_time_namespace),
-        TEST(test_a_hold_across_time_namespaces),
+        TEST(test_removed_under_a_holder),         TEST(test_removed_under_a_stopped_holder),
+        TEST(test_the_same_name_elsewhere),        TEST(test_cut_off_under_a_holder),
+        TEST(test_cut_off_while_inside),           TEST(test_a_sigbus_of_others_is_passed_on),
+        TEST(test_a_waiter_nobody_can_reach),      TEST(test_another_boot_id_among_the_living),
+        TEST(test_the_offset_of_a_time_namespace), TEST(test_a_hold_across_time_namespaces),
     };
     told = child_shared(sizeof *told);
     return cmocka_run_group_tests_name("local_under", tests, NULL, NULL);

@@ -194,6 +194,7 @@ void local_enter(struct local *local, struct claim *claim)
     }
     e.wish = claim_wish(local, claim);
     e.now_ns = local_now(local);
+    store_hasten(&local->env->store, e.now_ns);
     enum entry entry = enter(local, claim, &e, &ghost_end_ns);
     if (entry <= ENTRY_IN_LINE && e.pokes.head != e.pokes.tail)
         pokes_deliver(local, &e.pokes);

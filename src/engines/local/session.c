@@ -118,7 +118,9 @@ static void look_after_files(struct timer *timer)
 {
     struct local *local = (struct local *)((char *)timer - offsetof(struct local, guard));
     struct env *env = local->env;
-    local->is_gone = !dir_is_intact(&env->dir, env->store.fd, env->store.live_fd);
+    env->store.is_hasty = false;
+    local->is_gone = !dir_is_intact(&env->dir, env->store.fd, env->store.live_fd) ||
+                     !store_is_whole(&env->store);
     if (!local->is_gone) {
         for (int i = 0; i < TRIMS_A_TIME && table_give_back(&env->store); i++)
             ;
@@ -135,7 +137,8 @@ enum stile_status session_check(const struct local *local, struct stile_error *e
     if (!local->is_gone)
         return STILE_OK;
     return error_set(err, STILE_CORRUPT, 0,
-                     "%s or its files were removed or replaced while in use: open it anew",
+                     "%s or its files were removed, replaced or cut off while in use: open it "
+                     "anew",
                      local->env->dir.path);
 }
 

@@ -181,7 +181,7 @@ enum stile_status table_bury_all(struct store *store, uint64_t now_ns, struct st
 bool table_give_back(struct store *store)
 {
     struct tx tx;
-    uint32_t n_used = store->cells[AT_LEDGER].ledger.n_used;
+    uint32_t n_used = store_is_whole(store) ? store->cells[AT_LEDGER].ledger.n_used : 0;
     if (n_used <= KEPT_CELLS || n_used > store->n_cells ||
         store->cells[n_used - 1].kind != CELL_FREE || !tx_begin(&tx, store))
         return false;

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "core/name.h"
+#include "io/trap.h"
 
 /* The whole reserve, or as much as the process's limits allow (ulimit -v, mlockall). */
 static void *map_reserve(struct store *store, uint64_t at_least)
@@ -36,6 +37,8 @@ int store_map(struct store *store)
         return errno;
     (void)madvise(map, store->mapped_bytes, MADV_DONTFORK);
     store->cells = map;
+    store->is_torn = false;
+    trap_add(map, store->mapped_bytes, &store->is_torn);
     store->n_cells =
         (uint32_t)((bytes < store->mapped_bytes ? bytes : store->mapped_bytes) / CELL_BYTES);
     return 0;
@@ -43,9 +46,19 @@ int store_map(struct store *store)
 
 void store_unmap(struct store *store)
 {
-    if (store->cells)
+    if (store->cells) {
+        trap_remove(store->cells);
         munmap(store->cells, store->mapped_bytes);
+    }
     store->cells = NULL;
+}
+
+/* The file never gets shorter while anybody uses it: if it has, it was cut off. */
+bool store_is_whole(const struct store *store)
+{
+    struct stat st;
+    return !store->is_torn && fstat(store->fd, &st) == 0 &&
+           (uint64_t)st.st_size >= (uint64_t)store->n_cells * CELL_BYTES;
 }
 
 /* What else must agree between two programs that map the same file: the order of bytes, the layout,

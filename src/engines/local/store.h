@@ -19,6 +19,10 @@ struct store {
     const char *path;  /* of its directory, for people */
     union cell *cells; /* mapped_bytes of them; the first n_cells may be touched */
     uint32_t n_cells;
+    volatile bool is_torn; /* it was cut off, and zeros are mapped instead */
+    bool is_hasty;         /* transactions follow each other so closely that its size is not
+                            * looked at before each of them */
+    uint64_t looked_ns;    /* when it was, by store_hasten() */
     uint64_t mapped_bytes; /* STATE_BYTES_MAX, or what the process's limits leave of it */
     uint32_t pid;
     uint64_t id; /* alive in `live` as long as this process is */
@@ -53,6 +57,20 @@ int store_reserve(int fd, uint64_t from, uint64_t to);
 bool store_exceeds_limit(uint64_t bytes); /* RLIMIT_FSIZE */
 /* What is behind n_cells has no content any more, and no room on the disk. */
 void store_give_back(const struct store *store, uint32_t n_cells);
+
+/* False: it has been cut off, and its pages must not be touched. */
+bool store_is_whole(const struct store *store);
+
+/* A program that enters a thousand times a second or more looks that often; one that enters less
+ * often, before each transaction. */
+#define LOOK_EACH_NS UINT64_C(1000000)
+
+static inline void store_hasten(struct store *store, uint64_t now_ns)
+{
+    store->is_hasty = now_ns - store->looked_ns < LOOK_EACH_NS;
+    if (!store->is_hasty)
+        store->looked_ns = now_ns;
+}
 
 /* A token is about to be granted. Noted before the transaction ends, and not undone with it: too
  * high does no harm. */

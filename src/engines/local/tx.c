@@ -127,6 +127,10 @@ bool tx_begin(struct tx *tx, struct store *store)
     tx->status = STILE_OK;
     tx->n_edits = tx->n_reads = tx->whole = 0;
     tx->gives_back = false;
+    if (!store->is_hasty && !store_is_whole(store)) {
+        tx_fail(tx, STILE_CORRUPT, 0, "it has been cut off");
+        return false;
+    }
     if (!gate_enter(store)) {
         tx_fail(tx, STILE_UNREACHABLE, (int)store->cells[AT_LOCK].lock.pid, "stuck");
         return false;
@@ -169,7 +173,9 @@ bool tx_commit(struct tx *tx)
     if (tx->gives_back)
         store_give_back(store, store->cells[AT_LEDGER].ledger.n_cells);
     gate_leave(store);
-    return true;
+    if (store->is_torn) /* what was written went nowhere */
+        tx_fail(tx, STILE_CORRUPT, 0, "it has been cut off");
+    return tx_is_ok(tx);
 }
 
 enum stile_status tx_error(const struct tx *tx, struct stile_error *err)

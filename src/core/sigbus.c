@@ -1,0 +1,9 @@
+/* stile_sigbus_trap(): for programs that want no signal from a file that was cut off. */
+#include "core/error.h"
+#include "io/trap.h"
+
+enum stile_status stile_sigbus_trap(struct stile_error *err)
+{
+    int rc = trap_install();
+    return rc ? error_errno(err, STILE_REFUSED, rc, "handling SIGBUS") : STILE_OK;
+}

@@ -1,0 +1,95 @@
+#include "io/trap.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define MAPPINGS_MAX 64
+
+/* Read by the handler in whatever state a thread has left it: `start` is written last, and first
+ * when it goes. */
+static struct mapping {
+    void *start;
+    size_t bytes;
+    volatile bool *is_torn;
+} mappings[MAPPINGS_MAX];
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static bool is_installed;
+static struct sigaction before;
+
+void trap_add(void *start, size_t bytes, volatile bool *is_torn)
+{
+    bool added = false;
+    pthread_mutex_lock(&mutex);
+    for (int i = 0; i < MAPPINGS_MAX && !added; i++) {
+        added = !mappings[i].start;
+        if (!added)
+            continue;
+        mappings[i].bytes = bytes;
+        mappings[i].is_torn = is_torn;
+        __atomic_store_n(&mappings[i].start, start, __ATOMIC_RELEASE);
+    }
+    pthread_mutex_unlock(&mutex);
+}
+
+void trap_remove(const void *start)
+{
+    pthread_mutex_lock(&mutex);
+    for (int i = 0; i < MAPPINGS_MAX; i++)
+        if (mappings[i].start == start)
+            __atomic_store_n(&mappings[i].start, NULL, __ATOMIC_RELEASE);
+    pthread_mutex_unlock(&mutex);
+}
+
+/* Zeros in place of the whole file: no checksum is right in them, so that nothing is believed. */
+static bool replace(const void *address)
+{
+    for (int i = 0; i < MAPPINGS_MAX; i++) {
+        char *start = __atomic_load_n(&mappings[i].start, __ATOMIC_ACQUIRE);
+        if (!start || (uintptr_t)address - (uintptr_t)start >= mappings[i].bytes)
+            continue;
+        *mappings[i].is_torn = true;
+        return mmap(start, mappings[i].bytes, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) != MAP_FAILED;
+    }
+    return false;
+}
+
+/* Somebody else's: as if we were not there. */
+static void pass_on(int number, siginfo_t *info, void *context)
+{
+    if (before.sa_flags & SA_SIGINFO) {
+        before.sa_sigaction(number, info, context);
+    } else if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN) {
+        before.sa_handler(number);
+    } else if (before.sa_handler == SIG_DFL || info->si_code > 0) {
+        signal(number, SIG_DFL); /* the same access raises it again; what was sent, we send again */
+        if (info->si_code <= 0)
+            raise(number);
+    }
+}
+
+static void on_sigbus(int number, siginfo_t *info, void *context)
+{
+    int kept = errno;
+    if (info->si_code <= 0 || !replace(info->si_addr))
+        pass_on(number, info, context);
+    errno = kept;
+}
+
+int trap_install(void)
+{
+    struct sigaction action = {.sa_sigaction = on_sigbus, .sa_flags = SA_SIGINFO | SA_NODEFER};
+    int rc = 0;
+    sigemptyset(&action.sa_mask);
+    pthread_mutex_lock(&mutex);
+    if (!is_installed && sigaction(SIGBUS, &action, &before) != 0)
+        rc = errno;
+    is_installed |= rc == 0;
+    pthread_mutex_unlock(&mutex);
+    return rc;
+}
