@@ -293,5 +293,47 @@ def many(bench):
     return rows, {"many": medians}
 
 
+def names_opened(bench, few, most):
+    """Opening after few and after many names, in turn; lines of both."""
+    lines = []
+    for turn in range(3 if bench.quick else 7):
+        for size in few, most:
+            place = bench.path("names-open-%d-%d" % (turn, size))
+            lines += bench.run("names", place, "open", size, 50)
+    return lines
+
+
+def names_open_rows(lines, few, most):
+    rows = []
+    for held, left in (False, "used before"), (True, "held by a process that died"):
+        def median(size, key, held=held):
+            return statistics.median(line[key] for line in lines
+                                     if line["names"] == size and line["held"] == held)
+        for key, which in ("first_ns", "first open"), ("p50_ns", "later opens"):
+            ratio = median(most, key) / median(few, key)
+            rows.append(row("  %s, %d names %s" % (which, most, left),
+                            "%.0f us" % (median(most, key) / 1e3),
+                            "%d: %.0f us" % (few, median(few, key) / 1e3), ratio, "the same: 1.5 x",
+                            ratio <= 1.5))
+    return rows
+
+
+def names(bench):
+    in_turn, at_once = (1000000, 100000) if bench.quick else (10000000, 1000000)
+    turn = bench.run("names", bench.path("names-turn"), "turn", in_turn)[0]
+    held = bench.run("names", bench.path("names-held"), "held", at_once)[0]
+    opened = names_opened(bench, 10, at_once)
+    rows = [row("%d names in turn" % in_turn, "%.1f us each, file %.1f MiB" % (
+                turn["each_ns"] / 1e3, turn["file_bytes"] / 2**20), "", None, "10 MiB",
+                turn["file_bytes"] <= 10 * 2**20),
+            row("%d names held at once" % at_once, "take %.1f, give %.1f us; %.0f B each" % (
+                held["take_ns"] / 1e3, held["give_ns"] / 1e3, held["file_bytes"] / at_once)),
+            row("  file when all are given back", "%.1f MiB" % (held["left_bytes"] / 2**20),
+                "full: %.1f MiB" % (held["file_bytes"] / 2**20), None, "10 MiB",
+                held["left_bytes"] <= 10 * 2**20)]
+    rows += names_open_rows(opened, 10, at_once)
+    return rows, {"names": {"turn": turn, "held": held, "open": opened}}
+
+
 ALL = {"pair": pair, "handover": handover, "crowd": crowd, "kill": kill, "runkill": runkill,
-       "spawn": spawn, "many": many}
+       "spawn": spawn, "many": many, "names": names}
