@@ -95,14 +95,14 @@ def through_cutter(t, server, words, params=""):
 @on_server()
 def grant_in_doubt(t, server):
     """A grant whose answer is lost is gone with its session, and asked for again"""
-    done = through_cutter(t, server, b"pg_try_advisory_lock")
+    done = through_cutter(t, server, b"pg_try_advisory_lock(hash")
     expect((done.returncode, done.stdout), (0, "2\n"), done.stderr)
 
 
 @on_server()
 def release_in_doubt(t, server):
     """A release whose answer is lost: it may have been lost before, and that is told"""
-    done = through_cutter(t, server, b"pg_advisory_unlock")
+    done = through_cutter(t, server, b"pg_advisory_unlock($1")
     expect((done.returncode, done.stdout), (76, "1\n"), done.stderr)
 
 
@@ -407,15 +407,17 @@ def people_can_read_it(t, server):
 @on_server(durable=True)
 def doctor_finds_nothing(t, server):
     """doctor: a server as it should be"""
-    for mode in "", "?mode=table":
-        expect(findings(t, server.url + mode), {"fsync": "fine", "connections": "fine"})
+    fine = {"fsync": "fine", "connections": "fine"}
+    expect(findings(t), dict(fine, locks="fine"))
+    expect(findings(t, server.url + "?mode=table"), fine)
 
 
 @on_server("-c", "max_connections=12")
 def doctor_finds_all(t, server):
     """doctor: what endangers tokens and locks, also where locking is refused"""
     found = findings(t)
-    expect(found, {"fsync": "danger", "full_page_writes": "warning", "connections": "warning"})
+    expect(found, {"fsync": "danger", "full_page_writes": "warning", "connections": "warning",
+                   "locks": "fine"})
     server.sql("alter table stile.lock set unlogged; create role low login")
     expect(findings(t)["unlogged"], "danger")
     expect(findings(t, server.url.replace("postgres@", "low@"))["rights"], "danger")

@@ -127,6 +127,78 @@ static void *wait_for_it(void *data)
     return NULL;
 }
 
+/* ---- many at once ---- */
+
+#define BURST 5000
+
+static _Atomic int answered, granted;
+
+static void count_answer(struct stile_lock *lock, enum stile_status status,
+                         const struct stile_error *err, void *data)
+{
+    (void)lock, (void)data;
+    if (status && granted == answered)
+        why = *err;
+    granted += status == STILE_OK;
+    answered++;
+}
+
+static void burst(const char *params)
+{
+    struct stile_client *other = open_with(params);
+    struct timespec tick = {.tv_nsec = 5000000};
+    char name[24];
+    answered = granted = 0;
+    for (int i = 0; i < BURST; i++) {
+        snprintf(name, sizeof name, "burst%d", i);
+        check(STILE_OK, stile_lock_acquire_async(lock_on(other, name, NULL), 2 * PATIENCE_MS,
+                                                 count_answer, NULL));
+    }
+    for (int i = 0; i < 2 * PATIENCE_MS / 5 && answered < BURST; i++)
+        nanosleep(&tick, NULL);
+    assert_int_equal(answered, BURST);
+    if (granted < BURST)
+        fail_msg("%d were not granted: %s", BURST - granted, why.message);
+    check(STILE_OK, stile_client_close(other));
+}
+
+static void a_burst_is_queued(void **state)
+{
+    (void)state;
+    burst("locks=6000");
+}
+
+static void a_burst_of_rows_is_queued(void **state)
+{
+    (void)state;
+    burst("mode=table");
+}
+
+/* ---- jobs beside locks ---- */
+
+/* Adding waits for a transaction that has the same key: what is held must not be lost by that. */
+static void jobs_do_not_hold_up_renewals(void **state)
+{
+    const struct stile_lock_options *options = STILE_OPTIONS(.ttl_ms = 1500, .renew_ms = 300);
+    struct stile_lock *locks[3] = {held_on(client, "ledger", options),
+                                   held_on(client, "stock", options),
+                                   held_on(client, "orders", options)};
+    uint64_t id;
+    (void)state;
+    sql("begin");
+    sql("select stile.job_add('mail', 'x', 'k1')");
+    enum stile_status status =
+        stile_jobs_add(&id, client, "mail", "y", 1, STILE_JOBS_OPTIONS(.key = "k1"), &why);
+    assert_true(status == STILE_UNREACHABLE || status == STILE_UNCERTAIN);
+    for (int i = 0; i < 3; i++)
+        assert_true(stile_lock_held(locks[i]));
+    sql("rollback");
+    check(STILE_OK,
+          stile_jobs_add(&id, client, "mail", "y", 1, STILE_JOBS_OPTIONS(.key = "k1"), &why));
+    for (int i = 0; i < 3; i++)
+        check(STILE_OK, stile_lock_release(locks[i], &why));
+}
+
 /* ---- what it has in the server ---- */
 
 static void many_locks_share_a_session(void **state)
@@ -164,24 +236,29 @@ static void waiters_sessions_are_used_again(void **state)
     check(STILE_OK, stile_client_close(other));
 }
 
-static void a_limit_reached_is_told(void **state)
+/* Beyond sessions= those that wait share the session that all share. */
+static void waiters_beyond_the_limit_share_a_session(void **state)
 {
     struct stile_client *other = open_with("sessions=2");
-    struct stile_lock *a = held_on(client, "a", NULL), *b = held_on(client, "b", NULL);
-    struct waiting w = {.lock = lock_on(other, "a", NULL)};
-    struct stile_lock *second = lock_on(other, "b", NULL);
+    struct stile_lock *held[8];
+    struct waiting waiting[8];
+    char name[16];
     (void)state;
-    assert_int_equal(pthread_create(&w.thread, NULL, wait_for_it, &w), 0);
-    until("select count(*) " LOCKS " and not granted", "1");
-    check(STILE_REFUSED, stile_lock_acquire(second, PATIENCE_MS, &why));
-    assert_non_null(strstr(why.message, "sessions="));
-    check(STILE_OK, stile_lock_release(a, &why));
-    assert_int_equal(pthread_join(w.thread, NULL), 0);
-    check(STILE_OK, w.status);
-    check(STILE_REFUSED, stile_lock_acquire(second, PATIENCE_MS, &why));
-    assert_true(stile_lock_held(w.lock));
-    check(STILE_OK, stile_lock_release(b, &why));
-    check(STILE_OK, stile_lock_acquire(second, 0, &why));
+    for (int i = 0; i < 8; i++) {
+        snprintf(name, sizeof name, "limit%d", i);
+        held[i] = held_on(client, name, NULL);
+        waiting[i] = (struct waiting){.lock = lock_on(other, name, NULL)};
+        assert_int_equal(pthread_create(&waiting[i].thread, NULL, wait_for_it, &waiting[i]), 0);
+    }
+    until("select count(*) from stile.waiting", "8");
+    assert_true(atoi(sql("select count(*) " SESSIONS)) <= 4);
+    for (int i = 0; i < 8; i++)
+        check(STILE_OK, stile_lock_release(held[i], &why));
+    for (int i = 0; i < 8; i++) {
+        assert_int_equal(pthread_join(waiting[i].thread, NULL), 0);
+        check(STILE_OK, waiting[i].status);
+    }
+    assert_string_equal(sql("select count(*) from stile.waiting"), "0");
     check(STILE_OK, stile_client_close(other));
 }
 
@@ -414,7 +491,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         TEST(many_locks_share_a_session),
         TEST(waiters_sessions_are_used_again),
-        TEST(a_limit_reached_is_told),
+        TEST(waiters_beyond_the_limit_share_a_session),
         TEST(an_idle_client_stays_connected),
         TEST(an_error_leaves_nothing_behind),
         TEST(names_with_one_key_exclude),
@@ -425,6 +502,9 @@ int main(int argc, char **argv)
         TEST(waits_do_not_need_the_shared_session),
         TEST(sitting_on_a_hold),
         TEST(a_long_wait_ends_in_a_whole_lease),
+        TEST(a_burst_is_queued),
+        TEST(a_burst_of_rows_is_queued),
+        TEST(jobs_do_not_hold_up_renewals),
     };
     if (argc < 2)
         return 64;

@@ -57,6 +57,8 @@ static void on_killed(void *data, const struct answer *a)
 
 enum stile_status session_stop(struct session *session)
 {
-    return session_send(session->my->pool.shared, sql_kill(session->seat.backend, false), on_killed,
-                        session, NULL);
+    struct session *shared = session->my->pool.shared;
+    if (!shared || !session_is_up(shared))
+        return STILE_UNREACHABLE;
+    return session_send(shared, sql_kill(session->seat.backend, false), on_killed, session, NULL);
 }

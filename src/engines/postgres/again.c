@@ -50,9 +50,10 @@ const struct statement *again_for(struct part *part, enum sql kind, int *n)
     const struct key *key = &mine(part)->key;
     bool shared = claim_of(part)->mode == STILE_SHARED, bare = pg_of_part(part)->bare;
     const struct statement *own = NULL;
-    if (bare && !shared && key->form == KEY_ONE && (kind == SQL_TRY || kind == SQL_UNLOCK))
+    if (bare && !pg_of_part(part)->pooled && !shared && key->form == KEY_ONE &&
+        (kind == SQL_TRY || kind == SQL_UNLOCK))
         own = about_favourite(&part->session->favourite, kind, mine(part)->id);
     if (own)
         *n = 0;
-    return own ? own : sql_for(kind, key, shared, bare);
+    return own ? own : sql_for(kind, key, shared, pg_of_part(part)->schema);
 }

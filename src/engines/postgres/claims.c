@@ -19,16 +19,16 @@ static void look(struct part *part);
 /* ---- saying it ---- */
 
 struct words {
-    const char *values[8];
-    char hold[24], delay[24];
+    const char *values[9];
+    char hold[24], delay[24], ticket[24];
 };
 
-static int write_words(struct words *w, struct part *part, bool key_only)
+static int write_words(struct words *w, struct part *part, enum sql kind)
 {
     struct pg *pg = pg_of_part(part);
     struct claim *claim = claim_of(part);
     w->values[0] = mine(part)->key.form == KEY_HASH ? part->stored : mine(part)->key.number;
-    if (key_only || pg->bare)
+    if (kind == SQL_UNLOCK || kind == SQL_KEY || pg->bare)
         return 1;
     w->values[1] = part->stored;
     w->values[2] = sql_ms(w->hold, claim->hold_ns);
@@ -37,21 +37,21 @@ static int write_words(struct words *w, struct part *part, bool key_only)
     w->values[5] = pg->who.host;
     w->values[6] = pg->who.pid;
     w->values[7] = pg->who.command;
-    return 8;
+    snprintf(w->ticket, sizeof w->ticket, "%" PRIu64, mine(part)->ticket);
+    w->values[8] = mine(part)->ticket ? w->ticket : NULL;
+    return pg->schema == SCHEMA_LINE && kind != SQL_GRANT ? 9 : 8;
 }
 
-static enum stile_status say(struct part *part, enum sql kind, answer_fn *fn,
+enum stile_status claims_say(struct part *part, enum sql kind, answer_fn *fn,
                              struct stile_error *err)
 {
     struct words w;
-    int n = write_words(&w, part, kind == SQL_UNLOCK || kind == SQL_KEY);
+    int n = write_words(&w, part, kind);
     const struct statement *statement = again_for(part, kind, &n);
     return session_send(part->session, statement, w.values, n, fn, part, err);
 }
 
 /* ---- hearing it ---- */
-
-enum verdict { TAKEN, GRANTED, KEPT_BACK, STRANGE };
 
 /* What the server has made of the name is said to it from now on: it need not do so again. */
 static void learn_key(struct part *part, const char *text)
@@ -65,7 +65,7 @@ static void learn_key(struct part *part, const char *text)
 
 /* The text of stile.granted(), the key, and after a wait whether there was one; or only whether it
  * was free. */
-static enum verdict read_verdict(struct part *part, const PGresult *result, uint64_t *number)
+enum verdict claims_read(struct part *part, const PGresult *result, uint64_t *number)
 {
     int n = result && PQntuples(result) == 1 ? PQnfields(result) : 0;
     if (n == 0 || PQgetisnull(result, 0, n > 1))
@@ -78,7 +78,8 @@ static enum verdict read_verdict(struct part *part, const PGresult *result, uint
     if (n == 1)
         return *text == 't' ? GRANTED : TAKEN;
     *number = strtoull(text + (*text != '\0'), NULL, 10);
-    return *text == 'g' ? GRANTED : *text == 'h' ? KEPT_BACK : STRANGE;
+    mine(part)->followed |= *text == 'g' && text[strlen(text) - 1] == 'w';
+    return *text == 'g' ? GRANTED : *text == 'h' ? KEPT_BACK : *text == 'n' ? NOT_FIRST : STRANGE;
 }
 
 /* ---- sitting: it is ours in the server, and kept back from everybody ---- */
@@ -94,6 +95,7 @@ static void sit(struct part *part, uint64_t ms)
 {
     struct loop *loop = claim_of(part)->engine->loop;
     part->standing = SITTING;
+    claim_of(part)->engine->events->queued(claim_of(part));
     part->timer.fn = look_again;
     loop_arm(loop, &part->timer, loop_now(loop) + (ms + 1) * NS_PER_MS);
 }
@@ -133,16 +135,62 @@ static void note_crowd(struct part *part, const PGresult *result)
     mine(part)->crowd = waited ? CROWD : mine(part)->crowd - (mine(part)->crowd > 0);
 }
 
+/* ---- a wait in the server is short ---- */
+
+static void wait_again(struct part *part, struct session *session);
+
+/* Its session is clean. */
+static void slice_over(struct part *part)
+{
+    struct session *session = part->session;
+    if (part->withdrawn) {
+        release_left(part, NULL);
+    } else if (pg_of_part(part)->schema == SCHEMA_LINE) {
+        part_leave(part);
+        pool_give(session);
+        line_park(part);
+    } else {
+        wait_again(part, session);
+    }
+}
+
+static void on_slice_cleared(void *data, const struct answer *a)
+{
+    struct part *part = data;
+    if (a->err)
+        part_give_up(part, a->err);
+    else
+        slice_over(part);
+}
+
+/* lock_timeout may have come between the lock and its row. */
+static void end_slice(struct part *part)
+{
+    struct stile_error err;
+    part->standing = STEPPING;
+    if (session_send(part->session, &sql_unlock_all, NULL, 0, on_slice_cleared, part, &err))
+        part_give_up(part, &err);
+}
+
+static bool is_slice_over(const struct answer *a)
+{
+    return a->err && strcmp(a->sqlstate, "55P03") == 0;
+}
+
 static void on_locked(void *data, const struct answer *a)
 {
     struct part *part = data;
     struct stile_error strange;
     uint64_t number = 0;
-    enum verdict verdict = a->err ? STRANGE : read_verdict(part, a->result, &number);
+    enum verdict verdict = a->err ? STRANGE : claims_read(part, a->result, &number);
     bool up = part->session && part->session->state == UP;
     if (part->session)
         part->session->seat.waits = false;
-    if (part->withdrawn && up) { /* cancelled, and perhaps granted all the same */
+    if (up && is_slice_over(a)) {
+        end_slice(part);
+    } else if (up && verdict == NOT_FIRST) {
+        slice_over(part);
+    } else if (part->withdrawn && up) { /* cancelled, and perhaps granted all the same */
         part->token = verdict == GRANTED ? number : 0;
         release_go_on(part, true);
     } else if (a->err || verdict == STRANGE || verdict == TAKEN) {
@@ -160,30 +208,58 @@ static void look(struct part *part)
 {
     struct stile_error err;
     part->standing = CONFIRMING;
-    if (say(part, SQL_GRANT, on_locked, &err))
+    if (claims_say(part, SQL_GRANT, on_locked, &err))
+        part_give_up(part, &err);
+}
+
+static void wait_again(struct part *part, struct session *session)
+{
+    struct engine *engine = claim_of(part)->engine;
+    struct stile_error err;
+    part->standing = IN_LINE;
+    session->seat.waits = session->deaf = true;
+    engine->events->queued(claim_of(part));
+    if (ttl_tell(session, &err) || claims_say(part, SQL_LOCK, on_locked, &err))
         part_give_up(part, &err);
 }
 
 static void wait_on(struct part *part, struct session *session)
 {
-    struct stile_error err;
     part_join(part, session);
-    part->standing = IN_LINE;
-    session->seat.waits = true;
-    if (ttl_tell(session, &err) || say(part, SQL_LOCK, on_locked, &err))
-        part_give_up(part, &err);
+    wait_again(part, session);
+}
+
+/* Where nothing else is on the shared session, it is the one that waits: a client that wants one
+ * lock has one connection. */
+static bool may_lend(const struct part *part)
+{
+    const struct session *session = part->session;
+    const struct pool *pool = session ? session->seat.pool : NULL;
+    return session && session == pool->shared && session->seat.claims == part && !part->next &&
+           !session->first && session->state == UP;
 }
 
 void claims_stand_in_line(struct part *part)
 {
+    struct pool *pool = &pg_of_part(part)->pool;
+    bool line = pg_of_part(part)->schema == SCHEMA_LINE;
     struct session *session;
     struct stile_error err;
-    part_leave(part);
     mine(part)->crowd = CROWD;
-    if (pool_take(&session, &pg_of_part(part)->pool, &err))
-        part_fail(part, &err);
-    else
+    if (may_lend(part)) {
+        session = part->session;
+        pool_lend_shared(pool);
+        session->events = &pooled_events;
+        wait_again(part, session);
+        return;
+    }
+    part_leave(part);
+    if (!pool_take(&session, pool, &err))
         wait_on(part, session);
+    else if (line)
+        line_park(part);
+    else
+        part_fail(part, &err);
 }
 
 /* ---- on the shared session ---- */
@@ -201,7 +277,7 @@ static void step_back(struct part *part, uint64_t hint_ms)
     struct stile_error err;
     part->standing = STEPPING;
     part->token = hint_ms;
-    if (say(part, SQL_UNLOCK, on_stepped_back, &err))
+    if (claims_say(part, SQL_UNLOCK, on_stepped_back, &err))
         part_stepped(part);
 }
 
@@ -219,7 +295,7 @@ static void on_checked(void *data, const struct answer *a)
         part_stepped(part);
 }
 
-static void find_out(struct part *part, const struct stile_error *err)
+void claims_find_out(struct part *part, const struct stile_error *err)
 {
     struct stile_error none;
     part->why = *err;
@@ -228,7 +304,8 @@ static void find_out(struct part *part, const struct stile_error *err)
     return;
 #endif
     part->standing = CHECKING;
-    if (!part->session || part->session->state != UP || say(part, SQL_KEY, on_checked, &none))
+    if (!part->session || part->session->state != UP ||
+        claims_say(part, SQL_KEY, on_checked, &none))
         part_stepped(part);
 }
 
@@ -237,24 +314,27 @@ static void on_tried(void *data, const struct answer *a)
     struct part *part = data;
     struct stile_error strange;
     uint64_t number = 0;
-    enum verdict verdict = a->err ? STRANGE : read_verdict(part, a->result, &number);
+    enum verdict verdict = a->err ? STRANGE : claims_read(part, a->result, &number);
     if (a->err && strcmp(a->sqlstate, "40P01") == 0) { /* asked again, it would be so again */
         error_set(&strange, STILE_REFUSED, 0,
                   "deadlock: a transaction that has this name's row in stile.lock locked waits for "
                   "a lock that we hold");
-        find_out(part, &strange);
+        claims_find_out(part, &strange);
         return;
     }
     if (a->err || verdict == STRANGE) {
         error_set(&strange, STILE_CORRUPT, 0, "the server's answer has an unexpected form");
-        find_out(part, a->err ? a->err : &strange);
+        claims_find_out(part, a->err ? a->err : &strange);
         return;
     }
     struct part *same = held_with_id(pg_of_part(part), &mine(part)->key, mine(part)->id);
 #ifdef MUTANT_POSTGRES_KEY_TWICE
     same = NULL;
 #endif
-    if (verdict == TAKEN)
+    if (verdict == NOT_FIRST && claim_of(part)->wait && !part->withdrawn) {
+        part_leave(part);
+        line_park(part);
+    } else if (verdict == TAKEN || verdict == NOT_FIRST)
         part_stepped(part);
     else if (verdict == KEPT_BACK || (same && same->session == part->session))
         step_back(part, verdict == KEPT_BACK ? number : 0);
@@ -291,7 +371,7 @@ static void ask(struct part *part)
     }
     part_join(part, shared);
     part->standing = ASKED;
-    if (ttl_tell(shared, &err) || say(part, SQL_TRY, on_tried, &err))
+    if (ttl_tell(shared, &err) || claims_say(part, SQL_TRY, on_tried, &err))
         part_fail(part, &err);
 }
 
@@ -320,6 +400,8 @@ bool claims_begin(struct part *part)
     struct claim *claim = claim_of(part);
     struct pg *pg = pg_of_part(part);
     struct pg_claim *own = mine(part);
+    own->followed = false;
+    own->ticket = 0;
     if (own->server != pg->server) {
         own->server = pg->server;
         name_store(part->stored, claim->name, claim->name_len);
@@ -329,10 +411,25 @@ bool claims_begin(struct part *part)
     return part_begin(part);
 }
 
+static bool has_room(struct pg *pg, struct claim *claim)
+{
+    struct stile_error err;
+    if (pg->pool.n_active < pg->most_locks)
+        return true;
+    error_set(&err, STILE_REFUSED, 0,
+              "this client has %" PRIu64 " locks, its part of the server's room for them "
+              "(max_locks_per_transaction): raise that, say locks=N in the URL for a larger part, "
+              "or mode=table, which needs none",
+              pg->most_locks);
+    claim->engine->events->failed(claim, &err);
+    return false;
+}
+
 void claims_claim(struct engine *engine, struct claim *claim)
 {
-    (void)engine;
     struct part *part = part_of(claim);
+    if (!has_room(pg_of(engine), claim))
+        return;
     if (claims_begin(part) && !makes_way(part))
         ask(part);
 }

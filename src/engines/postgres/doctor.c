@@ -17,6 +17,9 @@ enum fact {
     FACT_STANDBYS,
     FACT_SYNCHRONOUS,
     FACT_PLACES,
+    FACT_LINE,
+    FACT_ROOM,
+    FACT_LOCKS,
     FACTS,
 };
 
@@ -88,16 +91,23 @@ static void look_at_schema(const struct visit *visit)
                                            .what = "this database has no schema `stile`",
                                            .why = why_schema(options),
                                            .command = "stile setup URL"});
-    else if (!is(visit, FACT_RIGHTS))
+    else if (!PQgetisnull(visit->facts, 0, FACT_RIGHTS))
         tell(visit,
              (struct stile_finding){
                  .severity = STILE_DANGER,
                  .id = "rights",
-                 .what = "this role may not use the schema `stile`",
-                 .why = "no lock can be taken without writing its row",
-                 .cure = "run that as the schema's owner, for the role that is to lock",
-                 .command = "GRANT USAGE ON SCHEMA stile TO role;\nGRANT SELECT, INSERT, UPDATE, "
-                            "DELETE ON ALL TABLES IN SCHEMA stile TO role;"});
+                 .what = "this role may not do all that locks and jobs need in the schema `stile`",
+                 .why = "what is refused may be a claim, or the release of one",
+                 .cure = "run that as the schema's owner",
+                 .command = PQgetvalue(visit->facts, 0, FACT_RIGHTS)});
+    if (is(visit, FACT_SCHEMA) && !is(visit, FACT_LINE))
+        tell(visit, (struct stile_finding){
+                        .severity = STILE_WARNING,
+                        .id = "schema-version",
+                        .what = "the schema `stile` is older than this version of stile",
+                        .why = "those that wait for more than a second have no order, and a "
+                               "connection each",
+                        .command = "stile setup URL"});
     if (is(visit, FACT_SCHEMA) && !is(visit, FACT_LOGGED))
         tell(visit, (struct stile_finding){
                         .severity = STILE_DANGER,
@@ -169,6 +179,27 @@ static void look_at_places(const struct visit *visit)
              .cure = few ? "raise max_connections, which needs a restart" : NULL});
 }
 
+static void look_at_locks(const struct visit *visit)
+{
+    long room = atol(PQgetvalue(visit->facts, 0, FACT_ROOM));
+    long used = atol(PQgetvalue(visit->facts, 0, FACT_LOCKS));
+    bool full = used > room / 2;
+    char what[160];
+    snprintf(what, sizeof what,
+             "%ld of %ld places in the server's lock table are used; one client may have %ld", used,
+             room, room / LOCKS_PART);
+    if (visit->pg->options.mode == MODE_ADVISORY)
+        tell(visit,
+             (struct stile_finding){
+                 .severity = full ? STILE_WARNING : STILE_FINE,
+                 .id = "locks",
+                 .what = what,
+                 .why = full ? "once it is full nobody can lock a table, or even connect" : NULL,
+                 .cure = full ? "raise max_locks_per_transaction, which needs a restart, or say "
+                                "mode=table in the URL"
+                              : NULL});
+}
+
 static void on_facts(void *data, const struct answer *a)
 {
     struct query *query = data;
@@ -184,6 +215,7 @@ static void on_facts(void *data, const struct answer *a)
     look_at_disk(&visit);
     look_at_replication(&visit);
     look_at_places(&visit);
+    look_at_locks(&visit);
     query->engine->events->done(query, NULL);
 }
 

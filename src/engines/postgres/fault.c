@@ -58,7 +58,7 @@ static void take_code(char code[6], char *text)
 
 enum stile_status fault_status(const char *code)
 {
-    static const char *const passing[] = {"08", "53300", "57P", "57014", "40"};
+    static const char *const passing[] = {"08", "25006", "53300", "55P03", "57P", "57014", "40"};
     for (size_t i = 0; i < sizeof passing / sizeof *passing; i++) {
         if (strncmp(code, passing[i], strlen(passing[i])) == 0)
             return STILE_UNREACHABLE;
@@ -74,6 +74,8 @@ static const char *what_to_do(const char *code, const char *text)
         return " (the table has no room for it: widen its column, or shorten the name)";
     if (strcmp(code, "53300") == 0)
         return " (max_connections is reached)";
+    if (strcmp(code, "55P03") == 0)
+        return " (another transaction has locked what is needed: try again when it has ended)";
     if (strcmp(code, "42501") == 0 && (strstr(text, "for database") || strstr(text, "be owner")))
         return " (let the owner run stile setup, or what `stile setup --print` prints)";
     if (strcmp(code, "42501") == 0)

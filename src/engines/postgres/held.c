@@ -69,7 +69,7 @@ static void look_at_sitting(struct pg *pg, int64_t id)
 }
 
 /* "b form id token": anybody may say anything here, so all of it is checked. */
-void held_break(struct pg *pg, const char *payload)
+void held_break(struct pg *pg, const char *payload, bool stale)
 {
     struct stile_error err;
     int form;
@@ -79,7 +79,7 @@ void held_break(struct pg *pg, const char *payload)
         return;
     look_at_sitting(pg, id);
     error_set(&err, STILE_LOST, 0, "taken over by `stile break`");
-    for (struct part *part = *head_of(pg, id), *next; part; part = next) {
+    for (struct part *part = stale ? NULL : *head_of(pg, id), *next; part; part = next) {
         next = mine(part)->same; /* in mode=row several of ours may share it */
         if (has(part, form == 2 ? KEY_TWO : KEY_ONE, id) && part->standing == HOLDING &&
             (!token || token == part->token))

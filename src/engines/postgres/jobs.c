@@ -15,9 +15,9 @@
 #ifdef MUTANT_POSTGRES_JOBS_TOKEN_IGNORED
 #define ACK                                                                                        \
     "delete from stile.job j using unnest($1::bigint[]) t (token) "                                \
-    "where j.id = t.token / 1000000 returning t.token"
+    "where j.id = t.token / 1000000 returning t.token as " TAG
 #else
-#define ACK "select * from stile.job_ack($1::bigint[])"
+#define ACK "select t as " TAG " from stile.job_ack($1::bigint[]) t"
 #endif
 
 #ifdef MUTANT_POSTGRES_JOBS_EARLY
@@ -27,17 +27,19 @@
 #endif
 
 #define ADD                                                                                        \
-    "select stile.job_add($1::text, e.payload, e.key, $4::bigint) "                                \
+    "select stile.job_add($1::text, e.payload, e.key, $4::bigint) as " TAG " "                     \
     "from (select stile.job_durably() offset 0) first, "                                           \
     "unnest($2::bytea[], $3::text[]) with ordinality e (payload, key, n) order by e.n"
-#define FAIL "select * from stile.job_fail($1::bigint[], $2::bigint[], $3::boolean[], $4::text)"
+#define FAIL                                                                                       \
+    "select t as " TAG " from stile.job_fail($1::bigint[], $2::bigint[], $3::boolean[], "          \
+    "$4::text) t"
 #define CLAIM                                                                                      \
-    "select * from stile.job_claim($1::text, $2::int, " LEASE                                      \
-    ", $4::int, $5::text, $6::text, $7::int, $8::bigint[])"
-#define GIVE_BACK    "select * from stile.job_give_back($1::bigint[])"
-#define EXTEND       "select * from stile.job_extend($1::bigint[], $2::bigint)"
-#define RETRY        "select stile.job_retry($1::text, $2::bigint)"
-#define DROP         "select stile.job_drop($1::text, $2::bigint)"
+    "select j.*, null as " TAG " from stile.job_claim($1::text, $2::int, " LEASE                   \
+    ", $4::int, $5::text, $6::text, $7::int, $8::bigint[]) j"
+#define GIVE_BACK    "select t as " TAG " from stile.job_give_back($1::bigint[]) t"
+#define EXTEND       "select t as " TAG " from stile.job_extend($1::bigint[], $2::bigint) t"
+#define RETRY        "select stile.job_retry($1::text, $2::bigint) as " TAG
+#define DROP         "select stile.job_drop($1::text, $2::bigint) as " TAG
 #define MS_SINCE(at) "(extract(epoch from clock_timestamp() - " at ") * 1000)::bigint"
 #define MS_TO_DUE                                                                                  \
     "(extract(epoch from coalesce(claimed_until, run_at) - clock_timestamp()) * 1000)::bigint"
@@ -47,10 +49,11 @@
     "order by state = 'dead', coalesce(claimed_until, run_at), id limit $2::int"
 #define AGE_LISTED MS_SINCE("added_at")
 #define LIST                                                                                       \
-    "select id, token, tries, key, null, last_error, " AGE_LISTED ", " MS_TO_DUE ", " LISTED
+    "select id as " TAG ", token, tries, key, null, last_error, " AGE_LISTED ", " MS_TO_DUE        \
+    ", " LISTED
 #define OLDEST MS_SINCE("min(run_at) filter (where state = 'ready')")
 #define COUNT                                                                                      \
-    "select queue, "                                                                               \
+    "select queue as " TAG ", "                                                                    \
     "count(*) filter (where state = 'ready' and run_at <= clock_timestamp()), "                    \
     "count(*) filter (where state = 'ready' and run_at > clock_timestamp()), "                     \
     "count(*) filter (where state = 'claimed'), count(*) filter (where state = 'dead'), "          \
@@ -369,28 +372,75 @@ static void on_listening(void *data, const struct answer *a)
         session->hears_jobs = false;
 }
 
+/* ---- a session of its own ---- */
+
+/* In that of locks, a statement that waits, for another's key for one, would keep renewals behind
+ * it. */
+static void on_up(struct session *session)
+{
+    struct pg *pg = session->pg;
+    const char *path[] = {"pg_catalog"};
+    if (pg->options.mode == MODE_TABLE && !pg->pooled)
+        session_send(session, &sql_table_settings, path, 1, on_listening, session, NULL);
+}
+
+static void on_down(struct session *session)
+{
+    session->pg->jobs = NULL;
+}
+
+/* What was said meanwhile was not heard: who waits looks again. */
+static void on_ended(struct session *session, const struct stile_error *why)
+{
+    struct pg *pg = session->pg;
+    (void)why;
+    if (session->hears_jobs)
+        pg->engine.events->job_stir(&pg->engine, NULL);
+}
+
+static void on_notified(struct session *session, const char *payload)
+{
+    struct pg *pg = session->pg;
+    char queue[STILE_NAME_MAX + 1];
+    if (payload[0] == 'j' && payload[1] == ' ' && name_restore(queue, payload + 2))
+        pg->engine.events->job_stir(&pg->engine, queue);
+}
+
+static const struct session_events own_events = {
+    .up = on_up, .down = on_down, .ended = on_ended, .notified = on_notified};
+
+static enum stile_status own_session(struct session **session, struct pg *pg,
+                                     struct stile_error *err)
+{
+    enum stile_status status = STILE_OK;
+    if (!pg->jobs)
+        status = pg_connect(&pg->jobs, pg, &own_events, err);
+    *session = pg->jobs;
+    return status;
+}
+
 static enum stile_status start(struct job_errand *errand, struct stile_error *err)
 {
     struct pg *pg = pg_of(errand->engine);
-    struct session *shared;
+    struct session *session;
     struct words words = {.n = 0};
     if (pg->bare)
         return error_set(err, STILE_REFUSED, 0,
                          "this database has no schema `stile`, where jobs are kept: run `stile "
                          "setup URL`");
-    enum stile_status status = pg_shared(&shared, pg, err);
+    enum stile_status status = own_session(&session, pg, err);
     if (status)
         return status;
-    if (errand->listen && !pg->pooled && !shared->hears_jobs)
-        shared->hears_jobs = session_send(shared, &listen_statement, NULL, 0, on_listening, shared,
-                                          NULL) == STILE_OK;
-    errand->hearing = shared->hears_jobs;
+    if (errand->listen && !pg->pooled && !session->hears_jobs)
+        session->hears_jobs = session_send(session, &listen_statement, NULL, 0, on_listening,
+                                           session, NULL) == STILE_OK;
+    errand->hearing = session->hears_jobs;
     words.room = malloc(entries_room(errand) + errand->n * 64 + 64);
     if (!words.room)
         return error_set(err, STILE_NOMEM, 0, "out of memory");
     put_words(&words, errand);
     const struct statement *statements = pg->pooled ? parsed : kept;
-    status = session_send(shared, &statements[errand->verb], words.values, words.n, on_answer,
+    status = session_send(session, &statements[errand->verb], words.values, words.n, on_answer,
                           errand, err);
     free(words.room);
     return status;
@@ -401,24 +451,4 @@ void jobs_run(struct engine *engine, struct job_errand *errand)
     struct stile_error err;
     if (start(errand, &err))
         engine->events->job_done(errand, &err);
-}
-
-/* ---- being told ---- */
-
-bool jobs_notified(struct pg *pg, const char *payload)
-{
-    char queue[STILE_NAME_MAX + 1];
-    if (payload[0] != 'j' || payload[1] != ' ')
-        return false;
-    if (name_restore(queue, payload + 2))
-        pg->engine.events->job_stir(&pg->engine, queue);
-    return true;
-}
-
-/* What was said meanwhile was not heard: who waits looks again. */
-void jobs_go_down(struct session *session)
-{
-    struct pg *pg = session->pg;
-    if (session->hears_jobs)
-        pg->engine.events->job_stir(&pg->engine, NULL);
 }

@@ -65,6 +65,7 @@ enum stile_status list_ask(const struct query *query, answer_fn *fn, void *data,
     const struct statement *statement = pg->options.mode == MODE_TABLE ? &pg->table.list
                                         : pg->options.mode == MODE_ROW ? &sql_row_list
                                         : pg->bare                     ? &sql_list_bare
+                                        : pg->schema == SCHEMA_LINE    ? &sql_list_line
                                                                        : &sql_list;
     enum stile_status status = pg_shared(&shared, pg, err);
     return status ? status : session_send(shared, statement, values, 1, fn, data, err);

@@ -19,6 +19,7 @@ const char *const options_params[] = {"mode",
                                       "table",
                                       "sessions",
                                       "allow",
+                                      "locks",
                                       "host",
                                       "hostaddr",
                                       "port",
@@ -55,7 +56,7 @@ const char *const options_params[] = {"mode",
                                       "gsslib",
                                       "target_session_attrs",
                                       NULL};
-#define OURS 5
+#define OURS 6
 
 /* ---- the list for libpq ---- */
 
@@ -355,9 +356,25 @@ static enum stile_status read_mode(struct options *o, const struct url *url,
     return STILE_OK;
 }
 
+static enum stile_status read_locks(struct options *o, const struct url *url,
+                                    struct stile_error *err)
+{
+    const char *text = url_param(url, "locks");
+    char *end;
+    if (!text)
+        return STILE_OK;
+    o->locks = strtoull(text, &end, 10);
+    if (o->mode != MODE_ADVISORY || *text < '1' || *text > '9' || *end || strlen(text) > 9)
+        return error_set(err, STILE_MISUSE, 0,
+                         "locks= is a number from 1 on, and about mode=advisory");
+    return STILE_OK;
+}
+
 enum stile_status options_read(struct options *o, const struct url *url, struct stile_error *err)
 {
     enum stile_status status = read_mode(o, url, err);
+    if (!status)
+        status = read_locks(o, url, err);
     if (!status)
         status = check_numbers(url, err);
     if (!status)

@@ -20,6 +20,7 @@ struct options {
     enum dialect dialect;
     char *table;       /* mode=table: ShedLock's, in its dialect; NULL: ours */
     unsigned sessions; /* at most, all together */
+    uint64_t locks;    /* at most, of mode=advisory; 0: a quarter of what the server has room for */
     bool allow_pooler; /* a pooler in between keeps one server session for each of ours */
     uint64_t patience_ns;
     const char *keywords[KEYWORDS_MAX + 1]; /* for libpq */

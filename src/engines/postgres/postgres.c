@@ -3,9 +3,9 @@
  * The key is hashtextextended(name, 0), so that plain SQL takes the same lock. What is free is
  * granted on one session that all locks of a client share, in one statement:
  * pg_try_advisory_lock(), and the row of the name, whose counter becomes the token with the commit.
- * Who has to wait does so inside the server, in pg_advisory_lock() on a session of its own, which
- * then holds it: so nothing that is held depends on a statement that waits, and the server's own
- * queue is the order.
+ * A claim that has to wait does so inside the server, in pg_advisory_lock() on a session of its
+ * own, which then holds it, but for less than a second: a statement keeps a snapshot. Then it has a
+ * place in a line of our own (line.c), without a statement, on the shared session.
  *
  * The server ends a session that it has not heard of for the lease (idle_session_timeout), and sees
  * a closed connection at once: a killed holder's lock is free within milliseconds, a stopped one's
@@ -15,7 +15,7 @@
  *     reach.c                          the server and what it has
  *     session.c, talk.c                one connection
  *     ttl.c, ../sql/pool.c             its lease; all of them together
- *     claims.c, held.c, release.c, ../sql/part.c, ../sql/release.c   the life of a claim
+ *     claims.c, line.c, held.c, release.c, ../sql/part.c, ../sql/release.c   the life of a claim
  *     view.c, list.c, breaking.c, ../sql/people.c   show, watch, list, break
  *     jobs.c                           the queue of jobs, in every mode
  *     sql.c, schema.sql                what the server is told, and what it needs for it
@@ -23,6 +23,7 @@
  *     rows.c                           mode=row: SELECT ... FOR UPDATE instead of a key
  */
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "core/url.h"
 #include "engines/postgres/pg.h"
@@ -39,11 +40,14 @@ static enum stile_status introduce(struct pg *pg, struct stile_error *err)
     snprintf(pg->channel, sizeof pg->channel, "stile_%s", pg->who.owner);
     snprintf(pg->listen_sql, sizeof pg->listen_sql, "listen %s", pg->channel);
     pg->listen.sql = pg->listen_sql;
+    pg->tags = strtoull(pg->who.owner, NULL, 16) | 1;
     return status;
 }
 
 static void dispose(struct pg *pg)
 {
+    session_free(pg->jobs);
+    pg->jobs = NULL;
     pool_end(&pg->pool);
     lease_free_batches(&pg->leases);
     shedlock_free(pg);
@@ -63,10 +67,18 @@ static void promise(struct pg *pg)
         opening_promise(engine, &postgres_row_class);
         engine->caps.most_locks = pg->options.sessions - 1;
     }
+    if (pg->options.mode == MODE_ADVISORY)
+        engine->caps.most_locks = (unsigned)pg->most_locks;
+    if (pg->options.mode == MODE_ADVISORY && pg->schema != SCHEMA_LINE)
+        engine->caps.fifo = false;
+    if (pg->options.mode == MODE_ADVISORY && pg->schema == SCHEMA_COUNTS)
+        engine->caps.instead = "run `stile setup URL`: the schema here is older than this library, "
+                               "and keeps no order among those that wait for more than a second";
     if (pg->bare)
         opening_promise_less(
             engine, "none, for this database has no schema `stile`: run `stile setup URL`",
-            "run `stile setup URL` for tokens, hold-at-least and lock-delay; then mode=table "
+            "run `stile setup URL` for tokens, hold-at-least, lock-delay and an order among "
+            "those that wait for more than a second; then mode=table "
             "in the URL has slots and stile acquire, too");
 }
 
@@ -81,6 +93,7 @@ static enum stile_status postgres_open(struct engine *engine, const struct url *
     pg->leases.engine = engine;
     pg->leases.ops = &table_ops;
     pg->pool.note = held_note;
+    pg->pool.share = pg_share;
     status = introduce(pg, err);
     if (!status)
         status = options_read(&pg->options, url, err);
@@ -104,6 +117,7 @@ static void postgres_close(struct engine *engine)
 static void postgres_forked(struct engine *engine)
 {
     pool_forked(pool_of(engine));
+    session_forked(pg_of(engine)->jobs);
 }
 
 #define SLOTS                                                                                      \
@@ -129,6 +143,7 @@ const struct engine_class postgres_table_class = {
                           "synchronous may forget a lock or repeat a token"},
     .apart = true,
     .break_ = table_break,
+    .in_flight = 256,
     LEASE_SLOTS,
     SLOTS,
 };
@@ -149,6 +164,7 @@ const struct engine_class postgres_shedlock_class = {
              .instead = "mode=table without dialect= has shared locks, slots and lock-delay"},
     .apart = true,
     .break_ = table_break,
+    .in_flight = 256,
     LEASE_SLOTS,
     SLOTS,
 };
@@ -169,6 +185,7 @@ const struct engine_class postgres_row_class = {
                           "database",
              .instead = "mode=table in the URL has slots and stile acquire"},
     .apart = true,
+    .in_flight = 256,
     .claim_size = sizeof(struct pg_claim),
     .claim = rows_claim,
     .release = claims_release,
@@ -189,8 +206,10 @@ const struct engine_class postgres_class = {
              .survives = "a holder's crash: free at once; a server's crash: nothing is held "
                          "afterwards, and tokens go on growing",
              .condition = "one primary: advisory locks are not replicated, so a failover frees "
-                          "them all; their holders are told as their connections end",
+                          "them all; their holders are told as their connections end. Locks share "
+                          "the server's lock table: a quarter of it for one client, or locks=N",
              .instead = "mode=table in the URL has slots and stile acquire"},
+    .in_flight = 256,
     .claim_size = sizeof(struct pg_claim),
     .claim = claims_claim,
     .release = claims_release,

@@ -42,7 +42,7 @@ static enum stile_status check_kind(struct session *session, const PGresult *res
     if (pg->opening)
         pg->opening->schema = PQgetvalue(result, 0, HAIL_SCHEMA)[0] == 't';
     if (PQgetvalue(result, 0, HAIL_RECOVERY)[0] == 't' && !pg->engine.examining)
-        return error_set(err, STILE_REFUSED, 0,
+        return error_set(err, STILE_UNREACHABLE, 0, /* it may be promoted soon */
                          "this server is a standby or in recovery, where nothing can be locked: "
                          "connect to its primary (target_session_attrs=read-write finds it)");
     return STILE_OK;
@@ -112,13 +112,40 @@ enum stile_status pg_connect(struct session **session, struct pg *pg,
     return session_new(session, pg, pg->engine.loop, &route, events, err);
 }
 
-static void ignore_up(struct session *session)
+static void on_listening(void *data, const struct answer *a)
 {
-    (void)session;
+    (void)data, (void)a; /* without it `stile break` ends the session after a second */
 }
 
-static const struct session_events pooled_events = {
-    .up = ignore_up, .down = pool_forget, .ended = part_go_down};
+/* Each hears of all: any of them may be the only one. */
+static void listen_on(struct session *session)
+{
+    session_send(session, &sql_check_connection, NULL, 0, on_listening, NULL, NULL);
+    session_send(session, &sql_listen, NULL, 0, on_listening, NULL, NULL);
+    session_send(session, &session->pg->listen, NULL, 0, on_listening, NULL, NULL);
+}
+
+static void on_notified(struct session *session, const char *payload)
+{
+    struct pg *pg = session->pg;
+    if (*payload == 'b')
+        held_break(pg, payload, false);
+    else
+        line_hear(pg, payload);
+}
+
+/* What came while it waited in the server is heard after the grant, and was about another's. */
+static void pooled_notified(struct session *session, const char *payload)
+{
+    struct pg *pg = session->pg;
+    if (*payload == 'b')
+        held_break(pg, payload, pg->pool.shared || session->deaf);
+    else
+        line_hear(pg, payload);
+}
+
+const struct session_events pooled_events = {
+    .up = listen_on, .down = pool_forget, .ended = part_go_down, .notified = pooled_notified};
 
 enum stile_status session_connect(struct session **session, struct pool *pool,
                                   struct stile_error *err)
@@ -140,14 +167,9 @@ void pg_opened(struct session *session, const struct stile_error *why)
     opening_hear(pg->opening, why);
 }
 
-static void on_listening(void *data, const struct answer *a)
-{
-    (void)data, (void)a; /* without it `stile break` ends the session after a second */
-}
-
 static void shared_up(struct session *session)
 {
-    session_send(session, &sql_listen, NULL, 0, on_listening, NULL, NULL);
+    listen_on(session);
     pg_opened(session, NULL);
 }
 
@@ -160,21 +182,21 @@ static void shared_ended(struct session *session, const struct stile_error *why)
 {
     pg_opened(session, why);
     part_go_down(session, why);
-    jobs_go_down(session);
-}
-
-static void shared_notified(struct session *session, const char *payload)
-{
-    if (!jobs_notified(session->pg, payload))
-        held_break(session->pg, payload);
 }
 
 static const struct session_events shared_events = {
-    .up = shared_up, .down = shared_down, .ended = shared_ended, .notified = shared_notified};
+    .up = shared_up, .down = shared_down, .ended = shared_ended, .notified = on_notified};
+
+void pg_share(struct session *session)
+{
+    session->events = &shared_events;
+    session->deaf = false;
+}
 
 enum stile_status pg_shared(struct session **session, struct pg *pg, struct stile_error *err)
 {
     enum stile_status status = STILE_OK;
+    pool_share_idle(&pg->pool);
     if (!pg->pool.shared)
         status = pg_connect(&pg->pool.shared, pg,
                             pg->options.mode == MODE_TABLE ? &table_events : &shared_events, err);
@@ -191,7 +213,8 @@ static void on_version(void *data, const struct answer *a)
     if (a->err)
         return;
     int version = PQntuples(a->result) == 1 ? atoi(PQgetvalue(a->result, 0, 0)) : 0;
-    if (version == SCHEMA_VERSION)
+    opening->version = version;
+    if (version >= SCHEMA_OLDEST && version <= SCHEMA_VERSION)
         return;
     error_set(&opening->error, STILE_REFUSED, 0,
               version > SCHEMA_VERSION
@@ -209,7 +232,10 @@ static enum stile_status check_schema(struct pg *pg, struct opening *opening,
         return STILE_OK;
     enum stile_status status =
         session_send(pg->pool.shared, &sql_version, NULL, 0, on_version, opening, err);
-    return status ? status : opening_wait(opening, pg->engine.loop, err);
+    if (!status)
+        status = opening_wait(opening, pg->engine.loop, err);
+    pg->schema = opening->version == SCHEMA_VERSION ? SCHEMA_LINE : SCHEMA_COUNTS;
+    return status;
 }
 
 static void on_table(void *data, const struct answer *a)
@@ -223,12 +249,40 @@ static void on_table(void *data, const struct answer *a)
 static enum stile_status check_shedlock(struct pg *pg, struct opening *opening,
                                         struct stile_error *err)
 {
-    static const struct statement look = {0, "select to_regclass($1::text) is not null"};
+    static const struct statement look = {0, "select to_regclass($1::text) is not null as " TAG};
     const char *values[] = {pg->options.table};
     enum stile_status status = shedlock_prepare(pg, err);
     if (!status)
         status = session_send(pg->pool.shared, &look, values, 1, on_table, opening, err);
     return status ? status : opening_wait(opening, pg->engine.loop, err);
+}
+
+/* ---- what its locks are ---- */
+
+static void on_probed(void *data, const struct answer *a)
+{
+    struct opening *opening = data;
+    opening_hear(opening, a->err);
+    if (a->err || PQntuples(a->result) != 1)
+        return;
+    opening->room = strtoull(PQgetvalue(a->result, 0, 2), NULL, 10);
+    if (PQgetvalue(a->result, 0, 0)[0] != 't')
+        error_set(&opening->error, STILE_REFUSED, 0,
+                  "this server's advisory locks lock nothing out: it is no PostgreSQL (CockroachDB "
+                  "and YugabyteDB have stubs): say mode=table");
+}
+
+/* Advisory locks share the server's table of locks: full, nobody can even connect any more. */
+static enum stile_status check_locks(struct pg *pg, struct opening *opening,
+                                     struct stile_error *err)
+{
+    enum stile_status status =
+        session_send(pg->pool.shared, &sql_probe, NULL, 0, on_probed, opening, err);
+    if (!status)
+        status = opening_wait(opening, pg->engine.loop, err);
+    uint64_t quarter = opening->room / LOCKS_PART;
+    pg->most_locks = pg->options.locks ? pg->options.locks : quarter > 1 ? quarter : 1;
+    return status;
 }
 
 static void rename_shared(struct pg *pg)
@@ -251,6 +305,8 @@ enum stile_status pg_reach(struct pg *pg, struct stile_error *err)
         status = check_schema(pg, &opening, err);
     if (!status && pg->options.table)
         status = check_shedlock(pg, &opening, err);
+    if (!status && pg->options.mode == MODE_ADVISORY && !pg->engine.examining)
+        status = check_locks(pg, &opening, err);
     if (!status)
         status = pg_name_sessions(pg, err);
     if (!status && !pg->pooled)

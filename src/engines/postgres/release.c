@@ -46,6 +46,8 @@ static void unlock(struct part *part)
     const struct statement *statement = again_for(part, kept ? SQL_LET_GO : SQL_UNLOCK, &n);
     if (session_send(part->session, statement, values, n, on_unlocked, part, &err))
         release_left(part, &err);
+    else
+        line_wake_next(part);
 }
 
 /* A session of one claim is cleared of everything; a cancel may hit this instead of the wait. */
@@ -70,7 +72,10 @@ static void clear(struct part *part)
 
 void release_give(struct part *part)
 {
-    if (part->withdrawn)
+    if (mine(part)->ticket) { /* parked: nothing of it is held */
+        line_leave(part);
+        release_left(part, NULL);
+    } else if (part->withdrawn)
         clear(part);
     else
         unlock(part);
@@ -97,6 +102,8 @@ enum stile_status session_stop(struct session *session)
     char backend[24];
     const char *values[] = {backend};
     snprintf(backend, sizeof backend, "%" PRIu64, session->seat.backend);
-    return session_send(session->pg->pool.shared, &sql_cancel, values, 1, on_cancelled, session,
-                        NULL);
+    struct session *shared;
+    enum stile_status status = pg_shared(&shared, session->pg, NULL);
+    return status ? status
+                  : session_send(shared, &sql_cancel, values, 1, on_cancelled, session, NULL);
 }

@@ -114,6 +114,7 @@ static void sit(struct part *part, uint64_t ms)
     uint64_t pause = (ms + 1) * NS_PER_MS, most = pg->pool.ttl_ns / 3;
     struct stile_error err;
     part->standing = SITTING;
+    claim_of(part)->engine->events->queued(claim_of(part));
     part->timer.fn = look_again;
     loop_arm(loop, &part->timer, loop_now(loop) + (pause < most ? pause : most));
     if (ttl_tell_is(part->session, pg->pool.ttl_ns, NULL, NULL, &err))
@@ -202,6 +203,10 @@ static void on_taken(void *data, const struct answer *a)
         part->session->seat.waits = false;
     if (part->withdrawn && up) {
         rows_withdraw(part);
+    } else if (up && a->err && strcmp(a->sqlstate, "55P03") == 0) {
+        part->standing = STEPPING; /* no statement waits for longer: it would keep its snapshot */
+        part->token = 0;
+        end_with(part, on_stepped_back);
     } else if (a->err) {
         part_give_up(part, a->err);
     } else if (PQntuples(a->result) != 1) {
@@ -227,6 +232,8 @@ static void take(struct part *part)
     const char *name[] = {part->stored};
     struct stile_error err;
     part->standing = wait ? IN_LINE : ASKED;
+    if (wait)
+        claim_of(part)->engine->events->queued(claim_of(part));
     session->seat.waits = wait;
     if (ttl_tell(session, &err) ||
         session_send(session, &sql_row_make, name, 1, ignore, NULL, &err) ||

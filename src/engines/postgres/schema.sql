@@ -1,17 +1,22 @@
 -- The schema of stile. Each part is safe to be run again; an older version is brought up to date.
 -- Run it as the role that will use it, or grant that role USAGE on the schema and ALL on its tables.
+-- Each step is a transaction of its own, and changes only what is missing: none waits for long, or
+-- makes others wait, behind a transaction that somebody has left open.
 
 begin read write;
-set local lock_timeout = 0;
-set local statement_timeout = 0;
-select pg_advisory_xact_lock(hashtextextended('stile setup', 0));
+set search_path = pg_catalog, pg_temp;
+set lock_timeout = '5s';
+set statement_timeout = 0;
+set default_transaction_read_only = off;
+set default_transaction_isolation = 'read committed';
+select pg_advisory_lock(hashtextextended('stile setup', 0));
 
 create schema if not exists stile;
 comment on schema stile is 'locks with fencing tokens: stile setup';
 
 create table if not exists stile.version (version integer primary key);
 do $$ begin
-    if exists (select from stile.version where version > 2) then
+    if exists (select from stile.version where version > 3) then
         raise 'the schema stile is newer than this version of stile knows: install a newer one';
     end if;
 end $$;
@@ -34,9 +39,17 @@ create table if not exists stile.lock (
     delay_ms bigint
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05);
 
-create index if not exists lock_by_key on stile.lock (key, sub);
-create index if not exists lock_kept_back on stile.lock (name)
-    where hold_until is not null or delay_ms is not null;
+do $$ begin
+    if to_regclass('stile.lock_by_key') is null then
+        create index lock_by_key on stile.lock (key, sub);
+    end if;
+end $$;
+do $$ begin
+    if to_regclass('stile.lock_kept_back') is null then
+        create index lock_kept_back on stile.lock (name)
+        where hold_until is not null or delay_ms is not null;
+    end if;
+end $$;
 
 -- Tokens of names whose rows were cleared away are below this, so that none ever comes back.
 create table if not exists stile.floor (
@@ -45,11 +58,24 @@ create table if not exists stile.floor (
 );
 insert into stile.floor (token) values (0) on conflict do nothing;
 
+commit;
+begin;
+
+-- Whatever a role's defaults say: what is answered must not be forgotten by a crash.
+create or replace function stile.durably() returns void language plpgsql
+set search_path = pg_catalog, pg_temp as $$
+begin
+    if current_setting('synchronous_commit') in ('off', 'local', 'remote_write') then
+        perform set_config('synchronous_commit', 'on', true);
+    end if;
+end $$;
+
 -- The advisory lock is the caller's session's: count it, unless the name is kept back.
 create or replace function stile.granted(
     p_name text, p_key bigint, p_sub smallint, p_shared boolean, p_hold_ms bigint,
     p_delay_ms bigint, p_owner text, p_host text, p_pid integer, p_command text
-) returns text language plpgsql as $$
+) returns text language plpgsql
+set search_path = pg_catalog, pg_temp as $$
 declare
     v_now timestamptz := clock_timestamp();
     v_token bigint;
@@ -95,22 +121,160 @@ end $$;
 
 -- Before the advisory lock is given back, where a hold or a delay came with it.
 create or replace function stile.let_go(p_name text, p_token bigint, p_unused boolean)
-returns void language sql as $$
+returns void language sql
+set search_path = pg_catalog, pg_temp as $$
     update stile.lock
     set backend = null, delay_ms = null,
         hold_until = case when not p_unused then hold_until end
     where name = p_name and (token = p_token or shared)
 $$;
 
+commit;
+begin;
+
+-- ---- the line: those that have waited for longer than a statement may ----
+
+-- One row a waiter, in the order in which they came. Nobody waits in the server for it: whoever gives
+-- the lock back wakes the first. A row counts as long as its waiter's session has the lock of its mark.
+create unlogged table if not exists stile.waiting (
+    ticket bigint generated always as identity primary key,
+    key bigint not null,
+    sub smallint not null,
+    shared boolean not null,
+    channel text not null,
+    backend integer not null default pg_backend_pid(),
+    since timestamptz not null default clock_timestamp()
+) with (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 500);
+do $$ begin
+    if to_regclass('stile.waiting_in_line') is null then
+        create index waiting_in_line on stile.waiting (key, sub, ticket);
+    end if;
+end $$;
+
+create or replace function stile.mark(p_ticket bigint) returns bigint language sql immutable
+set search_path = pg_catalog, pg_temp as $$
+    select hashtextextended('stile waits ' || p_ticket, 0)
+$$;
+
+-- Nothing of a line outlives its sessions: a crash may forget it.
+create or replace function stile.briefly() returns void language plpgsql
+set search_path = pg_catalog, pg_temp as $$
+begin
+    perform set_config('synchronous_commit', 'off', true);
+end $$;
+
+-- Its place; holders of ours are told that somebody waits.
+create or replace function stile.park(
+    p_key bigint, p_sub smallint, p_shared boolean, p_channel text
+) returns bigint language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+    v_ticket bigint;
+begin
+    perform stile.briefly();
+    insert into stile.waiting (key, sub, shared, channel)
+    values (p_key, p_sub, p_shared, p_channel) returning ticket into v_ticket;
+    perform pg_advisory_lock(stile.mark(v_ticket));
+    perform pg_notify('stile', 'p ' || p_sub || ' ' || p_key);
+    return v_ticket;
+end $$;
+
+create or replace function stile.unpark(p_ticket bigint) returns boolean language plpgsql
+set search_path = pg_catalog, pg_temp as $$
+begin
+    delete from stile.waiting w where w.ticket = p_ticket;
+    return pg_advisory_unlock(stile.mark(p_ticket));
+end $$;
+
+-- The first of the line from this ticket on that lives, of those that would exclude it. Rows of the
+-- dead go.
+create or replace function stile.ahead(
+    p_key bigint, p_sub smallint, p_shared boolean, p_ticket bigint
+) returns text language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+    w stile.waiting;
+begin
+    for w in select * from stile.waiting l
+             where l.key = p_key and l.sub = p_sub and not (l.shared and p_shared)
+               and (p_ticket is null or l.ticket < p_ticket)
+             order by l.ticket loop
+        if not pg_try_advisory_xact_lock_shared(stile.mark(w.ticket)) then
+            return w.channel;
+        end if;
+        delete from stile.waiting l where l.ticket = w.ticket;
+    end loop;
+    return null;
+end $$;
+
+-- After it was given back: who is first looks now, and readers together.
+create or replace function stile.wake(p_key bigint, p_sub smallint) returns void language plpgsql
+set search_path = pg_catalog, pg_temp as $$
+declare
+    w stile.waiting;
+begin
+    perform stile.briefly();
+    for w in select * from stile.waiting l where l.key = p_key and l.sub = p_sub
+             order by l.ticket loop
+        if pg_try_advisory_xact_lock_shared(stile.mark(w.ticket)) then
+            delete from stile.waiting l where l.ticket = w.ticket;
+            continue;
+        end if;
+        perform pg_notify(w.channel, 'w ' || p_sub || ' ' || p_key);
+        exit when not w.shared;
+    end loop;
+end $$;
+
+-- As stile.granted(), for a caller whose place in the line is p_ticket, or who has none. "n": others
+-- come first, and it was given back. " w" behind a grant: others wait.
+create or replace function stile.grant(
+    p_name text, p_key bigint, p_sub smallint, p_shared boolean, p_hold_ms bigint,
+    p_delay_ms bigint, p_owner text, p_host text, p_pid integer, p_command text, p_ticket bigint
+) returns text language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+    v_verdict text;
+    v_high integer := (p_key >> 32)::integer;
+    v_low integer := ((p_key & 4294967295) << 32 >> 32)::integer;
+    v_first text;
+begin
+    if exists (select from stile.waiting w where w.key = p_key and w.sub = p_sub
+               and (p_ticket is null or w.ticket < p_ticket)) then
+        v_first := stile.ahead(p_key, p_sub, p_shared, p_ticket);
+    end if;
+    if v_first is not null then
+        case
+            when p_sub = 2 and p_shared then perform pg_advisory_unlock_shared(v_high, v_low);
+            when p_sub = 2 then perform pg_advisory_unlock(v_high, v_low);
+            when p_shared then perform pg_advisory_unlock_shared(p_key);
+            else perform pg_advisory_unlock(p_key);
+        end case;
+        perform stile.briefly();
+        perform pg_notify(v_first, 'w ' || p_sub || ' ' || p_key); -- it may have looked meanwhile
+        return 'n';
+    end if;
+    v_verdict := stile.granted(p_name, p_key, p_sub, p_shared, p_hold_ms, p_delay_ms, p_owner, p_host,
+                               p_pid, p_command);
+    if v_verdict like 'g%' and p_ticket is not null then
+        perform stile.unpark(p_ticket);
+    end if;
+    if v_verdict like 'g%' and exists (select from stile.waiting w
+                                       where w.key = p_key and w.sub = p_sub) then
+        return v_verdict || ' w';
+    end if;
+    return v_verdict;
+end $$;
+
 -- stile break: what keeps a name back, does so no longer.
 create or replace function stile.unhold(p_name text, p_token bigint)
-returns boolean language plpgsql as $$
+returns boolean language plpgsql
+set search_path = pg_catalog, pg_temp as $$
 begin
     update stile.lock set hold_until = null, delay_ms = null
     where name = p_name and p_token in (0, token)
       and (hold_until is not null or delay_ms is not null);
     return found;
 end $$;
+
+commit;
+begin;
 
 -- ---- mode=row: a row that is locked for as long as a transaction is open ----
 
@@ -123,7 +287,8 @@ create table if not exists stile.row_lock (name text collate "C" primary key);
 create or replace function stile.row_granted(
     p_name text, p_backend integer, p_shared boolean, p_hold_ms bigint, p_delay_ms bigint,
     p_owner text, p_host text, p_pid integer, p_command text
-) returns text language plpgsql as $$
+) returns text language plpgsql
+set search_path = pg_catalog, pg_temp as $$
 declare
     v_name text := E'\x02' || p_name;
     v_verdict text;
@@ -133,6 +298,9 @@ begin
     update stile.lock set backend = p_backend where name = v_name and v_verdict like 'g%';
     return v_verdict;
 end $$;
+
+commit;
+begin;
 
 -- ---- mode=table: leases in rows, on the database's clock, for connections that are pooled ----
 
@@ -164,10 +332,18 @@ create table if not exists stile.claim (
     pid integer not null,
     command text not null
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05);
-create index if not exists claim_in_line on stile.claim (name, place);
+do $$ begin
+    if to_regclass('stile.claim_in_line') is null then
+        create index claim_in_line on stile.claim (name, place);
+    end if;
+end $$;
+
+commit;
+begin;
 
 -- Ends what has run out; what is kept back stays as a ghost.
-create or replace function stile.table_settle(p_name text) returns void language plpgsql as $$
+create or replace function stile.table_settle(p_name text) returns void language plpgsql
+set search_path = pg_catalog, pg_temp as $$
 declare
     v_now timestamptz := clock_timestamp(); -- once: what ends in between would have no ghost
 begin
@@ -182,7 +358,8 @@ end $$;
 -- Grants it to who is next, and as many as may have it together. Whoever isn't the caller is told,
 -- and has a second to confirm.
 create or replace function stile.table_grant(p_name text, p_me text) returns void
-language plpgsql as $$
+language plpgsql
+set search_path = pg_catalog, pg_temp as $$
 declare
     w stile.claim;
     v_held integer;
@@ -215,13 +392,14 @@ end $$;
 create or replace function stile.table_claim(
     p_name text, p_owner text, p_mode text, p_slots integer, p_ttl_ms bigint, p_hold_ms bigint,
     p_delay_ms bigint, p_wait boolean, p_channel text, p_host text, p_pid integer, p_command text
-) returns text language plpgsql set lock_timeout = 0 as $$
+) returns text language plpgsql set lock_timeout = '2s'
+set search_path = pg_catalog, pg_temp as $$
 declare
     v_token bigint;
     v_left bigint;
 begin
-    perform set_config('synchronous_commit', 'on', true)
-    where current_setting('synchronous_commit') in ('off', 'local', 'remote_write');
+    perform stile.durably();
+    perform set_config('lock_timeout', greatest(p_ttl_ms / 4, 1)::text, true) where p_ttl_ms < 8000;
     insert into stile.counter (name, token) select p_name, f.token from stile.floor f
     where not exists (select from stile.counter n where n.name = p_name)
     on conflict do nothing;
@@ -256,10 +434,12 @@ end $$;
 
 -- Gives back, withdraws, clears away. Whether there was anything.
 create or replace function stile.table_release(p_name text, p_owner text, p_unused boolean)
-returns boolean language plpgsql set lock_timeout = 0 as $$
+returns boolean language plpgsql set lock_timeout = '2s'
+set search_path = pg_catalog, pg_temp as $$
 declare
     v_there boolean;
 begin
+    perform stile.durably();
     perform from stile.counter n where n.name = p_name for update;
     perform stile.table_settle(p_name);
     update stile.claim c
@@ -277,31 +457,44 @@ end $$;
 
 -- The owners whose leases are renewed; those left out have lost them.
 create or replace function stile.table_renew(p_owners text[], p_ttls bigint[])
-returns setof text language sql set lock_timeout = 0 as $$
-    update stile.claim c
+returns setof text language plpgsql set lock_timeout = '2s'
+set search_path = pg_catalog, pg_temp as $$
+begin
+    perform stile.durably();
+    perform set_config('lock_timeout', greatest(min(t) / 4, 1)::text, true)
+    from unnest(p_ttls) t having min(t) < 8000;
+    return query update stile.claim c
     set expires_at = clock_timestamp() + r.ttl_ms * interval '1 ms', ttl_ms = r.ttl_ms
     from unnest(p_owners, p_ttls) r (owner, ttl_ms)
     where c.owner = r.owner and c.held and not c.ghost and c.expires_at > clock_timestamp()
-    returning c.owner
-$$;
+    returning c.owner;
+end $$;
 
 create or replace function stile.table_resume(p_name text, p_owner text, p_ttl_ms bigint)
-returns bigint language sql set lock_timeout = 0 as $$
+returns bigint language plpgsql set lock_timeout = '2s'
+set search_path = pg_catalog, pg_temp as $$
+declare
+    v_token bigint;
+begin
+    perform stile.durably();
     update stile.claim c
     set expires_at = clock_timestamp() + p_ttl_ms * interval '1 ms', ttl_ms = p_ttl_ms,
         confirmed = true
     where c.owner = p_owner and c.name = p_name and c.held and not c.ghost
       and c.expires_at > clock_timestamp()
-    returning c.token
-$$;
+    returning c.token into v_token;
+    return v_token;
+end $$;
 
 -- How many were broken; -1: nobody has it.
 create or replace function stile.table_break(p_name text, p_token bigint)
-returns integer language plpgsql set lock_timeout = 0 as $$
+returns integer language plpgsql set lock_timeout = '2s'
+set search_path = pg_catalog, pg_temp as $$
 declare
     v_broken integer := 0;
     b record;
 begin
+    perform stile.durably();
     perform from stile.counter n where n.name = p_name for update;
     perform stile.table_settle(p_name);
     if not exists (select from stile.claim c where c.name = p_name and c.held) then
@@ -321,7 +514,8 @@ end $$;
 
 -- Clears away names that nobody has had for so long, and claims that have run out. Tokens stay used.
 create or replace function stile.cleanup(p_unused_for interval default '30 days')
-returns bigint language plpgsql as $$
+returns bigint language plpgsql
+set search_path = pg_catalog, pg_temp as $$
 declare
     v_removed bigint;
 begin
@@ -355,27 +549,43 @@ begin
     return v_removed;
 end $$;
 
+commit;
+begin;
+
 -- For anybody's own transaction: the same lock as `stile run NAME`, given back by its end.
-create or replace function stile.lock(name text) returns void language sql as
+create or replace function stile.lock(name text) returns void language sql
+set search_path = pg_catalog, pg_temp as
     $$ select pg_advisory_xact_lock(hashtextextended(name, 0)) $$;
-create or replace function stile.lock_shared(name text) returns void language sql as
+create or replace function stile.lock_shared(name text) returns void language sql
+set search_path = pg_catalog, pg_temp as
     $$ select pg_advisory_xact_lock_shared(hashtextextended(name, 0)) $$;
-create or replace function stile.try_lock(name text) returns boolean language sql as
+create or replace function stile.try_lock(name text) returns boolean language sql
+set search_path = pg_catalog, pg_temp as
     $$ select pg_try_advisory_xact_lock(hashtextextended(name, 0)) $$;
 
+commit;
+begin;
+
 -- Who holds what, for a person with psql. What has no expires_at ends with its session.
-create or replace view stile.locks as
-select ltrim(l.name, E'\x02') as name, l.owner, l.host, l.pid, l.since,
-       case when p.pid is null then l.hold_until end as expires_at,
-       l.token, p.pid as backend, l.command
-from stile.lock l
-left join pg_locks p on p.locktype = 'advisory' and p.granted and p.objsubid = l.sub
-     and (p.classid::bigint << 32 | p.objid::bigint) = l.key and p.pid = l.backend
-     and p.database = (select oid from pg_database where datname = current_database())
-where p.pid is not null or l.hold_until > clock_timestamp()
-union all
-select c.name, c.owner, c.host, c.pid, c.since, c.expires_at, c.token, null, c.command
-from stile.claim c where c.held and c.expires_at > clock_timestamp();
+do $$ begin
+    if to_regclass('stile.locks') is null then
+        create or replace view stile.locks as
+    select ltrim(l.name, E'\x02') as name, l.owner, l.host, l.pid, l.since,
+           case when p.pid is null then l.hold_until end as expires_at,
+           l.token, p.pid as backend, l.command
+    from stile.lock l
+    left join pg_locks p on p.locktype = 'advisory' and p.granted and p.objsubid = l.sub
+         and (p.classid::bigint << 32 | p.objid::bigint) = l.key and p.pid = l.backend
+         and p.database = (select oid from pg_database where datname = current_database())
+    where p.pid is not null or l.hold_until > clock_timestamp()
+    union all
+    select c.name, c.owner, c.host, c.pid, c.since, c.expires_at, c.token, null, c.command
+    from stile.claim c where c.held and c.expires_at > clock_timestamp();
+    end if;
+end $$;
+
+commit;
+begin;
 
 -- ---- jobs ----
 
@@ -401,16 +611,34 @@ create table if not exists stile.job (
     check (token < (id + 1) * 1000000)
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
 comment on table stile.job is 'stile jobs: add to it with stile.job_add(), in your own transaction';
-create index if not exists job_due on stile.job (queue, coalesce(claimed_until, run_at), id)
-    where state <> 'dead';
-create index if not exists job_dead on stile.job (queue, id) where state = 'dead';
+do $$ begin
+    if to_regclass('stile.job_due') is null then
+        create index job_due on stile.job (queue, coalesce(claimed_until, run_at), id)
+        where state <> 'dead';
+    end if;
+end $$;
+do $$ begin
+    if to_regclass('stile.job_dead') is null then
+        create index job_dead on stile.job (queue, id) where state = 'dead';
+    end if;
+end $$;
 -- Once while it waits: what happens while its job runs has to be worked on once more.
-create unique index if not exists job_queued_key on stile.job (queue, key)
-    where key is not null and state = 'ready' and token = 0;
-drop index if exists stile.job_key;
+do $$ begin
+    if to_regclass('stile.job_queued_key') is null then
+        create unique index job_queued_key on stile.job (queue, key)
+        where key is not null and state = 'ready' and token = 0;
+    end if;
+    if to_regclass('stile.job_key') is not null then
+        drop index stile.job_key;
+    end if;
+end $$;
+
+commit;
+begin;
 
 -- What a role's defaults may say, a claim that was told of must not be forgotten by a crash.
-create or replace function stile.job_durably() returns void language plpgsql as $$
+create or replace function stile.job_durably() returns void language plpgsql
+set search_path = pg_catalog, pg_temp as $$
 begin
     if current_setting('synchronous_commit') in ('off', 'local', 'remote_write') then
         perform set_config('synchronous_commit', 'on', true);
@@ -420,7 +648,8 @@ end $$;
 -- The job's number, or that of the one with this key which waits and was never claimed.
 create or replace function stile.job_add(
     p_queue text, p_payload bytea, p_key text default null, p_delay_ms bigint default 0
-) returns bigint language plpgsql as $$
+) returns bigint language plpgsql
+set search_path = pg_catalog, pg_temp as $$
 declare
     v_now timestamptz := clock_timestamp();
     v_id bigint;
@@ -455,7 +684,8 @@ create or replace function stile.job_claim(
 ) returns table (id bigint, token bigint, tries integer, key text, payload bytea, last_error text,
                  age_ms bigint, due_ms bigint)
 language plpgsql set lock_timeout = '3s' set enable_seqscan = off set enable_bitmapscan = off
-set plan_cache_mode = force_generic_plan as $$
+set plan_cache_mode = force_generic_plan
+set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare
     v_now timestamptz := clock_timestamp();
@@ -509,7 +739,8 @@ end $$;
 -- The tokens that were those of the last claims; nothing was done about the others.
 create or replace function stile.job_ack(p_tokens bigint[]) returns setof bigint
 language plpgsql set lock_timeout = '3s' set enable_seqscan = off
-set plan_cache_mode = force_generic_plan as $$
+set plan_cache_mode = force_generic_plan
+set search_path = pg_catalog, pg_temp as $$
 declare
     v_ids bigint[] := array(select t / 1000000 from unnest(p_tokens) t order by t);
 begin
@@ -524,7 +755,8 @@ end $$;
 
 create or replace function stile.job_extend(p_tokens bigint[], p_lease_ms bigint)
 returns setof bigint language plpgsql set lock_timeout = '3s' set enable_seqscan = off
-set plan_cache_mode = force_generic_plan as $$
+set plan_cache_mode = force_generic_plan
+set search_path = pg_catalog, pg_temp as $$
 declare
     v_ids bigint[] := array(select t / 1000000 from unnest(p_tokens) t order by t);
 begin
@@ -539,7 +771,8 @@ end $$;
 create or replace function stile.job_fail(
     p_tokens bigint[], p_delays bigint[], p_dead boolean[], p_error text
 ) returns setof bigint language plpgsql set lock_timeout = '3s' set enable_seqscan = off
-set plan_cache_mode = force_generic_plan as $$
+set plan_cache_mode = force_generic_plan
+set search_path = pg_catalog, pg_temp as $$
 declare
     v_ids bigint[] := array(select t / 1000000 from unnest(p_tokens) t order by t);
     f record;
@@ -565,7 +798,8 @@ end $$;
 -- As if it had not been claimed, but for its token.
 create or replace function stile.job_give_back(p_tokens bigint[]) returns setof bigint
 language plpgsql set lock_timeout = '3s' set enable_seqscan = off
-set plan_cache_mode = force_generic_plan as $$
+set plan_cache_mode = force_generic_plan
+set search_path = pg_catalog, pg_temp as $$
 declare
     v_ids bigint[] := array(select t / 1000000 from unnest(p_tokens) t order by t);
     f record;
@@ -585,7 +819,8 @@ end $$;
 -- token begins with its job's number, and must be larger than those of later jobs with the same key.
 -- How many.
 create or replace function stile.job_retry(p_queue text, p_id bigint) returns bigint
-language plpgsql set lock_timeout = '3s' as $$
+language plpgsql set lock_timeout = '3s'
+set search_path = pg_catalog, pg_temp as $$
 declare
     v_n bigint;
 begin
@@ -604,7 +839,8 @@ begin
 end $$;
 
 create or replace function stile.job_drop(p_queue text, p_id bigint) returns bigint
-language plpgsql set lock_timeout = '3s' as $$
+language plpgsql set lock_timeout = '3s'
+set search_path = pg_catalog, pg_temp as $$
 declare
     v_n bigint;
 begin
@@ -613,5 +849,6 @@ begin
     return v_n;
 end $$;
 
-insert into stile.version (version) values (2) on conflict do nothing;
+insert into stile.version (version) values (2), (3) on conflict do nothing;
 commit;
+select pg_advisory_unlock(hashtextextended('stile setup', 0));

@@ -28,6 +28,8 @@ static void dispose(struct session *s)
 {
     while (s->first)
         talk_free(s, talk_take_first(s));
+    if (s->suspect)
+        talk_free(s, s->suspect);
     free(s->spare);
     loop_unreserve(s->loop, 1);
     free(s);

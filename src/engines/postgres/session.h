@@ -16,6 +16,12 @@ struct pg;
 
 #define SEND_PARAMS_MAX 12
 
+/* The name of a column of an answer. Where a pooler may mix up answers, each request is sent with a
+ * number of its own in place of the zeros, and the answer is compared with it. */
+#define TAG_STEM  "stile_answer_"
+#define TAG_ZEROS "0000000000000000"
+#define TAG       TAG_STEM TAG_ZEROS
+
 struct statement {
     unsigned id; /* 1 .. 63: prepared when first used in a session; 0: parsed each time */
     const char *sql;
@@ -63,6 +69,7 @@ struct session {
     struct pg *pg;
     const struct session_events *events;
     enum { CONNECTING, HAILING, UP, DOWN } state;
+    bool deaf;       /* what it hears may have come before the grant that it holds by */
     bool hears_jobs; /* it was told to listen for them */
     struct favourite favourite;
 
@@ -76,8 +83,9 @@ struct session {
     struct task task;
     struct route route;
     struct request *first, **last, *unsent, *spare;
-    bool alone;        /* one request at a time, and no pipeline */
-    unsigned in_a_row; /* so many were said like that */
+    struct request *suspect; /* failed, but perhaps by another client's error: being probed */
+    bool alone;              /* one request at a time, and no pipeline */
+    unsigned in_a_row;       /* so many were said like that */
     uint64_t prepared;
     unsigned depth; /* of callbacks under way */
     bool doomed;    /* freed when the last of them returns */

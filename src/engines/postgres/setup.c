@@ -1,5 +1,7 @@
 #include "engines/postgres/setup.h"
 
+#include <stdio.h>
+
 #include "engines/postgres/fault.h"
 #include "engines/postgres/options.h"
 #include "engines/postgres/session.h"
@@ -25,18 +27,66 @@ static void say_nothing(void *data, const PGresult *result)
     (void)data, (void)result; /* "already exists, skipping" */
 }
 
-static enum stile_status run(PGconn *conn, struct stile_error *err)
+static bool is_done(const PGresult *result)
+{
+    return PQresultStatus(result) == PGRES_COMMAND_OK || PQresultStatus(result) == PGRES_TUPLES_OK;
+}
+
+/* Whether the very script that would be run has been run, and nothing of it was taken away. Without
+ * the right to look, it is run: its error says what is missing. */
+static bool is_complete(PGconn *conn)
+{
+    const char *values[] = {postgres_schema};
+    PGresult *result = PQexecParams(
+        conn,
+        "select pg_catalog.obj_description('stile.version'::pg_catalog.regclass, 'pg_class') "
+        "operator(pg_catalog.=) ('made by the script ' operator(pg_catalog.||) "
+        "pg_catalog.md5($1::pg_catalog.text)) and (select pg_catalog.max(version) from "
+        "stile.version) operator(pg_catalog.=) 3 and pg_catalog.count(t) operator(pg_catalog.=) 9 "
+        "from pg_catalog.unnest(array['version', 'lock', 'floor', 'waiting', 'row_lock', "
+        "'counter', 'claim', 'job', 'locks']) t where pg_catalog.to_regclass(('stile.' "
+        "operator(pg_catalog.||) t)) is not null",
+        1, NULL, values, NULL, NULL, 0);
+    bool complete = is_done(result) && PQntuples(result) == 1 && *PQgetvalue(result, 0, 0) == 't';
+    PQclear(result);
+    return complete;
+}
+
+static enum stile_status exec(PGconn *conn, const char *sql, struct stile_error *err)
 {
     char sqlstate[6];
-    PQsetNoticeReceiver(conn, say_nothing, NULL);
-    PGresult *result = PQexec(conn, postgres_schema);
+    PGresult *result = PQexec(conn, sql);
     enum stile_status status = STILE_OK;
-    if (PQresultStatus(result) != PGRES_COMMAND_OK && PQresultStatus(result) != PGRES_TUPLES_OK) {
+    if (!is_done(result)) {
         session_read_error(err, sqlstate, result);
-        status = err ? err->status : STILE_REFUSED;
+        status = err->status;
     }
     PQclear(result);
     return status;
+}
+
+/* Behind the script, so that it is not part of what is compared. */
+static enum stile_status note_complete(PGconn *conn, struct stile_error *err)
+{
+    const char *values[] = {postgres_schema};
+    char comment[128];
+    PGresult *result = PQexecParams(conn, "select pg_catalog.md5($1::pg_catalog.text)", 1, NULL,
+                                    values, NULL, NULL, 0);
+    snprintf(comment, sizeof comment,
+             "comment on table stile.version is 'made by the script %.32s'",
+             is_done(result) && PQntuples(result) == 1 ? PQgetvalue(result, 0, 0) : "");
+    PQclear(result);
+    return exec(conn, comment, err);
+}
+
+/* A connection that is used for this alone: nothing is left set or locked behind it. */
+static enum stile_status run(PGconn *conn, struct stile_error *err)
+{
+    PQsetNoticeReceiver(conn, say_nothing, NULL);
+    if (is_complete(conn))
+        return STILE_OK;
+    enum stile_status status = exec(conn, postgres_schema, err);
+    return status ? status : note_complete(conn, err);
 }
 
 enum stile_status postgres_setup(const struct url *url, bool dry_run, const char **script,

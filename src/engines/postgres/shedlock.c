@@ -44,27 +44,27 @@ static const char claim_sql[] =
     "where " FREE " or starts_with(s.locked_by, $2::text) returning s.name), "
     "counted as (@N@) "
     "select coalesce((select 'g ' || token from counted), 'b ' || greatest(1, (select ceil(" EPOCH
-    "s.lock_until - t.now)) * 1000) from @T@ s, t, p where s.name = p.name)))";
+    "s.lock_until - t.now)) * 1000) from @T@ s, t, p where s.name = p.name))) as " TAG;
 /* $4: hold_at_least. What is kept back by it is nobody's any more: a ~ in front says so. */
 static const char release_sql[] =
     "with r as (update @T@ s set lock_until = k.till, locked_by = case when k.till > " NOW
     " then left('~' || s.locked_by, 255) else s.locked_by end from (select case when $3::boolean "
     "then " NOW " else greatest(" NOW ", h.locked_at + $4::bigint" MS ") end as till from @T@ h "
     "where h.name = $1::text) k where s.name = $1::text and starts_with(s.locked_by, $2::text) and "
-    "s.lock_until > " NOW " returning 1) select exists (select from r)";
+    "s.lock_until > " NOW " returning 1) select exists (select from r) as " TAG;
 static const char renew_sql[] =
     "update @T@ s set lock_until = greatest(s.lock_until, " NOW " + r.ttl_ms" MS ") from "
     "unnest($1::text[], $2::bigint[]) r (owner, ttl_ms) where left(s.locked_by, 32) = r.owner "
-    "and s.lock_until > " NOW " returning r.owner";
+    "and s.lock_until > " NOW " returning r.owner as " TAG;
 static const char resume_sql[] =
     "with r as (update @T@ s set lock_until = greatest(s.lock_until, " NOW " + $3::bigint" MS ") "
     "where s.name = $1::text and starts_with(s.locked_by, $2::text) and s.lock_until > " NOW
-    " returning s.name) select coalesce(@N@, 0) from r";
+    " returning s.name) select coalesce(@N@, 0) as " TAG " from r";
 static const char break_sql[] =
     "with h as (select coalesce(@N@, 0) as token from @T@ r where r.name = $1::text and "
     "r.lock_until > " NOW "), b as (update @T@ s set lock_until = " NOW " from h where s.name = "
     "$1::text and $2::bigint in (0, h.token) returning 1) "
-    "select case when exists (select from h) then (select count(*) from b) else -1 end";
+    "select case when exists (select from h) then (select count(*) from b) else -1 end as " TAG;
 
 #define VIEW                                                                                       \
     "s.name is not null, starts_with(s.locked_by, '~'), 'exclusive', @N@, " EPOCH NOW              \
@@ -76,10 +76,10 @@ static const char break_sql[] =
     " then left(ltrim(s.locked_by, '~'), 32) else "                                                \
     "s.locked_by end, @N@ "
 static const char show_sql[] =
-    "select r.name, " VIEW "from (select $1::text as name) r left join @T@ s "
+    "select r.name as " TAG ", " VIEW "from (select $1::text as name) r left join @T@ s "
     "on s.name = r.name and s.lock_until > " NOW;
 static const char list_sql[] =
-    "select r.name, " VIEW "from @T@ r join @T@ s on s.name = r.name where "
+    "select r.name as " TAG ", " VIEW "from @T@ r join @T@ s on s.name = r.name where "
     "r.lock_until > " NOW " and ($1::text is null or starts_with(r.name, "
     "$1::text) or starts_with(r.name, E'\\x01')) order by r.name";
 static const char token_sql[] =

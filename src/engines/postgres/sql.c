@@ -25,28 +25,43 @@ const char *sql_ms(char out[24], uint64_t ns)
     "stile.granted($2::text, " id ", " sub "::smallint, " shared                                   \
     ", $3::bigint, $4::bigint, $5::text, $6::text, $7::int, $8::text)"
 
+/* The same for a caller with a place in the line, or without. */
+#define GRANTED_IN_LINE(id, sub, shared)                                                           \
+    "stile.grant($2::text, " id ", " sub "::smallint, " shared                                     \
+    ", $3::bigint, $4::bigint, $5::text, $6::text, $7::int, $8::text, $9::bigint)"
+
 #define TRY(args, id, sub, shared, suffix)                                                         \
     "select case when pg_try_advisory_lock" suffix "(" args                                        \
-    ") then " GRANTED(id, sub, shared) " end, " id
+    ") then " GRANTED(id, sub, shared) " end as " TAG ", " id
+#define TRY_IN_LINE(args, id, sub, shared, suffix)                                                 \
+    "select case when pg_try_advisory_lock" suffix "(" args                                        \
+    ") then " GRANTED_IN_LINE(id, sub, shared) " end as " TAG ", " id
 #define TRY_BARE(args, id, sub, shared, suffix)                                                    \
-    "select case when pg_try_advisory_lock" suffix "(" args ") then 'g 0' end, " id
+    "select case when pg_try_advisory_lock" suffix "(" args ") then 'g 0' end as " TAG ", " id
 /* Whose key is known already need not hear it again: a pair is two statements and little else. */
 #define TRY_ONE_BARE(args, id, sub, shared, suffix)                                                \
-    "select pg_try_advisory_lock" suffix "(" args ")"
-/* Whether it had to wait is told, too. */
+    "select pg_try_advisory_lock" suffix "(" args ") as " TAG
+/* Whether it had to wait is told, too. A statement that waits keeps a snapshot, which holds up
+ * VACUUM and CREATE INDEX CONCURRENTLY: so it never waits for longer than this. */
+#define SLICE "900ms"
 #define WAITED(args, suffix)                                                                       \
     " from (select case when pg_try_advisory_lock" suffix "(" args ") then false else "            \
-    "pg_advisory_lock" suffix "(" args ") is not null end as waited offset 0) l"
+    "set_config('lock_timeout', '" SLICE "', true) is not null and pg_advisory_lock" suffix        \
+    "(" args ") is not null end as waited offset 0) l"
 #define LOCK(args, id, sub, shared, suffix)                                                        \
-    "select " GRANTED(id, sub, shared) ", " id ", waited" WAITED(args, suffix)
-#define LOCK_BARE(args, id, sub, shared, suffix)  "select 'g 0', " id ", waited" WAITED(args, suffix)
-#define GRANT(args, id, sub, shared, suffix)      "select " GRANTED(id, sub, shared) ", " id
-#define GRANT_BARE(args, id, sub, shared, suffix) "select 'g 0', " id
-#define UNLOCK(args, id, sub, shared, suffix)     "select pg_advisory_unlock" suffix "(" args ")"
+    "select " GRANTED(id, sub, shared) " as " TAG ", " id ", waited" WAITED(args, suffix)
+#define LOCK_IN_LINE(args, id, sub, shared, suffix)                                                \
+    "select " GRANTED_IN_LINE(id, sub, shared) " as " TAG ", " id ", waited" WAITED(args, suffix)
+#define LOCK_BARE(args, id, sub, shared, suffix)                                                   \
+    "select 'g 0' as " TAG ", " id ", waited" WAITED(args, suffix)
+#define GRANT(args, id, sub, shared, suffix)      "select " GRANTED(id, sub, shared) " as " TAG ", " id
+#define GRANT_BARE(args, id, sub, shared, suffix) "select 'g 0' as " TAG ", " id
+#define UNLOCK(args, id, sub, shared, suffix)                                                      \
+    "select pg_advisory_unlock" suffix "(" args ") as " TAG
 #define LET_GO(args, id, sub, shared, suffix)                                                      \
-    "select pg_advisory_unlock" suffix "(" args ") from "                                          \
+    "select pg_advisory_unlock" suffix "(" args ") as " TAG " from "                               \
     "(select stile.let_go($2::text, $3::bigint, $4::boolean) offset 0) done"
-#define KEY(args, id, sub, shared, suffix) "select " id
+#define KEY(args, id, sub, shared, suffix) "select " id " as " TAG
 
 #define BOTH_MODES(n, sql, args, id, sub)                                                          \
     {                                                                                              \
@@ -78,34 +93,66 @@ static const struct statement without[SQL_KINDS][KEY_FORMS][2] = {
     [SQL_KEY] = ALL_FORMS(SQL_KEY, KEY),
 };
 
-const struct statement *sql_for(enum sql kind, const struct key *key, bool shared, bool bare)
+static const struct statement with_line[2][KEY_FORMS][2] = {
+    [SQL_TRY] = ALL_FORMS(SQL_TRY, TRY_IN_LINE),
+    [SQL_LOCK] = ALL_FORMS(SQL_LOCK, LOCK_IN_LINE),
+};
+
+const struct statement *sql_for(enum sql kind, const struct key *key, bool shared,
+                                enum schema schema)
 {
-    return bare ? &without[kind][key->form][shared] : &with_schema[kind][key->form][shared];
+    if (schema == SCHEMA_LINE && (kind == SQL_TRY || kind == SQL_LOCK))
+        return &with_line[kind][key->form][shared];
+    return schema ? &with_schema[kind][key->form][shared] : &without[kind][key->form][shared];
 }
 
+const struct statement sql_park = {
+    0, "select stile.park($1::bigint, $2::smallint, $3::boolean, $4::text) as " TAG};
+const struct statement sql_unpark = {0, "select stile.unpark($1::bigint) as " TAG};
+const struct statement sql_wake = {0, "select stile.wake($1::bigint, $2::smallint) as " TAG};
+
 /* What a role's or a database's defaults might have set is set for ourselves. The check of the
- * connection is what ends a waiter whose process was killed. */
+ * connection, which not every platform has, is what ends a waiter whose process was killed. */
 const struct statement sql_hail = {
-    0, "select pg_backend_pid(), pg_is_in_recovery(), exists (select from pg_class c join "
-       "pg_namespace n on n.oid = c.relnamespace "
-       "where n.nspname = 'stile' and c.relname = 'version'), "
-       "set_config('statement_timeout', '0', false), "
-       "set_config('lock_timeout', '0', false), "
-       "set_config('idle_in_transaction_session_timeout', '0', false), "
-       "set_config('idle_session_timeout', '0', false), "
-       "set_config('client_connection_check_interval', '500', false), "
-       "set_config('default_transaction_isolation', 'read committed', false), "
-       "set_config('default_transaction_read_only', 'off', false), "
-       "set_config('search_path', 'pg_catalog', false), "
-       "set_config('synchronous_commit', case current_setting('synchronous_commit') "
-       "when 'remote_apply' then 'remote_apply' else 'on' end, false)"};
+    0,
+    "select pg_backend_pid() as " TAG ", pg_is_in_recovery(), exists (select from pg_class c join "
+    "pg_namespace n on n.oid = c.relnamespace "
+    "where n.nspname = 'stile' and c.relname = 'version'), "
+    "set_config('statement_timeout', '0', false), "
+    "set_config('lock_timeout', '2s', false), "
+    "set_config('idle_in_transaction_session_timeout', '0', false), "
+    "set_config('idle_session_timeout', '0', false), "
+    "case when current_setting('transaction_timeout', true) <> '0' then "
+    "set_config('transaction_timeout', '0', false) end, "
+    "set_config('default_transaction_isolation', 'read committed', false), "
+    "set_config('default_transaction_read_only', 'off', false), "
+    "set_config('search_path', 'pg_catalog', false), "
+    "set_config('synchronous_commit', case current_setting('synchronous_commit') "
+    "when 'remote_apply' then 'remote_apply' else 'on' end, false)"};
 
-const struct statement sql_version = {0, "select max(version) from stile.version"};
+const struct statement sql_version = {0, "select max(version) as " TAG " from stile.version"};
 const struct statement sql_listen = {0, "listen stile"};
+const struct statement sql_check_connection = {
+    0, "select set_config('client_connection_check_interval', '500', false) as " TAG};
 
-const struct statement sql_ttl = {60, "select set_config('idle_session_timeout', $1::text, false)"};
-const struct statement sql_unlock_all = {61, "select pg_advisory_unlock_all()"};
-const struct statement sql_cancel = {62, "select pg_cancel_backend($1::int)"};
+/* Whether an advisory lock is one: what only passes for PostgreSQL may grant it to everybody. And
+ * how many locks of all kinds the server has room for. */
+#define PROBE "1937009006, pg_backend_pid()"
+#define ROOM                                                                                       \
+    "current_setting('max_locks_per_transaction')::bigint * "                                      \
+    "(current_setting('max_connections')::bigint + "                                               \
+    "current_setting('max_prepared_transactions')::bigint)"
+const struct statement sql_probe = {
+    0, "select p.taken and exists (select from pg_locks l where l.pid = pg_backend_pid() and "
+       "l.locktype = 'advisory' and l.objsubid = 2 and l.classid = 1937009006::oid and p.taken) "
+       "as " TAG ", pg_advisory_unlock(" PROBE "), " ROOM
+       " from (select pg_try_advisory_lock(" PROBE ") as taken offset 0) p"};
+
+const struct statement sql_ttl = {
+    60, "select set_config('idle_session_timeout', $1::text, false) as " TAG
+        ", set_config('lock_timeout', $2::text, false)"};
+const struct statement sql_unlock_all = {61, "select pg_advisory_unlock_all() as " TAG};
+const struct statement sql_cancel = {62, "select pg_cancel_backend($1::int) as " TAG};
 
 /* ---- for people ---- */
 
@@ -114,6 +161,12 @@ const struct statement sql_cancel = {62, "select pg_cancel_backend($1::int)"};
     "shared, granted, pid, (extract(epoch from clock_timestamp() - waitstart) * 1000)::bigint as " \
     "waits from pg_locks where locktype = 'advisory' and database = (select oid from "             \
     "pg_database where datname = current_database()))"
+
+/* With those that are parked: they wait, too. */
+#define LOCKS_AND_LINE                                                                             \
+    "(select * from " LOCKS " s union all select w.key, w.sub, w.shared, false, w.backend, "       \
+    "(extract(epoch from clock_timestamp() - w.since) * 1000)::bigint from stile.waiting w "       \
+    "where exists (select from pg_stat_activity v where v.pid = w.backend))"
 
 #define AGE(at) "(extract(epoch from clock_timestamp() - " at ") * 1000)::bigint"
 
@@ -134,12 +187,20 @@ const struct statement sql_cancel = {62, "select pg_cancel_backend($1::int)"};
 
 /* $1: the name as it is stored, $2: its key unless that is its hash, $3: objsubid. */
 const struct statement sql_show = {
-    0, "select $1::text," VIEW "from (select 1) one left join stile.lock r on r.name = $1::text "
+    0, "select $1::text as " TAG "," VIEW
+       "from (select 1) one left join stile.lock r on r.name = $1::text "
        "left join " LOCKS " l on l.id = coalesce($2::bigint, hashtextextended($1::text, 0)) and "
        "l.objsubid = $3::smallint "
        "left join pg_stat_activity a on a.pid = l.pid order by " ORDER};
+const struct statement sql_show_line = {
+    0, "select $1::text as " TAG "," VIEW
+       "from (select 1) one left join stile.lock r on r.name = $1::text "
+       "left join " LOCKS_AND_LINE
+       " l on l.id = coalesce($2::bigint, hashtextextended($1::text, 0)) and "
+       "l.objsubid = $3::smallint "
+       "left join pg_stat_activity a on a.pid = l.pid order by " ORDER};
 const struct statement sql_show_bare = {
-    0, "select $1::text," VIEW_BARE "from (select 1) one "
+    0, "select $1::text as " TAG "," VIEW_BARE "from (select 1) one "
        "left join " LOCKS " l on l.id = coalesce($2::bigint, hashtextextended($1::text, 0)) and "
        "l.objsubid = $3::smallint "
        "left join pg_stat_activity a on a.pid = l.pid order by l.granted desc, "
@@ -147,7 +208,16 @@ const struct statement sql_show_bare = {
 
 /* $1: a prefix, or NULL. */
 const struct statement sql_list = {
-    0, "select r.name," VIEW "from stile.lock r left join " LOCKS " l on l.id = r.key and "
+    0,
+    "select r.name as " TAG "," VIEW "from stile.lock r left join " LOCKS " l on l.id = r.key and "
+    "l.objsubid = r.sub left join pg_stat_activity a on a.pid = l.pid "
+    "where ($1::text is null or starts_with(r.name, $1::text) or starts_with(r.name, E'\\x01')) "
+    "and not starts_with(r.name, E'\\x02') and (l.pid is not null or r.hold_until > "
+    "clock_timestamp() or r.delay_ms is not null) "
+    "order by r.name, " ORDER};
+const struct statement sql_list_line = {
+    0, "select r.name as " TAG "," VIEW "from stile.lock r left join " LOCKS_AND_LINE
+       " l on l.id = r.key and "
        "l.objsubid = r.sub left join pg_stat_activity a on a.pid = l.pid "
        "where ($1::text is null or starts_with(r.name, $1::text) or starts_with(r.name, E'\\x01')) "
        "and not starts_with(r.name, E'\\x02') and (l.pid is not null or r.hold_until > "
@@ -157,7 +227,7 @@ const struct statement sql_list = {
 /* Without a schema nobody knows the names: what is held is shown as its number. */
 const struct statement sql_list_bare = {
     0, "select '#' || case l.objsubid when 1 then l.id::text else (l.id >> 32)::int || ',' || "
-       "((l.id & 4294967295) << 32 >> 32)::text end," VIEW_BARE "from " LOCKS
+       "((l.id & 4294967295) << 32 >> 32)::text end as " TAG "," VIEW_BARE "from " LOCKS
        " l left join pg_stat_activity a on a.pid = l.pid where $1::text is null or true "
        "order by 1, l.granted desc, l.waits desc nulls last, l.pid"};
 
@@ -166,10 +236,10 @@ const struct statement sql_list_bare = {
 #define TELL_HOLDERS                                                                               \
     "pg_notify('stile', 'b ' || $3::text || ' ' || "                                               \
     "coalesce($2::bigint, hashtextextended($1::text, 0)) || ' ' || $4::text)"
-const struct statement sql_break = {
-    0, "select stile.unhold($1::text, $4::text::bigint), " TELL_HOLDERS};
-const struct statement sql_break_bare = {0, "select false, " TELL_HOLDERS};
-const struct statement sql_terminate = {0, "select pg_terminate_backend($1::int)"};
+const struct statement sql_break = {0, "select stile.unhold($1::text, $4::text::bigint) as " TAG
+                                       ", " TELL_HOLDERS};
+const struct statement sql_break_bare = {0, "select false as " TAG ", " TELL_HOLDERS};
+const struct statement sql_terminate = {0, "select pg_terminate_backend($1::int) as " TAG};
 
 /* ---- mode=row ---- */
 
@@ -178,7 +248,8 @@ const struct statement sql_terminate = {0, "select pg_terminate_backend($1::int)
 #define MARK_SHARED "1937009004"
 #define TAKE(n, shared, how)                                                                       \
     {                                                                                              \
-        n, "select " MARK " from (select pg_advisory_xact_lock_shared(" MARK ")" shared            \
+        n, "select " MARK " as " TAG " from (select set_config('lock_timeout', '" SLICE            \
+           "', true), pg_advisory_xact_lock_shared(" MARK ")" shared                               \
            " offset 0) mark, stile.row_lock r where r.name = $1::text for " how                    \
     }
 #define ALSO_SHARED ", pg_advisory_xact_lock_shared(" MARK_SHARED ", 0)"
@@ -196,12 +267,13 @@ const struct statement sql_row_end = {7, "commit"};
 /* A crash ends it anyway: it need not be on disk. */
 const struct statement sql_row_ttl = {
     8, "select set_config('idle_in_transaction_session_timeout', $1::text, false), "
-       "set_config('synchronous_commit', 'off', false)"};
+       "set_config('lock_timeout', $2::text, false), "
+       "set_config('synchronous_commit', 'off', false) as " TAG};
 const struct statement sql_row_count = {
     9, "select stile.row_granted($1::text, $2::int, $3::boolean, $4::bigint, $5::bigint, $6::text, "
-       "$7::text, $8::int, $9::text)"};
+       "$7::text, $8::int, $9::text) as " TAG};
 const struct statement sql_row_let_go = {10, "select stile.let_go(" COUNTER
-                                             ", $2::bigint, $3::boolean)"};
+                                             ", $2::bigint, $3::boolean) as " TAG};
 
 #define ROW_LOCKS                                                                                  \
     "(select (m.classid::bigint << 32) | m.objid::bigint as id, exists (select from pg_locks s "   \
@@ -212,49 +284,54 @@ const struct statement sql_row_let_go = {10, "select stile.let_go(" COUNTER
     "m.objsubid = 1 and m.granted and m.mode = 'ShareLock' and m.database = (select oid from "     \
     "pg_database where datname = current_database()))"
 const struct statement sql_row_show = {
-    0, "select $1::text," VIEW "from (select 1) one left join stile.lock r on r.name = " COUNTER
-       " left join " ROW_LOCKS " l on l.id = " MARK
-       " left join pg_stat_activity a on a.pid = l.pid order by " ORDER};
+    0, "select $1::text as " TAG "," VIEW
+       "from (select 1) one left join stile.lock r on r.name = " COUNTER " left join " ROW_LOCKS
+       " l on l.id = " MARK " left join pg_stat_activity a on a.pid = l.pid order by " ORDER};
 const struct statement sql_row_list = {
-    0, "select substr(r.name, 2)," VIEW "from stile.lock r left join " ROW_LOCKS
+    0, "select substr(r.name, 2) as " TAG "," VIEW "from stile.lock r left join " ROW_LOCKS
        " l on l.id = r.key left join pg_stat_activity a on a.pid = l.pid "
        "where starts_with(r.name, E'\\x02') and ($1::text is null or "
        "starts_with(r.name, " COUNTER ") or starts_with(r.name, E'\\x02\\x01')) "
        "and (l.pid is not null or r.hold_until > clock_timestamp() or r.delay_ms is not null) "
        "order by r.name, " ORDER};
 /* $2: the token. */
-const struct statement sql_row_break = {0, "select stile.unhold(" COUNTER
-                                           ", $2::text::bigint), pg_notify('stile', 'b 1 ' || " MARK
-                                           " || ' ' || $2::text)"};
+const struct statement sql_row_break = {
+    0, "select stile.unhold(" COUNTER ", $2::text::bigint) as " TAG
+       ", pg_notify('stile', 'b 1 ' || " MARK " || ' ' || $2::text)"};
 
 /* ---- mode=table ---- */
 
 const struct statement sql_table_hail = {
-    0, "select pg_backend_pid(), pg_is_in_recovery(), exists (select from pg_class c join "
-       "pg_namespace n on n.oid = c.relnamespace "
-       "where n.nspname = 'stile' and c.relname = 'version')"};
+    0,
+    "select pg_backend_pid() as " TAG ", pg_is_in_recovery(), exists (select from pg_class c join "
+    "pg_namespace n on n.oid = c.relnamespace "
+    "where n.nspname = 'stile' and c.relname = 'version')"};
 /* Where the session is ours alone. $1: where tables are looked for; NULL: where the role has them.
  */
 const struct statement sql_table_settings = {
     0, "select set_config('statement_timeout', '0', false), "
-       "set_config('lock_timeout', '0', false), "
+       "set_config('lock_timeout', '2s', false), "
        "set_config('idle_in_transaction_session_timeout', '0', false), "
        "set_config('idle_session_timeout', '0', false), "
        "set_config('default_transaction_isolation', 'read committed', false), "
        "set_config('default_transaction_read_only', 'off', false), "
+       "case when current_setting('transaction_timeout', true) <> '0' then "
+       "set_config('transaction_timeout', '0', false) end, "
        "set_config('search_path', coalesce($1::text, current_setting('search_path')), false)"};
-const struct statement sql_table_test = {0, "select pg_notify($1::text, 't')"};
+const struct statement sql_table_test = {0, "select pg_notify($1::text, 't') as " TAG};
 const struct statement sql_table_claim = {
     0, "select stile.table_claim($1::text, $2::text, $3::text, $4::int, $5::bigint, $6::bigint, "
-       "$7::bigint, $8::boolean, $9::text, $10::text, $11::int, $12::text)"};
+       "$7::bigint, $8::boolean, $9::text, $10::text, $11::int, $12::text) as " TAG};
 const struct statement sql_table_release = {
-    0, "select stile.table_release($1::text, $2::text, $3::boolean)"};
-const struct statement sql_table_renew = {0, "select stile.table_renew($1::text[], $2::bigint[])"};
+    0, "select stile.table_release($1::text, $2::text, $3::boolean) as " TAG};
+const struct statement sql_table_renew = {
+    0, "select stile.table_renew($1::text[], $2::bigint[]) as " TAG};
 const struct statement sql_table_resume = {
-    0,
-    "select stile.table_resume($1::text, $2::text, t.ttl), t.ttl from (select coalesce($3::bigint, "
-    "(select c.ttl_ms from stile.claim c where c.owner = $2::text), 1) as ttl) t"};
-const struct statement sql_table_break = {0, "select stile.table_break($1::text, $2::bigint)"};
+    0, "select stile.table_resume($1::text, $2::text, t.ttl) as " TAG ", t.ttl from (select "
+       "coalesce($3::bigint, (select c.ttl_ms from stile.claim c where c.owner = $2::text), 1) as "
+       "ttl) t"};
+const struct statement sql_table_break = {0,
+                                          "select stile.table_break($1::text, $2::bigint) as " TAG};
 
 /* What has run out and is kept back is a ghost, whether somebody has settled it or not. */
 #define ENDS                                                                                       \
@@ -268,11 +345,13 @@ const struct statement sql_table_break = {0, "select stile.table_break($1::text,
                        " else c.expires_at end") ", c.pid, c.host, c.command, c.owner, n.token "
 
 const struct statement sql_table_show = {
-    0, "select $1::text," TABLE_VIEW "from (select 1) one left join stile.counter n on n.name = "
+    0, "select $1::text as " TAG "," TABLE_VIEW
+       "from (select 1) one left join stile.counter n on n.name = "
        "$1::text left join stile.claim c on c.name = n.name and " ENDS " > clock_timestamp() "
        "order by c.held desc, c.place"};
 const struct statement sql_table_list = {
-    0, "select c.name," TABLE_VIEW "from stile.claim c join stile.counter n on n.name = c.name "
+    0, "select c.name as " TAG "," TABLE_VIEW
+       "from stile.claim c join stile.counter n on n.name = c.name "
        "where ($1::text is null or starts_with(c.name, $1::text) or starts_with(c.name, E'\\x01')) "
        "and " ENDS " > clock_timestamp() order by c.name, c.held desc, c.place"};
 
@@ -283,15 +362,22 @@ const struct statement sql_table_list = {
     "'stile' and c.relkind = 'r')"
 const struct statement sql_facts = {
     0,
-    "select pg_is_in_recovery(), exists (select from " OURS " c where c.relname = 'version'), "
-    "coalesce((select has_schema_privilege(n.oid, 'usage') from pg_namespace n where n.nspname = "
-    "'stile'), false) and not exists (select from " OURS " c where not "
-    "(has_table_privilege(c.oid, 'select') and has_table_privilege(c.oid, 'insert') and "
-    "has_table_privilege(c.oid, 'update')) and c.relname <> 'version'), "
-    "not exists (select from " OURS " c where c.relpersistence <> 'p'), "
+    "select pg_is_in_recovery() as " TAG ", exists (select from " OURS
+    " c where c.relname = 'version'), "
+    /* What is missing, as the statement that grants it. */
+    "(select string_agg(format('GRANT %s TO %I;', g.what, current_user), E'\\n') from (select "
+    "'USAGE ON SCHEMA stile' as what from pg_namespace n where n.nspname = 'stile' and not "
+    "has_schema_privilege(n.oid, 'usage') union all select string_agg(p.word, ', ' order by "
+    "p.word) || ' ON stile.' || c.relname from " OURS " c, unnest(array['SELECT', 'INSERT', "
+    "'UPDATE', 'DELETE']) p (word) where not has_table_privilege(c.oid, p.word) and (p.word = "
+    "'SELECT' or c.relname not in ('version', 'floor')) and (p.word <> 'UPDATE' or c.relname <> "
+    "'version') group by c.relname) g), "
+    "not exists (select from " OURS " c where c.relpersistence <> 'p' and c.relname <> 'waiting'), "
     "current_setting('fsync')::boolean, current_setting('full_page_writes')::boolean, "
     "(select count(*) from pg_stat_replication), "
     "current_setting('synchronous_standby_names') <> '', "
     "current_setting('max_connections')::int - "
     "current_setting('superuser_reserved_connections')::int - (select count(*) from "
-    "pg_stat_activity where backend_type = 'client backend')"};
+    "pg_stat_activity where backend_type = 'client backend'), "
+    "exists (select from " OURS " c where c.relname = 'waiting'), " ROOM
+    ", (select count(*) from pg_locks)"};

@@ -16,15 +16,25 @@ enum sql {
     SQL_KINDS,
 };
 
-const struct statement *sql_for(enum sql kind, const struct key *key, bool shared, bool bare);
+/* What the database has: nothing of ours; counters; and a line for those that wait. */
+enum schema { SCHEMA_NONE, SCHEMA_COUNTS, SCHEMA_LINE };
+
+const struct statement *sql_for(enum sql kind, const struct key *key, bool shared,
+                                enum schema schema);
 
 /* The same for a claim, in again.c. *n, how many values there are: 0 if its key is in the text. */
 struct part;
 const struct statement *again_for(struct part *part, enum sql kind, int *n);
 
+/* The line: $1 the key, $2 its objsubid, $3 whether shared, $4 the channel; $1 the ticket; $1 the
+ * key, $2 its objsubid. */
+extern const struct statement sql_park, sql_unpark, sql_wake;
+
+extern const struct statement sql_check_connection, sql_probe;
+
 extern const struct statement sql_hail, sql_version, sql_ttl, sql_unlock_all, sql_cancel,
-    sql_listen, sql_show, sql_show_bare, sql_list, sql_list_bare, sql_break, sql_break_bare,
-    sql_terminate, sql_facts;
+    sql_listen, sql_show, sql_show_line, sql_show_bare, sql_list_line, sql_list, sql_list_bare,
+    sql_break, sql_break_bare, sql_terminate, sql_facts;
 
 /* A duration in ms, rounded up; NULL for none. */
 const char *sql_ms(char out[24], uint64_t ns);

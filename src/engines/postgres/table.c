@@ -200,8 +200,6 @@ void table_break(struct engine *engine, struct query *query)
 static void on_notified(struct session *session, const char *payload)
 {
     struct leases *leases = &session->pg->leases;
-    if (jobs_notified(session->pg, payload))
-        return;
     if (strcmp(payload, "t") == 0 && !leases->hearing) {
         leases->hearing = true;
         lease_ask_again(leases); /* they have not said where they listen */
@@ -241,7 +239,6 @@ static void on_ended(struct session *session, const struct stile_error *why)
 {
     pg_opened(session, why);
     lease_go_down(&session->pg->leases);
-    jobs_go_down(session);
 }
 
 const struct session_events table_events = {

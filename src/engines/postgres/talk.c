@@ -1,9 +1,13 @@
 /* What is said on a connection, and what is answered. */
 #include "engines/postgres/talk.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+
+#include "engines/postgres/pg.h"
 
 /* A server that says nothing for so long is taken for gone. What it still has of ours ends when it
  * finds the connection closed, or with its lease. */
@@ -41,11 +45,64 @@ struct request *talk_take_first(struct session *s)
     return request;
 }
 
+/* ---- through a pooler: whose answer it is ---- */
+
+/* pgbouncer 1.18 gives the answers of a client that died to the next one. Each answer of a request
+ * of ours has a column that is named after the request; an error has none. */
+static bool is_answer_to(const struct request *request)
+{
+    char name[sizeof TAG];
+    snprintf(name, sizeof name, TAG_STEM "%016" PRIx64, request->tag);
+    return PQfnumber(request->result, name) >= 0;
+}
+
+static void fail_mixed_up(struct session *s)
+{
+    struct stile_error err;
+    error_set(&err, STILE_UNREACHABLE, 0, "the pooler has delivered another client's answer");
+    session_fail(s, &err);
+}
+
+static void on_probed(void *data, const struct answer *a)
+{
+    struct session *s = data;
+    struct request *suspect = s->suspect;
+    (void)a; /* the session is over, or the probe's own answer has come: so had the one before */
+    s->suspect = NULL;
+    talk_answer(s, suspect, s->state == DOWN ? a->err : &suspect->error);
+}
+
+/* The answer to what is sent behind an error shows whether the error was ours. */
+static bool probe(struct session *s, struct request *suspect)
+{
+    static const struct statement statement = {0, "select 1 as " TAG};
+    struct request *request = talk_new(s, &statement, NULL, 0, on_probed, s);
+    if (!request)
+        return false;
+    s->suspect = suspect;
+    request->next = s->first;
+    if (!s->first)
+        s->last = &request->next;
+    s->first = request;
+    talk_send(s, request);
+    talk_flush(s);
+    return true;
+}
+
 static void finish_first(struct session *s)
 {
     struct request *request = talk_take_first(s);
+    bool failed = request->error.status;
     s->seat.used_ns = loop_lately(s->loop);
-    talk_answer(s, request, request->error.status ? &request->error : NULL);
+    if (request->tag && s->state == UP && failed && !s->suspect && probe(s, request))
+        return;
+    if (request->tag && !failed && !is_answer_to(request)) {
+        request->next = s->first; /* fails with all others */
+        s->first = request;
+        fail_mixed_up(s);
+        return;
+    }
+    talk_answer(s, request, failed ? &request->error : NULL);
 }
 
 /* One of the results of the oldest request, or none any more. */
@@ -163,10 +220,34 @@ static bool is_prepared(const struct session *s, const struct statement *stateme
     return s->prepared >> statement->id & 1;
 }
 
+/* Parsed each time, with a tag of its own. */
+static bool put_tagged(struct session *s, struct request *request)
+{
+    char digits[sizeof TAG_ZEROS], *sql = strdup(request->statement->sql);
+    char *zeros = sql ? strstr(sql, TAG) : NULL;
+    if (zeros) {
+        request->tag = s->pg->tags++;
+        snprintf(digits, sizeof digits, "%016" PRIx64, request->tag);
+        memcpy(zeros + strlen(TAG_STEM), digits, strlen(digits));
+    }
+    bool sent =
+        sql && PQsendQueryParams(s->conn, sql, request->n, NULL, request->values, NULL, NULL, 0);
+    free(sql);
+    return sent;
+}
+
+/* Until the first answer nobody knows whether there is a pooler. */
+static bool may_be_mixed_up(const struct session *s)
+{
+    return s->state == HAILING || s->pg->pooled;
+}
+
 static bool put(struct session *s, struct request *request)
 {
     const struct statement *statement = request->statement;
     const char name[] = PREPARED_NAME(statement->id);
+    if (may_be_mixed_up(s))
+        return put_tagged(s, request);
     if (statement->id == 0)
         return PQsendQueryParams(s->conn, statement->sql, request->n, NULL, request->values, NULL,
                                  NULL, 0);
@@ -208,8 +289,24 @@ static void choose_manner(struct session *s)
     s->alone = alone;
 }
 
+/* A pooler that counts answers by what it has seen of a client that died, gives those that still
+ * come to the next one: so there is never more than one under way. */
+static void send_one(struct session *s)
+{
+    if (!s->unsent || is_under_way(s))
+        return;
+    talk_send(s, s->unsent);
+    s->unsent = s->unsent->next;
+    talk_flush(s);
+    arm_stall(s);
+}
+
 void talk_send_unsent(struct session *s)
 {
+    if (s->pg->pooled) {
+        send_one(s);
+        return;
+    }
     if (!is_under_way(s)) {
         choose_manner(s);
     } else {
@@ -256,6 +353,7 @@ struct request *talk_new(struct session *s, const struct statement *statement,
     request->fn = fn;
     request->data = data;
     request->sent_ns = 0;
+    request->tag = 0;
     request->result = NULL;
     request->error.status = STILE_OK;
     request->sqlstate[0] = '\0';
@@ -292,4 +390,6 @@ void session_forget(struct session *s, const void *data)
         if (request->data == data)
             request->fn = NULL;
     }
+    if (s->suspect && s->suspect->data == data)
+        s->suspect->fn = NULL;
 }

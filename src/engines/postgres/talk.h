@@ -13,6 +13,7 @@ struct request {
     PGresult *result;
     struct stile_error error;
     char sqlstate[6];
+    uint64_t tag; /* the number in its column's name; 0: it has none */
     int n;
     size_t room; /* for texts */
     const char *values[SEND_PARAMS_MAX];

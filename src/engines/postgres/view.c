@@ -213,6 +213,8 @@ enum stile_status view_ask(const struct query *query, answer_fn *fn, void *data,
     if (pg->options.mode != MODE_ADVISORY)
         return session_send(shared, pg->options.mode == MODE_ROW ? &sql_row_show : &pg->table.show,
                             place.values, 1, fn, data, err);
-    return session_send(shared, pg->bare ? &sql_show_bare : &sql_show, place.values, 3, fn, data,
-                        err);
+    const struct statement *statement = pg->bare                    ? &sql_show_bare
+                                        : pg->schema == SCHEMA_LINE ? &sql_show_line
+                                                                    : &sql_show;
+    return session_send(shared, statement, place.values, 3, fn, data, err);
 }

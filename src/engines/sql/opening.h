@@ -5,8 +5,10 @@
 #include "engines/engine.h"
 
 struct opening {
-    bool over;   /* what was waited for has come */
-    bool schema; /* the database has ours */
+    bool over;     /* what was waited for has come */
+    bool schema;   /* the database has ours */
+    int version;   /* of that */
+    uint64_t room; /* for locks */
     struct stile_error error;
 };
 

@@ -171,7 +171,7 @@ void part_go_down(struct session *session, const struct stile_error *why)
             err = *why;
         } else if (standing == COUNTING && part->withdrawn) {
             release_left(part, NULL);
-        } else if (standing == SITTING || standing == COUNTING) {
+        } else if (standing == SITTING || standing == COUNTING || standing == PARKED) {
             part_fail(part, &err);
         }
     }

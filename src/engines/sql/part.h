@@ -17,6 +17,9 @@ enum standing {
     COUNTING,   /* mode=row: its row is locked; the token is being drawn elsewhere */
     CONFIRMING, /* the server has granted it; the token is being drawn */
     SITTING,    /* ours in the server, but kept back by a hold until its end */
+    PARKING,    /* it gets a place in the line, where it waits without a statement */
+    PARKED,     /* it has one, and looks now and then, or when it is woken */
+    TRYING,     /* from there: one try is under way */
     HOLDING,
     LEAVING,
 };

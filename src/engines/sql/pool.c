@@ -99,6 +99,27 @@ enum stile_status pool_take(struct session **out, struct pool *pool, struct stil
     return STILE_OK;
 }
 
+void pool_lend_shared(struct pool *pool)
+{
+    struct session *session = pool->shared;
+    pool->shared = NULL;
+    seat_of(session)->next = pool->sessions;
+    pool->sessions = session;
+    pool->n++;
+}
+
+void pool_share_idle(struct pool *pool)
+{
+    struct session *session = find_idle(pool);
+    if (pool->shared || !pool->share || !session)
+        return;
+    pool_forget(session);
+    seat_of(session)->idle = false;
+    seat_of(session)->next = NULL;
+    pool->shared = session;
+    pool->share(session);
+}
+
 void pool_give(struct session *session)
 {
     struct seat *seat = seat_of(session);
@@ -144,8 +165,9 @@ static bool is_stale(struct pool *pool, struct session *session, uint64_t *next_
 static void sweep(struct timer *timer)
 {
     struct pool *pool = (struct pool *)((char *)timer - offsetof(struct pool, sweep));
-    struct session *shared = pool->shared;
     uint64_t next_ns = NEVER;
+    pool_share_idle(pool); /* a client that has nothing stays connected */
+    struct session *shared = pool->shared;
     for (struct session *session = pool->sessions, *next; session; session = next) {
         next = seat_of(session)->next;
         if (seat_of(session)->idle && is_stale(pool, session, &next_ns))

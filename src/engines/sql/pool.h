@@ -42,6 +42,7 @@ struct pool {
     uint64_t ttl_ns;          /* the longest of what is active: the lease of every session */
     struct timer sweep;
     void (*note)(struct part *part, bool holds); /* may, else NULL: it holds now, or not any more */
+    void (*share)(struct session *session); /* may, else NULL: an idle one becomes the shared one */
 };
 
 enum stile_status pool_init(struct pool *pool, struct engine *engine, struct stile_error *err);
@@ -51,6 +52,10 @@ void pool_forked(struct pool *pool);
 
 bool pool_has_idle(const struct pool *pool);
 enum stile_status pool_take(struct session **session, struct pool *pool, struct stile_error *err);
+/* The shared session is one of the others from now on; the next that is needed is another one. */
+void pool_lend_shared(struct pool *pool);
+/* An idle one becomes the shared one, where there is none. */
+void pool_share_idle(struct pool *pool);
 void pool_give(struct session *session);   /* nothing of ours is left in it */
 void pool_close(struct session *session);  /* whatever is left in it ends with it */
 void pool_forget(struct session *session); /* it is over */

@@ -20,8 +20,9 @@ void release_answered(struct part *part, bool ours, const struct stile_error *er
     bool over = !part->session || !session_is_up(part->session);
     if (ours || part->withdrawn || part->told) {
         release_left(part, NULL);
-    } else if (err && !over) {
-        release_left(part, err);
+    } else if (err && !over) { /* still ours: core asks again */
+        part->standing = HOLDING;
+        claim_of(part)->engine->events->released(claim_of(part), err);
     } else { /* a session that ends may have done so before this was read */
         error_set(&lost, STILE_LOST, 0, "%s", err ? err->message : "it was not ours any more");
         release_left(part, &lost);
@@ -55,14 +56,14 @@ static void out_of_patience(struct timer *timer)
 
 static void stop(struct part *part)
 {
-    struct session *session = part->session, *shared = seat_of(session)->pool->shared;
+    struct session *session = part->session;
     struct loop *loop = claim_of(part)->engine->loop;
 #ifdef MUTANT_SQL_WAIT_STAYS
     session_forget(session, part);
     release_left(part, NULL);
     return;
 #endif
-    if (!session_is_up(session) || !shared || !session_is_up(shared) || session_stop(session)) {
+    if (!session_is_up(session) || session_stop(session)) {
         cut(part);
         return;
     }
@@ -83,7 +84,7 @@ void claims_release(struct engine *engine, struct claim *claim)
         release_left(part, NULL);
         return;
     }
-    if (standing == HOLDING || standing == SITTING) {
+    if (standing == HOLDING || standing == SITTING || standing == PARKED) {
         part->standing = LEAVING;
         release_give(part);
     } else if (standing == IN_LINE) {

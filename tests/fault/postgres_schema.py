@@ -1,0 +1,153 @@
+"""What `stile setup` makes in a PostgreSQL, who may use it and how it is changed; and servers that only
+pass for one."""
+import json
+import subprocess
+
+import psycopg2
+
+from postgres_kit import findings, on_server, refused, token_of, use
+from kit import expect, run_tests, spin
+from postgres_server import tool
+
+
+def connect(server, user="postgres"):
+    connection = psycopg2.connect(host="127.0.0.1", port=server.port, user=user, dbname="postgres")
+    return connection, connection.cursor()
+
+
+# ---- search_path ----
+
+@on_server()
+def functions_pin_their_path(t, server):
+    """A user with CREATE on public gets nothing run by those who call our functions"""
+    expect(server.sql("select count(*) from pg_proc p join pg_namespace n on n.oid = p.pronamespace "
+                      "where n.nspname = 'stile' and not exists (select from unnest(p.proconfig) c "
+                      "where c = 'search_path=pg_catalog, pg_temp')"), "0")
+    server.sql("""create table caught (who text);
+        create function public.times(bigint, interval) returns interval language plpgsql as
+        $$ begin insert into public.caught values (current_user); return interval '0'; end $$;
+        create operator public.* (leftarg = bigint, rightarg = interval, function = public.times);
+        create function public.hashtextextended(text, integer) returns bigint language plpgsql as
+        $$ begin insert into public.caught values (current_user); return 1; end $$""")
+    server.sql("select stile.lock('x'); select stile.try_lock('x'); select stile.lock_shared('y'); "
+               "select stile.job_add('q', 'x', null, 5); select * from stile.job_claim('q', 1, 100, 5, "
+               "'w', 'h', 1); select stile.cleanup()")
+    t.env["STILE_ENGINE"] += "?mode=table"
+    expect(token_of(t), 1)
+    expect(server.sql("select count(*) from caught"), "0")
+
+
+# ---- setup ----
+
+@on_server()
+def setup_again_changes_nothing(t, server):
+    """setup, run again, waits for nobody and makes nobody wait"""
+    connection, cursor = connect(server)
+    cursor.execute("insert into stile.lock (name, token, key, sub, shared, owner, host, pid, command, "
+                   "since) values ('open', 1, 1, 1, false, '', '', 1, '', now())")
+    cursor.execute("select * from stile.locks, stile.job")
+    before = server.sql("select sum(xmin::text::bigint) from pg_proc")
+    done = t.stile("setup")
+    expect(done.returncode, 0, done.stderr)
+    expect(server.sql("select sum(xmin::text::bigint) from pg_proc"), before)
+    printed = t.stile("setup", "--print").stdout
+    done = subprocess.run([tool("psql"), "-X", "-q", "-v", "ON_ERROR_STOP=1", "-h", "127.0.0.1", "-p",
+                           str(server.port), "-U", "postgres"], input=printed, text=True,
+                          capture_output=True, check=False)
+    expect(done.returncode, 0, done.stderr)
+    connection.rollback()
+    connection.close()
+    expect(t.stile("run", "--try", "x", "--", "true").returncode, 0)
+
+
+@on_server()
+def schema_before_this_one(t, server):
+    """A schema of the version before: locks work, caps says that setup is due, and setup brings it up"""
+    server.sql("delete from stile.version where version = 3; drop table stile.waiting cascade; "
+               "drop function stile.grant; comment on table stile.version is null")
+    expect(token_of(t), 1)
+    held = t.hold("x", "--ttl", "60s")
+    waiting = t.start("run", "x", "--", "sh", "-c", "echo $STILE_TOKEN")
+    spin(lambda: server.sql("select count(*) from pg_locks where not granted") == "1")
+    t.release(held)
+    expect(waiting.line(), "3")
+    expect(waiting.wait(), 0)
+    assert "stile setup" in t.stile("caps").stdout
+    expect(findings(t)["schema-version"], "warning")
+    expect(t.stile("setup").returncode, 0)
+    assert "schema-version" not in findings(t)
+    expect(json.loads(t.stile("caps", "--json").stdout)["fifo"], True)
+
+
+# ---- what must last ----
+
+@on_server("-c", "synchronous_commit=off", "-c", "wal_writer_delay=10s", durable=True, mode="table")
+def rows_last_whatever_the_role_says(t, server):
+    """mode=table with synchronous_commit=off: what was renewed or given back stays so after a crash"""
+    done = t.stile("acquire", "--try", "--ttl", "60s", "x")
+    owner = dict(line.split("=") for line in done.stdout.split())["STILE_OWNER"]
+    expect(t.stile("acquire", "--try", "--ttl", "60s", "y").returncode, 0)
+    expect(t.stile("renew", "--owner", owner, "--ttl", "600s", "x").returncode, 0)
+    server.kill()
+    server.restart()
+    assert float(server.sql("select extract(epoch from expires_at - clock_timestamp()) "
+                            "from stile.claim where name = 'x'")) > 100
+    expect(t.stile("release", "--owner", owner, "x").returncode, 0)
+    server.kill()
+    server.restart()
+    expect(server.sql("select string_agg(name, ' ') from stile.claim"), "y")
+
+
+# ---- rights ----
+
+@on_server()
+def doctor_names_missing_rights(t, server):
+    """doctor: a role without one right hears exactly which"""
+    server.sql("create role low login; grant usage on schema stile to low; "
+               "grant select, insert, update on all tables in schema stile to low; "
+               "grant delete on stile.claim, stile.job, stile.row_lock, stile.counter to low")
+    use(t, server, server.url.replace("postgres@", "low@"))
+    done = t.stile("doctor", "--json")
+    (found,) = (one for one in json.loads(done.stdout)["findings"] if one["id"] == "rights")
+    assert "DELETE" in " ".join(found["commands"]) and "stile.waiting" in " ".join(found["commands"]), found
+    assert "stile.claim" not in " ".join(found["commands"]), found
+    server.sql("grant all on all tables in schema stile to low")
+    assert "rights" not in findings(t)
+
+
+# ---- servers that are none ----
+
+@on_server("-c", "allow_system_table_mods=on")
+def locks_that_lock_nothing(t, server):
+    """A server whose advisory locks are stubs is refused, with what to say instead"""
+    server.sql("alter function pg_try_advisory_lock(int, int) rename to real_try; "
+               "create function pg_catalog.pg_try_advisory_lock(int, int) returns boolean "
+               "language sql as 'select true'")
+    refused(t, "advisory locks", "mode=table")
+    t.env["STILE_ENGINE"] += "?mode=table"
+    expect(t.stile("run", "--try", "x", "--", "true").returncode, 0)
+
+
+# ---- room for locks ----
+
+@on_server("-c", "max_locks_per_transaction=10", "-c", "max_connections=20")
+def room_for_locks(t, server):
+    """One client takes a quarter of the server's lock table, and the server goes on for others"""
+    caps = json.loads(t.stile("caps", "--json").stdout)
+    expect(caps["most_locks"], 10 * 20 // 4)
+    names = ["n%d" % i for i in range(caps["most_locks"] + 1)]
+    done = t.stile("run", "--try", *names, "--", "true")
+    expect(done.returncode, 69, done.stderr)
+    assert "locks=" in done.stderr and "mode=table" in done.stderr, done.stderr
+    expect(t.stile("run", "--try", *names[1:], "--", "true").returncode, 0)
+    expect(findings(t)["locks"], "fine")
+    for mode in "?locks=%d" % len(names), "?mode=table":
+        use(t, server, server.url + mode)
+        expect(t.stile("run", "--try", *names, "--", "true").returncode, 0)
+    use(t, server, server.url + "?locks=none")
+    refused(t, "locks=", code=64)
+
+
+run_tests([functions_pin_their_path, setup_again_changes_nothing, schema_before_this_one,
+           rows_last_whatever_the_role_says, doctor_names_missing_rights, locks_that_lock_nothing,
+           room_for_locks])
