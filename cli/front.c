@@ -100,7 +100,6 @@ static void keep(struct post *post, const struct msghdr *message)
     }
 }
 
-/* The first is the proof of life: whoever sees the others closed finds it gone already. */
 static void drop_kept(struct post *post)
 {
     for (size_t i = 0; i < post->n_kept; i++)

@@ -56,6 +56,10 @@ void report(const struct link *link, const struct msghdr *message)
 {
     while (sendmsg(link->reports, message, MSG_NOSIGNAL) < 0 && errno == EINTR)
         continue;
+}
+
+void report_nudge(const struct link *link)
+{
     /* Its number is not another's as long as it is our parent. */
     if (getppid() == link->front)
         kill(link->front, SIGCHLD);
@@ -66,6 +70,7 @@ void report_word(const struct link *link, enum report_kind kind, int sig)
     struct report word = {.kind = kind, .sig = sig};
     struct iovec part = {&word, sizeof word};
     report(link, &(struct msghdr){.msg_iov = &part, .msg_iovlen = 1});
+    report_nudge(link);
 }
 
 /* ---- halves of signals to the group ---- */

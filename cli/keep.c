@@ -20,8 +20,9 @@ static bool is_socket(int fd)
 
 /* One call for all of them: what is not open is answered with POLLNVAL. Those that we were started
  * with may be among them: the front has those as well. */
-static size_t find_sockets(int fds[KEPT_MAX], size_t n, int except)
+static size_t find_sockets(int fds[KEPT_MAX], int except)
 {
+    size_t n = 0;
     struct pollfd polled[FDS_MAX];
     for (int fd = 0; fd < FDS_MAX; fd++)
         polled[fd] = (struct pollfd){.fd = fd > STDERR_FILENO && fd != except ? fd : -1};
@@ -42,8 +43,9 @@ void keep_with_front(struct stile_client *client, const struct link *link)
         return; /* it lasts as long as its lease, whatever becomes of us */
     int life = stile_client_life_fd(client);
     if (life >= 0)
-        fds[n++] = life;
-    n = find_sockets(fds, n, link->reports);
+        fds[n++] = life; /* all that counts: sockets on their way would make the kernel tidy up */
+    else
+        n = find_sockets(fds, link->reports);
     if (n == 0)
         return;
     struct report word = {.kind = REPORT_KEEP};

@@ -133,8 +133,10 @@ struct report {
 #define KEPT_MAX 64 /* descriptors in one report */
 
 struct msghdr;
-/* Wakes the front with SIGCHLD, which a warden's end sends as well: it waits for signals only. */
 void report(const struct link *link, const struct msghdr *message);
+/* Wakes the front with SIGCHLD, which a warden's end sends as well: it waits for signals only. */
+void report_nudge(const struct link *link);
+/* Both. */
 void report_word(const struct link *link, enum report_kind kind, int sig);
 
 enum event_kind {
@@ -230,7 +232,8 @@ void title_set(const char *name, pid_t front, struct options *options);
 
 /* ---- keep.c ---- */
 
-/* Gives the front copies of what the locks live by. */
+/* Sends the front copies of what the locks live by. They count from now on, also if the front does
+ * not read them before we are killed. */
 void keep_with_front(struct stile_client *client, const struct link *link);
 
 /* ---- warden.c ---- */

@@ -13,6 +13,9 @@
 #define LOST_GRACE_MS  100  /* between SIGTERM and SIGKILL when the lock is gone already */
 #define TELL_LEFT_MS   1000 /* so long after its command a tree is left alone */
 #define NAMED_LEFT_MAX 8
+/* The front is woken so late that a short command is over by then, and so early that descriptors on
+ * their way, of which a user may have a limited number, don't pile up. */
+#define NUDGE_MS 100
 
 struct warden {
     const struct options *options;
@@ -28,6 +31,7 @@ struct warden {
     int status;           /* how it did, as waitpid() reports it */
     bool lost;            /* the lock or the front, or as good as: 76 */
     int64_t tell_left_ms; /* when to name what the command left; INT64_MAX: never */
+    int64_t nudge_ms;     /* when to wake the front for what it was sent */
     int asked;            /* the last signal that asked us to end */
     bool group_had_it;    /* so were all of our process group */
     int64_t grace_ms; /* so long before the end of the lease the tree is ended; 0: it has none */
@@ -165,11 +169,21 @@ static void handle_events(struct warden *w)
     }
 }
 
+static void nudge_front(struct warden *w)
+{
+    if (now_ms() < w->nudge_ms)
+        return;
+    w->nudge_ms = INT64_MAX;
+    report_nudge(&w->link);
+}
+
 static int64_t next_ms(const struct warden *w)
 {
     int64_t next = ending_next_ms(&w->ending), left = remaining_ms(w, NULL);
     if (!w->lost && left != STILE_NO_DEADLINE && now_ms() + left - w->grace_ms < next)
         next = now_ms() + left - w->grace_ms;
+    if (w->nudge_ms < next)
+        next = w->nudge_ms;
     return w->tell_left_ms < next ? w->tell_left_ms : next;
 }
 
@@ -184,6 +198,7 @@ static void watch_over(struct warden *w)
         if (!anybody || (leaves(w) && !w->running && w->ending.stopping == 0))
             return;
         tell_left(w);
+        nudge_front(w);
         ending_push(&w->ending, command_of(w));
     }
 }
@@ -214,6 +229,7 @@ static int start(struct warden *w)
     w->ending = (struct ending){.name = stile_lock_name(w->locks[0]), .what = "lock"};
     w->tell_left_ms = INT64_MAX;
     keep_with_front(w->client, &w->link);
+    w->nudge_ms = now_ms() + NUDGE_MS;
     w->command = child_start(w->options->command, environment, w->signals, -1,
                              leaves(w) ? -1 : stile_client_life_fd(w->client));
     int failure = errno;
