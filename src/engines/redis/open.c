@@ -227,7 +227,7 @@ static enum stile_status reach(struct opening *opening, const struct url *url,
     if (!status)
         status = check_cluster(opening, err);
     if (!status)
-        status = place_check(opening->info, url, err);
+        status = place_check(opening->info, url_param(url, "allow") != NULL, err);
     return status;
 }
 

@@ -67,7 +67,7 @@ bool place_says(const char *info, const char *line)
     return at && (at == info || at[-1] == '\n');
 }
 
-enum stile_status place_check(const char *info, const struct url *url, struct stile_error *err)
+enum stile_status place_check(const char *info, bool may_evict, struct stile_error *err)
 {
     /* Any node of a Cluster tells where the others are. */
     if (place_says(info, "role:slave") && !place_says(info, "cluster_enabled:1"))
@@ -81,7 +81,7 @@ enum stile_status place_check(const char *info, const struct url *url, struct st
             "two of them grant the same lock; use a primary without active-replica");
     bool evicts =
         !place_says(info, "maxmemory:0\r") && !place_says(info, "maxmemory_policy:noeviction");
-    if (evicts && !url_param(url, "allow"))
+    if (evicts && !may_evict)
         return error_set(err, STILE_REFUSED, 0,
                          "this server may evict locks when its memory is full: CONFIG SET "
                          "maxmemory-policy noeviction (or say allow=eviction)");

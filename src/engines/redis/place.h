@@ -23,7 +23,7 @@ enum stile_status place_tls(struct tls_context **tls, const struct url *url, con
 
 /* A line of INFO. */
 bool place_says(const char *info, const char *line);
-/* What INFO says: refuses where exclusion would be a lie. */
-enum stile_status place_check(const char *info, const struct url *url, struct stile_error *err);
+/* What INFO says: refuses where exclusion would be a lie. may_evict: the URL allows it. */
+enum stile_status place_check(const char *info, bool may_evict, struct stile_error *err);
 
 #endif

@@ -48,13 +48,12 @@ struct account {
     struct survey *survey;
     bool answered;
     bool changed; /* by the last request: it was as expected, and is as wanted */
-    char group[GROUP_MAX + 1], was[WAS_MAX + 1], run_id[41];
+    char group[GROUP_MAX + 1], was[WAS_MAX + 1];
     char seat[SEAT_LEN + 1], seats[SEATS_MAX + 1];
     unsigned n;              /* of its group; 0: an older release has recorded none */
     char next[NEXT_MAX + 1]; /* "epoch group seats": agreed to in that epoch */
     char past[PAST_MAX + 1]; /* groups before this one */
     uint64_t highest, longest_ms;
-    struct stile_error refusal; /* what it is can't be used for locks */
 };
 
 /* All nodes are asked, or some of them; fn is called when all of these have answered or failed. */

@@ -60,6 +60,7 @@ enum stile_status nodes_read(struct redlock *redlock, const struct url *url,
                                   NODE_TIMEOUT_MAX, err);
     if (!status)
         status = place_tls(&redlock->tls, url, "redlocks", err);
+    redlock->may_evict = url_param(url, "allow") != NULL;
     redlock->n = (unsigned)url->n_hosts;
     redlock->majority = redlock->n / 2 + 1;
     return status;
@@ -77,6 +78,8 @@ static void asks_up(struct conn *conn)
 {
     struct node *node = conn_owner(conn);
     node->met = true;
+    if (node->redlock->opened && !node->redlock->engine.examining)
+        node_look_at(node); /* it may be another server than before */
     group_lead(node);
 }
 
@@ -196,6 +199,67 @@ void node_failed(struct node *node, const struct stile_error *err)
 void node_answered(struct node *node)
 {
     node->silent = false;
+}
+
+/* ---- whether they are fit to vote ---- */
+
+/* The votes of one server under two addresses would be one memory's. */
+static void compare_run_ids(struct node *node)
+{
+    struct redlock *redlock = node->redlock;
+    for (unsigned i = 0; i < redlock->n && *node->run_id && !node->refusal.status; i++) {
+        const struct node *other = &redlock->nodes[i];
+        if (other != node && strcmp(other->run_id, node->run_id) == 0)
+            error_set(&node->refusal, STILE_REFUSED, 0,
+                      "%s and %s are the same server: a majority must be of independent nodes",
+                      other->where, node->where);
+    }
+}
+
+void node_take_info(struct node *node, const char *info)
+{
+    const char *id = info ? strstr(info, "\nrun_id:") : NULL;
+    node->looked_at = true;
+    node->refusal = (struct stile_error){0};
+    node->run_id[0] = '\0';
+    if (info)
+        place_check(info, node->redlock->may_evict, &node->refusal);
+    if (id)
+        snprintf(node->run_id, sizeof node->run_id, "%.40s", id + strlen("\nrun_id:"));
+    compare_run_ids(node);
+}
+
+static void on_looked(void *data, const redisReply *reply, const struct stile_error *err)
+{
+    struct node *node = data;
+    bool voted = node_may_vote(node, NULL);
+    node->looking = false;
+    if (!reply)
+        return; /* it is down again, and will be looked at when it comes up */
+    node_take_info(node, !err && reply->type == REDIS_REPLY_STRING ? reply->str : NULL);
+    if (!voted && node->hearing && node_may_vote(node, NULL))
+        wait_look_again(node);
+}
+
+void node_look_at(struct node *node)
+{
+    struct conn_arg info[] = {CONN_TEXT("INFO")};
+    if (!node->looking)
+        node->looking = !conn_send(node->asks, info, 1, on_looked, node, NULL);
+}
+
+bool node_may_vote(struct node *node, struct stile_error *err)
+{
+    if (node->looked_at && !node->refusal.status)
+        return true;
+    if (err && node->refusal.status)
+        error_copy(err, &node->refusal);
+    else if (err && conn_is_up(node->asks))
+        error_set(err, STILE_UNREACHABLE, 0, "has just come up, and is being looked at");
+    else if (err)
+        error_set(err, STILE_UNREACHABLE, 0, "%s",
+                  node->why.status ? node->why.message : "no connection yet");
+    return false;
 }
 
 static bool is_passing(const struct stile_error *err)

@@ -124,21 +124,13 @@ static void drive(struct opening *opening, struct loop *loop)
 }
 
 /* Where exclusion would be a lie. */
-static enum stile_status check_nodes(const struct survey *survey, struct stile_error *err)
+static enum stile_status check_nodes(const struct redlock *redlock, struct stile_error *err)
 {
-    const struct redlock *redlock = survey->redlock;
     for (unsigned i = 0; i < redlock->n; i++) {
-        const struct account *account = &survey->accounts[i];
-        if (account->refusal.status) {
-            error_copy(err, &account->refusal);
-            return error_wrap(err, account->refusal.status, "%s", redlock->nodes[i].where);
-        }
-        for (unsigned k = 0; k < i; k++) {
-            if (*account->run_id && strcmp(account->run_id, survey->accounts[k].run_id) == 0)
-                return error_set(err, STILE_REFUSED, 0,
-                                 "%s and %s are the same server: a majority must be of "
-                                 "independent nodes",
-                                 redlock->nodes[k].where, redlock->nodes[i].where);
+        const struct node *node = &redlock->nodes[i];
+        if (node->refusal.status) {
+            error_copy(err, &node->refusal);
+            return error_wrap(err, err->status, "%s", node->where);
         }
     }
     return STILE_OK;
@@ -166,7 +158,7 @@ static enum stile_status meet(struct redlock *redlock, const struct url *url,
     loop_unreserve(loop, 1);
     enum stile_status status = STILE_OK;
     if (!redlock->engine.examining)
-        status = check_nodes(&opening->survey, err);
+        status = check_nodes(redlock, err);
     if (!status) {
         status = opening->survey.error.status;
         if (status)
@@ -192,6 +184,16 @@ static void dispose(struct redlock *redlock)
     nodes_free(redlock);
 }
 
+/* Those that a majority did not wait for. */
+static void look_at_the_rest(struct redlock *redlock)
+{
+    redlock->opened = true;
+    for (unsigned i = 0; i < redlock->n && !redlock->engine.examining; i++) {
+        if (!redlock->nodes[i].looked_at && conn_is_up(redlock->nodes[i].asks))
+            node_look_at(&redlock->nodes[i]);
+    }
+}
+
 static enum stile_status redlock_open(struct engine *engine, const struct url *url,
                                       struct stile_error *err)
 {
@@ -205,11 +207,14 @@ static enum stile_status redlock_open(struct engine *engine, const struct url *u
         status = nodes_connect(redlock, url, err);
     if (!status)
         status = meet(redlock, url, err);
-    if (status)
+    if (status) {
         dispose(redlock);
-    else if (!redlock->fenced)
+        return status;
+    }
+    if (!redlock->fenced)
         promise_less(engine);
-    return status;
+    look_at_the_rest(redlock);
+    return STILE_OK;
 }
 
 static void redlock_close(struct engine *engine)

@@ -83,6 +83,9 @@ struct node {
     char group[GROUP_MAX + 1]; /* as it said last; "": it has none */
     struct stile_error why;    /* it does not answer, or what it said instead */
     bool silent;               /* it did not answer last: nobody waits for it if others do */
+    bool looking, looked_at;   /* INFO was asked for; and has been answered */
+    char run_id[41];
+    struct stile_error refusal; /* what it is can't be used for locks */
 };
 
 struct redlock {
@@ -91,7 +94,8 @@ struct redlock {
     struct tls_context *tls;
     struct node nodes[NODES_MAX];
     unsigned n, majority;
-    bool fenced;
+    bool fenced, may_evict;
+    bool opened;
     char group_id[GROUP_ID + 1];
     char group[GROUP_MAX + 1]; /* the present epoch */
     char was[WAS_MAX + 1];     /* epochs that are older, separated by spaces */
@@ -149,6 +153,12 @@ void nodes_listen(struct redlock *redlock); /* to their messages; what fails is 
 /* What came instead of an answer. */
 void node_failed(struct node *node, const struct stile_error *err);
 void node_answered(struct node *node);
+/* What INFO says of it; NULL: it may not be asked for, which the doctor reports. */
+void node_take_info(struct node *node, const char *info);
+/* Asks for it: a node that has come up after open() does not vote before it was looked at. */
+void node_look_at(struct node *node);
+/* False, and why: it was not looked at yet, or can't be used for locks. */
+bool node_may_vote(struct node *node, struct stile_error *err);
 /* "2 of 5 nodes answer: ...". answering: one bit a node. */
 enum stile_status nodes_explain(struct redlock *redlock, unsigned answering,
                                 struct stile_error *err);

@@ -84,12 +84,10 @@ static void on_done(void *data, const redisReply *reply, const struct stile_erro
 static void on_info(void *data, const redisReply *reply, const struct stile_error *err)
 {
     struct account *account = data;
-    bool told = !err && reply->type == REDIS_REPLY_STRING;
-    const char *id = told ? strstr(reply->str, "\nrun_id:") : NULL;
-    if (told)
-        place_check(reply->str, account->survey->url, &account->refusal);
-    if (id)
-        snprintf(account->run_id, sizeof account->run_id, "%.40s", id + strlen("\nrun_id:"));
+    if (!err && reply->type == REDIS_REPLY_STRING)
+        node_take_info(node_of(account), reply->str);
+    else if (reply)
+        node_take_info(node_of(account), NULL);
     answered(account);
 }
 

@@ -209,6 +209,20 @@ static void sent(struct vote *vote, enum stile_status status, const struct stile
 
 /* ---- asking ---- */
 
+/* Instead of asking a node that is not fit for it. What it is may have changed: it is looked at
+ * again meanwhile. */
+static bool is_left_out(struct vote *vote)
+{
+    struct node *node = node_of_vote(vote);
+    struct stile_error err;
+    if (node_may_vote(node, &err))
+        return false;
+    if (conn_is_up(node->asks))
+        node_look_at(node);
+    sent(vote, err.status, &err);
+    return true;
+}
+
 /* The plain dialect's own words: what other clients of these nodes send, too. */
 static void ask_barely(struct vote *vote, const struct letter *letter)
 {
@@ -216,6 +230,8 @@ static void ask_barely(struct vote *vote, const struct letter *letter)
     struct redlock_claim *part = part_of_vote(vote);
     struct conn_arg args[] = {CONN_TEXT("SET"), letter->keys.key[KEY], {part->owner, OWNER_LEN},
                               CONN_TEXT("NX"),  CONN_TEXT("PX"),       CONN_TEXT(letter->px)};
+    if (is_left_out(vote))
+        return;
     sent(vote, conn_send(node_of_vote(vote)->asks, args, 6, on_answer, vote, &err), &err);
 }
 
@@ -226,6 +242,8 @@ static void ask(struct vote *vote, const struct letter *letter, bool again)
     struct redlock *redlock = node->redlock;
     struct stile_error err;
     struct call call;
+    if (is_left_out(vote))
+        return;
     /* Nobody is put in line before it can hear: the node would take it for dead. */
     bool wait = claim_of(part)->wait && node->hearing;
     script_keys(&call, redlock, &letter->keys, redlock->fenced ? "KFQN" : "KQ");
@@ -295,6 +313,8 @@ static void firm_up(struct vote *vote, const struct letter *letter)
     }
     vote_unasked(vote);
     vote->answer = NOTHING;
+    if (is_left_out(vote))
+        return;
     sent(vote,
          script_send(&call, node,
                      redlock->fenced ? &redlock->scripts.fence : &redlock->scripts.confirm,
@@ -346,6 +366,8 @@ void votes_confirm(struct redlock_claim *part)
     part->sent_ns = loop_now(redlock->engine.loop);
     for (unsigned i = 0; i < redlock->n; i++) {
         struct vote *vote = &part->votes[i];
+        if (is_left_out(vote))
+            continue;
         sent(vote,
              script_send(&call, &redlock->nodes[i], &redlock->scripts.confirm, on_confirmed, vote,
                          &err),
