@@ -1,6 +1,5 @@
 /* How asking ends: granted, if wanted not before enough replicas have it, or failed. */
 #include "engines/redis/redis.h"
-#include "mutant.h"
 
 /* ---- the end of a claim ---- */
 
@@ -37,9 +36,6 @@ void claim_fail_to_resume(struct redis_claim *part, const struct stile_error *er
     error_copy(&why, err);
     if (why.status == STILE_UNCERTAIN)
         why.status = STILE_UNREACHABLE;
-#ifdef MUTANT_REDIS_RESUME_RETRACTS
-    claim_retract(part);
-#endif
     claim_fail(part, &why);
 }
 
