@@ -96,14 +96,14 @@ class Puppet:
         with contextlib.suppress(OSError):
             while True:
                 client, _ = self.socket.accept()
-                with client, client.makefile("rb") as lines:
-                    self.answer(client, lines)
+                threading.Thread(target=self.answer, args=(client,), daemon=True).start()
 
-    def answer(self, client, lines):
-        for line in lines:
-            n = int(line[1:])
-            words = [lines.read(int(lines.readline()[1:]) + 2)[:-2] for _ in range(n)]
-            client.sendall(self.reply(words[0]))
+    def answer(self, client):
+        with contextlib.suppress(OSError), client, client.makefile("rb") as lines:
+            for line in lines:
+                n = int(line[1:])
+                words = [lines.read(int(lines.readline()[1:]) + 2)[:-2] for _ in range(n)]
+                client.sendall(self.reply(words[0]))
 
     def reply(self, command):
         if command == b"INFO":

@@ -315,8 +315,8 @@ static void *host(void *data)
 {
     struct guest *guest = data;
     char *words[WORDS_MAX];
-    struct out *out = calloc(1, sizeof *out);
-    MUST(out);
+    static _Thread_local struct out room;
+    struct out *out = &room;
     for (size_t n; (n = read_words(guest->file, words)) > 0;) {
         bool go_on = serve(guest, words, n, out);
         for (size_t i = 0; i < n; i++)
@@ -329,7 +329,6 @@ static void *host(void *data)
         input.listener = -1;
     fclose(guest->file);
     pthread_mutex_unlock(&input.mutex);
-    free(out);
     free(guest);
     return NULL;
 }

@@ -100,7 +100,8 @@ char *vitals_cli(const struct conn_options *o, const char *flags)
 /* ---- asking ---- */
 
 /* What the scripts call. DEL comes first: it clears up behind the others. */
-#define RIGHTS_MAX 32
+#define RIGHTS_MAX   32
+#define LISTENING_NS (3 * NS_PER_SEC)
 static const char *const rights_of_server[] = {
     "del",     "exists", "get",           "hdel",  "hget", "hset",      "incr",   "pexpire",
     "psetex",  "pttl",   "publish",       "scan",  "set",  "time",      "zadd",   "zcard",
@@ -326,10 +327,19 @@ static void ask_keys(struct vitals *v)
 /* ---- listening ---- */
 
 /* A connection of its own: one that has subscribed takes nothing else. */
-static void heard(struct vitals *v, const struct stile_error *err)
+static void stop_listening(struct vitals *v)
 {
+    if (!v->listens)
+        return;
     conn_free(v->listens);
     v->listens = NULL;
+    loop_disarm(v->loop, &v->patience);
+    loop_unreserve(v->loop, 1);
+}
+
+static void heard(struct vitals *v, const struct stile_error *err)
+{
+    stop_listening(v);
     take_success(&v->listening, err);
     answered(v);
 }
@@ -356,6 +366,14 @@ static void listens_message(struct conn *conn, const char *channel, size_t chann
     (void)conn, (void)channel, (void)channel_len, (void)bytes, (void)n;
 }
 
+static void out_of_patience(struct timer *timer)
+{
+    struct vitals *v = (struct vitals *)((char *)timer - offsetof(struct vitals, patience));
+    struct stile_error err;
+    error_set(&err, STILE_UNREACHABLE, 0, "the subscription is not confirmed");
+    heard(v, &err);
+}
+
 static void ask_listening(struct vitals *v)
 {
     static const struct conn_events events = {.up = listens_up,
@@ -365,9 +383,18 @@ static void ask_listening(struct vitals *v)
     static const char channel[] = "stile:0000000000000000";
     struct stile_error err;
     v->pending++;
-    if (conn_new(&v->listens, v->loop, conn_options(v->conn), &events, v, &err) ||
-        conn_subscribe(v->listens, channel, sizeof channel - 1, &err))
+    v->patience.fn = out_of_patience;
+    if (loop_reserve(v->loop, 1)) {
+        error_set(&err, STILE_NOMEM, 0, "out of memory");
         heard(v, &err);
+    } else if (conn_new(&v->listens, v->loop, conn_options(v->conn), &events, v, &err)) {
+        loop_unreserve(v->loop, 1);
+        heard(v, &err);
+    } else if (conn_subscribe(v->listens, channel, sizeof channel - 1, &err)) {
+        heard(v, &err);
+    } else {
+        loop_arm(v->loop, &v->patience, loop_now(v->loop) + LISTENING_NS);
+    }
 }
 
 /* Denied or not: there is no such script. */
@@ -436,8 +463,7 @@ void vitals_free(struct vitals *v)
 {
     if (v->conn)
         conn_forget(v->conn, v);
-    conn_free(v->listens);
-    v->listens = NULL;
+    stop_listening(v);
     free(v->info);
     v->info = NULL;
 }

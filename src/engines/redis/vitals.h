@@ -46,11 +46,12 @@ struct vitals {
     struct vital scripts, own_keys, messages;            /* may we, and does it work? */
     struct vital listening, waits;
     struct conn *listens;
-    char denied[256];     /* commands that scripts may not call, separated by spaces */
-    bool active_replica;  /* KeyDB: every one of several servers takes writes */
-    long long sentinels;  /* that watch it */
-    bool cluster_is_down; /* as it says */
-    long long lease_ms;   /* the longest of our locks there now */
+    struct timer patience; /* with a subscription that nobody confirms */
+    char denied[256];      /* commands that scripts may not call, separated by spaces */
+    bool active_replica;   /* KeyDB: every one of several servers takes writes */
+    long long sentinels;   /* that watch it */
+    bool cluster_is_down;  /* as it says */
+    long long lease_ms;    /* the longest of our locks there now */
     struct vital clock;
     bool timed;
     uint64_t sent_ns;
