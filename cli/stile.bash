@@ -50,7 +50,7 @@ _stile() {
     --wait | --ttl | --hold-at-least | --lock-delay | --grace | --delay | --backoff | --lease | --finish)
         mapfile -t COMPREPLY < <(compgen -W '1s 10s 1m 5m 1h' -- "$cur")
         ;;
-    --slots | --token | --owner | --proclaim | --key | --parallel | --tries) ;;
+    --label | -E | --conflict-exit-code | --slots | --token | --owner | --proclaim | --key | --parallel | --tries) ;;
     *)
         if [[ $cur == -* ]]; then
             i=("$verb")
