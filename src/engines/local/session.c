@@ -16,7 +16,7 @@
 
 #define BACKLOG      4096
 #define GUARD_NS     NS_PER_SEC
-#define TRIMS_A_TIME 256
+#define TRIMS_A_TIME 2048
 
 /* ---- sockets ---- */
 
