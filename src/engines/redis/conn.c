@@ -11,6 +11,7 @@
 
 #define DEFAULT_ANSWER_NS (3 * NS_PER_SEC)
 #define CONN_TIMERS       2
+#define READ_AT_ONCE      32 /* requests: what is in 16 KiB, which a server reads at a time */
 
 void *conn_owner(const struct conn *c)
 {
@@ -189,7 +190,7 @@ bool conn_cancel(struct conn *c, const void *data)
 
 bool conn_is_behind(const struct conn *c)
 {
-    return c->waiting.first || c->forgotten.first;
+    return c->waiting.first || c->forgotten.first || c->sent.n > READ_AT_ONCE;
 }
 
 void conn_flush(struct conn *c)

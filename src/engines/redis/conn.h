@@ -113,7 +113,9 @@ void conn_forget(struct conn *conn, const void *data);
 /* The same, but what has not been sent yet is taken back: it will never be executed. True: that was
  * so. */
 bool conn_cancel(struct conn *conn, const void *data);
-bool conn_is_behind(const struct conn *conn); /* some requests have not been sent yet */
+/* Some requests have not been sent yet, or are more than the server reads at once: it reads no more
+ * once it can't answer, and so would never see the rest if the connection was closed now. */
+bool conn_is_behind(const struct conn *conn);
 
 /* Kept over reconnections. OK or NOMEM. After the first one conn_send() is MISUSE. */
 enum stile_status conn_subscribe(struct conn *conn, const char *channel, size_t len,

@@ -13,6 +13,7 @@
 #define PATIENCE_NS   (2500 * NS_PER_MS)
 #define PATIENCE_LATE (10 * NS_PER_SEC) /* when nobody waits for it any more */
 #define PARTING_NS    (500 * NS_PER_MS)
+#define PARTING_MAX   (10 * NS_PER_SEC) /* while a node has still many to answer */
 
 enum word {
     UNSAID,
@@ -82,7 +83,8 @@ static bool is_owed(const struct errand *errand)
         const struct step *step = &errand->steps[i];
         const struct node *node = &errand->redlock->nodes[i];
         bool on_its_way =
-            step->word == ON_ITS_WAY && (!conn_is_up(node->asks) || conn_is_behind(node->asks));
+            step->word == ON_ITS_WAY &&
+            (!conn_is_up(node->asks) || (!node->silent && conn_is_behind(node->asks)));
         if (node->met && (step->word == UNSAID || on_its_way))
             return true;
     }
@@ -98,6 +100,16 @@ static bool any_owed(const struct redlock *redlock)
     return false;
 }
 
+static bool any_behind(const struct redlock *redlock)
+{
+    bool any = false;
+    for (unsigned i = 0; i < redlock->n; i++) {
+        const struct node *node = &redlock->nodes[i];
+        any |= conn_is_up(node->asks) && !node->silent && conn_is_behind(node->asks);
+    }
+    return any;
+}
+
 static void on_parting(struct timer *timer)
 {
     (void)timer; /* it only wakes the loop */
@@ -107,13 +119,15 @@ void errands_finish(struct redlock *redlock)
 {
     struct loop *loop = redlock->engine.loop;
     struct timer parting = {.fn = on_parting};
-    uint64_t until_ns = loop_now(loop) + PARTING_NS;
+    uint64_t until_ns = loop_now(loop) + PARTING_NS, latest_ns = loop_now(loop) + PARTING_MAX;
     for (struct errand *errand = redlock->errands; errand; errand = errand->next)
         errand->claim = NULL; /* nobody wants to know any more */
     if (!any_owed(redlock) || loop_reserve(loop, 1))
         return;
     loop_arm(loop, &parting, until_ns);
     while (any_owed(redlock) && loop_now(loop) < until_ns) {
+        if (any_behind(redlock) && loop_now(loop) + PARTING_NS < latest_ns)
+            loop_arm(loop, &parting, until_ns = loop_now(loop) + PARTING_NS);
         loop_prepare(loop);
         loop_wait(loop, true);
         loop_run(loop);
