@@ -38,7 +38,8 @@ class RedisServer(OwnServer):
         raise OSError("redis-server (package redis-server) does not start: " + log)
 
     def command(self):
-        return ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--dir", self.dir,
+        program = os.environ.get("STILE_TEST_REDIS_SERVER", self.program)
+        return [program, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", self.dir,
                 "--unixsocket", self.path, "--save", "", "--appendonly", "no", "--daemonize", "no",
                 "--logfile", "", *self.args]
 

@@ -130,7 +130,7 @@ static enum stile_status check_nodes(const struct redlock *redlock, struct stile
         const struct node *node = &redlock->nodes[i];
         if (node->refusal.status) {
             error_copy(err, &node->refusal);
-            return error_wrap(err, err->status, "%s", node->where);
+            return error_wrap(err, node->refusal.status, "%s", node->where);
         }
     }
     return STILE_OK;
