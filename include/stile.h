@@ -352,11 +352,9 @@ STILE_API enum stile_status stile_setup(const char *url, bool dry_run, const cha
 
 #define STILE_JOB_PAYLOAD_MAX (1024 * 1024) /* bytes; any bytes */
 #define STILE_JOB_KEY_MAX     STILE_NAME_MAX
-#define STILE_JOBS_MAX        100 /* in one call */
-#define STILE_JOBS_ADD_MAX                                                                         \
-    1000                         /* in one call of stile_jobs_add_all(), which takes 4 MiB at most \
-                                  */
-#define STILE_JOB_TRIES_MAX 1000 /* see struct stile_jobs_options */
+#define STILE_JOBS_MAX        100  /* in one call */
+#define STILE_JOBS_ADD_MAX    1000 /* in one call of stile_jobs_add_all() */
+#define STILE_JOB_TRIES_MAX   1000 /* see struct stile_jobs_options */
 
 enum stile_job_state {
     STILE_JOB_READY, /* or will be, when it is due */
@@ -415,8 +413,9 @@ STILE_API enum stile_status stile_jobs_add(uint64_t *id, struct stile_client *cl
                                            const struct stile_jobs_options *options,
                                            struct stile_error *err);
 
-/* Many jobs in one transaction: all of them, or none (MySQL, other than MariaDB, adds them one by
- * one). ids, which may be NULL, has room for n. options->key must be unset: each has its own. */
+/* Many jobs, with 4 MiB of payload at most, in one transaction: all of them, or none (MySQL, other
+ * than MariaDB, adds them one by one). ids, which may be NULL, has room for n. options->key must be
+ * unset: each has its own. */
 struct stile_job_entry {
     const void *payload;
     size_t size;
