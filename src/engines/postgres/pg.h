@@ -105,7 +105,9 @@ enum stile_status ttl_tell_is(struct session *session, uint64_t ttl_ns, answer_f
 /* ---- held.c: what is held, by key ---- */
 
 void held_note(struct part *part, bool holds);
-struct part *held_with_id(struct pg *pg, const struct key *key, int64_t id);
+/* Whether its session has this key for another claim that excludes it; or for any other. */
+bool held_against(struct part *part, int64_t id, bool even_by_readers);
+void held_follow(struct pg *pg, const struct key *key, int64_t id); /* somebody waits for it */
 /* Somebody wants it to end. stale: that may have been about a grant before. */
 void held_break(struct pg *pg, const char *payload, bool stale);
 

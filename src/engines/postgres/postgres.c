@@ -209,6 +209,7 @@ const struct engine_class postgres_class = {
                           "them all; their holders are told as their connections end. Locks share "
                           "the server's lock table: a quarter of it for one client, or locks=N",
              .instead = "mode=table in the URL has slots and stile acquire"},
+    .apart_sharing = true,
     .in_flight = 256,
     .claim_size = sizeof(struct pg_claim),
     .claim = claims_claim,
