@@ -102,10 +102,11 @@ STILE_API enum stile_status stile_client_open(struct stile_client **client, cons
                                               const struct stile_client_options *options,
                                               struct stile_error *err);
 
-/* For programs that use local: and must survive somebody who cuts its file off (truncate(1)) while
- * they are inside a call: installs a handler for SIGBUS, after which this is CORRUPT or LOST as
- * well. Whatever is not ours goes to the handler that was there before. The library never does so
- * by itself; `stile` does. */
+/* Somebody may cut the file of local: off (truncate(1)) while a program is inside a call, which the
+ * kernel answers with SIGBUS. Opening local: handles that signal where it has its default action:
+ * it becomes CORRUPT or LOST, and every other SIGBUS ends the program as before. A program that has
+ * a handler of its own keeps it; to have ours before it, which passes on what is not ours, it calls
+ * this, after it has installed its own. */
 STILE_API enum stile_status stile_sigbus_trap(struct stile_error *err);
 
 /* Releases and frees all locks of the client. No other call on it may be under way. */

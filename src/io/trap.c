@@ -18,7 +18,6 @@ static struct mapping {
 } mappings[MAPPINGS_MAX];
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static bool is_installed;
 static struct sigaction before;
 
 void trap_add(void *start, size_t bytes, volatile bool *is_torn)
@@ -81,15 +80,29 @@ static void on_sigbus(int number, siginfo_t *info, void *context)
     errno = kept;
 }
 
-int trap_install(void)
+static bool is_default(const struct sigaction *action)
+{
+    return !(action->sa_flags & SA_SIGINFO) && action->sa_handler == SIG_DFL;
+}
+
+static bool is_ours(const struct sigaction *action)
+{
+    return action->sa_flags & SA_SIGINFO && action->sa_sigaction == on_sigbus;
+}
+
+int trap_install(bool over_a_handler)
 {
     struct sigaction action = {.sa_sigaction = on_sigbus, .sa_flags = SA_SIGINFO | SA_NODEFER};
+    struct sigaction now;
     int rc = 0;
     sigemptyset(&action.sa_mask);
     pthread_mutex_lock(&mutex);
-    if (!is_installed && sigaction(SIGBUS, &action, &before) != 0)
+    if (sigaction(SIGBUS, NULL, &now) != 0) {
         rc = errno;
-    is_installed |= rc == 0;
+    } else if (!is_ours(&now) && (over_a_handler || is_default(&now))) {
+        before = now;
+        rc = sigaction(SIGBUS, &action, NULL) != 0 ? errno : 0;
+    }
     pthread_mutex_unlock(&mutex);
     return rc;
 }

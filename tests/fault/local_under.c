@@ -163,9 +163,7 @@ static void test_cut_off_under_a_holder(void **state)
 static int take_and_give(void)
 {
     struct party party;
-    signal(SIGBUS, SIG_DFL);
-    if (stile_sigbus_trap(NULL) != STILE_OK)
-        return 100;
+    signal(SIGBUS, SIG_DFL); /* cmocka's */
     kit_die_with_parent();
     kit_open(&party, dir);
     struct bid *bid = kit_bid(&party, "n");
@@ -255,9 +253,32 @@ static int catch_another_sigbus(void)
     return n_caught == 2 ? 0 : 101;
 }
 
+/* A handler of the program's own is left alone. */
+static int keep_its_handler(void)
+{
+    struct sigaction action = {.sa_handler = count_it}, now;
+    struct party party;
+    if (sigaction(SIGBUS, &action, NULL) != 0)
+        return 100;
+    kit_open(&party, dir);
+    return sigaction(SIGBUS, NULL, &now) == 0 && now.sa_handler == count_it ? 0 : 101;
+}
+
+/* Opening has put ours in the place of the default. */
+static int meet_another_after_opening(void)
+{
+    struct party party;
+    signal(SIGBUS, SIG_DFL);
+    kit_open(&party, dir);
+    touch_nothing();
+    return 0;
+}
+
 static void test_a_sigbus_of_others_is_passed_on(void **state)
 {
     (void)state;
+    child_expect(keep_its_handler, STILE_OK);
+    assert_int_equal(child_run(meet_another_after_opening), 128 + SIGBUS);
     assert_int_equal(child_run(meet_another_sigbus), 128 + SIGBUS);
     assert_int_equal(child_run(be_sent_one), 128 + SIGBUS);
     child_expect(catch_another_sigbus, STILE_OK);

@@ -15,7 +15,7 @@ def adopted_under_a_holder(t, nodes):
     done = t.stile("doctor", "--adopt")
     assert "takes no claims for 120 s" in " ".join(done.stdout.split()), done.stdout
     waiter = waiting(t, "x")
-    spin(lambda: nodes[1].cli("LLEN", "{lock:x}:queue") == "1")
+    spin(lambda: nodes[1].cli("LLEN", "{lock:x}\x1fqueue") == "1")
     return owner, token, waiter
 
 
@@ -62,10 +62,10 @@ def a_vote_comes_late(t, nodes):
     nodes[1].cli("DEL", "stile:node")
     t.stile("doctor", "--adopt")
     group, highest = nodes[1].cli("HMGET", "stile:node", "group", "highest").split("\n")
-    before = nodes[1].cli("GET", "{lock:x}:fence")
+    before = nodes[1].cli("GET", "{lock:x}\x1ffence")
     expect(t.stile("run", "--try", "x", "--", "true").returncode, 75)
     expect(nodes[1].cli("GET", "lock:x"), owner)
-    expect(nodes[1].cli("GET", "{lock:x}:fence"), before)
+    expect(nodes[1].cli("GET", "{lock:x}\x1ffence"), before)
     expect(nodes[1].cli("HMGET", "stile:node", "group", "highest").split("\n"), [group, highest])
 
 

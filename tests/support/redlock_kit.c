@@ -204,13 +204,13 @@ void waiter_start(struct waiter *waiter, const char *name, unsigned before)
     sem_init(&waiter->granted, 0, 0);
     sem_init(&waiter->go, 0, 0);
     assert_int_equal(pthread_create(&waiter->thread, NULL, wait_and_hold, waiter), 0);
-    snprintf(length, sizeof length, "EVAL return(''..redis.call('LLEN',KEYS[1])) 1 {lock:%s}:queue",
-             name);
+    snprintf(length, sizeof length,
+             "EVAL return(''..redis.call('LLEN',KEYS[1])) 1 {lock:%s}\x1fqueue", name);
     snprintf(size, sizeof size, "%u", before + 1);
     for (unsigned i = 0; i < NODES; i++)
         await_text(i, length, size);
     snprintf(waiter->entry, sizeof waiter->entry, "%s",
-             node_text(0, "LINDEX {lock:%s}:queue -1", name));
+             node_text(0, "LINDEX {lock:%s}\x1fqueue -1", name));
 }
 
 static void await_post(sem_t *sem)

@@ -105,7 +105,7 @@ static void failures_say_why(void **state)
     struct heard_findings heard = {0};
     struct stile_error err = {0};
 
-    assert_status(stile_doctor(w->clients[0], 2, hear, &heard, &err), MISUSE);
+    assert_status(stile_doctor(w->clients[0], 1u << 20, hear, &heard, &err), MISUSE);
     assert_trace(w->script, "");
     assert_status(stile_doctor(NULL, 0, hear, &heard, &err), MISUSE);
     SCRIPT_ALWAYS(w->script, SCRIPT_QUERY, .act = SCRIPT_FAIL, .status = STILE_UNREACHABLE);

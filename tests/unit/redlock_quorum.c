@@ -9,7 +9,9 @@
 /* Longer than anything here is waited for: nothing goes by itself. */
 #define LEASE_MS 60000
 #define K        "lock:name"
-#define F        "{lock:name}:fence"
+#define F                                                                                          \
+    "{lock:name}\x1f"                                                                              \
+    "fence"
 
 static struct stile_client *client;
 static struct stile_lock *lock;
@@ -280,7 +282,8 @@ static void a_fence_that_has_expired_is_the_highest_of_the_node(void **state)
     }
     for (unsigned i = 0; i < NODES; i++) {
         await_text(i, "GET lock:other", "");
-        node_text(i, "DEL {lock:other}:fence");
+        node_text(i, "DEL {lock:other}\x1f"
+                     "fence");
     }
     struct stile_client *another = open_nodes("");
     struct stile_lock *again = lock_on(another, "other", 10000);

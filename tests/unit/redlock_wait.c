@@ -5,7 +5,7 @@
 #include "support/redlock_kit.h"
 
 #define K     "lock:name"
-#define QUEUE "{lock:name}:queue"
+#define QUEUE "{lock:name}\x1fqueue"
 
 static struct stile_client *client;
 static struct stile_lock *lock;

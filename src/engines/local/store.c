@@ -39,6 +39,7 @@ int store_map(struct store *store)
     store->cells = map;
     store->is_torn = false;
     trap_add(map, store->mapped_bytes, &store->is_torn);
+    (void)trap_install(false);
     store->n_cells =
         (uint32_t)((bytes < store->mapped_bytes ? bytes : store->mapped_bytes) / CELL_BYTES);
     return 0;

@@ -164,6 +164,7 @@ void claims_stand_in_line(struct part *part)
     part->standing = IN_LINE;
     mine(part)->crowded = true;
     session->seat.waits = true;
+    claim_of(part)->engine->events->queued(claim_of(part));
     if (session_send(session, sql_lock(part, ttl_to_tell(session)), on_locked, part, &err))
         part_give_up(part, &err);
 }

@@ -156,6 +156,7 @@ const struct engine_class mysql_table_class = {
                          "committed",
              .condition = TABLE_CONDITION},
     .apart = true,
+    .in_flight = 256,
     .break_ = table_break,
     LEASE_SLOTS,
     SLOTS,
@@ -224,6 +225,7 @@ const struct engine_class mysql_class = {
              .instead =
                  "mode=table in the URL has shared locks, slots and stile acquire; mode=row has "
                  "shared locks"},
+    .in_flight = 256,
     .claim_size = sizeof(struct my_claim),
     .claim = claims_claim,
     .release = claims_release,

@@ -315,7 +315,14 @@ static bool begin(struct redlock_claim *part)
 void redlock_claim(struct engine *engine, struct claim *claim)
 {
     struct redlock_claim *part = part_of(claim);
-    (void)engine;
+    struct stile_error err;
+    if (keys_are_ours((struct redlock *)engine, claim->name)) {
+        error_set(&err, STILE_REFUSED, 0,
+                  "with this prefix the name is that of " NODE_KEY
+                  ", where each node keeps what it knows of its group: choose another one");
+        engine->events->failed(claim, &err);
+        return;
+    }
     if (!begin(part) || !draw(part))
         return;
     enlist(part);

@@ -3,11 +3,18 @@
 
 #include "engines/redlock/redlock.h"
 
-static const char *const suffixes[NAME_KEYS] = {"", ":fence", ":queue"};
+/* No name and no prefix has the mark: no lock can be called as a key that belongs to another. */
+static const char *const suffixes[NAME_KEYS] = {"", KEY_MARK "fence", KEY_MARK "queue"};
 
 void keys_of(struct keys *keys, const struct redlock *redlock, const char *name, size_t len)
 {
     family_write(keys->key, keys->room, suffixes, NAME_KEYS, redlock->prefix, name, len);
+}
+
+bool keys_are_ours(const struct redlock *redlock, const char *name)
+{
+    size_t len = strlen(redlock->prefix);
+    return strncmp(NODE_KEY, redlock->prefix, len) == 0 && strcmp(NODE_KEY + len, name) == 0;
 }
 
 bool keys_derive(const struct redlock *redlock, const char *key, size_t len)

@@ -176,6 +176,8 @@ struct keys {
 
 void keys_of(struct keys *keys, const struct redlock *redlock, const char *name, size_t len);
 bool keys_derive(const struct redlock *redlock, const char *key, size_t len);
+/* Whether the key of this name is one that the nodes themselves need. */
+bool keys_are_ours(const struct redlock *redlock, const char *name);
 
 /* The arguments of one script; the texts are borrowed until it is sent. */
 struct call {

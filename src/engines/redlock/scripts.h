@@ -1,10 +1,10 @@
-/* What a node does for us, each in one step and on its own clock. Keys of a name:
+/* What a node does for us, each in one step and on its own clock. Keys of a name (keys.c):
  *
  *     K        string, expires: the owner; "~h" for a hold_at_least that is left
- *     :fence   F, string, expires after a week: "token owner pid host command" of the last grant;
+ *     fence    F, string, expires after a week: "token owner pid host command" of the last grant;
  *              missing, it reads as the highest of all fences of the node; without an owner, it
  *              is what that was when the key was given
- *     :queue   Q, list of waiting entries, "owner pid host command"
+ *     queue    Q, list of waiting entries, "owner pid host command"
  *
  * and one of the node, NODE_KEY (N), a hash: group, highest (of all tokens written to its fences),
  * longest (lease asked for, ms), was (epochs before the present one), quiet (until when it takes no
