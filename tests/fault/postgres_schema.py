@@ -79,6 +79,36 @@ def schema_before_this_one(t, server):
     expect(json.loads(t.stile("caps", "--json").stdout)["fifo"], True)
 
 
+@on_server()
+def setup_keeps_roles_working(t, server):
+    """A role that was granted rights on the schema before: it locks and waits after setup as it did"""
+    server.sql("create role \"the App\" login; create role seer login; "
+               "alter default privileges revoke execute on functions from public; "
+               "revoke execute on all functions in schema stile from public; "
+               "delete from stile.version where version = 3; drop table stile.waiting cascade; "
+               "drop function stile.grant, stile.park, stile.unpark, stile.wake, stile.mark, stile.briefly; "
+               "comment on table stile.version is null; "
+               "grant usage on schema stile to \"the App\", seer; grant select on stile.lock to seer; "
+               "grant all on all tables in schema stile to \"the App\"; "
+               "grant execute on all functions in schema stile to \"the App\"")
+    owner = t.env["STILE_ENGINE"]
+    use(t, server, server.url.replace("postgres@", "the%20App@"))
+    expect(token_of(t), 1)
+    expect(t.stile("setup", owner).returncode, 0)
+    assert "rights" not in findings(t)
+    held = t.hold("x", "--ttl", "60s")
+    waiting = t.start("run", "x", "--", "sh", "-c", "echo $STILE_TOKEN")
+    spin(lambda: server.sql("select count(*) from stile.waiting") == "1")
+    t.release(held)
+    expect(waiting.line(), "3")
+    expect(waiting.wait(), 0)
+    expect(server.sql("select has_table_privilege('seer', 'stile.waiting', 'select'), "
+                      "has_table_privilege('seer', 'stile.waiting', 'insert')"), "t|f")
+    server.sql("revoke all on stile.waiting from \"the App\"; comment on table stile.version is null")
+    expect(t.stile("setup", owner).returncode, 0)
+    expect(findings(t)["rights"], "danger")  # what is revoked afterwards stays so
+
+
 # ---- what must last ----
 
 @on_server("-c", "synchronous_commit=off", "-c", "wal_writer_delay=10s", durable=True, mode="table")
@@ -149,5 +179,5 @@ def room_for_locks(t, server):
 
 
 run_tests([functions_pin_their_path, setup_again_changes_nothing, schema_before_this_one,
-           rows_last_whatever_the_role_says, doctor_names_missing_rights, locks_that_lock_nothing,
-           room_for_locks])
+           setup_keeps_roles_working, rows_last_whatever_the_role_says, doctor_names_missing_rights,
+           locks_that_lock_nothing, room_for_locks])

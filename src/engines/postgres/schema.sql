@@ -849,6 +849,43 @@ begin
     return v_n;
 end $$;
 
+commit;
+begin;
+
+-- What a version has added is for those that may use what it goes with: a role that worked before
+-- `stile setup` works after it. Once, in the step that makes it the version in use: what is revoked
+-- later stays revoked. (Nobody needs rights on the sequence of an identity column.)
+do $$
+declare
+    g record;
+begin
+    if exists (select from stile.version where version = 3) then
+        return;
+    end if;
+    for g in
+        select format('grant %s on %s to %s%s', a.privilege_type, n.added,
+                      coalesce(quote_ident(r.rolname), 'public'),
+                      case when a.is_grantable then ' with grant option' else '' end) as statement
+        from (values ('stile.waiting', 'stile.lock')) n (added, beside)
+        join pg_class c on c.oid = to_regclass(n.beside)
+        cross join lateral aclexplode(c.relacl) a
+        left join pg_roles r on r.oid = a.grantee
+        where a.grantee <> c.relowner
+        union all
+        select format('grant execute on function %s to %s%s', f.oid::regprocedure,
+                      coalesce(quote_ident(r.rolname), 'public'),
+                      case when a.is_grantable then ' with grant option' else '' end)
+        from pg_proc f
+        join pg_proc b on b.pronamespace = f.pronamespace and b.proname = 'granted'
+        cross join lateral aclexplode(coalesce(b.proacl, acldefault('f', b.proowner))) a
+        left join pg_roles r on r.oid = a.grantee
+        where f.pronamespace = 'stile'::regnamespace and a.grantee <> b.proowner
+          and f.proname in ('durably', 'mark', 'briefly', 'park', 'unpark', 'ahead', 'wake', 'grant')
+    loop
+        execute g.statement;
+    end loop;
+end $$;
+
 insert into stile.version (version) values (2), (3) on conflict do nothing;
 commit;
 select pg_advisory_unlock(hashtextextended('stile setup', 0));
