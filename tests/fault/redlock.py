@@ -1,6 +1,7 @@
 """Five nodes of redlock of which some are down, stopped, empty, or a little ahead of time: the status
 that the user sees, never two holders, and tokens that only grow."""
 import signal
+import subprocess
 
 from redis_kit import (acquire, everybody, expect, gets_in, kill_at_once, lost, refused, run_tests,
                        signal_all, told, waiting)
@@ -262,6 +263,22 @@ def refusals(t, nodes):
     refused(t, "twice", code=64)
 
 
+@on_nodes(params="?prefix=")
+def names_that_look_like_keys(t, nodes):
+    """Without a prefix: names that look like another's keys are free, and the nodes' own is refused"""
+    names = "x", "{x}", "{x}:fence", "{x}:queue", "{x}fence", "stile:nodes"
+    held = t.start("run", "--try", *names, "--", "sh", "-c", "echo $STILE_TOKENS; read line",
+                   stdin=subprocess.PIPE)
+    tokens = held.line().split()
+    expect(len(tokens), len(names))
+    for name in names:
+        expect(t.stile("run", "--try", name, "--", "true").returncode, 75, name)
+    t.release(held)
+    done = t.stile("run", "--try", "stile:node", "--", "true")
+    expect(done.returncode, 69, done.stderr)
+    assert "choose another" in done.stderr, done.stderr
+
+
 @on_nodes(params="?fence=off")
 def plain(t, nodes):
     """fence=off: no token, and none is promised; nodes may be empty, and count all the same"""
@@ -289,4 +306,4 @@ def plain(t, nodes):
 
 run_tests([some_down, most_down, all_restarted, some_stopped, most_stopped, one_empty, most_empty,
            one_flushed, most_flushed, clock_jumps, clocks_jump, holder_stopped, holder_killed,
-           what_stays, refusals, plain])
+           what_stays, refusals, names_that_look_like_keys, plain])
