@@ -9,7 +9,7 @@
 
 enum life_byte {
     LIFE_OPENING = 0, /* exclusive while somebody opens the directory */
-    LIFE_IN_USE = 1,  /* shared by all who have it open */
+    LIFE_IN_USE = 1,  /* shared by all who have it open, and by each session */
     LIFE_IDS = 4096,  /* + id: that id is alive */
 };
 

@@ -157,13 +157,17 @@ static void close_all(struct local *local)
 }
 
 /* `live` is opened after the sockets: as a process ends, Linux closes the latest file first, so who
- * hears a socket hang up finds the proof of life gone already. */
+ * hears a socket hang up finds the proof of life gone already. Copies of it may outlive us, in what
+ * a killed `stile run` has left: then the directory is in use, or whoever opens it next would
+ * believe to be alone and forget what the session holds. */
 static enum stile_status begin_life(struct local *local, struct stile_error *err)
 {
     enum stile_status status = dir_open_file(&local->life_fd, &local->env->dir, "live", 0, err);
     if (status)
         return status;
-    int rc = life_lock(local->life_fd, LIFE_IDS + local->id, true);
+    int rc = life_lock(local->life_fd, LIFE_IN_USE, false);
+    if (!rc)
+        rc = life_lock(local->life_fd, LIFE_IDS + local->id, true);
     return rc ? error_errno(err, STILE_REFUSED, rc, "locking `live`") : STILE_OK;
 }
 
