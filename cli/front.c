@@ -254,6 +254,7 @@ int front_run(const char *verb, const char *what, size_t n, post_fn *fn, struct 
                           .what = what,
                           .posts = must_alloc(calloc(n, sizeof *front.posts)),
                           .lost_code = options_exit_code(options, EXIT_LOST)};
+    say_never_waits();
     signals_take(&front.signals);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     int code = run_posts(&front, n, fn, options);

@@ -2,10 +2,25 @@
 #include "cli.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+static bool never_waits;
+
+void say_never_waits(void)
+{
+    never_waits = true;
+}
+
+/* Full: a pager that nobody scrolls, a terminal after Ctrl-S. */
+static bool has_room(void)
+{
+    struct pollfd polled = {.fd = STDERR_FILENO, .events = POLLOUT};
+    return poll(&polled, 1, 0) != 0;
+}
 
 void say(const char *format, ...)
 {
@@ -21,6 +36,8 @@ void say(const char *format, ...)
     int len = snprintf(line, sizeof line, "stile: %s\n", text);
     /* One write, so that lines of processes that share a terminal don't mix. If stderr is gone
      * there is nobody left to tell. */
+    if (never_waits && !has_room())
+        return;
     while (write(STDERR_FILENO, line, (size_t)len) < 0 && errno == EINTR)
         continue;
 }

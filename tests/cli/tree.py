@@ -207,6 +207,38 @@ def loss_lets_the_command_clean_up(t):
     expect((running.line(), running.wait()), ("cleaned", 76))
 
 
+def fill(pipe):
+    """Until not a single byte more goes in."""
+    fd = os.open("/proc/self/fd/%d" % pipe.fileno(), os.O_WRONLY | os.O_NONBLOCK)
+    try:
+        for size in 65536, 1:
+            try:
+                while True:
+                    os.write(fd, size * b"x")
+            except BlockingIOError:
+                pass
+    finally:
+        os.close(fd)
+
+
+def loss_ends_the_tree_though_nobody_reads(t):
+    """a lost lock stops the tree, also when stderr is full and nobody reads it"""
+    running = start_tree(t, "session")
+    fill(running.process.stderr)
+    break_x(t)
+    expect(running.wait(), 76)
+    expect_nobody_left(t)
+
+
+def killed_warden_ends_the_tree_though_nobody_reads(t):
+    """kill -9 of the warden kills the tree, also when stderr is full and nobody reads it"""
+    running = start_tree(t, "session")
+    fill(running.process.stderr)
+    os.kill(running.warden(), signal.SIGKILL)
+    expect(running.wait(), 76)
+    expect_nobody_left(t)
+
+
 def next_in_line(t):
     """A run that waits for x, and finds out whether the tree still lives."""
     watched = t.watch("x")
@@ -294,12 +326,10 @@ def killed_warden_ends_the_tree_first(t):
         expect_nobody_left(t)
 
 
-def killed_both_keep_the_lock(t):
-    """kill -9 of run and warden at once: on local, what is left of the tree keeps the lock"""
-    running = start_tree(t, "session")
+def kill_both(t, running):
+    """kill -9 of run and warden at once; returns what is left of the tree."""
     (left,) = [pid for pid in children(running.command)]
     t.guard(left)
-    waiter = next_in_line(t)
     warden = running.warden()
     for pid in warden, running.pid:
         os.kill(pid, signal.SIGSTOP)
@@ -307,6 +337,22 @@ def killed_both_keep_the_lock(t):
         os.kill(pid, signal.SIGKILL)
     running.wait()
     spin(lambda: not os.path.exists("/proc/%d" % running.command))
+    return left
+
+
+def killed_both_with_nobody_around_keep_the_lock(t):
+    """kill -9 of both with nobody else around: whoever opens the directory finds the lock held"""
+    left = kill_both(t, start_tree(t, "session"))
+    expect(t.stile("run", "--try", "x", "--", "true").returncode, 75)
+    os.kill(left, signal.SIGKILL)
+    expect(t.stile("run", "x", "--", "true").returncode, 0)
+
+
+def killed_both_keep_the_lock(t):
+    """kill -9 of run and warden at once: on local, what is left of the tree keeps the lock"""
+    running = start_tree(t, "session")
+    waiter = next_in_line(t)
+    left = kill_both(t, running)
     expect(t.stile("run", "--try", "x", "--", "true").returncode, 75)
     expect(waiter.process.poll(), None)
     os.kill(left, signal.SIGKILL)
@@ -421,7 +467,10 @@ run_tests([
     killed_front_of_a_waiter_leaves_the_queue,
     killed_warden_ends_the_tree,
     killed_warden_ends_the_tree_first,
+    loss_ends_the_tree_though_nobody_reads,
+    killed_warden_ends_the_tree_though_nobody_reads,
     killed_both_keep_the_lock,
+    killed_both_with_nobody_around_keep_the_lock,
     signalled_run_ends_the_tree_first,
     interrupted_run_ends_what_ignores_it,
     killed_command_ends_the_tree,
