@@ -117,6 +117,31 @@ static void finish_with(struct errand *e, enum stile_status status, const char *
     finish(e, &err);
 }
 
+/* ---- waiting no more ---- */
+
+static bool waits_for(const struct errand *e, const char *queue)
+{
+    return e->job.verb == JOB_CLAIM && (!queue || strcmp(queue, e->job.queue) == 0);
+}
+
+/* What the engine told a client where nobody waits would be lost for those that wait elsewhere. */
+static void leave(struct stile_client *client, const struct errand *but, const char *queue)
+{
+    struct engine *engine = client->engine;
+    for (struct errand *e = client->errands; e; e = e->next)
+        if (e != but && e->job.listen && waits_for(e, queue))
+            return;
+    if (engine->class->jobs_left)
+        engine->class->jobs_left(engine, queue);
+}
+
+static void finish_claim(struct errand *e, const struct stile_error *err)
+{
+    if (e->looks > 0 && e->job.hearing)
+        leave(e->client, e, e->job.queue);
+    finish(e, err);
+}
+
 /* ---- asking, and asking again ---- */
 
 static void ask(struct errand *e)
@@ -130,15 +155,22 @@ static void ask(struct errand *e)
     engine->class->jobs(engine, &e->job);
 }
 
+static void finish_in_vain(struct errand *e)
+{
+    struct stile_error err;
+    error_set(&err, STILE_TIMEOUT, 0, "there was nothing to be claimed in that time");
+    finish_claim(e, &err);
+}
+
 static void look_again(struct timer *timer)
 {
     struct errand *e = (struct errand *)((char *)timer - offsetof(struct errand, timer));
     if (e->until_ns > loop_now(e->client->loop))
         ask(e);
     else if (e->last.status)
-        finish(e, &e->last);
+        finish_claim(e, &e->last);
     else
-        finish_with(e, STILE_TIMEOUT, "there was nothing to be claimed in that time");
+        finish_in_vain(e);
 }
 
 static uint64_t at_most(uint64_t ns, uint64_t most)
@@ -196,11 +228,11 @@ static void claim_answered(struct errand *e, const struct stile_error *err)
     }
 #endif
     if (e->n > 0 || e->out_of_memory || (err && (over || !passes(err))))
-        finish(e, err);
+        finish_claim(e, err);
     else if (e->cancelled)
         finish_with(e, STILE_CANCELLED, stile_status_text(STILE_CANCELLED));
     else if (over)
-        finish_with(e, STILE_TIMEOUT, "there was nothing to be claimed in that time");
+        finish_in_vain(e);
     else if (err)
         wait(e, retry_pause(e->client->loop, DOWN_FIRST_NS, e->looks));
     else if (e->stirred)
@@ -266,15 +298,19 @@ void errand_done(struct job_errand *job, const struct stile_error *err)
 void errand_stir(struct engine *engine, const char *queue)
 {
     struct stile_client *client = engine->core;
+    bool heard = false;
     for (struct errand *e = client->errands, *next; e; e = next) {
         next = e->next;
-        if (e->job.verb != JOB_CLAIM || (queue && strcmp(queue, e->job.queue) != 0))
+        if (!waits_for(e, queue))
             continue;
+        heard = true;
         e->stirred = true;
-        e->looks = 0;
+        e->looks = e->looks > 0;
         if (!e->asked)
             loop_arm(client->loop, &e->timer, loop_now(client->loop));
     }
+    if (queue && !heard)
+        leave(client, NULL, queue);
 }
 
 /* ---- the beginning ---- */

@@ -283,6 +283,9 @@ struct engine_class {
      * Each errand is one transaction. A token is larger than that of the job's claim before, and
      * than any of an earlier job with the same key; it survives a crash of the server. */
     void (*jobs)(struct engine *engine, struct job_errand *errand);
+
+    /* May. Of those that listened, nobody waits for this queue any more. */
+    void (*jobs_left)(struct engine *engine, const char *queue);
 };
 
 /* The registry: NULL-terminated, one line an engine under its #ifdef. */

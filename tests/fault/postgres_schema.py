@@ -85,8 +85,10 @@ def setup_keeps_roles_working(t, server):
     server.sql("create role \"the App\" login; create role seer login; "
                "alter default privileges revoke execute on functions from public; "
                "revoke execute on all functions in schema stile from public; "
-               "delete from stile.version where version = 3; drop table stile.waiting cascade; "
-               "drop function stile.grant, stile.park, stile.unpark, stile.wake, stile.mark, stile.briefly; "
+               "delete from stile.version where version = 3; "
+               "drop table stile.waiting, stile.job_idle cascade; "
+               "drop function stile.grant, stile.park, stile.unpark, stile.wake, stile.mark, stile.briefly, "
+               "stile.job_claim, stile.job_wake, stile.job_adding, stile.job_mark, stile.job_leave; "
                "comment on table stile.version is null; "
                "grant usage on schema stile to \"the App\", seer; grant select on stile.lock to seer; "
                "grant all on all tables in schema stile to \"the App\"; "
@@ -102,6 +104,12 @@ def setup_keeps_roles_working(t, server):
     t.release(held)
     expect(waiting.line(), "3")
     expect(waiting.wait(), 0)
+    worker = t.start("jobs", "work", "q", "--", "cat")
+    spin(lambda: server.sql("select count(*) from stile.job_idle where settled") == "1")
+    expect(t.stile("jobs", "add", "q", input="done\n").returncode, 0)
+    expect(worker.line(), "done")
+    worker.process.terminate()
+    expect(worker.wait(), 0)
     expect(server.sql("select has_table_privilege('seer', 'stile.waiting', 'select'), "
                       "has_table_privilege('seer', 'stile.waiting', 'insert')"), "t|f")
     server.sql("revoke all on stile.waiting from \"the App\"; comment on table stile.version is null")

@@ -36,6 +36,10 @@
 #define CLAIM                                                                                      \
     "select j.*, null as " TAG " from stile.job_claim($1::text, $2::int, " LEASE                   \
     ", $4::int, $5::text, $6::text, $7::int, $8::bigint[]) j"
+#define CLAIM_AND_REST                                                                             \
+    "select j.*, null as " TAG " from stile.job_claim($1::text, $2::int, " LEASE                   \
+    ", $4::int, $5::text, $6::text, $7::int, $8::bigint[], $9::text) j"
+#define LEAVE        "select stile.job_leave($1::text, $2::text) as " TAG
 #define GIVE_BACK    "select t as " TAG " from stile.job_give_back($1::bigint[]) t"
 #define EXTEND       "select t as " TAG " from stile.job_extend($1::bigint[], $2::bigint) t"
 #define RETRY        "select stile.job_retry($1::text, $2::bigint) as " TAG
@@ -74,6 +78,10 @@ static const struct statement parsed[JOB_VERBS] = {
     [JOB_LIST] = {0, LIST}, [JOB_COUNT] = {0, COUNT},         [JOB_RETRY] = {0, RETRY},
     [JOB_DROP] = {0, DROP},
 };
+/* Where the schema knows who waits. */
+static const struct statement kept_claim = {56, CLAIM_AND_REST};
+static const struct statement parsed_claim = {0, CLAIM_AND_REST};
+static const struct statement leave_statement = {0, LEAVE};
 static const struct statement listen_statement = {0, LISTEN};
 
 /* ---- answers ---- */
@@ -345,6 +353,8 @@ static void put_words(struct words *w, const struct job_errand *errand)
             add_marks(w, errand, 1);
         else
             add_text(w, NULL);
+        if (pg->schema == SCHEMA_LINE)
+            add_text(w, errand->listen && errand->hearing ? pg->jobs_channel : "");
         break;
     case JOB_FAIL:
         write_text(w->text, sizeof w->text, errand->text);
@@ -419,6 +429,27 @@ static enum stile_status own_session(struct session **session, struct pg *pg,
     return status;
 }
 
+/* For what is told to this client alone, and for what is told to all: by a schema from before there
+ * were such channels, and by those that cannot see who waits. */
+static bool listen_for_jobs(struct session *session)
+{
+    struct pg *pg = session->pg;
+    snprintf(pg->jobs_channel, sizeof pg->jobs_channel, "stile_job_%s", pg->who.owner);
+    snprintf(pg->listen_jobs_sql, sizeof pg->listen_jobs_sql, "listen %s", pg->jobs_channel);
+    pg->listen_jobs = (struct statement){0, pg->listen_jobs_sql};
+    return session_send(session, &pg->listen_jobs, NULL, 0, on_listening, session, NULL) ==
+               STILE_OK &&
+           session_send(session, &listen_statement, NULL, 0, on_listening, session, NULL) ==
+               STILE_OK;
+}
+
+static const struct statement *statement_of(const struct pg *pg, enum job_verb verb)
+{
+    if (verb == JOB_CLAIM && pg->schema == SCHEMA_LINE)
+        return pg->pooled ? &parsed_claim : &kept_claim;
+    return pg->pooled ? &parsed[verb] : &kept[verb];
+}
+
 static enum stile_status start(struct job_errand *errand, struct stile_error *err)
 {
     struct pg *pg = pg_of(errand->engine);
@@ -432,15 +463,13 @@ static enum stile_status start(struct job_errand *errand, struct stile_error *er
     if (status)
         return status;
     if (errand->listen && !pg->pooled && !session->hears_jobs)
-        session->hears_jobs = session_send(session, &listen_statement, NULL, 0, on_listening,
-                                           session, NULL) == STILE_OK;
+        session->hears_jobs = listen_for_jobs(session);
     errand->hearing = session->hears_jobs;
     words.room = malloc(entries_room(errand) + errand->n * 64 + 64);
     if (!words.room)
         return error_set(err, STILE_NOMEM, 0, "out of memory");
     put_words(&words, errand);
-    const struct statement *statements = pg->pooled ? parsed : kept;
-    status = session_send(session, &statements[errand->verb], words.values, words.n, on_answer,
+    status = session_send(session, statement_of(pg, errand->verb), words.values, words.n, on_answer,
                           errand, err);
     free(words.room);
     return status;
@@ -451,4 +480,20 @@ void jobs_run(struct engine *engine, struct job_errand *errand)
     struct stile_error err;
     if (start(errand, &err))
         engine->events->job_done(errand, &err);
+}
+
+static void on_left(void *data, const struct answer *a)
+{
+    (void)data, (void)a; /* its row ends with the session at the latest */
+}
+
+void jobs_left(struct engine *engine, const char *queue)
+{
+    struct pg *pg = pg_of(engine);
+    char stored[STORED_MAX];
+    const char *values[] = {stored, pg->jobs_channel};
+    if (!pg->jobs || !pg->jobs->hears_jobs || pg->schema != SCHEMA_LINE)
+        return;
+    name_store(stored, queue, strlen(queue));
+    session_send(pg->jobs, &leave_statement, values, 2, on_left, NULL, NULL);
 }

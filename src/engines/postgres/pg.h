@@ -53,6 +53,9 @@ struct pg {
     char *shedlock[SHEDLOCK_STATEMENTS]; /* what was written for one table */
     char channel[8 + WHO_OWNER_LEN], listen_sql[32 + WHO_OWNER_LEN];
     struct statement listen;
+    char jobs_channel[16 + WHO_OWNER_LEN], listen_jobs_sql[32 + WHO_OWNER_LEN];
+    struct statement
+        listen_jobs;     /* for what comes into a queue, where this client alone is meant */
     uint64_t most_locks; /* that this client may have: a part of the server's room for them */
     struct session
         *jobs;     /* theirs: no statement of theirs stands before a renewal; NULL: none yet */
@@ -145,6 +148,7 @@ void people_break(struct engine *engine, struct query *query);
 /* ---- jobs.c ---- */
 
 void jobs_run(struct engine *engine, struct job_errand *errand);
+void jobs_left(struct engine *engine, const char *queue);
 
 /* ---- doctor.c ---- */
 

@@ -124,7 +124,7 @@ static void postgres_forked(struct engine *engine)
     .scheme = "postgres postgresql", .params = options_params, .engine_size = sizeof(struct pg),   \
     .open = postgres_open, .setup = postgres_setup, .close = postgres_close,                       \
     .forked = postgres_forked, .list = people_list, .show = people_show, .watch = people_watch,    \
-    .unwatch = people_unwatch, .examine = doctor_examine, .jobs = jobs_run
+    .unwatch = people_unwatch, .examine = doctor_examine, .jobs = jobs_run, .jobs_left = jobs_left
 
 const struct engine_class postgres_table_class = {
     .caps = {.engine = "postgres",

@@ -520,6 +520,8 @@ declare
     v_removed bigint;
 begin
     lock table stile.lock, stile.counter, stile.claim in share row exclusive mode;
+    delete from stile.job_idle i
+    where pg_try_advisory_xact_lock_shared(stile.job_mark(i.backend, i.queue));
     perform stile.table_settle(c.name) from (select distinct name from stile.claim) c;
     with old as (
         delete from stile.lock l
@@ -645,6 +647,111 @@ begin
     end if;
 end $$;
 
+-- Workers that wait: a row for each client and queue, which counts as long as its session has the lock
+-- of its mark. (A channel of several, from libraries without channels of their own: any session of theirs.)
+create unlogged table if not exists stile.job_idle (
+    queue text collate "C" not null,
+    channel text not null,
+    backend integer not null default pg_backend_pid(),
+    since timestamptz not null default clock_timestamp(),
+    seen bigint,                            -- transactions from this one on have seen the row
+    settled boolean not null default false, -- there are none before it that may have added
+    primary key (queue, channel)
+) with (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 500);
+
+create or replace function stile.job_mark(p_backend integer, p_queue text) returns bigint
+language sql immutable set search_path = pg_catalog, pg_temp as $$
+    select hashtextextended('stile idles ' || p_backend || ' ' || p_queue, 0)
+$$;
+
+-- Something has come into the queue: some that wait look now, at the end of this transaction; if nobody
+-- waits, nothing is notified. It is called in anybody's transaction, and only reads. A snapshot from the
+-- beginning of the transaction cannot show who waits now: then all are woken.
+create or replace function stile.job_wake(p_queue text, p_most integer default 2) returns void
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+    v_left integer := p_most;
+    i record;
+begin
+    if current_setting('transaction_isolation') not in ('read committed', 'read uncommitted')
+       or not has_table_privilege('stile.job_idle', 'select') then
+        perform pg_notify('stile_job', 'j ' || p_queue);
+        return;
+    end if;
+    for i in select w.channel, w.backend from stile.job_idle w where w.queue = p_queue
+             order by random() loop
+        if not pg_try_advisory_xact_lock_shared(stile.job_mark(i.backend, p_queue)) then
+            perform pg_notify(i.channel, 'j ' || p_queue);
+            v_left := v_left - 1;
+            exit when v_left = 0;
+        end if;
+    end loop;
+end $$;
+
+-- Whether a transaction from before p_seen may have added something without having seen a row.
+create or replace function stile.job_adding(p_seen bigint) returns boolean language sql
+set search_path = pg_catalog, pg_temp as $$
+    with locks as materialized (select * from pg_locks)
+    select exists (
+        select from locks l
+        join locks x on x.virtualtransaction = l.virtualtransaction
+             and x.locktype = 'transactionid' and x.mode = 'ExclusiveLock' and x.granted
+        where l.locktype = 'relation' and l.relation = 'stile.job'::regclass
+          and l.database = (select oid from pg_database where datname = current_database())
+          and l.mode = 'RowExclusiveLock' and l.pid is distinct from pg_backend_pid()
+          and age(x.transactionid)
+              >= txid_snapshot_xmax(txid_current_snapshot()) - p_seen - 1)
+$$;
+
+-- A worker has found nothing and will wait. In how many ms it has to look again, because something may
+-- have been added that it was not told of: its row first, then a look after all that had not seen it
+-- are over. null: what comes is told.
+create or replace function stile.job_rest(p_queue text, p_channel text) returns bigint
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+    v_row stile.job_idle;
+begin
+    select * into v_row from stile.job_idle i where i.queue = p_queue and i.channel = p_channel;
+    if v_row.backend is null
+       or v_row.backend <> pg_backend_pid()
+       and (p_channel <> 'stile_job'
+            or pg_try_advisory_xact_lock_shared(stile.job_mark(v_row.backend, p_queue))) then
+        delete from stile.job_idle i where i.queue = p_queue and i.backend <> pg_backend_pid()
+        and pg_try_advisory_xact_lock_shared(stile.job_mark(i.backend, p_queue));
+        insert into stile.job_idle as i (queue, channel) values (p_queue, p_channel)
+        on conflict (queue, channel) do update
+        set backend = excluded.backend, since = excluded.since, seen = null, settled = false;
+        perform pg_try_advisory_lock(stile.job_mark(pg_backend_pid(), p_queue));
+        return 1;
+    end if;
+    if v_row.settled then
+        return null;
+    end if;
+    v_row.seen := coalesce(v_row.seen, txid_snapshot_xmax(txid_current_snapshot()));
+    v_row.settled := not stile.job_adding(v_row.seen);
+    update stile.job_idle i set seen = v_row.seen, settled = v_row.settled
+    where i.queue = p_queue and i.channel = p_channel;
+    return case when v_row.settled then 1
+           else least(1000, greatest(20, extract(epoch from clock_timestamp() - v_row.since) * 1000))
+           end::bigint;
+end $$;
+
+-- Nobody waits there any more: what it was woken for, or will be, is for another.
+create or replace function stile.job_leave(p_queue text, p_channel text) returns void
+language plpgsql set lock_timeout = '3s' set enable_seqscan = off
+set search_path = pg_catalog, pg_temp as $$
+begin
+    delete from stile.job_idle i
+    where i.queue = p_queue and i.channel = p_channel and i.backend = pg_backend_pid();
+    if found then
+        perform pg_advisory_unlock(stile.job_mark(pg_backend_pid(), p_queue));
+    end if;
+    if exists (select from stile.job j where j.queue = p_queue and j.state <> 'dead'
+               and coalesce(j.claimed_until, j.run_at) <= clock_timestamp()) then
+        perform stile.job_wake(p_queue, 1);
+    end if;
+end $$;
+
 -- The job's number, or that of the one with this key which waits and was never claimed.
 create or replace function stile.job_add(
     p_queue text, p_payload bytea, p_key text default null, p_delay_ms bigint default 0
@@ -663,7 +770,7 @@ begin
         on conflict (queue, key) where key is not null and state = 'ready' and token = 0 do nothing
         returning id into v_id;
         if found then
-            perform pg_notify('stile_job', 'j ' || p_queue);
+            perform stile.job_wake(p_queue);
             return v_id;
         end if;
         select id into v_id from stile.job
@@ -678,9 +785,18 @@ end $$;
 -- nothing, one row tells how long it is until something will be due. What is done is acked before,
 -- and told in rows with a token and no number. The plans are fixed: a table that was empty when it
 -- was last looked at must not be read from end to end.
+-- A worker that will wait names the channel on which it listens, any other ''. null: it does not know of
+-- channels, and listens for all that comes, or not at all.
+do $$ begin
+    if to_regprocedure('stile.job_claim(text, integer, bigint, integer, text, text, integer, bigint[])')
+       is not null then
+        drop function stile.job_claim(text, integer, bigint, integer, text, text, integer, bigint[]);
+    end if;
+end $$;
 create or replace function stile.job_claim(
     p_queue text, p_max integer, p_lease_ms bigint, p_tries integer,
-    p_worker text, p_host text, p_pid integer, p_done bigint[] default null
+    p_worker text, p_host text, p_pid integer, p_done bigint[] default null,
+    p_channel text default null
 ) returns table (id bigint, token bigint, tries integer, key text, payload bytea, last_error text,
                  age_ms bigint, due_ms bigint)
 language plpgsql set lock_timeout = '3s' set enable_seqscan = off set enable_bitmapscan = off
@@ -690,6 +806,7 @@ set search_path = pg_catalog, pg_temp as $$
 declare
     v_now timestamptz := clock_timestamp();
     v_ids bigint[];
+    v_due bigint;
 begin
     if current_setting('synchronous_commit') in ('off', 'local', 'remote_write') then
         perform stile.job_durably();
@@ -729,11 +846,22 @@ begin
     if found then
         return;
     end if;
-    return query select null::bigint, null::bigint, null::int, null::text, null::bytea, null::text,
-           null::bigint,
-           ceil(extract(epoch from coalesce(j.claimed_until, j.run_at) - v_now) * 1000)::bigint
+    select ceil(extract(epoch from coalesce(j.claimed_until, j.run_at) - v_now) * 1000) into v_due
     from stile.job j where j.queue = p_queue and j.state <> 'dead'
     order by coalesce(j.claimed_until, j.run_at) limit 1;
+    if p_channel is null and exists (select from pg_listening_channels() c where c = 'stile_job') then
+        p_channel := 'stile_job';
+    end if;
+    if p_channel <> '' and has_table_privilege('stile.job_idle', 'select')
+       and has_table_privilege('stile.job_idle', 'insert')
+       and has_table_privilege('stile.job_idle', 'update')
+       and has_table_privilege('stile.job_idle', 'delete') then
+        v_due := least(v_due, stile.job_rest(p_queue, p_channel));
+    end if;
+    if v_due is not null then
+        return query select null::bigint, null::bigint, null::int, null::text, null::bytea,
+                            null::text, null::bigint, v_due;
+    end if;
 end $$;
 
 -- The tokens that were those of the last claims; nothing was done about the others.
@@ -789,7 +917,7 @@ begin
         returning j.token, j.queue, j.state
     loop
         if f.state = 'ready' then
-            perform pg_notify('stile_job', 'j ' || f.queue);
+            perform stile.job_wake(f.queue);
         end if;
         return next f.token;
     end loop;
@@ -810,7 +938,7 @@ begin
           and j.state = 'claimed'
         returning j.token, j.queue
     loop
-        perform pg_notify('stile_job', 'j ' || f.queue);
+        perform stile.job_wake(f.queue);
         return next f.token;
     end loop;
 end $$;
@@ -832,9 +960,9 @@ begin
                and (o.state = 'ready' and o.token = 0
                     or p_id = 0 and o.state = 'dead' and o.id < j.id)));
     get diagnostics v_n = row_count;
-    if v_n > 0 then
-        perform pg_notify('stile_job', 'j ' || p_queue);
-    end if;
+    for i in 1 .. least(v_n, 100) loop
+        perform stile.job_wake(p_queue);
+    end loop;
     return v_n;
 end $$;
 
@@ -866,7 +994,7 @@ begin
         select format('grant %s on %s to %s%s', a.privilege_type, n.added,
                       coalesce(quote_ident(r.rolname), 'public'),
                       case when a.is_grantable then ' with grant option' else '' end) as statement
-        from (values ('stile.waiting', 'stile.lock')) n (added, beside)
+        from (values ('stile.waiting', 'stile.lock'), ('stile.job_idle', 'stile.job')) n (added, beside)
         join pg_class c on c.oid = to_regclass(n.beside)
         cross join lateral aclexplode(c.relacl) a
         left join pg_roles r on r.oid = a.grantee
@@ -876,11 +1004,13 @@ begin
                       coalesce(quote_ident(r.rolname), 'public'),
                       case when a.is_grantable then ' with grant option' else '' end)
         from pg_proc f
-        join pg_proc b on b.pronamespace = f.pronamespace and b.proname = 'granted'
+        join pg_proc b on b.pronamespace = f.pronamespace
+             and b.proname = case when f.proname like 'job%' then 'job_add' else 'granted' end
         cross join lateral aclexplode(coalesce(b.proacl, acldefault('f', b.proowner))) a
         left join pg_roles r on r.oid = a.grantee
         where f.pronamespace = 'stile'::regnamespace and a.grantee <> b.proowner
-          and f.proname in ('durably', 'mark', 'briefly', 'park', 'unpark', 'ahead', 'wake', 'grant')
+          and f.proname in ('durably', 'mark', 'briefly', 'park', 'unpark', 'ahead', 'wake', 'grant',
+                            'job_mark', 'job_wake', 'job_adding', 'job_rest', 'job_leave', 'job_claim')
     loop
         execute g.statement;
     end loop;

@@ -42,9 +42,9 @@ static bool is_complete(PGconn *conn)
         "select pg_catalog.obj_description('stile.version'::pg_catalog.regclass, 'pg_class') "
         "operator(pg_catalog.=) ('made by the script ' operator(pg_catalog.||) "
         "pg_catalog.md5($1::pg_catalog.text)) and (select pg_catalog.max(version) from "
-        "stile.version) operator(pg_catalog.=) 3 and pg_catalog.count(t) operator(pg_catalog.=) 9 "
+        "stile.version) operator(pg_catalog.=) 3 and pg_catalog.count(t) operator(pg_catalog.=) 10 "
         "from pg_catalog.unnest(array['version', 'lock', 'floor', 'waiting', 'row_lock', "
-        "'counter', 'claim', 'job', 'locks']) t where pg_catalog.to_regclass(('stile.' "
+        "'counter', 'claim', 'job', 'job_idle', 'locks']) t where pg_catalog.to_regclass(('stile.' "
         "operator(pg_catalog.||) t)) is not null",
         1, NULL, values, NULL, NULL, 0);
     bool complete = is_done(result) && PQntuples(result) == 1 && *PQgetvalue(result, 0, 0) == 't';

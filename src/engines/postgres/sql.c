@@ -361,23 +361,23 @@ const struct statement sql_table_list = {
     "(select c.* from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = " \
     "'stile' and c.relkind = 'r')"
 const struct statement sql_facts = {
-    0,
-    "select pg_is_in_recovery() as " TAG ", exists (select from " OURS
-    " c where c.relname = 'version'), "
-    /* What is missing, as the statement that grants it. */
-    "(select string_agg(format('GRANT %s TO %I;', g.what, current_user), E'\\n') from (select "
-    "'USAGE ON SCHEMA stile' as what from pg_namespace n where n.nspname = 'stile' and not "
-    "has_schema_privilege(n.oid, 'usage') union all select string_agg(p.word, ', ' order by "
-    "p.word) || ' ON stile.' || c.relname from " OURS " c, unnest(array['SELECT', 'INSERT', "
-    "'UPDATE', 'DELETE']) p (word) where not has_table_privilege(c.oid, p.word) and (p.word = "
-    "'SELECT' or c.relname not in ('version', 'floor')) and (p.word <> 'UPDATE' or c.relname <> "
-    "'version') group by c.relname) g), "
-    "not exists (select from " OURS " c where c.relpersistence <> 'p' and c.relname <> 'waiting'), "
-    "current_setting('fsync')::boolean, current_setting('full_page_writes')::boolean, "
-    "(select count(*) from pg_stat_replication), "
-    "current_setting('synchronous_standby_names') <> '', "
-    "current_setting('max_connections')::int - "
-    "current_setting('superuser_reserved_connections')::int - (select count(*) from "
-    "pg_stat_activity where backend_type = 'client backend'), "
-    "exists (select from " OURS " c where c.relname = 'waiting'), " ROOM
-    ", (select count(*) from pg_locks)"};
+    0, "select pg_is_in_recovery() as " TAG ", exists (select from " OURS
+       " c where c.relname = 'version'), "
+       /* What is missing, as the statement that grants it. */
+       "(select string_agg(format('GRANT %s TO %I;', g.what, current_user), E'\\n') from (select "
+       "'USAGE ON SCHEMA stile' as what from pg_namespace n where n.nspname = 'stile' and not "
+       "has_schema_privilege(n.oid, 'usage') union all select string_agg(p.word, ', ' order by "
+       "p.word) || ' ON stile.' || c.relname from " OURS " c, unnest(array['SELECT', 'INSERT', "
+       "'UPDATE', 'DELETE']) p (word) where not has_table_privilege(c.oid, p.word) and (p.word = "
+       "'SELECT' or c.relname not in ('version', 'floor')) and (p.word <> 'UPDATE' or c.relname <> "
+       "'version') group by c.relname) g), "
+       "not exists (select from " OURS " c where c.relpersistence <> 'p' and c.relname not in "
+       "('waiting', 'job_idle')), "
+       "current_setting('fsync')::boolean, current_setting('full_page_writes')::boolean, "
+       "(select count(*) from pg_stat_replication), "
+       "current_setting('synchronous_standby_names') <> '', "
+       "current_setting('max_connections')::int - "
+       "current_setting('superuser_reserved_connections')::int - (select count(*) from "
+       "pg_stat_activity where backend_type = 'client backend'), "
+       "exists (select from " OURS " c where c.relname = 'waiting'), " ROOM
+       ", (select count(*) from pg_locks)"};
