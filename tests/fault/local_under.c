@@ -66,13 +66,20 @@ static void expect_end(pid_t pid)
 
 /* ---- removed ---- */
 
+static void remove_live(const char *path)
+{
+    char live[128];
+    (void)path;
+    place_path(live, "live");
+    assert_int_equal(unlink(live), 0);
+}
+
 /* The holder has heard of its loss before anybody is granted the same name, with a larger token. */
-static void test_removed_under_a_holder(void **state)
+static void remove_under_a_holder(void (*remove_it)(const char *path))
 {
     struct party party;
-    (void)state;
     pid_t pid = start_holder();
-    kit_remove_dir(dir);
+    remove_it(dir);
     kit_open(&party, dir);
     assert_true(told->is_lost);
     struct bid *bid = kit_bid(&party, "n");
@@ -82,6 +89,19 @@ static void test_removed_under_a_holder(void **state)
     kit_bid_free(bid);
     kit_close(&party);
     expect_end(pid);
+}
+
+static void test_removed_under_a_holder(void **state)
+{
+    (void)state;
+    remove_under_a_holder(kit_remove_dir);
+}
+
+/* Through a `live` made anew everybody looks dead, and the table that they use would be emptied. */
+static void test_live_removed_under_a_holder(void **state)
+{
+    (void)state;
+    remove_under_a_holder(remove_live);
 }
 
 /* It can't hear of it, so nobody gets in. */
@@ -425,11 +445,12 @@ static void test_a_hold_across_time_namespaces(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_removed_under_a_holder),         TEST(test_removed_under_a_stopped_holder),
-        TEST(test_the_same_name_elsewhere),        TEST(test_cut_off_under_a_holder),
-        TEST(test_cut_off_while_inside),           TEST(test_a_sigbus_of_others_is_passed_on),
-        TEST(test_a_waiter_nobody_can_reach),      TEST(test_another_boot_id_among_the_living),
-        TEST(test_the_offset_of_a_time_namespace), TEST(test_a_hold_across_time_namespaces),
+        TEST(test_live_removed_under_a_holder),      TEST(test_removed_under_a_holder),
+        TEST(test_removed_under_a_stopped_holder),   TEST(test_the_same_name_elsewhere),
+        TEST(test_cut_off_under_a_holder),           TEST(test_cut_off_while_inside),
+        TEST(test_a_sigbus_of_others_is_passed_on),  TEST(test_a_waiter_nobody_can_reach),
+        TEST(test_another_boot_id_among_the_living), TEST(test_the_offset_of_a_time_namespace),
+        TEST(test_a_hold_across_time_namespaces),
     };
     told = child_shared(sizeof *told);
     return cmocka_run_group_tests_name("local_under", tests, NULL, NULL);

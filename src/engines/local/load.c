@@ -68,8 +68,8 @@ static enum stile_status read_boot_id(uint8_t boot[16], struct stile_error *err)
 
 /* ---- a fresh file ---- */
 
-/* Whoever uses a directory that was removed notices within a second, and says that it has lost.
- * Until then nobody may be granted anything in the new one. */
+/* Whoever uses a directory that was removed, or whose `live` was, notices within a second, and says
+ * that it has lost. Until then nobody may be granted anything in the new one. */
 static enum stile_status outwait_witnesses(struct witness *witness, const struct dir *dir,
                                            struct stile_error *err)
 {
@@ -77,8 +77,8 @@ static enum stile_status outwait_witnesses(struct witness *witness, const struct
     for (int waited_ms = 0; witness_find(witness, dir); waited_ms += WITNESS_NAP_MS) {
         if (waited_ms >= WITNESS_PATIENCE_MS)
             return error_set(err, STILE_UNREACHABLE, 0,
-                             "it was removed while process %d used it, which has not noticed yet "
-                             "(stopped?): let it continue or kill it",
+                             "it or files of it were removed while process %d used it, which has "
+                             "not noticed yet (stopped?): let it continue or kill it",
                              witness->pid);
         (void)nanosleep(&nap, NULL);
     }
@@ -327,6 +327,16 @@ static enum stile_status join(struct env *env, uint64_t now_ns, struct stile_err
     return status ? status : tidy(env, now_ns, err);
 }
 
+/* Who is written in it is dead, unless `live` was removed or replaced: then nobody's life is seen.
+ */
+static enum stile_status outwait_hidden(const struct env *env, struct stile_error *err)
+{
+    struct witness seen = {.epoch = 0};
+    if (env->store.cells[AT_LEDGER].ledger.n_sessions == 0)
+        return STILE_OK;
+    return outwait_witnesses(&seen, &env->dir, err);
+}
+
 /* Among others, another boot's id is that of a container which has its own: whoever lives here
  * lives in this boot, for file systems of several machines are refused. */
 static enum stile_status reopen(struct env *env, bool alone, bool *is_old, uint64_t now_ns,
@@ -343,7 +353,10 @@ static enum stile_status reopen(struct env *env, bool alone, bool *is_old, uint6
     if (origin.older_format)
         return error_set(err, STILE_CORRUPT, 0,
                          "`state` is in use by an older version of stile: stop its users first");
-    status = alone ? take_over(env, now_ns, err) : join(env, now_ns, err);
+    if (alone)
+        status = outwait_hidden(env, err);
+    if (!status)
+        status = alone ? take_over(env, now_ns, err) : join(env, now_ns, err);
     return status ? status : check_epoch(env, err);
 }
 
