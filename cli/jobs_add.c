@@ -114,8 +114,9 @@ const struct verb verb_jobs_add = {
     .usage = "[-e URL] [--delay T] [--key K] QUEUE [FILE...] [< PAYLOAD]",
     .about =
         "Adds a job to QUEUE for each FILE, or one for stdin, and prints its number. A payload\n"
-        "is any bytes, 1 MiB at most. Many files are added a thousand to a transaction, all\n"
-        "or none of them. With --key nothing is added if a job with this key waits in QUEUE\n"
+        "is any bytes, 1 MiB at most. Many files are added up to a thousand and 4 MiB to a\n"
+        "transaction, all of it or nothing. With --key nothing is added if a job with this key "
+        "waits in QUEUE\n"
         "and was never claimed: the number is that one's. An event that comes while its job\n"
         "runs is queued once more.",
     .run = add,
