@@ -28,10 +28,11 @@ PLACES = {
               ("mysqls://root@127.0.0.1:%d?", {"tls": ("no", "0")})],
     "postgres": [("postgres://u@127.0.0.1:%d/d?", {
         "sessions": NUMBERS + ("0", "1", "1001"), "allow": WORDS, "mode": WORDS, "dialect": WORDS,
-        "connect_timeout": NUMBERS, "keepalives": NUMBERS + ("2", "yes"),
+        "poll": NUMBERS + ("1001",), "connect_timeout": NUMBERS, "keepalives": NUMBERS + ("2", "yes"),
         "keepalives_idle": NUMBERS[:-1], "keepalives_interval": NUMBERS[:-1],
         "keepalives_count": NUMBERS[:-1], "tcp_user_timeout": NUMBERS[:-1],
-        "sslsni": ("yes", "", "2"), "sslcompression": ("yes", "", "2")})],
+        "sslsni": ("yes", "", "2"), "sslcompression": ("yes", "", "2")}),
+                 ("postgres://u@127.0.0.1:%d/d?mode=table&", {"poll": ("20",)})],
 }
 # These are taken, so that what follows is that nobody listens.
 FINE = {
@@ -41,7 +42,8 @@ FINE = {
               "redis+sentinel://127.0.0.1:%d/m?db=3"],
     "etcd": ["etcds://127.0.0.1:%d?insecure=off"],
     "mysql": ["mysql://root@127.0.0.1:%d?tls=false&insecure=0&sessions=2"],
-    "postgres": ["postgres://u@127.0.0.1:%d/d?sessions=2&keepalives=0&sslsni=1&connect_timeout=3"],
+    "postgres": ["postgres://u@127.0.0.1:%d/d?sessions=2&keepalives=0&sslsni=1&connect_timeout=3",
+                 "postgres://u@127.0.0.1:%d/d?poll=0", "postgres://u@127.0.0.1:%d/d?poll=1000"],
     "zookeeper": [],  # its client library takes seconds to find nobody
 }
 

@@ -105,6 +105,52 @@ def waiters_have_one_connection(t, server):
     expect(server.sql("select count(*) from stile.waiting"), "0")
 
 
+@on_server("-c", "max_connections=100")
+def sixty_wait_at_once(t, server):
+    """Sixty that began at once, on a server with a hundred connections: an application connects"""
+    server.sql("create role app login")
+    held = t.hold("x", "--ttl", "60s")
+    waiting = [t.start("run", "--ttl", "60s", "x", "--", "true") for _ in range(60)]
+    most = 0
+
+    def are_parked():
+        nonlocal most
+        most = max(most, int(server.sql("select count(*) " + OURS)))
+        return server.sql("select count(*) from stile.waiting") == "60"
+
+    spin(are_parked)
+    assert most <= 60 + 2, most
+    apps = [psycopg2.connect(host="127.0.0.1", port=server.port, user="app", dbname="postgres")
+            for _ in range(20)]
+    for app in apps:
+        app.close()
+    t.release(held)
+    expect([one.wait() for one in waiting], [0] * 60)
+
+
+@on_server("-c", "log_statement=all", "-c", "log_line_prefix=<%p>")
+def looks_at_the_pace_asked_for(t, server):
+    """poll=: the pace of one that waits behind plain SQL"""
+    connection, cursor = connect(server)
+    waiting = []
+    for poll in 0, 20:
+        name = "n%d" % poll
+        cursor.execute("select pg_advisory_lock(hashtextextended('%s', 0))" % name)
+        use(t, server, server.url + "?poll=%d" % poll)
+        waiting.append(t.start("run", name, "--", "true"))
+        spin(lambda: server.sql("select count(*) from stile.waiting") == str(len(waiting)))
+    slow, fast = server.sql("select backend from stile.waiting order by ticket").split()
+
+    def looks(backend):
+        return server.log.count("<%s>LOG:  execute" % backend)
+
+    before = looks(slow), looks(fast)
+    spin(lambda: looks(slow) >= before[0] + 4)
+    assert looks(fast) - before[1] > 4 * (looks(slow) - before[0]), (before, looks(slow), looks(fast))
+    connection.close()
+    expect([one.wait() for one in waiting], [0, 0])
+
+
 @on_server()
 def places_end_with_their_processes(t, server):
     """A waiter that is killed leaves no place that others stand behind; newcomers do not pass by"""
@@ -200,6 +246,7 @@ def a_standby_is_promoted(t, server):
         copy.kill()
 
 
-run_tests([a_row_is_locked_by_another, a_verdict_is_repeated, a_standby_is_promoted, waiters_keep_no_snapshot, bare_waiters_keep_no_snapshot, row_waiters_keep_no_snapshot,
-           waiters_have_one_connection, places_end_with_their_processes, foreign_holder_gives_back,
-           wait_times_out])
+run_tests([a_row_is_locked_by_another, a_verdict_is_repeated, a_standby_is_promoted,
+           waiters_keep_no_snapshot, bare_waiters_keep_no_snapshot, row_waiters_keep_no_snapshot,
+           waiters_have_one_connection, sixty_wait_at_once, looks_at_the_pace_asked_for,
+           places_end_with_their_processes, foreign_holder_gives_back, wait_times_out])

@@ -17,9 +17,6 @@
 
 #include "engines/postgres/pg.h"
 
-/* No waiter waits for longer than this after the lock was freed without a word. */
-#define LOOK_NS (300 * NS_PER_MS)
-
 static void look(struct part *part);
 
 static const char *sub_of(struct part *part)
@@ -55,7 +52,8 @@ static void look_again(struct timer *timer)
 static void stay(struct part *part, uint64_t ms)
 {
     struct loop *loop = claim_of(part)->engine->loop;
-    uint64_t pause = ms && ms * NS_PER_MS < LOOK_NS ? ms * NS_PER_MS : LOOK_NS;
+    uint64_t poll_ns = pg_of_part(part)->options.poll_ns;
+    uint64_t pause = ms && ms * NS_PER_MS < poll_ns ? ms * NS_PER_MS : poll_ns;
     part->standing = PARKED;
     part->timer.fn = look_again;
     loop_arm(loop, &part->timer, loop_now(loop) + pause);

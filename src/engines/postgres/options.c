@@ -12,6 +12,8 @@
 #include "mutant.h"
 
 #define ADDRESSES_MAX 8
+#define POLL_MS       300
+#define POLL_MAX_MS   1000 /* for poll=0 as well: holders may die */
 
 /* The first ones are ours; the others are libpq's, by their own names. */
 const char *const options_params[] = {"mode",
@@ -20,6 +22,7 @@ const char *const options_params[] = {"mode",
                                       "sessions",
                                       "allow",
                                       "locks",
+                                      "poll",
                                       "host",
                                       "hostaddr",
                                       "port",
@@ -56,7 +59,7 @@ const char *const options_params[] = {"mode",
                                       "gsslib",
                                       "target_session_attrs",
                                       NULL};
-#define OURS 6
+#define OURS 7
 
 /* ---- the list for libpq ---- */
 
@@ -370,11 +373,27 @@ static enum stile_status read_locks(struct options *o, const struct url *url,
     return STILE_OK;
 }
 
+/* How often to look behind a holder that wakes nobody. The wait inside the server and mode=table,
+ * whose holders are all ours, have paces of their own. */
+static enum stile_status read_poll(struct options *o, const struct url *url,
+                                   struct stile_error *err)
+{
+    unsigned ms = POLL_MS;
+    if (url_param(url, "poll") && o->mode != MODE_ADVISORY)
+        return error_set(err, STILE_MISUSE, 0,
+                         "poll= is about mode=advisory: in the others nobody looks behind holders");
+    enum stile_status status = url_param_number(&ms, url, "poll", 0, POLL_MAX_MS, err);
+    o->poll_ns = (ms ? ms : POLL_MAX_MS) * NS_PER_MS;
+    return status;
+}
+
 enum stile_status options_read(struct options *o, const struct url *url, struct stile_error *err)
 {
     enum stile_status status = read_mode(o, url, err);
     if (!status)
         status = read_locks(o, url, err);
+    if (!status)
+        status = read_poll(o, url, err);
     if (!status)
         status = check_numbers(url, err);
     if (!status)

@@ -21,6 +21,7 @@ struct options {
     char *table;       /* mode=table: ShedLock's, in its dialect; NULL: ours */
     unsigned sessions; /* at most, all together */
     uint64_t locks;    /* at most, of mode=advisory; 0: a quarter of what the server has room for */
+    uint64_t poll_ns;  /* a parked waiter looks by itself this often */
     bool allow_pooler; /* a pooler in between keeps one server session for each of ours */
     uint64_t patience_ns;
     const char *keywords[KEYWORDS_MAX + 1]; /* for libpq */
