@@ -142,6 +142,13 @@ static void finish_claim(struct errand *e, const struct stile_error *err)
     finish(e, err);
 }
 
+static void finish_claim_with(struct errand *e, enum stile_status status, const char *why)
+{
+    struct stile_error err;
+    error_set(&err, status, 0, "%s", why);
+    finish_claim(e, &err);
+}
+
 /* ---- asking, and asking again ---- */
 
 static void ask(struct errand *e)
@@ -157,9 +164,7 @@ static void ask(struct errand *e)
 
 static void finish_in_vain(struct errand *e)
 {
-    struct stile_error err;
-    error_set(&err, STILE_TIMEOUT, 0, "there was nothing to be claimed in that time");
-    finish_claim(e, &err);
+    finish_claim_with(e, STILE_TIMEOUT, "there was nothing to be claimed in that time");
 }
 
 static void look_again(struct timer *timer)
@@ -230,7 +235,7 @@ static void claim_answered(struct errand *e, const struct stile_error *err)
     if (e->n > 0 || e->out_of_memory || (err && (over || !passes(err))))
         finish_claim(e, err);
     else if (e->cancelled)
-        finish_with(e, STILE_CANCELLED, stile_status_text(STILE_CANCELLED));
+        finish_claim_with(e, STILE_CANCELLED, stile_status_text(STILE_CANCELLED));
     else if (over)
         finish_in_vain(e);
     else if (err)
@@ -303,7 +308,7 @@ void errand_stir(struct engine *engine, const char *queue)
         next = e->next;
         if (!waits_for(e, queue))
             continue;
-        heard = true;
+        heard = heard || (e->job.listen && !e->cancelled);
         e->stirred = true;
         e->looks = e->looks > 0;
         if (!e->asked)
@@ -336,7 +341,7 @@ void errand_cancel_all(struct stile_client *client)
         next = e->next;
         e->cancelled = true;
         if (!e->asked)
-            finish_with(e, STILE_CANCELLED, stile_status_text(STILE_CANCELLED));
+            finish_claim_with(e, STILE_CANCELLED, stile_status_text(STILE_CANCELLED));
     }
 }
 

@@ -34,7 +34,7 @@ struct fake {
 };
 
 static const struct line *lines;
-static size_t n_lines, asked;
+static size_t n_lines, asked, left;
 static uint64_t asked_ns[LOTS];
 static bool listened[LOTS];
 static size_t acked[LOTS];
@@ -80,6 +80,12 @@ static void fake_jobs(struct engine *engine, struct job_errand *errand)
         loop_arm(engine->loop, &fake->timer, loop_now(engine->loop) + line_now()->takes_ns);
 }
 
+static void fake_left(struct engine *engine, const char *queue)
+{
+    (void)engine;
+    left += strcmp(queue, "q") == 0;
+}
+
 static enum stile_status fake_open(struct engine *engine, const struct url *url,
                                    struct stile_error *err)
 {
@@ -98,13 +104,14 @@ static const struct engine_class fake_class = {.scheme = "fake",
                                                .engine_size = sizeof(struct fake),
                                                .open = fake_open,
                                                .close = fake_close,
-                                               .jobs = fake_jobs};
+                                               .jobs = fake_jobs,
+                                               .jobs_left = fake_left};
 
 static void play(const struct line *script, size_t n)
 {
     lines = script;
     n_lines = n;
-    asked = 0;
+    asked = left = 0;
     assert_int_equal(loop_virtual_new(&loop, 7), 0);
     assert_int_equal(client_new(&client, &fake_class, loop, NULL,
                                 STILE_CLIENT_OPTIONS(.threadless = true), &why),
@@ -358,6 +365,29 @@ static void what_comes_too_late_is_handed_over(void **state)
     end();
 }
 
+/* What is told to a client where nobody waits is for somebody else. */
+static void the_engine_is_told_that_nobody_waits(void **state)
+{
+    (void)state;
+    PLAY({.gives = true, .hears = true}, {.due_ms = -1, .hears = true},
+         {.due_ms = 2000, .hears = true}, {.gives = true, .hears = true},
+         {.due_ms = -1, .hears = true, .stirs = true});
+    assert_int_equal(claim(-1), STILE_OK);
+    assert_int_equal(left, 0); /* it did not wait: nobody was told that it does */
+    stile_jobs_free(got, n_got);
+    assert_int_equal(claim(1000), STILE_TIMEOUT);
+    assert_int_equal(left, 1);
+    assert_int_equal(claim(-1), STILE_OK);
+    assert_int_equal(left, 2);
+    assert_int_equal(claim(0), STILE_TIMEOUT); /* told during a look that is the only one */
+    assert_int_equal(left, 3);
+    client->engine->events->job_stir(client->engine, "q");
+    assert_int_equal(left, 4);
+    client->engine->events->job_stir(client->engine, NULL);
+    assert_int_equal(left, 4);
+    end();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -377,6 +407,7 @@ int main(void)
         cmocka_unit_test(a_claim_that_waits_is_told_and_cancelled),
         cmocka_unit_test(what_comes_after_a_cancel_is_handed_over),
         cmocka_unit_test(what_comes_too_late_is_handed_over),
+        cmocka_unit_test(the_engine_is_told_that_nobody_waits),
     };
     return cmocka_run_group_tests_name("core-jobs", tests, NULL, NULL);
 }
