@@ -255,6 +255,13 @@ int front_run(const char *verb, const char *what, size_t n, post_fn *fn, struct 
                           .posts = must_alloc(calloc(n, sizeof *front.posts)),
                           .lost_code = options_exit_code(options, EXIT_LOST)};
     say_never_waits();
+    if (!tree_reserve()) {
+        say("%s: no descriptors are left to find and stop the command's processes with: raise the "
+            "limit (ulimit -n)",
+            verb);
+        free(front.posts);
+        return EXIT_ENGINE;
+    }
     signals_take(&front.signals);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     int code = run_posts(&front, n, fn, options);

@@ -26,6 +26,10 @@ int64_t now_ms(void); /* CLOCK_BOOTTIME: counts suspend, as leases do */
 
 /* ---- tree.c ---- */
 
+/* Keeps descriptors back, so that the tree can be found and ended whatever else is open. False if
+ * there are none. */
+bool tree_reserve(void);
+
 typedef void tree_visit_fn(pid_t pid, void *data);
 
 /* Visits each living descendant of root once, parents first. proc: "/proc", or a test's. False if

@@ -28,6 +28,36 @@ struct walk {
 
 static unsigned char members[PIDS_MAX / 8];
 
+/* ---- descriptors for the walk ---- */
+
+/* A directory and a file at a time; deeper ones are met by the next walk. A tree that could not be
+ * found for want of descriptors would outlive its lock. */
+#define SPARES 4
+
+static int spares[SPARES] = {-1, -1, -1, -1};
+
+bool tree_reserve(void)
+{
+    bool all = true;
+    for (int i = 0; i < SPARES; i++) {
+        if (spares[i] < 0)
+            spares[i] = open("/", O_PATH | O_CLOEXEC);
+        all = all && spares[i] >= 0;
+    }
+    return all;
+}
+
+static void use_spares(void)
+{
+    for (int i = 0; i < SPARES; i++) {
+        if (spares[i] >= 0)
+            close(spares[i]);
+        spares[i] = -1;
+    }
+}
+
+/* ---- members ---- */
+
 static bool is_member(pid_t pid)
 {
     return pid > 0 && pid < PIDS_MAX && (members[pid / 8] & 1U << pid % 8);
@@ -243,10 +273,12 @@ static void shoot(pid_t pid, void *data)
 
 pid_t tree_signal(pid_t child, int sig, bool spare_group)
 {
+    use_spares();
     struct shot shot = {.view = look(), .sig = sig, .spare_group = spare_group};
     bool seen = shot.view.self != 0 && tree_walk("/proc", shot.view.self, shoot, &shot);
     if (!seen && child > 0)
         shoot_at(&shot, child);
+    (void)tree_reserve();
     return shot.refused;
 }
 
@@ -266,9 +298,11 @@ static void list_one(pid_t pid, void *data)
 
 size_t tree_list(pid_t *pids, size_t max)
 {
+    use_spares();
     struct listing listing = {.view = look(), .pids = pids, .max = max};
     if (listing.view.self != 0)
         tree_walk("/proc", listing.view.self, list_one, &listing);
+    (void)tree_reserve();
     return listing.n;
 }
 

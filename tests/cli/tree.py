@@ -6,6 +6,7 @@ the last of them is gone; and a flock that they inherit, which the next holder m
 import os
 import random
 import select
+import resource
 import signal
 import subprocess
 import sys
@@ -378,6 +379,23 @@ def interrupted_run_ends_what_ignores_it(t):
     expect((running.wait(), running.out.end()), (-signal.SIGINT, ""))
 
 
+def few_descriptors(t):
+    """whatever the limit of open files: run refuses to start, or ends its tree when it is told to"""
+    ran = 0
+    for limit in range(8, 32):
+        running = t.start("run", "--grace", "100ms", "x", "--", "sh", "-c",
+                          "setsid sleep 1000 & echo up; wait",
+                          preexec_fn=lambda n=limit: resource.setrlimit(resource.RLIMIT_NOFILE, (n, n)))
+        if running.out.more():
+            expect(running.line(), "up")
+            ran += 1
+            running.kill(signal.SIGTERM)
+            expect(running.wait(), -signal.SIGTERM, "with a limit of %d" % limit)
+        else:
+            assert running.wait() > 0 and running.err.end(), limit
+    assert ran > 2, "it never came up"
+
+
 def killed_command_ends_the_tree(t):
     """kill -9 of the command alone: what it started is killed, too"""
     running = start_tree(t, "ignores", "session", "orphan")
@@ -473,6 +491,7 @@ run_tests([
     killed_both_with_nobody_around_keep_the_lock,
     signalled_run_ends_the_tree_first,
     interrupted_run_ends_what_ignores_it,
+    few_descriptors,
     killed_command_ends_the_tree,
     left_in_the_background,
     signalled_while_it_waits_for_the_rest,
