@@ -322,6 +322,23 @@ const struct statement sql_table_test = {0, "select pg_notify($1::text, 't') as 
 const struct statement sql_table_claim = {
     0, "select stile.table_claim($1::text, $2::text, $3::text, $4::int, $5::bigint, $6::bigint, "
        "$7::bigint, $8::boolean, $9::text, $10::text, $11::int, $12::text) as " TAG};
+/* "a": ask again; "w MS AHEAD": held by others for so long, with so many before it. When something
+ * before it has run out, the first one asks at once, and those behind it one after the other within
+ * a second, should it be dead. No more than twenty before it are counted. */
+#define LOOK                                                                                       \
+    "select case when x.waits and x.ends + m.ahead * interval '50 ms' > clock_timestamp() then "   \
+    "'w ' || ceil(extract(epoch from x.ends + m.ahead * interval '50 ms' - clock_timestamp()) * "  \
+    "1000)::bigint || ' ' || m.ahead else 'a' end as " TAG                                         \
+    " from (select min(c.expires_at) filter (where c.owner <> $2::text) as ends, "                 \
+    "coalesce(bool_or(c.owner = $2::text and not c.held), false) as waits "                        \
+    "from stile.claim c where c.name = $1::text) x, (select count(*) as ahead from (select 1 "     \
+    "from stile.claim b join stile.claim me on me.owner = $2::text where b.name = $1::text and "   \
+    "b.place < me.place and not b.held limit 20) few) m"
+
+const struct statement sql_table_look = {0, LOOK};
+const struct statement sql_table_look_alive = {
+    0, "with alive as (update stile.claim set expires_at = clock_timestamp() + $3::bigint * "
+       "interval '1 ms' where owner = $2::text and not held) " LOOK};
 const struct statement sql_table_release = {
     0, "select stile.table_release($1::text, $2::text, $3::boolean) as " TAG};
 const struct statement sql_table_renew = {

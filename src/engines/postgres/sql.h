@@ -46,8 +46,8 @@ extern const struct statement sql_row_make, sql_row_begin, sql_row_take[2][2], s
 /* mode=table: nothing is prepared and nothing set, for the next statement may be another session's.
  */
 extern const struct statement sql_table_hail, sql_table_settings, sql_table_test, sql_table_claim,
-    sql_table_release, sql_table_renew, sql_table_resume, sql_table_break, sql_table_show,
-    sql_table_list;
+    sql_table_look, sql_table_look_alive, sql_table_release, sql_table_renew, sql_table_resume,
+    sql_table_break, sql_table_show, sql_table_list;
 
 /* Columns of the answer to sql_hail. */
 enum { HAIL_BACKEND, HAIL_RECOVERY, HAIL_SCHEMA };

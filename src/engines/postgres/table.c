@@ -66,6 +66,30 @@ static enum stile_status ask(struct lease *lease, struct stile_error *err)
     return say(pg, &pg->table.claim, values, 12, on_asked, lease, err);
 }
 
+static void on_looked(void *data, const struct answer *a)
+{
+    struct lease_answer answer = read_answer(a);
+    const char *text = a->err || PQntuples(a->result) != 1 ? "" : PQgetvalue(a->result, 0, 0);
+    const char *ahead = strrchr(text, ' ');
+    answer.ahead = ahead ? (unsigned)strtoul(ahead, NULL, 10) : 0;
+    lease_looked(data, &answer);
+}
+
+/* ShedLock's table has no rows of waiters to look at. */
+static enum stile_status look(struct lease *lease, uint64_t life_ms, struct stile_error *err)
+{
+    struct claim *claim = claim_of_lease(lease);
+    struct pg *pg = pg_of_lease(lease);
+    char stored[STORED_MAX], life[24];
+    if (pg->options.table)
+        return ask(lease, err);
+    name_store(stored, claim->name, claim->name_len);
+    snprintf(life, sizeof life, "%" PRIu64, life_ms);
+    const char *values[] = {stored, lease->owner, life};
+    const struct statement *statement = life_ms ? &sql_table_look_alive : &sql_table_look;
+    return say(pg, statement, values, life_ms ? 3 : 2, on_looked, lease, err);
+}
+
 static void on_resumed(void *data, const struct answer *a)
 {
     struct lease_answer answer = {.err = a->err, .sent_ns = a->sent_ns};
@@ -152,8 +176,12 @@ static void forget(struct engine *engine, const void *data)
     pool_unask(pool_of(engine), data);
 }
 
-const struct lease_ops table_ops = {
-    .ask = ask, .resume = resume, .release = release, .renew = renew, .forget = forget};
+const struct lease_ops table_ops = {.ask = ask,
+                                    .look = look,
+                                    .resume = resume,
+                                    .release = release,
+                                    .renew = renew,
+                                    .forget = forget};
 
 void table_prepare(struct pg *pg)
 {

@@ -17,7 +17,7 @@
 #define FAR_BACK_SLOWER 4
 /* How long the row of such a waiter stays without one: a crowd that is killed is in nobody's way
  * for longer, and a crowd that waits writes a few rows a second, however large it is. */
-#define FAR_BACK_LIFE_NS (30 * NS_PER_SEC)
+#define FAR_BACK_LIFE_NS (20 * NS_PER_SEC)
 #define UNDONE_MIN_NS    NS_PER_MS
 #define UNDONE_MAX       12 /* about four seconds: then it is no bad luck any more */
 #define UNDONE_DOUBLE    8
