@@ -16,6 +16,7 @@ from kit import expect, run_tests, spin
 from mysql_server import MysqlServer, free_port, tool
 
 GALERA = "/usr/lib/galera/libgalera_smm.so"
+BURST = 50000 if os.environ.get("STILE_SOAK") else 2000
 WAITING = "select id from information_schema.processlist where state = 'User lock'"
 
 server_crashes = on_server()(sql_scenes.server_crashes)
@@ -427,6 +428,18 @@ def statements_are_logged(t, server):
     expect(token_of(t), 1)
 
 
+# ---- many at once ----
+
+@on_server()
+def burst(t, server):
+    """Thousands of names claimed at once by one client wait in the client, and none fails"""
+    for mode in "getlock", "table":
+        done = subprocess.run([os.environ["BURST"], server.url + "?mode=" + mode, str(BURST), "300000"],
+                              env=t.env, capture_output=True, text=True, timeout=300, check=False)
+        expect(done.returncode, 0, done.stderr)
+        print("# %s: %s" % (mode, done.stdout.rstrip()))
+
+
 # ---- how many sessions ----
 
 @on_server()
@@ -449,5 +462,5 @@ run_tests([server_crashes, server_is_shut_down, server_is_stopped, nobody_there,
            tables_of_the_release_before, job_in_a_transaction,
            cleanup_keeps_tokens, people_can_read_it, doctor, log_is_not_synced,
            statements_are_logged,
-           few_sessions,
+           few_sessions, burst,
            grant_in_doubt, wait_in_doubt, release_in_doubt])
