@@ -263,6 +263,16 @@ def refusals(t, nodes):
     refused(t, "twice", code=64)
 
 
+@on_nodes()
+def deleted_by_hand(t, nodes):
+    """A key deleted by hand on all nodes, which nobody announces: the waiter finds out by itself"""
+    _, token = acquire(t, "x", "--ttl", "600s")
+    waiter = waiting(t, "x")
+    for node in nodes:
+        node.cli("DEL", "lock:x")
+    assert gets_in(waiter) > token
+
+
 @on_nodes(params="?prefix=")
 def names_that_look_like_keys(t, nodes):
     """Without a prefix: names that look like another's keys are free, and the nodes' own is refused"""
@@ -306,4 +316,4 @@ def plain(t, nodes):
 
 run_tests([some_down, most_down, all_restarted, some_stopped, most_stopped, one_empty, most_empty,
            one_flushed, most_flushed, clock_jumps, clocks_jump, holder_stopped, holder_killed,
-           what_stays, refusals, names_that_look_like_keys, plain])
+           what_stays, refusals, deleted_by_hand, names_that_look_like_keys, plain])

@@ -92,12 +92,15 @@ static bool can_hear(const struct redlock *redlock)
     return n >= redlock->majority;
 }
 
+/* Some ends are announced by nobody and come before that of the lease: a key deleted by hand, a
+ * node that is no longer quiet or has been mended. So the first in line looks every few seconds. */
 static void arm_look(struct redlock_claim *part, unsigned mine)
 {
     struct redlock *redlock = redlock_of_part(part);
     bool silent = false;
     unsigned place = place_of(part, redlock, &silent);
-    uint64_t pause = until_free_ns(part, redlock, mine) + LOOK_AFTER_NS + place * PLACE_NS;
+    uint64_t pause = until_free_ns(part, redlock, mine) + LOOK_AFTER_NS;
+    pause = (pause < LOOK_MAX_NS ? pause : LOOK_MAX_NS) + place * PLACE_NS;
     pause += random_below(part, 4 * LOOK_AFTER_NS);
     uint64_t earlier = silent ? some_time(part) : pause;
     if (!can_hear(redlock))
@@ -304,9 +307,10 @@ static void hear_broken(struct vote *vote)
 
 static void hear_pause(struct redlock_claim *part, const char *text)
 {
-    uint64_t ms = strtoull(text, NULL, 10);
-    if (part->standing == ASKING && !part->looking && !part->gathering && ms < 86400000)
-        arm(part, ms * NS_PER_MS + LOOK_AFTER_NS + random_below(part, 2 * LOOK_AFTER_NS));
+    uint64_t ms = strtoull(text, NULL, 10), most = LOOK_MAX_NS / NS_PER_MS;
+    if (part->standing == ASKING && !part->looking && !part->gathering)
+        arm(part, (ms < most ? ms : most) * NS_PER_MS + LOOK_AFTER_NS +
+                      random_below(part, 2 * LOOK_AFTER_NS));
 }
 
 /* "g owner fence K", "y owner fence K", "h owner ms" or "b owner"; anybody may publish anything, so
