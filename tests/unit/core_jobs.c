@@ -379,6 +379,7 @@ static void the_engine_is_told_that_nobody_waits(void **state)
     assert_int_equal(left, 1);
     assert_int_equal(claim(-1), STILE_OK);
     assert_int_equal(left, 2);
+    stile_jobs_free(got, n_got);
     assert_int_equal(claim(0), STILE_TIMEOUT); /* told during a look that is the only one */
     assert_int_equal(left, 3);
     client->engine->events->job_stir(client->engine, "q");
