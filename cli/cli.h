@@ -160,7 +160,7 @@ void json_null(struct json *json, const char *key);
 
 /* One line on stderr, "stile: " before it, in one write. */
 void say(const char *format, ...) PRINTF_LIKE(1, 2);
-/* From now on what stderr has no room for is left unsaid: who holds a lock has leases to renew and
+/* From now on what stderr has no room for is left unsaid: a lock's holder has leases to renew and
  * a tree to stop, and must not wait for a reader. */
 void say_never_waits(void);
 /* Says what failed and returns the exit code for it. */

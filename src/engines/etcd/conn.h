@@ -14,9 +14,8 @@
 #include "engines/etcd/rpc.pb-c.h"
 
 #define CONN_SENT_MAX 256 /* at once; what is more waits here, and its time does not count */
-#define CONN_PENDING_MAX                                                                           \
-    131072 /* altogether: who has thousands of locks may ask for all of them                       \
-            */
+/* Altogether: a client with thousands of locks may ask for all of them at once. */
+#define CONN_PENDING_MAX   131072
 #define CONN_ENDPOINTS_MAX 16
 
 enum rpc {

@@ -236,7 +236,7 @@ struct etcd_claim {
     struct etcd_claim *fresh_next, **fresh_link; /* held for a short time so far */
     struct lease *lease;
     int64_t lease_id; /* what its key is bound to */
-    uint32_t number;  /* of a reader, or who wants a slot; else 0 */
+    uint32_t number;  /* of a reader, or of a claim for a slot; else 0 */
     int64_t revision; /* of the own key's creation: place and token; 0: not known */
     enum standing standing;
     bool in_flight; /* the answer to what was asked has not come */

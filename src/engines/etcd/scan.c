@@ -1,5 +1,5 @@
 /* A line that does not fit into one answer, read page by page: most of its keys may be of longer
- * names ("jobs/a/..." for who wants "jobs"), and the server can't leave them out.
+ * names ("jobs/a/..." for a claim of "jobs"), and the server can't leave them out.
  *
  * Each page is read in one step with the proof that our key is still there, but the pages are of
  * different revisions. What was created before us can only go: if no page has shown anything in our

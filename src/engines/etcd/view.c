@@ -90,7 +90,7 @@ static bool read_wanted(char *name, struct tail *tail, const struct view *view,
     return key_read_plain(name, tail, etcd, kv) && is_wanted_plain(view, name, kv);
 }
 
-/* The same rule as for who wants to lock it (line.c): show must not call free what can't be had. */
+/* The same rule as for a claim of it (line.c): show must not call free what can't be had. */
 static bool read_foreign(char *name, struct tail *tail, const struct view *view,
                          const struct etcd *etcd, const Pb__KeyValue *kv)
 {
