@@ -4,11 +4,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/url.h"
 #include "core/errand.h"
 #include "core/find.h"
 #include "core/fork.h"
 #include "core/lock.h"
-#include "core/url.h"
 #include "mutant.h"
 
 /* How long closing waits for the engine to answer the last releases: longer than lock.c waits for

@@ -4,8 +4,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/name.h"
 #include "core/lock.h"
-#include "core/name.h"
 
 static enum stile_status has_no(const struct stile_caps *caps, const char *what,
                                 struct stile_error *err)

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/name.h"
 #include "core/client.h"
-#include "core/name.h"
 
 /* A stile_info with everything it points to, in one allocation. */
 struct answer {

@@ -3,7 +3,7 @@
 #ifndef STILE_RETRY_H
 #define STILE_RETRY_H
 
-#include "core/error.h"
+#include "base/error.h"
 #include "io/loop.h"
 
 struct policy {

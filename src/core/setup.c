@@ -1,9 +1,9 @@
 /* stile_setup(): what an engine needs in its server before it can keep all its promises. */
 #include <stdlib.h>
 
+#include "base/url.h"
 #include "core/find.h"
 #include "core/fork.h"
-#include "core/url.h"
 
 static enum stile_status set_up(const struct url *url, bool dry_run, const char **script,
                                 struct stile_error *err)

@@ -1,6 +1,6 @@
 /* stile_sigbus_trap(): for programs with a SIGBUS handler of their own that want no signal from a
  * file that was cut off. */
-#include "core/error.h"
+#include "base/error.h"
 #include "io/trap.h"
 
 enum stile_status stile_sigbus_trap(struct stile_error *err)

@@ -19,7 +19,7 @@
 #ifndef STILE_ENGINE_H
 #define STILE_ENGINE_H
 
-#include "core/error.h"
+#include "base/error.h"
 #include "io/loop.h"
 #include "stile.h"
 

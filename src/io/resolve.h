@@ -8,7 +8,7 @@
 
 #include <netdb.h>
 
-#include "core/error.h"
+#include "base/error.h"
 #include "io/loop.h"
 
 struct resolve;

@@ -13,7 +13,7 @@
 #ifndef STILE_STREAM_H
 #define STILE_STREAM_H
 
-#include "core/error.h"
+#include "base/error.h"
 #include "io/loop.h"
 
 #define STREAM_OUT_MAX (16u << 20)

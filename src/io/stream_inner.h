@@ -6,7 +6,7 @@
 
 #include <sys/un.h>
 
-#include "io/buffer.h"
+#include "base/buffer.h"
 #include "io/resolve.h"
 #include "io/stream.h"
 #include "io/tls.h"

@@ -6,7 +6,7 @@
 #ifndef STILE_TLS_H
 #define STILE_TLS_H
 
-#include "core/error.h"
+#include "base/error.h"
 
 /* What all connections to one server share: certificates are read once, not at each of them. */
 struct tls_context;

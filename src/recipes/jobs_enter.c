@@ -1,7 +1,7 @@
 /* Jobs: whether what is asked makes sense, and asking it. */
 #include <string.h>
 
-#include "core/name.h"
+#include "base/name.h"
 #include "recipes/jobs.h"
 
 #define LEASE_MIN_MS    10

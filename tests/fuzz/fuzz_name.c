@@ -1,7 +1,7 @@
 /* A name is accepted exactly by its rule; its hash depends on every byte and on nothing else. */
 #include "fuzz.h"
 
-#include "core/name.h"
+#include "base/name.h"
 
 static bool is_allowed(const uint8_t *data, size_t size)
 {

@@ -10,8 +10,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "core/name.h"
-#include "core/url.h"
+#include "base/name.h"
+#include "base/url.h"
 #include "engines/local/local.h"
 
 extern const struct engine_class local_class;

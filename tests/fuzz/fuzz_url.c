@@ -2,7 +2,7 @@
  * is the same but for those. No error repeats a password, escaped or not. */
 #include "fuzz.h"
 
-#include "core/url.h"
+#include "base/url.h"
 
 #define SECRET "hunterSECRETtwo"
 

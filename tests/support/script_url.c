@@ -12,7 +12,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-#include "core/url.h"
+#include "base/url.h"
 #include "support/script_wire.h"
 
 /* ---- the file ---- */

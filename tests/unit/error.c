@@ -8,7 +8,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "core/error.h"
+#include "base/error.h"
 
 static void set_says_why(void **state)
 {

@@ -11,8 +11,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "core/name.h"
-#include "core/url.h"
+#include "base/name.h"
+#include "base/url.h"
 
 extern const struct engine_class local_class;
 

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "core/name.h"
+#include "base/name.h"
 
 #define ROUNDS      40
 #define OPERATIONS  500

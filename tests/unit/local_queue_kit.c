@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "core/name.h"
+#include "base/name.h"
 
 struct user user;
 struct tx tx;

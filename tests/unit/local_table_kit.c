@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "core/name.h"
+#include "base/name.h"
 #include "engines/local/life.h"
 
 static enum stile_status next_epoch(struct store *store, uint32_t epoch)

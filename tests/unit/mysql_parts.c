@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/url.h"
+#include "base/url.h"
 #include "engines/mysql/fault.h"
 #include "engines/mysql/names.h"
 #include "engines/mysql/options.h"

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/name.h"
+#include "base/name.h"
 
 static const char *refusal(const char *name, size_t len)
 {

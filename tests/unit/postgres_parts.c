@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/url.h"
+#include "base/url.h"
 #include "engines/postgres/fault.h"
 #include "engines/postgres/names.h"
 #include "engines/postgres/options.h"

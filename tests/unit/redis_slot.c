@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/name.h"
+#include "base/name.h"
 #include "engines/redis/redis.h"
 #include "engines/redis/slot.h"
 #include "servers/redis_server.h"

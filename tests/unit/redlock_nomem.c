@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/url.h"
 #include "core/client.h"
-#include "core/url.h"
 #include "support/redlock_kit.h"
 #include "support/scarcity.h"
 

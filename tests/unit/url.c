@@ -12,7 +12,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "core/url.h"
+#include "base/url.h"
 
 static struct url *parsed(const char *text)
 {

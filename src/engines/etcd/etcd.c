@@ -21,9 +21,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/url.h"
+#include "base/self.h"
+#include "base/url.h"
 #include "engines/etcd/members.h"
-#include "io/self.h"
 #include "io/tls.h"
 
 #define DEFAULT_PORT     2379

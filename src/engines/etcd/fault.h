@@ -3,7 +3,7 @@
 #ifndef STILE_ETCD_FAULT_H
 #define STILE_ETCD_FAULT_H
 
-#include "core/error.h"
+#include "base/error.h"
 #include "engines/etcd/h2.h"
 
 /* The native code of errors that the server has sent; errno's are below them. */

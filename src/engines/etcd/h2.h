@@ -10,7 +10,7 @@
 #ifndef STILE_ETCD_H2_H
 #define STILE_ETCD_H2_H
 
-#include "io/buffer.h"
+#include "base/buffer.h"
 #include "io/stream.h"
 
 #define H2_MESSAGE_MAX (4u << 20)

@@ -1,7 +1,7 @@
 /* A fenced takeover. The holder is told before its place is given away: its claim is marked, it is
  * poked, and only then removed. Whoever is killed on the way leaves a lock that is still held, not
  * a holder that doesn't know. */
-#include "core/name.h"
+#include "base/name.h"
 #include "engines/local/local.h"
 
 #define EDITS_FOR_BREAKS 120

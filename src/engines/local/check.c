@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/name.h"
+#include "base/name.h"
 #include "engines/local/env.h"
 #include "engines/local/table.h"
 

@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <sys/types.h>
 
-#include "core/error.h"
+#include "base/error.h"
 
 #define DIR_PATH_MAX 4096
 #define DIR_TYPE_MAX 64

@@ -19,7 +19,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "core/url.h"
+#include "base/url.h"
 #include "engines/local/local.h"
 
 /* What the table can store: 49 days. */

@@ -1,6 +1,6 @@
 #include <string.h>
 
-#include "core/name.h"
+#include "base/name.h"
 #include "engines/local/life.h"
 #include "engines/local/table.h"
 #include "mutant.h"

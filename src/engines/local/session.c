@@ -9,10 +9,10 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/self.h"
 #include "engines/local/life.h"
 #include "engines/local/local.h"
 #include "engines/local/witness.h"
-#include "io/self.h"
 
 #define BACKLOG      4096
 #define GUARD_NS     NS_PER_SEC

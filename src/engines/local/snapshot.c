@@ -1,7 +1,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/name.h"
+#include "base/name.h"
 #include "engines/local/life.h"
 #include "engines/local/local.h"
 

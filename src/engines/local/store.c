@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/name.h"
+#include "base/name.h"
 #include "io/trap.h"
 
 /* The whole reserve, or as much as the process's limits allow (ulimit -v, mlockall). */

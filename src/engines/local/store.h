@@ -12,7 +12,7 @@
 
 #include <stdbool.h>
 
-#include "core/error.h"
+#include "base/error.h"
 #include "engines/local/cells.h"
 
 struct store {

@@ -1,7 +1,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/name.h"
+#include "base/name.h"
 #include "engines/local/local.h"
 
 /* Behind query->state while it watches. */

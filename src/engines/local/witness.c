@@ -9,7 +9,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "core/name.h"
+#include "base/name.h"
 
 #define NAME_MAX_BYTES      80
 #define LINE_BYTES          512

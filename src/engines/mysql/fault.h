@@ -2,7 +2,7 @@
 #ifndef STILE_MYSQL_FAULT_H
 #define STILE_MYSQL_FAULT_H
 
-#include "core/error.h"
+#include "base/error.h"
 
 /* secret may be NULL. */
 void fault_of(struct stile_error *err, unsigned code, const char *text, const char *secret);

@@ -9,7 +9,7 @@
 
 #include <stdbool.h>
 
-#include "core/error.h"
+#include "base/error.h"
 
 #define KEY_MAX        192
 #define KEY_HEX_MAX    (2 * KEY_MAX + 1)

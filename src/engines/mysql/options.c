@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/url.h"
+#include "base/url.h"
 #include "engines/mysql/my.h"
 #include "engines/sql/shedlock.h"
 

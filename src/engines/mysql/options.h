@@ -4,7 +4,7 @@
 
 #include <mysql.h>
 
-#include "core/error.h"
+#include "base/error.h"
 #include "engines/sql/options.h"
 
 struct url;

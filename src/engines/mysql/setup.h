@@ -2,7 +2,7 @@
 #ifndef STILE_MYSQL_SETUP_H
 #define STILE_MYSQL_SETUP_H
 
-#include "core/error.h"
+#include "base/error.h"
 
 struct url;
 

@@ -4,7 +4,7 @@
 
 #include <libpq-fe.h>
 
-#include "core/error.h"
+#include "base/error.h"
 
 /* Why there is no connection, or none any more. conn may be NULL. */
 void fault_of_connection(struct stile_error *err, const PGconn *conn, const char *secret);

@@ -8,7 +8,7 @@
 
 #include <stdbool.h>
 
-#include "core/error.h"
+#include "base/error.h"
 
 #define STORED_MAX (2 * STILE_NAME_MAX + 2)
 

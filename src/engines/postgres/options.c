@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/url.h"
+#include "base/url.h"
 #include "engines/postgres/pg.h"
 #include "engines/sql/shedlock.h"
 #include "io/resolve.h"

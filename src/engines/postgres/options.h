@@ -5,7 +5,7 @@
 #include <libpq-fe.h>
 #include <netdb.h>
 
-#include "core/error.h"
+#include "base/error.h"
 #include "engines/postgres/names.h"
 #include "engines/sql/options.h"
 

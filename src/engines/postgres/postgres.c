@@ -25,7 +25,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "core/url.h"
+#include "base/url.h"
 #include "engines/postgres/pg.h"
 #include "engines/postgres/setup.h"
 #include "engines/postgres/sql.h"

@@ -2,7 +2,7 @@
 #ifndef STILE_POSTGRES_SETUP_H
 #define STILE_POSTGRES_SETUP_H
 
-#include "core/error.h"
+#include "base/error.h"
 
 struct url;
 

@@ -5,7 +5,7 @@
 
 #include <hiredis/hiredis.h>
 
-#include "core/error.h"
+#include "base/error.h"
 
 enum fault {
     FAULT_NONE,  /* it is no error */

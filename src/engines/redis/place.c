@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "core/name.h"
+#include "base/name.h"
 
 enum stile_status place_db(unsigned *db, const struct url *url, struct stile_error *err)
 {

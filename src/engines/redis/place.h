@@ -2,7 +2,7 @@
 #ifndef STILE_REDIS_PLACE_H
 #define STILE_REDIS_PLACE_H
 
-#include "core/url.h"
+#include "base/url.h"
 #include "io/tls.h"
 
 #define PLACE_PORT   6379

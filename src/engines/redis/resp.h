@@ -8,7 +8,7 @@
 
 #include <hiredis/hiredis.h>
 
-#include "core/error.h"
+#include "base/error.h"
 
 #define RESP_BULK_MAX     (1u << 20)  /* bytes of one string */
 #define RESP_REPLY_MAX    (16u << 20) /* bytes of all strings of one reply */

@@ -8,7 +8,7 @@
 #ifndef STILE_REDIS_SENTINEL_H
 #define STILE_REDIS_SENTINEL_H
 
-#include "core/url.h"
+#include "base/url.h"
 #include "engines/redis/route.h"
 
 #define SENTINEL_PORT 26379

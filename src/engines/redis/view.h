@@ -2,7 +2,7 @@
 #ifndef STILE_REDIS_VIEW_H
 #define STILE_REDIS_VIEW_H
 
-#include "core/error.h"
+#include "base/error.h"
 
 /* One name. Everything points into the replies it was made of, or into texts, which are cut up in
  * place. */

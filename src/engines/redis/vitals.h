@@ -5,7 +5,7 @@
 #ifndef STILE_REDIS_VITALS_H
 #define STILE_REDIS_VITALS_H
 
-#include "core/url.h"
+#include "base/url.h"
 #include "engines/engine.h"
 #include "engines/redis/conn.h"
 

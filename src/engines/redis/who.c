@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "io/self.h"
+#include "base/self.h"
 
 static void write_hex(char *out, const unsigned char *bytes, size_t n)
 {

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "core/url.h"
+#include "base/url.h"
 
 #define SESSIONS_MAX 1000
 

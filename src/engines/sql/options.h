@@ -2,7 +2,7 @@
 #ifndef STILE_SQL_OPTIONS_H
 #define STILE_SQL_OPTIONS_H
 
-#include "core/error.h"
+#include "base/error.h"
 
 struct url;
 

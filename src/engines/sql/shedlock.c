@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/url.h"
+#include "base/url.h"
 
 static enum stile_status check_table(const char *table, struct stile_error *err)
 {

@@ -6,7 +6,7 @@
 #ifndef STILE_SQL_SHEDLOCK_H
 #define STILE_SQL_SHEDLOCK_H
 
-#include "core/error.h"
+#include "base/error.h"
 
 struct url;
 

@@ -2,8 +2,8 @@
 #ifndef STILE_SQL_WHO_H
 #define STILE_SQL_WHO_H
 
+#include "base/self.h"
 #include "engines/engine.h"
-#include "io/self.h"
 
 #define WHO_OWNER_LEN   16
 #define WHO_COMMAND_MAX 255

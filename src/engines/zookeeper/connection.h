@@ -7,7 +7,7 @@
 #ifndef STILE_ZOOKEEPER_CONNECTION_H
 #define STILE_ZOOKEEPER_CONNECTION_H
 
-#include "core/error.h"
+#include "base/error.h"
 #include "engines/zookeeper/jute.h"
 #include "io/stream.h"
 

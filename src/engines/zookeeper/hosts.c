@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/url.h"
+#include "base/url.h"
 #include "engines/zookeeper/zookeeper.h"
 
 #define DEFAULT_PORT 2181

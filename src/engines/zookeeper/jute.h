@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "io/buffer.h"
+#include "base/buffer.h"
 
 /* A listing of a million names is less; a length beyond it is damage. */
 #define JUTE_PACKET_MAX (64u << 20)

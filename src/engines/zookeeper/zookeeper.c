@@ -25,7 +25,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/url.h"
+#include "base/url.h"
 #include "io/tls.h"
 
 #define DEFAULT_TTL_NS   (10 * NS_PER_SEC)

@@ -4,9 +4,9 @@
 
 #include <netdb.h>
 
+#include "base/self.h"
 #include "engines/engine.h"
 #include "engines/zookeeper/connection.h"
-#include "io/self.h"
 
 #define BASE_MAX  512
 #define PATH_ROOM (BASE_MAX + 3 * STILE_NAME_MAX + 128)

@@ -1,5 +1,5 @@
 /* What an engine asks of the parameters of its URL. */
-#include "core/url.h"
+#include "base/url.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/url.h"
+#include "base/url.h"
 
 /* All of it, as far as there is room; -1 and errno. */
 static ssize_t read_all(char *room, size_t size, const char *path)

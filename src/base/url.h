@@ -8,7 +8,7 @@
 #ifndef STILE_URL_H
 #define STILE_URL_H
 
-#include "core/error.h"
+#include "base/error.h"
 
 #define URL_HOSTS_MAX  16
 #define URL_PARAMS_MAX 32

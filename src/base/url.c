@@ -3,12 +3,12 @@
  * An unescaped '/', '?' or '@' in a password moves the cuts, and what then looks like a port, a
  * path or a parameter may be half of the password. So no error repeats a piece of the URL, and a
  * '@' behind the host is refused before anything else is looked at. */
-#include "core/url.h"
+#include "base/url.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/url_keywords.h"
+#include "base/url_keywords.h"
 
 struct piece {
     const char *at; /* NULL: not there */

@@ -1,4 +1,4 @@
-#include "io/buffer.h"
+#include "base/buffer.h"
 
 #include <errno.h>
 #include <stdint.h>

@@ -1,5 +1,5 @@
 /* A URL that may be shown: put together again from what was parsed, without what is secret. */
-#include "core/url.h"
+#include "base/url.h"
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
 #ifndef STILE_NAME_H
 #define STILE_NAME_H
 
-#include "core/error.h"
+#include "base/error.h"
 
 enum stile_status name_check(const char *name, size_t len, struct stile_error *err);
 uint64_t name_hash(const char *name, size_t len);

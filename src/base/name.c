@@ -1,4 +1,4 @@
-#include "core/name.h"
+#include "base/name.h"
 
 #include <string.h>
 

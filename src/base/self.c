@@ -1,4 +1,4 @@
-#include "io/self.h"
+#include "base/self.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/url_keywords.h"
+#include "base/url_keywords.h"
 
 #define SCHEME "postgres:"
 
