@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "core/retry.h"
 #include "mutant.h"
 
@@ -20,20 +21,6 @@ static struct errand *errand_of(struct job_errand *job)
 
 /* ---- copies ---- */
 
-static size_t text_size(const char *text)
-{
-    return text ? strlen(text) + 1 : 0;
-}
-
-static const char *copy_text(char **at, const char *text)
-{
-    if (!text)
-        return NULL;
-    char *copy = *at;
-    *at = stpcpy(copy, text) + 1;
-    return copy;
-}
-
 static bool copy_job(struct stile_job *to, const struct stile_job *from)
 {
     size_t payload = from->payload ? from->payload_size : 0;
@@ -48,10 +35,10 @@ static bool copy_job(struct stile_job *to, const struct stile_job *from)
         to->payload = text;
         text += payload;
     }
-    to->queue = copy_text(&text, from->queue);
-    to->key = copy_text(&text, from->key);
-    to->last_error = copy_text(&text, from->last_error);
-    to->host = copy_text(&text, from->host);
+    to->queue = text_pack(&text, from->queue);
+    to->key = text_pack(&text, from->key);
+    to->last_error = text_pack(&text, from->last_error);
+    to->host = text_pack(&text, from->host);
     return true;
 }
 

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/name.h"
+#include "base/text.h"
 #include "core/lock.h"
 
 static enum stile_status has_no(const struct stile_caps *caps, const char *what,
@@ -51,21 +52,6 @@ static enum stile_status check_options(const struct stile_lock_options *o,
     return check_mode(o, caps, err);
 }
 
-static size_t text_size(const char *text)
-{
-    return text ? strlen(text) + 1 : 0;
-}
-
-static const char *copy_text(char **at, const char *text)
-{
-    char *copy = *at;
-    size_t size = text_size(text);
-    if (size)
-        memcpy(copy, text, size);
-    *at += size;
-    return text ? copy : NULL;
-}
-
 /* One allocation: the lock, its claim, the engine's part, the name, the owner and what is told. */
 static struct stile_lock *lock_alloc(struct stile_client *client, const char *name,
                                      const struct stile_lock_options *o)
@@ -80,11 +66,11 @@ static struct stile_lock *lock_alloc(struct stile_client *client, const char *na
     lock->claim = (struct claim *)((char *)lock + head);
     *lock->claim = (struct claim){.engine = client->engine,
                                   .core = lock,
-                                  .name = copy_text(&text, name),
+                                  .name = text_pack(&text, name),
                                   .name_len = strlen(name),
                                   .name_hash = name_hash(name, strlen(name)),
-                                  .owner = copy_text(&text, o->owner),
-                                  .proclaim = copy_text(&text, o->proclaim)};
+                                  .owner = text_pack(&text, o->owner),
+                                  .proclaim = text_pack(&text, o->proclaim)};
     return lock;
 }
 
