@@ -162,6 +162,7 @@ enum stile_status client_new(struct stile_client **out, const struct engine_clas
     client->engine->examining = options && options->examine;
     enum stile_status status = class->open(client->engine, url, err);
     client->engine->caps.jobs = client->engine->class->jobs != NULL;
+    client->engine->caps.detached = client->engine->class->detached != NULL;
     client->engine->label = NULL; /* the caller's string is ours only during the call */
     if (!status) {
         status = client_start(client, err);

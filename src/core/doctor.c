@@ -98,30 +98,32 @@ static enum stile_status pay_visit(struct stile_client *client, slot *ask, stile
 static enum stile_status examine(struct stile_client *client, unsigned flags, stile_finding_fn *fn,
                                  void *data, struct stile_error *err)
 {
+    static const struct engine_admin none;
     const struct engine_class *class = client->engine->class;
+    const struct engine_admin *admin = class->admin ? class->admin : &none;
     enum stile_status status = STILE_OK;
     bool enough = false;
     if (flags & ~(STILE_ADOPT | STILE_RESIZE) || flags == (STILE_ADOPT | STILE_RESIZE))
         return error_set(err, STILE_MISUSE, 0, "unknown flags %#x, or both adopt and resize",
                          flags);
     if (flags & STILE_ADOPT) {
-        if (!class->adopt)
+        if (!admin->adopt)
             return error_set(err, STILE_UNSUPPORTED, 0,
                              "there is nothing to adopt on the engine %s: only nodes of redlock:// "
                              "that have lost their data can be taken back",
                              class->caps.engine);
-        status = pay_visit(client, class->adopt, fn, data, &enough, err);
+        status = pay_visit(client, admin->adopt, fn, data, &enough, err);
     }
     if (flags & STILE_RESIZE) {
-        if (!class->resize)
+        if (!admin->resize)
             return error_set(err, STILE_UNSUPPORTED, 0,
                              "the engine %s keeps no record of which servers it has: only the "
                              "nodes of redlock:// are changed in this way",
                              class->caps.engine);
-        status = pay_visit(client, class->resize, fn, data, &enough, err);
+        status = pay_visit(client, admin->resize, fn, data, &enough, err);
     }
-    if (!status && !enough && class->examine)
-        status = pay_visit(client, class->examine, fn, data, &enough, err);
+    if (!status && !enough && admin->examine)
+        status = pay_visit(client, admin->examine, fn, data, &enough, err);
     return status;
 }
 

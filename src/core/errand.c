@@ -118,8 +118,8 @@ static void leave(struct stile_client *client, const struct errand *but, const c
     for (struct errand *e = client->errands; e; e = e->next)
         if (e != but && e->job.listen && waits_for(e, queue))
             return;
-    if (engine->class->jobs_left)
-        engine->class->jobs_left(engine, queue);
+    if (engine->class->jobs->left)
+        engine->class->jobs->left(engine, queue);
 }
 
 static void finish_claim(struct errand *e, const struct stile_error *err)
@@ -146,7 +146,7 @@ static void ask(struct errand *e)
     e->job.due_ms = -1;
     e->job.sent_ns = 0;
     memset(e->job.state, 0, sizeof e->job.state);
-    engine->class->jobs(engine, &e->job);
+    engine->class->jobs->run(engine, &e->job);
 }
 
 static void finish_in_vain(struct errand *e)

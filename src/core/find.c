@@ -41,7 +41,7 @@ static const struct engine_class *search(const struct engine_class *const *class
                                          const char *scheme)
 {
     for (; *classes; classes++)
-        if (has_word((*classes)->scheme, scheme))
+        if (has_word((*classes)->schemes, scheme))
             return *classes;
     return NULL;
 }
@@ -58,7 +58,7 @@ static enum stile_status no_such_engine(const char *scheme, struct stile_error *
     char known[200] = "";
 
     for (size_t i = 0; engine_classes[i]; i++)
-        add_words(known, sizeof known, engine_classes[i]->scheme);
+        add_words(known, sizeof known, engine_classes[i]->schemes);
     for (size_t i = 0; i < N_MODULES; i++)
         add_words(known, sizeof known, modules[i].schemes);
     return error_set(err, STILE_MISUSE, 0, "no engine for '%s:' URLs; there is: %s", scheme, known);

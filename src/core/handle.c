@@ -130,7 +130,7 @@ enum stile_status stile_lock_resume(struct stile_lock *lock, struct stile_error 
     if (status)
         return fail(lock, "resuming", status, err);
     status = check_startable(lock, err);
-    if (!status && !lock->client->engine->class->resume)
+    if (!status && !lock->client->engine->class->detached)
         status = error_set(err, STILE_UNSUPPORTED, 0,
                            "%s keeps no claim without its process; hold it in one process instead",
                            lock->client->engine->caps.engine);
@@ -280,9 +280,9 @@ const char *stile_lock_owner(struct stile_lock *lock)
     const char *owner = NULL;
     if (enter(lock, NULL))
         return NULL;
-    const struct engine_class *class = lock->client->engine->class;
-    if (class->owner && lock->state == HELD)
-        owner = class->owner(lock->client->engine, lock->claim);
+    const struct engine_detached *detached = lock->client->engine->class->detached;
+    if (detached && lock->state == HELD)
+        owner = detached->owner(lock->client->engine, lock->claim);
     client_leave(lock->client);
     return owner;
 }

@@ -136,7 +136,7 @@ void lock_start_resume(struct stile_lock *lock, struct op *op)
     lock->state = CLAIMING;
     lock->resuming = true;
     lock->claim->unused = lock->claim->lost = false;
-    engine->class->resume(engine, lock->claim);
+    engine->class->detached->resume(engine, lock->claim);
     if (lock->state == CLAIMING)
         arm_wait(lock);
 }
@@ -344,9 +344,10 @@ void lock_give_back(struct stile_lock *lock, struct op *op)
 void lock_detach(struct stile_lock *lock)
 {
     struct engine *engine = lock->client->engine;
+    const struct engine_detached *detached = engine->class->detached;
     keeper_remove(lock);
-    if (engine->class->detach) {
-        engine->class->detach(engine, lock->claim);
+    if (detached->detach) {
+        detached->detach(engine, lock->claim);
         lock->renewing = false;
     }
     lock->state = IDLE;

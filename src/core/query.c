@@ -211,9 +211,13 @@ static void await_change(struct asking *asking, struct stile_client *client, int
 static enum stile_status watch(struct stile_client *client, struct asking *asking, int64_t wait_ms,
                                stile_info_fn *fn, void *data, struct stile_error *err)
 {
+    const struct engine_push *push = client->engine->class->push;
     bool enough = false;
+    if (!push)
+        return error_set(err, STILE_UNSUPPORTED, 0, "%s does not report changes",
+                         client->engine->caps.engine);
     asking->timer.fn = watched_long_enough;
-    client->engine->class->watch(client->engine, &asking->q.query);
+    push->watch(client->engine, &asking->q.query);
     while (!enough && !asking->q.out_of_memory &&
            (asking->first || (!asking->q.ended && !asking->q.error.status))) {
         await_change(asking, client, wait_ms);
@@ -222,7 +226,7 @@ static enum stile_status watch(struct stile_client *client, struct asking *askin
         enough = hand_out(asking, client, fn, data);
     }
     if (!asking->q.ended)
-        client->engine->class->unwatch(client->engine, &asking->q.query);
+        push->unwatch(client->engine, &asking->q.query);
     hand_out(asking, client, NULL, NULL);
     return enough ? STILE_OK : question_outcome(&asking->q, err);
 }

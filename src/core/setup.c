@@ -14,11 +14,11 @@ static enum stile_status set_up(const struct url *url, bool dry_run, const char 
         status = url_check_params(url, class->params, err);
     if (status)
         return status;
-    if (!class->setup)
+    if (!class->admin || !class->admin->setup)
         return error_set(err, STILE_UNSUPPORTED, 0, "%s needs nothing to be set up",
                          class->caps.engine);
     fork_hold_off();
-    status = class->setup(url, dry_run, script, err);
+    status = class->admin->setup(url, dry_run, script, err);
     fork_let_go();
     return status;
 }

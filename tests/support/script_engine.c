@@ -297,9 +297,13 @@ static void script_forked(struct engine *engine)
 
 static const char *const params[] = {"ttl", "renew", "grant", "lease", "detached", "doctor", NULL};
 
+static const struct engine_push push = {.watch = script_watch, .unwatch = script_unwatch};
+static const struct engine_detached detached = {.resume = resume, .owner = owner};
+static const struct engine_admin admin = {.examine = script_examine, .adopt = script_adopt};
+
 #define CLASS(lease_, apart_, detached_)                                                           \
     {                                                                                              \
-        .scheme = "test", .params = params,                                                        \
+        .schemes = "test", .params = params,                                                       \
         .caps = {.engine = "test",                                                                 \
                  .modes = 1u << STILE_EXCLUSIVE,                                                   \
                  .lease = lease_,                                                                  \
@@ -314,10 +318,9 @@ static const char *const params[] = {"ttl", "renew", "grant", "lease", "detached
         .apart = apart_, .engine_size = sizeof(struct script_engine),                              \
         .claim_size = sizeof(struct script_state), .open = script_open, .close = script_close,     \
         .forked = script_forked, .claim = claim, .release = release,                               \
-        .renew = (lease_) == STILE_LEASE_PROCESS ? NULL : renew,                                   \
-        .resume = (detached_) ? resume : NULL, .owner = (detached_) ? owner : NULL,                \
-        .list = script_list, .show = script_show, .break_ = script_break, .watch = script_watch,   \
-        .unwatch = script_unwatch, .examine = script_examine, .adopt = script_adopt                \
+        .renew = (lease_) == STILE_LEASE_PROCESS ? NULL : renew, .list = script_list,              \
+        .show = script_show, .break_ = script_break, .push = &push,                                \
+        .detached = (detached_) ? &detached : NULL, .admin = &admin                                \
     }
 
 #define CLASSES(lease_)                                                                            \

@@ -153,8 +153,7 @@ static void an_engine_without_these_slots(void **state)
     struct heard_findings heard = {0};
     struct stile_error err = {0};
 
-    class.examine = NULL;
-    class.adopt = NULL;
+    class.admin = NULL;
     w->clients[0]->engine->class = &class;
     find(w, STILE_NOTE, "n");
     assert_status(stile_doctor(w->clients[0], 0, hear, &heard, &err), OK);

@@ -99,13 +99,14 @@ static void fake_close(struct engine *engine)
     loop_disarm(engine->loop, &((struct fake *)engine)->timer);
 }
 
-static const struct engine_class fake_class = {.scheme = "fake",
+static const struct engine_jobs fake_part = {.run = fake_jobs, .left = fake_left};
+
+static const struct engine_class fake_class = {.schemes = "fake",
                                                .caps = {.engine = "fake"},
                                                .engine_size = sizeof(struct fake),
                                                .open = fake_open,
                                                .close = fake_close,
-                                               .jobs = fake_jobs,
-                                               .jobs_left = fake_left};
+                                               .jobs = &fake_part};
 
 static void play(const struct line *script, size_t n)
 {

@@ -272,15 +272,30 @@ static void no_unwatch(struct engine *engine, struct query *query)
 static void a_watch_that_the_engine_ends(void **state)
 {
     struct world *w = *state;
+    const struct engine_push push = {.watch = watch_and_stop, .unwatch = no_unwatch};
     struct engine_class class = *w->clients[0]->engine->class;
     struct seen seen = {.world = w};
 
-    class.watch = watch_and_stop;
-    class.unwatch = no_unwatch;
+    class.push = &push;
     w->clients[0]->engine->class = &class;
     assert_status(stile_watch(w->clients[0], "a", -1, see, &seen, NULL), OK);
     assert_null(watched);
     w->clients[0]->engine->class = script_variant(STILE_LEASE_CLAIM, SCRIPT_APART);
+}
+
+static void an_engine_that_reports_no_changes(void **state)
+{
+    struct world *w = *state;
+    const struct engine_class *whole = w->clients[0]->engine->class;
+    struct engine_class class = *whole;
+    struct seen seen = {.world = w};
+    struct stile_error err = {0};
+
+    class.push = NULL;
+    w->clients[0]->engine->class = &class;
+    assert_status(stile_watch(w->clients[0], "a", -1, see, &seen, &err), UNSUPPORTED);
+    assert_non_null(strstr(err.message, "watching 'a': test does not report changes"));
+    w->clients[0]->engine->class = whole;
 }
 
 /* ---- break ---- */
@@ -329,6 +344,7 @@ int main(void)
         TEST_IN(open_apart, a_watchers_callback_may_change_what_it_watches),
         TEST_IN(open_apart, watch_for_longer_than_time),
         TEST_IN(open_apart, a_watch_that_the_engine_ends),
+        TEST_IN(open_apart, an_engine_that_reports_no_changes),
         TEST_IN(open_apart, break_tells_the_holder),
         TEST_IN(open_apart, break_of_what_nobody_holds),
     };

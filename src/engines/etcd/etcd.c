@@ -317,8 +317,17 @@ static void etcd_forked(struct engine *engine)
 static const char *const etcd_params[] = {"ca",       "cert",    "key",           "server_name",
                                           "insecure", "dialect", "password_file", NULL};
 
+static const struct engine_push push = {
+    .watch = people_watch,
+    .unwatch = people_unwatch,
+};
+
+static const struct engine_admin admin = {
+    .examine = doctor_examine,
+};
+
 const struct engine_class etcd_class = {
-    .scheme = "etcd etcds",
+    .schemes = "etcd etcds",
     .params = etcd_params,
     .caps =
         {
@@ -350,7 +359,6 @@ const struct engine_class etcd_class = {
     .list = people_list,
     .show = people_show,
     .break_ = people_break,
-    .watch = people_watch,
-    .unwatch = people_unwatch,
-    .examine = doctor_examine,
+    .push = &push,
+    .admin = &admin,
 };

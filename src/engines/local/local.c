@@ -342,8 +342,17 @@ static int local_life_fd(struct engine *engine)
 
 static const char *const local_params[] = {"allow", NULL};
 
+static const struct engine_push push = {
+    .watch = view_watch,
+    .unwatch = view_unwatch,
+};
+
+static const struct engine_admin admin = {
+    .examine = local_examine,
+};
+
 const struct engine_class local_class = {
-    .scheme = "local",
+    .schemes = "local",
     .params = local_params,
     .caps =
         {
@@ -373,7 +382,6 @@ const struct engine_class local_class = {
     .list = view_list,
     .show = view_show,
     .break_ = view_break,
-    .watch = view_watch,
-    .unwatch = view_unwatch,
-    .examine = local_examine,
+    .push = &push,
+    .admin = &admin,
 };

@@ -135,11 +135,24 @@ static void mysql_forked(struct engine *engine)
     "binary log is on), and in a Galera cluster, "                                                 \
     "clocks that agree; failover to a replica may forget a lock or repeat a token"
 
+static const struct engine_push push = {
+    .watch = people_watch,
+    .unwatch = people_unwatch,
+};
+
+static const struct engine_jobs jobs = {
+    .run = jobs_run,
+};
+
+static const struct engine_admin admin = {
+    .setup = mysql_setup,
+    .examine = doctor_examine,
+};
+
 #define SLOTS                                                                                      \
-    .scheme = "mysql mysqls mariadb", .params = options_params, .engine_size = sizeof(struct my),  \
-    .open = mysql_open, .setup = mysql_setup, .close = mysql_close_engine, .forked = mysql_forked, \
-    .list = people_list, .show = people_show, .watch = people_watch, .unwatch = people_unwatch,    \
-    .examine = doctor_examine, .jobs = jobs_run
+    .schemes = "mysql mysqls mariadb", .params = options_params, .engine_size = sizeof(struct my), \
+    .open = mysql_open, .close = mysql_close_engine, .forked = mysql_forked, .list = people_list,  \
+    .show = people_show, .push = &push, .jobs = &jobs, .admin = &admin
 
 const struct engine_class mysql_table_class = {
     .caps = {.engine = "mysql",

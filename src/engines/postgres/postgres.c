@@ -120,11 +120,25 @@ static void postgres_forked(struct engine *engine)
     session_forked(pg_of(engine)->jobs);
 }
 
+static const struct engine_push push = {
+    .watch = people_watch,
+    .unwatch = people_unwatch,
+};
+
+static const struct engine_jobs jobs = {
+    .run = jobs_run,
+    .left = jobs_left,
+};
+
+static const struct engine_admin admin = {
+    .setup = postgres_setup,
+    .examine = doctor_examine,
+};
+
 #define SLOTS                                                                                      \
-    .scheme = "postgres postgresql", .params = options_params, .engine_size = sizeof(struct pg),   \
-    .open = postgres_open, .setup = postgres_setup, .close = postgres_close,                       \
-    .forked = postgres_forked, .list = people_list, .show = people_show, .watch = people_watch,    \
-    .unwatch = people_unwatch, .examine = doctor_examine, .jobs = jobs_run, .jobs_left = jobs_left
+    .schemes = "postgres postgresql", .params = options_params, .engine_size = sizeof(struct pg),  \
+    .open = postgres_open, .close = postgres_close, .forked = postgres_forked,                     \
+    .list = people_list, .show = people_show, .push = &push, .jobs = &jobs, .admin = &admin
 
 const struct engine_class postgres_table_class = {
     .caps = {.engine = "postgres",

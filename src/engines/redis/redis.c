@@ -178,9 +178,24 @@ static const char *const redis_params[] = {"prefix",
                                            "sentinel_password_file",
                                            NULL};
 
+static const struct engine_push push = {
+    .watch = people_watch,
+    .unwatch = people_unwatch,
+};
+
+static const struct engine_detached detached = {
+    .resume = claims_resume,
+    .detach = claims_detach,
+    .owner = claims_owner,
+};
+
+static const struct engine_admin admin = {
+    .examine = doctor_examine,
+};
+
 const struct engine_class redis_class = {
-    .scheme = "redis rediss redis+unix redis+sentinel rediss+sentinel "
-              "redis+cluster rediss+cluster",
+    .schemes = "redis rediss redis+unix redis+sentinel rediss+sentinel "
+               "redis+cluster rediss+cluster",
     .params = redis_params,
     .caps =
         {
@@ -210,13 +225,10 @@ const struct engine_class redis_class = {
     .claim = claims_claim,
     .release = claims_release,
     .renew = claims_renew,
-    .resume = claims_resume,
-    .detach = claims_detach,
-    .owner = claims_owner,
     .list = people_list,
     .show = people_show,
     .break_ = people_break,
-    .watch = people_watch,
-    .unwatch = people_unwatch,
-    .examine = doctor_examine,
+    .push = &push,
+    .detached = &detached,
+    .admin = &admin,
 };

@@ -238,8 +238,25 @@ static const char *const redlock_params[] = {
     "prefix",   "fence", "node_timeout",  "ca", "cert", "key", "server_name",
     "insecure", "allow", "password_file", NULL};
 
+static const struct engine_push push = {
+    .watch = redlock_watch,
+    .unwatch = redlock_unwatch,
+};
+
+static const struct engine_detached detached = {
+    .resume = redlock_resume,
+    .detach = redlock_detach,
+    .owner = redlock_owner,
+};
+
+static const struct engine_admin admin = {
+    .examine = redlock_examine,
+    .adopt = redlock_adopt,
+    .resize = redlock_resize,
+};
+
 const struct engine_class redlock_class = {
-    .scheme = "redlock redlocks",
+    .schemes = "redlock redlocks",
     .params = redlock_params,
     .caps =
         {
@@ -267,15 +284,10 @@ const struct engine_class redlock_class = {
     .claim = redlock_claim,
     .release = redlock_release,
     .renew = redlock_renew,
-    .resume = redlock_resume,
-    .detach = redlock_detach,
-    .owner = redlock_owner,
     .list = redlock_list,
     .show = redlock_show,
     .break_ = redlock_break,
-    .watch = redlock_watch,
-    .unwatch = redlock_unwatch,
-    .examine = redlock_examine,
-    .adopt = redlock_adopt,
-    .resize = redlock_resize,
+    .push = &push,
+    .detached = &detached,
+    .admin = &admin,
 };

@@ -291,7 +291,7 @@ void lease_resumed(struct lease *lease, const struct lease_answer *a)
     }
 }
 
-void lease_resume(struct engine *engine, struct claim *claim)
+static void lease_resume(struct engine *engine, struct claim *claim)
 {
     struct leases *leases = leases_of(engine);
     struct lease *lease = lease_of(claim);
@@ -311,18 +311,24 @@ void lease_resume(struct engine *engine, struct claim *claim)
         fail(lease, &err);
 }
 
-void lease_detach(struct engine *engine, struct claim *claim)
+static void lease_detach(struct engine *engine, struct claim *claim)
 {
     (void)engine;
     lease_leave_batch(lease_of(claim));
     lease_forget(lease_of(claim));
 }
 
-const char *lease_owner(struct engine *engine, struct claim *claim)
+static const char *lease_owner(struct engine *engine, struct claim *claim)
 {
     (void)engine;
     return lease_of(claim)->owner;
 }
+
+const struct engine_detached lease_detached = {
+    .resume = lease_resume,
+    .detach = lease_detach,
+    .owner = lease_owner,
+};
 
 /* ---- hearing ---- */
 

@@ -82,15 +82,13 @@ struct lease_batch {
 /* ---- what core asks for ---- */
 
 void lease_claim(struct engine *engine, struct claim *claim);
-void lease_resume(struct engine *engine, struct claim *claim);
-void lease_detach(struct engine *engine, struct claim *claim);
-const char *lease_owner(struct engine *engine, struct claim *claim);
 void lease_release(struct engine *engine, struct claim *claim);
 void lease_renew(struct engine *engine, struct claim *const *claims, size_t n);
+extern const struct engine_detached lease_detached;
 
 #define LEASE_SLOTS                                                                                \
     .claim_size = sizeof(struct lease), .claim = lease_claim, .release = lease_release,            \
-    .renew = lease_renew, .resume = lease_resume, .detach = lease_detach, .owner = lease_owner
+    .renew = lease_renew, .detached = &lease_detached
 
 /* ---- answers ---- */
 

@@ -249,9 +249,18 @@ static void zookeeper_forked(struct engine *engine)
 static const char *const zookeeper_params[] = {
     "ca", "cert", "key", "server_name", "insecure", "dialect", "password_file", "sasl", NULL};
 
+static const struct engine_push push = {
+    .watch = people_watch,
+    .unwatch = people_unwatch,
+};
+
+static const struct engine_admin admin = {
+    .examine = doctor_examine,
+};
+
 extern const struct engine_class zookeeper_class;
 const struct engine_class zookeeper_class = {
-    .scheme = "zk zks",
+    .schemes = "zk zks",
     .params = zookeeper_params,
     .caps =
         {
@@ -280,7 +289,6 @@ const struct engine_class zookeeper_class = {
     .list = people_list,
     .show = people_show,
     .break_ = people_break,
-    .watch = people_watch,
-    .unwatch = people_unwatch,
-    .examine = doctor_examine,
+    .push = &push,
+    .admin = &admin,
 };
