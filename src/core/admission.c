@@ -52,26 +52,16 @@ static struct stile_lock *next_in_line(const struct admission *admission)
 
 /* ---- coming and going ---- */
 
-/* A task, not a call from admission_leave(): that runs inside an answer of the engine, and a line
- * of requests that fail at once would nest one call per request. */
-static void admit(struct task *task)
+struct stile_lock *admission_next(struct stile_client *client)
 {
-    struct admission *admission =
-        (struct admission *)((char *)task - offsetof(struct admission, admit));
-    struct stile_client *client =
-        (struct stile_client *)((char *)admission - offsetof(struct stile_client, admission));
-    struct stile_lock *lock;
-    while (admission->in_flight < limit(client) && (lock = next_in_line(admission))) {
-        unlink_from_line(lock);
-        lock->admission = IN_FLIGHT;
-        admission->in_flight++;
-        lock_admitted(lock);
-    }
-}
-
-void admission_init(struct admission *admission)
-{
-    admission->admit.fn = admit;
+    struct admission *admission = &client->admission;
+    struct stile_lock *lock = next_in_line(admission);
+    if (!lock || admission->in_flight >= limit(client))
+        return NULL;
+    unlink_from_line(lock);
+    lock->admission = IN_FLIGHT;
+    admission->in_flight++;
+    return lock;
 }
 
 void admission_close(struct stile_client *client)

@@ -1,21 +1,156 @@
 #include "core/client.h"
 
-#include <stdlib.h>
-#include <string.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
-#include "base/url.h"
-#include "core/errand.h"
-#include "core/find.h"
-#include "core/fork.h"
-#include "core/lock.h"
 #include "mutant.h"
 
-/* How long closing waits for the engine to answer the last releases: longer than lock.c waits for
- * each of them. */
-#define CLOSE_PATIENCE_NS (4 * NS_PER_SEC)
-/* The keeper's tick, and the patience of a close. */
-#define CLIENT_TIMERS 2
+/* ---- fork ---- */
+
+/* A page that the kernel wipes in every child, even one made by a bare clone(2) that no handler
+ * hears of. A mapping, because getpid() is a syscall and this is read on every call. */
+static _Atomic(uint64_t) *epoch_page;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static pthread_mutex_t registry_mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t registry_free = PTHREAD_COND_INITIALIZER;
+static struct stile_client *registry;
+static unsigned n_blocking, n_forking;
+
+/* Nothing may be half-done in a client while the child's copy is made. */
+static void before_fork(void)
+{
+    pthread_mutex_lock(&registry_mutex);
+    n_forking++;
+#ifndef MUTANT_CORE_FORK_DURING_OPEN
+    while (n_blocking)
+        pthread_cond_wait(&registry_free, &registry_mutex);
+#endif
+    n_forking--;
+    for (struct stile_client *c = registry; c; c = c->registry_next)
+        pthread_mutex_lock(&c->mutex);
+}
+
+static void after_fork_in_parent(void)
+{
+    for (struct stile_client *c = registry; c; c = c->registry_next)
+        pthread_mutex_unlock(&c->mutex);
+    pthread_cond_broadcast(&registry_free);
+    pthread_mutex_unlock(&registry_mutex);
+}
+
+static void after_fork_in_child(void)
+{
+    for (struct stile_client *c = registry; c; c = c->registry_next) {
+        c->engine->class->forked(c->engine);
+        c->loop->class->close_fds(c->loop);
+        pthread_mutex_unlock(&c->mutex);
+    }
+    registry = NULL;
+    n_forking = 0; /* other threads, which are not here */
+    registry_free = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
+    pthread_mutex_unlock(&registry_mutex);
+}
+
+void fork_block(void)
+{
+    pthread_mutex_lock(&registry_mutex);
+    while (n_forking) /* else threads that open one after the other could keep it waiting */
+        pthread_cond_wait(&registry_free, &registry_mutex);
+    n_blocking++;
+    pthread_mutex_unlock(&registry_mutex);
+}
+
+void fork_unblock(void)
+{
+    pthread_mutex_lock(&registry_mutex);
+    if (--n_blocking == 0)
+        pthread_cond_broadcast(&registry_free);
+    pthread_mutex_unlock(&registry_mutex);
+}
+
+static void set_up(void)
+{
+    size_t size = (size_t)sysconf(_SC_PAGESIZE);
+    void *page = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED)
+        return;
+    if (madvise(page, size, MADV_WIPEONFORK) != 0 ||
+        pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) != 0) {
+        munmap(page, size);
+        return;
+    }
+    epoch_page = page;
+}
+
+/* Time alone could repeat between two children made at once; the pid tells those apart. */
+static uint64_t fresh_epoch(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    uint64_t ns = (uint64_t)t.tv_sec * NS_PER_SEC + (uint64_t)t.tv_nsec;
+    return (ns << 22 ^ (uint64_t)getpid()) | 1;
+}
+
+uint64_t fork_epoch(void)
+{
+    pthread_once(&once, set_up);
+    if (!epoch_page)
+        return 0;
+    uint64_t epoch = atomic_load_explicit(epoch_page, memory_order_relaxed);
+    if (epoch == 0) {
+        uint64_t fresh = fresh_epoch();
+        epoch = atomic_compare_exchange_strong(epoch_page, &epoch, fresh) ? fresh : epoch;
+    }
+    return epoch;
+}
+
+/* ---- the register of open clients ---- */
+
+int client_register(struct stile_client *client)
+{
+    if (fork_epoch() == 0)
+        return ENOMEM;
+    pthread_mutex_lock(&registry_mutex);
+    client->registry_next = registry;
+    registry = client;
+    pthread_mutex_unlock(&registry_mutex);
+    return 0;
+}
+
+void client_unregister(struct stile_client *client)
+{
+    pthread_mutex_lock(&registry_mutex);
+    struct stile_client **at = &registry;
+    while (*at != client)
+        at = &(*at)->registry_next;
+    *at = client->registry_next;
+    pthread_mutex_unlock(&registry_mutex);
+}
+
+/* After a bare clone(2) the child still finds the parent's clients here: none of its own. */
+bool client_begin_close(struct stile_client *client)
+{
+    pthread_mutex_lock(&registry_mutex);
+    struct stile_client *at = registry;
+    while (at && at != client)
+        at = at->registry_next;
+    bool open = at && !at->closing && at->epoch == fork_epoch();
+    if (open)
+        at->closing = true;
+    pthread_mutex_unlock(&registry_mutex);
+    return open;
+}
+
+void client_refuse_close(struct stile_client *client)
+{
+    pthread_mutex_lock(&registry_mutex);
+    client->closing = false;
+    pthread_mutex_unlock(&registry_mutex);
+}
 
 /* ---- entering and leaving ---- */
 
@@ -48,7 +183,7 @@ void client_leave(struct stile_client *client)
 {
     if (!drive_is_inside(client)) {
         loop_flush(client->loop);
-        if (client->notes || client->loop->tasks)
+        if (client->callbacks.first || client->loop->tasks)
             drive_nudge(client);
     }
     pthread_mutex_unlock(&client->mutex);
@@ -60,256 +195,7 @@ uint64_t client_after_ms(struct stile_client *client, int64_t ms)
     return (uint64_t)ms < (NEVER - now) / NS_PER_MS ? now + (uint64_t)ms * NS_PER_MS : NEVER;
 }
 
-void client_note(struct stile_client *client, struct note *note)
-{
-    if (note->queued)
-        return;
-    note->queued = true;
-    note->next = NULL;
-    *client->notes_tail = note;
-    client->notes_tail = &note->next;
-}
-
-void client_forget_note(struct stile_client *client, struct note *note)
-{
-    if (!note->queued)
-        return;
-    struct note **at = &client->notes;
-    while (*at != note)
-        at = &(*at)->next;
-    *at = note->next;
-    if (!*at)
-        client->notes_tail = at;
-    note->queued = false;
-}
-
-/* ---- opening ---- */
-
-static enum stile_status check_options(const struct stile_client_options *options,
-                                       struct stile_error *err)
-{
-    if (options && options->size != sizeof *options)
-        return error_set(err, STILE_MISUSE, 0,
-                         "client options have size %zu, this library knows %zu: use "
-                         "STILE_CLIENT_OPTIONS and compile against the header you link with",
-                         options->size, sizeof *options);
-    return STILE_OK;
-}
-
-static struct stile_client *client_alloc(struct loop *loop, const struct engine_class *class)
-{
-    struct stile_client *client = calloc(1, sizeof *client);
-    if (!client)
-        return NULL;
-    client->engine = calloc(1, class->engine_size);
-    if (!client->engine || turn_init(&client->turns) || loop_reserve(loop, CLIENT_TIMERS)) {
-        turn_fini(&client->turns);
-        free(client->engine);
-        free(client);
-        return NULL;
-    }
-    *client->engine =
-        (struct engine){.class = class, .events = &core_events, .loop = loop, .core = client};
-    client->loop = loop;
-    client->epoch = fork_epoch();
-    client->notes_tail = &client->notes;
-    admission_init(&client->admission);
-    keeper_init(&client->keeper);
-    pthread_mutex_init(&client->mutex, NULL);
-    return client;
-}
-
-static void client_dispose(struct stile_client *client)
-{
-    for (size_t i = 0; i < GRAVES; i++)
-        free(client->graves[i]);
-    turn_fini(&client->turns);
-    loop_free(client->loop);
-    free(client->engine);
-    pthread_mutex_destroy(&client->mutex);
-    free(client);
-}
-
-static enum stile_status client_start(struct stile_client *client, struct stile_error *err)
-{
-    int rc = fork_register(client);
-    if (rc)
-        return error_errno(err, STILE_REFUSED, rc, "preparing for fork");
-    if (client->threadless)
-        loop_prepare(client->loop); /* its fd may be polled from now on */
-    rc = client->threadless ? 0 : drive_start(client);
-    if (rc) {
-        fork_unregister(client);
-        return error_errno(err, STILE_REFUSED, rc, "starting the background thread");
-    }
-    client->magic = CLIENT_MAGIC;
-    return STILE_OK;
-}
-
-enum stile_status client_new(struct stile_client **out, const struct engine_class *class,
-                             struct loop *loop, const struct url *url,
-                             const struct stile_client_options *options, struct stile_error *err)
-{
-    struct stile_client *client = client_alloc(loop, class);
-    if (!client) {
-        loop_free(loop);
-        return error_set(err, STILE_NOMEM, 0, "out of memory");
-    }
-    client->threadless = options && options->threadless;
-    client->engine->caps = client->engine->class->caps;
-    client->engine->label = options ? options->label : NULL;
-    client->engine->pid = options && options->pid ? options->pid : (int64_t)getpid();
-    client->engine->examining = options && options->examine;
-    enum stile_status status = class->open(client->engine, url, err);
-    client->engine->caps.jobs = client->engine->class->jobs != NULL;
-    client->engine->caps.detached = client->engine->class->detached != NULL;
-    client->engine->label = NULL; /* the caller's string is ours only during the call */
-    if (!status) {
-        status = client_start(client, err);
-        if (status)
-            client->engine->class->close(client->engine);
-    }
-    if (status) {
-        client_dispose(client);
-        return status;
-    }
-    *out = client;
-    return STILE_OK;
-}
-
-static enum stile_status open_url(struct stile_client **client, const struct url *url,
-                                  const struct stile_client_options *options,
-                                  struct stile_error *err)
-{
-    const struct engine_class *class;
-    struct loop *loop;
-    enum stile_status status = find_engine(&class, url->scheme, err);
-    if (!status)
-        status = url_check_params(url, class->params, err);
-    if (status)
-        return status;
-    fork_hold_off();
-    int rc = loop_epoll_new(&loop);
-    if (rc)
-        status = error_errno(err, STILE_REFUSED, rc, "making an event loop");
-    else
-        status = client_new(client, class, loop, url, options, err);
-    fork_let_go();
-    return status;
-}
-
-enum stile_status stile_client_open(struct stile_client **client, const char *text,
-                                    const struct stile_client_options *options,
-                                    struct stile_error *err)
-{
-    struct url *url;
-    if (!client)
-        return error_set(err, STILE_MISUSE, 0, "no place for the client");
-    *client = NULL;
-    enum stile_status status = check_options(options, err);
-    if (status)
-        return status;
-    if (!text)
-        text = secure_getenv("STILE_ENGINE");
-    status = url_parse(&url, text && *text ? text : "local:", err);
-    if (status)
-        return error_wrap(err, status, "reading the engine's URL");
-    status = open_url(client, url, options, err);
-    if (status)
-        error_wrap(err, status, "opening %s", url->scheme);
-    url_free(url);
-    return status;
-}
-
-/* ---- closing ---- */
-
-static void wake_up(struct timer *timer)
-{
-    (void)timer; /* the step that it ends looks at the clock */
-}
-
-/* Who was told that a release is not answered has waited for it already. */
-static bool anything_to_wait_for(const struct stile_client *client)
-{
-    if (client->errands)
-        return true;
-    for (const struct stile_lock *lock = client->locks; lock; lock = lock->all_next) {
-        if (!lock->given_up || lock->op || lock->calls)
-            return true;
-    }
-    return false;
-}
-
-/* Thousands of releases in line take their time: patience begins anew whenever the line moves. */
-static uint64_t patience_ends(const struct stile_client *client, uint64_t start_ns)
-{
-    uint64_t line_ns = admission_patience_ends(client, CLOSE_PATIENCE_NS);
-    return line_ns > start_ns + CLOSE_PATIENCE_NS ? line_ns : start_ns + CLOSE_PATIENCE_NS;
-}
-
-/* Gives every lock back and waits until the engine has answered, or has been silent too long. */
-static void release_all(struct stile_client *client)
-{
-    struct timer patience = {.fn = wake_up};
-    uint64_t start = loop_now(client->loop), until;
-    for (struct stile_lock *lock = client->locks, *next; lock; lock = next) {
-        next = lock->all_next;
-        if (!lock->zombie)
-            lock_discard(lock);
-    }
-    errand_cancel_all(client);
-    while (anything_to_wait_for(client) &&
-           loop_now(client->loop) < (until = patience_ends(client, start))) {
-        loop_arm(client->loop, &patience, until);
-        drive_step(client);
-    }
-    loop_disarm(client->loop, &patience);
-}
-
-/* Thousands of locks, or a machine that is short of time, and all patience may end at once: the
- * user hears of each call all the same. */
-static void answer_all(struct stile_client *client)
-{
-#ifndef MUTANT_CORE_CLOSED_UNANSWERED
-    for (struct stile_lock *lock = client->locks; lock; lock = lock->all_next) {
-        if (lock->op)
-            lock_give_up(lock);
-    }
-#endif
-    while (client->notes)
-        drive_step(client);
-}
-
-enum stile_status stile_client_close(struct stile_client *client)
-{
-    if (!client)
-        return STILE_OK;
-    if (!fork_begin_close(client))
-        return STILE_MISUSE;
-    pthread_mutex_lock(&client->mutex);
-    if (drive_in_use(client)) {
-        pthread_mutex_unlock(&client->mutex);
-        fork_refuse_close(client);
-        return STILE_MISUSE; /* from a callback, or while another thread waits in a call */
-    }
-    drive_stop(client);
-    client->magic = 0; /* a callback that comes now can't start anything new */
-    release_all(client);
-    answer_all(client);
-    admission_close(client);
-    pthread_mutex_unlock(&client->mutex);
-    fork_hold_off();
-    fork_unregister(client);
-    client->engine->class->close(client->engine);
-    errand_abandon_all(client);
-    while (client->locks)
-        lock_bury(client->locks); /* not before: the engine may still know their claims */
-    client_dispose(client);
-    fork_let_go();
-    return STILE_OK;
-}
-
-/* ---- the rest of its face ---- */
+/* ---- event loops and what the engine offers ---- */
 
 int stile_client_life_fd(struct stile_client *client)
 {

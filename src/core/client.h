@@ -1,4 +1,8 @@
-/* A client: one open engine, its loop, its mutex and the locks made on it. */
+/* A client: one open engine, its loop, its mutex and the locks made on it.
+ *
+ * What a fork does to it: the child's copy is dead. Every call compares the epoch its client was
+ * opened in with the current one, without a syscall, and the child closes the inherited file
+ * descriptors at once, so that a lock never outlives its process in an unsuspecting child. */
 #ifndef STILE_CLIENT_H
 #define STILE_CLIENT_H
 
@@ -6,45 +10,37 @@
 
 #include "core/admission.h"
 #include "core/drive.h"
-#include "core/keeper.h"
-#include "core/turn.h"
+#include "core/lease.h"
+#include "core/name_queue.h"
 #include "engines/engine.h"
 
 #define CLIENT_MAGIC UINT64_C(0x7374696c65636c69)
 
 /* How many freed handles are kept to recognise a second free. */
-#define GRAVES 64
+#define FREED_KEPT 64
 
 struct stile_client {
     uint64_t magic;
-    uint64_t epoch; /* of the process that may use it, see fork.h */
+    uint64_t epoch; /* of the process that may use it */
     pthread_mutex_t mutex;
     struct loop *loop;
     struct engine *engine;
     bool threadless;
-    struct seat seat;
-    struct turns turns;
+    struct drive drive;
+    struct name_queues name_queues;
     struct admission admission;
-    struct keeper keeper;
-    struct note *notes, **notes_tail; /* callbacks to be made without the mutex */
-    struct stile_lock *locks;         /* all of them, zombies included */
-    struct errand *errands;           /* those that are not answered */
-    struct stile_lock *graves[GRAVES];
-    unsigned next_grave;
+    struct leases leases;
+    struct callbacks callbacks;
+    struct stile_lock *locks;   /* all of them, freed ones included while they are needed */
+    struct job_call *job_calls; /* those that are not answered */
+    struct stile_lock *freed_locks[FREED_KEPT];
+    unsigned next_freed;
     struct stile_client *registry_next;
-    bool closing; /* with the registry's mutex */
+    bool closing; /* with the register's mutex */
 };
 
-/* A callback that is due. Embedded; run once, by whoever drives, without the mutex. */
-struct note {
-    struct note *next;
-    bool queued;
-    void (*fn)(struct note *note);
-};
-
-extern const struct engine_events core_events; /* events.c */
-
-/* Opens an engine of this class on this loop, which the client then owns (also on failure). */
+/* Opens an engine of this class on this loop, which the client then owns (also on failure). In
+ * open.c. */
 enum stile_status client_new(struct stile_client **client, const struct engine_class *class,
                              struct loop *loop, const struct url *url,
                              const struct stile_client_options *options, struct stile_error *err);
@@ -53,13 +49,24 @@ enum stile_status client_new(struct stile_client **client, const struct engine_c
 enum stile_status client_enter(struct stile_client *client, struct stile_error *err);
 /* Not if it was opened for the doctor. */
 enum stile_status client_enter_for_locks(struct stile_client *client, struct stile_error *err);
-/* Let go of the mutex, and see to it that somebody does what this call has put off. */
+/* Let go of the mutex, and see to it that some thread does what this call has put off. */
 void client_leave(struct stile_client *client);
 
 /* So long from now; NEVER if the clock ends before. */
 uint64_t client_after_ms(struct stile_client *client, int64_t ms);
 
-void client_note(struct stile_client *client, struct note *note);
-void client_forget_note(struct stile_client *client, struct note *note);
+/* Clients known to the fork handler, and to stile_client_close() as really open. */
+int client_register(struct stile_client *client); /* 0 or errno */
+void client_unregister(struct stile_client *client);
+bool client_begin_close(struct stile_client *client); /* false: not open, or being closed already */
+void client_refuse_close(struct stile_client *client);
+
+/* Differs between a process and each of its forked children; 0: could not be set up. */
+uint64_t fork_epoch(void);
+
+/* A fork waits while an engine is being opened or closed: what it has then is in no register, and a
+ * child would keep it. Never around a callback, which may fork. */
+void fork_block(void);
+void fork_unblock(void);
 
 #endif

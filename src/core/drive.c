@@ -8,38 +8,65 @@
 #include "core/client.h"
 #include "mutant.h"
 
-/* Callbacks run without the mutex, so that they may call us. Only those that are due now: one that
- * calls for the next must not keep its driver for ever. */
-static void run_notes(struct stile_client *client)
+/* ---- callbacks ---- */
+
+void callback_queue(struct stile_client *client, struct callback *callback)
+{
+    if (callback->queued)
+        return;
+    callback->queued = true;
+    callback->next = NULL;
+    *client->callbacks.end = callback;
+    client->callbacks.end = &callback->next;
+}
+
+void callback_cancel(struct stile_client *client, struct callback *callback)
+{
+    if (!callback->queued)
+        return;
+    struct callback **at = &client->callbacks.first;
+    while (*at != callback)
+        at = &(*at)->next;
+    *at = callback->next;
+    if (!*at)
+        client->callbacks.end = at;
+    callback->queued = false;
+}
+
+/* Without the mutex, so that callbacks may call us. Only those that are due now: one that calls for
+ * the next must not keep its leader for ever. */
+static void run_callbacks(struct stile_client *client)
 {
     size_t n = 0;
-    for (struct note *note = client->notes; note; note = note->next)
+    for (struct callback *callback = client->callbacks.first; callback; callback = callback->next)
         n++;
-    while (n-- > 0 && client->notes) {
-        struct note *note = client->notes;
-        client_forget_note(client, note);
+    while (n-- > 0 && client->callbacks.first) {
+        struct callback *callback = client->callbacks.first;
+        callback_cancel(client, callback);
         pthread_mutex_unlock(&client->mutex);
-        note->fn(note);
+        callback->fn(callback);
         pthread_mutex_lock(&client->mutex);
     }
 }
 
-/* A callback that waits for its own client sits in the seat already: it drives on from there. */
-static bool is_driver(const struct stile_client *client)
+/* ---- leading and following ---- */
+
+/* A callback that waits for its own client leads already: it drives on from there. */
+static bool is_leader(const struct stile_client *client)
 {
-    return client->seat.taken && pthread_equal(client->seat.driver, pthread_self());
+    return client->drive.led && pthread_equal(client->drive.leader, pthread_self());
 }
 
-/* What callbacks of one turn ask for leaves together, when they are done. */
+/* What the callbacks of one turn of the loop ask for is sent together, when they are done. */
 bool drive_is_inside(const struct stile_client *client)
 {
-    return client->threadless && is_driver(client);
+    return client->threadless && is_leader(client);
 }
 
 static void end_turn(struct stile_client *client)
 {
     loop_flush(client->loop);
-    if (client->threadless && (client->notes || client->loop->tasks))
+    if (client->threadless && (client->callbacks.first || client->loop->tasks))
         loop_kick(client->loop);
 }
 
@@ -55,45 +82,45 @@ static void step(struct stile_client *client, struct follower *me, bool block)
         me->sleeps_in = NULL;
     loop_run(client->loop);
     if (client->threadless)
-        loop_prepare(client->loop); /* somebody polls its fd */
+        loop_prepare(client->loop); /* its fd may be polled */
     else
         loop_flush(client->loop); /* callbacks may take their time */
-    run_notes(client);
+    run_callbacks(client);
     end_turn(client);
 }
 
-static void take_seat(struct stile_client *client)
+static void take_lead(struct stile_client *client)
 {
-    client->seat.taken = true;
-    client->seat.driver = pthread_self();
+    client->drive.led = true;
+    client->drive.leader = pthread_self();
 }
 
-static void leave_seat(struct stile_client *client)
+static void leave_lead(struct stile_client *client)
 {
-    struct seat *seat = &client->seat;
-    seat->taken = seat->by_background = false;
-    if (seat->followers && seat->followers->asleep) {
-        pthread_cond_signal(&seat->followers->woken);
-    } else if (seat->waiting) {
-        seat->waiting = false;
-        pthread_cond_signal(&seat->background_woken);
+    struct drive *drive = &client->drive;
+    drive->led = drive->by_background = false;
+    if (drive->followers && drive->followers->asleep) {
+        pthread_cond_signal(&drive->followers->woken);
+    } else if (drive->waiting) {
+        drive->waiting = false;
+        pthread_cond_signal(&drive->background_woken);
     }
 }
 
 static void follow(struct stile_client *client, struct follower *me)
 {
     loop_flush(client->loop); /* from here: the leader need not be woken to send */
-    if (client->seat.by_background)
+    if (client->drive.by_background)
         loop_kick(client->loop);
     pthread_cond_init(&me->woken, NULL);
     me->asleep = true;
-    struct follower **at = &client->seat.followers;
+    struct follower **at = &client->drive.followers;
     while (*at)
         at = &(*at)->next;
     *at = me;
-    while (!me->done && client->seat.taken)
+    while (!me->done && client->drive.led)
         pthread_cond_wait(&me->woken, &client->mutex);
-    for (at = &client->seat.followers; *at != me; at = &(*at)->next)
+    for (at = &client->drive.followers; *at != me; at = &(*at)->next)
         ;
     *at = me->next;
     me->next = NULL;
@@ -103,28 +130,28 @@ static void follow(struct stile_client *client, struct follower *me)
 
 static void lead(struct stile_client *client, struct follower *me)
 {
-    bool from_callback = is_driver(client);
-    take_seat(client);
+    bool from_callback = is_leader(client);
+    take_lead(client);
     while (!me->done)
-        step(client, me, client->notes == NULL);
-    client->seat.last_use_ns = loop_lately(client->loop);
+        step(client, me, client->callbacks.first == NULL);
+    client->drive.last_use_ns = loop_lately(client->loop);
     if (!from_callback)
-        leave_seat(client);
+        leave_lead(client);
 }
 
 void drive_until(struct stile_client *client, struct follower *me)
 {
     while (!me->done) {
-        if (client->seat.taken && !is_driver(client))
+        if (client->drive.led && !is_leader(client))
             follow(client, me);
         else
             lead(client, me);
     }
 #ifndef MUTANT_CORE_SEAT_NOT_PASSED_ON
-    /* Woken for the seat and done at the same time: the seat goes on to the next in line, or to the
-     * background thread, which nobody else would wake. */
-    if (!client->seat.taken)
-        leave_seat(client);
+    /* Woken to lead and done at the same time: the lead goes to the next follower, or to the
+     * background thread, which nothing else would wake. */
+    if (!client->drive.led)
+        leave_lead(client);
 #endif
 }
 
@@ -141,40 +168,42 @@ void drive_done(struct follower *follower)
 
 void drive_step(struct stile_client *client)
 {
-    step(client, NULL, client->notes == NULL);
+    step(client, NULL, client->callbacks.first == NULL);
 }
 
 void drive_once(struct stile_client *client)
 {
-    if (client->seat.taken)
+    if (client->drive.led)
         return;
-    take_seat(client);
+    take_lead(client);
     step(client, NULL, false);
-    leave_seat(client);
+    leave_lead(client);
 }
 
 void drive_nudge(struct stile_client *client)
 {
-    struct seat *seat = &client->seat;
-    if (seat->taken || client->threadless) {
+    struct drive *drive = &client->drive;
+    if (drive->led || client->threadless) {
         loop_kick(client->loop);
-    } else if (seat->has_background) {
-        seat->asked = true;
-        pthread_cond_signal(&seat->background_woken);
+    } else if (drive->has_background) {
+        drive->asked = true;
+        pthread_cond_signal(&drive->background_woken);
     }
 }
 
-/* While one drives for long, sleeps until it leaves. Those who come and go are looked after once in
- * GRACE_NS, and never have to wake this thread. */
+/* ---- the background thread ---- */
+
+/* While one caller leads for long, sleeps until it leaves. Callers that come and go are noticed
+ * once in GRACE_NS, and never have to wake this thread. */
 static void stay_away(struct stile_client *client)
 {
-    struct seat *seat = &client->seat;
-    bool busy = loop_now(client->loop) - seat->last_use_ns < GRACE_NS;
-    if ((seat->taken || seat->followers) && !busy) {
-        seat->waiting = true;
-        pthread_cond_wait(&seat->background_woken, &client->mutex);
-        seat->waiting = false;
-        if (seat->asked || seat->stop)
+    struct drive *drive = &client->drive;
+    bool busy = loop_now(client->loop) - drive->last_use_ns < GRACE_NS;
+    if ((drive->led || drive->followers) && !busy) {
+        drive->waiting = true;
+        pthread_cond_wait(&drive->background_woken, &client->mutex);
+        drive->waiting = false;
+        if (drive->asked || drive->stop)
             return;
     }
     struct timespec until;
@@ -182,26 +211,26 @@ static void stay_away(struct stile_client *client)
     uint64_t at = (uint64_t)until.tv_sec * NS_PER_SEC + (uint64_t)until.tv_nsec + GRACE_NS;
     until.tv_sec = (time_t)(at / NS_PER_SEC);
     until.tv_nsec = (long)(at % NS_PER_SEC);
-    pthread_cond_timedwait(&seat->background_woken, &client->mutex, &until);
+    pthread_cond_timedwait(&drive->background_woken, &client->mutex, &until);
 }
 
 static void *background(void *arg)
 {
     struct stile_client *client = arg;
-    struct seat *seat = &client->seat;
+    struct drive *drive = &client->drive;
     pthread_mutex_lock(&client->mutex);
-    while (!seat->stop) {
-        uint64_t idle_ns = loop_now(client->loop) - seat->last_use_ns;
-        bool wanted = seat->asked || client->notes || idle_ns >= GRACE_NS;
-        if (seat->taken || seat->followers || !wanted) {
+    while (!drive->stop) {
+        uint64_t idle_ns = loop_now(client->loop) - drive->last_use_ns;
+        bool wanted = drive->asked || client->callbacks.first || idle_ns >= GRACE_NS;
+        if (drive->led || drive->followers || !wanted) {
             stay_away(client);
             continue;
         }
-        seat->asked = false;
-        take_seat(client);
-        seat->by_background = true;
-        step(client, NULL, client->notes == NULL);
-        leave_seat(client);
+        drive->asked = false;
+        take_lead(client);
+        drive->by_background = true;
+        step(client, NULL, client->callbacks.first == NULL);
+        leave_lead(client);
     }
     pthread_mutex_unlock(&client->mutex);
     return NULL;
@@ -212,34 +241,34 @@ int drive_start(struct stile_client *client)
     pthread_condattr_t attr;
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&client->seat.background_woken, &attr);
+    pthread_cond_init(&client->drive.background_woken, &attr);
     pthread_condattr_destroy(&attr);
-    /* The program's signals are not ours to take. */
+    /* Signals are for the program's own threads. */
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int rc = pthread_create(&client->seat.background, NULL, background, client);
+    int rc = pthread_create(&client->drive.background, NULL, background, client);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    client->seat.has_background = rc == 0;
+    client->drive.has_background = rc == 0;
     return rc;
 }
 
 bool drive_in_use(struct stile_client *client)
 {
-    const struct seat *seat = &client->seat;
-    bool by_us = seat->by_background && pthread_equal(pthread_self(), seat->background);
-    return seat->followers || (seat->taken && !seat->by_background) || by_us;
+    const struct drive *drive = &client->drive;
+    bool by_us = drive->by_background && pthread_equal(pthread_self(), drive->background);
+    return drive->followers || (drive->led && !drive->by_background) || by_us;
 }
 
 void drive_stop(struct stile_client *client)
 {
-    if (!client->seat.has_background)
+    if (!client->drive.has_background)
         return;
-    client->seat.stop = true;
-    pthread_cond_signal(&client->seat.background_woken);
+    client->drive.stop = true;
+    pthread_cond_signal(&client->drive.background_woken);
     loop_kick(client->loop);
     pthread_mutex_unlock(&client->mutex);
-    pthread_join(client->seat.background, NULL);
+    pthread_join(client->drive.background, NULL);
     pthread_mutex_lock(&client->mutex);
-    client->seat.has_background = false;
+    client->drive.has_background = false;
 }

@@ -1,11 +1,10 @@
-/* Who drives the loop: leader and followers.
+/* Leader and followers: which thread drives a client's loop.
  *
- * The seat is the right to sleep in loop_wait(). A blocking caller takes it if it is free and
- * drives until its own operation is decided; so an uncontended call costs no context switch.
- * Callers who come meanwhile follow: they sleep until their operation is decided or the seat is
- * theirs. The background thread drives only while nobody else does. It is asked out of its seat
- * with a kick, and then stays away for GRACE_NS after the last caller, so that a busy caller meets
- * an empty seat. */
+ * The leader is the one thread that may sleep in loop_wait(). A blocking caller becomes it if there
+ * is none, and drives until its own operation is decided; so an uncontended call costs no context
+ * switch. Callers that come meanwhile follow: they sleep until their operation is decided or the
+ * leader leaves. The background thread leads only while no caller does. A kick makes it leave, and
+ * it then stays away for GRACE_NS after the last caller, so that a busy caller finds no leader. */
 #ifndef STILE_DRIVE_H
 #define STILE_DRIVE_H
 
@@ -18,20 +17,20 @@ struct stile_client;
 
 #define GRACE_NS UINT64_C(2000000)
 
-/* Somebody who waits for something; on its stack. */
+/* A caller that waits for something; on its stack. */
 struct follower {
     bool done;
     bool asleep;            /* in pthread_cond_wait(): the condition is initialised */
-    struct loop *sleeps_in; /* it leads, and is in loop_wait(): whoever decides for it must kick */
+    struct loop *sleeps_in; /* it leads, and is in loop_wait(): deciding for it takes a kick */
     pthread_cond_t woken;
     struct follower *next;
 };
 
-struct seat {
-    bool taken, by_background;
-    pthread_t driver; /* who has taken it */
-    bool asked;       /* the background thread is wanted at once */
-    bool waiting;     /* it sleeps until the seat is free; else it looks again by itself */
+struct drive {
+    bool led, by_background;
+    pthread_t leader;
+    bool asked;   /* the background thread is wanted at once */
+    bool waiting; /* the background thread sleeps until nobody leads; else it looks by itself */
     bool stop;
     bool has_background;
     uint64_t last_use_ns;
@@ -48,10 +47,24 @@ bool drive_in_use(struct stile_client *client);
 /* All with the mutex. */
 void drive_until(struct stile_client *client, struct follower *me); /* until me->done */
 void drive_done(struct follower *follower);
-void drive_step(struct stile_client *client);  /* once, sleeping; with nobody else around */
+void drive_step(struct stile_client *client);  /* once, sleeping; with no other thread around */
 void drive_once(struct stile_client *client);  /* what is ready, without sleeping */
-void drive_nudge(struct stile_client *client); /* something is due; somebody must drive */
-/* In a callback whose turn sends what it has asked for when it ends. */
+void drive_nudge(struct stile_client *client); /* something is due; some thread must drive */
+/* In a callback whose turn of the loop sends what it has asked for when it ends. */
 bool drive_is_inside(const struct stile_client *client);
+
+/* A callback of the user that is due. Embedded; run once, by the leader, without the mutex. */
+struct callback {
+    struct callback *next;
+    bool queued;
+    void (*fn)(struct callback *callback);
+};
+
+struct callbacks {
+    struct callback *first, **end;
+};
+
+void callback_queue(struct stile_client *client, struct callback *callback);
+void callback_cancel(struct stile_client *client, struct callback *callback);
 
 #endif

@@ -1,7 +1,10 @@
-/* What moves a lock from state to state (lock.h): its user's wishes, and time. */
+/* The state machine of a lock (lock.h): moved by its user's calls, by time and by the engine. */
+#include "core/lock.h"
+
 #include <unistd.h>
 
-#include "core/lock_inner.h"
+#include "base/container.h"
+#include "core/completion.h"
 #include "mutant.h"
 
 /* A withdrawal or release has a deadline of its own, never the caller's expired one. */
@@ -20,44 +23,41 @@ static const struct stile_error no_answer = {
 
 static void begin_claim(struct stile_lock *lock);
 
-bool lock_is_held(const struct stile_lock *lock)
+static uint64_t lock_now(const struct stile_lock *lock)
 {
-#ifdef MUTANT_CORE_HELD_PAST_DEADLINE
-    return lock->state == HELD;
-#endif
-    return lock->state == HELD &&
-           (lock->deadline_ns == NEVER || lock_now(lock) < lock->deadline_ns);
+    return loop_now(lock->client->loop);
 }
 
-/* ---- taking turns ---- */
+/* ---- the next in the name's queue ---- */
 
 /* An engine may refuse the next one from inside the claim, and the next but one as well: one after
  * the other then, not one inside the other. */
-void lock_let_next_in(struct stile_lock *lock)
+static void let_next_in(struct stile_lock *lock)
 {
-    struct turns *turns = &lock->client->turns;
-    struct stile_lock *next = turn_leave(lock);
-    bool first = !turns->entering;
+    struct name_queues *queues = &lock->client->name_queues;
+    struct stile_lock *next = name_queue_leave(lock);
+    bool first = !queues->entering;
     if (!next)
         return;
     next->enter_next = NULL;
-    *turns->entering_tail = next;
-    turns->entering_tail = &next->enter_next;
-    while (first && turns->entering) {
-        begin_claim(turns->entering);
-        turns->entering = turns->entering->enter_next;
+    *queues->entering_tail = next;
+    queues->entering_tail = &next->enter_next;
+    while (first && queues->entering) {
+        begin_claim(queues->entering);
+        queues->entering = queues->entering->enter_next;
     }
-    if (!turns->entering)
-        turns->entering_tail = &turns->entering;
+    if (!queues->entering)
+        queues->entering_tail = &queues->entering;
 }
 
-void lock_end_wait(struct stile_lock *lock, enum stile_status status, const struct stile_error *why)
+static void end_wait(struct stile_lock *lock, enum stile_status status,
+                     const struct stile_error *why)
 {
     lock->state = IDLE;
     admission_leave(lock);
-    lock_answer(lock, status, why);
-    lock_forget_why(lock);
-    lock_let_next_in(lock);
+    lock_complete(lock, status, why);
+    lock_clear_reason(lock);
+    let_next_in(lock);
 }
 
 /* ---- asking for it ---- */
@@ -77,7 +77,7 @@ static void send_claim(struct stile_lock *lock)
     lock->state = CLAIMING;
     lock->claim->wait = !lock->try_once;
     lock->claim->unused = lock->claim->lost = false;
-    keeper_add_waiting(lock);
+    lease_keep_session(lock);
     engine->class->claim(engine, lock->claim);
     if (lock->state == CLAIMING)
         arm_wait(lock);
@@ -95,7 +95,7 @@ static void begin_claim(struct stile_lock *lock)
 
 static void prepare_wait(struct stile_lock *lock, struct op *op, int64_t wait_ms)
 {
-    lock_forget_loss(lock);
+    lock_cancel_loss_report(lock);
     lock->op = op;
     lock->resuming = false;
     lock->tried = 0;
@@ -113,15 +113,15 @@ static void prepare_wait(struct stile_lock *lock, struct op *op, int64_t wait_ms
 void lock_start(struct stile_lock *lock, struct op *op, int64_t wait_ms)
 {
     prepare_wait(lock, op, wait_ms);
-    if (turn_enter(lock)) {
+    if (name_queue_enter(lock)) {
         begin_claim(lock);
         return;
     }
     if (lock->try_once) {
-        lock_end_wait(lock, STILE_HELD, &held_by_ourselves);
+        end_wait(lock, STILE_HELD, &held_by_ourselves);
         return;
     }
-    lock->state = TURN;
+    lock->state = IN_NAME_QUEUE;
     arm_wait(lock);
 }
 
@@ -129,8 +129,8 @@ void lock_start_resume(struct stile_lock *lock, struct op *op)
 {
     struct engine *engine = lock->client->engine;
     prepare_wait(lock, op, 0);
-    if (!turn_enter(lock)) {
-        lock_end_wait(lock, STILE_HELD, &held_by_ourselves);
+    if (!name_queue_enter(lock)) {
+        end_wait(lock, STILE_HELD, &held_by_ourselves);
         return;
     }
     lock->state = CLAIMING;
@@ -141,7 +141,7 @@ void lock_start_resume(struct stile_lock *lock, struct op *op)
         arm_wait(lock);
 }
 
-void lock_pause(struct stile_lock *lock, uint64_t hint_ns)
+static void pause_claim(struct stile_lock *lock, uint64_t hint_ns)
 {
     uint64_t now = lock_now(lock);
     uint64_t pause = retry_pause(lock->client->loop, lock->policy.retry_ns, lock->tried++);
@@ -153,7 +153,7 @@ void lock_pause(struct stile_lock *lock, uint64_t hint_ns)
     loop_arm(lock->client->loop, &lock->timer, at < lock->wait_until_ns ? at : lock->wait_until_ns);
 }
 
-bool lock_out_of_tries(const struct stile_lock *lock)
+static bool out_of_tries(const struct stile_lock *lock)
 {
 #ifdef MUTANT_CORE_TRIES_IGNORED
     return false;
@@ -161,10 +161,10 @@ bool lock_out_of_tries(const struct stile_lock *lock)
     return lock->policy.tries && lock->tried + 1 >= lock->policy.tries;
 }
 
-bool lock_may_ask_again(const struct stile_lock *lock)
+static bool may_ask_again(const struct stile_lock *lock)
 {
     bool in_doubt = lock->outcome == STILE_UNCERTAIN || lock->outcome == STILE_UNREACHABLE;
-    return in_doubt && !lock->zombie && lock->op && !lock->try_once && !lock_out_of_tries(lock);
+    return in_doubt && !lock->freed && lock->op && !lock->try_once && !out_of_tries(lock);
 }
 
 /* ---- giving it back ---- */
@@ -175,18 +175,18 @@ static void give_up_resuming(struct stile_lock *lock, enum stile_status outcome)
 {
     lock->state = RELEASING;
     lock->withdrawing = true;
-    lock_answer(lock, outcome, lock->why);
-    lock_forget_why(lock);
+    lock_complete(lock, outcome, lock->reason);
+    lock_clear_reason(lock);
 }
 
-bool lock_end_resuming(struct stile_lock *lock)
+static bool end_resuming(struct stile_lock *lock)
 {
     if (!lock->resuming || lock->state != RELEASING)
         return false;
     lock->withdrawing = false;
     lock->state = IDLE;
-    lock_let_next_in(lock);
-    lock_bury_if_gone(lock);
+    let_next_in(lock);
+    lock_destroy_if_done(lock);
     return true;
 }
 
@@ -198,7 +198,7 @@ static void arm_withdrawal(struct stile_lock *lock)
         return; /* answered from inside the request */
     uint64_t until = lock_now(lock) + RELEASE_PATIENCE_NS;
 #ifndef MUTANT_CORE_DOUBT_ENDS_WAIT
-    if (lock_may_ask_again(lock) && until < lock->wait_until_ns)
+    if (may_ask_again(lock) && until < lock->wait_until_ns)
         until = lock->wait_until_ns;
 #endif
     loop_disarm(lock->client->loop, &lock->timer);
@@ -214,7 +214,7 @@ static void send_release(struct stile_lock *lock)
     if (admission_enter(lock, RELEASE_LINE))
         engine->class->release(engine, lock->claim);
     else
-        keeper_add_waiting(lock);
+        lease_keep_session(lock);
 }
 
 /* A claim with a lease of its own is gone when that is over. What lives by a session stays as long
@@ -251,14 +251,14 @@ static bool is_final(const struct stile_error *err)
 static void answer_unfinished_release(struct stile_lock *lock, const struct stile_error *err)
 {
     bool ours = lock->outcome != STILE_OK; /* our reason for withdrawing comes first */
-    if (lock->state == RELEASING && lock_may_ask_again(lock))
+    if (lock->state == RELEASING && may_ask_again(lock))
         return;
     if (lock->state == RELEASING)
-        lock_answer(lock, ours ? lock->outcome : err->status, ours ? lock->why : err);
+        lock_complete(lock, ours ? lock->outcome : err->status, ours ? lock->reason : err);
     lock->given_up = true;
 }
 
-bool lock_repeat_release(struct stile_lock *lock, const struct stile_error *err)
+static bool schedule_release(struct stile_lock *lock, const struct stile_error *err)
 {
     struct loop *loop = lock->client->loop;
     if (is_final(err))
@@ -293,7 +293,7 @@ static void leave_repetition(struct stile_lock *lock)
     loop_arm(lock->client->loop, &lock->timer, again_ns);
 }
 
-void lock_withdraw(struct stile_lock *lock, enum stile_status outcome)
+static void withdraw(struct stile_lock *lock, enum stile_status outcome)
 {
 #ifndef MUTANT_CORE_RESUME_RELEASES
     if (lock->resuming && lock->state == CLAIMING) {
@@ -306,7 +306,7 @@ void lock_withdraw(struct stile_lock *lock, enum stile_status outcome)
     lock->release_until_ns = end_of_repetition(lock);
     lock->state = RELEASING;
 #ifndef MUTANT_CORE_RENEWED_AFTER_RELEASE
-    keeper_remove(lock);
+    lease_stop(lock);
 #endif
     lock->outcome = outcome;
     begin_release(lock);
@@ -316,11 +316,11 @@ void lock_withdraw(struct stile_lock *lock, enum stile_status outcome)
 void lock_give_back(struct stile_lock *lock, struct op *op)
 {
     /* Paused past its deadline, and the keeper has not run since: that is a loss, too. */
-    if (lock->state == HELD && !lock_is_held(lock))
+    if (lock->state == HELD && !lease_is_valid(lock))
         lock_lost_at_deadline(lock);
     lock->op = op;
     if (lock->state == HELD) {
-        lock_withdraw(lock, STILE_OK);
+        withdraw(lock, STILE_OK);
         return;
     }
     /* LOST: its claim is being cleared away, or has been. */
@@ -335,8 +335,8 @@ void lock_give_back(struct stile_lock *lock, struct op *op)
         return;
     }
     lock->state = IDLE;
-    lock_answer(lock, STILE_LOST, lock->why);
-    lock_forget_why(lock);
+    lock_complete(lock, STILE_LOST, lock->reason);
+    lock_clear_reason(lock);
 }
 
 /* The engine keeps it until its lease runs out; we know nothing of it any more. A renewal that is
@@ -345,24 +345,24 @@ void lock_detach(struct stile_lock *lock)
 {
     struct engine *engine = lock->client->engine;
     const struct engine_detached *detached = engine->class->detached;
-    keeper_remove(lock);
+    lease_stop(lock);
     if (detached->detach) {
         detached->detach(engine, lock->claim);
         lock->renewing = false;
     }
     lock->state = IDLE;
-    lock_let_next_in(lock);
+    let_next_in(lock);
 }
 
 void lock_cancel(struct stile_lock *lock)
 {
-    if (lock->state == TURN || lock->state == IN_ADMISSION || lock->state == PAUSED) {
-        lock_end_wait(lock, STILE_CANCELLED, NULL);
+    if (lock->state == IN_NAME_QUEUE || lock->state == IN_ADMISSION || lock->state == PAUSED) {
+        end_wait(lock, STILE_CANCELLED, NULL);
     } else if (lock->state == CLAIMING) {
-        lock_forget_why(lock);
-        lock_withdraw(lock, STILE_CANCELLED);
-    } else if (lock->state == RELEASING && lock_may_ask_again(lock)) {
-        lock_forget_why(lock);
+        lock_clear_reason(lock);
+        withdraw(lock, STILE_CANCELLED);
+    } else if (lock->state == RELEASING && may_ask_again(lock)) {
+        lock_clear_reason(lock);
         lock->outcome = STILE_CANCELLED;
         if (lock->repeating)
             leave_repetition(lock);
@@ -376,22 +376,22 @@ void lock_discard(struct stile_lock *lock)
     lock_cancel(lock);
     if (lock->state == HELD)
         lock_give_back(lock, NULL);
-    lock_forget_loss(lock);
-    lock->zombie = true;
-    lock_bury_if_gone(lock);
+    lock_cancel_loss_report(lock);
+    lock->freed = true;
+    lock_destroy_if_done(lock);
 }
 
 /* ---- losing it ---- */
 
-void lock_lost(struct stile_lock *lock, const struct stile_error *err)
+static void lose(struct stile_lock *lock, const struct stile_error *err)
 {
     if (lock->state != HELD)
         return;
     lock->release_until_ns = end_of_repetition(lock);
-    keeper_remove(lock);
+    lease_stop(lock);
     lock->state = LOST;
-    lock_remember_why(lock, err);
-    lock_tell_loss(lock);
+    lock_set_reason(lock, err);
+    lock_report_loss(lock);
     lock->claim->lost = true;
     begin_release(lock);
 }
@@ -402,7 +402,41 @@ void lock_lost_at_deadline(struct stile_lock *lock)
     error_set(&err, STILE_LOST, 0,
               "the lease reached its deadline without a renewal (engine slow, cut off, or we were "
               "paused)");
-    lock_lost(lock, &err);
+    lose(lock, &err);
+}
+
+/* In batches, because losing one may change the list. err NULL: the time has done it. */
+static void lose_overdue(struct stile_client *client, uint64_t now, const struct stile_error *err)
+{
+    struct stile_lock *batch[LEASE_BATCH];
+    size_t n;
+    do {
+        n = lease_overdue(client, now, batch);
+        for (size_t i = 0; i < n; i++) {
+            if (err)
+                lose(batch[i], err);
+            else
+                lock_lost_at_deadline(batch[i]);
+        }
+    } while (n == LEASE_BATCH);
+}
+
+/* Waiters of the session need the next one renewed soon. */
+void lock_session_lost(struct engine *engine, const void *session, const struct stile_error *err)
+{
+    static const struct stile_error no_reason = {.status = STILE_LOST, .message = "no longer ours"};
+    struct stile_client *client = engine->core;
+    lease_end_session(client, session);
+    lose_overdue(client, loop_now(client->loop), err ? err : &no_reason);
+    lease_session_unknown(client, session);
+}
+
+void lock_lease_tick(struct timer *timer)
+{
+    struct stile_client *client = container_of(timer, struct stile_client, leases.tick);
+    uint64_t now = loop_now(client->loop);
+    lose_overdue(client, now, NULL);
+    lease_renew_due(client, now);
 }
 
 /* ---- time ---- */
@@ -410,35 +444,45 @@ void lock_lost_at_deadline(struct stile_lock *lock)
 static void end_of_wait(struct stile_lock *lock, bool in_engine)
 {
     if (lock->try_once)
-        lock_remember_why(lock, &no_answer);
-    enum stile_status status = lock->why ? lock->why->status : STILE_TIMEOUT;
+        lock_set_reason(lock, &no_answer);
+    enum stile_status status = lock->reason ? lock->reason->status : STILE_TIMEOUT;
 #ifdef MUTANT_CORE_TIMEOUT_STAYS_IN_QUEUE
     in_engine = false;
 #endif
     if (in_engine)
-        lock_withdraw(lock, status);
+        withdraw(lock, status);
     else
-        lock_end_wait(lock, status, lock->why);
+        end_wait(lock, status, lock->reason);
 }
 
 void lock_give_up(struct stile_lock *lock)
 {
     lock->given_up = true;
-    lock_answer(lock, lock->outcome ? lock->outcome : STILE_UNREACHABLE,
-                lock->why ? lock->why : &no_answer);
+    lock_complete(lock, lock->outcome ? lock->outcome : STILE_UNREACHABLE,
+                  lock->reason ? lock->reason : &no_answer);
 }
 
-void lock_admitted(struct stile_lock *lock)
+static void send_request(struct stile_lock *lock)
 {
     struct engine *engine = lock->client->engine;
     if (lock->state == IN_ADMISSION) {
         send_claim(lock);
         return;
     }
-    keeper_remove(lock);
+    lease_stop(lock);
     engine->class->release(engine, lock->claim);
     if (lock->state == RELEASING && !lock->given_up)
         arm_withdrawal(lock); /* the engine's time to answer begins now */
+}
+
+/* A task, not a call from admission_leave(): that runs inside an answer of the engine, and a line
+ * of requests that fail at once would nest one call per request. */
+void lock_send_admitted(struct task *task)
+{
+    struct stile_client *client = container_of(task, struct stile_client, admission.admit);
+    struct stile_lock *lock;
+    while ((lock = admission_next(client)))
+        send_request(lock);
 }
 
 /* True: the request is still in line, the line moves, and the timer is armed for when it might not.
@@ -462,10 +506,9 @@ static void release_timer(struct stile_lock *lock)
 
 void lock_timer(struct timer *timer)
 {
-    struct stile_lock *lock =
-        (struct stile_lock *)((char *)timer - offsetof(struct stile_lock, timer));
+    struct stile_lock *lock = container_of(timer, struct stile_lock, timer);
     switch (lock->state) {
-    case TURN:
+    case IN_NAME_QUEUE:
         end_of_wait(lock, false);
         break;
     case IN_ADMISSION:
@@ -491,4 +534,136 @@ void lock_timer(struct timer *timer)
     default:
         break;
     }
+}
+
+/* ---- what the engine answers ----
+ *
+ * An answer may be late: each counts only in the state that waits for it, and is otherwise about
+ * something that is over. */
+
+static struct stile_lock *lock_of(struct claim *claim)
+{
+    return claim->core;
+}
+
+void lock_granted(struct claim *claim, uint64_t token, uint64_t sent_ns, uint64_t ttl_ns)
+{
+    struct stile_lock *lock = lock_of(claim);
+    if (end_resuming(lock) || lock->state != CLAIMING)
+        return;
+    admission_leave(lock);
+#ifndef MUTANT_CORE_LATE_GRANT_TAKEN
+    /* The answer took so long that the lease is as good as over: never call that held. */
+    if (ttl_ns && lock_now(lock) >= lease_deadline(sent_ns, ttl_ns)) {
+        struct stile_error late;
+        error_set(&late, STILE_UNREACHABLE, 0, "granted, but the answer came after the deadline");
+        lock_set_reason(lock, &late);
+        withdraw(lock, STILE_UNREACHABLE);
+        (void)end_resuming(lock);
+        return;
+    }
+#endif
+    if (lock->resuming)
+        policy_resume(&lock->policy, ttl_ns);
+    lock->state = HELD;
+    lock->resuming = false;
+    lock->token = token;
+    lease_start(lock, sent_ns, ttl_ns);
+    lock_complete(lock, STILE_OK, NULL);
+    lock_clear_reason(lock);
+}
+
+void lock_busy(struct claim *claim, uint64_t hint_ns)
+{
+    struct stile_lock *lock = lock_of(claim);
+    if (lock->state != CLAIMING)
+        return;
+    lease_stop(lock);
+    lock_clear_reason(lock);
+    if (lock->try_once || out_of_tries(lock))
+        end_wait(lock, STILE_HELD, NULL);
+    else
+        pause_claim(lock, hint_ns);
+}
+
+void lock_queued(struct claim *claim)
+{
+    struct stile_lock *lock = lock_of(claim);
+    if (lock->state == CLAIMING)
+        admission_leave(lock);
+}
+
+void lock_failed(struct claim *claim, const struct stile_error *err)
+{
+    struct stile_lock *lock = lock_of(claim);
+    if (end_resuming(lock) || lock->state != CLAIMING)
+        return;
+    lease_stop(lock);
+    lock_set_reason(lock, err);
+#ifndef MUTANT_CORE_DOUBT_NOT_WITHDRAWN
+    if (err->status == STILE_UNCERTAIN && !lock->resuming) {
+        withdraw(lock, STILE_UNCERTAIN);
+        return;
+    }
+#endif
+    if (err->status == STILE_UNREACHABLE && !lock->try_once && !out_of_tries(lock))
+        pause_claim(lock, 0); /* it may come back while we wait */
+    else
+        end_wait(lock, err->status, lock->reason);
+}
+
+void lock_released(struct claim *claim, const struct stile_error *err)
+{
+    struct stile_lock *lock = lock_of(claim);
+    enum stile_status outcome = lock->outcome;
+    bool answered = lock->state == RELEASING;
+    admission_leave(lock);
+    if (schedule_release(lock, err))
+        return;
+    lock->withdrawing = lock->given_up = false;
+    if (answered && may_ask_again(lock)) {
+        pause_claim(lock, 0);
+        return;
+    }
+    loop_disarm(lock->client->loop, &lock->timer);
+    if (answered) {
+        lock->state = IDLE;
+        /* Our own reason comes first; a failed release matters to who asked for just that. */
+        bool ours = outcome != STILE_OK || !err || !err->status;
+        lock_complete(lock, ours ? outcome : err->status, ours ? lock->reason : err);
+        lock_clear_reason(lock);
+    }
+    let_next_in(lock);
+    lock_destroy_if_done(lock);
+}
+
+/* True: the answer is about a lock that we hold. Else it was detached meanwhile. */
+static bool still_held(struct stile_lock *lock)
+{
+    if (lock->state == HELD)
+        return true;
+    lock->renewing = false;
+    lock_destroy_if_done(lock);
+    return false;
+}
+
+void lock_renewed(struct claim *claim, uint64_t sent_ns, uint64_t ttl_ns)
+{
+    if (still_held(lock_of(claim)))
+        lease_renewed(lock_of(claim), sent_ns, ttl_ns);
+}
+
+void lock_unknown(struct claim *claim)
+{
+#ifdef MUTANT_CORE_UNKNOWN_IS_LOSS
+    lock_of(claim)->deadline_ns = 0;
+#endif
+    if (still_held(lock_of(claim)))
+        lease_unknown(lock_of(claim));
+}
+
+void lock_lost(struct claim *claim, const struct stile_error *err)
+{
+    if (still_held(lock_of(claim)))
+        lose(lock_of(claim), err);
 }

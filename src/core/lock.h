@@ -1,15 +1,15 @@
 /* The life of a lock:
  *
- *     IDLE ─► TURN ─► IN_ADMISSION ─► CLAIMING ◄─► PAUSED
- *                                        │            │
- *                                        ▼            ▼
- *                             HELD ─► RELEASING ─► IDLE
- *                              │          ▲
- *                              └─► LOST ──┘
+ *     IDLE ─► IN_NAME_QUEUE ─► IN_ADMISSION ─► CLAIMING ◄─► PAUSED
+ *                                                 │            │
+ *                                                 ▼            ▼
+ *                                      HELD ─► RELEASING ─► IDLE
+ *                                       │          ▲
+ *                                       └─► LOST ──┘
  *
- *     TURN           another thread of this client is ahead
+ *     IN_NAME_QUEUE  another claim of this client on the name is ahead (name_queue.h)
  *     IN_ADMISSION   the engine has enough requests to answer (admission.h)
- *     PAUSED         the engine has to be asked again later
+ *     PAUSED         the engine is asked again later
  *     RELEASING      also withdraws an undecided claim; repeated until the engine has answered
  *     LOST           the claim is cleared away meanwhile
  *
@@ -23,14 +23,14 @@
 #define LOCK_MAGIC UINT64_C(0x7374696c656c6f63)
 #define LOCK_DEAD  UINT64_C(0x7374696c65646561)
 
-enum lock_state { IDLE, TURN, IN_ADMISSION, CLAIMING, PAUSED, HELD, LOST, RELEASING };
+enum lock_state { IDLE, IN_NAME_QUEUE, IN_ADMISSION, CLAIMING, PAUSED, HELD, LOST, RELEASING };
 
 /* One call of the user that has not been answered yet: on a blocking caller's stack, or allocated
  * for an async one. */
 struct op {
     struct follower follower;
     struct stile_error error; /* status OK unless it failed */
-    struct note note;         /* async: delivers done() */
+    struct callback callback; /* async: delivers done() */
     struct stile_lock *lock;
     stile_done_fn *done; /* NULL: blocking */
     void *data;
@@ -42,11 +42,11 @@ struct stile_lock {
     struct stile_lock *all_next, *all_before;
     struct claim *claim; /* in the same allocation */
     enum lock_state state;
-    bool withdrawing; /* release() was called, released() has not come */
-    bool given_up;    /* nobody waits for released() any more */
-    bool repeating;   /* the timer calls release() again: the last answer was not final */
-    bool zombie;      /* freed by its user; goes when the engine has answered */
-    unsigned calls;   /* callbacks that are due or running: it stays for them */
+    bool withdrawing;   /* release() was called, released() has not come */
+    bool given_up;      /* no caller waits for released() */
+    bool repeating;     /* the timer calls release() again: the last answer was not final */
+    bool freed;         /* by its user; it goes when the engine has answered */
+    unsigned callbacks; /* those that are due or running: it stays for them */
     struct policy policy;
     struct op *op;
 
@@ -56,12 +56,12 @@ struct stile_lock {
     bool try_once;
     bool resuming; /* the claim is another's until it is ours again */
     unsigned tried;
-    enum stile_status outcome; /* what a withdrawal will be answered with */
-    struct stile_error *why;   /* why it was lost, or not granted so far; NULL: held by another */
-    bool in_turn;
-    struct stile_lock *turn_link, *turn_next, *turn_before;
-    struct stile_lock *turn_last;  /* of the queue whose head it is */
-    struct stile_lock *enter_next; /* it is their turn, and they have not begun */
+    enum stile_status outcome;  /* what a withdrawal will be answered with */
+    struct stile_error *reason; /* of the loss, or of no grant so far; NULL: held by another */
+    bool in_name_queue;
+    struct stile_lock *queue_link, *queue_next, *queue_before;
+    struct stile_lock *queue_last; /* of the queue whose head it is */
+    struct stile_lock *enter_next; /* new heads that have not begun */
 
     enum admission_place admission;
     enum admission_line admission_line;
@@ -76,32 +76,42 @@ struct stile_lock {
     uint64_t lease_ns;                                 /* as the engine said; 0: none */
     bool renewing;        /* the engine has been asked and will answer */
     uint64_t renew_round; /* the last one it went with */
-    bool kept;            /* in the keeper's list */
-    struct stile_lock *kept_next, *kept_before;
+    bool in_leases;
+    struct stile_lock *lease_next, *lease_before;
 
     /* lost */
-    int lost_fd; /* -1: nobody has asked for it */
+    int lost_fd; /* -1: not asked for */
     stile_lost_fn *on_lost;
     void *on_lost_data;
-    struct note lost_note;
+    struct callback lost_callback;
 };
 
-/* The machine's inputs; all with the mutex. */
+/* Inputs from the user; all with the mutex. */
 void lock_start(struct stile_lock *lock, struct op *op, int64_t wait_ms);
 void lock_start_resume(struct stile_lock *lock, struct op *op);
-void lock_give_back(struct stile_lock *lock, struct op *op); /* op NULL: nobody waits for it */
+void lock_give_back(struct stile_lock *lock, struct op *op); /* op NULL: no caller waits for it */
 void lock_detach(struct stile_lock *lock);                   /* leave it in the engine */
 void lock_cancel(struct stile_lock *lock);
-void lock_lost(struct stile_lock *lock, const struct stile_error *err);
 void lock_lost_at_deadline(struct stile_lock *lock);
 void lock_discard(struct stile_lock *lock); /* release what is left, then free */
 /* Out of patience with a release: the user goes on, the claim is cleared away when the engine
- * answers, and the turn stays taken until then. */
+ * answers, and the name's queue waits until then. */
 void lock_give_up(struct stile_lock *lock);
-void lock_timer(struct timer *timer);
-void lock_admitted(struct stile_lock *lock); /* its request may be sent now */
-bool lock_is_held(const struct stile_lock *lock);
 
-void lock_bury(struct stile_lock *lock); /* lock_new.c: take it off the books and free it */
+/* Inputs from time. */
+void lock_timer(struct timer *timer);
+void lock_lease_tick(struct timer *timer);
+void lock_send_admitted(struct task *task);
+
+/* Inputs from the engine, as engine_events has them. */
+void lock_granted(struct claim *claim, uint64_t token, uint64_t sent_ns, uint64_t ttl_ns);
+void lock_busy(struct claim *claim, uint64_t hint_ns);
+void lock_queued(struct claim *claim);
+void lock_failed(struct claim *claim, const struct stile_error *err);
+void lock_released(struct claim *claim, const struct stile_error *err);
+void lock_renewed(struct claim *claim, uint64_t sent_ns, uint64_t ttl_ns);
+void lock_unknown(struct claim *claim);
+void lock_lost(struct claim *claim, const struct stile_error *err);
+void lock_session_lost(struct engine *engine, const void *session, const struct stile_error *err);
 
 #endif

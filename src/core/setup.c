@@ -2,8 +2,8 @@
 #include <stdlib.h>
 
 #include "base/url.h"
+#include "core/client.h"
 #include "core/find.h"
-#include "core/fork.h"
 
 static enum stile_status set_up(const struct url *url, bool dry_run, const char **script,
                                 struct stile_error *err)
@@ -17,9 +17,9 @@ static enum stile_status set_up(const struct url *url, bool dry_run, const char 
     if (!class->admin || !class->admin->setup)
         return error_set(err, STILE_UNSUPPORTED, 0, "%s needs nothing to be set up",
                          class->caps.engine);
-    fork_hold_off();
+    fork_block();
     status = class->admin->setup(url, dry_run, script, err);
-    fork_let_go();
+    fork_unblock();
     return status;
 }
 

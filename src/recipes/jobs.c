@@ -5,11 +5,117 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/name.h"
+#include "core/job_call.h"
+#include "mutant.h"
+
+#define LEASE_MIN_MS       10
+#define DURATION_MAX_MS    (INT64_C(366) * 24 * 3600 * 1000)
+#define PAUSE_MAX_MS       (INT64_C(3600) * 1000)
+#define LIST_MAX           1000
 #define LEASE_DEFAULT_MS   30000
 #define BACKOFF_DEFAULT_MS 1000
 #define TRIES_DEFAULT      5
 
 static const struct stile_jobs_options defaults = {.size = sizeof defaults};
+
+/* ---- checking and asking ---- */
+
+static enum stile_status check_duration(const char *what, int64_t ms, struct stile_error *err)
+{
+    if (ms < 0 || ms > DURATION_MAX_MS)
+        return error_set(err, STILE_MISUSE, 0, "%s must be between 0 and 366 days", what);
+    return STILE_OK;
+}
+
+/* Whether a lease of so long can be kept; 0: the default. */
+static enum stile_status check_lease(int64_t lease_ms, struct stile_error *err)
+{
+    if (lease_ms != 0 && lease_ms < LEASE_MIN_MS)
+        return error_set(err, STILE_MISUSE, 0, "a lease below %d ms can't be kept", LEASE_MIN_MS);
+    return check_duration("lease", lease_ms, err);
+}
+
+static enum stile_status check_key(const char *key, struct stile_error *err)
+{
+    return name_check(key, strlen(key), err) ? error_wrap(err, STILE_MISUSE, "its key") : STILE_OK;
+}
+
+static enum stile_status check_options(const struct stile_jobs_options *o, struct stile_error *err)
+{
+    if (o->size != sizeof *o)
+        return error_set(err, STILE_MISUSE, 0,
+                         "job options have size %zu, this library knows %zu: use "
+                         "STILE_JOBS_OPTIONS and compile against the header you link with",
+                         o->size, sizeof *o);
+    if (o->tries > STILE_JOB_TRIES_MAX)
+        return error_set(err, STILE_MISUSE, 0, "at most %d tries can be counted",
+                         STILE_JOB_TRIES_MAX);
+    enum stile_status status = check_duration("delay", o->delay_ms, err);
+    if (!status)
+        status = check_duration("backoff", o->backoff_ms, err);
+    if (!status)
+        status = check_lease(o->lease_ms, err);
+    if (!status && o->key)
+        status = check_key(o->key, err);
+    return status;
+}
+
+static enum stile_status check_jobs(struct stile_client *client, struct stile_error *err)
+{
+    if (client->engine->class->jobs)
+        return STILE_OK;
+    return error_set(err, STILE_UNSUPPORTED, 0,
+                     "%s keeps no jobs: they are in a database, postgres:// or mysql://",
+                     client->engine->caps.engine);
+}
+
+/* Enters the client, if the engine has jobs and the options make sense. options NULL: defaults. */
+static enum stile_status enter(struct stile_client *client, const char *queue,
+                               const struct stile_jobs_options *options, struct stile_error *err)
+{
+    if (!queue)
+        return error_set(err, STILE_MISUSE, 0, "no queue given");
+    enum stile_status status = *queue ? name_check(queue, strlen(queue), err) : STILE_OK;
+    if (!status && options)
+        status = check_options(options, err);
+    if (!status)
+        status = client_enter_for_locks(client, err);
+    if (status)
+        return status;
+    status = check_jobs(client, err);
+    if (status)
+        client_leave(client);
+    return status;
+}
+
+static enum stile_status enter_queue(struct stile_client *client, const char *queue,
+                                     const struct stile_jobs_options *options,
+                                     struct stile_error *err)
+{
+    if (queue && !*queue)
+        return error_set(err, STILE_MISUSE, 0, "the queue's name is empty");
+    return enter(client, queue, options, err);
+}
+
+/* Runs a blocking call to its end and leaves. */
+static enum stile_status run(struct job_call *call, struct stile_client *client, int64_t wait_ms,
+                             struct stile_error *err)
+{
+    enum stile_status status = STILE_OK;
+    if (loop_reserve(client->loop, 1)) {
+        status = error_set(err, STILE_NOMEM, 0, "out of memory");
+    } else {
+        job_call_start(call, client, wait_ms);
+        drive_until(client, &call->follower);
+        loop_unreserve(client->loop, 1);
+        status = call->error.status;
+        if (status && err)
+            *err = call->error;
+    }
+    client_leave(client);
+    return status;
+}
 
 /* ---- add ---- */
 
@@ -25,7 +131,7 @@ static enum stile_status check_entry(const struct stile_job_entry *entry, struct
                          entry->size, STILE_JOB_PAYLOAD_MAX);
     if (entry->size > 0 && !entry->payload)
         return error_set(err, STILE_MISUSE, 0, "no payload given");
-    return entry->key ? jobs_check_key(entry->key, err) : STILE_OK;
+    return entry->key ? check_key(entry->key, err) : STILE_OK;
 }
 
 static enum stile_status check_entries(const struct stile_job_entry *entries, size_t n,
@@ -52,14 +158,14 @@ static enum stile_status add(uint64_t *ids, struct stile_client *client, const c
                              const struct stile_job_entry *entries, size_t n, int64_t delay_ms,
                              struct stile_error *err)
 {
-    struct errand e = {.job = {.verb = JOB_ADD,
-                               .queue = queue,
-                               .queue_len = strlen(queue),
-                               .entries = entries,
-                               .n_entries = n,
-                               .ids = ids,
-                               .delay_ms = delay_ms}};
-    enum stile_status status = jobs_run(&e, client, 0, err);
+    struct job_call call = {.job = {.verb = JOB_ADD,
+                                    .queue = queue,
+                                    .queue_len = strlen(queue),
+                                    .entries = entries,
+                                    .n_entries = n,
+                                    .ids = ids,
+                                    .delay_ms = delay_ms}};
+    enum stile_status status = run(&call, client, 0, err);
     return status ? error_wrap(err, status, "adding to '%s'", queue) : STILE_OK;
 }
 
@@ -73,7 +179,7 @@ enum stile_status stile_jobs_add_all(uint64_t *ids, struct stile_client *client,
     if (!status && options && options->key)
         status = error_set(err, STILE_MISUSE, 0, "each of them has a key of its own, or none");
     if (!status)
-        status = jobs_enter_named(client, queue, options, err);
+        status = enter_queue(client, queue, options, err);
     if (status)
         return error_wrap(err, status, "adding jobs");
     return add(ids ? ids : unheard, client, queue, entries, n, options ? options->delay_ms : 0,
@@ -89,7 +195,7 @@ enum stile_status stile_jobs_add(uint64_t *id, struct stile_client *client, cons
     uint64_t unheard;
     enum stile_status status = check_entry(&entry, err);
     if (!status)
-        status = jobs_enter_named(client, queue, options, err);
+        status = enter_queue(client, queue, options, err);
     if (status)
         return error_wrap(err, status, "adding a job");
     return add(id ? id : &unheard, client, queue, &entry, 1, o->delay_ms, err);
@@ -98,18 +204,18 @@ enum stile_status stile_jobs_add(uint64_t *id, struct stile_client *client, cons
 /* ---- claim ---- */
 
 /* Refused, until the engine says otherwise. */
-static void put_marks(struct errand *e, enum job_verb verb, struct job_mark *marks,
+static void put_marks(struct job_call *call, enum job_verb verb, struct job_mark *marks,
                       struct stile_job *jobs, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         jobs[i].status = STILE_STALE;
         marks[i].token = jobs[i].token;
     }
-    *e = (struct errand){.job = {.verb = verb, .queue = "", .text = "", .marks = marks, .n = n},
-                         .given = jobs};
+    *call = (struct job_call){
+        .job = {.verb = verb, .queue = "", .text = "", .marks = marks, .n = n}, .given = jobs};
 }
 
-static enum stile_status put_claim(struct errand *e, struct job_mark *marks, const char *queue,
+static enum stile_status put_claim(struct job_call *call, struct job_mark *marks, const char *queue,
                                    const struct stile_jobs_options *o, struct stile_error *err)
 {
     if (o->max > STILE_JOBS_MAX)
@@ -118,12 +224,12 @@ static enum stile_status put_claim(struct errand *e, struct job_mark *marks, con
     if (o->n_done > STILE_JOBS_MAX || (o->n_done > 0 && !o->done))
         return error_set(err, STILE_MISUSE, 0, "at most %d jobs can be finished at once",
                          STILE_JOBS_MAX);
-    put_marks(e, JOB_CLAIM, marks, o->done, o->n_done);
-    e->job.queue = queue;
-    e->job.queue_len = strlen(queue);
-    e->job.max = o->max ? o->max : 1;
-    e->job.lease_ms = o->lease_ms ? o->lease_ms : LEASE_DEFAULT_MS;
-    e->job.tries = o->tries ? o->tries : TRIES_DEFAULT;
+    put_marks(call, JOB_CLAIM, marks, o->done, o->n_done);
+    call->job.queue = queue;
+    call->job.queue_len = strlen(queue);
+    call->job.max = o->max ? o->max : 1;
+    call->job.lease_ms = o->lease_ms ? o->lease_ms : LEASE_DEFAULT_MS;
+    call->job.tries = o->tries ? o->tries : TRIES_DEFAULT;
     return STILE_OK;
 }
 
@@ -141,33 +247,33 @@ enum stile_status stile_jobs_claim(struct stile_job **jobs, size_t *n, struct st
 {
     const struct stile_jobs_options *o = options ? options : &defaults;
     struct job_mark marks[STILE_JOBS_MAX];
-    struct errand e;
+    struct job_call call;
     if (!jobs || !n)
         return error_set(err, STILE_MISUSE, 0, "claiming a job: no place for it");
     *jobs = NULL;
     *n = 0;
-    enum stile_status status = jobs_enter_named(client, queue, options, err);
+    enum stile_status status = enter_queue(client, queue, options, err);
     if (status)
         return error_wrap(err, status, "claiming a job");
-    status = put_claim(&e, marks, queue, o, err);
+    status = put_claim(&call, marks, queue, o, err);
     if (status) {
         client_leave(client);
         return error_wrap(err, status, "claiming a job");
     }
-    status = jobs_run(&e, client, o->wait_ms, err);
+    status = run(&call, client, o->wait_ms, err);
     tell_done(o, status);
     if (status) {
-        errand_free_jobs(e.jobs, e.n);
+        job_call_free_jobs(call.jobs, call.n);
         return error_wrap(err, status, "claiming a job of '%s'", queue);
     }
-    *jobs = e.jobs;
-    *n = e.n;
+    *jobs = call.jobs;
+    *n = call.n;
     return STILE_OK;
 }
 
 void stile_jobs_free(struct stile_job *jobs, size_t n)
 {
-    errand_free_jobs(jobs, n);
+    job_call_free_jobs(jobs, n);
 }
 
 int64_t stile_jobs_remaining_ms(const struct stile_job *job)
@@ -189,7 +295,7 @@ static enum stile_status enter_given(struct stile_client *client, const struct s
     if (n > STILE_JOBS_MAX)
         return error_set(err, STILE_MISUSE, 0, "%zu jobs at once, %d is the limit", n,
                          STILE_JOBS_MAX);
-    return jobs_enter(client, "", options, err);
+    return enter(client, "", options, err);
 }
 
 static enum stile_status outcome(enum stile_status status, struct stile_job *jobs, size_t n,
@@ -211,24 +317,37 @@ enum stile_status stile_jobs_ack(struct stile_client *client, struct stile_job *
                                  struct stile_error *err)
 {
     struct job_mark marks[STILE_JOBS_MAX];
-    struct errand e;
+    struct job_call call;
     enum stile_status status = enter_given(client, jobs, n, NULL, err);
     if (status)
         return error_wrap(err, status, "finishing a job");
-    put_marks(&e, JOB_ACK, marks, jobs, n);
-    return outcome(jobs_run(&e, client, 0, err), jobs, n, "finishing a job", err);
+    put_marks(&call, JOB_ACK, marks, jobs, n);
+    return outcome(run(&call, client, 0, err), jobs, n, "finishing a job", err);
 }
 
 enum stile_status stile_jobs_give_back(struct stile_client *client, struct stile_job *jobs,
                                        size_t n, struct stile_error *err)
 {
     struct job_mark marks[STILE_JOBS_MAX];
-    struct errand e;
+    struct job_call call;
     enum stile_status status = enter_given(client, jobs, n, NULL, err);
     if (status)
         return error_wrap(err, status, "giving a job back");
-    put_marks(&e, JOB_GIVE_BACK, marks, jobs, n);
-    return outcome(jobs_run(&e, client, 0, err), jobs, n, "giving a job back", err);
+    put_marks(&call, JOB_GIVE_BACK, marks, jobs, n);
+    return outcome(run(&call, client, 0, err), jobs, n, "giving a job back", err);
+}
+
+int64_t jobs_pause_ms(int64_t first_ms, unsigned tries, uint64_t random)
+{
+    int64_t most = first_ms < PAUSE_MAX_MS ? first_ms : PAUSE_MAX_MS;
+    for (unsigned i = 1; i < tries && most < PAUSE_MAX_MS; i++)
+        most *= 2;
+    if (most > PAUSE_MAX_MS)
+        most = PAUSE_MAX_MS;
+#ifdef MUTANT_JOBS_NO_JITTER
+    return most;
+#endif
+    return (int64_t)(random % ((uint64_t)most + 1));
 }
 
 static void put_pauses(struct job_mark *marks, const struct stile_job *jobs, size_t n,
@@ -248,20 +367,20 @@ enum stile_status stile_jobs_fail(struct stile_client *client, struct stile_job 
                                   struct stile_error *err)
 {
     struct job_mark marks[STILE_JOBS_MAX];
-    struct errand e;
+    struct job_call call;
     enum stile_status status = enter_given(client, jobs, n, options, err);
     if (status)
         return error_wrap(err, status, "failing a job");
-    put_marks(&e, JOB_FAIL, marks, jobs, n);
+    put_marks(&call, JOB_FAIL, marks, jobs, n);
     put_pauses(marks, jobs, n, options ? options : &defaults, client->loop);
-    e.job.text = why ? why : "";
-    return outcome(jobs_run(&e, client, 0, err), jobs, n, "failing a job", err);
+    call.job.text = why ? why : "";
+    return outcome(run(&call, client, 0, err), jobs, n, "failing a job", err);
 }
 
 static enum stile_status enter_to_extend(struct stile_client *client, const struct stile_job *jobs,
                                          size_t n, int64_t lease_ms, struct stile_error *err)
 {
-    enum stile_status status = jobs_check_lease(lease_ms, err);
+    enum stile_status status = check_lease(lease_ms, err);
     return status ? status : enter_given(client, jobs, n, NULL, err);
 }
 
@@ -269,43 +388,118 @@ enum stile_status stile_jobs_extend(struct stile_client *client, struct stile_jo
                                     int64_t lease_ms, struct stile_error *err)
 {
     struct job_mark marks[STILE_JOBS_MAX];
-    struct errand e;
+    struct job_call call;
     enum stile_status status = enter_to_extend(client, jobs, n, lease_ms, err);
     if (status)
         return error_wrap(err, status, "extending a job");
-    put_marks(&e, JOB_EXTEND, marks, jobs, n);
-    e.job.lease_ms = lease_ms ? lease_ms : LEASE_DEFAULT_MS;
-    return outcome(jobs_run(&e, client, 0, err), jobs, n, "extending a job", err);
+    put_marks(&call, JOB_EXTEND, marks, jobs, n);
+    call.job.lease_ms = lease_ms ? lease_ms : LEASE_DEFAULT_MS;
+    return outcome(run(&call, client, 0, err), jobs, n, "extending a job", err);
+}
+
+/* ---- inspecting, and retrying dead jobs ---- */
+
+enum stile_status stile_jobs_list(struct stile_client *client, const char *queue,
+                                  const struct stile_jobs_options *options, stile_job_fn *fn,
+                                  void *data, struct stile_error *err)
+{
+    enum stile_status status = enter(client, queue, options, err);
+    if (status)
+        return error_wrap(err, status, "listing jobs");
+    struct job_call call = {.job = {.verb = JOB_LIST,
+                                    .queue = queue,
+                                    .queue_len = strlen(queue),
+                                    .max = options && options->max ? options->max : LIST_MAX}};
+    status = run(&call, client, 0, err);
+    for (size_t i = 0; i < call.n && !status && fn; i++) {
+        if (fn(&call.jobs[i], data))
+            break;
+    }
+    job_call_free_jobs(call.jobs, call.n);
+    return status ? error_wrap(err, status, "listing jobs of '%s'", queue) : STILE_OK;
+}
+
+enum stile_status stile_jobs_count(struct stile_client *client, const char *queue,
+                                   stile_queue_fn *fn, void *data, struct stile_error *err)
+{
+    queue = queue ? queue : "";
+    enum stile_status status = enter(client, queue, NULL, err);
+    if (status)
+        return error_wrap(err, status, "counting jobs");
+    struct job_call call = {.job = {.verb = JOB_COUNT, .queue = queue, .queue_len = strlen(queue)}};
+    status = run(&call, client, 0, err);
+    for (size_t i = 0; i < call.n_queues && !status && fn; i++) {
+        if (fn(&call.queues[i], data))
+            break;
+    }
+    job_call_free_queues(call.queues, call.n_queues);
+    return status ? error_wrap(err, status, "counting jobs") : STILE_OK;
+}
+
+enum stile_status stile_jobs_retry(size_t *n, struct stile_client *client, const char *queue,
+                                   uint64_t id, struct stile_error *err)
+{
+    enum stile_status status = enter(client, queue, NULL, err);
+    if (status)
+        return error_wrap(err, status, "retrying a job");
+    struct job_call call = {
+        .job = {.verb = JOB_RETRY, .queue = queue, .queue_len = strlen(queue), .id = id}};
+    status = run(&call, client, 0, err);
+    if (!status && call.job.count == 0)
+        status = error_set(err, STILE_CONFLICT, 0,
+                           id ? "no dead job has the number %llu, or another one with its key "
+                                "waits"
+                              : "no job is dead, or others with their keys are waiting",
+                           (unsigned long long)id);
+    if (n)
+        *n = status ? 0 : call.job.count;
+    return status ? error_wrap(err, status, "retrying jobs of '%s'", queue) : STILE_OK;
+}
+
+enum stile_status stile_jobs_drop(struct stile_client *client, const char *queue, uint64_t id,
+                                  struct stile_error *err)
+{
+    enum stile_status status = enter(client, queue, NULL, err);
+    if (status)
+        return error_wrap(err, status, "dropping a job");
+    struct job_call call = {
+        .job = {.verb = JOB_DROP, .queue = queue, .queue_len = strlen(queue), .id = id}};
+    status = run(&call, client, 0, err);
+    if (!status && call.job.count == 0)
+        status = error_set(err, STILE_CONFLICT, 0,
+                           "no job has the number %llu, or a worker has it at this moment",
+                           (unsigned long long)id);
+    return status ? error_wrap(err, status, "dropping a job of '%s'", queue) : STILE_OK;
 }
 
 /* ---- async ---- */
 
-/* The strings and marks of an errand whose caller has gone on. */
+/* The strings and marks of a call whose caller has gone on. */
 struct later {
-    struct errand e;
+    struct job_call call;
     struct job_mark marks[STILE_JOBS_MAX];
     char queue[STILE_NAME_MAX + 1];
 };
 
-static void answered(struct errand *e)
+static void answered(struct job_call *call)
 {
-    struct later *later = (struct later *)e;
-    struct stile_client *client = e->client;
-    bool claim = e->job.verb == JOB_CLAIM;
-    struct stile_job *jobs = claim ? e->jobs : e->given;
-    size_t n = claim ? e->n : e->job.n;
-    enum stile_status status = e->error.status;
+    struct later *later = (struct later *)call;
+    struct stile_client *client = call->client;
+    bool claim = call->job.verb == JOB_CLAIM;
+    struct stile_job *jobs = claim ? call->jobs : call->given;
+    size_t n = claim ? call->n : call->job.n;
+    enum stile_status status = call->error.status;
     if (claim && status) {
-        errand_free_jobs(jobs, n);
+        job_call_free_jobs(jobs, n);
         jobs = NULL;
         n = 0;
     } else if (!claim) {
-        status = outcome(status, jobs, n, "extending a job", &e->error);
+        status = outcome(status, jobs, n, "extending a job", &call->error);
     }
     pthread_mutex_lock(&client->mutex);
     loop_unreserve(client->loop, 1);
     pthread_mutex_unlock(&client->mutex);
-    e->fn(jobs, n, status, status ? &e->error : NULL, e->data);
+    call->fn(jobs, n, status, status ? &call->error : NULL, call->data);
     free(later);
 }
 
@@ -317,10 +511,10 @@ static enum stile_status start_later(struct later *later, struct stile_client *c
         client_leave(client);
         return STILE_NOMEM;
     }
-    later->e.answered = answered;
-    later->e.fn = fn;
-    later->e.data = data;
-    errand_start(&later->e, client, wait_ms);
+    later->call.answered = answered;
+    later->call.fn = fn;
+    later->call.data = data;
+    job_call_start(&later->call, client, wait_ms);
     client_leave(client);
     return STILE_OK;
 }
@@ -330,12 +524,12 @@ enum stile_status stile_jobs_claim_async(struct stile_client *client, const char
                                          stile_jobs_fn *fn, void *data)
 {
     const struct stile_jobs_options *o = options ? options : &defaults;
-    enum stile_status status = fn ? jobs_enter_named(client, queue, options, NULL) : STILE_MISUSE;
+    enum stile_status status = fn ? enter_queue(client, queue, options, NULL) : STILE_MISUSE;
     if (status)
         return status;
     struct later *later = calloc(1, sizeof *later);
     if (later) {
-        status = put_claim(&later->e, later->marks, strcpy(later->queue, queue), o, NULL);
+        status = put_claim(&later->call, later->marks, strcpy(later->queue, queue), o, NULL);
         if (status) {
             free(later);
             client_leave(client);
@@ -353,8 +547,8 @@ enum stile_status stile_jobs_extend_async(struct stile_client *client, struct st
         return status;
     struct later *later = calloc(1, sizeof *later);
     if (later) {
-        put_marks(&later->e, JOB_EXTEND, later->marks, jobs, n);
-        later->e.job.lease_ms = lease_ms ? lease_ms : LEASE_DEFAULT_MS;
+        put_marks(&later->call, JOB_EXTEND, later->marks, jobs, n);
+        later->call.job.lease_ms = lease_ms ? lease_ms : LEASE_DEFAULT_MS;
     }
     return start_later(later, client, 0, fn, data);
 }
@@ -364,7 +558,7 @@ enum stile_status stile_jobs_cancel(struct stile_client *client)
     enum stile_status status = client_enter(client, NULL);
     if (status)
         return status;
-    errand_cancel_all(client);
+    job_call_cancel_all(client);
     client_leave(client);
     return STILE_OK;
 }

@@ -81,7 +81,7 @@ static uint64_t next_of_client(const struct world *world, size_t i)
 {
     if (!world->clients[i] || world->paused[i])
         return NEVER;
-    return world->clients[i]->notes ? 0 : next_of(world->loops[i]);
+    return world->clients[i]->callbacks.first ? 0 : next_of(world->loops[i]);
 }
 
 static uint64_t next_ns(const struct world *world)

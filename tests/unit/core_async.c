@@ -257,7 +257,7 @@ static void a_callback_that_waits_is_served(void **state)
     world_pass(w, 1 * SEC);
     assert_int_equal(d.times, 2);
     assert_true(stile_lock_held(d.other));
-    assert_false(w->clients[0]->seat.taken);
+    assert_false(w->clients[0]->drive.led);
 }
 
 /* ---- a real event loop ---- */

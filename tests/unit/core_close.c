@@ -91,7 +91,7 @@ static void close_with_many_unanswered(void **state)
     char name[16];
 
     SCRIPT_ALWAYS(w->script, SCRIPT_RELEASE, .act = SCRIPT_NEVER);
-    for (int i = 0; i < 3 * GRAVES; i++) {
+    for (int i = 0; i < 3 * FREED_KEPT; i++) {
         (void)snprintf(name, sizeof(name), "n%d", i);
         assert_status(stile_lock_acquire(make_lock(w->clients[0], name, NULL), -1, NULL), OK);
     }

@@ -1,5 +1,5 @@
 /* Deadlines: where they come from, how renewals move them, and what happens when they pass. */
-#include "core/keeper.h"
+#include "core/lease.h"
 #include "support/loop_virtual.h"
 #include "support/unit.h"
 
@@ -9,21 +9,21 @@ static void ttl_less_drift_and_margin(void **state)
 {
     (void)state;
     /* 1 % + 2 ms of drift; a twentieth as margin, 250 ms at most. */
-    assert_int_equal(keeper_deadline(SEC, 1000 * MS), SEC + (1000 - 12 - 50) * MS);
-    assert_int_equal(keeper_deadline(SEC, 10000 * MS), SEC + (10000 - 102 - 250) * MS);
-    assert_int_equal(keeper_deadline(SEC, 30000 * MS), SEC + (30000 - 302 - 250) * MS);
+    assert_int_equal(lease_deadline(SEC, 1000 * MS), SEC + (1000 - 12 - 50) * MS);
+    assert_int_equal(lease_deadline(SEC, 10000 * MS), SEC + (10000 - 102 - 250) * MS);
+    assert_int_equal(lease_deadline(SEC, 30000 * MS), SEC + (30000 - 302 - 250) * MS);
 }
 
 static void no_ttl_is_no_deadline(void **state)
 {
     (void)state;
-    assert_true(keeper_deadline(SEC, 0) == NEVER);
+    assert_true(lease_deadline(SEC, 0) == NEVER);
 }
 
 static void too_short_a_ttl_is_over_at_once(void **state)
 {
     (void)state;
-    assert_int_equal(keeper_deadline(SEC, 2 * MS), SEC);
+    assert_int_equal(lease_deadline(SEC, 2 * MS), SEC);
 }
 
 /* ---- grants ---- */

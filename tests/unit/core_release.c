@@ -1,5 +1,6 @@
 /* Giving back: release and renewal are one machine (row 8), and the engine may be slow or silent.
  */
+#include "core/events.h"
 #include "core/lock.h"
 #include "support/unit.h"
 
@@ -102,7 +103,7 @@ static void late_answers_are_ignored(void **state)
     core_events.granted(claim, 7, world_now(w), 10 * SEC);
     core_events.session_renewed(w->clients[0]->engine, NULL, world_now(w), 10 * SEC);
     assert_false(stile_lock_held(lock));
-    assert_null(w->clients[0]->keeper.kept);
+    assert_null(w->clients[0]->leases.first);
     world_pass(w, 60 * SEC);
     assert_int_equal(lost.times, 0);
     assert_trace(w->script, "claim a, release a");

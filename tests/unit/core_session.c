@@ -1,6 +1,7 @@
 /* Renewals of many: one for a session, a few batches for claims. */
 #include <stdlib.h>
 
+#include "core/events.h"
 #include "core/lock.h"
 #include "support/unit.h"
 
@@ -308,7 +309,7 @@ static void thousands_are_lost_at_one_deadline(void **state)
     assert_int_equal(held_of(MANY), MANY);
     world_pass(w, 1 * MS);
     assert_int_equal(held_of(MANY), 0);
-    assert_null(w->clients[0]->keeper.kept);
+    assert_null(w->clients[0]->leases.first);
 }
 
 int main(void)

@@ -1,4 +1,5 @@
 /* Row 13: one status for each reason, with a message that says what was being done and why. */
+#include "core/events.h"
 #include "support/unit.h"
 
 static void a_failed_claim_says_why(void **state)
@@ -335,7 +336,7 @@ static void detach_while_a_renewal_is_under_way(void **state)
     assert_status(stile_lock_detach(lock, NULL), OK);
     assert_status(stile_lock_acquire(lock, 0, NULL), UNCERTAIN);
     assert_status(stile_lock_free(lock), OK);
-    for (int i = 0; i < 2 * GRAVES; i++) {
+    for (int i = 0; i < 2 * FREED_KEPT; i++) {
         (void)snprintf(name, sizeof(name), "n%d", i);
         assert_status(stile_lock_free(make_lock(w->clients[0], name, NULL)), OK);
     }

@@ -51,7 +51,7 @@ static void cancel_wakes_followers(void **state)
 static bool in_turn(const struct stile_lock *lock)
 {
     pthread_mutex_lock(&it.client->mutex);
-    bool is = lock->state == TURN;
+    bool is = lock->state == IN_NAME_QUEUE;
     pthread_mutex_unlock(&it.client->mutex);
     return is;
 }
@@ -103,7 +103,7 @@ static void a_call_while_the_background_thread_sleeps(void **state)
     for (int i = 0; i < 50; i++) {
         for (bool background = false; !background;) {
             pthread_mutex_lock(&it.client->mutex);
-            background = it.client->seat.by_background;
+            background = it.client->drive.by_background;
             pthread_mutex_unlock(&it.client->mutex);
             sched_yield();
         }

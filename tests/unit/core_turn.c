@@ -30,7 +30,7 @@ static void first_come_first_served(void **state)
         assert_int_equal(script_count(w->script, SCRIPT_CLAIM), i + 1);
         assert_status(stile_lock_release(locks[i], NULL), OK);
     }
-    assert_int_equal(w->clients[0]->turns.n, 0);
+    assert_int_equal(w->clients[0]->name_queues.n, 0);
 }
 
 /* Each that goes costs the same, however many are behind it, and every third gives up. */
@@ -58,7 +58,7 @@ static void thousands_in_one_turn(void **state)
         assert_int_equal(script_count(w->script, SCRIPT_CLAIM), ++served);
         assert_status(stile_lock_release(locks[i], NULL), OK);
     }
-    assert_int_equal(w->clients[0]->turns.n, 0);
+    assert_int_equal(w->clients[0]->name_queues.n, 0);
     free(locks);
     free(heard);
 }
@@ -229,7 +229,7 @@ static void one_from_the_middle_may_go(void **state)
     world_pass(w, 0);
     assert_true(stile_lock_held(locks[3]));
     assert_status(stile_lock_release(locks[3], NULL), OK);
-    assert_int_equal(w->clients[0]->turns.n, 0);
+    assert_int_equal(w->clients[0]->name_queues.n, 0);
 }
 
 static void names_do_not_wait_for_each_other(void **state)
@@ -247,7 +247,7 @@ static void names_do_not_wait_for_each_other(void **state)
         assert_status(stile_lock_acquire(lock, 0, NULL), HELD);
         assert_status(stile_lock_free(lock), OK);
     }
-    assert_int_equal(w->clients[0]->turns.n, 1000);
+    assert_int_equal(w->clients[0]->name_queues.n, 1000);
 }
 
 /* A queue that is refused from inside, one after the other, must not eat the stack. */

@@ -1,33 +1,35 @@
-#include "core/query.h"
+#include "core/inspect.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/container.h"
 #include "base/name.h"
+#include "base/text.h"
 #include "core/client.h"
 
 /* A stile_info with everything it points to, in one allocation. */
-struct answer {
-    struct answer *next;
+struct result {
+    struct result *next;
     struct stile_info info;
 };
 
-struct asking {
+struct inspection {
     struct question q;
-    struct answer *first, **last;
+    struct result *first, **last;
     struct timer timer; /* watch: nothing has changed for so long */
 };
 
 /* ---- a question ---- */
 
-void question_put(struct question *q, struct stile_client *client, const char *name)
+void question_init(struct question *q, struct stile_client *client, const char *name)
 {
     *q = (struct question){
         .query = {.engine = client->engine, .core = q, .name = name, .name_len = strlen(name)}};
 }
 
-void query_done(struct query *query, const struct stile_error *err)
+void inspect_done(struct query *query, const struct stile_error *err)
 {
     struct question *q = query->core;
     error_copy(&q->error, err);
@@ -44,42 +46,39 @@ enum stile_status question_outcome(const struct question *q, struct stile_error 
     return q->error.status;
 }
 
-/* ---- what is told of names ---- */
+/* ---- results ---- */
 
-static size_t text_size(const char *text)
+static size_t copy_size(const char *text)
 {
-    return text ? strlen(text) + 1 : 1;
+    return text_size(text ? text : "");
 }
 
-static size_t answer_size(const struct stile_info *info)
+static size_t result_size(const struct stile_info *info)
 {
-    size_t size = sizeof(struct answer) + text_size(info->name);
+    size_t size = sizeof(struct result) + copy_size(info->name);
     for (size_t i = 0; i < info->holders + info->waiters; i++) {
         const struct stile_claim_info *c = &info->claims[i];
-        size += sizeof *c + text_size(c->host) + text_size(c->command) + text_size(c->owner) +
-                text_size(c->proclaimed);
+        size += sizeof *c + copy_size(c->host) + copy_size(c->command) + copy_size(c->owner) +
+                copy_size(c->proclaimed);
     }
     return size;
 }
 
+/* Missing texts become "". */
 static const char *copy_text(char **at, const char *text)
 {
-    char *copy = *at;
-    size_t size = text_size(text);
-    memcpy(copy, text ? text : "", size);
-    *at += size;
-    return copy;
+    return text_pack(at, text ? text : "");
 }
 
-static struct answer *answer_copy(const struct stile_info *info)
+static struct result *result_copy(const struct stile_info *info)
 {
     size_t n = info->holders + info->waiters;
-    struct answer *a = malloc(answer_size(info));
+    struct result *a = malloc(result_size(info));
     if (!a)
         return NULL;
     struct stile_claim_info *claims = (struct stile_claim_info *)(a + 1);
     char *text = (char *)(claims + n);
-    *a = (struct answer){.info = *info};
+    *a = (struct result){.info = *info};
     a->info.claims = claims;
     a->info.name = copy_text(&text, info->name);
     for (size_t i = 0; i < n; i++) {
@@ -92,42 +91,43 @@ static struct answer *answer_copy(const struct stile_info *info)
     return a;
 }
 
-void query_info(struct query *query, const struct stile_info *info)
+void inspect_info(struct query *query, const struct stile_info *info)
 {
-    struct asking *asking = query->core;
-    struct answer *a = answer_copy(info);
+    struct inspection *inspection = query->core;
+    struct result *a = result_copy(info);
     if (a) {
-        *asking->last = a;
-        asking->last = &a->next;
+        *inspection->last = a;
+        inspection->last = &a->next;
     }
-    asking->q.out_of_memory |= !a;
-    if (asking->timer.fn) /* watching: each change is handed out as it comes */
-        drive_done(&asking->q.follower);
+    inspection->q.out_of_memory |= !a;
+    if (inspection->timer.fn) /* watching: each change is handed out as it comes */
+        drive_done(&inspection->q.follower);
 }
 
 static void watched_long_enough(struct timer *timer)
 {
-    struct asking *asking = (struct asking *)((char *)timer - offsetof(struct asking, timer));
-    error_set(&asking->q.error, STILE_TIMEOUT, 0, "nothing has changed in that time");
-    drive_done(&asking->q.follower);
+    struct inspection *inspection = container_of(timer, struct inspection, timer);
+    error_set(&inspection->q.error, STILE_TIMEOUT, 0, "nothing has changed in that time");
+    drive_done(&inspection->q.follower);
 }
 
-static void ask(struct asking *asking, struct stile_client *client, const char *name)
+static void inspection_init(struct inspection *inspection, struct stile_client *client,
+                            const char *name)
 {
-    *asking = (struct asking){.last = &asking->first};
-    question_put(&asking->q, client, name);
+    *inspection = (struct inspection){.last = &inspection->first};
+    question_init(&inspection->q, client, name);
 }
 
-/* Hands out what has been collected, without the mutex. True: the user has seen enough. */
-static bool hand_out(struct asking *asking, struct stile_client *client, stile_info_fn *fn,
+/* Hands out what has been collected, without the mutex. True: the user wants no more. */
+static bool hand_out(struct inspection *inspection, struct stile_client *client, stile_info_fn *fn,
                      void *data)
 {
-    struct answer *a = asking->first;
+    struct result *a = inspection->first;
     bool stop = false;
-    asking->first = NULL;
-    asking->last = &asking->first;
+    inspection->first = NULL;
+    inspection->last = &inspection->first;
     pthread_mutex_unlock(&client->mutex);
-    for (struct answer *next; a; a = next) {
+    for (struct result *next; a; a = next) {
         next = a->next;
         if (fn && !stop)
             stop = fn(&a->info, data) != 0;
@@ -140,18 +140,18 @@ static bool hand_out(struct asking *asking, struct stile_client *client, stile_i
 enum stile_status stile_list(struct stile_client *client, const char *prefix, stile_info_fn *fn,
                              void *data, struct stile_error *err)
 {
-    struct asking asking;
+    struct inspection inspection;
     prefix = prefix ? prefix : "";
     enum stile_status status = *prefix ? name_check(prefix, strlen(prefix), err) : STILE_OK;
     if (!status)
         status = client_enter_for_locks(client, err);
     if (status)
         return error_wrap(err, status, "listing locks");
-    ask(&asking, client, prefix);
-    client->engine->class->list(client->engine, &asking.q.query);
-    drive_until(client, &asking.q.follower);
-    hand_out(&asking, client, fn, data);
-    status = question_outcome(&asking.q, err);
+    inspection_init(&inspection, client, prefix);
+    client->engine->class->list(client->engine, &inspection.q.query);
+    drive_until(client, &inspection.q.follower);
+    hand_out(&inspection, client, fn, data);
+    status = question_outcome(&inspection.q, err);
     client_leave(client);
     return status ? error_wrap(err, status, "listing locks") : STILE_OK;
 }
@@ -168,15 +168,15 @@ static enum stile_status enter_named(struct stile_client *client, const char *na
 enum stile_status stile_show(struct stile_client *client, const char *name, stile_info_fn *fn,
                              void *data, struct stile_error *err)
 {
-    struct asking asking;
+    struct inspection inspection;
     enum stile_status status = enter_named(client, name, err);
     if (status)
         return error_wrap(err, status, "showing a lock");
-    ask(&asking, client, name);
-    client->engine->class->show(client->engine, &asking.q.query);
-    drive_until(client, &asking.q.follower);
-    hand_out(&asking, client, fn, data);
-    status = question_outcome(&asking.q, err);
+    inspection_init(&inspection, client, name);
+    client->engine->class->show(client->engine, &inspection.q.query);
+    drive_until(client, &inspection.q.follower);
+    hand_out(&inspection, client, fn, data);
+    status = question_outcome(&inspection.q, err);
     client_leave(client);
     return status ? error_wrap(err, status, "showing '%s'", name) : STILE_OK;
 }
@@ -184,57 +184,61 @@ enum stile_status stile_show(struct stile_client *client, const char *name, stil
 enum stile_status stile_break(struct stile_client *client, const char *name, uint64_t token,
                               struct stile_error *err)
 {
-    struct asking asking;
+    struct inspection inspection;
     enum stile_status status = enter_named(client, name, err);
     if (status)
         return error_wrap(err, status, "breaking a lock");
-    ask(&asking, client, name);
-    asking.q.query.token = token;
-    client->engine->class->break_(client->engine, &asking.q.query);
-    drive_until(client, &asking.q.follower);
-    status = question_outcome(&asking.q, err);
+    inspection_init(&inspection, client, name);
+    inspection.q.query.token = token;
+    client->engine->class->break_(client->engine, &inspection.q.query);
+    drive_until(client, &inspection.q.follower);
+    status = question_outcome(&inspection.q, err);
     client_leave(client);
     return status ? error_wrap(err, status, "breaking '%s'", name) : STILE_OK;
 }
 
 /* Waits for the next change, the end, or the time. */
-static void await_change(struct asking *asking, struct stile_client *client, int64_t wait_ms)
+static void await_change(struct inspection *inspection, struct stile_client *client,
+                         int64_t wait_ms)
 {
     uint64_t until = wait_ms < 0 ? NEVER : client_after_ms(client, wait_ms);
     if (until != NEVER)
-        loop_arm(client->loop, &asking->timer, until);
-    asking->q.follower.done = asking->q.ended || asking->first || asking->q.out_of_memory;
-    drive_until(client, &asking->q.follower);
-    loop_disarm(client->loop, &asking->timer);
+        loop_arm(client->loop, &inspection->timer, until);
+    inspection->q.follower.done =
+        inspection->q.ended || inspection->first || inspection->q.out_of_memory;
+    drive_until(client, &inspection->q.follower);
+    loop_disarm(client->loop, &inspection->timer);
 }
 
-static enum stile_status watch(struct stile_client *client, struct asking *asking, int64_t wait_ms,
-                               stile_info_fn *fn, void *data, struct stile_error *err)
+static enum stile_status watch(struct stile_client *client, struct inspection *inspection,
+                               int64_t wait_ms, stile_info_fn *fn, void *data,
+                               struct stile_error *err)
 {
     const struct engine_push *push = client->engine->class->push;
     bool enough = false;
     if (!push)
         return error_set(err, STILE_UNSUPPORTED, 0, "%s does not report changes",
                          client->engine->caps.engine);
-    asking->timer.fn = watched_long_enough;
-    push->watch(client->engine, &asking->q.query);
-    while (!enough && !asking->q.out_of_memory &&
-           (asking->first || (!asking->q.ended && !asking->q.error.status))) {
-        await_change(asking, client, wait_ms);
-        if (asking->first && asking->q.error.status == STILE_TIMEOUT)
-            asking->q.error.status = STILE_OK; /* a change came together with the end of the time */
-        enough = hand_out(asking, client, fn, data);
+    inspection->timer.fn = watched_long_enough;
+    push->watch(client->engine, &inspection->q.query);
+    while (!enough && !inspection->q.out_of_memory &&
+           (inspection->first || (!inspection->q.ended && !inspection->q.error.status))) {
+        await_change(inspection, client, wait_ms);
+        if (inspection->first && inspection->q.error.status == STILE_TIMEOUT)
+            inspection->q.error.status =
+                STILE_OK; /* a change came together with the end of the time */
+        enough = hand_out(inspection, client, fn, data);
     }
-    if (!asking->q.ended)
-        push->unwatch(client->engine, &asking->q.query);
-    hand_out(asking, client, NULL, NULL);
-    return enough ? STILE_OK : question_outcome(&asking->q, err);
+    if (!inspection->q.ended)
+        push->unwatch(client->engine, &inspection->q.query);
+    hand_out(inspection, client, NULL, NULL);
+    return enough ? STILE_OK : question_outcome(&inspection->q, err);
 }
 
 enum stile_status stile_watch(struct stile_client *client, const char *name, int64_t wait_ms,
                               stile_info_fn *fn, void *data, struct stile_error *err)
 {
-    struct asking asking;
+    struct inspection inspection;
     if (!fn)
         return error_set(err, STILE_MISUSE, 0, "watching: no callback given");
     enum stile_status status = enter_named(client, name, err);
@@ -244,8 +248,8 @@ enum stile_status stile_watch(struct stile_client *client, const char *name, int
         client_leave(client);
         return error_set(err, STILE_NOMEM, 0, "watching '%s': out of memory", name);
     }
-    ask(&asking, client, name);
-    status = watch(client, &asking, wait_ms, fn, data, err);
+    inspection_init(&inspection, client, name);
+    status = watch(client, &inspection, wait_ms, fn, data, err);
     loop_unreserve(client->loop, 1);
     client_leave(client);
     return status ? error_wrap(err, status, "watching '%s'", name) : STILE_OK;

@@ -1,4 +1,4 @@
-#include "core/keeper.h"
+#include "core/lease.h"
 
 #include "core/client.h"
 #include "core/lock.h"
@@ -7,17 +7,25 @@
 #define DRIFT_FIXED_NS (2 * NS_PER_MS)
 #define MARGIN_MAX_NS  (250 * NS_PER_MS)
 #define RETRY_MIN_NS   (5 * NS_PER_MS)
-#define BATCH          256
 
 /* Drift: the engine's clock may run 1 % faster than ours. Margin: a twentieth of the TTL, so that
- * who is told has time to act on it. */
-uint64_t keeper_deadline(uint64_t sent_ns, uint64_t ttl_ns)
+ * the user has time to act on the loss. */
+uint64_t lease_deadline(uint64_t sent_ns, uint64_t ttl_ns)
 {
     if (ttl_ns == 0)
         return NEVER;
     uint64_t drift = ttl_ns / 100 + DRIFT_FIXED_NS;
     uint64_t margin = ttl_ns / 20 < MARGIN_MAX_NS ? ttl_ns / 20 : MARGIN_MAX_NS;
     return ttl_ns > drift + margin ? sent_ns + ttl_ns - drift - margin : sent_ns;
+}
+
+bool lease_is_valid(const struct stile_lock *lock)
+{
+#ifdef MUTANT_CORE_HELD_PAST_DEADLINE
+    return lock->state == HELD;
+#endif
+    return lock->state == HELD &&
+           (lock->deadline_ns == NEVER || loop_now(lock->client->loop) < lock->deadline_ns);
 }
 
 static uint64_t due_ns(const struct stile_lock *lock)
@@ -29,7 +37,7 @@ static uint64_t due_ns(const struct stile_lock *lock)
 
 static void wake_no_later(struct stile_client *client, uint64_t at_ns)
 {
-    struct timer *tick = &client->keeper.tick;
+    struct timer *tick = &client->leases.tick;
     if (at_ns != NEVER && (!tick->place || tick->at_ns > at_ns))
         loop_arm(client->loop, tick, at_ns);
 }
@@ -41,9 +49,9 @@ static void set_times(struct stile_lock *lock, uint64_t sent_ns, uint64_t ttl_ns
 #endif
     lock->sent_ns = sent_ns;
     lock->lease_ns = ttl_ns;
-    lock->deadline_ns = keeper_deadline(sent_ns, ttl_ns);
+    lock->deadline_ns = lease_deadline(sent_ns, ttl_ns);
     lock->renew_at_ns = ttl_ns ? sent_ns + lock->policy.renew_ns : NEVER;
-    /* An engine that keeps it shorter than asked for must be asked more often. */
+    /* An engine that keeps it for less than asked must be asked more often. */
     if (ttl_ns && lock->renew_at_ns >= lock->deadline_ns)
         lock->renew_at_ns = sent_ns + (lock->deadline_ns - sent_ns) / 2;
     lock->renewing = false;
@@ -51,19 +59,19 @@ static void set_times(struct stile_lock *lock, uint64_t sent_ns, uint64_t ttl_ns
 
 static void insert(struct stile_lock *lock)
 {
-    struct keeper *keeper = &lock->client->keeper;
-    lock->kept = true;
-    lock->kept_before = NULL;
-    lock->kept_next = keeper->kept;
-    if (keeper->kept)
-        keeper->kept->kept_before = lock;
-    keeper->kept = lock;
+    struct leases *leases = &lock->client->leases;
+    lock->in_leases = true;
+    lock->lease_before = NULL;
+    lock->lease_next = leases->first;
+    if (leases->first)
+        leases->first->lease_before = lock;
+    leases->first = lock;
     wake_no_later(lock->client, due_ns(lock));
 }
 
-void keeper_add(struct stile_lock *lock, uint64_t sent_ns, uint64_t ttl_ns)
+void lease_start(struct stile_lock *lock, uint64_t sent_ns, uint64_t ttl_ns)
 {
-    keeper_remove(lock);
+    lease_stop(lock);
     set_times(lock, sent_ns, ttl_ns);
     insert(lock);
 }
@@ -78,7 +86,7 @@ static uint64_t interval_of_waiter(const struct stile_lock *lock)
 
 /* A claim that waits in an engine's queue is gone when its session is: so the session is renewed
  * for it as well. It has no deadline, for it has nothing to lose yet. */
-void keeper_add_waiting(struct stile_lock *lock)
+void lease_keep_session(struct stile_lock *lock)
 {
     if (lock->client->engine->caps.lease != STILE_LEASE_SESSION)
         return;
@@ -91,28 +99,28 @@ void keeper_add_waiting(struct stile_lock *lock)
     insert(lock);
 }
 
-void keeper_remove(struct stile_lock *lock)
+void lease_stop(struct stile_lock *lock)
 {
-    if (!lock->kept)
+    if (!lock->in_leases)
         return;
-    lock->kept = false;
+    lock->in_leases = false;
     if (lock->client->engine->caps.lease != STILE_LEASE_CLAIM)
-        lock->renewing = false; /* the session is asked for; nobody answers for this one */
-    if (lock->kept_before)
-        lock->kept_before->kept_next = lock->kept_next;
+        lock->renewing = false; /* the session's answer is not for this lock */
+    if (lock->lease_before)
+        lock->lease_before->lease_next = lock->lease_next;
     else
-        lock->client->keeper.kept = lock->kept_next;
-    if (lock->kept_next)
-        lock->kept_next->kept_before = lock->kept_before;
+        lock->client->leases.first = lock->lease_next;
+    if (lock->lease_next)
+        lock->lease_next->lease_before = lock->lease_before;
 }
 
-/* Heard of after the deadline it is too late: held() has said no by then, and the tick that
- * declares the loss is due. A session's renewal that was sent before the claim was granted says
+/* After the deadline a renewal is too late: held() has said no by then, and the tick that declares
+ * the loss is due. A session's renewal that was sent before the claim was granted says
  * less than the grant, and must not bring the deadline forward. */
-void keeper_renewed(struct stile_lock *lock, uint64_t sent_ns, uint64_t ttl_ns)
+void lease_renewed(struct stile_lock *lock, uint64_t sent_ns, uint64_t ttl_ns)
 {
 #ifndef MUTANT_CORE_RENEWAL_REVIVES
-    if (!lock_is_held(lock))
+    if (!lease_is_valid(lock))
         return;
 #endif
     lock->renewing = false;
@@ -122,7 +130,7 @@ void keeper_renewed(struct stile_lock *lock, uint64_t sent_ns, uint64_t ttl_ns)
 }
 
 /* Not a loss before the deadline: ask again, a few times in what is left. */
-void keeper_unknown(struct stile_lock *lock)
+void lease_unknown(struct stile_lock *lock)
 {
     uint64_t now = loop_now(lock->client->loop);
     uint64_t left = lock->deadline_ns > now ? lock->deadline_ns - now : 0;
@@ -137,15 +145,15 @@ static bool lives_by(const struct stile_lock *lock, const void *session)
     return !session || lock->claim->session == session;
 }
 
-void keeper_session_renewed(struct stile_client *client, const void *session, uint64_t sent_ns,
-                            uint64_t ttl_ns)
+void lease_session_renewed(struct stile_client *client, const void *session, uint64_t sent_ns,
+                           uint64_t ttl_ns)
 {
-    client->keeper.session_asked = false;
-    for (struct stile_lock *lock = client->keeper.kept; lock; lock = lock->kept_next) {
+    client->leases.session_asked = false;
+    for (struct stile_lock *lock = client->leases.first; lock; lock = lock->lease_next) {
         if (!lives_by(lock, session))
             continue;
         if (lock->state == HELD) {
-            keeper_renewed(lock, sent_ns, ttl_ns);
+            lease_renewed(lock, sent_ns, ttl_ns);
         } else {
             lock->renew_at_ns = sent_ns + interval_of_waiter(lock);
             lock->renewing = false;
@@ -154,61 +162,50 @@ void keeper_session_renewed(struct stile_client *client, const void *session, ui
     }
 }
 
-void keeper_session_unknown(struct stile_client *client, const void *session)
+void lease_session_unknown(struct stile_client *client, const void *session)
 {
-    client->keeper.session_asked = false;
-    for (struct stile_lock *lock = client->keeper.kept; lock; lock = lock->kept_next) {
+    client->leases.session_asked = false;
+    for (struct stile_lock *lock = client->leases.first; lock; lock = lock->lease_next) {
         if (lives_by(lock, session))
-            keeper_unknown(lock);
+            lease_unknown(lock);
     }
 }
 
-/* In batches, because losing one may change the list. err NULL: the time has done it. */
-static void lose_overdue(struct stile_client *client, uint64_t now, const struct stile_error *err)
+/* What is granted meanwhile, from inside a loss, has a later deadline. */
+void lease_end_session(struct stile_client *client, const void *session)
 {
-    struct stile_lock *batch[BATCH];
-    size_t n;
-    do {
-        n = 0;
-        for (struct stile_lock *lock = client->keeper.kept; lock && n < BATCH;
-             lock = lock->kept_next) {
-            if (now >= lock->deadline_ns)
-                batch[n++] = lock;
-        }
-        for (size_t i = 0; i < n; i++) {
-            if (err)
-                lock_lost(batch[i], err);
-            else
-                lock_lost_at_deadline(batch[i]);
-        }
-    } while (n == BATCH);
-}
-
-/* The deadline of all that is held is now; what is granted meanwhile from inside has a later one.
- * Who waits needs the next session renewed soon. */
-void keeper_session_lost(struct stile_client *client, const void *session,
-                         const struct stile_error *err)
-{
-    static const struct stile_error no_reason = {.status = STILE_LOST, .message = "no longer ours"};
-    for (struct stile_lock *lock = client->keeper.kept; lock; lock = lock->kept_next) {
+    for (struct stile_lock *lock = client->leases.first; lock; lock = lock->lease_next) {
         if (lock->state == HELD && lives_by(lock, session))
             lock->deadline_ns = 0;
     }
-    lose_overdue(client, loop_now(client->loop), err ? err : &no_reason);
-    keeper_session_unknown(client, session);
 }
+
+size_t lease_overdue(struct stile_client *client, uint64_t now,
+                     struct stile_lock *batch[LEASE_BATCH])
+{
+    size_t n = 0;
+    for (struct stile_lock *lock = client->leases.first; lock && n < LEASE_BATCH;
+         lock = lock->lease_next) {
+        if (now >= lock->deadline_ns)
+            batch[n++] = lock;
+    }
+    return n;
+}
+
+/* ---- renewing ---- */
 
 /* Marks what it takes, so that the next call finds the rest, and not what was answered meanwhile
  * from inside the request. An eighth of the interval early is early enough to travel with the
  * others. */
-static size_t take_due(struct stile_client *client, struct claim *batch[BATCH], uint64_t now)
+static size_t take_due(struct stile_client *client, struct claim *batch[LEASE_BATCH], uint64_t now)
 {
     size_t n = 0;
-    for (struct stile_lock *lock = client->keeper.kept; lock && n < BATCH; lock = lock->kept_next) {
-        if (!lock->renewing && lock->renew_round != client->keeper.round &&
+    for (struct stile_lock *lock = client->leases.first; lock && n < LEASE_BATCH;
+         lock = lock->lease_next) {
+        if (!lock->renewing && lock->renew_round != client->leases.round &&
             lock->renew_at_ns != NEVER && lock->renew_at_ns <= now + lock->policy.renew_ns / 8) {
             lock->renewing = true;
-            lock->renew_round = client->keeper.round;
+            lock->renew_round = client->leases.round;
             batch[n++] = lock->claim;
         }
     }
@@ -217,7 +214,7 @@ static size_t take_due(struct stile_client *client, struct claim *batch[BATCH], 
 
 static bool anything_due(struct stile_client *client, uint64_t now)
 {
-    for (struct stile_lock *lock = client->keeper.kept; lock; lock = lock->kept_next) {
+    for (struct stile_lock *lock = client->leases.first; lock; lock = lock->lease_next) {
         if (!lock->renewing && lock->renew_at_ns <= now)
             return true;
     }
@@ -227,34 +224,24 @@ static bool anything_due(struct stile_client *client, uint64_t now)
 static void renew_claims(struct stile_client *client, uint64_t now)
 {
     struct engine *engine = client->engine;
-    struct claim *batch[BATCH];
+    struct claim *batch[LEASE_BATCH];
     bool session = engine->caps.lease != STILE_LEASE_CLAIM;
     size_t n;
-    client->keeper.round++;
+    client->leases.round++;
     while ((n = take_due(client, batch, now)) > 0) {
         if (!session)
             engine->class->renew(engine, batch, n);
     }
-    if (session && !client->keeper.session_asked) {
-        client->keeper.session_asked = true;
+    if (session && !client->leases.session_asked) {
+        client->leases.session_asked = true;
         engine->class->renew(engine, NULL, 0);
     }
 }
 
-static void tick(struct timer *timer)
+void lease_renew_due(struct stile_client *client, uint64_t now)
 {
-    struct keeper *keeper = (struct keeper *)((char *)timer - offsetof(struct keeper, tick));
-    struct stile_client *client =
-        (struct stile_client *)((char *)keeper - offsetof(struct stile_client, keeper));
-    uint64_t now = loop_now(client->loop);
-    lose_overdue(client, now, NULL);
     if (anything_due(client, now))
         renew_claims(client, now);
-    for (struct stile_lock *lock = keeper->kept; lock; lock = lock->kept_next)
+    for (struct stile_lock *lock = client->leases.first; lock; lock = lock->lease_next)
         wake_no_later(client, due_ns(lock));
-}
-
-void keeper_init(struct keeper *keeper)
-{
-    keeper->tick.fn = tick;
 }

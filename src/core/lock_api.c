@@ -1,8 +1,143 @@
-/* The public face of a lock: check the handle, feed the machine of lock.c, wait for its answer. */
+/* The public calls on a lock: check the handle and the options, feed the state machine of lock.c,
+ * wait for its answer. */
 #include <stdlib.h>
+#include <string.h>
 #include <sys/eventfd.h>
 
+#include "base/name.h"
+#include "base/text.h"
 #include "core/lock.h"
+
+/* ---- making one ---- */
+
+static enum stile_status has_no(const struct stile_caps *caps, const char *what,
+                                struct stile_error *err)
+{
+    return error_set(err, STILE_UNSUPPORTED, 0, "%s has no %s%s%s", caps->engine, what,
+                     caps->instead ? ": " : "", caps->instead ? caps->instead : "");
+}
+
+static enum stile_status check_mode(const struct stile_lock_options *o,
+                                    const struct stile_caps *caps, struct stile_error *err)
+{
+    if ((unsigned)o->mode > STILE_SLOTS)
+        return error_set(err, STILE_MISUSE, 0, "there is no mode %d", (int)o->mode);
+    if (o->mode == STILE_SLOTS && (o->slots < 1 || o->slots > UINT16_MAX))
+        return error_set(err, STILE_MISUSE, 0, "slots must be between 1 and 65535, not %u",
+                         o->slots);
+    if (o->mode != STILE_SLOTS && o->slots)
+        return error_set(err, STILE_MISUSE, 0, "slots are given, but the mode isn't STILE_SLOTS");
+    if (!(caps->modes & 1u << o->mode))
+        return has_no(caps, o->mode == STILE_SHARED ? "shared locks" : "slots", err);
+    return STILE_OK;
+}
+
+static enum stile_status check_options(const struct stile_lock_options *o,
+                                       const struct stile_caps *caps, struct stile_error *err)
+{
+    if (o->size != sizeof *o)
+        return error_set(err, STILE_MISUSE, 0,
+                         "lock options have size %zu, this library knows %zu: use STILE_OPTIONS "
+                         "and compile against the header you link with",
+                         o->size, sizeof *o);
+    if (o->hold_at_least_ms && !caps->hold_at_least)
+        return has_no(caps, "hold_at_least", err);
+    if (o->lock_delay_ms && !caps->lock_delay)
+        return has_no(caps, "lock-delay", err);
+    if (o->owner && !caps->detached)
+        return has_no(caps, "owner values", err);
+    if (o->proclaim && !caps->proclaims)
+        return error_set(err, STILE_UNSUPPORTED, 0, "%s can't proclaim a value", caps->engine);
+    if (o->proclaim && strlen(o->proclaim) > STILE_PROCLAIM_MAX)
+        return error_set(err, STILE_MISUSE, 0, "what is proclaimed has more than %d bytes",
+                         STILE_PROCLAIM_MAX);
+    return check_mode(o, caps, err);
+}
+
+/* One allocation: the lock, its claim, the engine's part, the name, the owner and what is told. */
+static struct stile_lock *lock_alloc(struct stile_client *client, const char *name,
+                                     const struct stile_lock_options *o)
+{
+    size_t texts = text_size(name) + text_size(o->owner) + text_size(o->proclaim);
+    size_t head = sizeof(struct stile_lock);
+    size_t claim = sizeof(struct claim) + (client->engine->class->claim_size + 7) / 8 * 8;
+    struct stile_lock *lock = calloc(1, head + claim + texts);
+    if (!lock)
+        return NULL;
+    char *text = (char *)lock + head + claim;
+    lock->claim = (struct claim *)((char *)lock + head);
+    *lock->claim = (struct claim){.engine = client->engine,
+                                  .core = lock,
+                                  .name = text_pack(&text, name),
+                                  .name_len = strlen(name),
+                                  .name_hash = name_hash(name, strlen(name)),
+                                  .owner = text_pack(&text, o->owner),
+                                  .proclaim = text_pack(&text, o->proclaim)};
+    return lock;
+}
+
+static void lock_fill(struct stile_lock *lock, struct stile_client *client,
+                      const struct stile_lock_options *o)
+{
+    lock->magic = LOCK_MAGIC;
+    lock->client = client;
+    lock->lost_fd = -1;
+    lock->timer.fn = lock_timer;
+    lock->on_lost = o->on_lost;
+    lock->on_lost_data = o->data;
+    lock->claim->mode = o->mode;
+    lock->claim->slots = o->slots;
+    lock->claim->ttl_ns = lock->policy.ttl_ns;
+    lock->claim->ttl_given = o->ttl_ms != 0;
+    lock->claim->hold_ns = (uint64_t)o->hold_at_least_ms * NS_PER_MS;
+    lock->claim->delay_ns = (uint64_t)o->lock_delay_ms * NS_PER_MS;
+    lock->all_next = client->locks;
+    if (client->locks)
+        client->locks->all_before = lock;
+    client->locks = lock;
+}
+
+static enum stile_status lock_new(struct stile_lock **out, struct stile_client *client,
+                                  const char *name, const struct stile_lock_options *o,
+                                  struct stile_error *err)
+{
+    struct policy policy;
+    enum stile_status status = name_check(name, strlen(name), err);
+    if (!status)
+        status = check_options(o, &client->engine->caps, err);
+    if (!status)
+        status = policy_from(&policy, o, err);
+    if (status)
+        return status;
+    if (loop_reserve(client->loop, 1))
+        return error_set(err, STILE_NOMEM, 0, "out of memory");
+    struct stile_lock *lock = lock_alloc(client, name, o);
+    if (!lock) {
+        loop_unreserve(client->loop, 1);
+        return error_set(err, STILE_NOMEM, 0, "out of memory");
+    }
+    lock->policy = policy;
+    lock_fill(lock, client, o);
+    *out = lock;
+    return STILE_OK;
+}
+
+enum stile_status stile_lock_new(struct stile_lock **lock, struct stile_client *client,
+                                 const char *name, const struct stile_lock_options *options,
+                                 struct stile_error *err)
+{
+    static const struct stile_lock_options defaults = {.size = sizeof defaults};
+    if (!lock || !name)
+        return error_set(err, STILE_MISUSE, 0, "making a lock: no %s given",
+                         lock ? "name" : "place for the lock");
+    *lock = NULL;
+    enum stile_status status = client_enter_for_locks(client, err);
+    if (!status) {
+        status = lock_new(lock, client, name, options ? options : &defaults, err);
+        client_leave(client);
+    }
+    return status ? error_wrap(err, status, "making a lock") : STILE_OK;
+}
 
 /* ---- entering ---- */
 
@@ -13,7 +148,7 @@ static enum stile_status enter(struct stile_lock *lock, struct stile_error *err)
                          lock && lock->magic == LOCK_DEAD ? "this lock has been freed already"
                                                           : "not a lock");
     enum stile_status status = client_enter(lock->client, err);
-    if (!status && lock->zombie) {
+    if (!status && lock->freed) {
         client_leave(lock->client);
         return error_set(err, STILE_MISUSE, 0, "this lock has been freed already");
     }
@@ -153,7 +288,7 @@ enum stile_status stile_lock_detach(struct stile_lock *lock, struct stile_error 
     if (!status && !lock->client->engine->caps.detached)
         status = error_set(err, STILE_UNSUPPORTED, 0, "%s ends a lock with its process",
                            lock->client->engine->caps.engine);
-    if (!status && lock->state == HELD && !lock_is_held(lock))
+    if (!status && lock->state == HELD && !lease_is_valid(lock))
         lock_lost_at_deadline(lock);
     if (!status && lock->state == LOST)
         status = error_set(err, STILE_LOST, 0, "it is lost");
@@ -224,7 +359,7 @@ bool stile_lock_held(struct stile_lock *lock)
 {
     if (enter(lock, NULL))
         return false;
-    bool held = lock_is_held(lock);
+    bool held = lease_is_valid(lock);
     client_leave(lock->client);
     return held;
 }
@@ -248,7 +383,7 @@ int64_t stile_lock_ttl_ms(struct stile_lock *lock)
     int64_t ttl = 0;
     if (enter(lock, NULL))
         return 0;
-    if (lock_is_held(lock))
+    if (lease_is_valid(lock))
         ttl = lock->lease_ns ? (int64_t)(lock->lease_ns / NS_PER_MS) : STILE_NO_DEADLINE;
     client_leave(lock->client);
     return ttl;

@@ -1,11 +1,11 @@
 /* list, show, watch and break: ask, collect copies, and hand them to the user without the mutex. */
-#ifndef STILE_QUERY_H
-#define STILE_QUERY_H
+#ifndef STILE_INSPECT_H
+#define STILE_INSPECT_H
 
 #include "core/drive.h"
 #include "engines/engine.h"
 
-/* What every question has. query.core points to it. */
+/* What every question to the engine has. query.core points to it. */
 struct question {
     struct query query;
     struct follower follower;
@@ -13,11 +13,11 @@ struct question {
     bool ended, out_of_memory;
 };
 
-void question_put(struct question *question, struct stile_client *client, const char *name);
+void question_init(struct question *question, struct stile_client *client, const char *name);
 enum stile_status question_outcome(const struct question *question, struct stile_error *err);
 
 /* As engine_events has them. */
-void query_info(struct query *query, const struct stile_info *info);
-void query_done(struct query *query, const struct stile_error *err);
+void inspect_info(struct query *query, const struct stile_info *info);
+void inspect_done(struct query *query, const struct stile_error *err);
 
 #endif

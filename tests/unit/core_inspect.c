@@ -348,5 +348,5 @@ int main(void)
         TEST_IN(open_apart, break_tells_the_holder),
         TEST_IN(open_apart, break_of_what_nobody_holds),
     };
-    return cmocka_run_group_tests_name("core_query", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("core_inspect", tests, NULL, NULL);
 }

@@ -1,20 +1,21 @@
-#include "core/doctor.h"
+#include "core/admin.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/client.h"
-#include "core/query.h"
+#include "core/inspect.h"
+#include "io/trap.h"
 
 /* A finding with its texts, in one allocation. */
-struct kept {
-    struct kept *next;
+struct copy {
+    struct copy *next;
     struct stile_finding finding;
 };
 
-struct visit {
+struct examination {
     struct question q;
-    struct kept *worst; /* and on to the finest */
+    struct copy *worst; /* first; then less and less severe */
 };
 
 #define TEXTS 6
@@ -30,53 +31,54 @@ static void texts_of(const char **texts[TEXTS], struct stile_finding *f)
     texts[5] = &f->command;
 }
 
-static struct kept *write_down(const struct stile_finding *finding)
+static struct copy *copy_finding(const struct stile_finding *finding)
 {
     struct stile_finding given = *finding;
     const char **from[TEXTS], **to[TEXTS];
-    size_t size = sizeof(struct kept);
+    size_t size = sizeof(struct copy);
     texts_of(from, &given);
     for (size_t i = 0; i < TEXTS; i++) {
         *from[i] = *from[i] ? *from[i] : "";
         size += strlen(*from[i]) + 1;
     }
-    struct kept *kept = malloc(size);
-    if (!kept)
+    struct copy *copy = malloc(size);
+    if (!copy)
         return NULL;
-    *kept = (struct kept){.finding = given};
-    char *at = (char *)(kept + 1);
-    texts_of(to, &kept->finding);
+    *copy = (struct copy){.finding = given};
+    char *at = (char *)(copy + 1);
+    texts_of(to, &copy->finding);
     for (size_t i = 0; i < TEXTS; i++) {
         *to[i] = at;
         at = stpcpy(at, *from[i]) + 1;
     }
-    return kept;
+    return copy;
 }
 
-void doctor_finding(struct query *query, const struct stile_finding *finding)
+void admin_finding(struct query *query, const struct stile_finding *finding)
 {
-    struct visit *visit = query->core;
-    struct kept *kept = write_down(finding), **at = &visit->worst;
-    if (!kept) {
-        visit->q.out_of_memory = true;
+    struct examination *exam = query->core;
+    struct copy *copy = copy_finding(finding), **at = &exam->worst;
+    if (!copy) {
+        exam->q.out_of_memory = true;
         return;
     }
     while (*at && (*at)->finding.severity >= finding->severity)
         at = &(*at)->next;
-    kept->next = *at;
-    *at = kept;
+    copy->next = *at;
+    *at = copy;
 }
 
-/* Without the mutex. True: the user has heard enough. */
-static bool tell(struct visit *visit, struct stile_client *client, stile_finding_fn *fn, void *data)
+/* Without the mutex. True: the user wants no more. */
+static bool hand_out(struct examination *exam, struct stile_client *client, stile_finding_fn *fn,
+                     void *data)
 {
     bool enough = false;
     pthread_mutex_unlock(&client->mutex);
-    for (struct kept *kept = visit->worst, *next; kept; kept = next) {
-        next = kept->next;
+    for (struct copy *copy = exam->worst, *next; copy; copy = next) {
+        next = copy->next;
         if (fn && !enough)
-            enough = fn(&kept->finding, data) != 0;
-        free(kept);
+            enough = fn(&copy->finding, data) != 0;
+        free(copy);
     }
     pthread_mutex_lock(&client->mutex);
     return enough;
@@ -84,15 +86,16 @@ static bool tell(struct visit *visit, struct stile_client *client, stile_finding
 
 typedef void slot(struct engine *engine, struct query *query);
 
-static enum stile_status pay_visit(struct stile_client *client, slot *ask, stile_finding_fn *fn,
-                                   void *data, bool *enough, struct stile_error *err)
+static enum stile_status run_examination(struct stile_client *client, slot *ask,
+                                         stile_finding_fn *fn, void *data, bool *enough,
+                                         struct stile_error *err)
 {
-    struct visit visit = {0};
-    question_put(&visit.q, client, "");
-    ask(client->engine, &visit.q.query);
-    drive_until(client, &visit.q.follower);
-    *enough = tell(&visit, client, fn, data);
-    return question_outcome(&visit.q, err);
+    struct examination exam = {0};
+    question_init(&exam.q, client, "");
+    ask(client->engine, &exam.q.query);
+    drive_until(client, &exam.q.follower);
+    *enough = hand_out(&exam, client, fn, data);
+    return question_outcome(&exam.q, err);
 }
 
 static enum stile_status examine(struct stile_client *client, unsigned flags, stile_finding_fn *fn,
@@ -112,7 +115,7 @@ static enum stile_status examine(struct stile_client *client, unsigned flags, st
                              "there is nothing to adopt on the engine %s: only nodes of redlock:// "
                              "that have lost their data can be taken back",
                              class->caps.engine);
-        status = pay_visit(client, admin->adopt, fn, data, &enough, err);
+        status = run_examination(client, admin->adopt, fn, data, &enough, err);
     }
     if (flags & STILE_RESIZE) {
         if (!admin->resize)
@@ -120,10 +123,10 @@ static enum stile_status examine(struct stile_client *client, unsigned flags, st
                              "the engine %s keeps no record of which servers it has: only the "
                              "nodes of redlock:// are changed in this way",
                              class->caps.engine);
-        status = pay_visit(client, admin->resize, fn, data, &enough, err);
+        status = run_examination(client, admin->resize, fn, data, &enough, err);
     }
     if (!status && !enough && admin->examine)
-        status = pay_visit(client, admin->examine, fn, data, &enough, err);
+        status = run_examination(client, admin->examine, fn, data, &enough, err);
     return status;
 }
 
@@ -136,4 +139,12 @@ enum stile_status stile_doctor(struct stile_client *client, unsigned flags, stil
         client_leave(client);
     }
     return status ? error_wrap(err, status, "examining the engine") : STILE_OK;
+}
+
+/* For programs with a SIGBUS handler of their own that want no signal from a file that was cut off.
+ */
+enum stile_status stile_sigbus_trap(struct stile_error *err)
+{
+    int rc = trap_install(true);
+    return rc ? error_errno(err, STILE_REFUSED, rc, "handling SIGBUS") : STILE_OK;
 }

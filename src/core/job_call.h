@@ -1,0 +1,58 @@
+/* Calls on the jobs of an engine: asked, waited for, answered.
+ *
+ * A claim that found nothing waits here: until something comes into its queue (reported by the
+ * engine, or found by asking again), until the next job is due, or until its time is over. */
+#ifndef STILE_JOB_CALL_H
+#define STILE_JOB_CALL_H
+
+#include "core/client.h"
+
+/* On a blocking caller's stack, or allocated for an async one. */
+struct job_call {
+    struct job_errand job;
+    struct stile_client *client;
+    struct job_call *next, **link; /* of the client's, until it is answered */
+    struct follower follower;
+    struct stile_error error; /* status OK unless it failed */
+    bool asked;               /* the engine has it */
+    bool stirred;             /* something has come since it was asked last */
+    bool cancelled;
+    bool out_of_memory;
+
+    /* claims */
+    uint64_t until_ns; /* 0: looks once */
+    struct timer timer;
+    unsigned looks;
+    struct stile_error last; /* the answer to the last look; OK: there was nothing */
+
+    /* what the engine has reported */
+    struct stile_job *jobs; /* owned until the caller takes it */
+    size_t n, room;
+    struct stile_queue *queues;
+    size_t n_queues, room_queues;
+
+    struct stile_job *given; /* what the marks are of */
+    struct callback callback;
+    void (*answered)(struct job_call *call); /* async: comes once, without the mutex */
+    void *data;
+    stile_jobs_fn *fn;
+};
+
+/* With the mutex. wait_ms: as for stile_jobs_claim(); 0 for all others. The loop has a timer
+ * reserved for a claim. */
+void job_call_start(struct job_call *call, struct stile_client *client, int64_t wait_ms);
+void job_call_cancel_all(struct stile_client *client);
+/* Closing: what is still with the engine is given up after engine->close(). */
+void job_call_abandon_all(struct stile_client *client);
+
+void job_call_free_jobs(struct stile_job *jobs, size_t n);
+void job_call_free_queues(struct stile_queue *queues, size_t n);
+
+/* As engine_events has them. */
+void job_call_job(struct job_errand *job, const struct stile_job *told);
+void job_call_mark(struct job_errand *job, uint64_t token);
+void job_call_queue(struct job_errand *job, const struct stile_queue *told);
+void job_call_done(struct job_errand *job, const struct stile_error *err);
+void job_call_stir(struct engine *engine, const char *queue);
+
+#endif

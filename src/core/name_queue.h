@@ -1,0 +1,24 @@
+/* Queues inside a client, one per name: where an engine can't tell two claims of one client apart
+ * (class->apart unset), at most one claim per name and client reaches it. The others wait here,
+ * first come, first served. */
+#ifndef STILE_NAME_QUEUE_H
+#define STILE_NAME_QUEUE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct stile_lock;
+
+struct name_queues {
+    struct stile_lock **buckets; /* the heads, by name hash; chained by queue_link */
+    size_t n_buckets, n;
+    struct stile_lock *entering, **entering_tail; /* see lock.c */
+};
+
+int name_queues_init(struct name_queues *queues); /* 0 or ENOMEM */
+void name_queues_fini(struct name_queues *queues);
+
+bool name_queue_enter(struct stile_lock *lock);               /* true: it is at the head */
+struct stile_lock *name_queue_leave(struct stile_lock *lock); /* the new head, or NULL */
+
+#endif
