@@ -12,6 +12,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/container.h"
+
 /* What the thread and the loop share; the last of the two frees it. */
 struct question {
     atomic_int users;
@@ -121,7 +123,7 @@ static void explain(const struct question *q, struct stile_error *err)
 /* The read pairs with the thread's write: what it stored before is seen. */
 static void on_done(struct watch *watch, uint32_t events)
 {
-    struct resolve *r = (struct resolve *)((char *)watch - offsetof(struct resolve, watch));
+    struct resolve *r = container_of(watch, struct resolve, watch);
     struct question *q = r->question;
     struct stile_error err;
     uint64_t count;

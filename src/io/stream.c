@@ -7,8 +7,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/container.h"
 #include "io/stream_inner.h"
 
+#define CHUNK              16384
 #define DEFAULT_TIMEOUT_NS (5 * NS_PER_SEC)
 
 /* Silence is noticed after half a minute, where no request is waiting for an answer. */
@@ -19,6 +21,16 @@
 void *stream_owner(const struct stream *s)
 {
     return s->owner;
+}
+
+uint64_t stream_sent(const struct stream *s)
+{
+    return s->sent;
+}
+
+uint64_t stream_written(const struct stream *s)
+{
+    return s->written;
 }
 
 /* ---- the end ---- */
@@ -88,7 +100,8 @@ static void leave_event(struct stream *s)
         dispose(s);
 }
 
-void stream_end(struct stream *s)
+/* Its reason is set before; does nothing if it has ended already. */
+static void end_stream(struct stream *s)
 {
     if (s->state == CLOSED)
         return;
@@ -96,27 +109,222 @@ void stream_end(struct stream *s)
     s->events->closed(s, &s->why);
 }
 
-void stream_end_errno(struct stream *s, int number, const char *what)
+static void end_with_errno(struct stream *s, int number, const char *what)
 {
     error_errno(&s->why, STILE_UNREACHABLE, number, "%s", what);
-    stream_end(s);
+    end_stream(s);
 }
 
 static void on_end_task(struct task *task)
 {
-    struct stream *s = (struct stream *)((char *)task - offsetof(struct stream, end_task));
+    struct stream *s = container_of(task, struct stream, end_task);
 
     enter_event(s);
-    stream_end(s);
+    end_stream(s);
     leave_event(s);
+}
+
+/* ---- sending ---- */
+
+static int ask_for_writable(struct stream *s, bool wants)
+{
+    if (s->wants_write == wants)
+        return 0;
+    s->wants_write = wants;
+    return loop_watch(s->loop, &s->watch, EPOLLIN | (wants ? EPOLLOUT : 0));
+}
+
+/* What TLS wants to be sent, handshake and alerts included. */
+static int collect_wire(struct stream *s)
+{
+    char part[CHUNK];
+    size_t n;
+    int rc = 0;
+
+    while (!rc && (n = tls_take(s->tls, part, sizeof part)) > 0)
+        rc = buffer_put(&s->wire, part, n);
+    return rc;
+}
+
+static enum stile_status encrypt(struct stream *s)
+{
+    size_t n = s->state == OPEN ? buffer_len(&s->out) : 0;
+    enum stile_status status = STILE_OK;
+
+    if (n > 0)
+        status = tls_encrypt(s->tls, buffer_at(&s->out), n, &s->why);
+    if (status)
+        return status;
+    buffer_drop(&s->out, n);
+    s->sent += n;
+    return collect_wire(s) ? error_set(&s->why, STILE_NOMEM, ENOMEM, "sending: out of memory")
+                           : STILE_OK;
+}
+
+/* 0, EAGAIN if the kernel takes no more now, or what ends the stream. */
+static int send_buffer(struct stream *s, struct buffer *b)
+{
+    while (buffer_len(b) > 0) {
+        ssize_t n = send(s->watch.fd, buffer_at(b), buffer_len(b), MSG_NOSIGNAL);
+        if (n >= 0)
+            buffer_drop(b, (size_t)n);
+        else if (errno != EINTR)
+            return errno;
+        if (n > 0 && b == &s->out)
+            s->sent += (uint64_t)n;
+    }
+    return 0;
+}
+
+static enum stile_status try_send(struct stream *s)
+{
+    enum stile_status status = s->tls ? encrypt(s) : STILE_OK;
+
+    if (status)
+        return status;
+    int rc = send_buffer(s, s->tls ? &s->wire : &s->out);
+    if (rc == 0 || rc == EAGAIN)
+        rc = ask_for_writable(s, rc == EAGAIN);
+    return rc ? error_errno(&s->why, STILE_UNREACHABLE, rc, "sending") : STILE_OK;
+}
+
+/* A peer that has hung up may have said why: that is read first, and the end follows from there. A
+ * failure is put off: no event comes from inside a call. */
+static void send_out(struct stream *s)
+{
+    if (s->unheard || s->end_task.queued || !try_send(s))
+        return;
+    if (s->why.native == EPIPE || s->why.native == ECONNRESET)
+        s->unheard = !ask_for_writable(s, false);
+    if (!s->unheard)
+        loop_soon(s->loop, &s->end_task);
+}
+
+void stream_flush(struct stream *s)
+{
+    loop_ungather(s->loop, &s->sender);
+    if (s->state == OPEN && !s->wants_write)
+        send_out(s);
+}
+
+int stream_write(struct stream *s, const void *bytes, size_t n)
+{
+    if (s->state == CLOSED)
+        return EPIPE;
+    if (n > STREAM_OUT_MAX - buffer_len(&s->out))
+        return ENOBUFS;
+    int rc = buffer_put(&s->out, bytes, n);
+    if (rc)
+        return rc;
+    s->written += n;
+    if (s->state == OPEN)
+        loop_gather(s->loop, &s->sender);
+    return 0;
+}
+
+/* ---- TLS ---- */
+
+static void become_open(struct stream *s)
+{
+    loop_disarm(s->loop, &s->timer);
+    s->state = OPEN;
+    if (buffer_len(&s->out) > 0)
+        loop_gather(s->loop, &s->sender);
+    s->events->opened(s);
+}
+
+/* The alert that says why is worth sending, whatever becomes of it. */
+static void end_tls(struct stream *s)
+{
+    if (!collect_wire(s))
+        (void)send_buffer(s, &s->wire);
+    end_stream(s);
+}
+
+static void hand_decrypted(struct stream *s)
+{
+    char plain[CHUNK];
+    enum tls_step step = TLS_READY;
+
+    while (s->state == OPEN && step == TLS_READY) {
+        size_t n = sizeof plain;
+        step = tls_decrypt(s->tls, plain, &n, &s->why);
+        if (step == TLS_READY)
+            s->events->data(s, plain, n);
+    }
+    if (s->state != OPEN)
+        return;
+    if (step == TLS_FAILED)
+        end_tls(s);
+    else
+        loop_gather(s->loop, &s->sender); /* TLS may have to answer by itself: a new key */
+}
+
+static void shake_hands(struct stream *s)
+{
+    enum tls_step step = tls_handshake(s->tls, &s->why);
+
+    if (step == TLS_FAILED) {
+        end_tls(s);
+        return;
+    }
+    send_out(s);
+    if (step == TLS_READY) {
+        become_open(s);
+        if (s->state == OPEN)
+            hand_decrypted(s); /* what came together with the end of the handshake */
+    }
+}
+
+/* Connected: TLS first, if there is any. */
+static void begin_session(struct stream *s)
+{
+    int rc = loop_watch(s->loop, &s->watch, EPOLLIN);
+
+    if (rc) {
+        end_with_errno(s, rc, "watching the connection");
+    } else if (s->tls) {
+        s->state = SHAKING;
+        loop_arm(s->loop, &s->timer, s->until_ns);
+        shake_hands(s);
+    } else {
+        become_open(s);
+    }
+}
+
+/* ---- receiving ---- */
+
+/* One read an event is enough: the loop comes back while there is more. */
+static void receive(struct stream *s)
+{
+    char part[CHUNK];
+    ssize_t n = recv(s->watch.fd, part, sizeof part, 0);
+
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (n < 0) {
+        end_with_errno(s, errno, "receiving");
+    } else if (n == 0) {
+        if (!s->unheard)
+            error_set(&s->why, STILE_UNREACHABLE, 0, "the server closed the connection");
+        end_stream(s);
+    } else if (!s->tls) {
+        s->events->data(s, part, (size_t)n);
+    } else if (tls_put(s->tls, part, (size_t)n, &s->why)) {
+        end_stream(s);
+    } else if (s->state == OPEN) {
+        hand_decrypted(s);
+    } else {
+        shake_hands(s);
+    }
 }
 
 /* ---- connecting ---- */
 
 static void connect_next(struct stream *s);
 
-/* A port of this host where nobody listens may happen to be the one that connect() chose for our
- * end: then we speak to ourselves, and the server can't have its port back. */
+/* A port of this host that has no listener may happen to be the one that connect() chose for our
+ * end: then the socket is connected to itself, and the server can't have its port back. */
 static bool is_self_connected(int fd)
 {
     struct sockaddr_storage ours = {0}, theirs = {0};
@@ -138,7 +346,7 @@ static void finish_connect(struct stream *s)
     if (rc == 0 && is_self_connected(s->watch.fd))
         rc = ECONNREFUSED;
     if (rc == 0) {
-        stream_start(s);
+        begin_session(s);
         return;
     }
     error_errno(&s->why, STILE_UNREACHABLE, rc, "connecting");
@@ -147,16 +355,16 @@ static void finish_connect(struct stream *s)
 
 static void on_socket(struct watch *watch, uint32_t events)
 {
-    struct stream *s = (struct stream *)((char *)watch - offsetof(struct stream, watch));
+    struct stream *s = container_of(watch, struct stream, watch);
 
     enter_event(s);
     if (s->state == CONNECTING) {
         finish_connect(s);
     } else {
         if (events & ~(uint32_t)EPOLLOUT)
-            stream_receive(s);
+            receive(s);
         if ((events & EPOLLOUT) && s->state != CLOSED)
-            stream_send_out(s);
+            send_out(s);
     }
     leave_event(s);
 }
@@ -175,7 +383,7 @@ static void tune_tcp(int fd)
     set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, KEEPALIVE_PROBES);
 }
 
-/* 0: the loop will tell how it ends, also where it is connected already. */
+/* 0: the loop will report how it ends, also where it is connected already. */
 static int connect_to(struct stream *s, const struct sockaddr *address, socklen_t len)
 {
     int fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -217,27 +425,27 @@ static void connect_next(struct stream *s)
         }
         error_errno(&s->why, STILE_UNREACHABLE, rc, "connecting");
     }
-    stream_end(s);
+    end_stream(s);
 }
 
 static void on_timer(struct timer *timer)
 {
-    struct stream *s = (struct stream *)((char *)timer - offsetof(struct stream, timer));
+    struct stream *s = container_of(timer, struct stream, timer);
 
     enter_event(s);
     if (s->state == CONNECTING) {
         error_errno(&s->why, STILE_UNREACHABLE, ETIMEDOUT, "connecting");
         connect_next(s);
     } else {
-        stream_end_errno(s, ETIMEDOUT,
-                         s->state == RESOLVING ? "resolving the host" : "TLS handshake");
+        end_with_errno(s, ETIMEDOUT,
+                       s->state == RESOLVING ? "resolving the host" : "TLS handshake");
     }
     leave_event(s);
 }
 
 static void on_start_task(struct task *task)
 {
-    struct stream *s = (struct stream *)((char *)task - offsetof(struct stream, start_task));
+    struct stream *s = container_of(task, struct stream, start_task);
 
     enter_event(s);
     connect_next(s);
@@ -274,7 +482,7 @@ static void on_resolved(void *data, struct addrinfo *found, const struct stile_e
         connect_next(s);
     } else {
         s->why = *err;
-        stream_end(s);
+        end_stream(s);
     }
     leave_event(s);
 }
@@ -315,7 +523,7 @@ static enum stile_status use_host(struct stream *s, const char *host, uint16_t p
 
 static void on_sender(struct sender *sender)
 {
-    stream_flush((struct stream *)((char *)sender - offsetof(struct stream, sender)));
+    stream_flush(container_of(sender, struct stream, sender));
 }
 
 static struct stream *stream_alloc(struct loop *loop, const struct stream_events *events,

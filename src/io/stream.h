@@ -51,7 +51,7 @@ void stream_flush(struct stream *stream);
 uint64_t stream_sent(const struct stream *stream);
 uint64_t stream_written(const struct stream *stream);
 
-void stream_free(struct stream *stream);   /* closes; no event comes any more; safe inside one */
+void stream_free(struct stream *stream);   /* closes; no more events; safe inside one */
 void stream_forked(struct stream *stream); /* in a child: close the fds, nothing else */
 
 #endif

@@ -1,6 +1,6 @@
-/* The inside of a stream, shared by its two halves: stream.c connects and ends it, stream_flow.c
- * moves its bytes. Who calls an event does so between enter and leave, and looks at the state
- * afterwards: the stream may have ended or been freed meanwhile. */
+/* The inside of a stream, for stream.c and its tests. Events are called between enter_event() and
+ * leave_event(), and the state is looked at afterwards: the stream may have ended or been freed
+ * meanwhile. */
 #ifndef STILE_STREAM_INNER_H
 #define STILE_STREAM_INNER_H
 
@@ -20,7 +20,7 @@ struct stream {
     enum stream_state state;
     struct watch watch; /* fd -1: no socket */
     bool wants_write;
-    bool unheard;       /* the peer takes nothing any more; why says how that was noticed */
+    bool unheard;       /* the peer no longer takes anything; why says how that was noticed */
     struct timer timer; /* patience with what comes before OPEN */
     uint64_t until_ns;
     unsigned rotate;
@@ -39,12 +39,5 @@ struct stream {
     struct addrinfo unix_info;
     struct sockaddr_un unix_address;
 };
-
-void stream_end(struct stream *stream); /* why is set; does nothing if it has ended already */
-void stream_end_errno(struct stream *stream, int number, const char *what);
-
-void stream_start(struct stream *stream); /* connected: TLS first, if it is to be */
-void stream_receive(struct stream *stream);
-void stream_send_out(struct stream *stream); /* a failure is put off */
 
 #endif
