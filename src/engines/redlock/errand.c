@@ -265,7 +265,7 @@ static void say_to(const struct words *words, struct errand *errand, struct step
     struct redlock *redlock = errand->redlock;
     struct call call = words->call;
     script_add(&call, step->lined ? words->entry : "");
-    bool said = !script_send(&call, &redlock->nodes[step->node], &redlock->scripts.release,
+    bool said = !script_send(&call, &redlock->nodes[step->node], &redlock_script_release,
                              on_released, step, NULL);
     step->word = said ? ON_ITS_WAY : UNSAID;
 }

@@ -89,7 +89,7 @@ void group_lead(struct node *node)
     struct conn_arg args[] = {CONN_TEXT(NODE_KEY), CONN_TEXT(redlock->group),
                               CONN_TEXT(redlock->was), CONN_TEXT(redlock->seats)};
     if (redlock->was[0])
-        conn_eval(node->asks, &redlock->scripts.follow, args, 1, 4, on_followed, node, NULL);
+        conn_eval(node->asks, &redlock_script_follow, args, 1, 4, on_followed, node, NULL);
 }
 
 void group_go_on(struct redlock *redlock, const char *group, const char *was, const char *seats)

@@ -55,7 +55,7 @@ static void show_some(struct listing *listing)
         return;
     }
     const char *name = listing->names.names[listing->asked++];
-    if (!poll_start(redlock, &redlock->scripts.show, name, NULL, on_listed, listing)) {
+    if (!poll_start(redlock, &redlock_script_show, name, NULL, on_listed, listing)) {
         error_set(&listing->error, STILE_NOMEM, 0, "out of memory");
         listing_end(listing);
     }

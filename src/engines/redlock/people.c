@@ -26,7 +26,7 @@ static void on_shown(struct poll *poll)
 void redlock_show(struct engine *engine, struct query *query)
 {
     struct redlock *redlock = redlock_of(engine);
-    if (!poll_start(redlock, &redlock->scripts.show, query->name, NULL, on_shown, query))
+    if (!poll_start(redlock, &redlock_script_show, query->name, NULL, on_shown, query))
         query_end_unasked(query);
 }
 
@@ -53,7 +53,7 @@ void redlock_break(struct engine *engine, struct query *query)
     struct redlock *redlock = redlock_of(engine);
     char token[24];
     snprintf(token, sizeof token, "%" PRIu64, query->token);
-    if (!poll_start(redlock, &redlock->scripts.break_, query->name, token, on_broken, query))
+    if (!poll_start(redlock, &redlock_script_break, query->name, token, on_broken, query))
         query_end_unasked(query);
 }
 
@@ -108,7 +108,7 @@ static void look(struct timer *timer)
     struct query *query = watching->query;
     struct redlock *redlock = redlock_of(query->engine);
     watching->poll =
-        poll_start(redlock, &redlock->scripts.show, query->name, NULL, on_watched, watching);
+        poll_start(redlock, &redlock_script_show, query->name, NULL, on_watched, watching);
     if (watching->poll)
         return;
     watching_free(watching);

@@ -11,7 +11,7 @@
  * everywhere, before anything else is asked. Who waits is in line on every node, and is handed each
  * of them by push (wait.c). The lease counts from before the votes were asked for.
  *
- *     scripts.c  the steps, in Lua        claims.c, votes.c, wait.c, errand.c, renew.c  a claim
+ *     scripts/  the steps, in Lua         claims.c, votes.c, wait.c, errand.c, renew.c  a claim
  *     nodes.c    connections              group.c, survey.c, seats.c  which nodes are the group
  *     adopt.c    nodes that lost data     resize.c  other nodes
  *     doctor.c   are they fit for it?
@@ -198,7 +198,6 @@ static enum stile_status redlock_open(struct engine *engine, const struct url *u
                                       struct stile_error *err)
 {
     struct redlock *redlock = redlock_of(engine);
-    lock_scripts_init(&redlock->scripts);
     int rc = who_introduce(redlock->channel, redlock->info, engine);
     if (rc)
         return error_errno(err, STILE_REFUSED, rc, "drawing a session id");

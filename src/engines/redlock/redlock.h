@@ -90,7 +90,6 @@ struct node {
 
 struct redlock {
     struct engine engine;
-    struct lock_scripts scripts;
     struct tls_context *tls;
     struct node nodes[NODES_MAX];
     unsigned n, majority;

@@ -157,7 +157,7 @@ static void send_batch(struct batch *batch, const struct draft *draft)
     struct redlock *redlock = batch->redlock;
     for (unsigned i = 0; i < redlock->n; i++) {
         batch->readers[i] = (struct reader){batch, &redlock->nodes[i]};
-        if (!conn_eval(redlock->nodes[i].asks, &redlock->scripts.renew, draft->args, draft->n_keys,
+        if (!conn_eval(redlock->nodes[i].asks, &redlock_script_renew, draft->args, draft->n_keys,
                        draft->n, on_renewed, &batch->readers[i], NULL))
             batch->pending++;
     }

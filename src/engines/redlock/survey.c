@@ -166,7 +166,7 @@ void survey_change(struct survey *survey, unsigned node, const struct account *t
     struct conn_arg args[] = {CONN_TEXT(NODE_KEY),  CONN_TEXT(survey->accounts[node].group),
                               CONN_TEXT(to->group), CONN_TEXT(to->was),
                               CONN_TEXT(to->seats), CONN_TEXT(n)};
-    call(survey, node, &survey->redlock->scripts.change, args, 6);
+    call(survey, node, &redlock_script_change, args, 6);
 }
 
 void survey_adopt(struct survey *survey, unsigned node, const struct account *as)
@@ -184,7 +184,7 @@ void survey_adopt(struct survey *survey, unsigned node, const struct account *as
                               CONN_TEXT(as->seats),
                               CONN_TEXT(n),
                               CONN_TEXT(as->past)};
-    call(survey, node, &survey->redlock->scripts.adopt, args, 9);
+    call(survey, node, &redlock_script_adopt, args, 9);
 }
 
 void survey_record(struct survey *survey, unsigned node, const char *seats)
@@ -193,14 +193,14 @@ void survey_record(struct survey *survey, unsigned node, const char *seats)
     snprintf(n, sizeof n, "%u", survey->redlock->n);
     struct conn_arg args[] = {CONN_TEXT(NODE_KEY), CONN_TEXT(survey->accounts[node].group),
                               CONN_TEXT(seats), CONN_TEXT(n)};
-    call(survey, node, &survey->redlock->scripts.record, args, 4);
+    call(survey, node, &redlock_script_record, args, 4);
 }
 
 /* In the epoch to which it has just gone. */
 void survey_close(struct survey *survey, unsigned node, const char *next)
 {
     struct conn_arg args[] = {CONN_TEXT(NODE_KEY), CONN_TEXT(survey->group), CONN_TEXT(next)};
-    call(survey, node, &survey->redlock->scripts.close, args, 3);
+    call(survey, node, &redlock_script_close, args, 3);
 }
 
 void survey_stop(struct survey *survey)

@@ -258,9 +258,8 @@ static void ask(struct vote *vote, const struct letter *letter, bool again)
     script_add(&call, letter->entry);
     vote->lined |= wait;
     sent(vote,
-         script_send(&call, node,
-                     redlock->fenced ? &redlock->scripts.claim : &redlock->scripts.line, on_answer,
-                     vote, &err),
+         script_send(&call, node, redlock->fenced ? &redlock_script_claim : &redlock_script_queue,
+                     on_answer, vote, &err),
          &err);
 }
 
@@ -316,8 +315,7 @@ static void firm_up(struct vote *vote, const struct letter *letter)
     if (is_left_out(vote))
         return;
     sent(vote,
-         script_send(&call, node,
-                     redlock->fenced ? &redlock->scripts.fence : &redlock->scripts.confirm,
+         script_send(&call, node, redlock->fenced ? &redlock_script_fence : &redlock_script_confirm,
                      on_answer, vote, &err),
          &err);
 }
@@ -369,7 +367,7 @@ void votes_confirm(struct redlock_claim *part)
         if (is_left_out(vote))
             continue;
         sent(vote,
-             script_send(&call, &redlock->nodes[i], &redlock->scripts.confirm, on_confirmed, vote,
+             script_send(&call, &redlock->nodes[i], &redlock_script_confirm, on_confirmed, vote,
                          &err),
              &err);
     }
@@ -398,5 +396,5 @@ void vote_yield(struct vote *vote, const char *to)
     vote->place = 0;
     vote->ms = 1000;
     snprintf(vote->holder, sizeof vote->holder, "%s", to);
-    script_send(&call, node, &node->redlock->scripts.yield, on_yielded, node, NULL);
+    script_send(&call, node, &redlock_script_yield, on_yielded, node, NULL);
 }
