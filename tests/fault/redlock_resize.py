@@ -254,7 +254,7 @@ def cut_short(t, nodes):
         ways = [stack.enter_context(Proxy(node.port)) for node in nodes]
         scene = CutShort(t, nodes, ways)
         old, new, everywhere = (0, 1, 2), (3, 4), (0, 1, 2, 3, 4)
-        steps = [("hsetnx", new), ("move", old), ("close", old), ("adopt", everywhere)]
+        steps = [("hsetnx", new), ("change", old), ("close", old), ("adopt", everywhere)]
         for kind, whole in steps:
             some = [whole, whole[:1], whole[1:]] if not SOAK else [
                 [i for i in whole if mask & 1 << i] for mask in range(1, 32)]

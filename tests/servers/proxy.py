@@ -6,10 +6,11 @@
         rule.hit()             # waits until it has happened
 
 It reads what goes through it, so that a rule meets the one request that it names: a script of ours
-by what it does (see MARKS), anything else by its command.
+by its name, anything else by its command.
 """
 import hashlib
 import queue
+import re
 import select
 import selectors
 import socket
@@ -25,14 +26,24 @@ LATE = "the connection is cut, and the request goes on at let_go()"
 KEEP = "its answer and all behind it stay here until let_go(); requests go on"
 SLOW = "its answer comes byte by byte"
 
-# What only this script has in it.
-MARKS = {b"'LPUSH',Q,ARGV": "yield", b"'RPUSH'": "claim", b"call('INCR',KEYS[": "claim",
+# The first line of a script of ours; and what scripts are called here that do the same for different
+# modes or states.
+TITLE = re.compile(rb"-- stile \w+/(\w+)\.lua\n")
+KINDS = {"queue": "claim"}
+
+# Scripts of redis:// have no title yet: what only this script has in it.
+MARKS = {b"call('INCR',KEYS[": "claim",
          b"local function enqueue": "claim", b"{1}": "look", b"hold-(t-began)": "confirm",
-         b"'LREM'": "release", b"gone*2": "release", b"return call('DEL',KEYS[": "release",
-         b"return token or 0": "confirm", b"return {2,0,0}": "confirm",
-         b" t<=tonumber(f)": "fence", b"pcall(": "renew",
-         b"(n[3] and '#' or '')": "move", b"'#'..ARGV[1],'next'": "close",
-         b"'HDEL',N,'next'": "adopt"}
+         b"gone*2": "release", b"return call('DEL',KEYS[": "release",
+         b"return token or 0": "confirm", b"pcall(": "renew"}
+
+
+def kind_of_script(source):
+    title = TITLE.match(source)
+    if title:
+        name = title.group(1).decode()
+        return KINDS.get(name, name)
+    return next((kind for mark, kind in MARKS.items() if mark in source), "script")
 
 
 def command_end(data):
@@ -260,9 +271,8 @@ class Proxy:
     def kind_of(self, words):
         verb = words[0].upper()
         if verb == b"EVAL":
-            found = [kind for mark, kind in MARKS.items() if mark in words[1]]
             sha = hashlib.sha1(words[1]).hexdigest().encode()
-            self.scripts[sha] = found[0] if found else "script"
+            self.scripts[sha] = kind_of_script(words[1])
             return self.scripts[sha]
         if verb == b"EVALSHA":
             return self.scripts.get(words[1], "script")

@@ -2,7 +2,8 @@
 
 FILE.lua becomes `const struct lua ENGINE_script_FILE`, declared in engines/ENGINE/scripts.h, with
 the SHA1 under which a server keeps it; ENGINE_scripts[] lists them all, for a test. A line `-- include: lib/x.lua` is replaced by that file.
-Comments, blank lines and indentation are left out: every new connection sends the text once.
+Comments, blank lines and indentation are left out: every new connection sends the text once. A
+first line with the file's name stays, for SLOWLOG and MONITOR.
 """
 import hashlib
 import json
@@ -24,7 +25,8 @@ def lines_of(path, root):
 
 def write(engine, path):
     name = os.path.splitext(os.path.basename(path))[0]
-    lines = list(lines_of(path, os.path.dirname(path)))
+    title = "-- stile %s/%s.lua\n" % (engine, name)
+    lines = [title, *lines_of(path, os.path.dirname(path))]
     source = "".join(lines)
     print("\nconst struct lua %s_script_%s = {" % (engine, name))
     print("    .len = %d," % len(source))
