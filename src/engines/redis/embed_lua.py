@@ -1,9 +1,10 @@
 """Writes Lua scripts as C constants: embed_lua.py ENGINE FILE.lua... > scripts.c
 
 FILE.lua becomes `const struct lua ENGINE_script_FILE`, declared in engines/ENGINE/scripts.h, with
-the SHA1 under which a server keeps it; ENGINE_scripts[] lists them all, for a test. A line `-- include: lib/x.lua` is replaced by that file.
-Comments, blank lines and indentation are left out: every new connection sends the text once. A
-first line with the file's name stays, for SLOWLOG and MONITOR.
+the SHA1 under which a server keeps it; ENGINE_scripts[] lists them all, for a test. A line
+`-- include: lib/x.lua` is replaced by that file. Comments, blank lines and indentation are left
+out: every new connection sends the text once. A first line with the file's name stays, for SLOWLOG
+and MONITOR.
 """
 import hashlib
 import json
