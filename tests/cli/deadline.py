@@ -67,9 +67,9 @@ def session_leases_too(t):
 
 def cleaning_up_before_the_deadline(t):
     """a command that heeds SIGTERM ends by it, and run tells of the loss all the same"""
-    engine(t, ttl=1500, renew="never")
-    running = t.start("run", "--ttl", "1500ms", "x", "--", "sh", "-c",
-                      'trap "echo cleaned; exit 0" TERM; while :; do sleep 0.01; done')
+    engine(t, ttl=4500, renew="never")
+    running = t.start("run", "--ttl", "4500ms", "x", "--", "sh", "-c",
+                      'trap "echo cleaned; exit 0" TERM; sleep 1000 & wait')
     expect((running.wait(), running.line()), (76, "cleaned"))
 
 

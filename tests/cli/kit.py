@@ -17,28 +17,28 @@ import traceback
 STILE = os.environ["STILE"]
 PATIENCE = 60.0
 
-# Says how often it saw each signal, after each one, and what it reads. A signal that comes while
-# another one is being told waits for it: print() in a handler would meet itself half done.
+# Prints how often it saw each signal, after each one, and what it reads.
 COUNTING = """
-import os, signal, sys
-counts, waiting, busy = {}, [], False
-def tell(sig):
-    counts[sig] = counts.get(sig, 0) + 1
-    seen = ("%%s=%%d" %% (signal.Signals(s).name, n) for s, n in sorted(counts.items()))
-    os.write(1, (" ".join(seen) + "\\n").encode())
-def count(sig, frame):
-    global busy
-    waiting.append(sig)
-    while waiting and not busy:
-        busy = True
-        while waiting:
-            tell(waiting.pop(0))
-        busy = False
+import os, select, signal
+# Signals come as bytes through a pipe: a handler written in Python would wait for the end of a
+# read(2) that began between its signal and the look at what is pending.
+signals, wakeup = os.pipe()
+os.set_blocking(wakeup, False)
+signal.set_wakeup_fd(wakeup)
 for name in %r:
-    signal.signal(signal.Signals[name], count)
+    signal.signal(signal.Signals[name], lambda sig, frame: None)
 os.write(1, b"counting\\n")
-for line in sys.stdin:
-    os.write(1, ("read " + line.upper()).encode())
+counts, line = {}, b"?"
+while line:
+    ready = select.select([signals, 0], [], [])[0]
+    if signals in ready:
+        sig = os.read(signals, 1)[0]
+        counts[sig] = counts.get(sig, 0) + 1
+        seen = ("%%s=%%d" %% (signal.Signals(s).name, n) for s, n in sorted(counts.items()))
+        os.write(1, (" ".join(seen) + "\\n").encode())
+    elif 0 in ready:
+        line = os.read(0, 4096)
+        os.write(1, line and b"read " + line.upper())
 """
 
 
