@@ -20,6 +20,7 @@
 
 #define TIDY_ROUNDS  2
 #define TIDY_BUCKETS 50 /* cells of them */
+#define OPENS_A_CUT  64
 
 /* A larger table that is kept is not looked through when it is opened: what is damaged in it is
  * seen when it is used. */
@@ -271,15 +272,24 @@ static enum stile_status tidy(struct env *env, uint64_t now_ns, struct stile_err
     return STILE_OK;
 }
 
+/* Processes that stay for a second give back the room that earlier ones have left. Where all are
+ * shorter-lived, one in OPENS_A_CUT gives some back. */
+static void shorten(struct store *store)
+{
+    const struct ledger_cell *ledger = &store->cells[AT_LEDGER].ledger;
+    if (store->n_cells > ledger->n_cells &&
+        (ledger->generation % OPENS_A_CUT == 0 || !store_has_surplus(store, ledger->n_cells)))
+        store_cut(store, ledger->n_cells);
+}
+
 /* Nothing in the table is of any use to the living but the highest token. */
 static enum stile_status start_over(struct env *env, struct stile_error *err)
 {
     struct store *store = &env->store;
     bool is_fresh = store->cells[AT_LEDGER].ledger.n_used == AT_FIRST;
     enum stile_status status = is_fresh ? STILE_OK : table_reset(store, err);
-    if (!status && store->n_cells > STATE_BYTES_FIRST / CELL_BYTES &&
-        ftruncate(store->fd, STATE_BYTES_FIRST) == 0)
-        store->n_cells = STATE_BYTES_FIRST / CELL_BYTES;
+    if (!status)
+        shorten(store);
     return status;
 }
 

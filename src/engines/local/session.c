@@ -17,6 +17,7 @@
 #define BACKLOG      4096
 #define GUARD_NS     NS_PER_SEC
 #define TRIMS_A_TIME 2048
+#define GIVES_A_TIME 4
 
 /* ---- sockets ---- */
 
@@ -122,7 +123,9 @@ static void look_after_files(struct timer *timer)
     local->is_gone = !dir_is_intact(&env->dir, env->store.fd, env->store.live_fd) ||
                      !store_is_whole(&env->store);
     if (!local->is_gone) {
-        for (int i = 0; i < TRIMS_A_TIME && table_give_back(&env->store); i++)
+        for (int i = 0; i < TRIMS_A_TIME && table_trim(&env->store); i++)
+            ;
+        for (int i = 0; i < GIVES_A_TIME && table_give_back(&env->store); i++)
             ;
         loop_arm(local->engine.loop, timer, loop_now(local->engine.loop) + GUARD_NS);
         return;

@@ -178,7 +178,7 @@ enum stile_status table_bury_all(struct store *store, uint64_t now_ns, struct st
 /* ---- room ---- */
 
 /* Looked at without a check first: usually there is nothing to do. */
-bool table_give_back(struct store *store)
+bool table_trim(struct store *store)
 {
     struct tx tx;
     uint32_t n_used = store_is_whole(store) ? store->cells[AT_LEDGER].ledger.n_used : 0;
@@ -187,6 +187,17 @@ bool table_give_back(struct store *store)
         return false;
     tx_trim(&tx);
     return tx_commit(&tx);
+}
+
+bool table_give_back(struct store *store)
+{
+    struct tx tx;
+    if (!store_is_whole(store) ||
+        !store_has_surplus(store, store->cells[AT_LEDGER].ledger.n_cells) || !tx_begin(&tx, store))
+        return false;
+    uint32_t n_cells = tx_ledger(&tx)->n_cells;
+    bool more = tx_is_ok(&tx) && store_give_back(store, n_cells);
+    return tx_commit(&tx) && more;
 }
 
 /* ---- a table of which nothing is needed ---- */

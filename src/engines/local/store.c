@@ -137,12 +137,42 @@ int store_reserve(int fd, uint64_t from, uint64_t to)
     return errno == EOPNOTSUPP ? write_zeros(fd, from, to) : errno;
 }
 
-/* The file keeps its length: nobody's mapping loses a page, and stale indexes find zeros. */
-void store_give_back(const struct store *store, uint32_t n_cells)
+/* ---- giving room back ---- */
+
+/* Less is not worth a step. File systems count a few blocks of their own to the file. */
+#define SURPLUS_MIN (UINT64_C(1) << 20)
+
+static uint64_t end_of(uint32_t n_cells)
+{
+    return (uint64_t)n_cells * CELL_BYTES;
+}
+
+bool store_has_surplus(const struct store *store, uint32_t n_cells)
 {
     struct stat st;
-    off_t from = (off_t)n_cells * CELL_BYTES;
-    if (fstat(store->fd, &st) == 0 && st.st_size > from)
-        (void)fallocate(store->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, from,
-                        st.st_size - from);
+    return fstat(store->fd, &st) == 0 && (uint64_t)st.st_size > end_of(n_cells) &&
+           (uint64_t)st.st_blocks * 512 >= end_of(n_cells) + SURPLUS_MIN;
+}
+
+/* The file keeps its length, so that no mapping loses a page. A step ends behind some data; blocks
+ * that were reserved and never written don't count as data, and are freed quickly. */
+bool store_give_back(const struct store *store, uint32_t n_cells)
+{
+    off_t from = (off_t)end_of(n_cells), size = lseek(store->fd, 0, SEEK_END);
+    off_t data = lseek(store->fd, from, SEEK_DATA);
+    off_t to = data < 0 ? size : data + (off_t)GIVE_BACK_STEP;
+    if (size <= from)
+        return false;
+    return fallocate(store->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, from,
+                     (to < size ? to : size) - from) == 0 &&
+           to < size;
+}
+
+void store_cut(struct store *store, uint32_t n_cells)
+{
+    uint64_t size = end_of(store->n_cells), to = end_of(n_cells);
+    if (size > to + GIVE_BACK_STEP && store_has_surplus(store, n_cells))
+        to = size - GIVE_BACK_STEP;
+    if (to < size && ftruncate(store->fd, (off_t)to) == 0)
+        store->n_cells = (uint32_t)(to / CELL_BYTES);
 }

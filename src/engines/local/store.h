@@ -40,7 +40,6 @@ struct tx {
     uint32_t n_edits;
     uint32_t n_reads;
     uint32_t whole;  /* the cell whose sum was found right last */
-    bool gives_back; /* cells at the end of the file are to be given back to the disk */
     uint64_t marker; /* stands in the check word of cells that are in the journal */
     union cell blank;
 };
@@ -55,8 +54,19 @@ void store_format(struct store *store, const uint8_t boot[16], uint32_t epoch);
 /* 0 or an errno value; no signal, and nothing is written unless there is room for all. */
 int store_reserve(int fd, uint64_t from, uint64_t to);
 bool store_exceeds_limit(uint64_t bytes); /* RLIMIT_FSIZE */
-/* What is behind n_cells has no content any more, and no room on the disk. */
-void store_give_back(const struct store *store, uint32_t n_cells);
+
+/* The surplus is what the file occupies beyond the n_cells that the ledger counts. The kernel needs
+ * 0.1 ms to free a megabyte of it, and some devices milliseconds to discard any number of blocks,
+ * so acquire and release leave it alone and a timer frees it in steps. */
+#define GIVE_BACK_STEP (UINT64_C(4) << 20)
+
+bool store_has_surplus(const struct store *store, uint32_t n_cells);
+/* One step, inside a transaction: no other process may make the file grow meanwhile. True: there
+ * may be more. */
+bool store_give_back(const struct store *store, uint32_t n_cells);
+/* One step of a process that is alone in the file. The file gets shorter; all at once if nothing
+ * has to be freed. */
+void store_cut(struct store *store, uint32_t n_cells);
 
 /* False: it has been cut off, and its pages must not be touched. */
 bool store_is_whole(const struct store *store);

@@ -96,7 +96,9 @@ uint32_t observers_add(struct tx *tx, uint64_t session, uint32_t id, uint32_t na
 void observers_drop(struct tx *tx, uint32_t observer, uint64_t session, uint32_t id);
 void observers_tell(struct tx *tx, uint32_t name, struct pokes *pokes);
 
-/* Gives some of the room at the end of the file back, if it is free. True: there may be more. */
+/* One step each; true: there may be more. table_trim() takes free cells off the end of the table,
+ * table_give_back() gives what the file occupies beyond it back to the disk. */
+bool table_trim(struct store *store);
 bool table_give_back(struct store *store);
 
 /* Empties the table, of which nothing may be kept by a hold or a delay, however much is in it. The

@@ -126,7 +126,6 @@ bool tx_begin(struct tx *tx, struct store *store)
     tx->store = store;
     tx->status = STILE_OK;
     tx->n_edits = tx->n_reads = tx->whole = 0;
-    tx->gives_back = false;
     if (!store->is_hasty && !store_is_whole(store)) {
         tx_fail(tx, STILE_CORRUPT, 0, "it has been cut off");
         return false;
@@ -169,9 +168,6 @@ bool tx_commit(struct tx *tx)
         store->cells[index].check = cell_sum(&store->cells[index], index);
     }
     write_journal_word(store, tx->sequence + 1, 0);
-    /* Before the next one comes, who may need the room again. */
-    if (tx->gives_back)
-        store_give_back(store, store->cells[AT_LEDGER].ledger.n_cells);
     gate_leave(store);
     if (store->is_torn) /* what was written went nowhere */
         tx_fail(tx, STILE_CORRUPT, 0, "it has been cut off");
@@ -352,10 +348,8 @@ static void trim(struct tx *tx, struct ledger_cell *ledger, int n)
         ledger->n_used--;
     }
     if (ledger->n_cells > STATE_BYTES_FIRST / CELL_BYTES &&
-        ledger->n_used < ledger->n_cells / 8 * 3) {
+        ledger->n_used < ledger->n_cells / 8 * 3)
         ledger->n_cells /= 2;
-        tx->gives_back = true;
-    }
 }
 
 void tx_trim(struct tx *tx)
