@@ -279,7 +279,7 @@ def many_growth(medians, few, most):
 
 def many(bench):
     lines = []
-    for turn in range(3 if bench.quick else 7):
+    for turn in range(11):  # the first open is one sample of each, which any preemption spoils
         for size in MANY_SIZES:
             lines += bench.run("many", bench.path("many-%d-%d" % (turn, size)), "stile", size)
     medians = many_medians(lines)
@@ -296,7 +296,7 @@ def many(bench):
 def names_opened(bench, few, most):
     """Opening after few and after many names, in turn; lines of both."""
     lines = []
-    for turn in range(3 if bench.quick else 7):
+    for turn in range(11):  # the first open is one sample of each, which any preemption spoils
         for size in few, most:
             place = bench.path("names-open-%d-%d" % (turn, size))
             lines += bench.run("names", place, "open", size, 50)
