@@ -36,9 +36,15 @@ void lock_destroy(struct stile_lock *lock)
     *oldest = lock;
 }
 
+/* No answer of the engine to a claim, a release or a resumption is to come. */
+static bool is_at_rest(const struct stile_lock *lock)
+{
+    return lock->state == IDLE || lock->state == LOST;
+}
+
 void lock_destroy_if_done(struct stile_lock *lock)
 {
-    if (lock->freed && !lock->withdrawing && !lock->renewing && lock->callbacks == 0)
+    if (lock->freed && is_at_rest(lock) && !lock->renewing && lock->callbacks == 0)
         lock_destroy(lock);
 }
 

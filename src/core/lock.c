@@ -1,6 +1,7 @@
 /* The state machine of a lock (lock.h): moved by its user's calls, by time and by the engine. */
 #include "core/lock.h"
 
+#include <assert.h>
 #include <unistd.h>
 
 #include "base/container.h"
@@ -22,6 +23,49 @@ static const struct stile_error no_answer = {
     .message = "the engine did not answer in time; what it still has ends with its lease"};
 
 static void begin_claim(struct stile_lock *lock);
+
+/* ---- the states ---- */
+
+#define TO(state) (1u << (state))
+
+/* Where each state may lead. */
+static const unsigned transitions[] = {
+    [IDLE] = TO(IDLE) | TO(IN_NAME_QUEUE) | TO(IN_ADMISSION) | TO(CLAIMING) | TO(RESUMING),
+    [IN_NAME_QUEUE] = TO(IN_ADMISSION) | TO(CLAIMING) | TO(IDLE),
+    [IN_ADMISSION] = TO(CLAIMING) | TO(IDLE),
+    [CLAIMING] = TO(HELD) | TO(PAUSED) | TO(RELEASING) | TO(IDLE),
+    [PAUSED] = TO(IN_ADMISSION) | TO(CLAIMING) | TO(IDLE),
+    [RESUMING] = TO(HELD) | TO(DROPPED) | TO(IDLE),
+    [DROPPED] = TO(IDLE),
+    [HELD] = TO(RELEASING) | TO(CLEARING) | TO(IDLE), /* IDLE: detached */
+    [RELEASING] = TO(RELEASE_PAUSED) | TO(PAUSED) | TO(IDLE),
+    [RELEASE_PAUSED] = TO(RELEASING),
+    [CLEARING] = TO(LOST) | TO(CLEARING_PAUSED) | TO(RELEASING),
+    [CLEARING_PAUSED] = TO(CLEARING) | TO(RELEASE_PAUSED),
+    [LOST] = TO(IDLE),
+};
+
+static void move_to(struct stile_lock *lock, enum lock_state state)
+{
+    assert(transitions[lock->state] & TO(state));
+    lock->state = state;
+}
+
+static bool is_claiming(const struct stile_lock *lock)
+{
+    return lock->state == CLAIMING || lock->state == RESUMING;
+}
+
+/* Its user has called release, or has given the claim up, and the engine has not answered. */
+static bool is_releasing(const struct stile_lock *lock)
+{
+    return lock->state == RELEASING || lock->state == RELEASE_PAUSED;
+}
+
+bool lock_is_lost(const struct stile_lock *lock)
+{
+    return lock->state == CLEARING || lock->state == CLEARING_PAUSED || lock->state == LOST;
+}
 
 static uint64_t lock_now(const struct stile_lock *lock)
 {
@@ -53,7 +97,7 @@ static void let_next_in(struct stile_lock *lock)
 static void end_wait(struct stile_lock *lock, enum stile_status status,
                      const struct stile_error *why)
 {
-    lock->state = IDLE;
+    move_to(lock, IDLE);
     admission_leave(lock);
     lock_complete(lock, status, why);
     lock_clear_reason(lock);
@@ -74,7 +118,7 @@ static void arm_wait(struct stile_lock *lock)
 static void send_claim(struct stile_lock *lock)
 {
     struct engine *engine = lock->client->engine;
-    lock->state = CLAIMING;
+    move_to(lock, CLAIMING);
     lock->claim->wait = !lock->try_once;
     lock->claim->unused = lock->claim->lost = false;
     lease_keep_session(lock);
@@ -89,7 +133,7 @@ static void begin_claim(struct stile_lock *lock)
         send_claim(lock);
         return;
     }
-    lock->state = IN_ADMISSION;
+    move_to(lock, IN_ADMISSION);
     arm_wait(lock);
 }
 
@@ -97,7 +141,6 @@ static void prepare_wait(struct stile_lock *lock, struct op *op, int64_t wait_ms
 {
     lock_cancel_loss_report(lock);
     lock->op = op;
-    lock->resuming = false;
     lock->tried = 0;
     lock->try_once = wait_ms == 0;
     lock->wait_until_ns = wait_ms < 0    ? NEVER
@@ -121,7 +164,7 @@ void lock_start(struct stile_lock *lock, struct op *op, int64_t wait_ms)
         end_wait(lock, STILE_HELD, &held_by_ourselves);
         return;
     }
-    lock->state = IN_NAME_QUEUE;
+    move_to(lock, IN_NAME_QUEUE);
     arm_wait(lock);
 }
 
@@ -133,11 +176,10 @@ void lock_start_resume(struct stile_lock *lock, struct op *op)
         end_wait(lock, STILE_HELD, &held_by_ourselves);
         return;
     }
-    lock->state = CLAIMING;
-    lock->resuming = true;
+    move_to(lock, RESUMING);
     lock->claim->unused = lock->claim->lost = false;
     engine->class->detached->resume(engine, lock->claim);
-    if (lock->state == CLAIMING)
+    if (lock->state == RESUMING)
         arm_wait(lock);
 }
 
@@ -148,7 +190,7 @@ static void pause_claim(struct stile_lock *lock, uint64_t hint_ns)
     if (hint_ns && hint_ns < pause)
         pause = hint_ns;
     uint64_t at = now + pause;
-    lock->state = PAUSED;
+    move_to(lock, PAUSED);
     admission_leave(lock);
     loop_arm(lock->client->loop, &lock->timer, at < lock->wait_until_ns ? at : lock->wait_until_ns);
 }
@@ -169,32 +211,31 @@ static bool may_ask_again(const struct stile_lock *lock)
 
 /* ---- giving it back ---- */
 
-/* What could not be resumed stays as it is: somebody works under it. We only wait for the engine's
- * answer, which nobody wants any more. */
-static void give_up_resuming(struct stile_lock *lock, enum stile_status outcome)
+/* What could not be resumed stays as it is: its owner works under it. Only the engine's answer,
+ * which no caller wants, is still to come. */
+static void drop_resumption(struct stile_lock *lock, enum stile_status outcome)
 {
-    lock->state = RELEASING;
-    lock->withdrawing = true;
+    move_to(lock, DROPPED);
     lock_complete(lock, outcome, lock->reason);
     lock_clear_reason(lock);
 }
 
-static bool end_resuming(struct stile_lock *lock)
+/* True: that was the answer to a resumption that no caller waits for. */
+static bool end_dropped(struct stile_lock *lock)
 {
-    if (!lock->resuming || lock->state != RELEASING)
+    if (lock->state != DROPPED)
         return false;
-    lock->withdrawing = false;
-    lock->state = IDLE;
+    move_to(lock, IDLE);
     let_next_in(lock);
     lock_destroy_if_done(lock);
     return true;
 }
 
-/* Who wants to ask again once a claim in doubt is out of the way waits for that as for the lock
- * itself; everybody else goes on after a while. */
+/* A caller that wants to ask again once a claim in doubt is out of the way waits for that as for
+ * the lock itself; any other goes on after a while. */
 static void arm_withdrawal(struct stile_lock *lock)
 {
-    if (!lock->withdrawing || lock->repeating)
+    if (lock->state != RELEASING)
         return; /* answered from inside the request */
     uint64_t until = lock_now(lock) + RELEASE_PATIENCE_NS;
 #ifndef MUTANT_CORE_DOUBT_ENDS_WAIT
@@ -234,8 +275,7 @@ static uint64_t end_of_repetition(const struct stile_lock *lock)
 
 static void begin_release(struct stile_lock *lock)
 {
-    lock->withdrawing = true;
-    lock->given_up = lock->repeating = false;
+    lock->given_up = false;
     lock->releases = 0;
     lock->renewing = false; /* released() is the only answer from now on */
     send_release(lock);
@@ -258,6 +298,7 @@ static void answer_unfinished_release(struct stile_lock *lock, const struct stil
     lock->given_up = true;
 }
 
+/* True: the engine could not say that the claim is gone, and is asked again after a pause. */
 static bool schedule_release(struct stile_lock *lock, const struct stile_error *err)
 {
     struct loop *loop = lock->client->loop;
@@ -267,7 +308,7 @@ static bool schedule_release(struct stile_lock *lock, const struct stile_error *
     if (now >= lock->release_until_ns)
         return false;
     answer_unfinished_release(lock, err);
-    lock->repeating = true;
+    move_to(lock, lock->state == RELEASING ? RELEASE_PAUSED : CLEARING_PAUSED);
     uint64_t at = now + loop_backoff(loop, REPEAT_FIRST_NS, REPEAT_MAX_NS, lock->releases++);
     if (lock->op && lock->wait_until_ns < at)
         at = lock->wait_until_ns;
@@ -277,7 +318,7 @@ static bool schedule_release(struct stile_lock *lock, const struct stile_error *
 
 static void repeat_release(struct stile_lock *lock)
 {
-    lock->repeating = false;
+    move_to(lock, lock->state == RELEASE_PAUSED ? RELEASING : CLEARING);
     if (lock->op && lock_now(lock) >= lock->wait_until_ns)
         lock_give_up(lock);
     send_release(lock);
@@ -296,15 +337,15 @@ static void leave_repetition(struct stile_lock *lock)
 static void withdraw(struct stile_lock *lock, enum stile_status outcome)
 {
 #ifndef MUTANT_CORE_RESUME_RELEASES
-    if (lock->resuming && lock->state == CLAIMING) {
-        give_up_resuming(lock, outcome);
+    if (lock->state == RESUMING) {
+        drop_resumption(lock, outcome);
         return;
     }
 #endif
-    if (lock->state == CLAIMING)
+    if (is_claiming(lock))
         lock->claim->unused = true; /* granted or not, its user has never heard of it */
     lock->release_until_ns = end_of_repetition(lock);
-    lock->state = RELEASING;
+    move_to(lock, RELEASING);
 #ifndef MUTANT_CORE_RENEWED_AFTER_RELEASE
     lease_stop(lock);
 #endif
@@ -313,34 +354,37 @@ static void withdraw(struct stile_lock *lock, enum stile_status outcome)
     arm_withdrawal(lock);
 }
 
+/* The claim is being cleared away, or has been. */
+static void release_lost(struct stile_lock *lock)
+{
+    lock->outcome = STILE_LOST;
+    if (lock->state == CLEARING_PAUSED) {
+        move_to(lock, RELEASE_PAUSED);
+        leave_repetition(lock);
+    } else if (lock->state == CLEARING) {
+        move_to(lock, RELEASING);
+        loop_arm(lock->client->loop, &lock->timer, lock_now(lock) + RELEASE_PATIENCE_NS);
+    } else {
+        move_to(lock, IDLE);
+        lock_complete(lock, STILE_LOST, lock->reason);
+        lock_clear_reason(lock);
+    }
+}
+
 void lock_give_back(struct stile_lock *lock, struct op *op)
 {
-    /* Paused past its deadline, and the keeper has not run since: that is a loss, too. */
+    /* Paused past its deadline, and the leases' tick has not run since: that is a loss, too. */
     if (lock->state == HELD && !lease_is_valid(lock))
         lock_lost_at_deadline(lock);
     lock->op = op;
-    if (lock->state == HELD) {
+    if (lock->state == HELD)
         withdraw(lock, STILE_OK);
-        return;
-    }
-    /* LOST: its claim is being cleared away, or has been. */
-    lock->outcome = STILE_LOST;
-    lock->state = RELEASING;
-    if (lock->repeating) {
-        leave_repetition(lock);
-        return;
-    }
-    if (lock->withdrawing) {
-        loop_arm(lock->client->loop, &lock->timer, lock_now(lock) + RELEASE_PATIENCE_NS);
-        return;
-    }
-    lock->state = IDLE;
-    lock_complete(lock, STILE_LOST, lock->reason);
-    lock_clear_reason(lock);
+    else
+        release_lost(lock);
 }
 
-/* The engine keeps it until its lease runs out; we know nothing of it any more. A renewal that is
- * under way still has an answer to come: until then the handle is not free. */
+/* The engine keeps it until its lease runs out; nothing of it is left here. A renewal that is under
+ * way still has an answer to come: until then the handle is not free. */
 void lock_detach(struct stile_lock *lock)
 {
     struct engine *engine = lock->client->engine;
@@ -350,7 +394,7 @@ void lock_detach(struct stile_lock *lock)
         detached->detach(engine, lock->claim);
         lock->renewing = false;
     }
-    lock->state = IDLE;
+    move_to(lock, IDLE);
     let_next_in(lock);
 }
 
@@ -358,13 +402,13 @@ void lock_cancel(struct stile_lock *lock)
 {
     if (lock->state == IN_NAME_QUEUE || lock->state == IN_ADMISSION || lock->state == PAUSED) {
         end_wait(lock, STILE_CANCELLED, NULL);
-    } else if (lock->state == CLAIMING) {
+    } else if (is_claiming(lock)) {
         lock_clear_reason(lock);
         withdraw(lock, STILE_CANCELLED);
-    } else if (lock->state == RELEASING && may_ask_again(lock)) {
+    } else if (is_releasing(lock) && may_ask_again(lock)) {
         lock_clear_reason(lock);
         lock->outcome = STILE_CANCELLED;
-        if (lock->repeating)
+        if (lock->state == RELEASE_PAUSED)
             leave_repetition(lock);
         else
             arm_withdrawal(lock);
@@ -389,7 +433,7 @@ static void lose(struct stile_lock *lock, const struct stile_error *err)
         return;
     lock->release_until_ns = end_of_repetition(lock);
     lease_stop(lock);
-    lock->state = LOST;
+    move_to(lock, CLEARING);
     lock_set_reason(lock, err);
     lock_report_loss(lock);
     lock->claim->lost = true;
@@ -496,14 +540,6 @@ static bool waits_in_moving_line(struct stile_lock *lock, uint64_t patience_ns)
     return true;
 }
 
-static void release_timer(struct stile_lock *lock)
-{
-    if (lock->repeating)
-        repeat_release(lock);
-    else if (!waits_in_moving_line(lock, RELEASE_PATIENCE_NS))
-        lock_give_up(lock);
-}
-
 void lock_timer(struct timer *timer)
 {
     struct stile_lock *lock = container_of(timer, struct stile_lock, timer);
@@ -522,14 +558,16 @@ void lock_timer(struct timer *timer)
             begin_claim(lock);
         break;
     case CLAIMING:
+    case RESUMING:
         end_of_wait(lock, true);
         break;
     case RELEASING:
-        release_timer(lock);
+        if (!waits_in_moving_line(lock, RELEASE_PATIENCE_NS))
+            lock_give_up(lock);
         break;
-    case LOST:
-        if (lock->repeating)
-            repeat_release(lock);
+    case RELEASE_PAUSED:
+    case CLEARING_PAUSED:
+        repeat_release(lock);
         break;
     default:
         break;
@@ -549,7 +587,7 @@ static struct stile_lock *lock_of(struct claim *claim)
 void lock_granted(struct claim *claim, uint64_t token, uint64_t sent_ns, uint64_t ttl_ns)
 {
     struct stile_lock *lock = lock_of(claim);
-    if (end_resuming(lock) || lock->state != CLAIMING)
+    if (end_dropped(lock) || !is_claiming(lock))
         return;
     admission_leave(lock);
 #ifndef MUTANT_CORE_LATE_GRANT_TAKEN
@@ -559,14 +597,13 @@ void lock_granted(struct claim *claim, uint64_t token, uint64_t sent_ns, uint64_
         error_set(&late, STILE_UNREACHABLE, 0, "granted, but the answer came after the deadline");
         lock_set_reason(lock, &late);
         withdraw(lock, STILE_UNREACHABLE);
-        (void)end_resuming(lock);
+        (void)end_dropped(lock);
         return;
     }
 #endif
-    if (lock->resuming)
+    if (lock->state == RESUMING)
         policy_resume(&lock->policy, ttl_ns);
-    lock->state = HELD;
-    lock->resuming = false;
+    move_to(lock, HELD);
     lock->token = token;
     lease_start(lock, sent_ns, ttl_ns);
     lock_complete(lock, STILE_OK, NULL);
@@ -576,7 +613,7 @@ void lock_granted(struct claim *claim, uint64_t token, uint64_t sent_ns, uint64_
 void lock_busy(struct claim *claim, uint64_t hint_ns)
 {
     struct stile_lock *lock = lock_of(claim);
-    if (lock->state != CLAIMING)
+    if (!is_claiming(lock))
         return;
     lease_stop(lock);
     lock_clear_reason(lock);
@@ -596,12 +633,12 @@ void lock_queued(struct claim *claim)
 void lock_failed(struct claim *claim, const struct stile_error *err)
 {
     struct stile_lock *lock = lock_of(claim);
-    if (end_resuming(lock) || lock->state != CLAIMING)
+    if (end_dropped(lock) || !is_claiming(lock))
         return;
     lease_stop(lock);
     lock_set_reason(lock, err);
 #ifndef MUTANT_CORE_DOUBT_NOT_WITHDRAWN
-    if (err->status == STILE_UNCERTAIN && !lock->resuming) {
+    if (err->status == STILE_UNCERTAIN && lock->state == CLAIMING) {
         withdraw(lock, STILE_UNCERTAIN);
         return;
     }
@@ -612,27 +649,33 @@ void lock_failed(struct claim *claim, const struct stile_error *err)
         end_wait(lock, err->status, lock->reason);
 }
 
+static void end_release(struct stile_lock *lock, const struct stile_error *err)
+{
+    /* Our own reason comes first; a failed release matters to a caller that asked for just that. */
+    bool ours = lock->outcome != STILE_OK || !err || !err->status;
+    move_to(lock, IDLE);
+    lock_complete(lock, ours ? lock->outcome : err->status, ours ? lock->reason : err);
+    lock_clear_reason(lock);
+}
+
 void lock_released(struct claim *claim, const struct stile_error *err)
 {
     struct stile_lock *lock = lock_of(claim);
-    enum stile_status outcome = lock->outcome;
-    bool answered = lock->state == RELEASING;
+    if (lock->state != RELEASING && lock->state != CLEARING)
+        return;
     admission_leave(lock);
     if (schedule_release(lock, err))
         return;
-    lock->withdrawing = lock->given_up = false;
-    if (answered && may_ask_again(lock)) {
+    lock->given_up = false;
+    if (lock->state == RELEASING && may_ask_again(lock)) {
         pause_claim(lock, 0);
         return;
     }
     loop_disarm(lock->client->loop, &lock->timer);
-    if (answered) {
-        lock->state = IDLE;
-        /* Our own reason comes first; a failed release matters to who asked for just that. */
-        bool ours = outcome != STILE_OK || !err || !err->status;
-        lock_complete(lock, ours ? outcome : err->status, ours ? lock->reason : err);
-        lock_clear_reason(lock);
-    }
+    if (lock->state == RELEASING)
+        end_release(lock, err);
+    else
+        move_to(lock, LOST);
     let_next_in(lock);
     lock_destroy_if_done(lock);
 }

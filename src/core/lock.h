@@ -1,19 +1,25 @@
 /* The life of a lock:
  *
- *     IDLE ─► IN_NAME_QUEUE ─► IN_ADMISSION ─► CLAIMING ◄─► PAUSED
- *                                                 │            │
- *                                                 ▼            ▼
- *                                      HELD ─► RELEASING ─► IDLE
- *                                       │          ▲
- *                                       └─► LOST ──┘
+ *     IDLE ─► IN_NAME_QUEUE ─► IN_ADMISSION ─► CLAIMING ◄─► PAUSED ─► IDLE
+ *      │                                          │ │
+ *      │                                          │ └──────────┐
+ *      │                                          ▼            ▼
+ *      └─► RESUMING ────────────────────────────► HELD ─► RELEASING ─► IDLE
+ *             │                                    │         ▲
+ *             └─► DROPPED ─► IDLE                  └─► CLEARING ─► LOST ─► IDLE
  *
  *     IN_NAME_QUEUE  another claim of this client on the name is ahead (name_queue.h)
  *     IN_ADMISSION   the engine has enough requests to answer (admission.h)
  *     PAUSED         the engine is asked again later
+ *     RESUMING       the claim is another's until it is ours again
+ *     DROPPED        no caller waits for the answer to a resumption any longer
  *     RELEASING      also withdraws an undecided claim; repeated until the engine has answered
- *     LOST           the claim is cleared away meanwhile
+ *     CLEARING       lost: the claim is released, while its user sees the loss
+ *     LOST           cleared away; its user has not released it yet
  *
- * Renewal, release and loss are one machine: a renewal's answer counts only while HELD. */
+ * RELEASE_PAUSED and CLEARING_PAUSED: the answer was not final, and the timer repeats the release.
+ * The table of transitions is in lock.c. Renewal, release and loss are one machine: a renewal's
+ * answer counts only while HELD. */
 #ifndef STILE_LOCK_H
 #define STILE_LOCK_H
 
@@ -23,7 +29,21 @@
 #define LOCK_MAGIC UINT64_C(0x7374696c656c6f63)
 #define LOCK_DEAD  UINT64_C(0x7374696c65646561)
 
-enum lock_state { IDLE, IN_NAME_QUEUE, IN_ADMISSION, CLAIMING, PAUSED, HELD, LOST, RELEASING };
+enum lock_state {
+    IDLE,
+    IN_NAME_QUEUE,
+    IN_ADMISSION,
+    CLAIMING,
+    PAUSED,
+    RESUMING,
+    DROPPED,
+    HELD,
+    RELEASING,
+    RELEASE_PAUSED,
+    CLEARING,
+    CLEARING_PAUSED,
+    LOST,
+};
 
 /* One call of the user that has not been answered yet: on a blocking caller's stack, or allocated
  * for an async one. */
@@ -42,9 +62,7 @@ struct stile_lock {
     struct stile_lock *all_next, *all_before;
     struct claim *claim; /* in the same allocation */
     enum lock_state state;
-    bool withdrawing;   /* release() was called, released() has not come */
     bool given_up;      /* no caller waits for released() */
-    bool repeating;     /* the timer calls release() again: the last answer was not final */
     bool freed;         /* by its user; it goes when the engine has answered */
     unsigned callbacks; /* those that are due or running: it stays for them */
     struct policy policy;
@@ -54,11 +72,9 @@ struct stile_lock {
     struct timer timer; /* the wait's end, the next retry, or the end of patience with a release */
     uint64_t wait_until_ns;
     bool try_once;
-    bool resuming; /* the claim is another's until it is ours again */
     unsigned tried;
     enum stile_status outcome;  /* what a withdrawal will be answered with */
     struct stile_error *reason; /* of the loss, or of no grant so far; NULL: held by another */
-    bool in_name_queue;
     struct stile_lock *queue_link, *queue_next, *queue_before;
     struct stile_lock *queue_last; /* of the queue whose head it is */
     struct stile_lock *enter_next; /* new heads that have not begun */
@@ -97,6 +113,9 @@ void lock_discard(struct stile_lock *lock); /* release what is left, then free *
 /* Out of patience with a release: the user goes on, the claim is cleared away when the engine
  * answers, and the name's queue waits until then. */
 void lock_give_up(struct stile_lock *lock);
+
+/* Lost, and not released since. */
+bool lock_is_lost(const struct stile_lock *lock);
 
 /* Inputs from time. */
 void lock_timer(struct timer *timer);

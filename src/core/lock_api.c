@@ -162,9 +162,9 @@ static enum stile_status check_startable(const struct stile_lock *lock, struct s
         return error_set(err, STILE_MISUSE, 0, "another call on this lock is under way");
     if (lock->state == HELD)
         return error_set(err, STILE_MISUSE, 0, "this handle holds it already");
-    if (lock->state == LOST)
+    if (lock_is_lost(lock))
         return error_set(err, STILE_MISUSE, 0, "it was lost; release it before acquiring it again");
-    if (lock->state == RELEASING)
+    if (lock->state != IDLE)
         return error_set(err, STILE_UNCERTAIN, 0,
                          "the engine has not answered the last release yet; try again");
     if (lock->renewing)
@@ -177,7 +177,7 @@ static enum stile_status check_releasable(const struct stile_lock *lock, struct 
 {
     if (lock->op)
         return error_set(err, STILE_MISUSE, 0, "another call on this lock is under way");
-    if (lock->state != HELD && lock->state != LOST)
+    if (lock->state != HELD && !lock_is_lost(lock))
         return error_set(err, STILE_MISUSE, 0, "it isn't held");
     return STILE_OK;
 }
@@ -290,7 +290,7 @@ enum stile_status stile_lock_detach(struct stile_lock *lock, struct stile_error 
                            lock->client->engine->caps.engine);
     if (!status && lock->state == HELD && !lease_is_valid(lock))
         lock_lost_at_deadline(lock);
-    if (!status && lock->state == LOST)
+    if (!status && lock_is_lost(lock))
         status = error_set(err, STILE_LOST, 0, "it is lost");
     if (!status)
         lock_detach(lock);
@@ -397,7 +397,7 @@ enum stile_status stile_lock_token(struct stile_lock *lock, uint64_t *token)
         return status;
     if (!lock->client->engine->caps.token)
         status = STILE_UNSUPPORTED;
-    else if (lock->state != HELD && lock->state != LOST)
+    else if (lock->state != HELD && !lock_is_lost(lock))
         status = STILE_MISUSE;
     else
         *token = lock->token;
@@ -427,7 +427,7 @@ int stile_lock_lost_fd(struct stile_lock *lock)
     if (enter(lock, NULL))
         return -1;
     if (lock->lost_fd < 0)
-        lock->lost_fd = eventfd(lock->state == LOST, EFD_CLOEXEC | EFD_NONBLOCK);
+        lock->lost_fd = eventfd(lock_is_lost(lock), EFD_CLOEXEC | EFD_NONBLOCK);
     int fd = lock->lost_fd;
     client_leave(lock->client);
     return fd;

@@ -72,7 +72,6 @@ static bool needs_no_queue(const struct stile_lock *lock)
 bool name_queue_enter(struct stile_lock *lock)
 {
     struct name_queues *queues = &lock->client->name_queues;
-    lock->in_name_queue = true;
     lock->queue_next = lock->queue_before = NULL;
     lock->queue_last = lock;
     if (needs_no_queue(lock))
@@ -98,9 +97,6 @@ bool name_queue_enter(struct stile_lock *lock)
 struct stile_lock *name_queue_leave(struct stile_lock *lock)
 {
     struct name_queues *queues = &lock->client->name_queues;
-    if (!lock->in_name_queue)
-        return NULL;
-    lock->in_name_queue = false;
     if (needs_no_queue(lock))
         return NULL;
     struct stile_lock **at = find_head(queues, lock), *next = lock->queue_next;
