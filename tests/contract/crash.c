@@ -94,6 +94,24 @@ static void test_killed_holder_and_first_waiter(void **state)
     check_free(s, s->name);
 }
 
+/* Nobody is left who could clear the queue: what is shown of it must end with the holder's lease.
+ */
+static void test_killed_holder_and_all_waiters(void **state)
+{
+    struct scene *s = *state;
+    struct peer *holder = mortal(s), *waiters[2] = {mortal(s), mortal(s)};
+    peer_acquire(holder);
+    for (size_t i = 0; i < COUNT(waiters); i++) {
+        peer_tell(waiters[i], "acquire %d", PATIENCE_MS);
+        await_state(s, s->name, 1, i + 1);
+    }
+    for (size_t i = 0; i < COUNT(waiters); i++)
+        peer_kill(waiters[i]);
+    peer_kill(holder);
+    await_state(s, s->name, 0, 0);
+    check_ok(stile_lock_acquire(lock_on(s->client, s->name, NULL), 0, &why));
+}
+
 static void gave_up(struct stile_lock *lock, enum stile_status status,
                     const struct stile_error *err, void *data)
 {
@@ -275,6 +293,7 @@ SUITE_PART(crash,
     SCENE_TEST(test_killed_waiter_in_the_middle),
     SCENE_TEST(test_killed_last_waiter),
     SCENE_TEST(test_killed_holder_and_first_waiter),
+    SCENE_TEST(test_killed_holder_and_all_waiters),
     SCENE_TEST(test_killed_holder_after_a_waiter_gave_up),
     SCENE_TEST(test_killed_holder_of_many),
     SCENE_TEST(test_kills_under_load),

@@ -68,6 +68,33 @@ def heard_but_dead(t, server):
     nothing_left(server)
 
 
+@on_server()
+def all_waiters_die(t, server):
+    """All waiters have died when the release is to leave the key free for a moment: the queue goes"""
+    held = t.hold("x", "--ttl", "60s")
+    waiters = [waiting(t, "x") for _ in range(3)]
+    expect(server.cli("ZADD", QUEUE, "XX", "CH", "1", "~gap"), "1")
+    kill_together(*map(all_of, waiters))
+    until(lambda: len(server.cli("PUBSUB", "CHANNELS", "stile:*").split()) == 1, "the waiters' end")
+    t.release(held)
+    nothing_left(server)
+
+
+@on_server()
+def all_waiters_die_unnoticed(t, server):
+    """The first waiter is granted the lock after it has died, and so have the others: nobody is
+    shown in line once the grant has ended"""
+    held = t.hold("x", "--ttl", "60s")
+    waiters = [waiting(t, "x") for _ in range(3)]
+    for waiter in waiters:
+        os.kill(waiter.warden(), signal.SIGSTOP)
+    t.release(held)
+    kill_together(*map(all_of, waiters))
+    t.until(t.watch("x"), lambda change: not change["holders"] and not change["waiters"])
+    expect(t.stile("run", "--try", "x", "--", "true").returncode, 0)
+    nothing_left(server)
+
+
 # ---- by hand ----
 
 @on_server()
@@ -181,6 +208,7 @@ def clock_set_back(t):
         t.end_all()
 
 
-run_tests([holder_and_waiters_die, slot_and_waiters_die, heard_but_dead, key_deleted,
+run_tests([holder_and_waiters_die, slot_and_waiters_die, heard_but_dead, all_waiters_die,
+           all_waiters_die_unnoticed, key_deleted,
            key_deleted_after_a_death, key_cut_short, queue_expired, queue_deleted_under_newcomers,
            flushed_under_a_detached_holder, broken_record, clock_set_forward, clock_set_back])

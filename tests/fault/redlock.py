@@ -233,6 +233,20 @@ def holder_killed(t, nodes):
 
 
 @on_nodes(*DURABLE)
+def all_killed(t, nodes):
+    """The holder and all waiters killed with -9: nobody is shown in line when the lease is over"""
+    held = t.hold("x", "--ttl", "1s")
+    waiters = [waiting(t, "x") for _ in range(2)]
+    watched = t.watch("x")
+    t.until(watched, lambda change: len(change["waiters"]) == 2)
+    for waiter in waiters:
+        signal_all((waiter.pid, waiter.warden()), signal.SIGKILL)
+    kill_at_once(held)
+    t.until(watched, lambda change: not change["holders"] and not change["waiters"])
+    works(t, nodes, 0)
+
+
+@on_nodes(*DURABLE)
 def what_stays(t, nodes):
     """lock-delay and hold_at_least after kill -9; lock-delay after a missed deadline"""
     for name, option in ("d", "--lock-delay"), ("h", "--hold-at-least"):
@@ -316,4 +330,4 @@ def plain(t, nodes):
 
 run_tests([some_down, most_down, all_restarted, some_stopped, most_stopped, one_empty, most_empty,
            one_flushed, most_flushed, clock_jumps, clocks_jump, holder_stopped, holder_killed,
-           what_stays, refusals, deleted_by_hand, names_that_look_like_keys, plain])
+           all_killed, what_stays, refusals, deleted_by_hand, names_that_look_like_keys, plain])

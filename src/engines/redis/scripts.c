@@ -110,18 +110,26 @@
     "  local till,seen=string.match(call('GET',G) or '','^(%d+) (%d+)$')\n"                        \
     "  return tonumber(till or 0),tonumber(seen or 0)\n"                                           \
     "end\n"                                                                                        \
-    /* K is free for now: whether it stays so, for those who poll it */                            \
-    "local function leave_gap()\n"                                                                 \
+    /* K is free for now: whether it stays so, for those who poll it. The first waiter looks */    \
+    /* again when the gap ends. Those that nobody hears for are dropped: a queue of dead ones */   \
+    /* would stay for an hour. */                                                                  \
+    "local function leave_gap(me)\n"                                                               \
     "  local t,_,seen=now(),gap()\n"                                                               \
     "  local lately=t-seen<10000\n"                                                                \
+    "  local ms=lately and 300 or 100\n"                                                           \
+    "  local function first() return call('ZRANGE',Q,'0','0')[1] end\n"                            \
     "  call('ZREM',Q,'~gap')\n"                                                                    \
-    "  local first=call('ZRANGE',Q,'0','0')[1]\n"                                                  \
-    "  if not first then return false end\n"                                                       \
+    "  local e=first()\n"                                                                          \
+    "  while e and not v do\n"                                                                     \
+    "    local owner=string.sub(e,1,40)\n"                                                         \
+    "    if owner==me or tell(owner,'h '..owner..' '..ms)>0 then break end\n"                      \
+    "    call('ZREM',Q,e) tell(owner,'g '..owner)\n"                                               \
+    "    e=first()\n"                                                                              \
+    "  end\n"                                                                                      \
+    "  if not e then return false end\n"                                                           \
     "  call('ZADD',Q,(t+(lately and 1000 or 10000))*1000,'~gap')\n"                                \
     "  if v then return false end\n"                                                               \
-    "  local ms=lately and 300 or 100\n"                                                           \
     "  call('SET',G,text(t+ms)..' '..text(seen),'PX','10000')\n"                                   \
-    "  tell(first,'h '..string.sub(first,1,40)..' '..ms)\n"                                        \
     "  return true\n"                                                                              \
     "end\n"                                                                                        \
     /* grants to the first in the queue, and on, as long as it fits; skips those that nobody hears */\
@@ -133,7 +141,7 @@
     "    local e=call('ZRANGE',Q,'0','0')[1]\n"                                                    \
     "    if not e then return end\n"                                                               \
     "    if e=='~gap' then\n"                                                                      \
-    "      if leave_gap() then return end\n"                                                       \
+    "      if leave_gap(me) then return end\n"                                                     \
     "    else\n"                                                                                   \
     "      local owner,mode,px,terms,slots=read(e)\n"                                              \
     "      local fit=fits(mode,slots)\n"                                                           \
@@ -351,7 +359,9 @@ static const char renew_source[] =
     "end\n"
     "return out\n";
 
-/* Sessions describe themselves once, at stem..session, in the same slot. */
+/* Sessions describe themselves once, at stem..session, in the same slot. While nobody holds the
+ * lock, a waiter that nobody hears for is dead, or about to ask again: when a holder and all its
+ * waiters have died, their entries would be shown for an hour. */
 static const char show_source[] = BEGIN STATUS FUNCTIONS
     "purge()\n"
     "local known={}\n"
@@ -375,10 +385,10 @@ static const char show_source[] = BEGIN STATUS FUNCTIONS
     "local b=by()\n"
     "if b then token=string.match(b,'^%d+') b=text(since(b))..' '..who(v) end\n"
     "if ghost then token=ghost v='~h' end\n"
-    "local line={}\n"
+    "local line,free={},not v and gap()<=now()\n"
     "for i=1,#q,2 do\n"
     "  local owner,mode,_,_,slots=read(q[i])\n"
-    "  if owner then\n"
+    "  if owner and not (free and tell(owner,'h '..owner)==0) then\n"
     "    line[#line+1]=owner..' '..mode..' '..slots..' '..text(q[i+1]/1000)..' '..who(owner)\n"
     "  end\n"
     "end\n"

@@ -313,9 +313,10 @@ static void hear_pause(struct redlock_claim *part, const char *text)
                       random_below(part, 2 * LOOK_AFTER_NS));
 }
 
-/* "g owner fence K", "y owner fence K", "h owner ms" or "b owner"; anybody may publish anything, so
- * it is a hint at most: the votes decide. A "g" for one who has left is none: its release finds K,
- * or its entry, there. But a way may be given to one who has left. */
+/* "g owner fence K", "y owner fence K", "h owner ms" or "b owner"; "p owner" only asks whether
+ * anybody listens. Anybody may publish anything, so it is a hint at most: the votes decide. A "g"
+ * for one who has left is none: its release finds K, or its entry, there. But a way may be given to
+ * one who has left. */
 void wait_hear(struct node *node, const char *text, size_t len)
 {
     struct redlock *redlock = node->redlock;
