@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "base/url.h"
-#include "engines/mysql/fault.h"
+#include "engines/mysql/errors.h"
 #include "engines/mysql/names.h"
 #include "engines/mysql/options.h"
 
@@ -23,7 +23,7 @@
 static void check_key(bool mariadb, const char *name, const char *wanted)
 {
     char key[KEY_MAX + 1];
-    name_key(key, mariadb, name, strlen(name));
+    maria_name_key(key, mariadb, name, strlen(name));
     if (wanted) {
         assert_string_equal(key, wanted);
         return;
@@ -64,8 +64,8 @@ static void what_mysql_mixes_up_is_hashed(void **state)
     check_key(false, name, NULL);
     name[64] = '\0';
     check_key(false, name, name);
-    name_key(a, false, "Capital", 7);
-    name_key(b, false, "CAPITAL", 7);
+    maria_name_key(a, false, "Capital", 7);
+    maria_name_key(b, false, "CAPITAL", 7);
     assert_string_not_equal(a, b);
     assert_memory_equal(a, "capital#", 8);
 }
@@ -75,10 +75,10 @@ static void what_looks_hashed_is_hashed(void **state)
 {
     char key[KEY_MAX + 1], again[KEY_MAX + 1];
     (void)state;
-    name_key(key, false, "Capital", 7);
-    name_key(again, false, key, strlen(key));
+    maria_name_key(key, false, "Capital", 7);
+    maria_name_key(again, false, key, strlen(key));
     assert_string_not_equal(key, again);
-    name_key(again, true, key, strlen(key));
+    maria_name_key(again, true, key, strlen(key));
     assert_string_not_equal(key, again);
 }
 
@@ -86,9 +86,9 @@ static void hex_is_hex(void **state)
 {
     char out[2 * 4 + 1];
     (void)state;
-    name_hex(out, "a\xff'\\", 4);
+    maria_name_hex(out, "a\xff'\\", 4);
     assert_string_equal(out, "61ff275c");
-    name_hex(out, "", 0);
+    maria_name_hex(out, "", 0);
     assert_string_equal(out, "");
 }
 
@@ -100,9 +100,9 @@ static enum stile_status read_url(struct options *options, const char *text,
     struct url *url;
     memset(options, 0, sizeof *options);
     assert_int_equal(url_parse(&url, text, err), STILE_OK);
-    enum stile_status status = url_check_params(url, options_params, err);
+    enum stile_status status = url_check_params(url, maria_options_params, err);
     if (!status)
-        status = options_read(options, url, err);
+        status = maria_options_read(options, url, err);
     url_free(url);
     return status;
 }
@@ -120,12 +120,12 @@ static void the_url_is_taken_apart(void **state)
     assert_int_equal(o.port, 3307);
     assert_int_equal(o.sessions, 9);
     assert_null(o.socket);
-    options_free(&o);
+    maria_options_free(&o);
     assert_int_equal(read_url(&o, "mysql:///db?socket=/run/x&mode=getlock", &err), 0);
     assert_null(o.host);
     assert_null(o.user);
     assert_string_equal(o.socket, "/run/x");
-    options_free(&o);
+    maria_options_free(&o);
 }
 
 static void check_tls(const char *url, bool tls, bool insecure)
@@ -135,7 +135,7 @@ static void check_tls(const char *url, bool tls, bool insecure)
     assert_int_equal(read_url(&o, url, &err), STILE_OK);
     assert_int_equal(o.tls, tls);
     assert_int_equal(o.insecure, insecure);
-    options_free(&o);
+    maria_options_free(&o);
 }
 
 static void another_host_must_be_verified(void **state)
@@ -166,7 +166,7 @@ static void what_is_wrong_is_refused(void **state)
         struct options options;
         struct stile_error err;
         assert_int_equal(read_url(&options, bad[i], &err), STILE_MISUSE);
-        options_free(&options);
+        maria_options_free(&options);
     }
 }
 
@@ -178,12 +178,12 @@ static void sigpipe_stays_as_it_was(void **state)
     struct sigaction now;
     (void)state;
     assert_int_equal(read_url(&o, "mysql://localhost", &err), STILE_OK);
-    MYSQL *conn = options_prepare(&o);
+    MYSQL *conn = maria_options_prepare(&o);
     assert_non_null(conn);
     assert_int_equal(sigaction(SIGPIPE, NULL, &now), 0);
     assert_true(now.sa_handler == SIG_DFL);
     mysql_close(conn);
-    options_free(&o);
+    maria_options_free(&o);
 }
 
 /* ---- what is said ---- */
@@ -191,7 +191,7 @@ static void sigpipe_stays_as_it_was(void **state)
 static enum stile_status status_of(unsigned code)
 {
     struct stile_error err;
-    fault_of(&err, code, "text", NULL);
+    maria_error_of(&err, code, "text", NULL);
     assert_int_equal(err.native, code);
     return err.status;
 }
@@ -206,16 +206,16 @@ static void codes_tell_the_status(void **state)
     assert_int_equal(status_of(CR_SSL_CONNECTION_ERROR), STILE_REFUSED);
     assert_int_equal(status_of(ER_ACCESS_DENIED_ERROR), STILE_REFUSED);
     assert_int_equal(status_of(CR_OUT_OF_MEMORY), STILE_NOMEM);
-    assert_true(fault_is_end(CR_SERVER_LOST));
-    assert_true(fault_is_end(1927));
-    assert_false(fault_is_end(ER_QUERY_INTERRUPTED));
-    assert_true(fault_is_kill(ER_QUERY_INTERRUPTED));
+    assert_true(maria_error_is_end(CR_SERVER_LOST));
+    assert_true(maria_error_is_end(1927));
+    assert_false(maria_error_is_end(ER_QUERY_INTERRUPTED));
+    assert_true(maria_error_is_kill(ER_QUERY_INTERRUPTED));
 }
 
 static void assert_told(unsigned code, const char *said, const char *told)
 {
     struct stile_error err;
-    fault_of(&err, code, said, NULL);
+    maria_error_of(&err, code, said, NULL);
     assert_string_equal(err.message, told);
 }
 
@@ -239,10 +239,11 @@ static void a_secret_is_not_repeated(void **state)
 {
     struct stile_error err;
     (void)state;
-    fault_of(&err, ER_ACCESS_DENIED_ERROR, "no tell-nobody\nhere: tell-nobody", "tell-nobody");
+    maria_error_of(&err, ER_ACCESS_DENIED_ERROR, "no tell-nobody\nhere: tell-nobody",
+                   "tell-nobody");
     assert_null(strstr(err.message, "nobody"));
     assert_non_null(strstr(err.message, "no *** here: ***"));
-    fault_of(&err, ER_ACCESS_DENIED_ERROR, "tell", "t");
+    maria_error_of(&err, ER_ACCESS_DENIED_ERROR, "tell", "t");
     assert_null(strstr(err.message, "tell"));
 }
 
@@ -251,15 +252,15 @@ static void the_last_word_is_heard(void **state)
     static const unsigned char packet[] = "\x1a\0\0\0\xff\x87\x07#70100Connection was killed";
     struct stile_error err;
     (void)state;
-    fault_of_last_word(&err, packet, sizeof packet - 1);
+    maria_error_of_last_word(&err, packet, sizeof packet - 1);
     assert_int_equal(err.native, 1927);
     assert_int_equal(err.status, STILE_UNREACHABLE);
     assert_string_equal(err.message, "Connection was killed");
     for (size_t n = 0; n < 14; n++) {
-        fault_of_last_word(&err, packet, n);
+        maria_error_of_last_word(&err, packet, n);
         assert_int_equal(err.status, STILE_UNREACHABLE);
     }
-    fault_of_last_word(&err, (const unsigned char *)"\x15\x03\x03\0\x13................", 20);
+    maria_error_of_last_word(&err, (const unsigned char *)"\x15\x03\x03\0\x13................", 20);
     assert_int_equal(err.status, STILE_UNREACHABLE);
 }
 

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "base/url.h"
-#include "engines/postgres/fault.h"
+#include "engines/postgres/errors.h"
 #include "engines/postgres/names.h"
 #include "engines/postgres/options.h"
 
@@ -20,9 +20,9 @@
 static void check_stored(const char *name, const char *stored)
 {
     char there[STORED_MAX], back[STILE_NAME_MAX + 1];
-    name_store(there, name, strlen(name));
+    postgres_name_store(there, name, strlen(name));
     assert_string_equal(there, stored);
-    assert_true(name_restore(back, there));
+    assert_true(postgres_name_restore(back, there));
     assert_string_equal(back, name);
 }
 
@@ -46,9 +46,9 @@ static void what_is_no_utf8_is_escaped(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         char there[STORED_MAX], back[STILE_NAME_MAX + 1];
-        name_store(there, bad[i], strlen(bad[i]));
+        postgres_name_store(there, bad[i], strlen(bad[i]));
         assert_int_equal(there[0], 1);
-        assert_true(name_restore(back, there));
+        assert_true(postgres_name_restore(back, there));
         assert_string_equal(back, bad[i]);
     }
 }
@@ -59,9 +59,9 @@ static void the_longest_names_fit(void **state)
     (void)state;
     memset(name, '\xff', STILE_NAME_MAX);
     name[STILE_NAME_MAX] = '\0';
-    name_store(there, name, STILE_NAME_MAX);
+    postgres_name_store(there, name, STILE_NAME_MAX);
     assert_int_equal(strlen(there), 1 + 2 * STILE_NAME_MAX);
-    assert_true(name_restore(back, there));
+    assert_true(postgres_name_restore(back, there));
     assert_string_equal(back, name);
 }
 
@@ -71,11 +71,11 @@ static void what_others_stored_is_no_name(void **state)
     (void)state;
     memset(endless, 'a', sizeof endless - 1);
     endless[sizeof endless - 1] = '\0';
-    assert_false(name_restore(back, ""));
-    assert_false(name_restore(back, "\1x"));
-    assert_false(name_restore(back, "\1"
-                                    "abc"));
-    assert_false(name_restore(back, endless));
+    assert_false(postgres_name_restore(back, ""));
+    assert_false(postgres_name_restore(back, "\1x"));
+    assert_false(postgres_name_restore(back, "\1"
+                                             "abc"));
+    assert_false(postgres_name_restore(back, endless));
 }
 
 /* ---- keys ---- */
@@ -84,7 +84,7 @@ static void check_key(enum dialect dialect, const char *name, enum key_form form
                       const char *number)
 {
     struct key key;
-    key_make(&key, dialect, name, strlen(name));
+    postgres_key_make(&key, dialect, name, strlen(name));
     assert_int_equal(key.form, form);
     assert_string_equal(key.number, number);
 }
@@ -126,11 +126,11 @@ static void dialects_have_their_own_keys(void **state)
     check_key(DIALECT_MADELSON, "ffffffff,00000010", KEY_TWO, "-1,16");
     check_key(DIALECT_MADELSON, "nightly report", KEY_ONE, "-3493012053219155971");
     check_key(DIALECT_PALS, "nightly report", KEY_ONE, "-3493012053219155971");
-    assert_true(dialect_named(&dialect, "madelson"));
+    assert_true(postgres_dialect_named(&dialect, "madelson"));
     assert_int_equal(dialect, DIALECT_MADELSON);
-    assert_true(dialect_named(&dialect, "django-pglocks"));
+    assert_true(postgres_dialect_named(&dialect, "django-pglocks"));
     assert_int_equal(dialect, DIALECT_DJANGO);
-    assert_false(dialect_named(&dialect, "django"));
+    assert_false(postgres_dialect_named(&dialect, "django"));
 }
 
 /* ---- the URL ---- */
@@ -141,9 +141,9 @@ static enum stile_status read_url(struct options *options, const char *text,
     struct url *url;
     memset(options, 0, sizeof *options);
     assert_int_equal(url_parse(&url, text, err), STILE_OK);
-    enum stile_status status = url_check_params(url, options_params, err);
+    enum stile_status status = url_check_params(url, postgres_options_params, err);
     if (!status)
-        status = options_read(options, url, err);
+        status = postgres_options_read(options, url, err);
     url_free(url);
     return status;
 }
@@ -153,12 +153,12 @@ static void check_option(const char *url, const char *keyword, const char *value
     struct options options;
     struct stile_error err;
     assert_int_equal(read_url(&options, url, &err), STILE_OK);
-    const char *got = options_get(&options, keyword);
+    const char *got = postgres_options_get(&options, keyword);
     if (value)
         assert_string_equal(got, value);
     else
         assert_null(got);
-    options_free(&options);
+    postgres_options_free(&options);
 }
 
 static void the_url_goes_on_to_libpq(void **state)
@@ -211,7 +211,7 @@ static void what_is_wrong_is_refused(void **state)
         struct stile_error err;
         snprintf(text, sizeof text, "postgres://localhost?%s", bad[i]);
         assert_int_equal(read_url(&options, text, &err), STILE_MISUSE);
-        options_free(&options);
+        postgres_options_free(&options);
     }
 }
 
@@ -220,12 +220,12 @@ static void what_is_wrong_is_refused(void **state)
 static void codes_tell_the_status(void **state)
 {
     (void)state;
-    assert_int_equal(fault_status("53300"), STILE_UNREACHABLE);
-    assert_int_equal(fault_status("57P01"), STILE_UNREACHABLE);
-    assert_int_equal(fault_status("08006"), STILE_UNREACHABLE);
-    assert_int_equal(fault_status("28P01"), STILE_REFUSED);
-    assert_int_equal(fault_status("53100"), STILE_REFUSED);
-    assert_int_equal(fault_status("42501"), STILE_REFUSED);
+    assert_int_equal(postgres_error_status("53300"), STILE_UNREACHABLE);
+    assert_int_equal(postgres_error_status("57P01"), STILE_UNREACHABLE);
+    assert_int_equal(postgres_error_status("08006"), STILE_UNREACHABLE);
+    assert_int_equal(postgres_error_status("28P01"), STILE_REFUSED);
+    assert_int_equal(postgres_error_status("53100"), STILE_REFUSED);
+    assert_int_equal(postgres_error_status("42501"), STILE_REFUSED);
 }
 
 /* libpq quotes what it was given. */
@@ -237,15 +237,15 @@ static void a_secret_is_not_repeated(void **state)
     (void)state;
     PGconn *conn = PQconnectStartParams(keywords, values, 0);
     assert_non_null(strstr(PQerrorMessage(conn), "tell-nobody"));
-    fault_of_connection(&err, conn, "tell-nobody");
+    postgres_connection_error(&err, conn, "tell-nobody");
     assert_null(strstr(err.message, "tell-nobody"));
     assert_null(strstr(err.message, "nobody"));
     assert_non_null(strstr(err.message, "***"));
     assert_int_equal(err.status, STILE_REFUSED);
-    fault_of_connection(&err, conn, "t");
+    postgres_connection_error(&err, conn, "t");
     assert_null(strstr(err.message, "tell"));
     PQfinish(conn);
-    fault_of_connection(&err, NULL, NULL);
+    postgres_connection_error(&err, NULL, NULL);
     assert_int_equal(err.status, STILE_NOMEM);
 }
 

@@ -2,8 +2,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engines/mysql/errors.h"
 #include "engines/mysql/my.h"
-#include "engines/mysql/sql.h"
+#include "engines/mysql/statements.h"
 
 /* `stile break` on another client may end a hold, and tells nobody. */
 #define SIT_MAX_MS 500
@@ -11,162 +12,162 @@
 /* Who waited for longer than a statement takes was not alone. */
 #define CROWDED_NS (NS_PER_MS / 4)
 
-static void confirm(struct part *part);
+static void confirm(struct sql_claim *c);
 
 /* ---- hearing it ---- */
 
-enum verdict { TAKEN, GRANTED, KEPT_BACK };
+enum grant_reply { REPLY_TAKEN, REPLY_GRANTED, REPLY_HELD_BACK };
 
 /* The last statement is the row's, or without a schema the lock's own. */
-static enum verdict read_verdict(const struct my *my, const struct answer *a, uint64_t *token)
+static enum grant_reply read_grant(const struct my *my, const struct answer *a, uint64_t *token)
 {
     const struct outcome *last = answer_last(a);
-    const char *text = outcome_text(last, 0);
+    const char *text = maria_outcome_text(last, 0);
     *token = 0;
     if (my->bare)
-        return text && strcmp(text, "1") == 0 ? GRANTED : TAKEN;
+        return text && strcmp(text, "1") == 0 ? REPLY_GRANTED : REPLY_TAKEN;
     if (last->affected == 0)
-        return TAKEN;
+        return REPLY_TAKEN;
     *token = last->insert_id;
-    return *token ? GRANTED : KEPT_BACK;
+    return *token ? REPLY_GRANTED : REPLY_HELD_BACK;
 }
 
 /* ---- kept back ---- */
 
 static uint64_t kept_ms(const struct answer *a)
 {
-    const char *text = a->err ? NULL : outcome_text(answer_last(a), 0);
+    const char *text = a->err ? NULL : maria_outcome_text(answer_last(a), 0);
     uint64_t ms = text ? strtoull(text, NULL, 10) : 0;
     return ms ? ms : 1;
 }
 
-static enum stile_status ask_how_long(struct part *part, answer_fn *fn, struct stile_error *err)
+static enum stile_status ask_how_long(struct sql_claim *c, answer_fn *fn, struct stile_error *err)
 {
-    part->standing = WEIGHING;
-    return session_send(part->session, sql_kept(part), fn, part, err);
+    c->state = CLAIM_READING_HOLD;
+    return maria_send(c->session, maria_sql_kept(c), fn, c, err);
 }
 
 /* ---- on a session of its own ---- */
 
 static void look_again(struct timer *timer)
 {
-    struct part *part = part_of_timer(timer);
-    if (part->standing == SITTING)
-        confirm(part);
+    struct sql_claim *c = sql_claim_of_timer(timer);
+    if (c->state == CLAIM_HELD_BACK)
+        confirm(c);
 }
 
 /* It is ours in the server, and kept back from everybody. */
 static void on_weighed(void *data, const struct answer *a)
 {
-    struct part *part = data;
-    struct loop *loop = claim_of(part)->engine->loop;
+    struct sql_claim *c = data;
+    struct loop *loop = claim_of(c)->engine->loop;
     uint64_t ms = kept_ms(a);
     if (a->err) {
-        part_give_up(part, a->err);
-    } else if (part->withdrawn) {
-        release_go_on(part, true);
+        sql_claim_abandon(c, a->err);
+    } else if (c->withdrawn) {
+        sql_claim_withdraw(c, true);
     } else {
-        part->standing = SITTING;
-        part->timer.fn = look_again;
+        c->state = CLAIM_HELD_BACK;
+        c->timer.fn = look_again;
         ms = ms < SIT_MAX_MS ? ms + 1 : SIT_MAX_MS;
-        loop_arm(loop, &part->timer, loop_now(loop) + ms * NS_PER_MS);
+        loop_arm(loop, &c->timer, loop_now(loop) + ms * NS_PER_MS);
     }
 }
 
 static void on_confirmed(void *data, const struct answer *a)
 {
-    struct part *part = data;
+    struct sql_claim *c = data;
     struct stile_error err;
     uint64_t token = 0;
-    enum verdict verdict = a->err ? TAKEN : read_verdict(my_of_part(part), a, &token);
+    enum grant_reply reply = a->err ? REPLY_TAKEN : read_grant(my_of_claim(c), a, &token);
     if (a->err) {
-        part_give_up(part, a->err);
-    } else if (verdict == TAKEN) {
+        sql_claim_abandon(c, a->err);
+    } else if (reply == REPLY_TAKEN) {
         error_set(&err, STILE_UNREACHABLE, 0, "what the server had granted is another's");
-        part_give_up(part, &err);
-    } else if (part->withdrawn) {
-        part->token = token;
-        release_go_on(part, true);
-    } else if (verdict == GRANTED) {
-        part_grant(part, token, a->sent_ns);
-    } else if (ask_how_long(part, on_weighed, &err)) {
-        part_give_up(part, &err);
+        sql_claim_abandon(c, &err);
+    } else if (c->withdrawn) {
+        c->token = token;
+        sql_claim_withdraw(c, true);
+    } else if (reply == REPLY_GRANTED) {
+        sql_claim_grant(c, token, a->sent_ns);
+    } else if (ask_how_long(c, on_weighed, &err)) {
+        sql_claim_abandon(c, &err);
     }
 }
 
 /* After a hold is over. It proves that the lock is still this session's. */
-static void confirm(struct part *part)
+static void confirm(struct sql_claim *c)
 {
     struct stile_error err;
-    part->standing = CONFIRMING;
-    if (session_send(part->session, sql_grant(part), on_confirmed, part, &err))
-        part_give_up(part, &err);
+    c->state = CLAIM_CONFIRMING;
+    if (maria_send(c->session, maria_sql_grant(c), on_confirmed, c, &err))
+        sql_claim_abandon(c, &err);
 }
 
 static void on_alive(void *data, const struct answer *a)
 {
     struct stile_error err;
-    if (!a->err && ttl_check_proof(a, &err))
-        part_confirmed(data, a->sent_ns, &err);
+    if (!a->err && maria_lease_check_proof(a, &err))
+        sql_claim_confirmed(data, a->sent_ns, &err);
     else
-        part_confirmed(data, a->sent_ns, a->err);
+        sql_claim_confirmed(data, a->sent_ns, a->err);
 }
 
 /* The lease counts from a time that is known to be before the session's last sign of life. After a
  * long wait that is too long ago, and another word is exchanged. */
-static void grant_after_wait(struct part *part, uint64_t token, uint64_t sent_ns)
+static void grant_after_wait(struct sql_claim *c, uint64_t token, uint64_t sent_ns)
 {
-    struct session *session = part->session;
-    uint64_t waited_ns = loop_now(session->loop) - sent_ns;
+    struct session *session = c->session;
+    uint64_t waited_ns = loop_now(session->base.loop) - sent_ns;
     struct stile_error err;
-    part->token = token;
-    mine(part)->crowded = waited_ns > CROWDED_NS;
-    if (waited_ns < session->seat.ttl_told_ns / 8) {
-        part_grant(part, token, sent_ns);
+    c->token = token;
+    my_claim_of(c)->crowded = waited_ns > CROWDED_NS;
+    if (waited_ns < session->base.lease_ns / 8) {
+        sql_claim_grant(c, token, sent_ns);
         return;
     }
-    part->standing = CONFIRMING;
-    if (session_send(session, sql_prove(session, session->seat.ttl_told_ns), on_alive, part, &err))
-        part_give_up(part, &err);
+    c->state = CLAIM_CONFIRMING;
+    if (maria_send(session, maria_sql_prove(session, session->base.lease_ns), on_alive, c, &err))
+        sql_claim_abandon(c, &err);
 }
 
 static void on_locked(void *data, const struct answer *a)
 {
-    struct part *part = data;
+    struct sql_claim *c = data;
     struct stile_error err;
     uint64_t token = 0;
-    enum verdict verdict = a->err ? TAKEN : read_verdict(my_of_part(part), a, &token);
-    if (part->session)
-        part->session->seat.waits = false;
-    if (part->withdrawn && part->session && part->session->state == UP) {
-        release_go_on(part, true); /* killed, and perhaps granted all the same */
-    } else if (a->err || verdict == TAKEN) {
+    enum grant_reply reply = a->err ? REPLY_TAKEN : read_grant(my_of_claim(c), a, &token);
+    if (c->session)
+        c->session->base.waits = false;
+    if (c->withdrawn && c->session && c->session->base.state == UP) {
+        sql_claim_withdraw(c, true); /* killed, and perhaps granted all the same */
+    } else if (a->err || reply == REPLY_TAKEN) {
         error_set(&err, STILE_UNREACHABLE, 0, "the wait for it was ended in the server");
-        part_give_up(part, a->err ? a->err : &err);
-    } else if (verdict == GRANTED) {
-        grant_after_wait(part, token, a->sent_ns);
-    } else if (ask_how_long(part, on_weighed, &err)) {
-        part_give_up(part, &err);
+        sql_claim_abandon(c, a->err ? a->err : &err);
+    } else if (reply == REPLY_GRANTED) {
+        grant_after_wait(c, token, a->sent_ns);
+    } else if (ask_how_long(c, on_weighed, &err)) {
+        sql_claim_abandon(c, &err);
     }
 }
 
-void claims_stand_in_line(struct part *part)
+void maria_claim_wait(struct sql_claim *c)
 {
-    struct my *my = my_of_part(part);
+    struct my *my = my_of_claim(c);
     struct session *session;
     struct stile_error err;
-    part_leave(part);
-    if (pool_take(&session, &my->pool, &err)) {
-        part_fail(part, &err);
+    sql_claim_leave(c);
+    if (sql_pool_take(&session, &my->pool, &err)) {
+        sql_claim_fail(c, &err);
         return;
     }
-    part_join(part, session);
-    part->standing = IN_LINE;
-    mine(part)->crowded = true;
-    session->seat.waits = true;
-    claim_of(part)->engine->events->queued(claim_of(part));
-    if (session_send(session, sql_lock(part, ttl_to_tell(session)), on_locked, part, &err))
-        part_give_up(part, &err);
+    sql_claim_join(c, session);
+    c->state = CLAIM_WAITING;
+    my_claim_of(c)->crowded = true;
+    session->base.waits = true;
+    claim_of(c)->engine->events->queued(claim_of(c));
+    if (maria_send(session, maria_sql_lock(c, maria_lease_to_set(session)), on_locked, c, &err))
+        sql_claim_abandon(c, &err);
 }
 
 /* ---- on the shared session ---- */
@@ -174,19 +175,19 @@ void claims_stand_in_line(struct part *part)
 static void on_stepped_back(void *data, const struct answer *a)
 {
     (void)a; /* an error here is the session's end */
-    part_stepped(data);
+    sql_claim_not_taken(data);
 }
 
 /* What the try may have taken is given back; the server knows whose it is (LESSONS 20: an error is
  * no proof that nothing was granted). */
-static void step_back(struct part *part, uint64_t hint_ms)
+static void step_back(struct sql_claim *c, uint64_t hint_ms)
 {
-    struct session *session = part->session;
-    part->standing = STEPPING;
-    part->token = hint_ms;
-    if (!session || session->state != UP ||
-        session_send(session, sql_unlock(part), on_stepped_back, part, NULL))
-        part_stepped(part);
+    struct session *session = c->session;
+    c->state = CLAIM_UNDOING;
+    c->token = hint_ms;
+    if (!session || session->base.state != UP ||
+        maria_send(session, maria_sql_unlock(c), on_stepped_back, c, NULL))
+        sql_claim_not_taken(c);
 }
 
 static void on_weighed_trying(void *data, const struct answer *a)
@@ -196,93 +197,142 @@ static void on_weighed_trying(void *data, const struct answer *a)
 
 static void on_tried(void *data, const struct answer *a)
 {
-    struct part *part = data;
+    struct sql_claim *c = data;
     uint64_t token = 0;
     if (a->err) {
-        part->why = *a->err;
-        step_back(part, 0);
+        c->why = *a->err;
+        step_back(c, 0);
         return;
     }
-    switch (read_verdict(my_of_part(part), a, &token)) {
-    case TAKEN:
-        part_stepped(part);
+    switch (read_grant(my_of_claim(c), a, &token)) {
+    case REPLY_TAKEN:
+        sql_claim_not_taken(c);
         break;
-    case KEPT_BACK:
-        if (part->withdrawn || ask_how_long(part, on_weighed_trying, NULL))
-            step_back(part, 1);
+    case REPLY_HELD_BACK:
+        if (c->withdrawn || ask_how_long(c, on_weighed_trying, NULL))
+            step_back(c, 1);
         break;
-    case GRANTED:
-        part->token = token;
-        if (part->withdrawn)
-            release_go_on(part, true);
+    case REPLY_GRANTED:
+        c->token = token;
+        if (c->withdrawn)
+            sql_claim_withdraw(c, true);
         else
-            part_grant(part, token, a->sent_ns);
+            sql_claim_grant(c, token, a->sent_ns);
         break;
     }
 }
 
-bool claims_begin(struct part *part)
+bool maria_claim_begin(struct sql_claim *c)
 {
-    struct claim *claim = claim_of(part);
+    struct claim *claim = claim_of(c);
     char key[KEY_MAX + 1];
-    mine(part)->plainly = false;
-    if (!*part->stored) {
-        name_hex(part->stored, claim->name, claim->name_len);
-        name_key(key, my_of_part(part)->mariadb, claim->name, claim->name_len);
-        name_hex(mine(part)->key, key, strlen(key));
+    my_claim_of(c)->plainly = false;
+    if (!*c->stored) {
+        maria_name_hex(c->stored, claim->name, claim->name_len);
+        maria_name_key(key, my_of_claim(c)->mariadb, claim->name, claim->name_len);
+        maria_name_hex(my_claim_of(c)->key, key, strlen(key));
     }
-    return part_begin(part);
+    return sql_claim_begin(c);
 }
 
-void claims_claim(struct engine *engine, struct claim *claim)
+void maria_claim(struct engine *engine, struct claim *claim)
 {
-    struct part *part = part_of(claim);
+    struct sql_claim *c = sql_claim_of(claim);
     struct session *shared;
     struct stile_error err;
-    if (!claims_begin(part))
+    if (!maria_claim_begin(c))
         return;
-    if (claim->wait && mine(part)->crowded && pool_has_idle(pool_of(engine))) {
-        claims_stand_in_line(part); /* it would most likely be in vain */
-        return;
-    }
-    mine(part)->crowded = false;
-    if (my_shared(&shared, my_of(engine), &err)) {
-        part_fail(part, &err);
+    if (claim->wait && my_claim_of(c)->crowded && sql_pool_has_idle(pool_of(engine))) {
+        maria_claim_wait(c); /* it would most likely be in vain */
         return;
     }
-    part_join(part, shared);
-    part->standing = ASKED;
-    if (session_send(shared, sql_try(part, ttl_to_tell(shared)), on_tried, part, &err))
-        part_fail(part, &err);
+    my_claim_of(c)->crowded = false;
+    if (maria_shared(&shared, my_of(engine), &err)) {
+        sql_claim_fail(c, &err);
+        return;
+    }
+    sql_claim_join(c, shared);
+    c->state = CLAIM_TRYING;
+    if (maria_send(shared, maria_sql_try(c, maria_lease_to_set(shared)), on_tried, c, &err))
+        sql_claim_fail(c, &err);
 }
 
 /* ---- broken ---- */
 
-static bool is_it(struct part *part, const char *stored)
+static bool is_it(struct sql_claim *c, const char *stored)
 {
-    return part->standing == HOLDING && !part->told && strcmp(part->stored, stored) == 0;
+    return c->state == CLAIM_HELD && !c->loss_reported && strcmp(c->stored, stored) == 0;
 }
 
 static bool break_in(struct session *session, const char *stored)
 {
     struct stile_error err;
-    struct part *part = session->seat.claims;
-    while (part && !is_it(part, stored))
-        part = part->next;
-    if (!part)
+    struct sql_claim *c = session->base.claims;
+    while (c && !is_it(c, stored))
+        c = c->next;
+    if (!c)
         return false;
     error_set(&err, STILE_LOST, 0, "taken over by `stile break`");
-    part_lose(part, &err);
+    sql_claim_lose(c, &err);
     return true;
 }
 
-bool claims_break(struct my *my, uint64_t backend, const char *stored)
+bool maria_claim_break(struct my *my, uint64_t backend, const char *stored)
 {
-    if (my->pool.shared && my->pool.shared->seat.backend == backend)
+    if (my->pool.shared && my->pool.shared->base.backend == backend)
         return break_in(my->pool.shared, stored);
-    for (struct session *session = my->pool.sessions; session; session = session->seat.next) {
-        if (session->seat.backend == backend)
+    for (struct session *session = my->pool.sessions; session; session = session->base.next) {
+        if (session->base.backend == backend)
             return break_in(session, stored);
     }
     return false;
+}
+
+/* ---- releasing ---- */
+
+/* A KILL may hit this instead of the wait that it was meant for, and what is written into the row
+ * may fail: it is then given back without that. */
+static bool try_again(struct sql_claim *c, const struct answer *a)
+{
+    if (!a->err || !c->session || c->session->base.state != UP)
+        return false;
+    if (my_claim_of(c)->plainly && !maria_error_is_kill(a->code))
+        return false;
+    my_claim_of(c)->plainly = true;
+    maria_claim_give_back(c);
+    return true;
+}
+
+static void on_unlocked(void *data, const struct answer *a)
+{
+    const char *text = a->err ? NULL : maria_outcome_text(answer_last(a), 0);
+    if (!try_again(data, a))
+        sql_claim_release_answered(data, text && strcmp(text, "1") == 0, a->err);
+}
+
+/* With a hold or a delay in its row, the row is told first. */
+void maria_claim_give_back(struct sql_claim *c)
+{
+    struct claim *claim = claim_of(c);
+    struct stile_error err;
+    bool kept =
+        !my_of_claim(c)->bare && (claim->hold_ns || claim->delay_ns) && !my_claim_of(c)->plainly;
+    char *sql = kept ? maria_sql_let_go(c, claim->unused || c->withdrawn) : maria_sql_unlock(c);
+    if (maria_send(c->session, sql, on_unlocked, c, &err))
+        sql_claim_released(c, &err);
+}
+
+static void on_killed(void *data, const struct answer *a)
+{
+    (void)a;
+    sql_claim_stopped(data);
+}
+
+enum stile_status maria_session_stop(struct session *session)
+{
+    struct session *shared = session->my->pool.shared;
+    if (!shared || !sql_session_is_up(shared))
+        return STILE_UNREACHABLE;
+    return maria_send(shared, maria_sql_kill(session->base.backend, false), on_killed, session,
+                      NULL);
 }

@@ -5,12 +5,12 @@
 #include <string.h>
 
 #include "engines/mysql/my.h"
-#include "engines/mysql/sql.h"
+#include "engines/mysql/statements.h"
 
 #define PLACES_LOW 10
 #define N_TABLES   9
 
-/* The columns of sql_facts(). */
+/* The columns of maria_sql_facts(). */
 enum fact {
     FACT_SERVER,
     FACT_IS_READ_ONLY,
@@ -35,7 +35,7 @@ struct visit {
 
 static const char *fact(const struct visit *visit, enum fact fact)
 {
-    const char *text = outcome_text(&visit->answer->outcomes[ANSWER_FACTS], fact);
+    const char *text = maria_outcome_text(&visit->answer->outcomes[ANSWER_FACTS], fact);
     return text ? text : "";
 }
 
@@ -49,10 +49,10 @@ static void tell(const struct visit *visit, struct stile_finding finding)
 
 static void look_at_cluster(const struct visit *visit)
 {
-    const char *variable = outcome_text(&visit->answer->outcomes[ANSWER_MULTI_PRIMARY], 0);
+    const char *variable = maria_outcome_text(&visit->answer->outcomes[ANSWER_MULTI_PRIMARY], 0);
     if (!variable)
         return;
-    bool galera = my_is_galera(variable);
+    bool galera = maria_is_galera(variable);
     const char *what = galera ? "this server is a node of a Galera cluster"
                               : "this server is one of several primaries of a replication group";
     const char *id = galera ? "galera" : "group-replication";
@@ -77,7 +77,7 @@ static void look_at_cluster(const struct visit *visit)
 static void look_at_kind(const struct visit *visit)
 {
     struct my *my = visit->my;
-    if (my_is_too_old(fact(visit, FACT_SERVER)))
+    if (maria_is_too_old(fact(visit, FACT_SERVER)))
         tell(visit, (struct stile_finding){
                         .severity = STILE_DANGER,
                         .id = "version",
@@ -220,7 +220,7 @@ static void look_at_replicas(const struct visit *visit)
 
 static void look_at_places(const struct visit *visit)
 {
-    const char *used = outcome_text(&visit->answer->outcomes[ANSWER_CONNECTED], 1);
+    const char *used = maria_outcome_text(&visit->answer->outcomes[ANSWER_CONNECTED], 1);
     int places = atoi(fact(visit, FACT_MAX_CONNECTIONS)) - (used ? atoi(used) : 0);
     char what[80];
     snprintf(what, sizeof what, "%d of its connections are free", places > 0 ? places : 0);
@@ -276,7 +276,7 @@ static void on_rights(void *data, const struct answer *a)
     struct query *query = data;
     struct visit visit;
     begin_visit(&visit, query, a);
-    const char *procedures = a->err ? NULL : outcome_text(answer_last(a), 0);
+    const char *procedures = a->err ? NULL : maria_outcome_text(answer_last(a), 0);
     bool none = visit.my->options.mode != MODE_GETLOCK && procedures && atoi(procedures) == 0;
     if (none || is_denied(a->code))
         tell_rights(&visit);
@@ -294,9 +294,9 @@ static void look_at_rights(const struct visit *visit)
         query->engine->events->done(query, NULL);
         return;
     }
-    enum stile_status status = my_shared(&shared, visit->my, &err);
+    enum stile_status status = maria_shared(&shared, visit->my, &err);
     if (!status)
-        status = session_send(shared, sql_rights(visit->my), on_rights, query, &err);
+        status = maria_send(shared, maria_sql_rights(visit->my), on_rights, query, &err);
     if (status)
         query->engine->events->done(query, &err);
 }
@@ -323,13 +323,13 @@ static void on_facts(void *data, const struct answer *a)
     look_at_rights(&visit);
 }
 
-void doctor_examine(struct engine *engine, struct query *query)
+void maria_examine(struct engine *engine, struct query *query)
 {
     struct session *shared;
     struct stile_error err;
-    enum stile_status status = my_shared(&shared, my_of(engine), &err);
+    enum stile_status status = maria_shared(&shared, my_of(engine), &err);
     if (!status)
-        status = session_send(shared, sql_facts(), on_facts, query, &err);
+        status = maria_send(shared, maria_sql_facts(), on_facts, query, &err);
     if (status)
         engine->events->done(query, &err);
 }

@@ -1,10 +1,10 @@
 /* The engines of mysql.so. */
 #include "engines/module.h"
 
-extern const struct engine_class mysql_class;
+extern const struct engine_class maria_class;
 
 static const struct engine_class *const classes[] = {
-    &mysql_class,
+    &maria_class,
     NULL,
 };
 

@@ -8,9 +8,8 @@
 #include "engines/mysql/names.h"
 #include "engines/mysql/options.h"
 #include "engines/mysql/session.h"
-#include "engines/sql/part.h"
-#include "engines/sql/people.h"
-#include "engines/sql/who.h"
+#include "engines/sql/claim.h"
+#include "engines/sql/opening.h"
 
 /* The schema that this code was written for, and the oldest that it works with: clients of two
  * releases share a database while an upgrade is under way. */
@@ -20,7 +19,7 @@
 
 /* The state of a claim. */
 struct my_claim {
-    struct part part;
+    struct sql_claim base;
     bool plainly;    /* leaving without a word to the row */
     bool crowded;    /* the last time it had to wait */
     bool in_line;    /* mode=row: its session has the line's lock, or waits for it */
@@ -31,10 +30,11 @@ struct my_claim {
 struct my {
     struct engine engine;
     struct leases leases; /* mode=table */
-    struct pool pool;     /* but the bell */
-    struct session *bell; /* sleeps until it is somebody's turn; NULL: there is none */
-    uint64_t bell_again_ns;
-    struct timer bell_check; /* while it sleeps: a ring may have been missed */
+    struct pool pool;
+    const struct session_events *shared_events;
+    struct session *sleeper; /* mode=table: sleeps until a claim is granted; NULL: none */
+    uint64_t wakeup_again_ns;
+    struct timer wakeup_check; /* while it sleeps: a ring may have been missed */
     struct options options;
     bool bare;               /* there is no schema: no tokens, no holds */
     int version;             /* of the schema */
@@ -42,8 +42,8 @@ struct my {
     int64_t started_ns;      /* when the server was, on our clock */
     uint64_t job_claims;     /* so many: each has a tag of its own */
     struct opening *opening; /* while open() waits for the first answers */
-    struct who who;
-    char host_hex[2 * SELF_HOST_MAX + 1], command_hex[2 * WHO_COMMAND_MAX + 1]; /* of who */
+    struct identity identity;
+    char host_hex[2 * SELF_HOST_MAX + 1], command_hex[2 * IDENTITY_COMMAND_MAX + 1]; /* of who */
 };
 
 static inline struct my *my_of(struct engine *engine)
@@ -51,68 +51,83 @@ static inline struct my *my_of(struct engine *engine)
     return (struct my *)engine;
 }
 
-static inline struct my_claim *mine(struct part *part)
+static inline struct my_claim *my_claim_of(struct sql_claim *c)
 {
-    return (struct my_claim *)part;
+    return (struct my_claim *)c;
 }
 
-static inline struct my *my_of_part(struct part *part)
+static inline struct my *my_of_claim(struct sql_claim *c)
 {
-    return my_of(claim_of(part)->engine);
+    return my_of(claim_of(c)->engine);
 }
 
-/* ---- reach.c ---- */
-
-/* Connects, and looks at what is there; may block. */
-enum stile_status my_reach(struct my *my, struct stile_error *err);
-
-/* Connects it if need be: what is asked meanwhile waits for that. */
-enum stile_status my_shared(struct session **session, struct my *my, struct stile_error *err);
-enum stile_status my_connect(struct session **session, struct my *my,
-                             const struct session_events *events, struct stile_error *err);
-/* The shared session is up (why NULL), or over. */
-void my_opened(struct session *session, const struct stile_error *why);
-/* The first answer of a server: whether it is one that we can count on. */
-enum stile_status my_check_server(struct session *session, const struct answer *answer,
-                                  struct stile_error *err);
+/* ---- session.c ---- */
 
 /* Before MariaDB 10.0.2 and MySQL 5.7.5, GET_LOCK gave back what the session had already. */
-bool my_is_too_old(const char *version);
+bool maria_is_too_old(const char *version);
 /* The variable that shows that a server is one of several primaries: Galera's, else of Group
  * Replication. */
-bool my_is_galera(const char *variable);
+bool maria_is_galera(const char *variable);
 
-/* ---- jobs.c ---- */
+/* ---- server.c ---- */
 
-void jobs_run(struct engine *engine, struct job_errand *errand);
+extern const struct session_events maria_shared_events;
 
-/* ---- doctor.c ---- */
+/* Connects, and checks what is there; may block. */
+enum stile_status maria_reach(struct my *my, struct stile_error *err);
+/* Connects it if need be: what is asked meanwhile waits for that. */
+enum stile_status maria_shared(struct session **session, struct my *my, struct stile_error *err);
+enum stile_status maria_connect(struct session **session, struct my *my,
+                                const struct session_events *events, struct stile_error *err);
+enum stile_status maria_session_connect(struct session **session, struct pool *pool,
+                                        struct stile_error *err);
+/* The shared session is up (why NULL), or over. */
+void maria_session_opened(struct session *session, const struct stile_error *why);
+enum stile_status maria_setup(const struct url *url, bool dry_run, const char **script,
+                              struct stile_error *err);
 
-void doctor_examine(struct engine *engine, struct query *query);
+/* ---- claims.c: mode=getlock ---- */
 
-/* ---- ttl.c ---- */
-
-/* The lease that the next statement has to begin with; 0: the server knows it. */
-uint64_t ttl_to_tell(struct session *session);
-/* What the server said to sql_prove(): an error if this session's locks are gone, or the server is
- * read-only and no longer decides who holds them. */
-enum stile_status ttl_check_proof(const struct answer *answer, struct stile_error *err);
-
-/* ---- claims.c: being granted ---- */
-
-void claims_claim(struct engine *engine, struct claim *claim);
-bool claims_begin(struct part *part); /* false: it has failed already */
-/* Of our own: true if this client has it, and has now lost it. */
-bool claims_break(struct my *my, uint64_t backend, const char *stored);
+void maria_claim(struct engine *engine, struct claim *claim);
+bool maria_claim_begin(struct sql_claim *c); /* false: it has failed already */
+/* True if this client has it, and has now lost it. */
+bool maria_claim_break(struct my *my, uint64_t backend, const char *stored);
+void maria_claim_wait(struct sql_claim *c);
+void maria_claim_give_back(struct sql_claim *c);
+enum stile_status maria_session_stop(struct session *session);
 
 /* ---- rows.c: mode=row ---- */
 
-void rows_claim(struct engine *engine, struct claim *claim);
-void rows_give(struct part *part);     /* it is held */
-void rows_withdraw(struct part *part); /* its transaction is open, and it is not held */
+void maria_row_claim(struct engine *engine, struct claim *claim);
+void maria_row_give_back(struct sql_claim *c);
+void maria_row_clear(struct sql_claim *c);
 
-/* ---- breaking.c ---- */
+/* ---- table.c: mode=table ---- */
 
-void people_break(struct engine *engine, struct query *query);
+extern const struct session_events maria_table_events;
+extern const struct lease_ops maria_table_ops;
+
+void maria_wakeup_init(struct my *my);
+void maria_table_break(struct engine *engine, struct query *query);
+
+/* ---- inspect.c ---- */
+
+enum stile_status maria_ask_show(const struct query *query, answer_fn *fn, void *data,
+                                 struct stile_error *err);
+enum stile_status maria_read_show(struct view *view, const struct answer *answer,
+                                  const struct query *query, struct stile_error *err);
+enum stile_status maria_ask_list(const struct query *query, answer_fn *fn, void *data,
+                                 struct stile_error *err);
+enum stile_status maria_report_list(struct query *query, const struct answer *answer,
+                                    struct stile_error *err);
+void maria_break(struct engine *engine, struct query *query);
+
+/* ---- jobs.c ---- */
+
+void maria_jobs(struct engine *engine, struct job_errand *errand);
+
+/* ---- doctor.c ---- */
+
+void maria_examine(struct engine *engine, struct query *query);
 
 #endif

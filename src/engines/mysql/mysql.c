@@ -12,22 +12,20 @@
  * meanwhile sits on it until the time is over. A wait is withdrawn with KILL QUERY from the shared
  * session, and then given back whether or not it was granted.
  *
- *     reach.c                          the server and what it has
- *     session.c, talk.c                one connection
- *     ttl.c, ../sql/pool.c             its lease; all of them together
- *     claims.c, release.c, ../sql/part.c, ../sql/release.c   the life of a claim
- *     view.c, list.c, breaking.c, ../sql/people.c   show, watch, list, break
- *     jobs.c                           the queue of jobs, in every mode
- *     sql.c, schema.sql                what the server is told, and what it needs for it
- *     table.c, bell.c, ../sql/lease.c  mode=table: rows with an owner and an end instead
+ *     server.c                         the server, what it has, and `stile setup`
+ *     session.c, ../sql/session.c      one connection and its lease
+ *     ../sql/pool.c                    all of them together
+ *     claims.c, ../sql/claim.c         the life of a claim
  *     rows.c                           mode=row: SELECT ... FOR UPDATE instead of GET_LOCK
+ *     table.c, shedlock.c, ../sql/lease.c    mode=table: rows with an owner and an end instead
+ *     inspect.c, ../sql/inspect.c      show, watch, list, break
+ *     jobs.c                           the queue of jobs, in every mode
+ *     statements.c, schema.sql         what is sent to the server, and what it needs for that
  */
 #include <string.h>
 
 #include "engines/mysql/my.h"
-#include "engines/mysql/setup.h"
-#include "engines/mysql/table.h"
-#include "engines/sql/opening.h"
+#include "engines/sql/inspect.h"
 
 /* ---- who we are ---- */
 
@@ -40,14 +38,14 @@ static void keep_from_comment(char *text)
 
 static enum stile_status introduce(struct my *my, struct stile_error *err)
 {
-    struct who *who = &my->who;
-    enum stile_status status = who_introduce(who, &my->engine, err);
+    struct identity *identity = &my->identity;
+    enum stile_status status = sql_identity_init(identity, &my->engine, err);
     if (status)
         return status;
-    keep_from_comment(who->host);
-    keep_from_comment(who->command);
-    name_hex(my->host_hex, who->host, strlen(who->host));
-    name_hex(my->command_hex, who->command, strlen(who->command));
+    keep_from_comment(identity->host);
+    keep_from_comment(identity->command);
+    maria_name_hex(my->host_hex, identity->host, strlen(identity->host));
+    maria_name_hex(my->command_hex, identity->command, strlen(identity->command));
     return STILE_OK;
 }
 
@@ -55,56 +53,84 @@ static enum stile_status introduce(struct my *my, struct stile_error *err)
 
 static void dispose(struct my *my)
 {
-    session_free(my->bell);
-    my->bell = NULL;
-    loop_disarm(my->engine.loop, &my->bell_check);
+    sql_session_free(my->sleeper);
+    my->sleeper = NULL;
+    loop_disarm(my->engine.loop, &my->wakeup_check);
     loop_unreserve(my->engine.loop, 1);
-    pool_end(&my->pool);
-    lease_free_batches(&my->leases);
-    options_free(&my->options);
+    sql_pool_end(&my->pool);
+    sql_lease_free_batches(&my->leases);
+    maria_options_free(&my->options);
 }
 
-extern const struct engine_class mysql_table_class, mysql_shedlock_class, mysql_row_class;
+extern const struct engine_class maria_table_class, maria_shedlock_class, maria_row_class;
 
 static void promise(struct my *my)
 {
     struct engine *engine = &my->engine;
     if (my->options.table) {
-        opening_promise(engine, &mysql_shedlock_class);
+        sql_opening_set_class(engine, &maria_shedlock_class);
     } else if (my->options.mode == MODE_TABLE) {
-        opening_promise(engine, &mysql_table_class);
+        sql_opening_set_class(engine, &maria_table_class);
     } else if (my->options.mode == MODE_ROW) {
-        opening_promise(engine, &mysql_row_class);
+        sql_opening_set_class(engine, &maria_row_class);
         engine->caps.fifo = my->mariadb; /* MySQL prefers those who keep others waiting */
         engine->caps.most_locks = my->options.sessions - 1;
     }
     if (my->bare)
-        opening_promise_less(
+        sql_opening_set_bare(
             engine, "none, for this database has no tables stile_*: run `stile setup URL`",
             "run `stile setup URL` for tokens, hold-at-least and lock-delay; then mode=table "
             "in the URL has shared locks, slots and stile acquire, too");
 }
 
-static enum stile_status mysql_open(struct engine *engine, const struct url *url,
+#define DATABASE                                                                                   \
+    .connect = maria_session_connect, .close = maria_session_close,                                \
+    .answer = maria_request_answer, .drop = maria_request_drop, .forked = maria_session_forked,    \
+    .renew = maria_session_renew, .keep = maria_session_keep, .stop = maria_session_stop,          \
+    .ask_show = maria_ask_show, .read_show = maria_read_show, .ask_list = maria_ask_list,          \
+    .report_list = maria_report_list
+
+static const struct sql_database database = {
+    .wait = maria_claim_wait,
+    .give_back = maria_claim_give_back,
+    .clear = maria_claim_give_back,
+    DATABASE,
+};
+
+static const struct sql_database row_database = {
+    .give_back = maria_row_give_back,
+    .clear = maria_row_clear,
+    DATABASE,
+};
+
+/* What depends on the mode. */
+static void configure(struct my *my)
+{
+    bool row = my->options.mode == MODE_ROW, table = my->options.mode == MODE_TABLE;
+    my->shared_events = table ? &maria_table_events : &maria_shared_events;
+    sql_pool_configure(&my->pool, row ? &row_database : &database, my->options.sessions, row);
+}
+
+static enum stile_status maria_open(struct engine *engine, const struct url *url,
                                     struct stile_error *err)
 {
     struct my *my = my_of(engine);
     if (loop_reserve(engine->loop, 1))
         return error_set(err, STILE_NOMEM, 0, "out of memory");
-    enum stile_status status = pool_init(&my->pool, engine, err);
+    enum stile_status status = sql_pool_init(&my->pool, engine, err);
     if (status) {
         loop_unreserve(engine->loop, 1);
         return status;
     }
-    bell_init(my);
+    maria_wakeup_init(my);
     my->leases.engine = engine;
-    my->leases.ops = &table_ops;
+    my->leases.ops = &maria_table_ops;
     status = introduce(my, err);
     if (!status)
-        status = options_read(&my->options, url, err);
-    pool_limit(&my->pool, my->options.sessions, my->options.mode == MODE_ROW);
+        status = maria_options_read(&my->options, url, err);
+    configure(my);
     if (!status)
-        status = my_reach(my, err);
+        status = maria_reach(my, err);
     if (!status)
         promise(my);
     else
@@ -112,16 +138,17 @@ static enum stile_status mysql_open(struct engine *engine, const struct url *url
     return status;
 }
 
-static void mysql_close_engine(struct engine *engine)
+static void maria_close(struct engine *engine)
 {
     dispose(my_of(engine));
 }
 
-static void mysql_forked(struct engine *engine)
+static void maria_forked(struct engine *engine)
 {
     struct my *my = my_of(engine);
-    session_forked(my->bell);
-    pool_forked(&my->pool);
+    if (my->sleeper)
+        maria_session_forked(my->sleeper);
+    sql_pool_forked(&my->pool);
 }
 
 #define CONDITION                                                                                  \
@@ -136,25 +163,26 @@ static void mysql_forked(struct engine *engine)
     "clocks that agree; failover to a replica may forget a lock or repeat a token"
 
 static const struct engine_push push = {
-    .watch = people_watch,
-    .unwatch = people_unwatch,
+    .watch = sql_inspect_watch,
+    .unwatch = sql_inspect_unwatch,
 };
 
 static const struct engine_jobs jobs = {
-    .run = jobs_run,
+    .run = maria_jobs,
 };
 
 static const struct engine_admin admin = {
-    .setup = mysql_setup,
-    .examine = doctor_examine,
+    .setup = maria_setup,
+    .examine = maria_examine,
 };
 
 #define SLOTS                                                                                      \
-    .schemes = "mysql mysqls mariadb", .params = options_params, .engine_size = sizeof(struct my), \
-    .open = mysql_open, .close = mysql_close_engine, .forked = mysql_forked, .list = people_list,  \
-    .show = people_show, .push = &push, .jobs = &jobs, .admin = &admin
+    .schemes = "mysql mysqls mariadb", .params = maria_options_params,                             \
+    .engine_size = sizeof(struct my), .open = maria_open, .close = maria_close,                    \
+    .forked = maria_forked, .list = sql_inspect_list, .show = sql_inspect_show, .push = &push,     \
+    .jobs = &jobs, .admin = &admin
 
-const struct engine_class mysql_table_class = {
+const struct engine_class maria_table_class = {
     .caps = {.engine = "mysql",
              .modes = 1u << STILE_EXCLUSIVE | 1u << STILE_SHARED | 1u << STILE_SLOTS,
              .lease = STILE_LEASE_CLAIM,
@@ -170,12 +198,12 @@ const struct engine_class mysql_table_class = {
              .condition = TABLE_CONDITION},
     .apart = true,
     .in_flight = 256,
-    .break_ = table_break,
+    .break_ = maria_table_break,
     LEASE_SLOTS,
     SLOTS,
 };
 
-const struct engine_class mysql_shedlock_class = {
+const struct engine_class maria_shedlock_class = {
     .caps = {.engine = "mysql",
              .modes = 1u << STILE_EXCLUSIVE,
              .lease = STILE_LEASE_CLAIM,
@@ -190,7 +218,7 @@ const struct engine_class mysql_shedlock_class = {
                           "and in its time zone",
              .instead = "mode=table without dialect= has shared locks, slots and lock-delay"},
     .apart = true,
-    .break_ = table_break,
+    .break_ = maria_table_break,
     LEASE_SLOTS,
     SLOTS,
 };
@@ -200,7 +228,7 @@ const struct engine_class mysql_shedlock_class = {
     "all; their holders are told as their connections end. Each lock that is held or waited for "  \
     "takes a session (sessions=)"
 
-const struct engine_class mysql_row_class = {
+const struct engine_class maria_row_class = {
     .caps = {.engine = "mysql",
              .modes = 1u << STILE_EXCLUSIVE | 1u << STILE_SHARED,
              .lease = STILE_LEASE_SESSION,
@@ -216,14 +244,14 @@ const struct engine_class mysql_row_class = {
              .instead = "mode=table in the URL has slots and stile acquire"},
     .apart_sharing = true, /* each lock has a session of its own */
     .claim_size = sizeof(struct my_claim),
-    .claim = rows_claim,
-    .release = claims_release,
-    .renew = pool_renew,
-    .break_ = people_break,
+    .claim = maria_row_claim,
+    .release = sql_claim_release,
+    .renew = sql_pool_renew,
+    .break_ = maria_break,
     SLOTS,
 };
 
-const struct engine_class mysql_class = {
+const struct engine_class maria_class = {
     .caps = {.engine = "mysql",
              .modes = 1u << STILE_EXCLUSIVE,
              .lease = STILE_LEASE_SESSION,
@@ -240,9 +268,9 @@ const struct engine_class mysql_class = {
                  "shared locks"},
     .in_flight = 256,
     .claim_size = sizeof(struct my_claim),
-    .claim = claims_claim,
-    .release = claims_release,
-    .renew = pool_renew,
-    .break_ = people_break,
+    .claim = maria_claim,
+    .release = sql_claim_release,
+    .renew = sql_pool_renew,
+    .break_ = maria_break,
     SLOTS,
 };

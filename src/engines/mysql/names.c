@@ -10,7 +10,7 @@
 #define DIGITS    40
 #define HEAD_MAX  (MYSQL_MAX - 1 - DIGITS)
 
-void name_hex(char *out, const char *bytes, size_t len)
+void maria_name_hex(char *out, const char *bytes, size_t len)
 {
     static const char digits[] = "0123456789abcdef";
     for (size_t i = 0; i < len; i++) {
@@ -51,7 +51,7 @@ static bool is_kept_apart(bool mariadb, const char *name, size_t len)
     return true;
 }
 
-void name_key(char out[KEY_MAX + 1], bool mariadb, const char *name, size_t len)
+void maria_name_key(char out[KEY_MAX + 1], bool mariadb, const char *name, size_t len)
 {
     unsigned char digest[EVP_MAX_MD_SIZE] = {0};
     size_t head = len < HEAD_MAX ? len : HEAD_MAX;
@@ -66,5 +66,5 @@ void name_key(char out[KEY_MAX + 1], bool mariadb, const char *name, size_t len)
     }
     EVP_Digest(name, len, digest, NULL, EVP_sha256(), NULL);
     out[head] = '#';
-    name_hex(out + head + 1, (const char *)digest, DIGITS / 2);
+    maria_name_hex(out + head + 1, (const char *)digest, DIGITS / 2);
 }

@@ -15,8 +15,8 @@
 #define KEY_HEX_MAX    (2 * KEY_MAX + 1)
 #define STORED_HEX_MAX (2 * STILE_NAME_MAX + 1)
 
-void name_hex(char *out, const char *bytes, size_t len); /* 2 * len + 1 */
+void maria_name_hex(char *out, const char *bytes, size_t len); /* 2 * len + 1 */
 /* mariadb: the server compares bytes, and has room for more of them. */
-void name_key(char out[KEY_MAX + 1], bool mariadb, const char *name, size_t len);
+void maria_name_key(char out[KEY_MAX + 1], bool mariadb, const char *name, size_t len);
 
 #endif

@@ -6,14 +6,13 @@
 
 #include "base/url.h"
 #include "engines/mysql/my.h"
-#include "engines/sql/shedlock.h"
 
 #define PATIENCE_S 5
 #define NAME_PORT  3306
 
-const char *const options_params[] = {"mode",     "dialect",       "table", "sessions", "allow",
-                                      "socket",   "tls",           "ca",    "cert",     "key",
-                                      "insecure", "password_file", NULL};
+const char *const maria_options_params[] = {
+    "mode", "dialect", "table", "sessions", "allow",         "socket", "tls",
+    "ca",   "cert",    "key",   "insecure", "password_file", NULL};
 
 /* ---- reading ---- */
 
@@ -34,7 +33,7 @@ static enum stile_status read_dialect(struct options *o, const struct url *url,
     if (o->mode != MODE_TABLE || !dialect || strcmp(dialect, "shedlock") != 0)
         return error_set(err, STILE_MISUSE, 0,
                          "dialect= is shedlock, in mode=table, and table= its table");
-    return shedlock_read_table(&o->table, url, err);
+    return sql_shedlock_read_table(&o->table, url, err);
 }
 
 static enum stile_status read_mode(struct options *o, const struct url *url,
@@ -74,7 +73,7 @@ static enum stile_status read_tls(struct options *o, const struct url *url, stru
     if (status)
         return status;
     bool asked = strcmp(url->scheme, "mysqls") == 0 || tls || o->ca || o->cert || o->key;
-    bool near = !o->host || options_is_near(o->host, strlen(o->host));
+    bool near = !o->host || sql_host_is_local(o->host, strlen(o->host));
     o->tls = asked || (!near && !o->insecure);
     if (asked && !o->host)
         return error_set(err, STILE_MISUSE, 0,
@@ -109,12 +108,13 @@ static enum stile_status read_place(struct options *o, const struct url *url,
     return status;
 }
 
-enum stile_status options_read(struct options *o, const struct url *url, struct stile_error *err)
+enum stile_status maria_options_read(struct options *o, const struct url *url,
+                                     struct stile_error *err)
 {
     o->patience_ns = PATIENCE_S * NS_PER_SEC;
     enum stile_status status = read_mode(o, url, err);
     if (!status)
-        status = options_read_sessions(&o->sessions, &o->allow_pooler, url, err);
+        status = sql_options_sessions(&o->sessions, &o->allow_pooler, url, err);
     if (!status)
         status = read_place(o, url, err);
     if (!status)
@@ -128,7 +128,7 @@ enum stile_status options_read(struct options *o, const struct url *url, struct 
     return status ? status : read_tls(o, url, err);
 }
 
-void options_free(struct options *o)
+void maria_options_free(struct options *o)
 {
     char *all[] = {o->table,  o->host, o->user, o->password, o->database,
                    o->socket, o->ca,   o->cert, o->key};
@@ -165,7 +165,7 @@ static void set_tls(MYSQL *conn, const struct options *o)
         mysql_options(conn, MYSQL_OPT_SSL_KEY, o->key);
 }
 
-MYSQL *options_prepare_blocking(const struct options *o)
+MYSQL *maria_options_prepare_blocking(const struct options *o)
 {
     unsigned seconds = PATIENCE_S, protocol = o->host ? MYSQL_PROTOCOL_TCP : MYSQL_PROTOCOL_SOCKET;
     my_bool no = 0;
@@ -183,9 +183,9 @@ MYSQL *options_prepare_blocking(const struct options *o)
     return conn;
 }
 
-MYSQL *options_prepare(const struct options *o)
+MYSQL *maria_options_prepare(const struct options *o)
 {
-    MYSQL *conn = options_prepare_blocking(o);
+    MYSQL *conn = maria_options_prepare_blocking(o);
     if (conn && mysql_options(conn, MYSQL_OPT_NONBLOCK, 0)) {
         mysql_close(conn);
         return NULL;

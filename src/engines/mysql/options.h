@@ -25,13 +25,13 @@ struct options {
     bool tls, insecure;
 };
 
-extern const char *const options_params[]; /* all that a URL may have */
+extern const char *const maria_options_params[]; /* all that a URL may have */
 
-enum stile_status options_read(struct options *options, const struct url *url,
-                               struct stile_error *err);
+enum stile_status maria_options_read(struct options *options, const struct url *url,
+                                     struct stile_error *err);
 /* A handle that is ready to connect; NULL: no memory. blocking: for setup only. */
-MYSQL *options_prepare(const struct options *options);
-MYSQL *options_prepare_blocking(const struct options *options);
-void options_free(struct options *options);
+MYSQL *maria_options_prepare(const struct options *options);
+MYSQL *maria_options_prepare_blocking(const struct options *options);
+void maria_options_free(struct options *options);
 
 #endif

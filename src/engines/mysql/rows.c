@@ -9,248 +9,414 @@
  * again. Then the claim's own session is asked once more: that it answers proves that the row was
  * ours when the token was drawn. In the same breath it marks itself with a lock of its own
  * (GET_LOCK), by which others see which claims are alive. */
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
-#include "engines/mysql/fault.h"
+#include "engines/mysql/errors.h"
 #include "engines/mysql/my.h"
-#include "engines/mysql/sql.h"
+#include "engines/mysql/statements.h"
+#include "mutant.h"
+
+/* ---- statements ---- */
+
+#define SLICE_S 1 /* the shortest that InnoDB waits */
+#define MARK    "CONCAT('stile row ',CONNECTION_ID())"
+
+static bool is_shared(struct sql_claim *c)
+{
+    return claim_of(c)->mode == STILE_SHARED;
+}
+
+static const char *how_to_lock(struct sql_claim *c)
+{
+    if (!is_shared(c))
+        return "FOR UPDATE";
+    return my_of_claim(c)->mariadb ? "LOCK IN SHARE MODE" : "FOR SHARE";
+}
+
+/* The line that leads to a row. */
+static const char *queue_lock_of(char hex[KEY_HEX_MAX], struct sql_claim *c)
+{
+    struct claim *claim = claim_of(c);
+    char text[STILE_NAME_MAX + 16], key[KEY_MAX + 1];
+    int n = snprintf(text, sizeof text, "stile line %s", claim->name);
+    maria_name_key(key, my_of_claim(c)->mariadb, text, (size_t)n);
+    maria_name_hex(hex, key, strlen(key));
+    return hex;
+}
+
+/* In the line, as the server shows it to others: what is waited for, and who waits. */
+static void queue_prefix(char *out, size_t size, struct sql_claim *c, const char *identity)
+{
+    char line[KEY_HEX_MAX];
+    snprintf(out, size, "DO GET_LOCK(X'%s',%d) /* FROM stile_row WHERE name=X'%s' %s */%s;",
+             queue_lock_of(line, c), SQL_YEAR_S, c->stored, how_to_lock(c), identity);
+}
+
+/* All of it in one round trip. The row is made outside of the transaction, and only if it isn't
+ * there: who makes it would have to wait for who holds it. */
+char *maria_sql_row_take(struct sql_claim *c, uint64_t ttl_ns)
+{
+    struct my *my = my_of_claim(c);
+    char before[96] = "", identity[SQL_WHO_MAX];
+    char turn[KEY_HEX_MAX + STORED_HEX_MAX + sizeof identity + 96] = "";
+    bool wait = claim_of(c)->wait;
+    maria_sql_who(identity, my);
+    int slice_s = SLICE_S;
+#ifdef MUTANT_MYSQL_ROW_WAITS_UNSEEN
+    slice_s = 1000;
+#endif
+    if (ttl_ns)
+        snprintf(before, sizeof before, "SET SESSION wait_timeout=%lu,innodb_lock_wait_timeout=%d;",
+                 maria_sql_lease_s(ttl_ns), slice_s);
+    if (wait && !my_claim_of(c)->in_line)
+        queue_prefix(turn, sizeof turn, c, identity);
+    return maria_sql_written(
+        "%s%sINSERT IGNORE INTO stile_row SELECT X'%s' FROM DUAL WHERE NOT EXISTS "
+        "(SELECT 1 FROM stile_row r WHERE r.name=X'%s');START TRANSACTION;"
+        "SELECT 1 FROM stile_row WHERE name=X'%s' %s%s%s",
+        before, turn, c->stored, c->stored, c->stored, how_to_lock(c), wait ? "" : " NOWAIT",
+        wait ? identity : "");
+}
+
+char *maria_sql_row_grant(struct sql_claim *c)
+{
+    struct my *my = my_of_claim(c);
+    struct claim *claim = claim_of(c);
+    char hold[24], delay[24];
+    return maria_sql_written("CALL stile_row_grant(X'%s',%" PRIu64 ",%d,%s,%s,'%s',X'%s',%s,X'%s')",
+                             c->stored, c->session->base.backend, is_shared(c),
+                             maria_sql_milliseconds(hold, claim->hold_ns),
+                             maria_sql_milliseconds(delay, claim->delay_ns), my->identity.owner,
+                             my->host_hex, my->identity.pid, my->command_hex);
+}
+
+char *maria_sql_row_let_go(struct sql_claim *c, bool unused)
+{
+    return maria_sql_written("CALL stile_row_let_go(X'%s',%" PRIu64 ",%d)", c->stored, c->token,
+                             unused);
+}
+
+/* Once only: a lock that was taken twice has to be given back twice. The line goes on. */
+char *maria_sql_row_mark(struct sql_claim *c, uint64_t ttl_ns)
+{
+    char line[KEY_HEX_MAX];
+    return maria_sql_written(
+        "SET SESSION wait_timeout=%lu;DO RELEASE_LOCK(X'%s'),IF(IS_USED_LOCK(" MARK
+        ")<=>CONNECTION_ID(),0,GET_LOCK(" MARK ",0))",
+        maria_sql_lease_s(ttl_ns), queue_lock_of(line, c));
+}
+
+char *maria_sql_row_end(struct sql_claim *c)
+{
+    char line[KEY_HEX_MAX];
+    return maria_sql_written("COMMIT;DO RELEASE_LOCK(X'%s'),RELEASE_LOCK(" MARK ")",
+                             queue_lock_of(line, c));
+}
+
+/* ---- for people ---- */
+
+/* A claim whose session has marked itself is alive; who has not yet a token waits for the end of a
+ * hold. */
+#define ALIVE    "IS_USED_LOCK(CONCAT('stile row ',c.backend))<=>c.backend"
+#define MODE(of) "IF(" of ".shared,'shared','exclusive')"
+#define CLAIM                                                                                      \
+    "c.held,0," MODE("c") ",c.token," SQL_AGE("c.since") ",NULL,c.pid,c.host,c.command,c.owner,"   \
+                                                         "n.token,c.backend"
+
+/* Kept back by a hold, or by a holder that has not released it and whose delay begins now. */
+#define GHOST                                                                                      \
+    "1,1," MODE("n") ",n.token," SQL_AGE("n.since") "," SQL_KEPT(                                  \
+        "n") ",n.pid,n.host,n.command,n.owner,n."                                                  \
+             "token,0"
+#define IS_GHOST                                                                                   \
+    "(n.delay_ms IS NOT NULL OR n.hold_until>UTC_TIMESTAMP(6)) AND NOT EXISTS (SELECT 1 FROM "     \
+    "stile_row_claim c WHERE c.name=n.name AND c.held AND " ALIVE ")"
+#define IN_ORDER " ORDER BY 1,2 DESC,6 DESC;"
+
+char *maria_sql_row_show(const struct my *my, const char *stored)
+{
+    return maria_sql_written(
+        "SELECT X'%s'," CLAIM
+        " FROM (SELECT 1) one LEFT JOIN stile_row_count n ON n.name=X'%s' LEFT JOIN "
+        "stile_row_claim c ON c.name=n.name AND " ALIVE " UNION ALL SELECT n.name," GHOST
+        " FROM stile_row_count n WHERE n.name=X'%s' AND " IS_GHOST IN_ORDER SQL_ROW_WAITERS,
+        stored, stored, stored, maria_sql_waited_ms(my));
+}
+
+char *maria_sql_row_list(const struct my *my, const char *prefix)
+{
+    size_t len = strlen(prefix) / 2;
+    return maria_sql_written(
+        "SELECT c.name," CLAIM
+        " FROM stile_row_claim c JOIN stile_row_count n ON n.name=c.name WHERE "
+        "LEFT(c.name,%zu)=X'%s' AND " ALIVE " UNION ALL SELECT n.name," GHOST
+        " FROM stile_row_count n WHERE LEFT(n.name,%zu)=X'%s' AND " IS_GHOST IN_ORDER
+            SQL_ROW_WAITERS,
+        len, prefix, len, prefix, maria_sql_waited_ms(my));
+}
+
+char *maria_sql_row_unhold(const char *stored, uint64_t token)
+{
+    return maria_sql_written(
+        "UPDATE stile_row_count SET hold_until=NULL,delay_ms=NULL WHERE name=X'%s' "
+        "AND %" PRIu64 " IN (0,token) AND (hold_until IS NOT NULL OR delay_ms IS NOT "
+        "NULL)",
+        stored, token);
+}
 
 /* A victim of a deadlock asks again, so often; then it is no bad luck any more. */
 #define UNDONE_MAX 8
 
-static void count(struct part *part);
-static void take(struct part *part);
+static void count(struct sql_claim *c);
+static void take(struct sql_claim *c);
 
-static bool is_up(const struct part *part)
+static bool is_up(const struct sql_claim *c)
 {
-    return part->session && part->session->state == UP;
+    return c->session && c->session->base.state == UP;
 }
 
 /* ---- the end of its transaction ---- */
 
-static void end_with(struct part *part, answer_fn *fn)
+static void end_with(struct sql_claim *c, answer_fn *fn)
 {
     struct stile_error err;
-    if (session_send(part->session, sql_row_end(part), fn, part, &err))
-        part_give_up(part, &err);
+    if (maria_send(c->session, maria_sql_row_end(c), fn, c, &err))
+        sql_claim_abandon(c, &err);
 }
 
 /* What can't be ended ends with its session. */
-static void ensure_ended(struct part *part, const struct answer *a)
+static void ensure_ended(struct sql_claim *c, const struct answer *a)
 {
-    struct session *session = part->session;
-    if (!a->err || !is_up(part))
+    struct session *session = c->session;
+    if (!a->err || !is_up(c))
         return;
-    part_leave(part);
-    pool_close(session);
+    sql_claim_leave(c);
+    sql_pool_close(session);
 }
 
 static void on_withdrawn(void *data, const struct answer *a)
 {
     ensure_ended(data, a);
-    release_left(data, NULL);
+    sql_claim_released(data, NULL);
 }
 
-void rows_withdraw(struct part *part)
+static void withdraw(struct sql_claim *c)
 {
-    end_with(part, on_withdrawn);
+    end_with(c, on_withdrawn);
 }
 
 static void on_given(void *data, const struct answer *a)
 {
-    struct part *part = data;
+    struct sql_claim *c = data;
     struct stile_error lost;
-    bool over = a->err && !is_up(part); /* perhaps before this was read */
+    bool over = a->err && !is_up(c); /* perhaps before this was read */
     if (over)
         error_set(&lost, STILE_LOST, 0, "%s", a->err->message);
-    ensure_ended(part, a);
-    release_left(part, over && !part->told ? &lost : NULL);
+    ensure_ended(c, a);
+    sql_claim_released(c, over && !c->loss_reported ? &lost : NULL);
 }
 
 /* What it could not be told keeps the name back for longer, not shorter. */
 static void on_let_go(void *data, const struct answer *a)
 {
-    struct part *part = data;
+    struct sql_claim *c = data;
     (void)a;
-    if (is_up(part))
-        end_with(part, on_given);
+    if (is_up(c))
+        end_with(c, on_given);
     else
-        release_left(part, NULL);
+        sql_claim_released(c, NULL);
 }
 
 /* With a hold or a delay in the name's row, that is told first. */
-void rows_give(struct part *part)
+static void give(struct sql_claim *c)
 {
-    struct claim *claim = claim_of(part);
-    struct my *my = my_of_part(part);
+    struct claim *claim = claim_of(c);
+    struct my *my = my_of_claim(c);
     bool kept = claim->hold_ns || claim->delay_ns;
     if (!kept || !my->pool.shared ||
-        session_send(my->pool.shared, sql_row_let_go(part, claim->unused), on_let_go, part, NULL))
-        end_with(part, on_given);
+        maria_send(my->pool.shared, maria_sql_row_let_go(c, claim->unused), on_let_go, c, NULL))
+        end_with(c, on_given);
 }
 
 /* ---- not yet ---- */
 
 static void on_stepped_back(void *data, const struct answer *a)
 {
-    struct part *part = data;
-    struct session *session = part->session;
-    ensure_ended(part, a);
-    if (part->withdrawn) {
-        release_left(part, NULL);
+    struct sql_claim *c = data;
+    struct session *session = c->session;
+    ensure_ended(c, a);
+    if (c->withdrawn) {
+        sql_claim_released(c, NULL);
     } else if (a->err) {
-        part_fail(part, a->err);
-    } else if (claim_of(part)->wait) {
-        take(part);
+        sql_claim_fail(c, a->err);
+    } else if (claim_of(c)->wait) {
+        take(c);
     } else {
-        part_turn_away(part, part->token * NS_PER_MS);
-        pool_give(session);
+        sql_claim_busy(c, c->token * NS_PER_MS);
+        sql_pool_return(session);
     }
 }
 
-static void step_back(struct part *part, uint64_t hint_ms)
+static void step_back(struct sql_claim *c, uint64_t hint_ms)
 {
-    mine(part)->in_line = false;
-    part->standing = STEPPING;
-    part->token = hint_ms;
-    end_with(part, on_stepped_back);
+    my_claim_of(c)->in_line = false;
+    c->state = CLAIM_UNDOING;
+    c->token = hint_ms;
+    end_with(c, on_stepped_back);
 }
 
 /* ---- the token ---- */
 
-static enum stile_status mark(struct part *part, answer_fn *fn, struct stile_error *err)
+static enum stile_status mark(struct sql_claim *c, answer_fn *fn, struct stile_error *err)
 {
-    struct session *session = part->session;
-    session->seat.ttl_told_ns = my_of_part(part)->pool.ttl_ns;
-    return session_send(session, sql_row_mark(part, session->seat.ttl_told_ns), fn, part, err);
+    struct session *session = c->session;
+    session->base.lease_ns = my_of_claim(c)->pool.ttl_ns;
+    return maria_send(session, maria_sql_row_mark(c, session->base.lease_ns), fn, c, err);
 }
 
 static void look_again(struct timer *timer)
 {
-    struct part *part = part_of_timer(timer);
-    if (part->standing == SITTING)
-        count(part);
+    struct sql_claim *c = sql_claim_of_timer(timer);
+    if (c->state == CLAIM_HELD_BACK)
+        count(c);
 }
 
 static void on_sitting(void *data, const struct answer *a)
 {
-    struct part *part = data;
-    if (a->err && part->standing == SITTING)
-        part_give_up(part, a->err);
+    struct sql_claim *c = data;
+    if (a->err && c->state == CLAIM_HELD_BACK)
+        sql_claim_abandon(c, a->err);
 }
 
 /* It is ours in the server, and kept back from everybody. */
-static void sit(struct part *part, uint64_t ms)
+static void sit(struct sql_claim *c, uint64_t ms)
 {
-    struct my *my = my_of_part(part);
+    struct my *my = my_of_claim(c);
     struct loop *loop = my->engine.loop;
     uint64_t pause = (ms + 1) * NS_PER_MS, most = my->pool.ttl_ns / 3;
     struct stile_error err;
-    part->standing = SITTING;
-    part->timer.fn = look_again;
-    loop_arm(loop, &part->timer, loop_now(loop) + (pause < most ? pause : most));
-    if (mark(part, on_sitting, &err))
-        part_give_up(part, &err);
+    c->state = CLAIM_HELD_BACK;
+    c->timer.fn = look_again;
+    loop_arm(loop, &c->timer, loop_now(loop) + (pause < most ? pause : most));
+    if (mark(c, on_sitting, &err))
+        sql_claim_abandon(c, &err);
 }
 
 static void on_marked(void *data, const struct answer *a)
 {
-    part_confirmed(data, a->sent_ns, a->err);
+    sql_claim_confirmed(data, a->sent_ns, a->err);
 }
 
-static void hear_verdict(struct part *part, const char *text)
+static void hear_verdict(struct sql_claim *c, const char *text)
 {
     struct stile_error err;
     uint64_t number = *text ? strtoull(text + 1, NULL, 10) : 0;
-    if (*text == 'h' && claim_of(part)->wait) {
-        sit(part, number);
+    if (*text == 'h' && claim_of(c)->wait) {
+        sit(c, number);
     } else if (*text == 'h') {
-        step_back(part, number);
+        step_back(c, number);
     } else if (*text == 'g') {
-        part->token = number;
-        part->standing = CONFIRMING;
-        if (mark(part, on_marked, &err))
-            part_give_up(part, &err);
+        c->token = number;
+        c->state = CLAIM_CONFIRMING;
+        if (mark(c, on_marked, &err))
+            sql_claim_abandon(c, &err);
     } else {
         error_set(&err, STILE_CORRUPT, 0, "the server's answer has an unexpected form");
-        part_give_up(part, &err);
+        sql_claim_abandon(c, &err);
     }
 }
 
 static void on_counted(void *data, const struct answer *a)
 {
-    struct part *part = data;
-    const char *text = a->err ? NULL : outcome_text(&a->outcomes[0], 0);
-    if (part->withdrawn) {
-        part->token = text && *text == 'g' ? strtoull(text + 1, NULL, 10) : 0;
-        claim_of(part)->unused = true;
-        part->standing = LEAVING;
-        release_go_on(part, true);
+    struct sql_claim *c = data;
+    const char *text = a->err ? NULL : maria_outcome_text(&a->outcomes[0], 0);
+    if (c->withdrawn) {
+        c->token = text && *text == 'g' ? strtoull(text + 1, NULL, 10) : 0;
+        claim_of(c)->unused = true;
+        c->state = CLAIM_RELEASING;
+        sql_claim_withdraw(c, true);
     } else if (a->err) {
-        part_give_up(part, a->err);
+        sql_claim_abandon(c, a->err);
     } else {
-        hear_verdict(part, text ? text : "");
+        hear_verdict(c, text ? text : "");
     }
 }
 
-static void count(struct part *part)
+static void count(struct sql_claim *c)
 {
     struct session *shared;
     struct stile_error err;
-    part->standing = COUNTING;
-    if (my_shared(&shared, my_of_part(part), &err) ||
-        session_send(shared, sql_row_grant(part), on_counted, part, &err))
-        part_give_up(part, &err);
+    c->state = CLAIM_COUNTING;
+    if (maria_shared(&shared, my_of_claim(c), &err) ||
+        maria_send(shared, maria_sql_row_grant(c), on_counted, c, &err))
+        sql_claim_abandon(c, &err);
 }
 
 /* ---- the row ---- */
 
 static void on_taken(void *data, const struct answer *a)
 {
-    struct part *part = data;
-    bool refused = a->err && (fault_is_undone(a->code) || fault_is_busy(a->code));
-    if (part->session)
-        part->session->seat.waits = false;
-    if (part->withdrawn && is_up(part))
-        rows_withdraw(part);
-    else if (a->err && fault_is_busy(a->code) && is_up(part) && claim_of(part)->wait)
-        take(part); /* it stays the first in the line */
-    else if (refused && is_up(part) && (!claim_of(part)->wait || mine(part)->undone++ < UNDONE_MAX))
-        step_back(part, 0);
+    struct sql_claim *c = data;
+    bool refused = a->err && (maria_error_is_undone(a->code) || maria_error_is_busy(a->code));
+    if (c->session)
+        c->session->base.waits = false;
+    if (c->withdrawn && is_up(c))
+        withdraw(c);
+    else if (a->err && maria_error_is_busy(a->code) && is_up(c) && claim_of(c)->wait)
+        take(c); /* it stays the first in the line */
+    else if (refused && is_up(c) && (!claim_of(c)->wait || my_claim_of(c)->undone++ < UNDONE_MAX))
+        step_back(c, 0);
     else if (a->err)
-        part_give_up(part, a->err);
-    else if (!outcome_text(answer_last(a), 0))
-        step_back(part, 0); /* it was cleared away while we waited */
+        sql_claim_abandon(c, a->err);
+    else if (!maria_outcome_text(answer_last(a), 0))
+        step_back(c, 0); /* it was cleared away while we waited */
     else
-        count(part);
+        count(c);
 }
 
-static void take(struct part *part)
+static void take(struct sql_claim *c)
 {
-    struct session *session = part->session;
-    bool wait = claim_of(part)->wait;
+    struct session *session = c->session;
+    bool wait = claim_of(c)->wait;
     struct stile_error err;
-    part->standing = wait ? IN_LINE : ASKED;
-    session->seat.waits = wait;
-    char *sql = sql_row_take(part, ttl_to_tell(session));
-    mine(part)->in_line = wait;
-    if (session_send(session, sql, on_taken, part, &err))
-        part_give_up(part, &err);
+    c->state = wait ? CLAIM_WAITING : CLAIM_TRYING;
+    session->base.waits = wait;
+    char *sql = maria_sql_row_take(c, maria_lease_to_set(session));
+    my_claim_of(c)->in_line = wait;
+    if (maria_send(session, sql, on_taken, c, &err))
+        sql_claim_abandon(c, &err);
 }
 
-void rows_claim(struct engine *engine, struct claim *claim)
+void maria_row_claim(struct engine *engine, struct claim *claim)
 {
-    struct part *part = part_of(claim);
+    struct sql_claim *c = sql_claim_of(claim);
     struct session *session;
     struct stile_error err;
-    if (!claims_begin(part))
+    if (!maria_claim_begin(c))
         return;
-    mine(part)->undone = 0;
-    mine(part)->in_line = false;
-    if (pool_take(&session, pool_of(engine), &err)) {
-        part_fail(part, &err);
+    my_claim_of(c)->undone = 0;
+    my_claim_of(c)->in_line = false;
+    if (sql_pool_take(&session, pool_of(engine), &err)) {
+        sql_claim_fail(c, &err);
         return;
     }
-    part_join(part, session);
-    take(part);
+    sql_claim_join(c, session);
+    take(c);
+}
+
+/* ---- releasing ---- */
+
+void maria_row_give_back(struct sql_claim *c)
+{
+    if (c->withdrawn)
+        withdraw(c);
+    else
+        give(c);
+}
+
+void maria_row_clear(struct sql_claim *c)
+{
+    withdraw(c);
 }

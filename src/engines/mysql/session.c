@@ -1,97 +1,83 @@
-/* The life of a connection. */
+/* One connection: requests, answers, its life and its lease. */
 #include "engines/mysql/session.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "engines/mysql/fault.h"
+#include "engines/mysql/errors.h"
 #include "engines/mysql/my.h"
-#include "engines/mysql/sql.h"
-#include "engines/mysql/talk.h"
+#include "engines/mysql/statements.h"
+#include "mutant.h"
 
-/* ---- the end ---- */
+#define ABORT_STEPS 16
 
-static void close_connection(struct session *s)
+struct request {
+    struct sql_request base;
+    char *sql;
+    unsigned code; /* of its error, 0 where it isn't the server's */
+    size_t n;
+    struct outcome outcomes[OUTCOMES_MAX]; /* so many as there are */
+};
+
+/* What a call of the library waits for: MYSQL_WAIT_...; 0: it is done; or there is none. */
+#define NO_CALL (-1)
+
+/* ---- requests ---- */
+
+/* One is kept for the next: most sessions have one request at a time. */
+static struct request *new_request(struct session *s, char *sql, answer_fn *fn, void *data)
 {
-    loop_unwatch(s->loop, &s->watch);
-    loop_disarm(s->loop, &s->timer);
-    loop_forget(s->loop, &s->task);
-    talk_abort(s);
-    mysql_close(s->conn);
-    s->conn = NULL;
-    s->state = DOWN;
+    struct request *request = s->base.spare ? s->base.spare : malloc(sizeof *request);
+    s->base.spare = NULL;
+    if (!request)
+        return NULL;
+    request->base.next = NULL;
+    request->sql = sql;
+    request->base.fn = fn;
+    request->base.data = data;
+    request->base.sent_ns = 0;
+    request->code = 0;
+    request->n = 0;
+    request->base.error.status = STILE_OK;
+    return request;
 }
 
-static void dispose(struct session *s)
+void maria_request_drop(struct session *s, struct request *request)
 {
-    while (s->first)
-        talk_free(s, talk_take_first(s));
-    free(s->spare);
-    loop_unreserve(s->loop, 1);
-    free(s);
+    for (size_t i = 0; i < request->n; i++)
+        mysql_free_result(request->outcomes[i].rows);
+    free(request->sql);
+    free(s->base.spare);
+    s->base.spare = request;
 }
 
-void session_enter(struct session *s)
+const char *maria_outcome_text(const struct outcome *outcome, unsigned column)
 {
-    s->depth++;
+    if (!outcome->rows || column >= mysql_num_fields(outcome->rows))
+        return NULL;
+    mysql_data_seek(outcome->rows, 0);
+    MYSQL_ROW row = mysql_fetch_row(outcome->rows);
+    return row ? row[column] : NULL;
 }
 
-void session_leave(struct session *s)
+void maria_request_answer(struct session *s, struct request *request, const struct stile_error *err)
 {
-    s->depth--;
-    if (s->depth == 0 && s->doomed)
-        dispose(s);
-}
-
-void session_free(struct session *s)
-{
-    if (!s)
-        return;
-    if (s->state != DOWN)
-        close_connection(s);
-    s->doomed = true;
-    if (s->depth == 0)
-        dispose(s);
-}
-
-bool session_is_up(const struct session *s)
-{
-    return s->state == UP;
-}
-
-bool session_is_over(const struct session *s)
-{
-    return s->state == DOWN;
-}
-
-void session_forked(struct session *s)
-{
-    if (s && s->conn && s->watch.fd >= 0)
-        close(s->watch.fd);
-}
-
-void session_fail(struct session *s, const struct stile_error *why)
-{
-    struct stile_error err = *why;
-    if (s->state == DOWN)
-        return;
-    if (s->state == UP)
-        err.status = STILE_UNREACHABLE;
-    close_connection(s);
-    session_enter(s);
-    s->events->down(s);
-    while (s->first && !s->doomed)
-        talk_answer(s, talk_take_first(s), &err);
-    if (!s->doomed)
-        s->events->ended(s, &err);
-    s->doomed = true;
-    session_leave(s);
+    const struct answer a = {.outcomes = err ? NULL : request->outcomes,
+                             .n = request->n,
+                             .err = err,
+                             .code = request->code,
+                             .sent_ns = request->base.sent_ns};
+    if (request->base.fn)
+        request->base.fn(request->base.data, &a);
+    maria_request_drop(s, request);
 }
 
 /* ---- the socket ---- */
@@ -113,43 +99,331 @@ static void prepare_socket(int fd)
 }
 
 /* While connecting, the library may close its socket and try another that has the same number. */
-void session_watch(struct session *s, int waits_for)
+static void watch(struct session *s, int waits_for)
 {
     int fd = mysql_get_socket(s->conn);
-    uint32_t events = waits_for != IDLE && waits_for & MYSQL_WAIT_WRITE ? EPOLLOUT : 0;
-    if (waits_for == IDLE || waits_for & MYSQL_WAIT_READ)
+    uint32_t events = waits_for != NO_CALL && waits_for & MYSQL_WAIT_WRITE ? EPOLLOUT : 0;
+    if (waits_for == NO_CALL || waits_for & MYSQL_WAIT_READ)
         events |= EPOLLIN;
     s->waits_for = waits_for;
-    if (s->state == CONNECTING || s->watch.fd != fd)
-        loop_unwatch(s->loop, &s->watch);
-    if (s->watch.fd != fd && fd >= 0)
+    if (s->base.state == CONNECTING || s->base.watch.fd != fd)
+        loop_unwatch(s->base.loop, &s->base.watch);
+    if (s->base.watch.fd != fd && fd >= 0)
         prepare_socket(fd);
-    s->watch.fd = fd;
-    if (fd < 0 || (s->watch.slot && s->watched == events))
+    s->base.watch.fd = fd;
+    if (fd < 0 || (s->base.watch.slot && s->base.watched == events))
         return;
-    s->watched = events;
-    if (loop_watch(s->loop, &s->watch, events))
-        loop_soon(s->loop, &s->task);
+    s->base.watched = events;
+    if (loop_watch(s->base.loop, &s->base.watch, events))
+        loop_soon(s->base.loop, &s->base.task);
+}
+
+static void begin_call(struct session *s, int waits_for)
+{
+    if (waits_for) {
+        watch(s, waits_for);
+        return;
+    }
+    s->waits_for = 0;
+    loop_soon(s->base.loop, &s->base.task);
+}
+
+/* ---- the library's calls: each returns what it waits for, or 0 when it is done ---- */
+
+static int continue_call(struct session *s, int ready)
+{
+    switch (s->call) {
+    case CALL_CONNECT:
+        return mysql_real_connect_cont(&s->connected, s->conn, ready);
+    case CALL_SEND:
+        return mysql_send_query_cont(&s->failed, s->conn, ready);
+    case CALL_AWAIT:
+        s->call = CALL_READ;
+        return mysql_read_query_result_start(&s->unread, s->conn);
+    case CALL_READ:
+        return mysql_read_query_result_cont(&s->unread, s->conn, ready);
+    case CALL_STORE:
+        return mysql_store_result_cont(&s->rows, s->conn, ready);
+    case CALL_NEXT:
+        return mysql_next_result_cont(&s->failed, s->conn, ready);
+    default:
+        return NO_CALL;
+    }
+}
+
+/* The library would look for the answer at once, when it can't be there. */
+static int await_answer(struct session *s)
+{
+    s->call = CALL_AWAIT;
+    return MYSQL_WAIT_READ;
+}
+
+static int start_request(struct session *s)
+{
+    struct request *request = s->base.first;
+    request->base.sent_ns = loop_now(s->base.loop);
+    s->call = CALL_SEND;
+    int waits_for = mysql_send_query_start(&s->failed, s->conn, request->sql, strlen(request->sql));
+    return waits_for == 0 && !s->failed ? await_answer(s) : waits_for;
+}
+
+static int start_next(struct session *s)
+{
+    s->call = CALL_NEXT;
+    return mysql_next_result_start(&s->failed, s->conn);
+}
+
+/* A call that is suspended has things on its own stack: it has to be let go to its end. */
+static void abort_call(struct session *s)
+{
+    int fd = mysql_get_socket(s->conn);
+    if (s->call == CALL_NONE)
+        return;
+    if (fd >= 0)
+        shutdown(fd, SHUT_RDWR); /* a word of farewell would keep the server from noticing */
+    for (int i = 0; i < ABORT_STEPS && s->waits_for > 0 && s->call != CALL_AWAIT; i++)
+        s->waits_for = continue_call(s, MYSQL_WAIT_TIMEOUT);
+    if (s->call == CALL_STORE && s->waits_for == 0)
+        mysql_free_result(s->rows);
+    s->call = CALL_NONE;
+}
+
+/* ---- results ---- */
+
+static void note_error(struct session *s)
+{
+    struct request *request = s->base.first;
+    request->code = mysql_errno(s->conn);
+    maria_error_of(&request->base.error, request->code, mysql_error(s->conn), s->options->password);
+}
+
+static int finish_request(struct session *s)
+{
+    struct request *request = s->base.first;
+    s->call = CALL_NONE;
+    s->base.used_ns = loop_lately(s->base.loop);
+    if (request->base.error.status && maria_error_is_end(request->code)) {
+        struct stile_error why = request->base.error;
+        sql_session_fail(s, &why);
+        return NO_CALL;
+    }
+    sql_session_take_first(s);
+    maria_request_answer(s, request, request->base.error.status ? &request->base.error : NULL);
+    if (s->base.doomed || s->base.state == DOWN || !s->base.first || s->call != CALL_NONE)
+        return NO_CALL;
+    return start_request(s);
+}
+
+static int note_outcome(struct session *s, MYSQL_RES *rows)
+{
+    struct request *request = s->base.first;
+    if (request->n == OUTCOMES_MAX) /* the last ones count */
+        mysql_free_result(request->outcomes[--request->n].rows);
+    request->outcomes[request->n++] = (struct outcome){.rows = rows,
+                                                       .affected = mysql_affected_rows(s->conn),
+                                                       .insert_id = mysql_insert_id(s->conn)};
+    return mysql_more_results(s->conn) ? start_next(s) : finish_request(s);
+}
+
+static int take_result(struct session *s)
+{
+    if (mysql_field_count(s->conn) == 0)
+        return note_outcome(s, NULL);
+    s->call = CALL_STORE;
+    return mysql_store_result_start(&s->rows, s->conn);
+}
+
+/* ---- the greeting: whether the server can be relied on ---- */
+
+bool maria_is_too_old(const char *version)
+{
+    unsigned major = 0, minor = 0, patch = 0;
+    sscanf(version, "%u.%u.%u", &major, &minor, &patch);
+    unsigned number = major * 10000 + minor * 100 + patch;
+    return number < (strstr(version, "MariaDB") ? 100002u : 50705u);
+}
+
+static enum stile_status refuse(struct session *session, const char *version, const char *read_only,
+                                struct stile_error *err)
+{
+    if (maria_is_too_old(version))
+        return error_set(err, STILE_REFUSED, 0,
+                         "this server is older than MariaDB 10.0.2 or MySQL 5.7.5, where a session "
+                         "has one lock at most");
+    if (strcmp(read_only, "0") != 0) /* it may be about to be promoted */
+        return error_set(err, STILE_UNREACHABLE, 0,
+                         "this server is read-only, perhaps a replica: what is locked here is not "
+                         "known to its primary. Connect to the primary");
+    if (session->base.backend != mysql_thread_id(session->conn) &&
+        !session->my->options.allow_pooler)
+        return error_set(
+            err, STILE_REFUSED, 0,
+            "a proxy stands between us and the server, where the locks of a session "
+            "may become another's: say mode=table, or connect to the server itself (or "
+            "say allow=pooler, if it keeps a session for each connection)");
+    return STILE_OK;
+}
+
+static enum stile_status refuse_bare(const char *mode, struct stile_error *err)
+{
+    return error_set(err, STILE_REFUSED, 0,
+                     "this database has no tables stile_*, which mode=%s needs: run `stile setup "
+                     "URL`",
+                     mode);
+}
+
+static enum stile_status refuse_for_table(struct my *my, const char *read_only,
+                                          struct stile_error *err)
+{
+    if (strcmp(read_only, "0") != 0)
+        return error_set(err, STILE_UNREACHABLE, 0,
+                         "this server is read-only, perhaps a replica, where nothing can be "
+                         "locked: connect to its primary");
+    bool bare = my->opening && !my->opening->schema && !my->options.table;
+    return bare ? refuse_bare("table", err) : STILE_OK;
+}
+
+bool maria_is_galera(const char *variable)
+{
+    return strcasecmp(variable, "wsrep_on") == 0;
+}
+
+static enum stile_status refuse_cluster(const char *variable, struct stile_error *err)
+{
+    return error_set(
+        err, STILE_REFUSED, 0,
+        "this server is a node of a %s, and what a session "
+        "locks is known to one node only: say mode=table, or use a server that is in no cluster",
+        maria_is_galera(variable) ? "Galera cluster (wsrep_on)"
+                                  : "replication group with several primaries");
+}
+
+static enum stile_status check_server(struct session *session, const struct answer *a,
+                                      struct stile_error *err)
+{
+    struct my *my = session->my;
+    bool table = my->options.mode == MODE_TABLE;
+    size_t first = table ? 0 : GREETING_SETTINGS;
+    const struct outcome *facts = a->n > first + GREETING_UPTIME ? &a->outcomes[first] : NULL;
+    const char *version = facts ? maria_outcome_text(facts, FACT_VERSION) : NULL;
+    const char *read_only = facts ? maria_outcome_text(facts, FACT_READ_ONLY) : NULL;
+    const char *id = facts ? maria_outcome_text(facts, FACT_ID) : NULL;
+    if (!version || !read_only || !id)
+        return error_set(err, STILE_CORRUPT, 0, "the server's answer has an unexpected form");
+    const char *multi_primary = maria_outcome_text(facts + GREETING_MULTI_PRIMARY, 0);
+    const char *schema = maria_outcome_text(facts, FACT_SCHEMA);
+    const char *uptime = maria_outcome_text(facts + GREETING_UPTIME, 1);
+    session->base.backend = strtoull(id, NULL, 10);
+    my->started_ns = (int64_t)loop_now(session->base.loop) -
+                     (int64_t)(uptime ? strtoull(uptime, NULL, 10) : 0) * (int64_t)NS_PER_SEC;
+    if (my->opening) {
+        my->opening->schema = schema && strcmp(schema, "0") != 0;
+        my->mariadb = strstr(version, "MariaDB") != NULL;
+    }
+    if (my->engine.examining)
+        return STILE_OK;
+    if (table)
+        return refuse_for_table(my, read_only, err);
+    if (my->options.mode == MODE_ROW && my->opening && !my->opening->schema)
+        return refuse_bare("row", err);
+    if (multi_primary)
+        return refuse_cluster(multi_primary, err);
+    return refuse(session, version, read_only, err);
+}
+
+/* ---- the beginning ---- */
+
+static void on_greeted(void *data, const struct answer *a)
+{
+    struct session *s = data;
+    struct stile_error err;
+    if (a->err && s->base.state == DOWN)
+        return; /* it failed by itself */
+    if (a->err)
+        error_copy(&err, a->err);
+    else if (!check_server(s, a, &err)) {
+        s->base.state = UP;
+        loop_disarm(s->base.loop, &s->base.timer);
+        s->base.events->up(s);
+        return;
+    }
+    sql_session_fail(s, &err);
+}
+
+static int greet(struct session *s)
+{
+    char *sql = maria_sql_greeting(s->my);
+    struct request *request = sql ? new_request(s, sql, on_greeted, s) : NULL;
+    struct stile_error err;
+    if (!request) {
+        free(sql);
+        error_set(&err, STILE_NOMEM, 0, "out of memory");
+        sql_session_fail(s, &err);
+        return NO_CALL;
+    }
+    s->base.state = GREETING;
+    sql_session_prepend(s, request);
+    return start_request(s);
+}
+
+static int connected(struct session *s)
+{
+    struct stile_error err;
+    s->call = CALL_NONE;
+    if (s->connected)
+        return greet(s);
+    maria_error_of(&err, mysql_errno(s->conn), mysql_error(s->conn), s->options->password);
+    sql_session_fail(s, &err);
+    return NO_CALL;
+}
+
+/* ---- driving ---- */
+
+/* The call is done: what it has brought, and what the next one waits for. */
+static int finish_call(struct session *s)
+{
+    if (s->call == CALL_CONNECT)
+        return connected(s);
+    bool failed = s->call == CALL_STORE ? !s->rows : s->call == CALL_READ ? s->unread : s->failed;
+    if (failed) {
+        note_error(s);
+        return finish_request(s);
+    }
+    if (s->call == CALL_SEND)
+        return await_answer(s);
+    return s->call == CALL_STORE ? note_outcome(s, s->rows) : take_result(s);
+}
+
+static void drive(struct session *s, int waits_for)
+{
+    sql_session_enter(s);
+    while (waits_for == 0 && !s->base.doomed && s->base.state != DOWN)
+        waits_for = finish_call(s);
+    /* An answer may have asked for more, which is then under way already. */
+    if (!s->base.doomed && s->base.state != DOWN && (waits_for != NO_CALL || s->call == CALL_NONE))
+        watch(s, waits_for);
+    sql_session_arm_stall(s);
+    sql_session_leave(s);
 }
 
 /* Nothing was asked, so it is the server's last word, or none. */
-static void hear_the_end(struct session *s)
+static void read_farewell(struct session *s)
 {
     unsigned char said[512];
     struct stile_error err;
-    ssize_t n = recv(s->watch.fd, said, sizeof said, MSG_PEEK | MSG_DONTWAIT);
+    ssize_t n = recv(s->base.watch.fd, said, sizeof said, MSG_PEEK | MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
-    fault_of_last_word(&err, said, n > 0 ? (size_t)n : 0);
-    session_fail(s, &err);
+    maria_error_of_last_word(&err, said, n > 0 ? (size_t)n : 0);
+    sql_session_fail(s, &err);
 }
 
 static void on_ready(struct watch *watch, uint32_t events)
 {
-    struct session *s = (struct session *)((char *)watch - offsetof(struct session, watch));
+    struct session *s = (struct session *)((char *)watch - offsetof(struct session, base.watch));
     int ready = 0;
     if (s->call == CALL_NONE) {
-        hear_the_end(s);
+        read_farewell(s);
         return;
     }
     if (events & (EPOLLIN | EPOLLHUP | EPOLLERR))
@@ -157,112 +431,144 @@ static void on_ready(struct watch *watch, uint32_t events)
     if (events & (EPOLLOUT | EPOLLHUP | EPOLLERR))
         ready |= s->waits_for & MYSQL_WAIT_WRITE;
     if (ready)
-        talk_drive(s, talk_go_on(s, ready));
+        drive(s, continue_call(s, ready));
 }
 
 /* A call that was done at once, or a socket that could not be watched. */
 static void on_task(struct task *task)
 {
-    struct session *s = (struct session *)((char *)task - offsetof(struct session, task));
+    struct session *s = (struct session *)((char *)task - offsetof(struct session, base.task));
     struct stile_error err;
     if (s->call != CALL_NONE && s->waits_for == 0) {
-        talk_drive(s, 0);
-    } else if (!s->watch.slot) {
+        drive(s, 0);
+    } else if (!s->base.watch.slot) {
         error_set(&err, STILE_NOMEM, 0, "the connection can't be watched");
-        session_fail(s, &err);
+        sql_session_fail(s, &err);
     }
 }
 
-void session_begin(struct session *s, int waits_for)
+enum stile_status maria_send(struct session *s, char *sql, answer_fn *fn, void *data,
+                             struct stile_error *err)
 {
-    if (waits_for) {
-        session_watch(s, waits_for);
-        return;
-    }
-    s->waits_for = 0;
-    loop_soon(s->loop, &s->task);
-}
-
-/* ---- the beginning ---- */
-
-static void on_hailed(void *data, const struct answer *a)
-{
-    struct session *s = data;
-    struct stile_error err;
-    if (a->err && s->state == DOWN)
-        return; /* it failed by itself */
-    if (a->err)
-        error_copy(&err, a->err);
-    else if (!my_check_server(s, a, &err)) {
-        s->state = UP;
-        loop_disarm(s->loop, &s->timer);
-        s->events->up(s);
-        return;
-    }
-    session_fail(s, &err);
-}
-
-static int hail(struct session *s)
-{
-    char *sql = sql_hail(s->my);
-    struct request *request = sql ? talk_new(s, sql, on_hailed, s) : NULL;
-    struct stile_error err;
+    struct request *request = sql && s->base.state != DOWN ? new_request(s, sql, fn, data) : NULL;
     if (!request) {
         free(sql);
-        error_set(&err, STILE_NOMEM, 0, "out of memory");
-        session_fail(s, &err);
-        return IDLE;
+        if (s->base.state == DOWN)
+            return error_set(err, STILE_UNREACHABLE, 0, "the connection is gone");
+        return error_set(err, STILE_NOMEM, 0, "out of memory");
     }
-    s->state = HAILING;
-    request->next = s->first;
-    if (!s->first)
-        s->last = &request->next;
-    s->first = request;
-    return talk_start(s);
+    sql_session_append(s, request);
+    if (s->base.state != UP || s->call != CALL_NONE)
+        return STILE_OK;
+    begin_call(s, start_request(s));
+    sql_session_arm_stall(s);
+    return STILE_OK;
 }
 
-int session_connected(struct session *s)
+enum stile_status maria_session_new(struct session **out, struct my *my,
+                                    const struct session_events *events, struct stile_error *err)
 {
-    struct stile_error err;
-    s->call = CALL_NONE;
-    if (s->connected)
-        return hail(s);
-    fault_of(&err, mysql_errno(s->conn), mysql_error(s->conn), s->options->password);
-    session_fail(s, &err);
-    return IDLE;
-}
-
-enum stile_status session_new(struct session **out, struct my *my, struct loop *loop,
-                              const struct options *options, const struct session_events *events,
-                              struct stile_error *err)
-{
+    const struct options *options = &my->options;
+    struct loop *loop = my->engine.loop;
     struct session *s = calloc(1, sizeof *s);
     if (!s || loop_reserve(loop, 1)) {
         free(s);
         return error_set(err, STILE_NOMEM, 0, "out of memory");
     }
-    *s = (struct session){.seat.pool = &my->pool,
-                          .my = my,
-                          .loop = loop,
-                          .options = options,
-                          .events = events,
-                          .watch.fn = on_ready,
-                          .watch.fd = -1,
-                          .timer.fn = talk_on_time,
-                          .task.fn = on_task};
-    s->last = &s->first;
-    s->seat.used_ns = loop_now(loop);
-    s->conn = options_prepare(options);
+    sql_session_init(s, &my->pool, events);
+    s->my = my;
+    s->options = options;
+    s->base.watch.fn = on_ready;
+    s->base.task.fn = on_task;
+    s->conn = maria_options_prepare(options);
     if (!s->conn) {
-        s->state = DOWN;
-        session_free(s);
+        s->base.state = DOWN; /* there is no connection to be closed */
+        sql_session_free(s);
         return error_set(err, STILE_NOMEM, 0, "out of memory");
     }
     s->call = CALL_CONNECT;
-    session_begin(s, mysql_real_connect_start(&s->connected, s->conn, options->host, options->user,
-                                              options->password, options->database, options->port,
-                                              options->socket, OPTIONS_FLAGS));
-    loop_arm(loop, &s->timer, loop_now(loop) + options->patience_ns);
+    begin_call(s, mysql_real_connect_start(&s->connected, s->conn, options->host, options->user,
+                                           options->password, options->database, options->port,
+                                           options->socket, OPTIONS_FLAGS));
+    loop_arm(loop, &s->base.timer, loop_now(loop) + options->patience_ns);
     *out = s;
     return STILE_OK;
+}
+
+/* ---- the end ---- */
+
+void maria_session_close(struct session *s)
+{
+    abort_call(s);
+    mysql_close(s->conn);
+    s->conn = NULL;
+}
+
+void maria_session_forked(struct session *s)
+{
+    if (s && s->conn && s->base.watch.fd >= 0)
+        close(s->base.watch.fd);
+}
+
+/* ---- the lease: wait_timeout, in whole seconds; a year where nothing is held ---- */
+
+uint64_t maria_lease_to_set(struct session *session)
+{
+    uint64_t ttl_ns = session->my->pool.ttl_ns;
+    if (session->base.lease_ns >= ttl_ns)
+        return 0;
+    session->base.lease_ns = ttl_ns;
+#ifdef MUTANT_MYSQL_NO_LEASE
+    return 0;
+#endif
+    return ttl_ns;
+}
+
+static bool is_true(const struct answer *a, unsigned column)
+{
+    const char *text = maria_outcome_text(answer_last(a), column);
+    return text && strcmp(text, "1") == 0;
+}
+
+enum stile_status maria_lease_check_proof(const struct answer *a, struct stile_error *err)
+{
+    if (!is_true(a, 0))
+        return error_set(err, STILE_UNREACHABLE, 0,
+                         "a proxy has put another connection in this one's place, without its "
+                         "locks: connect to the server itself, or say mode=table");
+    if (!is_true(a, 1))
+        return error_set(err, STILE_UNREACHABLE, 0,
+                         "the server has become read-only, so another one may be the primary now");
+    return STILE_OK;
+}
+
+/* A session that has lost its locks, or whose server is a primary no longer, is over: its locks are
+ * lost, and the next claim finds out where to connect. */
+static void on_renewed(void *data, const struct answer *a)
+{
+    struct session *session = data;
+    struct stile_error err;
+    if (!a->err && maria_lease_check_proof(a, &err)) {
+        session->base.renewing = false;
+        sql_session_fail(session, &err);
+        return;
+    }
+    sql_pool_renewed(session, a->sent_ns, a->err);
+}
+
+enum stile_status maria_session_renew(struct session *session, uint64_t ttl_ns)
+{
+    session->base.lease_ns = ttl_ns;
+    return maria_send(session, maria_sql_prove(session, ttl_ns), on_renewed, session, NULL);
+}
+
+static void on_lengthened(void *data, const struct answer *a)
+{
+    (void)data, (void)a; /* else the session ends, and the next claim connects again */
+}
+
+void maria_session_keep(struct session *session)
+{
+    session->base.lease_ns = 0;
+    maria_send(session, maria_sql_ttl(0), on_lengthened, NULL, NULL);
 }

@@ -8,7 +8,7 @@
 
 #include <mysql.h>
 
-#include "engines/sql/people.h"
+#include "engines/sql/database.h"
 
 struct my;
 struct options;
@@ -35,22 +35,11 @@ static inline const struct outcome *answer_last(const struct answer *a)
     return &a->outcomes[a->n - 1];
 }
 
-struct session_events {
-    void (*up)(struct session *session);
-    /* It is over: nothing is asked of it from now on. Its requests then fail one by one. */
-    void (*down)(struct session *session);
-    /* All that was asked has been answered; afterwards the session is gone. */
-    void (*ended)(struct session *session, const struct stile_error *why);
-};
-
 struct session {
-    struct seat seat;
+    struct sql_session base;
     struct my *my;
-    const struct session_events *events;
-    enum { CONNECTING, HAILING, UP, DOWN } state;
 
     /* session.c's own */
-    struct loop *loop;
     const struct options *options;
     MYSQL *conn, *connected;
     int failed; /* the library's answer to the call under way */
@@ -66,25 +55,33 @@ struct session {
         CALL_NEXT
     } call;
     int waits_for; /* MYSQL_WAIT_...: what the call needs to go on */
-    struct watch watch;
-    uint32_t watched;
-    struct timer timer;
-    struct task task;
-    struct request *first, **last, *spare;
-    unsigned depth; /* of callbacks under way */
-    bool doomed;    /* freed when the last of them returns */
 };
 
-enum stile_status session_new(struct session **session, struct my *my, struct loop *loop,
-                              const struct options *options, const struct session_events *events,
-                              struct stile_error *err);
+enum stile_status maria_session_new(struct session **session, struct my *my,
+                                    const struct session_events *events, struct stile_error *err);
 
 /* sql is malloc()ed and becomes the session's, whatever happens; NULL: there was no memory for it.
  * The answer comes once, never from inside. */
-enum stile_status session_send(struct session *session, char *sql, answer_fn *fn, void *data,
-                               struct stile_error *err);
+enum stile_status maria_send(struct session *session, char *sql, answer_fn *fn, void *data,
+                             struct stile_error *err);
 
 /* Of a result's first row; NULL: there is none, or it is SQL's NULL. */
-const char *outcome_text(const struct outcome *outcome, unsigned column);
+const char *maria_outcome_text(const struct outcome *outcome, unsigned column);
+
+/* The lease that the next statement has to begin with; 0: the server knows it. */
+uint64_t maria_lease_to_set(struct session *session);
+/* The answer to maria_sql_prove(): an error if this session's locks are gone, or the server is
+ * read-only and no longer decides who holds them. */
+enum stile_status maria_lease_check_proof(const struct answer *answer, struct stile_error *err);
+
+/* ---- slots of struct sql_database ---- */
+
+void maria_session_close(struct session *session);
+void maria_session_forked(struct session *session);
+void maria_request_answer(struct session *session, struct request *request,
+                          const struct stile_error *err);
+void maria_request_drop(struct session *session, struct request *request);
+enum stile_status maria_session_renew(struct session *session, uint64_t ttl_ns);
+void maria_session_keep(struct session *session);
 
 #endif

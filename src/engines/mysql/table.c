@@ -1,29 +1,323 @@
 /* mode=table: the procedures of the schema do the work, each in one transaction. */
-#include "engines/mysql/table.h"
-
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "engines/mysql/fault.h"
-#include "engines/mysql/sql.h"
+#include "engines/mysql/errors.h"
+#include "engines/mysql/my.h"
+#include "engines/mysql/statements.h"
 
-/* ---- what is said ---- */
+/* ---- statements ---- */
+
+/* ---- about a claim: the procedures of the schema, each a transaction ---- */
+
+char *maria_sql_table_claim(struct lease *lease)
+{
+    if (my_of(claim_of_lease(lease)->engine)->options.table)
+        return maria_sql_shed_claim(lease);
+    static const char *const modes[] = {
+        [STILE_EXCLUSIVE] = "exclusive", [STILE_SHARED] = "shared", [STILE_SLOTS] = "slots"};
+    struct claim *claim = claim_of_lease(lease);
+    struct my *my = my_of(claim->engine);
+    char stored[STORED_HEX_MAX], ttl[24], hold[24], delay[24],
+        bell[IDENTITY_OWNER_LEN + 3] = "NULL";
+    maria_name_hex(stored, claim->name, claim->name_len);
+    if (my->leases.hearing)
+        snprintf(bell, sizeof bell, "'%s'", my->identity.owner);
+    return maria_sql_written(
+        "CALL stile_table_claim(X'%s','%s','%s',%u,%s,%s,%s,%d,%s,X'%s',%s,X'%s')", stored,
+        lease->owner, modes[claim->mode], claim->slots, maria_sql_milliseconds(ttl, claim->ttl_ns),
+        maria_sql_milliseconds(hold, claim->hold_ns),
+        maria_sql_milliseconds(delay, claim->delay_ns), claim->wait, bell, my->host_hex,
+        my->identity.pid, my->command_hex);
+}
+
+/* When something before it has run out, the first one asks at once, and those behind it one after
+ * the other within a second, should it be dead. No more than so many before it are counted. */
+#define AHEAD_MAX     20
+#define AHEAD_STEP_US 50000
+
+#define TURN "MIN(IF(c.owner='%1$s',NULL,c.expires_at))+INTERVAL %3$d*m.ahead MICROSECOND"
+#define LOOK                                                                                       \
+    "SELECT IF(COALESCE(MAX(c.owner='%1$s' AND NOT c.held),0)=0 OR " TURN " IS NULL OR " TURN      \
+    "<=UTC_TIMESTAMP(6),'a',CONCAT('w ',TIMESTAMPDIFF(MICROSECOND,UTC_TIMESTAMP(6)," TURN          \
+    ") DIV 1000,' ',m.ahead)) FROM stile_claim c,(SELECT COUNT(*) AS ahead FROM (SELECT 1 FROM "   \
+    "stile_claim b JOIN stile_claim me ON me.owner='%1$s' WHERE b.name=X'%2$s' AND "               \
+    "b.place<me.place AND NOT b.held LIMIT %4$d) some) m WHERE c.name=X'%2$s'"
+
+char *maria_sql_table_look(struct lease *lease, uint64_t life_ms)
+{
+    struct claim *claim = claim_of_lease(lease);
+    char stored[STORED_HEX_MAX], life[160 + LEASE_OWNER_LEN] = "";
+    maria_name_hex(stored, claim->name, claim->name_len);
+    if (life_ms)
+        snprintf(life, sizeof life,
+                 "UPDATE stile_claim SET expires_at=UTC_TIMESTAMP(6)+INTERVAL 1000*%" PRIu64
+                 " MICROSECOND WHERE owner='%s' AND NOT held;",
+                 life_ms, lease->owner);
+    char *text = maria_sql_written(LOOK, lease->owner, stored, AHEAD_STEP_US, AHEAD_MAX);
+    char *whole = text ? maria_sql_written("%s%s", life, text) : NULL;
+    free(text);
+    return whole;
+}
+
+char *maria_sql_table_release(struct lease *lease, bool unused)
+{
+    if (my_of(claim_of_lease(lease)->engine)->options.table)
+        return maria_sql_shed_release(lease, unused);
+    struct claim *claim = claim_of_lease(lease);
+    char stored[STORED_HEX_MAX];
+    maria_name_hex(stored, claim->name, claim->name_len);
+    return maria_sql_written("CALL stile_table_release(X'%s','%s',%d)", stored, lease->owner,
+                             unused);
+}
+
+#define ALIVE "held AND NOT ghost AND expires_at>UTC_TIMESTAMP(6)"
+
+char *maria_sql_table_resume(struct lease *lease)
+{
+    if (my_of(claim_of_lease(lease)->engine)->options.table)
+        return maria_sql_shed_resume(lease);
+    struct claim *claim = claim_of_lease(lease);
+    char stored[STORED_HEX_MAX], ttl[24];
+    maria_name_hex(stored, claim->name, claim->name_len);
+    strcpy(ttl, "ttl_ms"); /* as it was acquired with */
+    if (claim->ttl_given)
+        maria_sql_milliseconds(ttl, claim->ttl_ns);
+    return maria_sql_written(
+        "UPDATE stile_claim SET expires_at=UTC_TIMESTAMP(6)+INTERVAL 1000*%s "
+        "MICROSECOND,ttl_ms=%s,confirmed=TRUE WHERE owner='%s' AND name=X'%s' AND " ALIVE
+        ";SELECT CONCAT('t ',token,' ',ttl_ms) FROM stile_claim WHERE owner='%s' AND "
+        "name=X'%s' AND " ALIVE,
+        ttl, ttl, lease->owner, stored, lease->owner, stored);
+}
+
+/* A user who may write where read_only is set would go on holding on a demoted primary. */
+#define WRITABLE " AND @@GLOBAL.read_only=0"
+
+/* What had run out before the first statement is so in the second as well. */
+char *maria_sql_table_renew(struct lease_batch *batch)
+{
+    if (my_of(batch->leases->engine)->options.table)
+        return maria_sql_shed_renew(batch);
+    size_t room = batch->n * (LEASE_OWNER_LEN + 3) + 1;
+    char *owners = malloc(room), *at = owners;
+    if (!owners)
+        return NULL;
+    for (size_t i = 0; i < batch->n; i++)
+        at +=
+            snprintf(at, room - (size_t)(at - owners), "%s'%s'", i ? "," : "", batch->of[i]->owner);
+    char *sql =
+        maria_sql_written("UPDATE stile_claim SET expires_at=UTC_TIMESTAMP(6)+INTERVAL "
+                          "1000*ttl_ms MICROSECOND WHERE owner IN (%s) AND " ALIVE WRITABLE
+                          ";SELECT owner FROM stile_claim WHERE owner IN (%s) AND " ALIVE WRITABLE,
+                          owners, owners);
+    free(owners);
+    return sql;
+}
+
+char *maria_sql_wakeup_listen(const struct my *my)
+{
+    return maria_sql_written("SELECT GET_LOCK('stile bell %s',0)", my->identity.owner);
+}
+
+/* Owners of ours that were granted it and have not said yet that they know. */
+char *maria_sql_wakeup_granted(const struct my *my)
+{
+    return maria_sql_written(
+        "SELECT owner FROM stile_claim WHERE bell='%s' AND held AND NOT confirmed",
+        my->identity.owner);
+}
+
+char *maria_sql_wakeup_sleep(void)
+{
+    return maria_sql_written("DO SLEEP(60)");
+}
+
+char *maria_sql_rollback(void)
+{
+    return maria_sql_written("ROLLBACK");
+}
+
+/* ---- for people ---- */
+
+/* What has run out and is kept back is a ghost, whether somebody has settled it or not. */
+#define ENDS                                                                                       \
+    "IF(c.held AND c.confirmed AND NOT c.ghost,GREATEST(c.expires_at+INTERVAL "                    \
+    "1000*COALESCE(c.delay_ms,0) MICROSECOND,COALESCE(c.hold_until,c.expires_at)),c.expires_at)"
+#define VIEW                                                                                       \
+    "c.held,c.ghost OR c.expires_at<=UTC_TIMESTAMP(6),c.mode,c.token," SQL_AGE(                    \
+        "c.since") "," SQL_LEFT("IF(c.expires_at<=UTC_TIMESTAMP(6)," ENDS                          \
+                                ",c.expires_at)") ",c.pid,c.host,c.command,c.owner,n.token"
+
+char *maria_sql_table_show(const char *stored)
+{
+    return maria_sql_written(
+        "SELECT X'%s'," VIEW
+        " FROM (SELECT 1) one LEFT JOIN stile_counter n ON n.name=X'%s' LEFT JOIN "
+        "stile_claim c ON c.name=n.name AND " ENDS ">UTC_TIMESTAMP(6) "
+        "ORDER BY c.held DESC,c.place",
+        stored, stored);
+}
+
+char *maria_sql_table_list(const char *prefix)
+{
+    return maria_sql_written("SELECT c.name," VIEW
+                             " FROM stile_claim c JOIN stile_counter n ON n.name=c.name WHERE "
+                             "LEFT(c.name,%zu)=X'%s' AND " ENDS ">UTC_TIMESTAMP(6) "
+                             "ORDER BY c.name,c.held DESC,c.place",
+                             strlen(prefix) / 2, prefix);
+}
+
+char *maria_sql_table_break(const struct query *query)
+{
+    if (my_of(query->engine)->options.table)
+        return maria_sql_shed_break(query);
+    char stored[STORED_HEX_MAX];
+    maria_name_hex(stored, query->name, query->name_len);
+    return maria_sql_written("CALL stile_table_break(X'%s',%" PRIu64 ")", stored, query->token);
+}
 
 static void ignore(void *data, const struct answer *a)
 {
     (void)data, (void)a;
 }
 
+/* ---- wake-ups ---- */
+
+/* mode=table: being told. MySQL has no NOTIFY; but a statement that sleeps in the server can be
+ * ended by another session (KILL QUERY), which is how who releases wakes who is next. Whose sleep
+ * it is, only a lock tells that ends with its session (GET_LOCK): so nobody else's statement is
+ * ever hit.
+ *
+ * One session a client sleeps for all its claims that wait. When it is woken, one question finds
+ * out which of them were granted, however many wait. A ring may be missed while it is awake, and
+ * another user's may not ring: so the same is asked a few times a second as well. */
+
+#define WAKEUP_CHECK_NS (300 * NS_PER_MS) /* who was granted it has a second to say so */
+#define WAKEUP_AGAIN_NS (5 * NS_PER_SEC)  /* after one that could not be had */
+
+static void sleep_again(struct session *session);
+
+/* ---- what the rings were for ---- */
+
+static void on_granted(void *data, const struct answer *a)
+{
+    struct my *my = data;
+    MYSQL_RES *rows = a->err ? NULL : answer_last(a)->rows;
+    MYSQL_ROW row;
+    while (rows && (row = mysql_fetch_row(rows)))
+        sql_lease_hear_granted(&my->leases, row[0]);
+}
+
+static void check(struct my *my)
+{
+    struct session *shared;
+    if (!maria_shared(&shared, my, NULL))
+        maria_send(shared, maria_sql_wakeup_granted(my), on_granted, my, NULL);
+    loop_arm(my->engine.loop, &my->wakeup_check, loop_now(my->engine.loop) + WAKEUP_CHECK_NS);
+}
+
+static void on_check(struct timer *timer)
+{
+    struct my *my = (struct my *)((char *)timer - offsetof(struct my, wakeup_check));
+    if (my->leases.hearing && sql_lease_is_waiting(&my->leases))
+        check(my);
+}
+
+/* ---- asleep ---- */
+
+static void on_woken(void *data, const struct answer *a)
+{
+    struct session *session = data;
+    struct my *my = session->my;
+    if (session->base.state != UP)
+        return;
+    (void)a; /* it was ended, or slept long enough */
+    if (sql_lease_is_waiting(&my->leases)) {
+        sleep_again(session);
+        check(my);
+    } else {
+        my->leases.hearing = false;
+        my->sleeper = NULL;
+        sql_session_free(session);
+    }
+}
+
+static void sleep_again(struct session *session)
+{
+    session->base.waits = true;
+    maria_send(session, maria_sql_wakeup_sleep(), on_woken, session, NULL);
+}
+
+static void on_listening(void *data, const struct answer *a)
+{
+    struct session *session = data;
+    struct my *my = session->my;
+    if (a->err || session->base.state != UP)
+        return;
+    my->leases.hearing = true;
+    sleep_again(session);
+    check(my);
+    sql_lease_ask_again(&my->leases); /* they have not said that they can hear */
+}
+
+static void wakeup_up(struct session *session)
+{
+    maria_send(session, maria_sql_table_settings(session->my), ignore, NULL, NULL);
+    maria_send(session, maria_sql_wakeup_listen(session->my), on_listening, session, NULL);
+}
+
+static void wakeup_down(struct session *session)
+{
+    session->my->sleeper = NULL;
+    session->my->leases.hearing = false;
+}
+
+static void wakeup_ended(struct session *session, const struct stile_error *why)
+{
+    (void)session, (void)why;
+}
+
+static const struct session_events wakeup_events = {
+    .up = wakeup_up, .down = wakeup_down, .ended = wakeup_ended};
+
+/* Behind a proxy it would sleep in a session that others need. */
+static bool is_direct(const struct my *my)
+{
+    const struct session *shared = my->pool.shared;
+    return shared && shared->base.state == UP &&
+           shared->base.backend == mysql_thread_id(shared->conn);
+}
+
+void maria_wakeup_init(struct my *my)
+{
+    my->wakeup_check.fn = on_check;
+}
+
+static void start_wakeups(struct my *my)
+{
+    uint64_t now = loop_now(my->engine.loop);
+    if (my->sleeper || my->options.table || now < my->wakeup_again_ns || !is_direct(my))
+        return;
+    my->wakeup_again_ns = now + WAKEUP_AGAIN_NS;
+    if (maria_connect(&my->sleeper, my, &wakeup_events, NULL))
+        my->sleeper = NULL;
+}
+
+/* ---- what is said ---- */
+
 static enum stile_status say(struct engine *engine, char *sql, answer_fn *fn, void *data,
                              struct stile_error *err)
 {
     struct session *shared;
-    enum stile_status status = my_shared(&shared, my_of(engine), err);
+    enum stile_status status = maria_shared(&shared, my_of(engine), err);
     if (status) {
         free(sql);
         return status;
     }
-    return session_send(shared, sql, fn, data, err);
+    return maria_send(shared, sql, fn, data, err);
 }
 
 /* A procedure takes back what it has done when a statement in it fails, but not when it was killed:
@@ -31,8 +325,8 @@ static enum stile_status say(struct engine *engine, char *sql, answer_fn *fn, vo
 static void take_back(struct engine *engine, const struct answer *a)
 {
     struct session *shared = my_of(engine)->pool.shared;
-    if (a->err && a->code && shared && shared->state == UP)
-        session_send(shared, sql_rollback(), ignore, NULL, NULL);
+    if (a->err && a->code && shared && shared->base.state == UP)
+        maria_send(shared, maria_sql_rollback(), ignore, NULL, NULL);
 }
 
 /* Of the statement that has rows. */
@@ -40,7 +334,7 @@ static const char *column_of(const struct answer *a, unsigned column)
 {
     for (size_t i = 0; !a->err && i < a->n; i++) {
         if (a->outcomes[i].rows)
-            return outcome_text(&a->outcomes[i], column);
+            return maria_outcome_text(&a->outcomes[i], column);
     }
     return NULL;
 }
@@ -56,10 +350,10 @@ static struct lease_answer read_answer(struct engine *engine, const struct answe
     const char *text = text_of(a);
     take_back(engine, a);
     return (struct lease_answer){.err = a->err,
-                                 .undone = a->err && fault_is_undone(a->code),
-                                 .again = a->err && fault_is_kill(a->code),
+                                 .undone = a->err && maria_error_is_undone(a->code),
+                                 .again = a->err && maria_error_is_kill(a->code),
                                  .sent_ns = a->sent_ns,
-                                 .verdict = *text,
+                                 .reply = *text,
                                  .number = *text ? strtoull(text + 1, NULL, 10) : 0};
 }
 
@@ -72,14 +366,14 @@ static void on_asked(void *data, const struct answer *a)
 {
     struct lease_answer answer = read_answer(engine_of(data), a);
     struct lease *lease = data;
-    if (answer.verdict == 'b' && claim_of_lease(lease)->wait)
-        bell_hang(my_of(engine_of(lease)));
-    lease_asked(data, &answer);
+    if (answer.reply == 'b' && claim_of_lease(lease)->wait)
+        start_wakeups(my_of(engine_of(lease)));
+    sql_lease_asked(data, &answer);
 }
 
 static enum stile_status ask(struct lease *lease, struct stile_error *err)
 {
-    return say(engine_of(lease), sql_table_claim(lease), on_asked, lease, err);
+    return say(engine_of(lease), maria_sql_table_claim(lease), on_asked, lease, err);
 }
 
 static void on_looked(void *data, const struct answer *a)
@@ -87,7 +381,7 @@ static void on_looked(void *data, const struct answer *a)
     struct lease_answer answer = read_answer(engine_of(data), a);
     const char *ahead = strrchr(text_of(a), ' ');
     answer.ahead = ahead ? (unsigned)strtoul(ahead, NULL, 10) : 0;
-    lease_looked(data, &answer);
+    sql_lease_looked(data, &answer);
 }
 
 /* ShedLock's table has no rows of waiters to look at. */
@@ -95,7 +389,7 @@ static enum stile_status look(struct lease *lease, uint64_t life_ms, struct stil
 {
     if (my_of(engine_of(lease))->options.table)
         return ask(lease, err);
-    return say(engine_of(lease), sql_table_look(lease, life_ms), on_looked, lease, err);
+    return say(engine_of(lease), maria_sql_table_look(lease, life_ms), on_looked, lease, err);
 }
 
 static void on_resumed(void *data, const struct answer *a)
@@ -103,23 +397,23 @@ static void on_resumed(void *data, const struct answer *a)
     struct lease_answer answer = read_answer(engine_of(data), a);
     const char *token = strchr(text_of(a), ' '), *ttl = token ? strchr(token + 1, ' ') : NULL;
     answer.ttl_ms = ttl ? strtoull(ttl, NULL, 10) : 0;
-    lease_resumed(data, &answer);
+    sql_lease_resumed(data, &answer);
 }
 
 static enum stile_status resume(struct lease *lease, struct stile_error *err)
 {
-    return say(engine_of(lease), sql_table_resume(lease), on_resumed, lease, err);
+    return say(engine_of(lease), maria_sql_table_resume(lease), on_resumed, lease, err);
 }
 
 static void on_released(void *data, const struct answer *a)
 {
     struct lease_answer answer = read_answer(engine_of(data), a);
-    lease_released(data, &answer);
+    sql_lease_released(data, &answer);
 }
 
 static enum stile_status release(struct lease *lease, bool unused, struct stile_error *err)
 {
-    return say(engine_of(lease), sql_table_release(lease, unused), on_released, lease, err);
+    return say(engine_of(lease), maria_sql_table_release(lease, unused), on_released, lease, err);
 }
 
 static bool is_among(const void *rows, const char *owner)
@@ -138,25 +432,16 @@ static bool is_among(const void *rows, const char *owner)
 static void on_renewed(void *data, const struct answer *a)
 {
     struct lease_answer answer = {.err = a->err, .sent_ns = a->sent_ns};
-    lease_renewed(data, &answer, is_among, a);
+    sql_lease_renewed(data, &answer, is_among, a);
 }
 
 static enum stile_status renew(struct lease_batch *batch, struct stile_error *err)
 {
-    return say(batch->leases->engine, sql_table_renew(batch), on_renewed, batch, err);
+    return say(batch->leases->engine, maria_sql_table_renew(batch), on_renewed, batch, err);
 }
 
-static void forget(struct engine *engine, const void *data)
-{
-    pool_unask(pool_of(engine), data);
-}
-
-const struct lease_ops table_ops = {.ask = ask,
-                                    .look = look,
-                                    .resume = resume,
-                                    .release = release,
-                                    .renew = renew,
-                                    .forget = forget};
+const struct lease_ops maria_table_ops = {
+    .ask = ask, .look = look, .resume = resume, .release = release, .renew = renew};
 
 /* ---- breaking ---- */
 
@@ -169,7 +454,7 @@ static void tell_broken(struct engine *engine, const char *owners)
         if (len == LEASE_OWNER_LEN) {
             memcpy(owner, owners, len);
             owner[len] = '\0';
-            lease_hear_broken(leases_of(engine), owner);
+            sql_lease_hear_broken(leases_of(engine), owner);
         }
         owners += len + (owners[len] == ' ');
     }
@@ -192,10 +477,10 @@ static void on_broken(void *data, const struct answer *a)
     query->engine->events->done(query, err);
 }
 
-void table_break(struct engine *engine, struct query *query)
+void maria_table_break(struct engine *engine, struct query *query)
 {
     struct stile_error err;
-    if (say(engine, sql_table_break(query), on_broken, query, &err))
+    if (say(engine, maria_sql_table_break(query), on_broken, query, &err))
         engine->events->done(query, &err);
 }
 
@@ -204,9 +489,9 @@ void table_break(struct engine *engine, struct query *query)
 /* Behind a proxy nothing is set: the next statement may be another session's. */
 static void on_up(struct session *session)
 {
-    if (session->seat.backend == mysql_thread_id(session->conn))
-        session_send(session, sql_table_settings(session->my), ignore, NULL, NULL);
-    my_opened(session, NULL);
+    if (session->base.backend == mysql_thread_id(session->conn))
+        maria_send(session, maria_sql_table_settings(session->my), ignore, NULL, NULL);
+    maria_session_opened(session, NULL);
 }
 
 static void on_down(struct session *session)
@@ -216,8 +501,8 @@ static void on_down(struct session *session)
 
 static void on_ended(struct session *session, const struct stile_error *why)
 {
-    my_opened(session, why);
-    lease_go_down(&session->my->leases);
+    maria_session_opened(session, why);
+    sql_lease_disconnected(&session->my->leases);
 }
 
-const struct session_events table_events = {.up = on_up, .down = on_down, .ended = on_ended};
+const struct session_events maria_table_events = {.up = on_up, .down = on_down, .ended = on_ended};

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "engines/postgres/pg.h"
-#include "engines/postgres/sql.h"
+#include "engines/postgres/statements.h"
 #include "mutant.h"
 
 /* A wait that took less of its lease than this is as good as none. */
@@ -14,162 +14,97 @@
 #define MAKE_WAY_NS (NS_PER_MS / 20)
 #define CROWD       16
 
-static void look(struct part *part);
-
-/* ---- saying it ---- */
-
-struct words {
-    const char *values[9];
-    char hold[24], delay[24], ticket[24];
-};
-
-static int write_words(struct words *w, struct part *part, enum sql kind)
-{
-    struct pg *pg = pg_of_part(part);
-    struct claim *claim = claim_of(part);
-    w->values[0] = mine(part)->key.form == KEY_HASH ? part->stored : mine(part)->key.number;
-    if (kind == SQL_UNLOCK || kind == SQL_KEY || pg->bare)
-        return 1;
-    w->values[1] = part->stored;
-    w->values[2] = sql_ms(w->hold, claim->hold_ns);
-    w->values[3] = sql_ms(w->delay, claim->delay_ns);
-    w->values[4] = pg->who.owner;
-    w->values[5] = pg->who.host;
-    w->values[6] = pg->who.pid;
-    w->values[7] = pg->who.command;
-    snprintf(w->ticket, sizeof w->ticket, "%" PRIu64, mine(part)->ticket);
-    w->values[8] = mine(part)->ticket ? w->ticket : NULL;
-    return pg->schema == SCHEMA_LINE && kind != SQL_GRANT ? 9 : 8;
-}
-
-enum stile_status claims_say(struct part *part, enum sql kind, answer_fn *fn,
-                             struct stile_error *err)
-{
-    struct words w;
-    int n = write_words(&w, part, kind);
-    const struct statement *statement = again_for(part, kind, &n);
-    return session_send(part->session, statement, w.values, n, fn, part, err);
-}
-
-/* ---- hearing it ---- */
-
-/* What the server has made of the name is said to it from now on: it need not do so again. */
-static void learn_key(struct part *part, const char *text)
-{
-    mine(part)->id = strtoll(text, NULL, 10);
-    if (mine(part)->key.form == KEY_HASH) {
-        mine(part)->key.form = KEY_ONE;
-        snprintf(mine(part)->key.number, sizeof mine(part)->key.number, "%" PRId64, mine(part)->id);
-    }
-}
-
-/* The text of stile.granted(), the key, and after a wait whether there was one; or only whether it
- * was free. */
-enum verdict claims_read(struct part *part, const PGresult *result, uint64_t *number)
-{
-    int n = result && PQntuples(result) == 1 ? PQnfields(result) : 0;
-    if (n == 0 || PQgetisnull(result, 0, n > 1))
-        return STRANGE;
-    if (n > 1)
-        learn_key(part, PQgetvalue(result, 0, 1));
-    if (PQgetisnull(result, 0, 0))
-        return TAKEN;
-    const char *text = PQgetvalue(result, 0, 0);
-    if (n == 1)
-        return *text == 't' ? GRANTED : TAKEN;
-    *number = strtoull(text + (*text != '\0'), NULL, 10);
-    mine(part)->followed |= *text == 'g' && text[strlen(text) - 1] == 'w';
-    return *text == 'g' ? GRANTED : *text == 'h' ? KEPT_BACK : *text == 'n' ? NOT_FIRST : STRANGE;
-}
+static void look(struct sql_claim *c);
 
 /* ---- sitting: it is ours in the server, and kept back from everybody ---- */
 
 static void look_again(struct timer *timer)
 {
-    struct part *part = part_of_timer(timer);
-    if (part->standing == SITTING)
-        look(part);
+    struct sql_claim *c = sql_claim_of_timer(timer);
+    if (c->state == CLAIM_HELD_BACK)
+        look(c);
 }
 
-static void sit(struct part *part, uint64_t ms)
+static void sit(struct sql_claim *c, uint64_t ms)
 {
-    struct loop *loop = claim_of(part)->engine->loop;
-    part->standing = SITTING;
-    claim_of(part)->engine->events->queued(claim_of(part));
-    part->timer.fn = look_again;
-    loop_arm(loop, &part->timer, loop_now(loop) + (ms + 1) * NS_PER_MS);
+    struct loop *loop = claim_of(c)->engine->loop;
+    c->state = CLAIM_HELD_BACK;
+    claim_of(c)->engine->events->queued(claim_of(c));
+    c->timer.fn = look_again;
+    loop_arm(loop, &c->timer, loop_now(loop) + (ms + 1) * NS_PER_MS);
 }
 
 /* ---- on a session of its own ---- */
 
 /* The lease counts from the session's last sign of life, and of a wait only the beginning is known:
  * after a long one the session is asked once more, which proves that it is still ours, too. */
-static void confirm(struct part *part, uint64_t token, uint64_t sent_ns)
+static void confirm(struct sql_claim *c, uint64_t token, uint64_t sent_ns)
 {
-    struct session *session = part->session;
+    struct session *session = c->session;
     struct stile_error err;
-    uint64_t now = loop_now(session->loop);
-    part->token = token;
+    uint64_t now = loop_now(session->base.loop);
+    c->token = token;
 #ifdef MUTANT_POSTGRES_WAIT_IS_LEASE
     sent_ns = now;
 #endif
-    if (now - sent_ns < session->seat.ttl_told_ns / FRESH_PART) {
-        part_grant(part, token, sent_ns);
+    if (now - sent_ns < session->base.lease_ns / FRESH_PART) {
+        sql_claim_grant(c, token, sent_ns);
         return;
     }
-    part->standing = CONFIRMING;
-    if (ttl_tell_is(session, pg_of_part(part)->pool.ttl_ns, claims_alive, part, &err))
-        part_give_up(part, &err);
+    c->state = CLAIM_CONFIRMING;
+    if (postgres_lease_set_to(session, pg_of_claim(c)->pool.ttl_ns, postgres_claim_confirmed, c,
+                              &err))
+        sql_claim_abandon(c, &err);
 }
 
-void claims_alive(void *data, const struct answer *a)
+void postgres_claim_confirmed(void *data, const struct answer *a)
 {
-    part_confirmed(data, a->sent_ns, a->err);
+    sql_claim_confirmed(data, a->sent_ns, a->err);
 }
 
-static void note_crowd(struct part *part, const PGresult *result)
+static void note_crowd(struct sql_claim *c, const PGresult *result)
 {
     if (PQnfields(result) < 3)
         return;
     bool waited = PQgetvalue(result, 0, 2)[0] == 't';
-    mine(part)->crowd = waited ? CROWD : mine(part)->crowd - (mine(part)->crowd > 0);
+    pg_claim_of(c)->crowd = waited ? CROWD : pg_claim_of(c)->crowd - (pg_claim_of(c)->crowd > 0);
 }
 
 /* ---- a wait in the server is short ---- */
 
-static void wait_again(struct part *part, struct session *session);
+static void wait_again(struct sql_claim *c, struct session *session);
 
 /* Its session is clean. */
-static void slice_over(struct part *part)
+static void slice_over(struct sql_claim *c)
 {
-    struct session *session = part->session;
-    if (part->withdrawn) {
-        release_left(part, NULL);
-    } else if (pg_of_part(part)->schema == SCHEMA_LINE) {
-        part_leave(part);
-        pool_give(session);
-        line_park(part);
+    struct session *session = c->session;
+    if (c->withdrawn) {
+        sql_claim_released(c, NULL);
+    } else if (pg_of_claim(c)->schema == SCHEMA_LINE) {
+        sql_claim_leave(c);
+        sql_pool_return(session);
+        postgres_queue_join(c);
     } else {
-        wait_again(part, session);
+        wait_again(c, session);
     }
 }
 
 static void on_slice_cleared(void *data, const struct answer *a)
 {
-    struct part *part = data;
+    struct sql_claim *c = data;
     if (a->err)
-        part_give_up(part, a->err);
+        sql_claim_abandon(c, a->err);
     else
-        slice_over(part);
+        slice_over(c);
 }
 
 /* lock_timeout may have come between the lock and its row. */
-static void end_slice(struct part *part)
+static void end_slice(struct sql_claim *c)
 {
     struct stile_error err;
-    part->standing = STEPPING;
-    if (session_send(part->session, &sql_unlock_all, NULL, 0, on_slice_cleared, part, &err))
-        part_give_up(part, &err);
+    c->state = CLAIM_UNDOING;
+    if (postgres_send(c->session, &postgres_sql_unlock_all, NULL, 0, on_slice_cleared, c, &err))
+        sql_claim_abandon(c, &err);
 }
 
 static bool is_slice_over(const struct answer *a)
@@ -179,234 +114,175 @@ static bool is_slice_over(const struct answer *a)
 
 static void on_locked(void *data, const struct answer *a)
 {
-    struct part *part = data;
+    struct sql_claim *c = data;
     struct stile_error strange;
     uint64_t number = 0;
-    enum verdict verdict = a->err ? STRANGE : claims_read(part, a->result, &number);
-    bool up = part->session && part->session->state == UP;
-    if (part->session)
-        part->session->seat.waits = false;
+    enum grant_reply reply = a->err ? REPLY_STRANGE : postgres_read_grant(c, a->result, &number);
+    bool up = c->session && c->session->base.state == UP;
+    if (c->session)
+        c->session->base.waits = false;
     if (up && is_slice_over(a)) {
-        end_slice(part);
-    } else if (up && verdict == NOT_FIRST) {
-        slice_over(part);
-    } else if (part->withdrawn && up) { /* cancelled, and perhaps granted all the same */
-        part->token = verdict == GRANTED ? number : 0;
-        release_go_on(part, true);
-    } else if (a->err || verdict == STRANGE || verdict == TAKEN) {
+        end_slice(c);
+    } else if (up && reply == REPLY_NOT_FIRST) {
+        slice_over(c);
+    } else if (c->withdrawn && up) { /* cancelled, and perhaps granted all the same */
+        c->token = reply == REPLY_GRANTED ? number : 0;
+        sql_claim_withdraw(c, true);
+    } else if (a->err || reply == REPLY_STRANGE || reply == REPLY_TAKEN) {
         error_set(&strange, STILE_CORRUPT, 0, "the server's answer has an unexpected form");
-        part_give_up(part, a->err ? a->err : &strange);
-    } else if (verdict == KEPT_BACK) {
-        sit(part, number);
+        sql_claim_abandon(c, a->err ? a->err : &strange);
+    } else if (reply == REPLY_HELD_BACK) {
+        sit(c, number);
     } else {
-        note_crowd(part, a->result);
-        confirm(part, number, a->sent_ns);
+        note_crowd(c, a->result);
+        confirm(c, number, a->sent_ns);
     }
 }
 
-static void look(struct part *part)
+static void look(struct sql_claim *c)
 {
     struct stile_error err;
-    part->standing = CONFIRMING;
-    if (claims_say(part, SQL_GRANT, on_locked, &err))
-        part_give_up(part, &err);
+    c->state = CLAIM_CONFIRMING;
+    if (postgres_claim_send(c, SQL_GRANT, on_locked, &err))
+        sql_claim_abandon(c, &err);
 }
 
-static void wait_again(struct part *part, struct session *session)
+static void wait_again(struct sql_claim *c, struct session *session)
 {
-    struct engine *engine = claim_of(part)->engine;
+    struct engine *engine = claim_of(c)->engine;
     struct stile_error err;
-    part->standing = IN_LINE;
-    session->seat.waits = session->deaf = true;
-    engine->events->queued(claim_of(part));
-    if (ttl_tell(session, &err) || claims_say(part, SQL_LOCK, on_locked, &err))
-        part_give_up(part, &err);
+    c->state = CLAIM_WAITING;
+    session->base.waits = session->deaf = true;
+    engine->events->queued(claim_of(c));
+    if (postgres_lease_set(session, &err) || postgres_claim_send(c, SQL_LOCK, on_locked, &err))
+        sql_claim_abandon(c, &err);
 }
 
-static void wait_on(struct part *part, struct session *session)
+static void wait_on(struct sql_claim *c, struct session *session)
 {
-    part_join(part, session);
-    wait_again(part, session);
+    sql_claim_join(c, session);
+    wait_again(c, session);
 }
 
 /* Where nothing else is on the shared session, it is the one that waits: a client that wants one
  * lock has one connection. */
-static bool may_lend(const struct part *part)
+static bool may_lend(const struct sql_claim *c)
 {
-    const struct session *session = part->session;
-    const struct pool *pool = session ? session->seat.pool : NULL;
-    return session && session == pool->shared && session->seat.claims == part && !part->next &&
-           !session->first && session->state == UP;
+    const struct session *session = c->session;
+    const struct pool *pool = session ? session->base.pool : NULL;
+    return session && session == pool->shared && session->base.claims == c && !c->next &&
+           !session->base.first && session->base.state == UP;
 }
 
-void claims_stand_in_line(struct part *part)
+void postgres_claim_wait(struct sql_claim *c)
 {
-    struct pool *pool = &pg_of_part(part)->pool;
-    bool line = pg_of_part(part)->schema == SCHEMA_LINE;
+    struct pool *pool = &pg_of_claim(c)->pool;
+    bool line = pg_of_claim(c)->schema == SCHEMA_LINE;
     struct session *session;
     struct stile_error err;
-    mine(part)->crowd = CROWD;
-    if (may_lend(part)) {
-        session = part->session;
-        pool_lend_shared(pool);
-        session->events = &pooled_events;
-        wait_again(part, session);
+    pg_claim_of(c)->crowd = CROWD;
+    if (may_lend(c)) {
+        session = c->session;
+        sql_pool_lend_shared(pool);
+        session->base.events = &postgres_pooled_events;
+        wait_again(c, session);
         return;
     }
-    part_leave(part);
-    if (!pool_take(&session, pool, &err))
-        wait_on(part, session);
+    sql_claim_leave(c);
+    if (!sql_pool_take(&session, pool, &err))
+        wait_on(c, session);
     else if (line)
-        line_park(part);
+        postgres_queue_join(c);
     else
-        part_fail(part, &err);
+        sql_claim_fail(c, &err);
 }
 
 /* ---- on the shared session ---- */
 
-static void on_stepped_back(void *data, const struct answer *a)
-{
-    (void)a; /* an error here is the session's end */
-    part_stepped(data);
-}
-
-/* What the try has taken is given back, one level of it: the session may have it for another name
- * with the same key. */
-static void step_back(struct part *part, uint64_t hint_ms)
-{
-    struct stile_error err;
-    part->standing = STEPPING;
-    part->token = hint_ms;
-    if (claims_say(part, SQL_UNLOCK, on_stepped_back, &err))
-        part_stepped(part);
-}
-
-/* LESSONS 20: an error is no proof that nothing was granted. */
-static void on_checked(void *data, const struct answer *a)
-{
-    struct part *part = data;
-    bool known = !a->err && PQntuples(a->result) == 1 && !PQgetisnull(a->result, 0, 0);
-    int64_t id = known ? strtoll(PQgetvalue(a->result, 0, 0), NULL, 10) : 0;
-    if (known && !held_against(part, id, true))
-        step_back(part, 0);
-    else
-        part_stepped(part);
-}
-
-void claims_find_out(struct part *part, const struct stile_error *err)
-{
-    struct stile_error none;
-    part->why = *err;
-#ifdef MUTANT_POSTGRES_ERROR_IS_NO_GRANT
-    part_stepped(part);
-    return;
-#endif
-    part->standing = CHECKING;
-    if (!part->session || part->session->state != UP ||
-        claims_say(part, SQL_KEY, on_checked, &none))
-        part_stepped(part);
-}
-
 static void on_tried(void *data, const struct answer *a)
 {
-    struct part *part = data;
+    struct sql_claim *c = data;
     struct stile_error strange;
     uint64_t number = 0;
-    enum verdict verdict = a->err ? STRANGE : claims_read(part, a->result, &number);
+    enum grant_reply reply = a->err ? REPLY_STRANGE : postgres_read_grant(c, a->result, &number);
     if (a->err && strcmp(a->sqlstate, "40P01") == 0) { /* asked again, it would be so again */
         error_set(&strange, STILE_REFUSED, 0,
                   "deadlock: a transaction that has this name's row in stile.lock locked waits for "
                   "a lock that we hold");
-        claims_find_out(part, &strange);
+        postgres_claim_undo(c, &strange);
         return;
     }
-    if (a->err || verdict == STRANGE) {
+    if (a->err || reply == REPLY_STRANGE) {
         error_set(&strange, STILE_CORRUPT, 0, "the server's answer has an unexpected form");
-        claims_find_out(part, a->err ? a->err : &strange);
+        postgres_claim_undo(c, a->err ? a->err : &strange);
         return;
     }
-    bool ours = held_against(part, mine(part)->id, false);
+    bool ours = postgres_held_against(c, pg_claim_of(c)->id, false);
 #ifdef MUTANT_POSTGRES_KEY_TWICE
     ours = false;
 #endif
-    if (verdict == NOT_FIRST && claim_of(part)->wait && !part->withdrawn) {
-        part_leave(part);
-        line_park(part);
-    } else if (verdict == TAKEN || verdict == NOT_FIRST)
-        part_stepped(part);
-    else if (verdict == KEPT_BACK || ours)
-        step_back(part, verdict == KEPT_BACK ? number : 0);
-    else if (part->withdrawn) {
-        part->token = number;
-        release_go_on(part, true);
+    if (reply == REPLY_NOT_FIRST && claim_of(c)->wait && !c->withdrawn) {
+        sql_claim_leave(c);
+        postgres_queue_join(c);
+    } else if (reply == REPLY_TAKEN || reply == REPLY_NOT_FIRST)
+        sql_claim_not_taken(c);
+    else if (reply == REPLY_HELD_BACK || ours)
+        postgres_claim_step_back(c, reply == REPLY_HELD_BACK ? number : 0);
+    else if (c->withdrawn) {
+        c->token = number;
+        sql_claim_withdraw(c, true);
     } else
-        part_grant(part, number, a->sent_ns);
+        sql_claim_grant(c, number, a->sent_ns);
 }
 
 /* ---- where it had to wait the last time ---- */
 
 /* It stands in line at once then, if a session is there for that: one request instead of two. */
-static bool goes_straight(struct part *part)
+static bool goes_straight(struct sql_claim *c)
 {
     struct session *session;
-    bool straight = mine(part)->crowd && claim_of(part)->wait &&
-                    pool_has_idle(&pg_of_part(part)->pool) &&
-                    !pool_take(&session, &pg_of_part(part)->pool, NULL);
+    bool straight = pg_claim_of(c)->crowd && claim_of(c)->wait &&
+                    sql_pool_has_idle(&pg_of_claim(c)->pool) &&
+                    !sql_pool_take(&session, &pg_of_claim(c)->pool, NULL);
     if (straight)
-        wait_on(part, session);
+        wait_on(c, session);
     return straight;
 }
 
-static void ask(struct part *part)
+static void ask(struct sql_claim *c)
 {
     struct session *shared;
     struct stile_error err;
-    if (goes_straight(part))
+    if (goes_straight(c))
         return;
-    if (pg_shared(&shared, pg_of_part(part), &err)) {
-        part_fail(part, &err);
+    if (postgres_shared(&shared, pg_of_claim(c), &err)) {
+        sql_claim_fail(c, &err);
         return;
     }
-    part_join(part, shared);
-    part->standing = ASKED;
-    if (ttl_tell(shared, &err) || claims_say(part, SQL_TRY, on_tried, &err))
-        part_fail(part, &err);
+    sql_claim_join(c, shared);
+    c->state = CLAIM_TRYING;
+    if (postgres_lease_set(shared, &err) || postgres_claim_send(c, SQL_TRY, on_tried, &err))
+        sql_claim_fail(c, &err);
 }
 
 static void way_made(struct timer *timer)
 {
-    ask(part_of_timer(timer));
+    ask(sql_claim_of_timer(timer));
 }
 
 /* Others wanted it a moment ago and were not in line: they wait for a core, not for the lock. Who
  * comes back at once would get it again and again until the scheduler lets them run. */
-static bool makes_way(struct part *part)
+static bool makes_way(struct sql_claim *c)
 {
-    struct loop *loop = claim_of(part)->engine->loop;
-    bool makes = mine(part)->crowd > 0 && mine(part)->crowd < CROWD && claim_of(part)->wait &&
-                 loop_now(loop) - mine(part)->left_ns < MAKE_WAY_NS;
+    struct loop *loop = claim_of(c)->engine->loop;
+    bool makes = pg_claim_of(c)->crowd > 0 && pg_claim_of(c)->crowd < CROWD && claim_of(c)->wait &&
+                 loop_now(loop) - pg_claim_of(c)->left_ns < MAKE_WAY_NS;
     if (makes) {
-        part->standing = MAKING_WAY;
-        part->timer.fn = way_made;
-        loop_arm(loop, &part->timer, mine(part)->left_ns + MAKE_WAY_NS);
+        c->state = CLAIM_YIELDING;
+        c->timer.fn = way_made;
+        loop_arm(loop, &c->timer, pg_claim_of(c)->left_ns + MAKE_WAY_NS);
     }
     return makes;
-}
-
-bool claims_begin(struct part *part)
-{
-    struct claim *claim = claim_of(part);
-    struct pg *pg = pg_of_part(part);
-    struct pg_claim *own = mine(part);
-    own->followed = false;
-    own->ticket = 0;
-    if (own->server != pg->server) {
-        own->server = pg->server;
-        name_store(part->stored, claim->name, claim->name_len);
-        key_make(&own->key, pg->options.dialect, claim->name, claim->name_len);
-        own->id = strtoll(own->key.number, NULL, 10);
-    }
-    return part_begin(part);
 }
 
 static bool has_room(struct pg *pg, struct claim *claim)
@@ -423,11 +299,170 @@ static bool has_room(struct pg *pg, struct claim *claim)
     return false;
 }
 
-void claims_claim(struct engine *engine, struct claim *claim)
+void postgres_claim(struct engine *engine, struct claim *claim)
 {
-    struct part *part = part_of(claim);
+    struct sql_claim *c = sql_claim_of(claim);
     if (!has_room(pg_of(engine), claim))
         return;
-    if (claims_begin(part) && !makes_way(part))
-        ask(part);
+    if (postgres_claim_begin(c) && !makes_way(c))
+        ask(c);
+}
+
+/* ---- releasing ---- */
+
+static void unlock(struct sql_claim *c);
+
+static void on_unlocked(void *data, const struct answer *a)
+{
+    struct sql_claim *c = data;
+    bool ours = !a->err && PQntuples(a->result) == 1 && PQgetvalue(a->result, 0, 0)[0] == 't';
+    bool over = !c->session || c->session->base.state != UP;
+    if (a->err && !over && c->token) { /* its row could not be told: what is held must go */
+        c->token = 0;
+        unlock(c);
+    } else {
+        sql_claim_release_answered(c, ours, a->err);
+    }
+}
+
+/* With a hold or a delay in its row, the row is told first. */
+static void unlock(struct sql_claim *c)
+{
+    struct claim *claim = claim_of(c);
+    struct pg *pg = pg_of_claim(c);
+    struct stile_error err;
+    char token[24];
+    bool kept = !pg->bare && (claim->hold_ns || claim->delay_ns) && c->token;
+    bool unused = claim->unused || c->withdrawn;
+    const char *key = pg_claim_of(c)->key.form == KEY_HASH ? c->stored : pg_claim_of(c)->key.number;
+    const char *values[] = {key, c->stored, token, unused ? "t" : "f"};
+    if (kept)
+        snprintf(token, sizeof token, "%" PRIu64, c->token);
+    int n = kept ? 4 : 1;
+    const struct statement *statement =
+        postgres_claim_statement(c, kept ? SQL_LET_GO : SQL_UNLOCK, &n);
+    if (postgres_send(c->session, statement, values, n, on_unlocked, c, &err))
+        sql_claim_released(c, &err);
+    else
+        postgres_queue_wake_next(c);
+}
+
+/* A session of one claim is cleared of everything; a cancel may hit this instead of the wait. */
+static void clear(struct sql_claim *c);
+
+static void on_cleared(void *data, const struct answer *a)
+{
+    struct sql_claim *c = data;
+    if (a->err && c->session && c->session->base.state == UP)
+        clear(c);
+    else
+        sql_claim_released(c, NULL);
+}
+
+static void clear(struct sql_claim *c)
+{
+    if (postgres_send(c->session, &postgres_sql_unlock_all, NULL, 0, on_cleared, c, NULL))
+        sql_claim_released(c, NULL);
+}
+
+void postgres_claim_clear(struct sql_claim *c)
+{
+    if (c->session == pg_of_claim(c)->pool.shared || c->token)
+        unlock(c);
+    else
+        clear(c);
+}
+
+void postgres_claim_give_back(struct sql_claim *c)
+{
+    if (pg_claim_of(c)->ticket) { /* parked: nothing of it is held */
+        postgres_queue_leave(c);
+        sql_claim_released(c, NULL);
+    } else if (c->withdrawn)
+        clear(c);
+    else
+        unlock(c);
+}
+
+static void on_cancelled(void *data, const struct answer *a)
+{
+    (void)a;
+    sql_claim_stopped(data);
+}
+
+enum stile_status postgres_session_stop(struct session *session)
+{
+    char backend[24];
+    const char *values[] = {backend};
+    snprintf(backend, sizeof backend, "%" PRIu64, session->base.backend);
+    struct session *shared;
+    enum stile_status status = postgres_shared(&shared, session->pg, NULL);
+    return status ? status
+                  : postgres_send(shared, &postgres_sql_cancel, values, 1, on_cancelled, session,
+                                  NULL);
+}
+
+/* ---- sessions ---- */
+
+static void on_listening(void *data, const struct answer *a)
+{
+    (void)data, (void)a; /* without it `stile break` ends the session after a second */
+}
+
+/* Each hears of all: any of them may be the only one. */
+static void listen_on(struct session *session)
+{
+    postgres_send(session, &postgres_sql_check_connection, NULL, 0, on_listening, NULL, NULL);
+    postgres_send(session, &postgres_sql_listen, NULL, 0, on_listening, NULL, NULL);
+    postgres_send(session, &session->pg->listen, NULL, 0, on_listening, NULL, NULL);
+}
+
+static void on_notified(struct session *session, const char *payload)
+{
+    struct pg *pg = session->pg;
+    if (*payload == 'b')
+        postgres_held_break(pg, payload, false);
+    else
+        postgres_queue_notified(pg, payload);
+}
+
+/* What came while it waited in the server is heard after the grant, and was about another's. */
+static void pooled_notified(struct session *session, const char *payload)
+{
+    struct pg *pg = session->pg;
+    if (*payload == 'b')
+        postgres_held_break(pg, payload, pg->pool.shared || session->deaf);
+    else
+        postgres_queue_notified(pg, payload);
+}
+
+static void shared_up(struct session *session)
+{
+    listen_on(session);
+    postgres_session_opened(session, NULL);
+}
+
+static void shared_down(struct session *session)
+{
+    session->pg->pool.shared = NULL;
+}
+
+static void shared_ended(struct session *session, const struct stile_error *why)
+{
+    postgres_session_opened(session, why);
+    sql_claim_session_ended(session, why);
+}
+
+const struct session_events postgres_shared_events = {
+    .up = shared_up, .down = shared_down, .ended = shared_ended, .notified = on_notified};
+
+const struct session_events postgres_pooled_events = {.up = listen_on,
+                                                      .down = sql_pool_remove,
+                                                      .ended = sql_claim_session_ended,
+                                                      .notified = pooled_notified};
+
+void postgres_share(struct session *session)
+{
+    session->base.events = &postgres_shared_events;
+    session->deaf = false;
 }

@@ -2,8 +2,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "engines/postgres/sql.h"
-#include "engines/postgres/view.h"
+#include "engines/postgres/pg.h"
+#include "engines/postgres/statements.h"
 
 #define PLACES_LOW 10
 
@@ -219,13 +219,13 @@ static void on_facts(void *data, const struct answer *a)
     query->engine->events->done(query, NULL);
 }
 
-void doctor_examine(struct engine *engine, struct query *query)
+void postgres_examine(struct engine *engine, struct query *query)
 {
     struct session *shared;
     struct stile_error err;
-    enum stile_status status = pg_shared(&shared, pg_of(engine), &err);
+    enum stile_status status = postgres_shared(&shared, pg_of(engine), &err);
     if (!status)
-        status = session_send(shared, &sql_facts, NULL, 0, on_facts, query, &err);
+        status = postgres_send(shared, &postgres_sql_facts, NULL, 0, on_facts, query, &err);
     if (status)
         engine->events->done(query, &err);
 }

@@ -117,9 +117,11 @@ static void tell(struct job_errand *errand, const PGresult *result, int row)
     struct stile_job job = {
         .id = (uint64_t)number(result, row, ID),
         .token = (uint64_t)number(result, row, TOKEN),
-        .queue =
-            listed && name_restore(queue, PQgetvalue(result, row, QUEUE)) ? queue : errand->queue,
-        .key = !PQgetisnull(result, row, KEY) && name_restore(key, PQgetvalue(result, row, KEY))
+        .queue = listed && postgres_name_restore(queue, PQgetvalue(result, row, QUEUE))
+                     ? queue
+                     : errand->queue,
+        .key = !PQgetisnull(result, row, KEY) &&
+                       postgres_name_restore(key, PQgetvalue(result, row, KEY))
                    ? key
                    : NULL,
         .payload = payload,
@@ -129,8 +131,8 @@ static void tell(struct job_errand *errand, const PGresult *result, int row)
         .due_ms = listed ? number(result, row, DUE) : errand->lease_ms,
         .age_ms = number(result, row, AGE),
         .last_error = text_or(result, row, LAST_ERROR, ""),
-        .host = listed ? text_or(result, row, HOST, "") : pg_of(errand->engine)->who.host,
-        .pid = listed ? number(result, row, PID) : atoll(pg_of(errand->engine)->who.pid)};
+        .host = listed ? text_or(result, row, HOST, "") : pg_of(errand->engine)->identity.host,
+        .pid = listed ? number(result, row, PID) : atoll(pg_of(errand->engine)->identity.pid)};
     errand->engine->events->job(errand, &job);
     PQfreemem(payload);
 }
@@ -138,7 +140,7 @@ static void tell(struct job_errand *errand, const PGresult *result, int row)
 static void tell_queue(struct job_errand *errand, const PGresult *result, int row)
 {
     char name[STILE_NAME_MAX + 1];
-    if (!name_restore(name, PQgetvalue(result, row, 0)))
+    if (!postgres_name_restore(name, PQgetvalue(result, row, 0)))
         return;
     const struct stile_queue queue = {.name = name,
                                       .ready = (uint64_t)number(result, row, 1),
@@ -197,7 +199,7 @@ static void on_answer(void *data, const struct answer *a)
     struct stile_error why;
     errand->sent_ns = a->sent_ns;
     if (a->err && is_undone(a) && errand->state[0]++ < UNDONE_MAX) {
-        jobs_run(errand->engine, errand);
+        postgres_jobs(errand->engine, errand);
     } else if (a->err) {
         why = *a->err;
         if (why.status == STILE_UNREACHABLE && a->sent_ns && !only_looks(errand->verb))
@@ -247,7 +249,7 @@ static char *write_key(char *out, const char *key)
     char stored[STORED_MAX], *at = out;
     if (!key)
         return stpcpy(out, "NULL");
-    name_store(stored, key, strlen(key));
+    postgres_name_store(stored, key, strlen(key));
     *at++ = '"';
     for (const char *c = stored; *c; c++) {
         if (*c == '"' || *c == '\\')
@@ -308,7 +310,7 @@ static void add_marks(struct words *w, const struct job_errand *errand, int colu
 static void add_name(struct words *w, char stored[STORED_MAX], const char *name, size_t len)
 {
     if (name)
-        name_store(stored, name, len);
+        postgres_name_store(stored, name, len);
     add_text(w, name ? stored : NULL);
 }
 
@@ -346,9 +348,9 @@ static void put_words(struct words *w, const struct job_errand *errand)
         add_number(w, (int64_t)errand->max);
         add_number(w, errand->lease_ms);
         add_number(w, errand->tries);
-        add_text(w, pg->who.owner);
-        add_text(w, pg->who.host);
-        add_text(w, pg->who.pid);
+        add_text(w, pg->identity.owner);
+        add_text(w, pg->identity.host);
+        add_text(w, pg->identity.pid);
         if (errand->n > 0)
             add_marks(w, errand, 1);
         else
@@ -378,7 +380,7 @@ static void put_words(struct words *w, const struct job_errand *errand)
 static void on_listening(void *data, const struct answer *a)
 {
     struct session *session = data;
-    if (a->err && session->state == UP)
+    if (a->err && session->base.state == UP)
         session->hears_jobs = false;
 }
 
@@ -391,7 +393,7 @@ static void on_up(struct session *session)
     struct pg *pg = session->pg;
     const char *path[] = {"pg_catalog"};
     if (pg->options.mode == MODE_TABLE && !pg->pooled)
-        session_send(session, &sql_table_settings, path, 1, on_listening, session, NULL);
+        postgres_send(session, &postgres_sql_table_settings, path, 1, on_listening, session, NULL);
 }
 
 static void on_down(struct session *session)
@@ -412,7 +414,7 @@ static void on_notified(struct session *session, const char *payload)
 {
     struct pg *pg = session->pg;
     char queue[STILE_NAME_MAX + 1];
-    if (payload[0] == 'j' && payload[1] == ' ' && name_restore(queue, payload + 2))
+    if (payload[0] == 'j' && payload[1] == ' ' && postgres_name_restore(queue, payload + 2))
         pg->engine.events->job_stir(&pg->engine, queue);
 }
 
@@ -424,7 +426,7 @@ static enum stile_status own_session(struct session **session, struct pg *pg,
 {
     enum stile_status status = STILE_OK;
     if (!pg->jobs)
-        status = pg_connect(&pg->jobs, pg, &own_events, err);
+        status = postgres_connect(&pg->jobs, pg, &own_events, err);
     *session = pg->jobs;
     return status;
 }
@@ -434,12 +436,12 @@ static enum stile_status own_session(struct session **session, struct pg *pg,
 static bool listen_for_jobs(struct session *session)
 {
     struct pg *pg = session->pg;
-    snprintf(pg->jobs_channel, sizeof pg->jobs_channel, "stile_job_%s", pg->who.owner);
+    snprintf(pg->jobs_channel, sizeof pg->jobs_channel, "stile_job_%s", pg->identity.owner);
     snprintf(pg->listen_jobs_sql, sizeof pg->listen_jobs_sql, "listen %s", pg->jobs_channel);
     pg->listen_jobs = (struct statement){0, pg->listen_jobs_sql};
-    return session_send(session, &pg->listen_jobs, NULL, 0, on_listening, session, NULL) ==
+    return postgres_send(session, &pg->listen_jobs, NULL, 0, on_listening, session, NULL) ==
                STILE_OK &&
-           session_send(session, &listen_statement, NULL, 0, on_listening, session, NULL) ==
+           postgres_send(session, &listen_statement, NULL, 0, on_listening, session, NULL) ==
                STILE_OK;
 }
 
@@ -469,13 +471,13 @@ static enum stile_status start(struct job_errand *errand, struct stile_error *er
     if (!words.room)
         return error_set(err, STILE_NOMEM, 0, "out of memory");
     put_words(&words, errand);
-    status = session_send(session, statement_of(pg, errand->verb), words.values, words.n, on_answer,
-                          errand, err);
+    status = postgres_send(session, statement_of(pg, errand->verb), words.values, words.n,
+                           on_answer, errand, err);
     free(words.room);
     return status;
 }
 
-void jobs_run(struct engine *engine, struct job_errand *errand)
+void postgres_jobs(struct engine *engine, struct job_errand *errand)
 {
     struct stile_error err;
     if (start(errand, &err))
@@ -487,13 +489,13 @@ static void on_left(void *data, const struct answer *a)
     (void)data, (void)a; /* its row ends with the session at the latest */
 }
 
-void jobs_left(struct engine *engine, const char *queue)
+void postgres_jobs_left(struct engine *engine, const char *queue)
 {
     struct pg *pg = pg_of(engine);
     char stored[STORED_MAX];
     const char *values[] = {stored, pg->jobs_channel};
     if (!pg->jobs || !pg->jobs->hears_jobs || pg->schema != SCHEMA_LINE)
         return;
-    name_store(stored, queue, strlen(queue));
-    session_send(pg->jobs, &leave_statement, values, 2, on_left, NULL, NULL);
+    postgres_name_store(stored, queue, strlen(queue));
+    postgres_send(pg->jobs, &leave_statement, values, 2, on_left, NULL, NULL);
 }

@@ -41,7 +41,7 @@ static bool is_utf8(const char *name, size_t len)
     return true;
 }
 
-void name_store(char out[STORED_MAX], const char *name, size_t len)
+void postgres_name_store(char out[STORED_MAX], const char *name, size_t len)
 {
     if (is_utf8(name, len)) {
         memcpy(out, name, len);
@@ -59,7 +59,7 @@ static int hex_value(char c)
     return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-bool name_restore(char out[STILE_NAME_MAX + 1], const char *stored)
+bool postgres_name_restore(char out[STILE_NAME_MAX + 1], const char *stored)
 {
     size_t len = strlen(stored);
     if (len == 0 || len > (*stored == ESCAPE ? STORED_MAX - 1 : STILE_NAME_MAX))
@@ -175,7 +175,7 @@ static bool is_written_out(struct key *key, const char *name)
     return true;
 }
 
-void key_make(struct key *key, enum dialect dialect, const char *name, size_t len)
+void postgres_key_make(struct key *key, enum dialect dialect, const char *name, size_t len)
 {
     *key = (struct key){.form = KEY_HASH};
     if (is_written_out(key, name))
@@ -203,7 +203,7 @@ void key_make(struct key *key, enum dialect dialect, const char *name, size_t le
     }
 }
 
-bool dialect_named(enum dialect *dialect, const char *name)
+bool postgres_dialect_named(enum dialect *dialect, const char *name)
 {
     static const char *const names[] = {"sql", "with_advisory_lock", "django-pglocks", "pals",
                                         "madelson"};

@@ -12,8 +12,9 @@
 
 #define STORED_MAX (2 * STILE_NAME_MAX + 2)
 
-void name_store(char out[STORED_MAX], const char *name, size_t len);
-bool name_restore(char out[STILE_NAME_MAX + 1], const char *stored); /* false: none of ours */
+void postgres_name_store(char out[STORED_MAX], const char *name, size_t len);
+bool postgres_name_restore(char out[STILE_NAME_MAX + 1],
+                           const char *stored); /* false: none of ours */
 
 /* What an advisory lock is taken on. The two-integer and the one-integer spaces are disjoint. */
 enum key_form {
@@ -37,7 +38,7 @@ struct key {
 };
 
 /* `#12345` and `#1,42` are the integers themselves, in every dialect. */
-void key_make(struct key *key, enum dialect dialect, const char *name, size_t len);
-bool dialect_named(enum dialect *dialect, const char *name);
+void postgres_key_make(struct key *key, enum dialect dialect, const char *name, size_t len);
+bool postgres_dialect_named(enum dialect *dialect, const char *name);
 
 #endif

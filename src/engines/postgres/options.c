@@ -7,7 +7,6 @@
 
 #include "base/url.h"
 #include "engines/postgres/pg.h"
-#include "engines/sql/shedlock.h"
 #include "io/resolve.h"
 #include "mutant.h"
 
@@ -16,49 +15,49 @@
 #define POLL_MAX_MS   1000 /* for poll=0 as well: holders may die */
 
 /* The first ones are ours; the others are libpq's, by their own names. */
-const char *const options_params[] = {"mode",
-                                      "dialect",
-                                      "table",
-                                      "sessions",
-                                      "allow",
-                                      "locks",
-                                      "poll",
-                                      "host",
-                                      "hostaddr",
-                                      "port",
-                                      "user",
-                                      "password",
-                                      "dbname",
-                                      "passfile",
-                                      "service",
-                                      "connect_timeout",
-                                      "client_encoding",
-                                      "options",
-                                      "application_name",
-                                      "fallback_application_name",
-                                      "keepalives",
-                                      "keepalives_idle",
-                                      "keepalives_interval",
-                                      "keepalives_count",
-                                      "tcp_user_timeout",
-                                      "channel_binding",
-                                      "sslmode",
-                                      "sslcompression",
-                                      "sslcert",
-                                      "sslkey",
-                                      "sslpassword",
-                                      "sslrootcert",
-                                      "sslcrl",
-                                      "sslcrldir",
-                                      "sslsni",
-                                      "requirepeer",
-                                      "ssl_min_protocol_version",
-                                      "ssl_max_protocol_version",
-                                      "krbsrvname",
-                                      "gssencmode",
-                                      "gsslib",
-                                      "target_session_attrs",
-                                      NULL};
+const char *const postgres_options_params[] = {"mode",
+                                               "dialect",
+                                               "table",
+                                               "sessions",
+                                               "allow",
+                                               "locks",
+                                               "poll",
+                                               "host",
+                                               "hostaddr",
+                                               "port",
+                                               "user",
+                                               "password",
+                                               "dbname",
+                                               "passfile",
+                                               "service",
+                                               "connect_timeout",
+                                               "client_encoding",
+                                               "options",
+                                               "application_name",
+                                               "fallback_application_name",
+                                               "keepalives",
+                                               "keepalives_idle",
+                                               "keepalives_interval",
+                                               "keepalives_count",
+                                               "tcp_user_timeout",
+                                               "channel_binding",
+                                               "sslmode",
+                                               "sslcompression",
+                                               "sslcert",
+                                               "sslkey",
+                                               "sslpassword",
+                                               "sslrootcert",
+                                               "sslcrl",
+                                               "sslcrldir",
+                                               "sslsni",
+                                               "requirepeer",
+                                               "ssl_min_protocol_version",
+                                               "ssl_max_protocol_version",
+                                               "krbsrvname",
+                                               "gssencmode",
+                                               "gsslib",
+                                               "target_session_attrs",
+                                               NULL};
 #define OURS 7
 
 /* ---- the list for libpq ---- */
@@ -71,8 +70,8 @@ static size_t find(const struct options *o, const char *keyword)
     return i;
 }
 
-enum stile_status options_set(struct options *o, const char *keyword, const char *value,
-                              struct stile_error *err)
+enum stile_status postgres_options_set(struct options *o, const char *keyword, const char *value,
+                                       struct stile_error *err)
 {
     size_t i = find(o, keyword);
     char *copy = strdup(value);
@@ -89,7 +88,7 @@ enum stile_status options_set(struct options *o, const char *keyword, const char
     return STILE_OK;
 }
 
-const char *options_get(const struct options *o, const char *keyword)
+const char *postgres_options_get(const struct options *o, const char *keyword)
 {
     size_t i = find(o, keyword);
     return i < o->n && *o->values[i] ? o->values[i] : NULL;
@@ -98,10 +97,11 @@ const char *options_get(const struct options *o, const char *keyword)
 static enum stile_status set_default(struct options *o, const char *keyword, const char *value,
                                      struct stile_error *err)
 {
-    return options_get(o, keyword) ? STILE_OK : options_set(o, keyword, value, err);
+    return postgres_options_get(o, keyword) ? STILE_OK
+                                            : postgres_options_set(o, keyword, value, err);
 }
 
-void options_free(struct options *o)
+void postgres_options_free(struct options *o)
 {
     for (size_t i = 0; i < o->n; i++) {
         explicit_bzero(o->values[i], strlen(o->values[i]));
@@ -134,14 +134,14 @@ static enum stile_status set_hosts(struct options *o, const struct url *url,
     }
     if (url->n_hosts == 0)
         return STILE_OK;
-    enum stile_status status = options_set(o, "host", hosts, err);
+    enum stile_status status = postgres_options_set(o, "host", hosts, err);
     bool any = strspn(ports, ",") != strlen(ports);
-    return status || !any ? status : options_set(o, "port", ports, err);
+    return status || !any ? status : postgres_options_set(o, "port", ports, err);
 }
 
 static bool is_near(const char *host, size_t len)
 {
-    return len == 0 || *host == '/' || *host == '@' || options_is_near(host, len);
+    return len == 0 || *host == '/' || *host == '@' || sql_host_is_local(host, len);
 }
 
 /* Whether nobody can listen on the way to any of them. */
@@ -182,17 +182,18 @@ static bool service_is_safe(const struct options *o)
 /* libpq's own default would take what it gets. */
 static enum stile_status set_tls(struct options *o, struct stile_error *err)
 {
-    const char *host = options_get(o, "host"), *address = options_get(o, "hostaddr");
-    if (options_get(o, "sslmode") || secure_getenv("PGSSLMODE"))
+    const char *host = postgres_options_get(o, "host"),
+               *address = postgres_options_get(o, "hostaddr");
+    if (postgres_options_get(o, "sslmode") || secure_getenv("PGSSLMODE"))
         return STILE_OK;
 #ifdef MUTANT_POSTGRES_TLS_UNVERIFIED
     return STILE_OK;
 #endif
-    bool near = options_get(o, "service") || secure_getenv("PGSERVICE")
+    bool near = postgres_options_get(o, "service") || secure_getenv("PGSERVICE")
                     ? service_is_safe(o)
                     : all_near(host ? host : secure_getenv("PGHOST")) &&
                           all_near(address ? address : secure_getenv("PGHOSTADDR"));
-    return near ? STILE_OK : options_set(o, "sslmode", "verify-full", err);
+    return near ? STILE_OK : postgres_options_set(o, "sslmode", "verify-full", err);
 }
 
 static enum stile_status set_place(struct options *o, const struct url *url,
@@ -200,17 +201,18 @@ static enum stile_status set_place(struct options *o, const struct url *url,
 {
     enum stile_status status = set_hosts(o, url, err);
     if (!status && url->user && *url->user)
-        status = options_set(o, "user", url->user, err);
+        status = postgres_options_set(o, "user", url->user, err);
     if (!status && url->password)
-        status = options_set(o, "password", url->password, err);
+        status = postgres_options_set(o, "password", url->password, err);
     if (!status && strlen(url->path) > 1)
-        status = options_set(o, "dbname", url->path + 1, err);
+        status = postgres_options_set(o, "dbname", url->path + 1, err);
     for (size_t i = 0; i < url->n_params && !status; i++) {
         size_t known = 0;
-        while (strcmp(options_params[known], url->params[i].key) != 0)
+        while (strcmp(postgres_options_params[known], url->params[i].key) != 0)
             known++;
         if (known >= OURS)
-            status = options_set(o, options_params[known], url->params[i].value, err);
+            status =
+                postgres_options_set(o, postgres_options_params[known], url->params[i].value, err);
     }
     return status;
 }
@@ -226,15 +228,15 @@ static enum stile_status set_defaults(struct options *o, struct stile_error *err
     for (size_t i = 0; i < sizeof defaults / sizeof *defaults && !status; i++)
         status = set_default(o, defaults[i][0], defaults[i][1], err);
     if (!status)
-        status = options_set(o, "client_encoding", "UTF8", err);
-    long seconds = strtol(options_get(o, "connect_timeout"), NULL, 10);
+        status = postgres_options_set(o, "client_encoding", "UTF8", err);
+    long seconds = strtol(postgres_options_get(o, "connect_timeout"), NULL, 10);
     o->patience_ns = (uint64_t)(seconds > 0 && seconds < 600 ? seconds : 5) * NS_PER_SEC;
     return status;
 }
 
 static char *copy_of(const struct options *o, const char *keyword)
 {
-    const char *value = options_get(o, keyword);
+    const char *value = postgres_options_get(o, keyword);
     return value ? strdup(value) : NULL;
 }
 
@@ -257,34 +259,35 @@ static void remember_written(struct options *o)
     o->pinned = true;
 }
 
-enum stile_status options_pin(struct options *o, const PGconn *conn, struct stile_error *err)
+enum stile_status postgres_options_pin(struct options *o, const PGconn *conn,
+                                       struct stile_error *err)
 {
     const char *address = PQhostaddr(conn);
     remember_written(o);
-    enum stile_status status = options_set(o, "host", PQhost(conn), err);
+    enum stile_status status = postgres_options_set(o, "host", PQhost(conn), err);
     if (!status)
-        status = options_set(o, "port", PQport(conn), err);
+        status = postgres_options_set(o, "port", PQport(conn), err);
     if (!status && address && *address)
-        status = options_set(o, "hostaddr", address, err);
+        status = postgres_options_set(o, "hostaddr", address, err);
     return status;
 }
 
 /* An empty value is none for libpq. */
-void options_unpin(struct options *o)
+void postgres_options_unpin(struct options *o)
 {
     if (!o->pinned)
         return;
-    options_set(o, "host", o->written.host ? o->written.host : "", NULL);
-    options_set(o, "hostaddr", o->written.hostaddr ? o->written.hostaddr : "", NULL);
-    options_set(o, "port", o->written.port ? o->written.port : "", NULL);
+    postgres_options_set(o, "host", o->written.host ? o->written.host : "", NULL);
+    postgres_options_set(o, "hostaddr", o->written.hostaddr ? o->written.hostaddr : "", NULL);
+    postgres_options_set(o, "port", o->written.port ? o->written.port : "", NULL);
     forget_written(o);
 }
 
-const char *options_name(const struct options *o)
+const char *postgres_options_name(const struct options *o)
 {
-    const char *host = options_get(o, "host");
+    const char *host = postgres_options_get(o, "host");
     struct addrinfo *found;
-    if (!host || options_get(o, "hostaddr") || strpbrk(host, ",/@"))
+    if (!host || postgres_options_get(o, "hostaddr") || strpbrk(host, ",/@"))
         return NULL;
     if (resolve_numeric(&found, host, 0) != 0)
         return host;
@@ -293,12 +296,12 @@ const char *options_name(const struct options *o)
 }
 
 /* Each address with the name again, which the certificate is compared with. */
-enum stile_status options_set_addresses(struct options *o, const struct addrinfo *found,
-                                        struct stile_error *err)
+enum stile_status postgres_options_set_addresses(struct options *o, const struct addrinfo *found,
+                                                 struct stile_error *err)
 {
     char host[STILE_URL_MAX], hosts[STILE_URL_MAX], addresses[STILE_URL_MAX], one[NI_MAXHOST];
     int at = 0, host_at = 0;
-    snprintf(host, sizeof host, "%s", options_get(o, "host"));
+    snprintf(host, sizeof host, "%s", postgres_options_get(o, "host"));
     for (int n = 0; found && n < ADDRESSES_MAX; found = found->ai_next, n++) {
         if (getnameinfo(found->ai_addr, found->ai_addrlen, one, sizeof one, NULL, 0,
                         NI_NUMERICHOST) != 0)
@@ -311,8 +314,8 @@ enum stile_status options_set_addresses(struct options *o, const struct addrinfo
     if (!at)
         return error_set(err, STILE_UNREACHABLE, 0, "%s has no address", host);
     remember_written(o);
-    enum stile_status status = options_set(o, "host", hosts, err);
-    return status ? status : options_set(o, "hostaddr", addresses, err);
+    enum stile_status status = postgres_options_set(o, "host", hosts, err);
+    return status ? status : postgres_options_set(o, "hostaddr", addresses, err);
 }
 
 /* libpq reads these when it connects, some of them not at all on our way there (connect_timeout),
@@ -345,7 +348,7 @@ static enum stile_status read_mode(struct options *o, const struct url *url,
     if (mode && o->mode == MODE_ADVISORY && strcmp(mode, "advisory") != 0)
         return error_set(err, STILE_MISUSE, 0, "mode= is advisory, table or row");
     if (o->mode == MODE_TABLE && dialect && strcmp(dialect, "shedlock") == 0)
-        return shedlock_read_table(&o->table, url, err);
+        return sql_shedlock_read_table(&o->table, url, err);
     if (url_param(url, "table"))
         return error_set(
             err, STILE_MISUSE, 0,
@@ -353,7 +356,7 @@ static enum stile_status read_mode(struct options *o, const struct url *url,
     if (dialect && o->mode != MODE_ADVISORY)
         return error_set(err, STILE_MISUSE, 0,
                          "dialect= is about the keys of mode=advisory, or shedlock in mode=table");
-    if (dialect && !dialect_named(&o->dialect, dialect))
+    if (dialect && !postgres_dialect_named(&o->dialect, dialect))
         return error_set(err, STILE_MISUSE, 0,
                          "dialect= is sql, with_advisory_lock, django-pglocks, pals or madelson");
     return STILE_OK;
@@ -387,7 +390,8 @@ static enum stile_status read_poll(struct options *o, const struct url *url,
     return status;
 }
 
-enum stile_status options_read(struct options *o, const struct url *url, struct stile_error *err)
+enum stile_status postgres_options_read(struct options *o, const struct url *url,
+                                        struct stile_error *err)
 {
     enum stile_status status = read_mode(o, url, err);
     if (!status)
@@ -397,7 +401,7 @@ enum stile_status options_read(struct options *o, const struct url *url, struct 
     if (!status)
         status = check_numbers(url, err);
     if (!status)
-        status = options_read_sessions(&o->sessions, &o->allow_pooler, url, err);
+        status = sql_options_sessions(&o->sessions, &o->allow_pooler, url, err);
     if (!status)
         status = set_place(o, url, err);
     if (!status)

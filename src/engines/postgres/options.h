@@ -33,22 +33,25 @@ struct options {
     bool pinned;
 };
 
-extern const char *const options_params[]; /* all that a URL may have */
+extern const char *const postgres_options_params[]; /* all that a URL may have */
 
-enum stile_status options_read(struct options *options, const struct url *url,
-                               struct stile_error *err);
+enum stile_status postgres_options_read(struct options *options, const struct url *url,
+                                        struct stile_error *err);
 /* Sets one, instead of what it was. */
-enum stile_status options_set(struct options *options, const char *keyword, const char *value,
-                              struct stile_error *err);
-const char *options_get(const struct options *options, const char *keyword); /* NULL: unset */
+enum stile_status postgres_options_set(struct options *options, const char *keyword,
+                                       const char *value, struct stile_error *err);
+const char *postgres_options_get(const struct options *options,
+                                 const char *keyword); /* NULL: unset */
 /* Further sessions go to the very server that this one has reached: names are not asked again.
  * Until it cannot be reached any more: then what was written counts. */
-enum stile_status options_pin(struct options *options, const PGconn *conn, struct stile_error *err);
-void options_unpin(struct options *options);
+enum stile_status postgres_options_pin(struct options *options, const PGconn *conn,
+                                       struct stile_error *err);
+void postgres_options_unpin(struct options *options);
 /* The one host whose name has to be resolved, or NULL. libpq would do that by itself, and wait. */
-const char *options_name(const struct options *options);
-enum stile_status options_set_addresses(struct options *options, const struct addrinfo *found,
-                                        struct stile_error *err);
-void options_free(struct options *options);
+const char *postgres_options_name(const struct options *options);
+enum stile_status postgres_options_set_addresses(struct options *options,
+                                                 const struct addrinfo *found,
+                                                 struct stile_error *err);
+void postgres_options_free(struct options *options);
 
 #endif

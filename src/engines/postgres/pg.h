@@ -6,10 +6,9 @@
 #include "engines/postgres/names.h"
 #include "engines/postgres/options.h"
 #include "engines/postgres/session.h"
-#include "engines/postgres/sql.h"
-#include "engines/sql/part.h"
-#include "engines/sql/people.h"
-#include "engines/sql/who.h"
+#include "engines/postgres/statements.h"
+#include "engines/sql/claim.h"
+#include "engines/sql/opening.h"
 
 #define BY_KEY_HEADS        512
 #define APPLICATION_MAX     64
@@ -25,13 +24,13 @@
 
 /* The state of a claim. */
 struct pg_claim {
-    struct part part;
-    struct part *same, **link; /* of those that hold, by key */
-    unsigned crowd;            /* 0: nobody else wants it, as far as we know */
-    bool followed;             /* somebody is parked for it: woken when it is given back */
-    uint64_t ticket;           /* its place in the line; 0: none */
-    uint64_t left_ns;          /* when it was given back, in a crowd */
-    int64_t id;                /* the key, as the server has computed it */
+    struct sql_claim base;
+    struct sql_claim *same, **link; /* of those that hold, by key */
+    unsigned crowd;                 /* 0: nobody else wants it, as far as we know */
+    bool followed;                  /* somebody is parked for it: woken when it is given back */
+    uint64_t ticket;                /* its place in the line; 0: none */
+    uint64_t left_ns;               /* when it was given back, in a crowd */
+    int64_t id;                     /* the key, as the server has computed it */
     struct key key;
     unsigned server; /* which of pg->server has told us the key */
 };
@@ -40,20 +39,21 @@ struct pg {
     struct engine engine;
     struct leases leases; /* mode=table */
     struct pool pool;
+    const struct session_events *shared_events, *pooled_events;
     struct options options;
     unsigned server; /* one more with each that is reached: it may not be the same one */
     bool bare;       /* there is no schema: no tokens, no holds */
     enum schema schema;
-    struct part *by_key[BY_KEY_HEADS];
+    struct sql_claim *by_key[BY_KEY_HEADS];
 
     /* mode=table */
     struct {
         struct statement claim, release, renew, resume, break_, show, list;
     } table;
     char *shedlock[SHEDLOCK_STATEMENTS]; /* what was written for one table */
-    char channel[8 + WHO_OWNER_LEN], listen_sql[32 + WHO_OWNER_LEN];
+    char channel[8 + IDENTITY_OWNER_LEN], listen_sql[32 + IDENTITY_OWNER_LEN];
     struct statement listen;
-    char jobs_channel[16 + WHO_OWNER_LEN], listen_jobs_sql[32 + WHO_OWNER_LEN];
+    char jobs_channel[16 + IDENTITY_OWNER_LEN], listen_jobs_sql[32 + IDENTITY_OWNER_LEN];
     struct statement
         listen_jobs;     /* for what comes into a queue, where this client alone is meant */
     uint64_t most_locks; /* that this client may have: a part of the server's room for them */
@@ -63,7 +63,7 @@ struct pg {
     uint64_t tags; /* given to requests: drawn at the start, then counted */
 
     struct opening *opening; /* while open() waits for the first answers */
-    struct who who;
+    struct identity identity;
 };
 
 static inline struct pg *pg_of(struct engine *engine)
@@ -71,87 +71,121 @@ static inline struct pg *pg_of(struct engine *engine)
     return (struct pg *)engine;
 }
 
-static inline struct pg_claim *mine(struct part *part)
+static inline struct pg_claim *pg_claim_of(struct sql_claim *c)
 {
-    return (struct pg_claim *)part;
+    return (struct pg_claim *)c;
 }
 
-static inline struct pg *pg_of_part(struct part *part)
+static inline struct pg *pg_of_claim(struct sql_claim *c)
 {
-    return pg_of(claim_of(part)->engine);
+    return pg_of(claim_of(c)->engine);
 }
 
-/* ---- reach.c ---- */
+/* ---- server.c ---- */
 
 /* For pg_stat_activity, and for show. */
-enum stile_status pg_name_sessions(struct pg *pg, struct stile_error *err);
-/* Connects, and looks at what is there; may block. */
-enum stile_status pg_reach(struct pg *pg, struct stile_error *err);
+enum stile_status postgres_name_sessions(struct pg *pg, struct stile_error *err);
+/* Connects, and checks what is there; may block. */
+enum stile_status postgres_reach(struct pg *pg, struct stile_error *err);
 
 /* Connects it if need be: what is asked meanwhile waits for that. */
-enum stile_status pg_shared(struct session **session, struct pg *pg, struct stile_error *err);
+enum stile_status postgres_shared(struct session **session, struct pg *pg, struct stile_error *err);
 /* The shared session is up (why NULL), or over. */
-void pg_opened(struct session *session, const struct stile_error *why);
-void pg_share(struct session *session); /* it is the shared one now */
-extern const struct session_events pooled_events;
-enum stile_status pg_connect(struct session **session, struct pg *pg,
-                             const struct session_events *events, struct stile_error *err);
+void postgres_session_opened(struct session *session, const struct stile_error *why);
+enum stile_status postgres_connect(struct session **session, struct pg *pg,
+                                   const struct session_events *events, struct stile_error *err);
+enum stile_status postgres_session_connect(struct session **session, struct pool *pool,
+                                           struct stile_error *err);
+enum stile_status postgres_setup(const struct url *url, bool dry_run, const char **script,
+                                 struct stile_error *err);
 
-/* ---- ttl.c ---- */
+/* ---- advisory.c: the lock of a claim, and the keys that are held ---- */
 
-/* Tells the server the lease of this session, if it has heard of another one. */
-enum stile_status ttl_tell(struct session *session, struct stile_error *err);
-/* fn NULL: if it could not be told, the session is over. */
-enum stile_status ttl_tell_is(struct session *session, uint64_t ttl_ns, answer_fn *fn, void *data,
-                              struct stile_error *err);
+bool postgres_claim_begin(struct sql_claim *c); /* false: it has failed already */
+enum stile_status postgres_claim_send(struct sql_claim *c, enum sql kind, answer_fn *fn,
+                                      struct stile_error *err);
+/* The statement for it. *n, how many values there are: 0 if its key is in the text. */
+const struct statement *postgres_claim_statement(struct sql_claim *c, enum sql kind, int *n);
 
-/* ---- held.c: what is held, by key ---- */
+/* The answer to a try or a wait. */
+enum grant_reply {
+    REPLY_TAKEN,
+    REPLY_NOT_FIRST,
+    REPLY_GRANTED,
+    REPLY_HELD_BACK, /* a hold keeps the name back */
+    REPLY_STRANGE,
+};
+enum grant_reply postgres_read_grant(struct sql_claim *c, const PGresult *result, uint64_t *number);
 
-void held_note(struct part *part, bool holds);
+/* The try was not a grant: what it has taken is given back. */
+void postgres_claim_step_back(struct sql_claim *c, uint64_t hint_ms);
+/* The try has failed half-way: what it may have taken is given back first. */
+void postgres_claim_undo(struct sql_claim *c, const struct stile_error *err);
+
+void postgres_held_note(struct sql_claim *c, bool holds);
 /* Whether its session has this key for another claim that excludes it; or for any other. */
-bool held_against(struct part *part, int64_t id, bool even_by_readers);
-void held_follow(struct pg *pg, const struct key *key, int64_t id); /* somebody waits for it */
-/* Somebody wants it to end. stale: that may have been about a grant before. */
-void held_break(struct pg *pg, const char *payload, bool stale);
+bool postgres_held_against(struct sql_claim *c, int64_t id, bool even_by_readers);
+void postgres_held_follow(struct pg *pg, const struct key *key, int64_t id); /* it has a waiter */
+/* A client wants it to end. stale: that may have been about a grant before. */
+void postgres_held_break(struct pg *pg, const char *payload, bool stale);
 
-/* ---- claims.c: being granted ---- */
+/* ---- queue.c: waiting without a statement ---- */
 
-void claims_claim(struct engine *engine, struct claim *claim);
-/* What an answer to a try or a wait says. */
-enum verdict { TAKEN, NOT_FIRST, GRANTED, KEPT_BACK, STRANGE };
-enum verdict claims_read(struct part *part, const PGresult *result, uint64_t *number);
-enum stile_status claims_say(struct part *part, enum sql kind, answer_fn *fn,
-                             struct stile_error *err);
-/* The try has failed in the middle: what it may have taken is given back first. */
-void claims_find_out(struct part *part, const struct stile_error *err);
-bool claims_begin(struct part *part);                       /* false: it has failed already */
-void claims_alive(void *data, const struct answer *answer); /* its session is: granted */
+/* On the shared session. Its place comes after all that are queued already. */
+void postgres_queue_join(struct sql_claim *c);
+void postgres_queue_leave(struct sql_claim *c); /* gives up its place, if it has one */
+void postgres_queue_notified(struct pg *pg, const char *payload);
+void postgres_queue_wake_next(struct sql_claim *c); /* it is being given back */
 
-/* ---- line.c: waiting without a statement ---- */
+/* ---- claims.c: mode=advisory ---- */
 
-/* On the shared session. Its place comes after all that are parked already. */
-void line_park(struct part *part);
-void line_leave(struct part *part); /* gives up its place, if it has one */
-void line_hear(struct pg *pg, const char *payload);
-void line_wake_next(struct part *part); /* it is being given back */
+extern const struct session_events postgres_shared_events, postgres_pooled_events;
+
+void postgres_claim(struct engine *engine, struct claim *claim);
+void postgres_claim_confirmed(void *data, const struct answer *answer); /* its session is alive */
+void postgres_claim_wait(struct sql_claim *c);
+void postgres_claim_give_back(struct sql_claim *c);
+void postgres_claim_clear(struct sql_claim *c);
+enum stile_status postgres_session_stop(struct session *session);
+void postgres_share(struct session *session);
 
 /* ---- rows.c: mode=row ---- */
 
-void rows_claim(struct engine *engine, struct claim *claim);
-void rows_give(struct part *part);
-void rows_withdraw(struct part *part);
+void postgres_row_claim(struct engine *engine, struct claim *claim);
+void postgres_row_give_back(struct sql_claim *c);
+void postgres_row_clear(struct sql_claim *c);
 
-/* ---- breaking.c ---- */
+/* ---- table.c: mode=table ---- */
 
-void people_break(struct engine *engine, struct query *query);
+extern const struct session_events postgres_table_events;
+extern const struct lease_ops postgres_table_ops;
+
+void postgres_table_prepare(struct pg *pg);
+void postgres_table_break(struct engine *engine, struct query *query);
+
+/* The statements of ShedLock's table, in statements.c. */
+enum stile_status postgres_shedlock_prepare(struct pg *pg, struct stile_error *err);
+void postgres_shedlock_free(struct pg *pg);
+
+/* ---- inspect.c ---- */
+
+enum stile_status postgres_ask_show(const struct query *query, answer_fn *fn, void *data,
+                                    struct stile_error *err);
+enum stile_status postgres_read_show(struct view *view, const struct answer *answer,
+                                     const struct query *query, struct stile_error *err);
+enum stile_status postgres_ask_list(const struct query *query, answer_fn *fn, void *data,
+                                    struct stile_error *err);
+enum stile_status postgres_report_list(struct query *query, const struct answer *answer,
+                                       struct stile_error *err);
+void postgres_break(struct engine *engine, struct query *query);
 
 /* ---- jobs.c ---- */
 
-void jobs_run(struct engine *engine, struct job_errand *errand);
-void jobs_left(struct engine *engine, const char *queue);
+void postgres_jobs(struct engine *engine, struct job_errand *errand);
+void postgres_jobs_left(struct engine *engine, const char *queue);
 
 /* ---- doctor.c ---- */
 
-void doctor_examine(struct engine *engine, struct query *query);
+void postgres_examine(struct engine *engine, struct query *query);
 
 #endif

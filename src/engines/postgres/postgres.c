@@ -5,53 +5,51 @@
  * pg_try_advisory_lock(), and the row of the name, whose counter becomes the token with the commit.
  * A claim that has to wait does so inside the server, in pg_advisory_lock() on a session of its
  * own, which then holds it, but for less than a second: a statement keeps a snapshot. Then it has a
- * place in a line of our own (line.c), without a statement, on the shared session.
+ * place in a queue of our own (queue.c), without a statement, on the shared session.
  *
  * The server ends a session that it has not heard of for the lease (idle_session_timeout), and sees
  * a closed connection at once: a killed holder's lock is free within milliseconds, a stopped one's
  * after its TTL. A hold or a lock-delay is written into the row with the grant; who gets the
  * advisory lock meanwhile sits on it until the time is over.
  *
- *     reach.c                          the server and what it has
- *     session.c, talk.c                one connection
- *     ttl.c, ../sql/pool.c             its lease; all of them together
- *     claims.c, line.c, held.c, release.c, ../sql/part.c, ../sql/release.c   the life of a claim
- *     view.c, list.c, breaking.c, ../sql/people.c   show, watch, list, break
- *     jobs.c                           the queue of jobs, in every mode
- *     sql.c, schema.sql                what the server is told, and what it needs for it
- *     table.c, shedlock.c, ../sql/lease.c    mode=table: rows with an owner and an end instead
+ *     server.c                         the server, what it has, and `stile setup`
+ *     session.c, ../sql/session.c      one connection and its lease
+ *     ../sql/pool.c                    all of them together
+ *     claims.c, advisory.c, queue.c, ../sql/claim.c    the life of a claim
  *     rows.c                           mode=row: SELECT ... FOR UPDATE instead of a key
+ *     table.c, ../sql/lease.c          mode=table: rows with an owner and an end instead
+ *     inspect.c, ../sql/inspect.c      show, watch, list, break
+ *     jobs.c                           the queue of jobs, in every mode
+ *     statements.c, schema.sql         what is sent to the server, and what it needs for that
  */
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/url.h"
 #include "engines/postgres/pg.h"
-#include "engines/postgres/setup.h"
-#include "engines/postgres/sql.h"
-#include "engines/postgres/table.h"
-#include "engines/sql/opening.h"
+#include "engines/postgres/statements.h"
+#include "engines/sql/inspect.h"
 
 /* ---- who we are ---- */
 
 static enum stile_status introduce(struct pg *pg, struct stile_error *err)
 {
-    enum stile_status status = who_introduce(&pg->who, &pg->engine, err);
-    snprintf(pg->channel, sizeof pg->channel, "stile_%s", pg->who.owner);
+    enum stile_status status = sql_identity_init(&pg->identity, &pg->engine, err);
+    snprintf(pg->channel, sizeof pg->channel, "stile_%s", pg->identity.owner);
     snprintf(pg->listen_sql, sizeof pg->listen_sql, "listen %s", pg->channel);
     pg->listen.sql = pg->listen_sql;
-    pg->tags = strtoull(pg->who.owner, NULL, 16) | 1;
+    pg->tags = strtoull(pg->identity.owner, NULL, 16) | 1;
     return status;
 }
 
 static void dispose(struct pg *pg)
 {
-    session_free(pg->jobs);
+    sql_session_free(pg->jobs);
     pg->jobs = NULL;
-    pool_end(&pg->pool);
-    lease_free_batches(&pg->leases);
-    shedlock_free(pg);
-    options_free(&pg->options);
+    sql_pool_end(&pg->pool);
+    sql_lease_free_batches(&pg->leases);
+    postgres_shedlock_free(pg);
+    postgres_options_free(&pg->options);
 }
 
 extern const struct engine_class postgres_table_class, postgres_shedlock_class, postgres_row_class;
@@ -60,11 +58,11 @@ static void promise(struct pg *pg)
 {
     struct engine *engine = &pg->engine;
     if (pg->options.table) {
-        opening_promise(engine, &postgres_shedlock_class);
+        sql_opening_set_class(engine, &postgres_shedlock_class);
     } else if (pg->options.mode == MODE_TABLE) {
-        opening_promise(engine, &postgres_table_class);
+        sql_opening_set_class(engine, &postgres_table_class);
     } else if (pg->options.mode == MODE_ROW) {
-        opening_promise(engine, &postgres_row_class);
+        sql_opening_set_class(engine, &postgres_row_class);
         engine->caps.most_locks = pg->options.sessions - 1;
     }
     if (pg->options.mode == MODE_ADVISORY)
@@ -75,33 +73,62 @@ static void promise(struct pg *pg)
         engine->caps.instead = "run `stile setup URL`: the schema here is older than this library, "
                                "and keeps no order among those that wait for more than a second";
     if (pg->bare)
-        opening_promise_less(
+        sql_opening_set_bare(
             engine, "none, for this database has no schema `stile`: run `stile setup URL`",
             "run `stile setup URL` for tokens, hold-at-least, lock-delay and an order among "
             "those that wait for more than a second; then mode=table "
             "in the URL has slots and stile acquire, too");
 }
 
+#define DATABASE                                                                                   \
+    .connect = postgres_session_connect, .close = postgres_session_close,                          \
+    .answer = postgres_request_answer, .drop = postgres_request_drop,                              \
+    .forked = postgres_session_forked, .forget = postgres_session_forget,                          \
+    .dispose = postgres_session_dispose, .renew = postgres_session_renew,                          \
+    .keep = postgres_session_keep, .stop = postgres_session_stop, .share = postgres_share,         \
+    .note = postgres_held_note, .ask_show = postgres_ask_show, .read_show = postgres_read_show,    \
+    .ask_list = postgres_ask_list, .report_list = postgres_report_list
+
+static const struct sql_database database = {
+    .wait = postgres_claim_wait,
+    .give_back = postgres_claim_give_back,
+    .clear = postgres_claim_clear,
+    DATABASE,
+};
+
+static const struct sql_database row_database = {
+    .give_back = postgres_row_give_back,
+    .clear = postgres_row_clear,
+    DATABASE,
+};
+
+/* What depends on the mode. */
+static void configure(struct pg *pg)
+{
+    bool row = pg->options.mode == MODE_ROW, table = pg->options.mode == MODE_TABLE;
+    pg->shared_events = table ? &postgres_table_events : &postgres_shared_events;
+    pg->pooled_events = &postgres_pooled_events;
+    sql_pool_configure(&pg->pool, row ? &row_database : &database, pg->options.sessions, row);
+}
+
 static enum stile_status postgres_open(struct engine *engine, const struct url *url,
                                        struct stile_error *err)
 {
     struct pg *pg = pg_of(engine);
-    enum stile_status status = pool_init(&pg->pool, engine, err);
+    enum stile_status status = sql_pool_init(&pg->pool, engine, err);
     if (status)
         return status;
-    table_prepare(pg);
+    postgres_table_prepare(pg);
     pg->leases.engine = engine;
-    pg->leases.ops = &table_ops;
-    pg->pool.note = held_note;
-    pg->pool.share = pg_share;
+    pg->leases.ops = &postgres_table_ops;
     status = introduce(pg, err);
     if (!status)
-        status = options_read(&pg->options, url, err);
-    pool_limit(&pg->pool, pg->options.sessions, pg->options.mode == MODE_ROW);
+        status = postgres_options_read(&pg->options, url, err);
+    configure(pg);
     if (!status)
-        status = pg_name_sessions(pg, err);
+        status = postgres_name_sessions(pg, err);
     if (!status)
-        status = pg_reach(pg, err);
+        status = postgres_reach(pg, err);
     if (!status)
         promise(pg);
     else
@@ -116,29 +143,31 @@ static void postgres_close(struct engine *engine)
 
 static void postgres_forked(struct engine *engine)
 {
-    pool_forked(pool_of(engine));
-    session_forked(pg_of(engine)->jobs);
+    sql_pool_forked(pool_of(engine));
+    if (pg_of(engine)->jobs)
+        postgres_session_forked(pg_of(engine)->jobs);
 }
 
 static const struct engine_push push = {
-    .watch = people_watch,
-    .unwatch = people_unwatch,
+    .watch = sql_inspect_watch,
+    .unwatch = sql_inspect_unwatch,
 };
 
 static const struct engine_jobs jobs = {
-    .run = jobs_run,
-    .left = jobs_left,
+    .run = postgres_jobs,
+    .left = postgres_jobs_left,
 };
 
 static const struct engine_admin admin = {
     .setup = postgres_setup,
-    .examine = doctor_examine,
+    .examine = postgres_examine,
 };
 
 #define SLOTS                                                                                      \
-    .schemes = "postgres postgresql", .params = options_params, .engine_size = sizeof(struct pg),  \
-    .open = postgres_open, .close = postgres_close, .forked = postgres_forked,                     \
-    .list = people_list, .show = people_show, .push = &push, .jobs = &jobs, .admin = &admin
+    .schemes = "postgres postgresql", .params = postgres_options_params,                           \
+    .engine_size = sizeof(struct pg), .open = postgres_open, .close = postgres_close,              \
+    .forked = postgres_forked, .list = sql_inspect_list, .show = sql_inspect_show, .push = &push,  \
+    .jobs = &jobs, .admin = &admin
 
 const struct engine_class postgres_table_class = {
     .caps = {.engine = "postgres",
@@ -156,7 +185,7 @@ const struct engine_class postgres_table_class = {
              .condition = "one primary that does not forget: failover to a standby that is not "
                           "synchronous may forget a lock or repeat a token"},
     .apart = true,
-    .break_ = table_break,
+    .break_ = postgres_table_break,
     .in_flight = 256,
     LEASE_SLOTS,
     SLOTS,
@@ -177,7 +206,7 @@ const struct engine_class postgres_shedlock_class = {
                           "database's (usingDbTime)",
              .instead = "mode=table without dialect= has shared locks, slots and lock-delay"},
     .apart = true,
-    .break_ = table_break,
+    .break_ = postgres_table_break,
     .in_flight = 256,
     LEASE_SLOTS,
     SLOTS,
@@ -201,10 +230,10 @@ const struct engine_class postgres_row_class = {
     .apart = true,
     .in_flight = 256,
     .claim_size = sizeof(struct pg_claim),
-    .claim = rows_claim,
-    .release = claims_release,
-    .renew = pool_renew,
-    .break_ = people_break,
+    .claim = postgres_row_claim,
+    .release = sql_claim_release,
+    .renew = sql_pool_renew,
+    .break_ = postgres_break,
     SLOTS,
 };
 
@@ -226,9 +255,9 @@ const struct engine_class postgres_class = {
     .apart_sharing = true,
     .in_flight = 256,
     .claim_size = sizeof(struct pg_claim),
-    .claim = claims_claim,
-    .release = claims_release,
-    .renew = pool_renew,
-    .break_ = people_break,
+    .claim = postgres_claim,
+    .release = sql_claim_release,
+    .renew = sql_pool_renew,
+    .break_ = postgres_break,
     SLOTS,
 };

@@ -15,163 +15,164 @@
 #include <string.h>
 
 #include "engines/postgres/pg.h"
-#include "engines/postgres/sql.h"
+#include "engines/postgres/statements.h"
 
-static void count(struct part *part);
+static void count(struct sql_claim *c);
 static void on_stepped_back(void *data, const struct answer *a);
-static void take(struct part *part);
+static void take(struct sql_claim *c);
 
-static bool is_shared(struct part *part)
+static bool is_shared(struct sql_claim *c)
 {
-    return claim_of(part)->mode == STILE_SHARED;
+    return claim_of(c)->mode == STILE_SHARED;
 }
 
 /* ---- the end of its transaction ---- */
 
-static void end_with(struct part *part, answer_fn *fn)
+static void end_with(struct sql_claim *c, answer_fn *fn)
 {
-    struct session *session = part->session;
+    struct session *session = c->session;
     struct stile_error err;
-    session->seat.ttl_told_ns = 0; /* what was set in a transaction that fails is undone with it */
-    if (session_send(session, &sql_row_end, NULL, 0, fn, part, &err))
-        part_give_up(part, &err);
+    session->base.lease_ns = 0; /* what was set in a transaction that fails is undone with it */
+    if (postgres_send(session, &postgres_sql_row_end, NULL, 0, fn, c, &err))
+        sql_claim_abandon(c, &err);
 }
 
 /* What can't be ended ends with its session. */
-static bool has_ended(struct part *part, const struct answer *a)
+static bool has_ended(struct sql_claim *c, const struct answer *a)
 {
-    struct session *session = part->session;
-    if (!a->err || !session || session->state != UP)
+    struct session *session = c->session;
+    if (!a->err || !session || session->base.state != UP)
         return !a->err;
-    part_leave(part);
-    pool_close(session);
+    sql_claim_leave(c);
+    sql_pool_close(session);
     return false;
 }
 
 static void on_withdrawn(void *data, const struct answer *a)
 {
     has_ended(data, a);
-    release_left(data, NULL);
+    sql_claim_released(data, NULL);
 }
 
-void rows_withdraw(struct part *part)
+static void withdraw(struct sql_claim *c)
 {
-    end_with(part, on_withdrawn);
+    end_with(c, on_withdrawn);
 }
 
 static void on_given(void *data, const struct answer *a)
 {
-    struct part *part = data;
+    struct sql_claim *c = data;
     struct stile_error lost;
-    bool ours = has_ended(part, a) && strcmp(PQcmdStatus((PGresult *)a->result), "COMMIT") == 0;
-    if (ours || part->told) {
-        release_left(part, NULL);
+    bool ours = has_ended(c, a) && strcmp(PQcmdStatus((PGresult *)a->result), "COMMIT") == 0;
+    if (ours || c->loss_reported) {
+        sql_claim_released(c, NULL);
         return;
     }
     error_set(&lost, STILE_LOST, 0, "%s", a->err ? a->err->message : "it was not ours any more");
-    release_left(part, &lost);
+    sql_claim_released(c, &lost);
 }
 
 /* What it could not be told keeps the name back for longer, not shorter. */
 static void on_let_go(void *data, const struct answer *a)
 {
-    struct part *part = data;
+    struct sql_claim *c = data;
     (void)a;
-    if (part->session)
-        end_with(part, on_given);
+    if (c->session)
+        end_with(c, on_given);
     else
-        release_left(part, NULL);
+        sql_claim_released(c, NULL);
 }
 
 /* With a hold or a delay in the name's row, that is told first. */
-void rows_give(struct part *part)
+static void give(struct sql_claim *c)
 {
-    struct claim *claim = claim_of(part);
-    struct pg *pg = pg_of_part(part);
+    struct claim *claim = claim_of(c);
+    struct pg *pg = pg_of_claim(c);
     char token[24];
-    const char *values[] = {part->stored, token, claim->unused ? "t" : "f"};
-    snprintf(token, sizeof token, "%" PRIu64, part->token);
+    const char *values[] = {c->stored, token, claim->unused ? "t" : "f"};
+    snprintf(token, sizeof token, "%" PRIu64, c->token);
     bool kept = claim->hold_ns || claim->delay_ns;
     if (!kept || !pg->pool.shared ||
-        session_send(pg->pool.shared, &sql_row_let_go, values, 3, on_let_go, part, NULL))
-        end_with(part, on_given);
+        postgres_send(pg->pool.shared, &postgres_sql_row_let_go, values, 3, on_let_go, c, NULL))
+        end_with(c, on_given);
 }
 
 /* ---- the token ---- */
 
 static void look_again(struct timer *timer)
 {
-    struct part *part = part_of_timer(timer);
-    if (part->standing == SITTING)
-        count(part);
+    struct sql_claim *c = sql_claim_of_timer(timer);
+    if (c->state == CLAIM_HELD_BACK)
+        count(c);
 }
 
 /* Its session must be heard of meanwhile. */
-static void sit(struct part *part, uint64_t ms)
+static void sit(struct sql_claim *c, uint64_t ms)
 {
-    struct pg *pg = pg_of_part(part);
+    struct pg *pg = pg_of_claim(c);
     struct loop *loop = pg->engine.loop;
     uint64_t pause = (ms + 1) * NS_PER_MS, most = pg->pool.ttl_ns / 3;
     struct stile_error err;
-    part->standing = SITTING;
-    claim_of(part)->engine->events->queued(claim_of(part));
-    part->timer.fn = look_again;
-    loop_arm(loop, &part->timer, loop_now(loop) + (pause < most ? pause : most));
-    if (ttl_tell_is(part->session, pg->pool.ttl_ns, NULL, NULL, &err))
-        part_give_up(part, &err);
+    c->state = CLAIM_HELD_BACK;
+    claim_of(c)->engine->events->queued(claim_of(c));
+    c->timer.fn = look_again;
+    loop_arm(loop, &c->timer, loop_now(loop) + (pause < most ? pause : most));
+    if (postgres_lease_set_to(c->session, pg->pool.ttl_ns, NULL, NULL, &err))
+        sql_claim_abandon(c, &err);
 }
 
 static void on_counted(void *data, const struct answer *a)
 {
-    struct part *part = data;
+    struct sql_claim *c = data;
     struct stile_error err;
     const char *text = a->err || PQntuples(a->result) != 1 ? "" : PQgetvalue(a->result, 0, 0);
     uint64_t number = *text ? strtoull(text + 1, NULL, 10) : 0;
-    if (part->withdrawn) {
-        part->standing = LEAVING;
-        part->token = *text == 'g' ? number : 0;
-        claim_of(part)->unused = true;
-        release_go_on(part, true);
+    if (c->withdrawn) {
+        c->state = CLAIM_RELEASING;
+        c->token = *text == 'g' ? number : 0;
+        claim_of(c)->unused = true;
+        sql_claim_withdraw(c, true);
     } else if (a->err) {
-        part_give_up(part, a->err);
-    } else if (*text == 'h' && claim_of(part)->wait) {
-        sit(part, number);
+        sql_claim_abandon(c, a->err);
+    } else if (*text == 'h' && claim_of(c)->wait) {
+        sit(c, number);
     } else if (*text == 'h') {
-        part->standing = STEPPING;
-        part->token = number;
-        end_with(part, on_stepped_back);
+        c->state = CLAIM_UNDOING;
+        c->token = number;
+        end_with(c, on_stepped_back);
     } else if (*text == 'g') {
-        part->token = number;
-        part->standing = CONFIRMING;
-        if (ttl_tell_is(part->session, pg_of_part(part)->pool.ttl_ns, claims_alive, part, &err))
-            part_give_up(part, &err);
+        c->token = number;
+        c->state = CLAIM_CONFIRMING;
+        if (postgres_lease_set_to(c->session, pg_of_claim(c)->pool.ttl_ns, postgres_claim_confirmed,
+                                  c, &err))
+            sql_claim_abandon(c, &err);
     } else {
         error_set(&err, STILE_CORRUPT, 0, "the server's answer has an unexpected form");
-        part_give_up(part, &err);
+        sql_claim_abandon(c, &err);
     }
 }
 
-static void count(struct part *part)
+static void count(struct sql_claim *c)
 {
-    struct claim *claim = claim_of(part);
-    struct pg *pg = pg_of_part(part);
+    struct claim *claim = claim_of(c);
+    struct pg *pg = pg_of_claim(c);
     struct session *shared;
     struct stile_error err;
     char backend[24], hold[24], delay[24];
-    snprintf(backend, sizeof backend, "%" PRIu64, part->session->seat.backend);
-    const char *values[] = {part->stored,
+    snprintf(backend, sizeof backend, "%" PRIu64, c->session->base.backend);
+    const char *values[] = {c->stored,
                             backend,
-                            is_shared(part) ? "t" : "f",
-                            sql_ms(hold, claim->hold_ns),
-                            sql_ms(delay, claim->delay_ns),
-                            pg->who.owner,
-                            pg->who.host,
-                            pg->who.pid,
-                            pg->who.command};
-    part->standing = COUNTING;
-    if (pg_shared(&shared, pg, &err) ||
-        session_send(shared, &sql_row_count, values, 9, on_counted, part, &err))
-        part_give_up(part, &err);
+                            is_shared(c) ? "t" : "f",
+                            postgres_sql_ms(hold, claim->hold_ns),
+                            postgres_sql_ms(delay, claim->delay_ns),
+                            pg->identity.owner,
+                            pg->identity.host,
+                            pg->identity.pid,
+                            pg->identity.command};
+    c->state = CLAIM_COUNTING;
+    if (postgres_shared(&shared, pg, &err) ||
+        postgres_send(shared, &postgres_sql_row_count, values, 9, on_counted, c, &err))
+        sql_claim_abandon(c, &err);
 }
 
 /* ---- the row ---- */
@@ -179,42 +180,42 @@ static void count(struct part *part)
 /* Not there: another has it, or it was cleared away while we waited. */
 static void on_stepped_back(void *data, const struct answer *a)
 {
-    struct part *part = data;
-    struct session *session = part->session;
-    bool ended = has_ended(part, a);
-    if (part->withdrawn) {
-        release_left(part, NULL);
+    struct sql_claim *c = data;
+    struct session *session = c->session;
+    bool ended = has_ended(c, a);
+    if (c->withdrawn) {
+        sql_claim_released(c, NULL);
     } else if (a->err) {
-        part_give_up(part, a->err);
-    } else if (claim_of(part)->wait) {
-        take(part);
+        sql_claim_abandon(c, a->err);
+    } else if (claim_of(c)->wait) {
+        take(c);
     } else {
-        part_turn_away(part, part->token * NS_PER_MS);
+        sql_claim_busy(c, c->token * NS_PER_MS);
         if (ended)
-            pool_give(session);
+            sql_pool_return(session);
     }
 }
 
 static void on_taken(void *data, const struct answer *a)
 {
-    struct part *part = data;
-    bool up = part->session && part->session->state == UP;
-    if (part->session)
-        part->session->seat.waits = false;
-    if (part->withdrawn && up) {
-        rows_withdraw(part);
+    struct sql_claim *c = data;
+    bool up = c->session && c->session->base.state == UP;
+    if (c->session)
+        c->session->base.waits = false;
+    if (c->withdrawn && up) {
+        withdraw(c);
     } else if (up && a->err && strcmp(a->sqlstate, "55P03") == 0) {
-        part->standing = STEPPING; /* no statement waits for longer: it would keep its snapshot */
-        part->token = 0;
-        end_with(part, on_stepped_back);
+        c->state = CLAIM_UNDOING; /* no statement waits for longer: it would keep its snapshot */
+        c->token = 0;
+        end_with(c, on_stepped_back);
     } else if (a->err) {
-        part_give_up(part, a->err);
+        sql_claim_abandon(c, a->err);
     } else if (PQntuples(a->result) != 1) {
-        part->standing = STEPPING;
-        end_with(part, on_stepped_back);
+        c->state = CLAIM_UNDOING;
+        end_with(c, on_stepped_back);
     } else {
-        mine(part)->id = strtoll(PQgetvalue(a->result, 0, 0), NULL, 10);
-        count(part);
+        pg_claim_of(c)->id = strtoll(PQgetvalue(a->result, 0, 0), NULL, 10);
+        count(c);
     }
 }
 
@@ -225,35 +226,55 @@ static void ignore(void *data, const struct answer *a)
 
 /* All of it in one round trip. The row is made outside of the transaction: who makes it at the same
  * time would have to wait for its end. */
-static void take(struct part *part)
+static void take(struct sql_claim *c)
 {
-    struct session *session = part->session;
-    bool wait = claim_of(part)->wait;
-    const char *name[] = {part->stored};
+    struct session *session = c->session;
+    bool wait = claim_of(c)->wait;
+    const char *name[] = {c->stored};
     struct stile_error err;
-    part->standing = wait ? IN_LINE : ASKED;
+    c->state = wait ? CLAIM_WAITING : CLAIM_TRYING;
     if (wait)
-        claim_of(part)->engine->events->queued(claim_of(part));
-    session->seat.waits = wait;
-    if (ttl_tell(session, &err) ||
-        session_send(session, &sql_row_make, name, 1, ignore, NULL, &err) ||
-        session_send(session, &sql_row_begin, NULL, 0, ignore, NULL, &err) ||
-        session_send(session, &sql_row_take[is_shared(part)][wait], name, 1, on_taken, part, &err))
-        part_give_up(part, &err);
+        claim_of(c)->engine->events->queued(claim_of(c));
+    session->base.waits = wait;
+    if (postgres_lease_set(session, &err) ||
+        postgres_send(session, &postgres_sql_row_make, name, 1, ignore, NULL, &err) ||
+        postgres_send(session, &postgres_sql_row_begin, NULL, 0, ignore, NULL, &err) ||
+        postgres_send(session, &postgres_sql_row_take[is_shared(c)][wait], name, 1, on_taken, c,
+                      &err))
+        sql_claim_abandon(c, &err);
 }
 
-void rows_claim(struct engine *engine, struct claim *claim)
+void postgres_row_claim(struct engine *engine, struct claim *claim)
 {
-    struct part *part = part_of(claim);
+    struct sql_claim *c = sql_claim_of(claim);
     struct session *session;
     struct stile_error err;
-    if (!claims_begin(part))
+    if (!postgres_claim_begin(c))
         return;
-    mine(part)->key.form = KEY_ONE;
-    if (pool_take(&session, pool_of(engine), &err)) {
-        part_fail(part, &err);
+    pg_claim_of(c)->key.form = KEY_ONE;
+    if (sql_pool_take(&session, pool_of(engine), &err)) {
+        sql_claim_fail(c, &err);
         return;
     }
-    part_join(part, session);
-    take(part);
+    sql_claim_join(c, session);
+    take(c);
+}
+
+/* ---- releasing ---- */
+
+void postgres_row_give_back(struct sql_claim *c)
+{
+    if (c->withdrawn)
+        withdraw(c);
+    else
+        give(c);
+}
+
+/* With a token, the name's row may have a hold to be ended. */
+void postgres_row_clear(struct sql_claim *c)
+{
+    if (c->token)
+        give(c);
+    else
+        withdraw(c);
 }

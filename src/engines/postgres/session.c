@@ -1,104 +1,394 @@
-/* The life of a connection. */
+/* One connection: requests, answers, its life and its lease. */
 #include "engines/postgres/session.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#include "engines/postgres/fault.h"
+#include "engines/postgres/errors.h"
 #include "engines/postgres/pg.h"
-#include "engines/postgres/talk.h"
+#include "mutant.h"
+
+#define IN_A_ROW 16
+#define ROOM_MIN 64
+
+#define LEASE_MAX_MS INT32_MAX
+/* A statement waits for a lock of the server for a quarter of the lease, or as long: renewals stand
+ * behind it. More than deadlock_timeout, by which others hear of a deadlock. */
+#define LOCK_WAIT_MS 2000
+
+struct request {
+    struct sql_request base;
+    const struct statement *statement;
+    PGresult *result;
+    char sqlstate[6];
+    uint64_t tag; /* the number in its column's name; 0: it has none */
+    int n;
+    size_t room; /* for texts */
+    const char *values[SEND_PARAMS_MAX];
+    char texts[];
+};
+
+/* ---- requests ---- */
+
+static size_t room_for(const char *const *values, int n)
+{
+    size_t room = 0;
+    for (int i = 0; i < n; i++)
+        room += values[i] ? strlen(values[i]) + 1 : 0;
+    return room;
+}
+
+static struct request *with_room(struct session *s, size_t room)
+{
+    struct request *request = s->base.spare;
+    if (request && request->room >= room) {
+        s->base.spare = NULL;
+        return request;
+    }
+    room = room > ROOM_MIN ? room : ROOM_MIN;
+    request = malloc(sizeof *request + room);
+    if (request)
+        request->room = room;
+    return request;
+}
+
+static struct request *new_request(struct session *s, const struct statement *statement,
+                                   const char *const *values, int n, answer_fn *fn, void *data)
+{
+    struct request *request = with_room(s, room_for(values, n));
+    if (!request)
+        return NULL;
+    request->base.next = NULL;
+    request->statement = statement;
+    request->base.fn = fn;
+    request->base.data = data;
+    request->base.sent_ns = 0;
+    request->tag = 0;
+    request->result = NULL;
+    request->base.error.status = STILE_OK;
+    request->sqlstate[0] = '\0';
+    request->n = n;
+    char *text = request->texts;
+    for (int i = 0; i < n; i++) {
+        request->values[i] = values[i] ? text : NULL;
+        text = values[i] ? stpcpy(text, values[i]) + 1 : text;
+    }
+    return request;
+}
+
+/* One is kept for the next: most sessions have one request at a time. */
+void postgres_request_drop(struct session *s, struct request *request)
+{
+    PQclear(request->result);
+    free(s->base.spare);
+    s->base.spare = request;
+}
+
+/* ---- sending ---- */
+
+void postgres_session_break(struct session *s)
+{
+    s->broken = true;
+    loop_soon(s->base.loop, &s->base.task);
+}
+
+static void watch(struct session *s, uint32_t events)
+{
+    int fd = PQsocket(s->conn);
+    if (s->base.watch.slot && s->base.watch.fd == fd && s->base.watched == events)
+        return;
+    if (s->base.watch.slot && s->base.watch.fd != fd)
+        loop_unwatch(s->base.loop, &s->base.watch);
+    s->base.watch.fd = fd;
+    s->base.watched = events;
+    if (fd >= 0 && loop_watch(s->base.loop, &s->base.watch, events))
+        s->broken = true;
+    if (s->broken)
+        loop_soon(s->base.loop, &s->base.task);
+}
+
+static void flush(struct session *s)
+{
+    int rc = PQflush(s->conn);
+    if (rc < 0 || PQstatus(s->conn) == CONNECTION_BAD) {
+        postgres_session_break(s);
+        return;
+    }
+    watch(s, rc == 1 ? EPOLLIN | EPOLLOUT : EPOLLIN);
+}
+
+#define PREPARED_NAME(id)                                                                          \
+    {                                                                                              \
+        's', (char)('0' + id / 10), (char)('0' + id % 10), '\0'                                    \
+    }
+
+static bool is_under_way(const struct session *s)
+{
+    return s->base.first && s->base.first != s->unsent;
+}
+
+static bool is_prepared(const struct session *s, const struct statement *statement)
+{
+    return s->prepared >> statement->id & 1;
+}
+
+/* Parsed each time, with a tag of its own. */
+static bool put_tagged(struct session *s, struct request *request)
+{
+    char digits[sizeof TAG_ZEROS], *sql = strdup(request->statement->sql);
+    char *zeros = sql ? strstr(sql, TAG) : NULL;
+    if (zeros) {
+        request->tag = s->pg->tags++;
+        snprintf(digits, sizeof digits, "%016" PRIx64, request->tag);
+        memcpy(zeros + strlen(TAG_STEM), digits, strlen(digits));
+    }
+    bool sent =
+        sql && PQsendQueryParams(s->conn, sql, request->n, NULL, request->values, NULL, NULL, 0);
+    free(sql);
+    return sent;
+}
+
+/* Until the first answer nobody knows whether there is a pooler. */
+static bool may_be_mixed_up(const struct session *s)
+{
+    return s->base.state == GREETING || s->pg->pooled;
+}
+
+static bool put(struct session *s, struct request *request)
+{
+    const struct statement *statement = request->statement;
+    const char name[] = PREPARED_NAME(statement->id);
+    if (may_be_mixed_up(s))
+        return put_tagged(s, request);
+    if (statement->id == 0)
+        return PQsendQueryParams(s->conn, statement->sql, request->n, NULL, request->values, NULL,
+                                 NULL, 0);
+    if (!is_prepared(s, statement)) {
+        if (!PQsendPrepare(s->conn, name, statement->sql, 0, NULL))
+            return false;
+        s->prepared |= UINT64_C(1) << statement->id;
+    }
+    return PQsendQueryPrepared(s->conn, name, request->n, request->values, NULL, NULL, 0);
+}
+
+static void send_request(struct session *s, struct request *request)
+{
+    request->base.sent_ns = loop_now(s->base.loop);
+    if (s->broken)
+        return;
+    if (!put(s, request) || (!s->alone && !PQpipelineSync(s->conn)))
+        postgres_session_break(s);
+}
+
+/* Nothing is under way. A pipeline costs libpq more than a statement by itself; so who has said one
+ * at a time for a while goes on without, until there are two again. */
+static void choose_manner(struct session *s)
+{
+    const struct request *request = s->unsent;
+    bool prepared = request->statement->id == 0 || is_prepared(s, request->statement);
+    s->in_a_row = prepared && !request->base.next ? s->in_a_row + 1 : 0;
+    bool alone = s->in_a_row > IN_A_ROW;
+    if (alone == s->alone)
+        return;
+    if (alone ? !PQexitPipelineMode(s->conn) : !PQenterPipelineMode(s->conn))
+        postgres_session_break(s);
+    s->alone = alone;
+}
+
+/* A pooler that counts answers by what it has seen of a client that died, gives those that still
+ * come to the next one: so there is never more than one under way. */
+static void send_one(struct session *s)
+{
+    if (!s->unsent || is_under_way(s))
+        return;
+    send_request(s, s->unsent);
+    s->unsent = s->unsent->base.next;
+    flush(s);
+    sql_session_arm_stall(s);
+}
+
+static void send_unsent(struct session *s)
+{
+    if (s->pg->pooled) {
+        send_one(s);
+        return;
+    }
+    if (!is_under_way(s)) {
+        choose_manner(s);
+    } else {
+        s->in_a_row = 0;
+        if (s->alone)
+            return; /* its answer comes first */
+    }
+    for (; s->unsent; s->unsent = s->unsent->base.next)
+        send_request(s, s->unsent);
+    flush(s);
+    sql_session_arm_stall(s);
+}
+
+enum stile_status postgres_send(struct session *s, const struct statement *statement,
+                                const char *const *values, int n, answer_fn *fn, void *data,
+                                struct stile_error *err)
+{
+    if (s->base.state == DOWN)
+        return error_set(err, STILE_UNREACHABLE, 0, "the connection is gone");
+    struct request *request = new_request(s, statement, values, n, fn, data);
+    if (!request)
+        return error_set(err, STILE_NOMEM, 0, "out of memory");
+    sql_session_append(s, request);
+    if (!s->unsent)
+        s->unsent = request;
+    if (s->base.state == UP)
+        send_unsent(s);
+    return STILE_OK;
+}
+
+/* ---- answers ---- */
+
+void postgres_request_answer(struct session *s, struct request *request,
+                             const struct stile_error *err)
+{
+    const struct answer a = {.result = err ? NULL : request->result,
+                             .err = err,
+                             .sqlstate = request->sqlstate,
+                             .sent_ns = request->base.sent_ns};
+    if (request->base.fn)
+        request->base.fn(request->base.data, &a);
+    postgres_request_drop(s, request);
+}
+
+/* ---- through a pooler: whose answer it is ---- */
+
+/* pgbouncer 1.18 gives the answers of a client that died to the next one. Each answer of a request
+ * of ours has a column that is named after the request; an error has none. */
+static bool is_answer_to(const struct request *request)
+{
+    char name[sizeof TAG];
+    snprintf(name, sizeof name, TAG_STEM "%016" PRIx64, request->tag);
+    return PQfnumber(request->result, name) >= 0;
+}
+
+static void fail_mixed_up(struct session *s)
+{
+    struct stile_error err;
+    error_set(&err, STILE_UNREACHABLE, 0, "the pooler has delivered another client's answer");
+    sql_session_fail(s, &err);
+}
+
+static void on_probed(void *data, const struct answer *a)
+{
+    struct session *s = data;
+    struct request *suspect = s->suspect;
+    (void)a; /* the session is over, or the probe's own answer has come: so had the one before */
+    s->suspect = NULL;
+    postgres_request_answer(s, suspect, s->base.state == DOWN ? a->err : &suspect->base.error);
+}
+
+/* The answer to what is sent behind an error shows whether the error was ours. */
+static bool probe(struct session *s, struct request *suspect)
+{
+    static const struct statement statement = {0, "select 1 as " TAG};
+    struct request *request = new_request(s, &statement, NULL, 0, on_probed, s);
+    if (!request)
+        return false;
+    s->suspect = suspect;
+    sql_session_prepend(s, request);
+    send_request(s, request);
+    flush(s);
+    return true;
+}
+
+static void finish_first(struct session *s)
+{
+    struct request *request = sql_session_take_first(s);
+    bool failed = request->base.error.status;
+    s->base.used_ns = loop_lately(s->base.loop);
+    if (request->tag && s->base.state == UP && failed && !s->suspect && probe(s, request))
+        return;
+    if (request->tag && !failed && !is_answer_to(request)) {
+        sql_session_prepend(s, request); /* fails with all others */
+        fail_mixed_up(s);
+        return;
+    }
+    postgres_request_answer(s, request, failed ? &request->base.error : NULL);
+}
+
+/* One of the results of the oldest request, or none any more. */
+static void take_result(struct session *s, PGresult *result)
+{
+    struct request *request = s->base.first;
+    if (!result) {
+        if (s->alone && request->result)
+            finish_first(s);
+        return;
+    }
+    ExecStatusType status = PQresultStatus(result);
+    if (status == PGRES_PIPELINE_SYNC) {
+        PQclear(result);
+        finish_first(s);
+        return;
+    }
+    if (status == PGRES_FATAL_ERROR && !request->base.error.status)
+        postgres_result_error(&request->base.error, request->sqlstate, result);
+    if (request->result)
+        PQclear(request->result);
+    request->result = result;
+}
+
+static void take_results(struct session *s)
+{
+    unsigned nothing = 0;
+    while (!s->base.doomed && s->base.state != DOWN && is_under_way(s) && nothing < 3 &&
+           !PQisBusy(s->conn)) {
+        PGresult *result = PQgetResult(s->conn);
+        nothing = result ? 0 : nothing + 1;
+        take_result(s, result);
+    }
+}
+
+static void take_notifications(struct session *s)
+{
+    PGnotify *note;
+    while (!s->base.doomed && s->base.state == UP && (note = PQnotifies(s->conn))) {
+        if (s->base.events->notified)
+            s->base.events->notified(s, note->extra);
+        PQfreemem(note);
+    }
+}
 
 /* ---- the end ---- */
 
-static void close_connection(struct session *s)
+void postgres_session_close(struct session *s)
 {
-    loop_unwatch(s->loop, &s->watch);
-    loop_disarm(s->loop, &s->timer);
-    loop_forget(s->loop, &s->task);
     resolve_free(s->resolve);
     s->resolve = NULL;
     PQfinish(s->conn);
     s->conn = NULL;
-    s->state = DOWN;
+    s->unsent = NULL;
 }
 
-static void dispose(struct session *s)
+void postgres_session_dispose(struct session *s)
 {
-    while (s->first)
-        talk_free(s, talk_take_first(s));
     if (s->suspect)
-        talk_free(s, s->suspect);
-    free(s->spare);
-    loop_unreserve(s->loop, 1);
-    free(s);
+        postgres_request_drop(s, s->suspect);
 }
 
-void session_enter(struct session *s)
+void postgres_session_forget(struct session *s, const void *data)
 {
-    s->depth++;
+    if (s->suspect && s->suspect->base.data == data)
+        s->suspect->base.fn = NULL;
 }
 
-bool session_leave(struct session *s)
-{
-    s->depth--;
-    if (s->depth > 0 || !s->doomed)
-        return !s->doomed;
-    dispose(s);
-    return false;
-}
-
-void session_free(struct session *s)
-{
-    if (!s)
-        return;
-    if (s->state != DOWN)
-        close_connection(s);
-    s->doomed = true;
-    if (s->depth == 0)
-        dispose(s);
-}
-
-bool session_is_up(const struct session *s)
-{
-    return s->state == UP;
-}
-
-bool session_is_over(const struct session *s)
-{
-    return s->state == DOWN;
-}
-
-void session_break(struct session *s)
-{
-    s->broken = true;
-    loop_soon(s->loop, &s->task);
-}
-
-void session_forked(struct session *s)
+void postgres_session_forked(struct session *s)
 {
     if (s && s->conn && PQsocket(s->conn) >= 0)
         close(PQsocket(s->conn));
     if (s && s->resolve)
         resolve_forked(s->resolve);
-}
-
-void session_fail(struct session *s, const struct stile_error *why)
-{
-    struct stile_error err = *why;
-    if (s->state == DOWN)
-        return;
-    close_connection(s);
-    session_enter(s);
-    s->unsent = NULL;
-    s->events->down(s);
-    while (s->first && !s->doomed)
-        talk_answer(s, talk_take_first(s), &err);
-    if (!s->doomed)
-        s->events->ended(s, &err);
-    s->doomed = true;
-    session_leave(s);
 }
 
 /* What the server said last by itself is why it hung up. */
@@ -109,72 +399,67 @@ static void fail_broken(struct session *s)
         err = s->notice;
         err.status = STILE_UNREACHABLE;
     } else {
-        fault_of_connection(&err, s->conn, s->route.secret);
-        if (s->state == UP)
-            err.status = STILE_UNREACHABLE;
+        postgres_connection_error(&err, s->conn, s->route.secret);
     }
-    session_fail(s, &err);
+    sql_session_fail(s, &err);
 }
 
 static void on_task(struct task *task)
 {
-    struct session *s = (struct session *)((char *)task - offsetof(struct session, task));
+    struct session *s = (struct session *)((char *)task - offsetof(struct session, base.task));
     if (s->broken)
         fail_broken(s);
 }
 
 /* ---- the beginning ---- */
 
-static void on_hailed(void *data, const struct answer *a)
+static void on_greeted(void *data, const struct answer *a)
 {
     struct session *s = data;
     struct stile_error err;
-    if (a->err && s->state == DOWN)
+    if (a->err && s->base.state == DOWN)
         return; /* it failed by itself */
     if (a->err)
         error_copy(&err, a->err);
     else if (!s->route.check(s, a->result, &err)) {
-        s->state = UP;
+        s->base.state = UP;
         s->was_up = true;
-        loop_disarm(s->loop, &s->timer);
-        s->events->up(s);
+        loop_disarm(s->base.loop, &s->base.timer);
+        s->base.events->up(s);
         return;
     }
-    session_fail(s, &err);
+    sql_session_fail(s, &err);
 }
 
-static void hail(struct session *s)
+static void greet(struct session *s)
 {
     struct stile_error err;
-    struct request *request = talk_new(s, &s->route.hail, NULL, 0, on_hailed, s);
-    s->state = HAILING;
+    struct request *request = new_request(s, &s->route.greeting, NULL, 0, on_greeted, s);
+    s->base.state = GREETING;
     if (!request || PQsetnonblocking(s->conn, 1) != 0 || !PQenterPipelineMode(s->conn)) {
         free(request);
         error_set(&err, STILE_NOMEM, 0, "out of memory");
-        session_fail(s, &err);
+        sql_session_fail(s, &err);
         return;
     }
-    request->next = s->first;
-    if (!s->first)
-        s->last = &request->next;
-    s->first = request;
-    talk_send(s, request);
-    talk_flush(s);
+    sql_session_prepend(s, request);
+    send_request(s, request);
+    flush(s);
 }
 
 /* The fd may be another after each step, and the old one closed. */
 static void connect_further(struct session *s)
 {
-    loop_unwatch(s->loop, &s->watch);
+    loop_unwatch(s->base.loop, &s->base.watch);
     switch (PQconnectPoll(s->conn)) {
     case PGRES_POLLING_READING:
-        talk_watch(s, EPOLLIN);
+        watch(s, EPOLLIN);
         break;
     case PGRES_POLLING_WRITING:
-        talk_watch(s, EPOLLOUT);
+        watch(s, EPOLLOUT);
         break;
     case PGRES_POLLING_OK:
-        hail(s);
+        greet(s);
         break;
     default:
         fail_broken(s);
@@ -184,27 +469,27 @@ static void connect_further(struct session *s)
 
 static void on_ready(struct watch *watch, uint32_t events)
 {
-    struct session *s = (struct session *)((char *)watch - offsetof(struct session, watch));
+    struct session *s = (struct session *)((char *)watch - offsetof(struct session, base.watch));
     (void)events;
-    session_enter(s);
-    if (s->state == CONNECTING) {
+    sql_session_enter(s);
+    if (s->base.state == CONNECTING) {
         connect_further(s);
-        session_leave(s);
+        sql_session_leave(s);
         return;
     }
     bool alive = PQconsumeInput(s->conn);
-    talk_take_results(s);
-    if (!s->doomed)
-        talk_take_notes(s);
-    if (!s->doomed && s->state != DOWN && s->unsent && s->state == UP)
-        talk_send_unsent(s);
-    if (!s->doomed && s->state != DOWN) {
+    take_results(s);
+    if (!s->base.doomed)
+        take_notifications(s);
+    if (!s->base.doomed && s->base.state != DOWN && s->unsent && s->base.state == UP)
+        send_unsent(s);
+    if (!s->base.doomed && s->base.state != DOWN) {
         if (!alive || PQstatus(s->conn) == CONNECTION_BAD)
             fail_broken(s);
-        else if (s->watched & EPOLLOUT)
-            talk_flush(s);
+        else if (s->base.watched & EPOLLOUT)
+            flush(s);
     }
-    session_leave(s);
+    sql_session_leave(s);
 }
 
 /* Else libpq would print it. */
@@ -214,19 +499,19 @@ static void on_notice(void *data, const PGresult *result)
     const char *severity = PQresultErrorField(result, PG_DIAG_SEVERITY_NONLOCALIZED);
     char sqlstate[6];
     if (severity && (strcmp(severity, "FATAL") == 0 || strcmp(severity, "PANIC") == 0))
-        session_read_error(&s->notice, sqlstate, result);
+        postgres_result_error(&s->notice, sqlstate, result);
 }
 
 static enum stile_status start(struct session *s, struct stile_error *err)
 {
     s->conn = PQconnectStartParams(s->route.keywords, s->route.values, 0);
     if (!s->conn || PQstatus(s->conn) == CONNECTION_BAD) {
-        fault_of_connection(err, s->conn, s->route.secret);
+        postgres_connection_error(err, s->conn, s->route.secret);
         return s->conn ? err->status : STILE_NOMEM;
     }
     PQsetErrorVerbosity(s->conn, PQERRORS_VERBOSE);
     PQsetNoticeReceiver(s->conn, on_notice, s);
-    talk_watch(s, EPOLLOUT);
+    watch(s, EPOLLOUT);
     return STILE_OK;
 }
 
@@ -247,39 +532,91 @@ static void on_resolved(void *data, struct addrinfo *found, const struct stile_e
     if (!status)
         status = start(s, &why);
     if (status)
-        session_fail(s, &why);
+        sql_session_fail(s, &why);
 }
 
-enum stile_status session_new(struct session **out, struct pg *pg, struct loop *loop,
-                              const struct route *route, const struct session_events *events,
-                              struct stile_error *err)
+enum stile_status postgres_session_new(struct session **out, struct pg *pg,
+                                       const struct route *route,
+                                       const struct session_events *events, struct stile_error *err)
 {
+    struct loop *loop = pg->engine.loop;
     struct session *s = calloc(1, sizeof *s);
     struct stile_error why;
     if (!s || loop_reserve(loop, 1)) {
         free(s);
         return error_set(err, STILE_NOMEM, 0, "out of memory");
     }
-    *s = (struct session){.seat.pool = &pg->pool,
-                          .pg = pg,
-                          .loop = loop,
-                          .route = *route,
-                          .events = events,
-                          .watch.fn = on_ready,
-                          .watch.fd = -1,
-                          .timer.fn = talk_on_time,
-                          .task.fn = on_task};
-    s->last = &s->first;
-    s->seat.used_ns = loop_now(loop);
+    sql_session_init(s, &pg->pool, events);
+    s->pg = pg;
+    s->route = *route;
+    s->base.watch.fn = on_ready;
+    s->base.task.fn = on_task;
     enum stile_status status =
         route->host ? resolve_start(&s->resolve, loop, route->host, 0, on_resolved, s, &why)
                     : start(s, &why);
     if (status) {
-        session_free(s);
+        sql_session_free(s);
         error_copy(err, &why);
         return status;
     }
-    loop_arm(loop, &s->timer, loop_now(loop) + route->patience_ns);
+    loop_arm(loop, &s->base.timer, loop_now(loop) + route->patience_ns);
     *out = s;
     return STILE_OK;
+}
+
+/* ---- the lease: idle_session_timeout, or in mode=row that of its open transaction ---- */
+
+static void on_lease_set(void *data, const struct answer *a)
+{
+    struct session *session = data;
+    if (a->err && session->base.state == UP)
+        postgres_session_break(session); /* its lease is not what we count on */
+}
+
+enum stile_status postgres_lease_set_to(struct session *session, uint64_t ttl_ns, answer_fn *fn,
+                                        void *data, struct stile_error *err)
+{
+    char text[24], patience[24];
+    const char *values[] = {text, patience};
+    uint64_t ms = ttl_ns / NS_PER_MS;
+    uint64_t quarter_ms = ms == 0 || ms > 4 * LOCK_WAIT_MS ? LOCK_WAIT_MS : ms / 4;
+    snprintf(text, sizeof text, "%" PRIu64, ms < LEASE_MAX_MS ? ms : LEASE_MAX_MS);
+    snprintf(patience, sizeof patience, "%" PRIu64, quarter_ms > 20 ? quarter_ms : 20);
+    session->base.lease_ns = ttl_ns;
+    const struct statement *statement =
+        session->pg->options.mode == MODE_ROW ? &postgres_sql_row_ttl : &postgres_sql_ttl;
+    return postgres_send(session, statement, values, 2, fn ? fn : on_lease_set, fn ? data : session,
+                         err);
+}
+
+enum stile_status postgres_lease_set(struct session *session, struct stile_error *err)
+{
+    uint64_t ttl_ns = session->pg->pool.ttl_ns;
+#ifdef MUTANT_POSTGRES_NO_LEASE
+    session->base.lease_ns = ttl_ns;
+    return STILE_OK;
+#endif
+    if (session->base.lease_ns >= ttl_ns)
+        return STILE_OK;
+    return postgres_lease_set_to(session, ttl_ns, NULL, NULL, err);
+}
+
+static void on_renewed(void *data, const struct answer *a)
+{
+    struct session *session = data;
+    session->deaf = false;
+    if (a->err && session->base.state == UP && session->pg->options.mode == MODE_ROW)
+        postgres_session_break(
+            session); /* its transaction has ended with this, and so has the lock */
+    sql_pool_renewed(session, a->sent_ns, a->err);
+}
+
+enum stile_status postgres_session_renew(struct session *session, uint64_t ttl_ns)
+{
+    return postgres_lease_set_to(session, ttl_ns, on_renewed, session, NULL);
+}
+
+void postgres_session_keep(struct session *session)
+{
+    postgres_lease_set_to(session, 0, NULL, NULL, NULL);
 }

@@ -9,7 +9,7 @@
 
 #include <libpq-fe.h>
 
-#include "engines/sql/people.h"
+#include "engines/sql/database.h"
 #include "io/resolve.h"
 
 struct pg;
@@ -42,69 +42,67 @@ struct favourite {
     struct statement take, unlock;
 };
 
-struct session_events {
-    void (*up)(struct session *session);
-    /* It is over: nothing is asked of it from now on. Its requests then fail one by one. */
-    void (*down)(struct session *session);
-    /* All that was asked has been answered; afterwards the session is gone. */
-    void (*ended)(struct session *session, const struct stile_error *why);
-    void (*notified)(struct session *session, const char *payload);
-};
-
 /* How to reach the server: parallel arrays for libpq, NULL-terminated. */
 struct route {
     const char *const *keywords, *const *values;
     const char *host; /* to be resolved first, or NULL */
     enum stile_status (*resolved)(struct pg *pg, const struct addrinfo *found,
                                   struct stile_error *err);
-    const char *secret;    /* the password, never to be shown; NULL: none of ours */
-    uint64_t patience_ns;  /* for connecting */
-    struct statement hail; /* the first statement, whose answer decides whether it is up */
+    const char *secret;        /* the password, never to be shown; NULL: none of ours */
+    uint64_t patience_ns;      /* for connecting */
+    struct statement greeting; /* the first statement, whose answer decides whether it is up */
     enum stile_status (*check)(struct session *session, const PGresult *result,
                                struct stile_error *err);
 };
 
 struct session {
-    struct seat seat;
+    struct sql_session base;
     struct pg *pg;
-    const struct session_events *events;
-    enum { CONNECTING, HAILING, UP, DOWN } state;
     bool deaf;       /* what it hears may have come before the grant that it holds by */
     bool hears_jobs; /* it was told to listen for them */
     struct favourite favourite;
 
-    /* session.c's and talk.c's own */
-    struct loop *loop;
+    /* session.c's own */
     PGconn *conn; /* NULL: its host is being resolved, or it is over */
     struct resolve *resolve;
-    struct watch watch;
-    uint32_t watched; /* for which events */
-    struct timer timer;
-    struct task task;
     struct route route;
-    struct request *first, **last, *unsent, *spare;
+    struct request *unsent;  /* the first that is not sent yet */
     struct request *suspect; /* failed, but perhaps by another client's error: being probed */
     bool alone;              /* one request at a time, and no pipeline */
-    unsigned in_a_row;       /* so many were said like that */
+    unsigned in_a_row;       /* so many were sent like that */
     uint64_t prepared;
-    unsigned depth; /* of callbacks under way */
-    bool doomed;    /* freed when the last of them returns */
     bool was_up;
-    bool broken;               /* found out while sending: told by the task */
+    bool broken;               /* found out while sending: reported by the task */
     struct stile_error notice; /* the last that the server said by itself */
 };
 
-enum stile_status session_new(struct session **session, struct pg *pg, struct loop *loop,
-                              const struct route *route, const struct session_events *events,
-                              struct stile_error *err);
-void session_break(struct session *session); /* it fails, soon */
+enum stile_status postgres_session_new(struct session **session, struct pg *pg,
+                                       const struct route *route,
+                                       const struct session_events *events,
+                                       struct stile_error *err);
+void postgres_session_break(struct session *session); /* it fails, soon */
 
 /* values are copied; a NULL one is SQL's. The answer comes once, never from inside. */
-enum stile_status session_send(struct session *session, const struct statement *statement,
-                               const char *const *values, int n, answer_fn *fn, void *data,
-                               struct stile_error *err);
+enum stile_status postgres_send(struct session *session, const struct statement *statement,
+                                const char *const *values, int n, answer_fn *fn, void *data,
+                                struct stile_error *err);
 
-/* From an answer or notice of the server. */
-void session_read_error(struct stile_error *err, char sqlstate[6], const PGresult *result);
+/* The lease, where the server knows another one. */
+enum stile_status postgres_lease_set(struct session *session, struct stile_error *err);
+/* fn NULL: if it cannot be set, the session is over. */
+enum stile_status postgres_lease_set_to(struct session *session, uint64_t ttl_ns, answer_fn *fn,
+                                        void *data, struct stile_error *err);
+
+/* ---- slots of struct sql_database ---- */
+
+void postgres_session_close(struct session *session);
+void postgres_session_dispose(struct session *session);
+void postgres_session_forget(struct session *session, const void *data);
+void postgres_session_forked(struct session *session);
+void postgres_request_answer(struct session *session, struct request *request,
+                             const struct stile_error *err);
+void postgres_request_drop(struct session *session, struct request *request);
+enum stile_status postgres_session_renew(struct session *session, uint64_t ttl_ns);
+void postgres_session_keep(struct session *session);
 
 #endif

@@ -1,13 +1,12 @@
 /* mode=table: the functions of the schema do the work, each in one transaction; who is next is told
  * through NOTIFY. */
-#include "engines/postgres/table.h"
-
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "engines/postgres/sql.h"
+#include "engines/postgres/pg.h"
+#include "engines/postgres/statements.h"
 
 /* ---- what is said ---- */
 
@@ -21,8 +20,8 @@ static enum stile_status say(struct pg *pg, const struct statement *statement,
                              struct stile_error *err)
 {
     struct session *shared;
-    enum stile_status status = pg_shared(&shared, pg, err);
-    return status ? status : session_send(shared, statement, values, n, fn, data, err);
+    enum stile_status status = postgres_shared(&shared, pg, err);
+    return status ? status : postgres_send(shared, statement, values, n, fn, data, err);
 }
 
 /* Class 40: it was rolled back, as a victim of a deadlock for one. */
@@ -32,14 +31,14 @@ static struct lease_answer read_answer(const struct answer *a)
     return (struct lease_answer){.err = a->err,
                                  .undone = a->err && strncmp(a->sqlstate, "40", 2) == 0,
                                  .sent_ns = a->sent_ns,
-                                 .verdict = *text,
+                                 .reply = *text,
                                  .number = *text ? strtoull(text + 1, NULL, 10) : 0};
 }
 
 static void on_asked(void *data, const struct answer *a)
 {
     struct lease_answer answer = read_answer(a);
-    lease_asked(data, &answer);
+    sql_lease_asked(data, &answer);
 }
 
 static enum stile_status ask(struct lease *lease, struct stile_error *err)
@@ -49,20 +48,20 @@ static enum stile_status ask(struct lease *lease, struct stile_error *err)
     struct claim *claim = claim_of_lease(lease);
     struct pg *pg = pg_of_lease(lease);
     char stored[STORED_MAX], slots[12], ttl[24], hold[24], delay[24];
-    name_store(stored, claim->name, claim->name_len);
+    postgres_name_store(stored, claim->name, claim->name_len);
     snprintf(slots, sizeof slots, "%u", claim->slots);
     const char *values[] = {stored,
                             lease->owner,
                             modes[claim->mode],
                             slots,
-                            sql_ms(ttl, claim->ttl_ns),
-                            sql_ms(hold, claim->hold_ns),
-                            sql_ms(delay, claim->delay_ns),
+                            postgres_sql_ms(ttl, claim->ttl_ns),
+                            postgres_sql_ms(hold, claim->hold_ns),
+                            postgres_sql_ms(delay, claim->delay_ns),
                             claim->wait ? "t" : "f",
                             pg->leases.hearing ? pg->channel : NULL,
-                            pg->who.host,
-                            pg->who.pid,
-                            pg->who.command};
+                            pg->identity.host,
+                            pg->identity.pid,
+                            pg->identity.command};
     return say(pg, &pg->table.claim, values, 12, on_asked, lease, err);
 }
 
@@ -72,7 +71,7 @@ static void on_looked(void *data, const struct answer *a)
     const char *text = a->err || PQntuples(a->result) != 1 ? "" : PQgetvalue(a->result, 0, 0);
     const char *ahead = strrchr(text, ' ');
     answer.ahead = ahead ? (unsigned)strtoul(ahead, NULL, 10) : 0;
-    lease_looked(data, &answer);
+    sql_lease_looked(data, &answer);
 }
 
 /* ShedLock's table has no rows of waiters to look at. */
@@ -83,10 +82,11 @@ static enum stile_status look(struct lease *lease, uint64_t life_ms, struct stil
     char stored[STORED_MAX], life[24];
     if (pg->options.table)
         return ask(lease, err);
-    name_store(stored, claim->name, claim->name_len);
+    postgres_name_store(stored, claim->name, claim->name_len);
     snprintf(life, sizeof life, "%" PRIu64, life_ms);
     const char *values[] = {stored, lease->owner, life};
-    const struct statement *statement = life_ms ? &sql_table_look_alive : &sql_table_look;
+    const struct statement *statement =
+        life_ms ? &postgres_sql_table_look_alive : &postgres_sql_table_look;
     return say(pg, statement, values, life_ms ? 3 : 2, on_looked, lease, err);
 }
 
@@ -94,30 +94,31 @@ static void on_resumed(void *data, const struct answer *a)
 {
     struct lease_answer answer = {.err = a->err, .sent_ns = a->sent_ns};
     if (!a->err && PQntuples(a->result) == 1 && !PQgetisnull(a->result, 0, 0)) {
-        answer.verdict = 't';
+        answer.reply = 't';
         answer.number = strtoull(PQgetvalue(a->result, 0, 0), NULL, 10);
         if (PQnfields(a->result) > 1)
             answer.ttl_ms = strtoull(PQgetvalue(a->result, 0, 1), NULL, 10);
     }
-    lease_resumed(data, &answer);
+    sql_lease_resumed(data, &answer);
 }
 
 static enum stile_status resume(struct lease *lease, struct stile_error *err)
 {
     struct claim *claim = claim_of_lease(lease);
     char stored[STORED_MAX], ttl[24];
-    name_store(stored, claim->name, claim->name_len);
+    postgres_name_store(stored, claim->name, claim->name_len);
     struct pg *pg = pg_of_lease(lease);
     /* ShedLock's rows know no TTL. */
     bool anew = claim->ttl_given || pg->options.table;
-    const char *values[] = {stored, lease->owner, anew ? sql_ms(ttl, claim->ttl_ns) : NULL};
+    const char *values[] = {stored, lease->owner,
+                            anew ? postgres_sql_ms(ttl, claim->ttl_ns) : NULL};
     return say(pg, &pg->table.resume, values, 3, on_resumed, lease, err);
 }
 
 static void on_released(void *data, const struct answer *a)
 {
     struct lease_answer answer = read_answer(a);
-    lease_released(data, &answer);
+    sql_lease_released(data, &answer);
 }
 
 static enum stile_status release(struct lease *lease, bool unused, struct stile_error *err)
@@ -125,8 +126,9 @@ static enum stile_status release(struct lease *lease, bool unused, struct stile_
     struct claim *claim = claim_of_lease(lease);
     struct pg *pg = pg_of_lease(lease);
     char stored[STORED_MAX], hold[24];
-    name_store(stored, claim->name, claim->name_len);
-    const char *values[] = {stored, lease->owner, unused ? "t" : "f", sql_ms(hold, claim->hold_ns)};
+    postgres_name_store(stored, claim->name, claim->name_len);
+    const char *values[] = {stored, lease->owner, unused ? "t" : "f",
+                            postgres_sql_ms(hold, claim->hold_ns)};
     return say(pg, &pg->table.release, values, pg->options.table ? 4 : 3, on_released, lease, err);
 }
 
@@ -143,7 +145,7 @@ static bool is_among(const void *rows, const char *owner)
 static void on_renewed(void *data, const struct answer *a)
 {
     struct lease_answer answer = {.err = a->err, .sent_ns = a->sent_ns};
-    lease_renewed(data, &answer, is_among, a->result);
+    sql_lease_renewed(data, &answer, is_among, a->result);
 }
 
 /* Two array literals; owners are hex. */
@@ -171,27 +173,18 @@ out:
     return status;
 }
 
-static void forget(struct engine *engine, const void *data)
-{
-    pool_unask(pool_of(engine), data);
-}
+const struct lease_ops postgres_table_ops = {
+    .ask = ask, .look = look, .resume = resume, .release = release, .renew = renew};
 
-const struct lease_ops table_ops = {.ask = ask,
-                                    .look = look,
-                                    .resume = resume,
-                                    .release = release,
-                                    .renew = renew,
-                                    .forget = forget};
-
-void table_prepare(struct pg *pg)
+void postgres_table_prepare(struct pg *pg)
 {
-    pg->table.claim = sql_table_claim;
-    pg->table.release = sql_table_release;
-    pg->table.renew = sql_table_renew;
-    pg->table.resume = sql_table_resume;
-    pg->table.break_ = sql_table_break;
-    pg->table.show = sql_table_show;
-    pg->table.list = sql_table_list;
+    pg->table.claim = postgres_sql_table_claim;
+    pg->table.release = postgres_sql_table_release;
+    pg->table.renew = postgres_sql_table_renew;
+    pg->table.resume = postgres_sql_table_resume;
+    pg->table.break_ = postgres_sql_table_break;
+    pg->table.show = postgres_sql_table_show;
+    pg->table.list = postgres_sql_table_list;
 }
 
 /* ---- breaking ---- */
@@ -210,12 +203,12 @@ static void on_broken(void *data, const struct answer *a)
     query->engine->events->done(query, err);
 }
 
-void table_break(struct engine *engine, struct query *query)
+void postgres_table_break(struct engine *engine, struct query *query)
 {
     struct stile_error err;
     char stored[STORED_MAX], token[24];
     const char *values[] = {stored, token};
-    name_store(stored, query->name, query->name_len);
+    postgres_name_store(stored, query->name, query->name_len);
     snprintf(token, sizeof token, "%" PRIu64, query->token);
     struct pg *pg = pg_of(engine);
     if (say(pg, &pg->table.break_, values, 2, on_broken, query, &err))
@@ -230,11 +223,11 @@ static void on_notified(struct session *session, const char *payload)
     struct leases *leases = &session->pg->leases;
     if (strcmp(payload, "t") == 0 && !leases->hearing) {
         leases->hearing = true;
-        lease_ask_again(leases); /* they have not said where they listen */
+        sql_lease_ask_again(leases); /* they have not said where they listen */
     } else if (strncmp(payload, "g ", 2) == 0) {
-        lease_hear_granted(leases, payload + 2);
+        sql_lease_hear_granted(leases, payload + 2);
     } else if (strncmp(payload, "b ", 2) == 0) {
-        lease_hear_broken(leases, payload + 2);
+        sql_lease_hear_broken(leases, payload + 2);
     }
 }
 
@@ -249,12 +242,12 @@ static void on_up(struct session *session)
     struct pg *pg = session->pg;
     const char *channel[] = {pg->channel}, *path[] = {pg->options.table ? NULL : "pg_catalog"};
     if (!pg->pooled)
-        session_send(session, &sql_table_settings, path, 1, ignore, NULL, NULL);
+        postgres_send(session, &postgres_sql_table_settings, path, 1, ignore, NULL, NULL);
     if (!pg->pooled && !pg->options.table) { /* in ShedLock's nobody tells anybody */
-        session_send(session, &pg->listen, NULL, 0, ignore, NULL, NULL);
-        session_send(session, &sql_table_test, channel, 1, ignore, NULL, NULL);
+        postgres_send(session, &pg->listen, NULL, 0, ignore, NULL, NULL);
+        postgres_send(session, &postgres_sql_table_test, channel, 1, ignore, NULL, NULL);
     }
-    pg_opened(session, NULL);
+    postgres_session_opened(session, NULL);
 }
 
 static void on_down(struct session *session)
@@ -265,9 +258,9 @@ static void on_down(struct session *session)
 
 static void on_ended(struct session *session, const struct stile_error *why)
 {
-    pg_opened(session, why);
-    lease_go_down(&session->pg->leases);
+    postgres_session_opened(session, why);
+    sql_lease_disconnected(&session->pg->leases);
 }
 
-const struct session_events table_events = {
+const struct session_events postgres_table_events = {
     .up = on_up, .down = on_down, .ended = on_ended, .notified = on_notified};

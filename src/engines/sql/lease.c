@@ -3,8 +3,10 @@
 #include "engines/sql/lease.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "engines/sql/pool.h"
 #include "mutant.h"
 
 #define LOOK_AFTER_NS (5 * NS_PER_MS)
@@ -21,6 +23,9 @@
 #define UNDONE_MIN_NS    NS_PER_MS
 #define UNDONE_MAX       12 /* about four seconds: then it is no bad luck any more */
 #define UNDONE_DOUBLE    8
+
+#define RELEASE_AGAIN_NS    (20 * NS_PER_MS)
+#define RELEASE_PATIENCE_NS (2500 * NS_PER_MS)
 
 static void ask(struct lease *lease);
 static void look(struct lease *lease);
@@ -51,11 +56,11 @@ static void enlist(struct lease *lease)
     lease->listed = true;
 }
 
-void lease_forget(struct lease *lease)
+void sql_lease_forget(struct lease *lease)
 {
     struct leases *leases = lease->leases;
     struct lease **at = &leases->by_owner[head_of(lease->owner)];
-    leases->ops->forget(leases->engine, lease);
+    sql_pool_forget(pool_of(leases->engine), lease);
     while (lease->listed && *at != lease)
         at = &(*at)->next;
     if (lease->listed)
@@ -66,7 +71,7 @@ void lease_forget(struct lease *lease)
         loop_unreserve(leases->engine->loop, 1);
     }
     lease->has_timer = false;
-    lease->place = LEASE_OUT;
+    lease->state = LEASE_IDLE;
 }
 
 /* In doubt, it keeps its owner value: core's withdrawal needs it. */
@@ -74,7 +79,7 @@ static void fail(struct lease *lease, const struct stile_error *err)
 {
     struct claim *claim = claim_of_lease(lease);
     struct stile_error why = *err;
-    lease_forget(lease);
+    sql_lease_forget(lease);
     claim->engine->events->failed(claim, &why);
 }
 
@@ -83,7 +88,7 @@ static void fail(struct lease *lease, const struct stile_error *err)
 static void on_time(struct timer *timer)
 {
     struct lease *lease = (struct lease *)((char *)timer - offsetof(struct lease, timer));
-    if (lease->place == LEASE_IN_QUEUE)
+    if (lease->state == LEASE_WAITING)
         look(lease);
 }
 
@@ -122,7 +127,7 @@ static void arm_look(struct lease *lease, uint64_t ms)
 static void ask_later(struct lease *lease, uint64_t pause_ns)
 {
     struct loop *loop = lease->leases->engine->loop;
-    lease->place = LEASE_IN_QUEUE;
+    lease->state = LEASE_WAITING;
     loop_arm(loop, &lease->timer, loop_now(loop) + pause_ns);
 }
 
@@ -158,28 +163,28 @@ static void go_on_waiting(struct lease *lease, const struct lease_answer *a)
 {
     struct claim *claim = claim_of_lease(lease);
     lease->has_waited = true;
-    lease->place = LEASE_IN_QUEUE;
+    lease->state = LEASE_WAITING;
     claim->engine->events->queued(claim);
-    if (lease->told)
+    if (lease->ask_again)
         ask(lease);
     else
         arm_look(lease, a->number);
 }
 
-void lease_asked(struct lease *lease, const struct lease_answer *a)
+void sql_lease_asked(struct lease *lease, const struct lease_answer *a)
 {
     struct claim *claim = claim_of_lease(lease);
     struct stile_error strange;
     if (a->err) {
         unanswered(lease, a);
-    } else if (a->verdict == 'g') {
-        lease->place = LEASE_OWNING;
+    } else if (a->reply == 'g') {
+        lease->state = LEASE_HELD;
         claim->engine->events->granted(claim, a->number, a->sent_ns, claim->ttl_ns);
-    } else if (a->verdict != 'b') {
+    } else if (a->reply != 'b') {
         error_set(&strange, STILE_CORRUPT, 0, "the server's answer has an unexpected form");
         fail(lease, &strange);
     } else if (!claim->wait) {
-        lease_forget(lease);
+        sql_lease_forget(lease);
         claim->engine->events->busy(claim, a->number * NS_PER_MS);
     } else {
         lease->undone = 0;
@@ -191,20 +196,20 @@ void lease_asked(struct lease *lease, const struct lease_answer *a)
 static void ask(struct lease *lease)
 {
     struct stile_error err;
-    lease->place = LEASE_ASKING;
-    lease->told = false;
+    lease->state = LEASE_ASKING;
+    lease->ask_again = false;
     if (lease->leases->ops->ask(lease, &err))
         unanswered(lease, &(struct lease_answer){.err = &err});
 }
 
 /* One that comes to the front gives a sign of life at once: from now on others may be kept waiting
  * by its row, if it dies. */
-void lease_looked(struct lease *lease, const struct lease_answer *a)
+void sql_lease_looked(struct lease *lease, const struct lease_answer *a)
 {
     bool was_far_back = lease->far_back;
     if (a->err) {
         unanswered(lease, a);
-    } else if (a->verdict == 'w') {
+    } else if (a->reply == 'w') {
         lease->far_back = a->ahead >= FAR_BACK;
         if (was_far_back && !lease->far_back)
             lease->alive_ns = 0;
@@ -227,7 +232,7 @@ static void look(struct lease *lease)
         ask(lease);
         return;
     }
-    lease->place = LEASE_LOOKING;
+    lease->state = LEASE_LOOKING;
     if (due)
         lease->alive_ns = now + life_ns / 3;
     if (leases->ops->look(lease, due ? life_ns / NS_PER_MS : 0, &err))
@@ -249,12 +254,12 @@ static bool begin(struct leases *leases, struct lease *lease)
     lease->has_timer = true;
     lease->timer.fn = on_time;
     lease->tries = lease->undone = 0;
-    lease->told = lease->has_waited = lease->may_be_there = lease->far_back = false;
+    lease->ask_again = lease->has_waited = lease->in_doubt = lease->far_back = false;
     enlist(lease);
     return true;
 }
 
-void lease_claim(struct engine *engine, struct claim *claim)
+void sql_lease_claim(struct engine *engine, struct claim *claim)
 {
     struct lease *lease = lease_of(claim);
     struct stile_error err;
@@ -274,24 +279,24 @@ void lease_claim(struct engine *engine, struct claim *claim)
 /* ---- without its process ---- */
 
 /* Never in doubt: core would withdraw what its owner has and wants to keep. */
-void lease_resumed(struct lease *lease, const struct lease_answer *a)
+void sql_lease_resumed(struct lease *lease, const struct lease_answer *a)
 {
     struct claim *claim = claim_of_lease(lease);
     struct stile_error err;
     if (a->err) {
         fail(lease, a->err);
-    } else if (a->verdict != 't') {
-        error_set(&err, STILE_LOST, 0, "this owner value does not hold it (any more)");
+    } else if (a->reply != 't') {
+        error_set(&err, STILE_LOST, 0, "this owner value does not hold it, or no longer");
         fail(lease, &err);
     } else {
         if (a->ttl_ms)
             claim->ttl_ns = a->ttl_ms * NS_PER_MS;
-        lease->place = LEASE_OWNING;
+        lease->state = LEASE_HELD;
         claim->engine->events->granted(claim, a->number, a->sent_ns, claim->ttl_ns);
     }
 }
 
-static void lease_resume(struct engine *engine, struct claim *claim)
+static void resume(struct engine *engine, struct claim *claim)
 {
     struct leases *leases = leases_of(engine);
     struct lease *lease = lease_of(claim);
@@ -306,72 +311,72 @@ static void lease_resume(struct engine *engine, struct claim *claim)
     memcpy(lease->owner, claim->owner, sizeof lease->owner);
     if (!begin(leases, lease))
         return;
-    lease->place = LEASE_ASKING;
+    lease->state = LEASE_ASKING;
     if (leases->ops->resume(lease, &err))
         fail(lease, &err);
 }
 
-static void lease_detach(struct engine *engine, struct claim *claim)
+static void detach(struct engine *engine, struct claim *claim)
 {
     (void)engine;
-    lease_leave_batch(lease_of(claim));
-    lease_forget(lease_of(claim));
+    sql_lease_leave_batch(lease_of(claim));
+    sql_lease_forget(lease_of(claim));
 }
 
-static const char *lease_owner(struct engine *engine, struct claim *claim)
+static const char *owner_of(struct engine *engine, struct claim *claim)
 {
     (void)engine;
     return lease_of(claim)->owner;
 }
 
-const struct engine_detached lease_detached = {
-    .resume = lease_resume,
-    .detach = lease_detach,
-    .owner = lease_owner,
+const struct engine_detached sql_lease_detached = {
+    .resume = resume,
+    .detach = detach,
+    .owner = owner_of,
 };
 
 /* ---- hearing ---- */
 
 /* What is under way was sent before the server could reach us: it is followed by a question. */
-void lease_ask_again(struct leases *leases)
+void sql_lease_ask_again(struct leases *leases)
 {
     for (size_t i = 0; i < LEASE_HEADS; i++) {
         for (struct lease *lease = leases->by_owner[i], *next; lease; lease = next) {
             next = lease->next;
-            if (lease->place == LEASE_IN_QUEUE)
+            if (lease->state == LEASE_WAITING)
                 ask(lease);
-            else if (lease->place == LEASE_LOOKING || lease->place == LEASE_ASKING)
-                lease->told = true;
+            else if (lease->state == LEASE_LOOKING || lease->state == LEASE_ASKING)
+                lease->ask_again = true;
         }
     }
 }
 
-bool lease_is_waiting(const struct leases *leases)
+bool sql_lease_is_waiting(const struct leases *leases)
 {
     for (size_t i = 0; i < LEASE_HEADS; i++) {
         for (const struct lease *lease = leases->by_owner[i]; lease; lease = lease->next) {
-            if (lease->has_waited && lease->place != LEASE_OWNING && lease->place != LEASE_GOING)
+            if (lease->has_waited && lease->state != LEASE_HELD && lease->state != LEASE_RELEASING)
                 return true;
         }
     }
     return false;
 }
 
-void lease_hear_granted(struct leases *leases, const char *owner)
+void sql_lease_hear_granted(struct leases *leases, const char *owner)
 {
     struct lease *lease = find(leases, owner);
-    if (lease && lease->place == LEASE_IN_QUEUE)
+    if (lease && lease->state == LEASE_WAITING)
         ask(lease);
-    else if (lease && (lease->place == LEASE_ASKING || lease->place == LEASE_LOOKING))
-        lease->told = true;
+    else if (lease && (lease->state == LEASE_ASKING || lease->state == LEASE_LOOKING))
+        lease->ask_again = true;
 }
 
 /* It is no worse than what who may say it could do as well. */
-void lease_hear_broken(struct leases *leases, const char *owner)
+void sql_lease_hear_broken(struct leases *leases, const char *owner)
 {
     struct lease *lease = find(leases, owner);
     struct stile_error err;
-    if (!lease || lease->place != LEASE_OWNING)
+    if (!lease || lease->state != LEASE_HELD)
         return;
     error_set(&err, STILE_LOST, 0, "taken over by `stile break`");
     leases->engine->events->lost(claim_of_lease(lease), &err);
@@ -379,15 +384,168 @@ void lease_hear_broken(struct leases *leases, const char *owner)
 
 /* What is held stays so until its deadline, and is renewed over the next connection. Who waits may
  * have been told meanwhile, and has a second to say so. */
-void lease_go_down(struct leases *leases)
+void sql_lease_disconnected(struct leases *leases)
 {
     struct loop *loop = leases->engine->loop;
     uint64_t at = loop_now(loop) + AGAIN_NS;
     leases->hearing = false;
     for (size_t i = 0; i < LEASE_HEADS; i++) {
         for (struct lease *lease = leases->by_owner[i]; lease; lease = lease->next) {
-            if (lease->place == LEASE_IN_QUEUE && lease->timer.at_ns > at)
+            if (lease->state == LEASE_WAITING && lease->timer.at_ns > at)
                 loop_arm(loop, &lease->timer, at);
         }
+    }
+}
+
+/* ---- releasing ---- */
+
+static void released(struct lease *lease, const struct stile_error *err)
+{
+    struct claim *claim = claim_of_lease(lease);
+    struct stile_error why = err ? *err : (struct stile_error){0};
+    sql_lease_forget(lease);
+    lease->in_doubt = false;
+    claim->engine->events->released(claim, err ? &why : NULL);
+}
+
+/* Repeated until answered or too late: the owner value makes that safe. */
+static void release_unanswered(struct lease *lease, const struct lease_answer *a)
+{
+    struct loop *loop = lease->leases->engine->loop;
+    uint64_t at = loop_now(loop) + (RELEASE_AGAIN_NS << (lease->tries < 5 ? lease->tries : 5));
+    bool passing = a->err->status == STILE_UNREACHABLE || a->err->status == STILE_UNCERTAIN;
+    lease->tries++;
+    lease->in_doubt |= !a->undone; /* the one before may have done it */
+    if (!passing || !lease->has_timer || at >= lease->give_up_ns)
+        released(lease, a->err);
+    else
+        loop_arm(loop, &lease->timer, at);
+}
+
+void sql_lease_released(struct lease *lease, const struct lease_answer *a)
+{
+    struct stile_error lost;
+    if (a->err) {
+        release_unanswered(lease, a);
+    } else if (!lease->in_doubt && a->reply != 't') {
+        error_set(&lost, STILE_LOST, 0, "the lock was no longer held");
+        released(lease, &lost);
+    } else {
+        released(lease, NULL);
+    }
+}
+
+static void send_release(struct lease *lease)
+{
+    struct stile_error err;
+    bool unused = lease->in_doubt || claim_of_lease(lease)->unused;
+    if (lease->leases->ops->release(lease, unused, &err))
+        release_unanswered(lease, &(struct lease_answer){.err = &err, .undone = true});
+}
+
+static void release_again(struct timer *timer)
+{
+    send_release((struct lease *)((char *)timer - offsetof(struct lease, timer)));
+}
+
+void sql_lease_release(struct engine *engine, struct claim *claim)
+{
+    struct leases *leases = leases_of(engine);
+    struct lease *lease = lease_of(claim);
+    struct loop *loop = engine->loop;
+    bool held = lease->state == LEASE_HELD;
+    lease->leases = leases;
+    sql_lease_leave_batch(lease);
+    sql_pool_forget(pool_of(engine), lease);
+    if (!lease->has_timer)
+        lease->has_timer = loop_reserve(loop, 1) == 0;
+    if (lease->has_timer)
+        loop_disarm(loop, &lease->timer);
+    lease->timer.fn = release_again;
+    lease->tries = 0;
+    lease->in_doubt = !held;
+    lease->state = LEASE_RELEASING;
+    lease->give_up_ns = loop_now(loop) + RELEASE_PATIENCE_NS;
+    send_release(lease);
+}
+
+/* ---- renewing, many in one statement ---- */
+
+void sql_lease_leave_batch(struct lease *lease)
+{
+    struct lease_batch *batch = lease->batch;
+    for (size_t i = 0; batch && i < batch->n; i++) {
+        if (batch->of[i] == lease)
+            batch->of[i] = NULL;
+    }
+    lease->batch = NULL;
+}
+
+static void unlink_batch(struct lease_batch *batch)
+{
+    struct lease_batch **at = &batch->leases->batches;
+    while (*at && *at != batch)
+        at = &(*at)->next;
+    if (*at)
+        *at = batch->next;
+}
+
+void sql_lease_free_batches(struct leases *leases)
+{
+    while (leases->batches) {
+        struct lease_batch *batch = leases->batches;
+        leases->batches = batch->next;
+        free(batch);
+    }
+}
+
+static void answer_one(struct lease *lease, const struct lease_answer *a, bool kept)
+{
+    struct claim *claim = claim_of_lease(lease);
+    const struct engine_events *events = claim->engine->events;
+    struct stile_error err;
+    lease->batch = NULL;
+    if (a->err) {
+        events->unknown(claim);
+    } else if (kept) {
+        events->renewed(claim, a->sent_ns, claim->ttl_ns);
+    } else {
+        error_set(&err, STILE_LOST, 0, "the database no longer has it");
+        events->lost(claim, &err);
+    }
+}
+
+void sql_lease_renewed(struct lease_batch *batch, const struct lease_answer *a,
+                       bool (*kept)(const void *rows, const char *owner), const void *rows)
+{
+    unlink_batch(batch);
+    for (size_t i = 0; i < batch->n; i++) {
+        if (batch->of[i])
+            answer_one(batch->of[i], a, !a->err && kept(rows, batch->of[i]->owner));
+    }
+    free(batch);
+}
+
+void sql_lease_renew(struct engine *engine, struct claim *const *claims, size_t n)
+{
+    struct leases *leases = leases_of(engine);
+    struct lease_batch *batch = malloc(sizeof *batch + n * sizeof *batch->of);
+    bool sent = false;
+    if (batch) {
+        *batch = (struct lease_batch){.next = leases->batches, .leases = leases, .n = n};
+        for (size_t i = 0; i < n; i++) {
+            batch->of[i] = lease_of(claims[i]);
+            batch->of[i]->batch = batch;
+        }
+        sent = leases->ops->renew(batch, NULL) == STILE_OK;
+    }
+    if (sent) {
+        leases->batches = batch;
+        return;
+    }
+    free(batch);
+    for (size_t i = 0; i < n; i++) {
+        lease_of(claims[i])->batch = NULL;
+        engine->events->unknown(claims[i]);
     }
 }

@@ -11,13 +11,13 @@
 #define LEASE_OWNER_LEN 32
 #define LEASE_HEADS     512
 
-enum lease_place {
-    LEASE_OUT,
+enum lease_state {
+    LEASE_IDLE,
     LEASE_ASKING,
-    LEASE_IN_QUEUE, /* its row waits */
-    LEASE_LOOKING,  /* it waits, and a look at it is under way */
-    LEASE_OWNING,
-    LEASE_GOING,
+    LEASE_WAITING, /* its row waits */
+    LEASE_LOOKING, /* it waits, and a look at it is under way */
+    LEASE_HELD,
+    LEASE_RELEASING,
 };
 
 /* The state of a claim. */
@@ -25,12 +25,12 @@ struct lease {
     struct lease *next; /* with the same head in by_owner */
     struct leases *leases;
     char owner[LEASE_OWNER_LEN + 1];
-    enum lease_place place;
+    enum lease_state state;
     bool listed, has_timer;
-    bool far_back;     /* in the queue: others are granted it first, so its looks can wait */
-    bool has_waited;   /* its row may be there: what is asked now, is asked again */
-    bool told;         /* a message overtook the answer under way: ask afterwards */
-    bool may_be_there; /* release: what the server does not know was not ours to lose */
+    bool far_back;   /* in the queue: others are granted it first, so its looks can wait */
+    bool has_waited; /* its row may be there: what is asked now, is asked again */
+    bool ask_again;  /* a message overtook the answer under way: ask afterwards */
+    bool in_doubt;   /* release: what the server does not know was not ours to lose */
     unsigned tries, undone;
     uint64_t give_up_ns;
     uint64_t alive_ns;  /* in the queue: when its row needs the next sign of life */
@@ -43,7 +43,7 @@ struct lease_answer {
     bool undone;                   /* err: the server has taken it back for the sake of others */
     bool again;                    /* err: it was interrupted, perhaps when it was done */
     uint64_t sent_ns;              /* before it was sent; 0: it was not */
-    char verdict;                  /* asked: 'g' granted, 'b' busy; looked: 'w' wait, 'a' ask again;
+    char reply;                    /* asked: 'g' granted, 'b' busy; looked: 'w' wait, 'a' ask again;
                                     * the others: 't' or 'f' */
     uint64_t number;               /* 'g', resumed: the token; 'b', 'w': for so many milliseconds */
     unsigned ahead;                /* 'w': how many wait before it, as far as that matters */
@@ -59,7 +59,6 @@ struct lease_ops {
     enum stile_status (*resume)(struct lease *lease, struct stile_error *err);
     enum stile_status (*release)(struct lease *lease, bool unused, struct stile_error *err);
     enum stile_status (*renew)(struct lease_batch *batch, struct stile_error *err);
-    void (*forget)(struct engine *engine, const void *data); /* answers to it go to nobody */
 };
 
 /* All of one client: right behind struct engine in the struct of an engine's own. */
@@ -81,37 +80,37 @@ struct lease_batch {
 
 /* ---- what core asks for ---- */
 
-void lease_claim(struct engine *engine, struct claim *claim);
-void lease_release(struct engine *engine, struct claim *claim);
-void lease_renew(struct engine *engine, struct claim *const *claims, size_t n);
-extern const struct engine_detached lease_detached;
+void sql_lease_claim(struct engine *engine, struct claim *claim);
+void sql_lease_release(struct engine *engine, struct claim *claim);
+void sql_lease_renew(struct engine *engine, struct claim *const *claims, size_t n);
+extern const struct engine_detached sql_lease_detached;
 
 #define LEASE_SLOTS                                                                                \
-    .claim_size = sizeof(struct lease), .claim = lease_claim, .release = lease_release,            \
-    .renew = lease_renew, .detached = &lease_detached
+    .claim_size = sizeof(struct lease), .claim = sql_lease_claim, .release = sql_lease_release,    \
+    .renew = sql_lease_renew, .detached = &sql_lease_detached
 
 /* ---- answers ---- */
 
-void lease_asked(struct lease *lease, const struct lease_answer *answer);
-void lease_looked(struct lease *lease, const struct lease_answer *answer);
-void lease_resumed(struct lease *lease, const struct lease_answer *answer);
-void lease_released(struct lease *lease, const struct lease_answer *answer);
+void sql_lease_asked(struct lease *lease, const struct lease_answer *answer);
+void sql_lease_looked(struct lease *lease, const struct lease_answer *answer);
+void sql_lease_resumed(struct lease *lease, const struct lease_answer *answer);
+void sql_lease_released(struct lease *lease, const struct lease_answer *answer);
 /* kept: whether the answer, which only the engine can read, has this owner. */
-void lease_renewed(struct lease_batch *batch, const struct lease_answer *answer,
-                   bool (*kept)(const void *rows, const char *owner), const void *rows);
+void sql_lease_renewed(struct lease_batch *batch, const struct lease_answer *answer,
+                       bool (*kept)(const void *rows, const char *owner), const void *rows);
 
 /* ---- messages: hints, for anybody may send them ---- */
 
-void lease_hear_granted(struct leases *leases, const char *owner);
-void lease_hear_broken(struct leases *leases, const char *owner);
+void sql_lease_hear_granted(struct leases *leases, const char *owner);
+void sql_lease_hear_broken(struct leases *leases, const char *owner);
 /* All that wait let the server know how to reach us. */
-void lease_ask_again(struct leases *leases);
-bool lease_is_waiting(const struct leases *leases); /* any of them */
-void lease_go_down(struct leases *leases);          /* the connection has ended */
+void sql_lease_ask_again(struct leases *leases);
+bool sql_lease_is_waiting(const struct leases *leases); /* any of them */
+void sql_lease_disconnected(struct leases *leases);     /* the connection has ended */
 
-void lease_forget(struct lease *lease);
-void lease_leave_batch(struct lease *lease);
-void lease_free_batches(struct leases *leases);
+void sql_lease_forget(struct lease *lease);
+void sql_lease_leave_batch(struct lease *lease);
+void sql_lease_free_batches(struct leases *leases);
 
 static inline struct leases *leases_of(struct engine *engine)
 {

@@ -2,6 +2,7 @@
 #ifndef STILE_SQL_OPENING_H
 #define STILE_SQL_OPENING_H
 
+#include "base/self.h"
 #include "engines/engine.h"
 
 struct opening {
@@ -13,12 +14,27 @@ struct opening {
 };
 
 /* It has come: why NULL, or as an error. opening NULL: nobody waits. */
-void opening_hear(struct opening *opening, const struct stile_error *why);
-enum stile_status opening_wait(struct opening *opening, struct loop *loop, struct stile_error *err);
+void sql_opening_done(struct opening *opening, const struct stile_error *why);
+enum stile_status sql_opening_wait(struct opening *opening, struct loop *loop,
+                                   struct stile_error *err);
 
 /* What the mode of a URL promises, instead of what the scheme does. */
-void opening_promise(struct engine *engine, const struct engine_class *class);
+void sql_opening_set_class(struct engine *engine, const struct engine_class *class);
 /* A database without what `stile setup` makes. */
-void opening_promise_less(struct engine *engine, const char *token_is, const char *instead);
+void sql_opening_set_bare(struct engine *engine, const char *token_is, const char *instead);
+
+/* ---- identity ---- */
+
+#define IDENTITY_OWNER_LEN   16
+#define IDENTITY_COMMAND_MAX 255
+
+/* All in ASCII: a database may know no other characters. */
+struct identity {
+    char owner[IDENTITY_OWNER_LEN + 1]; /* drawn anew for each client, in hex */
+    char host[SELF_HOST_MAX + 1], pid[12], command[IDENTITY_COMMAND_MAX + 1];
+};
+
+enum stile_status sql_identity_init(struct identity *identity, const struct engine *engine,
+                                    struct stile_error *err);
 
 #endif

@@ -4,7 +4,7 @@
 
 static void sweep(struct timer *timer);
 
-enum stile_status pool_init(struct pool *pool, struct engine *engine, struct stile_error *err)
+enum stile_status sql_pool_init(struct pool *pool, struct engine *engine, struct stile_error *err)
 {
     if (loop_reserve(engine->loop, 1))
         return error_set(err, STILE_NOMEM, 0, "out of memory");
@@ -13,59 +13,62 @@ enum stile_status pool_init(struct pool *pool, struct engine *engine, struct sti
     return STILE_OK;
 }
 
-void pool_limit(struct pool *pool, unsigned most, bool for_each)
+void sql_pool_configure(struct pool *pool, const struct sql_database *database, unsigned most,
+                        bool for_each)
 {
+    pool->database = database;
     pool->most = most;
     pool->for_each = for_each;
 }
 
-void pool_end(struct pool *pool)
+void sql_pool_end(struct pool *pool)
 {
     while (pool->sessions)
-        pool_close(pool->sessions);
-    session_free(pool->shared);
+        sql_pool_close(pool->sessions);
+    sql_session_free(pool->shared);
     pool->shared = NULL;
     loop_disarm(pool->engine->loop, &pool->sweep);
     loop_unreserve(pool->engine->loop, 1);
 }
 
-void pool_forked(struct pool *pool)
-{
-    session_forked(pool->shared);
-    for (struct session *session = pool->sessions; session; session = seat_of(session)->next)
-        session_forked(session);
-}
-
-void pool_unask(struct pool *pool, const void *data)
+void sql_pool_forked(struct pool *pool)
 {
     if (pool->shared)
-        session_forget(pool->shared, data);
+        pool->database->forked(pool->shared);
+    for (struct session *session = pool->sessions; session; session = base_of(session)->next)
+        pool->database->forked(session);
+}
+
+void sql_pool_forget(struct pool *pool, const void *data)
+{
+    if (pool->shared)
+        sql_session_forget(pool->shared, data);
 }
 
 /* ---- taking and giving ---- */
 
-void pool_forget(struct session *session)
+void sql_pool_remove(struct session *session)
 {
-    struct pool *pool = seat_of(session)->pool;
+    struct pool *pool = base_of(session)->pool;
     struct session **at = &pool->sessions;
     while (*at && *at != session)
-        at = &seat_of(*at)->next;
+        at = &base_of(*at)->next;
     if (!*at)
         return;
-    *at = seat_of(session)->next;
+    *at = base_of(session)->next;
     pool->n--;
-    pool_unask(pool, session); /* stops of what waited here */
+    sql_pool_forget(pool, session); /* stops of what waited here */
 }
 
 static struct session *find_idle(const struct pool *pool)
 {
     struct session *session = pool->sessions;
-    while (session && !seat_of(session)->idle)
-        session = seat_of(session)->next;
+    while (session && !base_of(session)->idle)
+        session = base_of(session)->next;
     return session;
 }
 
-bool pool_has_idle(const struct pool *pool)
+bool sql_pool_has_idle(const struct pool *pool)
 {
     return find_idle(pool);
 }
@@ -79,62 +82,63 @@ static enum stile_status add(struct session **session, struct pool *pool, struct
                          pool->most,
                          pool->for_each ? "held or waited for"
                                         : "waited for or was granted after a wait");
-    enum stile_status status = session_connect(session, pool, err);
+    enum stile_status status = pool->database->connect(session, pool, err);
     if (status)
         return status;
-    seat_of(*session)->next = pool->sessions;
+    base_of(*session)->next = pool->sessions;
     pool->sessions = *session;
     pool->n++;
     return STILE_OK;
 }
 
-enum stile_status pool_take(struct session **out, struct pool *pool, struct stile_error *err)
+enum stile_status sql_pool_take(struct session **out, struct pool *pool, struct stile_error *err)
 {
     struct session *session = find_idle(pool);
     enum stile_status status = session ? STILE_OK : add(&session, pool, err);
     if (status)
         return status;
-    seat_of(session)->idle = false;
+    base_of(session)->idle = false;
     *out = session;
     return STILE_OK;
 }
 
-void pool_lend_shared(struct pool *pool)
+void sql_pool_lend_shared(struct pool *pool)
 {
     struct session *session = pool->shared;
     pool->shared = NULL;
-    seat_of(session)->next = pool->sessions;
+    base_of(session)->next = pool->sessions;
     pool->sessions = session;
     pool->n++;
 }
 
-void pool_share_idle(struct pool *pool)
+void sql_pool_share_idle(struct pool *pool)
 {
     struct session *session = find_idle(pool);
-    if (pool->shared || !pool->share || !session)
+    if (pool->shared || !pool->database->share || !session)
         return;
-    pool_forget(session);
-    seat_of(session)->idle = false;
-    seat_of(session)->next = NULL;
+    sql_pool_remove(session);
+    base_of(session)->idle = false;
+    base_of(session)->next = NULL;
     pool->shared = session;
-    pool->share(session);
+    pool->database->share(session);
 }
 
-void pool_give(struct session *session)
+void sql_pool_return(struct session *session)
 {
-    struct seat *seat = seat_of(session);
-    seat->waits = false;
-    if (session_is_over(session) || session == seat->pool->shared || seat->claims || seat->stops)
+    struct sql_session *base = base_of(session);
+    base->waits = false;
+    if (sql_session_is_over(session) || session == base->pool->shared || base->claims ||
+        base->pending_stops)
         return;
-    seat->idle = true;
-    seat->used_ns = loop_now(seat->pool->engine->loop);
-    pool_sweep_later(seat->pool);
+    base->idle = true;
+    base->used_ns = loop_now(base->pool->engine->loop);
+    sql_pool_sweep_later(base->pool);
 }
 
-void pool_close(struct session *session)
+void sql_pool_close(struct session *session)
 {
-    pool_forget(session);
-    session_free(session);
+    sql_pool_remove(session);
+    sql_session_free(session);
 }
 
 /* ---- what is not used any more ---- */
@@ -145,7 +149,7 @@ static uint64_t idle_ns(const struct pool *pool)
     return pool->ttl_ns / 3;
 }
 
-void pool_sweep_later(struct pool *pool)
+void sql_pool_sweep_later(struct pool *pool)
 {
     struct loop *loop = pool->engine->loop;
     if (!pool->sweep.place)
@@ -155,7 +159,7 @@ void pool_sweep_later(struct pool *pool)
 /* True: it has been idle for long. */
 static bool is_stale(struct pool *pool, struct session *session, uint64_t *next_ns)
 {
-    uint64_t until = seat_of(session)->used_ns + idle_ns(pool);
+    uint64_t until = base_of(session)->used_ns + idle_ns(pool);
     if (until <= loop_now(pool->engine->loop))
         return true;
     *next_ns = until < *next_ns ? until : *next_ns;
@@ -166,16 +170,16 @@ static void sweep(struct timer *timer)
 {
     struct pool *pool = (struct pool *)((char *)timer - offsetof(struct pool, sweep));
     uint64_t next_ns = NEVER;
-    pool_share_idle(pool); /* a client that has nothing stays connected */
+    sql_pool_share_idle(pool); /* a client that has nothing stays connected */
     struct session *shared = pool->shared;
     for (struct session *session = pool->sessions, *next; session; session = next) {
-        next = seat_of(session)->next;
-        if (seat_of(session)->idle && is_stale(pool, session, &next_ns))
-            pool_close(session);
+        next = base_of(session)->next;
+        if (base_of(session)->idle && is_stale(pool, session, &next_ns))
+            sql_pool_close(session);
     }
-    if (shared && pool->n_active == 0 && seat_of(shared)->ttl_told_ns &&
+    if (shared && pool->n_active == 0 && base_of(shared)->lease_ns &&
         is_stale(pool, shared, &next_ns)) {
-        session_keep(shared);
+        pool->database->keep(shared);
         pool->ttl_ns = 0;
     }
     if (next_ns != NEVER)
@@ -185,42 +189,42 @@ static void sweep(struct timer *timer)
 /* ---- renewing ---- */
 
 /* Of a session that has died each lock is told by itself. */
-void pool_renewed(struct session *session, uint64_t sent_ns, const struct stile_error *err)
+void sql_pool_renewed(struct session *session, uint64_t sent_ns, const struct stile_error *err)
 {
-    struct seat *seat = seat_of(session);
-    struct engine *engine = seat->pool->engine;
-    seat->probed = false;
+    struct sql_session *base = base_of(session);
+    struct engine *engine = base->pool->engine;
+    base->renewing = false;
     if (err)
         engine->events->session_unknown(engine, session);
     else
-        engine->events->session_renewed(engine, session, sent_ns, seat->probed_ttl_ns);
+        engine->events->session_renewed(engine, session, sent_ns, base->renewing_ttl_ns);
 }
 
 static void renew(struct session *session)
 {
-    struct seat *seat = seat_of(session);
-    struct engine *engine = seat->pool->engine;
-    uint64_t ttl_ns = seat->pool->ttl_ns;
-    if (!seat->claims || seat->probed)
+    struct sql_session *base = base_of(session);
+    struct engine *engine = base->pool->engine;
+    uint64_t ttl_ns = base->pool->ttl_ns;
+    if (!base->claims || base->renewing)
         return;
-    if (seat->waits) { /* in the server: it needs nothing, and could not be asked */
+    if (base->waits) { /* in the server: it needs nothing, and could not be asked */
         engine->events->session_renewed(engine, session, loop_now(engine->loop), ttl_ns);
         return;
     }
-    seat->probed = true;
-    seat->probed_ttl_ns = ttl_ns;
-    if (session_renew(session, ttl_ns)) {
-        seat->probed = false;
+    base->renewing = true;
+    base->renewing_ttl_ns = ttl_ns;
+    if (base->pool->database->renew(session, ttl_ns)) {
+        base->renewing = false;
         engine->events->session_unknown(engine, session);
     }
 }
 
-void pool_renew(struct engine *engine, struct claim *const *claims, size_t n)
+void sql_pool_renew(struct engine *engine, struct claim *const *claims, size_t n)
 {
     struct pool *pool = pool_of(engine);
     (void)claims, (void)n;
     for (struct session *session = pool->sessions, *next; session; session = next) {
-        next = seat_of(session)->next;
+        next = base_of(session)->next;
         renew(session);
     }
     if (pool->shared)

@@ -1,0 +1,362 @@
+/* The server: who may answer there, the session that all share, what the database has, and
+ * `stile setup`, which makes it. */
+#include <mysqld_error.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engines/mysql/errors.h"
+#include "engines/mysql/my.h"
+#include "engines/mysql/statements.h"
+
+extern const char maria_schema[]; /* made from schema.sql */
+
+/* ---- connecting ---- */
+
+enum stile_status maria_connect(struct session **session, struct my *my,
+                                const struct session_events *events, struct stile_error *err)
+{
+    return maria_session_new(session, my, events, err);
+}
+
+static void ignore_up(struct session *session)
+{
+    (void)session;
+}
+
+static const struct session_events pooled_events = {
+    .up = ignore_up, .down = sql_pool_remove, .ended = sql_claim_session_ended};
+
+enum stile_status maria_session_connect(struct session **session, struct pool *pool,
+                                        struct stile_error *err)
+{
+    return maria_connect(session, my_of(pool->engine), &pooled_events, err);
+}
+
+/* ---- the shared session ---- */
+
+void maria_session_opened(struct session *session, const struct stile_error *why)
+{
+    sql_opening_done(session->my->opening, why);
+}
+
+static void shared_up(struct session *session)
+{
+    maria_session_opened(session, NULL);
+}
+
+static void shared_down(struct session *session)
+{
+    session->my->pool.shared = NULL;
+}
+
+static void shared_ended(struct session *session, const struct stile_error *why)
+{
+    maria_session_opened(session, why);
+    sql_claim_session_ended(session, why);
+}
+
+const struct session_events maria_shared_events = {
+    .up = shared_up, .down = shared_down, .ended = shared_ended};
+
+enum stile_status maria_shared(struct session **session, struct my *my, struct stile_error *err)
+{
+    enum stile_status status = STILE_OK;
+    if (!my->pool.shared)
+        status = maria_connect(&my->pool.shared, my, my->shared_events, err);
+    *session = my->pool.shared;
+    return status;
+}
+
+/* ---- opening ---- */
+
+static enum stile_status ask(struct my *my, char *sql, answer_fn *fn, struct stile_error *err)
+{
+    enum stile_status status = maria_send(my->pool.shared, sql, fn, my, err);
+    return status ? status : sql_opening_wait(my->opening, my->engine.loop, err);
+}
+
+static void on_version(void *data, const struct answer *a)
+{
+    struct my *my = data;
+    const char *text = a->err ? NULL : maria_outcome_text(answer_last(a), 0);
+    int version = text ? atoi(text) : 0;
+    sql_opening_done(my->opening, a->err);
+    if (a->err)
+        return;
+    my->version = version;
+    bool known = version >= SCHEMA_OLDEST && version <= SCHEMA_VERSION;
+    if (!known && !my->engine.examining)
+        error_set(&my->opening->error, STILE_REFUSED, 0,
+                  version > SCHEMA_VERSION
+                      ? "its tables stile_* have version %d, this library knows %d: install a "
+                        "newer one"
+                      : "its tables stile_* have version %d, this library needs %d: run `stile "
+                        "setup URL`",
+                  version, version > SCHEMA_VERSION ? SCHEMA_VERSION : SCHEMA_OLDEST);
+}
+
+static void on_signed(void *data, const struct answer *a)
+{
+    struct my *my = data;
+    sql_opening_done(my->opening, a->err);
+}
+
+static void on_shedlock(void *data, const struct answer *a)
+{
+    struct my *my = data;
+    sql_opening_done(my->opening, a->err);
+    if (a->err && a->err->status == STILE_REFUSED)
+        sql_shedlock_refuse_missing(a->err->native, &my->opening->error);
+}
+
+static void on_denied(void *data, const struct answer *a)
+{
+    struct my *my = data;
+    sql_opening_done(my->opening, a->err && a->code != ER_NO_SUCH_TABLE ? a->err : NULL);
+}
+
+/* Tables that this user may not use are not to be seen. Without them a claim has no token and
+ * passes over a hold that others keep, so it makes a difference whether they are there. */
+static enum stile_status check_bare(struct my *my, struct stile_error *err)
+{
+    if (!my->options.database || my->engine.examining)
+        return STILE_OK;
+    enum stile_status status =
+        ask(my, maria_sql_written("SELECT 1 FROM stile_version LIMIT 0"), on_denied, err);
+    return status ? error_wrap(err, status, "looking for the tables stile_*") : STILE_OK;
+}
+
+static enum stile_status check_schema(struct my *my, struct stile_error *err)
+{
+    my->bare = !my->opening->schema;
+    enum stile_status status =
+        my->bare ? check_bare(my, err) : ask(my, maria_sql_version(), on_version, err);
+    if (!status && my->options.table && !my->engine.examining)
+        status = ask(my,
+                     maria_sql_written("SELECT name,lock_until,locked_at,locked_by FROM %s LIMIT 0",
+                                       my->options.table),
+                     on_shedlock, err);
+    if (!status && my->options.mode != MODE_TABLE)
+        status = ask(my, maria_sql_sign(my), on_signed, err);
+    return status;
+}
+
+enum stile_status maria_reach(struct my *my, struct stile_error *err)
+{
+    struct opening opening = {0};
+    struct session *shared;
+    my->opening = &opening;
+    enum stile_status status = maria_shared(&shared, my, err);
+    if (!status)
+        status = sql_opening_wait(&opening, my->engine.loop, err);
+    if (!status)
+        status = check_schema(my, err);
+    my->opening = NULL;
+    return status;
+}
+
+/* ---- setup ---- */
+
+/* What it makes: tables with the view, and procedures. */
+#define SCHEMA_TABLES     10
+#define SCHEMA_PROCEDURES 11
+
+static enum stile_status complain(MYSQL *conn, const struct options *options,
+                                  struct stile_error *err)
+{
+    maria_error_of(err, mysql_errno(conn), mysql_error(conn), options->password);
+    return err->status;
+}
+
+/* 0: there is none yet. */
+static enum stile_status read_version(int *version, MYSQL *conn, const struct options *options,
+                                      struct stile_error *err)
+{
+    *version = 0;
+    if (mysql_query(conn, "SELECT MAX(version) FROM stile_version"))
+        return mysql_errno(conn) == ER_NO_SUCH_TABLE ? STILE_OK : complain(conn, options, err);
+    MYSQL_RES *rows = mysql_store_result(conn);
+    MYSQL_ROW row = rows ? mysql_fetch_row(rows) : NULL;
+    *version = row && row[0] ? atoi(row[0]) : 0;
+    mysql_free_result(rows);
+    return STILE_OK;
+}
+
+/* ---- the script, as the command `mariadb` reads it ---- */
+
+struct script {
+    const char *at;
+    char delimiter[8];
+    char *statement; /* with room for the whole script */
+    size_t len;
+};
+
+static bool ends_with(const struct script *script, const char *end)
+{
+    size_t n = strlen(end);
+    return script->len >= n && memcmp(script->statement + script->len - n, end, n) == 0;
+}
+
+/* Comments between statements are for people, and so are lines that change the delimiter. */
+static void take_line(struct script *script, const char *line, size_t len)
+{
+    if (strncmp(line, "DELIMITER ", 10) == 0 && len - 10 < sizeof script->delimiter) {
+        memcpy(script->delimiter, line + 10, len - 10);
+        script->delimiter[len - 10] = '\0';
+    } else if (len > 0 && strncmp(line, "--", 2) != 0) {
+        memcpy(script->statement + script->len, line, len);
+        script->len += len;
+        script->statement[script->len++] = '\n';
+    }
+}
+
+/* False: there is none left. */
+static bool next_statement(struct script *script)
+{
+    char end[sizeof script->delimiter + 1];
+    script->len = 0;
+    while (*script->at) {
+        size_t len = strcspn(script->at, "\n");
+        take_line(script, script->at, len);
+        script->at += len + (script->at[len] == '\n');
+        snprintf(end, sizeof end, "%s\n", script->delimiter);
+        if (ends_with(script, end)) {
+            script->len -= strlen(end);
+            break;
+        }
+    }
+    return script->len > 0;
+}
+
+/* Dropping a procedure revokes what was granted on it; MariaDB can replace it instead. */
+static bool is_needless(MYSQL *conn, const struct script *script)
+{
+    static const char drop[] = "DROP PROCEDURE";
+    return strstr(mysql_get_server_info(conn), "MariaDB") && script->len > sizeof drop &&
+           memcmp(script->statement, drop, sizeof drop - 1) == 0;
+}
+
+/* What `CREATE TABLE IF NOT EXISTS` leaves as it was. */
+static const char *const from_version_2[] = {
+    "ALTER TABLE stile_job DROP KEY live_key, DROP COLUMN live_key, ADD COLUMN queued_key "
+    "VARBINARY(512) AS (IF(state = 'ready' AND token = 0, job_key, NULL)) VIRTUAL, "
+    "ADD UNIQUE KEY queued_key (queue, queued_key)",
+    "ALTER TABLE stile_claim ADD KEY by_bell (bell)",
+};
+
+/* A step that was done before an earlier setup was interrupted is no error. */
+static enum stile_status upgrade(MYSQL *conn, int version, const struct options *options,
+                                 struct stile_error *err)
+{
+    for (size_t i = 0; version == 2 && i < sizeof from_version_2 / sizeof *from_version_2; i++) {
+        if (mysql_query(conn, from_version_2[i]) &&
+            mysql_errno(conn) != ER_CANT_DROP_FIELD_OR_KEY && mysql_errno(conn) != ER_DUP_KEYNAME)
+            return complain(conn, options, err);
+    }
+    return STILE_OK;
+}
+
+static enum stile_status run(MYSQL *conn, const struct options *options, struct stile_error *err)
+{
+    struct script script = {
+        .at = maria_schema, .delimiter = ";", .statement = malloc(strlen(maria_schema) + 1)};
+    enum stile_status status = STILE_OK;
+    if (!script.statement)
+        return error_set(err, STILE_NOMEM, 0, "out of memory");
+    while (!status && next_statement(&script)) {
+        if (is_needless(conn, &script))
+            continue;
+        if (mysql_real_query(conn, script.statement, script.len))
+            status = complain(conn, options, err);
+        mysql_free_result(mysql_store_result(conn));
+    }
+    free(script.statement);
+    return status;
+}
+
+/* Procedures are dropped and made: two at a time would be in each other's way. */
+static enum stile_status wait_for_others(MYSQL *conn, const struct options *options,
+                                         struct stile_error *err)
+{
+    if (mysql_query(conn, "SELECT GET_LOCK('stile+ setup',60)"))
+        return complain(conn, options, err);
+    MYSQL_RES *rows = mysql_store_result(conn);
+    MYSQL_ROW row = rows ? mysql_fetch_row(rows) : NULL;
+    bool granted = row && row[0] && strcmp(row[0], "1") == 0;
+    mysql_free_result(rows);
+    return granted ? STILE_OK
+                   : error_set(err, STILE_REFUSED, 0, "another setup has run here for a minute");
+}
+
+/* Whether all that the schema makes is there: then nothing has to be changed, and nobody waits for
+ * a table that others use. */
+static enum stile_status is_complete(bool *complete, MYSQL *conn, const struct options *options,
+                                     struct stile_error *err)
+{
+    if (mysql_query(conn, "SELECT (SELECT COUNT(*) FROM information_schema.TABLES WHERE "
+                          "TABLE_SCHEMA=DATABASE() AND TABLE_NAME LIKE 'stile\\_%'),"
+                          "(SELECT COUNT(*) FROM information_schema.ROUTINES WHERE "
+                          "ROUTINE_SCHEMA=DATABASE() AND ROUTINE_NAME LIKE 'stile\\_%')"))
+        return complain(conn, options, err);
+    MYSQL_RES *rows = mysql_store_result(conn);
+    MYSQL_ROW row = rows ? mysql_fetch_row(rows) : NULL;
+    *complete = row && row[0] && row[1] && atoi(row[0]) >= SCHEMA_TABLES &&
+                atoi(row[1]) >= SCHEMA_PROCEDURES;
+    mysql_free_result(rows);
+    return STILE_OK;
+}
+
+static enum stile_status make(MYSQL *conn, const struct options *o, struct stile_error *err)
+{
+    int version;
+    bool complete = false;
+    if (!mysql_real_connect(conn, o->host, o->user, o->password, o->database, o->port, o->socket,
+                            OPTIONS_FLAGS))
+        return complain(conn, o, err);
+    if (mysql_query(conn, "SET SESSION completion_type=0,sql_mode='',autocommit=1,"
+                          "lock_wait_timeout=10"))
+        return complain(conn, o, err);
+    enum stile_status status = wait_for_others(conn, o, err);
+    if (!status)
+        status = read_version(&version, conn, o, err);
+    if (!status && version > SCHEMA_VERSION)
+        status = error_set(err, STILE_REFUSED, 0,
+                           "its tables stile_* have version %d, this library knows %d: install a "
+                           "newer one",
+                           version, SCHEMA_VERSION);
+    if (!status && version == SCHEMA_VERSION)
+        status = is_complete(&complete, conn, o, err);
+    if (status || complete)
+        return status;
+    status = upgrade(conn, version, o, err);
+    return status ? status : run(conn, o, err);
+}
+
+enum stile_status maria_setup(const struct url *url, bool dry_run, const char **script,
+                              struct stile_error *err)
+{
+    struct options options = {0};
+    struct stile_error why = {0};
+    MYSQL *conn = NULL;
+    *script = maria_schema;
+    enum stile_status status = maria_options_read(&options, url, &why);
+    if (status || dry_run)
+        goto out;
+    conn = maria_options_prepare_blocking(&options);
+    if (!options.database)
+        status = error_set(&why, STILE_MISUSE, 0,
+                           "which database? The tables go into the one that the URL names: "
+                           "mysql://HOST/DATABASE");
+    else if (!conn)
+        status = error_set(&why, STILE_NOMEM, 0, "out of memory");
+    else
+        status = make(conn, &options, &why);
+out:
+    if (conn)
+        mysql_close(conn);
+    maria_options_free(&options);
+    if (status)
+        error_copy(err, &why);
+    return status;
+}

@@ -1,0 +1,344 @@
+#include "engines/mysql/statements.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+char *maria_sql_written(const char *format, ...)
+{
+    char *text = NULL;
+    va_list args;
+    va_start(args, format);
+    int n = vasprintf(&text, format, args);
+    va_end(args);
+    return n < 0 ? NULL : text;
+}
+
+/* ---- about a session ---- */
+
+/* A lock of its own is the only mark of a session that others can see and that ends with it. */
+#define SIGN "SELECT GET_LOCK(CONCAT('stile%s session ',CONNECTION_ID()),0)"
+
+static const char *plus(const struct my *my)
+{
+    return my->bare ? "" : "+";
+}
+
+char *maria_sql_sign(const struct my *my)
+{
+    return maria_sql_written(SIGN, plus(my));
+}
+
+/* What the server's or a user's defaults might have set is set for ourselves; completion_type
+ * first, as the commit that autocommit brings could be the session's end. A row is locked for the
+ * time of one statement only, so who waits for one waits for a server in trouble. */
+#define SETTINGS                                                                                   \
+    "SET SESSION completion_type=0,sql_mode='',autocommit=1,time_zone='+00:00',"                   \
+    "wait_timeout=%d,interactive_timeout=%d,net_read_timeout=60,net_write_timeout=60,"             \
+    "lock_wait_timeout=%d,innodb_lock_wait_timeout=5"                                              \
+    "/*!50708 ,max_execution_time=0 *//*M!100101 ,max_statement_time=0 */"                         \
+    "/*M!100300 ,idle_transaction_timeout=0 */"
+#define FACTS                                                                                      \
+    "SELECT CONNECTION_ID(),VERSION(),@@GLOBAL.read_only,"                                         \
+    "(SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA=DATABASE() AND "           \
+    "TABLE_NAME='stile_version');"                                                                 \
+    "SHOW GLOBAL VARIABLES WHERE Variable_name='wsrep_on' AND Value<>'OFF' OR "                    \
+    "Variable_name='group_replication_single_primary_mode' AND Value='OFF';"                       \
+    "SHOW GLOBAL STATUS LIKE 'Uptime'"
+
+/* ShedLock's columns are read in the time zone that all its others have; a name that has no room is
+ * not to be cut. */
+char *maria_sql_table_settings(const struct my *my)
+{
+    return maria_sql_written(SETTINGS "%s", SQL_YEAR_S, SQL_YEAR_S, SQL_YEAR_S,
+                             my->options.table
+                                 ? ",time_zone=@@GLOBAL.time_zone,sql_mode="
+                                   "'STRICT_ALL_TABLES';SET SESSION TRANSACTION ISOLATION "
+                                   "LEVEL REPEATABLE READ"
+                                 : "");
+}
+
+char *maria_sql_greeting(const struct my *my)
+{
+    char sign[128] = "";
+    if (my->options.mode == MODE_TABLE)
+        return maria_sql_written(FACTS);
+    if (!my->opening)
+        snprintf(sign, sizeof sign, ";" SIGN, plus(my));
+    return maria_sql_written(
+        SETTINGS ";SET SESSION TRANSACTION ISOLATION LEVEL %s;" FACTS "%s", SQL_YEAR_S, SQL_YEAR_S,
+        SQL_YEAR_S, my->options.mode == MODE_ROW ? "READ COMMITTED" : "REPEATABLE READ", sign);
+}
+
+char *maria_sql_version(void)
+{
+    return maria_sql_written("SELECT MAX(version) FROM stile_version");
+}
+
+/* ---- for the doctor ---- */
+
+#define TABLES                                                                                     \
+    "information_schema.TABLES WHERE TABLE_SCHEMA=DATABASE() AND TABLE_NAME IN "                   \
+    "('stile_version','stile_lock','stile_floor','stile_counter','stile_claim','stile_row',"       \
+    "'stile_row_count','stile_row_claim','stile_job')"
+
+/* Sessions of replicas that read its log; who may not see others' sessions sees none. */
+char *maria_sql_facts(void)
+{
+    return maria_sql_written(
+        "SELECT VERSION(),@@GLOBAL.read_only,CONNECTION_ID(),(SELECT COUNT(*) FROM " TABLES
+        "),(SELECT COUNT(*) FROM " TABLES " AND ENGINE<>'InnoDB'),"
+        "@@GLOBAL.innodb_flush_log_at_trx_commit,@@GLOBAL.max_connections,"
+        "(SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE COMMAND LIKE "
+        "'Binlog Dump%%'),DATABASE(),@@GLOBAL.log_bin AND @@GLOBAL.binlog_format='STATEMENT',"
+        "@@GLOBAL.log_bin AND @@GLOBAL.sync_binlog<>1;"
+        "SHOW GLOBAL VARIABLES WHERE Variable_name='wsrep_on' AND Value<>'OFF' OR "
+        "Variable_name='group_replication_single_primary_mode' AND Value='OFF';"
+        "SHOW GLOBAL STATUS LIKE 'Threads_connected'");
+}
+
+/* EXPLAIN wants the rights of what it explains, and does nothing. */
+char *maria_sql_rights(const struct my *my)
+{
+    static const char *const tries[] = {
+        [MODE_GETLOCK] = "EXPLAIN INSERT INTO stile_lock(name) VALUES('');"
+                         "EXPLAIN UPDATE stile_lock SET token=token WHERE name=''",
+        [MODE_TABLE] = "EXPLAIN INSERT INTO stile_counter(name) VALUES('');"
+                       "EXPLAIN UPDATE stile_counter SET token=token WHERE name='';"
+                       "EXPLAIN DELETE FROM stile_claim WHERE name=''",
+        [MODE_ROW] = "EXPLAIN INSERT INTO stile_row(name) VALUES('');"
+                     "EXPLAIN UPDATE stile_row_count SET token=token WHERE name=''",
+    };
+    return maria_sql_written("%s;SELECT COUNT(*) FROM information_schema.ROUTINES WHERE "
+                             "ROUTINE_SCHEMA=DATABASE() AND ROUTINE_NAME LIKE 'stile\\_%%'",
+                             tries[my->options.mode]);
+}
+
+/* ---- the lease ---- */
+
+unsigned long maria_sql_lease_s(uint64_t ttl_ns)
+{
+    uint64_t seconds = (ttl_ns + NS_PER_SEC - 1) / NS_PER_SEC;
+    return ttl_ns == 0 || seconds > SQL_YEAR_S ? SQL_YEAR_S : (unsigned long)seconds;
+}
+
+char *maria_sql_ttl(uint64_t ttl_ns)
+{
+    return maria_sql_written("SET SESSION wait_timeout=%lu", maria_sql_lease_s(ttl_ns));
+}
+
+/* The session's own mark was taken like every other lock of it and can only end with all of them:
+ * where it is gone, a proxy has put another connection in this one's place. */
+#define MARKED                                                                                     \
+    "COALESCE(IS_USED_LOCK(CONCAT('stile%s session ',CONNECTION_ID()))=CONNECTION_ID(),0)"
+
+char *maria_sql_prove(const struct session *session, uint64_t ttl_ns)
+{
+    return maria_sql_written("SET SESSION wait_timeout=%lu;SELECT CONNECTION_ID()=%" PRIu64
+                             " AND " MARKED ",@@GLOBAL.read_only=0",
+                             maria_sql_lease_s(ttl_ns), session->base.backend, plus(session->my));
+}
+
+char *maria_sql_kill(uint64_t backend, bool session)
+{
+    return maria_sql_written("KILL %s %" PRIu64, session ? "CONNECTION" : "QUERY", backend);
+}
+
+/* ---- about a claim ---- */
+
+#define LEASE_MAX 64
+
+static const char *lease(char out[LEASE_MAX], uint64_t ttl_ns)
+{
+    out[0] = '\0';
+    if (ttl_ns)
+        snprintf(out, LEASE_MAX, "SET SESSION wait_timeout=%lu;", maria_sql_lease_s(ttl_ns));
+    return out;
+}
+
+const char *maria_sql_milliseconds(char out[24], uint64_t ns)
+{
+    if (ns == 0)
+        return "NULL";
+    snprintf(out, 24, "%" PRIu64, (ns + NS_PER_MS - 1) / NS_PER_MS);
+    return out;
+}
+
+#define FREE                                                                                       \
+    "(stile_lock.delay_ms IS NULL AND (stile_lock.hold_until IS NULL OR "                          \
+    "stile_lock.hold_until<=UTC_TIMESTAMP(6)))"
+#define IF_FREE(column) #column "=IF(" FREE ",VALUES(" #column "),stile_lock." #column "),"
+
+/* If @g, the name's row counts, unless the name is kept back. No row: it isn't ours. The number
+ * that comes with the answer is the token; 0: kept back. Assignments are made from left to right,
+ * so what the condition needs is set last; by then the time tells whether it was met. */
+#define COUNT_IT                                                                                   \
+    "INSERT INTO stile_lock (name,lock_name,token,owner,host,pid,command,since,backend,"           \
+    "hold_until,delay_ms) "                                                                        \
+    "SELECT X'%s',X'%s',LAST_INSERT_ID(f.token+1),'%s',X'%s',%s,X'%s',UTC_TIMESTAMP(6),"           \
+    "CONNECTION_ID(),UTC_TIMESTAMP(6)+INTERVAL 1000*%s MICROSECOND,%s "                            \
+    "FROM stile_floor f WHERE f.one=1 AND @g=1 AND @@GLOBAL.read_only=0 "                          \
+    "ON DUPLICATE KEY UPDATE token=IF(" FREE ",LAST_INSERT_ID(stile_lock.token+1),"                \
+    "stile_lock.token+LAST_INSERT_ID(0)),"
+#define KEEP_IT                                                                                    \
+    IF_FREE(lock_name)                                                                             \
+    IF_FREE(owner)                                                                                 \
+    IF_FREE(host)                                                                                  \
+    IF_FREE(pid)                                                                                   \
+    IF_FREE(command)                                                                               \
+    IF_FREE(backend)                                                                               \
+    IF_FREE(since)                                                                                 \
+    IF_FREE(hold_until)                                                                            \
+    "delay_ms=IF(stile_lock.since=UTC_TIMESTAMP(6),VALUES(delay_ms),stile_lock.delay_ms)"
+
+static char *counted(struct sql_claim *c, const char *before, const char *lock, const char *behind)
+{
+    struct my *my = my_of_claim(c);
+    struct claim *claim = claim_of(c);
+    char hold[24], delay[24];
+    return maria_sql_written("%sSET @g=%s;" COUNT_IT KEEP_IT "%s", before, lock, c->stored,
+                             my_claim_of(c)->key, my->identity.owner, my->host_hex,
+                             my->identity.pid, my->command_hex,
+                             maria_sql_milliseconds(hold, claim->hold_ns),
+                             maria_sql_milliseconds(delay, claim->delay_ns), behind);
+}
+
+/* What every pair says: printf() would be a third of all that we do for it. */
+static char *about_key(const char *before, struct sql_claim *c, const char *behind)
+{
+    const char *key = my_claim_of(c)->key;
+    char *text = malloc(strlen(before) + strlen(key) + strlen(behind) + 1);
+    if (text)
+        stpcpy(stpcpy(stpcpy(text, before), key), behind);
+    return text;
+}
+
+/* Nothing is taken on a primary that has been demoted since we connected. */
+#define WRITABLE(lock) "IF(@@GLOBAL.read_only,0," lock
+
+/* There is no other place to tell others who waits. */
+void maria_sql_who(char out[SQL_WHO_MAX], const struct my *my)
+{
+    snprintf(out, SQL_WHO_MAX, " /* stile:%s@%s %s */", my->identity.pid, my->identity.host,
+             my->identity.command);
+}
+
+char *maria_sql_try(struct sql_claim *c, uint64_t ttl_ns)
+{
+    char before[LEASE_MAX], lock[KEY_HEX_MAX + 64];
+    if (my_of_claim(c)->bare && !ttl_ns)
+        return about_key("SELECT " WRITABLE("GET_LOCK(X'"), c, "',0))");
+    snprintf(lock, sizeof lock, WRITABLE("GET_LOCK(X'%s',0)") ")", my_claim_of(c)->key);
+    if (my_of_claim(c)->bare)
+        return maria_sql_written("%sSELECT %s", lease(before, ttl_ns), lock);
+    return counted(c, lease(before, ttl_ns), lock, "");
+}
+
+/* Counted in the same breath: who is granted it after a wait has no further way to go. */
+char *maria_sql_lock(struct sql_claim *c, uint64_t ttl_ns)
+{
+    struct my *my = my_of_claim(c);
+    char before[LEASE_MAX], lock[KEY_HEX_MAX + 64], identity[SQL_WHO_MAX];
+    snprintf(lock, sizeof lock, "GET_LOCK(X'%s',%d)", my_claim_of(c)->key, SQL_YEAR_S);
+    maria_sql_who(identity, my);
+    if (my->bare)
+        return maria_sql_written("%sSELECT %s%s", lease(before, ttl_ns), lock, identity);
+    return counted(c, lease(before, ttl_ns), lock, identity);
+}
+
+char *maria_sql_grant(struct sql_claim *c)
+{
+    char lock[KEY_HEX_MAX + 64];
+    snprintf(lock, sizeof lock, "IS_USED_LOCK(X'%s')<=>CONNECTION_ID()", my_claim_of(c)->key);
+    return my_of_claim(c)->bare ? maria_sql_written("SELECT %s", lock) : counted(c, "", lock, "");
+}
+
+/* A delay that is still there was left by a holder that did not release: it begins now. */
+char *maria_sql_kept(struct sql_claim *c)
+{
+    return maria_sql_written(
+        "UPDATE stile_lock SET hold_until=GREATEST(COALESCE(hold_until,UTC_TIMESTAMP(6)),"
+        "UTC_TIMESTAMP(6)+INTERVAL 1000*delay_ms MICROSECOND),delay_ms=NULL,backend=NULL "
+        "WHERE name=X'%s' AND delay_ms IS NOT NULL;"
+        "SELECT GREATEST(1,CEIL(TIMESTAMPDIFF(MICROSECOND,UTC_TIMESTAMP(6),hold_until)/1000)) "
+        "FROM stile_lock WHERE name=X'%s'",
+        c->stored, c->stored);
+}
+
+char *maria_sql_unlock(struct sql_claim *c)
+{
+    return about_key("SELECT RELEASE_LOCK(X'", c, "')");
+}
+
+/* What was written with a grant of this session; if the grant's answer is not known, too. */
+char *maria_sql_let_go(struct sql_claim *c, bool unused)
+{
+    return maria_sql_written(
+        "UPDATE stile_lock SET backend=NULL,delay_ms=NULL%s WHERE name=X'%s' AND "
+        "backend=CONNECTION_ID() AND owner='%s';SELECT RELEASE_LOCK(X'%s')",
+        unused ? ",hold_until=NULL" : "", c->stored, my_of_claim(c)->identity.owner,
+        my_claim_of(c)->key);
+}
+
+/* ---- for people ---- */
+
+/* What the row tells; whether it is about the session that has the lock, which is of this run of
+ * the server; and whether that session counts its grants. */
+#define VIEW "r.token,r.owner,r.host,r.pid,r.command," SQL_AGE("r.since") "," SQL_KEPT("r")
+
+#define SIGNED(id) "IS_USED_LOCK(CONCAT('stile+ session '," id "))<=>" id
+
+#define WAITERS SQL_WAITERS "STATE='User lock' AND INFO LIKE '%%GET\\_LOCK(%%' ORDER BY 2 DESC,ID"
+
+const char *maria_sql_waited_ms(const struct my *my)
+{
+    return my->mariadb ? "CAST(TIME_MS AS SIGNED)" : "TIME*1000";
+}
+
+/* A little more than less: the server counts whole seconds. */
+static uint64_t uptime_s(const struct my *my)
+{
+    return (uint64_t)((int64_t)loop_now(my->engine.loop) - my->started_ns) / NS_PER_SEC + 2;
+}
+
+char *maria_sql_show(struct my *my, const char *stored, const char *key)
+{
+    if (my->bare)
+        return maria_sql_written(
+            "SET @u=IS_USED_LOCK(X'%s');"
+            "SELECT X'%s',X'%s',@u,0,0,p.USER,p.HOST,NULL,NULL,NULL,NULL,NULL,NULL,NULL "
+            "FROM (SELECT 1) one LEFT JOIN information_schema.PROCESSLIST p ON "
+            "p.ID=@u;" WAITERS,
+            key, stored, key, maria_sql_waited_ms(my));
+    return maria_sql_written(
+        "SET @u=IS_USED_LOCK(X'%s');"
+        "SELECT X'%s',X'%s',@u,COALESCE(r.backend=@u AND "
+        "r.since>=UTC_TIMESTAMP(6)-INTERVAL %" PRIu64 " SECOND,0)," SIGNED(
+            "@u") ",p.USER,p.HOST," VIEW
+                  " FROM (SELECT 1) one LEFT JOIN stile_lock r ON r.name=X'%s' LEFT "
+                  "JOIN information_schema.PROCESSLIST p ON p.ID=@u;" WAITERS,
+        key, stored, key, uptime_s(my), stored, maria_sql_waited_ms(my));
+}
+
+char *maria_sql_list(struct my *my, const char *prefix)
+{
+    return maria_sql_written(
+        "SELECT r.name,r.lock_name,r.used,COALESCE(r.backend=r.used AND "
+        "r.since>=UTC_TIMESTAMP(6)-INTERVAL %" PRIu64 " SECOND,0)," SIGNED(
+            "r.used") ",NULL,NULL," VIEW
+                      " FROM (SELECT l.*,IS_USED_LOCK(l.lock_name) AS used FROM stile_lock l WHERE "
+                      "LEFT(l.name,%zu)=X'%s' LIMIT 18446744073709551615) r WHERE r.used IS NOT "
+                      "NULL OR r.hold_until>UTC_TIMESTAMP(6) OR r.delay_ms IS NOT NULL "
+                      "ORDER BY r.name;" WAITERS,
+        uptime_s(my), strlen(prefix) / 2, prefix, maria_sql_waited_ms(my));
+}
+
+char *maria_sql_unhold(const char *stored, uint64_t token)
+{
+    return maria_sql_written(
+        "UPDATE stile_lock SET hold_until=NULL,delay_ms=NULL WHERE name=X'%s' AND "
+        "%" PRIu64 " IN (0,token) AND (hold_until IS NOT NULL OR delay_ms IS NOT NULL)",
+        stored, token);
+}

@@ -1,0 +1,101 @@
+/* What is said to the server. Every function returns a malloc()ed text, or NULL without memory.
+ * Whatever comes from outside is written in hex. */
+#ifndef STILE_MYSQL_STATEMENTS_H
+#define STILE_MYSQL_STATEMENTS_H
+
+#include "engines/mysql/my.h"
+
+/* The statements of maria_sql_greeting() whose answers count, behind two settings unless it is
+ * mode=table, and the columns of the first of them. */
+enum { GREETING_FACTS, GREETING_MULTI_PRIMARY, GREETING_UPTIME };
+#define GREETING_SETTINGS 2
+enum { FACT_ID, FACT_VERSION, FACT_READ_ONLY, FACT_SCHEMA };
+char *maria_sql_greeting(const struct my *my);
+char *maria_sql_sign(const struct my *my); /* tells others' show that this is a session of ours */
+char *maria_sql_version(void);
+
+/* about a claim; ttl_ns not 0: the lease comes first */
+char *maria_sql_try(struct sql_claim *c, uint64_t ttl_ns);
+char *maria_sql_lock(struct sql_claim *c, uint64_t ttl_ns);
+char *maria_sql_grant(struct sql_claim *c); /* it is ours in the server: count it */
+char *maria_sql_kept(struct sql_claim *c);  /* for how many more milliseconds it is kept back */
+char *maria_sql_unlock(struct sql_claim *c);
+char *maria_sql_let_go(struct sql_claim *c, bool unused);
+
+char *maria_sql_ttl(uint64_t ttl_ns);
+/* its last statement answers: is it the same session and has it its locks; is the server writable
+ */
+char *maria_sql_prove(const struct session *session, uint64_t ttl_ns);
+char *maria_sql_kill(uint64_t backend, bool session);
+
+/* for the doctor: maria_sql_facts() has two more statements behind the facts */
+char *maria_sql_facts(void);
+/* refused where this user lacks a right that the mode needs; the last of its statements counts the
+ * procedures that may be used */
+char *maria_sql_rights(const struct my *my);
+
+/* for people; names in hex */
+char *maria_sql_show(struct my *my, const char *stored, const char *key);
+char *maria_sql_list(struct my *my, const char *prefix);
+char *maria_sql_unhold(const char *stored, uint64_t token);
+
+/* mode=table, in sql_table.c: nothing is set, for the next statement may be another session's */
+char *maria_sql_table_settings(const struct my *my); /* where the session is ours alone */
+char *maria_sql_table_claim(struct lease *lease);
+/* "a": ask again; "w MS AHEAD": held by others for so long, with so many before it */
+char *maria_sql_table_look(struct lease *lease, uint64_t life_ms);
+char *maria_sql_table_resume(struct lease *lease);
+char *maria_sql_table_release(struct lease *lease, bool unused);
+char *maria_sql_table_renew(struct lease_batch *batch); /* the owners that are left */
+char *maria_sql_table_break(const struct query *query);
+char *maria_sql_table_show(const char *stored);
+char *maria_sql_table_list(const char *prefix);
+char *maria_sql_rollback(void);
+char *maria_sql_wakeup_listen(const struct my *my);
+char *maria_sql_wakeup_granted(const struct my *my);
+char *maria_sql_wakeup_sleep(void);
+
+/* mode=table&dialect=shedlock, in sql_shedlock.c */
+char *maria_sql_shed_claim(struct lease *lease);
+char *maria_sql_shed_resume(struct lease *lease);
+char *maria_sql_shed_release(struct lease *lease, bool unused);
+char *maria_sql_shed_renew(struct lease_batch *batch);
+char *maria_sql_shed_break(const struct query *query);
+char *maria_sql_shed_show(struct my *my, const char *name, size_t len);
+char *maria_sql_shed_list(struct my *my, const char *prefix);
+
+/* mode=row, in sql_rows.c */
+char *maria_sql_row_take(struct sql_claim *c, uint64_t ttl_ns);
+char *maria_sql_row_grant(struct sql_claim *c); /* "g TOKEN", or "h MS": kept back */
+char *maria_sql_row_let_go(struct sql_claim *c, bool unused);
+char *maria_sql_row_mark(struct sql_claim *c, uint64_t ttl_ns);
+char *maria_sql_row_end(struct sql_claim *c);
+char *maria_sql_row_show(const struct my *my, const char *stored);
+char *maria_sql_row_list(const struct my *my, const char *prefix);
+char *maria_sql_row_unhold(const char *stored, uint64_t token);
+
+/* Those that wait inside the server, the first one first; with maria_sql_waited_ms(). */
+#define SQL_WAITERS                                                                                \
+    "SELECT ID,%s,INFO,USER,HOST FROM information_schema.PROCESSLIST WHERE ID<>CONNECTION_ID() "   \
+    "AND "
+#define SQL_ROW_WAITERS                                                                            \
+    SQL_WAITERS "INFO LIKE '%%FROM stile\\_row WHERE name=%%' ORDER BY STATE='User lock',2 "       \
+                "DESC,ID"
+
+#define SQL_YEAR_S   31536000 /* the longest that the server takes */
+#define SQL_AGE(at)  "TIMESTAMPDIFF(MICROSECOND," at ",UTC_TIMESTAMP(6)) DIV 1000"
+#define SQL_LEFT(at) "TIMESTAMPDIFF(MICROSECOND,UTC_TIMESTAMP(6)," at ") DIV 1000"
+/* For how long its row keeps a name back, if nobody holds it. */
+#define SQL_KEPT(row) SQL_KEPT_UNTIL(row, SQL_LEFT(row ".hold_until"))
+#define SQL_KEPT_UNTIL(row, left)                                                                  \
+    "IF(" row ".delay_ms IS NULL," left ",GREATEST(" row ".delay_ms,COALESCE(" left ",0)))"
+
+const char *maria_sql_waited_ms(const struct my *my);
+const char *maria_sql_milliseconds(char out[24], uint64_t ns); /* NULL in SQL's words for 0 */
+/* A comment behind a statement. */
+#define SQL_WHO_MAX (sizeof(struct identity) + 16)
+void maria_sql_who(char out[SQL_WHO_MAX], const struct my *my);
+unsigned long maria_sql_lease_s(uint64_t ttl_ns);
+char *maria_sql_written(const char *format, ...) PRINTF_LIKE(1, 2);
+
+#endif

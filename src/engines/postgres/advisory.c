@@ -1,0 +1,301 @@
+/* The advisory lock of a claim: the statements about it, what their answers say, and the keys that
+ * this client holds. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engines/postgres/pg.h"
+#include "engines/postgres/statements.h"
+#include "mutant.h"
+
+/* A session that is asked for one name this often in a row prepares statements for its key. */
+#define OFTEN     64
+#define ID_TRY    57
+#define ID_UNLOCK 58
+
+/* ---- one name again and again ----
+ *
+ * Reading the key out of a request is most of what a pair costs the server more than the bare one.
+ * So the first name that a session is asked for so often in a row has statements of its own there,
+ * with its key in them, for as long as the session lives. */
+
+/* In quotes: a minus sign in front of the least of all bigints would be one too much. */
+static void write_statements(struct favourite *f)
+{
+    snprintf(f->try_sql, sizeof f->try_sql, "select pg_try_advisory_lock('%" PRId64 "'::bigint)",
+             f->id);
+    snprintf(f->unlock_sql, sizeof f->unlock_sql,
+             "select pg_advisory_unlock('%" PRId64 "'::bigint)", f->id);
+    f->take = (struct statement){ID_TRY, f->try_sql};
+    f->unlock = (struct statement){ID_UNLOCK, f->unlock_sql};
+}
+
+static void count_try(struct favourite *f, int64_t id)
+{
+    f->times = f->id == id ? f->times + 1 : 0;
+    f->id = id;
+    if (f->times == OFTEN)
+        write_statements(f);
+}
+
+static const struct statement *about_favourite(struct favourite *f, enum sql kind, int64_t id)
+{
+    if (kind == SQL_TRY && f->times < OFTEN)
+        count_try(f, id);
+#ifdef MUTANT_POSTGRES_ONE_FAVOURITE_FOR_ALL
+    id = f->id;
+#endif
+    if (f->times < OFTEN || f->id != id)
+        return NULL;
+    return kind == SQL_TRY ? &f->take : &f->unlock;
+}
+
+const struct statement *postgres_claim_statement(struct sql_claim *c, enum sql kind, int *n)
+{
+    const struct key *key = &pg_claim_of(c)->key;
+    bool shared = claim_of(c)->mode == STILE_SHARED, bare = pg_of_claim(c)->bare;
+    const struct statement *own = NULL;
+    if (bare && !pg_of_claim(c)->pooled && !shared && key->form == KEY_ONE &&
+        (kind == SQL_TRY || kind == SQL_UNLOCK))
+        own = about_favourite(&c->session->favourite, kind, pg_claim_of(c)->id);
+    if (own)
+        *n = 0;
+    return own ? own : postgres_sql_for(kind, key, shared, pg_of_claim(c)->schema);
+}
+
+/* ---- sending ---- */
+
+struct words {
+    const char *values[9];
+    char hold[24], delay[24], ticket[24];
+};
+
+static int write_words(struct words *w, struct sql_claim *c, enum sql kind)
+{
+    struct pg *pg = pg_of_claim(c);
+    struct claim *claim = claim_of(c);
+    w->values[0] = pg_claim_of(c)->key.form == KEY_HASH ? c->stored : pg_claim_of(c)->key.number;
+    if (kind == SQL_UNLOCK || kind == SQL_KEY || pg->bare)
+        return 1;
+    w->values[1] = c->stored;
+    w->values[2] = postgres_sql_ms(w->hold, claim->hold_ns);
+    w->values[3] = postgres_sql_ms(w->delay, claim->delay_ns);
+    w->values[4] = pg->identity.owner;
+    w->values[5] = pg->identity.host;
+    w->values[6] = pg->identity.pid;
+    w->values[7] = pg->identity.command;
+    snprintf(w->ticket, sizeof w->ticket, "%" PRIu64, pg_claim_of(c)->ticket);
+    w->values[8] = pg_claim_of(c)->ticket ? w->ticket : NULL;
+    return pg->schema == SCHEMA_LINE && kind != SQL_GRANT ? 9 : 8;
+}
+
+enum stile_status postgres_claim_send(struct sql_claim *c, enum sql kind, answer_fn *fn,
+                                      struct stile_error *err)
+{
+    struct words w;
+    int n = write_words(&w, c, kind);
+    const struct statement *statement = postgres_claim_statement(c, kind, &n);
+    return postgres_send(c->session, statement, w.values, n, fn, c, err);
+}
+
+/* ---- answers ---- */
+
+/* What the server has made of the name is said to it from now on: it need not do so again. */
+static void learn_key(struct sql_claim *c, const char *text)
+{
+    pg_claim_of(c)->id = strtoll(text, NULL, 10);
+    if (pg_claim_of(c)->key.form == KEY_HASH) {
+        pg_claim_of(c)->key.form = KEY_ONE;
+        snprintf(pg_claim_of(c)->key.number, sizeof pg_claim_of(c)->key.number, "%" PRId64,
+                 pg_claim_of(c)->id);
+    }
+}
+
+/* The text of stile.granted(), the key, and after a wait whether there was one; or only whether it
+ * was free. */
+enum grant_reply postgres_read_grant(struct sql_claim *c, const PGresult *result, uint64_t *number)
+{
+    int n = result && PQntuples(result) == 1 ? PQnfields(result) : 0;
+    if (n == 0 || PQgetisnull(result, 0, n > 1))
+        return REPLY_STRANGE;
+    if (n > 1)
+        learn_key(c, PQgetvalue(result, 0, 1));
+    if (PQgetisnull(result, 0, 0))
+        return REPLY_TAKEN;
+    const char *text = PQgetvalue(result, 0, 0);
+    if (n == 1)
+        return *text == 't' ? REPLY_GRANTED : REPLY_TAKEN;
+    *number = strtoull(text + (*text != '\0'), NULL, 10);
+    pg_claim_of(c)->followed |= *text == 'g' && text[strlen(text) - 1] == 'w';
+    return *text == 'g'   ? REPLY_GRANTED
+           : *text == 'h' ? REPLY_HELD_BACK
+           : *text == 'n' ? REPLY_NOT_FIRST
+                          : REPLY_STRANGE;
+}
+
+/* ---- keys that are held: two names may have the same one, and others name it when they want it to
+ * end ---- */
+
+static struct sql_claim **head_of(struct pg *pg, int64_t id)
+{
+    return &pg->by_key[(uint64_t)id * UINT64_C(0x9e3779b97f4a7c15) >> 55];
+}
+
+static void add(struct sql_claim *c)
+{
+    struct sql_claim **head = head_of(pg_of_claim(c), pg_claim_of(c)->id);
+    pg_claim_of(c)->same = *head;
+    pg_claim_of(c)->link = head;
+    if (*head)
+        pg_claim_of(*head)->link = &pg_claim_of(c)->same;
+    *head = c;
+}
+
+static void drop(struct sql_claim *c)
+{
+    struct pg_claim *claim = pg_claim_of(c);
+    if (!claim->link)
+        return;
+    *claim->link = claim->same;
+    if (claim->same)
+        pg_claim_of(claim->same)->link = claim->link;
+    claim->link = NULL;
+}
+
+void postgres_held_note(struct sql_claim *c, bool holds)
+{
+    if (holds)
+        add(c);
+    else
+        drop(c);
+    if (c->state == CLAIM_RELEASING && pg_claim_of(c)->crowd)
+        pg_claim_of(c)->left_ns = loop_now(claim_of(c)->engine->loop);
+}
+
+static bool has(struct sql_claim *c, enum key_form form, int64_t id)
+{
+    return pg_claim_of(c)->id == id && (pg_claim_of(c)->key.form == KEY_TWO) == (form == KEY_TWO);
+}
+
+/* The server counts how often a session has a key, and never keeps a session from taking it once
+ * more: what its own claims exclude has to be known here. Readers share. */
+static bool excludes(struct sql_claim *held, struct sql_claim *c)
+{
+    bool readers = claim_of(held)->mode == STILE_SHARED && claim_of(c)->mode == STILE_SHARED;
+    return held->session == c->session && !readers;
+}
+
+bool postgres_held_against(struct sql_claim *c, int64_t id, bool even_by_readers)
+{
+    for (struct sql_claim *held = *head_of(pg_of_claim(c), id); held;
+         held = pg_claim_of(held)->same) {
+        if (has(held, pg_claim_of(c)->key.form, id) &&
+            (excludes(held, c) || (even_by_readers && held->session == c->session)))
+            return true;
+    }
+    return false;
+}
+
+void postgres_held_follow(struct pg *pg, const struct key *key, int64_t id)
+{
+    for (struct sql_claim *held = *head_of(pg, id); held; held = pg_claim_of(held)->same) {
+        if (has(held, key->form, id))
+            pg_claim_of(held)->followed = true;
+    }
+}
+
+/* What kept a name back may not do so any longer. */
+static void look_at_sitting(struct pg *pg, int64_t id)
+{
+    for (struct session *session = pg->pool.sessions, *next; session; session = next) {
+        struct sql_claim *c = session->base.claims;
+        next = session->base.next;
+        if (c && c->state == CLAIM_HELD_BACK && pg_claim_of(c)->id == id) {
+            loop_disarm(pg->engine.loop, &c->timer);
+            c->timer.fn(&c->timer);
+        }
+    }
+}
+
+/* "b form id token": anybody may say anything here, so all of it is checked. */
+void postgres_held_break(struct pg *pg, const char *payload, bool stale)
+{
+    struct stile_error err;
+    int form;
+    long long id;
+    unsigned long long token;
+    if (sscanf(payload, "b %d %lld %llu", &form, &id, &token) != 3)
+        return;
+    look_at_sitting(pg, id);
+    error_set(&err, STILE_LOST, 0, "taken over by `stile break`");
+    for (struct sql_claim *c = stale ? NULL : *head_of(pg, id), *next; c; c = next) {
+        next = pg_claim_of(c)->same; /* in mode=row several of ours may share it */
+        if (has(c, form == 2 ? KEY_TWO : KEY_ONE, id) && c->state == CLAIM_HELD &&
+            (!token || token == c->token))
+            sql_claim_lose(c, &err);
+    }
+}
+
+/* ---- undoing a try ---- */
+
+static void on_stepped_back(void *data, const struct answer *a)
+{
+    (void)a; /* an error here is the session's end */
+    sql_claim_not_taken(data);
+}
+
+/* What the try has taken is given back, one level of it: the session may have it for another name
+ * with the same key. */
+void postgres_claim_step_back(struct sql_claim *c, uint64_t hint_ms)
+{
+    struct stile_error err;
+    c->state = CLAIM_UNDOING;
+    c->token = hint_ms;
+    if (postgres_claim_send(c, SQL_UNLOCK, on_stepped_back, &err))
+        sql_claim_not_taken(c);
+}
+
+/* LESSONS 20: an error is no proof that nothing was granted. */
+static void on_checked(void *data, const struct answer *a)
+{
+    struct sql_claim *c = data;
+    bool known = !a->err && PQntuples(a->result) == 1 && !PQgetisnull(a->result, 0, 0);
+    int64_t id = known ? strtoll(PQgetvalue(a->result, 0, 0), NULL, 10) : 0;
+    if (known && !postgres_held_against(c, id, true))
+        postgres_claim_step_back(c, 0);
+    else
+        sql_claim_not_taken(c);
+}
+
+void postgres_claim_undo(struct sql_claim *c, const struct stile_error *err)
+{
+    struct stile_error none;
+    c->why = *err;
+#ifdef MUTANT_POSTGRES_ERROR_IS_NO_GRANT
+    sql_claim_not_taken(c);
+    return;
+#endif
+    c->state = CLAIM_CHECKING;
+    if (!c->session || c->session->base.state != UP ||
+        postgres_claim_send(c, SQL_KEY, on_checked, &none))
+        sql_claim_not_taken(c);
+}
+
+/* ---- beginning ---- */
+
+bool postgres_claim_begin(struct sql_claim *c)
+{
+    struct claim *claim = claim_of(c);
+    struct pg *pg = pg_of_claim(c);
+    struct pg_claim *own = pg_claim_of(c);
+    own->followed = false;
+    own->ticket = 0;
+    if (own->server != pg->server) {
+        own->server = pg->server;
+        postgres_name_store(c->stored, claim->name, claim->name_len);
+        postgres_key_make(&own->key, pg->options.dialect, claim->name, claim->name_len);
+        own->id = strtoll(own->key.number, NULL, 10);
+    }
+    return sql_claim_begin(c);
+}

@@ -1,0 +1,435 @@
+/* show, list and break: the rows that the server returns about locks, as stile_info. */
+#include "engines/sql/inspect.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engines/postgres/pg.h"
+#include "engines/postgres/statements.h"
+
+/* How a name is named to postgres_sql_show and postgres_sql_break. */
+struct name_key {
+    char stored[STORED_MAX], id[28];
+    const char *values[4]; /* stored name, key or NULL, objsubid; the fourth is the caller's */
+};
+
+enum column {
+    COL_NAME,
+    COL_PID,
+    COL_GRANTED,
+    COL_SHARED,
+    COL_WAITS_MS,
+    COL_APPLICATION,
+    COL_IS_OURS, /* the name's row is about this backend's grant */
+    COL_TOKEN,
+    COL_OWNER,
+    COL_HOST,
+    COL_HOLDER_PID,
+    COL_COMMAND,
+    COL_AGE_MS,
+    COL_KEPT_MS,
+    COL_ROW_SHARED,
+    COLUMNS,
+};
+
+static bool is_true(const PGresult *result, int row, int column)
+{
+    return PQgetvalue(result, row, column)[0] == 't';
+}
+
+static int64_t number(const PGresult *result, int row, int column)
+{
+    return strtoll(PQgetvalue(result, row, column), NULL, 10);
+}
+
+static bool is_counted(const PGresult *result, int row)
+{
+    return strncmp(PQgetvalue(result, row, COL_APPLICATION), "stile+:", 7) == 0;
+}
+
+/* A session of ours that has the lock and no grant in its row is just being granted it, or sits on
+ * a name that is kept back: it waits. */
+static bool is_holder(const PGresult *result, int row)
+{
+    return is_true(result, row, COL_GRANTED) &&
+           (is_true(result, row, COL_IS_OURS) || is_true(result, row, COL_SHARED) ||
+            !is_counted(result, row));
+}
+
+static uint64_t holder_of(const PGresult *result, int row, bool *foreign)
+{
+    *foreign = strncmp(PQgetvalue(result, row, COL_APPLICATION), "stile", 5) != 0;
+    return !PQgetisnull(result, row, COL_PID) && is_holder(result, row)
+               ? (uint64_t)number(result, row, COL_PID)
+               : 0;
+}
+
+static uint64_t token_of(const PGresult *result)
+{
+    return PQntuples(result) > 0 ? (uint64_t)number(result, 0, COL_TOKEN) : 0;
+}
+
+/* "stile+:PID@HOST COMMAND", cut at 63 bytes: what was cut off is not known. */
+static void read_application(struct stile_claim_info *claim, char *text)
+{
+    char *at = strchr(text, ':'), *host, *space;
+    claim->host = claim->command = "";
+    if (strncmp(text, "stile", 5) != 0 || !at || !(host = strchr(at, '@'))) {
+        claim->command = text;
+        return;
+    }
+    claim->pid = strtoll(at + 1, NULL, 10);
+    space = strchr(host, ' ');
+    if (!space)
+        return;
+    *space = '\0';
+    claim->host = host + 1;
+    claim->command = space + 1;
+}
+
+static void read_row(struct stile_claim_info *claim, const PGresult *result, int row)
+{
+    claim->token = (uint64_t)number(result, row, COL_TOKEN);
+    claim->age_ms = number(result, row, COL_AGE_MS);
+    claim->age_ms = claim->age_ms > 0 ? claim->age_ms : 0;
+    claim->owner = PQgetvalue(result, row, COL_OWNER);
+    claim->host = PQgetvalue(result, row, COL_HOST);
+    claim->pid = number(result, row, COL_HOLDER_PID);
+    claim->command = PQgetvalue(result, row, COL_COMMAND);
+}
+
+static void add_lock(struct view *view, const PGresult *result, int row, bool held)
+{
+    char *text = view->texts + view->n * APPLICATION_MAX;
+    struct stile_claim_info *claim = &view->claims[view->n++];
+    int64_t waits = number(result, row, COL_WAITS_MS);
+    *claim = (struct stile_claim_info){.held = held,
+                                       .mode = is_true(result, row, COL_SHARED) ? STILE_SHARED
+                                                                                : STILE_EXCLUSIVE,
+                                       .expires_ms = STILE_NO_DEADLINE,
+                                       .age_ms = waits > 0 ? waits : 0,
+                                       .owner = PQgetvalue(result, row, COL_PID)};
+    if (held && is_true(result, row, COL_IS_OURS)) {
+        read_row(claim, result, row);
+        return;
+    }
+    snprintf(text, APPLICATION_MAX, "%s", PQgetvalue(result, row, COL_APPLICATION));
+    read_application(claim, text);
+}
+
+static void add_ghost(struct view *view, const PGresult *result, int row)
+{
+    struct stile_claim_info *claim = &view->claims[view->n++];
+    *claim = (struct stile_claim_info){.held = true, .ghost = true};
+    claim->mode = is_true(result, row, COL_ROW_SHARED) ? STILE_SHARED : STILE_EXCLUSIVE;
+    claim->expires_ms = number(result, row, COL_KEPT_MS);
+    read_row(claim, result, row);
+}
+
+static void fill(struct view *view, const PGresult *result, int first, int n)
+{
+    bool alive = false;
+    for (int row = first; row < first + n; row++)
+        alive |= is_true(result, row, COL_IS_OURS) && is_holder(result, row);
+    if (!alive && number(result, first, COL_KEPT_MS) > 0)
+        add_ghost(view, result, first);
+    bool any = !PQgetisnull(result, first, COL_PID);
+    for (int row = first; any && row < first + n; row++) {
+        if (is_holder(result, row))
+            add_lock(view, result, row, true);
+    }
+    view->info.holders = view->n;
+    for (int row = first; any && row < first + n; row++) {
+        if (!is_holder(result, row))
+            add_lock(view, result, row, false);
+    }
+    view->info.waiters = view->n - view->info.holders;
+    view->info.token = (uint64_t)number(result, first, COL_TOKEN);
+    view->info.claims = view->claims;
+}
+
+static void fill_from_table(struct view *view, const PGresult *result, int first, int n)
+{
+    for (int row = first; row < first + n && !PQgetisnull(result, row, ROW_OWNER); row++) {
+        const char *cells[ROW_COLUMNS];
+        for (int i = 0; i < ROW_COLUMNS; i++)
+            cells[i] = PQgetvalue(result, row, i);
+        sql_inspect_row(&view->claims[view->n], cells);
+        view->info.holders += view->claims[view->n++].held;
+    }
+    view->info.waiters = view->n - view->info.holders;
+    view->info.token = (uint64_t)number(result, first, ROW_COUNTER);
+    view->info.claims = view->claims;
+}
+
+static enum stile_status make_view(struct view *view, const PGresult *result, int first, int n,
+                                   const char *name, struct stile_error *err)
+{
+    *view = (struct view){.info.name = name};
+    if (n < 1 || (PQnfields(result) != COLUMNS && PQnfields(result) != ROW_COLUMNS))
+        return error_set(err, STILE_CORRUPT, 0, "the server's answer has an unexpected form");
+    if (sql_view_alloc(view, (size_t)n, APPLICATION_MAX, err))
+        return STILE_NOMEM;
+    if (PQnfields(result) == ROW_COLUMNS)
+        fill_from_table(view, result, first, n);
+    else
+        fill(view, result, first, n);
+    return STILE_OK;
+}
+
+enum stile_status postgres_read_show(struct view *view, const struct answer *a,
+                                     const struct query *query, struct stile_error *err)
+{
+    if (a->err) {
+        error_copy(err, a->err);
+        return a->err->status;
+    }
+    return make_view(view, a->result, 0, PQntuples(a->result), query->name, err);
+}
+
+static void name_key(struct name_key *place, const struct pg *pg, const char *name, size_t len)
+{
+    struct key key;
+    char *comma;
+    postgres_key_make(&key, pg->options.dialect, name, len);
+    postgres_name_store(place->stored, name, len);
+    strcpy(place->id, key.number);
+    if (key.form == KEY_TWO) {
+        uint64_t high = (uint64_t)strtoll(key.number, &comma, 10);
+        uint32_t low = (uint32_t)strtoll(comma + 1, NULL, 10);
+        snprintf(place->id, sizeof place->id, "%" PRId64, (int64_t)(high << 32 | low));
+    }
+    place->values[0] = place->stored;
+    place->values[1] = key.form == KEY_HASH ? NULL : place->id;
+    place->values[2] = key.form == KEY_TWO ? "2" : "1";
+}
+
+enum stile_status postgres_ask_show(const struct query *query, answer_fn *fn, void *data,
+                                    struct stile_error *err)
+{
+    struct pg *pg = pg_of(query->engine);
+    struct session *shared;
+    struct name_key key_;
+    enum stile_status status = postgres_shared(&shared, pg, err);
+    if (status)
+        return status;
+    name_key(&key_, pg, query->name, query->name_len);
+    if (pg->options.mode != MODE_ADVISORY)
+        return postgres_send(
+            shared, pg->options.mode == MODE_ROW ? &postgres_sql_row_show : &pg->table.show,
+            key_.values, 1, fn, data, err);
+    const struct statement *statement = pg->bare                    ? &postgres_sql_show_bare
+                                        : pg->schema == SCHEMA_LINE ? &postgres_sql_show_line
+                                                                    : &postgres_sql_show;
+    return postgres_send(shared, statement, key_.values, 3, fn, data, err);
+}
+
+/* ---- list: all names with a prefix ---- */
+
+struct entry {
+    char name[STILE_NAME_MAX + 1];
+    int first, n;
+};
+
+static int by_bytes(const void *a, const void *b)
+{
+    return strcmp(((const struct entry *)a)->name, ((const struct entry *)b)->name);
+}
+
+/* Rows of one name stand together. */
+static size_t collect(struct entry *entries, const PGresult *result, const struct query *query)
+{
+    size_t n = 0;
+    for (int row = 0, next; row < PQntuples(result); row = next) {
+        const char *stored = PQgetvalue(result, row, 0);
+        next = row + 1;
+        while (next < PQntuples(result) && strcmp(PQgetvalue(result, next, 0), stored) == 0)
+            next++;
+        struct entry *entry = &entries[n];
+        entry->first = row;
+        entry->n = next - row;
+        n += postgres_name_restore(entry->name, stored) &&
+             strncmp(entry->name, query->name, query->name_len) == 0;
+    }
+    qsort(entries, n, sizeof *entries, by_bytes);
+    return n;
+}
+
+enum stile_status postgres_report_list(struct query *query, const struct answer *a,
+                                       struct stile_error *err)
+{
+    const PGresult *result = a->result;
+    if (a->err) {
+        error_copy(err, a->err);
+        return a->err->status;
+    }
+    struct entry *entries = calloc((size_t)PQntuples(result) + 1, sizeof *entries);
+    enum stile_status status = STILE_OK;
+    if (!entries)
+        return error_set(err, STILE_NOMEM, 0, "out of memory");
+    size_t n = collect(entries, result, query);
+    for (size_t i = 0; i < n && !status; i++) {
+        struct view view;
+        status = make_view(&view, result, entries[i].first, entries[i].n, entries[i].name, err);
+        if (!status && view.n > 0)
+            query->engine->events->info(query, &view.info);
+        sql_view_free(&view);
+    }
+    free(entries);
+    return status;
+}
+
+/* A prefix that ends within a character cannot be asked for: then all are, and sorted out here. */
+enum stile_status postgres_ask_list(const struct query *query, answer_fn *fn, void *data,
+                                    struct stile_error *err)
+{
+    struct pg *pg = pg_of(query->engine);
+    struct session *shared;
+    char stored[STORED_MAX];
+    postgres_name_store(stored, query->name, query->name_len);
+    const char *values[] = {strcmp(stored, query->name) == 0 && *stored ? stored : NULL};
+    const struct statement *statement = pg->options.mode == MODE_TABLE ? &pg->table.list
+                                        : pg->options.mode == MODE_ROW ? &postgres_sql_row_list
+                                        : pg->bare                     ? &postgres_sql_list_bare
+                                        : pg->schema == SCHEMA_LINE    ? &postgres_sql_list_line
+                                                                       : &postgres_sql_list;
+    enum stile_status status = postgres_shared(&shared, pg, err);
+    return status ? status : postgres_send(shared, statement, values, 1, fn, data, err);
+}
+
+/* ---- break ---- */
+
+#define TELLING_NS NS_PER_SEC
+
+/* ---- until they are gone ---- */
+
+static void on_terminated(void *data, const struct answer *a)
+{
+    struct breaking *b = data;
+    if (a->err)
+        b->denied = *a->err;
+}
+
+static void terminate(struct breaking *b)
+{
+    struct pg *pg = pg_of(b->query->engine);
+    char pid[24];
+    const char *values[] = {pid};
+    b->ended = true;
+    for (size_t i = 0; i < b->n && pg->pool.shared; i++) {
+        snprintf(pid, sizeof pid, "%" PRIu64, b->targets[i].backend);
+        postgres_send(pg->pool.shared, &postgres_sql_terminate, values, 1, on_terminated, b, NULL);
+    }
+}
+
+/* Who has it again by a later grant is not meant. */
+static bool is_left(const struct target *target, const PGresult *result)
+{
+    bool foreign;
+    for (int row = 0; row < PQntuples(result); row++) {
+        if (holder_of(result, row, &foreign) == target->backend)
+            return token_of(result) == target->token;
+    }
+    return false;
+}
+
+static void keep_those_left(struct breaking *b, const PGresult *result)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < b->n; i++) {
+        if (is_left(&b->targets[i], result))
+            b->targets[n++] = b->targets[i];
+    }
+    b->n = n;
+}
+
+static void on_looked(void *data, const struct answer *a)
+{
+    struct breaking *b = data;
+    if (a->err) {
+        sql_break_end(b, a->err);
+        return;
+    }
+    keep_those_left(b, a->result);
+    if (b->n == 0) {
+        sql_break_end(b, NULL);
+        return;
+    }
+    if (!b->ended && (b->foreign || sql_break_age_ns(b) > TELLING_NS))
+        terminate(b);
+    sql_break_wait(b);
+}
+
+/* ---- who it is ---- */
+
+static void on_told(void *data, const struct answer *a)
+{
+    struct breaking *b = data;
+    if (a->err)
+        sql_break_end(b, a->err);
+    else
+        sql_break_look(b);
+}
+
+static bool take_aim(struct breaking *b, const PGresult *result)
+{
+    bool foreign;
+    b->targets = calloc((size_t)PQntuples(result) + 1, sizeof *b->targets);
+    for (int row = 0; b->targets && row < PQntuples(result); row++) {
+        uint64_t backend = holder_of(result, row, &foreign);
+        if (backend) {
+            b->targets[b->n++] = (struct target){backend, token_of(result)};
+            b->foreign |= foreign;
+        }
+    }
+    return b->targets;
+}
+
+static void tell_holders(struct breaking *b)
+{
+    struct query *query = b->query;
+    struct pg *pg = pg_of(query->engine);
+    struct session *shared;
+    struct name_key key_;
+    struct stile_error err;
+    char token[24];
+    snprintf(token, sizeof token, "%" PRIu64, query->token);
+    name_key(&key_, pg, query->name, query->name_len);
+    key_.values[3] = token;
+    const char *row[] = {key_.stored, token};
+    enum stile_status status = postgres_shared(&shared, pg, &err);
+    if (!status && pg->options.mode == MODE_ROW)
+        status = postgres_send(shared, &postgres_sql_row_break, row, 2, on_told, b, &err);
+    else if (!status)
+        status = postgres_send(shared, pg->bare ? &postgres_sql_break_bare : &postgres_sql_break,
+                               key_.values, 4, on_told, b, &err);
+    if (status)
+        sql_break_end(b, &err);
+}
+
+static void on_seen(void *data, const struct answer *a)
+{
+    struct breaking *b = data;
+    struct stile_error err = {0};
+    struct view view = {0};
+    postgres_read_show(&view, a, b->query, &err);
+    bool held = view.info.holders > 0;
+    bool meant = held && (!b->query->token || b->query->token == view.info.token);
+    sql_view_free(&view);
+    if (err.status)
+        sql_break_end(b, &err);
+    else if (!meant)
+        sql_break_end_not_meant(b, held);
+    else if (!take_aim(b, a->result))
+        sql_break_end_with(b, STILE_NOMEM, "out of memory");
+    else
+        tell_holders(b);
+}
+
+void postgres_break(struct engine *engine, struct query *query)
+{
+    (void)engine;
+    sql_break_begin(query, on_seen, on_looked);
+}

@@ -1,0 +1,524 @@
+#include "engines/postgres/statements.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "engines/postgres/pg.h"
+#include "mutant.h"
+
+const char *postgres_sql_ms(char out[24], uint64_t ns)
+{
+    if (ns == 0)
+        return NULL;
+    snprintf(out, 24, "%" PRIu64, (ns + NS_PER_MS - 1) / NS_PER_MS);
+    return out;
+}
+
+/* Each form of a key: as the arguments of a lock function, as one bigint, and its objsubid. */
+#define HASH_ARGS "hashtextextended($1::text, 0)"
+#define HASH_ID   HASH_ARGS
+#define ONE_ARGS  "$1::bigint"
+#define ONE_ID    ONE_ARGS
+#define TWO_ARGS  "split_part($1::text, ',', 1)::int, split_part($1::text, ',', 2)::int"
+#define TWO_ID                                                                                     \
+    "((split_part($1::text, ',', 1)::bigint << 32) | "                                             \
+    "(split_part($1::text, ',', 2)::bigint & 4294967295))"
+
+#define GRANTED(id, sub, shared)                                                                   \
+    "stile.granted($2::text, " id ", " sub "::smallint, " shared                                   \
+    ", $3::bigint, $4::bigint, $5::text, $6::text, $7::int, $8::text)"
+
+/* The same for a caller with a place in the line, or without. */
+#define GRANTED_IN_LINE(id, sub, shared)                                                           \
+    "stile.grant($2::text, " id ", " sub "::smallint, " shared                                     \
+    ", $3::bigint, $4::bigint, $5::text, $6::text, $7::int, $8::text, $9::bigint)"
+
+#define TRY(args, id, sub, shared, suffix)                                                         \
+    "select case when pg_try_advisory_lock" suffix "(" args                                        \
+    ") then " GRANTED(id, sub, shared) " end as " TAG ", " id
+#define TRY_IN_LINE(args, id, sub, shared, suffix)                                                 \
+    "select case when pg_try_advisory_lock" suffix "(" args                                        \
+    ") then " GRANTED_IN_LINE(id, sub, shared) " end as " TAG ", " id
+#define TRY_BARE(args, id, sub, shared, suffix)                                                    \
+    "select case when pg_try_advisory_lock" suffix "(" args ") then 'g 0' end as " TAG ", " id
+/* Whose key is known already need not hear it again: a pair is two statements and little else. */
+#define TRY_ONE_BARE(args, id, sub, shared, suffix)                                                \
+    "select pg_try_advisory_lock" suffix "(" args ") as " TAG
+/* Whether it had to wait is told, too. A statement that waits keeps a snapshot, which holds up
+ * VACUUM and CREATE INDEX CONCURRENTLY: so it never waits for longer than this. */
+#define SLICE "900ms"
+#define WAITED(args, suffix)                                                                       \
+    " from (select case when pg_try_advisory_lock" suffix "(" args ") then false else "            \
+    "set_config('lock_timeout', '" SLICE "', true) is not null and pg_advisory_lock" suffix        \
+    "(" args ") is not null end as waited offset 0) l"
+#define LOCK(args, id, sub, shared, suffix)                                                        \
+    "select " GRANTED(id, sub, shared) " as " TAG ", " id ", waited" WAITED(args, suffix)
+#define LOCK_IN_LINE(args, id, sub, shared, suffix)                                                \
+    "select " GRANTED_IN_LINE(id, sub, shared) " as " TAG ", " id ", waited" WAITED(args, suffix)
+#define LOCK_BARE(args, id, sub, shared, suffix)                                                   \
+    "select 'g 0' as " TAG ", " id ", waited" WAITED(args, suffix)
+#define GRANT(args, id, sub, shared, suffix)      "select " GRANTED(id, sub, shared) " as " TAG ", " id
+#define GRANT_BARE(args, id, sub, shared, suffix) "select 'g 0' as " TAG ", " id
+#define UNLOCK(args, id, sub, shared, suffix)                                                      \
+    "select pg_advisory_unlock" suffix "(" args ") as " TAG
+#define LET_GO(args, id, sub, shared, suffix)                                                      \
+    "select pg_advisory_unlock" suffix "(" args ") as " TAG " from "                               \
+    "(select stile.let_go($2::text, $3::bigint, $4::boolean) offset 0) done"
+#define KEY(args, id, sub, shared, suffix) "select " id " as " TAG
+
+#define BOTH_MODES(n, sql, args, id, sub)                                                          \
+    {                                                                                              \
+        {n, sql(args, id, sub, "false", "")},                                                      \
+        {                                                                                          \
+            n + 1, sql(args, id, sub, "true", "_shared")                                           \
+        }                                                                                          \
+    }
+#define FORMS(kind, sql, sql_one)                                                                  \
+    {                                                                                              \
+        BOTH_MODES(kind * 6 + 1, sql, HASH_ARGS, HASH_ID, "1"),                                    \
+            BOTH_MODES(kind * 6 + 3, sql_one, ONE_ARGS, ONE_ID, "1"),                              \
+            BOTH_MODES(kind * 6 + 5, sql, TWO_ARGS, TWO_ID, "2")                                   \
+    }
+#define ALL_FORMS(kind, sql) FORMS(kind, sql, sql)
+
+/* A session speaks one of the two kinds only, so their numbers may be the same. */
+static const struct statement with_schema[SQL_KINDS][KEY_FORMS][2] = {
+    [SQL_TRY] = ALL_FORMS(SQL_TRY, TRY),          [SQL_LOCK] = ALL_FORMS(SQL_LOCK, LOCK),
+    [SQL_GRANT] = ALL_FORMS(SQL_GRANT, GRANT),    [SQL_UNLOCK] = ALL_FORMS(SQL_UNLOCK, UNLOCK),
+    [SQL_LET_GO] = ALL_FORMS(SQL_LET_GO, LET_GO), [SQL_KEY] = ALL_FORMS(SQL_KEY, KEY),
+};
+static const struct statement without[SQL_KINDS][KEY_FORMS][2] = {
+    [SQL_TRY] = FORMS(SQL_TRY, TRY_BARE, TRY_ONE_BARE),
+    [SQL_LOCK] = ALL_FORMS(SQL_LOCK, LOCK_BARE),
+    [SQL_GRANT] = ALL_FORMS(SQL_GRANT, GRANT_BARE),
+    [SQL_UNLOCK] = ALL_FORMS(SQL_UNLOCK, UNLOCK),
+    [SQL_LET_GO] = ALL_FORMS(SQL_LET_GO, UNLOCK),
+    [SQL_KEY] = ALL_FORMS(SQL_KEY, KEY),
+};
+
+static const struct statement with_line[2][KEY_FORMS][2] = {
+    [SQL_TRY] = ALL_FORMS(SQL_TRY, TRY_IN_LINE),
+    [SQL_LOCK] = ALL_FORMS(SQL_LOCK, LOCK_IN_LINE),
+};
+
+const struct statement *postgres_sql_for(enum sql kind, const struct key *key, bool shared,
+                                         enum schema schema)
+{
+    if (schema == SCHEMA_LINE && (kind == SQL_TRY || kind == SQL_LOCK))
+        return &with_line[kind][key->form][shared];
+    return schema ? &with_schema[kind][key->form][shared] : &without[kind][key->form][shared];
+}
+
+const struct statement postgres_sql_park = {
+    0, "select stile.park($1::bigint, $2::smallint, $3::boolean, $4::text) as " TAG};
+const struct statement postgres_sql_unpark = {0, "select stile.unpark($1::bigint) as " TAG};
+const struct statement postgres_sql_wake = {0,
+                                            "select stile.wake($1::bigint, $2::smallint) as " TAG};
+
+/* What a role's or a database's defaults might have set is set for ourselves. The check of the
+ * connection, which not every platform has, is what ends a waiter whose process was killed. */
+const struct statement postgres_sql_greeting = {
+    0,
+    "select pg_backend_pid() as " TAG ", pg_is_in_recovery(), exists (select from pg_class c join "
+    "pg_namespace n on n.oid = c.relnamespace "
+    "where n.nspname = 'stile' and c.relname = 'version'), "
+    "set_config('statement_timeout', '0', false), "
+    "set_config('lock_timeout', '2s', false), "
+    "set_config('idle_in_transaction_session_timeout', '0', false), "
+    "set_config('idle_session_timeout', '0', false), "
+    "case when current_setting('transaction_timeout', true) <> '0' then "
+    "set_config('transaction_timeout', '0', false) end, "
+    "set_config('default_transaction_isolation', 'read committed', false), "
+    "set_config('default_transaction_read_only', 'off', false), "
+    "set_config('search_path', 'pg_catalog', false), "
+    "set_config('synchronous_commit', case current_setting('synchronous_commit') "
+    "when 'remote_apply' then 'remote_apply' else 'on' end, false)"};
+
+const struct statement postgres_sql_version = {0,
+                                               "select max(version) as " TAG " from stile.version"};
+const struct statement postgres_sql_listen = {0, "listen stile"};
+const struct statement postgres_sql_check_connection = {
+    0, "select set_config('client_connection_check_interval', '500', false) as " TAG};
+
+/* Whether an advisory lock is one: what only passes for PostgreSQL may grant it to everybody. And
+ * how many locks of all kinds the server has room for. */
+#define PROBE "1937009006, pg_backend_pid()"
+#define ROOM                                                                                       \
+    "current_setting('max_locks_per_transaction')::bigint * "                                      \
+    "(current_setting('max_connections')::bigint + "                                               \
+    "current_setting('max_prepared_transactions')::bigint)"
+const struct statement postgres_sql_probe = {
+    0, "select p.taken and exists (select from pg_locks l where l.pid = pg_backend_pid() and "
+       "l.locktype = 'advisory' and l.objsubid = 2 and l.classid = 1937009006::oid and p.taken) "
+       "as " TAG ", pg_advisory_unlock(" PROBE "), " ROOM
+       " from (select pg_try_advisory_lock(" PROBE ") as taken offset 0) p"};
+
+const struct statement postgres_sql_ttl = {
+    60, "select set_config('idle_session_timeout', $1::text, false) as " TAG
+        ", set_config('lock_timeout', $2::text, false)"};
+const struct statement postgres_sql_unlock_all = {61, "select pg_advisory_unlock_all() as " TAG};
+const struct statement postgres_sql_cancel = {62, "select pg_cancel_backend($1::int) as " TAG};
+
+/* ---- for people ---- */
+
+#define LOCKS                                                                                      \
+    "(select (classid::bigint << 32) | objid::bigint as id, objsubid, mode = 'ShareLock' as "      \
+    "shared, granted, pid, (extract(epoch from clock_timestamp() - waitstart) * 1000)::bigint as " \
+    "waits from pg_locks where locktype = 'advisory' and database = (select oid from "             \
+    "pg_database where datname = current_database()))"
+
+/* With those that are parked: they wait, too. */
+#define LOCKS_AND_LINE                                                                             \
+    "(select * from " LOCKS " s union all select w.key, w.sub, w.shared, false, w.backend, "       \
+    "(extract(epoch from clock_timestamp() - w.since) * 1000)::bigint from stile.waiting w "       \
+    "where exists (select from pg_stat_activity v where v.pid = w.backend))"
+
+#define AGE(at) "(extract(epoch from clock_timestamp() - " at ") * 1000)::bigint"
+
+/* One row a lock in the server, or one without, in the order of the queue. Who was here before its
+ * process began is another one with the same number. */
+#define VIEW                                                                                       \
+    " l.pid, l.granted, l.shared, coalesce(l.waits, 0), coalesce(a.application_name, ''), "        \
+    "l.pid is not null and l.pid = r.backend and a.backend_start <= r.since, r.token, "            \
+    "r.owner, r.host, r.pid, r.command, " AGE(                                                     \
+        "r.since") ", case when r.delay_ms is not null "                                           \
+                   "then greatest(r.delay_ms, -" AGE("r.hold_until") ") else -" AGE(               \
+                       "r.hold_until") " end, "                                                    \
+                                       "r.shared "
+#define VIEW_BARE                                                                                  \
+    " l.pid, l.granted, l.shared, coalesce(l.waits, 0), coalesce(a.application_name, ''), false, " \
+    "null, null, null, null, null, null, null, null "
+#define ORDER "l.granted desc, r.backend = l.pid desc, l.waits desc nulls last, l.pid"
+
+/* $1: the name as it is stored, $2: its key unless that is its hash, $3: objsubid. */
+const struct statement postgres_sql_show = {
+    0, "select $1::text as " TAG "," VIEW
+       "from (select 1) one left join stile.lock r on r.name = $1::text "
+       "left join " LOCKS " l on l.id = coalesce($2::bigint, hashtextextended($1::text, 0)) and "
+       "l.objsubid = $3::smallint "
+       "left join pg_stat_activity a on a.pid = l.pid order by " ORDER};
+const struct statement postgres_sql_show_line = {
+    0, "select $1::text as " TAG "," VIEW
+       "from (select 1) one left join stile.lock r on r.name = $1::text "
+       "left join " LOCKS_AND_LINE
+       " l on l.id = coalesce($2::bigint, hashtextextended($1::text, 0)) and "
+       "l.objsubid = $3::smallint "
+       "left join pg_stat_activity a on a.pid = l.pid order by " ORDER};
+const struct statement postgres_sql_show_bare = {
+    0, "select $1::text as " TAG "," VIEW_BARE "from (select 1) one "
+       "left join " LOCKS " l on l.id = coalesce($2::bigint, hashtextextended($1::text, 0)) and "
+       "l.objsubid = $3::smallint "
+       "left join pg_stat_activity a on a.pid = l.pid order by l.granted desc, "
+       "l.waits desc nulls last, l.pid"};
+
+/* $1: a prefix, or NULL. */
+const struct statement postgres_sql_list = {
+    0,
+    "select r.name as " TAG "," VIEW "from stile.lock r left join " LOCKS " l on l.id = r.key and "
+    "l.objsubid = r.sub left join pg_stat_activity a on a.pid = l.pid "
+    "where ($1::text is null or starts_with(r.name, $1::text) or starts_with(r.name, E'\\x01')) "
+    "and not starts_with(r.name, E'\\x02') and (l.pid is not null or r.hold_until > "
+    "clock_timestamp() or r.delay_ms is not null) "
+    "order by r.name, " ORDER};
+const struct statement postgres_sql_list_line = {
+    0, "select r.name as " TAG "," VIEW "from stile.lock r left join " LOCKS_AND_LINE
+       " l on l.id = r.key and "
+       "l.objsubid = r.sub left join pg_stat_activity a on a.pid = l.pid "
+       "where ($1::text is null or starts_with(r.name, $1::text) or starts_with(r.name, E'\\x01')) "
+       "and not starts_with(r.name, E'\\x02') and (l.pid is not null or r.hold_until > "
+       "clock_timestamp() or r.delay_ms is not null) "
+       "order by r.name, " ORDER};
+
+/* Without a schema nobody knows the names: what is held is shown as its number. */
+const struct statement postgres_sql_list_bare = {
+    0, "select '#' || case l.objsubid when 1 then l.id::text else (l.id >> 32)::int || ',' || "
+       "((l.id & 4294967295) << 32 >> 32)::text end as " TAG "," VIEW_BARE "from " LOCKS
+       " l left join pg_stat_activity a on a.pid = l.pid where $1::text is null or true "
+       "order by 1, l.granted desc, l.waits desc nulls last, l.pid"};
+
+/* $1: the name as it is stored, $2: its key unless that is its hash, $3: objsubid, $4: the token.
+ */
+#define TELL_HOLDERS                                                                               \
+    "pg_notify('stile', 'b ' || $3::text || ' ' || "                                               \
+    "coalesce($2::bigint, hashtextextended($1::text, 0)) || ' ' || $4::text)"
+const struct statement postgres_sql_break = {
+    0, "select stile.unhold($1::text, $4::text::bigint) as " TAG ", " TELL_HOLDERS};
+const struct statement postgres_sql_break_bare = {0, "select false as " TAG ", " TELL_HOLDERS};
+const struct statement postgres_sql_terminate = {0, "select pg_terminate_backend($1::int) as " TAG};
+
+/* ---- mode=row ---- */
+
+/* The mark of a claim, and one more of those that share. */
+#define MARK        "hashtextextended($1::text, 1)"
+#define MARK_SHARED "1937009004"
+#define TAKE(n, shared, how)                                                                       \
+    {                                                                                              \
+        n, "select " MARK " as " TAG " from (select set_config('lock_timeout', '" SLICE            \
+           "', true), pg_advisory_xact_lock_shared(" MARK ")" shared                               \
+           " offset 0) mark, stile.row_lock r where r.name = $1::text for " how                    \
+    }
+#define ALSO_SHARED ", pg_advisory_xact_lock_shared(" MARK_SHARED ", 0)"
+/* Nobody's locks have this in their names: \2 in front. */
+#define COUNTER "E'\\x02' || $1::text"
+
+const struct statement postgres_sql_row_make = {
+    1, "insert into stile.row_lock (name) values ($1::text) on conflict do nothing"};
+const struct statement postgres_sql_row_begin = {2, "begin"};
+const struct statement postgres_sql_row_take[2][2] = {
+    {TAKE(3, "", "update of r skip locked"), TAKE(4, "", "update of r")},
+    {TAKE(5, ALSO_SHARED, "share of r skip locked"), TAKE(6, ALSO_SHARED, "share of r")},
+};
+const struct statement postgres_sql_row_end = {7, "commit"};
+/* A crash ends it anyway: it need not be on disk. */
+const struct statement postgres_sql_row_ttl = {
+    8, "select set_config('idle_in_transaction_session_timeout', $1::text, false), "
+       "set_config('lock_timeout', $2::text, false), "
+       "set_config('synchronous_commit', 'off', false) as " TAG};
+const struct statement postgres_sql_row_count = {
+    9, "select stile.row_granted($1::text, $2::int, $3::boolean, $4::bigint, $5::bigint, $6::text, "
+       "$7::text, $8::int, $9::text) as " TAG};
+const struct statement postgres_sql_row_let_go = {10, "select stile.let_go(" COUNTER
+                                                      ", $2::bigint, $3::boolean) as " TAG};
+
+#define ROW_LOCKS                                                                                  \
+    "(select (m.classid::bigint << 32) | m.objid::bigint as id, exists (select from pg_locks s "   \
+    "where s.pid = m.pid and s.locktype = 'advisory' and s.objsubid = 2 and s.classid "            \
+    "= " MARK_SHARED "::oid) as shared, w.pid is null as granted, m.pid, (extract(epoch from "     \
+    "clock_timestamp() - w.waitstart) * 1000)::bigint as waits from pg_locks m left join "         \
+    "pg_locks w on w.pid = m.pid and not w.granted where m.locktype = 'advisory' and "             \
+    "m.objsubid = 1 and m.granted and m.mode = 'ShareLock' and m.database = (select oid from "     \
+    "pg_database where datname = current_database()))"
+const struct statement postgres_sql_row_show = {
+    0, "select $1::text as " TAG "," VIEW
+       "from (select 1) one left join stile.lock r on r.name = " COUNTER " left join " ROW_LOCKS
+       " l on l.id = " MARK " left join pg_stat_activity a on a.pid = l.pid order by " ORDER};
+const struct statement postgres_sql_row_list = {
+    0, "select substr(r.name, 2) as " TAG "," VIEW "from stile.lock r left join " ROW_LOCKS
+       " l on l.id = r.key left join pg_stat_activity a on a.pid = l.pid "
+       "where starts_with(r.name, E'\\x02') and ($1::text is null or "
+       "starts_with(r.name, " COUNTER ") or starts_with(r.name, E'\\x02\\x01')) "
+       "and (l.pid is not null or r.hold_until > clock_timestamp() or r.delay_ms is not null) "
+       "order by r.name, " ORDER};
+/* $2: the token. */
+const struct statement postgres_sql_row_break = {
+    0, "select stile.unhold(" COUNTER ", $2::text::bigint) as " TAG
+       ", pg_notify('stile', 'b 1 ' || " MARK " || ' ' || $2::text)"};
+
+/* ---- mode=table ---- */
+
+const struct statement postgres_sql_table_greeting = {
+    0,
+    "select pg_backend_pid() as " TAG ", pg_is_in_recovery(), exists (select from pg_class c join "
+    "pg_namespace n on n.oid = c.relnamespace "
+    "where n.nspname = 'stile' and c.relname = 'version')"};
+/* Where the session is ours alone. $1: where tables are looked for; NULL: where the role has them.
+ */
+const struct statement postgres_sql_table_settings = {
+    0, "select set_config('statement_timeout', '0', false), "
+       "set_config('lock_timeout', '2s', false), "
+       "set_config('idle_in_transaction_session_timeout', '0', false), "
+       "set_config('idle_session_timeout', '0', false), "
+       "set_config('default_transaction_isolation', 'read committed', false), "
+       "set_config('default_transaction_read_only', 'off', false), "
+       "case when current_setting('transaction_timeout', true) <> '0' then "
+       "set_config('transaction_timeout', '0', false) end, "
+       "set_config('search_path', coalesce($1::text, current_setting('search_path')), false)"};
+const struct statement postgres_sql_table_test = {0, "select pg_notify($1::text, 't') as " TAG};
+const struct statement postgres_sql_table_claim = {
+    0, "select stile.table_claim($1::text, $2::text, $3::text, $4::int, $5::bigint, $6::bigint, "
+       "$7::bigint, $8::boolean, $9::text, $10::text, $11::int, $12::text) as " TAG};
+/* "a": ask again; "w MS AHEAD": held by others for so long, with so many before it. When something
+ * before it has run out, the first one asks at once, and those behind it one after the other within
+ * a second, should it be dead. No more than twenty before it are counted. */
+#define LOOK                                                                                       \
+    "select case when x.waits and x.ends + m.ahead * interval '50 ms' > clock_timestamp() then "   \
+    "'w ' || ceil(extract(epoch from x.ends + m.ahead * interval '50 ms' - clock_timestamp()) * "  \
+    "1000)::bigint || ' ' || m.ahead else 'a' end as " TAG                                         \
+    " from (select min(c.expires_at) filter (where c.owner <> $2::text) as ends, "                 \
+    "coalesce(bool_or(c.owner = $2::text and not c.held), false) as waits "                        \
+    "from stile.claim c where c.name = $1::text) x, (select count(*) as ahead from (select 1 "     \
+    "from stile.claim b join stile.claim me on me.owner = $2::text where b.name = $1::text and "   \
+    "b.place < me.place and not b.held limit 20) few) m"
+
+const struct statement postgres_sql_table_look = {0, LOOK};
+const struct statement postgres_sql_table_look_alive = {
+    0, "with alive as (update stile.claim set expires_at = clock_timestamp() + $3::bigint * "
+       "interval '1 ms' where owner = $2::text and not held) " LOOK};
+const struct statement postgres_sql_table_release = {
+    0, "select stile.table_release($1::text, $2::text, $3::boolean) as " TAG};
+const struct statement postgres_sql_table_renew = {
+    0, "select stile.table_renew($1::text[], $2::bigint[]) as " TAG};
+const struct statement postgres_sql_table_resume = {
+    0, "select stile.table_resume($1::text, $2::text, t.ttl) as " TAG ", t.ttl from (select "
+       "coalesce($3::bigint, (select c.ttl_ms from stile.claim c where c.owner = $2::text), 1) as "
+       "ttl) t"};
+const struct statement postgres_sql_table_break = {
+    0, "select stile.table_break($1::text, $2::bigint) as " TAG};
+
+/* What has run out and is kept back is a ghost, whether somebody has settled it or not. */
+#define ENDS                                                                                       \
+    "case when c.held and c.confirmed and not c.ghost then greatest(c.expires_at, c.hold_until, "  \
+    "c.expires_at + c.delay_ms * interval '1 ms') else c.expires_at end"
+#define TABLE_VIEW                                                                                 \
+    " c.held, c.ghost or c.expires_at <= clock_timestamp(), c.mode, c.token, " AGE(                \
+        "c.since") ", "                                                                            \
+                   "-" AGE(                                                                        \
+                       "case when c.expires_at <= clock_timestamp() then " ENDS                    \
+                       " else c.expires_at end") ", c.pid, c.host, c.command, c.owner, n.token "
+
+const struct statement postgres_sql_table_show = {
+    0, "select $1::text as " TAG "," TABLE_VIEW
+       "from (select 1) one left join stile.counter n on n.name = "
+       "$1::text left join stile.claim c on c.name = n.name and " ENDS " > clock_timestamp() "
+       "order by c.held desc, c.place"};
+const struct statement postgres_sql_table_list = {
+    0, "select c.name as " TAG "," TABLE_VIEW
+       "from stile.claim c join stile.counter n on n.name = c.name "
+       "where ($1::text is null or starts_with(c.name, $1::text) or starts_with(c.name, E'\\x01')) "
+       "and " ENDS " > clock_timestamp() order by c.name, c.held desc, c.place"};
+
+/* ---- for the doctor ---- */
+
+#define OURS                                                                                       \
+    "(select c.* from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = " \
+    "'stile' and c.relkind = 'r')"
+const struct statement postgres_sql_facts = {
+    0, "select pg_is_in_recovery() as " TAG ", exists (select from " OURS
+       " c where c.relname = 'version'), "
+       /* What is missing, as the statement that grants it. */
+       "(select string_agg(format('GRANT %s TO %I;', g.what, current_user), E'\\n') from (select "
+       "'USAGE ON SCHEMA stile' as what from pg_namespace n where n.nspname = 'stile' and not "
+       "has_schema_privilege(n.oid, 'usage') union all select string_agg(p.word, ', ' order by "
+       "p.word) || ' ON stile.' || c.relname from " OURS " c, unnest(array['SELECT', 'INSERT', "
+       "'UPDATE', 'DELETE']) p (word) where not has_table_privilege(c.oid, p.word) and (p.word = "
+       "'SELECT' or c.relname not in ('version', 'floor')) and (p.word <> 'UPDATE' or c.relname <> "
+       "'version') group by c.relname) g), "
+       "not exists (select from " OURS " c where c.relpersistence <> 'p' and c.relname not in "
+       "('waiting', 'job_idle')), "
+       "current_setting('fsync')::boolean, current_setting('full_page_writes')::boolean, "
+       "(select count(*) from pg_stat_replication), "
+       "current_setting('synchronous_standby_names') <> '', "
+       "current_setting('max_connections')::int - "
+       "current_setting('superuser_reserved_connections')::int - (select count(*) from "
+       "pg_stat_activity where backend_type = 'client backend'), "
+       "exists (select from " OURS " c where c.relname = 'waiting'), " ROOM
+       ", (select count(*) from pg_locks)"};
+
+/* ---- ShedLock's table: its own statements for mode=table, with the same parameters ---- */
+
+/* ShedLock's timestamps have no zone, and are UTC. */
+#define NOW       "timezone('utc', clock_timestamp())"
+#define MS        " * interval '1 ms'"
+#define SHED_OURS "'^~?[0-9a-f]{32} '"
+#define EPOCH     "(extract(epoch from "
+
+#ifdef MUTANT_POSTGRES_SHEDLOCK_TAKES
+#define FREE "true"
+#else
+#define FREE "s.lock_until <= " NOW
+#endif
+
+/* Its claims have no token. Ours have one where our own schema is there: \3 stands in front of its
+ * name in the table of counters. */
+#define SHED_COUNTER "E'\\x03@T@:' || "
+static const char counted[] =
+    "insert into stile.counter as n (name, token) select " SHED_COUNTER
+    "p.name, f.token + 1 from won, p, stile.floor f on conflict (name) do update set token = "
+    "n.token + 1 returning n.token";
+static const char uncounted[] = "select 0 as token from won";
+
+/* A commit that is told must not be forgotten by a crash, whatever the role's defaults say. Who
+ * asks again with the same owner may have it already. */
+static const char claim_sql[] =
+    "with p (name, owner, mode, slots, ttl_ms, hold_ms, delay_ms, wait, channel, host, pid, "
+    "command) "
+    "as (values ($1::text, $2::text, $3::text, $4::int, $5::bigint, $6::bigint, $7::bigint, "
+    "$8::boolean, $9::text, $10::text, $11::int, $12::text)), "
+    "t as (select " NOW " as now, set_config('synchronous_commit', case when "
+    "current_setting('synchronous_commit') in ('off', 'local', 'remote_write') then 'on' else "
+    "current_setting('synchronous_commit') end, true)), "
+    "won as (insert into @T@ as s (name, lock_until, locked_at, locked_by) select p.name, "
+    "t.now + greatest(p.ttl_ms, p.hold_ms)" MS ", t.now, left(p.owner || ' ' || p.pid || '@' || "
+    "p.host || ' ' || p.command, 255) from p, t on conflict (name) do update set lock_until = "
+    "excluded.lock_until, locked_at = excluded.locked_at, locked_by = excluded.locked_by "
+    "where " FREE " or starts_with(s.locked_by, $2::text) returning s.name), "
+    "counted as (@N@) "
+    "select coalesce((select 'g ' || token from counted), 'b ' || greatest(1, (select ceil(" EPOCH
+    "s.lock_until - t.now)) * 1000) from @T@ s, t, p where s.name = p.name))) as " TAG;
+/* $4: hold_at_least. What is kept back by it is nobody's any more: a ~ in front says so. */
+static const char release_sql[] =
+    "with r as (update @T@ s set lock_until = k.till, locked_by = case when k.till > " NOW
+    " then left('~' || s.locked_by, 255) else s.locked_by end from (select case when $3::boolean "
+    "then " NOW " else greatest(" NOW ", h.locked_at + $4::bigint" MS ") end as till from @T@ h "
+    "where h.name = $1::text) k where s.name = $1::text and starts_with(s.locked_by, $2::text) and "
+    "s.lock_until > " NOW " returning 1) select exists (select from r) as " TAG;
+static const char renew_sql[] =
+    "update @T@ s set lock_until = greatest(s.lock_until, " NOW " + r.ttl_ms" MS ") from "
+    "unnest($1::text[], $2::bigint[]) r (owner, ttl_ms) where left(s.locked_by, 32) = r.owner "
+    "and s.lock_until > " NOW " returning r.owner as " TAG;
+static const char resume_sql[] =
+    "with r as (update @T@ s set lock_until = greatest(s.lock_until, " NOW " + $3::bigint" MS ") "
+    "where s.name = $1::text and starts_with(s.locked_by, $2::text) and s.lock_until > " NOW
+    " returning s.name) select coalesce(@N@, 0) as " TAG " from r";
+static const char break_sql[] =
+    "with h as (select coalesce(@N@, 0) as token from @T@ r where r.name = $1::text and "
+    "r.lock_until > " NOW "), b as (update @T@ s set lock_until = " NOW " from h where s.name = "
+    "$1::text and $2::bigint in (0, h.token) returning 1) "
+    "select case when exists (select from h) then (select count(*) from b) else -1 end as " TAG;
+
+#define SHED_VIEW                                                                                  \
+    "s.name is not null, starts_with(s.locked_by, '~'), 'exclusive', @N@, " EPOCH NOW              \
+    " - s.locked_at) * 1000)::bigint, " EPOCH "s.lock_until - " NOW                                \
+    ") * 1000)::bigint, substring(s.locked_by from " SHED_OURS "'(\\d+)@'), "                      \
+    "case when s.locked_by ~ " SHED_OURS " then substring(s.locked_by from '@([^ ]*)') else "      \
+    "s.locked_by end, case when s.locked_by ~ " SHED_OURS                                          \
+    " then substring(s.locked_by from '@[^ ]* "                                                    \
+    "(.*)') else '' end, case when s.locked_by ~ " SHED_OURS                                       \
+    " then left(ltrim(s.locked_by, '~'), 32) else "                                                \
+    "s.locked_by end, @N@ "
+static const char show_sql[] =
+    "select r.name as " TAG ", " SHED_VIEW "from (select $1::text as name) r left join @T@ s "
+    "on s.name = r.name and s.lock_until > " NOW;
+static const char list_sql[] =
+    "select r.name as " TAG ", " SHED_VIEW "from @T@ r join @T@ s on s.name = r.name where "
+    "r.lock_until > " NOW " and ($1::text is null or starts_with(r.name, "
+    "$1::text) or starts_with(r.name, E'\\x01')) order by r.name";
+static const char token_sql[] =
+    "(select n.token from stile.counter n where n.name = " SHED_COUNTER "r.name)";
+
+static char *expand(const struct pg *pg, const char *pattern, const char *other)
+{
+    char *inner = sql_shedlock_expand(other, pg->options.table, "");
+    char *text = inner ? sql_shedlock_expand(pattern, pg->options.table, inner) : NULL;
+    free(inner);
+    return text;
+}
+
+enum stile_status postgres_shedlock_prepare(struct pg *pg, struct stile_error *err)
+{
+    const char *token = pg->bare ? "null::bigint" : token_sql;
+    const struct {
+        struct statement *statement;
+        const char *pattern, *other;
+    } all[SHEDLOCK_STATEMENTS] = {{&pg->table.claim, claim_sql, pg->bare ? uncounted : counted},
+                                  {&pg->table.release, release_sql, ""},
+                                  {&pg->table.renew, renew_sql, ""},
+                                  {&pg->table.resume, resume_sql, token},
+                                  {&pg->table.break_, break_sql, token},
+                                  {&pg->table.show, show_sql, token},
+                                  {&pg->table.list, list_sql, token}};
+    for (size_t i = 0; i < SHEDLOCK_STATEMENTS; i++) {
+        pg->shedlock[i] = expand(pg, all[i].pattern, all[i].other);
+        if (!pg->shedlock[i])
+            return error_set(err, STILE_NOMEM, 0, "out of memory");
+        *all[i].statement = (struct statement){0, pg->shedlock[i]};
+    }
+    return STILE_OK;
+}
+
+void postgres_shedlock_free(struct pg *pg)
+{
+    for (size_t i = 0; i < SHEDLOCK_STATEMENTS; i++)
+        free(pg->shedlock[i]);
+}

@@ -1,0 +1,284 @@
+#include "engines/sql/inspect.h"
+
+#include <stdlib.h>
+
+#define WATCH_MIN_NS (20 * NS_PER_MS)
+#define WATCH_MAX_NS (200 * NS_PER_MS)
+
+#define BREAK_LOOK_NS     (10 * NS_PER_MS)
+#define BREAK_PATIENCE_NS (4 * NS_PER_SEC)
+
+static const struct sql_database *database_of(const struct query *query)
+{
+    return pool_of(query->engine)->database;
+}
+
+/* ---- one name ---- */
+
+enum stile_status sql_view_alloc(struct view *view, size_t n, size_t text_size,
+                                 struct stile_error *err)
+{
+    view->claims = calloc(n + 1, sizeof *view->claims);
+    view->backends = calloc(n + 1, sizeof *view->backends);
+    view->texts = calloc(n + 1, text_size);
+    if (!view->claims || !view->backends || !view->texts)
+        return error_set(err, STILE_NOMEM, 0, "out of memory");
+    return STILE_OK;
+}
+
+void sql_view_free(struct view *view)
+{
+    free(view->claims);
+    free(view->backends);
+    free(view->texts);
+}
+
+/* ---- show and list ---- */
+
+static void on_shown(void *data, const struct answer *a)
+{
+    struct query *query = data;
+    struct stile_error err;
+    struct view view = {0};
+    enum stile_status status = database_of(query)->read_show(&view, a, query, &err);
+    if (!status)
+        query->engine->events->info(query, &view.info);
+    sql_view_free(&view);
+    query->engine->events->done(query, status ? &err : NULL);
+}
+
+void sql_inspect_show(struct engine *engine, struct query *query)
+{
+    struct stile_error err;
+    if (database_of(query)->ask_show(query, on_shown, query, &err))
+        engine->events->done(query, &err);
+}
+
+static void on_listed(void *data, const struct answer *a)
+{
+    struct query *query = data;
+    struct stile_error err;
+    enum stile_status status = database_of(query)->report_list(query, a, &err);
+    query->engine->events->done(query, status ? &err : NULL);
+}
+
+void sql_inspect_list(struct engine *engine, struct query *query)
+{
+    struct stile_error err;
+    if (database_of(query)->ask_list(query, on_listed, query, &err))
+        engine->events->done(query, &err);
+}
+
+/* ---- rows of mode=table ---- */
+
+static const char *text_of(const char *cell)
+{
+    return cell ? cell : "";
+}
+
+static int64_t number(const char *cell)
+{
+    return strtoll(text_of(cell), NULL, 10);
+}
+
+static bool is_true(const char *cell)
+{
+    return *text_of(cell) == 't' || *text_of(cell) == '1';
+}
+
+static enum stile_mode mode_of(const char *word)
+{
+    return *word == 'e' ? STILE_EXCLUSIVE : *word && word[1] == 'h' ? STILE_SHARED : STILE_SLOTS;
+}
+
+void sql_inspect_row(struct stile_claim_info *claim, const char *const cells[ROW_COLUMNS])
+{
+    int64_t age = number(cells[ROW_AGE_MS]);
+    bool held = is_true(cells[ROW_HELD]);
+    *claim = (struct stile_claim_info){
+        .held = held,
+        .ghost = held && is_true(cells[ROW_GHOST]),
+        .mode = mode_of(text_of(cells[ROW_MODE])),
+        .token = strtoull(text_of(cells[ROW_TOKEN]), NULL, 10),
+        .age_ms = age > 0 ? age : 0,
+        .expires_ms = *text_of(cells[ROW_LEFT_MS]) ? number(cells[ROW_LEFT_MS]) : STILE_NO_DEADLINE,
+        .pid = number(cells[ROW_PID]),
+        .host = text_of(cells[ROW_HOST]),
+        .command = text_of(cells[ROW_COMMAND]),
+        .owner = text_of(cells[ROW_OWNER])};
+}
+
+/* ---- watch ---- */
+
+struct watching {
+    struct query *query;
+    struct timer timer;
+    uint64_t seen, pause_ns;
+};
+
+/* Of all that isn't just time going by. */
+static uint64_t fingerprint(const struct stile_info *info)
+{
+    uint64_t sum = info->token + 1;
+    for (size_t i = 0; i < info->holders + info->waiters; i++) {
+        const struct stile_claim_info *c = &info->claims[i];
+        sum = (sum ^ (c->token * 4 + c->held * 2 + c->ghost)) * UINT64_C(0x100000001b3);
+        for (const char *at = c->owner; *at; at++)
+            sum = (sum ^ (unsigned char)*at) * UINT64_C(0x100000001b3);
+    }
+    return sum;
+}
+
+static void end_watch(struct watching *watching)
+{
+    struct engine *engine = watching->query->engine;
+    sql_pool_forget(pool_of(engine), watching);
+    loop_disarm(engine->loop, &watching->timer);
+    loop_unreserve(engine->loop, 1);
+    watching->query->state = NULL;
+    free(watching);
+}
+
+static void fail(struct watching *watching, const struct stile_error *err)
+{
+    struct query *query = watching->query;
+    struct stile_error why = *err;
+    end_watch(watching);
+    query->engine->events->done(query, &why);
+}
+
+static void compare(struct watching *watching, const struct stile_info *info)
+{
+    struct query *query = watching->query;
+    struct loop *loop = query->engine->loop;
+    uint64_t seen = fingerprint(info);
+    bool changed = seen != watching->seen;
+    watching->seen = seen;
+    watching->pause_ns = changed ? WATCH_MIN_NS : watching->pause_ns * 5 / 4;
+    if (watching->pause_ns > WATCH_MAX_NS)
+        watching->pause_ns = WATCH_MAX_NS;
+    loop_arm(loop, &watching->timer, loop_now(loop) + watching->pause_ns);
+    if (changed)
+        query->engine->events->info(query, info);
+}
+
+static void on_watched(void *data, const struct answer *a)
+{
+    struct watching *watching = data;
+    struct stile_error err;
+    struct view view = {0};
+    if (database_of(watching->query)->read_show(&view, a, watching->query, &err))
+        fail(watching, &err);
+    else
+        compare(watching, &view.info);
+    sql_view_free(&view);
+}
+
+static void look(struct timer *timer)
+{
+    struct watching *watching =
+        (struct watching *)((char *)timer - offsetof(struct watching, timer));
+    struct stile_error err;
+    if (database_of(watching->query)->ask_show(watching->query, on_watched, watching, &err))
+        fail(watching, &err);
+}
+
+void sql_inspect_watch(struct engine *engine, struct query *query)
+{
+    struct stile_error err;
+    struct watching *watching = calloc(1, sizeof *watching);
+    if (!watching || loop_reserve(engine->loop, 1)) {
+        free(watching);
+        error_set(&err, STILE_NOMEM, 0, "out of memory");
+        engine->events->done(query, &err);
+        return;
+    }
+    watching->query = query;
+    watching->timer.fn = look;
+    query->state = watching;
+    look(&watching->timer);
+}
+
+void sql_inspect_unwatch(struct engine *engine, struct query *query)
+{
+    (void)engine;
+    if (query->state)
+        end_watch(query->state);
+}
+
+/* ---- break ---- */
+
+void sql_break_end(struct breaking *b, const struct stile_error *err)
+{
+    struct query *query = b->query;
+    struct engine *engine = query->engine;
+    struct stile_error why = err ? *err : (struct stile_error){0};
+    sql_pool_forget(pool_of(engine), b);
+    loop_disarm(engine->loop, &b->timer);
+    loop_unreserve(engine->loop, 1);
+    query->state = NULL;
+    free(b->targets);
+    free(b);
+    engine->events->done(query, err ? &why : NULL);
+}
+
+void sql_break_end_with(struct breaking *b, enum stile_status status, const char *why)
+{
+    struct stile_error err;
+    error_set(&err, status, 0, "%s", why);
+    sql_break_end(b, &err);
+}
+
+void sql_break_end_not_meant(struct breaking *b, bool held)
+{
+    sql_break_end_with(b, STILE_CONFLICT,
+                       held ? "the grant with that token is over" : "it isn't held");
+}
+
+void sql_break_look(struct breaking *b)
+{
+    struct stile_error err;
+    if (database_of(b->query)->ask_show(b->query, b->looked, b, &err))
+        sql_break_end(b, &err);
+}
+
+static void on_break_time(struct timer *timer)
+{
+    sql_break_look((struct breaking *)((char *)timer - offsetof(struct breaking, timer)));
+}
+
+uint64_t sql_break_age_ns(const struct breaking *b)
+{
+    return loop_now(b->query->engine->loop) - b->begun_ns;
+}
+
+void sql_break_wait(struct breaking *b)
+{
+    struct loop *loop = b->query->engine->loop;
+    if (sql_break_age_ns(b) <= BREAK_PATIENCE_NS)
+        loop_arm(loop, &b->timer, loop_now(loop) + BREAK_LOOK_NS);
+    else if (b->denied.status)
+        sql_break_end(b, &b->denied);
+    else
+        sql_break_end_with(b, STILE_REFUSED, "its session does not end");
+}
+
+void sql_break_begin(struct query *query, answer_fn *seen, answer_fn *looked)
+{
+    struct engine *engine = query->engine;
+    struct stile_error err;
+    struct breaking *b = calloc(1, sizeof *b);
+    if (!b || loop_reserve(engine->loop, 1)) {
+        free(b);
+        error_set(&err, STILE_NOMEM, 0, "out of memory");
+        engine->events->done(query, &err);
+        return;
+    }
+    b->query = query;
+    b->looked = looked;
+    b->timer.fn = on_break_time;
+    b->begun_ns = loop_now(engine->loop);
+    query->state = b;
+    if (database_of(query)->ask_show(query, seen, b, &err))
+        sql_break_end(b, &err);
+}

@@ -1,0 +1,81 @@
+/* show, list, watch and break of both databases. */
+#ifndef STILE_SQL_INSPECT_H
+#define STILE_SQL_INSPECT_H
+
+#include "engines/sql/pool.h"
+
+/* One name. Its texts point into the answer, or into texts of its own. */
+struct view {
+    struct stile_info info;
+    struct stile_claim_info *claims;
+    size_t n;
+    char *texts;
+    char name[STILE_NAME_MAX + 1];
+    uint64_t *backends; /* for each claim, the session that has it; 0: none that is known */
+};
+
+/* For this many claims, each with a text of its own. */
+enum stile_status sql_view_alloc(struct view *view, size_t n, size_t text_size,
+                                 struct stile_error *err);
+void sql_view_free(struct view *view);
+
+void sql_inspect_show(struct engine *engine, struct query *query);
+void sql_inspect_list(struct engine *engine, struct query *query);
+/* Polls: changes made by plain SQL are announced by nobody. */
+void sql_inspect_watch(struct engine *engine, struct query *query);
+void sql_inspect_unwatch(struct engine *engine, struct query *query);
+
+/* ---- rows of mode=table ---- */
+
+/* What an engine asks for, in this order. A row without an owner tells of a name that nobody has or
+ * waits for. */
+enum lease_column {
+    ROW_NAME,
+    ROW_HELD,
+    ROW_GHOST,
+    ROW_MODE,
+    ROW_TOKEN,
+    ROW_AGE_MS,
+    ROW_LEFT_MS,
+    ROW_PID,
+    ROW_HOST,
+    ROW_COMMAND,
+    ROW_OWNER,
+    ROW_COUNTER,
+    ROW_COLUMNS,
+};
+
+/* Its texts point into the cells, of which each may be NULL. */
+void sql_inspect_row(struct stile_claim_info *claim, const char *const cells[ROW_COLUMNS]);
+
+/* ---- break: finds the holders, has them give up or ends their sessions, and looks until they are
+ * gone ---- */
+
+/* Whose grant is meant. */
+struct target {
+    uint64_t backend, token;
+};
+
+struct breaking {
+    struct query *query;
+    struct timer timer;
+    uint64_t begun_ns;
+    answer_fn *looked; /* what it looks like now */
+    struct target *targets;
+    size_t n;
+    bool foreign;              /* one of them is none of ours, and can't be told */
+    bool ended;                /* their sessions are being ended */
+    struct stile_error denied; /* why one could not be */
+};
+
+/* seen: what it looks like before anything was done. */
+void sql_break_begin(struct query *query, answer_fn *seen, answer_fn *looked);
+void sql_break_look(struct breaking *breaking);
+uint64_t sql_break_age_ns(const struct breaking *breaking);
+void sql_break_wait(struct breaking *breaking); /* they are still there: looks later, or gives up */
+void sql_break_end(struct breaking *breaking, const struct stile_error *err);
+void sql_break_end_with(struct breaking *breaking, enum stile_status status, const char *why);
+/* Nobody has it, or not by that grant. */
+void sql_break_end_not_meant(struct breaking *breaking, bool held);
+
+#endif
