@@ -1,4 +1,4 @@
-/* What is said to the server about ShedLock's table, instead of what sql_table.c has to say.
+/* dialect=shedlock: the statements about ShedLock's table, instead of those of table.c.
  *
  * Its columns may be TIMESTAMPs, which a session reads in its own time zone: ours has the server's
  * then, as ShedLock's with usingDbTime have. Names are text there; what the column has no room for
