@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "engines/zookeeper/diagnosis.h"
+#include "engines/zookeeper/doctor.h"
 
 #define SERVERS_MAX 5
 

@@ -1,4 +1,4 @@
-#include "engines/zookeeper/diagnosis.h"
+#include "engines/zookeeper/doctor.h"
 
 #include <stdio.h>
 #include <stdlib.h>

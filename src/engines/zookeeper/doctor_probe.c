@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engines/zookeeper/diagnosis.h"
+#include "engines/zookeeper/doctor.h"
 #include "io/resolve.h"
 
 #define PATIENCE_NS (3 * NS_PER_SEC)
