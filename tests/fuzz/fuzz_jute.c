@@ -73,6 +73,13 @@ static void ignore_session(struct engine *engine, const void *session,
 
 static const struct engine_events events = {.session_lost = ignore_session};
 
+static void ignore_end(struct session *session)
+{
+    (void)session;
+}
+
+static const struct session_events session_events = {.ended = ignore_end};
+
 static unsigned asked, answered;
 
 static size_t length_of(const char *text)
@@ -81,36 +88,38 @@ static size_t length_of(const char *text)
 }
 
 /* Every byte that is handed on is looked at, for a sanitizer to see. */
-static void on_answer(struct asker *asker, const struct answer *answer)
+static void on_answer(struct requester *requester, const struct reply *reply)
 {
-    volatile size_t sum = length_of(answer->path);
-    (void)asker;
+    volatile size_t sum = length_of(reply->path);
+    (void)requester;
     answered++;
-    for (size_t i = 0; i < answer->data_len; i++)
-        sum += (unsigned char)answer->data[i];
-    if (answer->stat)
-        sum += (size_t)answer->stat->czxid + (size_t)answer->stat->pzxid;
-    for (size_t i = 0; answer->children && i < answer->children->n; i++)
-        sum += length_of(answer->children->list[i]);
+    for (size_t i = 0; i < reply->data_len; i++)
+        sum += (unsigned char)reply->data[i];
+    if (reply->stat)
+        sum += (size_t)reply->stat->czxid + (size_t)reply->stat->pzxid;
+    for (size_t i = 0; reply->children && i < reply->children->n; i++)
+        sum += length_of(reply->children->list[i]);
 }
 
-static void on_event(struct asker *asker, int type)
+static void on_event(struct requester *requester, int type)
 {
-    (void)asker, (void)type;
+    (void)requester, (void)type;
 }
 
-static void ask_everything(struct session *session, struct asker *asker, struct watcher **watcher)
+static void ask_everything(struct session *session, struct requester *requester,
+                           struct node_watch **watch)
 {
-    MUST(watcher_take(watcher, session, 'g', "/x/1", asker, on_event));
-    bool all = ask_create(session, asker, "/x/c", JUTE_EPHEMERAL_SEQUENTIAL, "data", on_answer) &&
-               ask_children(session, asker, "/x", NULL, on_answer) &&
-               ask_get(session, asker, "/x/1", *watcher, on_answer) &&
-               ask_exists(session, asker, "/x/2", NULL, on_answer) &&
-               ask_set(session, asker, "/x/1", "data", -1, on_answer) &&
-               ask_sync(session, asker, "/", on_answer) &&
-               ask_delete(session, asker, "/x/3", on_answer) &&
-               ask_delete_together(session, asker, "/x/4", on_answer) &&
-               ask_delete_together(session, asker, "/x/5", on_answer);
+    MUST(zk_watch_add(watch, session, 'g', "/x/1", requester, on_event));
+    bool all = zk_request_create(session, requester, "/x/c", JUTE_EPHEMERAL_SEQUENTIAL, "data",
+                                 on_answer) &&
+               zk_request_children(session, requester, "/x", NULL, on_answer) &&
+               zk_request_get(session, requester, "/x/1", *watch, on_answer) &&
+               zk_request_exists(session, requester, "/x/2", NULL, on_answer) &&
+               zk_request_set(session, requester, "/x/1", "data", -1, on_answer) &&
+               zk_request_sync(session, requester, "/", on_answer) &&
+               zk_request_delete(session, requester, "/x/3", on_answer) &&
+               zk_request_delete_batched(session, requester, "/x/4", on_answer) &&
+               zk_request_delete_batched(session, requester, "/x/5", on_answer);
     MUST(all);
     asked = 9;
 }
@@ -124,30 +133,31 @@ static void turn(struct loop *loop)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct zoo_host host = {.name = "zoo", .port = 2181, .where = "zoo:2181"};
-    struct zoo zoo = {.engine.events = &events, .hosts = &host, .n_hosts = 1};
-    struct asker asker = {0};
-    struct watcher *watcher = NULL;
-    MUST(loop_epoll_new(&zoo.engine.loop) == 0);
-    struct session *session = session_for(&zoo, 10 * NS_PER_SEC, 0, NULL);
+    struct zk_host host = {.name = "zoo", .port = 2181, .where = "zoo:2181"};
+    struct zk zk = {
+        .engine.events = &events, .session_events = &session_events, .hosts = &host, .n_hosts = 1};
+    struct requester requester = {0};
+    struct node_watch *watch = NULL;
+    MUST(loop_epoll_new(&zk.engine.loop) == 0);
+    struct session *session = zk_session_for(&zk, 10 * NS_PER_SEC, 0, NULL);
     MUST(session);
     wire = (struct stream){0};
     answered = 0;
     while (!session->connection)
-        turn(zoo.engine.loop);
-    ask_everything(session, &asker, &watcher);
+        turn(zk.engine.loop);
+    ask_everything(session, &requester, &watch);
     wire.events->opened(&wire);
     size_t piece = size > 0 && data[0] ? data[0] : 65536;
     for (size_t at = 1; at < size && session->connection; at += piece) {
         wire.events->data(&wire, data + at, size - at < piece ? size - at : piece);
-        loop_prepare(zoo.engine.loop); /* sends what waits until it is up */
+        loop_prepare(zk.engine.loop); /* sends what waits until it is up */
     }
     MUST(answered <= asked);
-    asker_forget(&asker);
-    watcher_leave(&watcher);
-    session_leave_server(session); /* nobody would hang up */
-    sessions_close(&zoo);
-    buffer_free(&zoo.writer.buffer);
-    loop_free(zoo.engine.loop);
+    zk_requester_forget(&requester);
+    zk_watch_remove(&watch);
+    zk_session_leave_server(session); /* nobody would hang up */
+    zk_sessions_close(&zk);
+    buffer_free(&zk.writer.buffer);
+    loop_free(zk.engine.loop);
     return 0;
 }

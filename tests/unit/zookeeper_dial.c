@@ -16,7 +16,7 @@
 #define SAMPLES 500
 
 struct scene {
-    struct zoo zoo;
+    struct zk zk;
     struct session session;
 };
 
@@ -25,15 +25,15 @@ static int set_up(void **state)
     struct scene *scene = calloc(1, sizeof *scene);
     assert_non_null(scene);
     *state = scene;
-    scene->zoo.n_hosts = SERVERS;
-    scene->session = (struct session){.zoo = &scene->zoo, .timeout_ms = 600000};
-    return loop_virtual_new(&scene->zoo.engine.loop, 1);
+    scene->zk.n_hosts = SERVERS;
+    scene->session = (struct session){.zk = &scene->zk, .timeout_ms = 600000};
+    return loop_virtual_new(&scene->zk.engine.loop, 1);
 }
 
 static int tear_down(void **state)
 {
     struct scene *scene = *state;
-    loop_free(scene->zoo.engine.loop);
+    loop_free(scene->zk.engine.loop);
     free(scene);
     return 0;
 }
@@ -41,9 +41,9 @@ static int tear_down(void **state)
 /* One try in vain, and how long nothing is tried behind it. */
 static uint64_t pause_after_one(struct session *session)
 {
-    dial_begins(session);
-    dial_ends(session);
-    return session->dial_ns - loop_now(session->zoo->engine.loop);
+    zk_dial_begin(session);
+    zk_dial_end(session);
+    return session->dial_ns - loop_now(session->zk->engine.loop);
 }
 
 static uint64_t pause_after_round(struct session *session)
@@ -79,8 +79,8 @@ static void who_was_up_for_a_while_begins_anew(void **state)
     struct scene *scene = *state;
     struct session *session = &scene->session;
     session->dials = 10 * SERVERS;
-    session->up_ns = loop_now(scene->zoo.engine.loop);
-    loop_virtual_jump(scene->zoo.engine.loop, SEC);
+    session->up_ns = loop_now(scene->zk.engine.loop);
+    loop_virtual_jump(scene->zk.engine.loop, SEC);
     assert_int_equal(pause_after_one(session), 0);
     assert_in_range(longest(session, 0), 0, 20 * MS);
 }
@@ -90,9 +90,9 @@ static void who_was_up_for_a_moment_does_not(void **state)
     struct scene *scene = *state;
     struct session *session = &scene->session;
     session->dials = 10 * SERVERS;
-    session->up_ns = loop_now(scene->zoo.engine.loop);
-    loop_virtual_jump(scene->zoo.engine.loop, SEC - 1);
-    dial_ends(session);
+    session->up_ns = loop_now(scene->zk.engine.loop);
+    loop_virtual_jump(scene->zk.engine.loop, SEC - 1);
+    zk_dial_end(session);
     assert_int_equal(session->dials, 10 * SERVERS);
 }
 
@@ -100,11 +100,11 @@ static void patience_grows_too(void **state)
 {
     struct session *session = &((struct scene *)*state)->session;
     session->dials = 1;
-    assert_int_equal(dial_patience_ns(session), SEC);
+    assert_int_equal(zk_dial_timeout_ns(session), SEC);
     session->dials = SERVERS + 1;
-    assert_int_equal(dial_patience_ns(session), 2 * SEC);
+    assert_int_equal(zk_dial_timeout_ns(session), 2 * SEC);
     session->dials = UINT32_MAX;
-    assert_int_equal(dial_patience_ns(session), 128 * SEC);
+    assert_int_equal(zk_dial_timeout_ns(session), 128 * SEC);
 }
 
 /* And never for longer than a session would last. */
@@ -114,27 +114,27 @@ static void where_there_is_no_other_it_is_awaited(void **state)
     struct session *session = &scene->session;
     session->dials = 1;
     session->timeout_ms = 9000;
-    scene->zoo.n_hosts = 1;
-    assert_int_equal(dial_patience_ns(session), 6 * SEC);
-    scene->zoo.n_hosts = 2;
+    scene->zk.n_hosts = 1;
+    assert_int_equal(zk_dial_timeout_ns(session), 6 * SEC);
+    scene->zk.n_hosts = 2;
     session->dials = 100;
-    assert_int_equal(dial_patience_ns(session), 6 * SEC);
+    assert_int_equal(zk_dial_timeout_ns(session), 6 * SEC);
 }
 
 /* All of them in turn, whichever is the first. */
 static void servers_are_tried_in_turn(void **state)
 {
     struct scene *scene = *state;
-    struct zoo_host hosts[SERVERS];
-    scene->zoo.hosts = hosts;
+    struct zk_host hosts[SERVERS];
+    scene->zk.hosts = hosts;
     scene->session.first_host = 1;
     for (unsigned i = 1; i < 2 * SERVERS; i++) {
-        dial_begins(&scene->session);
-        assert_ptr_equal(dial_host(&scene->session), &hosts[(1 + i) % SERVERS]);
+        zk_dial_begin(&scene->session);
+        assert_ptr_equal(zk_dial_host(&scene->session), &hosts[(1 + i) % SERVERS]);
     }
     scene->session.fresh = true; /* the same once more, for a new session */
-    dial_begins(&scene->session);
-    assert_ptr_equal(dial_host(&scene->session), &hosts[0]);
+    zk_dial_begin(&scene->session);
+    assert_ptr_equal(zk_dial_host(&scene->session), &hosts[0]);
 }
 
 int main(void)

@@ -13,8 +13,8 @@
 
 #define SERVERS_MAX 5
 
-static struct seen_server servers[SERVERS_MAX];
-static struct seen seen;
+static struct server_facts servers[SERVERS_MAX];
+static struct ensemble_facts seen;
 static char told[2000]; /* "id severity," of each */
 
 static void note_down(void *data, const struct stile_finding *finding)
@@ -34,7 +34,8 @@ static void begin(size_t n)
         servers[i].where = names[i];
         servers[i].followers = servers[i].connections = -1;
     }
-    seen = (struct seen){.servers = servers, .n = n, .asked_ms = 10000, .given_ms = 10000};
+    seen =
+        (struct ensemble_facts){.servers = servers, .n = n, .asked_ms = 10000, .given_ms = 10000};
     *told = '\0';
 }
 
@@ -44,7 +45,7 @@ static void says(size_t i, const char *version, const char *mode)
     snprintf(text, sizeof text,
              "Zookeeper version: %s-abc, built on a day\nZxid: 0x0\nMode: %s\nNode count: 5\n",
              version, mode);
-    seen_read(&servers[i], WORD_SRVR, text);
+    zk_doctor_read_answer(&servers[i], WORD_SRVR, text);
 }
 
 static void three(const char *of_first)
@@ -58,7 +59,7 @@ static void three(const char *of_first)
 static bool is_told(const char *what)
 {
     *told = '\0';
-    diagnose(&seen, note_down, NULL);
+    zk_doctor_judge(&seen, note_down, NULL);
     return strstr(told, what) != NULL;
 }
 
@@ -79,11 +80,12 @@ static void observers_do_not_vote(void **state)
 {
     (void)state;
     three("3.8.0");
-    seen_read(&servers[0], WORD_CONF,
-              "clientPort=1\ntickTime=2000\nminSessionTimeout=4000\nmaxSessionTimeout=40000\n"
-              "membership: \nserver.1=a:2:3:participant;0.0.0.0:1\nserver.2=b:2:3:participant\n"
-              "server.3=c:2:3:participant\nserver.4=d:2:3:observer;0.0.0.0:1\n"
-              "server.5=e:2:3:observer\nversion=0");
+    zk_doctor_read_answer(
+        &servers[0], WORD_CONF,
+        "clientPort=1\ntickTime=2000\nminSessionTimeout=4000\nmaxSessionTimeout=40000\n"
+        "membership: \nserver.1=a:2:3:participant;0.0.0.0:1\nserver.2=b:2:3:participant\n"
+        "server.3=c:2:3:participant\nserver.4=d:2:3:observer;0.0.0.0:1\n"
+        "server.5=e:2:3:observer\nversion=0");
     assert_int_equal(servers[0].voters, 3);
     assert_int_equal(servers[0].tick_ms, 2000);
     assert_int_equal(servers[0].min_ms, 4000);
@@ -97,9 +99,9 @@ static void the_rest_of_the_ensemble(void **state)
 {
     (void)state;
     three("3.8.0");
-    seen_read(&servers[0], WORD_MNTR,
-              "zk_version\t3.8.0\nzk_server_state\tleader\nzk_synced_followers\t2\n"
-              "zk_quorum_size\t4\n");
+    zk_doctor_read_answer(&servers[0], WORD_MNTR,
+                          "zk_version\t3.8.0\nzk_server_state\tleader\nzk_synced_followers\t2\n"
+                          "zk_quorum_size\t4\n");
     assert_true(is_told("even 1,"));
     assert_true(is_told("not-named 1,"));
     assert_true(is_told("behind 2,"));
@@ -113,7 +115,8 @@ static void nothing_is_told(void **state)
     (void)state;
     begin(1);
     for (enum word word = 0; word < WORDS; word++)
-        seen_read(&servers[0], word, "srvr is not executed because it is not in the whitelist.\n");
+        zk_doctor_read_answer(&servers[0], word,
+                              "srvr is not executed because it is not in the whitelist.\n");
     assert_true(is_told("closed-words 1,"));
     assert_false(is_told(" 3,"));
     assert_true(is_told("one-server 2,"));
@@ -135,11 +138,11 @@ static void room_for_many_locks(void **state)
     (void)state;
     three("3.8.0");
     assert_false(is_told("session-room"));
-    seen_read(&servers[1], WORD_CONF, "tickTime=2000\nmaxClientCnxns=60\n");
+    zk_doctor_read_answer(&servers[1], WORD_CONF, "tickTime=2000\nmaxClientCnxns=60\n");
     assert_true(is_told("session-room 0,"));
-    seen_read(&servers[1], WORD_CONF, "tickTime=2000\nmaxClientCnxns=0\n");
+    zk_doctor_read_answer(&servers[1], WORD_CONF, "tickTime=2000\nmaxClientCnxns=0\n");
     assert_true(is_told("session-room 0,"));
-    seen_read(&servers[1], WORD_CONF, "tickTime=2000\nmaxClientCnxns=10\n");
+    zk_doctor_read_answer(&servers[1], WORD_CONF, "tickTime=2000\nmaxClientCnxns=10\n");
     assert_true(is_told("session-room 1,"));
 }
 
@@ -152,7 +155,7 @@ static void garbage_is_read_without_harm(void **state)
     begin(1);
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         for (enum word word = 0; word < WORDS; word++)
-            seen_read(&servers[0], word, texts[i]);
+            zk_doctor_read_answer(&servers[0], word, texts[i]);
     }
     assert_false(is_told("tick-time"));
 }
@@ -165,5 +168,5 @@ int main(void)
         cmocka_unit_test(no_session_where_servers_serve), cmocka_unit_test(room_for_many_locks),
         cmocka_unit_test(garbage_is_read_without_harm),
     };
-    return cmocka_run_group_tests_name("zookeeper_diagnosis", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("zookeeper_doctor", tests, NULL, NULL);
 }

@@ -12,12 +12,12 @@
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 
-static struct zoo zoo;
+static struct zk zk;
 
 static const char *path_of(const char *name)
 {
     static char path[PATH_ROOM];
-    path_of_name(path, &zoo, name, strlen(name));
+    zk_path_of_name(path, &zk, name, strlen(name));
     return path;
 }
 
@@ -27,9 +27,9 @@ static const char *node_of(enum dialect dialect, enum stile_mode mode)
     static const uint8_t random[16] = {0xab, 0xcd, [15] = 0xff};
     struct claim claim = {.name = "x", .name_len = 1, .mode = mode};
     char guid[GUID_SIZE];
-    zoo = (struct zoo){.dialect = dialect};
-    guid_write(guid, dialect, random);
-    path_of_claim(path, &zoo, &claim, guid);
+    zk = (struct zk){.dialect = dialect};
+    zk_guid_write(guid, dialect, random);
+    zk_path_of_claim(path, &zk, &claim, guid);
     return path;
 }
 
@@ -38,7 +38,7 @@ static const char *node_of(enum dialect dialect, enum stile_mode mode)
 static void what_the_server_refuses_is_escaped(void **state)
 {
     (void)state;
-    zoo = (struct zoo){.base = "/locks"};
+    zk = (struct zk){.base = "/locks"};
     assert_string_equal(path_of("x"), "/locks/x");
     assert_string_equal(path_of("a/b"), "/locks/a%2Fb");
     assert_string_equal(path_of("50%"), "/locks/50%25");
@@ -54,7 +54,7 @@ static void what_the_server_refuses_is_escaped(void **state)
     assert_string_equal(path_of("\xed\xa0\x80"), "/locks/%ED%A0%80");        /* a surrogate */
     assert_string_equal(path_of("\xe0\x80\xaf"), "/locks/%E0%80%AF");        /* too long a form */
     assert_string_equal(path_of("zookeeper"), "/locks/zookeeper");
-    zoo = (struct zoo){.base = ""};
+    zk = (struct zk){.base = ""};
     assert_string_equal(path_of("zookeeper"), "/%7A%6F%6F%6B%65%65%70%65%72");
 }
 
@@ -64,9 +64,9 @@ static void names_are_read_back(void **state)
                                         "zookeeper", "\xff\xc3\xa9", "%2F", "%25"};
     char name[PATH_ROOM];
     (void)state;
-    zoo = (struct zoo){.base = ""};
+    zk = (struct zk){.base = ""};
     for (size_t i = 0; i < COUNT(names); i++) {
-        assert_true(name_of_child(name, &zoo, path_of(names[i]) + 1));
+        assert_true(zk_name_of_child(name, &zk, path_of(names[i]) + 1));
         assert_string_equal(name, names[i]);
     }
 }
@@ -77,9 +77,9 @@ static void nobodys_names(void **state)
     static const char *const nodes[] = {"%", "%2", "%zz", "%41", "a%2f", "%00", "zookeeper", "a%"};
     char name[PATH_ROOM];
     (void)state;
-    zoo = (struct zoo){.base = ""};
+    zk = (struct zk){.base = ""};
     for (size_t i = 0; i < COUNT(nodes); i++)
-        assert_false(name_of_child(name, &zoo, nodes[i]));
+        assert_false(zk_name_of_child(name, &zk, nodes[i]));
 }
 
 /* ---- nodes ---- */
@@ -105,7 +105,7 @@ static void nodes_tell_their_mode(void **state)
     for (enum dialect dialect = CURATOR; dialect <= KAZOO; dialect++) {
         for (enum stile_mode mode = STILE_EXCLUSIVE; mode <= STILE_SLOTS; mode++) {
             const char *node = node_of(dialect, mode);
-            assert_int_equal(node_mode(&zoo, node), mode);
+            assert_int_equal(zk_node_mode(&zk, node), mode);
         }
     }
 }
@@ -114,16 +114,16 @@ static void check_line(enum dialect dialect, char **nodes, int n, const char *co
                        size_t n_sorted)
 {
     struct jute_strings children = {.n = (size_t)n, .list = (const char **)nodes};
-    struct line line;
-    zoo = (struct zoo){.dialect = dialect};
-    assert_int_equal(line_sort(&line, &zoo, &children, NULL), STILE_OK);
-    assert_int_equal(line.n, n_sorted);
+    struct node_list nodes_in_queue;
+    zk = (struct zk){.dialect = dialect};
+    assert_int_equal(zk_nodes_sort(&nodes_in_queue, &zk, &children, NULL), STILE_OK);
+    assert_int_equal(nodes_in_queue.n, n_sorted);
     for (size_t i = 0; i < n_sorted; i++) {
-        assert_string_equal(line.nodes[i], sorted[i]);
-        assert_int_equal(line_find(&line, sorted[i]), i);
+        assert_string_equal(nodes_in_queue.nodes[i], sorted[i]);
+        assert_int_equal(zk_nodes_find(&nodes_in_queue, sorted[i]), i);
     }
-    assert_int_equal(line_find(&line, "another"), n_sorted);
-    line_free(&line);
+    assert_int_equal(zk_nodes_find(&nodes_in_queue, "another"), n_sorted);
+    zk_nodes_free(&nodes_in_queue);
 }
 
 /* By the number behind the last "lock-"; what has none is nobody's claim. */
@@ -163,13 +163,13 @@ static void dialects_are_known_by_name(void **state)
 {
     enum dialect dialect;
     (void)state;
-    assert_true(dialect_find(&dialect, "curator"));
+    assert_true(zk_dialect_find(&dialect, "curator"));
     assert_int_equal(dialect, CURATOR);
-    assert_true(dialect_find(&dialect, "curator-rw"));
+    assert_true(zk_dialect_find(&dialect, "curator-rw"));
     assert_int_equal(dialect, CURATOR_RW);
-    assert_true(dialect_find(&dialect, "kazoo"));
+    assert_true(zk_dialect_find(&dialect, "kazoo"));
     assert_int_equal(dialect, KAZOO);
-    assert_false(dialect_find(&dialect, "curator-"));
+    assert_false(zk_dialect_find(&dialect, "curator-"));
 }
 
 /* Only what ends as theirs do. */
@@ -200,16 +200,16 @@ static bool is_near_the_last(const char *number)
 {
     struct claim claim = {.name = "x", .name_len = 1};
     char node[PATH_ROOM];
-    path_of_claim(node, &zoo, &claim, "a");
+    zk_path_of_claim(node, &zk, &claim, "a");
     strcat(node, number);
-    return node_is_near_the_last(&zoo, &claim, "a", node);
+    return zk_node_numbers_run_out(&zk, &claim, "a", node);
 }
 
 static void numbers_are_refused_before_the_last(void **state)
 {
     (void)state;
     for (enum dialect dialect = CURATOR; dialect <= KAZOO; dialect++) {
-        zoo = (struct zoo){.dialect = dialect};
+        zk = (struct zk){.dialect = dialect};
         assert_false(is_near_the_last("0000000000"));
         assert_false(is_near_the_last("2146483646"));
         assert_true(is_near_the_last("2146483647"));
@@ -226,8 +226,8 @@ static const char *record_of(enum stile_mode mode)
 {
     static char path[PATH_ROOM];
     struct claim claim = {.name = "x", .name_len = 1, .mode = mode};
-    zoo = (struct zoo){.base = "/locks"};
-    path_of_record(path, &zoo, &claim, "abcd-ef");
+    zk = (struct zk){.base = "/locks"};
+    zk_path_of_record(path, &zk, &claim, "abcd-ef");
     return strrchr(path, '/') + 1;
 }
 
@@ -238,11 +238,11 @@ static void records_tell_whose_they_are(void **state)
     enum stile_mode mode;
     (void)state;
     for (enum stile_mode wanted = STILE_EXCLUSIVE; wanted <= STILE_SLOTS; wanted++) {
-        assert_string_equal(record_guid(&mode, record_of(wanted)), "abcd-ef");
+        assert_string_equal(zk_record_guid(&mode, record_of(wanted)), "abcd-ef");
         assert_int_equal(mode, wanted);
     }
     for (size_t i = 0; i < COUNT(none); i++)
-        assert_null(record_guid(&mode, none[i]));
+        assert_null(zk_record_guid(&mode, none[i]));
 }
 
 /* And others' lines, which take in all that there is, have it behind all that count. */
@@ -250,11 +250,11 @@ static void records_are_not_in_line(void **state)
 {
     static char *nodes[] = {"stile-kept-x-a", "_c_a-lock-0000000001", "stile-kept-n-b"};
     static const char *const sorted[] = {"_c_a-lock-0000000001"};
-    struct line line = {.nodes = (const char **)sorted, .n = 1};
+    struct node_list nodes_in_queue = {.nodes = (const char **)sorted, .n = 1};
     (void)state;
     check_line(CURATOR, nodes, COUNT(nodes), sorted, COUNT(sorted));
-    assert_false(record_is_orphan(&line, "a-lock"));
-    assert_true(record_is_orphan(&line, "b"));
+    assert_false(zk_record_is_orphan(&nodes_in_queue, "a-lock"));
+    assert_true(zk_record_is_orphan(&nodes_in_queue, "b"));
     assert_true(strcmp(nodes[0], "9999999999") > 0);
 }
 
@@ -264,17 +264,17 @@ static void records_are_read_back(void **state)
     struct record record;
     char data[INFO_MAX], garbage[] = "12 host 1/-1 5 true", empty[] = "";
     (void)state;
-    zoo = (struct zoo){.pid = 12, .host = "host", .command = "do it now"};
-    record_write(data, &zoo, &written);
-    assert_true(record_read(&record, data));
+    zk = (struct zk){.pid = 12, .host = "host", .command = "do it now"};
+    zk_record_write(data, &zk, &written);
+    assert_true(zk_record_read(&record, data));
     assert_int_equal(record.hold_ms, 5);
     assert_int_equal(record.delay_ms, 7);
     assert_int_equal(record.token, 1);
     assert_int_equal(record.pid, 12);
     assert_string_equal(record.host, "host");
     assert_string_equal(record.command, "do it now");
-    assert_false(record_read(&record, garbage));
-    assert_false(record_read(&record, empty));
+    assert_false(zk_record_read(&record, garbage));
+    assert_false(zk_record_read(&record, empty));
 }
 
 /* hold_at_least from when it was made; lock-delay from when its end was written down, and until
@@ -287,14 +287,14 @@ static void records_last(void **state)
                            marked = {.ctime = 1000, .mtime = 1050, .version = 1},
                            late = {.ctime = 1000, .mtime = 2000, .version = 1};
     (void)state;
-    assert_int_equal(record_until(&hold, &fresh, 5000), 1010);
-    assert_int_equal(record_until(&delay, &fresh, 5000), 5010);
-    assert_int_equal(record_until(&delay, &marked, 5000), 1060);
-    assert_int_equal(record_until(&both, &marked, 5000), 1100);
-    assert_int_equal(record_until(&both, &late, 5000), 2010);
-    assert_false(record_is_unmarked(&hold, &fresh));
-    assert_true(record_is_unmarked(&delay, &fresh));
-    assert_false(record_is_unmarked(&delay, &marked));
+    assert_int_equal(zk_record_until_ms(&hold, &fresh, 5000), 1010);
+    assert_int_equal(zk_record_until_ms(&delay, &fresh, 5000), 5010);
+    assert_int_equal(zk_record_until_ms(&delay, &marked, 5000), 1060);
+    assert_int_equal(zk_record_until_ms(&both, &marked, 5000), 1100);
+    assert_int_equal(zk_record_until_ms(&both, &late, 5000), 2010);
+    assert_false(zk_record_is_unmarked(&hold, &fresh));
+    assert_true(zk_record_is_unmarked(&delay, &fresh));
+    assert_false(zk_record_is_unmarked(&delay, &marked));
 }
 
 int main(void)
@@ -316,5 +316,5 @@ int main(void)
         cmocka_unit_test(records_are_read_back),
         cmocka_unit_test(records_last),
     };
-    return cmocka_run_group_tests_name("zookeeper_parts", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("zookeeper_names", tests, NULL, NULL);
 }

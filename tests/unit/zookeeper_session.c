@@ -19,8 +19,8 @@ struct packet {
 };
 
 static struct fake fake;
-static struct zoo zoo;
-static struct zoo_host host;
+static struct zk zk;
+static struct zk_host host;
 static struct session *session;
 static struct packet packet;
 static unsigned n_lost;
@@ -43,18 +43,18 @@ static void read_packet(void)
     char length[4];
     read_exactly(length, sizeof length);
     struct jute_reader reader = {.at = length, .end = length + 4};
-    packet.n = (size_t)jute_read_int(&reader);
+    packet.n = (size_t)zk_jute_read_int(&reader);
     assert_in_range(packet.n, 1, PACKET_MAX);
     read_exactly(packet.bytes, packet.n);
     reader = (struct jute_reader){.at = packet.bytes, .end = packet.bytes + packet.n};
-    packet.xid = jute_read_int(&reader);
-    packet.type = jute_read_int(&reader);
+    packet.xid = zk_jute_read_int(&reader);
+    packet.type = zk_jute_read_int(&reader);
 }
 
 static void say(struct jute_writer *writer)
 {
     size_t n;
-    const char *bytes = jute_end(writer, &n);
+    const char *bytes = zk_jute_end(writer, &n);
     assert_non_null(bytes);
     fake_say_bytes(&fake, bytes, n);
     buffer_free(&writer->buffer);
@@ -66,68 +66,68 @@ static int64_t hear_greeting(void)
     struct jute_reader reader;
     read_packet();
     reader = (struct jute_reader){.at = packet.bytes + 4, .end = packet.bytes + packet.n};
-    zxid = jute_read_long(&reader);
-    (void)jute_read_int(&reader);
-    return jute_read_long(&reader);
+    zxid = zk_jute_read_long(&reader);
+    (void)zk_jute_read_int(&reader);
+    return zk_jute_read_long(&reader);
 }
 
 static void greet(int64_t id)
 {
     struct jute_writer writer = {.failed = false};
-    jute_begin(&writer);
-    jute_write_int(&writer, 0);
-    jute_write_int(&writer, timeout_ms);
-    jute_write_long(&writer, id);
-    jute_write_bytes(&writer, "sixteen bytes...", 16);
+    zk_jute_begin(&writer);
+    zk_jute_write_int(&writer, 0);
+    zk_jute_write_int(&writer, timeout_ms);
+    zk_jute_write_long(&writer, id);
+    zk_jute_write_bytes(&writer, "sixteen bytes...", 16);
     say(&writer);
 }
 
-static void answer(int32_t xid, int32_t code, const char *path)
+static void reply(int32_t xid, int32_t code, const char *path)
 {
     struct jute_writer writer = {.failed = false};
-    jute_begin(&writer);
-    jute_write_int(&writer, xid);
-    jute_write_long(&writer, ZXID);
-    jute_write_int(&writer, code);
+    zk_jute_begin(&writer);
+    zk_jute_write_int(&writer, xid);
+    zk_jute_write_long(&writer, ZXID);
+    zk_jute_write_int(&writer, code);
     if (path)
-        jute_write_string(&writer, path);
+        zk_jute_write_string(&writer, path);
     say(&writer);
 }
 
 static void report(int32_t type, const char *path)
 {
     struct jute_writer writer = {.failed = false};
-    jute_begin(&writer);
-    jute_write_int(&writer, JUTE_XID_EVENT);
-    jute_write_long(&writer, -1);
-    jute_write_int(&writer, 0);
-    jute_write_int(&writer, type);
-    jute_write_int(&writer, 3);
-    jute_write_string(&writer, path);
+    zk_jute_begin(&writer);
+    zk_jute_write_int(&writer, JUTE_XID_EVENT);
+    zk_jute_write_long(&writer, -1);
+    zk_jute_write_int(&writer, 0);
+    zk_jute_write_int(&writer, type);
+    zk_jute_write_int(&writer, 3);
+    zk_jute_write_string(&writer, path);
     say(&writer);
 }
 
 /* ---- the client ---- */
 
 struct heard {
-    struct asker asker;
+    struct requester requester;
     unsigned times;
     int rc;
     bool maybe;
     int event;
 };
 
-static void on_answer(struct asker *asker, const struct answer *got)
+static void on_answer(struct requester *requester, const struct reply *got)
 {
-    struct heard *heard = (struct heard *)asker;
+    struct heard *heard = (struct heard *)requester;
     heard->times++;
     heard->rc = got->rc;
     heard->maybe = got->maybe;
 }
 
-static void on_event(struct asker *asker, int type)
+static void on_event(struct requester *requester, int type)
 {
-    ((struct heard *)asker)->event = type;
+    ((struct heard *)requester)->event = type;
 }
 
 static void on_lost(struct engine *engine, const void *one, const struct stile_error *err)
@@ -139,16 +139,23 @@ static void on_lost(struct engine *engine, const void *one, const struct stile_e
 
 static const struct engine_events events = {.session_lost = on_lost};
 
+static void on_ended(struct session *ended)
+{
+    assert_ptr_equal(ended, session);
+}
+
+static const struct session_events session_events = {.ended = on_ended};
+
 static bool has_connection(void)
 {
-    return session->connection && connection_greeted_ns(session->connection);
+    return session->connection && zk_connection_greeted_ns(session->connection);
 }
 
 static int64_t accept_one(void)
 {
-    run_until(zoo.engine.loop, has_connection());
+    run_until(zk.engine.loop, has_connection());
     fake_accept(&fake);
-    net_settle(zoo.engine.loop);
+    net_settle(zk.engine.loop);
     return hear_greeting();
 }
 
@@ -156,38 +163,40 @@ static void come_up(void)
 {
     (void)accept_one();
     greet(ID);
-    run_until(zoo.engine.loop, session->state == SESSION_UP);
+    run_until(zk.engine.loop, session->state == SESSION_UP);
 }
 
 static int set_up(void **state)
 {
     (void)state;
     fake_listen(&fake);
-    host = (struct zoo_host){.name = "127.0.0.1", .port = fake.port, .where = "here"};
-    zoo = (struct zoo){
-        .engine = {.events = &events, .loop = net_loop()}, .hosts = &host, .n_hosts = 1};
+    host = (struct zk_host){.name = "127.0.0.1", .port = fake.port, .where = "here"};
+    zk = (struct zk){.engine = {.events = &events, .loop = net_loop()},
+                     .session_events = &session_events,
+                     .hosts = &host,
+                     .n_hosts = 1};
     n_lost = 0;
     timeout_ms = LONG_MS;
-    session = session_for(&zoo, NS_PER_SEC, 0, NULL);
+    session = zk_session_for(&zk, NS_PER_SEC, 0, NULL);
     assert_non_null(session);
-    run_until(zoo.engine.loop, session->connection != NULL);
+    run_until(zk.engine.loop, session->connection != NULL);
     return 0;
 }
 
 static int tear_down(void **state)
 {
     (void)state;
-    session_leave_server(session); /* nobody would hang up */
-    sessions_close(&zoo);
-    buffer_free(&zoo.writer.buffer);
-    loop_free(zoo.engine.loop);
+    zk_session_leave_server(session); /* nobody would hang up */
+    zk_sessions_close(&zk);
+    buffer_free(&zk.writer.buffer);
+    loop_free(zk.engine.loop);
     fake_free(&fake);
     return 0;
 }
 
 static void send_now(void)
 {
-    net_settle(zoo.engine.loop);
+    net_settle(zk.engine.loop);
 }
 
 /* ---- tests ---- */
@@ -198,16 +207,16 @@ static void requests_are_answered_in_order(void **state)
     (void)state;
     come_up();
     assert_int_equal(session->id.id, ID);
-    assert_true(ask_sync(session, &one.asker, "/a", on_answer));
-    assert_true(ask_delete(session, &two.asker, "/b", on_answer));
+    assert_true(zk_request_sync(session, &one.requester, "/a", on_answer));
+    assert_true(zk_request_delete(session, &two.requester, "/b", on_answer));
     send_now();
     read_packet();
     assert_int_equal(packet.type, JUTE_SYNC);
-    answer(packet.xid, 0, "/a");
+    reply(packet.xid, 0, "/a");
     read_packet();
     assert_int_equal(packet.type, JUTE_DELETE);
-    answer(packet.xid, ZNONODE, NULL);
-    run_until(zoo.engine.loop, two.times == 1);
+    reply(packet.xid, ZNONODE, NULL);
+    run_until(zk.engine.loop, two.times == 1);
     assert_int_equal(one.times, 1);
     assert_int_equal(one.rc, ZOK);
     assert_int_equal(two.rc, ZNONODE);
@@ -220,12 +229,12 @@ static void an_answer_to_another_request_ends_the_connection(void **state)
     struct heard one = {.times = 0}, two = {.times = 0};
     (void)state;
     come_up();
-    assert_true(ask_delete(session, &one.asker, "/a", on_answer));
-    assert_true(ask_delete(session, &two.asker, "/b", on_answer));
+    assert_true(zk_request_delete(session, &one.requester, "/a", on_answer));
+    assert_true(zk_request_delete(session, &two.requester, "/b", on_answer));
     send_now();
     read_packet();
-    answer(packet.xid + 1, 0, NULL);
-    run_until(zoo.engine.loop, two.times == 1);
+    reply(packet.xid + 1, 0, NULL);
+    run_until(zk.engine.loop, two.times == 1);
     assert_int_equal(one.rc, ZCONNECTIONLOSS);
     assert_int_equal(two.rc, ZCONNECTIONLOSS);
     assert_true(one.maybe && two.maybe);
@@ -235,10 +244,10 @@ static void what_never_left_is_not_in_doubt(void **state)
 {
     struct heard heard = {.times = 0};
     (void)state;
-    assert_true(ask_delete(session, &heard.asker, "/a", on_answer));
+    assert_true(zk_request_delete(session, &heard.requester, "/a", on_answer));
     (void)accept_one();
     fake_hang_up(&fake);
-    run_until(zoo.engine.loop, heard.times == 1);
+    run_until(zk.engine.loop, heard.times == 1);
     assert_int_equal(heard.rc, ZCONNECTIONLOSS);
     assert_false(heard.maybe);
 }
@@ -252,20 +261,20 @@ static void no_more_than_a_window_is_under_way(void **state)
     memset(heard, 0, sizeof heard);
     come_up();
     for (size_t i = 0; i < MANY; i++)
-        assert_true(ask_sync(session, &heard[i].asker, "/a", on_answer));
+        assert_true(zk_request_sync(session, &heard[i].requester, "/a", on_answer));
     send_now();
     assert_in_range(session->in_flight, 1000, 1100);
     size_t in_flight = session->in_flight;
-    assert_true(ask_sync(session, &session->asker, "/proof", on_answer));
+    assert_true(zk_request_sync(session, &session->requester, "/proof", on_answer));
     send_now();
     assert_int_equal(session->in_flight, in_flight + 1);
-    asker_forget(&session->asker);
+    zk_requester_forget(&session->requester);
     while (heard[MANY - 1].times == 0) {
         size_t before = session->in_flight;
-        struct ask *waiting = session->queue;
+        struct request *waiting = session->queue;
         read_packet();
-        answer(packet.xid, 0, "/a");
-        run_until(zoo.engine.loop, session->in_flight < before || session->queue != waiting);
+        reply(packet.xid, 0, "/a");
+        run_until(zk.engine.loop, session->in_flight < before || session->queue != waiting);
         send_now();
         n++;
     }
@@ -279,10 +288,10 @@ static void a_session_is_taken_up_again(void **state)
     (void)state;
     come_up();
     fake_hang_up(&fake);
-    run_until(zoo.engine.loop, session->state == SESSION_DOWN);
+    run_until(zk.engine.loop, session->state == SESSION_DOWN);
     assert_int_equal(accept_one(), ID);
     greet(ID);
-    run_until(zoo.engine.loop, session->state == SESSION_UP);
+    run_until(zk.engine.loop, session->state == SESSION_UP);
     assert_int_equal(n_lost, 0);
 }
 
@@ -291,13 +300,13 @@ static void an_expired_session_is_followed_by_a_new_one(void **state)
     (void)state;
     come_up();
     fake_hang_up(&fake);
-    run_until(zoo.engine.loop, session->state == SESSION_DOWN);
+    run_until(zk.engine.loop, session->state == SESSION_DOWN);
     assert_int_equal(accept_one(), ID);
     greet(0);
-    run_until(zoo.engine.loop, n_lost == 1);
+    run_until(zk.engine.loop, n_lost == 1);
     assert_int_equal(accept_one(), 0);
     greet(ID + 1);
-    run_until(zoo.engine.loop, session->state == SESSION_UP);
+    run_until(zk.engine.loop, session->state == SESSION_UP);
     assert_int_equal(session->id.id, ID + 1);
 }
 
@@ -308,16 +317,16 @@ static void a_server_that_refuses_the_session_for_ever(void **state)
     timeout_ms = SHORT_MS;
     come_up();
     fake_hang_up(&fake);
-    run_until(zoo.engine.loop, session->state == SESSION_DOWN);
-    uint64_t since_ns = loop_now(zoo.engine.loop);
+    run_until(zk.engine.loop, session->state == SESSION_DOWN);
+    uint64_t since_ns = loop_now(zk.engine.loop);
     while (accept_one() == (int64_t)ID) {
         fake_hang_up(&fake);
-        run_until(zoo.engine.loop, !session->connection || !has_connection());
+        run_until(zk.engine.loop, !session->connection || !has_connection());
     }
-    assert_true(loop_now(zoo.engine.loop) - since_ns >= SHORT_MS * NS_PER_MS);
+    assert_true(loop_now(zk.engine.loop) - since_ns >= SHORT_MS * NS_PER_MS);
     assert_int_equal(n_lost, 0);
     greet(ID + 1);
-    run_until(zoo.engine.loop, n_lost == 1);
+    run_until(zk.engine.loop, n_lost == 1);
     assert_int_equal(accept_one(), 0);
 }
 
@@ -328,56 +337,56 @@ static void a_server_that_refuses_everybody(void **state)
     (void)state;
     timeout_ms = SHORT_MS;
     come_up();
-    assert_true(ask_sync(session, &heard.asker, "/a", on_answer));
+    assert_true(zk_request_sync(session, &heard.requester, "/a", on_answer));
     send_now();
     read_packet();
-    answer(packet.xid, 0, "/a");
-    run_until(zoo.engine.loop, heard.times == 1);
+    reply(packet.xid, 0, "/a");
+    run_until(zk.engine.loop, heard.times == 1);
     fake_hang_up(&fake);
-    run_until(zoo.engine.loop, session->state == SESSION_DOWN);
+    run_until(zk.engine.loop, session->state == SESSION_DOWN);
     for (unsigned fresh = 0; fresh < 2;) {
         bool is_fresh = accept_one() == 0;
         assert_int_equal(zxid, is_fresh ? 0 : ZXID);
         fresh += is_fresh;
         fake_hang_up(&fake);
-        run_until(zoo.engine.loop, !session->connection || !has_connection());
+        run_until(zk.engine.loop, !session->connection || !has_connection());
     }
     assert_int_equal(n_lost, 0);
     while (accept_one() == 0) {
         fake_hang_up(&fake);
-        run_until(zoo.engine.loop, !session->connection || !has_connection());
+        run_until(zk.engine.loop, !session->connection || !has_connection());
     }
     greet(ID);
-    run_until(zoo.engine.loop, session->state == SESSION_UP);
+    run_until(zk.engine.loop, session->state == SESSION_UP);
     assert_int_equal(n_lost, 0);
 }
 
 static void watches_report_once(void **state)
 {
     struct heard heard = {.times = 0};
-    struct watcher *watcher = NULL;
+    struct node_watch *watch = NULL;
     (void)state;
     come_up();
-    assert_true(watcher_take(&watcher, session, 'e', "/a", &heard.asker, on_event));
-    assert_true(ask_exists(session, &heard.asker, "/a", watcher, on_answer));
+    assert_true(zk_watch_add(&watch, session, 'e', "/a", &heard.requester, on_event));
+    assert_true(zk_request_exists(session, &heard.requester, "/a", watch, on_answer));
     send_now();
     read_packet();
     report(JUTE_EVENT_CREATED, "/a"); /* of a watch that was set before: not of this one */
-    answer(packet.xid, ZNONODE, NULL);
-    run_until(zoo.engine.loop, heard.times == 1);
+    reply(packet.xid, ZNONODE, NULL);
+    run_until(zk.engine.loop, heard.times == 1);
     assert_int_equal(heard.event, 0);
     report(JUTE_EVENT_CREATED, "/b");
     report(JUTE_EVENT_CHILD, "/a");
     report(JUTE_EVENT_CREATED, "/a");
-    run_until(zoo.engine.loop, heard.event == JUTE_EVENT_CREATED);
-    assert_null(watcher);
-    assert_int_equal(session->watchers.n, 0);
+    run_until(zk.engine.loop, heard.event == JUTE_EVENT_CREATED);
+    assert_null(watch);
+    assert_int_equal(session->watches.n, 0);
 }
 
 /* In packets that a server takes, and each of them once. */
 static void watches_are_set_again_in_pieces(void **state)
 {
-    static struct watcher *watchers[MANY];
+    static struct node_watch *watches[MANY];
     struct heard heard = {.times = 0};
     char path[512];
     size_t paths = 0, packets = 0;
@@ -387,25 +396,26 @@ static void watches_are_set_again_in_pieces(void **state)
     for (int i = 0; i < MANY; i++) {
         path[snprintf(path, sizeof path, "/%d", i)] = 'x';
         path[sizeof path - 1] = '\0';
-        assert_true(watcher_take(&watchers[i], session, "gc"[i % 2], path, &heard.asker, on_event));
-        watcher_settle(watchers[i], ZOK);
+        assert_true(
+            zk_watch_add(&watches[i], session, "gc"[i % 2], path, &heard.requester, on_event));
+        watches[i]->set = true; /* as if the server had answered */
     }
     fake_hang_up(&fake);
-    run_until(zoo.engine.loop, session->state == SESSION_DOWN);
+    run_until(zk.engine.loop, session->state == SESSION_DOWN);
     (void)accept_one();
     greet(ID);
-    run_until(zoo.engine.loop, session->state == SESSION_UP);
+    run_until(zk.engine.loop, session->state == SESSION_UP);
     while (paths < MANY) {
-        net_settle(zoo.engine.loop);
+        net_settle(zk.engine.loop);
         read_packet();
         assert_int_equal(packet.xid, JUTE_XID_SET_WATCHES);
         assert_in_range(packet.n, 1, 256 << 10);
         struct jute_reader reader = {.at = packet.bytes + 16, .end = packet.bytes + packet.n};
         for (int list = 0; list < 3; list++) {
             struct jute_strings strings;
-            jute_read_strings(&reader, &strings);
+            zk_jute_read_strings(&reader, &strings);
             paths += strings.n;
-            jute_strings_free(&strings);
+            zk_jute_strings_free(&strings);
         }
         assert_false(reader.bad);
         packets++;
@@ -413,7 +423,7 @@ static void watches_are_set_again_in_pieces(void **state)
     assert_int_equal(paths, MANY);
     assert_true(packets > 10);
     for (int i = 0; i < MANY; i++)
-        watcher_leave(&watchers[i]);
+        zk_watch_remove(&watches[i]);
 }
 
 int main(void)

@@ -28,22 +28,22 @@ struct connection {
     bool in_event, freed;
 };
 
-void *connection_owner(const struct connection *c)
+void *zk_connection_owner(const struct connection *c)
 {
     return c->owner;
 }
 
-uint64_t connection_greeted_ns(const struct connection *c)
+uint64_t zk_connection_greeted_ns(const struct connection *c)
 {
     return c->greeted_ns;
 }
 
-int64_t connection_zxid(const struct connection *c)
+int64_t zk_connection_zxid(const struct connection *c)
 {
     return c->zxid;
 }
 
-bool connection_is_up(const struct connection *c)
+bool zk_connection_is_up(const struct connection *c)
 {
     return c->state == UP;
 }
@@ -63,22 +63,22 @@ static void leave(struct connection *c)
 
 /* ---- sending ---- */
 
-int connection_say(struct connection *c, const char *packet, size_t n)
+int zk_connection_send_unanswered(struct connection *c, const char *packet, size_t n)
 {
     return stream_write(c->stream, packet, n);
 }
 
-void connection_flush(struct connection *c)
+void zk_connection_flush(struct connection *c)
 {
     stream_flush(c->stream);
 }
 
-int connection_send(struct connection *c, struct connection_request *request, char *packet,
-                    size_t n)
+int zk_connection_send(struct connection *c, struct connection_request *request, char *packet,
+                       size_t n)
 {
     int32_t xid = c->last_xid < INT32_MAX ? c->last_xid + 1 : 1;
     uint64_t at = stream_written(c->stream);
-    jute_put_int(packet + XID_AT, xid);
+    zk_jute_put_int(packet + XID_AT, xid);
     int error = stream_write(c->stream, packet, n);
     if (error)
         return error;
@@ -90,7 +90,7 @@ int connection_send(struct connection *c, struct connection_request *request, ch
     return 0;
 }
 
-struct connection_request *connection_pop(struct connection *c, bool *may_have_left)
+struct connection_request *zk_connection_pop(struct connection *c, bool *may_have_left)
 {
     struct connection_request *request = c->first;
     if (!request)
@@ -140,15 +140,15 @@ static const char *write_greeting(struct connection *c, size_t *n)
 {
     static const char none[PASSWORD_LEN];
     const struct session_id *session = &c->options.session;
-    jute_begin(&c->writer);
-    jute_write_int(&c->writer, PROTOCOL);
-    jute_write_long(&c->writer, c->options.last_zxid);
-    jute_write_int(&c->writer, c->options.timeout_ms);
-    jute_write_long(&c->writer, session->id);
-    jute_write_bytes(&c->writer, session->id ? session->password : none,
-                     session->id ? session->password_len : sizeof none);
-    jute_write_bool(&c->writer, false); /* a server that only reads can't lock anything */
-    return jute_end(&c->writer, n);
+    zk_jute_begin(&c->writer);
+    zk_jute_write_int(&c->writer, PROTOCOL);
+    zk_jute_write_long(&c->writer, c->options.last_zxid);
+    zk_jute_write_int(&c->writer, c->options.timeout_ms);
+    zk_jute_write_long(&c->writer, session->id);
+    zk_jute_write_bytes(&c->writer, session->id ? session->password : none,
+                        session->id ? session->password_len : sizeof none);
+    zk_jute_write_bool(&c->writer, false); /* a server that only reads can't lock anything */
+    return zk_jute_end(&c->writer, n);
 }
 
 static void on_opened(struct stream *stream)
@@ -167,14 +167,14 @@ static void on_opened(struct stream *stream)
 static bool authenticate(struct connection *c)
 {
     size_t n;
-    jute_begin(&c->writer);
-    jute_write_int(&c->writer, JUTE_XID_AUTH);
-    jute_write_int(&c->writer, JUTE_AUTH);
-    jute_write_int(&c->writer, 0);
-    jute_write_string(&c->writer, SCHEME);
-    jute_write_bytes(&c->writer, c->options.credentials, strlen(c->options.credentials));
-    const char *packet = jute_end(&c->writer, &n);
-    bool said = packet && connection_say(c, packet, n) == 0;
+    zk_jute_begin(&c->writer);
+    zk_jute_write_int(&c->writer, JUTE_XID_AUTH);
+    zk_jute_write_int(&c->writer, JUTE_AUTH);
+    zk_jute_write_int(&c->writer, 0);
+    zk_jute_write_string(&c->writer, SCHEME);
+    zk_jute_write_bytes(&c->writer, c->options.credentials, strlen(c->options.credentials));
+    const char *packet = zk_jute_end(&c->writer, &n);
+    bool said = packet && zk_connection_send_unanswered(c, packet, n) == 0;
     buffer_free(&c->writer.buffer); /* wipes it */
     return said;
 }
@@ -182,10 +182,10 @@ static bool authenticate(struct connection *c)
 static void on_greeting(struct connection *c, struct jute_reader *reader)
 {
     struct session_id session = {0};
-    (void)jute_read_int(reader);
-    int32_t timeout_ms = jute_read_int(reader);
-    session.id = jute_read_long(reader);
-    const char *password = jute_read_bytes(reader, &session.password_len);
+    (void)zk_jute_read_int(reader);
+    int32_t timeout_ms = zk_jute_read_int(reader);
+    session.id = zk_jute_read_long(reader);
+    const char *password = zk_jute_read_bytes(reader, &session.password_len);
     bool readable = !reader->bad && password && session.password_len <= SESSION_PASSWORD_MAX;
     int64_t wanted = c->options.session.id;
     bool expired = readable && session.id == 0;
@@ -208,9 +208,9 @@ static void on_greeting(struct connection *c, struct jute_reader *reader)
 
 static void on_event(struct connection *c, struct jute_reader *reader)
 {
-    int32_t type = jute_read_int(reader);
-    (void)jute_read_int(reader); /* the session's state */
-    const char *path = jute_read_string(reader);
+    int32_t type = zk_jute_read_int(reader);
+    (void)zk_jute_read_int(reader); /* the session's state */
+    const char *path = zk_jute_read_string(reader);
     if (reader->bad)
         end_unreadable(c, false);
     else
@@ -221,7 +221,7 @@ static void on_answer(struct connection *c, int32_t xid, int32_t code, struct ju
 {
     bool left;
     struct connection_request *request =
-        c->first && c->first->xid == xid && code <= 0 ? connection_pop(c, &left) : NULL;
+        c->first && c->first->xid == xid && code <= 0 ? zk_connection_pop(c, &left) : NULL;
     if (!request) {
         end_unreadable(c, false);
     } else if (!request->answered(request, code, reader)) {
@@ -236,9 +236,9 @@ static void on_packet(struct connection *c, struct jute_reader *reader)
         on_greeting(c, reader);
         return;
     }
-    int32_t xid = jute_read_int(reader);
-    int64_t zxid = jute_read_long(reader);
-    int32_t code = jute_read_int(reader);
+    int32_t xid = zk_jute_read_int(reader);
+    int64_t zxid = zk_jute_read_long(reader);
+    int32_t code = zk_jute_read_int(reader);
     c->zxid = !reader->bad && zxid > c->zxid ? zxid : c->zxid;
     if (reader->bad)
         end_unreadable(c, false);
@@ -258,7 +258,7 @@ static size_t packet_size(struct connection *c)
     struct jute_reader reader = {.at = c->in.bytes + c->in.head, .end = c->in.bytes + c->in.end};
     if (buffer_len(&c->in) < HEADER_SIZE)
         return 0;
-    int32_t n = jute_read_int(&reader);
+    int32_t n = zk_jute_read_int(&reader);
     if (n < 0 || (uint32_t)n > JUTE_PACKET_MAX) {
         end_unreadable(c, false);
         return 0;
@@ -302,10 +302,10 @@ static const struct stream_events stream_events = {
 
 /* ---- its life ---- */
 
-enum stile_status connection_open(struct connection **out, struct loop *loop,
-                                  const struct connection_options *options,
-                                  const struct connection_events *events, void *owner,
-                                  struct stile_error *err)
+enum stile_status zk_connection_open(struct connection **out, struct loop *loop,
+                                     const struct connection_options *options,
+                                     const struct connection_events *events, void *owner,
+                                     struct stile_error *err)
 {
     struct connection *c = calloc(1, sizeof *c);
     if (!c)
@@ -319,13 +319,13 @@ enum stile_status connection_open(struct connection **out, struct loop *loop,
     enum stile_status status =
         stream_open(&c->stream, loop, &options->target, &stream_events, c, err);
     if (status)
-        connection_free(c);
+        zk_connection_free(c);
     else
         *out = c;
     return status;
 }
 
-void connection_free(struct connection *c)
+void zk_connection_free(struct connection *c)
 {
     if (!c)
         return;
@@ -340,7 +340,7 @@ void connection_free(struct connection *c)
         free(c);
 }
 
-void connection_forked(struct connection *c)
+void zk_connection_forked(struct connection *c)
 {
     if (c)
         stream_forked(c->stream);

@@ -48,29 +48,29 @@ struct connection_events {
     void (*closed)(struct connection *connection, const struct stile_error *why);
 };
 
-enum stile_status connection_open(struct connection **connection, struct loop *loop,
-                                  const struct connection_options *options,
-                                  const struct connection_events *events, void *owner,
-                                  struct stile_error *err);
-void *connection_owner(const struct connection *connection);
+enum stile_status zk_connection_open(struct connection **connection, struct loop *loop,
+                                     const struct connection_options *options,
+                                     const struct connection_events *events, void *owner,
+                                     struct stile_error *err);
+void *zk_connection_owner(const struct connection *connection);
 
-uint64_t connection_greeted_ns(const struct connection *connection); /* 0: not yet */
-int64_t connection_zxid(const struct connection *connection);        /* the greatest seen */
-bool connection_is_up(const struct connection *connection);
+uint64_t zk_connection_greeted_ns(const struct connection *connection); /* 0: not yet */
+int64_t zk_connection_zxid(const struct connection *connection);        /* the greatest seen */
+bool zk_connection_is_up(const struct connection *connection);
 
 /* Once up. The request's number is written into the packet. 0, or an errno value of
  * stream_write(): then it is not under way. */
-int connection_send(struct connection *connection, struct connection_request *request, char *packet,
-                    size_t n);
+int zk_connection_send(struct connection *connection, struct connection_request *request,
+                       char *packet, size_t n);
 /* A packet whose answer goes to nobody. */
-int connection_say(struct connection *connection, const char *packet, size_t n);
-void connection_flush(struct connection *connection);
+int zk_connection_send_unanswered(struct connection *connection, const char *packet, size_t n);
+void zk_connection_flush(struct connection *connection);
 
 /* The oldest request that is not answered, which is no longer under way then; NULL: there is none.
  * may_have_left: the server may have got it. */
-struct connection_request *connection_pop(struct connection *connection, bool *may_have_left);
+struct connection_request *zk_connection_pop(struct connection *connection, bool *may_have_left);
 
-void connection_free(struct connection *connection); /* no event follows */
-void connection_forked(struct connection *connection);
+void zk_connection_free(struct connection *connection); /* no event follows */
+void zk_connection_forked(struct connection *connection);
 
 #endif

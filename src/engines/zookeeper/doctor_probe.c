@@ -9,14 +9,14 @@
 #include "engines/zookeeper/doctor.h"
 #include "io/resolve.h"
 
-#define PATIENCE_NS (3 * NS_PER_SEC)
-#define TEXT_MAX    (64u << 10)
+#define TIMEOUT_NS (3 * NS_PER_SEC)
+#define TEXT_MAX   (64u << 10)
 
 /* One server of the URL. */
-struct call {
-    struct visit *visit;
-    struct seen_server *server;
-    const struct zoo_host *host;
+struct server_probe {
+    struct examination *examination;
+    struct server_facts *server;
+    const struct zk_host *host;
     struct resolve *resolve;
     struct addrinfo *addresses;
     struct stream *stream;
@@ -25,59 +25,59 @@ struct call {
     struct buffer text;
 };
 
-struct visit {
-    struct visit *next; /* of zoo->visits */
+struct examination {
+    struct examination *next; /* of zoo->visits */
     struct query *query;
     struct task task; /* the next words */
     struct timer timer;
-    struct seen seen;
-    struct call *calls;
-    size_t names;   /* that are being looked up */
-    size_t pending; /* servers that are being asked */
+    struct ensemble_facts facts;
+    struct server_probe *probes;
+    size_t unresolved; /* that are being looked up */
+    size_t pending;    /* servers that are being asked */
 };
 
-static struct loop *loop_of(const struct visit *visit)
+static struct loop *loop_of(const struct examination *examination)
 {
-    return visit->query->engine->loop;
+    return examination->query->engine->loop;
 }
 
 /* ---- the end ---- */
 
-static void hang_up(struct call *call)
+static void close_stream(struct server_probe *probe)
 {
-    stream_free(call->stream);
-    call->stream = NULL;
-    buffer_free(&call->text);
+    stream_free(probe->stream);
+    probe->stream = NULL;
+    buffer_free(&probe->text);
 }
 
-static void visit_free(struct visit *visit)
+static void examination_free(struct examination *examination)
 {
-    struct loop *loop = loop_of(visit);
-    struct visit **at = &zoo_of(visit->query->engine)->visits;
-    while (*at != visit)
+    struct loop *loop = loop_of(examination);
+    struct examination **at = &zk_of(examination->query->engine)->examinations;
+    while (*at != examination)
         at = &(*at)->next;
-    *at = visit->next;
-    for (size_t i = 0; i < visit->seen.n; i++) {
-        hang_up(&visit->calls[i]);
-        resolve_free(visit->calls[i].resolve);
-        if (visit->calls[i].addresses)
-            freeaddrinfo(visit->calls[i].addresses);
+    *at = examination->next;
+    for (size_t i = 0; i < examination->facts.n; i++) {
+        close_stream(&examination->probes[i]);
+        resolve_free(examination->probes[i].resolve);
+        if (examination->probes[i].addresses)
+            freeaddrinfo(examination->probes[i].addresses);
     }
-    loop_forget(loop, &visit->task);
-    loop_disarm(loop, &visit->timer);
+    loop_forget(loop, &examination->task);
+    loop_disarm(loop, &examination->timer);
     loop_unreserve(loop, 1);
-    free(visit->calls);
-    free(visit->seen.servers);
-    free(visit);
+    free(examination->probes);
+    free(examination->facts.servers);
+    free(examination);
 }
 
-static void tell(void *data, const struct stile_finding *finding)
+static void report_finding(void *data, const struct stile_finding *finding)
 {
-    struct visit *visit = data;
-    visit->query->engine->events->finding(visit->query, finding);
+    struct examination *examination = data;
+    examination->query->engine->events->finding(examination->query, finding);
 }
 
-static void explain(struct stile_error *why, const struct seen_server *first)
+static void explain(struct stile_error *why, const struct server_facts *first)
 {
     if (why->status == STILE_UNREACHABLE)
         error_set(why, STILE_UNREACHABLE, why->native, "no server answers; %s: %s", first->where,
@@ -85,106 +85,107 @@ static void explain(struct stile_error *why, const struct seen_server *first)
 }
 
 /* Without any answer there is nothing to report but why. */
-static void finish(struct visit *visit)
+static void finish(struct examination *examination)
 {
-    struct query *query = visit->query;
-    struct stile_error why = visit->seen.error;
-    bool any = visit->seen.given_ms > 0;
-    for (size_t i = 0; i < visit->seen.n; i++)
-        any = any || visit->seen.servers[i].answered;
+    struct query *query = examination->query;
+    struct stile_error why = examination->facts.error;
+    bool any = examination->facts.given_ms > 0;
+    for (size_t i = 0; i < examination->facts.n; i++)
+        any = any || examination->facts.servers[i].answered;
     if (any)
-        diagnose(&visit->seen, tell, visit);
+        zk_doctor_judge(&examination->facts, report_finding, examination);
     else
-        explain(&why, &visit->seen.servers[0]);
-    visit_free(visit);
+        explain(&why, &examination->facts.servers[0]);
+    examination_free(examination);
     query->engine->events->done(query, any ? NULL : &why);
 }
 
-static void set_error(struct call *call, const char *text)
+static void set_error(struct server_probe *probe, const char *text)
 {
-    if (!call->server->answered)
-        snprintf(call->server->error, sizeof call->server->error, "%.150s", text);
+    if (!probe->server->answered)
+        snprintf(probe->server->error, sizeof probe->server->error, "%.150s", text);
 }
 
-static void on_patience(struct timer *timer)
+static void on_timeout(struct timer *timer)
 {
-    struct visit *visit = (struct visit *)((char *)timer - offsetof(struct visit, timer));
-    for (size_t i = 0; i < visit->seen.n; i++) {
-        if (!visit->calls[i].over)
-            set_error(&visit->calls[i], strerror(ETIMEDOUT));
+    struct examination *examination = container_of(timer, struct examination, timer);
+    for (size_t i = 0; i < examination->facts.n; i++) {
+        if (!examination->probes[i].over)
+            set_error(&examination->probes[i], strerror(ETIMEDOUT));
     }
-    finish(visit);
+    finish(examination);
 }
 
 /* ---- one word ---- */
 
-static void go_on(struct call *call)
+static void next_later(struct server_probe *probe)
 {
-    hang_up(call);
-    loop_soon(loop_of(call->visit), &call->visit->task);
+    close_stream(probe);
+    loop_soon(loop_of(probe->examination), &probe->examination->task);
 }
 
-static void fail(struct call *call, const char *why)
+static void fail(struct server_probe *probe, const char *why)
 {
-    set_error(call, why);
-    call->word = call->server->answered ? call->word + 1 : WORDS;
-    go_on(call);
+    set_error(probe, why);
+    probe->word = probe->server->answered ? probe->word + 1 : WORDS;
+    next_later(probe);
 }
 
-static void understand(struct call *call)
+static void read_answer(struct server_probe *probe)
 {
-    if (buffer_put(&call->text, "", 1) == 0)
-        seen_read(call->server, call->word, buffer_at(&call->text));
-    call->word++;
-    go_on(call);
+    if (buffer_put(&probe->text, "", 1) == 0)
+        zk_doctor_read_answer(probe->server, probe->word, buffer_at(&probe->text));
+    probe->word++;
+    next_later(probe);
 }
 
 static void on_opened(struct stream *stream)
 {
-    struct call *call = stream_owner(stream);
-    if (stream_write(stream, word_texts[call->word], 4))
-        fail(call, "out of memory");
+    struct server_probe *probe = stream_owner(stream);
+    if (stream_write(stream, zk_doctor_words[probe->word], 4))
+        fail(probe, "out of memory");
 }
 
 static void on_data(struct stream *stream, const void *bytes, size_t n)
 {
-    struct call *call = stream_owner(stream);
-    size_t room = TEXT_MAX - 1 - buffer_len(&call->text);
-    if (buffer_put(&call->text, bytes, n < room ? n : room))
-        fail(call, "out of memory");
+    struct server_probe *probe = stream_owner(stream);
+    size_t room = TEXT_MAX - 1 - buffer_len(&probe->text);
+    if (buffer_put(&probe->text, bytes, n < room ? n : room))
+        fail(probe, "out of memory");
     else if (n >= room)
-        understand(call);
+        read_answer(probe);
 }
 
 static void on_closed(struct stream *stream, const struct stile_error *why)
 {
-    struct call *call = stream_owner(stream);
-    if (buffer_len(&call->text) > 0)
-        understand(call);
+    struct server_probe *probe = stream_owner(stream);
+    if (buffer_len(&probe->text) > 0)
+        read_answer(probe);
     else
-        fail(call, why->native > 0 ? strerror(why->native) : why->message);
+        fail(probe, why->native > 0 ? strerror(why->native) : why->message);
 }
 
 static const struct stream_events stream_events = {
     .opened = on_opened, .data = on_data, .closed = on_closed};
 
-static void next_word(struct call *call)
+static void next_word(struct server_probe *probe)
 {
-    struct zoo *zoo = zoo_of(call->visit->query->engine);
-    const struct stream_target target = {.host = call->host->name,
-                                         .port = call->host->port,
-                                         .tls = zoo->tls,
-                                         .timeout_ns = PATIENCE_NS};
+    struct zk *zk = zk_of(probe->examination->query->engine);
+    const struct stream_target target = {.host = probe->host->name,
+                                         .port = probe->host->port,
+                                         .tls = zk->tls,
+                                         .timeout_ns = TIMEOUT_NS};
     struct stile_error why;
-    if (stream_open(&call->stream, loop_of(call->visit), &target, &stream_events, call, &why)) {
-        call->stream = NULL;
-        fail(call, why.message);
+    if (stream_open(&probe->stream, loop_of(probe->examination), &target, &stream_events, probe,
+                    &why)) {
+        probe->stream = NULL;
+        fail(probe, why.message);
     }
 }
 
 /* ---- all of them ---- */
 
-static bool are_one(const struct call *a, const struct call *b)
+static bool are_same(const struct server_probe *a, const struct server_probe *b)
 {
     for (const struct addrinfo *one = a->addresses; one; one = one->ai_next) {
         for (const struct addrinfo *two = b->addresses; two; two = two->ai_next) {
@@ -196,125 +197,128 @@ static bool are_one(const struct call *a, const struct call *b)
     return false;
 }
 
-static void find_repeated(struct visit *visit)
+static void find_duplicates(struct examination *examination)
 {
-    for (size_t i = 0; i < visit->seen.n; i++) {
-        struct call *call = &visit->calls[i];
+    for (size_t i = 0; i < examination->facts.n; i++) {
+        struct server_probe *probe = &examination->probes[i];
         for (size_t j = 0; j < i; j++)
-            call->server->again = call->server->again || are_one(call, &visit->calls[j]);
-        call->over = call->over || call->server->again;
-        visit->pending += !call->over;
+            probe->server->duplicate =
+                probe->server->duplicate || are_same(probe, &examination->probes[j]);
+        probe->over = probe->over || probe->server->duplicate;
+        examination->pending += !probe->over;
     }
 }
 
 static void on_task(struct task *task)
 {
-    struct visit *visit = (struct visit *)((char *)task - offsetof(struct visit, task));
-    for (size_t i = 0; i < visit->seen.n; i++) {
-        struct call *call = &visit->calls[i];
-        if (call->over || call->stream)
+    struct examination *examination = container_of(task, struct examination, task);
+    for (size_t i = 0; i < examination->facts.n; i++) {
+        struct server_probe *probe = &examination->probes[i];
+        if (probe->over || probe->stream)
             continue;
-        call->over = call->word == WORDS;
-        visit->pending -= call->over;
-        if (!call->over)
-            next_word(call);
+        probe->over = probe->word == WORDS;
+        examination->pending -= probe->over;
+        if (!probe->over)
+            next_word(probe);
     }
-    if (visit->pending == 0)
-        finish(visit);
+    if (examination->pending == 0)
+        finish(examination);
 }
 
-static void name_found(struct visit *visit)
+static void on_name_known(struct examination *examination)
 {
-    if (--visit->names > 0)
+    if (--examination->unresolved > 0)
         return;
-    find_repeated(visit);
-    loop_soon(loop_of(visit), &visit->task);
+    find_duplicates(examination);
+    loop_soon(loop_of(examination), &examination->task);
 }
 
 static void on_resolved(void *data, struct addrinfo *found, const struct stile_error *err)
 {
-    struct call *call = data;
-    resolve_free(call->resolve);
-    call->resolve = NULL;
-    call->addresses = found;
-    call->over = !found;
+    struct server_probe *probe = data;
+    resolve_free(probe->resolve);
+    probe->resolve = NULL;
+    probe->addresses = found;
+    probe->over = !found;
     if (!found)
-        set_error(call, err->message);
-    name_found(call->visit);
+        set_error(probe, err->message);
+    on_name_known(probe->examination);
 }
 
-static void look_up(struct call *call)
+static void resolve_host(struct server_probe *probe)
 {
     struct stile_error why;
-    const struct zoo_host *host = call->host;
-    if (resolve_numeric(&call->addresses, host->name, host->port) == 0) {
-        name_found(call->visit);
+    const struct zk_host *host = probe->host;
+    if (resolve_numeric(&probe->addresses, host->name, host->port) == 0) {
+        on_name_known(probe->examination);
         return;
     }
-    call->addresses = NULL;
-    if (resolve_start(&call->resolve, loop_of(call->visit), host->name, host->port, on_resolved,
-                      call, &why)) {
-        call->resolve = NULL;
-        call->over = true;
-        set_error(call, why.message);
-        name_found(call->visit);
+    probe->addresses = NULL;
+    if (resolve_start(&probe->resolve, loop_of(probe->examination), host->name, host->port,
+                      on_resolved, probe, &why)) {
+        probe->resolve = NULL;
+        probe->over = true;
+        set_error(probe, why.message);
+        on_name_known(probe->examination);
     }
 }
 
-static void plan(struct visit *visit, const struct zoo *zoo)
+static void prepare(struct examination *examination, const struct zk *zk)
 {
-    for (size_t i = 0; i < zoo->n_hosts; i++) {
-        struct seen_server *server = &visit->seen.servers[i];
+    for (size_t i = 0; i < zk->n_hosts; i++) {
+        struct server_facts *server = &examination->facts.servers[i];
         *server =
-            (struct seen_server){.where = zoo->hosts[i].where, .followers = -1, .connections = -1};
-        visit->calls[i] = (struct call){.visit = visit, .server = server, .host = &zoo->hosts[i]};
+            (struct server_facts){.where = zk->hosts[i].where, .followers = -1, .connections = -1};
+        examination->probes[i] = (struct server_probe){
+            .examination = examination, .server = server, .host = &zk->hosts[i]};
     }
-    visit->names = visit->seen.n = zoo->n_hosts;
-    visit->seen.asked_ms = zoo->main->asked_ms;
-    visit->seen.given_ms = zoo->main->state == SESSION_UP ? zoo->main->timeout_ms : 0;
-    visit->seen.error = zoo->session_error;
+    examination->unresolved = examination->facts.n = zk->n_hosts;
+    examination->facts.asked_ms = zk->main->asked_ms;
+    examination->facts.given_ms = zk->main->state == SESSION_UP ? zk->main->timeout_ms : 0;
+    examination->facts.error = zk->session_error;
 }
 
-void doctor_examine(struct engine *engine, struct query *query)
+void zk_doctor_examine(struct engine *engine, struct query *query)
 {
-    struct zoo *zoo = zoo_of(engine);
+    struct zk *zk = zk_of(engine);
     struct stile_error err;
-    struct visit *visit = calloc(1, sizeof *visit);
-    struct seen_server *servers = calloc(zoo->n_hosts, sizeof *servers);
-    struct call *calls = calloc(zoo->n_hosts, sizeof *calls);
-    if (!visit || !servers || !calls || loop_reserve(engine->loop, 1)) {
-        free(visit);
+    struct examination *examination = calloc(1, sizeof *examination);
+    struct server_facts *servers = calloc(zk->n_hosts, sizeof *servers);
+    struct server_probe *probes = calloc(zk->n_hosts, sizeof *probes);
+    if (!examination || !servers || !probes || loop_reserve(engine->loop, 1)) {
+        free(examination);
         free(servers);
-        free(calls);
+        free(probes);
         error_set(&err, STILE_NOMEM, 0, "out of memory");
         engine->events->done(query, &err);
         return;
     }
-    *visit = (struct visit){.next = zoo->visits,
-                            .query = query,
-                            .task.fn = on_task,
-                            .timer.fn = on_patience,
-                            .seen.servers = servers,
-                            .calls = calls};
-    zoo->visits = visit;
-    plan(visit, zoo);
-    loop_arm(engine->loop, &visit->timer, loop_now(engine->loop) + PATIENCE_NS);
-    for (size_t i = 0; i < zoo->n_hosts; i++)
-        look_up(&visit->calls[i]);
+    *examination = (struct examination){.next = zk->examinations,
+                                        .query = query,
+                                        .task.fn = on_task,
+                                        .timer.fn = on_timeout,
+                                        .facts.servers = servers,
+                                        .probes = probes};
+    zk->examinations = examination;
+    prepare(examination, zk);
+    loop_arm(engine->loop, &examination->timer, loop_now(engine->loop) + TIMEOUT_NS);
+    for (size_t i = 0; i < zk->n_hosts; i++)
+        resolve_host(&examination->probes[i]);
 }
 
-void doctor_close(struct zoo *zoo)
+void zk_doctor_close(struct zk *zk)
 {
-    while (zoo->visits)
-        visit_free(zoo->visits);
+    while (zk->examinations)
+        examination_free(zk->examinations);
 }
 
-void doctor_forked(struct zoo *zoo)
+void zk_doctor_forked(struct zk *zk)
 {
-    for (struct visit *visit = zoo->visits; visit; visit = visit->next) {
-        for (size_t i = 0; i < visit->seen.n; i++) {
-            stream_forked(visit->calls[i].stream);
-            resolve_forked(visit->calls[i].resolve);
+    for (struct examination *examination = zk->examinations; examination;
+         examination = examination->next) {
+        for (size_t i = 0; i < examination->facts.n; i++) {
+            stream_forked(examination->probes[i].stream);
+            resolve_forked(examination->probes[i].resolve);
         }
     }
 }

@@ -4,16 +4,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TICK_MAX_MS  2000  /* what told.c counts on */
+#define TICK_MAX_MS  2000  /* what liveness.c counts on */
 #define SESSION_LONG 10000 /* the TTL of who asks for none */
 
-const char *const word_texts[WORDS] = {
+const char *const zk_doctor_words[WORDS] = {
     [WORD_RUOK] = "ruok", [WORD_SRVR] = "srvr", [WORD_CONF] = "conf", [WORD_MNTR] = "mntr"};
 
 /* ---- what they say ---- */
 
 /* What is behind a word at the start of a line; NULL: no line has it. */
-static const char *behind(const char *text, const char *word)
+static const char *value_of(const char *text, const char *word)
 {
     size_t n = strlen(word);
     for (; text; text = strchr(text, '\n')) {
@@ -32,21 +32,21 @@ static void copy_word(char *out, size_t size, const char *text)
 
 static long number(const char *text, const char *word, long otherwise)
 {
-    const char *found = behind(text, word);
+    const char *found = value_of(text, word);
     return found ? strtol(found, NULL, 10) : otherwise;
 }
 
 static size_t count_voters(const char *text)
 {
     size_t n = 0;
-    for (const char *at = behind(text, "server."); at; at = behind(at, "server.")) {
+    for (const char *at = value_of(text, "server."); at; at = value_of(at, "server.")) {
         size_t len = strcspn(at, ";\n");
         n += len < 8 || memcmp(at + len - 8, "observer", 8) != 0;
     }
     return n;
 }
 
-static void read_conf(struct seen_server *server, const char *text)
+static void read_conf(struct server_facts *server, const char *text)
 {
     server->tick_ms = number(text, "tickTime=", 0);
     server->min_ms = number(text, "minSessionTimeout=", 0);
@@ -56,23 +56,23 @@ static void read_conf(struct seen_server *server, const char *text)
     server->voters = voters ? voters : server->voters;
 }
 
-void seen_read(struct seen_server *server, enum word word, const char *text)
+void zk_doctor_read_answer(struct server_facts *server, enum word word, const char *text)
 {
     server->answered = true;
     if (strstr(text, "not in the whitelist")) {
         server->closed[word] = true;
     } else if (strstr(text, "not currently serving")) {
-        server->idle = true;
+        server->not_serving = true;
     } else if (word == WORD_SRVR) {
-        copy_word(server->version, sizeof server->version, behind(text, "Zookeeper version: "));
+        copy_word(server->version, sizeof server->version, value_of(text, "Zookeeper version: "));
         server->version[strcspn(server->version, "-")] = '\0';
-        copy_word(server->mode, sizeof server->mode, behind(text, "Mode: "));
+        copy_word(server->mode, sizeof server->mode, value_of(text, "Mode: "));
     } else if (word == WORD_CONF) {
         read_conf(server, text);
     } else if (word == WORD_MNTR) {
         server->followers = number(text, "zk_synced_followers\t", -1);
         if (!*server->mode)
-            copy_word(server->mode, sizeof server->mode, behind(text, "zk_server_state\t"));
+            copy_word(server->mode, sizeof server->mode, value_of(text, "zk_server_state\t"));
         if (!server->voters)
             server->voters = (size_t)number(text, "zk_quorum_size\t", 0);
     }
@@ -80,59 +80,60 @@ void seen_read(struct seen_server *server, enum word word, const char *text)
 
 /* ---- telling ---- */
 
-struct telling {
-    const struct seen *seen;
-    tell_fn *fn;
+struct report {
+    const struct ensemble_facts *facts;
+    finding_fn *fn;
     void *data;
 };
 
-static void say(const struct telling *t, const char *where, struct stile_finding finding)
+static void add_finding(const struct report *report, const char *where,
+                        struct stile_finding finding)
 {
     finding.where = where;
-    t->fn(t->data, &finding);
+    report->fn(report->data, &finding);
 }
 
-static bool is(const struct seen_server *server, const char *mode)
+static bool is(const struct server_facts *server, const char *mode)
 {
     return strcmp(server->mode, mode) == 0;
 }
 
-static bool serves(const struct seen_server *server)
+static bool serves(const struct server_facts *server)
 {
     return *server->mode && !is(server, "read-only");
 }
 
-struct sum {
-    size_t named, answer, serve, lead, alone, voters;
-    const struct seen_server *leader;
+struct totals {
+    size_t named, reply, serve, lead, alone, voters;
+    const struct server_facts *leader;
 };
 
-static struct sum sum_up(const struct seen *seen)
+static struct totals add_up(const struct ensemble_facts *facts)
 {
-    struct sum sum = {0};
-    for (size_t i = 0; i < seen->n; i++) {
-        const struct seen_server *server = &seen->servers[i];
-        if (server->again)
+    struct totals totals = {0};
+    for (size_t i = 0; i < facts->n; i++) {
+        const struct server_facts *server = &facts->servers[i];
+        if (server->duplicate)
             continue;
-        sum.named++;
-        sum.answer += server->answered;
-        sum.serve += serves(server);
-        sum.alone += is(server, "standalone");
-        sum.lead += is(server, "leader");
-        sum.leader = is(server, "leader") ? server : sum.leader;
-        sum.voters = server->voters > sum.voters ? server->voters : sum.voters;
+        totals.named++;
+        totals.reply += server->answered;
+        totals.serve += serves(server);
+        totals.alone += is(server, "standalone");
+        totals.lead += is(server, "leader");
+        totals.leader = is(server, "leader") ? server : totals.leader;
+        totals.voters = server->voters > totals.voters ? server->voters : totals.voters;
     }
-    if (!sum.serve && seen->given_ms)
-        sum.serve = 1; /* one of those that tell nothing */
-    if (!sum.voters)
-        sum.voters = sum.alone ? 1 : sum.named;
-    return sum;
+    if (!totals.serve && facts->given_ms)
+        totals.serve = 1; /* one of those that tell nothing */
+    if (!totals.voters)
+        totals.voters = totals.alone ? 1 : totals.named;
+    return totals;
 }
 
 /* ---- each by itself ---- */
 
-static void look_at_absence(const struct telling *t, const struct seen_server *server,
-                            const struct sum *sum)
+static void check_down(const struct report *report, const struct server_facts *server,
+                       const struct totals *totals)
 {
     char what[200], why[160];
     if (server->answered)
@@ -141,29 +142,31 @@ static void look_at_absence(const struct telling *t, const struct seen_server *s
     snprintf(why, sizeof why,
              "%zu of the %zu servers named here serve; more than half of %zu are "
              "needed for anything to be locked",
-             sum->serve, sum->named, sum->voters);
-    say(t, server->where,
-        (struct stile_finding){.severity = sum->serve ? STILE_WARNING : STILE_DANGER,
-                               .id = "down",
-                               .what = what,
-                               .why = why,
-                               .cure = "start it, or take it out of the URL"});
+             totals->serve, totals->named, totals->voters);
+    add_finding(report, server->where,
+                (struct stile_finding){.severity = totals->serve ? STILE_WARNING : STILE_DANGER,
+                                       .id = "down",
+                                       .what = what,
+                                       .why = why,
+                                       .cure = "start it, or take it out of the URL"});
 }
 
-static void look_at_state(const struct telling *t, const struct seen_server *server,
-                          const struct sum *sum)
+static void check_state(const struct report *report, const struct server_facts *server,
+                        const struct totals *totals)
 {
-    enum stile_severity severity = sum->serve ? STILE_WARNING : STILE_DANGER;
+    enum stile_severity severity = totals->serve ? STILE_WARNING : STILE_DANGER;
     if (is(server, "read-only"))
-        say(t, server->where,
+        add_finding(
+            report, server->where,
             (struct stile_finding){.severity = severity,
                                    .id = "read-only",
                                    .what = "it is cut off from the others, and read-only",
                                    .why = "it gives no sessions to who wants to write, so nothing "
                                           "can be locked through it",
                                    .cure = "see why it does not reach the other servers"});
-    else if (server->idle)
-        say(t, server->where,
+    else if (server->not_serving)
+        add_finding(
+            report, server->where,
             (struct stile_finding){.severity = severity,
                                    .id = "no-quorum",
                                    .what = "it runs, and serves nobody: it follows no leader",
@@ -172,18 +175,19 @@ static void look_at_state(const struct telling *t, const struct seen_server *ser
                                            "reach each other"});
 }
 
-static void look_at_words(const struct telling *t, const struct seen_server *server)
+static void check_words(const struct report *report, const struct server_facts *server)
 {
     char what[80] = "it does not answer to";
     bool any = false;
     for (int i = 0; i < WORDS; i++) {
         if (server->closed[i])
-            strcat(strcat(what, any ? ", " : " "), word_texts[i]);
+            strcat(strcat(what, any ? ", " : " "), zk_doctor_words[i]);
         any = any || server->closed[i];
     }
     if (!any)
         return;
-    say(t, server->where,
+    add_finding(
+        report, server->where,
         (struct stile_finding){.severity = STILE_NOTE,
                                .id = "closed-words",
                                .what = what,
@@ -193,13 +197,14 @@ static void look_at_words(const struct telling *t, const struct seen_server *ser
                                        "zoo.cfg, and restart it"});
 }
 
-static void look_at_ticks(const struct telling *t, const struct seen_server *server)
+static void check_tick_time(const struct report *report, const struct server_facts *server)
 {
     char what[80];
     if (server->tick_ms <= TICK_MAX_MS)
         return;
     snprintf(what, sizeof what, "its tickTime is %ld ms", server->tick_ms);
-    say(t, server->where,
+    add_finding(
+        report, server->where,
         (struct stile_finding){.severity = STILE_DANGER,
                                .id = "tick-time",
                                .what = what,
@@ -209,27 +214,28 @@ static void look_at_ticks(const struct telling *t, const struct seen_server *ser
                                .cure = "set tickTime=2000 or less in the zoo.cfg of all servers"});
 }
 
-static void look_at_version(const struct telling *t, const struct seen_server *server)
+static void check_version(const struct report *report, const struct server_facts *server)
 {
     char what[80];
     int major = 0, minor = 0;
     if (sscanf(server->version, "%d.%d", &major, &minor) != 2 || major > 3 || minor >= 5)
         return;
     snprintf(what, sizeof what, "its version is %s", server->version);
-    say(t, server->where,
-        (struct stile_finding){.severity = STILE_DANGER,
-                               .id = "version",
-                               .what = what,
-                               .why = "it has no container nodes, which locks are made in",
-                               .cure = "upgrade it to 3.5 or later"});
+    add_finding(report, server->where,
+                (struct stile_finding){.severity = STILE_DANGER,
+                                       .id = "version",
+                                       .what = what,
+                                       .why = "it has no container nodes, which locks are made in",
+                                       .cure = "upgrade it to 3.5 or later"});
 }
 
 /* ---- all of them ---- */
 
-static void look_at_one(const struct telling *t, const struct sum *sum)
+static void check_single(const struct report *report, const struct totals *totals)
 {
-    if (sum->voters == 1 && sum->serve)
-        say(t, t->seen->servers[0].where,
+    if (totals->voters == 1 && totals->serve)
+        add_finding(
+            report, report->facts->servers[0].where,
             (struct stile_finding){.severity = STILE_WARNING,
                                    .id = "one-server",
                                    .what = "there is one server only",
@@ -238,28 +244,30 @@ static void look_at_one(const struct telling *t, const struct sum *sum)
                                    .cure = "run three, on machines of their own"});
 }
 
-static void look_at_count(const struct telling *t, const struct sum *sum)
+static void check_count(const struct report *report, const struct totals *totals)
 {
     char what[120], why[120];
-    snprintf(what, sizeof what, "%zu voting servers, %zu of them answer here%s%s", sum->voters,
-             sum->answer, sum->leader ? "; the leader is " : "",
-             sum->leader ? sum->leader->where : "");
-    if (sum->voters > 1 && sum->serve)
-        say(t, NULL, (struct stile_finding){.severity = STILE_FINE, .id = "servers", .what = what});
-    snprintf(what, sizeof what, "the number of voting servers, %zu, is even", sum->voters);
-    snprintf(why, sizeof why, "%zu of them may fail, as of %zu", (sum->voters - 1) / 2,
-             sum->voters - 1);
-    if (sum->voters % 2 == 0)
-        say(t, NULL,
-            (struct stile_finding){.severity = STILE_NOTE,
-                                   .id = "even",
-                                   .what = what,
-                                   .why = why,
-                                   .cure = "add one, or let one be an observer"});
-    snprintf(what, sizeof what, "%zu of %zu voting servers are named in the URL", sum->named,
-             sum->voters);
-    if (sum->named < sum->voters)
-        say(t, NULL,
+    snprintf(what, sizeof what, "%zu voting servers, %zu of them answer here%s%s", totals->voters,
+             totals->reply, totals->leader ? "; the leader is " : "",
+             totals->leader ? totals->leader->where : "");
+    if (totals->voters > 1 && totals->serve)
+        add_finding(report, NULL,
+                    (struct stile_finding){.severity = STILE_FINE, .id = "servers", .what = what});
+    snprintf(what, sizeof what, "the number of voting servers, %zu, is even", totals->voters);
+    snprintf(why, sizeof why, "%zu of them may fail, as of %zu", (totals->voters - 1) / 2,
+             totals->voters - 1);
+    if (totals->voters % 2 == 0)
+        add_finding(report, NULL,
+                    (struct stile_finding){.severity = STILE_NOTE,
+                                           .id = "even",
+                                           .what = what,
+                                           .why = why,
+                                           .cure = "add one, or let one be an observer"});
+    snprintf(what, sizeof what, "%zu of %zu voting servers are named in the URL", totals->named,
+             totals->voters);
+    if (totals->named < totals->voters)
+        add_finding(
+            report, NULL,
             (struct stile_finding){.severity = STILE_NOTE,
                                    .id = "not-named",
                                    .what = what,
@@ -268,10 +276,11 @@ static void look_at_count(const struct telling *t, const struct sum *sum)
                                    .cure = "name them all"});
 }
 
-static void look_at_leaders(const struct telling *t, const struct sum *sum)
+static void check_leaders(const struct report *report, const struct totals *totals)
 {
-    if (sum->lead + sum->alone > 1 || (sum->alone && sum->serve > sum->alone))
-        say(t, NULL,
+    if (totals->lead + totals->alone > 1 || (totals->alone && totals->serve > totals->alone))
+        add_finding(
+            report, NULL,
             (struct stile_finding){.severity = STILE_DANGER,
                                    .id = "other-ensemble",
                                    .what = "the servers of this URL are not of one ensemble",
@@ -279,15 +288,18 @@ static void look_at_leaders(const struct telling *t, const struct sum *sum)
                                    .cure = "name the servers of one ensemble only"});
 }
 
-static void look_at_followers(const struct telling *t, const struct sum *sum)
+static void check_followers(const struct report *report, const struct totals *totals)
 {
     char what[120];
-    size_t in_step = sum->leader && sum->leader->followers >= 0 ? (size_t)sum->leader->followers + 1
-                                                                : sum->voters;
+    size_t in_step = totals->leader && totals->leader->followers >= 0
+                         ? (size_t)totals->leader->followers + 1
+                         : totals->voters;
     snprintf(what, sizeof what, "%zu of %zu servers are in step with the leader", in_step,
-             sum->voters);
-    if (in_step + (sum->named - sum->answer) < sum->voters) /* those are told of by themselves */
-        say(t, sum->leader->where,
+             totals->voters);
+    if (in_step + (totals->named - totals->reply) <
+        totals->voters) /* those are told of by themselves */
+        add_finding(
+            report, totals->leader->where,
             (struct stile_finding){.severity = STILE_WARNING,
                                    .id = "behind",
                                    .what = what,
@@ -296,20 +308,21 @@ static void look_at_followers(const struct telling *t, const struct sum *sum)
                                    .cure = "see what the others are doing"});
 }
 
-static void look_at_versions(const struct telling *t)
+static void check_versions(const struct report *report)
 {
-    const struct seen *seen = t->seen;
+    const struct ensemble_facts *facts = report->facts;
     const char *first = NULL;
     char what[120];
-    for (size_t i = 0; i < seen->n; i++) {
-        const char *version = seen->servers[i].version;
+    for (size_t i = 0; i < facts->n; i++) {
+        const char *version = facts->servers[i].version;
         if (!*version)
             continue;
         first = first ? first : version;
         if (strcmp(first, version) == 0)
             continue;
         snprintf(what, sizeof what, "its version is %s, another's %s", version, first);
-        say(t, seen->servers[i].where,
+        add_finding(
+            report, facts->servers[i].where,
             (struct stile_finding){.severity = STILE_WARNING,
                                    .id = "versions",
                                    .what = what,
@@ -320,33 +333,34 @@ static void look_at_versions(const struct telling *t)
 
 /* ---- our session ---- */
 
-static void look_at_session(const struct telling *t, const struct sum *sum)
+static void check_session(const struct report *report, const struct totals *totals)
 {
-    const struct seen *seen = t->seen;
+    const struct ensemble_facts *facts = report->facts;
     char what[120];
     snprintf(what, sizeof what, "a session of %ld ms was asked for, and %ld ms given",
-             seen->asked_ms, seen->given_ms);
-    if (seen->given_ms)
-        say(t, NULL,
-            (struct stile_finding){
-                .severity = seen->given_ms == seen->asked_ms ? STILE_FINE : STILE_NOTE,
-                .id = "session",
-                .what = what,
-                .why = seen->given_ms == seen->asked_ms ? NULL
-                                                        : "a TTL is what the servers make of it"});
-    else if (sum->serve)
-        say(t, NULL,
-            (struct stile_finding){.severity = STILE_DANGER,
-                                   .id = "no-session",
-                                   .what = seen->error.message,
-                                   .why = "without a session nothing can be locked",
-                                   .cure = "see the log of the servers"});
+             facts->asked_ms, facts->given_ms);
+    if (facts->given_ms)
+        add_finding(report, NULL,
+                    (struct stile_finding){
+                        .severity = facts->given_ms == facts->asked_ms ? STILE_FINE : STILE_NOTE,
+                        .id = "session",
+                        .what = what,
+                        .why = facts->given_ms == facts->asked_ms
+                                   ? NULL
+                                   : "a TTL is what the servers make of it"});
+    else if (totals->serve)
+        add_finding(report, NULL,
+                    (struct stile_finding){.severity = STILE_DANGER,
+                                           .id = "no-session",
+                                           .what = facts->error.message,
+                                           .why = "without a session nothing can be locked",
+                                           .cure = "see the log of the servers"});
 }
 
-static void look_at_bounds(const struct telling *t)
+static void check_session_bounds(const struct report *report)
 {
-    const struct seen_server *server = t->seen->servers;
-    const struct seen_server *end = server + t->seen->n;
+    const struct server_facts *server = report->facts->servers;
+    const struct server_facts *end = server + report->facts->n;
     char what[120];
     while (server < end && !server->max_ms)
         server++;
@@ -355,7 +369,8 @@ static void look_at_bounds(const struct telling *t)
     bool is_long = server->min_ms > SESSION_LONG;
     snprintf(what, sizeof what, "sessions last from %ld to %ld ms here", server->min_ms,
              server->max_ms);
-    say(t, server->where,
+    add_finding(
+        report, server->where,
         (struct stile_finding){
             .severity = is_long ? STILE_WARNING : STILE_FINE,
             .id = "session-bounds",
@@ -366,14 +381,14 @@ static void look_at_bounds(const struct telling *t)
 }
 
 /* More locks than one session has room for need more of them, and a connection each. */
-static void look_at_room(const struct telling *t)
+static void check_session_room(const struct report *report)
 {
-    const struct seen_server *server = t->seen->servers;
-    const struct seen_server *end = server + t->seen->n;
+    const struct server_facts *server = report->facts->servers;
+    const struct server_facts *end = server + report->facts->n;
     char what[240];
     while (server < end && server->connections < 0)
         server++;
-    if (server == end || !t->seen->given_ms)
+    if (server == end || !report->facts->given_ms)
         return;
     bool few = server->connections > 0 && server->connections < SESSIONS_MAX;
     char most[40] = "any number of";
@@ -385,7 +400,8 @@ static void look_at_room(const struct telling *t)
         "end of a session fits into a record of the servers' log; they take %s connections "
         "from one address",
         SESSION_BYTES_MAX >> 10, most);
-    say(t, server->where,
+    add_finding(
+        report, server->where,
         (struct stile_finding){
             .severity = few ? STILE_NOTE : STILE_FINE,
             .id = "session-room",
@@ -395,26 +411,26 @@ static void look_at_room(const struct telling *t)
             .cure = few ? "set maxClientCnxns=60 or more in the zoo.cfg of all servers" : NULL});
 }
 
-void diagnose(const struct seen *seen, tell_fn *tell, void *data)
+void zk_doctor_judge(const struct ensemble_facts *facts, finding_fn *report_finding, void *data)
 {
-    const struct telling t = {.seen = seen, .fn = tell, .data = data};
-    const struct sum sum = sum_up(seen);
-    for (size_t i = 0; i < seen->n; i++) {
-        const struct seen_server *server = &seen->servers[i];
-        if (server->again)
+    const struct report report = {.facts = facts, .fn = report_finding, .data = data};
+    const struct totals totals = add_up(facts);
+    for (size_t i = 0; i < facts->n; i++) {
+        const struct server_facts *server = &facts->servers[i];
+        if (server->duplicate)
             continue;
-        look_at_absence(&t, server, &sum);
-        look_at_state(&t, server, &sum);
-        look_at_words(&t, server);
-        look_at_ticks(&t, server);
-        look_at_version(&t, server);
+        check_down(&report, server, &totals);
+        check_state(&report, server, &totals);
+        check_words(&report, server);
+        check_tick_time(&report, server);
+        check_version(&report, server);
     }
-    look_at_leaders(&t, &sum);
-    look_at_one(&t, &sum);
-    look_at_count(&t, &sum);
-    look_at_followers(&t, &sum);
-    look_at_versions(&t);
-    look_at_session(&t, &sum);
-    look_at_bounds(&t);
-    look_at_room(&t);
+    check_leaders(&report, &totals);
+    check_single(&report, &totals);
+    check_count(&report, &totals);
+    check_followers(&report, &totals);
+    check_versions(&report);
+    check_session(&report, &totals);
+    check_session_bounds(&report);
+    check_session_room(&report);
 }

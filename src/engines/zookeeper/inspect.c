@@ -1,222 +1,719 @@
-/* list, show, watch and break. */
+/* list, show, watch and break: the nodes of a name, or of all names, as claims in the order of the
+ * queue.
+ *
+ * An inspection lists the nodes of each name, then reads every node. All of it follows a sync, so
+ * that it includes what was done before through another server. A watch repeats the inspection
+ * after every change. */
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <time.h>
 
-#include "engines/zookeeper/view.h"
+#include "base/hash.h"
+#include "engines/zookeeper/zookeeper.h"
 
+#define WINDOW     256 /* requests under way at a time */
 #define AGAIN_NS   (200 * NS_PER_MS)
 #define BREAKS_MAX 4
 
-/* ---- the end ---- */
+enum inspection_kind { LIST, SHOW, WATCH, BREAK };
 
-static void looking_free(struct looking *looking)
+/* One node in the queue, or an orphaned hold record. */
+struct entry {
+    struct requester requester;
+    struct inspection *inspection;
+    char *path;
+    enum stile_mode mode;
+    bool exists; /* it was read, and is a claim or keeps the name locked */
+    bool held;
+    bool orphan;      /* its node has gone, and its record keeps the name locked */
+    int64_t until_ms; /* of an orphan */
+    char *record;     /* the path of its hold record; NULL: none */
+    unsigned slots;
+    int64_t czxid, ctime_ms;
+    uint64_t token;
+    char *data; /* cut up in place */
+    int64_t pid, timeout_ms;
+    const char *host, *command;
+};
+
+/* One name, with its queue. */
+struct name_view {
+    struct requester requester;
+    struct inspection *inspection;
+    char *name, *path;
+    int64_t pzxid; /* of the last change among its nodes; 0: the name has no node */
+    struct entry *entries;
+    size_t n;
+};
+
+struct inspection {
+    struct requester requester;
+    struct query *query;
+    enum inspection_kind kind;
+    struct name_view *views;
+    size_t n;
+    size_t next_view, next_entry; /* to be requested */
+    bool reading;                 /* entries, no longer names */
+    size_t pending;
+    struct stile_error error;
+    bool busy;     /* requests are under way */
+    bool changed;  /* meanwhile */
+    bool reported; /* at least once */
+    bool broken;   /* at least one node was deleted */
+    unsigned tries;
+    uint64_t fingerprint; /* of the last report */
+    struct node_watch *watch;
+    struct timer timer;
+};
+
+static void advance(struct inspection *inspection);
+static void on_changed(struct requester *requester, int type);
+static void on_gathered(struct inspection *inspection);
+
+static struct zk *zk_of_inspection(const struct inspection *inspection)
 {
-    struct loop *loop = looking->query->engine->loop;
-    asker_forget(&looking->asker);
-    watcher_leave(&looking->watcher);
-    if (looking->has_timer) {
-        loop_disarm(loop, &looking->timer);
-        loop_unreserve(loop, 1);
-    }
-    gather_forget(looking);
-    looking->query->state = NULL;
-    free(looking);
+    return zk_of(inspection->query->engine);
 }
 
-static void end(struct looking *looking, const struct stile_error *err)
+static struct session *session_of(const struct inspection *inspection)
 {
-    struct query *query = looking->query;
+    return zk_of_inspection(inspection)->main;
+}
+
+static struct inspection *inspection_of(struct requester *requester)
+{
+    return container_of(requester, struct inspection, requester);
+}
+
+/* ---- the queue of a name ---- */
+
+/* Ages are shown by our own wall clock; it decides nothing else. */
+static int64_t wall_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static struct entry *add(struct name_view *view, const char *node, enum stile_mode mode)
+{
+    struct entry *entry = &view->entries[view->n++];
+    entry->inspection = view->inspection;
+    entry->mode = mode;
+    if (asprintf(&entry->path, "%s/%s", view->path, node) >= 0)
+        return entry;
+    entry->path = NULL;
+    return NULL;
+}
+
+static bool add_orphans(struct name_view *view, const struct node_list *queue,
+                        const struct jute_strings *children)
+{
+    bool added = true;
+    for (size_t i = 0; added && i < children->n; i++) {
+        enum stile_mode mode;
+        const char *guid = zk_record_guid(&mode, children->list[i]);
+        if (!guid || !zk_record_is_orphan(queue, guid))
+            continue;
+        struct entry *entry = add(view, children->list[i], mode);
+        added = entry != NULL;
+        if (added)
+            entry->orphan = true;
+    }
+    return added;
+}
+
+/* The hold record of the node's claim, if it has one. */
+static bool add_record(struct entry *entry, const char *node, const struct name_view *view,
+                       const struct jute_strings *children)
+{
+    for (size_t i = 0; i < children->n; i++) {
+        enum stile_mode mode;
+        const char *guid = zk_record_guid(&mode, children->list[i]);
+        if (guid && strstr(node, guid))
+            return asprintf(&entry->record, "%s/%s", view->path, children->list[i]) >= 0 ||
+                   (entry->record = NULL);
+    }
+    return true;
+}
+
+static enum stile_status fill_entries(struct name_view *view, const struct zk *zk,
+                                      const struct jute_strings *children, struct stile_error *err)
+{
+    struct node_list queue;
+    enum stile_status status = zk_nodes_sort(&queue, zk, children, err);
+    if (status)
+        return status;
+    view->entries = calloc(children->n + 1, sizeof *view->entries);
+    bool filled = view->entries && add_orphans(view, &queue, children);
+    for (size_t i = 0; filled && i < queue.n; i++) {
+        struct entry *entry = add(view, queue.nodes[i], zk_node_mode(zk, queue.nodes[i]));
+        filled = entry && add_record(entry, queue.nodes[i], view, children);
+    }
+    zk_nodes_free(&queue);
+    return filled ? STILE_OK : error_set(err, STILE_NOMEM, 0, "out of memory");
+}
+
+static void drop_entries(struct name_view *view)
+{
+    for (size_t i = 0; i < view->n; i++) {
+        zk_requester_forget(&view->entries[i].requester);
+        free(view->entries[i].path);
+        free(view->entries[i].record);
+        free(view->entries[i].data);
+    }
+    free(view->entries);
+    view->entries = NULL;
+    view->n = 0;
+}
+
+/* "pid host timeout/slots command" as stile writes it; the data of other clients is shown as it is.
+ */
+static void read_data(struct entry *entry)
+{
+    char *data = entry->data;
+    long long pid, timeout_ms;
+    unsigned slots;
+    int host = 0, host_end = 0, command = 0;
+    entry->host = "";
+    entry->command = data ? data : "";
+    if (!data ||
+        sscanf(data, "%lld %n%*s%n %lld/%u %n", &pid, &host, &host_end, &timeout_ms, &slots,
+               &command) != 3 ||
+        !command)
+        return;
+    data[host_end] = '\0';
+    entry->pid = pid;
+    entry->host = data + host;
+    entry->timeout_ms = timeout_ms;
+    entry->slots = slots;
+    entry->command = data + command;
+}
+
+static void read_record(struct entry *entry, const struct jute_stat *stat)
+{
+    struct record record = {.host = "", .command = ""};
+    int64_t now_ms = wall_ms();
+    if (entry->data && zk_record_read(&record, entry->data))
+        entry->until_ms = zk_record_until_ms(&record, stat, now_ms);
+    entry->exists = entry->until_ms > now_ms;
+    entry->token = record.token;
+    entry->pid = record.pid;
+    entry->host = record.host;
+    entry->command = record.command;
+}
+
+static void read_entry(struct entry *entry, const struct reply *reply)
+{
+    size_t n = reply->data_len;
+    /* Only ephemeral nodes are claims; nothing else is ever shown or deleted. */
+    entry->exists = reply->stat->ephemeral_owner != 0;
+    entry->czxid = reply->stat->czxid;
+    entry->token = (uint64_t)entry->czxid;
+    entry->ctime_ms = reply->stat->ctime;
+    entry->data = strndup(n ? reply->data : "", n < INFO_MAX ? n : INFO_MAX);
+    for (char *c = entry->data; c && *c; c++)
+        *c = (unsigned char)*c < ' ' || *c == 127 ? '?' : *c;
+    if (entry->orphan)
+        read_record(entry, reply->stat);
+    else
+        read_data(entry);
+}
+
+/* ---- holders and waiters ---- */
+
+static bool is_holder(const size_t before[3], const struct entry *entry)
+{
+    size_t exclusive = before[STILE_EXCLUSIVE], shared = before[STILE_SHARED],
+           slots = before[STILE_SLOTS];
+    switch (entry->mode) {
+    case STILE_SHARED:
+        return exclusive + slots == 0;
+    case STILE_SLOTS:
+        return exclusive + shared == 0 && (slots == 0 || slots < entry->slots);
+    default:
+        return exclusive + shared + slots == 0;
+    }
+}
+
+static void find_holders(struct name_view *view)
+{
+    size_t before[3] = {0};
+    for (size_t i = 0; i < view->n; i++) {
+        struct entry *entry = &view->entries[i];
+        entry->held = entry->exists && (entry->orphan || is_holder(before, entry));
+        before[entry->mode] += entry->exists;
+    }
+}
+
+static void describe_claim(struct stile_claim_info *claim, const struct entry *entry,
+                           int64_t now_ms)
+{
+    int64_t age_ms = now_ms - entry->ctime_ms;
+    int64_t left_ms = entry->until_ms > now_ms ? entry->until_ms - now_ms : 1;
+    *claim = (struct stile_claim_info){.held = entry->held,
+                                       .ghost = entry->orphan,
+                                       .mode = entry->mode,
+                                       .token = entry->held ? entry->token : 0,
+                                       .age_ms = age_ms > 0 ? age_ms : 0,
+                                       .expires_ms = entry->orphan ? left_ms : entry->timeout_ms,
+                                       .pid = entry->pid,
+                                       .host = entry->host,
+                                       .command = entry->command,
+                                       .owner = strrchr(entry->path, '/') + 1};
+}
+
+/* Holders first, then waiters, each in the order of the queue. */
+static void describe(const struct name_view *view, struct stile_info *info,
+                     struct stile_claim_info *claims)
+{
+    int64_t now_ms = wall_ms();
+    size_t n = 0;
+    /* The token of a name without a holder is not known: none so far is greater than this. */
+    *info =
+        (struct stile_info){.name = view->name, .claims = claims, .token = (uint64_t)view->pzxid};
+    for (size_t i = 0; i < view->n; i++) {
+        if (!view->entries[i].held)
+            continue;
+        describe_claim(&claims[n++], &view->entries[i], now_ms);
+        info->token = claims[n - 1].token;
+    }
+    info->holders = n;
+    for (size_t i = 0; i < view->n; i++) {
+        if (view->entries[i].exists && !view->entries[i].held)
+            describe_claim(&claims[n++], &view->entries[i], now_ms);
+    }
+    info->waiters = n - info->holders;
+}
+
+/* How long the first orphan stays; 0: there is none. */
+static int64_t next_orphan_ms(const struct name_view *view)
+{
+    int64_t until_ms = 0, now_ms = wall_ms();
+    for (size_t i = 0; i < view->n; i++) {
+        const struct entry *entry = &view->entries[i];
+        if (entry->orphan && entry->exists && (!until_ms || entry->until_ms < until_ms))
+            until_ms = entry->until_ms;
+    }
+    return until_ms == 0 ? 0 : until_ms > now_ms ? until_ms - now_ms : 1;
+}
+
+/* ---- reading from the server ---- */
+
+static void drop_views(struct inspection *inspection)
+{
+    for (size_t i = 0; i < inspection->n; i++) {
+        zk_requester_forget(&inspection->views[i].requester);
+        drop_entries(&inspection->views[i]);
+        free(inspection->views[i].name);
+        free(inspection->views[i].path);
+    }
+    free(inspection->views);
+    inspection->views = NULL;
+    inspection->n = inspection->pending = 0;
+}
+
+static void fail(struct inspection *inspection, int rc)
+{
+    if (!inspection->error.status)
+        zk_error_set(&inspection->error, rc, false);
+}
+
+static void on_entry(struct requester *requester, const struct reply *reply)
+{
+    struct entry *entry = container_of(requester, struct entry, requester);
+    struct inspection *inspection = entry->inspection;
+    if (reply->rc == ZOK)
+        read_entry(entry, reply);
+    else if (reply->rc != ZNONODE)
+        fail(inspection, reply->rc);
+    inspection->pending--;
+    advance(inspection);
+}
+
+static bool request_entry(struct inspection *inspection)
+{
+    while (inspection->next_view < inspection->n) {
+        struct name_view *view = &inspection->views[inspection->next_view];
+        if (inspection->next_entry < view->n) {
+            struct entry *entry = &view->entries[inspection->next_entry++];
+            return zk_request_get(session_of(inspection), &entry->requester, entry->path, NULL,
+                                  on_entry);
+        }
+        inspection->next_view++;
+        inspection->next_entry = 0;
+    }
+    return false;
+}
+
+static void on_creation_watched(struct requester *requester, const struct reply *reply)
+{
+    struct inspection *inspection = inspection_of(requester);
+    if (reply->rc == ZOK)
+        inspection->changed = true;
+    else if (reply->rc != ZNONODE)
+        fail(inspection, reply->rc);
+    inspection->pending--;
+    advance(inspection);
+}
+
+/* The name has no node to be watched: its creation is. */
+static void watch_creation(struct inspection *inspection, const struct name_view *view)
+{
+    struct session *session = session_of(inspection);
+    if (zk_watch_add(&inspection->watch, session, 'e', view->path, &inspection->requester,
+                     on_changed) &&
+        zk_request_exists(session, &inspection->requester, view->path, inspection->watch,
+                          on_creation_watched))
+        inspection->pending++;
+    else
+        fail(inspection, ZNOMEMORY);
+}
+
+static void on_nodes(struct requester *requester, const struct reply *reply)
+{
+    struct name_view *view = container_of(requester, struct name_view, requester);
+    struct inspection *inspection = view->inspection;
+    view->pzxid = reply->rc == ZOK ? reply->stat->pzxid : 0;
+    if (reply->rc == ZOK)
+        fill_entries(view, zk_of_inspection(inspection), reply->children, &inspection->error);
+    else if (reply->rc == ZNONODE && inspection->kind == WATCH)
+        watch_creation(inspection, view);
+    else if (reply->rc != ZNONODE)
+        fail(inspection, reply->rc);
+    inspection->pending--;
+    advance(inspection);
+}
+
+static bool request_nodes(struct inspection *inspection)
+{
+    struct session *session = session_of(inspection);
+    if (inspection->next_view == inspection->n)
+        return false;
+    struct name_view *view = &inspection->views[inspection->next_view++];
+    if (inspection->kind == WATCH) {
+        zk_watch_remove(&inspection->watch);
+        if (!zk_watch_add(&inspection->watch, session, 'c', view->path, &inspection->requester,
+                          on_changed)) {
+            fail(inspection, ZNOMEMORY);
+            return false;
+        }
+    }
+    return zk_request_children(session, &view->requester, view->path, inspection->watch, on_nodes);
+}
+
+/* Keeps a window of requests under way: first the queues of all names, then their nodes. */
+static void advance(struct inspection *inspection)
+{
+    while (inspection->pending < WINDOW && !inspection->error.status &&
+           (inspection->reading ? request_entry(inspection) : request_nodes(inspection)))
+        inspection->pending++;
+    if (inspection->pending > 0)
+        return;
+    if (inspection->reading || inspection->error.status) {
+        on_gathered(inspection);
+        return;
+    }
+    inspection->reading = true;
+    inspection->next_view = inspection->next_entry = 0;
+    advance(inspection);
+}
+
+static void on_synced(struct requester *requester, const struct reply *reply)
+{
+    struct inspection *inspection = inspection_of(requester);
+    if (reply->rc != ZOK)
+        fail(inspection, reply->rc);
+    inspection->pending--;
+    advance(inspection);
+}
+
+/* ---- names ---- */
+
+static enum stile_status add_view(struct inspection *inspection, const char *name, size_t len)
+{
+    char path[PATH_ROOM];
+    zk_path_of_name(path, zk_of_inspection(inspection), name, len);
+    struct name_view *view = &inspection->views[inspection->n];
+    *view = (struct name_view){
+        .inspection = inspection, .name = strndup(name, len), .path = strdup(path)};
+    inspection->n++;
+    return view->name && view->path
+               ? STILE_OK
+               : error_set(&inspection->error, STILE_NOMEM, 0, "out of memory");
+}
+
+static enum stile_status make_views(struct inspection *inspection, size_t n)
+{
+    inspection->views = calloc(n + 1, sizeof *inspection->views);
+    return inspection->views ? STILE_OK
+                             : error_set(&inspection->error, STILE_NOMEM, 0, "out of memory");
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const struct name_view *)a)->name, ((const struct name_view *)b)->name);
+}
+
+static void on_names(struct requester *requester, const struct reply *reply)
+{
+    struct inspection *inspection = inspection_of(requester);
+    const struct query *query = inspection->query;
+    size_t n = reply->rc == ZOK ? reply->children->n : 0;
+    char name[PATH_ROOM];
+    if (reply->rc != ZOK && reply->rc != ZNONODE)
+        fail(inspection, reply->rc);
+    else
+        make_views(inspection, n);
+    for (size_t i = 0; i < n && !inspection->error.status; i++) {
+        if (zk_name_of_child(name, zk_of_inspection(inspection), reply->children->list[i]) &&
+            strncmp(name, query->name, query->name_len) == 0)
+            add_view(inspection, name, strlen(name));
+    }
+    if (!inspection->error.status && inspection->n > 1)
+        qsort(inspection->views, inspection->n, sizeof *inspection->views, by_name);
+    inspection->pending--;
+    advance(inspection);
+}
+
+static bool request_names(struct inspection *inspection)
+{
+    const char *base = zk_of_inspection(inspection)->base;
+    return zk_request_children(session_of(inspection), &inspection->requester, *base ? base : "/",
+                               NULL, on_names);
+}
+
+static void gather(struct inspection *inspection)
+{
+    const struct query *query = inspection->query;
+    drop_views(inspection);
+    loop_disarm(query->engine->loop, &inspection->timer);
+    inspection->error = (struct stile_error){0};
+    inspection->busy = true;
+    inspection->changed = inspection->reading = false;
+    inspection->next_view = inspection->next_entry = 0;
+    bool sent = zk_request_sync(session_of(inspection), &inspection->requester, "/", on_synced);
+    inspection->pending = sent;
+    if (sent && inspection->kind == LIST) { /* executed behind it */
+        sent = request_names(inspection);
+        inspection->pending += sent;
+    } else if (sent && !make_views(inspection, 1)) {
+        add_view(inspection, query->name, query->name_len);
+    }
+    if (sent)
+        return;
+    fail(inspection, ZNOMEMORY);
+    if (inspection->pending == 0)
+        on_gathered(inspection);
+}
+
+/* ---- its end ---- */
+
+static void inspection_free(struct inspection *inspection)
+{
+    struct loop *loop = inspection->query->engine->loop;
+    zk_requester_forget(&inspection->requester);
+    zk_watch_remove(&inspection->watch);
+    loop_disarm(loop, &inspection->timer);
+    loop_unreserve(loop, 1);
+    drop_views(inspection);
+    inspection->query->state = NULL;
+    free(inspection);
+}
+
+static void end(struct inspection *inspection, const struct stile_error *err)
+{
+    struct query *query = inspection->query;
     struct stile_error why;
     error_copy(&why, err);
-    looking_free(looking);
+    inspection_free(inspection);
     query->engine->events->done(query, why.status ? &why : NULL);
 }
 
-/* ---- telling ---- */
+/* ---- reporting ---- */
 
-static uint64_t mix(uint64_t sum, uint64_t value)
+/* Of everything but the time that goes by. */
+static uint64_t fingerprint_of(const struct name_view *view)
 {
-    return (sum ^ value) * UINT64_C(0x100000001b3) + 1;
-}
-
-/* Of all that isn't just time going by. */
-static uint64_t fingerprint(const struct place *place)
-{
-    uint64_t sum = place->n;
-    for (size_t i = 0; i < place->n; i++)
-        sum = mix(sum, place->entries[i].there ? (uint64_t)place->entries[i].czxid : 0);
+    uint64_t sum = fnv_add(FNV_START, &view->n, sizeof view->n);
+    for (size_t i = 0; i < view->n; i++) {
+        int64_t czxid = view->entries[i].exists ? view->entries[i].czxid : 0;
+        sum = fnv_add(sum, &czxid, sizeof czxid);
+    }
     return sum;
 }
 
-static void tell(struct looking *looking, const struct place *place)
+static void report(struct inspection *inspection, const struct name_view *view)
 {
     struct stile_info info;
-    struct stile_claim_info *claims = calloc(place->n + 1, sizeof *claims);
-    uint64_t seen = fingerprint(place);
+    struct stile_claim_info *claims = calloc(view->n + 1, sizeof *claims);
+    uint64_t fingerprint = fingerprint_of(view);
     if (!claims) {
-        error_set(&looking->error, STILE_NOMEM, 0, "out of memory");
+        error_set(&inspection->error, STILE_NOMEM, 0, "out of memory");
         return;
     }
-    place_tell(place, &info, claims);
+    describe(view, &info, claims);
     bool empty = info.holders + info.waiters == 0;
-    bool known = looking->what == WATCH && looking->told && seen == looking->seen;
-    looking->told = true;
-    looking->seen = seen;
-    if (!known && !(empty && looking->what == LIST))
-        looking->query->engine->events->info(looking->query, &info);
+    bool known =
+        inspection->kind == WATCH && inspection->reported && fingerprint == inspection->fingerprint;
+    inspection->reported = true;
+    inspection->fingerprint = fingerprint;
+    if (!known && !(empty && inspection->kind == LIST))
+        inspection->query->engine->events->info(inspection->query, &info);
     free(claims);
 }
 
 /* ---- watching ---- */
 
-static void look_later(struct timer *timer)
+static void on_look_timer(struct timer *timer)
 {
-    gather_begin((struct looking *)((char *)timer - offsetof(struct looking, timer)));
+    gather(container_of(timer, struct inspection, timer));
 }
 
-void people_changed(struct asker *asker, int type)
+static void on_changed(struct requester *requester, int type)
 {
-    struct looking *looking = looking_of(asker);
+    struct inspection *inspection = inspection_of(requester);
     (void)type;
-    looking->changed = true;
-    if (!looking->busy)
-        gather_begin(looking);
+    inspection->changed = true;
+    if (!inspection->busy)
+        gather(inspection);
 }
 
-static void look_in(struct looking *looking, uint64_t pause_ns)
+static void look_later(struct inspection *inspection, uint64_t pause_ns)
 {
-    struct loop *loop = looking->query->engine->loop;
-    looking->timer.fn = look_later;
-    loop_arm(loop, &looking->timer, loop_now(loop) + pause_ns);
+    struct loop *loop = inspection->query->engine->loop;
+    inspection->timer.fn = on_look_timer;
+    loop_arm(loop, &inspection->timer, loop_now(loop) + pause_ns);
 }
 
-/* That a ghost's time is over, nobody tells. */
-static void watch_on(struct looking *looking)
+/* No event reports that an orphan's time is over. */
+static void watch_again(struct inspection *inspection)
 {
-    int64_t haunted_ms = place_haunted_ms(&looking->places[0]);
-    looking->busy = false;
-    if (looking->changed || !looking->watcher)
-        gather_begin(looking);
-    else if (haunted_ms)
-        look_in(looking, (uint64_t)haunted_ms * NS_PER_MS);
+    int64_t orphan_ms = next_orphan_ms(&inspection->views[0]);
+    inspection->busy = false;
+    if (inspection->changed || !inspection->watch)
+        gather(inspection);
+    else if (orphan_ms)
+        look_later(inspection, (uint64_t)orphan_ms * NS_PER_MS);
 }
 
-/* ---- break: the nodes of who holds it, and what they would leave behind ---- */
+/* ---- break: the nodes of the holders, and their hold records ---- */
 
-static void finish_break(struct looking *looking)
+static void finish_break(struct inspection *inspection)
 {
-    struct stile_error *err = &looking->error;
-    if (looking->broken || err->status) {
-        end(looking, err->status ? err : NULL);
-    } else if (++looking->tries < BREAKS_MAX) {
-        gather_begin(looking);
+    struct stile_error *err = &inspection->error;
+    if (inspection->broken || err->status) {
+        end(inspection, err->status ? err : NULL);
+    } else if (++inspection->tries < BREAKS_MAX) {
+        gather(inspection);
     } else {
-        error_set(err, STILE_CONFLICT, 0, "its holders change all the time");
-        end(looking, err);
+        error_set(err, STILE_CONFLICT, 0, "the holders keep changing");
+        end(inspection, err);
     }
 }
 
-static void on_broken(struct asker *asker, const struct answer *answer)
+static void on_broken(struct requester *requester, const struct reply *reply)
 {
-    struct looking *looking = looking_of(asker);
-    if (answer->rc == ZOK)
-        looking->broken = true;
-    else if (answer->rc != ZNONODE)
-        fault_set(&looking->error, answer->rc, answer->maybe);
-    if (--looking->pending == 0)
-        finish_break(looking);
+    struct inspection *inspection = inspection_of(requester);
+    if (reply->rc == ZOK)
+        inspection->broken = true;
+    else if (reply->rc != ZNONODE)
+        zk_error_set(&inspection->error, reply->rc, reply->maybe);
+    if (--inspection->pending == 0)
+        finish_break(inspection);
 }
 
-static void remove_node(struct looking *looking, const char *path)
+static void remove_node(struct inspection *inspection, const char *path)
 {
-    if (path && ask_delete(session_of(looking), &looking->asker, path, on_broken))
-        looking->pending++;
+    if (path && zk_request_delete(session_of(inspection), &inspection->requester, path, on_broken))
+        inspection->pending++;
 }
 
-static void break_now(struct looking *looking)
+static void break_now(struct inspection *inspection)
 {
-    const struct place *place = &looking->places[0];
-    uint64_t token = looking->query->token;
+    const struct name_view *view = &inspection->views[0];
+    uint64_t token = inspection->query->token;
     bool held = false;
-    for (size_t i = 0; i < place->n; i++) {
-        const struct entry *entry = &place->entries[i];
+    for (size_t i = 0; i < view->n; i++) {
+        const struct entry *entry = &view->entries[i];
         held = held || entry->held;
         if (entry->held && (!token || token == entry->token)) {
-            remove_node(looking, entry->record);
-            remove_node(looking, entry->path);
+            remove_node(inspection, entry->record);
+            remove_node(inspection, entry->path);
         }
     }
-    if (looking->pending > 0)
+    if (inspection->pending > 0)
         return;
-    error_set(&looking->error, STILE_CONFLICT, 0,
-              held ? "the grant with that token is over" : "it isn't held");
-    end(looking, &looking->error);
+    error_set(&inspection->error, STILE_CONFLICT, 0,
+              held ? "the grant with that token is over" : "it is not held");
+    end(inspection, &inspection->error);
 }
 
-/* ---- all is there ---- */
+/* ---- everything is read, or could not be ---- */
 
-void people_gathered(struct looking *looking)
+static void on_gathered(struct inspection *inspection)
 {
-    struct stile_error *err = &looking->error;
-    bool passing = err->status == STILE_UNREACHABLE || err->status == STILE_UNCERTAIN;
-    if (looking->what == WATCH && looking->told && passing) {
-        look_in(looking, AGAIN_NS);
+    struct stile_error *err = &inspection->error;
+    bool transient = err->status == STILE_UNREACHABLE || err->status == STILE_UNCERTAIN;
+    if (inspection->kind == WATCH && inspection->reported && transient) {
+        look_later(inspection, AGAIN_NS);
         return;
     }
-    for (size_t i = 0; i < looking->n; i++)
-        place_weigh(&looking->places[i]);
-    if (looking->what == BREAK && !err->status) {
-        break_now(looking);
+    for (size_t i = 0; i < inspection->n; i++)
+        find_holders(&inspection->views[i]);
+    if (inspection->kind == BREAK && !err->status) {
+        break_now(inspection);
         return;
     }
-    for (size_t i = 0; i < looking->n && !err->status; i++)
-        tell(looking, &looking->places[i]);
-    if (looking->what == WATCH && !err->status)
-        watch_on(looking);
+    for (size_t i = 0; i < inspection->n && !err->status; i++)
+        report(inspection, &inspection->views[i]);
+    if (inspection->kind == WATCH && !err->status)
+        watch_again(inspection);
     else
-        end(looking, err->status ? err : NULL);
+        end(inspection, err->status ? err : NULL);
 }
 
 /* ---- the slots of the engine ---- */
 
-static void begin(struct engine *engine, struct query *query, enum what what)
+static void begin(struct engine *engine, struct query *query, enum inspection_kind kind)
 {
     struct stile_error err;
-    struct looking *looking = calloc(1, sizeof *looking);
-    bool has_timer = looking && loop_reserve(engine->loop, 1) == 0;
-    if (!has_timer) {
-        free(looking);
+    struct inspection *inspection = calloc(1, sizeof *inspection);
+    if (!inspection || loop_reserve(engine->loop, 1)) {
+        free(inspection);
         error_set(&err, STILE_NOMEM, 0, "out of memory");
         engine->events->done(query, &err);
         return;
     }
-    *looking = (struct looking){.query = query, .what = what, .has_timer = true};
-    query->state = looking;
-    gather_begin(looking);
+    *inspection = (struct inspection){.query = query, .kind = kind};
+    query->state = inspection;
+    gather(inspection);
 }
 
-void people_list(struct engine *engine, struct query *query)
+void zk_inspect_list(struct engine *engine, struct query *query)
 {
     begin(engine, query, LIST);
 }
 
-void people_show(struct engine *engine, struct query *query)
+void zk_inspect_show(struct engine *engine, struct query *query)
 {
     begin(engine, query, SHOW);
 }
 
-void people_watch(struct engine *engine, struct query *query)
+void zk_inspect_watch(struct engine *engine, struct query *query)
 {
     begin(engine, query, WATCH);
 }
 
-void people_break(struct engine *engine, struct query *query)
+void zk_inspect_break(struct engine *engine, struct query *query)
 {
     begin(engine, query, BREAK);
 }
 
-void people_unwatch(struct engine *engine, struct query *query)
+void zk_inspect_unwatch(struct engine *engine, struct query *query)
 {
     (void)engine;
     if (query->state)
-        looking_free(query->state);
+        inspection_free(query->state);
 }

@@ -27,24 +27,24 @@ static uint64_t read_big_endian(struct jute_reader *reader, size_t size)
     return value;
 }
 
-int32_t jute_read_int(struct jute_reader *reader)
+int32_t zk_jute_read_int(struct jute_reader *reader)
 {
     return (int32_t)(uint32_t)read_big_endian(reader, 4);
 }
 
-int64_t jute_read_long(struct jute_reader *reader)
+int64_t zk_jute_read_long(struct jute_reader *reader)
 {
     return (int64_t)read_big_endian(reader, 8);
 }
 
-bool jute_read_bool(struct jute_reader *reader)
+bool zk_jute_read_bool(struct jute_reader *reader)
 {
     return read_big_endian(reader, 1) != 0;
 }
 
 static char *read_bytes(struct jute_reader *reader, size_t *n)
 {
-    int32_t len = jute_read_int(reader);
+    int32_t len = zk_jute_read_int(reader);
     *n = 0;
     if (len == -1 || reader->bad)
         return NULL;
@@ -57,14 +57,14 @@ static char *read_bytes(struct jute_reader *reader, size_t *n)
     return bytes;
 }
 
-const char *jute_read_bytes(struct jute_reader *reader, size_t *n)
+const char *zk_jute_read_bytes(struct jute_reader *reader, size_t *n)
 {
     return read_bytes(reader, n);
 }
 
 /* Its length has been read by now: the text moves over the last byte of that, which leaves room for
  * the NUL without touching the next field. */
-const char *jute_read_string(struct jute_reader *reader)
+const char *zk_jute_read_string(struct jute_reader *reader)
 {
     size_t n;
     char *text = read_bytes(reader, &n);
@@ -77,9 +77,9 @@ const char *jute_read_string(struct jute_reader *reader)
     return text - 1;
 }
 
-void jute_read_strings(struct jute_reader *reader, struct jute_strings *strings)
+void zk_jute_read_strings(struct jute_reader *reader, struct jute_strings *strings)
 {
-    int32_t n = jute_read_int(reader);
+    int32_t n = zk_jute_read_int(reader);
     *strings = (struct jute_strings){0};
     if (n == -1)
         n = 0;
@@ -91,28 +91,28 @@ void jute_read_strings(struct jute_reader *reader, struct jute_strings *strings)
     reader->out_of_memory = !strings->list;
     reader->bad = reader->out_of_memory;
     while (!reader->bad && strings->n < (size_t)n)
-        strings->list[strings->n++] = jute_read_string(reader);
+        strings->list[strings->n++] = zk_jute_read_string(reader);
 }
 
-void jute_strings_free(struct jute_strings *strings)
+void zk_jute_strings_free(struct jute_strings *strings)
 {
     free(strings->list);
     *strings = (struct jute_strings){0};
 }
 
-void jute_read_stat(struct jute_reader *reader, struct jute_stat *stat)
+void zk_jute_read_stat(struct jute_reader *reader, struct jute_stat *stat)
 {
-    stat->czxid = jute_read_long(reader);
-    stat->mzxid = jute_read_long(reader);
-    stat->ctime = jute_read_long(reader);
-    stat->mtime = jute_read_long(reader);
-    stat->version = jute_read_int(reader);
-    stat->cversion = jute_read_int(reader);
-    stat->aversion = jute_read_int(reader);
-    stat->ephemeral_owner = jute_read_long(reader);
-    stat->data_length = jute_read_int(reader);
-    stat->num_children = jute_read_int(reader);
-    stat->pzxid = jute_read_long(reader);
+    stat->czxid = zk_jute_read_long(reader);
+    stat->mzxid = zk_jute_read_long(reader);
+    stat->ctime = zk_jute_read_long(reader);
+    stat->mtime = zk_jute_read_long(reader);
+    stat->version = zk_jute_read_int(reader);
+    stat->cversion = zk_jute_read_int(reader);
+    stat->aversion = zk_jute_read_int(reader);
+    stat->ephemeral_owner = zk_jute_read_long(reader);
+    stat->data_length = zk_jute_read_int(reader);
+    stat->num_children = zk_jute_read_int(reader);
+    stat->pzxid = zk_jute_read_long(reader);
 }
 
 /* ---- writing ---- */
@@ -131,56 +131,56 @@ static void write_big_endian(struct jute_writer *writer, uint64_t value, size_t 
     put(writer, bytes, size);
 }
 
-void jute_begin(struct jute_writer *writer)
+void zk_jute_begin(struct jute_writer *writer)
 {
     buffer_drop(&writer->buffer, buffer_len(&writer->buffer));
     writer->failed = false;
-    jute_write_int(writer, 0);
+    zk_jute_write_int(writer, 0);
 }
 
-void jute_write_int(struct jute_writer *writer, int32_t value)
+void zk_jute_write_int(struct jute_writer *writer, int32_t value)
 {
     write_big_endian(writer, (uint32_t)value, 4);
 }
 
-void jute_write_long(struct jute_writer *writer, int64_t value)
+void zk_jute_write_long(struct jute_writer *writer, int64_t value)
 {
     write_big_endian(writer, (uint64_t)value, 8);
 }
 
-void jute_write_bool(struct jute_writer *writer, bool value)
+void zk_jute_write_bool(struct jute_writer *writer, bool value)
 {
     write_big_endian(writer, value, 1);
 }
 
-void jute_write_bytes(struct jute_writer *writer, const void *bytes, size_t n)
+void zk_jute_write_bytes(struct jute_writer *writer, const void *bytes, size_t n)
 {
-    jute_write_int(writer, bytes ? (int32_t)n : -1);
+    zk_jute_write_int(writer, bytes ? (int32_t)n : -1);
     if (bytes)
         put(writer, bytes, n);
 }
 
-void jute_write_string(struct jute_writer *writer, const char *text)
+void zk_jute_write_string(struct jute_writer *writer, const char *text)
 {
-    jute_write_bytes(writer, text, strlen(text));
+    zk_jute_write_bytes(writer, text, strlen(text));
 }
 
-void jute_write_record(struct jute_writer *writer, const char *bytes, size_t n)
+void zk_jute_write_record(struct jute_writer *writer, const char *bytes, size_t n)
 {
     put(writer, bytes, n);
 }
 
-void jute_put_int(char *at, int32_t value)
+void zk_jute_put_int(char *at, int32_t value)
 {
     for (size_t i = 0; i < 4; i++)
         at[i] = (char)((uint32_t)value >> (8 * (3 - i)));
 }
 
-const char *jute_end(struct jute_writer *writer, size_t *n)
+const char *zk_jute_end(struct jute_writer *writer, size_t *n)
 {
     *n = buffer_len(&writer->buffer);
     if (writer->failed)
         return NULL;
-    jute_put_int(writer->buffer.bytes + writer->buffer.head, (int32_t)(*n - LENGTH_SIZE));
+    zk_jute_put_int(writer->buffer.bytes + writer->buffer.head, (int32_t)(*n - LENGTH_SIZE));
     return buffer_at(&writer->buffer);
 }

@@ -66,16 +66,16 @@ struct jute_reader {
     bool out_of_memory;
 };
 
-int32_t jute_read_int(struct jute_reader *reader);
-int64_t jute_read_long(struct jute_reader *reader);
-bool jute_read_bool(struct jute_reader *reader);
+int32_t zk_jute_read_int(struct jute_reader *reader);
+int64_t zk_jute_read_long(struct jute_reader *reader);
+bool zk_jute_read_bool(struct jute_reader *reader);
 /* NULL where the peer has none, or the reader is bad. */
-const char *jute_read_bytes(struct jute_reader *reader, size_t *n);
+const char *zk_jute_read_bytes(struct jute_reader *reader, size_t *n);
 /* NUL-terminated, over its own length. Bad if it is missing or has a NUL in it. */
-const char *jute_read_string(struct jute_reader *reader);
-void jute_read_strings(struct jute_reader *reader, struct jute_strings *strings);
-void jute_strings_free(struct jute_strings *strings);
-void jute_read_stat(struct jute_reader *reader, struct jute_stat *stat);
+const char *zk_jute_read_string(struct jute_reader *reader);
+void zk_jute_read_strings(struct jute_reader *reader, struct jute_strings *strings);
+void zk_jute_strings_free(struct jute_strings *strings);
+void zk_jute_read_stat(struct jute_reader *reader, struct jute_stat *stat);
 
 /* ---- writing: one packet at a time ---- */
 
@@ -85,15 +85,15 @@ struct jute_writer {
     bool failed; /* out of memory */
 };
 
-void jute_begin(struct jute_writer *writer); /* a packet: its length follows in jute_end() */
-void jute_write_int(struct jute_writer *writer, int32_t value);
-void jute_write_long(struct jute_writer *writer, int64_t value);
-void jute_write_bool(struct jute_writer *writer, bool value);
-void jute_write_bytes(struct jute_writer *writer, const void *bytes, size_t n); /* NULL: none */
-void jute_write_string(struct jute_writer *writer, const char *text);
-void jute_write_record(struct jute_writer *writer, const char *bytes, size_t n); /* as it is */
-/* All of the packet, with its length; NULL: out of memory. Valid until the next jute_begin(). */
-const char *jute_end(struct jute_writer *writer, size_t *n);
-void jute_put_int(char *at, int32_t value); /* into a packet that has been written */
+void zk_jute_begin(struct jute_writer *writer); /* a packet: its length follows in zk_jute_end() */
+void zk_jute_write_int(struct jute_writer *writer, int32_t value);
+void zk_jute_write_long(struct jute_writer *writer, int64_t value);
+void zk_jute_write_bool(struct jute_writer *writer, bool value);
+void zk_jute_write_bytes(struct jute_writer *writer, const void *bytes, size_t n); /* NULL: none */
+void zk_jute_write_string(struct jute_writer *writer, const char *text);
+void zk_jute_write_record(struct jute_writer *writer, const char *bytes, size_t n); /* as it is */
+/* All of the packet, with its length; NULL: out of memory. Valid until the next zk_jute_begin(). */
+const char *zk_jute_end(struct jute_writer *writer, size_t *n);
+void zk_jute_put_int(char *at, int32_t value); /* into a packet that has been written */
 
 #endif

@@ -1,134 +1,67 @@
-/* When the leader has surely heard of us: from then on a session lasts its timeout.
+/* Which replies prove that the session is alive.
  *
- * A follower answers pings and reads by itself, also when it is cut off from its leader and has not
- * noticed yet, which takes many ticks; meanwhile the leader ends the session, and somebody else
- * gets our locks. So only what the leader has a part in proves anything: a sync, or a write. And
- * who is alive is told to the leader every half tick, on the same way as requests: an answered
- * request that the leader has seen proves that it knows of all that came half a tick before it, but
- * not that it knows of itself.
+ * A follower answers pings and reads by itself, even while it is cut off from the leader and has
+ * not noticed, which takes many ticks. Meanwhile the leader may expire the session and grant our
+ * locks to others. Only replies in which the leader takes part (sync, writes) prove anything.
  *
- * So while something is claimed there is a sync every sixth of the timeout, and each proves the one
- * before it. A client that has no claims sends one where others would send a ping, so that its next
- * claim finds a proof that is not too old. A server that gives no proof is left for another. */
-#include "engines/zookeeper/zookeeper.h"
+ * Followers report the sessions they hear from to the leader every half tick, on the same channel
+ * as requests. So an answered sync proves that the leader knew of everything this session sent at
+ * least half a tick earlier. It does not prove that the leader knew of the sync itself.
+ *
+ * While the session has claims it sends a sync every sixth of its timeout, and each of them proves
+ * the one before. A session without claims sends one where other clients would send a ping, so
+ * that its next claim finds a recent proof. A server that does not answer a sync in time is left
+ * for another one (session.c sends the probes). */
+#include "engines/zookeeper/session.h"
 #include "mutant.h"
 
-/* Half a tick at least: a session lasts two ticks or more, and ticks are 2 s or less. */
-#define UNTOLD_MAX_NS (1 * NS_PER_SEC)
+/* At least half a tick: a session lasts two ticks or more, and a tick is 2 s or less. */
+#define HEARTBEAT_LAG_MAX_NS (1 * NS_PER_SEC)
 
-static struct loop *loop_of(const struct session *session)
-{
-    return session->zoo->engine.loop;
-}
-
-static uint64_t untold_ns(const struct session *session)
+/* How long a follower may take to report to the leader that it has heard from us. */
+static uint64_t max_heartbeat_lag_ns(const struct session *session)
 {
     uint64_t ns = session->ttl_ns / 4;
-    return ns < UNTOLD_MAX_NS ? ns : UNTOLD_MAX_NS;
+    return ns < HEARTBEAT_LAG_MAX_NS ? ns : HEARTBEAT_LAG_MAX_NS;
 }
 
-static uint64_t gap_ns(const struct session *session)
+static uint64_t probe_interval_ns(const struct session *session)
 {
     uint64_t ns = session->ttl_ns / 6;
     if (!session->claims)
         return session->ttl_ns / 10 * 3;
-    return ns > untold_ns(session) ? ns : untold_ns(session);
+    return ns > max_heartbeat_lag_ns(session) ? ns : max_heartbeat_lag_ns(session);
 }
 
-/* What is not answered for so long makes us go elsewhere, while there is time. */
-static uint64_t patience_ns(const struct session *session)
+/* Short enough to find another server before the session expires. */
+static uint64_t probe_timeout_ns(const struct session *session)
 {
     return session->ttl_ns / 3;
 }
 
-static void arm(struct session *session)
+uint64_t zk_liveness_due_ns(const struct session *session)
 {
-    uint64_t ns = session->asking ? patience_ns(session) : gap_ns(session);
-    if (session->state == SESSION_UP)
-        loop_arm(loop_of(session), &session->told_timer, session->asked_ns + ns);
+    return session->probed_ns +
+           (session->probing ? probe_timeout_ns(session) : probe_interval_ns(session));
 }
 
-/* ---- what is proved ---- */
-
-void told_answered(struct session *session, uint64_t sent_ns, bool by_leader)
+/* The leader created the session, or confirmed that it still exists. */
+void zk_liveness_begin(struct session *session, uint64_t now_ns)
 {
-    uint64_t touched_ns = session->touched_ns;
+    session->proven_ns = session->connect_ns;
+    session->heard_ns = 0;
+    session->probed_ns = now_ns;
+}
+
+void zk_liveness_observe_reply(struct session *session, uint64_t sent_ns, bool via_leader)
+{
+    uint64_t heard_ns = session->heard_ns;
 #ifdef MUTANT_ZOOKEEPER_FOLLOWER_BELIEVED
-    session->told_ns = sent_ns;
+    session->proven_ns = sent_ns;
 #endif
-    if (touched_ns && by_leader && sent_ns >= touched_ns + untold_ns(session)) {
-        session->told_ns = touched_ns > session->told_ns ? touched_ns : session->told_ns;
-        touched_ns = 0;
+    if (heard_ns && via_leader && sent_ns >= heard_ns + max_heartbeat_lag_ns(session)) {
+        session->proven_ns = heard_ns > session->proven_ns ? heard_ns : session->proven_ns;
+        heard_ns = 0;
     }
-    session->touched_ns = touched_ns ? touched_ns : sent_ns;
-}
-
-/* ---- asking for proofs ---- */
-
-static void report(struct session *session, bool answered)
-{
-    struct engine *engine = &session->zoo->engine;
-    bool wanted = session->renewing;
-    session->renewing = false;
-    if (answered && session->claims)
-        engine->events->session_renewed(engine, session, session->told_ns, session->ttl_ns);
-    else if (wanted)
-        engine->events->session_unknown(engine, session);
-}
-
-/* It was the leader that made the session, or took it up again. */
-void told_up(struct session *session)
-{
-    session->told_ns = session->connect_ns;
-    session->touched_ns = 0;
-    session->asked_ns = loop_now(loop_of(session));
-    arm(session);
-    report(session, true);
-}
-
-static void on_proof(struct asker *asker, const struct answer *answer)
-{
-    struct session *session = (struct session *)((char *)asker - offsetof(struct session, asker));
-    session->asking = false;
-    arm(session);
-    report(session, answer->rc == ZOK && session->state == SESSION_UP);
-}
-
-void told_ask(struct timer *timer)
-{
-    struct session *session =
-        (struct session *)((char *)timer - offsetof(struct session, told_timer));
-    if (session->state != SESSION_UP)
-        return;
-    if (session->asking) {
-        session_leave_server(session);
-        return;
-    }
-    session->asked_ns = loop_now(loop_of(session));
-#ifdef MUTANT_ZOOKEEPER_FOLLOWER_BELIEVED
-    session->asking = ask_exists(session, &session->asker, "/", NULL, on_proof);
-#else
-    session->asking = ask_sync(session, &session->asker, "/", on_proof);
-#endif
-    arm(session);
-    if (!session->asking)
-        report(session, false);
-}
-
-void told_claimed(struct session *session)
-{
-    arm(session);
-}
-
-/* The slot of the engine. The next proof is the answer. */
-void sessions_renew(struct engine *engine, struct claim *const *claims, size_t n)
-{
-    (void)claims, (void)n;
-    for (struct session *session = zoo_of(engine)->sessions; session; session = session->next) {
-        if (!session->claims || session->renewing)
-            continue;
-        session->renewing = session->state == SESSION_UP;
-        if (!session->renewing)
-            engine->events->session_unknown(engine, session);
-    }
+    session->heard_ns = heard_ns ? heard_ns : sent_ns;
 }

@@ -1,5 +1,17 @@
-/* Names as nodes. A name is one node below the base, so what ZooKeeper can't have in a node's name
- * is written as %XX, and so is '%' itself: two names never become one. */
+/* Names as nodes.
+ *
+ * A name is one node below the base. Bytes that ZooKeeper does not accept in a node's name are
+ * written as %XX, and so is '%' itself: two names never share a node.
+ *
+ * Below it are the claims' nodes, whose names follow the dialect, and hold records. A record keeps
+ * the name locked when its holder has gone. It is a persistent node "stile-kept-<mode>-<guid>" with
+ * the GUID of its claim's node; while that node exists, the record has no effect. Curator sorts it
+ * behind all claims, and kazoo's locks ignore it. The node's own times are the server's, and theirs
+ * is the clock that counts: hold_at_least runs from the record's creation, lock-delay from its last
+ * change. A holder that ends abnormally makes that change, or else the first client that finds its
+ * node gone. */
+#include "engines/zookeeper/names.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,12 +20,14 @@
 
 #define DIGITS 10
 /* A million before the last: claims that are refused use up numbers, too. */
-#define NUMBER_MAX (INT32_MAX - 1000000)
+#define NUMBER_MAX  (INT32_MAX - 1000000)
+#define RECORD_HEAD "stile-kept-"
 
-/* ---- what the server takes ---- */
+/* ---- names ---- */
 
-/* The length of a character of two or three bytes that it takes as it is; else 0. It refuses C1
- * controls, surrogates (so everything of four bytes), the private area and the last 16. */
+/* The length of a character of two or three bytes that the server accepts unescaped; else 0. It
+ * refuses C1 controls, surrogates (so everything of four bytes), the private use area and the last
+ * 16 code points. */
 static size_t plain_multibyte(const unsigned char *s, size_t n)
 {
     unsigned code;
@@ -35,17 +49,17 @@ static size_t plain(const unsigned char *s, size_t n)
     return s[0] >= ' ' && s[0] < 0x7f && s[0] != '/' && s[0] != '%';
 }
 
-/* "." and ".." mean something in a path, and the server keeps /zookeeper for itself. */
-static bool is_reserved(const struct zoo *zoo, const char *name, size_t len)
+/* "." and ".." have a meaning in paths, and /zookeeper belongs to the server. */
+static bool is_reserved(const struct zk *zk, const char *name, size_t len)
 {
     return (len == 1 && name[0] == '.') || (len == 2 && memcmp(name, "..", 2) == 0) ||
-           (!*zoo->base && len == 9 && memcmp(name, "zookeeper", 9) == 0);
+           (!*zk->base && len == 9 && memcmp(name, "zookeeper", 9) == 0);
 }
 
-static size_t encode(char *out, const struct zoo *zoo, const char *name, size_t len)
+static size_t encode(char *out, const struct zk *zk, const char *name, size_t len)
 {
     char *start = out;
-    size_t escape_until = is_reserved(zoo, name, len) ? len : 0;
+    size_t escape_until = is_reserved(zk, name, len) ? len : 0;
     for (size_t i = 0; i < len;) {
         size_t n = i < escape_until ? 0 : plain((const unsigned char *)name + i, len - i);
         if (n) {
@@ -60,10 +74,10 @@ static size_t encode(char *out, const struct zoo *zoo, const char *name, size_t 
     return (size_t)(out - start);
 }
 
-void path_of_name(char path[PATH_ROOM], const struct zoo *zoo, const char *name, size_t len)
+void zk_path_of_name(char path[PATH_ROOM], const struct zk *zk, const char *name, size_t len)
 {
-    size_t n = (size_t)sprintf(path, "%s/", zoo->base);
-    encode(path + n, zoo, name, len);
+    size_t n = (size_t)sprintf(path, "%s/", zk->base);
+    encode(path + n, zk, name, len);
 }
 
 static bool decode(char *out, const char *text)
@@ -83,7 +97,7 @@ static bool decode(char *out, const char *text)
     return true;
 }
 
-bool name_of_child(char name[PATH_ROOM], const struct zoo *zoo, const char *child)
+bool zk_name_of_child(char name[PATH_ROOM], const struct zk *zk, const char *child)
 {
     char again[3 * STILE_NAME_MAX + 1];
     if (strlen(child) > 3 * STILE_NAME_MAX || !decode(name, child))
@@ -91,14 +105,14 @@ bool name_of_child(char name[PATH_ROOM], const struct zoo *zoo, const char *chil
     size_t len = strlen(name);
     if (len == 0 || len > STILE_NAME_MAX)
         return false;
-    encode(again, zoo, name, len);
+    encode(again, zk, name, len);
     return strcmp(again, child) == 0;
 }
 
-/* ---- dialects: whose nodes ours look like, and how those are ordered ---- */
+/* ---- dialects: whose nodes ours look like, and how they are ordered ---- */
 
-/* As the server writes them: ten digits, of which the first becomes a sign when an int overflows.
- * Curator's readers may have a writer's number before their own. */
+/* A sequence number as the server writes it: ten digits, the first of which becomes a sign when the
+ * int overflows. Curator's readers may have a writer's number before their own. */
 static const char *number_at(const char *text)
 {
     size_t sign = *text == '-', n = strspn(text + sign, "0123456789");
@@ -119,52 +133,52 @@ static const char *number_behind(const char *node, const char *word)
     return found ? number_at(found) : NULL;
 }
 
-/* Curator sorts all children there are, and puts what is none of its nodes behind those. */
-static const char *curator_place(const char *node)
+/* Curator sorts all children, and puts foreign nodes behind its own. */
+static const char *curator_sequence(const char *node)
 {
     return number_behind(node, "lock-");
 }
 
-static const char *curator_rw_place(const char *node)
+static const char *curator_rw_sequence(const char *node)
 {
     const char *found = number_behind(node, "__WRIT__");
     return found ? found : number_behind(node, "__READ__");
 }
 
-static const char *kazoo_place(const char *node)
+static const char *kazoo_sequence(const char *node)
 {
     const char *found = number_behind(node, "__lock__");
     return found ? found : number_behind(node, "__rlock__");
 }
 
-/* What others of a dialect don't know of they take for an exclusive lock. */
+/* Other clients of a dialect take kinds they do not know for exclusive locks. */
 static const struct {
     const char *name;
     const char *head;
     const char *kinds[3];
-    const char *(*place)(const char *node); /* by which it is ordered; NULL: not in line */
+    const char *(*sequence)(const char *node); /* its order in the queue; NULL: no claim */
 } dialects[] = {
     [CURATOR] = {.name = "curator",
                  .head = "_c_",
                  .kinds = {[STILE_EXCLUSIVE] = "-lock-",
                            [STILE_SHARED] = "-read-lock-",
                            [STILE_SLOTS] = "-slots-lock-"},
-                 .place = curator_place},
+                 .sequence = curator_sequence},
     [CURATOR_RW] = {.name = "curator-rw",
                     .head = "_c_",
                     .kinds = {[STILE_EXCLUSIVE] = "-__WRIT__",
                               [STILE_SHARED] = "-__READ__",
                               [STILE_SLOTS] = "-slots-__WRIT__"},
-                    .place = curator_rw_place},
+                    .sequence = curator_rw_sequence},
     [KAZOO] = {.name = "kazoo",
                .head = "",
                .kinds = {[STILE_EXCLUSIVE] = "__lock__",
                          [STILE_SHARED] = "__rlock__",
                          [STILE_SLOTS] = "__slots__lock__"},
-               .place = kazoo_place},
+               .sequence = kazoo_sequence},
 };
 
-bool dialect_find(enum dialect *dialect, const char *name)
+bool zk_dialect_find(enum dialect *dialect, const char *name)
 {
     for (size_t i = 0; i < sizeof dialects / sizeof *dialects; i++) {
         *dialect = (enum dialect)i;
@@ -176,7 +190,7 @@ bool dialect_find(enum dialect *dialect, const char *name)
 
 /* ---- nodes ---- */
 
-void guid_write(char guid[GUID_SIZE], enum dialect dialect, const uint8_t random[16])
+void zk_guid_write(char guid[GUID_SIZE], enum dialect dialect, const uint8_t random[16])
 {
     char *out = guid;
     for (size_t i = 0; i < 16; i++) {
@@ -188,80 +202,155 @@ void guid_write(char guid[GUID_SIZE], enum dialect dialect, const uint8_t random
     }
 }
 
-enum stile_mode node_mode(const struct zoo *zoo, const char *node)
+enum stile_mode zk_node_mode(const struct zk *zk, const char *node)
 {
-    const char *const *kinds = dialects[zoo->dialect].kinds;
+    const char *const *kinds = dialects[zk->dialect].kinds;
     if (strstr(node, kinds[STILE_SHARED]))
         return STILE_SHARED;
     return strstr(node, kinds[STILE_SLOTS]) ? STILE_SLOTS : STILE_EXCLUSIVE;
 }
 
-void path_of_claim(char path[PATH_ROOM], const struct zoo *zoo, const struct claim *claim,
-                   const char *guid)
+void zk_path_of_claim(char path[PATH_ROOM], const struct zk *zk, const struct claim *claim,
+                      const char *guid)
 {
-    path_of_name(path, zoo, claim->name, claim->name_len);
+    zk_path_of_name(path, zk, claim->name, claim->name_len);
     size_t n = strlen(path);
-    snprintf(path + n, PATH_ROOM - n, "/%s%s%s", dialects[zoo->dialect].head, guid,
-             dialects[zoo->dialect].kinds[claim->mode]);
+    snprintf(path + n, PATH_ROOM - n, "/%s%s%s", dialects[zk->dialect].head, guid,
+             dialects[zk->dialect].kinds[claim->mode]);
 }
 
-/* The server counts in an int, and goes on with the smallest one there is: a node that came later
- * would then stand before all others. */
-bool node_is_near_the_last(const struct zoo *zoo, const struct claim *claim, const char *guid,
-                           const char *node)
+/* The server counts in an int that overflows to the smallest value: a later node would then sort
+ * before all others. */
+bool zk_node_numbers_run_out(const struct zk *zk, const struct claim *claim, const char *guid,
+                             const char *node)
 {
     char path[PATH_ROOM];
-    path_of_claim(path, zoo, claim, guid);
+    zk_path_of_claim(path, zk, claim, guid);
     size_t n = strlen(path);
     long number = strlen(node) > n ? strtol(node + n, NULL, 10) : -1;
     return number < 0 || number >= NUMBER_MAX;
 }
 
-/* With the server's digits, and the length before it, as in the record of a session's end. */
-size_t bytes_of_claim(const struct zoo *zoo, const struct claim *claim)
+/* With the server's digits and the length field before it. */
+size_t zk_path_bytes_of_claim(const struct zk *zk, const struct claim *claim)
 {
     char path[PATH_ROOM], guid[GUID_SIZE];
-    guid_write(guid, zoo->dialect, (const uint8_t[16]){0});
-    path_of_claim(path, zoo, claim, guid);
+    zk_guid_write(guid, zk->dialect, (const uint8_t[16]){0});
+    zk_path_of_claim(path, zk, claim, guid);
     return strlen(path) + DIGITS + sizeof(int32_t);
 }
 
-/* ---- the line ---- */
+/* ---- hold records ---- */
 
-static int by_place(const void *a, const void *b, void *zoo)
+static const char record_letters[] = {
+    [STILE_EXCLUSIVE] = 'x', [STILE_SHARED] = 's', [STILE_SLOTS] = 'n', '\0'};
+
+const char *zk_record_guid(enum stile_mode *mode, const char *node)
 {
-    enum dialect dialect = ((const struct zoo *)zoo)->dialect;
-    return strcmp(dialects[dialect].place(*(const char *const *)a),
-                  dialects[dialect].place(*(const char *const *)b));
+    size_t head = strlen(RECORD_HEAD);
+    const char *letter = strncmp(node, RECORD_HEAD, head) == 0 && node[head]
+                             ? strchr(record_letters, node[head])
+                             : NULL;
+    if (!letter || node[head + 1] != '-' || !node[head + 2])
+        return NULL;
+    *mode = (enum stile_mode)(letter - record_letters);
+    return node + head + 2;
 }
 
-enum stile_status line_sort(struct line *line, const struct zoo *zoo,
-                            const struct jute_strings *children, struct stile_error *err)
+bool zk_record_is_orphan(const struct node_list *list, const char *guid)
+{
+    for (size_t i = 0; i < list->n; i++) {
+        if (strstr(list->nodes[i], guid))
+            return false;
+    }
+    return true;
+}
+
+void zk_path_of_record(char path[PATH_ROOM], const struct zk *zk, const struct claim *claim,
+                       const char *guid)
+{
+    zk_path_of_name(path, zk, claim->name, claim->name_len);
+    size_t n = strlen(path);
+    snprintf(path + n, PATH_ROOM - n, "/" RECORD_HEAD "%c-%s", record_letters[claim->mode], guid);
+}
+
+void zk_record_write(char data[INFO_MAX], const struct zk *zk, const struct record *record)
+{
+    snprintf(data, INFO_MAX, "%ld %s %lld/%lld %llu %s", zk->pid, zk->host,
+             (long long)record->hold_ms, (long long)record->delay_ms,
+             (unsigned long long)record->token, zk->command);
+}
+
+bool zk_record_read(struct record *record, char *data)
+{
+    long long pid, hold_ms, delay_ms;
+    unsigned long long token;
+    int host = 0, host_end = 0, command = 0;
+    *record = (struct record){.host = "", .command = ""};
+    if (sscanf(data, "%lld %n%*s%n %lld/%lld %llu %n", &pid, &host, &host_end, &hold_ms, &delay_ms,
+               &token, &command) != 4 ||
+        !command || hold_ms < 0 || delay_ms < 0)
+        return false;
+    data[host_end] = '\0';
+    *record = (struct record){.hold_ms = hold_ms,
+                              .delay_ms = delay_ms,
+                              .token = token,
+                              .pid = pid,
+                              .host = data + host,
+                              .command = data + command};
+    return true;
+}
+
+bool zk_record_is_unmarked(const struct record *record, const struct jute_stat *stat)
+{
+    return record->delay_ms > 0 && stat->version == 0;
+}
+
+int64_t zk_record_until_ms(const struct record *record, const struct jute_stat *stat,
+                           int64_t now_ms)
+{
+    int64_t hold_ms = stat->ctime + record->hold_ms;
+    int64_t delay_ms =
+        record->delay_ms + (zk_record_is_unmarked(record, stat) ? now_ms : stat->mtime);
+    return record->delay_ms > 0 && delay_ms > hold_ms ? delay_ms : hold_ms;
+}
+
+/* ---- the nodes in a queue ---- */
+
+static int by_sequence(const void *a, const void *b, void *zk)
+{
+    enum dialect dialect = ((const struct zk *)zk)->dialect;
+    return strcmp(dialects[dialect].sequence(*(const char *const *)a),
+                  dialects[dialect].sequence(*(const char *const *)b));
+}
+
+enum stile_status zk_nodes_sort(struct node_list *list, const struct zk *zk,
+                                const struct jute_strings *children, struct stile_error *err)
 {
     size_t n = children ? children->n : 0;
-    *line = (struct line){.nodes = malloc((n + 1) * sizeof *line->nodes)};
-    if (!line->nodes)
+    *list = (struct node_list){.nodes = malloc((n + 1) * sizeof *list->nodes)};
+    if (!list->nodes)
         return error_set(err, STILE_NOMEM, 0, "out of memory");
     for (size_t i = 0; i < n; i++) {
         enum stile_mode mode;
-        if (!record_guid(&mode, children->list[i]) &&
-            dialects[zoo->dialect].place(children->list[i]))
-            line->nodes[line->n++] = children->list[i];
+        if (!zk_record_guid(&mode, children->list[i]) &&
+            dialects[zk->dialect].sequence(children->list[i]))
+            list->nodes[list->n++] = children->list[i];
     }
-    if (line->n > 1)
-        qsort_r(line->nodes, line->n, sizeof *line->nodes, by_place, (void *)zoo);
+    if (list->n > 1)
+        qsort_r(list->nodes, list->n, sizeof *list->nodes, by_sequence, (void *)zk);
     return STILE_OK;
 }
 
-void line_free(struct line *line)
+void zk_nodes_free(struct node_list *list)
 {
-    free(line->nodes);
+    free(list->nodes);
 }
 
-size_t line_find(const struct line *line, const char *node)
+size_t zk_nodes_find(const struct node_list *list, const char *node)
 {
     size_t i = 0;
-    while (i < line->n && strcmp(line->nodes[i], node) != 0)
+    while (i < list->n && strcmp(list->nodes[i], node) != 0)
         i++;
     return i;
 }

@@ -1,196 +1,736 @@
-/* Standing in line, until first.
+/* The queue of a name: from the first request of a claim to its grant, and while it is held.
  *
- * A listing of the name's nodes that has ours in it proves that it is still there, with the owner
- * that was compared when it was made: neither can change. So one request, after whatever wait, both
- * verifies a grant and finds who is before us. */
+ * The node and the listing behind it are requested together, so an uncontended claim waits for one
+ * round trip. A listing that contains our node proves that it still exists, with the owner that was
+ * compared when it was created: neither can change. So one request, after any wait, both verifies a
+ * grant and finds the node before ours. That node is watched, and no other: one that goes wakes one
+ * waiter.
+ *
+ * Hold records whose claims have gone (orphans) keep the name locked for a time on the server's
+ * clock. That clock can't be read, but every write shows it: our node when it was created, and the
+ * same node written once more when an orphan's time should be over by our clock. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "engines/zookeeper/zookeeper.h"
+#include "engines/zookeeper/claims.h"
 #include "mutant.h"
 
-void standing_look_again(struct timer *timer)
+#define TRIES_MAX 6
+#define NUDGE_NS  (20 * NS_PER_MS)
+#define RECENT_NS (100 * NS_PER_MS)
+
+static void list_again(struct zk_claim *zc);
+static void on_list_timer(struct timer *timer);
+static void start_over(struct zk_claim *zc);
+static void watch_node(struct zk_claim *zc, const char *node);
+static void wait_for_change(struct zk_claim *zc);
+static void watch_own(struct zk_claim *zc);
+static reply_fn on_orphan_cleared;
+
+static void path_of(char path[PATH_ROOM], struct zk_claim *zc)
 {
-    standing_look(part_of_timer(timer));
+    zk_path_of_name(path, zk_of_claim(zc), core_claim(zc)->name, core_claim(zc)->name_len);
 }
 
-static void on_before_event(struct asker *asker, int type)
+/* ---- held ----
+ *
+ * The node of a holder is watched once it is held for longer than a moment: most are released
+ * before, and need no watch. */
+
+static void lose(struct zk_claim *zc)
 {
-    struct zoo_claim *part = part_of_asker(asker);
+    struct claim *claim = core_claim(zc);
+    struct stile_error err;
+    zk_claim_stop_waiting(zc);
+    zc->gone = true;
+    error_set(&err, STILE_LOST, ZNONODE, "the lock's node was deleted on the server");
+    claim->engine->events->lost(claim, &err);
+}
+
+static void on_own_event(struct requester *requester, int type)
+{
+    struct zk_claim *zc = claim_of_requester(requester);
+    if (zc->state != CLAIM_HELD)
+        return;
+    if (type == JUTE_EVENT_DELETED)
+        lose(zc);
+    else
+        watch_own(zc);
+}
+
+static void on_own_timer(struct timer *timer)
+{
+    watch_own(claim_of_timer(timer));
+}
+
+static void on_own_watched(struct requester *requester, const struct reply *reply)
+{
+    struct zk_claim *zc = claim_of_requester(requester);
+    if (zk_release_owns_reply(zc) || zc->state != CLAIM_HELD)
+        return;
+    if (reply->rc == ZNONODE)
+        lose(zc);
+    else if (reply->rc != ZOK)
+        zk_claim_retry_later(zc, on_own_timer);
+    else
+        zc->tries = 0;
+}
+
+static void watch_own(struct zk_claim *zc)
+{
+    struct session *session = zc->session;
+    if (zk_watch_add(&zc->watch, session, 'g', zc->node, &zc->requester, on_own_event) &&
+        zk_request_get(session, &zc->requester, zc->node, zc->watch, on_own_watched))
+        zc->in_flight++;
+    else
+        zk_claim_retry_later(zc, on_own_timer);
+}
+
+void zk_queue_watch_recent(struct timer *timer)
+{
+    struct zk *zk = container_of(timer, struct zk, recent_timer);
+    struct loop *loop = zk->engine.loop;
+    uint64_t now = loop_now(loop);
+    while (zk->recent && zk->recent->granted_ns + RECENT_NS <= now) {
+        struct zk_claim *zc = zk->recent;
+        zk_claim_stop_waiting(zc);
+        watch_own(zc);
+    }
+    if (zk->recent)
+        loop_arm(loop, timer, zk->recent->granted_ns + RECENT_NS);
+}
+
+static void add_recent(struct zk_claim *zc)
+{
+    struct zk *zk = zk_of_claim(zc);
+    zc->recent_next = NULL;
+    zc->recent_link = zk->recent_tail;
+    *zk->recent_tail = zc;
+    zk->recent_tail = &zc->recent_next;
+    if (!zk->recent_timer.place)
+        loop_arm(zk->engine.loop, &zk->recent_timer, zc->granted_ns + RECENT_NS);
+}
+
+static void grant(struct zk_claim *zc)
+{
+    struct claim *claim = core_claim(zc);
+    zk_claim_stop_waiting(zc);
+    zc->state = CLAIM_HELD;
+    zc->was_held = true;
+    zc->tries = 0;
+    zc->granted_ns = loop_now(claim->engine->loop);
+    add_recent(zc);
+    claim->engine->events->granted(claim, (uint64_t)zc->czxid, zc->session->proven_ns,
+                                   zc->session->ttl_ns);
+}
+
+/* ---- its hold record ---- */
+
+static bool wants_record(struct zk_claim *zc)
+{
+    return core_claim(zc)->hold_ns || core_claim(zc)->delay_ns;
+}
+
+/* A record that already exists was written before a connection broke: it is too old. */
+static void on_recorded(struct requester *requester, const struct reply *reply)
+{
+    struct zk_claim *zc = claim_of_requester(requester);
+    char path[PATH_ROOM];
+    zc->armed = reply->rc == ZOK;
+    if (zk_release_owns_reply(zc))
+        return;
+    if (reply->rc == ZNODEEXISTS) {
+        zk_claim_record_path(path, zc);
+        zc->in_flight += zk_request_delete(zc->session, &zc->requester, path, on_orphan_cleared);
+    } else if (reply->rc != ZOK && reply->rc != ZNONODE && !zk_error_is_transient(reply->rc)) {
+        zk_claim_fail_code(zc, reply->rc, true);
+    }
+}
+
+/* The listing behind it shows that the node still exists, so the record is a holder's. */
+static void write_record(struct zk_claim *zc)
+{
+    char path[PATH_ROOM], data[INFO_MAX];
+    zk_claim_record_path(path, zc);
+    zk_claim_record_data(data, zc, true);
+    zc->recorded =
+        zk_request_create(zc->session, &zc->requester, path, JUTE_PERSISTENT, data, on_recorded);
+    zc->in_flight += zc->recorded;
+    if (zc->recorded)
+        list_again(zc);
+    else
+        zk_claim_fail_code(zc, ZNOMEMORY, true);
+}
+
+/* ---- orphans in the way ---- */
+
+static void set_clock(struct zk_claim *zc, int64_t server_ms)
+{
+    zc->clock_ms = server_ms;
+    zc->clock_ns = loop_now(core_claim(zc)->engine->loop);
+}
+
+/* For show and list; the timeout says how long the lock of a silent holder lasts. */
+static void write_description(char data[INFO_MAX], struct zk_claim *zc)
+{
+    const struct zk *zk = zk_of_claim(zc);
+    snprintf(data, INFO_MAX, "%ld %s %d/%u %s", zk->pid, zk->host, zc->session->timeout_ms,
+             (unsigned)core_claim(zc)->slots, zk->command);
+}
+
+/* An unreadable record keeps nothing locked, or it would forever. */
+static void read_orphan(struct orphan *orphan, const struct reply *reply)
+{
+    size_t n = reply->data_len;
+    char data[INFO_MAX];
+    struct record record;
+    n = n < sizeof data ? n : sizeof data - 1;
+    memcpy(data, n ? reply->data : "", n);
+    data[n] = '\0';
+    free(orphan->data);
+    orphan->data = strdup(data);
+    orphan->exists = true;
+    orphan->until_ms = 0;
+    if (!zk_record_read(&record, data))
+        return;
+    orphan->unmarked = zk_record_is_unmarked(&record, reply->stat);
+    orphan->until_ms = zk_record_until_ms(&record, reply->stat, orphan->zc->clock_ms);
+}
+
+static void on_orphan_cleared(struct requester *requester, const struct reply *reply)
+{
+    struct zk_claim *zc = claim_of_requester(requester);
+    bool fine = reply->rc == ZOK || reply->rc == ZNONODE || reply->rc == ZBADVERSION;
+    if (!zk_release_owns_reply(zc) && !fine && !zk_error_is_transient(reply->rc))
+        zk_claim_fail_code(zc, reply->rc, true);
+}
+
+/* Deletes it if its time is over, or marks it. True: something about it changes, so all of them are
+ * read again. */
+static bool clear_orphan(struct zk_claim *zc, const struct orphan *orphan)
+{
+    bool sent = false;
+    if (orphan->exists && orphan->until_ms <= zc->clock_ms)
+        sent = zk_request_delete(zc->session, &zc->requester, orphan->path, on_orphan_cleared);
+    else if (orphan->exists && orphan->unmarked)
+        sent = orphan->data && zk_request_set(zc->session, &zc->requester, orphan->path,
+                                              orphan->data, 0, on_orphan_cleared);
+    zc->in_flight += sent;
+    return sent || !orphan->exists;
+}
+
+static void on_clock(struct requester *requester, const struct reply *reply)
+{
+    struct zk_claim *zc = claim_of_requester(requester);
+    if (reply->rc == ZOK)
+        set_clock(zc, reply->stat->mtime);
+    zk_release_owns_reply(zc);
+}
+
+static void read_clock(struct zk_claim *zc)
+{
+    char data[INFO_MAX];
+    write_description(data, zc);
+    zc->in_flight += zk_request_set(zc->session, &zc->requester, zc->node, data, -1, on_clock);
+    list_again(zc);
+}
+
+static void on_orphan_due(struct timer *timer)
+{
+    struct zk_claim *zc = claim_of_timer(timer);
+    struct loop *loop = core_claim(zc)->engine->loop;
+    if (zc->in_flight == 0)
+        read_clock(zc);
+    else /* its watch is being set */
+        loop_arm(loop, timer, loop_now(loop) + NUDGE_NS);
+}
+
+/* Of several slots any may come free first, also that of a living holder. */
+static void wait_for_orphan(struct zk_claim *zc, const struct orphan *orphan)
+{
+    struct loop *loop = core_claim(zc)->engine->loop;
+    int64_t left_ms = orphan->until_ms - zc->clock_ms;
+    uint64_t at_ns = zc->clock_ns + (left_ms > 0 ? (uint64_t)left_ms : 0) * NS_PER_MS;
+    if (at_ns <= loop_now(loop)) {
+        read_clock(zc);
+        return;
+    }
+    if (core_claim(zc)->mode == STILE_SLOTS)
+        wait_for_change(zc);
+    else
+        watch_node(zc, strrchr(orphan->path, '/') + 1);
+    if (zc->state != CLAIM_WAITING || !zc->watch)
+        return;
+    zc->timer.fn = on_orphan_due;
+    loop_arm(loop, &zc->timer, at_ns);
+}
+
+static void all_orphans_read(struct zk_claim *zc)
+{
+    struct orphans *orphans = zc->orphans;
+    const struct orphan *soonest = NULL;
+    bool changes = false, waits = core_claim(zc)->wait;
+    for (size_t i = 0; i < orphans->n; i++) {
+        const struct orphan *orphan = &orphans->list[i];
+        changes = clear_orphan(zc, orphan) || changes;
+        if (!soonest || orphan->until_ms < soonest->until_ms)
+            soonest = orphan;
+    }
+    if (changes && (waits || soonest->until_ms <= zc->clock_ms))
+        list_again(zc);
+    else if (!waits)
+        zk_release_withdraw(zc);
+    else
+        wait_for_orphan(zc, soonest);
+    if (waits)
+        core_claim(zc)->engine->events->queued(core_claim(zc));
+}
+
+static void on_orphan(struct requester *requester, const struct reply *reply)
+{
+    struct orphan *orphan = container_of(requester, struct orphan, requester);
+    struct zk_claim *zc = orphan->zc;
+    struct orphans *orphans = zc->orphans;
+    if (reply->rc == ZOK)
+        read_orphan(orphan, reply);
+    else if (reply->rc != ZNONODE)
+        orphans->rc = reply->rc;
+    bool all = --orphans->pending == 0;
+    if (zk_release_owns_reply(zc) || !all)
+        return;
+    if (!orphans->rc)
+        all_orphans_read(zc);
+    else if (zk_error_is_transient(orphans->rc) && core_claim(zc)->wait)
+        zk_claim_retry_later(zc, on_list_timer);
+    else
+        zk_claim_fail_code(zc, orphans->rc, true);
+}
+
+static bool add_orphan(struct zk_claim *zc, const char *node)
+{
+    struct orphan *orphan = &zc->orphans->list[zc->orphans->n++];
+    char path[PATH_ROOM];
+    path_of(path, zc);
+    *orphan = (struct orphan){.zc = zc};
+    return asprintf(&orphan->path, "%s/%s", path, node) >= 0 || (orphan->path = NULL);
+}
+
+static bool request_orphans(struct zk_claim *zc)
+{
+    struct orphans *orphans = zc->orphans;
+    for (size_t i = 0; i < orphans->n; i++) {
+        struct orphan *orphan = &orphans->list[i];
+        if (!zk_request_get(zc->session, &orphan->requester, orphan->path, NULL, on_orphan))
+            return false;
+        orphans->pending++;
+        zc->in_flight++;
+    }
+    return true;
+}
+
+/* Readers do not exclude readers; slots are counted, together with those before us in the queue. */
+static bool is_in_the_way(const struct claim *claim, enum stile_mode mode, size_t slots)
+{
+#ifdef MUTANT_ZOOKEEPER_GHOSTS_KEEP_NOTHING
+    return false;
+#endif
+    if (claim->mode == STILE_EXCLUSIVE || mode != claim->mode)
+        return true;
+    return claim->mode == STILE_SLOTS && slots >= claim->slots;
+}
+
+static size_t count_orphaned_slots(const struct node_list *queue,
+                                   const struct jute_strings *children)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < children->n; i++) {
+        enum stile_mode mode;
+        const char *guid = zk_record_guid(&mode, children->list[i]);
+        n += guid && mode == STILE_SLOTS && zk_record_is_orphan(queue, guid);
+    }
+    return n;
+}
+
+/* False: out of memory. */
+static bool find_orphans(struct zk_claim *zc, const struct node_list *queue,
+                         const struct jute_strings *children, size_t slots)
+{
+    bool found = true;
+    slots += count_orphaned_slots(queue, children);
+    for (size_t i = 0; found && i < children->n; i++) {
+        enum stile_mode mode;
+        const char *guid = zk_record_guid(&mode, children->list[i]);
+        if (guid && is_in_the_way(core_claim(zc), mode, slots) && zk_record_is_orphan(queue, guid))
+            found = add_orphan(zc, children->list[i]);
+    }
+    return found;
+}
+
+/* The claim is first but for slots of others. False: no orphan is in its way. */
+static bool check_orphans(struct zk_claim *zc, const struct node_list *queue,
+                          const struct jute_strings *children, size_t slots)
+{
+    size_t n = 0;
+    enum stile_mode mode;
+    for (size_t i = 0; i < children->n; i++)
+        n += zk_record_guid(&mode, children->list[i]) != NULL;
+    if (n == 0)
+        return false;
+    zk_claim_drop_orphans(zc);
+    zc->orphans = calloc(1, sizeof *zc->orphans + n * sizeof zc->orphans->list[0]);
+    bool known = zc->orphans && find_orphans(zc, queue, children, slots);
+    if (known && zc->orphans->n == 0)
+        return false;
+    zc->state = CLAIM_LISTING;
+    if (!known || !request_orphans(zc))
+        zk_claim_fail_code(zc, ZNOMEMORY, true);
+    return true;
+}
+
+/* ---- waiting ---- */
+
+static void on_list_timer(struct timer *timer)
+{
+    list_again(claim_of_timer(timer));
+}
+
+static void on_queue_event(struct requester *requester, int type)
+{
+    struct zk_claim *zc = claim_of_requester(requester);
     (void)type;
-    if (part->standing == IN_LINE && part->in_flight == 0)
-        standing_look(part);
+    if (zc->state == CLAIM_WAITING && zc->in_flight == 0)
+        list_again(zc);
 }
 
-/* A claim lives by a session. What a client of the same dialect has made for good, or somebody by
- * hand, would be waited for until it is deleted. */
-static bool is_nobodys(const struct zoo_claim *part, const struct answer *answer)
+/* A claim's node is ephemeral. A persistent one, made by hand or by another client, would be waited
+ * for until somebody deletes it. */
+static bool is_persistent(const struct zk_claim *zc, const struct reply *reply)
 {
     enum stile_mode mode;
-    return answer->rc == ZOK && answer->stat->ephemeral_owner == 0 && part->watcher &&
-           !record_guid(&mode, strrchr(part->watcher->path, '/') + 1);
+    return reply->rc == ZOK && reply->stat->ephemeral_owner == 0 && zc->watch &&
+           !zk_record_guid(&mode, strrchr(zc->watch->path, '/') + 1);
 }
 
-static void on_before_watched(struct asker *asker, const struct answer *answer)
+static void on_watched(struct requester *requester, const struct reply *reply)
 {
-    struct zoo_claim *part = part_of_asker(asker);
-    if (claim_is_over(part))
+    struct zk_claim *zc = claim_of_requester(requester);
+    if (zk_release_owns_reply(zc))
         return;
-    if (is_nobodys(part, answer)) {
-        part->refusal = NOT_A_CLAIM;
-        claim_withdraw(part);
-    } else if (answer->rc == ZOK && part->watcher)
-        part->tries = 0;
-    else if (answer->rc == ZNONODE || answer->rc == ZOK)
-        standing_look(part); /* it has gone meanwhile */
-    else if (fault_may_pass(answer->rc))
-        claim_again_later(part, standing_look_again);
+    if (is_persistent(zc, reply)) {
+        zc->refusal = NOT_A_CLAIM;
+        zk_release_withdraw(zc);
+    } else if (reply->rc == ZOK && zc->watch)
+        zc->tries = 0;
+    else if (reply->rc == ZNONODE || reply->rc == ZOK)
+        list_again(zc); /* the node went meanwhile */
+    else if (zk_error_is_transient(reply->rc))
+        zk_claim_retry_later(zc, on_list_timer);
     else
-        claim_fail_by(part, answer->rc, false);
+        zk_claim_fail_code(zc, reply->rc, false);
 }
 
-static const char *own_name(const struct zoo_claim *part)
-{
-    return strrchr(part->node, '/') + 1;
-}
-
-/* The one before it, and no other: so one that goes wakes one. */
-void standing_watch(struct zoo_claim *part, const char *node)
+static void watch_node(struct zk_claim *zc, const char *node)
 {
     char path[PATH_ROOM];
-    const struct claim *claim = claim_of(part);
-    struct session *session = part->session;
-    path_of_name(path, zoo_of_part(part), claim->name, claim->name_len);
+    struct session *session = zc->session;
+    path_of(path, zc);
     size_t n = strlen(path);
-    part->standing = IN_LINE;
-    watcher_leave(&part->watcher);
+    zc->state = CLAIM_WAITING;
+    zk_watch_remove(&zc->watch);
     if (snprintf(path + n, sizeof path - n, "/%s", node) < (int)(sizeof path - n) &&
-        watcher_take(&part->watcher, session, 'g', path, &part->asker, on_before_event) &&
-        ask_get(session, &part->asker, path, part->watcher, on_before_watched))
-        part->in_flight++;
+        zk_watch_add(&zc->watch, session, 'g', path, &zc->requester, on_queue_event) &&
+        zk_request_get(session, &zc->requester, path, zc->watch, on_watched))
+        zc->in_flight++;
     else
-        claim_again_later(part, standing_look_again);
+        zk_claim_retry_later(zc, on_list_timer);
 }
 
-/* What is in the way of the node at this place. */
-struct verdict {
-    const char *nearest; /* all of its kind must go first, the nearest of them last */
-    bool full;           /* no slot is free; any of those before it may go first */
+/* Until any node of the name comes or goes. The listing must have been made behind the watch. */
+static void wait_for_change(struct zk_claim *zc)
+{
+    if (zc->watch && zc->watch->kind == 'c')
+        zc->state = CLAIM_WAITING;
+    else
+        list_again(zc);
+}
+
+/* ---- the position in the queue ---- */
+
+struct position {
+    const char *nearest; /* the last of those that must all go first; NULL: none */
+    bool full;           /* no slot is free: any of those before it may go first */
     size_t slots;        /* before it */
 };
 
 /* A reader waits only for earlier writers; slots are counted. */
-static struct verdict judge(const struct claim *claim, const struct line *line, size_t place)
+static struct position find_position(const struct claim *claim, const struct node_list *queue,
+                                     size_t at)
 {
-    const struct zoo *zoo = zoo_of(claim->engine);
-    struct verdict verdict = {NULL};
-    while (place-- > 0 && !verdict.nearest) {
-        enum stile_mode mode = node_mode(zoo, line->nodes[place]);
+    const struct zk *zk = zk_of(claim->engine);
+    struct position position = {NULL};
+    while (at-- > 0 && !position.nearest) {
+        enum stile_mode mode = zk_node_mode(zk, queue->nodes[at]);
 #ifdef MUTANT_ZOOKEEPER_READERS_WAIT_FOR_READERS
         if (claim->mode != STILE_SLOTS || mode != claim->mode)
 #else
         if (claim->mode == STILE_EXCLUSIVE || mode != claim->mode)
 #endif
-            verdict.nearest = line->nodes[place];
-        verdict.slots += mode == STILE_SLOTS;
+            position.nearest = queue->nodes[at];
+        position.slots += mode == STILE_SLOTS;
     }
-    verdict.full = claim->mode == STILE_SLOTS && verdict.slots >= claim->slots;
-    return verdict;
+    position.full = claim->mode == STILE_SLOTS && position.slots >= claim->slots;
+    return position;
 }
 
-/* A listing that is watched must be behind the watch. */
-void standing_wait_for_change(struct zoo_claim *part)
+static void wait_or_withdraw(struct zk_claim *zc, const struct position *position)
 {
-    if (part->watcher && part->watcher->kind == 'c')
-        part->standing = IN_LINE;
-    else
-        standing_look(part);
-}
-
-static void wait_for(struct zoo_claim *part, const struct verdict *verdict)
-{
-    struct claim *claim = claim_of(part);
+    struct claim *claim = core_claim(zc);
     if (!claim->wait) {
-        claim_withdraw(part);
+        zk_release_withdraw(zc);
         return;
     }
-    if (verdict->nearest)
-        standing_watch(part, verdict->nearest);
+    if (position->nearest)
+        watch_node(zc, position->nearest);
     else
-        standing_wait_for_change(part);
+        wait_for_change(zc);
     claim->engine->events->queued(claim);
 }
 
-static void be_first(struct zoo_claim *part)
+static void reached_head(struct zk_claim *zc)
 {
-    if (legacy_wanted(part) && !part->armed)
-        legacy_arm(part);
+    if (wants_record(zc) && !zc->armed)
+        write_record(zc);
     else
-        holding_begin(part);
+        grant(zc);
 }
 
-void standing_weigh(struct zoo_claim *part, const struct answer *answer)
+/* Verifies that our node is in the queue, and grants the claim, waits or withdraws it. */
+static void examine_queue(struct zk_claim *zc, const struct reply *reply)
 {
-    struct claim *claim = claim_of(part);
+    struct claim *claim = core_claim(zc);
     struct stile_error err;
-    struct line line;
-    if (line_sort(&line, zoo_of_part(part), answer->children, &err)) {
-        claim_fail(part, &err);
+    struct node_list queue;
+    if (zk_nodes_sort(&queue, zk_of_claim(zc), reply->children, &err)) {
+        zk_claim_fail(zc, &err);
         return;
     }
-    size_t place = line_find(&line, own_name(part));
+    size_t place = zk_nodes_find(&queue, strrchr(zc->node, '/') + 1);
 #ifdef MUTANT_ZOOKEEPER_GRANT_UNVERIFIED
-    place = line.n == 0 ? 0 : place == line.n ? place - 1 : place;
+    place = queue.n == 0 ? 0 : place == queue.n ? place - 1 : place;
 #else
-    bool ours = place < line.n && part->owner == part->session->id.id &&
-                part->generation == part->session->generation;
+    bool ours = place < queue.n && zc->owner == zc->session->id.id &&
+                zc->generation == zc->session->generation;
     if (!ours) {
-        line_free(&line);
-        claim_start_over(part);
+        zk_nodes_free(&queue);
+        start_over(zc);
         return;
     }
 #endif
-    struct verdict verdict = judge(claim, &line, place);
-    if (verdict.nearest || verdict.full)
-        wait_for(part, &verdict);
-    else if (!ghosts_meet(part, &line, answer->children, verdict.slots))
-        be_first(part);
-    line_free(&line);
+    struct position position = find_position(claim, &queue, place);
+    if (position.nearest || position.full)
+        wait_or_withdraw(zc, &position);
+    else if (!check_orphans(zc, &queue, reply->children, position.slots))
+        reached_head(zc);
+    zk_nodes_free(&queue);
 }
 
-static void on_looked(struct asker *asker, const struct answer *answer)
+static void on_listed(struct requester *requester, const struct reply *reply)
 {
-    struct zoo_claim *part = part_of_asker(asker);
-    if (claim_is_over(part))
+    struct zk_claim *zc = claim_of_requester(requester);
+    if (zk_release_owns_reply(zc))
         return;
-    if (answer->rc == ZOK)
-        standing_weigh(part, answer);
-    else if (answer->rc == ZNONODE)
-        claim_start_over(part);
-    else if (fault_may_pass(answer->rc) && claim_of(part)->wait)
-        claim_again_later(part, standing_look_again);
+    if (reply->rc == ZOK)
+        examine_queue(zc, reply);
+    else if (reply->rc == ZNONODE)
+        start_over(zc);
+    else if (zk_error_is_transient(reply->rc) && core_claim(zc)->wait)
+        zk_claim_retry_later(zc, on_list_timer);
     else
-        claim_fail_by(part, answer->rc, true);
+        zk_claim_fail_code(zc, reply->rc, true);
 }
 
-bool standing_list(struct zoo_claim *part, bool watched, ask_fn *fn)
+/* watched: changes are reported, too. False: out of memory. */
+static bool request_list(struct zk_claim *zc, bool watched, reply_fn *fn)
 {
     char path[PATH_ROOM];
-    path_of_name(path, zoo_of_part(part), claim_of(part)->name, claim_of(part)->name_len);
-    bool asked =
-        (part->watcher || !watched ||
-         watcher_take(&part->watcher, part->session, 'c', path, &part->asker, on_before_event)) &&
-        ask_children(part->session, &part->asker, path, part->watcher, fn);
-    part->in_flight += asked;
-    return asked;
+    path_of(path, zc);
+    bool sent =
+        (zc->watch || !watched ||
+         zk_watch_add(&zc->watch, zc->session, 'c', path, &zc->requester, on_queue_event)) &&
+        zk_request_children(zc->session, &zc->requester, path, zc->watch, fn);
+    zc->in_flight += sent;
+    return sent;
 }
 
-void standing_look(struct zoo_claim *part)
+static void list_again(struct zk_claim *zc)
 {
-    part->standing = LOOKING;
-    loop_disarm(claim_of(part)->engine->loop, &part->timer);
-    watcher_leave(&part->watcher);
-    if (!standing_list(part, claim_of(part)->mode == STILE_SLOTS && claim_of(part)->wait,
-                       on_looked))
-        claim_again_later(part, standing_look_again);
+    const struct claim *claim = core_claim(zc);
+    zc->state = CLAIM_LISTING;
+    loop_disarm(claim->engine->loop, &zc->timer);
+    zk_watch_remove(&zc->watch);
+    if (!request_list(zc, claim->mode == STILE_SLOTS && claim->wait, on_listed))
+        zk_claim_retry_later(zc, on_list_timer);
+}
+
+/* ---- creating the node ---- */
+
+static void send_claim(struct zk_claim *zc);
+
+static void on_created(struct requester *requester, const struct reply *reply)
+{
+    struct zk_claim *zc = claim_of_requester(requester);
+    zc->created = reply->rc;
+    zc->created_maybe = reply->maybe;
+    if (reply->rc == ZOK) {
+        zc->node = strdup(reply->path);
+        zc->created_maybe = !zc->node;
+        zc->czxid = reply->stat->czxid;
+        zc->owner = reply->stat->ephemeral_owner;
+        set_clock(zc, reply->stat->ctime);
+    }
+    zk_release_owns_reply(zc);
+}
+
+/* The listing that was requested together with the node. */
+static void on_first_listed(struct requester *requester, const struct reply *reply)
+{
+    struct zk_claim *zc = claim_of_requester(requester);
+    struct claim *claim = core_claim(zc);
+    if (zk_release_owns_reply(zc))
+        return;
+    if (zc->created == ZNONODE && zc->tries++ < TRIES_MAX) {
+        zc->parents = true;
+        send_claim(zc);
+    } else if (zc->created != ZOK || !zc->node) {
+        zk_claim_fail_code(zc, zc->created ? zc->created : ZNOMEMORY, zc->created_maybe);
+    } else if (zk_node_numbers_run_out(zk_of_claim(zc), claim, zc->guid, zc->node)) {
+        zc->refusal = NUMBERS_USED_UP;
+        zk_release_withdraw(zc);
+    } else if (reply->rc == ZOK) {
+        examine_queue(zc, reply);
+    } else if (zk_error_is_transient(reply->rc) && claim->wait) {
+        zc->state = CLAIM_WAITING;
+        zk_claim_retry_later(zc, on_list_timer);
+        claim->engine->events->queued(claim);
+    } else {
+        zk_claim_fail_code(zc, reply->rc, true);
+    }
+}
+
+static void on_parent(struct requester *requester, const struct reply *reply)
+{
+    (void)reply; /* if it does not exist after all, the next request fails */
+    zk_release_owns_reply(claim_of_requester(requester));
+}
+
+/* Containers: the server removes them when they are empty. */
+static bool create_parents(struct zk_claim *zc, char path[PATH_ROOM])
+{
+    bool sent = true;
+    for (char *slash = strchr(path + 1, '/'); sent && slash; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        sent =
+            zk_request_create(zc->session, &zc->requester, path, JUTE_CONTAINER, NULL, on_parent);
+        zc->in_flight += sent;
+        *slash = '/';
+    }
+    return sent;
+}
+
+static void send_claim(struct zk_claim *zc)
+{
+    struct claim *claim = core_claim(zc);
+    struct zk *zk = zk_of_claim(zc);
+    struct stile_error err;
+    char path[PATH_ROOM], data[INFO_MAX];
+    uint8_t random[16];
+    zc->state = CLAIM_CREATING;
+    zc->generation = zc->session->generation;
+    int error = loop_random(claim->engine->loop, random, sizeof random);
+    if (error) {
+        error_errno(&err, STILE_REFUSED, error, "no random numbers");
+        zk_claim_fail(zc, &err);
+        return;
+    }
+    zk_guid_write(zc->guid, zk->dialect, random);
+    zk_path_of_claim(path, zk, claim, zc->guid);
+    write_description(data, zc);
+    bool parents = !zc->parents || create_parents(zc, path);
+    bool created = parents && zk_request_create(zc->session, &zc->requester, path,
+                                                JUTE_EPHEMERAL_SEQUENTIAL, data, on_created);
+    zc->in_flight += created;
+    if (created && request_list(zc, false, on_first_listed))
+        return;
+    zc->created_maybe = created;
+    zk_requester_forget(&zc->requester);
+    zc->in_flight = 0;
+    zk_claim_fail_code(zc, ZNOMEMORY, created);
+}
+
+/* Its node has gone, and with it its place in the queue: the session ended, or somebody deleted the
+ * node. */
+static void start_over(struct zk_claim *zc)
+{
+    struct stile_error err;
+    zk_claim_stop_waiting(zc);
+    zk_claim_drop_node(zc);
+    zk_release_drop_record(zc);
+    zc->created_maybe = false;
+    if (zc->tries++ < TRIES_MAX) {
+        send_claim(zc);
+        return;
+    }
+    error_set(&err, STILE_UNREACHABLE, 0, "the claim's node is deleted as soon as it is created");
+    zk_claim_fail(zc, &err);
+}
+
+void zk_queue_claim(struct engine *engine, struct claim *claim)
+{
+    struct zk_claim *zc = zk_claim_of(claim);
+    struct stile_error err;
+    size_t bytes = zk_path_bytes_of_claim(zk_of(engine), claim);
+    struct session *session = zk_session_for(zk_of(engine), claim->ttl_ns, bytes, &err);
+    *zc = (struct zk_claim){.state = CLAIM_CREATING, .bytes = bytes};
+    zc->has_timer = session && loop_reserve(engine->loop, 1) == 0;
+    if (!zc->has_timer) {
+        if (session)
+            error_set(&err, STILE_NOMEM, 0, "out of memory");
+        zc->state = CLAIM_IDLE;
+        engine->events->failed(claim, &err);
+        return;
+    }
+    zk_claim_begin(zc, session);
+    send_claim(zc);
+}
+
+/* ---- the end of a session ---- */
+
+static void session_ended(struct zk_claim *zc)
+{
+    zc->generation = zc->session->generation;
+    zc->in_flight = 0;
+    zk_requester_forget(&zc->requester);
+    zk_claim_drop_orphans(zc);
+    if (zc->leaving || zc->state == CLAIM_WITHDRAWING || zc->state == CLAIM_RELEASING) {
+        zk_release_session_ended(zc);
+    } else if (zc->state == CLAIM_HELD) {
+        zk_claim_stop_waiting(zc);
+        zc->gone = true;
+    } else {
+        zc->tries = 0;
+        start_over(zc);
+    }
+}
+
+void zk_queue_session_ended(struct session *session)
+{
+    struct zk_claim *zc;
+    do {
+        zc = session->claims;
+        while (zc && zc->generation == session->generation)
+            zc = zc->next;
+        if (zc)
+            session_ended(zc);
+    } while (zc);
 }

@@ -1,89 +1,205 @@
-/* Leaving: giving back, withdrawing, clearing away. The own node lives by a session that others of
- * ours keep alive, so it would not end by itself: what is not answered is said again until it is.
+/* Releasing, withdrawing and clearing away.
  *
- * A node whose creation was not answered has no known number. It is looked for by the GUID in its
- * name, behind a sync: the server we are with by now may be one that has not heard of it yet. */
+ * A claim's node lives by a session that other claims keep alive, so it would not expire by itself:
+ * a request without an answer is repeated until there is one.
+ *
+ * A node whose creation was not answered has no known sequence number. It is searched for by the
+ * GUID in its name, behind a sync: the present server may not have heard of it yet.
+ *
+ * The hold record of a claim is removed, or left as hold_at_least and lock-delay want it, before
+ * its node goes. A record that stays is deleted when its time is over: by us while we live, else by
+ * the client that finds it. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "engines/zookeeper/zookeeper.h"
+#include "engines/zookeeper/claims.h"
 
-static void say(struct zoo_claim *part);
+#define REMOVE_AGAIN_NS (1 * NS_PER_SEC)
 
-static void left(struct zoo_claim *part, const struct stile_error *err)
+static void send_release(struct zk_claim *zc);
+
+/* ---- hold records that are due for removal ---- */
+
+struct removal {
+    struct removal *next;
+    struct zk *zk;
+    struct requester requester;
+    struct timer timer;
+    char path[];
+};
+
+static void removal_free(struct removal *removal)
 {
-    struct claim *claim = claim_of(part);
-    claim_forget(part);
+    struct removal **at = &removal->zk->removals;
+    struct loop *loop = removal->zk->engine.loop;
+    while (*at != removal)
+        at = &(*at)->next;
+    *at = removal->next;
+    zk_requester_forget(&removal->requester);
+    loop_disarm(loop, &removal->timer);
+    loop_unreserve(loop, 1);
+    free(removal);
+}
+
+static void on_removed(struct requester *requester, const struct reply *reply)
+{
+    struct removal *removal = container_of(requester, struct removal, requester);
+    struct loop *loop = removal->zk->engine.loop;
+    if (zk_error_is_transient(reply->rc))
+        loop_arm(loop, &removal->timer, loop_now(loop) + REMOVE_AGAIN_NS);
+    else
+        removal_free(removal);
+}
+
+static void on_removal_timer(struct timer *timer)
+{
+    struct removal *removal = container_of(timer, struct removal, timer);
+    struct loop *loop = removal->zk->engine.loop;
+    if (!zk_request_delete(removal->zk->main, &removal->requester, removal->path, on_removed))
+        loop_arm(loop, timer, loop_now(loop) + REMOVE_AGAIN_NS);
+}
+
+/* Without memory the record is left to the client that finds it. */
+static void schedule_removal(struct zk_claim *zc, uint64_t at_ns)
+{
+    struct zk *zk = zk_of_claim(zc);
+    char path[PATH_ROOM];
+    zk_claim_record_path(path, zc);
+    struct removal *removal = malloc(sizeof *removal + strlen(path) + 1);
+    if (!removal || loop_reserve(zk->engine.loop, 1)) {
+        free(removal);
+        return;
+    }
+    *removal = (struct removal){.next = zk->removals, .zk = zk, .timer.fn = on_removal_timer};
+    strcpy(removal->path, path);
+    zk->removals = removal;
+    loop_arm(zk->engine.loop, &removal->timer, at_ns);
+}
+
+void zk_release_drop_record(struct zk_claim *zc)
+{
+    if (zc->recorded)
+        schedule_removal(zc, 0);
+    zc->recorded = zc->armed = false;
+}
+
+void zk_release_close(struct zk *zk)
+{
+    while (zk->removals)
+        removal_free(zk->removals);
+}
+
+/* ---- the record of a claim that is released ---- */
+
+/* Our clock may run 1 % faster than the server's. */
+static uint64_t hold_ends_ns(struct zk_claim *zc)
+{
+    uint64_t hold_ns = core_claim(zc)->hold_ns;
+    return zc->granted_ns + hold_ns + hold_ns / 100;
+}
+
+/* Removes the record, or leaves it as it should be. If recorded is still set, fn gets the reply.
+ * False: out of memory. */
+static bool leave_record(struct zk_claim *zc, reply_fn *fn)
+{
+    const struct claim *claim = core_claim(zc);
+    bool stays = zc->was_held && !claim->unused;
+    bool delays = stays && claim->lost && claim->delay_ns;
+    bool holds = stays && claim->hold_ns && loop_now(claim->engine->loop) < hold_ends_ns(zc);
+    char path[PATH_ROOM], data[INFO_MAX];
+    bool sent = true;
+    zk_claim_record_path(path, zc);
+    zk_claim_record_data(data, zc, delays);
+    if (!holds && !delays)
+        sent = zk_request_delete(zc->session, &zc->requester, path, fn);
+    else if (claim->delay_ns)
+        sent = zk_request_set(zc->session, &zc->requester, path, data, delays ? 0 : -1, fn);
+    else
+        zc->recorded = false; /* it already says what it should */
+    if (sent && holds && !delays && zc->armed) {
+        zc->armed = false; /* a repeated release must not schedule it twice */
+        schedule_removal(zc, hold_ends_ns(zc));
+    }
+    zc->in_flight += sent && zc->recorded;
+    return sent;
+}
+
+/* ---- results ---- */
+
+static void finish(struct zk_claim *zc, const struct stile_error *err)
+{
+    struct claim *claim = core_claim(zc);
+    zk_claim_forget(zc);
     claim->engine->events->released(claim, err);
 }
 
-static void say_again(struct timer *timer)
+static void on_release_timer(struct timer *timer)
 {
-    say(part_of_timer(timer));
+    send_release(claim_of_timer(timer));
 }
 
-/* What is said of its record goes first, so it is answered by now, or was lost. */
-static void node_left(struct zoo_claim *part, const struct stile_error *err)
+/* The request about its record was sent before, so by now it is answered, or was lost. */
+static void node_is_gone(struct zk_claim *zc, const struct stile_error *err)
 {
-    part->gone = true;
-    if (part->recorded)
-        claim_again_later(part, say_again);
+    zc->gone = true;
+    if (zc->recorded)
+        zk_claim_retry_later(zc, on_release_timer);
     else
-        left(part, err);
+        finish(zc, err);
 }
 
-/* Its node may still be there: core asks again. */
-static void not_left(struct zoo_claim *part, int rc)
+/* Its node may still exist: core calls release() again. */
+static void refused(struct zk_claim *zc, int rc)
 {
-    struct claim *claim = claim_of(part);
+    struct claim *claim = core_claim(zc);
     struct stile_error err;
-    part->leaving = false;
-    fault_set(&err, rc, true);
+    zc->leaving = false;
+    zk_error_set(&err, rc, true);
     claim->engine->events->released(claim, &err);
 }
 
-/* What it leaves open is taken up by claims_session_ends(). */
-static bool is_ending(const struct zoo_claim *part)
+/* Its claims are continued by zk_queue_session_ended(). */
+static bool is_ending(const struct zk_claim *zc)
 {
-    return part->session->ending;
+    return zc->session->ending;
 }
 
-/* It is there, or may be. */
-static bool has_node(const struct zoo_claim *part)
+/* It exists, or may exist. */
+static bool has_node(const struct zk_claim *zc)
 {
-    return !part->gone && (part->node || part->created_maybe);
+    return !zc->gone && (zc->node || zc->created_maybe);
 }
 
-/* ---- the node is known ---- */
+/* ---- a node with a known path ---- */
 
-static void on_left(struct asker *asker, const struct answer *answer)
+static void on_deleted(struct requester *requester, const struct reply *reply)
 {
-    struct zoo_claim *part = part_of_asker(asker);
+    struct zk_claim *zc = claim_of_requester(requester);
     struct stile_error err;
-    part->in_flight--;
-    if (is_ending(part))
+    zc->in_flight--;
+    if (is_ending(zc))
         return;
-    if (fault_may_pass(answer->rc)) {
-        part->doubtful = part->doubtful || answer->maybe;
-        claim_again_later(part, say_again);
-    } else if (answer->rc == ZNONODE && part->was_held && !part->doubtful) {
-        error_set(&err, STILE_LOST, ZNONODE, "it was not ours any more");
-        node_left(part, &err);
-    } else if (answer->rc == ZOK || answer->rc == ZNONODE) {
-        node_left(part, NULL);
+    if (zk_error_is_transient(reply->rc)) {
+        zc->doubtful = zc->doubtful || reply->maybe;
+        zk_claim_retry_later(zc, on_release_timer);
+    } else if (reply->rc == ZNONODE && zc->was_held && !zc->doubtful) {
+        error_set(&err, STILE_LOST, ZNONODE, "the lock was no longer held");
+        node_is_gone(zc, &err);
+    } else if (reply->rc == ZOK || reply->rc == ZNONODE) {
+        node_is_gone(zc, NULL);
     } else {
-        not_left(part, answer->rc);
+        refused(zc, reply->rc);
     }
 }
 
-/* ---- it is not ---- */
+/* ---- a node whose creation was not answered ---- */
 
 static char *find_node(const char *path, const struct jute_strings *children, const char *guid)
 {
     for (size_t i = 0; i < children->n; i++) {
         const char *child = children->list[i];
         enum stile_mode mode;
-        if (!strstr(child, guid) || record_guid(&mode, child))
+        if (!strstr(child, guid) || zk_record_guid(&mode, child))
             continue;
         char *node = malloc(strlen(path) + strlen(child) + 2);
         return node ? strcat(strcat(strcpy(node, path), "/"), child) : NULL;
@@ -91,172 +207,180 @@ static char *find_node(const char *path, const struct jute_strings *children, co
     return NULL;
 }
 
-static void on_searched(struct asker *asker, const struct answer *answer)
+static void on_searched(struct requester *requester, const struct reply *reply)
 {
-    struct zoo_claim *part = part_of_asker(asker);
-    const struct claim *claim = claim_of(part);
+    struct zk_claim *zc = claim_of_requester(requester);
+    const struct claim *claim = core_claim(zc);
     char path[PATH_ROOM];
-    part->in_flight--;
-    if (is_ending(part))
+    zc->in_flight--;
+    if (is_ending(zc))
         return;
-    if (fault_may_pass(answer->rc)) {
-        claim_again_later(part, say_again);
-    } else if (answer->rc == ZOK) {
-        path_of_name(path, zoo_of_part(part), claim->name, claim->name_len);
-        part->node = find_node(path, answer->children, part->guid);
-        if (part->node)
-            say(part);
+    if (zk_error_is_transient(reply->rc)) {
+        zk_claim_retry_later(zc, on_release_timer);
+    } else if (reply->rc == ZOK) {
+        zk_path_of_name(path, zk_of_claim(zc), claim->name, claim->name_len);
+        zc->node = find_node(path, reply->children, zc->guid);
+        if (zc->node)
+            send_release(zc);
         else
-            node_left(part, NULL);
-    } else if (answer->rc == ZNONODE) {
-        node_left(part, NULL);
+            node_is_gone(zc, NULL);
+    } else if (reply->rc == ZNONODE) {
+        node_is_gone(zc, NULL);
     } else {
-        not_left(part, answer->rc);
+        refused(zc, reply->rc);
     }
 }
 
-static void on_synced(struct asker *asker, const struct answer *answer)
+static void on_synced(struct requester *requester, const struct reply *reply)
 {
-    (void)answer; /* what comes behind it says the same */
-    part_of_asker(asker)->in_flight--;
+    (void)reply; /* the listing behind it fails the same way */
+    claim_of_requester(requester)->in_flight--;
 }
 
-static bool search(struct zoo_claim *part)
+static bool search(struct zk_claim *zc)
 {
-    const struct claim *claim = claim_of(part);
+    const struct claim *claim = core_claim(zc);
     char path[PATH_ROOM];
-    path_of_name(path, zoo_of_part(part), claim->name, claim->name_len);
-    bool synced = ask_sync(part->session, &part->asker, path, on_synced);
-    part->in_flight += synced;
-    return synced && ask_children(part->session, &part->asker, path, NULL, on_searched);
+    zk_path_of_name(path, zk_of_claim(zc), claim->name, claim->name_len);
+    bool synced = zk_request_sync(zc->session, &zc->requester, path, on_synced);
+    zc->in_flight += synced;
+    return synced && zk_request_children(zc->session, &zc->requester, path, NULL, on_searched);
 }
 
 /* ---- release() ---- */
 
-static void on_record_left(struct asker *asker, const struct answer *answer)
+static void on_record_left(struct requester *requester, const struct reply *reply)
 {
-    struct zoo_claim *part = part_of_asker(asker);
-    part->in_flight--;
-    if (is_ending(part))
+    struct zk_claim *zc = claim_of_requester(requester);
+    zc->in_flight--;
+    if (is_ending(zc))
         return;
-    part->recorded = fault_may_pass(answer->rc);
-    if (has_node(part))
+    zc->recorded = zk_error_is_transient(reply->rc);
+    if (has_node(zc))
         return;
-    if (part->recorded)
-        claim_again_later(part, say_again);
+    if (zc->recorded)
+        zk_claim_retry_later(zc, on_release_timer);
     else
-        left(part, NULL);
+        finish(zc, NULL);
 }
 
-static void say(struct zoo_claim *part)
+static void send_release(struct zk_claim *zc)
 {
-    bool asked = true;
-    part->standing = LEAVING;
-    if (part->recorded)
-        asked = legacy_leave(part, on_record_left);
-    if (!has_node(part) && !part->recorded) {
-        left(part, NULL);
+    bool sent = true;
+    zc->state = CLAIM_RELEASING;
+    if (zc->recorded)
+        sent = leave_record(zc, on_record_left);
+    if (!has_node(zc) && !zc->recorded) {
+        finish(zc, NULL);
         return;
     }
-    if (asked && has_node(part)) {
-        asked = part->node ? ask_delete_together(part->session, &part->asker, part->node, on_left)
-                           : search(part);
-        part->in_flight += asked;
+    if (sent && has_node(zc)) {
+        sent = zc->node
+                   ? zk_request_delete_batched(zc->session, &zc->requester, zc->node, on_deleted)
+                   : search(zc);
+        zc->in_flight += sent;
     }
-    if (!asked)
-        claim_again_later(part, say_again);
+    if (!sent)
+        zk_claim_retry_later(zc, on_release_timer);
 }
 
-void release_answered(struct zoo_claim *part)
+/* Every request of the claim is answered, so the release can't overtake one. */
+static void drained(struct zk_claim *zc)
 {
-    part->tries = 0;
-    say(part);
+    zc->tries = 0;
+    send_release(zc);
 }
 
-void claims_release(struct engine *engine, struct claim *claim)
+bool zk_release_owns_reply(struct zk_claim *zc)
 {
-    struct zoo_claim *part = part_of(claim);
-    if (part->standing == NOWHERE) {
+    zc->in_flight--;
+    if (zc->session->ending)
+        return true;
+    if (zc->leaving && zc->in_flight == 0)
+        drained(zc);
+    return zc->leaving || zc->state == CLAIM_RELEASING;
+}
+
+void zk_release(struct engine *engine, struct claim *claim)
+{
+    struct zk_claim *zc = zk_claim_of(claim);
+    if (zc->state == CLAIM_IDLE) {
         engine->events->released(claim, NULL);
         return;
     }
-    part->leaving = true;
-    part->tries = 0;
-    claim_unwatch(part);
-    if (part->gone && !part->recorded)
-        left(part, NULL);
-    else if (part->in_flight == 0 && !is_ending(part))
-        say(part);
+    zc->leaving = true;
+    zc->tries = 0;
+    zk_claim_stop_waiting(zc);
+    if (zc->gone && !zc->recorded)
+        finish(zc, NULL);
+    else if (zc->in_flight == 0 && !is_ending(zc))
+        send_release(zc);
 }
 
-/* ---- tried once, and was not the first ---- */
+/* ---- withdrawing: not first and not waiting, or refused ---- */
 
-static void explain(struct stile_error *err, struct zoo_claim *part)
+static void explain_refusal(struct stile_error *err, struct zk_claim *zc)
 {
     char path[PATH_ROOM];
-    path_of_name(path, zoo_of_part(part), claim_of(part)->name, claim_of(part)->name_len);
-    if (part->refusal == NUMBERS_USED_UP)
-        error_set(
-            err, STILE_REFUSED, 0,
-            "the server has nearly used up the numbers of nodes below %.300s: let nobody claim "
-            "it for two minutes, so that the server removes it, or delete it by hand",
-            path);
+    zk_path_of_name(path, zk_of_claim(zc), core_claim(zc)->name, core_claim(zc)->name_len);
+    if (zc->refusal == NUMBERS_USED_UP)
+        error_set(err, STILE_REFUSED, 0,
+                  "the server has nearly used up the sequence numbers below %.300s: stop claiming "
+                  "this name for two minutes, so that the server removes the node, or delete it "
+                  "by hand",
+                  path);
     else
         error_set(err, STILE_REFUSED, 0,
-                  "a persistent node below %.300s has the name of a claim, and all who come behind "
-                  "it wait for ever: delete it by hand",
+                  "a persistent node below %.300s is named like a claim, and every claim behind "
+                  "it would wait forever: delete it by hand",
                   path);
 }
 
-static void turned_away(struct zoo_claim *part)
+static void withdrawn(struct zk_claim *zc)
 {
-    struct claim *claim = claim_of(part);
-    bool refused = part->refusal != NOT_REFUSED;
+    struct claim *claim = core_claim(zc);
+    bool refuse = zc->refusal != NOT_REFUSED;
     struct stile_error err;
-    if (refused)
-        explain(&err, part);
-    claim_forget(part);
-    if (refused)
+    if (refuse)
+        explain_refusal(&err, zc);
+    zk_claim_forget(zc);
+    if (refuse)
         claim->engine->events->failed(claim, &err);
     else
         claim->engine->events->busy(claim, 0);
 }
 
-static void on_withdrawn(struct asker *asker, const struct answer *answer)
+static void on_withdrawn(struct requester *requester, const struct reply *reply)
 {
-    struct zoo_claim *part = part_of_asker(asker);
-    struct stile_error err;
-    part->in_flight--;
-    if (is_ending(part))
+    struct zk_claim *zc = claim_of_requester(requester);
+    zc->in_flight--;
+    if (is_ending(zc))
         return;
-    if (part->leaving) {
-        release_answered(part);
-    } else if (answer->rc == ZOK || answer->rc == ZNONODE) {
-        turned_away(part);
-    } else {
-        fault_set(&err, answer->rc, true);
-        claim_fail(part, &err);
-    }
+    if (zc->leaving)
+        drained(zc);
+    else if (reply->rc == ZOK || reply->rc == ZNONODE)
+        withdrawn(zc);
+    else
+        zk_claim_fail_code(zc, reply->rc, true);
 }
 
-void claim_withdraw(struct zoo_claim *part)
+void zk_release_withdraw(struct zk_claim *zc)
 {
-    struct stile_error err;
-    part->standing = WITHDRAWING;
-    if (ask_delete_together(part->session, &part->asker, part->node, on_withdrawn)) {
-        part->in_flight++;
-        return;
-    }
-    fault_set(&err, ZNOMEMORY, true);
-    claim_fail(part, &err);
+    zc->state = CLAIM_WITHDRAWING;
+    if (zk_request_delete_batched(zc->session, &zc->requester, zc->node, on_withdrawn))
+        zc->in_flight++;
+    else
+        zk_claim_fail_code(zc, ZNOMEMORY, true);
 }
 
-void release_session_ended(struct zoo_claim *part)
+/* ---- the end of its session, and with it of its node ---- */
+
+void zk_release_session_ended(struct zk_claim *zc)
 {
-    part->gone = true;
-    if (part->leaving)
-        say(part);
-    else if (part->standing == WITHDRAWING)
-        turned_away(part);
-    /* else it has failed, and core is about to withdraw it */
+    zc->gone = true;
+    if (zc->leaving)
+        send_release(zc);
+    else if (zc->state == CLAIM_WITHDRAWING)
+        withdrawn(zc);
+    /* else it has failed, and core is about to release it */
 }

@@ -1,427 +1,772 @@
-/* Requests, and their answers: to the asker, if it still wants them.
+/* Requests of a session, their replies, and watches.
  *
- * Each is a packet in the queue of its session. As many as WINDOW are under way, and the others
- * wait here: a server works on some thousand at a time at most, and what waits in its sockets would
- * keep the proofs of told.c waiting, too. Those go before all that waits. */
+ * A request is a packet in the queue of its session. At most WINDOW of them are under way; the
+ * others wait here. A server works on about a thousand requests at a time, and a longer backlog in
+ * its sockets would delay the probes (liveness.c) as well. Probes go before everything that waits.
+ *
+ * Deletes of one turn of the loop are one multi, which is one transaction of the servers. They
+ * execute all of it or nothing: if one of the nodes is already gone, each of the others is deleted
+ * by itself.
+ *
+ * The server keeps one watch for each path and connection, however often it is set, and drops it
+ * when it has fired. So a watch that is removed here costs nothing there but one report that
+ * nobody waits for. */
+#include "engines/zookeeper/requests.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "engines/zookeeper/zookeeper.h"
+#include "mutant.h"
 
-#define WINDOW    1024
-#define RECORD_AT 12 /* in a packet, behind its length and the request's header */
+#define WINDOW        1024
+#define RECORD_AT     12 /* in a packet, behind its length and the request's header */
+#define BATCH_MAX     64 /* deletes in one multi: a packet has 1 MB at most */
+#define BUCKETS_FIRST 64
+#define RESTORE_BYTES (128u << 10) /* of paths in one packet; a server accepts up to 1 MB */
 
-/* Where an answer's parts are while it is reported. */
+/* Where the parts of a reply are kept while it is reported. */
 struct parts {
     struct jute_stat stat;
     struct jute_strings children;
 };
 
-typedef void read_fn(struct jute_reader *reader, struct answer *answer, struct parts *parts);
+typedef void read_fn(struct jute_reader *reader, struct reply *reply, struct parts *parts);
 
-struct ask {
-    struct connection_request request; /* first */
-    struct ask *next, **link;          /* of its asker */
-    struct ask *queue_next;            /* of its session */
-    struct asker *asker;
+struct request {
+    struct connection_request wire; /* first */
+    struct request *next, **link;   /* of its requester */
+    struct request *queue_next;     /* of its session */
+    struct requester *requester;
     struct session *session;
-    ask_fn *fn;
+    reply_fn *fn;
     read_fn *read;
-    struct together *together; /* it asks for all of these */
-    uint64_t sent_ns;
-    bool by_leader;          /* it has a part in the answer */
-    struct watcher *watcher; /* comes with it */
-    int rc;                  /* if it has failed */
+    struct batch *batch;      /* of these it is the multi */
+    uint64_t sent_ns;         /* read before it was sent */
+    bool via_leader;          /* the leader takes part in the reply */
+    struct node_watch *watch; /* that it sets */
+    int rc;                   /* if it has failed */
     bool maybe;
     size_t n;
     char packet[];
 };
 
+struct batch {
+    size_t n;
+    struct request *requests[BATCH_MAX];
+};
+
+static void batch_answered(struct batch *batch, int rc, bool maybe);
+static void watch_settle(struct node_watch *watch, int rc);
+
 static struct loop *loop_of(const struct session *session)
 {
-    return session->zoo->engine.loop;
+    return session->zk->engine.loop;
 }
 
-/* ---- askers ---- */
+/* ---- errors ---- */
 
-static void ask_join(struct ask *ask, struct asker *asker)
+/* ZTHROTTLEDOP: the server was overloaded and did not execute the request. */
+bool zk_error_is_transient(int rc)
 {
-    ask->asker = asker;
-    ask->next = asker->asks;
-    ask->link = &asker->asks;
-    if (ask->next)
-        ask->next->link = &ask->next;
-    asker->asks = ask;
+    return rc == ZCONNECTIONLOSS || rc == ZOPERATIONTIMEOUT || rc == ZSESSIONEXPIRED ||
+           rc == ZSESSIONMOVED || rc == ZTHROTTLEDOP;
 }
 
-static void ask_leave(struct ask *ask)
+static const char *code_text(int rc)
 {
-    if (!ask->link)
+    static const struct {
+        int rc;
+        const char *text;
+    } texts[] = {{ZCONNECTIONLOSS, "connection loss"},
+                 {ZOPERATIONTIMEOUT, "no answer in time"},
+                 {ZSESSIONEXPIRED, "session expired"},
+                 {ZSESSIONMOVED, "session moved"},
+                 {ZTHROTTLEDOP, "throttled"},
+                 {ZUNIMPLEMENTED, "unimplemented"},
+                 {ZNONODE, "no node"},
+                 {ZNOAUTH, "not authenticated"},
+                 {ZBADVERSION, "bad version"},
+                 {ZNOCHILDRENFOREPHEMERALS, "ephemeral nodes have no children"},
+                 {ZNODEEXISTS, "node exists"},
+                 {ZINVALIDACL, "invalid ACL"},
+                 {ZAUTHFAILED, "authentication failed"},
+                 {ZQUOTAEXCEEDED, "quota exceeded"}};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        if (texts[i].rc == rc)
+            return texts[i].text;
+    }
+    return "an error";
+}
+
+static const char *code_advice(int rc)
+{
+    if (rc == ZNOAUTH)
+        return ": the ACL of the node does not let us; give user and password in the URL";
+    if (rc == ZAUTHFAILED)
+        return ": it takes no digest users; give none in the URL, or see its authProvider settings";
+    if (rc == ZNOCHILDRENFOREPHEMERALS)
+        return ": somebody has put an ephemeral node where the locks should be";
+    if (rc == ZUNIMPLEMENTED)
+        return ": 3.5 or newer is needed";
+    return "";
+}
+
+enum stile_status zk_error_set(struct stile_error *err, int rc, bool maybe)
+{
+    if (zk_error_is_transient(rc))
+        return error_set(err, maybe ? STILE_UNCERTAIN : STILE_UNREACHABLE, rc,
+                         "no ZooKeeper server answers, or none follows a leader (%s); stile doctor "
+                         "asks each of them",
+                         code_text(rc));
+    if (rc == ZNOMEMORY)
+        return error_set(err, STILE_NOMEM, rc, "out of memory");
+    return error_set(err, STILE_REFUSED, rc, "the server says: %s (%d)%s", code_text(rc), rc,
+                     code_advice(rc));
+}
+
+/* ---- requesters ---- */
+
+static void request_join(struct request *request, struct requester *requester)
+{
+    request->requester = requester;
+    request->next = requester->requests;
+    request->link = &requester->requests;
+    if (request->next)
+        request->next->link = &request->next;
+    requester->requests = request;
+}
+
+static void request_leave(struct request *request)
+{
+    if (!request->link)
         return;
-    *ask->link = ask->next;
-    if (ask->next)
-        ask->next->link = ask->link;
-    ask->link = NULL;
-    ask->asker = NULL;
+    *request->link = request->next;
+    if (request->next)
+        request->next->link = request->link;
+    request->link = NULL;
+    request->requester = NULL;
 }
 
-void asker_forget(struct asker *asker)
+void zk_requester_forget(struct requester *requester)
 {
-    while (asker->asks)
-        ask_leave(asker->asks);
+    while (requester->requests)
+        request_leave(requester->requests);
 }
 
-/* ---- answers ---- */
+/* ---- replies ---- */
 
-/* Not our own. */
-static bool is_servers_word(int rc)
+/* Neither a failure of the connection nor one of our own. */
+static bool is_from_server(int rc)
 {
-    return rc <= ZOK && !fault_may_pass(rc);
+    return rc <= ZOK && !zk_error_is_transient(rc);
 }
 
-static void finish(struct ask *ask, struct answer *answer)
+static void finish(struct request *request, struct reply *reply)
 {
-    struct asker *asker = ask->asker;
-    ask_fn *fn = ask->fn;
-    answer->sent_ns = ask->sent_ns;
-    if (is_servers_word(answer->rc) && ask->session->state == SESSION_UP)
-        told_answered(ask->session, ask->sent_ns, ask->by_leader);
-    if (ask->watcher)
-        watcher_settle(ask->watcher, answer->rc);
-    if (ask->together)
-        together_answered(ask->together, answer->rc, answer->maybe);
-    ask_leave(ask);
-    free(ask);
-    if (asker)
-        fn(asker, answer);
+    struct requester *requester = request->requester;
+    reply_fn *fn = request->fn;
+    if (is_from_server(reply->rc) && request->session->state == SESSION_UP)
+        zk_liveness_observe_reply(request->session, request->sent_ns, request->via_leader);
+    if (request->watch)
+        watch_settle(request->watch, reply->rc);
+    if (request->batch)
+        batch_answered(request->batch, reply->rc, reply->maybe);
+    request_leave(request);
+    free(request);
+    if (requester)
+        fn(requester, reply);
 }
 
-void ask_finish(struct ask *ask, int rc, bool maybe)
+static void finish_failed(struct request *request, int rc, bool maybe)
 {
-    finish(ask, &(struct answer){.rc = rc, .maybe = maybe});
+    finish(request, &(struct reply){.rc = rc, .maybe = maybe});
 }
 
-static bool on_answered(struct connection_request *request, int32_t code, struct jute_reader *body)
+static bool on_answered(struct connection_request *wire, int32_t code, struct jute_reader *body)
 {
-    struct ask *ask = (struct ask *)request;
-    struct session *session = ask->session;
-    struct answer answer = {.rc = code, .maybe = fault_may_pass(code)};
+    struct request *request = (struct request *)wire;
+    struct session *session = request->session;
+    struct reply reply = {.rc = code, .maybe = zk_error_is_transient(code)};
     struct parts parts = {.children = {0}};
-    if (code == ZOK && ask->read)
-        ask->read(body, &answer, &parts);
+    if (code == ZOK && request->read)
+        request->read(body, &reply, &parts);
     if (!body->bad) {
         session->in_flight--;
         if (session->queue)
-            session_gather(session);
-        finish(ask, &answer);
+            zk_requests_schedule(session);
+        finish(request, &reply);
     }
-    jute_strings_free(&parts.children);
+    zk_jute_strings_free(&parts.children);
     return !body->bad;
 }
 
-static void read_created(struct jute_reader *reader, struct answer *answer, struct parts *parts)
+static void read_created(struct jute_reader *reader, struct reply *reply, struct parts *parts)
 {
-    answer->path = jute_read_string(reader);
-    jute_read_stat(reader, &parts->stat);
-    answer->stat = &parts->stat;
+    reply->path = zk_jute_read_string(reader);
+    zk_jute_read_stat(reader, &parts->stat);
+    reply->stat = &parts->stat;
 }
 
-static void read_stat(struct jute_reader *reader, struct answer *answer, struct parts *parts)
+static void read_stat(struct jute_reader *reader, struct reply *reply, struct parts *parts)
 {
-    jute_read_stat(reader, &parts->stat);
-    answer->stat = &parts->stat;
+    zk_jute_read_stat(reader, &parts->stat);
+    reply->stat = &parts->stat;
 }
 
-static void read_data(struct jute_reader *reader, struct answer *answer, struct parts *parts)
+static void read_data(struct jute_reader *reader, struct reply *reply, struct parts *parts)
 {
-    answer->data = jute_read_bytes(reader, &answer->data_len);
-    read_stat(reader, answer, parts);
+    reply->data = zk_jute_read_bytes(reader, &reply->data_len);
+    read_stat(reader, reply, parts);
 }
 
-static void read_children(struct jute_reader *reader, struct answer *answer, struct parts *parts)
+static void read_children(struct jute_reader *reader, struct reply *reply, struct parts *parts)
 {
-    jute_read_strings(reader, &parts->children);
-    answer->children = &parts->children;
-    read_stat(reader, answer, parts);
+    zk_jute_read_strings(reader, &parts->children);
+    reply->children = &parts->children;
+    read_stat(reader, reply, parts);
 }
 
-/* What became of each; the first error is that of all. */
-static void read_all(struct jute_reader *reader, struct answer *answer, struct parts *parts)
+/* The results of a multi; its first error is the error of the whole. */
+static void read_multi(struct jute_reader *reader, struct reply *reply, struct parts *parts)
 {
     bool done = false;
     (void)parts;
     while (!reader->bad && !done) {
-        int32_t type = jute_read_int(reader);
-        done = jute_read_bool(reader);
-        (void)jute_read_int(reader);
-        int32_t code = !done && type == -1 ? jute_read_int(reader) : ZOK;
-        if (code && (answer->rc == ZOK || answer->rc == ZRUNTIMEINCONSISTENCY))
-            answer->rc = code;
+        int32_t type = zk_jute_read_int(reader);
+        done = zk_jute_read_bool(reader);
+        (void)zk_jute_read_int(reader);
+        int32_t code = !done && type == -1 ? zk_jute_read_int(reader) : ZOK;
+        if (code && (reply->rc == ZOK || reply->rc == ZRUNTIMEINCONSISTENCY))
+            reply->rc = code;
     }
-    answer->maybe = fault_may_pass(answer->rc);
+    reply->maybe = zk_error_is_transient(reply->rc);
 }
 
 /* ---- the queue ---- */
 
-void ask_enqueue(struct ask *ask)
+void zk_requests_schedule(struct session *session)
 {
-    struct session *session = ask->session;
-    ask->queue_next = NULL;
-    *session->queue_tail = ask;
-    session->queue_tail = &ask->queue_next;
-    session_gather(session);
+    loop_gather(loop_of(session), &session->sender);
+}
+
+static void enqueue(struct request *request)
+{
+    struct session *session = request->session;
+    request->queue_next = NULL;
+    *session->queue_tail = request;
+    session->queue_tail = &request->queue_next;
+    zk_requests_schedule(session);
     if (session->state == SESSION_DEAD)
         loop_soon(loop_of(session), &session->task);
 }
 
-static void put_first(struct ask *ask)
+static void put_first(struct request *request)
 {
-    struct session *session = ask->session;
-    ask->queue_next = session->queue;
+    struct session *session = request->session;
+    request->queue_next = session->queue;
     if (!session->queue)
-        session->queue_tail = &ask->queue_next;
-    session->queue = ask;
+        session->queue_tail = &request->queue_next;
+    session->queue = request;
 }
 
-static struct ask *dequeue(struct session *session)
+static struct request *dequeue(struct session *session)
 {
-    struct ask *ask = session->queue;
-    if (ask)
-        session->queue = ask->queue_next;
+    struct request *request = session->queue;
+    if (request)
+        session->queue = request->queue_next;
     if (!session->queue)
         session->queue_tail = &session->queue;
-    return ask;
+    return request;
 }
 
-static void fail_later(struct ask *ask, int rc)
+static void fail_later(struct request *request, int rc)
 {
-    struct session *session = ask->session;
-    ask->rc = rc;
-    ask->queue_next = NULL;
-    *session->failed_tail = ask;
-    session->failed_tail = &ask->queue_next;
+    struct session *session = request->session;
+    request->rc = rc;
+    request->queue_next = NULL;
+    *session->failed_tail = request;
+    session->failed_tail = &request->queue_next;
     loop_soon(loop_of(session), &session->task);
 }
 
-/* What is before the window's end, and a proof, which asks for no room in it. */
-void asks_send(struct session *session)
+/* A probe passes even when the window is full. */
+void zk_requests_send(struct session *session)
 {
     bool up = session->connection && session->state == SESSION_UP;
     while (up && session->queue &&
-           (session->in_flight < WINDOW || session->queue->asker == &session->asker)) {
-        struct ask *ask = dequeue(session);
-        int error = connection_send(session->connection, &ask->request, ask->packet, ask->n);
+           (session->in_flight < WINDOW || session->queue->requester == &session->requester)) {
+        struct request *request = dequeue(session);
+        int error =
+            zk_connection_send(session->connection, &request->wire, request->packet, request->n);
         if (error == ENOMEM) {
-            fail_later(ask, ZNOMEMORY);
-        } else if (error) { /* no room, or its end is about to be reported */
-            put_first(ask);
+            fail_later(request, ZNOMEMORY);
+        } else if (error) { /* the stream is full, or its end is about to be reported */
+            put_first(request);
             break;
         } else {
             session->in_flight++;
         }
     }
     if (up)
-        connection_flush(session->connection);
+        zk_connection_flush(session->connection);
 }
 
-void asks_answer_failed(struct session *session)
+void zk_requests_report_failed(struct session *session)
 {
-    struct ask *ask = session->failed, *next;
+    struct request *request = session->failed, *next;
     session->failed = NULL;
     session->failed_tail = &session->failed;
-    for (; ask; ask = next) {
-        next = ask->queue_next;
-        ask_finish(ask, ask->rc, ask->maybe);
+    for (; request; request = next) {
+        next = request->queue_next;
+        finish_failed(request, request->rc, request->maybe);
     }
 }
 
-/* All are marked before the first of them is answered: what askers ask for then is none of them. */
-void asks_fail(struct session *session, int rc)
+/* All are marked before the first of them is reported: a requester may send new ones at once, and
+ * those must not fail, too. */
+void zk_requests_fail(struct session *session, int rc)
 {
-    struct connection_request *request;
-    struct ask *ask;
+    struct connection_request *wire;
+    struct request *request;
     bool left;
-    together_send(session);
-    while (session->connection && (request = connection_pop(session->connection, &left))) {
-        ask = (struct ask *)request;
-        ask->maybe = left;
-        fail_later(ask, rc);
+    zk_requests_send_batch(session);
+    while (session->connection && (wire = zk_connection_pop(session->connection, &left))) {
+        request = (struct request *)wire;
+        request->maybe = left;
+        fail_later(request, rc);
     }
     session->in_flight = 0;
-    while ((ask = dequeue(session)))
-        fail_later(ask, rc);
-    asks_answer_failed(session);
+    while ((request = dequeue(session)))
+        fail_later(request, rc);
+    zk_requests_report_failed(session);
 }
 
 /* ---- requests ---- */
 
 static struct jute_writer *begin(struct session *session, enum jute_request type)
 {
-    struct jute_writer *writer = &session->zoo->writer;
-    jute_begin(writer);
-    jute_write_int(writer, 0); /* its number comes when it is sent */
-    jute_write_int(writer, type);
+    struct jute_writer *writer = &session->zk->writer;
+    zk_jute_begin(writer);
+    zk_jute_write_int(writer, 0); /* its xid is filled in when it is sent */
+    zk_jute_write_int(writer, type);
     return writer;
 }
 
-/* The packet that was begun. NULL: out of memory. */
-static struct ask *ask_new(struct session *session, struct asker *asker, ask_fn *fn, read_fn *read)
+/* Of the packet in the writer. NULL: out of memory. */
+static struct request *request_new(struct session *session, struct requester *requester,
+                                   reply_fn *fn, read_fn *read)
 {
     size_t n;
-    const char *packet = jute_end(&session->zoo->writer, &n);
-    struct ask *ask = packet ? malloc(sizeof *ask + n) : NULL;
-    if (!ask)
+    const char *packet = zk_jute_end(&session->zk->writer, &n);
+    struct request *request = packet ? malloc(sizeof *request + n) : NULL;
+    if (!request)
         return NULL;
-    *ask = (struct ask){.request.answered = on_answered,
-                        .session = session,
-                        .fn = fn,
-                        .read = read,
-                        .sent_ns = loop_now(loop_of(session)),
-                        .n = n};
-    memcpy(ask->packet, packet, n);
-    if (asker)
-        ask_join(ask, asker);
-    return ask;
+    *request = (struct request){.wire.answered = on_answered,
+                                .session = session,
+                                .fn = fn,
+                                .read = read,
+                                .sent_ns = loop_now(loop_of(session)),
+                                .n = n};
+    memcpy(request->packet, packet, n);
+    if (requester)
+        request_join(request, requester);
+    return request;
 }
 
-static bool ask_leader(struct session *session, struct asker *asker, ask_fn *fn, read_fn *read)
+static bool send_to_leader(struct session *session, struct requester *requester, reply_fn *fn,
+                           read_fn *read)
 {
-    struct ask *ask = ask_new(session, asker, fn, read);
-    if (!ask)
+    struct request *request = request_new(session, requester, fn, read);
+    if (!request)
         return false;
-    ask->by_leader = true;
-    if (asker == &session->asker)
-        put_first(ask);
+    request->via_leader = true;
+    if (requester == &session->requester)
+        put_first(request);
     else
-        ask_enqueue(ask);
-    session_gather(session);
+        enqueue(request);
+    zk_requests_schedule(session);
     return true;
 }
 
-/* Everybody may do everything, or our user alone. */
-static void write_acl(struct jute_writer *writer, const struct zoo *zoo)
+/* All permissions: for our user alone, or without a user for everybody. */
+static void write_acl(struct jute_writer *writer, const struct zk *zk)
 {
     const int32_t all = 31;
-    jute_write_int(writer, 1);
-    jute_write_int(writer, all);
-    jute_write_string(writer, zoo->credentials ? "auth" : "world");
-    jute_write_string(writer, zoo->credentials ? "" : "anyone");
+    zk_jute_write_int(writer, 1);
+    zk_jute_write_int(writer, all);
+    zk_jute_write_string(writer, zk->credentials ? "auth" : "world");
+    zk_jute_write_string(writer, zk->credentials ? "" : "anyone");
 }
 
-bool ask_create(struct session *session, struct asker *asker, const char *path, int mode,
-                const char *data, ask_fn *fn)
+bool zk_request_create(struct session *session, struct requester *requester, const char *path,
+                       int mode, const char *data, reply_fn *fn)
 {
     struct jute_writer *writer =
         begin(session, mode == JUTE_CONTAINER ? JUTE_CREATE_CONTAINER : JUTE_CREATE);
-    jute_write_string(writer, path);
-    jute_write_bytes(writer, data, data ? strlen(data) : 0);
-    write_acl(writer, session->zoo);
-    jute_write_int(writer, mode);
-    return ask_leader(session, asker, fn, read_created);
+    zk_jute_write_string(writer, path);
+    zk_jute_write_bytes(writer, data, data ? strlen(data) : 0);
+    write_acl(writer, session->zk);
+    zk_jute_write_int(writer, mode);
+    return send_to_leader(session, requester, fn, read_created);
 }
 
-struct ask *ask_new_delete(struct session *session, struct asker *asker, const char *path,
-                           ask_fn *fn)
+static struct request *new_delete(struct session *session, struct requester *requester,
+                                  const char *path, reply_fn *fn)
 {
     struct jute_writer *writer = begin(session, JUTE_DELETE);
-    jute_write_string(writer, path);
-    jute_write_int(writer, -1);
-    struct ask *ask = ask_new(session, asker, fn, NULL);
-    if (ask)
-        ask->by_leader = true;
-    return ask;
+    zk_jute_write_string(writer, path);
+    zk_jute_write_int(writer, -1);
+    struct request *request = request_new(session, requester, fn, NULL);
+    if (request)
+        request->via_leader = true;
+    return request;
 }
 
-bool ask_delete(struct session *session, struct asker *asker, const char *path, ask_fn *fn)
+bool zk_request_delete(struct session *session, struct requester *requester, const char *path,
+                       reply_fn *fn)
 {
-    struct ask *ask = ask_new_delete(session, asker, path, fn);
-    if (ask)
-        ask_enqueue(ask);
-    return ask != NULL;
+    struct request *request = new_delete(session, requester, path, fn);
+    if (request)
+        enqueue(request);
+    return request != NULL;
 }
+
+bool zk_request_set(struct session *session, struct requester *requester, const char *path,
+                    const char *data, int version, reply_fn *fn)
+{
+    struct jute_writer *writer = begin(session, JUTE_SET_DATA);
+    zk_jute_write_string(writer, path);
+    zk_jute_write_bytes(writer, data, strlen(data));
+    zk_jute_write_int(writer, version);
+    return send_to_leader(session, requester, fn, read_stat);
+}
+
+bool zk_request_sync(struct session *session, struct requester *requester, const char *path,
+                     reply_fn *fn)
+{
+    zk_jute_write_string(begin(session, JUTE_SYNC), path);
+    return send_to_leader(session, requester, fn, NULL);
+}
+
+/* A watch that the server already has is not set a second time. */
+static bool send_read(struct session *session, struct requester *requester, enum jute_request type,
+                      const char *path, struct node_watch *watch, reply_fn *fn, read_fn *read)
+{
+    bool fresh = watch && !watch->set;
+    struct jute_writer *writer = begin(session, type);
+    zk_jute_write_string(writer, path);
+    zk_jute_write_bool(writer, fresh);
+    struct request *request = request_new(session, requester, fn, read);
+    if (fresh && !request)
+        zk_watch_remove(watch->slot);
+    if (!request)
+        return false;
+    if (fresh) {
+        request->watch = watch;
+        watch->request = request;
+    }
+    enqueue(request);
+    return true;
+}
+
+bool zk_request_exists(struct session *session, struct requester *requester, const char *path,
+                       struct node_watch *watch, reply_fn *fn)
+{
+    return send_read(session, requester, JUTE_EXISTS, path, watch, fn, read_stat);
+}
+
+bool zk_request_get(struct session *session, struct requester *requester, const char *path,
+                    struct node_watch *watch, reply_fn *fn)
+{
+    return send_read(session, requester, JUTE_GET_DATA, path, watch, fn, read_data);
+}
+
+bool zk_request_children(struct session *session, struct requester *requester, const char *path,
+                         struct node_watch *watch, reply_fn *fn)
+{
+    return send_read(session, requester, JUTE_GET_CHILDREN, path, watch, fn, read_children);
+}
+
+/* ---- batches of deletes ---- */
 
 static void write_operation(struct jute_writer *writer, int32_t type, bool done)
 {
-    jute_write_int(writer, type);
-    jute_write_bool(writer, done);
-    jute_write_int(writer, -1);
+    zk_jute_write_int(writer, type);
+    zk_jute_write_bool(writer, done);
+    zk_jute_write_int(writer, -1);
 }
 
-bool ask_delete_all(struct together *together, struct ask *const *asks, size_t n)
+/* False: out of memory. */
+static bool send_multi(struct batch *batch)
 {
-    struct session *session = asks[0]->session;
+    struct session *session = batch->requests[0]->session;
     struct jute_writer *writer = begin(session, JUTE_MULTI);
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < batch->n; i++) {
+        const struct request *one = batch->requests[i];
         write_operation(writer, JUTE_DELETE, false);
-        jute_write_record(writer, asks[i]->packet + RECORD_AT, asks[i]->n - RECORD_AT);
+        zk_jute_write_record(writer, one->packet + RECORD_AT, one->n - RECORD_AT);
     }
     write_operation(writer, -1, true);
-    struct ask *ask = ask_new(session, NULL, NULL, read_all);
-    if (!ask)
+    struct request *request = request_new(session, NULL, NULL, read_multi);
+    if (!request)
         return false;
-    ask->by_leader = true;
-    ask->together = together;
-    ask_enqueue(ask);
+    request->via_leader = true;
+    request->batch = batch;
+    enqueue(request);
     return true;
 }
 
-bool ask_set(struct session *session, struct asker *asker, const char *path, const char *data,
-             int version, ask_fn *fn)
+static void send_each(const struct batch *batch)
 {
-    struct jute_writer *writer = begin(session, JUTE_SET_DATA);
-    jute_write_string(writer, path);
-    jute_write_bytes(writer, data, strlen(data));
-    jute_write_int(writer, version);
-    return ask_leader(session, asker, fn, read_stat);
+    for (size_t i = 0; i < batch->n; i++)
+        enqueue(batch->requests[i]);
 }
 
-bool ask_sync(struct session *session, struct asker *asker, const char *path, ask_fn *fn)
+static void batch_answered(struct batch *batch, int rc, bool maybe)
 {
-    jute_write_string(begin(session, JUTE_SYNC), path);
-    return ask_leader(session, asker, fn, NULL);
+#ifdef MUTANT_ZOOKEEPER_ONE_FAILS_ALL
+    bool true_of_all = true;
+#else
+    bool true_of_all = rc == ZOK || zk_error_is_transient(rc);
+#endif
+    if (!true_of_all)
+        send_each(batch);
+    for (size_t i = 0; true_of_all && i < batch->n; i++)
+        finish_failed(batch->requests[i], rc, maybe);
+    free(batch);
 }
 
-/* One that is set already needs no second watch. */
-static bool ask_watching(struct session *session, struct asker *asker, enum jute_request type,
-                         const char *path, struct watcher *watcher, ask_fn *fn, read_fn *read)
+void zk_requests_send_batch(struct session *session)
 {
-    bool fresh = watcher && !watcher->set;
-    struct jute_writer *writer = begin(session, type);
-    jute_write_string(writer, path);
-    jute_write_bool(writer, fresh);
-    struct ask *ask = ask_new(session, asker, fn, read);
-    if (fresh && !ask)
-        watcher_leave(watcher->slot);
-    if (!ask)
+    struct batch *batch = session->batch;
+    session->batch = NULL;
+    if (!batch || (batch->n > 1 && send_multi(batch)))
+        return;
+    send_each(batch);
+    free(batch);
+}
+
+static struct batch *batch_of(struct session *session)
+{
+    if (session->batch && session->batch->n == BATCH_MAX)
+        zk_requests_send_batch(session);
+    if (!session->batch)
+        session->batch = calloc(1, sizeof *session->batch);
+    return session->batch;
+}
+
+bool zk_request_delete_batched(struct session *session, struct requester *requester,
+                               const char *path, reply_fn *fn)
+{
+    struct batch *batch = batch_of(session);
+    struct request *request = batch ? new_delete(session, requester, path, fn) : NULL;
+    if (!request)
         return false;
-    if (fresh) {
-        ask->watcher = watcher;
-        watcher->ask = ask;
+    batch->requests[batch->n++] = request;
+    zk_requests_schedule(session);
+    return true;
+}
+
+/* ---- watches: the table ---- */
+
+static uint64_t hash_of(const char *path)
+{
+    return fnv_add(FNV_START, path, strlen(path));
+}
+
+static void insert(struct watches *watches, struct node_watch *watch)
+{
+    struct node_watch **at = &watches->table[watch->hash & (watches->buckets - 1)];
+    watch->next = *at;
+    watch->link = at;
+    if (watch->next)
+        watch->next->link = &watch->next;
+    *at = watch;
+}
+
+/* Without memory for a larger table the old one serves, more slowly. */
+static bool grow(struct watches *watches)
+{
+    size_t buckets = watches->buckets ? 2 * watches->buckets : BUCKETS_FIRST;
+    struct watches larger = {.table = calloc(buckets, sizeof *larger.table), .buckets = buckets};
+    if (!larger.table)
+        return watches->buckets > 0;
+    for (size_t i = 0; i < watches->buckets; i++) {
+        for (struct node_watch *watch = watches->table[i], *next; watch; watch = next) {
+            next = watch->next;
+            insert(&larger, watch);
+        }
     }
-    ask_enqueue(ask);
+    free(watches->table);
+    watches->table = larger.table;
+    watches->buckets = buckets;
     return true;
 }
 
-bool ask_exists(struct session *session, struct asker *asker, const char *path,
-                struct watcher *watcher, ask_fn *fn)
+static void watch_free(struct node_watch *watch)
 {
-    return ask_watching(session, asker, JUTE_EXISTS, path, watcher, fn, read_stat);
+    *watch->slot = NULL;
+    *watch->link = watch->next;
+    if (watch->next)
+        watch->next->link = watch->link;
+    watch->session->watches.n--;
+    if (watch->request)
+        watch->request->watch = NULL;
+    free(watch);
 }
 
-bool ask_get(struct session *session, struct asker *asker, const char *path,
-             struct watcher *watcher, ask_fn *fn)
+/* ---- watches: adding and removing ---- */
+
+bool zk_watch_add(struct node_watch **slot, struct session *session, char kind, const char *path,
+                  struct requester *requester, watch_fn *fn)
 {
-    return ask_watching(session, asker, JUTE_GET_DATA, path, watcher, fn, read_data);
+    struct watches *watches = &session->watches;
+    size_t size = strlen(path) + 1;
+    zk_watch_remove(slot);
+    if (watches->n >= watches->buckets && !grow(watches))
+        return false;
+    struct node_watch *watch = malloc(sizeof *watch + size);
+    if (!watch)
+        return false;
+    *watch = (struct node_watch){.slot = slot,
+                                 .session = session,
+                                 .requester = requester,
+                                 .fn = fn,
+                                 .kind = kind,
+                                 .hash = hash_of(path)};
+    memcpy(watch->path, path, size);
+    insert(watches, watch);
+    watches->n++;
+    *slot = watch;
+    return true;
 }
 
-bool ask_children(struct session *session, struct asker *asker, const char *path,
-                  struct watcher *watcher, ask_fn *fn)
+void zk_watch_remove(struct node_watch **slot)
 {
-    return ask_watching(session, asker, JUTE_GET_CHILDREN, path, watcher, fn, read_children);
+    if (*slot)
+        watch_free(*slot);
 }
 
-void ask_unwatch(struct ask *ask)
+/* exists also watches a node that does not exist yet. */
+static void watch_settle(struct node_watch *watch, int rc)
 {
-    ask->watcher = NULL;
+    watch->request = NULL;
+    watch->absent = rc == ZNONODE && watch->kind == 'e';
+    watch->set = rc == ZOK || watch->absent;
+    if (!watch->set)
+        watch_free(watch);
+}
+
+void zk_watches_free(struct session *session)
+{
+    struct watches *watches = &session->watches;
+    for (size_t i = 0; i < watches->buckets; i++) {
+        while (watches->table[i])
+            watch_free(watches->table[i]);
+    }
+    free(watches->table);
+    *watches = (struct watches){0};
+}
+
+/* ---- watches: events ---- */
+
+static bool concerns(const struct node_watch *watch, int type)
+{
+    if (type == JUTE_EVENT_CHILD)
+        return watch->kind == 'c';
+    return type == JUTE_EVENT_DELETED || watch->kind != 'c';
+}
+
+/* A watch whose request is not answered yet is set after this event, and reports the next one. */
+static struct node_watch *find(const struct watches *watches, uint64_t hash, int type,
+                               const char *path)
+{
+    struct node_watch *watch =
+        watches->buckets ? watches->table[hash & (watches->buckets - 1)] : NULL;
+    while (watch && !(watch->set && watch->hash == hash && concerns(watch, type) &&
+                      strcmp(watch->path, path) == 0))
+        watch = watch->next;
+    return watch;
+}
+
+/* The callback may add and remove watches, so the table is searched again after each. Watches added
+ * meanwhile are not set yet, and are not found. */
+void zk_watches_report(struct session *session, int type, const char *path)
+{
+    uint64_t hash = hash_of(path);
+    struct node_watch *watch;
+    while ((watch = find(&session->watches, hash, type, path))) {
+        struct requester *requester = watch->requester;
+        watch_fn *fn = watch->fn;
+        watch_free(watch);
+        fn(requester, type);
+    }
+}
+
+/* ---- watches: on the next connection ---- */
+
+enum watch_list { DATA, ABSENT, CHILDREN, LISTS };
+
+struct restore {
+    struct session *session;
+    const char *paths[LISTS][RESTORE_BYTES / 64];
+    size_t n[LISTS], bytes;
+};
+
+static enum watch_list list_of(const struct node_watch *watch)
+{
+    return watch->kind == 'c' ? CHILDREN : watch->absent ? ABSENT : DATA;
+}
+
+static void send_restore(struct restore *restore)
+{
+    struct session *session = restore->session;
+    struct jute_writer *writer = &session->zk->writer;
+    size_t n;
+    zk_jute_begin(writer);
+    zk_jute_write_int(writer, JUTE_XID_SET_WATCHES);
+    zk_jute_write_int(writer, JUTE_SET_WATCHES);
+    zk_jute_write_long(writer, session->zxid);
+    for (int list = 0; list < LISTS; list++) {
+        zk_jute_write_int(writer, (int32_t)restore->n[list]);
+        for (size_t i = 0; i < restore->n[list]; i++)
+            zk_jute_write_string(writer, restore->paths[list][i]);
+        restore->n[list] = 0;
+    }
+    restore->bytes = 0;
+    const char *packet = zk_jute_end(writer, &n);
+    if (!packet || zk_connection_send_unanswered(session->connection, packet, n))
+        session->watches_lost = true;
+}
+
+static void add_restore(struct restore *restore, const struct node_watch *watch)
+{
+    enum watch_list list = list_of(watch);
+    restore->paths[list][restore->n[list]++] = watch->path;
+    restore->bytes += strlen(watch->path) + sizeof(int32_t);
+    if (restore->bytes >= RESTORE_BYTES ||
+        restore->n[list] == sizeof restore->paths[list] / sizeof restore->paths[list][0])
+        send_restore(restore);
+}
+
+void zk_watches_restore(struct session *session)
+{
+    struct restore *restore = session->watches.n ? malloc(sizeof *restore) : NULL;
+    session->watches_lost = session->watches.n && !restore;
+    if (!restore)
+        return;
+    *restore = (struct restore){.session = session};
+    for (size_t i = 0; i < session->watches.buckets; i++) {
+        for (const struct node_watch *watch = session->watches.table[i]; watch;
+             watch = watch->next) {
+            if (watch->set)
+                add_restore(restore, watch);
+        }
+    }
+    if (restore->bytes > 0)
+        send_restore(restore);
+    free(restore);
 }

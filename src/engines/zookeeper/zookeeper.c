@@ -1,23 +1,26 @@
 /* zookeeper: the nodes and rules of Curator's InterProcessMutex or InterProcessReadWriteLock, or of
- * kazoo's locks, in the engine's contract.
+ * kazoo's locks, behind the engine's contract.
  *
- * A claim is an ephemeral node "<base>/<name>/<guid><digits>": the server numbers the nodes of a
- * name in the order in which they come, and the first one holds. The transaction that made it is
- * the token: it only grows, while numbers start again when the name's node is made anew. The node
- * and the listing behind it are asked for in one go; who is first at once needs no more. Everybody
- * else watches the node before its own, and when that goes lists again: ours is in it, or is lost.
+ *  1. A claim is an ephemeral sequential node "<base>/<name>/<guid><digits>". The server numbers
+ *     the nodes of a name in the order of their creation; the first one holds the lock.
+ *  2. The token is the czxid, the transaction that created the holder's node. It only grows, while
+ *     the numbers start again when the name's node is created anew.
+ *  3. The node and a listing behind it are requested together. A claim that is first needs nothing
+ *     more: one round trip.
+ *  4. Any other claim watches the node before its own, and lists again when that goes. A grant
+ *     needs a listing that contains our node; without it the claim starts over.
+ *  5. A release deletes the node. The GUID in its name finds a node whose creation was not
+ * answered.
+ *  6. There is one session for each TTL in use. When it ends, all its nodes go. Only requests in
+ *     which the leader takes part renew it.
  *
- * A session for each TTL in use; when it ends, all its nodes go. What a broken connection left in
- * doubt is found again by the GUID in its name.
- *
- *     jute.c, connection.c                          the protocol, over one connection
- *     session.c, dial.c, told.c                     sessions, and when the leader has heard of us
- *     asks.c, together.c, watchers.c                what is asked of the servers
- *     claims.c, standing.c, holding.c, release.c    the life of a claim
- *     legacy.c, ghosts.c, records.c                 names that are kept when their holder has gone
- *     people.c, gather.c, view.c                    for people
- *     doctor.c, diagnosis.c                         what their promises rest on
- *     hosts.c, names.c, fault.c
+ *     jute.c, connection.c              the encoding, and one connection
+ *     requests.c                        requests, replies and watches of a session
+ *     session.c, liveness.c             sessions, and which replies prove that they are alive
+ *     names.c                           names as nodes, dialects, hold records
+ *     claims.c, queue.c, release.c      the life of a claim
+ *     inspect.c                         list, show, watch, break
+ *     doctor_probe.c, doctor_rules.c    the conditions of what caps promises
  */
 #include "engines/zookeeper/zookeeper.h"
 
@@ -26,24 +29,25 @@
 #include <string.h>
 
 #include "base/url.h"
+#include "engines/zookeeper/claims.h"
 #include "io/tls.h"
 
 #define DEFAULT_TTL_NS   (10 * NS_PER_SEC)
 #define OPEN_PATIENCE_NS (5 * NS_PER_SEC)
-#define ROUNDS           3 /* a server that is slow is given more time in each */
-
-/* ---- who we are, for people ---- */
-
-static void introduce(struct zoo *zoo)
-{
-    zoo->pid = (long)zoo->engine.pid;
-    self_host(zoo->host);
-    self_command(zoo->command, sizeof zoo->command, zoo->engine.label);
-}
+#define ROUNDS           3 /* of all servers; each gives a slow server more time */
+#define DEFAULT_PORT     2181
 
 /* ---- the URL ---- */
 
-static enum stile_status read_security(struct zoo *zoo, const struct url *url,
+/* How others see us. */
+static void read_self(struct zk *zk)
+{
+    zk->pid = (long)zk->engine.pid;
+    self_host(zk->host);
+    self_command(zk->command, sizeof zk->command, zk->engine.label);
+}
+
+static enum stile_status read_security(struct zk *zk, const struct url *url,
                                        struct stile_error *err)
 {
     struct tls_options tls = {.ca = url_param(url, "ca"),
@@ -58,15 +62,15 @@ static enum stile_status read_security(struct zoo *zoo, const struct url *url,
         return status;
     if (sasl)
         return error_set(err, STILE_UNSUPPORTED, 0,
-                         "there is no SASL here: use digest, zk://user:password@host");
+                         "SASL is not supported; use digest credentials: zk://user:password@host");
     if (strcmp(url->scheme, "zks") == 0)
-        return tls_context_new(&zoo->tls, &tls, err);
+        return tls_context_new(&zk->tls, &tls, err);
     if (tls.ca || tls.cert || tls.key || tls.server_name || tls.insecure)
         return error_set(err, STILE_MISUSE, 0, "TLS parameters need a zks:// URL");
     return STILE_OK;
 }
 
-/* "", "." and ".." as parts of it would be refused by the server, one request at a time. */
+/* The server refuses "", "." and ".." in a path, but only when a request uses it. */
 static bool is_path(const char *path)
 {
     for (const char *at = path; *at == '/';) {
@@ -79,9 +83,8 @@ static bool is_path(const char *path)
 }
 
 #define CONDITION                                                                                  \
-    "the servers keep what they have on their disks, and their tickTime is 2 s or less; a "        \
-    "session "                                                                                     \
-    "lasts as long as the servers say (2 to 20 ticks); who else locks the names uses "
+    "the servers' disks keep what was written, and their tickTime is 2 s or less; the servers "    \
+    "bound the length of a session (2 to 20 ticks); other clients that lock the names use "
 
 static const char *const conditions[] = {
     [CURATOR] = CONDITION "Curator's InterProcessMutex",
@@ -89,7 +92,7 @@ static const char *const conditions[] = {
     [KAZOO] = CONDITION "kazoo's Lock, or its ReadLock and WriteLock",
 };
 
-static enum stile_status read_path(struct zoo *zoo, const struct url *url, struct stile_error *err)
+static enum stile_status read_path(struct zk *zk, const struct url *url, struct stile_error *err)
 {
     const char *dialect = url_param(url, "dialect");
     size_t len = strlen(url->path);
@@ -97,16 +100,16 @@ static enum stile_status read_path(struct zoo *zoo, const struct url *url, struc
         len--;
     if (len > BASE_MAX)
         return error_set(err, STILE_MISUSE, 0, "the path has more than %d bytes", BASE_MAX);
-    memcpy(zoo->base, url->path, len);
-    if (!is_path(zoo->base))
-        return error_set(err, STILE_MISUSE, 0, "the path has an empty part, or '.' or '..'");
-    if (!dialect_find(&zoo->dialect, dialect ? dialect : "curator"))
+    memcpy(zk->base, url->path, len);
+    if (!is_path(zk->base))
+        return error_set(err, STILE_MISUSE, 0, "the path has an empty part, or '.' or '..' in it");
+    if (!zk_dialect_find(&zk->dialect, dialect ? dialect : "curator"))
         return error_set(err, STILE_MISUSE, 0, "dialect= is curator, curator-rw or kazoo");
-    zoo->engine.caps.condition = conditions[zoo->dialect];
+    zk->engine.caps.condition = conditions[zk->dialect];
     return STILE_OK;
 }
 
-static enum stile_status read_user(struct zoo *zoo, const struct url *url, struct stile_error *err)
+static enum stile_status read_user(struct zk *zk, const struct url *url, struct stile_error *err)
 {
     char secret[URL_SECRET_MAX];
     const char *password = url->password;
@@ -116,152 +119,180 @@ static enum stile_status read_user(struct zoo *zoo, const struct url *url, struc
                                "a password is given without its user: zk://user:password@host")
                    : STILE_OK;
     enum stile_status status = url_secret(&password, url, "password_file", secret, err);
-    if (!status && asprintf(&zoo->credentials, "%s:%s", url->user, password ? password : "") < 0) {
-        zoo->credentials = NULL;
+    if (!status && asprintf(&zk->credentials, "%s:%s", url->user, password ? password : "") < 0) {
+        zk->credentials = NULL;
         status = error_set(err, STILE_NOMEM, 0, "out of memory");
     }
     explicit_bzero(secret, sizeof secret);
     return status;
 }
 
+static enum stile_status read_hosts(struct zk *zk, const struct url *url, struct stile_error *err)
+{
+    static const struct url_host here = {"127.0.0.1", DEFAULT_PORT};
+    const struct url_host *named = url->n_hosts ? url->hosts : &here;
+    size_t n = url->n_hosts ? url->n_hosts : 1;
+    zk->hosts = calloc(n, sizeof *zk->hosts);
+    if (!zk->hosts)
+        return error_set(err, STILE_NOMEM, 0, "out of memory");
+    for (size_t i = 0; i < n; i++) {
+        struct zk_host *host = &zk->hosts[zk->n_hosts];
+        if (strlen(named[i].host) >= sizeof host->name)
+            return error_set(err, STILE_MISUSE, 0, "a host name has more than %zu bytes",
+                             sizeof host->name - 1);
+        strcpy(host->name, named[i].host);
+        host->port = named[i].port ? named[i].port : DEFAULT_PORT;
+        snprintf(host->where, sizeof host->where, strchr(host->name, ':') ? "[%s]:%u" : "%s:%u",
+                 host->name, (unsigned)host->port);
+        zk->n_hosts++;
+    }
+    return STILE_OK;
+}
+
 /* ---- opening ---- */
 
 struct opening {
     struct timer timer;
-    struct asker asker;
+    struct requester requester;
     bool over;
     int rc;
 };
 
-static void out_of_patience(struct timer *timer)
+static void on_open_timer(struct timer *timer)
 {
-    struct opening *opening = (struct opening *)((char *)timer - offsetof(struct opening, timer));
+    struct opening *opening = container_of(timer, struct opening, timer);
     opening->over = true;
     opening->rc = ZOPERATIONTIMEOUT;
 }
 
-static void on_answer(struct asker *asker, const struct answer *answer)
+static void on_reply(struct requester *requester, const struct reply *reply)
 {
-    struct opening *opening = (struct opening *)((char *)asker - offsetof(struct opening, asker));
+    struct opening *opening = container_of(requester, struct opening, requester);
     opening->over = true;
-    opening->rc = answer->rc;
+    opening->rc = reply->rc;
 }
 
-/* With several servers the last attempt may have met one that is down. */
-static bool asks_again(struct zoo *zoo, struct opening *opening, uint64_t until_ns)
+/* Of several servers the last attempt may have met one that is down. */
+static bool try_again(struct zk *zk, struct opening *opening, uint64_t until_ns)
 {
-    bool again = fault_may_pass(opening->rc) && loop_now(zoo->engine.loop) < until_ns;
-    opening->over = !again || !ask_exists(zoo->main, &opening->asker, "/", NULL, on_answer);
+    bool again = zk_error_is_transient(opening->rc) && loop_now(zk->engine.loop) < until_ns;
+    opening->over =
+        !again || !zk_request_exists(zk->main, &opening->requester, "/", NULL, on_reply);
     return !opening->over;
 }
 
-static enum stile_status await_session(struct zoo *zoo, struct stile_error *err)
+static enum stile_status await_session(struct zk *zk, struct stile_error *err)
 {
-    struct loop *loop = zoo->engine.loop;
-    struct opening opening = {.timer.fn = out_of_patience, .rc = ZCONNECTIONLOSS};
+    struct loop *loop = zk->engine.loop;
+    struct opening opening = {.timer.fn = on_open_timer, .rc = ZCONNECTIONLOSS};
     uint64_t until_ns = loop_now(loop) + OPEN_PATIENCE_NS;
-    size_t tries_left = (size_t)ROUNDS * zoo->n_hosts;
-    const struct stile_error *why = &zoo->main->why;
+    size_t tries_left = (size_t)ROUNDS * zk->n_hosts;
+    const struct stile_error *why = &zk->main->why;
     if (loop_reserve(loop, 1))
         return error_set(err, STILE_NOMEM, 0, "out of memory");
     loop_arm(loop, &opening.timer, until_ns);
-    while (tries_left-- > 0 && asks_again(zoo, &opening, until_ns)) {
+    while (tries_left-- > 0 && try_again(zk, &opening, until_ns)) {
         while (!opening.over) {
             loop_prepare(loop);
             loop_wait(loop, true);
             loop_run(loop);
         }
     }
-    asker_forget(&opening.asker);
+    zk_requester_forget(&opening.requester);
     loop_disarm(loop, &opening.timer);
     loop_unreserve(loop, 1);
-    if (fault_may_pass(opening.rc))
+    if (zk_error_is_transient(opening.rc))
         return error_set(err, STILE_UNREACHABLE, opening.rc,
                          "no ZooKeeper server answers, or none follows a leader (%.200s%s); stile "
                          "doctor asks each of them",
-                         why->status ? why->message : dial_host(zoo->main)->where,
+                         why->status ? why->message : zk_dial_host(zk->main)->where,
                          why->status ? "" : ": no answer in time");
-    return opening.rc ? fault_set(err, opening.rc, false) : STILE_OK;
+    return opening.rc ? zk_error_set(err, opening.rc, false) : STILE_OK;
 }
 
-static void dispose(struct zoo *zoo)
+/* ---- the class ---- */
+
+static const struct session_events session_events = {.ended = zk_queue_session_ended};
+
+static void dispose(struct zk *zk)
 {
-    struct loop *loop = zoo->engine.loop;
-    legacy_close(zoo);
-    doctor_close(zoo);
-    for (struct session *session = zoo->sessions; session; session = session->next) {
+    struct loop *loop = zk->engine.loop;
+    zk_release_close(zk);
+    zk_doctor_close(zk);
+    for (struct session *session = zk->sessions; session; session = session->next) {
         while (session->claims)
-            claim_forget(session->claims);
+            zk_claim_forget(session->claims);
     }
-    sessions_close(zoo);
-    loop_disarm(loop, &zoo->sweep);
+    zk_sessions_close(zk);
+    loop_disarm(loop, &zk->recent_timer);
     loop_unreserve(loop, 1);
-    if (zoo->credentials)
-        explicit_bzero(zoo->credentials, strlen(zoo->credentials));
-    free(zoo->credentials);
-    free(zoo->hosts);
-    buffer_free(&zoo->writer.buffer);
-    tls_context_free(zoo->tls);
+    if (zk->credentials)
+        explicit_bzero(zk->credentials, strlen(zk->credentials));
+    free(zk->credentials);
+    free(zk->hosts);
+    buffer_free(&zk->writer.buffer);
+    tls_context_free(zk->tls);
 }
 
-static enum stile_status zookeeper_open(struct engine *engine, const struct url *url,
-                                        struct stile_error *err)
+static enum stile_status open_engine(struct engine *engine, const struct url *url,
+                                     struct stile_error *err)
 {
-    struct zoo *zoo = zoo_of(engine);
+    struct zk *zk = zk_of(engine);
     enum stile_status status;
     if (loop_reserve(engine->loop, 1))
         return error_set(err, STILE_NOMEM, 0, "out of memory");
-    zoo->fresh_tail = &zoo->fresh;
-    zoo->sweep.fn = holding_watch_fresh;
-    introduce(zoo);
-    status = read_path(zoo, url, err);
+    zk->recent_tail = &zk->recent;
+    zk->recent_timer.fn = zk_queue_watch_recent;
+    zk->session_events = &session_events;
+    read_self(zk);
+    status = read_path(zk, url, err);
     if (!status)
-        status = read_security(zoo, url, err);
+        status = read_security(zk, url, err);
     if (!status)
-        status = read_user(zoo, url, err);
+        status = read_user(zk, url, err);
     if (!status)
-        status = hosts_read(zoo, url, err);
+        status = read_hosts(zk, url, err);
     if (!status) {
-        zoo->main = session_for(zoo, DEFAULT_TTL_NS, 0, err);
-        status = zoo->main ? await_session(zoo, err) : err ? err->status : STILE_REFUSED;
-        if (zoo->main && engine->examining) {
-            error_copy(&zoo->session_error, status ? err : NULL);
+        zk->main = zk_session_for(zk, DEFAULT_TTL_NS, 0, err);
+        status = zk->main ? await_session(zk, err) : err ? err->status : STILE_REFUSED;
+        if (zk->main && engine->examining) {
+            error_copy(&zk->session_error, status ? err : NULL);
             status = STILE_OK; /* each server is asked by itself */
         }
     }
     if (status)
-        dispose(zoo);
+        dispose(zk);
     return status;
 }
 
-static void zookeeper_close_engine(struct engine *engine)
+static void close_engine(struct engine *engine)
 {
-    dispose(zoo_of(engine));
+    dispose(zk_of(engine));
 }
 
-static void zookeeper_forked(struct engine *engine)
+static void forked(struct engine *engine)
 {
-    for (struct session *session = zoo_of(engine)->sessions; session; session = session->next)
-        session_forked(session);
-    doctor_forked(zoo_of(engine));
+    for (struct session *session = zk_of(engine)->sessions; session; session = session->next)
+        zk_session_forked(session);
+    zk_doctor_forked(zk_of(engine));
 }
 
-static const char *const zookeeper_params[] = {
-    "ca", "cert", "key", "server_name", "insecure", "dialect", "password_file", "sasl", NULL};
+static const char *const params[] = {"ca",      "cert",          "key",  "server_name", "insecure",
+                                     "dialect", "password_file", "sasl", NULL};
 
 static const struct engine_push push = {
-    .watch = people_watch,
-    .unwatch = people_unwatch,
+    .watch = zk_inspect_watch,
+    .unwatch = zk_inspect_unwatch,
 };
 
 static const struct engine_admin admin = {
-    .examine = doctor_examine,
+    .examine = zk_doctor_examine,
 };
 
-extern const struct engine_class zookeeper_class;
-const struct engine_class zookeeper_class = {
+extern const struct engine_class zk_class;
+const struct engine_class zk_class = {
     .schemes = "zk zks",
-    .params = zookeeper_params,
+    .params = params,
     .caps =
         {
             .engine = "zk",
@@ -277,18 +308,18 @@ const struct engine_class zookeeper_class = {
             .condition = CONDITION "the same dialect",
         },
     .apart = true,
-    .in_flight = 256, /* each is up to three requests, and a server works on some thousand */
-    .engine_size = sizeof(struct zoo),
-    .claim_size = sizeof(struct zoo_claim),
-    .open = zookeeper_open,
-    .close = zookeeper_close_engine,
-    .forked = zookeeper_forked,
-    .claim = claims_claim,
-    .release = claims_release,
-    .renew = sessions_renew,
-    .list = people_list,
-    .show = people_show,
-    .break_ = people_break,
+    .in_flight = 256, /* up to three requests each; a server works on about a thousand */
+    .engine_size = sizeof(struct zk),
+    .claim_size = sizeof(struct zk_claim),
+    .open = open_engine,
+    .close = close_engine,
+    .forked = forked,
+    .claim = zk_queue_claim,
+    .release = zk_release,
+    .renew = zk_sessions_renew,
+    .list = zk_inspect_list,
+    .show = zk_inspect_show,
+    .break_ = zk_inspect_break,
     .push = &push,
     .admin = &admin,
 };

@@ -1,0 +1,69 @@
+/* Names as nodes: paths, dialects, the order of a queue, and the records of past holders. */
+#ifndef STILE_ZOOKEEPER_NAMES_H
+#define STILE_ZOOKEEPER_NAMES_H
+
+#include "engines/engine.h"
+#include "engines/zookeeper/jute.h"
+
+#define BASE_MAX  512
+#define PATH_ROOM (BASE_MAX + 3 * STILE_NAME_MAX + 128)
+#define INFO_MAX  320
+#define GUID_SIZE 37 /* with its dashes and the NUL */
+
+struct zk;
+
+enum dialect { CURATOR, CURATOR_RW, KAZOO };
+
+/* ---- paths ---- */
+
+void zk_path_of_name(char path[PATH_ROOM], const struct zk *zk, const char *name, size_t len);
+/* The name that a child of the base stands for; false: stile stores no name this way. */
+bool zk_name_of_child(char name[PATH_ROOM], const struct zk *zk, const char *child);
+/* The start of a claim's node: the server appends ten digits. */
+void zk_path_of_claim(char path[PATH_ROOM], const struct zk *zk, const struct claim *claim,
+                      const char *guid);
+/* The length of its node's path, as in the server's record of a session's end. */
+size_t zk_path_bytes_of_claim(const struct zk *zk, const struct claim *claim);
+bool zk_dialect_find(enum dialect *dialect, const char *name);
+void zk_guid_write(char guid[GUID_SIZE], enum dialect dialect, const uint8_t random[16]);
+
+/* ---- the nodes in a queue ---- */
+
+/* First in the queue first. Borrowed from the reply. */
+struct node_list {
+    const char **nodes;
+    size_t n;
+};
+
+enum stile_status zk_nodes_sort(struct node_list *list, const struct zk *zk,
+                                const struct jute_strings *children, struct stile_error *err);
+void zk_nodes_free(struct node_list *list);
+size_t zk_nodes_find(const struct node_list *list, const char *node); /* n: it is not there */
+enum stile_mode zk_node_mode(const struct zk *zk, const char *node);
+/* The server has nearly used up the sequence numbers of this name. */
+bool zk_node_numbers_run_out(const struct zk *zk, const struct claim *claim, const char *guid,
+                             const char *node);
+
+/* ---- hold records ---- */
+
+struct record {
+    int64_t hold_ms, delay_ms;
+    uint64_t token;
+    int64_t pid;
+    const char *host, *command;
+};
+
+/* The GUID in a record's name; NULL: the node is no record. */
+const char *zk_record_guid(enum stile_mode *mode, const char *node);
+bool zk_record_is_orphan(const struct node_list *list, const char *guid); /* its claim has gone */
+void zk_path_of_record(char path[PATH_ROOM], const struct zk *zk, const struct claim *claim,
+                       const char *guid);
+void zk_record_write(char data[INFO_MAX], const struct zk *zk, const struct record *record);
+bool zk_record_read(struct record *record, char *data); /* cuts it up in place */
+/* Its holder has gone and nobody has marked the record yet. */
+bool zk_record_is_unmarked(const struct record *record, const struct jute_stat *stat);
+/* Until when an orphan keeps the name locked; all times are the server's. */
+int64_t zk_record_until_ms(const struct record *record, const struct jute_stat *stat,
+                           int64_t now_ms);
+
+#endif
