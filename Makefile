@@ -19,12 +19,17 @@ $(BUILD)/build.ninja: | deps-build
 	@echo "$(prefix)" >$(BUILD)/.prefix
 
 # A build directory made before the test packages were there has no tests in it.
-$(BUILD)/.with-tests: | deps-test $(BUILD)/build.ninja
+$(BUILD)/.with-checks: | deps-check $(BUILD)/build.ninja
 	meson configure $(BUILD) -Dtests=enabled
+	touch $@
+$(BUILD)/.with-tests: | deps-test $(BUILD)/.with-checks
+	meson setup --reconfigure $(BUILD)
 	touch $@
 
 deps-build:
 	@tools/deps build
+deps-check:
+	@tools/deps build check
 deps-test:
 	@tools/deps build test
 deps-bench:
@@ -36,6 +41,10 @@ deps-format:
 
 run: all ## twenty copies of a cron job, one of them runs
 	@tools/demo $(BUILD)/cli/stile
+
+check: deps-check $(BUILD)/.with-checks ## build, run the tests that need no server (a minute)
+	ninja -C $(BUILD)
+	@tools/tally $(BUILD) --suite check $(TEST)
 
 test: deps-test $(BUILD)/.with-tests ## build, run every test
 	ninja -C $(BUILD)
@@ -80,7 +89,7 @@ clean: ## remove every build directory
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' Makefile | expand -t 16
 
-.PHONY: all run test asan tsan soak mutants fuzz bench install format clean help \
-    deps-build deps-test deps-bench deps-fuzz deps-format
+.PHONY: all run test check asan tsan soak mutants fuzz bench install format clean help \
+    deps-build deps-check deps-test deps-bench deps-fuzz deps-format
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
