@@ -43,7 +43,7 @@ static struct stile_lock *hold(struct stile_client *client, long i, int64_t ttl_
     struct stile_lock *lock;
     char name[32];
     snprintf(name, sizeof(name), "keep-%ld", i);
-    check(stile_lock_new(&lock, client, name, STILE_OPTIONS(.ttl_ms = ttl_ms), &err), &err);
+    check(stile_lock_new(&lock, client, name, STILE_LOCK_OPTIONS(.ttl_ms = ttl_ms), &err), &err);
     check(stile_lock_acquire(lock, 0, &err), &err);
     return lock;
 }

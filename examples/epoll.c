@@ -57,7 +57,7 @@ int main(void)
     struct stile_lock *lock;
     struct stile_error err;
     if (stile_client_open(&client, NULL, STILE_CLIENT_OPTIONS(.threadless = true), &err) ||
-        stile_lock_new(&lock, client, "epoll", STILE_OPTIONS(.on_lost = on_lost), &err)) {
+        stile_lock_new(&lock, client, "epoll", STILE_LOCK_OPTIONS(.on_lost = on_lost), &err)) {
         fprintf(stderr, "epoll: %s\n", err.message);
         return 69;
     }

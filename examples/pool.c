@@ -38,7 +38,7 @@ static void *run_job(void *arg)
     struct stile_error err;
     job->failed = 1;
     if (stile_lock_new(&lock, job->client, "converter",
-                       STILE_OPTIONS(.mode = STILE_SLOTS, .slots = SLOTS), &err) ||
+                       STILE_LOCK_OPTIONS(.mode = STILE_SLOTS, .slots = SLOTS), &err) ||
         stile_lock_acquire(lock, -1, &err)) {
         fprintf(stderr, "job %d: %s\n", job->number, err.message);
         return NULL;

@@ -5,6 +5,7 @@
 #include <sys/eventfd.h>
 
 #include "base/name.h"
+#include "base/options.h"
 #include "base/text.h"
 #include "core/lock.h"
 
@@ -35,11 +36,6 @@ static enum stile_status check_mode(const struct stile_lock_options *o,
 static enum stile_status check_options(const struct stile_lock_options *o,
                                        const struct stile_caps *caps, struct stile_error *err)
 {
-    if (o->size != sizeof *o)
-        return error_set(err, STILE_MISUSE, 0,
-                         "lock options have size %zu, this library knows %zu: use STILE_OPTIONS "
-                         "and compile against the header you link with",
-                         o->size, sizeof *o);
     if (o->hold_at_least_ms && !caps->hold_at_least)
         return has_no(caps, "hold_at_least", err);
     if (o->lock_delay_ms && !caps->lock_delay)
@@ -126,14 +122,22 @@ enum stile_status stile_lock_new(struct stile_lock **lock, struct stile_client *
                                  const char *name, const struct stile_lock_options *options,
                                  struct stile_error *err)
 {
-    static const struct stile_lock_options defaults = {.size = sizeof defaults};
+    static const struct options_kind kind = {
+        .name = "lock options",
+        .macro = "STILE_LOCK_OPTIONS",
+        .size = sizeof(struct stile_lock_options),
+        .least = OPTIONS_UP_TO(struct stile_lock_options, data),
+    };
+    struct stile_lock_options o;
     if (!lock || !name)
         return error_set(err, STILE_MISUSE, 0, "making a lock: no %s given",
                          lock ? "name" : "place for the lock");
     *lock = NULL;
-    enum stile_status status = client_enter_for_locks(client, err);
+    enum stile_status status = options_read(&o, options, &kind, err);
+    if (!status)
+        status = client_enter_for_locks(client, err);
     if (!status) {
-        status = lock_new(lock, client, name, options ? options : &defaults, err);
+        status = lock_new(lock, client, name, &o, err);
         client_leave(client);
     }
     return status ? error_wrap(err, status, "making a lock") : STILE_OK;

@@ -3,6 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/options.h"
 #include "base/url.h"
 #include "core/completion.h"
 #include "core/events.h"
@@ -18,17 +19,6 @@
 #define CLIENT_TIMERS 2
 
 /* ---- opening ---- */
-
-static enum stile_status check_options(const struct stile_client_options *options,
-                                       struct stile_error *err)
-{
-    if (options && options->size != sizeof *options)
-        return error_set(err, STILE_MISUSE, 0,
-                         "client options have size %zu, this library knows %zu: use "
-                         "STILE_CLIENT_OPTIONS and compile against the header you link with",
-                         options->size, sizeof *options);
-    return STILE_OK;
-}
 
 static struct stile_client *client_alloc(struct loop *loop, const struct engine_class *class)
 {
@@ -137,11 +127,18 @@ enum stile_status stile_client_open(struct stile_client **client, const char *te
                                     const struct stile_client_options *options,
                                     struct stile_error *err)
 {
+    static const struct options_kind kind = {
+        .name = "client options",
+        .macro = "STILE_CLIENT_OPTIONS",
+        .size = sizeof(struct stile_client_options),
+        .least = OPTIONS_UP_TO(struct stile_client_options, examine),
+    };
+    struct stile_client_options o;
     struct url *url;
     if (!client)
         return error_set(err, STILE_MISUSE, 0, "no place for the client");
     *client = NULL;
-    enum stile_status status = check_options(options, err);
+    enum stile_status status = options_read(&o, options, &kind, err);
     if (status)
         return status;
     if (!text)
@@ -149,7 +146,7 @@ enum stile_status stile_client_open(struct stile_client **client, const char *te
     status = url_parse(&url, text && *text ? text : "local:", err);
     if (status)
         return error_wrap(err, status, "reading the engine's URL");
-    status = open_url(client, url, options, err);
+    status = open_url(client, url, &o, err);
     if (status)
         error_wrap(err, status, "opening %s", url->scheme);
     url_free(url);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/name.h"
+#include "base/options.h"
 #include "core/job_call.h"
 #include "mutant.h"
 
@@ -17,7 +18,12 @@
 #define BACKOFF_DEFAULT_MS 1000
 #define TRIES_DEFAULT      5
 
-static const struct stile_jobs_options defaults = {.size = sizeof defaults};
+static const struct options_kind kind = {
+    .name = "job options",
+    .macro = "STILE_JOBS_OPTIONS",
+    .size = sizeof(struct stile_jobs_options),
+    .least = OPTIONS_UP_TO(struct stile_jobs_options, n_done),
+};
 
 /* ---- checking and asking ---- */
 
@@ -41,17 +47,17 @@ static enum stile_status check_key(const char *key, struct stile_error *err)
     return name_check(key, strlen(key), err) ? error_wrap(err, STILE_MISUSE, "its key") : STILE_OK;
 }
 
-static enum stile_status check_options(const struct stile_jobs_options *o, struct stile_error *err)
+static enum stile_status read_options(struct stile_jobs_options *o,
+                                      const struct stile_jobs_options *options,
+                                      struct stile_error *err)
 {
-    if (o->size != sizeof *o)
-        return error_set(err, STILE_MISUSE, 0,
-                         "job options have size %zu, this library knows %zu: use "
-                         "STILE_JOBS_OPTIONS and compile against the header you link with",
-                         o->size, sizeof *o);
+    enum stile_status status = options_read(o, options, &kind, err);
+    if (status)
+        return status;
     if (o->tries > STILE_JOB_TRIES_MAX)
         return error_set(err, STILE_MISUSE, 0, "at most %d tries can be counted",
                          STILE_JOB_TRIES_MAX);
-    enum stile_status status = check_duration("delay", o->delay_ms, err);
+    status = check_duration("delay", o->delay_ms, err);
     if (!status)
         status = check_duration("backoff", o->backoff_ms, err);
     if (!status)
@@ -70,15 +76,13 @@ static enum stile_status check_jobs(struct stile_client *client, struct stile_er
                      client->engine->caps.engine);
 }
 
-/* Enters the client, if the engine has jobs and the options make sense. options NULL: defaults. */
+/* Enters the client, if the engine has jobs. */
 static enum stile_status enter(struct stile_client *client, const char *queue,
-                               const struct stile_jobs_options *options, struct stile_error *err)
+                               struct stile_error *err)
 {
     if (!queue)
         return error_set(err, STILE_MISUSE, 0, "no queue given");
     enum stile_status status = *queue ? name_check(queue, strlen(queue), err) : STILE_OK;
-    if (!status && options)
-        status = check_options(options, err);
     if (!status)
         status = client_enter_for_locks(client, err);
     if (status)
@@ -89,13 +93,15 @@ static enum stile_status enter(struct stile_client *client, const char *queue,
     return status;
 }
 
-static enum stile_status enter_queue(struct stile_client *client, const char *queue,
-                                     const struct stile_jobs_options *options,
+/* The same, with the caller's options, and only if the queue has a name. */
+static enum stile_status enter_queue(struct stile_jobs_options *o, struct stile_client *client,
+                                     const char *queue, const struct stile_jobs_options *options,
                                      struct stile_error *err)
 {
     if (queue && !*queue)
         return error_set(err, STILE_MISUSE, 0, "the queue's name is empty");
-    return enter(client, queue, options, err);
+    enum stile_status status = read_options(o, options, err);
+    return status ? status : enter(client, queue, err);
 }
 
 /* Runs a blocking call to its end and leaves. */
@@ -175,30 +181,33 @@ enum stile_status stile_jobs_add_all(uint64_t *ids, struct stile_client *client,
                                      struct stile_error *err)
 {
     uint64_t unheard[STILE_JOBS_ADD_MAX];
+    struct stile_jobs_options o;
     enum stile_status status = check_entries(entries, n, err);
-    if (!status && options && options->key)
-        status = error_set(err, STILE_MISUSE, 0, "each of them has a key of its own, or none");
     if (!status)
-        status = enter_queue(client, queue, options, err);
+        status = enter_queue(&o, client, queue, options, err);
+    if (!status && o.key) {
+        client_leave(client);
+        status = error_set(err, STILE_MISUSE, 0, "each of them has a key of its own, or none");
+    }
     if (status)
         return error_wrap(err, status, "adding jobs");
-    return add(ids ? ids : unheard, client, queue, entries, n, options ? options->delay_ms : 0,
-               err);
+    return add(ids ? ids : unheard, client, queue, entries, n, o.delay_ms, err);
 }
 
 enum stile_status stile_jobs_add(uint64_t *id, struct stile_client *client, const char *queue,
                                  const void *payload, size_t size,
                                  const struct stile_jobs_options *options, struct stile_error *err)
 {
-    const struct stile_jobs_options *o = options ? options : &defaults;
-    const struct stile_job_entry entry = {.payload = payload, .size = size, .key = o->key};
+    struct stile_job_entry entry = {.payload = payload, .size = size};
+    struct stile_jobs_options o;
     uint64_t unheard;
     enum stile_status status = check_entry(&entry, err);
     if (!status)
-        status = enter_queue(client, queue, options, err);
+        status = enter_queue(&o, client, queue, options, err);
     if (status)
         return error_wrap(err, status, "adding a job");
-    return add(id ? id : &unheard, client, queue, &entry, 1, o->delay_ms, err);
+    entry.key = o.key;
+    return add(id ? id : &unheard, client, queue, &entry, 1, o.delay_ms, err);
 }
 
 /* ---- claim ---- */
@@ -245,23 +254,23 @@ enum stile_status stile_jobs_claim(struct stile_job **jobs, size_t *n, struct st
                                    const char *queue, const struct stile_jobs_options *options,
                                    struct stile_error *err)
 {
-    const struct stile_jobs_options *o = options ? options : &defaults;
+    struct stile_jobs_options o;
     struct job_mark marks[STILE_JOBS_MAX];
     struct job_call call;
     if (!jobs || !n)
         return error_set(err, STILE_MISUSE, 0, "claiming a job: no place for it");
     *jobs = NULL;
     *n = 0;
-    enum stile_status status = enter_queue(client, queue, options, err);
+    enum stile_status status = enter_queue(&o, client, queue, options, err);
     if (status)
         return error_wrap(err, status, "claiming a job");
-    status = put_claim(&call, marks, queue, o, err);
+    status = put_claim(&call, marks, queue, &o, err);
     if (status) {
         client_leave(client);
         return error_wrap(err, status, "claiming a job");
     }
-    status = run(&call, client, o->wait_ms, err);
-    tell_done(o, status);
+    status = run(&call, client, o.wait_ms, err);
+    tell_done(&o, status);
     if (status) {
         job_call_free_jobs(call.jobs, call.n);
         return error_wrap(err, status, "claiming a job of '%s'", queue);
@@ -287,15 +296,14 @@ int64_t stile_jobs_remaining_ms(const struct stile_job *job)
 /* ---- what is said about a claim ---- */
 
 static enum stile_status enter_given(struct stile_client *client, const struct stile_job *jobs,
-                                     size_t n, const struct stile_jobs_options *options,
-                                     struct stile_error *err)
+                                     size_t n, struct stile_error *err)
 {
     if (!jobs || n == 0)
         return error_set(err, STILE_MISUSE, 0, "no job given");
     if (n > STILE_JOBS_MAX)
         return error_set(err, STILE_MISUSE, 0, "%zu jobs at once, %d is the limit", n,
                          STILE_JOBS_MAX);
-    return enter(client, "", options, err);
+    return enter(client, "", err);
 }
 
 static enum stile_status outcome(enum stile_status status, struct stile_job *jobs, size_t n,
@@ -318,7 +326,7 @@ enum stile_status stile_jobs_ack(struct stile_client *client, struct stile_job *
 {
     struct job_mark marks[STILE_JOBS_MAX];
     struct job_call call;
-    enum stile_status status = enter_given(client, jobs, n, NULL, err);
+    enum stile_status status = enter_given(client, jobs, n, err);
     if (status)
         return error_wrap(err, status, "finishing a job");
     put_marks(&call, JOB_ACK, marks, jobs, n);
@@ -330,7 +338,7 @@ enum stile_status stile_jobs_give_back(struct stile_client *client, struct stile
 {
     struct job_mark marks[STILE_JOBS_MAX];
     struct job_call call;
-    enum stile_status status = enter_given(client, jobs, n, NULL, err);
+    enum stile_status status = enter_given(client, jobs, n, err);
     if (status)
         return error_wrap(err, status, "giving a job back");
     put_marks(&call, JOB_GIVE_BACK, marks, jobs, n);
@@ -368,11 +376,14 @@ enum stile_status stile_jobs_fail(struct stile_client *client, struct stile_job 
 {
     struct job_mark marks[STILE_JOBS_MAX];
     struct job_call call;
-    enum stile_status status = enter_given(client, jobs, n, options, err);
+    struct stile_jobs_options o;
+    enum stile_status status = read_options(&o, options, err);
+    if (!status)
+        status = enter_given(client, jobs, n, err);
     if (status)
         return error_wrap(err, status, "failing a job");
     put_marks(&call, JOB_FAIL, marks, jobs, n);
-    put_pauses(marks, jobs, n, options ? options : &defaults, client->loop);
+    put_pauses(marks, jobs, n, &o, client->loop);
     call.job.text = why ? why : "";
     return outcome(run(&call, client, 0, err), jobs, n, "failing a job", err);
 }
@@ -381,7 +392,7 @@ static enum stile_status enter_to_extend(struct stile_client *client, const stru
                                          size_t n, int64_t lease_ms, struct stile_error *err)
 {
     enum stile_status status = check_lease(lease_ms, err);
-    return status ? status : enter_given(client, jobs, n, NULL, err);
+    return status ? status : enter_given(client, jobs, n, err);
 }
 
 enum stile_status stile_jobs_extend(struct stile_client *client, struct stile_job *jobs, size_t n,
@@ -403,13 +414,16 @@ enum stile_status stile_jobs_list(struct stile_client *client, const char *queue
                                   const struct stile_jobs_options *options, stile_job_fn *fn,
                                   void *data, struct stile_error *err)
 {
-    enum stile_status status = enter(client, queue, options, err);
+    struct stile_jobs_options o;
+    enum stile_status status = read_options(&o, options, err);
+    if (!status)
+        status = enter(client, queue, err);
     if (status)
         return error_wrap(err, status, "listing jobs");
     struct job_call call = {.job = {.verb = JOB_LIST,
                                     .queue = queue,
                                     .queue_len = strlen(queue),
-                                    .max = options && options->max ? options->max : LIST_MAX}};
+                                    .max = o.max ? o.max : LIST_MAX}};
     status = run(&call, client, 0, err);
     for (size_t i = 0; i < call.n && !status && fn; i++) {
         if (fn(&call.jobs[i], data))
@@ -423,7 +437,7 @@ enum stile_status stile_jobs_count(struct stile_client *client, const char *queu
                                    stile_queue_fn *fn, void *data, struct stile_error *err)
 {
     queue = queue ? queue : "";
-    enum stile_status status = enter(client, queue, NULL, err);
+    enum stile_status status = enter(client, queue, err);
     if (status)
         return error_wrap(err, status, "counting jobs");
     struct job_call call = {.job = {.verb = JOB_COUNT, .queue = queue, .queue_len = strlen(queue)}};
@@ -439,7 +453,7 @@ enum stile_status stile_jobs_count(struct stile_client *client, const char *queu
 enum stile_status stile_jobs_retry(size_t *n, struct stile_client *client, const char *queue,
                                    uint64_t id, struct stile_error *err)
 {
-    enum stile_status status = enter(client, queue, NULL, err);
+    enum stile_status status = enter(client, queue, err);
     if (status)
         return error_wrap(err, status, "retrying a job");
     struct job_call call = {
@@ -459,7 +473,7 @@ enum stile_status stile_jobs_retry(size_t *n, struct stile_client *client, const
 enum stile_status stile_jobs_drop(struct stile_client *client, const char *queue, uint64_t id,
                                   struct stile_error *err)
 {
-    enum stile_status status = enter(client, queue, NULL, err);
+    enum stile_status status = enter(client, queue, err);
     if (status)
         return error_wrap(err, status, "dropping a job");
     struct job_call call = {
@@ -523,20 +537,20 @@ enum stile_status stile_jobs_claim_async(struct stile_client *client, const char
                                          const struct stile_jobs_options *options,
                                          stile_jobs_fn *fn, void *data)
 {
-    const struct stile_jobs_options *o = options ? options : &defaults;
-    enum stile_status status = fn ? enter_queue(client, queue, options, NULL) : STILE_MISUSE;
+    struct stile_jobs_options o;
+    enum stile_status status = fn ? enter_queue(&o, client, queue, options, NULL) : STILE_MISUSE;
     if (status)
         return status;
     struct later *later = calloc(1, sizeof *later);
     if (later) {
-        status = put_claim(&later->call, later->marks, strcpy(later->queue, queue), o, NULL);
+        status = put_claim(&later->call, later->marks, strcpy(later->queue, queue), &o, NULL);
         if (status) {
             free(later);
             client_leave(client);
             return status;
         }
     }
-    return start_later(later, client, o->wait_ms, fn, data);
+    return start_later(later, client, o.wait_ms, fn, data);
 }
 
 enum stile_status stile_jobs_extend_async(struct stile_client *client, struct stile_job *jobs,

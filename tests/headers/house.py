@@ -25,10 +25,11 @@ def run(*command, **env):
 
 
 HEADER = read("include", "stile.h")
-LINES = re.sub(r"/\*.*?\*/", "", HEADER, flags=re.S)
+JOBS = read("include", "stile", "jobs.h")
+LINES = re.sub(r"/\*.*?\*/", "", HEADER + JOBS, flags=re.S)
 DECLARED = set(re.findall(r"STILE_API[^;]*?\b(stile_\w+)\(", LINES))
 STATUSES = re.findall(r'\bX\((\w+), "([^"]*)"\)', HEADER)
-VERSION = re.search(r'#define STILE_VERSION "([^"]*)"', HEADER).group(1)
+VERSION = re.search(r'#define STILE_VERSION +"([^"]*)"', HEADER).group(1)
 
 
 def plain(roff):
@@ -60,6 +61,8 @@ def manual_is_of_this_version():
         assert '"stile %s"' % VERSION in read("man", page), page
     assert "version: '%s'" % VERSION in read("meson.build")
     assert "## " + VERSION in read("CHANGELOG.md")
+    number = re.search(r"#define STILE_VERSION_NUM 0x(\w+)", HEADER).group(1)
+    assert number == "".join("%02x" % int(part) for part in VERSION.split(".")), number
 
 
 def manual_has_no_warnings():

@@ -33,7 +33,7 @@ def everything_is_installed():
     run("meson", "install", "-C", BUILD, "--no-rebuild", "--destdir", ROOT)
     here = {os.path.relpath(os.path.join(folder, name), INSTALLED)
             for folder, _, names in os.walk(ROOT) for name in names}
-    for path in ("bin/stile", "include/stile.h", "share/man/man1/stile.1",
+    for path in ("bin/stile", "include/stile.h", "include/stile/jobs.h", "share/man/man1/stile.1",
                  "share/man/man3/stile.3", "share/bash-completion/completions/stile"):
         assert path in here, (path, sorted(here))
     for name in "libstile.so", "libstile.so.0", "libstile.a", "stile.pc":

@@ -119,7 +119,8 @@ def exports_are_those_of_the_list():
 
 
 def declarations_are_those_of_the_list():
-    header = re.sub(r"/\*.*?\*/", "", read("include", "stile.h"), flags=re.S)
+    headers = "".join(read(path) for path in files("include", ".h"))
+    header = re.sub(r"/\*.*?\*/", "", headers, flags=re.S)
     declared = re.findall(r"STILE_API[^;]*?\b(stile_\w+)\(", header)
     listed = read("tests", "headers", "symbols.txt").split()
     assert sorted(declared) == listed, sorted(set(declared) ^ set(listed))

@@ -1,0 +1,166 @@
+/* stile: jobs, a queue in the engine, where it has one (the databases).
+ *
+ *  J1. A job is one worker's at a time, for a lease that the worker extends. A worker that does not
+ *      extend it in time (killed, stopped, cut off) has lost it, and it is claimed again.
+ *  J2. Each claim has a larger token than the one before. Acknowledging, failing or extending a job
+ *      takes the token of one's claim, and is refused as STALE if that isn't the last one: so a
+ * late worker can neither finish nor fail what is another's by now. The token of a later job with
+ *      the same key is larger, too: it may go to a guard under the name of the key.
+ *  J3. A job may run more than once: a worker can die between its work and its ack. What must not
+ *      happen twice is guarded by the token.
+ *  J4. Time is the engine's. Jobs are claimed in the order in which they are due.
+ */
+#ifndef STILE_JOBS_H
+#define STILE_JOBS_H
+
+#include "../stile.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define STILE_JOB_PAYLOAD_MAX (1024 * 1024) /* bytes; any bytes */
+#define STILE_JOB_KEY_MAX     STILE_NAME_MAX
+#define STILE_JOBS_MAX        100  /* in one call */
+#define STILE_JOBS_ADD_MAX    1000 /* in one call of stile_jobs_add_all() */
+#define STILE_JOB_TRIES_MAX   1000 /* see struct stile_jobs_options */
+
+enum stile_job_state {
+    STILE_JOB_READY, /* or will be, when it is due */
+    STILE_JOB_CLAIMED,
+    STILE_JOB_DEAD, /* failed too often: it stays for a person, see stile_jobs_retry() */
+};
+
+struct stile_job {
+    uint64_t id;
+    uint64_t token;    /* of its last claim; 0: never claimed */
+    const char *queue; /* names are as those of locks */
+    const char *key;   /* NULL: none */
+    const void *payload;
+    size_t payload_size;
+    enum stile_job_state state;
+    unsigned tries;           /* how often it was claimed, this time included */
+    int64_t due_ms;           /* ready: until it may be claimed; claimed: until its lease ends */
+    int64_t age_ms;           /* since it was added */
+    const char *last_error;   /* "" if there was none */
+    const char *host;         /* its worker's; "" while it isn't claimed */
+    int64_t pid;              /* its worker's */
+    uint64_t deadline_ns;     /* claimed by us: CLOCK_BOOTTIME after which it counts as lost */
+    enum stile_status status; /* what the last call said of it: OK or STALE */
+    void *memory;             /* the library's */
+};
+
+struct stile_queue {
+    const char *name;
+    uint64_t ready, delayed, claimed, dead; /* delayed: ready, but not yet due */
+    int64_t oldest_ms;                      /* since the first of those ready was due; 0: none */
+};
+
+/* Zero means default everywhere. */
+struct stile_jobs_options {
+    size_t size;            /* sizeof this struct; STILE_JOBS_OPTIONS fills it */
+    const char *key;        /* add: not if one with this key waits in the queue, never claimed */
+    int64_t delay_ms;       /* add: not claimed before */
+    size_t max;             /* claim: at most so many at once (1); list: (1000) */
+    int64_t wait_ms;        /* claim: 0 looks once, -1 waits for ever */
+    int64_t lease_ms;       /* claim: how long it is ours unless extended (30 s) */
+    unsigned tries;         /* claim, fail: dead when it was claimed so often (5) */
+    int64_t backoff_ms;     /* fail: the first pause; doubled each time, 1 h at most (1 s) */
+    struct stile_job *done; /* claim: what was done before; see stile_jobs_claim() */
+    size_t n_done;
+};
+
+#ifndef __cplusplus
+#define STILE_JOBS_OPTIONS(...)                                                                    \
+    (&(struct stile_jobs_options){.size = sizeof(struct stile_jobs_options), __VA_ARGS__})
+#endif
+
+/* *id, which may be NULL: the job, or the one with the same key that is there already. UNCERTAIN:
+ * it may have been added; with a key it can be added again without harm. */
+STILE_API enum stile_status stile_jobs_add(uint64_t *id, struct stile_client *client,
+                                           const char *queue, const void *payload, size_t size,
+                                           const struct stile_jobs_options *options,
+                                           struct stile_error *err);
+
+/* Many jobs, with 4 MiB of payload at most, in one transaction: all of them, or none (MySQL, other
+ * than MariaDB, adds them one by one). ids, which may be NULL, has room for n. options->key must be
+ * unset: each has its own. */
+struct stile_job_entry {
+    const void *payload;
+    size_t size;
+    const char *key; /* NULL: none */
+};
+STILE_API enum stile_status stile_jobs_add_all(uint64_t *ids, struct stile_client *client,
+                                               const char *queue,
+                                               const struct stile_job_entry *entries, size_t n,
+                                               const struct stile_jobs_options *options,
+                                               struct stile_error *err);
+
+/* OK: *n jobs, at least one, yours to free. TIMEOUT: there was nothing to be claimed in that time.
+ * With options->done those are finished as by stile_jobs_ack(), whatever becomes of the claim: on
+ * postgres in the same transaction, one commit a job instead of two; on mysql right before. Each
+ * has its status afterwards. */
+STILE_API enum stile_status stile_jobs_claim(struct stile_job **jobs, size_t *n,
+                                             struct stile_client *client, const char *queue,
+                                             const struct stile_jobs_options *options,
+                                             struct stile_error *err);
+STILE_API void stile_jobs_free(struct stile_job *jobs, size_t n);
+
+/* How long a job is still ours, as far as we know; 0: no longer. */
+STILE_API int64_t stile_jobs_remaining_ms(const struct stile_job *job);
+
+/* About jobs that were claimed, with their tokens, in one statement. STALE: at least one was
+ * refused, its status says which; the others are done. After UNCERTAIN it may be said again.
+ *
+ * ack: done, and gone. fail: again after a pause (random, from 0 to backoff_ms * 2^(tries - 1)), or
+ * dead. give_back: as if it had not been claimed. extend: ours for so long from now on. */
+STILE_API enum stile_status stile_jobs_ack(struct stile_client *client, struct stile_job *jobs,
+                                           size_t n, struct stile_error *err);
+STILE_API enum stile_status stile_jobs_fail(struct stile_client *client, struct stile_job *jobs,
+                                            size_t n, const char *why,
+                                            const struct stile_jobs_options *options,
+                                            struct stile_error *err);
+STILE_API enum stile_status stile_jobs_give_back(struct stile_client *client,
+                                                 struct stile_job *jobs, size_t n,
+                                                 struct stile_error *err);
+STILE_API enum stile_status stile_jobs_extend(struct stile_client *client, struct stile_job *jobs,
+                                              size_t n, int64_t lease_ms, struct stile_error *err);
+
+/* For event loops. The callback comes exactly once, never from inside the call itself. What a claim
+ * gives is yours to free; what is to be extended must stay until the callback comes. */
+typedef void stile_jobs_fn(struct stile_job *jobs, size_t n, enum stile_status status,
+                           const struct stile_error *err, void *data);
+STILE_API enum stile_status stile_jobs_claim_async(struct stile_client *client, const char *queue,
+                                                   const struct stile_jobs_options *options,
+                                                   stile_jobs_fn *fn, void *data);
+STILE_API enum stile_status stile_jobs_extend_async(struct stile_client *client,
+                                                    struct stile_job *jobs, size_t n,
+                                                    int64_t lease_ms, stile_jobs_fn *fn,
+                                                    void *data);
+/* Ends every claim of this client that waits, with CANCELLED. */
+STILE_API enum stile_status stile_jobs_cancel(struct stile_client *client);
+
+/* For people; payloads are left out, their sizes told. Return non-zero to stop. */
+typedef int stile_job_fn(const struct stile_job *job, void *data);
+typedef int stile_queue_fn(const struct stile_queue *queue, void *data);
+STILE_API enum stile_status stile_jobs_list(struct stile_client *client, const char *queue,
+                                            const struct stile_jobs_options *options,
+                                            stile_job_fn *fn, void *data, struct stile_error *err);
+/* queue NULL: all that have jobs. */
+STILE_API enum stile_status stile_jobs_count(struct stile_client *client, const char *queue,
+                                             stile_queue_fn *fn, void *data,
+                                             struct stile_error *err);
+/* A dead job may be tried again from the beginning; id 0: all of the queue. It gets a new number,
+ * so that its tokens are larger than those of later jobs with its key. *n, which may be NULL: how
+ * many. CONFLICT: there is none, or another one with its key waits. */
+STILE_API enum stile_status stile_jobs_retry(size_t *n, struct stile_client *client,
+                                             const char *queue, uint64_t id,
+                                             struct stile_error *err);
+/* CONFLICT: there is no such job, or it is claimed. */
+STILE_API enum stile_status stile_jobs_drop(struct stile_client *client, const char *queue,
+                                            uint64_t id, struct stile_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

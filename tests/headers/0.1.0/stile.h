@@ -1,0 +1,474 @@
+/* stile: only one at a time, across processes and machines.
+ *
+ * Caveats first:
+ *
+ *  1. A lease can run out while its holder is paused (SIGSTOP, VM migration, suspend). The
+ *     library tells of it as soon as the holder runs again, but cannot stop a write that is
+ *     already on its way. Hand stile_lock_token() to what you write to, and let it refuse a
+ *     token smaller than one it has seen.
+ *  2. stile_lock_held() is true now, not later. Between the check and your next line
+ *     anything may happen; see 1.
+ *  3. Locks are not re-entrant. A second handle on the same name waits for the first, even
+ *     in the same thread.
+ *
+ * Lifetimes and threads:
+ *
+ *  R1. A client owns its connections and outlives its locks: stile_client_close() releases and
+ *      frees every lock that is still there. Strings given to a call are copied.
+ *  R2. A returned pointer is borrowed; what comes through a pointer to a pointer is yours.
+ *  R3. Every function may be called from any thread. One lock handle has one user at a time,
+ *      except stile_lock_cancel(), _held(), _remaining_ms(), _ttl_ms() and _token(), which any
+ *      thread may call while another one waits in stile_lock_acquire().
+ *  R4. Callbacks run on the thread that happens to drive the client (a blocking caller, the
+ *      background thread, or stile_client_dispatch()), with no internal lock held. They may call
+ *      everything but blocking functions on the same client, and stile_client_close(). What a
+ *      callback of a threadless client asks for leaves when the callbacks of that turn are done.
+ *  R5. After fork() a child's handles are dead: every call on them answers MISUSE and touches
+ *      nothing of the parent's. stile_client_close() and stile_lock_free() may be left out there.
+ *  R6. An error struct belongs to the caller, may be NULL, and is written only on failure.
+ *  R7. A freed lock or a closed client must not be used again. A second free or close of the
+ *      same handle is noticed and answered with MISUSE while its memory has not been reused.
+ */
+#ifndef STILE_H
+#define STILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define STILE_VERSION "0.1.0"
+
+#if defined(__GNUC__)
+#define STILE_API __attribute__((visibility("default")))
+#else
+#define STILE_API
+#endif
+
+/* The one list of statuses: enum, texts and the manual's table all come from it. */
+#define STILE_STATUS_MAP(X)                                                                        \
+    X(OK, "ok")                                                                                    \
+    X(HELD, "held by another")                                                                     \
+    X(TIMEOUT, "not granted in time")                                                              \
+    X(CANCELLED, "cancelled")                                                                      \
+    X(LOST, "no longer ours")                                                                      \
+    X(STALE, "a newer token has been seen")                                                        \
+    X(CONFLICT, "changed by another in the meantime")                                              \
+    X(UNREACHABLE, "engine cannot be reached")                                                     \
+    X(REFUSED, "refused by the engine")                                                            \
+    X(UNCERTAIN, "outcome not known")                                                              \
+    X(UNSUPPORTED, "not supported by this engine")                                                 \
+    X(CORRUPT, "stored state is damaged")                                                          \
+    X(MISUSE, "called in a way that cannot work")                                                  \
+    X(NOMEM, "out of memory")
+
+enum stile_status {
+#define STILE_STATUS_ENUM(name, text) STILE_##name,
+    STILE_STATUS_MAP(STILE_STATUS_ENUM)
+#undef STILE_STATUS_ENUM
+};
+
+/* message reads "what we were doing: why"; native is the errno or engine code behind it, or 0. */
+struct stile_error {
+    enum stile_status status;
+    int native;
+    char message[248];
+};
+
+struct stile_client;
+struct stile_lock;
+
+#define STILE_NAME_MAX     512       /* bytes; no NUL and no control characters */
+#define STILE_PROCLAIM_MAX 1024      /* bytes */
+#define STILE_URL_MAX      4096      /* bytes */
+#define STILE_NO_DEADLINE  INT64_MAX /* remaining time of a lock that ends with its process */
+
+/* ---- clients ---- */
+
+struct stile_client_options {
+    size_t size;       /* sizeof this struct; STILE_CLIENT_OPTIONS fills it */
+    bool threadless;   /* no background thread: you call stile_client_dispatch() */
+    const char *label; /* what `stile show` prints as the command; NULL: our command line */
+    bool examine;      /* for stile_doctor() only: open also what would be refused otherwise */
+};
+
+/* url NULL: $STILE_ENGINE, else "local:". options NULL: defaults. */
+STILE_API enum stile_status stile_client_open(struct stile_client **client, const char *url,
+                                              const struct stile_client_options *options,
+                                              struct stile_error *err);
+
+/* Releases and frees all locks of the client. No other call on it may be under way. */
+STILE_API enum stile_status stile_client_close(struct stile_client *client);
+
+/* For event loops: when fd is readable, call dispatch; it never blocks. */
+STILE_API int stile_client_fd(struct stile_client *client);
+STILE_API enum stile_status stile_client_dispatch(struct stile_client *client);
+
+enum stile_mode {
+    STILE_EXCLUSIVE,
+    STILE_SHARED, /* many readers, no writer (a writer takes EXCLUSIVE); waits only for earlier
+                     writers */
+    STILE_SLOTS,  /* at most N at a time */
+};
+
+enum stile_lease {
+    STILE_LEASE_PROCESS, /* no expiry: ends with the process, as the kernel tells */
+    STILE_LEASE_SESSION, /* one lease for all locks of a client */
+    STILE_LEASE_CLAIM,   /* each lock has its own */
+};
+
+/* What an engine promises. The texts are for people and say on what condition. */
+struct stile_caps {
+    const char *engine;
+    unsigned modes; /* bit 1 << enum stile_mode */
+    enum stile_lease lease;
+    bool fifo;          /* first come, first served; else waiters come in no strict order */
+    bool token;         /* grants carry a fencing token */
+    bool hold_at_least; /* honoured, on the engine's clock */
+    bool lock_delay;
+    bool proclaims;        /* a claim can carry a value that all can see */
+    bool detached;         /* a claim can outlive its process: stile acquire, renew, release */
+    bool jobs;             /* keeps them: stile_jobs_add() and the others */
+    unsigned most_locks;   /* that one client can hold at once; 0: no limit of ours */
+    const char *token_is;  /* where the token comes from */
+    const char *survives;  /* what survives a crash of what */
+    const char *condition; /* on what the promise of exclusion rests */
+    const char *instead;   /* what has, or brings, what is missing here; NULL: nothing to say */
+};
+
+STILE_API const struct stile_caps *stile_client_caps(struct stile_client *client);
+
+/* ---- locks ---- */
+
+enum stile_profile {
+    STILE_PROFILE_DEFAULT,   /* TTL 10 s, renewed every 3 s, first retry after 100 ms, no limit */
+    STILE_PROFILE_FINANCIAL, /* TTL 5 s, 1.5 s, 200 ms, 5 tries */
+    STILE_PROFILE_CACHE,     /* TTL 2 s, 0.8 s, 50 ms, 2 tries */
+    STILE_PROFILE_BATCH,     /* TTL 30 s, 5 s, 500 ms, 10 tries */
+};
+
+typedef void stile_lost_fn(struct stile_lock *lock, void *data);
+typedef void stile_done_fn(struct stile_lock *lock, enum stile_status status,
+                           const struct stile_error *err, void *data);
+
+/* Zero means default everywhere; what is set overrides the profile. */
+struct stile_lock_options {
+    size_t size; /* sizeof this struct; STILE_OPTIONS fills it */
+    enum stile_mode mode;
+    unsigned slots; /* with STILE_SLOTS: how many at a time */
+    enum stile_profile profile;
+    int64_t ttl_ms;           /* how long the engine keeps it without hearing from us */
+    int64_t renew_ms;         /* how often we renew it */
+    int64_t retry_ms;         /* first back-off where the engine has to be polled */
+    unsigned tries;           /* at most, where the engine has to be polled */
+    int64_t hold_at_least_ms; /* release takes effect no earlier than this after the grant */
+    int64_t lock_delay_ms;    /* after our abnormal end, nobody gets it for this long */
+    const char *owner;        /* the value that proves ownership of a detached claim */
+    const char *proclaim;     /* told to whoever looks, as a leader's value in an election */
+    stile_lost_fn *on_lost;
+    void *data; /* for on_lost */
+};
+
+#ifndef __cplusplus
+#define STILE_OPTIONS(...)                                                                         \
+    (&(struct stile_lock_options){.size = sizeof(struct stile_lock_options), __VA_ARGS__})
+#define STILE_CLIENT_OPTIONS(...)                                                                  \
+    (&(struct stile_client_options){.size = sizeof(struct stile_client_options), __VA_ARGS__})
+#endif
+
+STILE_API enum stile_status stile_lock_new(struct stile_lock **lock, struct stile_client *client,
+                                           const char *name,
+                                           const struct stile_lock_options *options,
+                                           struct stile_error *err);
+
+/* Releases it if it is held, withdraws it if it waits; does not wait for the engine's answer. */
+STILE_API enum stile_status stile_lock_free(struct stile_lock *lock);
+
+/* wait_ms: 0 tries once (HELD if taken), -1 waits for ever, else TIMEOUT after so long. */
+STILE_API enum stile_status stile_lock_acquire(struct stile_lock *lock, int64_t wait_ms,
+                                               struct stile_error *err);
+
+/* LOST if it was not ours any more. The handle may be acquired again after whatever this says;
+ * while the engine has not answered the release, acquire says UNCERTAIN. */
+STILE_API enum stile_status stile_lock_release(struct stile_lock *lock, struct stile_error *err);
+
+/* The same for a grant under which nothing was done: no hold_at_least is left behind. */
+STILE_API enum stile_status stile_lock_abandon(struct stile_lock *lock, struct stile_error *err);
+
+/* Ends a wait with CANCELLED; does nothing to a lock that doesn't wait. */
+STILE_API enum stile_status stile_lock_cancel(struct stile_lock *lock);
+
+STILE_API bool stile_lock_held(struct stile_lock *lock);
+STILE_API int64_t stile_lock_remaining_ms(struct stile_lock *lock); /* 0: not held */
+/* How long the engine really keeps it without hearing from us: some round a TTL up, or have bounds
+ * of their own. As remaining_ms where there is none. */
+STILE_API int64_t stile_lock_ttl_ms(struct stile_lock *lock);
+STILE_API enum stile_status stile_lock_token(struct stile_lock *lock, uint64_t *token);
+STILE_API const char *stile_lock_name(struct stile_lock *lock);
+
+/* Readable once the lock is lost, until the next acquire. The library closes it; -1: no fd left. */
+STILE_API int stile_lock_lost_fd(struct stile_lock *lock);
+
+/* The callback comes exactly once, never from inside the call itself. */
+STILE_API enum stile_status stile_lock_acquire_async(struct stile_lock *lock, int64_t wait_ms,
+                                                     stile_done_fn *done, void *data);
+STILE_API enum stile_status stile_lock_release_async(struct stile_lock *lock, stile_done_fn *done,
+                                                     void *data);
+
+/* Claims that outlive their process, where stile_caps.detached: the owner value printed by one
+ * process lets another one go on. resume makes the lock held again; detach forgets it here and
+ * leaves it in the engine until its lease runs out. */
+STILE_API const char *stile_lock_owner(struct stile_lock *lock); /* NULL: engine has none */
+STILE_API enum stile_status stile_lock_resume(struct stile_lock *lock, struct stile_error *err);
+STILE_API enum stile_status stile_lock_detach(struct stile_lock *lock, struct stile_error *err);
+
+/* All or none, in canonical order (bytewise by name), so that two callers can't block each other.
+ * The array is left in the caller's order. */
+STILE_API enum stile_status stile_locks_acquire(struct stile_lock *const *locks, size_t n,
+                                                int64_t wait_ms, struct stile_error *err);
+STILE_API enum stile_status stile_locks_release(struct stile_lock *const *locks, size_t n,
+                                                struct stile_error *err);
+
+/* Acquire (waiting for ever), call, release on every path. The callback's result goes to *result
+ * if that isn't NULL; LOST if the lock did not last until the callback's end. */
+typedef int stile_with_fn(struct stile_lock *lock, void *data);
+STILE_API enum stile_status stile_with(struct stile_client *client, const char *name,
+                                       const struct stile_lock_options *options, stile_with_fn *fn,
+                                       void *data, int *result, struct stile_error *err);
+
+/* ---- for people ---- */
+
+struct stile_claim_info {
+    bool held;  /* else it waits */
+    bool ghost; /* nobody's any more: kept by hold_at_least or lock-delay until its end */
+    enum stile_mode mode;
+    uint64_t token;     /* 0 while waiting */
+    int64_t age_ms;     /* since granted or enqueued */
+    int64_t expires_ms; /* STILE_NO_DEADLINE, or how long without hearing from its holder */
+    int64_t pid;        /* 0: not known */
+    const char *host;   /* "" where the engine doesn't know */
+    const char *command;
+    const char *owner;
+    const char *proclaimed; /* what it tells to all; "": nothing */
+};
+
+struct stile_info {
+    const char *name;
+    uint64_t token; /* no larger one was given out so far; of a name that is held, its holder's */
+    size_t holders; /* claims[0 .. holders-1], ghosts included */
+    size_t waiters; /* claims[holders ..], in queue order */
+    const struct stile_claim_info *claims;
+};
+
+/* Return non-zero to stop. */
+typedef int stile_info_fn(const struct stile_info *info, void *data);
+
+/* Names that are held or waited for, in byte order; prefix NULL: all. */
+STILE_API enum stile_status stile_list(struct stile_client *client, const char *prefix,
+                                       stile_info_fn *fn, void *data, struct stile_error *err);
+STILE_API enum stile_status stile_show(struct stile_client *client, const char *name,
+                                       stile_info_fn *fn, void *data, struct stile_error *err);
+
+/* Calls fn once, then after every change, until it returns non-zero (OK) or nothing has changed
+ * for wait_ms (TIMEOUT; -1: never). */
+STILE_API enum stile_status stile_watch(struct stile_client *client, const char *name,
+                                        int64_t wait_ms, stile_info_fn *fn, void *data,
+                                        struct stile_error *err);
+
+/* Takes the lock from its holders, who are told; later tokens are larger, so a guard refuses what
+ * they still write. token 0: whoever holds it; else only that grant. CONFLICT if nobody holds it,
+ * or that grant is over. */
+STILE_API enum stile_status stile_break(struct stile_client *client, const char *name,
+                                        uint64_t token, struct stile_error *err);
+
+/* Can the engine keep its promises as it is set up now? */
+enum stile_severity {
+    STILE_FINE,    /* looked at, and as it should be */
+    STILE_NOTE,    /* good to know */
+    STILE_WARNING, /* a promise is weaker than it could be */
+    STILE_DANGER,  /* a second holder or a token that comes back is one mishap away, or nothing can
+                      be locked at all */
+};
+
+struct stile_finding {
+    enum stile_severity severity;
+    const char *id;      /* for programs: the same word in every version */
+    const char *where;   /* which server, which directory */
+    const char *what;    /* is the matter */
+    const char *why;     /* it matters for locks */
+    const char *cure;    /* what to do, in words; "" if the command says it all, or nothing */
+    const char *command; /* what to run for it, one a line; "" if there is none */
+};
+
+/* Return non-zero to stop. */
+typedef int stile_finding_fn(const struct stile_finding *finding, void *data);
+
+#define STILE_ADOPT                                                                                \
+    1u /* first take back servers that have lost their data, where that is known                   \
+        */
+
+/* Looks at the live engine, and changes nothing without STILE_ADOPT. Worst first; what was adopted
+ * before that. OK: it was looked at, whatever was found. Opened with `examine` the client serves
+ * nothing else. UNSUPPORTED: there is nothing to adopt on this engine. */
+STILE_API enum stile_status stile_doctor(struct stile_client *client, unsigned flags,
+                                         stile_finding_fn *fn, void *data, struct stile_error *err);
+
+/* Makes what the engine needs in its server before it can keep all its promises (the schema of a
+ * database), or brings it up to date; may be repeated. url as for stile_client_open(). script, if
+ * not NULL, becomes the text of what is run there; with dry_run nothing else happens. UNSUPPORTED:
+ * this engine needs nothing. */
+STILE_API enum stile_status stile_setup(const char *url, bool dry_run, const char **script,
+                                        struct stile_error *err);
+
+/* ---- jobs: a queue in the engine, where it has one (the databases) ----
+ *
+ *  J1. A job is one worker's at a time, for a lease that the worker extends. Who does not extend it
+ *      in time (killed, stopped, cut off) has lost it, and it is claimed again.
+ *  J2. Each claim has a larger token than the one before. What is said about a job is said with the
+ *      token of one's claim, and refused as STALE if that isn't the last one: so a late worker can
+ *      neither finish nor fail what is another's by now. The token of a later job with the same key
+ *      is larger, too: it may go to a guard under the name of the key.
+ *  J3. A job may run more than once: a worker can die between its work and its ack. What must not
+ *      happen twice is guarded by the token.
+ *  J4. Time is the engine's. Jobs are claimed in the order in which they are due. */
+
+#define STILE_JOB_PAYLOAD_MAX (1024 * 1024) /* bytes; any bytes */
+#define STILE_JOB_KEY_MAX     STILE_NAME_MAX
+#define STILE_JOBS_MAX        100  /* in one call */
+#define STILE_JOB_TRIES_MAX   1000 /* see struct stile_jobs_options */
+
+enum stile_job_state {
+    STILE_JOB_READY, /* or will be, when it is due */
+    STILE_JOB_CLAIMED,
+    STILE_JOB_DEAD, /* failed too often: it stays for a person, see stile_jobs_retry() */
+};
+
+struct stile_job {
+    uint64_t id;
+    uint64_t token;    /* of its last claim; 0: never claimed */
+    const char *queue; /* names are as those of locks */
+    const char *key;   /* NULL: none */
+    const void *payload;
+    size_t payload_size;
+    enum stile_job_state state;
+    unsigned tries;           /* how often it was claimed, this time included */
+    int64_t due_ms;           /* ready: until it may be claimed; claimed: until its lease ends */
+    int64_t age_ms;           /* since it was added */
+    const char *last_error;   /* "" if there was none */
+    const char *host;         /* its worker's; "" while it isn't claimed */
+    int64_t pid;              /* its worker's */
+    uint64_t deadline_ns;     /* claimed by us: CLOCK_BOOTTIME after which it counts as lost */
+    enum stile_status status; /* what the last call said of it: OK or STALE */
+    void *memory;             /* the library's */
+};
+
+struct stile_queue {
+    const char *name;
+    uint64_t ready, delayed, claimed, dead; /* delayed: ready, but not yet due */
+    int64_t oldest_ms;                      /* since the first of those ready was due; 0: none */
+};
+
+/* Zero means default everywhere. */
+struct stile_jobs_options {
+    size_t size;            /* sizeof this struct; STILE_JOBS_OPTIONS fills it */
+    const char *key;        /* add: not if one with this key is ready or claimed in the queue */
+    int64_t delay_ms;       /* add: not claimed before */
+    size_t max;             /* claim: at most so many at once (1); list: (1000) */
+    int64_t wait_ms;        /* claim: 0 looks once, -1 waits for ever */
+    int64_t lease_ms;       /* claim: how long it is ours unless extended (30 s) */
+    unsigned tries;         /* claim, fail: dead when it was claimed so often (5) */
+    int64_t backoff_ms;     /* fail: the first pause; doubled each time, 1 h at most (1 s) */
+    struct stile_job *done; /* claim: what was done before; see stile_jobs_claim() */
+    size_t n_done;
+};
+
+#ifndef __cplusplus
+#define STILE_JOBS_OPTIONS(...)                                                                    \
+    (&(struct stile_jobs_options){.size = sizeof(struct stile_jobs_options), __VA_ARGS__})
+#endif
+
+/* *id, which may be NULL: the job, or the one with the same key that is there already. UNCERTAIN:
+ * it may have been added; with a key it can be added again without harm. */
+STILE_API enum stile_status stile_jobs_add(uint64_t *id, struct stile_client *client,
+                                           const char *queue, const void *payload, size_t size,
+                                           const struct stile_jobs_options *options,
+                                           struct stile_error *err);
+
+/* OK: *n jobs, at least one, yours to free. TIMEOUT: there was nothing to be claimed in that time.
+ * With options->done those are finished as by stile_jobs_ack(), whatever becomes of the claim: on
+ * postgres in the same transaction, one commit a job instead of two; on mysql right before. Each
+ * has its status afterwards. */
+STILE_API enum stile_status stile_jobs_claim(struct stile_job **jobs, size_t *n,
+                                             struct stile_client *client, const char *queue,
+                                             const struct stile_jobs_options *options,
+                                             struct stile_error *err);
+STILE_API void stile_jobs_free(struct stile_job *jobs, size_t n);
+
+/* How long a job is still ours, as far as we know; 0: no longer. */
+STILE_API int64_t stile_jobs_remaining_ms(const struct stile_job *job);
+
+/* About jobs that were claimed, with their tokens, in one statement. STALE: at least one was
+ * refused, its status says which; the others are done. After UNCERTAIN it may be said again.
+ *
+ * ack: done, and gone. fail: again after a pause (random, from 0 to backoff_ms * 2^(tries - 1)), or
+ * dead. give_back: as if it had not been claimed. extend: ours for so long from now on. */
+STILE_API enum stile_status stile_jobs_ack(struct stile_client *client, struct stile_job *jobs,
+                                           size_t n, struct stile_error *err);
+STILE_API enum stile_status stile_jobs_fail(struct stile_client *client, struct stile_job *jobs,
+                                            size_t n, const char *why,
+                                            const struct stile_jobs_options *options,
+                                            struct stile_error *err);
+STILE_API enum stile_status stile_jobs_give_back(struct stile_client *client,
+                                                 struct stile_job *jobs, size_t n,
+                                                 struct stile_error *err);
+STILE_API enum stile_status stile_jobs_extend(struct stile_client *client, struct stile_job *jobs,
+                                              size_t n, int64_t lease_ms, struct stile_error *err);
+
+/* For event loops. The callback comes exactly once, never from inside the call itself. What a claim
+ * gives is yours to free; what is to be extended must stay until the callback comes. */
+typedef void stile_jobs_fn(struct stile_job *jobs, size_t n, enum stile_status status,
+                           const struct stile_error *err, void *data);
+STILE_API enum stile_status stile_jobs_claim_async(struct stile_client *client, const char *queue,
+                                                   const struct stile_jobs_options *options,
+                                                   stile_jobs_fn *fn, void *data);
+STILE_API enum stile_status stile_jobs_extend_async(struct stile_client *client,
+                                                    struct stile_job *jobs, size_t n,
+                                                    int64_t lease_ms, stile_jobs_fn *fn,
+                                                    void *data);
+/* Ends every claim of this client that waits, with CANCELLED. */
+STILE_API enum stile_status stile_jobs_cancel(struct stile_client *client);
+
+/* For people; payloads are left out, their sizes told. Return non-zero to stop. */
+typedef int stile_job_fn(const struct stile_job *job, void *data);
+typedef int stile_queue_fn(const struct stile_queue *queue, void *data);
+STILE_API enum stile_status stile_jobs_list(struct stile_client *client, const char *queue,
+                                            const struct stile_jobs_options *options,
+                                            stile_job_fn *fn, void *data, struct stile_error *err);
+/* queue NULL: all that have jobs. */
+STILE_API enum stile_status stile_jobs_count(struct stile_client *client, const char *queue,
+                                             stile_queue_fn *fn, void *data,
+                                             struct stile_error *err);
+/* A dead job may be tried again from the beginning; id 0: all of the queue. *n, which may be NULL:
+ * how many. CONFLICT: there is none, or another one with its key is there. */
+STILE_API enum stile_status stile_jobs_retry(size_t *n, struct stile_client *client,
+                                             const char *queue, uint64_t id,
+                                             struct stile_error *err);
+/* CONFLICT: there is no such job, or it is claimed. */
+STILE_API enum stile_status stile_jobs_drop(struct stile_client *client, const char *queue,
+                                            uint64_t id, struct stile_error *err);
+
+STILE_API const char *stile_status_name(enum stile_status status); /* "TIMEOUT" */
+STILE_API const char *stile_status_text(enum stile_status status); /* "not granted in time" */
+STILE_API const char *stile_version(void);
+
+/* The URL without user, password and secret parameters, for logs and environments. MISUSE if it
+ * can't be parsed; out is then "?". */
+STILE_API enum stile_status stile_url_redact(char *out, size_t out_size, const char *url);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

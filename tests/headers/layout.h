@@ -1,0 +1,14 @@
+/* Where a member is in its struct. */
+#ifndef LAYOUT_H
+#define LAYOUT_H
+
+#include <stddef.h>
+
+struct place {
+    const char *name;
+    size_t offset;
+};
+
+extern const struct place layout_then[], layout_now[];
+
+#endif
