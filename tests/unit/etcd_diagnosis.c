@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "engines/etcd/diagnosis.h"
+#include "engines/etcd/doctor.h"
 
 #define FOUND_MAX 40
 

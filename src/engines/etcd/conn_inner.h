@@ -4,7 +4,7 @@
 #ifndef STILE_ETCD_CONN_INNER_H
 #define STILE_ETCD_CONN_INNER_H
 
-#include "engines/etcd/conn.h"
+#include "engines/etcd/connection.h"
 
 #define CONN_STREAMS_MAX 4
 

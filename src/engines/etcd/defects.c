@@ -1,7 +1,7 @@
 /* Defects of releases that concern locks, as their release notes tell. */
 #include <stdio.h>
 
-#include "engines/etcd/diagnosis.h"
+#include "engines/etcd/doctor.h"
 
 #define OLDEST_MINOR 4
 #define NEWEST_MINOR 6

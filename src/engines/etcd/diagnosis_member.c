@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "engines/etcd/diagnosis.h"
+#include "engines/etcd/doctor.h"
 
 #define LAG_MAX 1000 /* entries; some are always under way */
 

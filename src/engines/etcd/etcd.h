@@ -3,7 +3,7 @@
 #define STILE_ETCD_H
 
 #include "engines/engine.h"
-#include "engines/etcd/conn.h"
+#include "engines/etcd/connection.h"
 
 #define PREFIX_MAX   512
 #define KEY_MAX      (PREFIX_MAX + 3 * STILE_NAME_MAX + 64)

@@ -4,7 +4,7 @@
 
 #include <nghttp2/nghttp2.h>
 
-#include "engines/etcd/h2.h"
+#include "engines/etcd/http2.h"
 
 struct h2 {
     struct loop *loop;

@@ -10,7 +10,7 @@
 #ifndef STILE_ETCD_CONN_H
 #define STILE_ETCD_CONN_H
 
-#include "engines/etcd/fault.h"
+#include "engines/etcd/rpc.h"
 #include "engines/etcd/rpc.pb-c.h"
 
 #define CONN_SENT_MAX 256 /* at once; what is more waits here, and its time does not count */

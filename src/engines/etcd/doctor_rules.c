@@ -1,4 +1,4 @@
-#include "engines/etcd/diagnosis.h"
+#include "engines/etcd/doctor.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
 #define STILE_ETCD_FAULT_H
 
 #include "base/error.h"
-#include "engines/etcd/h2.h"
+#include "engines/etcd/http2.h"
 
 /* The native code of errors that the server has sent; errno's are below them. */
 enum fault {

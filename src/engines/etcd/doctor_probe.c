@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engines/etcd/diagnosis.h"
+#include "engines/etcd/doctor.h"
 #include "engines/etcd/etcd.h"
 
 struct visit {

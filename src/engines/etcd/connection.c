@@ -1,4 +1,4 @@
-#include "engines/etcd/conn.h"
+#include "engines/etcd/connection.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 #ifndef STILE_ETCD_DIAGNOSIS_H
 #define STILE_ETCD_DIAGNOSIS_H
 
-#include "engines/etcd/conn.h"
+#include "engines/etcd/connection.h"
 
 #define LISTED_MAX 64
 #define ALARMS_MAX 16

@@ -1,4 +1,4 @@
-#include "engines/etcd/fault.h"
+#include "engines/etcd/rpc.h"
 
 #include <stdio.h>
 #include <string.h>
