@@ -61,17 +61,17 @@ static void on_lease(void *data, const ProtobufCMessage *answer, const struct st
 {
     (void)data;
     check(err);
-    lease = ((const Pb__LeaseGrantResponse *)answer)->id;
+    lease = ((const Etcd__LeaseGrantResponse *)answer)->id;
 }
 
 static void grant_lease(void)
 {
-    Pb__LeaseGrantRequest request = PB__LEASE_GRANT_REQUEST__INIT;
+    Etcd__LeaseGrantRequest request = ETCD__LEASE_GRANT_REQUEST__INIT;
     struct stile_error err;
     request.ttl = LEASE_S;
-    while (!conn_is_up(conn))
+    while (!etcd_conn_is_up(conn))
         turn();
-    if (conn_ask(conn, RPC_LEASE_GRANT, &request.base, on_lease, NULL, &err))
+    if (etcd_conn_request(conn, RPC_LEASE_GRANT, &request.base, on_lease, NULL, &err))
         check(&err);
     while (!lease)
         turn();
@@ -88,7 +88,7 @@ static void connect_to(const char *place)
     if (sscanf(place, "etcd://%63[^:]:%u", host, &port) != 2)
         bench_die("'%s': want etcd://HOST:PORT", place);
     struct conn_options options = {.endpoints = {{host, (uint16_t)port}}, .n_endpoints = 1};
-    if (loop_epoll_new(&loop) || conn_new(&conn, loop, &options, &events, NULL, &err))
+    if (loop_epoll_new(&loop) || etcd_conn_new(&conn, loop, &options, &events, NULL, &err))
         bench_die("etcd: cannot connect");
     grant_lease();
 }
@@ -108,7 +108,7 @@ static void send_txn(struct bare *bare, struct txn *txn, bench_done_fn *done, vo
     bare->done = done;
     bare->data = data;
     bare->over = false;
-    if (conn_ask(conn, RPC_TXN, &txn->request.base, on_answer, bare, &err))
+    if (etcd_conn_request(conn, RPC_TXN, &txn->request.base, on_answer, bare, &err))
         check(&err);
 }
 
@@ -116,9 +116,9 @@ static void start_take(void *handle, bench_done_fn *done, void *data)
 {
     struct bare *bare = handle;
     struct txn txn;
-    txn_init(&txn);
-    txn_if_created(&txn, &bare->key, 0);
-    txn_put(&txn, THEN, &bare->key, "", lease);
+    etcd_txn_init(&txn);
+    etcd_txn_if_created(&txn, &bare->key, 0);
+    etcd_txn_put(&txn, THEN, &bare->key, "", lease);
     send_txn(bare, &txn, done, data);
 }
 
@@ -126,8 +126,8 @@ static void start_give(void *handle, bench_done_fn *done, void *data)
 {
     struct bare *bare = handle;
     struct txn txn;
-    txn_init(&txn);
-    txn_delete(&txn, THEN, &bare->key);
+    etcd_txn_init(&txn);
+    etcd_txn_delete(&txn, THEN, &bare->key);
     send_txn(bare, &txn, done, data);
 }
 
@@ -155,8 +155,8 @@ void etcd_write(const char *url)
     struct txn txn;
     if (!bare)
         bare = open_etcd(url, "put");
-    txn_init(&txn);
-    txn_put(&txn, THEN, &bare->key, "", 0);
+    etcd_txn_init(&txn);
+    etcd_txn_put(&txn, THEN, &bare->key, "", 0);
     send_txn(bare, &txn, NULL, NULL);
     await(bare);
 }

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "engines/etcd/rpc.h"
-#include "engines/etcd/rpc.pb-c.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -78,7 +77,7 @@ static void on_message(struct h2_call *call, const uint8_t *bytes, size_t n)
 {
     must(n <= H2_MESSAGE_MAX);
     const ProtobufCMessageDescriptor *kind =
-        call == &unary ? &pb__txn_response__descriptor : &pb__watch_response__descriptor;
+        call == &unary ? &etcd__txn_response__descriptor : &etcd__watch_response__descriptor;
     ProtobufCMessage *message = protobuf_c_message_unpack(kind, NULL, n, bytes);
     if (message)
         protobuf_c_message_free_unpacked(message, NULL);
@@ -88,7 +87,7 @@ static void on_ended(struct h2_call *call)
 {
     struct stile_error err = {.status = STILE_OK};
     must(!call->h2 && strlen(call->words) < H2_WORDS_MAX);
-    must((fault_explain(call, &err) == STILE_OK) == (call->status == 0));
+    must((etcd_fault_explain(call, &err) == STILE_OK) == (call->status == 0));
     ended++;
     must(ended <= 2);
 }
@@ -114,14 +113,14 @@ static struct h2 *open_one(struct loop *loop)
     const struct stream_target target = {.host = "etcd", .port = 2379};
     struct h2 *h2;
     ended = closed = 0;
-    must(h2_open(&h2, loop, &target, &h2_events, NULL, NULL) == STILE_OK);
+    must(etcd_h2_open(&h2, loop, &target, &h2_events, NULL, NULL) == STILE_OK);
     wire.events->opened(&wire);
     unary = (struct h2_call){.events = &call_events};
     watch = (struct h2_call){.events = &call_events};
-    must(h2_start(h2, &unary, "/etcdserverpb.KV/Txn", NULL, true) == 0);
-    must(h2_send(&unary, "", 0, true) == 0);
-    must(h2_start(h2, &watch, "/etcdserverpb.Watch/Watch", "token", true) == 0);
-    must(h2_send(&watch, "\x0a\x00", 2, false) == 0);
+    must(etcd_h2_start(h2, &unary, "/etcdserverpb.KV/Txn", NULL, true) == 0);
+    must(etcd_h2_send(&unary, "", 0, true) == 0);
+    must(etcd_h2_start(h2, &watch, "/etcdserverpb.Watch/Watch", "token", true) == 0);
+    must(etcd_h2_send(&watch, "\x0a\x00", 2, false) == 0);
     return h2;
 }
 
@@ -144,9 +143,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (loop->tasks)
             run_tasks(loop);
     }
-    h2_cancel(&unary);
-    h2_cancel(&watch);
-    h2_free(h2);
+    etcd_h2_cancel(&unary);
+    etcd_h2_cancel(&watch);
+    etcd_h2_free(h2);
     must(!loop->tasks);
     return 0;
 }

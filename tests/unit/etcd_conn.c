@@ -138,10 +138,10 @@ static void a_request_that_is_refused_was_not_looked_at(void **state)
 static void say_token(struct h2_peer *at, const struct peer_call *call, const char *token)
 {
     uint8_t bytes[64];
-    Pb__AuthenticateResponse login = PB__AUTHENTICATE_RESPONSE__INIT;
+    Etcd__AuthenticateResponse login = ETCD__AUTHENTICATE_RESPONSE__INIT;
     assert_string_equal(call->path, "/etcdserverpb.Auth/Authenticate");
     login.token = (char *)token;
-    peer_answer_message(at, call->id, bytes, pb__authenticate_response__pack(&login, bytes));
+    peer_answer_message(at, call->id, bytes, etcd__authenticate_response__pack(&login, bytes));
 }
 
 static void log_in(const char *token)
@@ -217,7 +217,7 @@ static unsigned stream_messages, stream_ends;
 static void on_stream_message(struct conn_stream *stream, const ProtobufCMessage *message)
 {
     (void)stream;
-    assert_int_equal(((const Pb__LeaseKeepAliveResponse *)message)->ttl, 5);
+    assert_int_equal(((const Etcd__LeaseKeepAliveResponse *)message)->ttl, 5);
     stream_messages++;
 }
 
@@ -230,13 +230,13 @@ static void on_stream_end(struct conn_stream *stream, const struct stile_error *
 
 static void open_stream(struct conn_stream *stream)
 {
-    Pb__LeaseKeepAliveRequest request = PB__LEASE_KEEP_ALIVE_REQUEST__INIT;
+    Etcd__LeaseKeepAliveRequest request = ETCD__LEASE_KEEP_ALIVE_REQUEST__INIT;
     stream_messages = stream_ends = 0;
     stream->message = on_stream_message;
     stream->ended = on_stream_end;
     request.id = 1;
-    assert_status(conn_stream_open(conn, stream, RPC_LEASE_KEEP_ALIVE, NULL), OK);
-    assert_status(conn_stream_send(stream, &request.base, NULL), OK);
+    assert_status(etcd_conn_stream_open(conn, stream, RPC_LEASE_KEEP_ALIVE, NULL), OK);
+    assert_status(etcd_conn_stream_send(stream, &request.base, NULL), OK);
     run_until(loop, (peer_take(&peer), peer.n == 1 && peer.calls[0].n > 5));
 }
 
@@ -246,8 +246,8 @@ static void a_stream_of_messages(void **state)
     static const uint8_t two[] = {0, 0, 0, 0, 4, 0x10, 1, 0x18, 5, 0, 0, 0, 0, 4, 0x10, 1, 0x18, 5};
     (void)state;
     scene_connect();
-    assert_status(conn_stream_open(conn, &stream, RPC_WATCH, NULL), OK);
-    conn_stream_close(&stream);
+    assert_status(etcd_conn_stream_open(conn, &stream, RPC_WATCH, NULL), OK);
+    etcd_conn_stream_close(&stream);
     peer_take(&peer);
     peer.n = 0;
     open_stream(&stream);
@@ -258,7 +258,7 @@ static void a_stream_of_messages(void **state)
     peer_hang_up(&peer);
     run_until(loop, stream_ends == 1);
     assert_int_equal(downs, 1);
-    assert_status(conn_stream_open(conn, &stream, RPC_WATCH, NULL), UNREACHABLE);
+    assert_status(etcd_conn_stream_open(conn, &stream, RPC_WATCH, NULL), UNREACHABLE);
 }
 
 static void a_stream_that_the_peer_ends(void **state)
@@ -269,7 +269,7 @@ static void a_stream_that_the_peer_ends(void **state)
     open_stream(&stream);
     peer_answer(&peer, peer.calls[0].id, NULL, 0, 14, "etcdserver: no leader");
     run_until(loop, stream_ends == 1);
-    assert_true(conn_is_up(conn)); /* there is nobody else to be asked */
+    assert_true(etcd_conn_is_up(conn)); /* there is nobody else to be asked */
 }
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, scene_open, scene_close)

@@ -11,7 +11,7 @@ static void hung_up_on(struct heard *heard)
     run_until(loop, heard->times == 1);
     assert_true(heard->err.status != STILE_OK);
     assert_int_equal(downs, 1);
-    assert_false(conn_is_up(conn));
+    assert_false(etcd_conn_is_up(conn));
 }
 
 static void a_message_longer_than_allowed(void **state)
@@ -28,7 +28,7 @@ static void a_message_longer_than_allowed(void **state)
     scene_answer(&peer, scene_arrived(&peer, 1));
     run_until(loop, second.times == 1);
     assert_status(second.err.status, OK);
-    assert_true(conn_is_up(conn));
+    assert_true(etcd_conn_is_up(conn));
 }
 
 static void a_message_that_is_compressed(void **state)
@@ -92,7 +92,7 @@ static void what_a_balancer_answers_passes(void **state)
         run_until(loop, heard.times == 1);
         assert_status(heard.err.status, UNCERTAIN);
         assert_true(heard_says(&heard, passing[i]));
-        assert_true(conn_is_up(conn));
+        assert_true(etcd_conn_is_up(conn));
     }
 }
 
@@ -147,7 +147,7 @@ static void headers_without_end(void **state)
     run_until(loop, heard.times == 1);
     assert_status(heard.err.status, UNCERTAIN);
     assert_true(heard_says(&heard, "stream reset"));
-    assert_true(conn_is_up(conn));
+    assert_true(etcd_conn_is_up(conn));
 }
 
 /* Whatever comes after the SETTINGS: a broken frame at every place of a good conversation. */
@@ -232,10 +232,11 @@ static void a_request_is_overdue(void **state)
     scene_answer(&peer, scene_arrived(&peer, 1));
     run_until(loop, quick.times == 1);
     conn->sent.first->until_ns = loop_now(loop);
-    conn_watch_time(conn);
+    loop_arm(loop, &conn->overdue, loop_now(loop));
     run_until(loop, late.times == 1);
     assert_status(late.err.status, UNCERTAIN);
-    assert_true(conn_is_up(conn)); /* something came since: it is the request, not the member */
+    /* something came since: it is the request, not the member */
+    assert_true(etcd_conn_is_up(conn));
     uint64_t end_ns = loop_now(loop) + NET_PATIENCE_NS;
     while (!peer.calls[0].reset && loop_now(loop) < end_ns) {
         net_settle(loop);
@@ -257,7 +258,7 @@ static void a_member_that_is_silent_is_given_up(void **state)
     scene_ask(&heard);
     scene_arrived(&peer, 0);
     conn->sent.first->sent_ns = conn->sent.first->until_ns = loop_now(loop);
-    conn_watch_time(conn);
+    loop_arm(loop, &conn->overdue, loop_now(loop));
     run_until(loop, heard.times == 1);
     assert_status(heard.err.status, UNCERTAIN);
     peer_accept(&other);
@@ -275,7 +276,7 @@ static void goaway_lets_what_is_under_way_finish(void **state)
     struct peer_call *call = scene_arrived(&peer, 0);
     conn->up_ns = 0; /* it was up for long enough */
     peer_goaway(&peer, call->id);
-    run_until(loop, conn->state == GOING);
+    run_until(loop, conn->state == DRAINING);
     scene_ask(&after);
     scene_answer(&peer, call);
     run_until(loop, before.times == 1);
@@ -326,7 +327,7 @@ static void forgotten_requests_hear_nothing(void **state)
     scene_connect();
     scene_ask(&forgotten);
     scene_ask(&kept);
-    conn_forget(conn, &forgotten);
+    etcd_conn_forget(conn, &forgotten);
     scene_arrived(&peer, 1);
     scene_answer(&peer, &peer.calls[0]);
     scene_answer(&peer, &peer.calls[1]);

@@ -8,13 +8,13 @@ unsigned ups, downs;
 
 static void on_up(struct conn *c)
 {
-    assert_true(conn_is_up(c));
+    assert_true(etcd_conn_is_up(c));
     ups++;
 }
 
 static void on_down(struct conn *c, const struct stile_error *why)
 {
-    assert_false(conn_is_up(c));
+    assert_false(etcd_conn_is_up(c));
     assert_true(why->status && why->message[0]);
     downs++;
 }
@@ -36,7 +36,7 @@ int scene_open(void **state)
 int scene_close(void **state)
 {
     (void)state;
-    conn_free(conn);
+    etcd_conn_free(conn);
     conn = NULL;
     assert_int_equal(loop->n_timers, 0);
     assert_int_equal(loop->reserved, 1);
@@ -51,7 +51,7 @@ int scene_close(void **state)
 void scene_start(void)
 {
     struct stile_error err;
-    assert_status(conn_new(&conn, loop, &options, &events, NULL, &err), OK);
+    assert_status(etcd_conn_new(&conn, loop, &options, &events, NULL, &err), OK);
 }
 
 void scene_connect(void)
@@ -65,20 +65,20 @@ void scene_connect(void)
 static void hear(void *data, const ProtobufCMessage *answer, const struct stile_error *err)
 {
     struct heard *heard = data;
-    const Pb__TxnResponse *txn = (const Pb__TxnResponse *)answer;
+    const Etcd__TxnResponse *txn = (const Etcd__TxnResponse *)answer;
     heard->times++;
     heard->revision = txn && txn->header ? txn->header->revision : 0;
     error_copy(&heard->err, err);
     if (heard->frees) {
-        conn_free(conn);
+        etcd_conn_free(conn);
         conn = NULL;
     }
 }
 
 void scene_ask(struct heard *heard)
 {
-    Pb__TxnRequest request = PB__TXN_REQUEST__INIT;
-    assert_status(conn_ask(conn, RPC_TXN, &request.base, hear, heard, NULL), OK);
+    Etcd__TxnRequest request = ETCD__TXN_REQUEST__INIT;
+    assert_status(etcd_conn_request(conn, RPC_TXN, &request.base, hear, heard, NULL), OK);
     assert_int_equal(heard->times, 0);
 }
 
@@ -96,11 +96,11 @@ struct peer_call *scene_arrived(struct h2_peer *at, size_t n)
 
 size_t scene_pack_answer(uint8_t bytes[64])
 {
-    Pb__Header header = PB__HEADER__INIT;
-    Pb__TxnResponse answer = PB__TXN_RESPONSE__INIT;
+    Etcd__Header header = ETCD__HEADER__INIT;
+    Etcd__TxnResponse answer = ETCD__TXN_RESPONSE__INIT;
     header.revision = REVISION;
     answer.header = &header;
-    return pb__txn_response__pack(&answer, bytes);
+    return etcd__txn_response__pack(&answer, bytes);
 }
 
 void scene_answer(struct h2_peer *at, const struct peer_call *call)

@@ -2,7 +2,7 @@
 #ifndef STILE_ETCD_CONN_KIT_H
 #define STILE_ETCD_CONN_KIT_H
 
-#include "engines/etcd/conn_inner.h"
+#include "engines/etcd/connection.h"
 #include "support/h2_peer.h"
 
 #define REVISION 4711 /* in each answer's header */

@@ -30,10 +30,10 @@ static void note(void *data, const struct stile_finding *f)
              f->cure ? f->cure : "");
 }
 
-static const struct found *find(const struct seen *seen, const char *id)
+static const struct found *find(const struct cluster_status *cluster, const char *id)
 {
     n_found = 0;
-    diagnose(seen, note, NULL);
+    etcd_doctor_diagnose(cluster, note, NULL);
     for (size_t i = 0; i < n_found; i++) {
         if (strcmp(found[i].id, id) == 0)
             return &found[i];
@@ -41,10 +41,10 @@ static const struct found *find(const struct seen *seen, const char *id)
     return NULL;
 }
 
-static void check(const struct seen *seen, const char *id, enum stile_severity severity,
-                  const char *where, const char *word)
+static void check(const struct cluster_status *cluster, const char *id,
+                  enum stile_severity severity, const char *where, const char *word)
 {
-    const struct found *one = find(seen, id);
+    const struct found *one = find(cluster, id);
     if (!one)
         fail_msg("nothing is said of %s", id);
     assert_int_equal(one->severity, severity);
@@ -54,125 +54,126 @@ static void check(const struct seen *seen, const char *id, enum stile_severity s
 }
 
 /* Members a, b, c, ... of one cluster, all well. */
-static struct seen healthy(size_t n)
+static struct cluster_status healthy(size_t n)
 {
-    struct seen seen = {.n_members = n, .n_listed = n, .lease_seconds = 2};
+    struct cluster_status cluster = {.n_members = n, .n_listed = n, .lease_seconds = 2};
     for (size_t i = 0; i < n; i++) {
-        seen.members[i] = (struct seen_member){
+        cluster.members[i] = (struct member_status){
             .cluster = 7, .id = i + 1, .leader = 1, .applied = 5000, .version = "3.6.99"};
-        snprintf(seen.members[i].where, sizeof seen.members[i].where, "%c:2379", (int)('a' + i));
-        seen.listed[i].id = i + 1;
-        snprintf(seen.listed[i].name, sizeof seen.listed[i].name, "%c", (int)('a' + i));
+        snprintf(cluster.members[i].where, sizeof cluster.members[i].where, "%c:2379",
+                 (int)('a' + i));
+        cluster.listed[i].id = i + 1;
+        snprintf(cluster.listed[i].name, sizeof cluster.listed[i].name, "%c", (int)('a' + i));
     }
-    return seen;
+    return cluster;
 }
 
-static void take_down(struct seen *seen, size_t i)
+static void take_down(struct cluster_status *cluster, size_t i)
 {
-    error_set(&seen->members[i].error, STILE_UNREACHABLE, 0, "refused");
+    error_set(&cluster->members[i].error, STILE_UNREACHABLE, 0, "refused");
 }
 
 /* ---- members ---- */
 
 static void all_is_well(void **state)
 {
-    struct seen seen = healthy(3);
+    struct cluster_status cluster = healthy(3);
     (void)state;
-    check(&seen, "members", STILE_FINE, "", "3 voting members, 3 of them answer here");
-    check(&seen, "version", STILE_FINE, "a:2379, b:2379, c:2379", "etcd 3.6.99");
+    check(&cluster, "members", STILE_FINE, "", "3 voting members, 3 of them answer here");
+    check(&cluster, "version", STILE_FINE, "a:2379, b:2379, c:2379", "etcd 3.6.99");
     for (size_t i = 0; i < n_found; i++)
         assert_int_equal(found[i].severity, STILE_FINE);
 }
 
 static void who_is_down_and_how_many_may_follow(void **state)
 {
-    struct seen seen = healthy(5);
+    struct cluster_status cluster = healthy(5);
     (void)state;
-    take_down(&seen, 3);
-    check(&seen, "down", STILE_WARNING, "d:2379", "4 of 5 voting members answer: 1 more may go");
-    take_down(&seen, 0);
-    check(&seen, "down", STILE_WARNING, "a:2379", "3 of 5 voting members answer: with one less");
-    assert_null(find(&seen, "not-named")); /* it may be one of those that are down */
-    for (size_t i = 0; i < seen.n_members; i++)
-        seen.members[i].leader = 0;
-    check(&seen, "down", STILE_DANGER, "a:2379", "has a leader");
-    check(&seen, "no-leader", STILE_DANGER, "b:2379", "Nothing can be locked");
+    take_down(&cluster, 3);
+    check(&cluster, "down", STILE_WARNING, "d:2379", "4 of 5 voting members answer: 1 more may go");
+    take_down(&cluster, 0);
+    check(&cluster, "down", STILE_WARNING, "a:2379", "3 of 5 voting members answer: with one less");
+    assert_null(find(&cluster, "not-named")); /* it may be one of those that are down */
+    for (size_t i = 0; i < cluster.n_members; i++)
+        cluster.members[i].leader = 0;
+    check(&cluster, "down", STILE_DANGER, "a:2379", "has a leader");
+    check(&cluster, "no-leader", STILE_DANGER, "b:2379", "Nothing can be locked");
 }
 
 static void one_that_is_cut_off(void **state)
 {
-    struct seen seen = healthy(3);
+    struct cluster_status cluster = healthy(3);
     (void)state;
-    seen.members[1].leader = 0;
-    check(&seen, "cut-off", STILE_WARNING, "b:2379", "others do");
-    assert_null(find(&seen, "no-leader"));
-    assert_false(seen_is_sound(&seen, 1));
-    assert_true(seen_is_sound(&seen, 2));
+    cluster.members[1].leader = 0;
+    check(&cluster, "cut-off", STILE_WARNING, "b:2379", "others do");
+    assert_null(find(&cluster, "no-leader"));
+    assert_false(etcd_member_is_sound(&cluster, 1));
+    assert_true(etcd_member_is_sound(&cluster, 2));
 }
 
 static void one_that_lags(void **state)
 {
-    struct seen seen = healthy(3);
+    struct cluster_status cluster = healthy(3);
     (void)state;
-    seen.members[2].applied = 4100;
-    assert_null(find(&seen, "lags"));
-    seen.members[2].applied = 3000;
-    check(&seen, "lags", STILE_WARNING, "c:2379", "2000 entries behind");
-    seen.members[2].cluster = 8; /* that of another cluster is another count */
-    assert_null(find(&seen, "lags"));
+    cluster.members[2].applied = 4100;
+    assert_null(find(&cluster, "lags"));
+    cluster.members[2].applied = 3000;
+    check(&cluster, "lags", STILE_WARNING, "c:2379", "2000 entries behind");
+    cluster.members[2].cluster = 8; /* that of another cluster is another count */
+    assert_null(find(&cluster, "lags"));
 }
 
 static void members_of_two_clusters(void **state)
 {
-    struct seen seen = healthy(3);
+    struct cluster_status cluster = healthy(3);
     (void)state;
-    take_down(&seen, 0);
-    seen.members[2].cluster = 8;
-    seen.members[2].id = 2;
-    check(&seen, "other-cluster", STILE_DANGER, "c:2379", "another cluster than b:2379");
-    assert_null(find(&seen, "named-twice"));
-    assert_false(seen_is_sound(&seen, 2));
+    take_down(&cluster, 0);
+    cluster.members[2].cluster = 8;
+    cluster.members[2].id = 2;
+    check(&cluster, "other-cluster", STILE_DANGER, "c:2379", "another cluster than b:2379");
+    assert_null(find(&cluster, "named-twice"));
+    assert_false(etcd_member_is_sound(&cluster, 2));
 }
 
 static void members_that_are_not_asked(void **state)
 {
-    struct seen seen = healthy(3);
+    struct cluster_status cluster = healthy(3);
     (void)state;
-    seen.n_members = 2;
-    check(&seen, "not-named", STILE_NOTE, "", "the member c is not in the URL");
-    seen.listed[2].learner = true;
-    assert_null(find(&seen, "not-named"));
-    check(&seen, "even", STILE_NOTE, "", "2 voting members");
-    seen.members[1].id = 1;
-    check(&seen, "named-twice", STILE_NOTE, "b:2379", "the same member as a:2379");
-    seen = healthy(1);
-    check(&seen, "one-member", STILE_WARNING, "", "tokens begin again");
+    cluster.n_members = 2;
+    check(&cluster, "not-named", STILE_NOTE, "", "the member c is not in the URL");
+    cluster.listed[2].learner = true;
+    assert_null(find(&cluster, "not-named"));
+    check(&cluster, "even", STILE_NOTE, "", "2 voting members");
+    cluster.members[1].id = 1;
+    check(&cluster, "named-twice", STILE_NOTE, "b:2379", "the same member as a:2379");
+    cluster = healthy(1);
+    check(&cluster, "one-member", STILE_WARNING, "", "tokens begin again");
 }
 
 /* ---- what they have in common ---- */
 
 static void alarms_and_leases(void **state)
 {
-    struct seen seen = healthy(3);
+    struct cluster_status cluster = healthy(3);
     (void)state;
-    seen.alarms[seen.n_alarms++] = (struct seen_alarm){.id = 2, .kind = 1};
-    seen.alarms[seen.n_alarms++] = (struct seen_alarm){.kind = 2};
-    check(&seen, "no-space", STILE_DANGER, "", "database of b is full");
-    check(&seen, "corrupt", STILE_DANGER, "", "disagree");
-    assert_null(find(&seen, "alarms"));
-    seen.lease_seconds = 0;
-    error_set(&seen.lease_error, STILE_REFUSED, FAULT_NO_SPACE, "full");
-    assert_null(find(&seen, "no-lease")); /* the alarm tells it */
-    error_set(&seen.lease_error, STILE_UNCERTAIN, FAULT_TIMED_OUT, "no answer in time");
-    check(&seen, "no-lease", STILE_DANGER, "", "no answer in time");
-    seen.lease_seconds = 15;
-    check(&seen, "lease-long", STILE_WARNING, "", "15 s or more");
+    cluster.alarms[cluster.n_alarms++] = (struct active_alarm){.id = 2, .kind = 1};
+    cluster.alarms[cluster.n_alarms++] = (struct active_alarm){.kind = 2};
+    check(&cluster, "no-space", STILE_DANGER, "", "database of b is full");
+    check(&cluster, "corrupt", STILE_DANGER, "", "disagree");
+    assert_null(find(&cluster, "alarms"));
+    cluster.lease_seconds = 0;
+    error_set(&cluster.lease_error, STILE_REFUSED, FAULT_NO_SPACE, "full");
+    assert_null(find(&cluster, "no-lease")); /* the alarm tells it */
+    error_set(&cluster.lease_error, STILE_UNCERTAIN, FAULT_TIMED_OUT, "no answer in time");
+    check(&cluster, "no-lease", STILE_DANGER, "", "no answer in time");
+    cluster.lease_seconds = 15;
+    check(&cluster, "lease-long", STILE_WARNING, "", "15 s or more");
 }
 
 static bool has(const char *version, size_t voters, const char *id)
 {
     const struct defect *defect = NULL;
-    while ((defect = defect_next(defect, version, voters))) {
+    while ((defect = etcd_defect_next(defect, version, voters))) {
         if (strcmp(defect->id, id) == 0)
             return true;
     }
@@ -181,7 +182,7 @@ static bool has(const char *version, size_t voters, const char *id)
 
 static void defects_of_releases(void **state)
 {
-    struct seen seen = healthy(3);
+    struct cluster_status cluster = healthy(3);
     (void)state;
     assert_true(has("3.5.2", 3, "old-disagrees"));
     assert_false(has("3.5.3", 3, "old-disagrees"));
@@ -192,14 +193,14 @@ static void defects_of_releases(void **state)
     assert_false(has("3.4.38", 3, "old-keep-alive"));
     assert_true(has("3.6.4", 3, "old-keep-alive"));
     assert_true(has("3.3.27", 3, "old"));
-    assert_null(defect_next(NULL, "3.5.99", 3));
-    assert_null(defect_next(NULL, "3.7.0", 3));
-    assert_null(defect_next(NULL, "4.0.0", 3));
-    strcpy(seen.members[1].version, "3.5.2");
-    check(&seen, "old-disagrees", STILE_DANGER, "b:2379", "Upgrade it to 3.5.3 or later");
-    check(&seen, "version", STILE_FINE, "a:2379, c:2379", "etcd 3.6.99");
-    strcpy(seen.members[2].version, "3.2.1");
-    check(&seen, "old", STILE_DANGER, "c:2379", "Upgrade it");
+    assert_null(etcd_defect_next(NULL, "3.5.99", 3));
+    assert_null(etcd_defect_next(NULL, "3.7.0", 3));
+    assert_null(etcd_defect_next(NULL, "4.0.0", 3));
+    strcpy(cluster.members[1].version, "3.5.2");
+    check(&cluster, "old-disagrees", STILE_DANGER, "b:2379", "Upgrade it to 3.5.3 or later");
+    check(&cluster, "version", STILE_FINE, "a:2379, c:2379", "etcd 3.6.99");
+    strcpy(cluster.members[2].version, "3.2.1");
+    check(&cluster, "old", STILE_DANGER, "c:2379", "Upgrade it");
 }
 
 int main(void)

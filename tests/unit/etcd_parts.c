@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "engines/etcd/line.h"
+#include "engines/etcd/etcd.h"
 
 static struct etcd etcd;
 
@@ -24,7 +24,7 @@ static const char *key_of(const char *name, enum stile_mode mode)
 {
     static struct key key;
     struct claim claim = {.name = name, .name_len = strlen(name), .mode = mode};
-    key_of_claim(&key, &etcd, &claim, 0x1a2b, mode == STILE_EXCLUSIVE ? 0 : 0xc);
+    etcd_key_of_claim(&key, &etcd, &claim, 0x1a2b, mode == STILE_EXCLUSIVE ? 0 : 0xc);
     return text(&key);
 }
 
@@ -59,13 +59,13 @@ static const char *value_of(const char *proclaim, enum stile_mode mode)
 {
     static char value[VALUE_MAX];
     struct claim claim = {.proclaim = proclaim, .mode = mode, .slots = 3};
-    value_of_claim(value, &etcd, &claim);
+    etcd_value_of_claim(value, &etcd, &claim);
     return value;
 }
 
 static void values_are_for_observers(void **state)
 {
-    struct tail slots = {.mode = STILE_SLOTS}, writer = {.mode = STILE_EXCLUSIVE};
+    struct key_suffix slots = {.mode = STILE_SLOTS}, writer = {.mode = STILE_EXCLUSIVE};
     unsigned n;
     (void)state;
     etcd = (struct etcd){.self = "17@web1"};
@@ -73,11 +73,11 @@ static void values_are_for_observers(void **state)
     assert_string_equal(value_of("", STILE_EXCLUSIVE), "");
     assert_string_equal(value_of(NULL, STILE_SHARED), "17@web1");
     assert_string_equal(value_of("web1", STILE_SLOTS), "3 web1");
-    assert_string_equal(value_read(&n, &slots, "3 web1"), "web1");
+    assert_string_equal(etcd_value_parse(&n, &slots, "3 web1"), "web1");
     assert_int_equal(n, 3);
-    assert_string_equal(value_read(&n, &slots, "3"), "");
+    assert_string_equal(etcd_value_parse(&n, &slots, "3"), "");
     assert_int_equal(n, 3);
-    assert_string_equal(value_read(&n, &writer, "3 web1"), "3 web1");
+    assert_string_equal(etcd_value_parse(&n, &writer, "3 web1"), "3 web1");
     assert_int_equal(n, 0);
 }
 
@@ -95,21 +95,21 @@ static void keys_are_read_back(void **state)
                                   .mode = (enum stile_mode)(i % 3)};
             char name[KEY_MAX];
             struct key own, ghost;
-            struct tail tail;
-            Pb__KeyValue kv = PB__KEY_VALUE__INIT;
+            struct key_suffix suffix;
+            Etcd__KeyValue kv = ETCD__KEY_VALUE__INIT;
             strcpy(etcd.prefix, prefixes[p]);
-            key_of_claim(&own, &etcd, &claim, 0x1a2b, (uint32_t)(i % 3));
-            key_of_ghost(&ghost, &own, 12);
+            etcd_key_of_claim(&own, &etcd, &claim, 0x1a2b, (uint32_t)(i % 3));
+            etcd_key_of_ghost(&ghost, &own, 12);
             kv.lease = 1;
             kv.key = data_of(&own);
-            assert_true(key_read(name, &tail, &etcd, &kv));
+            assert_true(etcd_key_parse(name, &suffix, &etcd, &kv));
             assert_string_equal(name, claim.name);
-            assert_int_equal(tail.mode, claim.mode);
-            assert_false(tail.ghost);
+            assert_int_equal(suffix.mode, claim.mode);
+            assert_false(suffix.ghost);
             kv.key = data_of(&ghost);
-            assert_true(key_read(name, &tail, &etcd, &kv));
+            assert_true(etcd_key_parse(name, &suffix, &etcd, &kv));
             assert_string_equal(name, claim.name);
-            assert_true(tail.ghost);
+            assert_true(suffix.ghost);
         }
     }
 }
@@ -120,18 +120,18 @@ static void keys_of_nobodys_lock(void **state)
                                        "x/1aG",  "x\001/1a", "x/1a/", "x//", "read/1a/",
                                        "p/1a\n", "x/read/",  "-"};
     char name[KEY_MAX];
-    struct tail tail;
+    struct key_suffix suffix;
     (void)state;
     etcd = (struct etcd){.prefix = ""};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        Pb__KeyValue kv = PB__KEY_VALUE__INIT;
+        Etcd__KeyValue kv = ETCD__KEY_VALUE__INIT;
         kv.lease = 1;
         kv.key = (ProtobufCBinaryData){.len = strlen(keys[i]), .data = (uint8_t *)keys[i]};
-        assert_false(key_read(name, &tail, &etcd, &kv));
+        assert_false(etcd_key_parse(name, &suffix, &etcd, &kv));
     }
-    Pb__KeyValue unbound = PB__KEY_VALUE__INIT;
+    Etcd__KeyValue unbound = ETCD__KEY_VALUE__INIT;
     unbound.key = (ProtobufCBinaryData){.len = 4, .data = (uint8_t *)"x/1a"};
-    assert_false(key_read(name, &tail, &etcd, &unbound));
+    assert_false(etcd_key_parse(name, &suffix, &etcd, &unbound));
 }
 
 static void ranges_end_behind_their_last_key(void **state)
@@ -139,21 +139,21 @@ static void ranges_end_behind_their_last_key(void **state)
     struct key start, end;
     (void)state;
     etcd = (struct etcd){.prefix = ""};
-    key_of_name(&start, &etcd, "x", 1);
-    key_end(&end, &start);
+    etcd_key_of_name(&start, &etcd, "x", 1);
+    etcd_key_range_end(&end, &start);
     assert_string_equal(text(&end), "x0");
-    key_of_list(&start, &etcd, "", 0);
-    key_end(&end, &start);
+    etcd_key_of_list(&start, &etcd, "", 0);
+    etcd_key_range_end(&end, &start);
     assert_int_equal(start.len, 1);
     assert_int_equal(end.len, 1);
     assert_int_equal(end.bytes[0], 0);
     strcpy(etcd.prefix, "p\xff");
-    key_of_list(&start, &etcd, "abc", 3);
-    key_end(&end, &start);
+    etcd_key_of_list(&start, &etcd, "abc", 3);
+    etcd_key_range_end(&end, &start);
     assert_string_equal(text(&end), "q");
 }
 
-/* ---- the line ---- */
+/* ---- the queue ---- */
 
 #define KEYS 8
 
@@ -162,15 +162,15 @@ struct row {
     int64_t revision;
 };
 
-static Pb__KeyValue kvs[KEYS], *list[KEYS];
+static Etcd__KeyValue kvs[KEYS], *list[KEYS];
 
-static Pb__RangeResponse range_of(const struct row *rows)
+static Etcd__RangeResponse range_of(const struct row *rows)
 {
-    Pb__RangeResponse range = PB__RANGE_RESPONSE__INIT;
+    Etcd__RangeResponse range = ETCD__RANGE_RESPONSE__INIT;
     for (; rows[range.n_kvs].key; range.n_kvs++) {
         const struct row *row = &rows[range.n_kvs];
-        Pb__KeyValue *kv = &kvs[range.n_kvs];
-        pb__key_value__init(kv);
+        Etcd__KeyValue *kv = &kvs[range.n_kvs];
+        etcd__key_value__init(kv);
         kv->key = (ProtobufCBinaryData){.len = strlen(row->key), .data = (uint8_t *)row->key};
         kv->create_revision = row->revision;
         list[range.n_kvs] = kv;
@@ -179,19 +179,19 @@ static Pb__RangeResponse range_of(const struct row *rows)
     return range;
 }
 
-static struct line weigh(enum stile_mode mode, unsigned slots, int64_t below,
-                         const struct row *rows)
+static struct queue_position weigh(enum stile_mode mode, unsigned slots, int64_t below,
+                                   const struct row *rows)
 {
     struct claim claim = {
         .engine = &etcd.engine, .name = "x", .name_len = 1, .mode = mode, .slots = slots};
-    Pb__RangeResponse range = range_of(rows);
-    struct line line;
+    Etcd__RangeResponse range = range_of(rows);
+    struct queue_position position;
     struct key name;
     etcd = (struct etcd){.prefix = ""};
-    key_of_name(&name, &etcd, "x", 1);
-    line_order(&range);
-    line_weigh(&line, &claim, &name, NULL, below, &range);
-    return line;
+    etcd_key_of_name(&name, &etcd, "x", 1);
+    etcd_queue_sort(&range);
+    etcd_queue_locate(&position, &claim, &name, NULL, below, &range);
+    return position;
 }
 
 static void writers_wait_for_the_nearest(void **state)
@@ -226,24 +226,24 @@ static void a_claim_and_its_ghosts_are_one_slot(void **state)
 static void longer_names_are_in_nobodys_way(void **state)
 {
     const struct row rows[] = {{"x/y/8", 8}, {"x//7", 7}, {"x/y/read/6", 6}, {NULL, 0}};
-    Pb__RangeResponse range = range_of(rows);
+    Etcd__RangeResponse range = range_of(rows);
     struct claim claim = {.engine = &etcd.engine, .name = "x", .name_len = 1};
-    struct line line;
+    struct queue_position position;
     struct key name;
     (void)state;
     assert_false(weigh(STILE_EXCLUSIVE, 0, 9, rows).blocked);
-    key_of_name(&name, &etcd, "x", 1);
+    etcd_key_of_name(&name, &etcd, "x", 1);
     range.more = true; /* behind them there may be one of ours */
-    line_weigh(&line, &claim, &name, NULL, 9, &range);
-    assert_true(line.unclear);
+    etcd_queue_locate(&position, &claim, &name, NULL, 9, &range);
+    assert_true(position.unclear);
 }
 
 static bool is_plain(const char *key, int64_t lease)
 {
-    Pb__KeyValue kv = PB__KEY_VALUE__INIT;
+    Etcd__KeyValue kv = ETCD__KEY_VALUE__INIT;
     kv.key = (ProtobufCBinaryData){.len = strlen(key), .data = (uint8_t *)key};
     kv.lease = lease;
-    return tail_is_plain(&etcd, &kv, 2);
+    return etcd_suffix_is_plain(&etcd, &kv, 2);
 }
 
 static void plain_keys_of_longer_names_are_in_nobodys_way(void **state)
@@ -264,23 +264,23 @@ static void plain_keys_of_longer_names_are_in_nobodys_way(void **state)
 static void a_slot_comes_free(void **state)
 {
     const struct row rows[] = {{"x/slots/7-1", 7}, {"x/slots/7", 7}, {"x/slots/5", 5}, {NULL, 0}};
-    struct claim *claim = calloc(1, sizeof *claim + sizeof(struct etcd_claim));
-    struct etcd_claim *part = part_of(claim);
-    Pb__RangeResponse range = range_of(rows);
+    struct claim *base = calloc(1, sizeof *base + sizeof(struct etcd_claim));
+    struct etcd_claim *claim = claim_of(base);
+    Etcd__RangeResponse range = range_of(rows);
     struct key name;
     (void)state;
-    claim->mode = STILE_SLOTS;
-    claim->slots = 2;
-    part->revision = 9;
-    key_of_name(&name, &etcd, "x", 1);
-    assert_int_equal(line_remember(part, &name, &range, NULL), STILE_OK);
-    Pb__KeyValue stranger = PB__KEY_VALUE__INIT;
+    base->mode = STILE_SLOTS;
+    base->slots = 2;
+    claim->revision = 9;
+    etcd_key_of_name(&name, &etcd, "x", 1);
+    assert_int_equal(etcd_queue_remember(claim, &name, &range, NULL), STILE_OK);
+    Etcd__KeyValue stranger = ETCD__KEY_VALUE__INIT;
     stranger.key = (ProtobufCBinaryData){.len = 9, .data = (uint8_t *)"x/slots/8"};
-    assert_false(line_has_room(part, &stranger));
-    assert_false(line_has_room(part, &kvs[1])); /* its ghost is still there */
-    assert_true(line_has_room(part, &kvs[0]));
-    line_forget(part);
-    free(claim);
+    assert_false(etcd_queue_has_room(claim, &stranger));
+    assert_false(etcd_queue_has_room(claim, &kvs[1])); /* its ghost is still there */
+    assert_true(etcd_queue_has_room(claim, &kvs[0]));
+    etcd_queue_forget(claim);
+    free(base);
 }
 
 int main(void)

@@ -1,218 +1,516 @@
-/* Leaving: giving back, withdrawing, clearing away. The own key lives by a lease that others of
- * ours keep alive, so it would not end by itself: what is not answered is said again until it is.
- * It is said only when nothing else about the claim is under way: two requests on one connection
- * are executed in any order, and a claim that came after its withdrawal would stay.
+/* A claim's states, how it holds, and how it ends: releasing, withdrawing, clearing away.
  *
- * What was said may be executed long after it was said again elsewhere, when a later claim of ours
- * has a key of the same name. So only the key of the revision that we mean is ever deleted; if that
- * is not known, because the claim was not answered, it is looked up first.
+ * The claim's key lives by a lease that other claims keep alive, so it would not go by itself: a
+ * release that is not answered is sent again until it is. It is sent only when no other request of
+ * the claim is under way: two requests on one connection are executed in any order, and a claim
+ * that came after its withdrawal would stay.
  *
- *     HOLDING, IN_LINE, … ── release() ──► LEAVING ── deleted, or gone ──► NOWHERE   released(OK)
- *                                            │  ▲
- *                                    refused │  │ release(), which core repeats
- *                                            ▼  │
- *                                          REFUSED   released(why); its lease is not for new claims
+ * A request may be executed long after it was repeated over another connection, when a later claim
+ * of ours has a key of the same name. So only the key of the revision that we mean is ever deleted;
+ * if that is not known, because the claim was not answered, it is looked up first.
  *
- * What is refused again and again (our role was changed) must not keep the name for ever: the lease
- * is given up as soon as nobody holds by it. */
+ * A release that is refused again and again (our role was changed) must not keep the name for ever:
+ * the lease takes no new claims, and is given up as soon as no claim holds by it. */
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
 #include "engines/etcd/etcd.h"
 #include "mutant.h"
 
-static void say(struct etcd_claim *part);
+#define AGAIN_NS  (50 * NS_PER_MS)
+#define RECENT_NS (100 * NS_PER_MS)
 
-static void left(struct etcd_claim *part, const struct stile_error *err)
+/* ---- states ---- */
+
+#define TO(state) (1u << (state))
+#define TO_GRANT  (TO(TAKING_PLAIN) | TO(ARMING) | TO(HELD))
+#define TO_END    (TO(FAILED) | TO(RELEASE_DUE) | TO(RELEASING))
+
+/* From each state, those that may follow; besides, every one ends in IDLE when it is forgotten. */
+static const uint32_t transitions[] = {
+    [IDLE] = TO(LEASING),
+    [LEASING] = TO(TRYING) | TO(JOINING) | TO(FAILED),
+    [TRYING] = TO(LEASING) | TO(JOINING) | TO(CLEARING) | TO_GRANT | TO_END,
+    [JOINING] = TO(LEASING) | TO(CLEARING) | TO(CHECKING) | TO(WAITING) | TO(WITHDRAWING) |
+                TO_GRANT | TO_END,
+    [CLEARING] = TO(TRYING) | TO(JOINING) | TO_END,
+    [WAITING] = TO(LEASING) | TO(CHECKING) | TO_END,
+    [CHECKING] = TO(LEASING) | TO(CHECKING) | TO(WAITING) | TO(WITHDRAWING) | TO_GRANT | TO_END,
+    [TAKING_PLAIN] = TO(LEASING) | TO(WAITING_PLAIN) | TO(WITHDRAWING) | TO_GRANT | TO_END,
+    [WAITING_PLAIN] = TO(LEASING) | TO(TAKING_PLAIN) | TO_END,
+    [ARMING] = TO(LEASING) | TO(ARMING) | TO(HELD) | TO_END,
+    [HELD] = TO(LOST) | TO(RELEASE_DUE) | TO(RELEASING),
+    [LOST] = 0,
+    [WITHDRAWING] = TO_END,
+    [FAILED] = TO(RELEASING),
+    [RELEASE_DUE] = TO(RELEASING),
+    [RELEASING] = TO(RELEASING) | TO(REFUSED),
+    [REFUSED] = TO(RELEASING),
+};
+
+void etcd_claim_move(struct etcd_claim *claim, enum claim_state to)
 {
-    struct claim *claim = claim_of(part);
-    if (part->astray)
-        lease_audit_later(part->lease);
-    ghosts_leave(part);
-    claim_forget(part);
-    claim->engine->events->released(claim, err);
+    assert(to == IDLE || (transitions[claim->state] & TO(to)));
+    claim->state = to;
 }
 
-/* Core asks again. It may also forget the claim: nothing here points to it meanwhile. */
-static void refused(struct etcd_claim *part, const struct stile_error *err)
+/* ---- on the list of its lease ---- */
+
+void etcd_claim_attach(struct etcd_claim *claim, struct lease *lease)
 {
-    struct claim *claim = claim_of(part);
-    struct lease *lease = part->lease;
-    claim_forget(part);
-    part->standing = REFUSED;
-    claim->engine->events->released(claim, err);
-    lease_retire(lease);
+    claim->lease = lease;
+    claim->next = lease->claims;
+    claim->link = &lease->claims;
+    if (claim->next)
+        claim->next->link = &claim->next;
+    lease->claims = claim;
+    base_of(claim)->session = lease;
+}
+
+static void detach(struct etcd_claim *claim)
+{
+    *claim->link = claim->next;
+    if (claim->next)
+        claim->next->link = claim->link;
+    claim->link = NULL;
+}
+
+static void remove_recent(struct etcd_claim *claim)
+{
+    struct etcd *etcd = etcd_of_claim(claim);
+    if (!claim->recent_link)
+        return;
+    *claim->recent_link = claim->recent_next;
+    if (claim->recent_next)
+        claim->recent_next->recent_link = claim->recent_link;
+    else
+        etcd->recent_tail = claim->recent_link;
+    claim->recent_link = NULL;
+}
+
+void etcd_claim_unwatch(struct etcd_claim *claim)
+{
+    remove_recent(claim);
+    etcd_watch_stop(etcd_of_claim(claim), &claim->watch);
+    etcd_queue_forget(claim);
+    etcd_queue_scan_end(claim);
+    if (claim->link)
+        loop_disarm(base_of(claim)->engine->loop, &claim->timer);
+}
+
+/* Nothing here points to it afterwards, and no answer comes. */
+static void let_go(struct etcd_claim *claim)
+{
+    etcd_conn_forget(etcd_of_claim(claim)->conn, claim);
+    etcd_claim_unwatch(claim);
+    claim->in_flight = false;
+    if (!claim->link)
+        return;
+    loop_unreserve(base_of(claim)->engine->loop, 1);
+    detach(claim);
+}
+
+void etcd_claim_forget(struct etcd_claim *claim)
+{
+    let_go(claim);
+    etcd_claim_move(claim, IDLE);
+}
+
+void etcd_claims_close(struct etcd *etcd)
+{
+    for (struct lease *lease = etcd->leases; lease; lease = lease->next) {
+        while (lease->claims)
+            etcd_claim_forget(lease->claims);
+    }
+}
+
+void etcd_claim_retry_later(struct etcd_claim *claim, void (*fn)(struct timer *timer))
+{
+    struct loop *loop = base_of(claim)->engine->loop;
+    claim->timer.fn = fn;
+    loop_arm(loop, &claim->timer,
+             loop_now(loop) + (AGAIN_NS << (claim->tries < 5 ? claim->tries : 5)));
+    claim->tries++;
+}
+
+/* ---- failing ---- */
+
+/* Exactly what is missing. Names are printable, and so is the prefix of a URL. */
+static void explain_denied(struct etcd_claim *claim, struct stile_error *err)
+{
+    const struct claim *base = base_of(claim);
+    struct key name;
+    etcd_key_of_name(&name, etcd_of_claim(claim), base->name, base->name_len);
+    error_set(err, STILE_REFUSED, FAULT_DENIED,
+              "the roles of this user do not allow it: `etcdctl role grant-permission ROLE "
+              "--prefix=true readwrite '%.*s'` does",
+              (int)name.len, (const char *)name.bytes);
+}
+
+/* If something of it may be in the queue, core withdraws it. */
+void etcd_claim_fail(struct etcd_claim *claim, const struct stile_error *err)
+{
+    struct claim *base = base_of(claim);
+    struct stile_error why = *err;
+    if (why.native == FAULT_DENIED)
+        explain_denied(claim, &why);
+    if (why.status == STILE_LOST || claim->revision)
+        why.status = STILE_UNCERTAIN;
+    if (why.status == STILE_UNCERTAIN) {
+        claim->astray = claim->astray || err->status == STILE_UNCERTAIN;
+        etcd_claim_unwatch(claim); /* the rest is kept for the withdrawal */
+        etcd_claim_move(claim, FAILED);
+    } else {
+        etcd_claim_forget(claim);
+    }
+    base->engine->events->failed(base, &why);
+}
+
+/* ---- releasing ---- */
+
+static void send_release(struct etcd_claim *claim);
+
+static void released(struct etcd_claim *claim, const struct stile_error *err)
+{
+    struct claim *base = base_of(claim);
+    if (claim->astray)
+        etcd_lease_audit_later(claim->lease);
+    etcd_ghosts_linger(claim);
+    etcd_claim_forget(claim);
+    base->engine->events->released(base, err);
+}
+
+/* Core calls release() again. It may also forget the claim: nothing here points to it meanwhile. */
+static void refused(struct etcd_claim *claim, const struct stile_error *err)
+{
+    struct claim *base = base_of(claim);
+    struct lease *lease = claim->lease;
+    let_go(claim);
+    etcd_claim_move(claim, REFUSED);
+    base->engine->events->released(base, err);
+    etcd_lease_retire(lease);
 }
 
 /* With its lease the key has gone. */
-static bool is_gone(const struct etcd_claim *part)
+static bool is_gone(const struct etcd_claim *claim)
 {
-    return part->gone || part->lease->state != LEASE_THERE || part->lease->id != part->lease_id;
+    return claim->lease->state != LEASE_LIVE || claim->lease->id != claim->lease_id;
 }
 
-static void say_again(struct timer *timer)
+static void release_again(struct timer *timer)
 {
-    struct etcd_claim *part = part_of_timer(timer);
-    if (is_gone(part))
-        left(part, NULL);
+    struct etcd_claim *claim = claim_of_timer(timer);
+    if (is_gone(claim))
+        released(claim, NULL);
     else
-        say(part);
+        send_release(claim);
 }
 
-static void on_left(void *data, const ProtobufCMessage *message, const struct stile_error *err)
+static void on_deleted(void *data, const ProtobufCMessage *message, const struct stile_error *err)
 {
-    struct etcd_claim *part = data;
-    struct etcd *etcd = etcd_of_part(part);
-    const Pb__TxnResponse *answer = (const Pb__TxnResponse *)message;
+    struct etcd_claim *claim = data;
+    struct etcd *etcd = etcd_of_claim(claim);
+    const Etcd__TxnResponse *answer = (const Etcd__TxnResponse *)message;
     struct stile_error lost;
-    part->in_flight = false;
-    if (err && fault_passes(err)) {
-        part->doubtful = part->doubtful || err->status == STILE_UNCERTAIN;
-        claim_again_later(part, say_again);
-    } else if (err && err->native == FAULT_DENIED && part->since_said) {
-        part->since_said = false; /* it goes with the lease */
-        say(part);
+    claim->in_flight = false;
+    if (err && etcd_fault_is_temporary(err)) {
+        claim->doubtful = claim->doubtful || err->status == STILE_UNCERTAIN;
+        etcd_claim_retry_later(claim, release_again);
+    } else if (err && err->native == FAULT_DENIED && claim->since_put) {
+        claim->since_put = false; /* it goes with the lease */
+        send_release(claim);
     } else if (err) {
-        refused(part, err);
-    } else if (part->was_held && !answer->succeeded && !part->doubtful) {
-        error_set(&lost, STILE_LOST, 0, "it was not ours any more");
-        left(part, &lost);
+        refused(claim, err);
+    } else if (claim->was_held && !answer->succeeded && !claim->doubtful) {
+        error_set(&lost, STILE_LOST, 0, "the lock was no longer held");
+        released(claim, &lost);
     } else {
-        ghosts_revoke(part);
-        left(part, NULL);
+        etcd_ghosts_revoke(claim);
+        released(claim, NULL);
     }
-    people_leave_answered(etcd);
+    etcd_inspect_released(etcd);
 }
 
-static enum stile_status send_leave(struct etcd_claim *part, conn_fn *fn, struct stile_error *err)
+static enum stile_status send_delete(struct etcd_claim *claim, conn_fn *fn, struct stile_error *err)
 {
+    struct etcd *etcd = etcd_of_claim(claim);
     struct key own, plain, since, keys[GHOSTS];
     struct txn txn;
-    key_of_part(&own, part);
-    txn_init(&txn);
+    key_of_own(&own, claim);
+    etcd_txn_init(&txn);
 #ifdef MUTANT_ETCD_LATE_WITHDRAWAL_DELETES
-    if (part->was_held)
+    if (claim->was_held)
 #endif
-        txn_if_created(&txn, &own, part->revision);
-    txn_delete(&txn, THEN, &own);
-    ghosts_remove(part, &txn, &own, keys);
-    if (etcd_of_part(part)->plain_key)
-        gate_leave(part, &txn, &own, &plain);
-    if (part->since_said) {
-        key_of_since(&since, etcd_of_part(part), part->lease_id, part->revision);
-        txn_delete(&txn, THEN, &since);
+        etcd_txn_if_created(&txn, &own, claim->revision);
+    etcd_txn_delete(&txn, THEN, &own);
+    etcd_ghosts_remove(claim, &txn, &own, keys);
+    if (etcd->plain_key)
+        etcd_plain_delete(claim, &txn, &own, &plain);
+    if (claim->since_put) {
+        etcd_key_of_since(&since, etcd, claim->lease_id, claim->revision);
+        etcd_txn_delete(&txn, THEN, &since);
     }
-    part->in_flight = true;
-    enum stile_status status = txn_send(&txn, etcd_of_part(part), fn, part, err);
-    part->in_flight = !status;
-    part->left_as = ++etcd_of_part(part)->last_left;
+    enum stile_status status = etcd_txn_send(&txn, etcd, fn, claim, err);
+    claim->in_flight = !status;
+    claim->release_number = ++etcd->last_release;
     return status;
 }
 
-/* ---- what is there of a claim that was not answered ---- */
+/* ---- what exists of a claim that was not answered ---- */
 
 static void on_found(void *data, const ProtobufCMessage *message, const struct stile_error *err)
 {
-    struct etcd_claim *part = data;
-    struct etcd *etcd = etcd_of_part(part);
-    const Pb__RangeResponse *range = err ? NULL : txn_ranged((const Pb__TxnResponse *)message, 0);
-    part->in_flight = false;
-    if (err && fault_passes(err)) {
-        claim_again_later(part, say_again);
+    struct etcd_claim *claim = data;
+    struct etcd *etcd = etcd_of_claim(claim);
+    const Etcd__RangeResponse *range =
+        err ? NULL : etcd_txn_range_reply((const Etcd__TxnResponse *)message, 0);
+    claim->in_flight = false;
+    if (err && etcd_fault_is_temporary(err)) {
+        etcd_claim_retry_later(claim, release_again);
     } else if (err) {
-        refused(part, err);
+        refused(claim, err);
     } else if (range && range->n_kvs > 0) {
-        part->revision = range->kvs[0]->create_revision;
-        say(part);
+        claim->revision = range->kvs[0]->create_revision;
+        send_release(claim);
     } else {
-        left(part, NULL);
+        released(claim, NULL);
     }
-    people_leave_answered(etcd);
+    etcd_inspect_released(etcd);
 }
 
-static enum stile_status send_find(struct etcd_claim *part, struct stile_error *err)
+static enum stile_status send_find(struct etcd_claim *claim, struct stile_error *err)
 {
+    struct etcd *etcd = etcd_of_claim(claim);
     struct key own;
     struct txn txn;
-    key_of_part(&own, part);
-    txn_init(&txn);
-    txn_range(&txn, THEN, &own, NULL)->keys_only = true;
-    enum stile_status status = txn_send(&txn, etcd_of_part(part), on_found, part, err);
-    part->in_flight = !status;
-    part->left_as = ++etcd_of_part(part)->last_left;
+    key_of_own(&own, claim);
+    etcd_txn_init(&txn);
+    etcd_txn_range(&txn, THEN, &own, NULL)->keys_only = true;
+    enum stile_status status = etcd_txn_send(&txn, etcd, on_found, claim, err);
+    claim->in_flight = !status;
+    claim->release_number = ++etcd->last_release;
     return status;
 }
 
-static void say(struct etcd_claim *part)
+static void send_release(struct etcd_claim *claim)
 {
     struct stile_error err;
-    part->standing = LEAVING;
-    if (part->revision ? send_leave(part, on_left, &err) : send_find(part, &err))
-        claim_again_later(part, say_again);
+    etcd_claim_move(claim, RELEASING);
+    if (claim->revision ? send_delete(claim, on_deleted, &err) : send_find(claim, &err))
+        etcd_claim_retry_later(claim, release_again);
 }
 
-void release_answered(struct etcd_claim *part)
+bool etcd_claim_answered(struct etcd_claim *claim, const struct stile_error *err)
 {
-    part->tries = 0;
-    say(part);
+    claim->in_flight = false;
+    claim->astray = claim->astray || (err && err->status == STILE_UNCERTAIN);
+    if (claim->state != RELEASE_DUE)
+        return true;
+    claim->tries = 0;
+    send_release(claim);
+    return false;
 }
 
-/* After a refusal: it has its timer and its place on the lease's list again. */
-static enum stile_status take_up_again(struct etcd_claim *part, struct stile_error *err)
+/* After a refusal: it gets its timer and its place on the lease's list again. */
+static enum stile_status attach_again(struct etcd_claim *claim, struct stile_error *err)
 {
-    if (loop_reserve(claim_of(part)->engine->loop, 1))
+    if (loop_reserve(base_of(claim)->engine->loop, 1))
         return error_set(err, STILE_NOMEM, 0, "out of memory");
-    part->has_timer = true;
-    claim_attach(part, part->lease);
-    part->standing = LEAVING;
+    etcd_claim_attach(claim, claim->lease);
     return STILE_OK;
 }
 
-void claims_release(struct engine *engine, struct claim *claim)
+void etcd_claim_release(struct engine *engine, struct claim *base)
 {
-    struct etcd_claim *part = part_of(claim);
+    struct etcd_claim *claim = claim_of(base);
     struct stile_error err;
-    if (part->standing == REFUSED && is_gone(part))
-        part->standing = NOWHERE;
-    if (part->standing == NOWHERE) {
-        engine->events->released(claim, NULL);
+    if (claim->state == REFUSED && is_gone(claim))
+        etcd_claim_move(claim, IDLE);
+    if (claim->state == IDLE) {
+        engine->events->released(base, NULL);
         return;
     }
-    if (part->standing == REFUSED && take_up_again(part, &err)) {
-        engine->events->released(claim, &err);
+    if (claim->state == REFUSED && attach_again(claim, &err)) {
+        engine->events->released(base, &err);
         return;
     }
-    part->leaving = true;
-    claim_unwatch(part);
-    if (part->standing == LEASING || (part->gone && !part->in_flight)) {
-        left(part, NULL);
-        return;
-    }
-    part->tries = 0;
-    if (!part->in_flight)
-        say(part);
+    etcd_claim_unwatch(claim);
+    claim->tries = 0;
+    if (claim->state == LEASING || claim->state == LOST)
+        released(claim, NULL);
+    else if (claim->in_flight)
+        etcd_claim_move(claim, RELEASE_DUE);
+    else
+        send_release(claim);
 }
 
 /* ---- tried once, and was not the first ---- */
 
 static void on_withdrawn(void *data, const ProtobufCMessage *message, const struct stile_error *err)
 {
-    struct etcd_claim *part = data;
-    struct claim *claim = claim_of(part);
+    struct etcd_claim *claim = data;
+    struct claim *base = base_of(claim);
     (void)message;
-    part->in_flight = false;
-    if (part->leaving) {
-        release_answered(part);
-    } else if (err) {
-        claim_fail(part, err);
+    if (!etcd_claim_answered(claim, NULL))
+        return;
+    if (err) {
+        etcd_claim_fail(claim, err);
     } else {
-        ghosts_revoke(part);
-        claim_forget(part);
-        claim->engine->events->busy(claim, 0);
+        etcd_ghosts_revoke(claim);
+        etcd_claim_forget(claim);
+        base->engine->events->busy(base, 0);
     }
 }
 
-void claim_withdraw(struct etcd_claim *part)
+void etcd_claim_withdraw(struct etcd_claim *claim)
 {
     struct stile_error err;
-    part->standing = WITHDRAWING;
-    if (send_leave(part, on_withdrawn, &err))
-        claim_fail(part, &err);
+    etcd_claim_move(claim, WITHDRAWING);
+    if (send_delete(claim, on_withdrawn, &err))
+        etcd_claim_fail(claim, &err);
+}
+
+/* ---- holding: the claim's own key is watched ---- */
+
+static void lose(struct etcd_claim *claim)
+{
+    struct claim *base = base_of(claim);
+    struct stile_error err;
+    etcd_claim_unwatch(claim);
+    if (etcd_of_claim(claim)->plain_key)
+        claim->doubtful = true; /* that key may still be there: it is released as always */
+    else
+        etcd_claim_move(claim, LOST);
+    error_set(&err, STILE_LOST, 0,
+              "its key was deleted: by `stile break`, or the lease was revoked");
+    base->engine->events->lost(base, &err);
+}
+
+static void check_own(struct etcd_claim *claim);
+
+static void check_own_again(struct timer *timer)
+{
+    check_own(claim_of_timer(timer));
+}
+
+static void on_own_checked(void *data, const ProtobufCMessage *message,
+                           const struct stile_error *err)
+{
+    struct etcd_claim *claim = data;
+    const Etcd__TxnResponse *answer = (const Etcd__TxnResponse *)message;
+    if (!etcd_claim_answered(claim, err))
+        return;
+    if (err)
+        etcd_claim_retry_later(claim, check_own_again);
+    else if (!answer->succeeded)
+        lose(claim);
+    else
+        claim->tries = 0;
+}
+
+/* Its watch may have missed something. */
+static void check_own(struct etcd_claim *claim)
+{
+    struct key own;
+    struct txn txn;
+    key_of_own(&own, claim);
+    etcd_txn_init(&txn);
+    etcd_txn_if_created(&txn, &own, claim->revision);
+    etcd_txn_range(&txn, THEN, &own, NULL);
+    claim->in_flight = true;
+    if (etcd_txn_send(&txn, etcd_of_claim(claim), on_own_checked, claim, NULL)) {
+        claim->in_flight = false;
+        etcd_claim_retry_later(claim, check_own_again);
+    }
+}
+
+static void on_own_event(struct key_watch *watch, const Etcd__KeyValue *kv, bool deleted)
+{
+    struct etcd_claim *claim = claim_of_watch(watch);
+    if (claim->state != HELD)
+        return;
+    if (!kv && !claim->in_flight)
+        check_own(claim);
+    else if (kv && deleted && kv->mod_revision > claim->revision)
+        lose(claim);
+}
+
+/* Without memory for it the loss is noticed when the lease ends, or at the release. */
+static void watch_own(struct etcd_claim *claim)
+{
+    struct etcd *etcd = etcd_of_claim(claim);
+    bool interrupted = claim->interruptions != etcd->interruptions;
+    struct key own;
+    key_of_own(&own, claim);
+    claim->watch.fn = on_own_event;
+    etcd_watch_start(etcd, &claim->watch, &own, NULL, interrupted ? 0 : claim->revision + 1, NULL);
+}
+
+/* ---- since when ---- */
+
+/* For people only. A role that covers just the name, as `etcdctl lock` needs it, does not allow it:
+ * then `show` does not say since when, and nothing else suffers. */
+static void on_since_put(void *data, const ProtobufCMessage *answer, const struct stile_error *err)
+{
+    struct etcd *etcd = data;
+    (void)answer;
+    etcd->no_info_keys = etcd->no_info_keys || (err && err->native == FAULT_DENIED);
+}
+
+/* Bound to the lease, and removed with the claim's key; so it is put only while that exists. */
+static void put_since(struct etcd_claim *claim)
+{
+    struct etcd *etcd = etcd_of_claim(claim);
+    struct timespec now;
+    struct key own, key;
+    struct txn txn;
+    char value[24];
+    clock_gettime(CLOCK_REALTIME, &now);
+    uint64_t age_ms = (loop_now(etcd->engine.loop) - claim->recent_ns) / NS_PER_MS;
+    snprintf(value, sizeof value, "%lld",
+             (long long)now.tv_sec * 1000 + now.tv_nsec / 1000000 - (long long)age_ms);
+    key_of_own(&own, claim);
+    etcd_key_of_since(&key, etcd, claim->lease_id, claim->revision);
+    etcd_txn_init(&txn);
+    etcd_txn_if_created(&txn, &own, claim->revision);
+    etcd_txn_put(&txn, THEN, &key, value, claim->lease_id);
+    claim->since_put = etcd_txn_send(&txn, etcd, on_since_put, etcd, NULL) == STILE_OK;
+}
+
+/* ---- for longer than a moment ----
+ *
+ * Only claims that hold, or wait, for longer than a moment have their keys watched and say since
+ * when. Most locks are held for less, and would pay for a watch whose only event is their own
+ * release. */
+
+void etcd_claim_add_recent(struct etcd_claim *claim)
+{
+    struct etcd *etcd = etcd_of_claim(claim);
+    remove_recent(claim);
+    claim->recent_ns = loop_now(etcd->engine.loop);
+    claim->recent_next = NULL;
+    claim->recent_link = etcd->recent_tail;
+    *etcd->recent_tail = claim;
+    etcd->recent_tail = &claim->recent_next;
+    if (!etcd->recent_timer.place)
+        loop_arm(etcd->engine.loop, &etcd->recent_timer, claim->recent_ns + RECENT_NS);
+}
+
+void etcd_claims_watch_recent(struct timer *timer)
+{
+    struct etcd *etcd = container_of(timer, struct etcd, recent_timer);
+    struct loop *loop = etcd->engine.loop;
+    uint64_t now = loop_now(loop);
+    while (etcd->recent && etcd->recent->recent_ns + RECENT_NS <= now) {
+        struct etcd_claim *claim = etcd->recent;
+        remove_recent(claim);
+        if (claim->state == HELD)
+            watch_own(claim);
+        if (claim->revision && !etcd->no_info_keys)
+            put_since(claim);
+    }
+    if (etcd->recent)
+        loop_arm(loop, timer, etcd->recent->recent_ns + RECENT_NS);
 }

@@ -6,32 +6,16 @@
  * are answered with why. A request that left us and was not answered is UNCERTAIN, one that never
  * left is UNREACHABLE. Few are on the wire at once, and the time of each counts from there: else a
  * crowd of them would time out, and be asked again by an even larger one. No callback comes from
- * inside conn_ask(). */
-#ifndef STILE_ETCD_CONN_H
-#define STILE_ETCD_CONN_H
+ * inside etcd_conn_request(). */
+#ifndef STILE_ETCD_CONNECTION_H
+#define STILE_ETCD_CONNECTION_H
 
 #include "engines/etcd/rpc.h"
-#include "engines/etcd/rpc.pb-c.h"
 
 #define CONN_SENT_MAX 256 /* at once; what is more waits here, and its time does not count */
 /* Altogether: a client with thousands of locks may ask for all of them at once. */
 #define CONN_PENDING_MAX   131072
 #define CONN_ENDPOINTS_MAX 16
-
-enum rpc {
-    RPC_RANGE,
-    RPC_PUT,
-    RPC_TXN,
-    RPC_LEASE_GRANT,
-    RPC_LEASE_REVOKE,
-    RPC_LEASE_TTL,
-    RPC_AUTHENTICATE,
-    RPC_STATUS,
-    RPC_ALARM,
-    RPC_MEMBER_LIST,
-    RPC_LEASE_KEEP_ALIVE,
-    RPC_WATCH,
-};
 
 struct conn;
 
@@ -53,34 +37,33 @@ struct conn_events {
     void (*down)(struct conn *conn, const struct stile_error *why); /* streams have ended before */
 };
 
-/* Once: the answer, or err. The answer is freed after the call. */
-typedef void conn_fn(void *data, const ProtobufCMessage *answer, const struct stile_error *err);
-
 /* Strings are copied; endpoints are tried in a random order. */
-enum stile_status conn_new(struct conn **conn, struct loop *loop,
-                           const struct conn_options *options, const struct conn_events *events,
-                           void *owner, struct stile_error *err);
+enum stile_status etcd_conn_new(struct conn **conn, struct loop *loop,
+                                const struct conn_options *options,
+                                const struct conn_events *events, void *owner,
+                                struct stile_error *err);
 /* Another one as this is, but to the i-th of its endpoints alone. anonymous: without a login, which
  * costs the server as much as a hundred requests; some need none. */
-enum stile_status conn_new_beside(struct conn **conn, const struct conn *like, size_t i,
-                                  bool anonymous, const struct conn_events *events, void *owner,
-                                  struct stile_error *err);
-void *conn_owner(const struct conn *conn);
-bool conn_is_up(const struct conn *conn);
+enum stile_status etcd_conn_new_to(struct conn **conn, const struct conn *like, size_t i,
+                                   bool anonymous, const struct conn_events *events, void *owner,
+                                   struct stile_error *err);
+void *etcd_conn_owner(const struct conn *conn);
+bool etcd_conn_is_up(const struct conn *conn);
 /* The cluster that all later connections must belong to. An endpoint of another one is left, until
  * all of them are: then the cluster was replaced, and the new one is taken. */
-void conn_set_cluster(struct conn *conn, uint64_t cluster_id);
-const char *conn_address(const struct conn *conn); /* of the member, for people */
+void etcd_conn_set_cluster(struct conn *conn, uint64_t cluster_id);
+const char *etcd_conn_address(const struct conn *conn); /* of the member, for people */
 
-enum stile_status conn_ask(struct conn *conn, enum rpc rpc, const ProtobufCMessage *message,
-                           conn_fn *fn, void *data, struct stile_error *err);
-void conn_forget(struct conn *conn, const void *data); /* its callbacks do not come */
+enum stile_status etcd_conn_request(struct conn *conn, enum rpc rpc,
+                                    const ProtobufCMessage *message, conn_fn *fn, void *data,
+                                    struct stile_error *err);
+void etcd_conn_forget(struct conn *conn, const void *data); /* its callbacks do not come */
 
 /* The member has not answered for so long: if nothing came from it at all, it is given up. */
-void conn_suspect(struct conn *conn, uint64_t for_ns);
+void etcd_conn_suspect(struct conn *conn, uint64_t for_ns);
 
 /* This member is of no use: if there are others, the next one is asked. False: there are none. */
-bool conn_try_another(struct conn *conn, const struct stile_error *why);
+bool etcd_conn_try_another(struct conn *conn, const struct stile_error *why);
 
 /* A stream of messages, as long as the connection lives. Embedded by its owner. */
 struct conn_stream {
@@ -92,13 +75,56 @@ struct conn_stream {
     void (*ended)(struct conn_stream *stream, const struct stile_error *err);
 };
 
-enum stile_status conn_stream_open(struct conn *conn, struct conn_stream *stream, enum rpc rpc,
-                                   struct stile_error *err); /* UNREACHABLE unless up */
-enum stile_status conn_stream_send(struct conn_stream *stream, const ProtobufCMessage *message,
-                                   struct stile_error *err);
-void conn_stream_close(struct conn_stream *stream);
+enum stile_status etcd_conn_stream_open(struct conn *conn, struct conn_stream *stream, enum rpc rpc,
+                                        struct stile_error *err); /* UNREACHABLE unless up */
+enum stile_status etcd_conn_stream_send(struct conn_stream *stream, const ProtobufCMessage *message,
+                                        struct stile_error *err);
+void etcd_conn_stream_close(struct conn_stream *stream);
 
-void conn_free(struct conn *conn); /* no callback or event comes any more; safe inside one */
-void conn_forked(struct conn *conn);
+void etcd_conn_free(struct conn *conn); /* no callback or event comes any more; safe inside one */
+void etcd_conn_forked(struct conn *conn);
+
+/* ---- inside of it, for connection.c and its tests ---- */
+
+/* All events and callbacks come between enter() and leave(); `freed` is checked after each. */
+#define CONN_STREAMS_MAX 4
+
+enum conn_state {
+    PAUSED,      /* between two rounds */
+    CONNECTING,  /* until the peer's SETTINGS have come */
+    IDENTIFYING, /* until it has said to which cluster it belongs, if one is known */
+    LOGGING_IN,  /* until Authenticate is answered */
+    UP,
+    DRAINING, /* the peer wants to end; what is under way may finish */
+};
+
+struct conn {
+    struct loop *loop;
+    const struct conn_events *events;
+    void *owner;
+    struct conn_options options; /* strings are ours */
+    char address[300];           /* for people */
+    size_t at;                   /* of the endpoints */
+    size_t tried;                /* without success in this round */
+
+    enum conn_state state;
+    struct h2 *h2;
+    char *token;                 /* of the login */
+    struct request *own_request; /* of the connection itself: identification or login */
+    uint64_t cluster_id;         /* 0: not known yet */
+    uint64_t foreign_ids[CONN_ENDPOINTS_MAX]; /* of endpoints that had another one at last */
+    struct request_list waiting, sent, ended;
+    struct conn_stream *streams[CONN_STREAMS_MAX];
+
+    struct timer overdue, retry, pulse;
+    struct task break_task;  /* why is set: go down, from the loop */
+    struct task refuse_task; /* answer what came in while PAUSED */
+    unsigned attempt;
+    uint64_t up_ns;
+    bool known; /* etcd has answered once: if something else does, that passes */
+    struct stile_error why;
+    unsigned depth; /* events under way */
+    bool freed;
+};
 
 #endif

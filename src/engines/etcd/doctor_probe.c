@@ -8,113 +8,114 @@
 #include "engines/etcd/doctor.h"
 #include "engines/etcd/etcd.h"
 
-struct visit {
-    struct visit *next; /* of etcd->visits */
+struct examination {
+    struct examination *next; /* of etcd->visits */
     struct query *query;
-    struct call {
-        struct visit *visit;
+    struct probe {
+        struct examination *examination;
         struct conn *conn;
-    } calls[CONN_ENDPOINTS_MAX];
+    } probes[CONN_ENDPOINTS_MAX];
     size_t pending;
-    struct seen seen;
+    struct cluster_status cluster;
 };
 
-static struct etcd *etcd_of_visit(const struct visit *visit)
+static struct etcd *etcd_of_examination(const struct examination *examination)
 {
-    return etcd_of(visit->query->engine);
+    return etcd_of(examination->query->engine);
 }
 
 /* ---- the end ---- */
 
-static void tell(void *data, const struct stile_finding *finding)
+static void report_finding(void *data, const struct stile_finding *finding)
 {
-    struct visit *visit = data;
-    visit->query->engine->events->finding(visit->query, finding);
+    struct examination *examination = data;
+    examination->query->engine->events->finding(examination->query, finding);
 }
 
-static void visit_free(struct visit *visit)
+static void examination_free(struct examination *examination)
 {
-    struct visit **at = &etcd_of_visit(visit)->visits;
-    while (*at != visit)
+    struct examination **at = &etcd_of_examination(examination)->examinations;
+    while (*at != examination)
         at = &(*at)->next;
-    *at = visit->next;
-    for (size_t i = 0; i < visit->seen.n_members; i++)
-        conn_free(visit->calls[i].conn);
-    visit->query->state = NULL;
-    free(visit);
+    *at = examination->next;
+    for (size_t i = 0; i < examination->cluster.n_members; i++)
+        etcd_conn_free(examination->probes[i].conn);
+    examination->query->state = NULL;
+    free(examination);
 }
 
 /* Without any answer there is nothing to tell but why. */
-static void finish(struct visit *visit)
+static void finish(struct examination *examination)
 {
-    struct query *query = visit->query;
-    struct stile_error why = visit->seen.members[0].error;
-    for (size_t i = 0; i < visit->seen.n_members; i++) {
-        if (!visit->seen.members[i].error.status)
+    struct query *query = examination->query;
+    struct stile_error why = examination->cluster.members[0].error;
+    for (size_t i = 0; i < examination->cluster.n_members; i++) {
+        if (!examination->cluster.members[i].error.status)
             why.status = STILE_OK;
     }
     if (!why.status)
-        diagnose(&visit->seen, tell, visit);
-    visit_free(visit);
+        etcd_doctor_diagnose(&examination->cluster, report_finding, examination);
+    examination_free(examination);
     query->engine->events->done(query, why.status ? &why : NULL);
 }
 
 /* ---- what they have in common ---- */
 
-static void answered(struct visit *visit)
+static void probe_answered(struct examination *examination)
 {
-    if (--visit->pending == 0)
-        finish(visit);
+    if (--examination->pending == 0)
+        finish(examination);
 }
 
 static void on_alarms(void *data, const ProtobufCMessage *message, const struct stile_error *err)
 {
-    struct visit *visit = data;
-    const Pb__AlarmResponse *answer = (const Pb__AlarmResponse *)message;
+    struct examination *examination = data;
+    const Etcd__AlarmResponse *answer = (const Etcd__AlarmResponse *)message;
     if (err)
-        error_copy(&visit->seen.alarm_error, err);
+        error_copy(&examination->cluster.alarm_error, err);
     for (size_t i = 0; !err && i < answer->n_alarms && i < ALARMS_MAX; i++)
-        visit->seen.alarms[visit->seen.n_alarms++] = (struct seen_alarm){
+        examination->cluster.alarms[examination->cluster.n_alarms++] = (struct active_alarm){
             .id = answer->alarms[i]->member_id, .kind = answer->alarms[i]->alarm};
-    answered(visit);
+    probe_answered(examination);
 }
 
 static void on_members(void *data, const ProtobufCMessage *message, const struct stile_error *err)
 {
-    struct visit *visit = data;
-    const Pb__MemberListResponse *answer = (const Pb__MemberListResponse *)message;
+    struct examination *examination = data;
+    const Etcd__MemberListResponse *answer = (const Etcd__MemberListResponse *)message;
     for (size_t i = 0; !err && i < answer->n_members && i < LISTED_MAX; i++) {
-        struct seen_listed *listed = &visit->seen.listed[visit->seen.n_listed++];
+        struct listed_member *listed =
+            &examination->cluster.listed[examination->cluster.n_listed++];
         listed->id = answer->members[i]->id;
         listed->learner = answer->members[i]->is_learner;
         snprintf(listed->name, sizeof listed->name, "%s", answer->members[i]->name);
     }
-    answered(visit);
+    probe_answered(examination);
 }
 
 static void on_revoked(void *data, const ProtobufCMessage *message, const struct stile_error *err)
 {
     (void)message, (void)err; /* else it ends by itself, in a moment */
-    answered(data);
+    probe_answered(data);
 }
 
-static void ask(struct visit *visit, size_t i, enum rpc rpc, const ProtobufCMessage *request,
-                conn_fn *fn)
+static void ask(struct examination *examination, size_t i, enum rpc rpc,
+                const ProtobufCMessage *request, conn_fn *fn)
 {
     struct stile_error err;
-    visit->pending++;
-    if (conn_ask(visit->calls[i].conn, rpc, request, fn, visit, &err))
-        fn(visit, NULL, &err);
+    examination->pending++;
+    if (etcd_conn_request(examination->probes[i].conn, rpc, request, fn, examination, &err))
+        fn(examination, NULL, &err);
 }
 
-static size_t whom_to_ask(const struct seen *seen)
+static size_t member_to_ask(const struct cluster_status *cluster)
 {
-    for (size_t i = 0; i < seen->n_members; i++) {
-        if (seen_is_sound(seen, i))
+    for (size_t i = 0; i < cluster->n_members; i++) {
+        if (etcd_member_is_sound(cluster, i))
             return i;
     }
-    for (size_t i = 0; i < seen->n_members; i++) {
-        if (!seen->members[i].error.status)
+    for (size_t i = 0; i < cluster->n_members; i++) {
+        if (!cluster->members[i].error.status)
             return i;
     }
     return 0;
@@ -122,45 +123,47 @@ static size_t whom_to_ask(const struct seen *seen)
 
 static void on_lease(void *data, const ProtobufCMessage *message, const struct stile_error *err)
 {
-    struct visit *visit = data;
-    const Pb__LeaseGrantResponse *answer = (const Pb__LeaseGrantResponse *)message;
-    Pb__LeaseRevokeRequest revoke = PB__LEASE_REVOKE_REQUEST__INIT;
+    struct examination *examination = data;
+    const Etcd__LeaseGrantResponse *answer = (const Etcd__LeaseGrantResponse *)message;
+    Etcd__LeaseRevokeRequest revoke = ETCD__LEASE_REVOKE_REQUEST__INIT;
     if (err) {
-        error_copy(&visit->seen.lease_error, err);
+        error_copy(&examination->cluster.lease_error, err);
     } else {
-        visit->seen.lease_seconds = answer->ttl;
+        examination->cluster.lease_seconds = answer->ttl;
         revoke.id = answer->id;
-        ask(visit, whom_to_ask(&visit->seen), RPC_LEASE_REVOKE, &revoke.base, on_revoked);
+        ask(examination, member_to_ask(&examination->cluster), RPC_LEASE_REVOKE, &revoke.base,
+            on_revoked);
     }
-    answered(visit);
+    probe_answered(examination);
 }
 
 /* How long a lease lasts at least, nobody tells but by giving one; nothing is bound to it. */
-static void ask_all(struct visit *visit)
+static void ask_cluster(struct examination *examination)
 {
-    Pb__AlarmRequest alarms = PB__ALARM_REQUEST__INIT;
-    Pb__MemberListRequest members = PB__MEMBER_LIST_REQUEST__INIT;
-    Pb__LeaseGrantRequest lease = PB__LEASE_GRANT_REQUEST__INIT;
-    size_t i = whom_to_ask(&visit->seen);
+    Etcd__AlarmRequest alarms = ETCD__ALARM_REQUEST__INIT;
+    Etcd__MemberListRequest members = ETCD__MEMBER_LIST_REQUEST__INIT;
+    Etcd__LeaseGrantRequest lease = ETCD__LEASE_GRANT_REQUEST__INIT;
+    size_t i = member_to_ask(&examination->cluster);
     lease.ttl = 1;
-    visit->pending = 1;
-    if (!visit->seen.members[i].error.status)
-        ask(visit, i, RPC_MEMBER_LIST, &members.base, on_members);
-    if (seen_is_sound(&visit->seen, i)) {
-        ask(visit, i, RPC_ALARM, &alarms.base, on_alarms);
-        ask(visit, i, RPC_LEASE_GRANT, &lease.base, on_lease);
+    examination->pending = 1;
+    if (!examination->cluster.members[i].error.status)
+        ask(examination, i, RPC_MEMBER_LIST, &members.base, on_members);
+    if (etcd_member_is_sound(&examination->cluster, i)) {
+        ask(examination, i, RPC_ALARM, &alarms.base, on_alarms);
+        ask(examination, i, RPC_LEASE_GRANT, &lease.base, on_lease);
     }
-    answered(visit);
+    probe_answered(examination);
 }
 
 /* ---- each by itself ---- */
 
-static void on_status(void *data, const ProtobufCMessage *message, const struct stile_error *err)
+static void on_member_status(void *data, const ProtobufCMessage *message,
+                             const struct stile_error *err)
 {
-    struct call *call = data;
-    struct visit *visit = call->visit;
-    struct seen_member *member = &visit->seen.members[call - visit->calls];
-    const Pb__StatusResponse *status = (const Pb__StatusResponse *)message;
+    struct probe *probe = data;
+    struct examination *examination = probe->examination;
+    struct member_status *member = &examination->cluster.members[probe - examination->probes];
+    const Etcd__StatusResponse *status = (const Etcd__StatusResponse *)message;
     if (err) {
         error_copy(&member->error, err);
     } else if (!status->header) {
@@ -174,8 +177,8 @@ static void on_status(void *data, const ProtobufCMessage *message, const struct 
         member->learner = status->is_learner;
         snprintf(member->version, sizeof member->version, "%s", status->version);
     }
-    if (--visit->pending == 0)
-        ask_all(visit);
+    if (--examination->pending == 0)
+        ask_cluster(examination);
 }
 
 static void on_change(struct conn *conn)
@@ -190,46 +193,49 @@ static void on_down(struct conn *conn, const struct stile_error *why)
 
 static const struct conn_events events = {.up = on_change, .down = on_down};
 
-static void call_on(struct visit *visit, size_t i)
+static void probe_member(struct examination *examination, size_t i)
 {
-    Pb__StatusRequest request = PB__STATUS_REQUEST__INIT;
-    struct seen_member *member = &visit->seen.members[i];
-    struct call *call = &visit->calls[i];
-    call->visit = visit;
-    enum stile_status status = conn_new_beside(&call->conn, etcd_of_visit(visit)->conn, i, false,
-                                               &events, visit, &member->error);
+    Etcd__StatusRequest request = ETCD__STATUS_REQUEST__INIT;
+    struct member_status *member = &examination->cluster.members[i];
+    struct probe *probe = &examination->probes[i];
+    probe->examination = examination;
+    enum stile_status status =
+        etcd_conn_new_to(&probe->conn, etcd_of_examination(examination)->conn, i, false, &events,
+                         examination, &member->error);
     if (!status) {
-        snprintf(member->where, sizeof member->where, "%s", conn_address(call->conn));
-        status = conn_ask(call->conn, RPC_STATUS, &request.base, on_status, call, &member->error);
+        snprintf(member->where, sizeof member->where, "%s", etcd_conn_address(probe->conn));
+        status = etcd_conn_request(probe->conn, RPC_STATUS, &request.base, on_member_status, probe,
+                                   &member->error);
     }
-    visit->pending += !status;
+    examination->pending += !status;
 }
 
-void doctor_examine(struct engine *engine, struct query *query)
+void etcd_doctor_examine(struct engine *engine, struct query *query)
 {
     struct etcd *etcd = etcd_of(engine);
     struct stile_error err;
-    struct visit *visit = calloc(1, sizeof *visit);
-    if (!visit) {
+    struct examination *examination = calloc(1, sizeof *examination);
+    if (!examination) {
         error_set(&err, STILE_NOMEM, 0, "out of memory");
         engine->events->done(query, &err);
         return;
     }
-    visit->query = query;
-    query->state = visit;
-    visit->next = etcd->visits;
-    etcd->visits = visit;
-    visit->seen.n_members = etcd->n_members;
+    examination->query = query;
+    query->state = examination;
+    examination->next = etcd->examinations;
+    etcd->examinations = examination;
+    examination->cluster.n_members = etcd->n_members;
     for (size_t i = 0; i < etcd->n_members; i++)
-        call_on(visit, i);
-    if (visit->pending == 0)
-        finish(visit);
+        probe_member(examination, i);
+    if (examination->pending == 0)
+        finish(examination);
 }
 
-void doctor_forked(struct etcd *etcd)
+void etcd_doctor_forked(struct etcd *etcd)
 {
-    for (struct visit *visit = etcd->visits; visit; visit = visit->next) {
-        for (size_t i = 0; i < visit->seen.n_members; i++)
-            conn_forked(visit->calls[i].conn);
+    for (struct examination *examination = etcd->examinations; examination;
+         examination = examination->next) {
+        for (size_t i = 0; i < examination->cluster.n_members; i++)
+            etcd_conn_forked(examination->probes[i].conn);
     }
 }

@@ -1,87 +1,321 @@
+/* What the members' answers mean for locks: findings, without any request. */
 #include "engines/etcd/doctor.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-#define LEASE_LONG_S   10 /* the TTL of who asks for none */
+#define LAG_MAX        1000 /* entries; some are always under way */
+#define LEASE_LONG_S   10   /* the TTL of who asks for none */
 #define WHERE_LIST_MAX 600
 
 enum { ALARM_NO_SPACE = 1, ALARM_CORRUPT = 2 };
 
-void seen_tell(const struct telling *t, const char *where, struct stile_finding finding)
+struct diagnosis {
+    const struct cluster_status *cluster;
+    finding_fn *fn;
+    void *data;
+};
+
+/* ---- known defects of releases ---- */
+
+#define OLDEST_MINOR 4
+#define NEWEST_MINOR 6
+
+static const struct defect too_old = {.severity = STILE_DANGER,
+                                      .id = "old",
+                                      .what = "is too old",
+                                      .why = "stile refuses it: it needs what came with 3.4."};
+
+static const struct defect known[] = {
+    {.fixed = {0, 3, 0},
+     .severity = STILE_DANGER,
+     .id = "old-disagrees",
+     .what = "may lose writes when a member crashes",
+     .why = "Members then disagree, and with them two holders may."},
+    {.fixed = {21, 5, 0},
+     .severity = STILE_DANGER,
+     .alone = true,
+     .id = "old-forgets",
+     .what = "alone answers before its disk has it",
+     .why = "After a crash a grant may be forgotten, and its token given out again."},
+    {.fixed = {32, 14, 0},
+     .severity = STILE_WARNING,
+     .id = "old-goes-back",
+     .what = "may come back at an earlier revision after a crash during a compaction",
+     .why = "Tokens are revisions: one may be given out again."},
+    {.fixed = {31, 13, 0},
+     .severity = STILE_NOTE,
+     .id = "old-revokes",
+     .what = "may revoke a lease that was renewed",
+     .why = "A leader that was cut off or stopped does so when it is back: a live holder loses "
+            "its lock, and is told."},
+    {.fixed = {38, 23, 5},
+     .severity = STILE_NOTE,
+     .id = "old-keep-alive",
+     .what = "may answer a keep-alive as if all was well though the lease is revoked",
+     .why = "stile looks at its keys instead; other clients on the same locks may not."},
+    {.fixed = {36, 18, 0},
+     .severity = STILE_NOTE,
+     .id = "old-watch",
+     .what = "may miss a deletion in a watch that begins in the past",
+     .why = "stile does not watch the past; a waiter of another client may wait for ever."},
+    {.fixed = {42, 28, 0},
+     .severity = STILE_NOTE,
+     .id = "old-read",
+     .what = "may answer with stale data after a pause or a change of the leader",
+     .why = "stile never holds past its own deadline; other clients may."},
+};
+
+#define N_KNOWN (sizeof known / sizeof *known)
+
+struct release {
+    unsigned major, minor, patch;
+};
+
+static struct release read_release(const char *version)
+{
+    struct release r = {0};
+    sscanf(version, "%u.%u.%u", &r.major, &r.minor, &r.patch);
+    return r;
+}
+
+const struct defect *etcd_defect_next(const struct defect *last, const char *version, size_t voters)
+{
+    struct release r = read_release(version);
+    if (r.major < 3 || (r.major == 3 && r.minor < OLDEST_MINOR))
+        return last ? NULL : &too_old;
+    if (r.major != 3 || r.minor > NEWEST_MINOR)
+        return NULL;
+    for (const struct defect *d = last ? last + 1 : known; d < known + N_KNOWN; d++) {
+        if (r.patch < d->fixed[r.minor - OLDEST_MINOR] && (!d->alone || voters == 1))
+            return d;
+    }
+    return NULL;
+}
+
+static void defect_cure(char *cure, size_t size, const struct defect *defect, const char *version)
+{
+    struct release r = read_release(version);
+    if (defect == &too_old)
+        snprintf(cure, size, "Upgrade it, member by member.");
+    else
+        snprintf(cure, size, "Upgrade it to 3.%u.%u or later, member by member.", r.minor,
+                 defect->fixed[r.minor - OLDEST_MINOR]);
+}
+
+static void report(const struct diagnosis *d, const char *where, struct stile_finding finding)
 {
     finding.where = where;
-    t->fn(t->data, &finding);
+    d->fn(d->data, &finding);
 }
 
 /* ---- who is there ---- */
 
-bool seen_answers(const struct seen_member *member)
+static bool answers(const struct member_status *member)
 {
     return member->error.status == STILE_OK;
 }
 
 /* What the others are compared with. */
-const struct seen_member *seen_first(const struct seen *seen)
+static const struct member_status *first_to_answer(const struct cluster_status *cluster)
 {
-    for (size_t i = 0; i < seen->n_members; i++) {
-        if (seen_answers(&seen->members[i]))
-            return &seen->members[i];
+    for (size_t i = 0; i < cluster->n_members; i++) {
+        if (answers(&cluster->members[i]))
+            return &cluster->members[i];
     }
     return NULL;
 }
 
-static bool is_named(const struct seen *seen, uint64_t id)
+static bool is_named(const struct cluster_status *cluster, uint64_t id)
 {
-    for (size_t i = 0; i < seen->n_members; i++) {
-        if (seen_answers(&seen->members[i]) && seen->members[i].id == id)
+    for (size_t i = 0; i < cluster->n_members; i++) {
+        if (answers(&cluster->members[i]) && cluster->members[i].id == id)
             return true;
     }
     return false;
 }
 
-bool seen_is_sound(const struct seen *seen, size_t i)
+bool etcd_member_is_sound(const struct cluster_status *cluster, size_t i)
 {
-    const struct seen_member *member = &seen->members[i];
-    return seen_answers(member) && member->leader && !member->learner &&
-           member->cluster == seen_first(seen)->cluster;
+    const struct member_status *member = &cluster->members[i];
+    return answers(member) && member->leader && !member->learner &&
+           member->cluster == first_to_answer(cluster)->cluster;
 }
 
-bool seen_any_leader(const struct seen *seen)
+static bool any_leader(const struct cluster_status *cluster)
 {
-    for (size_t i = 0; i < seen->n_members; i++) {
-        if (seen_answers(&seen->members[i]) && seen->members[i].leader)
+    for (size_t i = 0; i < cluster->n_members; i++) {
+        if (answers(&cluster->members[i]) && cluster->members[i].leader)
             return true;
     }
     return false;
 }
 
-size_t seen_voters(const struct seen *seen)
+static size_t count_voters(const struct cluster_status *cluster)
 {
     size_t n = 0;
-    for (size_t i = 0; i < seen->n_listed; i++)
-        n += !seen->listed[i].learner;
+    for (size_t i = 0; i < cluster->n_listed; i++)
+        n += !cluster->listed[i].learner;
     return n;
 }
 
-size_t seen_voters_there(const struct seen *seen)
+static size_t count_voters_answering(const struct cluster_status *cluster)
 {
     size_t n = 0;
-    for (size_t i = 0; i < seen->n_listed; i++)
-        n += !seen->listed[i].learner && is_named(seen, seen->listed[i].id);
+    for (size_t i = 0; i < cluster->n_listed; i++)
+        n += !cluster->listed[i].learner && is_named(cluster, cluster->listed[i].id);
     return n;
+}
+
+/* ---- one endpoint ---- */
+
+static void report_down(const struct diagnosis *d, const struct member_status *member)
+{
+    char what[320], why[160] = "It may be the next one that is asked.";
+    size_t all = count_voters(d->cluster), there = count_voters_answering(d->cluster);
+    bool led = any_leader(d->cluster);
+    snprintf(what, sizeof what, "no answer (%s)", member->error.message);
+    if (!led)
+        strcpy(why, "Nobody who answers has a leader.");
+    else if (all > 0 && there > all / 2 + 1)
+        snprintf(why, sizeof why,
+                 "%zu of %zu voting members answer: %zu more may go until nothing can be locked.",
+                 there, all, there - (all / 2 + 1));
+    else if (all > 0)
+        snprintf(why, sizeof why,
+                 "%zu of %zu voting members answer: with one less nothing can be locked, and who "
+                 "holds something loses it.",
+                 there, all);
+    report(d, member->where,
+           (struct stile_finding){.severity = led ? STILE_WARNING : STILE_DANGER,
+                                  .id = "down",
+                                  .what = what,
+                                  .why = why,
+                                  .cure = "Start it, or remove it from the cluster and the URL.",
+                                  .command = "etcdctl endpoint health --cluster"});
+}
+
+static void report_leader(const struct diagnosis *d, const struct member_status *member)
+{
+    if (member->leader)
+        return;
+    if (any_leader(d->cluster))
+        report(d, member->where,
+               (struct stile_finding){
+                   .severity = STILE_WARNING,
+                   .id = "cut-off",
+                   .what = "it sees no leader, though others do",
+                   .why = "It is cut off from the others, and one member less counts.",
+                   .cure = "Look at the network between the members, and at its log.",
+                   .command = "etcdctl endpoint status --cluster"});
+    else
+        report(
+            d, member->where,
+            (struct stile_finding){
+                .severity = STILE_DANGER,
+                .id = "no-leader",
+                .what = "it sees no leader",
+                .why = "Nothing can be locked, and who holds something loses it at its deadline.",
+                .cure = "Start the members that are down; more than half must reach one another.",
+                .command = "etcdctl endpoint status --cluster"});
+}
+
+static uint64_t highest_applied(const struct cluster_status *cluster, uint64_t id)
+{
+    uint64_t highest = 0;
+    for (size_t i = 0; i < cluster->n_members; i++) {
+        const struct member_status *member = &cluster->members[i];
+        if (answers(member) && member->cluster == id && member->applied > highest)
+            highest = member->applied;
+    }
+    return highest;
+}
+
+static void report_lag(const struct diagnosis *d, const struct member_status *member)
+{
+    char what[80];
+    uint64_t behind = highest_applied(d->cluster, member->cluster) - member->applied;
+    if (behind <= LAG_MAX)
+        return;
+    snprintf(what, sizeof what, "it is %" PRIu64 " entries behind the others", behind);
+    report(d, member->where,
+           (struct stile_finding){.severity = STILE_WARNING,
+                                  .id = "lags",
+                                  .what = what,
+                                  .why = "What it is asked waits until it has caught up: locks may "
+                                         "be lost for want of a renewal in time.",
+                                  .cure = "Look at its disk and its load.",
+                                  .command = "etcdctl endpoint status --cluster"});
+}
+
+/* Under which other address it was seen, or NULL. */
+static const char *same_member_as(const struct cluster_status *cluster,
+                                  const struct member_status *member)
+{
+    for (const struct member_status *m = cluster->members; m < member; m++) {
+        if (answers(m) && m->cluster == member->cluster && m->id == member->id)
+            return m->where;
+    }
+    return NULL;
+}
+
+/* Compared with the first one that answers. */
+static void report_identity(const struct diagnosis *d, const struct member_status *member)
+{
+    char what[400];
+    const char *other = same_member_as(d->cluster, member);
+    if (member->cluster != first_to_answer(d->cluster)->cluster) {
+        snprintf(what, sizeof what, "it belongs to another cluster than %s",
+                 first_to_answer(d->cluster)->where);
+        report(d, member->where,
+               (struct stile_finding){
+                   .severity = STILE_DANGER,
+                   .id = "other-cluster",
+                   .what = what,
+                   .why = "Each cluster knows only its own locks: two clients that ask different "
+                          "ones both hold.",
+                   .cure = "Name the members of one cluster only, the same ones in every URL.",
+                   .command = "etcdctl endpoint status"});
+    } else if (other) {
+        snprintf(what, sizeof what, "it is the same member as %s", other);
+        report(d, member->where,
+               (struct stile_finding){.severity = STILE_NOTE,
+                                      .id = "named-twice",
+                                      .what = what,
+                                      .why = "When it is down, both addresses are.",
+                                      .cure = "Name each member once."});
+    }
+}
+
+static void report_member(const struct diagnosis *d, const struct member_status *member)
+{
+    if (!answers(member)) {
+        report_down(d, member);
+        return;
+    }
+    report_leader(d, member);
+    report_lag(d, member);
+    if (member->learner)
+        report(d, member->where,
+               (struct stile_finding){.severity = STILE_WARNING,
+                                      .id = "learner",
+                                      .what = "it is only a learner",
+                                      .why = "It answers no requests of clients.",
+                                      .cure = "Name the voting members in the URL."});
+    report_identity(d, member);
 }
 
 /* ---- versions ---- */
 
 /* Of all that have it; false: it was told of with one before. */
-static bool list_of_version(char where[WHERE_LIST_MAX], const struct seen *seen, size_t i)
+static bool list_of_version(char where[WHERE_LIST_MAX], const struct cluster_status *cluster,
+                            size_t i)
 {
     where[0] = '\0';
-    for (size_t k = 0; k < seen->n_members; k++) {
-        const struct seen_member *member = &seen->members[k];
-        if (!seen_answers(member) || strcmp(member->version, seen->members[i].version) != 0)
+    for (size_t k = 0; k < cluster->n_members; k++) {
+        const struct member_status *member = &cluster->members[k];
+        if (!answers(member) || strcmp(member->version, cluster->members[i].version) != 0)
             continue;
         if (k < i)
             return false;
@@ -91,188 +325,186 @@ static bool list_of_version(char where[WHERE_LIST_MAX], const struct seen *seen,
     return true;
 }
 
-static void tell_version(const struct telling *t, const char *where, const char *version)
+static void report_version(const struct diagnosis *d, const char *where, const char *version)
 {
     const struct defect *defect = NULL;
     char what[200], cure[120];
     snprintf(what, sizeof what, "etcd %s", version);
-    while ((defect = defect_next(defect, version, seen_voters(t->seen)))) {
+    while ((defect = etcd_defect_next(defect, version, count_voters(d->cluster)))) {
         snprintf(what, sizeof what, "etcd %s %s", version, defect->what);
         defect_cure(cure, sizeof cure, defect, version);
-        seen_tell(t, where,
-                  (struct stile_finding){.severity = defect->severity,
-                                         .id = defect->id,
-                                         .what = what,
-                                         .why = defect->why,
-                                         .cure = cure});
+        report(d, where,
+               (struct stile_finding){.severity = defect->severity,
+                                      .id = defect->id,
+                                      .what = what,
+                                      .why = defect->why,
+                                      .cure = cure});
     }
-    if (!defect_next(NULL, version, seen_voters(t->seen)))
-        seen_tell(t, where,
-                  (struct stile_finding){.severity = STILE_FINE, .id = "version", .what = what});
+    if (!etcd_defect_next(NULL, version, count_voters(d->cluster)))
+        report(d, where,
+               (struct stile_finding){.severity = STILE_FINE, .id = "version", .what = what});
 }
 
-static void tell_versions(const struct telling *t)
+static void report_versions(const struct diagnosis *d)
 {
     char where[WHERE_LIST_MAX];
-    for (size_t i = 0; i < t->seen->n_members; i++) {
-        if (seen_answers(&t->seen->members[i]) && list_of_version(where, t->seen, i))
-            tell_version(t, where, t->seen->members[i].version);
+    for (size_t i = 0; i < d->cluster->n_members; i++) {
+        if (answers(&d->cluster->members[i]) && list_of_version(where, d->cluster, i))
+            report_version(d, where, d->cluster->members[i].version);
     }
 }
 
 /* ---- alarms ---- */
 
-static const char *name_of(const struct seen *seen, uint64_t id)
+static const char *name_of(const struct cluster_status *cluster, uint64_t id)
 {
-    for (size_t i = 0; i < seen->n_listed; i++) {
-        if (seen->listed[i].id == id && *seen->listed[i].name)
-            return seen->listed[i].name;
+    for (size_t i = 0; i < cluster->n_listed; i++) {
+        if (cluster->listed[i].id == id && *cluster->listed[i].name)
+            return cluster->listed[i].name;
     }
     return "a member";
 }
 
-static void tell_alarm(const struct telling *t, const struct seen_alarm *alarm)
+static void report_alarm(const struct diagnosis *d, const struct active_alarm *alarm)
 {
     char what[160];
     if (alarm->kind == ALARM_NO_SPACE) {
         snprintf(what, sizeof what, "the alarm NOSPACE is on: the database of %s is full",
-                 name_of(t->seen, alarm->id));
-        seen_tell(t, NULL,
-                  (struct stile_finding){
-                      .severity = STILE_DANGER,
-                      .id = "no-space",
-                      .what = what,
-                      .why = "Nothing can be locked until somebody makes room.",
-                      .cure = "Compact the history, defragment each member, then disarm.",
-                      .command = "etcdctl compact REVISION\netcdctl defrag --cluster\n"
-                                 "etcdctl alarm disarm"});
+                 name_of(d->cluster, alarm->id));
+        report(d, NULL,
+               (struct stile_finding){
+                   .severity = STILE_DANGER,
+                   .id = "no-space",
+                   .what = what,
+                   .why = "Nothing can be locked until somebody makes room.",
+                   .cure = "Compact the history, defragment each member, then disarm.",
+                   .command = "etcdctl compact REVISION\netcdctl defrag --cluster\n"
+                              "etcdctl alarm disarm"});
     } else if (alarm->kind == ALARM_CORRUPT) {
-        seen_tell(t, NULL,
-                  (struct stile_finding){
-                      .severity = STILE_DANGER,
-                      .id = "corrupt",
-                      .what = "the alarm CORRUPT is on: members disagree about their data",
-                      .why = "Two holders may each be right on their own member.",
-                      .cure = "Replace the member that differs, from a snapshot of another.",
-                      .command = "etcdctl endpoint hashkv --cluster"});
+        report(d, NULL,
+               (struct stile_finding){
+                   .severity = STILE_DANGER,
+                   .id = "corrupt",
+                   .what = "the alarm CORRUPT is on: members disagree about their data",
+                   .why = "Two holders may each be right on their own member.",
+                   .cure = "Replace the member that differs, from a snapshot of another.",
+                   .command = "etcdctl endpoint hashkv --cluster"});
     }
 }
 
-static void tell_alarms(const struct telling *t)
+static void report_alarms(const struct diagnosis *d)
 {
-    const struct seen *seen = t->seen;
-    for (size_t i = 0; i < seen->n_alarms; i++)
-        tell_alarm(t, &seen->alarms[i]);
-    if (seen->alarm_error.status)
-        seen_tell(t, NULL,
-                  (struct stile_finding){.severity = STILE_NOTE,
-                                         .id = "alarms-unknown",
-                                         .what = "whether an alarm is on could not be asked",
-                                         .why = seen->alarm_error.message});
-    else if (seen_any_leader(seen) && seen->n_alarms == 0)
-        seen_tell(t, NULL,
-                  (struct stile_finding){
-                      .severity = STILE_FINE, .id = "alarms", .what = "no alarm is on"});
+    const struct cluster_status *cluster = d->cluster;
+    for (size_t i = 0; i < cluster->n_alarms; i++)
+        report_alarm(d, &cluster->alarms[i]);
+    if (cluster->alarm_error.status)
+        report(d, NULL,
+               (struct stile_finding){.severity = STILE_NOTE,
+                                      .id = "alarms-unknown",
+                                      .what = "whether an alarm is on could not be asked",
+                                      .why = cluster->alarm_error.message});
+    else if (any_leader(cluster) && cluster->n_alarms == 0)
+        report(d, NULL,
+               (struct stile_finding){
+                   .severity = STILE_FINE, .id = "alarms", .what = "no alarm is on"});
 }
 
 /* ---- all of them ---- */
 
-static void tell_unnamed(const struct telling *t)
+static void report_unnamed(const struct diagnosis *d)
 {
-    const struct seen *seen = t->seen;
+    const struct cluster_status *cluster = d->cluster;
     char what[200];
-    for (size_t i = 0; i < seen->n_listed; i++) {
-        if (seen->listed[i].learner || is_named(seen, seen->listed[i].id))
+    for (size_t i = 0; i < cluster->n_listed; i++) {
+        if (cluster->listed[i].learner || is_named(cluster, cluster->listed[i].id))
             continue;
         snprintf(what, sizeof what, "the member %s is not in the URL",
-                 *seen->listed[i].name ? seen->listed[i].name : "without a name");
-        seen_tell(
-            t, NULL,
-            (struct stile_finding){.severity = STILE_NOTE,
-                                   .id = "not-named",
-                                   .what = what,
-                                   .why = "Nobody asks it when those that are named are down.",
-                                   .cure = "Name all members in the URL."});
+                 *cluster->listed[i].name ? cluster->listed[i].name : "without a name");
+        report(d, NULL,
+               (struct stile_finding){.severity = STILE_NOTE,
+                                      .id = "not-named",
+                                      .what = what,
+                                      .why = "Nobody asks it when those that are named are down.",
+                                      .cure = "Name all members in the URL."});
     }
 }
 
-static bool all_answer(const struct seen *seen)
+static bool all_answer(const struct cluster_status *cluster)
 {
-    for (size_t i = 0; i < seen->n_members; i++) {
-        if (!seen_answers(&seen->members[i]))
+    for (size_t i = 0; i < cluster->n_members; i++) {
+        if (!answers(&cluster->members[i]))
             return false;
     }
     return true;
 }
 
-static void tell_size(const struct telling *t)
+static void report_size(const struct diagnosis *d)
 {
-    size_t n = seen_voters(t->seen), there = seen_voters_there(t->seen);
+    size_t n = count_voters(d->cluster), there = count_voters_answering(d->cluster);
     char what[96];
     snprintf(what, sizeof what, "%zu voting member%s, %zu of them answer%s here", n,
              n == 1 ? "" : "s", there, there == 1 ? "s" : "");
     if (n == 1)
-        seen_tell(
-            t, NULL,
-            (struct stile_finding){
-                .severity = STILE_WARNING,
-                .id = "one-member",
-                .what = "one voting member",
-                .why = "While it is down nothing can be locked, and what is lost with its disk is "
+        report(d, NULL,
+               (struct stile_finding){
+                   .severity = STILE_WARNING,
+                   .id = "one-member",
+                   .what = "one voting member",
+                   .why =
+                       "While it is down nothing can be locked, and what is lost with its disk is "
                        "lost: tokens begin again.",
-                .cure = "Three members go on while one of them is down."});
+                   .cure = "Three members go on while one of them is down."});
     else if (n % 2 == 0)
-        seen_tell(t, NULL,
-                  (struct stile_finding){.severity = STILE_NOTE,
-                                         .id = "even",
-                                         .what = what,
-                                         .why = "No more of them may be down than with one less.",
-                                         .cure = "Add one, or take one away."});
+        report(d, NULL,
+               (struct stile_finding){.severity = STILE_NOTE,
+                                      .id = "even",
+                                      .what = what,
+                                      .why = "No more of them may be down than with one less.",
+                                      .cure = "Add one, or take one away."});
     else
-        seen_tell(t, NULL,
-                  (struct stile_finding){.severity = STILE_FINE, .id = "members", .what = what});
+        report(d, NULL,
+               (struct stile_finding){.severity = STILE_FINE, .id = "members", .what = what});
 }
 
-static void tell_lease(const struct telling *t)
+static void report_lease(const struct diagnosis *d)
 {
     char what[120];
-    int64_t seconds = t->seen->lease_seconds;
+    int64_t seconds = d->cluster->lease_seconds;
     snprintf(what, sizeof what, "a lease lasts %" PRId64 " s or more: shorter TTLs become that",
              seconds);
     if (seconds > LEASE_LONG_S)
-        seen_tell(t, NULL,
-                  (struct stile_finding){
-                      .severity = STILE_WARNING,
-                      .id = "lease-long",
-                      .what = what,
-                      .why =
-                          "So long a name stays locked when its holder dies. It is one and a half "
+        report(d, NULL,
+               (struct stile_finding){
+                   .severity = STILE_WARNING,
+                   .id = "lease-long",
+                   .what = what,
+                   .why = "So long a name stays locked when its holder dies. It is one and a half "
                           "election timeouts.",
-                      .cure = "Set --election-timeout of all members lower."});
+                   .cure = "Set --election-timeout of all members lower."});
     else if (seconds > 0)
-        seen_tell(t, NULL,
-                  (struct stile_finding){.severity = STILE_FINE, .id = "lease", .what = what});
-    else if (t->seen->lease_error.status && t->seen->lease_error.native != FAULT_NO_SPACE)
-        seen_tell(t, NULL,
-                  (struct stile_finding){
-                      .severity = STILE_DANGER,
-                      .id = "no-lease",
-                      .what = "the members give no lease",
-                      .why = t->seen->lease_error.message,
-                      .cure = "Look again in a few seconds; if it stays so, more than half of the "
-                              "members don't reach one another."});
+        report(d, NULL,
+               (struct stile_finding){.severity = STILE_FINE, .id = "lease", .what = what});
+    else if (d->cluster->lease_error.status && d->cluster->lease_error.native != FAULT_NO_SPACE)
+        report(d, NULL,
+               (struct stile_finding){
+                   .severity = STILE_DANGER,
+                   .id = "no-lease",
+                   .what = "the members give no lease",
+                   .why = d->cluster->lease_error.message,
+                   .cure = "Look again in a few seconds; if it stays so, more than half of the "
+                           "members don't reach one another."});
 }
 
-void diagnose(const struct seen *seen, tell_fn *fn, void *data)
+void etcd_doctor_diagnose(const struct cluster_status *cluster, finding_fn *fn, void *data)
 {
-    const struct telling telling = {.seen = seen, .fn = fn, .data = data};
-    for (size_t i = 0; i < seen->n_members; i++)
-        seen_tell_member(&telling, &seen->members[i]);
-    tell_versions(&telling);
-    tell_alarms(&telling);
-    if (seen_voters(seen) > 0)
-        tell_size(&telling);
-    if (all_answer(seen))
-        tell_unnamed(&telling);
-    tell_lease(&telling);
+    const struct diagnosis diagnosis = {.cluster = cluster, .fn = fn, .data = data};
+    for (size_t i = 0; i < cluster->n_members; i++)
+        report_member(&diagnosis, &cluster->members[i]);
+    report_versions(&diagnosis);
+    report_alarms(&diagnosis);
+    if (count_voters(cluster) > 0)
+        report_size(&diagnosis);
+    if (all_answer(cluster))
+        report_unnamed(&diagnosis);
+    report_lease(&diagnosis);
 }

@@ -10,20 +10,22 @@
  * Requests, the keep-alives and all watches share one HTTP/2 connection to one member; if that
  * goes, the next member is asked.
  *
- *     h2*.c  gRPC over nghttp2     conn*.c, members.c  members, requests, deadlines, logins
- *     keys.c, txn.c, fault.c      leases.c, watches.c, kept.c  what lives longer than a request
- *     claims.c, standing.c, line.c, scan.c, gate.c, held.c, release.c, ghosts.c, audit.c  a claim's
- *     life     people.c, reading.c, tenants.c, break.c, view.c  for people
- *     doctor.c, diagnosis*.c, defects.c  examine()
+ *     connection.c, rpc.c, http2.c   requests and streams to one member at a time
+ *     session.c, watch.c             leases and watches, each over one stream
+ *     keys.c, txn.c                  what is written
+ *     acquire.c, queue.c, claim.c    a claim: to the grant, its place in the queue, to its end
+ *     side_keys.c                    hold_at_least, lock-delay, etcd3's Lock
+ *     inspect.c, view.c              list, show, watch, break
+ *     doctor_probe.c, doctor_rules.c examine
  */
 #include "engines/etcd/etcd.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/self.h"
 #include "base/url.h"
-#include "engines/etcd/members.h"
 #include "io/tls.h"
 
 #define DEFAULT_PORT     2379
@@ -56,7 +58,7 @@ static enum stile_status read_dialect(struct etcd *etcd, const char *dialect,
     if (!etcd->rwmutex && !etcd->plain_key)
         return error_set(err, STILE_MISUSE, 0, "dialect= is mutex, rwmutex or etcd3");
     if (etcd->plain_key)
-        gate_set_caps(&etcd->engine.caps);
+        etcd_plain_set_caps(&etcd->engine.caps);
     return STILE_OK;
 }
 
@@ -103,15 +105,15 @@ static void read_hosts(struct conn_options *options, const struct url *url)
 
 static void on_up(struct conn *conn)
 {
-    watches_up(conn_owner(conn));
+    etcd_watches_restart(etcd_conn_owner(conn));
 }
 
 static void on_down(struct conn *conn, const struct stile_error *why)
 {
-    struct etcd *etcd = conn_owner(conn);
+    struct etcd *etcd = etcd_conn_owner(conn);
     (void)why; /* each request and stream hears of it by itself */
     etcd->interruptions++;
-    leases_audit_later(etcd);
+    etcd_session_audit_later(etcd);
 }
 
 static const struct conn_events conn_events = {.up = on_up, .down = on_down};
@@ -129,9 +131,98 @@ static enum stile_status connect_to(struct etcd *etcd, const struct url *url,
     read_hosts(&options, url);
     etcd->n_members = options.n_endpoints;
     if (!status)
-        status = conn_new(&etcd->conn, etcd->engine.loop, &options, &conn_events, etcd, err);
+        status = etcd_conn_new(&etcd->conn, etcd->engine.loop, &options, &conn_events, etcd, err);
     explicit_bzero(secret, sizeof secret);
     return status;
+}
+
+/* ---- whether all endpoints of the URL belong to one cluster ----
+ *
+ * At open, each is asked beside the connection, all at once; those that do not answer in time are
+ * checked when the connection comes to them (connection.h). */
+
+struct members {
+    size_t n, pending;
+    struct member {
+        struct members *members;
+        struct conn *conn;
+        uint64_t cluster_id; /* 0: it has not answered */
+    } each[];
+};
+
+static void ignore_up(struct conn *conn)
+{
+    (void)conn;
+}
+
+static void ignore_down(struct conn *conn, const struct stile_error *why)
+{
+    (void)conn, (void)why; /* its request hears of it */
+}
+
+static const struct conn_events member_events = {.up = ignore_up, .down = ignore_down};
+
+static void on_member_status(void *data, const ProtobufCMessage *answer,
+                             const struct stile_error *err)
+{
+    struct member *member = data;
+    const Etcd__StatusResponse *status = (const Etcd__StatusResponse *)answer;
+    member->members->pending--;
+    if (!err && status->header)
+        member->cluster_id = status->header->cluster_id;
+}
+
+static void ask_member(struct members *members, const struct etcd *etcd, size_t endpoint)
+{
+    Etcd__StatusRequest request = ETCD__STATUS_REQUEST__INIT;
+    struct member *member = &members->each[members->n];
+    struct stile_error err;
+    member->members = members;
+    if (etcd_conn_new_to(&member->conn, etcd->conn, endpoint, true, &member_events, member, &err))
+        return;
+    members->n++;
+    if (etcd_conn_request(member->conn, RPC_STATUS, &request.base, on_member_status, member,
+                          &err) == STILE_OK)
+        members->pending++;
+}
+
+/* The first one is where the connection goes by itself. */
+static struct members *ask_members(struct etcd *etcd)
+{
+    size_t n = etcd->n_members - 1;
+    struct members *members = n ? calloc(1, sizeof *members + n * sizeof(struct member)) : NULL;
+    for (size_t i = 1; members && i <= n; i++)
+        ask_member(members, etcd, i);
+    return members;
+}
+
+static bool members_answered(const struct members *members)
+{
+    return !members || members->pending == 0;
+}
+
+static enum stile_status compare_members(const struct members *members, uint64_t cluster_id,
+                                         struct stile_error *err)
+{
+    for (size_t i = 0; members && i < members->n; i++) {
+        const struct member *member = &members->each[i];
+        if (cluster_id && member->cluster_id && member->cluster_id != cluster_id)
+            return error_set(err, STILE_REFUSED, 0,
+                             "%s belongs to another cluster than the other members (%llx and "
+                             "%llx): two programs could hold one lock; name members of one "
+                             "cluster",
+                             etcd_conn_address(member->conn),
+                             (unsigned long long)member->cluster_id,
+                             (unsigned long long)cluster_id);
+    }
+    return STILE_OK;
+}
+
+static void free_members(struct members *members)
+{
+    for (size_t i = 0; members && i < members->n; i++)
+        etcd_conn_free(members->each[i].conn);
+    free(members);
 }
 
 /* ---- opening ---- */
@@ -151,12 +242,12 @@ static void ask_status(struct opening *opening);
 
 static void out_of_patience(struct timer *timer)
 {
-    struct opening *opening = (struct opening *)((char *)timer - offsetof(struct opening, timer));
+    struct opening *opening = container_of(timer, struct opening, timer);
     error_set(&opening->error, STILE_UNREACHABLE, 0, "the server does not answer");
     opening->over = true;
 }
 
-static enum stile_status check_status(const Pb__StatusResponse *status, struct stile_error *err)
+static enum stile_status check_status(const Etcd__StatusResponse *status, struct stile_error *err)
 {
     unsigned major = 0, minor = 0;
     if (sscanf(status->version, "%u.%u", &major, &minor) != 2 || major < 3 ||
@@ -180,7 +271,7 @@ static bool ask_another(struct opening *opening)
     struct etcd *etcd = opening->etcd;
     if (etcd->engine.examining ||
         (err->native != FAULT_NO_LEADER && err->native != FAULT_LEARNER) ||
-        ++opening->asked >= etcd->n_members || !conn_try_another(etcd->conn, err))
+        ++opening->asked >= etcd->n_members || !etcd_conn_try_another(etcd->conn, err))
         return false;
     if (err->native == FAULT_NO_LEADER)
         opening->no_leader = *err;
@@ -195,9 +286,9 @@ static void on_status(void *data, const ProtobufCMessage *answer, const struct s
     if (err)
         error_copy(&opening->error, err);
     else
-        check_status((const Pb__StatusResponse *)answer, &opening->error);
-    if (!err && ((const Pb__StatusResponse *)answer)->header)
-        opening->cluster_id = ((const Pb__StatusResponse *)answer)->header->cluster_id;
+        check_status((const Etcd__StatusResponse *)answer, &opening->error);
+    if (!err && ((const Etcd__StatusResponse *)answer)->header)
+        opening->cluster_id = ((const Etcd__StatusResponse *)answer)->header->cluster_id;
     if (ask_another(opening))
         return;
     opening->over = true;
@@ -209,9 +300,9 @@ static void on_status(void *data, const ProtobufCMessage *answer, const struct s
 
 static void ask_status(struct opening *opening)
 {
-    Pb__StatusRequest request = PB__STATUS_REQUEST__INIT;
-    if (conn_ask(opening->etcd->conn, RPC_STATUS, &request.base, on_status, opening,
-                 &opening->error))
+    Etcd__StatusRequest request = ETCD__STATUS_REQUEST__INIT;
+    if (etcd_conn_request(opening->etcd->conn, RPC_STATUS, &request.base, on_status, opening,
+                          &opening->error))
         opening->over = true;
 }
 
@@ -224,7 +315,7 @@ static void run_loop_once(struct loop *loop)
 
 static void out_of_time_for_others(struct timer *timer)
 {
-    struct opening *opening = (struct opening *)((char *)timer - offsetof(struct opening, timer));
+    struct opening *opening = container_of(timer, struct opening, timer);
     opening->enough = true;
 }
 
@@ -235,10 +326,10 @@ static void await_others(struct opening *opening)
     struct loop *loop = etcd->engine.loop;
     opening->timer.fn = out_of_time_for_others;
     loop_arm(loop, &opening->timer, loop_now(loop) + OTHERS_NS);
-    while (!members_have_answered(opening->others) && !opening->enough)
+    while (!members_answered(opening->others) && !opening->enough)
         run_loop_once(loop);
-    if (!members_compare(opening->others, opening->cluster_id, &opening->error))
-        conn_set_cluster(etcd->conn, opening->cluster_id);
+    if (!compare_members(opening->others, opening->cluster_id, &opening->error))
+        etcd_conn_set_cluster(etcd->conn, opening->cluster_id);
 }
 
 static enum stile_status await_status(struct etcd *etcd, struct stile_error *err)
@@ -249,14 +340,14 @@ static enum stile_status await_status(struct etcd *etcd, struct stile_error *err
         return error_set(err, STILE_NOMEM, 0, "out of memory");
     loop_arm(loop, &opening.timer, loop_now(loop) + OPEN_PATIENCE_NS);
     if (!etcd->engine.examining)
-        opening.others = members_ask(etcd);
+        opening.others = ask_members(etcd);
     ask_status(&opening);
     while (!opening.over)
         run_loop_once(loop);
     if (!opening.error.status && !etcd->engine.examining)
         await_others(&opening);
-    members_free(opening.others);
-    conn_forget(etcd->conn, &opening);
+    free_members(opening.others);
+    etcd_conn_forget(etcd->conn, &opening);
     loop_disarm(loop, &opening.timer);
     loop_unreserve(loop, 1);
     /* That too few are up says more than that the last one asked is not. */
@@ -270,12 +361,13 @@ static enum stile_status await_status(struct etcd *etcd, struct stile_error *err
 static void dispose(struct etcd *etcd)
 {
     if (etcd->conn) {
-        ghosts_close(etcd);
-        leases_close(etcd);
-        watches_close(etcd);
+        etcd_ghosts_close(etcd);
+        etcd_claims_close(etcd);
+        etcd_session_close(etcd);
+        etcd_watches_close(etcd);
     }
-    conn_free(etcd->conn);
-    loop_disarm(etcd->engine.loop, &etcd->sweep);
+    etcd_conn_free(etcd->conn);
+    loop_disarm(etcd->engine.loop, &etcd->recent_timer);
     loop_unreserve(etcd->engine.loop, ETCD_TIMERS);
     tls_context_free(etcd->tls);
 }
@@ -286,11 +378,11 @@ static enum stile_status etcd_open(struct engine *engine, const struct url *url,
     struct etcd *etcd = etcd_of(engine);
     if (loop_reserve(engine->loop, ETCD_TIMERS))
         return error_set(err, STILE_NOMEM, 0, "out of memory");
-    etcd->fresh_tail = &etcd->fresh;
-    etcd->sweep.fn = claims_watch_fresh;
+    etcd->recent_tail = &etcd->recent;
+    etcd->recent_timer.fn = etcd_claims_watch_recent;
     introduce(etcd);
-    leases_init(etcd);
-    watches_init(etcd);
+    etcd_session_init(etcd, &etcd_claim_lease_events);
+    etcd_watches_init(etcd);
     enum stile_status status = read_path(etcd, url, err);
     if (!status)
         status = read_tls(etcd, url, err);
@@ -310,20 +402,29 @@ static void etcd_close(struct engine *engine)
 
 static void etcd_forked(struct engine *engine)
 {
-    conn_forked(etcd_of(engine)->conn);
-    doctor_forked(etcd_of(engine));
+    etcd_conn_forked(etcd_of(engine)->conn);
+    etcd_doctor_forked(etcd_of(engine));
+}
+
+static void etcd_renew(struct engine *engine, struct claim *const *claims, size_t n)
+{
+    (void)claims, (void)n; /* the claims of a lease live by it together */
+    for (struct lease *lease = etcd_of(engine)->leases; lease; lease = lease->next) {
+        etcd_lease_renew(lease);
+        etcd_ghosts_keep_alive(lease);
+    }
 }
 
 static const char *const etcd_params[] = {"ca",       "cert",    "key",           "server_name",
                                           "insecure", "dialect", "password_file", NULL};
 
 static const struct engine_push push = {
-    .watch = people_watch,
-    .unwatch = people_unwatch,
+    .watch = etcd_inspect_watch,
+    .unwatch = etcd_inspect_unwatch,
 };
 
 static const struct engine_admin admin = {
-    .examine = doctor_examine,
+    .examine = etcd_doctor_examine,
 };
 
 const struct engine_class etcd_class = {
@@ -353,12 +454,12 @@ const struct engine_class etcd_class = {
     .open = etcd_open,
     .close = etcd_close,
     .forked = etcd_forked,
-    .claim = claims_claim,
-    .release = claims_release,
-    .renew = leases_renew,
-    .list = people_list,
-    .show = people_show,
-    .break_ = people_break,
+    .claim = etcd_claim_acquire,
+    .release = etcd_claim_release,
+    .renew = etcd_renew,
+    .list = etcd_inspect_list,
+    .show = etcd_inspect_show,
+    .break_ = etcd_inspect_break,
     .push = &push,
     .admin = &admin,
 };

@@ -1,21 +1,37 @@
-/* The connection: its beginning, sending, and its end. */
+#include "engines/etcd/http2.h"
+
 #include <errno.h>
+#include <nghttp2/nghttp2.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "engines/etcd/h2_inner.h"
+#include "base/container.h"
+#include "mutant.h"
 
 #define WINDOW (1 << 20)
 /* Our peer is asked for few things at once; more than it allows wait inside nghttp2. */
 #define UNTIL_SETTINGS_STREAMS 100
 
-void *h2_owner(const struct h2 *h2)
+struct h2 {
+    struct loop *loop;
+    const struct h2_events *events;
+    void *owner;
+    struct stream *stream;
+    nghttp2_session *session;
+    char authority[300];
+    bool tls, up, receiving, freed;
+    struct task end_task;
+    struct stile_error why;
+    uint64_t heard_ns;
+};
+
+void *etcd_h2_owner(const struct h2 *h2)
 {
     return h2->owner;
 }
 
-uint64_t h2_heard_ns(const struct h2 *h2)
+uint64_t etcd_h2_heard_ns(const struct h2 *h2)
 {
     return h2->heard_ns;
 }
@@ -28,7 +44,7 @@ static void free_now(struct h2 *h2)
     free(h2);
 }
 
-void h2_free(struct h2 *h2)
+void etcd_h2_free(struct h2 *h2)
 {
     if (!h2 || h2->freed)
         return;
@@ -40,7 +56,7 @@ void h2_free(struct h2 *h2)
         free_now(h2);
 }
 
-void h2_forked(struct h2 *h2)
+void etcd_h2_forked(struct h2 *h2)
 {
     if (h2 && h2->stream)
         stream_forked(h2->stream);
@@ -54,11 +70,11 @@ static void fail_soon(struct h2 *h2)
 
 static void on_end(struct task *task)
 {
-    struct h2 *h2 = (struct h2 *)((char *)task - offsetof(struct h2, end_task));
+    struct h2 *h2 = container_of(task, struct h2, end_task);
     h2->events->closed(h2, &h2->why);
 }
 
-void h2_fail(struct h2 *h2, const char *what)
+static void fail_protocol(struct h2 *h2, const char *what)
 {
     if (h2->end_task.queued || h2->freed)
         return;
@@ -67,7 +83,7 @@ void h2_fail(struct h2 *h2, const char *what)
     fail_soon(h2);
 }
 
-bool h2_is_passing(int http_status)
+bool etcd_h2_is_temporary(int http_status)
 {
     return http_status == 429 || (http_status >= 502 && http_status <= 504);
 }
@@ -76,8 +92,8 @@ bool h2_is_passing(int http_status)
 static void fail_http1(struct h2 *h2, const char *answer)
 {
     int http_status = atoi(answer + sizeof "HTTP/1.1 " - 1);
-    error_set(&h2->why, h2_is_passing(http_status) ? STILE_UNREACHABLE : STILE_REFUSED, 0,
-              h2_is_passing(http_status)
+    error_set(&h2->why, etcd_h2_is_temporary(http_status) ? STILE_UNREACHABLE : STILE_REFUSED, 0,
+              etcd_h2_is_temporary(http_status)
                   ? "a proxy answers in place of etcd (HTTP status %d)"
                   : "what answers does not speak gRPC as etcd does (HTTP status %d)",
               http_status);
@@ -89,7 +105,7 @@ static bool is_http1(const struct h2 *h2, const void *bytes, size_t n)
     return !h2->up && n >= sizeof "HTTP/1.1 503" - 1 && memcmp(bytes, "HTTP/1.", 7) == 0;
 }
 
-void h2_fail_memory(struct h2 *h2)
+static void fail_memory(struct h2 *h2)
 {
     if (h2->end_task.queued || h2->freed)
         return;
@@ -100,9 +116,9 @@ void h2_fail_memory(struct h2 *h2)
 static void fail_session(struct h2 *h2, ssize_t rc)
 {
     if (rc == NGHTTP2_ERR_NOMEM)
-        h2_fail_memory(h2);
+        fail_memory(h2);
     else
-        h2_fail(h2, nghttp2_strerror((int)rc));
+        fail_protocol(h2, nghttp2_strerror((int)rc));
 }
 
 /* ---- sending ---- */
@@ -125,7 +141,7 @@ static void pump(struct h2 *h2)
     if (n < 0)
         fail_session(h2, n);
     else if (!nghttp2_session_want_read(h2->session) && !nghttp2_session_want_write(h2->session))
-        h2_fail(h2, "it broke the rules of HTTP/2");
+        fail_protocol(h2, "it broke the rules of HTTP/2");
 }
 
 static ssize_t read_out(nghttp2_session *session, int32_t id, uint8_t *bytes, size_t room,
@@ -162,7 +178,8 @@ static nghttp2_nv header(const char *name, const char *value)
                         NGHTTP2_NV_FLAG_NO_COPY_NAME};
 }
 
-int h2_start(struct h2 *h2, struct h2_call *call, const char *path, const char *token, bool led)
+int etcd_h2_start(struct h2 *h2, struct h2_call *call, const char *path, const char *token,
+                  bool led)
 {
     const nghttp2_data_provider out = {.read_callback = read_out};
     nghttp2_nv headers[FIXED_HEADERS + 2] = {FIXED(":method", "POST"),
@@ -188,7 +205,7 @@ int h2_start(struct h2 *h2, struct h2_call *call, const char *path, const char *
     return 0;
 }
 
-int h2_send(struct h2_call *call, const void *message, size_t n, bool last)
+int etcd_h2_send(struct h2_call *call, const void *message, size_t n, bool last)
 {
     struct h2 *h2 = call->h2;
     const uint8_t head[5] = {0, (uint8_t)(n >> 24), (uint8_t)(n >> 16), (uint8_t)(n >> 8),
@@ -206,35 +223,241 @@ int h2_send(struct h2_call *call, const void *message, size_t n, bool last)
     return 0;
 }
 
-int h2_ping(struct h2 *h2)
+int etcd_h2_ping(struct h2 *h2)
 {
     int rc = nghttp2_submit_ping(h2->session, NGHTTP2_FLAG_NONE, NULL);
     pump(h2);
     return rc ? ENOMEM : 0;
 }
 
-bool h2_was_sent(const struct h2_call *call)
+bool etcd_h2_was_sent(const struct h2_call *call)
 {
     return call->h2 && call->h2->stream && call->sent &&
            stream_sent(call->h2->stream) >= call->sent;
 }
 
-void h2_drop(struct h2_call *call)
+static void drop_call(struct h2_call *call)
 {
     call->h2 = NULL;
     buffer_free(&call->out);
     buffer_free(&call->in);
 }
 
-void h2_cancel(struct h2_call *call)
+void etcd_h2_cancel(struct h2_call *call)
 {
     struct h2 *h2 = call->h2;
     if (!h2)
         return;
     nghttp2_session_set_stream_user_data(h2->session, call->id, NULL);
     nghttp2_submit_rst_stream(h2->session, NGHTTP2_FLAG_NONE, call->id, NGHTTP2_CANCEL);
-    h2_drop(call);
+    drop_call(call);
     pump(h2);
+}
+
+/* ---- headers ---- */
+
+static bool is(const uint8_t *bytes, size_t n, const char *text)
+{
+    return n == strlen(text) && memcmp(bytes, text, n) == 0;
+}
+
+static int number(const uint8_t *bytes, size_t n)
+{
+    int value = 0;
+    if (n == 0 || n > 3)
+        return H2_NO_STATUS;
+    for (size_t i = 0; i < n; i++) {
+        if (bytes[i] < '0' || bytes[i] > '9')
+            return H2_NO_STATUS;
+        value = value * 10 + (bytes[i] - '0');
+    }
+    return value;
+}
+
+static int digit(uint8_t c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    c |= 0x20;
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* The percent-escapes of grpc-message; what does not print becomes '?'. */
+static void copy_words(char out[H2_WORDS_MAX], const uint8_t *bytes, size_t n)
+{
+    size_t used = 0;
+    for (size_t i = 0; i < n && used + 1 < H2_WORDS_MAX; i++) {
+        int c = bytes[i];
+        if (c == '%' && i + 2 < n && digit(bytes[i + 1]) >= 0 && digit(bytes[i + 2]) >= 0) {
+            c = digit(bytes[i + 1]) * 16 + digit(bytes[i + 2]);
+            i += 2;
+        }
+        out[used++] = (char)(c < 0x20 || c >= 0x7f ? '?' : c);
+    }
+    out[used] = '\0';
+}
+
+static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name,
+                     size_t name_len, const uint8_t *value, size_t value_len, uint8_t flags,
+                     void *data)
+{
+    struct h2_call *call = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
+    (void)flags, (void)data;
+    if (!call)
+        return 0;
+    call->headers += name_len + value_len + 32;
+    if (call->headers > H2_HEADERS_MAX)
+        return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+    if (is(name, name_len, ":status"))
+        call->http_status = number(value, value_len);
+    else if (is(name, name_len, "grpc-status"))
+        call->status = number(value, value_len);
+    else if (is(name, name_len, "grpc-message"))
+        copy_words(call->words, value, value_len);
+    return 0;
+}
+
+/* ---- messages ---- */
+
+static size_t message_len(const struct h2_call *call)
+{
+    const uint8_t *h = call->head;
+    return (size_t)h[1] << 24 | (size_t)h[2] << 16 | (size_t)h[3] << 8 | h[4];
+}
+
+/* Takes what it can use; how many bytes. */
+static size_t take_head(struct h2_call *call, const uint8_t *bytes, size_t n)
+{
+    size_t room = sizeof call->head - call->head_len, used = n < room ? n : room;
+    memcpy(call->head + call->head_len, bytes, used);
+    call->head_len += (unsigned)used;
+    return used;
+}
+
+static void hand_over(struct h2_call *call)
+{
+    struct buffer whole = call->in;
+    call->in = (struct buffer){0};
+    call->head_len = 0;
+    call->events->message(call, whole.bytes ? (const uint8_t *)buffer_at(&whole) : call->head,
+                          buffer_len(&whole));
+    buffer_free(&whole);
+}
+
+static void end_call(struct h2 *h2, int32_t id, uint32_t code);
+
+/* One answer must not cost all others the connection. */
+static void end_too_long(struct h2 *h2, struct h2_call *call)
+{
+    int32_t id = call->id;
+    call->too_long = true;
+    nghttp2_submit_rst_stream(h2->session, NGHTTP2_FLAG_NONE, id, NGHTTP2_CANCEL);
+    end_call(h2, id, NGHTTP2_CANCEL);
+}
+
+/* The call may be gone after a message. Where it failed, the rest would be taken for another one.
+ */
+static void take(struct h2 *h2, int32_t id, const uint8_t *bytes, size_t n)
+{
+    while (!h2->freed && !h2->end_task.queued) {
+        struct h2_call *call = nghttp2_session_get_stream_user_data(h2->session, id);
+        if (!call)
+            return;
+        size_t used = call->head_len < sizeof call->head ? take_head(call, bytes, n) : 0;
+        bytes += used;
+        n -= used;
+        if (call->head_len < sizeof call->head)
+            return;
+        if (call->head[0] != 0) {
+            fail_protocol(h2, "a message is compressed");
+            return;
+        }
+#ifndef MUTANT_ETCD_ANY_LENGTH
+        if (message_len(call) > H2_MESSAGE_MAX) {
+            end_too_long(h2, call);
+            return;
+        }
+#endif
+        size_t left = message_len(call) - buffer_len(&call->in);
+        used = n < left ? n : left;
+        if (used && buffer_put(&call->in, bytes, used)) {
+            fail_memory(h2);
+            return;
+        }
+        bytes += used;
+        n -= used;
+        if (used < left)
+            return;
+        hand_over(call);
+    }
+}
+
+static int on_data(nghttp2_session *session, uint8_t flags, int32_t id, const uint8_t *bytes,
+                   size_t n, void *data)
+{
+    struct h2 *h2 = data;
+    struct h2_call *call = nghttp2_session_get_stream_user_data(session, id);
+    (void)flags;
+    if (h2->freed || !call || call->http_status != 200)
+        return 0;
+    take(h2, id, bytes, n);
+    return 0;
+}
+
+static void end_call(struct h2 *h2, int32_t id, uint32_t code)
+{
+    struct h2_call *call = nghttp2_session_get_stream_user_data(h2->session, id);
+    if (h2->freed || h2->end_task.queued || !call)
+        return;
+    nghttp2_session_set_stream_user_data(h2->session, id, NULL);
+    drop_call(call);
+    call->refused = code == NGHTTP2_REFUSED_STREAM;
+    if (code != NGHTTP2_NO_ERROR && call->status == H2_NO_STATUS && !call->words[0])
+        snprintf(call->words, sizeof call->words, "stream reset: %s", nghttp2_http2_strerror(code));
+    call->events->ended(call);
+}
+
+static int on_stream_close(nghttp2_session *session, int32_t id, uint32_t code, void *data)
+{
+    (void)session;
+    end_call(data, id, code);
+    return 0;
+}
+
+/* The peer has said its last word, and we had more to say: nothing comes of it any more. */
+static void end_half_open(struct h2 *h2, int32_t id)
+{
+    const struct h2_call *call = nghttp2_session_get_stream_user_data(h2->session, id);
+    if (!call || call->last)
+        return;
+    nghttp2_submit_rst_stream(h2->session, NGHTTP2_FLAG_NONE, id, NGHTTP2_NO_ERROR);
+    end_call(h2, id, NGHTTP2_NO_ERROR);
+}
+
+static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *data)
+{
+    struct h2 *h2 = data;
+    (void)session;
+    if (h2->freed || h2->end_task.queued)
+        return 0;
+    if (frame->hd.type == NGHTTP2_SETTINGS && !(frame->hd.flags & NGHTTP2_FLAG_ACK) && !h2->up) {
+        h2->up = true;
+        h2->events->up(h2);
+    } else if (frame->hd.type == NGHTTP2_GOAWAY) {
+        h2->events->going(h2);
+    } else if ((frame->hd.type == NGHTTP2_HEADERS || frame->hd.type == NGHTTP2_DATA) &&
+               (frame->hd.flags & NGHTTP2_FLAG_END_STREAM)) {
+        end_half_open(h2, frame->hd.stream_id);
+    }
+    return 0;
+}
+
+static void set_callbacks(nghttp2_session_callbacks *callbacks)
+{
+    nghttp2_session_callbacks_set_on_header_callback(callbacks, on_header);
+    nghttp2_session_callbacks_set_on_data_chunk_recv_callback(callbacks, on_data);
+    nghttp2_session_callbacks_set_on_stream_close_callback(callbacks, on_stream_close);
+    nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks, on_frame);
 }
 
 /* ---- the stream below ---- */
@@ -288,7 +511,7 @@ static int set_up_session(struct h2 *h2)
     if (!rc)
         rc = nghttp2_option_new(&option);
     if (!rc) {
-        h2_set_callbacks(callbacks);
+        set_callbacks(callbacks);
         nghttp2_option_set_peer_max_concurrent_streams(option, UNTIL_SETTINGS_STREAMS);
         nghttp2_option_set_no_closed_streams(option, 1);
         rc = nghttp2_session_client_new2(&h2->session, callbacks, h2, option);
@@ -312,8 +535,9 @@ static int greet(struct h2 *h2)
     return rc;
 }
 
-enum stile_status h2_open(struct h2 **out, struct loop *loop, const struct stream_target *target,
-                          const struct h2_events *events, void *owner, struct stile_error *err)
+enum stile_status etcd_h2_open(struct h2 **out, struct loop *loop,
+                               const struct stream_target *target, const struct h2_events *events,
+                               void *owner, struct stile_error *err)
 {
     struct h2 *h2 = calloc(1, sizeof *h2);
     if (!h2)

@@ -7,8 +7,8 @@
  *
  * Everything that comes is bounded: H2_MESSAGE_MAX bytes a message, H2_HEADERS_MAX bytes of headers
  * a call. A call whose peer goes beyond is cancelled; the others go on. */
-#ifndef STILE_ETCD_H2_H
-#define STILE_ETCD_H2_H
+#ifndef STILE_ETCD_HTTP2_H
+#define STILE_ETCD_HTTP2_H
 
 #include "base/buffer.h"
 #include "io/stream.h"
@@ -22,7 +22,7 @@ struct h2;
 struct h2_call;
 
 /* Whether a balancer says so for a server that is away: it may be back soon. */
-bool h2_is_passing(int http_status);
+bool etcd_h2_is_temporary(int http_status);
 
 struct h2_events {
     void (*up)(struct h2 *h2);
@@ -55,20 +55,24 @@ struct h2_call {
     char words[H2_WORDS_MAX]; /* what it says about it, printable */
 };
 
-enum stile_status h2_open(struct h2 **h2, struct loop *loop, const struct stream_target *target,
-                          const struct h2_events *events, void *owner, struct stile_error *err);
-void *h2_owner(const struct h2 *h2);
-uint64_t h2_heard_ns(const struct h2 *h2); /* when the last byte came */
+enum stile_status etcd_h2_open(struct h2 **h2, struct loop *loop,
+                               const struct stream_target *target, const struct h2_events *events,
+                               void *owner, struct stile_error *err);
+void *etcd_h2_owner(const struct h2 *h2);
+uint64_t etcd_h2_heard_ns(const struct h2 *h2); /* when the last byte came */
 
 /* 0 or ENOMEM; token NULL: none. path must be a constant. led: a member that has lost the others
  * says so at once, and ends the call. */
-int h2_start(struct h2 *h2, struct h2_call *call, const char *path, const char *token, bool led);
-int h2_send(struct h2_call *call, const void *message, size_t n, bool last);
-bool h2_was_sent(const struct h2_call *call); /* whole, perhaps; asked before the h2 is freed */
-void h2_cancel(struct h2_call *call);         /* if it is under way: no event comes any more */
-int h2_ping(struct h2 *h2);
+int etcd_h2_start(struct h2 *h2, struct h2_call *call, const char *path, const char *token,
+                  bool led);
+int etcd_h2_send(struct h2_call *call, const void *message, size_t n, bool last);
+bool etcd_h2_was_sent(
+    const struct h2_call *call);           /* whole, perhaps; asked before the h2 is freed */
+void etcd_h2_cancel(struct h2_call *call); /* if it is under way: no event comes any more */
+int etcd_h2_ping(struct h2 *h2);
 
-void h2_free(struct h2 *h2); /* safe inside an event; calls under way are dropped by their owner */
-void h2_forked(struct h2 *h2);
+void etcd_h2_free(
+    struct h2 *h2); /* safe inside an event; calls under way are dropped by their owner */
+void etcd_h2_forked(struct h2 *h2);
 
 #endif

@@ -1,45 +1,228 @@
-/* list, show and watch: the keys of one name, or of all, read at one revision; then who is
+/* list, show, watch and break: the keys of one name, or of all, read at one revision; then who is
  * behind their leases, and how long those last. */
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-#include "engines/etcd/looking.h"
+#include "base/container.h"
+#include "base/hash.h"
+#include "engines/etcd/etcd.h"
+#include "engines/etcd/view.h"
 
-#define AGAIN_NS (200 * NS_PER_MS)
+#define AGAIN_NS   (200 * NS_PER_MS)
+#define PAGE       1000
+#define BREAKS_MAX 4
+#define OWNERS_MAX 256 /* more are not looked up */
 
-static void look(struct looking *looking);
+/* ---- reading keys ----
+ *
+ * First the keys alone, page by page, for the values of other programs may be large; then the
+ * values of locks' keys. */
 
-static void be_patient_no_more(struct etcd *etcd, struct looking *looking)
+/* Embedded by its owner. */
+struct reading {
+    struct etcd *etcd;
+    struct view *view;
+    struct key at, end;
+    int64_t limit; /* keys a page */
+    size_t read;   /* entries whose values are known */
+    size_t batch;  /* values asked for at once */
+    void (*done)(struct reading *reading,
+                 const struct stile_error *err); /* err NULL: it went well */
+};
+
+static void read_page(struct reading *reading);
+static void read_values(struct reading *reading);
+
+/* What is too long is asked for in smaller parts. */
+static bool ask_less(const struct stile_error *err, size_t now)
 {
-    struct looking **at = &etcd->patient;
-    while (*at && *at != looking)
-        at = &(*at)->patient_next;
-    if (*at)
-        *at = looking->patient_next;
+    return err && err->native == FAULT_TOO_LONG && now > 1;
 }
 
-static void looking_free(struct looking *looking)
+/* ---- values ---- */
+
+static void on_values(void *data, const ProtobufCMessage *message, const struct stile_error *err)
 {
-    struct etcd *etcd = etcd_of_looking(looking);
-    conn_forget(etcd->conn, looking);
-    reading_stop(&looking->reading);
-    be_patient_no_more(etcd, looking);
-    watching_stop(etcd, &looking->watching);
-    if (looking->watches) {
-        loop_disarm(etcd->engine.loop, &looking->timer);
+    struct reading *reading = data;
+    const Etcd__TxnResponse *answer = (const Etcd__TxnResponse *)message;
+    struct stile_error why;
+    if (ask_less(err, reading->batch)) {
+        reading->batch /= 4;
+        read_values(reading);
+        return;
+    }
+    if (err) {
+        reading->done(reading, err);
+        return;
+    }
+    size_t before = reading->read;
+    for (size_t i = 0, at = reading->read; i < answer->n_responses; at++) {
+        if (at >= reading->view->n)
+            break;
+        if (reading->view->entries[at].foreign)
+            continue;
+        const Etcd__RangeResponse *range = etcd_txn_range_reply(answer, i++);
+        if (range && range->n_kvs == 1 && !etcd_view_value(reading->view, at, range->kvs[0])) {
+            error_set(&why, STILE_NOMEM, 0, "out of memory");
+            reading->done(reading, &why);
+            return;
+        }
+        reading->read = at + 1;
+    }
+    if (reading->read == before) {
+        error_set(&why, STILE_UNREACHABLE, 0, "the server's answer has an unexpected form");
+        reading->done(reading, &why);
+        return;
+    }
+    read_values(reading);
+}
+
+/* What a key of another program holds is nobody's business here. */
+static void read_values(struct reading *reading)
+{
+    const struct view *view = reading->view;
+    struct stile_error err;
+    struct txn txn;
+    size_t n = 0;
+    etcd_txn_init(&txn);
+    while (reading->read < view->n && view->entries[reading->read].foreign)
+        reading->read++;
+    for (size_t i = reading->read; i < view->n && n < reading->batch; i++) {
+        if (!view->entries[i].foreign) {
+            etcd_txn_range(&txn, THEN, view->entries[i].key, NULL);
+            n++;
+        }
+    }
+    if (n == 0)
+        reading->done(reading, NULL);
+    else if (etcd_txn_send(&txn, reading->etcd, on_values, reading, &err))
+        reading->done(reading, &err);
+}
+
+/* ---- keys ---- */
+
+static bool next_page(struct reading *reading, const Etcd__RangeResponse *range)
+{
+    return range->more && range->n_kvs > 0 &&
+           etcd_key_after(&reading->at, &range->kvs[range->n_kvs - 1]->key);
+}
+
+static void on_page(void *data, const ProtobufCMessage *message, const struct stile_error *err)
+{
+    struct reading *reading = data;
+    const Etcd__RangeResponse *range = (const Etcd__RangeResponse *)message;
+    struct stile_error why;
+    if (ask_less(err, (size_t)reading->limit)) {
+        reading->limit /= 4;
+        read_page(reading);
+        return;
+    }
+    if (err) {
+        reading->done(reading, err);
+        return;
+    }
+    if (!reading->view->revision && range->header)
+        reading->view->revision = range->header->revision;
+    if (etcd_view_add(reading->view, reading->etcd, range, &why))
+        reading->done(reading, &why);
+    else if (next_page(reading, range))
+        read_page(reading);
+    else
+        read_values(reading);
+}
+
+static void read_page(struct reading *reading)
+{
+    Etcd__RangeRequest request = ETCD__RANGE_REQUEST__INIT;
+    struct stile_error err;
+    request.key = data_of(&reading->at);
+    request.range_end = data_of(&reading->end);
+    request.limit = reading->limit;
+    request.revision = reading->view->revision;
+    request.keys_only = true;
+    if (etcd_conn_request(reading->etcd->conn, RPC_RANGE, &request.base, on_page, reading, &err))
+        reading->done(reading, &err);
+}
+
+static void start_reading(struct reading *reading, struct etcd *etcd, struct view *view,
+                          const struct key *start, const struct key *end,
+                          void (*done)(struct reading *reading, const struct stile_error *err))
+{
+    *reading = (struct reading){.etcd = etcd,
+                                .view = view,
+                                .at = *start,
+                                .end = *end,
+                                .limit = PAGE,
+                                .batch = TXN_OPS,
+                                .done = done};
+    read_page(reading);
+}
+
+static void stop_reading(struct reading *reading)
+{
+    if (reading->etcd)
+        etcd_conn_forget(reading->etcd->conn, reading);
+}
+
+/* ---- list, show, watch ---- */
+
+/* Repeated for a watch. */
+struct inspection {
+    struct query *query;
+    struct view view;
+    struct key start, end;
+    struct reading reading;
+    size_t pending; /* answers about leases */
+    struct stile_error error;
+    bool many; /* list: every name, and none if there is none */
+    bool watching, busy, changed;
+    bool reported;
+    uint64_t fingerprint; /* fingerprint of what was told */
+    struct key_watch watch;
+    struct timer timer;
+    struct inspection *deferred_next; /* of etcd->patient, while it has not begun */
+    uint64_t release_number;          /* requests to leave after this one need not be waited for */
+};
+
+static struct etcd *etcd_of_inspection(const struct inspection *inspection)
+{
+    return etcd_of(inspection->query->engine);
+}
+
+static void look(struct inspection *inspection);
+
+static void undefer(struct etcd *etcd, struct inspection *inspection)
+{
+    struct inspection **at = &etcd->deferred;
+    while (*at && *at != inspection)
+        at = &(*at)->deferred_next;
+    if (*at)
+        *at = inspection->deferred_next;
+}
+
+static void inspection_free(struct inspection *inspection)
+{
+    struct etcd *etcd = etcd_of_inspection(inspection);
+    etcd_conn_forget(etcd->conn, inspection);
+    stop_reading(&inspection->reading);
+    undefer(etcd, inspection);
+    etcd_watch_stop(etcd, &inspection->watch);
+    if (inspection->watching) {
+        loop_disarm(etcd->engine.loop, &inspection->timer);
         loop_unreserve(etcd->engine.loop, 1);
     }
-    view_empty(&looking->view);
-    looking->query->state = NULL;
-    free(looking);
+    etcd_view_empty(&inspection->view);
+    inspection->query->state = NULL;
+    free(inspection);
 }
 
-static void end(struct looking *looking, const struct stile_error *err)
+static void end(struct inspection *inspection, const struct stile_error *err)
 {
-    struct query *query = looking->query;
+    struct query *query = inspection->query;
     struct stile_error why;
     error_copy(&why, err);
-    looking_free(looking);
+    inspection_free(inspection);
     query->engine->events->done(query, why.status ? &why : NULL);
 }
 
@@ -51,7 +234,7 @@ static uint64_t mix(uint64_t sum, uint64_t value)
 }
 
 /* Of all that isn't just time going by. */
-static uint64_t fingerprint(const struct stile_info *info)
+static uint64_t fingerprint_of(const struct stile_info *info)
 {
     uint64_t sum = mix(info->holders, info->waiters);
     for (size_t i = 0; i < info->holders + info->waiters; i++) {
@@ -65,28 +248,28 @@ static uint64_t fingerprint(const struct stile_info *info)
     return sum;
 }
 
-static void tell(struct looking *looking, const struct stile_info *info)
+static void report(struct inspection *inspection, const struct stile_info *info)
 {
-    uint64_t seen = fingerprint(info);
-    if (looking->watches && looking->told && seen == looking->seen)
+    uint64_t fingerprint = fingerprint_of(info);
+    if (inspection->watching && inspection->reported && fingerprint == inspection->fingerprint)
         return;
-    looking->told = true;
-    looking->seen = seen;
-    looking->query->engine->events->info(looking->query, info);
+    inspection->reported = true;
+    inspection->fingerprint = fingerprint;
+    inspection->query->engine->events->info(inspection->query, info);
 }
 
-static enum stile_status tell_all(struct looking *looking)
+static enum stile_status report_all(struct inspection *inspection)
 {
-    struct view *view = &looking->view;
-    struct stile_info info = {.name = looking->query->name, .token = (uint64_t)view->revision};
+    struct view *view = &inspection->view;
+    struct stile_info info = {.name = inspection->query->name, .token = (uint64_t)view->revision};
     struct stile_claim_info *claims = calloc(view->n + 1, sizeof *claims);
     if (!claims)
-        return error_set(&looking->error, STILE_NOMEM, 0, "out of memory");
-    if (view->n == 0 && !looking->many)
-        tell(looking, &info);
+        return error_set(&inspection->error, STILE_NOMEM, 0, "out of memory");
+    if (view->n == 0 && !inspection->many)
+        report(inspection, &info);
     for (size_t at = 0; at < view->n;) {
-        at = view_name(view, at, &info, claims);
-        tell(looking, &info);
+        at = etcd_view_name(view, at, &info, claims);
+        report(inspection, &info);
     }
     free(claims);
     return STILE_OK;
@@ -96,175 +279,440 @@ static enum stile_status tell_all(struct looking *looking)
 
 static void look_later(struct timer *timer)
 {
-    look((struct looking *)((char *)timer - offsetof(struct looking, timer)));
+    look(container_of(timer, struct inspection, timer));
 }
 
-static void on_event(struct watching *watching, const Pb__KeyValue *kv, bool deleted)
+static void on_event(struct key_watch *watch, const Etcd__KeyValue *kv, bool deleted)
 {
-    struct looking *looking =
-        (struct looking *)((char *)watching - offsetof(struct looking, watching));
+    struct inspection *inspection = container_of(watch, struct inspection, watch);
     (void)kv, (void)deleted;
-    looking->changed = true;
-    if (!looking->busy)
-        look(looking);
+    inspection->changed = true;
+    if (!inspection->busy)
+        look(inspection);
 }
 
-static void watch_on(struct looking *looking)
+static void watch_on(struct inspection *inspection)
 {
-    struct etcd *etcd = etcd_of_looking(looking);
+    struct etcd *etcd = etcd_of_inspection(inspection);
     struct stile_error err;
-    looking->watching.puts = true;
-    looking->watching.fn = on_event;
-    if (!looking->watching.id && watching_start(etcd, &looking->watching, &looking->start,
-                                                &looking->end, looking->view.revision + 1, &err)) {
-        end(looking, &err);
+    inspection->watch.puts = true;
+    inspection->watch.fn = on_event;
+    if (!inspection->watch.id &&
+        etcd_watch_start(etcd, &inspection->watch, &inspection->start, &inspection->end,
+                         inspection->view.revision + 1, &err)) {
+        end(inspection, &err);
         return;
     }
-    view_empty(&looking->view);
-    looking->busy = false;
-    if (looking->changed)
-        look(looking);
+    etcd_view_empty(&inspection->view);
+    inspection->busy = false;
+    if (inspection->changed)
+        look(inspection);
 }
 
-void looking_finish(struct looking *looking)
+static void finish(struct inspection *inspection)
 {
-    struct stile_error *err = &looking->error;
-    if (looking->watches && looking->told && fault_passes(err)) {
-        struct loop *loop = looking->query->engine->loop;
-        looking->timer.fn = look_later;
-        loop_arm(loop, &looking->timer, loop_now(loop) + AGAIN_NS);
+    struct stile_error *err = &inspection->error;
+    if (inspection->watching && inspection->reported && etcd_fault_is_temporary(err)) {
+        struct loop *loop = inspection->query->engine->loop;
+        inspection->timer.fn = look_later;
+        loop_arm(loop, &inspection->timer, loop_now(loop) + AGAIN_NS);
         return;
     }
     if (!err->status)
-        tell_all(looking);
-    if (looking->watches && !err->status)
-        watch_on(looking);
+        report_all(inspection);
+    if (inspection->watching && !err->status)
+        watch_on(inspection);
     else
-        end(looking, err->status ? err : NULL);
+        end(inspection, err->status ? err : NULL);
+}
+
+/* ---- who is behind the leases, and since when ---- */
+
+static void owner_answered(struct inspection *inspection, const struct stile_error *err)
+{
+    if (err && !inspection->error.status)
+        error_copy(&inspection->error, err);
+    if (--inspection->pending == 0)
+        finish(inspection);
+}
+
+static void on_ttl(void *data, const ProtobufCMessage *message, const struct stile_error *err)
+{
+    struct inspection *inspection = data;
+    const Etcd__LeaseTimeToLiveResponse *answer = (const Etcd__LeaseTimeToLiveResponse *)message;
+    struct lease_owner *owner = err ? NULL : etcd_view_owner(&inspection->view, answer->id);
+    if (owner)
+        owner->ttl = answer->ttl;
+    bool untold = err && (err->native == FAULT_NO_LEASE || err->native == FAULT_DENIED);
+    owner_answered(inspection, untold ? NULL : err);
+}
+
+static void keep_info(struct lease_owner *owner, const ProtobufCBinaryData *value)
+{
+    owner->info = strndup((const char *)value->data, value->len < INFO_MAX ? value->len : INFO_MAX);
+    for (char *c = owner->info; c && *c; c++)
+        *c = (unsigned char)*c < ' ' || *c == 127 ? '?' : *c;
+}
+
+/* Not being told is no failure: other people's clients say nothing of themselves. */
+static void on_info(void *data, const ProtobufCMessage *message, const struct stile_error *err)
+{
+    struct inspection *inspection = data;
+    const Etcd__TxnResponse *answer = (const Etcd__TxnResponse *)message;
+    for (size_t i = 0; !err && i < answer->n_responses; i++) {
+        const Etcd__RangeResponse *range = etcd_txn_range_reply(answer, i);
+        if (!range || range->n_kvs == 0)
+            continue;
+        struct lease_owner *owner = etcd_view_owner(&inspection->view, range->kvs[0]->lease);
+        if (owner && !owner->info)
+            keep_info(owner, &range->kvs[0]->value);
+    }
+    owner_answered(inspection, NULL);
+}
+
+static int64_t now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static void on_since(void *data, const ProtobufCMessage *message, const struct stile_error *err)
+{
+    struct inspection *inspection = data;
+    const Etcd__TxnResponse *answer = (const Etcd__TxnResponse *)message;
+    for (size_t i = 0; !err && i < answer->n_responses; i++) {
+        const Etcd__RangeResponse *range = etcd_txn_range_reply(answer, i);
+        if (range && range->n_kvs > 0)
+            etcd_view_since(&inspection->view, range->kvs[0], now_ms());
+    }
+    owner_answered(inspection, NULL);
+}
+
+static void ask_since(struct inspection *inspection, size_t from, size_t n)
+{
+    struct etcd *etcd = etcd_of_inspection(inspection);
+    struct key *keys = malloc(n * sizeof *keys);
+    struct txn txn;
+    etcd_txn_init(&txn);
+    for (size_t i = 0; keys && i < n; i++) {
+        const struct entry *entry = &inspection->view.entries[from + i];
+        etcd_key_of_since(&keys[i], etcd, entry->lease, entry->revision);
+        etcd_txn_range(&txn, THEN, &keys[i], NULL);
+    }
+    if (keys && etcd_txn_send(&txn, etcd, on_since, inspection, &inspection->error) == STILE_OK)
+        inspection->pending++;
+    free(keys);
+}
+
+static void ask_infos(struct inspection *inspection, size_t from, size_t n)
+{
+    struct etcd *etcd = etcd_of_inspection(inspection);
+    struct key *keys = malloc(n * sizeof *keys);
+    struct txn txn;
+    etcd_txn_init(&txn);
+    for (size_t i = 0; keys && i < n; i++) {
+        etcd_key_of_owner(&keys[i], etcd, inspection->view.owners[from + i].lease);
+        etcd_txn_range(&txn, THEN, &keys[i], NULL);
+    }
+    if (keys && etcd_txn_send(&txn, etcd, on_info, inspection, &inspection->error) == STILE_OK)
+        inspection->pending++;
+    free(keys);
+}
+
+static void ask_owners(struct inspection *inspection)
+{
+    struct etcd *etcd = etcd_of_inspection(inspection);
+    struct view *view = &inspection->view;
+    size_t claims = view->n < OWNERS_MAX ? view->n : OWNERS_MAX;
+    inspection->pending = 1;
+    for (size_t i = 0; i < claims; i += TXN_OPS)
+        ask_since(inspection, i, claims - i < TXN_OPS ? claims - i : TXN_OPS);
+    for (size_t i = 0; i < view->n_owners; i += TXN_OPS)
+        ask_infos(inspection, i, view->n_owners - i < TXN_OPS ? view->n_owners - i : TXN_OPS);
+    for (size_t i = 0; i < view->n_owners && !inspection->error.status; i++) {
+        Etcd__LeaseTimeToLiveRequest request = ETCD__LEASE_TIME_TO_LIVE_REQUEST__INIT;
+        request.id = view->owners[i].lease;
+        if (etcd_conn_request(etcd->conn, RPC_LEASE_TTL, &request.base, on_ttl, inspection,
+                              &inspection->error) == STILE_OK)
+            inspection->pending++;
+    }
+    owner_answered(inspection, NULL);
 }
 
 /* ---- the keys ---- */
 
 static void on_read(struct reading *reading, const struct stile_error *err)
 {
-    struct looking *looking =
-        (struct looking *)((char *)reading - offsetof(struct looking, reading));
+    struct inspection *inspection = container_of(reading, struct inspection, reading);
     if (err)
-        error_copy(&looking->error, err);
-    if (err || view_sort(&looking->view, TENANTS_MAX, &looking->error))
-        looking_finish(looking);
+        error_copy(&inspection->error, err);
+    if (err || etcd_view_sort(&inspection->view, OWNERS_MAX, &inspection->error))
+        finish(inspection);
     else
-        looking_ask_tenants(looking);
+        ask_owners(inspection);
 }
 
-static void look(struct looking *looking)
+static void look(struct inspection *inspection)
 {
-    view_empty(&looking->view);
-    looking->error = (struct stile_error){0};
-    looking->busy = true;
-    looking->changed = false;
-    reading_start(&looking->reading, etcd_of_looking(looking), &looking->view, &looking->start,
-                  &looking->end, on_read);
+    etcd_view_empty(&inspection->view);
+    inspection->error = (struct stile_error){0};
+    inspection->busy = true;
+    inspection->changed = false;
+    start_reading(&inspection->reading, etcd_of_inspection(inspection), &inspection->view,
+                  &inspection->start, &inspection->end, on_read);
 }
 
-static struct looking *looking_new(struct engine *engine, struct query *query)
+static struct inspection *inspection_new(struct engine *engine, struct query *query)
 {
     struct stile_error err;
-    struct looking *looking = calloc(1, sizeof *looking);
-    if (!looking) {
+    struct inspection *inspection = calloc(1, sizeof *inspection);
+    if (!inspection) {
         error_set(&err, STILE_NOMEM, 0, "out of memory");
         engine->events->done(query, &err);
         return NULL;
     }
-    looking->query = query;
-    query->state = looking;
-    keys_of_name(&looking->start, &looking->end, etcd_of(engine), query->name, query->name_len);
-    return looking;
+    inspection->query = query;
+    query->state = inspection;
+    etcd_keys_of_name(&inspection->start, &inspection->end, etcd_of(engine), query->name,
+                      query->name_len);
+    return inspection;
 }
 
 /* ---- after what was asked before ---- */
 
-static bool is_leaving(const struct etcd_claim *part, uint64_t left_as)
+static bool is_releasing(const struct etcd_claim *claim, uint64_t release_number)
 {
-    return part->standing == LEAVING && part->in_flight && part->left_as <= left_as;
+    return claim->state == RELEASING && claim->in_flight && claim->release_number <= release_number;
 }
 
-static bool may_begin(const struct etcd *etcd, const struct looking *looking)
+static bool may_begin(const struct etcd *etcd, const struct inspection *inspection)
 {
     for (const struct lease *lease = etcd->leases; lease; lease = lease->next) {
-        for (const struct etcd_claim *part = lease->claims; part; part = part->next) {
-            if (is_leaving(part, looking->left_as))
+        for (const struct etcd_claim *claim = lease->claims; claim; claim = claim->next) {
+            if (is_releasing(claim, inspection->release_number))
                 return false;
         }
     }
     return true;
 }
 
-void people_leave_answered(struct etcd *etcd)
+void etcd_inspect_released(struct etcd *etcd)
 {
-    for (struct looking *looking = etcd->patient, *next; looking; looking = next) {
-        next = looking->patient_next;
-        if (!may_begin(etcd, looking))
+    for (struct inspection *inspection = etcd->deferred, *next; inspection; inspection = next) {
+        next = inspection->deferred_next;
+        if (!may_begin(etcd, inspection))
             continue;
-        be_patient_no_more(etcd, looking);
-        look(looking);
+        undefer(etcd, inspection);
+        look(inspection);
     }
 }
 
-static void begin(struct looking *looking)
+static void begin(struct inspection *inspection)
 {
-    struct etcd *etcd = etcd_of_looking(looking);
-    looking->left_as = etcd->last_left;
-    if (may_begin(etcd, looking)) {
-        look(looking);
+    struct etcd *etcd = etcd_of_inspection(inspection);
+    inspection->release_number = etcd->last_release;
+    if (may_begin(etcd, inspection)) {
+        look(inspection);
         return;
     }
-    looking->patient_next = etcd->patient;
-    etcd->patient = looking;
+    inspection->deferred_next = etcd->deferred;
+    etcd->deferred = inspection;
 }
 
 /* ---- the slots of the engine ---- */
 
-void people_show(struct engine *engine, struct query *query)
+void etcd_inspect_show(struct engine *engine, struct query *query)
 {
-    struct looking *looking = looking_new(engine, query);
-    if (!looking)
+    struct inspection *inspection = inspection_new(engine, query);
+    if (!inspection)
         return;
-    looking->view.only = query->name;
-    begin(looking);
+    inspection->view.only = query->name;
+    begin(inspection);
 }
 
-void people_list(struct engine *engine, struct query *query)
+void etcd_inspect_list(struct engine *engine, struct query *query)
 {
-    struct looking *looking = looking_new(engine, query);
-    if (!looking)
+    struct inspection *inspection = inspection_new(engine, query);
+    if (!inspection)
         return;
-    looking->many = true;
-    looking->view.prefix = query->name;
-    key_of_list(&looking->start, etcd_of(engine), query->name, query->name_len);
-    key_end(&looking->end, &looking->start);
-    begin(looking);
+    inspection->many = true;
+    inspection->view.prefix = query->name;
+    etcd_key_of_list(&inspection->start, etcd_of(engine), query->name, query->name_len);
+    etcd_key_range_end(&inspection->end, &inspection->start);
+    begin(inspection);
 }
 
-void people_watch(struct engine *engine, struct query *query)
+void etcd_inspect_watch(struct engine *engine, struct query *query)
 {
     struct stile_error err;
-    struct looking *looking = looking_new(engine, query);
-    if (!looking)
+    struct inspection *inspection = inspection_new(engine, query);
+    if (!inspection)
         return;
     if (loop_reserve(engine->loop, 1)) {
         error_set(&err, STILE_NOMEM, 0, "out of memory");
-        end(looking, &err);
+        end(inspection, &err);
         return;
     }
-    looking->watches = true;
-    looking->view.only = query->name;
-    begin(looking);
+    inspection->watching = true;
+    inspection->view.only = query->name;
+    begin(inspection);
 }
 
-void people_unwatch(struct engine *engine, struct query *query)
+void etcd_inspect_unwatch(struct engine *engine, struct query *query)
 {
     (void)engine;
     if (query->state)
-        looking_free(query->state);
+        inspection_free(query->state);
+}
+
+/* ---- break ---- */
+
+struct breaking {
+    struct query *query;
+    struct key start, end, plain;
+    struct view view;
+    struct reading reading;
+    unsigned tries;
+};
+
+static void break_now(struct breaking *breaking);
+
+static void broken(struct breaking *breaking, const struct stile_error *err)
+{
+    struct query *query = breaking->query;
+    struct stile_error why;
+    error_copy(&why, err);
+    query->state = NULL;
+    etcd_view_empty(&breaking->view);
+    free(breaking);
+    query->engine->events->done(query, why.status ? &why : NULL);
+}
+
+static void on_broken(void *data, const ProtobufCMessage *message, const struct stile_error *err)
+{
+    struct breaking *breaking = data;
+    const Etcd__TxnResponse *answer = (const Etcd__TxnResponse *)message;
+    struct stile_error why;
+    if (err) {
+        broken(breaking, err);
+    } else if (answer->succeeded) {
+        broken(breaking, NULL);
+    } else if (++breaking->tries < BREAKS_MAX) {
+        break_now(breaking);
+    } else {
+        error_set(&why, STILE_CONFLICT, 0, "its holders change all the time");
+        broken(breaking, &why);
+    }
+}
+
+static bool is_held(const struct stile_info *info, int64_t revision, uint64_t token)
+{
+    for (size_t i = 0; i < info->holders; i++) {
+        if (info->claims[i].token == (uint64_t)revision && (!token || token == (uint64_t)revision))
+            return true;
+    }
+    return false;
+}
+
+/* How many keys go. More than one transaction can take stay for the next `stile break`. */
+static size_t add_deletions(struct txn *txn, struct view *view, const struct stile_info *info,
+                            uint64_t token, const struct key *plain)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < view->n && n < TXN_OPS; i++) {
+        const struct entry *entry = &view->entries[i];
+        if (entry->foreign || !is_held(info, entry->revision, token))
+            continue;
+        etcd_txn_if_created(txn, entry->key, entry->revision);
+        etcd_txn_delete(txn, THEN, entry->key);
+        n++;
+        if (plain && entry->suffix.mode == STILE_EXCLUSIVE && !entry->suffix.plain && n == 1)
+            etcd_txn_delete_leased(txn, THEN, plain, entry->lease);
+    }
+    return n;
+}
+
+/* Nothing but locks is ever deleted. */
+static const struct entry *foreign_holder(const struct view *view, const struct stile_info *info)
+{
+    for (size_t i = 0; i < view->n; i++) {
+        const struct entry *entry = &view->entries[i];
+        if (entry->foreign && is_held(info, entry->revision, 0))
+            return entry;
+    }
+    return NULL;
+}
+
+static enum stile_status explain_nothing(const struct view *view, const struct stile_info *info,
+                                         struct stile_error *err)
+{
+    const struct entry *foreign = foreign_holder(view, info);
+    if (foreign)
+        return error_set(err, STILE_REFUSED, 0,
+                         "what keeps it is the key '%.*s' of another program, which is not a "
+                         "lock; if nobody needs it, `etcdctl del` removes it",
+                         (int)foreign->key->len, (const char *)foreign->key->bytes);
+    return error_set(err, STILE_CONFLICT, 0,
+                     info->holders ? "the grant with that token is over" : "it isn't held");
+}
+
+static enum stile_status break_view(struct breaking *breaking, struct stile_error *err)
+{
+    struct etcd *etcd = etcd_of(breaking->query->engine);
+    struct view *view = &breaking->view;
+    struct stile_info info = {0};
+    struct txn txn;
+    struct stile_claim_info *claims = calloc(view->n + 1, sizeof *claims);
+    enum stile_status status = STILE_OK;
+    if (!claims)
+        return error_set(err, STILE_NOMEM, 0, "out of memory");
+    if (view->n > 0)
+        etcd_view_name(view, 0, &info, claims);
+    etcd_txn_init(&txn);
+    if (add_deletions(&txn, view, &info, breaking->query->token,
+                      etcd->plain_key ? &breaking->plain : NULL) == 0)
+        status = explain_nothing(view, &info, err);
+    free(claims);
+    return status ? status : etcd_txn_send(&txn, etcd, on_broken, breaking, err);
+}
+
+static void on_holders(struct reading *reading, const struct stile_error *err)
+{
+    struct breaking *breaking = container_of(reading, struct breaking, reading);
+    struct stile_error why;
+    if (err) {
+        broken(breaking, err);
+        return;
+    }
+    enum stile_status status = etcd_view_sort(&breaking->view, 0, &why);
+    if (!status)
+        status = break_view(breaking, &why);
+    if (status)
+        broken(breaking, &why);
+}
+
+static void break_now(struct breaking *breaking)
+{
+    etcd_view_empty(&breaking->view);
+    start_reading(&breaking->reading, etcd_of(breaking->query->engine), &breaking->view,
+                  &breaking->start, &breaking->end, on_holders);
+}
+
+void etcd_inspect_break(struct engine *engine, struct query *query)
+{
+    struct stile_error err;
+    struct breaking *breaking = calloc(1, sizeof *breaking);
+    if (!breaking) {
+        error_set(&err, STILE_NOMEM, 0, "out of memory");
+        engine->events->done(query, &err);
+        return;
+    }
+    breaking->query = query;
+    breaking->view.only = query->name;
+    query->state = breaking;
+    etcd_keys_of_name(&breaking->start, &breaking->end, etcd_of(engine), query->name,
+                      query->name_len);
+    etcd_key_of_plain(&breaking->plain, etcd_of(engine), query->name, query->name_len);
+    break_now(breaking);
 }

@@ -6,6 +6,8 @@
  * Who locks "a" must not wait for "a/b", though its keys start with "a/": so what stands behind the
  * name is looked at. And a name whose last part is "read" is told from the readers of the name
  * before it by an escape, which nothing else needs but '%' itself. */
+#include "engines/etcd/keys.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,7 +55,7 @@ static bool is_directory(const char *bytes, size_t n)
     return false;
 }
 
-void key_of_name(struct key *key, const struct etcd *etcd, const char *name, size_t len)
+void etcd_key_of_name(struct key *key, const struct etcd *etcd, const char *name, size_t len)
 {
     size_t last = len;
     while (last > 0 && name[last - 1] != '/')
@@ -70,7 +72,7 @@ void key_of_name(struct key *key, const struct etcd *etcd, const char *name, siz
     append_text(key, "/");
 }
 
-void key_of_plain(struct key *key, const struct etcd *etcd, const char *name, size_t len)
+void etcd_key_of_plain(struct key *key, const struct etcd *etcd, const char *name, size_t len)
 {
     key->len = 0;
     append_text(key, etcd->prefix);
@@ -79,7 +81,7 @@ void key_of_plain(struct key *key, const struct etcd *etcd, const char *name, si
 
 /* Up to the last slash: what follows it may be escaped in the key of one name and not of another.
  */
-void key_of_list(struct key *key, const struct etcd *etcd, const char *prefix, size_t len)
+void etcd_key_of_list(struct key *key, const struct etcd *etcd, const char *prefix, size_t len)
 {
     size_t escape = strcspn(prefix, "%");
     len = len < escape ? len : escape;
@@ -93,7 +95,7 @@ void key_of_list(struct key *key, const struct etcd *etcd, const char *prefix, s
 }
 
 /* The first key behind all that start so; "\0" stands for the end of all keys. */
-void key_end(struct key *end, const struct key *start)
+void etcd_key_range_end(struct key *end, const struct key *start)
 {
     copy(end, start);
     while (end->len > 0 && end->bytes[end->len - 1] == 0xff)
@@ -106,13 +108,13 @@ void key_end(struct key *end, const struct key *start)
 
 /* Of one that is too long for us the rest is cut off, and with it those that begin so: its owner is
  * not a lock. */
-bool key_after(struct key *after, const ProtobufCBinaryData *key)
+bool etcd_key_after(struct key *after, const ProtobufCBinaryData *key)
 {
     bool fits = key->len < KEY_MAX;
     struct key start = {.len = 0};
     append(&start, (const char *)key->data, fits ? key->len : KEY_MAX - 1);
     if (!fits) {
-        key_end(after, &start);
+        etcd_key_range_end(after, &start);
         return after->len > 1 || after->bytes[0] != 0;
     }
     append(&start, "", 1);
@@ -128,15 +130,15 @@ static bool is_less(const struct key *one, const struct key *two)
 }
 
 /* Of "x/read" the line is at "x/%72ead/", and the plain key far behind it. */
-void keys_of_name(struct key *start, struct key *end, const struct etcd *etcd, const char *name,
-                  size_t len)
+void etcd_keys_of_name(struct key *start, struct key *end, const struct etcd *etcd,
+                       const char *name, size_t len)
 {
     struct key plain;
-    key_of_name(start, etcd, name, len);
-    key_end(end, start);
+    etcd_key_of_name(start, etcd, name, len);
+    etcd_key_range_end(end, start);
     if (!etcd->plain_key)
         return;
-    key_of_plain(&plain, etcd, name, len);
+    etcd_key_of_plain(&plain, etcd, name, len);
     if (is_less(&plain, start))
         copy(start, &plain);
     append(&plain, "", 1);
@@ -151,11 +153,11 @@ static void append_lease(struct key *key, int64_t lease)
     append_text(key, text);
 }
 
-void key_of_claim(struct key *key, const struct etcd *etcd, const struct claim *claim,
-                  int64_t lease, uint32_t number)
+void etcd_key_of_claim(struct key *key, const struct etcd *etcd, const struct claim *claim,
+                       int64_t lease, uint32_t number)
 {
     char text[16] = "";
-    key_of_name(key, etcd, claim->name, claim->name_len);
+    etcd_key_of_name(key, etcd, claim->name, claim->name_len);
     if (claim->mode != STILE_EXCLUSIVE || etcd->rwmutex)
         append_text(key, directories[claim->mode]);
     append_lease(key, lease);
@@ -164,7 +166,7 @@ void key_of_claim(struct key *key, const struct etcd *etcd, const struct claim *
     append_text(key, text);
 }
 
-void key_of_ghost(struct key *key, const struct key *own, unsigned number)
+void etcd_key_of_ghost(struct key *key, const struct key *own, unsigned number)
 {
     char text[16];
     copy(key, own);
@@ -173,7 +175,7 @@ void key_of_ghost(struct key *key, const struct key *own, unsigned number)
 }
 
 /* Names have no control characters: this one is nobody's. */
-void key_of_info(struct key *key, const struct etcd *etcd, int64_t lease)
+void etcd_key_of_owner(struct key *key, const struct etcd *etcd, int64_t lease)
 {
     key->len = 0;
     append_text(key, etcd->prefix);
@@ -181,21 +183,21 @@ void key_of_info(struct key *key, const struct etcd *etcd, int64_t lease)
     append_lease(key, lease);
 }
 
-void key_of_since(struct key *key, const struct etcd *etcd, int64_t lease, int64_t revision)
+void etcd_key_of_since(struct key *key, const struct etcd *etcd, int64_t lease, int64_t revision)
 {
-    key_of_info(key, etcd, lease);
+    etcd_key_of_owner(key, etcd, lease);
     append_text(key, "/");
     append_lease(key, revision);
 }
 
-bool key_is_for_people(const struct etcd *etcd, const ProtobufCBinaryData *key)
+bool etcd_key_is_informational(const struct etcd *etcd, const ProtobufCBinaryData *key)
 {
     size_t prefix = strlen(etcd->prefix);
     return key->len > prefix && key->data[prefix] == '\0';
 }
 
 /* An observer of concurrency.Election shows it as the leader's, and so does `etcdctl get`. */
-void value_of_claim(char value[VALUE_MAX], const struct etcd *etcd, const struct claim *claim)
+void etcd_value_of_claim(char value[VALUE_MAX], const struct etcd *etcd, const struct claim *claim)
 {
     const char *said = claim->proclaim ? claim->proclaim : etcd->self;
     if (claim->mode == STILE_SLOTS)
@@ -204,29 +206,29 @@ void value_of_claim(char value[VALUE_MAX], const struct etcd *etcd, const struct
         snprintf(value, VALUE_MAX, "%s", said);
 }
 
-const char *value_read(unsigned *slots, const struct tail *tail, const char *value)
+const char *etcd_value_parse(unsigned *slots, const struct key_suffix *suffix, const char *value)
 {
     char *rest;
     *slots = 0;
-    if (tail->mode != STILE_SLOTS)
+    if (suffix->mode != STILE_SLOTS)
         return value;
     *slots = (unsigned)strtoul(value, &rest, 10);
     return *rest == ' ' ? rest + 1 : rest;
 }
 
-bool tail_read(struct tail *tail, const uint8_t *bytes, size_t n)
+bool etcd_suffix_parse(struct key_suffix *suffix, const uint8_t *bytes, size_t n)
 {
-    *tail = (struct tail){.mode = STILE_EXCLUSIVE};
+    *suffix = (struct key_suffix){.mode = STILE_EXCLUSIVE};
     for (size_t i = 0; i < sizeof directories / sizeof *directories; i++) {
         size_t len = strlen(directories[i]);
         if (n > len && memcmp(bytes, directories[i], len) == 0) {
-            tail->mode = (enum stile_mode)i;
+            suffix->mode = (enum stile_mode)i;
             bytes += len;
             n -= len;
             break;
         }
     }
-    tail->ghost = memchr(bytes, '-', n) != NULL;
+    suffix->ghost = memchr(bytes, '-', n) != NULL;
     return n > 0 && !memchr(bytes, '/', n);
 }
 
@@ -253,7 +255,7 @@ static size_t count(const uint8_t *bytes, size_t n, const char *digits)
 }
 
 /* A claim's tail is the lease it is bound to; a ghost's has a lease's digits and a number. */
-bool tail_is_plain(const struct etcd *etcd, const Pb__KeyValue *kv, size_t at)
+bool etcd_suffix_is_plain(const struct etcd *etcd, const Etcd__KeyValue *kv, size_t at)
 {
     const uint8_t *bytes = kv->key.data + at;
     size_t n = kv->key.len - at;
@@ -297,7 +299,8 @@ static bool is_printable(const char *name)
 }
 
 /* Every lock is bound to a lease; that, and how its key ends, tells it from other people's keys. */
-bool key_read(char *name, struct tail *tail, const struct etcd *etcd, const Pb__KeyValue *kv)
+bool etcd_key_parse(char *name, struct key_suffix *suffix, const struct etcd *etcd,
+                    const Etcd__KeyValue *kv)
 {
     size_t prefix = strlen(etcd->prefix), n = kv->key.len;
     const uint8_t *bytes = kv->key.data;
@@ -309,19 +312,21 @@ bool key_read(char *name, struct tail *tail, const struct etcd *etcd, const Pb__
     size_t before = last_slash(bytes, at - 1);
     if (before > prefix && is_directory((const char *)bytes + before, at - 1 - before))
         at = before;
-    if (at < prefix + 2 || !tail_read(tail, bytes + at, n - at) || tail_is_plain(etcd, kv, at))
+    if (at < prefix + 2 || !etcd_suffix_parse(suffix, bytes + at, n - at) ||
+        etcd_suffix_is_plain(etcd, kv, at))
         return false;
     unescape(name, bytes + prefix, at - 1 - prefix);
     return *name && strlen(name) <= STILE_NAME_MAX && is_printable(name);
 }
 
-bool key_read_plain(char *name, struct tail *tail, const struct etcd *etcd, const Pb__KeyValue *kv)
+bool etcd_key_parse_plain(char *name, struct key_suffix *suffix, const struct etcd *etcd,
+                          const Etcd__KeyValue *kv)
 {
     size_t prefix = strlen(etcd->prefix), n = kv->key.len;
     if (!etcd->plain_key || n <= prefix || n - prefix > STILE_NAME_MAX ||
         memchr(kv->key.data, '\0', n))
         return false;
-    *tail = (struct tail){.mode = STILE_EXCLUSIVE, .plain = true};
+    *suffix = (struct key_suffix){.mode = STILE_EXCLUSIVE, .plain = true};
     memcpy(name, kv->key.data + prefix, n - prefix);
     name[n - prefix] = '\0';
     return is_printable(name);

@@ -1,9 +1,87 @@
 #include "engines/etcd/rpc.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "mutant.h"
+
+const struct rpc_class etcd_rpc_classes[] = {
+    [RPC_RANGE] = {"/etcdserverpb.KV/Range", &etcd__range_response__descriptor, .reads = true},
+    [RPC_PUT] = {"/etcdserverpb.KV/Put", &etcd__put_response__descriptor},
+    [RPC_TXN] = {"/etcdserverpb.KV/Txn", &etcd__txn_response__descriptor},
+    [RPC_LEASE_GRANT] = {"/etcdserverpb.Lease/LeaseGrant", &etcd__lease_grant_response__descriptor},
+    [RPC_LEASE_REVOKE] = {"/etcdserverpb.Lease/LeaseRevoke",
+                          &etcd__lease_revoke_response__descriptor},
+    [RPC_LEASE_TTL] = {"/etcdserverpb.Lease/LeaseTimeToLive",
+                       &etcd__lease_time_to_live_response__descriptor, .reads = true},
+    [RPC_AUTHENTICATE] = {"/etcdserverpb.Auth/Authenticate",
+                          &etcd__authenticate_response__descriptor},
+    [RPC_STATUS] = {"/etcdserverpb.Maintenance/Status", &etcd__status_response__descriptor, true,
+                    true},
+    [RPC_ALARM] = {"/etcdserverpb.Maintenance/Alarm", &etcd__alarm_response__descriptor, true,
+                   true},
+    [RPC_MEMBER_LIST] = {"/etcdserverpb.Cluster/MemberList",
+                         &etcd__member_list_response__descriptor, true, true},
+    [RPC_LEASE_KEEP_ALIVE] = {"/etcdserverpb.Lease/LeaseKeepAlive",
+                              &etcd__lease_keep_alive_response__descriptor},
+    [RPC_WATCH] = {"/etcdserverpb.Watch/Watch", &etcd__watch_response__descriptor},
+};
+
+/* ---- requests ---- */
+
+struct request *etcd_request_new(struct conn *c, enum rpc rpc, const ProtobufCMessage *message)
+{
+    size_t len = protobuf_c_message_get_packed_size(message);
+    struct request *r = calloc(1, sizeof *r + len);
+    if (!r)
+        return NULL;
+    r->conn = c;
+    r->rpc = rpc;
+    r->len = protobuf_c_message_pack(message, r->bytes);
+    return r;
+}
+
+void etcd_request_free(struct request *r)
+{
+    etcd_h2_cancel(&r->call);
+    if (r->answer)
+        protobuf_c_message_free_unpacked(r->answer, NULL);
+    if (r->rpc == RPC_AUTHENTICATE)
+        explicit_bzero(r->bytes, r->len);
+    free(r);
+}
+
+void etcd_request_push(struct request_list *list, struct request *r)
+{
+    r->list = list;
+    r->next = NULL;
+    r->prev = list->last;
+    *(list->last ? &list->last->next : &list->first) = r;
+    list->last = r;
+    list->n++;
+}
+
+void etcd_request_remove(struct request *r)
+{
+    struct request_list *list = r->list;
+    if (!list)
+        return;
+    *(r->prev ? &r->prev->next : &list->first) = r->next;
+    *(r->next ? &r->next->prev : &list->last) = r->prev;
+    list->n--;
+    r->list = NULL;
+}
+
+struct request *etcd_request_pop(struct request_list *list)
+{
+    struct request *r = list->first;
+    if (r)
+        etcd_request_remove(r);
+    return r;
+}
+
+/* ---- errors ---- */
 
 enum {
     CANCELLED = 1,
@@ -45,7 +123,7 @@ static const struct meaning {
      "the roles of this user do not allow it: readwrite on the keys below the prefix is needed"},
 };
 
-enum stile_status fault_of_words(const char *words, struct stile_error *err)
+static enum stile_status fault_of_message(const char *words, struct stile_error *err)
 {
     for (size_t i = 0; i < sizeof meanings / sizeof *meanings; i++) {
         if (strstr(words, meanings[i].words))
@@ -55,7 +133,7 @@ enum stile_status fault_of_words(const char *words, struct stile_error *err)
     return error_set(err, STILE_UNCERTAIN, FAULT_OTHER, "the server says: %s", words);
 }
 
-bool fault_passes(const struct stile_error *err)
+bool etcd_fault_is_temporary(const struct stile_error *err)
 {
 #ifdef MUTANT_ETCD_NOMEM_IS_FINAL
     if (err->status == STILE_NOMEM)
@@ -73,7 +151,7 @@ static enum stile_status explain_silence(const struct h2_call *call, struct stil
         return error_set(err, STILE_UNCERTAIN, FAULT_TOO_LONG,
                          "the server's answer has more than %u MB", H2_MESSAGE_MAX >> 20);
     /* It may have passed the request on before it lost its server. */
-    if (h2_is_passing(call->http_status))
+    if (etcd_h2_is_temporary(call->http_status))
         return error_set(err, STILE_UNCERTAIN, FAULT_PROXY,
                          "a proxy answers in place of etcd (HTTP status %d)", call->http_status);
     if (call->http_status > 0 && call->http_status != 200)
@@ -83,13 +161,13 @@ static enum stile_status explain_silence(const struct h2_call *call, struct stil
                      call->words[0] ? call->words : "the server ended the request");
 }
 
-enum stile_status fault_explain(const struct h2_call *call, struct stile_error *err)
+enum stile_status etcd_fault_explain(const struct h2_call *call, struct stile_error *err)
 {
     if (call->status == 0)
         return STILE_OK;
     if (call->status == H2_NO_STATUS)
         return explain_silence(call, err);
-    enum stile_status status = fault_of_words(call->words, err);
+    enum stile_status status = fault_of_message(call->words, err);
     if (!err || err->native != FAULT_OTHER)
         return status;
     if (call->status == UNAUTHENTICATED)

@@ -1,10 +1,71 @@
-/* What the errors of an etcd server mean: for the code a kind, for core a status, for people a
- * sentence that says what to do. */
-#ifndef STILE_ETCD_FAULT_H
-#define STILE_ETCD_FAULT_H
+/* One RPC to an etcd server: its request while it waits or is on the wire, and what its error
+ * means: a kind for the code, a status for core, and a sentence for people that says what to do. */
+#ifndef STILE_ETCD_RPC_H
+#define STILE_ETCD_RPC_H
 
 #include "base/error.h"
 #include "engines/etcd/http2.h"
+#include "engines/etcd/rpc.pb-c.h"
+
+enum rpc {
+    RPC_RANGE,
+    RPC_PUT,
+    RPC_TXN,
+    RPC_LEASE_GRANT,
+    RPC_LEASE_REVOKE,
+    RPC_LEASE_TTL,
+    RPC_AUTHENTICATE,
+    RPC_STATUS,
+    RPC_ALARM,
+    RPC_MEMBER_LIST,
+    RPC_LEASE_KEEP_ALIVE,
+    RPC_WATCH,
+};
+
+struct rpc_class {
+    const char *path;
+    const ProtobufCMessageDescriptor *answer;
+    bool alone; /* a member that has lost the others may answer it as well */
+    bool reads; /* it changes nothing: without an answer, nothing is in doubt */
+};
+extern const struct rpc_class etcd_rpc_classes[];
+
+/* Once: the answer, or err. The answer is freed after the call. */
+typedef void conn_fn(void *data, const ProtobufCMessage *answer, const struct stile_error *err);
+
+/* ---- requests ---- */
+
+struct conn;
+
+struct request {
+    struct request *next, *prev;
+    struct request_list *list;
+    struct h2_call call;
+    struct conn *conn;
+    enum rpc rpc;
+    conn_fn *fn; /* NULL: forgotten */
+    void *data;
+    uint64_t sent_ns, until_ns;
+    bool again;    /* sent a second time, after a new login */
+    bool in_doubt; /* the connection broke after it had left */
+    ProtobufCMessage *answer;
+    size_t len;
+    uint8_t bytes[];
+};
+
+struct request_list {
+    struct request *first, *last;
+    size_t n;
+};
+
+/* NULL: out of memory. */
+struct request *etcd_request_new(struct conn *conn, enum rpc rpc, const ProtobufCMessage *message);
+void etcd_request_free(struct request *request);
+void etcd_request_push(struct request_list *list, struct request *request);
+void etcd_request_remove(struct request *request);
+struct request *etcd_request_pop(struct request_list *list);
+
+/* ---- errors ---- */
 
 /* The native code of errors that the server has sent; errno's are below them. */
 enum fault {
@@ -26,13 +87,10 @@ enum fault {
     FAULT_PROXY, /* something between us and the members answers for them */
 };
 
-/* Of a call that has ended. OK: it went well. */
-enum stile_status fault_explain(const struct h2_call *call, struct stile_error *err);
+/* Of a call that has ended. OK: it succeeded. */
+enum stile_status etcd_fault_explain(const struct h2_call *call, struct stile_error *err);
 
-/* Asked again it may go well: nobody was there, its answer did not come, or memory was short. */
-bool fault_passes(const struct stile_error *err);
-
-/* Of a watch that the server has cancelled. */
-enum stile_status fault_of_words(const char *words, struct stile_error *err);
+/* Asked again it may succeed: nobody was there, its answer did not come, or memory was short. */
+bool etcd_fault_is_temporary(const struct stile_error *err);
 
 #endif

@@ -1,280 +1,317 @@
-/* Ghosts: what keeps a name taken when its holder has gone. Each is a key beside the own one, put
- * in the same step, so that it has the same place in the line, for `etcdctl lock` as well. While
- * its claim waits it is bound to the claim's lease and goes with it. Once the claim is first it is
+/* Keys beside a claim's own.
+ *
+ * Ghosts keep a name taken when its holder has gone. Each is a key put in the same step as the
+ * claim's own, so that it has the same place in the queue, for `etcdctl lock` as well. While its
+ * claim waits it is bound to the claim's lease and goes with it. Once the claim is first it is
  * bound to a lease of its own: for hold_at_least one that nobody renews; for lock-delay one that
- * lasts so much longer than the claim's and is renewed together with it. */
+ * lasts so much longer than the claim's and is renewed together with it.
+ *
+ * The plain key, with dialect=etcd3: the Lock of npm's etcd3 is one key, the name itself, which a
+ * client creates if it is missing, and which goes with its creator's lease. It has no queue. So our
+ * claims queue among themselves, and the first takes that key as well before it holds. The plain
+ * key is bound to the lease of the claim. It is put only while the claim's own key exists, and
+ * every deletion of an own key deletes in the same step the plain key of the same lease: so a
+ * request of a claim that has ended does nothing, however late it is executed. A plain key that is
+ * older than the own key was left behind when somebody deleted just the own key by hand. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "engines/etcd/etcd.h"
+#include "mutant.h"
 
-#define SLACK_NS (200 * NS_PER_MS) /* between asking for the lease and the grant */
+#define SLACK_NS (200 * NS_PER_MS) /* between asking for a ghost's lease and the grant */
 
-static void arm_next(struct etcd_claim *part);
+/* ---- ghosts: their keys ---- */
 
-void ghosts_plan(struct etcd_claim *part)
+void etcd_ghosts_plan(struct etcd_claim *claim)
 {
-    const struct claim *claim = claim_of(part);
-    struct etcd *etcd = etcd_of_part(part);
-    const uint64_t wanted[] = {[GHOST_HOLD] = claim->hold_ns, [GHOST_DELAY] = claim->delay_ns};
+    const struct claim *base = base_of(claim);
+    struct etcd *etcd = etcd_of_claim(claim);
+    const uint64_t wanted[] = {[GHOST_HOLD] = base->hold_ns, [GHOST_DELAY] = base->delay_ns};
     for (int i = 0; i < GHOSTS; i++) {
-        if (wanted[i] && !part->ghosts[i].number)
-            part->ghosts[i].number = ++etcd->last_number;
+        if (wanted[i] && !claim->ghosts[i].number)
+            claim->ghosts[i].number = ++etcd->last_ghost;
     }
 }
 
-bool ghosts_any(const struct etcd_claim *part)
+bool etcd_ghosts_any(const struct etcd_claim *claim)
 {
-    return part->ghosts[GHOST_HOLD].number || part->ghosts[GHOST_DELAY].number;
+    return claim->ghosts[GHOST_HOLD].number || claim->ghosts[GHOST_DELAY].number;
 }
 
-void ghosts_put(struct etcd_claim *part, struct txn *txn, enum branch branch, const struct key *own,
-                const char *value, struct key keys[GHOSTS])
+void etcd_ghosts_put(struct etcd_claim *claim, struct txn *txn, enum branch branch,
+                     const struct key *own, const char *value, struct key keys[GHOSTS])
 {
     for (int i = 0; i < GHOSTS; i++) {
-        const struct ghost *ghost = &part->ghosts[i];
+        const struct ghost *ghost = &claim->ghosts[i];
         if (!ghost->number)
             continue;
-        key_of_ghost(&keys[i], own, ghost->number);
-        txn_put(txn, branch, &keys[i], value, ghost->lease ? ghost->lease : part->lease_id);
+        etcd_key_of_ghost(&keys[i], own, ghost->number);
+        etcd_txn_put(txn, branch, &keys[i], value, ghost->lease ? ghost->lease : claim->lease_id);
     }
 }
 
-/* ---- leases of their own ---- */
+/* ---- ghosts: their leases ---- */
 
-static uint64_t lasts_ns(struct etcd_claim *part, int i)
+static void on_revoked(void *data, const ProtobufCMessage *answer, const struct stile_error *err)
 {
-    const struct claim *claim = claim_of(part);
-    return i == GHOST_HOLD ? claim->hold_ns : part->lease->ttl_ns + claim->delay_ns;
+    (void)data, (void)answer, (void)err; /* else it runs out */
 }
 
-static void arm_again(struct timer *timer)
+static void send_revoke(struct etcd *etcd, int64_t lease)
 {
-    arm_next(part_of_timer(timer));
+    Etcd__LeaseRevokeRequest request = ETCD__LEASE_REVOKE_REQUEST__INIT;
+    request.id = lease;
+    etcd_conn_request(etcd->conn, RPC_LEASE_REVOKE, &request.base, on_revoked, etcd, NULL);
 }
 
-static bool answered(struct etcd_claim *part, const struct stile_error *err)
+static void revoke(struct etcd_claim *claim, struct ghost *ghost)
 {
-    part->in_flight = false;
-    if (part->leaving) {
-        release_answered(part);
-        return false;
-    }
-    if (!err)
-        return true;
-    if (fault_passes(err) && claim_of(part)->wait)
-        claim_again_later(part, arm_again);
-    else
-        claim_fail(part, err);
-    return false;
+    if (ghost->lease)
+        send_revoke(etcd_of_claim(claim), ghost->lease);
+    ghost->lease = 0;
 }
 
-/* From now, if it was granted now. */
-static bool lasts(struct etcd_claim *part, int i)
+static uint64_t lasts_ns(struct etcd_claim *claim, unsigned i)
 {
-    const struct ghost *ghost = &part->ghosts[i];
-    uint64_t now = loop_now(claim_of(part)->engine->loop);
-    return ghost->lease && ghost->sent_ns + ghost->ttl_ns >= now + lasts_ns(part, i);
+    const struct claim *base = base_of(claim);
+    return i == GHOST_HOLD ? base->hold_ns : claim->lease->ttl_ns + base->delay_ns;
 }
 
-static void on_bound(void *data, const ProtobufCMessage *message, const struct stile_error *err)
+/* From now, if the claim was granted now. */
+static bool lasts(struct etcd_claim *claim, unsigned i)
 {
-    struct etcd_claim *part = data;
-    const Pb__TxnResponse *answer = (const Pb__TxnResponse *)message;
-    if (!answered(part, err))
-        return;
-    if (!answer->succeeded) {
-        ghosts_revoke(part);
-        claim_start_over(part);
-        return;
-    }
-    for (int i = 0; i < GHOSTS; i++) {
-        if (part->ghosts[i].number && !lasts(part, i)) {
-            arm_next(part); /* it all took too long */
-            return;
-        }
-    }
-    claim_go_on(part);
+    const struct ghost *ghost = &claim->ghosts[i];
+    uint64_t now = loop_now(base_of(claim)->engine->loop);
+    return ghost->lease && ghost->sent_ns + ghost->ttl_ns >= now + lasts_ns(claim, i);
 }
 
-static void bind(struct etcd_claim *part)
+unsigned etcd_ghosts_unarmed(struct etcd_claim *claim)
 {
-    struct stile_error err;
+    unsigned i = 0;
+    while (i < GHOSTS && (!claim->ghosts[i].number || lasts(claim, i)))
+        i++;
+    return i;
+}
+
+enum stile_status etcd_ghost_request_lease(struct etcd_claim *claim, unsigned i, conn_fn *fn,
+                                           struct stile_error *err)
+{
+    Etcd__LeaseGrantRequest request = ETCD__LEASE_GRANT_REQUEST__INIT;
+    struct ghost *ghost = &claim->ghosts[i];
+    revoke(claim, ghost); /* one that would end too early, not in use yet */
+    request.ttl = (int64_t)((lasts_ns(claim, i) + SLACK_NS + NS_PER_SEC - 1) / NS_PER_SEC);
+    ghost->sent_ns = loop_now(base_of(claim)->engine->loop);
+    claim->arming = i;
+    return etcd_conn_request(etcd_of_claim(claim)->conn, RPC_LEASE_GRANT, &request.base, fn, claim,
+                             err);
+}
+
+void etcd_ghost_leased(struct etcd_claim *claim, const Etcd__LeaseGrantResponse *answer)
+{
+    struct ghost *ghost = &claim->ghosts[claim->arming];
+    ghost->lease = answer->id;
+    ghost->ttl_ns = (uint64_t)answer->ttl * NS_PER_SEC;
+}
+
+enum stile_status etcd_ghosts_bind(struct etcd_claim *claim, conn_fn *fn, struct stile_error *err)
+{
     struct key own, keys[GHOSTS];
     char value[VALUE_MAX];
     struct txn txn;
-    key_of_part(&own, part);
-    value_of_claim(value, etcd_of_part(part), claim_of(part));
-    txn_init(&txn);
-    txn_if_created(&txn, &own, part->revision);
-    ghosts_put(part, &txn, THEN, &own, value, keys);
-    part->in_flight = true;
-    if (txn_send(&txn, etcd_of_part(part), on_bound, part, &err))
-        answered(part, &err);
+    key_of_own(&own, claim);
+    etcd_value_of_claim(value, etcd_of_claim(claim), base_of(claim));
+    etcd_txn_init(&txn);
+    etcd_txn_if_created(&txn, &own, claim->revision);
+    etcd_ghosts_put(claim, &txn, THEN, &own, value, keys);
+    return etcd_txn_send(&txn, etcd_of_claim(claim), fn, claim, err);
 }
 
-static void on_leased(void *data, const ProtobufCMessage *message, const struct stile_error *err)
-{
-    struct etcd_claim *part = data;
-    struct ghost *ghost = &part->ghosts[part->arming];
-    const Pb__LeaseGrantResponse *answer = (const Pb__LeaseGrantResponse *)message;
-    if (!err) {
-        ghost->lease = answer->id;
-        ghost->ttl_ns = (uint64_t)answer->ttl * NS_PER_SEC;
-    }
-    if (answered(part, err))
-        arm_next(part);
-}
-
-static void revoke(struct etcd_claim *part, struct ghost *ghost);
-
-static void ask_for(struct etcd_claim *part, unsigned i)
-{
-    Pb__LeaseGrantRequest request = PB__LEASE_GRANT_REQUEST__INIT;
-    struct ghost *ghost = &part->ghosts[i];
-    struct stile_error err;
-    revoke(part, ghost); /* one that would end too early, not in use yet */
-    request.ttl = (int64_t)((lasts_ns(part, (int)i) + SLACK_NS + NS_PER_SEC - 1) / NS_PER_SEC);
-    ghost->sent_ns = loop_now(claim_of(part)->engine->loop);
-    part->arming = i;
-    part->in_flight = true;
-    if (conn_ask(etcd_of_part(part)->conn, RPC_LEASE_GRANT, &request.base, on_leased, part, &err))
-        answered(part, &err);
-}
-
-static void arm_next(struct etcd_claim *part)
-{
-    part->standing = ARMING;
-    for (int i = 0; i < GHOSTS; i++) {
-        if (part->ghosts[i].number && !lasts(part, i)) {
-            ask_for(part, (unsigned)i);
-            return;
-        }
-    }
-    bind(part);
-}
-
-void ghosts_arm(struct etcd_claim *part)
-{
-    arm_next(part);
-}
-
-void ghosts_keep_alive(struct lease *lease)
+void etcd_ghosts_keep_alive(struct lease *lease)
 {
     struct etcd *etcd = lease->etcd;
-    Pb__LeaseKeepAliveRequest request = PB__LEASE_KEEP_ALIVE_REQUEST__INIT;
-    for (struct etcd_claim *part = lease->claims; part; part = part->next) {
-        request.id = part->ghosts[GHOST_DELAY].lease;
-        if (request.id && part->standing == HOLDING && etcd->keep_alive.open)
-            conn_stream_send(&etcd->keep_alive, &request.base, NULL);
+    Etcd__LeaseKeepAliveRequest request = ETCD__LEASE_KEEP_ALIVE_REQUEST__INIT;
+    for (struct etcd_claim *claim = lease->claims; claim; claim = claim->next) {
+        request.id = claim->ghosts[GHOST_DELAY].lease;
+        if (request.id && claim->state == HELD && etcd->keep_alive.open)
+            etcd_conn_stream_send(&etcd->keep_alive, &request.base, NULL);
     }
 }
 
-/* ---- the end ---- */
+/* ---- ghosts: the end ---- */
 
 /* Held for long enough, by our clock, which may run 1 % faster than the server's; or it did not end
  * as its holder wanted, which is what lock-delay is for. */
-static bool is_over(struct etcd_claim *part, int i)
+static bool is_over(struct etcd_claim *claim, int i)
 {
-    const struct claim *claim = claim_of(part);
-    uint64_t held_ns = loop_now(claim->engine->loop) - part->granted_ns;
-    if (!part->was_held || claim->unused)
+    const struct claim *base = base_of(claim);
+    uint64_t held_ns = loop_now(base->engine->loop) - claim->granted_ns;
+    if (!claim->was_held || base->unused)
         return true;
     if (i == GHOST_DELAY)
-        return !claim->lost;
-    return held_ns >= claim->hold_ns + claim->hold_ns / 100;
+        return !base->lost;
+    return held_ns >= base->hold_ns + base->hold_ns / 100;
 }
 
-void ghosts_remove(struct etcd_claim *part, struct txn *txn, const struct key *own,
-                   struct key keys[GHOSTS])
+void etcd_ghosts_remove(struct etcd_claim *claim, struct txn *txn, const struct key *own,
+                        struct key keys[GHOSTS])
 {
     for (int i = 0; i < GHOSTS; i++) {
-        struct ghost *ghost = &part->ghosts[i];
-        if (!ghost->number || !is_over(part, i))
+        struct ghost *ghost = &claim->ghosts[i];
+        if (!ghost->number || !is_over(claim, i))
             continue;
-        key_of_ghost(&keys[i], own, ghost->number);
-        txn_delete(txn, THEN, &keys[i]);
+        etcd_key_of_ghost(&keys[i], own, ghost->number);
+        etcd_txn_delete(txn, THEN, &keys[i]);
         ghost->over = true;
     }
 }
 
-static void on_revoked(void *data, const ProtobufCMessage *answer, const struct stile_error *err)
-{
-    (void)data, (void)answer, (void)err; /* else it ends by itself */
-}
-
-static void say_revoke(struct etcd *etcd, int64_t lease)
-{
-    Pb__LeaseRevokeRequest request = PB__LEASE_REVOKE_REQUEST__INIT;
-    request.id = lease;
-    conn_ask(etcd->conn, RPC_LEASE_REVOKE, &request.base, on_revoked, etcd, NULL);
-}
-
-static void revoke(struct etcd_claim *part, struct ghost *ghost)
-{
-    if (ghost->lease)
-        say_revoke(etcd_of_part(part), ghost->lease);
-    ghost->lease = 0;
-}
-
-void ghosts_revoke(struct etcd_claim *part)
+void etcd_ghosts_revoke(struct etcd_claim *claim)
 {
     for (int i = 0; i < GHOSTS; i++) {
-        if (part->ghosts[i].over || !part->was_held)
-            revoke(part, &part->ghosts[i]);
+        if (claim->ghosts[i].over || !claim->was_held)
+            revoke(claim, &claim->ghosts[i]);
     }
 }
 
-/* ---- after the claim ---- */
-
-/* A lease lasts whole seconds, and two at least. While we live, what is left of hold_at_least ends
- * when it should. */
-struct haunt {
-    struct haunt *next;
+/* A lease lasts whole seconds, and at least two. While this process lives, what is left of
+ * hold_at_least ends when it should. */
+struct lingering {
+    struct lingering *next;
     struct etcd *etcd;
     int64_t lease;
     struct timer timer;
 };
 
-static void haunt_free(struct haunt *haunt)
+static void lingering_free(struct lingering *ghost)
 {
-    struct haunt **at = &haunt->etcd->haunts;
-    struct loop *loop = haunt->etcd->engine.loop;
-    while (*at != haunt)
+    struct lingering **at = &ghost->etcd->lingering;
+    struct loop *loop = ghost->etcd->engine.loop;
+    while (*at != ghost)
         at = &(*at)->next;
-    *at = haunt->next;
-    loop_disarm(loop, &haunt->timer);
+    *at = ghost->next;
+    loop_disarm(loop, &ghost->timer);
     loop_unreserve(loop, 1);
-    free(haunt);
+    free(ghost);
 }
 
-static void on_time(struct timer *timer)
+static void on_held_long_enough(struct timer *timer)
 {
-    struct haunt *haunt = (struct haunt *)((char *)timer - offsetof(struct haunt, timer));
-    say_revoke(haunt->etcd, haunt->lease);
-    haunt_free(haunt);
+    struct lingering *ghost = container_of(timer, struct lingering, timer);
+    send_revoke(ghost->etcd, ghost->lease);
+    lingering_free(ghost);
 }
 
-void ghosts_leave(struct etcd_claim *part)
+void etcd_ghosts_linger(struct etcd_claim *claim)
 {
-    const struct ghost *ghost = &part->ghosts[GHOST_HOLD];
-    struct etcd *etcd = etcd_of_part(part);
-    uint64_t hold_ns = claim_of(part)->hold_ns;
-    if (!ghost->lease || ghost->over || !part->was_held || loop_reserve(etcd->engine.loop, 1))
+    const struct ghost *hold = &claim->ghosts[GHOST_HOLD];
+    struct etcd *etcd = etcd_of_claim(claim);
+    uint64_t hold_ns = base_of(claim)->hold_ns;
+    if (!hold->lease || hold->over || !claim->was_held || loop_reserve(etcd->engine.loop, 1))
         return;
-    struct haunt *haunt = malloc(sizeof *haunt);
-    if (!haunt) {
+    struct lingering *ghost = malloc(sizeof *ghost);
+    if (!ghost) {
         loop_unreserve(etcd->engine.loop, 1);
         return;
     }
-    *haunt = (struct haunt){
-        .next = etcd->haunts, .etcd = etcd, .lease = ghost->lease, .timer.fn = on_time};
-    etcd->haunts = haunt;
-    loop_arm(etcd->engine.loop, &haunt->timer, part->granted_ns + hold_ns + hold_ns / 100);
+    *ghost = (struct lingering){.next = etcd->lingering,
+                                .etcd = etcd,
+                                .lease = hold->lease,
+                                .timer.fn = on_held_long_enough};
+    etcd->lingering = ghost;
+    loop_arm(etcd->engine.loop, &ghost->timer, claim->granted_ns + hold_ns + hold_ns / 100);
 }
 
-void ghosts_close(struct etcd *etcd)
+void etcd_ghosts_close(struct etcd *etcd)
 {
-    while (etcd->haunts)
-        haunt_free(etcd->haunts);
+    while (etcd->lingering)
+        lingering_free(etcd->lingering);
+}
+
+/* ---- the plain key ---- */
+
+void etcd_plain_set_caps(struct stile_caps *caps)
+{
+    caps->modes = 1u << STILE_EXCLUSIVE;
+    caps->condition =
+        "the members keep what they have on their disks; a TTL is rounded up to whole "
+        "seconds, and to the least the servers allow; what hold_at_least and "
+        "lock_delay keep is kept from all but etcd3's Lock";
+}
+
+static void key_of_plain(struct key *plain, struct etcd_claim *claim)
+{
+    const struct claim *base = base_of(claim);
+    etcd_key_of_plain(plain, etcd_of_claim(claim), base->name, base->name_len);
+}
+
+void etcd_plain_delete(struct etcd_claim *claim, struct txn *txn, const struct key *own,
+                       struct key *plain)
+{
+    key_of_plain(plain, claim);
+#ifndef MUTANT_ETCD_PLAIN_KEY_STAYS
+    etcd_txn_delete_leased(txn, THEN, plain, claim->lease_id);
+#endif
+    etcd_nested_if_created(etcd_txn_delete_leased(txn, ELSE, plain, claim->lease_id), own, 0);
+}
+
+static void write_request(struct txn *txn, struct etcd_claim *claim, const struct key *own,
+                          const struct key *plain, const char *value)
+{
+    etcd_txn_init(txn);
+    etcd_txn_if_created(txn, own, claim->revision);
+#ifndef MUTANT_ETCD_PLAIN_KEY_OVERWRITTEN
+    etcd_txn_if_created(txn, plain, 0);
+#endif
+    etcd_txn_put(txn, THEN, plain, value, claim->lease_id);
+    etcd_txn_range(txn, ELSE, own, NULL)->keys_only = true;
+    etcd_txn_range(txn, ELSE, plain, NULL)->keys_only = true;
+    struct nested_txn *left_behind = etcd_txn_delete_leased(txn, ELSE, plain, claim->lease_id);
+    etcd_nested_if_created(left_behind, own, claim->revision);
+    etcd_nested_if_not_after(left_behind, plain, claim->revision);
+}
+
+enum stile_status etcd_plain_request(struct etcd_claim *claim, conn_fn *fn, struct stile_error *err)
+{
+    struct etcd *etcd = etcd_of_claim(claim);
+    struct key own, plain;
+    struct txn txn;
+    char value[VALUE_MAX];
+    key_of_own(&own, claim);
+    key_of_plain(&plain, claim);
+    etcd_value_of_claim(value, etcd, base_of(claim));
+    write_request(&txn, claim, &own, &plain, value);
+    return etcd_txn_send(&txn, etcd, fn, claim, err);
+}
+
+static const Etcd__KeyValue *only_key(const Etcd__TxnResponse *answer, size_t n)
+{
+    const Etcd__RangeResponse *range = etcd_txn_range_reply(answer, n);
+    return range && range->n_kvs == 1 ? range->kvs[0] : NULL;
+}
+
+enum plain_answer etcd_plain_read(struct etcd_claim *claim, const Etcd__TxnResponse *answer)
+{
+    if (answer->succeeded)
+        return PLAIN_TAKEN;
+    const Etcd__KeyValue *own = only_key(answer, 0), *plain = only_key(answer, 1);
+    bool ours = plain && plain->lease == claim->lease_id;
+    if (!own || own->create_revision != claim->revision || !answer->header)
+        return PLAIN_OWN_KEY_GONE;
+    if (ours && plain->create_revision > claim->revision)
+        return PLAIN_TAKEN; /* by an earlier request that was not answered */
+    if (ours)
+        return PLAIN_STALE; /* it was left behind, and has been removed in this step */
+    return PLAIN_HELD;
+}
+
+enum stile_status etcd_plain_watch(struct etcd_claim *claim, int64_t revision, key_watch_fn *fn)
+{
+    struct key plain;
+    struct stile_error err;
+    if (claim->watch.id)
+        return STILE_OK;
+    key_of_plain(&plain, claim);
+    claim->watch.fn = fn;
+    return etcd_watch_start(etcd_of_claim(claim), &claim->watch, &plain, NULL, revision + 1, &err);
 }

@@ -39,21 +39,21 @@ static void copy_shown(char shown[SHOWN_MAX + 1], const ProtobufCBinaryData *val
 }
 
 /* In place of the command that holds it. */
-static char *foreign_text(const Pb__KeyValue *kv)
+static char *foreign_text(const Etcd__KeyValue *kv)
 {
     char key[SHOWN_MAX + 1], *text;
     copy_shown(key, &kv->key);
     return asprintf(&text, "not a lock: the key %s", key) < 0 ? NULL : text;
 }
 
-static bool add(struct view *view, const char *name, const struct tail *tail, bool foreign,
-                const Pb__KeyValue *kv)
+static bool add(struct view *view, const char *name, const struct key_suffix *suffix, bool foreign,
+                const Etcd__KeyValue *kv)
 {
     if (view->n == view->cap && !grow(view))
         return false;
     struct entry *entry = &view->entries[view->n];
     *entry = (struct entry){.name = strdup(name),
-                            .tail = *tail,
+                            .suffix = *suffix,
                             .revision = kv->create_revision,
                             .lease = kv->lease,
                             .foreign = foreign};
@@ -77,59 +77,59 @@ static bool is_wanted(const struct view *view, const char *name)
 }
 
 /* One that is in our way is shown, whosever it is; but not every key that has a lease is a lock. */
-static bool is_wanted_plain(const struct view *view, const char *name, const Pb__KeyValue *kv)
+static bool is_wanted_plain(const struct view *view, const char *name, const Etcd__KeyValue *kv)
 {
     return is_wanted(view, name) && (view->only || kv->lease);
 }
 
-static bool read_wanted(char *name, struct tail *tail, const struct view *view,
-                        const struct etcd *etcd, const Pb__KeyValue *kv)
+static bool read_wanted(char *name, struct key_suffix *suffix, const struct view *view,
+                        const struct etcd *etcd, const Etcd__KeyValue *kv)
 {
-    if (key_read(name, tail, etcd, kv))
+    if (etcd_key_parse(name, suffix, etcd, kv))
         return is_wanted(view, name);
-    return key_read_plain(name, tail, etcd, kv) && is_wanted_plain(view, name, kv);
+    return etcd_key_parse_plain(name, suffix, etcd, kv) && is_wanted_plain(view, name, kv);
 }
 
 /* The same rule as for a claim of it (line.c): show must not call free what can't be had. */
-static bool read_foreign(char *name, struct tail *tail, const struct view *view,
-                         const struct etcd *etcd, const Pb__KeyValue *kv)
+static bool read_foreign(char *name, struct key_suffix *suffix, const struct view *view,
+                         const struct etcd *etcd, const Etcd__KeyValue *kv)
 {
     struct key start;
     if (!view->only || kv->key.len >= KEY_MAX)
         return false;
-    key_of_name(&start, etcd, view->only, strlen(view->only));
+    etcd_key_of_name(&start, etcd, view->only, strlen(view->only));
     if (kv->key.len <= start.len || memcmp(kv->key.data, start.bytes, start.len) != 0 ||
-        !tail_read(tail, kv->key.data + start.len, kv->key.len - start.len) ||
-        tail_is_plain(etcd, kv, start.len))
+        !etcd_suffix_parse(suffix, kv->key.data + start.len, kv->key.len - start.len) ||
+        etcd_suffix_is_plain(etcd, kv, start.len))
         return false;
     strcpy(name, view->only);
     return true;
 }
 
-enum stile_status view_add(struct view *view, const struct etcd *etcd,
-                           const Pb__RangeResponse *range, struct stile_error *err)
+enum stile_status etcd_view_add(struct view *view, const struct etcd *etcd,
+                                const Etcd__RangeResponse *range, struct stile_error *err)
 {
     char name[KEY_MAX];
-    struct tail tail;
+    struct key_suffix suffix;
     for (size_t i = 0; i < range->n_kvs; i++) {
-        const Pb__KeyValue *kv = range->kvs[i];
-        bool wanted = read_wanted(name, &tail, view, etcd, kv);
-        bool foreign = !wanted && read_foreign(name, &tail, view, etcd, kv);
-        if ((wanted || foreign) && !add(view, name, &tail, foreign, kv))
+        const Etcd__KeyValue *kv = range->kvs[i];
+        bool wanted = read_wanted(name, &suffix, view, etcd, kv);
+        bool foreign = !wanted && read_foreign(name, &suffix, view, etcd, kv);
+        if ((wanted || foreign) && !add(view, name, &suffix, foreign, kv))
             return error_set(err, STILE_NOMEM, 0, "out of memory, or too many keys");
     }
     return STILE_OK;
 }
 
 /* etcd3's Lock is an empty key; a list does not take other people's plain keys for locks. */
-bool view_value(struct view *view, size_t at, const Pb__KeyValue *kv)
+bool etcd_view_value(struct view *view, size_t at, const Etcd__KeyValue *kv)
 {
     struct entry *entry = &view->entries[at];
     char value[SHOWN_MAX + 1];
     copy_shown(value, &kv->value);
     free(entry->value);
-    entry->value = strdup(value_read(&entry->slots, &entry->tail, value));
-    entry->dropped = entry->tail.plain && !view->only && kv->value.len > 0;
+    entry->value = strdup(etcd_value_parse(&entry->slots, &entry->suffix, value));
+    entry->dropped = entry->suffix.plain && !view->only && kv->value.len > 0;
     return entry->value != NULL;
 }
 
@@ -139,10 +139,10 @@ static int in_line(const void *a, const void *b)
     const struct entry *one = a, *two = b;
     int order = strcmp(one->name, two->name);
     if (!order)
-        order = two->tail.plain - one->tail.plain;
+        order = two->suffix.plain - one->suffix.plain;
     if (!order)
         order = (one->revision > two->revision) - (one->revision < two->revision);
-    return order ? order : one->tail.ghost - two->tail.ghost;
+    return order ? order : one->suffix.ghost - two->suffix.ghost;
 }
 
 static int by_lease(const void *a, const void *b)
@@ -151,7 +151,7 @@ static int by_lease(const void *a, const void *b)
     return (one > two) - (one < two);
 }
 
-static enum stile_status collect_tenants(struct view *view, size_t max, struct stile_error *err)
+static enum stile_status collect_owners(struct view *view, size_t max, struct stile_error *err)
 {
     int64_t *leases = malloc((view->n + 1) * sizeof *leases);
     size_t n = 0;
@@ -165,12 +165,12 @@ static enum stile_status collect_tenants(struct view *view, size_t max, struct s
             leases[n++] = leases[i];
     }
     n = n < max ? n : max;
-    view->tenants = calloc(n + 1, sizeof *view->tenants);
-    for (size_t i = 0; view->tenants && i < n; i++)
-        view->tenants[i] = (struct tenant){.lease = leases[i], .ttl = -1};
-    view->n_tenants = view->tenants ? n : 0;
+    view->owners = calloc(n + 1, sizeof *view->owners);
+    for (size_t i = 0; view->owners && i < n; i++)
+        view->owners[i] = (struct lease_owner){.lease = leases[i], .ttl = -1};
+    view->n_owners = view->owners ? n : 0;
     free(leases);
-    return view->tenants ? STILE_OK : error_set(err, STILE_NOMEM, 0, "out of memory");
+    return view->owners ? STILE_OK : error_set(err, STILE_NOMEM, 0, "out of memory");
 }
 
 static int64_t number_in(const uint8_t *bytes, size_t n, int base)
@@ -181,7 +181,7 @@ static int64_t number_in(const uint8_t *bytes, size_t n, int base)
     return (int64_t)strtoull(text, NULL, base);
 }
 
-void view_since(struct view *view, const Pb__KeyValue *kv, int64_t now_ms)
+void etcd_view_since(struct view *view, const Etcd__KeyValue *kv, int64_t now_ms)
 {
     size_t at = kv->key.len;
     while (at > 0 && kv->key.data[at - 1] != '/')
@@ -211,7 +211,7 @@ static void drop_plain_of_ours(struct view *view)
 {
     size_t n = 0;
     for (size_t i = 0; i < view->n; i++) {
-        if (view->entries[i].dropped || (view->entries[i].tail.plain && has_line_key(view, i)))
+        if (view->entries[i].dropped || (view->entries[i].suffix.plain && has_line_key(view, i)))
             entry_free(&view->entries[i]);
         else
             view->entries[n++] = view->entries[i];
@@ -219,82 +219,82 @@ static void drop_plain_of_ours(struct view *view)
     view->n = n;
 }
 
-enum stile_status view_sort(struct view *view, size_t max, struct stile_error *err)
+enum stile_status etcd_view_sort(struct view *view, size_t max, struct stile_error *err)
 {
     if (view->n > 1)
         qsort(view->entries, view->n, sizeof *view->entries, in_line);
     drop_plain_of_ours(view);
-    return collect_tenants(view, max, err);
+    return collect_owners(view, max, err);
 }
 
-struct tenant *view_tenant(struct view *view, int64_t lease)
+struct lease_owner *etcd_view_owner(struct view *view, int64_t lease)
 {
-    return view->n_tenants
-               ? bsearch(&lease, view->tenants, view->n_tenants, sizeof *view->tenants, by_lease)
+    return view->n_owners
+               ? bsearch(&lease, view->owners, view->n_owners, sizeof *view->owners, by_lease)
                : NULL;
 }
 
-void view_empty(struct view *view)
+void etcd_view_empty(struct view *view)
 {
     for (size_t i = 0; i < view->n; i++)
         entry_free(&view->entries[i]);
-    for (size_t i = 0; i < view->n_tenants; i++)
-        free(view->tenants[i].info);
+    for (size_t i = 0; i < view->n_owners; i++)
+        free(view->owners[i].info);
     free(view->entries);
-    free(view->tenants);
+    free(view->owners);
     *view = (struct view){.only = view->only, .prefix = view->prefix};
 }
 
 /* ---- claims ---- */
 
-static void cut_info(struct tenant *tenant)
+static void cut_info(struct lease_owner *owner)
 {
     char *rest;
-    if (tenant->cut)
+    if (owner->cut)
         return;
-    tenant->cut = true;
-    tenant->host = tenant->command = "";
-    snprintf(tenant->owner, sizeof tenant->owner, "%" PRIx64, (uint64_t)tenant->lease);
-    if (!tenant->info)
+    owner->cut = true;
+    owner->host = owner->command = "";
+    snprintf(owner->lease_hex, sizeof owner->lease_hex, "%" PRIx64, (uint64_t)owner->lease);
+    if (!owner->info)
         return;
-    tenant->pid = strtoll(tenant->info, &rest, 10);
+    owner->pid = strtoll(owner->info, &rest, 10);
     if (*rest != ' ')
         return;
     char *host = rest + 1, *space = strchr(host, ' ');
-    tenant->host = host;
+    owner->host = host;
     if (space) {
         *space = '\0';
-        tenant->command = space + 1;
+        owner->command = space + 1;
     }
-    snprintf(tenant->self, sizeof tenant->self, "%" PRId64 "@%s", tenant->pid, host);
+    snprintf(owner->self, sizeof owner->self, "%" PRId64 "@%s", owner->pid, host);
 }
 
 static void fill_claim(struct stile_claim_info *claim, struct view *view, const struct entry *entry)
 {
-    struct tenant *tenant = view_tenant(view, entry->lease);
-    *claim = (struct stile_claim_info){.ghost = entry->tail.ghost,
-                                       .mode = entry->tail.mode,
+    struct lease_owner *owner = etcd_view_owner(view, entry->lease);
+    *claim = (struct stile_claim_info){.ghost = entry->suffix.ghost,
+                                       .mode = entry->suffix.mode,
                                        .age_ms = entry->age_ms,
                                        .host = "",
                                        .command = "",
                                        .owner = "",
-                                       .proclaimed = entry->tail.ghost ? "" : entry->value};
+                                       .proclaimed = entry->suffix.ghost ? "" : entry->value};
     if (entry->foreign) {
         claim->command = entry->value;
         claim->proclaimed = "";
         claim->expires_ms = STILE_NO_DEADLINE;
         return;
     }
-    if (!tenant)
+    if (!owner)
         return;
-    cut_info(tenant);
-    claim->pid = tenant->pid;
-    claim->host = tenant->host;
-    claim->command = tenant->command;
-    claim->owner = tenant->owner;
-    if (strcmp(claim->proclaimed, tenant->self) == 0)
+    cut_info(owner);
+    claim->pid = owner->pid;
+    claim->host = owner->host;
+    claim->command = owner->command;
+    claim->owner = owner->lease_hex;
+    if (strcmp(claim->proclaimed, owner->self) == 0)
         claim->proclaimed = ""; /* what a key says whose user has nothing to say */
-    claim->expires_ms = tenant->ttl > 0 ? tenant->ttl * 1000 : 0;
+    claim->expires_ms = owner->ttl > 0 ? owner->ttl * 1000 : 0;
 }
 
 /* What is before the next one. */
@@ -306,7 +306,7 @@ static bool holds(const struct counts *before, const struct entry *entry)
 {
     size_t exclusive = before->others[STILE_EXCLUSIVE], shared = before->others[STILE_SHARED],
            slots = before->others[STILE_SLOTS];
-    switch (entry->tail.mode) {
+    switch (entry->suffix.mode) {
     case STILE_SHARED:
         return exclusive + slots == 0;
     case STILE_SLOTS:
@@ -340,8 +340,8 @@ static void part_holders(struct stile_info *info, struct stile_claim_info *claim
     info->claims = claims;
 }
 
-size_t view_name(struct view *view, size_t at, struct stile_info *info,
-                 struct stile_claim_info *claims)
+size_t etcd_view_name(struct view *view, size_t at, struct stile_info *info,
+                      struct stile_claim_info *claims)
 {
     const char *name = view->entries[at].name;
     struct counts before = {{0}};
@@ -361,7 +361,7 @@ size_t view_name(struct view *view, size_t at, struct stile_info *info,
         claims[n].held = holds(&before, entry);
         if (claims[n].held)
             claims[n].token = info->token = (uint64_t)revision;
-        before.others[entry->tail.mode]++;
+        before.others[entry->suffix.mode]++;
         n++;
     }
     part_holders(info, claims, n);

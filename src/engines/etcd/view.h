@@ -8,7 +8,7 @@
 struct entry {
     char *name;
     struct key *key;
-    struct tail tail;
+    struct key_suffix suffix;
     int64_t revision, lease;
     unsigned slots;
     char *value;  /* what it tells people, or "" */
@@ -18,14 +18,14 @@ struct entry {
 };
 
 /* What is known of one lease. */
-struct tenant {
+struct lease_owner {
     int64_t lease;
     int64_t ttl; /* seconds left; below 0: not known */
     char *info;  /* cut up in place, once */
     bool cut;
     int64_t pid;
     const char *host, *command;
-    char owner[20], self[SELF_MAX];
+    char lease_hex[20], self[SELF_MAX];
 };
 
 struct view {
@@ -33,27 +33,27 @@ struct view {
     const char *prefix;
     struct entry *entries;
     size_t n, cap;
-    struct tenant *tenants;
-    size_t n_tenants;
+    struct lease_owner *owners;
+    size_t n_owners;
     int64_t revision; /* as of which it is */
 };
 
 /* Adds what is a key of a lock, or is in the way of the only name there is. OK or NOMEM. */
-enum stile_status view_add(struct view *view, const struct etcd *etcd,
-                           const Pb__RangeResponse *range, struct stile_error *err);
+enum stile_status etcd_view_add(struct view *view, const struct etcd *etcd,
+                                const Etcd__RangeResponse *range, struct stile_error *err);
 /* What the key of one entry says. False: out of memory. */
-bool view_value(struct view *view, size_t entry, const Pb__KeyValue *kv);
+bool etcd_view_value(struct view *view, size_t entry, const Etcd__KeyValue *kv);
 /* Sorts, and makes a list of the leases, at most `max`. */
-enum stile_status view_sort(struct view *view, size_t max, struct stile_error *err);
-struct tenant *view_tenant(struct view *view, int64_t lease);
+enum stile_status etcd_view_sort(struct view *view, size_t max, struct stile_error *err);
+struct lease_owner *etcd_view_owner(struct view *view, int64_t lease);
 
-/* What a key of key_of_since() says about one of the entries. */
-void view_since(struct view *view, const Pb__KeyValue *kv, int64_t now_ms);
+/* What a key of etcd_key_of_since() says about one of the entries. */
+void etcd_view_since(struct view *view, const Etcd__KeyValue *kv, int64_t now_ms);
 
 /* One name's entries from `at` on, as claims; claims has room for all of them. Returns the entry
  * behind them. */
-size_t view_name(struct view *view, size_t at, struct stile_info *info,
-                 struct stile_claim_info *claims);
-void view_empty(struct view *view);
+size_t etcd_view_name(struct view *view, size_t at, struct stile_info *info,
+                      struct stile_claim_info *claims);
+void etcd_view_empty(struct view *view);
 
 #endif

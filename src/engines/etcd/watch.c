@@ -4,41 +4,46 @@
  * So the server's word that it has begun tells the revision, and if that is past what its owner
  * knows of, its owner looks for itself. After a broken stream it always does: nothing is missed,
  * and compaction is nobody's concern. */
+#include "engines/etcd/watch.h"
+
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/container.h"
 #include "engines/etcd/etcd.h"
 #include "mutant.h"
 
 #define REWATCH_NS (100 * NS_PER_MS)
+#define IDLE_MAX   64
+#define IDLE_NS    (1 * NS_PER_SEC)
 #define REFUSED_NS (1 * NS_PER_SEC) /* by the user's roles, or for an old login */
 
 /* ---- by id ---- */
 
-static struct watching **head_of(struct etcd *etcd, int64_t id)
+static struct key_watch **bucket_of(struct etcd *etcd, int64_t id)
 {
-    return &etcd->watches[(uint64_t)id % WATCH_HEADS];
+    return &etcd->watches[(uint64_t)id % WATCH_BUCKETS];
 }
 
-static struct watching *find(struct etcd *etcd, int64_t id)
+static struct key_watch *find(struct etcd *etcd, int64_t id)
 {
-    struct watching *w = *head_of(etcd, id);
+    struct key_watch *w = *bucket_of(etcd, id);
     while (w && w->id != id)
         w = w->next;
     return w;
 }
 
-static void enlist(struct etcd *etcd, struct watching *w)
+static void list_add(struct etcd *etcd, struct key_watch *w)
 {
-    struct watching **head = head_of(etcd, w->id);
-    w->next = *head;
-    w->link = head;
+    struct key_watch **bucket = bucket_of(etcd, w->id);
+    w->next = *bucket;
+    w->link = bucket;
     if (w->next)
         w->next->link = &w->next;
-    *head = w;
+    *bucket = w;
 }
 
-static struct key *keep(const struct key *key)
+static struct key *copy_key(const struct key *key)
 {
     struct key *copy = key ? malloc(offsetof(struct key, bytes) + key->len) : NULL;
     if (copy) {
@@ -48,7 +53,7 @@ static struct key *keep(const struct key *key)
     return copy;
 }
 
-static void unlist(struct watching *w)
+static void list_remove(struct key_watch *w)
 {
     *w->link = w->next;
     if (w->next)
@@ -61,11 +66,11 @@ static void unlist(struct watching *w)
 
 /* ---- the stream ---- */
 
-static void say_create(struct etcd *etcd, struct watching *w)
+static void send_create(struct etcd *etcd, struct key_watch *w)
 {
-    Pb__WatchCreate__Filter no_puts = PB__WATCH_CREATE__FILTER__NOPUT;
-    Pb__WatchRequest request = PB__WATCH_REQUEST__INIT;
-    Pb__WatchCreate create = PB__WATCH_CREATE__INIT;
+    Etcd__WatchCreate__Filter no_puts = ETCD__WATCH_CREATE__FILTER__NOPUT;
+    Etcd__WatchRequest request = ETCD__WATCH_REQUEST__INIT;
+    Etcd__WatchCreate create = ETCD__WATCH_CREATE__INIT;
     create.key = data_of(w->key);
     if (w->end)
         create.range_end = data_of(w->end);
@@ -73,25 +78,25 @@ static void say_create(struct etcd *etcd, struct watching *w)
     create.fragment = true; /* one message for all that has happened may be too long */
     create.filters = &no_puts;
     create.n_filters = w->puts ? 0 : 1;
-    request.request_case = PB__WATCH_REQUEST__REQUEST_CREATE;
+    request.request_case = ETCD__WATCH_REQUEST__REQUEST_CREATE;
     request.create = &create;
-    w->said = conn_stream_send(&etcd->watch_stream, &request.base, NULL) == STILE_OK;
+    w->requested = etcd_conn_stream_send(&etcd->watch_stream, &request.base, NULL) == STILE_OK;
 }
 
-static void say_cancel(struct etcd *etcd, int64_t id)
+static void send_cancel(struct etcd *etcd, int64_t id)
 {
-    Pb__WatchRequest request = PB__WATCH_REQUEST__INIT;
-    Pb__WatchCancel cancel = PB__WATCH_CANCEL__INIT;
+    Etcd__WatchRequest request = ETCD__WATCH_REQUEST__INIT;
+    Etcd__WatchCancel cancel = ETCD__WATCH_CANCEL__INIT;
     cancel.watch_id = id;
-    request.request_case = PB__WATCH_REQUEST__REQUEST_CANCEL;
+    request.request_case = ETCD__WATCH_REQUEST__REQUEST_CANCEL;
     request.cancel = &cancel;
-    conn_stream_send(&etcd->watch_stream, &request.base, NULL);
+    etcd_conn_stream_send(&etcd->watch_stream, &request.base, NULL);
 }
 
 /* What happened before it began, its owner has to see for itself. Behind an interruption there may
  * be a server that was restored from a snapshot: its revision can be lower than what we know of, or
  * the same by chance, with other keys. Only a look tells. */
-static void begun(struct etcd *etcd, struct watching *w, const Pb__WatchResponse *answer)
+static void begun(struct etcd *etcd, struct key_watch *w, const Etcd__WatchResponse *answer)
 {
     int64_t now = answer->header ? answer->header->revision : INT64_MAX - 1;
     bool interrupted = w->interruptions != etcd->interruptions;
@@ -111,13 +116,13 @@ static void ask_again_later(struct etcd *etcd, uint64_t ns)
         loop_arm(loop, &etcd->rewatch, loop_now(loop) + ns);
 }
 
-static void on_message(struct conn_stream *stream, const ProtobufCMessage *message)
+static void on_watch_message(struct conn_stream *stream, const ProtobufCMessage *message)
 {
-    struct etcd *etcd = conn_owner(stream->conn);
-    const Pb__WatchResponse *answer = (const Pb__WatchResponse *)message;
-    struct watching *w = find(etcd, answer->watch_id);
+    struct etcd *etcd = etcd_conn_owner(stream->conn);
+    const Etcd__WatchResponse *answer = (const Etcd__WatchResponse *)message;
+    struct key_watch *w = find(etcd, answer->watch_id);
     if (w && answer->canceled) {
-        w->said = false;
+        w->requested = false;
         ask_again_later(etcd, REFUSED_NS);
         return;
     }
@@ -125,36 +130,36 @@ static void on_message(struct conn_stream *stream, const ProtobufCMessage *messa
         begun(etcd, w, answer);
     /* One that was stopped by an earlier event of the same message hears no more of it. */
     for (size_t i = 0; i < answer->n_events; i++) {
-        const Pb__Event *event = answer->events[i];
+        const Etcd__Event *event = answer->events[i];
         w = find(etcd, answer->watch_id);
         if (!w || !event->kv)
             return;
         w->from = event->kv->mod_revision + 1;
-        w->told = true;
-        w->fn(w, event->kv, event->type == PB__EVENT__TYPE__DELETE);
+        w->live = true;
+        w->fn(w, event->kv, event->type == ETCD__EVENT__TYPE__DELETE);
     }
 }
 
-static void unsay_all(struct etcd *etcd)
+static void forget_requests(struct etcd *etcd)
 {
-    for (size_t i = 0; i < WATCH_HEADS; i++) {
-        for (struct watching *w = etcd->watches[i]; w; w = w->next)
-            w->said = w->told = false;
+    for (size_t i = 0; i < WATCH_BUCKETS; i++) {
+        for (struct key_watch *w = etcd->watches[i]; w; w = w->next)
+            w->requested = w->live = false;
     }
 }
 
-static void on_ended(struct conn_stream *stream, const struct stile_error *err)
+static void on_watch_ended(struct conn_stream *stream, const struct stile_error *err)
 {
-    struct etcd *etcd = conn_owner(stream->conn);
+    struct etcd *etcd = etcd_conn_owner(stream->conn);
     (void)err; /* they begin again, and see what they have missed */
     etcd->interruptions++;
-    unsay_all(etcd);
+    forget_requests(etcd);
     ask_again_later(etcd, REWATCH_NS);
 }
 
-static bool any(const struct etcd *etcd)
+static bool any_watch(const struct etcd *etcd)
 {
-    for (size_t i = 0; i < WATCH_HEADS; i++) {
+    for (size_t i = 0; i < WATCH_BUCKETS; i++) {
         if (etcd->watches[i])
             return true;
     }
@@ -164,42 +169,42 @@ static bool any(const struct etcd *etcd)
 /* Without the stream they are asked for when the connection is up. */
 static void ask_for_all(struct etcd *etcd)
 {
-    if (!conn_is_up(etcd->conn) || !any(etcd))
+    if (!etcd_conn_is_up(etcd->conn) || !any_watch(etcd))
         return;
     if (!etcd->watch_stream.open &&
-        conn_stream_open(etcd->conn, &etcd->watch_stream, RPC_WATCH, NULL)) {
+        etcd_conn_stream_open(etcd->conn, &etcd->watch_stream, RPC_WATCH, NULL)) {
         ask_again_later(etcd, REWATCH_NS);
         return;
     }
-    for (size_t i = 0; i < WATCH_HEADS; i++) {
-        for (struct watching *w = etcd->watches[i]; w; w = w->next) {
-            if (!w->said)
-                say_create(etcd, w);
+    for (size_t i = 0; i < WATCH_BUCKETS; i++) {
+        for (struct key_watch *w = etcd->watches[i]; w; w = w->next) {
+            if (!w->requested)
+                send_create(etcd, w);
         }
     }
 }
 
 /* After a new login as well: what is asked for on a stream is judged by the token it began with. */
-void watches_up(struct etcd *etcd)
+void etcd_watches_restart(struct etcd *etcd)
 {
-    conn_stream_close(&etcd->watch_stream);
-    unsay_all(etcd);
+    etcd_conn_stream_close(&etcd->watch_stream);
+    forget_requests(etcd);
     ask_for_all(etcd);
 }
 
 static void on_rewatch(struct timer *timer)
 {
-    struct etcd *etcd = (struct etcd *)((char *)timer - offsetof(struct etcd, rewatch));
+    struct etcd *etcd = container_of(timer, struct etcd, rewatch);
     ask_for_all(etcd);
 }
 
 /* ---- starting and stopping ---- */
 
-enum stile_status watching_start(struct etcd *etcd, struct watching *w, const struct key *key,
-                                 const struct key *end, int64_t from, struct stile_error *err)
+enum stile_status etcd_watch_start(struct etcd *etcd, struct key_watch *w, const struct key *key,
+                                   const struct key *end, int64_t from, struct stile_error *err)
 {
-    w->key = keep(key);
-    w->end = keep(end);
+    w->key = copy_key(key);
+    w->end = copy_key(end);
     if (!w->key || (end && !w->end)) {
         free(w->key);
         free(w->end);
@@ -208,46 +213,138 @@ enum stile_status watching_start(struct etcd *etcd, struct watching *w, const st
     w->id = ++etcd->last_watch;
     w->from = from;
     w->interruptions = etcd->interruptions;
-    w->said = w->told = false;
-    enlist(etcd, w);
+    w->requested = w->live = false;
+    list_add(etcd, w);
     if (etcd->watch_stream.open)
-        say_create(etcd, w);
+        send_create(etcd, w);
     else
         ask_for_all(etcd);
     return STILE_OK;
 }
 
-void watching_move(struct watching *to, struct watching *from)
+void etcd_watch_stop(struct etcd *etcd, struct key_watch *w)
 {
-    watching_fn *fn = to->fn;
+    if (!w->id)
+        return;
+    if (w->requested && etcd->watch_stream.open)
+        send_cancel(etcd, w->id);
+    list_remove(w);
+}
+
+/* ---- idle watches ----
+ *
+ * Where several claims want one name again and again, each stands behind the same one every time:
+ * its key is watched already, and a watch that has had an event gets every later one at once.
+ * Reusing it saves a watch's beginning, the look for what was missed before it, and its end. */
+
+static void move_watch(struct key_watch *to, struct key_watch *from)
+{
+    key_watch_fn *fn = to->fn;
     *to = *from;
     to->fn = fn;
     *to->link = to;
     if (to->next)
         to->next->link = &to->next;
-    *from = (struct watching){0};
+    *from = (struct key_watch){0};
 }
 
-void watching_stop(struct etcd *etcd, struct watching *w)
+struct idle_watch {
+    struct key_watch watch;
+    struct idle_watch *next; /* kept later */
+    uint64_t since_ns;
+};
+
+static void ignore(struct key_watch *watch, const Etcd__KeyValue *kv, bool deleted)
 {
-    if (!w->id)
+    (void)watch, (void)kv, (void)deleted; /* its revision counts, when it is taken up again */
+}
+
+static struct idle_watch **last_idle(struct etcd *etcd)
+{
+    struct idle_watch **link = &etcd->idle_watches;
+    while (*link)
+        link = &(*link)->next;
+    return link;
+}
+
+static void drop_idle(struct etcd *etcd, struct idle_watch **link)
+{
+    struct idle_watch *idle = *link;
+    *link = idle->next;
+    etcd->n_idle--;
+    etcd_watch_stop(etcd, &idle->watch);
+    free(idle);
+}
+
+static void expire_idle(struct timer *timer)
+{
+    struct etcd *etcd = container_of(timer, struct etcd, idle_timer);
+    struct loop *loop = etcd->engine.loop;
+    while (etcd->idle_watches && etcd->idle_watches->since_ns + IDLE_NS <= loop_now(loop))
+        drop_idle(etcd, &etcd->idle_watches);
+    if (etcd->idle_watches)
+        loop_arm(loop, timer, etcd->idle_watches->since_ns + IDLE_NS);
+}
+
+void etcd_watch_idle(struct etcd *etcd, struct key_watch *watch)
+{
+    struct idle_watch *idle = watch->id && !watch->end ? calloc(1, sizeof *idle) : NULL;
+    if (!idle) {
+        etcd_watch_stop(etcd, watch);
         return;
-    if (w->said && etcd->watch_stream.open)
-        say_cancel(etcd, w->id);
-    unlist(w);
+    }
+    if (etcd->n_idle == IDLE_MAX)
+        drop_idle(etcd, &etcd->idle_watches);
+    move_watch(&idle->watch, watch);
+    idle->watch.fn = ignore;
+    idle->since_ns = loop_now(etcd->engine.loop);
+    *last_idle(etcd) = idle;
+    etcd->n_idle++;
+    if (!etcd->idle_timer.place)
+        loop_arm(etcd->engine.loop, &etcd->idle_timer, idle->since_ns + IDLE_NS);
 }
 
-void watches_init(struct etcd *etcd)
+static bool starts_with(const struct key *key, const struct key *start)
 {
-    etcd->watch_stream.message = on_message;
-    etcd->watch_stream.ended = on_ended;
+    return key->len >= start->len && memcmp(key->bytes, start->bytes, start->len) == 0;
+}
+
+/* The others of this name are not needed any more: the line has changed. */
+bool etcd_watch_reuse(struct etcd *etcd, struct key_watch *watch, const struct key *name,
+                      const struct key *key)
+{
+    struct idle_watch **link = &etcd->idle_watches;
+    while (*link) {
+        struct key_watch *w = &(*link)->watch;
+        bool same_name = starts_with(w->key, name);
+        if (w->key->len == key->len && starts_with(w->key, key))
+            move_watch(watch, w);
+        if (same_name)
+            drop_idle(etcd, link);
+        else
+            link = &(*link)->next;
+    }
+    return watch->id != 0;
+}
+
+static void close_idle(struct etcd *etcd)
+{
+    loop_disarm(etcd->engine.loop, &etcd->idle_timer);
+    while (etcd->idle_watches)
+        drop_idle(etcd, &etcd->idle_watches);
+}
+
+void etcd_watches_init(struct etcd *etcd)
+{
+    etcd->watch_stream.message = on_watch_message;
+    etcd->watch_stream.ended = on_watch_ended;
     etcd->rewatch.fn = on_rewatch;
-    etcd->keeping.fn = kept_expire;
+    etcd->idle_timer.fn = expire_idle;
 }
 
-void watches_close(struct etcd *etcd)
+void etcd_watches_close(struct etcd *etcd)
 {
-    kept_close(etcd);
+    close_idle(etcd);
     loop_disarm(etcd->engine.loop, &etcd->rewatch);
-    conn_stream_close(&etcd->watch_stream);
+    etcd_conn_stream_close(&etcd->watch_stream);
 }
