@@ -450,8 +450,8 @@ static void watch_own(struct etcd_claim *claim)
 
 /* ---- since when ---- */
 
-/* For people only. A role that covers just the name, as `etcdctl lock` needs it, does not allow it:
- * then `show` does not say since when, and nothing else suffers. */
+/* For `show` only. A role that covers just the name, as `etcdctl lock` needs it, does not allow it:
+ * then `show` prints no age, and nothing else suffers. */
 static void on_since_put(void *data, const ProtobufCMessage *answer, const struct stile_error *err)
 {
     struct etcd *etcd = data;

@@ -12,10 +12,10 @@
 #define CONN_TIMERS       3
 #define BACKOFF_FIRST_NS  (20 * NS_PER_MS)
 #define BACKOFF_MAX_NS    (2 * NS_PER_SEC)
-/* One that was up for so long has not failed because of the server's load. */
+/* A connection that was up for so long did not fail because of the server's load. */
 #define STEADY_NS  NS_PER_SEC
 #define CONNECT_NS (3 * NS_PER_SEC)
-/* Where there are others to be asked within the patience of a request. */
+/* Where other members can be tried within the patience of a request. */
 #define CONNECT_ONE_NS (1 * NS_PER_SEC)
 /* Never below 5 s: the server would take it for an attack and send GOAWAY. */
 #define PULSE_NS (10 * NS_PER_SEC)
@@ -149,7 +149,7 @@ static bool is_logged_out(const struct conn *c, const struct stile_error *err)
            (err->native == FAULT_TOKEN || (err->native == FAULT_LOGIN && !c->token));
 }
 
-/* Once: a login that is refused again and again must not keep anybody. */
+/* Once: a login that is refused again and again must not hold up requests. */
 static bool log_in_again(struct conn *c, struct request *r, const struct stile_error *err)
 {
     if (!is_logged_out(c, err) || r->again || r == c->own_request)
@@ -269,8 +269,8 @@ static void end_overdue(struct conn *c, struct request_list *list, const struct 
         finish(etcd_request_pop(list), err);
 }
 
-/* One request may be slow because of what it asks; if nothing at all came since it was sent, it is
- * the member. */
+/* One request may be slow because of what it asks; if nothing at all came since it was sent, the
+ * member is to blame. */
 static void on_overdue(struct timer *timer)
 {
     struct conn *c = container_of(timer, struct conn, overdue);
@@ -369,8 +369,8 @@ enum stile_status etcd_conn_stream_open(struct conn *c, struct conn_stream *s, e
     return STILE_OK;
 }
 
-/* Half a message may be in the way of the next one. All that lives on streams begins again over the
- * next connection, and what was not said is said then. */
+/* Half a message may be in the way of the next one. Everything on streams begins again over the
+ * next connection, and what was not sent is sent then. */
 static enum stile_status break_off(struct conn *c, int rc, struct stile_error *err)
 {
     if (!c->break_task.queued)
@@ -433,8 +433,9 @@ static void end_requests(struct conn *c)
     c->own_request = NULL;
 }
 
-/* What waits goes to the next member, until all of them have been tried. One that came up and broke
- * soon after counts as tried, else members without a leader would be asked in a circle. */
+/* Waiting requests go to the next member, until all members have been tried. One whose connection
+ * came up and broke soon after counts as tried, else members without a leader would be asked in a
+ * circle. */
 static void try_next(struct conn *c, bool was_up)
 {
     bool steady = was_up && loop_now(c->loop) - c->up_ns >= STEADY_NS;
@@ -491,7 +492,7 @@ static void on_refuse(struct task *task)
 {
     struct conn *c = container_of(task, struct conn, refuse_task);
     if (c->state != PAUSED)
-        return; /* an attempt has begun meanwhile: they wait for it */
+        return; /* an attempt has begun meanwhile: requests wait for it */
     enter(c);
     for (struct request *r; (r = etcd_request_pop(&c->waiting));)
         etcd_request_push(&c->ended, r);
@@ -510,7 +511,7 @@ static bool has_streams(const struct conn *c)
     return false;
 }
 
-/* Who only listens would not notice that nobody is there any more. */
+/* A client that only listens to streams would not notice a dead peer. */
 static void on_pulse(struct timer *timer)
 {
     struct conn *c = container_of(timer, struct conn, pulse);
@@ -542,7 +543,7 @@ static void on_login(void *data, const ProtobufCMessage *answer, const struct st
         return;
     if (err && err->native != FAULT_NO_AUTH) {
         c->why = *err;
-        /* nothing that matters was asked yet */
+        /* nothing that matters was requested yet */
         if (c->why.status == STILE_UNCERTAIN)
             c->why.status = STILE_UNREACHABLE;
         break_soon(c);
@@ -601,12 +602,12 @@ static bool all_are(const struct conn *c, uint64_t cluster_id)
     return true;
 }
 
-/* A URL that names members of two clusters would let two hold one lock. But a cluster that was
- * restored may have a new id: then every endpoint has. */
+/* With a URL that names members of two clusters, two clients could hold one lock. But a restored
+ * cluster may have a new id: then every endpoint has it. */
 static bool may_be_used(struct conn *c, uint64_t cluster_id)
 {
     if (cluster_id == 0)
-        return true; /* a proxy that does not tell */
+        return true; /* a proxy that does not report it */
     c->foreign_ids[c->at] = cluster_id == c->cluster_id ? 0 : cluster_id;
     if (cluster_id == c->cluster_id)
         return true;
@@ -646,7 +647,7 @@ void etcd_conn_set_cluster(struct conn *c, uint64_t cluster_id)
     memset(c->foreign_ids, 0, sizeof c->foreign_ids);
 }
 
-/* Before anything is asked of it, and before it hears our password. */
+/* Before any request, and before it gets our password. */
 static void identify(struct conn *c)
 {
     Etcd__StatusRequest message = ETCD__STATUS_REQUEST__INIT;
@@ -696,7 +697,7 @@ static void connect_to_endpoint(struct conn *c)
     snprintf(c->address, sizeof c->address, strchr(to->host, ':') ? "[%s]:%u" : "%s:%u", to->host,
              to->port);
     c->state = CONNECTING;
-    /* A peer that takes the connection and then says nothing. */
+    /* For a peer that accepts the connection and then sends nothing. */
     loop_arm(c->loop, &c->retry, loop_now(c->loop) + timeout_ns);
     if (etcd_h2_open(&c->h2, c->loop, &target, &h2_events, c, &c->why))
         break_soon(c);
@@ -791,7 +792,7 @@ void etcd_conn_forked(struct conn *c)
         etcd_h2_forked(c->h2);
 }
 
-/* Many clients start at once: not all of them at the first member. */
+/* Many clients start at once: they must not all connect to the first member. */
 static void shuffle(struct conn *c)
 {
     for (size_t i = c->options.n_endpoints; i > 1; i--) {

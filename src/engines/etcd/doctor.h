@@ -1,4 +1,4 @@
-/* What follows for locks from what the members of a cluster say: findings, without any asking. */
+/* What the state of a cluster's members means for locks: findings, without any request. */
 #ifndef STILE_ETCD_DOCTOR_H
 #define STILE_ETCD_DOCTOR_H
 
@@ -7,7 +7,7 @@
 #define LISTED_MAX 64
 #define ALARMS_MAX 16
 
-/* An endpoint of the URL, and what its member says. */
+/* An endpoint of the URL, and the status of its member. */
 struct member_status {
     char where[300];
     struct stile_error error; /* OK: the rest is known */
@@ -16,7 +16,7 @@ struct member_status {
     bool learner;
 };
 
-/* A member that the others have on their list. */
+/* A member on the cluster's own list. */
 struct listed_member {
     uint64_t id;
     char name[64];
@@ -32,18 +32,18 @@ struct cluster_status {
     struct member_status members[CONN_ENDPOINTS_MAX];
     size_t n_members;
     struct listed_member listed[LISTED_MAX];
-    size_t n_listed; /* 0: nobody has told */
+    size_t n_listed; /* 0: no member has answered */
     struct active_alarm alarms[ALARMS_MAX];
     size_t n_alarms;
     struct stile_error alarm_error, lease_error;
-    int64_t lease_seconds; /* given where one was asked for; 0: not known */
+    int64_t lease_seconds; /* granted where 1 s was asked for; 0: not known */
 };
 
 typedef void finding_fn(void *data, const struct stile_finding *finding);
 
 void etcd_doctor_diagnose(const struct cluster_status *cluster, finding_fn *fn, void *data);
 
-/* Whether the others can be asked through it. */
+/* Whether it can be asked about the whole cluster. */
 bool etcd_member_is_sound(const struct cluster_status *cluster, size_t i);
 
 /* ---- known defects of releases ---- */
@@ -55,7 +55,7 @@ struct defect {
     const char *id, *what, *why;
 };
 
-/* The next one behind `last` (NULL: the first) that this release has, or NULL. */
+/* The next one after `last` (NULL: the first) that this release has, or NULL. */
 const struct defect *etcd_defect_next(const struct defect *last, const char *version,
                                       size_t voters);
 

@@ -1,6 +1,6 @@
-/* examine(): every endpoint of the URL is asked over a connection of its own how it is; then one of
- * the sound ones for what all of them have in common: who is a member, alarms, and how long a lease
- * lasts. diagnosis.c tells what follows. */
+/* examine(): the status of every endpoint of the URL, each over a connection of its own; then, from
+ * a sound one, what concerns the whole cluster: its members, alarms, and how long a lease lasts.
+ * doctor_rules.c derives the findings. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,7 +44,7 @@ static void examination_free(struct examination *examination)
     free(examination);
 }
 
-/* Without any answer there is nothing to tell but why. */
+/* Without any answer there is nothing to report but the reason. */
 static void finish(struct examination *examination)
 {
     struct query *query = examination->query;
@@ -59,7 +59,7 @@ static void finish(struct examination *examination)
     query->engine->events->done(query, why.status ? &why : NULL);
 }
 
-/* ---- what they have in common ---- */
+/* ---- the cluster ---- */
 
 static void probe_answered(struct examination *examination)
 {
@@ -95,7 +95,7 @@ static void on_members(void *data, const ProtobufCMessage *message, const struct
 
 static void on_revoked(void *data, const ProtobufCMessage *message, const struct stile_error *err)
 {
-    (void)message, (void)err; /* else it ends by itself, in a moment */
+    (void)message, (void)err; /* else it runs out in a moment */
     probe_answered(data);
 }
 
@@ -137,7 +137,7 @@ static void on_lease(void *data, const ProtobufCMessage *message, const struct s
     probe_answered(examination);
 }
 
-/* How long a lease lasts at least, nobody tells but by giving one; nothing is bound to it. */
+/* The shortest lease is only known by asking for one; nothing is bound to it. */
 static void ask_cluster(struct examination *examination)
 {
     Etcd__AlarmRequest alarms = ETCD__ALARM_REQUEST__INIT;
@@ -155,7 +155,7 @@ static void ask_cluster(struct examination *examination)
     probe_answered(examination);
 }
 
-/* ---- each by itself ---- */
+/* ---- each member ---- */
 
 static void on_member_status(void *data, const ProtobufCMessage *message,
                              const struct stile_error *err)
@@ -188,7 +188,7 @@ static void on_change(struct conn *conn)
 
 static void on_down(struct conn *conn, const struct stile_error *why)
 {
-    (void)conn, (void)why; /* what was asked hears of it */
+    (void)conn, (void)why; /* reported to its requests */
 }
 
 static const struct conn_events events = {.up = on_change, .down = on_down};

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #define LAG_MAX        1000 /* entries; some are always under way */
-#define LEASE_LONG_S   10   /* the TTL of who asks for none */
+#define LEASE_LONG_S   10   /* the default TTL */
 #define WHERE_LIST_MAX 600
 
 enum { ALARM_NO_SPACE = 1, ALARM_CORRUPT = 2 };
@@ -49,7 +49,7 @@ static const struct defect known[] = {
      .id = "old-revokes",
      .what = "may revoke a lease that was renewed",
      .why = "A leader that was cut off or stopped does so when it is back: a live holder loses "
-            "its lock, and is told."},
+            "its lock, and is notified."},
     {.fixed = {38, 23, 5},
      .severity = STILE_NOTE,
      .id = "old-keep-alive",
@@ -110,7 +110,7 @@ static void report(const struct diagnosis *d, const char *where, struct stile_fi
     d->fn(d->data, &finding);
 }
 
-/* ---- who is there ---- */
+/* ---- which members answer ---- */
 
 static bool answers(const struct member_status *member)
 {
@@ -172,20 +172,21 @@ static size_t count_voters_answering(const struct cluster_status *cluster)
 
 static void report_down(const struct diagnosis *d, const struct member_status *member)
 {
-    char what[320], why[160] = "It may be the next one that is asked.";
+    char what[320], why[160] = "A client may try it next.";
     size_t all = count_voters(d->cluster), there = count_voters_answering(d->cluster);
     bool led = any_leader(d->cluster);
     snprintf(what, sizeof what, "no answer (%s)", member->error.message);
     if (!led)
-        strcpy(why, "Nobody who answers has a leader.");
+        strcpy(why, "No member that answers has a leader.");
     else if (all > 0 && there > all / 2 + 1)
-        snprintf(why, sizeof why,
-                 "%zu of %zu voting members answer: %zu more may go until nothing can be locked.",
-                 there, all, there - (all / 2 + 1));
+        snprintf(
+            why, sizeof why,
+            "%zu of %zu voting members answer: %zu more may fail before nothing can be locked.",
+            there, all, there - (all / 2 + 1));
     else if (all > 0)
         snprintf(why, sizeof why,
-                 "%zu of %zu voting members answer: with one less nothing can be locked, and who "
-                 "holds something loses it.",
+                 "%zu of %zu voting members answer: with one less nothing can be locked, and "
+                 "every holder loses its lock.",
                  there, all);
     report(d, member->where,
            (struct stile_finding){.severity = led ? STILE_WARNING : STILE_DANGER,
@@ -206,7 +207,7 @@ static void report_leader(const struct diagnosis *d, const struct member_status 
                    .severity = STILE_WARNING,
                    .id = "cut-off",
                    .what = "it sees no leader, though others do",
-                   .why = "It is cut off from the others, and one member less counts.",
+                   .why = "It is cut off from the others, so the cluster has one member less.",
                    .cure = "Look at the network between the members, and at its log.",
                    .command = "etcdctl endpoint status --cluster"});
     else
@@ -216,7 +217,7 @@ static void report_leader(const struct diagnosis *d, const struct member_status 
                 .severity = STILE_DANGER,
                 .id = "no-leader",
                 .what = "it sees no leader",
-                .why = "Nothing can be locked, and who holds something loses it at its deadline.",
+                .why = "Nothing can be locked, and every holder loses its lock at its deadline.",
                 .cure = "Start the members that are down; more than half must reach one another.",
                 .command = "etcdctl endpoint status --cluster"});
 }
@@ -243,8 +244,8 @@ static void report_lag(const struct diagnosis *d, const struct member_status *me
            (struct stile_finding){.severity = STILE_WARNING,
                                   .id = "lags",
                                   .what = what,
-                                  .why = "What it is asked waits until it has caught up: locks may "
-                                         "be lost for want of a renewal in time.",
+                                  .why = "Requests to it wait until it has caught up: locks may be "
+                                         "lost for lack of a renewal in time.",
                                   .cure = "Look at its disk and its load.",
                                   .command = "etcdctl endpoint status --cluster"});
 }
@@ -273,8 +274,8 @@ static void report_identity(const struct diagnosis *d, const struct member_statu
                    .severity = STILE_DANGER,
                    .id = "other-cluster",
                    .what = what,
-                   .why = "Each cluster knows only its own locks: two clients that ask different "
-                          "ones both hold.",
+                   .why = "Each cluster knows only its own locks: clients of two clusters can hold "
+                          "the same one.",
                    .cure = "Name the members of one cluster only, the same ones in every URL.",
                    .command = "etcdctl endpoint status"});
     } else if (other) {
@@ -301,14 +302,14 @@ static void report_member(const struct diagnosis *d, const struct member_status 
                (struct stile_finding){.severity = STILE_WARNING,
                                       .id = "learner",
                                       .what = "it is only a learner",
-                                      .why = "It answers no requests of clients.",
+                                      .why = "It does not serve clients.",
                                       .cure = "Name the voting members in the URL."});
     report_identity(d, member);
 }
 
 /* ---- versions ---- */
 
-/* Of all that have it; false: it was told of with one before. */
+/* The members that run it; false: an earlier one does, and it was reported with that. */
 static bool list_of_version(char where[WHERE_LIST_MAX], const struct cluster_status *cluster,
                             size_t i)
 {
@@ -376,7 +377,7 @@ static void report_alarm(const struct diagnosis *d, const struct active_alarm *a
                    .severity = STILE_DANGER,
                    .id = "no-space",
                    .what = what,
-                   .why = "Nothing can be locked until somebody makes room.",
+                   .why = "Nothing can be locked until space is freed.",
                    .cure = "Compact the history, defragment each member, then disarm.",
                    .command = "etcdctl compact REVISION\netcdctl defrag --cluster\n"
                               "etcdctl alarm disarm"});
@@ -401,7 +402,7 @@ static void report_alarms(const struct diagnosis *d)
         report(d, NULL,
                (struct stile_finding){.severity = STILE_NOTE,
                                       .id = "alarms-unknown",
-                                      .what = "whether an alarm is on could not be asked",
+                                      .what = "the alarms could not be read",
                                       .why = cluster->alarm_error.message});
     else if (any_leader(cluster) && cluster->n_alarms == 0)
         report(d, NULL,
@@ -424,7 +425,7 @@ static void report_unnamed(const struct diagnosis *d)
                (struct stile_finding){.severity = STILE_NOTE,
                                       .id = "not-named",
                                       .what = what,
-                                      .why = "Nobody asks it when those that are named are down.",
+                                      .why = "Clients do not try it when the named ones are down.",
                                       .cure = "Name all members in the URL."});
     }
 }
@@ -450,17 +451,17 @@ static void report_size(const struct diagnosis *d)
                    .severity = STILE_WARNING,
                    .id = "one-member",
                    .what = "one voting member",
-                   .why =
-                       "While it is down nothing can be locked, and what is lost with its disk is "
-                       "lost: tokens begin again.",
-                   .cure = "Three members go on while one of them is down."});
+                   .why = "While it is down nothing can be locked, and if its disk is lost, tokens "
+                          "begin again.",
+                   .cure = "Run three members: they go on while one is down."});
     else if (n % 2 == 0)
         report(d, NULL,
-               (struct stile_finding){.severity = STILE_NOTE,
-                                      .id = "even",
-                                      .what = what,
-                                      .why = "No more of them may be down than with one less.",
-                                      .cure = "Add one, or take one away."});
+               (struct stile_finding){
+                   .severity = STILE_NOTE,
+                   .id = "even",
+                   .what = what,
+                   .why = "It tolerates no more failures than one member less would.",
+                   .cure = "Add a member, or remove one."});
     else
         report(d, NULL,
                (struct stile_finding){.severity = STILE_FINE, .id = "members", .what = what});
@@ -470,15 +471,15 @@ static void report_lease(const struct diagnosis *d)
 {
     char what[120];
     int64_t seconds = d->cluster->lease_seconds;
-    snprintf(what, sizeof what, "a lease lasts %" PRId64 " s or more: shorter TTLs become that",
-             seconds);
+    snprintf(what, sizeof what,
+             "the shortest lease is %" PRId64 " s: shorter TTLs are raised to that", seconds);
     if (seconds > LEASE_LONG_S)
         report(d, NULL,
                (struct stile_finding){
                    .severity = STILE_WARNING,
                    .id = "lease-long",
                    .what = what,
-                   .why = "So long a name stays locked when its holder dies. It is one and a half "
+                   .why = "A dead holder's lock lasts this long. It is one and a half "
                           "election timeouts.",
                    .cure = "Set --election-timeout of all members lower."});
     else if (seconds > 0)
@@ -489,7 +490,7 @@ static void report_lease(const struct diagnosis *d)
                (struct stile_finding){
                    .severity = STILE_DANGER,
                    .id = "no-lease",
-                   .what = "the members give no lease",
+                   .what = "the members grant no lease",
                    .why = d->cluster->lease_error.message,
                    .cure = "Look again in a few seconds; if it stays so, more than half of the "
                            "members don't reach one another."});

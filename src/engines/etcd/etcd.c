@@ -1,14 +1,14 @@
 /* etcd: the keys and rules of Go's concurrency.Mutex and `etcdctl lock`, in the engine's contract.
  *
- * A claim is a key "<prefix><name>/<lease in hex>", bound to our lease: the server orders the keys
- * of a name by the revision that created them, and the first one holds. That revision is
- * the token: it only grows. One transaction puts the key and tells what is before it; who is first
- * at once needs no more. Everybody else watches the last key that is in its way, and when that is
- * deleted looks again, in one step with the proof that its own key is still there.
+ * A claim is a key "<prefix><name>/<lease in hex>", bound to our lease. The server orders the keys
+ * of a name by the revision that created them; the first one holds, and its revision is the token.
+ * One transaction puts the key and reads what is before it: an uncontended claim needs no more.
+ * Every other claim watches the last key in its way, and when that is deleted looks again, in one
+ * step with the proof that its own key still exists.
  *
- * One lease for each TTL in use, kept alive for all locks together; when it ends, all its keys go.
- * Requests, the keep-alives and all watches share one HTTP/2 connection to one member; if that
- * goes, the next member is asked.
+ * There is one lease for each TTL in use, kept alive for all locks together; its keys go with it.
+ * Requests, keep-alives and watches share one HTTP/2 connection to one member; if that fails, the
+ * next member takes over.
  *
  *     connection.c, rpc.c, http2.c   requests and streams to one member at a time
  *     session.c, watch.c             leases and watches, each over one stream
@@ -34,7 +34,7 @@
 #define ETCD_TIMERS      3
 #define OLDEST_MINOR     4 /* of version 3: watches with ids of our own, transactions over ranges */
 
-/* ---- who we are, for people ---- */
+/* ---- who we are, for `show` ---- */
 
 static void introduce(struct etcd *etcd)
 {
@@ -111,7 +111,7 @@ static void on_up(struct conn *conn)
 static void on_down(struct conn *conn, const struct stile_error *why)
 {
     struct etcd *etcd = etcd_conn_owner(conn);
-    (void)why; /* each request and stream hears of it by itself */
+    (void)why; /* reported to each request and stream */
     etcd->interruptions++;
     etcd_session_audit_later(etcd);
 }
@@ -157,7 +157,7 @@ static void ignore_up(struct conn *conn)
 
 static void ignore_down(struct conn *conn, const struct stile_error *why)
 {
-    (void)conn, (void)why; /* its request hears of it */
+    (void)conn, (void)why; /* reported to its request */
 }
 
 static const struct conn_events member_events = {.up = ignore_up, .down = ignore_down};
@@ -264,7 +264,7 @@ static enum stile_status check_status(const Etcd__StatusResponse *status, struct
     return STILE_OK;
 }
 
-/* One that is cut off from the others knows no leader; the others may have one. */
+/* A member that is cut off from the others knows no leader; the others may have one. */
 static bool ask_another(struct opening *opening)
 {
     const struct stile_error *err = &opening->error;
@@ -293,7 +293,7 @@ static void on_status(void *data, const ProtobufCMessage *answer, const struct s
         return;
     opening->over = true;
     if (!err && opening->etcd->engine.examining)
-        opening->error.status = STILE_OK; /* the doctor tells of it */
+        opening->error.status = STILE_OK; /* the doctor reports it */
     if (opening->error.status == STILE_UNCERTAIN)
         opening->error.status = STILE_UNREACHABLE;
 }
@@ -319,7 +319,7 @@ static void out_of_time_for_others(struct timer *timer)
     opening->enough = true;
 }
 
-/* The doctor tells of it by itself. */
+/* Not for the doctor, which reports it itself. */
 static void await_others(struct opening *opening)
 {
     struct etcd *etcd = opening->etcd;
@@ -350,7 +350,7 @@ static enum stile_status await_status(struct etcd *etcd, struct stile_error *err
     etcd_conn_forget(etcd->conn, &opening);
     loop_disarm(loop, &opening.timer);
     loop_unreserve(loop, 1);
-    /* That too few are up says more than that the last one asked is not. */
+    /* "Too few members are up" is more useful than that the last one asked is down. */
     if (opening.error.status == STILE_UNREACHABLE && opening.no_leader.status)
         opening.error = opening.no_leader;
     if (opening.error.status)
@@ -448,7 +448,7 @@ const struct engine_class etcd_class = {
                          "election timeout is set otherwise)",
         },
     .apart_sharing = true,
-    .in_flight = 128, /* more do not make a member faster, but each answer later */
+    .in_flight = 128, /* more would not make a member faster, only each answer later */
     .engine_size = sizeof(struct etcd),
     .claim_size = sizeof(struct etcd_claim),
     .open = etcd_open,

@@ -11,7 +11,7 @@
 /* ---- inspect.c ---- */
 
 /* The server executes the requests of one connection in any order: an inspection begins when every
- * release before it is answered, so that a caller who has released does not see its lock held. */
+ * release before it is answered, so that a caller that has released does not see its lock held. */
 void etcd_inspect_released(struct etcd *etcd);
 void etcd_inspect_list(struct engine *engine, struct query *query);
 void etcd_inspect_show(struct engine *engine, struct query *query);
@@ -30,11 +30,11 @@ struct etcd {
     size_t n_members; /* that the URL names */
     struct tls_context *tls;
     char prefix[PREFIX_MAX + 1];
-    char info[INFO_MAX]; /* "pid host command", for people */
+    char info[INFO_MAX]; /* "pid host command", for `show` */
     char self[SELF_MAX]; /* "pid@host" */
     bool plain_key;      /* exclusive claims take the key of etcd3's Lock as well */
     bool rwmutex;        /* exclusive claims where the recipe's readers look for writers */
-    bool no_info_keys;   /* our roles do not allow the keys that are for people only */
+    bool no_info_keys;   /* our roles do not allow the keys that are for `show` only */
     unsigned last_ghost;
     uint32_t last_sharer;
 
@@ -46,7 +46,7 @@ struct etcd {
     struct key_watch *watches[WATCH_BUCKETS];
     int64_t last_watch;
     struct timer rewatch;
-    uint64_t interruptions;          /* of the connection or a stream: what is known may be past */
+    uint64_t interruptions; /* of the connection or a stream: what is known may be outdated */
     struct idle_watch *idle_watches; /* the oldest first */
     size_t n_idle;
     struct timer idle_timer;

@@ -10,7 +10,7 @@
 #include "mutant.h"
 
 #define WINDOW (1 << 20)
-/* Our peer is asked for few things at once; more than it allows wait inside nghttp2. */
+/* Streams above the peer's limit wait inside nghttp2. */
 #define UNTIL_SETTINGS_STREAMS 100
 
 struct h2 {
@@ -62,7 +62,7 @@ void etcd_h2_forked(struct h2 *h2)
         stream_forked(h2->stream);
 }
 
-/* Told from the loop: who sends is never called back from inside. */
+/* Reported from the loop: a sender is never called back from inside its own call. */
 static void fail_soon(struct h2 *h2)
 {
     loop_soon(h2->loop, &h2->end_task);
@@ -78,8 +78,7 @@ static void fail_protocol(struct h2 *h2, const char *what)
 {
     if (h2->end_task.queued || h2->freed)
         return;
-    error_set(&h2->why, STILE_REFUSED, 0, "what answers does not speak gRPC as etcd does: %s",
-              what);
+    error_set(&h2->why, STILE_REFUSED, 0, "the server does not speak gRPC as etcd does: %s", what);
     fail_soon(h2);
 }
 
@@ -88,14 +87,14 @@ bool etcd_h2_is_temporary(int http_status)
     return http_status == 429 || (http_status >= 502 && http_status <= 504);
 }
 
-/* A balancer whose servers are away may answer as it answers everybody else, in HTTP/1. */
+/* A balancer whose servers are down may answer in HTTP/1, as it does to every client. */
 static void fail_http1(struct h2 *h2, const char *answer)
 {
     int http_status = atoi(answer + sizeof "HTTP/1.1 " - 1);
     error_set(&h2->why, etcd_h2_is_temporary(http_status) ? STILE_UNREACHABLE : STILE_REFUSED, 0,
               etcd_h2_is_temporary(http_status)
                   ? "a proxy answers in place of etcd (HTTP status %d)"
-                  : "what answers does not speak gRPC as etcd does (HTTP status %d)",
+                  : "the server does not speak gRPC as etcd does (HTTP status %d)",
               http_status);
     fail_soon(h2);
 }
@@ -123,7 +122,7 @@ static void fail_session(struct h2 *h2, ssize_t rc)
 
 /* ---- sending ---- */
 
-/* Everything nghttp2 has, into the stream, which sends it when the loop goes to sleep. */
+/* Moves everything nghttp2 has into the stream, which sends it before the loop sleeps. */
 static void pump(struct h2 *h2)
 {
     const uint8_t *bytes;
@@ -141,7 +140,7 @@ static void pump(struct h2 *h2)
     if (n < 0)
         fail_session(h2, n);
     else if (!nghttp2_session_want_read(h2->session) && !nghttp2_session_want_write(h2->session))
-        fail_protocol(h2, "it broke the rules of HTTP/2");
+        fail_protocol(h2, "it violates HTTP/2");
 }
 
 static ssize_t read_out(nghttp2_session *session, int32_t id, uint8_t *bytes, size_t room,
@@ -325,7 +324,7 @@ static size_t message_len(const struct h2_call *call)
     return (size_t)h[1] << 24 | (size_t)h[2] << 16 | (size_t)h[3] << 8 | h[4];
 }
 
-/* Takes what it can use; how many bytes. */
+/* Takes what it can use, and returns how many bytes that was. */
 static size_t take_head(struct h2_call *call, const uint8_t *bytes, size_t n)
 {
     size_t room = sizeof call->head - call->head_len, used = n < room ? n : room;
@@ -346,7 +345,7 @@ static void hand_over(struct h2_call *call)
 
 static void end_call(struct h2 *h2, int32_t id, uint32_t code);
 
-/* One answer must not cost all others the connection. */
+/* One answer that is too long must not cost all others the connection. */
 static void end_too_long(struct h2 *h2, struct h2_call *call)
 {
     int32_t id = call->id;
@@ -355,8 +354,7 @@ static void end_too_long(struct h2 *h2, struct h2_call *call)
     end_call(h2, id, NGHTTP2_CANCEL);
 }
 
-/* The call may be gone after a message. Where it failed, the rest would be taken for another one.
- */
+/* The call may be gone after a message. After a failure the rest would be taken for another one. */
 static void take(struct h2 *h2, int32_t id, const uint8_t *bytes, size_t n)
 {
     while (!h2->freed && !h2->end_task.queued) {
@@ -424,7 +422,7 @@ static int on_stream_close(nghttp2_session *session, int32_t id, uint32_t code, 
     return 0;
 }
 
-/* The peer has said its last word, and we had more to say: nothing comes of it any more. */
+/* The peer has ended its side while ours is open: nothing more will come of the call. */
 static void end_half_open(struct h2 *h2, int32_t id)
 {
     const struct h2_call *call = nghttp2_session_get_stream_user_data(h2->session, id);

@@ -1,11 +1,10 @@
-/* list, show, watch and break: the keys of one name, or of all, read at one revision; then who is
- * behind their leases, and how long those last. */
+/* list, show, watch and break: the keys of one name, or of all, read at one revision; then the
+ * owners of their leases, and how long those last. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/container.h"
-#include "base/hash.h"
 #include "engines/etcd/etcd.h"
 #include "engines/etcd/view.h"
 
@@ -34,7 +33,7 @@ struct reading {
 static void read_page(struct reading *reading);
 static void read_values(struct reading *reading);
 
-/* What is too long is asked for in smaller parts. */
+/* What is too long for one answer is read in smaller parts. */
 static bool ask_less(const struct stile_error *err, size_t now)
 {
     return err && err->native == FAULT_TOO_LONG && now > 1;
@@ -78,7 +77,7 @@ static void on_values(void *data, const ProtobufCMessage *message, const struct 
     read_values(reading);
 }
 
-/* What a key of another program holds is nobody's business here. */
+/* The value of another program's key is not read. */
 static void read_values(struct reading *reading)
 {
     const struct view *view = reading->view;
@@ -178,11 +177,11 @@ struct inspection {
     bool many; /* list: every name, and none if there is none */
     bool watching, busy, changed;
     bool reported;
-    uint64_t fingerprint; /* fingerprint of what was told */
+    uint64_t fingerprint; /* of what was reported */
     struct key_watch watch;
     struct timer timer;
     struct inspection *deferred_next; /* of etcd->patient, while it has not begun */
-    uint64_t release_number;          /* requests to leave after this one need not be waited for */
+    uint64_t release_number;          /* later releases need not be waited for */
 };
 
 static struct etcd *etcd_of_inspection(const struct inspection *inspection)
@@ -226,14 +225,14 @@ static void end(struct inspection *inspection, const struct stile_error *err)
     query->engine->events->done(query, why.status ? &why : NULL);
 }
 
-/* ---- telling ---- */
+/* ---- reporting ---- */
 
 static uint64_t mix(uint64_t sum, uint64_t value)
 {
     return (sum ^ value) * UINT64_C(0x100000001b3) + 1;
 }
 
-/* Of all that isn't just time going by. */
+/* Of everything but the passing of time. */
 static uint64_t fingerprint_of(const struct stile_info *info)
 {
     uint64_t sum = mix(info->holders, info->waiters);
@@ -326,7 +325,7 @@ static void finish(struct inspection *inspection)
         end(inspection, err->status ? err : NULL);
 }
 
-/* ---- who is behind the leases, and since when ---- */
+/* ---- the owners of leases, and since when ---- */
 
 static void owner_answered(struct inspection *inspection, const struct stile_error *err)
 {
@@ -354,7 +353,7 @@ static void keep_info(struct lease_owner *owner, const ProtobufCBinaryData *valu
         *c = (unsigned char)*c < ' ' || *c == 127 ? '?' : *c;
 }
 
-/* Not being told is no failure: other people's clients say nothing of themselves. */
+/* A missing key is no failure: other clients do not describe themselves. */
 static void on_info(void *data, const ProtobufCMessage *message, const struct stile_error *err)
 {
     struct inspection *inspection = data;
@@ -479,7 +478,7 @@ static struct inspection *inspection_new(struct engine *engine, struct query *qu
     return inspection;
 }
 
-/* ---- after what was asked before ---- */
+/* ---- after earlier releases ---- */
 
 static bool is_releasing(const struct etcd_claim *claim, uint64_t release_number)
 {
@@ -615,7 +614,8 @@ static bool is_held(const struct stile_info *info, int64_t revision, uint64_t to
     return false;
 }
 
-/* How many keys go. More than one transaction can take stay for the next `stile break`. */
+/* Returns how many keys are deleted. What does not fit into one transaction is left for the next
+ * `stile break`. */
 static size_t add_deletions(struct txn *txn, struct view *view, const struct stile_info *info,
                             uint64_t token, const struct key *plain)
 {
@@ -650,11 +650,11 @@ static enum stile_status explain_nothing(const struct view *view, const struct s
     const struct entry *foreign = foreign_holder(view, info);
     if (foreign)
         return error_set(err, STILE_REFUSED, 0,
-                         "what keeps it is the key '%.*s' of another program, which is not a "
-                         "lock; if nobody needs it, `etcdctl del` removes it",
+                         "the key '%.*s' of another program is in the way, and is not a lock; "
+                         "if it is no longer needed, `etcdctl del` removes it",
                          (int)foreign->key->len, (const char *)foreign->key->bytes);
     return error_set(err, STILE_CONFLICT, 0,
-                     info->holders ? "the grant with that token is over" : "it isn't held");
+                     info->holders ? "the grant with that token is over" : "it is not held");
 }
 
 static enum stile_status break_view(struct breaking *breaking, struct stile_error *err)

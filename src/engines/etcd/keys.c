@@ -3,9 +3,9 @@
  * digits, which tell the claims of one client apart. A ghost's key is that of its claim with a dash
  * and a number behind it.
  *
- * Who locks "a" must not wait for "a/b", though its keys start with "a/": so what stands behind the
- * name is looked at. And a name whose last part is "read" is told from the readers of the name
- * before it by an escape, which nothing else needs but '%' itself. */
+ * A claim on "a" must not wait for "a/b", whose keys start with "a/" too: so the suffix behind the
+ * name is checked. And a name whose last part is "read" is distinguished from the readers of the
+ * name before it by an escape, which is used for nothing else but '%' itself. */
 #include "engines/etcd/keys.h"
 
 #include <inttypes.h>
@@ -44,7 +44,7 @@ static void append_escaped(struct key *key, unsigned char byte)
     append_text(key, text);
 }
 
-/* Whether the directory's name, with its slash, or without it at the end, stands there. */
+/* Whether these bytes are the name of a directory, without its slash. */
 static bool is_directory(const char *bytes, size_t n)
 {
     for (size_t i = 0; i < sizeof directories / sizeof *directories; i++) {
@@ -79,8 +79,7 @@ void etcd_key_of_plain(struct key *key, const struct etcd *etcd, const char *nam
     append(key, name, len);
 }
 
-/* Up to the last slash: what follows it may be escaped in the key of one name and not of another.
- */
+/* Up to the last slash: what follows may be escaped in the key of one name and not of another. */
 void etcd_key_of_list(struct key *key, const struct etcd *etcd, const char *prefix, size_t len)
 {
     size_t escape = strcspn(prefix, "%");
@@ -94,7 +93,7 @@ void etcd_key_of_list(struct key *key, const struct etcd *etcd, const char *pref
         append(key, "", 1);
 }
 
-/* The first key behind all that start so; "\0" stands for the end of all keys. */
+/* The first key after all that start so; "\0" means the end of all keys. */
 void etcd_key_range_end(struct key *end, const struct key *start)
 {
     copy(end, start);
@@ -106,8 +105,7 @@ void etcd_key_range_end(struct key *end, const struct key *start)
         append(end, "", end->len == 0 ? 1 : 0);
 }
 
-/* Of one that is too long for us the rest is cut off, and with it those that begin so: its owner is
- * not a lock. */
+/* A key that is too long for us is cut off, and all that begin so are skipped: none is a lock's. */
 bool etcd_key_after(struct key *after, const ProtobufCBinaryData *key)
 {
     bool fits = key->len < KEY_MAX;
@@ -129,7 +127,7 @@ static bool is_less(const struct key *one, const struct key *two)
     return order ? order < 0 : one->len < two->len;
 }
 
-/* Of "x/read" the line is at "x/%72ead/", and the plain key far behind it. */
+/* The queue of "x/read" is at "x/%72ead/", and its plain key far behind that. */
 void etcd_keys_of_name(struct key *start, struct key *end, const struct etcd *etcd,
                        const char *name, size_t len)
 {
@@ -174,7 +172,7 @@ void etcd_key_of_ghost(struct key *key, const struct key *own, unsigned number)
     append_text(key, text);
 }
 
-/* Names have no control characters: this one is nobody's. */
+/* Names have no control characters: this key is not a lock's. */
 void etcd_key_of_owner(struct key *key, const struct etcd *etcd, int64_t lease)
 {
     key->len = 0;
@@ -254,7 +252,7 @@ static size_t count(const uint8_t *bytes, size_t n, const char *digits)
     return i;
 }
 
-/* A claim's tail is the lease it is bound to; a ghost's has a lease's digits and a number. */
+/* A claim's suffix is the lease it is bound to; a ghost's is a lease's digits and a number. */
 bool etcd_suffix_is_plain(const struct etcd *etcd, const Etcd__KeyValue *kv, size_t at)
 {
     const uint8_t *bytes = kv->key.data + at;
@@ -298,7 +296,8 @@ static bool is_printable(const char *name)
     return true;
 }
 
-/* Every lock is bound to a lease; that, and how its key ends, tells it from other people's keys. */
+/* Every lock is bound to a lease; that, and its suffix, distinguish it from other programs' keys.
+ */
 bool etcd_key_parse(char *name, struct key_suffix *suffix, const struct etcd *etcd,
                     const Etcd__KeyValue *kv)
 {

@@ -21,7 +21,7 @@ static inline ProtobufCBinaryData data_of(const struct key *key)
     return (ProtobufCBinaryData){.len = key->len, .data = (uint8_t *)key->bytes};
 }
 
-/* What stands behind the name in a key. */
+/* What follows the name in a key. */
 struct key_suffix {
     enum stile_mode mode;
     bool ghost;
@@ -38,11 +38,11 @@ void etcd_key_of_list(struct key *key, const struct etcd *etcd, const char *pref
 void etcd_key_range_end(struct key *end, const struct key *start);
 /* The first key that may follow this one; false: it is another program's, and too long for us. */
 bool etcd_key_after(struct key *after, const ProtobufCBinaryData *key);
-/* number: tells claims of one lease on one name apart; 0: there is at most one. */
+/* number: distinguishes claims of one lease on one name; 0: there is at most one. */
 void etcd_key_of_claim(struct key *key, const struct etcd *etcd, const struct claim *claim,
                        int64_t lease, uint32_t number);
 void etcd_key_of_ghost(struct key *key, const struct key *own, unsigned number);
-/* For people only: who is behind a lease, and since when a claim exists. */
+/* For `show` only: the process behind a lease, and since when a claim exists. */
 void etcd_key_of_owner(struct key *key, const struct etcd *etcd, int64_t lease);
 void etcd_key_of_since(struct key *key, const struct etcd *etcd, int64_t lease, int64_t revision);
 bool etcd_key_is_informational(const struct etcd *etcd, const ProtobufCBinaryData *key);
@@ -56,11 +56,11 @@ void etcd_value_of_claim(char value[VALUE_MAX], const struct etcd *etcd, const s
 
 /* ---- read back ---- */
 
-/* bytes: what stands behind etcd_key_of_name(). False: it belongs to a longer name. */
+/* bytes: what follows etcd_key_of_name(). False: it belongs to a longer name. */
 bool etcd_suffix_parse(struct key_suffix *suffix, const uint8_t *bytes, size_t n);
 /* With dialect=etcd3: whether this is the plain key of a longer name, not a claim on this one. */
 bool etcd_suffix_is_plain(const struct etcd *etcd, const Etcd__KeyValue *kv, size_t at);
-/* The part of a value that is for people; slots: 0 if it has none. */
+/* The part of a value that `show` prints; slots: 0 if it has none. */
 const char *etcd_value_parse(unsigned *slots, const struct key_suffix *suffix, const char *value);
 /* name has room for KEY_MAX; false: no key of a lock. */
 bool etcd_key_parse(char *name, struct key_suffix *suffix, const struct etcd *etcd,

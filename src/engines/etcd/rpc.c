@@ -92,7 +92,7 @@ enum {
     UNAUTHENTICATED = 16
 };
 
-/* By the server's words, whatever code they come with: versions differ in the codes. */
+/* By the server's message, whatever its code: versions differ in the codes. */
 static const struct meaning {
     const char *words;
     enum fault fault;
@@ -107,7 +107,7 @@ static const struct meaning {
      "the member got no answer from the others in time"},
     {"leader changed", FAULT_TIMED_OUT, STILE_UNCERTAIN, "the leader changed meanwhile"},
     {"server stopped", FAULT_TIMED_OUT, STILE_UNCERTAIN, "the member is shutting down"},
-    {"too many requests", FAULT_BUSY, STILE_UNREACHABLE, "the member has too much to do"},
+    {"too many requests", FAULT_BUSY, STILE_UNREACHABLE, "the member is overloaded"},
     {"database space exceeded", FAULT_NO_SPACE, STILE_REFUSED,
      "the database is full (NOSPACE): compact and defragment it, then `etcdctl alarm disarm`"},
     {"lease not found", FAULT_NO_LEASE, STILE_LOST, "the server has ended the lease"},
@@ -150,13 +150,13 @@ static enum stile_status explain_silence(const struct h2_call *call, struct stil
     if (call->too_long)
         return error_set(err, STILE_UNCERTAIN, FAULT_TOO_LONG,
                          "the server's answer has more than %u MB", H2_MESSAGE_MAX >> 20);
-    /* It may have passed the request on before it lost its server. */
+    /* It may have forwarded the request before it lost its server. */
     if (etcd_h2_is_temporary(call->http_status))
         return error_set(err, STILE_UNCERTAIN, FAULT_PROXY,
                          "a proxy answers in place of etcd (HTTP status %d)", call->http_status);
     if (call->http_status > 0 && call->http_status != 200)
-        return error_set(err, STILE_REFUSED, FAULT_OTHER,
-                         "what answers is not etcd (HTTP status %d)", call->http_status);
+        return error_set(err, STILE_REFUSED, FAULT_OTHER, "the server is not etcd (HTTP status %d)",
+                         call->http_status);
     return error_set(err, STILE_UNCERTAIN, FAULT_OTHER, "no answer: %s",
                      call->words[0] ? call->words : "the server ended the request");
 }
@@ -174,7 +174,7 @@ enum stile_status etcd_fault_explain(const struct h2_call *call, struct stile_er
         return error_set(err, STILE_UNREACHABLE, FAULT_TOKEN, "the login has expired");
     if (call->status == UNAVAILABLE)
         err->native = FAULT_PROXY;
-    /* These were looked at and turned down before anything was done. */
+    /* These were rejected before anything was done. */
     if (call->status == INVALID || call->status == DENIED || call->status == UNIMPLEMENTED)
         err->status = STILE_REFUSED;
     return err->status;

@@ -1,5 +1,5 @@
 /* One RPC to an etcd server: its request while it waits or is on the wire, and what its error
- * means: a kind for the code, a status for core, and a sentence for people that says what to do. */
+ * means: a kind for the code, a status for core, and for users a sentence that says what to do. */
 #ifndef STILE_ETCD_RPC_H
 #define STILE_ETCD_RPC_H
 
@@ -25,7 +25,7 @@ enum rpc {
 struct rpc_class {
     const char *path;
     const ProtobufCMessageDescriptor *answer;
-    bool alone; /* a member that has lost the others may answer it as well */
+    bool alone; /* a member without a leader may answer it too */
     bool reads; /* it changes nothing: without an answer, nothing is in doubt */
 };
 extern const struct rpc_class etcd_rpc_classes[];
@@ -73,7 +73,7 @@ enum fault {
     FAULT_OTHER = 1 << 16,
     FAULT_NO_LEADER, /* this member sees no leader; another one may */
     FAULT_LEARNER,
-    FAULT_TIMED_OUT, /* it has waited for the others in vain */
+    FAULT_TIMED_OUT, /* it got no answer from the others */
     FAULT_BUSY,
     FAULT_NO_SPACE,
     FAULT_NO_LEASE,
@@ -84,13 +84,13 @@ enum fault {
     FAULT_DENIED,
     FAULT_TOO_LONG, /* the answer; ask for less */
     FAULT_OTHER_CLUSTER,
-    FAULT_PROXY, /* something between us and the members answers for them */
+    FAULT_PROXY, /* a proxy answers in place of the members */
 };
 
 /* Of a call that has ended. OK: it succeeded. */
 enum stile_status etcd_fault_explain(const struct h2_call *call, struct stile_error *err);
 
-/* Asked again it may succeed: nobody was there, its answer did not come, or memory was short. */
+/* A repetition may succeed: no server was there, no answer came, or memory was short. */
 bool etcd_fault_is_temporary(const struct stile_error *err);
 
 #endif

@@ -26,225 +26,11 @@
 #define CLOSE_NS        (1 * NS_PER_SEC)
 #define LEASES_MAX      64
 #define LEASE_TIMERS    2
-/* The server gives up a request after 5 s and two election timeouts, of 1 s unless set otherwise.
- */
+/* The server gives up a request after 5 s and two election timeouts, by default of 1 s each. */
 #define AUDIT_NS   (10 * NS_PER_SEC)
 #define AUDIT_PAGE 1000
 
-/* ---- audits ---- */
-
-static uint64_t hash_of(const uint8_t *bytes, size_t n)
-{
-    return fnv_add(FNV_START, bytes, n);
-}
-
-static int by_value(const void *a, const void *b)
-{
-    uint64_t one = *(const uint64_t *)a, two = *(const uint64_t *)b;
-    return (one > two) - (one < two);
-}
-
-struct known {
-    uint64_t *hashes;
-    size_t n;
-};
-
-static void know(struct known *known, const struct key *key)
-{
-    known->hashes[known->n++] = hash_of(key->bytes, key->len);
-}
-
-static void know_claim(struct known *known, struct etcd_claim *claim)
-{
-    struct key own, plain, ghost;
-    etcd_key_of_claim(&own, etcd_of_claim(claim), base_of(claim), claim->lease->id, claim->number);
-    know(known, &own);
-    if (etcd_of_claim(claim)->plain_key) {
-        etcd_key_of_plain(&plain, etcd_of_claim(claim), base_of(claim)->name,
-                          base_of(claim)->name_len);
-        know(known, &plain);
-    }
-    for (int i = 0; i < GHOSTS; i++) {
-        etcd_key_of_ghost(&ghost, &own, claim->ghosts[i].number);
-        know(known, &ghost);
-    }
-}
-
-static bool know_all(struct known *known, struct lease *lease)
-{
-    size_t n = 1;
-    for (struct etcd_claim *claim = lease->claims; claim; claim = claim->next)
-        n += 2 + GHOSTS;
-    *known = (struct known){.hashes = malloc(n * sizeof *known->hashes)};
-    if (!known->hashes)
-        return false;
-    for (struct etcd_claim *claim = lease->claims; claim; claim = claim->next)
-        know_claim(known, claim);
-    qsort(known->hashes, known->n, sizeof *known->hashes, by_value);
-    return true;
-}
-
-static void on_removed(void *data, const ProtobufCMessage *message, const struct stile_error *err)
-{
-    if (err || !((const Etcd__TxnResponse *)message)->succeeded)
-        etcd_lease_audit_later(data);
-}
-
-/* Only what was there when we looked: executed late, this meets a younger claim of the same name.
- */
-static void remove_key(struct lease *lease, const ProtobufCBinaryData *found, int64_t seen)
-{
-    struct key key;
-    struct txn txn;
-    if (found->len > KEY_MAX)
-        return;
-    key.len = found->len;
-    memcpy(key.bytes, found->data, found->len);
-    etcd_txn_init(&txn);
-    etcd_txn_if_leased(&txn, &key, lease->id);
-    etcd_txn_if_not_after(&txn, &key, seen);
-    etcd_txn_delete(&txn, THEN, &key);
-    if (etcd_txn_send(&txn, lease->etcd, on_removed, lease, NULL))
-        etcd_lease_audit_later(lease);
-}
-
-static bool is_live(const struct lease *lease, int64_t id)
-{
-    return lease->state == LEASE_LIVE && lease->id == id;
-}
-
-static void remove_unknown(struct lease *lease, const struct known *known,
-                           const ProtobufCBinaryData *key, const Etcd__Header *header)
-{
-    uint64_t hash = hash_of(key->data, key->len);
-    if (!etcd_key_is_informational(lease->etcd, key) &&
-        !bsearch(&hash, known->hashes, known->n, sizeof hash, by_value))
-        remove_key(lease, key, header ? header->revision : 0);
-}
-
-/* ---- more of them than an answer can name: all below the prefix are looked through ---- */
-
-static void audit_page(struct lease *lease);
-
-static void end_audit_pages(struct lease *lease)
-{
-    free(lease->audit_at);
-    lease->audit_at = NULL;
-}
-
-static void on_audit_page(void *data, const ProtobufCMessage *message,
-                          const struct stile_error *err)
-{
-    struct lease *lease = data;
-    const Etcd__RangeResponse *range = (const Etcd__RangeResponse *)message;
-    struct known known;
-    if (err || !know_all(&known, lease)) {
-        end_audit_pages(lease);
-        if (!err || etcd_fault_is_temporary(err))
-            etcd_lease_audit_later(lease);
-        return;
-    }
-    for (size_t i = 0; i < range->n_kvs; i++) {
-        if (lease->state == LEASE_LIVE && range->kvs[i]->lease == lease->id)
-            remove_unknown(lease, &known, &range->kvs[i]->key, range->header);
-    }
-    free(known.hashes);
-    if (range->more && range->n_kvs > 0 &&
-        etcd_key_after(lease->audit_at, &range->kvs[range->n_kvs - 1]->key))
-        audit_page(lease);
-    else
-        end_audit_pages(lease);
-}
-
-static void audit_page(struct lease *lease)
-{
-    Etcd__RangeRequest request = ETCD__RANGE_REQUEST__INIT;
-    struct key start, end;
-    etcd_key_of_list(&start, lease->etcd, "", 0);
-    etcd_key_range_end(&end, &start);
-    request.key = data_of(lease->audit_at);
-    request.range_end = data_of(&end);
-    request.limit = AUDIT_PAGE;
-    request.keys_only = true;
-    if (etcd_conn_request(lease->etcd->conn, RPC_RANGE, &request.base, on_audit_page, lease,
-                          NULL)) {
-        end_audit_pages(lease);
-        etcd_lease_audit_later(lease);
-    }
-}
-
-static void audit_by_pages(struct lease *lease)
-{
-    if (lease->audit_at)
-        return;
-    lease->audit_at = malloc(sizeof *lease->audit_at);
-    if (!lease->audit_at) {
-        etcd_lease_audit_later(lease);
-        return;
-    }
-    etcd_key_of_list(lease->audit_at, lease->etcd, "", 0);
-    audit_page(lease);
-}
-
-/* ---- the keys of the lease ---- */
-
-static void on_lease_keys(void *data, const ProtobufCMessage *message,
-                          const struct stile_error *err)
-{
-    struct lease *lease = data;
-    const Etcd__LeaseTimeToLiveResponse *answer = (const Etcd__LeaseTimeToLiveResponse *)message;
-    struct known known;
-    if (err && err->native == FAULT_TOO_LONG) {
-        audit_by_pages(lease);
-        return;
-    }
-    if (err && !etcd_fault_is_temporary(err))
-        return; /* our roles do not allow it */
-    if (err || (is_live(lease, answer->id) && !know_all(&known, lease))) {
-        etcd_lease_audit_later(lease);
-        return;
-    }
-    if (!is_live(lease, answer->id))
-        return; /* they have gone with it */
-    for (size_t i = 0; i < answer->n_keys; i++)
-        remove_unknown(lease, &known, &answer->keys[i], answer->header);
-    free(known.hashes);
-}
-
-static void audit(struct timer *timer)
-{
-    struct lease *lease = container_of(timer, struct lease, audit);
-    Etcd__LeaseTimeToLiveRequest request = ETCD__LEASE_TIME_TO_LIVE_REQUEST__INIT;
-    if (lease->state != LEASE_LIVE)
-        return;
-    request.id = lease->id;
-    request.keys = true;
-    if (etcd_conn_request(lease->etcd->conn, RPC_LEASE_TTL, &request.base, on_lease_keys, lease,
-                          NULL))
-        etcd_lease_audit_later(lease);
-}
-
-void etcd_lease_audit_later(struct lease *lease)
-{
-    struct loop *loop = lease->etcd->engine.loop;
-#ifdef MUTANT_ETCD_LATE_CLAIM_STAYS
-    return;
-#endif
-    loop_arm(loop, &lease->audit, loop_now(loop) + AUDIT_NS);
-}
-
-/* The server may have been restored from a snapshot in which there are keys that we have deleted
- * since. */
-void etcd_session_audit_later(struct etcd *etcd)
-{
-    for (struct lease *lease = etcd->leases; lease; lease = lease->next) {
-        if (lease->state == LEASE_LIVE && !lease->audit.place)
-            etcd_lease_audit_later(lease);
-    }
-}
-
-/* ---- leases ---- */
-
+static void audit(struct timer *timer);
 static void request_lease(struct lease *lease);
 
 static uint64_t now_ns(const struct lease *lease)
@@ -286,7 +72,7 @@ static enum stile_status send_keep_alive(struct lease *lease)
     return status ? status : etcd_conn_stream_send(&etcd->keep_alive, &request.base, NULL);
 }
 
-/* Soon enough to be asked again a few times before the deadline. */
+/* Soon enough to repeat it a few times before the deadline. */
 static uint64_t patience(const struct lease *lease)
 {
     return lease->ttl_ns / 4 < PATIENCE_MAX_NS ? lease->ttl_ns / 4 : PATIENCE_MAX_NS;
@@ -351,7 +137,7 @@ static void on_keep_alive(struct conn_stream *stream, const ProtobufCMessage *me
     while (lease && (lease->state != LEASE_LIVE || lease->id != answer->id))
         lease = lease->next;
     if (!lease)
-        return; /* a ghost's, or one of before */
+        return; /* a ghost's, or an earlier one */
     if (lease->late > 0)
         lease->late--;
     else if (lease->renewing)
@@ -385,8 +171,8 @@ static bool is_held_by(const struct lease *lease)
     return false;
 }
 
-/* A role that does not allow a deletion does not allow to revoke the lease either: then the keys
- * stay until it has run out. Waiters begin again, at the ends of their lines. */
+/* A role that does not allow a deletion does not allow revoking the lease either: then the keys
+ * stay until it has run out. Waiters begin again, at the ends of their queues. */
 static void give_up_if_idle(struct lease *lease)
 {
     Etcd__LeaseRevokeRequest request = ETCD__LEASE_REVOKE_REQUEST__INIT;
@@ -418,7 +204,7 @@ void etcd_lease_renew(struct lease *lease)
 
 /* ---- asking for it ---- */
 
-/* For people only: it may fail. */
+/* For `show` only: it may fail. */
 static void on_owner_put(void *data, const ProtobufCMessage *answer, const struct stile_error *err)
 {
     const struct lease *lease = data;
@@ -446,7 +232,7 @@ static void not_granted(struct lease *lease, const struct stile_error *err)
     struct etcd *etcd = lease->etcd;
     struct stile_error why = *err;
     lease->state = LEASE_NONE;
-    /* A lease more or less: nothing that matters was left behind. */
+    /* At worst an unused lease is left behind, and runs out. */
     if (why.status == STILE_UNCERTAIN)
         why.status = STILE_UNREACHABLE;
     etcd->engine.events->session_unknown(&etcd->engine, lease);
@@ -460,7 +246,7 @@ static void on_granted(void *data, const ProtobufCMessage *message, const struct
     const Etcd__LeaseGrantResponse *answer = (const Etcd__LeaseGrantResponse *)message;
     if (err || answer->id == 0 || answer->ttl <= 0) {
         struct stile_error strange;
-        error_set(&strange, STILE_REFUSED, 0, "the server gives no lease");
+        error_set(&strange, STILE_REFUSED, 0, "the server grants no lease");
         not_granted(lease, err ? err : &strange);
         return;
     }
@@ -492,7 +278,7 @@ bool etcd_lease_ensure(struct lease *lease)
     uint64_t age_ns = now_ns(lease) - lease->renewed_ns;
     if (lease->state == LEASE_LIVE && age_ns < lease->ttl_ns / 2)
         return true;
-    /* Nobody has lived by it for so long; if others do, its keep-alive will tell. */
+    /* It has run out without claims. If other claims live by it, its keep-alive will show. */
     if (lease->state == LEASE_LIVE && age_ns >= lease->ttl_ns && !lease->claims->next)
         lease->state = LEASE_NONE;
     if (lease->state == LEASE_NONE)
@@ -587,4 +373,215 @@ void etcd_session_init(struct etcd *etcd, const struct lease_events *events)
     etcd->lease_events = events;
     etcd->keep_alive.message = on_keep_alive;
     etcd->keep_alive.ended = on_ended;
+}
+
+/* ---- audits ---- */
+
+static uint64_t hash_of(const uint8_t *bytes, size_t n)
+{
+    return fnv_add(FNV_START, bytes, n);
+}
+
+static int by_value(const void *a, const void *b)
+{
+    uint64_t one = *(const uint64_t *)a, two = *(const uint64_t *)b;
+    return (one > two) - (one < two);
+}
+
+struct known {
+    uint64_t *hashes;
+    size_t n;
+};
+
+static void know(struct known *known, const struct key *key)
+{
+    known->hashes[known->n++] = hash_of(key->bytes, key->len);
+}
+
+static void know_claim(struct known *known, struct etcd_claim *claim)
+{
+    struct key own, plain, ghost;
+    etcd_key_of_claim(&own, etcd_of_claim(claim), base_of(claim), claim->lease->id, claim->number);
+    know(known, &own);
+    if (etcd_of_claim(claim)->plain_key) {
+        etcd_key_of_plain(&plain, etcd_of_claim(claim), base_of(claim)->name,
+                          base_of(claim)->name_len);
+        know(known, &plain);
+    }
+    for (int i = 0; i < GHOSTS; i++) {
+        etcd_key_of_ghost(&ghost, &own, claim->ghosts[i].number);
+        know(known, &ghost);
+    }
+}
+
+static bool know_all(struct known *known, struct lease *lease)
+{
+    size_t n = 1;
+    for (struct etcd_claim *claim = lease->claims; claim; claim = claim->next)
+        n += 2 + GHOSTS;
+    *known = (struct known){.hashes = malloc(n * sizeof *known->hashes)};
+    if (!known->hashes)
+        return false;
+    for (struct etcd_claim *claim = lease->claims; claim; claim = claim->next)
+        know_claim(known, claim);
+    qsort(known->hashes, known->n, sizeof *known->hashes, by_value);
+    return true;
+}
+
+static void on_removed(void *data, const ProtobufCMessage *message, const struct stile_error *err)
+{
+    if (err || !((const Etcd__TxnResponse *)message)->succeeded)
+        etcd_lease_audit_later(data);
+}
+
+/* Only what existed when we looked: executed late, this meets a younger claim of the same name. */
+static void remove_key(struct lease *lease, const ProtobufCBinaryData *found, int64_t seen)
+{
+    struct key key;
+    struct txn txn;
+    if (found->len > KEY_MAX)
+        return;
+    key.len = found->len;
+    memcpy(key.bytes, found->data, found->len);
+    etcd_txn_init(&txn);
+    etcd_txn_if_leased(&txn, &key, lease->id);
+    etcd_txn_if_not_after(&txn, &key, seen);
+    etcd_txn_delete(&txn, THEN, &key);
+    if (etcd_txn_send(&txn, lease->etcd, on_removed, lease, NULL))
+        etcd_lease_audit_later(lease);
+}
+
+static bool is_live(const struct lease *lease, int64_t id)
+{
+    return lease->state == LEASE_LIVE && lease->id == id;
+}
+
+static void remove_unknown(struct lease *lease, const struct known *known,
+                           const ProtobufCBinaryData *key, const Etcd__Header *header)
+{
+    uint64_t hash = hash_of(key->data, key->len);
+    if (!etcd_key_is_informational(lease->etcd, key) &&
+        !bsearch(&hash, known->hashes, known->n, sizeof hash, by_value))
+        remove_key(lease, key, header ? header->revision : 0);
+}
+
+/* ---- more keys than fit into one answer: all below the prefix are read ---- */
+
+static void audit_page(struct lease *lease);
+
+static void end_audit_pages(struct lease *lease)
+{
+    free(lease->audit_at);
+    lease->audit_at = NULL;
+}
+
+static void on_audit_page(void *data, const ProtobufCMessage *message,
+                          const struct stile_error *err)
+{
+    struct lease *lease = data;
+    const Etcd__RangeResponse *range = (const Etcd__RangeResponse *)message;
+    struct known known;
+    if (err || !know_all(&known, lease)) {
+        end_audit_pages(lease);
+        if (!err || etcd_fault_is_temporary(err))
+            etcd_lease_audit_later(lease);
+        return;
+    }
+    for (size_t i = 0; i < range->n_kvs; i++) {
+        if (lease->state == LEASE_LIVE && range->kvs[i]->lease == lease->id)
+            remove_unknown(lease, &known, &range->kvs[i]->key, range->header);
+    }
+    free(known.hashes);
+    if (range->more && range->n_kvs > 0 &&
+        etcd_key_after(lease->audit_at, &range->kvs[range->n_kvs - 1]->key))
+        audit_page(lease);
+    else
+        end_audit_pages(lease);
+}
+
+static void audit_page(struct lease *lease)
+{
+    Etcd__RangeRequest request = ETCD__RANGE_REQUEST__INIT;
+    struct key start, end;
+    etcd_key_of_list(&start, lease->etcd, "", 0);
+    etcd_key_range_end(&end, &start);
+    request.key = data_of(lease->audit_at);
+    request.range_end = data_of(&end);
+    request.limit = AUDIT_PAGE;
+    request.keys_only = true;
+    if (etcd_conn_request(lease->etcd->conn, RPC_RANGE, &request.base, on_audit_page, lease,
+                          NULL)) {
+        end_audit_pages(lease);
+        etcd_lease_audit_later(lease);
+    }
+}
+
+static void audit_by_pages(struct lease *lease)
+{
+    if (lease->audit_at)
+        return;
+    lease->audit_at = malloc(sizeof *lease->audit_at);
+    if (!lease->audit_at) {
+        etcd_lease_audit_later(lease);
+        return;
+    }
+    etcd_key_of_list(lease->audit_at, lease->etcd, "", 0);
+    audit_page(lease);
+}
+
+/* ---- the keys of the lease ---- */
+
+static void on_lease_keys(void *data, const ProtobufCMessage *message,
+                          const struct stile_error *err)
+{
+    struct lease *lease = data;
+    const Etcd__LeaseTimeToLiveResponse *answer = (const Etcd__LeaseTimeToLiveResponse *)message;
+    struct known known;
+    if (err && err->native == FAULT_TOO_LONG) {
+        audit_by_pages(lease);
+        return;
+    }
+    if (err && !etcd_fault_is_temporary(err))
+        return; /* our roles do not allow it */
+    if (err || (is_live(lease, answer->id) && !know_all(&known, lease))) {
+        etcd_lease_audit_later(lease);
+        return;
+    }
+    if (!is_live(lease, answer->id))
+        return; /* they are gone with it */
+    for (size_t i = 0; i < answer->n_keys; i++)
+        remove_unknown(lease, &known, &answer->keys[i], answer->header);
+    free(known.hashes);
+}
+
+static void audit(struct timer *timer)
+{
+    struct lease *lease = container_of(timer, struct lease, audit);
+    Etcd__LeaseTimeToLiveRequest request = ETCD__LEASE_TIME_TO_LIVE_REQUEST__INIT;
+    if (lease->state != LEASE_LIVE)
+        return;
+    request.id = lease->id;
+    request.keys = true;
+    if (etcd_conn_request(lease->etcd->conn, RPC_LEASE_TTL, &request.base, on_lease_keys, lease,
+                          NULL))
+        etcd_lease_audit_later(lease);
+}
+
+void etcd_lease_audit_later(struct lease *lease)
+{
+    struct loop *loop = lease->etcd->engine.loop;
+#ifdef MUTANT_ETCD_LATE_CLAIM_STAYS
+    return;
+#endif
+    loop_arm(loop, &lease->audit, loop_now(loop) + AUDIT_NS);
+}
+
+/* The server may have been restored from a snapshot in which there are keys that we have deleted
+ * since. */
+void etcd_session_audit_later(struct etcd *etcd)
+{
+    for (struct lease *lease = etcd->leases; lease; lease = lease->next) {
+        if (lease->state == LEASE_LIVE && !lease->audit.place)
+            etcd_lease_audit_later(lease);
+    }
 }

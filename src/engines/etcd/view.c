@@ -29,7 +29,7 @@ static void entry_free(struct entry *entry)
     free(entry->value);
 }
 
-/* Somebody else's may be long, or no text at all. */
+/* Another program's value may be long, or no text at all. */
 static void copy_shown(char shown[SHOWN_MAX + 1], const ProtobufCBinaryData *value)
 {
     size_t n = value->len < SHOWN_MAX ? value->len : SHOWN_MAX;
@@ -38,7 +38,7 @@ static void copy_shown(char shown[SHOWN_MAX + 1], const ProtobufCBinaryData *val
     shown[n] = '\0';
 }
 
-/* In place of the command that holds it. */
+/* Shown in place of the holder's command. */
 static char *foreign_text(const Etcd__KeyValue *kv)
 {
     char key[SHOWN_MAX + 1], *text;
@@ -76,7 +76,8 @@ static bool is_wanted(const struct view *view, const char *name)
     return !view->prefix || strncmp(name, view->prefix, strlen(view->prefix)) == 0;
 }
 
-/* One that is in our way is shown, whosever it is; but not every key that has a lease is a lock. */
+/* A key that is in our way is shown, whatever its owner; but not every key with a lease is a lock.
+ */
 static bool is_wanted_plain(const struct view *view, const char *name, const Etcd__KeyValue *kv)
 {
     return is_wanted(view, name) && (view->only || kv->lease);
@@ -90,7 +91,8 @@ static bool read_wanted(char *name, struct key_suffix *suffix, const struct view
     return etcd_key_parse_plain(name, suffix, etcd, kv) && is_wanted_plain(view, name, kv);
 }
 
-/* The same rule as for a claim of it (line.c): show must not call free what can't be had. */
+/* The same rule as for a claim on it (queue.c): show must not report a name as free that cannot be
+ * locked. */
 static bool read_foreign(char *name, struct key_suffix *suffix, const struct view *view,
                          const struct etcd *etcd, const Etcd__KeyValue *kv)
 {
@@ -121,7 +123,7 @@ enum stile_status etcd_view_add(struct view *view, const struct etcd *etcd,
     return STILE_OK;
 }
 
-/* etcd3's Lock is an empty key; a list does not take other people's plain keys for locks. */
+/* etcd3's Lock is an empty key; a list does not take other programs' plain keys for locks. */
 bool etcd_view_value(struct view *view, size_t at, const Etcd__KeyValue *kv)
 {
     struct entry *entry = &view->entries[at];
@@ -133,7 +135,7 @@ bool etcd_view_value(struct view *view, size_t at, const Etcd__KeyValue *kv)
     return entry->value != NULL;
 }
 
-/* Who has the plain key holds; the own key before its ghosts. */
+/* The owner of the plain key holds; a claim's own key comes before its ghosts. */
 static int in_line(const void *a, const void *b)
 {
     const struct entry *one = a, *two = b;
@@ -206,7 +208,7 @@ static bool has_line_key(const struct view *view, size_t plain)
     return false;
 }
 
-/* Ours have two keys, and are one. */
+/* A claim of ours has two keys, and is one claim. */
 static void drop_plain_of_ours(struct view *view)
 {
     size_t n = 0;
@@ -293,7 +295,7 @@ static void fill_claim(struct stile_claim_info *claim, struct view *view, const 
     claim->command = owner->command;
     claim->owner = owner->lease_hex;
     if (strcmp(claim->proclaimed, owner->self) == 0)
-        claim->proclaimed = ""; /* what a key says whose user has nothing to say */
+        claim->proclaimed = ""; /* the default value, not a proclamation */
     claim->expires_ms = owner->ttl > 0 ? owner->ttl * 1000 : 0;
 }
 
@@ -324,7 +326,7 @@ static void extend(struct stile_claim_info *claim, struct view *view, const stru
         claim->expires_ms = other.expires_ms;
 }
 
-/* Holders come first; the order is kept among holders and among who waits. */
+/* Holders come first; the order among holders and among waiters is kept. */
 static void part_holders(struct stile_info *info, struct stile_claim_info *claims, size_t n)
 {
     size_t holders = 0;
@@ -347,8 +349,7 @@ size_t etcd_view_name(struct view *view, size_t at, struct stile_info *info,
     struct counts before = {{0}};
     int64_t revision = 0;
     size_t n = 0;
-    /* Of a name that nobody holds any more it is not known: no token so far is greater than this.
-     */
+    /* The last token of a name that is free is not known: no token so far is greater than this. */
     *info = (struct stile_info){.name = name, .token = (uint64_t)view->revision};
     for (; at < view->n && strcmp(view->entries[at].name, name) == 0; at++) {
         const struct entry *entry = &view->entries[at];

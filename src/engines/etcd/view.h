@@ -1,4 +1,4 @@
-/* What people see of names: their keys, as claims in the order of the line. */
+/* What list and show print: the keys of names, as claims in the order of the queue. */
 #ifndef STILE_ETCD_VIEW_H
 #define STILE_ETCD_VIEW_H
 
@@ -11,9 +11,9 @@ struct entry {
     struct key_suffix suffix;
     int64_t revision, lease;
     unsigned slots;
-    char *value;  /* what it tells people, or "" */
-    bool foreign; /* in the way, as it would be for `etcdctl lock`, but no lock's */
-    bool dropped; /* no lock's either, as its value shows */
+    char *value;  /* what it proclaims, or "" */
+    bool foreign; /* in the way, as it would be for `etcdctl lock`, but not a lock's */
+    bool dropped; /* not a lock's either, as its value shows */
     int64_t age_ms;
 };
 
@@ -41,13 +41,13 @@ struct view {
 /* Adds what is a key of a lock, or is in the way of the only name there is. OK or NOMEM. */
 enum stile_status etcd_view_add(struct view *view, const struct etcd *etcd,
                                 const Etcd__RangeResponse *range, struct stile_error *err);
-/* What the key of one entry says. False: out of memory. */
+/* The value of one entry's key. False: out of memory. */
 bool etcd_view_value(struct view *view, size_t entry, const Etcd__KeyValue *kv);
 /* Sorts, and makes a list of the leases, at most `max`. */
 enum stile_status etcd_view_sort(struct view *view, size_t max, struct stile_error *err);
 struct lease_owner *etcd_view_owner(struct view *view, int64_t lease);
 
-/* What a key of etcd_key_of_since() says about one of the entries. */
+/* The age of an entry, from a key of etcd_key_of_since(). */
 void etcd_view_since(struct view *view, const Etcd__KeyValue *kv, int64_t now_ms);
 
 /* One name's entries from `at` on, as claims; claims has room for all of them. Returns the entry

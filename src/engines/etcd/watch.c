@@ -1,9 +1,9 @@
-/* Many watches on one stream. Each knows the first revision it has not heard of. It is always asked
- * for from now on: from an earlier revision it would be served by a loop of the server's that runs
- * ten times a second, and where many write every revision is earlier by the time it is asked for.
- * So the server's word that it has begun tells the revision, and if that is past what its owner
- * knows of, its owner looks for itself. After a broken stream it always does: nothing is missed,
- * and compaction is nobody's concern. */
+/* Many watches on one stream. Each knows the first revision it has no events of. It always begins
+ * at the present: from an earlier revision it would be served by a loop of the server that runs ten
+ * times a second, and under many writes every revision is earlier by the time the request arrives.
+ * The server's answer names the revision at which the watch has begun; if that is past what its
+ * owner knows, its owner looks for itself. After a broken stream it always does: nothing is missed,
+ * and compaction does not matter. */
 #include "engines/etcd/watch.h"
 
 #include <stdlib.h>
@@ -75,7 +75,7 @@ static void send_create(struct etcd *etcd, struct key_watch *w)
     if (w->end)
         create.range_end = data_of(w->end);
     create.watch_id = w->id;
-    create.fragment = true; /* one message for all that has happened may be too long */
+    create.fragment = true; /* one message with all events may be too long */
     create.filters = &no_puts;
     create.n_filters = w->puts ? 0 : 1;
     request.request_case = ETCD__WATCH_REQUEST__REQUEST_CREATE;
@@ -93,9 +93,9 @@ static void send_cancel(struct etcd *etcd, int64_t id)
     etcd_conn_stream_send(&etcd->watch_stream, &request.base, NULL);
 }
 
-/* What happened before it began, its owner has to see for itself. Behind an interruption there may
- * be a server that was restored from a snapshot: its revision can be lower than what we know of, or
- * the same by chance, with other keys. Only a look tells. */
+/* What happened before it began, its owner has to look for. After an interruption the server may
+ * have been restored from a snapshot: its revision can be lower than what we know of, or the same
+ * by chance, with other keys. Only another look shows. */
 static void begun(struct etcd *etcd, struct key_watch *w, const Etcd__WatchResponse *answer)
 {
     int64_t now = answer->header ? answer->header->revision : INT64_MAX - 1;
@@ -128,7 +128,7 @@ static void on_watch_message(struct conn_stream *stream, const ProtobufCMessage 
     }
     if (w && answer->created)
         begun(etcd, w, answer);
-    /* One that was stopped by an earlier event of the same message hears no more of it. */
+    /* An earlier event of the same message may have stopped it. */
     for (size_t i = 0; i < answer->n_events; i++) {
         const Etcd__Event *event = answer->events[i];
         w = find(etcd, answer->watch_id);
@@ -151,7 +151,7 @@ static void forget_requests(struct etcd *etcd)
 static void on_watch_ended(struct conn_stream *stream, const struct stile_error *err)
 {
     struct etcd *etcd = etcd_conn_owner(stream->conn);
-    (void)err; /* they begin again, and see what they have missed */
+    (void)err; /* they begin again, and their owners look for what they missed */
     etcd->interruptions++;
     forget_requests(etcd);
     ask_again_later(etcd, REWATCH_NS);
@@ -166,7 +166,7 @@ static bool any_watch(const struct etcd *etcd)
     return false;
 }
 
-/* Without the stream they are asked for when the connection is up. */
+/* Without a connection they are requested when it is up. */
 static void ask_for_all(struct etcd *etcd)
 {
     if (!etcd_conn_is_up(etcd->conn) || !any_watch(etcd))
@@ -184,7 +184,7 @@ static void ask_for_all(struct etcd *etcd)
     }
 }
 
-/* After a new login as well: what is asked for on a stream is judged by the token it began with. */
+/* After a new login as well: requests on a stream are judged by the token it began with. */
 void etcd_watches_restart(struct etcd *etcd)
 {
     etcd_conn_stream_close(&etcd->watch_stream);
@@ -250,13 +250,13 @@ static void move_watch(struct key_watch *to, struct key_watch *from)
 
 struct idle_watch {
     struct key_watch watch;
-    struct idle_watch *next; /* kept later */
+    struct idle_watch *next; /* idle since later */
     uint64_t since_ns;
 };
 
 static void ignore(struct key_watch *watch, const Etcd__KeyValue *kv, bool deleted)
 {
-    (void)watch, (void)kv, (void)deleted; /* its revision counts, when it is taken up again */
+    (void)watch, (void)kv, (void)deleted; /* its revision counts when it is reused */
 }
 
 static struct idle_watch **last_idle(struct etcd *etcd)
@@ -309,7 +309,7 @@ static bool starts_with(const struct key *key, const struct key *start)
     return key->len >= start->len && memcmp(key->bytes, start->bytes, start->len) == 0;
 }
 
-/* The others of this name are not needed any more: the line has changed. */
+/* The others of this name are no longer needed: the queue has changed. */
 bool etcd_watch_reuse(struct etcd *etcd, struct key_watch *watch, const struct key *name,
                       const struct key *key)
 {

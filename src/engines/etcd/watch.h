@@ -16,7 +16,7 @@ typedef void key_watch_fn(struct key_watch *watch, const Etcd__KeyValue *kv, boo
 struct key_watch {
     struct key_watch *next, **link; /* in its bucket of etcd->watches */
     int64_t id;                     /* 0: not started */
-    int64_t from;                   /* the first revision not heard of yet */
+    int64_t from;                   /* the first revision it has no events of yet */
     uint64_t interruptions;         /* there had been so many when `from` was learned */
     key_watch_fn *fn;
     bool puts;             /* not deletions only */
@@ -29,7 +29,7 @@ enum stile_status etcd_watch_start(struct etcd *etcd, struct key_watch *watch,
                                    const struct key *key, const struct key *end, int64_t from,
                                    struct stile_error *err);
 void etcd_watch_stop(struct etcd *etcd, struct key_watch *watch);
-/* Stops it a little later, unless somebody wants to watch the same key before. */
+/* Stops it a little later, unless another claim wants to watch the same key before. */
 void etcd_watch_idle(struct etcd *etcd, struct key_watch *watch);
 /* In place of etcd_watch_start(), if an idle one watches this key: true. It does not report what
  * happened before now: see `from`. The idle watches of other keys of this name are stopped. */

@@ -1,4 +1,4 @@
-/* What follows from what members say. */
+/* Findings from the status of members. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -90,7 +90,8 @@ static void who_is_down_and_how_many_may_follow(void **state)
     struct cluster_status cluster = healthy(5);
     (void)state;
     take_down(&cluster, 3);
-    check(&cluster, "down", STILE_WARNING, "d:2379", "4 of 5 voting members answer: 1 more may go");
+    check(&cluster, "down", STILE_WARNING, "d:2379",
+          "4 of 5 voting members answer: 1 more may fail");
     take_down(&cluster, 0);
     check(&cluster, "down", STILE_WARNING, "a:2379", "3 of 5 voting members answer: with one less");
     assert_null(find(&cluster, "not-named")); /* it may be one of those that are down */
@@ -167,7 +168,7 @@ static void alarms_and_leases(void **state)
     error_set(&cluster.lease_error, STILE_UNCERTAIN, FAULT_TIMED_OUT, "no answer in time");
     check(&cluster, "no-lease", STILE_DANGER, "", "no answer in time");
     cluster.lease_seconds = 15;
-    check(&cluster, "lease-long", STILE_WARNING, "", "15 s or more");
+    check(&cluster, "lease-long", STILE_WARNING, "", "shortest lease is 15 s");
 }
 
 static bool has(const char *version, size_t voters, const char *id)
@@ -215,5 +216,5 @@ int main(void)
         cmocka_unit_test(alarms_and_leases),
         cmocka_unit_test(defects_of_releases),
     };
-    return cmocka_run_group_tests_name("etcd_diagnosis", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("etcd_doctor", tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* Keys, and who is in whose way. */
+/* Keys, and which of them are in the way of a claim. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -299,5 +299,5 @@ int main(void)
         cmocka_unit_test(plain_keys_of_longer_names_are_in_nobodys_way),
         cmocka_unit_test(a_slot_comes_free),
     };
-    return cmocka_run_group_tests_name("etcd_parts", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("etcd_queue", tests, NULL, NULL);
 }
