@@ -107,6 +107,11 @@ struct stile_lock_options options_for_lock(const struct options *options);
 /* The code that a script asked for with -E instead of ours, where it did. */
 int options_exit_code(const struct options *options, int code);
 
+/* ---- engines.c ---- */
+
+/* option: --json or NULL. Returns the exit code. */
+int engines_print(const char *option);
+
 /* ---- duration.c ---- */
 
 /* `250ms`, `10s`, `5m`, `2h`, `1d`. NULL, or what is wrong with it. */

@@ -52,7 +52,11 @@ static int open_with(struct stile_client **client, const struct options *options
         return 0;
     char url[STILE_URL_MAX + 1];
     bool is_url = stile_url_redact(url, sizeof url, engine_url(options)) == STILE_OK;
-    int code = say_failure(is_url ? url : "engine", status, &err);
+    int code = exit_code_of(status);
+    if (status == STILE_UNSUPPORTED)
+        say("%s", err.message); /* it names the engine; no other URL of its would do better */
+    else
+        say_failure(is_url ? url : "engine", status, &err);
     if (status == STILE_REFUSED && credentials_are_missing(engine_url(options)))
         say("the user and password of the run around this one could not be read: that needs the "
             "same user and a /proc that shows it; give the URL with -e, or use password_file=");

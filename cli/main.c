@@ -50,7 +50,8 @@ static void print_overview(FILE *out)
           "  stile setup [URL]                make what it needs in its server (a schema)\n"
           "  stile jobs add|work|ls QUEUE     a queue of jobs in a database\n"
           "  stile acquire|renew|release NAME for scripts, where locks outlive a process\n\n"
-          "stile VERB --help tells all options; -e URL or $STILE_ENGINE choose the engine.\n"
+          "stile VERB --help lists all options; -e URL or $STILE_ENGINE choose the engine,\n"
+          "stile --engines lists those that are installed.\n"
           "Exit codes: the command's own; 75 not acquired, 76 lost, 69 engine, 64 usage.\n",
           out);
 }
@@ -138,6 +139,8 @@ int main(int argc, char **argv)
         printf("stile %s\n", stile_version());
         return finish_output(0);
     }
+    if (strcmp(argv[1], "--engines") == 0)
+        return engines_print(argv[2]);
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
         return help(NULL);
     if (strcmp(argv[1], "help") == 0)

@@ -24,7 +24,7 @@ _stile() {
     verb=${words[1]}
     COMPREPLY=()
     if ((cword == 1)); then
-        mapfile -t COMPREPLY < <(compgen -W "$(_stile_verbs "$command") --help --version" -- "$cur")
+        mapfile -t COMPREPLY < <(compgen -W "$(_stile_verbs "$command") --help --version --engines" -- "$cur")
         return
     fi
     if [[ $verb == jobs ]] && ((cword == 2)) && [[ $cur != -* ]]; then

@@ -347,6 +347,15 @@ STILE_API const char *stile_status_name(enum stile_status status); /* "TIMEOUT" 
 STILE_API const char *stile_status_text(enum stile_status status); /* "not granted in time" */
 STILE_API const char *stile_version(void);
 
+/* An engine that this library knows, whether it is installed or not. */
+struct stile_engine {
+    const char *name;    /* "redis" */
+    const char *schemes; /* of its URLs, separated by spaces */
+    const char *module;  /* the file it is loaded from; "": inside the library; NULL: not found */
+};
+typedef int stile_engine_fn(const struct stile_engine *engine, void *data); /* non-zero: enough */
+STILE_API void stile_engines_list(stile_engine_fn *fn, void *data);
+
 /* The URL without user, password and secret parameters, for logs and environments. MISUSE if it
  * can't be parsed; out is then "?". */
 STILE_API enum stile_status stile_url_redact(char *out, size_t out_size, const char *url);

@@ -8,8 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/url_keywords.h"
-
 struct piece {
     const char *at; /* NULL: not there */
     size_t len;
@@ -70,23 +68,6 @@ static bool cut(struct piece *head, struct piece *tail, char c)
 }
 
 /* ---- cutting ---- */
-
-static enum stile_status check_bytes(const char *text, size_t len, struct stile_error *err)
-{
-    if (len == 0)
-        return refuse(err, "is empty: give one such as local: or redis://host");
-    if (len > STILE_URL_MAX)
-        return error_set(err, STILE_MISUSE, 0, "the engine URL has more than %d bytes",
-                         STILE_URL_MAX);
-    for (size_t i = 0; i < len; i++) {
-        unsigned char c = (unsigned char)text[i];
-        if (c < 0x20 || c == 0x7f)
-            return error_set(err, STILE_MISUSE, 0,
-                             "the engine URL has a control character (0x%02x) at byte %zu", c,
-                             i + 1);
-    }
-    return STILE_OK;
-}
 
 static bool is_scheme(struct piece scheme)
 {
@@ -339,11 +320,32 @@ static enum stile_status decode_all(struct url_block *block, const struct pieces
     return status;
 }
 
-static enum stile_status parse_url(struct url **url, const char *text, struct stile_error *err)
+enum stile_status url_check_text(const char *text, struct stile_error *err)
+{
+    size_t len = strnlen(text, STILE_URL_MAX + 1);
+
+    if (len == 0)
+        return refuse(err, "is empty: give one such as local: or redis://host");
+    if (len > STILE_URL_MAX)
+        return error_set(err, STILE_MISUSE, 0, "the engine URL has more than %d bytes",
+                         STILE_URL_MAX);
+    for (size_t i = 0; i < len; i++) {
+        unsigned char c = (unsigned char)text[i];
+        if (c < 0x20 || c == 0x7f)
+            return error_set(err, STILE_MISUSE, 0,
+                             "the engine URL has a control character (0x%02x) at byte %zu", c,
+                             i + 1);
+    }
+    return STILE_OK;
+}
+
+enum stile_status url_parse(struct url **url, const char *text, struct stile_error *err)
 {
     struct pieces pieces;
-    enum stile_status status = split(&pieces, text, err);
+    enum stile_status status = url_check_text(text, err);
 
+    if (!status)
+        status = split(&pieces, text, err);
     if (status)
         return status;
     /* Each string is at most as long as its piece; a NUL behind it may have no byte in the text. */
@@ -360,23 +362,6 @@ static enum stile_status parse_url(struct url **url, const char *text, struct st
     return status;
 }
 
-enum stile_status url_parse(struct url **url, const char *text, struct stile_error *err)
-{
-    enum stile_status status = check_bytes(text, strnlen(text, STILE_URL_MAX + 1), err);
-    char *same;
-
-    if (status)
-        return status;
-    if (!url_is_keywords(text))
-        return parse_url(url, text, err);
-    status = url_from_keywords(&same, text, err);
-    if (status)
-        return status;
-    status = parse_url(url, same, err);
-    url_keywords_free(same);
-    return status;
-}
-
 void url_free(struct url *url)
 {
     struct url_block *block = (struct url_block *)url;
@@ -385,4 +370,104 @@ void url_free(struct url *url)
         return;
     explicit_bzero(block->text, block->size);
     free(block);
+}
+
+/* ---- printing, without what is secret ---- */
+
+struct output {
+    char *at;
+    size_t size, len; /* len goes on counting when size is reached */
+};
+
+/* Dropped by name: an engine's parameter that is a secret has one of these in its name. A false
+ * alarm costs a parameter in a log, a miss costs a password. */
+static bool is_secret(const char *key)
+{
+    static const char *const hints[] = {"pass", "pwd", "secret", "token", "auth", "cred", "apikey"};
+
+    if (strcmp(key, "user") == 0)
+        return true; /* as the one before the host */
+    for (size_t i = 0; i < sizeof(hints) / sizeof(hints[0]); i++)
+        if (strcasestr(key, hints[i]))
+            return true;
+    return false;
+}
+
+static void put_char(struct output *out, char c)
+{
+    if (out->len < out->size)
+        out->at[out->len] = c;
+    out->len++;
+}
+
+static void put_text(struct output *out, const char *text)
+{
+    for (; *text; text++)
+        put_char(out, *text);
+}
+
+/* Escapes what would move a cut, or could not stand in a URL or on a terminal. */
+static void put_escaped(struct output *out, const char *text)
+{
+    for (; *text; text++) {
+        unsigned char c = (unsigned char)*text;
+        if (c > 0x20 && c != 0x7f && !strchr("%?#@&", c)) {
+            put_char(out, *text);
+            continue;
+        }
+        put_char(out, '%');
+        put_char(out, "0123456789ABCDEF"[c >> 4]);
+        put_char(out, "0123456789ABCDEF"[c & 15]);
+    }
+}
+
+static void put_host(struct output *out, const struct url_host *host)
+{
+    bool brackets = strchr(host->host, ':');
+    char digits[5];
+    size_t n = 0;
+
+    put_text(out, brackets ? "[" : "");
+    put_escaped(out, host->host);
+    put_text(out, brackets ? "]" : "");
+    for (unsigned port = host->port; port > 0; port /= 10)
+        digits[n++] = (char)('0' + port % 10);
+    put_text(out, n ? ":" : "");
+    while (n > 0)
+        put_char(out, digits[--n]);
+}
+
+static void put_url(struct output *out, const struct url *url)
+{
+    char separator = '?';
+
+    put_text(out, url->scheme);
+    put_text(out, ":");
+    /* A path that starts with "//" would be read as hosts. */
+    if (url->n_hosts > 0 || strncmp(url->path, "//", 2) == 0)
+        put_text(out, "//");
+    for (size_t i = 0; i < url->n_hosts; i++) {
+        put_text(out, i ? "," : "");
+        put_host(out, &url->hosts[i]);
+    }
+    put_escaped(out, url->path);
+    for (size_t i = 0; i < url->n_params; i++) {
+        const struct url_param *param = &url->params[i];
+        if (is_secret(param->key))
+            continue;
+        put_char(out, separator);
+        put_text(out, param->key);
+        put_text(out, param->value[0] ? "=" : "");
+        put_escaped(out, param->value);
+        separator = '&';
+    }
+}
+
+bool url_print_redacted(char *out, size_t size, const struct url *url)
+{
+    struct output text = {.at = out, .size = size};
+
+    put_url(&text, url);
+    put_char(&text, '\0');
+    return text.len <= text.size && text.len <= STILE_URL_MAX + 1;
 }

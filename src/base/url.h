@@ -2,9 +2,8 @@
  *
  * `local:`, `local:/path`, `redis://u:p@h:1/0?prefix=x`. Percent-escapes are decoded in user,
  * password, path and parameters; %00 and malformed escapes are refused. Errors never contain the
- * password. What begins with `word=` is a keyword string of libpq's, `host=db dbname=app`, and read
- * as a postgres URL whose parameters it has. Everything is bounded: STILE_URL_MAX bytes,
- * URL_HOSTS_MAX hosts, URL_PARAMS_MAX parameters. */
+ * password. Everything is bounded: STILE_URL_MAX bytes, URL_HOSTS_MAX hosts, URL_PARAMS_MAX
+ * parameters. */
 #ifndef STILE_URL_H
 #define STILE_URL_H
 
@@ -35,11 +34,16 @@ struct url {
     size_t n_params;
 };
 
+/* Not empty, not too long, without control characters: so that it can be looked at further. */
+enum stile_status url_check_text(const char *text, struct stile_error *err);
 enum stile_status url_parse(struct url **url, const char *text, struct stile_error *err);
 /* known: the parameter names an engine has, NULL-terminated. */
 enum stile_status url_check_params(const struct url *url, const char *const *known,
                                    struct stile_error *err);
 void url_free(struct url *url); /* wipes the password first */
+
+/* Without user, password and secret parameters. False: there is no room, and out has no end. */
+bool url_print_redacted(char *out, size_t size, const struct url *url);
 
 const char *url_param(const struct url *url, const char *key); /* NULL: not given */
 
@@ -55,8 +59,8 @@ enum stile_status url_param_number(unsigned *out, const struct url *url, const c
                                    unsigned min, unsigned max, struct stile_error *err);
 bool url_read_number(unsigned *out, const char *text, unsigned max); /* the same for any text */
 
-/* Where there is this parameter, *password becomes the first line of the file that it names. Who
- * has used it wipes the room. */
+/* If the parameter is given, *password becomes the first line of the file that it names. The caller
+ * wipes the room afterwards. */
 enum stile_status url_secret(const char **password, const struct url *url, const char *key,
                              char room[URL_SECRET_MAX], struct stile_error *err);
 

@@ -112,16 +112,16 @@ static enum stile_status examine(struct stile_client *client, unsigned flags, st
     if (flags & STILE_ADOPT) {
         if (!admin->adopt)
             return error_set(err, STILE_UNSUPPORTED, 0,
-                             "there is nothing to adopt on the engine %s: only nodes of redlock:// "
-                             "that have lost their data can be taken back",
+                             "there is nothing to adopt on the engine %s: its servers need not be "
+                             "taken back when they have lost their data",
                              class->caps.engine);
         status = run_examination(client, admin->adopt, fn, data, &enough, err);
     }
     if (flags & STILE_RESIZE) {
         if (!admin->resize)
             return error_set(err, STILE_UNSUPPORTED, 0,
-                             "the engine %s keeps no record of which servers it has: only the "
-                             "nodes of redlock:// are changed in this way",
+                             "there is nothing to resize on the engine %s: it keeps no record of "
+                             "which servers it has",
                              class->caps.engine);
         status = run_examination(client, admin->resize, fn, data, &enough, err);
     }

@@ -1,10 +1,18 @@
-/* From a URL's scheme to its engine: one of this library, or one of a module that is loaded now. */
+/* From a text to its engine: a URL's scheme, or the form of a connection string, names it. */
 #ifndef STILE_FIND_H
 #define STILE_FIND_H
 
+#include "base/url.h"
 #include "engines/engine.h"
+
+/* A URL, or a connection string in a form that an engine of the registry claims. */
+enum stile_status find_url(struct url **url, const char *text, struct stile_error *err);
 
 enum stile_status find_engine(const struct engine_class **class, const char *scheme,
                               struct stile_error *err);
+
+/* Both, with the URL's parameters checked. text NULL: $STILE_ENGINE; "": the default, local:. */
+enum stile_status find_from_text(struct url **url, const struct engine_class **class,
+                                 const char *text, struct stile_error *err);
 
 #endif

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include "base/options.h"
-#include "base/url.h"
 #include "core/completion.h"
 #include "core/events.h"
 #include "core/find.h"
@@ -102,17 +101,13 @@ enum stile_status client_new(struct stile_client **out, const struct engine_clas
     return STILE_OK;
 }
 
-static enum stile_status open_url(struct stile_client **client, const struct url *url,
-                                  const struct stile_client_options *options,
-                                  struct stile_error *err)
+static enum stile_status open_engine(struct stile_client **client, const struct engine_class *class,
+                                     const struct url *url,
+                                     const struct stile_client_options *options,
+                                     struct stile_error *err)
 {
-    const struct engine_class *class;
+    enum stile_status status;
     struct loop *loop;
-    enum stile_status status = find_engine(&class, url->scheme, err);
-    if (!status)
-        status = url_check_params(url, class->params, err);
-    if (status)
-        return status;
     fork_block();
     int rc = loop_epoll_new(&loop);
     if (rc)
@@ -134,19 +129,17 @@ enum stile_status stile_client_open(struct stile_client **client, const char *te
         .least = OPTIONS_UP_TO(struct stile_client_options, examine),
     };
     struct stile_client_options o;
+    const struct engine_class *class;
     struct url *url;
     if (!client)
         return error_set(err, STILE_MISUSE, 0, "no place for the client");
     *client = NULL;
     enum stile_status status = options_read(&o, options, &kind, err);
+    if (!status)
+        status = find_from_text(&url, &class, text, err);
     if (status)
         return status;
-    if (!text)
-        text = secure_getenv("STILE_ENGINE");
-    status = url_parse(&url, text && *text ? text : "local:", err);
-    if (status)
-        return error_wrap(err, status, "reading the engine's URL");
-    status = open_url(client, url, &o, err);
+    status = open_engine(client, class, url, &o, err);
     if (status)
         error_wrap(err, status, "opening %s", url->scheme);
     url_free(url);

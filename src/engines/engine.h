@@ -311,7 +311,4 @@ struct engine_class {
     const struct engine_admin *admin;
 };
 
-/* The registry: NULL-terminated, one line per engine under its #ifdef. */
-extern const struct engine_class *const engine_classes[];
-
 #endif

@@ -72,7 +72,7 @@ static enum stile_status check_jobs(struct stile_client *client, struct stile_er
     if (client->engine->class->jobs)
         return STILE_OK;
     return error_set(err, STILE_UNSUPPORTED, 0,
-                     "%s keeps no jobs: they are in a database, postgres:// or mysql://",
+                     "%s keeps no jobs: use an engine that does (stile caps URL prints it)",
                      client->engine->caps.engine);
 }
 

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "engines/engine.h"
+#include "engines/registry.h"
 #include "support/scarcity.h"
 
 #define SCENE_S     60 /* more is a hang */
@@ -19,8 +19,11 @@
 
 extern const struct engine_class ENGINE_CLASS;
 
-/* In place of src/core/registry.c: the engine inside, and not as a module. */
-const struct engine_class *const engine_classes[] = {&ENGINE_CLASS, NULL};
+/* In place of the library's registry: the engine inside, and not as a module. */
+const struct engine_entry engine_registry[] = {
+    {.name = "one", .schemes = ENGINE_SCHEMES, .class = &ENGINE_CLASS},
+    {.name = NULL},
+};
 
 /* ---- the scene ---- */
 

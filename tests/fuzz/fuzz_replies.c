@@ -13,13 +13,17 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "engines/engine.h"
+#include "engines/registry.h"
 #include "fuzz/fuzz.h"
 
 extern const struct engine_class redis_class, redlock_class;
 
-/* In place of src/core/registry.c: the engines inside, and not as a module. */
-const struct engine_class *const engine_classes[] = {&redis_class, &redlock_class, NULL};
+/* In place of the library's registry: the engines inside, and not as a module. */
+const struct engine_entry engine_registry[] = {
+    {.name = "redis", .schemes = "redis redis+cluster redis+sentinel", .class = &redis_class},
+    {.name = "redlock", .schemes = "redlock", .class = &redlock_class},
+    {.name = NULL},
+};
 
 #define NODES     3
 #define WORDS_MAX 64

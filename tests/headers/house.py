@@ -110,7 +110,7 @@ def complete(*words, **env):
 
 
 def completion_offers_verbs_and_options():
-    assert sorted(complete("")) == sorted(verbs() + ["--help", "--version"]), complete("")
+    assert sorted(complete("")) == sorted(verbs() + ["--engines", "--help", "--version"]), complete("")
     assert complete("rel") == ["release"]
     for verb in verbs():
         offered = sorted(set(complete(verb, "--")))

@@ -22,7 +22,8 @@ LAYERS = {
     "src/base/": ("stile.h", "base/", MUTANT),
     "src/io/": ("base/", "io/", MUTANT),
     "src/engines/": ("stile.h", "base/", "io/", "engines/engine.h", "engines/module.h", ".", MUTANT),
-    "src/core/": ("stile.h", "base/", "io/", "engines/engine.h", "engines/module.h", "core/", MUTANT),
+    "src/core/": ("stile.h", "base/", "io/", "engines/engine.h", "engines/module.h",
+                  "engines/registry.h", "core/", MUTANT),
     "src/recipes/": ("stile.h", "base/", "io/", "engines/engine.h", "core/", ".", MUTANT),
     "cli/": ("stile.h", ".", MUTANT),
 }

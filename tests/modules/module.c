@@ -1,7 +1,8 @@
 /* A module for the test of the loader; its build says what is wrong with it. */
 #include "engines/module.h"
 
-static const struct engine_class works = {.schemes = "redis rediss", .caps = {.engine = "works"}};
+static const struct engine_class works = {.schemes = "works works+tls",
+                                          .caps = {.engine = "works"}};
 static const struct engine_class *const classes[] = {&works, NULL};
 
 #ifdef MODULE_NAMELESS

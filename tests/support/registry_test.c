@@ -1,14 +1,11 @@
-/* In place of src/core/registry.c in the test build of the command. */
+/* In place of the library's registry in the test build of the command. */
+#include "engines/registry.h"
 #include "support/script_engine.h"
 
-#ifdef STILE_ENGINE_LOCAL
 extern const struct engine_class local_class;
-#endif
 
-const struct engine_class *const engine_classes[] = {
-#ifdef STILE_ENGINE_LOCAL
-    &local_class,
-#endif
-    &script_class,
-    NULL,
+const struct engine_entry engine_registry[] = {
+    {.name = "local", .schemes = "local", .class = &local_class},
+    {.name = "test", .schemes = "test", .class = &script_class},
+    {.name = NULL},
 };

@@ -1,10 +1,13 @@
 /* libpq's keyword strings, `host=db dbname='my app' password=...`, as the URL that means the same.
- * As there, a backslash takes the next character as it is, inside quotes and outside. */
+ * As there, a backslash takes the next character as it is, inside quotes and outside.
+ *
+ * It is a part of the library, not of the module: such a string is also redacted, for which no
+ * module is loaded. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/url_keywords.h"
+#include "engines/postgres/keywords.h"
 
 #define SCHEME "postgres:"
 
@@ -26,7 +29,7 @@ static const char *past_spaces(const char *at)
 }
 
 /* No URL begins like this: its scheme has no '=', and ends with ':'. */
-bool url_is_keywords(const char *text)
+static bool is_keywords(const char *text)
 {
     const char *at = past_spaces(text), *word = at;
     while (is_word(*at))
@@ -74,8 +77,10 @@ static enum stile_status put_pair(char **to, const char **from, struct stile_err
     return put_value(to, from, err);
 }
 
-enum stile_status url_from_keywords(char **url, const char *text, struct stile_error *err)
+enum stile_status postgres_url_from_keywords(char **url, const char *text, struct stile_error *err)
 {
+    if (!is_keywords(text))
+        return STILE_OK;
     /* Each byte becomes three at most. */
     char *out = malloc(sizeof SCHEME + 3 * strlen(text) + 1), *to = out, separator = '?';
     enum stile_status status = STILE_OK;
@@ -88,15 +93,6 @@ enum stile_status url_from_keywords(char **url, const char *text, struct stile_e
         status = put_pair(&to, &text, err);
     }
     *to = '\0';
-    if (status)
-        url_keywords_free(out);
-    else
-        *url = out;
+    *url = out;
     return status;
-}
-
-void url_keywords_free(char *url)
-{
-    explicit_bzero(url, strlen(url));
-    free(url);
 }
