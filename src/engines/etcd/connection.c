@@ -260,7 +260,7 @@ static void finish_ended(struct conn *c, const struct stile_error *why)
         finish(r, r->in_doubt ? &doubt : &never);
 }
 
-/* ---- time ---- */ /* ---- time ---- */
+/* ---- time ---- */
 
 static void end_overdue(struct conn *c, struct request_list *list, const struct stile_error *err,
                         uint64_t now_ns)

@@ -25,19 +25,19 @@ struct diagnosis {
 static const struct defect too_old = {.severity = STILE_DANGER,
                                       .id = "old",
                                       .what = "is too old",
-                                      .why = "stile refuses it: it needs what came with 3.4."};
+                                      .why = "stile refuses it: it needs features of 3.4."};
 
 static const struct defect known[] = {
     {.fixed = {0, 3, 0},
      .severity = STILE_DANGER,
      .id = "old-disagrees",
      .what = "may lose writes when a member crashes",
-     .why = "Members then disagree, and with them two holders may."},
+     .why = "Members then disagree, and two clients may hold one lock."},
     {.fixed = {21, 5, 0},
      .severity = STILE_DANGER,
      .alone = true,
      .id = "old-forgets",
-     .what = "alone answers before its disk has it",
+     .what = "as a single member answers before a write is on disk",
      .why = "After a crash a grant may be forgotten, and its token given out again."},
     {.fixed = {32, 14, 0},
      .severity = STILE_WARNING,
@@ -53,8 +53,8 @@ static const struct defect known[] = {
     {.fixed = {38, 23, 5},
      .severity = STILE_NOTE,
      .id = "old-keep-alive",
-     .what = "may answer a keep-alive as if all was well though the lease is revoked",
-     .why = "stile looks at its keys instead; other clients on the same locks may not."},
+     .what = "may answer a keep-alive with success although the lease was revoked",
+     .why = "stile checks its keys instead; other clients of the same locks may not."},
     {.fixed = {36, 18, 0},
      .severity = STILE_NOTE,
      .id = "old-watch",

@@ -253,7 +253,7 @@ static enum stile_status check_status(const Etcd__StatusResponse *status, struct
     if (sscanf(status->version, "%u.%u", &major, &minor) != 2 || major < 3 ||
         (major == 3 && minor < OLDEST_MINOR))
         return error_set(err, STILE_REFUSED, 0,
-                         "version %.20s of the server is too old: 3.4 is needed", status->version);
+                         "the server's version %.20s is too old: 3.4 is needed", status->version);
     if (status->is_learner)
         return error_set(err, STILE_REFUSED, FAULT_LEARNER,
                          "this member is only a learner: name the voting members");
@@ -443,9 +443,9 @@ const struct engine_class etcd_class = {
             .token_is = "the revision that created the holder's key",
             .survives = "a holder's crash: free after its lease; a member's crash: everything, "
                         "while more than half of the members are up",
-            .condition = "the members keep what they have on their disks; a TTL is rounded up to "
-                         "whole seconds, and to the least the servers allow (2 s unless their "
-                         "election timeout is set otherwise)",
+            .condition = "the members keep what is on their disks; a TTL is rounded up to whole "
+                         "seconds, and to the shortest the servers allow (2 s with the default "
+                         "election timeout)",
         },
     .apart_sharing = true,
     .in_flight = 128, /* more would not make a member faster, only each answer later */

@@ -111,7 +111,7 @@ static const struct meaning {
     {"database space exceeded", FAULT_NO_SPACE, STILE_REFUSED,
      "the database is full (NOSPACE): compact and defragment it, then `etcdctl alarm disarm`"},
     {"lease not found", FAULT_NO_LEASE, STILE_LOST, "the server has ended the lease"},
-    {"has been compacted", FAULT_COMPACTED, STILE_UNREACHABLE, "that revision is compacted"},
+    {"has been compacted", FAULT_COMPACTED, STILE_UNREACHABLE, "that revision has been compacted"},
     {"invalid auth token", FAULT_TOKEN, STILE_UNREACHABLE, "the login has expired"},
     {"auth store is old", FAULT_TOKEN, STILE_UNREACHABLE, "users or roles have changed"},
     {"authentication failed", FAULT_LOGIN, STILE_REFUSED, "user or password is wrong"},

@@ -234,9 +234,9 @@ void etcd_plain_set_caps(struct stile_caps *caps)
 {
     caps->modes = 1u << STILE_EXCLUSIVE;
     caps->condition =
-        "the members keep what they have on their disks; a TTL is rounded up to whole "
-        "seconds, and to the least the servers allow; what hold_at_least and "
-        "lock_delay keep is kept from all but etcd3's Lock";
+        "the members keep what is on their disks; a TTL is rounded up to whole seconds, and to "
+        "the shortest the servers allow; etcd3's Lock does not respect hold_at_least and "
+        "lock_delay";
 }
 
 static void key_of_plain(struct key *plain, struct etcd_claim *claim)
