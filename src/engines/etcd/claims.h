@@ -1,15 +1,12 @@
 /* A claim: one key in the queue of a name, from the first request to the release.
  *
- *     IDLE ─► LEASING ─► TRYING ───────► busy, or JOINING where only other names are in the way
- *                │          │
- *                │          └──────┬──────────────────────────────► HELD ─► RELEASING ─► IDLE
- *                │                 │ first in the queue              │          ▲
- *                └──► JOINING ─────┤                                 └► LOST    │ release()
- *                        │         │                                            │
- *                        └──► WAITING ◄─► CHECKING             any state, as soon as its request
- *                                                              is answered (RELEASE_DUE until then)
+ *     IDLE ─► LEASING ─┬─► TRYING ──► HELD if it is first, else busy
+ *                      └─► JOINING ─► HELD if it is first, else WAITING ◄─► CHECKING ─► HELD
  *
- * All transitions: claim.c. */
+ *     HELD ─► RELEASING ─► IDLE         LOST, in place of RELEASING, if its key is gone
+ *
+ * release() may be called in every state; if a request is under way, the claim stays in RELEASE_DUE
+ * until that is answered. claim.c lists all transitions. */
 #ifndef STILE_ETCD_CLAIMS_H
 #define STILE_ETCD_CLAIMS_H
 

@@ -725,24 +725,24 @@ static void init_timers(struct conn *c)
 
 /* ---- the beginning and the end ---- */
 
-static bool keep(const char **text)
+static bool copy_text(const char **text)
 {
     char *copy = *text ? strdup(*text) : NULL;
-    bool kept = copy || !*text;
+    bool copied = copy || !*text;
     *text = copy;
-    return kept;
+    return copied;
 }
 
-static bool keep_options(struct conn *c, const struct conn_options *options)
+static bool copy_options(struct conn *c, const struct conn_options *options)
 {
-    bool kept = true;
+    bool copied = true;
     c->options = *options;
     if (!c->options.answer_ns)
         c->options.answer_ns = DEFAULT_ANSWER_NS;
     for (size_t i = 0; i < c->options.n_endpoints; i++)
-        kept = keep(&c->options.endpoints[i].host) && kept;
-    kept = keep(&c->options.user) && kept;
-    return keep(&c->options.password) && kept;
+        copied = copy_text(&c->options.endpoints[i].host) && copied;
+    copied = copy_text(&c->options.user) && copied;
+    return copy_text(&c->options.password) && copied;
 }
 
 static void wipe(char *secret)
@@ -800,9 +800,9 @@ static void shuffle(struct conn *c)
         if (loop_random(c->loop, &random, sizeof random))
             return;
         struct conn_endpoint *a = &c->options.endpoints[i - 1];
-        struct conn_endpoint *b = &c->options.endpoints[random % i], kept = *a;
+        struct conn_endpoint *b = &c->options.endpoints[random % i], other = *a;
         *a = *b;
-        *b = kept;
+        *b = other;
     }
 }
 
@@ -822,7 +822,7 @@ enum stile_status etcd_conn_new(struct conn **out, struct loop *loop,
     c->events = events;
     c->owner = owner;
     init_timers(c);
-    if (!keep_options(c, options)) {
+    if (!copy_options(c, options)) {
         etcd_conn_free(c);
         return error_set(err, STILE_NOMEM, 0, "out of memory");
     }

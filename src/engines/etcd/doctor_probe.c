@@ -9,7 +9,7 @@
 #include "engines/etcd/etcd.h"
 
 struct examination {
-    struct examination *next; /* of etcd->visits */
+    struct examination *next; /* of etcd->examinations */
     struct query *query;
     struct probe {
         struct examination *examination;

@@ -180,7 +180,7 @@ struct inspection {
     uint64_t fingerprint; /* of what was reported */
     struct key_watch watch;
     struct timer timer;
-    struct inspection *deferred_next; /* of etcd->patient, while it has not begun */
+    struct inspection *deferred_next; /* of etcd->deferred, while it has not begun */
     uint64_t release_number;          /* later releases need not be waited for */
 };
 
@@ -342,8 +342,8 @@ static void on_ttl(void *data, const ProtobufCMessage *message, const struct sti
     struct lease_owner *owner = err ? NULL : etcd_view_owner(&inspection->view, answer->id);
     if (owner)
         owner->ttl = answer->ttl;
-    bool untold = err && (err->native == FAULT_NO_LEASE || err->native == FAULT_DENIED);
-    owner_answered(inspection, untold ? NULL : err);
+    bool unknown = err && (err->native == FAULT_NO_LEASE || err->native == FAULT_DENIED);
+    owner_answered(inspection, unknown ? NULL : err);
 }
 
 static void keep_info(struct lease_owner *owner, const ProtobufCBinaryData *value)

@@ -1,7 +1,7 @@
 /* Keys: "<prefix><name>/<lease>" as Go's concurrency.Mutex, "<prefix><name>/read/<...>" and
  * "/write/<...>" as its recipe's RWMutex, "/slots/<...>" of our own: there the lease has eight more
- * digits, which tell the claims of one client apart. A ghost's key is that of its claim with a dash
- * and a number behind it.
+ * digits, which distinguish the claims of one client. A ghost's key is that of its claim with a
+ * dash and a number behind it.
  *
  * A claim on "a" must not wait for "a/b", whose keys start with "a/" too: so the suffix behind the
  * name is checked. And a name whose last part is "read" is distinguished from the readers of the
@@ -296,8 +296,7 @@ static bool is_printable(const char *name)
     return true;
 }
 
-/* Every lock is bound to a lease; that, and its suffix, distinguish it from other programs' keys.
- */
+/* A lock's key is bound to a lease and has a suffix: other programs' keys lack one of them. */
 bool etcd_key_parse(char *name, struct key_suffix *suffix, const struct etcd *etcd,
                     const Etcd__KeyValue *kv)
 {

@@ -76,8 +76,7 @@ static bool is_wanted(const struct view *view, const char *name)
     return !view->prefix || strncmp(name, view->prefix, strlen(view->prefix)) == 0;
 }
 
-/* A key that is in our way is shown, whatever its owner; but not every key with a lease is a lock.
- */
+/* A key in our way is shown, whatever its owner; but not every key with a lease is a lock's. */
 static bool is_wanted_plain(const struct view *view, const char *name, const Etcd__KeyValue *kv)
 {
     return is_wanted(view, name) && (view->only || kv->lease);
