@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engines/etcd/rpc.h"
+#include "engines/etcd/requests.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

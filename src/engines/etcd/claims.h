@@ -11,7 +11,6 @@
 #define STILE_ETCD_CLAIMS_H
 
 #include "engines/etcd/session.h"
-#include "engines/etcd/txn.h"
 #include "engines/etcd/watch.h"
 
 enum claim_state {

@@ -10,7 +10,7 @@
 #ifndef STILE_ETCD_CONNECTION_H
 #define STILE_ETCD_CONNECTION_H
 
-#include "engines/etcd/rpc.h"
+#include "engines/etcd/requests.h"
 
 #define CONN_SENT_MAX 256 /* at once; further ones wait here, and are not timed */
 /* Altogether: a client with thousands of locks may ask for all of them at once. */

@@ -10,9 +10,9 @@
  * Requests, keep-alives and watches share one HTTP/2 connection to one member; if that fails, the
  * next member takes over.
  *
- *     connection.c, rpc.c, http2.c   requests and streams to one member at a time
+ *     connection.c, http2.c          requests and streams to one member at a time
  *     session.c, watch.c             leases and watches, each over one stream
- *     keys.c, txn.c                  what is written
+ *     requests.c, keys.c             what is sent: RPCs, transactions, keys
  *     acquire.c, queue.c, claim.c    a claim: to the grant, its place in the queue, to its end
  *     side_keys.c                    hold_at_least, lock-delay, etcd3's Lock
  *     inspect.c, view.c              list, show, watch, break

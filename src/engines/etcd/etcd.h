@@ -63,6 +63,12 @@ static inline struct etcd *etcd_of(struct engine *engine)
     return (struct etcd *)engine;
 }
 
+static inline enum stile_status etcd_txn_send(struct txn *txn, struct etcd *etcd, conn_fn *fn,
+                                              void *data, struct stile_error *err)
+{
+    return etcd_conn_request(etcd->conn, RPC_TXN, &txn->request.base, fn, data, err);
+}
+
 static inline struct etcd_claim *claim_of(struct claim *base)
 {
     return (struct etcd_claim *)base->state;
