@@ -305,13 +305,14 @@ def names_opened(bench, few, most):
 
 def names_open_rows(lines, few, most):
     rows = []
-    for held, left in (False, "used before"), (True, "held by a process that died"):
-        def median(size, key, held=held):
+    for left, told in (("used", "used before"), ("held", "held by a process that died"),
+                       ("kept", "kept by a hold")):
+        def median(size, key, left=left):
             return statistics.median(line[key] for line in lines
-                                     if line["names"] == size and line["held"] == held)
+                                     if line["names"] == size and line["left"] == left)
         for key, which in ("first_ns", "first open"), ("p50_ns", "later opens"):
             ratio = median(most, key) / median(few, key)
-            rows.append(row("  %s, %d names %s" % (which, most, left),
+            rows.append(row("  %s, %d names %s" % (which, most, told),
                             "%.0f us" % (median(most, key) / 1e3),
                             "%d: %.0f us" % (few, median(few, key) / 1e3), ratio, "the same: 1.5 x",
                             ratio <= 1.5))

@@ -3,7 +3,7 @@
  *   turn   NAMES names, each made, taken, given and freed, one after the other
  *   held   NAMES held at once by one client, then all given
  *   open   a client opened and closed after NAMES were used in turn by a process that ended without
- *          closing, or died holding all of them; ROUNDS times
+ *          closing, or died holding all of them, or held them for at least an hour; ROUNDS times
  *
  *   bench-names DIR turn|held NAMES
  *   bench-names DIR open NAMES ROUNDS
@@ -31,16 +31,22 @@ static struct stile_client *open_client(void)
     return client;
 }
 
-static struct stile_lock *take(struct stile_client *client, long i)
+static struct stile_lock *take_for(struct stile_client *client, long i, int64_t hold_ms)
 {
     char name[32];
     struct stile_lock *lock;
+    struct stile_lock_options options = {.size = sizeof options, .hold_at_least_ms = hold_ms};
     struct stile_error err = {0};
     snprintf(name, sizeof name, "order:%ld", i);
-    if (stile_lock_new(&lock, client, name, NULL, &err) != STILE_OK ||
+    if (stile_lock_new(&lock, client, name, &options, &err) != STILE_OK ||
         stile_lock_acquire(lock, 0, &err) != STILE_OK)
         bench_die("%s: %s", name, err.message);
     return lock;
+}
+
+static struct stile_lock *take(struct stile_client *client, long i)
+{
+    return take_for(client, i, 0);
 }
 
 static long file_bytes(void)
@@ -94,26 +100,30 @@ static void at_once(long n)
     free(locks);
 }
 
-static void leave_behind(long n, bool held)
+enum left { USED, HELD, KEPT };
+
+static const char *const left_texts[] = {"used", "held", "kept"};
+
+static void leave_behind(long n, enum left left)
 {
     pid_t pid = bench_fork();
     if (pid == 0) {
         struct stile_client *client = open_client();
-        if (!held)
+        if (left == USED)
             use_in_turn(client, n);
-        for (long i = 0; held && i < n; i++)
-            take(client, i);
+        for (long i = 0; left != USED && i < n; i++)
+            take_for(client, i, left == KEPT ? 3600000 : 0);
         _exit(0);
     }
     bench_reap(pid);
 }
 
-static void opened_after(long n, bool held, long rounds)
+static void opened_after(long n, enum left left, long rounds)
 {
     int64_t *took_ns = calloc((size_t)rounds, sizeof *took_ns);
     if (!took_ns)
         bench_die("out of memory");
-    leave_behind(n, held);
+    leave_behind(n, left);
     int64_t first_ns = bench_now_ns();
     stile_client_close(open_client());
     first_ns = bench_now_ns() - first_ns;
@@ -122,10 +132,10 @@ static void opened_after(long n, bool held, long rounds)
         stile_client_close(open_client());
         took_ns[i] = bench_now_ns() - start_ns;
     }
-    printf(
-        "{\"how\": \"open\", \"names\": %ld, \"held\": %s, \"first_ns\": %ld, \"p50_ns\": %ld}\n",
-        n, held ? "true" : "false", (long)first_ns,
-        (long)bench_percentile(took_ns, (size_t)rounds, 50));
+    printf("{\"how\": \"open\", \"names\": %ld, \"left\": \"%s\", \"first_ns\": %ld, \"p50_ns\": "
+           "%ld}\n",
+           n, left_texts[left], (long)first_ns,
+           (long)bench_percentile(took_ns, (size_t)rounds, 50));
     free(took_ns);
 }
 
@@ -140,8 +150,8 @@ int main(int argc, char **argv)
     } else if (strcmp(argv[2], "held") == 0) {
         at_once(n);
     } else {
-        opened_after(n, false, bench_number(argv[4]));
-        opened_after(n, true, bench_number(argv[4]));
+        for (enum left left = USED; left <= KEPT; left++)
+            opened_after(n, left, bench_number(argv[4]));
     }
     return 0;
 }

@@ -188,7 +188,7 @@ static void test_many_kept_after_the_dead(void **state)
     (void)state;
     child_expect(end_while_many_are_kept, STILE_OK);
     for (int round = 0; round < 2; round++) {
-        kit_open(&party, dir);
+        open_cheaply(&party);
         for (unsigned i = 0; i < 200; i++) {
             unsigned number = (unsigned)(kit_random() % n_at_once());
             struct bid *bid = bid_number(&party, number, (struct bid_options){0});
@@ -198,6 +198,30 @@ static void test_many_kept_after_the_dead(void **state)
         }
         kit_close(&party);
     }
+}
+
+/* Nobody comes to these names any more. */
+static void test_many_of_the_dead_are_cleared_away(void **state)
+{
+    struct party party;
+    struct stile_error err;
+    bool found;
+    (void)state;
+    child_expect(end_while_many_are_kept, STILE_OK);
+    open_cheaply(&party);
+    const struct ledger_cell *ledger = &kit_store(&party)->cells[AT_LEDGER].ledger;
+    uint64_t now_ns = local_now(kit_local(&party)) + 2 * 3600 * NS_PER_SEC; /* holds are over */
+    assert_true(ledger->n_names > n_at_once() - EDITS_FOR_SWEEPS);
+    for (uint32_t i = 0; ledger->n_names > 0; i++) { /* as a timer does otherwise */
+        assert_true(i < n_at_once());
+        assert_status(load_tidy(kit_local(&party)->env, &found, EDITS_FOR_SWEEPS,
+                                now_ns + i * NS_PER_SEC, &err),
+                      OK);
+    }
+    assert_int_equal(ledger->n_kept, 0);
+    kit_check(kit_store(&party));
+    kit_close(&party);
+    expect_as_new();
 }
 
 /* While another process keeps the directory open, so that it is never started afresh. */
@@ -252,6 +276,7 @@ int main(void)
         TEST(test_many_kept_after_the_dead),
         TEST(test_many_released_beside_others),
         TEST(test_holds_that_are_over_do_not_pile_up),
+        TEST(test_many_of_the_dead_are_cleared_away),
     };
     highest = child_shared(sizeof *highest);
     return cmocka_run_group_tests_name("local_many", tests, NULL, NULL);

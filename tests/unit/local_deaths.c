@@ -141,6 +141,65 @@ static void test_a_crowd_of_slot_holders(void **state)
     kit_bid_free(waiter);
 }
 
+/* ---- names that nobody comes to ---- */
+
+static unsigned n_claims(void)
+{
+    const struct store *store = kit_store(&a);
+    unsigned n = 0;
+    for (uint32_t i = AT_FIRST; i < store->cells[AT_LEDGER].ledger.n_used; i++)
+        n += store->cells[i].kind == CELL_CLAIM && store->cells[i].claim.state != CLAIM_SPARE;
+    return n;
+}
+
+/* The waiter never got the lock, so nothing is kept for it. */
+static void test_dead_claims_are_swept_away(void **state)
+{
+    (void)state;
+    struct bid_options held = {.hold_ms = 3600000};
+    struct other holder = other_start("n", (struct bid_options){0}, SAID_GRANTED);
+    struct other first = other_start("n", held, SAID_NOTHING);
+    struct other second = other_start("n", held, SAID_NOTHING);
+    kit_sweep(kit_store(&a));
+    assert_int_equal(n_claims(), 3);
+    other_kill(&second);
+    other_kill(&first);
+    other_kill(&holder);
+    kit_sweep(kit_store(&a));
+    assert_int_equal(n_claims(), 0);
+    assert_int_equal(kit_store(&a)->cells[AT_LEDGER].ledger.n_kept, 0);
+}
+
+static void test_what_a_hold_keeps_is_not_swept_away(void **state)
+{
+    (void)state;
+    struct bid *bid = kit_bid(&a, "n");
+    struct other other = other_start("n", (struct bid_options){.hold_ms = 3600000}, SAID_GRANTED);
+    other_kill(&other);
+    kit_sweep(kit_store(&a));
+    assert_int_equal(n_claims(), 1);
+    assert_int_equal(kit_try(bid), SAID_BUSY);
+    kit_bid_free(bid);
+}
+
+/* Its own watch clears its way; the dead behind it have nobody else. */
+static void test_a_waiter_that_lives_stays_in_line(void **state)
+{
+    (void)state;
+    struct bid *holder = kit_bid(&a, "n"), *waiter = kit_bid(&b, "n");
+    kit_take(holder);
+    kit_wait(waiter);
+    struct other behind = other_start("n", (struct bid_options){0}, SAID_NOTHING);
+    other_kill(&behind);
+    kit_sweep(kit_store(&a));
+    assert_int_equal(n_claims(), 2);
+    kit_release(holder);
+    kit_until(waiter, SAID_GRANTED);
+    kit_release(waiter);
+    kit_bid_free(holder);
+    kit_bid_free(waiter);
+}
+
 #define TEST(test) cmocka_unit_test_setup_teardown(test, three_open, three_close)
 
 int main(void)
@@ -154,6 +213,9 @@ int main(void)
         TEST(test_a_writer_outlives_all_readers),
         TEST(test_a_lock_delay_follows_a_death),
         TEST(test_a_crowd_of_slot_holders),
+        TEST(test_dead_claims_are_swept_away),
+        TEST(test_what_a_hold_keeps_is_not_swept_away),
+        TEST(test_a_waiter_that_lives_stays_in_line),
     };
     return cmocka_run_group_tests_name("local_deaths", tests, NULL, NULL);
 }

@@ -333,7 +333,7 @@ void kit_sweep(struct store *store)
         struct tx tx;
         struct swept swept = {.n = 0};
         assert_true(tx_begin(&tx, store));
-        names_sweep(&tx, 64, 0, &swept);
+        names_sweep(&tx, 64, EDITS_FOR_SWEEPS, 0, &swept);
         assert_true(tx_commit(&tx));
     }
 }

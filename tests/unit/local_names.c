@@ -64,7 +64,7 @@ static void sweep_all(uint64_t now_ns)
 {
     for (uint32_t i = 0; i < BUCKETS; i += 64) {
         table_begin();
-        names_sweep(&tx, 64, now_ns, NULL);
+        names_sweep(&tx, 64, EDITS_FOR_SWEEPS, now_ns, NULL);
         table_commit();
     }
 }

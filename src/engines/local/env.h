@@ -32,6 +32,11 @@ int env_random_id(uint64_t *id, struct loop *loop);
 enum stile_status load_state(struct env *env, bool alone, uint64_t now_ns, struct stile_error *err);
 void load_drop(struct env *env);
 
+/* Some of what the dead have left, and of the names that have been idle for long, with about so
+ * many edits. found: there was something. */
+enum stile_status load_tidy(struct env *env, bool *found, uint32_t edits, uint64_t now_ns,
+                            struct stile_error *err);
+
 /* check.c: every cell of a file that nobody else uses. CORRUPT if any is damaged, lost or linked
  * in a way that can't be. */
 enum stile_status check_all(struct store *store, bool *in_use, struct stile_error *err);

@@ -18,13 +18,14 @@
 #define WITNESS_PATIENCE_MS 5000
 #define WITNESS_NAP_MS      50
 
-#define TIDY_ROUNDS  2
-#define TIDY_BUCKETS 50 /* cells of them */
-#define OPENS_A_CUT  64
+#define TIDY_BUCKETS  100 /* cells of them */
+#define EDITS_AT_OPEN 8   /* each may be to a page that has to be mapped first */
+#define OPENS_A_CUT   64
 
-/* A larger table that is kept is not looked through when it is opened: what is damaged in it is
- * seen when it is used. */
-#define CHECKED_CELLS_MAX (UINT32_C(1) << 16)
+/* A larger table of which something is kept is not looked through when it is opened, which must
+ * cost the same however many names there were. Damage in it is seen when it is used; dead claims
+ * are cleared away by the next claim of the same name, and little by little by load_tidy(). */
+#define CHECKED_CELLS_MAX (AT_FIRST + 1024)
 
 /* ---- this boot ---- */
 
@@ -256,19 +257,18 @@ static void unlink_sockets(const struct dir *dir, const struct swept *swept)
         }
 }
 
-/* Some of what the dead have left, and of the names that nobody has used for long. */
-static enum stile_status tidy(struct env *env, uint64_t now_ns, struct stile_error *err)
+enum stile_status load_tidy(struct env *env, bool *found, uint32_t edits, uint64_t now_ns,
+                            struct stile_error *err)
 {
-    for (int i = 0; i < TIDY_ROUNDS; i++) {
-        struct tx tx;
-        struct swept swept = {.n = 0};
-        if (!tx_begin(&tx, &env->store))
-            return tx_error(&tx, err);
-        names_sweep(&tx, TIDY_BUCKETS, now_ns, &swept);
-        if (!tx_commit(&tx))
-            return tx_error(&tx, err);
-        unlink_sockets(&env->dir, &swept);
-    }
+    struct tx tx;
+    struct swept swept = {.n = 0};
+    if (!tx_begin(&tx, &env->store))
+        return tx_error(&tx, err);
+    names_sweep(&tx, TIDY_BUCKETS, edits, now_ns, &swept);
+    *found = tx.n_edits > 1; /* the ledger always is */
+    if (!tx_commit(&tx))
+        return tx_error(&tx, err);
+    unlink_sockets(&env->dir, &swept);
     return STILE_OK;
 }
 
@@ -296,14 +296,15 @@ static enum stile_status start_over(struct env *env, struct stile_error *err)
 /* Holds and delays stay; the rest of the dead goes. */
 static enum stile_status clear_away(struct env *env, uint64_t now_ns, struct stile_error *err)
 {
-    const struct ledger_cell *ledger = &env->store.cells[AT_LEDGER].ledger;
-    bool in_use = ledger->n_sessions || ledger->n_observers;
-    enum stile_status status = STILE_OK;
-    if (ledger->n_used <= CHECKED_CELLS_MAX)
+    bool in_use = false, found;
+    enum stile_status status;
+    if (env->store.cells[AT_LEDGER].ledger.n_used <= CHECKED_CELLS_MAX)
         status = check_all(&env->store, &in_use, err);
+    else
+        status = table_bury_observers(&env->store, err);
     if (!status && in_use)
         status = table_bury_all(&env->store, now_ns, err);
-    return status ? status : tidy(env, now_ns, err);
+    return status ? status : load_tidy(env, &found, EDITS_AT_OPEN, now_ns, err);
 }
 
 /* Nobody else has it open: whoever is written in it is dead. */
@@ -328,13 +329,14 @@ static enum stile_status take_over(struct env *env, uint64_t now_ns, struct stil
 static enum stile_status join(struct env *env, uint64_t now_ns, struct stile_error *err)
 {
     struct tx tx;
+    bool found;
     if (!tx_begin(&tx, &env->store))
         return tx_error(&tx, err);
     (void)tx_ledger(&tx);
     enum stile_status status = tx_is_ok(&tx) ? check_size(&env->store, err) : STILE_OK;
     if (!tx_commit(&tx))
         return tx_error(&tx, err);
-    return status ? status : tidy(env, now_ns, err);
+    return status ? status : load_tidy(env, &found, EDITS_AT_OPEN, now_ns, err);
 }
 
 /* Who is written in it is dead, unless `live` was removed or replaced: then nobody's life is seen.

@@ -5,8 +5,7 @@
 #include "engines/local/table.h"
 #include "mutant.h"
 
-#define EDITS_FOR_SWEEPS 100
-#define READS_FOR_SWEEPS 256
+#define READS_FOR_SWEEPS 96
 #define READS_ON_INSERT  16
 
 /* ---- hash chains ---- */
@@ -238,20 +237,33 @@ static bool is_dead(struct tx *tx, const struct chained_cell *cell)
     return cell->kind == CELL_SESSION && !life_is_alive(tx->store->live_fd, cell->key);
 }
 
-static void sweep_bucket(struct tx *tx, uint32_t bucket, uint64_t now_ns, struct swept *swept)
+/* How far one transaction goes. */
+struct sweep {
+    uint64_t now_ns;
+    struct swept *swept;
+    uint32_t reads, edits;
+};
+
+static bool may_go_on(const struct tx *tx, const struct sweep *sweep)
 {
-    uint32_t now_s = (uint32_t)(now_ns / NS_PER_SEC);
+    return tx->n_reads < sweep->reads && tx->n_edits < sweep->edits && tx_is_ok(tx);
+}
+
+static void sweep_bucket(struct tx *tx, uint32_t bucket, const struct sweep *sweep)
+{
+    struct swept *swept = sweep->swept;
+    uint32_t now_s = (uint32_t)(sweep->now_ns / NS_PER_SEC);
     uint32_t next = names_bucket(tx, bucket);
-    while (next && tx->n_edits < EDITS_FOR_SWEEPS) {
+    while (next && tx->n_edits < sweep->edits) {
         const struct chained_cell *cell = chained(tx, next);
         uint32_t index = next;
         next = cell->chain;
         if (cell->kind == CELL_NAME)
-            queue_expire(tx, index, now_ns);
+            queue_expire(tx, index, sweep->now_ns);
         if (is_to_go(index, cell, now_s)) {
             forget(tx, index);
         } else if (swept && cell->kind == CELL_NAME) {
-            queue_tidy(tx, index, now_ns);
+            queue_tidy(tx, index, swept, sweep->now_ns);
         } else if (swept && swept->n < SWEPT_MAX && is_dead(tx, cell)) {
             swept->sessions[swept->n++] = cell->key;
             sessions_drop(tx, cell->key);
@@ -259,33 +271,46 @@ static void sweep_bucket(struct tx *tx, uint32_t bucket, uint64_t now_ns, struct
     }
 }
 
-/* Where chains are long, only the first of the cell's buckets come to their turn; which one is the
- * first differs from round to round. */
-static void sweep_cell(struct tx *tx, uint32_t cell, uint64_t now_ns, struct swept *swept,
-                       uint32_t reads)
+/* Where chains are long, only some of the cell's buckets come to their turn; which ones differs
+ * from round to round. */
+static void sweep_cell(struct tx *tx, uint32_t cell, const struct sweep *sweep)
 {
-    uint32_t first = tx_ledger(tx)->n_born, until = tx->n_reads + reads;
-    for (uint32_t i = 0; i < BUCKETS_PER_CELL && tx->n_reads < until; i++) {
+    uint32_t first = tx->sequence * UINT32_C(0x9e3779b1) >> 16;
+    for (uint32_t i = 0; i < BUCKETS_PER_CELL && may_go_on(tx, sweep); i++) {
         uint32_t bucket = cell * BUCKETS_PER_CELL + (first + i) % BUCKETS_PER_CELL;
         if (bucket < BUCKETS)
-            sweep_bucket(tx, bucket, now_ns, swept);
+            sweep_bucket(tx, bucket, sweep);
     }
 }
 
-static void sweep(struct tx *tx, unsigned n_cells, uint64_t now_ns, struct swept *swept,
-                  uint32_t reads)
+/* Most are: one read instead of one for each bucket. */
+static bool is_empty(struct tx *tx, uint32_t cell)
+{
+    uint32_t generation = tx_ledger(tx)->generation, any = 0;
+    const struct buckets_cell *buckets = &tx_read(tx, AT_BUCKETS + cell, CELL_BUCKETS)->buckets;
+    for (uint32_t i = 0; i < BUCKETS_PER_CELL; i++)
+        any |= buckets->first[i];
+    return any == 0 || buckets->generation != generation;
+}
+
+/* The cell at which it had to stop is the first of the next round. */
+static void sweep_cells(struct tx *tx, unsigned n_cells, const struct sweep *sweep)
 {
     struct ledger_cell *ledger = tx_edit_ledger(tx);
-    uint32_t until = tx->n_reads + reads;
-    while (n_cells-- > 0 && tx->n_edits < EDITS_FOR_SWEEPS && tx->n_reads < until && tx_is_ok(tx)) {
-        sweep_cell(tx, ledger->sweep % BUCKET_CELLS, now_ns, swept, reads);
-        ledger->sweep = (uint16_t)((ledger->sweep + 1u) % BUCKET_CELLS);
+    for (unsigned i = 0; i < n_cells && may_go_on(tx, sweep); i++) {
+        uint32_t cell = ledger->sweep % BUCKET_CELLS;
+        if (!is_empty(tx, cell))
+            sweep_cell(tx, cell, sweep);
+        if (i == 0 || may_go_on(tx, sweep))
+            ledger->sweep = (uint16_t)((cell + 1) % BUCKET_CELLS);
     }
 }
 
-void names_sweep(struct tx *tx, unsigned n_cells, uint64_t now_ns, struct swept *swept)
+void names_sweep(struct tx *tx, unsigned n_cells, uint32_t edits, uint64_t now_ns,
+                 struct swept *swept)
 {
-    sweep(tx, n_cells, now_ns, swept, READS_FOR_SWEEPS);
+    struct sweep sweep = {now_ns, swept, tx->n_reads + READS_FOR_SWEEPS, tx->n_edits + edits};
+    sweep_cells(tx, n_cells, &sweep);
 }
 
 static uint32_t insert(struct tx *tx, uint64_t hash, const char *text, size_t len, uint64_t now_ns)
@@ -317,6 +342,8 @@ uint32_t names_open(struct tx *tx, uint64_t hash, const char *text, size_t len, 
     uint32_t index = names_find(tx, hash, text, len);
     if (index || !tx_is_ok(tx))
         return index;
-    sweep(tx, 1, now_ns, NULL, READS_ON_INSERT);
+    struct sweep sweep = {now_ns, NULL, tx->n_reads + READS_ON_INSERT,
+                          tx->n_edits + EDITS_FOR_SWEEPS};
+    sweep_cells(tx, 1, &sweep);
     return insert(tx, hash, text, len, now_ns);
 }

@@ -300,6 +300,11 @@ void queue_leave(struct tx *tx, uint32_t index, enum leave_how how, uint64_t now
     names_drop_if_idle(tx, claim.name);
 }
 
+void queue_withdraw(struct tx *tx, uint32_t index)
+{
+    unlink_claim(tx, index);
+}
+
 bool queue_leave_quietly(struct tx *tx, uint32_t index)
 {
     const struct claim_cell *claim = tx_edit_claim(tx, index);

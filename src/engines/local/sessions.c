@@ -151,6 +151,19 @@ static void bury_some(struct tx *tx, uint32_t *bucket, uint64_t now_ns)
     }
 }
 
+enum stile_status table_bury_observers(struct store *store, struct stile_error *err)
+{
+    while (store->cells[AT_LEDGER].ledger.first_observer) {
+        struct tx tx;
+        if (!tx_begin(&tx, store))
+            return tx_error(&tx, err);
+        bury_observers(&tx);
+        if (!tx_commit(&tx))
+            return tx_error(&tx, err);
+    }
+    return STILE_OK;
+}
+
 /* All are gone, also where there were more than could be counted. */
 static enum stile_status forget_sessions(struct store *store, struct stile_error *err)
 {

@@ -51,23 +51,45 @@ void queue_reap(struct tx *tx, uint32_t index, uint64_t dead, uint64_t now_ns, s
     }
 }
 
-/* Dead readers are in nobody's way, so nobody looks for them; but they would pile up. */
-void queue_tidy(struct tx *tx, uint32_t name_index, uint64_t now_ns)
+/* ---- the dead in nobody's way ---- */
+
+static bool is_dead(struct tx *tx, uint64_t session, struct swept *swept)
+{
+    if (session != swept->alive && session != swept->dead) {
+        bool alive = life_is_alive(tx->store->live_fd, session);
+        *(alive ? &swept->alive : &swept->dead) = session;
+    }
+    return session == swept->dead;
+}
+
+/* True: no waiter is left. From the end of the line: a waiter that lives watches all before it. */
+static bool withdraw_dead_waiters(struct tx *tx, const struct name_cell *name, struct swept *swept)
+{
+    while (name->n_waiting && tx->n_edits < EDITS_FOR_REAPS && tx_is_ok(tx) &&
+           is_dead(tx, tx_claim(tx, name->last)->session, swept))
+        queue_withdraw(tx, name->last);
+    return name->n_waiting == 0;
+}
+
+/* No claim comes to this name, so nothing else would find them, and they would pile up. */
+void queue_tidy(struct tx *tx, uint32_t name_index, struct swept *swept, uint64_t now_ns)
 {
     const struct name_cell *name = tx_name(tx, name_index);
     struct pokes unheard;
-    uint32_t next = name->first;
-    if (name->n_waiting || !next || tx_claim(tx, next)->mode == STILE_EXCLUSIVE)
+    if (!withdraw_dead_waiters(tx, name, swept))
         return;
+    uint32_t next = name->first;
     pokes_init(&unheard);
     for (unsigned i = 0; i < PROBES_PER_TX && next && tx->n_edits < EDITS_FOR_REAPS; i++) {
         const struct claim_cell *claim = tx_claim(tx, next);
         uint32_t index = next;
         next = claim->next;
-        if (claim->state != CLAIM_GHOST && !life_is_alive(tx->store->live_fd, claim->session))
+        if (claim->state != CLAIM_GHOST && is_dead(tx, claim->session, swept))
             queue_leave(tx, index, LEAVE_DEAD, now_ns, &unheard);
     }
 }
+
+/* ---- whom a waiter watches ---- */
 
 static bool has_in_sight(const struct sight *sight, uint64_t session)
 {

@@ -56,17 +56,20 @@ uint32_t names_open(struct tx *tx, uint64_t hash, const char *name, size_t len, 
  * tells. */
 bool names_is_still(struct tx *tx, uint32_t name, uint32_t born, uint64_t hash);
 
-/* Looks at the next n bucket cells, or fewer if there is much in them, for names to forget and, if
- * swept isn't NULL, for sessions that have died; those are dropped, and listed for their sockets to
- * be removed. */
-#define SWEPT_MAX 16
+/* Looks at the next n bucket cells, or fewer if there is much in them or that many edits have been
+ * made, for names to forget and, if swept isn't NULL, for claims and sessions of the dead; these
+ * sessions are listed, for their sockets to be removed. */
+#define SWEPT_MAX        16
+#define EDITS_FOR_SWEEPS 100
 
 struct swept {
     uint64_t sessions[SWEPT_MAX];
     uint32_t n;
+    uint64_t alive, dead; /* whose life was looked at last: one session may have many claims */
 };
 
-void names_sweep(struct tx *tx, unsigned n_cells, uint64_t now_ns, struct swept *swept);
+void names_sweep(struct tx *tx, unsigned n_cells, uint32_t edits, uint64_t now_ns,
+                 struct swept *swept);
 
 /* Forgets the name at once if nobody uses it and it is in the way at the end of the file. */
 void names_drop_if_idle(struct tx *tx, uint32_t name);
@@ -105,9 +108,11 @@ bool table_give_back(struct store *store);
  * tokens of its names go on above all that were granted. */
 enum stile_status table_reset(struct store *store, struct stile_error *err);
 
-/* All claims end, all sessions and observers go; what hold_at_least and lock-delay keep stays. For
- * who is alone in the file. */
+/* For a process that is alone in the file. All claims end, all sessions and observers go; what
+ * hold_at_least and lock-delay keep stays. */
 enum stile_status table_bury_all(struct store *store, uint64_t now_ns, struct stile_error *err);
+/* All observers go, at most 1024 of them. */
+enum stile_status table_bury_observers(struct store *store, struct stile_error *err);
 
 /* ---- texts (names.c) ---- */
 
@@ -167,8 +172,11 @@ static inline bool claim_is_held(const struct claim_cell *claim)
  * it is the first waiter. Some may be left; the next look finds them. */
 void queue_reap(struct tx *tx, uint32_t claim, uint64_t dead, uint64_t now_ns, struct pokes *pokes);
 
-/* Clears away some of the dead among the holders of a name that nobody waits for. */
-void queue_tidy(struct tx *tx, uint32_t name, uint64_t now_ns);
+/* A claim that waits goes, and no other is granted. */
+void queue_withdraw(struct tx *tx, uint32_t claim);
+
+/* Clears away some of the dead of a name that nobody alive waits for. */
+void queue_tidy(struct tx *tx, uint32_t name, struct swept *swept, uint64_t now_ns);
 
 /* What a waiter has to keep an eye on. */
 #define SIGHT_MAX 64
