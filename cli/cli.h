@@ -107,75 +107,6 @@ struct stile_lock_options options_for_lock(const struct options *options);
 /* The code that a script asked for with -E instead of ours, where it did. */
 int options_exit_code(const struct options *options, int code);
 
-/* ---- engines.c ---- */
-
-/* option: --json or NULL. Returns the exit code. */
-int engines_print(const char *option);
-
-/* ---- duration.c ---- */
-
-/* `250ms`, `10s`, `5m`, `2h`, `1d`. NULL, or what is wrong with it. */
-const char *duration_parse(int64_t *ms, const char *text);
-
-/* `250ms`, `12s`, `3m04s`, `2h10m`, `5d03h`. */
-#define DURATION_TEXT_MAX 32
-const char *duration_format(char out[DURATION_TEXT_MAX], int64_t ms);
-
-/* ---- text.c ---- */
-
-/* Length of the UTF-8 character at s, or 0: not one (text ends there or a byte is out of place). */
-size_t text_decode(uint32_t *code, const char *s);
-/* Terminal columns of a text that text_escape() made. */
-size_t text_columns(const char *s);
-/* A copy in which nothing moves the cursor, colours the terminal or turns the writing direction. */
-char *text_escape(const char *s);
-
-/* ---- table.c ---- */
-
-struct table {
-    const char *const *heads; /* NULL-terminated */
-    size_t columns;
-    char **cells;
-    size_t n_cells, room;
-};
-
-void table_start(struct table *table, const char *const *heads);
-void table_add(struct table *table, const char *text); /* cell by cell, row by row */
-void table_addf(struct table *table, const char *format, ...) PRINTF_LIKE(2, 3);
-void table_finish(struct table *table, FILE *out); /* prints, if out isn't NULL, and frees */
-
-/* ---- json.c ---- */
-
-struct json {
-    FILE *out;
-    bool comma; /* the next member needs one before it */
-};
-
-/* key NULL: an element of an array, or the whole. */
-void json_open(struct json *json, const char *key, char bracket);
-void json_close(struct json *json, char bracket);
-/* Bytes that aren't UTF-8 become U+FFFD, and a member KEY_hex carries all bytes. */
-void json_text(struct json *json, const char *key, const char *text);
-void json_int(struct json *json, const char *key, int64_t number);
-void json_uint(struct json *json, const char *key, uint64_t number);
-void json_bool(struct json *json, const char *key, bool value);
-void json_null(struct json *json, const char *key);
-
-/* ---- say.c ---- */
-
-/* One line on stderr, "stile: " before it, in one write. */
-void say(const char *format, ...) PRINTF_LIKE(1, 2);
-/* From now on what stderr has no room for is left unsaid: a lock's holder has leases to renew and
- * a tree to stop, and must not wait for a reader. */
-void say_never_waits(void);
-/* Says what failed and returns the exit code for it. */
-int say_failure(const char *what, enum stile_status status, const struct stile_error *err);
-int exit_code_of(enum stile_status status);
-/* Flushes stdout and says so if that did not work. */
-int finish_output(int code);
-/* Out of memory here means that nothing useful can be done any more. */
-void *must_alloc(void *memory);
-
 /* ---- engine.c ---- */
 
 /* -e, else $STILE_ENGINE, else "local:"; inside another run, with what is secret in its URL. */
@@ -195,7 +126,53 @@ int engine_open_to_examine(struct stile_client **client, const struct options *o
 int engine_open_detached(struct stile_client **client, const struct options *options,
                          const char *verb);
 
-/* ---- info.c ---- */
+/* option: --json or NULL. Returns the exit code. */
+int engines_print(const char *option);
+
+/* ---- duration.c ---- */
+
+/* `250ms`, `10s`, `5m`, `2h`, `1d`. NULL, or what is wrong with it. */
+const char *duration_parse(int64_t *ms, const char *text);
+
+/* `250ms`, `12s`, `3m04s`, `2h10m`, `5d03h`. */
+#define DURATION_TEXT_MAX 32
+const char *duration_format(char out[DURATION_TEXT_MAX], int64_t ms);
+
+/* ---- output.c ---- */
+
+/* Length of the UTF-8 character at s, or 0: not one (text ends there or a byte is out of place). */
+size_t text_decode(uint32_t *code, const char *s);
+/* Terminal columns of a text that text_escape() made. */
+size_t text_columns(const char *s);
+/* A copy in which nothing moves the cursor, colours the terminal or turns the writing direction. */
+char *text_escape(const char *s);
+
+struct table {
+    const char *const *heads; /* NULL-terminated */
+    size_t columns;
+    char **cells;
+    size_t n_cells, room;
+};
+
+void table_start(struct table *table, const char *const *heads);
+void table_add(struct table *table, const char *text); /* cell by cell, row by row */
+void table_addf(struct table *table, const char *format, ...) PRINTF_LIKE(2, 3);
+void table_finish(struct table *table, FILE *out); /* prints, if out isn't NULL, and frees */
+
+struct json {
+    FILE *out;
+    bool comma; /* the next member needs one before it */
+};
+
+/* key NULL: an element of an array, or the whole. */
+void json_open(struct json *json, const char *key, char bracket);
+void json_close(struct json *json, char bracket);
+/* Bytes that aren't UTF-8 become U+FFFD, and a member KEY_hex carries all bytes. */
+void json_text(struct json *json, const char *key, const char *text);
+void json_int(struct json *json, const char *key, int64_t number);
+void json_uint(struct json *json, const char *key, uint64_t number);
+void json_bool(struct json *json, const char *key, bool value);
+void json_null(struct json *json, const char *key);
 
 const char *info_mode(enum stile_mode mode);
 /* `pid@host command`, or what keeps the name back. Yours to free. */
@@ -204,5 +181,20 @@ char *info_holder(const struct stile_claim_info *claim);
 void info_json(struct json *json, const char *key, const struct stile_info *info);
 /* The same without the brackets around it. */
 void info_json_members(struct json *json, const struct stile_info *info);
+
+/* ---- say.c ---- */
+
+/* One line on stderr, "stile: " before it, in one write. */
+void say(const char *format, ...) PRINTF_LIKE(1, 2);
+/* From now on what stderr has no room for is left unsaid: a lock's holder has leases to renew and
+ * a tree to stop, and must not wait for a reader. */
+void say_never_waits(void);
+/* Says what failed and returns the exit code for it. */
+int say_failure(const char *what, enum stile_status status, const struct stile_error *err);
+int exit_code_of(enum stile_status status);
+/* Flushes stdout and says so if that did not work. */
+int finish_output(int code);
+/* Out of memory here means that nothing useful can be done any more. */
+void *must_alloc(void *memory);
 
 #endif

@@ -1,8 +1,20 @@
-/* Which engine, and opening it. */
-#include "process.h"
-
+/* Which engine: from -e, the environment or the outer run.
+ *
+ * A run inside a run uses the engine of the outer one, password included. STILE_ENGINE, which every
+ * process below can read, log and pass on, has no secrets. The whole URL is in a sealed file in the
+ * memory of the outer warden, and STILE_ENGINE_FROM says where: PID/DESCRIPTOR. Opening that file
+ * takes the same rights as reading the outer process's memory: the same user, or root. */
+#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "cli.h"
+#include "process.h"
+
+/* ---- choosing and opening it ---- */
 
 static const char *named_url(const struct options *options)
 {
@@ -96,4 +108,133 @@ int engine_open_detached(struct stile_client **client, const struct options *opt
     stile_client_close(*client);
     *client = NULL;
     return EXIT_ENGINE;
+}
+
+/* ---- a run inside a run ---- */
+
+#define SEALS (F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE)
+
+char *credentials_offer(const char *url)
+{
+    static int fd = -1;
+    char place[40], redacted[STILE_URL_MAX + 1];
+    stile_url_redact(redacted, sizeof redacted, url);
+    if (strcmp(redacted, url) == 0)
+        return NULL;
+    if (fd < 0) {
+        fd = memfd_create("engine", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+        size_t len = strlen(url);
+        if (fd < 0 || write(fd, url, len) != (ssize_t)len || fcntl(fd, F_ADD_SEALS, SEALS) < 0) {
+            say("a run inside this one will not find the password: %m");
+            return NULL;
+        }
+    }
+    snprintf(place, sizeof place, "%d/%d", (int)getpid(), fd);
+    return must_alloc(strdup(place));
+}
+
+/* The descriptor of an outer run's file, or -1. Numbers only: the variable is no path of its
+ * author's choice. */
+static int open_place(const char *place)
+{
+    char path[64];
+    int pid, number, end = 0;
+    if (sscanf(place, "%d/%d%n", &pid, &number, &end) != 2 || place[end] != '\0')
+        return -1;
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", pid, number);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    /* That process may have ended, and its number be another's: only a file that nobody can write
+     * to any more is ours. */
+    if (fd >= 0 && fcntl(fd, F_GET_SEALS) != SEALS) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+char *credentials_find(const char *url)
+{
+    char whole[STILE_URL_MAX + 1], redacted[STILE_URL_MAX + 1];
+    const char *engine = secure_getenv("STILE_ENGINE"), *place = secure_getenv("STILE_ENGINE_FROM");
+    if (engine == NULL || place == NULL || strcmp(engine, url) != 0)
+        return NULL;
+    int fd = open_place(place);
+    ssize_t len = fd < 0 ? -1 : read(fd, whole, sizeof whole - 1);
+    if (fd >= 0)
+        close(fd);
+    if (len <= 0)
+        return NULL;
+    whole[len] = '\0';
+    /* It must be this engine's, and not that of a run in between which changed the variable. */
+    if (stile_url_redact(redacted, sizeof redacted, whole) != STILE_OK ||
+        strcmp(redacted, url) != 0)
+        return NULL;
+    return must_alloc(strdup(whole));
+}
+
+bool credentials_are_missing(const char *url)
+{
+    const char *engine = secure_getenv("STILE_ENGINE");
+    return engine != NULL && strcmp(engine, url) == 0 && secure_getenv("STILE_ENGINE_FROM") != NULL;
+}
+
+/* ---- stile --engines ---- */
+
+static int add_row(const struct stile_engine *engine, void *data)
+{
+    struct table *table = data;
+    table_add(table, engine->name);
+    if (engine->module == NULL)
+        table_add(table, "not found");
+    else
+        table_add(table, engine->module[0] == '\0' ? "built in" : engine->module);
+    table_add(table, engine->schemes);
+    return 0;
+}
+
+static void add_schemes(struct json *json, const char *schemes)
+{
+    char word[64];
+    json_open(json, "schemes", '[');
+    for (size_t n; *schemes != '\0'; schemes += n + strspn(schemes + n, " ")) {
+        n = strcspn(schemes, " ");
+        snprintf(word, sizeof word, "%.*s", (int)n, schemes);
+        json_text(json, NULL, word);
+    }
+    json_close(json, ']');
+}
+
+static int add_json(const struct stile_engine *engine, void *data)
+{
+    struct json *json = data;
+    json_open(json, NULL, '{');
+    json_text(json, "engine", engine->name);
+    add_schemes(json, engine->schemes);
+    json_bool(json, "found", engine->module != NULL);
+    if (engine->module != NULL && engine->module[0] != '\0')
+        json_text(json, "module", engine->module);
+    json_close(json, '}');
+    return 0;
+}
+
+int engines_print(const char *option)
+{
+    static const char *const heads[] = {"ENGINE", "WHERE", "SCHEMES", NULL};
+    struct json json = {.out = stdout};
+    struct table table;
+    if (option != NULL && strcmp(option, "--json") != 0) {
+        say("--engines: only --json may follow");
+        return EXIT_USAGE;
+    }
+    if (option != NULL) {
+        json_open(&json, NULL, '[');
+        stile_engines_list(add_json, &json);
+        json_close(&json, ']');
+        putchar('\n');
+    } else {
+        table_start(&table, heads);
+        stile_engines_list(add_row, &table);
+        table_finish(&table, stdout);
+    }
+    return finish_output(0);
 }

@@ -95,14 +95,18 @@ void signals_take(struct signals *signals);
 /* In a new child, before exec. */
 void signals_restore(const struct signals *signals);
 bool signals_ends_wait(int sig); /* one of those that would end a process which waits */
-bool signals_asks_to_end(int sig);
+/* Whoever sends one of these wants the command to end; the tree below it gets it too. */
+static inline bool signals_asks_to_end(int sig)
+{
+    return sig == SIGTERM || sig == SIGINT || sig == SIGHUP || sig == SIGQUIT;
+}
 /* Sends the command what has not reached it by itself. */
 struct event;
 void signals_pass(pid_t command, const struct event *event);
 /* Ends this process as sig would have; returns an exit code should that be impossible. */
 int signals_die_of(int sig);
 
-/* ---- inbox.c ---- */
+/* ---- signals.c: what reaches the warden ---- */
 
 /* Between a front and one of its wardens, as the warden has it. */
 struct link {
@@ -234,12 +238,6 @@ void title_begin(char **argv);
  * alone, which then ends the tree in order. Copies what options has of the command line. */
 void title_set(const char *name, pid_t front, struct options *options);
 
-/* ---- keep.c ---- */
-
-/* Sends the front copies of what the locks live by. They count from now on, also if the front does
- * not read them before we are killed. */
-void keep_with_front(struct stile_client *client, const struct link *link);
-
 /* ---- warden.c ---- */
 
 post_fn warden_main;
@@ -260,7 +258,7 @@ pid_t child_start(char *const *command, char *const *environment, const struct s
 /* Of the last one, once it has ended: true if it ended so. */
 bool child_was_not_executed(void);
 
-/* ---- credentials.c ---- */
+/* ---- engine.c: a run inside a run ---- */
 
 /* The value of STILE_ENGINE_FROM for a command, yours to free; NULL: the URL has no secrets. */
 char *credentials_offer(const char *url);

@@ -1,0 +1,329 @@
+/* What the verbs print: tables that line up, JSON, and text of others.
+ *
+ * Names and command lines come from anywhere, so they must neither move the cursor nor break the
+ * columns. JSON is written as it comes; nothing is kept but whether a comma is due. */
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli.h"
+
+/* ---- other people's text on a terminal ---- */
+
+size_t text_decode(uint32_t *code, const char *s)
+{
+    const unsigned char *at = (const unsigned char *)s;
+    static const uint32_t smallest[] = {0, 0, 0x80, 0x800, 0x10000};
+    if (at[0] == 0)
+        return 0;
+    if (at[0] < 0x80) {
+        *code = at[0];
+        return 1;
+    }
+    size_t len = at[0] >= 0xf0 ? 4 : at[0] >= 0xe0 ? 3 : 2;
+    if (at[0] < 0xc2 || at[0] > 0xf4)
+        return 0;
+    *code = at[0] & (0xffU >> (len + 1));
+    for (size_t i = 1; i < len; i++) {
+        if ((at[i] & 0xc0) != 0x80)
+            return 0;
+        *code = *code << 6 | (at[i] & 0x3f);
+    }
+    bool surrogate = *code >= 0xd800 && *code <= 0xdfff;
+    return *code < smallest[len] || *code > 0x10ffff || surrogate ? 0 : len;
+}
+
+struct range {
+    uint32_t first, last;
+};
+
+static bool in_ranges(const struct range *ranges, size_t n, uint32_t code)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (code >= ranges[i].first && code <= ranges[i].last)
+            return true;
+    }
+    return false;
+}
+
+/* Unicode's wide blocks and combining marks, coarsely: wcwidth() would need a locale. */
+static size_t columns_of(uint32_t code)
+{
+    static const struct range wide[] = {
+        {0x1100, 0x115f},   {0x2e80, 0x303e},   {0x3041, 0x33ff},   {0x3400, 0x4dbf},
+        {0x4e00, 0x9fff},   {0xa000, 0xa4cf},   {0xa960, 0xa97f},   {0xac00, 0xd7a3},
+        {0xf900, 0xfaff},   {0xfe30, 0xfe6f},   {0xff00, 0xff60},   {0xffe0, 0xffe6},
+        {0x1f300, 0x1f64f}, {0x1f680, 0x1f6ff}, {0x1f900, 0x1f9ff}, {0x20000, 0x3fffd}};
+    static const struct range none[] = {{0x0300, 0x036f}, {0x0483, 0x0489},  {0x0591, 0x05bd},
+                                        {0x0610, 0x061a}, {0x064b, 0x065f},  {0x1ab0, 0x1aff},
+                                        {0x1dc0, 0x1dff}, {0x20d0, 0x20ff},  {0xfe00, 0xfe0f},
+                                        {0xfe20, 0xfe2f}, {0xe0100, 0xe01ef}};
+    if (code < 0x300)
+        return 1;
+    if (in_ranges(none, sizeof none / sizeof none[0], code))
+        return 0;
+    return in_ranges(wide, sizeof wide / sizeof wide[0], code) ? 2 : 1;
+}
+
+size_t text_columns(const char *s)
+{
+    size_t columns = 0, len;
+    uint32_t code = 0;
+    for (; (len = text_decode(&code, s)) > 0; s += len)
+        columns += columns_of(code);
+    return columns;
+}
+
+/* Controls, and what is invisible or turns the writing direction: a name must not look like
+ * another one. */
+static bool is_unsafe(uint32_t code)
+{
+    static const struct range unsafe[] = {{0x00, 0x1f},     {0x7f, 0x9f},     {0x00ad, 0x00ad},
+                                          {0x061c, 0x061c}, {0x200b, 0x200f}, {0x2028, 0x202e},
+                                          {0x2060, 0x206f}, {0xfeff, 0xfeff}, {0xfff9, 0xfffb}};
+    return in_ranges(unsafe, sizeof unsafe / sizeof unsafe[0], code);
+}
+
+char *text_escape(const char *s)
+{
+    static const size_t longest = 4; /* \x1b for each byte */
+    char *out = must_alloc(malloc(strlen(s) * longest + 1)), *to = out;
+    while (*s != '\0') {
+        uint32_t code = 0;
+        size_t len = text_decode(&code, s);
+        if (len > 0 && !is_unsafe(code)) {
+            memcpy(to, s, len);
+            to += len;
+            s += len;
+            continue;
+        }
+        for (size_t i = 0; i < (len > 0 ? len : 1); i++)
+            to += sprintf(to, "\\x%02x", (unsigned char)*s++);
+    }
+    *to = '\0';
+    return out;
+}
+
+/* ---- tables ---- */
+
+void table_start(struct table *table, const char *const *heads)
+{
+    *table = (struct table){.heads = heads};
+    while (heads[table->columns] != NULL)
+        table->columns++;
+    for (size_t i = 0; i < table->columns; i++)
+        table_add(table, heads[i]);
+}
+
+void table_add(struct table *table, const char *text)
+{
+    if (table->n_cells == table->room) {
+        table->room = table->room == 0 ? 64 : table->room * 2;
+        table->cells = must_alloc(realloc(table->cells, table->room * sizeof *table->cells));
+    }
+    table->cells[table->n_cells++] = text_escape(text[0] == '\0' ? "-" : text);
+}
+
+void table_addf(struct table *table, const char *format, ...)
+{
+    char text[256];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    table_add(table, text);
+}
+
+static size_t column_width(const struct table *table, size_t column)
+{
+    size_t width = 0;
+    for (size_t i = column; i < table->n_cells; i += table->columns) {
+        size_t columns = text_columns(table->cells[i]);
+        if (columns > width)
+            width = columns;
+    }
+    return width;
+}
+
+void table_finish(struct table *table, FILE *out)
+{
+    size_t *widths = must_alloc(calloc(table->columns, sizeof *widths));
+    for (size_t c = 0; c < table->columns; c++)
+        widths[c] = column_width(table, c);
+    for (size_t i = 0; i < table->n_cells; i++) {
+        size_t c = i % table->columns;
+        bool last = c + 1 == table->columns;
+        size_t pad = last ? 0 : widths[c] + 2 - text_columns(table->cells[i]);
+        if (out != NULL)
+            fprintf(out, "%s%*s%s", table->cells[i], (int)pad, "", last ? "\n" : "");
+        free(table->cells[i]);
+    }
+    free(widths);
+    free(table->cells);
+}
+
+/* ---- JSON ---- */
+
+static void quoted(FILE *out, const char *text)
+{
+    putc('"', out);
+    while (*text != '\0') {
+        uint32_t code = 0;
+        size_t len = text_decode(&code, text);
+        if (len == 0)
+            fputs("\\ufffd", out);
+        else if (code == '"' || code == '\\')
+            fprintf(out, "\\%c", (int)code);
+        else if (code < 0x20 || (code >= 0x7f && code < 0xa0))
+            fprintf(out, "\\u%04" PRIx32, code);
+        else
+            fwrite(text, 1, len, out);
+        text += len > 0 ? len : 1;
+    }
+    putc('"', out);
+}
+
+static void begin_member(struct json *json, const char *key)
+{
+    if (json->comma)
+        putc(',', json->out);
+    json->comma = true;
+    if (key != NULL) {
+        quoted(json->out, key);
+        putc(':', json->out);
+    }
+}
+
+void json_open(struct json *json, const char *key, char bracket)
+{
+    begin_member(json, key);
+    putc(bracket, json->out);
+    json->comma = false;
+}
+
+void json_close(struct json *json, char bracket)
+{
+    putc(bracket, json->out);
+    json->comma = true;
+}
+
+static bool is_utf8(const char *text)
+{
+    uint32_t code;
+    size_t len;
+    while ((len = text_decode(&code, text)) > 0)
+        text += len;
+    return *text == '\0';
+}
+
+void json_text(struct json *json, const char *key, const char *text)
+{
+    begin_member(json, key);
+    quoted(json->out, text);
+    if (key == NULL || is_utf8(text))
+        return;
+    fprintf(json->out, ",\"%s_hex\":\"", key);
+    for (; *text != '\0'; text++)
+        fprintf(json->out, "%02x", (unsigned char)*text);
+    putc('"', json->out);
+}
+
+void json_int(struct json *json, const char *key, int64_t number)
+{
+    begin_member(json, key);
+    fprintf(json->out, "%" PRId64, number);
+}
+
+void json_uint(struct json *json, const char *key, uint64_t number)
+{
+    begin_member(json, key);
+    fprintf(json->out, "%" PRIu64, number);
+}
+
+void json_bool(struct json *json, const char *key, bool value)
+{
+    begin_member(json, key);
+    fputs(value ? "true" : "false", json->out);
+}
+
+void json_null(struct json *json, const char *key)
+{
+    begin_member(json, key);
+    fputs("null", json->out);
+}
+
+/* ---- a lock, as a table row or as JSON ---- */
+
+const char *info_mode(enum stile_mode mode)
+{
+    switch (mode) {
+    case STILE_EXCLUSIVE:
+        return "exclusive";
+    case STILE_SHARED:
+        return "shared";
+    case STILE_SLOTS:
+        return "slots";
+    }
+    return "?";
+}
+
+char *info_holder(const struct stile_claim_info *claim)
+{
+    char *text = NULL;
+    int len;
+    if (claim->ghost) {
+        char left[DURATION_TEXT_MAX];
+        len = asprintf(&text, "nobody, kept for %s more", duration_format(left, claim->expires_ms));
+    } else if (claim->pid != 0) {
+        len = asprintf(&text, "%" PRId64 "@%s %s%s%s", claim->pid, claim->host, claim->command,
+                       claim->proclaimed[0] != '\0' ? " as " : "", claim->proclaimed);
+    } else {
+        const char *who = claim->host[0] != '\0'         ? claim->host
+                          : claim->proclaimed[0] != '\0' ? claim->proclaimed
+                                                         : claim->owner;
+        len = asprintf(&text, "%s %s", who, claim->command);
+    }
+    return must_alloc(len < 0 ? NULL : text);
+}
+
+static void claim_json(struct json *json, const struct stile_claim_info *claim)
+{
+    json_open(json, NULL, '{');
+    json_text(json, "mode", info_mode(claim->mode));
+    if (claim->held)
+        json_bool(json, "ghost", claim->ghost);
+    if (claim->token != 0)
+        json_uint(json, "token", claim->token);
+    json_int(json, "age_ms", claim->age_ms);
+    if (claim->expires_ms == STILE_NO_DEADLINE)
+        json_null(json, "expires_ms");
+    else
+        json_int(json, "expires_ms", claim->expires_ms);
+    json_int(json, "pid", claim->pid);
+    json_text(json, "host", claim->host);
+    json_text(json, "command", claim->command);
+    json_text(json, "proclaimed", claim->proclaimed);
+    json_close(json, '}');
+}
+
+void info_json_members(struct json *json, const struct stile_info *info)
+{
+    json_text(json, "name", info->name);
+    json_uint(json, "token", info->token);
+    json_open(json, "holders", '[');
+    for (size_t i = 0; i < info->holders; i++)
+        claim_json(json, &info->claims[i]);
+    json_close(json, ']');
+    json_open(json, "waiters", '[');
+    for (size_t i = 0; i < info->waiters; i++)
+        claim_json(json, &info->claims[info->holders + i]);
+    json_close(json, ']');
+}
+
+void info_json(struct json *json, const char *key, const struct stile_info *info)
+{
+    json_open(json, key, '{');
+    info_json_members(json, info);
+    json_close(json, '}');
+}
