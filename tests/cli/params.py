@@ -58,7 +58,7 @@ def at(url, port):
 
 
 def is_built(name):
-    return os.path.exists(os.path.join(os.environ["STILE_MODULES"], name + ".so"))
+    return name in os.environ["ENGINES_BUILT"].split()
 
 
 def refused(t, url, key):

@@ -1,6 +1,6 @@
 """Installs into a directory of its own and uses what is there as a stranger would.
 
-Usage: install.py SOURCE_ROOT BUILD_ROOT PREFIX SANITIZERS
+Usage: install.py SOURCE_ROOT BUILD_ROOT PREFIX SANITIZERS shared|static
 """
 import os
 import shutil
@@ -10,7 +10,7 @@ import tempfile
 
 from tap import run_cases
 
-SOURCE, BUILD, PREFIX, SANITIZE = sys.argv[1:5]
+SOURCE, BUILD, PREFIX, SANITIZE, KIND = sys.argv[1:6]
 ROOT = tempfile.mkdtemp(prefix="stile-install-")
 INSTALLED = os.path.join(ROOT, PREFIX.lstrip("/"))
 
@@ -36,8 +36,13 @@ def everything_is_installed():
     for path in ("bin/stile", "include/stile.h", "include/stile/jobs.h", "share/man/man1/stile.1",
                  "share/man/man3/stile.3", "share/bash-completion/completions/stile"):
         assert path in here, (path, sorted(here))
-    for name in "libstile.so", "libstile.so.0", "libstile.a", "stile.pc":
+    for name in "libstile.a", "stile.pc":
         find(name)
+    shared = sorted(path for path in here if ".so" in path)
+    assert bool(shared) == (KIND == "shared"), shared
+    if shared:
+        find("libstile.so")
+        find("libstile.so.0")
 
 
 def flags(*wanted):
@@ -60,8 +65,9 @@ def program_finds_the_shared_library():
 
 
 def program_needs_no_shared_library():
-    link = [find("libstile.a") if f == "-lstile" else f
-            for f in flags("--cflags", "--libs", "--static")]
+    """Without a shared library all that the archive needs is public, and the rest may be shared."""
+    how = ["--static"] if KIND == "shared" else []
+    link = [find("libstile.a") if f == "-lstile" else f for f in flags("--cflags", "--libs", *how)]
     hello = compile_hello(*link)
     assert "ok 5" in run(hello, LD_LIBRARY_PATH="")
     assert "libstile" not in run("ldd", hello)
@@ -75,10 +81,9 @@ def command_runs_alone():
 
 CASES = [
     everything_is_installed,
-    program_finds_the_shared_library,
     program_needs_no_shared_library,
     command_runs_alone,
-]
+] + ([program_finds_the_shared_library] if KIND == "shared" else [])
 
 
 try:

@@ -1,0 +1,57 @@
+"""The command with all engines inside, as -Ddefault_library=static builds it.
+
+Usage: static.py STILE ENGINE,...
+"""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+from tap import run_cases
+
+STILE, ENGINES = sys.argv[1], sys.argv[2].split(",")
+URLS = {
+    "redis": "redis://127.0.0.1:1",
+    "redlock": "redlock://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3",
+    "postgres": "host=127.0.0.1 port=1 dbname=x user=x",
+    "mysql": "mysql://x@127.0.0.1:1/x",
+    "etcd": "etcd://127.0.0.1:1",
+    "zookeeper": "zk://127.0.0.1:1",
+}
+
+
+def stile(*args):
+    """Where no module would be found."""
+    return subprocess.run([STILE, *args], env={**os.environ, "STILE_MODULES": "/no/such"},
+                          stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+
+
+def built():
+    """The engines of this build: one without its libraries is listed, and not found."""
+    listed = json.loads(stile("--engines", "--json").stdout)
+    assert sorted(one["engine"] for one in listed) == sorted(ENGINES), listed
+    return [one["engine"] for one in listed if one["found"]]
+
+
+def every_engine_is_inside():
+    listed = json.loads(stile("--engines", "--json").stdout)
+    assert built() and not [one for one in listed if "module" in one], listed
+
+
+def a_lock_is_taken():
+    with tempfile.TemporaryDirectory(prefix="stile-static-") as folder:
+        done = stile("run", "-e", "local:" + folder, "x", "--", "echo", "held")
+        assert (done.returncode, done.stdout) == (0, "held\n"), done
+
+
+def every_engine_looks_for_its_server():
+    for engine in built():
+        if engine == "local":
+            continue
+        done = stile("run", "--try", "-e", URLS[engine], "x", "--", "true")
+        assert done.returncode == 69 and "127.0.0.1" in done.stderr, (engine, done)
+        assert "not found" not in done.stderr, done
+
+
+sys.exit(run_cases([every_engine_is_inside, a_lock_is_taken, every_engine_looks_for_its_server]))
