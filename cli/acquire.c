@@ -82,9 +82,9 @@ const struct verb verb_acquire = {
     .max_args = 1,
     .usage = "[-e URL] [--try | --wait T] [--ttl T] [--shared | --slots N] [--json] NAME",
     .about =
-        "Takes NAME and ends; the lock lasts for its TTL, until stile renew or stile release.\n"
-        "Prints STILE_OWNER, which proves ownership to those two, and STILE_TOKEN, the fence.\n"
-        "For scripts that can't be one command; else stile run is safer.",
+        "Takes NAME and exits. The lock lasts for its TTL; stile renew extends it, stile release\n"
+        "ends it. Prints STILE_OWNER, which both of them need, and STILE_TOKEN, the fencing\n"
+        "token. For scripts that cannot be one command; otherwise stile run is safer.",
     .run = acquire,
 };
 
@@ -156,9 +156,9 @@ const struct verb verb_renew = {
     .min_args = 1,
     .max_args = 1,
     .usage = "[-e URL] [--owner V] [--ttl T] [--shared | --slots N] [--json] NAME",
-    .about = "Lets a lock of stile acquire last for its TTL again: that of acquire, unless --ttl\n"
-             "gives another one. The owner value comes from $STILE_OWNER or --owner. Exits 76\n"
-             "if the lock is no longer ours.",
+    .about = "Extends a lock that stile acquire took by its TTL, or by --ttl. The owner value "
+             "comes from\n"
+             "$STILE_OWNER or --owner. Exits with 76 if the lock is no longer held.",
     .run = renew,
 };
 
@@ -168,7 +168,7 @@ const struct verb verb_release = {
     .min_args = 1,
     .max_args = 1,
     .usage = "[-e URL] [--owner V] [--shared | --slots N] NAME",
-    .about = "Gives a lock of stile acquire back. The owner value comes from $STILE_OWNER or\n"
-             "--owner. Exits 76 if the lock was not ours any more.",
+    .about = "Releases a lock that stile acquire took. The owner value comes from $STILE_OWNER or\n"
+             "--owner. Exits with 76 if the lock was no longer held.",
     .run = release,
 };

@@ -98,8 +98,8 @@ const struct verb verb_break = {
     .min_args = 1,
     .max_args = 1,
     .usage = "[-e URL] [--token T] [-y] [--json] NAME",
-    .about = "Takes NAME from whoever holds it and tells them. Later tokens are larger, so that a "
-             "guard\n"
-             "refuses what they still write. On a terminal it asks first.",
+    .about =
+        "Takes NAME from its holder, who is notified. Later tokens are larger, so a guard refuses\n"
+        "whatever the old holder still writes. On a terminal it asks for confirmation first.",
     .run = break_verb,
 };

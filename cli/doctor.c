@@ -200,12 +200,12 @@ const struct verb verb_doctor = {
     .max_args = 1,
     .usage = "[-e URL] [--adopt | --resize] [--json] [URL]",
     .about =
-        "Looks at the live engine and tells what endangers locks on it, why that matters, and\n"
-        "what to run to change it; worst first. It changes nothing itself, except that --adopt\n"
-        "takes back redlock nodes that have lost their data, if a majority remembers, and that\n"
-        "--resize gives a redlock group the nodes that URL names instead of those it has. A\n"
-        "majority of these must be among them. Holders lose their locks, and nothing is granted\n"
-        "for as long as the longest lease was. If it is cut short, run it again.\n\n"
-        "Exit codes: 0 all is well, 1 warnings, 2 danger, 69 the engine can't be looked at.",
+        "Checks the live engine and reports what endangers its locks, why that matters, and what\n"
+        "to run to change it, worst first. It changes nothing, with two exceptions.\n\n"
+        "--adopt takes back redlock nodes that lost their data, if a majority still has its data.\n"
+        "--resize makes the nodes in URL the members of a redlock group. A majority of the old\n"
+        "members must be among them. Holders lose their locks, and nothing is granted for as long\n"
+        "as the longest lease lasted. If it is interrupted, run it again.\n\n"
+        "Exit codes: 0 all is well, 1 warnings, 2 danger, 69 the engine cannot be checked.",
     .run = doctor,
 };

@@ -76,15 +76,15 @@ static void tell_stuck(struct ending *ending, pid_t refused)
         return;
     ending->told_stuck = true;
     if (!tree_is_visible())
-        say("%s: what the command has started cannot be found, since /proc is not that of this pid "
-            "namespace; the %s is kept until it ends",
+        say("%s: cannot find the processes of the command, since /proc belongs to another pid "
+            "namespace; the %s is kept until they end",
             ending->name, ending->what);
     else if (refused != 0)
-        say("%s: pid %d may not be killed by us; the %s is kept until it ends", ending->name,
+        say("%s: no permission to kill pid %d; the %s is kept until it ends", ending->name,
             (int)refused, ending->what);
     else
-        say("%s: a process of the command does not end though it was killed; the %s is kept until "
-            "it does",
+        say("%s: a killed process of the command has not ended yet; the %s is kept until "
+            "it has",
             ending->name, ending->what);
 }
 

@@ -70,8 +70,8 @@ static int open_with(struct stile_client **client, const struct options *options
     else
         say_failure(is_url ? url : "engine", status, &err);
     if (status == STILE_REFUSED && credentials_are_missing(engine_url(options)))
-        say("the user and password of the run around this one could not be read: that needs the "
-            "same user and a /proc that shows it; give the URL with -e, or use password_file=");
+        say("cannot read the user and password of the stile run around this one; that takes the "
+            "same user and the same /proc. Give the URL with -e, or use password_file=");
     return code;
 }
 
@@ -101,8 +101,8 @@ int engine_open_detached(struct stile_client **client, const struct options *opt
     const struct stile_caps *caps = stile_client_caps(*client);
     if (caps->detached)
         return 0;
-    say("%s: a lock of the %s engine ends with the process that took it, so nothing would be left "
-        "of it; use stile run %s -- CMD, or an engine whose locks have a lease of their own%s%s",
+    say("%s: a lock of the %s engine ends with the process that took it, so it would be gone at "
+        "once; use stile run %s -- CMD, or an engine whose locks have leases of their own%s%s",
         verb, caps->engine, options->args[0], caps->instead != NULL ? ": " : "",
         caps->instead != NULL ? caps->instead : "");
     stile_client_close(*client);

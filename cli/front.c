@@ -162,7 +162,7 @@ static bool post_ended(struct front *front, struct post *post, int status)
         front->sig = WTERMSIG(status);
         return true;
     }
-    say("%s: the warden (pid %d) was ended by signal %d, and %s with it; the command is killed",
+    say("%s: the warden (pid %d) died of signal %d and took %s with it; killing the command",
         front->verb, (int)pid, WTERMSIG(status), front->what);
     return false;
 }

@@ -115,12 +115,11 @@ const struct verb verb_jobs_add = {
     .max_args = SIZE_MAX,
     .usage = "[-e URL] [--delay T] [--key K] QUEUE [FILE...] [< PAYLOAD]",
     .about =
-        "Adds a job to QUEUE for each FILE, or one for stdin, and prints its number. A payload\n"
-        "is any bytes, 1 MiB at most. Many files are added up to a thousand and 4 MiB to a\n"
-        "transaction, all of it or nothing. With --key nothing is added if a job with this key "
-        "waits in QUEUE\n"
-        "and was never claimed: the number is that one's. An event that comes while its job\n"
-        "runs is queued once more.",
+        "Adds a job to QUEUE for each FILE, or one for stdin, and prints its number. A payload is\n"
+        "any bytes, up to 1 MiB. Many files are added in transactions of up to 1,000 jobs and\n"
+        "4 MiB, each all or nothing. With --key, nothing is added if a job with this key waits in\n"
+        "QUEUE and was never claimed; its number is printed instead. An event that arrives while\n"
+        "its job is running queues one more.",
     .run = add,
 };
 
@@ -257,9 +256,8 @@ const struct verb verb_jobs_ls = {
     .accepts = OPT_JSON,
     .max_args = 1,
     .usage = "[-e URL] [--json] [QUEUE]",
-    .about =
-        "Counts the jobs of each queue, or lists the first 1000 of QUEUE in the order in which "
-        "they\nare due. OLDEST: how long ago the first of those that are ready was due.",
+    .about = "Counts the jobs of each queue, or lists the first 1,000 jobs of QUEUE in due order.\n"
+             "OLDEST: how long the first of the ready jobs has been due.",
     .run = ls,
 };
 
@@ -336,9 +334,9 @@ const struct verb verb_jobs_retry = {
     .min_args = 1,
     .max_args = 1000,
     .usage = "[-e URL] QUEUE [ID...]",
-    .about =
-        "Makes dead jobs ready again, as if they had never been tried: those with these numbers,\n"
-        "or all of QUEUE, and prints how many that were. Exits with 75 if there is none.",
+    .about = "Makes dead jobs ready again with a fresh count of tries: those with these numbers, "
+             "or all\n"
+             "of QUEUE. Prints how many. Exits with 75 if there is none.",
     .run = retry,
 };
 
@@ -348,6 +346,6 @@ const struct verb verb_jobs_drop = {
     .min_args = 2,
     .max_args = 1000,
     .usage = "[-e URL] QUEUE ID...",
-    .about = "Removes jobs that nobody has claimed. Exits with 75 if there is no such job.",
+    .about = "Removes jobs that no worker has claimed. Exits with 75 if there is no such job.",
     .run = drop,
 };

@@ -190,17 +190,19 @@ const struct verb verb_jobs_work = {
     .usage = "[-e URL] [--parallel N] [--tries N] [--backoff T] [--lease T] [--grace T]\n"
              "                       [--finish T] [--once | --drain] [-q] QUEUE -- CMD [ARG...]",
     .about =
-        "Claims jobs of QUEUE as they come and runs CMD for each, with the payload on stdin and\n"
+        "Claims jobs of QUEUE as they arrive and runs CMD for each, with the payload on stdin and\n"
         "STILE_QUEUE, STILE_JOB_ID, STILE_JOB_KEY, STILE_JOB_TRIES and STILE_TOKEN in its\n"
-        "environment. Exit code 0: the job is done. Else it comes again after a random pause that\n"
-        "grows from try to try, and is dead after the last (stile jobs retry). A job is over when\n"
-        "all that CMD started is: what it leaves running is ended. If the lease can't be kept, "
-        "all\n"
-        "of it is stopped before it ends.\n\n"
-        "SIGTERM: no more jobs; those that run may finish, and are given back after --finish.\n"
-        "Killed: what it runs is killed first, and can be claimed by others at once.\n\n"
-        "Exits with 0 when told to end; --drain: 0 when nothing is left; --once: with CMD's code, "
-        "or\n"
-        "75 if there was no job; 76 lost, 69 engine, 64 usage, 126 and 127 CMD can't be executed.",
+        "environment. Exit code 0: the job is done. Otherwise it is tried again after a random\n"
+        "pause that grows with each try, and is dead after the last one (see stile jobs retry). A\n"
+        "job is over when all processes that CMD started are gone; those it leaves running are\n"
+        "stopped. If the lease cannot be kept, they are stopped before it ends.\n"
+        "\n"
+        "On SIGTERM no more jobs are claimed; running ones may finish, and are given back after\n"
+        "--finish. If the worker is killed, its commands are killed first and their jobs can be\n"
+        "claimed by others at once.\n"
+        "\n"
+        "Exits with 0 after SIGTERM, or with --drain when no job is left; with --once, with CMD's\n"
+        "code, or 75 if there was no job; 76 lost, 69 engine failed, 64 usage, 126 or 127 CMD\n"
+        "cannot be executed.",
     .run = work,
 };

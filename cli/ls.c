@@ -73,6 +73,6 @@ const struct verb verb_ls = {
     .accepts = OPT_JSON,
     .max_args = 1,
     .usage = "[-e URL] [--json] [PREFIX]",
-    .about = "Lists the names that are held or waited for; SINCE tells how long ago HOLDER got it.",
+    .about = "Lists names that have holders or waiters. SINCE: how long ago HOLDER was granted it.",
     .run = ls,
 };

@@ -39,21 +39,22 @@ static const struct verb *job_verb_named(const char *word)
 
 static void print_overview(FILE *out)
 {
-    fputs("stile: only one at a time, across processes and machines\n\n"
-          "  stile run NAME -- CMD [ARG...]   run CMD while holding the lock NAME\n"
-          "  stile ls [PREFIX]                who holds what\n"
-          "  stile show NAME                  holders and queue of one lock\n"
-          "  stile watch NAME                 a line for every change\n"
-          "  stile break NAME                 take a lock from its holder\n"
-          "  stile caps [URL]                 what an engine promises\n"
-          "  stile doctor [URL]               whether it can, as it is set up now\n"
-          "  stile setup [URL]                make what it needs in its server (a schema)\n"
-          "  stile jobs add|work|ls QUEUE     a queue of jobs in a database\n"
-          "  stile acquire|renew|release NAME for scripts, where locks outlive a process\n\n"
-          "stile VERB --help lists all options; -e URL or $STILE_ENGINE choose the engine,\n"
-          "stile --engines lists those that are installed.\n"
-          "Exit codes: the command's own; 75 not acquired, 76 lost, 69 engine, 64 usage.\n",
-          out);
+    fputs(
+        "stile: only one at a time, across processes and machines\n\n"
+        "  stile run NAME -- CMD [ARG...]   run CMD while holding the lock NAME\n"
+        "  stile ls [PREFIX]                list locks and their holders\n"
+        "  stile show NAME                  show the holders and the queue of one lock\n"
+        "  stile watch NAME                 print a line for every change\n"
+        "  stile break NAME                 take a lock from its holder\n"
+        "  stile caps [URL]                 show what an engine promises\n"
+        "  stile doctor [URL]               check whether this server can keep those promises\n"
+        "  stile setup [URL]                create what the engine needs in its server (a schema)\n"
+        "  stile jobs add|work|ls QUEUE     run a queue of jobs in a database\n"
+        "  stile acquire|renew|release NAME hold a lock across several commands of a script\n\n"
+        "stile VERB --help lists all options. -e URL or $STILE_ENGINE chooses the engine;\n"
+        "stile --engines lists those that are installed.\n"
+        "Exit codes: the command's own; 75 not acquired, 76 lost, 69 engine failed, 64 usage.\n",
+        out);
 }
 
 static int unknown_verb(const char *name)
@@ -107,7 +108,7 @@ static int run_jobs(int argc, char **argv)
         return run_verb(verb, argc - 1, argv + 1);
     if (argv[1] != NULL && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0))
         return help("jobs");
-    say("jobs: %s; see stile jobs --help", argv[1] != NULL ? "no such verb" : "what about them");
+    say("jobs: %s; see stile jobs --help", argv[1] != NULL ? "no such verb" : "no verb given");
     return EXIT_USAGE;
 }
 

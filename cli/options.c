@@ -22,50 +22,56 @@ struct option_rule {
 
 static const struct option_rule rules[] = {
     {OPT_ENGINE, 'e', "engine", TEXT, AT(engine), "URL",
-     "what keeps the locks (else $STILE_ENGINE, else local:)"},
-    {OPT_TRY, 0, "try", FLAG, 0, NULL, "don't wait: exit 75 if it is held by another"},
-    {OPT_WAIT, 0, "wait", DURATION, AT(wait_ms), "T", "wait so long, then exit 75 (else for ever)"},
+     "engine that stores the locks (default: $STILE_ENGINE, else local:)"},
+    {OPT_TRY, 0, "try", FLAG, 0, NULL, "do not wait: exit 75 if the lock is taken"},
+    {OPT_WAIT, 0, "wait", DURATION, AT(wait_ms), "T",
+     "wait at most T, then exit 75 (default: for ever)"},
     {OPT_TTL, 0, "ttl", DURATION, AT(ttl_ms), "T",
-     "how long the engine keeps it without hearing from us"},
-    {OPT_SHARED, 0, "shared", FLAG, 0, NULL, "together with others who take it shared"},
-    {OPT_SLOTS, 0, "slots", COUNT, AT(slots), "N", "at most N at a time"},
+     "how long the lock outlives a client that went silent"},
+    {OPT_SHARED, 0, "shared", FLAG, 0, NULL, "share the lock with other --shared holders"},
+    {OPT_SLOTS, 0, "slots", COUNT, AT(slots), "N", "let up to N holders in at a time"},
     {OPT_HOLD, 0, "hold-at-least", DURATION, AT(hold_ms), "T",
-     "nobody gets it sooner than T after it was granted"},
+     "keep the lock for at least T after the grant"},
     {OPT_DELAY, 0, "lock-delay", DURATION, AT(delay_ms), "T",
-     "if we end abnormally, nobody gets it for T"},
+     "keep the lock for T after an abnormal end"},
     {OPT_PROFILE, 0, "profile", PROFILE, AT(profile), "P",
-     "default, financial, cache or batch: TTL, renewal and retries"},
+     "TTL, renewal and retries: default, financial, cache, batch"},
     {OPT_GRACE, 0, "grace", DURATION, AT(grace_ms), "T",
-     "between SIGTERM and SIGKILL; before the end of a lease (at most 5s)"},
+     "time from SIGTERM to SIGKILL (default: 5s, less on a short lease)"},
     {OPT_LEAVE, 0, "leave", FLAG, 0, NULL,
-     "release it when CMD itself ends, whatever it leaves running"},
+     "release the lock when CMD ends, even if it left processes running"},
     {OPT_LABEL, 0, "label", TEXT, AT(label), "TEXT",
-     "what show prints as our command (else the program's name)"},
+     "name that stile show prints (default: the program's name)"},
     {OPT_CODE, 'E', "conflict-exit-code", CODE, AT(code), "CODE",
-     "exit with CODE instead of 69, 75 and 76"},
-    {OPT_OWNER, 0, "owner", TEXT, AT(owner), "V", "what acquire printed (else $STILE_OWNER)"},
+     "exit with CODE instead of 69, 75 or 76"},
+    {OPT_OWNER, 0, "owner", TEXT, AT(owner), "V",
+     "owner value that acquire printed (default: $STILE_OWNER)"},
     {OPT_PROCLAIM, 0, "proclaim", TEXT, AT(proclaim), "V",
-     "what others see of us while we hold it, as a leader's value"},
-    {OPT_TOKEN, 0, "token", COUNT, AT(token), "T", "only the grant with this token"},
-    {OPT_YES, 'y', "yes", FLAG, 0, NULL, "don't ask"},
-    {OPT_QUIET, 'q', "quiet", FLAG, 0, NULL, "say nothing about waiting or not getting it"},
-    {OPT_ADOPT, 0, "adopt", FLAG, 0, NULL, "take back redlock nodes that have lost their data"},
-    {OPT_RESIZE, 0, "resize", FLAG, 0, NULL, "give a redlock group the nodes of URL"},
-    {OPT_PRINT, 0, "print", FLAG, 0, NULL, "only tell what would be run"},
-    {OPT_KEY, 0, "key", TEXT, AT(key), "K", "add nothing if one with this key waits"},
-    {OPT_DUE, 0, "delay", DURATION, AT(due_ms), "T", "it is not claimed before"},
-    {OPT_PARALLEL, 0, "parallel", COUNT, AT(parallel), "N", "so many jobs at a time (1)"},
-    {OPT_TRIES, 0, "tries", COUNT, AT(tries), "N", "dead after so many (5)"},
+     "value shown to others while holding the lock"},
+    {OPT_TOKEN, 0, "token", COUNT, AT(token), "T", "break only the grant with this token"},
+    {OPT_YES, 'y', "yes", FLAG, 0, NULL, "do not ask for confirmation"},
+    {OPT_QUIET, 'q', "quiet", FLAG, 0, NULL,
+     "no messages about waiting or failing to get the lock"},
+    {OPT_ADOPT, 0, "adopt", FLAG, 0, NULL, "take back redlock nodes that lost their data"},
+    {OPT_RESIZE, 0, "resize", FLAG, 0, NULL,
+     "change the members of a redlock group to those in URL"},
+    {OPT_PRINT, 0, "print", FLAG, 0, NULL, "print what would run, and run nothing"},
+    {OPT_KEY, 0, "key", TEXT, AT(key), "K", "add nothing if a job with this key is waiting"},
+    {OPT_DUE, 0, "delay", DURATION, AT(due_ms), "T", "earliest time of the job, counted from now"},
+    {OPT_PARALLEL, 0, "parallel", COUNT, AT(parallel), "N",
+     "number of jobs to run at a time (default: 1)"},
+    {OPT_TRIES, 0, "tries", COUNT, AT(tries), "N",
+     "number of tries before a job is dead (default: 5)"},
     {OPT_BACKOFF, 0, "backoff", DURATION, AT(backoff_ms), "T",
-     "the longest first pause after a failure; it doubles each time (1s)"},
+     "pause after a failure; doubles each time, random (default: 1s)"},
     {OPT_LEASE, 0, "lease", DURATION, AT(lease_ms), "T",
-     "how long a job stays ours without hearing from us (30s)"},
+     "how long a claim outlives a worker that went silent (default: 30s)"},
     {OPT_FINISH, 0, "finish", DURATION, AT(finish_ms), "T",
-     "after SIGTERM, running jobs have so long to finish (30s)"},
-    {OPT_ONCE, 0, "once", FLAG, 0, NULL, "one job, if there is one"},
-    {OPT_DRAIN, 0, "drain", FLAG, 0, NULL, "end when nothing is due any more"},
-    {OPT_JSON, 0, "json", FLAG, 0, NULL, "for programs"},
-    {OPT_HELP, 'h', "help", FLAG, 0, NULL, "this text"},
+     "time for running jobs to finish after SIGTERM (default: 30s)"},
+    {OPT_ONCE, 0, "once", FLAG, 0, NULL, "run one job, if there is one"},
+    {OPT_DRAIN, 0, "drain", FLAG, 0, NULL, "exit when no job is due"},
+    {OPT_JSON, 0, "json", FLAG, 0, NULL, "print JSON"},
+    {OPT_HELP, 'h', "help", FLAG, 0, NULL, "print this help"},
 };
 
 #define N_RULES (sizeof rules / sizeof rules[0])
@@ -84,10 +90,10 @@ static const char *parse_count(uint64_t *count, const char *text)
             return "not a whole number";
         if (__builtin_mul_overflow(number, 10, &number) ||
             __builtin_add_overflow(number, (uint64_t)(*at - '0'), &number))
-            return "too large a number";
+            return "number too large";
     }
     if (number == 0)
-        return "must be a whole number from 1 up";
+        return "must be a positive whole number";
     *count = number;
     return NULL;
 }
@@ -188,7 +194,7 @@ static int check_together(const struct options *options, const struct verb *verb
     if ((given & OPT_SHARED) && (given & OPT_SLOTS))
         return usage_error(verb, "--shared", "cannot go with --slots");
     if (options->slots > UINT32_MAX)
-        return usage_error(verb, "--slots", "too large a number");
+        return usage_error(verb, "--slots", "number too large");
     if ((given & OPT_TTL) && options->ttl_ms == 0)
         return usage_error(verb, "--ttl", "must be more than 0");
     if ((given & OPT_LEASE) && options->lease_ms < LEASE_MIN_MS)

@@ -9,7 +9,8 @@ static int check_names(const struct options *options)
     for (size_t i = 0; i < options->n_args; i++) {
         for (size_t k = 0; k < i; k++) {
             if (strcmp(options->args[i], options->args[k]) == 0) {
-                say("run: %s is named twice; it would wait for itself", options->args[i]);
+                say("run: %s is given twice; the second would wait for the first",
+                    options->args[i]);
                 return EXIT_USAGE;
             }
         }
@@ -49,8 +50,8 @@ static int check_nesting(const struct options *options)
     const char *found = name_in(options, names != NULL ? names : secure_getenv("STILE_NAME"), &len);
     if (found == NULL)
         return 0;
-    say("run: %.*s is held by the run that this one is part of, and would never be granted; unset "
-        "STILE_NAME and STILE_NAMES if this is not so",
+    say("run: %.*s is held by the stile run around this one and would never be granted; unset "
+        "STILE_NAME and STILE_NAMES if that is wrong",
         len, found);
     return EXIT_USAGE;
 }
@@ -74,21 +75,18 @@ const struct verb verb_run = {
         "                 [--lock-delay T] [--profile P] [--grace T] [--leave] [--proclaim V]\n"
         "                 [--label TEXT] [-E CODE] [-q] NAME... -- CMD [ARG...]",
     .about =
-        "Runs CMD while holding the lock NAME, or all of several. The lock is kept until every\n"
-        "process that CMD started is gone. Those that it leaves running are named after a second;\n"
-        "with --leave the lock is released when CMD itself ends.\n\n"
-        "Signals are passed on to CMD. One that ends CMD goes to all it started; what is left\n"
-        "after --grace (5s) is killed. If the lock is lost, all of it is stopped, before the "
-        "lease\n"
-        "ends where there is one. Killing stile run kills it first and gives the lock back "
-        "second.\n"
-        "\n"
-        "CMD finds STILE_NAME, STILE_TOKEN and STILE_ENGINE (without secrets) in its environment;\n"
-        "with several names these are the first one's, and STILE_NAMES and STILE_TOKENS have one "
-        "a\n"
-        "line. stile show prints the program's name, or --label, never CMD's arguments.\n\n"
-        "Exits with CMD's code, or dies of the signal that ended it (128+N in a shell); 75 not\n"
-        "acquired, 76 lost, 69 engine (with -E: CODE for these three), 64 usage, 126 CMD can't be\n"
-        "executed, 127 CMD not found.",
+        "Runs CMD while holding the lock NAME, or the locks of several names. The lock is kept\n"
+        "until every process that CMD started is gone. If CMD leaves processes running, their\n"
+        "pids are printed after a second; with --leave the lock is released when CMD ends.\n\n"
+        "Signals are passed on to CMD. A signal that ends CMD goes to its whole process tree, and\n"
+        "whatever is left after --grace is killed. If the lock is lost, the tree is stopped "
+        "before\n"
+        "the lease ends. If stile run is killed, its tree dies before the lock is free.\n\n"
+        "CMD finds STILE_NAME, STILE_TOKEN and STILE_ENGINE (without secrets) in its environment.\n"
+        "With several names these belong to the first one, and STILE_NAMES and STILE_TOKENS hold\n"
+        "one per line. stile show prints the program's name or --label, never CMD's arguments.\n\n"
+        "Exits with CMD's code, or dies of the signal that ended CMD (128+N in a shell). Other\n"
+        "codes: 75 not acquired, 76 lost, 69 engine failed (with -E, CODE for these three),\n"
+        "64 usage, 126 CMD cannot be executed, 127 CMD not found.",
     .run = run,
 };

@@ -20,7 +20,8 @@ const struct verb verb_setup = {
     .accepts = OPT_PRINT,
     .max_args = 1,
     .usage = "[-e URL] [--print] [URL]",
-    .about = "Makes what the engine needs in its server (the schema `stile` of a database), or\n"
-             "brings it up to date. With --print it only tells what would be run there.",
+    .about = "Creates what the engine needs in its server (the schema `stile` of a database), or "
+             "brings\n"
+             "it up to date. --print only prints the statements.",
     .run = setup_verb,
 };

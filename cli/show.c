@@ -91,7 +91,8 @@ const struct verb verb_show = {
     .min_args = 1,
     .max_args = 1,
     .usage = "[-e URL] [--json] NAME",
-    .about = "Shows who holds NAME and who waits for it, in the order of the queue. SINCE tells\n"
-             "how long ago it was granted or asked for, EXPIRES how long it lasts without renewal.",
+    .about =
+        "Shows the holders and the waiters of NAME in queue order. SINCE: how long ago the claim\n"
+        "was granted or made. EXPIRES: how long it lasts without a renewal.",
     .run = show,
 };

@@ -202,7 +202,7 @@ static void tell_left(struct warden *w)
         len += (size_t)sprintf(list + len, "%s%d", i > 0 ? ", " : "", (int)pids[i]);
     if (n > NAMED_LEFT_MAX)
         sprintf(list + len, " and %zu more", n - NAMED_LEFT_MAX);
-    say("%s: the command has ended; the lock is kept until the processes it left have, too: %s "
+    say("%s: the command has ended; the lock is kept until the processes it left have ended: %s "
         "(--leave releases it with the command)",
         w->ending.name, n > 0 ? list : "pids unknown");
 }
@@ -350,7 +350,7 @@ static void tell_ttl(const struct warden *w)
     if (!(w->options->given & OPT_TTL) || (w->options->given & OPT_QUIET) || given == asked ||
         given == 0 || given == STILE_NO_DEADLINE)
         return;
-    say("run: the engine makes a TTL of %.10g s out of %.10g s", (double)given / 1000,
+    say("run: the engine uses a TTL of %.10g s instead of %.10g s", (double)given / 1000,
         (double)asked / 1000);
 }
 

@@ -82,6 +82,6 @@ const struct verb verb_watch = {
     .min_args = 1,
     .max_args = 1,
     .usage = "[-e URL] [--json] NAME",
-    .about = "Prints how NAME stands now, and again after every change, until it is interrupted.",
+    .about = "Prints the state of NAME, now and after every change, until interrupted.",
     .run = watch,
 };

@@ -98,7 +98,7 @@ def another_ttl_than_asked_for(t):
     engine(t, ttl=2000)
     done = t.stile("run", "--ttl", "1500ms", "x", "--", "true")
     expect((done.returncode, done.stderr),
-           (0, "stile: run: the engine makes a TTL of 2 s out of 1.5 s\n"))
+           (0, "stile: run: the engine uses a TTL of 2 s instead of 1.5 s\n"))
     for options in ["-q", "--ttl", "1500ms"], ["--ttl", "2s"], []:
         done = t.stile("run", *options, "x", "--", "true")
         expect((done.returncode, done.stderr), (0, ""))

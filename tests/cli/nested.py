@@ -22,7 +22,7 @@ def inside_its_own_name(t):
     for outer in ("x",), ("--shared", "x"), ("z", "x", "a"):
         done = t.stile("run", *outer, "--", *inner)
         expect((done.returncode, done.stdout), (64, ""))
-        assert "x is held by the run that this one is part of" in done.stderr, done.stderr
+        assert "x is held by the stile run around this one" in done.stderr, done.stderr
     for outer in ("y",), ("x y",), ("-e", "local:" + t.path("other"), "x"):
         done = t.stile("run", *outer, "--", *(inner if "-e" not in outer else
                                               (STILE, "run", "-e", t.env["STILE_ENGINE"],
@@ -112,7 +112,7 @@ def password_through_closed_descriptors(t):
                      "STILE_ENGINE_FROM=%d/0" % os.getpid()):
         done = t.stile("run", "x", "--", "env", variable, STILE, "run", "y", "--", "echo", "ran")
         expect((done.returncode, done.stdout), (69, ""), variable)
-        assert "user and password of the run around this one" in done.stderr, done.stderr
+        assert "user and password of the stile run around this one" in done.stderr, done.stderr
     other = "STILE_ENGINE=redis://localhost:%d" % SERVER.port
     done = t.stile("run", "x", "--", "env", other, STILE, "run", "y", "--", "echo", "ran")
     expect((done.returncode, done.stdout), (69, ""), done.stderr)

@@ -57,7 +57,7 @@ def wrong_words(t):
     usage(t, "run", "x", "ls", "-l", says="after it")
     usage(t, "run", "x", "--", says="CMD: missing")
     usage(t, "run", "--", "true", says="NAME: missing")
-    usage(t, "run", "x", "y", "x", "--", "true", says="x is named twice")
+    usage(t, "run", "x", "y", "x", "--", "true", says="x is given twice")
     usage(t, "run", "--wait", "--", "true", says="needs a value")
     usage(t, "run", "--try", "--wait", "1s", "x", "--", "true", says="--wait")
     usage(t, "run", "--shared", "--slots", "2", "x", "--", "true", says="--slots")

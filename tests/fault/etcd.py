@@ -205,7 +205,7 @@ def short_ttls(t, server):
     """A TTL below what the server allows becomes that, and run says so"""
     done = t.stile("run", "--ttl", "500ms", "x", "--", "sh", "-c", "stile show --json x")
     expect((done.returncode, done.stderr),
-           (0, "stile: run: the engine makes a TTL of 2 s out of 0.5 s\n"))
+           (0, "stile: run: the engine uses a TTL of 2 s instead of 0.5 s\n"))
     assert 0 < json.loads(done.stdout)["holders"][0]["expires_ms"] <= 2000, done.stdout
     assert "rounded up" in t.stile("caps").stdout
     expect(keys_of(server), [])
