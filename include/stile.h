@@ -21,13 +21,13 @@
  *      thread may call while another one waits in stile_lock_acquire().
  *  R4. Callbacks run on the thread that happens to drive the client (a blocking caller, the
  *      background thread, or stile_client_dispatch()), with no internal lock held. They may call
- *      everything but blocking functions on the same client, and stile_client_close(). What a
- *      callback of a threadless client asks for leaves when the callbacks of that turn are done.
+ *      everything but blocking functions on the same client. What a callback of a threadless
+ *      client asks for leaves when the callbacks of that turn are done.
  *  R5. After fork() a child's handles are dead: every call on them answers MISUSE and touches
  *      nothing of the parent's. stile_client_close() and stile_lock_free() may be left out there.
  *  R6. An error struct belongs to the caller, may be NULL, and is written only on failure.
  *  R7. A freed lock or a closed client must not be used again. A second free or close of the
- *      same handle is noticed and answered with MISUSE while its memory has not been reused.
+ *      same handle is noticed and ignored while its memory has not been reused.
  */
 #ifndef STILE_H
 #define STILE_H
@@ -110,8 +110,17 @@ STILE_API enum stile_status stile_client_open(struct stile_client **client, cons
  * this, after it has installed its own. */
 STILE_API enum stile_status stile_sigbus_trap(struct stile_error *err);
 
-/* Releases and frees all locks of the client. No other call on it may be under way. */
-STILE_API enum stile_status stile_client_close(struct stile_client *client);
+/* Never refuses. Calls on the client that wait in other threads end with CANCELLED, and have
+ * returned when this does. Every lock that is held is released and every one is freed; the engine
+ * has some seconds to answer, after that its leases end what is left. From a callback of the client
+ * it returns at once, and the last call that is under way closes it. */
+STILE_API void stile_client_close(struct stile_client *client);
+
+/* For signal handlers, and any thread: blocking calls on the client that wait for a lock, a change
+ * or a job (acquire, resume, watch, jobs_claim) end with CANCELLED. If none is under way the next
+ * one does, so that a signal just before it is not missed. Releases go on. Async-signal-safe; the
+ * client must be open. */
+STILE_API void stile_client_interrupt(struct stile_client *client);
 
 /* A descriptor, borrowed, whose copies keep the locks of this client: they last until the last copy
  * is closed, also if this process is killed. -1: the engine has none (only local: does). */
@@ -200,8 +209,9 @@ STILE_API enum stile_status stile_lock_new(struct stile_lock **lock, struct stil
                                            const struct stile_lock_options *options,
                                            struct stile_error *err);
 
-/* Releases it if it is held, withdraws it if it waits; does not wait for the engine's answer. */
-STILE_API enum stile_status stile_lock_free(struct stile_lock *lock);
+/* Never refuses. Releases it if it is held, withdraws it if it waits; does not wait for the
+ * engine's answer. A call on it that waits in another thread ends with CANCELLED. */
+STILE_API void stile_lock_free(struct stile_lock *lock);
 
 /* wait_ms: 0 tries once (HELD if taken), -1 waits for ever, else TIMEOUT after so long. */
 STILE_API enum stile_status stile_lock_acquire(struct stile_lock *lock, int64_t wait_ms,

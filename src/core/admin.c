@@ -72,15 +72,16 @@ void admin_finding(struct query *query, const struct stile_finding *finding)
 static bool hand_out(struct examination *exam, struct stile_client *client, stile_finding_fn *fn,
                      void *data)
 {
+    struct outside outside;
     bool enough = false;
-    pthread_mutex_unlock(&client->mutex);
+    client_step_out(client, &outside);
     for (struct copy *copy = exam->worst, *next; copy; copy = next) {
         next = copy->next;
         if (fn && !enough)
             enough = fn(&copy->finding, data) != 0;
         free(copy);
     }
-    pthread_mutex_lock(&client->mutex);
+    client_step_in(client, &outside);
     return enough;
 }
 

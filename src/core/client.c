@@ -145,13 +145,6 @@ bool client_begin_close(struct stile_client *client)
     return open;
 }
 
-void client_refuse_close(struct stile_client *client)
-{
-    pthread_mutex_lock(&registry_mutex);
-    client->closing = false;
-    pthread_mutex_unlock(&registry_mutex);
-}
-
 /* ---- entering and leaving ---- */
 
 enum stile_status client_enter(struct stile_client *client, struct stile_error *err)
@@ -162,6 +155,7 @@ enum stile_status client_enter(struct stile_client *client, struct stile_error *
         return error_set(err, STILE_MISUSE, 0,
                          "this client was opened before fork(); open a new one in the child");
     pthread_mutex_lock(&client->mutex);
+    client->inside++;
     return STILE_OK;
 }
 
@@ -179,14 +173,44 @@ enum stile_status client_enter_for_locks(struct stile_client *client, struct sti
                      "be refused; open another one for locks");
 }
 
+void client_flush(struct stile_client *client)
+{
+    if (drive_is_inside(client))
+        return;
+    loop_flush(client->loop);
+    if (client->callbacks.first || client->loop->tasks)
+        drive_nudge(client);
+}
+
 void client_leave(struct stile_client *client)
 {
-    if (!drive_is_inside(client)) {
-        loop_flush(client->loop);
-        if (client->callbacks.first || client->loop->tasks)
-            drive_nudge(client);
-    }
+    client_flush(client);
+    client->inside--;
+    drive_unlock(client);
+}
+
+void client_step_out(struct stile_client *client, struct outside *outside)
+{
+    *outside = (struct outside){.thread = pthread_self(), .next = client->outside};
+    client->outside = outside;
     pthread_mutex_unlock(&client->mutex);
+}
+
+void client_step_in(struct stile_client *client, struct outside *outside)
+{
+    pthread_mutex_lock(&client->mutex);
+    struct outside **at = &client->outside;
+    while (*at != outside)
+        at = &(*at)->next;
+    *at = outside->next;
+}
+
+bool client_in_callback(const struct stile_client *client)
+{
+    const struct outside *at = client->outside;
+    while (at && !pthread_equal(at->thread, pthread_self()))
+        at = at->next;
+    return at || drive_is_leader(client);
 }
 
 uint64_t client_after_ms(struct stile_client *client, int64_t ms)
@@ -224,6 +248,18 @@ enum stile_status stile_client_dispatch(struct stile_client *client)
     drive_once(client);
     client_leave(client);
     return STILE_OK;
+}
+
+/* In a signal handler: neither the mutex nor the fork's epoch may be looked at. In a forked child
+ * the loop has no descriptor left to write to. */
+void stile_client_interrupt(struct stile_client *client)
+{
+    if (!client || client->magic != CLIENT_MAGIC)
+        return;
+    int saved = errno;
+    atomic_store(&client->drive.interrupted, true);
+    loop_kick(client->loop);
+    errno = saved;
 }
 
 const struct stile_caps *stile_client_caps(struct stile_client *client)

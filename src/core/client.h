@@ -37,6 +37,17 @@ struct stile_client {
     unsigned next_freed;
     struct stile_client *registry_next;
     bool closing; /* with the register's mutex */
+
+    unsigned inside;                               /* calls that have entered and not left */
+    struct outside *outside;                       /* those that are in a callback of theirs */
+    pthread_cond_t left;                           /* closing: nobody is inside */
+    void (*last_out)(struct stile_client *client); /* closed from a callback: what closes it */
+};
+
+/* A call that makes callbacks without the mutex, and not as the leader; on its stack. */
+struct outside {
+    pthread_t thread;
+    struct outside *next;
 };
 
 /* Opens an engine of this class on this loop, which the client then owns (also on failure). In
@@ -49,8 +60,16 @@ enum stile_status client_new(struct stile_client **client, const struct engine_c
 enum stile_status client_enter(struct stile_client *client, struct stile_error *err);
 /* Not if it was opened for the doctor. */
 enum stile_status client_enter_for_locks(struct stile_client *client, struct stile_error *err);
-/* Let go of the mutex, and see to it that some thread does what this call has put off. */
+/* Flush, and let go of the mutex. */
 void client_leave(struct stile_client *client);
+/* Send what this call has written, and see to it that some thread does what it has put off. */
+void client_flush(struct stile_client *client);
+
+/* Around callbacks that a call makes itself: without the mutex. */
+void client_step_out(struct stile_client *client, struct outside *outside);
+void client_step_in(struct stile_client *client, struct outside *outside);
+/* The calling thread is in a callback of this client. */
+bool client_in_callback(const struct stile_client *client);
 
 /* So long from now; NEVER if the clock ends before. */
 uint64_t client_after_ms(struct stile_client *client, int64_t ms);
@@ -59,7 +78,6 @@ uint64_t client_after_ms(struct stile_client *client, int64_t ms);
 int client_register(struct stile_client *client); /* 0 or errno */
 void client_unregister(struct stile_client *client);
 bool client_begin_close(struct stile_client *client); /* false: not open, or being closed already */
-void client_refuse_close(struct stile_client *client);
 
 /* Differs between a process and each of its forked children; 0: could not be set up. */
 uint64_t fork_epoch(void);

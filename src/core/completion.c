@@ -44,7 +44,7 @@ static bool is_at_rest(const struct stile_lock *lock)
 
 void lock_destroy_if_done(struct stile_lock *lock)
 {
-    if (lock->freed && is_at_rest(lock) && !lock->renewing && lock->callbacks == 0)
+    if (lock->freed && is_at_rest(lock) && !lock->renewing && lock->uses == 0)
         lock_destroy(lock);
 }
 
@@ -54,7 +54,7 @@ static void end_callback(struct stile_lock *lock)
 {
     struct stile_client *client = lock->client;
     pthread_mutex_lock(&client->mutex);
-    lock->callbacks--;
+    lock->uses--;
     lock_destroy_if_done(lock);
     pthread_mutex_unlock(&client->mutex);
 }
@@ -88,7 +88,7 @@ void lock_complete(struct stile_lock *lock, enum stile_status status, const stru
         return;
     }
     op->callback.fn = deliver;
-    lock->callbacks++;
+    lock->uses++;
     callback_queue(lock->client, &op->callback);
 }
 
@@ -108,7 +108,7 @@ void lock_report_loss(struct stile_lock *lock)
         eventfd_write(lock->lost_fd, 1);
 #endif
     if (lock->on_lost) {
-        lock->callbacks += !lock->lost_callback.queued;
+        lock->uses += !lock->lost_callback.queued;
         lock->lost_callback.fn = call_on_lost;
         callback_queue(lock->client, &lock->lost_callback);
     }
@@ -116,7 +116,7 @@ void lock_report_loss(struct stile_lock *lock)
 
 void lock_cancel_loss_report(struct stile_lock *lock)
 {
-    lock->callbacks -= lock->lost_callback.queued;
+    lock->uses -= lock->lost_callback.queued;
     callback_cancel(lock->client, &lock->lost_callback);
 }
 

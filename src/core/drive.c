@@ -52,7 +52,7 @@ static void run_callbacks(struct stile_client *client)
 /* ---- leading and following ---- */
 
 /* A callback that waits for its own client leads already: it drives on from there. */
-static bool is_leader(const struct stile_client *client)
+bool drive_is_leader(const struct stile_client *client)
 {
     return client->drive.led && pthread_equal(client->drive.leader, pthread_self());
 }
@@ -60,7 +60,7 @@ static bool is_leader(const struct stile_client *client)
 /* What the callbacks of one turn of the loop ask for is sent together, when they are done. */
 bool drive_is_inside(const struct stile_client *client)
 {
-    return client->threadless && is_leader(client);
+    return client->threadless && drive_is_leader(client);
 }
 
 static void end_turn(struct stile_client *client)
@@ -69,6 +69,47 @@ static void end_turn(struct stile_client *client)
     if (client->threadless && (client->callbacks.first || client->loop->tasks))
         loop_kick(client->loop);
 }
+
+/* ---- interrupting ---- */
+
+void drive_interrupt(struct stile_client *client)
+{
+    for (struct follower *wait = client->drive.waits; wait; wait = wait->wait_next) {
+        if (!wait->done)
+            wait->interrupt(wait);
+    }
+}
+
+/* An interrupt that meets no wait is for the next one: between a program's last look at its own
+ * flag and the call that waits, a signal would else be missed. */
+static void obey_interrupt(struct stile_client *client)
+{
+    atomic_bool *interrupted = &client->drive.interrupted;
+    if (!atomic_load_explicit(interrupted, memory_order_relaxed) || !client->drive.waits)
+        return;
+    if (atomic_exchange(interrupted, false))
+        drive_interrupt(client);
+}
+
+static void begin_wait(struct stile_client *client, struct follower *me)
+{
+    struct drive *drive = &client->drive;
+    me->wait_next = drive->waits;
+    me->wait_link = &drive->waits;
+    if (me->wait_next)
+        me->wait_next->wait_link = &me->wait_next;
+    drive->waits = me;
+    obey_interrupt(client);
+}
+
+static void end_wait(struct follower *me)
+{
+    *me->wait_link = me->wait_next;
+    if (me->wait_next)
+        me->wait_next->wait_link = me->wait_link;
+}
+
+/* ---- driving ---- */
 
 static void step(struct stile_client *client, struct follower *me, bool block)
 {
@@ -81,6 +122,7 @@ static void step(struct stile_client *client, struct follower *me, bool block)
     if (me)
         me->sleeps_in = NULL;
     loop_run(client->loop);
+    obey_interrupt(client);
     if (client->threadless)
         loop_prepare(client->loop); /* its fd may be polled */
     else
@@ -130,7 +172,7 @@ static void follow(struct stile_client *client, struct follower *me)
 
 static void lead(struct stile_client *client, struct follower *me)
 {
-    bool from_callback = is_leader(client);
+    bool from_callback = drive_is_leader(client);
     take_lead(client);
     while (!me->done)
         step(client, me, client->callbacks.first == NULL);
@@ -141,12 +183,17 @@ static void lead(struct stile_client *client, struct follower *me)
 
 void drive_until(struct stile_client *client, struct follower *me)
 {
+    bool can_interrupt = me->interrupt && !me->done;
+    if (can_interrupt)
+        begin_wait(client, me);
     while (!me->done) {
-        if (client->drive.led && !is_leader(client))
+        if (client->drive.led && !drive_is_leader(client))
             follow(client, me);
         else
             lead(client, me);
     }
+    if (can_interrupt)
+        end_wait(me);
 #ifndef MUTANT_CORE_SEAT_NOT_PASSED_ON
     /* Woken to lead and done at the same time: the lead goes to the next follower, or to the
      * background thread, which nothing else would wake. */
@@ -191,6 +238,26 @@ void drive_nudge(struct stile_client *client)
     }
 }
 
+/* ---- leaving a client that is being closed ---- */
+
+/* The background thread may sleep as the leader: it is the last one out then. */
+void drive_unlock(struct stile_client *client)
+{
+    void (*last_out)(struct stile_client *) = NULL;
+    if (client->magic != CLIENT_MAGIC && client->inside == 0) {
+        pthread_cond_signal(&client->left);
+        if (client->drive.led && client->last_out) {
+            loop_kick(client->loop);
+        } else {
+            last_out = client->last_out;
+            client->last_out = NULL;
+        }
+    }
+    pthread_mutex_unlock(&client->mutex);
+    if (last_out)
+        last_out(client);
+}
+
 /* ---- the background thread ---- */
 
 /* While one caller leads for long, sleeps until it leaves. Callers that come and go are noticed
@@ -231,8 +298,13 @@ static void *background(void *arg)
         drive->by_background = true;
         step(client, NULL, client->callbacks.first == NULL);
         leave_lead(client);
+        if (client->last_out && !client->inside) {
+            drive->has_background = false;
+            pthread_detach(pthread_self());
+            break;
+        }
     }
-    pthread_mutex_unlock(&client->mutex);
+    drive_unlock(client);
     return NULL;
 }
 
@@ -251,13 +323,6 @@ int drive_start(struct stile_client *client)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     client->drive.has_background = rc == 0;
     return rc;
-}
-
-bool drive_in_use(struct stile_client *client)
-{
-    const struct drive *drive = &client->drive;
-    bool by_us = drive->by_background && pthread_equal(pthread_self(), drive->background);
-    return drive->followers || (drive->led && !drive->by_background) || by_us;
 }
 
 void drive_stop(struct stile_client *client)

@@ -9,6 +9,7 @@
 #define STILE_DRIVE_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -24,6 +25,10 @@ struct follower {
     struct loop *sleeps_in; /* it leads, and is in loop_wait(): deciding for it takes a kick */
     pthread_cond_t woken;
     struct follower *next;
+
+    /* Ends the wait early, with CANCELLED; NULL: it ends by itself within a bounded time. */
+    void (*interrupt)(struct follower *follower);
+    struct follower *wait_next, **wait_link; /* of those that can be interrupted */
 };
 
 struct drive {
@@ -35,14 +40,18 @@ struct drive {
     bool has_background;
     uint64_t last_use_ns;
     struct follower *followers;
+    struct follower *waits;  /* those that can be interrupted */
+    atomic_bool interrupted; /* by a signal handler, and no wait has ended for it yet */
     pthread_t background;
     pthread_cond_t background_woken;
 };
 
 int drive_start(struct stile_client *client); /* the background thread; 0 or errno */
 void drive_stop(struct stile_client *client);
-/* A call is under way: another thread's, or the one whose callback we are in. */
-bool drive_in_use(struct stile_client *client);
+/* Ends all waits that can be interrupted. */
+void drive_interrupt(struct stile_client *client);
+/* We are in a callback that the leader makes. */
+bool drive_is_leader(const struct stile_client *client);
 
 /* All with the mutex. */
 void drive_until(struct stile_client *client, struct follower *me); /* until me->done */
@@ -52,6 +61,10 @@ void drive_once(struct stile_client *client);  /* what is ready, without sleepin
 void drive_nudge(struct stile_client *client); /* something is due; some thread must drive */
 /* In a callback whose turn of the loop sends what it has asked for when it ends. */
 bool drive_is_inside(const struct stile_client *client);
+
+/* Lets go of the mutex. The last thread to leave a client that is closed from a callback closes it:
+ * the client may be gone afterwards. */
+void drive_unlock(struct stile_client *client);
 
 /* A callback of the user that is due. Embedded; run once, by the leader, without the mutex. */
 struct callback {

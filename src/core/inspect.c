@@ -111,6 +111,13 @@ static void watched_long_enough(struct timer *timer)
     drive_done(&inspection->q.follower);
 }
 
+static void interrupt_watch(struct follower *follower)
+{
+    struct question *q = container_of(follower, struct question, follower);
+    error_set(&q->error, STILE_CANCELLED, 0, "%s", stile_status_text(STILE_CANCELLED));
+    drive_done(follower);
+}
+
 static void inspection_init(struct inspection *inspection, struct stile_client *client,
                             const char *name)
 {
@@ -122,18 +129,19 @@ static void inspection_init(struct inspection *inspection, struct stile_client *
 static bool hand_out(struct inspection *inspection, struct stile_client *client, stile_info_fn *fn,
                      void *data)
 {
+    struct outside outside;
     struct result *a = inspection->first;
     bool stop = false;
     inspection->first = NULL;
     inspection->last = &inspection->first;
-    pthread_mutex_unlock(&client->mutex);
+    client_step_out(client, &outside);
     for (struct result *next; a; a = next) {
         next = a->next;
         if (fn && !stop)
             stop = fn(&a->info, data) != 0;
         free(a);
     }
-    pthread_mutex_lock(&client->mutex);
+    client_step_in(client, &outside);
     return stop;
 }
 
@@ -220,6 +228,7 @@ static enum stile_status watch(struct stile_client *client, struct inspection *i
         return error_set(err, STILE_UNSUPPORTED, 0, "%s does not report changes",
                          client->engine->caps.engine);
     inspection->timer.fn = watched_long_enough;
+    inspection->q.follower.interrupt = interrupt_watch;
     push->watch(client->engine, &inspection->q.query);
     while (!enough && !inspection->q.out_of_memory &&
            (inspection->first || (!inspection->q.ended && !inspection->q.error.status))) {

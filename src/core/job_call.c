@@ -325,14 +325,24 @@ void job_call_start(struct job_call *call, struct stile_client *client, int64_t 
     ask(call);
 }
 
+static void cancel(struct job_call *call)
+{
+    call->cancelled = true;
+    if (!call->asked)
+        finish_claim_with(call, STILE_CANCELLED, stile_status_text(STILE_CANCELLED));
+}
+
 void job_call_cancel_all(struct stile_client *client)
 {
     for (struct job_call *call = client->job_calls, *next; call; call = next) {
         next = call->next;
-        call->cancelled = true;
-        if (!call->asked)
-            finish_claim_with(call, STILE_CANCELLED, stile_status_text(STILE_CANCELLED));
+        cancel(call);
     }
+}
+
+void job_call_interrupt(struct follower *follower)
+{
+    cancel(container_of(follower, struct job_call, follower));
 }
 
 void job_call_abandon_all(struct stile_client *client)

@@ -42,6 +42,7 @@ struct job_call {
  * reserved for a claim. */
 void job_call_start(struct job_call *call, struct stile_client *client, int64_t wait_ms);
 void job_call_cancel_all(struct stile_client *client);
+void job_call_interrupt(struct follower *follower); /* of a claim that waits */
 /* Closing: what is still with the engine is given up after engine->close(). */
 void job_call_abandon_all(struct stile_client *client);
 

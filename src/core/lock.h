@@ -62,9 +62,9 @@ struct stile_lock {
     struct stile_lock *all_next, *all_before;
     struct claim *claim; /* in the same allocation */
     enum lock_state state;
-    bool given_up;      /* no caller waits for released() */
-    bool freed;         /* by its user; it goes when the engine has answered */
-    unsigned callbacks; /* those that are due or running: it stays for them */
+    bool given_up; /* no caller waits for released() */
+    bool freed;    /* by its user; it goes when the engine has answered */
+    unsigned uses; /* calls that block in it, callbacks that are due or running */
     struct policy policy;
     struct op *op;
 

@@ -4,9 +4,11 @@
 #include <string.h>
 #include <sys/eventfd.h>
 
+#include "base/container.h"
 #include "base/name.h"
 #include "base/options.h"
 #include "base/text.h"
+#include "core/completion.h"
 #include "core/lock.h"
 
 /* ---- making one ---- */
@@ -186,10 +188,13 @@ static enum stile_status check_releasable(const struct stile_lock *lock, struct 
     return STILE_OK;
 }
 
-/* Drives until the operation is answered, and hands its error over. */
+/* Drives until the operation is answered, and hands its error over. Until then the handle stays,
+ * also if another thread frees it. */
 static enum stile_status wait_for(struct stile_lock *lock, struct op *op, struct stile_error *err)
 {
+    lock->uses++;
     drive_until(lock->client, &op->follower);
+    lock->uses--;
     if (op->error.status && err)
         *err = op->error;
     return op->error.status;
@@ -202,20 +207,31 @@ static enum stile_status fail(const struct stile_lock *lock, const char *what,
     return error_wrap(err, status, named ? "%s '%s'" : "%s", what, named ? lock->claim->name : "");
 }
 
-enum stile_status stile_lock_free(struct stile_lock *lock)
+/* The last use of the handle: it may be gone, and its client as well. */
+static enum stile_status leave(struct stile_lock *lock, const char *what, enum stile_status status,
+                               struct stile_error *err)
 {
-    if (!lock)
-        return STILE_OK;
     struct stile_client *client = lock->client;
-    enum stile_status status = enter(lock, NULL);
     if (status)
-        return status;
-    if (lock->op && !lock->op->done)
-        status = STILE_MISUSE; /* another thread is blocked in it */
-    else
-        lock_discard(lock);
+        fail(lock, what, status, err);
+    lock_destroy_if_done(lock);
     client_leave(client);
     return status;
+}
+
+/* A call of another thread that waits in it ends with CANCELLED. */
+void stile_lock_free(struct stile_lock *lock)
+{
+    if (!lock || enter(lock, NULL))
+        return;
+    struct stile_client *client = lock->client;
+    lock_discard(lock);
+    client_leave(client);
+}
+
+static void interrupt(struct follower *follower)
+{
+    lock_cancel(container_of(follower, struct op, follower)->lock);
 }
 
 /* ---- blocking ---- */
@@ -223,7 +239,7 @@ enum stile_status stile_lock_free(struct stile_lock *lock)
 enum stile_status stile_lock_acquire(struct stile_lock *lock, int64_t wait_ms,
                                      struct stile_error *err)
 {
-    struct op op = {.lock = lock};
+    struct op op = {.lock = lock, .follower.interrupt = interrupt};
     enum stile_status status = enter(lock, err);
     if (status)
         return fail(lock, "acquiring", status, err);
@@ -232,8 +248,7 @@ enum stile_status stile_lock_acquire(struct stile_lock *lock, int64_t wait_ms,
         lock_start(lock, &op, wait_ms);
         status = wait_for(lock, &op, err);
     }
-    client_leave(lock->client);
-    return status ? fail(lock, "acquiring", status, err) : STILE_OK;
+    return leave(lock, "acquiring", status, err);
 }
 
 static enum stile_status give_back(struct stile_lock *lock, bool unused, struct stile_error *err)
@@ -248,8 +263,7 @@ static enum stile_status give_back(struct stile_lock *lock, bool unused, struct 
         lock_give_back(lock, &op);
         status = wait_for(lock, &op, err);
     }
-    client_leave(lock->client);
-    return status ? fail(lock, "releasing", status, err) : STILE_OK;
+    return leave(lock, "releasing", status, err);
 }
 
 enum stile_status stile_lock_release(struct stile_lock *lock, struct stile_error *err)
@@ -264,7 +278,7 @@ enum stile_status stile_lock_abandon(struct stile_lock *lock, struct stile_error
 
 enum stile_status stile_lock_resume(struct stile_lock *lock, struct stile_error *err)
 {
-    struct op op = {.lock = lock};
+    struct op op = {.lock = lock, .follower.interrupt = interrupt};
     enum stile_status status = enter(lock, err);
     if (status)
         return fail(lock, "resuming", status, err);
@@ -279,8 +293,7 @@ enum stile_status stile_lock_resume(struct stile_lock *lock, struct stile_error 
         lock_start_resume(lock, &op);
         status = wait_for(lock, &op, err);
     }
-    client_leave(lock->client);
-    return status ? fail(lock, "resuming", status, err) : STILE_OK;
+    return leave(lock, "resuming", status, err);
 }
 
 enum stile_status stile_lock_detach(struct stile_lock *lock, struct stile_error *err)
@@ -298,8 +311,7 @@ enum stile_status stile_lock_detach(struct stile_lock *lock, struct stile_error 
         status = error_set(err, STILE_LOST, 0, "it is lost");
     if (!status)
         lock_detach(lock);
-    client_leave(lock->client);
-    return status ? fail(lock, "detaching", status, err) : STILE_OK;
+    return leave(lock, "detaching", status, err);
 }
 
 /* ---- async ---- */

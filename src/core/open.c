@@ -40,6 +40,7 @@ static struct stile_client *client_alloc(struct loop *loop, const struct engine_
     client->admission.admit.fn = lock_send_admitted;
     client->leases.tick.fn = lock_lease_tick;
     pthread_mutex_init(&client->mutex, NULL);
+    pthread_cond_init(&client->left, NULL);
     return client;
 }
 
@@ -50,6 +51,7 @@ static void client_dispose(struct stile_client *client)
     name_queues_fini(&client->name_queues);
     loop_free(client->loop);
     free(client->engine);
+    pthread_cond_destroy(&client->left);
     pthread_mutex_destroy(&client->mutex);
     free(client);
 }
@@ -159,7 +161,7 @@ static bool anything_to_wait_for(const struct stile_client *client)
     if (client->job_calls)
         return true;
     for (const struct stile_lock *lock = client->locks; lock; lock = lock->all_next) {
-        if (!lock->given_up || lock->op || lock->callbacks)
+        if (!lock->given_up || lock->op || lock->uses)
             return true;
     }
     return false;
@@ -205,20 +207,10 @@ static void answer_all(struct stile_client *client)
         drive_step(client);
 }
 
-enum stile_status stile_client_close(struct stile_client *client)
+static void finish_close(struct stile_client *client)
 {
-    if (!client)
-        return STILE_OK;
-    if (!client_begin_close(client))
-        return STILE_MISUSE;
     pthread_mutex_lock(&client->mutex);
-    if (drive_in_use(client)) {
-        pthread_mutex_unlock(&client->mutex);
-        client_refuse_close(client);
-        return STILE_MISUSE; /* from a callback, or while another thread waits in a call */
-    }
     drive_stop(client);
-    client->magic = 0; /* a callback that comes now can't start anything new */
     release_all(client);
     answer_all(client);
     admission_close(client);
@@ -231,5 +223,25 @@ enum stile_status stile_client_close(struct stile_client *client)
         lock_destroy(client->locks); /* not before: the engine may still know their claims */
     client_dispose(client);
     fork_unblock();
-    return STILE_OK;
+}
+
+/* Calls that wait end first. In a callback the call that makes it is below us on the stack: the
+ * last thread to leave does the rest. */
+void stile_client_close(struct stile_client *client)
+{
+    if (!client || !client_begin_close(client))
+        return;
+    pthread_mutex_lock(&client->mutex);
+    client->magic = 0; /* no call can begin from now on */
+    drive_interrupt(client);
+    client_flush(client);
+    if (client_in_callback(client)) {
+        client->last_out = finish_close;
+        pthread_mutex_unlock(&client->mutex);
+        return;
+    }
+    while (client->inside)
+        pthread_cond_wait(&client->left, &client->mutex);
+    pthread_mutex_unlock(&client->mutex);
+    finish_close(client);
 }

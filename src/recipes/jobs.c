@@ -112,6 +112,8 @@ static enum stile_status run(struct job_call *call, struct stile_client *client,
     if (loop_reserve(client->loop, 1)) {
         status = error_set(err, STILE_NOMEM, 0, "out of memory");
     } else {
+        if (call->job.verb == JOB_CLAIM)
+            call->follower.interrupt = job_call_interrupt;
         job_call_start(call, client, wait_ms);
         drive_until(client, &call->follower);
         loop_unreserve(client->loop, 1);

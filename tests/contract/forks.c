@@ -51,8 +51,6 @@ static int first_wrong(struct stile_client *client, struct stile_lock *held,
         stile_list(client, NULL, ignore, NULL, NULL) == STILE_MISUSE,
         stile_watch(client, "x", 0, ignore, NULL, NULL) == STILE_MISUSE,
         stile_break(client, "x", 0, NULL) == STILE_MISUSE,
-        stile_lock_free(held) == STILE_MISUSE,
-        stile_client_close(client) == STILE_MISUSE,
     };
     for (size_t i = 0; i < COUNT(right); i++) {
         if (!right[i])
@@ -115,7 +113,8 @@ static int use_own_client(const char *name, bool expect_held)
     enum stile_status status = stile_lock_acquire(lock, expect_held ? 0 : PATIENCE_MS, NULL);
     if (status != (expect_held ? STILE_HELD : STILE_OK))
         return 3;
-    return stile_client_close(client) ? 4 : 0;
+    stile_client_close(client);
+    return 0;
 }
 
 static void test_child_may_open_its_own_client(void **state)

@@ -101,8 +101,8 @@ static void free_inside(struct stile_lock *lock, enum stile_status status,
     (void)err;
     d->times++;
     d->held = stile_lock_held(lock);
-    d->first = stile_lock_free(lock);
-    d->second = stile_lock_free(lock);
+    stile_lock_free(lock);
+    stile_lock_free(lock); /* twice: nothing happens */
 }
 
 static void free_inside_a_callback(void **state)
@@ -118,8 +118,6 @@ static void free_inside_a_callback(void **state)
         world_pass(w, 1 * SEC);
         assert_int_equal(d.times, 1);
         assert_true(d.held);
-        assert_status(d.first, OK);
-        assert_status(d.second, MISUSE);
         assert_null(w->clients[0]->locks);
         assert_null(model_place(&w->script->model, "a")->holder);
     }

@@ -110,14 +110,13 @@ static int call_back_into(const struct stile_info *info, void *data)
     struct seen *seen = data;
 
     seen->times++;
-    seen->inner = stile_lock_free(seen->to_release);
+    stile_lock_free(seen->to_release);
     seen->to_release = NULL;
-    if (!seen->inner)
-        seen->inner = stile_show(seen->world->clients[0], info->name, see, seen, NULL);
+    seen->inner = stile_show(seen->world->clients[0], info->name, see, seen, NULL);
     return 1;
 }
 
-/* No mutex is held, no driver's seat taken: even blocking calls work here. */
+/* No mutex is held, the caller does not lead: even blocking calls work here. */
 static void a_callback_may_call_everything(void **state)
 {
     struct world *w = *state;

