@@ -1,5 +1,4 @@
 /* Claims: asking all nodes, and being granted by a majority of votes. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,359 +9,739 @@
 #define SPLITS_MAX      8 /* tries that may end in a split vote */
 #define SPLIT_FIRST_NS  (5 * NS_PER_MS)
 #define SPLIT_PAUSE_MAX (200 * NS_PER_MS)
+#define GATHER_NS       (10 * NS_PER_MS) /* for the other nodes' messages; doubled each round */
+#define GATHER_ROUNDS   5
+#define LOOK_AFTER_NS   (5 * NS_PER_MS)   /* behind the end of what is in the way */
+#define LOOK_MIN_NS     (100 * NS_PER_MS) /* where that may end in silence */
+#define LOOK_MAX_NS     (5 * NS_PER_SEC)
+#define UNSUBSCRIBED_NS NS_PER_SEC /* not in line, as we can't hear: that should end soon */
+#define PLACE_NS        NS_PER_SEC /* for each who stands before us */
+#define PLACES_MAX      30
+
+static void evaluate(struct redlock_claim *claim);
+static void look(struct redlock_claim *claim);
 
 /* ---- by owner ---- */
 
-static unsigned head_of(const char *owner)
+static unsigned bucket_of(const char *owner)
 {
     unsigned head = 0;
     for (size_t i = OWNER_LEN - 8; i < OWNER_LEN; i++)
         head = head * 31 + (unsigned char)owner[i];
-    return head % OWNER_HEADS;
+    return head % OWNER_BUCKETS;
 }
 
-static void enlist(struct redlock_claim *part)
+static void list_claim(struct redlock_claim *claim)
 {
-    struct redlock *redlock = redlock_of_part(part);
-    struct redlock_claim **head = &redlock->by_owner[head_of(part->owner)];
-    part->next = *head;
-    *head = part;
-    part->older = redlock->newest;
-    part->newer = NULL;
-    *(redlock->newest ? &redlock->newest->newer : &redlock->oldest) = part;
-    redlock->newest = part;
-    part->listed = true;
-    part->stake = stakes_add(&redlock->stakes, claim_of(part)->ttl_ns);
+    struct redlock *redlock = redlock_of_claim(claim);
+    struct redlock_claim **head = &redlock->by_owner[bucket_of(claim->owner)];
+    claim->next = *head;
+    *head = claim;
+    claim->older = redlock->newest;
+    claim->newer = NULL;
+    *(redlock->newest ? &redlock->newest->newer : &redlock->oldest) = claim;
+    redlock->newest = claim;
+    claim->listed = true;
+    claim->stake = stakes_add(&redlock->stakes, redlock_base(claim)->ttl_ns);
 }
 
-static void unlist(struct redlock_claim *part)
+static void unlist_claim(struct redlock_claim *claim)
 {
-    struct redlock *redlock = redlock_of_part(part);
-    struct redlock_claim **at = &redlock->by_owner[head_of(part->owner)];
-    if (!part->listed)
+    struct redlock *redlock = redlock_of_claim(claim);
+    struct redlock_claim **at = &redlock->by_owner[bucket_of(claim->owner)];
+    if (!claim->listed)
         return;
-    while (*at != part)
+    while (*at != claim)
         at = &(*at)->next;
-    *at = part->next;
-    *(part->older ? &part->older->newer : &redlock->oldest) = part->newer;
-    *(part->newer ? &part->newer->older : &redlock->newest) = part->older;
-    part->listed = false;
-    stakes_remove(&redlock->stakes, part->stake);
+    *at = claim->next;
+    *(claim->older ? &claim->older->newer : &redlock->oldest) = claim->newer;
+    *(claim->newer ? &claim->newer->older : &redlock->newest) = claim->older;
+    claim->listed = false;
+    stakes_remove(&redlock->stakes, claim->stake);
 }
 
-struct redlock_claim *part_find(struct redlock *redlock, const char *owner)
+static struct redlock_claim *find(struct redlock *redlock, const char *owner)
 {
-    struct redlock_claim *part = redlock->by_owner[head_of(owner)];
-    while (part && memcmp(part->owner, owner, OWNER_LEN) != 0)
-        part = part->next;
-    return part;
+    struct redlock_claim *claim = redlock->by_owner[bucket_of(owner)];
+    while (claim && memcmp(claim->owner, owner, OWNER_LEN) != 0)
+        claim = claim->next;
+    return claim;
 }
 
 /* ---- the end of a claim ---- */
 
-void part_forget(struct redlock_claim *part)
+static void forget(struct redlock_claim *claim)
 {
-    struct redlock *redlock = redlock_of_part(part);
+    struct redlock *redlock = redlock_of_claim(claim);
     for (unsigned i = 0; i < redlock->n; i++)
-        vote_unasked(&part->votes[i]);
-    if (part->has_timer) {
-        loop_disarm(redlock->engine.loop, &part->timer);
+        redlock_vote_cancel(&claim->votes[i]);
+    if (claim->has_timer) {
+        loop_disarm(redlock->engine.loop, &claim->timer);
         loop_unreserve(redlock->engine.loop, 1);
     }
-    part->has_timer = false;
-    unlist(part);
-    part->standing = NOWHERE;
+    claim->has_timer = false;
+    unlist_claim(claim);
+    claim->state = IDLE;
 }
 
-void part_fail(struct redlock_claim *part, const struct stile_error *err)
+static void fail(struct redlock_claim *claim, const struct stile_error *err)
 {
-    struct claim *claim = claim_of(part);
-    errand_withdraw(part);
-    part_forget(part);
-    claim->engine->events->failed(claim, err);
+    struct claim *base = redlock_base(claim);
+    redlock_removal_withdraw(claim);
+    forget(claim);
+    base->engine->events->failed(base, err);
 }
 
-static uint64_t soonest_ns(const struct redlock_claim *part, unsigned n)
+static uint64_t soonest_ns(const struct redlock_claim *claim, unsigned n)
 {
     int64_t ms = -1;
     for (unsigned i = 0; i < n; i++) {
-        const struct vote *vote = &part->votes[i];
+        const struct vote *vote = &claim->votes[i];
         if (vote->answer == TAKEN && vote->ms > 0 && (ms < 0 || vote->ms < ms))
             ms = vote->ms;
     }
     return ms > 0 ? (uint64_t)ms * NS_PER_MS : 0;
 }
 
-void part_busy(struct redlock_claim *part)
+static void end_busy(struct redlock_claim *claim)
 {
-    struct claim *claim = claim_of(part);
-    uint64_t hint_ns = soonest_ns(part, redlock_of_part(part)->n);
-    errand_withdraw(part);
-    part_forget(part);
-    claim->engine->events->busy(claim, hint_ns);
+    struct claim *base = redlock_base(claim);
+    uint64_t hint_ns = soonest_ns(claim, redlock_of_claim(claim)->n);
+    redlock_removal_withdraw(claim);
+    forget(claim);
+    base->engine->events->busy(base, hint_ns);
+}
+
+/* ---- answers ---- */
+
+static void on_answer(void *data, const redisReply *reply, const struct stile_error *err)
+{
+    struct vote *vote = data;
+    struct redlock_claim *claim = claim_of_vote(vote);
+    bool pushed = redlock_vote_take(vote, reply, err);
+    if (pushed && vote->answer == OURS && claim->state != PHASE1 && vote->fence < claim->token)
+        redlock_vote_phase2(vote, on_answer);
+    evaluate(claim);
+}
+
+/* The age of what is resumed: hold_at_least counts from its grant. */
+static void on_confirmed(void *data, const redisReply *reply, const struct stile_error *err)
+{
+    struct vote *vote = data;
+    struct redlock_claim *claim = claim_of_vote(vote);
+    redlock_vote_take(vote, reply, err);
+    if (vote->answer == CONFIRMED && is_array(reply, 3) && vote->fence > claim->token) {
+        uint64_t now_ns = loop_now(redlock_base(claim)->engine->loop);
+        uint64_t age_ns = count_at(reply, 2) * NS_PER_MS;
+        claim->token = vote->fence;
+        claim->granted_ns = age_ns < now_ns ? now_ns - age_ns : 0;
+    }
+    evaluate(claim);
 }
 
 /* ---- granted ---- */
 
-static void grant(struct redlock_claim *part)
+static void grant(struct redlock_claim *claim)
 {
-    struct claim *claim = claim_of(part);
-    struct redlock *redlock = redlock_of_part(part);
+    struct claim *base = redlock_base(claim);
+    struct redlock *redlock = redlock_of_claim(claim);
     uint64_t now_ns = loop_now(redlock->engine.loop);
-    loop_disarm(redlock->engine.loop, &part->timer);
-    if (part->standing != RESUMING || !part->granted_ns)
-        part->granted_ns = now_ns;
-    part->standing = HOLDING;
-    part->last_token = part->token;
-    part->contended = part->in_line;
-    nodes_listen(redlock); /* so that `stile break` is heard; a renewal would notice, too */
+    loop_disarm(redlock->engine.loop, &claim->timer);
+    if (claim->state != RESUMING || !claim->granted_ns)
+        claim->granted_ns = now_ns;
+    claim->state = HELD;
+    claim->last_token = claim->token;
+    claim->contended = claim->has_waited;
+    redlock_nodes_subscribe(
+        redlock); /* so that `stile break` is heard; a renewal would notice, too */
 #ifdef MUTANT_REDLOCK_VALID_FROM_ANSWER
-    part->sent_ns = now_ns;
+    claim->sent_ns = now_ns;
 #endif
-    claim->engine->events->granted(claim, part->token, part->sent_ns, claim->ttl_ns);
+    base->engine->events->granted(base, claim->token, claim->sent_ns, base->ttl_ns);
 }
 
-static void firm_up(struct redlock_claim *part)
+static void start_phase2(struct redlock_claim *claim)
 {
-    part->standing = FIRMING;
-    part->looking = part->gathering = false;
-    loop_disarm(claim_of(part)->engine->loop, &part->timer);
-    votes_firm_up(part);
+    claim->state = PHASE2;
+    claim->looking = claim->gathering = false;
+    loop_disarm(redlock_base(claim)->engine->loop, &claim->timer);
+    redlock_votes_phase2(claim, on_answer);
 }
 
 /* ---- not granted (yet) ---- */
 
-static void unreachable(struct redlock_claim *part, const struct count *count)
+static void unreachable(struct redlock_claim *claim, const struct count *count)
 {
     struct stile_error err;
-    nodes_explain(redlock_of_part(part), count->answering, &err);
-    part_fail(part, &err);
+    redlock_nodes_explain(redlock_of_claim(claim), count->answering, &err);
+    fail(claim, &err);
 }
 
-void part_try_again(struct redlock_claim *part)
+static void try_again(struct redlock_claim *claim)
 {
-    struct loop *loop = claim_of(part)->engine->loop;
-    uint64_t random = 0, limit = SPLIT_FIRST_NS << part->tries;
-    if (part->tries >= SPLITS_MAX) {
-        part_busy(part);
+    struct loop *loop = redlock_base(claim)->engine->loop;
+    uint64_t random = 0, limit = SPLIT_FIRST_NS << claim->tries;
+    if (claim->tries >= SPLITS_MAX) {
+        end_busy(claim);
         return;
     }
-    part->tries++;
+    claim->tries++;
 #ifndef MUTANT_REDLOCK_RETRY_WITHOUT_WITHDRAWAL
-    errand_withdraw(part);
+    redlock_removal_withdraw(claim);
 #endif
-    votes_clear(part);
-    unlist(part);
-    part->standing = PAUSED;
+    redlock_votes_clear(claim);
+    unlist_claim(claim);
+    claim->state = PAUSED;
     loop_random(loop, &random, sizeof random);
     limit = limit < SPLIT_PAUSE_MAX ? limit : SPLIT_PAUSE_MAX;
-    loop_arm(loop, &part->timer, loop_now(loop) + random % limit);
+    loop_arm(loop, &claim->timer, loop_now(loop) + random % limit);
 }
 
 /* A new owner value for each attempt: what is late of an earlier one can't touch a later one. */
-static bool draw(struct redlock_claim *part)
+static bool draw(struct redlock_claim *claim)
 {
-    struct claim *claim = claim_of(part);
+    struct claim *base = redlock_base(claim);
     struct stile_error err;
-    int rc = who_draw_owner(part->owner, redlock_of_part(part)->channel, claim->engine->loop);
+    int rc = who_draw_owner(claim->owner, redlock_of_claim(claim)->channel, base->engine->loop);
     if (!rc)
         return true;
     error_errno(&err, STILE_REFUSED, rc, "drawing an owner value");
-    part_forget(part);
-    claim->engine->events->failed(claim, &err);
+    forget(claim);
+    base->engine->events->failed(base, &err);
     return false;
 }
 
-static void ask_anew(struct redlock_claim *part)
+static void ask_anew(struct redlock_claim *claim)
 {
-    if (!draw(part))
+    if (!draw(claim))
         return;
-    enlist(part);
-    part->standing = ASKING;
-    part->looking = true;
+    list_claim(claim);
+    claim->state = PHASE1;
+    claim->looking = true;
     /* Once the plain SET has failed, the nodes have to tell who holds it. */
-    votes_ask(part, !redlock_of_part(part)->fenced);
-    part_weigh(part);
+    redlock_votes_ask(claim, !redlock_of_claim(claim)->fenced, on_answer);
+    evaluate(claim);
 }
 
-/* No majority can be had any more. The vote is split if nobody else can have one either. */
-static void weigh_try(struct redlock_claim *part, const struct count *count)
+/* ---- waiting ---- */
+
+/* Queued on all nodes. Who releases hands each node to the first of its queue; who has been handed
+ * a majority goes on to the votes. Queues may differ, and then nobody has one: after a moment each
+ * of them looks who has what, and all but one give their nodes to that one. */
+
+static uint64_t random_below(struct redlock_claim *claim, uint64_t limit)
 {
-    unsigned majority = redlock_of_part(part)->majority;
+    uint64_t random = 0;
+    loop_random(redlock_base(claim)->engine->loop, &random, sizeof random);
+    return random % limit;
+}
+
+static void arm(struct redlock_claim *claim, uint64_t ns)
+{
+    struct loop *loop = redlock_base(claim)->engine->loop;
+    loop_arm(loop, &claim->timer, loop_now(loop) + ns);
+}
+
+static bool is_owner_value(const char *holder)
+{
+    return strlen(holder) == OWNER_LEN && strspn(holder, "0123456789abcdef") == OWNER_LEN;
+}
+
+/* ---- when to look by ourselves ---- */
+
+/* Up to LOOK_MIN, doubled with each look, at random: many may look at the same name. */
+static uint64_t backoff_ns(struct redlock_claim *claim)
+{
+    uint64_t limit = LOOK_MIN_NS << (claim->looks < 6 ? claim->looks : 6);
+    claim->looks++;
+    return LOOK_AFTER_NS + random_below(claim, limit < LOOK_MAX_NS ? limit : LOOK_MAX_NS);
+}
+
+static int by_size(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* When a majority must have come free by itself. */
+static uint64_t until_free_ns(const struct redlock_claim *claim, const struct redlock *redlock,
+                              unsigned ours)
+{
+    int64_t ends[NODES_MAX];
+    size_t n = 0;
+    for (unsigned i = 0; i < redlock->n; i++) {
+        if (claim->votes[i].answer == TAKEN && claim->votes[i].ms >= 0)
+            ends[n++] = claim->votes[i].ms;
+    }
+    if (ours + n < redlock->majority)
+        return LOOK_MAX_NS;
+    qsort(ends, n, sizeof *ends, by_size);
+    return ours < redlock->majority ? (uint64_t)ends[redlock->majority - ours - 1] * NS_PER_MS : 0;
+}
+
+/* Of the queues, the one where we are the foremost; and whether anything is in the way that ends
+ * without a word. */
+static unsigned foremost_place(const struct redlock_claim *claim, const struct redlock *redlock,
+                               bool *silent)
+{
+    int place = PLACES_MAX;
+    for (unsigned i = 0; i < redlock->n; i++) {
+        const struct vote *vote = &claim->votes[i];
+        if (vote->answer != TAKEN)
+            continue;
+        if (vote->place >= 0 && vote->place < place)
+            place = vote->place;
+        *silent |= !is_owner_value(vote->holder) && vote->holder[0] != '~';
+    }
+    return (unsigned)place;
+}
+
+static bool is_subscribed(const struct redlock *redlock)
+{
+    unsigned n = 0;
+    for (unsigned i = 0; i < redlock->n; i++)
+        n += redlock->nodes[i].subscribed;
+    return n >= redlock->majority;
+}
+
+/* Some ends are announced by nobody and come before that of the lease: a key deleted by hand, a
+ * node that is no longer quiet or has been mended. So the first in line looks every few seconds. */
+static void arm_look(struct redlock_claim *claim, unsigned ours)
+{
+    struct redlock *redlock = redlock_of_claim(claim);
+    bool silent = false;
+    unsigned place = foremost_place(claim, redlock, &silent);
+    uint64_t pause = until_free_ns(claim, redlock, ours) + LOOK_AFTER_NS;
+    pause = (pause < LOOK_MAX_NS ? pause : LOOK_MAX_NS) + place * PLACE_NS;
+    pause += random_below(claim, 4 * LOOK_AFTER_NS);
+    uint64_t earlier = silent ? backoff_ns(claim) : pause;
+    if (!is_subscribed(redlock))
+        earlier = UNSUBSCRIBED_NS + backoff_ns(claim);
+    arm(claim, earlier < pause ? earlier : pause);
+}
+
+/* ---- looking ---- */
+
+static void look(struct redlock_claim *claim)
+{
+    claim->looking = true;
+    claim->gathering = false;
+    redlock_votes_ask(claim, true, on_answer);
+    evaluate(claim);
+}
+
+static void retry_after_phase2(struct redlock_claim *claim)
+{
+    unsigned round = claim->rounds < GATHER_ROUNDS ? claim->rounds : GATHER_ROUNDS;
+    claim->rounds++;
+    claim->gathering = true;
+    arm(claim, random_below(claim, GATHER_NS << round));
+}
+
+static void gather(struct redlock_claim *claim)
+{
+    unsigned round = claim->rounds < GATHER_ROUNDS ? claim->rounds : GATHER_ROUNDS;
+    claim->gathering = true;
+    arm(claim, (GATHER_NS << round) + random_below(claim, GATHER_NS << round));
+}
+
+static void yield(struct redlock_claim *claim, const char *to)
+{
+    struct redlock *redlock = redlock_of_claim(claim);
+    for (unsigned i = 0; i < redlock->n; i++) {
+        enum answer answer = claim->votes[i].answer;
+        if (answer == OURS || answer == CONFIRMED)
+            redlock_vote_yield(&claim->votes[i], to);
+    }
+}
+
+/* Some nodes are ours, but too few. All who look see the same and come to the same end. What
+ * another client's locks are in the way of is kept: it can't be given to them. */
+static void settle_split(struct redlock_claim *claim, unsigned ours)
+{
+    struct redlock *redlock = redlock_of_claim(claim);
     const struct vote *rival;
-    if (votes_are_open(count, majority))
-        return;
-    if (count->mine + count->taken + count->pending < majority) {
-        if (count->awaited > 0)
-            return; /* so that it can be said of each node what the matter is */
-        if (count->apart && group_is_newer(part))
-            part_try_again(part);
-        else
-            unreachable(part, count);
+    unsigned most = redlock_votes_rival(claim, &rival);
+    bool ahead = ours > most || (ours == most && strcmp(claim->owner, rival->holder) < 0);
+    if (rival && is_owner_value(rival->holder) && (most >= redlock->majority || !ahead)) {
+        char to[OWNER_LEN + 1];
+        memcpy(to, rival->holder, sizeof to);
+        yield(claim, to);
+        claim->rounds = 0;
+        arm_look(claim, 0);
+    } else if (most >= redlock->majority) {
+        arm_look(claim, ours);
+    } else if (claim->rounds++ < GATHER_ROUNDS) {
+        gather(claim);
+    } else {
+        yield(claim, "");
+        claim->rounds = 0;
+        arm_look(claim, 0);
+    }
+}
+
+/* All that will answer, has; or one answer more can't change anything. */
+static void settle_look(struct redlock_claim *claim, const struct count *count)
+{
+    claim->looking = false;
+    claim->has_waited = claim->contended = true;
+    redlock_base(claim)->engine->events->queued(redlock_base(claim));
+    redlock_nodes_subscribe(redlock_of_claim(claim));
+    if (claim->plain)
+        look(claim); /* the plain SET has failed: now they have to tell more, and put us in line */
+    else if (count->ours > 0)
+        settle_split(claim, count->ours);
+    else
+        arm_look(claim, 0);
+}
+
+static void on_wait_timer(struct redlock_claim *claim)
+{
+    struct count count;
+    redlock_votes_count(&count, claim);
+    if (claim->looking && count.ours + count.taken >= redlock_of_claim(claim)->majority)
+        settle_look(claim, &count);
+    else
+        look(claim);
+}
+
+/* Its place is kept where it has one, and it asks again later, which finds whatever has become of
+ * it. */
+static void end_unanswered(struct redlock_claim *claim, const struct count *count)
+{
+    struct stile_error err;
+    bool passing =
+        redlock_nodes_explain(redlock_of_claim(claim), count->answering, &err) == STILE_UNREACHABLE;
+    claim->looking = false;
+    if (passing && (claim->has_waited || (count->other_epoch && redlock_group_is_newer(claim)))) {
+        redlock_base(claim)->engine->events->queued(redlock_base(claim));
+        arm(claim, backoff_ns(claim));
+    } else {
+        fail(claim, &err);
+    }
+}
+
+/* In line. What was known of the others when it looked last may be over: no reason to give way. */
+static void evaluate_queued(struct redlock_claim *claim, const struct count *count)
+{
+    if (count->ours > 0)
+        gather(claim);
+    else if (count->awaited == 0)
+        arm_look(claim, 0);
+}
+
+static void evaluate_wait(struct redlock_claim *claim, const struct count *count)
+{
+    unsigned majority = redlock_of_claim(claim)->majority;
+    const struct vote *rival;
+    if (!claim->looking) {
+        if (!claim->gathering)
+            evaluate_queued(claim, count);
         return;
     }
-    unsigned most = votes_rival(part, &rival);
-    unsigned unknown = count->down + count->apart + count->pending;
-    if (!part->bare && most < majority && count->awaited > 0)
+    bool enough = count->ours + count->taken >= majority;
+    if (count->ours + count->taken + count->pending < majority && count->awaited == 0)
+        end_unanswered(claim, count);
+    else if (enough && (count->awaited == 0 || redlock_votes_rival(claim, &rival) >= majority))
+        settle_look(claim, count);
+    else if (enough && !claim->timer.place)
+        arm(claim, GATHER_NS); /* one that has just begun to be silent */
+}
+
+/* ---- the outcome ---- */
+
+/* No majority can be had any more. The vote is split if nobody else can have one either. */
+static void evaluate_try(struct redlock_claim *claim, const struct count *count)
+{
+    unsigned majority = redlock_of_claim(claim)->majority;
+    const struct vote *rival;
+    if (redlock_votes_are_open(count, majority))
+        return;
+    if (count->ours + count->taken + count->pending < majority) {
+        if (count->awaited > 0)
+            return; /* so that it can be said of each node what the matter is */
+        if (count->other_epoch && redlock_group_is_newer(claim))
+            try_again(claim);
+        else
+            unreachable(claim, count);
+        return;
+    }
+    unsigned most = redlock_votes_rival(claim, &rival);
+    unsigned unknown = count->down + count->other_epoch + count->pending;
+    if (!claim->plain && most < majority && count->awaited > 0)
         return; /* it is held, or split: the others will tell */
-    bool held = part->bare ? count->mine == 0 : most + unknown >= majority;
+    bool held = claim->plain ? count->ours == 0 : most + unknown >= majority;
     if (held)
-        part_busy(part);
+        end_busy(claim);
     else
-        part_try_again(part);
+        try_again(claim);
 }
 
 /* The condition of phase 2 decides: where a fence was not smaller, a larger token may do. */
-static void weigh_firming(struct redlock_claim *part, const struct count *count)
+static void evaluate_phase2(struct redlock_claim *claim, const struct count *count)
 {
-    unsigned majority = redlock_of_part(part)->majority;
-    if (count->firm + count->awaited >= majority)
+    unsigned majority = redlock_of_claim(claim)->majority;
+    if (count->confirmed + count->awaited >= majority)
         return;
-    if (count->mine >= majority && part->rounds < SPLITS_MAX) {
-        part->rounds++;
-        votes_firm_up(part);
+    if (count->ours >= majority && claim->rounds < SPLITS_MAX) {
+        claim->rounds++;
+        redlock_votes_phase2(claim, on_answer);
         return;
     }
-    if (count->firm + count->pending >= majority)
+    if (count->confirmed + count->pending >= majority)
         return; /* only those who are silent can help */
-    part->standing = ASKING;
-    if (claim_of(part)->wait)
-        wait_again(part);
+    claim->state = PHASE1;
+    if (redlock_base(claim)->wait)
+        retry_after_phase2(claim);
     else
-        part_try_again(part);
+        try_again(claim);
 }
 
 /* Never withdrawn: somebody works under it. */
-static void weigh_resuming(struct redlock_claim *part, const struct count *count)
+static void evaluate_resume(struct redlock_claim *claim, const struct count *count)
 {
-    struct redlock *redlock = redlock_of_part(part);
-    struct claim *claim = claim_of(part);
+    struct redlock *redlock = redlock_of_claim(claim);
+    struct claim *base = redlock_base(claim);
     struct stile_error err;
     if (count->pending > 0 && count->taken < redlock->majority)
         return;
-    if (count->firm >= redlock->majority)
+    if (count->confirmed >= redlock->majority)
         error_set(&err, STILE_LOST, 0, "the fences do not know its token any more");
-    else if (count->firm + count->taken >= redlock->majority)
+    else if (count->confirmed + count->taken >= redlock->majority)
         error_set(&err, STILE_LOST, 0, "this owner value does not hold it (any more)");
     else
-        nodes_explain(redlock, count->answering, &err);
-    part_forget(part);
-    claim->engine->events->failed(claim, &err);
+        redlock_nodes_explain(redlock, count->answering, &err);
+    forget(claim);
+    base->engine->events->failed(base, &err);
 }
 
 /* A grant that is resumed needs its token as well. */
-static bool has_majority(const struct redlock_claim *part, const struct count *count,
+static bool has_majority(const struct redlock_claim *claim, const struct count *count,
                          const struct redlock *redlock)
 {
-    bool token_known = part->standing != RESUMING || part->token || !redlock->fenced;
+    bool token_known = claim->state != RESUMING || claim->token || !redlock->fenced;
 #ifdef MUTANT_REDLOCK_NO_MAJORITY
-    return token_known && count->firm + 1 >= redlock->majority;
+    return token_known && count->confirmed + 1 >= redlock->majority;
 #endif
-    return token_known && count->firm >= redlock->majority;
+    return token_known && count->confirmed >= redlock->majority;
 }
 
-void part_weigh(struct redlock_claim *part)
+static void evaluate(struct redlock_claim *claim)
 {
-    struct redlock *redlock = redlock_of_part(part);
+    struct redlock *redlock = redlock_of_claim(claim);
     struct count count;
-    votes_count(&count, part);
-    if (part->standing == HOLDING || part->standing == NOWHERE || part->standing == PAUSED)
+    redlock_votes_count(&count, claim);
+    if (claim->state == HELD || claim->state == IDLE || claim->state == PAUSED)
         return;
-    if (has_majority(part, &count, redlock))
-        grant(part);
-    else if (part->standing == RESUMING)
-        weigh_resuming(part, &count);
-    else if (part->standing == FIRMING)
-        weigh_firming(part, &count);
-    else if (count.mine >= redlock->majority)
-        firm_up(part);
-    else if (claim_of(part)->wait)
-        wait_weigh(part, &count);
+    if (has_majority(claim, &count, redlock))
+        grant(claim);
+    else if (claim->state == RESUMING)
+        evaluate_resume(claim, &count);
+    else if (claim->state == PHASE2)
+        evaluate_phase2(claim, &count);
+    else if (count.ours >= redlock->majority)
+        start_phase2(claim);
+    else if (redlock_base(claim)->wait)
+        evaluate_wait(claim, &count);
     else
-        weigh_try(part, &count);
+        evaluate_try(claim, &count);
 }
 
 /* ---- asking ---- */
 
 static void on_timer(struct timer *timer)
 {
-    struct redlock_claim *part =
-        (struct redlock_claim *)((char *)timer - offsetof(struct redlock_claim, timer));
-    if (part->standing == PAUSED)
-        ask_anew(part);
-    else if (part->standing == ASKING)
-        wait_timer(part);
+    struct redlock_claim *claim = container_of(timer, struct redlock_claim, timer);
+    if (claim->state == PAUSED)
+        ask_anew(claim);
+    else if (claim->state == PHASE1)
+        on_wait_timer(claim);
 }
 
-static bool begin(struct redlock_claim *part)
+static bool begin(struct redlock_claim *claim)
 {
-    struct claim *claim = claim_of(part);
+    struct claim *base = redlock_base(claim);
     struct stile_error err;
-    if (loop_reserve(claim->engine->loop, 1)) {
+    if (loop_reserve(base->engine->loop, 1)) {
         error_set(&err, STILE_NOMEM, 0, "out of memory");
-        claim->engine->events->failed(claim, &err);
+        base->engine->events->failed(base, &err);
         return false;
     }
-    part->has_timer = true;
-    part->timer.fn = on_timer;
-    part->tries = part->looks = part->rounds = 0;
-    part->in_line = part->looking = part->gathering = false;
-    part->granted_ns = 0;
-    votes_clear(part);
+    claim->has_timer = true;
+    claim->timer.fn = on_timer;
+    claim->tries = claim->looks = claim->rounds = 0;
+    claim->has_waited = claim->looking = claim->gathering = false;
+    claim->granted_ns = 0;
+    redlock_votes_clear(claim);
     return true;
 }
 
-void redlock_claim(struct engine *engine, struct claim *claim)
+void redlock_claim(struct engine *engine, struct claim *base)
 {
-    struct redlock_claim *part = part_of(claim);
+    struct redlock_claim *claim = redlock_claim_of(base);
     struct stile_error err;
-    if (keys_are_ours((struct redlock *)engine, claim->name)) {
+    if (redlock_keys_are_reserved((struct redlock *)engine, base->name)) {
         error_set(&err, STILE_REFUSED, 0,
                   "with this prefix the name is that of " NODE_KEY
                   ", where each node keeps what it knows of its group: choose another one");
-        engine->events->failed(claim, &err);
+        engine->events->failed(base, &err);
         return;
     }
-    if (!begin(part) || !draw(part))
+    if (!begin(claim) || !draw(claim))
         return;
-    enlist(part);
-    part->standing = ASKING;
-    part->looking = true;
-    votes_ask(part, false);
-    part_weigh(part);
+    list_claim(claim);
+    claim->state = PHASE1;
+    claim->looking = true;
+    redlock_votes_ask(claim, false, on_answer);
+    evaluate(claim);
 }
 
-void redlock_resume(struct engine *engine, struct claim *claim)
+void redlock_release(struct engine *engine, struct claim *base)
 {
-    struct redlock_claim *part = part_of(claim);
+    struct redlock_claim *claim = redlock_claim_of(base);
+    struct removal *removal = redlock_removal_prepare(claim);
     struct stile_error err;
-    if (strlen(claim->owner) != OWNER_LEN ||
-        strspn(claim->owner, "0123456789abcdef") != OWNER_LEN) {
-        error_set(&err, STILE_MISUSE, 0, "an owner value has %d lower-case hex digits", OWNER_LEN);
-        engine->events->failed(claim, &err);
+    redlock_renewal_leave(claim);
+    forget(claim);
+    if (removal) {
+        redlock_removal_start(removal, base);
         return;
     }
-    memcpy(part->owner, claim->owner, sizeof part->owner);
-    if (!begin(part))
+    error_set(&err, STILE_NOMEM, 0, "out of memory");
+    engine->events->released(base, &err);
+}
+
+void redlock_resume(struct engine *engine, struct claim *base)
+{
+    struct redlock_claim *claim = redlock_claim_of(base);
+    struct stile_error err;
+    if (strlen(base->owner) != OWNER_LEN || strspn(base->owner, "0123456789abcdef") != OWNER_LEN) {
+        error_set(&err, STILE_MISUSE, 0, "an owner value has %d lower-case hex digits", OWNER_LEN);
+        engine->events->failed(base, &err);
         return;
-    enlist(part);
-    part->standing = RESUMING;
-    part->token = 0;
+    }
+    memcpy(claim->owner, base->owner, sizeof claim->owner);
+    if (!begin(claim))
+        return;
+    list_claim(claim);
+    claim->state = RESUMING;
+    claim->token = 0;
     for (unsigned i = 0; i < redlock_of(engine)->n; i++)
-        part->votes[i].touched = true; /* by who had it before */
-    votes_confirm(part);
-    part_weigh(part);
+        claim->votes[i].touched = true; /* by who had it before */
+    redlock_votes_confirm(claim, on_confirmed);
+    evaluate(claim);
 }
 
-void redlock_detach(struct engine *engine, struct claim *claim)
+void redlock_detach(struct engine *engine, struct claim *base)
 {
     (void)engine;
-    part_leave_batch(part_of(claim));
-    part_forget(part_of(claim));
+    redlock_renewal_leave(redlock_claim_of(base));
+    forget(redlock_claim_of(base));
 }
 
-const char *redlock_owner(struct engine *engine, struct claim *claim)
+const char *redlock_owner(struct engine *engine, struct claim *base)
 {
     (void)engine;
-    return part_of(claim)->owner;
+    return redlock_claim_of(base)->owner;
+}
+
+/* ---- messages ---- */
+
+/* In the order in which they were asked for: some may not be in line there yet. */
+void redlock_claims_ask_again(struct node *node)
+{
+    struct redlock *redlock = node->redlock;
+    size_t i = (size_t)(node - redlock->nodes);
+    for (struct redlock_claim *claim = redlock->oldest, *next; claim; claim = next) {
+        next = claim->newer;
+        if (claim->state != PHASE1 || !redlock_base(claim)->wait)
+            continue;
+        enum answer answer = claim->votes[i].answer;
+        if (answer == OURS || answer == CONFIRMED)
+            continue;
+        redlock_vote_ask(&claim->votes[i], true, on_answer);
+    }
+}
+
+static void message_granted(struct vote *vote, uint64_t fence)
+{
+    struct redlock_claim *claim = claim_of_vote(vote);
+    vote->fence = fence;
+    vote->queued = false;
+    vote->touched = true;
+    if (vote->pending) {
+        vote->pushed = true; /* its answer may be older */
+    } else if (claim->state == PHASE1) {
+        vote->answer = OURS;
+        evaluate(claim);
+    } else if (vote->answer != CONFIRMED) {
+        redlock_vote_phase2(vote, on_answer); /* one more than was needed */
+    }
+}
+
+/* Not ours (any more): the next one should not have to wait until it ends by itself. */
+static void return_key(struct node *node, const char *text)
+{
+    size_t prefix_len = strlen(node->redlock->prefix);
+    char owner[OWNER_LEN + 1];
+    const char *key = strchr(text + 2 + OWNER_LEN + 1, ' ');
+    if (!key || strncmp(key + 1, node->redlock->prefix, prefix_len) != 0)
+        return;
+    const char *name = key + 1 + prefix_len;
+    size_t len = strlen(name);
+    if (len == 0 || len > STILE_NAME_MAX)
+        return;
+    memcpy(owner, text + 2, OWNER_LEN);
+    owner[OWNER_LEN] = '\0';
+    redlock_removal_return(node, owner, name, len);
+}
+
+/* Broken on so many nodes that no majority is left. */
+static void message_broken(struct vote *vote)
+{
+    struct redlock_claim *claim = claim_of_vote(vote);
+    struct redlock *redlock = redlock_of_claim(claim);
+    struct stile_error err;
+    struct count count;
+    if (claim->state != HELD)
+        return;
+    redlock_vote_cancel(vote);
+    vote->answer = TAKEN;
+    redlock_votes_count(&count, claim);
+    if (count.taken <= redlock->n - redlock->majority)
+        return;
+    error_set(&err, STILE_LOST, 0, "taken over by `stile break`");
+    redlock_base(claim)->engine->events->lost(redlock_base(claim), &err);
+}
+
+static void message_next(struct redlock_claim *claim, const char *text)
+{
+    uint64_t ms = strtoull(text, NULL, 10), most = LOOK_MAX_NS / NS_PER_MS;
+    if (claim->state == PHASE1 && !claim->looking && !claim->gathering)
+        arm(claim, (ms < most ? ms : most) * NS_PER_MS + LOOK_AFTER_NS +
+                       random_below(claim, 2 * LOOK_AFTER_NS));
+}
+
+/* "g owner fence lock", "y owner fence lock", "h owner ms" or "b owner"; "p owner" only tests
+ * whether anybody listens. Anybody may publish anything, so a message is a hint at most: the votes
+ * decide. A "g" for a claim that has ended needs no answer: its release finds the key, or its
+ * entry, there. But a "y" may hand over to a claim that has ended. */
+void redlock_claims_message(struct node *node, const char *text, size_t len)
+{
+    struct redlock *redlock = node->redlock;
+    if (len < 2 + OWNER_LEN || text[1] != ' ')
+        return;
+    struct redlock_claim *claim = find(redlock, text + 2);
+    const char *rest = text + 2 + OWNER_LEN;
+    struct vote *vote = claim ? &claim->votes[node - redlock->nodes] : NULL;
+    if ((text[0] == 'g' || text[0] == 'y') && *rest == ' ') {
+        if (claim && claim->state != RESUMING)
+            message_granted(vote, strtoull(rest, NULL, 10));
+        else if (!claim && text[0] == 'y' && strspn(text + 2, "0123456789abcdef") == OWNER_LEN)
+            return_key(node, text);
+    } else if (claim && text[0] == 'b') {
+        message_broken(vote);
+    } else if (claim && text[0] == 'h') {
+        message_next(claim, rest);
+    }
 }

@@ -4,20 +4,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ROUNDS_MAX 30
+#include "base/text.h"
 
 /* ---- names ---- */
 
-int group_draw(char *hex, size_t digits, struct loop *loop)
+int redlock_group_draw(char *hex, size_t digits, struct loop *loop)
 {
     unsigned char random[GROUP_ID / 2];
     int rc = loop_random(loop, random, digits / 2);
-    for (size_t i = 0; i < digits / 2; i++)
-        snprintf(hex + 2 * i, 3, "%02x", random[i]);
+    hex_encode(hex, random, digits / 2);
     return rc;
 }
 
-bool group_is_closed(const char *text)
+bool redlock_group_is_closed(const char *text)
 {
     return text[0] == '#';
 }
@@ -38,16 +37,16 @@ static bool read_name(const char *text, unsigned long *epoch, unsigned long *siz
     return *size <= NODES_MAX && (*end == '\0' || *end == '-');
 }
 
-unsigned group_size(const char *text)
+unsigned redlock_group_size(const char *text)
 {
     unsigned long epoch, size;
-    return read_name(text + group_is_closed(text), &epoch, &size) ? (unsigned)size : 0;
+    return read_name(text + redlock_group_is_closed(text), &epoch, &size) ? (unsigned)size : 0;
 }
 
-bool group_read(char id[GROUP_ID + 1], uint32_t *epoch, const char *text)
+bool redlock_group_read(char id[GROUP_ID + 1], uint32_t *epoch, const char *text)
 {
     unsigned long value, size;
-    text += group_is_closed(text);
+    text += redlock_group_is_closed(text);
     if (!read_name(text, &value, &size))
         return false;
     memcpy(id, text, GROUP_ID);
@@ -56,9 +55,9 @@ bool group_read(char id[GROUP_ID + 1], uint32_t *epoch, const char *text)
     return true;
 }
 
-bool group_is_older(const char *group, const char *was)
+bool redlock_group_is_older(const char *group, const char *was)
 {
-    group += group_is_closed(group);
+    group += redlock_group_is_closed(group);
     size_t len = strlen(group);
     for (const char *at = was; len > 0 && (at = strstr(at, group)); at += len) {
         if ((at == was || at[-1] == ' ') && (at[len] == ' ' || at[len] == '\0'))
@@ -67,9 +66,437 @@ bool group_is_older(const char *group, const char *was)
     return false;
 }
 
-bool group_is_mark(const char *text)
+bool redlock_group_is_mark(const char *text)
 {
     return text[0] == '!';
+}
+
+/* ---- labels ----
+ *
+ * Which nodes a group consists of can't be known by address: clients may name a node in different
+ * ways. So each node has a label, and each epoch the list of its members' labels. A node that lost
+ * its data has lost its label with it. When it is adopted it gets a new one, which replaces that of
+ * a node that does not answer; should that node come back, it can't follow, and so a group of N
+ * never has N + 1 members that vote. */
+
+#define HINT_DIGITS                                                                                \
+    4 /* at the end of a label, from the address: which label was a node's before                  \
+       */
+
+bool redlock_words_have(const char *list, const char *word)
+{
+    return redlock_group_is_older(word, list);
+}
+
+static void labels_add(char labels[LABELS_MAX + 1], const char *label)
+{
+    size_t used = strlen(labels);
+    snprintf(labels + used, LABELS_MAX + 1 - used, "%s%s", used ? " " : "", label);
+}
+
+static void write_hint(char hint[HINT_DIGITS + 1], const struct node *node)
+{
+    unsigned hash = 2166136261u;
+    for (const char *at = node->address; *at; at++)
+        hash = (hash ^ (unsigned char)*at) * 16777619u;
+    snprintf(hint, HINT_DIGITS + 1, "%04x", (hash ^ hash >> 16) & 0xffff);
+}
+
+static int label_draw(char label[LABEL_LEN + 1], const struct node *node)
+{
+    int rc = redlock_group_draw(label, LABEL_LEN - HINT_DIGITS, node->redlock->engine.loop);
+    write_hint(label + LABEL_LEN - HINT_DIGITS, node);
+    return rc;
+}
+
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+bool redlock_labels_of_all(char labels[LABELS_MAX + 1], const struct survey *survey)
+{
+    const char *sorted[NODES_MAX];
+    unsigned n = survey->redlock->n;
+    for (unsigned i = 0; i < n; i++) {
+        sorted[i] = survey->records[i].label;
+        if (!*sorted[i])
+            return false;
+    }
+    qsort(sorted, n, sizeof *sorted, by_text);
+    *labels = '\0';
+    for (unsigned i = 0; i < n; i++)
+        labels_add(labels, sorted[i]);
+    return true;
+}
+
+static bool is_taken(const struct survey *survey, unsigned members, const char *label)
+{
+    for (unsigned i = 0; i < survey->redlock->n; i++) {
+        if (members & 1u << i && strcmp(survey->records[i].label, label) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* The first that nobody has, and best one that was given to a node of this address. */
+static char *find_vacancy(char *labels, const struct survey *survey, unsigned members,
+                          const struct node *node)
+{
+    char hint[HINT_DIGITS + 1], *found = NULL;
+    write_hint(hint, node);
+    for (char *at = labels; strlen(at) >= LABEL_LEN; at += LABEL_LEN + (at[LABEL_LEN] == ' ')) {
+        char label[LABEL_LEN + 1];
+        snprintf(label, sizeof label, "%.*s", LABEL_LEN, at);
+        if (is_taken(survey, members, label))
+            continue;
+        if (strcmp(label + LABEL_LEN - HINT_DIGITS, hint) == 0)
+            return at;
+        found = found ? found : at;
+    }
+    return found;
+}
+
+unsigned redlock_labels_reassign(char labels[LABELS_MAX + 1], const struct survey *survey,
+                                 unsigned members, unsigned needy)
+{
+    unsigned labelled = 0;
+    for (unsigned i = 0; i < survey->redlock->n; i++) {
+        const char *label = survey->records[i].label;
+        if (!(needy & 1u << i) || strlen(label) != LABEL_LEN)
+            continue;
+        char *at = find_vacancy(labels, survey, members | labelled, &survey->redlock->nodes[i]);
+        if (!at)
+            continue;
+        memcpy(at, label, LABEL_LEN);
+        labelled |= 1u << i;
+    }
+    return labelled;
+}
+
+/* ---- asking the nodes ---- */
+
+static void answered(struct node_record *record)
+{
+    struct survey *survey = record->survey;
+    if (--survey->pending == 0)
+        survey->fn(survey);
+}
+
+static struct node *node_of(const struct node_record *record)
+{
+    struct survey *survey = record->survey;
+    return &survey->redlock->nodes[record - survey->records];
+}
+
+static void take_failure(struct node_record *record, const struct stile_error *err)
+{
+    record->answered = false;
+    redlock_node_failed(node_of(record), err);
+}
+
+#define FIELDS 9 /* NODE_FIELDS */
+
+#define TAKE_TEXT(to, text) snprintf(to, sizeof(to), "%s", (text) ? (text) : "")
+
+static void take_texts(struct node_record *record, const redisReply *reply, size_t first)
+{
+    const char *text[FIELDS];
+    for (size_t i = 0; i < FIELDS; i++)
+        text[i] = text_at(reply, first + i);
+    record->answered = true;
+    TAKE_TEXT(record->group, text[0]);
+    record->highest = text[1] ? strtoull(text[1], NULL, 10) : 0;
+    record->longest_ms = text[2] ? strtoull(text[2], NULL, 10) : 0;
+    TAKE_TEXT(record->was, text[3]);
+    TAKE_TEXT(record->label, text[4]);
+    TAKE_TEXT(record->labels, text[5]);
+    record->n = redlock_group_size(record->group);
+    if (!record->n && text[6])
+        record->n = (unsigned)strtoul(text[6], NULL, 10);
+    TAKE_TEXT(record->next, text[7]);
+    TAKE_TEXT(record->past, text[8]);
+    memcpy(node_of(record)->group, record->group, sizeof record->group);
+}
+
+static void on_told(void *data, const redisReply *reply, const struct stile_error *err)
+{
+    struct node_record *record = data;
+    if (err)
+        take_failure(record, err);
+    else if (is_array(reply, FIELDS))
+        take_texts(record, reply, 0);
+    answered(record);
+}
+
+static void on_changed(void *data, const redisReply *reply, const struct stile_error *err)
+{
+    struct node_record *record = data;
+    record->changed = false;
+    if (err) {
+        take_failure(record, err);
+    } else if (is_array(reply, 1 + FIELDS)) {
+        record->changed = number_at(reply, 0) == 1;
+        take_texts(record, reply, 1);
+    }
+    answered(record);
+}
+
+static void on_done(void *data, const redisReply *reply, const struct stile_error *err)
+{
+    struct node_record *record = data;
+    record->changed = !err && reply->type == REDIS_REPLY_INTEGER && reply->integer == 1;
+    if (err)
+        take_failure(record, err);
+    answered(record);
+}
+
+/* Who may not ask for INFO, is told by the doctor. */
+static void on_info(void *data, const redisReply *reply, const struct stile_error *err)
+{
+    struct node_record *record = data;
+    if (!err && reply->type == REDIS_REPLY_STRING)
+        redlock_node_take_info(node_of(record), reply->str);
+    else if (reply)
+        redlock_node_take_info(node_of(record), NULL);
+    answered(record);
+}
+
+/* ---- sending ---- */
+
+static void sent(struct survey *survey, enum stile_status status)
+{
+    survey->pending += !status;
+}
+
+void redlock_survey_begin(struct survey *survey, void (*fn)(struct survey *survey))
+{
+    survey->fn = fn;
+    survey->pending = 1; /* for ourselves, so that it does not end before all were asked */
+    survey->rounds++;
+}
+
+void redlock_survey_end(struct survey *survey)
+{
+    if (--survey->pending == 0)
+        survey->fn(survey);
+}
+
+void redlock_survey_ask(struct survey *survey, void (*fn)(struct survey *survey))
+{
+    struct redlock *redlock = survey->redlock;
+    struct conn_arg info[] = {CONN_TEXT("INFO")};
+    struct conn_arg ask[] = {CONN_TEXT("HMGET"),   CONN_TEXT(NODE_KEY),  CONN_TEXT("group"),
+                             CONN_TEXT("highest"), CONN_TEXT("longest"), CONN_TEXT("was"),
+                             CONN_TEXT("seat"),    CONN_TEXT("seats"),   CONN_TEXT("n"),
+                             CONN_TEXT("next"),    CONN_TEXT("past")};
+    redlock_survey_begin(survey, fn);
+    for (unsigned i = 0; i < redlock->n; i++) {
+        struct node_record *record = &survey->records[i];
+        record->survey = survey;
+        record->answered = record->changed = false;
+        if (survey->rounds == 1 && survey->url)
+            sent(survey, conn_send(redlock->nodes[i].requests, info, 1, on_info, record, NULL));
+        sent(survey, conn_send(redlock->nodes[i].requests, ask, sizeof ask / sizeof *ask, on_told,
+                               record, NULL));
+    }
+    redlock_survey_end(survey);
+}
+
+static void set_if_missing(struct survey *survey, unsigned node, const char *field,
+                           const char *text)
+{
+    struct conn_arg args[] = {CONN_TEXT("HSETNX"), CONN_TEXT(NODE_KEY), CONN_TEXT(field),
+                              CONN_TEXT(text)};
+    sent(survey, conn_send(survey->redlock->nodes[node].requests, args, 4, on_done,
+                           &survey->records[node], NULL));
+}
+
+/* With a seat, unless it has one: two that propose at once agree on the first. */
+void redlock_survey_propose(struct survey *survey, unsigned node, const char *text)
+{
+    char label[LABEL_LEN + 1];
+    if (!survey->records[node].label[0] && !label_draw(label, &survey->redlock->nodes[node]))
+        set_if_missing(survey, node, "seat", label);
+    if (!survey->records[node].group[0])
+        set_if_missing(survey, node, "group", text);
+}
+
+static void send_script(struct survey *survey, unsigned node, const struct lua *script,
+                        const struct conn_arg *args, size_t n)
+{
+    survey->records[node].changed = false;
+    sent(survey, conn_eval(survey->redlock->nodes[node].requests, script, args, 1, n, on_changed,
+                           &survey->records[node], NULL));
+}
+
+void redlock_survey_change(struct survey *survey, unsigned node, const struct node_record *to)
+{
+    char n[12];
+    snprintf(n, sizeof n, "%u", to->n);
+    struct conn_arg args[] = {CONN_TEXT(NODE_KEY),   CONN_TEXT(survey->records[node].group),
+                              CONN_TEXT(to->group),  CONN_TEXT(to->was),
+                              CONN_TEXT(to->labels), CONN_TEXT(n)};
+    send_script(survey, node, &redlock_script_change, args, 6);
+}
+
+void redlock_survey_adopt(struct survey *survey, unsigned node, const struct node_record *as)
+{
+    char high[24], longest[24], n[12];
+    snprintf(high, sizeof high, "%llu", (unsigned long long)as->highest);
+    snprintf(longest, sizeof longest, "%llu", (unsigned long long)as->longest_ms);
+    snprintf(n, sizeof n, "%u", as->n);
+    struct conn_arg args[] = {CONN_TEXT(NODE_KEY),
+                              CONN_TEXT(as->group),
+                              CONN_TEXT(high),
+                              CONN_TEXT(longest),
+                              CONN_TEXT(survey->records[node].group),
+                              CONN_TEXT(as->was),
+                              CONN_TEXT(as->labels),
+                              CONN_TEXT(n),
+                              CONN_TEXT(as->past)};
+    send_script(survey, node, &redlock_script_adopt, args, 9);
+}
+
+void redlock_survey_record(struct survey *survey, unsigned node, const char *labels)
+{
+    char n[12];
+    snprintf(n, sizeof n, "%u", survey->redlock->n);
+    struct conn_arg args[] = {CONN_TEXT(NODE_KEY), CONN_TEXT(survey->records[node].group),
+                              CONN_TEXT(labels), CONN_TEXT(n)};
+    send_script(survey, node, &redlock_script_record, args, 4);
+}
+
+/* In the epoch to which it has just gone. */
+void redlock_survey_close(struct survey *survey, unsigned node, const char *next)
+{
+    struct conn_arg args[] = {CONN_TEXT(NODE_KEY), CONN_TEXT(survey->group), CONN_TEXT(next)};
+    send_script(survey, node, &redlock_script_close, args, 3);
+}
+
+void redlock_survey_stop(struct survey *survey)
+{
+    for (unsigned i = 0; i < survey->redlock->n; i++)
+        conn_forget(survey->redlock->nodes[i].requests, &survey->records[i]);
+}
+
+/* ---- what comes of it ---- */
+
+unsigned redlock_survey_answering(const struct survey *survey)
+{
+    unsigned mask = 0;
+    for (unsigned i = 0; i < survey->redlock->n; i++)
+        mask |= survey->records[i].answered ? 1u << i : 0;
+    return mask;
+}
+
+unsigned redlock_survey_majority(const struct survey *survey, char id[GROUP_ID + 1],
+                                 uint32_t *epoch)
+{
+    unsigned n = survey->redlock->n, most = 0;
+    for (unsigned i = 0; i < n; i++) {
+        char one[GROUP_ID + 1], other[GROUP_ID + 1];
+        uint32_t at, latest = 0;
+        unsigned share = 0;
+        if (!survey->records[i].answered || !redlock_group_read(one, &at, survey->records[i].group))
+            continue;
+        for (unsigned k = 0; k < n; k++) {
+            const struct node_record *record = &survey->records[k];
+            if (!record->answered || !redlock_group_read(other, &at, record->group) ||
+                strcmp(one, other) != 0)
+                continue;
+            share++;
+            latest = at > latest ? at : latest;
+        }
+        if (share > most) {
+            most = share;
+            strcpy(id, one);
+            *epoch = latest;
+        }
+    }
+    return most;
+}
+
+/* ---- the members ---- */
+
+static bool is_member(const struct node_record *record, const char *id)
+{
+    char one[GROUP_ID + 1];
+    uint32_t at;
+    return record->answered && redlock_group_read(one, &at, record->group) && strcmp(one, id) == 0;
+}
+
+bool redlock_group_lists(const char *labels, const struct node_record *record)
+{
+    return !*labels || redlock_words_have(labels, record->label);
+}
+
+/* The epoch that most members are in, or can follow to. */
+const struct node_record *redlock_group_leader(const struct survey *survey, const char *id)
+{
+    const struct node_record *leader = NULL;
+    unsigned n = survey->redlock->n, most = 0;
+    for (unsigned i = 0; i < n; i++) {
+        const struct node_record *one = &survey->records[i];
+        unsigned share = 0;
+        for (unsigned k = 0; is_member(one, id) && k < n; k++) {
+            const struct node_record *other = &survey->records[k];
+            share += is_member(other, id) && redlock_group_lists(one->labels, other) &&
+                     (strcmp(one->group, other->group) == 0 ||
+                      redlock_group_is_older(other->group, one->was));
+        }
+        if (share > most) {
+            most = share;
+            leader = one;
+        }
+    }
+    return leader;
+}
+
+/* Every epoch that one of them knows of consists of all of them, and perhaps of others. */
+static bool agree_on_members(const struct survey *survey, unsigned members)
+{
+    unsigned n = survey->redlock->n;
+    for (unsigned i = 0; i < n; i++) {
+        for (unsigned k = 0; members & 1u << i && k < n; k++) {
+            if (members & 1u << k &&
+                !redlock_group_lists(survey->records[i].labels, &survey->records[k]))
+                return false;
+        }
+    }
+    return true;
+}
+
+/* If they disagree about who belongs to the group, only those of one line count: whatever another
+ * epoch has granted must be known to a node that both have in common. */
+unsigned redlock_group_members(const struct survey *survey, const char *id,
+                               const struct node_record **out)
+{
+    const struct node_record *leader = redlock_group_leader(survey, id);
+    unsigned all = 0, line = 0;
+    *out = leader;
+    for (unsigned i = 0; leader && i < survey->redlock->n; i++) {
+        const struct node_record *one = &survey->records[i];
+        if (!is_member(one, id) || !redlock_group_lists(leader->labels, one))
+            continue;
+        all |= 1u << i;
+        if (strcmp(one->group, leader->group) == 0 ||
+            redlock_group_is_older(one->group, leader->was))
+            line |= 1u << i;
+    }
+    return agree_on_members(survey, all) ? all : line;
+}
+
+unsigned redlock_group_strays(const struct survey *survey, const char *id)
+{
+    const struct node_record *leader = redlock_group_leader(survey, id);
+    unsigned strays = 0;
+    for (unsigned i = 0; leader && i < survey->redlock->n; i++) {
+        const struct node_record *record = &survey->records[i];
+        strays += is_member(record, id) && strcmp(record->group, leader->group) != 0 &&
+                  !redlock_group_is_older(record->group, leader->was);
+    }
+    return strays;
 }
 
 /* ---- while claims are made ---- */
@@ -83,25 +510,26 @@ static void on_followed(void *data, const redisReply *reply, const struct stile_
  * that it had, so it may follow them. But only to an epoch of which it is on record that its own is
  * older: an adoption that was cut short may have made one that nobody else knows of. Claims alone
  * would not do: who decides without a node does not hear what it says. */
-void group_lead(struct node *node)
+void redlock_group_lead(struct node *node)
 {
     struct redlock *redlock = node->redlock;
     struct conn_arg args[] = {CONN_TEXT(NODE_KEY), CONN_TEXT(redlock->group),
-                              CONN_TEXT(redlock->was), CONN_TEXT(redlock->seats)};
+                              CONN_TEXT(redlock->was), CONN_TEXT(redlock->labels)};
     if (redlock->was[0])
-        conn_eval(node->asks, &redlock_script_follow, args, 1, 4, on_followed, node, NULL);
+        conn_eval(node->requests, &redlock_script_follow, args, 1, 4, on_followed, node, NULL);
 }
 
-void group_go_on(struct redlock *redlock, const char *group, const char *was, const char *seats)
+void redlock_group_enter(struct redlock *redlock, const char *group, const char *was,
+                         const char *labels)
 {
     snprintf(redlock->group, sizeof redlock->group, "%s", group);
     snprintf(redlock->was, sizeof redlock->was, "%s", was);
-    snprintf(redlock->seats, sizeof redlock->seats, "%s", seats);
+    snprintf(redlock->labels, sizeof redlock->labels, "%s", labels);
     for (unsigned i = 0; i < redlock->n; i++)
-        group_lead(&redlock->nodes[i]);
+        redlock_group_lead(&redlock->nodes[i]);
 }
 
-enum { GROUP, WAS, SEATS, PAST }; /* of the texts that a node says instead of voting */
+enum { GROUP, WAS, LABELS, PAST }; /* of the texts that a node says instead of voting */
 
 /* What the caller has to change is REFUSED; all else may pass. */
 static enum stile_status what_is_wrong(struct redlock *redlock, const char *const texts[4],
@@ -110,30 +538,31 @@ static enum stile_status what_is_wrong(struct redlock *redlock, const char *cons
     const char *group = texts[GROUP];
     char id[GROUP_ID + 1];
     uint32_t epoch;
-    if (!*group || group_is_mark(group))
+    if (!*group || redlock_group_is_mark(group))
         return error_set(err, STILE_UNREACHABLE, 0, "has lost its data: stile doctor --adopt");
-    if (!group_read(id, &epoch, group))
+    if (!redlock_group_read(id, &epoch, group))
         return error_set(err, STILE_UNREACHABLE, 0,
                          "is just being made part of a group, or has lost its data: stile doctor "
                          "--adopt");
-    if (seats_have(texts[PAST], redlock->group_id))
+    if (redlock_words_have(texts[PAST], redlock->group_id))
         return error_set(err, STILE_REFUSED, 0,
                          "the group was given other nodes, and has %u now: name all of them in the "
                          "URL, and open it again",
-                         group_size(group));
+                         redlock_group_size(group));
     if (strcmp(id, redlock->group_id) != 0)
         return error_set(err, STILE_UNREACHABLE, 0, "belongs to another group of nodes");
-    if (group_is_closed(group))
+    if (redlock_group_is_closed(group))
         return error_set(err, STILE_UNREACHABLE, 0,
                          "its group is being given other nodes: stile doctor --resize, with the "
                          "URL of the new nodes, goes on with it");
-    if (group_is_older(group, redlock->was) || group_is_older(redlock->group, texts[WAS]))
+    if (redlock_group_is_older(group, redlock->was) ||
+        redlock_group_is_older(redlock->group, texts[WAS]))
         return error_set(err, STILE_UNREACHABLE, 0, "is in another epoch of its group");
     return error_set(err, STILE_UNREACHABLE, 0,
                      "was left behind by an adoption that was cut short: stile doctor --adopt");
 }
 
-void group_hear(struct node *node, const char *const given[4])
+void redlock_group_hear(struct node *node, const char *const given[4])
 {
     struct redlock *redlock = node->redlock;
     const char *texts[4];
@@ -142,378 +571,18 @@ void group_hear(struct node *node, const char *const given[4])
     for (int i = 0; i < 4; i++)
         texts[i] = given[i] ? given[i] : "";
     snprintf(node->group, sizeof node->group, "%s", texts[GROUP]);
-    what_is_wrong(redlock, texts, &node->why);
+    what_is_wrong(redlock, texts, &node->error);
     /* A group has one size: nobody follows from one to another. */
-    group_read(id, &epoch, node->group);
-    if (strcmp(id, redlock->group_id) != 0 || group_is_closed(node->group))
+    redlock_group_read(id, &epoch, node->group);
+    if (strcmp(id, redlock->group_id) != 0 || redlock_group_is_closed(node->group))
         return;
-    if (group_is_older(redlock->group, texts[WAS]))
-        group_go_on(redlock, node->group, texts[WAS], texts[SEATS]);
-    else if (group_is_older(node->group, redlock->was))
-        group_lead(node);
+    if (redlock_group_is_older(redlock->group, texts[WAS]))
+        redlock_group_enter(redlock, node->group, texts[WAS], texts[LABELS]);
+    else if (redlock_group_is_older(node->group, redlock->was))
+        redlock_group_lead(node);
 }
 
-bool group_is_newer(struct redlock_claim *part)
+bool redlock_group_is_newer(struct redlock_claim *claim)
 {
-    return strcmp(part->group, redlock_of_part(part)->group) != 0;
-}
-
-/* ---- founding ---- */
-
-static void settle(struct survey *survey);
-
-static void ask_again(struct survey *survey)
-{
-    survey_ask(survey, settle);
-}
-
-static void end(struct survey *survey)
-{
-    survey->over = true;
-}
-
-static unsigned answering(const struct survey *survey)
-{
-    unsigned mask = 0;
-    for (unsigned i = 0; i < survey->redlock->n; i++)
-        mask |= survey->accounts[i].answered ? 1u << i : 0;
-    return mask;
-}
-
-static bool is_proposal(const char *group)
-{
-    return group[0] == '?' && strlen(group) == 1 + GROUP_ID;
-}
-
-static void propose(struct survey *survey)
-{
-    struct redlock *redlock = survey->redlock;
-    char proposal[GROUP_ID + 2] = "?";
-    int rc = group_draw(proposal + 1, GROUP_ID, redlock->engine.loop);
-    if (rc) {
-        error_errno(&survey->error, STILE_REFUSED, rc, "drawing a group's name");
-        end(survey);
-        return;
-    }
-    survey_begin(survey, ask_again);
-    for (unsigned i = 0; i < redlock->n; i++)
-        survey_propose(survey, i, proposal);
-    survey_end(survey);
-}
-
-/* Down to the smallest proposal; and once all nodes have it, there is no room for another. */
-static void agree(struct survey *survey)
-{
-    struct redlock *redlock = survey->redlock;
-    const char *smallest = survey->accounts[0].group;
-    struct account to = {.n = redlock->n};
-    bool same = true;
-    for (unsigned i = 1; i < redlock->n; i++) {
-        const char *group = survey->accounts[i].group;
-        same = same && strcmp(group, smallest) == 0;
-        if (strcmp(group, smallest) < 0)
-            smallest = group;
-    }
-    if (same)
-        seats_of_all(to.seats, survey);
-    snprintf(to.group, sizeof to.group, same ? "%s.1" : "%s", smallest + same);
-    survey_begin(survey, ask_again);
-    for (unsigned i = 0; i < redlock->n; i++) {
-        if (strcmp(survey->accounts[i].group, to.group) != 0)
-            survey_change(survey, i, &to);
-    }
-    survey_end(survey);
-}
-
-static void found(struct survey *survey)
-{
-    struct redlock *redlock = survey->redlock;
-    bool missing = false;
-    for (unsigned i = 0; i < redlock->n; i++) {
-        const struct account *account = &survey->accounts[i];
-        if (!account->answered) {
-            nodes_explain(redlock, answering(survey), &survey->error);
-            error_wrap(&survey->error, survey->error.status,
-                       "the first time all nodes of a group must answer");
-            end(survey);
-            return;
-        }
-        if (account->group[0] && !is_proposal(account->group)) {
-            error_set(&survey->error, STILE_REFUSED, 0,
-                      "%s: the key " NODE_KEY " holds something else: %s", redlock->nodes[i].where,
-                      account->group);
-            end(survey);
-            return;
-        }
-        missing |= !account->group[0] || !account->seat[0];
-    }
-    if (missing)
-        propose(survey);
-    else
-        agree(survey);
-}
-
-/* ---- finding ---- */
-
-static bool is_member(const struct account *account, const char *id)
-{
-    char one[GROUP_ID + 1];
-    uint32_t at;
-    return account->answered && group_read(one, &at, account->group) && strcmp(one, id) == 0;
-}
-
-static bool has_seat(const struct account *account, const char *seats)
-{
-    return !*seats || seats_have(seats, account->seat);
-}
-
-/* The epoch that most members are in, or can follow to. */
-static const struct account *find_leader(const struct survey *survey, const char *id)
-{
-    const struct account *leader = NULL;
-    unsigned n = survey->redlock->n, most = 0;
-    for (unsigned i = 0; i < n; i++) {
-        const struct account *one = &survey->accounts[i];
-        unsigned share = 0;
-        for (unsigned k = 0; is_member(one, id) && k < n; k++) {
-            const struct account *other = &survey->accounts[k];
-            share +=
-                is_member(other, id) && has_seat(other, one->seats) &&
-                (strcmp(one->group, other->group) == 0 || group_is_older(other->group, one->was));
-        }
-        if (share > most) {
-            most = share;
-            leader = one;
-        }
-    }
-    return leader;
-}
-
-/* Every epoch that one of them knows of consists of all of them, and perhaps of others. */
-static bool agree_on_seats(const struct survey *survey, unsigned members)
-{
-    unsigned n = survey->redlock->n;
-    for (unsigned i = 0; i < n; i++) {
-        for (unsigned k = 0; members & 1u << i && k < n; k++) {
-            if (members & 1u << k && !has_seat(&survey->accounts[k], survey->accounts[i].seats))
-                return false;
-        }
-    }
-    return true;
-}
-
-/* If they disagree about who belongs to the group, only those of one line count: whatever another
- * epoch has granted must be known to a node that both have in common. */
-unsigned group_members(const struct survey *survey, const char *id, const struct account **out)
-{
-    const struct account *leader = find_leader(survey, id);
-    unsigned all = 0, line = 0;
-    *out = leader;
-    for (unsigned i = 0; leader && i < survey->redlock->n; i++) {
-        const struct account *one = &survey->accounts[i];
-        if (!is_member(one, id) || !has_seat(one, leader->seats))
-            continue;
-        all |= 1u << i;
-        if (strcmp(one->group, leader->group) == 0 || group_is_older(one->group, leader->was))
-            line |= 1u << i;
-    }
-    return agree_on_seats(survey, all) ? all : line;
-}
-
-unsigned group_strays(const struct survey *survey, const char *id)
-{
-    const struct account *leader = find_leader(survey, id);
-    unsigned strays = 0;
-    for (unsigned i = 0; leader && i < survey->redlock->n; i++) {
-        const struct account *account = &survey->accounts[i];
-        strays += is_member(account, id) && strcmp(account->group, leader->group) != 0 &&
-                  !group_is_older(account->group, leader->was);
-    }
-    return strays;
-}
-
-/* A proposal beside a group that has given out nothing yet was only not settled to the end; later
- * it could be one that came too late to a node that has forgotten. */
-static bool may_follow(const struct survey *survey, const struct account *account,
-                       const struct account *leader)
-{
-    bool fresh =
-        is_proposal(account->group) && strncmp(account->group + 1, leader->group, GROUP_ID) == 0;
-    for (unsigned i = 0; i < survey->redlock->n; i++)
-        fresh = fresh && survey->accounts[i].highest == 0;
-    return account->answered && !group_is_closed(account->group) &&
-           has_seat(account, leader->seats) &&
-           (fresh || group_is_older(account->group, leader->was));
-}
-
-/* True: some were asked to follow. */
-static bool follow(struct survey *survey, const struct account *leader)
-{
-    struct account to = *leader;
-    bool any = false;
-    survey_begin(survey, ask_again);
-    for (unsigned i = 0; i < survey->redlock->n; i++) {
-        if (!may_follow(survey, &survey->accounts[i], &to))
-            continue;
-        survey_change(survey, i, &to);
-        any = true;
-    }
-    if (any)
-        survey_end(survey);
-    else
-        survey->rounds--;
-    return any;
-}
-
-/* How many are in this epoch; of the others it is said what is wrong with them. */
-static unsigned members_of(struct survey *survey, const struct account *leader)
-{
-    struct redlock *redlock = survey->redlock;
-    unsigned members = 0;
-    for (unsigned i = 0; i < redlock->n; i++) {
-        const struct account *account = &survey->accounts[i];
-        const char *const texts[] = {account->group, account->was, account->seats, account->past};
-        if (account->answered && strcmp(account->group, leader->group) == 0)
-            members |= 1u << i;
-        else if (account->answered)
-            group_hear(&redlock->nodes[i], texts);
-    }
-    return members;
-}
-
-/* What to do if most of them can be asked and have forgotten: nobody knows the tokens any more. */
-static void refuse(struct survey *survey, unsigned members)
-{
-    struct redlock *redlock = survey->redlock;
-    if (__builtin_popcount(answering(survey)) < (int)redlock->majority)
-        nodes_explain(redlock, members, &survey->error);
-    else if (group_is_closed(redlock->group))
-        error_set(&survey->error, STILE_UNREACHABLE, 0,
-                  "the group is being given other nodes: stile doctor --resize, with the URL of "
-                  "the new nodes, goes on with it");
-    else if (group_strays(survey, redlock->group_id) > 0)
-        error_set(&survey->error, STILE_REFUSED, 0,
-                  "no majority of the nodes is in one epoch: an adoption was cut short; stile "
-                  "doctor --adopt brings them together");
-    else
-        error_set(
-            &survey->error, STILE_REFUSED, 0,
-            "only %d of %u nodes have kept their group, and a majority must (stile doctor "
-            "tells which): restore the others' data, or, once nobody holds a lock, DEL " NODE_KEY
-            " on every node: tokens may then begin anew",
-            __builtin_popcount(members), redlock->n);
-}
-
-/* ---- its size ---- */
-
-/* A majority is one of exactly so many nodes: with another number two of them need not meet. */
-static void check_size(struct survey *survey, const struct account *leader, unsigned members)
-{
-    struct redlock *redlock = survey->redlock;
-    for (unsigned i = 0; i < redlock->n && !survey->error.status; i++) {
-        const struct account *account = &survey->accounts[i];
-        char id[GROUP_ID + 1] = "";
-        uint32_t epoch;
-        group_read(id, &epoch, account->group);
-        if (members & 1u << i && strcmp(account->seats, leader->seats) != 0)
-            error_set(&survey->error, STILE_REFUSED, 0,
-                      "%s belongs to another set of nodes under the same name: clients were "
-                      "started with different URLs; while no client runs, DEL " NODE_KEY
-                      " on every node, and open all with the same URL",
-                      redlock->nodes[i].where);
-        else if (account->answered && *id && seats_have(leader->past, id))
-            error_set(&survey->error, STILE_REFUSED, 0,
-                      "%s does not belong to this group any longer, whose nodes were changed by "
-                      "stile doctor --resize: name those that it was given",
-                      redlock->nodes[i].where);
-    }
-    if (!survey->error.status && leader->n && leader->n != redlock->n)
-        error_set(&survey->error, STILE_REFUSED, 0,
-                  "this is a group of %u nodes, and the URL names %u: name all of its nodes; to "
-                  "change how many they are, run stile doctor --resize with the new URL",
-                  leader->n, redlock->n);
-}
-
-static void refuse_unrecorded(struct survey *survey, unsigned members)
-{
-    nodes_explain(survey->redlock, members, &survey->error);
-    error_wrap(&survey->error, survey->error.status,
-               "this group was made by an older release: all of its nodes must answer once, so "
-               "that it is on record how many they are");
-}
-
-/* Groups of an older release have no size on record. The first client to which all nodes of its URL
- * answer from one epoch writes down how many they are. */
-static bool record_size(struct survey *survey, const struct account *leader, unsigned members)
-{
-    struct redlock *redlock = survey->redlock;
-    struct account seen = *leader;
-    if (seen.n || survey->recorded || members != (1u << redlock->n) - 1)
-        return false;
-    bool seated = seats_of_all(survey->seats, survey);
-    survey->recorded = seated;
-    survey_begin(survey, ask_again);
-    for (unsigned i = 0; i < redlock->n; i++) {
-        if (seated)
-            survey_record(survey, i, survey->seats);
-        else
-            survey_propose(survey, i, seen.group); /* it has a group, and gets a seat */
-    }
-    survey_end(survey);
-    return true;
-}
-
-static void join(struct survey *survey, const char *id)
-{
-    struct redlock *redlock = survey->redlock;
-    const struct account *leader = find_leader(survey, id);
-    if (follow(survey, leader))
-        return;
-    strcpy(redlock->group_id, id);
-    strcpy(redlock->group, leader->group);
-    strcpy(redlock->was, leader->was);
-    strcpy(redlock->seats, leader->seats);
-    unsigned members = members_of(survey, leader);
-    bool enough = __builtin_popcount(members) >= (int)redlock->majority;
-    if (!enough && !survey->settled) {
-        survey->settled = true; /* the others may have been asked before it was founded */
-        ask_again(survey);
-        return;
-    }
-    check_size(survey, leader, members);
-    if (survey->error.status || !enough || group_is_closed(leader->group)) {
-        if (!survey->error.status)
-            refuse(survey, members);
-        end(survey);
-        return;
-    }
-    if (record_size(survey, leader, members))
-        return;
-    if (!leader->n)
-        refuse_unrecorded(survey, members);
-    end(survey);
-}
-
-static void settle(struct survey *survey)
-{
-    struct redlock *redlock = survey->redlock;
-    char id[GROUP_ID + 1] = "";
-    uint32_t epoch = 0;
-    unsigned share = survey_majority(survey, id, &epoch);
-    if (survey->rounds > ROUNDS_MAX) {
-        error_set(&survey->error, STILE_UNREACHABLE, 0, "the nodes' group changes all the time");
-        end(survey);
-    } else if (share == 0 && answering(survey) == 0) {
-        nodes_explain(redlock, 0, &survey->error);
-        end(survey);
-    } else if (share == 0) {
-        found(survey);
-    } else {
-        join(survey, id);
-    }
-}
-
-void group_settle(struct survey *survey)
-{
-    survey_ask(survey, settle);
+    return strcmp(claim->group, redlock_of_claim(claim)->group) != 0;
 }

@@ -19,39 +19,30 @@
 #include "engines/redlock/redlock.h"
 
 /* Random hex digits, up to GROUP_ID. 0 or an errno value. */
-int group_draw(char *hex, size_t digits, struct loop *loop);
+int redlock_group_draw(char *hex, size_t digits, struct loop *loop);
 /* It is in this list. A closed epoch is the same epoch. */
-bool group_is_older(const char *group, const char *was);
+bool redlock_group_is_older(const char *group, const char *was);
 /* False: it isn't a settled group's name. */
-bool group_read(char id[GROUP_ID + 1], uint32_t *epoch, const char *text);
+bool redlock_group_read(char id[GROUP_ID + 1], uint32_t *epoch, const char *text);
 /* The size that is part of the name; 0: none is. */
-unsigned group_size(const char *text);
+unsigned redlock_group_size(const char *text);
 /* It has agreed to a group of another size, and gives no votes any longer. */
-bool group_is_closed(const char *text);
+bool redlock_group_is_closed(const char *text);
 /* It has forgotten, and its adoption has begun. */
-bool group_is_mark(const char *text);
+bool redlock_group_is_mark(const char *text);
 
-/* A node has said this instead of voting: group, was, seats, past. NULL or "": it has none. */
-void group_hear(struct node *node, const char *const texts[4]);
-/* To a new epoch, and all nodes with us that are in one of those. */
-void group_go_on(struct redlock *redlock, const char *group, const char *was, const char *seats);
-/* Takes it on to our epoch, if it is behind. */
-void group_lead(struct node *node);
-/* The claim was asked for under an epoch that is over. */
-bool group_is_newer(struct redlock_claim *part);
-
-#define NEXT_MAX (2 * (GROUP_MAX + 1) + SEATS_MAX)
+#define NEXT_MAX (2 * (GROUP_MAX + 1) + LABELS_MAX)
 #define PAST_MAX (4 * (GROUP_ID + 1))
 
-/* What a node tells of itself. */
-struct account {
+/* What a node has on record of itself. */
+struct node_record {
     struct survey *survey;
     bool answered;
     bool changed; /* by the last request: it was as expected, and is as wanted */
     char group[GROUP_MAX + 1], was[WAS_MAX + 1];
-    char seat[SEAT_LEN + 1], seats[SEATS_MAX + 1];
+    char label[LABEL_LEN + 1], labels[LABELS_MAX + 1];
     unsigned n;              /* of its group; 0: an older release has recorded none */
-    char next[NEXT_MAX + 1]; /* "epoch group seats": agreed to in that epoch */
+    char next[NEXT_MAX + 1]; /* "epoch group labels": agreed to in that epoch */
     char past[PAST_MAX + 1]; /* groups before this one */
     uint64_t highest, longest_ms;
 };
@@ -60,7 +51,7 @@ struct account {
 struct survey {
     struct redlock *redlock;
     const struct url *url; /* the first time: INFO is asked for, too */
-    struct account accounts[NODES_MAX];
+    struct node_record records[NODES_MAX];
     unsigned pending, rounds;
     bool recorded; /* its size was written down, or somebody else's was found */
     bool settled;  /* one node was seen in a group: all of them had heard of it by then */
@@ -69,74 +60,81 @@ struct survey {
     struct stile_error error; /* how it ended */
 
     /* Adoption. */
-    uint32_t epoch; /* its number, for people */
+    uint32_t epoch; /* its number, for messages */
     char id[GROUP_ID + 1], group[GROUP_MAX + 1];
-    uint64_t longest_ms;       /* for so long they stay quiet */
-    unsigned strays;           /* how many were in epochs that the others could not follow to */
-    unsigned adopted;          /* nodes, one bit each */
-    unsigned members, needy;   /* the same; see group_members() and seats_reassign() */
-    char seats[SEATS_MAX + 1]; /* of the new epoch, or of the new group */
+    uint64_t longest_ms; /* for so long they stay quiet */
+    unsigned strays;     /* how many were in epochs that the others could not follow to */
+    unsigned adopted;    /* nodes, one bit each */
+    unsigned members,
+        needy; /* the same; see redlock_group_members() and redlock_labels_reassign() */
+    char labels[LABELS_MAX + 1]; /* of the new epoch, or of the new group */
 
     /* Another size. */
     bool sized;              /* its size is part of its name */
     unsigned was_n;          /* nodes before */
-    char next[NEXT_MAX + 1]; /* "group seats" */
+    char next[NEXT_MAX + 1]; /* "group labels" */
     char past[PAST_MAX + 1];
     void (*done)(struct survey *survey);
     void *data;
 };
 
-/* ---- survey.c ---- */
+/* ---- group.c: labels ---- */
 
-void survey_ask(struct survey *survey, void (*fn)(struct survey *survey));
-/* One request more that fn waits for. Between begin and end. All are from what it said last. */
-void survey_begin(struct survey *survey, void (*fn)(struct survey *survey));
-void survey_propose(struct survey *survey, unsigned node, const char *text);
-void survey_change(struct survey *survey, unsigned node, const struct account *to);
-void survey_adopt(struct survey *survey, unsigned node, const struct account *as);
-void survey_record(struct survey *survey, unsigned node, const char *seats);
-void survey_close(struct survey *survey, unsigned node, const char *next);
-void survey_end(struct survey *survey);
-void survey_stop(struct survey *survey); /* no call comes any more */
+/* Whether a word is in a list of words separated by spaces. */
+bool redlock_words_have(const char *list, const char *word);
+/* Of all nodes, in an order that does not depend on the URL; false: one of them has none. */
+bool redlock_labels_of_all(char labels[LABELS_MAX + 1], const struct survey *survey);
+/* Replaces labels of nodes that are not among the members by those of nodes that need a place in
+ * the list, one bit each. Returns those that got one. */
+unsigned redlock_labels_reassign(char labels[LABELS_MAX + 1], const struct survey *survey,
+                                 unsigned members, unsigned needy);
+
+/* ---- group.c: asking the nodes, and changing what they have on record ---- */
+
+void redlock_survey_ask(struct survey *survey, void (*fn)(struct survey *survey));
+/* Between begin and end: one request more that fn waits for. Each starts from the node's last
+ * record. */
+void redlock_survey_begin(struct survey *survey, void (*fn)(struct survey *survey));
+void redlock_survey_propose(struct survey *survey, unsigned node, const char *text);
+void redlock_survey_change(struct survey *survey, unsigned node, const struct node_record *to);
+void redlock_survey_adopt(struct survey *survey, unsigned node, const struct node_record *as);
+void redlock_survey_record(struct survey *survey, unsigned node, const char *labels);
+void redlock_survey_close(struct survey *survey, unsigned node, const char *next);
+void redlock_survey_end(struct survey *survey);
+unsigned redlock_survey_answering(const struct survey *survey); /* nodes, one bit each */
+void redlock_survey_stop(struct survey *survey);                /* fn is no longer called */
 /* How many nodes are settled in the group that most are settled in; its id and latest epoch. */
-unsigned survey_majority(const struct survey *survey, char id[GROUP_ID + 1], uint32_t *epoch);
+unsigned redlock_survey_majority(const struct survey *survey, char id[GROUP_ID + 1],
+                                 uint32_t *epoch);
 
-/* ---- group.c ---- */
+/* ---- group.c: members ---- */
 
-/* Looks for the group, or founds it: survey->over when that is done. For open(). */
-void group_settle(struct survey *survey);
 /* Of those that answer, the members of this group whose votes and memories add up: one bit each.
  * With a majority of them an epoch can be made. leader: one that is in the epoch most are in. */
-unsigned group_members(const struct survey *survey, const char *id, const struct account **leader);
+unsigned redlock_group_members(const struct survey *survey, const char *id,
+                               const struct node_record **leader);
+/* One of the epoch that most members are in, or can follow to. */
+const struct node_record *redlock_group_leader(const struct survey *survey, const char *id);
+/* Whether this node is in the list; an empty list has every node. */
+bool redlock_group_lists(const char *labels, const struct node_record *record);
 /* How many of its members are neither in the latest epoch nor can follow to it. */
-unsigned group_strays(const struct survey *survey, const char *id);
+unsigned redlock_group_strays(const struct survey *survey, const char *id);
 
-/* ---- seats.c ---- */
+/* ---- group.c: following from epoch to epoch, while claims are made ---- */
 
-bool seats_have(const char *seats, const char *seat);
-void seats_add(char seats[SEATS_MAX + 1], const char *seat);
-unsigned seats_count(const char *seats);
-/* A label for a node. Its end depends on its address: a hint at which seat was the node's before.
- */
-int seats_draw(char seat[SEAT_LEN + 1], const struct node *node);
-/* Of all nodes, in an order that does not depend on the URL; false: one of them has none. */
-bool seats_of_all(char seats[SEATS_MAX + 1], const struct survey *survey);
-/* Seats of nodes that are not among the members are given to those in need of one, one bit each.
- * Returns those that got one. */
-unsigned seats_reassign(char seats[SEATS_MAX + 1], const struct survey *survey, unsigned members,
-                        unsigned needy);
+/* A node has replied this instead of voting: group, was, labels, past. NULL or "": it has none. */
+void redlock_group_hear(struct node *node, const char *const texts[4]);
+/* Goes to a new epoch, and leads all nodes there that are in one of those before it. */
+void redlock_group_enter(struct redlock *redlock, const char *group, const char *was,
+                         const char *labels);
+/* Leads the node to our epoch, if it is behind. */
+void redlock_group_lead(struct node *node);
+/* The claim was asked for under an epoch that is over. */
+bool redlock_group_is_newer(struct redlock_claim *claim);
 
-/* ---- adopt.c ---- */
+/* ---- found.c ---- */
 
-/* Those that have none get a mark: what is said to a node later is said to this memory of it. */
-void group_mark(struct survey *survey, unsigned nodes, void (*fn)(struct survey *survey));
-/* The next epoch of the group survey->id, to which all of these are asked to go. */
-void group_move_on(struct survey *survey, unsigned nodes, unsigned n, const char *seats,
-                   void (*fn)(struct survey *survey));
-bool group_has_forgotten(const struct account *account);
-
-/* Takes back all nodes that have forgotten. done() comes from the loop: survey->error, ->adopted.
- */
-void group_adopt(struct survey *survey);
+/* Looks for the group, or founds it: survey->over when that is done. For open(). */
+void redlock_group_join(struct survey *survey);
 
 #endif

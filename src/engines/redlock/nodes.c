@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "engines/redis/vitals.h"
-#include "engines/redlock/group.h"
 #include "engines/redlock/redlock.h"
 
 #define NODE_TIMEOUT_MS  1000
@@ -44,8 +43,8 @@ static enum stile_status read_fence(struct redlock *redlock, const struct url *u
     return url_param_bool(&redlock->fenced, url, "fence", err);
 }
 
-enum stile_status nodes_read(struct redlock *redlock, const struct url *url,
-                             struct stile_error *err)
+enum stile_status redlock_nodes_read(struct redlock *redlock, const struct url *url,
+                                     struct stile_error *err)
 {
     redlock->node_timeout_ms = NODE_TIMEOUT_MS;
     enum stile_status status = check_hosts(url, redlock->engine.examining, err);
@@ -73,51 +72,51 @@ static void on_up(struct conn *conn)
     (void)conn;
 }
 
-/* It may have missed something. */
-static void asks_up(struct conn *conn)
+static void requests_up(struct conn *conn)
 {
     struct node *node = conn_owner(conn);
-    node->met = true;
+    node->was_connected = true;
     if (node->redlock->opened && !node->redlock->engine.examining)
-        node_look_at(node); /* it may be another server than before */
-    group_lead(node);
+        redlock_node_check(node); /* it may be another server than before */
+    node->redlock->node_events->connected(node);
 }
 
-static void asks_down(struct conn *conn, const struct stile_error *why)
+static void requests_down(struct conn *conn, const struct stile_error *why)
 {
-    node_failed(conn_owner(conn), why); /* and each request hears of it by itself */
+    redlock_node_failed(conn_owner(conn), why); /* and each request hears of it by itself */
 }
 
-static void hears_down(struct conn *conn, const struct stile_error *why)
+static void pushes_down(struct conn *conn, const struct stile_error *why)
 {
     struct node *node = conn_owner(conn);
     (void)why;
-    node->hearing = false;
+    node->subscribed = false;
 }
 
-static void hears_subscribed(struct conn *conn, const char *channel, size_t len)
+static void pushes_subscribed(struct conn *conn, const char *channel, size_t len)
 {
     struct node *node = conn_owner(conn);
     (void)channel, (void)len;
-    node->hearing = true;
-    wait_look_again(node);
+    node->subscribed = true;
+    node->redlock->node_events->usable(node);
 }
 
-static void hears_message(struct conn *conn, const char *channel, size_t channel_len,
-                          const char *bytes, size_t n)
+static void pushes_message(struct conn *conn, const char *channel, size_t channel_len,
+                           const char *bytes, size_t n)
 {
+    struct node *node = conn_owner(conn);
     char text[MESSAGE_MAX + 1];
     (void)channel, (void)channel_len;
     if (n > MESSAGE_MAX)
         return;
     memcpy(text, bytes, n);
     text[n] = '\0';
-    wait_hear(conn_owner(conn), text, n);
+    node->redlock->node_events->message(node, text, n);
 }
 
-static const struct conn_events asks_events = {.up = asks_up, .down = asks_down};
-static const struct conn_events hears_events = {
-    .up = on_up, .down = hears_down, .subscribed = hears_subscribed, .message = hears_message};
+static const struct conn_events request_events = {.up = requests_up, .down = requests_down};
+static const struct conn_events push_events = {
+    .up = on_up, .down = pushes_down, .subscribed = pushes_subscribed, .message = pushes_message};
 
 static enum stile_status connect_to(struct redlock *redlock, struct conn_options *options,
                                     const struct url *url, struct stile_error *err)
@@ -129,19 +128,20 @@ static enum stile_status connect_to(struct redlock *redlock, struct conn_options
         options->target.host = url->hosts[i].host;
         options->target.port = port_of(&url->hosts[i]);
         node->redlock = redlock;
-        snprintf(node->where, sizeof node->where,
+        snprintf(node->address, sizeof node->address,
                  strchr(options->target.host, ':') ? "[%s]:%u" : "%s:%u", options->target.host,
                  options->target.port);
         if (flags)
             node->cli = vitals_cli(options, flags);
-        status = conn_new(&node->asks, redlock->engine.loop, options, &asks_events, node, err);
+        status =
+            conn_new(&node->requests, redlock->engine.loop, options, &request_events, node, err);
     }
     free(flags);
     return status;
 }
 
-enum stile_status nodes_connect(struct redlock *redlock, const struct url *url,
-                                struct stile_error *err)
+enum stile_status redlock_nodes_connect(struct redlock *redlock, const struct url *url,
+                                        struct stile_error *err)
 {
     char secret[URL_SECRET_MAX];
     uint64_t timeout_ns = redlock->node_timeout_ms * NS_PER_MS;
@@ -161,28 +161,28 @@ enum stile_status nodes_connect(struct redlock *redlock, const struct url *url,
     return status;
 }
 
-void nodes_listen(struct redlock *redlock)
+void redlock_nodes_subscribe(struct redlock *redlock)
 {
     for (unsigned i = 0; i < redlock->n; i++) {
         struct node *node = &redlock->nodes[i];
-        if (node->hears || conn_new(&node->hears, redlock->engine.loop, conn_options(node->asks),
-                                    &hears_events, node, NULL))
+        if (node->pushes || conn_new(&node->pushes, redlock->engine.loop,
+                                     conn_options(node->requests), &push_events, node, NULL))
             continue;
-        if (conn_subscribe(node->hears, redlock->channel, strlen(redlock->channel), NULL)) {
-            conn_free(node->hears);
-            node->hears = NULL;
+        if (conn_subscribe(node->pushes, redlock->channel, strlen(redlock->channel), NULL)) {
+            conn_free(node->pushes);
+            node->pushes = NULL;
         }
     }
 }
 
-void nodes_free(struct redlock *redlock)
+void redlock_nodes_free(struct redlock *redlock)
 {
     for (unsigned i = 0; i < redlock->n; i++) {
         struct node *node = &redlock->nodes[i];
-        if (node->asks)
-            conn_flush(node->asks); /* what is given back without anybody waiting for it */
-        conn_free(node->hears);
-        conn_free(node->asks);
+        if (node->requests)
+            conn_flush(node->requests); /* what is given back without anybody waiting for it */
+        conn_free(node->pushes);
+        conn_free(node->requests);
         free(node->cli);
     }
     tls_context_free(redlock->tls);
@@ -190,13 +190,13 @@ void nodes_free(struct redlock *redlock)
 
 /* ---- what is said of them ---- */
 
-void node_failed(struct node *node, const struct stile_error *err)
+void redlock_node_failed(struct node *node, const struct stile_error *err)
 {
-    error_copy(&node->why, err);
+    error_copy(&node->error, err);
     node->silent = true;
 }
 
-void node_answered(struct node *node)
+void redlock_node_answered(struct node *node)
 {
     node->silent = false;
 }
@@ -212,14 +212,14 @@ static void compare_run_ids(struct node *node)
         if (other != node && strcmp(other->run_id, node->run_id) == 0)
             error_set(&node->refusal, STILE_REFUSED, 0,
                       "%s and %s are the same server: a majority must be of independent nodes",
-                      other->where, node->where);
+                      other->address, node->address);
     }
 }
 
-void node_take_info(struct node *node, const char *info)
+void redlock_node_take_info(struct node *node, const char *info)
 {
     const char *id = info ? strstr(info, "\nrun_id:") : NULL;
-    node->looked_at = true;
+    node->checked = true;
     node->refusal = (struct stile_error){0};
     node->run_id[0] = '\0';
     if (info)
@@ -229,36 +229,36 @@ void node_take_info(struct node *node, const char *info)
     compare_run_ids(node);
 }
 
-static void on_looked(void *data, const redisReply *reply, const struct stile_error *err)
+static void on_checked(void *data, const redisReply *reply, const struct stile_error *err)
 {
     struct node *node = data;
-    bool voted = node_may_vote(node, NULL);
-    node->looking = false;
+    bool voted = redlock_node_may_vote(node, NULL);
+    node->checking = false;
     if (!reply)
         return; /* it is down again, and will be looked at when it comes up */
-    node_take_info(node, !err && reply->type == REDIS_REPLY_STRING ? reply->str : NULL);
-    if (!voted && node->hearing && node_may_vote(node, NULL))
-        wait_look_again(node);
+    redlock_node_take_info(node, !err && reply->type == REDIS_REPLY_STRING ? reply->str : NULL);
+    if (!voted && node->subscribed && redlock_node_may_vote(node, NULL))
+        node->redlock->node_events->usable(node);
 }
 
-void node_look_at(struct node *node)
+void redlock_node_check(struct node *node)
 {
     struct conn_arg info[] = {CONN_TEXT("INFO")};
-    if (!node->looking)
-        node->looking = !conn_send(node->asks, info, 1, on_looked, node, NULL);
+    if (!node->checking)
+        node->checking = !conn_send(node->requests, info, 1, on_checked, node, NULL);
 }
 
-bool node_may_vote(struct node *node, struct stile_error *err)
+bool redlock_node_may_vote(struct node *node, struct stile_error *err)
 {
-    if (node->looked_at && !node->refusal.status)
+    if (node->checked && !node->refusal.status)
         return true;
     if (err && node->refusal.status)
         error_copy(err, &node->refusal);
-    else if (err && conn_is_up(node->asks))
+    else if (err && conn_is_up(node->requests))
         error_set(err, STILE_UNREACHABLE, 0, "has just come up, and is being looked at");
     else if (err)
         error_set(err, STILE_UNREACHABLE, 0, "%s",
-                  node->why.status ? node->why.message : "no connection yet");
+                  node->error.status ? node->error.message : "no connection yet");
     return false;
 }
 
@@ -272,20 +272,20 @@ static bool is_passing(const struct stile_error *err)
 /* Each with its address once, and what is behind that; one that does not fit is left out. */
 static size_t add_node(char *list, size_t size, size_t used, const struct node *node)
 {
-    const char *message = node->why.status ? node->why.message : "no answer";
-    const char *named = strstr(message, node->where);
+    const char *message = node->error.status ? node->error.message : "no answer";
+    const char *named = strstr(message, node->address);
     size_t room = size - used;
-    int n = snprintf(list + used, room, "%s%s%s%s", used ? ", " : "", named ? "" : node->where,
+    int n = snprintf(list + used, room, "%s%s%s%s", used ? ", " : "", named ? "" : node->address,
                      named ? "" : ": ", named ? named : message);
     if (n >= 0 && (size_t)n + sizeof AND_SO_ON <= room)
         return used + (size_t)n;
-    snprintf(list + used, room, "%s", used ? AND_SO_ON : node->where);
+    snprintf(list + used, room, "%s", used ? AND_SO_ON : node->address);
     return size - 1;
 }
 
 /* If nobody is unreachable, but all who should answer refuse to, that is the answer. */
-enum stile_status nodes_explain(struct redlock *redlock, unsigned answering,
-                                struct stile_error *err)
+enum stile_status redlock_nodes_explain(struct redlock *redlock, unsigned answering,
+                                        struct stile_error *err)
 {
     enum stile_status status = STILE_OK;
     unsigned n = 0;
@@ -299,11 +299,62 @@ enum stile_status nodes_explain(struct redlock *redlock, unsigned answering,
         }
         if (used < sizeof list - 1)
             used = add_node(list, sizeof list, used, node);
-        if (is_passing(&node->why))
+        if (is_passing(&node->error))
             status = STILE_UNREACHABLE;
         else if (!status)
-            status = node->why.status;
+            status = node->error.status;
     }
     return error_set(err, status ? status : STILE_UNREACHABLE, 0, "%u of %u nodes answer: %s", n,
                      redlock->n, list);
+}
+
+/* ---- keys and scripts ---- */
+
+/* No name and no prefix has the mark: no lock can be called as a key that belongs to another. */
+static const char *const suffixes[NAME_KEYS] = {"", KEY_MARK "fence", KEY_MARK "queue"};
+
+void redlock_keys_of(struct keys *keys, const struct redlock *redlock, const char *name, size_t len)
+{
+    family_write(keys->key, keys->room, suffixes, NAME_KEYS, redlock->prefix, name, len);
+}
+
+bool redlock_keys_are_reserved(const struct redlock *redlock, const char *name)
+{
+    size_t len = strlen(redlock->prefix);
+    return strncmp(NODE_KEY, redlock->prefix, len) == 0 && strcmp(NODE_KEY + len, name) == 0;
+}
+
+bool redlock_keys_are_derived(const struct redlock *redlock, const char *key, size_t len)
+{
+    return family_is_derived(suffixes, NAME_KEYS, redlock->prefix, key, len);
+}
+
+/* Without fences there are neither F nor N. */
+void redlock_call_keys(struct call *call, const struct redlock *redlock, const struct keys *keys,
+                       const char *which)
+{
+    call->n = 0;
+    for (; *which; which++) {
+        if (*which == 'K')
+            call->args[call->n++] = keys->key[KEY];
+        else if (*which == 'Q')
+            call->args[call->n++] = keys->key[KEY_QUEUE];
+        else if (*which == 'F' && redlock->fenced)
+            call->args[call->n++] = keys->key[KEY_FENCE];
+        else if (*which == 'N' && redlock->fenced)
+            call->args[call->n++] = CONN_TEXT(NODE_KEY);
+    }
+    call->n_keys = call->n;
+}
+
+void redlock_call_add(struct call *call, const char *text)
+{
+    call->args[call->n++] = CONN_TEXT(text);
+}
+
+enum stile_status redlock_call_send(const struct call *call, struct node *node,
+                                    const struct lua *script, conn_fn *fn, void *data,
+                                    struct stile_error *err)
+{
+    return conn_eval(node->requests, script, call->args, call->n_keys, call->n, fn, data, err);
 }

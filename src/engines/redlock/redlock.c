@@ -1,20 +1,23 @@
 /* redlock: a majority of independent Redis nodes, with a token.
  *
- * A claim goes to all nodes at once and is decided as soon as a majority has answered. On each node
- * it is the plain dialect: K = prefix + name holds the owner, set if absent and with an expiry, so
- * node-redlock excludes us and we it. Phase 1 takes K and reads the node's fence for the name; t is
- * one more than the highest; phase 2 sets the fence to t where K is still ours and the fence is
- * smaller. A majority of those votes is the grant: of two equal tokens the second is refused by the
- * node that both majorities share, and a later one has read what an earlier one wrote. No clock is
- * involved. A handle guesses its next token, so that both phases are one request if nobody came
- * between. A node that forgot its group does not count (group.h). What is not granted is withdrawn
- * everywhere, before anything else is asked. Who waits is in line on every node, and is handed each
- * of them by push (wait.c). The lease counts from before the votes were asked for.
+ * A claim goes to all nodes at once and is decided as soon as a majority has answered. Each node
+ * speaks the plain dialect: key = prefix + name holds the owner, set if absent and with an expiry,
+ * so node-redlock excludes us and we exclude it. Phase 1 takes the key and reads the node's fence
+ * for the name; t is one more than the highest. Phase 2 sets the fence to t where the key is still
+ * ours and the fence is smaller. A majority of those votes is the grant: of two equal tokens the
+ * second is refused by the node that both majorities share, and a later claim has read what an
+ * earlier one wrote. No clock is involved. A handle guesses its next token, so both phases are one
+ * request unless another grant came between. A node that forgot its group does not count (group.h).
+ * What is not granted is withdrawn everywhere before anything else is asked. A waiter is queued on
+ * every node, and each node hands its key over by push. The lease counts from before the votes were
+ * asked for.
  *
- *     scripts/  the steps, in Lua         claims.c, votes.c, wait.c, errand.c, renew.c  a claim
- *     nodes.c    connections              group.c, survey.c, seats.c  which nodes are the group
- *     adopt.c    nodes that lost data     resize.c  other nodes
- *     doctor.c   are they fit for it?
+ *     scripts/      the steps on a node, in Lua
+ *     nodes.c       connections, keys, calls of scripts
+ *     claims.c      a claim, from the first request to the grant (votes.c, renew.c, release.c)
+ *     group.c       which nodes are the group (found.c, membership.c)
+ *     inspect.c     list, show, watch, break
+ *     doctor.c      whether the nodes are fit for it
  */
 #include "engines/redlock/redlock.h"
 
@@ -42,24 +45,16 @@ struct opening {
 
 static void on_timer(struct timer *timer)
 {
-    ((struct opening *)((char *)timer - offsetof(struct opening, timer)))->late = true;
-}
-
-static unsigned answering(const struct survey *survey)
-{
-    unsigned mask = 0;
-    for (unsigned i = 0; i < survey->redlock->n; i++)
-        mask |= survey->accounts[i].answered ? 1u << i : 0;
-    return mask;
+    (container_of(timer, struct opening, timer))->late = true;
 }
 
 /* Without fences nothing is kept on a node: it may forget. */
 static void settle_plainly(struct survey *survey)
 {
     struct redlock *redlock = survey->redlock;
-    unsigned mask = answering(survey);
+    unsigned mask = redlock_survey_answering(survey);
     if (__builtin_popcount(mask) < (int)redlock->majority)
-        nodes_explain(redlock, mask, &survey->error);
+        redlock_nodes_explain(redlock, mask, &survey->error);
     survey->over = true;
 }
 
@@ -69,9 +64,9 @@ static void settle_for_the_doctor(struct survey *survey)
     struct redlock *redlock = survey->redlock;
     bool any = false;
     for (unsigned i = 0; i < redlock->n; i++)
-        any |= conn_is_up(redlock->nodes[i].asks);
+        any |= conn_is_up(redlock->nodes[i].requests);
     if (!any)
-        nodes_explain(redlock, 0, &survey->error);
+        redlock_nodes_explain(redlock, 0, &survey->error);
     survey->over = true;
 }
 
@@ -81,25 +76,25 @@ static bool is_enough(const struct survey *survey)
     uint32_t epoch;
     const struct redlock *redlock = survey->redlock;
     if (!redlock->fenced)
-        return __builtin_popcount(answering(survey)) >= (int)redlock->majority;
+        return __builtin_popcount(redlock_survey_answering(survey)) >= (int)redlock->majority;
     for (unsigned i = 0; i < redlock->n; i++) {
-        if (survey->accounts[i].answered && !survey->accounts[i].n)
+        if (survey->records[i].answered && !survey->records[i].n)
             return false; /* of an older release, or without a group: all should answer */
     }
-    return survey_majority(survey, id, &epoch) >= redlock->majority;
+    return redlock_survey_majority(survey, id, &epoch) >= redlock->majority;
 }
 
 static void out_of_time(struct opening *opening)
 {
     struct survey *survey = &opening->survey;
-    survey_stop(survey);
+    redlock_survey_stop(survey);
     if (opening->graced) {
         opening->graced = opening->late = false;
         loop_arm(survey->redlock->engine.loop, &opening->timer,
                  loop_now(survey->redlock->engine.loop) + PATIENCE_NS);
         survey->fn(survey);
     } else {
-        nodes_explain(survey->redlock, answering(survey), &survey->error);
+        redlock_nodes_explain(survey->redlock, redlock_survey_answering(survey), &survey->error);
         survey->over = true;
     }
 }
@@ -120,7 +115,7 @@ static void drive(struct opening *opening, struct loop *loop)
         }
     }
     loop_disarm(loop, &opening->timer);
-    survey_stop(survey);
+    redlock_survey_stop(survey);
 }
 
 /* Where exclusion would be a lie. */
@@ -130,7 +125,7 @@ static enum stile_status check_nodes(const struct redlock *redlock, struct stile
         const struct node *node = &redlock->nodes[i];
         if (node->refusal.status) {
             error_copy(err, &node->refusal);
-            return error_wrap(err, node->refusal.status, "%s", node->where);
+            return error_wrap(err, node->refusal.status, "%s", node->address);
         }
     }
     return STILE_OK;
@@ -149,11 +144,11 @@ static enum stile_status meet(struct redlock *redlock, const struct url *url,
     opening->survey.redlock = redlock;
     opening->survey.url = url;
     if (redlock->engine.examining)
-        survey_ask(&opening->survey, settle_for_the_doctor);
+        redlock_survey_ask(&opening->survey, settle_for_the_doctor);
     else if (redlock->fenced)
-        group_settle(&opening->survey);
+        redlock_group_join(&opening->survey);
     else
-        survey_ask(&opening->survey, settle_plainly);
+        redlock_survey_ask(&opening->survey, settle_plainly);
     drive(opening, loop);
     loop_unreserve(loop, 1);
     enum stile_status status = STILE_OK;
@@ -179,9 +174,9 @@ static void promise_less(struct engine *engine)
 
 static void dispose(struct redlock *redlock)
 {
-    errands_free(redlock);
-    batches_drop(redlock);
-    nodes_free(redlock);
+    redlock_removals_free(redlock);
+    redlock_renewals_free(redlock);
+    redlock_nodes_free(redlock);
 }
 
 /* Those that a majority did not wait for. */
@@ -189,21 +184,28 @@ static void look_at_the_rest(struct redlock *redlock)
 {
     redlock->opened = true;
     for (unsigned i = 0; i < redlock->n && !redlock->engine.examining; i++) {
-        if (!redlock->nodes[i].looked_at && conn_is_up(redlock->nodes[i].asks))
-            node_look_at(&redlock->nodes[i]);
+        if (!redlock->nodes[i].checked && conn_is_up(redlock->nodes[i].requests))
+            redlock_node_check(&redlock->nodes[i]);
     }
 }
+
+static const struct node_events node_events = {
+    .connected = redlock_group_lead,
+    .usable = redlock_claims_ask_again,
+    .message = redlock_claims_message,
+};
 
 static enum stile_status redlock_open(struct engine *engine, const struct url *url,
                                       struct stile_error *err)
 {
     struct redlock *redlock = redlock_of(engine);
+    redlock->node_events = &node_events;
     int rc = who_introduce(redlock->channel, redlock->info, engine);
     if (rc)
         return error_errno(err, STILE_REFUSED, rc, "drawing a session id");
-    enum stile_status status = nodes_read(redlock, url, err);
+    enum stile_status status = redlock_nodes_read(redlock, url, err);
     if (!status)
-        status = nodes_connect(redlock, url, err);
+        status = redlock_nodes_connect(redlock, url, err);
     if (!status)
         status = meet(redlock, url, err);
     if (status) {
@@ -219,7 +221,7 @@ static enum stile_status redlock_open(struct engine *engine, const struct url *u
 static void redlock_close(struct engine *engine)
 {
 #ifndef MUTANT_REDLOCK_CLOSES_AT_ONCE
-    errands_finish(redlock_of(engine));
+    redlock_removals_finish(redlock_of(engine));
 #endif
     dispose(redlock_of(engine));
 }
@@ -228,8 +230,8 @@ static void redlock_forked(struct engine *engine)
 {
     struct redlock *redlock = redlock_of(engine);
     for (unsigned i = 0; i < redlock->n; i++) {
-        conn_forked(redlock->nodes[i].asks);
-        conn_forked(redlock->nodes[i].hears);
+        conn_forked(redlock->nodes[i].requests);
+        conn_forked(redlock->nodes[i].pushes);
     }
 }
 

@@ -2,6 +2,7 @@
 #ifndef STILE_REDLOCK_H
 #define STILE_REDLOCK_H
 
+#include "base/container.h"
 #include "engines/engine.h"
 #include "engines/redis/conn.h"
 #include "engines/redis/family.h"
@@ -10,58 +11,58 @@
 #include "engines/redis/who.h"
 #include "engines/redlock/scripts.h"
 
-#define NODES_MIN   3
-#define NODES_MAX   9
-#define OWNER_HEADS 512
-#define GROUP_ID    16              /* hex digits */
-#define GROUP_MAX   (GROUP_ID + 24) /* "id.1", "id.2-random", "id.1.5": its epoch */
-#define WAS_MAX     (8 * (GROUP_MAX + 1))
-#define SEAT_LEN    12
-#define SEATS_MAX   (NODES_MAX * (SEAT_LEN + 1))
-#define ENTRY_MAX   (OWNER_LEN + 1 + INFO_MAX)
+#define NODES_MIN     3
+#define NODES_MAX     9
+#define OWNER_BUCKETS 512
+#define GROUP_ID      16              /* hex digits */
+#define GROUP_MAX     (GROUP_ID + 24) /* "id.1", "id.2-random", "id.1.5": its epoch */
+#define WAS_MAX       (8 * (GROUP_MAX + 1))
+#define LABEL_LEN     12
+#define LABELS_MAX    (NODES_MAX * (LABEL_LEN + 1))
+#define ENTRY_MAX     (OWNER_LEN + 1 + INFO_MAX)
 
-/* Of one claim on one node. */
+/* The answer of one node to one claim. */
 enum answer {
-    NOTHING, /* not asked, or not answered yet */
-    MINE,    /* its key is ours; neither for the full time nor with our token, though */
-    FIRM,    /* ours, for the full time and with our token in its fence: a vote */
-    TAKEN,   /* another's */
-    APART,   /* it has forgotten its group, or is in another epoch: does not count */
+    NO_ANSWER,   /* not asked, or not answered yet */
+    OURS,        /* the key is ours, but neither for the full time nor with our token */
+    CONFIRMED,   /* ours, for the full time and with our token in the fence: a vote */
+    TAKEN,       /* another's */
+    OTHER_EPOCH, /* it has forgotten its group, or is in another epoch: does not count */
     DOWN,
 };
 
 struct vote {
     unsigned char node, answer;
     bool pending; /* an answer is to come */
-    bool told;    /* it was granted by a message that overtook the answer */
-    bool lined;   /* our entry may be in its queue */
-    bool touched; /* something of ours may be there */
-    int place;    /* there; -1: not in line */
-    int64_t ms;   /* TAKEN: until it ends by itself, -1: never */
+    bool pushed;  /* the key was handed over by a message that overtook the answer */
+    bool queued;  /* our entry may be in the node's queue */
+    bool touched; /* something of ours may be on the node */
+    int place;    /* in its queue; -1: none */
+    int64_t ms;   /* TAKEN: until the key expires, -1: never */
     uint64_t fence;
-    char holder[OWNER_LEN + 1]; /* TAKEN: who; "" where it was not told */
+    char holder[OWNER_LEN + 1]; /* TAKEN: its owner value; "" if the node did not report it */
 };
 
-enum standing {
-    NOWHERE,
-    ASKING,  /* the nodes are being asked, or (with wait) it is in their queues */
-    FIRMING, /* a majority is ours: the votes */
+enum claim_state {
+    IDLE,
+    PHASE1, /* the nodes are being asked, or (with wait) it is in their queues */
+    PHASE2, /* a majority of the keys is ours: the votes */
     RESUMING,
     PAUSED, /* the vote was split; asked again after a while */
-    HOLDING,
+    HELD,
 };
 
 struct redlock_claim {
-    struct redlock_claim *next;          /* with the same head in redlock->by_owner */
+    struct redlock_claim *next;          /* in the same bucket of redlock->by_owner */
     struct redlock_claim *older, *newer; /* in the order in which they were asked for */
     char owner[OWNER_LEN + 1];
-    enum standing standing;
+    enum claim_state state;
     bool listed, has_timer;
-    bool looking;   /* in line, and answers of all nodes are being collected */
-    bool gathering; /* some nodes are ours: the others get a moment, then it looks */
-    bool in_line;   /* it has waited already: what fails now, is asked again later */
-    bool bare;      /* asked by SET alone: no node has told who holds it */
-    bool contended; /* the last time it had to wait: asked so that it is in line at once */
+    bool looking;    /* queued, and answers of all nodes are being collected */
+    bool gathering;  /* some keys are ours: the other nodes get a moment, then it looks */
+    bool has_waited; /* what fails now is asked again later */
+    bool plain;      /* asked by SET alone: no node has reported its holder */
+    bool contended;  /* the last time it had to wait: asked so that it is queued at once */
     unsigned tries, looks, rounds;
     unsigned stake;            /* while it is listed: for stakes_remove() */
     char group[GROUP_MAX + 1]; /* the epoch of all votes that are counted together */
@@ -75,39 +76,48 @@ struct redlock_claim {
 
 struct node {
     struct redlock *redlock;
-    struct conn *asks, *hears; /* hears: made when first needed */
-    bool hearing;              /* the subscription is in effect */
-    bool met;                  /* it was connected once */
-    char where[72];            /* host:port */
+    struct conn *requests, *pushes; /* pushes: made when first needed */
+    bool subscribed;                /* pushes come */
+    bool was_connected;
+    bool silent;               /* it did not answer last: nothing waits for it if others answer */
+    bool checking, checked;    /* INFO was asked for; and has been answered */
+    char address[72];          /* host:port */
     char *cli;                 /* for the doctor's advice, else NULL */
-    char group[GROUP_MAX + 1]; /* as it said last; "": it has none */
-    struct stile_error why;    /* it does not answer, or what it said instead */
-    bool silent;               /* it did not answer last: nobody waits for it if others do */
-    bool looking, looked_at;   /* INFO was asked for; and has been answered */
+    char group[GROUP_MAX + 1]; /* as it reported last; "": it has none */
     char run_id[41];
-    struct stile_error refusal; /* what it is can't be used for locks */
+    struct stile_error error;   /* why it does not answer, or what it replied instead */
+    struct stile_error refusal; /* why it can't be used for locks */
+};
+
+/* What the rest of the engine has to know of a node. */
+struct node_events {
+    void (*connected)(struct node *node);
+    /* It has (again) become able to hand over or to vote: messages may have been missed. */
+    void (*usable)(struct node *node);
+    void (*message)(struct node *node, const char *text, size_t len);
 };
 
 struct redlock {
     struct engine engine;
+    const struct node_events *node_events;
     struct tls_context *tls;
     struct node nodes[NODES_MAX];
     unsigned n, majority;
     bool fenced, may_evict;
     bool opened;
     char group_id[GROUP_ID + 1];
-    char group[GROUP_MAX + 1]; /* the present epoch */
-    char was[WAS_MAX + 1];     /* epochs that are older, separated by spaces */
-    char seats[SEATS_MAX + 1]; /* of the members of this epoch; "": none are on record */
+    char group[GROUP_MAX + 1];   /* the present epoch */
+    char was[WAS_MAX + 1];       /* epochs that are older, separated by spaces */
+    char labels[LABELS_MAX + 1]; /* of the members of this epoch; "": none are on record */
     unsigned node_timeout_ms;
     char channel[CHANNEL_MAX];
     char prefix[PREFIX_MAX + 1];
-    char info[INFO_MAX]; /* "pid host command", for people */
-    struct redlock_claim *by_owner[OWNER_HEADS];
+    char info[INFO_MAX]; /* "pid host command", shown by stile show */
+    struct redlock_claim *by_owner[OWNER_BUCKETS];
     struct redlock_claim *oldest, *newest;
-    struct stakes stakes;   /* the leases of all that are listed */
-    struct batch *batches;  /* renewals under way */
-    struct errand *errands; /* releases and withdrawals under way */
+    struct stakes stakes;     /* the leases of all that are listed */
+    struct batch *batches;    /* renewals under way */
+    struct removal *removals; /* releases and withdrawals under way */
 };
 
 static inline struct redlock *redlock_of(struct engine *engine)
@@ -115,54 +125,52 @@ static inline struct redlock *redlock_of(struct engine *engine)
     return (struct redlock *)engine;
 }
 
-static inline struct redlock_claim *part_of(struct claim *claim)
+static inline struct redlock_claim *redlock_claim_of(struct claim *base)
 {
-    return (struct redlock_claim *)claim->state;
+    return (struct redlock_claim *)base->state;
 }
 
-static inline struct claim *claim_of(struct redlock_claim *part)
+static inline struct claim *redlock_base(struct redlock_claim *claim)
 {
-    return (struct claim *)((char *)part - offsetof(struct claim, state));
+    return container_of(claim, struct claim, state);
 }
 
-static inline struct redlock *redlock_of_part(struct redlock_claim *part)
+static inline struct redlock *redlock_of_claim(struct redlock_claim *claim)
 {
-    return redlock_of(claim_of(part)->engine);
+    return redlock_of(redlock_base(claim)->engine);
 }
 
-static inline struct redlock_claim *part_of_vote(struct vote *vote)
+static inline struct redlock_claim *claim_of_vote(struct vote *vote)
 {
     struct vote *first = vote - vote->node;
-    return (struct redlock_claim *)((char *)first - offsetof(struct redlock_claim, votes));
+    return container_of(first, struct redlock_claim, votes);
 }
 
 static inline struct node *node_of_vote(struct vote *vote)
 {
-    return &redlock_of_part(part_of_vote(vote))->nodes[vote->node];
+    return &redlock_of_claim(claim_of_vote(vote))->nodes[vote->node];
 }
 
-/* ---- nodes.c: the URL, connections, and what is said of them ---- */
+/* ---- nodes.c: the URL, connections, errors of nodes; keys of a name, and calls of scripts ---- */
 
-enum stile_status nodes_read(struct redlock *redlock, const struct url *url,
-                             struct stile_error *err);
-enum stile_status nodes_connect(struct redlock *redlock, const struct url *url,
-                                struct stile_error *err);
-void nodes_free(struct redlock *redlock);
-void nodes_listen(struct redlock *redlock); /* to their messages; what fails is tried again */
-/* What came instead of an answer. */
-void node_failed(struct node *node, const struct stile_error *err);
-void node_answered(struct node *node);
-/* What INFO says of it; NULL: it may not be asked for, which the doctor reports. */
-void node_take_info(struct node *node, const char *info);
-/* Asks for it: a node that has come up after open() does not vote before it was looked at. */
-void node_look_at(struct node *node);
-/* False, and why: it was not looked at yet, or can't be used for locks. */
-bool node_may_vote(struct node *node, struct stile_error *err);
+enum stile_status redlock_nodes_read(struct redlock *redlock, const struct url *url,
+                                     struct stile_error *err);
+enum stile_status redlock_nodes_connect(struct redlock *redlock, const struct url *url,
+                                        struct stile_error *err);
+void redlock_nodes_free(struct redlock *redlock);
+/* To their messages; what fails is tried again the next time. */
+void redlock_nodes_subscribe(struct redlock *redlock);
+void redlock_node_failed(struct node *node, const struct stile_error *err);
+void redlock_node_answered(struct node *node);
+/* The reply to INFO; NULL: the user may not send it, which the doctor reports. */
+void redlock_node_take_info(struct node *node, const char *info);
+/* Sends INFO: a node that has come up after open() does not vote before it was checked. */
+void redlock_node_check(struct node *node);
+/* False, and why: it was not checked yet, or can't be used for locks. */
+bool redlock_node_may_vote(struct node *node, struct stile_error *err);
 /* "2 of 5 nodes answer: ...". answering: one bit a node. */
-enum stile_status nodes_explain(struct redlock *redlock, unsigned answering,
-                                struct stile_error *err);
-
-/* ---- keys.c ---- */
+enum stile_status redlock_nodes_explain(struct redlock *redlock, unsigned answering,
+                                        struct stile_error *err);
 
 enum { KEY, KEY_FENCE, KEY_QUEUE, NAME_KEYS };
 
@@ -173,10 +181,12 @@ struct keys {
     char room[KEYS_ROOM_MAX];
 };
 
-void keys_of(struct keys *keys, const struct redlock *redlock, const char *name, size_t len);
-bool keys_derive(const struct redlock *redlock, const char *key, size_t len);
+void redlock_keys_of(struct keys *keys, const struct redlock *redlock, const char *name,
+                     size_t len);
+/* Whether this key belongs to a lock without being its own key. */
+bool redlock_keys_are_derived(const struct redlock *redlock, const char *key, size_t len);
 /* Whether the key of this name is one that the nodes themselves need. */
-bool keys_are_ours(const struct redlock *redlock, const char *name);
+bool redlock_keys_are_reserved(const struct redlock *redlock, const char *name);
 
 /* The arguments of one script; the texts are borrowed until it is sent. */
 struct call {
@@ -184,79 +194,74 @@ struct call {
     size_t n_keys, n;
 };
 
-void script_keys(struct call *call, const struct redlock *redlock, const struct keys *keys,
-                 const char *which); /* of "KFQN" */
-void script_add(struct call *call, const char *text);
-enum stile_status script_send(const struct call *call, struct node *node, const struct lua *script,
-                              conn_fn *fn, void *data, struct stile_error *err);
+/* which: of "KFQN" (lock, fence, queue, node); without fences F and N are left out. */
+void redlock_call_keys(struct call *call, const struct redlock *redlock, const struct keys *keys,
+                       const char *which);
+void redlock_call_add(struct call *call, const char *text);
+enum stile_status redlock_call_send(const struct call *call, struct node *node,
+                                    const struct lua *script, conn_fn *fn, void *data,
+                                    struct stile_error *err);
 
-/* ---- claims.c: asking, and being granted ---- */
-
-void redlock_claim(struct engine *engine, struct claim *claim);
-void redlock_resume(struct engine *engine, struct claim *claim);
-void redlock_detach(struct engine *engine, struct claim *claim);
-const char *redlock_owner(struct engine *engine, struct claim *claim);
-struct redlock_claim *part_find(struct redlock *redlock, const char *owner);
-void part_forget(struct redlock_claim *part); /* here, not on the nodes */
-/* Not granted: withdrawn everywhere, and told. */
-void part_fail(struct redlock_claim *part, const struct stile_error *err);
-void part_busy(struct redlock_claim *part);
-/* Another owner value, after a pause, as the vote was split; or busy, after too many of them. */
-void part_try_again(struct redlock_claim *part);
-/* Something has changed: granted, or the votes, or neither (yet). */
-void part_weigh(struct redlock_claim *part);
-
-/* ---- votes.c: what is asked of the nodes, and what they say ---- */
+/* ---- votes.c: what one claim asks of the nodes, and their answers ---- */
 
 struct count {
-    unsigned firm, mine, taken, apart, down; /* mine: firm or not */
-    unsigned pending, awaited;               /* awaited: of nodes that are not silent */
-    unsigned answering;                      /* nodes, one bit each */
+    unsigned confirmed, ours, taken, other_epoch, down; /* ours: confirmed or not */
+    unsigned pending, awaited;                          /* awaited: of nodes that are not silent */
+    unsigned answering;                                 /* nodes, one bit each */
 };
 
-void votes_count(struct count *count, const struct redlock_claim *part);
+void redlock_votes_count(struct count *count, const struct redlock_claim *claim);
 /* It could still be won by answers that are worth waiting for. */
-bool votes_are_open(const struct count *count, unsigned majority);
-void votes_clear(struct redlock_claim *part);
-void votes_ask(struct redlock_claim *part, bool again); /* all nodes */
-void vote_ask(struct vote *vote, bool again);           /* one of them */
-void votes_firm_up(struct redlock_claim *part);         /* phase 2, where it is ours */
-void vote_firm_up(struct vote *vote);                   /* a node that came later */
-void votes_confirm(struct redlock_claim *part);         /* for resume */
-void vote_yield(struct vote *vote, const char *to);     /* to: "" for the next in line */
-void vote_unasked(struct vote *vote);                   /* its answer does not matter any more */
-uint64_t part_px(const struct claim *claim, uint64_t held_ns);
-void entry_write(char entry[ENTRY_MAX], const struct redlock *redlock, const char *owner);
-/* The largest share of one who is not us. Returns its size, and one of its votes. */
-unsigned votes_rival(const struct redlock_claim *part, const struct vote **vote);
+bool redlock_votes_are_open(const struct count *count, unsigned majority);
+void redlock_votes_clear(struct redlock_claim *claim);
+/* fn gets the vote as its data, and passes reply and error on to redlock_vote_take(). */
+void redlock_votes_ask(struct redlock_claim *claim, bool again, conn_fn *fn); /* all nodes */
+void redlock_vote_ask(struct vote *vote, bool again, conn_fn *fn);            /* one of them */
+void redlock_votes_phase2(struct redlock_claim *claim, conn_fn *fn);  /* where the key is ours */
+void redlock_vote_phase2(struct vote *vote, conn_fn *fn);             /* a node that came later */
+void redlock_votes_confirm(struct redlock_claim *claim, conn_fn *fn); /* for resume */
+/* True: a message has handed the key over since the request. */
+bool redlock_vote_take(struct vote *vote, const redisReply *reply, const struct stile_error *err);
+void redlock_vote_yield(struct vote *vote, const char *to); /* to: "" for the next waiter */
+void redlock_vote_cancel(struct vote *vote);                /* its answer no longer matters */
+uint64_t redlock_claim_px(const struct claim *base, uint64_t held_ns);
+void redlock_entry_write(char entry[ENTRY_MAX], const struct redlock *redlock, const char *owner);
+/* The other claim with most nodes. Returns how many, and one of its votes. */
+unsigned redlock_votes_rival(const struct redlock_claim *claim, const struct vote **vote);
 
-/* ---- wait.c: in line ---- */
+/* ---- claims.c: asking, waiting, being granted ---- */
 
-void wait_weigh(struct redlock_claim *part, const struct count *count);
-void wait_timer(struct redlock_claim *part);
-void wait_again(struct redlock_claim *part); /* the votes have failed: look, a little later */
-/* Subscribed at this node (again): messages may have been missed. */
-void wait_look_again(struct node *node);
-void wait_hear(struct node *node, const char *text, size_t len);
+void redlock_claim(struct engine *engine, struct claim *base);
+void redlock_release(struct engine *engine, struct claim *base);
+void redlock_resume(struct engine *engine, struct claim *base);
+void redlock_detach(struct engine *engine, struct claim *base);
+const char *redlock_owner(struct engine *engine, struct claim *base);
+/* This node may have handed over without our hearing of it: waiting claims ask it again. */
+void redlock_claims_ask_again(struct node *node);
+void redlock_claims_message(struct node *node, const char *text, size_t len);
 
-/* ---- errand.c: releasing and withdrawing ---- */
+/* ---- release.c: releasing and withdrawing ---- */
 
-void redlock_release(struct engine *engine, struct claim *claim);
-/* Takes back what is on the nodes under this owner value. Nobody hears how it went. */
-void errand_withdraw(struct redlock_claim *part);
-/* The same at one node, of a claim that we do not know (any more). */
-void errand_return(struct node *node, const char *owner, const char *name, size_t name_len);
-/* Before we close: what is not said yet to a node that may have something of ours gets a moment. */
-void errands_finish(struct redlock *redlock);
-void errands_free(struct redlock *redlock);
+/* A copy of what is needed; the claim may go on to something else. NULL: out of memory. */
+struct removal *redlock_removal_prepare(struct redlock_claim *claim);
+/* notify: its released() comes when a majority has answered, or none will. */
+void redlock_removal_start(struct removal *removal, struct claim *notify);
+/* Removes what is on the nodes under this owner value. Nobody is told how it went. */
+void redlock_removal_withdraw(struct redlock_claim *claim);
+/* The same on one node, of a claim that this client no longer knows. */
+void redlock_removal_return(struct node *node, const char *owner, const char *name,
+                            size_t name_len);
+/* Before closing: requests not yet sent to a node that may have something of ours get a moment. */
+void redlock_removals_finish(struct redlock *redlock);
+void redlock_removals_free(struct redlock *redlock);
 
 /* ---- renew.c ---- */
 
 void redlock_renew(struct engine *engine, struct claim *const *claims, size_t n);
-void part_leave_batch(struct redlock_claim *part);
-void batches_drop(struct redlock *redlock);
+void redlock_renewal_leave(struct redlock_claim *claim);
+void redlock_renewals_free(struct redlock *redlock);
 
-/* ---- people.c ---- */
+/* ---- inspect.c ---- */
 
 void redlock_list(struct engine *engine, struct query *query);
 void redlock_show(struct engine *engine, struct query *query);
@@ -264,7 +269,7 @@ void redlock_break(struct engine *engine, struct query *query);
 void redlock_watch(struct engine *engine, struct query *query);
 void redlock_unwatch(struct engine *engine, struct query *query);
 
-/* ---- doctor.c, adopt.c, resize.c ---- */
+/* ---- doctor.c, membership.c ---- */
 
 void redlock_examine(struct engine *engine, struct query *query);
 

@@ -30,38 +30,38 @@ struct batch {
     struct redlock_claim *parts[RENEWS_MAX];
 };
 
-void part_leave_batch(struct redlock_claim *part)
+void redlock_renewal_leave(struct redlock_claim *claim)
 {
-    struct batch *batch = part->batch;
+    struct batch *batch = claim->batch;
     for (size_t i = 0; batch && i < batch->n; i++) {
-        if (batch->parts[i] == part)
+        if (batch->parts[i] == claim)
             batch->parts[i] = NULL;
     }
-    part->batch = NULL;
+    claim->batch = NULL;
 }
 
 /* As soon as a majority says the same, or nobody is left to say anything. */
 static void decide(struct batch *batch, size_t i)
 {
     const struct engine_events *events = batch->redlock->engine.events;
-    struct redlock_claim *part = batch->parts[i];
+    struct redlock_claim *claim = batch->parts[i];
     struct tally *tally = &batch->tallies[i];
     unsigned majority = batch->redlock->majority;
     struct stile_error err;
     bool over = tally->renewed >= majority || tally->gone >= majority || batch->pending == 0;
-    if (!part || !over)
+    if (!claim || !over)
         return;
-    struct claim *claim = claim_of(part);
+    struct claim *base = redlock_base(claim);
     batch->parts[i] = NULL;
-    part->batch = NULL;
+    claim->batch = NULL;
     if (tally->renewed >= majority) {
-        events->renewed(claim, batch->sent_ns, claim->ttl_ns);
+        events->renewed(base, batch->sent_ns, base->ttl_ns);
     } else if (tally->gone >= majority) {
         error_set(&err, STILE_LOST, 0, "%u of %u nodes do not have it any more", tally->gone,
                   batch->redlock->n);
-        events->lost(claim, &err);
+        events->lost(base, &err);
     } else {
-        events->unknown(claim);
+        events->unknown(base);
     }
 }
 
@@ -74,7 +74,7 @@ static void batch_free(struct batch *batch)
     free(batch);
 }
 
-void batches_drop(struct redlock *redlock)
+void redlock_renewals_free(struct redlock *redlock)
 {
     while (redlock->batches)
         batch_free(redlock->batches);
@@ -87,9 +87,9 @@ static void on_renewed(void *data, const redisReply *reply, const struct stile_e
     bool sound = !err && is_array(reply, batch->n);
     batch->pending--;
     if (err)
-        node_failed(reader->node, err);
+        redlock_node_failed(reader->node, err);
     else
-        node_answered(reader->node);
+        redlock_node_answered(reader->node);
     for (size_t i = 0; i < batch->n; i++) {
         long long says = sound ? number_at(reply, i) : -1;
         batch->tallies[i].renewed += says == RENEWED;
@@ -140,14 +140,14 @@ static void draft_write(struct draft *draft, struct batch *batch)
         draft->args[draft->n - 1] = CONN_TEXT(redlock->group_id);
     }
     for (size_t i = 0; i < batch->n; i++) {
-        struct redlock_claim *part = batch->parts[i];
-        struct claim *claim = claim_of(part);
-        uint64_t px = part_px(claim, batch->sent_ns - part->granted_ns);
+        struct redlock_claim *claim = batch->parts[i];
+        struct claim *base = redlock_base(claim);
+        uint64_t px = redlock_claim_px(base, batch->sent_ns - claim->granted_ns);
         struct conn_arg *args = draft->args + draft->n_keys + 2 * i;
-        room = family_write(draft->args + i, room, key, 1, redlock->prefix, claim->name,
-                            claim->name_len);
+        room = family_write(draft->args + i, room, key, 1, redlock->prefix, base->name,
+                            base->name_len);
         snprintf(draft->px[i], sizeof draft->px[i], "%llu", (unsigned long long)px);
-        args[0] = (struct conn_arg){part->owner, OWNER_LEN};
+        args[0] = (struct conn_arg){claim->owner, OWNER_LEN};
         args[1] = CONN_TEXT(draft->px[i]);
     }
 }
@@ -157,8 +157,8 @@ static void send_batch(struct batch *batch, const struct draft *draft)
     struct redlock *redlock = batch->redlock;
     for (unsigned i = 0; i < redlock->n; i++) {
         batch->readers[i] = (struct reader){batch, &redlock->nodes[i]};
-        if (!conn_eval(redlock->nodes[i].asks, &redlock_script_renew, draft->args, draft->n_keys,
-                       draft->n, on_renewed, &batch->readers[i], NULL))
+        if (!conn_eval(redlock->nodes[i].requests, &redlock_script_renew, draft->args,
+                       draft->n_keys, draft->n, on_renewed, &batch->readers[i], NULL))
             batch->pending++;
     }
 }
@@ -172,7 +172,7 @@ static void renew_some(struct redlock *redlock, struct claim *const *claims, siz
         batch->n = n;
         batch->sent_ns = loop_now(redlock->engine.loop);
         for (size_t i = 0; i < n; i++) {
-            batch->parts[i] = part_of(claims[i]);
+            batch->parts[i] = redlock_claim_of(claims[i]);
             batch->parts[i]->batch = batch;
         }
         draft_write(&draft, batch);
@@ -186,7 +186,7 @@ static void renew_some(struct redlock *redlock, struct claim *const *claims, siz
     }
     free(batch);
     for (size_t i = 0; i < n; i++) {
-        part_of(claims[i])->batch = NULL;
+        redlock_claim_of(claims[i])->batch = NULL;
         redlock->engine.events->unknown(claims[i]);
     }
 }

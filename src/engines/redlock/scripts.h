@@ -16,8 +16,8 @@
  * An owner is 40 hex digits, of which the first 16 name its session. The session subscribes to
  * stile:<16 digits> and receives "g owner fence lock" (the key is yours for a second),
  * "y owner fence lock" (the same, from a claim that gives way), "h owner ms" (you are next: look by
- * yourself after so long) and "b owner" (broken). A session that nobody is subscribed for is dead,
- * and skipped. */
+ * yourself after so long), "b owner" (broken) and "p owner" (is anybody listening?). A session that
+ * nobody is subscribed for is dead, and skipped. */
 #ifndef STILE_REDLOCK_SCRIPTS_H
 #define STILE_REDLOCK_SCRIPTS_H
 
@@ -27,10 +27,10 @@
 
 /* The first element of a reply to claim, queue, fence and confirm. */
 enum {
-    SAYS_APART = -1, /* and group, was, members, past: another group, or another epoch */
-    SAYS_TAKEN,      /* and pttl, holder, place in the queue */
-    SAYS_MINE,       /* and its fence */
-    SAYS_FIRM,       /* and its fence: ours, and for the full time */
+    REPLY_OTHER_EPOCH = -1, /* and group, was, members, past: another group, or another epoch */
+    REPLY_TAKEN,            /* and pttl, holder, place in the queue */
+    REPLY_OURS,             /* and its fence */
+    REPLY_CONFIRMED,        /* and its fence: ours, and for the full time */
 };
 
 extern const struct lua redlock_script_claim;

@@ -8,28 +8,28 @@
 
 /* ---- counting ---- */
 
-void votes_count(struct count *count, const struct redlock_claim *part)
+void redlock_votes_count(struct count *count, const struct redlock_claim *claim)
 {
-    struct redlock *redlock = redlock_of_part((struct redlock_claim *)part);
+    struct redlock *redlock = redlock_of_claim((struct redlock_claim *)claim);
     *count = (struct count){0};
     for (unsigned i = 0; i < redlock->n; i++) {
-        enum answer answer = part->votes[i].answer;
-        count->firm += answer == FIRM;
-        count->mine += answer == FIRM || answer == MINE;
+        enum answer answer = claim->votes[i].answer;
+        count->confirmed += answer == CONFIRMED;
+        count->ours += answer == CONFIRMED || answer == OURS;
         count->taken += answer == TAKEN;
-        count->apart += answer == APART;
+        count->other_epoch += answer == OTHER_EPOCH;
         count->down += answer == DOWN;
-        count->pending += part->votes[i].pending;
-        count->awaited += part->votes[i].pending && !redlock->nodes[i].silent;
-        if (answer == FIRM || answer == MINE || answer == TAKEN)
+        count->pending += claim->votes[i].pending;
+        count->awaited += claim->votes[i].pending && !redlock->nodes[i].silent;
+        if (answer == CONFIRMED || answer == OURS || answer == TAKEN)
             count->answering |= 1u << i;
     }
 }
 
-bool votes_are_open(const struct count *count, unsigned majority)
+bool redlock_votes_are_open(const struct count *count, unsigned majority)
 {
-    bool enough = count->mine + count->taken >= majority;
-    return count->mine + count->pending >= majority && (count->awaited > 0 || !enough);
+    bool enough = count->ours + count->taken >= majority;
+    return count->ours + count->pending >= majority && (count->awaited > 0 || !enough);
 }
 
 static bool same_holder(const struct vote *a, const struct vote *b)
@@ -37,17 +37,17 @@ static bool same_holder(const struct vote *a, const struct vote *b)
     return a->answer == TAKEN && b->answer == TAKEN && strcmp(a->holder, b->holder) == 0;
 }
 
-unsigned votes_rival(const struct redlock_claim *part, const struct vote **out)
+unsigned redlock_votes_rival(const struct redlock_claim *claim, const struct vote **out)
 {
-    unsigned n = redlock_of_part((struct redlock_claim *)part)->n, most = 0;
+    unsigned n = redlock_of_claim((struct redlock_claim *)claim)->n, most = 0;
     *out = NULL;
     for (unsigned i = 0; i < n; i++) {
-        const struct vote *vote = &part->votes[i];
+        const struct vote *vote = &claim->votes[i];
         unsigned share = 0;
         if (vote->answer != TAKEN || vote->holder[0] == '\0')
             continue;
         for (unsigned k = 0; k < n; k++)
-            share += same_holder(vote, &part->votes[k]);
+            share += same_holder(vote, &claim->votes[k]);
         if (share > most || (share == most && strcmp(vote->holder, (*out)->holder) < 0)) {
             most = share;
             *out = vote;
@@ -64,14 +64,14 @@ static uint64_t whole_ms(uint64_t ns)
 }
 
 /* How long a key lives without us: the lease and lock-delay, or what is left of hold_at_least. */
-uint64_t part_px(const struct claim *claim, uint64_t held_ns)
+uint64_t redlock_claim_px(const struct claim *base, uint64_t held_ns)
 {
-    uint64_t lease = claim->ttl_ns + claim->delay_ns;
-    uint64_t hold = claim->hold_ns > held_ns ? claim->hold_ns - held_ns : 0;
+    uint64_t lease = base->ttl_ns + base->delay_ns;
+    uint64_t hold = base->hold_ns > held_ns ? base->hold_ns - held_ns : 0;
     return whole_ms(lease > hold ? lease : hold);
 }
 
-void entry_write(char entry[ENTRY_MAX], const struct redlock *redlock, const char *owner)
+void redlock_entry_write(char entry[ENTRY_MAX], const struct redlock *redlock, const char *owner)
 {
     memcpy(entry, owner, OWNER_LEN);
     entry[OWNER_LEN] = ' ';
@@ -79,35 +79,37 @@ void entry_write(char entry[ENTRY_MAX], const struct redlock *redlock, const cha
 }
 
 /* All that the requests of one claim have in common, written once for all nodes. */
-struct letter {
+struct round {
+    conn_fn *fn;
     struct keys keys;
     char px[24], token[24], group[GROUP_MAX + 1], entry[ENTRY_MAX];
 };
 
-static void letter_write(struct letter *letter, struct redlock_claim *part)
+static void round_write(struct round *round, struct redlock_claim *claim, conn_fn *fn)
 {
-    struct claim *claim = claim_of(part);
-    struct redlock *redlock = redlock_of_part(part);
-    keys_of(&letter->keys, redlock, claim->name, claim->name_len);
-    snprintf(letter->px, sizeof letter->px, "%llu", (unsigned long long)part_px(claim, 0));
-    snprintf(letter->token, sizeof letter->token, "%llu", (unsigned long long)part->token);
-    strcpy(letter->group, part->group);
-    entry_write(letter->entry, redlock, part->owner);
+    round->fn = fn;
+    struct claim *base = redlock_base(claim);
+    struct redlock *redlock = redlock_of_claim(claim);
+    redlock_keys_of(&round->keys, redlock, base->name, base->name_len);
+    snprintf(round->px, sizeof round->px, "%llu", (unsigned long long)redlock_claim_px(base, 0));
+    snprintf(round->token, sizeof round->token, "%llu", (unsigned long long)claim->token);
+    strcpy(round->group, claim->group);
+    redlock_entry_write(round->entry, redlock, claim->owner);
 }
 
-void vote_unasked(struct vote *vote)
+void redlock_vote_cancel(struct vote *vote)
 {
     if (vote->pending)
-        vote->touched |= !conn_cancel(node_of_vote(vote)->asks, vote);
+        vote->touched |= !conn_cancel(node_of_vote(vote)->requests, vote);
     vote->pending = false;
 }
 
-void votes_clear(struct redlock_claim *part)
+void redlock_votes_clear(struct redlock_claim *claim)
 {
-    unsigned n = redlock_of_part(part)->n;
+    unsigned n = redlock_of_claim(claim)->n;
     for (unsigned i = 0; i < n; i++) {
-        vote_unasked(&part->votes[i]);
-        part->votes[i] = (struct vote){.node = (unsigned char)i, .place = -1};
+        redlock_vote_cancel(&claim->votes[i]);
+        claim->votes[i] = (struct vote){.node = (unsigned char)i, .place = -1};
     }
 }
 
@@ -115,7 +117,7 @@ void votes_clear(struct redlock_claim *part)
 
 static void take_failure(struct vote *vote, const struct stile_error *err)
 {
-    node_failed(node_of_vote(vote), err);
+    redlock_node_failed(node_of_vote(vote), err);
     vote->answer = DOWN;
     vote->touched |= err->status == STILE_UNCERTAIN;
 }
@@ -129,28 +131,28 @@ static void take_taken(struct vote *vote, const redisReply *reply)
     snprintf(vote->holder, sizeof vote->holder, "%s", holder ? holder : "");
 }
 
-static void hear_group(struct vote *vote, const redisReply *reply)
+static void take_group(struct vote *vote, const redisReply *reply)
 {
     const char *texts[4];
     for (size_t i = 0; i < 4; i++)
         texts[i] = is_array(reply, i + 2) ? text_at(reply, i + 1) : NULL;
-    group_hear(node_of_vote(vote), texts);
+    redlock_group_hear(node_of_vote(vote), texts);
 }
 
 /* Numbers up to 2^53: Lua counts in doubles. */
 static void take_answer(struct vote *vote, const redisReply *reply)
 {
     struct stile_error strange;
-    long long says = is_array(reply, 2) ? number_at(reply, 0) : SAYS_TAKEN;
+    long long says = is_array(reply, 2) ? number_at(reply, 0) : REPLY_TAKEN;
     if (reply->type == REDIS_REPLY_STATUS) { /* SET, done */
-        vote->answer = FIRM;
-    } else if (reply->type == REDIS_REPLY_NIL || (is_array(reply, 2) && says == SAYS_TAKEN)) {
+        vote->answer = CONFIRMED;
+    } else if (reply->type == REDIS_REPLY_NIL || (is_array(reply, 2) && says == REPLY_TAKEN)) {
         take_taken(vote, reply);
-    } else if (is_array(reply, 2) && says == SAYS_APART) {
-        vote->answer = APART;
-        hear_group(vote, reply);
-    } else if (is_array(reply, 2) && (says == SAYS_MINE || says == SAYS_FIRM)) {
-        vote->answer = says == SAYS_FIRM ? FIRM : MINE;
+    } else if (is_array(reply, 2) && says == REPLY_OTHER_EPOCH) {
+        vote->answer = OTHER_EPOCH;
+        take_group(vote, reply);
+    } else if (is_array(reply, 2) && (says == REPLY_OURS || says == REPLY_CONFIRMED)) {
+        vote->answer = says == REPLY_CONFIRMED ? CONFIRMED : OURS;
         vote->fence = token_at(reply, 1);
     } else {
         error_set(&strange, STILE_REFUSED, 0, "an answer of an unexpected form");
@@ -158,46 +160,21 @@ static void take_answer(struct vote *vote, const redisReply *reply)
     }
 }
 
-static void take(struct vote *vote, const redisReply *reply, const struct stile_error *err)
+bool redlock_vote_take(struct vote *vote, const redisReply *reply, const struct stile_error *err)
 {
-    bool told = vote->told;
-    vote->pending = vote->told = false;
+    bool pushed = vote->pushed;
+    vote->pending = vote->pushed = false;
     if (err)
         take_failure(vote, err);
     else
         take_answer(vote, reply);
     if (!err) {
-        node_answered(node_of_vote(vote));
+        redlock_node_answered(node_of_vote(vote));
         vote->touched = true;
     }
-    if (told && vote->answer == TAKEN)
-        vote->answer = MINE; /* that was before the message, whose fence is kept */
-}
-
-static void on_answer(void *data, const redisReply *reply, const struct stile_error *err)
-{
-    struct vote *vote = data;
-    struct redlock_claim *part = part_of_vote(vote);
-    bool told = vote->told;
-    take(vote, reply, err);
-    if (told && vote->answer == MINE && part->standing != ASKING && vote->fence < part->token)
-        vote_firm_up(vote);
-    part_weigh(part);
-}
-
-/* The age of what is resumed: hold_at_least counts from its grant. */
-static void on_confirmed(void *data, const redisReply *reply, const struct stile_error *err)
-{
-    struct vote *vote = data;
-    struct redlock_claim *part = part_of_vote(vote);
-    take(vote, reply, err);
-    if (vote->answer == FIRM && is_array(reply, 3) && vote->fence > part->token) {
-        uint64_t now_ns = loop_now(claim_of(part)->engine->loop);
-        uint64_t age_ns = count_at(reply, 2) * NS_PER_MS;
-        part->token = vote->fence;
-        part->granted_ns = age_ns < now_ns ? now_ns - age_ns : 0;
-    }
-    part_weigh(part);
+    if (pushed && vote->answer == TAKEN)
+        vote->answer = OURS; /* that was before the message, whose fence is kept */
+    return pushed;
 }
 
 static void sent(struct vote *vote, enum stile_status status, const struct stile_error *err)
@@ -215,29 +192,29 @@ static bool is_left_out(struct vote *vote)
 {
     struct node *node = node_of_vote(vote);
     struct stile_error err;
-    if (node_may_vote(node, &err))
+    if (redlock_node_may_vote(node, &err))
         return false;
-    if (conn_is_up(node->asks))
-        node_look_at(node);
+    if (conn_is_up(node->requests))
+        redlock_node_check(node);
     sent(vote, err.status, &err);
     return true;
 }
 
 /* The plain dialect's own words: what other clients of these nodes send, too. */
-static void ask_barely(struct vote *vote, const struct letter *letter)
+static void ask_plainly(struct vote *vote, const struct round *round)
 {
     struct stile_error err;
-    struct redlock_claim *part = part_of_vote(vote);
-    struct conn_arg args[] = {CONN_TEXT("SET"), letter->keys.key[KEY], {part->owner, OWNER_LEN},
-                              CONN_TEXT("NX"),  CONN_TEXT("PX"),       CONN_TEXT(letter->px)};
+    struct redlock_claim *claim = claim_of_vote(vote);
+    struct conn_arg args[] = {CONN_TEXT("SET"), round->keys.key[KEY], {claim->owner, OWNER_LEN},
+                              CONN_TEXT("NX"),  CONN_TEXT("PX"),      CONN_TEXT(round->px)};
     if (is_left_out(vote))
         return;
-    sent(vote, conn_send(node_of_vote(vote)->asks, args, 6, on_answer, vote, &err), &err);
+    sent(vote, conn_send(node_of_vote(vote)->requests, args, 6, round->fn, vote, &err), &err);
 }
 
-static void ask(struct vote *vote, const struct letter *letter, bool again)
+static void ask(struct vote *vote, const struct round *round, bool again)
 {
-    struct redlock_claim *part = part_of_vote(vote);
+    struct redlock_claim *claim = claim_of_vote(vote);
     struct node *node = node_of_vote(vote);
     struct redlock *redlock = node->redlock;
     struct stile_error err;
@@ -245,130 +222,131 @@ static void ask(struct vote *vote, const struct letter *letter, bool again)
     if (is_left_out(vote))
         return;
     /* Nobody is put in line before it can hear: the node would take it for dead. */
-    bool wait = claim_of(part)->wait && node->hearing;
-    script_keys(&call, redlock, &letter->keys, redlock->fenced ? "KFQN" : "KQ");
-    script_add(&call, part->owner);
-    script_add(&call, letter->px);
+    bool wait = redlock_base(claim)->wait && node->subscribed;
+    redlock_call_keys(&call, redlock, &round->keys, redlock->fenced ? "KFQN" : "KQ");
+    redlock_call_add(&call, claim->owner);
+    redlock_call_add(&call, round->px);
     if (redlock->fenced) {
-        script_add(&call, letter->group);
-        script_add(&call, letter->token);
+        redlock_call_add(&call, round->group);
+        redlock_call_add(&call, round->token);
     }
-    script_add(&call, wait ? "1" : "0");
-    script_add(&call, again && vote->lined ? "1" : "0"); /* else it need not be looked for */
-    script_add(&call, letter->entry);
-    vote->lined |= wait;
+    redlock_call_add(&call, wait ? "1" : "0");
+    redlock_call_add(&call, again && vote->queued ? "1" : "0"); /* else it need not be looked for */
+    redlock_call_add(&call, round->entry);
+    vote->queued |= wait;
     sent(vote,
-         script_send(&call, node, redlock->fenced ? &redlock_script_claim : &redlock_script_queue,
-                     on_answer, vote, &err),
+         redlock_call_send(&call, node,
+                           redlock->fenced ? &redlock_script_claim : &redlock_script_queue,
+                           round->fn, vote, &err),
          &err);
 }
 
 /* The guess: if this handle's last token was the name's last, the next one is accepted at once. */
-void votes_ask(struct redlock_claim *part, bool again)
+void redlock_votes_ask(struct redlock_claim *claim, bool again, conn_fn *fn)
 {
-    struct redlock *redlock = redlock_of_part(part);
-    struct letter letter;
-    part->token = part->last_token ? part->last_token + 1 : 0;
-    strcpy(part->group, redlock->group);
-    part->bare = !redlock->fenced && !again && !part->contended;
-    letter_write(&letter, part);
-    part->sent_ns = loop_now(redlock->engine.loop);
+    struct redlock *redlock = redlock_of_claim(claim);
+    struct round round;
+    claim->token = claim->last_token ? claim->last_token + 1 : 0;
+    strcpy(claim->group, redlock->group);
+    claim->plain = !redlock->fenced && !again && !claim->contended;
+    round_write(&round, claim, fn);
+    claim->sent_ns = loop_now(redlock->engine.loop);
     for (unsigned i = 0; i < redlock->n; i++) {
-        struct vote *vote = &part->votes[i];
-        vote_unasked(vote);
-        vote->answer = NOTHING;
-        if (part->bare)
-            ask_barely(vote, &letter);
+        struct vote *vote = &claim->votes[i];
+        redlock_vote_cancel(vote);
+        vote->answer = NO_ANSWER;
+        if (claim->plain)
+            ask_plainly(vote, &round);
         else
-            ask(vote, &letter, again);
+            ask(vote, &round, again);
     }
 }
 
-void vote_ask(struct vote *vote, bool again)
+void redlock_vote_ask(struct vote *vote, bool again, conn_fn *fn)
 {
-    struct letter letter;
-    letter_write(&letter, part_of_vote(vote));
-    vote_unasked(vote);
-    vote->answer = NOTHING;
-    ask(vote, &letter, again);
+    struct round round;
+    round_write(&round, claim_of_vote(vote), fn);
+    redlock_vote_cancel(vote);
+    vote->answer = NO_ANSWER;
+    ask(vote, &round, again);
 }
 
 /* ---- the votes: phase 2, or without fences the confirmation for the full time ---- */
 
-static void firm_up(struct vote *vote, const struct letter *letter)
+static void send_phase2(struct vote *vote, const struct round *round)
 {
-    struct redlock_claim *part = part_of_vote(vote);
+    struct redlock_claim *claim = claim_of_vote(vote);
     struct node *node = node_of_vote(vote);
     struct redlock *redlock = node->redlock;
     struct stile_error err;
     struct call call;
-    script_keys(&call, redlock, &letter->keys, redlock->fenced ? "KFN" : "K");
-    script_add(&call, part->owner);
-    script_add(&call, letter->px);
+    redlock_call_keys(&call, redlock, &round->keys, redlock->fenced ? "KFN" : "K");
+    redlock_call_add(&call, claim->owner);
+    redlock_call_add(&call, round->px);
     if (redlock->fenced) {
-        script_add(&call, letter->group);
-        script_add(&call, letter->token);
-        script_add(&call, letter->entry);
+        redlock_call_add(&call, round->group);
+        redlock_call_add(&call, round->token);
+        redlock_call_add(&call, round->entry);
     }
-    vote_unasked(vote);
-    vote->answer = NOTHING;
+    redlock_vote_cancel(vote);
+    vote->answer = NO_ANSWER;
     if (is_left_out(vote))
         return;
     sent(vote,
-         script_send(&call, node, redlock->fenced ? &redlock_script_fence : &redlock_script_confirm,
-                     on_answer, vote, &err),
+         redlock_call_send(&call, node,
+                           redlock->fenced ? &redlock_script_fence : &redlock_script_confirm,
+                           round->fn, vote, &err),
          &err);
 }
 
 /* Also where the answer is still to come: the request follows it on the same connection. */
-void votes_firm_up(struct redlock_claim *part)
+void redlock_votes_phase2(struct redlock_claim *claim, conn_fn *fn)
 {
-    struct redlock *redlock = redlock_of_part(part);
-    struct letter letter;
+    struct redlock *redlock = redlock_of_claim(claim);
+    struct round round;
     uint64_t highest = 0;
     for (unsigned i = 0; i < redlock->n; i++) {
-        struct vote *vote = &part->votes[i];
-        if ((vote->answer == MINE || vote->answer == FIRM) && vote->fence > highest)
+        struct vote *vote = &claim->votes[i];
+        if ((vote->answer == OURS || vote->answer == CONFIRMED) && vote->fence > highest)
             highest = vote->fence;
     }
-    part->token = redlock->fenced ? highest + 1 : 0;
-    strcpy(part->group, redlock->group);
-    letter_write(&letter, part);
-    part->sent_ns = loop_now(redlock->engine.loop);
+    claim->token = redlock->fenced ? highest + 1 : 0;
+    strcpy(claim->group, redlock->group);
+    round_write(&round, claim, fn);
+    claim->sent_ns = loop_now(redlock->engine.loop);
     for (unsigned i = 0; i < redlock->n; i++) {
-        struct vote *vote = &part->votes[i];
-        if (vote->pending || vote->answer == MINE || vote->answer == FIRM)
-            firm_up(vote, &letter);
+        struct vote *vote = &claim->votes[i];
+        if (vote->pending || vote->answer == OURS || vote->answer == CONFIRMED)
+            send_phase2(vote, &round);
     }
 }
 
-void vote_firm_up(struct vote *vote)
+void redlock_vote_phase2(struct vote *vote, conn_fn *fn)
 {
-    struct letter letter;
-    letter_write(&letter, part_of_vote(vote));
-    firm_up(vote, &letter);
+    struct round round;
+    round_write(&round, claim_of_vote(vote), fn);
+    send_phase2(vote, &round);
 }
 
-void votes_confirm(struct redlock_claim *part)
+void redlock_votes_confirm(struct redlock_claim *claim, conn_fn *fn)
 {
-    struct redlock *redlock = redlock_of_part(part);
+    struct redlock *redlock = redlock_of_claim(claim);
     struct stile_error err;
-    struct letter letter;
+    struct round round;
     struct call call;
-    letter_write(&letter, part);
-    script_keys(&call, redlock, &letter.keys, "KFN");
-    script_add(&call, part->owner);
-    script_add(&call, letter.px);
+    round_write(&round, claim, fn);
+    redlock_call_keys(&call, redlock, &round.keys, "KFN");
+    redlock_call_add(&call, claim->owner);
+    redlock_call_add(&call, round.px);
     if (redlock->fenced)
-        script_add(&call, redlock->group_id);
-    part->sent_ns = loop_now(redlock->engine.loop);
+        redlock_call_add(&call, redlock->group_id);
+    claim->sent_ns = loop_now(redlock->engine.loop);
     for (unsigned i = 0; i < redlock->n; i++) {
-        struct vote *vote = &part->votes[i];
+        struct vote *vote = &claim->votes[i];
         if (is_left_out(vote))
             continue;
         sent(vote,
-             script_send(&call, &redlock->nodes[i], &redlock_script_confirm, on_confirmed, vote,
-                         &err),
+             redlock_call_send(&call, &redlock->nodes[i], &redlock_script_confirm, fn, vote, &err),
              &err);
     }
 }
@@ -380,21 +358,21 @@ static void on_yielded(void *data, const redisReply *reply, const struct stile_e
     (void)data, (void)reply, (void)err; /* if not, it ends by itself */
 }
 
-void vote_yield(struct vote *vote, const char *to)
+void redlock_vote_yield(struct vote *vote, const char *to)
 {
-    struct redlock_claim *part = part_of_vote(vote);
+    struct redlock_claim *claim = claim_of_vote(vote);
     struct node *node = node_of_vote(vote);
-    struct letter letter;
+    struct round round;
     struct call call;
-    letter_write(&letter, part);
-    script_keys(&call, node->redlock, &letter.keys, "KQFN");
-    script_add(&call, part->owner);
-    script_add(&call, to);
-    script_add(&call, letter.entry);
+    round_write(&round, claim, on_yielded);
+    redlock_call_keys(&call, node->redlock, &round.keys, "KQFN");
+    redlock_call_add(&call, claim->owner);
+    redlock_call_add(&call, to);
+    redlock_call_add(&call, round.entry);
     vote->answer = TAKEN;
-    vote->lined = true;
+    vote->queued = true;
     vote->place = 0;
     vote->ms = 1000;
     snprintf(vote->holder, sizeof vote->holder, "%s", to);
-    script_send(&call, node, &redlock_script_yield, on_yielded, node, NULL);
+    redlock_call_send(&call, node, &redlock_script_yield, on_yielded, node, NULL);
 }

@@ -1,0 +1,520 @@
+/* list, show, watch and break: one question to all nodes, and what their answers come to. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engines/redis/view.h"
+#include "engines/redlock/redlock.h"
+
+struct poll;
+typedef void poll_fn(struct poll *poll);
+
+struct node_reply {
+    struct poll *poll;
+    bool answered;
+    long long number; /* break */
+    char *holder, *fence, **queue;
+    long long ms, age_ms;
+    size_t n_queue;
+};
+
+struct poll {
+    struct redlock *redlock;
+    poll_fn *fn; /* called once all have answered or failed; frees it */
+    void *data;
+    const char *name;
+    unsigned pending;
+    struct node_reply replies[NODES_MAX];
+};
+
+static void poll_free(struct poll *poll) /* fn is no longer called */
+{
+    for (unsigned i = 0; poll && i < poll->redlock->n; i++) {
+        struct node_reply *one = &poll->replies[i];
+        conn_forget(poll->redlock->nodes[i].requests, one);
+        free(one->holder);
+        free(one->fence);
+        for (size_t k = 0; k < one->n_queue; k++)
+            free(one->queue[k]);
+        free(one->queue);
+    }
+    free(poll);
+}
+
+static unsigned poll_answering(const struct poll *poll)
+{
+    unsigned mask = 0;
+    for (unsigned i = 0; i < poll->redlock->n; i++)
+        mask |= poll->replies[i].answered ? 1u << i : 0;
+    return mask;
+}
+
+static char *copy(const char *text)
+{
+    return text ? strdup(text) : NULL;
+}
+
+static void take_queue(struct node_reply *one, const redisReply *queue)
+{
+    one->queue = calloc(length_of(queue) + 1, sizeof *one->queue);
+    for (size_t i = 0; one->queue && i < length_of(queue); i++) {
+        const char *entry = text_at(queue, i);
+        char *text = entry && strlen(entry) > OWNER_LEN ? strdup(entry) : NULL;
+        if (text)
+            one->queue[one->n_queue++] = text;
+    }
+}
+
+static void on_reply(void *data, const redisReply *reply, const struct stile_error *err)
+{
+    struct node_reply *one = data;
+    struct poll *poll = one->poll;
+    struct node *node = &poll->redlock->nodes[one - poll->replies];
+    if (err) {
+        redlock_node_failed(node, err);
+    } else if (is_number(reply)) {
+        one->answered = true;
+        one->number = reply->integer;
+    } else if (is_array(element_at(reply, 4), 0)) {
+        one->answered = true;
+        one->holder = copy(text_at(reply, 0));
+        one->ms = number_at(reply, 1);
+        one->fence = copy(text_at(reply, 2));
+        one->age_ms = number_at(reply, 3);
+        take_queue(one, element_at(reply, 4));
+    }
+    if (--poll->pending == 0)
+        poll->fn(poll);
+}
+
+/* Runs a script on a name's keys, with an argument or none (NULL). NULL: out of memory, or no node
+ * can be asked. */
+static struct poll *poll_start(struct redlock *redlock, const struct lua *script, const char *name,
+                               const char *arg, poll_fn *fn, void *data)
+{
+    struct poll *poll = calloc(1, sizeof *poll);
+    struct keys keys;
+    struct call call;
+    if (!poll)
+        return NULL;
+    *poll = (struct poll){.redlock = redlock, .fn = fn, .data = data, .name = name};
+    redlock_keys_of(&keys, redlock, name, strlen(name));
+    redlock_call_keys(&call, redlock, &keys, "KQFN");
+    if (arg)
+        redlock_call_add(&call, arg);
+    for (unsigned i = 0; i < redlock->n; i++) {
+        poll->replies[i].poll = poll;
+        poll->pending += !redlock_call_send(&call, &redlock->nodes[i], script, on_reply,
+                                            &poll->replies[i], NULL);
+    }
+    if (poll->pending)
+        return poll;
+    free(poll);
+    return NULL;
+}
+
+/* ---- what they say of a name ---- */
+
+/* Who holds most nodes, and how many; one of its ballots. */
+static unsigned most_held(const struct poll *poll, const struct node_reply **out)
+{
+    unsigned n = poll->redlock->n, most = 0;
+    for (unsigned i = 0; i < n; i++) {
+        const struct node_reply *one = &poll->replies[i];
+        unsigned share = 0;
+        for (unsigned k = 0; one->holder && k < n; k++) {
+            const char *other = poll->replies[k].holder;
+            share += other && strcmp(other, one->holder) == 0;
+        }
+        if (share > most) {
+            most = share;
+            *out = one;
+        }
+    }
+    return most;
+}
+
+static const struct node_reply *longest_queue(const struct poll *poll)
+{
+    const struct node_reply *longest = &poll->replies[0];
+    for (unsigned i = 1; i < poll->redlock->n; i++) {
+        if (poll->replies[i].n_queue > longest->n_queue)
+            longest = &poll->replies[i];
+    }
+    return longest;
+}
+
+/* The last to expire of those that a majority needs. */
+static int64_t expires_ms(const struct poll *poll, const char *holder)
+{
+    int64_t most = 0;
+    for (unsigned i = 0; i < poll->redlock->n; i++) {
+        const struct node_reply *one = &poll->replies[i];
+        if (one->holder && strcmp(one->holder, holder) == 0)
+            most = one->ms < 0 ? STILE_NO_DEADLINE : one->ms > most ? one->ms : most;
+    }
+    return most;
+}
+
+/* "token owner pid host command", where the owner is the holder, or where nobody is. */
+static const struct node_reply *fence_of(const struct poll *poll, const char *holder)
+{
+    const struct node_reply *best = NULL;
+    uint64_t highest = 0;
+    for (unsigned i = 0; i < poll->redlock->n; i++) {
+        const char *fence = poll->replies[i].fence;
+        const char *owner = fence ? strchr(fence, ' ') : NULL;
+        uint64_t token = fence ? strtoull(fence, NULL, 10) : 0;
+        bool fits = owner && (holder[0] == '~' || strncmp(owner + 1, holder, OWNER_LEN) == 0);
+        if (fits && token > highest) {
+            highest = token;
+            best = &poll->replies[i];
+        }
+    }
+    return best;
+}
+
+static void add_holder(struct view *view, const struct poll *poll, const char *holder)
+{
+    struct stile_claim_info *claim = &view->claims[view->n++];
+    const struct node_reply *by = fence_of(poll, holder);
+    char *text = view_keep(view, by ? by->fence : "");
+    uint64_t token = view_take_number(&text);
+    view_take_word(&text);
+    *claim = (struct stile_claim_info){.held = true,
+                                       .ghost = holder[0] == '~',
+                                       .token = token,
+                                       .expires_ms = expires_ms(poll, holder),
+                                       .owner = holder,
+                                       .host = "",
+                                       .command = ""};
+    if (by && !claim->ghost) {
+        claim->age_ms = by->age_ms > 0 ? by->age_ms : 0;
+        view_take_who(claim, text);
+    }
+}
+
+static void add_waiter(struct view *view, const char *entry)
+{
+    struct stile_claim_info *claim = &view->claims[view->n++];
+    char *text = view_keep(view, entry);
+    const char *owner = view_take_word(&text);
+    *claim = (struct stile_claim_info){.expires_ms = STILE_NO_DEADLINE, .owner = owner};
+    view_take_who(claim, text);
+}
+
+/* What the replies of the show script come to: a claim with a majority holds it. */
+static enum stile_status poll_view(struct view *view, const struct poll *poll,
+                                   struct stile_error *err)
+{
+    const struct redlock *redlock = poll->redlock;
+    const struct node_reply *held = NULL, *queue = longest_queue(poll);
+    unsigned answering = (unsigned)__builtin_popcount(poll_answering(poll));
+    if (answering < redlock->majority)
+        return redlock_nodes_explain(poll->redlock, poll_answering(poll), err);
+    enum stile_status status = view_init(view, poll->name, queue->n_queue + 1, err);
+    if (status)
+        return status;
+    for (unsigned i = 0; i < redlock->n; i++) {
+        const char *fence = poll->replies[i].fence;
+        uint64_t token = fence && strchr(fence, ' ') ? strtoull(fence, NULL, 10) : 0;
+        view->info.token = token > view->info.token ? token : view->info.token;
+    }
+    /* A node that can't be asked may be of its majority. */
+    if (most_held(poll, &held) + redlock->n - answering >= redlock->majority && held)
+        add_holder(view, poll, held->holder);
+    view->info.holders = view->n;
+    for (size_t i = 0; i < queue->n_queue; i++)
+        add_waiter(view, queue->queue[i]);
+    view->info.waiters = view->n - view->info.holders;
+    view->info.claims = view->claims;
+    return STILE_OK;
+}
+
+/* ---- the end of a query ---- */
+
+static void query_end(struct query *query, const struct stile_error *err)
+{
+    query->state = NULL;
+    query->engine->events->done(query, err);
+}
+
+static void query_end_unasked(struct query *query)
+{
+    struct stile_error err;
+    error_set(&err, STILE_NOMEM, 0, "no node can be asked: out of memory, or too much under way");
+    query_end(query, &err);
+}
+
+#define WATCH_NS (100 * NS_PER_MS)
+
+/* ---- show and break ---- */
+
+static void on_shown(struct poll *poll)
+{
+    struct query *query = poll->data;
+    struct stile_error err;
+    struct view view = {0};
+    enum stile_status status = poll_view(&view, poll, &err);
+    if (!status)
+        query->engine->events->info(query, &view.info);
+    view_free(&view);
+    poll_free(poll);
+    query_end(query, status ? &err : NULL);
+}
+
+void redlock_show(struct engine *engine, struct query *query)
+{
+    struct redlock *redlock = redlock_of(engine);
+    if (!poll_start(redlock, &redlock_script_show, query->name, NULL, on_shown, query))
+        query_end_unasked(query);
+}
+
+static void on_broken(struct poll *poll)
+{
+    struct query *query = poll->data;
+    unsigned mask = poll_answering(poll), hits = 0, others = 0;
+    struct stile_error err = {0};
+    for (unsigned i = 0; i < poll->redlock->n; i++) {
+        hits += poll->replies[i].answered && poll->replies[i].number == 1;
+        others += poll->replies[i].answered && poll->replies[i].number == -1;
+    }
+    if (__builtin_popcount(mask) < (int)poll->redlock->majority)
+        redlock_nodes_explain(poll->redlock, mask, &err);
+    else if (hits == 0)
+        error_set(&err, STILE_CONFLICT, 0,
+                  others ? "the grant with that token is over" : "it isn't held");
+    poll_free(poll);
+    query_end(query, err.status ? &err : NULL);
+}
+
+void redlock_break(struct engine *engine, struct query *query)
+{
+    struct redlock *redlock = redlock_of(engine);
+    char token[24];
+    snprintf(token, sizeof token, "%" PRIu64, query->token);
+    if (!poll_start(redlock, &redlock_script_break, query->name, token, on_broken, query))
+        query_end_unasked(query);
+}
+
+/* ---- watch: a look ten times a second, told if something has changed ---- */
+
+struct watching {
+    struct query *query;
+    struct poll *poll;
+    struct timer timer;
+    uint64_t seen;
+};
+
+static void watching_free(struct watching *watching)
+{
+    struct engine *engine = watching->query->engine;
+    poll_free(watching->poll);
+    loop_disarm(engine->loop, &watching->timer);
+    loop_unreserve(engine->loop, 1);
+    watching->query->state = NULL;
+    free(watching);
+}
+
+static void on_watched(struct poll *poll)
+{
+    struct watching *watching = poll->data;
+    struct query *query = watching->query;
+    struct loop *loop = query->engine->loop;
+    struct stile_error err;
+    struct view view = {0};
+    enum stile_status status = poll_view(&view, poll, &err);
+    if (status && status != STILE_UNREACHABLE) {
+        view_free(&view);
+        watching_free(watching);
+        query->engine->events->done(query, &err);
+        return;
+    }
+    loop_arm(loop, &watching->timer, loop_now(loop) + WATCH_NS);
+    uint64_t seen = view_fingerprint(&view.info);
+    bool changed = !status && seen != watching->seen;
+    watching->seen = changed ? seen : watching->seen;
+    watching->poll = NULL;
+    if (changed)
+        query->engine->events->info(query, &view.info);
+    view_free(&view);
+    poll_free(poll);
+}
+
+static void on_watch_timer(struct timer *timer)
+{
+    struct watching *watching = container_of(timer, struct watching, timer);
+    struct query *query = watching->query;
+    struct redlock *redlock = redlock_of(query->engine);
+    watching->poll =
+        poll_start(redlock, &redlock_script_show, query->name, NULL, on_watched, watching);
+    if (watching->poll)
+        return;
+    watching_free(watching);
+    query_end_unasked(query);
+}
+
+void redlock_watch(struct engine *engine, struct query *query)
+{
+    struct watching *watching = calloc(1, sizeof *watching);
+    if (!watching || loop_reserve(engine->loop, 1)) {
+        free(watching);
+        query_end_unasked(query);
+        return;
+    }
+    *watching = (struct watching){.query = query, .timer.fn = on_watch_timer};
+    query->state = watching;
+    loop_arm(engine->loop, &watching->timer, loop_now(engine->loop));
+}
+
+void redlock_unwatch(struct engine *engine, struct query *query)
+{
+    (void)engine;
+    if (query->state)
+        watching_free(query->state);
+}
+
+/* ---- list ---- */
+
+struct scan {
+    struct listing *listing;
+    bool answered;
+};
+
+struct listing {
+    struct query *query;
+    struct names names;
+    struct scan scans[NODES_MAX];
+    unsigned scanning;
+    size_t asked, told;
+    char pattern[PATTERN_ROOM(PREFIX_MAX, STILE_NAME_MAX)];
+    struct stile_error error;
+};
+
+static void listing_end(struct listing *listing)
+{
+    struct query *query = listing->query;
+    struct stile_error err = listing->error;
+    names_free(&listing->names);
+    free(listing);
+    query_end(query, err.status ? &err : NULL);
+}
+
+static void show_some(struct listing *listing);
+
+static void on_listed(struct poll *poll)
+{
+    struct listing *listing = poll->data;
+    struct stile_error err;
+    struct view view = {0};
+    if (poll_view(&view, poll, &err))
+        error_copy(&listing->error, &err);
+    else if (view.n > 0)
+        listing->query->engine->events->info(listing->query, &view.info);
+    view_free(&view);
+    poll_free(poll);
+    if (++listing->told == listing->asked)
+        show_some(listing);
+}
+
+/* Their answers come in the order of the questions, or nearly so: nodes differ in speed. So one
+ * after the other, as names are told in order. */
+static void show_some(struct listing *listing)
+{
+    struct redlock *redlock = redlock_of(listing->query->engine);
+    if (listing->error.status || listing->asked == listing->names.n) {
+        listing_end(listing);
+        return;
+    }
+    const char *name = listing->names.names[listing->asked++];
+    if (!poll_start(redlock, &redlock_script_show, name, NULL, on_listed, listing)) {
+        error_set(&listing->error, STILE_NOMEM, 0, "out of memory");
+        listing_end(listing);
+    }
+}
+
+static void scan(struct scan *scan, const char *cursor);
+
+static bool take_keys(struct listing *listing, const redisReply *keys)
+{
+    size_t prefix_len = strlen(redlock_of(listing->query->engine)->prefix);
+    for (size_t i = 0; i < length_of(keys); i++) {
+        const redisReply *key = element_at(keys, i);
+        if (key->type != REDIS_REPLY_STRING || key->len <= prefix_len ||
+            strlen(key->str) != key->len || key->len - prefix_len > STILE_NAME_MAX ||
+            redlock_keys_are_derived(redlock_of(listing->query->engine), key->str, key->len))
+            continue;
+        if (!names_add(&listing->names, key->str + prefix_len, key->len - prefix_len))
+            return false;
+    }
+    return true;
+}
+
+static void scanned(struct listing *listing)
+{
+    struct redlock *redlock = redlock_of(listing->query->engine);
+    unsigned mask = 0;
+    if (--listing->scanning > 0)
+        return;
+    for (unsigned i = 0; i < redlock->n; i++)
+        mask |= listing->scans[i].answered ? 1u << i : 0;
+    if (!listing->error.status && __builtin_popcount(mask) < (int)redlock->majority)
+        redlock_nodes_explain(redlock, mask, &listing->error);
+    names_sort(&listing->names);
+    show_some(listing);
+}
+
+static void on_scanned(void *data, const redisReply *reply, const struct stile_error *err)
+{
+    struct scan *at = data;
+    struct listing *listing = at->listing;
+    struct redlock *redlock = redlock_of(listing->query->engine);
+    if (err) {
+        redlock_node_failed(&redlock->nodes[at - listing->scans], err);
+        scanned(listing);
+        return;
+    }
+    bool sound = text_at(reply, 0) && is_array(element_at(reply, 1), 0);
+    if (!sound)
+        error_set(&listing->error, STILE_CORRUPT, 0, "a node's answer has an unexpected form");
+    else if (!take_keys(listing, element_at(reply, 1)))
+        error_set(&listing->error, STILE_NOMEM, 0, "too many names");
+    else if (strcmp(text_at(reply, 0), "0") != 0) {
+        scan(at, text_at(reply, 0));
+        return;
+    } else {
+        at->answered = true;
+    }
+    scanned(listing);
+}
+
+static void scan(struct scan *at, const char *cursor)
+{
+    struct listing *listing = at->listing;
+    struct redlock *redlock = redlock_of(listing->query->engine);
+    struct conn_arg args[] = {CONN_TEXT("SCAN"),           CONN_TEXT(cursor),  CONN_TEXT("MATCH"),
+                              CONN_TEXT(listing->pattern), CONN_TEXT("COUNT"), CONN_TEXT("512"),
+                              CONN_TEXT("TYPE"),           CONN_TEXT("string")};
+    if (conn_send(redlock->nodes[at - listing->scans].requests, args, sizeof args / sizeof *args,
+                  on_scanned, at, NULL))
+        scanned(listing);
+}
+
+void redlock_list(struct engine *engine, struct query *query)
+{
+    struct redlock *redlock = redlock_of(engine);
+    struct listing *listing = calloc(1, sizeof *listing);
+    if (!listing) {
+        query_end_unasked(query);
+        return;
+    }
+    listing->query = query;
+    names_pattern(listing->pattern, redlock->prefix, query->name);
+    listing->scanning = redlock->n + 1;
+    for (unsigned i = 0; i < redlock->n; i++) {
+        listing->scans[i].listing = listing;
+        scan(&listing->scans[i], "0");
+    }
+    scanned(listing);
+}
