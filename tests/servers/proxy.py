@@ -29,21 +29,13 @@ SLOW = "its answer comes byte by byte"
 # The first line of a script of ours; and what scripts are called here that do the same for different
 # modes or states.
 TITLE = re.compile(rb"-- stile \w+/(\w+)\.lua\n")
-KINDS = {"queue": "claim"}
-
-# Scripts of redis:// have no title yet: what only this script has in it.
-MARKS = {b"call('INCR',KEYS[": "claim",
-         b"local function enqueue": "claim", b"{1}": "look", b"hold-(t-began)": "confirm",
-         b"gone*2": "release", b"return call('DEL',KEYS[": "release",
-         b"return token or 0": "confirm", b"pcall(": "renew"}
+KINDS = {"queue": "claim", "take": "claim", "give": "release", "resume": "confirm"}
 
 
 def kind_of_script(source):
     title = TITLE.match(source)
-    if title:
-        name = title.group(1).decode()
-        return KINDS.get(name, name)
-    return next((kind for mark, kind in MARKS.items() if mark in source), "script")
+    name = title.group(1).decode() if title else "script"
+    return KINDS.get(name, name)
 
 
 def command_end(data):

@@ -125,6 +125,15 @@ void kit_ask_and_wait(struct heard *heard, const char *words)
     run_until(kit.loop, heard->times);
 }
 
+#define SCRIPT(name, text, hash)                                                                   \
+    const struct lua name = {.source = (text), .len = sizeof(text) - 1, .sha1 = (hash)}
+
+SCRIPT(kit_one, "return 1", "e0e1f9fabfc9d4800c877a703b823ac0578ff8db");
+SCRIPT(kit_two, "return 2", "7f923f79fe76194c868d7e1d0820de36700eb649");
+SCRIPT(kit_get, "return redis.call('GET', KEYS[1])", "d3c21d0c2b9ca22f82737626a27bcaf5d288f99f");
+SCRIPT(kit_incr, "return redis.call('INCR', KEYS[1])", "61636018f4e6b5817b89791bbed242f93fa089e3");
+SCRIPT(kit_endless, "while true do end", "694a5fe1ddb97a4c6a1bf299d9537c7d3d0f84e7");
+
 void kit_eval(struct heard *heard, const struct lua *lua, const char *key)
 {
     struct conn_arg args[] = {CONN_TEXT(key)};

@@ -37,6 +37,8 @@ void kit_connect_up(void);
 /* Words separated by spaces. */
 void kit_ask(struct heard *heard, const char *words);
 void kit_ask_and_wait(struct heard *heard, const char *words);
+/* Scripts: "return 1", "return 2", GET and INCR of the key, and one that never ends. */
+extern const struct lua kit_one, kit_two, kit_get, kit_incr, kit_endless;
 void kit_eval(struct heard *heard, const struct lua *lua, const char *key);
 conn_fn kit_hear;
 

@@ -13,19 +13,13 @@
 #define NAME_TWO "*4\r\n$7\r\nEVALSHA\r\n$40\r\n" SHA_TWO "\r\n$1\r\n1\r\n$1\r\n"
 #define NOSCRIPT "-NOSCRIPT No matching script. Please use EVAL.\r\n"
 
-static struct lua one, two;
-
 static void know_scripts(void)
 {
     struct heard a, b;
 
-    lua_init(&one, "return 1");
-    lua_init(&two, "return 2");
-    assert_string_equal(one.sha1, SHA_ONE);
-    assert_string_equal(two.sha1, SHA_TWO);
     scene_connect();
-    kit_eval(&a, &one, "a");
-    kit_eval(&b, &two, "b");
+    kit_eval(&a, &kit_one, "a");
+    kit_eval(&b, &kit_two, "b");
     scene_flush();
     fake_hear(&server, EVAL_ONE "a\r\n" EVAL_TWO "b\r\n");
     fake_say(&server, ":1\r\n:2\r\n");
@@ -38,8 +32,8 @@ static void the_source_is_sent_once(void **state)
 
     (void)state;
     know_scripts();
-    kit_eval(&a, &one, "c");
-    kit_eval(&b, &two, "d");
+    kit_eval(&a, &kit_one, "c");
+    kit_eval(&b, &kit_two, "d");
     scene_flush();
     fake_hear(&server, NAME_ONE "c\r\n" NAME_TWO "d\r\n");
 }
@@ -53,7 +47,7 @@ static void and_again_on_the_next_connection(void **state)
     fake_hang_up(&server);
     run_until(kit.loop, kit.down);
     scene_welcome();
-    kit_eval(&a, &one, "c");
+    kit_eval(&a, &kit_one, "c");
     scene_flush();
     fake_hear(&server, EVAL_ONE "c\r\n");
 }
@@ -64,14 +58,14 @@ static void what_was_forgotten_is_sent_again_in_order(void **state)
 
     (void)state;
     know_scripts();
-    kit_eval(&a, &one, "c");
+    kit_eval(&a, &kit_one, "c");
     kit_ask(&get, "GET a");
-    kit_eval(&b, &two, "d");
+    kit_eval(&b, &kit_two, "d");
     scene_flush();
     fake_hear(&server, NAME_ONE "c\r\n" GET_A NAME_TWO "d\r\n");
     fake_say(&server, NOSCRIPT);
     net_settle(kit.loop);
-    kit_eval(&later, &one, "e"); /* must not overtake what may have to be sent again */
+    kit_eval(&later, &kit_one, "e"); /* must not overtake what may have to be sent again */
     kit_ask(&last, "GET b");
     scene_flush();
     fake_say(&server, ":7\r\n" NOSCRIPT);
@@ -91,7 +85,7 @@ static void who_forgets_for_ever_is_not_asked_for_ever(void **state)
 
     (void)state;
     know_scripts();
-    kit_eval(&a, &one, "c");
+    kit_eval(&a, &kit_one, "c");
     scene_flush();
     fake_hear(&server, NAME_ONE "c\r\n");
     fake_say(&server, NOSCRIPT);
@@ -109,7 +103,7 @@ static void forgotten_and_broken_was_not_executed(void **state)
 
     (void)state;
     know_scripts();
-    kit_eval(&a, &one, "c");
+    kit_eval(&a, &kit_one, "c");
     kit_ask(&get, "GET a");
     scene_flush();
     fake_hear(&server, NAME_ONE "c\r\n" GET_A);

@@ -144,13 +144,11 @@ static void a_script_goes_with_its_source_behind_asking(void **state)
 {
     struct conn_arg key = CONN_TEXT("a");
     struct heard a = {0};
-    struct lua lua;
 
     (void)state;
-    lua_init(&lua, "return 1");
     asking = true;
     begin_both();
-    assert_status(conn_eval(first, &lua, &key, 1, 1, kit_hear, &a, NULL), OK);
+    assert_status(conn_eval(first, &kit_one, &key, 1, 1, kit_hear, &a, NULL), OK);
     loop_prepare(kit.loop);
     fake_hear(&here, "*4\r\n$4\r\nEVAL\r\n$8\r\nreturn 1\r\n$1\r\n1\r\n$1\r\na\r\n");
     fake_say(&here, MOVED);

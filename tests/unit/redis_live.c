@@ -172,15 +172,13 @@ static void a_wrong_password_is_refused_and_not_repeated(void **state)
 static void a_user_may_what_its_acl_says(void **state)
 {
     struct heard a;
-    struct lua lua;
 
     (void)state;
     kit.options.user = "ann";
     kit.options.password = "hunter2";
     kit_connect_up();
     expect_ok("SET a 1");
-    lua_init(&lua, "return 1");
-    kit_eval(&a, &lua, "k");
+    kit_eval(&a, &kit_one, "k");
     run_until(kit.loop, a.times);
     assert_int_equal(a.fault, FAULT_NO_PERMISSION);
     assert_true(has(&a.err, "eval"));
@@ -194,19 +192,16 @@ static void a_user_may_what_its_acl_says(void **state)
 static void scripts_run_and_survive_a_flush(void **state)
 {
     struct heard a[6], flush;
-    struct lua get, incr;
 
     (void)state;
-    lua_init(&get, "return redis.call('GET', KEYS[1])");
-    lua_init(&incr, "return redis.call('INCR', KEYS[1])");
     kit_connect_up();
-    kit_eval(&a[0], &incr, "n");
-    kit_eval(&a[1], &get, "n");
+    kit_eval(&a[0], &kit_incr, "n");
+    kit_eval(&a[1], &kit_get, "n");
     kit_ask(&flush, "SCRIPT FLUSH");
-    kit_eval(&a[2], &incr, "n");
-    kit_eval(&a[3], &get, "n");
-    kit_eval(&a[4], &incr, "n");
-    kit_eval(&a[5], &get, "n");
+    kit_eval(&a[2], &kit_incr, "n");
+    kit_eval(&a[3], &kit_get, "n");
+    kit_eval(&a[4], &kit_incr, "n");
+    kit_eval(&a[5], &kit_get, "n");
     run_until(kit.loop, a[5].times);
     for (unsigned i = 0; i < 6; i += 2) {
         char text[8];
@@ -221,15 +216,13 @@ static void scripts_run_and_survive_a_flush(void **state)
 static void wrong_types_and_unknown_commands(void **state)
 {
     struct heard a;
-    struct lua lua;
 
     (void)state;
     kit_connect_up();
     expect_ok("LPUSH list x");
     expect_fault("GET list", FAULT_WRONG_TYPE, STILE_REFUSED);
     expect_fault("FROB a", FAULT_UNKNOWN_COMMAND, STILE_UNSUPPORTED);
-    lua_init(&lua, "return redis.call('GET', KEYS[1])");
-    kit_eval(&a, &lua, "list");
+    kit_eval(&a, &kit_get, "list");
     run_until(kit.loop, a.times);
     assert_int_equal(a.fault, FAULT_WRONG_TYPE);
 }
@@ -299,13 +292,11 @@ static void a_slow_script_makes_it_busy(void **state)
 {
     struct conn *first;
     struct heard slow, ping;
-    struct lua lua;
 
     (void)state;
-    lua_init(&lua, "while true do end");
     kit_connect_up();
     expect_ok("CONFIG SET busy-reply-threshold 1");
-    kit_eval(&slow, &lua, "k");
+    kit_eval(&slow, &kit_endless, "k");
     loop_prepare(kit.loop);
     first = kit.conn;
     kit.up = 0;

@@ -9,7 +9,6 @@
 /* ---- the scene ---- */
 
 static struct redis_server server;
-static struct lua incr;
 
 #define ROUNDS 4
 
@@ -34,9 +33,9 @@ static bool ask(struct heard *heard, bool by_script)
     struct conn_arg args[] = {CONN_TEXT("n"), {filler, sizeof filler}};
     struct conn_arg words[] = {CONN_TEXT("INCR"), CONN_TEXT("n")};
     struct stile_error err;
-    enum stile_status status = by_script
-                                   ? conn_eval(kit.conn, &incr, args, 1, 2, kit_hear, heard, &err)
-                                   : conn_send(kit.conn, words, 2, kit_hear, heard, &err);
+    enum stile_status status =
+        by_script ? conn_eval(kit.conn, &kit_incr, args, 1, 2, kit_hear, heard, &err)
+                  : conn_send(kit.conn, words, 2, kit_hear, heard, &err);
 
     if (status)
         assert_status(status, NOMEM);
@@ -95,7 +94,6 @@ static int set_up(void **state)
     static const char *const args[] = {"--requirepass", "sesame", NULL};
 
     (void)state;
-    lua_init(&incr, "return redis.call('INCR', KEYS[1])");
     redis_server_start(&server, args);
     return 0;
 }

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 #include <hiredis/hiredis.h>
 
+#include "engines/redis/scripts.h"
 #include "engines/redlock/scripts.h"
 #include "servers/redis_server.h"
 
@@ -46,6 +47,11 @@ static void load_all(redisContext *context, const struct lua *const *scripts)
         load(context, *scripts);
 }
 
+static void scripts_of_redis_load(void **state)
+{
+    load_all(*state, redis_scripts);
+}
+
 static void scripts_of_redlock_load(void **state)
 {
     load_all(*state, redlock_scripts);
@@ -54,6 +60,7 @@ static void scripts_of_redlock_load(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(scripts_of_redis_load),
         cmocka_unit_test(scripts_of_redlock_load),
     };
 

@@ -71,7 +71,7 @@ static void send_take(struct redis_claim *part)
     part->taking = true;
     part->standing = ASKED;
     part->sent_ns = loop_now(redis->engine.loop);
-    if (call_send(&call, redis, &redis->scripts.take, on_taken, part, &err))
+    if (call_send(&call, redis, &redis_script_take, on_taken, part, &err))
         claim_unanswered(part, &err);
 }
 
@@ -116,7 +116,7 @@ void claim_ask(struct redis_claim *part)
     part->taking = part->unanswered = false;
     part->standing = ASKED;
     part->sent_ns = now_ns;
-    if (call_send(&call, redis, &redis->scripts.claim, on_claimed, part, &err))
+    if (call_send(&call, redis, &redis_script_claim, on_claimed, part, &err))
         claim_unanswered(part, &err);
 }
 
@@ -172,7 +172,7 @@ enum stile_status claim_send_confirm(struct redis_claim *part, struct conn *conn
     call_add(&call, part->owner);
     call_add(&call, n.mode);
     call_add(&call, n.px);
-    const struct lua *script = &redis->scripts.confirm;
+    const struct lua *script = &redis_script_confirm;
     return conn ? conn_eval(conn, script, call.args, call.n_keys, call.n, fn, part, err)
                 : call_send(&call, redis, script, fn, part, err);
 }
@@ -250,7 +250,7 @@ static enum stile_status send_resume(struct redis_claim *part, struct stile_erro
     call_add(&call, n.ttl);
     part->standing = CONFIRMING;
     part->sent_ns = loop_now(redis->engine.loop);
-    return call_send(&call, redis, &redis->scripts.resume, on_resumed, part, err);
+    return call_send(&call, redis, &redis_script_resume, on_resumed, part, err);
 }
 
 void claims_resume(struct engine *engine, struct claim *claim)

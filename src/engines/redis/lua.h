@@ -5,11 +5,9 @@
 #include <stddef.h>
 
 struct lua {
-    const char *source; /* borrowed */
+    const char *source;
     size_t len;
-    char sha1[41]; /* hex */
+    char sha1[41]; /* of the source, in hex: written by the build (embed_lua.py) */
 };
-
-void lua_init(struct lua *lua, const char *source);
 
 #endif

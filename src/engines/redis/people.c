@@ -137,7 +137,7 @@ static enum stile_status send_show(struct redis *redis, const char *name, size_t
     call_begin(&call, SCRIPT_KEYS, redis, name, len);
     key_of_clients(stem, redis, route_slot(redis, name, len));
     call_add(&call, stem);
-    return call_send(&call, redis, &redis->scripts.show, fn, data, err);
+    return call_send(&call, redis, &redis_script_show, fn, data, err);
 }
 
 static void on_shown(void *data, const redisReply *reply, const struct stile_error *err)
@@ -182,7 +182,7 @@ void people_break(struct engine *engine, struct query *query)
     snprintf(token, sizeof token, "%" PRIu64, query->token);
     call_begin(&call, SCRIPT_KEYS, redis, query->name, query->name_len);
     call_add(&call, token);
-    if (call_send(&call, redis, &redis->scripts.break_, on_broken, query, &err))
+    if (call_send(&call, redis, &redis_script_break, on_broken, query, &err))
         engine->events->done(query, &err);
 }
 

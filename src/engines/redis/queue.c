@@ -28,7 +28,7 @@ static uint64_t about(struct redis_claim *part, uint64_t ns)
     return ns / 2 + random % (ns / 2 + 1);
 }
 
-/* What the server says about a waiter: see STATUS in scripts.c. */
+/* What the server says about a waiter: see scripts/lib/status.lua. */
 struct sight {
     long long ms, rank;
     const char *foreign; /* the value of another client's key, or "" */
@@ -101,7 +101,7 @@ static void send_look(struct redis_claim *part)
     claim_add_entry(&call, part, &n);
     call_add(&call, n.slots);
     part->looking = true;
-    if (call_send(&call, redis, &redis->scripts.look, on_looked, part, &err)) {
+    if (call_send(&call, redis, &redis_script_look, on_looked, part, &err)) {
         part->looking = false;
         claim_unanswered(part, &err);
     }

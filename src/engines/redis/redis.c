@@ -11,7 +11,7 @@
  * is in its way must have expired. Readers and slots are a sorted set by the time each ends; K then
  * says so, and keeps the plain dialect out.
  *
- *     scripts.c  the steps, in Lua      claims.c, queue.c, grant.c,   the life of a claim
+ *     scripts/   the steps, in Lua      claims.c, queue.c, grant.c,   the life of a claim
  *                                       release.c, renew.c
  *     conn.c     one connection         people.c                      list, show, watch, break
  *     route.c    which server to ask    open.c, sentinel.c, cluster.c who that is
@@ -134,7 +134,6 @@ static enum stile_status redis_open(struct engine *engine, const struct url *url
                                     struct stile_error *err)
 {
     struct redis *redis = redis_of(engine);
-    scripts_init(&redis->scripts);
     int rc = who_introduce(redis->channel, redis->info, engine);
     if (rc)
         return error_errno(err, STILE_REFUSED, rc, "drawing a session id");

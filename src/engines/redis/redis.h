@@ -54,7 +54,6 @@ struct redis_claim {
 
 struct redis {
     struct engine engine;
-    struct scripts scripts;
     struct tls_context *tls;
     struct node home;          /* the one server, if it is one */
     struct sentinel *sentinel; /* NULL: not by Sentinels */

@@ -56,7 +56,7 @@ static enum stile_status send_give(struct redis_claim *part, struct stile_error 
     struct call call;
     call_begin(&call, GIVE_KEYS, redis, claim->name, claim->name_len);
     call_add(&call, part->owner);
-    return call_send(&call, redis, &redis->scripts.give, on_given, part, err);
+    return call_send(&call, redis, &redis_script_give, on_given, part, err);
 }
 
 static enum stile_status send_release(struct redis_claim *part, conn_fn *fn, void *data,
@@ -75,7 +75,7 @@ static enum stile_status send_release(struct redis_claim *part, conn_fn *fn, voi
     strcpy(n.delay, "0");
 #endif
     call_add(&call, claim->lost ? n.delay : "0");
-    return call_send(&call, redis, &redis->scripts.release, fn, data, err);
+    return call_send(&call, redis, &redis_script_release, fn, data, err);
 }
 
 static void say(struct redis_claim *part)

@@ -109,7 +109,7 @@ static enum stile_status send_batch(struct redis *redis, struct batch *batch, st
         *arg++ = CONN_TEXT(draft->numbers[i].mode);
         *arg++ = CONN_TEXT(draft->numbers[i].px);
     }
-    return node_eval(route_to_key(redis, &draft->args[0]), &redis->scripts.renew, draft->args,
+    return node_eval(route_to_key(redis, &draft->args[0]), &redis_script_renew, draft->args,
                      SCRIPT_KEYS * batch->n, (size_t)(arg - draft->args), on_renewed, batch, NULL);
 }
 

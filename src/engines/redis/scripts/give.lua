@@ -1,0 +1,10 @@
+-- give.lua: the short way back from an exclusive lock, if nobody waits and nothing is left of it.
+--
+-- KEYS  1 lock   2 queue  3 holder
+-- ARGV  1 owner
+-- Returns more than 0 if it was released; 0: nothing was done, use release.lua.
+-- Safe to repeat: a second run finds another owner.
+local call = redis.call
+if call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+if call('EXISTS', KEYS[2]) == 1 then return 0 end
+return call('DEL', KEYS[1], KEYS[3])

@@ -1,0 +1,164 @@
+-- functions.lua: granting, extending and serving the queue. Needs keys.lua and status.lua.
+--
+-- The rule is fits(): a claim is granted if all holders are of its kind, and for slots fewer than
+-- its own number. A server out of memory refuses to add anything to a script that has not changed
+-- anything yet: what must work even then begins with a PEXPIRE or DEL.
+local function now()
+  local time = call('TIME')
+  return time[1] * 1000 + math.floor(time[2] / 1000)
+end
+
+local function as_text(number)
+  return string.format('%.0f', number)
+end
+
+local function is_shared()
+  return value == '~S' or value == '~N'
+end
+
+-- Removes members whose time is over; with the last one goes the lock.
+local function drop_expired()
+  if not is_shared() then return end
+  for _, owner in ipairs(call('ZRANGEBYSCORE', members, '-inf', now())) do
+    call('ZREM', members, owner)
+    call('HDEL', records, owner)
+  end
+  if call('ZCARD', members) == 0 then
+    call('DEL', lock)
+    value = false
+  end
+end
+
+local function fits(mode, slots)
+  if not value then return true end
+  if mode == 's' then return value == '~S' end
+  return mode == 'n' and value == '~N' and call('ZCARD', members) < tonumber(slots)
+end
+
+-- The lock and what goes with it never end before another member does.
+local function extend(owner, mode, px)
+  if mode == 'x' then
+    call('PEXPIRE', lock, px)
+    call('PEXPIRE', holder, px)
+    return
+  end
+  local most = math.max(px, call('PTTL', lock))
+  call('PEXPIRE', lock, most)
+  call('ZADD', members, now() + px, owner)
+  call('PEXPIRE', members, most)
+  call('PEXPIRE', records, most)
+end
+
+local function next_token(time)
+  local token = call('INCR', counter)
+  -- include: lib/start_counter.lua
+  return token
+end
+
+-- The lock lives for px; the record beside it for as long as it will once the grant is confirmed.
+local function grant(owner, mode, px, record_px, terms)
+  local time = call('TIME')
+  local token = next_token(time)
+  local record = as_text(token) .. ' ' .. time[1] .. ' ' .. time[2] .. terms
+  if mode == 'x' then
+    value = owner
+    call('SET', lock, owner, 'PX', px)
+    call('SET', holder, owner .. ' ' .. record, 'PX', record_px)
+    return token
+  end
+  if not value then
+    value = '~' .. string.upper(mode)
+    call('DEL', members, records)
+    call('SET', lock, value, 'PX', px)
+  end
+  call('HSET', records, owner, record)
+  extend(owner, mode, tonumber(px))
+  return token
+end
+
+-- The record of the owner's grant; true if there is none; false if it does not hold the lock.
+local function record_of(owner, mode)
+  if mode == 'x' then return value == owner and (holder_record() or true) end
+  return value == '~' .. string.upper(mode) and call('HGET', records, owner)
+end
+
+-- Without its record a grant goes on with a larger token, which does no harm.
+local function token_of(record)
+  if record == true then return next_token(call('TIME')) end
+  return record and tonumber(string.match(record, '^%d+'))
+end
+
+local function granted_ms(record)
+  local s, us = string.match(record, '^%d+ (%d+) (%d+)')
+  return s * 1000 + math.floor(us / 1000)
+end
+
+-- owner, mode, px, terms, slots
+local function parse_entry(entry)
+  return string.match(entry, '^(%S+) (%a) (%d+)( %d+ %d+ %d+ (%d+))$')
+end
+
+-- Returns how many clients received the message; 0 means that the owner's client is gone.
+local function notify(owner, message)
+  return call('PUBLISH', 'stile:' .. string.sub(owner, 1, 16), message)
+end
+
+-- Until when waiters are not served, and when another client's key was last seen, in ms.
+local function read_gap()
+  local till, seen = string.match(call('GET', gap) or '', '^(%d+) (%d+)$')
+  return tonumber(till or 0), tonumber(seen or 0)
+end
+
+-- The lock is free: whether it stays so for a while, for clients that poll it. The first waiter
+-- looks again when the gap ends. Waiters whose client is gone are dropped: if all of them were dead, the
+-- queue would stay for an hour.
+local function leave_gap(me)
+  local time, _, seen = now(), read_gap()
+  local lately = time - seen < 10000
+  local ms = lately and 300 or 100
+  local function first()
+    return call('ZRANGE', queue, '0', '0')[1]
+  end
+  call('ZREM', queue, '~gap')
+  local entry = first()
+  while entry and not value do
+    local owner = string.sub(entry, 1, 40)
+    if owner == me or notify(owner, 'h ' .. owner .. ' ' .. ms) > 0 then break end
+    call('ZREM', queue, entry)
+    notify(owner, 'g ' .. owner)
+    entry = first()
+  end
+  if not entry then return false end
+  call('ZADD', queue, (time + (lately and 1000 or 10000)) * 1000, '~gap')
+  if value then return false end
+  call('SET', gap, as_text(time + ms) .. ' ' .. as_text(seen), 'PX', '10000')
+  return true
+end
+
+-- Grants to the first in the queue, and on, as long as it fits. Waiters that no client listens for
+-- are skipped: one that listens on another node of a Cluster asks again. `me` is the caller, which
+-- gets its grant as the reply.
+local function serve(me)
+  if not value and call('EXISTS', gap) == 1 and read_gap() > now() then return end
+  while true do
+    local entry = call('ZRANGE', queue, '0', '0')[1]
+    if not entry then return end
+    if entry == '~gap' then
+      if leave_gap(me) then return end
+    else
+      local owner, mode, px, terms, slots = parse_entry(entry)
+      local fit = fits(mode, slots)
+      if fit then
+        call('ZREM', queue, entry)
+        if owner == me or notify(owner, 'g ' .. owner) > 0 then
+          grant(owner, mode, 1000, px + 1000, terms)
+        end
+      elseif owner == me or notify(owner, 'h ' .. owner) > 0 then
+        return
+      else
+        call('ZREM', queue, entry)
+        notify(owner, 'g ' .. owner)
+      end
+    end
+  end
+end

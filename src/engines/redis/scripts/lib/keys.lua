@@ -1,0 +1,5 @@
+-- keys.lua: the keys of a name, as in scripts.h, and the lock's value.
+local call = redis.call
+local lock, queue, holder, counter, members, records, gap =
+  KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
+local value = call('GET', lock)

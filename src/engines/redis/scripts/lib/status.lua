@@ -1,0 +1,22 @@
+-- status.lua: what a waiter is told. Needs keys.lua.
+
+-- The record of an exclusive holder, or false.
+local function holder_record()
+  local stored = value and #value == 40 and call('GET', holder)
+  return stored and string.sub(stored, 1, 40) == value and string.sub(stored, 42)
+end
+
+-- {0, ms until what is in the way must have ended by itself (below 0: never), place in the queue,
+-- value}: the value is another client's key, which may go without a message to us, if the waiter is
+-- the first behind it.
+local function status(entry)
+  local ms, rank = call('PTTL', lock), call('ZRANK', queue, entry) or 0
+  if rank == 1 and call('ZRANGE', queue, '0', '0')[1] == '~gap' then rank = 0 end
+  if value == '~S' or value == '~N' then
+    local time, ends = call('TIME'), call('ZRANGE', members, '0', '0', 'WITHSCORES')[2]
+    if ends then ms = math.max(0, ends - time[1] * 1000 - math.floor(time[2] / 1000)) end
+    return {0, ms, rank, ''}
+  end
+  local ours = rank > 0 or not value or string.sub(value, 1, 2) == '~h' or holder_record()
+  return {0, ms, rank, ours and '' or string.sub(value, 1, 40)}
+end

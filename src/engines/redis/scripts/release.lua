@@ -1,0 +1,69 @@
+-- release.lua: give the lock back and hand it to the next live waiter; or withdraw from the queue.
+--
+-- KEYS  as for claim.lua
+-- ARGV  1 owner  2 mode  3 px  4 terms  5 hold_ms  6 delay_ms
+-- Returns 1 released, 2 withdrawn, 0 neither.
+-- Safe to repeat: a second run finds another owner and no entry.
+--
+-- From one exclusive holder to the next, the most frequent case, comes first and without functions:
+-- it grants for a second. A server out of memory allows ZPOPMIN, and all after it.
+-- include: lib/keys.lua
+local owner, mode, hold, delay = ARGV[1], ARGV[2], tonumber(ARGV[5]), tonumber(ARGV[6])
+
+if value == owner and mode == 'x' and hold + delay == 0 then
+  local first = call('ZPOPMIN', queue)
+  if not first[1] then
+    call('DEL', lock, holder)
+    return 1
+  end
+  local to, px, terms = string.match(first[1], '^(%S+) x (%d+)( .*)$')
+  if not to then
+    call('ZADD', queue, first[2], first[1])
+  elseif call('PUBLISH', 'stile:' .. string.sub(to, 1, 16), 'g ' .. to) > 0 then
+    local token, time = call('INCR', counter), call('TIME')
+    -- include: lib/start_counter.lua
+    call('PSETEX', lock, '1000', to)
+    local record = token .. ' ' .. time[1] .. ' ' .. time[2] .. terms
+    call('PSETEX', holder, px + 1000, to .. ' ' .. record)
+    return 1
+  end
+end
+-- include: lib/status.lua
+-- include: lib/functions.lua
+
+drop_expired()
+local record = record_of(owner, mode)
+if not record then
+  local withdrawn = call('ZREM', queue, owner .. ' ' .. mode .. ' ' .. ARGV[3] .. ARGV[4])
+  serve()
+  return withdrawn * 2
+end
+
+-- The rest of hold_at_least or of a lock-delay stays without an owner, on the server's clock.
+local time = now()
+local left = record == true and 0 or granted_ms(record) + hold - time
+if mode == 'x' then
+  if delay > 0 then left = math.max(left, math.min(delay, call('PTTL', lock))) end
+  call('DEL', holder)
+  if left > 0 then
+    value = '~h' .. as_text(token_of(record))
+    call('SET', lock, value, 'PX', left)
+  else
+    call('DEL', lock)
+    value = false
+  end
+else
+  if delay > 0 then
+    left = math.max(left, math.min(delay, call('ZSCORE', members, owner) - time))
+  end
+  call('ZREM', members, owner)
+  call('HDEL', records, owner)
+  if left > 0 then
+    call('ZADD', members, time + left, '~h' .. owner)
+  elseif call('ZCARD', members) == 0 then
+    call('DEL', lock)
+    value = false
+  end
+end
+serve()
+return 1

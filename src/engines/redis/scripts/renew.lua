@@ -1,0 +1,41 @@
+-- renew.lua: extend many claims at once.
+--
+-- KEYS  for each claim its seven, as for claim.lua
+-- ARGV  for each claim its owner, mode and px
+-- Returns for each claim 1: extended; 0: certainly not held; 2: unknown.
+-- Safe to repeat: a second run extends the same claims again.
+--
+-- One key that fails must not cost the other claims of the batch, hence pcall. READONLY is about the
+-- whole server, and is the reply to the whole batch: the connection must leave it.
+local call = redis.call
+local value, lock, queue, holder, counter, members, records, gap
+-- include: lib/status.lua
+-- include: lib/functions.lua
+local replies = {}
+
+local function renew(i)
+  local k = i * 7 - 6
+  lock, queue, holder, counter, members, records, gap =
+    KEYS[k], KEYS[k + 1], KEYS[k + 2], KEYS[k + 3], KEYS[k + 4], KEYS[k + 5], KEYS[k + 6]
+  value = call('GET', lock)
+  drop_expired()
+  local owner, mode = ARGV[i * 3 - 2], ARGV[i * 3 - 1]
+  local held = value == owner and mode == 'x' or mode ~= 'x' and record_of(owner, mode)
+  if held then
+    extend(owner, mode, tonumber(ARGV[i * 3]))
+  else
+    -- A replica that runs behind may not know of the grant. It refuses ZREM, so it can't say 0.
+    call('ZREM', queue, '')
+  end
+  replies[i] = held and 1 or 0
+end
+
+for i = 1, #ARGV / 3 do
+  replies[i] = 2
+  local done, err = pcall(renew, i)
+  err = type(err) == 'table' and err.err or err
+  err = not done and replies[i] == 2 and tostring(err) or ''
+  if string.find(err, 'WRONGTYPE') then replies[i] = 0 end
+  if string.find(err, 'READONLY') then return redis.error_reply('READONLY a replica') end
+end
+return replies

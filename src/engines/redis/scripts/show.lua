@@ -1,0 +1,53 @@
+-- show.lua: holders and queue of a name.
+--
+-- KEYS  as for claim.lua
+-- ARGV  1 what the keys of sessions begin with, in the same slot
+-- Returns {value, pttl, token, holder, now, {{owner, end, record}, ...}, {waiter, ...}}
+-- Safe to repeat: it removes only what is over.
+-- include: lib/keys.lua
+-- include: lib/status.lua
+-- include: lib/functions.lua
+
+-- A session describes itself once.
+local sessions = {}
+local function client_of(owner)
+  local session = string.sub(owner, 1, 16)
+  sessions[session] = sessions[session] or call('GET', ARGV[1] .. session) or ''
+  return sessions[session]
+end
+
+drop_expired()
+local shown, entries, token = {}, call('ZRANGE', queue, 0, -1, 'WITHSCORES'), call('GET', counter)
+local ghost = value and string.match(value, '^~h(%d+)')
+if is_shared() then
+  local list, most = call('ZRANGE', members, 0, -1, 'WITHSCORES'), 0
+  for i = 1, #list, 2 do
+    local record = call('HGET', records, list[i])
+    local text = record and string.match(record, '^%d+') .. ' ' .. as_text(granted_ms(record))
+      .. ' ' .. client_of(list[i]) or ''
+    shown[#shown + 1] = {list[i], list[i + 1], text}
+    most = math.max(most, record and token_of(record) or 0)
+  end
+  if most > 0 then token = as_text(most) end
+end
+local by = holder_record()
+if by then
+  token = string.match(by, '^%d+')
+  by = as_text(granted_ms(by)) .. ' ' .. client_of(value)
+end
+if ghost then
+  token = ghost
+  value = '~h'
+end
+
+-- While nobody holds the lock, a waiter whose client is not listening is dead, or about to ask
+-- again. When a holder and all its waiters have died, their entries would be shown for an hour.
+local waiters, free = {}, not value and read_gap() <= now()
+for i = 1, #entries, 2 do
+  local owner, mode, _, _, slots = parse_entry(entries[i])
+  if owner and not (free and notify(owner, 'h ' .. owner) == 0) then
+    waiters[#waiters + 1] = owner .. ' ' .. mode .. ' ' .. slots .. ' '
+      .. as_text(entries[i + 1] / 1000) .. ' ' .. client_of(owner)
+  end
+end
+return {value, call('PTTL', lock), token, by, as_text(now()), shown, waiters}
