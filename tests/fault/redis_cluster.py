@@ -1,5 +1,6 @@
 """A Redis Cluster whose slots move, whose nodes are killed or change places, or that is down."""
 import atexit
+import contextlib
 import os
 import pathlib
 import re
@@ -10,6 +11,7 @@ import sys
 TESTS = pathlib.Path(__file__).resolve().parent.parent
 sys.path += [str(TESTS / "cli"), str(TESTS / "servers")]
 from kit import expect, run_tests  # noqa: E402
+from redis_kit import renewed  # noqa: E402
 from redis_groups import Cluster, Pretender, certificates, replicate, until  # noqa: E402
 from redis_server import RedisServer  # noqa: E402
 
@@ -66,6 +68,15 @@ def tried(t, name, code):
     done = t.stile("run", "--try", name, "--", "true")
     expect(done.returncode, code, done.stderr)
     return done.stderr
+
+
+@contextlib.contextmanager
+def stopped(node):
+    node.pause()
+    try:
+        yield
+    finally:
+        node.go_on()
 
 
 def by_hand(node, *command):
@@ -206,18 +217,16 @@ def node_is_stopped(t, cluster):
     """SIGSTOP of a node: renewals find its replica, though no connection ends"""
     node = cluster.nodes[2]
     name = cluster.name_on(node)
-    held, waiting = hold_and_wait(t, name, ttl="9s")
+    held, waiting = hold_and_wait(t, name, ttl="30s")
     replicate(node, 1)
-    node.process.send_signal(signal.SIGSTOP)
-    try:
+    with cluster.replacing_the_dead(), stopped(node):
         new = node.replicas[0]
         until(lambda: new.cli("ROLE").startswith("master"), "failover")
-        until(lambda: int(new.cli("PTTL", "lock:" + name)) > 7000, "renewal")
+        renewed(new, name)
+        cluster.settle(without=[node])
         tried(t, name, 75)
         t.release(held)
         goes_in(waiting)
-    finally:
-        node.process.send_signal(signal.SIGCONT)
 
 
 @on_cluster(replicas=1)
@@ -225,18 +234,20 @@ def node_is_killed(t, cluster):
     """kill -9 of a node: its names go on at its replica, those of others at once"""
     node, other = cluster.nodes[:2]
     name, far = cluster.name_on(node), cluster.name_on(other)
-    held, waiting = hold_and_wait(t, name)
+    held, waiting = hold_and_wait(t, name, ttl="60s")
     token = t.show(name)["token"]
     held_far, waiting_far = hold_and_wait(t, far)
     replicate(node, 1)
-    node.kill()
-    t.release(held_far)
-    goes_in(waiting_far)
-    expect(t.stile("run", "--wait", "60s", "y{lock:%s}" % name, "--", "true").returncode, 0)
-    tried(t, name, 75)
-    t.release(held)
-    goes_in(waiting)
-    assert token_of(t, name) > token
+    with cluster.replacing_the_dead():
+        node.kill()
+        t.release(held_far)
+        goes_in(waiting_far)
+        expect(t.stile("run", "--wait", "60s", "y{lock:%s}" % name, "--", "true").returncode, 0)
+        cluster.settle()
+        tried(t, name, 75)
+        t.release(held)
+        goes_in(waiting)
+        assert token_of(t, name) > token
 
 
 @on_cluster(replicas=1)
@@ -245,8 +256,7 @@ def node_is_demoted(t, cluster):
     node = cluster.nodes[1]
     name = cluster.name_on(node)
     held, waiting = hold_and_wait(t, name)
-    expect(node.replicas[0].cli("CLUSTER", "FAILOVER"), "OK")
-    until(lambda: node.cli("ROLE").startswith("slave"), "failover")
+    cluster.demote(node)
     tried(t, name, 75)
     t.release(held)
     goes_in(waiting)
@@ -259,13 +269,10 @@ def replicas_are_counted(t, cluster):
     names = [cluster.name_on(node) for node in cluster.nodes]
     for name in names:
         tried(t, name, 0)
-    cluster.nodes[0].replicas[0].process.send_signal(signal.SIGSTOP)
-    try:
+    with stopped(cluster.nodes[0].replicas[0]):
         assert "wait_replicas" in tried(t, names[0], 69)
         tried(t, names[1], 0)
         expect(cluster.nodes[0].cli("EXISTS", "lock:" + names[0]), "0")
-    finally:
-        cluster.nodes[0].replicas[0].process.send_signal(signal.SIGCONT)
 
 
 # ---- down ----

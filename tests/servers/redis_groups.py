@@ -5,6 +5,7 @@
     with Cluster(3, replicas=1) as cluster:
         cluster.url, cluster.nodes, cluster.owner("lock:x")
 """
+import contextlib
 import os
 import pathlib
 import socket
@@ -17,6 +18,10 @@ from redis_server import RedisServer, free_port
 PATIENCE = 60.0
 NAME = "tests"
 SOON = ("--repl-diskless-sync-delay", "0")
+# After so many ms without an answer a node of a Cluster is taken for dead. On a machine under load
+# that happens to nodes which are only slow, and the others would replace them in any test.
+IMPATIENT, PATIENT = "1500", "15000"
+FAILOVER_ENDS = 6.0  # a manual one that has no votes by then, after 5 s, was given up
 
 
 def until(condition, what):
@@ -231,7 +236,7 @@ class Cluster:
         if self.tls:
             more = as_arguments({**self.tls, "tls-port": str(tls), "tls-cluster": "yes"})
         node = RedisServer("--cluster-enabled", "yes", "--cluster-port", str(bus),
-                           "--cluster-node-timeout", "1500", *SOON, *self.args, *more)
+                           "--cluster-node-timeout", IMPATIENT, *SOON, *self.args, *more)
         node.bus, node.tls, node.replicas = bus, tls, []
         node.id = node.cli("CLUSTER", "MYID")
         return node
@@ -252,13 +257,58 @@ class Cluster:
             owner = self.nodes[i % n]
             until(lambda: "OK" in node.cli("CLUSTER", "REPLICATE", owner.id), "replication")
             owner.replicas.append(node)
-        until(lambda: all(self.is_well(node, replicas) for node in self.all), "the cluster")
+        until(lambda: all(self.is_linked(node, replicas) for node in self.all), "replication")
+        self.settle()
+        self.take_for_dead_after(PATIENT)
 
     @staticmethod
-    def is_well(node, replicas):
+    def is_linked(node, replicas):
+        return has_replicas(node, replicas) or "connected" in node.cli("ROLE")
+
+    @staticmethod
+    def is_well(node):
         told = node.cli("CLUSTER", "INFO")
-        linked = has_replicas(node, replicas) or "connected" in node.cli("ROLE")
-        return "cluster_state:ok" in told and "cluster_slots_ok:16384" in told and linked
+        return "cluster_state:ok" in told and "cluster_slots_ok:16384" in told
+
+    @staticmethod
+    def primaries(node):
+        """Who has which slots, as this node sees it: id and slots of each."""
+        rows = [row.split() for row in node.cli("CLUSTER", "NODES").split("\n")]
+        return sorted((row[0], *row[8:]) for row in rows if "master" in row[2] and row[8:])
+
+    def settle(self, without=()):
+        """Until all nodes that run agree on who has which slot, and serve them."""
+        nodes = [node for node in self.all if node.process and node not in without]
+        until(lambda: all(self.is_well(node) for node in nodes) and
+              len({str(self.primaries(node)) for node in nodes}) == 1, "the cluster")
+
+    def take_for_dead_after(self, ms):
+        for node in self.all:
+            if node.process:
+                node.cli("CONFIG", "SET", "cluster-node-timeout", ms)
+
+    @contextlib.contextmanager
+    def replacing_the_dead(self):
+        """Whoever is killed or stopped meanwhile is soon replaced by its replica."""
+        self.take_for_dead_after(IMPATIENT)
+        try:
+            yield
+        finally:
+            self.take_for_dead_after(PATIENT)
+
+    def demote(self, node):
+        """It changes places with its replica, which both agree on."""
+        def is_replica():
+            return node.cli("ROLE").startswith("slave")
+
+        def attempt():
+            told = node.replicas[0].cli("CLUSTER", "FAILOVER")
+            end = time.monotonic() + FAILOVER_ENDS
+            while told == "OK" and not is_replica() and time.monotonic() < end:
+                time.sleep(0.01)
+            return is_replica()
+        until(attempt, "failover")
+        self.settle()
 
     @property
     def url(self):
