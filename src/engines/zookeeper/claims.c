@@ -1,10 +1,38 @@
 /* What all parts of a claim's life share. */
 #include "engines/zookeeper/claims.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 #define AGAIN_NS         (50 * NS_PER_MS)
 #define AGAIN_DOUBLE_MAX 5 /* times */
+
+/* ---- the states ---- */
+
+#define TO(state) (1u << CLAIM_##state)
+#define TO_END    (TO(DRAINING) | TO(RELEASING) | TO(IDLE)) /* release() may come at any time */
+
+/* Where each state may lead. A claim starts over, in CREATING, when its node has gone. */
+static const unsigned transitions[] = {
+    [CLAIM_IDLE] = TO(CREATING),
+    [CLAIM_CREATING] = TO(CREATING) | TO(LISTING) | TO(WAITING) | TO(HELD) | TO(WITHDRAWING) |
+                       TO(UNCERTAIN) | TO_END,
+    [CLAIM_LISTING] = TO(CREATING) | TO(LISTING) | TO(WAITING) | TO(HELD) | TO(WITHDRAWING) |
+                      TO(UNCERTAIN) | TO_END,
+    [CLAIM_WAITING] = TO(CREATING) | TO(LISTING) | TO(WITHDRAWING) | TO(UNCERTAIN) | TO_END,
+    [CLAIM_HELD] = TO(LOST) | TO_END,
+    [CLAIM_LOST] = TO_END,
+    [CLAIM_WITHDRAWING] = TO(UNCERTAIN) | TO_END,
+    [CLAIM_UNCERTAIN] = TO_END,
+    [CLAIM_DRAINING] = TO(RELEASING) | TO(IDLE),
+    [CLAIM_RELEASING] = TO(RELEASING) | TO(UNCERTAIN) | TO(IDLE), /* RELEASING: repeated */
+};
+
+void zk_claim_move_to(struct zk_claim *zc, enum claim_state state)
+{
+    assert(transitions[zc->state] & 1u << state);
+    zc->state = state;
+}
 
 /* ---- beginning and end ---- */
 
@@ -49,14 +77,14 @@ void zk_claim_stop_waiting(struct zk_claim *zc)
 {
     leave_recent(zc);
     zk_watch_remove(&zc->watch);
-    if (zc->has_timer)
-        loop_disarm(core_claim(zc)->engine->loop, &zc->timer);
+    loop_disarm(core_claim(zc)->engine->loop, &zc->timer);
 }
 
 void zk_claim_drop_node(struct zk_claim *zc)
 {
     free(zc->node);
     zc->node = NULL;
+    zc->node_state = NODE_NONE;
 }
 
 void zk_claim_drop_orphans(struct zk_claim *zc)
@@ -75,14 +103,12 @@ void zk_claim_forget(struct zk_claim *zc)
 {
     zk_requester_forget(&zc->requester);
     zk_claim_stop_waiting(zc);
-    if (zc->has_timer)
-        loop_unreserve(core_claim(zc)->engine->loop, 1);
-    zc->has_timer = false;
+    loop_unreserve(core_claim(zc)->engine->loop, 1);
     zc->in_flight = 0;
     zk_claim_drop_node(zc);
     zk_claim_drop_orphans(zc);
     leave_session(zc);
-    zc->state = CLAIM_IDLE;
+    zk_claim_move_to(zc, CLAIM_IDLE);
 }
 
 /* ---- failing ---- */
@@ -92,11 +118,11 @@ void zk_claim_fail(struct zk_claim *zc, const struct stile_error *err)
 {
     struct claim *claim = core_claim(zc);
     struct stile_error why = *err;
-    if (zc->node || zc->created_maybe || zc->recorded)
+    if (zc->node_state != NODE_NONE || zc->record_state != RECORD_NONE)
         why.status = STILE_UNCERTAIN;
     if (why.status == STILE_UNCERTAIN) {
         zk_claim_stop_waiting(zc);
-        zc->state = CLAIM_RELEASING;
+        zk_claim_move_to(zc, CLAIM_UNCERTAIN);
     } else {
         zk_claim_forget(zc);
     }

@@ -1,5 +1,15 @@
-/* A claim, and the parts of its life: claims.c (shared), queue.c (until it is granted, and while it
- * is held) and release.c (its end). */
+/* The life of a claim:
+ *
+ *     IDLE ─► CREATING ─► LISTING ◄─► WAITING
+ *                 │           │
+ *                 ├───────────┴─► HELD ─► LOST
+ *                 └─► WITHDRAWING ─► IDLE
+ *
+ *     any of them ─► UNCERTAIN, if it failed and may have left something on the server
+ *     any of them ─► DRAINING ─► RELEASING ─► IDLE, when core calls release()
+ *
+ * The table of transitions is in claims.c, with what all parts of a claim's life share. queue.c
+ * leads up to the grant and watches the holder's node; release.c is the end. */
 #ifndef STILE_ZOOKEEPER_CLAIMS_H
 #define STILE_ZOOKEEPER_CLAIMS_H
 
@@ -7,16 +17,30 @@
 
 enum claim_state {
     CLAIM_IDLE,
-    CLAIM_CREATING, /* its node was asked for, and a listing behind it */
+    CLAIM_CREATING, /* its node was requested, and a listing behind it */
+    CLAIM_LISTING,  /* reads the queue, and the hold records in its way */
     CLAIM_WAITING,  /* watches the node before its own, or will list again */
-    CLAIM_LISTING,
     CLAIM_HELD,
+    CLAIM_LOST,        /* its node went while it was held */
     CLAIM_WITHDRAWING, /* was not first and does not wait, or is refused */
+    CLAIM_UNCERTAIN,   /* its claim or release failed; core calls release() next */
+    CLAIM_DRAINING,    /* release() was called; earlier requests are still under way */
     CLAIM_RELEASING,
 };
 
 /* Only an administrator can help: the claim is withdrawn, and fails. */
 enum refusal { NOT_REFUSED, NUMBERS_USED_UP, NOT_A_CLAIM };
+
+/* What is known of its node on the server. */
+enum node_state {
+    NODE_NONE,             /* it does not exist */
+    NODE_UNCERTAIN,        /* its creation was sent; its path is not known */
+    NODE_PRESENT,          /* under a known path */
+    NODE_DELETE_UNCERTAIN, /* a request that deletes it may have been executed */
+};
+
+/* What is known of its hold record on the server. */
+enum record_state { RECORD_NONE, RECORD_UNCERTAIN, RECORD_WRITTEN };
 
 /* A hold record whose claim has gone. */
 struct orphan {
@@ -41,26 +65,21 @@ struct zk_claim {
     struct session *session;
     unsigned generation; /* of the session its node belongs to */
     enum claim_state state;
+    enum node_state node_state;
+    enum record_state record_state;
+    enum refusal refusal;
     char guid[GUID_SIZE];
     char *node;   /* its path; NULL: not known */
     size_t bytes; /* of its path, in its session's account */
     int64_t czxid, owner;
-    int created; /* the server's code */
-    bool created_maybe;
-    unsigned in_flight;
-    enum refusal refusal;
-    bool leaving; /* release() was called */
-    bool was_held;
-    bool gone;     /* its node was removed by somebody else */
-    bool doubtful; /* a request that deletes its node may have been executed */
+    int created;   /* the server's code */
     bool parents;  /* must be created first */
-    bool has_timer;
+    bool was_held; /* whatever became of it */
+    unsigned in_flight;
     unsigned tries;
     uint64_t granted_ns;
     int64_t clock_ms; /* the server's clock when it last wrote for us */
     uint64_t clock_ns;
-    bool recorded; /* its hold record may exist */
-    bool armed;    /* and does */
     struct orphans *orphans;
     struct timer timer;
     struct node_watch *watch;
@@ -93,10 +112,11 @@ static inline struct zk *zk_of_claim(struct zk_claim *zc)
 
 /* ---- claims.c ---- */
 
+void zk_claim_move_to(struct zk_claim *zc, enum claim_state state);
 void zk_claim_begin(struct zk_claim *zc, struct session *session);
 void zk_claim_forget(struct zk_claim *zc);
 void zk_claim_stop_waiting(struct zk_claim *zc); /* its watch and its timer */
-void zk_claim_drop_node(struct zk_claim *zc);
+void zk_claim_drop_node(struct zk_claim *zc);    /* it no longer exists */
 void zk_claim_drop_orphans(struct zk_claim *zc);
 void zk_claim_fail(struct zk_claim *zc, const struct stile_error *err);
 void zk_claim_fail_code(struct zk_claim *zc, int rc, bool maybe);

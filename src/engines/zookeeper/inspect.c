@@ -646,7 +646,7 @@ static void break_now(struct inspection *inspection)
     if (inspection->pending > 0)
         return;
     error_set(&inspection->error, STILE_CONFLICT, 0,
-              held ? "the grant with that token is over" : "it is not held");
+              held ? "the grant with that token is over" : "it isn't held");
     end(inspection, &inspection->error);
 }
 

@@ -43,7 +43,8 @@ static void lose(struct zk_claim *zc)
     struct claim *claim = core_claim(zc);
     struct stile_error err;
     zk_claim_stop_waiting(zc);
-    zc->gone = true;
+    zk_claim_drop_node(zc);
+    zk_claim_move_to(zc, CLAIM_LOST);
     error_set(&err, STILE_LOST, ZNONODE, "the lock's node was deleted on the server");
     claim->engine->events->lost(claim, &err);
 }
@@ -116,7 +117,7 @@ static void grant(struct zk_claim *zc)
 {
     struct claim *claim = core_claim(zc);
     zk_claim_stop_waiting(zc);
-    zc->state = CLAIM_HELD;
+    zk_claim_move_to(zc, CLAIM_HELD);
     zc->was_held = true;
     zc->tries = 0;
     zc->granted_ns = loop_now(claim->engine->loop);
@@ -137,7 +138,7 @@ static void on_recorded(struct requester *requester, const struct reply *reply)
 {
     struct zk_claim *zc = claim_of_requester(requester);
     char path[PATH_ROOM];
-    zc->armed = reply->rc == ZOK;
+    zc->record_state = reply->rc == ZOK ? RECORD_WRITTEN : RECORD_UNCERTAIN;
     if (zk_release_owns_reply(zc))
         return;
     if (reply->rc == ZNODEEXISTS) {
@@ -154,13 +155,13 @@ static void write_record(struct zk_claim *zc)
     char path[PATH_ROOM], data[INFO_MAX];
     zk_claim_record_path(path, zc);
     zk_claim_record_data(data, zc, true);
-    zc->recorded =
-        zk_request_create(zc->session, &zc->requester, path, JUTE_PERSISTENT, data, on_recorded);
-    zc->in_flight += zc->recorded;
-    if (zc->recorded)
-        list_again(zc);
-    else
+    if (!zk_request_create(zc->session, &zc->requester, path, JUTE_PERSISTENT, data, on_recorded)) {
         zk_claim_fail_code(zc, ZNOMEMORY, true);
+        return;
+    }
+    zc->record_state = RECORD_UNCERTAIN;
+    zc->in_flight++;
+    list_again(zc);
 }
 
 /* ---- orphans in the way ---- */
@@ -382,7 +383,7 @@ static bool check_orphans(struct zk_claim *zc, const struct node_list *queue,
     bool known = zc->orphans && find_orphans(zc, queue, children, slots);
     if (known && zc->orphans->n == 0)
         return false;
-    zc->state = CLAIM_LISTING;
+    zk_claim_move_to(zc, CLAIM_LISTING);
     if (!known || !request_orphans(zc))
         zk_claim_fail_code(zc, ZNOMEMORY, true);
     return true;
@@ -436,7 +437,7 @@ static void watch_node(struct zk_claim *zc, const char *node)
     struct session *session = zc->session;
     path_of(path, zc);
     size_t n = strlen(path);
-    zc->state = CLAIM_WAITING;
+    zk_claim_move_to(zc, CLAIM_WAITING);
     zk_watch_remove(&zc->watch);
     if (snprintf(path + n, sizeof path - n, "/%s", node) < (int)(sizeof path - n) &&
         zk_watch_add(&zc->watch, session, 'g', path, &zc->requester, on_queue_event) &&
@@ -450,7 +451,7 @@ static void watch_node(struct zk_claim *zc, const char *node)
 static void wait_for_change(struct zk_claim *zc)
 {
     if (zc->watch && zc->watch->kind == 'c')
-        zc->state = CLAIM_WAITING;
+        zk_claim_move_to(zc, CLAIM_WAITING);
     else
         list_again(zc);
 }
@@ -499,7 +500,7 @@ static void wait_or_withdraw(struct zk_claim *zc, const struct position *positio
 
 static void reached_head(struct zk_claim *zc)
 {
-    if (wants_record(zc) && !zc->armed)
+    if (wants_record(zc) && zc->record_state != RECORD_WRITTEN)
         write_record(zc);
     else
         grant(zc);
@@ -566,7 +567,7 @@ static bool request_list(struct zk_claim *zc, bool watched, reply_fn *fn)
 static void list_again(struct zk_claim *zc)
 {
     const struct claim *claim = core_claim(zc);
-    zc->state = CLAIM_LISTING;
+    zk_claim_move_to(zc, CLAIM_LISTING);
     loop_disarm(claim->engine->loop, &zc->timer);
     zk_watch_remove(&zc->watch);
     if (!request_list(zc, claim->mode == STILE_SLOTS && claim->wait, on_listed))
@@ -581,13 +582,14 @@ static void on_created(struct requester *requester, const struct reply *reply)
 {
     struct zk_claim *zc = claim_of_requester(requester);
     zc->created = reply->rc;
-    zc->created_maybe = reply->maybe;
     if (reply->rc == ZOK) {
         zc->node = strdup(reply->path);
-        zc->created_maybe = !zc->node;
+        zc->node_state = zc->node ? NODE_PRESENT : NODE_UNCERTAIN;
         zc->czxid = reply->stat->czxid;
         zc->owner = reply->stat->ephemeral_owner;
         set_clock(zc, reply->stat->ctime);
+    } else if (!reply->maybe) {
+        zc->node_state = NODE_NONE;
     }
     zk_release_owns_reply(zc);
 }
@@ -603,14 +605,15 @@ static void on_first_listed(struct requester *requester, const struct reply *rep
         zc->parents = true;
         send_claim(zc);
     } else if (zc->created != ZOK || !zc->node) {
-        zk_claim_fail_code(zc, zc->created ? zc->created : ZNOMEMORY, zc->created_maybe);
+        zk_claim_fail_code(zc, zc->created ? zc->created : ZNOMEMORY,
+                           zc->node_state == NODE_UNCERTAIN);
     } else if (zk_node_numbers_run_out(zk_of_claim(zc), claim, zc->guid, zc->node)) {
         zc->refusal = NUMBERS_USED_UP;
         zk_release_withdraw(zc);
     } else if (reply->rc == ZOK) {
         examine_queue(zc, reply);
     } else if (zk_error_is_transient(reply->rc) && claim->wait) {
-        zc->state = CLAIM_WAITING;
+        zk_claim_move_to(zc, CLAIM_WAITING);
         zk_claim_retry_later(zc, on_list_timer);
         claim->engine->events->queued(claim);
     } else {
@@ -645,7 +648,7 @@ static void send_claim(struct zk_claim *zc)
     struct stile_error err;
     char path[PATH_ROOM], data[INFO_MAX];
     uint8_t random[16];
-    zc->state = CLAIM_CREATING;
+    zk_claim_move_to(zc, CLAIM_CREATING);
     zc->generation = zc->session->generation;
     int error = loop_random(claim->engine->loop, random, sizeof random);
     if (error) {
@@ -660,9 +663,9 @@ static void send_claim(struct zk_claim *zc)
     bool created = parents && zk_request_create(zc->session, &zc->requester, path,
                                                 JUTE_EPHEMERAL_SEQUENTIAL, data, on_created);
     zc->in_flight += created;
+    zc->node_state = created ? NODE_UNCERTAIN : NODE_NONE;
     if (created && request_list(zc, false, on_first_listed))
         return;
-    zc->created_maybe = created;
     zk_requester_forget(&zc->requester);
     zc->in_flight = 0;
     zk_claim_fail_code(zc, ZNOMEMORY, created);
@@ -676,7 +679,6 @@ static void start_over(struct zk_claim *zc)
     zk_claim_stop_waiting(zc);
     zk_claim_drop_node(zc);
     zk_release_drop_record(zc);
-    zc->created_maybe = false;
     if (zc->tries++ < TRIES_MAX) {
         send_claim(zc);
         return;
@@ -691,12 +693,10 @@ void zk_queue_claim(struct engine *engine, struct claim *claim)
     struct stile_error err;
     size_t bytes = zk_path_bytes_of_claim(zk_of(engine), claim);
     struct session *session = zk_session_for(zk_of(engine), claim->ttl_ns, bytes, &err);
-    *zc = (struct zk_claim){.state = CLAIM_CREATING, .bytes = bytes};
-    zc->has_timer = session && loop_reserve(engine->loop, 1) == 0;
-    if (!zc->has_timer) {
+    *zc = (struct zk_claim){.state = CLAIM_IDLE, .bytes = bytes};
+    if (!session || loop_reserve(engine->loop, 1)) {
         if (session)
             error_set(&err, STILE_NOMEM, 0, "out of memory");
-        zc->state = CLAIM_IDLE;
         engine->events->failed(claim, &err);
         return;
     }
@@ -712,14 +712,20 @@ static void session_ended(struct zk_claim *zc)
     zc->in_flight = 0;
     zk_requester_forget(&zc->requester);
     zk_claim_drop_orphans(zc);
-    if (zc->leaving || zc->state == CLAIM_WITHDRAWING || zc->state == CLAIM_RELEASING) {
-        zk_release_session_ended(zc);
-    } else if (zc->state == CLAIM_HELD) {
-        zk_claim_stop_waiting(zc);
-        zc->gone = true;
-    } else {
+    switch (zc->state) {
+    case CLAIM_CREATING:
+    case CLAIM_LISTING:
+    case CLAIM_WAITING:
         zc->tries = 0;
         start_over(zc);
+        break;
+    case CLAIM_HELD: /* core knows that the session has ended */
+        zk_claim_stop_waiting(zc);
+        zk_claim_drop_node(zc);
+        zk_claim_move_to(zc, CLAIM_LOST);
+        break;
+    default:
+        zk_release_session_ended(zc);
     }
 }
 

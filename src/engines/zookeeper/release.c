@@ -78,9 +78,9 @@ static void schedule_removal(struct zk_claim *zc, uint64_t at_ns)
 
 void zk_release_drop_record(struct zk_claim *zc)
 {
-    if (zc->recorded)
+    if (zc->record_state != RECORD_NONE)
         schedule_removal(zc, 0);
-    zc->recorded = zc->armed = false;
+    zc->record_state = RECORD_NONE;
 }
 
 void zk_release_close(struct zk *zk)
@@ -98,8 +98,8 @@ static uint64_t hold_ends_ns(struct zk_claim *zc)
     return zc->granted_ns + hold_ns + hold_ns / 100;
 }
 
-/* Removes the record, or leaves it as it should be. If recorded is still set, fn gets the reply.
- * False: out of memory. */
+/* Removes the record, or leaves it as it should be. If record_state is not NONE then, fn gets the
+ * reply. False: out of memory. */
 static bool leave_record(struct zk_claim *zc, reply_fn *fn)
 {
     const struct claim *claim = core_claim(zc);
@@ -107,7 +107,7 @@ static bool leave_record(struct zk_claim *zc, reply_fn *fn)
     bool delays = stays && claim->lost && claim->delay_ns;
     bool holds = stays && claim->hold_ns && loop_now(claim->engine->loop) < hold_ends_ns(zc);
     char path[PATH_ROOM], data[INFO_MAX];
-    bool sent = true;
+    bool written = zc->record_state == RECORD_WRITTEN, sent = true;
     zk_claim_record_path(path, zc);
     zk_claim_record_data(data, zc, delays);
     if (!holds && !delays)
@@ -115,12 +115,13 @@ static bool leave_record(struct zk_claim *zc, reply_fn *fn)
     else if (claim->delay_ns)
         sent = zk_request_set(zc->session, &zc->requester, path, data, delays ? 0 : -1, fn);
     else
-        zc->recorded = false; /* it already says what it should */
-    if (sent && holds && !delays && zc->armed) {
-        zc->armed = false; /* a repeated release must not schedule it twice */
+        zc->record_state = RECORD_NONE; /* it already says what it should */
+    if (sent && holds && !delays && written) {
         schedule_removal(zc, hold_ends_ns(zc));
+        if (zc->record_state != RECORD_NONE)
+            zc->record_state = RECORD_UNCERTAIN; /* a repeated release schedules no second one */
     }
-    zc->in_flight += sent && zc->recorded;
+    zc->in_flight += sent && zc->record_state != RECORD_NONE;
     return sent;
 }
 
@@ -141,8 +142,8 @@ static void on_release_timer(struct timer *timer)
 /* The request about its record was sent before, so by now it is answered, or was lost. */
 static void node_is_gone(struct zk_claim *zc, const struct stile_error *err)
 {
-    zc->gone = true;
-    if (zc->recorded)
+    zk_claim_drop_node(zc);
+    if (zc->record_state != RECORD_NONE)
         zk_claim_retry_later(zc, on_release_timer);
     else
         finish(zc, err);
@@ -153,7 +154,7 @@ static void refused(struct zk_claim *zc, int rc)
 {
     struct claim *claim = core_claim(zc);
     struct stile_error err;
-    zc->leaving = false;
+    zk_claim_move_to(zc, CLAIM_UNCERTAIN);
     zk_error_set(&err, rc, true);
     claim->engine->events->released(claim, &err);
 }
@@ -164,10 +165,10 @@ static bool is_ending(const struct zk_claim *zc)
     return zc->session->ending;
 }
 
-/* It exists, or may exist. */
-static bool has_node(const struct zk_claim *zc)
+/* Nothing of it is left on the server. */
+static bool has_nothing(const struct zk_claim *zc)
 {
-    return !zc->gone && (zc->node || zc->created_maybe);
+    return zc->node_state == NODE_NONE && zc->record_state == RECORD_NONE;
 }
 
 /* ---- a node with a known path ---- */
@@ -180,9 +181,10 @@ static void on_deleted(struct requester *requester, const struct reply *reply)
     if (is_ending(zc))
         return;
     if (zk_error_is_transient(reply->rc)) {
-        zc->doubtful = zc->doubtful || reply->maybe;
+        if (reply->maybe)
+            zc->node_state = NODE_DELETE_UNCERTAIN;
         zk_claim_retry_later(zc, on_release_timer);
-    } else if (reply->rc == ZNONODE && zc->was_held && !zc->doubtful) {
+    } else if (reply->rc == ZNONODE && zc->was_held && zc->node_state == NODE_PRESENT) {
         error_set(&err, STILE_LOST, ZNONODE, "the lock was no longer held");
         node_is_gone(zc, &err);
     } else if (reply->rc == ZOK || reply->rc == ZNONODE) {
@@ -194,41 +196,53 @@ static void on_deleted(struct requester *requester, const struct reply *reply)
 
 /* ---- a node whose creation was not answered ---- */
 
-static char *find_node(const char *path, const struct jute_strings *children, const char *guid)
+/* *node is NULL if it does not exist. False: out of memory. */
+static bool find_node(char **node, const char *path, const struct jute_strings *children,
+                      const char *guid)
 {
+    *node = NULL;
     for (size_t i = 0; i < children->n; i++) {
         const char *child = children->list[i];
         enum stile_mode mode;
         if (!strstr(child, guid) || zk_record_guid(&mode, child))
             continue;
-        char *node = malloc(strlen(path) + strlen(child) + 2);
-        return node ? strcat(strcat(strcpy(node, path), "/"), child) : NULL;
+        *node = malloc(strlen(path) + strlen(child) + 2);
+        if (*node)
+            strcat(strcat(strcpy(*node, path), "/"), child);
+        return *node != NULL;
     }
-    return NULL;
+    return true;
+}
+
+static void on_listing(struct zk_claim *zc, const struct jute_strings *children)
+{
+    const struct claim *claim = core_claim(zc);
+    char path[PATH_ROOM];
+    zk_path_of_name(path, zk_of_claim(zc), claim->name, claim->name_len);
+    if (!find_node(&zc->node, path, children, zc->guid)) {
+        zk_claim_retry_later(zc, on_release_timer);
+    } else if (zc->node) {
+        zc->node_state = NODE_PRESENT;
+        send_release(zc);
+    } else {
+        node_is_gone(zc, NULL);
+    }
 }
 
 static void on_searched(struct requester *requester, const struct reply *reply)
 {
     struct zk_claim *zc = claim_of_requester(requester);
-    const struct claim *claim = core_claim(zc);
-    char path[PATH_ROOM];
     zc->in_flight--;
     if (is_ending(zc))
         return;
-    if (zk_error_is_transient(reply->rc)) {
+    if (zk_error_is_transient(reply->rc))
         zk_claim_retry_later(zc, on_release_timer);
-    } else if (reply->rc == ZOK) {
-        zk_path_of_name(path, zk_of_claim(zc), claim->name, claim->name_len);
-        zc->node = find_node(path, reply->children, zc->guid);
-        if (zc->node)
-            send_release(zc);
-        else
-            node_is_gone(zc, NULL);
-    } else if (reply->rc == ZNONODE) {
+    else if (reply->rc == ZOK)
+        on_listing(zc, reply->children);
+    else if (reply->rc == ZNONODE)
         node_is_gone(zc, NULL);
-    } else {
+    else
         refused(zc, reply->rc);
-    }
 }
 
 static void on_synced(struct requester *requester, const struct reply *reply)
@@ -255,10 +269,10 @@ static void on_record_left(struct requester *requester, const struct reply *repl
     zc->in_flight--;
     if (is_ending(zc))
         return;
-    zc->recorded = zk_error_is_transient(reply->rc);
-    if (has_node(zc))
+    zc->record_state = zk_error_is_transient(reply->rc) ? RECORD_UNCERTAIN : RECORD_NONE;
+    if (zc->node_state != NODE_NONE)
         return;
-    if (zc->recorded)
+    if (zc->record_state != RECORD_NONE)
         zk_claim_retry_later(zc, on_release_timer);
     else
         finish(zc, NULL);
@@ -267,14 +281,14 @@ static void on_record_left(struct requester *requester, const struct reply *repl
 static void send_release(struct zk_claim *zc)
 {
     bool sent = true;
-    zc->state = CLAIM_RELEASING;
-    if (zc->recorded)
+    zk_claim_move_to(zc, CLAIM_RELEASING);
+    if (zc->record_state != RECORD_NONE)
         sent = leave_record(zc, on_record_left);
-    if (!has_node(zc) && !zc->recorded) {
+    if (has_nothing(zc)) {
         finish(zc, NULL);
         return;
     }
-    if (sent && has_node(zc)) {
+    if (sent && zc->node_state != NODE_NONE) {
         sent = zc->node
                    ? zk_request_delete_batched(zc->session, &zc->requester, zc->node, on_deleted)
                    : search(zc);
@@ -293,12 +307,12 @@ static void drained(struct zk_claim *zc)
 
 bool zk_release_owns_reply(struct zk_claim *zc)
 {
+    bool over = zc->state == CLAIM_UNCERTAIN || zc->state == CLAIM_DRAINING ||
+                zc->state == CLAIM_RELEASING || is_ending(zc);
     zc->in_flight--;
-    if (zc->session->ending)
-        return true;
-    if (zc->leaving && zc->in_flight == 0)
+    if (zc->state == CLAIM_DRAINING && zc->in_flight == 0 && !is_ending(zc))
         drained(zc);
-    return zc->leaving || zc->state == CLAIM_RELEASING;
+    return over;
 }
 
 void zk_release(struct engine *engine, struct claim *claim)
@@ -308,13 +322,14 @@ void zk_release(struct engine *engine, struct claim *claim)
         engine->events->released(claim, NULL);
         return;
     }
-    zc->leaving = true;
     zc->tries = 0;
     zk_claim_stop_waiting(zc);
-    if (zc->gone && !zc->recorded)
+    if (has_nothing(zc))
         finish(zc, NULL);
     else if (zc->in_flight == 0 && !is_ending(zc))
         send_release(zc);
+    else
+        zk_claim_move_to(zc, CLAIM_DRAINING);
 }
 
 /* ---- withdrawing: not first and not waiting, or refused ---- */
@@ -356,8 +371,10 @@ static void on_withdrawn(struct requester *requester, const struct reply *reply)
     zc->in_flight--;
     if (is_ending(zc))
         return;
-    if (zc->leaving)
+    if (zc->state == CLAIM_DRAINING)
         drained(zc);
+    else if (zc->state != CLAIM_WITHDRAWING)
+        return; /* it has failed meanwhile, and core is about to release it */
     else if (reply->rc == ZOK || reply->rc == ZNONODE)
         withdrawn(zc);
     else
@@ -366,7 +383,7 @@ static void on_withdrawn(struct requester *requester, const struct reply *reply)
 
 void zk_release_withdraw(struct zk_claim *zc)
 {
-    zc->state = CLAIM_WITHDRAWING;
+    zk_claim_move_to(zc, CLAIM_WITHDRAWING);
     if (zk_request_delete_batched(zc->session, &zc->requester, zc->node, on_withdrawn))
         zc->in_flight++;
     else
@@ -377,10 +394,10 @@ void zk_release_withdraw(struct zk_claim *zc)
 
 void zk_release_session_ended(struct zk_claim *zc)
 {
-    zc->gone = true;
-    if (zc->leaving)
+    zk_claim_drop_node(zc);
+    if (zc->state == CLAIM_DRAINING || zc->state == CLAIM_RELEASING)
         send_release(zc);
     else if (zc->state == CLAIM_WITHDRAWING)
         withdrawn(zc);
-    /* else it has failed, and core is about to release it */
+    /* else core is about to release it */
 }
