@@ -41,7 +41,7 @@ def await_quorum(*members):
 @on_server()
 def one_server(t, server):
     """One server: a warning; its sessions; named twice it is still one"""
-    found(t, "one-server", "warning", "tokens begin again")
+    found(t, "one-server", "warning", "tokens start again")
     seen = examine(t)
     expect(seen["session"]["severity"], "fine")
     assert "from 1000 to 10000 ms" in seen["session-bounds"]["what"], seen
@@ -71,7 +71,7 @@ def three_servers(t, server):
     expect({one["severity"] for one in seen}, {"fine"})
     leader = [m for m in server.members if mode(m) == ["leader"]][0]
     expect([one["what"] for one in seen if one["id"] == "servers"],
-           ["3 voting servers, 3 of them answer here; the leader is " + where(leader)])
+           ["3 voting servers, 3 of them answered; the leader is " + where(leader)])
     use(t, "zk://" + where(leader))
     found(t, "not-named", "note", "1 of 3")
     follower = [m for m in server.members if m is not leader][0]
@@ -110,7 +110,7 @@ def some_are_gone(t, server):
 @on_server(2, java=["-Dreadonlymode.enabled=true"])
 def two_servers(t, server):
     """An even number; one of two gone, so the other one is read-only"""
-    found(t, "even", "note", "0 of them may fail, as of 1")
+    found(t, "even", "note", "0 failures, as many as 1")
     server.members[0].kill()
     spin(lambda: mode(server.members[1]) == ["read-only"])
     expect(found(t, "read-only", "danger", "can be locked")["where"], where(server.members[1]))
@@ -120,7 +120,7 @@ def two_ensembles(t):
     """Servers that know nothing of each other in one URL"""
     with ZookeeperServer() as one, ZookeeperServer() as other:
         use(t, "zk://%s,%s" % (one.hosts, other.hosts))
-        found(t, "other-ensemble", "danger", "both hold", "one ensemble only")
+        found(t, "other-ensemble", "danger", "both hold", "one ensemble")
 
 
 run_tests([one_server, silent_and_slow, slow, three_servers, some_are_gone, two_servers,

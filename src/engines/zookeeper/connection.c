@@ -8,7 +8,7 @@
 #define SCHEME       "digest"
 #define PROTOCOL     0
 #define TIMEOUT_MAX  (1 << 30)
-#define PASSWORD_LEN 16 /* of a session that has none yet: the server wants so many bytes */
+#define PASSWORD_LEN 16 /* of a new session: the server expects this many bytes */
 
 enum connection_state { OPENING, GREETING, UP, CLOSED };
 
@@ -48,7 +48,7 @@ bool zk_connection_is_up(const struct connection *c)
     return c->state == UP;
 }
 
-/* Freed inside one of its own events, it goes when that is over. */
+/* A connection that is freed inside one of its own events lives until that returns. */
 static void enter(struct connection *c)
 {
     c->in_event = true;
@@ -130,8 +130,8 @@ static void end_as(struct connection *c, const char *what)
 static void end_unreadable(struct connection *c, bool out_of_memory)
 {
     end_as(c, out_of_memory ? "out of memory"
-                            : "the server sent what is not ZooKeeper's protocol, or was damaged "
-                              "on the way");
+                            : "the server's reply is not ZooKeeper's protocol, or was damaged on "
+                              "the way");
 }
 
 /* ---- the handshake ---- */
@@ -147,7 +147,7 @@ static const char *write_greeting(struct connection *c, size_t *n)
     zk_jute_write_long(&c->writer, session->id);
     zk_jute_write_bytes(&c->writer, session->id ? session->password : none,
                         session->id ? session->password_len : sizeof none);
-    zk_jute_write_bool(&c->writer, false); /* a server that only reads can't lock anything */
+    zk_jute_write_bool(&c->writer, false); /* no read-only server: it can't lock anything */
     return zk_jute_end(&c->writer, n);
 }
 
@@ -189,7 +189,7 @@ static void on_greeting(struct connection *c, struct jute_reader *reader)
     bool readable = !reader->bad && password && session.password_len <= SESSION_PASSWORD_MAX;
     int64_t wanted = c->options.session.id;
     bool expired = readable && session.id == 0;
-    /* Another session than the one that was to be taken up is somebody else's. */
+    /* A session other than the one to be resumed belongs to another client. */
     if (!readable || (!expired && ((wanted && session.id != wanted) || timeout_ms <= 0 ||
                                    timeout_ms > TIMEOUT_MAX))) {
         end_unreadable(c, false);
@@ -252,7 +252,7 @@ static void on_packet(struct connection *c, struct jute_reader *reader)
         on_answer(c, xid, code, reader);
 }
 
-/* The packet at the start of what has come; 0: it is not whole yet. */
+/* The size of the first packet received; 0: it is not complete yet. */
 static size_t packet_size(struct connection *c)
 {
     struct jute_reader reader = {.at = c->in.bytes + c->in.head, .end = c->in.bytes + c->in.end};
@@ -300,7 +300,7 @@ static void on_closed(struct stream *stream, const struct stile_error *why)
 static const struct stream_events stream_events = {
     .opened = on_opened, .data = on_data, .closed = on_closed};
 
-/* ---- its life ---- */
+/* ---- opening and freeing ---- */
 
 enum stile_status zk_connection_open(struct connection **out, struct loop *loop,
                                      const struct connection_options *options,

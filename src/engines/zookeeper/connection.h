@@ -1,9 +1,9 @@
-/* One connection to one server: a handshake that begins a session or takes it up again, then
- * requests, answered in the order in which they were sent, and events of watches in between.
+/* One connection to one server: a handshake that begins or resumes a session, then requests, which
+ * are answered in the order in which they were sent, and events of watches in between.
  *
- * A packet that can't be read, or answers another request than the oldest one, ends the connection:
- * what is behind it can't be trusted either. No event comes from inside a call. A connection may be
- * freed inside `closed`, which is its last event, and outside of all events. */
+ * A packet that can't be parsed, or that answers another request than the oldest one, ends the
+ * connection: what follows it can't be trusted either. No event comes from inside a call. A
+ * connection may be freed inside `closed`, which is its last event, and outside of all events. */
 #ifndef STILE_ZOOKEEPER_CONNECTION_H
 #define STILE_ZOOKEEPER_CONNECTION_H
 
@@ -15,7 +15,7 @@
 
 struct connection;
 
-/* What a session is known by. id 0: none yet. */
+/* id 0: no session yet. */
 struct session_id {
     int64_t id;
     size_t password_len;
@@ -24,24 +24,24 @@ struct session_id {
 
 struct connection_options {
     struct stream_target target;
-    struct session_id session; /* to be taken up; id 0: a new one */
+    struct session_id session; /* to be resumed; id 0: a new one */
     int32_t timeout_ms;
-    int64_t last_zxid;       /* a server that is behind this refuses the session */
+    int64_t last_zxid;       /* a server that is behind it refuses the session */
     const char *credentials; /* "user:password", or NULL; must outlive the connection */
 };
 
-/* Embedded by its owner, whose memory it is. The bytes are a packet with room for its number. */
+/* Embedded by its owner, which also owns the packet. */
 struct connection_request {
     struct connection_request *next;
     uint64_t at; /* where in the stream it begins */
     int32_t xid;
-    /* code: the server's, 0 for success; the body is behind the header. False: it could not be
-     * read; the request is under way again, and the connection ends. */
+    /* code: the server's, 0 for success. body: what follows the header. False: the body could not
+     * be parsed; the request counts as unanswered, and the connection ends. */
     bool (*answered)(struct connection_request *request, int32_t code, struct jute_reader *body);
 };
 
 struct connection_events {
-    /* The session that was given; id 0: the one that was to be taken up is over. */
+    /* The session that the server gave; id 0: the one to be resumed has expired. */
     void (*up)(struct connection *connection, const struct session_id *session, int32_t timeout_ms);
     void (*event)(struct connection *connection, int32_t type, const char *path);
     void (*unauthorized)(struct connection *connection); /* the server refuses the credentials */
@@ -58,16 +58,16 @@ uint64_t zk_connection_greeted_ns(const struct connection *connection); /* 0: no
 int64_t zk_connection_zxid(const struct connection *connection);        /* the greatest seen */
 bool zk_connection_is_up(const struct connection *connection);
 
-/* Once up. The request's number is written into the packet. 0, or an errno value of
- * stream_write(): then it is not under way. */
+/* Once up. Writes the request's xid into the packet. 0, or an errno value of stream_write(): then
+ * it is not under way. */
 int zk_connection_send(struct connection *connection, struct connection_request *request,
                        char *packet, size_t n);
-/* A packet whose answer goes to nobody. */
+/* A packet whose reply goes to no request. */
 int zk_connection_send_unanswered(struct connection *connection, const char *packet, size_t n);
 void zk_connection_flush(struct connection *connection);
 
-/* The oldest request that is not answered, which is no longer under way then; NULL: there is none.
- * may_have_left: the server may have got it. */
+/* Takes the oldest unanswered request off; NULL: there is none. may_have_left: the server may have
+ * received it. */
 struct connection_request *zk_connection_pop(struct connection *connection, bool *may_have_left);
 
 void zk_connection_free(struct connection *connection); /* no event follows */

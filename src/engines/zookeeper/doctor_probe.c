@@ -1,6 +1,6 @@
-/* examine(): every server of the URL is asked the four-letter words, one after the other, each over
- * a connection of its own, which the server closes behind its answer. diagnosis.c says what
- * follows. Names are looked up first: two of them may be one server. */
+/* examine(): sends the four-letter words to every server of the URL, one after the other, each over
+ * a connection of its own, which the server closes after its answer. doctor_rules.c judges the
+ * answers. Host names are resolved first: two of them may be the same server. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,14 +26,14 @@ struct server_probe {
 };
 
 struct examination {
-    struct examination *next; /* of zoo->visits */
+    struct examination *next; /* of zk->examinations */
     struct query *query;
-    struct task task; /* the next words */
+    struct task task; /* sends the next words */
     struct timer timer;
     struct ensemble_facts facts;
     struct server_probe *probes;
-    size_t unresolved; /* that are being looked up */
-    size_t pending;    /* servers that are being asked */
+    size_t unresolved; /* names */
+    size_t pending;    /* servers that have not answered every word */
 };
 
 static struct loop *loop_of(const struct examination *examination)
@@ -41,7 +41,7 @@ static struct loop *loop_of(const struct examination *examination)
     return examination->query->engine->loop;
 }
 
-/* ---- the end ---- */
+/* ---- its end ---- */
 
 static void close_stream(struct server_probe *probe)
 {
@@ -84,7 +84,7 @@ static void explain(struct stile_error *why, const struct server_facts *first)
                   *first->error ? first->error : strerror(ETIMEDOUT));
 }
 
-/* Without any answer there is nothing to report but why. */
+/* Without any answer the only thing to report is why. */
 static void finish(struct examination *examination)
 {
     struct query *query = examination->query;
@@ -183,7 +183,7 @@ static void next_word(struct server_probe *probe)
     }
 }
 
-/* ---- all of them ---- */
+/* ---- all servers ---- */
 
 static bool are_same(const struct server_probe *a, const struct server_probe *b)
 {

@@ -1,18 +1,19 @@
+/* What the facts about the servers mean for locks: findings, without any I/O. */
 #include "engines/zookeeper/doctor.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define TICK_MAX_MS  2000  /* what liveness.c counts on */
-#define SESSION_LONG 10000 /* the TTL of who asks for none */
+#define TICK_MAX_MS  2000  /* what liveness.c relies on */
+#define SESSION_LONG 10000 /* the default TTL */
 
 const char *const zk_doctor_words[WORDS] = {
     [WORD_RUOK] = "ruok", [WORD_SRVR] = "srvr", [WORD_CONF] = "conf", [WORD_MNTR] = "mntr"};
 
-/* ---- what they say ---- */
+/* ---- reading answers ---- */
 
-/* What is behind a word at the start of a line; NULL: no line has it. */
+/* The rest of the line that starts with this word; NULL: there is none. */
 static const char *value_of(const char *text, const char *word)
 {
     size_t n = strlen(word);
@@ -78,7 +79,7 @@ void zk_doctor_read_answer(struct server_facts *server, enum word word, const ch
     }
 }
 
-/* ---- telling ---- */
+/* ---- findings ---- */
 
 struct report {
     const struct ensemble_facts *facts;
@@ -104,7 +105,7 @@ static bool serves(const struct server_facts *server)
 }
 
 struct totals {
-    size_t named, reply, serve, lead, alone, voters;
+    size_t named, answering, serving, leaders, standalone, voters;
     const struct server_facts *leader;
 };
 
@@ -116,21 +117,21 @@ static struct totals add_up(const struct ensemble_facts *facts)
         if (server->duplicate)
             continue;
         totals.named++;
-        totals.reply += server->answered;
-        totals.serve += serves(server);
-        totals.alone += is(server, "standalone");
-        totals.lead += is(server, "leader");
+        totals.answering += server->answered;
+        totals.serving += serves(server);
+        totals.standalone += is(server, "standalone");
+        totals.leaders += is(server, "leader");
         totals.leader = is(server, "leader") ? server : totals.leader;
         totals.voters = server->voters > totals.voters ? server->voters : totals.voters;
     }
-    if (!totals.serve && facts->given_ms)
-        totals.serve = 1; /* one of those that tell nothing */
+    if (!totals.serving && facts->given_ms)
+        totals.serving = 1; /* a server that answers no word gave it */
     if (!totals.voters)
-        totals.voters = totals.alone ? 1 : totals.named;
+        totals.voters = totals.standalone ? 1 : totals.named;
     return totals;
 }
 
-/* ---- each by itself ---- */
+/* ---- each server ---- */
 
 static void check_down(const struct report *report, const struct server_facts *server,
                        const struct totals *totals)
@@ -140,44 +141,44 @@ static void check_down(const struct report *report, const struct server_facts *s
         return;
     snprintf(what, sizeof what, "it does not answer (%s)", server->error);
     snprintf(why, sizeof why,
-             "%zu of the %zu servers named here serve; more than half of %zu are "
-             "needed for anything to be locked",
-             totals->serve, totals->named, totals->voters);
+             "%zu of the %zu servers in the URL serve clients; locking needs more than half of "
+             "%zu",
+             totals->serving, totals->named, totals->voters);
     add_finding(report, server->where,
-                (struct stile_finding){.severity = totals->serve ? STILE_WARNING : STILE_DANGER,
+                (struct stile_finding){.severity = totals->serving ? STILE_WARNING : STILE_DANGER,
                                        .id = "down",
                                        .what = what,
                                        .why = why,
-                                       .cure = "start it, or take it out of the URL"});
+                                       .cure = "start it, or remove it from the URL"});
 }
 
 static void check_state(const struct report *report, const struct server_facts *server,
                         const struct totals *totals)
 {
-    enum stile_severity severity = totals->serve ? STILE_WARNING : STILE_DANGER;
+    enum stile_severity severity = totals->serving ? STILE_WARNING : STILE_DANGER;
     if (is(server, "read-only"))
         add_finding(
             report, server->where,
             (struct stile_finding){.severity = severity,
                                    .id = "read-only",
-                                   .what = "it is cut off from the others, and read-only",
-                                   .why = "it gives no sessions to who wants to write, so nothing "
-                                          "can be locked through it",
-                                   .cure = "see why it does not reach the other servers"});
+                                   .what = "it is cut off from the other servers and read-only",
+                                   .why = "it accepts no sessions that write, so nothing can be "
+                                          "locked through it",
+                                   .cure = "find out why it cannot reach the other servers"});
     else if (server->not_serving)
-        add_finding(
-            report, server->where,
-            (struct stile_finding){.severity = severity,
-                                   .id = "no-quorum",
-                                   .what = "it runs, and serves nobody: it follows no leader",
-                                   .why = "nothing can be locked through it",
-                                   .cure = "see whether more than half of the servers are up and "
-                                           "reach each other"});
+        add_finding(report, server->where,
+                    (struct stile_finding){
+                        .severity = severity,
+                        .id = "no-quorum",
+                        .what = "it runs without a leader, and serves no clients",
+                        .why = "nothing can be locked through it",
+                        .cure = "check that more than half of the servers are up and can "
+                                "reach each other"});
 }
 
 static void check_words(const struct report *report, const struct server_facts *server)
 {
-    char what[80] = "it does not answer to";
+    char what[80] = "it does not answer the commands";
     bool any = false;
     for (int i = 0; i < WORDS; i++) {
         if (server->closed[i])
@@ -186,15 +187,15 @@ static void check_words(const struct report *report, const struct server_facts *
     }
     if (!any)
         return;
-    add_finding(
-        report, server->where,
-        (struct stile_finding){.severity = STILE_NOTE,
-                               .id = "closed-words",
-                               .what = what,
-                               .why = "how many servers there are, who leads, and the bounds of "
-                                      "sessions can't be looked at in full",
-                               .cure = "set 4lw.commands.whitelist=ruok,srvr,conf,mntr in its "
-                                       "zoo.cfg, and restart it"});
+    add_finding(report, server->where,
+                (struct stile_finding){.severity = STILE_NOTE,
+                                       .id = "closed-words",
+                                       .what = what,
+                                       .why = "the number of servers, the leader and the limits of "
+                                              "sessions cannot be checked completely",
+                                       .cure =
+                                           "set 4lw.commands.whitelist=ruok,srvr,conf,mntr in its "
+                                           "zoo.cfg and restart it"});
 }
 
 static void check_tick_time(const struct report *report, const struct server_facts *server)
@@ -208,9 +209,9 @@ static void check_tick_time(const struct report *report, const struct server_fac
         (struct stile_finding){.severity = STILE_DANGER,
                                .id = "tick-time",
                                .what = what,
-                               .why = "servers tell their leader of sessions every half tick; with "
-                                      "more than 2 s, one that dies may take so much of a session "
-                                      "with it that the lock is given on before its holder knows",
+                               .why = "servers report sessions to the leader every half tick; with "
+                                      "more than 2 s, a server's crash may cost a session so much "
+                                      "time that its lock passes on before its holder knows",
                                .cure = "set tickTime=2000 or less in the zoo.cfg of all servers"});
 }
 
@@ -225,44 +226,44 @@ static void check_version(const struct report *report, const struct server_facts
                 (struct stile_finding){.severity = STILE_DANGER,
                                        .id = "version",
                                        .what = what,
-                                       .why = "it has no container nodes, which locks are made in",
+                                       .why = "it has no container nodes, which locks need",
                                        .cure = "upgrade it to 3.5 or later"});
 }
 
-/* ---- all of them ---- */
+/* ---- the ensemble ---- */
 
 static void check_single(const struct report *report, const struct totals *totals)
 {
-    if (totals->voters == 1 && totals->serve)
-        add_finding(
-            report, report->facts->servers[0].where,
-            (struct stile_finding){.severity = STILE_WARNING,
-                                   .id = "one-server",
-                                   .what = "there is one server only",
-                                   .why = "while it is down nothing can be locked, and if its disk "
-                                          "is lost, tokens begin again from the start",
-                                   .cure = "run three, on machines of their own"});
+    if (totals->voters == 1 && totals->serving)
+        add_finding(report, report->facts->servers[0].where,
+                    (struct stile_finding){
+                        .severity = STILE_WARNING,
+                        .id = "one-server",
+                        .what = "there is only one server",
+                        .why = "nothing can be locked while it is down, and tokens start "
+                               "again from the beginning if its disk is lost",
+                        .cure = "run three, on separate machines"});
 }
 
 static void check_count(const struct report *report, const struct totals *totals)
 {
     char what[120], why[120];
-    snprintf(what, sizeof what, "%zu voting servers, %zu of them answer here%s%s", totals->voters,
-             totals->reply, totals->leader ? "; the leader is " : "",
+    snprintf(what, sizeof what, "%zu voting servers, %zu of them answered%s%s", totals->voters,
+             totals->answering, totals->leader ? "; the leader is " : "",
              totals->leader ? totals->leader->where : "");
-    if (totals->voters > 1 && totals->serve)
+    if (totals->voters > 1 && totals->serving)
         add_finding(report, NULL,
                     (struct stile_finding){.severity = STILE_FINE, .id = "servers", .what = what});
     snprintf(what, sizeof what, "the number of voting servers, %zu, is even", totals->voters);
-    snprintf(why, sizeof why, "%zu of them may fail, as of %zu", (totals->voters - 1) / 2,
-             totals->voters - 1);
+    snprintf(why, sizeof why, "it tolerates %zu failures, as many as %zu servers would",
+             (totals->voters - 1) / 2, totals->voters - 1);
     if (totals->voters % 2 == 0)
         add_finding(report, NULL,
                     (struct stile_finding){.severity = STILE_NOTE,
                                            .id = "even",
                                            .what = what,
                                            .why = why,
-                                           .cure = "add one, or let one be an observer"});
+                                           .cure = "add one, or make one an observer"});
     snprintf(what, sizeof what, "%zu of %zu voting servers are named in the URL", totals->named,
              totals->voters);
     if (totals->named < totals->voters)
@@ -271,41 +272,43 @@ static void check_count(const struct report *report, const struct totals *totals
             (struct stile_finding){.severity = STILE_NOTE,
                                    .id = "not-named",
                                    .what = what,
-                                   .why = "where those are down nothing can be locked, though the "
-                                          "others would do",
-                                   .cure = "name them all"});
+                                   .why = "while those are down nothing can be locked, though the "
+                                          "other servers could serve",
+                                   .cure = "name all of them in the URL"});
 }
 
 static void check_leaders(const struct report *report, const struct totals *totals)
 {
-    if (totals->lead + totals->alone > 1 || (totals->alone && totals->serve > totals->alone))
-        add_finding(
-            report, NULL,
-            (struct stile_finding){.severity = STILE_DANGER,
-                                   .id = "other-ensemble",
-                                   .what = "the servers of this URL are not of one ensemble",
-                                   .why = "two clients may find different ones, and both hold",
-                                   .cure = "name the servers of one ensemble only"});
+    if (totals->leaders + totals->standalone > 1 ||
+        (totals->standalone && totals->serving > totals->standalone))
+        add_finding(report, NULL,
+                    (struct stile_finding){
+                        .severity = STILE_DANGER,
+                        .id = "other-ensemble",
+                        .what = "the servers in the URL do not belong to one ensemble",
+                        .why = "two clients may use different ensembles, and both hold the "
+                               "same lock",
+                        .cure = "name only the servers of one ensemble"});
 }
 
 static void check_followers(const struct report *report, const struct totals *totals)
 {
     char what[120];
-    size_t in_step = totals->leader && totals->leader->followers >= 0
+    size_t in_sync = totals->leader && totals->leader->followers >= 0
                          ? (size_t)totals->leader->followers + 1
                          : totals->voters;
-    snprintf(what, sizeof what, "%zu of %zu servers are in step with the leader", in_step,
+    snprintf(what, sizeof what, "%zu of %zu servers are in sync with the leader", in_sync,
              totals->voters);
-    if (in_step + (totals->named - totals->reply) <
-        totals->voters) /* those are told of by themselves */
-        add_finding(
-            report, totals->leader->where,
-            (struct stile_finding){.severity = STILE_WARNING,
-                                   .id = "behind",
-                                   .what = what,
-                                   .why = "if so few are left that they are not more than half, "
-                                          "nothing can be locked",
-                                   .cure = "see what the others are doing"});
+    if (in_sync + (totals->named - totals->answering) <
+        totals->voters) /* silent servers have findings of their own */
+        add_finding(report, totals->leader->where,
+                    (struct stile_finding){
+                        .severity = STILE_WARNING,
+                        .id = "behind",
+                        .what = what,
+                        .why = "nothing can be locked unless more than half of them are in "
+                               "sync",
+                        .cure = "check the other servers"});
 }
 
 static void check_versions(const struct report *report)
@@ -320,41 +323,40 @@ static void check_versions(const struct report *report)
         first = first ? first : version;
         if (strcmp(first, version) == 0)
             continue;
-        snprintf(what, sizeof what, "its version is %s, another's %s", version, first);
-        add_finding(
-            report, facts->servers[i].where,
-            (struct stile_finding){.severity = STILE_WARNING,
-                                   .id = "versions",
-                                   .what = what,
-                                   .why = "that is meant for the time of an upgrade, not for good",
-                                   .cure = "finish the upgrade"});
+        snprintf(what, sizeof what, "its version is %s, that of another server %s", version, first);
+        add_finding(report, facts->servers[i].where,
+                    (struct stile_finding){
+                        .severity = STILE_WARNING,
+                        .id = "versions",
+                        .what = what,
+                        .why = "mixed versions are meant only for the time of an upgrade",
+                        .cure = "finish the upgrade"});
     }
 }
 
-/* ---- our session ---- */
+/* ---- sessions ---- */
 
 static void check_session(const struct report *report, const struct totals *totals)
 {
     const struct ensemble_facts *facts = report->facts;
     char what[120];
-    snprintf(what, sizeof what, "a session of %ld ms was asked for, and %ld ms given",
+    snprintf(what, sizeof what, "a session of %ld ms was requested, and one of %ld ms given",
              facts->asked_ms, facts->given_ms);
     if (facts->given_ms)
-        add_finding(report, NULL,
-                    (struct stile_finding){
-                        .severity = facts->given_ms == facts->asked_ms ? STILE_FINE : STILE_NOTE,
-                        .id = "session",
-                        .what = what,
-                        .why = facts->given_ms == facts->asked_ms
-                                   ? NULL
-                                   : "a TTL is what the servers make of it"});
-    else if (totals->serve)
+        add_finding(
+            report, NULL,
+            (struct stile_finding){
+                .severity = facts->given_ms == facts->asked_ms ? STILE_FINE : STILE_NOTE,
+                .id = "session",
+                .what = what,
+                .why = facts->given_ms == facts->asked_ms ? NULL : "the servers bound the TTL"});
+    else if (totals->serving)
         add_finding(report, NULL,
                     (struct stile_finding){.severity = STILE_DANGER,
                                            .id = "no-session",
                                            .what = facts->error.message,
                                            .why = "without a session nothing can be locked",
-                                           .cure = "see the log of the servers"});
+                                           .cure = "look into the servers' logs"});
 }
 
 static void check_session_bounds(const struct report *report)
@@ -367,20 +369,19 @@ static void check_session_bounds(const struct report *report)
     if (server == end)
         return;
     bool is_long = server->min_ms > SESSION_LONG;
-    snprintf(what, sizeof what, "sessions last from %ld to %ld ms here", server->min_ms,
-             server->max_ms);
+    snprintf(what, sizeof what, "sessions last from %ld to %ld ms", server->min_ms, server->max_ms);
     add_finding(
         report, server->where,
         (struct stile_finding){
             .severity = is_long ? STILE_WARNING : STILE_FINE,
             .id = "session-bounds",
             .what = what,
-            .why = is_long ? "what a killed holder had is free after that time, not after its TTL"
+            .why = is_long ? "a killed holder's lock lasts at least that long, whatever its TTL"
                            : NULL,
-            .cure = is_long ? "set minSessionTimeout in the zoo.cfg of all servers" : NULL});
+            .cure = is_long ? "lower minSessionTimeout in the zoo.cfg of all servers" : NULL});
 }
 
-/* More locks than one session has room for need more of them, and a connection each. */
+/* More locks than fit into one session need further sessions, with a connection each. */
 static void check_session_room(const struct report *report)
 {
     const struct server_facts *server = report->facts->servers;
@@ -396,8 +397,8 @@ static void check_session_room(const struct report *report)
         snprintf(most, sizeof most, "%ld", server->connections);
     snprintf(
         what, sizeof what,
-        "a client has a connection for each %u kB of node paths, some 7,000 locks, so that the "
-        "end of a session fits into a record of the servers' log; they take %s connections "
+        "a client uses one connection for each %u kB of node paths, about 7,000 locks, so that the "
+        "end of a session fits into one record of the servers' log; they accept %s connections "
         "from one address",
         SESSION_BYTES_MAX >> 10, most);
     add_finding(
@@ -406,8 +407,7 @@ static void check_session_room(const struct report *report)
             .severity = few ? STILE_NOTE : STILE_FINE,
             .id = "session-room",
             .what = what,
-            .why = few ? "clients on one machine with very many locks could not get all of them"
-                       : NULL,
+            .why = few ? "clients on one machine could not hold very many locks" : NULL,
             .cure = few ? "set maxClientCnxns=60 or more in the zoo.cfg of all servers" : NULL});
 }
 

@@ -62,7 +62,7 @@ const char *zk_jute_read_bytes(struct jute_reader *reader, size_t *n)
     return read_bytes(reader, n);
 }
 
-/* Its length has been read by now: the text moves over the last byte of that, which leaves room for
+/* The length field has been read by now: the text moves over its last byte, which makes room for
  * the NUL without touching the next field. */
 const char *zk_jute_read_string(struct jute_reader *reader)
 {

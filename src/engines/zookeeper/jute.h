@@ -1,10 +1,9 @@
-/* ZooKeeper's wire format (Jute): big-endian integers, strings and vectors behind their length,
- * records as a row of fields, each packet behind its own length.
+/* ZooKeeper's wire format (Jute): big-endian integers; strings, vectors and packets start with
+ * their length; a record is a sequence of fields.
  *
- * Reading is bounded by the packet: whatever a length says, nothing beyond the last byte is looked
- * at, and nothing is allocated that the packet has no room for. A field that does not fit makes the
- * reader bad, and every later one reads as zero: a decoder reads all of its fields and asks once.
- */
+ * Reading is bounded by the packet: whatever a length says, no byte beyond the end is read, and
+ * nothing is allocated that the packet has no room for. A field that does not fit makes the reader
+ * bad, and every later field reads as zero: a decoder reads all its fields and checks once. */
 #ifndef STILE_ZOOKEEPER_JUTE_H
 #define STILE_ZOOKEEPER_JUTE_H
 
@@ -14,7 +13,7 @@
 
 #include "base/buffer.h"
 
-/* A listing of a million names is less; a length beyond it is damage. */
+/* A listing of a million names is smaller; a greater length means damage. */
 #define JUTE_PACKET_MAX (64u << 20)
 
 enum jute_request {
@@ -32,7 +31,7 @@ enum jute_request {
     JUTE_CLOSE_SESSION = -11,
 };
 
-/* Numbers of packets that are not answers to numbered requests. */
+/* Packets that do not answer a numbered request. */
 enum jute_xid { JUTE_XID_EVENT = -1, JUTE_XID_AUTH = -4, JUTE_XID_SET_WATCHES = -8 };
 
 enum jute_event {
@@ -52,13 +51,13 @@ struct jute_stat {
     int64_t pzxid;
 };
 
-/* Borrowed from the packet, but for the array. */
+/* The strings are borrowed from the packet; the array is owned. */
 struct jute_strings {
     size_t n;
     const char **list;
 };
 
-/* ---- reading: in place, so the packet's bytes are changed ---- */
+/* ---- reading: in place, which changes the packet ---- */
 
 struct jute_reader {
     char *at, *end;
@@ -69,9 +68,9 @@ struct jute_reader {
 int32_t zk_jute_read_int(struct jute_reader *reader);
 int64_t zk_jute_read_long(struct jute_reader *reader);
 bool zk_jute_read_bool(struct jute_reader *reader);
-/* NULL where the peer has none, or the reader is bad. */
+/* NULL: the field is null, or the reader is bad. */
 const char *zk_jute_read_bytes(struct jute_reader *reader, size_t *n);
-/* NUL-terminated, over its own length. Bad if it is missing or has a NUL in it. */
+/* NUL-terminated, written over its length field. Bad if it is null or contains a NUL. */
 const char *zk_jute_read_string(struct jute_reader *reader);
 void zk_jute_read_strings(struct jute_reader *reader, struct jute_strings *strings);
 void zk_jute_strings_free(struct jute_strings *strings);
@@ -79,21 +78,22 @@ void zk_jute_read_stat(struct jute_reader *reader, struct jute_stat *stat);
 
 /* ---- writing: one packet at a time ---- */
 
-/* Zero-initialised means empty, and what has grown is used again for the next packet. */
+/* Zero-initialised means empty. Its memory is reused for the next packet. */
 struct jute_writer {
     struct buffer buffer;
     bool failed; /* out of memory */
 };
 
-void zk_jute_begin(struct jute_writer *writer); /* a packet: its length follows in zk_jute_end() */
+void zk_jute_begin(
+    struct jute_writer *writer); /* a packet; its length is filled in by zk_jute_end() */
 void zk_jute_write_int(struct jute_writer *writer, int32_t value);
 void zk_jute_write_long(struct jute_writer *writer, int64_t value);
 void zk_jute_write_bool(struct jute_writer *writer, bool value);
 void zk_jute_write_bytes(struct jute_writer *writer, const void *bytes, size_t n); /* NULL: none */
 void zk_jute_write_string(struct jute_writer *writer, const char *text);
 void zk_jute_write_record(struct jute_writer *writer, const char *bytes, size_t n); /* as it is */
-/* All of the packet, with its length; NULL: out of memory. Valid until the next zk_jute_begin(). */
+/* The whole packet, with its length; NULL: out of memory. Valid until the next zk_jute_begin(). */
 const char *zk_jute_end(struct jute_writer *writer, size_t *n);
-void zk_jute_put_int(char *at, int32_t value); /* into a packet that has been written */
+void zk_jute_put_int(char *at, int32_t value); /* into a finished packet */
 
 #endif

@@ -6,10 +6,10 @@
  * Below it are the claims' nodes, whose names follow the dialect, and hold records. A record keeps
  * the name locked when its holder has gone. It is a persistent node "stile-kept-<mode>-<guid>" with
  * the GUID of its claim's node; while that node exists, the record has no effect. Curator sorts it
- * behind all claims, and kazoo's locks ignore it. The node's own times are the server's, and theirs
- * is the clock that counts: hold_at_least runs from the record's creation, lock-delay from its last
- * change. A holder that ends abnormally makes that change, or else the first client that finds its
- * node gone. */
+ * behind all claims, and kazoo's locks ignore it. The record's times are on the server's clock,
+ * which is the one that counts: hold_at_least runs from the record's creation, lock-delay from its
+ * last change. A holder that ends abnormally makes that change, or else the first client that finds
+ * its node gone. */
 #include "engines/zookeeper/names.h"
 
 #include <stdio.h>

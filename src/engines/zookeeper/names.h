@@ -60,7 +60,7 @@ void zk_path_of_record(char path[PATH_ROOM], const struct zk *zk, const struct c
                        const char *guid);
 void zk_record_write(char data[INFO_MAX], const struct zk *zk, const struct record *record);
 bool zk_record_read(struct record *record, char *data); /* cuts it up in place */
-/* Its holder has gone and nobody has marked the record yet. */
+/* It has a lock-delay, and its holder's end has not been marked yet. */
 bool zk_record_is_unmarked(const struct record *record, const struct jute_stat *stat);
 /* Until when an orphan keeps the name locked; all times are the server's. */
 int64_t zk_record_until_ms(const struct record *record, const struct jute_stat *stat,

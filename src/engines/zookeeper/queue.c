@@ -405,7 +405,7 @@ static void on_queue_event(struct requester *requester, int type)
 }
 
 /* A claim's node is ephemeral. A persistent one, made by hand or by another client, would be waited
- * for until somebody deletes it. */
+ * for until it is deleted. */
 static bool is_persistent(const struct zk_claim *zc, const struct reply *reply)
 {
     enum stile_mode mode;
@@ -671,8 +671,8 @@ static void send_claim(struct zk_claim *zc)
     zk_claim_fail_code(zc, ZNOMEMORY, created);
 }
 
-/* Its node has gone, and with it its place in the queue: the session ended, or somebody deleted the
- * node. */
+/* Its node has gone, and with it its place in the queue: the session ended, or the node was
+ * deleted. */
 static void start_over(struct zk_claim *zc)
 {
     struct stile_error err;

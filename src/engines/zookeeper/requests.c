@@ -10,7 +10,7 @@
  *
  * The server keeps one watch for each path and connection, however often it is set, and drops it
  * when it has fired. So a watch that is removed here costs nothing there but one report that
- * nobody waits for. */
+ * has no watch. */
 #include "engines/zookeeper/requests.h"
 
 #include <errno.h>
@@ -104,11 +104,12 @@ static const char *code_text(int rc)
 static const char *code_advice(int rc)
 {
     if (rc == ZNOAUTH)
-        return ": the ACL of the node does not let us; give user and password in the URL";
+        return ": the node's ACL denies access; give user and password in the URL";
     if (rc == ZAUTHFAILED)
-        return ": it takes no digest users; give none in the URL, or see its authProvider settings";
+        return ": it accepts no digest users; give none in the URL, or check its authProvider "
+               "settings";
     if (rc == ZNOCHILDRENFOREPHEMERALS)
-        return ": somebody has put an ephemeral node where the locks should be";
+        return ": an ephemeral node exists where the locks should be";
     if (rc == ZUNIMPLEMENTED)
         return ": 3.5 or newer is needed";
     return "";
@@ -118,12 +119,12 @@ enum stile_status zk_error_set(struct stile_error *err, int rc, bool maybe)
 {
     if (zk_error_is_transient(rc))
         return error_set(err, maybe ? STILE_UNCERTAIN : STILE_UNREACHABLE, rc,
-                         "no ZooKeeper server answers, or none follows a leader (%s); stile doctor "
-                         "asks each of them",
+                         "no ZooKeeper server answers, or none has a leader (%s); stile doctor "
+                         "checks each of them",
                          code_text(rc));
     if (rc == ZNOMEMORY)
         return error_set(err, STILE_NOMEM, rc, "out of memory");
-    return error_set(err, STILE_REFUSED, rc, "the server says: %s (%d)%s", code_text(rc), rc,
+    return error_set(err, STILE_REFUSED, rc, "the server reports: %s (%d)%s", code_text(rc), rc,
                      code_advice(rc));
 }
 

@@ -203,8 +203,8 @@ static enum stile_status await_session(struct zk *zk, struct stile_error *err)
     loop_unreserve(loop, 1);
     if (zk_error_is_transient(opening.rc))
         return error_set(err, STILE_UNREACHABLE, opening.rc,
-                         "no ZooKeeper server answers, or none follows a leader (%.200s%s); stile "
-                         "doctor asks each of them",
+                         "no ZooKeeper server answers, or none has a leader (%.200s%s); stile "
+                         "doctor checks each of them",
                          why->status ? why->message : zk_dial_host(zk->main)->where,
                          why->status ? "" : ": no answer in time");
     return opening.rc ? zk_error_set(err, opening.rc, false) : STILE_OK;
@@ -257,7 +257,7 @@ static enum stile_status open_engine(struct engine *engine, const struct url *ur
         status = zk->main ? await_session(zk, err) : err ? err->status : STILE_REFUSED;
         if (zk->main && engine->examining) {
             error_copy(&zk->session_error, status ? err : NULL);
-            status = STILE_OK; /* each server is asked by itself */
+            status = STILE_OK; /* the doctor asks each server by itself */
         }
     }
     if (status)
