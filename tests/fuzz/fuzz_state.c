@@ -1,4 +1,4 @@
-/* The bytes change a sound state file, which is then opened and used. What opening lets pass must
+/* The bytes change a sound state file, which is then opened and used. What opening has checked must
  * stay sound in use; nothing may crash or run for ever.
  *
  * The first byte tells how: even, the rest is the file itself from its start, with the version and
@@ -178,6 +178,16 @@ static void replace(union cell *cells, const uint8_t *data, size_t size)
     seal(&cells[AT_HEADER], AT_HEADER);
 }
 
+/* No flipped bit makes a ledger with another generation and the right sum. */
+static void keep_generation(union cell *cells)
+{
+    union cell *ledger = &cells[AT_LEDGER];
+    if (ledger->check != cell_sum(ledger, AT_LEDGER))
+        return;
+    ledger->ledger.generation = specimen[AT_LEDGER].ledger.generation;
+    seal(ledger, AT_LEDGER);
+}
+
 static void write_state(const union cell *cells)
 {
     char path[96];
@@ -198,18 +208,27 @@ static void take_and_give(struct engine *engine, const char *name, enum stile_mo
     free(claim);
 }
 
+/* A table that was started over (a new generation) or is large is not looked through when it is
+ * opened: what is damaged in it is found in use. */
+static bool is_checked(const struct store *store)
+{
+    const struct ledger_cell *ledger = &store->cells[AT_LEDGER].ledger;
+    return ledger->generation == specimen[AT_LEDGER].ledger.generation &&
+           ledger->n_used <= CHECKED_CELLS_MAX;
+}
+
 static void use(struct engine *engine)
 {
     struct query query = {.engine = engine, .name = ""};
     struct store *store = &local_of(engine)->env->store;
-    bool in_use;
+    bool in_use, must_be_sound = is_checked(store);
     local_class.list(engine, &query);
     take_and_give(engine, "held", STILE_EXCLUSIVE);
     take_and_give(engine, "shared", STILE_SHARED);
     take_and_give(engine, "slots", STILE_SLOTS);
     take_and_give(engine, "kept", STILE_EXCLUSIVE);
     take_and_give(engine, "a new one", STILE_EXCLUSIVE);
-    MUST(check_all(store, &in_use, NULL) == STILE_OK);
+    MUST(!must_be_sound || check_all(store, &in_use, NULL) == STILE_OK);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -225,6 +244,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         change(cells, data + 1, size - 1);
     else
         replace(cells, data + 1, size - 1);
+    keep_generation(cells);
     write_state(cells);
     free(cells);
     struct engine *engine = open_engine();

@@ -37,6 +37,11 @@ void load_drop(struct env *env);
 enum stile_status load_tidy(struct env *env, bool *found, uint32_t edits, uint64_t now_ns,
                             struct stile_error *err);
 
+/* A larger table of which something is kept is not looked through when it is opened, which must
+ * cost the same however many names there were. Damage in it is seen when it is used; dead claims
+ * are cleared away by the next claim of the same name, and little by little by load_tidy(). */
+#define CHECKED_CELLS_MAX (AT_FIRST + 1024)
+
 /* check.c: every cell of a file that nobody else uses. CORRUPT if any is damaged, lost or linked
  * in a way that can't be. */
 enum stile_status check_all(struct store *store, bool *in_use, struct stile_error *err);

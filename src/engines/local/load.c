@@ -22,11 +22,6 @@
 #define EDITS_AT_OPEN 8   /* each may be to a page that has to be mapped first */
 #define OPENS_A_CUT   64
 
-/* A larger table of which something is kept is not looked through when it is opened, which must
- * cost the same however many names there were. Damage in it is seen when it is used; dead claims
- * are cleared away by the next claim of the same name, and little by little by load_tidy(). */
-#define CHECKED_CELLS_MAX (AT_FIRST + 1024)
-
 /* ---- this boot ---- */
 
 static int hex_digit(char c)
