@@ -14,9 +14,9 @@
 #include <string.h>
 
 #include "base/url.h"
-#include "engines/mysql/errors.h"
 #include "engines/mysql/names.h"
 #include "engines/mysql/options.h"
+#include "engines/mysql/session.h"
 
 /* ---- names ---- */
 

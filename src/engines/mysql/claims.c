@@ -2,15 +2,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engines/mysql/errors.h"
 #include "engines/mysql/my.h"
 #include "engines/mysql/statements.h"
 
 /* `stile break` on another client may end a hold, and tells nobody. */
-#define SIT_MAX_MS 500
+#define HELD_BACK_MAX_MS 500
 
 /* Who waited for longer than a statement takes was not alone. */
-#define CROWDED_NS (NS_PER_MS / 4)
+#define CONTENDED_NS (NS_PER_MS / 4)
 
 static void confirm(struct sql_claim *c);
 
@@ -32,44 +31,44 @@ static enum grant_reply read_grant(const struct my *my, const struct answer *a, 
     return *token ? REPLY_GRANTED : REPLY_HELD_BACK;
 }
 
-/* ---- kept back ---- */
+/* ---- has_hold back ---- */
 
-static uint64_t kept_ms(const struct answer *a)
+static uint64_t hold_left_ms(const struct answer *a)
 {
     const char *text = a->err ? NULL : maria_outcome_text(answer_last(a), 0);
     uint64_t ms = text ? strtoull(text, NULL, 10) : 0;
     return ms ? ms : 1;
 }
 
-static enum stile_status ask_how_long(struct sql_claim *c, answer_fn *fn, struct stile_error *err)
+static enum stile_status read_hold(struct sql_claim *c, answer_fn *fn, struct stile_error *err)
 {
-    c->state = CLAIM_READING_HOLD;
-    return maria_send(c->session, maria_sql_kept(c), fn, c, err);
+    sql_claim_move_to(c, CLAIM_READING_HOLD);
+    return maria_send(c->session, maria_sql_hold_left(c), fn, c, err);
 }
 
 /* ---- on a session of its own ---- */
 
-static void look_again(struct timer *timer)
+static void on_hold_over(struct timer *timer)
 {
     struct sql_claim *c = sql_claim_of_timer(timer);
     if (c->state == CLAIM_HELD_BACK)
         confirm(c);
 }
 
-/* It is ours in the server, and kept back from everybody. */
-static void on_weighed(void *data, const struct answer *a)
+/* It is ours in the server, and has_hold back from everybody. */
+static void on_hold_read(void *data, const struct answer *a)
 {
     struct sql_claim *c = data;
     struct loop *loop = claim_of(c)->engine->loop;
-    uint64_t ms = kept_ms(a);
+    uint64_t ms = hold_left_ms(a);
     if (a->err) {
         sql_claim_abandon(c, a->err);
     } else if (c->withdrawn) {
         sql_claim_withdraw(c, true);
     } else {
-        c->state = CLAIM_HELD_BACK;
-        c->timer.fn = look_again;
-        ms = ms < SIT_MAX_MS ? ms + 1 : SIT_MAX_MS;
+        sql_claim_move_to(c, CLAIM_HELD_BACK);
+        c->timer.fn = on_hold_over;
+        ms = ms < HELD_BACK_MAX_MS ? ms + 1 : HELD_BACK_MAX_MS;
         loop_arm(loop, &c->timer, loop_now(loop) + ms * NS_PER_MS);
     }
 }
@@ -90,7 +89,7 @@ static void on_confirmed(void *data, const struct answer *a)
         sql_claim_withdraw(c, true);
     } else if (reply == REPLY_GRANTED) {
         sql_claim_grant(c, token, a->sent_ns);
-    } else if (ask_how_long(c, on_weighed, &err)) {
+    } else if (read_hold(c, on_hold_read, &err)) {
         sql_claim_abandon(c, &err);
     }
 }
@@ -99,7 +98,7 @@ static void on_confirmed(void *data, const struct answer *a)
 static void confirm(struct sql_claim *c)
 {
     struct stile_error err;
-    c->state = CLAIM_CONFIRMING;
+    sql_claim_move_to(c, CLAIM_CONFIRMING);
     if (maria_send(c->session, maria_sql_grant(c), on_confirmed, c, &err))
         sql_claim_abandon(c, &err);
 }
@@ -121,12 +120,12 @@ static void grant_after_wait(struct sql_claim *c, uint64_t token, uint64_t sent_
     uint64_t waited_ns = loop_now(session->base.loop) - sent_ns;
     struct stile_error err;
     c->token = token;
-    my_claim_of(c)->crowded = waited_ns > CROWDED_NS;
+    my_claim_of(c)->contended = waited_ns > CONTENDED_NS;
     if (waited_ns < session->base.lease_ns / 8) {
         sql_claim_grant(c, token, sent_ns);
         return;
     }
-    c->state = CLAIM_CONFIRMING;
+    sql_claim_move_to(c, CLAIM_CONFIRMING);
     if (maria_send(session, maria_sql_prove(session, session->base.lease_ns), on_alive, c, &err))
         sql_claim_abandon(c, &err);
 }
@@ -146,7 +145,7 @@ static void on_locked(void *data, const struct answer *a)
         sql_claim_abandon(c, a->err ? a->err : &err);
     } else if (reply == REPLY_GRANTED) {
         grant_after_wait(c, token, a->sent_ns);
-    } else if (ask_how_long(c, on_weighed, &err)) {
+    } else if (read_hold(c, on_hold_read, &err)) {
         sql_claim_abandon(c, &err);
     }
 }
@@ -162,8 +161,8 @@ void maria_claim_wait(struct sql_claim *c)
         return;
     }
     sql_claim_join(c, session);
-    c->state = CLAIM_WAITING;
-    my_claim_of(c)->crowded = true;
+    sql_claim_move_to(c, CLAIM_WAITING);
+    my_claim_of(c)->contended = true;
     session->base.waits = true;
     claim_of(c)->engine->events->queued(claim_of(c));
     if (maria_send(session, maria_sql_lock(c, maria_lease_to_set(session)), on_locked, c, &err))
@@ -183,16 +182,16 @@ static void on_stepped_back(void *data, const struct answer *a)
 static void step_back(struct sql_claim *c, uint64_t hint_ms)
 {
     struct session *session = c->session;
-    c->state = CLAIM_UNDOING;
+    sql_claim_move_to(c, CLAIM_UNDOING);
     c->token = hint_ms;
     if (!session || session->base.state != UP ||
         maria_send(session, maria_sql_unlock(c), on_stepped_back, c, NULL))
         sql_claim_not_taken(c);
 }
 
-static void on_weighed_trying(void *data, const struct answer *a)
+static void on_hold_read_trying(void *data, const struct answer *a)
 {
-    step_back(data, kept_ms(a));
+    step_back(data, hold_left_ms(a));
 }
 
 static void on_tried(void *data, const struct answer *a)
@@ -209,7 +208,7 @@ static void on_tried(void *data, const struct answer *a)
         sql_claim_not_taken(c);
         break;
     case REPLY_HELD_BACK:
-        if (c->withdrawn || ask_how_long(c, on_weighed_trying, NULL))
+        if (c->withdrawn || read_hold(c, on_hold_read_trying, NULL))
             step_back(c, 1);
         break;
     case REPLY_GRANTED:
@@ -226,7 +225,7 @@ bool maria_claim_begin(struct sql_claim *c)
 {
     struct claim *claim = claim_of(c);
     char key[KEY_MAX + 1];
-    my_claim_of(c)->plainly = false;
+    my_claim_of(c)->skip_row = false;
     if (!*c->stored) {
         maria_name_hex(c->stored, claim->name, claim->name_len);
         maria_name_key(key, my_of_claim(c)->mariadb, claim->name, claim->name_len);
@@ -242,17 +241,17 @@ void maria_claim(struct engine *engine, struct claim *claim)
     struct stile_error err;
     if (!maria_claim_begin(c))
         return;
-    if (claim->wait && my_claim_of(c)->crowded && sql_pool_has_idle(pool_of(engine))) {
+    if (claim->wait && my_claim_of(c)->contended && sql_pool_has_idle(pool_of(engine))) {
         maria_claim_wait(c); /* it would most likely be in vain */
         return;
     }
-    my_claim_of(c)->crowded = false;
+    my_claim_of(c)->contended = false;
     if (maria_shared(&shared, my_of(engine), &err)) {
         sql_claim_fail(c, &err);
         return;
     }
     sql_claim_join(c, shared);
-    c->state = CLAIM_TRYING;
+    sql_claim_move_to(c, CLAIM_TRYING);
     if (maria_send(shared, maria_sql_try(c, maria_lease_to_set(shared)), on_tried, c, &err))
         sql_claim_fail(c, &err);
 }
@@ -296,9 +295,9 @@ static bool try_again(struct sql_claim *c, const struct answer *a)
 {
     if (!a->err || !c->session || c->session->base.state != UP)
         return false;
-    if (my_claim_of(c)->plainly && !maria_error_is_kill(a->code))
+    if (my_claim_of(c)->skip_row && !maria_error_is_kill(a->code))
         return false;
-    my_claim_of(c)->plainly = true;
+    my_claim_of(c)->skip_row = true;
     maria_claim_give_back(c);
     return true;
 }
@@ -315,9 +314,10 @@ void maria_claim_give_back(struct sql_claim *c)
 {
     struct claim *claim = claim_of(c);
     struct stile_error err;
-    bool kept =
-        !my_of_claim(c)->bare && (claim->hold_ns || claim->delay_ns) && !my_claim_of(c)->plainly;
-    char *sql = kept ? maria_sql_let_go(c, claim->unused || c->withdrawn) : maria_sql_unlock(c);
+    bool has_hold =
+        !my_of_claim(c)->bare && (claim->hold_ns || claim->delay_ns) && !my_claim_of(c)->skip_row;
+    char *sql =
+        has_hold ? maria_sql_end_hold(c, claim->unused || c->withdrawn) : maria_sql_unlock(c);
     if (maria_send(c->session, sql, on_unlocked, c, &err))
         sql_claim_released(c, &err);
 }

@@ -298,7 +298,7 @@ enum stile_status maria_read_show(struct view *view, const struct answer *a,
     return status;
 }
 
-static char *words_for_show(struct my *my, const char *name, size_t len)
+static char *statement_for_show(struct my *my, const char *name, size_t len)
 {
     char key[KEY_MAX + 1], key_hex[KEY_HEX_MAX], stored[STORED_HEX_MAX];
     maria_name_hex(stored, name, len);
@@ -321,12 +321,12 @@ enum stile_status maria_ask_show(const struct query *query, answer_fn *fn, void 
     enum stile_status status = maria_shared(&shared, my, err);
     if (status)
         return status;
-    return maria_send(shared, words_for_show(my, query->name, query->name_len), fn, data, err);
+    return maria_send(shared, statement_for_show(my, query->name, query->name_len), fn, data, err);
 }
 
 /* ---- list: all names with a prefix ---- */
 
-static char *words_for_list(struct my *my, const char *prefix)
+static char *statement_for_list(struct my *my, const char *prefix)
 {
     if (my->options.table)
         return maria_sql_shed_list(my, prefix);
@@ -348,7 +348,7 @@ enum stile_status maria_ask_list(const struct query *query, answer_fn *fn, void 
                          "URL`");
     maria_name_hex(prefix, query->name, query->name_len);
     enum stile_status status = maria_shared(&shared, my, err);
-    return status ? status : maria_send(shared, words_for_list(my, prefix), fn, data, err);
+    return status ? status : maria_send(shared, statement_for_list(my, prefix), fn, data, err);
 }
 
 /* The server has sorted them by their bytes. */
@@ -434,7 +434,7 @@ static void on_looked(void *data, const struct answer *a)
 
 /* ---- who it is ---- */
 
-static void on_unheld(void *data, const struct answer *a)
+static void on_hold_ended(void *data, const struct answer *a)
 {
     struct breaking *b = data;
     if (a->err) {
@@ -445,7 +445,7 @@ static void on_unheld(void *data, const struct answer *a)
     sql_break_wait(b);
 }
 
-static void unhold(struct breaking *b)
+static void end_hold(struct breaking *b)
 {
     struct query *query = b->query;
     struct my *my = my_of(query->engine);
@@ -453,19 +453,19 @@ static void unhold(struct breaking *b)
     struct stile_error err;
     char stored[STORED_HEX_MAX];
     char *(*words)(const char *, uint64_t) =
-        my->options.mode == MODE_ROW ? maria_sql_row_unhold : maria_sql_unhold;
+        my->options.mode == MODE_ROW ? maria_sql_row_break_hold : maria_sql_break_hold;
     maria_name_hex(stored, query->name, query->name_len);
     if (my->bare) {
         end_holders(b);
         sql_break_wait(b);
     } else if (maria_shared(&shared, my, &err) ||
-               maria_send(shared, words(stored, query->token), on_unheld, b, &err)) {
+               maria_send(shared, words(stored, query->token), on_hold_ended, b, &err)) {
         sql_break_end(b, &err);
     }
 }
 
 /* A hold that nobody has any more is meant as well, and has no session. */
-static bool take_aim(struct breaking *b, const struct view *view)
+static bool find_targets(struct breaking *b, const struct view *view)
 {
     uint64_t token = b->query->token;
     bool meant = false;
@@ -487,7 +487,7 @@ static void on_seen(void *data, const struct answer *a)
     struct view view = {0};
     maria_read_show(&view, a, b->query, &err);
     bool held = view.info.holders > 0;
-    bool meant = held && take_aim(b, &view);
+    bool meant = held && find_targets(b, &view);
     sql_view_free(&view);
     if (err.status)
         sql_break_end(b, &err);
@@ -496,7 +496,7 @@ static void on_seen(void *data, const struct answer *a)
     else if (!meant)
         sql_break_end_not_meant(b, held);
     else
-        unhold(b);
+        end_hold(b);
 }
 
 void maria_break(struct engine *engine, struct query *query)

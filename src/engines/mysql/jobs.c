@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engines/mysql/errors.h"
 #include "engines/mysql/my.h"
 #include "engines/mysql/statements.h"
 #include "mutant.h"
@@ -101,7 +100,7 @@ static void put_add(FILE *out, const struct job_errand *errand, size_t from, siz
 
 /* ---- what is changed, and told of ---- */
 
-static bool tells(const struct job_errand *errand)
+static bool has_returning(const struct job_errand *errand)
 {
 #ifdef MUTANT_MYSQL_JOBS_LOOKED_FOR
     (void)errand;
@@ -153,15 +152,15 @@ static void put_claimed(FILE *out, const struct job_errand *errand, uint64_t tag
 
 static void put_claim(FILE *out, const struct job_errand *errand, uint64_t tag)
 {
-    bool told = tells(errand);
+    bool returns = has_returning(errand);
     fputs("SET TRANSACTION ISOLATION LEVEL READ COMMITTED;", out);
-    fputs(told ? EACH_OF : ALL_OF, out);
+    fputs(returns ? EACH_OF : ALL_OF, out);
     fputs(" FORCE INDEX (due)", out);
     put_queue(out, errand);
     fprintf(out, " AND due_at<=" NOW " ORDER BY due_at,id LIMIT %zu" SKIP_LOCKED, errand->max);
-    fputs(told ? BECOMES : BECOME, out);
-    put_claimed(out, errand, tag, told ? "VALUES(" : "d.", told ? ")" : "");
-    fputs(told ? " RETURNING " TOLD : "", out);
+    fputs(returns ? BECOMES : BECOME, out);
+    put_claimed(out, errand, tag, returns ? "VALUES(" : "d.", returns ? ")" : "");
+    fputs(returns ? " RETURNING " TOLD : "", out);
 }
 
 /* The tokens that are acked, where there is RETURNING; else how many. */
@@ -189,11 +188,11 @@ static void put_failed(FILE *out, const struct job_errand *errand)
 /* What is said about claims, and of which of them it was true. */
 static void put_word(FILE *out, const struct job_errand *errand)
 {
-    bool told = tells(errand);
-    fputs(told ? EACH_OF : ALL_OF, out);
+    bool returns = has_returning(errand);
+    fputs(returns ? EACH_OF : ALL_OF, out);
     put_marked(out, errand->marks, errand->n);
     fputs(" AND state='claimed' FOR UPDATE", out);
-    fputs(told ? BECOMES : BECOME, out);
+    fputs(returns ? BECOMES : BECOME, out);
     if (errand->verb == JOB_FAIL)
         put_failed(out, errand);
     else if (errand->verb == JOB_GIVE_BACK)
@@ -203,7 +202,7 @@ static void put_word(FILE *out, const struct job_errand *errand)
     else
         fprintf(out, "stile_job.claimed_until=" NOW "+INTERVAL %" PRId64 " MICROSECOND",
                 errand->lease_ms * 1000);
-    fputs(told ? " RETURNING token" : "", out);
+    fputs(returns ? " RETURNING token" : "", out);
 }
 
 /* ---- what is looked for ---- */

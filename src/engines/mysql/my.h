@@ -20,10 +20,10 @@
 /* The state of a claim. */
 struct my_claim {
     struct sql_claim base;
-    bool plainly;    /* leaving without a word to the row */
-    bool crowded;    /* the last time it had to wait */
-    bool in_line;    /* mode=row: its session has the line's lock, or waits for it */
-    unsigned undone; /* mode=row: how often it had to begin again */
+    bool skip_row;    /* leaving without a word to the row */
+    bool contended;   /* the last time it had to wait */
+    bool in_queue;    /* mode=row: its session has the line's lock, or waits for it */
+    unsigned retries; /* mode=row: how often it had to begin again */
     char key[KEY_HEX_MAX];
 };
 
@@ -74,7 +74,7 @@ bool maria_is_galera(const char *variable);
 extern const struct session_events maria_shared_events;
 
 /* Connects, and checks what is there; may block. */
-enum stile_status maria_reach(struct my *my, struct stile_error *err);
+enum stile_status maria_server_open(struct my *my, struct stile_error *err);
 /* Connects it if need be: what is asked meanwhile waits for that. */
 enum stile_status maria_shared(struct session **session, struct my *my, struct stile_error *err);
 enum stile_status maria_connect(struct session **session, struct my *my,

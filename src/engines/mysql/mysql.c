@@ -130,7 +130,7 @@ static enum stile_status maria_open(struct engine *engine, const struct url *url
         status = maria_options_read(&my->options, url, err);
     configure(my);
     if (!status)
-        status = maria_reach(my, err);
+        status = maria_server_open(my, err);
     if (!status)
         promise(my);
     else

@@ -13,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "engines/mysql/errors.h"
 #include "engines/mysql/my.h"
 #include "engines/mysql/statements.h"
 #include "mutant.h"
@@ -49,9 +48,9 @@ static const char *queue_lock_of(char hex[KEY_HEX_MAX], struct sql_claim *c)
 /* In the line, as the server shows it to others: what is waited for, and who waits. */
 static void queue_prefix(char *out, size_t size, struct sql_claim *c, const char *identity)
 {
-    char line[KEY_HEX_MAX];
+    char queue[KEY_HEX_MAX];
     snprintf(out, size, "DO GET_LOCK(X'%s',%d) /* FROM stile_row WHERE name=X'%s' %s */%s;",
-             queue_lock_of(line, c), SQL_YEAR_S, c->stored, how_to_lock(c), identity);
+             queue_lock_of(queue, c), SQL_YEAR_S, c->stored, how_to_lock(c), identity);
 }
 
 /* All of it in one round trip. The row is made outside of the transaction, and only if it isn't
@@ -70,7 +69,7 @@ char *maria_sql_row_take(struct sql_claim *c, uint64_t ttl_ns)
     if (ttl_ns)
         snprintf(before, sizeof before, "SET SESSION wait_timeout=%lu,innodb_lock_wait_timeout=%d;",
                  maria_sql_lease_s(ttl_ns), slice_s);
-    if (wait && !my_claim_of(c)->in_line)
+    if (wait && !my_claim_of(c)->in_queue)
         queue_prefix(turn, sizeof turn, c, identity);
     return maria_sql_written(
         "%s%sINSERT IGNORE INTO stile_row SELECT X'%s' FROM DUAL WHERE NOT EXISTS "
@@ -92,7 +91,7 @@ char *maria_sql_row_grant(struct sql_claim *c)
                              my->host_hex, my->identity.pid, my->command_hex);
 }
 
-char *maria_sql_row_let_go(struct sql_claim *c, bool unused)
+char *maria_sql_row_end_hold(struct sql_claim *c, bool unused)
 {
     return maria_sql_written("CALL stile_row_let_go(X'%s',%" PRIu64 ",%d)", c->stored, c->token,
                              unused);
@@ -101,18 +100,18 @@ char *maria_sql_row_let_go(struct sql_claim *c, bool unused)
 /* Once only: a lock that was taken twice has to be given back twice. The line goes on. */
 char *maria_sql_row_mark(struct sql_claim *c, uint64_t ttl_ns)
 {
-    char line[KEY_HEX_MAX];
+    char queue[KEY_HEX_MAX];
     return maria_sql_written(
         "SET SESSION wait_timeout=%lu;DO RELEASE_LOCK(X'%s'),IF(IS_USED_LOCK(" MARK
         ")<=>CONNECTION_ID(),0,GET_LOCK(" MARK ",0))",
-        maria_sql_lease_s(ttl_ns), queue_lock_of(line, c));
+        maria_sql_lease_s(ttl_ns), queue_lock_of(queue, c));
 }
 
 char *maria_sql_row_end(struct sql_claim *c)
 {
-    char line[KEY_HEX_MAX];
+    char queue[KEY_HEX_MAX];
     return maria_sql_written("COMMIT;DO RELEASE_LOCK(X'%s'),RELEASE_LOCK(" MARK ")",
-                             queue_lock_of(line, c));
+                             queue_lock_of(queue, c));
 }
 
 /* ---- for people ---- */
@@ -157,7 +156,7 @@ char *maria_sql_row_list(const struct my *my, const char *prefix)
         len, prefix, len, prefix, maria_sql_waited_ms(my));
 }
 
-char *maria_sql_row_unhold(const char *stored, uint64_t token)
+char *maria_sql_row_break_hold(const char *stored, uint64_t token)
 {
     return maria_sql_written(
         "UPDATE stile_row_count SET hold_until=NULL,delay_ms=NULL WHERE name=X'%s' "
@@ -167,7 +166,7 @@ char *maria_sql_row_unhold(const char *stored, uint64_t token)
 }
 
 /* A victim of a deadlock asks again, so often; then it is no bad luck any more. */
-#define UNDONE_MAX 8
+#define RETRIES_MAX 8
 
 static void count(struct sql_claim *c);
 static void take(struct sql_claim *c);
@@ -219,7 +218,7 @@ static void on_given(void *data, const struct answer *a)
 }
 
 /* What it could not be told keeps the name back for longer, not shorter. */
-static void on_let_go(void *data, const struct answer *a)
+static void on_row_told(void *data, const struct answer *a)
 {
     struct sql_claim *c = data;
     (void)a;
@@ -234,9 +233,9 @@ static void give(struct sql_claim *c)
 {
     struct claim *claim = claim_of(c);
     struct my *my = my_of_claim(c);
-    bool kept = claim->hold_ns || claim->delay_ns;
-    if (!kept || !my->pool.shared ||
-        maria_send(my->pool.shared, maria_sql_row_let_go(c, claim->unused), on_let_go, c, NULL))
+    bool has_hold = claim->hold_ns || claim->delay_ns;
+    if (!has_hold || !my->pool.shared ||
+        maria_send(my->pool.shared, maria_sql_row_end_hold(c, claim->unused), on_row_told, c, NULL))
         end_with(c, on_given);
 }
 
@@ -261,8 +260,8 @@ static void on_stepped_back(void *data, const struct answer *a)
 
 static void step_back(struct sql_claim *c, uint64_t hint_ms)
 {
-    my_claim_of(c)->in_line = false;
-    c->state = CLAIM_UNDOING;
+    my_claim_of(c)->in_queue = false;
+    sql_claim_move_to(c, CLAIM_UNDOING);
     c->token = hint_ms;
     end_with(c, on_stepped_back);
 }
@@ -276,31 +275,31 @@ static enum stile_status mark(struct sql_claim *c, answer_fn *fn, struct stile_e
     return maria_send(session, maria_sql_row_mark(c, session->base.lease_ns), fn, c, err);
 }
 
-static void look_again(struct timer *timer)
+static void on_hold_over(struct timer *timer)
 {
     struct sql_claim *c = sql_claim_of_timer(timer);
     if (c->state == CLAIM_HELD_BACK)
         count(c);
 }
 
-static void on_sitting(void *data, const struct answer *a)
+static void on_held_back(void *data, const struct answer *a)
 {
     struct sql_claim *c = data;
     if (a->err && c->state == CLAIM_HELD_BACK)
         sql_claim_abandon(c, a->err);
 }
 
-/* It is ours in the server, and kept back from everybody. */
-static void sit(struct sql_claim *c, uint64_t ms)
+/* It is ours in the server, and has_hold back from everybody. */
+static void hold_back(struct sql_claim *c, uint64_t ms)
 {
     struct my *my = my_of_claim(c);
     struct loop *loop = my->engine.loop;
     uint64_t pause = (ms + 1) * NS_PER_MS, most = my->pool.ttl_ns / 3;
     struct stile_error err;
-    c->state = CLAIM_HELD_BACK;
-    c->timer.fn = look_again;
+    sql_claim_move_to(c, CLAIM_HELD_BACK);
+    c->timer.fn = on_hold_over;
     loop_arm(loop, &c->timer, loop_now(loop) + (pause < most ? pause : most));
-    if (mark(c, on_sitting, &err))
+    if (mark(c, on_held_back, &err))
         sql_claim_abandon(c, &err);
 }
 
@@ -309,17 +308,17 @@ static void on_marked(void *data, const struct answer *a)
     sql_claim_confirmed(data, a->sent_ns, a->err);
 }
 
-static void hear_verdict(struct sql_claim *c, const char *text)
+static void take_grant(struct sql_claim *c, const char *text)
 {
     struct stile_error err;
     uint64_t number = *text ? strtoull(text + 1, NULL, 10) : 0;
     if (*text == 'h' && claim_of(c)->wait) {
-        sit(c, number);
+        hold_back(c, number);
     } else if (*text == 'h') {
         step_back(c, number);
     } else if (*text == 'g') {
         c->token = number;
-        c->state = CLAIM_CONFIRMING;
+        sql_claim_move_to(c, CLAIM_CONFIRMING);
         if (mark(c, on_marked, &err))
             sql_claim_abandon(c, &err);
     } else {
@@ -335,12 +334,12 @@ static void on_counted(void *data, const struct answer *a)
     if (c->withdrawn) {
         c->token = text && *text == 'g' ? strtoull(text + 1, NULL, 10) : 0;
         claim_of(c)->unused = true;
-        c->state = CLAIM_RELEASING;
+        sql_claim_move_to(c, CLAIM_RELEASING);
         sql_claim_withdraw(c, true);
     } else if (a->err) {
         sql_claim_abandon(c, a->err);
     } else {
-        hear_verdict(c, text ? text : "");
+        take_grant(c, text ? text : "");
     }
 }
 
@@ -348,7 +347,7 @@ static void count(struct sql_claim *c)
 {
     struct session *shared;
     struct stile_error err;
-    c->state = CLAIM_COUNTING;
+    sql_claim_move_to(c, CLAIM_COUNTING);
     if (maria_shared(&shared, my_of_claim(c), &err) ||
         maria_send(shared, maria_sql_row_grant(c), on_counted, c, &err))
         sql_claim_abandon(c, &err);
@@ -366,7 +365,7 @@ static void on_taken(void *data, const struct answer *a)
         withdraw(c);
     else if (a->err && maria_error_is_busy(a->code) && is_up(c) && claim_of(c)->wait)
         take(c); /* it stays the first in the line */
-    else if (refused && is_up(c) && (!claim_of(c)->wait || my_claim_of(c)->undone++ < UNDONE_MAX))
+    else if (refused && is_up(c) && (!claim_of(c)->wait || my_claim_of(c)->retries++ < RETRIES_MAX))
         step_back(c, 0);
     else if (a->err)
         sql_claim_abandon(c, a->err);
@@ -381,10 +380,10 @@ static void take(struct sql_claim *c)
     struct session *session = c->session;
     bool wait = claim_of(c)->wait;
     struct stile_error err;
-    c->state = wait ? CLAIM_WAITING : CLAIM_TRYING;
+    sql_claim_move_to(c, wait ? CLAIM_WAITING : CLAIM_TRYING);
     session->base.waits = wait;
     char *sql = maria_sql_row_take(c, maria_lease_to_set(session));
-    my_claim_of(c)->in_line = wait;
+    my_claim_of(c)->in_queue = wait;
     if (maria_send(session, sql, on_taken, c, &err))
         sql_claim_abandon(c, &err);
 }
@@ -396,8 +395,8 @@ void maria_row_claim(struct engine *engine, struct claim *claim)
     struct stile_error err;
     if (!maria_claim_begin(c))
         return;
-    my_claim_of(c)->undone = 0;
-    my_claim_of(c)->in_line = false;
+    my_claim_of(c)->retries = 0;
+    my_claim_of(c)->in_queue = false;
     if (sql_pool_take(&session, pool_of(engine), &err)) {
         sql_claim_fail(c, &err);
         return;

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engines/mysql/errors.h"
 #include "engines/mysql/my.h"
 #include "engines/mysql/statements.h"
 
@@ -142,7 +141,7 @@ static enum stile_status check_schema(struct my *my, struct stile_error *err)
     return status;
 }
 
-enum stile_status maria_reach(struct my *my, struct stile_error *err)
+enum stile_status maria_server_open(struct my *my, struct stile_error *err)
 {
     struct opening opening = {0};
     struct session *shared;

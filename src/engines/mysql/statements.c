@@ -256,7 +256,7 @@ char *maria_sql_grant(struct sql_claim *c)
 }
 
 /* A delay that is still there was left by a holder that did not release: it begins now. */
-char *maria_sql_kept(struct sql_claim *c)
+char *maria_sql_hold_left(struct sql_claim *c)
 {
     return maria_sql_written(
         "UPDATE stile_lock SET hold_until=GREATEST(COALESCE(hold_until,UTC_TIMESTAMP(6)),"
@@ -273,7 +273,7 @@ char *maria_sql_unlock(struct sql_claim *c)
 }
 
 /* What was written with a grant of this session; if the grant's answer is not known, too. */
-char *maria_sql_let_go(struct sql_claim *c, bool unused)
+char *maria_sql_end_hold(struct sql_claim *c, bool unused)
 {
     return maria_sql_written(
         "UPDATE stile_lock SET backend=NULL,delay_ms=NULL%s WHERE name=X'%s' AND "
@@ -335,7 +335,7 @@ char *maria_sql_list(struct my *my, const char *prefix)
         uptime_s(my), strlen(prefix) / 2, prefix, maria_sql_waited_ms(my));
 }
 
-char *maria_sql_unhold(const char *stored, uint64_t token)
+char *maria_sql_break_hold(const char *stored, uint64_t token)
 {
     return maria_sql_written(
         "UPDATE stile_lock SET hold_until=NULL,delay_ms=NULL WHERE name=X'%s' AND "

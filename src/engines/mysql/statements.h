@@ -17,10 +17,10 @@ char *maria_sql_version(void);
 /* about a claim; ttl_ns not 0: the lease comes first */
 char *maria_sql_try(struct sql_claim *c, uint64_t ttl_ns);
 char *maria_sql_lock(struct sql_claim *c, uint64_t ttl_ns);
-char *maria_sql_grant(struct sql_claim *c); /* it is ours in the server: count it */
-char *maria_sql_kept(struct sql_claim *c);  /* for how many more milliseconds it is kept back */
+char *maria_sql_grant(struct sql_claim *c);     /* it is ours in the server: count it */
+char *maria_sql_hold_left(struct sql_claim *c); /* for how many more milliseconds it is kept back */
 char *maria_sql_unlock(struct sql_claim *c);
-char *maria_sql_let_go(struct sql_claim *c, bool unused);
+char *maria_sql_end_hold(struct sql_claim *c, bool unused);
 
 char *maria_sql_ttl(uint64_t ttl_ns);
 /* its last statement answers: is it the same session and has it its locks; is the server writable
@@ -37,7 +37,7 @@ char *maria_sql_rights(const struct my *my);
 /* for people; names in hex */
 char *maria_sql_show(struct my *my, const char *stored, const char *key);
 char *maria_sql_list(struct my *my, const char *prefix);
-char *maria_sql_unhold(const char *stored, uint64_t token);
+char *maria_sql_break_hold(const char *stored, uint64_t token);
 
 /* mode=table, in sql_table.c: nothing is set, for the next statement may be another session's */
 char *maria_sql_table_settings(const struct my *my); /* where the session is ours alone */
@@ -67,12 +67,12 @@ char *maria_sql_shed_list(struct my *my, const char *prefix);
 /* mode=row, in sql_rows.c */
 char *maria_sql_row_take(struct sql_claim *c, uint64_t ttl_ns);
 char *maria_sql_row_grant(struct sql_claim *c); /* "g TOKEN", or "h MS": kept back */
-char *maria_sql_row_let_go(struct sql_claim *c, bool unused);
+char *maria_sql_row_end_hold(struct sql_claim *c, bool unused);
 char *maria_sql_row_mark(struct sql_claim *c, uint64_t ttl_ns);
 char *maria_sql_row_end(struct sql_claim *c);
 char *maria_sql_row_show(const struct my *my, const char *stored);
 char *maria_sql_row_list(const struct my *my, const char *prefix);
-char *maria_sql_row_unhold(const char *stored, uint64_t token);
+char *maria_sql_row_break_hold(const char *stored, uint64_t token);
 
 /* Those that wait inside the server, the first one first; with maria_sql_waited_ms(). */
 #define SQL_WAITERS                                                                                \

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engines/mysql/errors.h"
 #include "engines/mysql/my.h"
 #include "engines/mysql/statements.h"
 
@@ -211,7 +210,7 @@ static void on_granted(void *data, const struct answer *a)
         sql_lease_hear_granted(&my->leases, row[0]);
 }
 
-static void check(struct my *my)
+static void find_granted(struct my *my)
 {
     struct session *shared;
     if (!maria_shared(&shared, my, NULL))
@@ -223,7 +222,7 @@ static void on_check(struct timer *timer)
 {
     struct my *my = (struct my *)((char *)timer - offsetof(struct my, wakeup_check));
     if (my->leases.hearing && sql_lease_is_waiting(&my->leases))
-        check(my);
+        find_granted(my);
 }
 
 /* ---- asleep ---- */
@@ -237,7 +236,7 @@ static void on_woken(void *data, const struct answer *a)
     (void)a; /* it was ended, or slept long enough */
     if (sql_lease_is_waiting(&my->leases)) {
         sleep_again(session);
-        check(my);
+        find_granted(my);
     } else {
         my->leases.hearing = false;
         my->sleeper = NULL;
@@ -259,7 +258,7 @@ static void on_listening(void *data, const struct answer *a)
         return;
     my->leases.hearing = true;
     sleep_again(session);
-    check(my);
+    find_granted(my);
     sql_lease_ask_again(&my->leases); /* they have not said that they can hear */
 }
 
@@ -308,8 +307,8 @@ static void start_wakeups(struct my *my)
 
 /* ---- what is said ---- */
 
-static enum stile_status say(struct engine *engine, char *sql, answer_fn *fn, void *data,
-                             struct stile_error *err)
+static enum stile_status send_shared(struct engine *engine, char *sql, answer_fn *fn, void *data,
+                                     struct stile_error *err)
 {
     struct session *shared;
     enum stile_status status = maria_shared(&shared, my_of(engine), err);
@@ -373,23 +372,24 @@ static void on_asked(void *data, const struct answer *a)
 
 static enum stile_status ask(struct lease *lease, struct stile_error *err)
 {
-    return say(engine_of(lease), maria_sql_table_claim(lease), on_asked, lease, err);
+    return send_shared(engine_of(lease), maria_sql_table_claim(lease), on_asked, lease, err);
 }
 
-static void on_looked(void *data, const struct answer *a)
+static void on_checked(void *data, const struct answer *a)
 {
     struct lease_answer answer = read_answer(engine_of(data), a);
     const char *ahead = strrchr(text_of(a), ' ');
     answer.ahead = ahead ? (unsigned)strtoul(ahead, NULL, 10) : 0;
-    sql_lease_looked(data, &answer);
+    sql_lease_checked(data, &answer);
 }
 
 /* ShedLock's table has no rows of waiters to look at. */
-static enum stile_status look(struct lease *lease, uint64_t life_ms, struct stile_error *err)
+static enum stile_status check(struct lease *lease, uint64_t life_ms, struct stile_error *err)
 {
     if (my_of(engine_of(lease))->options.table)
         return ask(lease, err);
-    return say(engine_of(lease), maria_sql_table_look(lease, life_ms), on_looked, lease, err);
+    return send_shared(engine_of(lease), maria_sql_table_look(lease, life_ms), on_checked, lease,
+                       err);
 }
 
 static void on_resumed(void *data, const struct answer *a)
@@ -402,7 +402,7 @@ static void on_resumed(void *data, const struct answer *a)
 
 static enum stile_status resume(struct lease *lease, struct stile_error *err)
 {
-    return say(engine_of(lease), maria_sql_table_resume(lease), on_resumed, lease, err);
+    return send_shared(engine_of(lease), maria_sql_table_resume(lease), on_resumed, lease, err);
 }
 
 static void on_released(void *data, const struct answer *a)
@@ -413,7 +413,8 @@ static void on_released(void *data, const struct answer *a)
 
 static enum stile_status release(struct lease *lease, bool unused, struct stile_error *err)
 {
-    return say(engine_of(lease), maria_sql_table_release(lease, unused), on_released, lease, err);
+    return send_shared(engine_of(lease), maria_sql_table_release(lease, unused), on_released, lease,
+                       err);
 }
 
 static bool is_among(const void *rows, const char *owner)
@@ -437,16 +438,16 @@ static void on_renewed(void *data, const struct answer *a)
 
 static enum stile_status renew(struct lease_batch *batch, struct stile_error *err)
 {
-    return say(batch->leases->engine, maria_sql_table_renew(batch), on_renewed, batch, err);
+    return send_shared(batch->leases->engine, maria_sql_table_renew(batch), on_renewed, batch, err);
 }
 
 const struct lease_ops maria_table_ops = {
-    .ask = ask, .look = look, .resume = resume, .release = release, .renew = renew};
+    .ask = ask, .check = check, .resume = resume, .release = release, .renew = renew};
 
 /* ---- breaking ---- */
 
 /* Ours are told at once, others when they renew. */
-static void tell_broken(struct engine *engine, const char *owners)
+static void report_broken(struct engine *engine, const char *owners)
 {
     char owner[LEASE_OWNER_LEN + 1];
     while (owners && *owners) {
@@ -473,14 +474,14 @@ static void on_broken(void *data, const struct answer *a)
         err = &why;
     }
     if (!err)
-        tell_broken(query->engine, column_of(a, 1));
+        report_broken(query->engine, column_of(a, 1));
     query->engine->events->done(query, err);
 }
 
 void maria_table_break(struct engine *engine, struct query *query)
 {
     struct stile_error err;
-    if (say(engine, maria_sql_table_break(query), on_broken, query, &err))
+    if (send_shared(engine, maria_sql_table_break(query), on_broken, query, &err))
         engine->events->done(query, &err);
 }
 

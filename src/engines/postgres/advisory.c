@@ -21,7 +21,7 @@
  * with its key in them, for as long as the session lives. */
 
 /* In quotes: a minus sign in front of the least of all bigints would be one too much. */
-static void write_statements(struct favourite *f)
+static void write_statements(struct hot_key *f)
 {
     snprintf(f->try_sql, sizeof f->try_sql, "select pg_try_advisory_lock('%" PRId64 "'::bigint)",
              f->id);
@@ -31,7 +31,7 @@ static void write_statements(struct favourite *f)
     f->unlock = (struct statement){ID_UNLOCK, f->unlock_sql};
 }
 
-static void count_try(struct favourite *f, int64_t id)
+static void count_try(struct hot_key *f, int64_t id)
 {
     f->times = f->id == id ? f->times + 1 : 0;
     f->id = id;
@@ -39,7 +39,7 @@ static void count_try(struct favourite *f, int64_t id)
         write_statements(f);
 }
 
-static const struct statement *about_favourite(struct favourite *f, enum sql kind, int64_t id)
+static const struct statement *for_hot_key(struct hot_key *f, enum sql kind, int64_t id)
 {
     if (kind == SQL_TRY && f->times < OFTEN)
         count_try(f, id);
@@ -58,7 +58,7 @@ const struct statement *postgres_claim_statement(struct sql_claim *c, enum sql k
     const struct statement *own = NULL;
     if (bare && !pg_of_claim(c)->pooled && !shared && key->form == KEY_ONE &&
         (kind == SQL_TRY || kind == SQL_UNLOCK))
-        own = about_favourite(&c->session->favourite, kind, pg_claim_of(c)->id);
+        own = for_hot_key(&c->session->hot_key, kind, pg_claim_of(c)->id);
     if (own)
         *n = 0;
     return own ? own : postgres_sql_for(kind, key, shared, pg_of_claim(c)->schema);
@@ -66,12 +66,12 @@ const struct statement *postgres_claim_statement(struct sql_claim *c, enum sql k
 
 /* ---- sending ---- */
 
-struct words {
+struct values {
     const char *values[9];
     char hold[24], delay[24], ticket[24];
 };
 
-static int write_words(struct words *w, struct sql_claim *c, enum sql kind)
+static int write_values(struct values *w, struct sql_claim *c, enum sql kind)
 {
     struct pg *pg = pg_of_claim(c);
     struct claim *claim = claim_of(c);
@@ -87,14 +87,14 @@ static int write_words(struct words *w, struct sql_claim *c, enum sql kind)
     w->values[7] = pg->identity.command;
     snprintf(w->ticket, sizeof w->ticket, "%" PRIu64, pg_claim_of(c)->ticket);
     w->values[8] = pg_claim_of(c)->ticket ? w->ticket : NULL;
-    return pg->schema == SCHEMA_LINE && kind != SQL_GRANT ? 9 : 8;
+    return pg->schema == SCHEMA_QUEUE && kind != SQL_GRANT ? 9 : 8;
 }
 
 enum stile_status postgres_claim_send(struct sql_claim *c, enum sql kind, answer_fn *fn,
                                       struct stile_error *err)
 {
-    struct words w;
-    int n = write_words(&w, c, kind);
+    struct values w;
+    int n = write_values(&w, c, kind);
     const struct statement *statement = postgres_claim_statement(c, kind, &n);
     return postgres_send(c->session, statement, w.values, n, fn, c, err);
 }
@@ -127,7 +127,7 @@ enum grant_reply postgres_read_grant(struct sql_claim *c, const PGresult *result
     if (n == 1)
         return *text == 't' ? REPLY_GRANTED : REPLY_TAKEN;
     *number = strtoull(text + (*text != '\0'), NULL, 10);
-    pg_claim_of(c)->followed |= *text == 'g' && text[strlen(text) - 1] == 'w';
+    pg_claim_of(c)->has_waiters |= *text == 'g' && text[strlen(text) - 1] == 'w';
     return *text == 'g'   ? REPLY_GRANTED
            : *text == 'h' ? REPLY_HELD_BACK
            : *text == 'n' ? REPLY_NOT_FIRST
@@ -169,8 +169,8 @@ void postgres_held_note(struct sql_claim *c, bool holds)
         add(c);
     else
         drop(c);
-    if (c->state == CLAIM_RELEASING && pg_claim_of(c)->crowd)
-        pg_claim_of(c)->left_ns = loop_now(claim_of(c)->engine->loop);
+    if (c->state == CLAIM_RELEASING && pg_claim_of(c)->contention)
+        pg_claim_of(c)->released_ns = loop_now(claim_of(c)->engine->loop);
 }
 
 static bool has(struct sql_claim *c, enum key_form form, int64_t id)
@@ -197,16 +197,16 @@ bool postgres_held_against(struct sql_claim *c, int64_t id, bool even_by_readers
     return false;
 }
 
-void postgres_held_follow(struct pg *pg, const struct key *key, int64_t id)
+void postgres_held_note_waiter(struct pg *pg, const struct key *key, int64_t id)
 {
     for (struct sql_claim *held = *head_of(pg, id); held; held = pg_claim_of(held)->same) {
         if (has(held, key->form, id))
-            pg_claim_of(held)->followed = true;
+            pg_claim_of(held)->has_waiters = true;
     }
 }
 
 /* What kept a name back may not do so any longer. */
-static void look_at_sitting(struct pg *pg, int64_t id)
+static void retry_held_back(struct pg *pg, int64_t id)
 {
     for (struct session *session = pg->pool.sessions, *next; session; session = next) {
         struct sql_claim *c = session->base.claims;
@@ -227,7 +227,7 @@ void postgres_held_break(struct pg *pg, const char *payload, bool stale)
     unsigned long long token;
     if (sscanf(payload, "b %d %lld %llu", &form, &id, &token) != 3)
         return;
-    look_at_sitting(pg, id);
+    retry_held_back(pg, id);
     error_set(&err, STILE_LOST, 0, "taken over by `stile break`");
     for (struct sql_claim *c = stale ? NULL : *head_of(pg, id), *next; c; c = next) {
         next = pg_claim_of(c)->same; /* in mode=row several of ours may share it */
@@ -250,7 +250,7 @@ static void on_stepped_back(void *data, const struct answer *a)
 void postgres_claim_step_back(struct sql_claim *c, uint64_t hint_ms)
 {
     struct stile_error err;
-    c->state = CLAIM_UNDOING;
+    sql_claim_move_to(c, CLAIM_UNDOING);
     c->token = hint_ms;
     if (postgres_claim_send(c, SQL_UNLOCK, on_stepped_back, &err))
         sql_claim_not_taken(c);
@@ -276,7 +276,7 @@ void postgres_claim_undo(struct sql_claim *c, const struct stile_error *err)
     sql_claim_not_taken(c);
     return;
 #endif
-    c->state = CLAIM_CHECKING;
+    sql_claim_move_to(c, CLAIM_CHECKING);
     if (!c->session || c->session->base.state != UP ||
         postgres_claim_send(c, SQL_KEY, on_checked, &none))
         sql_claim_not_taken(c);
@@ -289,7 +289,7 @@ bool postgres_claim_begin(struct sql_claim *c)
     struct claim *claim = claim_of(c);
     struct pg *pg = pg_of_claim(c);
     struct pg_claim *own = pg_claim_of(c);
-    own->followed = false;
+    own->has_waiters = false;
     own->ticket = 0;
     if (own->server != pg->server) {
         own->server = pg->server;

@@ -9,28 +9,28 @@
 #include "mutant.h"
 
 /* A wait that took less of its lease than this is as good as none. */
-#define FRESH_PART 4
+#define FRESH_SHARE 4
 /* About what a hand-over takes, and how often somebody is waited for who does not come. */
-#define MAKE_WAY_NS (NS_PER_MS / 20)
-#define CROWD       16
+#define YIELD_NS   (NS_PER_MS / 20)
+#define CONTENTION 16
 
-static void look(struct sql_claim *c);
+static void retry_grant(struct sql_claim *c);
 
-/* ---- sitting: it is ours in the server, and kept back from everybody ---- */
+/* ---- sitting: it is ours in the server, and has_hold back from everybody ---- */
 
-static void look_again(struct timer *timer)
+static void on_hold_over(struct timer *timer)
 {
     struct sql_claim *c = sql_claim_of_timer(timer);
     if (c->state == CLAIM_HELD_BACK)
-        look(c);
+        retry_grant(c);
 }
 
-static void sit(struct sql_claim *c, uint64_t ms)
+static void hold_back(struct sql_claim *c, uint64_t ms)
 {
     struct loop *loop = claim_of(c)->engine->loop;
-    c->state = CLAIM_HELD_BACK;
+    sql_claim_move_to(c, CLAIM_HELD_BACK);
     claim_of(c)->engine->events->queued(claim_of(c));
-    c->timer.fn = look_again;
+    c->timer.fn = on_hold_over;
     loop_arm(loop, &c->timer, loop_now(loop) + (ms + 1) * NS_PER_MS);
 }
 
@@ -47,11 +47,11 @@ static void confirm(struct sql_claim *c, uint64_t token, uint64_t sent_ns)
 #ifdef MUTANT_POSTGRES_WAIT_IS_LEASE
     sent_ns = now;
 #endif
-    if (now - sent_ns < session->base.lease_ns / FRESH_PART) {
+    if (now - sent_ns < session->base.lease_ns / FRESH_SHARE) {
         sql_claim_grant(c, token, sent_ns);
         return;
     }
-    c->state = CLAIM_CONFIRMING;
+    sql_claim_move_to(c, CLAIM_CONFIRMING);
     if (postgres_lease_set_to(session, pg_of_claim(c)->pool.ttl_ns, postgres_claim_confirmed, c,
                               &err))
         sql_claim_abandon(c, &err);
@@ -62,12 +62,13 @@ void postgres_claim_confirmed(void *data, const struct answer *a)
     sql_claim_confirmed(data, a->sent_ns, a->err);
 }
 
-static void note_crowd(struct sql_claim *c, const PGresult *result)
+static void note_contention(struct sql_claim *c, const PGresult *result)
 {
     if (PQnfields(result) < 3)
         return;
     bool waited = PQgetvalue(result, 0, 2)[0] == 't';
-    pg_claim_of(c)->crowd = waited ? CROWD : pg_claim_of(c)->crowd - (pg_claim_of(c)->crowd > 0);
+    pg_claim_of(c)->contention =
+        waited ? CONTENTION : pg_claim_of(c)->contention - (pg_claim_of(c)->contention > 0);
 }
 
 /* ---- a wait in the server is short ---- */
@@ -80,7 +81,7 @@ static void slice_over(struct sql_claim *c)
     struct session *session = c->session;
     if (c->withdrawn) {
         sql_claim_released(c, NULL);
-    } else if (pg_of_claim(c)->schema == SCHEMA_LINE) {
+    } else if (pg_of_claim(c)->schema == SCHEMA_QUEUE) {
         sql_claim_leave(c);
         sql_pool_return(session);
         postgres_queue_join(c);
@@ -102,7 +103,7 @@ static void on_slice_cleared(void *data, const struct answer *a)
 static void end_slice(struct sql_claim *c)
 {
     struct stile_error err;
-    c->state = CLAIM_UNDOING;
+    sql_claim_move_to(c, CLAIM_UNDOING);
     if (postgres_send(c->session, &postgres_sql_unlock_all, NULL, 0, on_slice_cleared, c, &err))
         sql_claim_abandon(c, &err);
 }
@@ -132,17 +133,17 @@ static void on_locked(void *data, const struct answer *a)
         error_set(&strange, STILE_CORRUPT, 0, "the server's answer has an unexpected form");
         sql_claim_abandon(c, a->err ? a->err : &strange);
     } else if (reply == REPLY_HELD_BACK) {
-        sit(c, number);
+        hold_back(c, number);
     } else {
-        note_crowd(c, a->result);
+        note_contention(c, a->result);
         confirm(c, number, a->sent_ns);
     }
 }
 
-static void look(struct sql_claim *c)
+static void retry_grant(struct sql_claim *c)
 {
     struct stile_error err;
-    c->state = CLAIM_CONFIRMING;
+    sql_claim_move_to(c, CLAIM_CONFIRMING);
     if (postgres_claim_send(c, SQL_GRANT, on_locked, &err))
         sql_claim_abandon(c, &err);
 }
@@ -151,7 +152,7 @@ static void wait_again(struct sql_claim *c, struct session *session)
 {
     struct engine *engine = claim_of(c)->engine;
     struct stile_error err;
-    c->state = CLAIM_WAITING;
+    sql_claim_move_to(c, CLAIM_WAITING);
     session->base.waits = session->deaf = true;
     engine->events->queued(claim_of(c));
     if (postgres_lease_set(session, &err) || postgres_claim_send(c, SQL_LOCK, on_locked, &err))
@@ -177,10 +178,10 @@ static bool may_lend(const struct sql_claim *c)
 void postgres_claim_wait(struct sql_claim *c)
 {
     struct pool *pool = &pg_of_claim(c)->pool;
-    bool line = pg_of_claim(c)->schema == SCHEMA_LINE;
+    bool queue = pg_of_claim(c)->schema == SCHEMA_QUEUE;
     struct session *session;
     struct stile_error err;
-    pg_claim_of(c)->crowd = CROWD;
+    pg_claim_of(c)->contention = CONTENTION;
     if (may_lend(c)) {
         session = c->session;
         sql_pool_lend_shared(pool);
@@ -191,7 +192,7 @@ void postgres_claim_wait(struct sql_claim *c)
     sql_claim_leave(c);
     if (!sql_pool_take(&session, pool, &err))
         wait_on(c, session);
-    else if (line)
+    else if (queue)
         postgres_queue_join(c);
     else
         sql_claim_fail(c, &err);
@@ -238,10 +239,10 @@ static void on_tried(void *data, const struct answer *a)
 /* ---- where it had to wait the last time ---- */
 
 /* It stands in line at once then, if a session is there for that: one request instead of two. */
-static bool goes_straight(struct sql_claim *c)
+static bool waits_at_once(struct sql_claim *c)
 {
     struct session *session;
-    bool straight = pg_claim_of(c)->crowd && claim_of(c)->wait &&
+    bool straight = pg_claim_of(c)->contention && claim_of(c)->wait &&
                     sql_pool_has_idle(&pg_of_claim(c)->pool) &&
                     !sql_pool_take(&session, &pg_of_claim(c)->pool, NULL);
     if (straight)
@@ -253,34 +254,34 @@ static void ask(struct sql_claim *c)
 {
     struct session *shared;
     struct stile_error err;
-    if (goes_straight(c))
+    if (waits_at_once(c))
         return;
     if (postgres_shared(&shared, pg_of_claim(c), &err)) {
         sql_claim_fail(c, &err);
         return;
     }
     sql_claim_join(c, shared);
-    c->state = CLAIM_TRYING;
+    sql_claim_move_to(c, CLAIM_TRYING);
     if (postgres_lease_set(shared, &err) || postgres_claim_send(c, SQL_TRY, on_tried, &err))
         sql_claim_fail(c, &err);
 }
 
-static void way_made(struct timer *timer)
+static void on_yielded(struct timer *timer)
 {
     ask(sql_claim_of_timer(timer));
 }
 
 /* Others wanted it a moment ago and were not in line: they wait for a core, not for the lock. Who
  * comes back at once would get it again and again until the scheduler lets them run. */
-static bool makes_way(struct sql_claim *c)
+static bool yields(struct sql_claim *c)
 {
     struct loop *loop = claim_of(c)->engine->loop;
-    bool makes = pg_claim_of(c)->crowd > 0 && pg_claim_of(c)->crowd < CROWD && claim_of(c)->wait &&
-                 loop_now(loop) - pg_claim_of(c)->left_ns < MAKE_WAY_NS;
+    bool makes = pg_claim_of(c)->contention > 0 && pg_claim_of(c)->contention < CONTENTION &&
+                 claim_of(c)->wait && loop_now(loop) - pg_claim_of(c)->released_ns < YIELD_NS;
     if (makes) {
-        c->state = CLAIM_YIELDING;
-        c->timer.fn = way_made;
-        loop_arm(loop, &c->timer, pg_claim_of(c)->left_ns + MAKE_WAY_NS);
+        sql_claim_move_to(c, CLAIM_YIELDING);
+        c->timer.fn = on_yielded;
+        loop_arm(loop, &c->timer, pg_claim_of(c)->released_ns + YIELD_NS);
     }
     return makes;
 }
@@ -304,7 +305,7 @@ void postgres_claim(struct engine *engine, struct claim *claim)
     struct sql_claim *c = sql_claim_of(claim);
     if (!has_room(pg_of(engine), claim))
         return;
-    if (postgres_claim_begin(c) && !makes_way(c))
+    if (postgres_claim_begin(c) && !yields(c))
         ask(c);
 }
 
@@ -332,15 +333,15 @@ static void unlock(struct sql_claim *c)
     struct pg *pg = pg_of_claim(c);
     struct stile_error err;
     char token[24];
-    bool kept = !pg->bare && (claim->hold_ns || claim->delay_ns) && c->token;
+    bool has_hold = !pg->bare && (claim->hold_ns || claim->delay_ns) && c->token;
     bool unused = claim->unused || c->withdrawn;
     const char *key = pg_claim_of(c)->key.form == KEY_HASH ? c->stored : pg_claim_of(c)->key.number;
     const char *values[] = {key, c->stored, token, unused ? "t" : "f"};
-    if (kept)
+    if (has_hold)
         snprintf(token, sizeof token, "%" PRIu64, c->token);
-    int n = kept ? 4 : 1;
+    int n = has_hold ? 4 : 1;
     const struct statement *statement =
-        postgres_claim_statement(c, kept ? SQL_LET_GO : SQL_UNLOCK, &n);
+        postgres_claim_statement(c, has_hold ? SQL_END_HOLD : SQL_UNLOCK, &n);
     if (postgres_send(c->session, statement, values, n, on_unlocked, c, &err))
         sql_claim_released(c, &err);
     else

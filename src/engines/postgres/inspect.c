@@ -220,9 +220,9 @@ enum stile_status postgres_ask_show(const struct query *query, answer_fn *fn, vo
         return postgres_send(
             shared, pg->options.mode == MODE_ROW ? &postgres_sql_row_show : &pg->table.show,
             key_.values, 1, fn, data, err);
-    const struct statement *statement = pg->bare                    ? &postgres_sql_show_bare
-                                        : pg->schema == SCHEMA_LINE ? &postgres_sql_show_line
-                                                                    : &postgres_sql_show;
+    const struct statement *statement = pg->bare                     ? &postgres_sql_show_bare
+                                        : pg->schema == SCHEMA_QUEUE ? &postgres_sql_show_queue
+                                                                     : &postgres_sql_show;
     return postgres_send(shared, statement, key_.values, 3, fn, data, err);
 }
 
@@ -293,7 +293,7 @@ enum stile_status postgres_ask_list(const struct query *query, answer_fn *fn, vo
     const struct statement *statement = pg->options.mode == MODE_TABLE ? &pg->table.list
                                         : pg->options.mode == MODE_ROW ? &postgres_sql_row_list
                                         : pg->bare                     ? &postgres_sql_list_bare
-                                        : pg->schema == SCHEMA_LINE    ? &postgres_sql_list_line
+                                        : pg->schema == SCHEMA_QUEUE   ? &postgres_sql_list_queue
                                                                        : &postgres_sql_list;
     enum stile_status status = postgres_shared(&shared, pg, err);
     return status ? status : postgres_send(shared, statement, values, 1, fn, data, err);
@@ -301,7 +301,7 @@ enum stile_status postgres_ask_list(const struct query *query, answer_fn *fn, vo
 
 /* ---- break ---- */
 
-#define TELLING_NS NS_PER_SEC
+#define NOTIFY_PATIENCE_NS NS_PER_SEC
 
 /* ---- until they are gone ---- */
 
@@ -357,14 +357,14 @@ static void on_looked(void *data, const struct answer *a)
         sql_break_end(b, NULL);
         return;
     }
-    if (!b->ended && (b->foreign || sql_break_age_ns(b) > TELLING_NS))
+    if (!b->ended && (b->foreign || sql_break_age_ns(b) > NOTIFY_PATIENCE_NS))
         terminate(b);
     sql_break_wait(b);
 }
 
 /* ---- who it is ---- */
 
-static void on_told(void *data, const struct answer *a)
+static void on_notified(void *data, const struct answer *a)
 {
     struct breaking *b = data;
     if (a->err)
@@ -373,7 +373,7 @@ static void on_told(void *data, const struct answer *a)
         sql_break_look(b);
 }
 
-static bool take_aim(struct breaking *b, const PGresult *result)
+static bool find_targets(struct breaking *b, const PGresult *result)
 {
     bool foreign;
     b->targets = calloc((size_t)PQntuples(result) + 1, sizeof *b->targets);
@@ -387,7 +387,7 @@ static bool take_aim(struct breaking *b, const PGresult *result)
     return b->targets;
 }
 
-static void tell_holders(struct breaking *b)
+static void notify_holders(struct breaking *b)
 {
     struct query *query = b->query;
     struct pg *pg = pg_of(query->engine);
@@ -401,10 +401,10 @@ static void tell_holders(struct breaking *b)
     const char *row[] = {key_.stored, token};
     enum stile_status status = postgres_shared(&shared, pg, &err);
     if (!status && pg->options.mode == MODE_ROW)
-        status = postgres_send(shared, &postgres_sql_row_break, row, 2, on_told, b, &err);
+        status = postgres_send(shared, &postgres_sql_row_break, row, 2, on_notified, b, &err);
     else if (!status)
         status = postgres_send(shared, pg->bare ? &postgres_sql_break_bare : &postgres_sql_break,
-                               key_.values, 4, on_told, b, &err);
+                               key_.values, 4, on_notified, b, &err);
     if (status)
         sql_break_end(b, &err);
 }
@@ -422,10 +422,10 @@ static void on_seen(void *data, const struct answer *a)
         sql_break_end(b, &err);
     else if (!meant)
         sql_break_end_not_meant(b, held);
-    else if (!take_aim(b, a->result))
+    else if (!find_targets(b, a->result))
         sql_break_end_with(b, STILE_NOMEM, "out of memory");
     else
-        tell_holders(b);
+        notify_holders(b);
 }
 
 void postgres_break(struct engine *engine, struct query *query)

@@ -66,7 +66,7 @@
 #define LISTEN "listen stile_job"
 
 /* Prepared where the session is ours; the numbers are not used by others. */
-static const struct statement kept[JOB_VERBS] = {
+static const struct statement prepared[JOB_VERBS] = {
     [JOB_ADD] = {50, ADD},   [JOB_CLAIM] = {51, CLAIM},         [JOB_ACK] = {52, ACK},
     [JOB_FAIL] = {53, FAIL}, [JOB_GIVE_BACK] = {54, GIVE_BACK}, [JOB_EXTEND] = {55, EXTEND},
     [JOB_LIST] = {0, LIST},  [JOB_COUNT] = {0, COUNT},          [JOB_RETRY] = {0, RETRY},
@@ -79,7 +79,7 @@ static const struct statement parsed[JOB_VERBS] = {
     [JOB_DROP] = {0, DROP},
 };
 /* Where the schema knows who waits. */
-static const struct statement kept_claim = {56, CLAIM_AND_REST};
+static const struct statement prepared_claim = {56, CLAIM_AND_REST};
 static const struct statement parsed_claim = {0, CLAIM_AND_REST};
 static const struct statement leave_statement = {0, LEAVE};
 static const struct statement listen_statement = {0, LISTEN};
@@ -355,7 +355,7 @@ static void put_words(struct words *w, const struct job_errand *errand)
             add_marks(w, errand, 1);
         else
             add_text(w, NULL);
-        if (pg->schema == SCHEMA_LINE)
+        if (pg->schema == SCHEMA_QUEUE)
             add_text(w, errand->listen && errand->hearing ? pg->jobs_channel : "");
         break;
     case JOB_FAIL:
@@ -447,9 +447,9 @@ static bool listen_for_jobs(struct session *session)
 
 static const struct statement *statement_of(const struct pg *pg, enum job_verb verb)
 {
-    if (verb == JOB_CLAIM && pg->schema == SCHEMA_LINE)
-        return pg->pooled ? &parsed_claim : &kept_claim;
-    return pg->pooled ? &parsed[verb] : &kept[verb];
+    if (verb == JOB_CLAIM && pg->schema == SCHEMA_QUEUE)
+        return pg->pooled ? &parsed_claim : &prepared_claim;
+    return pg->pooled ? &parsed[verb] : &prepared[verb];
 }
 
 static enum stile_status start(struct job_errand *errand, struct stile_error *err)
@@ -494,7 +494,7 @@ void postgres_jobs_left(struct engine *engine, const char *queue)
     struct pg *pg = pg_of(engine);
     char stored[STORED_MAX];
     const char *values[] = {stored, pg->jobs_channel};
-    if (!pg->jobs || !pg->jobs->hears_jobs || pg->schema != SCHEMA_LINE)
+    if (!pg->jobs || !pg->jobs->hears_jobs || pg->schema != SCHEMA_QUEUE)
         return;
     postgres_name_store(stored, queue, strlen(queue));
     postgres_send(pg->jobs, &leave_statement, values, 2, on_left, NULL, NULL);

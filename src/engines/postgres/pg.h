@@ -26,10 +26,10 @@
 struct pg_claim {
     struct sql_claim base;
     struct sql_claim *same, **link; /* of those that hold, by key */
-    unsigned crowd;                 /* 0: nobody else wants it, as far as we know */
-    bool followed;                  /* somebody is parked for it: woken when it is given back */
+    unsigned contention;            /* 0: nobody else wants it, as far as we know */
+    bool has_waiters;               /* somebody is parked for it: woken when it is given back */
     uint64_t ticket;                /* its place in the line; 0: none */
-    uint64_t left_ns;               /* when it was given back, in a crowd */
+    uint64_t released_ns;           /* when it was given back, in a crowd */
     int64_t id;                     /* the key, as the server has computed it */
     struct key key;
     unsigned server; /* which of pg->server has told us the key */
@@ -86,7 +86,7 @@ static inline struct pg *pg_of_claim(struct sql_claim *c)
 /* For pg_stat_activity, and for show. */
 enum stile_status postgres_name_sessions(struct pg *pg, struct stile_error *err);
 /* Connects, and checks what is there; may block. */
-enum stile_status postgres_reach(struct pg *pg, struct stile_error *err);
+enum stile_status postgres_server_open(struct pg *pg, struct stile_error *err);
 
 /* Connects it if need be: what is asked meanwhile waits for that. */
 enum stile_status postgres_shared(struct session **session, struct pg *pg, struct stile_error *err);
@@ -125,7 +125,8 @@ void postgres_claim_undo(struct sql_claim *c, const struct stile_error *err);
 void postgres_held_note(struct sql_claim *c, bool holds);
 /* Whether its session has this key for another claim that excludes it; or for any other. */
 bool postgres_held_against(struct sql_claim *c, int64_t id, bool even_by_readers);
-void postgres_held_follow(struct pg *pg, const struct key *key, int64_t id); /* it has a waiter */
+void postgres_held_note_waiter(struct pg *pg, const struct key *key,
+                               int64_t id); /* it has a waiter */
 /* A client wants it to end. stale: that may have been about a grant before. */
 void postgres_held_break(struct pg *pg, const char *payload, bool stale);
 

@@ -67,7 +67,7 @@ static void promise(struct pg *pg)
     }
     if (pg->options.mode == MODE_ADVISORY)
         engine->caps.most_locks = (unsigned)pg->most_locks;
-    if (pg->options.mode == MODE_ADVISORY && pg->schema != SCHEMA_LINE)
+    if (pg->options.mode == MODE_ADVISORY && pg->schema != SCHEMA_QUEUE)
         engine->caps.fifo = false;
     if (pg->options.mode == MODE_ADVISORY && pg->schema == SCHEMA_COUNTS)
         engine->caps.instead = "run `stile setup URL`: the schema here is older than this library, "
@@ -128,7 +128,7 @@ static enum stile_status postgres_open(struct engine *engine, const struct url *
     if (!status)
         status = postgres_name_sessions(pg, err);
     if (!status)
-        status = postgres_reach(pg, err);
+        status = postgres_server_open(pg, err);
     if (!status)
         promise(pg);
     else

@@ -35,7 +35,7 @@ void postgres_queue_leave(struct sql_claim *c)
     const char *values[] = {ticket};
     if (pg_claim_of(c)->ticket && c->session) {
         snprintf(ticket, sizeof ticket, "%" PRIu64, pg_claim_of(c)->ticket);
-        postgres_send(c->session, &postgres_sql_unpark, values, 1, ignore, NULL, NULL);
+        postgres_send(c->session, &postgres_sql_queue_leave, values, 1, ignore, NULL, NULL);
     }
     pg_claim_of(c)->ticket = 0;
 }
@@ -49,23 +49,23 @@ static void look_again(struct timer *timer)
         look(c);
 }
 
-static void stay(struct sql_claim *c, uint64_t ms)
+static void stay_queued(struct sql_claim *c, uint64_t ms)
 {
     struct loop *loop = claim_of(c)->engine->loop;
     uint64_t poll_ns = pg_of_claim(c)->options.poll_ns;
     uint64_t pause = ms && ms * NS_PER_MS < poll_ns ? ms * NS_PER_MS : poll_ns;
-    c->state = CLAIM_QUEUED;
+    sql_claim_move_to(c, CLAIM_QUEUED);
     c->timer.fn = look_again;
     loop_arm(loop, &c->timer, loop_now(loop) + pause);
 }
 
-static void stay_or_go(struct sql_claim *c, uint64_t ms)
+static void stay_or_leave(struct sql_claim *c, uint64_t ms)
 {
     if (c->withdrawn) {
         postgres_queue_leave(c);
         sql_claim_released(c, NULL);
     } else {
-        stay(c, ms);
+        stay_queued(c, ms);
     }
 }
 
@@ -79,7 +79,7 @@ static void on_given_back(void *data, const struct answer *a)
         c->why = *a->err;
         sql_claim_not_taken(c);
     } else {
-        stay_or_go(c, ms);
+        stay_or_leave(c, ms);
     }
 }
 
@@ -106,7 +106,7 @@ static void on_looked(void *data, const struct answer *a)
         postgres_queue_leave(c);
         postgres_claim_undo(c, a->err ? a->err : &strange);
     } else if (reply == REPLY_TAKEN || reply == REPLY_NOT_FIRST) {
-        stay_or_go(c, 0);
+        stay_or_leave(c, 0);
     } else if (reply == REPLY_HELD_BACK || postgres_held_against(c, pg_claim_of(c)->id, false)) {
         give_back(c, number);
     } else {
@@ -122,7 +122,7 @@ static void on_looked(void *data, const struct answer *a)
 static void look(struct sql_claim *c)
 {
     struct stile_error err;
-    c->state = CLAIM_RETRYING;
+    sql_claim_move_to(c, CLAIM_RETRYING);
     if (postgres_lease_set(c->session, &err) || postgres_claim_send(c, SQL_TRY, on_looked, &err)) {
         postgres_queue_leave(c);
         sql_claim_abandon(c, &err);
@@ -132,7 +132,7 @@ static void look(struct sql_claim *c)
 /* ---- a place ---- */
 
 /* The holder may have given it back before it heard that somebody waits: look once more. */
-static void on_parked(void *data, const struct answer *a)
+static void on_joined(void *data, const struct answer *a)
 {
     struct sql_claim *c = data;
     if (!a->err && PQntuples(a->result) == 1)
@@ -143,7 +143,7 @@ static void on_parked(void *data, const struct answer *a)
             c->why = *a->err;
         sql_claim_not_taken(c);
     } else if (c->withdrawn) {
-        stay_or_go(c, 0);
+        stay_or_leave(c, 0);
     } else {
         claim_of(c)->engine->events->queued(claim_of(c));
         look(c);
@@ -164,8 +164,8 @@ void postgres_queue_join(struct sql_claim *c)
         return;
     }
     sql_claim_join(c, shared);
-    c->state = CLAIM_QUEUEING;
-    if (postgres_send(shared, &postgres_sql_park, values, 4, on_parked, c, &err))
+    sql_claim_move_to(c, CLAIM_QUEUEING);
+    if (postgres_send(shared, &postgres_sql_queue_join, values, 4, on_joined, c, &err))
         sql_claim_fail(c, &err);
 }
 
@@ -175,13 +175,13 @@ void postgres_queue_wake_next(struct sql_claim *c)
 {
     char id[24];
     const char *values[] = {id, sub_of(c)};
-    if (!pg_claim_of(c)->followed || pg_of_claim(c)->schema != SCHEMA_LINE)
+    if (!pg_claim_of(c)->has_waiters || pg_of_claim(c)->schema != SCHEMA_QUEUE)
         return;
     snprintf(id, sizeof id, "%" PRId64, pg_claim_of(c)->id);
-    postgres_send(c->session, &postgres_sql_wake, values, 2, ignore, NULL, NULL);
+    postgres_send(c->session, &postgres_sql_queue_wake, values, 2, ignore, NULL, NULL);
 }
 
-static void wake_parked(struct pg *pg, int sub, int64_t id)
+static void wake_queued(struct pg *pg, int sub, int64_t id)
 {
     struct session *shared = pg->pool.shared;
     for (struct sql_claim *c = shared ? shared->base.claims : NULL, *next; c; c = next) {
@@ -205,7 +205,7 @@ void postgres_queue_notified(struct pg *pg, const char *payload)
         return;
     struct key key = {.form = sub == 2 ? KEY_TWO : KEY_ONE};
     if (what == 'p')
-        postgres_held_follow(pg, &key, id);
+        postgres_held_note_waiter(pg, &key, id);
     else if (what == 'w')
-        wake_parked(pg, sub, id);
+        wake_queued(pg, sub, id);
 }

@@ -73,7 +73,7 @@ static void on_given(void *data, const struct answer *a)
 }
 
 /* What it could not be told keeps the name back for longer, not shorter. */
-static void on_let_go(void *data, const struct answer *a)
+static void on_hold_ended(void *data, const struct answer *a)
 {
     struct sql_claim *c = data;
     (void)a;
@@ -91,15 +91,16 @@ static void give(struct sql_claim *c)
     char token[24];
     const char *values[] = {c->stored, token, claim->unused ? "t" : "f"};
     snprintf(token, sizeof token, "%" PRIu64, c->token);
-    bool kept = claim->hold_ns || claim->delay_ns;
-    if (!kept || !pg->pool.shared ||
-        postgres_send(pg->pool.shared, &postgres_sql_row_let_go, values, 3, on_let_go, c, NULL))
+    bool has_hold = claim->hold_ns || claim->delay_ns;
+    if (!has_hold || !pg->pool.shared ||
+        postgres_send(pg->pool.shared, &postgres_sql_row_end_hold, values, 3, on_hold_ended, c,
+                      NULL))
         end_with(c, on_given);
 }
 
 /* ---- the token ---- */
 
-static void look_again(struct timer *timer)
+static void on_hold_over(struct timer *timer)
 {
     struct sql_claim *c = sql_claim_of_timer(timer);
     if (c->state == CLAIM_HELD_BACK)
@@ -107,15 +108,15 @@ static void look_again(struct timer *timer)
 }
 
 /* Its session must be heard of meanwhile. */
-static void sit(struct sql_claim *c, uint64_t ms)
+static void hold_back(struct sql_claim *c, uint64_t ms)
 {
     struct pg *pg = pg_of_claim(c);
     struct loop *loop = pg->engine.loop;
     uint64_t pause = (ms + 1) * NS_PER_MS, most = pg->pool.ttl_ns / 3;
     struct stile_error err;
-    c->state = CLAIM_HELD_BACK;
+    sql_claim_move_to(c, CLAIM_HELD_BACK);
     claim_of(c)->engine->events->queued(claim_of(c));
-    c->timer.fn = look_again;
+    c->timer.fn = on_hold_over;
     loop_arm(loop, &c->timer, loop_now(loop) + (pause < most ? pause : most));
     if (postgres_lease_set_to(c->session, pg->pool.ttl_ns, NULL, NULL, &err))
         sql_claim_abandon(c, &err);
@@ -128,21 +129,21 @@ static void on_counted(void *data, const struct answer *a)
     const char *text = a->err || PQntuples(a->result) != 1 ? "" : PQgetvalue(a->result, 0, 0);
     uint64_t number = *text ? strtoull(text + 1, NULL, 10) : 0;
     if (c->withdrawn) {
-        c->state = CLAIM_RELEASING;
+        sql_claim_move_to(c, CLAIM_RELEASING);
         c->token = *text == 'g' ? number : 0;
         claim_of(c)->unused = true;
         sql_claim_withdraw(c, true);
     } else if (a->err) {
         sql_claim_abandon(c, a->err);
     } else if (*text == 'h' && claim_of(c)->wait) {
-        sit(c, number);
+        hold_back(c, number);
     } else if (*text == 'h') {
-        c->state = CLAIM_UNDOING;
+        sql_claim_move_to(c, CLAIM_UNDOING);
         c->token = number;
         end_with(c, on_stepped_back);
     } else if (*text == 'g') {
         c->token = number;
-        c->state = CLAIM_CONFIRMING;
+        sql_claim_move_to(c, CLAIM_CONFIRMING);
         if (postgres_lease_set_to(c->session, pg_of_claim(c)->pool.ttl_ns, postgres_claim_confirmed,
                                   c, &err))
             sql_claim_abandon(c, &err);
@@ -169,7 +170,7 @@ static void count(struct sql_claim *c)
                             pg->identity.host,
                             pg->identity.pid,
                             pg->identity.command};
-    c->state = CLAIM_COUNTING;
+    sql_claim_move_to(c, CLAIM_COUNTING);
     if (postgres_shared(&shared, pg, &err) ||
         postgres_send(shared, &postgres_sql_row_count, values, 9, on_counted, c, &err))
         sql_claim_abandon(c, &err);
@@ -205,13 +206,14 @@ static void on_taken(void *data, const struct answer *a)
     if (c->withdrawn && up) {
         withdraw(c);
     } else if (up && a->err && strcmp(a->sqlstate, "55P03") == 0) {
-        c->state = CLAIM_UNDOING; /* no statement waits for longer: it would keep its snapshot */
+        sql_claim_move_to(
+            c, CLAIM_UNDOING); /* no statement waits for longer: it would keep its snapshot */
         c->token = 0;
         end_with(c, on_stepped_back);
     } else if (a->err) {
         sql_claim_abandon(c, a->err);
     } else if (PQntuples(a->result) != 1) {
-        c->state = CLAIM_UNDOING;
+        sql_claim_move_to(c, CLAIM_UNDOING);
         end_with(c, on_stepped_back);
     } else {
         pg_claim_of(c)->id = strtoll(PQgetvalue(a->result, 0, 0), NULL, 10);
@@ -232,7 +234,7 @@ static void take(struct sql_claim *c)
     bool wait = claim_of(c)->wait;
     const char *name[] = {c->stored};
     struct stile_error err;
-    c->state = wait ? CLAIM_WAITING : CLAIM_TRYING;
+    sql_claim_move_to(c, wait ? CLAIM_WAITING : CLAIM_TRYING);
     if (wait)
         claim_of(c)->engine->events->queued(claim_of(c));
     session->base.waits = wait;

@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "engines/postgres/errors.h"
 #include "engines/postgres/pg.h"
 #include "engines/postgres/statements.h"
 #include "mutant.h"
@@ -175,7 +174,7 @@ static enum stile_status check_schema(struct pg *pg, struct opening *opening,
         postgres_send(pg->pool.shared, &postgres_sql_version, NULL, 0, on_version, opening, err);
     if (!status)
         status = sql_opening_wait(opening, pg->engine.loop, err);
-    pg->schema = opening->version == SCHEMA_VERSION ? SCHEMA_LINE : SCHEMA_COUNTS;
+    pg->schema = opening->version == SCHEMA_VERSION ? SCHEMA_QUEUE : SCHEMA_COUNTS;
     return status;
 }
 
@@ -239,7 +238,7 @@ static void rename_shared(struct pg *pg)
     postgres_send(pg->pool.shared, &rename, values, 1, ignore, NULL, NULL);
 }
 
-enum stile_status postgres_reach(struct pg *pg, struct stile_error *err)
+enum stile_status postgres_server_open(struct pg *pg, struct stile_error *err)
 {
     struct opening opening = {0};
     struct session *shared;
@@ -276,7 +275,7 @@ static const char *without_locks(void)
 #define postgres_schema without_locks()
 #endif
 
-static void say_nothing(void *data, const PGresult *result)
+static void ignore_notice(void *data, const PGresult *result)
 {
     (void)data, (void)result; /* "already exists, skipping" */
 }
@@ -336,7 +335,7 @@ static enum stile_status note_complete(PGconn *conn, struct stile_error *err)
 /* A connection that is used for this alone: nothing is left set or locked behind it. */
 static enum stile_status run(PGconn *conn, struct stile_error *err)
 {
-    PQsetNoticeReceiver(conn, say_nothing, NULL);
+    PQsetNoticeReceiver(conn, ignore_notice, NULL);
     if (is_complete(conn))
         return STILE_OK;
     enum stile_status status = exec(conn, postgres_schema, err);

@@ -35,7 +35,7 @@ struct answer {
 };
 
 /* again.c's own. */
-struct favourite {
+struct hot_key {
     int64_t id;
     unsigned times; /* asked for in a row */
     char try_sql[72], unlock_sql[72];
@@ -60,7 +60,7 @@ struct session {
     struct pg *pg;
     bool deaf;       /* what it hears may have come before the grant that it holds by */
     bool hears_jobs; /* it was told to listen for them */
-    struct favourite favourite;
+    struct hot_key hot_key;
 
     /* session.c's own */
     PGconn *conn; /* NULL: its host is being resolved, or it is over */
@@ -104,5 +104,16 @@ void postgres_request_answer(struct session *session, struct request *request,
 void postgres_request_drop(struct session *session, struct request *request);
 enum stile_status postgres_session_renew(struct session *session, uint64_t ttl_ns);
 void postgres_session_keep(struct session *session);
+
+/* ---- errors, as a status and a sentence without secrets ---- */
+
+/* Why there is no connection, or none any more. conn may be NULL. */
+void postgres_connection_error(struct stile_error *err, const PGconn *conn, const char *secret);
+
+/* By the class of the server's code. */
+enum stile_status postgres_error_status(const char *sqlstate);
+
+/* From an answer or notice of the server. */
+void postgres_result_error(struct stile_error *err, char sqlstate[6], const PGresult *result);
 
 #endif

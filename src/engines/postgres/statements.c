@@ -84,16 +84,19 @@ const char *postgres_sql_ms(char out[24], uint64_t ns)
 
 /* A session speaks one of the two kinds only, so their numbers may be the same. */
 static const struct statement with_schema[SQL_KINDS][KEY_FORMS][2] = {
-    [SQL_TRY] = ALL_FORMS(SQL_TRY, TRY),          [SQL_LOCK] = ALL_FORMS(SQL_LOCK, LOCK),
-    [SQL_GRANT] = ALL_FORMS(SQL_GRANT, GRANT),    [SQL_UNLOCK] = ALL_FORMS(SQL_UNLOCK, UNLOCK),
-    [SQL_LET_GO] = ALL_FORMS(SQL_LET_GO, LET_GO), [SQL_KEY] = ALL_FORMS(SQL_KEY, KEY),
+    [SQL_TRY] = ALL_FORMS(SQL_TRY, TRY),
+    [SQL_LOCK] = ALL_FORMS(SQL_LOCK, LOCK),
+    [SQL_GRANT] = ALL_FORMS(SQL_GRANT, GRANT),
+    [SQL_UNLOCK] = ALL_FORMS(SQL_UNLOCK, UNLOCK),
+    [SQL_END_HOLD] = ALL_FORMS(SQL_END_HOLD, LET_GO),
+    [SQL_KEY] = ALL_FORMS(SQL_KEY, KEY),
 };
 static const struct statement without[SQL_KINDS][KEY_FORMS][2] = {
     [SQL_TRY] = FORMS(SQL_TRY, TRY_BARE, TRY_ONE_BARE),
     [SQL_LOCK] = ALL_FORMS(SQL_LOCK, LOCK_BARE),
     [SQL_GRANT] = ALL_FORMS(SQL_GRANT, GRANT_BARE),
     [SQL_UNLOCK] = ALL_FORMS(SQL_UNLOCK, UNLOCK),
-    [SQL_LET_GO] = ALL_FORMS(SQL_LET_GO, UNLOCK),
+    [SQL_END_HOLD] = ALL_FORMS(SQL_END_HOLD, UNLOCK),
     [SQL_KEY] = ALL_FORMS(SQL_KEY, KEY),
 };
 
@@ -105,16 +108,16 @@ static const struct statement with_line[2][KEY_FORMS][2] = {
 const struct statement *postgres_sql_for(enum sql kind, const struct key *key, bool shared,
                                          enum schema schema)
 {
-    if (schema == SCHEMA_LINE && (kind == SQL_TRY || kind == SQL_LOCK))
+    if (schema == SCHEMA_QUEUE && (kind == SQL_TRY || kind == SQL_LOCK))
         return &with_line[kind][key->form][shared];
     return schema ? &with_schema[kind][key->form][shared] : &without[kind][key->form][shared];
 }
 
-const struct statement postgres_sql_park = {
+const struct statement postgres_sql_queue_join = {
     0, "select stile.park($1::bigint, $2::smallint, $3::boolean, $4::text) as " TAG};
-const struct statement postgres_sql_unpark = {0, "select stile.unpark($1::bigint) as " TAG};
-const struct statement postgres_sql_wake = {0,
-                                            "select stile.wake($1::bigint, $2::smallint) as " TAG};
+const struct statement postgres_sql_queue_leave = {0, "select stile.unpark($1::bigint) as " TAG};
+const struct statement postgres_sql_queue_wake = {
+    0, "select stile.wake($1::bigint, $2::smallint) as " TAG};
 
 /* What a role's or a database's defaults might have set is set for ourselves. The check of the
  * connection, which not every platform has, is what ends a waiter whose process was killed. */
@@ -198,7 +201,7 @@ const struct statement postgres_sql_show = {
        "left join " LOCKS " l on l.id = coalesce($2::bigint, hashtextextended($1::text, 0)) and "
        "l.objsubid = $3::smallint "
        "left join pg_stat_activity a on a.pid = l.pid order by " ORDER};
-const struct statement postgres_sql_show_line = {
+const struct statement postgres_sql_show_queue = {
     0, "select $1::text as " TAG "," VIEW
        "from (select 1) one left join stile.lock r on r.name = $1::text "
        "left join " LOCKS_AND_LINE
@@ -221,7 +224,7 @@ const struct statement postgres_sql_list = {
     "and not starts_with(r.name, E'\\x02') and (l.pid is not null or r.hold_until > "
     "clock_timestamp() or r.delay_ms is not null) "
     "order by r.name, " ORDER};
-const struct statement postgres_sql_list_line = {
+const struct statement postgres_sql_list_queue = {
     0, "select r.name as " TAG "," VIEW "from stile.lock r left join " LOCKS_AND_LINE
        " l on l.id = r.key and "
        "l.objsubid = r.sub left join pg_stat_activity a on a.pid = l.pid "
@@ -278,8 +281,8 @@ const struct statement postgres_sql_row_ttl = {
 const struct statement postgres_sql_row_count = {
     9, "select stile.row_granted($1::text, $2::int, $3::boolean, $4::bigint, $5::bigint, $6::text, "
        "$7::text, $8::int, $9::text) as " TAG};
-const struct statement postgres_sql_row_let_go = {10, "select stile.let_go(" COUNTER
-                                                      ", $2::bigint, $3::boolean) as " TAG};
+const struct statement postgres_sql_row_end_hold = {10, "select stile.let_go(" COUNTER
+                                                        ", $2::bigint, $3::boolean) as " TAG};
 
 #define ROW_LOCKS                                                                                  \
     "(select (m.classid::bigint << 32) | m.objid::bigint as id, exists (select from pg_locks s "   \

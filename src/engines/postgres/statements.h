@@ -7,30 +7,31 @@
 
 /* Those that are about one key, in each of its forms and both modes. */
 enum sql {
-    SQL_TRY,    /* "g TOKEN", "h MS" (kept back for so long) or NULL; key */
-    SQL_LOCK,   /* waits inside the server, then as SQL_GRANT */
-    SQL_GRANT,  /* it is ours in the server: "g TOKEN" or "h MS"; key */
-    SQL_UNLOCK, /* whether it was ours */
-    SQL_LET_GO, /* the same, where a hold or a delay was written with the grant */
-    SQL_KEY,    /* key */
+    SQL_TRY,      /* "g TOKEN", "h MS" (kept back for so long) or NULL; key */
+    SQL_LOCK,     /* waits inside the server, then as SQL_GRANT */
+    SQL_GRANT,    /* it is ours in the server: "g TOKEN" or "h MS"; key */
+    SQL_UNLOCK,   /* whether it was ours */
+    SQL_END_HOLD, /* the same, where a hold or a delay was written with the grant */
+    SQL_KEY,      /* key */
     SQL_KINDS,
 };
 
 /* What the database has: nothing of ours; counters; and a line for those that wait. */
-enum schema { SCHEMA_NONE, SCHEMA_COUNTS, SCHEMA_LINE };
+enum schema { SCHEMA_NONE, SCHEMA_COUNTS, SCHEMA_QUEUE };
 
 const struct statement *postgres_sql_for(enum sql kind, const struct key *key, bool shared,
                                          enum schema schema);
 
 /* The line: $1 the key, $2 its objsubid, $3 whether shared, $4 the channel; $1 the ticket; $1 the
  * key, $2 its objsubid. */
-extern const struct statement postgres_sql_park, postgres_sql_unpark, postgres_sql_wake;
+extern const struct statement postgres_sql_queue_join, postgres_sql_queue_leave,
+    postgres_sql_queue_wake;
 
 extern const struct statement postgres_sql_check_connection, postgres_sql_probe;
 
 extern const struct statement postgres_sql_greeting, postgres_sql_version, postgres_sql_ttl,
     postgres_sql_unlock_all, postgres_sql_cancel, postgres_sql_listen, postgres_sql_show,
-    postgres_sql_show_line, postgres_sql_show_bare, postgres_sql_list_line, postgres_sql_list,
+    postgres_sql_show_queue, postgres_sql_show_bare, postgres_sql_list_queue, postgres_sql_list,
     postgres_sql_list_bare, postgres_sql_break, postgres_sql_break_bare, postgres_sql_terminate,
     postgres_sql_facts;
 
@@ -41,7 +42,7 @@ const char *postgres_sql_ms(char out[24], uint64_t ns);
  * row. */
 extern const struct statement postgres_sql_row_make, postgres_sql_row_begin,
     postgres_sql_row_take[2][2], postgres_sql_row_end, postgres_sql_row_ttl, postgres_sql_row_count,
-    postgres_sql_row_let_go, postgres_sql_row_show, postgres_sql_row_list, postgres_sql_row_break;
+    postgres_sql_row_end_hold, postgres_sql_row_show, postgres_sql_row_list, postgres_sql_row_break;
 
 /* mode=table: nothing is prepared and nothing set, for the next statement may be another session's.
  */

@@ -15,9 +15,9 @@ static struct pg *pg_of_lease(struct lease *lease)
     return pg_of(lease->leases->engine);
 }
 
-static enum stile_status say(struct pg *pg, const struct statement *statement,
-                             const char *const *values, size_t n, answer_fn *fn, void *data,
-                             struct stile_error *err)
+static enum stile_status send_shared(struct pg *pg, const struct statement *statement,
+                                     const char *const *values, size_t n, answer_fn *fn, void *data,
+                                     struct stile_error *err)
 {
     struct session *shared;
     enum stile_status status = postgres_shared(&shared, pg, err);
@@ -62,20 +62,20 @@ static enum stile_status ask(struct lease *lease, struct stile_error *err)
                             pg->identity.host,
                             pg->identity.pid,
                             pg->identity.command};
-    return say(pg, &pg->table.claim, values, 12, on_asked, lease, err);
+    return send_shared(pg, &pg->table.claim, values, 12, on_asked, lease, err);
 }
 
-static void on_looked(void *data, const struct answer *a)
+static void on_checked(void *data, const struct answer *a)
 {
     struct lease_answer answer = read_answer(a);
     const char *text = a->err || PQntuples(a->result) != 1 ? "" : PQgetvalue(a->result, 0, 0);
     const char *ahead = strrchr(text, ' ');
     answer.ahead = ahead ? (unsigned)strtoul(ahead, NULL, 10) : 0;
-    sql_lease_looked(data, &answer);
+    sql_lease_checked(data, &answer);
 }
 
 /* ShedLock's table has no rows of waiters to look at. */
-static enum stile_status look(struct lease *lease, uint64_t life_ms, struct stile_error *err)
+static enum stile_status check(struct lease *lease, uint64_t life_ms, struct stile_error *err)
 {
     struct claim *claim = claim_of_lease(lease);
     struct pg *pg = pg_of_lease(lease);
@@ -87,7 +87,7 @@ static enum stile_status look(struct lease *lease, uint64_t life_ms, struct stil
     const char *values[] = {stored, lease->owner, life};
     const struct statement *statement =
         life_ms ? &postgres_sql_table_look_alive : &postgres_sql_table_look;
-    return say(pg, statement, values, life_ms ? 3 : 2, on_looked, lease, err);
+    return send_shared(pg, statement, values, life_ms ? 3 : 2, on_checked, lease, err);
 }
 
 static void on_resumed(void *data, const struct answer *a)
@@ -112,7 +112,7 @@ static enum stile_status resume(struct lease *lease, struct stile_error *err)
     bool anew = claim->ttl_given || pg->options.table;
     const char *values[] = {stored, lease->owner,
                             anew ? postgres_sql_ms(ttl, claim->ttl_ns) : NULL};
-    return say(pg, &pg->table.resume, values, 3, on_resumed, lease, err);
+    return send_shared(pg, &pg->table.resume, values, 3, on_resumed, lease, err);
 }
 
 static void on_released(void *data, const struct answer *a)
@@ -129,7 +129,8 @@ static enum stile_status release(struct lease *lease, bool unused, struct stile_
     postgres_name_store(stored, claim->name, claim->name_len);
     const char *values[] = {stored, lease->owner, unused ? "t" : "f",
                             postgres_sql_ms(hold, claim->hold_ns)};
-    return say(pg, &pg->table.release, values, pg->options.table ? 4 : 3, on_released, lease, err);
+    return send_shared(pg, &pg->table.release, values, pg->options.table ? 4 : 3, on_released,
+                       lease, err);
 }
 
 static bool is_among(const void *rows, const char *owner)
@@ -166,7 +167,7 @@ static enum stile_status renew(struct lease_batch *batch, struct stile_error *er
     strcpy(owner, "}");
     strcpy(ttl, "}");
     struct pg *pg = pg_of(batch->leases->engine);
-    status = say(pg, &pg->table.renew, values, 2, on_renewed, batch, err);
+    status = send_shared(pg, &pg->table.renew, values, 2, on_renewed, batch, err);
 out:
     free(owners);
     free(ttls);
@@ -174,7 +175,7 @@ out:
 }
 
 const struct lease_ops postgres_table_ops = {
-    .ask = ask, .look = look, .resume = resume, .release = release, .renew = renew};
+    .ask = ask, .check = check, .resume = resume, .release = release, .renew = renew};
 
 void postgres_table_prepare(struct pg *pg)
 {
@@ -211,7 +212,7 @@ void postgres_table_break(struct engine *engine, struct query *query)
     postgres_name_store(stored, query->name, query->name_len);
     snprintf(token, sizeof token, "%" PRIu64, query->token);
     struct pg *pg = pg_of(engine);
-    if (say(pg, &pg->table.break_, values, 2, on_broken, query, &err))
+    if (send_shared(pg, &pg->table.break_, values, 2, on_broken, query, &err))
         engine->events->done(query, &err);
 }
 

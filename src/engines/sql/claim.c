@@ -1,5 +1,7 @@
 #include "engines/sql/claim.h"
 
+#include <assert.h>
+
 #include "mutant.h"
 
 #define RELEASE_PATIENCE_NS (2500 * NS_PER_MS)
@@ -7,6 +9,42 @@
 static struct pool *pool_of_claim(struct sql_claim *c)
 {
     return pool_of(claim_of(c)->engine);
+}
+
+/* ---- the states ---- */
+
+#define TO(state) (1u << (state))
+
+/* Where each state may lead, other than to CLAIM_IDLE: that is the end of every claim. */
+static const unsigned transitions[] = {
+    [CLAIM_IDLE] = TO(CLAIM_STARTING),
+    [CLAIM_STARTING] = TO(CLAIM_YIELDING) | TO(CLAIM_TRYING) | TO(CLAIM_WAITING),
+    [CLAIM_YIELDING] = TO(CLAIM_TRYING) | TO(CLAIM_WAITING),
+    [CLAIM_TRYING] = TO(CLAIM_HELD) | TO(CLAIM_WAITING) | TO(CLAIM_QUEUEING) | TO(CLAIM_COUNTING) |
+                     TO(CLAIM_CHECKING) | TO(CLAIM_READING_HOLD) | TO(CLAIM_UNDOING),
+    [CLAIM_CHECKING] = TO(CLAIM_UNDOING),
+    [CLAIM_READING_HOLD] = TO(CLAIM_HELD_BACK) | TO(CLAIM_UNDOING),
+    [CLAIM_UNDOING] = TO(CLAIM_TRYING) | TO(CLAIM_WAITING) | TO(CLAIM_QUEUEING),
+    [CLAIM_WAITING] = TO(CLAIM_HELD) | TO(CLAIM_WAITING) | TO(CLAIM_QUEUEING) | TO(CLAIM_COUNTING) |
+                      TO(CLAIM_CONFIRMING) | TO(CLAIM_READING_HOLD) | TO(CLAIM_HELD_BACK) |
+                      TO(CLAIM_UNDOING) | TO(CLAIM_RELEASING),
+    [CLAIM_COUNTING] =
+        TO(CLAIM_CONFIRMING) | TO(CLAIM_HELD_BACK) | TO(CLAIM_UNDOING) | TO(CLAIM_RELEASING),
+    [CLAIM_CONFIRMING] = TO(CLAIM_HELD) | TO(CLAIM_CONFIRMING) | TO(CLAIM_WAITING) |
+                         TO(CLAIM_QUEUEING) | TO(CLAIM_READING_HOLD) | TO(CLAIM_HELD_BACK) |
+                         TO(CLAIM_UNDOING),
+    [CLAIM_HELD_BACK] = TO(CLAIM_CONFIRMING) | TO(CLAIM_COUNTING) | TO(CLAIM_RELEASING),
+    [CLAIM_QUEUEING] = TO(CLAIM_RETRYING),
+    [CLAIM_QUEUED] = TO(CLAIM_RETRYING) | TO(CLAIM_RELEASING),
+    [CLAIM_RETRYING] = TO(CLAIM_HELD) | TO(CLAIM_QUEUED) | TO(CLAIM_CHECKING),
+    [CLAIM_HELD] = TO(CLAIM_RELEASING),
+    [CLAIM_RELEASING] = TO(CLAIM_HELD) | TO(CLAIM_UNDOING),
+};
+
+void sql_claim_move_to(struct sql_claim *c, enum claim_state state)
+{
+    assert(state == CLAIM_IDLE || transitions[c->state] & TO(state));
+    c->state = state;
 }
 
 /* ---- on a session ---- */
@@ -48,19 +86,19 @@ bool sql_claim_begin(struct sql_claim *c)
     struct claim *claim = claim_of(c);
     struct pool *pool = pool_of_claim(c);
     struct stile_error err;
+    if (loop_reserve(pool->engine->loop, 1)) {
+        error_set(&err, STILE_NOMEM, 0, "out of memory");
+        claim->engine->events->failed(claim, &err);
+        return false;
+    }
+    sql_claim_move_to(c, CLAIM_STARTING);
     c->withdrawn = c->loss_reported = false;
     c->token = 0;
     c->why.status = STILE_OK;
-    c->active = true;
     pool->n_active++;
     if (pool->ttl_ns < claim->ttl_ns)
         pool->ttl_ns = claim->ttl_ns;
-    c->has_timer = loop_reserve(pool->engine->loop, 1) == 0;
-    if (c->has_timer)
-        return true;
-    error_set(&err, STILE_NOMEM, 0, "out of memory");
-    sql_claim_fail(c, &err);
-    return false;
+    return true;
 }
 
 void sql_claim_retire(struct sql_claim *c)
@@ -68,17 +106,13 @@ void sql_claim_retire(struct sql_claim *c)
     struct pool *pool = pool_of_claim(c);
     note(c, false);
     sql_claim_leave(c);
-    if (c->has_timer) {
-        loop_disarm(pool->engine->loop, &c->timer);
-        loop_unreserve(pool->engine->loop, 1);
-        c->has_timer = false;
-    }
-    c->state = CLAIM_IDLE;
-    if (c->active) {
-        c->active = false;
-        if (--pool->n_active == 0)
-            sql_pool_sweep_later(pool);
-    }
+    if (c->state == CLAIM_IDLE)
+        return;
+    loop_disarm(pool->engine->loop, &c->timer);
+    loop_unreserve(pool->engine->loop, 1);
+    sql_claim_move_to(c, CLAIM_IDLE);
+    if (--pool->n_active == 0)
+        sql_pool_sweep_later(pool);
 }
 
 /* Nothing is left of it in the server. */
@@ -112,7 +146,8 @@ void sql_claim_not_taken(struct sql_claim *c)
         sql_claim_busy(c, hint_ns);
 }
 
-/* A session that holds nothing but a claim that failed is given back clean, or not at all. */
+/* The claim was alone on its session, which may still have something of it: the session is
+ * closed. */
 void sql_claim_abandon(struct sql_claim *c, const struct stile_error *err)
 {
     struct session *session = c->session;
@@ -131,7 +166,7 @@ void sql_claim_abandon(struct sql_claim *c, const struct stile_error *err)
 void sql_claim_grant(struct sql_claim *c, uint64_t token, uint64_t sent_ns)
 {
     struct claim *claim = claim_of(c);
-    c->state = CLAIM_HELD;
+    sql_claim_move_to(c, CLAIM_HELD);
     c->token = token;
     note(c, true);
     claim->engine->events->granted(claim, token, sent_ns, base_of(c->session)->lease_ns);
@@ -159,7 +194,7 @@ void sql_claim_lose(struct sql_claim *c, const struct stile_error *why)
     claim->engine->events->lost(claim, &err);
 }
 
-/* All requests have been answered before; a claim without one has to hear of it here. */
+/* Its requests have been answered already. A claim that had none under way is told here. */
 void sql_claim_session_ended(struct session *session, const struct stile_error *why)
 {
     struct stile_error err = *why;
@@ -200,9 +235,9 @@ void sql_claim_release_answered(struct sql_claim *c, bool ours, const struct sti
     if (ours || c->withdrawn || c->loss_reported) {
         sql_claim_released(c, NULL);
     } else if (err && !over) { /* still ours: core asks again */
-        c->state = CLAIM_HELD;
+        sql_claim_move_to(c, CLAIM_HELD);
         claim_of(c)->engine->events->released(claim_of(c), err);
-    } else { /* a session that ends may have done so before this was read */
+    } else { /* the session may have ended before the server read this */
         error_set(&lost, STILE_LOST, 0, "%s", err ? err->message : "the lock was no longer held");
         sql_claim_released(c, &lost);
     }
@@ -218,7 +253,7 @@ void sql_claim_withdraw(struct sql_claim *c, bool there)
 
 /* ---- out of the server's queue ---- */
 
-/* If it could not be stopped it had ended by itself, or our patience will end it. */
+/* If the stop failed, the statement had ended already, or the release's timer ends the session. */
 void sql_claim_stopped(struct session *session)
 {
     struct sql_session *base = base_of(session);
@@ -227,7 +262,7 @@ void sql_claim_stopped(struct session *session)
         sql_pool_return(session);
 }
 
-/* Whatever is left in it ends when the server finds the connection closed. */
+/* What is left in the session ends when the server finds the connection closed. */
 static void cut(struct sql_claim *c)
 {
     struct session *session = c->session;
@@ -263,7 +298,7 @@ void sql_claim_release(struct engine *engine, struct claim *claim)
 {
     struct sql_claim *c = sql_claim_of(claim);
     enum claim_state state = c->state;
-    if (c->has_timer)
+    if (state != CLAIM_IDLE)
         loop_disarm(engine->loop, &c->timer);
     c->withdrawn = state != CLAIM_HELD;
     c->why.status = STILE_OK;
@@ -272,10 +307,10 @@ void sql_claim_release(struct engine *engine, struct claim *claim)
         return;
     }
     if (state == CLAIM_HELD || state == CLAIM_HELD_BACK || state == CLAIM_QUEUED) {
-        c->state = CLAIM_RELEASING;
+        sql_claim_move_to(c, CLAIM_RELEASING);
         pool_of_claim(c)->database->give_back(c);
     } else if (state == CLAIM_WAITING) {
-        c->state = CLAIM_RELEASING;
+        sql_claim_move_to(c, CLAIM_RELEASING);
         stop(c);
-    } /* else an answer is to come, and sql_claim_withdraw() with it */
+    } /* else a request is under way, and its answer leads to sql_claim_withdraw() */
 }

@@ -1,4 +1,4 @@
-/* The state of a claim whose lock ends with a session: where it is, and how it ends there. */
+/* A claim whose lock ends with a session: which session it is on, its state, and how it ends. */
 #ifndef STILE_SQL_CLAIM_H
 #define STILE_SQL_CLAIM_H
 
@@ -8,6 +8,7 @@
 
 enum claim_state {
     CLAIM_IDLE,
+    CLAIM_STARTING,
     CLAIM_YIELDING,     /* it lets others go first; nothing has been sent */
     CLAIM_TRYING,       /* one try is under way, on the shared session or in mode=row on its own */
     CLAIM_CHECKING,     /* the try failed half-way: finding out what the server has */
@@ -16,10 +17,11 @@ enum claim_state {
     CLAIM_WAITING,      /* a statement waits inside the server */
     CLAIM_COUNTING,     /* mode=row: its row is locked; another session draws the token */
     CLAIM_CONFIRMING,   /* the server has granted it; checking, or drawing the token */
-    CLAIM_HELD_BACK,    /* ours in the server, but a hold keeps the name back until its end */
-    CLAIM_QUEUEING,     /* getting a place in the queue, where it waits without a statement */
-    CLAIM_QUEUED,       /* it has one, and tries now and then, or when it is woken */
-    CLAIM_RETRYING,     /* in the queue: one try is under way */
+    CLAIM_HELD_BACK, /* the lock is ours in the server, but a hold keeps the name back until its end
+                      */
+    CLAIM_QUEUEING,  /* getting a place in the queue, where it waits without a statement */
+    CLAIM_QUEUED,    /* it has one, and tries now and then, or when it is woken */
+    CLAIM_RETRYING,  /* in the queue: one try is under way */
     CLAIM_HELD,
     CLAIM_RELEASING,
 };
@@ -29,20 +31,21 @@ struct sql_claim {
     struct sql_claim *next, **link; /* of its session */
     struct session *session;        /* NULL: none */
     enum claim_state state;
-    bool has_timer;
     bool withdrawn;     /* released before it was answered */
     bool loss_reported; /* core knows that it is lost */
-    bool active;
     uint64_t token;
-    struct timer timer;     /* held back: the end of the hold; releasing: that of our patience */
-    struct stile_error why; /* undoing: why it has failed, if it has */
+    struct timer timer; /* held back: when to look again; releasing: when to close the session */
+    struct stile_error why;      /* undoing: why it has failed, if it has */
     char stored[SQL_STORED_MAX]; /* the name, as the database has it */
 };
+
+void sql_claim_move_to(struct sql_claim *c, enum claim_state state);
 
 bool sql_claim_begin(struct sql_claim *c); /* false: it has failed already */
 void sql_claim_join(struct sql_claim *c, struct session *session);
 void sql_claim_leave(struct sql_claim *c);
-void sql_claim_retire(struct sql_claim *c); /* nothing of it is in the server, or will be */
+void sql_claim_retire(
+    struct sql_claim *c); /* the server has nothing of it, and gets nothing more */
 void sql_claim_fail(struct sql_claim *c, const struct stile_error *err);
 void sql_claim_busy(struct sql_claim *c, uint64_t hint_ns);
 void sql_claim_grant(struct sql_claim *c, uint64_t token, uint64_t sent_ns);

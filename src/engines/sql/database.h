@@ -22,7 +22,7 @@ struct sql_database {
 
     /* Ends in sql_pool_renewed(); an error means that nothing was sent. */
     enum stile_status (*renew)(struct session *session, uint64_t ttl_ns);
-    void (*keep)(struct session *session); /* it holds nothing: it has no lease any more */
+    void (*keep)(struct session *session); /* it holds nothing: its lease is turned off */
     /* Stops the statement that waits in it, from the shared session. Ends in sql_claim_stopped();
      * an error means that nothing was sent. */
     enum stile_status (*stop)(struct session *session);
@@ -33,7 +33,8 @@ struct sql_database {
 
     /* Waits in the server, on a session of its own. NULL: such a claim never leaves its session. */
     void (*wait)(struct sql_claim *c);
-    /* The lock is ours in the server: held, or if the claim was withdrawn, about to be. */
+    /* Releases the lock, which is ours in the server: held, or if withdrawn, held back or
+     * queued. */
     void (*give_back)(struct sql_claim *c);
     /* The answer that a withdrawn claim was waiting for has come, and its session is up: what the
      * claim may have in the server is given back. */

@@ -116,7 +116,7 @@ struct watching {
     uint64_t seen, pause_ns;
 };
 
-/* Of all that isn't just time going by. */
+/* Covers everything except times, which always change. */
 static uint64_t fingerprint(const struct stile_info *info)
 {
     uint64_t sum = info->token + 1;

@@ -27,8 +27,8 @@ void sql_inspect_unwatch(struct engine *engine, struct query *query);
 
 /* ---- rows of mode=table ---- */
 
-/* What an engine asks for, in this order. A row without an owner tells of a name that nobody has or
- * waits for. */
+/* The columns that an engine selects, in this order. A row without an owner is a name that has
+ * neither a holder nor a waiter. */
 enum lease_column {
     ROW_NAME,
     ROW_HELD,
@@ -51,7 +51,7 @@ void sql_inspect_row(struct stile_claim_info *claim, const char *const cells[ROW
 /* ---- break: finds the holders, has them give up or ends their sessions, and looks until they are
  * gone ---- */
 
-/* Whose grant is meant. */
+/* A grant that is to be broken. */
 struct target {
     uint64_t backend, token;
 };
@@ -60,22 +60,22 @@ struct breaking {
     struct query *query;
     struct timer timer;
     uint64_t begun_ns;
-    answer_fn *looked; /* what it looks like now */
+    answer_fn *looked; /* reads what is left of them */
     struct target *targets;
     size_t n;
-    bool foreign;              /* one of them is none of ours, and can't be told */
-    bool ended;                /* their sessions are being ended */
-    struct stile_error denied; /* why one could not be */
+    bool foreign; /* one of the holders is not a stile client, and cannot be asked to give up */
+    bool ended;   /* the server has been asked to end their sessions */
+    struct stile_error denied; /* why the server refused to end one */
 };
 
-/* seen: what it looks like before anything was done. */
+/* seen: reads the first answer, before anything was done. */
 void sql_break_begin(struct query *query, answer_fn *seen, answer_fn *looked);
 void sql_break_look(struct breaking *breaking);
 uint64_t sql_break_age_ns(const struct breaking *breaking);
-void sql_break_wait(struct breaking *breaking); /* they are still there: looks later, or gives up */
+void sql_break_wait(struct breaking *breaking); /* some are left: looks again later, or gives up */
 void sql_break_end(struct breaking *breaking, const struct stile_error *err);
 void sql_break_end_with(struct breaking *breaking, enum stile_status status, const char *why);
-/* Nobody has it, or not by that grant. */
+/* There is no holder, or none with the token that was given. */
 void sql_break_end_not_meant(struct breaking *breaking, bool held);
 
 #endif

@@ -1,7 +1,8 @@
-/* Asking, waiting, holding. Who is next looks by itself when what is in its way must have ended, is
- * told where the server can tell it, and looks again and again where nothing can be heard. */
+/* Claims of mode=table. A waiter looks by itself when the holder's lease must have ended. Where
+ * the server can notify it, it is woken; where nothing can be heard, it polls. */
 #include "engines/sql/lease.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,24 +12,45 @@
 
 #define LOOK_AFTER_NS (5 * NS_PER_MS)
 #define DEAF_MIN_NS   (20 * NS_PER_MS)
-#define DEAF_DOUBLES  3 /* a quarter of a second at most: who was granted it has one */
-#define AGAIN_NS      (50 * NS_PER_MS)
-#define LOOK_MAX_NS   NS_PER_SEC
-/* Those that have so many before them look less often, and give a sign of life less often. */
+#define DEAF_DOUBLES                                                                               \
+    3 /* a quarter of a second at most: a granted waiter has one second to answer */
+#define AGAIN_NS    (50 * NS_PER_MS)
+#define LOOK_MAX_NS NS_PER_SEC
+/* Waiters with this many others before them look less often, and renew their row less often. */
 #define FAR_BACK        4
 #define FAR_BACK_SLOWER 4
-/* How long the row of such a waiter stays without one: a crowd that is killed is in nobody's way
- * for longer, and a crowd that waits writes a few rows a second, however large it is. */
+/* How long the row of such a waiter stays without a renewal. A killed crowd delays nobody for
+ * longer than this, and a waiting crowd of any size writes only a few rows a second. */
 #define FAR_BACK_LIFE_NS (20 * NS_PER_SEC)
 #define UNDONE_MIN_NS    NS_PER_MS
-#define UNDONE_MAX       12 /* about four seconds: then it is no bad luck any more */
+#define UNDONE_MAX       12 /* about four seconds: after that it is no longer bad luck */
 #define UNDONE_DOUBLE    8
 
 #define RELEASE_AGAIN_NS    (20 * NS_PER_MS)
 #define RELEASE_PATIENCE_NS (2500 * NS_PER_MS)
 
 static void ask(struct lease *lease);
-static void look(struct lease *lease);
+static void check(struct lease *lease);
+
+/* ---- the states ---- */
+
+#define TO(state) (1u << (state))
+
+/* Where each state may lead, other than to LEASE_IDLE: that is the end of every claim. */
+static const unsigned transitions[] = {
+    [LEASE_IDLE] = TO(LEASE_ASKING) | TO(LEASE_RELEASING), /* RELEASING: it failed in doubt */
+    [LEASE_ASKING] = TO(LEASE_HELD) | TO(LEASE_WAITING) | TO(LEASE_RELEASING),
+    [LEASE_WAITING] = TO(LEASE_ASKING) | TO(LEASE_CHECKING) | TO(LEASE_RELEASING),
+    [LEASE_CHECKING] = TO(LEASE_ASKING) | TO(LEASE_WAITING) | TO(LEASE_RELEASING),
+    [LEASE_HELD] = TO(LEASE_RELEASING),
+    [LEASE_RELEASING] = TO(LEASE_RELEASING),
+};
+
+static void move_to(struct lease *lease, enum lease_state state)
+{
+    assert(state == LEASE_IDLE || transitions[lease->state] & TO(state));
+    lease->state = state;
+}
 
 /* ---- by owner ---- */
 
@@ -53,7 +75,6 @@ static void enlist(struct lease *lease)
     struct lease **head = &lease->leases->by_owner[head_of(lease->owner)];
     lease->next = *head;
     *head = lease;
-    lease->listed = true;
 }
 
 void sql_lease_forget(struct lease *lease)
@@ -61,20 +82,19 @@ void sql_lease_forget(struct lease *lease)
     struct leases *leases = lease->leases;
     struct lease **at = &leases->by_owner[head_of(lease->owner)];
     sql_pool_forget(pool_of(leases->engine), lease);
-    while (lease->listed && *at != lease)
+    while (*at && *at != lease)
         at = &(*at)->next;
-    if (lease->listed)
+    if (*at)
         *at = lease->next;
-    lease->listed = false;
     if (lease->has_timer) {
         loop_disarm(leases->engine->loop, &lease->timer);
         loop_unreserve(leases->engine->loop, 1);
     }
     lease->has_timer = false;
-    lease->state = LEASE_IDLE;
+    move_to(lease, LEASE_IDLE);
 }
 
-/* In doubt, it keeps its owner value: core's withdrawal needs it. */
+/* A claim in doubt keeps its owner value: core withdraws it by that. */
 static void fail(struct lease *lease, const struct stile_error *err)
 {
     struct claim *claim = claim_of_lease(lease);
@@ -89,10 +109,10 @@ static void on_time(struct timer *timer)
 {
     struct lease *lease = (struct lease *)((char *)timer - offsetof(struct lease, timer));
     if (lease->state == LEASE_WAITING)
-        look(lease);
+        check(lease);
 }
 
-/* Somewhere around it, so that those who were in each other's way part. */
+/* A random time around ns, so that claims that collided do not collide again. */
 static uint64_t about(struct loop *loop, uint64_t ns)
 {
     uint64_t random = 0;
@@ -100,8 +120,8 @@ static uint64_t about(struct loop *loop, uint64_t ns)
     return ns / 2 + random % ns;
 }
 
-/* When to look: as soon as what is in its way can have ended, and where nobody can report a grant,
- * again and again before that. */
+/* When to look: as soon as the holder's lease can have ended, and again and again before that
+ * where no notification can arrive. */
 static uint64_t look_pause(struct lease *lease, uint64_t ms)
 {
     struct leases *leases = lease->leases;
@@ -116,7 +136,7 @@ static uint64_t look_pause(struct lease *lease, uint64_t ms)
     return deaf < end ? deaf : end;
 }
 
-/* No later than its row needs a sign of life. */
+/* No later than its row has to be renewed. */
 static void arm_look(struct lease *lease, uint64_t ms)
 {
     struct loop *loop = lease->leases->engine->loop;
@@ -127,11 +147,12 @@ static void arm_look(struct lease *lease, uint64_t ms)
 static void ask_later(struct lease *lease, uint64_t pause_ns)
 {
     struct loop *loop = lease->leases->engine->loop;
-    lease->state = LEASE_WAITING;
+    move_to(lease, LEASE_WAITING);
     loop_arm(loop, &lease->timer, loop_now(loop) + pause_ns);
 }
 
-/* A victim of a deadlock, say: nothing of it is there, and the next time may be better. */
+/* The server rolled it back, for instance as a deadlock victim: nothing of it is left, and the
+ * next attempt may succeed. */
 static bool may_try_again(struct lease *lease)
 {
     unsigned doubles = lease->undone < UNDONE_DOUBLE ? lease->undone : UNDONE_DOUBLE;
@@ -141,7 +162,7 @@ static bool may_try_again(struct lease *lease)
     return true;
 }
 
-/* No answer to who waits already: its row is kept for its TTL, and it asks again. */
+/* The request failed. A claim that waits already asks again: its row lives on for its TTL. */
 static void unanswered(struct lease *lease, const struct lease_answer *a)
 {
     struct stile_error doubt = *a->err;
@@ -163,7 +184,7 @@ static void go_on_waiting(struct lease *lease, const struct lease_answer *a)
 {
     struct claim *claim = claim_of_lease(lease);
     lease->has_waited = true;
-    lease->state = LEASE_WAITING;
+    move_to(lease, LEASE_WAITING);
     claim->engine->events->queued(claim);
     if (lease->ask_again)
         ask(lease);
@@ -178,7 +199,7 @@ void sql_lease_asked(struct lease *lease, const struct lease_answer *a)
     if (a->err) {
         unanswered(lease, a);
     } else if (a->reply == 'g') {
-        lease->state = LEASE_HELD;
+        move_to(lease, LEASE_HELD);
         claim->engine->events->granted(claim, a->number, a->sent_ns, claim->ttl_ns);
     } else if (a->reply != 'b') {
         error_set(&strange, STILE_CORRUPT, 0, "the server's answer has an unexpected form");
@@ -196,15 +217,15 @@ void sql_lease_asked(struct lease *lease, const struct lease_answer *a)
 static void ask(struct lease *lease)
 {
     struct stile_error err;
-    lease->state = LEASE_ASKING;
+    move_to(lease, LEASE_ASKING);
     lease->ask_again = false;
     if (lease->leases->ops->ask(lease, &err))
         unanswered(lease, &(struct lease_answer){.err = &err});
 }
 
-/* One that comes to the front gives a sign of life at once: from now on others may be kept waiting
- * by its row, if it dies. */
-void sql_lease_looked(struct lease *lease, const struct lease_answer *a)
+/* A waiter that comes to the front renews its row at once: from now on its death would keep
+ * others waiting. */
+void sql_lease_checked(struct lease *lease, const struct lease_answer *a)
 {
     bool was_far_back = lease->far_back;
     if (a->err) {
@@ -219,23 +240,23 @@ void sql_lease_looked(struct lease *lease, const struct lease_answer *a)
     }
 }
 
-/* Hundreds that wait for one name would write its row all the time, each in the way of the others
- * and of the holder's release: so a waiter looks first. */
-static void look(struct lease *lease)
+/* If hundreds of waiters asked, they would all write the name's row and block each other and the
+ * holder's release. So a waiter looks first, without writing. */
+static void check(struct lease *lease)
 {
     struct leases *leases = lease->leases;
     uint64_t now = loop_now(leases->engine->loop), ttl_ns = claim_of_lease(lease)->ttl_ns;
     uint64_t life_ns = lease->far_back && ttl_ns < FAR_BACK_LIFE_NS ? FAR_BACK_LIFE_NS : ttl_ns;
     bool due = now >= lease->alive_ns;
     struct stile_error err;
-    if (!leases->ops->look) {
+    if (!leases->ops->check) {
         ask(lease);
         return;
     }
-    lease->state = LEASE_LOOKING;
+    move_to(lease, LEASE_CHECKING);
     if (due)
         lease->alive_ns = now + life_ns / 3;
-    if (leases->ops->look(lease, due ? life_ns / NS_PER_MS : 0, &err))
+    if (leases->ops->check(lease, due ? life_ns / NS_PER_MS : 0, &err))
         unanswered(lease, &(struct lease_answer){.err = &err});
 }
 
@@ -278,7 +299,7 @@ void sql_lease_claim(struct engine *engine, struct claim *claim)
 
 /* ---- without its process ---- */
 
-/* Never in doubt: core would withdraw what its owner has and wants to keep. */
+/* Never fails in doubt: core would withdraw a claim that its owner wants to keep. */
 void sql_lease_resumed(struct lease *lease, const struct lease_answer *a)
 {
     struct claim *claim = claim_of_lease(lease);
@@ -291,7 +312,7 @@ void sql_lease_resumed(struct lease *lease, const struct lease_answer *a)
     } else {
         if (a->ttl_ms)
             claim->ttl_ns = a->ttl_ms * NS_PER_MS;
-        lease->state = LEASE_HELD;
+        move_to(lease, LEASE_HELD);
         claim->engine->events->granted(claim, a->number, a->sent_ns, claim->ttl_ns);
     }
 }
@@ -311,7 +332,7 @@ static void resume(struct engine *engine, struct claim *claim)
     memcpy(lease->owner, claim->owner, sizeof lease->owner);
     if (!begin(leases, lease))
         return;
-    lease->state = LEASE_ASKING;
+    move_to(lease, LEASE_ASKING);
     if (leases->ops->resume(lease, &err))
         fail(lease, &err);
 }
@@ -337,7 +358,8 @@ const struct engine_detached sql_lease_detached = {
 
 /* ---- hearing ---- */
 
-/* What is under way was sent before the server could reach us: it is followed by a question. */
+/* A request under way was sent before the server could reach this client: another one follows
+ * it. */
 void sql_lease_ask_again(struct leases *leases)
 {
     for (size_t i = 0; i < LEASE_HEADS; i++) {
@@ -345,7 +367,7 @@ void sql_lease_ask_again(struct leases *leases)
             next = lease->next;
             if (lease->state == LEASE_WAITING)
                 ask(lease);
-            else if (lease->state == LEASE_LOOKING || lease->state == LEASE_ASKING)
+            else if (lease->state == LEASE_CHECKING || lease->state == LEASE_ASKING)
                 lease->ask_again = true;
         }
     }
@@ -367,11 +389,11 @@ void sql_lease_hear_granted(struct leases *leases, const char *owner)
     struct lease *lease = find(leases, owner);
     if (lease && lease->state == LEASE_WAITING)
         ask(lease);
-    else if (lease && (lease->state == LEASE_ASKING || lease->state == LEASE_LOOKING))
+    else if (lease && (lease->state == LEASE_ASKING || lease->state == LEASE_CHECKING))
         lease->ask_again = true;
 }
 
-/* It is no worse than what who may say it could do as well. */
+/* Safe to trust: any sender could break the lock itself. */
 void sql_lease_hear_broken(struct leases *leases, const char *owner)
 {
     struct lease *lease = find(leases, owner);
@@ -382,8 +404,8 @@ void sql_lease_hear_broken(struct leases *leases, const char *owner)
     leases->engine->events->lost(claim_of_lease(lease), &err);
 }
 
-/* What is held stays so until its deadline, and is renewed over the next connection. Who waits may
- * have been told meanwhile, and has a second to say so. */
+/* A held claim stays held until its deadline, and is renewed over the next connection. A waiter
+ * may have been granted the lock meanwhile, and has a second to answer. */
 void sql_lease_disconnected(struct leases *leases)
 {
     struct loop *loop = leases->engine->loop;
@@ -408,14 +430,14 @@ static void released(struct lease *lease, const struct stile_error *err)
     claim->engine->events->released(claim, err ? &why : NULL);
 }
 
-/* Repeated until answered or too late: the owner value makes that safe. */
+/* The release is repeated until it is answered or too late. The owner value makes that safe. */
 static void release_unanswered(struct lease *lease, const struct lease_answer *a)
 {
     struct loop *loop = lease->leases->engine->loop;
     uint64_t at = loop_now(loop) + (RELEASE_AGAIN_NS << (lease->tries < 5 ? lease->tries : 5));
     bool passing = a->err->status == STILE_UNREACHABLE || a->err->status == STILE_UNCERTAIN;
     lease->tries++;
-    lease->in_doubt |= !a->undone; /* the one before may have done it */
+    lease->in_doubt |= !a->undone; /* the request without an answer may have been carried out */
     if (!passing || !lease->has_timer || at >= lease->give_up_ns)
         released(lease, a->err);
     else
@@ -464,7 +486,9 @@ void sql_lease_release(struct engine *engine, struct claim *claim)
     lease->timer.fn = release_again;
     lease->tries = 0;
     lease->in_doubt = !held;
-    lease->state = LEASE_RELEASING;
+    if (lease->state == LEASE_IDLE)
+        enlist(lease);
+    move_to(lease, LEASE_RELEASING);
     lease->give_up_ns = loop_now(loop) + RELEASE_PATIENCE_NS;
     send_release(lease);
 }
@@ -499,7 +523,7 @@ void sql_lease_free_batches(struct leases *leases)
     }
 }
 
-static void answer_one(struct lease *lease, const struct lease_answer *a, bool kept)
+static void answer_one(struct lease *lease, const struct lease_answer *a, bool found)
 {
     struct claim *claim = claim_of_lease(lease);
     const struct engine_events *events = claim->engine->events;
@@ -507,7 +531,7 @@ static void answer_one(struct lease *lease, const struct lease_answer *a, bool k
     lease->batch = NULL;
     if (a->err) {
         events->unknown(claim);
-    } else if (kept) {
+    } else if (found) {
         events->renewed(claim, a->sent_ns, claim->ttl_ns);
     } else {
         error_set(&err, STILE_LOST, 0, "the database no longer has it");
@@ -516,12 +540,12 @@ static void answer_one(struct lease *lease, const struct lease_answer *a, bool k
 }
 
 void sql_lease_renewed(struct lease_batch *batch, const struct lease_answer *a,
-                       bool (*kept)(const void *rows, const char *owner), const void *rows)
+                       bool (*found)(const void *rows, const char *owner), const void *rows)
 {
     unlink_batch(batch);
     for (size_t i = 0; i < batch->n; i++) {
         if (batch->of[i])
-            answer_one(batch->of[i], a, !a->err && kept(rows, batch->of[i]->owner));
+            answer_one(batch->of[i], a, !a->err && found(rows, batch->of[i]->owner));
     }
     free(batch);
 }

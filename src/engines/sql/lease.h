@@ -1,8 +1,9 @@
-/* mode=table of the databases: a claim is a row with an owner and an end, on the database's clock.
+/* mode=table of the databases: a claim is a row with an owner and an end, on the database's
+ * clock.
  *
- * Here is what a client does about its rows: asking, waiting, being told, leaving, renewing. What
- * the statements are and how they are sent is the engine's; each ends in one of the functions
- * below. An owner value makes each of them safe to be said again. */
+ * Here is what a client does about its rows: asking, waiting, being notified, releasing,
+ * renewing. The engine writes and sends the statements; each of them ends in one of the
+ * functions below. The owner value makes every statement safe to repeat. */
 #ifndef STILE_SQL_LEASE_H
 #define STILE_SQL_LEASE_H
 
@@ -14,8 +15,8 @@
 enum lease_state {
     LEASE_IDLE,
     LEASE_ASKING,
-    LEASE_WAITING, /* its row waits */
-    LEASE_LOOKING, /* it waits, and a look at it is under way */
+    LEASE_WAITING,  /* its row waits */
+    LEASE_CHECKING, /* its row waits, and a look at it is under way */
     LEASE_HELD,
     LEASE_RELEASING,
 };
@@ -26,51 +27,51 @@ struct lease {
     struct leases *leases;
     char owner[LEASE_OWNER_LEN + 1];
     enum lease_state state;
-    bool listed, has_timer;
-    bool far_back;   /* in the queue: others are granted it first, so its looks can wait */
-    bool has_waited; /* its row may be there: what is asked now, is asked again */
-    bool ask_again;  /* a message overtook the answer under way: ask afterwards */
-    bool in_doubt;   /* release: what the server does not know was not ours to lose */
+    bool has_timer;  /* unset: there was no memory for one */
+    bool far_back;   /* waiting: several others come first, so it looks less often */
+    bool has_waited; /* its row may be there already: a claim is a repetition */
+    bool ask_again;  /* a notification overtook the answer under way: ask after it */
+    bool in_doubt;   /* release: it may never have been granted, so a missing row is no loss */
     unsigned tries, undone;
     uint64_t give_up_ns;
-    uint64_t alive_ns;  /* in the queue: when its row needs the next sign of life */
-    struct timer timer; /* in the queue: when to look; going: when to say it again */
+    uint64_t alive_ns;  /* waiting: when its row has to be renewed */
+    struct timer timer; /* waiting: when to look; releasing: when to repeat it */
     struct lease_batch *batch;
 };
 
 struct lease_answer {
     const struct stile_error *err; /* NULL: the rest counts */
-    bool undone;                   /* err: the server has taken it back for the sake of others */
-    bool again;                    /* err: it was interrupted, perhaps when it was done */
+    bool undone;                   /* err: the server has rolled it back, for the sake of others */
+    bool again;                    /* err: it was interrupted, perhaps after it was carried out */
     uint64_t sent_ns;              /* before it was sent; 0: it was not */
     char reply;                    /* asked: 'g' granted, 'b' busy; looked: 'w' wait, 'a' ask again;
                                     * the others: 't' or 'f' */
-    uint64_t number;               /* 'g', resumed: the token; 'b', 'w': for so many milliseconds */
-    unsigned ahead;                /* 'w': how many wait before it, as far as that matters */
-    uint64_t ttl_ms;               /* resumed: what is stored with it; 0: nothing is */
+    uint64_t number; /* 'g', resumed: the token; 'b', 'w': for how many milliseconds */
+    unsigned ahead;  /* 'w': how many wait before it, as far as that matters */
+    uint64_t ttl_ms; /* resumed: the TTL stored with it; 0: none is */
 };
 
 /* Each sends one statement; an error means that nothing was sent. */
 struct lease_ops {
     enum stile_status (*ask)(struct lease *lease, struct stile_error *err);
-    /* May, else NULL: asks without writing anything about the name whether there is something to
-     * ask for. life_ms: its row is kept so long from now, as a sign of life; 0: none is due. */
-    enum stile_status (*look)(struct lease *lease, uint64_t life_ms, struct stile_error *err);
+    /* May, else NULL: finds out, without writing the name's row, whether asking makes sense.
+     * life_ms: renews the waiter's row for this long; 0: not due yet. */
+    enum stile_status (*check)(struct lease *lease, uint64_t life_ms, struct stile_error *err);
     enum stile_status (*resume)(struct lease *lease, struct stile_error *err);
     enum stile_status (*release)(struct lease *lease, bool unused, struct stile_error *err);
     enum stile_status (*renew)(struct lease_batch *batch, struct stile_error *err);
 };
 
-/* All of one client: right behind struct engine in the struct of an engine's own. */
+/* All of one client: right behind struct engine in the engine's own struct. */
 struct leases {
     struct engine *engine;
     const struct lease_ops *ops;
     struct lease *by_owner[LEASE_HEADS];
     struct lease_batch *batches; /* renewals under way */
-    bool hearing;                /* whose turn it is is told, and arrives */
+    bool hearing;                /* notifications of grants arrive */
 };
 
-/* Claims that leave meanwhile are crossed out. */
+/* Claims that are released meanwhile are crossed out. */
 struct lease_batch {
     struct lease_batch *next;
     struct leases *leases;
@@ -92,18 +93,18 @@ extern const struct engine_detached sql_lease_detached;
 /* ---- answers ---- */
 
 void sql_lease_asked(struct lease *lease, const struct lease_answer *answer);
-void sql_lease_looked(struct lease *lease, const struct lease_answer *answer);
+void sql_lease_checked(struct lease *lease, const struct lease_answer *answer);
 void sql_lease_resumed(struct lease *lease, const struct lease_answer *answer);
 void sql_lease_released(struct lease *lease, const struct lease_answer *answer);
-/* kept: whether the answer, which only the engine can read, has this owner. */
+/* found: whether the rows of the answer, which only the engine can read, have this owner. */
 void sql_lease_renewed(struct lease_batch *batch, const struct lease_answer *answer,
-                       bool (*kept)(const void *rows, const char *owner), const void *rows);
+                       bool (*found)(const void *rows, const char *owner), const void *rows);
 
 /* ---- messages: hints, for anybody may send them ---- */
 
 void sql_lease_hear_granted(struct leases *leases, const char *owner);
 void sql_lease_hear_broken(struct leases *leases, const char *owner);
-/* All that wait let the server know how to reach us. */
+/* All waiters ask again, which tells the server how to notify this client. */
 void sql_lease_ask_again(struct leases *leases);
 bool sql_lease_is_waiting(const struct leases *leases); /* any of them */
 void sql_lease_disconnected(struct leases *leases);     /* the connection has ended */

@@ -2,7 +2,7 @@
 
 #include <stdio.h>
 
-/* Why a session has ended is told after what was wrong with it. */
+/* The first error counts: the session's end is reported after the reason for it. */
 void sql_opening_done(struct opening *opening, const struct stile_error *why)
 {
     if (!opening)
@@ -38,7 +38,7 @@ void sql_opening_set_bare(struct engine *engine, const char *token_is, const cha
     caps->token = false;
     caps->token_is = token_is;
     if (caps->lease != STILE_LEASE_SESSION)
-        return; /* what keeps a name back is in the claim's own row */
+        return; /* a hold is kept in the claim's own row */
     caps->hold_at_least = caps->lock_delay = false;
     caps->survives = "a holder's crash: free at once; a server's crash: nothing is held afterwards";
     caps->instead = instead;

@@ -1,4 +1,4 @@
-/* open() may wait: for the shared session to be up, and for the answers to its first questions. */
+/* What open() waits for: the shared session to be up, and the answers to its first statements. */
 #ifndef STILE_SQL_OPENING_H
 #define STILE_SQL_OPENING_H
 
@@ -6,21 +6,21 @@
 #include "engines/engine.h"
 
 struct opening {
-    bool over;     /* what was waited for has come */
-    bool schema;   /* the database has ours */
+    bool over;     /* the answer has come */
+    bool schema;   /* the database has the schema of stile */
     int version;   /* of that */
     uint64_t room; /* for locks */
     struct stile_error error;
 };
 
-/* It has come: why NULL, or as an error. opening NULL: nobody waits. */
+/* The answer has come; why: it is an error, else NULL. opening NULL: open() is not waiting. */
 void sql_opening_done(struct opening *opening, const struct stile_error *why);
 enum stile_status sql_opening_wait(struct opening *opening, struct loop *loop,
                                    struct stile_error *err);
 
-/* What the mode of a URL promises, instead of what the scheme does. */
+/* The class of the URL's mode, instead of the scheme's default. */
 void sql_opening_set_class(struct engine *engine, const struct engine_class *class);
-/* A database without what `stile setup` makes. */
+/* The database lacks what `stile setup` creates. */
 void sql_opening_set_bare(struct engine *engine, const char *token_is, const char *instead);
 
 /* ---- identity ---- */

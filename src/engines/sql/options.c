@@ -25,7 +25,7 @@ bool sql_host_is_local(const char *host, size_t len)
            (len == 3 && strncmp(host, "::1", 3) == 0);
 }
 
-/* A user or host that equals the password is hidden with it: better than the other way round. */
+/* A user or host name that equals the password is hidden as well. */
 void sql_hide_secret(char *text, const char *secret)
 {
     size_t len = secret ? strlen(secret) : 0;
@@ -33,7 +33,7 @@ void sql_hide_secret(char *text, const char *secret)
     return;
 #endif
     for (char *at = text; len > 0 && (at = strstr(at, secret)); at += 3) {
-        if (len < 3) { /* no room for the stars: it could be anywhere, so all of it goes */
+        if (len < 3) { /* shorter than the stars, and found in many words: hide all of the text */
             strcpy(text, "(hidden: it contains the password)");
             return;
         }

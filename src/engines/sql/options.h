@@ -1,4 +1,4 @@
-/* What the URLs of both databases may say. */
+/* Options that the URLs of both databases share. */
 #ifndef STILE_SQL_OPTIONS_H
 #define STILE_SQL_OPTIONS_H
 
@@ -12,17 +12,17 @@ struct url;
 enum stile_status sql_options_sessions(unsigned *sessions, bool *allow_pooler,
                                        const struct url *url, struct stile_error *err);
 
-/* On this machine: nobody can listen on the way there. */
+/* A host on this machine needs no encryption on the way there. */
 bool sql_host_is_local(const char *host, size_t len);
 
 /* In place, the password becomes stars. secret may be NULL; text has room for 40 bytes. */
 void sql_hide_secret(char *text, const char *secret);
 
-/* dialect=shedlock: the table of ShedLock, by its rules. A row a name that is never deleted, free
- * when lock_until is over, on the database's clock in UTC. What tells our claims apart, and tells
- * people who we are, is all in locked_by: the owner value, "pid@host", and the command.
+/* dialect=shedlock: the table of ShedLock, by its rules. Each name has a row that is never
+ * deleted, and is free when lock_until is over, on the database's clock in UTC. locked_by
+ * identifies a claim of ours, by its owner value, and shows its "pid@host" and command.
  *
- * The rules stand in each database's own statements, which name the table as @T@. */
+ * The rules are in each database's own statements, which name the table as @T@. */
 #define SHEDLOCK_TABLE     "shedlock"
 #define SHEDLOCK_TABLE_MAX 128
 

@@ -57,7 +57,7 @@ void sql_pool_remove(struct session *session)
         return;
     *at = base_of(session)->next;
     pool->n--;
-    sql_pool_forget(pool, session); /* stops of what waited here */
+    sql_pool_forget(pool, session); /* stops of a statement that waited here */
 }
 
 static struct session *find_idle(const struct pool *pool)
@@ -143,7 +143,7 @@ void sql_pool_close(struct session *session)
 
 /* ---- what is not used any more ---- */
 
-/* A third of the lease, so that the server never has to end what is only idle. */
+/* A third of the lease, so that the server never has to end an idle session. */
 static uint64_t idle_ns(const struct pool *pool)
 {
     return pool->ttl_ns / 3;
@@ -156,7 +156,7 @@ void sql_pool_sweep_later(struct pool *pool)
         loop_arm(loop, &pool->sweep, loop_now(loop) + idle_ns(pool));
 }
 
-/* True: it has been idle for long. */
+/* True: it has been idle for too long. Else *next_ns is no later than when it will be. */
 static bool is_stale(struct pool *pool, struct session *session, uint64_t *next_ns)
 {
     uint64_t until = base_of(session)->used_ns + idle_ns(pool);
@@ -170,7 +170,7 @@ static void sweep(struct timer *timer)
 {
     struct pool *pool = (struct pool *)((char *)timer - offsetof(struct pool, sweep));
     uint64_t next_ns = NEVER;
-    sql_pool_share_idle(pool); /* a client that has nothing stays connected */
+    sql_pool_share_idle(pool); /* a client that holds nothing stays connected */
     struct session *shared = pool->shared;
     for (struct session *session = pool->sessions, *next; session; session = next) {
         next = base_of(session)->next;
@@ -188,7 +188,7 @@ static void sweep(struct timer *timer)
 
 /* ---- renewing ---- */
 
-/* Of a session that has died each lock is told by itself. */
+/* When a session has died, each of its locks is reported lost by itself. */
 void sql_pool_renewed(struct session *session, uint64_t sent_ns, const struct stile_error *err)
 {
     struct sql_session *base = base_of(session);
@@ -207,7 +207,8 @@ static void renew(struct session *session)
     uint64_t ttl_ns = base->pool->ttl_ns;
     if (!base->claims || base->renewing)
         return;
-    if (base->waits) { /* in the server: it needs nothing, and could not be asked */
+    if (base->waits) { /* the server does not end a session with a statement under way, and it could
+                          not answer */
         engine->events->session_renewed(engine, session, loop_now(engine->loop), ttl_ns);
         return;
     }

@@ -4,7 +4,7 @@
 
 #include "engines/sql/pool.h"
 
-/* A server that says nothing for this long is taken for gone. What it still has of ours ends when
+/* A server that is silent for this long is taken for gone. What it still has of ours ends when
  * it finds the connection closed, or with its lease. */
 #define STALL_MIN_NS (6 * NS_PER_SEC)
 

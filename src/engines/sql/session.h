@@ -61,7 +61,7 @@ struct sql_session {
     struct pool *pool;
     struct session *next;     /* in the pool's list */
     struct sql_claim *claims; /* held here, or being worked on */
-    uint64_t lease_ns;        /* the lease that the server was told last */
+    uint64_t lease_ns;        /* the lease that was set in the server last */
     uint64_t used_ns;
     uint64_t backend;       /* the server's number of it */
     unsigned pending_stops; /* sent and not yet answered */
@@ -74,7 +74,7 @@ struct sql_session {
 /* Ready to connect; state, watch and task are the caller's to fill in. */
 void sql_session_init(struct session *session, struct pool *pool,
                       const struct session_events *events);
-void sql_session_free(struct session *session); /* no event comes any more; NULL allowed */
+void sql_session_free(struct session *session); /* no event follows; NULL allowed */
 /* Answers all requests with this error, then ends. */
 void sql_session_fail(struct session *session, const struct stile_error *why);
 
@@ -84,10 +84,10 @@ bool sql_session_leave(struct session *session); /* false: it is gone */
 void sql_session_append(struct session *session, struct request *request);
 void sql_session_prepend(struct session *session, struct request *request);
 struct request *sql_session_take_first(struct session *session);
-/* Answers to what was asked with this data are dropped. */
+/* Drops the answers to requests with this data. */
 void sql_session_forget(struct session *session, const void *data);
 
-/* Has to be called after sending: a server that says nothing for long is taken for gone. */
+/* To be called after sending: a server that is silent for too long is taken for gone. */
 void sql_session_arm_stall(struct session *session);
 
 bool sql_session_is_up(const struct session *session);
