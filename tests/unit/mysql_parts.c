@@ -223,13 +223,13 @@ static void errors_tell_what_to_do(void **state)
 {
     (void)state;
     assert_told(CR_CONN_HOST_ERROR, "Can't connect to 'h' (111)",
-                "Can't connect to 'h' (Connection refused): is it running, and this its place?");
+                "Can't connect to 'h' (Connection refused): is it running at this address?");
     assert_told(CR_CONN_HOST_ERROR, "Can't connect to 'h' (115)",
-                "Can't connect to 'h': is it running, and this its place?");
-    assert_told(CR_CONN_HOST_ERROR, "(115)", ": is it running, and this its place?");
+                "Can't connect to 'h': is it running at this address?");
+    assert_told(CR_CONN_HOST_ERROR, "(115)", ": is it running at this address?");
     assert_told(ER_TABLEACCESS_DENIED_ERROR, "CREATE command denied",
-                "CREATE command denied (let somebody who may run what `stile setup --print` "
-                "prints)");
+                "CREATE command denied (without the privileges, give your DBA the `stile setup "
+                "--print` output)");
     assert_told(ER_TABLEACCESS_DENIED_ERROR, "INSERT, UPDATE command denied",
                 "INSERT, UPDATE command denied (grant this user SELECT, INSERT, UPDATE and DELETE "
                 "on the tables stile_%)");

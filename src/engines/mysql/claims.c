@@ -5,15 +5,15 @@
 #include "engines/mysql/my.h"
 #include "engines/mysql/statements.h"
 
-/* `stile break` on another client may end a hold, and tells nobody. */
+/* `stile break` on another client may end a hold, without a notification. */
 #define HELD_BACK_MAX_MS 500
 
-/* Who waited for longer than a statement takes was not alone. */
+/* A claim that waited for longer than a statement takes met others. */
 #define CONTENDED_NS (NS_PER_MS / 4)
 
 static void confirm(struct sql_claim *c);
 
-/* ---- hearing it ---- */
+/* ---- answers ---- */
 
 enum grant_reply { REPLY_TAKEN, REPLY_GRANTED, REPLY_HELD_BACK };
 
@@ -31,7 +31,7 @@ static enum grant_reply read_grant(const struct my *my, const struct answer *a, 
     return *token ? REPLY_GRANTED : REPLY_HELD_BACK;
 }
 
-/* ---- has_hold back ---- */
+/* ---- held back by a hold ---- */
 
 static uint64_t hold_left_ms(const struct answer *a)
 {
@@ -55,7 +55,7 @@ static void on_hold_over(struct timer *timer)
         confirm(c);
 }
 
-/* It is ours in the server, and has_hold back from everybody. */
+/* The lock is ours in the server, but a hold keeps the name back from everyone. */
 static void on_hold_read(void *data, const struct answer *a)
 {
     struct sql_claim *c = data;
@@ -82,7 +82,8 @@ static void on_confirmed(void *data, const struct answer *a)
     if (a->err) {
         sql_claim_abandon(c, a->err);
     } else if (reply == REPLY_TAKEN) {
-        error_set(&err, STILE_UNREACHABLE, 0, "what the server had granted is another's");
+        error_set(&err, STILE_UNREACHABLE, 0,
+                  "the server has given the granted lock to another client");
         sql_claim_abandon(c, &err);
     } else if (c->withdrawn) {
         c->token = token;
@@ -94,7 +95,7 @@ static void on_confirmed(void *data, const struct answer *a)
     }
 }
 
-/* After a hold is over. It proves that the lock is still this session's. */
+/* After the hold. The statement also proves that the lock is still this session's. */
 static void confirm(struct sql_claim *c)
 {
     struct stile_error err;
@@ -112,8 +113,8 @@ static void on_alive(void *data, const struct answer *a)
         sql_claim_confirmed(data, a->sent_ns, a->err);
 }
 
-/* The lease counts from a time that is known to be before the session's last sign of life. After a
- * long wait that is too long ago, and another word is exchanged. */
+/* The lease counts from before a request that the server has read. After a long wait that is too
+ * long ago, so the session is asked once more. */
 static void grant_after_wait(struct sql_claim *c, uint64_t token, uint64_t sent_ns)
 {
     struct session *session = c->session;
@@ -139,9 +140,9 @@ static void on_locked(void *data, const struct answer *a)
     if (c->session)
         c->session->base.waits = false;
     if (c->withdrawn && c->session && c->session->base.state == UP) {
-        sql_claim_withdraw(c, true); /* killed, and perhaps granted all the same */
+        sql_claim_withdraw(c, true); /* killed, and perhaps granted before that */
     } else if (a->err || reply == REPLY_TAKEN) {
-        error_set(&err, STILE_UNREACHABLE, 0, "the wait for it was ended in the server");
+        error_set(&err, STILE_UNREACHABLE, 0, "the wait was ended in the server");
         sql_claim_abandon(c, a->err ? a->err : &err);
     } else if (reply == REPLY_GRANTED) {
         grant_after_wait(c, token, a->sent_ns);
@@ -173,12 +174,12 @@ void maria_claim_wait(struct sql_claim *c)
 
 static void on_stepped_back(void *data, const struct answer *a)
 {
-    (void)a; /* an error here is the session's end */
+    (void)a; /* an error here ends the session, and with it the lock */
     sql_claim_not_taken(data);
 }
 
-/* What the try may have taken is given back; the server knows whose it is (LESSONS 20: an error is
- * no proof that nothing was granted). */
+/* Gives back what the try may have taken: an error is no proof that nothing was granted. The
+ * server knows whose the lock is. */
 static void step_back(struct sql_claim *c, uint64_t hint_ms)
 {
     struct session *session = c->session;
@@ -242,7 +243,7 @@ void maria_claim(struct engine *engine, struct claim *claim)
     if (!maria_claim_begin(c))
         return;
     if (claim->wait && my_claim_of(c)->contended && sql_pool_has_idle(pool_of(engine))) {
-        maria_claim_wait(c); /* it would most likely be in vain */
+        maria_claim_wait(c); /* a try would most likely fail */
         return;
     }
     my_claim_of(c)->contended = false;
@@ -256,7 +257,7 @@ void maria_claim(struct engine *engine, struct claim *claim)
         sql_claim_fail(c, &err);
 }
 
-/* ---- broken ---- */
+/* ---- broken by `stile break` ---- */
 
 static bool is_it(struct sql_claim *c, const char *stored)
 {
@@ -289,8 +290,8 @@ bool maria_claim_break(struct my *my, uint64_t backend, const char *stored)
 
 /* ---- releasing ---- */
 
-/* A KILL may hit this instead of the wait that it was meant for, and what is written into the row
- * may fail: it is then given back without that. */
+/* A late KILL may hit this statement instead of the wait it was meant for, or the row cannot be
+ * written: then the lock is released without writing the row. */
 static bool try_again(struct sql_claim *c, const struct answer *a)
 {
     if (!a->err || !c->session || c->session->base.state != UP)
@@ -309,7 +310,7 @@ static void on_unlocked(void *data, const struct answer *a)
         sql_claim_release_answered(data, text && strcmp(text, "1") == 0, a->err);
 }
 
-/* With a hold or a delay in its row, the row is told first. */
+/* A hold or a delay in the name's row is settled first. */
 void maria_claim_give_back(struct sql_claim *c)
 {
     struct claim *claim = claim_of(c);

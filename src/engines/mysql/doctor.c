@@ -1,4 +1,5 @@
-/* Looks at a live server: what tokens and locks rest on, and what might take it from them. */
+/* Examines a live server: the settings that tokens and locks depend on, and what could undermine
+ * them. */
 #include <mysqld_error.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,21 +58,21 @@ static void look_at_cluster(const struct visit *visit)
                               : "this server is one of several primaries of a replication group";
     const char *id = galera ? "galera" : "group-replication";
     if (visit->my->options.mode == MODE_TABLE)
-        tell(visit, (struct stile_finding){
-                        .severity = STILE_NOTE,
-                        .id = id,
-                        .what = what,
-                        .why = "an end that one node has written is compared with the clock of "
-                               "another",
-                        .cure = "keep their clocks together (NTP)"});
+        tell(visit,
+             (struct stile_finding){
+                 .severity = STILE_NOTE,
+                 .id = id,
+                 .what = what,
+                 .why = "an expiry time that one node writes is compared with the clock of another",
+                 .cure = "synchronise their clocks (NTP)"});
     else
-        tell(visit, (struct stile_finding){
-                        .severity = STILE_DANGER,
-                        .id = id,
-                        .what = what,
-                        .why = "GET_LOCK is known to one node only: another one would give the "
-                               "same lock to somebody else",
-                        .cure = "say mode=table, or use a server that is in no cluster"});
+        tell(visit,
+             (struct stile_finding){.severity = STILE_DANGER,
+                                    .id = id,
+                                    .what = what,
+                                    .why = "GET_LOCK is known to one node only: another node would "
+                                           "grant the same lock again",
+                                    .cure = "use mode=table, or a server outside a cluster"});
 }
 
 static void look_at_kind(const struct visit *visit)
@@ -82,27 +83,28 @@ static void look_at_kind(const struct visit *visit)
                         .severity = STILE_DANGER,
                         .id = "version",
                         .what = "this server is older than MariaDB 10.0.2 or MySQL 5.7.5",
-                        .why = "a second GET_LOCK of a session gives back the first there",
+                        .why = "there, a second GET_LOCK of a session releases the first",
                         .cure = "upgrade it"});
     if (strcmp(fact(visit, FACT_IS_READ_ONLY), "0") != 0)
-        tell(visit, (struct stile_finding){
-                        .severity = STILE_DANGER,
-                        .id = "read-only",
-                        .what = "this server is read-only, perhaps a replica",
-                        .why = "no token can be drawn here, and its primary knows nothing of its "
-                               "locks",
-                        .cure = "connect to the primary"});
+        tell(
+            visit,
+            (struct stile_finding){
+                .severity = STILE_DANGER,
+                .id = "read-only",
+                .what = "this server is read-only, perhaps a replica",
+                .why =
+                    "no token can be drawn here, and its primary does not know of locks taken here",
+                .cure = "connect to the primary"});
     if (strtoull(fact(visit, FACT_CONNECTION), NULL, 10) !=
             mysql_thread_id(my->pool.shared->conn) &&
         my->options.mode != MODE_TABLE)
-        tell(visit,
-             (struct stile_finding){
-                 .severity = my->options.allow_pooler ? STILE_WARNING : STILE_DANGER,
-                 .id = "proxy",
-                 .what = "a proxy stands between us and the server",
-                 .why = "if it shares sessions among connections, the locks of one client end up "
-                        "with another, or with nobody",
-                 .cure = "say mode=table, or connect to the server itself"});
+        tell(visit, (struct stile_finding){
+                        .severity = my->options.allow_pooler ? STILE_WARNING : STILE_DANGER,
+                        .id = "proxy",
+                        .what = "there is a proxy between this client and the server",
+                        .why = "if it shares sessions among connections, the locks of one client "
+                               "end up with another client, or with none",
+                        .cure = "use mode=table, or connect to the server directly"});
 }
 
 static bool all_tables(const struct visit *visit)
@@ -110,7 +112,7 @@ static bool all_tables(const struct visit *visit)
     return atoi(fact(visit, FACT_TABLES)) >= N_TABLES;
 }
 
-/* Who has no right at all on a table does not see it. */
+/* A user without any privilege on a table does not see it. */
 static void tell_tables(const struct visit *visit)
 {
     const struct options *options = &visit->my->options;
@@ -123,7 +125,7 @@ static void tell_tables(const struct visit *visit)
              .what = named ? "this database has no tables stile_*, or not all of them, or this "
                              "user may not use them"
                            : "the URL names no database",
-             .why = needed ? "this mode keeps its locks there"
+             .why = needed ? "this mode stores its locks there"
                            : "locks work, but have no tokens, no hold-at-least and no lock-delay",
              .cure = named
                          ? NULL
@@ -140,8 +142,8 @@ static void look_at_tables(const struct visit *visit)
                         .severity = STILE_WARNING,
                         .id = "schema",
                         .what = "the tables stile_* are those of the release before this one",
-                        .why = "they work, without what has been added since: a retried job's "
-                               "token may be smaller than a later one's of its key",
+                        .why = "they work, but lack newer features: a retried job's token may be "
+                               "smaller than that of a later job with the same key",
                         .cure = "when all clients are of this release",
                         .command = "stile setup URL"});
     if (atoi(fact(visit, FACT_OTHER_ENGINES)) > 0)
@@ -149,8 +151,8 @@ static void look_at_tables(const struct visit *visit)
              (struct stile_finding){
                  .severity = STILE_DANGER,
                  .id = "engine",
-                 .what = "a table stile_* is not kept by InnoDB",
-                 .why = "a crash of the server may take tokens back",
+                 .what = "a table stile_* is not an InnoDB table",
+                 .why = "a crash of the server may repeat tokens",
                  .command = "ALTER TABLE stile_lock ENGINE=InnoDB;\nALTER TABLE stile_floor "
                             "ENGINE=InnoDB;\nALTER TABLE stile_counter ENGINE=InnoDB;\n"
                             "ALTER TABLE stile_claim ENGINE=InnoDB;\nALTER TABLE stile_row "
@@ -159,7 +161,7 @@ static void look_at_tables(const struct visit *visit)
                             "ENGINE=InnoDB;"});
 }
 
-/* InnoDB does not take part in such a log with READ COMMITTED. */
+/* InnoDB refuses to write to such a log with READ COMMITTED. */
 static void look_at_log(const struct visit *visit)
 {
     bool ours = visit->my->options.mode != MODE_GETLOCK && !visit->my->options.table;
@@ -177,29 +179,28 @@ static void look_at_log(const struct visit *visit)
 static void look_at_disk(const struct visit *visit)
 {
     bool safe = strcmp(fact(visit, FACT_FLUSH), "1") == 0;
-    tell(visit,
-         (struct stile_finding){
-             .severity = safe ? STILE_FINE : STILE_DANGER,
-             .id = "flush",
-             .what = safe ? "what is committed is on the disk (innodb_flush_log_at_trx_commit)"
-                          : "innodb_flush_log_at_trx_commit is not 1",
-             .why = safe ? NULL : "after a crash the last tokens may come again",
-             .cure = safe ? NULL : "and in the server's configuration file",
-             .command = safe ? NULL : "SET GLOBAL innodb_flush_log_at_trx_commit = 1;"});
+    tell(visit, (struct stile_finding){
+                    .severity = safe ? STILE_FINE : STILE_DANGER,
+                    .id = "flush",
+                    .what = safe ? "commits are on disk (innodb_flush_log_at_trx_commit)"
+                                 : "innodb_flush_log_at_trx_commit is not 1",
+                    .why = safe ? NULL : "after a crash the last tokens may be repeated",
+                    .cure = safe ? NULL : "and in the server's configuration file",
+                    .command = safe ? NULL : "SET GLOBAL innodb_flush_log_at_trx_commit = 1;"});
 }
 
-/* At recovery, what the log does not have is rolled back, however safe InnoDB itself has it. */
+/* Recovery rolls back what the binary log lacks, even if InnoDB has it on disk. */
 static void look_at_log_on_disk(const struct visit *visit)
 {
     if (strcmp(fact(visit, FACT_UNSYNCED_LOG), "1") == 0)
-        tell(visit, (struct stile_finding){
-                        .severity = STILE_DANGER,
-                        .id = "sync-binlog",
-                        .what = "the binary log is on and sync_binlog is not 1",
-                        .why = "after a power cut, grants that the log on disk lacks are rolled "
-                               "back, and their tokens come again",
-                        .cure = "and in the server's configuration file",
-                        .command = "SET GLOBAL sync_binlog = 1;"});
+        tell(visit,
+             (struct stile_finding){.severity = STILE_DANGER,
+                                    .id = "sync-binlog",
+                                    .what = "the binary log is on and sync_binlog is not 1",
+                                    .why = "after a power cut, grants that the log on disk lacks "
+                                           "are rolled back, and their tokens are repeated",
+                                    .cure = "and in the server's configuration file",
+                                    .command = "SET GLOBAL sync_binlog = 1;"});
 }
 
 static void look_at_replicas(const struct visit *visit)
@@ -209,13 +210,14 @@ static void look_at_replicas(const struct visit *visit)
     snprintf(what, sizeof what, "%d replica%s read%s its log", replicas, replicas == 1 ? "" : "s",
              replicas == 1 ? "s" : "");
     if (replicas > 0)
-        tell(visit, (struct stile_finding){
-                        .severity = STILE_WARNING,
-                        .id = "replication",
-                        .what = what,
-                        .why = "a failover frees all locks, and may forget the last tokens and "
-                               "give them out again",
-                        .cure = "let a commit wait for a replica (semi-synchronous replication)"});
+        tell(
+            visit,
+            (struct stile_finding){
+                .severity = STILE_WARNING,
+                .id = "replication",
+                .what = what,
+                .why = "a failover frees all locks, and may forget the last tokens and repeat them",
+                .cure = "make commits wait for a replica (semi-synchronous replication)"});
 }
 
 static void look_at_places(const struct visit *visit)
@@ -225,14 +227,13 @@ static void look_at_places(const struct visit *visit)
     char what[80];
     snprintf(what, sizeof what, "%d of its connections are free", places > 0 ? places : 0);
     bool low = places < PLACES_LOW;
-    tell(visit,
-         (struct stile_finding){
-             .severity = low ? STILE_WARNING : STILE_FINE,
-             .id = "connections",
-             .what = what,
-             .why = low ? "each lock that is waited for needs one, and each client another" : NULL,
-             .cure = low ? "give it more" : NULL,
-             .command = low ? "SET GLOBAL max_connections = 500;" : NULL});
+    tell(visit, (struct stile_finding){
+                    .severity = low ? STILE_WARNING : STILE_FINE,
+                    .id = "connections",
+                    .what = what,
+                    .why = low ? "each waiting claim needs one, and each client another" : NULL,
+                    .cure = low ? "give it more" : NULL,
+                    .command = low ? "SET GLOBAL max_connections = 500;" : NULL});
 }
 
 static void begin_visit(struct visit *visit, struct query *query, const struct answer *a)
@@ -247,7 +248,7 @@ static void begin_visit(struct visit *visit, struct query *query, const struct a
                  database);
 }
 
-/* ---- whether this user may ---- */
+/* ---- whether this user has the privileges ---- */
 
 static void tell_rights(const struct visit *visit)
 {
@@ -261,7 +262,7 @@ static void tell_rights(const struct visit *visit)
                     .what = "this user may not write the tables stile_*, or not "
                             "execute the procedures of that name",
                     .why = "no lock can be taken without writing its row",
-                    .cure = "run that as somebody who may, for the user that is to lock",
+                    .cure = "run that as an administrator, for the user that takes the locks",
                     .command = grant});
 }
 
@@ -280,7 +281,7 @@ static void on_rights(void *data, const struct answer *a)
     bool none = visit.my->options.mode != MODE_GETLOCK && procedures && atoi(procedures) == 0;
     if (none || is_denied(a->code))
         tell_rights(&visit);
-    /* Whatever else the server has against it is no matter of rights. */
+    /* Any other error has nothing to do with privileges. */
     query->engine->events->done(query, a->code ? NULL : a->err);
 }
 

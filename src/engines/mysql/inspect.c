@@ -12,7 +12,7 @@ enum column {
     COL_KEY,
     COL_USED,    /* the session that has the lock */
     COL_IS_OURS, /* the name's row is about its grant */
-    COL_SIGNED,  /* it counts its grants */
+    COL_SIGNED,  /* its grants are counted in the name's row */
     COL_USER,
     COL_FROM,
     COL_TOKEN,
@@ -85,7 +85,7 @@ static void add_ghost(struct view *view, MYSQL_ROW row)
     read_row(claim, row);
 }
 
-/* What maria_sql_lock() has written behind its statement. */
+/* The comment that maria_sql_lock() has appended to its statement. */
 static void read_comment(struct stile_claim_info *claim, char *text, const char *info)
 {
     const char *at = strstr(info, "/* stile:");
@@ -135,7 +135,7 @@ static void add_those_who_say(struct view *view, const struct outcome *waiters, 
     }
 }
 
-/* Ours say it in hex; anybody else as they like, mostly as it is. */
+/* Our statements have the name in hex; those of other clients usually have it as it is. */
 static void add_waiters(struct view *view, const struct outcome *waiters, const char *key,
                         size_t len)
 {
@@ -148,8 +148,8 @@ static void add_waiters(struct view *view, const struct outcome *waiters, const 
     add_those_who_say(view, waiters, ours, plain);
 }
 
-/* A session that has the lock, counts its grants and has none in the row is just being granted it,
- * or sits on a name that is kept back: it waits. */
+/* A session of ours that has the lock but no grant in the name's row is about to be granted it,
+ * or a hold keeps the name back: it counts as a waiter. */
 static void fill(struct view *view, MYSQL_ROW row, const unsigned long *lengths,
                  const struct outcome *waiters)
 {
@@ -171,9 +171,10 @@ static void fill(struct view *view, MYSQL_ROW row, const unsigned long *lengths,
     view->info.name = view->name;
 }
 
-/* ---- mode=table and mode=row: rows of one name stand together ---- */
+/* ---- mode=table and mode=row: the rows of one name are adjacent ---- */
 
-#define ROW_BACKEND ROW_COLUMNS /* mode=row has one more, and waiters behind */
+#define ROW_BACKEND                                                                                \
+    ROW_COLUMNS /* mode=row has one more column, and the waiters in another result */
 
 static bool is_table(const struct answer *a)
 {
@@ -226,7 +227,7 @@ static enum stile_status next_of_table(struct view *view, bool *made, const stru
         return STILE_OK;
     size_t len = mysql_fetch_lengths(rows)[ROW_NAME];
     if (len > STILE_NAME_MAX)
-        return error_set(err, STILE_CORRUPT, 0, "a row of stile_claim is none of ours");
+        return error_set(err, STILE_CORRUPT, 0, "a row of stile_claim was not written by stile");
     size_t room = (size_t)mysql_num_rows(rows);
     if (a->n == 2)
         room += (size_t)mysql_num_rows(answer_last(a)->rows);
@@ -276,7 +277,7 @@ static enum stile_status next_view(struct view *view, bool *made, const struct a
     if (sql_view_alloc(view, room, TEXT_MAX, err))
         return STILE_NOMEM;
     if (lengths[COL_NAME] > STILE_NAME_MAX || !row[COL_KEY])
-        return error_set(err, STILE_CORRUPT, 0, "a row of stile_lock is none of ours");
+        return error_set(err, STILE_CORRUPT, 0, "a row of stile_lock was not written by stile");
     memcpy(view->name, row[COL_NAME], lengths[COL_NAME]);
     fill(view, row, lengths, answer_last(a));
     return STILE_OK;
@@ -344,7 +345,7 @@ enum stile_status maria_ask_list(const struct query *query, answer_fn *fn, void 
     char prefix[STORED_HEX_MAX];
     if (my->bare && !my->options.table)
         return error_set(err, STILE_UNSUPPORTED, 0,
-                         "without the tables stile_* nobody knows the names: run `stile setup "
+                         "without the tables stile_* the names are not known: run `stile setup "
                          "URL`");
     maria_name_hex(prefix, query->name, query->name_len);
     enum stile_status status = maria_shared(&shared, my, err);
@@ -374,11 +375,11 @@ enum stile_status maria_report_list(struct query *query, const struct answer *a,
 
 /* ---- break ----
  *
- * A holder of our own client is told; of anybody else the session is ended, as there is no
- * way to tell it, and with that the lock. Other locks that were granted to its client at once end
- * with it, and are told as lost there. */
+ * A holder of this client is told directly. The session of any other holder is killed, as there
+ * is no way to notify it. All other locks on that session end with it, and its client reports
+ * them as lost. */
 
-/* ---- until it is gone ---- */
+/* ---- until the holders are gone ---- */
 
 static void on_ended(void *data, const struct answer *a)
 {
@@ -401,7 +402,7 @@ static void end_holders(struct breaking *b)
     }
 }
 
-/* Who has it again by a later grant is not meant. */
+/* A holder that has the lock again by a later grant is not meant. */
 static bool is_over(const struct breaking *b, const struct view *view)
 {
     for (size_t i = 0; i < view->info.holders * b->n; i++) {
@@ -432,7 +433,7 @@ static void on_looked(void *data, const struct answer *a)
         sql_break_wait(b);
 }
 
-/* ---- who it is ---- */
+/* ---- finding the holders ---- */
 
 static void on_hold_ended(void *data, const struct answer *a)
 {
@@ -464,7 +465,7 @@ static void end_hold(struct breaking *b)
     }
 }
 
-/* A hold that nobody has any more is meant as well, and has no session. */
+/* A hold without a holder is broken as well; it has no session. */
 static bool find_targets(struct breaking *b, const struct view *view)
 {
     uint64_t token = b->query->token;

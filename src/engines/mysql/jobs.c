@@ -1,7 +1,7 @@
 /* Jobs: rows of stile_job. Each errand is one packet on the shared session, or a few, whose
  * statements commit one by one: none leaves a transaction open, whatever happens to it. Workers
- * never wait for one another: a claim skips what is locked. Nobody can be told of new jobs: who
- * waits looks again. */
+ * never wait for one another: a claim skips locked rows. MySQL cannot notify workers of new
+ * jobs: they poll. */
 #include <inttypes.h>
 #include <mysqld_error.h>
 #include <stdio.h>
@@ -14,12 +14,14 @@
 
 /* ---- statements ---- */
 
-/* Jobs are claimed and spoken of by one statement, which tells what it has changed. MariaDB has no
- * UPDATE that does, but an INSERT: each row that is there already is found, updated and told of.
- * To look for it afterwards is not as good. MariaDB 10.11 was seen to answer a SELECT through `due`
- * with nothing, right behind the UPDATE that had moved 16 rows there and was committed, and with
- * all of them a moment later; nobody had heard of those for the time of their lease. And who looks
- * may be cut off, or sent to a replica. On MySQL there is no other way. */
+/* One statement both changes jobs and returns what it has changed. MariaDB has no UPDATE with
+ * RETURNING, but an INSERT with it: each row that is there already is found, updated and
+ * returned.
+ *
+ * A SELECT afterwards would be worse. MariaDB 10.11 was seen to return nothing from a SELECT
+ * through the index `due`, right after the UPDATE that had moved 16 rows there was committed,
+ * and all of them a moment later; those jobs were lost to all workers for the time of their
+ * lease. And the SELECT may fail, or be sent to a replica. On MySQL there is no other way. */
 
 #define LISTED_MAX 1000000
 
@@ -98,7 +100,7 @@ static void put_add(FILE *out, const struct job_errand *errand, size_t from, siz
     fputs(my_of(errand->engine)->mariadb ? " RETURNING id" : "", out);
 }
 
-/* ---- what is changed, and told of ---- */
+/* ---- changes that are returned ---- */
 
 static bool has_returning(const struct job_errand *errand)
 {
@@ -110,9 +112,9 @@ static bool has_returning(const struct job_errand *errand)
 #endif
 }
 
-/* Between two of these stands which rows; behind them, what becomes of them. MariaDB: none is
- * inserted, as they are there, and locked; what a column was before is VALUES(column). MySQL: it is
- * d.column. Without the inner SELECT, LIMIT would count what has been locked already. */
+/* The condition stands between the two macros, the assignments after them. MariaDB inserts no
+ * row, as they are there, and locked; the old value of a column is VALUES(column). On MySQL it
+ * is d.column. Without the inner SELECT, LIMIT would count locked rows. */
 #define COLUMNS "id,queue,state,run_at,added_at,payload,token,tries,host,pid"
 #define ROWS                                                                                       \
     "(SELECT id,queue,state,run_at,added_at,'' AS payload,token,tries,host,pid FROM stile_job"
@@ -129,7 +131,8 @@ static bool has_returning(const struct job_errand *errand)
 
 #define TOLD "id,token,tries,job_key,payload,last_error," MS_SINCE("added_at") ",state"
 
-/* 1, 2: what stands before and behind the name of a column that is as it was; 3: too often. */
+/* 1, 2: what stands before and after a column's name for its old value; 3: the condition for too
+ * many attempts. */
 #define CLAIMED                                                                                    \
     "stile_job.last_error=IF(%1$sstate%2$s='claimed',CONCAT('its worker ',%1$spid%2$s,' on ',"     \
     "%1$shost%2$s,' was not heard of'),stile_job.last_error),"                                     \
@@ -185,7 +188,7 @@ static void put_failed(FILE *out, const struct job_errand *errand)
     put_text(out, errand->text);
 }
 
-/* What is said about claims, and of which of them it was true. */
+/* The statement about claims, which returns those that it was true for. */
 static void put_word(FILE *out, const struct job_errand *errand)
 {
     bool returns = has_returning(errand);
@@ -205,9 +208,10 @@ static void put_word(FILE *out, const struct job_errand *errand)
     fputs(returns ? " RETURNING token" : "", out);
 }
 
-/* ---- what is looked for ---- */
+/* ---- finding what a statement has changed ---- */
 
-/* A row that is not claimed any more and still has this token was left so by whoever has it. */
+/* A row that is no longer claimed and still has this token was released by the holder of the
+ * token. */
 static void put_found(FILE *out, const struct job_errand *errand, uint64_t tag)
 {
     if (errand->verb != JOB_CLAIM) {
@@ -232,7 +236,7 @@ static void put_due(FILE *out, const struct job_errand *errand)
     fputs(" AND due_at IS NOT NULL ORDER BY due_at LIMIT 1", out);
 }
 
-/* ---- for people ---- */
+/* ---- for inspection ---- */
 
 static void put_list(FILE *out, const struct job_errand *errand)
 {
@@ -257,8 +261,8 @@ static void put_count(FILE *out, const struct job_errand *errand)
     fputs(" GROUP BY queue ORDER BY queue", out);
 }
 
-/* With the schema before: one of each key, and none whose key is there. Its tokens go on from where
- * they were, and may be smaller than those of a later job with its key. */
+/* With the previous schema: one job of each key, and none whose key is in the queue. Its tokens
+ * continue from their old value, and may be smaller than those of a later job with the same key. */
 static void put_retry_in_place(FILE *out, const struct job_errand *errand)
 {
     fputs(
@@ -320,17 +324,17 @@ static void put_errand(FILE *out, const struct job_errand *errand, uint64_t tag)
 
 #define UNDONE_MAX 5
 
-/* What is acked goes first: all in one packet where the server tells which rows it has deleted,
- * else one by one; likewise what is added. What a statement has done and not told is looked for in
- * a packet of its own, as that can be repeated: the statement could not, for it is done. */
+/* Acks go first: all in one packet where the server can return the deleted rows, else one by
+ * one; the same with added jobs. Where a statement cannot return what it has changed, a packet
+ * of its own finds that out: unlike the statement, it can be repeated. */
 enum step { ACKING, ASKING, FINDING, LOOKING, OVER };
 
 struct progress {
     uint64_t tag; /* of its claim */
     enum step step;
-    unsigned undone;   /* how often the server took it back for the sake of others */
+    unsigned undone;   /* how often the server rolled it back for the sake of others */
     unsigned from, to; /* the marks, or entries, that the packet under way is about */
-    unsigned changed;  /* rows that are to be found */
+    unsigned changed;  /* how many rows there are to be found */
 };
 
 _Static_assert(sizeof(struct progress) <= sizeof((struct job_errand *)0)->state, "no room for it");
@@ -352,7 +356,7 @@ static int64_t number(MYSQL_ROW row, unsigned column)
     return row[column] ? strtoll(row[column], NULL, 10) : 0;
 }
 
-/* A copy with an end; names have no NUL in them. */
+/* A NUL-terminated copy; names contain no NUL. */
 static const char *name_of(char out[STILE_NAME_MAX + 1], MYSQL_ROW row,
                            const unsigned long *lengths, unsigned column)
 {
@@ -449,7 +453,7 @@ static enum step take_added(struct job_errand *errand, const struct outcome *las
     return progress->from < errand->n_entries ? ASKING : OVER;
 }
 
-/* A procedure answers with rows, the statement of the schema before it with a count. */
+/* A procedure returns rows, the previous schema's statement a count. */
 static enum step take_count(struct job_errand *errand, const struct answer *a)
 {
     const char *count = a->outcomes[0].rows ? maria_outcome_text(&a->outcomes[0], 0) : NULL;
@@ -457,7 +461,7 @@ static enum step take_count(struct job_errand *errand, const struct answer *a)
     return OVER;
 }
 
-/* What it has done is told, or has to be found. */
+/* Its changes are in the answer, or have to be found. */
 static enum step take_changes(struct job_errand *errand, const struct outcome *last)
 {
     struct progress *progress = progress_of(errand);
@@ -469,7 +473,7 @@ static enum step take_changes(struct job_errand *errand, const struct outcome *l
     return errand->verb == JOB_CLAIM && none ? LOOKING : OVER;
 }
 
-/* What a claim has found to be dead is not found by its end. */
+/* Jobs that the claim has marked as dead are not among those it finds. */
 static enum step take_found(struct job_errand *errand, const struct outcome *last)
 {
     struct progress *progress = progress_of(errand);
@@ -539,7 +543,7 @@ static void explain(struct stile_error *why, const struct job_errand *errand,
             "jobs need MariaDB 10.6 or MySQL 8.0.1");
 }
 
-/* When there is nothing to claim, it is true without knowing when there will be. */
+/* An empty queue is a valid answer even without knowing when the next job is due. */
 static void on_answer(void *data, const struct answer *a)
 {
     struct job_errand *errand = data;
@@ -561,7 +565,7 @@ static void on_answer(void *data, const struct answer *a)
         errand->engine->events->job_done(errand, status ? &why : NULL);
 }
 
-/* ---- questions ---- */
+/* ---- requests ---- */
 
 static void put_acks(FILE *out, struct job_errand *errand)
 {

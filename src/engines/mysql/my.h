@@ -20,10 +20,10 @@
 /* The state of a claim. */
 struct my_claim {
     struct sql_claim base;
-    bool skip_row;    /* leaving without a word to the row */
-    bool contended;   /* the last time it had to wait */
-    bool in_queue;    /* mode=row: its session has the line's lock, or waits for it */
-    unsigned retries; /* mode=row: how often it had to begin again */
+    bool skip_row;    /* release the lock without writing its row */
+    bool contended;   /* it had to wait the last time */
+    bool in_queue;    /* mode=row: its session has the queue's lock, or waits for it */
+    unsigned retries; /* mode=row: how often the server rolled it back */
     char key[KEY_HEX_MAX];
 };
 
@@ -34,16 +34,16 @@ struct my {
     const struct session_events *shared_events;
     struct session *sleeper; /* mode=table: sleeps until a claim is granted; NULL: none */
     uint64_t wakeup_again_ns;
-    struct timer wakeup_check; /* while it sleeps: a ring may have been missed */
+    struct timer wakeup_check; /* while it sleeps: a wake-up may have been missed */
     struct options options;
     bool bare;               /* there is no schema: no tokens, no holds */
     int version;             /* of the schema */
     bool mariadb;            /* else it is MySQL */
-    int64_t started_ns;      /* when the server was, on our clock */
-    uint64_t job_claims;     /* so many: each has a tag of its own */
+    int64_t started_ns;      /* when the server was started, on our clock */
+    uint64_t job_claims;     /* counts them: each has a tag of its own */
     struct opening *opening; /* while open() waits for the first answers */
     struct identity identity;
-    char host_hex[2 * SELF_HOST_MAX + 1], command_hex[2 * IDENTITY_COMMAND_MAX + 1]; /* of who */
+    char host_hex[2 * SELF_HOST_MAX + 1], command_hex[2 * IDENTITY_COMMAND_MAX + 1];
 };
 
 static inline struct my *my_of(struct engine *engine)
@@ -63,7 +63,7 @@ static inline struct my *my_of_claim(struct sql_claim *c)
 
 /* ---- session.c ---- */
 
-/* Before MariaDB 10.0.2 and MySQL 5.7.5, GET_LOCK gave back what the session had already. */
+/* Before MariaDB 10.0.2 and MySQL 5.7.5, GET_LOCK released the session's other lock. */
 bool maria_is_too_old(const char *version);
 /* The variable that shows that a server is one of several primaries: Galera's, else of Group
  * Replication. */
@@ -75,7 +75,7 @@ extern const struct session_events maria_shared_events;
 
 /* Connects, and checks what is there; may block. */
 enum stile_status maria_server_open(struct my *my, struct stile_error *err);
-/* Connects it if need be: what is asked meanwhile waits for that. */
+/* Connects it if need be: requests wait until it is up. */
 enum stile_status maria_shared(struct session **session, struct my *my, struct stile_error *err);
 enum stile_status maria_connect(struct session **session, struct my *my,
                                 const struct session_events *events, struct stile_error *err);

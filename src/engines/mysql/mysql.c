@@ -1,16 +1,16 @@
 /* mysql: GET_LOCK of a MySQL or MariaDB server, which ends with a session, and a row that counts.
  *
- * What is free is granted on one session that all locks of a client share, in one round trip:
- * GET_LOCK(name, 0), and the row of the name, whose counter becomes the token with the commit. Who
- * has to wait does so inside the server, in GET_LOCK() on a session of its own, which then holds
- * it: so nothing that is held depends on a statement that waits (a server notices late that such a
- * session's process has died), and the server's own queue is the order.
+ * A free lock is granted on one session that all locks of a client share, in one round trip:
+ * GET_LOCK(name, 0), and the row of the name, whose counter becomes the token with the commit. A
+ * claim that has to wait does so inside the server, in GET_LOCK() on a session of its own, which
+ * then holds the lock. So no held lock depends on a session with a waiting statement (a server
+ * notices late that such a session's process has died), and the server's own queue is the order.
  *
- * The server ends a session that it has not heard of for the lease (wait_timeout), and sees a
+ * The server ends a session that it has not heard from for the lease (wait_timeout), and sees a
  * closed connection at once: a killed holder's lock is free within milliseconds, a stopped one's
- * after its TTL. A hold or a lock-delay is written into the row with the grant; who gets the lock
- * meanwhile sits on it until the time is over. A wait is withdrawn with KILL QUERY from the shared
- * session, and then given back whether or not it was granted.
+ * after its TTL. A hold or a lock-delay is written into the row with the grant; a claim that gets
+ * the lock meanwhile keeps it, ungranted, until the hold is over. A wait is withdrawn with KILL
+ * QUERY from the shared session, and the lock released then in case it was granted.
  *
  *     server.c                         the server, what it has, and `stile setup`
  *     session.c, ../sql/session.c      one connection and its lease
@@ -27,9 +27,9 @@
 #include "engines/mysql/my.h"
 #include "engines/sql/inspect.h"
 
-/* ---- who we are ---- */
+/* ---- identity ---- */
 
-/* It also stands in a comment. */
+/* The text is also sent inside a comment. */
 static void keep_from_comment(char *text)
 {
     for (char *c = strchr(text, '*'); c; c = strchr(c, '*'))
@@ -73,12 +73,12 @@ static void promise(struct my *my)
         sql_opening_set_class(engine, &maria_table_class);
     } else if (my->options.mode == MODE_ROW) {
         sql_opening_set_class(engine, &maria_row_class);
-        engine->caps.fifo = my->mariadb; /* MySQL prefers those who keep others waiting */
+        engine->caps.fifo = my->mariadb; /* MySQL prefers transactions that block others */
         engine->caps.most_locks = my->options.sessions - 1;
     }
     if (my->bare)
         sql_opening_set_bare(
-            engine, "none, for this database has no tables stile_*: run `stile setup URL`",
+            engine, "none: this database has no tables stile_*; run `stile setup URL`",
             "run `stile setup URL` for tokens, hold-at-least and lock-delay; then mode=table "
             "in the URL has shared locks, slots and stile acquire, too");
 }
@@ -152,9 +152,9 @@ static void maria_forked(struct engine *engine)
 }
 
 #define CONDITION                                                                                  \
-    "one server that is in no Galera cluster: GET_LOCK is not replicated, so a failover frees "    \
+    "one server outside a Galera cluster: GET_LOCK is not replicated, so a failover frees "        \
     "all; "                                                                                        \
-    "their holders are told as their connections end. For tokens, "                                \
+    "holders notice when their connections end. For tokens, "                                      \
     "innodb_flush_log_at_trx_commit=1, and sync_binlog=1 if the binary log is on"
 
 #define TABLE_CONDITION                                                                            \
@@ -214,8 +214,8 @@ const struct engine_class maria_shedlock_class = {
                          "none",
              .survives = "a holder's crash: free after its TTL; a server's crash: all that was "
                          "committed",
-             .condition = "all others keep ShedLock's rules, by the database's clock (usingDbTime) "
-                          "and in its time zone",
+             .condition = "all other clients follow ShedLock's rules, by the database's clock "
+                          "(usingDbTime) and in its time zone",
              .instead = "mode=table without dialect= has shared locks, slots and lock-delay"},
     .apart = true,
     .break_ = maria_table_break,
@@ -224,8 +224,8 @@ const struct engine_class maria_shedlock_class = {
 };
 
 #define ROW_CONDITION                                                                              \
-    "one server that is in no Galera cluster: row locks are not replicated, so a failover frees "  \
-    "all; their holders are told as their connections end. Each lock that is held or waited for "  \
+    "one server outside a Galera cluster: row locks are not replicated, so a failover frees "      \
+    "all; holders notice when their connections end. Each lock that is held or waited for "        \
     "takes a session (sessions=)"
 
 const struct engine_class maria_row_class = {

@@ -20,7 +20,7 @@ void maria_name_hex(char *out, const char *bytes, size_t len)
     *out = '\0';
 }
 
-/* What is neither a small letter nor another of ASCII's that has no case. */
+/* All but lower-case letters and those ASCII characters that have no case. */
 static bool has_case(unsigned char c)
 {
     return c >= 127 || c < ' ' || isupper(c);

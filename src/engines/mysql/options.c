@@ -77,9 +77,10 @@ static enum stile_status read_tls(struct options *o, const struct url *url, stru
     o->tls = asked || (!near && !o->insecure);
     if (asked && !o->host)
         return error_set(err, STILE_MISUSE, 0,
-                         "TLS needs a host in the URL: a Unix socket has none");
+                         "TLS needs a host in the URL: a Unix socket has no TLS");
     if (o->insecure && !o->host)
-        return error_set(err, STILE_MISUSE, 0, "insecure is about TLS, and a Unix socket has none");
+        return error_set(err, STILE_MISUSE, 0,
+                         "insecure applies to TLS, and a Unix socket has none");
     if (o->tls && !tls && url_param(url, "tls"))
         return error_set(err, STILE_MISUSE, 0,
                          "tls=%s, but mysqls://, ca=, cert=, key= and hosts other than this one "
@@ -94,7 +95,7 @@ static enum stile_status read_place(struct options *o, const struct url *url,
     const char *host = url->n_hosts && *url->hosts[0].host ? url->hosts[0].host : NULL;
     if (url->n_hosts > 1)
         return error_set(err, STILE_MISUSE, 0,
-                         "one server only: what is locked on it is not known to any other");
+                         "only one server is allowed: its locks are not known to any other");
     if (host && url_param(url, "socket"))
         return error_set(err, STILE_MISUSE, 0, "a host or socket=, not both");
     o->port = host && url->hosts[0].port ? url->hosts[0].port : NAME_PORT;
@@ -141,8 +142,8 @@ void maria_options_free(struct options *o)
 
 /* ---- for the library ---- */
 
-/* It would have SIGPIPE ignored for the whole process, which is not ours to decide: what it sends
- * it sends with MSG_NOSIGNAL anyway. */
+/* The library makes the whole process ignore SIGPIPE, which is not ours to decide. It sends with
+ * MSG_NOSIGNAL anyway. */
 static MYSQL *new_handle(void)
 {
     struct sigaction before;

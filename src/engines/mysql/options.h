@@ -1,4 +1,4 @@
-/* The URL of a mysql engine, taken apart. */
+/* The URL of a mysql engine. */
 #ifndef STILE_MYSQL_OPTIONS_H
 #define STILE_MYSQL_OPTIONS_H
 
@@ -9,7 +9,7 @@
 
 struct url;
 
-/* Affected rows are then those that were found, changed or not: how a grant tells its verdict. */
+/* Affected rows are then all that were found, changed or not: a grant is recognised by that. */
 #define OPTIONS_FLAGS (CLIENT_MULTI_STATEMENTS | CLIENT_FOUND_ROWS)
 
 enum my_mode { MODE_GETLOCK, MODE_TABLE, MODE_ROW };
@@ -25,7 +25,7 @@ struct options {
     bool tls, insecure;
 };
 
-extern const char *const maria_options_params[]; /* all that a URL may have */
+extern const char *const maria_options_params[]; /* all parameters of a URL */
 
 enum stile_status maria_options_read(struct options *options, const struct url *url,
                                      struct stile_error *err);

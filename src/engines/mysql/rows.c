@@ -1,14 +1,15 @@
-/* mode=row: SELECT ... FOR UPDATE on a row of our own, in a transaction that is open for as long as
- * the lock is held.
+/* mode=row: SELECT ... FOR UPDATE on a row of our own, in a transaction that is open for as long
+ * as the lock is held.
  *
- * Each claim has a session of its own, where it opens a transaction and locks the row. Who waits
- * for that stands in line for a lock of the server's first (GET_LOCK), and only the first in the
- * line waits for the row, a second at a time: while it waits for a row the server does not notice
- * that a process has died, and the line would end there. The token is drawn by the session that all
- * share, which commits it: drawn in the open transaction it would be rolled back with it, and given
- * again. Then the claim's own session is asked once more: that it answers proves that the row was
- * ours when the token was drawn. In the same breath it marks itself with a lock of its own
- * (GET_LOCK), by which others see which claims are alive. */
+ * Each claim has a session of its own, where it opens a transaction and locks the row. A waiter
+ * first queues for a GET_LOCK of the server, and only the first in that queue waits for the row,
+ * a second at a time: during a wait for a row the server does not notice that a process has
+ * died, and the queue would stop there.
+ *
+ * The shared session draws the token and commits it: a token drawn in the open transaction would
+ * be rolled back with it, and issued again. Then the claim's own session is asked once more: its
+ * answer proves that the row was ours when the token was drawn. The same packet marks the
+ * session with a GET_LOCK of its own, by which others see which claims are alive. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,7 +35,7 @@ static const char *how_to_lock(struct sql_claim *c)
     return my_of_claim(c)->mariadb ? "LOCK IN SHARE MODE" : "FOR SHARE";
 }
 
-/* The line that leads to a row. */
+/* The lock that is the queue for a row. */
 static const char *queue_lock_of(char hex[KEY_HEX_MAX], struct sql_claim *c)
 {
     struct claim *claim = claim_of(c);
@@ -45,7 +46,7 @@ static const char *queue_lock_of(char hex[KEY_HEX_MAX], struct sql_claim *c)
     return hex;
 }
 
-/* In the line, as the server shows it to others: what is waited for, and who waits. */
+/* Waits in the queue, with a text by which other clients see what is waited for and by whom. */
 static void queue_prefix(char *out, size_t size, struct sql_claim *c, const char *identity)
 {
     char queue[KEY_HEX_MAX];
@@ -53,8 +54,8 @@ static void queue_prefix(char *out, size_t size, struct sql_claim *c, const char
              queue_lock_of(queue, c), SQL_YEAR_S, c->stored, how_to_lock(c), identity);
 }
 
-/* All of it in one round trip. The row is made outside of the transaction, and only if it isn't
- * there: who makes it would have to wait for who holds it. */
+/* All of it in one round trip. The row is inserted before the transaction, and only if it is not
+ * there: an INSERT would have to wait for the holder. */
 char *maria_sql_row_take(struct sql_claim *c, uint64_t ttl_ns)
 {
     struct my *my = my_of_claim(c);
@@ -97,7 +98,8 @@ char *maria_sql_row_end_hold(struct sql_claim *c, bool unused)
                              unused);
 }
 
-/* Once only: a lock that was taken twice has to be given back twice. The line goes on. */
+/* Once only: a lock that was taken twice has to be released twice. The next in the queue goes
+ * on. */
 char *maria_sql_row_mark(struct sql_claim *c, uint64_t ttl_ns)
 {
     char queue[KEY_HEX_MAX];
@@ -114,9 +116,9 @@ char *maria_sql_row_end(struct sql_claim *c)
                              queue_lock_of(queue, c));
 }
 
-/* ---- for people ---- */
+/* ---- for inspection ---- */
 
-/* A claim whose session has marked itself is alive; who has not yet a token waits for the end of a
+/* A claim whose session has marked itself is alive. One without a token waits for the end of a
  * hold. */
 #define ALIVE    "IS_USED_LOCK(CONCAT('stile row ',c.backend))<=>c.backend"
 #define MODE(of) "IF(" of ".shared,'shared','exclusive')"
@@ -124,7 +126,7 @@ char *maria_sql_row_end(struct sql_claim *c)
     "c.held,0," MODE("c") ",c.token," SQL_AGE("c.since") ",NULL,c.pid,c.host,c.command,c.owner,"   \
                                                          "n.token,c.backend"
 
-/* Kept back by a hold, or by a holder that has not released it and whose delay begins now. */
+/* Held back by a hold, or by a dead holder whose lock-delay begins now. */
 #define GHOST                                                                                      \
     "1,1," MODE("n") ",n.token," SQL_AGE("n.since") "," SQL_KEPT(                                  \
         "n") ",n.pid,n.host,n.command,n.owner,n."                                                  \
@@ -165,7 +167,7 @@ char *maria_sql_row_break_hold(const char *stored, uint64_t token)
         stored, token);
 }
 
-/* A victim of a deadlock asks again, so often; then it is no bad luck any more. */
+/* How often a deadlock victim asks again: after that it is no longer bad luck. */
 #define RETRIES_MAX 8
 
 static void count(struct sql_claim *c);
@@ -185,7 +187,7 @@ static void end_with(struct sql_claim *c, answer_fn *fn)
         sql_claim_abandon(c, &err);
 }
 
-/* What can't be ended ends with its session. */
+/* A transaction that cannot be ended ends with its session. */
 static void ensure_ended(struct sql_claim *c, const struct answer *a)
 {
     struct session *session = c->session;
@@ -210,14 +212,14 @@ static void on_given(void *data, const struct answer *a)
 {
     struct sql_claim *c = data;
     struct stile_error lost;
-    bool over = a->err && !is_up(c); /* perhaps before this was read */
+    bool over = a->err && !is_up(c); /* perhaps before the server read this */
     if (over)
         error_set(&lost, STILE_LOST, 0, "%s", a->err->message);
     ensure_ended(c, a);
     sql_claim_released(c, over && !c->loss_reported ? &lost : NULL);
 }
 
-/* What it could not be told keeps the name back for longer, not shorter. */
+/* If this failed, the name is held back for longer, not shorter. */
 static void on_row_told(void *data, const struct answer *a)
 {
     struct sql_claim *c = data;
@@ -228,7 +230,7 @@ static void on_row_told(void *data, const struct answer *a)
         sql_claim_released(c, NULL);
 }
 
-/* With a hold or a delay in the name's row, that is told first. */
+/* A hold or a delay in the name's row is settled first. */
 static void give(struct sql_claim *c)
 {
     struct claim *claim = claim_of(c);
@@ -239,7 +241,7 @@ static void give(struct sql_claim *c)
         end_with(c, on_given);
 }
 
-/* ---- not yet ---- */
+/* ---- not granted ---- */
 
 static void on_stepped_back(void *data, const struct answer *a)
 {
@@ -289,7 +291,7 @@ static void on_held_back(void *data, const struct answer *a)
         sql_claim_abandon(c, a->err);
 }
 
-/* It is ours in the server, and has_hold back from everybody. */
+/* The lock is ours in the server, but a hold keeps the name back from everyone. */
 static void hold_back(struct sql_claim *c, uint64_t ms)
 {
     struct my *my = my_of_claim(c);
@@ -364,13 +366,13 @@ static void on_taken(void *data, const struct answer *a)
     if (c->withdrawn && is_up(c))
         withdraw(c);
     else if (a->err && maria_error_is_busy(a->code) && is_up(c) && claim_of(c)->wait)
-        take(c); /* it stays the first in the line */
+        take(c); /* it stays the first in the queue */
     else if (refused && is_up(c) && (!claim_of(c)->wait || my_claim_of(c)->retries++ < RETRIES_MAX))
         step_back(c, 0);
     else if (a->err)
         sql_claim_abandon(c, a->err);
     else if (!maria_outcome_text(answer_last(a), 0))
-        step_back(c, 0); /* it was cleared away while we waited */
+        step_back(c, 0); /* it was deleted during the wait */
     else
         count(c);
 }

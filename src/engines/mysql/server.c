@@ -1,5 +1,5 @@
-/* The server: who may answer there, the session that all share, what the database has, and
- * `stile setup`, which makes it. */
+/* The server: the shared session, the schema in the database, and `stile setup`, which creates
+ * it. */
 #include <mysqld_error.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -115,8 +115,8 @@ static void on_denied(void *data, const struct answer *a)
     sql_opening_done(my->opening, a->err && a->code != ER_NO_SUCH_TABLE ? a->err : NULL);
 }
 
-/* Tables that this user may not use are not to be seen. Without them a claim has no token and
- * passes over a hold that others keep, so it makes a difference whether they are there. */
+/* Tables are invisible to a user without privileges on them. Without tables a claim has no token
+ * and ignores the holds of others, so it matters whether they are there. */
 static enum stile_status check_bare(struct my *my, struct stile_error *err)
 {
     if (!my->options.database || my->engine.examining)
@@ -157,7 +157,7 @@ enum stile_status maria_server_open(struct my *my, struct stile_error *err)
 
 /* ---- setup ---- */
 
-/* What it makes: tables with the view, and procedures. */
+/* What it creates: tables with the view, and procedures. */
 #define SCHEMA_TABLES     10
 #define SCHEMA_PROCEDURES 11
 
@@ -197,7 +197,7 @@ static bool ends_with(const struct script *script, const char *end)
     return script->len >= n && memcmp(script->statement + script->len - n, end, n) == 0;
 }
 
-/* Comments between statements are for people, and so are lines that change the delimiter. */
+/* Comments between statements, and lines that change the delimiter, are not sent. */
 static void take_line(struct script *script, const char *line, size_t len)
 {
     if (strncmp(line, "DELIMITER ", 10) == 0 && len - 10 < sizeof script->delimiter) {
@@ -228,7 +228,7 @@ static bool next_statement(struct script *script)
     return script->len > 0;
 }
 
-/* Dropping a procedure revokes what was granted on it; MariaDB can replace it instead. */
+/* Dropping a procedure revokes the privileges on it; MariaDB can replace it instead. */
 static bool is_needless(MYSQL *conn, const struct script *script)
 {
     static const char drop[] = "DROP PROCEDURE";
@@ -236,7 +236,7 @@ static bool is_needless(MYSQL *conn, const struct script *script)
            memcmp(script->statement, drop, sizeof drop - 1) == 0;
 }
 
-/* What `CREATE TABLE IF NOT EXISTS` leaves as it was. */
+/* Changes to existing tables, which `CREATE TABLE IF NOT EXISTS` does not make. */
 static const char *const from_version_2[] = {
     "ALTER TABLE stile_job DROP KEY live_key, DROP COLUMN live_key, ADD COLUMN queued_key "
     "VARBINARY(512) AS (IF(state = 'ready' AND token = 0, job_key, NULL)) VIRTUAL, "
@@ -244,7 +244,7 @@ static const char *const from_version_2[] = {
     "ALTER TABLE stile_claim ADD KEY by_bell (bell)",
 };
 
-/* A step that was done before an earlier setup was interrupted is no error. */
+/* A step that an interrupted setup has done already is no error. */
 static enum stile_status upgrade(MYSQL *conn, int version, const struct options *options,
                                  struct stile_error *err)
 {
@@ -274,7 +274,7 @@ static enum stile_status run(MYSQL *conn, const struct options *options, struct 
     return status;
 }
 
-/* Procedures are dropped and made: two at a time would be in each other's way. */
+/* Procedures are dropped and created: two setups at a time would disturb each other. */
 static enum stile_status wait_for_others(MYSQL *conn, const struct options *options,
                                          struct stile_error *err)
 {
@@ -285,11 +285,12 @@ static enum stile_status wait_for_others(MYSQL *conn, const struct options *opti
     bool granted = row && row[0] && strcmp(row[0], "1") == 0;
     mysql_free_result(rows);
     return granted ? STILE_OK
-                   : error_set(err, STILE_REFUSED, 0, "another setup has run here for a minute");
+                   : error_set(err, STILE_REFUSED, 0,
+                               "another setup has been running here for a minute");
 }
 
-/* Whether all that the schema makes is there: then nothing has to be changed, and nobody waits for
- * a table that others use. */
+/* Whether the schema is complete: then nothing is changed, and setup need not wait for tables in
+ * use. */
 static enum stile_status is_complete(bool *complete, MYSQL *conn, const struct options *options,
                                      struct stile_error *err)
 {
@@ -345,8 +346,7 @@ enum stile_status maria_setup(const struct url *url, bool dry_run, const char **
     conn = maria_options_prepare_blocking(&options);
     if (!options.database)
         status = error_set(&why, STILE_MISUSE, 0,
-                           "which database? The tables go into the one that the URL names: "
-                           "mysql://HOST/DATABASE");
+                           "the URL names no database for the tables: use mysql://HOST/DATABASE");
     else if (!conn)
         status = error_set(&why, STILE_NOMEM, 0, "out of memory");
     else

@@ -26,7 +26,7 @@ struct request {
     char *sql;
     unsigned code; /* of its error, 0 where it isn't the server's */
     size_t n;
-    struct outcome outcomes[OUTCOMES_MAX]; /* so many as there are */
+    struct outcome outcomes[OUTCOMES_MAX]; /* n of them */
 };
 
 /* What a call of the library waits for: MYSQL_WAIT_...; 0: it is done; or there is none. */
@@ -36,8 +36,8 @@ struct request {
 
 #define TEXT_MAX 512
 
-/* Not in Debian's list of codes: MySQL's words for wait_timeout, max_execution_time and NOWAIT,
- * and what MariaDB says of KILL. */
+/* Not in Debian's header: MySQL's codes for wait_timeout, max_execution_time and NOWAIT, and
+ * MariaDB's for KILL. */
 #define INTERACTION_TIMEOUT 4031
 #define CONNECTION_KILLED   1927
 #define QUERY_TIMEOUT       3024
@@ -49,8 +49,8 @@ static void tidy(char *text)
         *c = (unsigned char)*c < ' ' || *c == 127 ? ' ' : *c;
 }
 
-/* Of what was wrong with connecting the library tells a number alone, and of a time that is over
- * the wrong one. */
+/* For a connection that failed the library reports only an errno, and for a timeout the wrong
+ * one. */
 static void spell_number(char text[TEXT_MAX])
 {
     char *at = strrchr(text, '(');
@@ -88,7 +88,7 @@ bool maria_error_is_undone(unsigned code)
            code == ER_AUTOINC_READ_FAILED;
 }
 
-/* It may be otherwise the next time. */
+/* A later attempt may succeed. */
 static bool may_pass(unsigned code)
 {
     static const unsigned passing[] = {
@@ -111,11 +111,11 @@ static const char *what_to_do(unsigned code, const char *said)
     static const char makes[] = "CREATE DROP ALTER INDEX REFERENCES";
     size_t verb = strcspn(said, " ,");
     if (code == ER_TABLEACCESS_DENIED_ERROR && verb > 0 && memmem(makes, sizeof makes, said, verb))
-        return " (let somebody who may run what `stile setup --print` prints)";
+        return " (without the privileges, give your DBA the `stile setup --print` output)";
     switch (code) {
     case CR_CONNECTION_ERROR:
     case CR_CONN_HOST_ERROR:
-        return ": is it running, and this its place?";
+        return ": is it running at this address?";
     case ER_CON_COUNT_ERROR:
         return " (max_connections is reached)";
     case ER_TOO_MANY_USER_CONNECTIONS:
@@ -126,12 +126,13 @@ static const char *what_to_do(unsigned code, const char *said)
     case ER_PROCACCESS_DENIED_ERROR:
         return " (grant this user EXECUTE on the procedures stile_%)";
     case ER_DBACCESS_DENIED_ERROR:
-        return " (grant this user what it needs there; stile setup needs CREATE ROUTINE, too)";
+        return " (grant this user the privileges on this database; stile setup needs CREATE "
+               "ROUTINE, too)";
     case ER_SP_DOES_NOT_EXIST:
     case ER_NO_SUCH_TABLE:
         return " (run `stile setup URL`)";
     case ER_DATA_TOO_LONG:
-        return " (the table has no room for it: widen its column, or shorten the name)";
+        return " (the name does not fit the table: widen its column, or shorten the name)";
     case ER_KILL_DENIED_ERROR:
         return " (it is another user's session: CONNECTION ADMIN is needed to end it)";
     case ER_OPTION_PREVENTS_STATEMENT:
@@ -146,9 +147,9 @@ static const char *what_to_do(unsigned code, const char *said)
 void maria_error_of(struct stile_error *err, unsigned code, const char *said, const char *secret)
 {
     char text[TEXT_MAX];
-    if (code == ER_BINLOG_STMT_MODE_AND_ROW_ENGINE) /* what it says has no room for what to do */
-        said = "binlog_format is STATEMENT, which InnoDB does not take with READ COMMITTED: set it "
-               "to MIXED or ROW";
+    if (code == ER_BINLOG_STMT_MODE_AND_ROW_ENGINE) /* the server's text is long, and is replaced */
+        said = "binlog_format is STATEMENT, which InnoDB does not accept with READ COMMITTED: set "
+               "it to MIXED or ROW";
     snprintf(text, sizeof text, "%s", *said ? said : "the server closed the connection");
     tidy(text);
     sql_hide_secret(text, secret);
@@ -160,8 +161,8 @@ void maria_error_of(struct stile_error *err, unsigned code, const char *said, co
     error_set(err, status, (int)code, "%s%s", text, what_to_do(code, text));
 }
 
-/* An error packet: its length in three bytes, a number, 0xff, the code, '#' and five for SQL's
- * state, the text. Over TLS it can't be read here. */
+/* An error packet: its length in three bytes, a number, 0xff, the code, '#' and five bytes of
+ * SQLSTATE, the text. Over TLS it cannot be read here. */
 void maria_error_of_last_word(struct stile_error *err, const unsigned char *said, size_t n)
 {
     char text[TEXT_MAX];
@@ -178,7 +179,7 @@ void maria_error_of_last_word(struct stile_error *err, const unsigned char *said
 
 /* ---- requests ---- */
 
-/* One is kept for the next: most sessions have one request at a time. */
+/* One is kept for reuse: most sessions have one request at a time. */
 static struct request *new_request(struct session *s, char *sql, answer_fn *fn, void *data)
 {
     struct request *request = s->base.spare ? s->base.spare : malloc(sizeof *request);
@@ -228,8 +229,8 @@ void maria_request_answer(struct session *s, struct request *request, const stru
 
 /* ---- the socket ---- */
 
-/* Who waits inside the server hears nothing from it for as long as it takes: only the kernel can
- * tell that the way there is cut. Fails harmlessly on a Unix socket. */
+/* While a statement waits inside the server, nothing is received: only the kernel can notice
+ * that the network is cut. Fails harmlessly on a Unix socket. */
 static void prepare_socket(int fd)
 {
     static const struct {
@@ -244,7 +245,7 @@ static void prepare_socket(int fd)
         setsockopt(fd, wanted[i].level, wanted[i].name, &wanted[i].value, sizeof(int));
 }
 
-/* While connecting, the library may close its socket and try another that has the same number. */
+/* While connecting, the library may close its socket and open another with the same number. */
 static void watch(struct session *s, int waits_for)
 {
     int fd = mysql_get_socket(s->conn);
@@ -297,7 +298,7 @@ static int continue_call(struct session *s, int ready)
     }
 }
 
-/* The library would look for the answer at once, when it can't be there. */
+/* The library would try to read the answer at once, when it cannot be there yet. */
 static int await_answer(struct session *s)
 {
     s->call = CALL_AWAIT;
@@ -319,14 +320,14 @@ static int start_next(struct session *s)
     return mysql_next_result_start(&s->failed, s->conn);
 }
 
-/* A call that is suspended has things on its own stack: it has to be let go to its end. */
+/* A suspended call has a stack of its own, and has to be run to its end. */
 static void abort_call(struct session *s)
 {
     int fd = mysql_get_socket(s->conn);
     if (s->call == CALL_NONE)
         return;
     if (fd >= 0)
-        shutdown(fd, SHUT_RDWR); /* a word of farewell would keep the server from noticing */
+        shutdown(fd, SHUT_RDWR); /* unread, a COM_QUIT would hide the end of the connection */
     for (int i = 0; i < ABORT_STEPS && s->waits_for > 0 && s->call != CALL_AWAIT; i++)
         s->waits_for = continue_call(s, MYSQL_WAIT_TIMEOUT);
     if (s->call == CALL_STORE && s->waits_for == 0)
@@ -398,15 +399,15 @@ static enum stile_status refuse(struct session *session, const char *version, co
                          "has one lock at most");
     if (strcmp(read_only, "0") != 0) /* it may be about to be promoted */
         return error_set(err, STILE_UNREACHABLE, 0,
-                         "this server is read-only, perhaps a replica: what is locked here is not "
-                         "known to its primary. Connect to the primary");
+                         "this server is read-only, perhaps a replica, whose primary does not know "
+                         "of locks taken here: connect to the primary");
     if (session->base.backend != mysql_thread_id(session->conn) &&
         !session->my->options.allow_pooler)
         return error_set(
             err, STILE_REFUSED, 0,
-            "a proxy stands between us and the server, where the locks of a session "
-            "may become another's: say mode=table, or connect to the server itself (or "
-            "say allow=pooler, if it keeps a session for each connection)");
+            "there is a proxy between this client and the server, where a session's locks may pass "
+            "to another client: use mode=table, or connect to the server directly (or set "
+            "allow=pooler, if it keeps a session for each connection)");
     return STILE_OK;
 }
 
@@ -436,12 +437,11 @@ bool maria_is_galera(const char *variable)
 
 static enum stile_status refuse_cluster(const char *variable, struct stile_error *err)
 {
-    return error_set(
-        err, STILE_REFUSED, 0,
-        "this server is a node of a %s, and what a session "
-        "locks is known to one node only: say mode=table, or use a server that is in no cluster",
-        maria_is_galera(variable) ? "Galera cluster (wsrep_on)"
-                                  : "replication group with several primaries");
+    return error_set(err, STILE_REFUSED, 0,
+                     "this server is a node of a %s, and what a session locks is known to one node "
+                     "only: use mode=table, or a server outside a cluster",
+                     maria_is_galera(variable) ? "Galera cluster (wsrep_on)"
+                                               : "replication group with several primaries");
 }
 
 static enum stile_status check_server(struct session *session, const struct answer *a,
@@ -525,7 +525,7 @@ static int connected(struct session *s)
 
 /* ---- driving ---- */
 
-/* The call is done: what it has brought, and what the next one waits for. */
+/* The call is done: takes its result, and returns what the next call waits for. */
 static int finish_call(struct session *s)
 {
     if (s->call == CALL_CONNECT)
@@ -545,14 +545,14 @@ static void drive(struct session *s, int waits_for)
     sql_session_enter(s);
     while (waits_for == 0 && !s->base.doomed && s->base.state != DOWN)
         waits_for = finish_call(s);
-    /* An answer may have asked for more, which is then under way already. */
+    /* A callback may have sent another request, which is then under way already. */
     if (!s->base.doomed && s->base.state != DOWN && (waits_for != NO_CALL || s->call == CALL_NONE))
         watch(s, waits_for);
     sql_session_arm_stall(s);
     sql_session_leave(s);
 }
 
-/* Nothing was asked, so it is the server's last word, or none. */
+/* No request is under way, so this is the server's last error, or the end of the connection. */
 static void read_farewell(struct session *s)
 {
     unsigned char said[512];
@@ -580,7 +580,7 @@ static void on_ready(struct watch *watch, uint32_t events)
         drive(s, continue_call(s, ready));
 }
 
-/* A call that was done at once, or a socket that could not be watched. */
+/* For a call that was done at once, or a socket that could not be watched. */
 static void on_task(struct task *task)
 {
     struct session *s = (struct session *)((char *)task - offsetof(struct session, base.task));
@@ -681,15 +681,15 @@ enum stile_status maria_lease_check_proof(const struct answer *a, struct stile_e
     if (!is_true(a, 0))
         return error_set(err, STILE_UNREACHABLE, 0,
                          "a proxy has put another connection in this one's place, without its "
-                         "locks: connect to the server itself, or say mode=table");
+                         "locks: connect to the server directly, or use mode=table");
     if (!is_true(a, 1))
         return error_set(err, STILE_UNREACHABLE, 0,
                          "the server has become read-only, so another one may be the primary now");
     return STILE_OK;
 }
 
-/* A session that has lost its locks, or whose server is a primary no longer, is over: its locks are
- * lost, and the next claim finds out where to connect. */
+/* A session that has lost its locks, or whose server is no longer a primary, is ended: its locks
+ * are lost, and the next claim connects again. */
 static void on_renewed(void *data, const struct answer *a)
 {
     struct session *session = data;

@@ -1,8 +1,8 @@
 /* One connection to the server, through libmariadb and without ever blocking the loop.
  *
- * The library suspends each of its calls that would have to wait, and we go on with it when its
- * socket is ready. It has one call under way at a time, so requests are sent one after the other.
- * What is asked of a session that is still connecting is sent as soon as it is up. */
+ * The library suspends a call that would block, and the call is continued when the socket is
+ * ready. Only one call can be under way, so requests are sent one after the other. Requests to a
+ * session that is still connecting are sent as soon as it is up. */
 #ifndef STILE_MYSQL_SESSION_H
 #define STILE_MYSQL_SESSION_H
 
@@ -29,7 +29,7 @@ struct answer {
     uint64_t sent_ns; /* the time before it was sent */
 };
 
-/* What the last of its statements has told. */
+/* The outcome of its last statement. */
 static inline const struct outcome *answer_last(const struct answer *a)
 {
     return &a->outcomes[a->n - 1];
@@ -49,7 +49,7 @@ struct session {
         CALL_NONE,
         CALL_CONNECT,
         CALL_SEND,
-        CALL_AWAIT, /* none yet: the next one is made when the answer is there */
+        CALL_AWAIT, /* none: CALL_READ starts when the answer is there */
         CALL_READ,
         CALL_STORE,
         CALL_NEXT
@@ -95,13 +95,13 @@ void maria_error_of_last_word(struct stile_error *err, const unsigned char *said
 /* The session is gone with it. */
 bool maria_error_is_end(unsigned code);
 
-/* The statement was stopped: by KILL QUERY, or as it took too long. */
+/* The statement was stopped, by KILL QUERY or by a time limit. */
 bool maria_error_is_kill(unsigned code);
 
-/* A lock that was not waited for is another's. */
+/* A lock that was not to be waited for is held by another. */
 bool maria_error_is_busy(unsigned code);
 
-/* It was in the way of others, or they in its way: as if it had never been. */
+/* The server rolled it back, because of a deadlock or a conflict. */
 bool maria_error_is_undone(unsigned code);
 
 #endif

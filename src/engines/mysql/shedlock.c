@@ -1,8 +1,8 @@
 /* dialect=shedlock: the statements about ShedLock's table, instead of those of table.c.
  *
- * Its columns may be TIMESTAMPs, which a session reads in its own time zone: ours has the server's
- * then, as ShedLock's with usingDbTime have. Names are text there; what the column has no room for
- * is an error of the server, never cut. */
+ * Its columns may be TIMESTAMPs, which a session reads in its own time zone: ours then uses the
+ * server's, as ShedLock does with usingDbTime. Names are text there; a name that does not fit
+ * the column is refused by the server, never cut. */
 #include <inttypes.h>
 #include <openssl/evp.h>
 #include <stdio.h>
@@ -18,8 +18,9 @@
 
 #define COUNTER_MAX (2 * STILE_NAME_MAX + 1)
 
-/* Its claims have no token. Ours have one where our own tables are: \3 stands in front of the name
- * in the table of counters, and a hash where there is no room for it. In hex. */
+/* ShedLock's own claims have no token. Ours have one if the tables of stile are there: in the
+ * table of counters their names begin with \3, and a hash replaces a name that does not fit. In
+ * hex. */
 static void counter_of(char out[COUNTER_MAX], const struct my *my, const char *name, size_t len)
 {
     unsigned char digest[EVP_MAX_MD_SIZE] = {0};
@@ -111,7 +112,7 @@ char *maria_sql_shed_claim(struct lease *lease)
     return sql;
 }
 
-/* What is kept back for its hold is nobody's any more: a ~ in front says so. */
+/* A ~ in front of locked_by marks a name that is only held back, without a holder. */
 char *maria_sql_shed_release(struct lease *lease, bool unused)
 {
     struct place place;
@@ -188,9 +189,9 @@ char *maria_sql_shed_break(const struct query *query)
     return sql;
 }
 
-/* ---- for people ---- */
+/* ---- for inspection ---- */
 
-/* Ours: the owner value, "pid@host", the command; anybody else's as it is. */
+/* Ours: the owner value, "pid@host", the command. Any other locked_by is shown as it is. */
 #define IS_OURS "s.locked_by REGEXP '^~?[0-9a-f]{32} [0-9]+@'"
 #define TAIL    "SUBSTRING(s.locked_by,LOCATE('@',s.locked_by)+1)"
 #define PID     "SUBSTRING_INDEX(SUBSTRING_INDEX(s.locked_by,'@',1),' ',-1)"
@@ -215,7 +216,7 @@ char *maria_sql_shed_show(struct my *my, const char *name, size_t len)
     return sql;
 }
 
-/* The counter of a name that has only a hash there is not told. */
+/* The counter of a name that was replaced by a hash is not shown. */
 char *maria_sql_shed_list(struct my *my, const char *prefix)
 {
     char head[2 * (SHEDLOCK_TABLE_MAX + 3) + 1], text[SHEDLOCK_TABLE_MAX + 3];

@@ -31,9 +31,9 @@ char *maria_sql_sign(const struct my *my)
     return maria_sql_written(SIGN, plus(my));
 }
 
-/* What the server's or a user's defaults might have set is set for ourselves; completion_type
- * first, as the commit that autocommit brings could be the session's end. A row is locked for the
- * time of one statement only, so who waits for one waits for a server in trouble. */
+/* Overrides the defaults of the server and the user; completion_type comes first, as the commit
+ * implied by autocommit could end the session. A row is locked for one statement only, so a long
+ * wait for one means a server in trouble. */
 #define SETTINGS                                                                                   \
     "SET SESSION completion_type=0,sql_mode='',autocommit=1,time_zone='+00:00',"                   \
     "wait_timeout=%d,interactive_timeout=%d,net_read_timeout=60,net_write_timeout=60,"             \
@@ -48,8 +48,8 @@ char *maria_sql_sign(const struct my *my)
     "Variable_name='group_replication_single_primary_mode' AND Value='OFF';"                       \
     "SHOW GLOBAL STATUS LIKE 'Uptime'"
 
-/* ShedLock's columns are read in the time zone that all its others have; a name that has no room is
- * not to be cut. */
+/* ShedLock's columns are read in the time zone that its other clients use; a name that does not
+ * fit must not be cut. */
 char *maria_sql_table_settings(const struct my *my)
 {
     return maria_sql_written(SETTINGS "%s", SQL_YEAR_S, SQL_YEAR_S, SQL_YEAR_S,
@@ -84,7 +84,7 @@ char *maria_sql_version(void)
     "('stile_version','stile_lock','stile_floor','stile_counter','stile_claim','stile_row',"       \
     "'stile_row_count','stile_row_claim','stile_job')"
 
-/* Sessions of replicas that read its log; who may not see others' sessions sees none. */
+/* Sessions of replicas that read the log; a user that may not see other sessions sees none. */
 char *maria_sql_facts(void)
 {
     return maria_sql_written(
@@ -99,7 +99,7 @@ char *maria_sql_facts(void)
         "SHOW GLOBAL STATUS LIKE 'Threads_connected'");
 }
 
-/* EXPLAIN wants the rights of what it explains, and does nothing. */
+/* EXPLAIN needs the privileges of the statement, and changes nothing. */
 char *maria_sql_rights(const struct my *my)
 {
     static const char *const tries[] = {
@@ -129,8 +129,8 @@ char *maria_sql_ttl(uint64_t ttl_ns)
     return maria_sql_written("SET SESSION wait_timeout=%lu", maria_sql_lease_s(ttl_ns));
 }
 
-/* The session's own mark was taken like every other lock of it and can only end with all of them:
- * where it is gone, a proxy has put another connection in this one's place. */
+/* The session's own mark was taken like all its other locks, and ends only with them: if it is
+ * gone, a proxy has put another connection in this one's place. */
 #define MARKED                                                                                     \
     "COALESCE(IS_USED_LOCK(CONCAT('stile%s session ',CONNECTION_ID()))=CONNECTION_ID(),0)"
 
@@ -171,9 +171,9 @@ const char *maria_sql_milliseconds(char out[24], uint64_t ns)
     "stile_lock.hold_until<=UTC_TIMESTAMP(6)))"
 #define IF_FREE(column) #column "=IF(" FREE ",VALUES(" #column "),stile_lock." #column "),"
 
-/* If @g, the name's row counts, unless the name is kept back. No row: it isn't ours. The number
- * that comes with the answer is the token; 0: kept back. Assignments are made from left to right,
- * so what the condition needs is set last; by then the time tells whether it was met. */
+/* If @g, counts the grant in the name's row, unless a hold keeps the name back. No row affected:
+ * the lock is not ours. The insert id is the token; 0: held back. Assignments are made from left
+ * to right, so what the condition needs is set last; by then the time shows whether it was met. */
 #define COUNT_IT                                                                                   \
     "INSERT INTO stile_lock (name,lock_name,token,owner,host,pid,command,since,backend,"           \
     "hold_until,delay_ms) "                                                                        \
@@ -205,7 +205,7 @@ static char *counted(struct sql_claim *c, const char *before, const char *lock, 
                              maria_sql_milliseconds(delay, claim->delay_ns), behind);
 }
 
-/* What every pair says: printf() would be a third of all that we do for it. */
+/* On the path of every pair: printf() would be a third of the client's work. */
 static char *about_key(const char *before, struct sql_claim *c, const char *behind)
 {
     const char *key = my_claim_of(c)->key;
@@ -215,10 +215,10 @@ static char *about_key(const char *before, struct sql_claim *c, const char *behi
     return text;
 }
 
-/* Nothing is taken on a primary that has been demoted since we connected. */
+/* Takes nothing on a primary that has been demoted since this session connected. */
 #define WRITABLE(lock) "IF(@@GLOBAL.read_only,0," lock
 
-/* There is no other place to tell others who waits. */
+/* There is no other place where other clients could see who waits. */
 void maria_sql_who(char out[SQL_WHO_MAX], const struct my *my)
 {
     snprintf(out, SQL_WHO_MAX, " /* stile:%s@%s %s */", my->identity.pid, my->identity.host,
@@ -236,7 +236,7 @@ char *maria_sql_try(struct sql_claim *c, uint64_t ttl_ns)
     return counted(c, lease(before, ttl_ns), lock, "");
 }
 
-/* Counted in the same breath: who is granted it after a wait has no further way to go. */
+/* Counts in the same packet: a grant after a wait needs no further round trip. */
 char *maria_sql_lock(struct sql_claim *c, uint64_t ttl_ns)
 {
     struct my *my = my_of_claim(c);
@@ -255,7 +255,7 @@ char *maria_sql_grant(struct sql_claim *c)
     return my_of_claim(c)->bare ? maria_sql_written("SELECT %s", lock) : counted(c, "", lock, "");
 }
 
-/* A delay that is still there was left by a holder that did not release: it begins now. */
+/* A delay that is still there was left by a holder that died: it begins now. */
 char *maria_sql_hold_left(struct sql_claim *c)
 {
     return maria_sql_written(
@@ -272,7 +272,7 @@ char *maria_sql_unlock(struct sql_claim *c)
     return about_key("SELECT RELEASE_LOCK(X'", c, "')");
 }
 
-/* What was written with a grant of this session; if the grant's answer is not known, too. */
+/* Ends what a grant of this session has written, even if the answer to the grant was lost. */
 char *maria_sql_end_hold(struct sql_claim *c, bool unused)
 {
     return maria_sql_written(
@@ -282,10 +282,10 @@ char *maria_sql_end_hold(struct sql_claim *c, bool unused)
         my_claim_of(c)->key);
 }
 
-/* ---- for people ---- */
+/* ---- for inspection ---- */
 
-/* What the row tells; whether it is about the session that has the lock, which is of this run of
- * the server; and whether that session counts its grants. */
+/* The row; whether it is about the session that has the lock, in this run of the server; and
+ * whether that session counts its grants. */
 #define VIEW "r.token,r.owner,r.host,r.pid,r.command," SQL_AGE("r.since") "," SQL_KEPT("r")
 
 #define SIGNED(id) "IS_USED_LOCK(CONCAT('stile+ session '," id "))<=>" id
@@ -297,7 +297,7 @@ const char *maria_sql_waited_ms(const struct my *my)
     return my->mariadb ? "CAST(TIME_MS AS SIGNED)" : "TIME*1000";
 }
 
-/* A little more than less: the server counts whole seconds. */
+/* Rounded up: the server counts whole seconds. */
 static uint64_t uptime_s(const struct my *my)
 {
     return (uint64_t)((int64_t)loop_now(my->engine.loop) - my->started_ns) / NS_PER_SEC + 2;

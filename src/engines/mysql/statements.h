@@ -1,48 +1,48 @@
-/* What is said to the server. Every function returns a malloc()ed text, or NULL without memory.
- * Whatever comes from outside is written in hex. */
+/* The statements that are sent to the server. Every function returns a malloc()ed text, or NULL
+ * without memory. Text from outside is written in hex. */
 #ifndef STILE_MYSQL_STATEMENTS_H
 #define STILE_MYSQL_STATEMENTS_H
 
 #include "engines/mysql/my.h"
 
-/* The statements of maria_sql_greeting() whose answers count, behind two settings unless it is
+/* The statements of maria_sql_greeting() whose answers count, after two settings unless it is
  * mode=table, and the columns of the first of them. */
 enum { GREETING_FACTS, GREETING_MULTI_PRIMARY, GREETING_UPTIME };
 #define GREETING_SETTINGS 2
 enum { FACT_ID, FACT_VERSION, FACT_READ_ONLY, FACT_SCHEMA };
 char *maria_sql_greeting(const struct my *my);
-char *maria_sql_sign(const struct my *my); /* tells others' show that this is a session of ours */
+/* marks the session as ours, for the show of other clients */
+char *maria_sql_sign(const struct my *my);
 char *maria_sql_version(void);
 
 /* about a claim; ttl_ns not 0: the lease comes first */
 char *maria_sql_try(struct sql_claim *c, uint64_t ttl_ns);
 char *maria_sql_lock(struct sql_claim *c, uint64_t ttl_ns);
-char *maria_sql_grant(struct sql_claim *c);     /* it is ours in the server: count it */
-char *maria_sql_hold_left(struct sql_claim *c); /* for how many more milliseconds it is kept back */
+char *maria_sql_grant(struct sql_claim *c); /* the lock is ours in the server: count the grant */
+char *maria_sql_hold_left(struct sql_claim *c); /* in ms: for how long the name is held back */
 char *maria_sql_unlock(struct sql_claim *c);
 char *maria_sql_end_hold(struct sql_claim *c, bool unused);
 
 char *maria_sql_ttl(uint64_t ttl_ns);
-/* its last statement answers: is it the same session and has it its locks; is the server writable
- */
+/* its last statement returns: is it the same session, with its locks; is the server writable */
 char *maria_sql_prove(const struct session *session, uint64_t ttl_ns);
 char *maria_sql_kill(uint64_t backend, bool session);
 
 /* for the doctor: maria_sql_facts() has two more statements behind the facts */
 char *maria_sql_facts(void);
-/* refused where this user lacks a right that the mode needs; the last of its statements counts the
+/* refused if this user lacks a privilege that the mode needs; its last statement counts the
  * procedures that may be used */
 char *maria_sql_rights(const struct my *my);
 
-/* for people; names in hex */
+/* for inspection; names in hex */
 char *maria_sql_show(struct my *my, const char *stored, const char *key);
 char *maria_sql_list(struct my *my, const char *prefix);
 char *maria_sql_break_hold(const char *stored, uint64_t token);
 
-/* mode=table, in sql_table.c: nothing is set, for the next statement may be another session's */
+/* mode=table, in table.c: nothing is set, as the next statement may run in another session */
 char *maria_sql_table_settings(const struct my *my); /* where the session is ours alone */
 char *maria_sql_table_claim(struct lease *lease);
-/* "a": ask again; "w MS AHEAD": held by others for so long, with so many before it */
+/* "a": ask again; "w MS AHEAD": held by others for MS, with AHEAD waiters before it */
 char *maria_sql_table_look(struct lease *lease, uint64_t life_ms);
 char *maria_sql_table_resume(struct lease *lease);
 char *maria_sql_table_release(struct lease *lease, bool unused);
@@ -55,7 +55,7 @@ char *maria_sql_wakeup_listen(const struct my *my);
 char *maria_sql_wakeup_granted(const struct my *my);
 char *maria_sql_wakeup_sleep(void);
 
-/* mode=table&dialect=shedlock, in sql_shedlock.c */
+/* mode=table&dialect=shedlock, in shedlock.c */
 char *maria_sql_shed_claim(struct lease *lease);
 char *maria_sql_shed_resume(struct lease *lease);
 char *maria_sql_shed_release(struct lease *lease, bool unused);
@@ -64,9 +64,9 @@ char *maria_sql_shed_break(const struct query *query);
 char *maria_sql_shed_show(struct my *my, const char *name, size_t len);
 char *maria_sql_shed_list(struct my *my, const char *prefix);
 
-/* mode=row, in sql_rows.c */
+/* mode=row, in rows.c */
 char *maria_sql_row_take(struct sql_claim *c, uint64_t ttl_ns);
-char *maria_sql_row_grant(struct sql_claim *c); /* "g TOKEN", or "h MS": kept back */
+char *maria_sql_row_grant(struct sql_claim *c); /* "g TOKEN", or "h MS": held back */
 char *maria_sql_row_end_hold(struct sql_claim *c, bool unused);
 char *maria_sql_row_mark(struct sql_claim *c, uint64_t ttl_ns);
 char *maria_sql_row_end(struct sql_claim *c);
@@ -74,7 +74,7 @@ char *maria_sql_row_show(const struct my *my, const char *stored);
 char *maria_sql_row_list(const struct my *my, const char *prefix);
 char *maria_sql_row_break_hold(const char *stored, uint64_t token);
 
-/* Those that wait inside the server, the first one first; with maria_sql_waited_ms(). */
+/* The waiters inside the server, in their order; with maria_sql_waited_ms(). */
 #define SQL_WAITERS                                                                                \
     "SELECT ID,%s,INFO,USER,HOST FROM information_schema.PROCESSLIST WHERE ID<>CONNECTION_ID() "   \
     "AND "
@@ -85,13 +85,13 @@ char *maria_sql_row_break_hold(const char *stored, uint64_t token);
 #define SQL_YEAR_S   31536000 /* the longest that the server takes */
 #define SQL_AGE(at)  "TIMESTAMPDIFF(MICROSECOND," at ",UTC_TIMESTAMP(6)) DIV 1000"
 #define SQL_LEFT(at) "TIMESTAMPDIFF(MICROSECOND,UTC_TIMESTAMP(6)," at ") DIV 1000"
-/* For how long its row keeps a name back, if nobody holds it. */
+/* For how long its row keeps a name back, if it has no holder. */
 #define SQL_KEPT(row) SQL_KEPT_UNTIL(row, SQL_LEFT(row ".hold_until"))
 #define SQL_KEPT_UNTIL(row, left)                                                                  \
     "IF(" row ".delay_ms IS NULL," left ",GREATEST(" row ".delay_ms,COALESCE(" left ",0)))"
 
 const char *maria_sql_waited_ms(const struct my *my);
-const char *maria_sql_milliseconds(char out[24], uint64_t ns); /* NULL in SQL's words for 0 */
+const char *maria_sql_milliseconds(char out[24], uint64_t ns); /* "NULL" for 0 */
 /* A comment behind a statement. */
 #define SQL_WHO_MAX (sizeof(struct identity) + 16)
 void maria_sql_who(char out[SQL_WHO_MAX], const struct my *my);

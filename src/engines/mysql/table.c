@@ -7,9 +7,7 @@
 #include "engines/mysql/my.h"
 #include "engines/mysql/statements.h"
 
-/* ---- statements ---- */
-
-/* ---- about a claim: the procedures of the schema, each a transaction ---- */
+/* ---- statements: about a claim: the procedures of the schema, each one transaction ---- */
 
 char *maria_sql_table_claim(struct lease *lease)
 {
@@ -32,8 +30,8 @@ char *maria_sql_table_claim(struct lease *lease)
         my->identity.pid, my->command_hex);
 }
 
-/* When something before it has run out, the first one asks at once, and those behind it one after
- * the other within a second, should it be dead. No more than so many before it are counted. */
+/* When a lease before it has run out, the first waiter asks at once, and the others follow one
+ * by one within a second, in case the first is dead. No more than this many are counted. */
 #define AHEAD_MAX     20
 #define AHEAD_STEP_US 50000
 
@@ -81,7 +79,7 @@ char *maria_sql_table_resume(struct lease *lease)
     struct claim *claim = claim_of_lease(lease);
     char stored[STORED_HEX_MAX], ttl[24];
     maria_name_hex(stored, claim->name, claim->name_len);
-    strcpy(ttl, "ttl_ms"); /* as it was acquired with */
+    strcpy(ttl, "ttl_ms"); /* the TTL of the claim */
     if (claim->ttl_given)
         maria_sql_milliseconds(ttl, claim->ttl_ns);
     return maria_sql_written(
@@ -92,10 +90,10 @@ char *maria_sql_table_resume(struct lease *lease)
         ttl, ttl, lease->owner, stored, lease->owner, stored);
 }
 
-/* A user who may write where read_only is set would go on holding on a demoted primary. */
+/* A user with the privilege to write despite read_only would go on holding on a demoted primary. */
 #define WRITABLE " AND @@GLOBAL.read_only=0"
 
-/* What had run out before the first statement is so in the second as well. */
+/* A claim that had expired before the first statement is expired in the second as well. */
 char *maria_sql_table_renew(struct lease_batch *batch)
 {
     if (my_of(batch->leases->engine)->options.table)
@@ -121,7 +119,7 @@ char *maria_sql_wakeup_listen(const struct my *my)
     return maria_sql_written("SELECT GET_LOCK('stile bell %s',0)", my->identity.owner);
 }
 
-/* Owners of ours that were granted it and have not said yet that they know. */
+/* Owners of this client that were granted a lock and have not confirmed it yet. */
 char *maria_sql_wakeup_granted(const struct my *my)
 {
     return maria_sql_written(
@@ -139,9 +137,10 @@ char *maria_sql_rollback(void)
     return maria_sql_written("ROLLBACK");
 }
 
-/* ---- for people ---- */
+/* ---- for inspection ---- */
 
-/* What has run out and is kept back is a ghost, whether somebody has settled it or not. */
+/* A claim that has expired while a hold lasts is a ghost, whether or not a client has marked it
+ * as one. */
 #define ENDS                                                                                       \
     "IF(c.held AND c.confirmed AND NOT c.ghost,GREATEST(c.expires_at+INTERVAL "                    \
     "1000*COALESCE(c.delay_ms,0) MICROSECOND,COALESCE(c.hold_until,c.expires_at)),c.expires_at)"
@@ -185,21 +184,21 @@ static void ignore(void *data, const struct answer *a)
 
 /* ---- wake-ups ---- */
 
-/* mode=table: being told. MySQL has no NOTIFY; but a statement that sleeps in the server can be
- * ended by another session (KILL QUERY), which is how who releases wakes who is next. Whose sleep
- * it is, only a lock tells that ends with its session (GET_LOCK): so nobody else's statement is
- * ever hit.
+/* MySQL has no NOTIFY. But another session can end a statement that sleeps in the server (KILL
+ * QUERY): that is how a release wakes the next waiter. The session that sleeps for a client is
+ * found by a GET_LOCK that ends with it, so no other statement is ever hit.
  *
- * One session a client sleeps for all its claims that wait. When it is woken, one question finds
- * out which of them were granted, however many wait. A ring may be missed while it is awake, and
- * another user's may not ring: so the same is asked a few times a second as well. */
+ * One session sleeps for all waiting claims of a client. When it is woken, one query finds out
+ * which of them were granted, however many wait. A wake-up may be missed while the session is
+ * awake, and another user may lack the privilege to send one: so the same query runs a few times
+ * a second as well. */
 
-#define WAKEUP_CHECK_NS (300 * NS_PER_MS) /* who was granted it has a second to say so */
-#define WAKEUP_AGAIN_NS (5 * NS_PER_SEC)  /* after one that could not be had */
+#define WAKEUP_CHECK_NS (300 * NS_PER_MS) /* a granted claim has a second to confirm */
+#define WAKEUP_AGAIN_NS (5 * NS_PER_SEC)  /* after a session that could not be opened */
 
 static void sleep_again(struct session *session);
 
-/* ---- what the rings were for ---- */
+/* ---- finding out which claims were granted ---- */
 
 static void on_granted(void *data, const struct answer *a)
 {
@@ -225,7 +224,7 @@ static void on_check(struct timer *timer)
         find_granted(my);
 }
 
-/* ---- asleep ---- */
+/* ---- the sleeping session ---- */
 
 static void on_woken(void *data, const struct answer *a)
 {
@@ -259,7 +258,7 @@ static void on_listening(void *data, const struct answer *a)
     my->leases.hearing = true;
     sleep_again(session);
     find_granted(my);
-    sql_lease_ask_again(&my->leases); /* they have not said that they can hear */
+    sql_lease_ask_again(&my->leases); /* their rows do not have the sleeping session yet */
 }
 
 static void wakeup_up(struct session *session)
@@ -282,7 +281,7 @@ static void wakeup_ended(struct session *session, const struct stile_error *why)
 static const struct session_events wakeup_events = {
     .up = wakeup_up, .down = wakeup_down, .ended = wakeup_ended};
 
-/* Behind a proxy it would sleep in a session that others need. */
+/* Behind a proxy the sleep would block a session that others need. */
 static bool is_direct(const struct my *my)
 {
     const struct session *shared = my->pool.shared;
@@ -305,7 +304,7 @@ static void start_wakeups(struct my *my)
         my->sleeper = NULL;
 }
 
-/* ---- what is said ---- */
+/* ---- sending ---- */
 
 static enum stile_status send_shared(struct engine *engine, char *sql, answer_fn *fn, void *data,
                                      struct stile_error *err)
@@ -319,8 +318,8 @@ static enum stile_status send_shared(struct engine *engine, char *sql, answer_fn
     return maria_send(shared, sql, fn, data, err);
 }
 
-/* A procedure takes back what it has done when a statement in it fails, but not when it was killed:
- * the row would stay locked. */
+/* A procedure rolls back when a statement in it fails, but not when it was killed: the row would
+ * stay locked. */
 static void take_back(struct engine *engine, const struct answer *a)
 {
     struct session *shared = my_of(engine)->pool.shared;
@@ -446,7 +445,7 @@ const struct lease_ops maria_table_ops = {
 
 /* ---- breaking ---- */
 
-/* Ours are told at once, others when they renew. */
+/* Claims of this client hear of it at once, others when they renew. */
 static void report_broken(struct engine *engine, const char *owners)
 {
     char owner[LEASE_OWNER_LEN + 1];
@@ -485,9 +484,9 @@ void maria_table_break(struct engine *engine, struct query *query)
         engine->events->done(query, &err);
 }
 
-/* ---- the session ---- */
+/* ---- the shared session ---- */
 
-/* Behind a proxy nothing is set: the next statement may be another session's. */
+/* Behind a proxy nothing is set: the next statement may run in another session. */
 static void on_up(struct session *session)
 {
     if (session->base.backend == mysql_thread_id(session->conn))

@@ -16,11 +16,11 @@
 
 /* ---- one name again and again ----
  *
- * Reading the key out of a request is most of what a pair costs the server more than the bare one.
- * So the first name that a session is asked for so often in a row has statements of its own there,
- * with its key in them, for as long as the session lives. */
+ * Reading the key from the request is most of what a pair costs the server on top of the bare
+ * statements. So the first name that a session is asked for this often in a row gets statements
+ * of its own, with its key in them, for as long as the session lives. */
 
-/* In quotes: a minus sign in front of the least of all bigints would be one too much. */
+/* In quotes: without them, the smallest bigint would be its negation, which is out of range. */
 static void write_statements(struct hot_key *f)
 {
     snprintf(f->try_sql, sizeof f->try_sql, "select pg_try_advisory_lock('%" PRId64 "'::bigint)",
@@ -101,7 +101,7 @@ enum stile_status postgres_claim_send(struct sql_claim *c, enum sql kind, answer
 
 /* ---- answers ---- */
 
-/* What the server has made of the name is said to it from now on: it need not do so again. */
+/* From now on the key is sent instead of the name, so that the server need not hash it again. */
 static void learn_key(struct sql_claim *c, const char *text)
 {
     pg_claim_of(c)->id = strtoll(text, NULL, 10);
@@ -134,8 +134,7 @@ enum grant_reply postgres_read_grant(struct sql_claim *c, const PGresult *result
                           : REPLY_STRANGE;
 }
 
-/* ---- keys that are held: two names may have the same one, and others name it when they want it to
- * end ---- */
+/* ---- held keys: two names may have the same one, and `stile break` names a key ---- */
 
 static struct sql_claim **head_of(struct pg *pg, int64_t id)
 {
@@ -178,8 +177,8 @@ static bool has(struct sql_claim *c, enum key_form form, int64_t id)
     return pg_claim_of(c)->id == id && (pg_claim_of(c)->key.form == KEY_TWO) == (form == KEY_TWO);
 }
 
-/* The server counts how often a session has a key, and never keeps a session from taking it once
- * more: what its own claims exclude has to be known here. Readers share. */
+/* The server lets a session take a key that it has once more, and counts. So exclusion between
+ * two claims of one session has to be decided here. Readers share. */
 static bool excludes(struct sql_claim *held, struct sql_claim *c)
 {
     bool readers = claim_of(held)->mode == STILE_SHARED && claim_of(c)->mode == STILE_SHARED;
@@ -205,7 +204,7 @@ void postgres_held_note_waiter(struct pg *pg, const struct key *key, int64_t id)
     }
 }
 
-/* What kept a name back may not do so any longer. */
+/* The hold that keeps the name back may have been ended. */
 static void retry_held_back(struct pg *pg, int64_t id)
 {
     for (struct session *session = pg->pool.sessions, *next; session; session = next) {
@@ -218,7 +217,7 @@ static void retry_held_back(struct pg *pg, int64_t id)
     }
 }
 
-/* "b form id token": anybody may say anything here, so all of it is checked. */
+/* "b form id token": any role may send this, so all of it is checked. */
 void postgres_held_break(struct pg *pg, const char *payload, bool stale)
 {
     struct stile_error err;
@@ -241,12 +240,12 @@ void postgres_held_break(struct pg *pg, const char *payload, bool stale)
 
 static void on_stepped_back(void *data, const struct answer *a)
 {
-    (void)a; /* an error here is the session's end */
+    (void)a; /* an error here ends the session, and with it the lock */
     sql_claim_not_taken(data);
 }
 
-/* What the try has taken is given back, one level of it: the session may have it for another name
- * with the same key. */
+/* Gives back what the try has taken, one level of it: the session may hold the key for another
+ * name. */
 void postgres_claim_step_back(struct sql_claim *c, uint64_t hint_ms)
 {
     struct stile_error err;
@@ -256,7 +255,7 @@ void postgres_claim_step_back(struct sql_claim *c, uint64_t hint_ms)
         sql_claim_not_taken(c);
 }
 
-/* LESSONS 20: an error is no proof that nothing was granted. */
+/* An error is no proof that nothing was granted. */
 static void on_checked(void *data, const struct answer *a)
 {
     struct sql_claim *c = data;

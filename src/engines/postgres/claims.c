@@ -8,15 +8,16 @@
 #include "engines/postgres/statements.h"
 #include "mutant.h"
 
-/* A wait that took less of its lease than this is as good as none. */
+/* A wait that took less than this share of the lease needs no confirmation. */
 #define FRESH_SHARE 4
-/* About what a hand-over takes, and how often somebody is waited for who does not come. */
+/* About what a hand-over takes; and how many times in a row to yield to waiters that do not
+ * come. */
 #define YIELD_NS   (NS_PER_MS / 20)
 #define CONTENTION 16
 
 static void retry_grant(struct sql_claim *c);
 
-/* ---- sitting: it is ours in the server, and has_hold back from everybody ---- */
+/* ---- held back: the lock is ours in the server, but a hold keeps the name back ---- */
 
 static void on_hold_over(struct timer *timer)
 {
@@ -36,8 +37,9 @@ static void hold_back(struct sql_claim *c, uint64_t ms)
 
 /* ---- on a session of its own ---- */
 
-/* The lease counts from the session's last sign of life, and of a wait only the beginning is known:
- * after a long one the session is asked once more, which proves that it is still ours, too. */
+/* The lease counts from a request that the server has read, and of a wait only the beginning is
+ * known. So after a long wait the session is asked once more, which also proves that it is still
+ * ours. */
 static void confirm(struct sql_claim *c, uint64_t token, uint64_t sent_ns)
 {
     struct session *session = c->session;
@@ -126,7 +128,7 @@ static void on_locked(void *data, const struct answer *a)
         end_slice(c);
     } else if (up && reply == REPLY_NOT_FIRST) {
         slice_over(c);
-    } else if (c->withdrawn && up) { /* cancelled, and perhaps granted all the same */
+    } else if (c->withdrawn && up) { /* cancelled, and perhaps granted before that */
         c->token = reply == REPLY_GRANTED ? number : 0;
         sql_claim_withdraw(c, true);
     } else if (a->err || reply == REPLY_STRANGE || reply == REPLY_TAKEN) {
@@ -165,8 +167,8 @@ static void wait_on(struct sql_claim *c, struct session *session)
     wait_again(c, session);
 }
 
-/* Where nothing else is on the shared session, it is the one that waits: a client that wants one
- * lock has one connection. */
+/* If the shared session has nothing else to do, it waits itself: a client that wants one lock
+ * needs one connection. */
 static bool may_lend(const struct sql_claim *c)
 {
     const struct session *session = c->session;
@@ -206,10 +208,11 @@ static void on_tried(void *data, const struct answer *a)
     struct stile_error strange;
     uint64_t number = 0;
     enum grant_reply reply = a->err ? REPLY_STRANGE : postgres_read_grant(c, a->result, &number);
-    if (a->err && strcmp(a->sqlstate, "40P01") == 0) { /* asked again, it would be so again */
+    if (a->err &&
+        strcmp(a->sqlstate, "40P01") == 0) { /* a repetition would meet the same deadlock */
         error_set(&strange, STILE_REFUSED, 0,
-                  "deadlock: a transaction that has this name's row in stile.lock locked waits for "
-                  "a lock that we hold");
+                  "deadlock: a transaction that has locked this name's row in stile.lock waits for "
+                  "a lock that this client holds");
         postgres_claim_undo(c, &strange);
         return;
     }
@@ -236,9 +239,9 @@ static void on_tried(void *data, const struct answer *a)
         sql_claim_grant(c, number, a->sent_ns);
 }
 
-/* ---- where it had to wait the last time ---- */
+/* ---- after a contended grant ---- */
 
-/* It stands in line at once then, if a session is there for that: one request instead of two. */
+/* Then it waits in the server at once, if an idle session is there: one request instead of two. */
 static bool waits_at_once(struct sql_claim *c)
 {
     struct session *session;
@@ -271,8 +274,9 @@ static void on_yielded(struct timer *timer)
     ask(sql_claim_of_timer(timer));
 }
 
-/* Others wanted it a moment ago and were not in line: they wait for a core, not for the lock. Who
- * comes back at once would get it again and again until the scheduler lets them run. */
+/* Others wanted the lock a moment ago and were not queued: they wait for a processor, not for
+ * the lock. A client that comes back at once would get it again and again until the scheduler
+ * lets them run. */
 static bool yields(struct sql_claim *c)
 {
     struct loop *loop = claim_of(c)->engine->loop;
@@ -291,11 +295,12 @@ static bool has_room(struct pg *pg, struct claim *claim)
     struct stile_error err;
     if (pg->pool.n_active < pg->most_locks)
         return true;
-    error_set(&err, STILE_REFUSED, 0,
-              "this client has %" PRIu64 " locks, its part of the server's room for them "
-              "(max_locks_per_transaction): raise that, say locks=N in the URL for a larger part, "
-              "or mode=table, which needs none",
-              pg->most_locks);
+    error_set(
+        &err, STILE_REFUSED, 0,
+        "this client has %" PRIu64
+        " locks, its share of the server's lock table (max_locks_per_transaction): raise that, set "
+        "locks=N in the URL for a larger share, or use mode=table, which needs none",
+        pg->most_locks);
     claim->engine->events->failed(claim, &err);
     return false;
 }
@@ -318,7 +323,8 @@ static void on_unlocked(void *data, const struct answer *a)
     struct sql_claim *c = data;
     bool ours = !a->err && PQntuples(a->result) == 1 && PQgetvalue(a->result, 0, 0)[0] == 't';
     bool over = !c->session || c->session->base.state != UP;
-    if (a->err && !over && c->token) { /* its row could not be told: what is held must go */
+    if (a->err && !over &&
+        c->token) { /* the row could not be updated: the lock is released without that */
         c->token = 0;
         unlock(c);
     } else {
@@ -326,7 +332,7 @@ static void on_unlocked(void *data, const struct answer *a)
     }
 }
 
-/* With a hold or a delay in its row, the row is told first. */
+/* A hold or a delay in the name's row is settled by the same statement. */
 static void unlock(struct sql_claim *c)
 {
     struct claim *claim = claim_of(c);
@@ -348,7 +354,8 @@ static void unlock(struct sql_claim *c)
         postgres_queue_wake_next(c);
 }
 
-/* A session of one claim is cleared of everything; a cancel may hit this instead of the wait. */
+/* A session with a single claim drops all its locks. A late cancel may hit this statement
+ * instead of the wait. */
 static void clear(struct sql_claim *c);
 
 static void on_cleared(void *data, const struct answer *a)
@@ -376,7 +383,7 @@ void postgres_claim_clear(struct sql_claim *c)
 
 void postgres_claim_give_back(struct sql_claim *c)
 {
-    if (pg_claim_of(c)->ticket) { /* parked: nothing of it is held */
+    if (pg_claim_of(c)->ticket) { /* queued: it holds nothing */
         postgres_queue_leave(c);
         sql_claim_released(c, NULL);
     } else if (c->withdrawn)
@@ -410,7 +417,7 @@ static void on_listening(void *data, const struct answer *a)
     (void)data, (void)a; /* without it `stile break` ends the session after a second */
 }
 
-/* Each hears of all: any of them may be the only one. */
+/* Every session listens on all channels: it may become the only one. */
 static void listen_on(struct session *session)
 {
     postgres_send(session, &postgres_sql_check_connection, NULL, 0, on_listening, NULL, NULL);
@@ -427,7 +434,8 @@ static void on_notified(struct session *session, const char *payload)
         postgres_queue_notified(pg, payload);
 }
 
-/* What came while it waited in the server is heard after the grant, and was about another's. */
+/* A notification that came during the wait is read after the grant, but was about another
+ * holder's. */
 static void pooled_notified(struct session *session, const char *payload)
 {
     struct pg *pg = session->pg;

@@ -1,4 +1,5 @@
-/* Looks at a live server: what tokens and locks rest on, and what might take it from them. */
+/* Examines a live server: the settings that tokens and locks depend on, and what could undermine
+ * them. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -48,29 +49,31 @@ static void look_at_kind(const struct visit *visit)
     struct pg *pg = visit->pg;
     bool table = pg->options.mode == MODE_TABLE;
     if (is(visit, FACT_RECOVERY))
-        tell(visit, (struct stile_finding){
-                        .severity = STILE_DANGER,
-                        .id = "standby",
-                        .what = "this server is a standby, or in recovery",
-                        .why = "nothing can be locked here, and its primary knows nothing of it",
-                        .cure = "connect to the primary; with all servers in the URL, "
-                                "target_session_attrs=read-write finds it"});
+        tell(
+            visit,
+            (struct stile_finding){
+                .severity = STILE_DANGER,
+                .id = "standby",
+                .what = "this server is a standby, or in recovery",
+                .why =
+                    "nothing can be locked here, and its primary does not know of locks taken here",
+                .cure = "connect to the primary; with all servers in the URL, "
+                        "target_session_attrs=read-write finds it"});
     if (pg->pooled && !table)
-        tell(visit,
-             (struct stile_finding){
-                 .severity = pg->options.allow_pooler ? STILE_WARNING : STILE_DANGER,
-                 .id = "pooler",
-                 .what = "a pooler stands between us and the server",
-                 .why = "if it pools by transaction, the locks of one client end up with another, "
-                        "or with nobody",
-                 .cure = "say mode=table in the URL, or connect to the server itself"});
+        tell(visit, (struct stile_finding){
+                        .severity = pg->options.allow_pooler ? STILE_WARNING : STILE_DANGER,
+                        .id = "pooler",
+                        .what = "there is a pooler between this client and the server",
+                        .why = "if it pools by transaction, the locks of one client end up with "
+                               "another client, or with none",
+                        .cure = "use mode=table in the URL, or connect to the server directly"});
     if (!table && PQserverVersion(pg->pool.shared->conn) < OLDEST_SERVER)
         tell(visit, (struct stile_finding){
                         .severity = STILE_DANGER,
                         .id = "version",
                         .what = "this server is older than PostgreSQL 14",
                         .why = "it has no idle_session_timeout, which is the lease of a session",
-                        .cure = "say mode=table in the URL, or upgrade it"});
+                        .cure = "use mode=table in the URL, or upgrade it"});
 }
 
 static const char *why_schema(const struct options *options)
@@ -78,7 +81,7 @@ static const char *why_schema(const struct options *options)
     return options->table ? "locks work, but have no tokens"
            : options->mode == MODE_ADVISORY
                ? "locks work, but have no tokens, no hold-at-least and no lock-delay"
-               : "this mode keeps its locks there";
+               : "this mode stores its locks there";
 }
 
 static void look_at_schema(const struct visit *visit)
@@ -92,28 +95,29 @@ static void look_at_schema(const struct visit *visit)
                                            .why = why_schema(options),
                                            .command = "stile setup URL"});
     else if (!PQgetisnull(visit->facts, 0, FACT_RIGHTS))
+        tell(
+            visit,
+            (struct stile_finding){
+                .severity = STILE_DANGER,
+                .id = "rights",
+                .what = "this role lacks privileges on the schema `stile` that locks and jobs need",
+                .why = "a claim may be refused, or the release of one",
+                .cure = "run that as the schema's owner",
+                .command = PQgetvalue(visit->facts, 0, FACT_RIGHTS)});
+    if (is(visit, FACT_SCHEMA) && !is(visit, FACT_LINE))
         tell(visit,
              (struct stile_finding){
-                 .severity = STILE_DANGER,
-                 .id = "rights",
-                 .what = "this role may not do all that locks and jobs need in the schema `stile`",
-                 .why = "what is refused may be a claim, or the release of one",
-                 .cure = "run that as the schema's owner",
-                 .command = PQgetvalue(visit->facts, 0, FACT_RIGHTS)});
-    if (is(visit, FACT_SCHEMA) && !is(visit, FACT_LINE))
-        tell(visit, (struct stile_finding){
-                        .severity = STILE_WARNING,
-                        .id = "schema-version",
-                        .what = "the schema `stile` is older than this version of stile",
-                        .why = "those that wait for more than a second have no order, and a "
-                               "connection each",
-                        .command = "stile setup URL"});
+                 .severity = STILE_WARNING,
+                 .id = "schema-version",
+                 .what = "the schema `stile` is older than this version of stile",
+                 .why = "waits of more than a second are not in order, and need a connection each",
+                 .command = "stile setup URL"});
     if (is(visit, FACT_SCHEMA) && !is(visit, FACT_LOGGED))
         tell(visit, (struct stile_finding){
                         .severity = STILE_DANGER,
                         .id = "unlogged",
                         .what = "a table of the schema `stile` is unlogged",
-                        .why = "a crash of the server empties it, and tokens start again",
+                        .why = "a crash of the server empties it, and tokens start again from 1",
                         .command = "ALTER TABLE stile.lock SET LOGGED;\nALTER TABLE stile.counter "
                                    "SET LOGGED;\nALTER TABLE stile.claim SET LOGGED;"});
 }
@@ -127,10 +131,10 @@ static void look_at_disk(const struct visit *visit)
          (struct stile_finding){
              .severity = safe ? STILE_FINE : STILE_DANGER,
              .id = "fsync",
-             .what = safe ? "what is committed is on the disk (fsync)" : "fsync is off",
+             .what = safe ? "commits are on disk (fsync)" : "fsync is off",
              .why = safe ? NULL
-                         : "after a crash of the machine tokens may come again, and the "
-                           "whole database may be damaged",
+                         : "after a crash of the machine tokens may be repeated, and the whole "
+                           "database may be damaged",
              .command = safe ? NULL : "ALTER SYSTEM SET fsync = on;\nSELECT pg_reload_conf();"});
     if (!is(visit, FACT_PAGES))
         tell(visit, (struct stile_finding){
@@ -154,7 +158,7 @@ static void look_at_replication(const struct visit *visit)
                  .severity = STILE_WARNING,
                  .id = "replication",
                  .what = what,
-                 .why = "a failover may forget the last tokens, and give them out again",
+                 .why = "a failover may forget the last tokens, and repeat them",
                  .cure = "name at least one in synchronous_standby_names",
                  .command = "ALTER SYSTEM SET synchronous_standby_names = 'ANY 1 (*)';\nSELECT "
                             "pg_reload_conf();"});
@@ -168,15 +172,14 @@ static void look_at_places(const struct visit *visit)
     bool few = places < (row ? (int)options->sessions : PLACES_LOW);
     char what[80];
     snprintf(what, sizeof what, "%d of its connections are free", places > 0 ? places : 0);
-    tell(visit,
-         (struct stile_finding){
-             .severity = few ? STILE_WARNING : STILE_FINE,
-             .id = "connections",
-             .what = what,
-             .why = !few  ? NULL
-                    : row ? "each lock that is held or waited for needs one, up to sessions="
-                          : "each lock that is waited for needs one, and each client another",
-             .cure = few ? "raise max_connections, which needs a restart" : NULL});
+    tell(visit, (struct stile_finding){
+                    .severity = few ? STILE_WARNING : STILE_FINE,
+                    .id = "connections",
+                    .what = what,
+                    .why = !few  ? NULL
+                           : row ? "each claim that holds or waits needs one, up to sessions="
+                                 : "each waiting claim needs one, and each client another",
+                    .cure = few ? "raise max_connections, which needs a restart" : NULL});
 }
 
 static void look_at_locks(const struct visit *visit)
@@ -186,16 +189,16 @@ static void look_at_locks(const struct visit *visit)
     bool full = used > room / 2;
     char what[160];
     snprintf(what, sizeof what,
-             "%ld of %ld places in the server's lock table are used; one client may have %ld", used,
-             room, room / LOCKS_PART);
+             "%ld of %ld entries of the server's lock table are in use; one client may use %ld",
+             used, room, room / LOCKS_SHARE);
     if (visit->pg->options.mode == MODE_ADVISORY)
         tell(visit,
              (struct stile_finding){
                  .severity = full ? STILE_WARNING : STILE_FINE,
                  .id = "locks",
                  .what = what,
-                 .why = full ? "once it is full nobody can lock a table, or even connect" : NULL,
-                 .cure = full ? "raise max_locks_per_transaction, which needs a restart, or say "
+                 .why = full ? "once it is full, nobody can lock a table or even connect" : NULL,
+                 .cure = full ? "raise max_locks_per_transaction, which needs a restart, or use "
                                 "mode=table in the URL"
                               : NULL});
 }

@@ -9,7 +9,7 @@
 #include "engines/postgres/pg.h"
 #include "engines/postgres/statements.h"
 
-/* How a name is named to postgres_sql_show and postgres_sql_break. */
+/* The parameters of postgres_sql_show and postgres_sql_break for a name. */
 struct name_key {
     char stored[STORED_MAX], id[28];
     const char *values[4]; /* stored name, key or NULL, objsubid; the fourth is the caller's */
@@ -49,8 +49,8 @@ static bool is_counted(const PGresult *result, int row)
     return strncmp(PQgetvalue(result, row, COL_APPLICATION), "stile+:", 7) == 0;
 }
 
-/* A session of ours that has the lock and no grant in its row is just being granted it, or sits on
- * a name that is kept back: it waits. */
+/* A session of ours that has the lock but no grant in the name's row is about to be granted it,
+ * or a hold keeps the name back: it counts as a waiter. */
 static bool is_holder(const PGresult *result, int row)
 {
     return is_true(result, row, COL_GRANTED) &&
@@ -71,7 +71,7 @@ static uint64_t token_of(const PGresult *result)
     return PQntuples(result) > 0 ? (uint64_t)number(result, 0, COL_TOKEN) : 0;
 }
 
-/* "stile+:PID@HOST COMMAND", cut at 63 bytes: what was cut off is not known. */
+/* "stile+:PID@HOST COMMAND", cut by the server at 63 bytes. */
 static void read_application(struct stile_claim_info *claim, char *text)
 {
     char *at = strchr(text, ':'), *host, *space;
@@ -238,7 +238,7 @@ static int by_bytes(const void *a, const void *b)
     return strcmp(((const struct entry *)a)->name, ((const struct entry *)b)->name);
 }
 
-/* Rows of one name stand together. */
+/* The rows of one name are adjacent. */
 static size_t collect(struct entry *entries, const PGresult *result, const struct query *query)
 {
     size_t n = 0;
@@ -281,7 +281,8 @@ enum stile_status postgres_report_list(struct query *query, const struct answer 
     return status;
 }
 
-/* A prefix that ends within a character cannot be asked for: then all are, and sorted out here. */
+/* The server cannot be asked for a prefix that ends within a character: then it returns all
+ * names, and they are filtered here. */
 enum stile_status postgres_ask_list(const struct query *query, answer_fn *fn, void *data,
                                     struct stile_error *err)
 {
@@ -303,7 +304,7 @@ enum stile_status postgres_ask_list(const struct query *query, answer_fn *fn, vo
 
 #define NOTIFY_PATIENCE_NS NS_PER_SEC
 
-/* ---- until they are gone ---- */
+/* ---- until the holders are gone ---- */
 
 static void on_terminated(void *data, const struct answer *a)
 {
@@ -324,7 +325,7 @@ static void terminate(struct breaking *b)
     }
 }
 
-/* Who has it again by a later grant is not meant. */
+/* A holder that has the lock again by a later grant is not meant. */
 static bool is_left(const struct target *target, const PGresult *result)
 {
     bool foreign;
@@ -362,7 +363,7 @@ static void on_looked(void *data, const struct answer *a)
     sql_break_wait(b);
 }
 
-/* ---- who it is ---- */
+/* ---- finding the holders ---- */
 
 static void on_notified(void *data, const struct answer *a)
 {

@@ -1,6 +1,6 @@
-/* Jobs: rows of stile.job, and one function of the schema for each errand. Nothing of them lives by
- * a session, so they are the same in every mode, and through a pooler. Who waits for jobs is told
- * by NOTIFY that some have come, where that can be heard. */
+/* Jobs: rows of stile.job, and one function of the schema for each errand. No job depends on a
+ * session, so jobs work the same in every mode, and through a pooler. Workers that wait are
+ * woken by NOTIFY, where notifications arrive. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -65,7 +65,7 @@
     "from stile.job where $1::text in ('', queue) group by queue order by queue"
 #define LISTEN "listen stile_job"
 
-/* Prepared where the session is ours; the numbers are not used by others. */
+/* Prepared where the session is ours alone; no other statement uses these numbers. */
 static const struct statement prepared[JOB_VERBS] = {
     [JOB_ADD] = {50, ADD},   [JOB_CLAIM] = {51, CLAIM},         [JOB_ACK] = {52, ACK},
     [JOB_FAIL] = {53, FAIL}, [JOB_GIVE_BACK] = {54, GIVE_BACK}, [JOB_EXTEND] = {55, EXTEND},
@@ -78,7 +78,7 @@ static const struct statement parsed[JOB_VERBS] = {
     [JOB_LIST] = {0, LIST}, [JOB_COUNT] = {0, COUNT},         [JOB_RETRY] = {0, RETRY},
     [JOB_DROP] = {0, DROP},
 };
-/* Where the schema knows who waits. */
+/* For a schema that knows which clients wait. */
 static const struct statement prepared_claim = {56, CLAIM_AND_REST};
 static const struct statement parsed_claim = {0, CLAIM_AND_REST};
 static const struct statement leave_statement = {0, LEAVE};
@@ -112,7 +112,7 @@ static void tell(struct job_errand *errand, const PGresult *result, int row)
     if (!listed) {
         payload = PQunescapeBytea((const unsigned char *)PQgetvalue(result, row, PAYLOAD), &size);
         if (!payload)
-            return; /* what was claimed is due again after its lease */
+            return; /* a claimed job is due again after its lease */
     }
     struct stile_job job = {
         .id = (uint64_t)number(result, row, ID),
@@ -186,7 +186,7 @@ static bool only_looks(enum job_verb verb)
     return verb == JOB_LIST || verb == JOB_COUNT;
 }
 
-/* Taken back by the server for the sake of others: a deadlock, or a role whose transactions are
+/* The server rolled it back for the sake of others: a deadlock, or a role whose transactions are
  * serializable. */
 static bool is_undone(const struct answer *a)
 {
@@ -212,7 +212,7 @@ static void on_answer(void *data, const struct answer *a)
     }
 }
 
-/* ---- questions ---- */
+/* ---- requests ---- */
 
 /* {1,2,3} */
 static char *write_list(char *at, const struct job_mark *marks, size_t n, int column)
@@ -231,7 +231,7 @@ static char *write_list(char *at, const struct job_mark *marks, size_t n, int co
     return at + 1;
 }
 
-/* As an element of an array; what follows it is returned. */
+/* Writes the text as an element of an array, and returns the end. */
 static char *write_hex(char *out, const unsigned char *bytes, size_t n)
 {
     static const char digits[] = "0123456789abcdef";
@@ -270,7 +270,7 @@ static size_t entries_room(const struct job_errand *errand)
     return room;
 }
 
-/* What would not be UTF-8 in the table. */
+/* The table stores UTF-8 only; other bytes are replaced. */
 static void write_text(char *out, size_t size, const char *text)
 {
     size_t n = 0;
@@ -386,8 +386,8 @@ static void on_listening(void *data, const struct answer *a)
 
 /* ---- a session of its own ---- */
 
-/* In that of locks, a statement that waits, for another's key for one, would keep renewals behind
- * it. */
+/* On the shared session, a jobs statement that has to wait (for a key that another transaction
+ * inserts, for instance) would delay renewals. */
 static void on_up(struct session *session)
 {
     struct pg *pg = session->pg;
@@ -401,7 +401,7 @@ static void on_down(struct session *session)
     session->pg->jobs = NULL;
 }
 
-/* What was said meanwhile was not heard: who waits looks again. */
+/* Notifications were missed meanwhile: waiting workers look again. */
 static void on_ended(struct session *session, const struct stile_error *why)
 {
     struct pg *pg = session->pg;
@@ -431,8 +431,8 @@ static enum stile_status own_session(struct session **session, struct pg *pg,
     return status;
 }
 
-/* For what is told to this client alone, and for what is told to all: by a schema from before there
- * were such channels, and by those that cannot see who waits. */
+/* Two channels: one for this client alone; and one for all, which older schemas use, and clients
+ * that cannot see which workers wait. */
 static bool listen_for_jobs(struct session *session)
 {
     struct pg *pg = session->pg;

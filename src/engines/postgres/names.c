@@ -12,7 +12,7 @@
 
 /* ---- as text ---- */
 
-/* Length of a UTF-8 character as PostgreSQL wants it: shortest form, no surrogates; 0: none. */
+/* The length of a UTF-8 character that PostgreSQL accepts (shortest form, no surrogates), or 0. */
 static size_t utf8_length(const unsigned char *s, size_t left)
 {
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
@@ -108,7 +108,7 @@ static void write_pair(struct key *key, uint64_t both)
              (int32_t)both);
 }
 
-/* Seven bits a character, a zero behind the last one, ones up to the end: as two integers. */
+/* Seven bits for each character, then a zero, then ones up to the end: as two integers. */
 static bool is_packed(struct key *key, const char *name, size_t len)
 {
     uint64_t both = 0;

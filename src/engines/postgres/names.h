@@ -1,8 +1,8 @@
 /* Names and keys.
  *
- * The server's texts are UTF-8 without NUL. A name that is UTF-8 is stored as it is; any other as
- * the control character 1, which no name contains, and its bytes in hex. So distinct names stay
- * distinct, and a person can read the usual ones. */
+ * The server's texts are UTF-8 without NUL. A name that is UTF-8 is stored as it is. Any other
+ * name is stored as the control character 1, which no name contains, followed by its bytes in
+ * hex. So distinct names stay distinct, and the usual ones are readable. */
 #ifndef STILE_POSTGRES_NAMES_H
 #define STILE_POSTGRES_NAMES_H
 
@@ -14,7 +14,7 @@
 
 void postgres_name_store(char out[STORED_MAX], const char *name, size_t len);
 bool postgres_name_restore(char out[STILE_NAME_MAX + 1],
-                           const char *stored); /* false: none of ours */
+                           const char *stored); /* false: not written by stile */
 
 /* What an advisory lock is taken on. The two-integer and the one-integer spaces are disjoint. */
 enum key_form {

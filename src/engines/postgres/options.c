@@ -12,9 +12,9 @@
 
 #define ADDRESSES_MAX 8
 #define POLL_MS       300
-#define POLL_MAX_MS   1000 /* for poll=0 as well: holders may die */
+#define POLL_MAX_MS   1000 /* for poll=0 as well: a holder may die without waking anyone */
 
-/* The first ones are ours; the others are libpq's, by their own names. */
+/* The first ones are ours; the others are libpq's keywords. */
 const char *const postgres_options_params[] = {"mode",
                                                "dialect",
                                                "table",
@@ -117,7 +117,7 @@ void postgres_options_free(struct options *o)
     memset(&o->written, 0, sizeof o->written);
 }
 
-/* ---- where ---- */
+/* ---- hosts ---- */
 
 static enum stile_status set_hosts(struct options *o, const struct url *url,
                                    struct stile_error *err)
@@ -144,7 +144,7 @@ static bool is_near(const char *host, size_t len)
     return len == 0 || *host == '/' || *host == '@' || sql_host_is_local(host, len);
 }
 
-/* Whether nobody can listen on the way to any of them. */
+/* Whether all hosts are on this machine. */
 static bool all_near(const char *hosts)
 {
     for (const char *at = hosts ? hosts : "";; at++) {
@@ -164,8 +164,8 @@ static const char *value_of(const PQconninfoOption *list, const char *keyword)
     return list->keyword ? list->val : NULL;
 }
 
-/* Where a service leads, and how, only libpq knows, and only once it has begun to connect. A mode
- * of "prefer" is what it makes of none. */
+/* Only libpq knows the host and the sslmode of a service, and only once it has begun to connect.
+ * It reports "prefer" where no mode was given. */
 static bool service_is_safe(const struct options *o)
 {
     PGconn *conn = PQconnectStartParams(o->keywords, (const char *const *)o->values, 0);
@@ -179,7 +179,7 @@ static bool service_is_safe(const struct options *o)
     return safe;
 }
 
-/* libpq's own default would take what it gets. */
+/* libpq's own default accepts an unencrypted connection. */
 static enum stile_status set_tls(struct options *o, struct stile_error *err)
 {
     const char *host = postgres_options_get(o, "host"),
@@ -217,8 +217,8 @@ static enum stile_status set_place(struct options *o, const struct url *url,
     return status;
 }
 
-/* Who waits inside the server hears nothing from it for as long as it takes: only the kernel can
- * tell that the way there is cut. */
+/* While a statement waits inside the server, nothing is received: only the kernel can notice
+ * that the network is cut. */
 static enum stile_status set_defaults(struct options *o, struct stile_error *err)
 {
     static const char *const defaults[][2] = {
@@ -272,7 +272,7 @@ enum stile_status postgres_options_pin(struct options *o, const PGconn *conn,
     return status;
 }
 
-/* An empty value is none for libpq. */
+/* libpq takes an empty value for none. */
 void postgres_options_unpin(struct options *o)
 {
     if (!o->pinned)
@@ -295,7 +295,7 @@ const char *postgres_options_name(const struct options *o)
     return NULL;
 }
 
-/* Each address with the name again, which the certificate is compared with. */
+/* The host name is repeated for each address: the certificate is compared with it. */
 enum stile_status postgres_options_set_addresses(struct options *o, const struct addrinfo *found,
                                                  struct stile_error *err)
 {
@@ -318,8 +318,8 @@ enum stile_status postgres_options_set_addresses(struct options *o, const struct
     return status ? status : postgres_options_set(o, "hostaddr", addresses, err);
 }
 
-/* libpq reads these when it connects, some of them not at all on our way there (connect_timeout),
- * and sslsni=yes as no: so they are looked at here. */
+/* libpq checks these only when it connects, ignores connect_timeout on an asynchronous
+ * connection, and takes sslsni=yes for no: so they are checked here. */
 static enum stile_status check_numbers(const struct url *url, struct stile_error *err)
 {
     static const struct {
@@ -336,7 +336,7 @@ static enum stile_status check_numbers(const struct url *url, struct stile_error
     return status;
 }
 
-/* ---- what is ours ---- */
+/* ---- options of stile ---- */
 
 static enum stile_status read_mode(struct options *o, const struct url *url,
                                    struct stile_error *err)
@@ -354,8 +354,9 @@ static enum stile_status read_mode(struct options *o, const struct url *url,
             err, STILE_MISUSE, 0,
             "table= is about mode=table&dialect=shedlock: our own is always stile.claim");
     if (dialect && o->mode != MODE_ADVISORY)
-        return error_set(err, STILE_MISUSE, 0,
-                         "dialect= is about the keys of mode=advisory, or shedlock in mode=table");
+        return error_set(
+            err, STILE_MISUSE, 0,
+            "dialect= selects the keys of mode=advisory; in mode=table it can be shedlock");
     if (dialect && !postgres_dialect_named(&o->dialect, dialect))
         return error_set(err, STILE_MISUSE, 0,
                          "dialect= is sql, with_advisory_lock, django-pglocks, pals or madelson");
@@ -371,20 +372,19 @@ static enum stile_status read_locks(struct options *o, const struct url *url,
         return STILE_OK;
     o->locks = strtoull(text, &end, 10);
     if (o->mode != MODE_ADVISORY || *text < '1' || *text > '9' || *end || strlen(text) > 9)
-        return error_set(err, STILE_MISUSE, 0,
-                         "locks= is a number from 1 on, and about mode=advisory");
+        return error_set(err, STILE_MISUSE, 0, "locks= is a number from 1 on, for mode=advisory");
     return STILE_OK;
 }
 
-/* How often to look behind a holder that wakes nobody. The wait inside the server and mode=table,
- * whose holders are all ours, have paces of their own. */
+/* How often to look while the holder is a foreign client, which wakes no waiters. The wait
+ * inside the server and mode=table, whose holders are all ours, do not need it. */
 static enum stile_status read_poll(struct options *o, const struct url *url,
                                    struct stile_error *err)
 {
     unsigned ms = POLL_MS;
     if (url_param(url, "poll") && o->mode != MODE_ADVISORY)
         return error_set(err, STILE_MISUSE, 0,
-                         "poll= is about mode=advisory: in the others nobody looks behind holders");
+                         "poll= applies to mode=advisory: the other modes need no polling");
     enum stile_status status = url_param_number(&ms, url, "poll", 0, POLL_MAX_MS, err);
     o->poll_ns = (ms ? ms : POLL_MAX_MS) * NS_PER_MS;
     return status;

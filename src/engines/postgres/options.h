@@ -1,4 +1,4 @@
-/* The URL of a postgres engine, taken apart: what is ours, and what goes on to libpq. */
+/* The URL of a postgres engine: the options that are ours, and those that are passed to libpq. */
 #ifndef STILE_POSTGRES_OPTIONS_H
 #define STILE_POSTGRES_OPTIONS_H
 
@@ -21,7 +21,7 @@ struct options {
     char *table;       /* mode=table: ShedLock's, in its dialect; NULL: ours */
     unsigned sessions; /* at most, all together */
     uint64_t locks;    /* at most, of mode=advisory; 0: a quarter of what the server has room for */
-    uint64_t poll_ns;  /* a parked waiter looks by itself this often */
+    uint64_t poll_ns;  /* a queued waiter looks by itself this often */
     bool allow_pooler; /* a pooler in between keeps one server session for each of ours */
     uint64_t patience_ns;
     const char *keywords[KEYWORDS_MAX + 1]; /* for libpq */
@@ -29,25 +29,25 @@ struct options {
     size_t n;
     struct {
         char *host, *hostaddr, *port;
-    } written; /* what the pin stands for; NULL: no pin, or not given */
+    } written; /* the values that the pin replaces; NULL: no pin, or not given */
     bool pinned;
 };
 
-extern const char *const postgres_options_params[]; /* all that a URL may have */
+extern const char *const postgres_options_params[]; /* all parameters of a URL */
 
 enum stile_status postgres_options_read(struct options *options, const struct url *url,
                                         struct stile_error *err);
-/* Sets one, instead of what it was. */
+/* Replaces one keyword's value. */
 enum stile_status postgres_options_set(struct options *options, const char *keyword,
                                        const char *value, struct stile_error *err);
 const char *postgres_options_get(const struct options *options,
                                  const char *keyword); /* NULL: unset */
-/* Further sessions go to the very server that this one has reached: names are not asked again.
- * Until it cannot be reached any more: then what was written counts. */
+/* Further sessions go to the server that this one has reached, without resolving names again,
+ * until it can no longer be reached: then the URL's own hosts count again. */
 enum stile_status postgres_options_pin(struct options *options, const PGconn *conn,
                                        struct stile_error *err);
 void postgres_options_unpin(struct options *options);
-/* The one host whose name has to be resolved, or NULL. libpq would do that by itself, and wait. */
+/* The one host whose name has to be resolved, or NULL. libpq would block while it resolves it. */
 const char *postgres_options_name(const struct options *options);
 enum stile_status postgres_options_set_addresses(struct options *options,
                                                  const struct addrinfo *found,

@@ -13,26 +13,26 @@
 #define BY_KEY_HEADS        512
 #define APPLICATION_MAX     64
 #define SHEDLOCK_STATEMENTS 7
-/* One client may take this part of the server's room for locks. */
-#define LOCKS_PART    4
+/* One client may use a fourth of the server's lock table. */
+#define LOCKS_SHARE   4
 #define OLDEST_SERVER 140000 /* for sessions with a lease */
 
 /* The schema that this code was written for. */
 #define SCHEMA_VERSION 3
-/* The oldest that it works with: libraries are upgraded before, or after, `stile setup` is run. */
+/* The oldest that it works with: a library may be upgraded before `stile setup` is run again. */
 #define SCHEMA_OLDEST 2
 
 /* The state of a claim. */
 struct pg_claim {
     struct sql_claim base;
     struct sql_claim *same, **link; /* of those that hold, by key */
-    unsigned contention;            /* 0: nobody else wants it, as far as we know */
-    bool has_waiters;               /* somebody is parked for it: woken when it is given back */
-    uint64_t ticket;                /* its place in the line; 0: none */
-    uint64_t released_ns;           /* when it was given back, in a crowd */
+    unsigned contention;            /* 0: no other client wants it, as far as is known */
+    bool has_waiters;               /* a queued claim has to be woken when it is released */
+    uint64_t ticket;                /* its place in the queue; 0: none */
+    uint64_t released_ns;           /* under contention: when it was released */
     int64_t id;                     /* the key, as the server has computed it */
     struct key key;
-    unsigned server; /* which of pg->server has told us the key */
+    unsigned server; /* the pg->server that has computed the key */
 };
 
 struct pg {
@@ -41,7 +41,7 @@ struct pg {
     struct pool pool;
     const struct session_events *shared_events, *pooled_events;
     struct options options;
-    unsigned server; /* one more with each that is reached: it may not be the same one */
+    unsigned server; /* counts connections of the shared session: each may reach another server */
     bool bare;       /* there is no schema: no tokens, no holds */
     enum schema schema;
     struct sql_claim *by_key[BY_KEY_HEADS];
@@ -50,17 +50,15 @@ struct pg {
     struct {
         struct statement claim, release, renew, resume, break_, show, list;
     } table;
-    char *shedlock[SHEDLOCK_STATEMENTS]; /* what was written for one table */
+    char *shedlock[SHEDLOCK_STATEMENTS]; /* the texts of these statements */
     char channel[8 + IDENTITY_OWNER_LEN], listen_sql[32 + IDENTITY_OWNER_LEN];
     struct statement listen;
     char jobs_channel[16 + IDENTITY_OWNER_LEN], listen_jobs_sql[32 + IDENTITY_OWNER_LEN];
-    struct statement
-        listen_jobs;     /* for what comes into a queue, where this client alone is meant */
-    uint64_t most_locks; /* that this client may have: a part of the server's room for them */
-    struct session
-        *jobs;     /* theirs: no statement of theirs stands before a renewal; NULL: none yet */
-    bool pooled;   /* each transaction may be another session's */
-    uint64_t tags; /* given to requests: drawn at the start, then counted */
+    struct statement listen_jobs; /* notifications of jobs for this client alone */
+    uint64_t most_locks;  /* that this client may hold: its share of the server's lock table */
+    struct session *jobs; /* for jobs: none of their statements delays a renewal; NULL: none yet */
+    bool pooled;          /* each transaction may be another session's */
+    uint64_t tags;        /* numbers for requests: random at the start, then counted up */
 
     struct opening *opening; /* while open() waits for the first answers */
     struct identity identity;
@@ -88,7 +86,7 @@ enum stile_status postgres_name_sessions(struct pg *pg, struct stile_error *err)
 /* Connects, and checks what is there; may block. */
 enum stile_status postgres_server_open(struct pg *pg, struct stile_error *err);
 
-/* Connects it if need be: what is asked meanwhile waits for that. */
+/* Connects it if need be: requests wait until it is up. */
 enum stile_status postgres_shared(struct session **session, struct pg *pg, struct stile_error *err);
 /* The shared session is up (why NULL), or over. */
 void postgres_session_opened(struct session *session, const struct stile_error *why);
@@ -127,7 +125,7 @@ void postgres_held_note(struct sql_claim *c, bool holds);
 bool postgres_held_against(struct sql_claim *c, int64_t id, bool even_by_readers);
 void postgres_held_note_waiter(struct pg *pg, const struct key *key,
                                int64_t id); /* it has a waiter */
-/* A client wants it to end. stale: that may have been about a grant before. */
+/* `stile break` names it. stale: it may have been about an earlier grant. */
 void postgres_held_break(struct pg *pg, const char *payload, bool stale);
 
 /* ---- queue.c: waiting without a statement ---- */

@@ -1,16 +1,16 @@
 /* postgres: advisory locks that end with a session, and a row that counts.
  *
- * The key is hashtextextended(name, 0), so that plain SQL takes the same lock. What is free is
+ * The key is hashtextextended(name, 0), so that plain SQL takes the same lock. A free lock is
  * granted on one session that all locks of a client share, in one statement:
  * pg_try_advisory_lock(), and the row of the name, whose counter becomes the token with the commit.
  * A claim that has to wait does so inside the server, in pg_advisory_lock() on a session of its
- * own, which then holds it, but for less than a second: a statement keeps a snapshot. Then it has a
- * place in a queue of our own (queue.c), without a statement, on the shared session.
+ * own, which then holds the lock. It waits there for less than a second, as a statement keeps a
+ * snapshot; then it gets a place in a queue of our own (queue.c), without a statement.
  *
- * The server ends a session that it has not heard of for the lease (idle_session_timeout), and sees
- * a closed connection at once: a killed holder's lock is free within milliseconds, a stopped one's
- * after its TTL. A hold or a lock-delay is written into the row with the grant; who gets the
- * advisory lock meanwhile sits on it until the time is over.
+ * The server ends a session that it has not heard from for the lease (idle_session_timeout), and
+ * sees a closed connection at once: a killed holder's lock is free within milliseconds, a stopped
+ * one's after its TTL. A hold or a lock-delay is written into the row with the grant; a claim that
+ * gets the advisory lock meanwhile keeps it, ungranted, until the hold is over.
  *
  *     server.c                         the server, what it has, and `stile setup`
  *     session.c, ../sql/session.c      one connection and its lease
@@ -30,7 +30,7 @@
 #include "engines/postgres/statements.h"
 #include "engines/sql/inspect.h"
 
-/* ---- who we are ---- */
+/* ---- identity ---- */
 
 static enum stile_status introduce(struct pg *pg, struct stile_error *err)
 {
@@ -71,13 +71,12 @@ static void promise(struct pg *pg)
         engine->caps.fifo = false;
     if (pg->options.mode == MODE_ADVISORY && pg->schema == SCHEMA_COUNTS)
         engine->caps.instead = "run `stile setup URL`: the schema here is older than this library, "
-                               "and keeps no order among those that wait for more than a second";
+                               "and keeps no order among waits of more than a second";
     if (pg->bare)
         sql_opening_set_bare(
-            engine, "none, for this database has no schema `stile`: run `stile setup URL`",
-            "run `stile setup URL` for tokens, hold-at-least, lock-delay and an order among "
-            "those that wait for more than a second; then mode=table "
-            "in the URL has slots and stile acquire, too");
+            engine, "none: this database has no schema `stile`; run `stile setup URL`",
+            "run `stile setup URL` for tokens, hold-at-least, lock-delay and an order among waits "
+            "of more than a second; then mode=table in the URL has slots and stile acquire, too");
 }
 
 #define DATABASE                                                                                   \
@@ -202,8 +201,8 @@ const struct engine_class postgres_shedlock_class = {
                          "none",
              .survives = "a holder's crash: free after its TTL; a server's crash: all that was "
                          "committed (fsync = on)",
-             .condition = "all others keep ShedLock's rules, on clocks that agree with the "
-                          "database's (usingDbTime)",
+             .condition = "all other clients follow ShedLock's rules, on clocks that agree with "
+                          "the database's (usingDbTime)",
              .instead = "mode=table without dialect= has shared locks, slots and lock-delay"},
     .apart = true,
     .break_ = postgres_table_break,
@@ -219,13 +218,12 @@ const struct engine_class postgres_row_class = {
              .token = true,
              .hold_at_least = true,
              .lock_delay = true,
-             .token_is = "a counter in the name's row, committed by another session than the one "
+             .token_is = "a counter in the name's row, committed by a session other than the one "
                          "that holds the lock",
              .survives = "a holder's crash: free at once; a server's crash: nothing is held "
                          "afterwards, and tokens go on growing",
-             .condition = "one primary, for locks of rows are not replicated; each lock keeps a "
-                          "session and an open transaction, which holds up VACUUM in the whole "
-                          "database",
+             .condition = "one primary: row locks are not replicated; each lock keeps a session "
+                          "and an open transaction, which delays VACUUM in the whole database",
              .instead = "mode=table in the URL has slots and stile acquire"},
     .apart = true,
     .in_flight = 256,
@@ -249,8 +247,8 @@ const struct engine_class postgres_class = {
              .survives = "a holder's crash: free at once; a server's crash: nothing is held "
                          "afterwards, and tokens go on growing",
              .condition = "one primary: advisory locks are not replicated, so a failover frees "
-                          "them all; their holders are told as their connections end. Locks share "
-                          "the server's lock table: a quarter of it for one client, or locks=N",
+                          "them all; holders notice when their connections end. Locks share the "
+                          "server's lock table: a quarter of it for one client, or locks=N",
              .instead = "mode=table in the URL has slots and stile acquire"},
     .apart_sharing = true,
     .in_flight = 256,

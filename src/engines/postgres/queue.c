@@ -1,14 +1,14 @@
-/* The line: waiting for longer than a statement may.
+/* The queue: waiting for longer than a statement may.
  *
- * A statement that waits inside the server keeps a snapshot, which holds up VACUUM and CREATE INDEX
+ * A statement that waits inside the server keeps a snapshot, which delays VACUUM and CREATE INDEX
  * CONCURRENTLY in the whole database. So a wait inside the server ends after less than a second,
- * and the claim is parked: a row of stile.waiting is its place, and all that are parked share one
- * session. The holder of ours that gives the lock back wakes the first; behind a holder that wakes
- * nobody the claim looks by itself. The row counts as long as the session has the lock of its mark:
- * so a place ends with its process.
+ * and the claim is queued: a row of stile.waiting is its place, and all queued claims share one
+ * session. A stile client that releases the lock wakes the first; behind a foreign holder, which
+ * wakes no one, the claim tries by itself. The row counts as long as the session has the lock of
+ * its mark: so a place ends with its process.
  *
- *     PARKING ──► TRYING ──► PARKED ──► TRYING ──► ... ──► granted
- *     a ticket    a try      idle       woken, or it is time
+ *     QUEUEING ──► RETRYING ──► QUEUED ──► RETRYING ──► ... ──► granted
+ *     a ticket     a try        idle       woken, or it is time
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -26,7 +26,7 @@ static const char *sub_of(struct sql_claim *c)
 
 static void ignore(void *data, const struct answer *a)
 {
-    (void)data, (void)a; /* its place ends with the session at the latest */
+    (void)data, (void)a; /* the place ends with the session at the latest */
 }
 
 void postgres_queue_leave(struct sql_claim *c)
@@ -40,7 +40,7 @@ void postgres_queue_leave(struct sql_claim *c)
     pg_claim_of(c)->ticket = 0;
 }
 
-/* ---- parked ---- */
+/* ---- queued ---- */
 
 static void look_again(struct timer *timer)
 {
@@ -83,7 +83,7 @@ static void on_given_back(void *data, const struct answer *a)
     }
 }
 
-/* A hold keeps the name back: nobody sits on it meanwhile, those that look are refused. */
+/* A hold keeps the name back. The lock is given back meanwhile: the hold refuses all who try. */
 static void give_back(struct sql_claim *c, uint64_t ms)
 {
     struct stile_error err;
@@ -110,7 +110,7 @@ static void on_looked(void *data, const struct answer *a)
     } else if (reply == REPLY_HELD_BACK || postgres_held_against(c, pg_claim_of(c)->id, false)) {
         give_back(c, number);
     } else {
-        pg_claim_of(c)->ticket = 0; /* given up with the grant */
+        pg_claim_of(c)->ticket = 0; /* the grant has given up its place */
         c->token = number;
         if (c->withdrawn)
             sql_claim_withdraw(c, true);
@@ -129,9 +129,9 @@ static void look(struct sql_claim *c)
     }
 }
 
-/* ---- a place ---- */
+/* ---- getting a place ---- */
 
-/* The holder may have given it back before it heard that somebody waits: look once more. */
+/* The holder may have released it before it heard of this waiter: try once more. */
 static void on_joined(void *data, const struct answer *a)
 {
     struct sql_claim *c = data;
@@ -169,7 +169,7 @@ void postgres_queue_join(struct sql_claim *c)
         sql_claim_fail(c, &err);
 }
 
-/* ---- waking, and being woken ---- */
+/* ---- waking ---- */
 
 void postgres_queue_wake_next(struct sql_claim *c)
 {
@@ -194,8 +194,7 @@ static void wake_queued(struct pg *pg, int sub, int64_t id)
     }
 }
 
-/* "p sub key": somebody waits for it; "w sub key": it may be free. Hints, for anybody may send
- * them. */
+/* "p sub key": it has a waiter; "w sub key": it may be free. Only hints: any role may send them. */
 void postgres_queue_notified(struct pg *pg, const char *payload)
 {
     int sub;

@@ -1,14 +1,14 @@
-/* mode=row: SELECT ... FOR UPDATE on a row of the schema, in a transaction that is open for as long
- * as the lock is held.
+/* mode=row: SELECT ... FOR UPDATE on a row of the schema, in a transaction that is open for as
+ * long as the lock is held.
  *
  * Each claim has a session of its own. There it opens a transaction, leaves a mark (a shared
- * advisory lock that nobody else wants: show finds claims by it) and locks the row. The token is
- * drawn by the session that all share, which commits it: drawn in the open transaction it would be
- * rolled back with it, and given again. Then the claim's own session is asked once more: its
- * transaction being open proves that the row was ours when the token was drawn.
+ * advisory lock that no one else takes: show finds claims by it) and locks the row. The shared
+ * session draws the token and commits it: a token drawn in the open transaction would be rolled
+ * back with it, and issued again. Then the claim's own session is asked once more: its open
+ * transaction proves that the row was ours when the token was drawn.
  *
- * The lease is idle_in_transaction_session_timeout. Any error in the transaction ends it, and with
- * it the lock. */
+ * The lease is idle_in_transaction_session_timeout. Any error in the transaction ends it, and
+ * with it the lock. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,12 +32,13 @@ static void end_with(struct sql_claim *c, answer_fn *fn)
 {
     struct session *session = c->session;
     struct stile_error err;
-    session->base.lease_ns = 0; /* what was set in a transaction that fails is undone with it */
+    session->base.lease_ns =
+        0; /* a setting made in a transaction that fails is rolled back with it */
     if (postgres_send(session, &postgres_sql_row_end, NULL, 0, fn, c, &err))
         sql_claim_abandon(c, &err);
 }
 
-/* What can't be ended ends with its session. */
+/* A transaction that cannot be ended ends with its session. */
 static bool has_ended(struct sql_claim *c, const struct answer *a)
 {
     struct session *session = c->session;
@@ -68,11 +69,11 @@ static void on_given(void *data, const struct answer *a)
         sql_claim_released(c, NULL);
         return;
     }
-    error_set(&lost, STILE_LOST, 0, "%s", a->err ? a->err->message : "it was not ours any more");
+    error_set(&lost, STILE_LOST, 0, "%s", a->err ? a->err->message : "the lock was no longer held");
     sql_claim_released(c, &lost);
 }
 
-/* What it could not be told keeps the name back for longer, not shorter. */
+/* If this failed, the name is held back for longer, not shorter. */
 static void on_hold_ended(void *data, const struct answer *a)
 {
     struct sql_claim *c = data;
@@ -83,7 +84,7 @@ static void on_hold_ended(void *data, const struct answer *a)
         sql_claim_released(c, NULL);
 }
 
-/* With a hold or a delay in the name's row, that is told first. */
+/* A hold or a delay in the name's row is settled first. */
 static void give(struct sql_claim *c)
 {
     struct claim *claim = claim_of(c);
@@ -107,7 +108,7 @@ static void on_hold_over(struct timer *timer)
         count(c);
 }
 
-/* Its session must be heard of meanwhile. */
+/* Its session has to be renewed meanwhile. */
 static void hold_back(struct sql_claim *c, uint64_t ms)
 {
     struct pg *pg = pg_of_claim(c);
@@ -178,7 +179,7 @@ static void count(struct sql_claim *c)
 
 /* ---- the row ---- */
 
-/* Not there: another has it, or it was cleared away while we waited. */
+/* The row was not there: another holds it, or it was deleted during the wait. */
 static void on_stepped_back(void *data, const struct answer *a)
 {
     struct sql_claim *c = data;
@@ -206,8 +207,7 @@ static void on_taken(void *data, const struct answer *a)
     if (c->withdrawn && up) {
         withdraw(c);
     } else if (up && a->err && strcmp(a->sqlstate, "55P03") == 0) {
-        sql_claim_move_to(
-            c, CLAIM_UNDOING); /* no statement waits for longer: it would keep its snapshot */
+        sql_claim_move_to(c, CLAIM_UNDOING); /* a longer wait would keep its snapshot */
         c->token = 0;
         end_with(c, on_stepped_back);
     } else if (a->err) {
@@ -223,11 +223,11 @@ static void on_taken(void *data, const struct answer *a)
 
 static void ignore(void *data, const struct answer *a)
 {
-    (void)data, (void)a; /* the statement that comes after it fails as well */
+    (void)data, (void)a; /* the statement after it fails as well */
 }
 
-/* All of it in one round trip. The row is made outside of the transaction: who makes it at the same
- * time would have to wait for its end. */
+/* All of it in one round trip. The row is inserted before the transaction: another client that
+ * inserts it at the same time would have to wait for the end of the transaction. */
 static void take(struct sql_claim *c)
 {
     struct session *session = c->session;

@@ -1,5 +1,5 @@
-/* The server: who may answer there, the session that all share, what the database has, and
- * `stile setup`, which makes it. */
+/* The server: which servers are accepted, the shared session, the schema in the database, and
+ * `stile setup`, which creates it. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -15,18 +15,18 @@ enum stile_status postgres_name_sessions(struct pg *pg, struct stile_error *err)
     char text[sizeof pg->identity + 16];
     snprintf(text, sizeof text, "stile%s:%s@%s %s", pg->bare ? "" : "+", pg->identity.pid,
              pg->identity.host, pg->identity.command);
-    text[APPLICATION_MAX - 1] = '\0'; /* the server would cut it, and say so */
+    text[APPLICATION_MAX - 1] = '\0'; /* the server would cut it, with a notice */
     return postgres_options_set(&pg->options, "application_name", text, err);
 }
 
-/* ---- what answers ---- */
+/* ---- which servers are accepted ---- */
 
 static enum stile_status refuse_pooler(struct stile_error *err)
 {
     return error_set(err, STILE_REFUSED, 0,
-                     "a pooler stands between us and the server, where the locks of a session may "
-                     "become another's: say mode=table, or connect to the server itself (or say "
-                     "allow=pooler, if it pools by session)");
+                     "there is a pooler between this client and the server, where a session's "
+                     "locks may pass to another client: use mode=table, or connect to the server "
+                     "directly (or set allow=pooler, if it pools by session)");
 }
 
 static enum stile_status check_kind(struct session *session, const PGresult *result,
@@ -75,7 +75,7 @@ static enum stile_status check_server(struct session *session, const PGresult *r
     if (PQserverVersion(session->conn) < OLDEST_SERVER)
         return error_set(err, STILE_REFUSED, 0,
                          "this server is older than PostgreSQL 14, which has no lease for sessions "
-                         "(idle_session_timeout): say mode=table");
+                         "(idle_session_timeout): use mode=table");
     enum stile_status status = check_kind(session, result, err);
     if (!status && pg->pooled && !may_be_pooled(pg))
         return refuse_pooler(err);
@@ -122,7 +122,7 @@ enum stile_status postgres_session_connect(struct session **session, struct pool
 
 /* ---- the shared session ---- */
 
-/* Further sessions go where this one is, until nobody answers there any more. */
+/* Further sessions go to the same server, until it no longer answers. */
 void postgres_session_opened(struct session *session, const struct stile_error *why)
 {
     struct pg *pg = session->pg;
@@ -197,7 +197,7 @@ static enum stile_status check_shedlock(struct pg *pg, struct opening *opening,
     return status ? status : sql_opening_wait(opening, pg->engine.loop, err);
 }
 
-/* ---- what its locks are ---- */
+/* ---- whether its locks exclude ---- */
 
 static void on_probed(void *data, const struct answer *a)
 {
@@ -208,11 +208,11 @@ static void on_probed(void *data, const struct answer *a)
     opening->room = strtoull(PQgetvalue(a->result, 0, 2), NULL, 10);
     if (PQgetvalue(a->result, 0, 0)[0] != 't')
         error_set(&opening->error, STILE_REFUSED, 0,
-                  "this server's advisory locks lock nothing out: it is no PostgreSQL (CockroachDB "
-                  "and YugabyteDB have stubs): say mode=table");
+                  "this server's advisory locks do not exclude, so it is not PostgreSQL "
+                  "(CockroachDB and YugabyteDB have stubs): use mode=table");
 }
 
-/* Advisory locks share the server's table of locks: full, nobody can even connect any more. */
+/* Advisory locks share the server's lock table: when it is full, nobody can even connect. */
 static enum stile_status check_locks(struct pg *pg, struct opening *opening,
                                      struct stile_error *err)
 {
@@ -220,7 +220,7 @@ static enum stile_status check_locks(struct pg *pg, struct opening *opening,
         postgres_send(pg->pool.shared, &postgres_sql_probe, NULL, 0, on_probed, opening, err);
     if (!status)
         status = sql_opening_wait(opening, pg->engine.loop, err);
-    uint64_t quarter = opening->room / LOCKS_PART;
+    uint64_t quarter = opening->room / LOCKS_SHARE;
     pg->most_locks = pg->options.locks ? pg->options.locks : quarter > 1 ? quarter : 1;
     return status;
 }
@@ -285,8 +285,8 @@ static bool is_done(const PGresult *result)
     return PQresultStatus(result) == PGRES_COMMAND_OK || PQresultStatus(result) == PGRES_TUPLES_OK;
 }
 
-/* Whether the very script that would be run has been run, and nothing of it was taken away. Without
- * the right to look, it is run: its error says what is missing. */
+/* Whether this very script has been run already, and all its tables are there. Without the
+ * privilege to check, the script is run: its error says what is missing. */
 static bool is_complete(PGconn *conn)
 {
     const char *values[] = {postgres_schema};
@@ -318,7 +318,7 @@ static enum stile_status exec(PGconn *conn, const char *sql, struct stile_error 
     return status;
 }
 
-/* Behind the script, so that it is not part of what is compared. */
+/* Not in the script itself, whose hash it contains. */
 static enum stile_status note_complete(PGconn *conn, struct stile_error *err)
 {
     const char *values[] = {postgres_schema};
@@ -332,7 +332,7 @@ static enum stile_status note_complete(PGconn *conn, struct stile_error *err)
     return exec(conn, comment, err);
 }
 
-/* A connection that is used for this alone: nothing is left set or locked behind it. */
+/* The connection is used for nothing else, so it may be left in any state. */
 static enum stile_status run(PGconn *conn, struct stile_error *err)
 {
     PQsetNoticeReceiver(conn, ignore_notice, NULL);

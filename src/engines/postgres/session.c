@@ -17,8 +17,9 @@
 #define ROOM_MIN 64
 
 #define LEASE_MAX_MS INT32_MAX
-/* A statement waits for a lock of the server for a quarter of the lease, or as long: renewals stand
- * behind it. More than deadlock_timeout, by which others hear of a deadlock. */
+/* A statement waits for a lock in the server for a quarter of the lease, but no longer than
+ * this: renewals are queued behind it. It is more than deadlock_timeout, so that deadlocks are
+ * detected. */
 #define LOCK_WAIT_MS 2000
 
 struct request {
@@ -37,7 +38,7 @@ struct request {
 
 #define TEXT_MAX 1024
 
-/* One line, without what PQERRORS_VERBOSE tells of the server's sources. */
+/* One line, without the server's source location that PQERRORS_VERBOSE adds. */
 static void tidy(char text[TEXT_MAX])
 {
     char lines[TEXT_MAX], *to = text, *location = strstr(text, "\nLOCATION:");
@@ -58,7 +59,7 @@ static void tidy(char text[TEXT_MAX])
     *to = '\0';
 }
 
-/* Five capitals and figures; FATAL and PANIC are none. */
+/* Five capital letters and digits, at least one digit: FATAL and PANIC are no codes. */
 static bool is_code(const char *at)
 {
     bool figure = false;
@@ -70,7 +71,7 @@ static bool is_code(const char *at)
     return figure && at[5] == ':';
 }
 
-/* "FATAL:  53300: sorry": takes the code out of it. The last one counts, if many hosts failed. */
+/* Takes the code out of "FATAL: 53300: sorry". If several hosts failed, the last code counts. */
 static void take_code(char code[6], char *text)
 {
     code[0] = '\0';
@@ -99,17 +100,17 @@ static const char *what_to_do(const char *code, const char *text)
     if (strcmp(code, "22P05") == 0)
         return " (use a database in UTF8, or a name without that character)";
     if (strcmp(code, "22001") == 0)
-        return " (the table has no room for it: widen its column, or shorten the name)";
+        return " (the name does not fit the table: widen its column, or shorten the name)";
     if (strcmp(code, "53300") == 0)
         return " (max_connections is reached)";
     if (strcmp(code, "55P03") == 0)
-        return " (another transaction has locked what is needed: try again when it has ended)";
+        return " (another transaction holds a lock that is needed: try again when it has ended)";
     if (strcmp(code, "42501") == 0 && (strstr(text, "for database") || strstr(text, "be owner")))
-        return " (let the owner run stile setup, or what `stile setup --print` prints)";
+        return " (as the owner, run stile setup or the output of `stile setup --print`)";
     if (strcmp(code, "42501") == 0)
         return " (as owner: GRANT USAGE ON SCHEMA stile, and what it contains, to this role)";
     if (!*code && strstr(text, "root certificate file"))
-        return ""; /* it is long, and says so itself */
+        return ""; /* libpq's text is long, and says what to do */
     if (!*code && (strstr(text, "certificate") || strstr(text, "SSL")))
         return " (verify-full is the default for other hosts; sslrootcert= names the CA's file)";
     return "";
@@ -206,7 +207,7 @@ static struct request *new_request(struct session *s, const struct statement *st
     return request;
 }
 
-/* One is kept for the next: most sessions have one request at a time. */
+/* One is kept for reuse: most sessions have one request at a time. */
 void postgres_request_drop(struct session *s, struct request *request)
 {
     PQclear(request->result);
@@ -278,7 +279,7 @@ static bool put_tagged(struct session *s, struct request *request)
     return sent;
 }
 
-/* Until the first answer nobody knows whether there is a pooler. */
+/* Before the first answer, there may be a pooler. */
 static bool may_be_mixed_up(const struct session *s)
 {
     return s->base.state == GREETING || s->pg->pooled;
@@ -310,8 +311,8 @@ static void send_request(struct session *s, struct request *request)
         postgres_session_break(s);
 }
 
-/* Nothing is under way. A pipeline costs libpq more than a statement by itself; so who has said one
- * at a time for a while goes on without, until there are two again. */
+/* Nothing is under way. A pipeline costs libpq more than a single statement. So a session that
+ * has sent one at a time for a while leaves the pipeline, until there are two at once again. */
 static void choose_manner(struct session *s)
 {
     const struct request *request = s->unsent;
@@ -325,8 +326,8 @@ static void choose_manner(struct session *s)
     s->alone = alone;
 }
 
-/* A pooler that counts answers by what it has seen of a client that died, gives those that still
- * come to the next one: so there is never more than one under way. */
+/* A pooler that miscounts the answers of a dead client delivers the remaining ones to the next
+ * client. With one request at a time there are none. */
 static void send_one(struct session *s)
 {
     if (!s->unsent || is_under_way(s))
@@ -387,10 +388,10 @@ void postgres_request_answer(struct session *s, struct request *request,
     postgres_request_drop(s, request);
 }
 
-/* ---- through a pooler: whose answer it is ---- */
+/* ---- through a pooler: checking whose answer it is ---- */
 
-/* pgbouncer 1.18 gives the answers of a client that died to the next one. Each answer of a request
- * of ours has a column that is named after the request; an error has none. */
+/* pgbouncer 1.18 delivers the answers of a dead client to the next one. So each answer has a
+ * column that is named after its request. An error has no columns. */
 static bool is_answer_to(const struct request *request)
 {
     char name[sizeof TAG];
@@ -409,12 +410,13 @@ static void on_probed(void *data, const struct answer *a)
 {
     struct session *s = data;
     struct request *suspect = s->suspect;
-    (void)a; /* the session is over, or the probe's own answer has come: so had the one before */
+    (void)a; /* the session is over, or the probe has been answered, so the error before it was ours
+              */
     s->suspect = NULL;
     postgres_request_answer(s, suspect, s->base.state == DOWN ? a->err : &suspect->base.error);
 }
 
-/* The answer to what is sent behind an error shows whether the error was ours. */
+/* A probe is sent after an error: if the probe is answered, the error was ours. */
 static bool probe(struct session *s, struct request *suspect)
 {
     static const struct statement statement = {0, "select 1 as " TAG};
@@ -443,7 +445,7 @@ static void finish_first(struct session *s)
     postgres_request_answer(s, request, failed ? &request->base.error : NULL);
 }
 
-/* One of the results of the oldest request, or none any more. */
+/* A result of the oldest request; NULL: it has no more. */
 static void take_result(struct session *s, PGresult *result)
 {
     struct request *request = s->base.first;
@@ -517,7 +519,7 @@ void postgres_session_forked(struct session *s)
         resolve_forked(s->resolve);
 }
 
-/* What the server said last by itself is why it hung up. */
+/* The server's last notice is the reason why it closed the connection. */
 static void fail_broken(struct session *s)
 {
     struct stile_error err;
@@ -573,7 +575,7 @@ static void greet(struct session *s)
     flush(s);
 }
 
-/* The fd may be another after each step, and the old one closed. */
+/* Each step may close the fd and open another. */
 static void connect_further(struct session *s)
 {
     loop_unwatch(s->base.loop, &s->base.watch);
@@ -696,7 +698,7 @@ static void on_lease_set(void *data, const struct answer *a)
 {
     struct session *session = data;
     if (a->err && session->base.state == UP)
-        postgres_session_break(session); /* its lease is not what we count on */
+        postgres_session_break(session); /* its lease is not what the deadline assumes */
 }
 
 enum stile_status postgres_lease_set_to(struct session *session, uint64_t ttl_ns, answer_fn *fn,
@@ -733,7 +735,7 @@ static void on_renewed(void *data, const struct answer *a)
     session->deaf = false;
     if (a->err && session->base.state == UP && session->pg->options.mode == MODE_ROW)
         postgres_session_break(
-            session); /* its transaction has ended with this, and so has the lock */
+            session); /* the error has ended its transaction, and with it the lock */
     sql_pool_renewed(session, a->sent_ns, a->err);
 }
 

@@ -1,9 +1,9 @@
 /* One connection to the server, through libpq and without ever blocking the loop.
  *
- * Statements are sent at once, each with a Sync of its own: one that fails leaves the others alone.
- * (Where one was said at a time for long, the next that comes too soon waits for an answer, once.)
- * They are answered in the order in which they were sent. What is asked of a session that is still
- * connecting is sent as soon as it is up. */
+ * Statements are sent at once, each with a Sync of its own, so that one that fails does not
+ * affect the others. (After a long row of single statements, a second one waits for the answer
+ * to the first, once.) They are answered in the order in which they were sent. Requests to a
+ * session that is still connecting are sent as soon as it is up. */
 #ifndef STILE_POSTGRES_SESSION_H
 #define STILE_POSTGRES_SESSION_H
 
@@ -34,7 +34,7 @@ struct answer {
     uint64_t sent_ns;     /* the time before it was sent */
 };
 
-/* again.c's own. */
+/* A name that is asked for again and again: advisory.c. */
 struct hot_key {
     int64_t id;
     unsigned times; /* asked for in a row */
@@ -58,8 +58,8 @@ struct route {
 struct session {
     struct sql_session base;
     struct pg *pg;
-    bool deaf;       /* what it hears may have come before the grant that it holds by */
-    bool hears_jobs; /* it was told to listen for them */
+    bool deaf;       /* notifications may be older than the grant that it holds */
+    bool hears_jobs; /* it listens for them */
     struct hot_key hot_key;
 
     /* session.c's own */
@@ -69,11 +69,11 @@ struct session {
     struct request *unsent;  /* the first that is not sent yet */
     struct request *suspect; /* failed, but perhaps by another client's error: being probed */
     bool alone;              /* one request at a time, and no pipeline */
-    unsigned in_a_row;       /* so many were sent like that */
+    unsigned in_a_row;       /* this many were sent like that */
     uint64_t prepared;
     bool was_up;
     bool broken;               /* found out while sending: reported by the task */
-    struct stile_error notice; /* the last that the server said by itself */
+    struct stile_error notice; /* the server's last notice */
 };
 
 enum stile_status postgres_session_new(struct session **session, struct pg *pg,
@@ -107,7 +107,7 @@ void postgres_session_keep(struct session *session);
 
 /* ---- errors, as a status and a sentence without secrets ---- */
 
-/* Why there is no connection, or none any more. conn may be NULL. */
+/* Why there is no connection, or no longer one. conn may be NULL. */
 void postgres_connection_error(struct stile_error *err, const PGconn *conn, const char *secret);
 
 /* By the class of the server's code. */

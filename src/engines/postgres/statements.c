@@ -29,7 +29,7 @@ const char *postgres_sql_ms(char out[24], uint64_t ns)
     "stile.granted($2::text, " id ", " sub "::smallint, " shared                                   \
     ", $3::bigint, $4::bigint, $5::text, $6::text, $7::int, $8::text)"
 
-/* The same for a caller with a place in the line, or without. */
+/* The same for a caller with a place in the queue, or without. */
 #define GRANTED_IN_LINE(id, sub, shared)                                                           \
     "stile.grant($2::text, " id ", " sub "::smallint, " shared                                     \
     ", $3::bigint, $4::bigint, $5::text, $6::text, $7::int, $8::text, $9::bigint)"
@@ -42,10 +42,10 @@ const char *postgres_sql_ms(char out[24], uint64_t ns)
     ") then " GRANTED_IN_LINE(id, sub, shared) " end as " TAG ", " id
 #define TRY_BARE(args, id, sub, shared, suffix)                                                    \
     "select case when pg_try_advisory_lock" suffix "(" args ") then 'g 0' end as " TAG ", " id
-/* Whose key is known already need not hear it again: a pair is two statements and little else. */
+/* Where the key is known already, it is not returned: a pair is two statements and little else. */
 #define TRY_ONE_BARE(args, id, sub, shared, suffix)                                                \
     "select pg_try_advisory_lock" suffix "(" args ") as " TAG
-/* Whether it had to wait is told, too. A statement that waits keeps a snapshot, which holds up
+/* Returns whether it had to wait, too. A statement that waits keeps a snapshot, which delays
  * VACUUM and CREATE INDEX CONCURRENTLY: so it never waits for longer than this. */
 #define SLICE "900ms"
 #define WAITED(args, suffix)                                                                       \
@@ -82,7 +82,7 @@ const char *postgres_sql_ms(char out[24], uint64_t ns)
     }
 #define ALL_FORMS(kind, sql) FORMS(kind, sql, sql)
 
-/* A session speaks one of the two kinds only, so their numbers may be the same. */
+/* A session uses one of the two kinds only, so their numbers may be the same. */
 static const struct statement with_schema[SQL_KINDS][KEY_FORMS][2] = {
     [SQL_TRY] = ALL_FORMS(SQL_TRY, TRY),
     [SQL_LOCK] = ALL_FORMS(SQL_LOCK, LOCK),
@@ -119,8 +119,8 @@ const struct statement postgres_sql_queue_leave = {0, "select stile.unpark($1::b
 const struct statement postgres_sql_queue_wake = {
     0, "select stile.wake($1::bigint, $2::smallint) as " TAG};
 
-/* What a role's or a database's defaults might have set is set for ourselves. The check of the
- * connection, which not every platform has, is what ends a waiter whose process was killed. */
+/* Overrides the defaults of the role or the database. client_connection_check_interval, which
+ * not every platform has, ends the wait of a killed process. */
 const struct statement postgres_sql_greeting = {
     0,
     "select pg_backend_pid() as " TAG ", pg_is_in_recovery(), exists (select from pg_class c join "
@@ -144,8 +144,8 @@ const struct statement postgres_sql_listen = {0, "listen stile"};
 const struct statement postgres_sql_check_connection = {
     0, "select set_config('client_connection_check_interval', '500', false) as " TAG};
 
-/* Whether an advisory lock is one: what only passes for PostgreSQL may grant it to everybody. And
- * how many locks of all kinds the server has room for. */
+/* Whether advisory locks exclude: an imitation of PostgreSQL may grant them to everyone. And the
+ * size of the server's lock table. */
 #define PROBE "1937009006, pg_backend_pid()"
 #define ROOM                                                                                       \
     "current_setting('max_locks_per_transaction')::bigint * "                                      \
@@ -163,7 +163,7 @@ const struct statement postgres_sql_ttl = {
 const struct statement postgres_sql_unlock_all = {61, "select pg_advisory_unlock_all() as " TAG};
 const struct statement postgres_sql_cancel = {62, "select pg_cancel_backend($1::int) as " TAG};
 
-/* ---- for people ---- */
+/* ---- for inspection ---- */
 
 #define LOCKS                                                                                      \
     "(select (classid::bigint << 32) | objid::bigint as id, objsubid, mode = 'ShareLock' as "      \
@@ -171,7 +171,7 @@ const struct statement postgres_sql_cancel = {62, "select pg_cancel_backend($1::
     "waits from pg_locks where locktype = 'advisory' and database = (select oid from "             \
     "pg_database where datname = current_database()))"
 
-/* With those that are parked: they wait, too. */
+/* With queued claims: they wait, too. */
 #define LOCKS_AND_LINE                                                                             \
     "(select * from " LOCKS " s union all select w.key, w.sub, w.shared, false, w.backend, "       \
     "(extract(epoch from clock_timestamp() - w.since) * 1000)::bigint from stile.waiting w "       \
@@ -179,8 +179,8 @@ const struct statement postgres_sql_cancel = {62, "select pg_cancel_backend($1::
 
 #define AGE(at) "(extract(epoch from clock_timestamp() - " at ") * 1000)::bigint"
 
-/* One row a lock in the server, or one without, in the order of the queue. Who was here before its
- * process began is another one with the same number. */
+/* One row for each lock in the server, or one without a lock, in the order of the queue. A grant
+ * that is older than the backend was another backend's with the same number. */
 #define VIEW                                                                                       \
     " l.pid, l.granted, l.shared, coalesce(l.waits, 0), coalesce(a.application_name, ''), "        \
     "l.pid is not null and l.pid = r.backend and a.backend_start <= r.since, r.token, "            \
@@ -233,7 +233,7 @@ const struct statement postgres_sql_list_queue = {
        "clock_timestamp() or r.delay_ms is not null) "
        "order by r.name, " ORDER};
 
-/* Without a schema nobody knows the names: what is held is shown as its number. */
+/* Without a schema the names are not known: held locks are shown by their number. */
 const struct statement postgres_sql_list_bare = {
     0, "select '#' || case l.objsubid when 1 then l.id::text else (l.id >> 32)::int || ',' || "
        "((l.id & 4294967295) << 32 >> 32)::text end as " TAG "," VIEW_BARE "from " LOCKS
@@ -262,7 +262,7 @@ const struct statement postgres_sql_terminate = {0, "select pg_terminate_backend
            " offset 0) mark, stile.row_lock r where r.name = $1::text for " how                    \
     }
 #define ALSO_SHARED ", pg_advisory_xact_lock_shared(" MARK_SHARED ", 0)"
-/* Nobody's locks have this in their names: \2 in front. */
+/* No name of a lock begins with \2. */
 #define COUNTER "E'\\x02' || $1::text"
 
 const struct statement postgres_sql_row_make = {
@@ -273,7 +273,7 @@ const struct statement postgres_sql_row_take[2][2] = {
     {TAKE(5, ALSO_SHARED, "share of r skip locked"), TAKE(6, ALSO_SHARED, "share of r")},
 };
 const struct statement postgres_sql_row_end = {7, "commit"};
-/* A crash ends it anyway: it need not be on disk. */
+/* A crash ends the lock anyway: the row need not be on disk. */
 const struct statement postgres_sql_row_ttl = {
     8, "select set_config('idle_in_transaction_session_timeout', $1::text, false), "
        "set_config('lock_timeout', $2::text, false), "
@@ -315,8 +315,7 @@ const struct statement postgres_sql_table_greeting = {
     "select pg_backend_pid() as " TAG ", pg_is_in_recovery(), exists (select from pg_class c join "
     "pg_namespace n on n.oid = c.relnamespace "
     "where n.nspname = 'stile' and c.relname = 'version')"};
-/* Where the session is ours alone. $1: where tables are looked for; NULL: where the role has them.
- */
+/* Where the session is ours alone. $1: the search_path; NULL: the role's own. */
 const struct statement postgres_sql_table_settings = {
     0, "select set_config('statement_timeout', '0', false), "
        "set_config('lock_timeout', '2s', false), "
@@ -331,9 +330,9 @@ const struct statement postgres_sql_table_test = {0, "select pg_notify($1::text,
 const struct statement postgres_sql_table_claim = {
     0, "select stile.table_claim($1::text, $2::text, $3::text, $4::int, $5::bigint, $6::bigint, "
        "$7::bigint, $8::boolean, $9::text, $10::text, $11::int, $12::text) as " TAG};
-/* "a": ask again; "w MS AHEAD": held by others for so long, with so many before it. When something
- * before it has run out, the first one asks at once, and those behind it one after the other within
- * a second, should it be dead. No more than twenty before it are counted. */
+/* "a": ask again; "w MS AHEAD": held by others for MS, with AHEAD waiters before it. When a
+ * lease before it has run out, the first waiter asks at once, and the others follow one by one
+ * within a second, in case the first is dead. No more than twenty are counted. */
 #define LOOK                                                                                       \
     "select case when x.waits and x.ends + m.ahead * interval '50 ms' > clock_timestamp() then "   \
     "'w ' || ceil(extract(epoch from x.ends + m.ahead * interval '50 ms' - clock_timestamp()) * "  \
@@ -359,7 +358,8 @@ const struct statement postgres_sql_table_resume = {
 const struct statement postgres_sql_table_break = {
     0, "select stile.table_break($1::text, $2::bigint) as " TAG};
 
-/* What has run out and is kept back is a ghost, whether somebody has settled it or not. */
+/* A claim that has expired while a hold lasts is a ghost, whether or not a client has marked it
+ * as one. */
 #define ENDS                                                                                       \
     "case when c.held and c.confirmed and not c.ghost then greatest(c.expires_at, c.hold_until, "  \
     "c.expires_at + c.delay_ms * interval '1 ms') else c.expires_at end"
@@ -389,7 +389,7 @@ const struct statement postgres_sql_table_list = {
 const struct statement postgres_sql_facts = {
     0, "select pg_is_in_recovery() as " TAG ", exists (select from " OURS
        " c where c.relname = 'version'), "
-       /* What is missing, as the statement that grants it. */
+       /* The missing privileges, as the statement that grants them. */
        "(select string_agg(format('GRANT %s TO %I;', g.what, current_user), E'\\n') from (select "
        "'USAGE ON SCHEMA stile' as what from pg_namespace n where n.nspname = 'stile' and not "
        "has_schema_privilege(n.oid, 'usage') union all select string_agg(p.word, ', ' order by "
@@ -422,8 +422,8 @@ const struct statement postgres_sql_facts = {
 #define FREE "s.lock_until <= " NOW
 #endif
 
-/* Its claims have no token. Ours have one where our own schema is there: \3 stands in front of its
- * name in the table of counters. */
+/* ShedLock's own claims have no token. Ours have one if the schema of stile is there: in its
+ * table of counters, their names begin with \3. */
 #define SHED_COUNTER "E'\\x03@T@:' || "
 static const char counted[] =
     "insert into stile.counter as n (name, token) select " SHED_COUNTER
@@ -431,8 +431,8 @@ static const char counted[] =
     "n.token + 1 returning n.token";
 static const char uncounted[] = "select 0 as token from won";
 
-/* A commit that is told must not be forgotten by a crash, whatever the role's defaults say. Who
- * asks again with the same owner may have it already. */
+/* A crash must not forget an acknowledged commit, whatever the role's defaults say. A repeated
+ * claim with the same owner may hold it already. */
 static const char claim_sql[] =
     "with p (name, owner, mode, slots, ttl_ms, hold_ms, delay_ms, wait, channel, host, pid, "
     "command) "
@@ -449,7 +449,8 @@ static const char claim_sql[] =
     "counted as (@N@) "
     "select coalesce((select 'g ' || token from counted), 'b ' || greatest(1, (select ceil(" EPOCH
     "s.lock_until - t.now)) * 1000) from @T@ s, t, p where s.name = p.name))) as " TAG;
-/* $4: hold_at_least. What is kept back by it is nobody's any more: a ~ in front says so. */
+/* $4: hold_at_least. A ~ in front of locked_by marks a name that is only held back, without a
+ * holder. */
 static const char release_sql[] =
     "with r as (update @T@ s set lock_until = k.till, locked_by = case when k.till > " NOW
     " then left('~' || s.locked_by, 255) else s.locked_by end from (select case when $3::boolean "

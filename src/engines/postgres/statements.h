@@ -1,4 +1,4 @@
-/* What is said to the server. */
+/* The statements that are sent to the server. */
 #ifndef STILE_POSTGRES_STATEMENTS_H
 #define STILE_POSTGRES_STATEMENTS_H
 
@@ -7,23 +7,23 @@
 
 /* Those that are about one key, in each of its forms and both modes. */
 enum sql {
-    SQL_TRY,      /* "g TOKEN", "h MS" (kept back for so long) or NULL; key */
+    SQL_TRY,      /* "g TOKEN", "h MS" (held back for that long) or NULL; key */
     SQL_LOCK,     /* waits inside the server, then as SQL_GRANT */
-    SQL_GRANT,    /* it is ours in the server: "g TOKEN" or "h MS"; key */
+    SQL_GRANT,    /* the lock is ours in the server: "g TOKEN" or "h MS"; key */
     SQL_UNLOCK,   /* whether it was ours */
     SQL_END_HOLD, /* the same, where a hold or a delay was written with the grant */
     SQL_KEY,      /* key */
     SQL_KINDS,
 };
 
-/* What the database has: nothing of ours; counters; and a line for those that wait. */
+/* What the database has: no schema; one with counters; one with a queue for waiters, too. */
 enum schema { SCHEMA_NONE, SCHEMA_COUNTS, SCHEMA_QUEUE };
 
 const struct statement *postgres_sql_for(enum sql kind, const struct key *key, bool shared,
                                          enum schema schema);
 
-/* The line: $1 the key, $2 its objsubid, $3 whether shared, $4 the channel; $1 the ticket; $1 the
- * key, $2 its objsubid. */
+/* The queue: $1 the key, $2 its objsubid, $3 whether shared, $4 the channel; $1 the ticket; $1
+ * the key, $2 its objsubid. */
 extern const struct statement postgres_sql_queue_join, postgres_sql_queue_leave,
     postgres_sql_queue_wake;
 
@@ -44,8 +44,8 @@ extern const struct statement postgres_sql_row_make, postgres_sql_row_begin,
     postgres_sql_row_take[2][2], postgres_sql_row_end, postgres_sql_row_ttl, postgres_sql_row_count,
     postgres_sql_row_end_hold, postgres_sql_row_show, postgres_sql_row_list, postgres_sql_row_break;
 
-/* mode=table: nothing is prepared and nothing set, for the next statement may be another session's.
- */
+/* mode=table: nothing is prepared and nothing set, as the next statement may run in another
+ * session. */
 extern const struct statement postgres_sql_table_greeting, postgres_sql_table_settings,
     postgres_sql_table_test, postgres_sql_table_claim, postgres_sql_table_look,
     postgres_sql_table_look_alive, postgres_sql_table_release, postgres_sql_table_renew,

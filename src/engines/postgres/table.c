@@ -1,5 +1,5 @@
-/* mode=table: the functions of the schema do the work, each in one transaction; who is next is told
- * through NOTIFY. */
+/* mode=table: the functions of the schema do the work, each in one transaction. NOTIFY wakes the
+ * waiter that was granted the lock. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #include "engines/postgres/pg.h"
 #include "engines/postgres/statements.h"
 
-/* ---- what is said ---- */
+/* ---- sending ---- */
 
 static struct pg *pg_of_lease(struct lease *lease)
 {
@@ -24,7 +24,7 @@ static enum stile_status send_shared(struct pg *pg, const struct statement *stat
     return status ? status : postgres_send(shared, statement, values, n, fn, data, err);
 }
 
-/* Class 40: it was rolled back, as a victim of a deadlock for one. */
+/* Class 40: it was rolled back, for instance as a deadlock victim. */
 static struct lease_answer read_answer(const struct answer *a)
 {
     const char *text = a->err || PQntuples(a->result) != 1 ? "" : PQgetvalue(a->result, 0, 0);
@@ -216,7 +216,7 @@ void postgres_table_break(struct engine *engine, struct query *query)
         engine->events->done(query, &err);
 }
 
-/* ---- hearing ---- */
+/* ---- notifications ---- */
 
 /* "t", "g owner" or "b owner". */
 static void on_notified(struct session *session, const char *payload)
@@ -224,7 +224,7 @@ static void on_notified(struct session *session, const char *payload)
     struct leases *leases = &session->pg->leases;
     if (strcmp(payload, "t") == 0 && !leases->hearing) {
         leases->hearing = true;
-        sql_lease_ask_again(leases); /* they have not said where they listen */
+        sql_lease_ask_again(leases); /* their rows do not have the channel yet */
     } else if (strncmp(payload, "g ", 2) == 0) {
         sql_lease_hear_granted(leases, payload + 2);
     } else if (strncmp(payload, "b ", 2) == 0) {
@@ -237,14 +237,14 @@ static void ignore(void *data, const struct answer *a)
     (void)data, (void)a;
 }
 
-/* Behind a pooler nothing is set, and nothing can be heard. */
+/* Behind a pooler nothing is set, and no notification arrives. */
 static void on_up(struct session *session)
 {
     struct pg *pg = session->pg;
     const char *channel[] = {pg->channel}, *path[] = {pg->options.table ? NULL : "pg_catalog"};
     if (!pg->pooled)
         postgres_send(session, &postgres_sql_table_settings, path, 1, ignore, NULL, NULL);
-    if (!pg->pooled && !pg->options.table) { /* in ShedLock's nobody tells anybody */
+    if (!pg->pooled && !pg->options.table) { /* ShedLock's clients notify nobody */
         postgres_send(session, &pg->listen, NULL, 0, ignore, NULL, NULL);
         postgres_send(session, &postgres_sql_table_test, channel, 1, ignore, NULL, NULL);
     }

@@ -182,7 +182,7 @@ void sql_claim_confirmed(struct sql_claim *c, uint64_t sent_ns, const struct sti
         sql_claim_grant(c, c->token, sent_ns);
 }
 
-/* ---- losing it ---- */
+/* ---- losing the lock ---- */
 
 void sql_claim_lose(struct sql_claim *c, const struct stile_error *why)
 {
@@ -251,7 +251,7 @@ void sql_claim_withdraw(struct sql_claim *c, bool there)
         pool_of_claim(c)->database->clear(c);
 }
 
-/* ---- out of the server's queue ---- */
+/* ---- leaving the server's queue ---- */
 
 /* If the stop failed, the statement had ended already, or the release's timer ends the session. */
 void sql_claim_stopped(struct session *session)

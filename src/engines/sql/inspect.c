@@ -260,7 +260,7 @@ void sql_break_wait(struct breaking *b)
     else if (b->denied.status)
         sql_break_end(b, &b->denied);
     else
-        sql_break_end_with(b, STILE_REFUSED, "its session does not end");
+        sql_break_end_with(b, STILE_REFUSED, "the holder's session does not end");
 }
 
 void sql_break_begin(struct query *query, answer_fn *seen, answer_fn *looked)

@@ -21,7 +21,7 @@ void sql_view_free(struct view *view);
 
 void sql_inspect_show(struct engine *engine, struct query *query);
 void sql_inspect_list(struct engine *engine, struct query *query);
-/* Polls: changes made by plain SQL are announced by nobody. */
+/* Polls: no one announces changes made by plain SQL. */
 void sql_inspect_watch(struct engine *engine, struct query *query);
 void sql_inspect_unwatch(struct engine *engine, struct query *query);
 
@@ -48,8 +48,8 @@ enum lease_column {
 /* Its texts point into the cells, of which each may be NULL. */
 void sql_inspect_row(struct stile_claim_info *claim, const char *const cells[ROW_COLUMNS]);
 
-/* ---- break: finds the holders, has them give up or ends their sessions, and looks until they are
- * gone ---- */
+/* ---- break: finds the holders, asks them to give up or ends their sessions, and polls until they
+ * are gone ---- */
 
 /* A grant that is to be broken. */
 struct target {

@@ -297,7 +297,7 @@ void sql_lease_claim(struct engine *engine, struct claim *claim)
         ask(lease);
 }
 
-/* ---- without its process ---- */
+/* ---- detached claims ---- */
 
 /* Never fails in doubt: core would withdraw a claim that its owner wants to keep. */
 void sql_lease_resumed(struct lease *lease, const struct lease_answer *a)
@@ -356,7 +356,7 @@ const struct engine_detached sql_lease_detached = {
     .owner = owner_of,
 };
 
-/* ---- hearing ---- */
+/* ---- notifications ---- */
 
 /* A request under way was sent before the server could reach this client: another one follows
  * it. */

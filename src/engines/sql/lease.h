@@ -100,7 +100,7 @@ void sql_lease_released(struct lease *lease, const struct lease_answer *answer);
 void sql_lease_renewed(struct lease_batch *batch, const struct lease_answer *answer,
                        bool (*found)(const void *rows, const char *owner), const void *rows);
 
-/* ---- messages: hints, for anybody may send them ---- */
+/* ---- notifications: only hints, as any role may send them ---- */
 
 void sql_lease_hear_granted(struct leases *leases, const char *owner);
 void sql_lease_hear_broken(struct leases *leases, const char *owner);

@@ -1,6 +1,6 @@
 #include "engines/sql/pool.h"
 
-/* ---- the client's ---- */
+/* ---- the pool of a client ---- */
 
 static void sweep(struct timer *timer);
 
@@ -45,7 +45,7 @@ void sql_pool_forget(struct pool *pool, const void *data)
         sql_session_forget(pool->shared, data);
 }
 
-/* ---- taking and giving ---- */
+/* ---- taking and returning sessions ---- */
 
 void sql_pool_remove(struct session *session)
 {
@@ -77,11 +77,11 @@ static enum stile_status add(struct session **session, struct pool *pool, struct
 {
     if (pool->n + 1 >= pool->most)
         return error_set(err, STILE_REFUSED, 0,
-                         "%u sessions are in use, one for each lock that is %s: say sessions=N in "
+                         "%u sessions are in use, one for each lock that is %s: set sessions=N in "
                          "the URL for more",
                          pool->most,
                          pool->for_each ? "held or waited for"
-                                        : "waited for or was granted after a wait");
+                                        : "waited for, or was granted after a wait");
     enum stile_status status = pool->database->connect(session, pool, err);
     if (status)
         return status;
@@ -141,7 +141,7 @@ void sql_pool_close(struct session *session)
     sql_session_free(session);
 }
 
-/* ---- what is not used any more ---- */
+/* ---- closing unused sessions ---- */
 
 /* A third of the lease, so that the server never has to end an idle session. */
 static uint64_t idle_ns(const struct pool *pool)

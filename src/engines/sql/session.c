@@ -133,7 +133,7 @@ void sql_session_fail(struct session *session, const struct stile_error *why)
     sql_session_leave(session);
 }
 
-/* ---- time ---- */
+/* ---- a server that does not answer ---- */
 
 static uint64_t stall_ns(const struct sql_session *s)
 {
