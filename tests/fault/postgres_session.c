@@ -464,6 +464,40 @@ static void sitting_on_a_hold(void **state)
     check(STILE_OK, stile_lock_release(w.lock, &why));
 }
 
+/* The token in the message that `stile break` has sent. */
+static uint64_t broken_token(void)
+{
+    unsigned long long token = 0;
+    PGnotify *note;
+    for (int i = 0; PQconsumeInput(admin) && !(note = PQnotifies(admin)); i++) {
+        struct pollfd p = {.fd = PQsocket(admin), .events = POLLIN};
+        assert_true(i < 100 && poll(&p, 1, PATIENCE_MS) == 1);
+    }
+    assert_int_equal(sscanf(note->extra, "b %*d %*d %llu", &token), 1);
+    PQfreemem(note);
+    return token;
+}
+
+/* All clients hear of it, and a later holder perhaps only after its grant, which is not meant. */
+static void a_break_names_the_grant(void **state)
+{
+    struct stile_lock *lock = lock_on(client, "x", STILE_OPTIONS(.hold_at_least_ms = 600000));
+    uint64_t token;
+    (void)state;
+    sql("listen stile");
+    for (int released = 0; released < 2; released++) {
+        check(STILE_OK, stile_lock_acquire(lock, PATIENCE_MS, &why));
+        check(STILE_OK, stile_lock_token(lock, &token));
+        if (released)
+            check(STILE_OK, stile_lock_release(lock, &why));
+        check(STILE_OK, stile_break(client, "x", 0, &why));
+        assert_true(broken_token() == token);
+        if (!released)
+            check(STILE_LOST, stile_lock_release(lock, &why));
+    }
+    sql("unlisten stile");
+}
+
 /* After a wait longer than its lease it is held for a whole lease, not for what is left of one. */
 static void a_long_wait_ends_in_a_whole_lease(void **state)
 {
@@ -502,6 +536,7 @@ int main(int argc, char **argv)
         TEST(a_session_takes_only_its_own_with_it),
         TEST(waits_do_not_need_the_shared_session),
         TEST(sitting_on_a_hold),
+        TEST(a_break_names_the_grant),
         TEST(a_long_wait_ends_in_a_whole_lease),
         TEST(a_burst_is_queued),
         TEST(a_burst_of_rows_is_queued),

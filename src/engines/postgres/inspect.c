@@ -388,7 +388,21 @@ static bool find_targets(struct breaking *b, const PGresult *result)
     return b->targets;
 }
 
-static void notify_holders(struct breaking *b)
+/* The token of the grant that was seen, or of the hold that it has left. 0: the name's row is not
+ * about all the holders. */
+static uint64_t seen_token(const PGresult *result)
+{
+    for (int row = 0; row < PQntuples(result); row++) {
+        bool foreign, shared = is_true(result, row, COL_SHARED);
+        if (holder_of(result, row, &foreign) && (shared || !is_true(result, row, COL_IS_OURS)))
+            return 0;
+    }
+    return token_of(result);
+}
+
+/* A later holder hears of this, too, perhaps after its grant: so it names the grant that is meant,
+ * where it can. */
+static void notify_holders(struct breaking *b, uint64_t meant)
 {
     struct query *query = b->query;
     struct pg *pg = pg_of(query->engine);
@@ -396,7 +410,7 @@ static void notify_holders(struct breaking *b)
     struct name_key key_;
     struct stile_error err;
     char token[24];
-    snprintf(token, sizeof token, "%" PRIu64, query->token);
+    snprintf(token, sizeof token, "%" PRIu64, query->token ? query->token : meant);
     name_key(&key_, pg, query->name, query->name_len);
     key_.values[3] = token;
     const char *row[] = {key_.stored, token};
@@ -426,7 +440,7 @@ static void on_seen(void *data, const struct answer *a)
     else if (!find_targets(b, a->result))
         sql_break_end_with(b, STILE_NOMEM, "out of memory");
     else
-        notify_holders(b);
+        notify_holders(b, seen_token(a->result));
 }
 
 void postgres_break(struct engine *engine, struct query *query)
