@@ -105,7 +105,7 @@ void maria_row_clear(struct sql_claim *c);
 /* ---- table.c: mode=table ---- */
 
 extern const struct session_events maria_table_events;
-extern const struct lease_ops maria_table_ops;
+extern const struct lease_ops maria_table_ops, maria_shedlock_ops;
 
 void maria_wakeup_init(struct my *my);
 void maria_table_break(struct engine *engine, struct query *query);

@@ -108,6 +108,7 @@ static void configure(struct my *my)
 {
     bool row = my->options.mode == MODE_ROW, table = my->options.mode == MODE_TABLE;
     my->shared_events = table ? &maria_table_events : &maria_shared_events;
+    my->leases.ops = my->options.table ? &maria_shedlock_ops : &maria_table_ops;
     sql_pool_configure(&my->pool, row ? &row_database : &database, my->options.sessions, row);
 }
 
@@ -124,7 +125,6 @@ static enum stile_status maria_open(struct engine *engine, const struct url *url
     }
     maria_wakeup_init(my);
     my->leases.engine = engine;
-    my->leases.ops = &maria_table_ops;
     status = introduce(my, err);
     if (!status)
         status = maria_options_read(&my->options, url, err);

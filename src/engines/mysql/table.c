@@ -382,11 +382,8 @@ static void on_checked(void *data, const struct answer *a)
     sql_lease_checked(data, &answer);
 }
 
-/* ShedLock's table has no rows of waiters to look at. */
 static enum stile_status check(struct lease *lease, uint64_t life_ms, struct stile_error *err)
 {
-    if (my_of(engine_of(lease))->options.table)
-        return ask(lease, err);
     return send_shared(engine_of(lease), maria_sql_table_look(lease, life_ms), on_checked, lease,
                        err);
 }
@@ -441,7 +438,20 @@ static enum stile_status renew(struct lease_batch *batch, struct stile_error *er
 }
 
 const struct lease_ops maria_table_ops = {
-    .ask = ask, .check = check, .resume = resume, .release = release, .renew = renew};
+    .ask = ask,
+    .check = check,
+    .resume = resume,
+    .release = release,
+    .renew = renew,
+};
+
+/* ShedLock's table has no rows of waiters that could be checked: they ask. */
+const struct lease_ops maria_shedlock_ops = {
+    .ask = ask,
+    .resume = resume,
+    .release = release,
+    .renew = renew,
+};
 
 /* ---- breaking ---- */
 

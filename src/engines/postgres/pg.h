@@ -157,7 +157,7 @@ void postgres_row_clear(struct sql_claim *c);
 /* ---- table.c: mode=table ---- */
 
 extern const struct session_events postgres_table_events;
-extern const struct lease_ops postgres_table_ops;
+extern const struct lease_ops postgres_table_ops, postgres_shedlock_ops;
 
 void postgres_table_prepare(struct pg *pg);
 void postgres_table_break(struct engine *engine, struct query *query);

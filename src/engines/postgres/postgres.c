@@ -107,6 +107,7 @@ static void configure(struct pg *pg)
     bool row = pg->options.mode == MODE_ROW, table = pg->options.mode == MODE_TABLE;
     pg->shared_events = table ? &postgres_table_events : &postgres_shared_events;
     pg->pooled_events = &postgres_pooled_events;
+    pg->leases.ops = pg->options.table ? &postgres_shedlock_ops : &postgres_table_ops;
     sql_pool_configure(&pg->pool, row ? &row_database : &database, pg->options.sessions, row);
 }
 
@@ -119,7 +120,6 @@ static enum stile_status postgres_open(struct engine *engine, const struct url *
         return status;
     postgres_table_prepare(pg);
     pg->leases.engine = engine;
-    pg->leases.ops = &postgres_table_ops;
     status = introduce(pg, err);
     if (!status)
         status = postgres_options_read(&pg->options, url, err);

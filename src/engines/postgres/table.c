@@ -74,14 +74,11 @@ static void on_checked(void *data, const struct answer *a)
     sql_lease_checked(data, &answer);
 }
 
-/* ShedLock's table has no rows of waiters to look at. */
 static enum stile_status check(struct lease *lease, uint64_t life_ms, struct stile_error *err)
 {
     struct claim *claim = claim_of_lease(lease);
     struct pg *pg = pg_of_lease(lease);
     char stored[STORED_MAX], life[24];
-    if (pg->options.table)
-        return ask(lease, err);
     postgres_name_store(stored, claim->name, claim->name_len);
     snprintf(life, sizeof life, "%" PRIu64, life_ms);
     const char *values[] = {stored, lease->owner, life};
@@ -175,7 +172,20 @@ out:
 }
 
 const struct lease_ops postgres_table_ops = {
-    .ask = ask, .check = check, .resume = resume, .release = release, .renew = renew};
+    .ask = ask,
+    .check = check,
+    .resume = resume,
+    .release = release,
+    .renew = renew,
+};
+
+/* ShedLock's table has no rows of waiters that could be checked: they ask. */
+const struct lease_ops postgres_shedlock_ops = {
+    .ask = ask,
+    .resume = resume,
+    .release = release,
+    .renew = renew,
+};
 
 void postgres_table_prepare(struct pg *pg)
 {
