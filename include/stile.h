@@ -89,6 +89,19 @@ struct stile_lock;
 
 /* ---- clients ---- */
 
+enum stile_log_level {
+    STILE_LOG_DEFAULT, /* as WARNING */
+    STILE_LOG_ERROR,   /* a lock is lost */
+    STILE_LOG_WARNING, /* the engine does not answer as it should; it is asked again */
+    STILE_LOG_INFO,    /* clients are opened and closed, renewals are repeated */
+    STILE_LOG_DEBUG,   /* what happens to each lock */
+};
+
+/* For logs: what happens inside a client. It is called on any thread, with internal locks held: it
+ * must not call this library, and should be quick. The message has neither secrets nor a newline.
+ */
+typedef void stile_log_fn(enum stile_log_level level, const char *message, void *data);
+
 struct stile_client_options {
     size_t size;       /* sizeof this struct; STILE_CLIENT_OPTIONS fills it */
     bool threadless;   /* no background thread: you call stile_client_dispatch() */
@@ -96,6 +109,9 @@ struct stile_client_options {
                         * stored in the engine, where others read it: no secrets */
     bool examine;      /* for stile_doctor() only: open also what would be refused otherwise */
     int64_t pid;       /* the process to signal, for `stile show`; 0: this one */
+    stile_log_fn *log; /* NULL: nothing is logged */
+    void *log_data;
+    enum stile_log_level log_level; /* up to this one */
 };
 
 /* url NULL: $STILE_ENGINE, else "local:". options NULL: defaults. */

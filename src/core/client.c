@@ -2,12 +2,17 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "mutant.h"
+
+/* A name, an error's message, and what we say about them. */
+#define LOG_MAX 1024
 
 /* ---- fork ---- */
 
@@ -211,6 +216,16 @@ bool client_in_callback(const struct stile_client *client)
     while (at && !pthread_equal(at->thread, pthread_self()))
         at = at->next;
     return at || drive_is_leader(client);
+}
+
+void client_log(struct stile_client *client, enum stile_log_level level, const char *format, ...)
+{
+    char message[LOG_MAX];
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(message, sizeof message, format, args);
+    va_end(args);
+    client->log(level, message, client->log_data);
 }
 
 uint64_t client_after_ms(struct stile_client *client, int64_t ms)

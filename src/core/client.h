@@ -26,6 +26,9 @@ struct stile_client {
     struct loop *loop;
     struct engine *engine;
     bool threadless;
+    stile_log_fn *log;
+    void *log_data;
+    enum stile_log_level log_level;
     struct drive drive;
     struct name_queues name_queues;
     struct admission admission;
@@ -70,6 +73,15 @@ void client_step_out(struct stile_client *client, struct outside *outside);
 void client_step_in(struct stile_client *client, struct outside *outside);
 /* The calling thread is in a callback of this client. */
 bool client_in_callback(const struct stile_client *client);
+
+/* One line for the user's log, if it wants any of this level. */
+#define CLIENT_LOG(client, level, ...)                                                             \
+    do {                                                                                           \
+        if ((client)->log && (level) <= (client)->log_level)                                       \
+            client_log(client, level, __VA_ARGS__);                                                \
+    } while (0)
+void client_log(struct stile_client *client, enum stile_log_level level, const char *format, ...)
+    PRINTF_LIKE(3, 4);
 
 /* So long from now; NEVER if the clock ends before. */
 uint64_t client_after_ms(struct stile_client *client, int64_t ms);

@@ -13,6 +13,9 @@ static void session_renewed(struct engine *engine, const void *session, uint64_t
 
 static void session_unknown(struct engine *engine, const void *session)
 {
+    struct stile_client *client = engine->core;
+    CLIENT_LOG(client, STILE_LOG_INFO, "%s: renewal of the session not answered; it is repeated",
+               engine->caps.engine);
     lease_session_unknown(engine->core, session);
 }
 

@@ -51,6 +51,16 @@ static void move_to(struct stile_lock *lock, enum lock_state state)
     lock->state = state;
 }
 
+/* What happens to a lock, for the user's log. */
+#define LOCK_LOG(lock, level, format, ...)                                                         \
+    CLIENT_LOG((lock)->client, level, "'%s': " format, (lock)->claim->name, __VA_ARGS__)
+
+/* Of something that is repeated only the first time is worth a warning. */
+static enum stile_log_level first_time(unsigned times)
+{
+    return times ? STILE_LOG_DEBUG : STILE_LOG_WARNING;
+}
+
 static bool is_claiming(const struct stile_lock *lock)
 {
     return lock->state == CLAIMING || lock->state == RESUMING;
@@ -307,6 +317,7 @@ static bool schedule_release(struct stile_lock *lock, const struct stile_error *
     uint64_t now = lock_now(lock);
     if (now >= lock->release_until_ns)
         return false;
+    LOCK_LOG(lock, first_time(lock->releases), "release is repeated: %s", err->message);
     answer_unfinished_release(lock, err);
     move_to(lock, lock->state == RELEASING ? RELEASE_PAUSED : CLEARING_PAUSED);
     uint64_t at = now + loop_backoff(loop, REPEAT_FIRST_NS, REPEAT_MAX_NS, lock->releases++);
@@ -435,6 +446,7 @@ static void lose(struct stile_lock *lock, const struct stile_error *err)
     lease_stop(lock);
     move_to(lock, CLEARING);
     lock_set_reason(lock, err);
+    LOCK_LOG(lock, STILE_LOG_ERROR, "lost: %s", err ? err->message : stile_status_text(STILE_LOST));
     lock_report_loss(lock);
     lock->claim->lost = true;
     begin_release(lock);
@@ -562,8 +574,10 @@ void lock_timer(struct timer *timer)
         end_of_wait(lock, true);
         break;
     case RELEASING:
-        if (!waits_in_moving_line(lock, RELEASE_PATIENCE_NS))
+        if (!waits_in_moving_line(lock, RELEASE_PATIENCE_NS)) {
+            LOCK_LOG(lock, STILE_LOG_WARNING, "%s", "no answer to its release yet");
             lock_give_up(lock);
+        }
         break;
     case RELEASE_PAUSED:
     case CLEARING_PAUSED:
@@ -596,6 +610,7 @@ void lock_granted(struct claim *claim, uint64_t token, uint64_t sent_ns, uint64_
         struct stile_error late;
         error_set(&late, STILE_UNREACHABLE, 0, "granted, but the answer came after the deadline");
         lock_set_reason(lock, &late);
+        LOCK_LOG(lock, STILE_LOG_WARNING, "%s", late.message);
         withdraw(lock, STILE_UNREACHABLE);
         (void)end_dropped(lock);
         return;
@@ -605,6 +620,7 @@ void lock_granted(struct claim *claim, uint64_t token, uint64_t sent_ns, uint64_
         policy_resume(&lock->policy, ttl_ns);
     move_to(lock, HELD);
     lock->token = token;
+    LOCK_LOG(lock, STILE_LOG_DEBUG, "granted, token %llu", (unsigned long long)token);
     lease_start(lock, sent_ns, ttl_ns);
     lock_complete(lock, STILE_OK, NULL);
     lock_clear_reason(lock);
@@ -637,6 +653,7 @@ void lock_failed(struct claim *claim, const struct stile_error *err)
         return;
     lease_stop(lock);
     lock_set_reason(lock, err);
+    LOCK_LOG(lock, first_time(lock->tried), "not granted: %s", err->message);
 #ifndef MUTANT_CORE_DOUBT_NOT_WITHDRAWN
     if (err->status == STILE_UNCERTAIN && lock->state == CLAIMING) {
         withdraw(lock, STILE_UNCERTAIN);
@@ -653,6 +670,7 @@ static void end_release(struct stile_lock *lock, const struct stile_error *err)
 {
     /* Our own reason comes first; a failed release matters to a caller that asked for just that. */
     bool ours = lock->outcome != STILE_OK || !err || !err->status;
+    LOCK_LOG(lock, STILE_LOG_DEBUG, "%s", lock->outcome ? "withdrawn" : "released");
     move_to(lock, IDLE);
     lock_complete(lock, ours ? lock->outcome : err->status, ours ? lock->reason : err);
     lock_clear_reason(lock);
@@ -701,8 +719,10 @@ void lock_unknown(struct claim *claim)
 #ifdef MUTANT_CORE_UNKNOWN_IS_LOSS
     lock_of(claim)->deadline_ns = 0;
 #endif
-    if (still_held(lock_of(claim)))
-        lease_unknown(lock_of(claim));
+    if (!still_held(lock_of(claim)))
+        return;
+    LOCK_LOG(lock_of(claim), STILE_LOG_INFO, "%s", "renewal not answered; it is repeated");
+    lease_unknown(lock_of(claim));
 }
 
 void lock_lost(struct claim *claim, const struct stile_error *err)

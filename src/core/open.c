@@ -84,6 +84,11 @@ enum stile_status client_new(struct stile_client **out, const struct engine_clas
     client->threadless = options && options->threadless;
     client->engine->caps = client->engine->class->caps;
     client->engine->label = options ? options->label : NULL;
+    if (options) {
+        client->log = options->log;
+        client->log_data = options->log_data;
+        client->log_level = options->log_level ? options->log_level : STILE_LOG_WARNING;
+    }
     client->engine->pid = options && options->pid ? options->pid : (int64_t)getpid();
     client->engine->examining = options && options->examine;
     enum stile_status status = class->open(client->engine, url, err);
@@ -99,6 +104,7 @@ enum stile_status client_new(struct stile_client **out, const struct engine_clas
         client_dispose(client);
         return status;
     }
+    CLIENT_LOG(client, STILE_LOG_INFO, "opened %s", client->engine->caps.engine);
     *out = client;
     return STILE_OK;
 }
@@ -221,6 +227,7 @@ static void finish_close(struct stile_client *client)
     job_call_abandon_all(client);
     while (client->locks)
         lock_destroy(client->locks); /* not before: the engine may still know their claims */
+    CLIENT_LOG(client, STILE_LOG_INFO, "closed %s", client->engine->caps.engine);
     client_dispose(client);
     fork_unblock();
 }

@@ -2,6 +2,7 @@
  * accepted, and what it reads is where it was. */
 #include <stile.h>
 
+#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,16 +24,26 @@ static int see_label(const struct stile_info *info, void *data)
     return 0;
 }
 
+static int remove_it(const char *path, const struct stat *info, int type, struct FTW *at)
+{
+    (void)info, (void)type, (void)at;
+    return remove(path);
+}
+
 int main(void)
 {
     struct stile_client *client = NULL;
     struct stile_lock *lock = NULL;
     struct stile_error err = {STILE_OK, 0, ""};
     uint64_t token = 0;
+    char dir[] = "/tmp/stile-old-XXXXXX", url[64];
     int seen = 0;
 
+    if (!mkdtemp(dir))
+        return 1;
+    (void)snprintf(url, sizeof url, "local:%s", dir);
     puts("1..7");
-    check(!stile_client_open(&client, "local:", STILE_CLIENT_OPTIONS(.label = "old"), &err),
+    check(!stile_client_open(&client, url, STILE_CLIENT_OPTIONS(.label = "old"), &err),
           "client options of 0.1.0", &err);
     check(
         !stile_lock_new(&lock, client, "old", STILE_OPTIONS(.mode = STILE_SLOTS, .slots = 2), &err),
@@ -48,5 +59,5 @@ int main(void)
     check(!stile_lock_release(lock, &err), "release", &err);
     stile_lock_free(lock);
     stile_client_close(client);
-    return 0;
+    return nftw(dir, remove_it, 8, FTW_DEPTH | FTW_PHYS);
 }
