@@ -159,7 +159,7 @@ void etcd_claim_fail(struct etcd_claim *claim, const struct stile_error *err)
     if (why.status == STILE_LOST || claim->revision)
         why.status = STILE_UNCERTAIN;
     if (why.status == STILE_UNCERTAIN) {
-        claim->astray = claim->astray || err->status == STILE_UNCERTAIN;
+        claim->stray_request = claim->stray_request || err->status == STILE_UNCERTAIN;
         etcd_claim_unwatch(claim); /* the rest is kept for the withdrawal */
         etcd_claim_move(claim, FAILED);
     } else {
@@ -175,7 +175,7 @@ static void send_release(struct etcd_claim *claim);
 static void released(struct etcd_claim *claim, const struct stile_error *err)
 {
     struct claim *base = base_of(claim);
-    if (claim->astray)
+    if (claim->stray_request)
         etcd_lease_audit_later(claim->lease);
     etcd_ghosts_linger(claim);
     etcd_claim_forget(claim);
@@ -216,14 +216,14 @@ static void on_deleted(void *data, const ProtobufCMessage *message, const struct
     struct stile_error lost;
     claim->in_flight = false;
     if (err && etcd_fault_is_temporary(err)) {
-        claim->doubtful = claim->doubtful || err->status == STILE_UNCERTAIN;
+        claim->maybe_deleted = claim->maybe_deleted || err->status == STILE_UNCERTAIN;
         etcd_claim_retry_later(claim, release_again);
     } else if (err && err->native == FAULT_DENIED && claim->since_put) {
         claim->since_put = false; /* it goes with the lease */
         send_release(claim);
     } else if (err) {
         refused(claim, err);
-    } else if (claim->was_held && !answer->succeeded && !claim->doubtful) {
+    } else if (claim->was_held && !answer->succeeded && !claim->maybe_deleted) {
         error_set(&lost, STILE_LOST, 0, "the lock was no longer held");
         released(claim, &lost);
     } else {
@@ -305,7 +305,7 @@ static void send_release(struct etcd_claim *claim)
 bool etcd_claim_answered(struct etcd_claim *claim, const struct stile_error *err)
 {
     claim->in_flight = false;
-    claim->astray = claim->astray || (err && err->status == STILE_UNCERTAIN);
+    claim->stray_request = claim->stray_request || (err && err->status == STILE_UNCERTAIN);
     if (claim->state != RELEASE_DUE)
         return true;
     claim->tries = 0;
@@ -380,7 +380,7 @@ static void lose(struct etcd_claim *claim)
     struct stile_error err;
     etcd_claim_unwatch(claim);
     if (etcd_of_claim(claim)->plain_key)
-        claim->doubtful = true; /* that key may still be there: it is released as always */
+        claim->maybe_deleted = true; /* that key may still be there: it is released as always */
     else
         etcd_claim_move(claim, LOST);
     error_set(&err, STILE_LOST, 0,

@@ -66,11 +66,11 @@ struct etcd_claim {
     enum claim_state state;
     bool in_flight; /* its last request is not answered */
     bool was_held;
-    bool doubtful;  /* a request that removes its key may have been executed */
-    bool astray;    /* a request of it may still be on its way */
-    bool changed;   /* something happened while it was checking */
-    bool read_all;  /* reads everything before it, page by page, not just the nearest */
-    bool since_put; /* a key of its own says since when */
+    bool maybe_deleted; /* a request that removes its key may have been executed */
+    bool stray_request; /* a request of it may still be on its way */
+    bool changed;       /* something happened while it was checking */
+    bool read_all;      /* reads everything before it, page by page, not just the nearest */
+    bool since_put;     /* a key of its own says since when */
     enum distance distance;
     unsigned tries;
     uint64_t granted_ns, recent_ns;
