@@ -191,7 +191,10 @@ void client_leave(struct stile_client *client)
 {
     client_flush(client);
     client->inside--;
-    drive_unlock(client);
+    if (client->magic == CLIENT_MAGIC)
+        pthread_mutex_unlock(&client->mutex);
+    else
+        drive_unlock(client);
 }
 
 void client_step_out(struct stile_client *client, struct outside *outside)

@@ -15,7 +15,7 @@
 #define DOWN_FIRST_NS   (100 * NS_PER_MS)
 #define DUE_MIN_NS      (10 * NS_PER_MS)
 
-static struct job_call *call_of(struct job_errand *job)
+static struct job_call *call_of(struct job_request *job)
 {
     return container_of(job, struct job_call, job);
 }
@@ -236,7 +236,7 @@ static void claim_answered(struct job_call *call, const struct stile_error *err)
 
 /* ---- what the engine tells ---- */
 
-void job_call_job(struct job_errand *job, const struct stile_job *told)
+void job_call_job(struct job_request *job, const struct stile_job *told)
 {
     struct job_call *call = call_of(job);
     struct stile_job copy;
@@ -253,7 +253,7 @@ void job_call_job(struct job_errand *job, const struct stile_job *told)
     call->jobs[call->n++] = copy;
 }
 
-void job_call_mark(struct job_errand *job, uint64_t token)
+void job_call_mark(struct job_request *job, uint64_t token)
 {
     struct job_call *call = call_of(job);
     for (size_t i = 0; i < job->n; i++) {
@@ -266,7 +266,7 @@ void job_call_mark(struct job_errand *job, uint64_t token)
     }
 }
 
-void job_call_queue(struct job_errand *job, const struct stile_queue *told)
+void job_call_queue(struct job_request *job, const struct stile_queue *told)
 {
     struct job_call *call = call_of(job);
     char *name = strdup(told->name);
@@ -280,7 +280,7 @@ void job_call_queue(struct job_errand *job, const struct stile_queue *told)
     call->queues[call->n_queues++].name = name;
 }
 
-void job_call_done(struct job_errand *job, const struct stile_error *err)
+void job_call_done(struct job_request *job, const struct stile_error *err)
 {
     struct job_call *call = call_of(job);
     call->asked = false;

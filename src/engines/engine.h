@@ -96,7 +96,7 @@ struct job_mark {
     bool dead;        /* fail: never again */
 };
 
-struct job_errand {
+struct job_request {
     struct engine *engine;
     enum job_verb verb;
     const char *queue; /* NUL-terminated */
@@ -176,12 +176,12 @@ struct engine_events {
     void (*done)(struct query *query, const struct stile_error *err); /* NULL: OK */
 
     /* The results of a job request, before job_done(). Core copies them. */
-    void (*job)(struct job_errand *errand, const struct stile_job *job);
-    void (*job_mark)(struct job_errand *errand, uint64_t token);
-    void (*job_queue)(struct job_errand *errand, const struct stile_queue *queue);
+    void (*job)(struct job_request *request, const struct stile_job *job);
+    void (*job_mark)(struct job_request *request, uint64_t token);
+    void (*job_queue)(struct job_request *request, const struct stile_queue *queue);
 
     /* UNCERTAIN: the request was sent, and its outcome is not known. */
-    void (*job_done)(struct job_errand *errand, const struct stile_error *err); /* NULL: OK */
+    void (*job_done)(struct job_request *request, const struct stile_error *err); /* NULL: OK */
 
     /* A job may have arrived in this queue (NULL: in any queue). */
     void (*job_stir)(struct engine *engine, const char *queue);
@@ -218,7 +218,7 @@ struct engine_jobs {
     /* Must end in job_done(), once, and within a bounded time. Each request is one transaction. A
      * job's token is larger than that of its claim before, and larger than any of an earlier job
      * with the same key; it survives a crash of the server. */
-    void (*run)(struct engine *engine, struct job_errand *errand);
+    void (*run)(struct engine *engine, struct job_request *request);
 
     /* May: the last claim that listened to this queue is over. */
     void (*left)(struct engine *engine, const char *queue);

@@ -30,7 +30,7 @@ struct line {
 struct fake {
     struct engine engine;
     struct timer timer;
-    struct job_errand *errand;
+    struct job_request *request;
 };
 
 static const struct line *lines;
@@ -52,30 +52,30 @@ static const struct line *line_now(void)
 static void answer(struct timer *timer)
 {
     struct fake *fake = (struct fake *)((char *)timer - offsetof(struct fake, timer));
-    struct job_errand *errand = fake->errand;
+    struct job_request *request = fake->request;
     const struct line *line = line_now();
     const struct stile_job job = {
         .id = 17, .token = 17000001, .queue = "q", .payload = "x", .payload_size = 1};
     struct stile_error err = {.status = line->status};
-    errand->hearing = line->hears;
-    errand->due_ms = line->due_ms;
+    request->hearing = line->hears;
+    request->due_ms = line->due_ms;
     if (line->stirs)
         fake->engine.events->job_stir(&fake->engine, "q");
     if (line->gives)
-        fake->engine.events->job(errand, &job);
-    fake->engine.events->job_done(errand, line->status ? &err : NULL);
+        fake->engine.events->job(request, &job);
+    fake->engine.events->job_done(request, line->status ? &err : NULL);
 }
 
-static void fake_jobs(struct engine *engine, struct job_errand *errand)
+static void fake_jobs(struct engine *engine, struct job_request *request)
 {
     struct fake *fake = (struct fake *)engine;
     assert_true(asked < LOTS);
     asked_ns[asked] = loop_now(engine->loop);
-    listened[asked] = errand->listen;
-    acked[asked] = errand->n;
+    listened[asked] = request->listen;
+    acked[asked] = request->n;
     asked++;
-    fake->errand = errand;
-    errand->sent_ns = loop_now(engine->loop);
+    fake->request = request;
+    request->sent_ns = loop_now(engine->loop);
     if (!line_now()->silent)
         loop_arm(engine->loop, &fake->timer, loop_now(engine->loop) + line_now()->takes_ns);
 }

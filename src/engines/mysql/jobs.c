@@ -1,4 +1,4 @@
-/* Jobs: rows of stile_job. Each errand is one packet on the shared session, or a few, whose
+/* Jobs: rows of stile_job. Each request is one packet on the shared session, or a few, whose
  * statements commit one by one: none leaves a transaction open, whatever happens to it. Workers
  * never wait for one another: a claim skips locked rows. MySQL cannot notify workers of new
  * jobs: they poll. */
@@ -63,10 +63,10 @@ static void put_marked(FILE *out, const struct job_mark *marks, size_t n)
     fputs(")", out);
 }
 
-static void put_queue(FILE *out, const struct job_errand *errand)
+static void put_queue(FILE *out, const struct job_request *request)
 {
     fputs(" WHERE queue=", out);
-    put_hex(out, errand->queue, errand->queue_len);
+    put_hex(out, request->queue, request->queue_len);
 }
 
 #define NOW          "UTC_TIMESTAMP(6)"
@@ -83,32 +83,32 @@ static void put_key(FILE *out, const char *key)
 }
 
 /* Entries from here on; MySQL cannot report the numbers of several. */
-static void put_add(FILE *out, const struct job_errand *errand, size_t from, size_t to)
+static void put_add(FILE *out, const struct job_request *request, size_t from, size_t to)
 {
     fputs("INSERT INTO stile_job (queue,job_key,state,run_at,added_at,payload) VALUES ", out);
     for (size_t i = from; i < to; i++) {
-        const struct stile_job_entry *entry = &errand->entries[i];
+        const struct stile_job_entry *entry = &request->entries[i];
         fputs(i > from ? ",(" : "(", out);
-        put_hex(out, errand->queue, errand->queue_len);
+        put_hex(out, request->queue, request->queue_len);
         put_key(out, entry->key);
         fprintf(out, ",'ready'," NOW "+INTERVAL %" PRId64 " MICROSECOND," NOW ",",
-                errand->delay_ms * 1000);
+                request->delay_ms * 1000);
         put_hex(out, entry->payload, entry->size);
         fputs(")", out);
     }
     fputs(" ON DUPLICATE KEY UPDATE id=LAST_INSERT_ID(id)", out);
-    fputs(my_of(errand->engine)->mariadb ? " RETURNING id" : "", out);
+    fputs(my_of(request->engine)->mariadb ? " RETURNING id" : "", out);
 }
 
 /* ---- changes that are returned ---- */
 
-static bool has_returning(const struct job_errand *errand)
+static bool has_returning(const struct job_request *request)
 {
 #ifdef MUTANT_MYSQL_JOBS_LOOKED_FOR
-    (void)errand;
+    (void)request;
     return false;
 #else
-    return my_of(errand->engine)->mariadb;
+    return my_of(request->engine)->mariadb;
 #endif
 }
 
@@ -142,27 +142,27 @@ static bool has_returning(const struct job_errand *errand)
     "stile_job.claimed_until=IF(%3$s,NULL," NOW "+INTERVAL %4$" PRId64 " MICROSECOND),"            \
     "stile_job.worker='%5$s-%6$" PRIu64 "',stile_job.host=X'%7$s',stile_job.pid=%8$s"
 
-static void put_claimed(FILE *out, const struct job_errand *errand, uint64_t tag, const char *was,
+static void put_claimed(FILE *out, const struct job_request *request, uint64_t tag, const char *was,
                         const char *end)
 {
-    const struct my *my = my_of(errand->engine);
+    const struct my *my = my_of(request->engine);
     char too_often[128];
     snprintf(too_often, sizeof too_often, "(%stries%s>=%u OR %stoken%s%%1000000=999999)", was, end,
-             errand->tries, was, end);
-    fprintf(out, CLAIMED, was, end, too_often, errand->lease_ms * 1000, my->identity.owner, tag,
+             request->tries, was, end);
+    fprintf(out, CLAIMED, was, end, too_often, request->lease_ms * 1000, my->identity.owner, tag,
             my->host_hex, my->identity.pid);
 }
 
-static void put_claim(FILE *out, const struct job_errand *errand, uint64_t tag)
+static void put_claim(FILE *out, const struct job_request *request, uint64_t tag)
 {
-    bool returns = has_returning(errand);
+    bool returns = has_returning(request);
     fputs("SET TRANSACTION ISOLATION LEVEL READ COMMITTED;", out);
     fputs(returns ? EACH_OF : ALL_OF, out);
     fputs(" FORCE INDEX (due)", out);
-    put_queue(out, errand);
-    fprintf(out, " AND due_at<=" NOW " ORDER BY due_at,id LIMIT %zu" SKIP_LOCKED, errand->max);
+    put_queue(out, request);
+    fprintf(out, " AND due_at<=" NOW " ORDER BY due_at,id LIMIT %zu" SKIP_LOCKED, request->max);
     fputs(returns ? BECOMES : BECOME, out);
-    put_claimed(out, errand, tag, returns ? "VALUES(" : "d.", returns ? ")" : "");
+    put_claimed(out, request, tag, returns ? "VALUES(" : "d.", returns ? ")" : "");
     fputs(returns ? " RETURNING " TOLD : "", out);
 }
 
@@ -174,37 +174,37 @@ static void put_ack(FILE *out, const struct my *my, const struct job_mark *marks
     fputs(my->mariadb ? " AND state='claimed' RETURNING token" : " AND state='claimed'", out);
 }
 
-static void put_failed(FILE *out, const struct job_errand *errand)
+static void put_failed(FILE *out, const struct job_request *request)
 {
     fputs("stile_job.run_at=" NOW "+INTERVAL CASE stile_job.token", out);
-    for (size_t i = 0; i < errand->n; i++)
-        fprintf(out, " WHEN %" PRIu64 " THEN %" PRId64, errand->marks[i].token,
-                errand->marks[i].delay_ms * 1000);
+    for (size_t i = 0; i < request->n; i++)
+        fprintf(out, " WHEN %" PRIu64 " THEN %" PRId64, request->marks[i].token,
+                request->marks[i].delay_ms * 1000);
     fputs(" ELSE 0 END MICROSECOND,stile_job.state=CASE stile_job.token", out);
-    for (size_t i = 0; i < errand->n; i++)
-        fprintf(out, " WHEN %" PRIu64 " THEN '%s'", errand->marks[i].token,
-                errand->marks[i].dead ? "dead" : "ready");
+    for (size_t i = 0; i < request->n; i++)
+        fprintf(out, " WHEN %" PRIu64 " THEN '%s'", request->marks[i].token,
+                request->marks[i].dead ? "dead" : "ready");
     fputs(" END,stile_job.claimed_until=NULL,stile_job.last_error=", out);
-    put_text(out, errand->text);
+    put_text(out, request->text);
 }
 
 /* The statement about claims, which returns those that it was true for. */
-static void put_word(FILE *out, const struct job_errand *errand)
+static void put_word(FILE *out, const struct job_request *request)
 {
-    bool returns = has_returning(errand);
+    bool returns = has_returning(request);
     fputs(returns ? EACH_OF : ALL_OF, out);
-    put_marked(out, errand->marks, errand->n);
+    put_marked(out, request->marks, request->n);
     fputs(" AND state='claimed' FOR UPDATE", out);
     fputs(returns ? BECOMES : BECOME, out);
-    if (errand->verb == JOB_FAIL)
-        put_failed(out, errand);
-    else if (errand->verb == JOB_GIVE_BACK)
+    if (request->verb == JOB_FAIL)
+        put_failed(out, request);
+    else if (request->verb == JOB_GIVE_BACK)
         fputs("stile_job.state='ready',stile_job.claimed_until=NULL,"
               "stile_job.tries=stile_job.tries-1",
               out);
     else
         fprintf(out, "stile_job.claimed_until=" NOW "+INTERVAL %" PRId64 " MICROSECOND",
-                errand->lease_ms * 1000);
+                request->lease_ms * 1000);
     fputs(returns ? " RETURNING token" : "", out);
 }
 
@@ -212,113 +212,113 @@ static void put_word(FILE *out, const struct job_errand *errand)
 
 /* A row that is no longer claimed and still has this token was released by the holder of the
  * token. */
-static void put_found(FILE *out, const struct job_errand *errand, uint64_t tag)
+static void put_found(FILE *out, const struct job_request *request, uint64_t tag)
 {
-    if (errand->verb != JOB_CLAIM) {
+    if (request->verb != JOB_CLAIM) {
         fputs("SELECT token FROM stile_job", out);
-        put_marked(out, errand->marks, errand->n);
-        fputs(errand->verb == JOB_EXTEND ? " AND state='claimed'" : " AND state<>'claimed'", out);
+        put_marked(out, request->marks, request->n);
+        fputs(request->verb == JOB_EXTEND ? " AND state='claimed'" : " AND state<>'claimed'", out);
         return;
     }
     fputs("SELECT " TOLD " FROM stile_job FORCE INDEX (due)", out);
-    put_queue(out, errand);
+    put_queue(out, request);
     fprintf(out,
             " AND due_at>" NOW " AND due_at<=" NOW "+INTERVAL %" PRId64
             " MICROSECOND AND worker='%s-%" PRIu64 "' ORDER BY run_at,id",
-            errand->lease_ms * 1000, my_of(errand->engine)->identity.owner, tag);
+            request->lease_ms * 1000, my_of(request->engine)->identity.owner, tag);
 }
 
 /* For how many milliseconds there will be nothing to claim. */
-static void put_due(FILE *out, const struct job_errand *errand)
+static void put_due(FILE *out, const struct job_request *request)
 {
     fputs("SELECT " MS_UNTIL("due_at") " FROM stile_job FORCE INDEX (due)", out);
-    put_queue(out, errand);
+    put_queue(out, request);
     fputs(" AND due_at IS NOT NULL ORDER BY due_at LIMIT 1", out);
 }
 
 /* ---- for inspection ---- */
 
-static void put_list(FILE *out, const struct job_errand *errand)
+static void put_list(FILE *out, const struct job_request *request)
 {
     fputs("SELECT id,token,tries,job_key,NULL,last_error," MS_SINCE("added_at") "," MS_UNTIL(
               "COALESCE(claimed_until,run_at)") ",queue,state,LENGTH(payload),"
                                                 "IF(state='claimed',host,NULL),pid FROM stile_job",
           out);
-    put_queue(out, errand);
+    put_queue(out, request);
     fprintf(out, " ORDER BY state='dead',COALESCE(claimed_until,run_at),id LIMIT %zu",
-            errand->max < LISTED_MAX ? errand->max : LISTED_MAX);
+            request->max < LISTED_MAX ? request->max : LISTED_MAX);
 }
 
-static void put_count(FILE *out, const struct job_errand *errand)
+static void put_count(FILE *out, const struct job_request *request)
 {
     fputs("SELECT queue,SUM(state='ready' AND run_at<=" NOW "),SUM(state='ready' AND run_at>" NOW
           "),SUM(state='claimed'),SUM(state='dead'),"
           "COALESCE(GREATEST(0," MS_SINCE("MIN(IF(state='ready',run_at,NULL))") "),0) "
                                                                                 "FROM stile_job",
           out);
-    if (errand->queue_len > 0)
-        put_queue(out, errand);
+    if (request->queue_len > 0)
+        put_queue(out, request);
     fputs(" GROUP BY queue ORDER BY queue", out);
 }
 
 /* With the previous schema: one job of each key, and none whose key is in the queue. Its tokens
  * continue from their old value, and may be smaller than those of a later job with the same key. */
-static void put_retry_in_place(FILE *out, const struct job_errand *errand)
+static void put_retry_in_place(FILE *out, const struct job_request *request)
 {
     fputs(
         "UPDATE stile_job j JOIN (SELECT MIN(d.id) AS id FROM stile_job d LEFT JOIN stile_job o ON "
         "o.queue=d.queue AND o.live_key=d.job_key WHERE d.queue=",
         out);
-    put_hex(out, errand->queue, errand->queue_len);
+    put_hex(out, request->queue, request->queue_len);
     fputs(" AND d.state='dead' AND o.id IS NULL AND d.token%1000000<999000", out);
-    if (errand->id)
-        fprintf(out, " AND d.id=%" PRIu64, errand->id);
+    if (request->id)
+        fprintf(out, " AND d.id=%" PRIu64, request->id);
     fputs(" GROUP BY COALESCE(d.job_key,d.id)) f ON j.id=f.id "
           "SET j.state='ready',j.tries=0,j.run_at=" NOW " WHERE j.state='dead'",
           out);
 }
 
-static void put_retry(FILE *out, const struct job_errand *errand)
+static void put_retry(FILE *out, const struct job_request *request)
 {
-    if (my_of(errand->engine)->version >= SCHEMA_RENUMBERS) {
+    if (my_of(request->engine)->version >= SCHEMA_RENUMBERS) {
         fputs("CALL stile_job_retry(", out);
-        put_hex(out, errand->queue, errand->queue_len);
-        fprintf(out, ",%" PRIu64 ")", errand->id);
+        put_hex(out, request->queue, request->queue_len);
+        fprintf(out, ",%" PRIu64 ")", request->id);
         return;
     }
-    put_retry_in_place(out, errand);
+    put_retry_in_place(out, request);
 }
 
-static void put_drop(FILE *out, const struct job_errand *errand)
+static void put_drop(FILE *out, const struct job_request *request)
 {
     fputs("DELETE FROM stile_job", out);
-    put_queue(out, errand);
-    fprintf(out, " AND id=%" PRIu64 " AND state<>'claimed'", errand->id);
+    put_queue(out, request);
+    fprintf(out, " AND id=%" PRIu64 " AND state<>'claimed'", request->id);
 }
 
-/* An errand, without what goes before or behind it. tag: of a claim. Where the server reports with
+/* A request, without what goes before or behind it. tag: of a claim. Where the server reports with
  * RETURNING what a statement has changed, it is the last statement and has reported it; else only
  * put_found() does. */
-static void put_errand(FILE *out, const struct job_errand *errand, uint64_t tag)
+static void put_request(FILE *out, const struct job_request *request, uint64_t tag)
 {
-    switch (errand->verb) {
+    switch (request->verb) {
     case JOB_CLAIM:
-        put_claim(out, errand, tag);
+        put_claim(out, request, tag);
         break;
     case JOB_LIST:
-        put_list(out, errand);
+        put_list(out, request);
         break;
     case JOB_COUNT:
-        put_count(out, errand);
+        put_count(out, request);
         break;
     case JOB_RETRY:
-        put_retry(out, errand);
+        put_retry(out, request);
         break;
     case JOB_DROP:
-        put_drop(out, errand);
+        put_drop(out, request);
         break;
     default:
-        put_word(out, errand);
+        put_word(out, request);
     }
 }
 
@@ -337,14 +337,14 @@ struct progress {
     unsigned changed;  /* how many rows there are to be found */
 };
 
-_Static_assert(sizeof(struct progress) <= sizeof((struct job_errand *)0)->state, "no room for it");
+_Static_assert(sizeof(struct progress) <= sizeof((struct job_request *)0)->state, "no room for it");
 
-static struct progress *progress_of(struct job_errand *errand)
+static struct progress *progress_of(struct job_request *request)
 {
-    return (struct progress *)errand->state;
+    return (struct progress *)request->state;
 }
 
-static enum stile_status send_next(struct job_errand *errand, struct stile_error *err);
+static enum stile_status send_next(struct job_request *request, struct stile_error *err);
 
 /* ---- answers ---- */
 
@@ -373,31 +373,31 @@ static enum stile_job_state state_named(const char *name)
     return *name == 'r' ? STILE_JOB_READY : *name == 'd' ? STILE_JOB_DEAD : STILE_JOB_CLAIMED;
 }
 
-static void tell(struct job_errand *errand, MYSQL_ROW row, const unsigned long *lengths)
+static void tell(struct job_request *request, MYSQL_ROW row, const unsigned long *lengths)
 {
-    const struct my *my = my_of(errand->engine);
+    const struct my *my = my_of(request->engine);
     char queue[STILE_NAME_MAX + 1], key[STILE_NAME_MAX + 1];
-    bool listed = errand->verb == JOB_LIST;
+    bool listed = request->verb == JOB_LIST;
     const struct stile_job job = {
         .id = (uint64_t)number(row, ID),
         .token = (uint64_t)number(row, TOKEN),
-        .queue = listed ? name_of(queue, row, lengths, QUEUE) : errand->queue,
+        .queue = listed ? name_of(queue, row, lengths, QUEUE) : request->queue,
         .key = name_of(key, row, lengths, KEY),
         .payload = row[PAYLOAD],
         .payload_size = listed ? (size_t)number(row, SIZE) : lengths[PAYLOAD],
         .state = listed ? state_named(row[STATE]) : STILE_JOB_CLAIMED,
         .tries = (unsigned)number(row, TRIES),
-        .due_ms = listed ? number(row, DUE) : errand->lease_ms,
+        .due_ms = listed ? number(row, DUE) : request->lease_ms,
         .age_ms = number(row, AGE),
         .last_error = row[LAST_ERROR] ? row[LAST_ERROR] : "",
         .host = !listed     ? my->identity.host
                 : row[HOST] ? row[HOST]
                             : "",
         .pid = listed ? number(row, PID) : atoll(my->identity.pid)};
-    errand->engine->events->job(errand, &job);
+    request->engine->events->job(request, &job);
 }
 
-static void tell_queue(struct job_errand *errand, MYSQL_ROW row, const unsigned long *lengths)
+static void tell_queue(struct job_request *request, MYSQL_ROW row, const unsigned long *lengths)
 {
     char name[STILE_NAME_MAX + 1];
     const struct stile_queue queue = {.name = name_of(name, row, lengths, 0),
@@ -406,122 +406,122 @@ static void tell_queue(struct job_errand *errand, MYSQL_ROW row, const unsigned 
                                       .claimed = (uint64_t)number(row, 3),
                                       .dead = (uint64_t)number(row, 4),
                                       .oldest_ms = number(row, 5)};
-    errand->engine->events->job_queue(errand, &queue);
+    request->engine->events->job_queue(request, &queue);
 }
 
-static void take_row(struct job_errand *errand, MYSQL_ROW row, const unsigned long *lengths)
+static void take_row(struct job_request *request, MYSQL_ROW row, const unsigned long *lengths)
 {
-    if (errand->verb == JOB_COUNT)
-        tell_queue(errand, row, lengths);
-    else if (errand->verb == JOB_LIST)
-        tell(errand, row, lengths);
-    else if (errand->verb != JOB_CLAIM)
-        errand->engine->events->job_mark(errand, strtoull(row[0], NULL, 10));
+    if (request->verb == JOB_COUNT)
+        tell_queue(request, row, lengths);
+    else if (request->verb == JOB_LIST)
+        tell(request, row, lengths);
+    else if (request->verb != JOB_CLAIM)
+        request->engine->events->job_mark(request, strtoull(row[0], NULL, 10));
     else if (state_named(row[CLAIMED_STATE]) == STILE_JOB_CLAIMED)
-        tell(errand, row, lengths);
+        tell(request, row, lengths);
 }
 
-static void take_rows(struct job_errand *errand, const struct outcome *outcome)
+static void take_rows(struct job_request *request, const struct outcome *outcome)
 {
     MYSQL_ROW row;
     while (outcome->rows && (row = mysql_fetch_row(outcome->rows)))
-        take_row(errand, row, mysql_fetch_lengths(outcome->rows));
+        take_row(request, row, mysql_fetch_lengths(outcome->rows));
 }
 
-static enum step take_acks(struct job_errand *errand, const struct outcome *last)
+static enum step take_acks(struct job_request *request, const struct outcome *last)
 {
-    struct progress *progress = progress_of(errand);
+    struct progress *progress = progress_of(request);
     if (!last->rows && last->affected > 0)
-        errand->engine->events->job_mark(errand, errand->marks[progress->from].token);
+        request->engine->events->job_mark(request, request->marks[progress->from].token);
     for (MYSQL_ROW row; last->rows && (row = mysql_fetch_row(last->rows));)
-        errand->engine->events->job_mark(errand, strtoull(row[0], NULL, 10));
+        request->engine->events->job_mark(request, strtoull(row[0], NULL, 10));
     progress->from = progress->to;
-    if (progress->from < errand->n)
+    if (progress->from < request->n)
         return ACKING;
-    return errand->verb == JOB_ACK ? OVER : ASKING;
+    return request->verb == JOB_ACK ? OVER : ASKING;
 }
 
-static enum step take_added(struct job_errand *errand, const struct outcome *last)
+static enum step take_added(struct job_request *request, const struct outcome *last)
 {
-    struct progress *progress = progress_of(errand);
+    struct progress *progress = progress_of(request);
     unsigned at = progress->from;
     if (!last->rows)
-        errand->ids[at] = last->insert_id;
+        request->ids[at] = last->insert_id;
     for (MYSQL_ROW row; last->rows && at < progress->to && (row = mysql_fetch_row(last->rows));)
-        errand->ids[at++] = strtoull(row[0], NULL, 10);
+        request->ids[at++] = strtoull(row[0], NULL, 10);
     progress->from = progress->to;
-    return progress->from < errand->n_entries ? ASKING : OVER;
+    return progress->from < request->n_entries ? ASKING : OVER;
 }
 
 /* A procedure returns rows, the previous schema's statement a count. */
-static enum step take_count(struct job_errand *errand, const struct answer *a)
+static enum step take_count(struct job_request *request, const struct answer *a)
 {
     const char *count = a->outcomes[0].rows ? maria_outcome_text(&a->outcomes[0], 0) : NULL;
-    errand->count = count ? strtoull(count, NULL, 10) : answer_last(a)->affected;
+    request->count = count ? strtoull(count, NULL, 10) : answer_last(a)->affected;
     return OVER;
 }
 
 /* Its changes are in the answer, or have to be found. */
-static enum step take_changes(struct job_errand *errand, const struct outcome *last)
+static enum step take_changes(struct job_request *request, const struct outcome *last)
 {
-    struct progress *progress = progress_of(errand);
+    struct progress *progress = progress_of(request);
     progress->changed = last->rows ? 0 : (unsigned)last->affected;
     if (progress->changed > 0)
         return FINDING;
-    take_rows(errand, last);
+    take_rows(request, last);
     bool none = !last->rows || mysql_num_rows(last->rows) == 0;
-    return errand->verb == JOB_CLAIM && none ? LOOKING : OVER;
+    return request->verb == JOB_CLAIM && none ? LOOKING : OVER;
 }
 
 /* Jobs that the claim has marked as dead are not among those it finds. */
-static enum step take_found(struct job_errand *errand, const struct outcome *last)
+static enum step take_found(struct job_request *request, const struct outcome *last)
 {
-    struct progress *progress = progress_of(errand);
+    struct progress *progress = progress_of(request);
     bool missing = last->rows && mysql_num_rows(last->rows) < progress->changed;
-    if (errand->verb == JOB_CLAIM && missing && progress->undone++ < UNDONE_MAX)
+    if (request->verb == JOB_CLAIM && missing && progress->undone++ < UNDONE_MAX)
         return FINDING;
-    take_rows(errand, last);
+    take_rows(request, last);
     return OVER;
 }
 
-static enum step take_due(struct job_errand *errand, const struct outcome *last)
+static enum step take_due(struct job_request *request, const struct outcome *last)
 {
     const char *due = maria_outcome_text(last, 0);
     if (due)
-        errand->due_ms = *due == '-' ? 0 : strtoll(due, NULL, 10);
+        request->due_ms = *due == '-' ? 0 : strtoll(due, NULL, 10);
     return OVER;
 }
 
-static enum step take_asked(struct job_errand *errand, const struct answer *a)
+static enum step take_asked(struct job_request *request, const struct answer *a)
 {
     const struct outcome *last = answer_last(a);
-    switch (errand->verb) {
+    switch (request->verb) {
     case JOB_ADD:
-        return take_added(errand, last);
+        return take_added(request, last);
     case JOB_RETRY:
     case JOB_DROP:
-        return take_count(errand, a);
+        return take_count(request, a);
     case JOB_LIST:
     case JOB_COUNT:
-        take_rows(errand, last);
+        take_rows(request, last);
         return OVER;
     default:
-        return take_changes(errand, last);
+        return take_changes(request, last);
     }
 }
 
-static enum step take_answer(struct job_errand *errand, const struct answer *a)
+static enum step take_answer(struct job_request *request, const struct answer *a)
 {
     const struct outcome *last = answer_last(a);
-    switch (progress_of(errand)->step) {
+    switch (progress_of(request)->step) {
     case ACKING:
-        return take_acks(errand, last);
+        return take_acks(request, last);
     case FINDING:
-        return take_found(errand, last);
+        return take_found(request, last);
     case LOOKING:
-        return take_due(errand, last);
+        return take_due(request, last);
     default:
-        return take_asked(errand, a);
+        return take_asked(request, a);
     }
 }
 
@@ -530,13 +530,13 @@ static bool only_looks(enum job_verb verb)
     return verb == JOB_LIST || verb == JOB_COUNT;
 }
 
-static void explain(struct stile_error *why, const struct job_errand *errand,
+static void explain(struct stile_error *why, const struct job_request *request,
                     const struct answer *a)
 {
     *why = *a->err;
-    if (why->status == STILE_UNREACHABLE && a->sent_ns && !only_looks(errand->verb))
+    if (why->status == STILE_UNREACHABLE && a->sent_ns && !only_looks(request->verb))
         why->status = STILE_UNCERTAIN;
-    if (a->code == ER_PARSE_ERROR && errand->verb == JOB_CLAIM)
+    if (a->code == ER_PARSE_ERROR && request->verb == JOB_CLAIM)
         error_set(
             why, STILE_REFUSED, ER_PARSE_ERROR,
             "this server has no SKIP LOCKED, without which workers would wait for one another: "
@@ -546,85 +546,85 @@ static void explain(struct stile_error *why, const struct job_errand *errand,
 /* An empty queue is a valid answer even without knowing when the next job is due. */
 static void on_answer(void *data, const struct answer *a)
 {
-    struct job_errand *errand = data;
-    struct progress *progress = progress_of(errand);
+    struct job_request *request = data;
+    struct progress *progress = progress_of(request);
     struct stile_error why;
     enum stile_status status = STILE_OK;
-    errand->sent_ns = a->sent_ns;
+    request->sent_ns = a->sent_ns;
     if (!a->err) {
-        progress->step = take_answer(errand, a);
+        progress->step = take_answer(request, a);
     } else if (progress->step == LOOKING) {
         progress->step = OVER;
     } else if (!maria_error_is_undone(a->code) || progress->undone++ >= UNDONE_MAX) {
-        explain(&why, errand, a);
+        explain(&why, request, a);
         status = why.status;
     }
     if (!status && progress->step != OVER)
-        status = send_next(errand, &why);
+        status = send_next(request, &why);
     if (status || progress->step == OVER)
-        errand->engine->events->job_done(errand, status ? &why : NULL);
+        request->engine->events->job_done(request, status ? &why : NULL);
 }
 
 /* ---- requests ---- */
 
-static void put_acks(FILE *out, struct job_errand *errand)
+static void put_acks(FILE *out, struct job_request *request)
 {
-    struct progress *progress = progress_of(errand);
-    const struct my *my = my_of(errand->engine);
-    progress->to = my->mariadb ? (unsigned)errand->n : progress->from + 1;
-    put_ack(out, my, errand->marks + progress->from, progress->to - progress->from);
+    struct progress *progress = progress_of(request);
+    const struct my *my = my_of(request->engine);
+    progress->to = my->mariadb ? (unsigned)request->n : progress->from + 1;
+    put_ack(out, my, request->marks + progress->from, progress->to - progress->from);
 }
 
-static void put_entries(FILE *out, struct job_errand *errand)
+static void put_entries(FILE *out, struct job_request *request)
 {
-    struct progress *progress = progress_of(errand);
-    bool all = my_of(errand->engine)->mariadb;
-    progress->to = all ? (unsigned)errand->n_entries : progress->from + 1;
-    put_add(out, errand, progress->from, progress->to);
+    struct progress *progress = progress_of(request);
+    bool all = my_of(request->engine)->mariadb;
+    progress->to = all ? (unsigned)request->n_entries : progress->from + 1;
+    put_add(out, request, progress->from, progress->to);
 }
 
-static void put_packet(FILE *out, struct job_errand *errand)
+static void put_packet(FILE *out, struct job_request *request)
 {
-    struct progress *progress = progress_of(errand);
+    struct progress *progress = progress_of(request);
     switch (progress->step) {
     case ACKING:
-        put_acks(out, errand);
+        put_acks(out, request);
         break;
     case FINDING:
-        put_found(out, errand, progress->tag);
+        put_found(out, request, progress->tag);
         break;
     case LOOKING:
-        put_due(out, errand);
+        put_due(out, request);
         break;
     default:
-        if (errand->verb == JOB_ADD)
-            put_entries(out, errand);
+        if (request->verb == JOB_ADD)
+            put_entries(out, request);
         else
-            put_errand(out, errand, progress->tag);
+            put_request(out, request, progress->tag);
     }
 }
 
-static enum stile_status send_next(struct job_errand *errand, struct stile_error *err)
+static enum stile_status send_next(struct job_request *request, struct stile_error *err)
 {
     struct session *shared;
     char *sql = NULL;
     size_t size;
-    enum stile_status status = maria_shared(&shared, my_of(errand->engine), err);
+    enum stile_status status = maria_shared(&shared, my_of(request->engine), err);
     if (status)
         return status;
     FILE *out = open_memstream(&sql, &size);
     if (out) {
-        put_packet(out, errand);
+        put_packet(out, request);
         bool failed = ferror(out) != 0;
         if (fclose(out) != 0 || failed) {
             free(sql);
             sql = NULL;
         }
     }
-    return maria_send(shared, sql, on_answer, errand, err);
+    return maria_send(shared, sql, on_answer, request, err);
 }
 
-void maria_jobs(struct engine *engine, struct job_errand *errand)
+void maria_jobs(struct engine *engine, struct job_request *request)
 {
     struct my *my = my_of(engine);
     struct stile_error err;
@@ -634,11 +634,11 @@ void maria_jobs(struct engine *engine, struct job_errand *errand)
                            "this database has no tables stile_*, where jobs are kept: run `stile "
                            "setup URL`");
     else {
-        bool acks = errand->n > 0 && (errand->verb == JOB_ACK || errand->verb == JOB_CLAIM);
-        *progress_of(errand) =
+        bool acks = request->n > 0 && (request->verb == JOB_ACK || request->verb == JOB_CLAIM);
+        *progress_of(request) =
             (struct progress){.tag = ++my->job_claims, .step = acks ? ACKING : ASKING};
-        status = send_next(errand, &err);
+        status = send_next(request, &err);
     }
     if (status)
-        engine->events->job_done(errand, &err);
+        engine->events->job_done(request, &err);
 }

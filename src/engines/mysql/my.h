@@ -124,7 +124,7 @@ void maria_break(struct engine *engine, struct query *query);
 
 /* ---- jobs.c ---- */
 
-void maria_jobs(struct engine *engine, struct job_errand *errand);
+void maria_jobs(struct engine *engine, struct job_request *request);
 
 /* ---- doctor.c ---- */
 

@@ -1,4 +1,4 @@
-/* Jobs: rows of stile.job, and one function of the schema for each errand. No job depends on a
+/* Jobs: rows of stile.job, and one function of the schema for each request. No job depends on a
  * session, so jobs work the same in every mode, and through a pooler. Workers that wait are
  * woken by NOTIFY, where notifications arrive. */
 #include <inttypes.h>
@@ -103,10 +103,10 @@ static enum stile_job_state state_named(const char *name)
     return *name == 'r' ? STILE_JOB_READY : *name == 'd' ? STILE_JOB_DEAD : STILE_JOB_CLAIMED;
 }
 
-static void tell(struct job_errand *errand, const PGresult *result, int row)
+static void tell(struct job_request *request, const PGresult *result, int row)
 {
     char queue[STILE_NAME_MAX + 1], key[STILE_NAME_MAX + 1];
-    bool listed = errand->verb == JOB_LIST;
+    bool listed = request->verb == JOB_LIST;
     size_t size = 0;
     unsigned char *payload = NULL;
     if (!listed) {
@@ -119,7 +119,7 @@ static void tell(struct job_errand *errand, const PGresult *result, int row)
         .token = (uint64_t)number(result, row, TOKEN),
         .queue = listed && postgres_name_restore(queue, PQgetvalue(result, row, QUEUE))
                      ? queue
-                     : errand->queue,
+                     : request->queue,
         .key = !PQgetisnull(result, row, KEY) &&
                        postgres_name_restore(key, PQgetvalue(result, row, KEY))
                    ? key
@@ -128,16 +128,16 @@ static void tell(struct job_errand *errand, const PGresult *result, int row)
         .payload_size = listed ? (size_t)number(result, row, SIZE) : size,
         .state = listed ? state_named(PQgetvalue(result, row, STATE)) : STILE_JOB_CLAIMED,
         .tries = (unsigned)number(result, row, TRIES),
-        .due_ms = listed ? number(result, row, DUE) : errand->lease_ms,
+        .due_ms = listed ? number(result, row, DUE) : request->lease_ms,
         .age_ms = number(result, row, AGE),
         .last_error = text_or(result, row, LAST_ERROR, ""),
-        .host = listed ? text_or(result, row, HOST, "") : pg_of(errand->engine)->identity.host,
-        .pid = listed ? number(result, row, PID) : atoll(pg_of(errand->engine)->identity.pid)};
-    errand->engine->events->job(errand, &job);
+        .host = listed ? text_or(result, row, HOST, "") : pg_of(request->engine)->identity.host,
+        .pid = listed ? number(result, row, PID) : atoll(pg_of(request->engine)->identity.pid)};
+    request->engine->events->job(request, &job);
     PQfreemem(payload);
 }
 
-static void tell_queue(struct job_errand *errand, const PGresult *result, int row)
+static void tell_queue(struct job_request *request, const PGresult *result, int row)
 {
     char name[STILE_NAME_MAX + 1];
     if (!postgres_name_restore(name, PQgetvalue(result, row, 0)))
@@ -148,36 +148,36 @@ static void tell_queue(struct job_errand *errand, const PGresult *result, int ro
                                       .claimed = (uint64_t)number(result, row, 3),
                                       .dead = (uint64_t)number(result, row, 4),
                                       .oldest_ms = number(result, row, 5)};
-    errand->engine->events->job_queue(errand, &queue);
+    request->engine->events->job_queue(request, &queue);
 }
 
-static void take_row(struct job_errand *errand, const PGresult *result, int row)
+static void take_row(struct job_request *request, const PGresult *result, int row)
 {
-    switch (errand->verb) {
+    switch (request->verb) {
     case JOB_CLAIM:
         if (!PQgetisnull(result, row, ID))
-            tell(errand, result, row);
+            tell(request, result, row);
         else if (!PQgetisnull(result, row, TOKEN))
-            errand->engine->events->job_mark(errand, (uint64_t)number(result, row, TOKEN));
+            request->engine->events->job_mark(request, (uint64_t)number(result, row, TOKEN));
         else if (!PQgetisnull(result, row, DUE))
-            errand->due_ms = number(result, row, DUE) > 0 ? number(result, row, DUE) : 0;
+            request->due_ms = number(result, row, DUE) > 0 ? number(result, row, DUE) : 0;
         break;
     case JOB_LIST:
-        tell(errand, result, row);
+        tell(request, result, row);
         break;
     case JOB_COUNT:
-        tell_queue(errand, result, row);
+        tell_queue(request, result, row);
         break;
     case JOB_ADD:
-        if ((size_t)row < errand->n_entries)
-            errand->ids[row] = (uint64_t)number(result, row, 0);
+        if ((size_t)row < request->n_entries)
+            request->ids[row] = (uint64_t)number(result, row, 0);
         break;
     case JOB_RETRY:
     case JOB_DROP:
-        errand->count = (uint64_t)number(result, row, 0);
+        request->count = (uint64_t)number(result, row, 0);
         break;
     default:
-        errand->engine->events->job_mark(errand, (uint64_t)number(result, row, 0));
+        request->engine->events->job_mark(request, (uint64_t)number(result, row, 0));
     }
 }
 
@@ -195,20 +195,20 @@ static bool is_undone(const struct answer *a)
 
 static void on_answer(void *data, const struct answer *a)
 {
-    struct job_errand *errand = data;
+    struct job_request *request = data;
     struct stile_error why;
-    errand->sent_ns = a->sent_ns;
-    if (a->err && is_undone(a) && errand->state[0]++ < UNDONE_MAX) {
-        postgres_jobs(errand->engine, errand);
+    request->sent_ns = a->sent_ns;
+    if (a->err && is_undone(a) && request->state[0]++ < UNDONE_MAX) {
+        postgres_jobs(request->engine, request);
     } else if (a->err) {
         why = *a->err;
-        if (why.status == STILE_UNREACHABLE && a->sent_ns && !only_looks(errand->verb))
+        if (why.status == STILE_UNREACHABLE && a->sent_ns && !only_looks(request->verb))
             why.status = STILE_UNCERTAIN;
-        errand->engine->events->job_done(errand, &why);
+        request->engine->events->job_done(request, &why);
     } else {
         for (int row = 0; row < PQntuples(a->result); row++)
-            take_row(errand, a->result, row);
-        errand->engine->events->job_done(errand, NULL);
+            take_row(request, a->result, row);
+        request->engine->events->job_done(request, NULL);
     }
 }
 
@@ -262,11 +262,11 @@ static char *write_key(char *out, const char *key)
 
 #define KEY_ROOM (2 * STORED_MAX + 4)
 
-static size_t entries_room(const struct job_errand *errand)
+static size_t entries_room(const struct job_request *request)
 {
     size_t room = 8;
-    for (size_t i = 0; i < errand->n_entries; i++)
-        room += 2 * errand->entries[i].size + 8 + KEY_ROOM;
+    for (size_t i = 0; i < request->n_entries; i++)
+        room += 2 * request->entries[i].size + 8 + KEY_ROOM;
     return room;
 }
 
@@ -298,12 +298,12 @@ static void add_text(struct words *w, const char *text)
     w->values[w->n++] = text;
 }
 
-static void add_marks(struct words *w, const struct job_errand *errand, int columns)
+static void add_marks(struct words *w, const struct job_request *request, int columns)
 {
     char *at = w->room;
     for (int column = 0; column < columns; column++) {
         add_text(w, at);
-        at = write_list(at, errand->marks, errand->n, column);
+        at = write_list(at, request->marks, request->n, column);
     }
 }
 
@@ -315,62 +315,62 @@ static void add_name(struct words *w, char stored[STORED_MAX], const char *name,
 }
 
 /* Two arrays: payloads, and keys. */
-static void add_entries(struct words *w, const struct job_errand *errand)
+static void add_entries(struct words *w, const struct job_request *request)
 {
     char *at = w->room;
     add_text(w, at);
-    for (size_t i = 0; i < errand->n_entries; i++) {
+    for (size_t i = 0; i < request->n_entries; i++) {
         *at++ = i == 0 ? '{' : ',';
-        at = write_hex(at, errand->entries[i].payload, errand->entries[i].size);
+        at = write_hex(at, request->entries[i].payload, request->entries[i].size);
     }
     at = stpcpy(at, "}") + 1;
     add_text(w, at);
-    for (size_t i = 0; i < errand->n_entries; i++) {
+    for (size_t i = 0; i < request->n_entries; i++) {
         *at++ = i == 0 ? '{' : ',';
-        at = write_key(at, errand->entries[i].key);
+        at = write_key(at, request->entries[i].key);
     }
     strcpy(at, "}");
 }
 
-static void put_words(struct words *w, const struct job_errand *errand)
+static void put_words(struct words *w, const struct job_request *request)
 {
-    struct pg *pg = pg_of(errand->engine);
-    if (errand->n > 0 && errand->verb != JOB_CLAIM)
-        add_marks(w, errand, errand->verb == JOB_FAIL ? 3 : 1);
+    struct pg *pg = pg_of(request->engine);
+    if (request->n > 0 && request->verb != JOB_CLAIM)
+        add_marks(w, request, request->verb == JOB_FAIL ? 3 : 1);
     else
-        add_name(w, w->queue, errand->queue, errand->queue_len);
-    switch (errand->verb) {
+        add_name(w, w->queue, request->queue, request->queue_len);
+    switch (request->verb) {
     case JOB_ADD:
-        add_entries(w, errand);
-        add_number(w, errand->delay_ms);
+        add_entries(w, request);
+        add_number(w, request->delay_ms);
         break;
     case JOB_CLAIM:
-        add_number(w, (int64_t)errand->max);
-        add_number(w, errand->lease_ms);
-        add_number(w, errand->tries);
+        add_number(w, (int64_t)request->max);
+        add_number(w, request->lease_ms);
+        add_number(w, request->tries);
         add_text(w, pg->identity.owner);
         add_text(w, pg->identity.host);
         add_text(w, pg->identity.pid);
-        if (errand->n > 0)
-            add_marks(w, errand, 1);
+        if (request->n > 0)
+            add_marks(w, request, 1);
         else
             add_text(w, NULL);
         if (pg->schema == SCHEMA_QUEUE)
-            add_text(w, errand->listen && errand->hearing ? pg->jobs_channel : "");
+            add_text(w, request->listen && request->hearing ? pg->jobs_channel : "");
         break;
     case JOB_FAIL:
-        write_text(w->text, sizeof w->text, errand->text);
+        write_text(w->text, sizeof w->text, request->text);
         add_text(w, w->text);
         break;
     case JOB_EXTEND:
-        add_number(w, errand->lease_ms);
+        add_number(w, request->lease_ms);
         break;
     case JOB_LIST:
-        add_number(w, errand->max < LISTED_MAX ? (int64_t)errand->max : LISTED_MAX);
+        add_number(w, request->max < LISTED_MAX ? (int64_t)request->max : LISTED_MAX);
         break;
     case JOB_RETRY:
     case JOB_DROP:
-        add_number(w, (int64_t)errand->id);
+        add_number(w, (int64_t)request->id);
         break;
     default:
         break;
@@ -452,9 +452,9 @@ static const struct statement *statement_of(const struct pg *pg, enum job_verb v
     return pg->pooled ? &parsed[verb] : &prepared[verb];
 }
 
-static enum stile_status start(struct job_errand *errand, struct stile_error *err)
+static enum stile_status start(struct job_request *request, struct stile_error *err)
 {
-    struct pg *pg = pg_of(errand->engine);
+    struct pg *pg = pg_of(request->engine);
     struct session *session;
     struct words words = {.n = 0};
     if (pg->bare)
@@ -464,24 +464,24 @@ static enum stile_status start(struct job_errand *errand, struct stile_error *er
     enum stile_status status = own_session(&session, pg, err);
     if (status)
         return status;
-    if (errand->listen && !pg->pooled && !session->hears_jobs)
+    if (request->listen && !pg->pooled && !session->hears_jobs)
         session->hears_jobs = listen_for_jobs(session);
-    errand->hearing = session->hears_jobs;
-    words.room = malloc(entries_room(errand) + errand->n * 64 + 64);
+    request->hearing = session->hears_jobs;
+    words.room = malloc(entries_room(request) + request->n * 64 + 64);
     if (!words.room)
         return error_set(err, STILE_NOMEM, 0, "out of memory");
-    put_words(&words, errand);
-    status = postgres_send(session, statement_of(pg, errand->verb), words.values, words.n,
-                           on_answer, errand, err);
+    put_words(&words, request);
+    status = postgres_send(session, statement_of(pg, request->verb), words.values, words.n,
+                           on_answer, request, err);
     free(words.room);
     return status;
 }
 
-void postgres_jobs(struct engine *engine, struct job_errand *errand)
+void postgres_jobs(struct engine *engine, struct job_request *request)
 {
     struct stile_error err;
-    if (start(errand, &err))
-        engine->events->job_done(errand, &err);
+    if (start(request, &err))
+        engine->events->job_done(request, &err);
 }
 
 static void on_left(void *data, const struct answer *a)

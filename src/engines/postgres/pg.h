@@ -180,7 +180,7 @@ void postgres_break(struct engine *engine, struct query *query);
 
 /* ---- jobs.c ---- */
 
-void postgres_jobs(struct engine *engine, struct job_errand *errand);
+void postgres_jobs(struct engine *engine, struct job_request *request);
 void postgres_jobs_left(struct engine *engine, const char *queue);
 
 /* ---- doctor.c ---- */
