@@ -3,7 +3,7 @@
  * Caveats first:
  *
  *  1. A lease can run out while its holder is paused (SIGSTOP, VM migration, suspend). The
- *     library tells of it as soon as the holder runs again, but cannot stop a write that is
+ *     library reports it as soon as the holder runs again, but cannot stop a write that is
  *     already on its way. Hand stile_lock_token() to what you write to, and let it refuse a
  *     token smaller than one it has seen.
  *  2. stile_lock_held() is true now, not later. Between the check and your next line
@@ -119,11 +119,11 @@ STILE_API enum stile_status stile_client_open(struct stile_client **client, cons
                                               const struct stile_client_options *options,
                                               struct stile_error *err);
 
-/* Somebody may cut the file of local: off (truncate(1)) while a program is inside a call, which the
- * kernel answers with SIGBUS. Opening local: handles that signal where it has its default action:
- * it becomes CORRUPT or LOST, and every other SIGBUS ends the program as before. A program that has
- * a handler of its own keeps it; to have ours before it, which passes on what is not ours, it calls
- * this, after it has installed its own. */
+/* If the file of local: is truncated while a program is inside a call, the kernel sends SIGBUS.
+ * Opening local: handles that signal where it has its default action: it becomes CORRUPT or LOST,
+ * and every other SIGBUS ends the program as before. A program that has a handler of its own keeps
+ * it; to have ours before it, which passes on what is not ours, it calls this, after it has
+ * installed its own. */
 STILE_API enum stile_status stile_sigbus_trap(struct stile_error *err);
 
 /* Never refuses. Calls on the client that wait in other threads end with CANCELLED, and have
@@ -154,12 +154,12 @@ enum stile_mode {
 };
 
 enum stile_lease {
-    STILE_LEASE_PROCESS, /* no expiry: ends with the process, as the kernel tells */
+    STILE_LEASE_PROCESS, /* no expiry: ends with the process */
     STILE_LEASE_SESSION, /* one lease for all locks of a client */
     STILE_LEASE_CLAIM,   /* each lock has its own */
 };
 
-/* What an engine promises. The texts are for people and say on what condition. */
+/* What an engine promises. The texts say on what condition. */
 struct stile_caps {
     const char *engine;
     unsigned modes; /* bit 1 << enum stile_mode */
@@ -176,7 +176,7 @@ struct stile_caps {
     const char *token_is;  /* where the token comes from */
     const char *survives;  /* what survives a crash of what */
     const char *condition; /* on what the promise of exclusion rests */
-    const char *instead;   /* what has, or brings, what is missing here; NULL: nothing to say */
+    const char *instead;   /* an alternative that offers what is missing here; NULL: none */
 };
 
 STILE_API const struct stile_caps *stile_client_caps(struct stile_client *client);
@@ -205,9 +205,9 @@ struct stile_lock_options {
     int64_t retry_ms;         /* first back-off where the engine has to be polled */
     unsigned tries;           /* at most, where the engine has to be polled */
     int64_t hold_at_least_ms; /* release takes effect no earlier than this after the grant */
-    int64_t lock_delay_ms;    /* after our abnormal end, nobody gets it for this long */
+    int64_t lock_delay_ms;    /* after our abnormal end, it is not granted for this long */
     const char *owner;        /* the value that proves ownership of a detached claim */
-    const char *proclaim;     /* told to whoever looks, as a leader's value in an election */
+    const char *proclaim;     /* shown to all, as a leader's value in an election */
     stile_lost_fn *on_lost;
     void *data; /* for on_lost */
 };
@@ -233,8 +233,8 @@ STILE_API void stile_lock_free(struct stile_lock *lock);
 STILE_API enum stile_status stile_lock_acquire(struct stile_lock *lock, int64_t wait_ms,
                                                struct stile_error *err);
 
-/* LOST if it was not ours any more. The handle may be acquired again after whatever this says;
- * while the engine has not answered the release, acquire says UNCERTAIN. */
+/* LOST if it was no longer held. The handle may be acquired again whatever this returns; while the
+ * engine has not answered the release, acquire returns UNCERTAIN. */
 STILE_API enum stile_status stile_lock_release(struct stile_lock *lock, struct stile_error *err);
 
 /* The same for a grant under which nothing was done: no hold_at_least is left behind. */
@@ -281,11 +281,11 @@ STILE_API enum stile_status stile_with(struct stile_client *client, const char *
                                        const struct stile_lock_options *options, stile_with_fn *fn,
                                        void *data, int *result, struct stile_error *err);
 
-/* ---- for people ---- */
+/* ---- inspecting ---- */
 
 struct stile_claim_info {
     bool held;  /* else it waits */
-    bool ghost; /* nobody's any more: kept by hold_at_least or lock-delay until its end */
+    bool ghost; /* without a holder: kept by hold_at_least or lock-delay until its end */
     enum stile_mode mode;
     uint64_t token;     /* 0 while waiting */
     int64_t age_ms;     /* since granted or enqueued */
@@ -294,7 +294,7 @@ struct stile_claim_info {
     const char *host;   /* "" where the engine doesn't know */
     const char *command;
     const char *owner;
-    const char *proclaimed; /* what it tells to all; "": nothing */
+    const char *proclaimed; /* its value for all; "": none */
 };
 
 struct stile_info {
@@ -320,8 +320,8 @@ STILE_API enum stile_status stile_watch(struct stile_client *client, const char 
                                         int64_t wait_ms, stile_info_fn *fn, void *data,
                                         struct stile_error *err);
 
-/* Takes the lock from its holders, who are told; later tokens are larger, so a guard refuses what
- * they still write. token 0: whoever holds it; else only that grant. CONFLICT if nobody holds it,
+/* Takes the lock from its holders, which lose it; later tokens are larger, so a guard refuses what
+ * they still write. token 0: any holder; else only that grant. CONFLICT if it is not held,
  * or that grant is over. */
 STILE_API enum stile_status stile_break(struct stile_client *client, const char *name,
                                         uint64_t token, struct stile_error *err);

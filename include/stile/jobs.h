@@ -140,7 +140,7 @@ STILE_API enum stile_status stile_jobs_extend_async(struct stile_client *client,
 /* Ends every claim of this client that waits, with CANCELLED. */
 STILE_API enum stile_status stile_jobs_cancel(struct stile_client *client);
 
-/* For people; payloads are left out, their sizes told. Return non-zero to stop. */
+/* Inspecting: payloads are left out, their sizes are given. Return non-zero to stop. */
 typedef int stile_job_fn(const struct stile_job *job, void *data);
 typedef int stile_queue_fn(const struct stile_queue *queue, void *data);
 STILE_API enum stile_status stile_jobs_list(struct stile_client *client, const char *queue,

@@ -1,4 +1,5 @@
-/* Who this process is, for people who look at what it holds. Control characters become '?'. */
+/* This process, as it is shown to others that look at what it holds. Control characters become '?'.
+ */
 #ifndef STILE_SELF_H
 #define STILE_SELF_H
 
@@ -6,11 +7,11 @@
 
 #define SELF_HOST_MAX 64
 
-/* Without spaces; "?" where it can't be told. */
+/* Without spaces; "?" where it is not known. */
 void self_host(char host[SELF_HOST_MAX + 1]);
 
 /* The label if there is one, else the name of the program, as far as there is room; "?" where it
- * can't be told. */
+ * is not known. */
 void self_command(char *out, size_t size, const char *label);
 
 #endif

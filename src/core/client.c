@@ -16,8 +16,8 @@
 
 /* ---- fork ---- */
 
-/* A page that the kernel wipes in every child, even one made by a bare clone(2) that no handler
- * hears of. A mapping, because getpid() is a syscall and this is read on every call. */
+/* A page that the kernel wipes in every child, even one made by a bare clone(2), which runs no
+ * fork handler. A mapping, because getpid() is a syscall and this is read on every call. */
 static _Atomic(uint64_t) *epoch_page;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_mutex_t registry_mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -91,7 +91,7 @@ static void set_up(void)
     epoch_page = page;
 }
 
-/* Time alone could repeat between two children made at once; the pid tells those apart. */
+/* Time alone could repeat between two children made at once; the pid differs. */
 static uint64_t fresh_epoch(void)
 {
     struct timespec t;
@@ -174,8 +174,8 @@ enum stile_status client_enter_for_locks(struct stile_client *client, struct sti
 #endif
     client_leave(client);
     return error_set(err, STILE_MISUSE, 0,
-                     "this client was opened to be examined, which makes an engine pass that would "
-                     "be refused; open another one for locks");
+                     "this client was opened with `examine`, for stile_doctor() only; open another "
+                     "one for locks");
 }
 
 void client_flush(struct stile_client *client)

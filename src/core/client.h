@@ -43,7 +43,7 @@ struct stile_client {
 
     unsigned inside;                               /* calls that have entered and not left */
     struct outside *outside;                       /* those that are in a callback of theirs */
-    pthread_cond_t left;                           /* closing: nobody is inside */
+    pthread_cond_t left;                           /* closing: no call is inside */
     void (*last_out)(struct stile_client *client); /* closed from a callback: what closes it */
 };
 

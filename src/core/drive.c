@@ -63,7 +63,7 @@ bool drive_is_inside(const struct stile_client *client)
     return client->threadless && drive_is_leader(client);
 }
 
-static void end_turn(struct stile_client *client)
+static void end_step(struct stile_client *client)
 {
     loop_flush(client->loop);
     if (client->threadless && (client->callbacks.first || client->loop->tasks))
@@ -128,7 +128,7 @@ static void step(struct stile_client *client, struct follower *me, bool block)
     else
         loop_flush(client->loop); /* callbacks may take their time */
     run_callbacks(client);
-    end_turn(client);
+    end_step(client);
 }
 
 static void take_lead(struct stile_client *client)

@@ -8,12 +8,12 @@
 #include "core/retry.h"
 #include "mutant.h"
 
-/* Where the engine tells what comes, looking is for what it may have missed. */
-#define HEARING_LOOK_NS (10 * NS_PER_SEC)
-#define DEAF_FIRST_NS   (20 * NS_PER_MS)
-#define DEAF_LAST_NS    NS_PER_SEC
-#define DOWN_FIRST_NS   (100 * NS_PER_MS)
-#define DUE_MIN_NS      (10 * NS_PER_MS)
+/* Where the engine reports new jobs, asking again is for what it may have missed. */
+#define REPORTED_ASK_NS     (10 * NS_PER_SEC)
+#define UNREPORTED_FIRST_NS (20 * NS_PER_MS)
+#define UNREPORTED_MAX_NS   NS_PER_SEC
+#define DOWN_FIRST_NS       (100 * NS_PER_MS)
+#define DUE_MIN_NS          (10 * NS_PER_MS)
 
 static struct job_call *call_of(struct job_request *job)
 {
@@ -112,8 +112,9 @@ static bool waits_for(const struct job_call *call, const char *queue)
     return call->job.verb == JOB_CLAIM && (!queue || strcmp(queue, call->job.queue) == 0);
 }
 
-/* What the engine told a client where nobody waits would be lost for those that wait elsewhere. */
-static void leave(struct stile_client *client, const struct job_call *but, const char *queue)
+/* A report that reached a client without a waiting claim would be lost for workers elsewhere: the
+ * engine passes it on. */
+static void pass_on(struct stile_client *client, const struct job_call *but, const char *queue)
 {
     struct engine *engine = client->engine;
     for (struct job_call *call = client->job_calls; call; call = call->next)
@@ -126,7 +127,7 @@ static void leave(struct stile_client *client, const struct job_call *but, const
 static void finish_claim(struct job_call *call, const struct stile_error *err)
 {
     if (call->looks > 0 && call->job.hearing)
-        leave(call->client, call, call->job.queue);
+        pass_on(call->client, call, call->job.queue);
     finish(call, err);
 }
 
@@ -150,7 +151,7 @@ static void ask(struct job_call *call)
     engine->class->jobs->run(engine, &call->job);
 }
 
-static void finish_in_vain(struct job_call *call)
+static void finish_empty(struct job_call *call)
 {
     finish_claim_with(call, STILE_TIMEOUT, "there was nothing to be claimed in that time");
 }
@@ -163,7 +164,7 @@ static void look_again(struct timer *timer)
     else if (call->last.status)
         finish_claim(call, &call->last);
     else
-        finish_in_vain(call);
+        finish_empty(call);
 }
 
 static uint64_t at_most(uint64_t ns, uint64_t most)
@@ -171,17 +172,18 @@ static uint64_t at_most(uint64_t ns, uint64_t most)
     return ns < most ? ns : most;
 }
 
-/* How long until it is worth looking, if nothing is told before. */
+/* How long until it is worth asking again, if nothing is reported before. */
 static uint64_t pause_of(struct job_call *call)
 {
     struct loop *loop = call->client->loop;
-    uint64_t random = 0, pause = HEARING_LOOK_NS;
+    uint64_t random = 0, pause = REPORTED_ASK_NS;
     unsigned doubles = call->looks < 8 ? call->looks : 8;
-    /* What is due and could not be claimed is locked by somebody, perhaps for long: nobody will
-     * report the end of that, and asking at once again would keep the database busy for nothing. */
+    /* What is due and could not be claimed is locked by another transaction, perhaps for long: the
+     * engine does not report its end, and asking again at once would only keep the database busy.
+     */
     bool locked = call->job.due_ms == 0;
     if (!call->job.hearing || locked)
-        pause = at_most(DEAF_FIRST_NS << doubles, DEAF_LAST_NS);
+        pause = at_most(UNREPORTED_FIRST_NS << doubles, UNREPORTED_MAX_NS);
     loop_random(loop, &random, sizeof random);
     pause = pause / 2 + random % (pause / 2);
     if (call->job.due_ms > 0) {
@@ -208,7 +210,7 @@ static void claim_answered(struct job_call *call, const struct stile_error *err)
 {
     bool over = call->until_ns <= loop_now(call->client->loop);
     if (err && call->job.n > 0)
-        over = true; /* what was to be finished with it may be or not: that is for its owner */
+        over = true; /* whether the marks were acknowledged is not known: its owner decides */
     call->job.n = 0;
     error_copy(&call->last, err);
 #ifdef MUTANT_CORE_STIR_MISSED
@@ -225,7 +227,7 @@ static void claim_answered(struct job_call *call, const struct stile_error *err)
     else if (call->cancelled)
         finish_claim_with(call, STILE_CANCELLED, stile_status_text(STILE_CANCELLED));
     else if (over)
-        finish_in_vain(call);
+        finish_empty(call);
     else if (err)
         wait(call, retry_pause(call->client->loop, DOWN_FIRST_NS, call->looks));
     else if (call->stirred)
@@ -234,14 +236,14 @@ static void claim_answered(struct job_call *call, const struct stile_error *err)
         wait(call, pause_of(call));
 }
 
-/* ---- what the engine tells ---- */
+/* ---- what the engine reports ---- */
 
-void job_call_job(struct job_request *job, const struct stile_job *told)
+void job_call_job(struct job_request *job, const struct stile_job *given)
 {
     struct job_call *call = call_of(job);
     struct stile_job copy;
     if (!make_room((void **)&call->jobs, call->n, &call->room, sizeof *call->jobs) ||
-        !copy_job(&copy, told)) {
+        !copy_job(&copy, given)) {
         call->out_of_memory = true;
         return;
     }
@@ -266,17 +268,17 @@ void job_call_mark(struct job_request *job, uint64_t token)
     }
 }
 
-void job_call_queue(struct job_request *job, const struct stile_queue *told)
+void job_call_queue(struct job_request *job, const struct stile_queue *given)
 {
     struct job_call *call = call_of(job);
-    char *name = strdup(told->name);
+    char *name = strdup(given->name);
     if (!name || !make_room((void **)&call->queues, call->n_queues, &call->room_queues,
                             sizeof *call->queues)) {
         free(name);
         call->out_of_memory = true;
         return;
     }
-    call->queues[call->n_queues] = *told;
+    call->queues[call->n_queues] = *given;
     call->queues[call->n_queues++].name = name;
 }
 
@@ -293,19 +295,19 @@ void job_call_done(struct job_request *job, const struct stile_error *err)
 void job_call_stir(struct engine *engine, const char *queue)
 {
     struct stile_client *client = engine->core;
-    bool heard = false;
+    bool wanted = false;
     for (struct job_call *call = client->job_calls, *next; call; call = next) {
         next = call->next;
         if (!waits_for(call, queue))
             continue;
-        heard = heard || (call->job.listen && !call->cancelled);
+        wanted = wanted || (call->job.listen && !call->cancelled);
         call->stirred = true;
         call->looks = call->looks > 0;
         if (!call->asked)
             loop_arm(client->loop, &call->timer, loop_now(client->loop));
     }
-    if (queue && !heard)
-        leave(client, NULL, queue);
+    if (queue && !wanted)
+        pass_on(client, NULL, queue);
 }
 
 /* ---- the beginning ---- */

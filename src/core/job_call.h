@@ -50,9 +50,9 @@ void job_call_free_jobs(struct stile_job *jobs, size_t n);
 void job_call_free_queues(struct stile_queue *queues, size_t n);
 
 /* As engine_events has them. */
-void job_call_job(struct job_request *job, const struct stile_job *told);
+void job_call_job(struct job_request *job, const struct stile_job *given);
 void job_call_mark(struct job_request *job, uint64_t token);
-void job_call_queue(struct job_request *job, const struct stile_queue *told);
+void job_call_queue(struct job_request *job, const struct stile_queue *given);
 void job_call_done(struct job_request *job, const struct stile_error *err);
 void job_call_stir(struct engine *engine, const char *queue);
 

@@ -84,8 +84,8 @@ static uint64_t lock_now(const struct stile_lock *lock)
 
 /* ---- the next in the name's queue ---- */
 
-/* An engine may refuse the next one from inside the claim, and the next but one as well: one after
- * the other then, not one inside the other. */
+/* An engine may refuse the next claim from inside the call, and the one after that as well: they
+ * run one after the other, not one inside the other. */
 static void let_next_in(struct stile_lock *lock)
 {
     struct name_queues *queues = &lock->client->name_queues;
@@ -354,7 +354,7 @@ static void withdraw(struct stile_lock *lock, enum stile_status outcome)
     }
 #endif
     if (is_claiming(lock))
-        lock->claim->unused = true; /* granted or not, its user has never heard of it */
+        lock->claim->unused = true; /* granted or not, its user never learned of it */
     lock->release_until_ns = end_of_repetition(lock);
     move_to(lock, RELEASING);
 #ifndef MUTANT_CORE_RENEWED_AFTER_RELEASE

@@ -52,7 +52,9 @@ static enum stile_status check_options(const struct stile_lock_options *o,
     return check_mode(o, caps, err);
 }
 
-/* One allocation: the lock, its claim, the engine's part, the name, the owner and what is told. */
+/* One allocation: the lock, its claim, the engine's part, the name, the owner and the proclaimed
+ * value.
+ */
 static struct stile_lock *lock_alloc(struct stile_client *client, const char *name,
                                      const struct stile_lock_options *o)
 {
@@ -405,7 +407,7 @@ int64_t stile_lock_ttl_ms(struct stile_lock *lock)
     return ttl;
 }
 
-/* Also after a loss: the token is what tells the guard that we are late. */
+/* Also after a loss: by the token a guard sees that we are late. */
 enum stile_status stile_lock_token(struct stile_lock *lock, uint64_t *token)
 {
     enum stile_status status = token ? enter(lock, NULL) : STILE_MISUSE;

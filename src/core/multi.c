@@ -1,4 +1,4 @@
-/* Several locks as one: taken in canonical order, so that two callers who want the same ones never
+/* Several locks as one: taken in canonical order, so that two callers that want the same ones never
  * wait for each other in a circle; all or none; one deadline for the whole. */
 #include <stdlib.h>
 #include <string.h>
@@ -77,7 +77,8 @@ enum stile_status stile_locks_acquire(struct stile_lock *const *locks, size_t n,
     }
     if (!status)
         status = check_all_held(sorted, n, err);
-    /* Out of time before the last was even asked for is a time-out, whoever held that one. */
+    /* Out of time before the last was even asked for is a time-out, even if another holds that one.
+     */
     if (status == STILE_HELD && wait_ms != 0 && left_ms(loop, wait_ms, started_ns) == 0) {
         status = STILE_TIMEOUT;
         if (err)

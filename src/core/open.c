@@ -161,7 +161,7 @@ static void wake_up(struct timer *timer)
     (void)timer; /* the step that it ends looks at the clock */
 }
 
-/* A caller that heard that its release is not answered has waited for it already. */
+/* A lock whose release was given up has been waited for already. */
 static bool anything_to_wait_for(const struct stile_client *client)
 {
     if (client->job_calls)

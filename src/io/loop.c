@@ -102,18 +102,18 @@ void loop_unreserve(struct loop *loop, size_t n_timers)
 
 /* ---- waking up in time ---- */
 
-static void tell_class(struct loop *loop, uint64_t at_ns)
+static void rearm_class(struct loop *loop, uint64_t at_ns)
 {
     loop->class->rearm(loop, at_ns);
     loop->armed_ns = at_ns;
 }
 
-/* Only an earlier time is news to somebody who sleeps: a later one costs them a look at nothing to
- * do, a system call costs us on every timer that is armed and disarmed again. */
-static void tell_sleeper(struct loop *loop, uint64_t at_ns)
+/* Only an earlier time matters to a sleeping thread: a later one costs it one needless wake-up, but
+ * a system call would cost us on every timer that is armed and disarmed again. */
+static void rearm_if_earlier(struct loop *loop, uint64_t at_ns)
 {
     if (loop->live && at_ns < loop->armed_ns)
-        tell_class(loop, at_ns);
+        rearm_class(loop, at_ns);
 }
 
 static uint64_t next_ns(const struct loop *loop)
@@ -130,7 +130,7 @@ void loop_prepare(struct loop *loop)
 
     loop->live = true;
     if (at_ns != loop->armed_ns)
-        tell_class(loop, at_ns);
+        rearm_class(loop, at_ns);
 }
 
 void loop_wait(struct loop *loop, bool block)
@@ -152,7 +152,7 @@ void loop_arm(struct loop *loop, struct timer *timer, uint64_t at_ns)
         assert(loop->n_timers < loop->cap_timers);
         sift_up(loop, loop->n_timers++, timer);
     }
-    tell_sleeper(loop, timer->at_ns);
+    rearm_if_earlier(loop, timer->at_ns);
 }
 
 void loop_disarm(struct loop *loop, struct timer *timer)
@@ -208,7 +208,7 @@ void loop_soon(struct loop *loop, struct task *task)
     if (task->queued)
         return;
     append_task(loop, task);
-    tell_sleeper(loop, AT_ONCE);
+    rearm_if_earlier(loop, AT_ONCE);
 }
 
 void loop_forget(struct loop *loop, struct task *task)
@@ -225,7 +225,7 @@ void loop_forget(struct loop *loop, struct task *task)
     task->queued = false;
 }
 
-/* The mark stands behind the tasks that are there now; nobody can forget it. */
+/* The mark stands behind the tasks that are there now, and is never removed by others. */
 static void run_tasks_up_to_here(struct loop *loop)
 {
     struct task mark = {0}, *task;

@@ -11,11 +11,11 @@
  *     loop_wait(l, block)   WITHOUT the mutex: sleep until something is ready; touches no timer
  *     loop_run(l)           with the mutex: call what is ready, what is due, what was put off
  *
- * Everything else is called with the mutex. While somebody sleeps in loop_wait(), arming an earlier
+ * Everything else is called with the mutex. While a thread sleeps in loop_wait(), arming an earlier
  * timer, adding a watch or putting off a task takes effect at once (the timerfd and the epoll set
- * are live), so no kick is needed for those. Who polls fd() instead of sleeping calls
- * loop_prepare() after every loop_run(). All times are nanoseconds of CLOCK_BOOTTIME, which counts
- * suspend.
+ * are live), so no kick is needed for those. An owner that polls fd() instead of sleeping
+ * calls loop_prepare() after every loop_run(). All times are nanoseconds of CLOCK_BOOTTIME, which
+ * counts suspend.
  */
 #ifndef STILE_LOOP_H
 #define STILE_LOOP_H
@@ -52,7 +52,7 @@ struct task {
     void (*fn)(struct task *task);
 };
 
-/* Sends what was gathered, right before somebody sleeps: what many callers and many answers asked
+/* Sends what was gathered, right before a thread sleeps: what many callers and many answers asked
  * for in one turn leaves together, and a blocking caller's request leaves without a turn of its
  * own. It runs on the way out of a call and must not call back: what it finds out is put off to a
  * task. */
@@ -83,10 +83,10 @@ struct loop {
     uint64_t last_turn;
     uint64_t run_ns;   /* the time of the loop_run() under way; 0: none */
     uint64_t ran_ns;   /* of the last one */
-    uint64_t armed_ns; /* what the class was last told by rearm(); NEVER: nothing */
+    uint64_t armed_ns; /* what rearm() was last given; NEVER: nothing */
     struct task *tasks, **tasks_tail;
     struct sender *senders;
-    bool live; /* somebody may be sleeping in wait() or polling fd(): rearm at once */
+    bool live; /* a thread may be sleeping in wait() or polling fd(): rearm at once */
 };
 
 /* 0 or an errno value. */
@@ -100,8 +100,8 @@ void loop_prepare(struct loop *loop);
 void loop_wait(struct loop *loop, bool block);
 void loop_run(struct loop *loop);
 
-/* The heap grows in loop_reserve() only, so that arming a timer can't fail when it matters: whoever
- * makes an object with n timers reserves them first. 0 or ENOMEM. */
+/* The heap grows in loop_reserve() only, so that arming a timer can't fail when it matters: n
+ * timers are reserved before the object that has them is made. 0 or ENOMEM. */
 int loop_reserve(struct loop *loop, size_t n_timers);
 void loop_unreserve(struct loop *loop, size_t n_timers);
 void loop_arm(struct loop *loop, struct timer *timer, uint64_t at_ns); /* moves it if armed */
@@ -109,8 +109,8 @@ void loop_disarm(struct loop *loop, struct timer *timer);
 void loop_soon(struct loop *loop, struct task *task); /* once, however often asked */
 void loop_forget(struct loop *loop, struct task *task);
 
-/* Nobody lets go of the mutex with something gathered: loop_prepare() flushes, and who leaves
- * without it calls loop_flush(). */
+/* The mutex is never let go of with something gathered: loop_prepare() flushes, and callers that
+ * leave without it call loop_flush(). */
 void loop_gather(struct loop *loop, struct sender *sender); /* once, however often asked */
 void loop_ungather(struct loop *loop, struct sender *sender);
 void loop_flush(struct loop *loop);

@@ -36,7 +36,7 @@ struct loop_epoll {
     uint64_t timer_fd_ns; /* what the kernel will wake us at; may be earlier than asked */
     struct place *places;
     uint32_t n_places, cap_places, first_free; /* first_free: 1 + index */
-    size_t random_left;                        /* bytes of random[] that nobody has got */
+    size_t random_left;                        /* unused bytes of random[] */
     unsigned char random[RANDOM_MAX];
     int n_ready;
     struct epoll_event ready[READY_MAX];

@@ -1,8 +1,8 @@
 /* Host names to addresses, beside the loop.
  *
  * getaddrinfo() may take as long as the resolver's patience, half a minute where a name server is
- * down. Who called it from the loop would keep the client's mutex for so long, and nobody would be
- * told that a lock is lost. So it runs on a thread that lives as long as the question. */
+ * down. Called from the loop it would keep the client's mutex for so long, and no loss of a lock
+ * would be reported meanwhile. So it runs on a thread that lives as long as the question. */
 #ifndef STILE_RESOLVE_H
 #define STILE_RESOLVE_H
 
@@ -16,12 +16,12 @@ struct resolve;
 /* found is the callee's, for freeaddrinfo(); NULL: err says why. Comes once, from the loop. */
 typedef void resolve_fn(void *data, struct addrinfo *found, const struct stile_error *err);
 
-/* An address in figures needs nobody: 0 and *found, at once. Else a getaddrinfo() error. */
+/* An address in figures needs no resolver: 0 and *found, at once. Else a getaddrinfo() error. */
 int resolve_numeric(struct addrinfo **found, const char *host, uint16_t port);
 
 enum stile_status resolve_start(struct resolve **resolve, struct loop *loop, const char *host,
                                 uint16_t port, resolve_fn *fn, void *data, struct stile_error *err);
-void resolve_free(struct resolve *resolve); /* no callback comes any more; safe inside it */
+void resolve_free(struct resolve *resolve); /* no callback comes afterwards; safe inside it */
 void resolve_forked(struct resolve *resolve);
 
 #endif

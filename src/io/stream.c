@@ -192,11 +192,11 @@ static enum stile_status try_send(struct stream *s)
  * failure is put off: no event comes from inside a call. */
 static void send_out(struct stream *s)
 {
-    if (s->unheard || s->end_task.queued || !try_send(s))
+    if (s->peer_closed || s->end_task.queued || !try_send(s))
         return;
     if (s->why.native == EPIPE || s->why.native == ECONNRESET)
-        s->unheard = !ask_for_writable(s, false);
-    if (!s->unheard)
+        s->peer_closed = !ask_for_writable(s, false);
+    if (!s->peer_closed)
         loop_soon(s->loop, &s->end_task);
 }
 
@@ -305,7 +305,7 @@ static void receive(struct stream *s)
     if (n < 0) {
         end_with_errno(s, errno, "receiving");
     } else if (n == 0) {
-        if (!s->unheard)
+        if (!s->peer_closed)
             error_set(&s->why, STILE_UNREACHABLE, 0, "the server closed the connection");
         end_stream(s);
     } else if (!s->tls) {

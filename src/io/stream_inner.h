@@ -20,7 +20,7 @@ struct stream {
     enum stream_state state;
     struct watch watch; /* fd -1: no socket */
     bool wants_write;
-    bool unheard;       /* the peer no longer takes anything; why says how that was noticed */
+    bool peer_closed;   /* the peer no longer takes anything; why says how that was noticed */
     struct timer timer; /* patience with what comes before OPEN */
     uint64_t until_ns;
     unsigned rotate;

@@ -44,7 +44,7 @@ static const char *advice(int reason)
     }
 }
 
-/* The first error of OpenSSL's queue is the cause, the later ones who passed it on. */
+/* The first error of OpenSSL's queue is the cause, the later ones passed it on. */
 static enum stile_status fail(struct stile_error *err, const char *what)
 {
     unsigned long code = ERR_peek_error();

@@ -16,7 +16,7 @@ struct tls_options {
     const char *cert, *key;  /* client certificate, or NULL; key NULL: in the same file */
     const char *server_name; /* what the certificate must say; NULL: the host connected to */
     const char *alpn;        /* the protocol to be spoken over it, where the server must know */
-    bool insecure;           /* trust anybody */
+    bool insecure;           /* trust any certificate */
 };
 
 enum stile_status tls_context_new(struct tls_context **context, const struct tls_options *options,

@@ -182,7 +182,7 @@ enum stile_status stile_jobs_add_all(uint64_t *ids, struct stile_client *client,
                                      const struct stile_jobs_options *options,
                                      struct stile_error *err)
 {
-    uint64_t unheard[STILE_JOBS_ADD_MAX];
+    uint64_t unwanted[STILE_JOBS_ADD_MAX];
     struct stile_jobs_options o;
     enum stile_status status = check_entries(entries, n, err);
     if (!status)
@@ -193,7 +193,7 @@ enum stile_status stile_jobs_add_all(uint64_t *ids, struct stile_client *client,
     }
     if (status)
         return error_wrap(err, status, "adding jobs");
-    return add(ids ? ids : unheard, client, queue, entries, n, o.delay_ms, err);
+    return add(ids ? ids : unwanted, client, queue, entries, n, o.delay_ms, err);
 }
 
 enum stile_status stile_jobs_add(uint64_t *id, struct stile_client *client, const char *queue,
@@ -202,14 +202,14 @@ enum stile_status stile_jobs_add(uint64_t *id, struct stile_client *client, cons
 {
     struct stile_job_entry entry = {.payload = payload, .size = size};
     struct stile_jobs_options o;
-    uint64_t unheard;
+    uint64_t unwanted;
     enum stile_status status = check_entry(&entry, err);
     if (!status)
         status = enter_queue(&o, client, queue, options, err);
     if (status)
         return error_wrap(err, status, "adding a job");
     entry.key = o.key;
-    return add(id ? id : &unheard, client, queue, &entry, 1, o.delay_ms, err);
+    return add(id ? id : &unwanted, client, queue, &entry, 1, o.delay_ms, err);
 }
 
 /* ---- claim ---- */
@@ -244,8 +244,8 @@ static enum stile_status put_claim(struct job_call *call, struct job_mark *marks
     return STILE_OK;
 }
 
-/* Those that were finished have been told; what is left was refused, or is not known. */
-static void tell_done(const struct stile_jobs_options *o, enum stile_status status)
+/* Jobs that were finished are marked already; the others were refused, or it is not known. */
+static void mark_done(const struct stile_jobs_options *o, enum stile_status status)
 {
     bool known = !status || status == STILE_TIMEOUT || status == STILE_CANCELLED;
     for (size_t i = 0; i < o->n_done && !known; i++)
@@ -272,7 +272,7 @@ enum stile_status stile_jobs_claim(struct stile_job **jobs, size_t *n, struct st
         return error_wrap(err, status, "claiming a job");
     }
     status = run(&call, client, o.wait_ms, err);
-    tell_done(&o, status);
+    mark_done(&o, status);
     if (status) {
         job_call_free_jobs(call.jobs, call.n);
         return error_wrap(err, status, "claiming a job of '%s'", queue);
@@ -295,7 +295,7 @@ int64_t stile_jobs_remaining_ms(const struct stile_job *job)
     return job && job->deadline_ns > ns ? (int64_t)((job->deadline_ns - ns) / NS_PER_MS) : 0;
 }
 
-/* ---- what is said about a claim ---- */
+/* ---- ending and extending a claim ---- */
 
 static enum stile_status enter_given(struct stile_client *client, const struct stile_job *jobs,
                                      size_t n, struct stile_error *err)
@@ -318,8 +318,8 @@ static enum stile_status outcome(enum stile_status status, struct stile_job *job
         refused += jobs[i].status == STILE_STALE;
     if (refused > 0)
         status = error_set(err, STILE_STALE, 0,
-                           n == 1 ? "it is not ours any more: its lease has run out"
-                                  : "some are not ours any more: their leases have run out");
+                           n == 1 ? "it is no longer ours: its lease has run out"
+                                  : "some are no longer ours: their leases have run out");
     return status ? error_wrap(err, status, "%s", doing) : STILE_OK;
 }
 

@@ -183,7 +183,7 @@ static void a_client_to_be_examined_serves_nothing_else(void **state)
 
     client->engine->examining = true;
     assert_status(stile_lock_new(&lock, client, "a", NULL, &err), MISUSE);
-    assert_non_null(strstr(err.message, "opened to be examined"));
+    assert_non_null(strstr(err.message, "opened with `examine`"));
     assert_null(lock);
     assert_status(stile_list(client, NULL, ignore, NULL, NULL), MISUSE);
     assert_status(stile_show(client, "a", ignore, NULL, NULL), MISUSE);
