@@ -203,7 +203,7 @@ static void on_withdrawn(void *data, const struct answer *a)
     sql_claim_released(data, NULL);
 }
 
-static void withdraw(struct sql_claim *c)
+void maria_row_clear(struct sql_claim *c)
 {
     end_with(c, on_withdrawn);
 }
@@ -231,7 +231,7 @@ static void on_row_told(void *data, const struct answer *a)
 }
 
 /* A hold or a delay in the name's row is settled first. */
-static void give(struct sql_claim *c)
+void maria_row_give_back(struct sql_claim *c)
 {
     struct claim *claim = claim_of(c);
     struct my *my = my_of_claim(c);
@@ -364,7 +364,7 @@ static void on_taken(void *data, const struct answer *a)
     if (c->session)
         c->session->base.waits = false;
     if (c->withdrawn && is_up(c))
-        withdraw(c);
+        maria_row_clear(c);
     else if (a->err && maria_error_is_busy(a->code) && is_up(c) && claim_of(c)->wait)
         take(c); /* it stays the first in the queue */
     else if (refused && is_up(c) && (!claim_of(c)->wait || my_claim_of(c)->retries++ < RETRIES_MAX))
@@ -405,19 +405,4 @@ void maria_row_claim(struct engine *engine, struct claim *claim)
     }
     sql_claim_join(c, session);
     take(c);
-}
-
-/* ---- releasing ---- */
-
-void maria_row_give_back(struct sql_claim *c)
-{
-    if (c->withdrawn)
-        withdraw(c);
-    else
-        give(c);
-}
-
-void maria_row_clear(struct sql_claim *c)
-{
-    withdraw(c);
 }

@@ -6,6 +6,7 @@
 
 #include "engines/mysql/my.h"
 #include "engines/mysql/statements.h"
+#include "engines/sql/inspect.h"
 
 /* ---- statements: about a claim: the procedures of the schema, each one transaction ---- */
 
@@ -473,18 +474,11 @@ static void report_broken(struct engine *engine, const char *owners)
 static void on_broken(void *data, const struct answer *a)
 {
     struct query *query = data;
-    const struct stile_error *err = a->err;
-    struct stile_error why;
-    int broken = atoi(text_of(a));
+    int n = atoi(text_of(a));
     take_back(query->engine, a);
-    if (!err && broken < 1) {
-        error_set(&why, STILE_CONFLICT, 0,
-                  broken < 0 ? "it isn't held" : "the grant with that token is over");
-        err = &why;
-    }
-    if (!err)
+    if (n > 0)
         report_broken(query->engine, column_of(a, 1));
-    query->engine->events->done(query, err);
+    sql_break_done(query, n, a->err);
 }
 
 void maria_table_break(struct engine *engine, struct query *query)

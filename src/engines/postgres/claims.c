@@ -316,24 +316,21 @@ void postgres_claim(struct engine *engine, struct claim *claim)
 
 /* ---- releasing ---- */
 
-static void unlock(struct sql_claim *c);
-
 static void on_unlocked(void *data, const struct answer *a)
 {
     struct sql_claim *c = data;
     bool ours = !a->err && PQntuples(a->result) == 1 && PQgetvalue(a->result, 0, 0)[0] == 't';
     bool over = !c->session || c->session->base.state != UP;
-    if (a->err && !over &&
-        c->token) { /* the row could not be updated: the lock is released without that */
+    if (a->err && !over && c->token) { /* perhaps for its row: the lock goes without that */
         c->token = 0;
-        unlock(c);
+        postgres_claim_give_back(c);
     } else {
         sql_claim_release_answered(c, ours, a->err);
     }
 }
 
 /* A hold or a delay in the name's row is settled by the same statement. */
-static void unlock(struct sql_claim *c)
+void postgres_claim_give_back(struct sql_claim *c)
 {
     struct claim *claim = claim_of(c);
     struct pg *pg = pg_of_claim(c);
@@ -375,21 +372,14 @@ static void clear(struct sql_claim *c)
 
 void postgres_claim_clear(struct sql_claim *c)
 {
-    if (c->session == pg_of_claim(c)->pool.shared || c->token)
-        unlock(c);
-    else
-        clear(c);
-}
-
-void postgres_claim_give_back(struct sql_claim *c)
-{
     if (pg_claim_of(c)->ticket) { /* queued: it holds nothing */
         postgres_queue_leave(c);
         sql_claim_released(c, NULL);
-    } else if (c->withdrawn)
+    } else if (c->session == pg_of_claim(c)->pool.shared || c->token) {
+        postgres_claim_give_back(c);
+    } else {
         clear(c);
-    else
-        unlock(c);
+    }
 }
 
 static void on_cancelled(void *data, const struct answer *a)

@@ -85,7 +85,7 @@ static void on_hold_ended(void *data, const struct answer *a)
 }
 
 /* A hold or a delay in the name's row is settled first. */
-static void give(struct sql_claim *c)
+void postgres_row_give_back(struct sql_claim *c)
 {
     struct claim *claim = claim_of(c);
     struct pg *pg = pg_of_claim(c);
@@ -264,19 +264,11 @@ void postgres_row_claim(struct engine *engine, struct claim *claim)
 
 /* ---- releasing ---- */
 
-void postgres_row_give_back(struct sql_claim *c)
-{
-    if (c->withdrawn)
-        withdraw(c);
-    else
-        give(c);
-}
-
 /* With a token, the name's row may have a hold to be ended. */
 void postgres_row_clear(struct sql_claim *c)
 {
     if (c->token)
-        give(c);
+        postgres_row_give_back(c);
     else
         withdraw(c);
 }

@@ -7,6 +7,7 @@
 
 #include "engines/postgres/pg.h"
 #include "engines/postgres/statements.h"
+#include "engines/sql/inspect.h"
 
 /* ---- sending ---- */
 
@@ -202,16 +203,8 @@ void postgres_table_prepare(struct pg *pg)
 
 static void on_broken(void *data, const struct answer *a)
 {
-    struct query *query = data;
-    const struct stile_error *err = a->err;
-    struct stile_error why;
-    int broken = err || PQntuples(a->result) != 1 ? 0 : atoi(PQgetvalue(a->result, 0, 0));
-    if (!err && broken < 1) {
-        error_set(&why, STILE_CONFLICT, 0,
-                  broken < 0 ? "it isn't held" : "the grant with that token is over");
-        err = &why;
-    }
-    query->engine->events->done(query, err);
+    int n = a->err || PQntuples(a->result) != 1 ? 0 : atoi(PQgetvalue(a->result, 0, 0));
+    sql_break_done(data, n, a->err);
 }
 
 void postgres_table_break(struct engine *engine, struct query *query)

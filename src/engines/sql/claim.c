@@ -306,9 +306,12 @@ void sql_claim_release(struct engine *engine, struct claim *claim)
         sql_claim_released(c, NULL);
         return;
     }
-    if (state == CLAIM_HELD || state == CLAIM_HELD_BACK || state == CLAIM_QUEUED) {
+    if (state == CLAIM_HELD) {
         sql_claim_move_to(c, CLAIM_RELEASING);
         pool_of_claim(c)->database->give_back(c);
+    } else if (state == CLAIM_HELD_BACK || state == CLAIM_QUEUED) {
+        sql_claim_move_to(c, CLAIM_RELEASING);
+        sql_claim_withdraw(c, true);
     } else if (state == CLAIM_WAITING) {
         sql_claim_move_to(c, CLAIM_RELEASING);
         stop(c);

@@ -33,11 +33,10 @@ struct sql_database {
 
     /* Waits in the server, on a session of its own. NULL: such a claim never leaves its session. */
     void (*wait)(struct sql_claim *c);
-    /* Releases the lock, which is ours in the server: held, or if withdrawn, held back or
-     * queued. */
+    /* Releases a held lock. Ends in sql_claim_release_answered() or sql_claim_released(). */
     void (*give_back)(struct sql_claim *c);
-    /* The answer that a withdrawn claim was waiting for has come, and its session is up: what the
-     * claim may have in the server is given back. */
+    /* A withdrawn claim has no request under way, and its session is up: gives back what it may
+     * have in the server. Ends in the same functions. */
     void (*clear)(struct sql_claim *c);
     /* May, else NULL: it is held now, or no longer. */
     void (*note)(struct sql_claim *c, bool holds);

@@ -229,10 +229,24 @@ void sql_break_end_with(struct breaking *b, enum stile_status status, const char
     sql_break_end(b, &err);
 }
 
+static const char *not_meant(bool held)
+{
+    return held ? "the grant with that token is over" : "it isn't held";
+}
+
 void sql_break_end_not_meant(struct breaking *b, bool held)
 {
-    sql_break_end_with(b, STILE_CONFLICT,
-                       held ? "the grant with that token is over" : "it isn't held");
+    sql_break_end_with(b, STILE_CONFLICT, not_meant(held));
+}
+
+void sql_break_done(struct query *query, int n, const struct stile_error *err)
+{
+    struct stile_error why;
+    if (!err && n < 1) {
+        error_set(&why, STILE_CONFLICT, 0, "%s", not_meant(n == 0));
+        err = &why;
+    }
+    query->engine->events->done(query, err);
 }
 
 void sql_break_look(struct breaking *b)

@@ -265,5 +265,5 @@ int main(void)
         cmocka_unit_test(codes_tell_the_status),
         cmocka_unit_test(a_secret_is_not_repeated),
     };
-    return cmocka_run_group_tests_name("postgres_parts", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("postgres", tests, NULL, NULL);
 }
