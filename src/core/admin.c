@@ -5,8 +5,8 @@
 
 #include "base/url.h"
 #include "core/client.h"
-#include "core/find.h"
 #include "core/inspect.h"
+#include "core/lookup.h"
 #include "io/trap.h"
 
 /* ---- doctor ---- */
@@ -166,7 +166,7 @@ enum stile_status stile_setup(const char *text, bool dry_run, const char **scrip
     const struct engine_class *class;
     const char *unwanted;
     struct url *url;
-    enum stile_status status = find_from_text(&url, &class, text, err);
+    enum stile_status status = lookup_from_text(&url, &class, text, err);
     if (status)
         return status;
     status = set_up(class, url, dry_run, script ? script : &unwanted, err);

@@ -6,9 +6,9 @@
 #include "base/options.h"
 #include "core/completion.h"
 #include "core/events.h"
-#include "core/find.h"
 #include "core/job_call.h"
 #include "core/lock.h"
+#include "core/lookup.h"
 #include "mutant.h"
 
 /* How long closing waits for the engine to answer the last releases: longer than lock.c waits for
@@ -144,7 +144,7 @@ enum stile_status stile_client_open(struct stile_client **client, const char *te
     *client = NULL;
     enum stile_status status = options_read(&o, options, &kind, err);
     if (!status)
-        status = find_from_text(&url, &class, text, err);
+        status = lookup_from_text(&url, &class, text, err);
     if (status)
         return status;
     status = open_engine(client, class, url, &o, err);

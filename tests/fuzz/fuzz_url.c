@@ -2,7 +2,7 @@
  * is the same but for those. No error repeats a password, escaped or not. */
 #include "fuzz.h"
 
-#include "core/find.h"
+#include "core/lookup.h"
 
 #define SECRET "hunterSECRETtwo"
 
@@ -53,7 +53,7 @@ static void check_redaction(const struct url *url, const char *text)
         return;
     }
     MUST(fuzz_is_line(once));
-    MUST(find_url(&shown, once, NULL) == STILE_OK);
+    MUST(lookup_url(&shown, once, NULL) == STILE_OK);
     check_same_place(url, shown);
     url_free(shown);
     MUST(stile_url_redact(twice, sizeof(twice), once) == STILE_OK && same(once, twice));
@@ -75,7 +75,7 @@ static void check(const char *text)
 {
     struct stile_error err = {.status = STILE_OK};
     struct url *url = NULL;
-    enum stile_status status = find_url(&url, text, &err);
+    enum stile_status status = lookup_url(&url, text, &err);
 
     MUST(status == err.status);
     if (status) {
@@ -99,7 +99,7 @@ static void check_secret(const char *before, const char *input, const char *afte
 
     MUST(text);
     strcat(strcat(strcpy(text, before), input), after);
-    if (find_url(&url, text, &err) == STILE_OK)
+    if (lookup_url(&url, text, &err) == STILE_OK)
         url_free(url);
     else
         MUST(!strstr(err.message, SECRET));

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/find.h"
+#include "core/lookup.h"
 #include "engines/registry.h"
 
 static bool was_built(const char *module)
@@ -36,7 +36,7 @@ static void every_engine_is_found_by_each_of_its_schemes(void **state)
         for (char *rest = schemes, *scheme; (scheme = strtok_r(rest, " ", &rest));) {
             const struct engine_class *class = NULL;
             struct stile_error err = {0};
-            if (find_engine(&class, scheme, &err))
+            if (lookup_engine(&class, scheme, &err))
                 fail_msg("%s: %s", scheme, err.message);
             assert_string_equal(class->schemes, e->schemes);
         }
@@ -96,7 +96,7 @@ static struct url *found(const char *text)
     struct stile_error err = {.status = STILE_OK};
     struct url *url = NULL;
 
-    if (find_url(&url, text, &err) != STILE_OK)
+    if (lookup_url(&url, text, &err) != STILE_OK)
         fail_msg("%s: %s", text, err.message);
     return url;
 }
@@ -138,7 +138,7 @@ static void bad_keyword_strings_are_refused_with_a_reason(void **state)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct stile_error err = {.status = STILE_OK};
         struct url *url;
-        assert_int_equal(find_url(&url, cases[i].text, &err), STILE_MISUSE);
+        assert_int_equal(lookup_url(&url, cases[i].text, &err), STILE_MISUSE);
         if (!strstr(err.message, cases[i].reason))
             fail_msg("%s: %s, not %s", cases[i].text, err.message, cases[i].reason);
     }
@@ -157,7 +157,7 @@ static void keyword_strings_keep_their_secrets(void **state)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct stile_error err;
         struct url *url;
-        assert_int_equal(find_url(&url, bad[i], &err), STILE_MISUSE);
+        assert_int_equal(lookup_url(&url, bad[i], &err), STILE_MISUSE);
         assert_null(strstr(err.message, "hunter"));
         assert_int_equal(stile_url_redact(shown, sizeof shown, bad[i]), STILE_MISUSE);
         assert_string_equal(shown, "?");

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/find.h"
+#include "core/lookup.h"
 #include "engines/registry.h"
 
 /* In place of the library's own. */
@@ -54,7 +54,7 @@ static void put_there(const char *name)
 
 static void fails_with(enum stile_status status, const char *scheme, const char *words)
 {
-    assert_int_equal(find_engine(&class, scheme, &err), status);
+    assert_int_equal(lookup_engine(&class, scheme, &err), status);
     assert_int_equal(err.status, status);
     if (!strstr(err.message, words))
         fail_msg("\"%s\" lacks \"%s\"", err.message, words);
@@ -77,9 +77,9 @@ static void a_module_is_loaded_by_its_scheme(void **state)
 
     (void)state;
     put_there("good");
-    assert_int_equal(find_engine(&class, "works", &err), STILE_OK);
+    assert_int_equal(lookup_engine(&class, "works", &err), STILE_OK);
     assert_string_equal(class->caps.engine, "works");
-    assert_int_equal(find_engine(&again, "works+tls", &err), STILE_OK);
+    assert_int_equal(lookup_engine(&again, "works+tls", &err), STILE_OK);
     assert_ptr_equal(again, class);
 }
 
@@ -173,5 +173,5 @@ int main(void)
         TEST(a_variable_that_is_too_long),
     };
 
-    return cmocka_run_group_tests_name("find", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("lookup", tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-#include "core/find.h"
+#include "core/lookup.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,8 +41,8 @@ static enum stile_status no_such_engine(const char *scheme, struct stile_error *
     return error_set(err, STILE_MISUSE, 0, "no engine for '%s:' URLs; there is: %s", scheme, known);
 }
 
-enum stile_status find_engine(const struct engine_class **class, const char *scheme,
-                              struct stile_error *err)
+enum stile_status lookup_engine(const struct engine_class **class, const char *scheme,
+                                struct stile_error *err)
 {
     const struct engine_entry *entry = entry_of(scheme);
     const struct engine_module *module;
@@ -80,7 +80,7 @@ void stile_engines_list(stile_engine_fn *fn, void *data)
 
 /* ---- texts ---- */
 
-enum stile_status find_url(struct url **url, const char *text, struct stile_error *err)
+enum stile_status lookup_url(struct url **url, const char *text, struct stile_error *err)
 {
     char *same = NULL;
     enum stile_status status = url_check_text(text, err);
@@ -96,15 +96,15 @@ enum stile_status find_url(struct url **url, const char *text, struct stile_erro
     return status;
 }
 
-enum stile_status find_from_text(struct url **url, const struct engine_class **class,
-                                 const char *text, struct stile_error *err)
+enum stile_status lookup_from_text(struct url **url, const struct engine_class **class,
+                                   const char *text, struct stile_error *err)
 {
     if (!text)
         text = secure_getenv("STILE_ENGINE");
-    enum stile_status status = find_url(url, text && *text ? text : "local:", err);
+    enum stile_status status = lookup_url(url, text && *text ? text : "local:", err);
     if (status)
         return error_wrap(err, status, "reading the engine's URL");
-    status = find_engine(class, (*url)->scheme, err);
+    status = lookup_engine(class, (*url)->scheme, err);
     if (!status)
         status = url_check_params(*url, (*class)->params, err);
     if (status)
@@ -118,7 +118,7 @@ enum stile_status stile_url_redact(char *out, size_t out_size, const char *text)
 
     if (!out || out_size == 0)
         return STILE_MISUSE;
-    enum stile_status status = text ? find_url(&url, text, NULL) : STILE_MISUSE;
+    enum stile_status status = text ? lookup_url(&url, text, NULL) : STILE_MISUSE;
     if (!status) {
         if (!url_print_redacted(out, out_size, url))
             status = STILE_MISUSE;
