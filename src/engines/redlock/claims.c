@@ -1,4 +1,5 @@
 /* Claims: asking all nodes, and being granted by a majority of votes. */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,6 +32,17 @@ static unsigned bucket_of(const char *owner)
     return head % OWNER_BUCKETS;
 }
 
+/* Claims that messages may be for. */
+static bool is_listed(enum claim_state state)
+{
+    return state != IDLE && state != PAUSED;
+}
+
+static bool is_phase1(enum claim_state state)
+{
+    return state == ASKING || state == QUEUED || state == GATHERING;
+}
+
 static void list_claim(struct redlock_claim *claim)
 {
     struct redlock *redlock = redlock_of_claim(claim);
@@ -41,7 +53,6 @@ static void list_claim(struct redlock_claim *claim)
     claim->newer = NULL;
     *(redlock->newest ? &redlock->newest->newer : &redlock->oldest) = claim;
     redlock->newest = claim;
-    claim->listed = true;
     claim->stake = stakes_add(&redlock->stakes, redlock_base(claim)->ttl_ns);
 }
 
@@ -49,14 +60,11 @@ static void unlist_claim(struct redlock_claim *claim)
 {
     struct redlock *redlock = redlock_of_claim(claim);
     struct redlock_claim **at = &redlock->by_owner[bucket_of(claim->owner)];
-    if (!claim->listed)
-        return;
     while (*at != claim)
         at = &(*at)->next;
     *at = claim->next;
     *(claim->older ? &claim->older->newer : &redlock->oldest) = claim->newer;
     *(claim->newer ? &claim->newer->older : &redlock->newest) = claim->older;
-    claim->listed = false;
     stakes_remove(&redlock->stakes, claim->stake);
 }
 
@@ -68,6 +76,33 @@ static struct redlock_claim *find(struct redlock *redlock, const char *owner)
     return claim;
 }
 
+/* ---- states ---- */
+
+#define TO(state) (1u << (state))
+
+/* What may follow. */
+static const unsigned transitions[] = {
+    [IDLE] = TO(ASKING) | TO(RESUMING),
+    [ASKING] = TO(ASKING) | TO(QUEUED) | TO(VOTING) | TO(PAUSED) | TO(HELD) | TO(IDLE),
+    [QUEUED] = TO(ASKING) | TO(GATHERING) | TO(VOTING) | TO(HELD) | TO(IDLE),
+    [GATHERING] = TO(ASKING) | TO(VOTING) | TO(HELD) | TO(IDLE),
+    [VOTING] = TO(GATHERING) | TO(PAUSED) | TO(HELD) | TO(IDLE),
+    [RESUMING] = TO(HELD) | TO(IDLE),
+    [PAUSED] = TO(ASKING) | TO(IDLE),
+    [HELD] = TO(IDLE),
+};
+
+static void enter(struct redlock_claim *claim, enum claim_state state)
+{
+    enum claim_state before = claim->state;
+    assert(transitions[before] & TO(state));
+    claim->state = state;
+    if (is_listed(state) && !is_listed(before))
+        list_claim(claim);
+    else if (is_listed(before) && !is_listed(state))
+        unlist_claim(claim);
+}
+
 /* ---- the end of a claim ---- */
 
 static void forget(struct redlock_claim *claim)
@@ -75,13 +110,11 @@ static void forget(struct redlock_claim *claim)
     struct redlock *redlock = redlock_of_claim(claim);
     for (unsigned i = 0; i < redlock->n; i++)
         redlock_vote_cancel(&claim->votes[i]);
-    if (claim->has_timer) {
-        loop_disarm(redlock->engine.loop, &claim->timer);
-        loop_unreserve(redlock->engine.loop, 1);
-    }
-    claim->has_timer = false;
-    unlist_claim(claim);
-    claim->state = IDLE;
+    if (claim->state == IDLE)
+        return;
+    loop_disarm(redlock->engine.loop, &claim->timer);
+    loop_unreserve(redlock->engine.loop, 1);
+    enter(claim, IDLE);
 }
 
 static void fail(struct redlock_claim *claim, const struct stile_error *err)
@@ -119,7 +152,7 @@ static void on_answer(void *data, const redisReply *reply, const struct stile_er
     struct vote *vote = data;
     struct redlock_claim *claim = claim_of_vote(vote);
     bool pushed = redlock_vote_take(vote, reply, err);
-    if (pushed && vote->answer == OURS && claim->state != PHASE1 && vote->fence < claim->token)
+    if (pushed && vote->answer == OURS && !is_phase1(claim->state) && vote->fence < claim->token)
         redlock_vote_phase2(vote, on_answer);
     evaluate(claim);
 }
@@ -149,7 +182,7 @@ static void grant(struct redlock_claim *claim)
     loop_disarm(redlock->engine.loop, &claim->timer);
     if (claim->state != RESUMING || !claim->granted_ns)
         claim->granted_ns = now_ns;
-    claim->state = HELD;
+    enter(claim, HELD);
     claim->last_token = claim->token;
     claim->contended = claim->has_waited;
     redlock_nodes_subscribe(
@@ -162,8 +195,7 @@ static void grant(struct redlock_claim *claim)
 
 static void start_phase2(struct redlock_claim *claim)
 {
-    claim->state = PHASE2;
-    claim->looking = claim->gathering = false;
+    enter(claim, VOTING);
     loop_disarm(redlock_base(claim)->engine->loop, &claim->timer);
     redlock_votes_phase2(claim, on_answer);
 }
@@ -190,8 +222,7 @@ static void try_again(struct redlock_claim *claim)
     redlock_removal_withdraw(claim);
 #endif
     redlock_votes_clear(claim);
-    unlist_claim(claim);
-    claim->state = PAUSED;
+    enter(claim, PAUSED);
     loop_random(loop, &random, sizeof random);
     limit = limit < SPLIT_PAUSE_MAX ? limit : SPLIT_PAUSE_MAX;
     loop_arm(loop, &claim->timer, loop_now(loop) + random % limit);
@@ -215,9 +246,7 @@ static void ask_anew(struct redlock_claim *claim)
 {
     if (!draw(claim))
         return;
-    list_claim(claim);
-    claim->state = PHASE1;
-    claim->looking = true;
+    enter(claim, ASKING);
     /* Once the plain SET has failed, the nodes have to tell who holds it. */
     redlock_votes_ask(claim, !redlock_of_claim(claim)->fenced, on_answer);
     evaluate(claim);
@@ -324,8 +353,7 @@ static void arm_look(struct redlock_claim *claim, unsigned ours)
 
 static void look(struct redlock_claim *claim)
 {
-    claim->looking = true;
-    claim->gathering = false;
+    enter(claim, ASKING);
     redlock_votes_ask(claim, true, on_answer);
     evaluate(claim);
 }
@@ -334,14 +362,14 @@ static void retry_after_phase2(struct redlock_claim *claim)
 {
     unsigned round = claim->rounds < GATHER_ROUNDS ? claim->rounds : GATHER_ROUNDS;
     claim->rounds++;
-    claim->gathering = true;
+    enter(claim, GATHERING);
     arm(claim, random_below(claim, GATHER_NS << round));
 }
 
 static void gather(struct redlock_claim *claim)
 {
     unsigned round = claim->rounds < GATHER_ROUNDS ? claim->rounds : GATHER_ROUNDS;
-    claim->gathering = true;
+    enter(claim, GATHERING);
     arm(claim, (GATHER_NS << round) + random_below(claim, GATHER_NS << round));
 }
 
@@ -383,7 +411,7 @@ static void settle_split(struct redlock_claim *claim, unsigned ours)
 /* All that will answer, has; or one answer more can't change anything. */
 static void settle_look(struct redlock_claim *claim, const struct count *count)
 {
-    claim->looking = false;
+    enter(claim, QUEUED);
     claim->has_waited = claim->contended = true;
     redlock_base(claim)->engine->events->queued(redlock_base(claim));
     redlock_nodes_subscribe(redlock_of_claim(claim));
@@ -399,7 +427,7 @@ static void on_wait_timer(struct redlock_claim *claim)
 {
     struct count count;
     redlock_votes_count(&count, claim);
-    if (claim->looking && count.ours + count.taken >= redlock_of_claim(claim)->majority)
+    if (claim->state == ASKING && count.ours + count.taken >= redlock_of_claim(claim)->majority)
         settle_look(claim, &count);
     else
         look(claim);
@@ -412,8 +440,8 @@ static void end_unanswered(struct redlock_claim *claim, const struct count *coun
     struct stile_error err;
     bool passing =
         redlock_nodes_explain(redlock_of_claim(claim), count->answering, &err) == STILE_UNREACHABLE;
-    claim->looking = false;
     if (passing && (claim->has_waited || (count->other_epoch && redlock_group_is_newer(claim)))) {
+        enter(claim, QUEUED);
         redlock_base(claim)->engine->events->queued(redlock_base(claim));
         arm(claim, backoff_ns(claim));
     } else {
@@ -434,11 +462,10 @@ static void evaluate_wait(struct redlock_claim *claim, const struct count *count
 {
     unsigned majority = redlock_of_claim(claim)->majority;
     const struct vote *rival;
-    if (!claim->looking) {
-        if (!claim->gathering)
-            evaluate_queued(claim, count);
+    if (claim->state == QUEUED)
+        evaluate_queued(claim, count);
+    if (claim->state != ASKING)
         return;
-    }
     bool enough = count->ours + count->taken >= majority;
     if (count->ours + count->taken + count->pending < majority && count->awaited == 0)
         end_unanswered(claim, count);
@@ -490,7 +517,6 @@ static void evaluate_phase2(struct redlock_claim *claim, const struct count *cou
     }
     if (count->confirmed + count->pending >= majority)
         return; /* only those who are silent can help */
-    claim->state = PHASE1;
     if (redlock_base(claim)->wait)
         retry_after_phase2(claim);
     else
@@ -537,7 +563,7 @@ static void evaluate(struct redlock_claim *claim)
         grant(claim);
     else if (claim->state == RESUMING)
         evaluate_resume(claim, &count);
-    else if (claim->state == PHASE2)
+    else if (claim->state == VOTING)
         evaluate_phase2(claim, &count);
     else if (count.ours >= redlock->majority)
         start_phase2(claim);
@@ -554,7 +580,7 @@ static void on_timer(struct timer *timer)
     struct redlock_claim *claim = container_of(timer, struct redlock_claim, timer);
     if (claim->state == PAUSED)
         ask_anew(claim);
-    else if (claim->state == PHASE1)
+    else if (is_phase1(claim->state))
         on_wait_timer(claim);
 }
 
@@ -567,10 +593,9 @@ static bool begin(struct redlock_claim *claim)
         base->engine->events->failed(base, &err);
         return false;
     }
-    claim->has_timer = true;
     claim->timer.fn = on_timer;
     claim->tries = claim->looks = claim->rounds = 0;
-    claim->has_waited = claim->looking = claim->gathering = false;
+    claim->has_waited = false;
     claim->granted_ns = 0;
     redlock_votes_clear(claim);
     return true;
@@ -587,11 +612,9 @@ void redlock_claim(struct engine *engine, struct claim *base)
         engine->events->failed(base, &err);
         return;
     }
-    if (!begin(claim) || !draw(claim))
+    if (!draw(claim) || !begin(claim))
         return;
-    list_claim(claim);
-    claim->state = PHASE1;
-    claim->looking = true;
+    enter(claim, ASKING);
     redlock_votes_ask(claim, false, on_answer);
     evaluate(claim);
 }
@@ -623,8 +646,7 @@ void redlock_resume(struct engine *engine, struct claim *base)
     memcpy(claim->owner, base->owner, sizeof claim->owner);
     if (!begin(claim))
         return;
-    list_claim(claim);
-    claim->state = RESUMING;
+    enter(claim, RESUMING);
     claim->token = 0;
     for (unsigned i = 0; i < redlock_of(engine)->n; i++)
         claim->votes[i].touched = true; /* by who had it before */
@@ -654,7 +676,7 @@ void redlock_claims_ask_again(struct node *node)
     size_t i = (size_t)(node - redlock->nodes);
     for (struct redlock_claim *claim = redlock->oldest, *next; claim; claim = next) {
         next = claim->newer;
-        if (claim->state != PHASE1 || !redlock_base(claim)->wait)
+        if (!is_phase1(claim->state) || !redlock_base(claim)->wait)
             continue;
         enum answer answer = claim->votes[i].answer;
         if (answer == OURS || answer == CONFIRMED)
@@ -671,7 +693,7 @@ static void message_granted(struct vote *vote, uint64_t fence)
     vote->touched = true;
     if (vote->pending) {
         vote->pushed = true; /* its answer may be older */
-    } else if (claim->state == PHASE1) {
+    } else if (is_phase1(claim->state)) {
         vote->answer = OURS;
         evaluate(claim);
     } else if (vote->answer != CONFIRMED) {
@@ -717,7 +739,7 @@ static void message_broken(struct vote *vote)
 static void message_next(struct redlock_claim *claim, const char *text)
 {
     uint64_t ms = strtoull(text, NULL, 10), most = LOOK_MAX_NS / NS_PER_MS;
-    if (claim->state == PHASE1 && !claim->looking && !claim->gathering)
+    if (claim->state == QUEUED)
         arm(claim, (ms < most ? ms : most) * NS_PER_MS + LOOK_AFTER_NS +
                        random_below(claim, 2 * LOOK_AFTER_NS));
 }

@@ -43,10 +43,13 @@ struct vote {
     char holder[OWNER_LEN + 1]; /* TAKEN: its owner value; "" if the node did not report it */
 };
 
+/* Its transitions are in claims.c. */
 enum claim_state {
     IDLE,
-    PHASE1, /* the nodes are being asked, or (with wait) it is in their queues */
-    PHASE2, /* a majority of the keys is ours: the votes */
+    ASKING,    /* phase 1: answers of all nodes are being collected */
+    QUEUED,    /* in the nodes' queues, until a message comes or it is time to ask again */
+    GATHERING, /* some keys are ours, but too few: the other nodes get a moment */
+    VOTING,    /* phase 2: a majority of the keys is ours */
     RESUMING,
     PAUSED, /* the vote was split; asked again after a while */
     HELD,
@@ -57,14 +60,11 @@ struct redlock_claim {
     struct redlock_claim *older, *newer; /* in the order in which they were asked for */
     char owner[OWNER_LEN + 1];
     enum claim_state state;
-    bool listed, has_timer;
-    bool looking;    /* queued, and answers of all nodes are being collected */
-    bool gathering;  /* some keys are ours: the other nodes get a moment, then it looks */
     bool has_waited; /* what fails now is asked again later */
     bool plain;      /* asked by SET alone: no node has reported its holder */
     bool contended;  /* the last time it had to wait: asked so that it is queued at once */
     unsigned tries, looks, rounds;
-    unsigned stake;            /* while it is listed: for stakes_remove() */
+    unsigned stake;            /* while it is in by_owner: for stakes_remove() */
     char group[GROUP_MAX + 1]; /* the epoch of all votes that are counted together */
     uint64_t token;            /* that we ask for */
     uint64_t last_token;       /* of this handle's last grant; stays between claims */
@@ -115,7 +115,7 @@ struct redlock {
     char info[INFO_MAX]; /* "pid host command", shown by stile show */
     struct redlock_claim *by_owner[OWNER_BUCKETS];
     struct redlock_claim *oldest, *newest;
-    struct stakes stakes;     /* the leases of all that are listed */
+    struct stakes stakes;     /* the leases of all claims in by_owner */
     struct batch *batches;    /* renewals under way */
     struct removal *removals; /* releases and withdrawals under way */
 };
