@@ -1,4 +1,4 @@
-/* Claims: asking all nodes, and being granted by a majority of votes. */
+/* A claim: asking all nodes, waiting in their queues, and being granted by a majority of votes. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,17 +12,17 @@
 #define SPLIT_PAUSE_MAX (200 * NS_PER_MS)
 #define GATHER_NS       (10 * NS_PER_MS) /* for the other nodes' messages; doubled each round */
 #define GATHER_ROUNDS   5
-#define LOOK_AFTER_NS   (5 * NS_PER_MS)   /* behind the end of what is in the way */
-#define LOOK_MIN_NS     (100 * NS_PER_MS) /* where that may end in silence */
+#define LOOK_AFTER_NS   (5 * NS_PER_MS)   /* after the key in the way has expired */
+#define LOOK_MIN_NS     (100 * NS_PER_MS) /* where that key may go without a message */
 #define LOOK_MAX_NS     (5 * NS_PER_SEC)
-#define UNSUBSCRIBED_NS NS_PER_SEC /* not in line, as we can't hear: that should end soon */
-#define PLACE_NS        NS_PER_SEC /* for each who stands before us */
+#define UNSUBSCRIBED_NS NS_PER_SEC /* not queued: messages can not arrive yet */
+#define PLACE_NS        NS_PER_SEC /* for each waiter before this one */
 #define PLACES_MAX      30
 
 static void evaluate(struct redlock_claim *claim);
 static void look(struct redlock_claim *claim);
 
-/* ---- by owner ---- */
+/* ---- claims by owner ---- */
 
 static unsigned bucket_of(const char *owner)
 {
@@ -185,8 +185,8 @@ static void grant(struct redlock_claim *claim)
     enter(claim, HELD);
     claim->last_token = claim->token;
     claim->contended = claim->has_waited;
-    redlock_nodes_subscribe(
-        redlock); /* so that `stile break` is heard; a renewal would notice, too */
+    /* For the message of `stile break`; a renewal would notice, too. */
+    redlock_nodes_subscribe(redlock);
 #ifdef MUTANT_REDLOCK_VALID_FROM_ANSWER
     claim->sent_ns = now_ns;
 #endif
@@ -228,7 +228,7 @@ static void try_again(struct redlock_claim *claim)
     loop_arm(loop, &claim->timer, loop_now(loop) + random % limit);
 }
 
-/* A new owner value for each attempt: what is late of an earlier one can't touch a later one. */
+/* A new owner value for each attempt: late requests of an earlier one can't touch a later one. */
 static bool draw(struct redlock_claim *claim)
 {
     struct claim *base = redlock_base(claim);
@@ -247,16 +247,17 @@ static void ask_anew(struct redlock_claim *claim)
     if (!draw(claim))
         return;
     enter(claim, ASKING);
-    /* Once the plain SET has failed, the nodes have to tell who holds it. */
+    /* Once the plain SET has failed, the nodes have to report the holder. */
     redlock_votes_ask(claim, !redlock_of_claim(claim)->fenced, on_answer);
     evaluate(claim);
 }
 
 /* ---- waiting ---- */
 
-/* Queued on all nodes. Who releases hands each node to the first of its queue; who has been handed
- * a majority goes on to the votes. Queues may differ, and then nobody has one: after a moment each
- * of them looks who has what, and all but one give their nodes to that one. */
+/* A waiter is queued on all nodes. A release hands each node's key to the first in its queue; a
+ * waiter that was handed a majority goes on to phase 2. Queues may differ, and then no waiter has a
+ * majority: after a moment each of them asks all nodes again, and all but one give their keys to
+ * that one. */
 
 static uint64_t random_below(struct redlock_claim *claim, uint64_t limit)
 {
@@ -276,9 +277,9 @@ static bool is_owner_value(const char *holder)
     return strlen(holder) == OWNER_LEN && strspn(holder, "0123456789abcdef") == OWNER_LEN;
 }
 
-/* ---- when to look by ourselves ---- */
+/* ---- when to ask again without a message ---- */
 
-/* Up to LOOK_MIN, doubled with each look, at random: many may look at the same name. */
+/* Up to LOOK_MIN, doubled each time, at random: many clients may ask about the same name. */
 static uint64_t backoff_ns(struct redlock_claim *claim)
 {
     uint64_t limit = LOOK_MIN_NS << (claim->looks < 6 ? claim->looks : 6);
@@ -292,7 +293,7 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* When a majority must have come free by itself. */
+/* When a majority of the keys must have expired. */
 static uint64_t until_free_ns(const struct redlock_claim *claim, const struct redlock *redlock,
                               unsigned ours)
 {
@@ -308,8 +309,7 @@ static uint64_t until_free_ns(const struct redlock_claim *claim, const struct re
     return ours < redlock->majority ? (uint64_t)ends[redlock->majority - ours - 1] * NS_PER_MS : 0;
 }
 
-/* Of the queues, the one where we are the foremost; and whether anything is in the way that ends
- * without a word. */
+/* The best place in any queue; and whether a key is in the way that may go without a message. */
 static unsigned foremost_place(const struct redlock_claim *claim, const struct redlock *redlock,
                                bool *silent)
 {
@@ -333,8 +333,9 @@ static bool is_subscribed(const struct redlock *redlock)
     return n >= redlock->majority;
 }
 
-/* Some ends are announced by nobody and come before that of the lease: a key deleted by hand, a
- * node that is no longer quiet or has been mended. So the first in line looks every few seconds. */
+/* Some keys become free without a message and before the lease ends: a key deleted by hand, a node
+ * that is no longer quiet or has been repaired. So the first waiter asks again every few seconds.
+ * */
 static void arm_look(struct redlock_claim *claim, unsigned ours)
 {
     struct redlock *redlock = redlock_of_claim(claim);
@@ -349,7 +350,7 @@ static void arm_look(struct redlock_claim *claim, unsigned ours)
     arm(claim, earlier < pause ? earlier : pause);
 }
 
-/* ---- looking ---- */
+/* ---- asking again ---- */
 
 static void look(struct redlock_claim *claim)
 {
@@ -383,8 +384,9 @@ static void yield(struct redlock_claim *claim, const char *to)
     }
 }
 
-/* Some nodes are ours, but too few. All who look see the same and come to the same end. What
- * another client's locks are in the way of is kept: it can't be given to them. */
+/* Some keys are ours, but too few. All waiters that ask see the same and decide alike. Keys that
+ * another client's locks keep from being a majority are not given away: that client has no queue to
+ * be handed them. */
 static void settle_split(struct redlock_claim *claim, unsigned ours)
 {
     struct redlock *redlock = redlock_of_claim(claim);
@@ -408,7 +410,7 @@ static void settle_split(struct redlock_claim *claim, unsigned ours)
     }
 }
 
-/* All that will answer, has; or one answer more can't change anything. */
+/* Every node that will answer has; or one more answer can't change anything. */
 static void settle_look(struct redlock_claim *claim, const struct count *count)
 {
     enter(claim, QUEUED);
@@ -416,7 +418,7 @@ static void settle_look(struct redlock_claim *claim, const struct count *count)
     redlock_base(claim)->engine->events->queued(redlock_base(claim));
     redlock_nodes_subscribe(redlock_of_claim(claim));
     if (claim->plain)
-        look(claim); /* the plain SET has failed: now they have to tell more, and put us in line */
+        look(claim); /* the plain SET has failed: now the nodes have to report more, and queue us */
     else if (count->ours > 0)
         settle_split(claim, count->ours);
     else
@@ -433,8 +435,7 @@ static void on_wait_timer(struct redlock_claim *claim)
         look(claim);
 }
 
-/* Its place is kept where it has one, and it asks again later, which finds whatever has become of
- * it. */
+/* Its place in the queues is kept, and it asks again later, which finds whatever has happened. */
 static void end_unanswered(struct redlock_claim *claim, const struct count *count)
 {
     struct stile_error err;
@@ -449,7 +450,7 @@ static void end_unanswered(struct redlock_claim *claim, const struct count *coun
     }
 }
 
-/* In line. What was known of the others when it looked last may be over: no reason to give way. */
+/* What was known of the other claims when it asked last may be over: no reason to give way. */
 static void evaluate_queued(struct redlock_claim *claim, const struct count *count)
 {
     if (count->ours > 0)
@@ -472,12 +473,12 @@ static void evaluate_wait(struct redlock_claim *claim, const struct count *count
     else if (enough && (count->awaited == 0 || redlock_votes_rival(claim, &rival) >= majority))
         settle_look(claim, count);
     else if (enough && !claim->timer.place)
-        arm(claim, GATHER_NS); /* one that has just begun to be silent */
+        arm(claim, GATHER_NS); /* for a node that has just become silent */
 }
 
 /* ---- the outcome ---- */
 
-/* No majority can be had any more. The vote is split if nobody else can have one either. */
+/* Once no majority can be won: the vote is split if no other claim can win one either. */
 static void evaluate_try(struct redlock_claim *claim, const struct count *count)
 {
     unsigned majority = redlock_of_claim(claim)->majority;
@@ -486,7 +487,7 @@ static void evaluate_try(struct redlock_claim *claim, const struct count *count)
         return;
     if (count->ours + count->taken + count->pending < majority) {
         if (count->awaited > 0)
-            return; /* so that it can be said of each node what the matter is */
+            return; /* so that the error can name each node's trouble */
         if (count->other_epoch && redlock_group_is_newer(claim))
             try_again(claim);
         else
@@ -496,7 +497,7 @@ static void evaluate_try(struct redlock_claim *claim, const struct count *count)
     unsigned most = redlock_votes_rival(claim, &rival);
     unsigned unknown = count->down + count->other_epoch + count->pending;
     if (!claim->plain && most < majority && count->awaited > 0)
-        return; /* it is held, or split: the others will tell */
+        return; /* held, or split: the other answers will show */
     bool held = claim->plain ? count->ours == 0 : most + unknown >= majority;
     if (held)
         end_busy(claim);
@@ -516,14 +517,14 @@ static void evaluate_phase2(struct redlock_claim *claim, const struct count *cou
         return;
     }
     if (count->confirmed + count->pending >= majority)
-        return; /* only those who are silent can help */
+        return; /* only silent nodes can help */
     if (redlock_base(claim)->wait)
         retry_after_phase2(claim);
     else
         try_again(claim);
 }
 
-/* Never withdrawn: somebody works under it. */
+/* A failed resume is never withdrawn: somebody works under that grant. */
 static void evaluate_resume(struct redlock_claim *claim, const struct count *count)
 {
     struct redlock *redlock = redlock_of_claim(claim);
@@ -532,9 +533,9 @@ static void evaluate_resume(struct redlock_claim *claim, const struct count *cou
     if (count->pending > 0 && count->taken < redlock->majority)
         return;
     if (count->confirmed >= redlock->majority)
-        error_set(&err, STILE_LOST, 0, "the fences do not know its token any more");
+        error_set(&err, STILE_LOST, 0, "the nodes no longer know its token");
     else if (count->confirmed + count->taken >= redlock->majority)
-        error_set(&err, STILE_LOST, 0, "this owner value does not hold it (any more)");
+        error_set(&err, STILE_LOST, 0, "this owner value does not hold the lock");
     else
         redlock_nodes_explain(redlock, count->answering, &err);
     forget(claim);
@@ -649,7 +650,7 @@ void redlock_resume(struct engine *engine, struct claim *base)
     enter(claim, RESUMING);
     claim->token = 0;
     for (unsigned i = 0; i < redlock_of(engine)->n; i++)
-        claim->votes[i].touched = true; /* by who had it before */
+        claim->votes[i].touched = true; /* by the claim that was detached */
     redlock_votes_confirm(claim, on_confirmed);
     evaluate(claim);
 }
@@ -669,7 +670,7 @@ const char *redlock_owner(struct engine *engine, struct claim *base)
 
 /* ---- messages ---- */
 
-/* In the order in which they were asked for: some may not be in line there yet. */
+/* In the order in which they were asked for: some may not be queued on this node yet. */
 void redlock_claims_ask_again(struct node *node)
 {
     struct redlock *redlock = node->redlock;
@@ -697,11 +698,11 @@ static void message_granted(struct vote *vote, uint64_t fence)
         vote->answer = OURS;
         evaluate(claim);
     } else if (vote->answer != CONFIRMED) {
-        redlock_vote_phase2(vote, on_answer); /* one more than was needed */
+        redlock_vote_phase2(vote, on_answer); /* one node more than the majority */
     }
 }
 
-/* Not ours (any more): the next one should not have to wait until it ends by itself. */
+/* The claim has ended: the next waiter should not have to wait until the key expires. */
 static void return_key(struct node *node, const char *text)
 {
     size_t prefix_len = strlen(node->redlock->prefix);

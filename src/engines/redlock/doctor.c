@@ -1,4 +1,4 @@
-/* examine(): every node by itself, and whether together they are what a majority needs. */
+/* stile doctor: each node by itself, and whether together they are what a majority needs. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,7 +45,7 @@ static unsigned count_up(const struct exam *exam)
     return n;
 }
 
-/* ---- telling ---- */
+/* ---- reporting ---- */
 
 static void report(const struct exam *exam, struct stile_finding finding, const char *where,
                    const char *what)
@@ -55,7 +55,7 @@ static void report(const struct exam *exam, struct stile_finding finding, const 
     exam->query->engine->events->finding(exam->query, &finding);
 }
 
-/* Of two nodes that should be independent. */
+/* For two nodes that should be independent. */
 static void report_pair(const struct exam *exam, const char *id, unsigned a, unsigned b,
                         const char *what, const char *cure)
 {
@@ -150,8 +150,8 @@ static void check_clocks(const struct exam *exam)
                    .severity = STILE_WARNING,
                    .id = "clocks",
                    .why =
-                       "Only lengths of time are sent, so the difference does no harm. But whoever "
-                       "sets this clock forward ends the leases on its node early; on a majority "
+                       "Only lengths of time are sent, so the difference does no harm. But setting "
+                       "this clock forward ends the leases on its node early; on a majority "
                        "that makes a second holder, whose token is larger.",
                    .cure = "Let NTP slew it, and never set it by hand."},
                address_of(exam, i), what);
@@ -190,7 +190,7 @@ static void report_forgotten(const struct exam *exam, unsigned i, bool enough)
             .cure =
                 enough ? "" : "Bring nodes back that have kept their data, then adopt this one.",
             .command = enough ? "stile doctor --adopt URL" : ""},
-        address_of(exam, i), "has lost its data: it has no group any more");
+        address_of(exam, i), "has lost its data: it no longer has a group");
 }
 
 static void report_foreign(const struct exam *exam, unsigned i, bool enough)
@@ -203,7 +203,7 @@ static void report_foreign(const struct exam *exam, unsigned i, bool enough)
            (struct stile_finding){.severity = enough ? STILE_WARNING : STILE_DANGER,
                                   .id = "foreign",
                                   .why = "It votes with other nodes, so it does not count here.",
-                                  .cure = "But only if that other group does not need it any more; "
+                                  .cure = "But only if that other group no longer needs it; "
                                           "else name another node in the URL.",
                                   .command = enough ? command : ""},
            address_of(exam, i), "belongs to another group of nodes");
@@ -231,11 +231,12 @@ static void check_quiet(const struct exam *exam, unsigned i)
         return;
     snprintf(what, sizeof what, "was adopted, and takes no claims for %lld s more",
              (left_ms + 999) / 1000);
-    report(exam,
-           (struct stile_finding){.severity = STILE_NOTE,
-                                  .id = "quiet",
-                                  .why = "What it has forgotten may still be held for so long."},
-           address_of(exam, i), what);
+    report(
+        exam,
+        (struct stile_finding){.severity = STILE_NOTE,
+                               .id = "quiet",
+                               .why = "Locks that it has forgotten may still be held until then."},
+        address_of(exam, i), what);
 }
 
 static void report_node_key(const struct exam *exam, unsigned i)
@@ -243,15 +244,15 @@ static void report_node_key(const struct exam *exam, unsigned i)
     const struct redlock *redlock = exam_redlock(exam);
     const struct vitals *v = &exam->nodes[i].vitals;
     if (is_up(exam, i))
-        verdict_tell(
-            exam->query, v,
-            &(struct verdict){.severity = STILE_DANGER,
-                              .id = "node-key",
-                              .why = "It can't be told from a node that has lost its data, "
-                                     "so it does not count.",
-                              .commands = {"ACL SETUSER NAME '~" NODE_KEY "'"},
-                              .cure = "NAME is the user of the URL, if it is its ACL."},
-            "does not tell its group (" NODE_KEY "): %.200s", redlock->nodes[i].error.message);
+        verdict_tell(exam->query, v,
+                     &(struct verdict){.severity = STILE_DANGER,
+                                       .id = "node-key",
+                                       .why = "It looks like a node that has lost its data, "
+                                              "so it does not count.",
+                                       .commands = {"ACL SETUSER NAME '~" NODE_KEY "'"},
+                                       .cure = "NAME is the user of the URL, if it is its ACL."},
+                     "does not report its group (" NODE_KEY "): %.200s",
+                     redlock->nodes[i].error.message);
 }
 
 /* enough: a majority remembers the group of this name. */
@@ -269,7 +270,7 @@ static void check_member(const struct exam *exam, unsigned i, const char *id, bo
     check_quiet(exam, i);
 }
 
-/* In epochs that the others can't follow to. */
+/* Nodes in epochs that the others can't follow to. */
 static void check_strays(const struct exam *exam, const char *id)
 {
     unsigned strays = redlock_group_strays(&exam->survey, id);
@@ -291,10 +292,10 @@ static void check_group(const struct exam *exam)
     const struct redlock *redlock = exam_redlock(exam);
     char id[GROUP_ID + 1] = "", what[WHAT_MAX];
     uint32_t epoch = 0;
-    unsigned share = redlock_survey_majority(&exam->survey, id, &epoch), told = 0;
+    unsigned share = redlock_survey_majority(&exam->survey, id, &epoch), answers = 0;
     for (unsigned i = 0; i < redlock->n; i++) {
         bool answered = exam->survey.records[i].answered;
-        told += answered;
+        answers += answered;
         if (!answered)
             report_node_key(exam, i);
         else if (share > 0)
@@ -302,7 +303,7 @@ static void check_group(const struct exam *exam)
     }
     if (share > 0)
         check_strays(exam, id);
-    if (share == 0 && told > 0)
+    if (share == 0 && answers > 0)
         report_no_group(exam);
     snprintf(what, sizeof what, "%u of %u nodes remember that they are group %s, epoch %u", share,
              redlock->n, id, (unsigned)epoch);
@@ -326,9 +327,9 @@ static void report_down(const struct exam *exam, unsigned i)
            (struct stile_finding){
                .severity = enough ? STILE_WARNING : STILE_DANGER,
                .id = "down",
-               .why = enough ? "Locks go on with those that answer; fewer of them may fail now."
-                             : "Fewer than a majority answer: nothing can be locked, and who holds "
-                               "loses it at its deadline.",
+               .why = enough ? "Locking goes on with the other nodes; fewer of them may fail now."
+                             : "Fewer than a majority answer: nothing can be locked, and holders "
+                               "lose their locks at their deadlines.",
                .cure = "Start it again, with its data."},
            where, what);
 }
@@ -346,7 +347,7 @@ static void check_node(struct exam *exam, unsigned i)
     verdict_of(exam->query, v);
 }
 
-/* ---- the visit ---- */
+/* ---- the examination ---- */
 
 static void finish(struct exam *exam)
 {

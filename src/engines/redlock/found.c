@@ -42,7 +42,7 @@ static void propose(struct survey *survey)
     redlock_survey_end(survey);
 }
 
-/* Down to the smallest proposal; and once all nodes have it, there is no room for another. */
+/* All nodes go down to the smallest proposal. Once all have it, no other can be made. */
 static void agree(struct survey *survey)
 {
     struct redlock *redlock = survey->redlock;
@@ -96,8 +96,8 @@ static void found(struct survey *survey)
 
 /* ---- joining ---- */
 
-/* A proposal beside a group that has given out nothing yet was only not settled to the end; later
- * it could be one that came too late to a node that has forgotten. */
+/* A proposal beside a group that has granted nothing yet belongs to a founding that was not
+ * finished. Later it could have come too late to a node that has forgotten. */
 static bool may_follow(const struct survey *survey, const struct node_record *record,
                        const struct node_record *leader)
 {
@@ -129,7 +129,7 @@ static bool follow(struct survey *survey, const struct node_record *leader)
     return any;
 }
 
-/* How many are in this epoch; of the others it is said what is wrong with them. */
+/* The members that are in this epoch, one bit each; the others' errors say what is wrong. */
 static unsigned members_of(struct survey *survey, const struct node_record *leader)
 {
     struct redlock *redlock = survey->redlock;
@@ -145,7 +145,7 @@ static unsigned members_of(struct survey *survey, const struct node_record *lead
     return members;
 }
 
-/* What to do if most of them can be asked and have forgotten: nobody knows the tokens any more. */
+/* Why no majority of the nodes is in one epoch, and what to do. */
 static void refuse(struct survey *survey, unsigned members)
 {
     struct redlock *redlock = survey->redlock;
@@ -163,14 +163,14 @@ static void refuse(struct survey *survey, unsigned members)
         error_set(
             &survey->error, STILE_REFUSED, 0,
             "only %d of %u nodes have kept their group, and a majority must (stile doctor "
-            "tells which): restore the others' data, or, once nobody holds a lock, DEL " NODE_KEY
+            "shows which): restore the others' data, or, once nobody holds a lock, DEL " NODE_KEY
             " on every node: tokens may then begin anew",
             __builtin_popcount(members), redlock->n);
 }
 
 /* ---- its size ---- */
 
-/* A majority is one of exactly so many nodes: with another number two of them need not meet. */
+/* A majority is a majority of exactly N nodes: two of different sizes need not share a node. */
 static void check_size(struct survey *survey, const struct node_record *leader, unsigned members)
 {
     struct redlock *redlock = survey->redlock;
@@ -187,8 +187,8 @@ static void check_size(struct survey *survey, const struct node_record *leader, 
                       redlock->nodes[i].address);
         else if (record->answered && *id && redlock_words_have(leader->past, id))
             error_set(&survey->error, STILE_REFUSED, 0,
-                      "%s does not belong to this group any longer, whose nodes were changed by "
-                      "stile doctor --resize: name those that it was given",
+                      "%s no longer belongs to this group, whose nodes were changed by "
+                      "stile doctor --resize: name its present nodes",
                       redlock->nodes[i].address);
     }
     if (!survey->error.status && leader->n && leader->n != redlock->n)
@@ -203,7 +203,7 @@ static void refuse_unrecorded(struct survey *survey, unsigned members)
     redlock_nodes_explain(survey->redlock, members, &survey->error);
     error_wrap(&survey->error, survey->error.status,
                "this group was made by an older release: all of its nodes must answer once, so "
-               "that it is on record how many they are");
+               "that their number is on record");
 }
 
 /* Groups of an older release have no size on record. The first client to which all nodes of its URL
@@ -221,7 +221,7 @@ static bool record_size(struct survey *survey, const struct node_record *leader,
         if (labelled)
             redlock_survey_record(survey, i, survey->labels);
         else
-            redlock_survey_propose(survey, i, seen.group); /* it has a group, and gets a seat */
+            redlock_survey_propose(survey, i, seen.group); /* only a label */
     }
     redlock_survey_end(survey);
     return true;
@@ -265,7 +265,7 @@ static void settle(struct survey *survey)
     uint32_t epoch = 0;
     unsigned share = redlock_survey_majority(survey, id, &epoch);
     if (survey->rounds > ROUNDS_MAX) {
-        error_set(&survey->error, STILE_UNREACHABLE, 0, "the nodes' group changes all the time");
+        error_set(&survey->error, STILE_UNREACHABLE, 0, "the nodes' group keeps changing");
         end(survey);
     } else if (share == 0 && redlock_survey_answering(survey) == 0) {
         redlock_nodes_explain(redlock, 0, &survey->error);

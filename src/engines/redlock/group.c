@@ -21,8 +21,8 @@ bool redlock_group_is_closed(const char *text)
     return text[0] == '#';
 }
 
-/* "id.epoch", "id.epoch-random"; in a group that was resized "id.epoch.size-random": clients of a
- * release that knows nothing of sizes do not take that for a group. */
+/* "id.epoch", "id.epoch-random"; in a group that was resized "id.epoch.size-random", which clients
+ * of a release without sizes do not take for a group. */
 static bool read_name(const char *text, unsigned long *epoch, unsigned long *size)
 {
     char *end;
@@ -79,9 +79,8 @@ bool redlock_group_is_mark(const char *text)
  * a node that does not answer; should that node come back, it can't follow, and so a group of N
  * never has N + 1 members that vote. */
 
-#define HINT_DIGITS                                                                                \
-    4 /* at the end of a label, from the address: which label was a node's before                  \
-       */
+/* Digits at the end of a label, from the address: which label was a node's before. */
+#define HINT_DIGITS 4
 
 bool redlock_words_have(const char *list, const char *word)
 {
@@ -139,7 +138,7 @@ static bool is_taken(const struct survey *survey, unsigned members, const char *
     return false;
 }
 
-/* The first that nobody has, and best one that was given to a node of this address. */
+/* A label that no member has; best one that was given to a node of this address. */
 static char *find_vacancy(char *labels, const struct survey *survey, unsigned members,
                           const struct node *node)
 {
@@ -195,7 +194,7 @@ static void take_failure(struct node_record *record, const struct stile_error *e
     redlock_node_failed(node_of(record), err);
 }
 
-#define FIELDS 9 /* NODE_FIELDS */
+#define FIELDS 9 /* see scripts/lib/report.lua */
 
 #define TAKE_TEXT(to, text) snprintf(to, sizeof(to), "%s", (text) ? (text) : "")
 
@@ -251,7 +250,7 @@ static void on_done(void *data, const redisReply *reply, const struct stile_erro
     answered(record);
 }
 
-/* Who may not ask for INFO, is told by the doctor. */
+/* Without the permission for INFO the node counts; the doctor reports it. */
 static void on_info(void *data, const redisReply *reply, const struct stile_error *err)
 {
     struct node_record *record = data;
@@ -272,7 +271,7 @@ static void sent(struct survey *survey, enum stile_status status)
 void redlock_survey_begin(struct survey *survey, void (*fn)(struct survey *survey))
 {
     survey->fn = fn;
-    survey->pending = 1; /* for ourselves, so that it does not end before all were asked */
+    survey->pending = 1; /* for the caller, so that fn is not called before all were asked */
     survey->rounds++;
 }
 
@@ -312,7 +311,7 @@ static void set_if_missing(struct survey *survey, unsigned node, const char *fie
                            &survey->records[node], NULL));
 }
 
-/* With a seat, unless it has one: two that propose at once agree on the first. */
+/* With a label, unless it has one: of two proposals at once the first label stays. */
 void redlock_survey_propose(struct survey *survey, unsigned node, const char *text)
 {
     char label[LABEL_LEN + 1];
@@ -367,7 +366,7 @@ void redlock_survey_record(struct survey *survey, unsigned node, const char *lab
     send_script(survey, node, &redlock_script_record, args, 4);
 }
 
-/* In the epoch to which it has just gone. */
+/* In the epoch that the node has just entered. */
 void redlock_survey_close(struct survey *survey, unsigned node, const char *next)
 {
     struct conn_arg args[] = {CONN_TEXT(NODE_KEY), CONN_TEXT(survey->group), CONN_TEXT(next)};
@@ -380,7 +379,7 @@ void redlock_survey_stop(struct survey *survey)
         conn_forget(survey->redlock->nodes[i].requests, &survey->records[i]);
 }
 
-/* ---- what comes of it ---- */
+/* ---- results ---- */
 
 unsigned redlock_survey_answering(const struct survey *survey)
 {
@@ -453,7 +452,7 @@ const struct node_record *redlock_group_leader(const struct survey *survey, cons
     return leader;
 }
 
-/* Every epoch that one of them knows of consists of all of them, and perhaps of others. */
+/* Every member's list has all members, and perhaps others. */
 static bool agree_on_members(const struct survey *survey, unsigned members)
 {
     unsigned n = survey->redlock->n;
@@ -467,8 +466,8 @@ static bool agree_on_members(const struct survey *survey, unsigned members)
     return true;
 }
 
-/* If they disagree about who belongs to the group, only those of one line count: whatever another
- * epoch has granted must be known to a node that both have in common. */
+/* If they disagree about the members, only those of one line of epochs count: a grant of another
+ * epoch must be known to a node that both have in common. */
 unsigned redlock_group_members(const struct survey *survey, const char *id,
                                const struct node_record **out)
 {
@@ -499,17 +498,17 @@ unsigned redlock_group_strays(const struct survey *survey, const char *id)
     return strays;
 }
 
-/* ---- while claims are made ---- */
+/* ---- following, while claims are made ---- */
 
 static void on_followed(void *data, const redisReply *reply, const struct stile_error *err)
 {
-    (void)data, (void)reply, (void)err; /* the next claim tells */
+    (void)data, (void)reply, (void)err; /* the next claim will show */
 }
 
-/* One that was away when the others went to a new epoch has not forgotten: its fences are those
- * that it had, so it may follow them. But only to an epoch of which it is on record that its own is
- * older: an adoption that was cut short may have made one that nobody else knows of. Claims alone
- * would not do: who decides without a node does not hear what it says. */
+/* A node that was away when the others went to a new epoch has not forgotten: it has its fences,
+ * and may follow. But only to an epoch that has its own on record as older: an adoption that was
+ * cut short may have made one that no other node knows. Claims alone would not bring it back: those
+ * that are decided without this node never read its answer. */
 void redlock_group_lead(struct node *node)
 {
     struct redlock *redlock = node->redlock;
@@ -529,9 +528,9 @@ void redlock_group_enter(struct redlock *redlock, const char *group, const char 
         redlock_group_lead(&redlock->nodes[i]);
 }
 
-enum { GROUP, WAS, LABELS, PAST }; /* of the texts that a node says instead of voting */
+enum { GROUP, WAS, LABELS, PAST }; /* the texts that a node replies instead of voting */
 
-/* What the caller has to change is REFUSED; all else may pass. */
+/* What the user has to change is REFUSED; everything else may pass. */
 static enum stile_status what_is_wrong(struct redlock *redlock, const char *const texts[4],
                                        struct stile_error *err)
 {
@@ -542,7 +541,7 @@ static enum stile_status what_is_wrong(struct redlock *redlock, const char *cons
         return error_set(err, STILE_UNREACHABLE, 0, "has lost its data: stile doctor --adopt");
     if (!redlock_group_read(id, &epoch, group))
         return error_set(err, STILE_UNREACHABLE, 0,
-                         "is just being made part of a group, or has lost its data: stile doctor "
+                         "is being made part of a group, or has lost its data: stile doctor "
                          "--adopt");
     if (redlock_words_have(texts[PAST], redlock->group_id))
         return error_set(err, STILE_REFUSED, 0,
@@ -572,7 +571,7 @@ void redlock_group_hear(struct node *node, const char *const given[4])
         texts[i] = given[i] ? given[i] : "";
     snprintf(node->group, sizeof node->group, "%s", texts[GROUP]);
     what_is_wrong(redlock, texts, &node->error);
-    /* A group has one size: nobody follows from one to another. */
+    /* A group has one size: no node follows from one size to another. */
     redlock_group_read(id, &epoch, node->group);
     if (strcmp(id, redlock->group_id) != 0 || redlock_group_is_closed(node->group))
         return;

@@ -1,18 +1,18 @@
 /* The group: which nodes belong together, and which of them have not forgotten.
  *
  * A token is unique and grows because any two majorities have a node in common that remembers. So
- * each node carries the name of its group, "id.epoch"; one that has lost its data answers without
- * it, and does not count. A group is founded once, when all nodes answer and none has one: the
+ * each node keeps the name of its group, "id.epoch". A node that has lost its data replies without
+ * it, and does not count. A group is founded once, when all nodes answer and none has a group: the
  * proposals "?id" go down to the smallest until all nodes have the same, and only then it is
- * settled as "id.1": so two founders can't make two groups.
+ * settled as "id.1". So two founders can't make two groups.
  *
- * A node that forgot is taken back by adoption: it is marked ("!" and a random number); a majority
- * that has not forgotten goes to the next epoch, telling its highest fence in the same step; and
- * the node gets the largest of them, if it still has the mark. Votes of two epochs never add up: a
- * grant that counts what the node has said before it forgot, has its other votes from before the
- * change of epoch, and so is in what was told. An epoch has a random part: two adoptions that know
- * nothing of each other must not make the same one. What was before is on record beside it, so that
- * a node that was away can be led on, and never back. */
+ * A node that forgot is taken back by adoption. It is marked ("!" and a random number); a majority
+ * that has not forgotten goes to the next epoch and reports its highest fence in the same step; the
+ * node gets the largest of them, if it still has the mark. Votes of two epochs never add up: a
+ * grant that counts a vote from before the node forgot has its other votes from before the change
+ * of epoch, and so is covered by the reports. An epoch has a random part: two adoptions that know
+ * nothing of each other must not make the same one. Earlier epochs are on record beside it, so that
+ * a node that was away can be led forward, and never back. */
 #ifndef STILE_REDLOCK_GROUP_H
 #define STILE_REDLOCK_GROUP_H
 
@@ -20,13 +20,13 @@
 
 /* Random hex digits, up to GROUP_ID. 0 or an errno value. */
 int redlock_group_draw(char *hex, size_t digits, struct loop *loop);
-/* It is in this list. A closed epoch is the same epoch. */
+/* Whether it is in this list. A closed epoch is the same epoch. */
 bool redlock_group_is_older(const char *group, const char *was);
-/* False: it isn't a settled group's name. */
+/* False: this is not the name of a settled group. */
 bool redlock_group_read(char id[GROUP_ID + 1], uint32_t *epoch, const char *text);
 /* The size that is part of the name; 0: none is. */
 unsigned redlock_group_size(const char *text);
-/* It has agreed to a group of another size, and gives no votes any longer. */
+/* It has agreed to a group of another size, and no longer votes. */
 bool redlock_group_is_closed(const char *text);
 /* It has forgotten, and its adoption has begun. */
 bool redlock_group_is_mark(const char *text);
@@ -53,8 +53,8 @@ struct survey {
     const struct url *url; /* the first time: INFO is asked for, too */
     struct node_record records[NODES_MAX];
     unsigned pending, rounds;
-    bool recorded; /* its size was written down, or somebody else's was found */
-    bool settled;  /* one node was seen in a group: all of them had heard of it by then */
+    bool recorded; /* its size was written, or found */
+    bool settled;  /* one node was seen in a group: all of them had agreed by then */
     void (*fn)(struct survey *survey);
     bool over;
     struct stile_error error; /* how it ended */

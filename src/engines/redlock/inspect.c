@@ -114,9 +114,9 @@ static struct poll *poll_start(struct redlock *redlock, const struct lua *script
     return NULL;
 }
 
-/* ---- what they say of a name ---- */
+/* ---- what the replies come to ---- */
 
-/* Who holds most nodes, and how many; one of its ballots. */
+/* The holder of most nodes: how many, and one of its replies. */
 static unsigned most_held(const struct poll *poll, const struct node_reply **out)
 {
     unsigned n = poll->redlock->n, most = 0;
@@ -145,7 +145,7 @@ static const struct node_reply *longest_queue(const struct poll *poll)
     return longest;
 }
 
-/* The last to expire of those that a majority needs. */
+/* The latest end among its keys. */
 static int64_t expires_ms(const struct poll *poll, const char *holder)
 {
     int64_t most = 0;
@@ -157,7 +157,7 @@ static int64_t expires_ms(const struct poll *poll, const char *holder)
     return most;
 }
 
-/* "token owner pid host command", where the owner is the holder, or where nobody is. */
+/* "token owner pid host command" of this holder; where nobody holds the lock, of the last grant. */
 static const struct node_reply *fence_of(const struct poll *poll, const char *holder)
 {
     const struct node_reply *best = NULL;
@@ -221,7 +221,7 @@ static enum stile_status poll_view(struct view *view, const struct poll *poll,
         uint64_t token = fence && strchr(fence, ' ') ? strtoull(fence, NULL, 10) : 0;
         view->info.token = token > view->info.token ? token : view->info.token;
     }
-    /* A node that can't be asked may be of its majority. */
+    /* A node that can't be asked may belong to its majority. */
     if (most_held(poll, &held) + redlock->n - answering >= redlock->majority && held)
         add_holder(view, poll, held->holder);
     view->info.holders = view->n;
@@ -284,7 +284,7 @@ static void on_broken(struct poll *poll)
         redlock_nodes_explain(poll->redlock, mask, &err);
     else if (hits == 0)
         error_set(&err, STILE_CONFLICT, 0,
-                  others ? "the grant with that token is over" : "it isn't held");
+                  others ? "the grant with that token is over" : "the lock is not held");
     poll_free(poll);
     query_end(query, err.status ? &err : NULL);
 }
@@ -298,7 +298,7 @@ void redlock_break(struct engine *engine, struct query *query)
         query_end_unasked(query);
 }
 
-/* ---- watch: a look ten times a second, told if something has changed ---- */
+/* ---- watch: shown ten times a second, reported if something has changed ---- */
 
 struct watching {
     struct query *query;
@@ -387,7 +387,7 @@ struct listing {
     struct names names;
     struct scan scans[NODES_MAX];
     unsigned scanning;
-    size_t asked, told;
+    size_t asked, shown;
     char pattern[PATTERN_ROOM(PREFIX_MAX, STILE_NAME_MAX)];
     struct stile_error error;
 };
@@ -414,12 +414,11 @@ static void on_listed(struct poll *poll)
         listing->query->engine->events->info(listing->query, &view.info);
     view_free(&view);
     poll_free(poll);
-    if (++listing->told == listing->asked)
+    if (++listing->shown == listing->asked)
         show_some(listing);
 }
 
-/* Their answers come in the order of the questions, or nearly so: nodes differ in speed. So one
- * after the other, as names are told in order. */
+/* One name after the other: names are reported in order, and nodes differ in speed. */
 static void show_some(struct listing *listing)
 {
     struct redlock *redlock = redlock_of(listing->query->engine);

@@ -30,7 +30,7 @@
 
 static void plan_adoption(struct survey *survey);
 
-/* So many must remember, and go to the next epoch together. */
+/* As many must remember, and enter the next epoch together. */
 static unsigned enough(const struct redlock *redlock)
 {
 #ifdef MUTANT_REDLOCK_ADOPTS_BLINDLY
@@ -53,8 +53,8 @@ static void on_adopted(struct survey *survey)
     survey->done(survey);
 }
 
-/* Only our own step counts: who finds that somebody else has gone on already knows nothing of when
- * that was, and begins again. */
+/* Only nodes that this step has moved count. If another client has moved them, it is unknown when
+ * that was, and the adoption starts again. */
 static void on_epoch_entered(struct survey *survey)
 {
     struct redlock *redlock = survey->redlock;
@@ -134,8 +134,8 @@ static void plan_adoption_again(struct survey *survey)
     redlock_survey_ask(survey, plan_adoption);
 }
 
-/* Before anybody goes to the next epoch. What is said to a node later is said to this memory of it:
- * one that has forgotten once more meanwhile, and may have voted in between, does not take it. */
+/* Done before any node goes to the next epoch. The mark names this memory of the node: one that has
+ * forgotten once more meanwhile, and may have voted in between, does not accept later steps. */
 static void mark(struct survey *survey, unsigned nodes, void (*fn)(struct survey *survey))
 {
     struct redlock *redlock = survey->redlock;
@@ -151,15 +151,15 @@ static void mark(struct survey *survey, unsigned nodes, void (*fn)(struct survey
         const struct node_record *record = &survey->records[i];
         if (!(nodes & 1u << i))
             continue;
-        redlock_survey_propose(survey, i, to.group); /* and a seat, if it has none */
+        redlock_survey_propose(survey, i, to.group); /* and a label, if it has none */
         if (record->group[0] && !redlock_group_is_mark(record->group))
             redlock_survey_change(survey, i, &to);
     }
     redlock_survey_end(survey);
 }
 
-/* In a group of this name, but not one of its members any longer: its seat was given away while it
- * was gone. Or of a group that this one has followed. */
+/* A node of a group with this name that is no longer a member: its place was given away while it
+ * was gone. Or a node of a group that this one has followed. */
 static bool is_left_out(const struct survey *survey, unsigned i, const struct node_record *leader)
 {
     const struct node_record *record = &survey->records[i];
@@ -173,7 +173,7 @@ static bool is_left_out(const struct survey *survey, unsigned i, const struct no
     return replaced || redlock_words_have(leader->past, id);
 }
 
-/* What is to be done at which nodes; returns those that have to be marked before. */
+/* Finds the nodes to adopt; returns those that have to be marked first. */
 static unsigned find_needy(struct survey *survey, const struct node_record *leader)
 {
     unsigned unmarked = 0;
@@ -200,13 +200,13 @@ static void check_adoption(struct survey *survey, const struct node_record *lead
     else if (share < enough(redlock))
         error_set(&survey->error, STILE_REFUSED, 0,
                   "only %u of %u nodes can be asked and have kept their data: a majority must, to "
-                  "know which tokens were given out",
+                  "know which tokens were granted",
                   share, redlock->n);
     else if (survey->rounds > ROUNDS_MAX)
-        error_set(&survey->error, STILE_CONFLICT, 0, "somebody else adopts at the same time");
+        error_set(&survey->error, STILE_CONFLICT, 0, "another adoption runs at the same time");
 }
 
-/* Without seats on record (of an older release) each of them stays what it was. */
+/* Without labels on record (an older release) each node keeps its place. */
 static void plan_adoption(struct survey *survey)
 {
     struct redlock *redlock = survey->redlock;
@@ -242,15 +242,15 @@ static void report_adopted(struct survey *survey, struct query *query, unsigned 
 {
     char what[160];
     uint64_t quiet_ms = survey->longest_ms;
-    snprintf(what, sizeof what, "taken back in epoch %u; it takes no claims for %llu s yet",
+    snprintf(what, sizeof what, "taken back in epoch %u; it takes no claims for %llu s",
              (unsigned)survey->epoch, (unsigned long long)((quiet_ms + 999) / 1000));
     query->engine->events->finding(
         query, &(struct stile_finding){.severity = STILE_NOTE,
                                        .id = "adopted",
                                        .where = survey->redlock->nodes[i].address,
                                        .what = what,
-                                       .why = "What it has forgotten may still be held: so long "
-                                              "was the longest lease that was asked for."});
+                                       .why = "Locks that it has forgotten may still be held: this "
+                                              "was the longest lease requested."});
 }
 
 static void report_not_adopted(struct query *query, const struct stile_error *why)
@@ -261,8 +261,8 @@ static void report_not_adopted(struct query *query, const struct stile_error *wh
             .severity = STILE_DANGER,
             .id = "not-adopted",
             .what = why->message,
-            .why = "Nobody knows which tokens were given out: whatever was adopted now might "
-                   "give them out again.",
+            .why = "It is unknown which tokens were granted: after an adoption they might be "
+                   "granted again.",
             .cure = "Bring nodes back that have kept their data. If it is lost for good: end "
                     "all holders, take a new prefix= for all clients (or reset what your "
                     "guards have seen), then DEL " NODE_KEY " on every node, and the next "
@@ -349,7 +349,7 @@ static void refuse_resize(struct survey *survey, const char *message)
 
 /* ---- opening the new group ---- */
 
-/* "group seat seat ...": what was agreed to. */
+/* "group label label ...": what was agreed to. */
 static void read_next(struct node_record *as, const char *next)
 {
     size_t len = strcspn(next, " ");
@@ -366,7 +366,7 @@ static void on_opened(struct survey *survey)
     redlock_survey_ask(survey, plan_resize);
 }
 
-/* Members of the new group that are not in it yet, from whatever they are now. */
+/* Members of the new group that are not in it yet, whatever group they are in now. */
 static void open_nodes(struct survey *survey, const struct node_record *as)
 {
     strcpy(survey->group, as->group);
@@ -388,7 +388,7 @@ static void raise_to(struct node_record *as, const struct node_record *record)
     as->longest_ms = record->longest_ms > as->longest_ms ? record->longest_ms : as->longest_ms;
 }
 
-/* ---- closing the old one ---- */
+/* ---- closing the old group ---- */
 
 static void on_closed(struct survey *survey)
 {
@@ -410,7 +410,7 @@ static void on_closed(struct survey *survey)
     open_nodes(survey, &as);
 }
 
-/* The group that one of them has agreed to in the latest epoch; false: none has. */
+/* The group that a node has agreed to in the latest epoch; false: none has. */
 static bool find_agreed(const struct survey *survey, char next[NEXT_MAX + 1])
 {
     uint32_t latest = 0;
@@ -441,7 +441,7 @@ static bool make_next(struct survey *survey)
     return true;
 }
 
-/* Only what went to this epoch by our own step counts: see on_epoch_entered(). */
+/* Only nodes that this step has moved count: see on_epoch_entered(). */
 static void on_resize_epoch(struct survey *survey)
 {
     struct redlock *redlock = survey->redlock;
@@ -481,9 +481,9 @@ static void on_resize_epoch(struct survey *survey)
     redlock_survey_end(survey);
 }
 
-/* ---- looking ---- */
+/* ---- planning ---- */
 
-/* The group that no other one has followed. */
+/* The group that no other group has followed. */
 static bool find_group(struct survey *survey)
 {
     unsigned n = survey->redlock->n;
@@ -506,8 +506,8 @@ static bool find_group(struct survey *survey)
     return false;
 }
 
-/* Those that are not in the group yet, and have no mark; and whether one belongs to another group.
- */
+/* The nodes that are not in the group yet and have no mark; and whether one belongs to another
+ * group. */
 static unsigned find_unmarked(struct survey *survey, const struct node_record *leader,
                               bool *foreign)
 {
@@ -528,8 +528,9 @@ static unsigned find_unmarked(struct survey *survey, const struct node_record *l
     return unmarked;
 }
 
-/* Agreed to be members of a group that has begun, and not in it yet: of the group before, or new.
- * One that has been in it and forgot has lost its seat as well: that is for an adoption. */
+/* Nodes that have agreed to be members of a group that has begun, and are not in it yet: of the
+ * group before, or new. A node that was in it and forgot has lost its label as well: that is for an
+ * adoption. */
 static unsigned find_unopened(const struct survey *survey, const struct node_record *leader)
 {
     char id[GROUP_ID + 1];
@@ -548,7 +549,7 @@ static unsigned find_unopened(const struct survey *survey, const struct node_rec
     return unopened;
 }
 
-/* What any member of the new group knows is enough: it was given that of the old one. */
+/* Any member of the new group knows enough: it was given what the old group knew. */
 static void go_on_opening(struct survey *survey, const struct node_record *leader)
 {
     struct node_record as = *leader;
@@ -559,7 +560,7 @@ static void go_on_opening(struct survey *survey, const struct node_record *leade
     open_nodes(survey, &as);
 }
 
-/* Nobody has to be added, and nobody is closed. */
+/* No node has to be added, and none is closed. */
 static bool is_resized(const struct survey *survey, const struct node_record *leader)
 {
     bool done = leader->n == survey->redlock->n;
@@ -570,12 +571,13 @@ static bool is_resized(const struct survey *survey, const struct node_record *le
     return done;
 }
 
-/* True: it can't be done. */
+/* True: it can't be done, and why. */
 static bool check_resize(struct survey *survey, const struct node_record *leader, bool foreign)
 {
     unsigned share = (unsigned)__builtin_popcount(survey->members);
     if (survey->rounds > ROUNDS_MAX)
-        error_set(&survey->error, STILE_CONFLICT, 0, "somebody else changes the group as well");
+        error_set(&survey->error, STILE_CONFLICT, 0,
+                  "another client changes the group at the same time");
     else if (leader->n == 0)
         error_set(&survey->error, STILE_REFUSED, 0,
                   "the group was made by an older release, and it is not on record how many nodes "
@@ -584,7 +586,7 @@ static bool check_resize(struct survey *survey, const struct node_record *leader
     else if (foreign)
         error_set(&survey->error, STILE_REFUSED, 0,
                   "one of these nodes belongs to another group: name another one, or, if that "
-                  "group is not needed any longer, DEL " NODE_KEY " on it");
+                  "group is no longer needed, DEL " NODE_KEY " on it");
     else if (share < leader->n / 2 + 1)
         error_set(&survey->error, STILE_REFUSED, 0,
                   "only %u of the group's %u nodes are among these, can be asked and have kept "
@@ -620,16 +622,15 @@ static void plan_resize(struct survey *survey)
 static void report_opened(struct survey *survey, struct query *query, unsigned i)
 {
     char what[160];
-    snprintf(what, sizeof what,
-             "is one of the group's %u nodes now; it takes no claims for %llu s yet",
+    snprintf(what, sizeof what, "is one of the group's %u nodes now; it takes no claims for %llu s",
              survey->redlock->n, (unsigned long long)((survey->longest_ms + 999) / 1000));
     query->engine->events->finding(
         query, &(struct stile_finding){.severity = STILE_NOTE,
                                        .id = "resized",
                                        .where = survey->redlock->nodes[i].address,
                                        .what = what,
-                                       .why = "What was held in the old group may still be held: "
-                                              "so long was the longest lease that was asked for."});
+                                       .why = "Locks of the old group may still be held: "
+                                              "this was the longest lease requested."});
 }
 
 static void report_nothing_to_resize(struct survey *survey, struct query *query)
@@ -644,12 +645,14 @@ static void report_nothing_to_resize(struct survey *survey, struct query *query)
 static void report_not_resized(struct query *query, const struct stile_error *why)
 {
     query->engine->events->finding(
-        query, &(struct stile_finding){
-                   .severity = STILE_DANGER,
-                   .id = "not-resized",
-                   .what = why->message,
-                   .why = "Two groups with nodes in common could grant one lock twice.",
-                   .cure = "Do what is said above, and run this again: it goes on where it was."});
+        query,
+        &(struct stile_finding){
+            .severity = STILE_DANGER,
+            .id = "not-resized",
+            .what = why->message,
+            .why = "Two groups with nodes in common could grant one lock twice.",
+            .cure =
+                "Follow the message above, then run this again: it continues where it stopped."});
 }
 
 static void end_resize(struct survey *survey)

@@ -1,4 +1,4 @@
-/* The nodes: the URL that names them, their connections, and what is said of them. */
+/* The nodes: the URL that names them, their connections and errors, keys and calls of scripts. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,7 @@ static uint16_t port_of(const struct url_host *host)
     return host->port ? host->port : PLACE_PORT;
 }
 
-/* The doctor tells of too few. */
+/* The doctor reports too few. */
 static enum stile_status check_hosts(const struct url *url, bool examining, struct stile_error *err)
 {
     if (url->n_hosts < (examining ? 1 : NODES_MIN) || url->n_hosts > NODES_MAX)
@@ -83,7 +83,7 @@ static void requests_up(struct conn *conn)
 
 static void requests_down(struct conn *conn, const struct stile_error *why)
 {
-    redlock_node_failed(conn_owner(conn), why); /* and each request hears of it by itself */
+    redlock_node_failed(conn_owner(conn), why); /* each request gets the error as well */
 }
 
 static void pushes_down(struct conn *conn, const struct stile_error *why)
@@ -180,7 +180,7 @@ void redlock_nodes_free(struct redlock *redlock)
     for (unsigned i = 0; i < redlock->n; i++) {
         struct node *node = &redlock->nodes[i];
         if (node->requests)
-            conn_flush(node->requests); /* what is given back without anybody waiting for it */
+            conn_flush(node->requests); /* releases that nothing waits for */
         conn_free(node->pushes);
         conn_free(node->requests);
         free(node->cli);
@@ -188,7 +188,7 @@ void redlock_nodes_free(struct redlock *redlock)
     tls_context_free(redlock->tls);
 }
 
-/* ---- what is said of them ---- */
+/* ---- errors ---- */
 
 void redlock_node_failed(struct node *node, const struct stile_error *err)
 {
@@ -203,7 +203,7 @@ void redlock_node_answered(struct node *node)
 
 /* ---- whether they are fit to vote ---- */
 
-/* The votes of one server under two addresses would be one memory's. */
+/* One server under two addresses would vote twice from one memory. */
 static void compare_run_ids(struct node *node)
 {
     struct redlock *redlock = node->redlock;
@@ -235,7 +235,7 @@ static void on_checked(void *data, const redisReply *reply, const struct stile_e
     bool voted = redlock_node_may_vote(node, NULL);
     node->checking = false;
     if (!reply)
-        return; /* it is down again, and will be looked at when it comes up */
+        return; /* down again: it is checked when it comes up */
     redlock_node_take_info(node, !err && reply->type == REDIS_REPLY_STRING ? reply->str : NULL);
     if (!voted && node->subscribed && redlock_node_may_vote(node, NULL))
         node->redlock->node_events->usable(node);
@@ -255,7 +255,7 @@ bool redlock_node_may_vote(struct node *node, struct stile_error *err)
     if (err && node->refusal.status)
         error_copy(err, &node->refusal);
     else if (err && conn_is_up(node->requests))
-        error_set(err, STILE_UNREACHABLE, 0, "has just come up, and is being looked at");
+        error_set(err, STILE_UNREACHABLE, 0, "has just come up, and is being checked");
     else if (err)
         error_set(err, STILE_UNREACHABLE, 0, "%s",
                   node->error.status ? node->error.message : "no connection yet");
@@ -269,7 +269,7 @@ static bool is_passing(const struct stile_error *err)
 
 #define AND_SO_ON ", ..."
 
-/* Each with its address once, and what is behind that; one that does not fit is left out. */
+/* Each node with its address once and its error; one that does not fit is left out. */
 static size_t add_node(char *list, size_t size, size_t used, const struct node *node)
 {
     const char *message = node->error.status ? node->error.message : "no answer";
@@ -283,7 +283,7 @@ static size_t add_node(char *list, size_t size, size_t used, const struct node *
     return size - 1;
 }
 
-/* If nobody is unreachable, but all who should answer refuse to, that is the answer. */
+/* If no node is unreachable, but all that should answer refuse to, that is the error. */
 enum stile_status redlock_nodes_explain(struct redlock *redlock, unsigned answering,
                                         struct stile_error *err)
 {
@@ -310,7 +310,7 @@ enum stile_status redlock_nodes_explain(struct redlock *redlock, unsigned answer
 
 /* ---- keys and scripts ---- */
 
-/* No name and no prefix has the mark: no lock can be called as a key that belongs to another. */
+/* No name or prefix contains the mark, so no lock's key is another lock's derived key. */
 static const char *const suffixes[NAME_KEYS] = {"", KEY_MARK "fence", KEY_MARK "queue"};
 
 void redlock_keys_of(struct keys *keys, const struct redlock *redlock, const char *name, size_t len)
@@ -329,7 +329,7 @@ bool redlock_keys_are_derived(const struct redlock *redlock, const char *key, si
     return family_is_derived(suffixes, NAME_KEYS, redlock->prefix, key, len);
 }
 
-/* Without fences there are neither F nor N. */
+/* Without fences, F and N are left out. */
 void redlock_call_keys(struct call *call, const struct redlock *redlock, const struct keys *keys,
                        const char *which)
 {

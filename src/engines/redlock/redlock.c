@@ -29,10 +29,10 @@
 #include "mutant.h"
 
 #define PATIENCE_NS (5 * NS_PER_SEC)
-/* Claims and releases: so many that no node is ever idle, and so few that their answers come long
- * before their time is over. */
+/* Claims and releases: enough that no node is ever idle, and few enough that their answers come
+ * long before their time is over. */
 #define IN_FLIGHT_MAX 256
-/* For nodes that are slower than a majority: they are looked at, too, if they answer by then. */
+/* For nodes slower than a majority: those that answer by then are considered, too. */
 #define GRACE_NS (100 * NS_PER_MS)
 
 /* ---- opening ---- */
@@ -49,7 +49,7 @@ static void on_timer(struct timer *timer)
 }
 
 /* Without fences nothing is kept on a node: it may forget. */
-static void settle_plainly(struct survey *survey)
+static void settle_plain(struct survey *survey)
 {
     struct redlock *redlock = survey->redlock;
     unsigned mask = redlock_survey_answering(survey);
@@ -58,8 +58,8 @@ static void settle_plainly(struct survey *survey)
     survey->over = true;
 }
 
-/* Nothing is founded or changed just to be looked at. */
-static void settle_for_the_doctor(struct survey *survey)
+/* The doctor only looks: nothing is founded or changed. */
+static void settle_examination(struct survey *survey)
 {
     struct redlock *redlock = survey->redlock;
     bool any = false;
@@ -79,7 +79,7 @@ static bool is_enough(const struct survey *survey)
         return __builtin_popcount(redlock_survey_answering(survey)) >= (int)redlock->majority;
     for (unsigned i = 0; i < redlock->n; i++) {
         if (survey->records[i].answered && !survey->records[i].n)
-            return false; /* of an older release, or without a group: all should answer */
+            return false; /* an older release's, or without a group: all should answer */
     }
     return redlock_survey_majority(survey, id, &epoch) >= redlock->majority;
 }
@@ -131,8 +131,8 @@ static enum stile_status check_nodes(const struct redlock *redlock, struct stile
     return STILE_OK;
 }
 
-static enum stile_status meet(struct redlock *redlock, const struct url *url,
-                              struct stile_error *err)
+static enum stile_status join_nodes(struct redlock *redlock, const struct url *url,
+                                    struct stile_error *err)
 {
     struct loop *loop = redlock->engine.loop;
     struct opening *opening = calloc(1, sizeof *opening);
@@ -144,11 +144,11 @@ static enum stile_status meet(struct redlock *redlock, const struct url *url,
     opening->survey.redlock = redlock;
     opening->survey.url = url;
     if (redlock->engine.examining)
-        redlock_survey_ask(&opening->survey, settle_for_the_doctor);
+        redlock_survey_ask(&opening->survey, settle_examination);
     else if (redlock->fenced)
         redlock_group_join(&opening->survey);
     else
-        redlock_survey_ask(&opening->survey, settle_plainly);
+        redlock_survey_ask(&opening->survey, settle_plain);
     drive(opening, loop);
     loop_unreserve(loop, 1);
     enum stile_status status = STILE_OK;
@@ -163,13 +163,13 @@ static enum stile_status meet(struct redlock *redlock, const struct url *url,
     return status;
 }
 
-static void promise_less(struct engine *engine)
+static void drop_token_caps(struct engine *engine)
 {
     engine->caps.token = false;
     engine->caps.token_is = "none";
     engine->caps.condition =
-        "most nodes neither forget nor stop, and clocks do not jump; without a fence nothing tells "
-        "a late holder from the present one";
+        "most nodes neither forget nor stop, and clocks do not jump; without a fence a late "
+        "holder can't be told from the present one";
 }
 
 static void dispose(struct redlock *redlock)
@@ -179,8 +179,8 @@ static void dispose(struct redlock *redlock)
     redlock_nodes_free(redlock);
 }
 
-/* Those that a majority did not wait for. */
-static void look_at_the_rest(struct redlock *redlock)
+/* The nodes that open() did not wait for. */
+static void check_the_rest(struct redlock *redlock)
 {
     redlock->opened = true;
     for (unsigned i = 0; i < redlock->n && !redlock->engine.examining; i++) {
@@ -207,14 +207,14 @@ static enum stile_status redlock_open(struct engine *engine, const struct url *u
     if (!status)
         status = redlock_nodes_connect(redlock, url, err);
     if (!status)
-        status = meet(redlock, url, err);
+        status = join_nodes(redlock, url, err);
     if (status) {
         dispose(redlock);
         return status;
     }
     if (!redlock->fenced)
-        promise_less(engine);
-    look_at_the_rest(redlock);
+        drop_token_caps(engine);
+    check_the_rest(redlock);
     return STILE_OK;
 }
 

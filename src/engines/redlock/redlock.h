@@ -246,7 +246,7 @@ void redlock_claims_message(struct node *node, const char *text, size_t len);
 struct removal *redlock_removal_prepare(struct redlock_claim *claim);
 /* notify: its released() comes when a majority has answered, or none will. */
 void redlock_removal_start(struct removal *removal, struct claim *notify);
-/* Removes what is on the nodes under this owner value. Nobody is told how it went. */
+/* Removes what is on the nodes under this owner value. Its outcome is not reported. */
 void redlock_removal_withdraw(struct redlock_claim *claim);
 /* The same on one node, of a claim that this client no longer knows. */
 void redlock_removal_return(struct node *node, const char *owner, const char *name,

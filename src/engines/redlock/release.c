@@ -13,9 +13,9 @@
 
 #define REPEAT_NS     (20 * NS_PER_MS)
 #define PATIENCE_NS   (2500 * NS_PER_MS)
-#define PATIENCE_LATE (10 * NS_PER_SEC) /* once the claim has been told */
+#define PATIENCE_LATE (10 * NS_PER_SEC) /* once the claim has its answer */
 #define CLOSING_NS    (500 * NS_PER_MS)
-#define CLOSING_MAX   (10 * NS_PER_SEC) /* while a node has still many to answer */
+#define CLOSING_MAX   (10 * NS_PER_SEC) /* while a node still has many to answer */
 
 enum step_state {
     UNSENT,
@@ -147,7 +147,7 @@ static void report_released(struct removal *removal, const struct stile_error *e
         base->engine->events->released(base, err);
 }
 
-/* ---- how far it is ---- */
+/* ---- progress ---- */
 
 struct tally {
     unsigned unsent, sent, ours, was_not_ours, untouched, answering;
@@ -168,7 +168,7 @@ static void count(struct tally *tally, const struct removal *removal)
     }
 }
 
-/* True: the claim can be told, and err says what. */
+/* True: the claim can have its answer, which err is. */
 static bool is_decided(const struct removal *removal, const struct tally *tally,
                        struct stile_error *err)
 {
@@ -182,7 +182,7 @@ static bool is_decided(const struct removal *removal, const struct tally *tally,
     if (!enough || (tally->sent && tally->was_not_ours < majority))
         return false;
     if (tally->ours == 0 || tally->was_not_ours >= majority)
-        error_set(err, STILE_LOST, 0, "it was not ours any more");
+        error_set(err, STILE_LOST, 0, "the lock was no longer held");
     return true;
 }
 
@@ -308,7 +308,7 @@ static void send_unsent(struct removal *removal)
     }
 }
 
-/* What is left of hold_at_least, counted from when we heard of the grant: rather too long than too
+/* The rest of hold_at_least, counted from when we learned of the grant: rather too long than too
  * short. A lock-delay begins now. */
 static void write_left(struct removal *removal, const struct redlock_claim *claim,
                        const struct claim *base)

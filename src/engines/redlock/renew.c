@@ -7,7 +7,7 @@
 
 #define RENEWS_MAX 256
 
-enum { GONE, RENEWED }; /* what the script says of each; anything else: not known */
+enum { GONE, RENEWED }; /* the script's reply for each claim; anything else: unknown */
 
 struct tally {
     unsigned char renewed, gone;
@@ -18,7 +18,7 @@ struct reader {
     struct node *node;
 };
 
-/* A renewal under way. Claims that leave meanwhile, or are decided, are crossed out. */
+/* A renewal under way. Claims that end meanwhile, or are decided, are removed from it. */
 struct batch {
     struct batch *next;
     struct redlock *redlock;
@@ -40,7 +40,7 @@ void redlock_renewal_leave(struct redlock_claim *claim)
     claim->batch = NULL;
 }
 
-/* As soon as a majority says the same, or nobody is left to say anything. */
+/* Once a majority agrees, or no further answer can come. */
 static void decide(struct batch *batch, size_t i)
 {
     const struct engine_events *events = batch->redlock->engine.events;
@@ -57,7 +57,7 @@ static void decide(struct batch *batch, size_t i)
     if (tally->renewed >= majority) {
         events->renewed(base, batch->sent_ns, base->ttl_ns);
     } else if (tally->gone >= majority) {
-        error_set(&err, STILE_LOST, 0, "%u of %u nodes do not have it any more", tally->gone,
+        error_set(&err, STILE_LOST, 0, "%u of %u nodes no longer have the key", tally->gone,
                   batch->redlock->n);
         events->lost(base, &err);
     } else {
@@ -100,7 +100,7 @@ static void on_renewed(void *data, const redisReply *reply, const struct stile_e
         batch_free(batch);
 }
 
-/* What a batch is written with; gone when it has been sent. */
+/* The arguments of a batch until it has been sent. */
 struct draft {
     struct conn_arg *args;
     size_t n_keys, n;
@@ -127,7 +127,7 @@ static void draft_free(struct draft *draft)
     free(draft->room);
 }
 
-/* Fenced, N comes behind the other keys, and the group's id behind the other arguments. */
+/* With fences, the node's key follows the other keys, and the group's id the other arguments. */
 static void draft_write(struct draft *draft, struct batch *batch)
 {
     static const char *const key[] = {""};

@@ -1,4 +1,4 @@
-/* The votes of one claim: what is asked of each node, and what it says. */
+/* The votes of one claim: what is asked of each node, and its answers. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,7 +56,7 @@ unsigned redlock_votes_rival(const struct redlock_claim *claim, const struct vot
     return most;
 }
 
-/* ---- what is sent ---- */
+/* ---- arguments ---- */
 
 static uint64_t whole_ms(uint64_t ns)
 {
@@ -113,7 +113,7 @@ void redlock_votes_clear(struct redlock_claim *claim)
     }
 }
 
-/* ---- what comes back ---- */
+/* ---- answers ---- */
 
 static void take_failure(struct vote *vote, const struct stile_error *err)
 {
@@ -173,7 +173,7 @@ bool redlock_vote_take(struct vote *vote, const redisReply *reply, const struct 
         vote->touched = true;
     }
     if (pushed && vote->answer == TAKEN)
-        vote->answer = OURS; /* that was before the message, whose fence is kept */
+        vote->answer = OURS; /* the answer is older than the message, whose fence is kept */
     return pushed;
 }
 
@@ -186,8 +186,8 @@ static void sent(struct vote *vote, enum stile_status status, const struct stile
 
 /* ---- asking ---- */
 
-/* Instead of asking a node that is not fit for it. What it is may have changed: it is looked at
- * again meanwhile. */
+/* A node that is not fit to vote is not asked. It is checked again meanwhile, as it may have
+ * changed. */
 static bool is_left_out(struct vote *vote)
 {
     struct node *node = node_of_vote(vote);
@@ -200,7 +200,7 @@ static bool is_left_out(struct vote *vote)
     return true;
 }
 
-/* The plain dialect's own words: what other clients of these nodes send, too. */
+/* The plain dialect: what other clients of these nodes send, too. */
 static void ask_plainly(struct vote *vote, const struct round *round)
 {
     struct stile_error err;
@@ -221,7 +221,7 @@ static void ask(struct vote *vote, const struct round *round, bool again)
     struct call call;
     if (is_left_out(vote))
         return;
-    /* Nobody is put in line before it can hear: the node would take it for dead. */
+    /* Not queued before messages can arrive: the node would take the waiter for dead. */
     bool wait = redlock_base(claim)->wait && node->subscribed;
     redlock_call_keys(&call, redlock, &round->keys, redlock->fenced ? "KFQN" : "KQ");
     redlock_call_add(&call, claim->owner);
@@ -231,7 +231,7 @@ static void ask(struct vote *vote, const struct round *round, bool again)
         redlock_call_add(&call, round->token);
     }
     redlock_call_add(&call, wait ? "1" : "0");
-    redlock_call_add(&call, again && vote->queued ? "1" : "0"); /* else it need not be looked for */
+    redlock_call_add(&call, again && vote->queued ? "1" : "0"); /* else it can't be in the queue */
     redlock_call_add(&call, round->entry);
     vote->queued |= wait;
     sent(vote,
@@ -355,7 +355,7 @@ void redlock_votes_confirm(struct redlock_claim *claim, conn_fn *fn)
 
 static void on_yielded(void *data, const redisReply *reply, const struct stile_error *err)
 {
-    (void)data, (void)reply, (void)err; /* if not, it ends by itself */
+    (void)data, (void)reply, (void)err; /* without it, the key expires */
 }
 
 void redlock_vote_yield(struct vote *vote, const char *to)
