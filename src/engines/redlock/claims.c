@@ -20,7 +20,6 @@
 #define PLACES_MAX      30
 
 static void evaluate(struct redlock_claim *claim);
-static void look(struct redlock_claim *claim);
 
 /* ---- claims by owner ---- */
 
