@@ -34,6 +34,21 @@ static void bad_bytes_end_it(void **state)
     ends_with(":12x\r\n", "not Redis");
 }
 
+/* hiredis 1.x would read them. */
+static void types_of_resp3_end_it(void **state)
+{
+    (void)state;
+    scene_connect();
+    ends_with("#t\r\n", "not Redis");
+    ends_with(",1.5\r\n", "not Redis");
+    ends_with("(12\r\n", "not Redis");
+    ends_with("=5\r\ntxt:a\r\n", "not Redis");
+    ends_with("%1\r\n+a\r\n+b\r\n", "not Redis");
+    ends_with("~1\r\n+a\r\n", "not Redis");
+    ends_with(">1\r\n+a\r\n", "not Redis");
+    ends_with("*2\r\n+a\r\n#f\r\n", "not Redis");
+}
+
 static void promises_too_big_to_keep_end_it(void **state)
 {
     (void)state;
@@ -342,6 +357,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(bad_bytes_end_it),
+        TEST(types_of_resp3_end_it),
         TEST(promises_too_big_to_keep_end_it),
         TEST(nested_arrays_count_together),
         TEST(nesting_ends_somewhere),

@@ -13,31 +13,65 @@ struct resp {
     const redisReplyObjectFunctions *inner; /* hiredis's own */
     size_t bytes, elements;                 /* of the reply that is being read */
     const char *excess;                     /* what there was too much of */
+    const char *foreign;                    /* what there was that Redis does not send */
 };
 
+/* hiredis 1.x reads RESP3, too, and grows its stack of tasks. */
+#if HIREDIS_MAJOR >= 1
+typedef size_t n_elements;
+#define TASK(reader, i) (*(reader)->task[i])
+#else
+typedef int n_elements;
+#define TASK(reader, i) ((reader)->rstack[i])
+#endif
+
+#define RESP3 "a type of RESP3, for which nobody asked"
+
 /* ---- what hiredis calls to make a reply ---- */
+
+static bool is_resp2(const redisReadTask *task)
+{
+    return task->type >= REDIS_REPLY_STRING && task->type <= REDIS_REPLY_ERROR;
+}
+
+/* A reply is freed by a function that calls itself: its depth must have a bound. */
+static bool is_too_deep(const redisReadTask *task)
+{
+    unsigned depth = 0;
+
+    while ((task = task->parent))
+        depth++;
+    return depth > RESP_DEPTH_MAX;
+}
 
 static void *bounded_string(const redisReadTask *task, char *text, size_t len)
 {
     struct resp *resp = task->privdata;
 
+    if (!is_resp2(task))
+        resp->foreign = RESP3;
     resp->bytes += len;
     if (len > RESP_BULK_MAX || resp->bytes > RESP_REPLY_MAX)
         resp->excess = "bytes";
-    return resp->excess ? NULL : resp->inner->createString(task, text, len);
+    return resp->excess || resp->foreign ? NULL : resp->inner->createString(task, text, len);
 }
 
-static void *bounded_array(const redisReadTask *task, int elements)
+static void *bounded_array(const redisReadTask *task, n_elements elements)
 {
     struct resp *resp = task->privdata;
+    long long n = (long long)elements;
 
-    if (elements > 0)
-        resp->elements += (size_t)elements;
+    if (!is_resp2(task))
+        resp->foreign = RESP3;
+    if (is_too_deep(task))
+        resp->foreign = "too many arrays inside one another";
+    if (n > 0)
+        resp->elements += (size_t)n;
 #ifndef MUTANT_REDIS_ANY_REPLY
-    if (elements < 0 || resp->elements > RESP_ELEMENTS_MAX)
+    if (n < 0 || resp->elements > RESP_ELEMENTS_MAX)
         resp->excess = "elements";
 #endif
-    return resp->excess ? NULL : resp->inner->createArray(task, elements);
+    return resp->excess || resp->foreign ? NULL : resp->inner->createArray(task, elements);
 }
 
 static void *plain_integer(const redisReadTask *task, long long value)
@@ -50,10 +84,31 @@ static void *plain_nil(const redisReadTask *task)
     return ((struct resp *)task->privdata)->inner->createNil(task);
 }
 
+#if HIREDIS_MAJOR >= 1
+/* Without these hiredis would put a number in the place of a pointer. */
+static void *no_double(const redisReadTask *task, double value, char *text, size_t len)
+{
+    (void)value, (void)text, (void)len;
+    ((struct resp *)task->privdata)->foreign = RESP3;
+    return NULL;
+}
+
+static void *no_bool(const redisReadTask *task, int value)
+{
+    (void)value;
+    ((struct resp *)task->privdata)->foreign = RESP3;
+    return NULL;
+}
+#endif
+
 static redisReplyObjectFunctions bounded = {.createString = bounded_string,
                                             .createArray = bounded_array,
                                             .createInteger = plain_integer,
                                             .createNil = plain_nil,
+#if HIREDIS_MAJOR >= 1
+                                            .createDouble = no_double,
+                                            .createBool = no_bool,
+#endif
                                             .freeObject = freeReplyObject};
 
 /* ---- the reader ---- */
@@ -104,7 +159,7 @@ static enum resp_step too_big(const char *what, struct stile_error *err)
 static unsigned long long promised(const redisReader *reader)
 {
     unsigned long long n = 0;
-    bool is_string = reader->ridx >= 0 && reader->rstack[reader->ridx].type == REDIS_REPLY_STRING;
+    bool is_string = reader->ridx >= 0 && TASK(reader, reader->ridx).type == REDIS_REPLY_STRING;
 
     for (size_t at = reader->pos; is_string && at < reader->len && n <= RESP_BULK_MAX; at++) {
         if (reader->buf[at] < '0' || reader->buf[at] > '9')
@@ -120,7 +175,9 @@ static enum resp_step bad(const struct resp *resp, struct stile_error *err)
 
     if (resp->excess)
         return too_big(resp->excess, err);
-    if (reader->err == REDIS_ERR_OOM)
+    if (resp->foreign)
+        error_set(err, STILE_REFUSED, 0, "what the server sends is not Redis: %s", resp->foreign);
+    else if (reader->err == REDIS_ERR_OOM)
         error_set(err, STILE_NOMEM, 0, "reading a reply: out of memory");
     else if (strstr(reader->errstr, "\"\\x15\""))
         error_set(err, STILE_REFUSED, 0, "the server speaks TLS at this port: use rediss://");

@@ -1,8 +1,8 @@
 /* Replies of a Redis server, read by hiredis and bounded by us.
  *
- * hiredis 0.14 takes every length a header promises: it would collect 2 GiB for one string, and
- * allocate 16 GiB for an array of which no element has come. A server that is broken, hostile or
- * not Redis at all must not be able to do that to its clients. */
+ * hiredis takes every length a header promises: it would collect 2 GiB for one string, and allocate
+ * 16 GiB for an array of which no element has come (0.14; 1.x: up to 32 GiB). A server that is
+ * broken, hostile or not Redis at all must not be able to do that to its clients. */
 #ifndef STILE_REDIS_RESP_H
 #define STILE_REDIS_RESP_H
 
@@ -13,7 +13,7 @@
 #define RESP_BULK_MAX     (1u << 20)  /* bytes of one string */
 #define RESP_REPLY_MAX    (16u << 20) /* bytes of all strings of one reply */
 #define RESP_ELEMENTS_MAX 65536       /* of all arrays of one reply */
-#define RESP_DEPTH_MAX    7           /* arrays around an array: hiredis's own limit */
+#define RESP_DEPTH_MAX    7           /* arrays around an array, as in hiredis 0.14 */
 
 struct resp;
 
