@@ -132,7 +132,7 @@ void redlock_group_lead(struct node *node);
 /* The claim was asked for under an epoch that is over. */
 bool redlock_group_is_newer(struct redlock_claim *claim);
 
-/* ---- found.c ---- */
+/* ---- join.c ---- */
 
 /* Looks for the group, or founds it: survey->over when that is done. For open(). */
 void redlock_group_join(struct survey *survey);

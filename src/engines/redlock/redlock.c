@@ -15,7 +15,7 @@
  *     scripts/      the steps on a node, in Lua
  *     nodes.c       connections, keys, calls of scripts
  *     claims.c      a claim, from the first request to the grant (votes.c, renew.c, release.c)
- *     group.c       which nodes are the group (found.c, membership.c)
+ *     group.c       which nodes are the group (join.c, membership.c)
  *     inspect.c     list, show, watch, break
  *     doctor.c      whether the nodes are fit for it
  */
