@@ -523,7 +523,7 @@ static void evaluate_phase2(struct redlock_claim *claim, const struct count *cou
         try_again(claim);
 }
 
-/* A failed resume is never withdrawn: somebody works under that grant. */
+/* A failed resume is never withdrawn: the program that detached the claim may rely on it. */
 static void evaluate_resume(struct redlock_claim *claim, const struct count *count)
 {
     struct redlock *redlock = redlock_of_claim(claim);

@@ -1,4 +1,4 @@
--- status.lua: what a waiter is told. Needs keys.lua.
+-- status.lua: the reply to a waiter. Needs keys.lua.
 
 -- The record of an exclusive holder, or false.
 local function holder_record()

@@ -27,7 +27,7 @@ local function notify_next(ms)
   if owner ~= '' then notify(owner, 'h ' .. owner .. ' ' .. ms) end
 end
 
--- Gives the key to `owner` for a second, in which it has to confirm. The fence that it is told must
+-- Gives the key to `owner` for a second, in which it has to confirm. The fence in the message must
 -- not be outgrown by grants of other names in the meantime, so it becomes the name's own: many new
 -- names at once would otherwise fail phase 2 again and again.
 local function grant(owner, kind)
