@@ -1,13 +1,13 @@
--- The tables of stile, in the database that the URL names. Each part is safe to be run again.
--- Who uses them needs SELECT, INSERT, UPDATE and DELETE on the tables stile_*, and EXECUTE on the
--- procedures stile_*.
+-- The tables of stile, in the database that the URL names. Each part is safe to run again. Users
+-- need SELECT, INSERT, UPDATE and DELETE on the tables stile_*, and EXECUTE on the procedures
+-- stile_*.
 
 CREATE TABLE IF NOT EXISTS stile_version (
     version INT UNSIGNED NOT NULL PRIMARY KEY
 ) ENGINE=InnoDB COMMENT='locks with fencing tokens: stile setup';
 
--- One row a name: its counter, and who has it or had it last. Whether it is held right now only
--- IS_USED_LOCK(lock_name) tells, and the view stile_locks. Times are UTC.
+-- One row per name: its counter, and its present or last holder. Whether it is held right now is
+-- known to IS_USED_LOCK(lock_name), and to the view stile_locks. Times are UTC.
 CREATE TABLE IF NOT EXISTS stile_lock (
     name VARBINARY(512) NOT NULL PRIMARY KEY,
     lock_name VARBINARY(192) NOT NULL,
@@ -22,8 +22,8 @@ CREATE TABLE IF NOT EXISTS stile_lock (
     delay_ms BIGINT UNSIGNED
 ) ENGINE=InnoDB;
 
--- Tokens of names whose rows were cleared away (CALL stile_cleanup(30)) are below this, so that none
--- ever comes back.
+-- Tokens of names whose rows were deleted (CALL stile_cleanup(30)) are below this, so that none is
+-- ever repeated.
 CREATE TABLE IF NOT EXISTS stile_floor (
     one TINYINT NOT NULL PRIMARY KEY,
     token BIGINT UNSIGNED NOT NULL
@@ -32,15 +32,15 @@ INSERT IGNORE INTO stile_floor VALUES (1, 0);
 
 -- ---- mode=table: leases in rows, on the database's clock ----
 
--- One row a name: its counter. Who changes anything about a name writes it first, so that one at a
--- time does; in a Galera cluster the others find out when they commit.
+-- One row per name: its counter. Any change of a name writes this row first, so that there is one
+-- at a time; in a Galera cluster the others fail when they commit.
 CREATE TABLE IF NOT EXISTS stile_counter (
     name VARBINARY(512) NOT NULL PRIMARY KEY,
     token BIGINT UNSIGNED NOT NULL,
     turns BIGINT UNSIGNED NOT NULL
 ) ENGINE=InnoDB;
 
--- One row a claim that is held or waits.
+-- One row per claim that holds or waits.
 CREATE TABLE IF NOT EXISTS stile_claim (
     owner VARCHAR(33) CHARACTER SET ascii COLLATE ascii_bin NOT NULL PRIMARY KEY,
     name VARBINARY(512) NOT NULL,
@@ -67,12 +67,12 @@ CREATE TABLE IF NOT EXISTS stile_claim (
 
 -- ---- mode=row: SELECT ... FOR UPDATE ----
 
--- What is locked.
+-- The rows that are locked.
 CREATE TABLE IF NOT EXISTS stile_row (
     name VARBINARY(512) NOT NULL PRIMARY KEY
 ) ENGINE=InnoDB;
 
--- One row a name: its counter, and who had it last.
+-- One row per name: its counter, and its last holder.
 CREATE TABLE IF NOT EXISTS stile_row_count (
     name VARBINARY(512) NOT NULL PRIMARY KEY,
     token BIGINT UNSIGNED NOT NULL,
@@ -86,8 +86,8 @@ CREATE TABLE IF NOT EXISTS stile_row_count (
     delay_ms BIGINT UNSIGNED
 ) ENGINE=InnoDB;
 
--- One row a session: its last claim, which is over unless the session has marked itself with the lock
--- CONCAT('stile row ', backend).
+-- One row per session: its last claim, which is over unless the session has marked itself with the
+-- lock CONCAT('stile row ', backend).
 CREATE TABLE IF NOT EXISTS stile_row_claim (
     backend BIGINT UNSIGNED NOT NULL PRIMARY KEY,
     name VARBINARY(512) NOT NULL,
@@ -102,8 +102,8 @@ CREATE TABLE IF NOT EXISTS stile_row_claim (
     KEY by_name (name)
 ) ENGINE=InnoDB;
 
--- MySQL cannot replace a procedure, and dropping it takes the rights on it away: grant EXECUTE on the
--- database there. `stile setup` leaves these lines out on MariaDB.
+-- MySQL cannot replace a procedure, and dropping it revokes the privileges on it: grant EXECUTE on
+-- the database there. `stile setup` leaves these lines out on MariaDB.
 DROP PROCEDURE IF EXISTS stile_table_settle;
 DROP PROCEDURE IF EXISTS stile_table_grant;
 DROP PROCEDURE IF EXISTS stile_table_ring;
@@ -118,7 +118,7 @@ DROP PROCEDURE IF EXISTS stile_job_retry;
 
 DELIMITER //
 
--- Ends what has run out; what is kept back stays as a ghost.
+-- Deletes expired claims; one whose hold lasts on stays as a ghost.
 CREATE /*M!100103 OR REPLACE */ PROCEDURE stile_table_settle(p_name VARBINARY(512)) SQL SECURITY INVOKER
 BEGIN
     DECLARE v_now DATETIME(6) DEFAULT UTC_TIMESTAMP(6); -- once: what ends in between has no ghost
@@ -132,8 +132,8 @@ BEGIN
     DELETE FROM stile_claim WHERE name = p_name AND expires_at <= v_now;
 END//
 
--- Ends the sleep of those that were granted something, each in the session that has its bell's lock.
--- Whom we may not wake looks by itself.
+-- Wakes the clients that were granted a lock, by ending the sleep of the session that has the
+-- client's lock. A client that this user may not wake polls by itself.
 CREATE /*M!100103 OR REPLACE */ PROCEDURE stile_table_ring() SQL SECURITY INVOKER
 BEGIN
     DECLARE v_session BIGINT UNSIGNED;
@@ -147,8 +147,8 @@ BEGIN
     END WHILE;
 END//
 
--- Grants it to who is next, and as many as may have it together. Whoever isn't the caller has a
--- second to confirm, and is noted to be woken after the commit.
+-- Grants the lock to the next waiter, and to all that may share it. Those other than the caller
+-- have a second to confirm, and are noted to be woken after the commit.
 CREATE /*M!100103 OR REPLACE */ PROCEDURE stile_table_grant(p_name VARBINARY(512), p_me VARCHAR(33)) SQL SECURITY INVOKER
 BEGIN
     DECLARE v_owner VARCHAR(33) CHARACTER SET ascii COLLATE ascii_bin;
@@ -183,8 +183,8 @@ BEGIN
     END LOOP;
 END//
 
--- "g TOKEN": granted; "b MS": held by others until then, as far as one can tell. Asked again with the
--- same owner it keeps its place, and confirms what was granted meanwhile.
+-- "g TOKEN": granted; "b MS": held by others for about that long. A repeated call with the same
+-- owner keeps its place, and confirms a grant that was made meanwhile.
 CREATE /*M!100103 OR REPLACE */ PROCEDURE stile_table_claim(
     p_name VARBINARY(512), p_owner VARCHAR(33) CHARACTER SET ascii,
     p_mode VARCHAR(16) CHARACTER SET ascii, p_slots INT UNSIGNED, p_ttl_ms BIGINT UNSIGNED,
@@ -255,7 +255,7 @@ BEGIN
     SELECT IF(v_token IS NULL, CONCAT('b ', (v_left + 999) DIV 1000), CONCAT('g ', v_token));
 END//
 
--- Gives back, withdraws, clears away. Whether there was anything.
+-- Releases or withdraws a claim. Returns whether there was one.
 CREATE /*M!100103 OR REPLACE */ PROCEDURE stile_table_release(
     p_name VARBINARY(512), p_owner VARCHAR(33) CHARACTER SET ascii, p_unused BOOLEAN
 ) SQL SECURITY INVOKER
@@ -288,7 +288,8 @@ BEGIN
     SELECT IF(v_there, 't', 'f');
 END//
 
--- How many grants were broken, and their owners; 0: not by that token; -1: nobody has it.
+-- Returns how many grants were broken, and their owners; 0: none has that token; -1: there is no
+-- holder.
 CREATE /*M!100103 OR REPLACE */ PROCEDURE stile_table_break(p_name VARBINARY(512), p_token BIGINT UNSIGNED)
 SQL SECURITY INVOKER
 BEGIN
@@ -315,7 +316,8 @@ BEGIN
     SELECT v_broken, v_owners;
 END//
 
--- The row is the session's p_backend: count it, unless the name is kept back. "g TOKEN", or "h MS".
+-- The session p_backend has locked the row: count the grant, unless a hold keeps the name back. "g
+-- TOKEN", or "h MS".
 CREATE /*M!100103 OR REPLACE */ PROCEDURE stile_row_grant(
     p_name VARBINARY(512), p_backend BIGINT UNSIGNED, p_shared BOOLEAN, p_hold_ms BIGINT UNSIGNED,
     p_delay_ms BIGINT UNSIGNED, p_owner VARCHAR(16) CHARACTER SET ascii, p_host VARBINARY(64),
@@ -368,7 +370,7 @@ BEGIN
     SELECT IF(v_free, CONCAT('g ', v_token), CONCAT('h ', GREATEST(1, (v_left + 999) DIV 1000)));
 END//
 
--- Before its row is given back, where a hold or a delay came with it.
+-- Before the row is released, if the grant had a hold or a delay.
 CREATE /*M!100103 OR REPLACE */ PROCEDURE stile_row_let_go(
     p_name VARBINARY(512), p_token BIGINT UNSIGNED, p_unused BOOLEAN
 ) SQL SECURITY INVOKER
@@ -377,8 +379,8 @@ BEGIN
     WHERE name = p_name AND (token = p_token OR shared);
 END//
 
--- Clears away names that nobody has had for so many days, and claims that have run out. Tokens stay
--- used.
+-- Deletes names that were not held for this many days, and expired claims. Their tokens are not
+-- repeated.
 CREATE /*M!100103 OR REPLACE */ PROCEDURE stile_cleanup(p_days INT UNSIGNED) SQL SECURITY INVOKER
 BEGIN
     DECLARE v_highest BIGINT UNSIGNED;
@@ -416,9 +418,10 @@ DELIMITER ;
 
 -- ---- jobs ----
 
--- One row a job that is not done. Ready: it may be claimed from run_at on. Claimed: it is its worker's
--- until claimed_until, and may be claimed by another from then on. Dead: it failed too often. Times are
--- UTC. A token is the job's number and the count of its claims: 17000003 is the third claim of job 17.
+-- One row per job that is not done. Ready: it may be claimed from run_at on. Claimed: it belongs to
+-- its worker until claimed_until, and may be claimed by another from then on. Dead: it failed too
+-- often. Times are UTC. A token is the job's number and the count of its claims: 17000003 is the
+-- third claim of job 17.
 CREATE TABLE IF NOT EXISTS stile_job (
     id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY,
     queue VARBINARY(512) NOT NULL,
@@ -442,8 +445,8 @@ CREATE TABLE IF NOT EXISTS stile_job (
 
 DELIMITER //
 
--- A job in the caller's own transaction: it is there if, and only if, the rest is. p_key may be NULL;
--- p_id becomes its number, or that of the one with this key which waits.
+-- Adds a job in the caller's own transaction: it exists if, and only if, the transaction commits.
+-- p_key may be NULL; p_id becomes its number, or that of the waiting job with this key.
 CREATE /*M!100103 OR REPLACE */ PROCEDURE stile_job_add(
     p_queue VARBINARY(512), p_payload MEDIUMBLOB, p_key VARBINARY(512), p_delay_ms BIGINT UNSIGNED,
     OUT p_id BIGINT UNSIGNED
@@ -460,9 +463,9 @@ BEGIN
     SET p_id = LAST_INSERT_ID();
 END//
 
--- Dead jobs from the beginning (number 0: all of the queue), one of each key and none whose key waits.
--- They get new numbers: a token begins with its job's number, and must be larger than those of later
--- jobs with the same key. How many.
+-- Makes dead jobs ready again (number 0: all of the queue), one of each key and none whose key
+-- waits. They get new numbers: a token begins with its job's number, and must be larger than those
+-- of later jobs with the same key. Returns how many.
 CREATE /*M!100103 OR REPLACE */ PROCEDURE stile_job_retry(p_queue VARBINARY(512), p_id BIGINT UNSIGNED)
 SQL SECURITY INVOKER
 BEGIN
@@ -493,7 +496,7 @@ END//
 
 DELIMITER ;
 
--- Who holds what, for a person. What has no expires_at ends with its session.
+-- All holders, to be read by people. A lock without expires_at ends with its session.
 CREATE OR REPLACE SQL SECURITY INVOKER VIEW stile_locks AS
 SELECT CONVERT(name USING utf8mb4) AS name, owner, host, pid, since,
        IF(IS_USED_LOCK(lock_name) <=> backend, NULL, hold_until) AS expires_at,

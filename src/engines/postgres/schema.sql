@@ -1,7 +1,7 @@
--- The schema of stile. Each part is safe to be run again; an older version is brought up to date.
--- Run it as the role that will use it, or grant that role USAGE on the schema and ALL on its tables.
--- Each step is a transaction of its own, and changes only what is missing: none waits for long, or
--- makes others wait, behind a transaction that somebody has left open.
+-- The schema of stile. Each part is safe to run again; an older version is brought up to date. Run
+-- it as the role that will use it, or grant that role USAGE on the schema and ALL on its tables.
+-- Each step is a transaction of its own, and changes only what is missing: no step waits for long,
+-- or makes others wait, behind a transaction that was left open.
 
 begin read write;
 set search_path = pg_catalog, pg_temp;
@@ -21,7 +21,7 @@ do $$ begin
     end if;
 end $$;
 
--- One row a name: its counter, and who has it or had it last. Whether it is held right now is in
+-- One row per name: its counter, and its present or last holder. Whether it is held right now is in
 -- pg_locks, and in the view stile.locks.
 create table if not exists stile.lock (
     name text collate "C" primary key,
@@ -51,7 +51,7 @@ do $$ begin
     end if;
 end $$;
 
--- Tokens of names whose rows were cleared away are below this, so that none ever comes back.
+-- Tokens of names whose rows were deleted are below this, so that none is ever repeated.
 create table if not exists stile.floor (
     one boolean primary key default true check (one),
     token bigint not null
@@ -61,7 +61,7 @@ insert into stile.floor (token) values (0) on conflict do nothing;
 commit;
 begin;
 
--- Whatever a role's defaults say: what is answered must not be forgotten by a crash.
+-- Whatever the role's defaults are: a crash must not forget a grant that was answered.
 create or replace function stile.durably() returns void language plpgsql
 set search_path = pg_catalog, pg_temp as $$
 begin
@@ -70,7 +70,7 @@ begin
     end if;
 end $$;
 
--- The advisory lock is the caller's session's: count it, unless the name is kept back.
+-- The caller's session has the advisory lock: count the grant, unless a hold keeps the name back.
 create or replace function stile.granted(
     p_name text, p_key bigint, p_sub smallint, p_shared boolean, p_hold_ms bigint,
     p_delay_ms bigint, p_owner text, p_host text, p_pid integer, p_command text
@@ -119,7 +119,7 @@ begin
     return 'h 1';
 end $$;
 
--- Before the advisory lock is given back, where a hold or a delay came with it.
+-- Before the advisory lock is released, if the grant had a hold or a delay.
 create or replace function stile.let_go(p_name text, p_token bigint, p_unused boolean)
 returns void language sql
 set search_path = pg_catalog, pg_temp as $$
@@ -132,10 +132,11 @@ $$;
 commit;
 begin;
 
--- ---- the line: those that have waited for longer than a statement may ----
+-- ---- the queue: waits that are longer than a statement may be ----
 
--- One row a waiter, in the order in which they came. Nobody waits in the server for it: whoever gives
--- the lock back wakes the first. A row counts as long as its waiter's session has the lock of its mark.
+-- One row per waiter, in their order. None of them has a statement that waits in the server: the
+-- client that releases the lock wakes the first. A row counts as long as its waiter's session has
+-- the lock of its mark.
 create unlogged table if not exists stile.waiting (
     ticket bigint generated always as identity primary key,
     key bigint not null,
@@ -156,14 +157,14 @@ set search_path = pg_catalog, pg_temp as $$
     select hashtextextended('stile waits ' || p_ticket, 0)
 $$;
 
--- Nothing of a line outlives its sessions: a crash may forget it.
+-- The queue does not outlive its sessions: a crash may forget it.
 create or replace function stile.briefly() returns void language plpgsql
 set search_path = pg_catalog, pg_temp as $$
 begin
     perform set_config('synchronous_commit', 'off', true);
 end $$;
 
--- Its place; holders of ours are told that somebody waits.
+-- Returns its place; stile clients that hold the lock are notified that they have a waiter.
 create or replace function stile.park(
     p_key bigint, p_sub smallint, p_shared boolean, p_channel text
 ) returns bigint language plpgsql set search_path = pg_catalog, pg_temp as $$
@@ -185,8 +186,8 @@ begin
     return pg_advisory_unlock(stile.mark(p_ticket));
 end $$;
 
--- The first of the line from this ticket on that lives, of those that would exclude it. Rows of the
--- dead go.
+-- The first live waiter of the queue from this ticket on, of those that would exclude it. Deletes
+-- the rows of dead ones.
 create or replace function stile.ahead(
     p_key bigint, p_sub smallint, p_shared boolean, p_ticket bigint
 ) returns text language plpgsql set search_path = pg_catalog, pg_temp as $$
@@ -205,7 +206,7 @@ begin
     return null;
 end $$;
 
--- After it was given back: who is first looks now, and readers together.
+-- After a release: wakes the first waiter, and readers together.
 create or replace function stile.wake(p_key bigint, p_sub smallint) returns void language plpgsql
 set search_path = pg_catalog, pg_temp as $$
 declare
@@ -223,8 +224,8 @@ begin
     end loop;
 end $$;
 
--- As stile.granted(), for a caller whose place in the line is p_ticket, or who has none. "n": others
--- come first, and it was given back. " w" behind a grant: others wait.
+-- As stile.granted(), for a caller whose place in the queue is p_ticket, or who has none. "n":
+-- others come first, and the lock was released. " w" after a grant: others wait.
 create or replace function stile.grant(
     p_name text, p_key bigint, p_sub smallint, p_shared boolean, p_hold_ms bigint,
     p_delay_ms bigint, p_owner text, p_host text, p_pid integer, p_command text, p_ticket bigint
@@ -262,7 +263,7 @@ begin
     return v_verdict;
 end $$;
 
--- stile break: what keeps a name back, does so no longer.
+-- stile break: ends the hold that keeps a name back.
 create or replace function stile.unhold(p_name text, p_token bigint)
 returns boolean language plpgsql
 set search_path = pg_catalog, pg_temp as $$
@@ -278,12 +279,12 @@ begin;
 
 -- ---- mode=row: a row that is locked for as long as a transaction is open ----
 
--- select from stile.row_lock where name = 'x' for update: the same lock as ours. Nothing is ever
--- changed in it, for that would have to wait for who holds it: its counter is in stile.lock, under
--- its name with a \2 in front.
+-- select from stile.row_lock where name = 'x' for update: the same lock as stile's. The row is
+-- never changed, as that would have to wait for the holder: its counter is in stile.lock, under its
+-- name with a \2 in front.
 create table if not exists stile.row_lock (name text collate "C" primary key);
 
--- The row is locked by another session, p_backend: count it there.
+-- Another session, p_backend, has locked the row: count the grant.
 create or replace function stile.row_granted(
     p_name text, p_backend integer, p_shared boolean, p_hold_ms bigint, p_delay_ms bigint,
     p_owner text, p_host text, p_pid integer, p_command text
@@ -304,13 +305,13 @@ begin;
 
 -- ---- mode=table: leases in rows, on the database's clock, for connections that are pooled ----
 
--- One row a name: its counter. Who changes anything about a name locks it first.
+-- One row per name: its counter. Any change of a name locks this row first.
 create table if not exists stile.counter (
     name text collate "C" primary key,
     token bigint not null
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05);
 
--- One row a claim that is held or waits.
+-- One row per claim that holds or waits.
 create table if not exists stile.claim (
     owner text primary key,
     name text collate "C" not null,
@@ -341,7 +342,7 @@ end $$;
 commit;
 begin;
 
--- Ends what has run out; what is kept back stays as a ghost.
+-- Deletes expired claims; one whose hold lasts on stays as a ghost.
 create or replace function stile.table_settle(p_name text) returns void language plpgsql
 set search_path = pg_catalog, pg_temp as $$
 declare
@@ -355,8 +356,8 @@ begin
     delete from stile.claim where name = p_name and expires_at <= v_now;
 end $$;
 
--- Grants it to who is next, and as many as may have it together. Whoever isn't the caller is told,
--- and has a second to confirm.
+-- Grants the lock to the next waiter, and to all that may share it. Those other than the caller are
+-- notified, and have a second to confirm.
 create or replace function stile.table_grant(p_name text, p_me text) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp as $$
@@ -387,8 +388,8 @@ begin
     end loop;
 end $$;
 
--- "g TOKEN": granted; "b MS": held by others until then, as far as one can tell. Asked again with the
--- same owner it keeps its place, and confirms what was granted meanwhile.
+-- "g TOKEN": granted; "b MS": held by others for about that long. A repeated call with the same
+-- owner keeps its place, and confirms a grant that was made meanwhile.
 create or replace function stile.table_claim(
     p_name text, p_owner text, p_mode text, p_slots integer, p_ttl_ms bigint, p_hold_ms bigint,
     p_delay_ms bigint, p_wait boolean, p_channel text, p_host text, p_pid integer, p_command text
@@ -432,7 +433,7 @@ begin
     return 'b ' || greatest(coalesce(v_left, 1), 1);
 end $$;
 
--- Gives back, withdraws, clears away. Whether there was anything.
+-- Releases or withdraws a claim. Returns whether there was one.
 create or replace function stile.table_release(p_name text, p_owner text, p_unused boolean)
 returns boolean language plpgsql set lock_timeout = '2s'
 set search_path = pg_catalog, pg_temp as $$
@@ -455,7 +456,7 @@ begin
     return v_there;
 end $$;
 
--- The owners whose leases are renewed; those left out have lost them.
+-- Returns the owners whose leases were renewed; the others have lost theirs.
 create or replace function stile.table_renew(p_owners text[], p_ttls bigint[])
 returns setof text language plpgsql set lock_timeout = '2s'
 set search_path = pg_catalog, pg_temp as $$
@@ -486,7 +487,7 @@ begin
     return v_token;
 end $$;
 
--- How many were broken; -1: nobody has it.
+-- Returns how many grants were broken; -1: there is no holder.
 create or replace function stile.table_break(p_name text, p_token bigint)
 returns integer language plpgsql set lock_timeout = '2s'
 set search_path = pg_catalog, pg_temp as $$
@@ -512,7 +513,8 @@ begin
     return v_broken;
 end $$;
 
--- Clears away names that nobody has had for so long, and claims that have run out. Tokens stay used.
+-- Deletes names that were not held for this long, and expired claims. Their tokens are not
+-- repeated.
 create or replace function stile.cleanup(p_unused_for interval default '30 days')
 returns bigint language plpgsql
 set search_path = pg_catalog, pg_temp as $$
@@ -554,7 +556,8 @@ end $$;
 commit;
 begin;
 
--- For anybody's own transaction: the same lock as `stile run NAME`, given back by its end.
+-- For your own transactions: the same lock as `stile run NAME`, released at the end of the
+-- transaction.
 create or replace function stile.lock(name text) returns void language sql
 set search_path = pg_catalog, pg_temp as
     $$ select pg_advisory_xact_lock(hashtextextended(name, 0)) $$;
@@ -568,7 +571,7 @@ set search_path = pg_catalog, pg_temp as
 commit;
 begin;
 
--- Who holds what, for a person with psql. What has no expires_at ends with its session.
+-- All holders, to be read with psql. A lock without expires_at ends with its session.
 do $$ begin
     if to_regclass('stile.locks') is null then
         create or replace view stile.locks as
@@ -591,9 +594,10 @@ begin;
 
 -- ---- jobs ----
 
--- One row a job that is not done. Ready: it may be claimed from run_at on. Claimed: it is its worker's
--- until claimed_until, and may be claimed by another from then on. Dead: it failed too often.
--- A token is the job's number and the count of its claims: 17000003 is the third claim of job 17.
+-- One row per job that is not done. Ready: it may be claimed from run_at on. Claimed: it belongs to
+-- its worker until claimed_until, and may be claimed by another from then on. Dead: it failed too
+-- often. A token is the job's number and the count of its claims: 17000003 is the third claim of
+-- job 17.
 create table if not exists stile.job (
     id bigint generated always as identity primary key,
     queue text collate "C" not null,
@@ -624,7 +628,7 @@ do $$ begin
         create index job_dead on stile.job (queue, id) where state = 'dead';
     end if;
 end $$;
--- Once while it waits: what happens while its job runs has to be worked on once more.
+-- Unique while the job waits: an event during its run needs another job.
 do $$ begin
     if to_regclass('stile.job_queued_key') is null then
         create unique index job_queued_key on stile.job (queue, key)
@@ -638,7 +642,7 @@ end $$;
 commit;
 begin;
 
--- What a role's defaults may say, a claim that was told of must not be forgotten by a crash.
+-- Whatever the role's defaults are: a crash must not forget a claim that was answered.
 create or replace function stile.job_durably() returns void language plpgsql
 set search_path = pg_catalog, pg_temp as $$
 begin
@@ -647,8 +651,9 @@ begin
     end if;
 end $$;
 
--- Workers that wait: a row for each client and queue, which counts as long as its session has the lock
--- of its mark. (A channel of several, from libraries without channels of their own: any session of theirs.)
+-- Waiting workers: a row for each client and queue, which counts as long as its session has the
+-- lock of its mark. (A channel that several share is that of older libraries: any of their sessions
+-- counts.)
 create unlogged table if not exists stile.job_idle (
     queue text collate "C" not null,
     channel text not null,
@@ -664,9 +669,9 @@ language sql immutable set search_path = pg_catalog, pg_temp as $$
     select hashtextextended('stile idles ' || p_backend || ' ' || p_queue, 0)
 $$;
 
--- Something has come into the queue: some that wait look now, at the end of this transaction; if nobody
--- waits, nothing is notified. It is called in anybody's transaction, and only reads. A snapshot from the
--- beginning of the transaction cannot show who waits now: then all are woken.
+-- A job was added to the queue: wakes some waiting workers at the end of this transaction; without
+-- any, nothing is notified. It runs in the caller's own transaction, and only reads. A snapshot
+-- from the beginning of the transaction cannot show which workers wait now: then all are woken.
 create or replace function stile.job_wake(p_queue text, p_most integer default 2) returns void
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
@@ -688,7 +693,7 @@ begin
     end loop;
 end $$;
 
--- Whether a transaction from before p_seen may have added something without having seen a row.
+-- Whether a transaction from before p_seen may have added a job without having seen a worker's row.
 create or replace function stile.job_adding(p_seen bigint) returns boolean language sql
 set search_path = pg_catalog, pg_temp as $$
     with locks as materialized (select * from pg_locks)
@@ -703,9 +708,9 @@ set search_path = pg_catalog, pg_temp as $$
               >= txid_snapshot_xmax(txid_current_snapshot()) - p_seen - 1)
 $$;
 
--- A worker has found nothing and will wait. In how many ms it has to look again, because something may
--- have been added that it was not told of: its row first, then a look after all that had not seen it
--- are over. null: what comes is told.
+-- A worker has found nothing and will wait. Returns in how many ms it has to look again, because a
+-- job may have been added without a notification: first its row is written, then it looks once more
+-- after all transactions that have not seen the row are over. null: every new job will be notified.
 create or replace function stile.job_rest(p_queue text, p_channel text) returns bigint
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
@@ -736,7 +741,7 @@ begin
            end::bigint;
 end $$;
 
--- Nobody waits there any more: what it was woken for, or will be, is for another.
+-- The client no longer waits: a notification that it has got, or will get, is passed on to another.
 create or replace function stile.job_leave(p_queue text, p_channel text) returns void
 language plpgsql set lock_timeout = '3s' set enable_seqscan = off
 set search_path = pg_catalog, pg_temp as $$
@@ -752,7 +757,7 @@ begin
     end if;
 end $$;
 
--- The job's number, or that of the one with this key which waits and was never claimed.
+-- Returns the job's number, or that of the waiting job with this key that was never claimed.
 create or replace function stile.job_add(
     p_queue text, p_payload bytea, p_key text default null, p_delay_ms bigint default 0
 ) returns bigint language plpgsql
@@ -781,12 +786,12 @@ begin
     end loop;
 end $$;
 
--- What is due, the longest due first; what has been tried too often is dead instead. If there is
--- nothing, one row tells how long it is until something will be due. What is done is acked before,
--- and told in rows with a token and no number. The plans are fixed: a table that was empty when it
--- was last looked at must not be read from end to end.
--- A worker that will wait names the channel on which it listens, any other ''. null: it does not know of
--- channels, and listens for all that comes, or not at all.
+-- Claims due jobs, the longest due first; jobs that were tried too often become dead instead. If
+-- there is none, one row says how long it is until the next one is due. Finished jobs are acked
+-- first, and returned in rows with a token and no number. The plans are fixed: a table that was
+-- empty when it was last analysed must not be read from end to end. A worker that will wait names
+-- the channel on which it listens, any other ''. null: it does not know of channels, and listens
+-- for all jobs, or not at all.
 do $$ begin
     if to_regprocedure('stile.job_claim(text, integer, bigint, integer, text, text, integer, bigint[])')
        is not null then
@@ -864,7 +869,7 @@ begin
     end if;
 end $$;
 
--- The tokens that were those of the last claims; nothing was done about the others.
+-- Returns the tokens that belong to the last claims of their jobs; the others change nothing.
 create or replace function stile.job_ack(p_tokens bigint[]) returns setof bigint
 language plpgsql set lock_timeout = '3s' set enable_seqscan = off
 set plan_cache_mode = force_generic_plan
@@ -923,7 +928,7 @@ begin
     end loop;
 end $$;
 
--- As if it had not been claimed, but for its token.
+-- As if the jobs had not been claimed, except for their tokens.
 create or replace function stile.job_give_back(p_tokens bigint[]) returns setof bigint
 language plpgsql set lock_timeout = '3s' set enable_seqscan = off
 set plan_cache_mode = force_generic_plan
@@ -943,9 +948,9 @@ begin
     end loop;
 end $$;
 
--- Dead jobs from the beginning (number 0: all of the queue), one of each key. They get new numbers: a
--- token begins with its job's number, and must be larger than those of later jobs with the same key.
--- How many.
+-- Makes dead jobs ready again (number 0: all of the queue), one of each key. They get new numbers:
+-- a token begins with its job's number, and must be larger than those of later jobs with the same
+-- key. Returns how many.
 create or replace function stile.job_retry(p_queue text, p_id bigint) returns bigint
 language plpgsql set lock_timeout = '3s'
 set search_path = pg_catalog, pg_temp as $$
@@ -980,9 +985,10 @@ end $$;
 commit;
 begin;
 
--- What a version has added is for those that may use what it goes with: a role that worked before
--- `stile setup` works after it. Once, in the step that makes it the version in use: what is revoked
--- later stays revoked. (Nobody needs rights on the sequence of an identity column.)
+-- Grants what a version has added to the roles that may use the rest: a role that worked before
+-- `stile setup` works after it. This is done once, in the step that sets the new version:
+-- privileges that are revoked later stay revoked. (The sequence of an identity column needs no
+-- privileges.)
 do $$
 declare
     g record;
