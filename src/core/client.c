@@ -199,7 +199,8 @@ void client_leave(struct stile_client *client)
 
 void client_step_out(struct stile_client *client, struct outside *outside)
 {
-    *outside = (struct outside){.thread = pthread_self(), .next = client->outside};
+    *outside =
+        (struct outside){.client = client, .thread = pthread_self(), .next = client->outside};
     client->outside = outside;
     pthread_mutex_unlock(&client->mutex);
 }
@@ -211,6 +212,22 @@ void client_step_in(struct stile_client *client, struct outside *outside)
     while (*at != outside)
         at = &(*at)->next;
     *at = outside->next;
+}
+
+enum stile_status client_hold(struct stile_client *client, struct outside *outside,
+                              struct stile_error *err)
+{
+    enum stile_status status = client_enter(client, err);
+    if (!status)
+        client_step_out(client, outside);
+    return status;
+}
+
+void client_let_go(struct outside *outside)
+{
+    struct stile_client *client = outside->client;
+    client_step_in(client, outside);
+    client_leave(client);
 }
 
 bool client_in_callback(const struct stile_client *client)

@@ -49,6 +49,7 @@ struct stile_client {
 
 /* A call that makes callbacks without the mutex, and not as the leader; on its stack. */
 struct outside {
+    struct stile_client *client;
     pthread_t thread;
     struct outside *next;
 };
@@ -71,6 +72,10 @@ void client_flush(struct stile_client *client);
 /* Around callbacks that a call makes itself: without the mutex. */
 void client_step_out(struct stile_client *client, struct outside *outside);
 void client_step_in(struct stile_client *client, struct outside *outside);
+/* For calls that are made of others: the client stays until client_let_go(), also between those. */
+enum stile_status client_hold(struct stile_client *client, struct outside *outside,
+                              struct stile_error *err);
+void client_let_go(struct outside *outside);
 /* The calling thread is in a callback of this client. */
 bool client_in_callback(const struct stile_client *client);
 

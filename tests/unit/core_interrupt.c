@@ -72,6 +72,58 @@ static void close_ends_waits(void **state)
     it.client = NULL;
 }
 
+struct several {
+    pthread_t thread;
+    struct stile_lock *locks[3];
+    enum stile_status status;
+};
+
+static void *acquire_several(void *arg)
+{
+    struct several *several = arg;
+
+    several->status = stile_locks_acquire(several->locks, 3, -1, NULL);
+    return NULL;
+}
+
+/* The locks that it had got are of a client that is being closed: nothing of it may be gone yet. */
+static void close_while_several_are_taken(void **state)
+{
+    struct several several = {.status = STILE_OK};
+    struct timespec until;
+
+    (void)state;
+    threads_occupy("c");
+    for (int i = 0; i < 3; i++)
+        several.locks[i] = make_lock(it.client, i == 0 ? "a" : i == 1 ? "b" : "c", NULL);
+    assert_int_equal(pthread_create(&several.thread, NULL, acquire_several, &several), 0);
+    for (int i = 0; i < 3; i++)
+        threads_await(&it.claims);
+    stile_client_close(it.client);
+    until = threads_patience();
+    assert_int_equal(pthread_timedjoin_np(several.thread, NULL, &until), 0);
+    assert_status(several.status, CANCELLED);
+    it.client = NULL;
+}
+
+static int close_in_with(struct stile_lock *lock, void *data)
+{
+    (void)data;
+    stile_client_close(it.client);
+    return stile_lock_name(lock) ? 7 : 0; /* still there */
+}
+
+static void close_inside_of_with(void **state)
+{
+    int result = 0;
+
+    (void)state;
+    watch_the_close();
+    assert_status(stile_with(it.client, "a", NULL, close_in_with, NULL, &result, NULL), MISUSE);
+    assert_int_equal(result, 7);
+    await_close();
+}
+
 static void close_inside(struct stile_lock *lock, enum stile_status status,
                          const struct stile_error *err, void *data)
 {
@@ -230,6 +282,8 @@ int main(void)
         IN_CLIENT(close_from_the_background_thread),
         IN_CLIENT(close_from_a_callback_while_others_wait),
         IN_CLIENT(close_from_a_callback_of_list),
+        IN_CLIENT(close_while_several_are_taken),
+        IN_CLIENT(close_inside_of_with),
         IN_CLIENT(free_ends_a_wait),
         IN_CLIENT(an_interrupt_ends_all_waits),
         IN_CLIENT(an_interrupt_before_the_wait_is_not_missed),
