@@ -38,5 +38,5 @@ const struct engine_events core_events = {
     .job_mark = job_call_mark,
     .job_queue = job_call_queue,
     .job_done = job_call_done,
-    .job_stir = job_call_stir,
+    .job_arrived = job_call_arrived,
 };

@@ -126,7 +126,7 @@ static void pass_on(struct stile_client *client, const struct job_call *but, con
 
 static void finish_claim(struct job_call *call, const struct stile_error *err)
 {
-    if (call->looks > 0 && call->job.hearing)
+    if (call->looks > 0 && call->job.listening)
         pass_on(call->client, call, call->job.queue);
     finish(call, err);
 }
@@ -144,7 +144,7 @@ static void ask(struct job_call *call)
 {
     struct engine *engine = call->client->engine;
     call->asked = true;
-    call->stirred = false;
+    call->arrived = false;
     call->job.due_ms = -1;
     call->job.sent_ns = 0;
     memset(call->job.state, 0, sizeof call->job.state);
@@ -182,7 +182,7 @@ static uint64_t pause_of(struct job_call *call)
      * engine does not report its end, and asking again at once would only keep the database busy.
      */
     bool locked = call->job.due_ms == 0;
-    if (!call->job.hearing || locked)
+    if (!call->job.listening || locked)
         pause = at_most(UNREPORTED_FIRST_NS << doubles, UNREPORTED_MAX_NS);
     loop_random(loop, &random, sizeof random);
     pause = pause / 2 + random % (pause / 2);
@@ -214,7 +214,7 @@ static void claim_answered(struct job_call *call, const struct stile_error *err)
     call->job.n = 0;
     error_copy(&call->last, err);
 #ifdef MUTANT_CORE_STIR_MISSED
-    call->stirred = false;
+    call->arrived = false;
 #endif
 #ifdef MUTANT_CORE_CLAIM_DROPPED
     if (call->cancelled) {
@@ -230,7 +230,7 @@ static void claim_answered(struct job_call *call, const struct stile_error *err)
         finish_empty(call);
     else if (err)
         wait(call, retry_pause(call->client->loop, DOWN_FIRST_NS, call->looks));
-    else if (call->stirred)
+    else if (call->arrived)
         ask(call);
     else
         wait(call, pause_of(call));
@@ -292,7 +292,7 @@ void job_call_done(struct job_request *job, const struct stile_error *err)
         finish(call, err);
 }
 
-void job_call_stir(struct engine *engine, const char *queue)
+void job_call_arrived(struct engine *engine, const char *queue)
 {
     struct stile_client *client = engine->core;
     bool wanted = false;
@@ -301,7 +301,7 @@ void job_call_stir(struct engine *engine, const char *queue)
         if (!waits_for(call, queue))
             continue;
         wanted = wanted || (call->job.listen && !call->cancelled);
-        call->stirred = true;
+        call->arrived = true;
         call->looks = call->looks > 0;
         if (!call->asked)
             loop_arm(client->loop, &call->timer, loop_now(client->loop));

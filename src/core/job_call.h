@@ -15,7 +15,7 @@ struct job_call {
     struct follower follower;
     struct stile_error error; /* status OK unless it failed */
     bool asked;               /* the engine has it */
-    bool stirred;             /* something has come since it was asked last */
+    bool arrived;             /* something has come since it was asked last */
     bool cancelled;
     bool out_of_memory;
 
@@ -54,6 +54,6 @@ void job_call_job(struct job_request *job, const struct stile_job *given);
 void job_call_mark(struct job_request *job, uint64_t token);
 void job_call_queue(struct job_request *job, const struct stile_queue *given);
 void job_call_done(struct job_request *job, const struct stile_error *err);
-void job_call_stir(struct engine *engine, const char *queue);
+void job_call_arrived(struct engine *engine, const char *queue);
 
 #endif

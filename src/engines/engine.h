@@ -110,13 +110,13 @@ struct job_request {
     uint64_t id;
     int64_t delay_ms, lease_ms;
     unsigned tries;
-    bool listen; /* claim: report job_stir() for every arrival in the queue from now on, so that no
-                  * job can arrive unnoticed between this request and its answer */
+    bool listen; /* claim: report job_arrived() for every arrival in the queue from now on, so that
+                  * no job can arrive unnoticed between this request and its answer */
 
     /* filled by the engine */
     uint64_t count;
     int64_t due_ms;    /* until the next job of the queue is due; -1: there is none */
-    bool hearing;      /* job_stir() will come; if unset, core polls */
+    bool listening;    /* job_arrived() will come; if unset, core polls */
     uint64_t sent_ns;  /* the loop's time before the request was sent; 0: it was not sent */
     uint64_t state[4]; /* the engine's, zero at the start */
     void *core;        /* core's */
@@ -184,7 +184,7 @@ struct engine_events {
     void (*job_done)(struct job_request *request, const struct stile_error *err); /* NULL: OK */
 
     /* A job may have arrived in this queue (NULL: in any queue). */
-    void (*job_stir)(struct engine *engine, const char *queue);
+    void (*job_arrived)(struct engine *engine, const char *queue);
 };
 
 /* ---- optional parts ---- */

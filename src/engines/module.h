@@ -12,7 +12,7 @@
 #include "engines/engine.h"
 
 /* Grows with every change of engine.h, loop.h, url.h and error.h within a version. */
-#define ENGINE_ABI 10
+#define ENGINE_ABI 12
 
 struct engine_module {
     uint32_t abi;

@@ -1,16 +1,26 @@
 """The command with all engines inside, as -Ddefault_library=static builds it.
 
-Usage: static.py STILE ENGINE,...
+Usage: static.py STILE ENGINE,... LIBRARY...
 """
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
 
 from tap import run_cases
 
-STILE, ENGINES = sys.argv[1], sys.argv[2].split(",")
+STILE, ENGINES, LIBRARIES = sys.argv[1], sys.argv[2].split(","), sys.argv[3:]
+# What the names begin with that the objects of an engine's folder share with others. mysql_ and
+# mariadb_ belong to the client library.
+PREFIXES = {
+    "etcd": ("etcd_",),
+    "mysql": ("maria_",),
+    "postgres": ("postgres_",),
+    "sql": ("sql_",),
+    "zookeeper": ("zk_",),
+}
 URLS = {
     "redis": "redis://127.0.0.1:1",
     "redlock": "redlock://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3",
@@ -54,4 +64,16 @@ def every_engine_looks_for_its_server():
         assert "not found" not in done.stderr, done
 
 
-sys.exit(run_cases([every_engine_is_inside, a_lock_is_taken, every_engine_looks_for_its_server]))
+def names_carry_the_prefix_of_their_engine():
+    for library in LIBRARIES:
+        folder = os.path.basename(os.path.dirname(library))
+        told = subprocess.run(["nm", "-g", "--defined-only", library], capture_output=True, text=True,
+                              check=True).stdout
+        names = re.findall(r"(?m)^[0-9a-f]+ [A-Z] (\w+)$", told)
+        assert names, library
+        wrong = [name for name in names if not name.startswith(PREFIXES.get(folder, ""))]
+        assert not wrong, (folder, wrong)
+
+
+sys.exit(run_cases([every_engine_is_inside, a_lock_is_taken, every_engine_looks_for_its_server,
+                    names_carry_the_prefix_of_their_engine]))

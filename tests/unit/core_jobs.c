@@ -21,7 +21,7 @@ struct line {
     enum stile_status status;
     bool gives;        /* a job */
     bool hears;        /* it would tell */
-    bool stirs;        /* something comes while it is being asked */
+    bool arrives;      /* something comes while it is being asked */
     bool silent;       /* no answer ever */
     int64_t due_ms;    /* -1: nothing will be */
     uint64_t takes_ns; /* until the answer */
@@ -57,10 +57,10 @@ static void answer(struct timer *timer)
     const struct stile_job job = {
         .id = 17, .token = 17000001, .queue = "q", .payload = "x", .payload_size = 1};
     struct stile_error err = {.status = line->status};
-    request->hearing = line->hears;
+    request->listening = line->hears;
     request->due_ms = line->due_ms;
-    if (line->stirs)
-        fake->engine.events->job_stir(&fake->engine, "q");
+    if (line->arrives)
+        fake->engine.events->job_arrived(&fake->engine, "q");
     if (line->gives)
         fake->engine.events->job(request, &job);
     fake->engine.events->job_done(request, line->status ? &err : NULL);
@@ -200,7 +200,7 @@ static void what_is_locked_is_looked_for_with_growing_pauses(void **state)
 static void what_comes_during_a_look_is_looked_for(void **state)
 {
     (void)state;
-    PLAY({.due_ms = -1, .hears = true, .stirs = true, .takes_ns = SEC}, {.gives = true});
+    PLAY({.due_ms = -1, .hears = true, .arrives = true, .takes_ns = SEC}, {.gives = true});
     assert_int_equal(claim(-1), STILE_OK);
     assert_int_equal(asked, 2);
     assert_int_equal(asked_ns[1] - asked_ns[0], SEC);
@@ -319,13 +319,13 @@ static void a_claim_that_waits_is_told_and_cancelled(void **state)
         STILE_OK);
     loop_virtual_advance(loop, SEC);
     assert_int_equal(asked, 1);
-    client->engine->events->job_stir(client->engine, "another");
+    client->engine->events->job_arrived(client->engine, "another");
     loop_virtual_advance(loop, 1);
     assert_int_equal(asked, 1);
-    client->engine->events->job_stir(client->engine, "q");
+    client->engine->events->job_arrived(client->engine, "q");
     loop_virtual_advance(loop, 1);
     assert_int_equal(asked, 2);
-    client->engine->events->job_stir(client->engine, NULL);
+    client->engine->events->job_arrived(client->engine, NULL);
     loop_virtual_advance(loop, 1);
     assert_int_equal(asked, 3);
     assert_int_equal(stile_jobs_cancel(client), STILE_OK);
@@ -386,7 +386,7 @@ static void the_engine_is_told_that_nobody_waits(void **state)
     (void)state;
     PLAY({.gives = true, .hears = true}, {.due_ms = -1, .hears = true},
          {.due_ms = 2000, .hears = true}, {.gives = true, .hears = true},
-         {.due_ms = -1, .hears = true, .stirs = true});
+         {.due_ms = -1, .hears = true, .arrives = true});
     assert_int_equal(claim(-1), STILE_OK);
     assert_int_equal(left, 0); /* it did not wait: nobody was told that it does */
     stile_jobs_free(got, n_got);
@@ -397,9 +397,9 @@ static void the_engine_is_told_that_nobody_waits(void **state)
     stile_jobs_free(got, n_got);
     assert_int_equal(claim(0), STILE_TIMEOUT); /* told during a look that is the only one */
     assert_int_equal(left, 3);
-    client->engine->events->job_stir(client->engine, "q");
+    client->engine->events->job_arrived(client->engine, "q");
     assert_int_equal(left, 4);
-    client->engine->events->job_stir(client->engine, NULL);
+    client->engine->events->job_arrived(client->engine, NULL);
     assert_int_equal(left, 4);
     end();
 }

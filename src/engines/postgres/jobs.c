@@ -356,7 +356,7 @@ static void put_words(struct words *w, const struct job_request *request)
         else
             add_text(w, NULL);
         if (pg->schema == SCHEMA_QUEUE)
-            add_text(w, request->listen && request->hearing ? pg->jobs_channel : "");
+            add_text(w, request->listen && request->listening ? pg->jobs_channel : "");
         break;
     case JOB_FAIL:
         write_text(w->text, sizeof w->text, request->text);
@@ -407,7 +407,7 @@ static void on_ended(struct session *session, const struct stile_error *why)
     struct pg *pg = session->pg;
     (void)why;
     if (session->hears_jobs)
-        pg->engine.events->job_stir(&pg->engine, NULL);
+        pg->engine.events->job_arrived(&pg->engine, NULL);
 }
 
 static void on_notified(struct session *session, const char *payload)
@@ -415,7 +415,7 @@ static void on_notified(struct session *session, const char *payload)
     struct pg *pg = session->pg;
     char queue[STILE_NAME_MAX + 1];
     if (payload[0] == 'j' && payload[1] == ' ' && postgres_name_restore(queue, payload + 2))
-        pg->engine.events->job_stir(&pg->engine, queue);
+        pg->engine.events->job_arrived(&pg->engine, queue);
 }
 
 static const struct session_events own_events = {
@@ -466,7 +466,7 @@ static enum stile_status start(struct job_request *request, struct stile_error *
         return status;
     if (request->listen && !pg->pooled && !session->hears_jobs)
         session->hears_jobs = listen_for_jobs(session);
-    request->hearing = session->hears_jobs;
+    request->listening = session->hears_jobs;
     words.room = malloc(entries_room(request) + request->n * 64 + 64);
     if (!words.room)
         return error_set(err, STILE_NOMEM, 0, "out of memory");
