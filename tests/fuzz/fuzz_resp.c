@@ -3,7 +3,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-#include "engines/redis/fault.h"
+#include "engines/redis/errors.h"
 #include "engines/redis/resp.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -38,8 +38,8 @@ static void look_at(const redisReply *reply)
 
     add(&sum, reply, 0);
     must(sum.elements <= RESP_ELEMENTS_MAX && sum.bytes <= RESP_REPLY_MAX);
-    must(fault_explain(reply, &err) == err.status);
-    must((fault_of(reply) == FAULT_NONE) == (err.status == STILE_OK));
+    must(redis_error_explain(reply, &err) == err.status);
+    must((redis_error_of(reply) == FAULT_NONE) == (err.status == STILE_OK));
 }
 
 static enum resp_step take_all(struct resp *resp)
@@ -48,7 +48,7 @@ static enum resp_step take_all(struct resp *resp)
     struct stile_error err = {.status = STILE_OK};
     redisReply *reply;
 
-    while ((step = resp_next(resp, &reply, &err)) == RESP_REPLY) {
+    while ((step = redis_resp_next(resp, &reply, &err)) == RESP_REPLY) {
         look_at(reply);
         freeReplyObject(reply);
     }
@@ -58,15 +58,15 @@ static enum resp_step take_all(struct resp *resp)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct resp *resp = resp_new();
+    struct resp *resp = redis_resp_new();
     size_t piece = size ? (size_t)data[0] + 1 : 1;
 
     must(resp);
     for (size_t at = 1; at < size; at += piece) {
         size_t n = size - at < piece ? size - at : piece;
-        if (resp_feed(resp, data + at, n, NULL) || take_all(resp) == RESP_BAD)
+        if (redis_resp_feed(resp, data + at, n, NULL) || take_all(resp) == RESP_BAD)
             break;
     }
-    resp_free(resp);
+    redis_resp_free(resp);
     return 0;
 }

@@ -1,8 +1,6 @@
 /* The header alone, in strict C11: nothing of ours or of the system's comes before it. */
 #include <stile.h>
 
-#include <stile.h>
-
 #include <stdio.h>
 #include <string.h>
 

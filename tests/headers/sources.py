@@ -34,7 +34,7 @@ SHARED = {
     "src/engines/mysql/": ("engines/sql/",),
     "src/engines/postgres/": ("engines/sql/",),
     "src/engines/redlock/": tuple("engines/redis/%s.h" % name for name in (
-        "conn", "family", "fault", "lua", "place", "reply", "view", "vitals", "who")),
+        "address", "connection", "doctor_probe", "errors", "identity", "inspect", "keys", "lua", "reply")),
 }
 
 

@@ -2,7 +2,7 @@
 
 #include <stdio.h>
 
-#include "engines/redis/conn_inner.h"
+#include "engines/redis/connection_inner.h"
 
 #define WORDS_MAX 16
 
@@ -12,21 +12,21 @@ static void maybe_free(const char *event)
 {
     if (!kit.free_in || strcmp(kit.free_in, event) != 0)
         return;
-    conn_free(kit.conn);
+    redis_conn_free(kit.conn);
     kit.conn = NULL;
 }
 
 static void on_up(struct conn *conn)
 {
-    assert_ptr_equal(conn_owner(conn), &kit);
-    assert_true(conn_is_up(conn));
+    assert_ptr_equal(redis_conn_owner(conn), &kit);
+    assert_true(redis_conn_is_up(conn));
     kit.up++;
     maybe_free("up");
 }
 
 static void on_down(struct conn *conn, const struct stile_error *why)
 {
-    assert_false(conn_is_up(conn));
+    assert_false(redis_conn_is_up(conn));
     assert_true(why->status != STILE_OK && why->message[0]);
     kit.down++;
     kit.why = *why;
@@ -64,7 +64,7 @@ void kit_open(void)
 
 void kit_close(void)
 {
-    conn_free(kit.conn);
+    redis_conn_free(kit.conn);
     assert_int_equal(kit.loop->n_timers, 0);
     assert_int_equal(kit.loop->reserved, 1);
     assert_null(kit.loop->tasks);
@@ -76,7 +76,7 @@ void kit_connect(void)
 {
     struct stile_error err;
 
-    assert_status(conn_new(&kit.conn, kit.loop, &kit.options, &events, &kit, &err), OK);
+    assert_status(redis_conn_new(&kit.conn, kit.loop, &kit.options, &events, &kit, &err), OK);
     assert_int_equal(kit.up + kit.down, 0);
 }
 
@@ -96,7 +96,7 @@ void kit_hear(void *data, const redisReply *reply, const struct stile_error *err
     heard->type = reply ? reply->type : 0;
     heard->integer = reply ? reply->integer : 0;
     heard->elements = reply && reply->type == REDIS_REPLY_ARRAY ? reply->elements : 0;
-    heard->fault = reply ? fault_of(reply) : FAULT_NONE;
+    heard->fault = reply ? redis_error_of(reply) : FAULT_NONE;
     if (reply && reply->str)
         snprintf(heard->text, sizeof heard->text, "%s", reply->str);
     if (err)
@@ -115,7 +115,7 @@ void kit_ask(struct heard *heard, const char *words)
         args[n] = (struct conn_arg){at, strcspn(at, " ")};
         at += args[n++].len;
     }
-    assert_status(conn_send(kit.conn, args, n, kit_hear, heard, &err), OK);
+    assert_status(redis_conn_send(kit.conn, args, n, kit_hear, heard, &err), OK);
     assert_int_equal(heard->times, 0);
 }
 
@@ -140,7 +140,7 @@ void kit_eval(struct heard *heard, const struct lua *lua, const char *key)
     struct stile_error err;
 
     memset(heard, 0, sizeof *heard);
-    assert_status(conn_eval(kit.conn, lua, args, 1, 1, kit_hear, heard, &err), OK);
+    assert_status(redis_conn_eval(kit.conn, lua, args, 1, 1, kit_hear, heard, &err), OK);
     assert_int_equal(heard->times, 0);
 }
 

@@ -2,8 +2,8 @@
 #ifndef STILE_CONN_KIT_H
 #define STILE_CONN_KIT_H
 
-#include "engines/redis/conn.h"
-#include "engines/redis/fault.h"
+#include "engines/redis/connection.h"
+#include "engines/redis/errors.h"
 #include "support/net.h"
 
 /* What a request was answered with. */
@@ -13,7 +13,7 @@ struct heard {
     long long integer;
     size_t elements;
     char text[128];
-    enum fault fault;
+    enum redis_error fault;
     struct stile_error err; /* status OK: none */
 };
 

@@ -51,7 +51,7 @@ static void a_user_without_password_is_misuse(void **state)
 
     (void)state;
     kit.options.user = "me";
-    assert_status(conn_new(&conn, kit.loop, &kit.options, NULL, NULL, &err), MISUSE);
+    assert_status(redis_conn_new(&conn, kit.loop, &kit.options, NULL, NULL, &err), MISUSE);
 }
 
 static void greeted_with(const char *reply)
@@ -243,7 +243,7 @@ static void who_is_forgotten_hears_nothing(void **state)
     scene_connect();
     kit_ask(&a, "GET a");
     kit_ask(&b, "GET b");
-    conn_forget(kit.conn, &a);
+    redis_conn_forget(kit.conn, &a);
     scene_flush();
     fake_say(&server, ":1\r\n:2\r\n");
     run_until(kit.loop, b.times);
@@ -260,8 +260,8 @@ static void too_many_requests_are_refused(void **state)
     (void)state;
     kit_connect();
     for (unsigned i = 0; i < CONN_PENDING_MAX; i++)
-        assert_status(conn_send(kit.conn, &ping, 1, kit_hear, &heard, NULL), OK);
-    assert_status(conn_send(kit.conn, &ping, 1, kit_hear, &heard, &err), REFUSED);
+        assert_status(redis_conn_send(kit.conn, &ping, 1, kit_hear, &heard, NULL), OK);
+    assert_status(redis_conn_send(kit.conn, &ping, 1, kit_hear, &heard, &err), REFUSED);
     assert_true(error_has(&err, "too many requests"));
 }
 
@@ -276,7 +276,7 @@ static void too_many_bytes_are_refused(void **state)
     (void)state;
     kit_connect();
     while (!status && n++ < 100)
-        status = conn_send(kit.conn, &arg, 1, kit_hear, &heard, NULL);
+        status = redis_conn_send(kit.conn, &arg, 1, kit_hear, &heard, NULL);
     assert_status(status, REFUSED);
     assert_int_equal(n, 16);
 }
@@ -303,7 +303,7 @@ static void no_more_are_sent_than_the_window_has_room_for(void **state)
     fake_say(&server, ":2\r\n+PONG\r\n");
     run_until(kit.loop, ping.times);
     assert_true(a.order == 1 && b.order == 2 && ping.order == 3);
-    assert_true(conn_is_idle(kit.conn));
+    assert_true(redis_conn_is_idle(kit.conn));
 }
 
 /* The time of a request begins when it is sent: in line it can't be overdue while answers come. */
@@ -360,8 +360,8 @@ static void what_is_in_line_can_be_taken_back(void **state)
     kit_ask(&b, "GET b");
     kit_ask(&ping, "PING");
     scene_flush();
-    assert_true(conn_cancel(kit.conn, &b));
-    assert_false(conn_cancel(kit.conn, &a)); /* it was sent, and may be executed */
+    assert_true(redis_conn_cancel(kit.conn, &b));
+    assert_false(redis_conn_cancel(kit.conn, &a)); /* it was sent, and may be executed */
     fake_hear(&server, GET_A);
     fake_say(&server, ":1\r\n");
     run_until(kit.loop, kit.conn->waiting.n == 0);

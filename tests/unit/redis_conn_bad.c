@@ -160,7 +160,7 @@ static void what_left_in_part_was_not_executed(void **state)
 
     (void)state;
     scene_connect();
-    assert_status(conn_send(kit.conn, &arg, 1, kit_hear, &heard, NULL), OK);
+    assert_status(redis_conn_send(kit.conn, &arg, 1, kit_hear, &heard, NULL), OK);
     scene_flush();
     assert_in_range(stream_sent(kit.conn->stream), 1, sizeof big);
     fake_reset(&server);
@@ -282,12 +282,12 @@ static void silence_for_long_ends_it(void **state)
 static void silence_is_shorter_where_a_lease_is(void **state)
 {
     struct heard a;
-    struct stakes stakes = {0};
+    struct leases stakes = {0};
 
     (void)state;
     kit.options.stakes = &stakes;
     scene_connect();
-    stakes_add(&stakes, 80 * NS_PER_MS);
+    redis_leases_add(&stakes, 80 * NS_PER_MS);
     kit_ask(&a, "GET a");
     run_until(kit.loop, kit.down);
     assert_true(error_has(&kit.why, "has not answered for 16 ms"));

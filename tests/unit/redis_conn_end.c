@@ -80,7 +80,7 @@ static void freed_in_a_message(void **state)
     (void)state;
     kit.free_in = "message";
     scene_connect();
-    assert_status(conn_subscribe(kit.conn, "x", 1, NULL), OK);
+    assert_status(redis_conn_subscribe(kit.conn, "x", 1, NULL), OK);
     fake_say(&server, "*3\r\n$7\r\nmessage\r\n$1\r\nx\r\n$1\r\n1\r\n"
                       "*3\r\n$7\r\nmessage\r\n$1\r\nx\r\n$1\r\n2\r\n");
     run_until(kit.loop, !kit.conn);
@@ -98,7 +98,7 @@ static void it_moves(void **state)
     fake_listen(&other);
     kit_ask(&sent, "GET a");
     scene_flush();
-    assert_status(conn_move(kit.conn, "127.0.0.1", other.port, &why, NULL), OK);
+    assert_status(redis_conn_move(kit.conn, "127.0.0.1", other.port, &why, NULL), OK);
     kit_ask(&kept, "GET b");
     assert_int_equal(kit.down, 0);
     run_until(kit.loop, kit.down);
@@ -123,7 +123,7 @@ static void it_moves_away_from_one_that_is_down(void **state)
     fake_free(&server);
     kit_connect();
     scene_fail_attempts(3);
-    assert_status(conn_move(kit.conn, "127.0.0.1", other.port, &why, NULL), OK);
+    assert_status(redis_conn_move(kit.conn, "127.0.0.1", other.port, &why, NULL), OK);
     kit_ask(&kept, "GET b");
     server = other;
     scene_welcome();
@@ -143,7 +143,7 @@ static void a_forked_child_leaves_it_alone(void **state)
     pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
-        conn_forked(kit.conn);
+        redis_conn_forked(kit.conn);
         _exit(0);
     }
     assert_int_equal(waitpid(child, &status, 0), child);

@@ -124,7 +124,7 @@ static void messages_come_as_they_are(void **state)
 {
     (void)state;
     kit_connect();
-    assert_status(conn_subscribe(kit.conn, "x", 1, NULL), OK);
+    assert_status(redis_conn_subscribe(kit.conn, "x", 1, NULL), OK);
     scene_welcome();
     scene_flush();
     fake_hear(&server, SUBSCRIBE_X);
@@ -140,15 +140,15 @@ static void subscriptions_are_renewed(void **state)
 
     (void)state;
     scene_connect();
-    assert_status(conn_subscribe(kit.conn, "x", 1, NULL), OK);
-    assert_status(conn_subscribe(kit.conn, "gone", 4, NULL), OK);
-    conn_unsubscribe(kit.conn, "gone", 4);
+    assert_status(redis_conn_subscribe(kit.conn, "x", 1, NULL), OK);
+    assert_status(redis_conn_subscribe(kit.conn, "gone", 4, NULL), OK);
+    redis_conn_unsubscribe(kit.conn, "gone", 4);
     scene_flush();
     fake_hear(&server, SUBSCRIBE_X "*2\r\n$9\r\nSUBSCRIBE\r\n$4\r\ngone\r\n"
                                    "*2\r\n$11\r\nUNSUBSCRIBE\r\n$4\r\ngone\r\n");
     fake_say(&server, SUBSCRIBED);
     run_until(kit.loop, kit.heard[0]);
-    assert_status(conn_send(kit.conn, &ping, 1, kit_hear, NULL, NULL), MISUSE);
+    assert_status(redis_conn_send(kit.conn, &ping, 1, kit_hear, NULL, NULL), MISUSE);
     fake_hang_up(&server);
     run_until(kit.loop, kit.down);
     scene_welcome();
@@ -162,7 +162,7 @@ static void a_channel_that_is_not_allowed_brings_it_down(void **state)
 {
     (void)state;
     scene_connect();
-    assert_status(conn_subscribe(kit.conn, "x", 1, NULL), OK);
+    assert_status(redis_conn_subscribe(kit.conn, "x", 1, NULL), OK);
     scene_flush();
     fake_say(&server, "-NOPERM No permissions to access a channel\r\n");
     run_until(kit.loop, kit.down);
@@ -174,7 +174,7 @@ static void what_is_no_message_ends_it(void **state)
 {
     (void)state;
     scene_connect();
-    assert_status(conn_subscribe(kit.conn, "x", 1, NULL), OK);
+    assert_status(redis_conn_subscribe(kit.conn, "x", 1, NULL), OK);
     fake_say(&server, "*3\r\n:1\r\n:2\r\n:3\r\n");
     run_until(kit.loop, kit.down);
     assert_true(error_has(&kit.why, "nobody asked for"));

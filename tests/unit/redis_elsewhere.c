@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "engines/redis/conn_inner.h"
+#include "engines/redis/connection_inner.h"
 #include "support/conn_kit.h"
 
 #define SETNAME "*3\r\n$6\r\nCLIENT\r\n$7\r\nSETNAME\r\n$5\r\nstile\r\n"
@@ -46,14 +46,14 @@ static bool on_answer(struct conn *conn, struct request *request, const redisRep
 {
     struct stile_error err;
 
-    if (conn != first || fault_of(reply) != FAULT_MOVED)
+    if (conn != first || redis_error_of(reply) != FAULT_MOVED)
         return false;
     taken++;
     error_set(&err, STILE_UNREACHABLE, 0, "no further");
     if (later)
-        conn_answer(request, &err);
+        redis_conn_answer(request, &err);
     else
-        conn_give(second, request, asking);
+        redis_conn_give(second, request, asking);
     return true;
 }
 
@@ -75,8 +75,8 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     (void)state;
-    conn_free(first);
-    conn_free(second);
+    redis_conn_free(first);
+    redis_conn_free(second);
     kit_close();
     fake_free(&here);
     fake_free(&there);
@@ -88,7 +88,7 @@ static void begin(struct conn **conn, struct fake *server)
     struct stile_error err;
 
     kit.options.target.port = server->port;
-    assert_status(conn_new(conn, kit.loop, &kit.options, &events, NULL, &err), OK);
+    assert_status(redis_conn_new(conn, kit.loop, &kit.options, &events, NULL, &err), OK);
 }
 
 static void welcome(struct conn *conn, struct fake *server)
@@ -116,7 +116,7 @@ static void ask(struct heard *heard)
     struct conn_arg args[] = {CONN_TEXT("GET"), CONN_TEXT("a")};
 
     memset(heard, 0, sizeof *heard);
-    assert_status(conn_send(first, args, 2, kit_hear, heard, NULL), OK);
+    assert_status(redis_conn_send(first, args, 2, kit_hear, heard, NULL), OK);
     loop_prepare(kit.loop);
     fake_hear(&here, GET_A);
 }
@@ -130,14 +130,14 @@ static void sent_elsewhere_it_is_answered_from_there(void **state)
     ask(&a);
     fake_say(&here, MOVED);
     run_until(kit.loop, taken);
-    assert_true(conn_is_idle(first) && !conn_is_idle(second));
+    assert_true(redis_conn_is_idle(first) && !redis_conn_is_idle(second));
     loop_prepare(kit.loop);
     fake_hear(&there, GET_A);
     fake_say(&there, "$1\r\nx\r\n");
     run_until(kit.loop, a.times);
     assert_string_equal(a.text, "x");
     assert_status(a.err.status, OK);
-    assert_true(conn_is_idle(second));
+    assert_true(redis_conn_is_idle(second));
 }
 
 static void a_script_goes_with_its_source_behind_asking(void **state)
@@ -148,7 +148,7 @@ static void a_script_goes_with_its_source_behind_asking(void **state)
     (void)state;
     asking = true;
     begin_both();
-    assert_status(conn_eval(first, &kit_one, &key, 1, 1, kit_hear, &a, NULL), OK);
+    assert_status(redis_conn_eval(first, &kit_one, &key, 1, 1, kit_hear, &a, NULL), OK);
     loop_prepare(kit.loop);
     fake_hear(&here, "*4\r\n$4\r\nEVAL\r\n$8\r\nreturn 1\r\n$1\r\n1\r\n$1\r\na\r\n");
     fake_say(&here, MOVED);
@@ -169,14 +169,14 @@ static void what_nobody_waits_for_goes_nowhere(void **state)
     (void)state;
     begin_both();
     ask(&a);
-    conn_forget(first, &a);
+    redis_conn_forget(first, &a);
     fake_say(&here, MOVED);
     ask(&b);
     fake_say(&here, ":1\r\n");
     run_until(kit.loop, b.times);
     assert_int_equal(taken, 0);
     assert_int_equal(a.times, 0);
-    assert_true(conn_is_idle(second));
+    assert_true(redis_conn_is_idle(second));
 }
 
 static void what_was_taken_over_can_be_answered(void **state)
@@ -214,9 +214,9 @@ static void the_next_attempt_goes_elsewhere(void **state)
     (void)state;
     begin(&first, &here);
     welcome(first, &here);
-    assert_status(conn_move(first, "127.0.0.1", there.port, NULL, NULL), OK);
+    assert_status(redis_conn_move(first, "127.0.0.1", there.port, NULL, NULL), OK);
     net_settle(kit.loop);
-    assert_true(conn_is_up(first));
+    assert_true(redis_conn_is_up(first));
     fake_hang_up(&here);
     run_until(kit.loop, down);
     welcome(first, &there);
@@ -230,8 +230,8 @@ static void it_is_late_once_for_all_that_is(void **state)
     (void)state;
     begin(&first, &here);
     welcome(first, &here);
-    assert_status(conn_send(first, args, 2, kit_hear, &a, NULL), OK);
-    assert_status(conn_send(first, args, 2, kit_hear, &b, NULL), OK);
+    assert_status(redis_conn_send(first, args, 2, kit_hear, &a, NULL), OK);
+    assert_status(redis_conn_send(first, args, 2, kit_hear, &b, NULL), OK);
     for (struct request *r = first->sent.first; r; r = r->next)
         r->until_ns = loop_now(kit.loop);
     loop_arm(kit.loop, &first->overdue, 0);
@@ -295,7 +295,7 @@ static void send_get(struct heard *heard)
     struct conn_arg args[] = {CONN_TEXT("GET"), CONN_TEXT("a")};
 
     memset(heard, 0, sizeof *heard);
-    assert_status(conn_send(first, args, 2, kit_hear, heard, NULL), OK);
+    assert_status(redis_conn_send(first, args, 2, kit_hear, heard, NULL), OK);
 }
 
 /* The next connection comes, is asked for its role first, and says this. */
@@ -323,8 +323,8 @@ static void what_is_under_way_is_answered_before_it_is_left(void **state)
     fake_say(&here, READONLY);
     run_until(kit.loop, a.times);
     assert_int_equal(replicas, 1);
-    assert_true(conn_is_up(first)); /* b and c would be in doubt */
-    send_get(&d);                   /* waits for the next server */
+    assert_true(redis_conn_is_up(first)); /* b and c would be in doubt */
+    send_get(&d);                         /* waits for the next server */
     fake_say(&here, READONLY);
     fake_say(&here, ":3\r\n");
     run_until(kit.loop, down);
@@ -392,7 +392,7 @@ static void a_doubt_while_it_is_greeted_counts(void **state)
     fake_accept(&here);
     fake_hear(&here, SETNAME);
     error_set(&doubt, STILE_UNREACHABLE, FAULT_READ_ONLY, "a replica");
-    conn_reconnect(first, &doubt);
+    redis_conn_reconnect(first, &doubt);
     fake_say(&here, "+OK\r\n");
     run_until(kit.loop, down == 1);
     assert_int_equal(up, 0);

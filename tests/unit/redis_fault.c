@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "engines/redis/fault.h"
+#include "engines/redis/errors.h"
 
 #define SIX         "ERR Error running script (call to f_9282fe9cd1ad17b421df71a1d74837df7d50241a): "
 #define SIX_FAILED  SIX "@user_script:1: "                    /* a command that was executed */
@@ -17,7 +17,7 @@
 
 static const struct recorded {
     const char *text;
-    enum fault fault;
+    enum redis_error fault;
     enum stile_status status;
 } recorded[] = {
     /* the way that passes */
@@ -103,8 +103,8 @@ static void each_text_has_its_meaning(void **state)
         const struct recorded *r = &recorded[i];
         redisReply reply = error_of(r->text);
         struct stile_error err;
-        if (fault_of(&reply) != r->fault || fault_explain(&reply, &err) != r->status)
-            fail_msg("%s: fault %d, \"%s\"", r->text, (int)fault_of(&reply), err.message);
+        if (redis_error_of(&reply) != r->fault || redis_error_explain(&reply, &err) != r->status)
+            fail_msg("%s: fault %d, \"%s\"", r->text, (int)redis_error_of(&reply), err.message);
         assert_int_equal(err.native, r->fault);
         /* Only the error is quoted, not what an old server puts around it. */
         assert_null(strstr(err.message, "f_9282"));
@@ -132,19 +132,19 @@ static void what_stands_inside_a_text_is_no_code(void **state)
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         redisReply reply = error_of(texts[i]);
         struct stile_error err;
-        assert_int_equal(fault_of(&reply), FAULT_OTHER);
-        assert_int_equal(fault_explain(&reply, &err), STILE_REFUSED);
+        assert_int_equal(redis_error_of(&reply), FAULT_OTHER);
+        assert_int_equal(redis_error_explain(&reply, &err), STILE_REFUSED);
     }
 }
 
 static void replicas_are_recognised(void **state)
 {
     (void)state;
-    assert_true(fault_is_replica(FAULT_READ_ONLY));
-    assert_true(fault_is_replica(FAULT_MASTER_DOWN));
-    assert_true(fault_is_replica(FAULT_DEMOTED));
-    assert_false(fault_is_replica(FAULT_NO_REPLICAS));
-    assert_false(fault_is_replica(FAULT_NONE));
+    assert_true(redis_error_is_replica(FAULT_READ_ONLY));
+    assert_true(redis_error_is_replica(FAULT_MASTER_DOWN));
+    assert_true(redis_error_is_replica(FAULT_DEMOTED));
+    assert_false(redis_error_is_replica(FAULT_NO_REPLICAS));
+    assert_false(redis_error_is_replica(FAULT_NONE));
 }
 
 int main(void)

@@ -45,7 +45,7 @@ static void expect_ok(const char *words)
         fail_msg("%s: %s", words, a.err.message);
 }
 
-static void expect_fault(const char *words, enum fault fault, enum stile_status status)
+static void expect_fault(const char *words, enum redis_error fault, enum stile_status status)
 {
     struct heard a;
 
@@ -182,7 +182,7 @@ static void a_user_may_what_its_acl_says(void **state)
     run_until(kit.loop, a.times);
     assert_int_equal(a.fault, FAULT_NO_PERMISSION);
     assert_true(has(&a.err, "eval"));
-    assert_status(conn_subscribe(kit.conn, "x", 1, NULL), OK);
+    assert_status(redis_conn_subscribe(kit.conn, "x", 1, NULL), OK);
     run_until(kit.loop, kit.down);
     assert_status(kit.why.status, REFUSED);
 }
@@ -246,7 +246,7 @@ static void a_replica_takes_no_writes(void **state)
     expect_fault("SET a 1", FAULT_READ_ONLY, STILE_UNREACHABLE);
     run_until(kit.loop, kit.down >= 2); /* left, and not taken for a primary again */
     assert_int_equal(kit.why.native, FAULT_READ_ONLY);
-    assert_false(conn_is_up(kit.conn));
+    assert_false(redis_conn_is_up(kit.conn));
 }
 
 static void a_replica_without_its_primary_is_left_as_well(void **state)
@@ -260,7 +260,7 @@ static void a_replica_without_its_primary_is_left_as_well(void **state)
     expect_ok("CONFIG SET replica-serve-stale-data no");
     expect_fault("GET a", FAULT_MASTER_DOWN, STILE_UNREACHABLE);
     run_until(kit.loop, kit.down >= 2);
-    assert_false(conn_is_up(kit.conn));
+    assert_false(redis_conn_is_up(kit.conn));
 }
 
 static void too_few_replicas(void **state)
@@ -284,7 +284,7 @@ static void a_server_that_is_full(void **state)
     run_until(kit.loop, kit.down);
     assert_status(kit.why.status, UNREACHABLE);
     assert_true(has(&kit.why, "maxclients"));
-    conn_free(first);
+    redis_conn_free(first);
     run_until(kit.loop, kit.up); /* room for one */
 }
 
@@ -308,7 +308,7 @@ static void a_slow_script_makes_it_busy(void **state)
     assert_status(ping.err.status, UNREACHABLE);
     expect_ok("SCRIPT KILL");
     run_until(kit.loop, slow.times);
-    conn_free(first);
+    redis_conn_free(first);
 }
 
 static int set_up_cluster(void **state)
@@ -334,7 +334,7 @@ static void a_cluster_sends_elsewhere_or_is_down(void **state)
     expect_fault("MGET a b", FAULT_CROSS_SLOT, STILE_REFUSED);
     expect_ok("SET a 1");
     kit.options.db = 1;
-    conn_free(kit.conn);
+    redis_conn_free(kit.conn);
     kit.up = 0;
     kit_connect();
     run_until(kit.loop, kit.down);
@@ -408,7 +408,7 @@ static void messages_are_heard_again_after_a_break(void **state)
     (void)state;
     kit_connect();
     ears = kit.conn;
-    assert_status(conn_subscribe(ears, "news", 4, NULL), OK);
+    assert_status(redis_conn_subscribe(ears, "news", 4, NULL), OK);
     run_until(kit.loop, strcmp(kit.heard, "+news ") == 0);
     kit.up = 0;
     kit_connect_up();
@@ -420,12 +420,12 @@ static void messages_are_heard_again_after_a_break(void **state)
     kit_ask_and_wait(&a, "PUBLISH news two");
     assert_int_equal(a.integer, 1);
     run_until(kit.loop, strstr(kit.heard, "news=two "));
-    conn_unsubscribe(ears, "news", 4);
+    redis_conn_unsubscribe(ears, "news", 4);
     loop_prepare(kit.loop);
     do
         kit_ask_and_wait(&a, "PUBLISH news three");
     while (a.integer == 1);
-    conn_free(ears);
+    redis_conn_free(ears);
 }
 
 #define TEST(name)            cmocka_unit_test_setup_teardown(name, set_up, tear_down)

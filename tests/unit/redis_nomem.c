@@ -34,8 +34,8 @@ static bool ask(struct heard *heard, bool by_script)
     struct conn_arg words[] = {CONN_TEXT("INCR"), CONN_TEXT("n")};
     struct stile_error err;
     enum stile_status status =
-        by_script ? conn_eval(kit.conn, &kit_incr, args, 1, 2, kit_hear, heard, &err)
-                  : conn_send(kit.conn, words, 2, kit_hear, heard, &err);
+        by_script ? redis_conn_eval(kit.conn, &kit_incr, args, 1, 2, kit_hear, heard, &err)
+                  : redis_conn_send(kit.conn, words, 2, kit_hear, heard, &err);
 
     if (status)
         assert_status(status, NOMEM);
@@ -49,7 +49,8 @@ static void scene(void)
     struct stile_error err;
 
     memset(heard, 0, sizeof heard);
-    enum stile_status status = conn_new(&kit.conn, kit.loop, &kit.options, &events, NULL, &err);
+    enum stile_status status =
+        redis_conn_new(&kit.conn, kit.loop, &kit.options, &events, NULL, &err);
     if (status) {
         assert_status(status, NOMEM);
         return;
@@ -60,7 +61,7 @@ static void scene(void)
         run_until(kit.loop, kit.answers == taken);
     }
     scarcity_end();
-    run_until(kit.loop, conn_is_up(kit.conn));
+    run_until(kit.loop, redis_conn_is_up(kit.conn));
     struct heard last = {0};
     assert_true(ask(&last, true));
     run_until(kit.loop, last.times);
@@ -80,7 +81,7 @@ static void each_allocation_fails_in_turn(void **state)
         scarcity_begin(at, false);
         scene();
         scarcity_end();
-        conn_free(kit.conn);
+        redis_conn_free(kit.conn);
         loop_free(kit.loop);
         if (!scarcity.failed)
             break;

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "base/name.h"
+#include "engines/redis/keys.h"
 #include "engines/redis/redis.h"
-#include "engines/redis/slot.h"
 #include "servers/redis_server.h"
 #include "support/conn_kit.h"
 
@@ -36,7 +36,7 @@ static int ask_slot(const char *key, size_t len)
     struct heard heard = {0};
     struct conn_arg args[] = {CONN_TEXT("CLUSTER"), CONN_TEXT("KEYSLOT"), {key, len}};
 
-    assert_int_equal(conn_send(kit.conn, args, 3, kit_hear, &heard, NULL), STILE_OK);
+    assert_int_equal(redis_conn_send(kit.conn, args, 3, kit_hear, &heard, NULL), STILE_OK);
     run_until(kit.loop, heard.times);
     assert_int_equal(heard.type, REDIS_REPLY_INTEGER);
     return (int)heard.integer;
@@ -53,12 +53,13 @@ static void the_server_says_the_same(void **state)
     char key[] = "a slot for each of them: 0000";
 
     (void)state;
-    assert_int_equal(slot_of("123456789", 9), 0x31c3);
+    assert_int_equal(redis_slot_of("123456789", 9), 0x31c3);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        assert_int_equal(slot_of(names[i], strlen(names[i])), ask_slot(names[i], strlen(names[i])));
+        assert_int_equal(redis_slot_of(names[i], strlen(names[i])),
+                         ask_slot(names[i], strlen(names[i])));
     for (unsigned i = 0; i < 1000; i++) {
         snprintf(key + sizeof key - 5, 5, "%04u", i);
-        assert_int_equal(slot_of(key, strlen(key)), ask_slot(key, strlen(key)));
+        assert_int_equal(redis_slot_of(key, strlen(key)), ask_slot(key, strlen(key)));
     }
 }
 
@@ -67,9 +68,9 @@ static void every_slot_has_a_text(void **state)
     (void)state;
     for (unsigned slot = 0; slot < SLOTS; slot++) {
         char text[SLOT_TEXT + 1] = {0};
-        slot_text(text, (uint16_t)slot);
+        redis_slot_text(text, (uint16_t)slot);
         assert_int_equal(strlen(text), SLOT_TEXT);
-        assert_int_equal(slot_of(text, SLOT_TEXT), slot);
+        assert_int_equal(redis_slot_of(text, SLOT_TEXT), slot);
     }
 }
 
@@ -85,13 +86,13 @@ static void keys_of_a_name_share_its_slot(void **state)
         strcpy(redis.prefix, prefixes[p]);
         for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
             struct conn_arg keys[SCRIPT_KEYS];
-            char *end = keys_write(keys, room, &redis, names[i], strlen(names[i]));
-            assert_true(end <= room + keys_room(&redis, strlen(names[i])));
+            char *end = redis_keys_write(keys, room, &redis, names[i], strlen(names[i]));
+            assert_true(end <= room + redis_keys_room(&redis, strlen(names[i])));
             int slot = ask_slot(keys[0].bytes, keys[0].len);
-            assert_false(key_is_derived(keys[0].bytes, keys[0].len));
+            assert_false(redis_key_is_derived(keys[0].bytes, keys[0].len));
             for (size_t k = 1; k < SCRIPT_KEYS; k++) {
                 assert_int_equal(ask_slot(keys[k].bytes, keys[k].len), slot);
-                assert_true(key_is_derived(keys[k].bytes, keys[k].len));
+                assert_true(redis_key_is_derived(keys[k].bytes, keys[k].len));
             }
         }
     }
@@ -138,7 +139,7 @@ static size_t add_keys(struct seen *seen, const struct redis *redis, const char 
     static char room[KEYS_ROOM_MAX];
     struct conn_arg keys[SCRIPT_KEYS];
     size_t n = 0;
-    keys_write(keys, room, redis, name, strlen(name));
+    redis_keys_write(keys, room, redis, name, strlen(name));
     for (size_t k = 0; k < SCRIPT_KEYS; k++) {
         if (k == TAKE_KEYS - 1)
             continue;
@@ -192,7 +193,7 @@ static void the_counter_is_no_name(void **state)
     struct conn_arg keys[SCRIPT_KEYS];
 
     (void)state;
-    keys_write(keys, room, &redis, "stile:token", strlen("stile:token"));
+    redis_keys_write(keys, room, &redis, "stile:token", strlen("stile:token"));
     assert_true(memchr(keys[TAKE_KEYS - 1].bytes, KEY_MARK[0], keys[TAKE_KEYS - 1].len));
     assert_false(memchr(keys[0].bytes, KEY_MARK[0], keys[0].len));
 }

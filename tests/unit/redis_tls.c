@@ -147,7 +147,7 @@ static void much_goes_both_ways(void **state)
     kit_connect_up();
     for (int i = 0; i < 8; i++) {
         set.times = 0;
-        assert_status(conn_send(kit.conn, args, 3, kit_hear, &set, NULL), OK);
+        assert_status(redis_conn_send(kit.conn, args, 3, kit_hear, &set, NULL), OK);
     }
     run_until(kit.loop, kit.answers == 8);
     kit_ask_and_wait(&get, "GET a");

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engines/redis/fault.h"
+#include "engines/redis/errors.h"
+#include "engines/redis/keys.h"
 #include "engines/redis/redis.h"
-#include "engines/redis/slot.h"
 
 #define NODES_MAX     1000
 #define HOPS_MAX      5                 /* of one request */
@@ -73,7 +73,7 @@ static uint16_t find_node(struct cluster *c, const char *host, uint16_t port)
     if (c->n == NODES_MAX)
         return reuse_node(c, host, port);
     struct node *node = malloc(sizeof *node);
-    if (!node || node_init(node, c->redis, host, port, NULL)) {
+    if (!node || redis_node_init(node, c->redis, host, port, NULL)) {
         free(node);
         return 0;
     }
@@ -81,14 +81,14 @@ static uint16_t find_node(struct cluster *c, const char *host, uint16_t port)
     return (uint16_t)c->n;
 }
 
-struct node *cluster_node(struct cluster *c, uint16_t slot)
+struct node *redis_cluster_node(struct cluster *c, uint16_t slot)
 {
     if (c->owner[slot])
         return c->nodes[c->owner[slot] - 1];
     return c->nodes[c->at % c->n]; /* it will say that the cluster is down */
 }
 
-size_t cluster_nodes(struct node ***nodes, struct cluster *c)
+size_t redis_cluster_nodes(struct node ***nodes, struct cluster *c)
 {
     *nodes = c->nodes;
     return c->n;
@@ -103,15 +103,15 @@ static void close_idle(struct cluster *c)
         struct node *node = c->nodes[i];
         if (node->slots || node->later.first)
             continue;
-        conn_free(node->hears);
+        redis_conn_free(node->hears);
         node->hears = NULL;
         node->hearing = false;
-        if (node->asks && conn_is_idle(node->asks)) {
-            conn_free(node->asks);
+        if (node->asks && redis_conn_is_idle(node->asks)) {
+            redis_conn_free(node->asks);
             node->asks = NULL;
         }
-        if (node->waits && conn_is_idle(node->waits)) {
-            conn_free(node->waits);
+        if (node->waits && redis_conn_is_idle(node->waits)) {
+            redis_conn_free(node->waits);
             node->waits = NULL;
         }
     }
@@ -132,7 +132,7 @@ static void take_table(struct cluster *c)
     count_slots(c);
     c->loaded = true;
     close_idle(c);
-    claims_follow(c->redis);
+    c->redis->node_events->moved(c->redis);
 }
 
 /* {first, last, {host, port, ...}, replicas ...}; no host: the one that tells. */
@@ -186,7 +186,7 @@ static void on_table(void *data, const redisReply *reply, const struct stile_err
 static bool ask_node(struct cluster *c, struct node *node)
 {
     static const struct conn_arg args[] = {{"CLUSTER", 7}, {"SLOTS", 5}};
-    return node_send(node, args, 2, on_table, c, &c->why) == STILE_OK;
+    return redis_node_send(node, args, 2, on_table, c, &c->why) == STILE_OK;
 }
 
 /* Once around those we are connected with, then once around the others. */
@@ -196,7 +196,7 @@ static void ask_next(struct cluster *c)
         bool others = c->tried++ >= c->n;
         c->at = (c->at + 1) % c->n;
         struct node *node = c->nodes[c->at];
-        bool up = node->asks && conn_is_up(node->asks);
+        bool up = node->asks && redis_conn_is_up(node->asks);
         if (up != others && ask_node(c, node))
             return;
     }
@@ -268,23 +268,23 @@ static bool follow(struct cluster *c, struct node *node, struct request *request
     if (!asking)
         set_owner(c, slot, place);
     struct node *to = c->nodes[place - 1];
-    if (request->hops++ >= HOPS_MAX || node_connect(to, NULL))
+    if (request->hops++ >= HOPS_MAX || redis_node_connect(to, NULL))
         return false;
-    conn_give(to->asks, request, asking);
+    redis_conn_give(to->asks, request, asking);
     return true;
 }
 
-bool cluster_answers(struct cluster *c, struct node *node, struct request *request,
-                     const redisReply *reply)
+bool redis_cluster_answers(struct cluster *c, struct node *node, struct request *request,
+                           const redisReply *reply)
 {
-    switch (fault_of(reply)) {
+    switch (redis_error_of(reply)) {
     case FAULT_MOVED:
         return follow(c, node, request, reply, false);
     case FAULT_ASK:
         return follow(c, node, request, reply, true);
     case FAULT_TRY_AGAIN:
         request->hops = 0;
-        node_ask_later(node, request, reply);
+        redis_node_send_later(node, request, reply);
         return true;
     case FAULT_CLUSTER_DOWN:
         refresh_soon(c);
@@ -295,7 +295,7 @@ bool cluster_answers(struct cluster *c, struct node *node, struct request *reque
 }
 
 /* Somebody else is asked about it first. */
-void cluster_down(struct cluster *c, struct node *node)
+void redis_cluster_down(struct cluster *c, struct node *node)
 {
     if (!node->slots) {
         close_idle(c);
@@ -309,7 +309,8 @@ void cluster_down(struct cluster *c, struct node *node)
 
 /* ---- the beginning and the end ---- */
 
-enum stile_status cluster_new(struct cluster **out, struct redis *redis, struct stile_error *err)
+enum stile_status redis_cluster_new(struct cluster **out, struct redis *redis,
+                                    struct stile_error *err)
 {
     struct cluster *c = calloc(1, sizeof *c);
     if (!c || loop_reserve(redis->engine.loop, 1)) {
@@ -324,14 +325,14 @@ enum stile_status cluster_new(struct cluster **out, struct redis *redis, struct 
     return STILE_OK;
 }
 
-void cluster_free(struct cluster *c)
+void redis_cluster_free(struct cluster *c)
 {
     if (!c)
         return;
     for (size_t i = 0; i < c->n; i++) {
         if (c->nodes[i] == &c->redis->home)
             continue;
-        node_close(c->nodes[i]);
+        redis_node_close(c->nodes[i]);
         free(c->nodes[i]);
     }
     loop_disarm(c->redis->engine.loop, &c->refresh);
@@ -339,12 +340,12 @@ void cluster_free(struct cluster *c)
     free(c);
 }
 
-bool cluster_is_loaded(const struct cluster *c)
+bool redis_cluster_is_loaded(const struct cluster *c)
 {
     return c->loaded;
 }
 
-enum stile_status cluster_gave_up(const struct cluster *c, struct stile_error *err)
+enum stile_status redis_cluster_gave_up(const struct cluster *c, struct stile_error *err)
 {
     if (!c->gave_up)
         return STILE_OK;

@@ -7,25 +7,25 @@
 #ifndef STILE_REDIS_CLUSTER_H
 #define STILE_REDIS_CLUSTER_H
 
-#include "engines/redis/route.h"
+#include "engines/redis/node.h"
 
 struct cluster;
 
 /* Begins to ask redis->home for the table. */
-enum stile_status cluster_new(struct cluster **cluster, struct redis *redis,
-                              struct stile_error *err);
-void cluster_free(struct cluster *cluster); /* and its nodes, but for redis->home */
+enum stile_status redis_cluster_new(struct cluster **cluster, struct redis *redis,
+                                    struct stile_error *err);
+void redis_cluster_free(struct cluster *cluster); /* and its nodes, but for redis->home */
 
-bool cluster_is_loaded(const struct cluster *cluster);
+bool redis_cluster_is_loaded(const struct cluster *cluster);
 /* OK: go on waiting. Else all were asked. */
-enum stile_status cluster_gave_up(const struct cluster *cluster, struct stile_error *err);
+enum stile_status redis_cluster_gave_up(const struct cluster *cluster, struct stile_error *err);
 
-struct node *cluster_node(struct cluster *cluster, uint16_t slot); /* never NULL */
-size_t cluster_nodes(struct node ***nodes, struct cluster *cluster);
+struct node *redis_cluster_node(struct cluster *cluster, uint16_t slot); /* never NULL */
+size_t redis_cluster_nodes(struct node ***nodes, struct cluster *cluster);
 
 /* For route.c: what happens to the connections of its nodes. */
-void cluster_down(struct cluster *cluster, struct node *node);
-bool cluster_answers(struct cluster *cluster, struct node *node, struct request *request,
-                     const redisReply *reply);
+void redis_cluster_down(struct cluster *cluster, struct node *node);
+bool redis_cluster_answers(struct cluster *cluster, struct node *node, struct request *request,
+                           const redisReply *reply);
 
 #endif

@@ -1,14 +1,140 @@
-/* The keys of a name, and the arguments that are sent with them. */
+/* The keys of a name, the slot they are in, and the arguments that are sent with them. */
+#include <stdbool.h>
 #include <string.h>
 
+#include "engines/redis/keys.h"
 #include "engines/redis/redis.h"
-#include "engines/redis/slot.h"
+#include "mutant.h"
+
+/* ---- the slots of a Cluster ---- */
+
+#define POLYNOMIAL 0x1021 /* CRC-16/XMODEM: from 0, most significant bit first */
+
+static uint16_t forth(uint16_t crc, unsigned bits)
+{
+    while (bits--)
+        crc = (uint16_t)(crc << 1 ^ (crc & 0x8000 ? POLYNOMIAL : 0));
+    return crc;
+}
+
+static uint16_t back(uint16_t crc, unsigned bits)
+{
+    while (bits--)
+        crc = crc & 1 ? (uint16_t)((crc ^ POLYNOMIAL) >> 1 | 0x8000) : crc >> 1;
+    return crc;
+}
+
+static uint16_t crc_of(const char *bytes, size_t n)
+{
+    uint16_t crc = 0;
+    for (size_t i = 0; i < n; i++)
+        crc = forth(crc ^ (uint16_t)((unsigned char)bytes[i] << 8), 8);
+    return crc;
+}
+
+size_t redis_slot_tag(const char **tag, const char *key, size_t len)
+{
+    const char *open = memchr(key, '{', len);
+    const char *close = open ? memchr(open, '}', len - (size_t)(open - key)) : NULL;
+    *tag = open;
+    return close && close > open + 1 ? (size_t)(close - open) + 1 : 0;
+}
+
+uint16_t redis_slot_of(const char *key, size_t len)
+{
+    const char *tag;
+    size_t n = redis_slot_tag(&tag, key, len);
+#ifdef MUTANT_REDIS_SLOT_OF_ALL
+    n = 0;
+#endif
+    return (n ? crc_of(tag + 1, n - 2) : crc_of(key, len)) % SLOTS;
+}
+
+static bool is_plain(unsigned c)
+{
+    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
+}
+
+/* After a first character the last two bytes are what the wanted CRC, taken back by 16 bits, says;
+ * four CRCs are one slot. For every slot there is a first character for which these two are plain
+ * as well: the tests try them all. */
+void redis_slot_text(char text[SLOT_TEXT], uint16_t slot)
+{
+    for (char first = '0'; first <= 'z'; first++) {
+        for (unsigned high = 0; high < 4 && is_plain((unsigned char)first); high++) {
+            unsigned last = back((uint16_t)(slot | high << 14), 16) ^ crc_of(&first, 1);
+            if (!is_plain(last >> 8) || !is_plain(last & 0xff))
+                continue;
+            text[0] = first;
+            text[1] = (char)(last >> 8);
+            text[2] = (char)(last & 0xff);
+            return;
+        }
+    }
+}
+
+/* ---- the keys of one name ---- */
+
+static char *add(char *at, const char *bytes, size_t n)
+{
+    memcpy(at, bytes, n);
+    return at + n;
+}
+
+/* What belongs to K begins with a brace, as no K does but with a prefix that asks for it, and lives
+ * in K's slot: {K}:fence, or with the tag that K has itself, {tag}K:fence. Where K has no tag, but
+ * a brace that would end one early, a tag is made for K's slot. */
+char *redis_keys_of_name(struct conn_arg *args, char *room, const char *const *suffixes, size_t n,
+                         const char *prefix, const char *name, size_t name_len)
+{
+    size_t prefix_len = strlen(prefix), len = prefix_len + name_len;
+    const char *key = room, *tag;
+    char made[SLOT_TEXT + 2] = {'{', '?', '?', '?', '}'};
+    char *at = add(add(room, prefix, prefix_len), name, name_len);
+    size_t tag_len = redis_slot_tag(&tag, key, len);
+    if (!tag_len && memchr(key, '}', len)) {
+        redis_slot_text(made + 1, redis_slot_of(key, len));
+        tag = made;
+        tag_len = sizeof made;
+    }
+    args[0] = (struct conn_arg){key, len};
+    for (size_t i = 1; i < n; i++) {
+        char *start = at;
+        at = tag_len ? add(at, tag, tag_len) : add(at, "{", 1);
+        at = add(at, key, len);
+        at = tag_len ? at : add(at, "}", 1);
+        at = add(at, suffixes[i], strlen(suffixes[i]));
+        args[i] = (struct conn_arg){start, (size_t)(at - start)};
+    }
+    return at;
+}
+
+/* {K} and a suffix, or {tag}K and a suffix; K begins with the prefix. */
+bool redis_keys_is_derived(const char *const *suffixes, size_t n, const char *prefix,
+                           const char *key, size_t len)
+{
+    const char *tag;
+    size_t prefix_len = strlen(prefix), tag_len = redis_slot_tag(&tag, key, len);
+    if (!tag_len || tag != key)
+        return false;
+    for (size_t i = 1; i < n; i++) {
+        size_t end = strlen(suffixes[i]);
+        if (len < tag_len + end || memcmp(key + len - end, suffixes[i], end) != 0)
+            continue;
+        const char *rest = len == tag_len + end ? key + 1 : key + tag_len;
+        if (len - (size_t)(rest - key) >= prefix_len && memcmp(rest, prefix, prefix_len) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* ---- what scripts are sent ---- */
 
 static const char mode_letters[] = {
     [STILE_EXCLUSIVE] = 'x', [STILE_SHARED] = 's', [STILE_SLOTS] = 'n'};
 
-/* No name has a control character and no prefix may have one (place_prefix()), so that no K looks
- * like any other key of ours, and what is beside one K is never beside another. */
+/* No name has a control character and no prefix may have one (redis_address_prefix()), so that no K
+ * looks like any other key of ours, and what is beside one K is never beside another. */
 static const char *const suffixes[] = {
     "", KEY_MARK "queue", KEY_MARK "by", KEY_MARK "members", KEY_MARK "info", KEY_MARK "gap"};
 #define FAMILY   (sizeof suffixes / sizeof *suffixes)
@@ -20,7 +146,7 @@ static char *write_shared(char *at, const struct redis *redis, uint16_t slot, co
 {
     if (redis->cluster) {
         *at++ = '{';
-        slot_text(at, slot);
+        redis_slot_text(at, slot);
         at += SLOT_TEXT;
         *at++ = '}';
     }
@@ -32,55 +158,49 @@ static char *write_keys(struct conn_arg *args, char *room, size_t n, const struc
 {
     struct conn_arg family[FAMILY];
     bool counts = n > TOKEN_AT;
-    char *at = family_write(family, room, suffixes, n - counts, redis->prefix, name, name_len);
+    char *at =
+        redis_keys_of_name(family, room, suffixes, n - counts, redis->prefix, name, name_len);
     for (size_t i = 0; i < n - counts; i++)
         args[i + (i >= TOKEN_AT)] = family[i];
     if (!counts)
         return at;
-    uint16_t slot = redis->cluster ? slot_of(family[0].bytes, family[0].len) : 0;
+    uint16_t slot = redis->cluster ? redis_slot_of(family[0].bytes, family[0].len) : 0;
     char *end = write_shared(at, redis, slot, "token");
     args[TOKEN_AT] = (struct conn_arg){at, (size_t)(end - at)};
     return end;
 }
 
-size_t keys_room(const struct redis *redis, size_t name_len)
+size_t redis_keys_room(const struct redis *redis, size_t name_len)
 {
-    return FAMILY_ROOM(FAMILY, strlen(redis->prefix), name_len) + SHARED_ROOM;
+    return KEYS_ROOM(FAMILY, strlen(redis->prefix), name_len) + SHARED_ROOM;
 }
 
-char *keys_write(struct conn_arg args[SCRIPT_KEYS], char *room, const struct redis *redis,
-                 const char *name, size_t name_len)
+char *redis_keys_write(struct conn_arg args[SCRIPT_KEYS], char *room, const struct redis *redis,
+                       const char *name, size_t name_len)
 {
     return write_keys(args, room, SCRIPT_KEYS, redis, name, name_len);
 }
 
-void key_of_clients(char stem[SHARED_ROOM], const struct redis *redis, uint16_t slot)
+void redis_key_of_clients(char stem[SHARED_ROOM], const struct redis *redis, uint16_t slot)
 {
     write_shared(stem, redis, slot, "client:");
 }
 
-bool key_is_derived(const char *key, size_t len)
+bool redis_key_is_derived(const char *key, size_t len)
 {
     return memchr(key, KEY_MARK[0], len) != NULL;
 }
 
-void call_begin(struct call *call, size_t n_keys, const struct redis *redis, const char *name,
-                size_t name_len)
+void redis_call_begin(struct call *call, size_t n_keys, const struct redis *redis, const char *name,
+                      size_t name_len)
 {
     write_keys(call->args, call->room, n_keys, redis, name, name_len);
     call->n = call->n_keys = n_keys;
 }
 
-void call_add(struct call *call, const char *text)
+void redis_call_add(struct call *call, const char *text)
 {
     call->args[call->n++] = CONN_TEXT(text);
-}
-
-enum stile_status call_send(const struct call *call, struct redis *redis, const struct lua *script,
-                            conn_fn *fn, void *data, struct stile_error *err)
-{
-    struct node *node = route_to_key(redis, &call->args[0]);
-    return node_eval(node, script, call->args, call->n_keys, call->n, fn, data, err);
 }
 
 /* ---- numbers ---- */
@@ -99,7 +219,7 @@ static uint64_t px_of(const struct claim *claim, uint64_t held_ns)
 }
 
 /* snprintf() takes longer than all else that is done to send a claim. */
-void number_write(char out[NUMBER_MAX], uint64_t value)
+void redis_number_write(char out[NUMBER_MAX], uint64_t value)
 {
     char digits[NUMBER_MAX];
     size_t n = 0, at = 0;
@@ -117,20 +237,20 @@ static char *add_number(char *at, const char *number)
     return stpcpy(at, number);
 }
 
-void numbers_of(struct numbers *n, const struct claim *claim, uint64_t held_ns)
+void redis_numbers_of(struct numbers *n, const struct claim *claim, uint64_t held_ns)
 {
-    number_write(n->slots, claim->slots);
-    number_write(n->px, px_of(claim, held_ns));
-    number_write(n->ttl, whole_ms(claim->ttl_ns));
-    number_write(n->hold, whole_ms(claim->hold_ns));
-    number_write(n->delay, whole_ms(claim->delay_ns));
+    redis_number_write(n->slots, claim->slots);
+    redis_number_write(n->px, px_of(claim, held_ns));
+    redis_number_write(n->ttl, whole_ms(claim->ttl_ns));
+    redis_number_write(n->hold, whole_ms(claim->hold_ns));
+    redis_number_write(n->delay, whole_ms(claim->delay_ns));
     char *at = add_number(add_number(n->terms, n->ttl), n->hold);
     add_number(add_number(at, n->delay), n->slots);
     n->mode[0] = mode_letters[claim->mode];
     n->mode[1] = '\0';
 }
 
-bool claim_take_mode(struct claim *claim, const char *letter)
+bool redis_claim_take_mode(struct claim *claim, const char *letter)
 {
     for (size_t i = 0; i < sizeof mode_letters; i++) {
         if (letter[0] == mode_letters[i] && !letter[1]) {

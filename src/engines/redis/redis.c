@@ -17,14 +17,258 @@
  *     route.c    which server to ask    open.c, sentinel.c, cluster.c who that is
  *     vitals.c, verdict.c, doctor.c     is this server fit for locks?
  */
-#include "engines/redis/redis.h"
-
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "engines/redis/address.h"
 #include "engines/redis/cluster.h"
-#include "engines/redis/place.h"
+#include "engines/redis/doctor_probe.h"
+#include "engines/redis/errors.h"
+#include "engines/redis/redis.h"
 #include "engines/redis/sentinel.h"
+
+/* ---- opening ---- */
+
+#define OPEN_PATIENCE_NS (5 * NS_PER_SEC)
+
+struct opening {
+    struct redis *redis;
+    struct timer timer;
+    bool over;
+    struct stile_error error;
+    char *info;
+};
+
+/* ---- waiting ---- */
+
+static void out_of_patience(struct timer *timer)
+{
+    struct opening *opening = (struct opening *)((char *)timer - offsetof(struct opening, timer));
+    error_set(&opening->error, STILE_UNREACHABLE, 0, "the server does not answer");
+    opening->over = true;
+}
+
+static void turn(struct opening *opening)
+{
+    struct loop *loop = opening->redis->engine.loop;
+    loop_prepare(loop);
+    loop_wait(loop, true);
+    loop_run(loop);
+}
+
+static void begin(struct opening *opening, uint64_t patience_ns)
+{
+    struct loop *loop = opening->redis->engine.loop;
+    opening->over = false;
+    opening->error.status = STILE_OK;
+    loop_arm(loop, &opening->timer, loop_now(loop) + patience_ns);
+}
+
+/* ---- one server ---- */
+
+static void on_info(void *data, const redisReply *reply, const struct stile_error *err)
+{
+    struct opening *opening = data;
+    opening->over = true;
+    if (err)
+        error_copy(&opening->error, err);
+    else if (text_of(reply))
+        opening->info = strdup(text_of(reply));
+}
+
+static enum stile_status ask_info(struct opening *opening, struct stile_error *err)
+{
+    struct redis *redis = opening->redis;
+    struct conn_arg info[] = {CONN_TEXT("INFO")};
+    if (!opening->over && redis_node_send(&redis->home, info, 1, on_info, opening, &opening->error))
+        opening->over = true;
+    while (!opening->over)
+        turn(opening);
+    redis_route_forget(redis, opening);
+    bool for_the_doctor = redis->engine.examining && redis_error_is_denial(&opening->error);
+    if (!opening->error.status || for_the_doctor)
+        return STILE_OK;
+    error_copy(err, &opening->error);
+    return opening->error.status;
+}
+
+static enum stile_status reach_server(struct opening *opening, struct stile_error *err)
+{
+    begin(opening, OPEN_PATIENCE_NS);
+    return ask_info(opening, err);
+}
+
+/* ---- Sentinels ---- */
+
+/* A primary that can't be used yet may be replaced in a moment: only time ends that. */
+static enum stile_status reach_primary(struct opening *opening, const struct url *url,
+                                       struct stile_error *err)
+{
+    struct redis *redis = opening->redis;
+    struct node *home = &redis->home;
+    begin(opening, OPEN_PATIENCE_NS);
+    enum stile_status status = redis_sentinel_new(&redis->sentinel, redis, url, err);
+    if (status)
+        return status;
+    while (!opening->over && !(home->asks && redis_conn_is_up(home->asks))) {
+        status = redis_sentinel_gave_up(redis->sentinel, err);
+        if (status)
+            return status;
+        turn(opening);
+    }
+    if (opening->over)
+        return redis_sentinel_explain(redis->sentinel, err);
+    return ask_info(opening, err);
+}
+
+/* ---- a Cluster ---- */
+
+static enum stile_status ask_seed(struct opening *opening, const char *host, uint16_t port,
+                                  uint64_t patience_ns, struct stile_error *err)
+{
+    struct redis *redis = opening->redis;
+    enum stile_status status =
+        redis_node_init(&redis->home, redis, host, port ? port : ADDRESS_PORT, err);
+    if (status)
+        return status;
+    begin(opening, patience_ns);
+    return ask_info(opening, err);
+}
+
+/* The nodes of the URL in turn. What one refuses, the others would, too. */
+static enum stile_status reach_seed(struct opening *opening, const struct url *url,
+                                    struct stile_error *err)
+{
+    size_t n = url->n_hosts;
+    char said[160] = "";
+    if (n < 2)
+        return ask_seed(opening, n ? url->hosts[0].host : "127.0.0.1", n ? url->hosts[0].port : 0,
+                        OPEN_PATIENCE_NS, err);
+    for (size_t i = 0; i < n; i++) {
+        struct stile_error why;
+        enum stile_status status =
+            ask_seed(opening, url->hosts[i].host, url->hosts[i].port, OPEN_PATIENCE_NS / n, &why);
+        if (status != STILE_UNREACHABLE && status != STILE_UNCERTAIN) {
+            error_copy(err, &why);
+            return status;
+        }
+        size_t used = strlen(said);
+        snprintf(said + used, sizeof said - used, "%s%.100s", used ? "; " : "", why.message);
+        redis_node_close(&opening->redis->home);
+    }
+    return error_set(err, STILE_UNREACHABLE, 0, "no node of the cluster answers: %s", said);
+}
+
+static enum stile_status read_table(struct opening *opening, struct stile_error *err)
+{
+    struct redis *redis = opening->redis;
+    if (redis->options.db)
+        return error_set(err, STILE_MISUSE, 0,
+                         "a Redis Cluster has database 0 only: leave the number out");
+    begin(opening, OPEN_PATIENCE_NS);
+    enum stile_status status = redis_cluster_new(&redis->cluster, redis, err);
+    while (!status && !redis_cluster_is_loaded(redis->cluster)) {
+        if (opening->over)
+            return error_set(err, STILE_UNREACHABLE, 0, "the cluster does not answer");
+        turn(opening);
+        status = redis_cluster_gave_up(redis->cluster, err);
+    }
+    return status;
+}
+
+static enum stile_status check_cluster(struct opening *opening, struct stile_error *err)
+{
+    if (redis_address_says(opening->info, "cluster_enabled:1"))
+        return read_table(opening, err);
+    if (opening->redis->clustered)
+        return error_set(err, STILE_REFUSED, 0,
+                         "this server is not part of a Redis Cluster: use redis://");
+    return STILE_OK;
+}
+
+/* ---- whatever it is ---- */
+
+static bool keep(char **to, const char **option)
+{
+    *to = *option ? strdup(*option) : NULL;
+    bool kept = *to || !*option;
+    *option = *to;
+    return kept;
+}
+
+/* What they point to was the URL's. */
+static enum stile_status keep_options(struct redis *redis, const struct url *url,
+                                      struct stile_error *err)
+{
+    struct conn_options *o = &redis->options;
+    const char *host = o->target.host;
+    char secret[URL_SECRET_MAX];
+    enum stile_status status = url_secret(&o->password, url, "password_file", secret, err);
+    bool kept = keep(&redis->user, &o->user) & keep(&redis->password, &o->password) &
+                keep(&redis->path, &o->target.path);
+    explicit_bzero(secret, sizeof secret);
+    o->target.host = NULL;
+    if (!status && !kept)
+        status = error_set(err, STILE_NOMEM, 0, "out of memory");
+    if (!status && !redis->clustered)
+        status = redis_node_init(&redis->home, redis, host, o->target.port, err);
+    return status;
+}
+
+static enum stile_status reach_one(struct opening *opening, const struct url *url,
+                                   struct stile_error *err)
+{
+    if (opening->redis->clustered)
+        return reach_seed(opening, url, err);
+    if (opening->redis->options.primary)
+        return reach_primary(opening, url, err);
+    return reach_server(opening, err);
+}
+
+/* Whatever it is; of a Cluster without a table only the node that was named is looked at. */
+static enum stile_status prepare_for_the_doctor(struct opening *opening, const struct url *url)
+{
+    struct redis *redis = opening->redis;
+    redis->cli_flags = redis_probe_flags(redis_conn_options(redis->home.asks), url);
+    if (check_cluster(opening, NULL) != STILE_OK) {
+        redis_route_forget(redis, redis->cluster);
+        redis_cluster_free(redis->cluster);
+        redis->cluster = NULL;
+    }
+    return STILE_OK;
+}
+
+static enum stile_status reach(struct opening *opening, const struct url *url,
+                               struct stile_error *err)
+{
+    struct redis *redis = opening->redis;
+    enum stile_status status = reach_one(opening, url, err);
+    if (!status && redis->engine.examining)
+        return prepare_for_the_doctor(opening, url);
+    if (!status)
+        status = check_cluster(opening, err);
+    if (!status)
+        status = redis_address_check(opening->info, url_param(url, "allow") != NULL, err);
+    return status;
+}
+
+static enum stile_status reach_and_check(struct redis *redis, const struct url *url,
+                                         struct stile_error *err)
+{
+    struct opening opening = {.redis = redis, .timer.fn = out_of_patience};
+    if (loop_reserve(redis->engine.loop, 1))
+        return error_set(err, STILE_NOMEM, 0, "out of memory");
+    enum stile_status status = keep_options(redis, url, err);
+    if (!status)
+        status = reach(&opening, url, err);
+    if (!status)
+        status = redis_identity_init(redis, err);
+    loop_disarm(redis->engine.loop, &opening.timer);
+    loop_unreserve(redis->engine.loop, 1);
+    free(opening.info);
+    return status;
+}
 
 /* A claim may have to wait for two of them (replicas.c), and its lease goes on. */
 #define WAIT_MAX_MS 2500
@@ -54,29 +298,30 @@ static enum stile_status read_target(struct redis *redis, const struct url *url,
         if (url->n_hosts || !*url->path)
             return error_set(err, STILE_MISUSE, 0, "write redis+unix:///path/of/the/socket");
         o->target.path = url->path;
-        return place_db_param(&o->db, url, err);
+        return redis_address_db_param(&o->db, url, err);
     }
     if (is_scheme(url, "sentinel")) {
         o->primary = true;
-        return place_db_param(&o->db, url, err);
+        return redis_address_db_param(&o->db, url, err);
     }
     if (is_scheme(url, "cluster")) {
         redis->clustered = true;
-        return place_db(&o->db, url, err);
+        return redis_address_db(&o->db, url, err);
     }
     if (url->n_hosts > 1)
         return error_set(err, STILE_MISUSE, 0, "a redis URL names one server, not %zu",
                          url->n_hosts);
     o->target.host = url->n_hosts ? url->hosts[0].host : "127.0.0.1";
-    o->target.port = url->n_hosts && url->hosts[0].port ? url->hosts[0].port : PLACE_PORT;
-    return place_db(&o->db, url, err);
+    o->target.port = url->n_hosts && url->hosts[0].port ? url->hosts[0].port : ADDRESS_PORT;
+    return redis_address_db(&o->db, url, err);
 }
 
 static enum stile_status read_tls(struct redis *redis, const struct url *url,
                                   struct stile_error *err)
 {
     bool secure = strncmp(url->scheme, "rediss", 6) == 0;
-    enum stile_status status = place_tls(&redis->tls, url, secure ? url->scheme : "rediss", err);
+    enum stile_status status =
+        redis_address_tls(&redis->tls, url, secure ? url->scheme : "rediss", err);
     redis->options.target.tls = redis->tls;
     return status;
 }
@@ -89,9 +334,9 @@ static enum stile_status read_rest(struct redis *redis, const struct url *url,
         return error_set(err, STILE_MISUSE, 0, "sentinel_...= needs a redis+sentinel:// URL");
     redis->wait_ms = 1000;
     redis->poll_ms = POLL_MS;
-    enum stile_status status = place_prefix(redis->prefix, url, err);
+    enum stile_status status = redis_address_prefix(redis->prefix, url, err);
     if (!status)
-        status = place_allow(url, err);
+        status = redis_address_allow(url, err);
     if (!status)
         status = url_param_number(&redis->wait_replicas, url, "wait_replicas", 0, 100, err);
     if (!status)
@@ -103,11 +348,11 @@ static enum stile_status read_rest(struct redis *redis, const struct url *url,
 
 static void dispose(struct redis *redis)
 {
-    describe_free(redis);
-    sentinel_free(redis->sentinel);
-    cluster_free(redis->cluster);
-    node_close(&redis->home);
-    batches_free(redis);
+    redis_identity_free(redis);
+    redis_sentinel_free(redis->sentinel);
+    redis_cluster_free(redis->cluster);
+    redis_node_close(&redis->home);
+    redis_batches_free(redis);
     tls_context_free(redis->tls);
     free(redis->cli_flags);
     if (redis->password)
@@ -130,11 +375,21 @@ static const char *condition_of(const struct redis *redis)
     return redis->engine.caps.condition;
 }
 
+static const struct node_events node_events = {
+    .up = redis_claims_request_again,
+    .subscribed = redis_claims_look_again,
+    .message = redis_claims_message,
+    .down = redis_route_down,
+    .answers = redis_route_answers,
+    .moved = redis_claims_follow,
+};
+
 static enum stile_status redis_open(struct engine *engine, const struct url *url,
                                     struct stile_error *err)
 {
     struct redis *redis = redis_of(engine);
-    int rc = who_introduce(redis->channel, redis->info, engine);
+    redis->node_events = &node_events;
+    int rc = redis_identity_new(redis->channel, redis->info, engine);
     if (rc)
         return error_errno(err, STILE_REFUSED, rc, "drawing a session id");
     enum stile_status status = read_target(redis, url, err);
@@ -143,7 +398,7 @@ static enum stile_status redis_open(struct engine *engine, const struct url *url
     if (!status)
         status = read_rest(redis, url, err);
     if (!status)
-        status = open_engine(redis, url, err);
+        status = reach_and_check(redis, url, err);
     if (status)
         dispose(redis);
     else
@@ -158,7 +413,7 @@ static void redis_close(struct engine *engine)
 
 static void redis_forked(struct engine *engine)
 {
-    route_forked(redis_of(engine));
+    redis_route_forked(redis_of(engine));
 }
 
 static const char *const redis_params[] = {"prefix",
@@ -178,18 +433,18 @@ static const char *const redis_params[] = {"prefix",
                                            NULL};
 
 static const struct engine_push push = {
-    .watch = people_watch,
-    .unwatch = people_unwatch,
+    .watch = redis_inspect_watch,
+    .unwatch = redis_inspect_unwatch,
 };
 
 static const struct engine_detached detached = {
-    .resume = claims_resume,
-    .detach = claims_detach,
-    .owner = claims_owner,
+    .resume = redis_claims_resume,
+    .detach = redis_claims_detach,
+    .owner = redis_claims_owner,
 };
 
 static const struct engine_admin admin = {
-    .examine = doctor_examine,
+    .examine = redis_doctor_examine,
 };
 
 const struct engine_class redis_class = {
@@ -221,12 +476,12 @@ const struct engine_class redis_class = {
     .open = redis_open,
     .close = redis_close,
     .forked = redis_forked,
-    .claim = claims_claim,
-    .release = claims_release,
-    .renew = claims_renew,
-    .list = people_list,
-    .show = people_show,
-    .break_ = people_break,
+    .claim = redis_claims_claim,
+    .release = redis_claims_release,
+    .renew = redis_claims_renew,
+    .list = redis_inspect_list,
+    .show = redis_inspect_show,
+    .break_ = redis_inspect_break,
     .push = &push,
     .detached = &detached,
     .admin = &admin,

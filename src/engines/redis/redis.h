@@ -3,12 +3,12 @@
 #define STILE_REDIS_H
 
 #include "engines/engine.h"
-#include "engines/redis/family.h"
-#include "engines/redis/place.h"
+#include "engines/redis/address.h"
+#include "engines/redis/identity.h"
+#include "engines/redis/keys.h"
 #include "engines/redis/reply.h"
 #include "engines/redis/route.h"
 #include "engines/redis/scripts.h"
-#include "engines/redis/who.h"
 
 #define OWNER_HEADS 512
 
@@ -23,6 +23,11 @@ enum standing {
     HOLDING,
     LEAVING,
 };
+
+struct redis_claim;
+
+/* NULL: enough replicas have the grant. */
+typedef void replicated_fn(struct redis_claim *claim, const struct stile_error *err);
 
 struct redis_claim {
     struct redis_claim *next;          /* with the same head in redis->by_owner */
@@ -44,17 +49,19 @@ struct redis_claim {
     uint64_t foreign_hash, foreign_ns; /* of that key's value, and when it was seen first */
     uint64_t behind_ns; /* since when another client's key is in its way; 0: it is not */
     unsigned looks;
-    unsigned stake;     /* while it is listed: for stakes_remove() */
+    unsigned stake;     /* while it is listed: for redis_leases_remove() */
     struct timer timer; /* in line: when to look by ourselves; leaving: when to say it again */
     struct batch *batch;
     struct node *asked_at;               /* in line: where */
     struct node *replicates_at;          /* REPLICATING: where, else NULL */
-    struct redis_claim *replicates_next; /* in a line of that node */
+    struct redis_claim *replicates_next; /* in a list of that node */
+    replicated_fn *replicated;
 };
 
 struct redis {
     struct engine engine;
     struct tls_context *tls;
+    const struct node_events *node_events;
     struct node home;          /* the one server, if it is one */
     struct sentinel *sentinel; /* NULL: not by Sentinels */
     bool clustered;            /* the URL says so */
@@ -72,7 +79,7 @@ struct redis {
     char *user, *password, *path;
     struct redis_claim *by_owner[OWNER_HEADS];
     struct redis_claim *oldest, *newest;
-    struct stakes stakes;  /* the leases of all that are listed */
+    struct leases stakes;  /* the leases of all that are listed */
     struct batch *batches; /* renewals under way */
 };
 
@@ -99,26 +106,22 @@ static inline struct redis *redis_of_part(struct redis_claim *part)
 static inline struct node *claim_node(struct redis_claim *part)
 {
     const struct claim *claim = claim_of(part);
-    return route_to(redis_of_part(part), claim->name, claim->name_len);
+    return redis_route_to(redis_of_part(part), claim->name, claim->name_len);
 }
-
-/* ---- open.c ---- */
-
-enum stile_status open_engine(struct redis *redis, const struct url *url, struct stile_error *err);
 
 /* ---- keys.c ---- */
 
 /* What all keys of a name need at most. */
-size_t keys_room(const struct redis *redis, size_t name_len);
-#define KEYS_ROOM_MAX (FAMILY_ROOM(SCRIPT_KEYS, PREFIX_MAX, STILE_NAME_MAX) + SHARED_ROOM)
+size_t redis_keys_room(const struct redis *redis, size_t name_len);
+#define KEYS_ROOM_MAX (KEYS_ROOM(SCRIPT_KEYS, PREFIX_MAX, STILE_NAME_MAX) + SHARED_ROOM)
 
 /* Returns where it stopped writing. */
-char *keys_write(struct conn_arg args[SCRIPT_KEYS], char *room, const struct redis *redis,
-                 const char *name, size_t name_len);
+char *redis_keys_write(struct conn_arg args[SCRIPT_KEYS], char *room, const struct redis *redis,
+                       const char *name, size_t name_len);
 /* Behind it comes a session: where that describes itself to those who look at names in this slot,
  * which counts in a Cluster only. */
-void key_of_clients(char stem[SHARED_ROOM], const struct redis *redis, uint16_t slot);
-bool key_is_derived(const char *key, size_t len);
+void redis_key_of_clients(char stem[SHARED_ROOM], const struct redis *redis, uint16_t slot);
+bool redis_key_is_derived(const char *key, size_t len);
 
 /* The arguments of one script about one name. */
 struct call {
@@ -127,12 +130,9 @@ struct call {
     char room[KEYS_ROOM_MAX];
 };
 
-void call_begin(struct call *call, size_t n_keys, const struct redis *redis, const char *name,
-                size_t name_len);
-void call_add(struct call *call, const char *text); /* borrowed until it is sent */
-enum stile_status call_send(const struct call *call, struct redis *redis, const struct lua *script,
-                            conn_fn *fn, void *data, struct stile_error *err);
-
+void redis_call_begin(struct call *call, size_t n_keys, const struct redis *redis, const char *name,
+                      size_t name_len);
+void redis_call_add(struct call *call, const char *text); /* borrowed until it is sent */
 #define NUMBER_MAX 24
 
 struct numbers {
@@ -141,93 +141,102 @@ struct numbers {
     char mode[2];
 };
 
-void number_write(char out[NUMBER_MAX], uint64_t value);
-void numbers_of(struct numbers *n, const struct claim *claim, uint64_t held_ns);
-bool claim_take_mode(struct claim *claim, const char *letter); /* as a script writes it */
+void redis_number_write(char out[NUMBER_MAX], uint64_t value);
+void redis_numbers_of(struct numbers *n, const struct claim *claim, uint64_t held_ns);
+bool redis_claim_take_mode(struct claim *claim, const char *letter); /* as a script writes it */
+
+/* ---- route.c ---- */
+
+enum stile_status redis_call_send(const struct call *call, struct redis *redis,
+                                  const struct lua *script, conn_fn *fn, void *data,
+                                  struct stile_error *err);
 
 /* ---- owners.c ---- */
 
-void claim_enlist(struct redis_claim *part);
-void claim_unlist(struct redis_claim *part);
-struct redis_claim *claim_find(struct redis *redis, const char *owner); /* or NULL */
+void redis_claim_enlist(struct redis_claim *part);
+void redis_claim_unlist(struct redis_claim *part);
+struct redis_claim *redis_claim_find(struct redis *redis, const char *owner); /* or NULL */
 
 /* ---- describe.c ---- */
 
-enum stile_status describe_init(struct redis *redis, struct stile_error *err);
-void describe_free(struct redis *redis);
+enum stile_status redis_identity_init(struct redis *redis, struct stile_error *err);
+void redis_identity_free(struct redis *redis);
 /* Whoever looks at this claim can read who we are, for as long as it lasts and some time more. */
-void describe_to(struct redis *redis, const struct claim *claim);
+void redis_identity_publish(struct redis *redis, const struct claim *claim);
 /* The same of the session that has made a claim which we go on with. */
-void describe_prolong(struct redis *redis, struct redis_claim *part);
+void redis_identity_extend(struct redis *redis, struct redis_claim *part);
 
 /* ---- claims.c ---- */
 
-void claims_claim(struct engine *engine, struct claim *claim);
-void claims_resume(struct engine *engine, struct claim *claim);
-void claims_detach(struct engine *engine, struct claim *claim);
-const char *claims_owner(struct engine *engine, struct claim *claim);
+void redis_claims_claim(struct engine *engine, struct claim *claim);
+void redis_claims_resume(struct engine *engine, struct claim *claim);
+void redis_claims_detach(struct engine *engine, struct claim *claim);
+const char *redis_claims_owner(struct engine *engine, struct claim *claim);
 
-void claim_ask(struct redis_claim *part); /* the long way; also whoever is in line already */
+void redis_claim_request(
+    struct redis_claim *part); /* the long way; also whoever is in line already */
 /* The arguments that an entry in line is made of: owner, mode, px, terms. */
-void claim_add_entry(struct call *call, struct redis_claim *part, struct numbers *n);
-void claim_confirm(struct redis_claim *part);
-/* conn NULL: wherever its name is kept. */
-enum stile_status claim_send_confirm(struct redis_claim *part, struct conn *conn, conn_fn *fn,
-                                     struct stile_error *err);
+void redis_claim_add_entry(struct call *call, struct redis_claim *part, struct numbers *n);
+void redis_claim_confirm(struct redis_claim *part);
 
 /* ---- queue.c ---- */
 
-void claim_stand_in_line(struct redis_claim *part, const redisReply *reply);
-void claim_look(struct timer *timer);
+void redis_claim_wait_in_queue(struct redis_claim *part, const redisReply *reply);
+void redis_claim_look(struct timer *timer);
 /* No answer to who waits already: its place is kept and it asks again, which finds whatever the
  * server has made of it. Refused, it leaves nothing behind. */
-void claim_unanswered(struct redis_claim *part, const struct stile_error *err);
+void redis_claim_unanswered(struct redis_claim *part, const struct stile_error *err);
 
 /* The subscription has begun (again): messages may have been missed. */
-void claims_look_again(struct node *node);
+void redis_claims_look_again(struct node *node);
 /* Requests can be sent again: who was not answered need not wait for its next look. */
-void claims_ask_again(struct node *node);
+void redis_claims_request_again(struct node *node);
 /* Names may have moved to other nodes: who waits goes with them. */
-void claims_follow(struct redis *redis);
-void claims_hear(struct redis *redis, const char *text, size_t len);
+void redis_claims_follow(struct redis *redis);
+void redis_claims_message(struct redis *redis, const char *text, size_t len);
 
 /* ---- grant.c ---- */
 
-void claim_granted(struct redis_claim *part, uint64_t token);
-void claim_hold(struct redis_claim *part); /* granted, and where it has to be */
+void redis_claim_granted(struct redis_claim *part, uint64_t token);
+void redis_claim_hold(struct redis_claim *part); /* granted, and where it has to be */
 /* In doubt, it keeps its owner value: core's withdrawal needs it. */
-void claim_fail(struct redis_claim *part, const struct stile_error *err);
+void redis_claim_fail(struct redis_claim *part, const struct stile_error *err);
 /* Never in doubt: core would withdraw what its owner has and wants to keep. */
-void claim_fail_to_resume(struct redis_claim *part, const struct stile_error *err);
-void claim_forget(struct redis_claim *part); /* here, not on the server */
+void redis_claim_fail_to_resume(struct redis_claim *part, const struct stile_error *err);
+void redis_claim_forget(struct redis_claim *part); /* here, not on the server */
 
 /* ---- replicas.c ---- */
 
-void replicas_await(struct redis_claim *part); /* granted by redis->speaker, in the answer before */
-void replicas_forget(struct redis_claim *part);
+/* Granted by redis->speaker, in the answer before. Ends in replicated(). */
+void redis_replicas_await(struct redis_claim *part, replicated_fn *replicated);
+void redis_replicas_forget(struct redis_claim *part);
+/* Proves that a grant is still there, and makes it ours for the full time. conn NULL: wherever its
+ * name is kept. */
+enum stile_status redis_replicas_confirm(struct redis_claim *part, struct conn *conn, conn_fn *fn,
+                                         struct stile_error *err);
 
 /* ---- release.c ---- */
 
-void claims_release(struct engine *engine, struct claim *claim);
+void redis_claims_release(struct engine *engine, struct claim *claim);
 /* Takes back what is left on the server of a claim that has failed. Nobody hears how it went. */
-void claim_retract(struct redis_claim *part);
+void redis_claim_retract(struct redis_claim *part);
 
 /* ---- renew.c ---- */
 
-void claims_renew(struct engine *engine, struct claim *const *claims, size_t n);
-void claim_leave_batch(struct redis_claim *part);
-void batches_free(struct redis *redis);
+void redis_claims_renew(struct engine *engine, struct claim *const *claims, size_t n);
+void redis_claim_leave_batch(struct redis_claim *part);
+void redis_batches_free(struct redis *redis);
 
 /* ---- people.c ---- */
 
-void people_list(struct engine *engine, struct query *query);
-void people_show(struct engine *engine, struct query *query);
-void people_break(struct engine *engine, struct query *query);
-void people_watch(struct engine *engine, struct query *query);
-void people_unwatch(struct engine *engine, struct query *query);
+void redis_inspect_list(struct engine *engine, struct query *query);
+void redis_inspect_show(struct engine *engine, struct query *query);
+void redis_inspect_break(struct engine *engine, struct query *query);
+void redis_inspect_watch(struct engine *engine, struct query *query);
+void redis_inspect_unwatch(struct engine *engine, struct query *query);
 
 /* ---- doctor.c ---- */
 
-void doctor_examine(struct engine *engine, struct query *query);
+void redis_doctor_examine(struct engine *engine, struct query *query);
 
 #endif

@@ -17,7 +17,7 @@ struct batch {
     struct redis_claim *parts[];
 };
 
-void claim_leave_batch(struct redis_claim *part)
+void redis_claim_leave_batch(struct redis_claim *part)
 {
     struct batch *batch = part->batch;
     for (size_t i = 0; batch && i < batch->n; i++) {
@@ -59,7 +59,7 @@ static void on_renewed(void *data, const redisReply *reply, const struct stile_e
     free(batch);
 }
 
-void batches_free(struct redis *redis)
+void redis_batches_free(struct redis *redis)
 {
     while (redis->batches) {
         struct batch *batch = redis->batches;
@@ -80,7 +80,7 @@ static bool draft_new(struct draft *draft, const struct redis *redis, struct cla
 {
     size_t room = 0;
     for (size_t i = 0; i < n; i++)
-        room += keys_room(redis, claims[i]->name_len);
+        room += redis_keys_room(redis, claims[i]->name_len);
     draft->numbers = malloc(n * sizeof *draft->numbers);
     draft->args = malloc((SCRIPT_KEYS + 3) * n * sizeof *draft->args);
     draft->room = malloc(room);
@@ -100,17 +100,18 @@ static enum stile_status send_batch(struct redis *redis, struct batch *batch, st
     char *room = draft->room;
     for (size_t i = 0; i < batch->n; i++, arg += SCRIPT_KEYS) {
         struct claim *claim = claim_of(batch->parts[i]);
-        room = keys_write(arg, room, redis, claim->name, claim->name_len);
-        describe_to(redis, claim);
-        numbers_of(&draft->numbers[i], claim, batch->sent_ns - batch->parts[i]->granted_ns);
+        room = redis_keys_write(arg, room, redis, claim->name, claim->name_len);
+        redis_identity_publish(redis, claim);
+        redis_numbers_of(&draft->numbers[i], claim, batch->sent_ns - batch->parts[i]->granted_ns);
     }
     for (size_t i = 0; i < batch->n; i++) {
         *arg++ = (struct conn_arg){batch->parts[i]->owner, OWNER_LEN};
         *arg++ = CONN_TEXT(draft->numbers[i].mode);
         *arg++ = CONN_TEXT(draft->numbers[i].px);
     }
-    return node_eval(route_to_key(redis, &draft->args[0]), &redis_script_renew, draft->args,
-                     SCRIPT_KEYS * batch->n, (size_t)(arg - draft->args), on_renewed, batch, NULL);
+    return redis_node_eval(redis_route_to_key(redis, &draft->args[0]), &redis_script_renew,
+                           draft->args, SCRIPT_KEYS * batch->n, (size_t)(arg - draft->args),
+                           on_renewed, batch, NULL);
 }
 
 static void renew_some(struct redis *redis, struct claim *const *claims, size_t n)
@@ -149,13 +150,13 @@ static size_t run_of(const struct redis *redis, struct claim *const *claims, siz
     size_t run = 1, most = n < RENEWS_MAX ? n : RENEWS_MAX;
     if (!redis->cluster)
         return most;
-    uint16_t slot = route_slot(redis, claims[0]->name, claims[0]->name_len);
-    while (run < most && route_slot(redis, claims[run]->name, claims[run]->name_len) == slot)
+    uint16_t slot = redis_route_slot(redis, claims[0]->name, claims[0]->name_len);
+    while (run < most && redis_route_slot(redis, claims[run]->name, claims[run]->name_len) == slot)
         run++;
     return run;
 }
 
-void claims_renew(struct engine *engine, struct claim *const *claims, size_t n)
+void redis_claims_renew(struct engine *engine, struct claim *const *claims, size_t n)
 {
     for (size_t i = 0, run; i < n; i += run) {
         run = run_of(redis_of(engine), claims + i, n - i);

@@ -38,26 +38,44 @@ static bool drop(struct redis_claim **line, const struct redis_claim *part)
     return true;
 }
 
-void replicas_forget(struct redis_claim *part)
+void redis_replicas_forget(struct redis_claim *part)
 {
     struct node *node = part->replicates_at;
     if (node && !drop(&node->gathering, part))
         drop(&node->replicating, part);
     if (node && node->waits)
-        conn_forget(node->waits, part);
+        redis_conn_forget(node->waits, part);
     part->replicates_at = NULL;
+}
+
+/* ---- confirming a grant ---- */
+
+enum stile_status redis_replicas_confirm(struct redis_claim *part, struct conn *conn, conn_fn *fn,
+                                         struct stile_error *err)
+{
+    struct claim *claim = claim_of(part);
+    struct redis *redis = redis_of_part(part);
+    struct numbers n;
+    struct call call;
+    size_t n_keys = claim->mode == STILE_EXCLUSIVE ? TAKE_KEYS : SCRIPT_KEYS;
+    redis_numbers_of(&n, claim, 0);
+    redis_call_begin(&call, n_keys, redis, claim->name, claim->name_len);
+    redis_call_add(&call, part->owner);
+    redis_call_add(&call, n.mode);
+    redis_call_add(&call, n.px);
+    const struct lua *script = &redis_script_confirm;
+    return conn ? redis_conn_eval(conn, script, call.args, call.n_keys, call.n, fn, part, err)
+                : redis_call_send(&call, redis, script, fn, part, err);
 }
 
 /* ---- how it ends ---- */
 
-/* Here it is, and elsewhere it is not. */
 static void fail(struct redis_claim *part, const struct stile_error *err)
 {
     struct stile_error why;
     error_copy(&why, err);
-    replicas_forget(part);
-    claim_retract(part);
-    claim_fail(part, &why);
+    redis_replicas_forget(part);
+    part->replicated(part, &why);
 }
 
 static void end(struct redis_claim *part, const redisReply *reply, const struct stile_error *err)
@@ -66,8 +84,8 @@ static void end(struct redis_claim *part, const redisReply *reply, const struct 
     struct stile_error few;
     long long reached = is_number(reply) ? reply->integer : 0;
     if (!err && reached >= redis->wait_replicas) {
-        replicas_forget(part);
-        claim_hold(part);
+        redis_replicas_forget(part);
+        part->replicated(part, NULL);
         return;
     }
     if (!err) {
@@ -122,25 +140,25 @@ static bool same(const char *a, const char *b)
 /* After a failover the requests go to another server, and so must this. */
 static enum stile_status connect_waits(struct node *node, struct stile_error *err)
 {
-    struct conn_options options = *conn_options(node->asks);
-    const struct conn_options *had = node->waits ? conn_options(node->waits) : NULL;
+    struct conn_options options = *redis_conn_options(node->asks);
+    const struct conn_options *had = node->waits ? redis_conn_options(node->waits) : NULL;
     options.answer_ns = node->redis->wait_ms * NS_PER_MS + SPARE_NS;
     options.stakes = NULL; /* no lease depends on it, and WAIT is silent for as long as it takes */
     if (had && same(had->target.host, options.target.host) &&
         had->target.port == options.target.port)
         return STILE_OK;
-    conn_free(node->waits);
+    redis_conn_free(node->waits);
     node->waits = NULL;
-    return conn_new(&node->waits, node->redis->engine.loop, &options, &events, node, err);
+    return redis_conn_new(&node->waits, node->redis->engine.loop, &options, &events, node, err);
 }
 
 static enum stile_status send_wait(struct node *node, struct stile_error *err)
 {
     char replicas[NUMBER_MAX], ms[NUMBER_MAX];
-    number_write(replicas, node->redis->wait_replicas);
-    number_write(ms, node->redis->wait_ms);
+    redis_number_write(replicas, node->redis->wait_replicas);
+    redis_number_write(ms, node->redis->wait_ms);
     struct conn_arg args[] = {CONN_TEXT("WAIT"), CONN_TEXT(replicas), CONN_TEXT(ms)};
-    return conn_send(node->waits, args, 3, on_waited, node, err);
+    return redis_conn_send(node->waits, args, 3, on_waited, node, err);
 }
 
 static void fail_all(struct redis_claim **line, const struct stile_error *err)
@@ -162,7 +180,7 @@ static void start(struct node *node)
     node->gathering = NULL;
     for (struct redis_claim *part = node->replicating, *next; part; part = next) {
         next = part->replicates_next;
-        if (claim_send_confirm(part, node->waits, on_written, &err))
+        if (redis_replicas_confirm(part, node->waits, on_written, &err))
             fail(part, &err);
     }
     node->waiting = true;
@@ -172,7 +190,7 @@ static void start(struct node *node)
     }
 }
 
-void replicas_await(struct redis_claim *part)
+void redis_replicas_await(struct redis_claim *part, replicated_fn *replicated)
 {
     struct redis *redis = redis_of_part(part);
     struct node *node = redis->speaker;
@@ -180,6 +198,7 @@ void replicas_await(struct redis_claim *part)
     node = &redis->home;
 #endif
     part->standing = REPLICATING;
+    part->replicated = replicated;
     part->replicates_at = node;
     add(&node->gathering, part);
     start(node);

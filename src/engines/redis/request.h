@@ -2,7 +2,7 @@
 #ifndef STILE_REDIS_REQUEST_H
 #define STILE_REDIS_REQUEST_H
 
-#include "engines/redis/conn.h"
+#include "engines/redis/connection.h"
 
 struct request {
     struct request *next;
@@ -27,21 +27,21 @@ struct request_line {
     size_t n, bytes;
 };
 
-struct request *request_new(const struct conn_arg *args, size_t n); /* NULL: no memory */
-struct request *request_new_eval(const struct lua *lua, const struct conn_arg *args, size_t n_keys,
-                                 size_t n);
-void request_free(struct request *request);
+struct request *redis_request_new(const struct conn_arg *args, size_t n); /* NULL: no memory */
+struct request *redis_request_new_eval(const struct lua *lua, const struct conn_arg *args,
+                                       size_t n_keys, size_t n);
+void redis_request_free(struct request *request);
 
 /* Sends it: a script by name, or as a whole. 0 or what stream_write() says: then some of it may be
  * in the stream, and the stream is of no use any more. */
-int request_write(struct request *request, struct stream *stream, bool with_source);
+int redis_request_write(struct request *request, struct stream *stream, bool with_source);
 
-void line_init(struct request_line *line);
-void line_push(struct request_line *line, struct request *request);
-struct request *line_pop(struct request_line *line); /* NULL: empty */
-void line_append(struct request_line *line, struct request_line *more);
-bool line_cancel(struct request_line *line, const void *data); /* true: there was one */
-void line_forget(struct request_line *line, const void *data);
-void line_clear(struct request_line *line);
+void redis_requests_init(struct request_line *line);
+void redis_requests_push(struct request_line *line, struct request *request);
+struct request *redis_requests_pop(struct request_line *line); /* NULL: empty */
+void redis_requests_append(struct request_line *line, struct request_line *more);
+bool redis_requests_cancel(struct request_line *line, const void *data); /* true: there was one */
+void redis_requests_forget(struct request_line *line, const void *data);
+void redis_requests_clear(struct request_line *line);
 
 #endif

@@ -23,10 +23,10 @@ enum resp_step {
     RESP_BAD,   /* for good; err says why */
 };
 
-struct resp *resp_new(void); /* NULL: no memory */
-void resp_free(struct resp *resp);
-enum stile_status resp_feed(struct resp *resp, const void *bytes, size_t n,
-                            struct stile_error *err);
-enum resp_step resp_next(struct resp *resp, redisReply **reply, struct stile_error *err);
+struct resp *redis_resp_new(void); /* NULL: no memory */
+void redis_resp_free(struct resp *resp);
+enum stile_status redis_resp_feed(struct resp *resp, const void *bytes, size_t n,
+                                  struct stile_error *err);
+enum resp_step redis_resp_next(struct resp *resp, redisReply **reply, struct stile_error *err);
 
 #endif

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engines/redis/fault.h"
-#include "engines/redis/place.h"
+#include "engines/redis/address.h"
+#include "engines/redis/errors.h"
 #include "engines/redis/redis.h"
 
 #define ASK_ALL_NS  (4 * NS_PER_SEC) /* shared by all of them */
@@ -50,9 +50,9 @@ static enum stile_status move_to(struct node *home, const char *host, uint16_t p
     home->options.target.port = port;
     error_set(&why, STILE_UNREACHABLE, 0, "the primary has moved to %s:%u", host, port);
     if (home->asks)
-        conn_move(home->asks, host, port, &why, NULL);
+        redis_conn_move(home->asks, host, port, &why, NULL);
     if (home->hears)
-        conn_move(home->hears, host, port, &why, NULL);
+        redis_conn_move(home->hears, host, port, &why, NULL);
     return STILE_OK;
 }
 
@@ -68,7 +68,7 @@ static bool named(struct sentinel *s, const char *host, const char *digits)
     if (!same)
         move_to(home, host, (uint16_t)port);
     if (!home->asks)
-        node_connect(home, NULL);
+        redis_node_connect(home, NULL);
     return true;
 }
 
@@ -105,7 +105,7 @@ static bool is_address(const redisReply *reply)
 static void on_named(void *data, const redisReply *reply, const struct stile_error *err)
 {
     struct sentinel *s = data;
-    conn_free(s->asks);
+    redis_conn_free(s->asks);
     s->asks = NULL;
     if (!err && is_address(reply) && named(s, text_at(reply, 0), text_at(reply, 1)))
         return;
@@ -134,10 +134,10 @@ static void ask_one(struct sentinel *s)
     struct stile_error err;
     s->options.target.host = s->places[s->at].host;
     s->options.target.port = s->places[s->at].port;
-    if (!conn_new(&s->asks, s->redis->engine.loop, &s->options, &events, s, &err) &&
-        !conn_send(s->asks, args, 3, on_named, s, &err))
+    if (!redis_conn_new(&s->asks, s->redis->engine.loop, &s->options, &events, s, &err) &&
+        !redis_conn_send(s->asks, args, 3, on_named, s, &err))
         return;
-    conn_free(s->asks);
+    redis_conn_free(s->asks);
     s->asks = NULL;
     say_of(s, err.message);
     s->gave_up = true;
@@ -167,7 +167,7 @@ static void seek_now(struct timer *timer)
 }
 
 /* Another one is asked next: who named the one that failed may not know better. */
-void sentinel_down(struct sentinel *s, const struct stile_error *why)
+void redis_sentinel_down(struct sentinel *s, const struct stile_error *why)
 {
     s->why = *why;
     if (!s->asks && !s->again.place)
@@ -179,24 +179,24 @@ void sentinel_down(struct sentinel *s, const struct stile_error *why)
 
 static void hears_down(struct conn *conn, const struct stile_error *why)
 {
-    struct sentinel *s = conn_owner(conn);
+    struct sentinel *s = redis_conn_owner(conn);
     (void)why;
     s->hears_at = (s->hears_at + 1) % s->n;
-    conn_move(conn, s->places[s->hears_at].host, s->places[s->hears_at].port, NULL, NULL);
+    redis_conn_move(conn, s->places[s->hears_at].host, s->places[s->hears_at].port, NULL, NULL);
 }
 
 /* What was told before is missed: ask. */
 static void hears_subscribed(struct conn *conn, const char *channel, size_t len)
 {
     (void)channel, (void)len;
-    seek(conn_owner(conn));
+    seek(redis_conn_owner(conn));
 }
 
 /* "name old-host old-port new-host new-port" */
 static void hears_message(struct conn *conn, const char *channel, size_t channel_len,
                           const char *bytes, size_t n)
 {
-    struct sentinel *s = conn_owner(conn);
+    struct sentinel *s = redis_conn_owner(conn);
     char text[512], *rest = text, *words[5];
     (void)channel, (void)channel_len;
     if (n >= sizeof text)
@@ -209,7 +209,7 @@ static void hears_message(struct conn *conn, const char *channel, size_t channel
         named(s, words[3], words[4]);
 }
 
-void sentinel_listen(struct sentinel *s)
+void redis_sentinel_listen(struct sentinel *s)
 {
     static const struct conn_events events = {
         .up = is_up, .down = hears_down, .subscribed = hears_subscribed, .message = hears_message};
@@ -218,16 +218,16 @@ void sentinel_listen(struct sentinel *s)
     s->hears_at = s->at;
     s->options.target.host = s->places[s->at].host;
     s->options.target.port = s->places[s->at].port;
-    if (!conn_new(&s->hears, s->redis->engine.loop, &s->options, &events, s, NULL) &&
-        !conn_subscribe(s->hears, SWITCHED, strlen(SWITCHED), NULL))
+    if (!redis_conn_new(&s->hears, s->redis->engine.loop, &s->options, &events, s, NULL) &&
+        !redis_conn_subscribe(s->hears, SWITCHED, strlen(SWITCHED), NULL))
         return;
-    conn_free(s->hears);
+    redis_conn_free(s->hears);
     s->hears = NULL;
 }
 
 /* ---- opening ---- */
 
-enum stile_status sentinel_explain(const struct sentinel *s, struct stile_error *err)
+enum stile_status redis_sentinel_explain(const struct sentinel *s, struct stile_error *err)
 {
     const struct node *home = &s->redis->home;
     enum stile_status status = s->why.status == STILE_REFUSED ? STILE_REFUSED : STILE_UNREACHABLE;
@@ -240,10 +240,10 @@ enum stile_status sentinel_explain(const struct sentinel *s, struct stile_error 
                      s->why.status ? s->why.message : "it does not answer");
 }
 
-enum stile_status sentinel_gave_up(const struct sentinel *s, struct stile_error *err)
+enum stile_status redis_sentinel_gave_up(const struct sentinel *s, struct stile_error *err)
 {
     if (s->why.status == STILE_REFUSED)
-        return sentinel_explain(s, err);
+        return redis_sentinel_explain(s, err);
     if (!s->gave_up)
         return STILE_OK;
     return error_set(err, STILE_UNREACHABLE, 0, "no Sentinel names the primary of '%.40s': %s",
@@ -296,8 +296,8 @@ static enum stile_status read_url(struct sentinel *s, const struct url *url,
     return keep_credentials(s, url, err);
 }
 
-enum stile_status sentinel_new(struct sentinel **out, struct redis *redis, const struct url *url,
-                               struct stile_error *err)
+enum stile_status redis_sentinel_new(struct sentinel **out, struct redis *redis,
+                                     const struct url *url, struct stile_error *err)
 {
     struct sentinel *s = calloc(1, sizeof *s);
     if (!s || loop_reserve(redis->engine.loop, 1)) {
@@ -313,12 +313,12 @@ enum stile_status sentinel_new(struct sentinel **out, struct redis *redis, const
     return status;
 }
 
-void sentinel_free(struct sentinel *s)
+void redis_sentinel_free(struct sentinel *s)
 {
     if (!s)
         return;
-    conn_free(s->asks);
-    conn_free(s->hears);
+    redis_conn_free(s->asks);
+    redis_conn_free(s->hears);
     loop_disarm(s->redis->engine.loop, &s->again);
     loop_unreserve(s->redis->engine.loop, 1);
     for (size_t i = 0; i < URL_HOSTS_MAX; i++)
@@ -331,10 +331,10 @@ void sentinel_free(struct sentinel *s)
     free(s);
 }
 
-void sentinel_forked(struct sentinel *s)
+void redis_sentinel_forked(struct sentinel *s)
 {
     if (!s)
         return;
-    conn_forked(s->asks);
-    conn_forked(s->hears);
+    redis_conn_forked(s->asks);
+    redis_conn_forked(s->hears);
 }

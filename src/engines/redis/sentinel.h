@@ -9,26 +9,26 @@
 #define STILE_REDIS_SENTINEL_H
 
 #include "base/url.h"
-#include "engines/redis/route.h"
+#include "engines/redis/node.h"
 
 #define SENTINEL_PORT 26379
 
 struct sentinel;
 
 /* Begins to ask at once. */
-enum stile_status sentinel_new(struct sentinel **sentinel, struct redis *redis,
-                               const struct url *url, struct stile_error *err);
-void sentinel_free(struct sentinel *sentinel);
-void sentinel_forked(struct sentinel *sentinel);
+enum stile_status redis_sentinel_new(struct sentinel **sentinel, struct redis *redis,
+                                     const struct url *url, struct stile_error *err);
+void redis_sentinel_free(struct sentinel *sentinel);
+void redis_sentinel_forked(struct sentinel *sentinel);
 
 /* OK: go on waiting. Else all were asked and none names a primary, or it does not want us. */
-enum stile_status sentinel_gave_up(const struct sentinel *sentinel, struct stile_error *err);
+enum stile_status redis_sentinel_gave_up(const struct sentinel *sentinel, struct stile_error *err);
 /* Why it took too long. */
-enum stile_status sentinel_explain(const struct sentinel *sentinel, struct stile_error *err);
+enum stile_status redis_sentinel_explain(const struct sentinel *sentinel, struct stile_error *err);
 
-void sentinel_listen(struct sentinel *sentinel); /* to one who tells of the next primary */
+void redis_sentinel_listen(struct sentinel *sentinel); /* to one who tells of the next primary */
 
 /* For route.c: a connection of the primary has ended. */
-void sentinel_down(struct sentinel *sentinel, const struct stile_error *why);
+void redis_sentinel_down(struct sentinel *sentinel, const struct stile_error *why);
 
 #endif

@@ -5,19 +5,19 @@
 
 #include <stdint.h>
 
-#define STAKES_KINDS 64
+#define LEASES_KINDS 64
 
 /* All zero at the start. Counted by powers of two, so that neither end of a claim looks at others.
  */
-struct stakes {
-    uint32_t n[STAKES_KINDS];
+struct leases {
+    uint32_t n[LEASES_KINDS];
 };
 
-/* Returns what stakes_remove() needs. */
-unsigned stakes_add(struct stakes *stakes, uint64_t lease_ns);
-void stakes_remove(struct stakes *stakes, unsigned kind);
+/* Returns what redis_leases_remove() needs. */
+unsigned redis_leases_add(struct leases *stakes, uint64_t lease_ns);
+void redis_leases_remove(struct leases *stakes, unsigned kind);
 
 /* At most the shortest lease and more than half of it; UINT64_MAX: there is none. */
-uint64_t stakes_shortest(const struct stakes *stakes);
+uint64_t redis_leases_shortest(const struct leases *stakes);
 
 #endif

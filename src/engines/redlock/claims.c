@@ -52,7 +52,7 @@ static void list_claim(struct redlock_claim *claim)
     claim->newer = NULL;
     *(redlock->newest ? &redlock->newest->newer : &redlock->oldest) = claim;
     redlock->newest = claim;
-    claim->stake = stakes_add(&redlock->stakes, redlock_base(claim)->ttl_ns);
+    claim->stake = redis_leases_add(&redlock->stakes, redlock_base(claim)->ttl_ns);
 }
 
 static void unlist_claim(struct redlock_claim *claim)
@@ -64,7 +64,7 @@ static void unlist_claim(struct redlock_claim *claim)
     *at = claim->next;
     *(claim->older ? &claim->older->newer : &redlock->oldest) = claim->newer;
     *(claim->newer ? &claim->newer->older : &redlock->newest) = claim->older;
-    stakes_remove(&redlock->stakes, claim->stake);
+    redis_leases_remove(&redlock->stakes, claim->stake);
 }
 
 static struct redlock_claim *find(struct redlock *redlock, const char *owner)
@@ -232,7 +232,8 @@ static bool draw(struct redlock_claim *claim)
 {
     struct claim *base = redlock_base(claim);
     struct stile_error err;
-    int rc = who_draw_owner(claim->owner, redlock_of_claim(claim)->channel, base->engine->loop);
+    int rc = redis_identity_draw_owner(claim->owner, redlock_of_claim(claim)->channel,
+                                       base->engine->loop);
     if (!rc)
         return true;
     error_errno(&err, STILE_REFUSED, rc, "drawing an owner value");

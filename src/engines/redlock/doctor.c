@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engines/redis/fault.h"
-#include "engines/redis/vitals.h"
+#include "engines/redis/doctor_probe.h"
+#include "engines/redis/errors.h"
 #include "engines/redlock/group.h"
 
 #define WHAT_MAX       256
@@ -16,7 +16,7 @@ struct exam {
     unsigned pending;
     struct node_exam {
         struct exam *exam;
-        struct vitals vitals;
+        struct probe vitals;
         long long quiet_ms; /* until then it takes no claims, on its clock */
     } nodes[NODES_MAX];
 };
@@ -33,8 +33,8 @@ static inline const char *address_of(const struct exam *exam, unsigned i)
 
 static bool is_up(const struct exam *exam, unsigned i)
 {
-    const struct vitals *v = &exam->nodes[i].vitals;
-    return v->info || fault_is_denial(&v->info_error);
+    const struct probe *v = &exam->nodes[i].vitals;
+    return v->info || redis_error_is_denial(&v->info_error);
 }
 
 static unsigned count_up(const struct exam *exam)
@@ -104,8 +104,8 @@ static void check_number(const struct exam *exam)
 static bool same_field(const struct exam *exam, unsigned a, unsigned b, const char *name)
 {
     const char *one, *other;
-    size_t len = vitals_field(&one, &exam->nodes[a].vitals, name);
-    return len > 0 && len == vitals_field(&other, &exam->nodes[b].vitals, name) &&
+    size_t len = redis_probe_field(&one, &exam->nodes[a].vitals, name);
+    return len > 0 && len == redis_probe_field(&other, &exam->nodes[b].vitals, name) &&
            memcmp(one, other, len) == 0;
 }
 
@@ -139,7 +139,7 @@ static void check_clocks(const struct exam *exam)
             ahead[n++] = exam->nodes[i].vitals.ahead_ms;
     qsort(ahead, n, sizeof *ahead, by_size);
     for (unsigned i = 0; i < exam_redlock(exam)->n; i++) {
-        const struct vitals *v = &exam->nodes[i].vitals;
+        const struct probe *v = &exam->nodes[i].vitals;
         long long off_ms = v->clock.known ? v->ahead_ms - ahead[n / 2] : 0;
         if (llabs(off_ms) < CLOCK_APART_MS)
             continue;
@@ -195,7 +195,7 @@ static void report_forgotten(const struct exam *exam, unsigned i, bool enough)
 
 static void report_foreign(const struct exam *exam, unsigned i, bool enough)
 {
-    const struct vitals *v = &exam->nodes[i].vitals;
+    const struct probe *v = &exam->nodes[i].vitals;
     char command[WHAT_MAX * 2];
     snprintf(command, sizeof command, "%s DEL " NODE_KEY "\nstile doctor --adopt URL",
              v->cli ? v->cli : "redis-cli");
@@ -225,7 +225,7 @@ static void report_closed(const struct exam *exam, unsigned i)
 static void check_quiet(const struct exam *exam, unsigned i)
 {
     const struct node_exam *one = &exam->nodes[i];
-    long long left_ms = one->quiet_ms - vitals_now_ms(&one->vitals);
+    long long left_ms = one->quiet_ms - redis_probe_now_ms(&one->vitals);
     char what[WHAT_MAX];
     if (left_ms <= 0 || !one->vitals.clock.known)
         return;
@@ -242,17 +242,17 @@ static void check_quiet(const struct exam *exam, unsigned i)
 static void report_node_key(const struct exam *exam, unsigned i)
 {
     const struct redlock *redlock = exam_redlock(exam);
-    const struct vitals *v = &exam->nodes[i].vitals;
+    const struct probe *v = &exam->nodes[i].vitals;
     if (is_up(exam, i))
-        verdict_tell(exam->query, v,
-                     &(struct verdict){.severity = STILE_DANGER,
-                                       .id = "node-key",
-                                       .why = "It looks like a node that has lost its data, "
-                                              "so it does not count.",
-                                       .commands = {"ACL SETUSER NAME '~" NODE_KEY "'"},
-                                       .cure = "NAME is the user of the URL, if it is its ACL."},
-                     "does not report its group (" NODE_KEY "): %.200s",
-                     redlock->nodes[i].error.message);
+        redis_rules_report(
+            exam->query, v,
+            &(struct verdict){.severity = STILE_DANGER,
+                              .id = "node-key",
+                              .why = "It looks like a node that has lost its data, "
+                                     "so it does not count.",
+                              .commands = {"ACL SETUSER NAME '~" NODE_KEY "'"},
+                              .cure = "NAME is the user of the URL, if it is its ACL."},
+            "does not report its group (" NODE_KEY "): %.200s", redlock->nodes[i].error.message);
 }
 
 /* enough: a majority remembers the group of this name. */
@@ -336,7 +336,7 @@ static void report_down(const struct exam *exam, unsigned i)
 
 static void check_node(struct exam *exam, unsigned i)
 {
-    struct vitals *v = &exam->nodes[i].vitals;
+    struct probe *v = &exam->nodes[i].vitals;
     long long longest_ms = (long long)exam->survey.records[i].longest_ms;
     if (!is_up(exam, i)) {
         report_down(exam, i);
@@ -344,7 +344,7 @@ static void check_node(struct exam *exam, unsigned i)
     }
     if (longest_ms > v->lease_ms)
         v->lease_ms = longest_ms;
-    verdict_of(exam->query, v);
+    redis_rules_judge(exam->query, v);
 }
 
 /* ---- the examination ---- */
@@ -368,8 +368,8 @@ static void finish(struct exam *exam)
     }
     redlock_survey_stop(&exam->survey);
     for (unsigned i = 0; i < redlock->n; i++) {
-        vitals_free(&exam->nodes[i].vitals);
-        conn_forget(redlock->nodes[i].requests, &exam->nodes[i]);
+        redis_probe_free(&exam->nodes[i].vitals);
+        redis_conn_forget(redlock->nodes[i].requests, &exam->nodes[i]);
     }
     free(exam);
     query->state = NULL;
@@ -382,7 +382,7 @@ static void answered(struct exam *exam)
         finish(exam);
 }
 
-static void on_vitals(struct vitals *vitals)
+static void on_vitals(struct probe *vitals)
 {
     answered(((struct node_exam *)vitals->owner)->exam);
 }
@@ -402,18 +402,18 @@ static void examine_node(struct exam *exam, unsigned i)
     struct node *node = &redlock->nodes[i];
     struct conn_arg quiet[] = {CONN_TEXT("HGET"), CONN_TEXT(NODE_KEY), CONN_TEXT("quiet")};
     one->exam = exam;
-    one->vitals = (struct vitals){.role = redlock->fenced ? VITALS_FENCED_NODE : VITALS_PLAIN_NODE,
-                                  .loop = redlock->engine.loop,
-                                  .conn = node->requests,
-                                  .where = node->address,
-                                  .cli = node->cli,
-                                  .prefix = redlock->prefix,
-                                  .done = on_vitals,
-                                  .owner = one};
+    one->vitals = (struct probe){.role = redlock->fenced ? PROBE_FENCED_NODE : PROBE_PLAIN_NODE,
+                                 .loop = redlock->engine.loop,
+                                 .conn = node->requests,
+                                 .where = node->address,
+                                 .cli = node->cli,
+                                 .prefix = redlock->prefix,
+                                 .done = on_vitals,
+                                 .owner = one};
     exam->pending++;
-    if (!conn_send(node->requests, quiet, 3, on_quiet, one, NULL))
+    if (!redis_conn_send(node->requests, quiet, 3, on_quiet, one, NULL))
         exam->pending++;
-    vitals_ask(&one->vitals);
+    redis_probe_start(&one->vitals);
 }
 
 static void on_survey(struct survey *survey)

@@ -295,9 +295,10 @@ void redlock_survey_ask(struct survey *survey, void (*fn)(struct survey *survey)
         record->survey = survey;
         record->answered = record->changed = false;
         if (survey->rounds == 1 && survey->url)
-            sent(survey, conn_send(redlock->nodes[i].requests, info, 1, on_info, record, NULL));
-        sent(survey, conn_send(redlock->nodes[i].requests, ask, sizeof ask / sizeof *ask, on_told,
-                               record, NULL));
+            sent(survey,
+                 redis_conn_send(redlock->nodes[i].requests, info, 1, on_info, record, NULL));
+        sent(survey, redis_conn_send(redlock->nodes[i].requests, ask, sizeof ask / sizeof *ask,
+                                     on_told, record, NULL));
     }
     redlock_survey_end(survey);
 }
@@ -307,8 +308,8 @@ static void set_if_missing(struct survey *survey, unsigned node, const char *fie
 {
     struct conn_arg args[] = {CONN_TEXT("HSETNX"), CONN_TEXT(NODE_KEY), CONN_TEXT(field),
                               CONN_TEXT(text)};
-    sent(survey, conn_send(survey->redlock->nodes[node].requests, args, 4, on_done,
-                           &survey->records[node], NULL));
+    sent(survey, redis_conn_send(survey->redlock->nodes[node].requests, args, 4, on_done,
+                                 &survey->records[node], NULL));
 }
 
 /* With a label, unless it has one: of two proposals at once the first label stays. */
@@ -325,8 +326,8 @@ static void send_script(struct survey *survey, unsigned node, const struct lua *
                         const struct conn_arg *args, size_t n)
 {
     survey->records[node].changed = false;
-    sent(survey, conn_eval(survey->redlock->nodes[node].requests, script, args, 1, n, on_changed,
-                           &survey->records[node], NULL));
+    sent(survey, redis_conn_eval(survey->redlock->nodes[node].requests, script, args, 1, n,
+                                 on_changed, &survey->records[node], NULL));
 }
 
 void redlock_survey_change(struct survey *survey, unsigned node, const struct node_record *to)
@@ -376,7 +377,7 @@ void redlock_survey_close(struct survey *survey, unsigned node, const char *next
 void redlock_survey_stop(struct survey *survey)
 {
     for (unsigned i = 0; i < survey->redlock->n; i++)
-        conn_forget(survey->redlock->nodes[i].requests, &survey->records[i]);
+        redis_conn_forget(survey->redlock->nodes[i].requests, &survey->records[i]);
 }
 
 /* ---- results ---- */
@@ -515,7 +516,8 @@ void redlock_group_lead(struct node *node)
     struct conn_arg args[] = {CONN_TEXT(NODE_KEY), CONN_TEXT(redlock->group),
                               CONN_TEXT(redlock->was), CONN_TEXT(redlock->labels)};
     if (redlock->was[0])
-        conn_eval(node->requests, &redlock_script_follow, args, 1, 4, on_followed, node, NULL);
+        redis_conn_eval(node->requests, &redlock_script_follow, args, 1, 4, on_followed, node,
+                        NULL);
 }
 
 void redlock_group_enter(struct redlock *redlock, const char *group, const char *was,

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engines/redis/view.h"
+#include "engines/redis/inspect.h"
 #include "engines/redlock/redlock.h"
 
 struct poll;
@@ -32,7 +32,7 @@ static void poll_free(struct poll *poll) /* fn is no longer called */
 {
     for (unsigned i = 0; poll && i < poll->redlock->n; i++) {
         struct node_reply *one = &poll->replies[i];
-        conn_forget(poll->redlock->nodes[i].requests, one);
+        redis_conn_forget(poll->redlock->nodes[i].requests, one);
         free(one->holder);
         free(one->fence);
         for (size_t k = 0; k < one->n_queue; k++)
@@ -179,9 +179,9 @@ static void add_holder(struct view *view, const struct poll *poll, const char *h
 {
     struct stile_claim_info *claim = &view->claims[view->n++];
     const struct node_reply *by = fence_of(poll, holder);
-    char *text = view_keep(view, by ? by->fence : "");
-    uint64_t token = view_take_number(&text);
-    view_take_word(&text);
+    char *text = redis_view_keep(view, by ? by->fence : "");
+    uint64_t token = redis_view_take_number(&text);
+    redis_view_take_word(&text);
     *claim = (struct stile_claim_info){.held = true,
                                        .ghost = holder[0] == '~',
                                        .token = token,
@@ -191,17 +191,17 @@ static void add_holder(struct view *view, const struct poll *poll, const char *h
                                        .command = ""};
     if (by && !claim->ghost) {
         claim->age_ms = by->age_ms > 0 ? by->age_ms : 0;
-        view_take_who(claim, text);
+        redis_view_take_client(claim, text);
     }
 }
 
 static void add_waiter(struct view *view, const char *entry)
 {
     struct stile_claim_info *claim = &view->claims[view->n++];
-    char *text = view_keep(view, entry);
-    const char *owner = view_take_word(&text);
+    char *text = redis_view_keep(view, entry);
+    const char *owner = redis_view_take_word(&text);
     *claim = (struct stile_claim_info){.expires_ms = STILE_NO_DEADLINE, .owner = owner};
-    view_take_who(claim, text);
+    redis_view_take_client(claim, text);
 }
 
 /* What the replies of the show script come to: a claim with a majority holds it. */
@@ -213,7 +213,7 @@ static enum stile_status poll_view(struct view *view, const struct poll *poll,
     unsigned answering = (unsigned)__builtin_popcount(poll_answering(poll));
     if (answering < redlock->majority)
         return redlock_nodes_explain(poll->redlock, poll_answering(poll), err);
-    enum stile_status status = view_init(view, poll->name, queue->n_queue + 1, err);
+    enum stile_status status = redis_view_init(view, poll->name, queue->n_queue + 1, err);
     if (status)
         return status;
     for (unsigned i = 0; i < redlock->n; i++) {
@@ -259,7 +259,7 @@ static void on_shown(struct poll *poll)
     enum stile_status status = poll_view(&view, poll, &err);
     if (!status)
         query->engine->events->info(query, &view.info);
-    view_free(&view);
+    redis_view_free(&view);
     poll_free(poll);
     query_end(query, status ? &err : NULL);
 }
@@ -326,19 +326,19 @@ static void on_watched(struct poll *poll)
     struct view view = {0};
     enum stile_status status = poll_view(&view, poll, &err);
     if (status && status != STILE_UNREACHABLE) {
-        view_free(&view);
+        redis_view_free(&view);
         watching_free(watching);
         query->engine->events->done(query, &err);
         return;
     }
     loop_arm(loop, &watching->timer, loop_now(loop) + WATCH_NS);
-    uint64_t seen = view_fingerprint(&view.info);
+    uint64_t seen = redis_view_fingerprint(&view.info);
     bool changed = !status && seen != watching->seen;
     watching->seen = changed ? seen : watching->seen;
     watching->poll = NULL;
     if (changed)
         query->engine->events->info(query, &view.info);
-    view_free(&view);
+    redis_view_free(&view);
     poll_free(poll);
 }
 
@@ -396,7 +396,7 @@ static void listing_end(struct listing *listing)
 {
     struct query *query = listing->query;
     struct stile_error err = listing->error;
-    names_free(&listing->names);
+    redis_names_free(&listing->names);
     free(listing);
     query_end(query, err.status ? &err : NULL);
 }
@@ -412,7 +412,7 @@ static void on_listed(struct poll *poll)
         error_copy(&listing->error, &err);
     else if (view.n > 0)
         listing->query->engine->events->info(listing->query, &view.info);
-    view_free(&view);
+    redis_view_free(&view);
     poll_free(poll);
     if (++listing->shown == listing->asked)
         show_some(listing);
@@ -444,7 +444,7 @@ static bool take_keys(struct listing *listing, const redisReply *keys)
             strlen(key->str) != key->len || key->len - prefix_len > STILE_NAME_MAX ||
             redlock_keys_are_derived(redlock_of(listing->query->engine), key->str, key->len))
             continue;
-        if (!names_add(&listing->names, key->str + prefix_len, key->len - prefix_len))
+        if (!redis_names_add(&listing->names, key->str + prefix_len, key->len - prefix_len))
             return false;
     }
     return true;
@@ -460,7 +460,7 @@ static void scanned(struct listing *listing)
         mask |= listing->scans[i].answered ? 1u << i : 0;
     if (!listing->error.status && __builtin_popcount(mask) < (int)redlock->majority)
         redlock_nodes_explain(redlock, mask, &listing->error);
-    names_sort(&listing->names);
+    redis_names_sort(&listing->names);
     show_some(listing);
 }
 
@@ -495,8 +495,8 @@ static void scan(struct scan *at, const char *cursor)
     struct conn_arg args[] = {CONN_TEXT("SCAN"),           CONN_TEXT(cursor),  CONN_TEXT("MATCH"),
                               CONN_TEXT(listing->pattern), CONN_TEXT("COUNT"), CONN_TEXT("512"),
                               CONN_TEXT("TYPE"),           CONN_TEXT("string")};
-    if (conn_send(redlock->nodes[at - listing->scans].requests, args, sizeof args / sizeof *args,
-                  on_scanned, at, NULL))
+    if (redis_conn_send(redlock->nodes[at - listing->scans].requests, args,
+                        sizeof args / sizeof *args, on_scanned, at, NULL))
         scanned(listing);
 }
 
@@ -509,7 +509,7 @@ void redlock_list(struct engine *engine, struct query *query)
         return;
     }
     listing->query = query;
-    names_pattern(listing->pattern, redlock->prefix, query->name);
+    redis_names_pattern(listing->pattern, redlock->prefix, query->name);
     listing->scanning = redlock->n + 1;
     for (unsigned i = 0; i < redlock->n; i++) {
         listing->scans[i].listing = listing;

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engines/redis/vitals.h"
+#include "engines/redis/doctor_probe.h"
 #include "engines/redlock/redlock.h"
 
 #define NODE_TIMEOUT_MS  1000
@@ -15,7 +15,7 @@
 
 static uint16_t port_of(const struct url_host *host)
 {
-    return host->port ? host->port : PLACE_PORT;
+    return host->port ? host->port : ADDRESS_PORT;
 }
 
 /* The doctor reports too few. */
@@ -51,14 +51,14 @@ enum stile_status redlock_nodes_read(struct redlock *redlock, const struct url *
     if (!status)
         status = read_fence(redlock, url, err);
     if (!status)
-        status = place_prefix(redlock->prefix, url, err);
+        status = redis_address_prefix(redlock->prefix, url, err);
     if (!status)
-        status = place_allow(url, err);
+        status = redis_address_allow(url, err);
     if (!status)
         status = url_param_number(&redlock->node_timeout_ms, url, "node_timeout", 1,
                                   NODE_TIMEOUT_MAX, err);
     if (!status)
-        status = place_tls(&redlock->tls, url, "redlocks", err);
+        status = redis_address_tls(&redlock->tls, url, "redlocks", err);
     redlock->may_evict = url_param(url, "allow") != NULL;
     redlock->n = (unsigned)url->n_hosts;
     redlock->majority = redlock->n / 2 + 1;
@@ -74,7 +74,7 @@ static void on_up(struct conn *conn)
 
 static void requests_up(struct conn *conn)
 {
-    struct node *node = conn_owner(conn);
+    struct node *node = redis_conn_owner(conn);
     node->was_connected = true;
     if (node->redlock->opened && !node->redlock->engine.examining)
         redlock_node_check(node); /* it may be another server than before */
@@ -83,19 +83,19 @@ static void requests_up(struct conn *conn)
 
 static void requests_down(struct conn *conn, const struct stile_error *why)
 {
-    redlock_node_failed(conn_owner(conn), why); /* each request gets the error as well */
+    redlock_node_failed(redis_conn_owner(conn), why); /* each request gets the error as well */
 }
 
 static void pushes_down(struct conn *conn, const struct stile_error *why)
 {
-    struct node *node = conn_owner(conn);
+    struct node *node = redis_conn_owner(conn);
     (void)why;
     node->subscribed = false;
 }
 
 static void pushes_subscribed(struct conn *conn, const char *channel, size_t len)
 {
-    struct node *node = conn_owner(conn);
+    struct node *node = redis_conn_owner(conn);
     (void)channel, (void)len;
     node->subscribed = true;
     node->redlock->node_events->usable(node);
@@ -104,7 +104,7 @@ static void pushes_subscribed(struct conn *conn, const char *channel, size_t len
 static void pushes_message(struct conn *conn, const char *channel, size_t channel_len,
                            const char *bytes, size_t n)
 {
-    struct node *node = conn_owner(conn);
+    struct node *node = redis_conn_owner(conn);
     char text[MESSAGE_MAX + 1];
     (void)channel, (void)channel_len;
     if (n > MESSAGE_MAX)
@@ -122,7 +122,7 @@ static enum stile_status connect_to(struct redlock *redlock, struct conn_options
                                     const struct url *url, struct stile_error *err)
 {
     enum stile_status status = STILE_OK;
-    char *flags = redlock->engine.examining ? vitals_flags(options, url) : NULL;
+    char *flags = redlock->engine.examining ? redis_probe_flags(options, url) : NULL;
     for (unsigned i = 0; !status && i < redlock->n; i++) {
         struct node *node = &redlock->nodes[i];
         options->target.host = url->hosts[i].host;
@@ -132,9 +132,9 @@ static enum stile_status connect_to(struct redlock *redlock, struct conn_options
                  strchr(options->target.host, ':') ? "[%s]:%u" : "%s:%u", options->target.host,
                  options->target.port);
         if (flags)
-            node->cli = vitals_cli(options, flags);
-        status =
-            conn_new(&node->requests, redlock->engine.loop, options, &request_events, node, err);
+            node->cli = redis_probe_cli(options, flags);
+        status = redis_conn_new(&node->requests, redlock->engine.loop, options, &request_events,
+                                node, err);
     }
     free(flags);
     return status;
@@ -152,7 +152,7 @@ enum stile_status redlock_nodes_connect(struct redlock *redlock, const struct ur
                                    .window = WINDOW,
                                    .user = url->user && *url->user ? url->user : NULL,
                                    .password = url->password};
-    enum stile_status status = place_db(&options.db, url, err);
+    enum stile_status status = redis_address_db(&options.db, url, err);
     if (!status)
         status = url_secret(&options.password, url, "password_file", secret, err);
     if (!status)
@@ -165,11 +165,12 @@ void redlock_nodes_subscribe(struct redlock *redlock)
 {
     for (unsigned i = 0; i < redlock->n; i++) {
         struct node *node = &redlock->nodes[i];
-        if (node->pushes || conn_new(&node->pushes, redlock->engine.loop,
-                                     conn_options(node->requests), &push_events, node, NULL))
+        if (node->pushes ||
+            redis_conn_new(&node->pushes, redlock->engine.loop, redis_conn_options(node->requests),
+                           &push_events, node, NULL))
             continue;
-        if (conn_subscribe(node->pushes, redlock->channel, strlen(redlock->channel), NULL)) {
-            conn_free(node->pushes);
+        if (redis_conn_subscribe(node->pushes, redlock->channel, strlen(redlock->channel), NULL)) {
+            redis_conn_free(node->pushes);
             node->pushes = NULL;
         }
     }
@@ -180,9 +181,9 @@ void redlock_nodes_free(struct redlock *redlock)
     for (unsigned i = 0; i < redlock->n; i++) {
         struct node *node = &redlock->nodes[i];
         if (node->requests)
-            conn_flush(node->requests); /* releases that nothing waits for */
-        conn_free(node->pushes);
-        conn_free(node->requests);
+            redis_conn_flush(node->requests); /* releases that nothing waits for */
+        redis_conn_free(node->pushes);
+        redis_conn_free(node->requests);
         free(node->cli);
     }
     tls_context_free(redlock->tls);
@@ -223,7 +224,7 @@ void redlock_node_take_info(struct node *node, const char *info)
     node->refusal = (struct stile_error){0};
     node->run_id[0] = '\0';
     if (info)
-        place_check(info, node->redlock->may_evict, &node->refusal);
+        redis_address_check(info, node->redlock->may_evict, &node->refusal);
     if (id)
         snprintf(node->run_id, sizeof node->run_id, "%.40s", id + strlen("\nrun_id:"));
     compare_run_ids(node);
@@ -245,7 +246,7 @@ void redlock_node_check(struct node *node)
 {
     struct conn_arg info[] = {CONN_TEXT("INFO")};
     if (!node->checking)
-        node->checking = !conn_send(node->requests, info, 1, on_checked, node, NULL);
+        node->checking = !redis_conn_send(node->requests, info, 1, on_checked, node, NULL);
 }
 
 bool redlock_node_may_vote(struct node *node, struct stile_error *err)
@@ -254,7 +255,7 @@ bool redlock_node_may_vote(struct node *node, struct stile_error *err)
         return true;
     if (err && node->refusal.status)
         error_copy(err, &node->refusal);
-    else if (err && conn_is_up(node->requests))
+    else if (err && redis_conn_is_up(node->requests))
         error_set(err, STILE_UNREACHABLE, 0, "has just come up, and is being checked");
     else if (err)
         error_set(err, STILE_UNREACHABLE, 0, "%s",
@@ -315,7 +316,7 @@ static const char *const suffixes[NAME_KEYS] = {"", KEY_MARK "fence", KEY_MARK "
 
 void redlock_keys_of(struct keys *keys, const struct redlock *redlock, const char *name, size_t len)
 {
-    family_write(keys->key, keys->room, suffixes, NAME_KEYS, redlock->prefix, name, len);
+    redis_keys_of_name(keys->key, keys->room, suffixes, NAME_KEYS, redlock->prefix, name, len);
 }
 
 bool redlock_keys_are_reserved(const struct redlock *redlock, const char *name)
@@ -326,7 +327,7 @@ bool redlock_keys_are_reserved(const struct redlock *redlock, const char *name)
 
 bool redlock_keys_are_derived(const struct redlock *redlock, const char *key, size_t len)
 {
-    return family_is_derived(suffixes, NAME_KEYS, redlock->prefix, key, len);
+    return redis_keys_is_derived(suffixes, NAME_KEYS, redlock->prefix, key, len);
 }
 
 /* Without fences, F and N are left out. */
@@ -356,5 +357,6 @@ enum stile_status redlock_call_send(const struct call *call, struct node *node,
                                     const struct lua *script, conn_fn *fn, void *data,
                                     struct stile_error *err)
 {
-    return conn_eval(node->requests, script, call->args, call->n_keys, call->n, fn, data, err);
+    return redis_conn_eval(node->requests, script, call->args, call->n_keys, call->n, fn, data,
+                           err);
 }

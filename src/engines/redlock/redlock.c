@@ -64,7 +64,7 @@ static void settle_examination(struct survey *survey)
     struct redlock *redlock = survey->redlock;
     bool any = false;
     for (unsigned i = 0; i < redlock->n; i++)
-        any |= conn_is_up(redlock->nodes[i].requests);
+        any |= redis_conn_is_up(redlock->nodes[i].requests);
     if (!any)
         redlock_nodes_explain(redlock, 0, &survey->error);
     survey->over = true;
@@ -184,7 +184,7 @@ static void check_the_rest(struct redlock *redlock)
 {
     redlock->opened = true;
     for (unsigned i = 0; i < redlock->n && !redlock->engine.examining; i++) {
-        if (!redlock->nodes[i].checked && conn_is_up(redlock->nodes[i].requests))
+        if (!redlock->nodes[i].checked && redis_conn_is_up(redlock->nodes[i].requests))
             redlock_node_check(&redlock->nodes[i]);
     }
 }
@@ -200,7 +200,7 @@ static enum stile_status redlock_open(struct engine *engine, const struct url *u
 {
     struct redlock *redlock = redlock_of(engine);
     redlock->node_events = &node_events;
-    int rc = who_introduce(redlock->channel, redlock->info, engine);
+    int rc = redis_identity_new(redlock->channel, redlock->info, engine);
     if (rc)
         return error_errno(err, STILE_REFUSED, rc, "drawing a session id");
     enum stile_status status = redlock_nodes_read(redlock, url, err);
@@ -230,8 +230,8 @@ static void redlock_forked(struct engine *engine)
 {
     struct redlock *redlock = redlock_of(engine);
     for (unsigned i = 0; i < redlock->n; i++) {
-        conn_forked(redlock->nodes[i].requests);
-        conn_forked(redlock->nodes[i].pushes);
+        redis_conn_forked(redlock->nodes[i].requests);
+        redis_conn_forked(redlock->nodes[i].pushes);
     }
 }
 

@@ -4,11 +4,11 @@
 
 #include "base/container.h"
 #include "engines/engine.h"
-#include "engines/redis/conn.h"
-#include "engines/redis/family.h"
-#include "engines/redis/place.h"
+#include "engines/redis/address.h"
+#include "engines/redis/connection.h"
+#include "engines/redis/identity.h"
+#include "engines/redis/keys.h"
 #include "engines/redis/reply.h"
-#include "engines/redis/who.h"
 #include "engines/redlock/scripts.h"
 
 #define NODES_MIN     3
@@ -64,7 +64,7 @@ struct redlock_claim {
     bool plain;      /* asked by SET alone: no node has reported its holder */
     bool contended;  /* the last time it had to wait: asked so that it is queued at once */
     unsigned tries, looks, rounds;
-    unsigned stake;            /* while it is in by_owner: for stakes_remove() */
+    unsigned stake;            /* while it is in by_owner: for redis_leases_remove() */
     char group[GROUP_MAX + 1]; /* the epoch of all votes that are counted together */
     uint64_t token;            /* that we ask for */
     uint64_t last_token;       /* of this handle's last grant; stays between claims */
@@ -115,7 +115,7 @@ struct redlock {
     char info[INFO_MAX]; /* "pid host command", shown by stile show */
     struct redlock_claim *by_owner[OWNER_BUCKETS];
     struct redlock_claim *oldest, *newest;
-    struct stakes stakes;     /* the leases of all claims in by_owner */
+    struct leases stakes;     /* the leases of all claims in by_owner */
     struct batch *batches;    /* renewals under way */
     struct removal *removals; /* releases and withdrawals under way */
 };
@@ -174,7 +174,7 @@ enum stile_status redlock_nodes_explain(struct redlock *redlock, unsigned answer
 
 enum { KEY, KEY_FENCE, KEY_QUEUE, NAME_KEYS };
 
-#define KEYS_ROOM_MAX FAMILY_ROOM(NAME_KEYS, PREFIX_MAX, STILE_NAME_MAX)
+#define KEYS_ROOM_MAX KEYS_ROOM(NAME_KEYS, PREFIX_MAX, STILE_NAME_MAX)
 
 struct keys {
     struct conn_arg key[NAME_KEYS];

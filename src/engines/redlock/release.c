@@ -63,7 +63,7 @@ static void removal_free(struct removal *removal)
         removal->next->at = removal->at;
     for (unsigned i = 0; i < redlock->n; i++) {
         if (removal->steps[i].state == SENT)
-            conn_forget(redlock->nodes[i].requests, &removal->steps[i]);
+            redis_conn_forget(redlock->nodes[i].requests, &removal->steps[i]);
     }
     if (removal->has_timer) {
         loop_disarm(redlock->engine.loop, &removal->timer);
@@ -85,8 +85,9 @@ static bool is_owed(const struct removal *removal)
     for (unsigned i = 0; i < removal->redlock->n; i++) {
         const struct step *step = &removal->steps[i];
         const struct node *node = &removal->redlock->nodes[i];
-        bool sent = step->state == SENT && (!conn_is_up(node->requests) ||
-                                            (!node->silent && conn_is_behind(node->requests)));
+        bool sent =
+            step->state == SENT && (!redis_conn_is_up(node->requests) ||
+                                    (!node->silent && redis_conn_is_behind(node->requests)));
         if (node->was_connected && (step->state == UNSENT || sent))
             return true;
     }
@@ -107,7 +108,8 @@ static bool any_behind(const struct redlock *redlock)
     bool any = false;
     for (unsigned i = 0; i < redlock->n; i++) {
         const struct node *node = &redlock->nodes[i];
-        any |= conn_is_up(node->requests) && !node->silent && conn_is_behind(node->requests);
+        any |= redis_conn_is_up(node->requests) && !node->silent &&
+               redis_conn_is_behind(node->requests);
     }
     return any;
 }

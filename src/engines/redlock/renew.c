@@ -144,8 +144,8 @@ static void draft_write(struct draft *draft, struct batch *batch)
         struct claim *base = redlock_base(claim);
         uint64_t px = redlock_claim_px(base, batch->sent_ns - claim->granted_ns);
         struct conn_arg *args = draft->args + draft->n_keys + 2 * i;
-        room = family_write(draft->args + i, room, key, 1, redlock->prefix, base->name,
-                            base->name_len);
+        room = redis_keys_of_name(draft->args + i, room, key, 1, redlock->prefix, base->name,
+                                  base->name_len);
         snprintf(draft->px[i], sizeof draft->px[i], "%llu", (unsigned long long)px);
         args[0] = (struct conn_arg){claim->owner, OWNER_LEN};
         args[1] = CONN_TEXT(draft->px[i]);
@@ -157,8 +157,8 @@ static void send_batch(struct batch *batch, const struct draft *draft)
     struct redlock *redlock = batch->redlock;
     for (unsigned i = 0; i < redlock->n; i++) {
         batch->readers[i] = (struct reader){batch, &redlock->nodes[i]};
-        if (!conn_eval(redlock->nodes[i].requests, &redlock_script_renew, draft->args,
-                       draft->n_keys, draft->n, on_renewed, &batch->readers[i], NULL))
+        if (!redis_conn_eval(redlock->nodes[i].requests, &redlock_script_renew, draft->args,
+                             draft->n_keys, draft->n, on_renewed, &batch->readers[i], NULL))
             batch->pending++;
     }
 }

@@ -100,7 +100,7 @@ static void round_write(struct round *round, struct redlock_claim *claim, conn_f
 void redlock_vote_cancel(struct vote *vote)
 {
     if (vote->pending)
-        vote->touched |= !conn_cancel(node_of_vote(vote)->requests, vote);
+        vote->touched |= !redis_conn_cancel(node_of_vote(vote)->requests, vote);
     vote->pending = false;
 }
 
@@ -194,7 +194,7 @@ static bool is_left_out(struct vote *vote)
     struct stile_error err;
     if (redlock_node_may_vote(node, &err))
         return false;
-    if (conn_is_up(node->requests))
+    if (redis_conn_is_up(node->requests))
         redlock_node_check(node);
     sent(vote, err.status, &err);
     return true;
@@ -209,7 +209,7 @@ static void ask_plainly(struct vote *vote, const struct round *round)
                               CONN_TEXT("NX"),  CONN_TEXT("PX"),      CONN_TEXT(round->px)};
     if (is_left_out(vote))
         return;
-    sent(vote, conn_send(node_of_vote(vote)->requests, args, 6, round->fn, vote, &err), &err);
+    sent(vote, redis_conn_send(node_of_vote(vote)->requests, args, 6, round->fn, vote, &err), &err);
 }
 
 static void ask(struct vote *vote, const struct round *round, bool again)

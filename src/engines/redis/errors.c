@@ -1,4 +1,4 @@
-#include "engines/redis/fault.h"
+#include "engines/redis/errors.h"
 
 #include <string.h>
 
@@ -7,7 +7,7 @@
 
 static const struct meaning {
     const char *start; /* of the server's text */
-    enum fault fault;
+    enum redis_error fault;
     enum stile_status status;
     const char *sentence;
     bool quoted; /* the server's words say more than ours can; never where they repeat arguments */
@@ -145,7 +145,7 @@ static const struct meaning *find(const redisReply *reply)
     return NULL;
 }
 
-enum fault fault_of(const redisReply *reply)
+enum redis_error redis_error_of(const redisReply *reply)
 {
     if (reply->type != REDIS_REPLY_ERROR)
         return FAULT_NONE;
@@ -153,13 +153,13 @@ enum fault fault_of(const redisReply *reply)
     return meaning ? meaning->fault : FAULT_OTHER;
 }
 
-bool fault_is_denial(const struct stile_error *err)
+bool redis_error_is_denial(const struct stile_error *err)
 {
     return err && err->status &&
            (err->native == FAULT_NO_PERMISSION || err->native == FAULT_UNKNOWN_COMMAND);
 }
 
-bool fault_is_replica(int native)
+bool redis_error_is_replica(int native)
 {
     return native == FAULT_READ_ONLY || native == FAULT_MASTER_DOWN || native == FAULT_DEMOTED;
 }
@@ -178,7 +178,7 @@ static const char *clean(char out[WORDS_MAX + 1], const redisReply *reply)
     return out;
 }
 
-enum stile_status fault_explain(const redisReply *reply, struct stile_error *err)
+enum stile_status redis_error_explain(const redisReply *reply, struct stile_error *err)
 {
     char words[WORDS_MAX + 1];
 

@@ -1,13 +1,13 @@
 /* What the errors of a Redis server mean: for the code a kind, for core a status, for people a
  * sentence that says what to do. */
-#ifndef STILE_REDIS_FAULT_H
-#define STILE_REDIS_FAULT_H
+#ifndef STILE_REDIS_ERRORS_H
+#define STILE_REDIS_ERRORS_H
 
 #include <hiredis/hiredis.h>
 
 #include "base/error.h"
 
-enum fault {
+enum redis_error {
     FAULT_NONE,  /* it is no error */
     FAULT_OTHER, /* one that is not in this list */
     FAULT_ASK,
@@ -34,17 +34,17 @@ enum fault {
     FAULT_WRONG_TYPE,
 };
 
-enum fault fault_of(const redisReply *reply);
+enum redis_error redis_error_of(const redisReply *reply);
 
 /* Returns err's status; OK for FAULT_NONE. UNREACHABLE: not executed, may work later by itself.
  * REFUSED: somebody has to do something. */
-enum stile_status fault_explain(const redisReply *reply, struct stile_error *err);
+enum stile_status redis_error_explain(const redisReply *reply, struct stile_error *err);
 
 /* Whether an error of conn.h says that this user, or this server, does not have the command. */
-bool fault_is_denial(const struct stile_error *err);
+bool redis_error_is_denial(const struct stile_error *err);
 
 /* Whether it says that the server is a replica (native of an error of conn.h, or a fault): the
  * primary is elsewhere. */
-bool fault_is_replica(int native);
+bool redis_error_is_replica(int native);
 
 #endif

@@ -4,8 +4,154 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engines/redis/inspect.h"
 #include "engines/redis/redis.h"
-#include "engines/redis/view.h"
+
+/* ---- one name, for people ---- */
+
+#define NAMES_MAX 1000000
+
+/* ---- one name ---- */
+
+enum stile_status redis_view_init(struct view *view, const char *name, size_t most,
+                                  struct stile_error *err)
+{
+    *view = (struct view){.info.name = name};
+    view->claims = calloc(most, sizeof *view->claims);
+    view->texts = calloc(most, sizeof *view->texts);
+    if (!view->claims || !view->texts)
+        return error_set(err, STILE_NOMEM, 0, "out of memory");
+    return STILE_OK;
+}
+
+void redis_view_free(struct view *view)
+{
+    for (size_t i = 0; i < view->n_texts; i++)
+        free(view->texts[i]);
+    free(view->texts);
+    free(view->claims);
+}
+
+char *redis_view_keep(struct view *view, const char *text)
+{
+    static char empty[1];
+    char *copy = strdup(text ? text : "");
+    if (!copy)
+        return empty;
+    view->texts[view->n_texts++] = copy;
+    return copy;
+}
+
+uint64_t redis_view_number(const char *text)
+{
+    return text ? strtoull(text, NULL, 10) : 0;
+}
+
+int64_t redis_view_between(uint64_t earlier_ms, uint64_t later_ms)
+{
+    uint64_t ms = later_ms > earlier_ms ? later_ms - earlier_ms : 0;
+    return ms < INT64_MAX ? (int64_t)ms : INT64_MAX;
+}
+
+uint64_t redis_view_take_number(char **text)
+{
+    char *end;
+    uint64_t value = strtoull(*text, &end, 10);
+    *text = *end == ' ' ? end + 1 : end;
+    return value;
+}
+
+const char *redis_view_take_word(char **text)
+{
+    char *word = *text;
+    size_t len = strcspn(word, " ");
+    *text = word[len] ? word + len + 1 : word + len;
+    word[len] = '\0';
+    return word;
+}
+
+void redis_view_take_client(struct stile_claim_info *claim, char *text)
+{
+    claim->pid = (int64_t)redis_view_take_number(&text);
+    claim->host = redis_view_take_word(&text);
+    claim->command = text;
+}
+
+static uint64_t mix(uint64_t sum, const char *text)
+{
+    for (; text && *text; text++)
+        sum = (sum ^ (unsigned char)*text) * UINT64_C(0x100000001b3);
+    return sum * 31 + 1;
+}
+
+uint64_t redis_view_fingerprint(const struct stile_info *info)
+{
+    uint64_t sum = info->token + 1;
+    for (size_t i = 0; i < info->holders + info->waiters; i++)
+        sum = mix(sum + info->claims[i].held, info->claims[i].owner);
+    return sum;
+}
+
+/* ---- names ---- */
+
+bool redis_names_add(struct names *names, const char *name, size_t len)
+{
+    if (names->n == names->cap) {
+        size_t cap = names->cap ? 2 * names->cap : 64;
+        char **grown = cap > NAMES_MAX ? NULL : realloc(names->names, cap * sizeof *grown);
+        if (!grown)
+            return false;
+        names->names = grown;
+        names->cap = cap;
+    }
+    char *copy = strndup(name, len);
+    if (copy)
+        names->names[names->n++] = copy;
+    return copy != NULL;
+}
+
+static int by_bytes(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* SCAN may tell a key twice. */
+void redis_names_sort(struct names *names)
+{
+    size_t n = 0;
+    if (names->n > 1)
+        qsort(names->names, names->n, sizeof *names->names, by_bytes);
+    for (size_t i = 0; i < names->n; i++) {
+        if (n > 0 && strcmp(names->names[n - 1], names->names[i]) == 0)
+            free(names->names[i]);
+        else
+            names->names[n++] = names->names[i];
+    }
+    names->n = n;
+}
+
+void redis_names_free(struct names *names)
+{
+    for (size_t i = 0; i < names->n; i++)
+        free(names->names[i]);
+    free(names->names);
+}
+
+void redis_names_pattern(char *pattern, const char *prefix, const char *name)
+{
+    char *at = pattern;
+    for (const char *part = prefix; part; part = part == prefix ? name : NULL) {
+        for (const char *c = part; *c; c++) {
+            if (strchr("*?[]\\", *c))
+                *at++ = '\\';
+            *at++ = *c;
+        }
+    }
+    *at++ = '*';
+    *at = '\0';
+}
+
+/* ---- list, show, watch, break ---- */
 
 #define SHOWS_AT_ONCE 64
 #define WATCH_NS      (100 * NS_PER_MS)
@@ -16,8 +162,8 @@ static void add_exclusive(struct view *view, const char *owner, const char *by, 
                           uint64_t token, uint64_t now_ms)
 {
     struct stile_claim_info *claim = &view->claims[view->n++];
-    char *text = view_keep(view, by);
-    uint64_t since = view_take_number(&text);
+    char *text = redis_view_keep(view, by);
+    uint64_t since = redis_view_take_number(&text);
     *claim = (struct stile_claim_info){.held = true,
                                        .ghost = strcmp(owner, "~h") == 0,
                                        .token = token,
@@ -29,8 +175,8 @@ static void add_exclusive(struct view *view, const char *owner, const char *by, 
         claim->token = claim->ghost ? token : 0;
         return;
     }
-    claim->age_ms = view_between(since, now_ms);
-    view_take_who(claim, text);
+    claim->age_ms = redis_view_between(since, now_ms);
+    redis_view_take_client(claim, text);
 }
 
 static void add_member(struct view *view, const redisReply *member, enum stile_mode mode,
@@ -38,41 +184,42 @@ static void add_member(struct view *view, const redisReply *member, enum stile_m
 {
     struct stile_claim_info *claim = &view->claims[view->n++];
     const char *owner = text_at(member, 0), *ends = text_at(member, 1);
-    char *text = view_keep(view, text_at(member, 2));
-    uint64_t token = view_take_number(&text), since = view_take_number(&text);
-    *claim = (struct stile_claim_info){.held = true,
-                                       .ghost = owner[0] == '~',
-                                       .mode = mode,
-                                       .token = token,
-                                       .age_ms = view_between(since ? since : now_ms, now_ms),
-                                       .expires_ms = view_between(now_ms, view_number(ends)),
-                                       .owner = owner};
-    view_take_who(claim, text);
+    char *text = redis_view_keep(view, text_at(member, 2));
+    uint64_t token = redis_view_take_number(&text), since = redis_view_take_number(&text);
+    *claim =
+        (struct stile_claim_info){.held = true,
+                                  .ghost = owner[0] == '~',
+                                  .mode = mode,
+                                  .token = token,
+                                  .age_ms = redis_view_between(since ? since : now_ms, now_ms),
+                                  .expires_ms = redis_view_between(now_ms, redis_view_number(ends)),
+                                  .owner = owner};
+    redis_view_take_client(claim, text);
 }
 
 static void add_waiter(struct view *view, const char *entry, uint64_t now_ms)
 {
     struct stile_claim_info *claim = &view->claims[view->n++];
-    char *text = view_keep(view, entry);
-    const char *owner = view_take_word(&text);
-    char mode = *view_take_word(&text);
-    view_take_number(&text); /* its slots */
-    uint64_t since = view_take_number(&text);
-    *claim = (struct stile_claim_info){.age_ms = view_between(since, now_ms),
+    char *text = redis_view_keep(view, entry);
+    const char *owner = redis_view_take_word(&text);
+    char mode = *redis_view_take_word(&text);
+    redis_view_take_number(&text); /* its slots */
+    uint64_t since = redis_view_take_number(&text);
+    *claim = (struct stile_claim_info){.age_ms = redis_view_between(since, now_ms),
                                        .mode = mode == 's'   ? STILE_SHARED
                                                : mode == 'n' ? STILE_SLOTS
                                                              : STILE_EXCLUSIVE,
                                        .expires_ms = STILE_NO_DEADLINE,
                                        .owner = owner};
-    view_take_who(claim, text);
+    redis_view_take_client(claim, text);
 }
 
 static void fill(struct view *view, const redisReply *reply)
 {
     const char *holder = text_at(reply, 0);
     const redisReply *members = element_at(reply, 5), *queue = element_at(reply, 6);
-    uint64_t now_ms = view_number(text_at(reply, 4));
-    view->info.token = view_number(text_at(reply, 2));
+    uint64_t now_ms = redis_view_number(text_at(reply, 4));
+    view->info.token = redis_view_number(text_at(reply, 2));
     if (length_of(members) > 0) {
         enum stile_mode mode = strcmp(holder, "~S") == 0 ? STILE_SHARED : STILE_SLOTS;
         for (size_t i = 0; i < length_of(members); i++)
@@ -121,7 +268,7 @@ static enum stile_status view_make(struct view *view, const redisReply *reply, c
     if (!is_view(reply))
         return error_set(err, STILE_CORRUPT, 0, "the server's answer has an unexpected form");
     size_t most = length_of(element_at(reply, 5)) + length_of(element_at(reply, 6)) + 1;
-    enum stile_status status = view_init(view, name, most, err);
+    enum stile_status status = redis_view_init(view, name, most, err);
     if (!status)
         fill(view, reply);
     return status;
@@ -134,10 +281,10 @@ static enum stile_status send_show(struct redis *redis, const char *name, size_t
 {
     struct call call;
     char stem[SHARED_ROOM];
-    call_begin(&call, SCRIPT_KEYS, redis, name, len);
-    key_of_clients(stem, redis, route_slot(redis, name, len));
-    call_add(&call, stem);
-    return call_send(&call, redis, &redis_script_show, fn, data, err);
+    redis_call_begin(&call, SCRIPT_KEYS, redis, name, len);
+    redis_key_of_clients(stem, redis, redis_route_slot(redis, name, len));
+    redis_call_add(&call, stem);
+    return redis_call_send(&call, redis, &redis_script_show, fn, data, err);
 }
 
 static void on_shown(void *data, const redisReply *reply, const struct stile_error *err)
@@ -149,11 +296,11 @@ static void on_shown(void *data, const redisReply *reply, const struct stile_err
         query->engine->events->info(query, &view.info);
     else if (!err)
         err = &why;
-    view_free(&view);
+    redis_view_free(&view);
     query->engine->events->done(query, err);
 }
 
-void people_show(struct engine *engine, struct query *query)
+void redis_inspect_show(struct engine *engine, struct query *query)
 {
     struct stile_error err;
     if (send_show(redis_of(engine), query->name, query->name_len, on_shown, query, &err))
@@ -173,16 +320,16 @@ static void on_broken(void *data, const redisReply *reply, const struct stile_er
     query->engine->events->done(query, err);
 }
 
-void people_break(struct engine *engine, struct query *query)
+void redis_inspect_break(struct engine *engine, struct query *query)
 {
     struct redis *redis = redis_of(engine);
     struct stile_error err;
     struct call call;
     char token[24];
     snprintf(token, sizeof token, "%" PRIu64, query->token);
-    call_begin(&call, SCRIPT_KEYS, redis, query->name, query->name_len);
-    call_add(&call, token);
-    if (call_send(&call, redis, &redis_script_break, on_broken, query, &err))
+    redis_call_begin(&call, SCRIPT_KEYS, redis, query->name, query->name_len);
+    redis_call_add(&call, token);
+    if (redis_call_send(&call, redis, &redis_script_break, on_broken, query, &err))
         engine->events->done(query, &err);
 }
 
@@ -200,7 +347,7 @@ struct listing {
 static void listing_end(struct listing *listing, const struct stile_error *err)
 {
     struct query *query = listing->query;
-    names_free(&listing->names);
+    redis_names_free(&listing->names);
     query->state = NULL;
     query->engine->events->done(query, err);
     free(listing);
@@ -220,7 +367,7 @@ static void on_listed(void *data, const redisReply *reply, const struct stile_er
         error_copy(&listing->error, err);
     if (!err && view.n > 0)
         listing->query->engine->events->info(listing->query, &view.info);
-    view_free(&view);
+    redis_view_free(&view);
     if (listing->told == listing->asked)
         show_some(listing);
 }
@@ -256,9 +403,10 @@ static bool take_keys(struct listing *listing, const redisReply *keys)
         const redisReply *key = element_at(keys, i);
         if (!text_of(key) || key->len <= prefix_len || strlen(key->str) != key->len ||
             key->len - prefix_len > STILE_NAME_MAX ||
-            memcmp(key->str, redis->prefix, prefix_len) != 0 || key_is_derived(key->str, key->len))
+            memcmp(key->str, redis->prefix, prefix_len) != 0 ||
+            redis_key_is_derived(key->str, key->len))
             continue;
-        if (!names_add(&listing->names, key->str + prefix_len, key->len - prefix_len))
+        if (!redis_names_add(&listing->names, key->str + prefix_len, key->len - prefix_len))
             return false;
     }
     return true;
@@ -283,12 +431,12 @@ static void on_scanned(void *data, const redisReply *reply, const struct stile_e
         scan(listing, text_at(reply, 0));
         return;
     }
-    listing->node = route_next(redis_of(listing->query->engine), listing->node);
+    listing->node = redis_route_next(redis_of(listing->query->engine), listing->node);
     if (listing->node) {
         scan(listing, "0");
         return;
     }
-    names_sort(&listing->names);
+    redis_names_sort(&listing->names);
     show_some(listing);
 }
 
@@ -298,11 +446,11 @@ static void scan(struct listing *listing, const char *cursor)
     struct conn_arg args[] = {CONN_TEXT("SCAN"),           CONN_TEXT(cursor),  CONN_TEXT("MATCH"),
                               CONN_TEXT(listing->pattern), CONN_TEXT("COUNT"), CONN_TEXT("512"),
                               CONN_TEXT("TYPE"),           CONN_TEXT("string")};
-    if (node_send(listing->node, args, sizeof args / sizeof *args, on_scanned, listing, &err))
+    if (redis_node_send(listing->node, args, sizeof args / sizeof *args, on_scanned, listing, &err))
         listing_end(listing, &err);
 }
 
-void people_list(struct engine *engine, struct query *query)
+void redis_inspect_list(struct engine *engine, struct query *query)
 {
     struct stile_error err;
     struct listing *listing = calloc(1, sizeof *listing);
@@ -312,9 +460,9 @@ void people_list(struct engine *engine, struct query *query)
         return;
     }
     listing->query = query;
-    listing->node = route_next(redis_of(engine), NULL);
+    listing->node = redis_route_next(redis_of(engine), NULL);
     query->state = listing;
-    names_pattern(listing->pattern, redis_of(engine)->prefix, query->name);
+    redis_names_pattern(listing->pattern, redis_of(engine)->prefix, query->name);
     scan(listing, "0");
 }
 
@@ -329,7 +477,7 @@ struct watching {
 static void watching_free(struct watching *watching)
 {
     struct engine *engine = watching->query->engine;
-    route_forget(redis_of(engine), watching);
+    redis_route_forget(redis_of(engine), watching);
     loop_disarm(engine->loop, &watching->timer);
     loop_unreserve(engine->loop, 1);
     watching->query->state = NULL;
@@ -347,18 +495,18 @@ static void on_watched(void *data, const redisReply *reply, const struct stile_e
     if (!err && view_make(&view, reply, query->name, &why))
         err = &why;
     if (err && !passing) {
-        view_free(&view);
+        redis_view_free(&view);
         watching_free(watching);
         query->engine->events->done(query, err);
         return;
     }
     loop_arm(loop, &watching->timer, loop_now(loop) + WATCH_NS);
-    uint64_t seen = view_fingerprint(&view.info);
+    uint64_t seen = redis_view_fingerprint(&view.info);
     if (!err && seen != watching->seen) {
         watching->seen = seen;
         query->engine->events->info(query, &view.info);
     }
-    view_free(&view);
+    redis_view_free(&view);
 }
 
 static void look(struct timer *timer)
@@ -374,7 +522,7 @@ static void look(struct timer *timer)
     query->engine->events->done(query, &err);
 }
 
-void people_watch(struct engine *engine, struct query *query)
+void redis_inspect_watch(struct engine *engine, struct query *query)
 {
     struct stile_error err;
     struct watching *watching = calloc(1, sizeof *watching);
@@ -389,7 +537,7 @@ void people_watch(struct engine *engine, struct query *query)
     loop_arm(engine->loop, &watching->timer, loop_now(engine->loop));
 }
 
-void people_unwatch(struct engine *engine, struct query *query)
+void redis_inspect_unwatch(struct engine *engine, struct query *query)
 {
     (void)engine;
     if (query->state)

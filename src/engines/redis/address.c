@@ -1,10 +1,10 @@
-#include "engines/redis/place.h"
+#include "engines/redis/address.h"
 
 #include <string.h>
 
 #include "base/name.h"
 
-enum stile_status place_db(unsigned *db, const struct url *url, struct stile_error *err)
+enum stile_status redis_address_db(unsigned *db, const struct url *url, struct stile_error *err)
 {
     const char *path = url->path;
     if (url_param(url, "db")) /* ignored, it would lock in another database than the user means */
@@ -13,18 +13,19 @@ enum stile_status place_db(unsigned *db, const struct url *url, struct stile_err
                          "the path: redis://host/3");
     if (!*path || strcmp(path, "/") == 0)
         return STILE_OK;
-    if (!url_read_number(db, path + 1, PLACE_DB_MAX))
+    if (!url_read_number(db, path + 1, ADDRESS_DB_MAX))
         return error_set(err, STILE_MISUSE, 0,
-                         "the path of a redis URL is its database number, 0 to %d", PLACE_DB_MAX);
+                         "the path of a redis URL is its database number, 0 to %d", ADDRESS_DB_MAX);
     return STILE_OK;
 }
 
-enum stile_status place_db_param(unsigned *db, const struct url *url, struct stile_error *err)
+enum stile_status redis_address_db_param(unsigned *db, const struct url *url,
+                                         struct stile_error *err)
 {
-    return url_param_number(db, url, "db", 0, PLACE_DB_MAX, err);
+    return url_param_number(db, url, "db", 0, ADDRESS_DB_MAX, err);
 }
 
-enum stile_status place_allow(const struct url *url, struct stile_error *err)
+enum stile_status redis_address_allow(const struct url *url, struct stile_error *err)
 {
     const char *allow = url_param(url, "allow");
     if (allow && strcmp(allow, "eviction") != 0)
@@ -32,8 +33,8 @@ enum stile_status place_allow(const struct url *url, struct stile_error *err)
     return STILE_OK;
 }
 
-enum stile_status place_prefix(char prefix[PREFIX_MAX + 1], const struct url *url,
-                               struct stile_error *err)
+enum stile_status redis_address_prefix(char prefix[PREFIX_MAX + 1], const struct url *url,
+                                       struct stile_error *err)
 {
     const char *given = url_param(url, "prefix");
     if (given && strlen(given) > PREFIX_MAX)
@@ -44,8 +45,8 @@ enum stile_status place_prefix(char prefix[PREFIX_MAX + 1], const struct url *ur
     return STILE_OK;
 }
 
-enum stile_status place_tls(struct tls_context **tls, const struct url *url, const char *secure,
-                            struct stile_error *err)
+enum stile_status redis_address_tls(struct tls_context **tls, const struct url *url,
+                                    const char *secure, struct stile_error *err)
 {
     struct tls_options options = {.ca = url_param(url, "ca"),
                                   .cert = url_param(url, "cert"),
@@ -61,26 +62,26 @@ enum stile_status place_tls(struct tls_context **tls, const struct url *url, con
     return STILE_OK;
 }
 
-bool place_says(const char *info, const char *line)
+bool redis_address_says(const char *info, const char *line)
 {
     const char *at = info ? strstr(info, line) : NULL;
     return at && (at == info || at[-1] == '\n');
 }
 
-enum stile_status place_check(const char *info, bool may_evict, struct stile_error *err)
+enum stile_status redis_address_check(const char *info, bool may_evict, struct stile_error *err)
 {
     /* Any node of a Cluster tells where the others are. */
-    if (place_says(info, "role:slave") && !place_says(info, "cluster_enabled:1"))
+    if (redis_address_says(info, "role:slave") && !redis_address_says(info, "cluster_enabled:1"))
         return error_set(err, STILE_UNREACHABLE, 0,
                          "this server is a replica, where nothing can be locked: wait for the "
                          "failover to end, or name its primary in the URL");
-    if (place_says(info, "role:active-replica"))
+    if (redis_address_says(info, "role:active-replica"))
         return error_set(
             err, STILE_REFUSED, 0,
             "this server is a KeyDB active replica: each of its servers takes writes, so "
             "two of them grant the same lock; use a primary without active-replica");
-    bool evicts =
-        !place_says(info, "maxmemory:0\r") && !place_says(info, "maxmemory_policy:noeviction");
+    bool evicts = !redis_address_says(info, "maxmemory:0\r") &&
+                  !redis_address_says(info, "maxmemory_policy:noeviction");
     if (evicts && !may_evict)
         return error_set(err, STILE_REFUSED, 0,
                          "this server may evict locks when its memory is full: CONFIG SET "

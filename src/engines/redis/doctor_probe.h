@@ -2,49 +2,50 @@
  *
  * Asked of the one server of redis, and of each node of redlock. Nothing is changed on it. What may
  * not be asked is said, and not taken for an error. */
-#ifndef STILE_REDIS_VITALS_H
-#define STILE_REDIS_VITALS_H
+#ifndef STILE_REDIS_DOCTOR_PROBE_H
+#define STILE_REDIS_DOCTOR_PROBE_H
 
 #include "base/url.h"
 #include "engines/engine.h"
-#include "engines/redis/conn.h"
+#include "engines/redis/connection.h"
 
-#define VITALS_WORD 64
+#define PROBE_WORD 64
 
 /* An answer of one word, or why there is none. */
-struct vital {
+struct probe_word {
     bool known;
-    char text[VITALS_WORD];
+    char text[PROBE_WORD];
     struct stile_error error;
 };
 
 /* What a server is relied on for. */
-enum vitals_role {
-    VITALS_SERVER,      /* all locks */
-    VITALS_FENCED_NODE, /* a vote; if it forgets, it knows that, and does not vote */
-    VITALS_PLAIN_NODE,  /* a vote */
+enum probe_role {
+    PROBE_SERVER,      /* all locks */
+    PROBE_FENCED_NODE, /* a vote; if it forgets, it knows that, and does not vote */
+    PROBE_PLAIN_NODE,  /* a vote */
 };
 
-struct vitals {
+struct probe {
     /* Set by the caller; borrowed. */
-    enum vitals_role role;
+    enum probe_role role;
     unsigned wait_replicas; /* as in the URL */
     struct loop *loop;
     struct conn *conn;
-    const char *where, *cli; /* as vitals_where() and vitals_cli() write them */
+    const char *where, *cli; /* as redis_probe_where() and redis_probe_cli() write them */
     const char *prefix;
     bool shares_counter; /* its locks count their tokens at stile:...; of a Cluster, each in its
                             slot */
-    void (*done)(struct vitals *vitals); /* once, in any case, perhaps from inside vitals_ask() */
+    void (*done)(
+        struct probe *vitals); /* once, in any case, perhaps from inside redis_probe_start() */
     void *owner;
 
     /* What came back. */
     unsigned pending;
     char *info; /* NULL: info_error */
     struct stile_error info_error;
-    struct vital appendfsync, save, no_fsync_on_rewrite; /* CONFIG GET */
-    struct vital scripts, own_keys, messages;            /* may we, and does it work? */
-    struct vital listening, waits;
+    struct probe_word appendfsync, save, no_fsync_on_rewrite; /* CONFIG GET */
+    struct probe_word scripts, own_keys, messages;            /* may we, and does it work? */
+    struct probe_word listening, waits;
     struct conn *listens;
     struct timer patience; /* with a subscription that nobody confirms */
     char denied[256];      /* commands that scripts may not call, separated by spaces */
@@ -52,29 +53,29 @@ struct vitals {
     long long sentinels;   /* that watch it */
     bool cluster_is_down;  /* as it says */
     long long lease_ms;    /* the longest of our locks there now */
-    struct vital clock;
+    struct probe_word clock;
     bool timed;
     uint64_t sent_ns;
     long long ahead_ms; /* of our clock, by clock.known */
 };
 
 /* "host:port" or the socket. Yours to free; NULL: no memory. */
-char *vitals_where(const struct conn_options *options);
+char *redis_probe_where(const struct conn_options *options);
 /* "redis-cli -h host -p port" and the flags. */
-char *vitals_cli(const struct conn_options *options, const char *flags);
+char *redis_probe_cli(const struct conn_options *options, const char *flags);
 /* What redis-cli needs for TLS and a user, without secrets. */
-char *vitals_flags(const struct conn_options *options, const struct url *url);
+char *redis_probe_flags(const struct conn_options *options, const struct url *url);
 
 /* done() may also come when the server is gone: then info_error says so. */
-void vitals_ask(struct vitals *vitals);
-void vitals_free(struct vitals *vitals); /* what came back; no done() comes any more */
+void redis_probe_start(struct probe *vitals);
+void redis_probe_free(struct probe *vitals); /* what came back; no done() comes any more */
 
 /* A field of INFO: its length without the end of its line, 0 if it is not there. */
-size_t vitals_field(const char **value, const struct vitals *vitals, const char *name);
-bool vitals_is(const struct vitals *vitals, const char *name, const char *value);
-long long vitals_number(const struct vitals *vitals, const char *name); /* -1: not there */
-long long vitals_now_ms(const struct vitals *vitals); /* on its clock, by clock.known */
-bool vitals_is_durable(const struct vitals *vitals);
+size_t redis_probe_field(const char **value, const struct probe *vitals, const char *name);
+bool redis_probe_is(const struct probe *vitals, const char *name, const char *value);
+long long redis_probe_number(const struct probe *vitals, const char *name); /* -1: not there */
+long long redis_probe_now_ms(const struct probe *vitals); /* on its clock, by clock.known */
+bool redis_probe_is_durable(const struct probe *vitals);
 
 /* ---- verdict.c ---- */
 
@@ -87,16 +88,17 @@ struct verdict {
 };
 
 /* Tells a finding about this server: format is what is the matter. */
-void verdict_tell(struct query *query, const struct vitals *vitals, const struct verdict *verdict,
-                  const char *format, ...) __attribute__((format(printf, 4, 5)));
+void redis_rules_report(struct query *query, const struct probe *vitals,
+                        const struct verdict *verdict, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
 
 /* disk.c: what it would forget. */
-void disk_of(struct query *query, const struct vitals *vitals);
+void redis_rules_disk(struct query *query, const struct probe *vitals);
 
 /* rights.c: what its ACL forbids. */
-void rights_of(struct query *query, const struct vitals *vitals);
+void redis_rules_acl(struct query *query, const struct probe *vitals);
 
 /* Everything that one server's vitals say. */
-void verdict_of(struct query *query, const struct vitals *vitals);
+void redis_rules_judge(struct query *query, const struct probe *vitals);
 
 #endif

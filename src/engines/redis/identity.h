@@ -1,6 +1,6 @@
 /* Who we are, to servers and to people. */
-#ifndef STILE_REDIS_WHO_H
-#define STILE_REDIS_WHO_H
+#ifndef STILE_REDIS_IDENTITY_H
+#define STILE_REDIS_IDENTITY_H
 
 #include "engines/engine.h"
 
@@ -11,10 +11,10 @@
 
 /* channel: "stile:" and the digits of a new session, where it hears what concerns it; info: "pid
  * host command". 0 or an errno value. */
-int who_introduce(char channel[CHANNEL_MAX], char info[INFO_MAX], const struct engine *engine);
+int redis_identity_new(char channel[CHANNEL_MAX], char info[INFO_MAX], const struct engine *engine);
 
 /* The session's digits, then 24 of its own: a new one for each claim, so that what is late of an
  * earlier one can never touch a later one. 0 or an errno value. */
-int who_draw_owner(char owner[OWNER_LEN + 1], const char *channel, struct loop *loop);
+int redis_identity_draw_owner(char owner[OWNER_LEN + 1], const char *channel, struct loop *loop);
 
 #endif

@@ -1,10 +1,51 @@
-/* Who we are, for people: stored once for all our claims, and for as long as one of them can last.
- * In a Cluster once for each slot that we use, as the script that shows a name reads it there. */
+/* The identity of a client: owner values, and a record of the client for people to read.
+ *
+ * The record is stored once for all claims, for as long as one of them can last. In a Cluster it is
+ * stored once for each slot in use, since the script that shows a name reads it there. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/self.h"
+#include "engines/redis/identity.h"
+#include "engines/redis/keys.h"
 #include "engines/redis/redis.h"
-#include "engines/redis/slot.h"
+
+/* ---- owner values ---- */
+
+static void write_hex(char *out, const unsigned char *bytes, size_t n)
+{
+    static const char digits[] = "0123456789abcdef";
+    for (size_t i = 0; i < n; i++) {
+        *out++ = digits[bytes[i] >> 4];
+        *out++ = digits[bytes[i] & 15];
+    }
+    *out = '\0';
+}
+
+int redis_identity_new(char channel[CHANNEL_MAX], char info[INFO_MAX], const struct engine *engine)
+{
+    unsigned char random[SESSION_LEN / 2];
+    char host[SELF_HOST_MAX + 1];
+    int rc = loop_random(engine->loop, random, sizeof random);
+    strcpy(channel, "stile:");
+    write_hex(channel + strlen(channel), random, sizeof random);
+    self_host(host);
+    int n = snprintf(info, INFO_MAX, "%lld %s ", (long long)engine->pid, host);
+    self_command(info + n, INFO_MAX - (size_t)n, engine->label);
+    return rc;
+}
+
+int redis_identity_draw_owner(char owner[OWNER_LEN + 1], const char *channel, struct loop *loop)
+{
+    unsigned char random[(OWNER_LEN - SESSION_LEN) / 2];
+    int rc = loop_random(loop, random, sizeof random);
+    memcpy(owner, channel + strlen("stile:"), SESSION_LEN);
+    write_hex(owner + SESSION_LEN, random, sizeof random);
+    return rc;
+}
+
+/* ---- the client record ---- */
 
 #define KEPT_MS  UINT64_C(3000000)      /* 50 minutes more than any claim needs it */
 #define SPARE_NS (10 * 60 * NS_PER_SEC) /* of which so many are left when it is said again */
@@ -19,7 +60,7 @@ static void on_described(void *data, const redisReply *reply, const struct stile
 static void write_key(char key[CLIENT_KEY], const struct redis *redis, size_t slot,
                       const char *session)
 {
-    key_of_clients(key, redis, (uint16_t)slot);
+    redis_key_of_clients(key, redis, (uint16_t)slot);
     char *end = memcpy(key + strlen(key), session, SESSION_LEN);
     end[SESSION_LEN] = '\0';
 }
@@ -31,7 +72,7 @@ static const char *own_session(const struct redis *redis)
 
 static size_t slot_of_claim(const struct redis *redis, const struct claim *claim)
 {
-    return redis->cluster ? route_slot(redis, claim->name, claim->name_len) : 0;
+    return redis->cluster ? redis_route_slot(redis, claim->name, claim->name_len) : 0;
 }
 
 static uint64_t claim_ns(const struct claim *claim)
@@ -42,10 +83,10 @@ static uint64_t claim_ns(const struct claim *claim)
 
 static void send(struct redis *redis, const struct conn_arg *args, size_t n)
 {
-    node_send(route_to_key(redis, &args[1]), args, n, on_described, redis, NULL);
+    redis_node_send(redis_route_to_key(redis, &args[1]), args, n, on_described, redis, NULL);
 }
 
-void describe_to(struct redis *redis, const struct claim *claim)
+void redis_identity_publish(struct redis *redis, const struct claim *claim)
 {
     uint64_t now_ns = loop_now(redis->engine.loop), need_ns = claim_ns(claim);
     size_t slot = slot_of_claim(redis, claim);
@@ -53,26 +94,26 @@ void describe_to(struct redis *redis, const struct claim *claim)
     if (now_ns + need_ns + SPARE_NS < redis->described_ns[slot])
         return;
     write_key(key, redis, slot, own_session(redis));
-    number_write(ms, need_ns / NS_PER_MS + KEPT_MS);
+    redis_number_write(ms, need_ns / NS_PER_MS + KEPT_MS);
     struct conn_arg args[] = {CONN_TEXT("SET"), CONN_TEXT(key), CONN_TEXT(redis->info),
                               CONN_TEXT("PX"), CONN_TEXT(ms)};
     redis->described_ns[slot] = now_ns + need_ns + KEPT_MS * NS_PER_MS;
     send(redis, args, 5);
 }
 
-void describe_prolong(struct redis *redis, struct redis_claim *part)
+void redis_identity_extend(struct redis *redis, struct redis_claim *part)
 {
     const struct claim *claim = claim_of(part);
     char key[CLIENT_KEY], ms[NUMBER_MAX];
     write_key(key, redis, slot_of_claim(redis, claim), part->owner);
-    number_write(ms, claim_ns(claim) / NS_PER_MS + KEPT_MS);
+    redis_number_write(ms, claim_ns(claim) / NS_PER_MS + KEPT_MS);
     struct conn_arg args[] = {CONN_TEXT("PEXPIRE"), CONN_TEXT(key), CONN_TEXT(ms)};
     send(redis, args, 3);
 }
 
 /* ---- the beginning and the end ---- */
 
-enum stile_status describe_init(struct redis *redis, struct stile_error *err)
+enum stile_status redis_identity_init(struct redis *redis, struct stile_error *err)
 {
     redis->described_ns = calloc(redis->cluster ? SLOTS : 1, sizeof *redis->described_ns);
     return redis->described_ns ? STILE_OK : error_set(err, STILE_NOMEM, 0, "out of memory");
@@ -84,13 +125,13 @@ static void take_back(struct redis *redis, size_t slot)
     char key[CLIENT_KEY];
     write_key(key, redis, slot, own_session(redis));
     struct conn_arg args[] = {CONN_TEXT("DEL"), CONN_TEXT(key)};
-    struct node *node = route_to_key(redis, &args[1]);
-    if (node->asks && conn_is_up(node->asks) &&
-        !conn_send(node->asks, args, 2, on_described, redis, NULL))
-        conn_flush(node->asks);
+    struct node *node = redis_route_to_key(redis, &args[1]);
+    if (node->asks && redis_conn_is_up(node->asks) &&
+        !redis_conn_send(node->asks, args, 2, on_described, redis, NULL))
+        redis_conn_flush(node->asks);
 }
 
-void describe_free(struct redis *redis)
+void redis_identity_free(struct redis *redis)
 {
     size_t n = redis->cluster ? SLOTS : 1;
     for (size_t slot = 0; redis->described_ns && !redis->has_detached && slot < n; slot++) {

@@ -5,12 +5,12 @@
  * time up to 20 ms × 2ⁿ, 2 s at most; each failed attempt is a down(), too. One that is to carry
  * messages subscribes and sends nothing else.
  *
- * Every request that conn_send() or conn_eval() took is answered through its callback exactly once,
- * from the loop and never from inside the call:
+ * Every request that redis_conn_send() or redis_conn_eval() took is answered through its callback
+ * exactly once, from the loop and never from inside the call:
  *
  *   - reply, err NULL: the server's answer;
- *   - reply and err: the server's error; err is its meaning, reply its own words, and fault_of() of
- *     fault.h tells MOVED from READONLY;
+ *   - reply and err: the server's error; err is its meaning, reply its own words, and
+ * redis_error_of() of fault.h tells MOVED from READONLY;
  *   - err alone: UNCERTAIN if it was sent, and the connection broke or nothing came back in time;
  * the server may have executed it, or still do so. Any other status, mostly UNREACHABLE: it was
  * never executed.
@@ -32,8 +32,8 @@
  * for that. Until a primary has been found every connection is asked for its role first.
  *
  * What a server can make us allocate is bounded, see resp.h. */
-#ifndef STILE_REDIS_CONN_H
-#define STILE_REDIS_CONN_H
+#ifndef STILE_REDIS_CONNECTION_H
+#define STILE_REDIS_CONNECTION_H
 
 #include <hiredis/hiredis.h>
 
@@ -44,14 +44,14 @@
 struct conn;
 struct request;
 
-/* Copied by conn_new(), but for target.tls, which must outlive the connection. */
+/* Copied by redis_conn_new(), but for target.tls, which must outlive the connection. */
 struct conn_options {
     struct stream_target target; /* timeout_ns: for AUTH and SELECT once more */
     const char *user, *password; /* NULL: none; a user without password is MISUSE */
     unsigned db;
     bool primary;                /* what turns out to be a replica is not connected to */
     uint64_t answer_ns;          /* how long a request may go unanswered; 0: 3 s */
-    const struct stakes *stakes; /* the leases that depend on it; borrowed; NULL: none */
+    const struct leases *stakes; /* the leases that depend on it; borrowed; NULL: none */
     size_t window; /* so many may be sent and unanswered; the rest wait here, in order, and
                     * their time begins when they are sent; 0: any number */
 };
@@ -70,7 +70,7 @@ struct conn_events {
     /* May be NULL. Something went unanswered for its time; the connection is still there. */
     void (*late)(struct conn *conn);
     /* May be NULL. Sees each answer that somebody waits for before it is given. True: it has taken
-     * the request over, and ends it with conn_give() or conn_answer(). */
+     * the request over, and ends it with redis_conn_give() or redis_conn_answer(). */
     bool (*answers)(struct conn *conn, struct request *request, const redisReply *reply);
 };
 
@@ -86,61 +86,63 @@ struct conn_arg {
 
 /* Starts to connect; how that ends is told by up() or down(). Fails only for lack of memory or for
  * options that make no sense. */
-enum stile_status conn_new(struct conn **conn, struct loop *loop,
-                           const struct conn_options *options, const struct conn_events *events,
-                           void *owner, struct stile_error *err);
-void *conn_owner(const struct conn *conn);
-bool conn_is_up(const struct conn *conn);
-bool conn_is_idle(const struct conn *conn);                       /* nobody waits for an answer */
-const struct conn_options *conn_options(const struct conn *conn); /* for another one like it */
+enum stile_status redis_conn_new(struct conn **conn, struct loop *loop,
+                                 const struct conn_options *options,
+                                 const struct conn_events *events, void *owner,
+                                 struct stile_error *err);
+void *redis_conn_owner(const struct conn *conn);
+bool redis_conn_is_up(const struct conn *conn);
+bool redis_conn_is_idle(const struct conn *conn); /* nobody waits for an answer */
+const struct conn_options *
+redis_conn_options(const struct conn *conn); /* for another one like it */
 
 /* OK: fn will be called. NOMEM, or REFUSED if CONN_PENDING_MAX requests or 16 MiB are under way
  * already: it won't. */
 #define CONN_PENDING_MAX 65536
-enum stile_status conn_send(struct conn *conn, const struct conn_arg *args, size_t n, conn_fn *fn,
-                            void *data, struct stile_error *err);
+enum stile_status redis_conn_send(struct conn *conn, const struct conn_arg *args, size_t n,
+                                  conn_fn *fn, void *data, struct stile_error *err);
 
 /* args: the keys first. A script's source is sent once a connection, its SHA1 afterwards. If the
  * server has forgotten it (SCRIPT FLUSH), source and all are sent again, and scripts that were on
  * their way behind it are executed behind it. */
-enum stile_status conn_eval(struct conn *conn, const struct lua *lua, const struct conn_arg *args,
-                            size_t n_keys, size_t n, conn_fn *fn, void *data,
-                            struct stile_error *err);
+enum stile_status redis_conn_eval(struct conn *conn, const struct lua *lua,
+                                  const struct conn_arg *args, size_t n_keys, size_t n, conn_fn *fn,
+                                  void *data, struct stile_error *err);
 
 /* No callback comes any more for requests with this data. They are not taken back. */
-void conn_forget(struct conn *conn, const void *data);
+void redis_conn_forget(struct conn *conn, const void *data);
 
 /* The same, but what has not been sent yet is taken back: it will never be executed. True: that was
  * so. */
-bool conn_cancel(struct conn *conn, const void *data);
+bool redis_conn_cancel(struct conn *conn, const void *data);
 /* Some requests have not been sent yet, or are more than the server reads at once: it reads no more
  * once it can't answer, and so would never see the rest if the connection was closed now. */
-bool conn_is_behind(const struct conn *conn);
+bool redis_conn_is_behind(const struct conn *conn);
 
-/* Kept over reconnections. OK or NOMEM. After the first one conn_send() is MISUSE. */
-enum stile_status conn_subscribe(struct conn *conn, const char *channel, size_t len,
-                                 struct stile_error *err);
-void conn_unsubscribe(struct conn *conn, const char *channel, size_t len);
+/* Kept over reconnections. OK or NOMEM. After the first one redis_conn_send() is MISUSE. */
+enum stile_status redis_conn_subscribe(struct conn *conn, const char *channel, size_t len,
+                                       struct stile_error *err);
+void redis_conn_unsubscribe(struct conn *conn, const char *channel, size_t len);
 
 /* What was sent in this turn of the loop leaves together before the loop sleeps; this sends it now.
  */
-void conn_flush(struct conn *conn);
+void redis_conn_flush(struct conn *conn);
 
 /* A request that was taken over: asked here, with ASKING before it if so, or answered. */
-void conn_give(struct conn *conn, struct request *request, bool asking);
-void conn_answer(struct request *request, const struct stile_error *err);
+void redis_conn_give(struct conn *conn, struct request *request, bool asking);
+void redis_conn_answer(struct request *request, const struct stile_error *err);
 
 /* Connects there from now on, at once; the present connection ends with down(why). For a primary
  * that has moved. why NULL: nothing ends, but the next attempt goes there. */
-enum stile_status conn_move(struct conn *conn, const char *host, uint16_t port,
-                            const struct stile_error *why, struct stile_error *err);
+enum stile_status redis_conn_move(struct conn *conn, const char *host, uint16_t port,
+                                  const struct stile_error *why, struct stile_error *err);
 
 /* Resolves and connects again, once what was sent is answered; down(why) comes then. For a server
  * that is no longer the primary. Does nothing more to a connection that is not up than to have the
  * next one asked for its role. */
-void conn_reconnect(struct conn *conn, const struct stile_error *why);
+void redis_conn_reconnect(struct conn *conn, const struct stile_error *why);
 
-void conn_free(struct conn *conn);   /* no callback or event comes any more; safe inside one */
-void conn_forked(struct conn *conn); /* in a child: closes the fd and nothing else */
+void redis_conn_free(struct conn *conn); /* no callback or event comes any more; safe inside one */
+void redis_conn_forked(struct conn *conn); /* in a child: closes the fd and nothing else */
 
 #endif

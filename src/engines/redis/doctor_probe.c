@@ -1,19 +1,19 @@
-#include "engines/redis/vitals.h"
+#include "engines/redis/doctor_probe.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include "engines/redis/family.h"
-#include "engines/redis/fault.h"
-#include "engines/redis/place.h"
+#include "engines/redis/address.h"
+#include "engines/redis/errors.h"
+#include "engines/redis/keys.h"
 #include "engines/redis/reply.h"
 #include "mutant.h"
 
 /* ---- how to reach it, for people ---- */
 
-char *vitals_where(const struct conn_options *o)
+char *redis_probe_where(const struct conn_options *o)
 {
     char *where = NULL;
     int n = o->target.path ? asprintf(&where, "%s", o->target.path)
@@ -50,7 +50,7 @@ static void put_option(FILE *out, const char *option, const char *value)
     put_word(out, value);
 }
 
-char *vitals_flags(const struct conn_options *o, const struct url *url)
+char *redis_probe_flags(const struct conn_options *o, const struct url *url)
 {
     char *text = NULL;
     size_t size;
@@ -77,7 +77,7 @@ char *vitals_flags(const struct conn_options *o, const struct url *url)
     return text;
 }
 
-char *vitals_cli(const struct conn_options *o, const char *flags)
+char *redis_probe_cli(const struct conn_options *o, const char *flags)
 {
     char *text = NULL, port[8];
     size_t size;
@@ -144,10 +144,10 @@ static const char rights_source[] =
     "end\n"
     "return table.concat(denied,' ')\n";
 
-static void ask_time(struct vitals *v);
+static void ask_time(struct probe *v);
 
 /* The clock comes last and alone: an answer that waits for others can't be compared. */
-static void answered(struct vitals *v)
+static void answered(struct probe *v)
 {
     if (--v->pending > 0)
         return;
@@ -159,7 +159,7 @@ static void answered(struct vitals *v)
 
 static void on_info(void *data, const redisReply *reply, const struct stile_error *err)
 {
-    struct vitals *v = data;
+    struct probe *v = data;
     if (err)
         error_copy(&v->info_error, err);
     else if (text_of(reply) && !(v->info = strdup(text_of(reply))))
@@ -170,7 +170,8 @@ static void on_info(void *data, const redisReply *reply, const struct stile_erro
 }
 
 /* Of CONFIG GET: its name and the value. */
-static void take_config(struct vital *vital, const redisReply *reply, const struct stile_error *err)
+static void take_config(struct probe_word *vital, const redisReply *reply,
+                        const struct stile_error *err)
 {
     error_copy(&vital->error, err);
     if (err || !text_at(reply, 1))
@@ -182,33 +183,33 @@ static void take_config(struct vital *vital, const redisReply *reply, const stru
 /* KeyDB has it. */
 static void on_active_replica(void *data, const redisReply *reply, const struct stile_error *err)
 {
-    struct vitals *v = data;
+    struct probe *v = data;
     v->active_replica = !err && is_text(element_at(reply, 1), "yes");
     answered(v);
 }
 
 static void on_appendfsync(void *data, const redisReply *reply, const struct stile_error *err)
 {
-    struct vitals *v = data;
+    struct probe *v = data;
     take_config(&v->appendfsync, reply, err);
     answered(v);
 }
 
 static void on_save(void *data, const redisReply *reply, const struct stile_error *err)
 {
-    struct vitals *v = data;
+    struct probe *v = data;
     take_config(&v->save, reply, err);
     answered(v);
 }
 
 static void on_rewrite(void *data, const redisReply *reply, const struct stile_error *err)
 {
-    struct vitals *v = data;
+    struct probe *v = data;
     take_config(&v->no_fsync_on_rewrite, reply, err);
     answered(v);
 }
 
-static void take_success(struct vital *vital, const struct stile_error *err)
+static void take_success(struct probe_word *vital, const struct stile_error *err)
 {
     vital->known = !err;
     error_copy(&vital->error, err);
@@ -216,7 +217,7 @@ static void take_success(struct vital *vital, const struct stile_error *err)
 
 static void on_script(void *data, const redisReply *reply, const struct stile_error *err)
 {
-    struct vitals *v = data;
+    struct probe *v = data;
     (void)reply;
     take_success(&v->scripts, err);
     answered(v);
@@ -224,7 +225,7 @@ static void on_script(void *data, const redisReply *reply, const struct stile_er
 
 static void on_keys(void *data, const redisReply *reply, const struct stile_error *err)
 {
-    struct vitals *v = data;
+    struct probe *v = data;
     take_success(&v->own_keys, err);
     if (!err && text_of(reply))
         snprintf(v->denied, sizeof v->denied, "%s", text_of(reply));
@@ -233,7 +234,7 @@ static void on_keys(void *data, const redisReply *reply, const struct stile_erro
 
 static void on_message(void *data, const redisReply *reply, const struct stile_error *err)
 {
-    struct vitals *v = data;
+    struct probe *v = data;
     (void)reply;
     take_success(&v->messages, err);
     answered(v);
@@ -241,7 +242,7 @@ static void on_message(void *data, const redisReply *reply, const struct stile_e
 
 static void on_lease(void *data, const redisReply *reply, const struct stile_error *err)
 {
-    struct vitals *v = data;
+    struct probe *v = data;
     if (!err && is_number(reply))
         v->lease_ms = reply->integer;
     answered(v);
@@ -249,7 +250,7 @@ static void on_lease(void *data, const redisReply *reply, const struct stile_err
 
 static void on_sentinels(void *data, const redisReply *reply, const struct stile_error *err)
 {
-    struct vitals *v = data;
+    struct probe *v = data;
     if (!err)
         v->sentinels = (long long)count_at(reply, 1);
     answered(v);
@@ -265,7 +266,7 @@ static long long wall_clock_ms(void)
 
 static void on_cluster(void *data, const redisReply *reply, const struct stile_error *err)
 {
-    struct vitals *v = data;
+    struct probe *v = data;
     v->cluster_is_down = !err && text_of(reply) && strstr(text_of(reply), "cluster_state:fail");
     answered(v);
 }
@@ -273,7 +274,7 @@ static void on_cluster(void *data, const redisReply *reply, const struct stile_e
 /* Compared in the middle of the round trip. */
 static void on_time(void *data, const redisReply *reply, const struct stile_error *err)
 {
-    struct vitals *v = data;
+    struct probe *v = data;
     take_success(&v->clock, err);
     unsigned seconds, microseconds;
     if (!err && text_at(reply, 0) && text_at(reply, 1) &&
@@ -288,11 +289,11 @@ static void on_time(void *data, const redisReply *reply, const struct stile_erro
     answered(v);
 }
 
-static void send(struct vitals *v, conn_fn *fn, const struct conn_arg *args, size_t n)
+static void send(struct probe *v, conn_fn *fn, const struct conn_arg *args, size_t n)
 {
     struct stile_error err;
     v->pending++;
-    if (!conn_send(v->conn, args, n, fn, v, &err))
+    if (!redis_conn_send(v->conn, args, n, fn, v, &err))
         return;
     fn(v, NULL, &err);
 }
@@ -301,22 +302,22 @@ static void send(struct vitals *v, conn_fn *fn, const struct conn_arg *args, siz
     send(v, fn, (const struct conn_arg[]){__VA_ARGS__},                                            \
          sizeof((const struct conn_arg[]){__VA_ARGS__}) / sizeof(struct conn_arg))
 
-static void ask_config(struct vitals *v, conn_fn *fn, const char *name)
+static void ask_config(struct probe *v, conn_fn *fn, const char *name)
 {
     SEND(v, fn, CONN_TEXT("CONFIG"), CONN_TEXT("GET"), CONN_TEXT(name));
 }
 
 /* A name's keys as claims use them: what an ACL allows may stop at the braces. */
-static void ask_keys(struct vitals *v)
+static void ask_keys(struct probe *v)
 {
     static const char *const suffixes[] = {"", ":doctor"};
     static const char name[] = "doctor";
-    char room[FAMILY_ROOM(2, PREFIX_MAX, sizeof name)];
+    char room[KEYS_ROOM(2, PREFIX_MAX, sizeof name)];
     struct conn_arg args[6 + RIGHTS_MAX] = {CONN_TEXT("EVAL"), CONN_TEXT(rights_source),
                                             CONN_TEXT(v->shares_counter ? "3" : "2")};
-    const char *const *right = v->role == VITALS_SERVER ? rights_of_server : rights_of_node;
+    const char *const *right = v->role == PROBE_SERVER ? rights_of_server : rights_of_node;
     size_t n = 5;
-    family_write(args + 3, room, suffixes, 2, v->prefix, name, sizeof name - 1);
+    redis_keys_of_name(args + 3, room, suffixes, 2, v->prefix, name, sizeof name - 1);
     if (v->shares_counter)
         args[n++] = CONN_TEXT("stile:" KEY_MARK "token");
     for (; *right; right++)
@@ -327,17 +328,17 @@ static void ask_keys(struct vitals *v)
 /* ---- listening ---- */
 
 /* A connection of its own: one that has subscribed takes nothing else. */
-static void stop_listening(struct vitals *v)
+static void stop_listening(struct probe *v)
 {
     if (!v->listens)
         return;
-    conn_free(v->listens);
+    redis_conn_free(v->listens);
     v->listens = NULL;
     loop_disarm(v->loop, &v->patience);
     loop_unreserve(v->loop, 1);
 }
 
-static void heard(struct vitals *v, const struct stile_error *err)
+static void heard(struct probe *v, const struct stile_error *err)
 {
     stop_listening(v);
     take_success(&v->listening, err);
@@ -351,13 +352,13 @@ static void listens_up(struct conn *conn)
 
 static void listens_down(struct conn *conn, const struct stile_error *why)
 {
-    heard(conn_owner(conn), why);
+    heard(redis_conn_owner(conn), why);
 }
 
 static void listens_subscribed(struct conn *conn, const char *channel, size_t len)
 {
     (void)channel, (void)len;
-    heard(conn_owner(conn), NULL);
+    heard(redis_conn_owner(conn), NULL);
 }
 
 static void listens_message(struct conn *conn, const char *channel, size_t channel_len,
@@ -368,13 +369,13 @@ static void listens_message(struct conn *conn, const char *channel, size_t chann
 
 static void out_of_patience(struct timer *timer)
 {
-    struct vitals *v = (struct vitals *)((char *)timer - offsetof(struct vitals, patience));
+    struct probe *v = (struct probe *)((char *)timer - offsetof(struct probe, patience));
     struct stile_error err;
     error_set(&err, STILE_UNREACHABLE, 0, "the subscription is not confirmed");
     heard(v, &err);
 }
 
-static void ask_listening(struct vitals *v)
+static void ask_listening(struct probe *v)
 {
     static const struct conn_events events = {.up = listens_up,
                                               .down = listens_down,
@@ -387,10 +388,11 @@ static void ask_listening(struct vitals *v)
     if (loop_reserve(v->loop, 1)) {
         error_set(&err, STILE_NOMEM, 0, "out of memory");
         heard(v, &err);
-    } else if (conn_new(&v->listens, v->loop, conn_options(v->conn), &events, v, &err)) {
+    } else if (redis_conn_new(&v->listens, v->loop, redis_conn_options(v->conn), &events, v,
+                              &err)) {
         loop_unreserve(v->loop, 1);
         heard(v, &err);
-    } else if (conn_subscribe(v->listens, channel, sizeof channel - 1, &err)) {
+    } else if (redis_conn_subscribe(v->listens, channel, sizeof channel - 1, &err)) {
         heard(v, &err);
     } else {
         loop_arm(v->loop, &v->patience, loop_now(v->loop) + LISTENING_NS);
@@ -400,22 +402,22 @@ static void ask_listening(struct vitals *v)
 /* Denied or not: there is no such script. */
 static void on_script_by_name(void *data, const redisReply *reply, const struct stile_error *err)
 {
-    struct vitals *v = data;
+    struct probe *v = data;
     (void)reply;
-    if (fault_is_denial(err))
+    if (redis_error_is_denial(err))
         take_success(&v->scripts, err);
     answered(v);
 }
 
 static void on_wait(void *data, const redisReply *reply, const struct stile_error *err)
 {
-    struct vitals *v = data;
+    struct probe *v = data;
     (void)reply;
     take_success(&v->waits, err);
     answered(v);
 }
 
-static void ask_lease(struct vitals *v)
+static void ask_lease(struct probe *v)
 {
     char pattern[2 * PREFIX_MAX + 2], *at = pattern;
     for (const char *c = v->prefix; *c; c++) {
@@ -428,14 +430,14 @@ static void ask_lease(struct vitals *v)
          {pattern, (size_t)(at - pattern)});
 }
 
-static void ask_time(struct vitals *v)
+static void ask_time(struct probe *v)
 {
     v->timed = true;
     v->sent_ns = loop_now(v->loop);
     SEND(v, on_time, CONN_TEXT("TIME"));
 }
 
-void vitals_ask(struct vitals *v)
+void redis_probe_start(struct probe *v)
 {
     v->pending = 1; /* so that what fails at once is not the last */
     SEND(v, on_info, CONN_TEXT("INFO"));
@@ -459,10 +461,10 @@ void vitals_ask(struct vitals *v)
     answered(v);
 }
 
-void vitals_free(struct vitals *v)
+void redis_probe_free(struct probe *v)
 {
     if (v->conn)
-        conn_forget(v->conn, v);
+        redis_conn_forget(v->conn, v);
     stop_listening(v);
     free(v->info);
     v->info = NULL;
@@ -470,7 +472,7 @@ void vitals_free(struct vitals *v)
 
 /* ---- reading INFO ---- */
 
-size_t vitals_field(const char **value, const struct vitals *v, const char *name)
+size_t redis_probe_field(const char **value, const struct probe *v, const char *name)
 {
     size_t len = strlen(name);
     for (const char *line = v->info; line; line = strchr(line, '\n')) {
@@ -484,28 +486,28 @@ size_t vitals_field(const char **value, const struct vitals *v, const char *name
     return 0;
 }
 
-bool vitals_is(const struct vitals *v, const char *name, const char *value)
+bool redis_probe_is(const struct probe *v, const char *name, const char *value)
 {
     const char *found;
-    size_t len = vitals_field(&found, v, name);
+    size_t len = redis_probe_field(&found, v, name);
     return len == strlen(value) && memcmp(found, value, len) == 0;
 }
 
-long long vitals_number(const struct vitals *v, const char *name)
+long long redis_probe_number(const struct probe *v, const char *name)
 {
     const char *found;
-    return vitals_field(&found, v, name) ? atoll(found) : -1;
+    return redis_probe_field(&found, v, name) ? atoll(found) : -1;
 }
 
-long long vitals_now_ms(const struct vitals *v)
+long long redis_probe_now_ms(const struct probe *v)
 {
     return wall_clock_ms() + v->ahead_ms;
 }
 
-bool vitals_is_durable(const struct vitals *v)
+bool redis_probe_is_durable(const struct probe *v)
 {
 #ifdef MUTANT_REDIS_ANY_FILE_IS_DURABLE
-    return vitals_is(v, "aof_enabled", "1");
+    return redis_probe_is(v, "aof_enabled", "1");
 #endif
-    return vitals_is(v, "aof_enabled", "1") && strcmp(v->appendfsync.text, "always") == 0;
+    return redis_probe_is(v, "aof_enabled", "1") && strcmp(v->appendfsync.text, "always") == 0;
 }

@@ -1,0 +1,43 @@
+/* Locks as people see them. */
+#ifndef STILE_REDIS_INSPECT_H
+#define STILE_REDIS_INSPECT_H
+
+#include "base/error.h"
+
+/* One name. Everything points into the replies it was made of, or into texts, which are cut up in
+ * place. */
+struct view {
+    struct stile_info info;
+    struct stile_claim_info *claims;
+    char **texts;
+    size_t n, n_texts;
+};
+
+/* With room for so many claims. */
+enum stile_status redis_view_init(struct view *view, const char *name, size_t most,
+                                  struct stile_error *err);
+void redis_view_free(struct view *view);
+char *redis_view_keep(struct view *view, const char *text);         /* a copy; "" without memory */
+uint64_t redis_view_number(const char *text);                       /* NULL, or no number: 0 */
+int64_t redis_view_between(uint64_t earlier_ms, uint64_t later_ms); /* 0 if it is not later */
+uint64_t redis_view_take_number(char **text);
+const char *redis_view_take_word(char **text);
+void redis_view_take_client(struct stile_claim_info *claim, char *text); /* "pid host command" */
+/* Of all that isn't just time going by. */
+uint64_t redis_view_fingerprint(const struct stile_info *info);
+
+/* Names, from SCAN. */
+struct names {
+    char **names;
+    size_t n, cap;
+};
+
+bool redis_names_add(struct names *names, const char *name, size_t len); /* false: too many */
+void redis_names_sort(struct names *names); /* by their bytes; once each */
+void redis_names_free(struct names *names);
+
+/* What MATCH needs for all names that begin so. */
+#define PATTERN_ROOM(prefix_len, name_len) (2 * ((prefix_len) + (name_len)) + 2)
+void redis_names_pattern(char *pattern, const char *prefix, const char *name);
+
+#endif

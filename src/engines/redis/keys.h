@@ -1,0 +1,35 @@
+/* The keys of one name: K = prefix + name, and what belongs to it. */
+#ifndef STILE_REDIS_KEYS_H
+#define STILE_REDIS_KEYS_H
+
+#include "engines/redis/connection.h"
+#include <stddef.h>
+#include <stdint.h>
+
+/* Ends the part of a key that names a lock. */
+#define KEY_MARK "\x1f"
+
+/* For n keys of a name. */
+#define KEYS_ROOM(n, prefix_len, name_len) ((n) * (2 * ((prefix_len) + (name_len)) + 16))
+
+/* suffixes[0] is K's own, "". Returns where it stopped writing. */
+char *redis_keys_of_name(struct conn_arg *args, char *room, const char *const *suffixes, size_t n,
+                         const char *prefix, const char *name, size_t name_len);
+bool redis_keys_is_derived(const char *const *suffixes, size_t n, const char *prefix,
+                           const char *key, size_t len);
+
+/* The slots of a Redis Cluster: which of them a key is in, and how to get other keys in there. */
+
+#define SLOTS 16384
+
+/* What a Cluster hashes instead of the whole key: the text between the first { and the first }
+ * behind it, unless that is empty. Its length with both braces, or 0. */
+size_t redis_slot_tag(const char **tag, const char *key, size_t len);
+
+uint16_t redis_slot_of(const char *key, size_t len);
+
+/* Text that is in this slot, all letters and digits. */
+#define SLOT_TEXT 3
+void redis_slot_text(char text[SLOT_TEXT], uint16_t slot);
+
+#endif

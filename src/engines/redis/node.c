@@ -1,0 +1,225 @@
+/* One server: the connection for requests, the one for messages, and requests that are sent again
+ * after a while. What happens on them is reported through struct node_events. */
+#include "engines/redis/node.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/container.h"
+#include "engines/redis/errors.h"
+#include "engines/redis/redis.h"
+
+#define AGAIN_FIRST_NS (10 * NS_PER_MS)
+#define AGAIN_DOUBLED  4
+
+/* ---- connections ---- */
+
+static void is_up(struct conn *conn)
+{
+    (void)conn;
+}
+
+/* Each request is answered by itself. */
+static void report_down(struct conn *conn, const struct stile_error *why)
+{
+    struct node *node = redis_conn_owner(conn);
+    node->redis->node_events->down(node, why);
+}
+
+/* What does not answer any more does not publish, either, and nothing that is sent would show it.
+ */
+static void asks_down(struct conn *conn, const struct stile_error *why)
+{
+    struct node *node = redis_conn_owner(conn);
+    if (why->native == ETIMEDOUT && node->hears)
+        redis_conn_reconnect(node->hears, why);
+    report_down(conn, why);
+}
+
+/* It may have been replaced without a word to us: a host that is gone ends no connection. */
+static void is_late(struct conn *conn)
+{
+    struct stile_error why;
+    error_set(&why, STILE_UNREACHABLE, 0, "it does not answer");
+    report_down(conn, &why);
+}
+
+/* A subscription at the old primary would hear what the new one publishes, but the new one does not
+ * count it: our waiters would be taken for dead. */
+static void is_replica(struct conn *conn, const struct stile_error *why)
+{
+    struct node *node = redis_conn_owner(conn);
+    if (node->hears)
+        redis_conn_reconnect(node->hears, why);
+    if (node->waits)
+        redis_conn_reconnect(node->waits, why);
+}
+
+static void hears_down(struct conn *conn, const struct stile_error *why)
+{
+    struct node *node = redis_conn_owner(conn);
+    node->hearing = false;
+    report_down(conn, why);
+}
+
+static void hears_subscribed(struct conn *conn, const char *channel, size_t len)
+{
+    struct node *node = redis_conn_owner(conn);
+    (void)channel, (void)len;
+    node->hearing = true;
+    node->redis->node_events->subscribed(node);
+}
+
+static void hears_message(struct conn *conn, const char *channel, size_t channel_len,
+                          const char *bytes, size_t n)
+{
+    struct node *node = redis_conn_owner(conn);
+    char text[128];
+    (void)channel, (void)channel_len;
+    if (n >= sizeof text)
+        return;
+    memcpy(text, bytes, n);
+    text[n] = '\0';
+    node->redis->node_events->message(node->redis, text, n);
+}
+
+static bool answers(struct conn *conn, struct request *request, const redisReply *reply)
+{
+    struct node *node = redis_conn_owner(conn);
+    node->redis->speaker = node;
+    return node->redis->node_events->answers(node, request, reply);
+}
+
+static void asks_up(struct conn *conn)
+{
+    struct node *node = redis_conn_owner(conn);
+    if (node->later.first)
+        loop_arm(node->redis->engine.loop, &node->again, loop_now(node->redis->engine.loop));
+    node->redis->node_events->up(node);
+}
+
+static const struct conn_events asks_events = {
+    .up = asks_up, .down = asks_down, .replica = is_replica, .late = is_late, .answers = answers};
+static const struct conn_events hears_events = {
+    .up = is_up, .down = hears_down, .subscribed = hears_subscribed, .message = hears_message};
+
+enum stile_status redis_node_connect(struct node *node, struct stile_error *err)
+{
+    if (node->asks)
+        return STILE_OK;
+    return redis_conn_new(&node->asks, node->redis->engine.loop, &node->options, &asks_events, node,
+                          err);
+}
+
+enum stile_status redis_node_listen(struct node *node, struct stile_error *err)
+{
+    struct redis *redis = node->redis;
+    if (node->hears)
+        return STILE_OK;
+    enum stile_status status =
+        redis_conn_new(&node->hears, redis->engine.loop, &node->options, &hears_events, node, err);
+    if (!status)
+        status = redis_conn_subscribe(node->hears, redis->channel, strlen(redis->channel), err);
+    if (status) {
+        redis_conn_free(node->hears);
+        node->hears = NULL;
+    }
+    return status;
+}
+
+/* ---- requests ---- */
+
+enum stile_status redis_node_eval(struct node *node, const struct lua *lua,
+                                  const struct conn_arg *args, size_t n_keys, size_t n, conn_fn *fn,
+                                  void *data, struct stile_error *err)
+{
+    enum stile_status status = redis_node_connect(node, err);
+    return status ? status : redis_conn_eval(node->asks, lua, args, n_keys, n, fn, data, err);
+}
+
+enum stile_status redis_node_send(struct node *node, const struct conn_arg *args, size_t n,
+                                  conn_fn *fn, void *data, struct stile_error *err)
+{
+    enum stile_status status = redis_node_connect(node, err);
+    return status ? status : redis_conn_send(node->asks, args, n, fn, data, err);
+}
+
+/* ---- requests that are sent again later ---- */
+
+static void arm_again(struct node *node)
+{
+    struct loop *loop = node->redis->engine.loop;
+    uint64_t now_ns = loop_now(loop);
+    if (node->again.place)
+        return;
+    if (now_ns > node->again.at_ns + NS_PER_SEC)
+        node->agains = 0; /* of another time */
+    unsigned doubled = node->agains < AGAIN_DOUBLED ? node->agains++ : AGAIN_DOUBLED;
+    loop_arm(loop, &node->again, now_ns + (AGAIN_FIRST_NS << doubled));
+}
+
+/* In their old order. While there is no connection they stay: it may be on its way elsewhere. */
+static void ask_again(struct timer *timer)
+{
+    struct node *node = container_of(timer, struct node, again);
+    uint64_t now_ns = loop_now(node->redis->engine.loop);
+    struct request_line line;
+    redis_requests_init(&line);
+    redis_requests_append(&line, &node->later);
+    for (struct request *request; (request = redis_requests_pop(&line));) {
+        if (!request->fn)
+            redis_request_free(request);
+        else if (request->until_ns <= now_ns)
+            redis_conn_answer(request, &node->why);
+        else if (node->asks && redis_conn_is_up(node->asks))
+            redis_conn_give(node->asks, request, false);
+        else
+            redis_requests_push(&node->later, request);
+    }
+    if (node->later.first)
+        arm_again(node);
+}
+
+void redis_node_send_later(struct node *node, struct request *request, const redisReply *why)
+{
+    if (!node->later.first)
+        redis_error_explain(why, &node->why);
+    redis_requests_push(&node->later, request);
+    arm_again(node);
+}
+
+/* ---- the beginning and the end ---- */
+
+enum stile_status redis_node_init(struct node *node, struct redis *redis, const char *host,
+                                  uint16_t port, struct stile_error *err)
+{
+    *node = (struct node){.options = redis->options, .again.fn = ask_again};
+    redis_requests_init(&node->later);
+    node->host = host ? strdup(host) : NULL;
+    if ((host && !node->host) || loop_reserve(redis->engine.loop, 1)) {
+        free(node->host);
+        return error_set(err, STILE_NOMEM, 0, "out of memory");
+    }
+    node->redis = redis;
+    node->options.target.host = node->host;
+    node->options.target.port = port;
+    if (host)
+        node->options.target.path = NULL;
+    return STILE_OK;
+}
+
+void redis_node_close(struct node *node)
+{
+    if (!node->redis)
+        return;
+    redis_conn_free(node->hears);
+    redis_conn_free(node->asks);
+    redis_conn_free(node->waits);
+    node->hears = node->asks = node->waits = NULL;
+    redis_requests_clear(&node->later);
+    loop_disarm(node->redis->engine.loop, &node->again);
+    loop_unreserve(node->redis->engine.loop, 1);
+    free(node->host);
+    node->redis = NULL;
+}

@@ -1,0 +1,56 @@
+/* One server, and what happens on the connections to it. */
+#ifndef STILE_REDIS_NODE_H
+#define STILE_REDIS_NODE_H
+
+#include "engines/redis/request.h"
+
+struct redis;
+struct redis_claim;
+
+/* A server we speak with. Its connections are made when first needed. */
+struct node {
+    struct redis *redis;
+    struct conn_options options; /* for its connections */
+    char *host;                  /* of options.target, if it is the node's own */
+    struct conn *asks, *hears, *waits;
+    bool waiting; /* a WAIT is under way; for whom: replicas.c */
+    struct redis_claim *gathering, *replicating;
+    bool hearing;   /* the subscription is in effect */
+    unsigned slots; /* of a Cluster, that are its own */
+
+    struct request_line later; /* to be said again here, after a while */
+    struct timer again;
+    unsigned agains;
+    struct stile_error why; /* they must wait */
+};
+
+/* host NULL: redis->options has a path. */
+enum stile_status redis_node_init(struct node *node, struct redis *redis, const char *host,
+                                  uint16_t port, struct stile_error *err);
+void redis_node_close(struct node *node); /* also if it is all zero */
+
+enum stile_status redis_node_connect(struct node *node, struct stile_error *err);
+/* Subscribes to our channel there, if that is not done yet. */
+enum stile_status redis_node_listen(struct node *node, struct stile_error *err);
+/* As redis_conn_eval() and redis_conn_send(). */
+enum stile_status redis_node_eval(struct node *node, const struct lua *lua,
+                                  const struct conn_arg *args, size_t n_keys, size_t n, conn_fn *fn,
+                                  void *data, struct stile_error *err);
+enum stile_status redis_node_send(struct node *node, const struct conn_arg *args, size_t n,
+                                  conn_fn *fn, void *data, struct stile_error *err);
+/* A request that was taken over is asked here again after a while, until its time is up. */
+void redis_node_send_later(struct node *node, struct request *request, const redisReply *why);
+
+/* What happens on a node's connections. One set for all nodes; redis.c has it. */
+struct node_events {
+    void (*up)(struct node *node);         /* requests can be sent again */
+    void (*subscribed)(struct node *node); /* (again): messages may have been missed */
+    void (*message)(struct redis *redis, const char *text, size_t len);
+    /* A connection broke, failed or has gone unanswered for its time. */
+    void (*down)(struct node *node, const struct stile_error *why);
+    /* As conn_events.answers. */
+    bool (*answers)(struct node *node, struct request *request, const redisReply *reply);
+    void (*moved)(struct redis *redis); /* names may be on other nodes than before */
+};
+
+#endif
