@@ -98,7 +98,7 @@ def refusals(t):
     jobs(t, "work", "--once", "q", "--", "true", code=75)
     jobs(t, "work", "--drain", "q", "--", "true")
     local = {**t.env, "STILE_ENGINE": "local:" + t.path("engine")}
-    assert "postgres://" in jobs(t, "add", "q", env=local, code=69)
+    assert "keeps no jobs" in jobs(t, "add", "q", env=local, code=69)
 
 
 def payloads(t):
