@@ -18,6 +18,7 @@ PREFIXES = {
     "etcd": ("etcd_",),
     "mysql": ("maria_",),
     "postgres": ("postgres_",),
+    "redis": ("redis_", "redlock_"),
     "sql": ("sql_",),
     "zookeeper": ("zk_",),
 }
@@ -65,14 +66,17 @@ def every_engine_looks_for_its_server():
 
 
 def names_carry_the_prefix_of_their_engine():
+    """Those of an engine's library, and of objects of its folder in others."""
     for library in LIBRARIES:
-        folder = os.path.basename(os.path.dirname(library))
         told = subprocess.run(["nm", "-g", "--defined-only", library], capture_output=True, text=True,
                               check=True).stdout
-        names = re.findall(r"(?m)^[0-9a-f]+ [A-Z] (\w+)$", told)
-        assert names, library
-        wrong = [name for name in names if not name.startswith(PREFIXES.get(folder, ""))]
-        assert not wrong, (folder, wrong)
+        assert told, library
+        for member in told.split("\n\n"):
+            inside = re.match(r"\s*engines_([a-z]+)_", member)
+            folder = inside.group(1) if inside else os.path.basename(os.path.dirname(library))
+            wrong = [name for name in re.findall(r"(?m)^[0-9a-f]+ [A-Z] (\w+)$", member)
+                     if not name.startswith(PREFIXES.get(folder, ""))]
+            assert not wrong, (folder, wrong)
 
 
 CASES = [every_engine_is_inside, every_engine_looks_for_its_server,
