@@ -59,10 +59,10 @@ static void queue_prefix(char *out, size_t size, struct sql_claim *c, const char
 char *maria_sql_row_take(struct sql_claim *c, uint64_t ttl_ns)
 {
     struct my *my = my_of_claim(c);
-    char before[96] = "", identity[SQL_WHO_MAX];
+    char before[96] = "", identity[SQL_IDENTITY_MAX];
     char turn[KEY_HEX_MAX + STORED_HEX_MAX + sizeof identity + 96] = "";
     bool wait = claim_of(c)->wait;
-    maria_sql_who(identity, my);
+    maria_sql_identity(identity, my);
     int slice_s = SLICE_S;
 #ifdef MUTANT_MYSQL_ROW_WAITS_UNSEEN
     slice_s = 1000;

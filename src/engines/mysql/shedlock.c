@@ -84,7 +84,7 @@ static uint64_t ms(uint64_t ns)
     "X'%s'," LATER("%" PRIu64) "," NOW ",LEFT(CONCAT('%s ','%s','@',X'%s',' ',X'%s'),255)) ON "    \
                                "DUPLICATE KEY UPDATE " IF_FREE(locked_by) "," IF_FREE(             \
                                    locked_at) "," IF_FREE(lock_until) ";"
-#define VERDICT "SET @g=(SELECT " OWNER "='%s' AND lock_until>" NOW " FROM %s WHERE " NAME_IS ");"
+#define OWNS_IT "SET @g=(SELECT " OWNER "='%s' AND lock_until>" NOW " FROM %s WHERE " NAME_IS ");"
 #define COUNT                                                                                      \
     "INSERT INTO stile_counter (name,token,turns) SELECT X'%s',LAST_INSERT_ID(f.token+1),0 FROM "  \
     "stile_floor f WHERE f.one=1 AND @g=1 ON DUPLICATE KEY UPDATE "                                \
@@ -104,7 +104,7 @@ char *maria_sql_shed_claim(struct lease *lease)
     find_lease(&place, lease);
     count = my->bare ? maria_sql_written("%s", "") : maria_sql_written(COUNT, place.counter);
     if (count)
-        sql = maria_sql_written(TAKE VERDICT "%s" TELL, place.table, place.name, until, owner,
+        sql = maria_sql_written(TAKE OWNS_IT "%s" TELL, place.table, place.name, until, owner,
                                 my->identity.pid, my->host_hex, my->command_hex, owner, owner,
                                 owner, owner, place.table, place.name, count,
                                 my->bare ? "0" : "LAST_INSERT_ID()", place.table, place.name);

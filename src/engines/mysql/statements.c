@@ -219,9 +219,9 @@ static char *about_key(const char *before, struct sql_claim *c, const char *behi
 #define WRITABLE(lock) "IF(@@GLOBAL.read_only,0," lock
 
 /* There is no other place where other clients could see who waits. */
-void maria_sql_who(char out[SQL_WHO_MAX], const struct my *my)
+void maria_sql_identity(char out[SQL_IDENTITY_MAX], const struct my *my)
 {
-    snprintf(out, SQL_WHO_MAX, " /* stile:%s@%s %s */", my->identity.pid, my->identity.host,
+    snprintf(out, SQL_IDENTITY_MAX, " /* stile:%s@%s %s */", my->identity.pid, my->identity.host,
              my->identity.command);
 }
 
@@ -240,9 +240,9 @@ char *maria_sql_try(struct sql_claim *c, uint64_t ttl_ns)
 char *maria_sql_lock(struct sql_claim *c, uint64_t ttl_ns)
 {
     struct my *my = my_of_claim(c);
-    char before[LEASE_MAX], lock[KEY_HEX_MAX + 64], identity[SQL_WHO_MAX];
+    char before[LEASE_MAX], lock[KEY_HEX_MAX + 64], identity[SQL_IDENTITY_MAX];
     snprintf(lock, sizeof lock, "GET_LOCK(X'%s',%d)", my_claim_of(c)->key, SQL_YEAR_S);
-    maria_sql_who(identity, my);
+    maria_sql_identity(identity, my);
     if (my->bare)
         return maria_sql_written("%sSELECT %s%s", lease(before, ttl_ns), lock, identity);
     return counted(c, lease(before, ttl_ns), lock, identity);

@@ -19,15 +19,15 @@ char *maria_sql_table_claim(struct lease *lease)
     struct claim *claim = claim_of_lease(lease);
     struct my *my = my_of(claim->engine);
     char stored[STORED_HEX_MAX], ttl[24], hold[24], delay[24],
-        bell[IDENTITY_OWNER_LEN + 3] = "NULL";
+        wakeup[IDENTITY_OWNER_LEN + 3] = "NULL";
     maria_name_hex(stored, claim->name, claim->name_len);
     if (my->leases.hearing)
-        snprintf(bell, sizeof bell, "'%s'", my->identity.owner);
+        snprintf(wakeup, sizeof wakeup, "'%s'", my->identity.owner);
     return maria_sql_written(
         "CALL stile_table_claim(X'%s','%s','%s',%u,%s,%s,%s,%d,%s,X'%s',%s,X'%s')", stored,
         lease->owner, modes[claim->mode], claim->slots, maria_sql_milliseconds(ttl, claim->ttl_ns),
         maria_sql_milliseconds(hold, claim->hold_ns),
-        maria_sql_milliseconds(delay, claim->delay_ns), claim->wait, bell, my->host_hex,
+        maria_sql_milliseconds(delay, claim->delay_ns), claim->wait, wakeup, my->host_hex,
         my->identity.pid, my->command_hex);
 }
 

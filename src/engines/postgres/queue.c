@@ -83,7 +83,7 @@ static void on_given_back(void *data, const struct answer *a)
     }
 }
 
-/* A hold keeps the name back. The lock is given back meanwhile: the hold refuses all who try. */
+/* A hold keeps the name back. The lock is given back meanwhile: the hold refuses every try. */
 static void give_back(struct sql_claim *c, uint64_t ms)
 {
     struct stile_error err;

@@ -227,7 +227,7 @@ static enum stile_status check_locks(struct pg *pg, struct opening *opening,
 
 static void ignore(void *data, const struct answer *a)
 {
-    (void)data, (void)a; /* a name for people: nothing depends on it */
+    (void)data, (void)a; /* only shown: nothing depends on it */
 }
 
 static void rename_shared(struct pg *pg)
