@@ -1,6 +1,6 @@
-/* In an event loop of your own: no thread of ours, no call that blocks.
+/* In your own event loop: no background thread, no blocking call.
  *
- * The client is one more fd in your epoll set. When it is readable, dispatch; callbacks come from
+ * The client is one more fd in your epoll set. When it is readable, call dispatch; callbacks run
  * there and nowhere else. */
 #include <stdio.h>
 #include <sys/epoll.h>
@@ -9,7 +9,7 @@
 
 #include <stile.h>
 
-static int timer_fd, work_left = 3, exit_code = -1; /* -1: go on */
+static int timer_fd, work_left = 3, exit_code = -1; /* -1: continue */
 
 static void stop(int code, const char *what)
 {
@@ -20,7 +20,7 @@ static void stop(int code, const char *what)
 static void on_lost(struct stile_lock *lock, void *data)
 {
     (void)lock, (void)data;
-    stop(76, "lost"); /* whatever is half done must not be finished */
+    stop(76, "lost"); /* work in progress must not be finished */
 }
 
 static void on_released(struct stile_lock *lock, enum stile_status status,

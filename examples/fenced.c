@@ -1,7 +1,7 @@
-/* Why a lock needs a fence: a holder that was paused writes after its time, and is refused.
+/* Why a lock needs a fence: a holder that was paused writes after its lease, and is refused.
  *
- * No lock can stop a write that is already on its way. What is written to can: it remembers the
- * highest token it has seen and refuses a smaller one. */
+ * No lock can stop a write that is already on its way. The resource can: it stores the highest
+ * token it has seen and refuses a smaller one. */
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdbool.h>
@@ -20,8 +20,8 @@ static void must(enum stile_status status, const struct stile_error *err)
     }
 }
 
-/* The resource: a file that starts with the highest token it was written with. flock() keeps check
- * and write together, as a transaction would in a database. */
+/* The resource: a file that starts with the highest token it was written with. flock() makes check
+ * and write atomic, as a transaction would in a database. */
 static bool guarded_write(const char *path, uint64_t token, const char *text)
 {
     uint64_t highest = 0;
@@ -64,12 +64,12 @@ int main(int argc, char **argv)
     uint64_t first = acquire(&early, here);
     bool fine = guarded_write(path, first, "opening balance");
 
-    /* The first holder falls asleep with its next write prepared. Its lock goes to another one:
-     * here by hand, elsewhere because its lease has run out. */
+    /* The first holder is paused with its next write prepared. Its lock goes to another holder:
+     * here by hand, in practice because the lease ran out. */
     must(stile_break(there, "ledger", first, &err), &err);
     fine = guarded_write(path, acquire(&late, there), "100 paid in") && fine;
 
-    fine = !guarded_write(path, first, "overwritten") && fine; /* it wakes up, and is too late */
+    fine = !guarded_write(path, first, "overwritten") && fine; /* it runs again, too late */
     printf("its release says: %s\n", stile_status_name(stile_lock_release(early, NULL)));
     stile_client_close(there);
     stile_client_close(here);

@@ -1,4 +1,4 @@
-/* The whole of it in a page: take a lock, do what only one may do, give it back.
+/* The whole library on one page: take a lock, do what only one process may do, release it.
  *
  *     cc hello.c -o hello $(pkg-config --cflags --libs stile) && ./hello
  *
@@ -18,7 +18,7 @@ static int work_alone(struct stile_client *client, struct stile_error *err)
     stile_lock_token(lock, &token);
     printf("alone, with token %" PRIu64 "\n", token);
 
-    /* Not an afterthought: LOST here means that we were not alone to the end. */
+    /* Do check this: LOST means that the lock ended before the work did. */
     return stile_lock_release(lock, err) ? 76 : 0;
 }
 
@@ -27,7 +27,7 @@ int main(void)
     struct stile_client *client;
     struct stile_error err;
 
-    /* NULL: the engine's URL is in $STILE_ENGINE, else it is this machine's own, "local:". */
+    /* NULL: the engine's URL is $STILE_ENGINE, else "local:", the locks of this machine. */
     if (stile_client_open(&client, NULL, NULL, &err)) {
         fprintf(stderr, "hello: %s\n", err.message);
         return 69;
@@ -35,6 +35,6 @@ int main(void)
     int rc = work_alone(client, &err);
     if (rc)
         fprintf(stderr, "hello: %s\n", err.message);
-    stile_client_close(client); /* frees its locks as well */
+    stile_client_close(client); /* releases and frees its locks as well */
     return rc;
 }

@@ -20,7 +20,7 @@ static int add(struct stile_client *client, char **texts)
 {
     struct stile_error err;
     for (; *texts; texts++) {
-        /* Its own text is its key: while it is not done, it is not added twice. */
+        /* The text is also the key: while the job waits unclaimed, it is not added twice. */
         if (stile_jobs_add(NULL, client, QUEUE, *texts, strlen(*texts),
                            STILE_JOBS_OPTIONS(.key = *texts), &err))
             return fail(&err);
@@ -28,27 +28,27 @@ static int add(struct stile_client *client, char **texts)
     return 0;
 }
 
-/* The token goes along: whoever keeps the greetings can refuse one from an earlier claim. */
+/* The token is part of the output: a reader can refuse a greeting from an earlier claim. */
 static bool greet(const struct stile_job *job)
 {
     return printf("hello, %.*s (token %llu, try %u)\n", (int)job->payload_size,
                   (const char *)job->payload, (unsigned long long)job->token, job->tries) > 0;
 }
 
-/* What went well is finished at once, the rest comes again after a pause. */
+/* Successful jobs are acknowledged at once; the others are tried again after a pause. */
 static void finish(struct stile_client *client, struct stile_job *jobs, size_t n)
 {
     struct stile_error err;
     for (size_t i = 0; i < n; i++) {
         enum stile_status status = STILE_OK;
         if (stile_jobs_remaining_ms(&jobs[i]) == 0)
-            continue; /* its lease is over: it is another's */
+            continue; /* its lease is over: another worker may have it */
         if (greet(&jobs[i]))
             status = stile_jobs_ack(client, &jobs[i], 1, &err);
         else
             status = stile_jobs_fail(client, &jobs[i], 1, "nobody listens", NULL, &err);
         if (status)
-            fail(&err); /* STALE: somebody else has it by now, with a larger token */
+            fail(&err); /* STALE: another worker has it by now, with a larger token */
     }
 }
 

@@ -1,10 +1,10 @@
-/* Long work under a lock, and what to do when the lock goes away meanwhile.
+/* Long work under a lock, and what to do if the lock is lost meanwhile.
  *
  * Run it, and in another terminal: stile break report
  *
  * The lost fd becomes readable once the lock is gone: a lease that ran out, an engine that is cut
  * off, an operator's break. Poll it with whatever else you wait for; between two steps of pure
- * computing, poll it with no time at all. */
+ * computation, poll it with a timeout of 0. */
 #include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
@@ -33,7 +33,7 @@ static int make_report(struct stile_lock *lock, int steps)
     fflush(stdout);
     for (int step = 1; step <= steps; step++) {
         if (!do_step(lost_fd, step)) {
-            /* Another one may be at work already: undo nothing of theirs, write nothing more. */
+            /* Another holder may be at work already: undo nothing, write nothing more. */
             printf("stopped in step %d\n", step);
             return 76;
         }
@@ -56,7 +56,7 @@ int main(int argc, char **argv)
     int rc = 75;
     if (stile_lock_acquire(lock, -1, &err) == STILE_OK) {
         rc = make_report(lock, steps);
-        /* The last word: a loss after the last step is told here. */
+        /* The release reports a loss after the last step. */
         if (stile_lock_release(lock, &err))
             rc = 76;
     }

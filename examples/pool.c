@@ -1,6 +1,6 @@
-/* At most two at a time, however many ask: slots keep a costly thing from being overrun.
+/* At most two at a time, however many ask: slots protect an expensive resource from overload.
  *
- * Here six threads of one process; started twice, both processes share the same two slots. */
+ * Here six threads of one process; if started twice, both processes share the same two slots. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -30,7 +30,7 @@ struct job {
     int number, failed;
 };
 
-/* One client serves all threads; each has a lock handle of its own. */
+/* One client serves all threads; each has its own lock handle. */
 static void *run_job(void *arg)
 {
     struct job *job = arg;
