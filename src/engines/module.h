@@ -1,11 +1,10 @@
 /* A module: engines that are loaded when a URL first asks for them.
  *
- * Their libraries would cost every start of the command that never speaks to a server (OpenSSL
- * alone more than a millisecond). A module is a shared object of its own in $libdir/stile, exports
- * one symbol, and contains its own copies of what it needs of io/ and of core's leaf functions:
- * those keep no state, and what is passed between the two halves are structs and pointers to
- * functions. So both must come from one build of one version; that is what the first two fields
- * are compared for. */
+ * Loading their client libraries would slow down every start of a command that never speaks to a
+ * server (OpenSSL alone takes more than a millisecond). A module is a shared object in
+ * $libdir/stile. It exports one symbol and contains its own copies of what it needs of base/ and
+ * io/, which keep no state; library and module exchange structs and pointers to functions. So both
+ * must come from the same build of the same version: core compares the first two fields. */
 #ifndef STILE_MODULE_H
 #define STILE_MODULE_H
 
