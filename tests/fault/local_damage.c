@@ -101,10 +101,10 @@ static int make_specimen(void **state)
     kit_take(bids[5] =
                  kit_bid_with(&a, "a name that takes more than one cell of text to be written",
                               (struct bid_options){.mode = STILE_SLOTS, .slots = 3}));
-    kit_ask(&answer, &b, "held", view_watch, 0);
+    kit_ask(&answer, &b, "held", local_inspect_watch, 0);
     read_specimen(&specimen);
     specimen.used = (size_t)kit_store(&a)->cells[AT_LEDGER].ledger.n_used * CELL_BYTES;
-    view_unwatch(b.engine, &answer.query);
+    local_inspect_unwatch(b.engine, &answer.query);
     for (int i = 0; i < 6; i++) {
         kit_release(bids[i]);
         kit_bid_free(bids[i]);
@@ -312,8 +312,8 @@ static void try_beside(struct party *holder, struct party *other, const struct b
         assert_int_equal(said, SAID_BUSY);
     if (kit_try(fresh) == SAID_GRANTED)
         kit_release(fresh);
-    kit_ask(&answer, other, "held", view_show, 0);
-    kit_ask(&answer, other, "", view_list, 0);
+    kit_ask(&answer, other, "held", local_inspect_show, 0);
+    kit_ask(&answer, other, "", local_inspect_list, 0);
     assert_int_equal(held->said, SAID_GRANTED);
     (void)holder;
     kit_bid_free(bid);

@@ -98,9 +98,9 @@ static void expect_a_larger_token(struct party *party, unsigned i)
 /* As a timer does otherwise. */
 static void give_back(struct party *party)
 {
-    while (table_trim(kit_store(party)))
+    while (local_table_trim(kit_store(party)))
         ;
-    while (table_give_back(kit_store(party)))
+    while (local_table_give_back(kit_store(party)))
         ;
     assert_true(bytes_on_disk() <= SMALL_FILE);
 }
@@ -214,8 +214,8 @@ static void test_many_of_the_dead_are_cleared_away(void **state)
     assert_true(ledger->n_names > n_at_once() - EDITS_FOR_SWEEPS);
     for (uint32_t i = 0; ledger->n_names > 0; i++) { /* as a timer does otherwise */
         assert_true(i < n_at_once());
-        assert_status(load_tidy(kit_local(&party)->env, &found, EDITS_FOR_SWEEPS,
-                                now_ns + i * NS_PER_SEC, &err),
+        assert_status(local_load_tidy(kit_local(&party)->env, &found, EDITS_FOR_SWEEPS,
+                                      now_ns + i * NS_PER_SEC, &err),
                       OK);
     }
     assert_int_equal(ledger->n_kept, 0);

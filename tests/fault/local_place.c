@@ -149,9 +149,9 @@ static void test_network_file_systems_are_known(void **state)
                                  0x01021997, 0x0bd00bd0, 0x00c36400};
     const uint64_t local[] = {0xef53, 0x01021994, 0x58465342, 0x9123683e, 0x65735546, 0x794c7630};
     for (size_t i = 0; i < sizeof networks / sizeof *networks; i++)
-        assert_true(dir_is_network(networks[i]));
+        assert_true(local_dir_is_network(networks[i]));
     for (size_t i = 0; i < sizeof local / sizeof *local; i++)
-        assert_false(dir_is_network(local[i]));
+        assert_false(local_dir_is_network(local[i]));
 }
 
 static void expect_mount_type(const char *line, dev_t device, const char *expected)
@@ -159,7 +159,7 @@ static void expect_mount_type(const char *line, dev_t device, const char *expect
     char type[DIR_TYPE_MAX];
     FILE *file = fmemopen((void *)(uintptr_t)line, strlen(line), "r");
     assert_non_null(file);
-    dir_mount_type(type, file, device);
+    local_dir_mount_type(type, file, device);
     fclose(file);
     assert_string_equal(type, expected);
 }
@@ -179,10 +179,11 @@ static void test_kinds_of_fuse(void **state)
     expect_mount_type(mounts, makedev(8, 17), "fuseblk");
     expect_mount_type(mounts, makedev(0, 99), "");
     expect_mount_type("rubbish\n1 2 - x\n", makedev(0, 45), "");
-    assert_true(dir_is_local_fuse("fuseblk") && dir_is_local_fuse("fuse.fuse-overlayfs"));
+    assert_true(local_dir_is_local_fuse("fuseblk") &&
+                local_dir_is_local_fuse("fuse.fuse-overlayfs"));
     const char *others[] = {"", "fuse", "fuse.sshfs", "virtiofs", "fuse.glusterfs", "fuse.s3fs"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-        assert_false(dir_is_local_fuse(others[i]));
+        assert_false(local_dir_is_local_fuse(others[i]));
 }
 
 /* ---- the default ---- */
@@ -195,7 +196,7 @@ static void expect_default(const char *expected)
         for (size_t j = 0; j < 4; j++) {
             places[i] ? setenv("XDG_STATE_HOME", places[i], 1) : unsetenv("XDG_STATE_HOME");
             places[j] ? setenv("HOME", places[j], 1) : unsetenv("HOME");
-            enum stile_status status = dir_default(path, NULL);
+            enum stile_status status = local_dir_default(path, NULL);
             assert_status(status, OK);
             assert_string_equal(path, expected);
         }
@@ -211,7 +212,7 @@ static void test_the_default_directory(void **state)
         if (seteuid(SOME_USER) != 0)
             fail_msg("seteuid: %s", strerror(errno));
         setenv("HOME", dir, 1);
-        assert_status(dir_default(path, NULL), REFUSED); /* no such user */
+        assert_status(local_dir_default(path, NULL), REFUSED); /* no such user */
         assert_int_equal(seteuid(0), 0);
         assert_int_equal(seteuid(1), 0);
     }

@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "engines/local/witness.h"
+#include "engines/local/liveness.h"
 
 /* What a child says. */
 static struct told {
@@ -137,19 +137,19 @@ static void test_the_same_name_elsewhere(void **state)
     assert_int_equal(mkdir(one, 0700) | mkdir(two, 0700), 0);
     strcat(one, "/locks");
     strcat(two, "/locks");
-    assert_status(dir_open(&a, one, false, NULL), OK);
-    assert_status(dir_open(&b, two, false, NULL), OK);
-    int fd = witness_make(&a, 7, 1);
+    assert_status(local_dir_open(&a, one, false, NULL), OK);
+    assert_status(local_dir_open(&b, two, false, NULL), OK);
+    int fd = local_witness_make(&a, 7, 1);
     assert_true(fd >= 0);
     witness = (struct witness){0};
-    assert_true(witness_find(&witness, &a));
+    assert_true(local_witness_find(&witness, &a));
     assert_int_equal(witness.epoch, 7);
     assert_int_equal(witness.pid, getpid());
-    assert_false(witness_find(&witness, &b));
+    assert_false(local_witness_find(&witness, &b));
     close(fd);
-    assert_false(witness_find(&witness, &a));
-    dir_close(&a);
-    dir_close(&b);
+    assert_false(local_witness_find(&witness, &a));
+    local_dir_close(&a);
+    local_dir_close(&b);
 }
 
 /* ---- cut off ---- */
@@ -372,12 +372,13 @@ static void test_another_boot_id_among_the_living(void **state)
 static void test_the_offset_of_a_time_namespace(void **state)
 {
     (void)state;
-    assert_true(env_time_offset("") == 0);
-    assert_true(
-        env_time_offset("monotonic           0         0\nboottime            0         0\n") == 0);
-    assert_true(env_time_offset("monotonic      5   0\nboottime    3600  7\n") ==
+    assert_true(local_env_time_offset("") == 0);
+    assert_true(local_env_time_offset(
+                    "monotonic           0         0\nboottime            0         0\n") == 0);
+    assert_true(local_env_time_offset("monotonic      5   0\nboottime    3600  7\n") ==
                 3600 * NS_PER_SEC + 7);
-    assert_true(env_time_offset("boottime -3600 999999999\n") + 3600 * NS_PER_SEC == 999999999);
+    assert_true(local_env_time_offset("boottime -3600 999999999\n") + 3600 * NS_PER_SEC ==
+                999999999);
 }
 
 static int hold_for_long(void)
@@ -435,7 +436,7 @@ static void test_a_hold_across_time_namespaces(void **state)
     struct party party;
     struct answer answer;
     kit_open(&party, dir);
-    kit_ask(&answer, &party, "n", view_show, 0);
+    kit_ask(&answer, &party, "n", local_inspect_show, 0);
     assert_true(answer.claims[0].expires_ms <= 3600000);
     kit_close(&party);
 }

@@ -19,10 +19,10 @@ static void test_every_flipped_bit_is_noticed(void **state)
         struct tx tx;
         user_begin(&tx, &user);
         bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
-        tx_peek(&tx, AT_FIRST);
+        local_tx_peek(&tx, AT_FIRST);
         assert_status(tx.status, CORRUPT);
         bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
-        tx_abort(&tx);
+        local_tx_abort(&tx);
     }
     user_close(&user);
 }
@@ -40,11 +40,11 @@ static void test_two_flipped_top_bits_are_noticed(void **state)
             user_begin(&tx, &user);
             cell->words[i] ^= UINT64_C(1) << 63;
             cell->words[j] ^= UINT64_C(1) << 63;
-            tx_peek(&tx, AT_FIRST);
+            local_tx_peek(&tx, AT_FIRST);
             assert_status(tx.status, CORRUPT);
             cell->words[i] ^= UINT64_C(1) << 63;
             cell->words[j] ^= UINT64_C(1) << 63;
-            tx_abort(&tx);
+            local_tx_abort(&tx);
         }
     user_close(&user);
 }
@@ -59,10 +59,10 @@ static void test_a_cell_in_the_wrong_place_is_noticed(void **state)
     user_begin(&tx, &user);
     union cell kept = user.store.cells[AT_FIRST + 1];
     user.store.cells[AT_FIRST + 1] = user.store.cells[AT_FIRST];
-    tx_peek(&tx, AT_FIRST + 1);
+    local_tx_peek(&tx, AT_FIRST + 1);
     assert_status(tx.status, CORRUPT);
     user.store.cells[AT_FIRST + 1] = kept;
-    tx_abort(&tx);
+    local_tx_abort(&tx);
     user_close(&user);
 }
 
@@ -77,7 +77,7 @@ static void test_an_index_beyond_the_end_is_noticed(void **state)
         user_begin(&tx, &user);
         tx_read(&tx, far[i], CELL_NAME);
         assert_status(tx.status, CORRUPT);
-        tx_abort(&tx);
+        local_tx_abort(&tx);
     }
     user_close(&user);
 }
@@ -92,7 +92,7 @@ static void test_a_flipped_journal_word_is_noticed(void **state)
     for (int bit = 0; bit < 64; bit++) {
         struct tx tx;
         *word ^= UINT64_C(1) << bit;
-        assert_false(tx_begin(&tx, &user.store));
+        assert_false(local_tx_begin(&tx, &user.store));
         assert_status(tx.status, CORRUPT);
         *word ^= UINT64_C(1) << bit;
     }
@@ -112,7 +112,7 @@ static void test_old_journal_entries_stay_dead(void **state)
     uint64_t kept = *word;
     *word = sequence << 32 | (check >> 16) << 16 | 1;
     struct tx tx;
-    assert_false(tx_begin(&tx, &user.store));
+    assert_false(local_tx_begin(&tx, &user.store));
     assert_status(tx.status, CORRUPT);
     *word = kept;
     user_close(&user);
@@ -126,7 +126,7 @@ static void test_a_list_in_a_circle_ends(void **state)
     user_make(&user);
     struct tx tx;
     user_begin(&tx, &user);
-    uint32_t one = text_store(&tx, "x", 1);
+    uint32_t one = local_text_store(&tx, "x", 1);
     tx_edit(&tx, one, CELL_TEXT)->text.next = one;
     user_commit(&tx);
     user_begin(&tx, &user);
@@ -134,10 +134,10 @@ static void test_a_list_in_a_circle_ends(void **state)
     while (index)
         index = tx_read(&tx, index, CELL_TEXT)->text.next;
     assert_status(tx.status, CORRUPT);
-    tx_abort(&tx);
+    local_tx_abort(&tx);
     user_begin(&tx, &user);
-    text_free(&tx, one);
-    assert_false(tx_commit(&tx));
+    local_text_free(&tx, one);
+    assert_false(local_tx_commit(&tx));
     user_close(&user);
 }
 
@@ -149,7 +149,7 @@ static void take_cells(struct user *user, uint32_t n)
         struct tx tx;
         user_begin(&tx, user);
         for (int i = 0; i < 200 && n > 0; i++, n--)
-            assert_int_not_equal(tx_alloc(&tx, CELL_TEXT), 0);
+            assert_int_not_equal(local_tx_alloc(&tx, CELL_TEXT), 0);
         user_commit(&tx);
     }
 }
@@ -189,9 +189,9 @@ static void test_no_room_to_grow_is_refused(void **state)
     struct tx tx;
     user_begin(&tx, &user);
     user_open_name(&tx, "this needs two cells");
-    bool done = tx_commit(&tx);
+    bool done = local_tx_commit(&tx);
     struct stile_error err;
-    enum stile_status status = tx_error(&tx, &err);
+    enum stile_status status = local_tx_error(&tx, &err);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &kept), 0);
     assert_false(done);
     assert_status(status, REFUSED);
@@ -210,18 +210,18 @@ static void test_freed_cells_are_used_again(void **state)
     user_make(&user);
     struct tx tx;
     user_begin(&tx, &user);
-    uint32_t one = tx_alloc(&tx, CELL_TEXT), two = tx_alloc(&tx, CELL_TEXT);
+    uint32_t one = local_tx_alloc(&tx, CELL_TEXT), two = local_tx_alloc(&tx, CELL_TEXT);
     assert_int_not_equal(one, two);
     user_commit(&tx);
     uint32_t used = user.store.cells[AT_LEDGER].ledger.n_used;
     user_begin(&tx, &user);
-    tx_free(&tx, one, CELL_TEXT);
-    tx_free(&tx, two, CELL_TEXT);
+    local_tx_free(&tx, one, CELL_TEXT);
+    local_tx_free(&tx, two, CELL_TEXT);
     user_commit(&tx);
     kit_check(&user.store);
     user_begin(&tx, &user);
-    assert_int_equal(tx_alloc(&tx, CELL_TEXT), two);
-    assert_int_equal(tx_alloc(&tx, CELL_TEXT), one);
+    assert_int_equal(local_tx_alloc(&tx, CELL_TEXT), two);
+    assert_int_equal(local_tx_alloc(&tx, CELL_TEXT), one);
     user_commit(&tx);
     assert_int_equal(user.store.cells[AT_LEDGER].ledger.n_used, used);
     user_close(&user);
@@ -235,7 +235,7 @@ static void test_a_lost_cell_is_found_by_the_check(void **state)
     bool in_use;
     user_make(&user);
     take_cells(&user, 1);
-    assert_status(check_all(&user.store, &in_use, &err), CORRUPT);
+    assert_status(local_check_all(&user.store, &in_use, &err), CORRUPT);
     user_close(&user);
 }
 

@@ -119,7 +119,7 @@ static void test_a_lock_delay_follows_a_death(void **state)
 static void test_a_crowd_of_slot_holders(void **state)
 {
     (void)state;
-    enum { CROWD = SIGHT_MAX + 3 };
+    enum { CROWD = AHEAD_MAX + 3 };
     struct bid_options slots = {.mode = STILE_SLOTS, .slots = CROWD + 1};
     static struct party parties[CROWD];
     struct bid *bids[CROWD], *waiter = kit_bid_with(&a, "n", slots);

@@ -9,7 +9,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "engines/local/life.h"
+#include "engines/local/liveness.h"
 
 /* ---- exclusion ---- */
 
@@ -126,7 +126,7 @@ static void test_a_new_listener_loses_nobody(void **state)
     kit_wait(two);
     kit_settle();
     kit_local(&holder)->listener_made_ns = 0;
-    pokes_ask_listener(kit_local(&b), kit_local(&holder)->id);
+    local_wakeup_ask_listener(kit_local(&b), kit_local(&holder)->id);
     kit_settle();
     assert_int_equal(two->said, SAID_NOTHING);
     assert_true(kit_local(&holder)->listener_made_ns > 0);
@@ -147,7 +147,7 @@ static void test_a_wake_up_that_never_came(void **state)
 {
     (void)state;
     struct bid *one = kit_bid(&a, "n"), *two = kit_bid(&b, "n");
-    struct pokes unsent;
+    struct wakeups unsent;
     struct tx tx;
     kit_take(one);
     kit_wait(two);
@@ -156,9 +156,9 @@ static void test_a_wake_up_that_never_came(void **state)
     look->fn(look);
     assert_int_equal(two->said, SAID_NOTHING);
     pokes_init(&unsent);
-    assert_true(tx_begin(&tx, kit_store(&a)));
-    queue_leave(&tx, claim_part(one->claim)->cell, LEAVE_RELEASED, loop_now(a.loop), &unsent);
-    assert_true(tx_commit(&tx));
+    assert_true(local_tx_begin(&tx, kit_store(&a)));
+    local_queue_leave(&tx, claim_part(one->claim)->cell, LEAVE_RELEASED, loop_now(a.loop), &unsent);
+    assert_true(local_tx_commit(&tx));
     kit_settle();
     assert_int_equal(two->said, SAID_NOTHING);
     look->fn(look);
@@ -204,7 +204,7 @@ static void test_nonsense_is_ignored(void **state)
     struct local *local = kit_local(&a);
     char bytes[64];
     kit_take(bid);
-    session_address(local, &address, local->id, 'w');
+    local_wakeup_address(local, &address, local->id, 'w');
     int fd = socket(AF_UNIX, SOCK_DGRAM, 0);
     assert_true(fd >= 0);
     for (size_t n = 0; n < sizeof bytes; n++) {
@@ -230,7 +230,7 @@ static void test_a_stuck_table_delays_a_release(void **state)
     snprintf(path, sizeof path, "%s/live", dir);
     int own = open(path, O_RDWR | O_CLOEXEC);
     assert_true(own >= 0);
-    assert_int_equal(life_lock(own, LIFE_IDS + 4711, true), 0);
+    assert_int_equal(local_liveness_lock(own, LIVE_IDS + 4711, true), 0);
     kit_take(bid);
     kit_store(&a)->cells[AT_LOCK].lock.word = 4711 << 1;
     assert_int_equal(kit_release(bid), SAID_NOTHING);

@@ -317,7 +317,7 @@ void kit_check(struct store *store)
 {
     struct stile_error err = {0};
     bool in_use;
-    if (check_all(store, &in_use, &err) != STILE_OK)
+    if (local_check_all(store, &in_use, &err) != STILE_OK)
         fail_msg("%s", err.message);
 }
 
@@ -332,9 +332,9 @@ void kit_sweep(struct store *store)
     for (uint32_t i = 0; i < BUCKETS; i += 64) {
         struct tx tx;
         struct swept swept = {.n = 0};
-        assert_true(tx_begin(&tx, store));
-        names_sweep(&tx, 64, EDITS_FOR_SWEEPS, 0, &swept);
-        assert_true(tx_commit(&tx));
+        assert_true(local_tx_begin(&tx, store));
+        local_names_sweep(&tx, 64, EDITS_FOR_SWEEPS, 0, &swept);
+        assert_true(local_tx_commit(&tx));
     }
 }
 

@@ -88,24 +88,24 @@ static void model_leave(struct model *model, int i, enum leave_how how)
 
 static struct user user;
 static struct tx tx;
-static struct pokes pokes;
+static struct wakeups pokes;
 
 static void begin(void)
 {
-    assert_true(tx_begin(&tx, &user.store));
+    assert_true(local_tx_begin(&tx, &user.store));
     pokes_init(&pokes);
 }
 
 static uint32_t the_name(uint64_t now_ns)
 {
-    return names_open(&tx, name_hash("n", 1), "n", 1, now_ns);
+    return local_names_open(&tx, name_hash("n", 1), "n", 1, now_ns);
 }
 
 static void settle_both(struct model *model)
 {
     begin();
-    queue_settle(&tx, the_name(model->now_ns), model->now_ns, &pokes);
-    assert_true(tx_commit(&tx));
+    local_queue_settle(&tx, the_name(model->now_ns), model->now_ns, &pokes);
+    assert_true(local_tx_commit(&tx));
     model_settle(model);
 }
 
@@ -127,8 +127,8 @@ static void enter_both(struct model *model)
                         .hold_ms = member->hold_ms,
                         .delay_ms = member->delay_ms};
     begin();
-    member->cell = queue_enter(&tx, the_name(model->now_ns), &wish, model->now_ns, &pokes);
-    assert_true(tx_commit(&tx));
+    member->cell = local_queue_enter(&tx, the_name(model->now_ns), &wish, model->now_ns, &pokes);
+    assert_true(local_tx_commit(&tx));
 }
 
 static void leave_both(struct model *model)
@@ -141,10 +141,10 @@ static void leave_both(struct model *model)
     if (member->state == HAUNTS)
         return;
     begin();
-    bool quietly = how == LEAVE_RELEASED && queue_leave_quietly(&tx, member->cell);
+    bool quietly = how == LEAVE_RELEASED && local_queue_leave_quietly(&tx, member->cell);
     if (!quietly)
-        queue_leave(&tx, member->cell, how, model->now_ns, &pokes);
-    assert_true(tx_commit(&tx));
+        local_queue_leave(&tx, member->cell, how, model->now_ns, &pokes);
+    assert_true(local_tx_commit(&tx));
     model_leave(model, i, how);
 }
 
@@ -185,7 +185,7 @@ static void compare(const struct model *model)
     uint32_t next = cell->first;
     assert_int_equal(cell->n_held + cell->n_waiting, model->n);
     assert_true(cell->token == model->token);
-    assert_true(tx_commit(&tx));
+    assert_true(local_tx_commit(&tx));
     for (int i = 0; i < model->n; i++) {
         assert_int_not_equal(next, 0);
         compare_one(&model->members[i], next);

@@ -23,7 +23,7 @@ static void test_twenty_thousand_names(void **state)
         char text[NAME_TEXT_MAX + 1];
         snprintf(name, sizeof name, "name %u", i);
         table_begin();
-        names_text(&tx, text, tx_name(&tx, table_find_name(name)));
+        local_names_text(&tx, text, tx_name(&tx, table_find_name(name)));
         table_commit();
         assert_string_equal(text, name);
     }
@@ -36,13 +36,13 @@ static void test_names_of_every_length(void **state)
     memset(name, 'x', sizeof name);
     for (size_t len = 1; len <= STILE_NAME_MAX; len++) {
         table_begin();
-        assert_int_not_equal(names_open(&tx, name_hash(name, len), name, len, START_NS), 0);
+        assert_int_not_equal(local_names_open(&tx, name_hash(name, len), name, len, START_NS), 0);
         table_commit();
     }
     for (size_t len = 1; len <= STILE_NAME_MAX; len++) {
         table_begin();
-        uint32_t found = names_find(&tx, name_hash(name, len), name, len);
-        names_text(&tx, text, tx_name(&tx, found));
+        uint32_t found = local_names_find(&tx, name_hash(name, len), name, len);
+        local_names_text(&tx, text, tx_name(&tx, found));
         table_commit();
         assert_int_equal(strlen(text), len);
     }
@@ -54,17 +54,17 @@ static void test_the_same_hash_is_not_the_same_name(void **state)
     (void)state;
     const char *a = "one", *b = "two";
     table_begin();
-    uint32_t first = names_open(&tx, name_hash(a, 3), a, 3, START_NS);
-    assert_int_equal(names_find(&tx, name_hash(a, 3), b, 3), 0);
-    assert_int_not_equal(names_open(&tx, name_hash(a, 3), b, 3, START_NS), first);
-    tx_abort(&tx);
+    uint32_t first = local_names_open(&tx, name_hash(a, 3), a, 3, START_NS);
+    assert_int_equal(local_names_find(&tx, name_hash(a, 3), b, 3), 0);
+    assert_int_not_equal(local_names_open(&tx, name_hash(a, 3), b, 3, START_NS), first);
+    local_tx_abort(&tx);
 }
 
 static void sweep_all(uint64_t now_ns)
 {
     for (uint32_t i = 0; i < BUCKETS; i += 64) {
         table_begin();
-        names_sweep(&tx, 64, EDITS_FOR_SWEEPS, now_ns, NULL);
+        local_names_sweep(&tx, 64, EDITS_FOR_SWEEPS, now_ns, NULL);
         table_commit();
     }
 }
@@ -99,7 +99,7 @@ static void test_new_names_push_out_idle_ones(void **state)
         uint64_t now_ns = START_NS + i * NS_PER_SEC;
         snprintf(name, sizeof name, "name %u", i);
         table_begin();
-        names_open(&tx, name_hash(name, strlen(name)), name, strlen(name), now_ns);
+        local_names_open(&tx, name_hash(name, strlen(name)), name, strlen(name), now_ns);
         table_commit();
     }
     assert_true(user.store.cells[AT_LEDGER].ledger.n_names < 20000);
@@ -172,8 +172,8 @@ static void test_no_grant_without_a_durable_epoch(void **state)
     union cell *copy = table_copy(&user.store);
     struct wish wish = {.session = 1, .id = 1};
     table_begin();
-    queue_enter(&tx, table_open_name("a"), &wish, START_NS, &pokes);
-    assert_false(tx_commit(&tx));
+    local_queue_enter(&tx, table_open_name("a"), &wish, START_NS, &pokes);
+    assert_false(local_tx_commit(&tx));
     assert_status(tx.status, REFUSED);
     table_expect_same(&user.store, copy);
     free(copy);
@@ -192,7 +192,7 @@ static void test_a_release_without_a_token_for_the_next(void **state)
     assert_false(table_is_held(b));
     user.epoch_fails = false;
     table_begin();
-    queue_settle(&tx, table_find_name("a"), START_NS, &pokes);
+    local_queue_settle(&tx, table_find_name("a"), START_NS, &pokes);
     table_commit();
     assert_true(table_is_held(b));
     table_leave(b, LEAVE_RELEASED);
@@ -204,26 +204,26 @@ static void test_observers_hear_of_their_name(void **state)
 {
     (void)state;
     table_begin();
-    uint32_t observer = observers_add(&tx, 50, 5, table_open_name("a"));
-    observers_add(&tx, 51, 6, table_open_name("b"));
+    uint32_t observer = local_observers_add(&tx, 50, 5, table_open_name("a"));
+    local_observers_add(&tx, 51, 6, table_open_name("b"));
     table_commit();
     uint32_t a = table_enter("a", 1, STILE_EXCLUSIVE, 0);
     assert_true(table_was_poked(50) && !table_was_poked(51));
     uint32_t b = table_enter("a", 2, STILE_EXCLUSIVE, 0);
     assert_true(table_was_poked(50));
     table_begin();
-    assert_false(queue_leave_quietly(&tx, b));
-    tx_abort(&tx);
+    assert_false(local_queue_leave_quietly(&tx, b));
+    local_tx_abort(&tx);
     table_leave(b, LEAVE_RELEASED);
     assert_true(table_was_poked(50));
     table_leave(a, LEAVE_RELEASED);
     assert_true(table_was_poked(50));
     table_begin();
-    observers_drop(&tx, observer, 50, 4); /* another's */
+    local_observers_drop(&tx, observer, 50, 4); /* another's */
     table_commit();
     assert_int_equal(user.store.cells[AT_LEDGER].ledger.n_observers, 2);
     table_begin();
-    observers_drop(&tx, observer, 50, 5);
+    local_observers_drop(&tx, observer, 50, 5);
     table_commit();
     table_leave(table_enter("a", 1, STILE_EXCLUSIVE, 0), LEAVE_RELEASED);
     assert_false(table_was_poked(50));
@@ -234,13 +234,13 @@ static void test_a_watched_name_stays(void **state)
 {
     (void)state;
     table_begin();
-    uint32_t observer = observers_add(&tx, 50, 5, table_open_name("a"));
+    uint32_t observer = local_observers_add(&tx, 50, 5, table_open_name("a"));
     table_commit();
     sweep_all(START_NS + (FORGET_AFTER_S + 1) * NS_PER_SEC);
     table_enter("a", 1, STILE_EXCLUSIVE, 0);
     assert_true(table_was_poked(50));
     table_begin();
-    observers_drop(&tx, observer, 50, 5);
+    local_observers_drop(&tx, observer, 50, 5);
     table_commit();
 }
 
@@ -257,7 +257,7 @@ static void test_a_name_keeps_a_cell_for_its_next_claim(void **state)
     table_leave(a, LEAVE_RELEASED);
     table_leave(b, LEAVE_RELEASED);
     table_begin();
-    assert_null(queue_own(&tx, a, 1, 1)); /* nobody's any more */
+    assert_null(local_queue_claim_of(&tx, a, 1, 1)); /* nobody's any more */
     table_commit();
 }
 

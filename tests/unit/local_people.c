@@ -9,14 +9,14 @@ static void test_show_tells_who(void **state)
     (void)state;
     struct answer answer;
     struct bid *one = kit_bid(&a, "n"), *two = kit_bid(&b, "n");
-    kit_ask(&answer, &c, "n", view_show, 0);
+    kit_ask(&answer, &c, "n", local_inspect_show, 0);
     assert_int_equal(answer.n_infos, 1);
     assert_true(answer.is_done && answer.error.status == STILE_OK);
     assert_int_equal(answer.holders + answer.waiters, 0);
     assert_int_equal(answer.token, 0);
     kit_take(one);
     kit_wait(two);
-    kit_ask(&answer, &c, "n", view_show, 0);
+    kit_ask(&answer, &c, "n", local_inspect_show, 0);
     assert_int_equal(answer.holders, 1);
     assert_int_equal(answer.waiters, 1);
     assert_true(answer.claims[0].held && !answer.claims[1].held);
@@ -38,7 +38,7 @@ static void test_show_leaves_the_dead_out(void **state)
     struct answer answer;
     struct other other = other_start("n", (struct bid_options){0}, SAID_GRANTED);
     other_kill(&other);
-    kit_ask(&answer, &a, "n", view_show, 0);
+    kit_ask(&answer, &a, "n", local_inspect_show, 0);
     assert_int_equal(answer.holders, 0);
     kit_sweep(kit_store(&a));
     kit_check(kit_store(&a));
@@ -55,12 +55,12 @@ static void test_list_is_in_byte_order(void **state)
     struct bid *free_name = kit_bid(&b, "a/2");
     kit_take(free_name);
     kit_release(free_name);
-    kit_ask(&answer, &b, "", view_list, 0);
+    kit_ask(&answer, &b, "", local_inspect_list, 0);
     assert_int_equal(answer.n_infos, 6);
     const char *sorted[] = {"B", "a", "a/0", "a/1", "b", "\xc3\xa4"};
     for (int i = 0; i < 6; i++)
         assert_string_equal(answer.names[i], sorted[i]);
-    kit_ask(&answer, &b, "a/", view_list, 0);
+    kit_ask(&answer, &b, "a/", local_inspect_list, 0);
     assert_int_equal(answer.n_infos, 2);
     for (int i = 0; i < 6; i++) {
         kit_release(bids[i]);
@@ -75,13 +75,13 @@ static void test_a_break_is_told_and_fenced(void **state)
     (void)state;
     struct answer answer;
     struct bid *one = kit_bid(&a, "n"), *two = kit_bid(&b, "n");
-    kit_ask(&answer, &c, "n", view_break, 0);
+    kit_ask(&answer, &c, "n", local_inspect_break, 0);
     assert_status(answer.error.status, CONFLICT);
     kit_take(one);
     kit_wait(two);
-    kit_ask(&answer, &c, "n", view_break, one->token + 1);
+    kit_ask(&answer, &c, "n", local_inspect_break, one->token + 1);
     assert_status(answer.error.status, CONFLICT);
-    kit_ask(&answer, &c, "n", view_break, one->token);
+    kit_ask(&answer, &c, "n", local_inspect_break, one->token);
     assert_true(answer.is_done && answer.error.status == STILE_OK);
     kit_until(one, SAID_LOST);
     kit_until(two, SAID_GRANTED);
@@ -104,12 +104,12 @@ static void test_a_holder_is_told_before_its_place_is_given_away(void **state)
     kit_take(one);
     kit_wait(two);
     struct tx tx;
-    assert_true(tx_begin(&tx, kit_store(&a)));
+    assert_true(local_tx_begin(&tx, kit_store(&a)));
     tx_edit_claim(&tx, claim_part(one->claim)->cell)->state = CLAIM_BROKEN;
-    assert_true(tx_commit(&tx));
+    assert_true(local_tx_commit(&tx));
     kit_settle();
     assert_int_equal(two->said, SAID_NOTHING); /* still held, though marked */
-    pokes_make_due(kit_local(&a), &claim_part(one->claim)->looker);
+    local_wakeup_make_due(kit_local(&a), &claim_part(one->claim)->looker);
     kit_until(one, SAID_LOST);
     kit_release(one);
     kit_until(two, SAID_GRANTED); /* nobody waits for the breaker */
@@ -124,7 +124,7 @@ static void test_release_after_a_break_is_lost(void **state)
     struct answer answer;
     struct bid *one = kit_bid(&a, "n");
     kit_take(one);
-    kit_ask(&answer, &c, "n", view_break, 0);
+    kit_ask(&answer, &c, "n", local_inspect_break, 0);
     assert_int_equal(kit_release(one), SAID_RELEASED); /* before it has looked */
     assert_status(one->error.status, LOST);
     kit_settle();
@@ -143,7 +143,7 @@ static void test_a_break_takes_all_readers_and_ghosts(void **state)
                      (struct bid_options){.mode = STILE_SHARED, .hold_ms = i == 3 ? 60000 : 0}));
     kit_release(readers[3]);
     kit_wait(writer);
-    kit_ask(&answer, &b, "n", view_break, 0);
+    kit_ask(&answer, &b, "n", local_inspect_break, 0);
     assert_status(answer.error.status, OK);
     kit_until(writer, SAID_GRANTED);
     for (int i = 0; i < 6; i++) {
@@ -161,7 +161,7 @@ static void test_watch_tells_of_every_change(void **state)
     (void)state;
     struct answer answer;
     struct bid *one = kit_bid(&a, "n"), *two = kit_bid(&b, "n"), *other = kit_bid(&a, "other");
-    kit_ask(&answer, &c, "n", view_watch, 0);
+    kit_ask(&answer, &c, "n", local_inspect_watch, 0);
     assert_int_equal(answer.n_infos, 1);
     kit_take(one);
     kit_until_infos(&answer, 2);
@@ -182,7 +182,7 @@ static void test_watch_tells_of_every_change(void **state)
     kit_settle();
     assert_int_equal(answer.holders, 0);
     assert_false(answer.is_done);
-    view_unwatch(c.engine, &answer.query);
+    local_inspect_unwatch(c.engine, &answer.query);
     assert_int_equal(kit_store(&a)->cells[AT_LEDGER].ledger.n_observers, 0);
     kit_bid_free(one);
     kit_bid_free(two);
@@ -194,14 +194,14 @@ static void test_watch_sees_a_death_and_the_end_of_a_hold(void **state)
     (void)state;
     struct answer answer;
     struct other other = other_start("n", (struct bid_options){.delay_ms = 20}, SAID_GRANTED);
-    kit_ask(&answer, &c, "n", view_watch, 0);
+    kit_ask(&answer, &c, "n", local_inspect_watch, 0);
     assert_int_equal(answer.holders, 1);
     assert_false(answer.claims[0].ghost);
     other_kill(&other);
     kit_until_infos(&answer, 2);
     while (answer.holders > 0)
         kit_until_infos(&answer, answer.n_infos + 1);
-    view_unwatch(c.engine, &answer.query);
+    local_inspect_unwatch(c.engine, &answer.query);
 }
 
 #define TEST(test) cmocka_unit_test_setup_teardown(test, three_open, three_close)

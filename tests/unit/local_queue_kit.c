@@ -6,19 +6,19 @@
 
 struct user user;
 struct tx tx;
-struct pokes pokes;
+struct wakeups pokes;
 
 void table_begin(void)
 {
-    assert_true(tx_begin(&tx, &user.store));
+    assert_true(local_tx_begin(&tx, &user.store));
     pokes_init(&pokes);
 }
 
 void table_commit(void)
 {
     struct stile_error err = {0};
-    if (!tx_commit(&tx)) {
-        tx_error(&tx, &err);
+    if (!local_tx_commit(&tx)) {
+        local_tx_error(&tx, &err);
         fail_msg("%s", err.message);
     }
 }
@@ -40,19 +40,19 @@ int table_tear_down(void **state)
 
 uint32_t table_open_name(const char *name)
 {
-    return names_open(&tx, name_hash(name, strlen(name)), name, strlen(name), START_NS);
+    return local_names_open(&tx, name_hash(name, strlen(name)), name, strlen(name), START_NS);
 }
 
 uint32_t table_find_name(const char *name)
 {
-    return names_find(&tx, name_hash(name, strlen(name)), name, strlen(name));
+    return local_names_find(&tx, name_hash(name, strlen(name)), name, strlen(name));
 }
 
 uint32_t table_enter(const char *name, uint64_t session, enum stile_mode mode, uint32_t slots)
 {
     struct wish wish = {.session = session, .id = (uint32_t)session, .mode = mode, .slots = slots};
     table_begin();
-    uint32_t claim = queue_enter(&tx, table_open_name(name), &wish, START_NS, &pokes);
+    uint32_t claim = local_queue_enter(&tx, table_open_name(name), &wish, START_NS, &pokes);
     table_commit();
     return claim;
 }
@@ -60,7 +60,7 @@ uint32_t table_enter(const char *name, uint64_t session, enum stile_mode mode, u
 void table_leave(uint32_t claim, enum leave_how how)
 {
     table_begin();
-    queue_leave(&tx, claim, how, START_NS, &pokes);
+    local_queue_leave(&tx, claim, how, START_NS, &pokes);
     table_commit();
 }
 

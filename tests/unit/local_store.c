@@ -12,16 +12,16 @@ static uint32_t last_claim;
 /* Something that touches many cells: a new name, claims in line, a release, a session that goes. */
 static void busy_change(struct tx *tx)
 {
-    struct pokes pokes;
+    struct wakeups pokes;
     pokes_init(&pokes);
     uint32_t name =
         user_open_name(tx, "another name that is longer than a cell of text can be, I think");
     struct wish one = {.session = 8, .id = 1}, two = {.session = 9, .id = 2};
-    uint32_t first = queue_enter(tx, name, &one, 2 * NS_PER_SEC, &pokes);
-    queue_enter(tx, name, &two, 2 * NS_PER_SEC, &pokes);
-    queue_leave(tx, first, LEAVE_RELEASED, 3 * NS_PER_SEC, &pokes);
-    sessions_drop(tx, 7);
-    observers_add(tx, 9, 3, name);
+    uint32_t first = local_queue_enter(tx, name, &one, 2 * NS_PER_SEC, &pokes);
+    local_queue_enter(tx, name, &two, 2 * NS_PER_SEC, &pokes);
+    local_queue_leave(tx, first, LEAVE_RELEASED, 3 * NS_PER_SEC, &pokes);
+    local_sessions_drop(tx, 7);
+    local_observers_add(tx, 9, 3, name);
 }
 
 /* Leaves the table as a transaction does that dies after its n-th edit. */
@@ -50,13 +50,13 @@ static void fill_up(struct user *user)
 {
     for (uint32_t i = 0; user->store.cells[AT_LEDGER].ledger.n_used < KEPT_CELLS + 100; i++) {
         struct tx tx;
-        struct pokes pokes;
+        struct wakeups pokes;
         char name[32];
         struct wish wish = {.session = 7, .id = i + 1};
         pokes_init(&pokes);
         snprintf(name, sizeof name, "name %u", i);
         user_begin(&tx, user);
-        last_claim = queue_enter(&tx, user_open_name(&tx, name), &wish, NS_PER_SEC, &pokes);
+        last_claim = local_queue_enter(&tx, user_open_name(&tx, name), &wish, NS_PER_SEC, &pokes);
         user_commit(&tx);
     }
 }
@@ -64,7 +64,7 @@ static void fill_up(struct user *user)
 static void forgetting_change(struct tx *tx)
 {
     uint32_t used = tx_ledger(tx)->n_used, names = tx_ledger(tx)->n_names;
-    assert_true(queue_leave_quietly(tx, last_claim));
+    assert_true(local_queue_leave_quietly(tx, last_claim));
     assert_int_equal(tx_ledger(tx)->n_names, names - 1);
     assert_true(tx_ledger(tx)->n_used < used);
 }
@@ -82,7 +82,7 @@ static void die_and_look(void (*fill)(struct user *user), void (*change)(struct 
         assert_true(n_edits > 4);
         struct tx tx;
         user_begin(&tx, &second);
-        tx_abort(&tx);
+        local_tx_abort(&tx);
         table_expect_same(&second.store, copy);
         kit_check(&second.store);
         free(copy);
@@ -112,7 +112,7 @@ static void test_a_table_starts_over(void **state)
     user_make(&user);
     fill_up(&user);
     uint64_t top = user.store.cells[last_claim].claim.token;
-    assert_status(table_reset(&user.store, &err), OK);
+    assert_status(local_table_reset(&user.store, &err), OK);
     kit_check(&user.store);
     assert_int_equal(kit_cells_in_use(&user.store), AT_FIRST);
     assert_true(user.store.cells[AT_LEDGER].ledger.floor >= top);
@@ -141,7 +141,7 @@ static void test_death_in_the_middle_of_a_commit(void **state)
         }
         user_close(&second);
         user_begin(&tx, &first);
-        tx_abort(&tx);
+        local_tx_abort(&tx);
         table_expect_same(&first.store, copy);
     }
     free(copy);
@@ -163,9 +163,9 @@ static void test_a_rollback_can_be_done_twice(void **state)
         uint32_t index = (uint32_t)user.store.cells[AT_TAGS].words[i];
         user.store.cells[index] = user.store.cells[AT_BEFORE + i];
     }
-    assert_true(store_recover(&user.store));
+    assert_true(local_store_recover(&user.store));
     table_expect_same(&user.store, copy);
-    assert_true(store_recover(&user.store));
+    assert_true(local_store_recover(&user.store));
     table_expect_same(&user.store, copy);
     free(copy);
     user_close(&user);
@@ -181,13 +181,13 @@ static void test_an_error_undoes_everything(void **state)
     struct tx tx;
     user_begin(&tx, &user);
     busy_change(&tx);
-    tx_fail(&tx, STILE_REFUSED, 0, "no more");
+    local_tx_fail(&tx, STILE_REFUSED, 0, "no more");
     assert_int_equal(tx_read(&tx, AT_LEDGER, CELL_LEDGER)->ledger.n_used, 0);
     tx_edit_ledger(&tx)->floor = 99;
-    assert_false(tx_commit(&tx));
+    assert_false(local_tx_commit(&tx));
     table_expect_same(&user.store, copy);
     struct stile_error err;
-    assert_status(tx_error(&tx, &err), REFUSED);
+    assert_status(local_tx_error(&tx, &err), REFUSED);
     free(copy);
     user_close(&user);
 }
@@ -201,8 +201,8 @@ static void test_a_full_journal_undoes_everything(void **state)
     struct tx tx;
     user_begin(&tx, &user);
     for (int i = 0; i < JOURNAL_MAX + 10; i++)
-        tx_alloc(&tx, CELL_TEXT);
-    assert_false(tx_commit(&tx));
+        local_tx_alloc(&tx, CELL_TEXT);
+    assert_false(local_tx_commit(&tx));
     table_expect_same(&user.store, copy);
     free(copy);
     user_close(&user);
@@ -237,13 +237,13 @@ static void test_a_stopped_one_is_named(void **state)
     struct tx tx, other;
     user_begin(&tx, &first);
     user_open_name(&tx, "under way");
-    assert_false(tx_begin(&other, &second.store));
+    assert_false(local_tx_begin(&other, &second.store));
     struct stile_error err;
-    assert_status(tx_error(&other, &err), UNREACHABLE);
+    assert_status(local_tx_error(&other, &err), UNREACHABLE);
     assert_non_null(strstr(err.message, "4711"));
     user_commit(&tx);
     user_begin(&other, &second);
-    assert_int_not_equal(names_find(&other, name_hash("under way", 9), "under way", 9), 0);
+    assert_int_not_equal(local_names_find(&other, name_hash("under way", 9), "under way", 9), 0);
     user_commit(&other);
     user_close(&first);
     user_close(&second);

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "base/name.h"
-#include "engines/local/life.h"
+#include "engines/local/liveness.h"
 
 static enum stile_status next_epoch(struct store *store, uint32_t epoch)
 {
@@ -35,7 +35,7 @@ static void begin_life(struct user *user)
     user->store.id = ++last_id;
     user->store.pid = (uint32_t)getpid();
     user->store.next_epoch = next_epoch;
-    assert_int_equal(life_lock(user->store.live_fd, LIFE_IDS + user->store.id, true), 0);
+    assert_int_equal(local_liveness_lock(user->store.live_fd, LIVE_IDS + user->store.id, true), 0);
 }
 
 void user_make(struct user *user)
@@ -45,9 +45,9 @@ void user_make(struct user *user)
     user->store.fd = memfd_create("state", MFD_CLOEXEC);
     user->store.live_fd = memfd_create("live", MFD_CLOEXEC);
     assert_true(user->store.fd >= 0 && user->store.live_fd >= 0);
-    assert_int_equal(store_reserve(user->store.fd, 0, STATE_BYTES_FIRST), 0);
-    assert_int_equal(store_map(&user->store), 0);
-    store_format(&user->store, boot, 0);
+    assert_int_equal(local_store_reserve(user->store.fd, 0, STATE_BYTES_FIRST), 0);
+    assert_int_equal(local_store_map(&user->store), 0);
+    local_store_format(&user->store, boot, 0);
     begin_life(user);
 }
 
@@ -56,7 +56,7 @@ void user_join(struct user *user, const struct user *other)
     memset(user, 0, sizeof *user);
     user->store.fd = open_again(other->store.fd);
     user->store.live_fd = open_again(other->store.live_fd);
-    assert_int_equal(store_map(&user->store), 0);
+    assert_int_equal(local_store_map(&user->store), 0);
     begin_life(user);
 }
 
@@ -70,7 +70,7 @@ void user_close(struct user *user)
 {
     if (user->store.live_fd >= 0)
         close(user->store.live_fd);
-    store_unmap(&user->store);
+    local_store_unmap(&user->store);
     close(user->store.fd);
 }
 
@@ -94,9 +94,9 @@ void table_expect_same(const struct store *store, const union cell *copy)
 
 void user_begin(struct tx *tx, struct user *user)
 {
-    if (!tx_begin(tx, &user->store)) {
+    if (!local_tx_begin(tx, &user->store)) {
         struct stile_error err = {0};
-        tx_error(tx, &err);
+        local_tx_error(tx, &err);
         fail_msg("%s", err.message);
     }
 }
@@ -104,21 +104,21 @@ void user_begin(struct tx *tx, struct user *user)
 void user_commit(struct tx *tx)
 {
     struct stile_error err = {0};
-    if (!tx_commit(tx)) {
-        tx_error(tx, &err);
+    if (!local_tx_commit(tx)) {
+        local_tx_error(tx, &err);
         fail_msg("%s", err.message);
     }
 }
 
 uint32_t user_open_name(struct tx *tx, const char *name)
 {
-    return names_open(tx, name_hash(name, strlen(name)), name, strlen(name), NS_PER_SEC);
+    return local_names_open(tx, name_hash(name, strlen(name)), name, strlen(name), NS_PER_SEC);
 }
 
 void user_fill(struct user *user)
 {
     struct tx tx;
-    struct pokes pokes;
+    struct wakeups pokes;
     pokes_init(&pokes);
     user_begin(&tx, user);
     for (uint32_t i = 0; i < 5; i++) {
@@ -126,8 +126,8 @@ void user_fill(struct user *user)
         snprintf(name, sizeof name, "a name that is longer than a cell of text can be, number %u",
                  i);
         struct wish wish = {.session = 7, .id = i + 1};
-        queue_enter(&tx, user_open_name(&tx, name), &wish, NS_PER_SEC, &pokes);
+        local_queue_enter(&tx, user_open_name(&tx, name), &wish, NS_PER_SEC, &pokes);
     }
-    sessions_add(&tx, 7, 1, 1, "host", "a command");
+    local_sessions_add(&tx, 7, 1, 1, "host", "a command");
     user_commit(&tx);
 }

@@ -170,7 +170,7 @@ static void check_chain(struct check *check, uint32_t bucket, uint32_t next)
         const union cell *cell = visit(check, next, is_name ? CELL_NAME : CELL_SESSION);
         if (check->wrong)
             return;
-        if (names_bucket_of(cell->chained.key) != bucket)
+        if (local_names_bucket_of(cell->chained.key) != bucket)
             wrong(check, "a cell hangs in the wrong hash chain");
         else if (is_name)
             check_name(check, &cell->name, next);
@@ -261,7 +261,7 @@ static void check_everything(struct check *check)
         wrong(check, "cells are missing");
 }
 
-enum stile_status check_all(struct store *store, bool *in_use, struct stile_error *err)
+enum stile_status local_check_all(struct store *store, bool *in_use, struct stile_error *err)
 {
     struct check check = {.store = store, .ledger = &store->cells[AT_LEDGER].ledger};
     if (check_ledger(&check)) {

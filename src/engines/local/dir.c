@@ -12,7 +12,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-#include "engines/local/life.h"
+#include "engines/local/liveness.h"
 
 /* Not in linux/magic.h. */
 #define CIFS_MAGIC   0xff534d42
@@ -21,7 +21,7 @@
 #define GPFS_MAGIC   0x47504653
 #define BEEGFS_MAGIC 0x19830326
 
-bool dir_is_network(uint64_t filesystem)
+bool local_dir_is_network(uint64_t filesystem)
 {
     static const uint32_t networks[] = {
         NFS_SUPER_MAGIC, SMB_SUPER_MAGIC, SMB2_SUPER_MAGIC, CIFS_MAGIC,       V9FS_MAGIC,
@@ -67,7 +67,7 @@ static void home(char out[DIR_PATH_MAX])
         snprintf(out, DIR_PATH_MAX, "%s", user.pw_dir);
 }
 
-enum stile_status dir_default(char path[DIR_PATH_MAX], struct stile_error *err)
+enum stile_status local_dir_default(char path[DIR_PATH_MAX], struct stile_error *err)
 {
     char user[DIR_PATH_MAX];
     int n;
@@ -97,7 +97,7 @@ static bool is_in_use(const char *path)
     int fd = open(live, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0)
         return false;
-    bool used = life_is_locked(fd, LIFE_IN_USE);
+    bool used = local_liveness_is_locked(fd, LIVE_IN_USE);
     close(fd);
     return used;
 }
@@ -121,7 +121,7 @@ static enum stile_status check_earlier(const char *base, const char *rest, const
 
 static enum stile_status find_default(char path[DIR_PATH_MAX], struct stile_error *err)
 {
-    enum stile_status status = dir_default(path, err);
+    enum stile_status status = local_dir_default(path, err);
     if (!status && geteuid() != 0)
         status = check_earlier(secure_getenv("XDG_STATE_HOME"), "/stile", path, err);
     if (!status && geteuid() != 0)
@@ -155,7 +155,7 @@ static enum stile_status check_owner(const struct stat *st, const char *path,
 }
 
 /* Fields of a line: id, parent, major:minor, ..., "-", type. */
-void dir_mount_type(char type[DIR_TYPE_MAX], FILE *mountinfo, dev_t device)
+void local_dir_mount_type(char type[DIR_TYPE_MAX], FILE *mountinfo, dev_t device)
 {
     char *line = NULL;
     size_t size = 0;
@@ -170,7 +170,7 @@ void dir_mount_type(char type[DIR_TYPE_MAX], FILE *mountinfo, dev_t device)
     free(line);
 }
 
-bool dir_is_local_fuse(const char *type)
+bool local_dir_is_local_fuse(const char *type)
 {
     return strcmp(type, "fuseblk") == 0 || strcmp(type, "fuse.fuse-overlayfs") == 0;
 }
@@ -182,10 +182,10 @@ static enum stile_status check_fuse(int fd, const char *path, struct stile_error
     char type[DIR_TYPE_MAX] = "";
     FILE *mounts = fopen("/proc/self/mountinfo", "re");
     if (mounts && fstat(fd, &st) == 0)
-        dir_mount_type(type, mounts, st.st_dev);
+        local_dir_mount_type(type, mounts, st.st_dev);
     if (mounts)
         fclose(mounts);
-    if (dir_is_local_fuse(type))
+    if (local_dir_is_local_fuse(type))
         return STILE_OK;
     return error_set(err, STILE_REFUSED, 0,
                      "%s is on FUSE (%s), which may be shared between machines that do not see "
@@ -202,7 +202,7 @@ static enum stile_status check_filesystem(int fd, const char *path, bool allow_f
         return error_errno(err, STILE_UNREACHABLE, errno, "%s", path);
     if ((uint32_t)fs.f_type == FUSE_SUPER_MAGIC)
         return allow_fuse ? STILE_OK : check_fuse(fd, path, err);
-    if (dir_is_network((uint64_t)fs.f_type))
+    if (local_dir_is_network((uint64_t)fs.f_type))
         return error_set(err, STILE_REFUSED, 0,
                          "%s is on a network file system, where locks of one machine mean nothing "
                          "to others: use a local directory, or a network engine",
@@ -235,8 +235,8 @@ static enum stile_status cannot_open(const char *path, struct stile_error *err)
     return error_errno(err, status_of(errno), errno, "%s", path);
 }
 
-enum stile_status dir_open(struct dir *dir, const char *name, bool allow_fuse,
-                           struct stile_error *err)
+enum stile_status local_dir_open(struct dir *dir, const char *name, bool allow_fuse,
+                                 struct stile_error *err)
 {
     char path[DIR_PATH_MAX];
     enum stile_status status = STILE_OK;
@@ -262,11 +262,11 @@ enum stile_status dir_open(struct dir *dir, const char *name, bool allow_fuse,
     if (!status && !dir->path)
         status = error_set(err, STILE_NOMEM, 0, "out of memory");
     if (status)
-        dir_close(dir);
+        local_dir_close(dir);
     return status;
 }
 
-void dir_close(struct dir *dir)
+void local_dir_close(struct dir *dir)
 {
     if (dir->fd >= 0)
         close(dir->fd);
@@ -289,7 +289,7 @@ static bool is_there(const struct dir *dir, const char *name, int fd)
            is_same(&named, &open);
 }
 
-bool dir_is_intact(const struct dir *dir, int state_fd, int live_fd)
+bool local_dir_is_intact(const struct dir *dir, int state_fd, int live_fd)
 {
     struct stat named, open;
     return stat(dir->path, &named) == 0 && fstat(dir->fd, &open) == 0 && is_same(&named, &open) &&
@@ -298,7 +298,7 @@ bool dir_is_intact(const struct dir *dir, int state_fd, int live_fd)
 
 /* ---- its files ---- */
 
-int dir_hand_over(const struct dir *dir, int at_fd, const char *name)
+int local_dir_hand_over(const struct dir *dir, int at_fd, const char *name)
 {
     struct stat st;
     if (!dir->shared)
@@ -355,7 +355,7 @@ static void name_for_now(char made[64], const char *name)
  */
 static int publish(const struct dir *dir, const char *made, const char *name, int unlink_flags)
 {
-    int rc = dir_hand_over(dir, dir->fd, made);
+    int rc = local_dir_hand_over(dir, dir->fd, made);
     if (!rc && renameat2(dir->fd, made, dir->fd, name, RENAME_NOREPLACE) != 0)
         rc = errno;
     if (rc)
@@ -398,11 +398,11 @@ static void repair(const struct dir *dir, const char *name)
     struct stat st;
     if (dir->shared && fstatat(dir->fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
         (st.st_uid == geteuid() || geteuid() == 0) && (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode)))
-        (void)dir_hand_over(dir, dir->fd, name);
+        (void)local_dir_hand_over(dir, dir->fd, name);
 }
 
-enum stile_status dir_open_file(int *fd, const struct dir *dir, const char *name, int flags,
-                                struct stile_error *err)
+enum stile_status local_dir_open_file(int *fd, const struct dir *dir, const char *name, int flags,
+                                      struct stile_error *err)
 {
     bool made;
     if (flags == O_CREAT)
@@ -411,7 +411,7 @@ enum stile_status dir_open_file(int *fd, const struct dir *dir, const char *name
     if (*fd < 0)
         return error_errno(err, status_of(errno), errno, "opening `%s` in the state directory",
                            name);
-    int rc = made ? dir_hand_over(dir, dir->fd, name) : 0;
+    int rc = made ? local_dir_hand_over(dir, dir->fd, name) : 0;
     enum stile_status status =
         rc ? error_errno(err, status_of(rc), rc, "giving `%s` to the directory's group", name)
            : check_fd(*fd, dir, name, err);
@@ -437,7 +437,7 @@ static int make_sockets_dir(const struct dir *dir)
     return publish(dir, made, "s", AT_REMOVEDIR);
 }
 
-enum stile_status dir_open_sockets(struct dir *dir, struct stile_error *err)
+enum stile_status local_dir_open_sockets(struct dir *dir, struct stile_error *err)
 {
     int rc = make_sockets_dir(dir);
     if (rc && rc != EEXIST)

@@ -93,7 +93,7 @@ void local_examine(struct engine *engine, struct query *query)
     struct stile_error err;
     struct statfs fs;
     char what[WHAT_MAX];
-    if (session_check(local_of(engine), &err)) {
+    if (local_session_check(local_of(engine), &err)) {
         engine->events->done(query, &err);
         return;
     }

@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "engines/local/life.h"
+#include "engines/local/liveness.h"
 
 #define OPEN_PATIENCE_MS 10000
 #define OPEN_NAP_MAX_MS  50
@@ -32,13 +32,13 @@ static void prepare_for_fork(void)
     pthread_atfork(NULL, NULL, after_fork_in_child);
 }
 
-int env_random_id(uint64_t *id, struct loop *loop)
+int local_env_random_id(uint64_t *id, struct loop *loop)
 {
     do {
         int rc = loop_random(loop, id, sizeof *id);
         if (rc)
             return rc;
-        *id &= LIFE_ID_MASK;
+        *id &= LIVE_ID_MASK;
     } while (*id == 0);
     return 0;
 }
@@ -46,7 +46,7 @@ int env_random_id(uint64_t *id, struct loop *loop)
 /* ---- time ---- */
 
 /* Lines as "boottime  -86400  5": a name of the clock (or its number), seconds, nanoseconds. */
-uint64_t env_time_offset(const char *text)
+uint64_t local_env_time_offset(const char *text)
 {
     const char *line = strstr(text, "boottime");
     long long seconds = 0, ns = 0;
@@ -64,7 +64,7 @@ static uint64_t read_time_offset(void)
         return 0; /* a kernel without time namespaces */
     ssize_t n = read(fd, text, sizeof text - 1);
     close(fd);
-    return n > 0 ? env_time_offset(text) : 0;
+    return n > 0 ? local_env_time_offset(text) : 0;
 }
 
 /* ---- opening ---- */
@@ -80,7 +80,8 @@ static enum stile_status lock_opening(int live_fd, struct stile_error *err)
 {
     unsigned waited = 0, ms = 1;
     int rc;
-    while ((rc = life_lock(live_fd, LIFE_OPENING, true)) == EAGAIN && waited < OPEN_PATIENCE_MS) {
+    while ((rc = local_liveness_lock(live_fd, LIVE_OPENING, true)) == EAGAIN &&
+           waited < OPEN_PATIENCE_MS) {
         nap_ms(ms);
         waited += ms;
         ms = 2 * ms < OPEN_NAP_MAX_MS ? 2 * ms : OPEN_NAP_MAX_MS;
@@ -94,39 +95,40 @@ static enum stile_status lock_opening(int live_fd, struct stile_error *err)
 
 static enum stile_status enter_life(struct env *env, struct loop *loop, struct stile_error *err)
 {
-    int rc = env_random_id(&env->store.id, loop);
+    int rc = local_env_random_id(&env->store.id, loop);
     if (!rc)
-        rc = life_lock(env->store.live_fd, LIFE_IDS + env->store.id, true);
+        rc = local_liveness_lock(env->store.live_fd, LIVE_IDS + env->store.id, true);
     return rc ? error_errno(err, STILE_REFUSED, rc, "locking `live`") : STILE_OK;
 }
 
 static enum stile_status set_up(struct env *env, struct loop *loop, struct stile_error *err)
 {
-    enum stile_status status = dir_open_file(&env->store.live_fd, &env->dir, "live", O_CREAT, err);
+    enum stile_status status =
+        local_dir_open_file(&env->store.live_fd, &env->dir, "live", O_CREAT, err);
     if (!status)
         status = enter_life(env, loop, err);
     if (!status)
         status = lock_opening(env->store.live_fd, err);
     if (status)
         return status;
-    bool alone = life_lock(env->store.live_fd, LIFE_IN_USE, true) == 0;
-    status = dir_open_sockets(&env->dir, err);
+    bool alone = local_liveness_lock(env->store.live_fd, LIVE_IN_USE, true) == 0;
+    status = local_dir_open_sockets(&env->dir, err);
     if (!status)
-        status = load_state(env, alone, loop_now(loop) - env->time_offset_ns, err);
+        status = local_load_state(env, alone, loop_now(loop) - env->time_offset_ns, err);
     /* From exclusive to shared in one step: nobody can believe to be alone in between. */
-    int rc = status ? 0 : life_lock(env->store.live_fd, LIFE_IN_USE, false);
+    int rc = status ? 0 : local_liveness_lock(env->store.live_fd, LIVE_IN_USE, false);
     if (rc)
         status = error_errno(err, STILE_REFUSED, rc, "locking `live`");
-    life_unlock(env->store.live_fd, LIFE_OPENING);
+    local_liveness_unlock(env->store.live_fd, LIVE_OPENING);
     return status;
 }
 
 static void dispose(struct env *env)
 {
-    load_drop(env);
+    local_load_drop(env);
     if (env->store.live_fd >= 0)
         close(env->store.live_fd);
-    dir_close(&env->dir);
+    local_dir_close(&env->dir);
     free(env);
 }
 
@@ -141,7 +143,7 @@ static struct env *find_open(const struct dir *dir)
 static enum stile_status next_epoch(struct store *store, uint32_t epoch)
 {
     struct env *env = (struct env *)((char *)store - offsetof(struct env, store));
-    return epoch_write(&env->dir, epoch, NULL);
+    return local_epoch_write(&env->dir, epoch, NULL);
 }
 
 static enum stile_status open_new(struct env **out, struct dir *dir, struct loop *loop,
@@ -149,7 +151,7 @@ static enum stile_status open_new(struct env **out, struct dir *dir, struct loop
 {
     struct env *env = calloc(1, sizeof *env);
     if (!env) {
-        dir_close(dir);
+        local_dir_close(dir);
         return error_set(err, STILE_NOMEM, 0, "out of memory");
     }
     env->dir = *dir;
@@ -170,18 +172,18 @@ static enum stile_status open_new(struct env **out, struct dir *dir, struct loop
     return STILE_OK;
 }
 
-enum stile_status env_open(struct env **out, const char *path, bool allow_fuse, struct loop *loop,
-                           struct stile_error *err)
+enum stile_status local_env_open(struct env **out, const char *path, bool allow_fuse,
+                                 struct loop *loop, struct stile_error *err)
 {
     struct dir dir;
     pthread_once(&envs_once, prepare_for_fork);
-    enum stile_status status = dir_open(&dir, path, allow_fuse, err);
+    enum stile_status status = local_dir_open(&dir, path, allow_fuse, err);
     if (status)
         return status;
     pthread_mutex_lock(&envs_mutex);
     *out = find_open(&dir);
     if (*out)
-        dir_close(&dir);
+        local_dir_close(&dir);
     else
         status = open_new(out, &dir, loop, err);
     if (!status)
@@ -190,7 +192,7 @@ enum stile_status env_open(struct env **out, const char *path, bool allow_fuse, 
     return status;
 }
 
-void env_close(struct env *env)
+void local_env_close(struct env *env)
 {
     pthread_mutex_lock(&envs_mutex);
     if (--env->refs == 0) {
@@ -203,12 +205,12 @@ void env_close(struct env *env)
     pthread_mutex_unlock(&envs_mutex);
 }
 
-void env_forked(struct env *env)
+void local_env_forked(struct env *env)
 {
     if (--env->refs > 0)
         return;
     close(env->store.fd);
     close(env->store.live_fd);
-    dir_close(&env->dir);
+    local_dir_close(&env->dir);
     free(env);
 }

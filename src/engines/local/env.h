@@ -15,35 +15,37 @@ struct env {
 };
 
 /* path "": the default directory. The loop gives randomness only. */
-enum stile_status env_open(struct env **env, const char *path, bool allow_fuse, struct loop *loop,
-                           struct stile_error *err);
-void env_close(struct env *env);
+enum stile_status local_env_open(struct env **env, const char *path, bool allow_fuse,
+                                 struct loop *loop, struct stile_error *err);
+void local_env_close(struct env *env);
 
 /* In a forked child: closes the file descriptors once all clients have said so. */
-void env_forked(struct env *env);
+void local_env_forked(struct env *env);
 
 /* What a time namespace adds to CLOCK_BOOTTIME, from the text of timens_offsets. */
-uint64_t env_time_offset(const char *text);
+uint64_t local_env_time_offset(const char *text);
 
 /* A new id for `live`, never 0. 0 or an errno value. */
-int env_random_id(uint64_t *id, struct loop *loop);
+int local_env_random_id(uint64_t *id, struct loop *loop);
 
 /* load.c: maps the state file, or makes a fresh one. alone: nobody else has the directory open. */
-enum stile_status load_state(struct env *env, bool alone, uint64_t now_ns, struct stile_error *err);
-void load_drop(struct env *env);
+enum stile_status local_load_state(struct env *env, bool alone, uint64_t now_ns,
+                                   struct stile_error *err);
+void local_load_drop(struct env *env);
 
 /* Some of what the dead have left, and of the names that have been idle for long, with about so
  * many edits. found: there was something. */
-enum stile_status load_tidy(struct env *env, bool *found, uint32_t edits, uint64_t now_ns,
-                            struct stile_error *err);
+enum stile_status local_load_tidy(struct env *env, bool *found, uint32_t edits, uint64_t now_ns,
+                                  struct stile_error *err);
 
 /* A larger table of which something is kept is not looked through when it is opened, which must
  * cost the same however many names there were. Damage in it is seen when it is used; dead claims
- * are cleared away by the next claim of the same name, and little by little by load_tidy(). */
+ * are cleared away by the next claim of the same name, and little by little by local_load_tidy().
+ */
 #define CHECKED_CELLS_MAX (AT_FIRST + 1024)
 
 /* check.c: every cell of a file that nobody else uses. CORRUPT if any is damaged, lost or linked
  * in a way that can't be. */
-enum stile_status check_all(struct store *store, bool *in_use, struct stile_error *err);
+enum stile_status local_check_all(struct store *store, bool *in_use, struct stile_error *err);
 
 #endif

@@ -47,8 +47,8 @@ static bool parse(uint32_t *epoch, const char *text, size_t n)
     return len == (int)n && memcmp(text, again, n) == 0;
 }
 
-enum stile_status epoch_read(uint32_t *epoch, bool *found, const struct dir *dir,
-                             struct stile_error *err)
+enum stile_status local_epoch_read(uint32_t *epoch, bool *found, const struct dir *dir,
+                                   struct stile_error *err)
 {
     char text[EPOCH_TEXT_MAX + 1] = "";
     struct stile_error why = {0};
@@ -56,7 +56,7 @@ enum stile_status epoch_read(uint32_t *epoch, bool *found, const struct dir *dir
 
     *found = false;
     *epoch = 0;
-    enum stile_status status = dir_open_file(&fd, dir, "epoch", 0, &why);
+    enum stile_status status = local_dir_open_file(&fd, dir, "epoch", 0, &why);
     if (status && why.native == ENOENT)
         return STILE_OK;
     if (status) {
@@ -79,7 +79,7 @@ enum stile_status epoch_read(uint32_t *epoch, bool *found, const struct dir *dir
 
 static int write_durably(int fd, const char *text, size_t n)
 {
-    if (store_exceeds_limit(n))
+    if (local_store_exceeds_limit(n))
         return EFBIG;
     while (n > 0) {
         ssize_t done = write(fd, text, n);
@@ -101,13 +101,13 @@ static int replace(const struct dir *dir, int fd, const char *text, size_t n)
     return fsync(dir->fd) ? errno : 0;
 }
 
-enum stile_status epoch_write(const struct dir *dir, uint32_t epoch, struct stile_error *err)
+enum stile_status local_epoch_write(const struct dir *dir, uint32_t epoch, struct stile_error *err)
 {
     char text[EPOCH_TEXT_MAX];
     int len = snprintf(text, sizeof text, EPOCH_FORMAT, epoch, check_of(epoch)), fd;
 
     (void)unlinkat(dir->fd, "epoch.new", 0);
-    enum stile_status status = dir_open_file(&fd, dir, "epoch.new", O_CREAT | O_EXCL, err);
+    enum stile_status status = local_dir_open_file(&fd, dir, "epoch.new", O_CREAT | O_EXCL, err);
     if (status)
         return status;
     int rc = replace(dir, fd, text, (size_t)len);

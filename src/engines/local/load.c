@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 #include "engines/local/env.h"
+#include "engines/local/liveness.h"
 #include "engines/local/table.h"
-#include "engines/local/witness.h"
 
 #define WITNESS_PATIENCE_MS 5000
 #define WITNESS_NAP_MS      50
@@ -71,7 +71,7 @@ static enum stile_status outwait_witnesses(struct witness *witness, const struct
                                            struct stile_error *err)
 {
     struct timespec nap = {.tv_nsec = WITNESS_NAP_MS * 1000000};
-    for (int waited_ms = 0; witness_find(witness, dir); waited_ms += WITNESS_NAP_MS) {
+    for (int waited_ms = 0; local_witness_find(witness, dir); waited_ms += WITNESS_NAP_MS) {
         if (waited_ms >= WITNESS_PATIENCE_MS)
             return error_set(err, STILE_UNREACHABLE, 0,
                              "it or files of it were removed while process %d used it, which has "
@@ -86,8 +86,8 @@ static enum stile_status new_epoch(uint32_t *epoch, const struct dir *dir, struc
 {
     bool found;
     struct witness seen = {.epoch = 0};
-    enum stile_status status = epoch_read(epoch, &found, dir, err);
-    bool used = !status && witness_find(&seen, dir);
+    enum stile_status status = local_epoch_read(epoch, &found, dir, err);
+    bool used = !status && local_witness_find(&seen, dir);
     if (used)
         status = outwait_witnesses(&seen, dir, err);
     if (status)
@@ -97,7 +97,7 @@ static enum stile_status new_epoch(uint32_t *epoch, const struct dir *dir, struc
     if ((found || used) && *epoch == UINT32_MAX)
         return error_set(err, STILE_REFUSED, 0, "all 4294967295 token epochs have been used");
     *epoch += found || used;
-    return epoch_write(dir, *epoch, err);
+    return local_epoch_write(dir, *epoch, err);
 }
 
 /* Where files are copied on write (btrfs), a write to reserved blocks can still find the disk full,
@@ -118,13 +118,13 @@ static enum stile_status fill_fresh(struct store *store, uint32_t epoch, struct 
     if (status)
         return status;
     write_in_place(store->fd);
-    int rc = store_reserve(store->fd, 0, STATE_BYTES_FIRST);
+    int rc = local_store_reserve(store->fd, 0, STATE_BYTES_FIRST);
     if (rc)
         return error_errno(err, STILE_REFUSED, rc, "no room for the state file (2 MiB)");
-    rc = store_map(store);
+    rc = local_store_map(store);
     if (rc)
         return error_errno(err, STILE_REFUSED, rc, "mapping the state file");
-    store_format(store, boot, epoch);
+    local_store_format(store, boot, epoch);
     /* What a power cut leaves must be known as a file of an earlier boot, not as a damaged one. */
     if (fsync(store->fd) != 0)
         return error_errno(err, STILE_REFUSED, errno, "writing the state file");
@@ -138,7 +138,7 @@ static enum stile_status make_fresh(struct env *env, struct stile_error *err)
     if (status)
         return status;
     (void)unlinkat(env->dir.fd, "state.new", 0);
-    status = dir_open_file(&env->store.fd, &env->dir, "state.new", O_CREAT | O_EXCL, err);
+    status = local_dir_open_file(&env->store.fd, &env->dir, "state.new", O_CREAT | O_EXCL, err);
     if (status)
         return status;
     status = fill_fresh(&env->store, epoch, err);
@@ -177,7 +177,7 @@ static enum stile_status check_header(const struct store *store, struct origin *
     origin->older_format = header->version > 0 && header->version < STATE_VERSION;
     if (origin->older_format)
         return STILE_OK;
-    if (header->version != STATE_VERSION || header->abi != store_abi())
+    if (header->version != STATE_VERSION || header->abi != local_store_abi())
         return error_set(err, STILE_CORRUPT, 0,
                          "`state` was written by another version of stile (format %u, ours is %d): "
                          "stop its users and remove it",
@@ -194,7 +194,7 @@ static enum stile_status check_epoch(const struct env *env, struct stile_error *
 {
     uint32_t epoch;
     bool found;
-    enum stile_status status = epoch_read(&epoch, &found, &env->dir, err);
+    enum stile_status status = local_epoch_read(&epoch, &found, &env->dir, err);
     if (status)
         return status;
     if (!found || epoch < env->store.cells[AT_LEDGER].ledger.epoch)
@@ -252,17 +252,17 @@ static void unlink_sockets(const struct dir *dir, const struct swept *swept)
         }
 }
 
-enum stile_status load_tidy(struct env *env, bool *found, uint32_t edits, uint64_t now_ns,
-                            struct stile_error *err)
+enum stile_status local_load_tidy(struct env *env, bool *found, uint32_t edits, uint64_t now_ns,
+                                  struct stile_error *err)
 {
     struct tx tx;
     struct swept swept = {.n = 0};
-    if (!tx_begin(&tx, &env->store))
-        return tx_error(&tx, err);
-    names_sweep(&tx, TIDY_BUCKETS, edits, now_ns, &swept);
+    if (!local_tx_begin(&tx, &env->store))
+        return local_tx_error(&tx, err);
+    local_names_sweep(&tx, TIDY_BUCKETS, edits, now_ns, &swept);
     *found = tx.n_edits > 1; /* the ledger always is */
-    if (!tx_commit(&tx))
-        return tx_error(&tx, err);
+    if (!local_tx_commit(&tx))
+        return local_tx_error(&tx, err);
     unlink_sockets(&env->dir, &swept);
     return STILE_OK;
 }
@@ -273,8 +273,8 @@ static void shorten(struct store *store)
 {
     const struct ledger_cell *ledger = &store->cells[AT_LEDGER].ledger;
     if (store->n_cells > ledger->n_cells &&
-        (ledger->generation % OPENS_A_CUT == 0 || !store_has_surplus(store, ledger->n_cells)))
-        store_cut(store, ledger->n_cells);
+        (ledger->generation % OPENS_A_CUT == 0 || !local_store_has_surplus(store, ledger->n_cells)))
+        local_store_cut(store, ledger->n_cells);
 }
 
 /* Nothing in the table is of any use to the living but the highest token. */
@@ -282,7 +282,7 @@ static enum stile_status start_over(struct env *env, struct stile_error *err)
 {
     struct store *store = &env->store;
     bool is_fresh = store->cells[AT_LEDGER].ledger.n_used == AT_FIRST;
-    enum stile_status status = is_fresh ? STILE_OK : table_reset(store, err);
+    enum stile_status status = is_fresh ? STILE_OK : local_table_reset(store, err);
     if (!status)
         shorten(store);
     return status;
@@ -294,18 +294,18 @@ static enum stile_status clear_away(struct env *env, uint64_t now_ns, struct sti
     bool in_use = false, found;
     enum stile_status status;
     if (env->store.cells[AT_LEDGER].ledger.n_used <= CHECKED_CELLS_MAX)
-        status = check_all(&env->store, &in_use, err);
+        status = local_check_all(&env->store, &in_use, err);
     else
-        status = table_bury_observers(&env->store, err);
+        status = local_table_bury_observers(&env->store, err);
     if (!status && in_use)
-        status = table_bury_all(&env->store, now_ns, err);
-    return status ? status : load_tidy(env, &found, EDITS_AT_OPEN, now_ns, err);
+        status = local_table_bury_all(&env->store, now_ns, err);
+    return status ? status : local_load_tidy(env, &found, EDITS_AT_OPEN, now_ns, err);
 }
 
 /* Nobody else has it open: whoever is written in it is dead. */
 static enum stile_status take_over(struct env *env, uint64_t now_ns, struct stile_error *err)
 {
-    if (!store_recover(&env->store))
+    if (!local_store_recover(&env->store))
         return error_set(err, STILE_CORRUPT, 0,
                          "the journal of `state` is damaged: remove `state`; tokens go on from "
                          "`epoch`");
@@ -325,13 +325,13 @@ static enum stile_status join(struct env *env, uint64_t now_ns, struct stile_err
 {
     struct tx tx;
     bool found;
-    if (!tx_begin(&tx, &env->store))
-        return tx_error(&tx, err);
+    if (!local_tx_begin(&tx, &env->store))
+        return local_tx_error(&tx, err);
     (void)tx_ledger(&tx);
     enum stile_status status = tx_is_ok(&tx) ? check_size(&env->store, err) : STILE_OK;
-    if (!tx_commit(&tx))
-        return tx_error(&tx, err);
-    return status ? status : load_tidy(env, &found, EDITS_AT_OPEN, now_ns, err);
+    if (!local_tx_commit(&tx))
+        return local_tx_error(&tx, err);
+    return status ? status : local_load_tidy(env, &found, EDITS_AT_OPEN, now_ns, err);
 }
 
 /* Who is written in it is dead, unless `live` was removed or replaced: then nobody's life is seen.
@@ -349,7 +349,7 @@ static enum stile_status outwait_hidden(const struct env *env, struct stile_erro
 static enum stile_status reopen(struct env *env, bool alone, bool *is_old, uint64_t now_ns,
                                 struct stile_error *err)
 {
-    int rc = store_map(&env->store);
+    int rc = local_store_map(&env->store);
     if (rc)
         return error_errno(err, STILE_REFUSED, rc, "mapping the state file");
     struct origin origin = {0};
@@ -367,19 +367,20 @@ static enum stile_status reopen(struct env *env, bool alone, bool *is_old, uint6
     return status ? status : check_epoch(env, err);
 }
 
-void load_drop(struct env *env)
+void local_load_drop(struct env *env)
 {
-    store_unmap(&env->store);
+    local_store_unmap(&env->store);
     if (env->store.fd >= 0)
         close(env->store.fd);
     env->store.fd = -1;
 }
 
-enum stile_status load_state(struct env *env, bool alone, uint64_t now_ns, struct stile_error *err)
+enum stile_status local_load_state(struct env *env, bool alone, uint64_t now_ns,
+                                   struct stile_error *err)
 {
     struct stile_error why = {0};
     bool is_old = false;
-    enum stile_status status = dir_open_file(&env->store.fd, &env->dir, "state", 0, &why);
+    enum stile_status status = local_dir_open_file(&env->store.fd, &env->dir, "state", 0, &why);
     if (status && why.native != ENOENT) {
         error_copy(err, &why);
         return status;
@@ -392,6 +393,6 @@ enum stile_status load_state(struct env *env, bool alone, uint64_t now_ns, struc
     status = reopen(env, alone, &is_old, now_ns, err);
     if (status || !is_old)
         return status;
-    load_drop(env);
+    local_load_drop(env);
     return make_fresh(env, err);
 }

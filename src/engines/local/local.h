@@ -113,106 +113,62 @@ static inline uint64_t local_loop_time(const struct local *local, uint64_t ns)
     return ns + local->env->time_offset_ns;
 }
 
-/* ---- session.c: our life and our sockets ---- */
+/* ---- session.c ---- */
 
-enum stile_status session_open(struct local *local, struct stile_error *err);
-void session_close(struct local *local);
-void session_forked(struct local *local);
+enum stile_status local_session_open(struct local *local, struct stile_error *err);
+void local_session_close(struct local *local);
+void local_session_forked(struct local *local);
 
 /* CORRUPT once the directory has been removed under us. */
-enum stile_status session_check(const struct local *local, struct stile_error *err);
+enum stile_status local_session_check(const struct local *local, struct stile_error *err);
+
+/* ---- wakeup.c: sockets, and who has to look ---- */
 
 struct sockaddr_un;
 
-/* Of the session's socket: 'w' for pokes, 'l' the listener. */
-void session_address(const struct local *local, struct sockaddr_un *address, uint64_t id,
-                     char kind);
-void session_renew_listener(struct local *local);
+/* Of a session's socket: 'w' for wake-ups, 'l' the listener. */
+void local_wakeup_address(const struct local *local, struct sockaddr_un *address, uint64_t id,
+                          char kind);
+void local_wakeup_renew_listener(struct local *local);
+/* A bound socket of ours, or -1. */
+int local_wakeup_socket(const struct local *local, int type, char kind);
+void local_wakeup_unlink(const struct local *local, uint64_t id, char kind);
 
-/* ---- pokes.c: who has to look ---- */
-
-void pokes_begin(struct local *local);
-void pokes_end(struct local *local);
-void pokes_forked(struct local *local);
+void local_wakeup_begin(struct local *local);
+void local_wakeup_end(struct local *local);
+void local_wakeup_forked(struct local *local);
 
 /* An id for a looker that pokes can name, 1 + index; 0: out of memory. */
-uint32_t pokes_add_slot(struct local *local, struct looker *looker);
-void pokes_drop_slot(struct local *local, uint32_t slot);
+uint32_t local_wakeup_add_slot(struct local *local, struct looker *looker);
+void local_wakeup_drop_slot(struct local *local, uint32_t slot);
 
 /* Everything that is due looks now. */
-void pokes_run_due(struct local *local);
+void local_wakeup_run_due(struct local *local);
 
 /* It will look soon. */
-void pokes_make_due(struct local *local, struct looker *looker);
-void pokes_make_all_due(struct local *local);
-void pokes_forget_due(struct local *local, struct looker *looker);
+void local_wakeup_make_due(struct local *local, struct looker *looker);
+void local_wakeup_make_all_due(struct local *local);
+void local_wakeup_forget_due(struct local *local, struct looker *looker);
 
 /* Tells everybody; clears away who turns out to be dead, and tells those whom that concerns. */
-void pokes_deliver(struct local *local, struct pokes *pokes);
-void pokes_ask_listener(struct local *local, uint64_t id);
+void local_wakeup_deliver(struct local *local, struct wakeups *pokes);
+void local_wakeup_ask_listener(struct local *local, uint64_t id);
 
 /* ---- peers.c: the life of others ---- */
 
 /* Watches those in sight and nobody else. A dead one's id, or 0. */
-uint64_t peers_watch_all(struct local *local, struct looker *looker, struct sight *sight);
-void peers_unwatch(struct local *local, struct looker *looker);
-void peers_close(struct local *local);
-void peers_forked(struct local *local);
+uint64_t local_peers_watch_all(struct local *local, struct looker *looker, struct ahead *sight);
+void local_peers_unwatch(struct local *local, struct looker *looker);
+void local_peers_close(struct local *local);
+void local_peers_forked(struct local *local);
 
-/* ---- wait.c: claims in line ---- */
+/* ---- inspect.c ---- */
 
-struct wish claim_wish(const struct local *local, struct claim *claim);
-
-/* The claim is in the table and not granted. False: out of memory, nothing has been done. */
-bool wait_begin(struct local *local, struct claim *claim);
-void wait_end(struct local *local, struct local_claim *part);
-void wait_look(struct looker *looker, uint64_t dead);
-
-/* Puts the claim in line (again). In local.c. */
-void local_enter(struct local *local, struct claim *claim);
-
-/* ---- snapshot.c: what is in the table, copied out of it ---- */
-
-struct snapshot_name {
-    char *name;
-    uint64_t token;
-    uint32_t n_claims;
-    struct claim_cell *claims; /* in order; the cell's own index stands in `check` */
-};
-
-struct snapshot_session {
-    uint64_t id;
-    bool is_alive;
-    uint32_t pid;
-    char host[SESSION_HOST_MAX + 1];
-    char command[SESSION_COMMAND_MAX + 1];
-};
-
-struct snapshot {
-    struct snapshot_name *names; /* in byte order */
-    size_t n_names, cap_names;
-    struct snapshot_session *sessions; /* by id */
-    size_t n_sessions;
-    uint64_t now_ns;
-};
-
-/* Names that begin with prefix and are held or waited for. Never the whole table in one
- * transaction, so that those who lock don't wait for who looks. */
-enum stile_status snapshot_list(struct snapshot *snapshot, struct local *local, const char *prefix,
-                                size_t len, struct stile_error *err);
-/* This one name, also if there is nothing to tell of it. */
-enum stile_status snapshot_show(struct snapshot *snapshot, struct local *local, const char *name,
-                                size_t len, struct stile_error *err);
-const struct snapshot_session *snapshot_session(const struct snapshot *snapshot, uint64_t id);
-void snapshot_free(struct snapshot *snapshot);
-
-/* ---- view.c, break.c: for people ---- */
-
-void view_list(struct engine *engine, struct query *query);
-void view_show(struct engine *engine, struct query *query);
-void view_watch(struct engine *engine, struct query *query);
-void view_unwatch(struct engine *engine, struct query *query);
-void view_break(struct engine *engine, struct query *query);
+void local_inspect_list(struct engine *engine, struct query *query);
+void local_inspect_show(struct engine *engine, struct query *query);
+void local_inspect_watch(struct engine *engine, struct query *query);
+void local_inspect_unwatch(struct engine *engine, struct query *query);
+void local_inspect_break(struct engine *engine, struct query *query);
 
 /* ---- doctor.c ---- */
 

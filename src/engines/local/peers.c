@@ -9,7 +9,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "engines/local/life.h"
+#include "engines/local/liveness.h"
 #include "engines/local/local.h"
 
 #define PAUSE_MIN_NS   (NS_PER_MS / 4)
@@ -181,7 +181,7 @@ static int call(struct peer *peer)
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), rc;
     if (fd < 0)
         return errno;
-    session_address(local, &address, peer->id, 'l');
+    local_wakeup_address(local, &address, peer->id, 'l');
     do
         rc = connect(fd, (struct sockaddr *)&address, sizeof address) ? errno : 0;
     while (rc == EINTR);
@@ -206,10 +206,10 @@ static bool keep_an_eye_on(struct peer *peer)
         loop_disarm(local->engine.loop, &peer->timer);
         return true;
     }
-    if (!life_is_alive(local->env->store.live_fd, peer->id))
+    if (!local_liveness_is_alive(local->env->store.live_fd, peer->id))
         return false;
     if (rc == EAGAIN)
-        pokes_ask_listener(local, peer->id);
+        local_wakeup_ask_listener(local, peer->id);
     peer->pause_ns = peer->pause_ns ? 2 * peer->pause_ns : PAUSE_MIN_NS;
     if (peer->pause_ns > PAUSE_MAX_NS)
         peer->pause_ns = PAUSE_MAX_NS;
@@ -280,7 +280,7 @@ static enum peer_answer watch_one(struct local *local, struct looker *looker, ui
     return PEER_UNKNOWN;
 }
 
-uint64_t peers_watch_all(struct local *local, struct looker *looker, struct sight *sight)
+uint64_t local_peers_watch_all(struct local *local, struct looker *looker, struct ahead *sight)
 {
     struct link *old = looker->links;
     uint64_t dead = 0;
@@ -296,7 +296,7 @@ uint64_t peers_watch_all(struct local *local, struct looker *looker, struct sigh
     return dead;
 }
 
-void peers_unwatch(struct local *local, struct looker *looker)
+void local_peers_unwatch(struct local *local, struct looker *looker)
 {
     struct link *links = looker->links;
     (void)local;
@@ -304,7 +304,7 @@ void peers_unwatch(struct local *local, struct looker *looker)
     drop_links(links);
 }
 
-void peers_close(struct local *local)
+void local_peers_close(struct local *local)
 {
     for (int i = 0; i < PEER_HEADS; i++)
         while (local->peers[i]) {
@@ -314,7 +314,7 @@ void peers_close(struct local *local)
         }
 }
 
-void peers_forked(struct local *local)
+void local_peers_forked(struct local *local)
 {
     for (int i = 0; i < PEER_HEADS; i++)
         for (struct peer *peer = local->peers[i]; peer; peer = peer->next)

@@ -1,3 +1,6 @@
+/* The queue of a name: the rule that grants, coming and going, and what stands ahead of a claim. */
+
+#include "engines/local/liveness.h"
 #include "engines/local/table.h"
 #include "mutant.h"
 
@@ -9,17 +12,17 @@
 #define EDITS_FOR_GHOSTS 160
 #define EDITS_FOR_GRANTS 220
 
-static uint32_t n_pokes(const struct pokes *pokes)
+static uint32_t n_pokes(const struct wakeups *pokes)
 {
     return pokes->tail - pokes->head;
 }
 
-static void add_poke(struct pokes *pokes, uint32_t cell, const struct claim_cell *claim)
+static void add_poke(struct wakeups *pokes, uint32_t cell, const struct claim_cell *claim)
 {
     if (n_pokes(pokes) == POKES_MAX)
         return; /* who isn't told now looks by itself within seconds */
-    pokes->ring[pokes->tail++ % POKES_MAX] =
-        (struct poke){.session = claim->session, .id = claim->id, .cell = cell, .kind = POKE_CLAIM};
+    pokes->ring[pokes->tail++ % POKES_MAX] = (struct wakeup){
+        .session = claim->session, .id = claim->id, .cell = cell, .kind = POKE_CLAIM};
 }
 
 static uint32_t first_waiter(struct tx *tx, const struct name_cell *name)
@@ -80,7 +83,8 @@ static bool grant(struct tx *tx, struct name_cell *name, uint32_t index, uint64_
 
 /* Grants from the front as long as the rule allows and there is room to tell of it. Who is granted
  * looks, and goes on from there. */
-static unsigned grant_all(struct tx *tx, uint32_t name_index, uint64_t now_ns, struct pokes *pokes)
+static unsigned grant_all(struct tx *tx, uint32_t name_index, uint64_t now_ns,
+                          struct wakeups *pokes)
 {
     unsigned n = 0;
     const struct name_cell *name = tx_name(tx, name_index);
@@ -104,7 +108,7 @@ static unsigned grant_all(struct tx *tx, uint32_t name_index, uint64_t now_ns, s
 static void put_away(struct tx *tx, struct name_cell *name, uint32_t index)
 {
     if (name->spare) {
-        tx_free(tx, index, CELL_CLAIM);
+        local_tx_free(tx, index, CELL_CLAIM);
         return;
     }
     struct claim_cell *claim = tx_edit_claim(tx, index);
@@ -116,7 +120,7 @@ static uint32_t take_cell(struct tx *tx, struct name_cell *name)
 {
     uint32_t index = name->spare;
     name->spare = 0;
-    return index ? index : tx_alloc(tx, CELL_CLAIM);
+    return index ? index : local_tx_alloc(tx, CELL_CLAIM);
 }
 
 /* It may outlive its holder. */
@@ -166,7 +170,7 @@ static void drop_ghosts(struct tx *tx, uint32_t name_index, uint64_t now_ns)
     }
 }
 
-void queue_expire(struct tx *tx, uint32_t name_index, uint64_t now_ns)
+void local_queue_expire(struct tx *tx, uint32_t name_index, uint64_t now_ns)
 {
     const struct name_cell *name = tx_name(tx, name_index);
     if (name->n_ghosts && !name->n_waiting)
@@ -174,7 +178,7 @@ void queue_expire(struct tx *tx, uint32_t name_index, uint64_t now_ns)
 }
 
 /* The number of grants. */
-static unsigned settle(struct tx *tx, uint32_t name_index, uint64_t now_ns, struct pokes *pokes)
+static unsigned settle(struct tx *tx, uint32_t name_index, uint64_t now_ns, struct wakeups *pokes)
 {
     const struct name_cell *name = tx_name(tx, name_index);
     if (name->n_ghosts)
@@ -189,12 +193,12 @@ static unsigned settle(struct tx *tx, uint32_t name_index, uint64_t now_ns, stru
     return n;
 }
 
-void queue_settle(struct tx *tx, uint32_t name_index, uint64_t now_ns, struct pokes *pokes)
+void local_queue_settle(struct tx *tx, uint32_t name_index, uint64_t now_ns, struct wakeups *pokes)
 {
     const struct name_cell *name = tx_name(tx, name_index);
     uint16_t n_ghosts = name->n_ghosts;
     if (settle(tx, name_index, now_ns, pokes) || n_ghosts != name->n_ghosts)
-        observers_tell(tx, name_index, pokes);
+        local_observers_wake(tx, name_index, pokes);
 }
 
 static uint32_t append(struct tx *tx, uint32_t name_index, const struct wish *wish, uint64_t now_ns)
@@ -228,20 +232,21 @@ static uint32_t append(struct tx *tx, uint32_t name_index, const struct wish *wi
     return tx_is_ok(tx) ? index : 0;
 }
 
-uint32_t queue_enter(struct tx *tx, uint32_t name_index, const struct wish *wish, uint64_t now_ns,
-                     struct pokes *pokes)
+uint32_t local_queue_enter(struct tx *tx, uint32_t name_index, const struct wish *wish,
+                           uint64_t now_ns, struct wakeups *pokes)
 {
     const struct name_cell *name = tx_edit_name(tx, name_index);
     if (name->n_held + name->n_waiting >= CLAIMS_PER_NAME_MAX) {
-        tx_fail(tx, STILE_REFUSED, 0, "65535 claims stand in line for this name already");
+        local_tx_fail(tx, STILE_REFUSED, 0, "65535 claims stand in line for this name already");
         return 0;
     }
     uint32_t index = append(tx, name_index, wish, now_ns);
     if (!index || name->n_waiting > 1 || !may_hold(tx, name, tx_claim(tx, index)))
         settle(tx, name_index, now_ns, pokes);
     else if (!grant(tx, tx_edit_name(tx, name_index), index, now_ns))
-        tx_fail(tx, STILE_REFUSED, 0, "the next token epoch can't be made durable (disk full?)");
-    observers_tell(tx, name_index, pokes);
+        local_tx_fail(tx, STILE_REFUSED, 0,
+                      "the next token epoch can't be made durable (disk full?)");
+    local_observers_wake(tx, name_index, pokes);
     return tx_is_ok(tx) ? index : 0;
 }
 
@@ -270,7 +275,7 @@ static void become_ghost(struct tx *tx, uint32_t index, uint64_t until_ns)
 /* Nobody was granted, yet somebody has to watch something else now: the one behind a waiter that
  * left; the first waiter, if the holder it had its eye on left or a ghost's end has become its
  * business. */
-static void poke_watcher(struct tx *tx, const struct claim_cell *gone, struct pokes *pokes)
+static void poke_watcher(struct tx *tx, const struct claim_cell *gone, struct wakeups *pokes)
 {
     const struct name_cell *name = tx_name(tx, gone->name);
     uint32_t watcher = gone->next;
@@ -283,8 +288,8 @@ static void poke_watcher(struct tx *tx, const struct claim_cell *gone, struct po
         add_poke(pokes, watcher, tx_claim(tx, watcher));
 }
 
-void queue_leave(struct tx *tx, uint32_t index, enum leave_how how, uint64_t now_ns,
-                 struct pokes *pokes)
+void local_queue_leave(struct tx *tx, uint32_t index, enum leave_how how, uint64_t now_ns,
+                       struct wakeups *pokes)
 {
     struct claim_cell claim = *tx_edit_claim(tx, index);
     uint64_t until_ns = ghost_end(&claim, how, now_ns);
@@ -296,16 +301,16 @@ void queue_leave(struct tx *tx, uint32_t index, enum leave_how how, uint64_t now
     name->touched_s = (uint32_t)(now_ns / NS_PER_SEC);
     if (name->n_waiting && (settle(tx, claim.name, now_ns, pokes) == 0 || !claim_is_held(&claim)))
         poke_watcher(tx, &claim, pokes);
-    observers_tell(tx, claim.name, pokes);
-    names_drop_if_idle(tx, claim.name);
+    local_observers_wake(tx, claim.name, pokes);
+    local_names_drop_if_idle(tx, claim.name);
 }
 
-void queue_withdraw(struct tx *tx, uint32_t index)
+void local_queue_withdraw(struct tx *tx, uint32_t index)
 {
     unlink_claim(tx, index);
 }
 
-bool queue_leave_quietly(struct tx *tx, uint32_t index)
+bool local_queue_leave_quietly(struct tx *tx, uint32_t index)
 {
     const struct claim_cell *claim = tx_edit_claim(tx, index);
     const struct name_cell *name = tx_edit_name(tx, claim->name);
@@ -313,11 +318,11 @@ bool queue_leave_quietly(struct tx *tx, uint32_t index)
         return false;
     uint32_t name_index = claim->name;
     unlink_claim(tx, index);
-    names_drop_if_idle(tx, name_index);
+    local_names_drop_if_idle(tx, name_index);
     return true;
 }
 
-void queue_bury(struct tx *tx, uint32_t name_index, uint64_t now_ns)
+void local_queue_bury(struct tx *tx, uint32_t name_index, uint64_t now_ns)
 {
     uint32_t next = tx_name(tx, name_index)->first;
     while (next && tx->n_edits < EDITS_FOR_GRANTS) {
@@ -332,4 +337,215 @@ void queue_bury(struct tx *tx, uint32_t name_index, uint64_t now_ns)
         else if (claim->state != CLAIM_GHOST)
             become_ghost(tx, index, until_ns);
     }
+}
+
+#define PROBES_PER_TX   64
+#define REAPS_AT_ONCE   16
+#define EDITS_FOR_REAPS 120
+
+/* ---- looking ---- */
+
+const struct claim_cell *local_queue_claim_of(struct tx *tx, uint32_t index, uint64_t session,
+                                              uint32_t id)
+{
+    const union cell *cell = local_tx_peek(tx, index);
+    const struct claim_cell *claim = &cell->claim;
+    bool ours = cell->kind == CELL_CLAIM && claim->state != CLAIM_GHOST &&
+                claim->state != CLAIM_SPARE && claim->session == session && claim->id == id;
+    return ours ? claim : NULL;
+}
+
+/* Found first and removed afterwards: with a holder, ghosts whose time is over may go, and the next
+ * in the list with them. */
+static void reap_holders(struct tx *tx, uint32_t name_index, uint64_t dead, uint64_t now_ns,
+                         struct wakeups *pokes)
+{
+    const struct name_cell *name = tx_name(tx, name_index);
+    uint32_t found[REAPS_AT_ONCE], n = 0, left = name->n_held;
+    for (uint32_t next = name->first; next && left-- > 0 && n < REAPS_AT_ONCE;) {
+        const struct claim_cell *claim = tx_claim(tx, next);
+        if (claim->state != CLAIM_GHOST && claim->session == dead)
+            found[n++] = next;
+        next = claim->next;
+    }
+    for (uint32_t i = 0; i < n; i++)
+        local_queue_leave(tx, found[i], LEAVE_DEAD, now_ns, pokes);
+}
+
+void local_queue_reap(struct tx *tx, uint32_t index, uint64_t dead, uint64_t now_ns,
+                      struct wakeups *pokes)
+{
+    while (tx->n_edits < EDITS_FOR_REAPS) {
+        const struct claim_cell *claim = tx_claim(tx, index);
+        if (!claim->prev || claim_is_held(claim))
+            return;
+        const struct claim_cell *before = tx_claim(tx, claim->prev);
+        if (claim_is_held(before)) {
+            reap_holders(tx, claim->name, dead, now_ns, pokes);
+            return;
+        }
+        if (before->session != dead)
+            return;
+        local_queue_leave(tx, claim->prev, LEAVE_DEAD, now_ns, pokes);
+    }
+}
+
+/* ---- the dead in nobody's way ---- */
+
+static bool is_dead(struct tx *tx, uint64_t session, struct swept *swept)
+{
+    if (session != swept->alive && session != swept->dead) {
+        bool alive = local_liveness_is_alive(tx->store->live_fd, session);
+        *(alive ? &swept->alive : &swept->dead) = session;
+    }
+    return session == swept->dead;
+}
+
+/* True: no waiter is left. From the end of the line: a waiter that lives watches all before it. */
+static bool withdraw_dead_waiters(struct tx *tx, const struct name_cell *name, struct swept *swept)
+{
+    while (name->n_waiting && tx->n_edits < EDITS_FOR_REAPS && tx_is_ok(tx) &&
+           is_dead(tx, tx_claim(tx, name->last)->session, swept))
+        local_queue_withdraw(tx, name->last);
+    return name->n_waiting == 0;
+}
+
+/* No claim comes to this name, so nothing else would find them, and they would pile up. */
+void local_queue_tidy(struct tx *tx, uint32_t name_index, struct swept *swept, uint64_t now_ns)
+{
+    const struct name_cell *name = tx_name(tx, name_index);
+    struct wakeups unheard;
+    if (!withdraw_dead_waiters(tx, name, swept))
+        return;
+    uint32_t next = name->first;
+    pokes_init(&unheard);
+    for (unsigned i = 0; i < PROBES_PER_TX && next && tx->n_edits < EDITS_FOR_REAPS; i++) {
+        const struct claim_cell *claim = tx_claim(tx, next);
+        uint32_t index = next;
+        next = claim->next;
+        if (claim->state != CLAIM_GHOST && is_dead(tx, claim->session, swept))
+            local_queue_leave(tx, index, LEAVE_DEAD, now_ns, &unheard);
+    }
+}
+
+/* ---- whom a waiter watches ---- */
+
+static bool has_in_sight(const struct ahead *sight, uint64_t session)
+{
+    for (uint32_t i = 0; i < sight->n; i++)
+        if (sight->sessions[i] == session)
+            return true;
+    return false;
+}
+
+static void see_session(struct ahead *sight, uint64_t session)
+{
+    if (has_in_sight(sight, session))
+        return;
+    if (sight->n < AHEAD_MAX)
+        sight->sessions[sight->n++] = session;
+    else
+        sight->more = true;
+}
+
+/* A slot waiter is served by the end of any slot holder, so it watches all. Everybody else needs
+ * all holders gone, so the first one will do: when that one goes, the next look finds the next. */
+static void see_holders(struct tx *tx, const struct name_cell *name, bool all, struct ahead *sight)
+{
+    uint32_t next = name->first, left = name->n_held, ghosts = name->n_ghosts;
+    while (left-- > 0 && next && !sight->more && (ghosts || all || !sight->n)) {
+        const struct claim_cell *claim = tx_claim(tx, next);
+        next = claim->next;
+        if (claim->state == CLAIM_GHOST) {
+            ghosts--;
+            if (claim->until_ns < sight->ghost_end_ns)
+                sight->ghost_end_ns = claim->until_ns;
+        } else if (all || !sight->n) {
+            see_session(sight, claim->session);
+        }
+    }
+}
+
+void local_queue_ahead(struct tx *tx, uint32_t index, struct ahead *sight)
+{
+    const struct claim_cell *claim = tx_claim(tx, index);
+    sight->n = 0;
+    sight->more = false;
+    sight->ghost_end_ns = UINT64_MAX;
+    if (!claim->prev)
+        return;
+    const struct claim_cell *before = tx_claim(tx, claim->prev);
+    if (claim_is_held(before)) {
+        bool slots = claim->mode == STILE_SLOTS && before->mode == STILE_SLOTS;
+        see_holders(tx, tx_name(tx, claim->name), slots, sight);
+    } else {
+        see_session(sight, before->session);
+    }
+}
+
+/* ---- for who won't wait ---- */
+
+/* Whether this claim, if it lives, is in the way. */
+static bool stands_in_the_way(struct probe *probe, const struct claim_cell *claim)
+{
+    const struct wish *wish = probe->wish;
+    if (claim->mode != wish->mode || wish->mode == STILE_EXCLUSIVE)
+        return true;
+    return wish->mode == STILE_SLOTS && ++probe->n_alive >= wish->slots;
+}
+
+static void note_ghost(struct probe *probe, const struct claim_cell *claim)
+{
+    if (claim->until_ns < probe->ghost_end_ns)
+        probe->ghost_end_ns = claim->until_ns;
+    if (stands_in_the_way(probe, claim))
+        probe->blocked = true;
+}
+
+static void probe_one(struct tx *tx, uint32_t index, struct probe *probe, uint64_t now_ns,
+                      struct wakeups *pokes)
+{
+    const struct claim_cell *claim = tx_claim(tx, index);
+    bool ours = claim->session == probe->wish->session;
+    if (ours || local_liveness_is_alive(tx->store->live_fd, claim->session)) {
+        probe->blocked = stands_in_the_way(probe, claim);
+        probe->skip++;
+    } else {
+        local_queue_leave(tx, index, LEAVE_DEAD, now_ns, pokes);
+        probe->reaped = true;
+    }
+}
+
+static bool is_of_no_interest(const struct probe *probe, const struct claim_cell *claim)
+{
+    return claim->mode == STILE_SHARED && probe->wish->mode == STILE_SHARED;
+}
+
+static uint32_t skip_claims(struct tx *tx, uint32_t next, uint32_t n)
+{
+    while (n-- > 0 && next)
+        next = tx_claim(tx, next)->next;
+    return next;
+}
+
+void local_queue_probe(struct tx *tx, uint32_t name_index, struct probe *probe, uint64_t now_ns,
+                       struct wakeups *pokes)
+{
+    uint32_t next = skip_claims(tx, tx_name(tx, name_index)->first, probe->skip);
+    unsigned asked = 0;
+    while (next && !probe->blocked && !probe->reaped && asked < PROBES_PER_TX && tx_is_ok(tx)) {
+        const struct claim_cell *claim = tx_claim(tx, next);
+        uint32_t index = next;
+        next = claim->next;
+        if (is_of_no_interest(probe, claim)) {
+            probe->skip++;
+        } else if (claim->state == CLAIM_GHOST) {
+            note_ghost(probe, claim);
+            probe->skip++;
+        } else {
+            asked++;
+            probe_one(tx, index, probe, now_ns, pokes);
+        }
+    }
+    probe->end = next == 0;
 }

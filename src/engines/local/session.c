@@ -10,87 +10,15 @@
 #include <unistd.h>
 
 #include "base/self.h"
-#include "engines/local/life.h"
+#include "engines/local/liveness.h"
 #include "engines/local/local.h"
-#include "engines/local/witness.h"
 
-#define BACKLOG  4096
 #define GUARD_NS NS_PER_SEC
 
 /* What one look at the files does for the room they take, at most: some ten milliseconds. */
 #define TIDIES_A_TIME 512
 #define TRIMS_A_TIME  2048
 #define GIVES_A_TIME  4
-
-/* ---- sockets ---- */
-
-/* Through /proc, because a socket's path has room for 108 bytes only, and because no directory on
- * the way can be exchanged under us. */
-void session_address(const struct local *local, struct sockaddr_un *address, uint64_t id, char kind)
-{
-    address->sun_family = AF_UNIX;
-    snprintf(address->sun_path, sizeof address->sun_path, "/proc/self/fd/%d/%016" PRIx64 ".%c",
-             local->env->dir.sockets_fd, id, kind);
-}
-
-static void socket_name(char name[32], uint64_t id, char kind)
-{
-    snprintf(name, 32, "%016" PRIx64 ".%c", id, kind);
-}
-
-/* A bound socket, or -1 and errno. */
-static int make_socket(const struct local *local, int type, char kind)
-{
-    struct sockaddr_un address;
-    char name[32];
-    int fd = socket(AF_UNIX, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), rc = 0;
-    if (fd < 0)
-        return -1;
-    session_address(local, &address, local->id, kind);
-    socket_name(name, local->id, kind);
-    if (bind(fd, (struct sockaddr *)&address, sizeof address) != 0)
-        rc = errno;
-    if (!rc)
-        rc = dir_hand_over(&local->env->dir, local->env->dir.sockets_fd, name);
-    if (!rc && type == SOCK_STREAM && listen(fd, BACKLOG) != 0)
-        rc = errno;
-    if (rc) {
-        close(fd);
-        errno = rc;
-        return -1;
-    }
-    return fd;
-}
-
-static void unlink_socket(const struct local *local, uint64_t id, char kind)
-{
-    char name[32];
-    socket_name(name, id, kind);
-    (void)unlinkat(local->env->dir.sockets_fd, name, 0);
-}
-
-/* The backlog is full of connections whose owners are gone. Closing the old listener hangs up on
- * the others too; they see that we live, and come back. */
-void session_renew_listener(struct local *local)
-{
-    char fresh[32], name[32];
-    uint64_t now_ns = loop_now(local->engine.loop);
-    if (now_ns - local->listener_made_ns < NS_PER_SEC)
-        return;
-    local->listener_made_ns = now_ns;
-    int fd = make_socket(local, SOCK_STREAM, 'n');
-    if (fd < 0)
-        return;
-    socket_name(fresh, local->id, 'n');
-    socket_name(name, local->id, 'l');
-    if (renameat(local->env->dir.sockets_fd, fresh, local->env->dir.sockets_fd, name) != 0) {
-        unlink_socket(local, local->id, 'n');
-        close(fd);
-        return;
-    }
-    close(local->listener_fd);
-    local->listener_fd = fd;
-}
 
 /* ---- signing in ---- */
 
@@ -100,10 +28,10 @@ static enum stile_status sign_in(struct local *local, struct stile_error *err)
     struct tx tx;
     self_host(host);
     self_command(command, sizeof command, local->engine.label);
-    if (!tx_begin(&tx, &local->env->store))
-        return tx_error(&tx, err);
-    sessions_add(&tx, local->id, local->engine.pid, local_now(local), host, command);
-    return tx_commit(&tx) ? STILE_OK : tx_error(&tx, err);
+    if (!local_tx_begin(&tx, &local->env->store))
+        return local_tx_error(&tx, err);
+    local_sessions_add(&tx, local->id, local->engine.pid, local_now(local), host, command);
+    return local_tx_commit(&tx) ? STILE_OK : local_tx_error(&tx, err);
 }
 
 /* ---- the directory under us ---- */
@@ -123,11 +51,11 @@ static void tidy_up(struct local *local)
     bool found = true;
     for (int i = 0; i < TIDIES_A_TIME && found; i++)
         if (env->store.cells[AT_LEDGER].ledger.n_used <= KEPT_CELLS ||
-            load_tidy(env, &found, EDITS_FOR_SWEEPS, local_now(local), &unheard) != STILE_OK)
+            local_load_tidy(env, &found, EDITS_FOR_SWEEPS, local_now(local), &unheard) != STILE_OK)
             break;
-    for (int i = 0; i < TRIMS_A_TIME && table_trim(&env->store); i++)
+    for (int i = 0; i < TRIMS_A_TIME && local_table_trim(&env->store); i++)
         ;
-    for (int i = 0; i < GIVES_A_TIME && table_give_back(&env->store); i++)
+    for (int i = 0; i < GIVES_A_TIME && local_table_give_back(&env->store); i++)
         ;
 }
 
@@ -139,19 +67,19 @@ static void look_after_files(struct timer *timer)
     struct local *local = (struct local *)((char *)timer - offsetof(struct local, guard));
     struct env *env = local->env;
     env->store.is_hasty = false;
-    local->is_gone = !dir_is_intact(&env->dir, env->store.fd, env->store.live_fd) ||
-                     !store_is_whole(&env->store);
+    local->is_gone = !local_dir_is_intact(&env->dir, env->store.fd, env->store.live_fd) ||
+                     !local_store_is_whole(&env->store);
     if (!local->is_gone) {
         tidy_up(local);
         loop_arm(local->engine.loop, timer, loop_now(local->engine.loop) + GUARD_NS);
         return;
     }
-    pokes_make_all_due(local);
-    pokes_run_due(local);
+    local_wakeup_make_all_due(local);
+    local_wakeup_run_due(local);
     close_witness(local);
 }
 
-enum stile_status session_check(const struct local *local, struct stile_error *err)
+enum stile_status local_session_check(const struct local *local, struct stile_error *err)
 {
     if (!local->is_gone)
         return STILE_OK;
@@ -181,19 +109,20 @@ static void close_all(struct local *local)
  * believe to be alone and forget what the session holds. */
 static enum stile_status begin_life(struct local *local, struct stile_error *err)
 {
-    enum stile_status status = dir_open_file(&local->life_fd, &local->env->dir, "live", 0, err);
+    enum stile_status status =
+        local_dir_open_file(&local->life_fd, &local->env->dir, "live", 0, err);
     if (status)
         return status;
-    int rc = life_lock(local->life_fd, LIFE_IN_USE, false);
+    int rc = local_liveness_lock(local->life_fd, LIVE_IN_USE, false);
     if (!rc)
-        rc = life_lock(local->life_fd, LIFE_IDS + local->id, true);
+        rc = local_liveness_lock(local->life_fd, LIVE_IDS + local->id, true);
     return rc ? error_errno(err, STILE_REFUSED, rc, "locking `live`") : STILE_OK;
 }
 
 static enum stile_status make_sockets(struct local *local, struct stile_error *err)
 {
-    local->listener_fd = make_socket(local, SOCK_STREAM, 'l');
-    local->pokes.fd = local->listener_fd < 0 ? -1 : make_socket(local, SOCK_DGRAM, 'w');
+    local->listener_fd = local_wakeup_socket(local, SOCK_STREAM, 'l');
+    local->pokes.fd = local->listener_fd < 0 ? -1 : local_wakeup_socket(local, SOCK_DGRAM, 'w');
     if (local->pokes.fd < 0)
         return error_errno(err, STILE_REFUSED, errno,
                            "making the session's sockets in `s` of the state directory");
@@ -204,16 +133,16 @@ static enum stile_status make_sockets(struct local *local, struct stile_error *e
 static void remove_sockets(struct local *local)
 {
     loop_unwatch(local->engine.loop, &local->pokes);
-    unlink_socket(local, local->id, 'w');
-    unlink_socket(local, local->id, 'l');
+    local_wakeup_unlink(local, local->id, 'w');
+    local_wakeup_unlink(local, local->id, 'l');
     close_all(local);
 }
 
-enum stile_status session_open(struct local *local, struct stile_error *err)
+enum stile_status local_session_open(struct local *local, struct stile_error *err)
 {
     local->life_fd = local->listener_fd = local->pokes.fd = local->witness_fd = -1;
-    pokes_begin(local);
-    int rc = env_random_id(&local->id, local->engine.loop);
+    local_wakeup_begin(local);
+    int rc = local_env_random_id(&local->id, local->engine.loop);
     if (rc)
         return error_errno(err, STILE_REFUSED, rc, "no random numbers");
     if (loop_reserve(local->engine.loop, 1))
@@ -228,27 +157,27 @@ enum stile_status session_open(struct local *local, struct stile_error *err)
         remove_sockets(local);
         return status;
     }
-    local->witness_fd =
-        witness_make(&local->env->dir, local->env->store.cells[AT_LEDGER].ledger.epoch, local->id);
+    local->witness_fd = local_witness_make(
+        &local->env->dir, local->env->store.cells[AT_LEDGER].ledger.epoch, local->id);
     local->guard.fn = look_after_files;
     loop_arm(local->engine.loop, &local->guard, loop_now(local->engine.loop) + GUARD_NS);
     return STILE_OK;
 }
 
-void session_close(struct local *local)
+void local_session_close(struct local *local)
 {
     struct tx tx;
-    if (tx_begin(&tx, &local->env->store)) {
-        sessions_drop(&tx, local->id);
-        (void)tx_commit(&tx);
+    if (local_tx_begin(&tx, &local->env->store)) {
+        local_sessions_drop(&tx, local->id);
+        (void)local_tx_commit(&tx);
     }
-    pokes_end(local);
+    local_wakeup_end(local);
     loop_disarm(local->engine.loop, &local->guard);
     loop_unreserve(local->engine.loop, 1);
     remove_sockets(local);
 }
 
-void session_forked(struct local *local)
+void local_session_forked(struct local *local)
 {
     close_all(local);
 }

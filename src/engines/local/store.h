@@ -5,7 +5,7 @@
  * a process killed at any instruction leaves the old state or the new one, never something between.
  *
  * Errors stick to the transaction: after the first one, reads give a blank cell (whose indexes are
- * 0, "none"), edits go to a blank cell, and tx_commit() undoes everything and answers false.
+ * 0, "none"), edits go to a blank cell, and local_tx_commit() undoes everything and answers false.
  * Callers therefore check once, at the end, and believe nothing they have read before that. */
 #ifndef STILE_LOCAL_STORE_H
 #define STILE_LOCAL_STORE_H
@@ -45,31 +45,31 @@ struct tx {
 };
 
 /* 0 or an errno value. Maps an open state file; what is in it is not looked at. */
-int store_map(struct store *store);
-void store_unmap(struct store *store);
+int local_store_map(struct store *store);
+void local_store_unmap(struct store *store);
 
 /* Writes an empty table into a mapped file that is STATE_BYTES_FIRST long. */
-void store_format(struct store *store, const uint8_t boot[16], uint32_t epoch);
+void local_store_format(struct store *store, const uint8_t boot[16], uint32_t epoch);
 
 /* 0 or an errno value; no signal, and nothing is written unless there is room for all. */
-int store_reserve(int fd, uint64_t from, uint64_t to);
-bool store_exceeds_limit(uint64_t bytes); /* RLIMIT_FSIZE */
+int local_store_reserve(int fd, uint64_t from, uint64_t to);
+bool local_store_exceeds_limit(uint64_t bytes); /* RLIMIT_FSIZE */
 
 /* The surplus is what the file occupies beyond the n_cells that the ledger counts. The kernel needs
  * 0.1 ms to free a megabyte of it, and some devices milliseconds to discard any number of blocks,
  * so acquire and release leave it alone and a timer frees it in steps. */
 #define GIVE_BACK_STEP (UINT64_C(4) << 20)
 
-bool store_has_surplus(const struct store *store, uint32_t n_cells);
+bool local_store_has_surplus(const struct store *store, uint32_t n_cells);
 /* One step, inside a transaction: no other process may make the file grow meanwhile. True: there
  * may be more. */
-bool store_give_back(const struct store *store, uint32_t n_cells);
+bool local_store_give_back(const struct store *store, uint32_t n_cells);
 /* One step of a process that is alone in the file. The file gets shorter; all at once if nothing
  * has to be freed. */
-void store_cut(struct store *store, uint32_t n_cells);
+void local_store_cut(struct store *store, uint32_t n_cells);
 
 /* False: it has been cut off, and its pages must not be touched. */
-bool store_is_whole(const struct store *store);
+bool local_store_is_whole(const struct store *store);
 
 /* A program that enters a thousand times a second or more looks that often; one that enters less
  * often, before each transaction. */
@@ -101,20 +101,20 @@ static inline void store_note_token(const struct store *store, uint64_t token)
 /* Undoes what a transaction that died has left, and takes the lock from the dead. Only for a
  * process that is alone in the file. False: the journal is damaged, or the note of the highest
  * token is. */
-bool store_recover(struct store *store);
+bool local_store_recover(struct store *store);
 
-uint32_t store_abi(void);
+uint32_t local_store_abi(void);
 
 /* False: nothing has begun; the transaction has the error. */
-bool tx_begin(struct tx *tx, struct store *store);
-bool tx_commit(struct tx *tx);
-void tx_abort(struct tx *tx);
-void tx_fail(struct tx *tx, enum stile_status status, int native, const char *why);
-enum stile_status tx_error(const struct tx *tx, struct stile_error *err);
+bool local_tx_begin(struct tx *tx, struct store *store);
+bool local_tx_commit(struct tx *tx);
+void local_tx_abort(struct tx *tx);
+void local_tx_fail(struct tx *tx, enum stile_status status, int native, const char *why);
+enum stile_status local_tx_error(const struct tx *tx, struct stile_error *err);
 
-const union cell *tx_peek(struct tx *tx, uint32_t index); /* of whatever kind it is */
-const union cell *tx_read_first(struct tx *tx, uint32_t index, enum cell_kind kind);
-union cell *tx_edit_first(struct tx *tx, uint32_t index, enum cell_kind kind);
+const union cell *local_tx_peek(struct tx *tx, uint32_t index); /* of whatever kind it is */
+const union cell *local_tx_read_first(struct tx *tx, uint32_t index, enum cell_kind kind);
+union cell *local_tx_edit_first(struct tx *tx, uint32_t index, enum cell_kind kind);
 
 /* A list that a damaged index has bent into a circle must end somewhere. The longest honest
  * transaction reads every claim of a name a few times; work on more than one name is done in steps
@@ -133,21 +133,21 @@ static inline bool tx_has_edited(struct tx *tx, uint32_t index, enum cell_kind k
 static inline const union cell *tx_read(struct tx *tx, uint32_t index, enum cell_kind kind)
 {
     return tx_has_edited(tx, index, kind) ? &tx->store->cells[index]
-                                          : tx_read_first(tx, index, kind);
+                                          : local_tx_read_first(tx, index, kind);
 }
 
 static inline union cell *tx_edit(struct tx *tx, uint32_t index, enum cell_kind kind)
 {
     return tx_has_edited(tx, index, kind) ? &tx->store->cells[index]
-                                          : tx_edit_first(tx, index, kind);
+                                          : local_tx_edit_first(tx, index, kind);
 }
 
 /* A new cell is zeroed but for its kind. 0: failed. */
-uint32_t tx_alloc(struct tx *tx, enum cell_kind kind);
-void tx_free(struct tx *tx, uint32_t index, enum cell_kind kind);
+uint32_t local_tx_alloc(struct tx *tx, enum cell_kind kind);
+void local_tx_free(struct tx *tx, uint32_t index, enum cell_kind kind);
 
 /* Takes free cells from the end of the file, as many as one transaction can. */
-void tx_trim(struct tx *tx);
+void local_tx_trim(struct tx *tx);
 
 static inline bool tx_is_ok(const struct tx *tx)
 {

@@ -28,7 +28,7 @@ enum poke_kind {
     POKE_LISTENER,  /* your backlog is full of the dead: make a new listener */
 };
 
-struct poke {
+struct wakeup {
     uint64_t session;
     uint32_t id;
     uint32_t cell; /* the claim or observer, to be cleared away if its session is dead */
@@ -37,24 +37,25 @@ struct poke {
 
 #define POKES_MAX 128 /* a power of two */
 
-struct pokes {
+struct wakeups {
     uint32_t head, tail;
-    struct poke ring[POKES_MAX];
+    struct wakeup ring[POKES_MAX];
 };
 
-static inline void pokes_init(struct pokes *pokes)
+static inline void pokes_init(struct wakeups *pokes)
 {
     pokes->head = pokes->tail = 0;
 }
 
 /* ---- names (names.c) ---- */
 
-uint32_t names_find(struct tx *tx, uint64_t hash, const char *name, size_t len);
+uint32_t local_names_find(struct tx *tx, uint64_t hash, const char *name, size_t len);
 /* Inserts it if it isn't there, and forgets a few others that have been idle for long. */
-uint32_t names_open(struct tx *tx, uint64_t hash, const char *name, size_t len, uint64_t now_ns);
+uint32_t local_names_open(struct tx *tx, uint64_t hash, const char *name, size_t len,
+                          uint64_t now_ns);
 /* Whether the name found there earlier is still there. A damaged cell may pass; the next read of it
  * tells. */
-bool names_is_still(struct tx *tx, uint32_t name, uint32_t born, uint64_t hash);
+bool local_names_is_still(struct tx *tx, uint32_t name, uint32_t born, uint64_t hash);
 
 /* Looks at the next n bucket cells, or fewer if there is much in them or that many edits have been
  * made, for names to forget and, if swept isn't NULL, for claims and sessions of the dead; these
@@ -68,63 +69,70 @@ struct swept {
     uint64_t alive, dead; /* whose life was looked at last: one session may have many claims */
 };
 
-void names_sweep(struct tx *tx, unsigned n_cells, uint32_t edits, uint64_t now_ns,
-                 struct swept *swept);
+void local_names_sweep(struct tx *tx, unsigned n_cells, uint32_t edits, uint64_t now_ns,
+                       struct swept *swept);
 
 /* Forgets the name at once if nobody uses it and it is in the way at the end of the file. */
-void names_drop_if_idle(struct tx *tx, uint32_t name);
-uint32_t names_bucket_of(uint64_t key);
-uint32_t names_bucket(struct tx *tx, uint32_t bucket); /* the first cell of its chain */
+void local_names_drop_if_idle(struct tx *tx, uint32_t name);
+/* For names.c: forgets a name that nobody uses, and whether it is time to. */
+void local_names_forget(struct tx *tx, uint32_t name);
+bool local_names_is_to_go(uint32_t name, const struct chained_cell *cell, uint32_t now_s);
+uint32_t local_names_bucket_of(uint64_t key);
+uint32_t local_names_bucket(struct tx *tx, uint32_t bucket); /* the first cell of its chain */
 /* The next bucket, this one included, that has a chain; or how far the transaction's step went.
  * BUCKETS: there is none. */
-uint32_t names_next_bucket(struct tx *tx, uint32_t bucket);
+uint32_t local_names_next_bucket(struct tx *tx, uint32_t bucket);
 
 /* Whole cells, and a NUL. */
 #define NAME_TEXT_MAX ((STILE_NAME_MAX / TEXT_BYTES + 1) * TEXT_BYTES)
 
 /* text has room for NAME_TEXT_MAX + 1. */
-void names_text(struct tx *tx, char *text, const struct name_cell *name);
+void local_names_text(struct tx *tx, char *text, const struct name_cell *name);
 
 /* ---- sessions and observers (sessions.c) ---- */
 
 #define SESSION_HOST_MAX    64
 #define SESSION_COMMAND_MAX 200
 
-void sessions_add(struct tx *tx, uint64_t id, int64_t pid, uint64_t now_ns, const char *host,
-                  const char *command);
-uint32_t sessions_find(struct tx *tx, uint64_t id);
-void sessions_drop(struct tx *tx, uint64_t id);
+void local_sessions_add(struct tx *tx, uint64_t id, int64_t pid, uint64_t now_ns, const char *host,
+                        const char *command);
+uint32_t local_sessions_find(struct tx *tx, uint64_t id);
+void local_sessions_drop(struct tx *tx, uint64_t id);
 
-uint32_t observers_add(struct tx *tx, uint64_t session, uint32_t id, uint32_t name);
-void observers_drop(struct tx *tx, uint32_t observer, uint64_t session, uint32_t id);
-void observers_tell(struct tx *tx, uint32_t name, struct pokes *pokes);
+uint32_t local_observers_add(struct tx *tx, uint64_t session, uint32_t id, uint32_t name);
+void local_observers_drop(struct tx *tx, uint32_t observer, uint64_t session, uint32_t id);
+void local_observers_remove(struct tx *tx, uint32_t observer);
+void local_observers_wake(struct tx *tx, uint32_t name, struct wakeups *pokes);
 
-/* One step each; true: there may be more. table_trim() takes free cells off the end of the table,
- * table_give_back() gives what the file occupies beyond it back to the disk. */
-bool table_trim(struct store *store);
-bool table_give_back(struct store *store);
+/* One step each; true: there may be more. local_table_trim() takes free cells off the end of the
+ * table, local_table_give_back() gives what the file occupies beyond it back to the disk. */
+bool local_table_trim(struct store *store);
+bool local_table_give_back(struct store *store);
 
 /* Empties the table, of which nothing may be kept by a hold or a delay, however much is in it. The
  * tokens of its names go on above all that were granted. */
-enum stile_status table_reset(struct store *store, struct stile_error *err);
+enum stile_status local_table_reset(struct store *store, struct stile_error *err);
 
 /* For a process that is alone in the file. All claims end, all sessions and observers go; what
  * hold_at_least and lock-delay keep stays. */
-enum stile_status table_bury_all(struct store *store, uint64_t now_ns, struct stile_error *err);
+enum stile_status local_table_bury_all(struct store *store, uint64_t now_ns,
+                                       struct stile_error *err);
 /* All observers go, at most 1024 of them. */
-enum stile_status table_bury_observers(struct store *store, struct stile_error *err);
+enum stile_status local_table_bury_observers(struct store *store, struct stile_error *err);
 
 /* ---- texts (names.c) ---- */
 
-uint32_t text_store(struct tx *tx, const char *bytes, size_t len);
-void text_load(struct tx *tx, uint32_t text, char *bytes, size_t len);
-void text_free(struct tx *tx, uint32_t text);
+uint32_t local_text_store(struct tx *tx, const char *bytes, size_t len);
+void local_text_load(struct tx *tx, uint32_t text, char *bytes, size_t len);
+void local_text_free(struct tx *tx, uint32_t text);
 
 /* ---- hash chains (names.c) ---- */
 
-uint32_t chain_find(struct tx *tx, uint64_t key, enum cell_kind kind);
-void chain_insert(struct tx *tx, uint64_t key, uint32_t cell, enum cell_kind kind);
-void chain_remove(struct tx *tx, uint64_t key, uint32_t cell);
+uint32_t local_chain_find(struct tx *tx, uint64_t key, enum cell_kind kind);
+void local_chain_insert(struct tx *tx, uint64_t key, uint32_t cell, enum cell_kind kind);
+/* The name or session at the head of a chain, or further down in it. */
+const struct chained_cell *local_chain_at(struct tx *tx, uint32_t cell);
+void local_chain_remove(struct tx *tx, uint64_t key, uint32_t cell);
 
 /* ---- claims (queue.c, sight.c) ---- */
 
@@ -143,25 +151,26 @@ enum leave_how {
 };
 
 /* Stands in line and is granted if the rule allows. */
-uint32_t queue_enter(struct tx *tx, uint32_t name, const struct wish *wish, uint64_t now_ns,
-                     struct pokes *pokes);
-void queue_leave(struct tx *tx, uint32_t claim, enum leave_how how, uint64_t now_ns,
-                 struct pokes *pokes);
+uint32_t local_queue_enter(struct tx *tx, uint32_t name, const struct wish *wish, uint64_t now_ns,
+                           struct wakeups *pokes);
+void local_queue_leave(struct tx *tx, uint32_t claim, enum leave_how how, uint64_t now_ns,
+                       struct wakeups *pokes);
 /* The usual release: nobody waits or watches and nothing has to be kept, so that nobody need be
  * told nor asked for the time. False: it isn't that simple; nothing has been done. */
-bool queue_leave_quietly(struct tx *tx, uint32_t claim);
+bool local_queue_leave_quietly(struct tx *tx, uint32_t claim);
 
 /* All claims of the name end, and nobody is granted. Calls for another round while it edits. */
-void queue_bury(struct tx *tx, uint32_t name, uint64_t now_ns);
+void local_queue_bury(struct tx *tx, uint32_t name, uint64_t now_ns);
 
 /* Drops some of the ghosts whose time is over, of a name that nobody waits for. */
-void queue_expire(struct tx *tx, uint32_t name, uint64_t now_ns);
+void local_queue_expire(struct tx *tx, uint32_t name, uint64_t now_ns);
 
 /* Drops ghosts whose time is over and grants what the rule allows. */
-void queue_settle(struct tx *tx, uint32_t name, uint64_t now_ns, struct pokes *pokes);
+void local_queue_settle(struct tx *tx, uint32_t name, uint64_t now_ns, struct wakeups *pokes);
 
 /* The cell if it still is this claim of this session, else NULL. */
-const struct claim_cell *queue_own(struct tx *tx, uint32_t claim, uint64_t session, uint32_t id);
+const struct claim_cell *local_queue_claim_of(struct tx *tx, uint32_t claim, uint64_t session,
+                                              uint32_t id);
 
 static inline bool claim_is_held(const struct claim_cell *claim)
 {
@@ -170,25 +179,26 @@ static inline bool claim_is_held(const struct claim_cell *claim)
 
 /* A dead session's claims that stand in this waiter's way: just before it, and among the holders if
  * it is the first waiter. Some may be left; the next look finds them. */
-void queue_reap(struct tx *tx, uint32_t claim, uint64_t dead, uint64_t now_ns, struct pokes *pokes);
+void local_queue_reap(struct tx *tx, uint32_t claim, uint64_t dead, uint64_t now_ns,
+                      struct wakeups *pokes);
 
 /* A claim that waits goes, and no other is granted. */
-void queue_withdraw(struct tx *tx, uint32_t claim);
+void local_queue_withdraw(struct tx *tx, uint32_t claim);
 
 /* Clears away some of the dead of a name that nobody alive waits for. */
-void queue_tidy(struct tx *tx, uint32_t name, struct swept *swept, uint64_t now_ns);
+void local_queue_tidy(struct tx *tx, uint32_t name, struct swept *swept, uint64_t now_ns);
 
 /* What a waiter has to keep an eye on. */
-#define SIGHT_MAX 64
+#define AHEAD_MAX 64
 
-struct sight {
-    uint64_t sessions[SIGHT_MAX];
+struct ahead {
+    uint64_t sessions[AHEAD_MAX];
     uint32_t n;
     bool more;             /* there are further ones */
     uint64_t ghost_end_ns; /* the earliest, or UINT64_MAX */
 };
 
-void queue_sight(struct tx *tx, uint32_t claim, struct sight *sight);
+void local_queue_ahead(struct tx *tx, uint32_t claim, struct ahead *sight);
 
 /* A claim that won't wait looks whether the dead are in its way, some at a time. */
 struct probe {
@@ -201,7 +211,7 @@ struct probe {
     uint64_t ghost_end_ns;
 };
 
-void queue_probe(struct tx *tx, uint32_t name, struct probe *probe, uint64_t now_ns,
-                 struct pokes *pokes);
+void local_queue_probe(struct tx *tx, uint32_t name, struct probe *probe, uint64_t now_ns,
+                       struct wakeups *pokes);
 
 #endif

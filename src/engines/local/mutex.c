@@ -1,4 +1,4 @@
-#include "engines/local/gate.h"
+#include "engines/local/mutex.h"
 
 #include <endian.h>
 #include <linux/futex.h>
@@ -6,7 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "engines/local/life.h"
+#include "engines/local/liveness.h"
 
 #define WAITED_FOR  UINT64_C(1)
 #define SPINS       100
@@ -56,7 +56,7 @@ static int64_t clock_ns(void)
 static bool is_dead(const struct store *store, uint64_t seen)
 {
     uint64_t id = seen >> 1;
-    return id != store->id && !life_is_alive(store->live_fd, id);
+    return id != store->id && !local_liveness_is_alive(store->live_fd, id);
 }
 
 /* A wake-up may be lost with the process that owes it, so nobody sleeps for long here. */
@@ -86,7 +86,7 @@ static bool enter_slowly(struct store *store)
     return false;
 }
 
-bool gate_enter(struct store *store)
+bool local_mutex_enter(struct store *store)
 {
     uint64_t *word = gate_word(store);
 
@@ -103,7 +103,7 @@ inside:
     return true;
 }
 
-void gate_leave(struct store *store)
+void local_mutex_leave(struct store *store)
 {
     uint64_t *word = gate_word(store);
 

@@ -1,13 +1,91 @@
 /* Pokes: who has to look at the table, and how they are told. A poke names a claim or a query by
  * its slot; it carries no truth, so a lost or a forged one does no harm. */
 #include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "engines/local/life.h"
+#include "base/self.h"
+#include "engines/local/liveness.h"
 #include "engines/local/local.h"
+
+#define BACKLOG 4096
+
+/* ---- sockets ---- */
+
+/* Through /proc, because a socket's path has room for 108 bytes only, and because no directory on
+ * the way can be exchanged under us. */
+void local_wakeup_address(const struct local *local, struct sockaddr_un *address, uint64_t id,
+                          char kind)
+{
+    address->sun_family = AF_UNIX;
+    snprintf(address->sun_path, sizeof address->sun_path, "/proc/self/fd/%d/%016" PRIx64 ".%c",
+             local->env->dir.sockets_fd, id, kind);
+}
+
+static void socket_name(char name[32], uint64_t id, char kind)
+{
+    snprintf(name, 32, "%016" PRIx64 ".%c", id, kind);
+}
+
+/* A bound socket, or -1 and errno. */
+int local_wakeup_socket(const struct local *local, int type, char kind)
+{
+    struct sockaddr_un address;
+    char name[32];
+    int fd = socket(AF_UNIX, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), rc = 0;
+    if (fd < 0)
+        return -1;
+    local_wakeup_address(local, &address, local->id, kind);
+    socket_name(name, local->id, kind);
+    if (bind(fd, (struct sockaddr *)&address, sizeof address) != 0)
+        rc = errno;
+    if (!rc)
+        rc = local_dir_hand_over(&local->env->dir, local->env->dir.sockets_fd, name);
+    if (!rc && type == SOCK_STREAM && listen(fd, BACKLOG) != 0)
+        rc = errno;
+    if (rc) {
+        close(fd);
+        errno = rc;
+        return -1;
+    }
+    return fd;
+}
+
+void local_wakeup_unlink(const struct local *local, uint64_t id, char kind)
+{
+    char name[32];
+    socket_name(name, id, kind);
+    (void)unlinkat(local->env->dir.sockets_fd, name, 0);
+}
+
+/* The backlog is full of connections whose owners are gone. Closing the old listener hangs up on
+ * the others too; they see that we live, and come back. */
+void local_wakeup_renew_listener(struct local *local)
+{
+    char fresh[32], name[32];
+    uint64_t now_ns = loop_now(local->engine.loop);
+    if (now_ns - local->listener_made_ns < NS_PER_SEC)
+        return;
+    local->listener_made_ns = now_ns;
+    int fd = local_wakeup_socket(local, SOCK_STREAM, 'n');
+    if (fd < 0)
+        return;
+    socket_name(fresh, local->id, 'n');
+    socket_name(name, local->id, 'l');
+    if (renameat(local->env->dir.sockets_fd, fresh, local->env->dir.sockets_fd, name) != 0) {
+        local_wakeup_unlink(local, local->id, 'n');
+        close(fd);
+        return;
+    }
+    close(local->listener_fd);
+    local->listener_fd = fd;
+}
 
 #define POKE_MAGIC    UINT32_C(0x73746c31)
 #define POKES_AT_ONCE 16
@@ -36,7 +114,7 @@ static bool grow_slots(struct local *local)
     return true;
 }
 
-uint32_t pokes_add_slot(struct local *local, struct looker *looker)
+uint32_t local_wakeup_add_slot(struct local *local, struct looker *looker)
 {
     uint32_t slot = local->free_slot;
     if (slot) {
@@ -50,7 +128,7 @@ uint32_t pokes_add_slot(struct local *local, struct looker *looker)
     return slot;
 }
 
-void pokes_drop_slot(struct local *local, uint32_t slot)
+void local_wakeup_drop_slot(struct local *local, uint32_t slot)
 {
     if (!slot)
         return;
@@ -60,7 +138,7 @@ void pokes_drop_slot(struct local *local, uint32_t slot)
 
 /* ---- who has to look ---- */
 
-void pokes_make_due(struct local *local, struct looker *looker)
+void local_wakeup_make_due(struct local *local, struct looker *looker)
 {
     if (looker->is_due)
         return;
@@ -71,7 +149,7 @@ void pokes_make_due(struct local *local, struct looker *looker)
     loop_soon(local->engine.loop, &local->due_task);
 }
 
-void pokes_forget_due(struct local *local, struct looker *looker)
+void local_wakeup_forget_due(struct local *local, struct looker *looker)
 {
     if (!looker->is_due)
         return;
@@ -90,12 +168,12 @@ static void run_due(struct task *task)
     struct local *local = (struct local *)((char *)task - offsetof(struct local, due_task));
     while (local->due) {
         struct looker *looker = local->due;
-        pokes_forget_due(local, looker);
+        local_wakeup_forget_due(local, looker);
         looker->look(looker, 0);
     }
 }
 
-void pokes_run_due(struct local *local)
+void local_wakeup_run_due(struct local *local)
 {
     run_due(&local->due_task);
 }
@@ -103,12 +181,12 @@ void pokes_run_due(struct local *local)
 static void poke_self(struct local *local, uint32_t kind, uint32_t slot)
 {
     if (kind == POKE_LISTENER)
-        session_renew_listener(local);
+        local_wakeup_renew_listener(local);
     else if (slot > 0 && slot <= local->n_slots && local->slots[slot - 1].looker)
-        pokes_make_due(local, local->slots[slot - 1].looker);
+        local_wakeup_make_due(local, local->slots[slot - 1].looker);
 }
 
-void pokes_make_all_due(struct local *local)
+void local_wakeup_make_all_due(struct local *local)
 {
     for (uint32_t i = 1; i <= local->n_slots; i++)
         poke_self(local, POKE_CLAIM, i);
@@ -136,7 +214,7 @@ static void read_pokes(struct watch *watch, uint32_t events)
         if (messages[i].msg_len == sizeof *pokes && pokes[i].magic == POKE_MAGIC)
             poke_self(local, pokes[i].kind, pokes[i].id);
     if (n >= POKES_MANY)
-        pokes_make_all_due(local);
+        local_wakeup_make_all_due(local);
     run_due(&local->due_task);
 }
 
@@ -185,7 +263,7 @@ static ssize_t send_to(int fd, const struct datagram *datagram, const struct soc
 }
 
 /* False: there is nobody at the other end. */
-static bool send_poke(struct local *local, const struct poke *poke)
+static bool send_poke(struct local *local, const struct wakeup *poke)
 {
     struct sockaddr_un address;
     struct datagram datagram = {.magic = POKE_MAGIC, .kind = poke->kind, .id = poke->id};
@@ -194,63 +272,63 @@ static bool send_poke(struct local *local, const struct poke *poke)
         return true;
     if (line)
         close_line(line);
-    session_address(local, &address, poke->session, 'w');
+    local_wakeup_address(local, &address, poke->session, 'w');
     ssize_t n = send_to(local->pokes.fd, &datagram, &address);
     if (n >= 0)
         make_line(local, poke->session, &address);
     return n >= 0 || (errno != ECONNREFUSED && errno != ENOENT);
 }
 
-static void clear_away(struct local *local, const struct poke *poke, struct pokes *pokes)
+static void clear_away(struct local *local, const struct wakeup *poke, struct wakeups *pokes)
 {
     struct tx tx;
     uint32_t tail = pokes->tail;
-    if (!tx_begin(&tx, &local->env->store))
+    if (!local_tx_begin(&tx, &local->env->store))
         return;
     if (poke->kind == POKE_QUERY)
-        observers_drop(&tx, poke->cell, poke->session, poke->id);
-    else if (queue_own(&tx, poke->cell, poke->session, poke->id))
-        queue_leave(&tx, poke->cell, LEAVE_DEAD, local_now(local), pokes);
-    if (!tx_commit(&tx))
+        local_observers_drop(&tx, poke->cell, poke->session, poke->id);
+    else if (local_queue_claim_of(&tx, poke->cell, poke->session, poke->id))
+        local_queue_leave(&tx, poke->cell, LEAVE_DEAD, local_now(local), pokes);
+    if (!local_tx_commit(&tx))
         pokes->tail = tail;
 }
 
-void pokes_deliver(struct local *local, struct pokes *pokes)
+void local_wakeup_deliver(struct local *local, struct wakeups *pokes)
 {
     while (pokes->head != pokes->tail) {
-        struct poke poke = pokes->ring[pokes->head++ % POKES_MAX];
+        struct wakeup poke = pokes->ring[pokes->head++ % POKES_MAX];
         if (poke.session == local->id)
             poke_self(local, poke.kind, poke.id);
         else if (!send_poke(local, &poke) &&
-                 !life_is_alive(local->env->store.live_fd, poke.session))
+                 !local_liveness_is_alive(local->env->store.live_fd, poke.session))
             clear_away(local, &poke, pokes);
     }
 }
 
-void pokes_ask_listener(struct local *local, uint64_t id)
+void local_wakeup_ask_listener(struct local *local, uint64_t id)
 {
-    struct poke poke = {.session = id, .kind = POKE_LISTENER};
+    struct wakeup poke = {.session = id, .kind = POKE_LISTENER};
     (void)send_poke(local, &poke);
 }
 
 /* ---- beginning and end ---- */
 
-void pokes_begin(struct local *local)
+void local_wakeup_begin(struct local *local)
 {
     local->pokes.fn = read_pokes;
     local->due_tail = &local->due;
     local->due_task.fn = run_due;
 }
 
-void pokes_forked(struct local *local)
+void local_wakeup_forked(struct local *local)
 {
     for (int i = 0; i < POKE_LINES; i++)
         close_line(&local->lines[i]);
 }
 
-void pokes_end(struct local *local)
+void local_wakeup_end(struct local *local)
 {
-    pokes_forked(local);
+    local_wakeup_forked(local);
     loop_forget(local->engine.loop, &local->due_task);
     free(local->slots);
     local->slots = NULL;

@@ -1,5 +1,6 @@
-#include "engines/local/witness.h"
-
+/* Which sessions are alive, and a witness that survives the removal of `live`. */
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +11,55 @@
 #include <unistd.h>
 
 #include "base/name.h"
+#include "engines/local/liveness.h"
+#include "mutant.h"
+
+static int byte_lock(int fd, int command, struct flock *lock)
+{
+    int rc;
+    do
+        rc = fcntl(fd, command, lock);
+    while (rc != 0 && errno == EINTR);
+    if (rc == 0)
+        return 0;
+    return errno == EACCES ? EAGAIN : errno;
+}
+
+static struct flock one_byte(short type, uint64_t byte)
+{
+    return (struct flock){.l_type = type, .l_whence = SEEK_SET, .l_start = (off_t)byte, .l_len = 1};
+}
+
+int local_liveness_lock(int fd, uint64_t byte, bool exclusive)
+{
+    struct flock lock = one_byte(exclusive ? F_WRLCK : F_RDLCK, byte);
+    return byte_lock(fd, F_OFD_SETLK, &lock);
+}
+
+int local_liveness_unlock(int fd, uint64_t byte)
+{
+    struct flock lock = one_byte(F_UNLCK, byte);
+    return byte_lock(fd, F_OFD_SETLK, &lock);
+}
+
+bool local_liveness_is_locked(int fd, uint64_t byte)
+{
+    struct flock lock = one_byte(F_WRLCK, byte);
+    return byte_lock(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
+bool local_liveness_is_alive(int fd, uint64_t id)
+{
+    struct flock lock = one_byte(F_WRLCK, LIVE_IDS + (id & LIVE_ID_MASK));
+    if (byte_lock(fd, F_OFD_GETLK, &lock) != 0)
+        return true;
+#ifdef MUTANT_LOCAL_DEAD_LIVE
+    return true;
+#endif
+    return lock.l_type != F_UNLCK;
+}
+
+/* ---- the witness ---- */
 
 #define NAME_MAX_BYTES      80
 #define LINE_BYTES          512
@@ -47,7 +97,7 @@ static socklen_t abstract(struct sockaddr_un *address, const char *name)
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + len);
 }
 
-int witness_make(const struct dir *dir, uint32_t epoch, uint64_t id)
+int local_witness_make(const struct dir *dir, uint32_t epoch, uint64_t id)
 {
     struct sockaddr_un address;
     char place[NAME_MAX_BYTES], name[NAME_MAX_BYTES + 32];
@@ -101,7 +151,7 @@ static bool is_listening(const char *line)
     return sscanf(line, "%*s %*s %*s %x", &flags) == 1 && flags & ACCEPTS_CONNECTIONS;
 }
 
-bool witness_find(struct witness *witness, const struct dir *dir)
+bool local_witness_find(struct witness *witness, const struct dir *dir)
 {
     char place[NAME_MAX_BYTES], line[LINE_BYTES];
     bool found = false;
