@@ -15,6 +15,7 @@ STILE, ENGINES, LIBRARIES = sys.argv[1], sys.argv[2].split(","), sys.argv[3:]
 # What the names begin with that the objects of an engine's folder share with others. mysql_ and
 # mariadb_ belong to the client library.
 PREFIXES = {
+    "local": ("local_",),
     "etcd": ("etcd_",),
     "mysql": ("maria_",),
     "postgres": ("postgres_",),
