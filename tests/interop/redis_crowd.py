@@ -106,14 +106,24 @@ def a_queue_of_ours(t):
     mixed(t, 4, lambda crowd: [crowd.redis_py(0.05) for _ in range(2)])
 
 
+def a_slow_one(t):
+    """Three of ours, and one of redis-py that tries again after 300 ms: gaps are long enough for it"""
+    mixed(t, 3, lambda crowd: crowd.redis_py(0.3))
+
+
+def an_unequal_pair(t):
+    """Two of ours, and two of redis-py of which one tries six times as often as the other"""
+    mixed(t, 2, lambda crowd: [crowd.redis_py(pause) for pause in (0.05, 0.3)])
+
+
 def all_kinds(t):
-    """Three of ours, one of redis-py, redlock 4 and redlock 5"""
+    """Three of ours, one of redis-py, redlock 4 and redlock 5, at the pace that each has by default"""
     def others(crowd):
-        crowd.redis_py(0.02)
+        crowd.redis_py(0.1)
         crowd.redlock("4")
         crowd.redlock("5")
     mixed(t, 3, others)
 
 
 WITH_NODE = [all_kinds] if os.path.exists(os.path.join(PACKAGES, ".installed")) else []
-run_tests([one_of_ours, a_queue_of_ours, *WITH_NODE])
+run_tests([one_of_ours, a_queue_of_ours, a_slow_one, an_unequal_pair, *WITH_NODE])

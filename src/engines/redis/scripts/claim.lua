@@ -38,7 +38,7 @@ drop_expired()
 local behind = tonumber(ARGV[9])
 if behind > 0 then
   local time = now()
-  redis.pcall('SET', gap, as_text(read_gap()) .. ' ' .. as_text(time), 'PX', '10000')
+  redis.pcall('SET', gap, as_text(read_gap()) .. ' ' .. as_text(time), 'PX', '30000')
   if ARGV[8] == '1' and call('ZSCORE', queue, '~gap') then
     call('ZADD', queue, (time + math.max(200, math.min(behind, 10000))) * 1000, '~gap')
   end

@@ -109,29 +109,32 @@ local function read_gap()
   return tonumber(till or 0), tonumber(seen or 0)
 end
 
--- The lock is free: whether it stays so for a while, for clients that poll it. The first waiter
--- looks again when the gap ends. Waiters whose client is gone are dropped: if all of them were dead, the
--- queue would stay for an hour.
+-- The lock is free: whether it stays so for a while, for clients that poll it. They leave no trace
+-- while they wait: unless a key of theirs was seen lately, gaps are rare and the first is short. A
+-- gap must outlast the pause between two of their tries, which is up to 300 ms by default.
+-- The first waiter looks again when the gap ends. Waiters whose client is gone are dropped: if all
+-- of them were dead, the queue would stay for an hour.
 local function leave_gap(me)
-  local time, _, seen = now(), read_gap()
-  local lately = time - seen < 10000
-  local ms = lately and 300 or 100
-  local function first()
+  local time, till, seen = now(), read_gap()
+  local lately, first = time - seen < 10000, till == 0
+  local ms = not lately and first and 100 or 400
+  local function next_entry()
     return call('ZRANGE', queue, '0', '0')[1]
   end
   call('ZREM', queue, '~gap')
-  local entry = first()
+  local entry = next_entry()
   while entry and not value do
     local owner = string.sub(entry, 1, 40)
     if owner == me or notify(owner, 'h ' .. owner .. ' ' .. ms) > 0 then break end
     call('ZREM', queue, entry)
     notify(owner, 'g ' .. owner)
-    entry = first()
+    entry = next_entry()
   end
   if not entry then return false end
-  call('ZADD', queue, (time + (lately and 1000 or 10000)) * 1000, '~gap')
+  local pause = lately and 1000 or first and 3000 or 20000
+  call('ZADD', queue, (time + pause) * 1000, '~gap')
   if value then return false end
-  call('SET', gap, as_text(time + ms) .. ' ' .. as_text(seen), 'PX', '10000')
+  call('SET', gap, as_text(time + ms) .. ' ' .. as_text(seen), 'PX', '30000')
   return true
 end
 
