@@ -285,7 +285,7 @@ static void silence_is_shorter_where_a_lease_is(void **state)
     struct leases stakes = {0};
 
     (void)state;
-    kit.options.stakes = &stakes;
+    kit.options.leases = &stakes;
     scene_connect();
     redis_leases_add(&stakes, 80 * NS_PER_MS);
     kit_ask(&a, "GET a");

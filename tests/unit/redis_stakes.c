@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "engines/redis/stakes.h"
+#include "engines/redis/connection.h"
 
 #define MS UINT64_C(1000000)
 

@@ -17,751 +17,766 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/container.h"
 #include "base/name.h"
 #include "engines/redis/redis.h"
 #include "mutant.h"
 
+/* Sends the claim by claim.lua, which queues it, or finds its entry in the queue. */
+static void send_claim(struct redis_claim *claim);
+static void wait_in_queue(struct redis_claim *claim, const redisReply *reply);
+static void on_look_due(struct timer *timer);
+/* A waiter that got no answer keeps its place and asks again later, which finds whatever the server
+ * has done. A claim that was refused leaves nothing behind. */
+static void claim_unanswered(struct redis_claim *claim, const struct stile_error *err);
+/* Removes from the server what is left of a claim that has failed. Its answer is ignored. */
+static void retract(struct redis_claim *claim);
+
 /* ---- the list of claims ---- */
 
-static unsigned head_of(const char *owner)
+static unsigned bucket_of(const char *owner)
 {
-    unsigned head = 0;
+    unsigned hash = 0;
     for (size_t i = OWNER_LEN - 8; i < OWNER_LEN; i++)
-        head = head * 31 + (unsigned char)owner[i];
-    return head % OWNER_HEADS;
+        hash = hash * 31 + (unsigned char)owner[i];
+    return hash % OWNER_BUCKETS;
 }
 
-void redis_claim_enlist(struct redis_claim *part)
+static void enlist(struct redis_claim *claim)
 {
-    struct redis *redis = redis_of_part(part);
-    struct redis_claim **head = &redis->by_owner[head_of(part->owner)];
-    part->next = *head;
-    *head = part;
-    part->older = redis->newest;
-    part->newer = NULL;
-    *(redis->newest ? &redis->newest->newer : &redis->oldest) = part;
-    redis->newest = part;
-    part->listed = true;
-    part->stake = redis_leases_add(&redis->stakes, claim_of(part)->ttl_ns);
+    struct redis *redis = redis_of_claim(claim);
+    struct redis_claim **bucket = &redis->by_owner[bucket_of(claim->owner)];
+    claim->next = *bucket;
+    *bucket = claim;
+    claim->older = redis->newest;
+    claim->newer = NULL;
+    *(redis->newest ? &redis->newest->newer : &redis->oldest) = claim;
+    redis->newest = claim;
+    claim->listed = true;
+    claim->lease_kind = redis_leases_add(&redis->leases, base_of(claim)->ttl_ns);
 }
 
-void redis_claim_unlist(struct redis_claim *part)
+static void unlist(struct redis_claim *claim)
 {
-    struct redis *redis = redis_of_part(part);
-    struct redis_claim **at = &redis->by_owner[head_of(part->owner)];
-    if (!part->listed)
+    struct redis *redis = redis_of_claim(claim);
+    struct redis_claim **at = &redis->by_owner[bucket_of(claim->owner)];
+    if (!claim->listed)
         return;
-    while (*at != part)
+    while (*at != claim)
         at = &(*at)->next;
-    *at = part->next;
-    *(part->older ? &part->older->newer : &redis->oldest) = part->newer;
-    *(part->newer ? &part->newer->older : &redis->newest) = part->older;
-    part->listed = false;
-    redis_leases_remove(&redis->stakes, part->stake);
+    *at = claim->next;
+    *(claim->older ? &claim->older->newer : &redis->oldest) = claim->newer;
+    *(claim->newer ? &claim->newer->older : &redis->newest) = claim->older;
+    claim->listed = false;
+    redis_leases_remove(&redis->leases, claim->lease_kind);
 }
 
-struct redis_claim *redis_claim_find(struct redis *redis, const char *owner)
+static struct redis_claim *find_claim(struct redis *redis, const char *owner)
 {
-    struct redis_claim *part = redis->by_owner[head_of(owner)];
-    while (part && memcmp(part->owner, owner, OWNER_LEN) != 0)
-        part = part->next;
-    return part;
+    struct redis_claim *claim = redis->by_owner[bucket_of(owner)];
+    while (claim && memcmp(claim->owner, owner, OWNER_LEN) != 0)
+        claim = claim->next;
+    return claim;
 }
 
-/* ---- the end of a request: granted or failed ---- */
+/* ---- failed ---- */
 
-/* ---- the end of a claim ---- */
-
-static void stop_timer(struct redis_claim *part)
+static void stop_timer(struct redis_claim *claim)
 {
-    struct loop *loop = claim_of(part)->engine->loop;
-    if (part->has_timer) {
-        loop_disarm(loop, &part->timer);
+    struct loop *loop = base_of(claim)->engine->loop;
+    if (claim->has_timer) {
+        loop_disarm(loop, &claim->timer);
         loop_unreserve(loop, 1);
     }
-    part->has_timer = false;
+    claim->has_timer = false;
 }
 
-void redis_claim_forget(struct redis_claim *part)
+/* Here, not on the server. */
+static void forget(struct redis_claim *claim)
 {
-    redis_replicas_forget(part);
-    redis_route_forget(redis_of_part(part), part);
-    stop_timer(part);
-    redis_claim_unlist(part);
-    part->standing = NOWHERE;
+    redis_replicas_forget(claim);
+    redis_route_forget(redis_of_claim(claim), claim);
+    stop_timer(claim);
+    unlist(claim);
+    claim->state = IDLE;
 }
 
-void redis_claim_fail(struct redis_claim *part, const struct stile_error *err)
+/* After UNCERTAIN the claim keeps its owner value: the withdrawal that core sends needs it. */
+static void fail(struct redis_claim *claim, const struct stile_error *err)
 {
-    struct claim *claim = claim_of(part);
-    redis_claim_forget(part);
-    part->may_be_there = err->status == STILE_UNCERTAIN;
-    claim->engine->events->failed(claim, err);
+    struct claim *base = base_of(claim);
+    forget(claim);
+    claim->may_be_there = err->status == STILE_UNCERTAIN;
+    base->engine->events->failed(base, err);
 }
 
-void redis_claim_fail_to_resume(struct redis_claim *part, const struct stile_error *err)
+/* Never UNCERTAIN: core would withdraw a lock that its owner holds and keeps. */
+static void fail_to_resume(struct redis_claim *claim, const struct stile_error *err)
 {
     struct stile_error why;
     error_copy(&why, err);
     if (why.status == STILE_UNCERTAIN)
         why.status = STILE_UNREACHABLE;
-    redis_claim_fail(part, &why);
+    fail(claim, &why);
 }
 
 /* ---- granted ---- */
 
-void redis_claim_hold(struct redis_claim *part)
+static void hold(struct redis_claim *claim)
 {
-    struct claim *claim = claim_of(part);
-    struct redis *redis = redis_of_part(part);
-    stop_timer(part);
-    part->standing = HOLDING;
-    part->granted_ns = part->sent_ns - part->held_ns;
-    /* So that `stile break` is heard; a renewal would notice, too. */
-    redis_route_listen(redis, claim->name, claim->name_len, NULL);
-    claim->engine->events->granted(claim, part->token, part->sent_ns, claim->ttl_ns);
+    struct claim *base = base_of(claim);
+    struct redis *redis = redis_of_claim(claim);
+    stop_timer(claim);
+    claim->state = HELD;
+    claim->granted_ns = claim->sent_ns - claim->held_ns;
+    /* For the message of `stile break`; without it only the next renewal would notice. */
+    redis_route_listen(redis, base->name, base->name_len, NULL);
+    base->engine->events->granted(base, claim->token, claim->sent_ns, base->ttl_ns);
 }
 
 /* Enough replicas have the grant, or err says why not. */
-static void replicated(struct redis_claim *part, const struct stile_error *err)
+static void replicated(struct redis_claim *claim, const struct stile_error *err)
 {
     if (!err) {
-        redis_claim_hold(part);
+        hold(claim);
         return;
     }
-    redis_claim_retract(part); /* here it is, and elsewhere it is not */
-    redis_claim_fail(part, err);
+    retract(claim); /* the primary has it, the replicas do not */
+    fail(claim, err);
 }
 
-/* What is resumed was granted before: like a renewal it is done when the primary has done it. */
-void redis_claim_granted(struct redis_claim *part, uint64_t token)
+/* A resumed claim was granted before: like a renewal, it needs the primary only. */
+static void granted(struct redis_claim *claim, uint64_t token)
 {
-    part->token = token;
-    if (redis_of_part(part)->wait_replicas == 0 || part->resumed)
-        redis_claim_hold(part);
+    claim->token = token;
+    if (redis_of_claim(claim)->wait_replicas == 0 || claim->resumed)
+        hold(claim);
     else
-        redis_replicas_await(part, replicated);
+        redis_replicas_await(claim, replicated);
 }
 
 /* ---- requests ---- */
 
-static void fail_strange(struct redis_claim *part)
+static void fail_malformed(struct redis_claim *claim)
 {
     struct stile_error err;
     error_set(&err, STILE_UNCERTAIN, 0, "the server's answer has an unexpected form");
-    redis_claim_fail(part, &err);
+    fail(claim, &err);
 }
 
-static void turned_away(struct redis_claim *part, long long pttl_ms)
+static void report_busy(struct redis_claim *claim, long long pttl_ms)
 {
-    struct claim *claim = claim_of(part);
-    redis_claim_forget(part);
-    claim->engine->events->busy(claim, pttl_ms > 0 ? (uint64_t)pttl_ms * NS_PER_MS : 0);
+    struct claim *base = base_of(claim);
+    forget(claim);
+    base->engine->events->busy(base, pttl_ms > 0 ? (uint64_t)pttl_ms * NS_PER_MS : 0);
 }
 
-static void granted_at_once(struct redis_claim *part, uint64_t token)
+static void granted_at_once(struct redis_claim *claim, uint64_t token)
 {
-    part->wanted = part->has_waited;
-    redis_claim_granted(part, token);
+    claim->contended = claim->has_waited;
+    granted(claim, token);
 }
 
 static void on_claimed(void *data, const redisReply *reply, const struct stile_error *err)
 {
-    struct redis_claim *part = data;
+    struct redis_claim *claim = data;
     if (err)
-        redis_claim_unanswered(part, err);
+        claim_unanswered(claim, err);
     else if (number_at(reply, 0) == 1 && token_at(reply, 1))
-        granted_at_once(part, token_at(reply, 1));
+        granted_at_once(claim, token_at(reply, 1));
     else if (!is_array(reply, 4))
-        fail_strange(part);
-    else if (claim_of(part)->wait)
-        redis_claim_wait_in_queue(part, reply);
+        fail_malformed(claim);
+    else if (base_of(claim)->wait)
+        wait_in_queue(claim, reply);
     else
-        turned_away(part, number_at(reply, 1));
+        report_busy(claim, number_at(reply, 1));
 }
 
 static void on_taken(void *data, const redisReply *reply, const struct stile_error *err)
 {
-    struct redis_claim *part = data;
+    struct redis_claim *claim = data;
     if (err) {
-        redis_claim_unanswered(part, err);
+        claim_unanswered(claim, err);
     } else if (is_token(reply)) {
-        redis_claim_granted(part, (uint64_t)reply->integer);
+        granted(claim, (uint64_t)reply->integer);
     } else if (!is_number(reply)) {
-        fail_strange(part);
+        fail_malformed(claim);
     } else {
-        part->wanted = true;
-        redis_claim_request(part);
+        claim->contended = true;
+        send_claim(claim);
     }
 }
 
-static void send_take(struct redis_claim *part)
+static void send_take(struct redis_claim *claim)
 {
-    struct claim *claim = claim_of(part);
-    struct redis *redis = redis_of_part(part);
+    struct claim *base = base_of(claim);
+    struct redis *redis = redis_of_claim(claim);
     struct stile_error err;
     struct numbers n;
     struct call call;
-    redis_numbers_of(&n, claim, 0);
-    redis_call_begin(&call, TAKE_KEYS, redis, claim->name, claim->name_len);
-    redis_call_add(&call, part->owner);
+    redis_numbers_of(&n, base, 0);
+    redis_call_begin(&call, TAKE_KEYS, redis, base->name, base->name_len);
+    redis_call_add(&call, claim->owner);
     redis_call_add(&call, n.px);
     redis_call_add(&call, n.terms);
-    redis_identity_publish(redis, claim);
-    part->taking = true;
-    part->standing = ASKED;
-    part->sent_ns = loop_now(redis->engine.loop);
-    if (redis_call_send(&call, redis, &redis_script_take, on_taken, part, &err))
-        redis_claim_unanswered(part, &err);
+    redis_identity_publish(redis, base);
+    claim->taking = true;
+    claim->state = REQUESTED;
+    claim->sent_ns = loop_now(redis->engine.loop);
+    if (redis_call_send(&call, redis, &redis_script_take, on_taken, claim, &err))
+        claim_unanswered(claim, &err);
 }
 
-void redis_claim_add_entry(struct call *call, struct redis_claim *part, struct numbers *n)
+/* The arguments that make an entry in the queue: owner, mode, px, terms. */
+static void add_entry(struct call *call, struct redis_claim *claim, struct numbers *n)
 {
-    redis_numbers_of(n, claim_of(part), 0);
-    redis_call_add(call, part->owner);
+    redis_numbers_of(n, base_of(claim), 0);
+    redis_call_add(call, claim->owner);
     redis_call_add(call, n->mode);
     redis_call_add(call, n->px);
     redis_call_add(call, n->terms);
 }
 
-/* Answers to what was asked before count no longer. */
-static void stop_looking(struct redis_claim *part)
+/* The answer to an earlier look must not count: it may be older than what follows. */
+static void stop_looking(struct redis_claim *claim)
 {
-    if (part->looking)
-        redis_route_forget(redis_of_part(part), part);
-    part->looking = false;
+    if (claim->look_pending)
+        redis_route_forget(redis_of_claim(claim), claim);
+    claim->look_pending = false;
 }
 
-void redis_claim_request(struct redis_claim *part)
+static void send_claim(struct redis_claim *claim)
 {
-    struct claim *claim = claim_of(part);
-    struct redis *redis = redis_of_part(part);
+    struct claim *base = base_of(claim);
+    struct redis *redis = redis_of_claim(claim);
     uint64_t now_ns = loop_now(redis->engine.loop);
     struct stile_error err;
     struct numbers n;
     struct call call;
     char behind[NUMBER_MAX];
-    stop_looking(part);
-    redis_call_begin(&call, SCRIPT_KEYS, redis, claim->name, claim->name_len);
-    redis_claim_add_entry(&call, part, &n);
+    stop_looking(claim);
+    redis_call_begin(&call, SCRIPT_KEYS, redis, base->name, base->name_len);
+    add_entry(&call, claim, &n);
     redis_call_add(&call, n.slots);
-    part->asked_at = claim_node(part);
-    redis_call_add(&call, claim->wait && part->asked_at->hearing ? "1" : "0");
-    redis_call_add(&call, part->has_waited ? "1" : "0");
+    claim->asked_at = claim_node(claim);
+    redis_call_add(&call, base->wait && claim->asked_at->hearing ? "1" : "0");
+    redis_call_add(&call, claim->has_waited ? "1" : "0");
     redis_call_add(&call, redis->poll_ms ? "1" : "0");
-    redis_number_write(behind, part->behind_ns ? (now_ns - part->behind_ns) / NS_PER_MS + 1 : 0);
+    redis_number_write(behind, claim->behind_ns ? (now_ns - claim->behind_ns) / NS_PER_MS + 1 : 0);
     redis_call_add(&call, behind);
-    redis_identity_publish(redis, claim);
-    part->behind_ns = 0;
-    part->taking = part->unanswered = false;
-    part->standing = ASKED;
-    part->sent_ns = now_ns;
-    if (redis_call_send(&call, redis, &redis_script_claim, on_claimed, part, &err))
-        redis_claim_unanswered(part, &err);
+    redis_identity_publish(redis, base);
+    claim->behind_ns = 0;
+    claim->taking = claim->unanswered = false;
+    claim->state = REQUESTED;
+    claim->sent_ns = now_ns;
+    if (redis_call_send(&call, redis, &redis_script_claim, on_claimed, claim, &err))
+        claim_unanswered(claim, &err);
 }
 
-static bool begin(struct redis_claim *part)
+static bool begin(struct redis_claim *claim)
 {
-    struct claim *claim = claim_of(part);
+    struct claim *base = base_of(claim);
     struct stile_error err;
-    if (loop_reserve(claim->engine->loop, 1)) {
+    if (loop_reserve(base->engine->loop, 1)) {
         error_set(&err, STILE_NOMEM, 0, "out of memory");
-        claim->engine->events->failed(claim, &err);
+        base->engine->events->failed(base, &err);
         return false;
     }
-    part->has_timer = true;
-    part->timer.fn = redis_claim_look;
-    part->looks = 0;
-    part->told = part->has_waited = part->may_be_there = part->resumed = false;
-    part->unanswered = part->looking = false;
-    part->behind_ns = part->held_ns = 0;
-    redis_claim_enlist(part);
+    claim->has_timer = true;
+    claim->timer.fn = on_look_due;
+    claim->tries = 0;
+    claim->granted_early = claim->has_waited = claim->may_be_there = claim->resumed = false;
+    claim->unanswered = claim->look_pending = false;
+    claim->behind_ns = claim->held_ns = 0;
+    enlist(claim);
     return true;
 }
 
-void redis_claims_claim(struct engine *engine, struct claim *claim)
+void redis_claims_claim(struct engine *engine, struct claim *base)
 {
-    struct redis_claim *part = part_of(claim);
+    struct redis_claim *claim = redis_claim_of(base);
     struct stile_error err;
-    int rc = redis_identity_draw_owner(part->owner, redis_of(engine)->channel, engine->loop);
+    int rc = redis_identity_draw_owner(claim->owner, redis_of(engine)->channel, engine->loop);
     if (rc) {
         error_errno(&err, STILE_REFUSED, rc, "drawing an owner value");
-        engine->events->failed(claim, &err);
+        engine->events->failed(base, &err);
         return;
     }
-    if (!begin(part))
+    if (!begin(claim))
         return;
-    if (claim->mode == STILE_EXCLUSIVE && !part->wanted)
-        send_take(part);
+    if (base->mode == STILE_EXCLUSIVE && !claim->contended)
+        send_take(claim);
     else
-        redis_claim_request(part);
+        send_claim(claim);
 }
 
 /* ---- confirming ---- */
 
 static void on_confirmed(void *data, const redisReply *reply, const struct stile_error *err)
 {
-    struct redis_claim *part = data;
+    struct redis_claim *claim = data;
     if (err)
-        redis_claim_unanswered(part, err);
+        claim_unanswered(claim, err);
     else if (is_token(reply))
-        redis_claim_granted(part, (uint64_t)reply->integer);
+        granted(claim, (uint64_t)reply->integer);
     else
-        redis_claim_request(part); /* it took us too long */
+        send_claim(claim); /* the confirmation came too late */
 }
 
-void redis_claim_confirm(struct redis_claim *part)
+static void confirm(struct redis_claim *claim)
 {
     struct stile_error err;
-    stop_looking(part);
-    part->standing = CONFIRMING;
-    part->unanswered = part->told = false;
-    part->sent_ns = loop_now(claim_of(part)->engine->loop);
-    if (redis_replicas_confirm(part, NULL, on_confirmed, &err))
-        redis_claim_unanswered(part, &err);
+    stop_looking(claim);
+    claim->state = CONFIRMING;
+    claim->unanswered = claim->granted_early = false;
+    claim->sent_ns = loop_now(base_of(claim)->engine->loop);
+    if (redis_replicas_confirm(claim, NULL, on_confirmed, &err))
+        claim_unanswered(claim, &err);
 }
 
 /* ---- resuming ---- */
 
-/* What was requested when it was acquired, and what of it is over by now. */
-static bool take_terms(struct redis_claim *part, const redisReply *reply)
+/* The terms that were requested at the acquisition, and how long the claim was held since. */
+static bool take_terms(struct redis_claim *claim, const redisReply *reply)
 {
-    struct claim *claim = claim_of(part);
+    struct claim *base = base_of(claim);
     const char *mode = text_at(reply, 1);
     if (!is_array(reply, 7) || !mode || !token_at(reply, 0) || !count_at(reply, 2) ||
-        !redis_claim_take_mode(claim, mode))
+        !redis_claim_take_mode(base, mode))
         return false;
-    claim->ttl_ns = count_at(reply, 2) * NS_PER_MS;
-    claim->hold_ns = count_at(reply, 3) * NS_PER_MS;
-    claim->delay_ns = count_at(reply, 4) * NS_PER_MS;
-    claim->slots = (uint32_t)count_at(reply, 5);
-    part->held_ns = count_at(reply, 6) * NS_PER_MS;
+    base->ttl_ns = count_at(reply, 2) * NS_PER_MS;
+    base->hold_ns = count_at(reply, 3) * NS_PER_MS;
+    base->delay_ns = count_at(reply, 4) * NS_PER_MS;
+    base->slots = (uint32_t)count_at(reply, 5);
+    claim->held_ns = count_at(reply, 6) * NS_PER_MS;
     return true;
 }
 
 static void on_resumed(void *data, const redisReply *reply, const struct stile_error *err)
 {
-    struct redis_claim *part = data;
+    struct redis_claim *claim = data;
     struct stile_error why;
     if (err) {
-        redis_claim_fail_to_resume(part, err);
-    } else if (take_terms(part, reply)) {
-        redis_claim_unlist(part); /* the lease that depends on the connection may be another */
-        redis_claim_enlist(part);
-        redis_identity_extend(redis_of_part(part), part);
-        redis_claim_granted(part, token_at(reply, 0));
+        fail_to_resume(claim, err);
+    } else if (take_terms(claim, reply)) {
+        unlist(claim); /* its TTL may be another than was assumed */
+        enlist(claim);
+        redis_identity_extend(redis_of_claim(claim), claim);
+        granted(claim, token_at(reply, 0));
     } else if (is_number(reply) && reply->integer == 0) {
-        error_set(&why, STILE_LOST, 0, "this owner value does not hold it (any more)");
-        redis_claim_fail(part, &why);
+        error_set(&why, STILE_LOST, 0,
+                  "this owner value does not hold the lock, or no longer does");
+        fail(claim, &why);
     } else {
         error_set(&why, STILE_CORRUPT, 0, "the server's answer has an unexpected form");
-        redis_claim_fail(part, &why);
+        fail(claim, &why);
     }
 }
 
-static enum stile_status send_resume(struct redis_claim *part, struct stile_error *err)
+static enum stile_status send_resume(struct redis_claim *claim, struct stile_error *err)
 {
-    struct claim *claim = claim_of(part);
-    struct redis *redis = redis_of_part(part);
+    struct claim *base = base_of(claim);
+    struct redis *redis = redis_of_claim(claim);
     struct numbers n;
     struct call call;
-    redis_numbers_of(&n, claim, 0);
-    redis_call_begin(&call, SCRIPT_KEYS, redis, claim->name, claim->name_len);
-    redis_call_add(&call, part->owner);
-    redis_call_add(&call, claim->ttl_given ? n.ttl : "");
+    redis_numbers_of(&n, base, 0);
+    redis_call_begin(&call, SCRIPT_KEYS, redis, base->name, base->name_len);
+    redis_call_add(&call, claim->owner);
+    redis_call_add(&call, base->ttl_given ? n.ttl : "");
     redis_call_add(&call, n.ttl);
-    part->standing = CONFIRMING;
-    part->sent_ns = loop_now(redis->engine.loop);
-    return redis_call_send(&call, redis, &redis_script_resume, on_resumed, part, err);
+    claim->state = CONFIRMING;
+    claim->sent_ns = loop_now(redis->engine.loop);
+    return redis_call_send(&call, redis, &redis_script_resume, on_resumed, claim, err);
 }
 
-void redis_claims_resume(struct engine *engine, struct claim *claim)
+void redis_claims_resume(struct engine *engine, struct claim *base)
 {
-    struct redis_claim *part = part_of(claim);
+    struct redis_claim *claim = redis_claim_of(base);
     struct stile_error err;
-    if (strlen(claim->owner) != OWNER_LEN ||
-        strspn(claim->owner, "0123456789abcdef") != OWNER_LEN) {
+    if (strlen(base->owner) != OWNER_LEN || strspn(base->owner, "0123456789abcdef") != OWNER_LEN) {
         error_set(&err, STILE_MISUSE, 0, "an owner value has %d lower-case hex digits", OWNER_LEN);
-        engine->events->failed(claim, &err);
+        engine->events->failed(base, &err);
         return;
     }
-    memcpy(part->owner, claim->owner, sizeof part->owner);
-    if (!begin(part))
+    memcpy(claim->owner, base->owner, sizeof claim->owner);
+    if (!begin(claim))
         return;
-    part->resumed = true;
-    if (send_resume(part, &err))
-        redis_claim_fail_to_resume(part, &err);
+    claim->resumed = true;
+    if (send_resume(claim, &err))
+        fail_to_resume(claim, &err);
 }
 
-void redis_claims_detach(struct engine *engine, struct claim *claim)
+void redis_claims_detach(struct engine *engine, struct claim *base)
 {
     redis_of(engine)->has_detached = true;
-    redis_claim_leave_batch(part_of(claim));
-    redis_claim_forget(part_of(claim));
+    redis_claim_leave_batch(redis_claim_of(base));
+    forget(redis_claim_of(base));
 }
 
-const char *redis_claims_owner(struct engine *engine, struct claim *claim)
+const char *redis_claims_owner(struct engine *engine, struct claim *base)
 {
     (void)engine;
-    return part_of(claim)->owner;
+    return redis_claim_of(base)->owner;
 }
 
 /* ---- waiting ---- */
 
-/* The first looks so long after the end of what is in its way; the others, lest all come at once,
- * some time later. */
+/* The first waiter looks this long after the lock before it must have ended; the others some time
+ * later, so that they do not all look at once. */
 #define LOOK_AFTER_NS (5 * NS_PER_MS)
 #define LOOK_NEXT_NS  (250 * NS_PER_MS)
 #define LOOK_NS       (1 * NS_PER_SEC)
-#define LOOK_RANK_NS  (5 * NS_PER_MS)   /* for each that is ahead, where that is longer */
-#define SURE_NS       (30 * NS_PER_SEC) /* and so often it asks, which also keeps the queue alive */
-#define RESTLESS_NS   (300 * NS_PER_MS) /* another client's key that has changed since */
+#define LOOK_RANK_NS  (5 * NS_PER_MS) /* per waiter ahead, if that is longer */
+#define SURE_NS                                                                                    \
+    (30 * NS_PER_SEC) /* then it sends the claim again, which also keeps the queue alive */
+#define RESTLESS_NS                                                                                \
+    (300 * NS_PER_MS) /* another client's key is restless if it changed within this time */
 
-/* From half of it on, at random: many may look at the same name. */
-static uint64_t about(struct redis_claim *part, uint64_t ns)
+/* A random time from half of ns to all of it: many may look at the same name. */
+static uint64_t about(struct redis_claim *claim, uint64_t ns)
 {
     uint64_t random = 0;
-    loop_random(claim_of(part)->engine->loop, &random, sizeof random);
+    loop_random(base_of(claim)->engine->loop, &random, sizeof random);
     return ns / 2 + random % (ns / 2 + 1);
 }
 
-/* What the server says about a waiter: see scripts/lib/status.lua. */
-struct sight {
+/* What the server reports about a waiter: see scripts/lib/status.lua. */
+struct queue_status {
     long long ms, rank;
     const char *foreign; /* the value of another client's key, or "" */
 };
 
-/* A key that changes hands all the time is free for moments only: look often. One that does not is
- * looked at as often as its own kind would. */
-static uint64_t poll_pause(struct redis_claim *part, const char *foreign)
+/* A key that changes hands all the time is free for moments only: look often. Another key is looked
+ * at about as often as its own clients poll. */
+static uint64_t poll_pause(struct redis_claim *claim, const char *foreign)
 {
-    uint64_t now_ns = loop_now(claim_of(part)->engine->loop);
+    uint64_t now_ns = loop_now(base_of(claim)->engine->loop);
     uint64_t hash = name_hash(foreign, strlen(foreign));
-    uint64_t poll_ns = redis_of_part(part)->poll_ms * NS_PER_MS;
-    if (part->foreign_hash != hash)
-        part->foreign_ns = now_ns;
-    part->foreign_hash = hash;
-    return about(part, now_ns - part->foreign_ns < RESTLESS_NS ? poll_ns / 4 : poll_ns * 4 / 3);
+    uint64_t poll_ns = redis_of_claim(claim)->poll_ms * NS_PER_MS;
+    if (claim->foreign_hash != hash)
+        claim->foreign_ns = now_ns;
+    claim->foreign_hash = hash;
+    return about(claim, now_ns - claim->foreign_ns < RESTLESS_NS ? poll_ns / 4 : poll_ns * 4 / 3);
 }
 
-static uint64_t look_pause(struct redis_claim *part, const struct sight *sight)
+static uint64_t look_pause(struct redis_claim *claim, const struct queue_status *status)
 {
-    uint64_t pause = (uint64_t)sight->rank * LOOK_RANK_NS, ends = LOOK_AFTER_NS;
-    pause = about(part, pause > LOOK_NS ? pause : LOOK_NS);
-    if (*sight->foreign && redis_of_part(part)->poll_ms)
-        pause = poll_pause(part, sight->foreign);
-    if (sight->rank)
-        ends += about(part, LOOK_NEXT_NS);
-    if (sight->ms >= 0 && (uint64_t)sight->ms * NS_PER_MS + ends < pause)
-        pause = (uint64_t)sight->ms * NS_PER_MS + ends;
+    uint64_t pause = (uint64_t)status->rank * LOOK_RANK_NS, ends = LOOK_AFTER_NS;
+    pause = about(claim, pause > LOOK_NS ? pause : LOOK_NS);
+    if (*status->foreign && redis_of_claim(claim)->poll_ms)
+        pause = poll_pause(claim, status->foreign);
+    if (status->rank)
+        ends += about(claim, LOOK_NEXT_NS);
+    if (status->ms >= 0 && (uint64_t)status->ms * NS_PER_MS + ends < pause)
+        pause = (uint64_t)status->ms * NS_PER_MS + ends;
     return pause;
 }
 
-static void arm_look(struct redis_claim *part, const struct sight *sight)
+static void arm_look(struct redis_claim *claim, const struct queue_status *status)
 {
-    struct loop *loop = claim_of(part)->engine->loop;
+    struct loop *loop = base_of(claim)->engine->loop;
     uint64_t now_ns = loop_now(loop);
-    if (*sight->foreign && !part->behind_ns)
-        part->behind_ns = now_ns;
-    loop_arm(loop, &part->timer, now_ns + look_pause(part, sight));
+    if (*status->foreign && !claim->behind_ns)
+        claim->behind_ns = now_ns;
+    loop_arm(loop, &claim->timer, now_ns + look_pause(claim, status));
 }
 
-static struct sight sight_of(const redisReply *reply)
+static struct queue_status queue_status_of(const redisReply *reply)
 {
     const redisReply *foreign = reply->element[3];
-    return (struct sight){number_at(reply, 1), number_at(reply, 2),
-                          foreign->type == REDIS_REPLY_STRING ? foreign->str : ""};
+    return (struct queue_status){number_at(reply, 1), number_at(reply, 2),
+                                 foreign->type == REDIS_REPLY_STRING ? foreign->str : ""};
 }
 
 static void on_looked(void *data, const redisReply *reply, const struct stile_error *err)
 {
-    struct redis_claim *part = data;
-    part->looking = false;
+    struct redis_claim *claim = data;
+    claim->look_pending = false;
     if (err) {
-        redis_claim_unanswered(part, err);
+        claim_unanswered(claim, err);
     } else if (is_array(reply, 4) && number_at(reply, 0) == 0) {
-        struct sight sight = sight_of(reply);
-        arm_look(part, &sight);
+        struct queue_status status = queue_status_of(reply);
+        arm_look(claim, &status);
     } else {
-        redis_claim_request(part);
+        send_claim(claim);
     }
 }
 
-static void send_look(struct redis_claim *part)
+static void send_look(struct redis_claim *claim)
 {
-    struct claim *claim = claim_of(part);
-    struct redis *redis = redis_of_part(part);
+    struct claim *base = base_of(claim);
+    struct redis *redis = redis_of_claim(claim);
     struct stile_error err;
     struct numbers n;
     struct call call;
-    redis_call_begin(&call, SCRIPT_KEYS, redis, claim->name, claim->name_len);
-    redis_claim_add_entry(&call, part, &n);
+    redis_call_begin(&call, SCRIPT_KEYS, redis, base->name, base->name_len);
+    add_entry(&call, claim, &n);
     redis_call_add(&call, n.slots);
-    part->looking = true;
-    if (redis_call_send(&call, redis, &redis_script_look, on_looked, part, &err)) {
-        part->looking = false;
-        redis_claim_unanswered(part, &err);
+    claim->look_pending = true;
+    if (redis_call_send(&call, redis, &redis_script_look, on_looked, claim, &err)) {
+        claim->look_pending = false;
+        claim_unanswered(claim, &err);
     }
 }
 
-void redis_claim_look(struct timer *timer)
+static void on_look_due(struct timer *timer)
 {
-    struct redis_claim *part =
-        (struct redis_claim *)((char *)timer - offsetof(struct redis_claim, timer));
-    bool sure = loop_now(claim_of(part)->engine->loop) >= part->sent_ns + SURE_NS;
-    if (part->standing != IN_LINE)
+    struct redis_claim *claim = container_of(timer, struct redis_claim, timer);
+    bool sure = loop_now(base_of(claim)->engine->loop) >= claim->sent_ns + SURE_NS;
+    if (claim->state != WAITING)
         return;
-    if (sure || part->unanswered || part->asked_at != claim_node(part))
-        redis_claim_request(part);
-    else if (!part->looking)
-        send_look(part);
+    if (sure || claim->unanswered || claim->asked_at != claim_node(claim))
+        send_claim(claim);
+    else if (!claim->look_pending)
+        send_look(claim);
 }
 
-void redis_claim_unanswered(struct redis_claim *part, const struct stile_error *err)
+static void claim_unanswered(struct redis_claim *claim, const struct stile_error *err)
 {
     bool passing = err->status == STILE_UNREACHABLE || err->status == STILE_UNCERTAIN;
-    if (part->has_waited && passing) {
-        part->standing = IN_LINE;
-        part->unanswered = true;
-        arm_look(part, &(struct sight){.ms = -1, .foreign = ""});
+    if (claim->has_waited && passing) {
+        claim->state = WAITING;
+        claim->unanswered = true;
+        arm_look(claim, &(struct queue_status){.ms = -1, .foreign = ""});
         return;
     }
-    if (part->has_waited)
-        redis_claim_retract(part);
-    redis_claim_fail(part, err);
+    if (claim->has_waited)
+        retract(claim);
+    fail(claim, err);
 }
 
-/* Nobody is put in line before it can hear: the server would take it for dead. */
-void redis_claim_wait_in_queue(struct redis_claim *part, const redisReply *reply)
+/* A waiter is queued only once it is subscribed: else the server would take it for dead. */
+static void wait_in_queue(struct redis_claim *claim, const redisReply *reply)
 {
-    struct redis *redis = redis_of_part(part);
-    struct claim *claim = claim_of(part);
-    struct sight sight = sight_of(reply);
+    struct redis *redis = redis_of_claim(claim);
+    struct claim *base = base_of(claim);
+    struct queue_status status = queue_status_of(reply);
     struct stile_error err;
-    part->standing = IN_LINE;
-    part->has_waited = true;
-    if (redis_route_listen(redis, claim->name, claim->name_len, &err))
-        redis_claim_unanswered(part, &err);
-    else if (part->told)
-        redis_claim_confirm(part);
+    claim->state = WAITING;
+    claim->has_waited = true;
+    if (redis_route_listen(redis, base->name, base->name_len, &err))
+        claim_unanswered(claim, &err);
+    else if (claim->granted_early)
+        confirm(claim);
     else
-        arm_look(part, &sight);
+        arm_look(claim, &status);
 }
 
-/* ---- hearing ---- */
+/* ---- messages ---- */
 
-static void hear_granted(struct redis_claim *part)
+static void message_granted(struct redis_claim *claim)
 {
-    if (part->standing == IN_LINE)
-        redis_claim_confirm(part);
-    else if (part->standing == ASKED)
-        part->told = true;
+    if (claim->state == WAITING)
+        confirm(claim);
+    else if (claim->state == REQUESTED)
+        claim->granted_early = true;
 }
 
-static void hear_broken(struct redis_claim *part)
+static void message_broken(struct redis_claim *claim)
 {
     struct stile_error err;
-    if (part->standing != HOLDING)
+    if (claim->state != HELD)
         return;
     error_set(&err, STILE_LOST, 0, "taken over by `stile break`");
-    part->may_be_there = false;
-    claim_of(part)->engine->events->lost(claim_of(part), &err);
+    claim->may_be_there = false;
+    base_of(claim)->engine->events->lost(base_of(claim), &err);
 }
 
-static void hear_pause(struct redis_claim *part, const char *text)
+static void message_pause(struct redis_claim *claim, const char *text)
 {
     char *rest;
     long long ms = strtoll(text, &rest, 10);
-    if (part->standing == IN_LINE && rest != text && ms >= 0)
-        arm_look(part, &(struct sight){.ms = ms, .foreign = ""});
+    if (claim->state == WAITING && rest != text && ms >= 0)
+        arm_look(claim, &(struct queue_status){.ms = ms, .foreign = ""});
 }
 
-/* "g owner", "h owner ms" or "b owner"; anybody may publish anything, so it is a hint at most. */
+/* "g owner", "h owner ms" or "b owner"; any client may publish anything, so a message is a hint at
+ * most. */
 void redis_claims_message(struct redis *redis, const char *text, size_t len)
 {
     if (len < 2 + OWNER_LEN || text[1] != ' ')
         return;
-    struct redis_claim *part = redis_claim_find(redis, text + 2);
-    if (!part)
+    struct redis_claim *claim = find_claim(redis, text + 2);
+    if (!claim)
         return;
     if (text[0] == 'g')
-        hear_granted(part);
+        message_granted(claim);
     else if (text[0] == 'b')
-        hear_broken(part);
+        message_broken(claim);
     else if (text[0] == 'h')
-        hear_pause(part, text + 2 + OWNER_LEN);
+        message_pause(claim, text + 2 + OWNER_LEN);
 }
 
-/* ---- asking again ---- */
+/* ---- requesting again ---- */
 
-/* In the order in which they were asked for: some may not be in line yet, or not any more, and what
- * is on its way to others may be from before. */
+/* In the order in which they were requested, so that the queue keeps it: some may not be in the
+ * queue yet, or no longer, and replies under way may describe the time before. */
 void redis_claims_look_again(struct node *node)
 {
-    for (struct redis_claim *part = node->redis->oldest, *next; part; part = next) {
-        bool asked = part->standing == ASKED && claim_of(part)->wait && !part->taking;
-        next = part->newer;
-        if (claim_node(part) != node)
+    for (struct redis_claim *claim = node->redis->oldest, *next; claim; claim = next) {
+        bool asked = claim->state == REQUESTED && base_of(claim)->wait && !claim->taking;
+        next = claim->newer;
+        if (claim_node(claim) != node)
             continue;
 #ifdef MUTANT_REDIS_LATE_ANSWER_COUNTS
-        asked = asked && !part->has_waited;
+        asked = asked && !claim->has_waited;
 #endif
 #ifdef MUTANT_REDIS_DEAF_FOR_GOOD
         if (!asked)
             continue;
 #endif
         if (asked)
-            redis_route_forget(node->redis, part);
-        if (asked || part->standing == IN_LINE) {
-            part->has_waited = true;
-            redis_claim_request(part);
+            redis_route_forget(node->redis, claim);
+        if (asked || claim->state == WAITING) {
+            claim->has_waited = true;
+            send_claim(claim);
         }
     }
 }
 
 void redis_claims_request_again(struct node *node)
 {
-    for (struct redis_claim *part = node->redis->oldest, *next; part; part = next) {
-        next = part->newer;
-        if (part->standing == IN_LINE && part->unanswered && claim_node(part) == node)
-            redis_claim_request(part);
+    for (struct redis_claim *claim = node->redis->oldest, *next; claim; claim = next) {
+        next = claim->newer;
+        if (claim->state == WAITING && claim->unanswered && claim_node(claim) == node)
+            send_claim(claim);
     }
 }
 
 void redis_claims_follow(struct redis *redis)
 {
-    for (struct redis_claim *part = redis->oldest, *next; part; part = next) {
-        next = part->newer;
-        if (part->standing == IN_LINE && part->asked_at != claim_node(part)) {
-            part->has_waited = true;
-            redis_claim_request(part);
+    for (struct redis_claim *claim = redis->oldest, *next; claim; claim = next) {
+        next = claim->newer;
+        if (claim->state == WAITING && claim->asked_at != claim_node(claim)) {
+            claim->has_waited = true;
+            send_claim(claim);
         }
     }
 }
 
 /* ---- release ---- */
 
-#define SAY_AGAIN_NS      (20 * NS_PER_MS)
-#define LEAVE_PATIENCE_NS (2500 * NS_PER_MS)
+#define RELEASE_AGAIN_NS    (20 * NS_PER_MS)
+#define RELEASE_PATIENCE_NS (2500 * NS_PER_MS)
 
-static void left(struct redis_claim *part, const struct stile_error *err)
+static void end_release(struct redis_claim *claim, const struct stile_error *err)
 {
-    struct claim *claim = claim_of(part);
-    redis_claim_forget(part);
-    part->may_be_there = part->may_be_gone = false;
-    claim->engine->events->released(claim, err);
+    struct claim *base = base_of(claim);
+    forget(claim);
+    claim->may_be_there = claim->may_be_gone = false;
+    base->engine->events->released(base, err);
 }
 
-/* Repeated until answered or too late: the owner value makes that safe. */
-static void unanswered(struct redis_claim *part, const struct stile_error *err)
+/* Sent again until it is answered or too late: the owner value makes that safe. */
+static void release_unanswered(struct redis_claim *claim, const struct stile_error *err)
 {
-    struct loop *loop = claim_of(part)->engine->loop;
-    uint64_t at = loop_now(loop) + (SAY_AGAIN_NS << (part->looks < 5 ? part->looks : 5));
+    struct loop *loop = base_of(claim)->engine->loop;
+    uint64_t at = loop_now(loop) + (RELEASE_AGAIN_NS << (claim->tries < 5 ? claim->tries : 5));
     bool passing = err->status == STILE_UNREACHABLE || err->status == STILE_UNCERTAIN;
-    part->looks++;
+    claim->tries++;
 #ifndef MUTANT_REDIS_RELEASED_TWICE_IS_LOSS
-    part->may_be_gone |= err->status == STILE_UNCERTAIN;
+    claim->may_be_gone |= err->status == STILE_UNCERTAIN;
 #endif
-    if (!passing || !part->has_timer || at >= part->give_up_ns)
-        left(part, err);
+    if (!passing || !claim->has_timer || at >= claim->give_up_ns)
+        end_release(claim, err);
     else
-        loop_arm(loop, &part->timer, at);
+        loop_arm(loop, &claim->timer, at);
 }
 
 static void on_released(void *data, const redisReply *reply, const struct stile_error *err)
 {
-    struct redis_claim *part = data;
+    struct redis_claim *claim = data;
     struct stile_error lost;
     if (err) {
-        unanswered(part, err);
-    } else if (is_number(reply) && reply->integer == 0 && !part->may_be_there &&
-               !part->may_be_gone) {
-        error_set(&lost, STILE_LOST, 0, "it was not ours any more");
-        left(part, &lost);
+        release_unanswered(claim, err);
+    } else if (is_number(reply) && reply->integer == 0 && !claim->may_be_there &&
+               !claim->may_be_gone) {
+        error_set(&lost, STILE_LOST, 0, "the lock was no longer held");
+        end_release(claim, &lost);
     } else {
-        left(part, NULL);
+        end_release(claim, NULL);
     }
 }
 
 static conn_fn on_given;
 
-/* Nothing but a key of ours to delete, as far as we know. */
-static enum stile_status send_give(struct redis_claim *part, struct stile_error *err)
+/* For an uncontended lock: deletes its key, and does nothing if there is more to do. */
+static enum stile_status send_give(struct redis_claim *claim, struct stile_error *err)
 {
-    struct claim *claim = claim_of(part);
-    struct redis *redis = redis_of_part(part);
+    struct claim *base = base_of(claim);
+    struct redis *redis = redis_of_claim(claim);
     struct call call;
-    redis_call_begin(&call, GIVE_KEYS, redis, claim->name, claim->name_len);
-    redis_call_add(&call, part->owner);
-    return redis_call_send(&call, redis, &redis_script_give, on_given, part, err);
+    redis_call_begin(&call, GIVE_KEYS, redis, base->name, base->name_len);
+    redis_call_add(&call, claim->owner);
+    return redis_call_send(&call, redis, &redis_script_give, on_given, claim, err);
 }
 
-static enum stile_status send_release(struct redis_claim *part, conn_fn *fn, void *data,
+static enum stile_status send_release(struct redis_claim *claim, conn_fn *fn, void *data,
                                       struct stile_error *err)
 {
-    struct claim *claim = claim_of(part);
-    struct redis *redis = redis_of_part(part);
+    struct claim *base = base_of(claim);
+    struct redis *redis = redis_of_claim(claim);
     struct numbers n;
     struct call call;
-    /* A grant that its owner never heard of, or did nothing with, need not be held for any time. */
-    bool used = !part->may_be_there && !claim->unused;
-    redis_call_begin(&call, SCRIPT_KEYS, redis, claim->name, claim->name_len);
-    redis_claim_add_entry(&call, part, &n);
+    /* hold_at_least does not apply to a grant that never reached its owner or was not used. */
+    bool used = !claim->may_be_there && !base->unused;
+    redis_call_begin(&call, SCRIPT_KEYS, redis, base->name, base->name_len);
+    add_entry(&call, claim, &n);
     redis_call_add(&call, used ? n.hold : "0");
 #ifdef MUTANT_REDIS_LOSS_WITHOUT_DELAY
     strcpy(n.delay, "0");
 #endif
-    redis_call_add(&call, claim->lost ? n.delay : "0");
+    redis_call_add(&call, base->lost ? n.delay : "0");
     return redis_call_send(&call, redis, &redis_script_release, fn, data, err);
 }
 
-static void say(struct redis_claim *part)
+static void send_release_or_give(struct redis_claim *claim)
 {
-    struct claim *claim = claim_of(part);
-    bool stays = claim->hold_ns || (claim->lost && claim->delay_ns);
+    struct claim *base = base_of(claim);
+    bool stays = base->hold_ns || (base->lost && base->delay_ns);
     bool is_short =
-        claim->mode == STILE_EXCLUSIVE && !stays && !part->wanted && !part->may_be_there;
+        base->mode == STILE_EXCLUSIVE && !stays && !claim->contended && !claim->may_be_there;
     struct stile_error err;
-    if (is_short ? send_give(part, &err) : send_release(part, on_released, part, &err))
-        unanswered(part, &err);
+    if (is_short ? send_give(claim, &err) : send_release(claim, on_released, claim, &err))
+        release_unanswered(claim, &err);
 }
 
 static void on_given(void *data, const redisReply *reply, const struct stile_error *err)
 {
-    struct redis_claim *part = data;
+    struct redis_claim *claim = data;
     if (err) {
-        unanswered(part, err);
+        release_unanswered(claim, err);
     } else if (is_token(reply)) {
-        left(part, NULL);
+        end_release(claim, NULL);
     } else {
-        part->wanted = true;
-        say(part);
+        claim->contended = true;
+        send_release_or_give(claim);
     }
 }
 
-static void say_again(struct timer *timer)
+static void release_again(struct timer *timer)
 {
-    say((struct redis_claim *)((char *)timer - offsetof(struct redis_claim, timer)));
+    send_release_or_give(container_of(timer, struct redis_claim, timer));
 }
 
-void redis_claims_release(struct engine *engine, struct claim *claim)
+void redis_claims_release(struct engine *engine, struct claim *base)
 {
-    struct redis_claim *part = part_of(claim);
-    bool held = part->standing == HOLDING;
-    redis_claim_leave_batch(part);
-    redis_route_forget(redis_of(engine), part);
-    if (!part->has_timer)
-        part->has_timer = loop_reserve(engine->loop, 1) == 0;
-    if (part->has_timer)
-        loop_disarm(engine->loop, &part->timer);
-    part->timer.fn = say_again;
-    part->looks = 0;
-    part->looking = false;
-    part->may_be_there = !held;
-    part->may_be_gone = false;
-    part->standing = LEAVING;
-    part->give_up_ns = loop_now(engine->loop) + LEAVE_PATIENCE_NS;
-    say(part);
+    struct redis_claim *claim = redis_claim_of(base);
+    bool held = claim->state == HELD;
+    redis_claim_leave_batch(claim);
+    redis_route_forget(redis_of(engine), claim);
+    if (!claim->has_timer)
+        claim->has_timer = loop_reserve(engine->loop, 1) == 0;
+    if (claim->has_timer)
+        loop_disarm(engine->loop, &claim->timer);
+    claim->timer.fn = release_again;
+    claim->tries = 0;
+    claim->look_pending = false;
+    claim->may_be_there = !held;
+    claim->may_be_gone = false;
+    claim->state = RELEASING;
+    claim->give_up_ns = loop_now(engine->loop) + RELEASE_PATIENCE_NS;
+    send_release_or_give(claim);
 }
 
 static void on_retracted(void *data, const redisReply *reply, const struct stile_error *err)
@@ -769,7 +784,7 @@ static void on_retracted(void *data, const redisReply *reply, const struct stile
     (void)data, (void)reply, (void)err;
 }
 
-void redis_claim_retract(struct redis_claim *part)
+static void retract(struct redis_claim *claim)
 {
-    send_release(part, on_retracted, redis_of_part(part), NULL);
+    send_release(claim, on_retracted, redis_of_claim(claim), NULL);
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/container.h"
 #include "engines/redis/errors.h"
 #include "engines/redis/keys.h"
 #include "engines/redis/redis.h"
@@ -206,7 +207,7 @@ static void ask_next(struct cluster *c)
 
 static void refresh(struct timer *timer)
 {
-    struct cluster *c = (struct cluster *)((char *)timer - offsetof(struct cluster, refresh));
+    struct cluster *c = container_of(timer, struct cluster, refresh);
     c->asked_ns = loop_now(c->redis->engine.loop);
     c->asking = true;
     c->tried = 0;

@@ -5,11 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/container.h"
 #include "engines/redis/connection.h"
 #include "engines/redis/connection_inner.h"
 #include "engines/redis/errors.h"
 #include "engines/redis/reply.h"
-#include "engines/redis/stakes.h"
 #include "mutant.h"
 
 /* No longer than this part of the shortest lease at stake. */
@@ -107,8 +107,8 @@ static void put_on_wire(struct conn *c, struct request *r)
     r->put_ns = loop_now(c->loop);
     write_request(c, r);
     redis_requests_push(&c->sent, r);
-    if (!c->untold)
-        c->untold = r;
+    if (!c->first_on_time)
+        c->first_on_time = r;
 }
 
 static bool has_room(const struct conn *c)
@@ -252,7 +252,7 @@ static void answer_ended(struct conn *c, const struct stile_error *why)
  * can that one be executed first. */
 static void send_forgotten(struct conn *c)
 {
-    struct request_line again = c->forgotten;
+    struct request_queue again = c->forgotten;
 
 #ifndef MUTANT_REDIS_SCRIPTS_OVERTAKE
     if (c->sent.first)
@@ -288,8 +288,8 @@ static void take_reply(struct conn *c, const redisReply *reply)
         take_push(c, reply);
         return;
     }
-    if (c->untold == r)
-        c->untold = r->next;
+    if (c->first_on_time == r)
+        c->first_on_time = r->next;
     if (r->lua && r->fn && !r->forgotten && redis_error_of(reply) == FAULT_NO_SCRIPT) {
         r->forgotten = true;
         redis_requests_push(&c->forgotten, r);
@@ -530,7 +530,7 @@ void redis_conn_unsubscribe(struct conn *c, const char *channel, size_t len)
 
 static uint64_t patience(const struct conn *c, uint64_t usual_ns, unsigned part)
 {
-    uint64_t lease_ns = c->options.stakes ? redis_leases_shortest(c->options.stakes) : UINT64_MAX;
+    uint64_t lease_ns = c->options.leases ? redis_leases_shortest(c->options.leases) : UINT64_MAX;
     return lease_ns / part < usual_ns ? lease_ns / part : usual_ns;
 }
 
@@ -577,7 +577,7 @@ static uint64_t waits_until(const struct conn *c)
  * request with less patience than all before it moves it. */
 static void watch_time(struct conn *c)
 {
-    uint64_t at_ns = earlier(give_up_at(c), c->untold);
+    uint64_t at_ns = earlier(give_up_at(c), c->first_on_time);
     at_ns = earlier(at_ns, c->forgotten.first);
     at_ns = waits_until(c) < at_ns ? waits_until(c) : at_ns;
     if (c->overdue.place ? at_ns < c->overdue.at_ns : at_ns != NEVER)
@@ -587,13 +587,13 @@ static void watch_time(struct conn *c)
 static void tell_overdue(struct conn *c, uint64_t now_ns)
 {
     struct stile_error err;
-    bool late = c->untold && c->untold->until_ns <= now_ns;
+    bool late = c->first_on_time && c->first_on_time->until_ns <= now_ns;
 
     error_set(&err, STILE_UNCERTAIN, ETIMEDOUT, "%s: no answer in time", c->address);
-    while (!c->freed && c->untold && c->untold->until_ns <= now_ns) {
-        struct request *r = c->untold;
+    while (!c->freed && c->first_on_time && c->first_on_time->until_ns <= now_ns) {
+        struct request *r = c->first_on_time;
         conn_fn *fn = r->fn;
-        c->untold = r->next;
+        c->first_on_time = r->next;
         r->fn = NULL; /* its answer is dropped when it comes */
         if (fn)
             fn(r->data, NULL, &err);
@@ -602,7 +602,7 @@ static void tell_overdue(struct conn *c, uint64_t now_ns)
         c->events->late(c);
 }
 
-static void refuse_overdue(struct conn *c, struct request_line *line, uint64_t now_ns)
+static void refuse_overdue(struct conn *c, struct request_queue *line, uint64_t now_ns)
 {
     struct stile_error err;
 
@@ -638,7 +638,7 @@ static void give_up(struct conn *c, uint64_t now_ns)
 
 static void on_overdue(struct timer *timer)
 {
-    struct conn *c = (struct conn *)((char *)timer - offsetof(struct conn, overdue));
+    struct conn *c = container_of(timer, struct conn, overdue);
     uint64_t now_ns = loop_now(c->loop);
 
     enter(c);
@@ -718,7 +718,7 @@ static void end_requests(struct conn *c)
     redis_requests_append(&c->ended, &c->forgotten);
     if (!c->moved)
         redis_requests_append(&c->ended, &c->waiting);
-    c->untold = NULL;
+    c->first_on_time = NULL;
 }
 
 static void go_down(struct conn *c)
@@ -752,7 +752,7 @@ static void break_soon(struct conn *c)
 
 static void on_break(struct task *task)
 {
-    struct conn *c = (struct conn *)((char *)task - offsetof(struct conn, break_task));
+    struct conn *c = container_of(task, struct conn, break_task);
 
     enter(c);
     go_down(c);
@@ -761,7 +761,7 @@ static void on_break(struct task *task)
 
 static void on_refuse(struct task *task)
 {
-    struct conn *c = (struct conn *)((char *)task - offsetof(struct conn, refuse_task));
+    struct conn *c = container_of(task, struct conn, refuse_task);
 
     if (c->state != PAUSED)
         return; /* an attempt has begun meanwhile: they wait for it */
@@ -977,7 +977,7 @@ static void start_connecting(struct conn *c)
 
 static void on_retry(struct timer *timer)
 {
-    start_connecting((struct conn *)((char *)timer - offsetof(struct conn, retry)));
+    start_connecting(container_of(timer, struct conn, retry));
 }
 
 /* ---- leases at stake ---- */

@@ -38,11 +38,32 @@
 #include <hiredis/hiredis.h>
 
 #include "engines/redis/lua.h"
-#include "engines/redis/stakes.h"
 #include "io/stream.h"
 
 struct conn;
 struct request;
+
+/* ---- leases ---- */
+
+#define LEASES_KINDS 64
+
+/* The leases that depend on a connection. The shortest limits how long the connection may be
+ * silent: it must be given up early enough for a second and a third one to renew in time.
+ *
+ * All zero at the start. Counted by powers of two, so that adding or removing one looks at no
+ * other. */
+struct leases {
+    uint32_t n[LEASES_KINDS];
+};
+
+/* Returns the kind that redis_leases_remove() needs. */
+unsigned redis_leases_add(struct leases *leases, uint64_t lease_ns);
+void redis_leases_remove(struct leases *leases, unsigned kind);
+
+/* At most the shortest lease and more than half of it; UINT64_MAX: there is none. */
+uint64_t redis_leases_shortest(const struct leases *leases);
+
+/* ---- connections ---- */
 
 /* Copied by redis_conn_new(), but for target.tls, which must outlive the connection. */
 struct conn_options {
@@ -51,7 +72,7 @@ struct conn_options {
     unsigned db;
     bool primary;                /* what turns out to be a replica is not connected to */
     uint64_t answer_ns;          /* how long a request may go unanswered; 0: 3 s */
-    const struct leases *stakes; /* the leases that depend on it; borrowed; NULL: none */
+    const struct leases *leases; /* the leases that depend on it; borrowed; NULL: none */
     size_t window; /* so many may be sent and unanswered; the rest wait here, in order, and
                     * their time begins when they are sent; 0: any number */
 };

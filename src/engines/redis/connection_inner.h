@@ -31,11 +31,11 @@ struct conn {
     enum conn_state state;
     struct stream *stream;
     struct resp *resp;
-    struct request_line sent;      /* in the order in which their answers will come */
-    struct request_line forgotten; /* answered with NOSCRIPT; again when sent is empty */
-    struct request_line waiting;   /* not sent yet */
-    struct request_line ended;     /* their connection broke; they are being told */
-    struct request *untold;        /* the first of sent that has not been called overdue */
+    struct request_queue sent;      /* in the order in which their answers will come */
+    struct request_queue forgotten; /* answered with NOSCRIPT; again when sent is empty */
+    struct request_queue waiting;   /* not sent yet */
+    struct request_queue ended;     /* their connection broke; they are being told */
+    struct request *first_on_time;  /* the first of sent that has not been called overdue */
     const struct lua *known[CONN_KNOWN_MAX]; /* the server has seen their source */
     unsigned n_known;
     bool pushes; /* for subscriptions only */

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/container.h"
 #include "engines/redis/address.h"
 #include "engines/redis/errors.h"
 #include "engines/redis/keys.h"
@@ -170,14 +171,14 @@ static void on_info(void *data, const redisReply *reply, const struct stile_erro
 }
 
 /* Of CONFIG GET: its name and the value. */
-static void take_config(struct probe_word *vital, const redisReply *reply,
+static void take_config(struct probe_word *word, const redisReply *reply,
                         const struct stile_error *err)
 {
-    error_copy(&vital->error, err);
+    error_copy(&word->error, err);
     if (err || !text_at(reply, 1))
         return;
-    vital->known = true;
-    snprintf(vital->text, sizeof vital->text, "%s", text_at(reply, 1));
+    word->known = true;
+    snprintf(word->text, sizeof word->text, "%s", text_at(reply, 1));
 }
 
 /* KeyDB has it. */
@@ -209,10 +210,10 @@ static void on_rewrite(void *data, const redisReply *reply, const struct stile_e
     answered(v);
 }
 
-static void take_success(struct probe_word *vital, const struct stile_error *err)
+static void take_success(struct probe_word *word, const struct stile_error *err)
 {
-    vital->known = !err;
-    error_copy(&vital->error, err);
+    word->known = !err;
+    error_copy(&word->error, err);
 }
 
 static void on_script(void *data, const redisReply *reply, const struct stile_error *err)
@@ -369,7 +370,7 @@ static void listens_message(struct conn *conn, const char *channel, size_t chann
 
 static void out_of_patience(struct timer *timer)
 {
-    struct probe *v = (struct probe *)((char *)timer - offsetof(struct probe, patience));
+    struct probe *v = container_of(timer, struct probe, patience);
     struct stile_error err;
     error_set(&err, STILE_UNREACHABLE, 0, "the subscription is not confirmed");
     heard(v, &err);

@@ -36,7 +36,7 @@ struct probe {
     bool shares_counter; /* its locks count their tokens at stile:...; of a Cluster, each in its
                             slot */
     void (*done)(
-        struct probe *vitals); /* once, in any case, perhaps from inside redis_probe_start() */
+        struct probe *probe); /* once, in any case, perhaps from inside redis_probe_start() */
     void *owner;
 
     /* What came back. */
@@ -67,15 +67,15 @@ char *redis_probe_cli(const struct conn_options *options, const char *flags);
 char *redis_probe_flags(const struct conn_options *options, const struct url *url);
 
 /* done() may also come when the server is gone: then info_error says so. */
-void redis_probe_start(struct probe *vitals);
-void redis_probe_free(struct probe *vitals); /* what came back; no done() comes any more */
+void redis_probe_start(struct probe *probe);
+void redis_probe_free(struct probe *probe); /* what came back; no done() comes any more */
 
 /* A field of INFO: its length without the end of its line, 0 if it is not there. */
-size_t redis_probe_field(const char **value, const struct probe *vitals, const char *name);
-bool redis_probe_is(const struct probe *vitals, const char *name, const char *value);
-long long redis_probe_number(const struct probe *vitals, const char *name); /* -1: not there */
-long long redis_probe_now_ms(const struct probe *vitals); /* on its clock, by clock.known */
-bool redis_probe_is_durable(const struct probe *vitals);
+size_t redis_probe_field(const char **value, const struct probe *probe, const char *name);
+bool redis_probe_is(const struct probe *probe, const char *name, const char *value);
+long long redis_probe_number(const struct probe *probe, const char *name); /* -1: not there */
+long long redis_probe_now_ms(const struct probe *probe); /* on its clock, by clock.known */
+bool redis_probe_is_durable(const struct probe *probe);
 
 /* ---- verdict.c ---- */
 
@@ -88,17 +88,11 @@ struct verdict {
 };
 
 /* Tells a finding about this server: format is what is the matter. */
-void redis_rules_report(struct query *query, const struct probe *vitals,
+void redis_rules_report(struct query *query, const struct probe *probe,
                         const struct verdict *verdict, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* disk.c: what it would forget. */
-void redis_rules_disk(struct query *query, const struct probe *vitals);
-
-/* rights.c: what its ACL forbids. */
-void redis_rules_acl(struct query *query, const struct probe *vitals);
-
 /* Everything that one server's vitals say. */
-void redis_rules_judge(struct query *query, const struct probe *vitals);
+void redis_rules_judge(struct query *query, const struct probe *probe);
 
 #endif

@@ -109,7 +109,7 @@ static void judge_keys(struct query *query, const struct probe *v)
         "does not let this user at all keys of a lock: %s", v->own_keys.error.message);
 }
 
-void redis_rules_acl(struct query *query, const struct probe *v)
+static void judge_acl(struct query *query, const struct probe *v)
 {
     if (redis_error_is_denial(&v->info_error))
         redis_rules_report(query, v, &no_info, "does not tell this user about itself: %s",
@@ -248,7 +248,7 @@ static void judge_restart(struct query *query, const struct probe *v)
         seen ? "which one of its locks has now" : "the longest that a profile has");
 }
 
-void redis_rules_disk(struct query *query, const struct probe *v)
+static void judge_persistence(struct query *query, const struct probe *v)
 {
     judge_disk(query, v);
     judge_restart(query, v);
@@ -551,26 +551,26 @@ void redis_rules_judge(struct query *query, const struct probe *v)
         return;
     }
     if (v->info) {
-        redis_rules_disk(query, v);
+        judge_persistence(query, v);
         judge_memory(query, v);
         judge_clients(query, v);
         judge_copies(query, v);
         judge_rest(query, v);
         tell_what_is_fine(query, v);
     }
-    redis_rules_acl(query, v);
+    judge_acl(query, v);
 }
 
 /* ---- examine ---- */
 
-struct visit {
+struct examination {
     struct query *query;
     size_t pending, n;
-    struct patient {
-        struct visit *visit;
-        struct probe vitals;
+    struct examined {
+        struct examination *exam;
+        struct probe probe;
         char *where, *cli;
-    } patients[];
+    } servers[];
 };
 
 static bool is_up(const struct probe *v)
@@ -578,15 +578,15 @@ static bool is_up(const struct probe *v)
     return v->info || redis_error_is_denial(&v->info_error);
 }
 
-static void visit_free(struct visit *visit)
+static void exam_free(struct examination *exam)
 {
-    for (size_t i = 0; i < visit->n; i++) {
-        redis_probe_free(&visit->patients[i].vitals);
-        free(visit->patients[i].where);
-        free(visit->patients[i].cli);
+    for (size_t i = 0; i < exam->n; i++) {
+        redis_probe_free(&exam->servers[i].probe);
+        free(exam->servers[i].where);
+        free(exam->servers[i].cli);
     }
-    visit->query->state = NULL;
-    free(visit);
+    exam->query->state = NULL;
+    free(exam);
 }
 
 /* ---- a Cluster ---- */
@@ -606,12 +606,12 @@ static const struct verdict no_cluster = {
     .cure = "Use redis:// for this server.",
 };
 
-static void tell_cluster(struct visit *visit)
+static void tell_cluster(struct examination *exam)
 {
     char what[64];
-    snprintf(what, sizeof what, "a Redis Cluster with %zu primaries", visit->n);
-    visit->query->engine->events->finding(
-        visit->query,
+    snprintf(what, sizeof what, "a Redis Cluster with %zu primaries", exam->n);
+    exam->query->engine->events->finding(
+        exam->query,
         &(struct stile_finding){.severity = STILE_NOTE,
                                 .id = "cluster",
                                 .what = what,
@@ -621,65 +621,65 @@ static void tell_cluster(struct visit *visit)
 
 /* ---- the visit ---- */
 
-static void finish(struct visit *visit)
+static void finish(struct examination *exam)
 {
-    struct query *query = visit->query;
+    struct query *query = exam->query;
     const struct engine_events *events = query->engine->events;
     bool alone = !redis_of(query->engine)->cluster;
-    struct probe *first = &visit->patients[0].vitals;
+    struct probe *first = &exam->servers[0].probe;
     if (alone && !is_up(first)) {
         struct stile_error err = first->info_error;
-        visit_free(visit);
+        exam_free(exam);
         events->done(query, &err);
         return;
     }
-    for (size_t i = 0; i < visit->n; i++) {
-        struct probe *v = &visit->patients[i].vitals;
+    for (size_t i = 0; i < exam->n; i++) {
+        struct probe *v = &exam->servers[i].probe;
         if (is_up(v))
             redis_rules_judge(query, v);
         else
             redis_rules_report(query, v, &is_down, "does not answer: %s", v->info_error.message);
     }
     if (!alone)
-        tell_cluster(visit);
+        tell_cluster(exam);
     else if (redis_of(query->engine)->clustered && redis_probe_is(first, "cluster_enabled", "0"))
         redis_rules_report(query, first, &no_cluster, "is not part of a Redis Cluster");
-    visit_free(visit);
+    exam_free(exam);
     events->done(query, NULL);
 }
 
-static void answered(struct visit *visit)
+static void answered(struct examination *exam)
 {
-    if (--visit->pending == 0)
-        finish(visit);
+    if (--exam->pending == 0)
+        finish(exam);
 }
 
-static void on_vitals(struct probe *vitals)
+static void on_probed(struct probe *probe)
 {
-    answered(((struct patient *)vitals->owner)->visit);
+    answered(((struct examined *)probe->owner)->exam);
 }
 
-static enum stile_status prepare(struct visit *visit, struct redis *redis, struct node *node,
+static enum stile_status prepare(struct examination *exam, struct redis *redis, struct node *node,
                                  struct stile_error *err)
 {
-    struct patient *patient = &visit->patients[visit->n];
+    struct examined *server = &exam->servers[exam->n];
     enum stile_status status = redis_node_connect(node, err);
     if (status)
         return status;
-    visit->n++;
-    patient->visit = visit;
-    patient->where = redis_probe_where(redis_conn_options(node->asks));
-    patient->cli = redis_probe_cli(redis_conn_options(node->asks), redis->cli_flags);
-    patient->vitals = (struct probe){.wait_replicas = redis->wait_replicas,
-                                     .loop = redis->engine.loop,
-                                     .conn = node->asks,
-                                     .where = patient->where,
-                                     .cli = patient->cli,
-                                     .prefix = redis->prefix,
-                                     .shares_counter = !redis->cluster,
-                                     .done = on_vitals,
-                                     .owner = patient};
-    return patient->where ? STILE_OK : error_set(err, STILE_NOMEM, 0, "out of memory");
+    exam->n++;
+    server->exam = exam;
+    server->where = redis_probe_where(redis_conn_options(node->asks));
+    server->cli = redis_probe_cli(redis_conn_options(node->asks), redis->cli_flags);
+    server->probe = (struct probe){.wait_replicas = redis->wait_replicas,
+                                   .loop = redis->engine.loop,
+                                   .conn = node->asks,
+                                   .where = server->where,
+                                   .cli = server->cli,
+                                   .prefix = redis->prefix,
+                                   .shares_counter = !redis->cluster,
+                                   .done = on_probed,
+                                   .owner = server};
+    return server->where ? STILE_OK : error_set(err, STILE_NOMEM, 0, "out of memory");
 }
 
 void redis_doctor_examine(struct engine *engine, struct query *query)
@@ -690,25 +690,25 @@ void redis_doctor_examine(struct engine *engine, struct query *query)
     size_t n = 0;
     for (struct node *node = NULL; (node = redis_route_next(redis, node));)
         n++;
-    struct visit *visit = calloc(1, sizeof *visit + n * sizeof *visit->patients);
-    if (!visit) {
+    struct examination *exam = calloc(1, sizeof *exam + n * sizeof *exam->servers);
+    if (!exam) {
         error_set(&err, STILE_NOMEM, 0, "out of memory");
         engine->events->done(query, &err);
         return;
     }
-    visit->query = query;
-    query->state = visit;
+    exam->query = query;
+    query->state = exam;
     for (struct node *node = NULL; !status && (node = redis_route_next(redis, node));)
-        status = prepare(visit, redis, node, &err);
+        status = prepare(exam, redis, node, &err);
     if (status) {
-        visit_free(visit);
+        exam_free(exam);
         engine->events->done(query, &err);
         return;
     }
-    visit->pending = 1;
-    for (size_t i = 0; i < visit->n; i++) {
-        visit->pending++;
-        redis_probe_start(&visit->patients[i].vitals);
+    exam->pending = 1;
+    for (size_t i = 0; i < exam->n; i++) {
+        exam->pending++;
+        redis_probe_start(&exam->servers[i].probe);
     }
-    answered(visit);
+    answered(exam);
 }

@@ -7,21 +7,12 @@
 #include <string.h>
 
 #include "base/self.h"
+#include "base/text.h"
 #include "engines/redis/identity.h"
 #include "engines/redis/keys.h"
 #include "engines/redis/redis.h"
 
 /* ---- owner values ---- */
-
-static void write_hex(char *out, const unsigned char *bytes, size_t n)
-{
-    static const char digits[] = "0123456789abcdef";
-    for (size_t i = 0; i < n; i++) {
-        *out++ = digits[bytes[i] >> 4];
-        *out++ = digits[bytes[i] & 15];
-    }
-    *out = '\0';
-}
 
 int redis_identity_new(char channel[CHANNEL_MAX], char info[INFO_MAX], const struct engine *engine)
 {
@@ -29,7 +20,7 @@ int redis_identity_new(char channel[CHANNEL_MAX], char info[INFO_MAX], const str
     char host[SELF_HOST_MAX + 1];
     int rc = loop_random(engine->loop, random, sizeof random);
     strcpy(channel, "stile:");
-    write_hex(channel + strlen(channel), random, sizeof random);
+    hex_encode(channel + strlen(channel), random, sizeof random);
     self_host(host);
     int n = snprintf(info, INFO_MAX, "%lld %s ", (long long)engine->pid, host);
     self_command(info + n, INFO_MAX - (size_t)n, engine->label);
@@ -41,7 +32,7 @@ int redis_identity_draw_owner(char owner[OWNER_LEN + 1], const char *channel, st
     unsigned char random[(OWNER_LEN - SESSION_LEN) / 2];
     int rc = loop_random(loop, random, sizeof random);
     memcpy(owner, channel + strlen("stile:"), SESSION_LEN);
-    write_hex(owner + SESSION_LEN, random, sizeof random);
+    hex_encode(owner + SESSION_LEN, random, sizeof random);
     return rc;
 }
 
@@ -101,12 +92,12 @@ void redis_identity_publish(struct redis *redis, const struct claim *claim)
     send(redis, args, 5);
 }
 
-void redis_identity_extend(struct redis *redis, struct redis_claim *part)
+void redis_identity_extend(struct redis *redis, struct redis_claim *claim)
 {
-    const struct claim *claim = claim_of(part);
+    const struct claim *base = base_of(claim);
     char key[CLIENT_KEY], ms[NUMBER_MAX];
-    write_key(key, redis, slot_of_claim(redis, claim), part->owner);
-    redis_number_write(ms, claim_ns(claim) / NS_PER_MS + KEPT_MS);
+    write_key(key, redis, slot_of_claim(redis, base), claim->owner);
+    redis_number_write(ms, claim_ns(base) / NS_PER_MS + KEPT_MS);
     struct conn_arg args[] = {CONN_TEXT("PEXPIRE"), CONN_TEXT(key), CONN_TEXT(ms)};
     send(redis, args, 3);
 }

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/container.h"
+#include "base/hash.h"
 #include "engines/redis/inspect.h"
 #include "engines/redis/redis.h"
 
@@ -42,12 +44,14 @@ char *redis_view_keep(struct view *view, const char *text)
     return copy;
 }
 
-uint64_t redis_view_number(const char *text)
+/* 0 for NULL, or for no number. */
+static uint64_t number_of(const char *text)
 {
     return text ? strtoull(text, NULL, 10) : 0;
 }
 
-int64_t redis_view_between(uint64_t earlier_ms, uint64_t later_ms)
+/* 0 if later_ms is not later. */
+static int64_t ms_between(uint64_t earlier_ms, uint64_t later_ms)
 {
     uint64_t ms = later_ms > earlier_ms ? later_ms - earlier_ms : 0;
     return ms < INT64_MAX ? (int64_t)ms : INT64_MAX;
@@ -79,9 +83,7 @@ void redis_view_take_client(struct stile_claim_info *claim, char *text)
 
 static uint64_t mix(uint64_t sum, const char *text)
 {
-    for (; text && *text; text++)
-        sum = (sum ^ (unsigned char)*text) * UINT64_C(0x100000001b3);
-    return sum * 31 + 1;
+    return fnv_add(sum, text, text ? strlen(text) : 0) * 31 + 1;
 }
 
 uint64_t redis_view_fingerprint(const struct stile_info *info)
@@ -140,8 +142,8 @@ void redis_names_free(struct names *names)
 void redis_names_pattern(char *pattern, const char *prefix, const char *name)
 {
     char *at = pattern;
-    for (const char *part = prefix; part; part = part == prefix ? name : NULL) {
-        for (const char *c = part; *c; c++) {
+    for (const char *text = prefix; text; text = text == prefix ? name : NULL) {
+        for (const char *c = text; *c; c++) {
             if (strchr("*?[]\\", *c))
                 *at++ = '\\';
             *at++ = *c;
@@ -175,7 +177,7 @@ static void add_exclusive(struct view *view, const char *owner, const char *by, 
         claim->token = claim->ghost ? token : 0;
         return;
     }
-    claim->age_ms = redis_view_between(since, now_ms);
+    claim->age_ms = ms_between(since, now_ms);
     redis_view_take_client(claim, text);
 }
 
@@ -186,14 +188,13 @@ static void add_member(struct view *view, const redisReply *member, enum stile_m
     const char *owner = text_at(member, 0), *ends = text_at(member, 1);
     char *text = redis_view_keep(view, text_at(member, 2));
     uint64_t token = redis_view_take_number(&text), since = redis_view_take_number(&text);
-    *claim =
-        (struct stile_claim_info){.held = true,
-                                  .ghost = owner[0] == '~',
-                                  .mode = mode,
-                                  .token = token,
-                                  .age_ms = redis_view_between(since ? since : now_ms, now_ms),
-                                  .expires_ms = redis_view_between(now_ms, redis_view_number(ends)),
-                                  .owner = owner};
+    *claim = (struct stile_claim_info){.held = true,
+                                       .ghost = owner[0] == '~',
+                                       .mode = mode,
+                                       .token = token,
+                                       .age_ms = ms_between(since ? since : now_ms, now_ms),
+                                       .expires_ms = ms_between(now_ms, number_of(ends)),
+                                       .owner = owner};
     redis_view_take_client(claim, text);
 }
 
@@ -205,7 +206,7 @@ static void add_waiter(struct view *view, const char *entry, uint64_t now_ms)
     char mode = *redis_view_take_word(&text);
     redis_view_take_number(&text); /* its slots */
     uint64_t since = redis_view_take_number(&text);
-    *claim = (struct stile_claim_info){.age_ms = redis_view_between(since, now_ms),
+    *claim = (struct stile_claim_info){.age_ms = ms_between(since, now_ms),
                                        .mode = mode == 's'   ? STILE_SHARED
                                                : mode == 'n' ? STILE_SLOTS
                                                              : STILE_EXCLUSIVE,
@@ -218,8 +219,8 @@ static void fill(struct view *view, const redisReply *reply)
 {
     const char *holder = text_at(reply, 0);
     const redisReply *members = element_at(reply, 5), *queue = element_at(reply, 6);
-    uint64_t now_ms = redis_view_number(text_at(reply, 4));
-    view->info.token = redis_view_number(text_at(reply, 2));
+    uint64_t now_ms = number_of(text_at(reply, 4));
+    view->info.token = number_of(text_at(reply, 2));
     if (length_of(members) > 0) {
         enum stile_mode mode = strcmp(holder, "~S") == 0 ? STILE_SHARED : STILE_SLOTS;
         for (size_t i = 0; i < length_of(members); i++)
@@ -339,7 +340,7 @@ struct listing {
     struct query *query;
     struct node *node; /* whose keys are looked through */
     struct names names;
-    size_t asked, told;
+    size_t asked, answered;
     char pattern[PATTERN_ROOM(PREFIX_MAX, STILE_NAME_MAX)];
     struct stile_error error;
 };
@@ -360,7 +361,7 @@ static void on_listed(void *data, const redisReply *reply, const struct stile_er
     struct listing *listing = data;
     struct stile_error why;
     struct view view = {0};
-    const char *name = listing->names.names[listing->told++];
+    const char *name = listing->names.names[listing->answered++];
     if (!err && view_make(&view, reply, name, &why))
         err = &why;
     if (err && !listing->error.status)
@@ -368,7 +369,7 @@ static void on_listed(void *data, const redisReply *reply, const struct stile_er
     if (!err && view.n > 0)
         listing->query->engine->events->info(listing->query, &view.info);
     redis_view_free(&view);
-    if (listing->told == listing->asked)
+    if (listing->answered == listing->asked)
         show_some(listing);
 }
 
@@ -389,7 +390,7 @@ static void show_some(struct listing *listing)
             break;
         }
     }
-    if (listing->told == listing->asked)
+    if (listing->answered == listing->asked)
         listing_end(listing, &listing->error);
 }
 
@@ -511,8 +512,7 @@ static void on_watched(void *data, const redisReply *reply, const struct stile_e
 
 static void look(struct timer *timer)
 {
-    struct watching *watching =
-        (struct watching *)((char *)timer - offsetof(struct watching, timer));
+    struct watching *watching = container_of(timer, struct watching, timer);
     struct query *query = watching->query;
     struct stile_error err;
     if (!send_show(redis_of(query->engine), query->name, query->name_len, on_watched, watching,

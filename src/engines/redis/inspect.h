@@ -17,9 +17,7 @@ struct view {
 enum stile_status redis_view_init(struct view *view, const char *name, size_t most,
                                   struct stile_error *err);
 void redis_view_free(struct view *view);
-char *redis_view_keep(struct view *view, const char *text);         /* a copy; "" without memory */
-uint64_t redis_view_number(const char *text);                       /* NULL, or no number: 0 */
-int64_t redis_view_between(uint64_t earlier_ms, uint64_t later_ms); /* 0 if it is not later */
+char *redis_view_keep(struct view *view, const char *text); /* a copy; "" without memory */
 uint64_t redis_view_take_number(char **text);
 const char *redis_view_take_word(char **text);
 void redis_view_take_client(struct stile_claim_info *claim, char *text); /* "pid host command" */

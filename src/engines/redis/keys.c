@@ -32,7 +32,9 @@ static uint16_t crc_of(const char *bytes, size_t n)
     return crc;
 }
 
-size_t redis_slot_tag(const char **tag, const char *key, size_t len)
+/* What a Cluster hashes instead of the whole key: the text between the first { and the first }
+ * behind it, unless that is empty. Its length with both braces, or 0. */
+static size_t slot_tag(const char **tag, const char *key, size_t len)
 {
     const char *open = memchr(key, '{', len);
     const char *close = open ? memchr(open, '}', len - (size_t)(open - key)) : NULL;
@@ -43,7 +45,7 @@ size_t redis_slot_tag(const char **tag, const char *key, size_t len)
 uint16_t redis_slot_of(const char *key, size_t len)
 {
     const char *tag;
-    size_t n = redis_slot_tag(&tag, key, len);
+    size_t n = slot_tag(&tag, key, len);
 #ifdef MUTANT_REDIS_SLOT_OF_ALL
     n = 0;
 #endif
@@ -91,7 +93,7 @@ char *redis_keys_of_name(struct conn_arg *args, char *room, const char *const *s
     const char *key = room, *tag;
     char made[SLOT_TEXT + 2] = {'{', '?', '?', '?', '}'};
     char *at = add(add(room, prefix, prefix_len), name, name_len);
-    size_t tag_len = redis_slot_tag(&tag, key, len);
+    size_t tag_len = slot_tag(&tag, key, len);
     if (!tag_len && memchr(key, '}', len)) {
         redis_slot_text(made + 1, redis_slot_of(key, len));
         tag = made;
@@ -114,7 +116,7 @@ bool redis_keys_is_derived(const char *const *suffixes, size_t n, const char *pr
                            const char *key, size_t len)
 {
     const char *tag;
-    size_t prefix_len = strlen(prefix), tag_len = redis_slot_tag(&tag, key, len);
+    size_t prefix_len = strlen(prefix), tag_len = slot_tag(&tag, key, len);
     if (!tag_len || tag != key)
         return false;
     for (size_t i = 1; i < n; i++) {

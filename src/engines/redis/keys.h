@@ -22,10 +22,6 @@ bool redis_keys_is_derived(const char *const *suffixes, size_t n, const char *pr
 
 #define SLOTS 16384
 
-/* What a Cluster hashes instead of the whole key: the text between the first { and the first }
- * behind it, unless that is empty. Its length with both braces, or 0. */
-size_t redis_slot_tag(const char **tag, const char *key, size_t len);
-
 uint16_t redis_slot_of(const char *key, size_t len);
 
 /* Text that is in this slot, all letters and digits. */

@@ -87,7 +87,7 @@ static void hears_message(struct conn *conn, const char *channel, size_t channel
 static bool answers(struct conn *conn, struct request *request, const redisReply *reply)
 {
     struct node *node = redis_conn_owner(conn);
-    node->redis->speaker = node;
+    node->redis->answering = node;
     return node->redis->node_events->answers(node, request, reply);
 }
 
@@ -164,10 +164,10 @@ static void ask_again(struct timer *timer)
 {
     struct node *node = container_of(timer, struct node, again);
     uint64_t now_ns = loop_now(node->redis->engine.loop);
-    struct request_line line;
-    redis_requests_init(&line);
-    redis_requests_append(&line, &node->later);
-    for (struct request *request; (request = redis_requests_pop(&line));) {
+    struct request_queue queue;
+    redis_requests_init(&queue);
+    redis_requests_append(&queue, &node->later);
+    for (struct request *request; (request = redis_requests_pop(&queue));) {
         if (!request->fn)
             redis_request_free(request);
         else if (request->until_ns <= now_ns)

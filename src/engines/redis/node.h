@@ -18,7 +18,7 @@ struct node {
     bool hearing;   /* the subscription is in effect */
     unsigned slots; /* of a Cluster, that are its own */
 
-    struct request_line later; /* to be said again here, after a while */
+    struct request_queue later; /* to be said again here, after a while */
     struct timer again;
     unsigned agains;
     struct stile_error why; /* they must wait */

@@ -21,6 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/container.h"
 #include "engines/redis/address.h"
 #include "engines/redis/cluster.h"
 #include "engines/redis/doctor_probe.h"
@@ -44,7 +45,7 @@ struct opening {
 
 static void out_of_patience(struct timer *timer)
 {
-    struct opening *opening = (struct opening *)((char *)timer - offsetof(struct opening, timer));
+    struct opening *opening = container_of(timer, struct opening, timer);
     error_set(&opening->error, STILE_UNREACHABLE, 0, "the server does not answer");
     opening->over = true;
 }
@@ -291,7 +292,7 @@ static enum stile_status read_target(struct redis *redis, const struct url *url,
                                      struct stile_error *err)
 {
     struct conn_options *o = &redis->options;
-    o->stakes = &redis->stakes;
+    o->leases = &redis->leases;
     o->user = url->user && *url->user ? url->user : NULL;
     o->password = url->password;
     if (strcmp(url->scheme, "redis+unix") == 0) {

@@ -14,35 +14,35 @@ struct batch {
     struct redis *redis;
     uint64_t sent_ns;
     size_t n;
-    struct redis_claim *parts[];
+    struct redis_claim *claims[];
 };
 
-void redis_claim_leave_batch(struct redis_claim *part)
+void redis_claim_leave_batch(struct redis_claim *claim)
 {
-    struct batch *batch = part->batch;
+    struct batch *batch = claim->batch;
     for (size_t i = 0; batch && i < batch->n; i++) {
-        if (batch->parts[i] == part)
-            batch->parts[i] = NULL;
+        if (batch->claims[i] == claim)
+            batch->claims[i] = NULL;
     }
-    part->batch = NULL;
+    claim->batch = NULL;
 }
 
-static void answer_one(struct batch *batch, struct redis_claim *part, const redisReply *reply,
+static void answer_one(struct batch *batch, struct redis_claim *claim, const redisReply *reply,
                        size_t i)
 {
     const struct engine_events *events = batch->redis->engine.events;
-    struct claim *claim = claim_of(part);
+    struct claim *base = base_of(claim);
     struct stile_error err;
-    part->batch = NULL;
+    claim->batch = NULL;
     if (!is_array(reply, batch->n)) {
-        events->unknown(claim);
+        events->unknown(base);
     } else if (number_at(reply, i) == RENEWED) {
-        events->renewed(claim, batch->sent_ns, claim->ttl_ns);
+        events->renewed(base, batch->sent_ns, base->ttl_ns);
     } else if (number_at(reply, i) != GONE) {
-        events->unknown(claim);
+        events->unknown(base);
     } else {
         error_set(&err, STILE_LOST, 0, "the server does not have it any more");
-        events->lost(claim, &err);
+        events->lost(base, &err);
     }
 }
 
@@ -53,8 +53,8 @@ static void on_renewed(void *data, const redisReply *reply, const struct stile_e
     if (batch->next)
         batch->next->at = batch->at;
     for (size_t i = 0; i < batch->n; i++) {
-        if (batch->parts[i])
-            answer_one(batch, batch->parts[i], err ? NULL : reply, i);
+        if (batch->claims[i])
+            answer_one(batch, batch->claims[i], err ? NULL : reply, i);
     }
     free(batch);
 }
@@ -99,13 +99,13 @@ static enum stile_status send_batch(struct redis *redis, struct batch *batch, st
     struct conn_arg *arg = draft->args;
     char *room = draft->room;
     for (size_t i = 0; i < batch->n; i++, arg += SCRIPT_KEYS) {
-        struct claim *claim = claim_of(batch->parts[i]);
-        room = redis_keys_write(arg, room, redis, claim->name, claim->name_len);
-        redis_identity_publish(redis, claim);
-        redis_numbers_of(&draft->numbers[i], claim, batch->sent_ns - batch->parts[i]->granted_ns);
+        struct claim *base = base_of(batch->claims[i]);
+        room = redis_keys_write(arg, room, redis, base->name, base->name_len);
+        redis_identity_publish(redis, base);
+        redis_numbers_of(&draft->numbers[i], base, batch->sent_ns - batch->claims[i]->granted_ns);
     }
     for (size_t i = 0; i < batch->n; i++) {
-        *arg++ = (struct conn_arg){batch->parts[i]->owner, OWNER_LEN};
+        *arg++ = (struct conn_arg){batch->claims[i]->owner, OWNER_LEN};
         *arg++ = CONN_TEXT(draft->numbers[i].mode);
         *arg++ = CONN_TEXT(draft->numbers[i].px);
     }
@@ -116,14 +116,14 @@ static enum stile_status send_batch(struct redis *redis, struct batch *batch, st
 
 static void renew_some(struct redis *redis, struct claim *const *claims, size_t n)
 {
-    struct batch *batch = malloc(sizeof *batch + n * sizeof *batch->parts);
+    struct batch *batch = malloc(sizeof *batch + n * sizeof *batch->claims);
     struct draft draft;
     bool sent = false;
     if (draft_new(&draft, redis, claims, n) && batch) {
         *batch = (struct batch){.redis = redis, .n = n, .sent_ns = loop_now(redis->engine.loop)};
         for (size_t i = 0; i < n; i++) {
-            batch->parts[i] = part_of(claims[i]);
-            batch->parts[i]->batch = batch;
+            batch->claims[i] = redis_claim_of(claims[i]);
+            batch->claims[i]->batch = batch;
         }
         sent = send_batch(redis, batch, &draft) == STILE_OK;
     }
@@ -138,7 +138,7 @@ static void renew_some(struct redis *redis, struct claim *const *claims, size_t 
     }
     free(batch);
     for (size_t i = 0; i < n; i++) {
-        part_of(claims[i])->batch = NULL;
+        redis_claim_of(claims[i])->batch = NULL;
         redis->engine.events->unknown(claims[i]);
     }
 }

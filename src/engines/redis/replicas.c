@@ -20,72 +20,72 @@ static void start(struct node *node);
 
 /* ---- a line of claims ---- */
 
-static void add(struct redis_claim **line, struct redis_claim *part)
+static void add(struct redis_claim **list, struct redis_claim *claim)
 {
-    while (*line)
-        line = &(*line)->replicates_next;
-    part->replicates_next = NULL;
-    *line = part;
+    while (*list)
+        list = &(*list)->replicates_next;
+    claim->replicates_next = NULL;
+    *list = claim;
 }
 
-static bool drop(struct redis_claim **line, const struct redis_claim *part)
+static bool drop(struct redis_claim **list, const struct redis_claim *claim)
 {
-    while (*line && *line != part)
-        line = &(*line)->replicates_next;
-    if (!*line)
+    while (*list && *list != claim)
+        list = &(*list)->replicates_next;
+    if (!*list)
         return false;
-    *line = part->replicates_next;
+    *list = claim->replicates_next;
     return true;
 }
 
-void redis_replicas_forget(struct redis_claim *part)
+void redis_replicas_forget(struct redis_claim *claim)
 {
-    struct node *node = part->replicates_at;
-    if (node && !drop(&node->gathering, part))
-        drop(&node->replicating, part);
+    struct node *node = claim->replicates_at;
+    if (node && !drop(&node->gathering, claim))
+        drop(&node->replicating, claim);
     if (node && node->waits)
-        redis_conn_forget(node->waits, part);
-    part->replicates_at = NULL;
+        redis_conn_forget(node->waits, claim);
+    claim->replicates_at = NULL;
 }
 
 /* ---- confirming a grant ---- */
 
-enum stile_status redis_replicas_confirm(struct redis_claim *part, struct conn *conn, conn_fn *fn,
+enum stile_status redis_replicas_confirm(struct redis_claim *claim, struct conn *conn, conn_fn *fn,
                                          struct stile_error *err)
 {
-    struct claim *claim = claim_of(part);
-    struct redis *redis = redis_of_part(part);
+    struct claim *base = base_of(claim);
+    struct redis *redis = redis_of_claim(claim);
     struct numbers n;
     struct call call;
-    size_t n_keys = claim->mode == STILE_EXCLUSIVE ? TAKE_KEYS : SCRIPT_KEYS;
-    redis_numbers_of(&n, claim, 0);
-    redis_call_begin(&call, n_keys, redis, claim->name, claim->name_len);
-    redis_call_add(&call, part->owner);
+    size_t n_keys = base->mode == STILE_EXCLUSIVE ? TAKE_KEYS : SCRIPT_KEYS;
+    redis_numbers_of(&n, base, 0);
+    redis_call_begin(&call, n_keys, redis, base->name, base->name_len);
+    redis_call_add(&call, claim->owner);
     redis_call_add(&call, n.mode);
     redis_call_add(&call, n.px);
     const struct lua *script = &redis_script_confirm;
-    return conn ? redis_conn_eval(conn, script, call.args, call.n_keys, call.n, fn, part, err)
-                : redis_call_send(&call, redis, script, fn, part, err);
+    return conn ? redis_conn_eval(conn, script, call.args, call.n_keys, call.n, fn, claim, err)
+                : redis_call_send(&call, redis, script, fn, claim, err);
 }
 
 /* ---- how it ends ---- */
 
-static void fail(struct redis_claim *part, const struct stile_error *err)
+static void fail(struct redis_claim *claim, const struct stile_error *err)
 {
     struct stile_error why;
     error_copy(&why, err);
-    redis_replicas_forget(part);
-    part->replicated(part, &why);
+    redis_replicas_forget(claim);
+    claim->replicated(claim, &why);
 }
 
-static void end(struct redis_claim *part, const redisReply *reply, const struct stile_error *err)
+static void end(struct redis_claim *claim, const redisReply *reply, const struct stile_error *err)
 {
-    struct redis *redis = redis_of_part(part);
+    struct redis *redis = redis_of_claim(claim);
     struct stile_error few;
     long long reached = is_number(reply) ? reply->integer : 0;
     if (!err && reached >= redis->wait_replicas) {
-        redis_replicas_forget(part);
-        part->replicated(part, NULL);
+        redis_replicas_forget(claim);
+        claim->replicated(claim, NULL);
         return;
     }
     if (!err) {
@@ -93,7 +93,7 @@ static void end(struct redis_claim *part, const redisReply *reply, const struct 
                   reached, redis->wait_replicas);
         err = &few;
     }
-    fail(part, err);
+    fail(claim, err);
 }
 
 static void on_waited(void *data, const redisReply *reply, const struct stile_error *err)
@@ -107,14 +107,14 @@ static void on_waited(void *data, const redisReply *reply, const struct stile_er
 
 static void on_written(void *data, const redisReply *reply, const struct stile_error *err)
 {
-    struct redis_claim *part = data;
+    struct redis_claim *claim = data;
     struct stile_error gone;
     if (!err && !is_token(reply)) {
         error_set(&gone, STILE_UNCERTAIN, 0, "the grant ended before its replicas were counted");
         err = &gone;
     }
     if (err)
-        fail(part, err);
+        fail(claim, err);
 }
 
 /* ---- asking ---- */
@@ -143,7 +143,7 @@ static enum stile_status connect_waits(struct node *node, struct stile_error *er
     struct conn_options options = *redis_conn_options(node->asks);
     const struct conn_options *had = node->waits ? redis_conn_options(node->waits) : NULL;
     options.answer_ns = node->redis->wait_ms * NS_PER_MS + SPARE_NS;
-    options.stakes = NULL; /* no lease depends on it, and WAIT is silent for as long as it takes */
+    options.leases = NULL; /* no lease depends on it, and WAIT is silent for as long as it takes */
     if (had && same(had->target.host, options.target.host) &&
         had->target.port == options.target.port)
         return STILE_OK;
@@ -161,10 +161,10 @@ static enum stile_status send_wait(struct node *node, struct stile_error *err)
     return redis_conn_send(node->waits, args, 3, on_waited, node, err);
 }
 
-static void fail_all(struct redis_claim **line, const struct stile_error *err)
+static void fail_all(struct redis_claim **list, const struct stile_error *err)
 {
-    while (*line)
-        fail(*line, err);
+    while (*list)
+        fail(*list, err);
 }
 
 static void start(struct node *node)
@@ -178,10 +178,10 @@ static void start(struct node *node)
     }
     node->replicating = node->gathering;
     node->gathering = NULL;
-    for (struct redis_claim *part = node->replicating, *next; part; part = next) {
-        next = part->replicates_next;
-        if (redis_replicas_confirm(part, node->waits, on_written, &err))
-            fail(part, &err);
+    for (struct redis_claim *claim = node->replicating, *next; claim; claim = next) {
+        next = claim->replicates_next;
+        if (redis_replicas_confirm(claim, node->waits, on_written, &err))
+            fail(claim, &err);
     }
     node->waiting = true;
     if (send_wait(node, &err)) {
@@ -190,16 +190,16 @@ static void start(struct node *node)
     }
 }
 
-void redis_replicas_await(struct redis_claim *part, replicated_fn *replicated)
+void redis_replicas_await(struct redis_claim *claim, replicated_fn *replicated)
 {
-    struct redis *redis = redis_of_part(part);
-    struct node *node = redis->speaker;
+    struct redis *redis = redis_of_claim(claim);
+    struct node *node = redis->answering;
 #ifdef MUTANT_REDIS_WAITS_ELSEWHERE
     node = &redis->home;
 #endif
-    part->standing = REPLICATING;
-    part->replicated = replicated;
-    part->replicates_at = node;
-    add(&node->gathering, part);
+    claim->state = REPLICATING;
+    claim->replicated = replicated;
+    claim->replicates_at = node;
+    add(&node->gathering, claim);
     start(node);
 }

@@ -22,7 +22,7 @@ struct request {
     char bytes[];
 };
 
-struct request_line {
+struct request_queue {
     struct request *first, **tail;
     size_t n, bytes;
 };
@@ -36,12 +36,12 @@ void redis_request_free(struct request *request);
  * in the stream, and the stream is of no use any more. */
 int redis_request_write(struct request *request, struct stream *stream, bool with_source);
 
-void redis_requests_init(struct request_line *line);
-void redis_requests_push(struct request_line *line, struct request *request);
-struct request *redis_requests_pop(struct request_line *line); /* NULL: empty */
-void redis_requests_append(struct request_line *line, struct request_line *more);
-bool redis_requests_cancel(struct request_line *line, const void *data); /* true: there was one */
-void redis_requests_forget(struct request_line *line, const void *data);
-void redis_requests_clear(struct request_line *line);
+void redis_requests_init(struct request_queue *queue);
+void redis_requests_push(struct request_queue *queue, struct request *request);
+struct request *redis_requests_pop(struct request_queue *queue); /* NULL: empty */
+void redis_requests_append(struct request_queue *queue, struct request_queue *more);
+bool redis_requests_cancel(struct request_queue *queue, const void *data); /* true: there was one */
+void redis_requests_forget(struct request_queue *queue, const void *data);
+void redis_requests_clear(struct request_queue *queue);
 
 #endif

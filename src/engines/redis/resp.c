@@ -344,60 +344,60 @@ int redis_request_write(struct request *r, struct stream *stream, bool with_sour
 
 /* ---- lines ---- */
 
-void redis_requests_init(struct request_line *line)
+void redis_requests_init(struct request_queue *queue)
 {
-    *line = (struct request_line){0};
-    line->tail = &line->first;
+    *queue = (struct request_queue){0};
+    queue->tail = &queue->first;
 }
 
-void redis_requests_push(struct request_line *line, struct request *r)
+void redis_requests_push(struct request_queue *queue, struct request *r)
 {
     r->next = NULL;
-    *line->tail = r;
-    line->tail = &r->next;
-    line->n++;
-    line->bytes += r->len;
+    *queue->tail = r;
+    queue->tail = &r->next;
+    queue->n++;
+    queue->bytes += r->len;
 }
 
-struct request *redis_requests_pop(struct request_line *line)
+struct request *redis_requests_pop(struct request_queue *queue)
 {
-    struct request *r = line->first;
+    struct request *r = queue->first;
 
     if (!r)
         return NULL;
-    line->first = r->next;
-    if (!line->first)
-        line->tail = &line->first;
-    line->n--;
-    line->bytes -= r->len;
+    queue->first = r->next;
+    if (!queue->first)
+        queue->tail = &queue->first;
+    queue->n--;
+    queue->bytes -= r->len;
     return r;
 }
 
-void redis_requests_append(struct request_line *line, struct request_line *more)
+void redis_requests_append(struct request_queue *queue, struct request_queue *more)
 {
     if (!more->first)
         return;
-    *line->tail = more->first;
-    line->tail = more->tail;
-    line->n += more->n;
-    line->bytes += more->bytes;
+    *queue->tail = more->first;
+    queue->tail = more->tail;
+    queue->n += more->n;
+    queue->bytes += more->bytes;
     redis_requests_init(more);
 }
 
-void redis_requests_forget(struct request_line *line, const void *data)
+void redis_requests_forget(struct request_queue *queue, const void *data)
 {
-    for (struct request *r = line->first; r; r = r->next)
+    for (struct request *r = queue->first; r; r = r->next)
         if (r->data == data)
             r->fn = NULL;
 }
 
-bool redis_requests_cancel(struct request_line *line, const void *data)
+bool redis_requests_cancel(struct request_queue *queue, const void *data)
 {
-    struct request_line rest;
+    struct request_queue rest;
     bool any = false;
 
     redis_requests_init(&rest);
-    for (struct request *r; (r = redis_requests_pop(line));) {
+    for (struct request *r; (r = redis_requests_pop(queue));) {
         if (r->data != data) {
             redis_requests_push(&rest, r);
             continue;
@@ -405,12 +405,12 @@ bool redis_requests_cancel(struct request_line *line, const void *data)
         any = true;
         redis_request_free(r);
     }
-    redis_requests_append(line, &rest);
+    redis_requests_append(queue, &rest);
     return any;
 }
 
-void redis_requests_clear(struct request_line *line)
+void redis_requests_clear(struct request_queue *queue)
 {
-    for (struct request *r; (r = redis_requests_pop(line));)
+    for (struct request *r; (r = redis_requests_pop(queue));)
         redis_request_free(r);
 }

@@ -26,13 +26,13 @@ bool redis_route_answers(struct node *node, struct request *request, const redis
     enum redis_error error = redis_error_of(reply);
     if (error != FAULT_READ_ONLY && error != FAULT_MASTER_DOWN)
         return false;
-    redis_node_send_later(node, request, reply); /* nothing was done: the next primary is asked */
+    redis_node_send_later(node, request, reply); /* not executed: the next primary gets it */
     return true;
 }
 
 /* ---- where a name is kept ---- */
 
-/* Those there are: the only one, or the Cluster's. */
+/* The only server, or the nodes of the Cluster. */
 static size_t all_nodes(struct node ***nodes, struct redis *redis, struct node **home)
 {
     if (redis->cluster)
@@ -82,17 +82,6 @@ enum stile_status redis_route_listen(struct redis *redis, const char *name, size
     if (redis->sentinel && !node->hears)
         redis_sentinel_listen(redis->sentinel);
     return redis_node_listen(node, err);
-}
-
-enum stile_status redis_route_listen_anywhere(struct redis *redis, const char *name,
-                                              size_t name_len, struct stile_error *err)
-{
-    struct node *home, **nodes;
-    size_t n = all_nodes(&nodes, redis, &home);
-    for (size_t i = 0; i < n; i++)
-        if (nodes[i]->hearing)
-            return STILE_OK;
-    return redis_route_listen(redis, name, name_len, err);
 }
 
 void redis_route_forget(struct redis *redis, const void *data)

@@ -9,24 +9,20 @@
 void redis_route_down(struct node *node, const struct stile_error *why);
 bool redis_route_answers(struct node *node, struct request *request, const redisReply *reply);
 
-/* Never NULL: what is asked there may still fail. */
+/* Never NULL, but a request there may still fail. */
 struct node *redis_route_to_key(struct redis *redis, const struct conn_arg *key);
 struct node *redis_route_to(struct redis *redis, const char *name, size_t name_len);
 
 uint16_t redis_route_slot(const struct redis *redis, const char *name, size_t name_len);
-/* Each that has names of its own, one after the other; NULL: the first, or there is no other. */
+/* Iterates over the nodes that have names. node NULL: returns the first; NULL: no more. */
 struct node *redis_route_next(struct redis *redis, const struct node *node);
 
-/* Subscribes on the name's own node, if that is not done yet: the script that serves who waits sees
- * only who listens there. */
+/* Subscribes on the name's own node, if that is not done yet: the script that grants to a waiter
+ * sees only the subscribers of its own node. */
 enum stile_status redis_route_listen(struct redis *redis, const char *name, size_t name_len,
                                      struct stile_error *err);
 
-/* The same for who holds: a message reaches all nodes of a Cluster, so one ear is enough. */
-enum stile_status redis_route_listen_anywhere(struct redis *redis, const char *name,
-                                              size_t name_len, struct stile_error *err);
-
-/* As redis_conn_forget(), wherever it was asked. */
+/* redis_conn_forget() on all nodes. */
 void redis_route_forget(struct redis *redis, const void *data);
 void redis_route_forked(struct redis *redis);
 

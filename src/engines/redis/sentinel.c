@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/container.h"
 #include "engines/redis/address.h"
 #include "engines/redis/errors.h"
 #include "engines/redis/redis.h"
@@ -163,7 +164,7 @@ static void seek(struct sentinel *s)
 
 static void seek_now(struct timer *timer)
 {
-    begin((struct sentinel *)((char *)timer - offsetof(struct sentinel, again)));
+    begin(container_of(timer, struct sentinel, again));
 }
 
 /* Another one is asked next: who named the one that failed may not know better. */
