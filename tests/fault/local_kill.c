@@ -90,7 +90,7 @@ static void give(struct party *party, struct bid *bid)
     kit_release(bid);
 }
 
-/* Takes what it has been granted meanwhile, as the poke tells. */
+/* Takes what it has been granted meanwhile, as the wakeup tells. */
 static void look(struct party *party, struct bid *bid)
 {
     (void)party;

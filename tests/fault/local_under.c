@@ -331,7 +331,7 @@ static void test_a_waiter_nobody_can_reach(void **state)
         assert_int_equal(kit_wait(waits), SAID_NOTHING);
         kit_settle();
         remove_sockets();
-        const struct timer *timer = &claim_part(waits->claim)->timer;
+        const struct timer *timer = &local_claim_of(waits->claim)->timer;
         assert_true(timer->place > 0 && timer->at_ns <= loop_now(b.loop) + NS_PER_SEC);
         kit_release(held);
         kit_until(waits, SAID_GRANTED);

@@ -113,7 +113,7 @@ static void test_a_busy_hint_tells_the_end_of_a_hold(void **state)
     kit_bid_free(two);
 }
 
-/* ---- pokes ---- */
+/* ---- wakeups ---- */
 
 /* A new listener hangs up on who watches; they come back and still hear of the end. */
 static void test_a_new_listener_loses_nobody(void **state)
@@ -151,13 +151,14 @@ static void test_a_wake_up_that_never_came(void **state)
     struct tx tx;
     kit_take(one);
     kit_wait(two);
-    struct timer *look = &claim_part(two->claim)->timer;
+    struct timer *look = &local_claim_of(two->claim)->timer;
     assert_int_not_equal(look->place, 0); /* it is armed */
     look->fn(look);
     assert_int_equal(two->said, SAID_NOTHING);
-    pokes_init(&unsent);
+    wakeups_init(&unsent);
     assert_true(local_tx_begin(&tx, kit_store(&a)));
-    local_queue_leave(&tx, claim_part(one->claim)->cell, LEAVE_RELEASED, loop_now(a.loop), &unsent);
+    local_queue_leave(&tx, local_claim_of(one->claim)->cell, LEAVE_RELEASED, loop_now(a.loop),
+                      &unsent);
     assert_true(local_tx_commit(&tx));
     kit_settle();
     assert_int_equal(two->said, SAID_NOTHING);
@@ -169,9 +170,9 @@ static void test_a_wake_up_that_never_came(void **state)
     kit_bid_free(two);
 }
 
-/* LESSONS row 11. More pokes than the kernel keeps: what was dropped is made up for by looking at
+/* LESSONS row 11. More wakeups than the kernel keeps: what was dropped is made up for by looking at
  * everything. */
-static void test_a_flood_of_pokes_hides_no_grant(void **state)
+static void test_a_flood_of_wakeups_hides_no_grant(void **state)
 {
     (void)state;
     enum { N = 50 };
@@ -287,7 +288,7 @@ int main(void)
         TEST(test_a_busy_hint_tells_the_end_of_a_hold),
         TEST(test_a_new_listener_loses_nobody),
         TEST(test_a_wake_up_that_never_came),
-        TEST(test_a_flood_of_pokes_hides_no_grant),
+        TEST(test_a_flood_of_wakeups_hides_no_grant),
         TEST(test_nonsense_is_ignored),
         TEST(test_a_stuck_table_delays_a_release),
         TEST(test_a_directory_that_is_removed_ends_its_locks),

@@ -88,12 +88,12 @@ static void model_leave(struct model *model, int i, enum leave_how how)
 
 static struct user user;
 static struct tx tx;
-static struct wakeups pokes;
+static struct wakeups wakeups;
 
 static void begin(void)
 {
     assert_true(local_tx_begin(&tx, &user.store));
-    pokes_init(&pokes);
+    wakeups_init(&wakeups);
 }
 
 static uint32_t the_name(uint64_t now_ns)
@@ -104,7 +104,7 @@ static uint32_t the_name(uint64_t now_ns)
 static void settle_both(struct model *model)
 {
     begin();
-    local_queue_settle(&tx, the_name(model->now_ns), model->now_ns, &pokes);
+    local_queue_settle(&tx, the_name(model->now_ns), model->now_ns, &wakeups);
     assert_true(local_tx_commit(&tx));
     model_settle(model);
 }
@@ -127,7 +127,7 @@ static void enter_both(struct model *model)
                         .hold_ms = member->hold_ms,
                         .delay_ms = member->delay_ms};
     begin();
-    member->cell = local_queue_enter(&tx, the_name(model->now_ns), &wish, model->now_ns, &pokes);
+    member->cell = local_queue_enter(&tx, the_name(model->now_ns), &wish, model->now_ns, &wakeups);
     assert_true(local_tx_commit(&tx));
 }
 
@@ -143,7 +143,7 @@ static void leave_both(struct model *model)
     begin();
     bool quietly = how == LEAVE_RELEASED && local_queue_leave_quietly(&tx, member->cell);
     if (!quietly)
-        local_queue_leave(&tx, member->cell, how, model->now_ns, &pokes);
+        local_queue_leave(&tx, member->cell, how, model->now_ns, &wakeups);
     assert_true(local_tx_commit(&tx));
     model_leave(model, i, how);
 }

@@ -172,7 +172,7 @@ static void test_no_grant_without_a_durable_epoch(void **state)
     union cell *copy = table_copy(&user.store);
     struct wish wish = {.session = 1, .id = 1};
     table_begin();
-    local_queue_enter(&tx, table_open_name("a"), &wish, START_NS, &pokes);
+    local_queue_enter(&tx, table_open_name("a"), &wish, START_NS, &wakeups);
     assert_false(local_tx_commit(&tx));
     assert_status(tx.status, REFUSED);
     table_expect_same(&user.store, copy);
@@ -192,7 +192,7 @@ static void test_a_release_without_a_token_for_the_next(void **state)
     assert_false(table_is_held(b));
     user.epoch_fails = false;
     table_begin();
-    local_queue_settle(&tx, table_find_name("a"), START_NS, &pokes);
+    local_queue_settle(&tx, table_find_name("a"), START_NS, &wakeups);
     table_commit();
     assert_true(table_is_held(b));
     table_leave(b, LEAVE_RELEASED);

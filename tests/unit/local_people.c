@@ -105,11 +105,11 @@ static void test_a_holder_is_told_before_its_place_is_given_away(void **state)
     kit_wait(two);
     struct tx tx;
     assert_true(local_tx_begin(&tx, kit_store(&a)));
-    tx_edit_claim(&tx, claim_part(one->claim)->cell)->state = CLAIM_BROKEN;
+    tx_edit_claim(&tx, local_claim_of(one->claim)->cell)->state = CLAIM_BROKEN;
     assert_true(local_tx_commit(&tx));
     kit_settle();
     assert_int_equal(two->said, SAID_NOTHING); /* still held, though marked */
-    local_wakeup_make_due(kit_local(&a), &claim_part(one->claim)->looker);
+    local_wakeup_make_due(kit_local(&a), &local_claim_of(one->claim)->watcher);
     kit_until(one, SAID_LOST);
     kit_release(one);
     kit_until(two, SAID_GRANTED); /* nobody waits for the breaker */

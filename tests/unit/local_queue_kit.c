@@ -6,12 +6,12 @@
 
 struct user user;
 struct tx tx;
-struct wakeups pokes;
+struct wakeups wakeups;
 
 void table_begin(void)
 {
     assert_true(local_tx_begin(&tx, &user.store));
-    pokes_init(&pokes);
+    wakeups_init(&wakeups);
 }
 
 void table_commit(void)
@@ -52,7 +52,7 @@ uint32_t table_enter(const char *name, uint64_t session, enum stile_mode mode, u
 {
     struct wish wish = {.session = session, .id = (uint32_t)session, .mode = mode, .slots = slots};
     table_begin();
-    uint32_t claim = local_queue_enter(&tx, table_open_name(name), &wish, START_NS, &pokes);
+    uint32_t claim = local_queue_enter(&tx, table_open_name(name), &wish, START_NS, &wakeups);
     table_commit();
     return claim;
 }
@@ -60,7 +60,7 @@ uint32_t table_enter(const char *name, uint64_t session, enum stile_mode mode, u
 void table_leave(uint32_t claim, enum leave_how how)
 {
     table_begin();
-    local_queue_leave(&tx, claim, how, START_NS, &pokes);
+    local_queue_leave(&tx, claim, how, START_NS, &wakeups);
     table_commit();
 }
 
@@ -76,13 +76,13 @@ bool table_is_held(uint32_t index)
 
 bool table_was_poked(uint64_t session)
 {
-    for (uint32_t i = pokes.head; i != pokes.tail; i++)
-        if (pokes.ring[i % POKES_MAX].session == session)
+    for (uint32_t i = wakeups.head; i != wakeups.tail; i++)
+        if (wakeups.ring[i % WAKEUPS_MAX].session == session)
             return true;
     return false;
 }
 
 uint32_t table_n_poked(void)
 {
-    return pokes.tail - pokes.head;
+    return wakeups.tail - wakeups.head;
 }

@@ -8,7 +8,7 @@
 
 extern struct user user;
 extern struct tx tx;
-extern struct wakeups pokes; /* of the last transaction */
+extern struct wakeups wakeups; /* of the last transaction */
 
 int table_set_up(void **state);
 int table_tear_down(void **state); /* and checks what is left */

@@ -12,14 +12,14 @@ static uint32_t last_claim;
 /* Something that touches many cells: a new name, claims in line, a release, a session that goes. */
 static void busy_change(struct tx *tx)
 {
-    struct wakeups pokes;
-    pokes_init(&pokes);
+    struct wakeups wakeups;
+    wakeups_init(&wakeups);
     uint32_t name =
         user_open_name(tx, "another name that is longer than a cell of text can be, I think");
     struct wish one = {.session = 8, .id = 1}, two = {.session = 9, .id = 2};
-    uint32_t first = local_queue_enter(tx, name, &one, 2 * NS_PER_SEC, &pokes);
-    local_queue_enter(tx, name, &two, 2 * NS_PER_SEC, &pokes);
-    local_queue_leave(tx, first, LEAVE_RELEASED, 3 * NS_PER_SEC, &pokes);
+    uint32_t first = local_queue_enter(tx, name, &one, 2 * NS_PER_SEC, &wakeups);
+    local_queue_enter(tx, name, &two, 2 * NS_PER_SEC, &wakeups);
+    local_queue_leave(tx, first, LEAVE_RELEASED, 3 * NS_PER_SEC, &wakeups);
     local_sessions_drop(tx, 7);
     local_observers_add(tx, 9, 3, name);
 }
@@ -50,13 +50,13 @@ static void fill_up(struct user *user)
 {
     for (uint32_t i = 0; user->store.cells[AT_LEDGER].ledger.n_used < KEPT_CELLS + 100; i++) {
         struct tx tx;
-        struct wakeups pokes;
+        struct wakeups wakeups;
         char name[32];
         struct wish wish = {.session = 7, .id = i + 1};
-        pokes_init(&pokes);
+        wakeups_init(&wakeups);
         snprintf(name, sizeof name, "name %u", i);
         user_begin(&tx, user);
-        last_claim = local_queue_enter(&tx, user_open_name(&tx, name), &wish, NS_PER_SEC, &pokes);
+        last_claim = local_queue_enter(&tx, user_open_name(&tx, name), &wish, NS_PER_SEC, &wakeups);
         user_commit(&tx);
     }
 }

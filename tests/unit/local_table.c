@@ -95,7 +95,7 @@ static void test_a_thousand_readers_come_in_by_and_by(void **state)
     for (int i = 0; i < 20 && !table_is_held(r[999]); i++) {
         assert_true(table_n_poked() > 0);
         table_begin();
-        local_queue_settle(&tx, table_find_name("n"), START_NS, &pokes);
+        local_queue_settle(&tx, table_find_name("n"), START_NS, &wakeups);
         table_commit();
     }
     for (uint32_t i = 0; i < 1000; i++) {
@@ -111,7 +111,7 @@ static void test_a_name_has_a_limit(void **state)
         table_enter("n", i + 1, STILE_EXCLUSIVE, 0);
     struct wish wish = {.session = 70000, .id = 1};
     table_begin();
-    assert_int_equal(local_queue_enter(&tx, table_open_name("n"), &wish, START_NS, &pokes), 0);
+    assert_int_equal(local_queue_enter(&tx, table_open_name("n"), &wish, START_NS, &wakeups), 0);
     assert_false(local_tx_commit(&tx));
     assert_status(tx.status, REFUSED);
 }
@@ -123,7 +123,7 @@ static uint32_t enter_held(uint64_t session, uint32_t hold_ms, uint32_t delay_ms
     struct wish wish = {
         .session = session, .id = (uint32_t)session, .hold_ms = hold_ms, .delay_ms = delay_ms};
     table_begin();
-    uint32_t claim = local_queue_enter(&tx, table_open_name("n"), &wish, START_NS, &pokes);
+    uint32_t claim = local_queue_enter(&tx, table_open_name("n"), &wish, START_NS, &wakeups);
     table_commit();
     return claim;
 }
@@ -131,7 +131,7 @@ static uint32_t enter_held(uint64_t session, uint32_t hold_ms, uint32_t delay_ms
 static void settle_at(uint64_t ms)
 {
     table_begin();
-    local_queue_settle(&tx, table_find_name("n"), START_NS + ms * NS_PER_MS, &pokes);
+    local_queue_settle(&tx, table_find_name("n"), START_NS + ms * NS_PER_MS, &wakeups);
     table_commit();
 }
 
@@ -143,12 +143,12 @@ static void test_a_hold_keeps_the_place_of_who_released(void **state)
     assert_int_equal(table_claim(a)->state, CLAIM_GHOST);
     assert_false(table_is_held(b));
     assert_true(table_was_poked(2)); /* it has a time to wait for now */
-    struct ahead sight;
+    struct ahead ahead;
     table_begin();
-    local_queue_ahead(&tx, b, &sight);
+    local_queue_ahead(&tx, b, &ahead);
     table_commit();
-    assert_int_equal(sight.n, 0);
-    assert_true(sight.ghost_end_ns == START_NS + 100 * NS_PER_MS);
+    assert_int_equal(ahead.n, 0);
+    assert_true(ahead.ghost_end_ns == START_NS + 100 * NS_PER_MS);
     settle_at(99);
     assert_false(table_is_held(b));
     settle_at(100);
@@ -231,13 +231,13 @@ static void test_the_end_of_everybody(void **state)
 
 static void expect_sight(uint32_t claim, uint32_t n, uint64_t first)
 {
-    struct ahead sight;
+    struct ahead ahead;
     table_begin();
-    local_queue_ahead(&tx, claim, &sight);
+    local_queue_ahead(&tx, claim, &ahead);
     table_commit();
-    assert_int_equal(sight.n, n);
+    assert_int_equal(ahead.n, n);
     if (n)
-        assert_true(sight.sessions[0] == first);
+        assert_true(ahead.sessions[0] == first);
 }
 
 static void test_each_watches_who_concerns_it(void **state)
@@ -259,12 +259,12 @@ static void test_each_watches_who_concerns_it(void **state)
     uint32_t s[100];
     for (uint32_t i = 0; i < 100; i++)
         s[i] = table_enter("slots", 1 + i % 80, STILE_SLOTS, 99);
-    struct ahead sight;
+    struct ahead ahead;
     table_begin();
-    local_queue_ahead(&tx, s[99], &sight);
+    local_queue_ahead(&tx, s[99], &ahead);
     table_commit();
-    assert_int_equal(sight.n, AHEAD_MAX); /* any of them may go first */
-    assert_true(sight.more);
+    assert_int_equal(ahead.n, AHEAD_MAX); /* any of them may go first */
+    assert_true(ahead.more);
 }
 
 static void test_the_dead_before_a_waiter_are_cleared_away(void **state)
@@ -275,11 +275,11 @@ static void test_the_dead_before_a_waiter_are_cleared_away(void **state)
     table_enter("n", 2, STILE_EXCLUSIVE, 0);
     uint32_t d = table_enter("n", 3, STILE_EXCLUSIVE, 0);
     table_begin();
-    local_queue_reap(&tx, d, 2, START_NS, &pokes);
+    local_queue_reap(&tx, d, 2, START_NS, &wakeups);
     table_commit();
     expect_sight(d, 1, 1);
     table_begin();
-    local_queue_reap(&tx, d, 1, START_NS, &pokes);
+    local_queue_reap(&tx, d, 1, START_NS, &wakeups);
     table_commit();
     assert_true(table_is_held(d));
     (void)a;
@@ -298,7 +298,7 @@ static void test_a_dead_holder_beside_an_old_ghost(void **state)
                             .slots = 4,
                             .hold_ms = i % 2 ? 10 : 0};
         table_begin();
-        s[i] = local_queue_enter(&tx, table_open_name("n"), &wish, START_NS, &pokes);
+        s[i] = local_queue_enter(&tx, table_open_name("n"), &wish, START_NS, &wakeups);
         table_commit();
     }
     table_leave(s[1], LEAVE_RELEASED);
@@ -306,7 +306,7 @@ static void test_a_dead_holder_beside_an_old_ghost(void **state)
     uint32_t waiter = table_enter("n", 5, STILE_EXCLUSIVE, 0);
     assert_false(table_is_held(waiter));
     table_begin();
-    local_queue_reap(&tx, waiter, 9, START_NS + NS_PER_SEC, &pokes);
+    local_queue_reap(&tx, waiter, 9, START_NS + NS_PER_SEC, &wakeups);
     table_commit();
     assert_true(table_is_held(waiter));
     table_leave(waiter, LEAVE_RELEASED);

@@ -118,15 +118,15 @@ uint32_t user_open_name(struct tx *tx, const char *name)
 void user_fill(struct user *user)
 {
     struct tx tx;
-    struct wakeups pokes;
-    pokes_init(&pokes);
+    struct wakeups wakeups;
+    wakeups_init(&wakeups);
     user_begin(&tx, user);
     for (uint32_t i = 0; i < 5; i++) {
         char name[80];
         snprintf(name, sizeof name, "a name that is longer than a cell of text can be, number %u",
                  i);
         struct wish wish = {.session = 7, .id = i + 1};
-        local_queue_enter(&tx, user_open_name(&tx, name), &wish, NS_PER_SEC, &pokes);
+        local_queue_enter(&tx, user_open_name(&tx, name), &wish, NS_PER_SEC, &wakeups);
     }
     local_sessions_add(&tx, 7, 1, 1, "host", "a command");
     user_commit(&tx);

@@ -66,7 +66,7 @@ enum cell_kind {
     CELL_OBSERVER,
 };
 
-enum claim_state {
+enum cell_claim_state {
     CLAIM_SPARE,
     CLAIM_WAITING,
     CLAIM_HELD,

@@ -31,60 +31,62 @@ static const char *filesystem_name(uint64_t type)
     return "another file system";
 }
 
-static void tell(struct query *query, struct stile_finding finding, const char *what)
+static void report(struct query *query, struct stile_finding finding, const char *what)
 {
     finding.where = local_of(query->engine)->env->dir.path;
     finding.what = what;
     query->engine->events->finding(query, &finding);
 }
 
-static void judge_filesystem(struct query *query, const struct statfs *fs)
+static void check_filesystem(struct query *query, const struct statfs *fs)
 {
     bool volatile_ = fs->f_type == TMPFS_MAGIC || fs->f_type == RAMFS_MAGIC;
     uint64_t left = (uint64_t)fs->f_bavail * (uint64_t)fs->f_bsize;
     char what[WHAT_MAX];
     if (volatile_)
-        tell(query,
-             (struct stile_finding){
-                 .severity = STILE_WARNING,
-                 .id = "volatile",
-                 .why =
-                     "A reboot ends all locks anyway, but here tokens start again from 1 after it: "
-                     "a guard that has seen larger ones refuses every new holder.",
-                 .cure = "Name a directory on a disk: local:/path."},
-             "the directory is in memory and gone after a reboot");
+        report(
+            query,
+            (struct stile_finding){
+                .severity = STILE_WARNING,
+                .id = "volatile",
+                .why =
+                    "A reboot ends all locks anyway, but here tokens start again from 1 after it: "
+                    "a guard that has seen larger ones refuses every new holder.",
+                .cure = "Name a directory on a disk: local:/path."},
+            "the directory is in memory and gone after a reboot");
     if (fs->f_type == OVERLAYFS_SUPER_MAGIC)
-        tell(query,
-             (struct stile_finding){
-                 .severity = STILE_NOTE,
-                 .id = "container",
-                 .why = "Other containers have directories of their own and are not excluded, and "
-                        "with the container the tokens' floor is gone.",
-                 .cure = "To share locks, mount one directory of the host into all of them."},
-             "the directory seems to belong to a container (overlay)");
+        report(query,
+               (struct stile_finding){
+                   .severity = STILE_NOTE,
+                   .id = "container",
+                   .why =
+                       "Other containers have directories of their own and are not excluded, and "
+                       "with the container the tokens' floor is gone.",
+                   .cure = "To share locks, mount one directory of the host into all of them."},
+               "the directory seems to belong to a container (overlay)");
     if (left >= LITTLE_SPACE || volatile_)
         return;
     snprintf(what, sizeof what, "only %u MB are free there", (unsigned)(left >> 20));
-    tell(query,
-         (struct stile_finding){.severity = STILE_WARNING,
-                                .id = "space",
-                                .why = "When the state file can't grow any more, new names are "
-                                       "refused.",
-                                .cure = "Free some space."},
-         what);
+    report(query,
+           (struct stile_finding){.severity = STILE_WARNING,
+                                  .id = "space",
+                                  .why = "When the state file can't grow any more, new names are "
+                                         "refused.",
+                                  .cure = "Free some space."},
+           what);
 }
 
-static void judge_owner(struct query *query, const struct dir *dir)
+static void check_owner(struct query *query, const struct dir *dir)
 {
     char what[WHAT_MAX];
     if (!dir->shared)
         return;
     snprintf(what, sizeof what, "the directory is shared with group %u", (unsigned)dir->gid);
-    tell(query,
-         (struct stile_finding){.severity = STILE_NOTE,
-                                .id = "shared",
-                                .why = "Whoever is in that group may break any lock there."},
-         what);
+    report(query,
+           (struct stile_finding){.severity = STILE_NOTE,
+                                  .id = "shared",
+                                  .why = "Whoever is in that group may break any lock there."},
+           what);
 }
 
 void local_examine(struct engine *engine, struct query *query)
@@ -102,11 +104,11 @@ void local_examine(struct engine *engine, struct query *query)
         engine->events->done(query, &err);
         return;
     }
-    judge_filesystem(query, &fs);
-    judge_owner(query, dir);
+    check_filesystem(query, &fs);
+    check_owner(query, dir);
     snprintf(what, sizeof what, "on %s, with %u MB free; its files are in place",
              filesystem_name((uint64_t)fs.f_type),
              (unsigned)((uint64_t)fs.f_bavail * (uint64_t)fs.f_bsize >> 20));
-    tell(query, (struct stile_finding){.severity = STILE_FINE, .id = "directory"}, what);
+    report(query, (struct stile_finding){.severity = STILE_FINE, .id = "directory"}, what);
     engine->events->done(query, NULL);
 }

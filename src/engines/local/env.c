@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/container.h"
 #include "engines/local/liveness.h"
 
 #define OPEN_PATIENCE_MS 10000
@@ -93,7 +94,7 @@ static enum stile_status lock_opening(int live_fd, struct stile_error *err)
     return rc ? error_errno(err, STILE_REFUSED, rc, "locking `live`") : STILE_OK;
 }
 
-static enum stile_status enter_life(struct env *env, struct loop *loop, struct stile_error *err)
+static enum stile_status lock_id(struct env *env, struct loop *loop, struct stile_error *err)
 {
     int rc = local_env_random_id(&env->store.id, loop);
     if (!rc)
@@ -106,7 +107,7 @@ static enum stile_status set_up(struct env *env, struct loop *loop, struct stile
     enum stile_status status =
         local_dir_open_file(&env->store.live_fd, &env->dir, "live", O_CREAT, err);
     if (!status)
-        status = enter_life(env, loop, err);
+        status = lock_id(env, loop, err);
     if (!status)
         status = lock_opening(env->store.live_fd, err);
     if (status)
@@ -142,7 +143,7 @@ static struct env *find_open(const struct dir *dir)
 
 static enum stile_status next_epoch(struct store *store, uint32_t epoch)
 {
-    struct env *env = (struct env *)((char *)store - offsetof(struct env, store));
+    struct env *env = container_of(store, struct env, store);
     return local_epoch_write(&env->dir, epoch, NULL);
 }
 

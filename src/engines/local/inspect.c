@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/container.h"
 #include "base/name.h"
 #include "engines/local/liveness.h"
 #include "engines/local/local.h"
@@ -208,7 +209,7 @@ static void copy_session(struct tx *tx, struct snapshot_session *to)
 }
 
 /* Life is asked for outside of transactions: it is a system call each. */
-static void ask_for_life(struct snapshot *snapshot, const struct local *local)
+static void check_liveness(struct snapshot *snapshot, const struct local *local)
 {
     for (size_t i = 0; i < snapshot->n_sessions; i++) {
         struct snapshot_session *session = &snapshot->sessions[i];
@@ -240,7 +241,7 @@ static enum stile_status copy_sessions(struct snapshot *snapshot, struct local *
         if (!local_tx_commit(&tx))
             return local_tx_error(&tx, err);
     }
-    ask_for_life(snapshot, local);
+    check_liveness(snapshot, local);
     return STILE_OK;
 }
 
@@ -302,8 +303,8 @@ static enum stile_status snapshot_show(struct snapshot *snapshot, struct local *
 /* ---- list, show, watch ---- */
 
 /* Behind query->state while it watches. */
-struct watcher {
-    struct looker looker;
+struct subscription {
+    struct watcher watcher;
     struct timer timer;
     struct query *query;
     uint32_t slot;
@@ -348,8 +349,8 @@ static struct stile_claim_info describe(const struct snapshot *snapshot,
 }
 
 /* False: out of memory. Names without living claims are left out of a list. */
-static bool tell(struct query *query, const struct snapshot *snapshot,
-                 const struct snapshot_name *name, bool list)
+static bool report(struct query *query, const struct snapshot *snapshot,
+                   const struct snapshot_name *name, bool list)
 {
     struct stile_claim_info *claims = calloc(name->n_claims + 1, sizeof *claims);
     struct stile_info info = {.name = name->name, .token = name->token, .claims = claims};
@@ -373,16 +374,16 @@ static bool tell(struct query *query, const struct snapshot *snapshot,
 static void clear_away(struct local *local, const struct claim_cell *claim)
 {
     struct tx tx;
-    struct wakeups pokes;
+    struct wakeups wakeups;
     uint32_t index = (uint32_t)claim->check;
-    pokes_init(&pokes);
+    wakeups_init(&wakeups);
     if (!local_tx_begin(&tx, &local->env->store))
         return;
     uint64_t now_ns = local_now(local);
     if (local_queue_claim_of(&tx, index, claim->session, claim->id))
-        local_queue_leave(&tx, index, LEAVE_DEAD, now_ns, &pokes);
+        local_queue_leave(&tx, index, LEAVE_DEAD, now_ns, &wakeups);
     if (local_tx_commit(&tx))
-        local_wakeup_deliver(local, &pokes);
+        local_wakeup_deliver(local, &wakeups);
 }
 
 static void clear_dead(struct local *local, const struct snapshot *snapshot)
@@ -408,7 +409,7 @@ void local_inspect_list(struct engine *engine, struct query *query)
         snapshot_list(&snapshot, local_of(engine), query->name, query->name_len, &error);
     if (!status) {
         for (size_t i = 0; i < snapshot.n_names && !status; i++)
-            if (!tell(query, &snapshot, &snapshot.names[i], true))
+            if (!report(query, &snapshot, &snapshot.names[i], true))
                 status = error_set(&error, STILE_NOMEM, 0, "out of memory");
         clear_dead(local_of(engine), &snapshot);
         snapshot_free(&snapshot);
@@ -423,7 +424,7 @@ void local_inspect_show(struct engine *engine, struct query *query)
     enum stile_status status =
         snapshot_show(&snapshot, local_of(engine), query->name, query->name_len, &error);
     if (!status) {
-        if (!tell(query, &snapshot, &snapshot.names[0], false))
+        if (!report(query, &snapshot, &snapshot.names[0], false))
             status = error_set(&error, STILE_NOMEM, 0, "out of memory");
         clear_dead(local_of(engine), &snapshot);
         snapshot_free(&snapshot);
@@ -447,72 +448,72 @@ static uint64_t sum_up(const struct snapshot *snapshot, const struct snapshot_na
     return sum ^ sum >> 32;
 }
 
-static void see_all(const struct snapshot *snapshot, struct ahead *sight)
+static void collect_sessions(const struct snapshot *snapshot, struct ahead *ahead)
 {
     const struct snapshot_name *name = &snapshot->names[0];
-    *sight = (struct ahead){.ghost_end_ns = UINT64_MAX};
+    *ahead = (struct ahead){.ghost_end_ns = UINT64_MAX};
     for (uint32_t i = 0; i < name->n_claims; i++) {
         const struct claim_cell *claim = &name->claims[i];
         if (claim->state == CLAIM_GHOST && claim->until_ns > snapshot->now_ns &&
-            claim->until_ns < sight->ghost_end_ns)
-            sight->ghost_end_ns = claim->until_ns;
+            claim->until_ns < ahead->ghost_end_ns)
+            ahead->ghost_end_ns = claim->until_ns;
     }
-    for (size_t i = 0; i < snapshot->n_sessions && sight->n < AHEAD_MAX; i++)
+    for (size_t i = 0; i < snapshot->n_sessions && ahead->n < AHEAD_MAX; i++)
         if (snapshot->sessions[i].is_alive)
-            sight->sessions[sight->n++] = snapshot->sessions[i].id;
+            ahead->sessions[ahead->n++] = snapshot->sessions[i].id;
 }
 
-static void end_watch(struct local *local, struct watcher *watcher)
+static void end_watch(struct local *local, struct subscription *sub)
 {
     struct tx tx;
-    if (watcher->observer && local_tx_begin(&tx, &local->env->store)) {
-        local_observers_drop(&tx, watcher->observer, local->id, watcher->slot);
+    if (sub->observer && local_tx_begin(&tx, &local->env->store)) {
+        local_observers_drop(&tx, sub->observer, local->id, sub->slot);
         (void)local_tx_commit(&tx);
     }
-    local_wakeup_forget_due(local, &watcher->looker);
-    local_peers_unwatch(local, &watcher->looker);
-    loop_disarm(local->engine.loop, &watcher->timer);
+    local_wakeup_forget_due(local, &sub->watcher);
+    local_peers_unwatch(local, &sub->watcher);
+    loop_disarm(local->engine.loop, &sub->timer);
     loop_unreserve(local->engine.loop, 1);
-    local_wakeup_drop_slot(local, watcher->slot);
-    watcher->query->state = NULL;
-    free(watcher);
+    local_wakeup_drop_slot(local, sub->slot);
+    sub->query->state = NULL;
+    free(sub);
 }
 
-static void fail_watch(struct local *local, struct watcher *watcher, struct stile_error *error)
+static void fail_watch(struct local *local, struct subscription *sub, struct stile_error *error)
 {
-    struct query *query = watcher->query;
-    end_watch(local, watcher);
+    struct query *query = sub->query;
+    end_watch(local, sub);
     finish(query, error->status, error);
 }
 
 /* Watches the life of all who are in line, so that a death that concerns nobody else is seen too.
  */
-static bool watch_lives(struct local *local, struct watcher *watcher, struct snapshot *snapshot)
+static bool watch_sessions(struct local *local, struct subscription *sub, struct snapshot *snapshot)
 {
-    struct ahead sight;
-    see_all(snapshot, &sight);
-    if (local_peers_watch_all(local, &watcher->looker, &sight))
+    struct ahead ahead;
+    collect_sessions(snapshot, &ahead);
+    if (local_peers_watch_all(local, &sub->watcher, &ahead))
         return false;
-    if (sight.ghost_end_ns != UINT64_MAX)
-        loop_arm(local->engine.loop, &watcher->timer, sight.ghost_end_ns);
+    if (ahead.ghost_end_ns != UINT64_MAX)
+        loop_arm(local->engine.loop, &sub->timer, ahead.ghost_end_ns);
     return true;
 }
 
 /* False: out of memory. */
-static bool tell_news(struct watcher *watcher, const struct snapshot *snapshot)
+static bool report_change(struct subscription *sub, const struct snapshot *snapshot)
 {
     uint64_t sum = sum_up(snapshot, &snapshot->names[0]);
-    if (watcher->has_shown && watcher->shown == sum)
+    if (sub->has_shown && sub->shown == sum)
         return true;
-    watcher->has_shown = true;
-    watcher->shown = sum;
-    return tell(watcher->query, snapshot, &snapshot->names[0], false);
+    sub->has_shown = true;
+    sub->shown = sum;
+    return report(sub->query, snapshot, &snapshot->names[0], false);
 }
 
-static void watch_look(struct looker *looker, uint64_t dead)
+static void watch_look(struct watcher *watcher, uint64_t dead)
 {
-    struct watcher *watcher = (struct watcher *)looker;
-    struct query *query = watcher->query;
+    struct subscription *sub = (struct subscription *)watcher;
+    struct query *query = sub->query;
     struct local *local = local_of(query->engine);
     struct snapshot snapshot;
     struct stile_error error;
@@ -522,14 +523,14 @@ static void watch_look(struct looker *looker, uint64_t dead)
         enum stile_status status =
             snapshot_show(&snapshot, local, query->name, query->name_len, &error);
         if (!status) {
-            settled = watch_lives(local, watcher, &snapshot);
-            if (settled && !tell_news(watcher, &snapshot))
+            settled = watch_sessions(local, sub, &snapshot);
+            if (settled && !report_change(sub, &snapshot))
                 status = error_set(&error, STILE_NOMEM, 0, "out of memory");
             clear_dead(local, &snapshot);
             snapshot_free(&snapshot);
         }
         if (status) {
-            fail_watch(local, watcher, &error);
+            fail_watch(local, sub, &error);
             return;
         }
     }
@@ -537,39 +538,39 @@ static void watch_look(struct looker *looker, uint64_t dead)
 
 static void watch_on_time(struct timer *timer)
 {
-    struct watcher *watcher = (struct watcher *)((char *)timer - offsetof(struct watcher, timer));
-    watch_look(&watcher->looker, 0);
+    struct subscription *sub = container_of(timer, struct subscription, timer);
+    watch_look(&sub->watcher, 0);
 }
 
-static enum stile_status sign_up(struct local *local, struct watcher *watcher,
-                                 struct stile_error *error)
+static enum stile_status subscribe(struct local *local, struct subscription *sub,
+                                   struct stile_error *error)
 {
     struct tx tx;
-    struct query *query = watcher->query;
+    struct query *query = sub->query;
     if (!local_tx_begin(&tx, &local->env->store))
         return local_tx_error(&tx, error);
     uint32_t name = local_names_open(&tx, name_hash(query->name, query->name_len), query->name,
                                      query->name_len, local_now(local));
-    watcher->observer = local_observers_add(&tx, local->id, watcher->slot, name);
+    sub->observer = local_observers_add(&tx, local->id, sub->slot, name);
     if (local_tx_commit(&tx))
         return STILE_OK;
-    watcher->observer = 0;
+    sub->observer = 0;
     return local_tx_error(&tx, error);
 }
 
-static struct watcher *make_watcher(struct local *local, struct query *query)
+static struct subscription *make_subscription(struct local *local, struct query *query)
 {
-    struct watcher *watcher = calloc(1, sizeof *watcher);
-    if (!watcher)
+    struct subscription *sub = calloc(1, sizeof *sub);
+    if (!sub)
         return NULL;
-    watcher->query = query;
-    watcher->looker.look = watch_look;
-    watcher->timer.fn = watch_on_time;
-    watcher->slot = local_wakeup_add_slot(local, &watcher->looker);
-    if (watcher->slot && loop_reserve(local->engine.loop, 1) == 0)
-        return watcher;
-    local_wakeup_drop_slot(local, watcher->slot);
-    free(watcher);
+    sub->query = query;
+    sub->watcher.look = watch_look;
+    sub->timer.fn = watch_on_time;
+    sub->slot = local_wakeup_add_slot(local, &sub->watcher);
+    if (sub->slot && loop_reserve(local->engine.loop, 1) == 0)
+        return sub;
+    local_wakeup_drop_slot(local, sub->slot);
+    free(sub);
     return NULL;
 }
 
@@ -577,16 +578,16 @@ void local_inspect_watch(struct engine *engine, struct query *query)
 {
     struct local *local = local_of(engine);
     struct stile_error error;
-    struct watcher *watcher = make_watcher(local, query);
-    if (!watcher) {
+    struct subscription *sub = make_subscription(local, query);
+    if (!sub) {
         finish(query, error_set(&error, STILE_NOMEM, 0, "out of memory"), &error);
         return;
     }
-    query->state = watcher;
-    if (sign_up(local, watcher, &error) != STILE_OK)
-        fail_watch(local, watcher, &error);
+    query->state = sub;
+    if (subscribe(local, sub, &error) != STILE_OK)
+        fail_watch(local, sub, &error);
     else
-        watch_look(&watcher->looker, 0);
+        watch_look(&sub->watcher, 0);
 }
 
 void local_inspect_unwatch(struct engine *engine, struct query *query)
@@ -606,7 +607,7 @@ struct breaking {
     uint64_t now_ns;
     uint32_t n_found;
     struct tx tx;
-    struct wakeups pokes;
+    struct wakeups wakeups;
 };
 
 static uint32_t find(struct breaking *b)
@@ -628,8 +629,8 @@ static void mark(struct breaking *b, uint32_t index)
     if (claim->state == CLAIM_GHOST)
         return;
     claim->state = CLAIM_BROKEN;
-    b->pokes.ring[b->pokes.tail++ % POKES_MAX] = (struct wakeup){
-        .session = claim->session, .id = claim->id, .cell = index, .kind = POKE_CLAIM};
+    b->wakeups.ring[b->wakeups.tail++ % WAKEUPS_MAX] = (struct wakeup){
+        .session = claim->session, .id = claim->id, .cell = index, .kind = WAKE_CLAIM};
 }
 
 static void mark_some(struct breaking *b)
@@ -655,7 +656,7 @@ static bool remove_one(struct breaking *b)
     for (uint32_t next = tx_name(&b->tx, b->name)->first; next;) {
         const struct claim_cell *claim = tx_claim(&b->tx, next);
         if (is_meant(b, claim) && claim->state != CLAIM_HELD) {
-            local_queue_leave(&b->tx, next, LEAVE_BROKEN, b->now_ns, &b->pokes);
+            local_queue_leave(&b->tx, next, LEAVE_BROKEN, b->now_ns, &b->wakeups);
             b->name = find(b); /* with its last claim it may have been forgotten */
             return b->name && tx_is_ok(&b->tx);
         }
@@ -666,7 +667,7 @@ static bool remove_one(struct breaking *b)
 
 static bool run(struct breaking *b, struct local *local, bool first)
 {
-    pokes_init(&b->pokes);
+    wakeups_init(&b->wakeups);
     if (!local_tx_begin(&b->tx, &local->env->store))
         return false;
     b->now_ns = local_now(local);
@@ -680,7 +681,7 @@ static bool end(struct breaking *b, struct local *local)
 {
     if (!local_tx_commit(&b->tx))
         return false;
-    local_wakeup_deliver(local, &b->pokes);
+    local_wakeup_deliver(local, &b->wakeups);
     return true;
 }
 

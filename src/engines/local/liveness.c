@@ -131,7 +131,8 @@ static int trusted_pid(const struct dir *dir, const char *name)
     return pid;
 }
 
-static bool hear(struct witness *witness, const struct dir *dir, const char *name, size_t place_len)
+static bool add_witness(struct witness *witness, const struct dir *dir, const char *name,
+                        size_t place_len)
 {
     int pid = trusted_pid(dir, name);
     if (!pid)
@@ -163,7 +164,7 @@ bool local_witness_find(struct witness *witness, const struct dir *dir)
         char *name = strchr(line, '@');
         line[strcspn(line, "\n")] = '\0';
         if (name && is_listening(line) && strncmp(name + 1, place, strlen(place)) == 0)
-            found |= hear(witness, dir, name + 1, strlen(place));
+            found |= add_witness(witness, dir, name + 1, strlen(place));
     }
     fclose(list);
     return found;

@@ -6,10 +6,10 @@
  * the disk that counts is the token's epoch, made durable before the first token of it is given.
  *
  * Each client is a session: a random id whose byte is locked in the file `live` as long as the
- * process lives. Who releases grants the next in the same transaction and pokes it through a
+ * process lives. Who releases grants the next in the same transaction and wakeups it through a
  * socket; the next one in line is connected to who is before it, and the kernel hangs up when that
  * one dies. So one is woken, nobody polls, and a killed holder's lock is passed on at once. What a
- * poke says is never believed: the table is looked at.
+ * wakeup says is never believed: the table is looked at.
  *
  *     cells.h, store, tx, gate   the file, its transactions, one process at a time
  *     names, queue, sessions     what is in it, and the rule
@@ -19,6 +19,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/container.h"
 #include "base/url.h"
 #include "engines/local/local.h"
 #include "mutant.h"
@@ -39,7 +40,7 @@ enum finding {
 struct look {
     uint64_t dead, now_ns, token;
     uint32_t n_waiting; /* in the same line */
-    struct ahead sight;
+    struct ahead ahead;
     struct stile_error error;
 };
 
@@ -48,7 +49,7 @@ static struct wish wish_of(const struct local *local, struct claim *claim)
     uint32_t slots = claim->slots ? claim->slots : 1;
     return (struct wish){
         .session = local->id,
-        .id = claim_part(claim)->slot,
+        .id = local_claim_of(claim)->slot,
         .mode = claim->mode,
         .slots = claim->mode == STILE_SLOTS ? slots : 0,
         .hold_ms = (uint32_t)((claim->hold_ns + NS_PER_MS - 1) / NS_PER_MS),
@@ -56,76 +57,82 @@ static struct wish wish_of(const struct local *local, struct claim *claim)
     };
 }
 
+/* A time of the table, as the loop has it. */
+static uint64_t loop_time(const struct local *local, uint64_t ns)
+{
+    return ns + local->env->time_offset_ns;
+}
+
 static void enter_queue(struct local *local, struct claim *claim);
-static void wait_look(struct looker *looker, uint64_t dead);
+static void wait_look(struct watcher *watcher, uint64_t dead);
 
 /* ---- one look ---- */
 
-static void look_through_crowd(struct tx *tx, struct local *local, struct local_claim *part,
-                               uint32_t name, struct look *look, struct wakeups *pokes)
+static void probe_ahead(struct tx *tx, struct local *local, struct local_claim *lc, uint32_t name,
+                        struct look *look, struct wakeups *wakeups)
 {
-    struct wish wish = wish_of(local, claim_of(part));
-    struct probe probe = {.wish = &wish, .skip = part->skip};
-    local_queue_probe(tx, name, &probe, look->now_ns, pokes);
-    part->skip = probe.end || probe.blocked ? 0 : probe.skip;
+    struct wish wish = wish_of(local, claim_of(lc));
+    struct probe probe = {.wish = &wish, .skip = lc->skip};
+    local_queue_probe(tx, name, &probe, look->now_ns, wakeups);
+    lc->skip = probe.end || probe.blocked ? 0 : probe.skip;
 }
 
-static enum finding look_in_line(struct tx *tx, struct local *local, struct local_claim *part,
-                                 struct look *look, struct wakeups *pokes)
+static enum finding look_in_queue(struct tx *tx, struct local *local, struct local_claim *lc,
+                                  struct look *look, struct wakeups *wakeups)
 {
-    const struct claim_cell *own = local_queue_claim_of(tx, part->cell, local->id, part->slot);
+    const struct claim_cell *own = local_queue_claim_of(tx, lc->cell, local->id, lc->slot);
     if (!own)
         return FOUND_GONE;
     uint32_t name = own->name;
     if (look->dead)
-        local_queue_reap(tx, part->cell, look->dead, look->now_ns, pokes);
-    if (part->crowd)
-        look_through_crowd(tx, local, part, name, look, pokes);
+        local_queue_reap(tx, lc->cell, look->dead, look->now_ns, wakeups);
+    if (lc->more_ahead)
+        probe_ahead(tx, local, lc, name, look, wakeups);
     /* Also when granted: whoever granted us may have died before they had told all others. */
-    local_queue_settle(tx, name, look->now_ns, pokes);
+    local_queue_settle(tx, name, look->now_ns, wakeups);
 #ifdef MUTANT_LOCAL_POKE_BELIEVED
     look->token = own->token + 1;
     return FOUND_GRANTED;
 #endif
     look->token = own->token;
     if (own->state == CLAIM_BROKEN) {
-        local_queue_leave(tx, part->cell, LEAVE_BROKEN, look->now_ns, pokes);
+        local_queue_leave(tx, lc->cell, LEAVE_BROKEN, look->now_ns, wakeups);
         return FOUND_GONE;
     }
     if (claim_is_held(own))
         return FOUND_GRANTED;
-    local_queue_ahead(tx, part->cell, &look->sight);
+    local_queue_ahead(tx, lc->cell, &look->ahead);
     look->n_waiting = tx_name(tx, name)->n_waiting;
     return FOUND_WAITING;
 }
 
-static enum finding look_at(struct tx *tx, struct local *local, struct local_claim *part,
-                            struct look *look, struct wakeups *pokes)
+static enum finding look_at(struct tx *tx, struct local *local, struct local_claim *lc,
+                            struct look *look, struct wakeups *wakeups)
 {
-    if (part->standing == STANDING_IN_LINE)
-        return look_in_line(tx, local, part, look, pokes);
-    const struct claim_cell *own = local_queue_claim_of(tx, part->cell, local->id, part->slot);
+    if (lc->state == QUEUED)
+        return look_in_queue(tx, local, lc, look, wakeups);
+    const struct claim_cell *own = local_queue_claim_of(tx, lc->cell, local->id, lc->slot);
     if (own && own->state == CLAIM_HELD)
         return FOUND_HELD;
     /* Who has marked it may have died since; the next one must not wait for them. */
     if (own)
-        local_queue_leave(tx, part->cell, LEAVE_BROKEN, look->now_ns, pokes);
+        local_queue_leave(tx, lc->cell, LEAVE_BROKEN, look->now_ns, wakeups);
     return FOUND_GONE;
 }
 
-static enum finding look_once(struct local *local, struct local_claim *part, struct look *look)
+static enum finding look_once(struct local *local, struct local_claim *lc, struct look *look)
 {
     struct tx tx;
-    struct wakeups pokes;
-    pokes_init(&pokes);
+    struct wakeups wakeups;
+    wakeups_init(&wakeups);
     look->now_ns = local_now(local);
     enum finding found = FOUND_BROKEN;
     if (local_session_check(local, &look->error) != STILE_OK)
         return found;
     if (local_tx_begin(&tx, &local->env->store)) {
-        found = look_at(&tx, local, part, look, &pokes);
+        found = look_at(&tx, local, lc, look, &wakeups);
         if (local_tx_commit(&tx)) {
-            local_wakeup_deliver(local, &pokes);
+            local_wakeup_deliver(local, &wakeups);
             return found;
         }
     }
@@ -137,114 +144,111 @@ static enum finding look_once(struct local *local, struct local_claim *part, str
 
 static void look_on_time(struct timer *timer)
 {
-    struct local_claim *part =
-        (struct local_claim *)((char *)timer - offsetof(struct local_claim, timer));
-    wait_look(&part->looker, 0);
+    struct local_claim *lc = container_of(timer, struct local_claim, timer);
+    wait_look(&lc->watcher, 0);
 }
 
-static void look_again_later(struct local *local, struct local_claim *part, const struct look *look)
+static void look_again_later(struct local *local, struct local_claim *lc, const struct look *look)
 {
     uint64_t pause_ns = (1 + look->n_waiting / LOOKS_A_SECOND) * LOOK_NS;
-    uint64_t at_ns = look->now_ns + (part->crowd ? LOOK_NS : pause_ns);
-    if (look->sight.ghost_end_ns < at_ns)
-        at_ns = look->sight.ghost_end_ns;
-    loop_arm(local->engine.loop, &part->timer, local_loop_time(local, at_ns));
+    uint64_t at_ns = look->now_ns + (lc->more_ahead ? LOOK_NS : pause_ns);
+    if (look->ahead.ghost_end_ns < at_ns)
+        at_ns = look->ahead.ghost_end_ns;
+    loop_arm(local->engine.loop, &lc->timer, loop_time(local, at_ns));
 }
 
-static void wait_end(struct local *local, struct local_claim *part)
+static void wait_end(struct local *local, struct local_claim *lc)
 {
-    local_wakeup_forget_due(local, &part->looker);
-    local_peers_unwatch(local, &part->looker);
-    if (part->has_timer) {
-        loop_disarm(local->engine.loop, &part->timer);
+    local_wakeup_forget_due(local, &lc->watcher);
+    local_peers_unwatch(local, &lc->watcher);
+    if (lc->has_timer) {
+        loop_disarm(local->engine.loop, &lc->timer);
         loop_unreserve(local->engine.loop, 1);
-        part->has_timer = false;
+        lc->has_timer = false;
     }
 }
 
-static void lose_place(struct local *local, struct local_claim *part, enum standing standing)
+static void lose_place(struct local *local, struct local_claim *lc, enum claim_state state)
 {
-    wait_end(local, part);
-    local_wakeup_drop_slot(local, part->slot);
-    part->slot = 0;
-    part->standing = standing;
+    wait_end(local, lc);
+    local_wakeup_drop_slot(local, lc->slot);
+    lc->slot = 0;
+    lc->state = state;
 }
 
-static void tell_granted(struct local *local, struct local_claim *part, const struct look *look)
+static void report_granted(struct local *local, struct local_claim *lc, const struct look *look)
 {
-    wait_end(local, part);
-    part->standing = STANDING_HELD;
-    local->engine.events->granted(claim_of(part), look->token, local_loop_time(local, look->now_ns),
-                                  0);
+    wait_end(local, lc);
+    lc->state = HELD;
+    local->engine.events->granted(claim_of(lc), look->token, loop_time(local, look->now_ns), 0);
 }
 
-static void tell_lost(struct local *local, struct local_claim *part)
+static void report_lost(struct local *local, struct local_claim *lc)
 {
     struct stile_error error;
     error_set(&error, STILE_LOST, 0, "taken over by `stile break`");
-    lose_place(local, part, STANDING_LOST);
-    local->engine.events->lost(claim_of(part), &error);
+    lose_place(local, lc, LOST);
+    local->engine.events->lost(claim_of(lc), &error);
 }
 
-static void tell_failed(struct local *local, struct local_claim *part, const struct look *look)
+static void report_failed(struct local *local, struct local_claim *lc, const struct look *look)
 {
-    bool held = part->standing == STANDING_HELD;
-    lose_place(local, part, held ? STANDING_LOST : STANDING_NOWHERE);
+    bool held = lc->state == HELD;
+    lose_place(local, lc, held ? LOST : IDLE);
     if (held)
-        local->engine.events->lost(claim_of(part), &look->error);
+        local->engine.events->lost(claim_of(lc), &look->error);
     else
-        local->engine.events->failed(claim_of(part), &look->error);
+        local->engine.events->failed(claim_of(lc), &look->error);
 }
 
 /* Granted, and taken away by `stile break` before we had looked: it is as if we had not been in
  * line yet. A holder that knew of its grant has lost it. */
-static void find_gone(struct local *local, struct local_claim *part)
+static void handle_gone(struct local *local, struct local_claim *lc)
 {
-    if (part->standing == STANDING_HELD) {
-        tell_lost(local, part);
+    if (lc->state == HELD) {
+        report_lost(local, lc);
         return;
     }
-    lose_place(local, part, STANDING_NOWHERE);
-    enter_queue(local, claim_of(part));
+    lose_place(local, lc, IDLE);
+    enter_queue(local, claim_of(lc));
 }
 
 /* Watches what it has seen; a dead session among it calls for another look. */
-static uint64_t keep_watch(struct local *local, struct local_claim *part, struct look *look)
+static uint64_t keep_watch(struct local *local, struct local_claim *lc, struct look *look)
 {
-    uint64_t dead = local_peers_watch_all(local, &part->looker, &look->sight);
-    part->crowd = look->sight.more;
+    uint64_t dead = local_peers_watch_all(local, &lc->watcher, &look->ahead);
+    lc->more_ahead = look->ahead.more;
     if (!dead)
-        look_again_later(local, part, look);
+        look_again_later(local, lc, look);
     return dead;
 }
 
-static void wait_look(struct looker *looker, uint64_t dead)
+static void wait_look(struct watcher *watcher, uint64_t dead)
 {
-    struct local_claim *part = (struct local_claim *)looker;
-    struct local *local = local_of(claim_of(part)->engine);
+    struct local_claim *lc = (struct local_claim *)watcher;
+    struct local *local = local_of(claim_of(lc)->engine);
     struct look look = {.dead = dead};
-    if (part->standing != STANDING_IN_LINE && part->standing != STANDING_HELD)
+    if (lc->state != QUEUED && lc->state != HELD)
         return;
     do {
-        switch (look_once(local, part, &look)) {
+        switch (look_once(local, lc, &look)) {
         case FOUND_WAITING:
-            look.dead = keep_watch(local, part, &look);
+            look.dead = keep_watch(local, lc, &look);
             break;
         case FOUND_GRANTED:
-            tell_granted(local, part, &look);
+            report_granted(local, lc, &look);
             return;
         case FOUND_HELD:
             return;
         case FOUND_GONE:
-            find_gone(local, part);
+            handle_gone(local, lc);
             return;
         case FOUND_STUCK:
-            if (part->has_timer)
-                loop_arm(local->engine.loop, &part->timer,
-                         local_loop_time(local, look.now_ns + STUCK_NS));
+            if (lc->has_timer)
+                loop_arm(local->engine.loop, &lc->timer, loop_time(local, look.now_ns + STUCK_NS));
             return;
         case FOUND_BROKEN:
-            tell_failed(local, part, &look);
+            report_failed(local, lc, &look);
             return;
         }
     } while (look.dead);
@@ -252,15 +256,15 @@ static void wait_look(struct looker *looker, uint64_t dead)
 
 static bool wait_begin(struct local *local, struct claim *claim)
 {
-    struct local_claim *part = claim_part(claim);
+    struct local_claim *lc = local_claim_of(claim);
     if (loop_reserve(local->engine.loop, 1))
         return false;
-    part->crowd = false;
-    part->skip = 0;
-    part->timer.fn = look_on_time;
-    part->has_timer = true;
-    part->standing = STANDING_IN_LINE;
-    wait_look(&part->looker, 0);
+    lc->more_ahead = false;
+    lc->skip = 0;
+    lc->timer.fn = look_on_time;
+    lc->has_timer = true;
+    lc->state = QUEUED;
+    wait_look(&lc->watcher, 0);
     return true;
 }
 
@@ -273,27 +277,27 @@ static bool wait_begin(struct local *local, struct claim *claim)
 
 static void fail(struct local *local, struct claim *claim, const struct stile_error *error)
 {
-    struct local_claim *part = claim_part(claim);
-    local_wakeup_drop_slot(local, part->slot);
-    part->slot = 0;
-    part->standing = STANDING_NOWHERE;
+    struct local_claim *lc = local_claim_of(claim);
+    local_wakeup_drop_slot(local, lc->slot);
+    lc->slot = 0;
+    lc->state = IDLE;
     local->engine.events->failed(claim, error);
 }
 
-static void turn_away(struct local *local, struct claim *claim, uint64_t ghost_end_ns)
+static void report_busy(struct local *local, struct claim *claim, uint64_t ghost_end_ns)
 {
-    struct local_claim *part = claim_part(claim);
+    struct local_claim *lc = local_claim_of(claim);
     uint64_t now_ns = local_now(local);
-    local_wakeup_drop_slot(local, part->slot);
-    part->slot = 0;
-    part->standing = STANDING_NOWHERE;
+    local_wakeup_drop_slot(local, lc->slot);
+    lc->slot = 0;
+    lc->state = IDLE;
     bool ends = ghost_end_ns != UINT64_MAX && ghost_end_ns > now_ns;
     local->engine.events->busy(claim, ends ? ghost_end_ns - now_ns : 0);
 }
 
 enum entry {
     ENTRY_GRANTED,
-    ENTRY_IN_LINE,
+    ENTRY_QUEUED,
     ENTRY_BUSY,
     ENTRY_FAILED,
 };
@@ -302,22 +306,21 @@ struct entering {
     struct wish wish;
     uint64_t now_ns, token;
     struct tx tx;
-    struct wakeups pokes;
+    struct wakeups wakeups;
 };
 
 static enum entry enter_table(struct local *local, struct claim *claim, struct entering *e)
 {
-    struct local_claim *part = claim_part(claim);
+    struct local_claim *lc = local_claim_of(claim);
     struct tx *tx = &e->tx;
     if (!local_tx_begin(tx, &local->env->store))
         return ENTRY_FAILED;
-    if (!local_names_is_still(tx, part->name, part->born, claim->name_hash)) {
-        part->name =
-            local_names_open(tx, claim->name_hash, claim->name, claim->name_len, e->now_ns);
-        part->born = tx_name(tx, part->name)->born;
+    if (!local_names_is_still(tx, lc->name, lc->born, claim->name_hash)) {
+        lc->name = local_names_open(tx, claim->name_hash, claim->name, claim->name_len, e->now_ns);
+        lc->born = tx_name(tx, lc->name)->born;
     }
-    part->cell = local_queue_enter(tx, part->name, &e->wish, e->now_ns, &e->pokes);
-    const struct claim_cell *own = tx_claim(tx, part->cell);
+    lc->cell = local_queue_enter(tx, lc->name, &e->wish, e->now_ns, &e->wakeups);
+    const struct claim_cell *own = tx_claim(tx, lc->cell);
     bool granted = claim_is_held(own);
     e->token = own->token;
     if (!granted && !claim->wait && tx_is_ok(tx)) {
@@ -326,7 +329,7 @@ static enum entry enter_table(struct local *local, struct claim *claim, struct e
     }
     if (!local_tx_commit(tx))
         return ENTRY_FAILED;
-    return granted ? ENTRY_GRANTED : ENTRY_IN_LINE;
+    return granted ? ENTRY_GRANTED : ENTRY_QUEUED;
 }
 
 /* It won't wait, and somebody is in the way. True: some of those were dead, so it is worth another
@@ -336,16 +339,16 @@ static bool clear_the_way(struct local *local, struct claim *claim, struct enter
 {
     *probe = (struct probe){.wish = &e->wish, .ghost_end_ns = UINT64_MAX};
     do {
-        pokes_init(&e->pokes);
+        wakeups_init(&e->wakeups);
         if (!local_tx_begin(&e->tx, &local->env->store))
             return false;
         uint32_t name = local_names_find(&e->tx, claim->name_hash, claim->name, claim->name_len);
         if (name)
-            local_queue_probe(&e->tx, name, probe, e->now_ns, &e->pokes);
+            local_queue_probe(&e->tx, name, probe, e->now_ns, &e->wakeups);
         probe->end |= !name;
         if (!local_tx_commit(&e->tx))
             return false;
-        local_wakeup_deliver(local, &e->pokes);
+        local_wakeup_deliver(local, &e->wakeups);
     } while (!probe->blocked && !probe->reaped && !probe->end);
     return probe->reaped;
 }
@@ -355,7 +358,7 @@ static enum entry enter(struct local *local, struct claim *claim, struct enterin
 {
     struct probe probe;
     for (;;) {
-        pokes_init(&e->pokes);
+        wakeups_init(&e->wakeups);
         enum entry entry = enter_table(local, claim, e);
         if (entry != ENTRY_BUSY)
             return entry;
@@ -367,49 +370,50 @@ static enum entry enter(struct local *local, struct claim *claim, struct enterin
 }
 
 /* OK, LOST, or why it can't be done. */
-static enum stile_status leave_table(struct local *local, struct local_claim *part,
+static enum stile_status leave_table(struct local *local, struct local_claim *lc,
                                      struct stile_error *error)
 {
     struct tx tx;
-    struct wakeups pokes;
+    struct wakeups wakeups;
     enum stile_status status = STILE_OK;
     if (!local_tx_begin(&tx, &local->env->store))
         return local_tx_error(&tx, error);
-    pokes_init(&pokes);
-    const struct claim_cell *own = local_queue_claim_of(&tx, part->cell, local->id, part->slot);
+    wakeups_init(&wakeups);
+    const struct claim_cell *own = local_queue_claim_of(&tx, lc->cell, local->id, lc->slot);
     if (!own || own->state == CLAIM_BROKEN)
         status = error_set(error, STILE_LOST, 0, "taken over by `stile break`");
-    /* A grant that its owner never heard of, or did nothing with, need not be held for any time. */
-    bool used = part->heard && !claim_of(part)->unused;
-    if (own && !(used && local_queue_leave_quietly(&tx, part->cell)))
-        local_queue_leave(&tx, part->cell, used ? LEAVE_RELEASED : LEAVE_BROKEN, local_now(local),
-                          &pokes);
+    /* A grant that its owner never reported of, or did nothing with, need not be held for any time.
+     */
+    bool used = lc->reported && !claim_of(lc)->unused;
+    if (own && !(used && local_queue_leave_quietly(&tx, lc->cell)))
+        local_queue_leave(&tx, lc->cell, used ? LEAVE_RELEASED : LEAVE_BROKEN, local_now(local),
+                          &wakeups);
     if (!local_tx_commit(&tx))
         return local_tx_error(&tx, error);
-    if (pokes.head != pokes.tail)
-        local_wakeup_deliver(local, &pokes);
-    return part->heard ? status : STILE_OK;
+    if (wakeups.head != wakeups.tail)
+        local_wakeup_deliver(local, &wakeups);
+    return lc->reported ? status : STILE_OK;
 }
 
-static void tell(struct local *local, struct claim *claim, struct entering *e, enum entry entry,
-                 uint64_t ghost_end_ns)
+static void report_entry(struct local *local, struct claim *claim, struct entering *e,
+                         enum entry entry, uint64_t ghost_end_ns)
 {
     struct stile_error error;
     switch (entry) {
     case ENTRY_GRANTED:
-        claim_part(claim)->standing = STANDING_HELD;
-        local->engine.events->granted(claim, e->token, local_loop_time(local, e->now_ns), 0);
+        local_claim_of(claim)->state = HELD;
+        local->engine.events->granted(claim, e->token, loop_time(local, e->now_ns), 0);
         break;
-    case ENTRY_IN_LINE:
+    case ENTRY_QUEUED:
         if (wait_begin(local, claim))
             break;
-        claim_part(claim)->heard = false;
-        (void)leave_table(local, claim_part(claim), &error);
+        local_claim_of(claim)->reported = false;
+        (void)leave_table(local, local_claim_of(claim), &error);
         error_set(&error, STILE_NOMEM, 0, "out of memory");
         fail(local, claim, &error);
         break;
     case ENTRY_BUSY:
-        turn_away(local, claim, ghost_end_ns);
+        report_busy(local, claim, ghost_end_ns);
         break;
     case ENTRY_FAILED:
         local_tx_error(&e->tx, &error);
@@ -420,17 +424,17 @@ static void tell(struct local *local, struct claim *claim, struct entering *e, e
 
 static void enter_queue(struct local *local, struct claim *claim)
 {
-    struct local_claim *part = claim_part(claim);
+    struct local_claim *lc = local_claim_of(claim);
     struct entering e;
     uint64_t ghost_end_ns = UINT64_MAX;
     struct stile_error error;
 
     /* Among many names they are in no cache; they come while we ask for the time and the gate. */
-    __builtin_prefetch(&local->env->store.cells[part->name], 1);
-    __builtin_prefetch(&local->env->store.cells[part->cell], 1);
-    part->looker.look = wait_look;
-    part->slot = local_wakeup_add_slot(local, &part->looker);
-    if (!part->slot) {
+    __builtin_prefetch(&local->env->store.cells[lc->name], 1);
+    __builtin_prefetch(&local->env->store.cells[lc->cell], 1);
+    lc->watcher.look = wait_look;
+    lc->slot = local_wakeup_add_slot(local, &lc->watcher);
+    if (!lc->slot) {
         error_set(&error, STILE_NOMEM, 0, "out of memory");
         fail(local, claim, &error);
         return;
@@ -439,9 +443,9 @@ static void enter_queue(struct local *local, struct claim *claim)
     e.now_ns = local_now(local);
     store_hasten(&local->env->store, e.now_ns);
     enum entry entry = enter(local, claim, &e, &ghost_end_ns);
-    if (entry <= ENTRY_IN_LINE && e.pokes.head != e.pokes.tail)
-        local_wakeup_deliver(local, &e.pokes);
-    tell(local, claim, &e, entry, ghost_end_ns);
+    if (entry <= ENTRY_QUEUED && e.wakeups.head != e.wakeups.tail)
+        local_wakeup_deliver(local, &e.wakeups);
+    report_entry(local, claim, &e, entry, ghost_end_ns);
 }
 
 static void local_claim(struct engine *engine, struct claim *claim)
@@ -463,59 +467,58 @@ static void local_claim(struct engine *engine, struct claim *claim)
 
 static void leave_on_time(struct timer *timer);
 
-static void try_later(struct local *local, struct local_claim *part)
+static void try_later(struct local *local, struct local_claim *lc)
 {
-    part->timer.fn = leave_on_time;
-    loop_arm(local->engine.loop, &part->timer, loop_now(local->engine.loop) + STUCK_PAUSE_NS);
+    lc->timer.fn = leave_on_time;
+    loop_arm(local->engine.loop, &lc->timer, loop_now(local->engine.loop) + STUCK_PAUSE_NS);
 }
 
 static void leave(struct local *local, struct claim *claim)
 {
-    struct local_claim *part = claim_part(claim);
+    struct local_claim *lc = local_claim_of(claim);
     struct stile_error error;
-    enum stile_status status = leave_table(local, part, &error);
+    enum stile_status status = leave_table(local, lc, &error);
     if (status == STILE_UNREACHABLE) {
-        if (!part->has_timer)
-            part->has_timer = loop_reserve(local->engine.loop, 1) == 0;
-        if (part->has_timer) {
-            try_later(local, part);
+        if (!lc->has_timer)
+            lc->has_timer = loop_reserve(local->engine.loop, 1) == 0;
+        if (lc->has_timer) {
+            try_later(local, lc);
             return;
         }
     }
-    wait_end(local, part);
-    local_wakeup_drop_slot(local, part->slot);
-    part->slot = 0;
-    part->standing = STANDING_NOWHERE;
+    wait_end(local, lc);
+    local_wakeup_drop_slot(local, lc->slot);
+    lc->slot = 0;
+    lc->state = IDLE;
     local->engine.events->released(claim, status ? &error : NULL);
 }
 
 static void leave_on_time(struct timer *timer)
 {
-    struct local_claim *part =
-        (struct local_claim *)((char *)timer - offsetof(struct local_claim, timer));
-    leave(local_of(claim_of(part)->engine), claim_of(part));
+    struct local_claim *lc = container_of(timer, struct local_claim, timer);
+    leave(local_of(claim_of(lc)->engine), claim_of(lc));
 }
 
 static void local_release(struct engine *engine, struct claim *claim)
 {
     struct local *local = local_of(engine);
-    struct local_claim *part = claim_part(claim);
+    struct local_claim *lc = local_claim_of(claim);
     struct stile_error error;
-    switch (part->standing) {
-    case STANDING_IN_LINE:
-    case STANDING_HELD:
-        part->heard = part->standing == STANDING_HELD;
-        part->standing = STANDING_LEAVING;
+    switch (lc->state) {
+    case QUEUED:
+    case HELD:
+        lc->reported = lc->state == HELD;
+        lc->state = LEAVING;
         leave(local, claim);
         break;
-    case STANDING_LEAVING:
+    case LEAVING:
         break;
-    case STANDING_LOST:
-        part->standing = STANDING_NOWHERE;
+    case LOST:
+        lc->state = IDLE;
         error_set(&error, STILE_LOST, 0, "it was not ours any more");
         local->engine.events->released(claim, &error);
         break;
-    case STANDING_NOWHERE:
+    case IDLE:
         local->engine.events->released(claim, NULL);
         break;
     }

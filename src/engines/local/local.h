@@ -2,6 +2,7 @@
 #ifndef STILE_LOCAL_H
 #define STILE_LOCAL_H
 
+#include "base/container.h"
 #include "engines/engine.h"
 #include "engines/local/env.h"
 #include "engines/local/table.h"
@@ -11,58 +12,58 @@ struct peer;
 
 /* Ties somebody who looks to a session whose end they must hear of. */
 struct link {
-    struct link *next_of_looker;
+    struct link *next_of_watcher;
     struct link *next_of_peer, **at_peer;
-    struct looker *looker;
+    struct watcher *watcher;
     struct peer *peer;
 };
 
-/* Somebody who looks at the table when poked, when a session in sight ends (dead: its id, else 0),
+/* Somebody who looks at the table when poked, when a session in ahead ends (dead: its id, else 0),
  * or when a timer says so: a claim, or a query that watches. */
-struct looker {
-    struct looker *next_due;
+struct watcher {
+    struct watcher *next_due;
     bool is_due;
     struct link *links;
-    void (*look)(struct looker *looker, uint64_t dead);
+    void (*look)(struct watcher *watcher, uint64_t dead);
 };
 
-enum standing {
-    STANDING_NOWHERE, /* nothing of it is in the table */
-    STANDING_IN_LINE,
-    STANDING_HELD,
-    STANDING_LOST,    /* core has been told */
-    STANDING_LEAVING, /* the table can't be entered; tried again */
+enum claim_state {
+    IDLE, /* nothing of it is in the table */
+    QUEUED,
+    HELD,
+    LOST,    /* core has been told */
+    LEAVING, /* the table can't be entered; tried again */
 };
 
 /* Behind struct claim. */
 struct local_claim {
-    struct looker looker;
+    struct watcher watcher;
     struct timer timer;
     uint32_t slot; /* 1 + place in local->slots: the claim's id in the table; 0: none */
     uint32_t cell;
     uint32_t name; /* where it was found last */
     uint32_t born;
-    uint32_t skip; /* how far a crowd of slot holders has been looked through */
-    bool crowd;
+    uint32_t skip; /* how far a more_ahead of slot holders has been looked through */
+    bool more_ahead;
     bool has_timer;
-    bool heard; /* its owner has heard of the grant */
-    enum standing standing;
+    bool reported; /* its owner has reported of the grant */
+    enum claim_state state;
 };
 
 struct slot {
-    struct looker *looker; /* NULL: free */
-    uint32_t next_free;    /* 1 + index */
+    struct watcher *watcher; /* NULL: free */
+    uint32_t next_free;      /* 1 + index */
 };
 
 #define PEER_HEADS 64
 
 /* A socket connected to that of a session that is poked often. */
-struct line {
+struct connection {
     uint64_t session;
     int fd; /* 1 + fd; 0: none */
 };
 
-#define POKE_LINES 16
+#define CONNECTIONS_MAX 16
 
 struct local {
     struct engine engine;
@@ -72,13 +73,13 @@ struct local {
     int listener_fd;
     int witness_fd;
     uint64_t listener_made_ns;
-    struct watch pokes;
-    struct line lines[POKE_LINES];
-    unsigned lines_missed;
+    struct watch wakeup_watch;
+    struct connection connections[CONNECTIONS_MAX];
+    unsigned connections_missed;
     struct timer guard;
     bool is_gone; /* the directory's files are not the ones we have open */
     struct task due_task;
-    struct looker *due, **due_tail;
+    struct watcher *due, **due_tail;
     struct slot *slots;
     uint32_t n_slots, cap_slots, free_slot;
     struct peer *peers[PEER_HEADS];
@@ -91,26 +92,20 @@ static inline struct local *local_of(struct engine *engine)
     return (struct local *)engine;
 }
 
-static inline struct local_claim *claim_part(struct claim *claim)
+static inline struct local_claim *local_claim_of(struct claim *claim)
 {
     return (struct local_claim *)claim->state;
 }
 
-static inline struct claim *claim_of(struct local_claim *part)
+static inline struct claim *claim_of(struct local_claim *lc)
 {
-    return (struct claim *)((char *)part - offsetof(struct claim, state));
+    return container_of(lc, struct claim, state);
 }
 
 /* The table's time: CLOCK_BOOTTIME as the kernel has it, in whatever time namespace we are. */
 static inline uint64_t local_now(const struct local *local)
 {
     return loop_now(local->engine.loop) - local->env->time_offset_ns;
-}
-
-/* ... as the loop has it. */
-static inline uint64_t local_loop_time(const struct local *local, uint64_t ns)
-{
-    return ns + local->env->time_offset_ns;
 }
 
 /* ---- session.c ---- */
@@ -129,7 +124,6 @@ struct sockaddr_un;
 /* Of a session's socket: 'w' for wake-ups, 'l' the listener. */
 void local_wakeup_address(const struct local *local, struct sockaddr_un *address, uint64_t id,
                           char kind);
-void local_wakeup_renew_listener(struct local *local);
 /* A bound socket of ours, or -1. */
 int local_wakeup_socket(const struct local *local, int type, char kind);
 void local_wakeup_unlink(const struct local *local, uint64_t id, char kind);
@@ -138,27 +132,27 @@ void local_wakeup_begin(struct local *local);
 void local_wakeup_end(struct local *local);
 void local_wakeup_forked(struct local *local);
 
-/* An id for a looker that pokes can name, 1 + index; 0: out of memory. */
-uint32_t local_wakeup_add_slot(struct local *local, struct looker *looker);
+/* An id for a watcher that wakeups can name, 1 + index; 0: out of memory. */
+uint32_t local_wakeup_add_slot(struct local *local, struct watcher *watcher);
 void local_wakeup_drop_slot(struct local *local, uint32_t slot);
 
 /* Everything that is due looks now. */
 void local_wakeup_run_due(struct local *local);
 
 /* It will look soon. */
-void local_wakeup_make_due(struct local *local, struct looker *looker);
+void local_wakeup_make_due(struct local *local, struct watcher *watcher);
 void local_wakeup_make_all_due(struct local *local);
-void local_wakeup_forget_due(struct local *local, struct looker *looker);
+void local_wakeup_forget_due(struct local *local, struct watcher *watcher);
 
 /* Tells everybody; clears away who turns out to be dead, and tells those whom that concerns. */
-void local_wakeup_deliver(struct local *local, struct wakeups *pokes);
+void local_wakeup_deliver(struct local *local, struct wakeups *wakeups);
 void local_wakeup_ask_listener(struct local *local, uint64_t id);
 
 /* ---- peers.c: the life of others ---- */
 
-/* Watches those in sight and nobody else. A dead one's id, or 0. */
-uint64_t local_peers_watch_all(struct local *local, struct looker *looker, struct ahead *sight);
-void local_peers_unwatch(struct local *local, struct looker *looker);
+/* Watches those in ahead and nobody else. A dead one's id, or 0. */
+uint64_t local_peers_watch_all(struct local *local, struct watcher *watcher, struct ahead *ahead);
+void local_peers_unwatch(struct local *local, struct watcher *watcher);
 void local_peers_close(struct local *local);
 void local_peers_forked(struct local *local);
 

@@ -14,7 +14,7 @@
 #define NAP_MAX_NS  16000000L
 #define PATIENCE_NS INT64_C(2000000000)
 
-static uint64_t *gate_word(const struct store *store)
+static uint64_t *mutex_word(const struct store *store)
 {
     return &store->cells[AT_LOCK].lock.word;
 }
@@ -25,7 +25,7 @@ static uint32_t *futex_half(uint64_t *word)
     return (uint32_t *)word + (BYTE_ORDER == BIG_ENDIAN);
 }
 
-static void breathe(void)
+static void cpu_relax(void)
 {
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_ia32_pause();
@@ -62,7 +62,7 @@ static bool is_dead(const struct store *store, uint64_t seen)
 /* A wake-up may be lost with the process that owes it, so nobody sleeps for long here. */
 static bool enter_slowly(struct store *store)
 {
-    uint64_t *word = gate_word(store), mine = store->id << 1 | WAITED_FOR;
+    uint64_t *word = mutex_word(store), mine = store->id << 1 | WAITED_FOR;
     int64_t give_up_ns = clock_ns() + PATIENCE_NS;
     long ns = NAP_MIN_NS;
 
@@ -88,13 +88,13 @@ static bool enter_slowly(struct store *store)
 
 bool local_mutex_enter(struct store *store)
 {
-    uint64_t *word = gate_word(store);
+    uint64_t *word = mutex_word(store);
 
     for (int i = 0; i < SPINS; i++) {
         uint64_t seen = __atomic_load_n(word, __ATOMIC_RELAXED);
         if (seen == 0 && swap(word, &seen, store->id << 1))
             goto inside;
-        breathe();
+        cpu_relax();
     }
     if (!enter_slowly(store))
         return false;
@@ -105,7 +105,7 @@ inside:
 
 void local_mutex_leave(struct store *store)
 {
-    uint64_t *word = gate_word(store);
+    uint64_t *word = mutex_word(store);
 
     if (__atomic_exchange_n(word, 0, __ATOMIC_RELEASE) & WAITED_FOR)
         syscall(SYS_futex, futex_half(word), FUTEX_WAKE, 1, NULL, NULL, 0);

@@ -9,6 +9,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/container.h"
 #include "engines/local/liveness.h"
 #include "engines/local/local.h"
 
@@ -109,20 +110,20 @@ static void retire(struct peer *peer)
 
 /* ---- links ---- */
 
-static bool add_link(struct peer *peer, struct looker *looker)
+static bool add_link(struct peer *peer, struct watcher *watcher)
 {
     struct link *link = malloc(sizeof *link);
     if (!link)
         return false;
     if (!peer->links)
         unlist_idle(peer);
-    *link = (struct link){.looker = looker, .peer = peer, .at_peer = &peer->links};
+    *link = (struct link){.watcher = watcher, .peer = peer, .at_peer = &peer->links};
     link->next_of_peer = peer->links;
     if (peer->links)
         peer->links->at_peer = &link->next_of_peer;
     peer->links = link;
-    link->next_of_looker = looker->links;
-    looker->links = link;
+    link->next_of_watcher = watcher->links;
+    watcher->links = link;
     return true;
 }
 
@@ -137,7 +138,7 @@ static void drop_links(struct link *links)
 {
     while (links) {
         struct link *link = links;
-        links = link->next_of_looker;
+        links = link->next_of_watcher;
         detach(link);
         if (!link->peer->links)
             retire(link->peer);
@@ -147,11 +148,11 @@ static void drop_links(struct link *links)
 
 static void forget_link(struct link *link)
 {
-    struct link **at = &link->looker->links;
+    struct link **at = &link->watcher->links;
     while (*at && *at != link)
-        at = &(*at)->next_of_looker;
+        at = &(*at)->next_of_watcher;
     if (*at)
-        *at = link->next_of_looker;
+        *at = link->next_of_watcher;
     detach(link);
     free(link);
 }
@@ -159,22 +160,22 @@ static void forget_link(struct link *link)
 /* ---- life ---- */
 
 /* Everybody who watched it looks again. Each look may end in a callback that changes the rest. */
-static void tell_of_death(struct peer *peer)
+static void report_death(struct peer *peer)
 {
     uint64_t id = peer->id;
     peer->is_dead = true;
     hang_up(peer);
     unlist(peer);
     while (peer->links) {
-        struct looker *looker = peer->links->looker;
+        struct watcher *watcher = peer->links->watcher;
         forget_link(peer->links);
-        looker->look(looker, id);
+        watcher->look(watcher, id);
     }
     free_peer(peer);
 }
 
 /* 0 or an errno value. */
-static int call(struct peer *peer)
+static int connect_peer(struct peer *peer)
 {
     struct local *local = peer->local;
     struct sockaddr_un address;
@@ -197,10 +198,10 @@ static int call(struct peer *peer)
 
 /* False: it is dead. If it can't be called although it lives, its life is looked at now and then.
  */
-static bool keep_an_eye_on(struct peer *peer)
+static bool watch_peer(struct peer *peer)
 {
     struct local *local = peer->local;
-    int rc = call(peer);
+    int rc = connect_peer(peer);
     if (rc == 0) {
         peer->pause_ns = 0;
         loop_disarm(local->engine.loop, &peer->timer);
@@ -219,21 +220,21 @@ static bool keep_an_eye_on(struct peer *peer)
 
 static void try_again(struct timer *timer)
 {
-    struct peer *peer = (struct peer *)((char *)timer - offsetof(struct peer, timer));
-    if (!keep_an_eye_on(peer))
-        tell_of_death(peer);
+    struct peer *peer = container_of(timer, struct peer, timer);
+    if (!watch_peer(peer))
+        report_death(peer);
 }
 
 /* It hung up: it is dead, or is dying and has one file left to close, or has a new listener. */
 static void hung_up(struct watch *watch, uint32_t events)
 {
-    struct peer *peer = (struct peer *)((char *)watch - offsetof(struct peer, watch));
+    struct peer *peer = container_of(watch, struct peer, watch);
     (void)events;
     hang_up(peer);
     if (!peer->links)
         free_peer(peer);
-    else if (!keep_an_eye_on(peer))
-        tell_of_death(peer);
+    else if (!watch_peer(peer))
+        report_death(peer);
 }
 
 static struct peer *make_peer(struct local *local, uint64_t id)
@@ -253,13 +254,13 @@ static struct peer *make_peer(struct local *local, uint64_t id)
     return peer;
 }
 
-enum peer_answer {
+enum peer_state {
     PEER_WATCHED,
     PEER_DEAD,
     PEER_UNKNOWN, /* out of memory: look again before long */
 };
 
-static enum peer_answer watch_one(struct local *local, struct looker *looker, uint64_t id)
+static enum peer_state watch_one(struct local *local, struct watcher *watcher, uint64_t id)
 {
     if (id == local->id)
         return PEER_WATCHED;
@@ -269,38 +270,38 @@ static enum peer_answer watch_one(struct local *local, struct looker *looker, ui
         peer = make_peer(local, id);
     if (!peer)
         return PEER_UNKNOWN;
-    if (!known && !keep_an_eye_on(peer)) {
+    if (!known && !watch_peer(peer)) {
         free_peer(peer);
         return PEER_DEAD;
     }
-    if (add_link(peer, looker))
+    if (add_link(peer, watcher))
         return PEER_WATCHED;
     if (!known)
         free_peer(peer);
     return PEER_UNKNOWN;
 }
 
-uint64_t local_peers_watch_all(struct local *local, struct looker *looker, struct ahead *sight)
+uint64_t local_peers_watch_all(struct local *local, struct watcher *watcher, struct ahead *ahead)
 {
-    struct link *old = looker->links;
+    struct link *old = watcher->links;
     uint64_t dead = 0;
-    looker->links = NULL;
-    for (uint32_t i = 0; i < sight->n && !dead; i++) {
-        enum peer_answer answer = watch_one(local, looker, sight->sessions[i]);
+    watcher->links = NULL;
+    for (uint32_t i = 0; i < ahead->n && !dead; i++) {
+        enum peer_state answer = watch_one(local, watcher, ahead->sessions[i]);
         if (answer == PEER_DEAD)
-            dead = sight->sessions[i];
+            dead = ahead->sessions[i];
         else if (answer == PEER_UNKNOWN)
-            sight->more = true;
+            ahead->more = true;
     }
     drop_links(old);
     return dead;
 }
 
-void local_peers_unwatch(struct local *local, struct looker *looker)
+void local_peers_unwatch(struct local *local, struct watcher *watcher)
 {
-    struct link *links = looker->links;
+    struct link *links = watcher->links;
     (void)local;
-    looker->links = NULL;
+    watcher->links = NULL;
     drop_links(links);
 }
 

@@ -4,25 +4,25 @@
 #include "engines/local/table.h"
 #include "mutant.h"
 
-/* Room in the list of pokes that is kept for observers and first waiters. */
-#define POKES_RESERVE 40
+/* Room in the list of wakeups that is kept for observers and first waiters. */
+#define WAKEUPS_RESERVE 40
 
 /* How much of the journal each kind of work may fill. What is left over is no loss: whoever looks
  * next, or is granted, goes on with it. */
 #define EDITS_FOR_GHOSTS 160
 #define EDITS_FOR_GRANTS 220
 
-static uint32_t n_pokes(const struct wakeups *pokes)
+static uint32_t n_wakeups(const struct wakeups *wakeups)
 {
-    return pokes->tail - pokes->head;
+    return wakeups->tail - wakeups->head;
 }
 
-static void add_poke(struct wakeups *pokes, uint32_t cell, const struct claim_cell *claim)
+static void add_wakeup(struct wakeups *wakeups, uint32_t cell, const struct claim_cell *claim)
 {
-    if (n_pokes(pokes) == POKES_MAX)
+    if (n_wakeups(wakeups) == WAKEUPS_MAX)
         return; /* who isn't told now looks by itself within seconds */
-    pokes->ring[pokes->tail++ % POKES_MAX] = (struct wakeup){
-        .session = claim->session, .id = claim->id, .cell = cell, .kind = POKE_CLAIM};
+    wakeups->ring[wakeups->tail++ % WAKEUPS_MAX] = (struct wakeup){
+        .session = claim->session, .id = claim->id, .cell = cell, .kind = WAKE_CLAIM};
 }
 
 static uint32_t first_waiter(struct tx *tx, const struct name_cell *name)
@@ -84,17 +84,18 @@ static bool grant(struct tx *tx, struct name_cell *name, uint32_t index, uint64_
 /* Grants from the front as long as the rule allows and there is room to tell of it. Who is granted
  * looks, and goes on from there. */
 static unsigned grant_all(struct tx *tx, uint32_t name_index, uint64_t now_ns,
-                          struct wakeups *pokes)
+                          struct wakeups *wakeups)
 {
     unsigned n = 0;
     const struct name_cell *name = tx_name(tx, name_index);
     uint32_t next = first_waiter(tx, name);
-    while (next && n_pokes(pokes) < POKES_MAX - POKES_RESERVE && tx->n_edits < EDITS_FOR_GRANTS) {
+    while (next && n_wakeups(wakeups) < WAKEUPS_MAX - WAKEUPS_RESERVE &&
+           tx->n_edits < EDITS_FOR_GRANTS) {
         const struct claim_cell *claim = tx_claim(tx, next);
         if (!tx_is_ok(tx) || !may_hold(tx, name, claim) ||
             !grant(tx, tx_edit_name(tx, name_index), next, now_ns))
             break;
-        add_poke(pokes, next, claim);
+        add_wakeup(wakeups, next, claim);
         next = claim->next;
         n++;
     }
@@ -178,27 +179,28 @@ void local_queue_expire(struct tx *tx, uint32_t name_index, uint64_t now_ns)
 }
 
 /* The number of grants. */
-static unsigned settle(struct tx *tx, uint32_t name_index, uint64_t now_ns, struct wakeups *pokes)
+static unsigned settle(struct tx *tx, uint32_t name_index, uint64_t now_ns, struct wakeups *wakeups)
 {
     const struct name_cell *name = tx_name(tx, name_index);
     if (name->n_ghosts)
         drop_ghosts(tx, name_index, now_ns);
     if (!name->n_waiting)
         return 0;
-    unsigned n = grant_all(tx, name_index, now_ns, pokes);
+    unsigned n = grant_all(tx, name_index, now_ns, wakeups);
     uint32_t first = first_waiter(tx, name);
     /* Behind one exclusive holder the next one in line watches the right one already. */
     if (n && first && tx_claim(tx, name->held_last)->mode != STILE_EXCLUSIVE)
-        add_poke(pokes, first, tx_claim(tx, first));
+        add_wakeup(wakeups, first, tx_claim(tx, first));
     return n;
 }
 
-void local_queue_settle(struct tx *tx, uint32_t name_index, uint64_t now_ns, struct wakeups *pokes)
+void local_queue_settle(struct tx *tx, uint32_t name_index, uint64_t now_ns,
+                        struct wakeups *wakeups)
 {
     const struct name_cell *name = tx_name(tx, name_index);
     uint16_t n_ghosts = name->n_ghosts;
-    if (settle(tx, name_index, now_ns, pokes) || n_ghosts != name->n_ghosts)
-        local_observers_wake(tx, name_index, pokes);
+    if (settle(tx, name_index, now_ns, wakeups) || n_ghosts != name->n_ghosts)
+        local_observers_wake(tx, name_index, wakeups);
 }
 
 static uint32_t append(struct tx *tx, uint32_t name_index, const struct wish *wish, uint64_t now_ns)
@@ -233,7 +235,7 @@ static uint32_t append(struct tx *tx, uint32_t name_index, const struct wish *wi
 }
 
 uint32_t local_queue_enter(struct tx *tx, uint32_t name_index, const struct wish *wish,
-                           uint64_t now_ns, struct wakeups *pokes)
+                           uint64_t now_ns, struct wakeups *wakeups)
 {
     const struct name_cell *name = tx_edit_name(tx, name_index);
     if (name->n_held + name->n_waiting >= CLAIMS_PER_NAME_MAX) {
@@ -242,11 +244,11 @@ uint32_t local_queue_enter(struct tx *tx, uint32_t name_index, const struct wish
     }
     uint32_t index = append(tx, name_index, wish, now_ns);
     if (!index || name->n_waiting > 1 || !may_hold(tx, name, tx_claim(tx, index)))
-        settle(tx, name_index, now_ns, pokes);
+        settle(tx, name_index, now_ns, wakeups);
     else if (!grant(tx, tx_edit_name(tx, name_index), index, now_ns))
         local_tx_fail(tx, STILE_REFUSED, 0,
                       "the next token epoch can't be made durable (disk full?)");
-    local_observers_wake(tx, name_index, pokes);
+    local_observers_wake(tx, name_index, wakeups);
     return tx_is_ok(tx) ? index : 0;
 }
 
@@ -275,7 +277,7 @@ static void become_ghost(struct tx *tx, uint32_t index, uint64_t until_ns)
 /* Nobody was granted, yet somebody has to watch something else now: the one behind a waiter that
  * left; the first waiter, if the holder it had its eye on left or a ghost's end has become its
  * business. */
-static void poke_watcher(struct tx *tx, const struct claim_cell *gone, struct wakeups *pokes)
+static void wake_watcher(struct tx *tx, const struct claim_cell *gone, struct wakeups *wakeups)
 {
     const struct name_cell *name = tx_name(tx, gone->name);
     uint32_t watcher = gone->next;
@@ -285,11 +287,11 @@ static void poke_watcher(struct tx *tx, const struct claim_cell *gone, struct wa
         watcher = first_waiter(tx, name);
     }
     if (watcher && !claim_is_held(tx_claim(tx, watcher)))
-        add_poke(pokes, watcher, tx_claim(tx, watcher));
+        add_wakeup(wakeups, watcher, tx_claim(tx, watcher));
 }
 
 void local_queue_leave(struct tx *tx, uint32_t index, enum leave_how how, uint64_t now_ns,
-                       struct wakeups *pokes)
+                       struct wakeups *wakeups)
 {
     struct claim_cell claim = *tx_edit_claim(tx, index);
     uint64_t until_ns = ghost_end(&claim, how, now_ns);
@@ -299,15 +301,10 @@ void local_queue_leave(struct tx *tx, uint32_t index, enum leave_how how, uint64
         unlink_claim(tx, index);
     struct name_cell *name = tx_edit_name(tx, claim.name);
     name->touched_s = (uint32_t)(now_ns / NS_PER_SEC);
-    if (name->n_waiting && (settle(tx, claim.name, now_ns, pokes) == 0 || !claim_is_held(&claim)))
-        poke_watcher(tx, &claim, pokes);
-    local_observers_wake(tx, claim.name, pokes);
+    if (name->n_waiting && (settle(tx, claim.name, now_ns, wakeups) == 0 || !claim_is_held(&claim)))
+        wake_watcher(tx, &claim, wakeups);
+    local_observers_wake(tx, claim.name, wakeups);
     local_names_drop_if_idle(tx, claim.name);
-}
-
-void local_queue_withdraw(struct tx *tx, uint32_t index)
-{
-    unlink_claim(tx, index);
 }
 
 bool local_queue_leave_quietly(struct tx *tx, uint32_t index)
@@ -358,7 +355,7 @@ const struct claim_cell *local_queue_claim_of(struct tx *tx, uint32_t index, uin
 /* Found first and removed afterwards: with a holder, ghosts whose time is over may go, and the next
  * in the list with them. */
 static void reap_holders(struct tx *tx, uint32_t name_index, uint64_t dead, uint64_t now_ns,
-                         struct wakeups *pokes)
+                         struct wakeups *wakeups)
 {
     const struct name_cell *name = tx_name(tx, name_index);
     uint32_t found[REAPS_AT_ONCE], n = 0, left = name->n_held;
@@ -369,11 +366,11 @@ static void reap_holders(struct tx *tx, uint32_t name_index, uint64_t dead, uint
         next = claim->next;
     }
     for (uint32_t i = 0; i < n; i++)
-        local_queue_leave(tx, found[i], LEAVE_DEAD, now_ns, pokes);
+        local_queue_leave(tx, found[i], LEAVE_DEAD, now_ns, wakeups);
 }
 
 void local_queue_reap(struct tx *tx, uint32_t index, uint64_t dead, uint64_t now_ns,
-                      struct wakeups *pokes)
+                      struct wakeups *wakeups)
 {
     while (tx->n_edits < EDITS_FOR_REAPS) {
         const struct claim_cell *claim = tx_claim(tx, index);
@@ -381,12 +378,12 @@ void local_queue_reap(struct tx *tx, uint32_t index, uint64_t dead, uint64_t now
             return;
         const struct claim_cell *before = tx_claim(tx, claim->prev);
         if (claim_is_held(before)) {
-            reap_holders(tx, claim->name, dead, now_ns, pokes);
+            reap_holders(tx, claim->name, dead, now_ns, wakeups);
             return;
         }
         if (before->session != dead)
             return;
-        local_queue_leave(tx, claim->prev, LEAVE_DEAD, now_ns, pokes);
+        local_queue_leave(tx, claim->prev, LEAVE_DEAD, now_ns, wakeups);
     }
 }
 
@@ -406,7 +403,7 @@ static bool withdraw_dead_waiters(struct tx *tx, const struct name_cell *name, s
 {
     while (name->n_waiting && tx->n_edits < EDITS_FOR_REAPS && tx_is_ok(tx) &&
            is_dead(tx, tx_claim(tx, name->last)->session, swept))
-        local_queue_withdraw(tx, name->last);
+        unlink_claim(tx, name->last);
     return name->n_waiting == 0;
 }
 
@@ -414,72 +411,72 @@ static bool withdraw_dead_waiters(struct tx *tx, const struct name_cell *name, s
 void local_queue_tidy(struct tx *tx, uint32_t name_index, struct swept *swept, uint64_t now_ns)
 {
     const struct name_cell *name = tx_name(tx, name_index);
-    struct wakeups unheard;
+    struct wakeups unsent;
     if (!withdraw_dead_waiters(tx, name, swept))
         return;
     uint32_t next = name->first;
-    pokes_init(&unheard);
+    wakeups_init(&unsent);
     for (unsigned i = 0; i < PROBES_PER_TX && next && tx->n_edits < EDITS_FOR_REAPS; i++) {
         const struct claim_cell *claim = tx_claim(tx, next);
         uint32_t index = next;
         next = claim->next;
         if (claim->state != CLAIM_GHOST && is_dead(tx, claim->session, swept))
-            local_queue_leave(tx, index, LEAVE_DEAD, now_ns, &unheard);
+            local_queue_leave(tx, index, LEAVE_DEAD, now_ns, &unsent);
     }
 }
 
 /* ---- whom a waiter watches ---- */
 
-static bool has_in_sight(const struct ahead *sight, uint64_t session)
+static bool has_session(const struct ahead *ahead, uint64_t session)
 {
-    for (uint32_t i = 0; i < sight->n; i++)
-        if (sight->sessions[i] == session)
+    for (uint32_t i = 0; i < ahead->n; i++)
+        if (ahead->sessions[i] == session)
             return true;
     return false;
 }
 
-static void see_session(struct ahead *sight, uint64_t session)
+static void add_session(struct ahead *ahead, uint64_t session)
 {
-    if (has_in_sight(sight, session))
+    if (has_session(ahead, session))
         return;
-    if (sight->n < AHEAD_MAX)
-        sight->sessions[sight->n++] = session;
+    if (ahead->n < AHEAD_MAX)
+        ahead->sessions[ahead->n++] = session;
     else
-        sight->more = true;
+        ahead->more = true;
 }
 
 /* A slot waiter is served by the end of any slot holder, so it watches all. Everybody else needs
  * all holders gone, so the first one will do: when that one goes, the next look finds the next. */
-static void see_holders(struct tx *tx, const struct name_cell *name, bool all, struct ahead *sight)
+static void add_holders(struct tx *tx, const struct name_cell *name, bool all, struct ahead *ahead)
 {
     uint32_t next = name->first, left = name->n_held, ghosts = name->n_ghosts;
-    while (left-- > 0 && next && !sight->more && (ghosts || all || !sight->n)) {
+    while (left-- > 0 && next && !ahead->more && (ghosts || all || !ahead->n)) {
         const struct claim_cell *claim = tx_claim(tx, next);
         next = claim->next;
         if (claim->state == CLAIM_GHOST) {
             ghosts--;
-            if (claim->until_ns < sight->ghost_end_ns)
-                sight->ghost_end_ns = claim->until_ns;
-        } else if (all || !sight->n) {
-            see_session(sight, claim->session);
+            if (claim->until_ns < ahead->ghost_end_ns)
+                ahead->ghost_end_ns = claim->until_ns;
+        } else if (all || !ahead->n) {
+            add_session(ahead, claim->session);
         }
     }
 }
 
-void local_queue_ahead(struct tx *tx, uint32_t index, struct ahead *sight)
+void local_queue_ahead(struct tx *tx, uint32_t index, struct ahead *ahead)
 {
     const struct claim_cell *claim = tx_claim(tx, index);
-    sight->n = 0;
-    sight->more = false;
-    sight->ghost_end_ns = UINT64_MAX;
+    ahead->n = 0;
+    ahead->more = false;
+    ahead->ghost_end_ns = UINT64_MAX;
     if (!claim->prev)
         return;
     const struct claim_cell *before = tx_claim(tx, claim->prev);
     if (claim_is_held(before)) {
         bool slots = claim->mode == STILE_SLOTS && before->mode == STILE_SLOTS;
-        see_holders(tx, tx_name(tx, claim->name), slots, sight);
+        add_holders(tx, tx_name(tx, claim->name), slots, ahead);
     } else {
-        see_session(sight, before->session);
+        add_session(ahead, before->session);
     }
 }
 
@@ -503,7 +500,7 @@ static void note_ghost(struct probe *probe, const struct claim_cell *claim)
 }
 
 static void probe_one(struct tx *tx, uint32_t index, struct probe *probe, uint64_t now_ns,
-                      struct wakeups *pokes)
+                      struct wakeups *wakeups)
 {
     const struct claim_cell *claim = tx_claim(tx, index);
     bool ours = claim->session == probe->wish->session;
@@ -511,7 +508,7 @@ static void probe_one(struct tx *tx, uint32_t index, struct probe *probe, uint64
         probe->blocked = stands_in_the_way(probe, claim);
         probe->skip++;
     } else {
-        local_queue_leave(tx, index, LEAVE_DEAD, now_ns, pokes);
+        local_queue_leave(tx, index, LEAVE_DEAD, now_ns, wakeups);
         probe->reaped = true;
     }
 }
@@ -529,7 +526,7 @@ static uint32_t skip_claims(struct tx *tx, uint32_t next, uint32_t n)
 }
 
 void local_queue_probe(struct tx *tx, uint32_t name_index, struct probe *probe, uint64_t now_ns,
-                       struct wakeups *pokes)
+                       struct wakeups *wakeups)
 {
     uint32_t next = skip_claims(tx, tx_name(tx, name_index)->first, probe->skip);
     unsigned asked = 0;
@@ -544,7 +541,7 @@ void local_queue_probe(struct tx *tx, uint32_t name_index, struct probe *probe, 
             probe->skip++;
         } else {
             asked++;
-            probe_one(tx, index, probe, now_ns, pokes);
+            probe_one(tx, index, probe, now_ns, wakeups);
         }
     }
     probe->end = next == 0;

@@ -1,5 +1,5 @@
-/* A session: one client's life in `live`, a datagram socket for pokes, and a listening socket whose
- * only purpose is to hang up on who is connected when we end. */
+/* A session: one client's life in `live`, a datagram socket for wakeups, and a listening socket
+ * whose only purpose is to hang up on who is connected when we end. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -9,6 +9,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/container.h"
 #include "base/self.h"
 #include "engines/local/liveness.h"
 #include "engines/local/local.h"
@@ -22,7 +23,7 @@
 
 /* ---- signing in ---- */
 
-static enum stile_status sign_in(struct local *local, struct stile_error *err)
+static enum stile_status register_session(struct local *local, struct stile_error *err)
 {
     char host[SESSION_HOST_MAX + 1], command[SESSION_COMMAND_MAX + 1];
     struct tx tx;
@@ -47,11 +48,11 @@ static void close_witness(struct local *local)
 static void tidy_up(struct local *local)
 {
     struct env *env = local->env;
-    struct stile_error unheard;
+    struct stile_error ignored;
     bool found = true;
     for (int i = 0; i < TIDIES_A_TIME && found; i++)
         if (env->store.cells[AT_LEDGER].ledger.n_used <= KEPT_CELLS ||
-            local_load_tidy(env, &found, EDITS_FOR_SWEEPS, local_now(local), &unheard) != STILE_OK)
+            local_load_tidy(env, &found, EDITS_FOR_SWEEPS, local_now(local), &ignored) != STILE_OK)
             break;
     for (int i = 0; i < TRIMS_A_TIME && local_table_trim(&env->store); i++)
         ;
@@ -62,9 +63,9 @@ static void tidy_up(struct local *local)
 /* Somebody has removed or replaced the files: newcomers start afresh, and what we hold excludes
  * nobody. inotify would say so at once, but the kernel takes some 10 ms to close it. Newcomers wait
  * until our witness is gone, so it goes when all holders have been informed. */
-static void look_after_files(struct timer *timer)
+static void check_files(struct timer *timer)
 {
-    struct local *local = (struct local *)((char *)timer - offsetof(struct local, guard));
+    struct local *local = container_of(timer, struct local, guard);
     struct env *env = local->env;
     env->store.is_hasty = false;
     local->is_gone = !local_dir_is_intact(&env->dir, env->store.fd, env->store.live_fd) ||
@@ -93,13 +94,13 @@ enum stile_status local_session_check(const struct local *local, struct stile_er
 
 static void close_all(struct local *local)
 {
-    if (local->pokes.fd >= 0)
-        close(local->pokes.fd);
+    if (local->wakeup_watch.fd >= 0)
+        close(local->wakeup_watch.fd);
     if (local->listener_fd >= 0)
         close(local->listener_fd);
     if (local->life_fd >= 0)
         close(local->life_fd);
-    local->pokes.fd = local->listener_fd = local->life_fd = -1;
+    local->wakeup_watch.fd = local->listener_fd = local->life_fd = -1;
     close_witness(local);
 }
 
@@ -107,7 +108,7 @@ static void close_all(struct local *local)
  * hears a socket hang up finds the proof of life gone already. Copies of it may outlive us, in what
  * a killed `stile run` has left: then the directory is in use, or whoever opens it next would
  * believe to be alone and forget what the session holds. */
-static enum stile_status begin_life(struct local *local, struct stile_error *err)
+static enum stile_status lock_session_byte(struct local *local, struct stile_error *err)
 {
     enum stile_status status =
         local_dir_open_file(&local->life_fd, &local->env->dir, "live", 0, err);
@@ -122,17 +123,18 @@ static enum stile_status begin_life(struct local *local, struct stile_error *err
 static enum stile_status make_sockets(struct local *local, struct stile_error *err)
 {
     local->listener_fd = local_wakeup_socket(local, SOCK_STREAM, 'l');
-    local->pokes.fd = local->listener_fd < 0 ? -1 : local_wakeup_socket(local, SOCK_DGRAM, 'w');
-    if (local->pokes.fd < 0)
+    local->wakeup_watch.fd =
+        local->listener_fd < 0 ? -1 : local_wakeup_socket(local, SOCK_DGRAM, 'w');
+    if (local->wakeup_watch.fd < 0)
         return error_errno(err, STILE_REFUSED, errno,
                            "making the session's sockets in `s` of the state directory");
-    int rc = loop_watch(local->engine.loop, &local->pokes, EPOLLIN);
+    int rc = loop_watch(local->engine.loop, &local->wakeup_watch, EPOLLIN);
     return rc ? error_errno(err, STILE_REFUSED, rc, "watching the session's socket") : STILE_OK;
 }
 
 static void remove_sockets(struct local *local)
 {
-    loop_unwatch(local->engine.loop, &local->pokes);
+    loop_unwatch(local->engine.loop, &local->wakeup_watch);
     local_wakeup_unlink(local, local->id, 'w');
     local_wakeup_unlink(local, local->id, 'l');
     close_all(local);
@@ -140,7 +142,7 @@ static void remove_sockets(struct local *local)
 
 enum stile_status local_session_open(struct local *local, struct stile_error *err)
 {
-    local->life_fd = local->listener_fd = local->pokes.fd = local->witness_fd = -1;
+    local->life_fd = local->listener_fd = local->wakeup_watch.fd = local->witness_fd = -1;
     local_wakeup_begin(local);
     int rc = local_env_random_id(&local->id, local->engine.loop);
     if (rc)
@@ -149,9 +151,9 @@ enum stile_status local_session_open(struct local *local, struct stile_error *er
         return error_set(err, STILE_NOMEM, 0, "out of memory");
     enum stile_status status = make_sockets(local, err);
     if (!status)
-        status = begin_life(local, err);
+        status = lock_session_byte(local, err);
     if (!status)
-        status = sign_in(local, err);
+        status = register_session(local, err);
     if (status) {
         loop_unreserve(local->engine.loop, 1);
         remove_sockets(local);
@@ -159,7 +161,7 @@ enum stile_status local_session_open(struct local *local, struct stile_error *er
     }
     local->witness_fd = local_witness_make(
         &local->env->dir, local->env->store.cells[AT_LEDGER].ledger.epoch, local->id);
-    local->guard.fn = look_after_files;
+    local->guard.fn = check_files;
     loop_arm(local->engine.loop, &local->guard, loop_now(local->engine.loop) + GUARD_NS);
     return STILE_OK;
 }

@@ -63,7 +63,7 @@ const struct chained_cell *local_chain_at(struct tx *tx, uint32_t index)
     return tx_is_ok(tx) ? &cell->chained : &nothing.chained;
 }
 
-uint32_t local_chain_find(struct tx *tx, uint64_t key, enum cell_kind kind)
+static uint32_t chain_find(struct tx *tx, uint64_t key, enum cell_kind kind)
 {
     uint32_t next = local_names_bucket(tx, local_names_bucket_of(key));
     while (next) {
@@ -83,7 +83,7 @@ void local_chain_insert(struct tx *tx, uint64_t key, uint32_t index, enum cell_k
     *first = index;
 }
 
-void local_chain_remove(struct tx *tx, uint64_t key, uint32_t index)
+static void chain_remove(struct tx *tx, uint64_t key, uint32_t index)
 {
     uint32_t bucket = local_names_bucket_of(key), at = local_names_bucket(tx, bucket), before = 0;
     while (at && at != index) {
@@ -204,7 +204,7 @@ void local_names_forget(struct tx *tx, uint32_t index)
     ledger->n_names--;
     if (name.spare)
         local_tx_free(tx, name.spare, CELL_CLAIM);
-    local_chain_remove(tx, name.hash, index);
+    chain_remove(tx, name.hash, index);
     local_text_free(tx, name.text);
     local_tx_free(tx, index, CELL_NAME);
 }
@@ -271,7 +271,7 @@ void local_sessions_add(struct tx *tx, uint64_t id, int64_t pid, uint64_t now_ns
 
 uint32_t local_sessions_find(struct tx *tx, uint64_t id)
 {
-    return local_chain_find(tx, id, CELL_SESSION);
+    return chain_find(tx, id, CELL_SESSION);
 }
 
 void local_sessions_drop(struct tx *tx, uint64_t id)
@@ -280,7 +280,7 @@ void local_sessions_drop(struct tx *tx, uint64_t id)
     if (!index)
         return;
     uint32_t text = tx_read(tx, index, CELL_SESSION)->session.text;
-    local_chain_remove(tx, id, index);
+    chain_remove(tx, id, index);
     local_text_free(tx, text);
     local_tx_free(tx, index, CELL_SESSION);
     struct ledger_cell *ledger = tx_edit_ledger(tx);
@@ -339,14 +339,14 @@ void local_observers_drop(struct tx *tx, uint32_t index, uint64_t session, uint3
         local_observers_remove(tx, index);
 }
 
-void local_observers_wake(struct tx *tx, uint32_t name, struct wakeups *pokes)
+void local_observers_wake(struct tx *tx, uint32_t name, struct wakeups *wakeups)
 {
     if (!tx_name(tx, name)->n_watched)
         return;
     for (uint32_t i = tx_ledger(tx)->first_observer; i; i = observer_at(tx, i)->next) {
         const struct observer_cell *observer = observer_at(tx, i);
-        if (observer->name == name && pokes->tail - pokes->head < POKES_MAX)
-            pokes->ring[pokes->tail++ % POKES_MAX] = (struct wakeup){
-                .session = observer->session, .id = observer->id, .cell = i, .kind = POKE_QUERY};
+        if (observer->name == name && wakeups->tail - wakeups->head < WAKEUPS_MAX)
+            wakeups->ring[wakeups->tail++ % WAKEUPS_MAX] = (struct wakeup){
+                .session = observer->session, .id = observer->id, .cell = i, .kind = WAKE_QUERY};
     }
 }

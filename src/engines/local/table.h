@@ -22,29 +22,29 @@
 
 /* ---- who has to be told, once the transaction is through ---- */
 
-enum poke_kind {
-    POKE_CLAIM = 1, /* look at your claim `id` */
-    POKE_QUERY,     /* what your query `id` watches has changed */
-    POKE_LISTENER,  /* your backlog is full of the dead: make a new listener */
+enum wakeup_kind {
+    WAKE_CLAIM = 1, /* look at your claim `id` */
+    WAKE_QUERY,     /* what your query `id` watches has changed */
+    WAKE_LISTENER,  /* your backlog is full of the dead: make a new listener */
 };
 
 struct wakeup {
     uint64_t session;
     uint32_t id;
     uint32_t cell; /* the claim or observer, to be cleared away if its session is dead */
-    enum poke_kind kind;
+    enum wakeup_kind kind;
 };
 
-#define POKES_MAX 128 /* a power of two */
+#define WAKEUPS_MAX 128 /* a power of two */
 
 struct wakeups {
     uint32_t head, tail;
-    struct wakeup ring[POKES_MAX];
+    struct wakeup ring[WAKEUPS_MAX];
 };
 
-static inline void pokes_init(struct wakeups *pokes)
+static inline void wakeups_init(struct wakeups *wakeups)
 {
-    pokes->head = pokes->tail = 0;
+    wakeups->head = wakeups->tail = 0;
 }
 
 /* ---- names (names.c) ---- */
@@ -102,7 +102,7 @@ void local_sessions_drop(struct tx *tx, uint64_t id);
 uint32_t local_observers_add(struct tx *tx, uint64_t session, uint32_t id, uint32_t name);
 void local_observers_drop(struct tx *tx, uint32_t observer, uint64_t session, uint32_t id);
 void local_observers_remove(struct tx *tx, uint32_t observer);
-void local_observers_wake(struct tx *tx, uint32_t name, struct wakeups *pokes);
+void local_observers_wake(struct tx *tx, uint32_t name, struct wakeups *wakeups);
 
 /* One step each; true: there may be more. local_table_trim() takes free cells off the end of the
  * table, local_table_give_back() gives what the file occupies beyond it back to the disk. */
@@ -128,13 +128,11 @@ void local_text_free(struct tx *tx, uint32_t text);
 
 /* ---- hash chains (names.c) ---- */
 
-uint32_t local_chain_find(struct tx *tx, uint64_t key, enum cell_kind kind);
 void local_chain_insert(struct tx *tx, uint64_t key, uint32_t cell, enum cell_kind kind);
 /* The name or session at the head of a chain, or further down in it. */
 const struct chained_cell *local_chain_at(struct tx *tx, uint32_t cell);
-void local_chain_remove(struct tx *tx, uint64_t key, uint32_t cell);
 
-/* ---- claims (queue.c, sight.c) ---- */
+/* ---- claims (queue.c, ahead.c) ---- */
 
 struct wish {
     uint64_t session;
@@ -152,9 +150,9 @@ enum leave_how {
 
 /* Stands in line and is granted if the rule allows. */
 uint32_t local_queue_enter(struct tx *tx, uint32_t name, const struct wish *wish, uint64_t now_ns,
-                           struct wakeups *pokes);
+                           struct wakeups *wakeups);
 void local_queue_leave(struct tx *tx, uint32_t claim, enum leave_how how, uint64_t now_ns,
-                       struct wakeups *pokes);
+                       struct wakeups *wakeups);
 /* The usual release: nobody waits or watches and nothing has to be kept, so that nobody need be
  * told nor asked for the time. False: it isn't that simple; nothing has been done. */
 bool local_queue_leave_quietly(struct tx *tx, uint32_t claim);
@@ -166,7 +164,7 @@ void local_queue_bury(struct tx *tx, uint32_t name, uint64_t now_ns);
 void local_queue_expire(struct tx *tx, uint32_t name, uint64_t now_ns);
 
 /* Drops ghosts whose time is over and grants what the rule allows. */
-void local_queue_settle(struct tx *tx, uint32_t name, uint64_t now_ns, struct wakeups *pokes);
+void local_queue_settle(struct tx *tx, uint32_t name, uint64_t now_ns, struct wakeups *wakeups);
 
 /* The cell if it still is this claim of this session, else NULL. */
 const struct claim_cell *local_queue_claim_of(struct tx *tx, uint32_t claim, uint64_t session,
@@ -180,10 +178,7 @@ static inline bool claim_is_held(const struct claim_cell *claim)
 /* A dead session's claims that stand in this waiter's way: just before it, and among the holders if
  * it is the first waiter. Some may be left; the next look finds them. */
 void local_queue_reap(struct tx *tx, uint32_t claim, uint64_t dead, uint64_t now_ns,
-                      struct wakeups *pokes);
-
-/* A claim that waits goes, and no other is granted. */
-void local_queue_withdraw(struct tx *tx, uint32_t claim);
+                      struct wakeups *wakeups);
 
 /* Clears away some of the dead of a name that nobody alive waits for. */
 void local_queue_tidy(struct tx *tx, uint32_t name, struct swept *swept, uint64_t now_ns);
@@ -198,7 +193,7 @@ struct ahead {
     uint64_t ghost_end_ns; /* the earliest, or UINT64_MAX */
 };
 
-void local_queue_ahead(struct tx *tx, uint32_t claim, struct ahead *sight);
+void local_queue_ahead(struct tx *tx, uint32_t claim, struct ahead *ahead);
 
 /* A claim that won't wait looks whether the dead are in its way, some at a time. */
 struct probe {
@@ -212,6 +207,6 @@ struct probe {
 };
 
 void local_queue_probe(struct tx *tx, uint32_t name, struct probe *probe, uint64_t now_ns,
-                       struct wakeups *pokes);
+                       struct wakeups *wakeups);
 
 #endif

@@ -1,4 +1,4 @@
-/* Pokes: who has to look at the table, and how they are told. A poke names a claim or a query by
+/* Pokes: who has to look at the table, and how they are told. A wakeup names a claim or a query by
  * its slot; it carries no truth, so a lost or a forged one does no harm. */
 #include <errno.h>
 #include <inttypes.h>
@@ -10,6 +10,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/container.h"
 #include "base/self.h"
 #include "engines/local/liveness.h"
 #include "engines/local/local.h"
@@ -66,7 +67,7 @@ void local_wakeup_unlink(const struct local *local, uint64_t id, char kind)
 
 /* The backlog is full of connections whose owners are gone. Closing the old listener hangs up on
  * the others too; they see that we live, and come back. */
-void local_wakeup_renew_listener(struct local *local)
+static void renew_listener(struct local *local)
 {
     char fresh[32], name[32];
     uint64_t now_ns = loop_now(local->engine.loop);
@@ -87,12 +88,12 @@ void local_wakeup_renew_listener(struct local *local)
     local->listener_fd = fd;
 }
 
-#define POKE_MAGIC    UINT32_C(0x73746c31)
-#define POKES_AT_ONCE 16
-#define LINE_EACH     8
+#define WAKEUP_MAGIC    UINT32_C(0x73746c31)
+#define WAKEUPS_AT_ONCE 16
+#define CONNECT_EACH    8
 /* The kernel keeps about ten datagrams for us. When so many were waiting, some may have been
  * dropped, and every claim is looked at. */
-#define POKES_MANY 8
+#define WAKEUPS_MANY 8
 
 struct datagram {
     uint32_t magic;
@@ -114,7 +115,7 @@ static bool grow_slots(struct local *local)
     return true;
 }
 
-uint32_t local_wakeup_add_slot(struct local *local, struct looker *looker)
+uint32_t local_wakeup_add_slot(struct local *local, struct watcher *watcher)
 {
     uint32_t slot = local->free_slot;
     if (slot) {
@@ -124,7 +125,7 @@ uint32_t local_wakeup_add_slot(struct local *local, struct looker *looker)
             return 0;
         slot = ++local->n_slots;
     }
-    local->slots[slot - 1] = (struct slot){.looker = looker};
+    local->slots[slot - 1] = (struct slot){.watcher = watcher};
     return slot;
 }
 
@@ -138,38 +139,38 @@ void local_wakeup_drop_slot(struct local *local, uint32_t slot)
 
 /* ---- who has to look ---- */
 
-void local_wakeup_make_due(struct local *local, struct looker *looker)
+void local_wakeup_make_due(struct local *local, struct watcher *watcher)
 {
-    if (looker->is_due)
+    if (watcher->is_due)
         return;
-    looker->is_due = true;
-    looker->next_due = NULL;
-    *local->due_tail = looker;
-    local->due_tail = &looker->next_due;
+    watcher->is_due = true;
+    watcher->next_due = NULL;
+    *local->due_tail = watcher;
+    local->due_tail = &watcher->next_due;
     loop_soon(local->engine.loop, &local->due_task);
 }
 
-void local_wakeup_forget_due(struct local *local, struct looker *looker)
+void local_wakeup_forget_due(struct local *local, struct watcher *watcher)
 {
-    if (!looker->is_due)
+    if (!watcher->is_due)
         return;
-    struct looker **at = &local->due;
-    while (*at != looker)
+    struct watcher **at = &local->due;
+    while (*at != watcher)
         at = &(*at)->next_due;
-    *at = looker->next_due;
+    *at = watcher->next_due;
     if (!*at)
         local->due_tail = at;
-    looker->is_due = false;
+    watcher->is_due = false;
 }
 
-/* A look may end in a callback that frees the looker or makes others due. */
+/* A look may end in a callback that frees the watcher or makes others due. */
 static void run_due(struct task *task)
 {
-    struct local *local = (struct local *)((char *)task - offsetof(struct local, due_task));
+    struct local *local = container_of(task, struct local, due_task);
     while (local->due) {
-        struct looker *looker = local->due;
-        local_wakeup_forget_due(local, looker);
-        looker->look(looker, 0);
+        struct watcher *watcher = local->due;
+        local_wakeup_forget_due(local, watcher);
+        watcher->look(watcher, 0);
     }
 }
 
@@ -178,78 +179,79 @@ void local_wakeup_run_due(struct local *local)
     run_due(&local->due_task);
 }
 
-static void poke_self(struct local *local, uint32_t kind, uint32_t slot)
+static void wake_self(struct local *local, uint32_t kind, uint32_t slot)
 {
-    if (kind == POKE_LISTENER)
-        local_wakeup_renew_listener(local);
-    else if (slot > 0 && slot <= local->n_slots && local->slots[slot - 1].looker)
-        local_wakeup_make_due(local, local->slots[slot - 1].looker);
+    if (kind == WAKE_LISTENER)
+        renew_listener(local);
+    else if (slot > 0 && slot <= local->n_slots && local->slots[slot - 1].watcher)
+        local_wakeup_make_due(local, local->slots[slot - 1].watcher);
 }
 
 void local_wakeup_make_all_due(struct local *local)
 {
     for (uint32_t i = 1; i <= local->n_slots; i++)
-        poke_self(local, POKE_CLAIM, i);
+        wake_self(local, WAKE_CLAIM, i);
 }
 
 /* All that are there in one system call. */
-static int receive(int fd, struct datagram *pokes, struct mmsghdr *messages)
+static int receive(int fd, struct datagram *datagrams, struct mmsghdr *messages)
 {
-    struct iovec parts[POKES_AT_ONCE];
-    for (int i = 0; i < POKES_AT_ONCE; i++) {
-        parts[i] = (struct iovec){.iov_base = &pokes[i], .iov_len = sizeof *pokes};
+    struct iovec parts[WAKEUPS_AT_ONCE];
+    for (int i = 0; i < WAKEUPS_AT_ONCE; i++) {
+        parts[i] = (struct iovec){.iov_base = &datagrams[i], .iov_len = sizeof *datagrams};
         messages[i] = (struct mmsghdr){.msg_hdr = {.msg_iov = &parts[i], .msg_iovlen = 1}};
     }
-    return recvmmsg(fd, messages, POKES_AT_ONCE, MSG_DONTWAIT, NULL);
+    return recvmmsg(fd, messages, WAKEUPS_AT_ONCE, MSG_DONTWAIT, NULL);
 }
 
-static void read_pokes(struct watch *watch, uint32_t events)
+static void read_wakeups(struct watch *watch, uint32_t events)
 {
-    struct local *local = (struct local *)((char *)watch - offsetof(struct local, pokes));
-    struct datagram pokes[POKES_AT_ONCE];
-    struct mmsghdr messages[POKES_AT_ONCE];
-    int n = receive(watch->fd, pokes, messages);
+    struct local *local = container_of(watch, struct local, wakeup_watch);
+    struct datagram datagrams[WAKEUPS_AT_ONCE];
+    struct mmsghdr messages[WAKEUPS_AT_ONCE];
+    int n = receive(watch->fd, datagrams, messages);
     (void)events;
     for (int i = 0; i < n; i++)
-        if (messages[i].msg_len == sizeof *pokes && pokes[i].magic == POKE_MAGIC)
-            poke_self(local, pokes[i].kind, pokes[i].id);
-    if (n >= POKES_MANY)
+        if (messages[i].msg_len == sizeof *datagrams && datagrams[i].magic == WAKEUP_MAGIC)
+            wake_self(local, datagrams[i].kind, datagrams[i].id);
+    if (n >= WAKEUPS_MANY)
         local_wakeup_make_all_due(local);
     run_due(&local->due_task);
 }
 
 /* ---- telling others ---- */
 
-static void close_line(struct line *line)
+static void close_connection(struct connection *connection)
 {
-    if (line->fd)
-        close(line->fd - 1);
-    *line = (struct line){0};
+    if (connection->fd)
+        close(connection->fd - 1);
+    *connection = (struct connection){0};
 }
 
-static struct line *find_line(struct local *local, uint64_t session)
+static struct connection *find_connection(struct local *local, uint64_t session)
 {
-    for (int i = 0; i < POKE_LINES; i++)
-        if (local->lines[i].fd && local->lines[i].session == session)
-            return &local->lines[i];
+    for (int i = 0; i < CONNECTIONS_MAX; i++)
+        if (local->connections[i].fd && local->connections[i].session == session)
+            return &local->connections[i];
     return NULL;
 }
 
 /* To find a socket by its path is the largest part of a hand-over. Only some of those who are not
- * found get a line: where there are too many for all, most would be made for nothing. */
-static void make_line(struct local *local, uint64_t session, const struct sockaddr_un *address)
+ * found get a connection: where there are too many for all, most would be made for nothing. */
+static void make_connection(struct local *local, uint64_t session,
+                            const struct sockaddr_un *address)
 {
-    unsigned missed = local->lines_missed++;
-    struct line *line = &local->lines[missed / LINE_EACH % POKE_LINES];
-    if (missed % LINE_EACH)
+    unsigned missed = local->connections_missed++;
+    struct connection *connection = &local->connections[missed / CONNECT_EACH % CONNECTIONS_MAX];
+    if (missed % CONNECT_EACH)
         return;
-    close_line(line);
+    close_connection(connection);
     int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return;
-    *line = (struct line){.session = session, .fd = fd + 1};
+    *connection = (struct connection){.session = session, .fd = fd + 1};
     if (connect(fd, (const struct sockaddr *)address, sizeof *address) != 0)
-        close_line(line);
+        close_connection(connection);
 }
 
 static ssize_t send_to(int fd, const struct datagram *datagram, const struct sockaddr_un *address)
@@ -263,67 +265,67 @@ static ssize_t send_to(int fd, const struct datagram *datagram, const struct soc
 }
 
 /* False: there is nobody at the other end. */
-static bool send_poke(struct local *local, const struct wakeup *poke)
+static bool send_wakeup(struct local *local, const struct wakeup *wakeup)
 {
     struct sockaddr_un address;
-    struct datagram datagram = {.magic = POKE_MAGIC, .kind = poke->kind, .id = poke->id};
-    struct line *line = find_line(local, poke->session);
-    if (line && (send_to(line->fd - 1, &datagram, NULL) >= 0 || errno == EAGAIN))
+    struct datagram datagram = {.magic = WAKEUP_MAGIC, .kind = wakeup->kind, .id = wakeup->id};
+    struct connection *connection = find_connection(local, wakeup->session);
+    if (connection && (send_to(connection->fd - 1, &datagram, NULL) >= 0 || errno == EAGAIN))
         return true;
-    if (line)
-        close_line(line);
-    local_wakeup_address(local, &address, poke->session, 'w');
-    ssize_t n = send_to(local->pokes.fd, &datagram, &address);
+    if (connection)
+        close_connection(connection);
+    local_wakeup_address(local, &address, wakeup->session, 'w');
+    ssize_t n = send_to(local->wakeup_watch.fd, &datagram, &address);
     if (n >= 0)
-        make_line(local, poke->session, &address);
+        make_connection(local, wakeup->session, &address);
     return n >= 0 || (errno != ECONNREFUSED && errno != ENOENT);
 }
 
-static void clear_away(struct local *local, const struct wakeup *poke, struct wakeups *pokes)
+static void clear_away(struct local *local, const struct wakeup *wakeup, struct wakeups *wakeups)
 {
     struct tx tx;
-    uint32_t tail = pokes->tail;
+    uint32_t tail = wakeups->tail;
     if (!local_tx_begin(&tx, &local->env->store))
         return;
-    if (poke->kind == POKE_QUERY)
-        local_observers_drop(&tx, poke->cell, poke->session, poke->id);
-    else if (local_queue_claim_of(&tx, poke->cell, poke->session, poke->id))
-        local_queue_leave(&tx, poke->cell, LEAVE_DEAD, local_now(local), pokes);
+    if (wakeup->kind == WAKE_QUERY)
+        local_observers_drop(&tx, wakeup->cell, wakeup->session, wakeup->id);
+    else if (local_queue_claim_of(&tx, wakeup->cell, wakeup->session, wakeup->id))
+        local_queue_leave(&tx, wakeup->cell, LEAVE_DEAD, local_now(local), wakeups);
     if (!local_tx_commit(&tx))
-        pokes->tail = tail;
+        wakeups->tail = tail;
 }
 
-void local_wakeup_deliver(struct local *local, struct wakeups *pokes)
+void local_wakeup_deliver(struct local *local, struct wakeups *wakeups)
 {
-    while (pokes->head != pokes->tail) {
-        struct wakeup poke = pokes->ring[pokes->head++ % POKES_MAX];
-        if (poke.session == local->id)
-            poke_self(local, poke.kind, poke.id);
-        else if (!send_poke(local, &poke) &&
-                 !local_liveness_is_alive(local->env->store.live_fd, poke.session))
-            clear_away(local, &poke, pokes);
+    while (wakeups->head != wakeups->tail) {
+        struct wakeup wakeup = wakeups->ring[wakeups->head++ % WAKEUPS_MAX];
+        if (wakeup.session == local->id)
+            wake_self(local, wakeup.kind, wakeup.id);
+        else if (!send_wakeup(local, &wakeup) &&
+                 !local_liveness_is_alive(local->env->store.live_fd, wakeup.session))
+            clear_away(local, &wakeup, wakeups);
     }
 }
 
 void local_wakeup_ask_listener(struct local *local, uint64_t id)
 {
-    struct wakeup poke = {.session = id, .kind = POKE_LISTENER};
-    (void)send_poke(local, &poke);
+    struct wakeup wakeup = {.session = id, .kind = WAKE_LISTENER};
+    (void)send_wakeup(local, &wakeup);
 }
 
 /* ---- beginning and end ---- */
 
 void local_wakeup_begin(struct local *local)
 {
-    local->pokes.fn = read_pokes;
+    local->wakeup_watch.fn = read_wakeups;
     local->due_tail = &local->due;
     local->due_task.fn = run_due;
 }
 
 void local_wakeup_forked(struct local *local)
 {
-    for (int i = 0; i < POKE_LINES; i++)
-        close_line(&local->lines[i]);
+    for (int i = 0; i < CONNECTIONS_MAX; i++)
+        close_connection(&local->connections[i]);
 }
 
 void local_wakeup_end(struct local *local)
