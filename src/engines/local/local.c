@@ -2,19 +2,21 @@
  *
  * One directory, one mapped file: a hash table of names, and for each name a queue of claims in
  * order of arrival. An uncontended acquire and release are two short transactions in it, without a
- * system call. The file is tied to the boot, because a reboot ends every holder; the only thing on
- * the disk that counts is the token's epoch, made durable before the first token of it is given.
+ * system call. The file is tied to the boot, because a reboot ends every holder; only the tokens'
+ * epoch has to be durable, and it is on the disk before the first of its tokens is granted.
  *
- * Each client is a session: a random id whose byte is locked in the file `live` as long as the
- * process lives. Who releases grants the next in the same transaction and wakeups it through a
- * socket; the next one in line is connected to who is before it, and the kernel hangs up when that
- * one dies. So one is woken, nobody polls, and a killed holder's lock is passed on at once. What a
- * wakeup says is never believed: the table is looked at.
+ * Each client is a session: a random id whose byte in the file `live` stays locked as long as the
+ * process lives. A release grants the next claim in the same transaction and wakes its session
+ * through a socket. The first waiter is connected to the holder, each other waiter to the one
+ * before it, and the kernel closes the connection when that process dies. So a release wakes one
+ * waiter, none polls, and the lock of a killed holder passes on at once. A wake-up carries no
+ * truth: the session that receives it reads the table.
  *
- *     cells.h, store, tx, gate   the file, its transactions, one process at a time
- *     names, queue, sessions     what is in it, and the rule
- *     dir, epoch, env, load, check   the directory, opening, and what is refused
- *     session, peers, wait, view     the engine on top
+ *     cells.h, store, mutex           the file, its transactions, one process at a time
+ *     table, names, queue             what is in it, and the rule that grants
+ *     dir, epoch, env, load, check    the directory, opening it, and what is refused
+ *     liveness, peers, wakeup         proof of life, the death of others, wake-ups
+ *     session, inspect, doctor        one client; list, show, watch and break; examine
  */
 #include <errno.h>
 #include <string.h>
@@ -31,15 +33,15 @@
 enum finding {
     FOUND_WAITING,
     FOUND_GRANTED,
-    FOUND_HELD, /* as before */
+    FOUND_HELD, /* it was held before */
     FOUND_GONE,
-    FOUND_STUCK,  /* somebody doesn't come out of the table */
-    FOUND_BROKEN, /* the table is */
+    FOUND_STUCK,  /* another process stays inside the table */
+    FOUND_BROKEN, /* the table is damaged */
 };
 
 struct look {
     uint64_t dead, now_ns, token;
-    uint32_t n_waiting; /* in the same line */
+    uint32_t n_waiting; /* in the same queue */
     struct ahead ahead;
     struct stile_error error;
 };
@@ -57,7 +59,7 @@ static struct wish wish_of(const struct local *local, struct claim *claim)
     };
 }
 
-/* A time of the table, as the loop has it. */
+/* A time of the table, on the loop's clock. */
 static uint64_t loop_time(const struct local *local, uint64_t ns)
 {
     return ns + local->env->time_offset_ns;
@@ -88,7 +90,7 @@ static enum finding look_in_queue(struct tx *tx, struct local *local, struct loc
         local_queue_reap(tx, lc->cell, look->dead, look->now_ns, wakeups);
     if (lc->more_ahead)
         probe_ahead(tx, local, lc, name, look, wakeups);
-    /* Also when granted: whoever granted us may have died before they had told all others. */
+    /* Also when granted: the process that granted us may have died before it woke the others. */
     local_queue_settle(tx, name, look->now_ns, wakeups);
 #ifdef MUTANT_LOCAL_POKE_BELIEVED
     look->token = own->token + 1;
@@ -114,7 +116,7 @@ static enum finding look_at(struct tx *tx, struct local *local, struct local_cla
     const struct claim_cell *own = local_queue_claim_of(tx, lc->cell, local->id, lc->slot);
     if (own && own->state == CLAIM_HELD)
         return FOUND_HELD;
-    /* Who has marked it may have died since; the next one must not wait for them. */
+    /* The breaker that marked it may have died since; the next claim must not wait for it. */
     if (own)
         local_queue_leave(tx, lc->cell, LEAVE_BROKEN, look->now_ns, wakeups);
     return FOUND_GONE;
@@ -201,8 +203,8 @@ static void report_failed(struct local *local, struct local_claim *lc, const str
         local->engine.events->failed(claim_of(lc), &look->error);
 }
 
-/* Granted, and taken away by `stile break` before we had looked: it is as if we had not been in
- * line yet. A holder that knew of its grant has lost it. */
+/* `stile break` took the grant away. If the grant was not reported yet, the claim enters the queue
+ * again, as if it had never been there; a holder has lost its lock. */
 static void handle_gone(struct local *local, struct local_claim *lc)
 {
     if (lc->state == HELD) {
@@ -213,7 +215,7 @@ static void handle_gone(struct local *local, struct local_claim *lc)
     enter_queue(local, claim_of(lc));
 }
 
-/* Watches what it has seen; a dead session among it calls for another look. */
+/* Watches the sessions ahead. If one of them is dead, returns it, and the caller looks again. */
 static uint64_t keep_watch(struct local *local, struct local_claim *lc, struct look *look)
 {
     uint64_t dead = local_peers_watch_all(local, &lc->watcher, &look->ahead);
@@ -268,7 +270,7 @@ static bool wait_begin(struct local *local, struct claim *claim)
     return true;
 }
 
-/* What the table can store: 49 days. */
+/* The longest time that the table can store: 49 days. */
 #define HOLD_MAX_NS (UINT64_C(0xffffffff) * NS_PER_MS)
 
 #define STUCK_PAUSE_NS (NS_PER_SEC / 2)
@@ -332,8 +334,8 @@ static enum entry enter_table(struct local *local, struct claim *claim, struct e
     return granted ? ENTRY_GRANTED : ENTRY_QUEUED;
 }
 
-/* It won't wait, and somebody is in the way. True: some of those were dead, so it is worth another
- * try. */
+/* For a claim that does not wait and found others in its way. True: some of them were dead, so
+ * another try is worthwhile. */
 static bool clear_the_way(struct local *local, struct claim *claim, struct entering *e,
                           struct probe *probe)
 {
@@ -369,7 +371,7 @@ static enum entry enter(struct local *local, struct claim *claim, struct enterin
     }
 }
 
-/* OK, LOST, or why it can't be done. */
+/* OK, LOST, or the error that prevented it. */
 static enum stile_status leave_table(struct local *local, struct local_claim *lc,
                                      struct stile_error *error)
 {
@@ -382,8 +384,7 @@ static enum stile_status leave_table(struct local *local, struct local_claim *lc
     const struct claim_cell *own = local_queue_claim_of(&tx, lc->cell, local->id, lc->slot);
     if (!own || own->state == CLAIM_BROKEN)
         status = error_set(error, STILE_LOST, 0, "taken over by `stile break`");
-    /* A grant that its owner never reported of, or did nothing with, need not be held for any time.
-     */
+    /* hold_at_least does not apply to a grant that was never reported or never used. */
     bool used = lc->reported && !claim_of(lc)->unused;
     if (own && !(used && local_queue_leave_quietly(&tx, lc->cell)))
         local_queue_leave(&tx, lc->cell, used ? LEAVE_RELEASED : LEAVE_BROKEN, local_now(local),
@@ -429,7 +430,8 @@ static void enter_queue(struct local *local, struct claim *claim)
     uint64_t ghost_end_ns = UINT64_MAX;
     struct stile_error error;
 
-    /* Among many names they are in no cache; they come while we ask for the time and the gate. */
+    /* Among many names these cells are in no cache; they are fetched while we read the clock and
+     * take the mutex. */
     __builtin_prefetch(&local->env->store.cells[lc->name], 1);
     __builtin_prefetch(&local->env->store.cells[lc->cell], 1);
     lc->watcher.look = wait_look;
@@ -515,7 +517,7 @@ static void local_release(struct engine *engine, struct claim *claim)
         break;
     case LOST:
         lc->state = IDLE;
-        error_set(&error, STILE_LOST, 0, "it was not ours any more");
+        error_set(&error, STILE_LOST, 0, "the lock was no longer held");
         local->engine.events->released(claim, &error);
         break;
     case IDLE:

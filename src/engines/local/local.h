@@ -1,4 +1,4 @@
-/* The parts of one open local engine. local.c tells the story. */
+/* One open local engine, and what its files offer each other. The protocol stands in local.c. */
 #ifndef STILE_LOCAL_H
 #define STILE_LOCAL_H
 
@@ -10,7 +10,7 @@
 struct local;
 struct peer;
 
-/* Ties somebody who looks to a session whose end they must hear of. */
+/* Ties a watcher to a session whose end concerns it. */
 struct link {
     struct link *next_of_watcher;
     struct link *next_of_peer, **at_peer;
@@ -18,8 +18,8 @@ struct link {
     struct peer *peer;
 };
 
-/* Somebody who looks at the table when poked, when a session in ahead ends (dead: its id, else 0),
- * or when a timer says so: a claim, or a query that watches. */
+/* A claim, or a query that watches a name. It looks at the table when it is woken, when a session
+ * it watches ends (dead: its id, else 0), or when its timer fires. */
 struct watcher {
     struct watcher *next_due;
     bool is_due;
@@ -27,12 +27,13 @@ struct watcher {
     void (*look)(struct watcher *watcher, uint64_t dead);
 };
 
+/* What this process knows of a claim; the claim's cell has a state of its own. */
 enum claim_state {
-    IDLE, /* nothing of it is in the table */
+    IDLE, /* it has no cell in the table */
     QUEUED,
     HELD,
-    LOST,    /* core has been told */
-    LEAVING, /* the table can't be entered; tried again */
+    LOST,    /* reported to core */
+    LEAVING, /* the table could not be entered; it is tried again */
 };
 
 /* Behind struct claim. */
@@ -41,12 +42,12 @@ struct local_claim {
     struct timer timer;
     uint32_t slot; /* 1 + place in local->slots: the claim's id in the table; 0: none */
     uint32_t cell;
-    uint32_t name; /* where it was found last */
+    uint32_t name; /* where the name was found last */
     uint32_t born;
-    uint32_t skip; /* how far a more_ahead of slot holders has been looked through */
+    uint32_t skip; /* how many of the holders ahead have been probed, if more_ahead */
     bool more_ahead;
     bool has_timer;
-    bool reported; /* its owner has reported of the grant */
+    bool reported; /* the grant has been reported to core */
     enum claim_state state;
 };
 
@@ -57,7 +58,7 @@ struct slot {
 
 #define PEER_HEADS 64
 
-/* A socket connected to that of a session that is poked often. */
+/* A socket connected to that of a session that is often woken. */
 struct connection {
     uint64_t session;
     int fd; /* 1 + fd; 0: none */
@@ -77,7 +78,7 @@ struct local {
     struct connection connections[CONNECTIONS_MAX];
     unsigned connections_missed;
     struct timer guard;
-    bool is_gone; /* the directory's files are not the ones we have open */
+    bool is_gone; /* the directory's files are no longer the ones we have open */
     struct task due_task;
     struct watcher *due, **due_tail;
     struct slot *slots;
@@ -102,7 +103,7 @@ static inline struct claim *claim_of(struct local_claim *lc)
     return container_of(lc, struct claim, state);
 }
 
-/* The table's time: CLOCK_BOOTTIME as the kernel has it, in whatever time namespace we are. */
+/* The table's time: the kernel's CLOCK_BOOTTIME, without the offset of our time namespace. */
 static inline uint64_t local_now(const struct local *local)
 {
     return loop_now(local->engine.loop) - local->env->time_offset_ns;
@@ -114,17 +115,17 @@ enum stile_status local_session_open(struct local *local, struct stile_error *er
 void local_session_close(struct local *local);
 void local_session_forked(struct local *local);
 
-/* CORRUPT once the directory has been removed under us. */
+/* CORRUPT once the directory or its files have been removed or replaced. */
 enum stile_status local_session_check(const struct local *local, struct stile_error *err);
 
-/* ---- wakeup.c: sockets, and who has to look ---- */
+/* ---- wakeup.c: sockets, and which watchers have to look ---- */
 
 struct sockaddr_un;
 
-/* Of a session's socket: 'w' for wake-ups, 'l' the listener. */
+/* The address of a session's socket: kind 'w' receives wake-ups, 'l' is the listener. */
 void local_wakeup_address(const struct local *local, struct sockaddr_un *address, uint64_t id,
                           char kind);
-/* A bound socket of ours, or -1. */
+/* A bound socket of this session, or -1 and errno. */
 int local_wakeup_socket(const struct local *local, int type, char kind);
 void local_wakeup_unlink(const struct local *local, uint64_t id, char kind);
 
@@ -132,25 +133,26 @@ void local_wakeup_begin(struct local *local);
 void local_wakeup_end(struct local *local);
 void local_wakeup_forked(struct local *local);
 
-/* An id for a watcher that wakeups can name, 1 + index; 0: out of memory. */
+/* An id by which wake-ups can name the watcher, 1 + index; 0: out of memory. */
 uint32_t local_wakeup_add_slot(struct local *local, struct watcher *watcher);
 void local_wakeup_drop_slot(struct local *local, uint32_t slot);
 
-/* Everything that is due looks now. */
+/* All watchers that are due look now. */
 void local_wakeup_run_due(struct local *local);
 
-/* It will look soon. */
+/* The watcher will look soon. */
 void local_wakeup_make_due(struct local *local, struct watcher *watcher);
 void local_wakeup_make_all_due(struct local *local);
 void local_wakeup_forget_due(struct local *local, struct watcher *watcher);
 
-/* Tells everybody; clears away who turns out to be dead, and tells those whom that concerns. */
+/* Sends all wake-ups. Claims and observers of sessions found dead are removed, and whatever waited
+ * for them is woken as well. */
 void local_wakeup_deliver(struct local *local, struct wakeups *wakeups);
 void local_wakeup_ask_listener(struct local *local, uint64_t id);
 
-/* ---- peers.c: the life of others ---- */
+/* ---- peers.c: the death of other sessions ---- */
 
-/* Watches those in ahead and nobody else. A dead one's id, or 0. */
+/* Watches the sessions ahead and no others. Returns the id of a dead one, or 0. */
 uint64_t local_peers_watch_all(struct local *local, struct watcher *watcher, struct ahead *ahead);
 void local_peers_unwatch(struct local *local, struct watcher *watcher);
 void local_peers_close(struct local *local);

@@ -1,7 +1,7 @@
-/* The life of other sessions. A connection to a session's listener is never accepted and carries
- * nothing; the kernel hangs it up when the session ends, and epoll tells. One connection a peer,
- * whatever the number of claims that watch it; some are kept for later, because those who met at
- * one lock will meet again. */
+/* The death of other sessions. A connection to a session's listener is never accepted and carries
+ * nothing; when the session ends, the kernel closes it and epoll reports that. There is one
+ * connection per peer, however many claims watch it; some idle ones are kept, because sessions that
+ * met at one lock will meet again. */
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -18,7 +18,7 @@
 #define IDLE_PEERS_MAX 32
 
 struct peer {
-    struct peer *next; /* with the same head */
+    struct peer *next; /* in the same hash chain */
     struct peer *next_idle;
     struct local *local;
     uint64_t id;
@@ -26,7 +26,7 @@ struct peer {
     struct timer timer; /* while there is no connection: when to try again */
     uint64_t pause_ns;
     struct link *links; /* none: idle */
-    bool is_dead;       /* its watchers are being told */
+    bool is_dead;       /* its watchers are being notified */
 };
 
 /* ---- making and freeing ---- */
@@ -92,7 +92,7 @@ static void free_oldest_idle(struct local *local)
     free_peer(peer);
 }
 
-/* Nobody watches it any more. A connection is kept for the next time. */
+/* The peer has no watchers left. Its connection is kept for the next time. */
 static void retire(struct peer *peer)
 {
     struct local *local = peer->local;
@@ -157,9 +157,9 @@ static void forget_link(struct link *link)
     free(link);
 }
 
-/* ---- life ---- */
+/* ---- liveness ---- */
 
-/* Everybody who watched it looks again. Each look may end in a callback that changes the rest. */
+/* All its watchers look again. Each look may end in a callback that changes the rest. */
 static void report_death(struct peer *peer)
 {
     uint64_t id = peer->id;
@@ -196,8 +196,7 @@ static int connect_peer(struct peer *peer)
     return rc;
 }
 
-/* False: it is dead. If it can't be called although it lives, its life is looked at now and then.
- */
+/* False: the peer is dead. If it is alive but the connection fails, a timer checks it again. */
 static bool watch_peer(struct peer *peer)
 {
     struct local *local = peer->local;
@@ -225,7 +224,8 @@ static void try_again(struct timer *timer)
         report_death(peer);
 }
 
-/* It hung up: it is dead, or is dying and has one file left to close, or has a new listener. */
+/* The connection was closed: the peer is dead, or is dying and has one file left to close, or has a
+ * new listener. */
 static void hung_up(struct watch *watch, uint32_t events)
 {
     struct peer *peer = container_of(watch, struct peer, watch);
@@ -257,7 +257,7 @@ static struct peer *make_peer(struct local *local, uint64_t id)
 enum peer_state {
     PEER_WATCHED,
     PEER_DEAD,
-    PEER_UNKNOWN, /* out of memory: look again before long */
+    PEER_UNKNOWN, /* out of memory: the watcher has to look again before long */
 };
 
 static enum peer_state watch_one(struct local *local, struct watcher *watcher, uint64_t id)

@@ -1,14 +1,15 @@
-/* The queue of a name: the rule that grants, coming and going, and what stands ahead of a claim. */
+/* The queue of a name: the rule that grants, entering and leaving, and what stands ahead of a
+ * claim. */
 
 #include "engines/local/liveness.h"
 #include "engines/local/table.h"
 #include "mutant.h"
 
-/* Room in the list of wakeups that is kept for observers and first waiters. */
+/* Room in the list of wake-ups that is kept for observers and first waiters. */
 #define WAKEUPS_RESERVE 40
 
-/* How much of the journal each kind of work may fill. What is left over is no loss: whoever looks
- * next, or is granted, goes on with it. */
+/* How much of the journal each kind of work may fill. Nothing is lost: the next claim that looks,
+ * or is granted, continues the work. */
 #define EDITS_FOR_GHOSTS 160
 #define EDITS_FOR_GRANTS 220
 
@@ -20,7 +21,7 @@ static uint32_t n_wakeups(const struct wakeups *wakeups)
 static void add_wakeup(struct wakeups *wakeups, uint32_t cell, const struct claim_cell *claim)
 {
     if (n_wakeups(wakeups) == WAKEUPS_MAX)
-        return; /* who isn't told now looks by itself within seconds */
+        return; /* a claim that is not woken looks by itself within seconds */
     wakeups->ring[wakeups->tail++ % WAKEUPS_MAX] = (struct wakeup){
         .session = claim->session, .id = claim->id, .cell = cell, .kind = WAKE_CLAIM};
 }
@@ -46,7 +47,7 @@ static bool may_hold(struct tx *tx, const struct name_cell *name, const struct c
            (claim->mode == STILE_SLOTS && name->n_held < claim->slots);
 }
 
-/* The token of the next grant; 0 if it would begin an epoch that can't be made durable. */
+/* The token of the next grant; 0 if it would begin an epoch that cannot be made durable. */
 static uint64_t next_token(struct tx *tx, const struct name_cell *name)
 {
     uint64_t token = name->token + 1;
@@ -64,7 +65,7 @@ static uint64_t next_token(struct tx *tx, const struct name_cell *name)
     return token;
 }
 
-/* False: there is no token for it. */
+/* False: there is no token for the grant. */
 static bool grant(struct tx *tx, struct name_cell *name, uint32_t index, uint64_t now_ns)
 {
     uint64_t token = next_token(tx, name);
@@ -81,8 +82,8 @@ static bool grant(struct tx *tx, struct name_cell *name, uint32_t index, uint64_
     return true;
 }
 
-/* Grants from the front as long as the rule allows and there is room to tell of it. Who is granted
- * looks, and goes on from there. */
+/* Grants from the front as long as the rule allows and there is room for the wake-ups. Each granted
+ * claim looks at the table and continues from there. */
 static unsigned grant_all(struct tx *tx, uint32_t name_index, uint64_t now_ns,
                           struct wakeups *wakeups)
 {
@@ -102,10 +103,10 @@ static unsigned grant_all(struct tx *tx, uint32_t name_index, uint64_t now_ns,
     return n;
 }
 
-/* ---- coming and going ---- */
+/* ---- entering and leaving ---- */
 
-/* Each name keeps one cell for its next claim: a lock that is taken again and again by one at a
- * time concerns no cell that other names share. */
+/* Each name keeps one cell for its next claim, so a lock that is taken repeatedly by one claim at a
+ * time touches no cell that other names share. */
 static void put_away(struct tx *tx, struct name_cell *name, uint32_t index)
 {
     if (name->spare) {
@@ -124,7 +125,7 @@ static uint32_t take_cell(struct tx *tx, struct name_cell *name)
     return index ? index : local_tx_alloc(tx, CELL_CLAIM);
 }
 
-/* It may outlive its holder. */
+/* The claim may outlive its holder. */
 static bool is_kept(const struct claim_cell *claim)
 {
     return claim->hold_ms || claim->delay_ms;
@@ -188,7 +189,7 @@ static unsigned settle(struct tx *tx, uint32_t name_index, uint64_t now_ns, stru
         return 0;
     unsigned n = grant_all(tx, name_index, now_ns, wakeups);
     uint32_t first = first_waiter(tx, name);
-    /* Behind one exclusive holder the next one in line watches the right one already. */
+    /* Behind an exclusive holder the next waiter already watches the right session. */
     if (n && first && tx_claim(tx, name->held_last)->mode != STILE_EXCLUSIVE)
         add_wakeup(wakeups, first, tx_claim(tx, first));
     return n;
@@ -239,7 +240,7 @@ uint32_t local_queue_enter(struct tx *tx, uint32_t name_index, const struct wish
 {
     const struct name_cell *name = tx_edit_name(tx, name_index);
     if (name->n_held + name->n_waiting >= CLAIMS_PER_NAME_MAX) {
-        local_tx_fail(tx, STILE_REFUSED, 0, "65535 claims stand in line for this name already");
+        local_tx_fail(tx, STILE_REFUSED, 0, "65535 claims are already in the queue of this name");
         return 0;
     }
     uint32_t index = append(tx, name_index, wish, now_ns);
@@ -247,12 +248,12 @@ uint32_t local_queue_enter(struct tx *tx, uint32_t name_index, const struct wish
         settle(tx, name_index, now_ns, wakeups);
     else if (!grant(tx, tx_edit_name(tx, name_index), index, now_ns))
         local_tx_fail(tx, STILE_REFUSED, 0,
-                      "the next token epoch can't be made durable (disk full?)");
+                      "the next token epoch cannot be made durable (disk full?)");
     local_observers_wake(tx, name_index, wakeups);
     return tx_is_ok(tx) ? index : 0;
 }
 
-/* Until when the claim keeps its place though its holder has gone; 0: no longer than now. */
+/* Until when the claim keeps its place after its holder has gone; 0: it goes now. */
 static uint64_t ghost_end(const struct claim_cell *claim, enum leave_how how, uint64_t now_ns)
 {
     if (claim->state != CLAIM_HELD || how == LEAVE_BROKEN)
@@ -274,9 +275,8 @@ static void become_ghost(struct tx *tx, uint32_t index, uint64_t until_ns)
     tx_edit_name(tx, claim->name)->n_ghosts++;
 }
 
-/* Nobody was granted, yet somebody has to watch something else now: the one behind a waiter that
- * left; the first waiter, if the holder it had its eye on left or a ghost's end has become its
- * business. */
+/* Nothing was granted, but one claim has to watch another session now: the one behind a waiter that
+ * left; or the first waiter, if the holder it watched left or it has to wait for a ghost's end. */
 static void wake_watcher(struct tx *tx, const struct claim_cell *gone, struct wakeups *wakeups)
 {
     const struct name_cell *name = tx_name(tx, gone->name);
@@ -352,8 +352,8 @@ const struct claim_cell *local_queue_claim_of(struct tx *tx, uint32_t index, uin
     return ours ? claim : NULL;
 }
 
-/* Found first and removed afterwards: with a holder, ghosts whose time is over may go, and the next
- * in the list with them. */
+/* Found first and removed afterwards: removing a holder may also remove expired ghosts, among them
+ * the next in the list. */
 static void reap_holders(struct tx *tx, uint32_t name_index, uint64_t dead, uint64_t now_ns,
                          struct wakeups *wakeups)
 {
@@ -387,7 +387,7 @@ void local_queue_reap(struct tx *tx, uint32_t index, uint64_t dead, uint64_t now
     }
 }
 
-/* ---- the dead in nobody's way ---- */
+/* ---- claims of dead sessions that block no waiter ---- */
 
 static bool is_dead(struct tx *tx, uint64_t session, struct swept *swept)
 {
@@ -398,7 +398,8 @@ static bool is_dead(struct tx *tx, uint64_t session, struct swept *swept)
     return session == swept->dead;
 }
 
-/* True: no waiter is left. From the end of the line: a waiter that lives watches all before it. */
+/* True: no waiter is left. Starts at the end of the queue: a living waiter watches those before it.
+ */
 static bool withdraw_dead_waiters(struct tx *tx, const struct name_cell *name, struct swept *swept)
 {
     while (name->n_waiting && tx->n_edits < EDITS_FOR_REAPS && tx_is_ok(tx) &&
@@ -407,7 +408,8 @@ static bool withdraw_dead_waiters(struct tx *tx, const struct name_cell *name, s
     return name->n_waiting == 0;
 }
 
-/* No claim comes to this name, so nothing else would find them, and they would pile up. */
+/* No claim comes to this name, so nothing else would find its dead claims, and they would pile up.
+ */
 void local_queue_tidy(struct tx *tx, uint32_t name_index, struct swept *swept, uint64_t now_ns)
 {
     const struct name_cell *name = tx_name(tx, name_index);
@@ -425,7 +427,7 @@ void local_queue_tidy(struct tx *tx, uint32_t name_index, struct swept *swept, u
     }
 }
 
-/* ---- whom a waiter watches ---- */
+/* ---- what a waiter watches ---- */
 
 static bool has_session(const struct ahead *ahead, uint64_t session)
 {
@@ -445,8 +447,9 @@ static void add_session(struct ahead *ahead, uint64_t session)
         ahead->more = true;
 }
 
-/* A slot waiter is served by the end of any slot holder, so it watches all. Everybody else needs
- * all holders gone, so the first one will do: when that one goes, the next look finds the next. */
+/* A slot waiter can be granted when any slot holder ends, so it watches all of them. Every other
+ * waiter needs all holders gone, so it watches the first: when that one goes, the next look finds
+ * the next. */
 static void add_holders(struct tx *tx, const struct name_cell *name, bool all, struct ahead *ahead)
 {
     uint32_t next = name->first, left = name->n_held, ghosts = name->n_ghosts;
@@ -480,9 +483,9 @@ void local_queue_ahead(struct tx *tx, uint32_t index, struct ahead *ahead)
     }
 }
 
-/* ---- for who won't wait ---- */
+/* ---- for claims that do not wait ---- */
 
-/* Whether this claim, if it lives, is in the way. */
+/* Whether this claim, if its session is alive, blocks the grant. */
 static bool stands_in_the_way(struct probe *probe, const struct claim_cell *claim)
 {
     const struct wish *wish = probe->wish;

@@ -1,5 +1,5 @@
-/* A session: one client's life in `live`, a datagram socket for wakeups, and a listening socket
- * whose only purpose is to hang up on who is connected when we end. */
+/* A session: one client's byte lock in `live`, a datagram socket for wake-ups, and a listening
+ * socket, whose connections the kernel closes when the process ends. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -16,12 +16,12 @@
 
 #define GUARD_NS NS_PER_SEC
 
-/* What one look at the files does for the room they take, at most: some ten milliseconds. */
+/* The most that one check of the files does to give room back: some ten milliseconds. */
 #define TIDIES_A_TIME 512
 #define TRIMS_A_TIME  2048
 #define GIVES_A_TIME  4
 
-/* ---- signing in ---- */
+/* ---- the entry in the table ---- */
 
 static enum stile_status register_session(struct local *local, struct stile_error *err)
 {
@@ -35,7 +35,7 @@ static enum stile_status register_session(struct local *local, struct stile_erro
     return local_tx_commit(&tx) ? STILE_OK : local_tx_error(&tx, err);
 }
 
-/* ---- the directory under us ---- */
+/* ---- the directory ---- */
 
 static void close_witness(struct local *local)
 {
@@ -44,7 +44,8 @@ static void close_witness(struct local *local)
     local->witness_fd = -1;
 }
 
-/* Clears away names of dead holders that no claim comes to, and gives back the room they took. */
+/* Removes names of dead holders that no claim has come to since, and gives back the room they took.
+ */
 static void tidy_up(struct local *local)
 {
     struct env *env = local->env;
@@ -60,9 +61,9 @@ static void tidy_up(struct local *local)
         ;
 }
 
-/* Somebody has removed or replaced the files: newcomers start afresh, and what we hold excludes
- * nobody. inotify would say so at once, but the kernel takes some 10 ms to close it. Newcomers wait
- * until our witness is gone, so it goes when all holders have been informed. */
+/* If the files have been removed or replaced, newcomers start afresh and our locks exclude nothing.
+ * (inotify would report it at once, but closing it takes the kernel some 10 ms.) Newcomers wait
+ * until our witness is closed, so it is closed after all holders have learned of the loss. */
 static void check_files(struct timer *timer)
 {
     struct local *local = container_of(timer, struct local, guard);
@@ -84,10 +85,10 @@ enum stile_status local_session_check(const struct local *local, struct stile_er
 {
     if (!local->is_gone)
         return STILE_OK;
-    return error_set(err, STILE_CORRUPT, 0,
-                     "%s or its files were removed, replaced or cut off while in use: open it "
-                     "anew",
-                     local->env->dir.path);
+    return error_set(
+        err, STILE_CORRUPT, 0,
+        "%s or its files were removed, replaced or truncated while in use: open it again",
+        local->env->dir.path);
 }
 
 /* ---- beginning and end ---- */
@@ -104,10 +105,11 @@ static void close_all(struct local *local)
     close_witness(local);
 }
 
-/* `live` is opened after the sockets: as a process ends, Linux closes the latest file first, so who
- * hears a socket hang up finds the proof of life gone already. Copies of it may outlive us, in what
- * a killed `stile run` has left: then the directory is in use, or whoever opens it next would
- * believe to be alone and forget what the session holds. */
+/* `live` is opened after the sockets: as a process ends, Linux closes the latest file first, so a
+ * peer whose connection is closed already finds the byte unlocked. Copies of the descriptor may
+ * outlive us in processes that a killed `stile run` has left. They must keep the directory in use:
+ * otherwise the next process to open it would take itself to be alone and forget what the session
+ * holds. */
 static enum stile_status lock_session_byte(struct local *local, struct stile_error *err)
 {
     enum stile_status status =

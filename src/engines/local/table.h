@@ -1,8 +1,8 @@
-/* What is in the state file: names, the queue of claims of each, sessions and observers. All of it
- * works inside a transaction, knows no sockets, and believes what it is told of time and life.
+/* The contents of the state file: names, the queue of claims of each, sessions and observers. All
+ * functions work inside a transaction and use no sockets; the caller passes the time.
  *
  * The rule: the claims of a name stand in order of arrival, and the granted ones are always the
- * first of them. The next one is granted if nobody holds the name; or if it is shared and so are
+ * first of them. The next one is granted if the name has no holder; or if it is shared and so are
  * the holders; or if it is one of N slots, so are the holders, and they are fewer than N. */
 #ifndef STILE_LOCAL_TABLE_H
 #define STILE_LOCAL_TABLE_H
@@ -15,17 +15,17 @@
 #define CLAIMS_PER_NAME_MAX UINT16_MAX
 #define FORGET_AFTER_S      60
 
-/* A name that nobody uses is kept for a while, because its next use is then quicker; but only at
- * the start of the file, so that its end can be given back. What is beyond goes as soon as it is
+/* An unused name is kept for a while, because its next use is then quicker; but only at the start
+ * of the file, so that its end can be given back. Beyond these cells a name goes as soon as it is
  * idle. */
 #define KEPT_CELLS (AT_FIRST + BUCKETS / 2)
 
-/* ---- who has to be told, once the transaction is through ---- */
+/* ---- wake-ups, sent once the transaction is committed ---- */
 
 enum wakeup_kind {
-    WAKE_CLAIM = 1, /* look at your claim `id` */
-    WAKE_QUERY,     /* what your query `id` watches has changed */
-    WAKE_LISTENER,  /* your backlog is full of the dead: make a new listener */
+    WAKE_CLAIM = 1, /* the claim `id` has to be looked at */
+    WAKE_QUERY,     /* the name that query `id` watches has changed */
+    WAKE_LISTENER,  /* the backlog is full of dead connections: a new listener is needed */
 };
 
 struct wakeup {
@@ -47,34 +47,34 @@ static inline void wakeups_init(struct wakeups *wakeups)
     wakeups->head = wakeups->tail = 0;
 }
 
-/* ---- names (names.c) ---- */
+/* ---- names (table.c, names.c) ---- */
 
 uint32_t local_names_find(struct tx *tx, uint64_t hash, const char *name, size_t len);
-/* Inserts it if it isn't there, and forgets a few others that have been idle for long. */
+/* Inserts the name if it is missing, and forgets a few others that have been idle for long. */
 uint32_t local_names_open(struct tx *tx, uint64_t hash, const char *name, size_t len,
                           uint64_t now_ns);
-/* Whether the name found there earlier is still there. A damaged cell may pass; the next read of it
- * tells. */
+/* Whether the name found there earlier is still there. A damaged cell may pass; the next read
+ * detects it. */
 bool local_names_is_still(struct tx *tx, uint32_t name, uint32_t born, uint64_t hash);
 
-/* Looks at the next n bucket cells, or fewer if there is much in them or that many edits have been
- * made, for names to forget and, if swept isn't NULL, for claims and sessions of the dead; these
- * sessions are listed, for their sockets to be removed. */
+/* Searches the next n bucket cells, or fewer if there is much in them or that many edits have been
+ * made, for names to forget and, if swept is not NULL, for claims of dead sessions and the sessions
+ * themselves. It lists these sessions so that the caller can remove their sockets. */
 #define SWEPT_MAX        16
 #define EDITS_FOR_SWEEPS 100
 
 struct swept {
     uint64_t sessions[SWEPT_MAX];
     uint32_t n;
-    uint64_t alive, dead; /* whose life was looked at last: one session may have many claims */
+    uint64_t alive, dead; /* the sessions checked last: one session may have many claims */
 };
 
 void local_names_sweep(struct tx *tx, unsigned n_cells, uint32_t edits, uint64_t now_ns,
                        struct swept *swept);
 
-/* Forgets the name at once if nobody uses it and it is in the way at the end of the file. */
+/* Forgets the name at once if it is unused and beyond KEPT_CELLS. */
 void local_names_drop_if_idle(struct tx *tx, uint32_t name);
-/* For names.c: forgets a name that nobody uses, and whether it is time to. */
+/* For names.c: forgets an unused name; whether a name is due to be forgotten. */
 void local_names_forget(struct tx *tx, uint32_t name);
 bool local_names_is_to_go(uint32_t name, const struct chained_cell *cell, uint32_t now_s);
 uint32_t local_names_bucket_of(uint64_t key);
@@ -89,7 +89,7 @@ uint32_t local_names_next_bucket(struct tx *tx, uint32_t bucket);
 /* text has room for NAME_TEXT_MAX + 1. */
 void local_names_text(struct tx *tx, char *text, const struct name_cell *name);
 
-/* ---- sessions and observers (sessions.c) ---- */
+/* ---- sessions and observers (table.c) ---- */
 
 #define SESSION_HOST_MAX    64
 #define SESSION_COMMAND_MAX 200
@@ -109,30 +109,30 @@ void local_observers_wake(struct tx *tx, uint32_t name, struct wakeups *wakeups)
 bool local_table_trim(struct store *store);
 bool local_table_give_back(struct store *store);
 
-/* Empties the table, of which nothing may be kept by a hold or a delay, however much is in it. The
- * tokens of its names go on above all that were granted. */
+/* Empties the table in one step, however much is in it. No hold or delay may keep a claim in it.
+ * New tokens are above all that were granted. */
 enum stile_status local_table_reset(struct store *store, struct stile_error *err);
 
-/* For a process that is alone in the file. All claims end, all sessions and observers go; what
- * hold_at_least and lock-delay keep stays. */
+/* For a process that is alone in the file. Ends all claims except those that hold_at_least or a
+ * lock-delay keeps, and removes all sessions and observers. */
 enum stile_status local_table_bury_all(struct store *store, uint64_t now_ns,
                                        struct stile_error *err);
-/* All observers go, at most 1024 of them. */
+/* Removes all observers, at most 1024. */
 enum stile_status local_table_bury_observers(struct store *store, struct stile_error *err);
 
-/* ---- texts (names.c) ---- */
+/* ---- texts (table.c) ---- */
 
 uint32_t local_text_store(struct tx *tx, const char *bytes, size_t len);
 void local_text_load(struct tx *tx, uint32_t text, char *bytes, size_t len);
 void local_text_free(struct tx *tx, uint32_t text);
 
-/* ---- hash chains (names.c) ---- */
+/* ---- hash chains (table.c) ---- */
 
 void local_chain_insert(struct tx *tx, uint64_t key, uint32_t cell, enum cell_kind kind);
-/* The name or session at the head of a chain, or further down in it. */
+/* The name or session in this cell of a chain. */
 const struct chained_cell *local_chain_at(struct tx *tx, uint32_t cell);
 
-/* ---- claims (queue.c, ahead.c) ---- */
+/* ---- claims (queue.c) ---- */
 
 struct wish {
     uint64_t session;
@@ -144,23 +144,23 @@ struct wish {
 
 enum leave_how {
     LEAVE_RELEASED, /* by its owner, or withdrawn */
-    LEAVE_DEAD,     /* its session is */
+    LEAVE_DEAD,     /* its session is dead */
     LEAVE_BROKEN,   /* taken away: no hold, no delay */
 };
 
-/* Stands in line and is granted if the rule allows. */
+/* Enters the queue, and is granted if the rule allows. */
 uint32_t local_queue_enter(struct tx *tx, uint32_t name, const struct wish *wish, uint64_t now_ns,
                            struct wakeups *wakeups);
 void local_queue_leave(struct tx *tx, uint32_t claim, enum leave_how how, uint64_t now_ns,
                        struct wakeups *wakeups);
-/* The usual release: nobody waits or watches and nothing has to be kept, so that nobody need be
- * told nor asked for the time. False: it isn't that simple; nothing has been done. */
+/* The usual release: without waiters, observers or a hold, so no wake-up is sent and the clock is
+ * not read. False: it is not that simple; nothing has been done. */
 bool local_queue_leave_quietly(struct tx *tx, uint32_t claim);
 
-/* All claims of the name end, and nobody is granted. Calls for another round while it edits. */
+/* All claims of the name end, and none is granted. To be called again as long as it makes edits. */
 void local_queue_bury(struct tx *tx, uint32_t name, uint64_t now_ns);
 
-/* Drops some of the ghosts whose time is over, of a name that nobody waits for. */
+/* Drops some of the ghosts whose time is over, of a name without waiters. */
 void local_queue_expire(struct tx *tx, uint32_t name, uint64_t now_ns);
 
 /* Drops ghosts whose time is over and grants what the rule allows. */
@@ -175,15 +175,15 @@ static inline bool claim_is_held(const struct claim_cell *claim)
     return claim->state > CLAIM_WAITING;
 }
 
-/* A dead session's claims that stand in this waiter's way: just before it, and among the holders if
+/* Removes a dead session's claims that block this waiter: just before it, and among the holders if
  * it is the first waiter. Some may be left; the next look finds them. */
 void local_queue_reap(struct tx *tx, uint32_t claim, uint64_t dead, uint64_t now_ns,
                       struct wakeups *wakeups);
 
-/* Clears away some of the dead of a name that nobody alive waits for. */
+/* Removes some claims of dead sessions from a name without living waiters. */
 void local_queue_tidy(struct tx *tx, uint32_t name, struct swept *swept, uint64_t now_ns);
 
-/* What a waiter has to keep an eye on. */
+/* The sessions that a waiter has to watch. */
 #define AHEAD_MAX 64
 
 struct ahead {
@@ -195,13 +195,13 @@ struct ahead {
 
 void local_queue_ahead(struct tx *tx, uint32_t claim, struct ahead *ahead);
 
-/* A claim that won't wait looks whether the dead are in its way, some at a time. */
+/* For a claim that does not wait: whether claims of dead sessions block it. Some at a time. */
 struct probe {
     const struct wish *wish;
-    uint32_t skip;    /* claims looked at before */
-    uint32_t n_alive; /* slots: so many of those live */
-    bool blocked;     /* a living one is in the way */
-    bool end;         /* all have been looked at */
+    uint32_t skip;    /* claims probed so far */
+    uint32_t n_alive; /* slots: how many of those are alive */
+    bool blocked;     /* a living claim is in the way */
+    bool end;         /* all have been probed */
     bool reaped;      /* some were dead; try again */
     uint64_t ghost_end_ns;
 };

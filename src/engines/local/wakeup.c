@@ -1,5 +1,5 @@
-/* Pokes: who has to look at the table, and how they are told. A wakeup names a claim or a query by
- * its slot; it carries no truth, so a lost or a forged one does no harm. */
+/* Wake-ups: datagrams after which a claim or a query, named by its slot, looks at the table. They
+ * carry no truth, so a lost or a forged one does no harm. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -19,8 +19,8 @@
 
 /* ---- sockets ---- */
 
-/* Through /proc, because a socket's path has room for 108 bytes only, and because no directory on
- * the way can be exchanged under us. */
+/* Through /proc, because a socket's path has room for only 108 bytes, and because no directory on
+ * the way can be replaced meanwhile. */
 void local_wakeup_address(const struct local *local, struct sockaddr_un *address, uint64_t id,
                           char kind)
 {
@@ -34,7 +34,6 @@ static void socket_name(char name[32], uint64_t id, char kind)
     snprintf(name, 32, "%016" PRIx64 ".%c", id, kind);
 }
 
-/* A bound socket, or -1 and errno. */
 int local_wakeup_socket(const struct local *local, int type, char kind)
 {
     struct sockaddr_un address;
@@ -65,8 +64,8 @@ void local_wakeup_unlink(const struct local *local, uint64_t id, char kind)
     (void)unlinkat(local->env->dir.sockets_fd, name, 0);
 }
 
-/* The backlog is full of connections whose owners are gone. Closing the old listener hangs up on
- * the others too; they see that we live, and come back. */
+/* The backlog is full of connections whose owners are gone. Closing the old listener closes the
+ * connections of the living too; they find this session alive and connect again. */
 static void renew_listener(struct local *local)
 {
     char fresh[32], name[32];
@@ -91,8 +90,8 @@ static void renew_listener(struct local *local)
 #define WAKEUP_MAGIC    UINT32_C(0x73746c31)
 #define WAKEUPS_AT_ONCE 16
 #define CONNECT_EACH    8
-/* The kernel keeps about ten datagrams for us. When so many were waiting, some may have been
- * dropped, and every claim is looked at. */
+/* The kernel queues about ten datagrams. When this many were waiting, some may have been dropped,
+ * and every claim looks at the table. */
 #define WAKEUPS_MANY 8
 
 struct datagram {
@@ -137,7 +136,7 @@ void local_wakeup_drop_slot(struct local *local, uint32_t slot)
     local->free_slot = slot;
 }
 
-/* ---- who has to look ---- */
+/* ---- watchers that have to look ---- */
 
 void local_wakeup_make_due(struct local *local, struct watcher *watcher)
 {
@@ -193,7 +192,7 @@ void local_wakeup_make_all_due(struct local *local)
         wake_self(local, WAKE_CLAIM, i);
 }
 
-/* All that are there in one system call. */
+/* Reads all queued datagrams in one system call. */
 static int receive(int fd, struct datagram *datagrams, struct mmsghdr *messages)
 {
     struct iovec parts[WAKEUPS_AT_ONCE];
@@ -219,7 +218,7 @@ static void read_wakeups(struct watch *watch, uint32_t events)
     run_due(&local->due_task);
 }
 
-/* ---- telling others ---- */
+/* ---- sending ---- */
 
 static void close_connection(struct connection *connection)
 {
@@ -236,8 +235,9 @@ static struct connection *find_connection(struct local *local, uint64_t session)
     return NULL;
 }
 
-/* To find a socket by its path is the largest part of a hand-over. Only some of those who are not
- * found get a connection: where there are too many for all, most would be made for nothing. */
+/* Finding a socket by its path is the largest part of a hand-over. Only every CONNECT_EACH-th
+ * session without a connection gets one: where there are more sessions than connections, most would
+ * be made in vain. */
 static void make_connection(struct local *local, uint64_t session,
                             const struct sockaddr_un *address)
 {
@@ -264,7 +264,7 @@ static ssize_t send_to(int fd, const struct datagram *datagram, const struct soc
     return n;
 }
 
-/* False: there is nobody at the other end. */
+/* False: no process has that socket open. */
 static bool send_wakeup(struct local *local, const struct wakeup *wakeup)
 {
     struct sockaddr_un address;
