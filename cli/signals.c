@@ -231,6 +231,26 @@ static struct half *remember(struct inbox *inbox, const struct passed_signal *wo
     return half;
 }
 
+/* A stop and a continuation take each other away, as long as they are pending: so does the kernel,
+ * and so must we, or the command would be continued behind the stop that came later. */
+static void drop_continuations(struct inbox *inbox)
+{
+    for (size_t i = inbox->n_halves; i-- > 0;) {
+        if (inbox->halves[i].word.sig == SIGCONT && !inbox->halves[i].acted_upon)
+            drop_half(inbox, i);
+    }
+}
+
+/* We were sent a stop that the front has not passed on yet: this came to it before. */
+static bool is_overtaken(const struct inbox *inbox, const struct passed_signal *word)
+{
+    for (size_t i = 0; i < inbox->n_halves && word->sig == SIGCONT; i++) {
+        if (inbox->halves[i].word.sig == SIGTSTP && !inbox->halves[i].by_front)
+            return true;
+    }
+    return false;
+}
+
 /* Sent to the front and to its group, as timeout(1) does: the second is one with the first. */
 static bool is_repeated(const struct inbox *inbox, const struct passed_signal *word)
 {
@@ -256,6 +276,8 @@ static struct event own_signal(struct inbox *inbox, const struct passed_signal *
         return (struct event){.kind = EVENT_CHILD};
     if (inbox->link.lifeline < 0)
         return event_of(EVENT_SIGNAL, word);
+    if (word->sig == SIGTSTP)
+        drop_continuations(inbox);
     /* The front's knock is for the time before we listen; its word is in the lifeline. */
     if (word->sender == inbox->link.front || word->sig >= SIGNALS_MAX ||
         pair_up(inbox, word, false))
@@ -328,12 +350,15 @@ static struct event take_word(struct inbox *inbox)
     bool acted_upon = word.sender == BY_KERNEL;
     if (pair_up(inbox, &word, true))
         return acted_upon ? (struct event){.kind = EVENT_NONE} : event_of(EVENT_GROUP, &word);
-    if (is_repeated(inbox, &word))
+    if (is_repeated(inbox, &word) || is_overtaken(inbox, &word))
         return (struct event){.kind = EVENT_NONE};
     struct half *half = remember(inbox, &word, true);
     if (half != NULL)
         half->acted_upon = true;
-    return event_of(EVENT_SIGNAL, &word);
+    /* Only a terminal's whole group is stopped by the kernel. If we were not, a continuation has
+     * taken our half away; it has continued the command already. */
+    bool to_group = word.sig == SIGTSTP && word.sender == BY_KERNEL;
+    return event_of(to_group ? EVENT_GROUP : EVENT_SIGNAL, &word);
 }
 
 /* ---- what came to the warden alone ---- */

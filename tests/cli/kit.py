@@ -25,20 +25,26 @@ import os, select, signal
 signals, wakeup = os.pipe()
 os.set_blocking(wakeup, False)
 signal.set_wakeup_fd(wakeup)
+# The line that a terminal had to read may be gone: the shell has read it, and this process only got
+# its time after fg. A file of its own, as O_NONBLOCK would be the shell's, too.
+stdin = os.open("/proc/self/fd/0", os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
 for name in %r:
     signal.signal(signal.Signals[name], lambda sig, frame: None)
 os.write(1, b"counting\\n")
 counts, line = {}, b"?"
 while line:
-    ready = select.select([signals, 0], [], [])[0]
+    ready = select.select([signals, stdin], [], [])[0]
     if signals in ready:
         sig = os.read(signals, 1)[0]
         counts[sig] = counts.get(sig, 0) + 1
         seen = ("%%s=%%d" %% (signal.Signals(s).name, n) for s, n in sorted(counts.items()))
         os.write(1, (" ".join(seen) + "\\n").encode())
-    elif 0 in ready:
-        line = os.read(0, 4096)
+        continue
+    try:
+        line = os.read(stdin, 4096)
         os.write(1, line and b"read " + line.upper())
+    except BlockingIOError:
+        pass
 """
 
 

@@ -17,7 +17,7 @@ CTRL_C, CTRL_D, CTRL_Z = "\x03", "\x04", "\x1a"
 class Shell:
     """An interactive bash on a terminal of its own."""
 
-    def __init__(self, t):
+    def __init__(self, t, counted=("SIGINT", "SIGQUIT", "SIGUSR2")):
         env = {**t.env, "PS1": "$ ", "TERM": "dumb", "STILE": STILE}
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
@@ -29,7 +29,7 @@ class Shell:
         self.stdin = self.stdout = self.stderr = None
         self.count = t.path("count.py")
         with open(self.count, "w", encoding="utf-8") as file:
-            file.write(COUNTING % (("SIGINT", "SIGQUIT", "SIGUSR2"),))
+            file.write(COUNTING % (counted,))
         self.until("$ ")
 
     def until(self, text):
@@ -47,6 +47,11 @@ class Shell:
     def job(self):
         (pid,) = children(self.pid)
         return pid
+
+    def fg(self, run):
+        """Continues the job, and waits until it has the terminal."""
+        self.type("fg\n")
+        spin(lambda: os.tcgetpgrp(self.fd) == os.getpgid(run) and state(run) != "T")
 
     def code(self):
         """The exit code of what was run last."""
@@ -174,8 +179,8 @@ def ctrl_z_stops_a_command_in_its_own_group(t):
     shell.type(CTRL_Z)
     shell.until("Stopped")
     spin(lambda: state(command) == "T")
-    shell.type("fg\n")
-    spin(lambda: state(command) != "T" and state(run) != "T")
+    shell.fg(run)
+    spin(lambda: state(command) != "T")
     shell.type(CTRL_C)
     expect(shell.code(), 128 + signal.SIGINT)
 
@@ -201,13 +206,29 @@ def ctrl_z_and_fg(t):
         expect(state(run), "T")
         assert state(warden_of(run)) != "T"
         expect(len(t.show("x")["holders"]), 1)
-        shell.type("fg\n")
+        shell.fg(run)
         shell.type("hello\n")
         shell.until("read HELLO\r\n")
     shell.type(CTRL_C)
     shell.until("SIGINT=1\r\n")
     shell.type(CTRL_D)
     expect(shell.code(), 0)
+
+
+def ctrl_z_and_fg_while_the_warden_is_slow(t):
+    """a warden that hears of Ctrl-Z after fg does not stop the command again"""
+    shell = Shell(t, ("SIGUSR2", "SIGCONT"))
+    run = shell.counting()
+    warden = warden_of(run)
+    os.kill(warden, signal.SIGSTOP)
+    spin(lambda: state(warden) == "T")
+    shell.type(CTRL_Z)
+    shell.until("Stopped")
+    shell.fg(run)
+    shell.until("SIGCONT=1")
+    # Passed on later than all that the warden was told before.
+    os.kill(warden, signal.SIGUSR2)
+    shell.until("SIGUSR2=1")
 
 
 def continued_by_kill(t):
@@ -310,6 +331,7 @@ run_tests([
     ctrl_z_stops_a_command_in_its_own_group,
     ctrl_c_ends_a_wait,
     ctrl_z_and_fg,
+    ctrl_z_and_fg_while_the_warden_is_slow,
     continued_by_kill,
     ctrl_z_while_waiting,
     background_job_that_reads,

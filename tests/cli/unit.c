@@ -1,11 +1,15 @@
-/* The parts of the command that need no engine: durations, texts, JSON, and the walk through a
- * made-up /proc, with and without the kernel's lists of children. */
+/* The parts of the command that need no engine: durations, texts, JSON, the walk through a made-up
+ * /proc, with and without the kernel's lists of children, and what a warden makes of signals. */
+#include <fcntl.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -241,6 +245,111 @@ static void walk_without_proc(void **state)
     expect_seen(proc, NULL, 0);
 }
 
+/* ---- what reaches the warden ---- */
+
+#define FRONT 99999999 /* nobody has that number */
+#define SHELL 4242
+
+struct post {
+    struct inbox inbox;
+    int lifeline, reports;
+    sigset_t before;
+};
+
+static int make_inbox(void **state)
+{
+    static struct post post;
+    struct signals signals = {.child_was_ignored = false};
+    int ends[2], pair[2];
+    sigemptyset(&signals.taken);
+    sigaddset(&signals.taken, SIGTSTP);
+    sigaddset(&signals.taken, SIGCONT);
+    sigprocmask(SIG_BLOCK, &signals.taken, &post.before);
+    if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0 ||
+        socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, pair) != 0)
+        return 1;
+    const struct link link = {.front = FRONT, .lifeline = ends[0], .reports = pair[1]};
+    post.lifeline = ends[1];
+    post.reports = pair[0];
+    *state = &post;
+    return inbox_open(&post.inbox, &signals, &link) ? 0 : 1;
+}
+
+static int remove_inbox(void **state)
+{
+    struct post *post = *state;
+    close(post->inbox.signal_fd);
+    close(post->inbox.link.lifeline);
+    close(post->inbox.link.reports);
+    close(post->lifeline);
+    close(post->reports);
+    sigprocmask(SIG_SETMASK, &post->before, NULL);
+    return 0;
+}
+
+static void send_warden(int sig, pid_t sender)
+{
+    siginfo_t info = {.si_signo = sig, .si_code = sender == BY_KERNEL ? SI_KERNEL : SI_USER};
+    if (sender != BY_KERNEL)
+        info.si_pid = sender;
+    assert_int_equal(syscall(SYS_rt_sigqueueinfo, getpid(), sig, &info), 0);
+}
+
+static void front_passes(struct post *post, int sig, pid_t sender)
+{
+    const struct passed_signal word = {.sig = sig, .sender = sender};
+    assert_int_equal(write(post->lifeline, &word, sizeof word), sizeof word);
+}
+
+static void expect_event(struct post *post, enum event_kind kind, int sig)
+{
+    struct event event = inbox_next(&post->inbox);
+    assert_int_equal(event.kind, kind);
+    assert_int_equal(event.sig, sig);
+}
+
+static void stop_and_continuation_of_the_group(void **state)
+{
+    struct post *post = *state;
+    send_warden(SIGTSTP, BY_KERNEL);
+    front_passes(post, SIGTSTP, BY_KERNEL);
+    expect_event(post, EVENT_GROUP, SIGTSTP);
+    expect_event(post, EVENT_NONE, 0);
+    send_warden(SIGCONT, SHELL);
+    expect_event(post, EVENT_NONE, 0);
+    front_passes(post, SIGCONT, SHELL);
+    expect_event(post, EVENT_GROUP, SIGCONT);
+    expect_event(post, EVENT_NONE, 0);
+}
+
+/* The continuation took the stop away before the warden had looked. */
+static void stop_that_is_heard_of_late(void **state)
+{
+    struct post *post = *state;
+    send_warden(SIGTSTP, BY_KERNEL);
+    send_warden(SIGCONT, SHELL);
+    front_passes(post, SIGTSTP, BY_KERNEL);
+    expect_event(post, EVENT_GROUP, SIGTSTP);
+    front_passes(post, SIGCONT, SHELL);
+    expect_event(post, EVENT_GROUP, SIGCONT);
+}
+
+/* Stopped again before the front has passed the continuation on. */
+static void continuation_that_is_heard_of_late(void **state)
+{
+    struct post *post = *state;
+    send_warden(SIGCONT, SHELL);
+    expect_event(post, EVENT_NONE, 0);
+    send_warden(SIGTSTP, BY_KERNEL);
+    expect_event(post, EVENT_GROUP, SIGTSTP);
+    assert_true(inbox_due_ms(&post->inbox) == INT64_MAX);
+    front_passes(post, SIGCONT, SHELL);
+    front_passes(post, SIGTSTP, BY_KERNEL);
+    expect_event(post, EVENT_NONE, 0);
+    front_passes(post, SIGCONT, SHELL); /* the front alone is continued */
+    expect_event(post, EVENT_SIGNAL, SIGCONT);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -252,6 +361,11 @@ int main(void)
         cmocka_unit_test_setup_teardown(walk_by_lists_of_children, make_proc, remove_proc),
         cmocka_unit_test_setup_teardown(walk_by_parents, make_proc, remove_proc),
         cmocka_unit_test_setup_teardown(walk_without_proc, make_proc, remove_proc),
+        cmocka_unit_test_setup_teardown(stop_and_continuation_of_the_group, make_inbox,
+                                        remove_inbox),
+        cmocka_unit_test_setup_teardown(stop_that_is_heard_of_late, make_inbox, remove_inbox),
+        cmocka_unit_test_setup_teardown(continuation_that_is_heard_of_late, make_inbox,
+                                        remove_inbox),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
