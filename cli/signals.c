@@ -241,11 +241,12 @@ static void drop_continuations(struct inbox *inbox)
     }
 }
 
-/* We were sent a stop that the front has not passed on yet: this came to it before. */
+/* The terminal has sent us a stop that the front has not passed on yet: this came to it before. */
 static bool is_overtaken(const struct inbox *inbox, const struct passed_signal *word)
 {
     for (size_t i = 0; i < inbox->n_halves && word->sig == SIGCONT; i++) {
-        if (inbox->halves[i].word.sig == SIGTSTP && !inbox->halves[i].by_front)
+        const struct half *half = &inbox->halves[i];
+        if (half->word.sig == SIGTSTP && half->word.sender == BY_KERNEL && !half->by_front)
             return true;
     }
     return false;
@@ -276,11 +277,12 @@ static struct event own_signal(struct inbox *inbox, const struct passed_signal *
         return (struct event){.kind = EVENT_CHILD};
     if (inbox->link.lifeline < 0)
         return event_of(EVENT_SIGNAL, word);
+    /* The front's knock is for the time before we listen; its word is in the lifeline. */
+    if (word->sender == inbox->link.front || word->sig >= SIGNALS_MAX)
+        return (struct event){.kind = EVENT_NONE};
     if (word->sig == SIGTSTP)
         drop_continuations(inbox);
-    /* The front's knock is for the time before we listen; its word is in the lifeline. */
-    if (word->sender == inbox->link.front || word->sig >= SIGNALS_MAX ||
-        pair_up(inbox, word, false))
+    if (pair_up(inbox, word, false))
         return (struct event){.kind = EVENT_NONE};
     struct half *half = remember(inbox, word, false);
     if (half == NULL)
