@@ -87,10 +87,10 @@ static void test_only_a_plain_file_with_one_name_is_used(void **state)
     place_path(path, "state");
     place_path(other, "other");
     assert_int_equal(link(path, other), 0);
-    place_expect_refused(dir, STILE_REFUSED, "plain file");
+    place_expect_refused(dir, STILE_REFUSED, "regular file");
     assert_int_equal(unlink(path), 0);
     assert_int_equal(mkfifo(path, 0600), 0);
-    place_expect_refused(dir, STILE_REFUSED, "plain file");
+    place_expect_refused(dir, STILE_REFUSED, "regular file");
     assert_int_equal(unlink(path), 0);
     assert_int_equal(rename(other, path), 0);
     assert_int_equal(chmod(path, 0666), 0);
@@ -101,9 +101,9 @@ static void test_a_directory_for_everybody_is_refused(void **state)
 {
     (void)state;
     assert_int_equal(chmod(dir, 01777), 0);
-    place_expect_refused(dir, STILE_REFUSED, "everybody");
+    place_expect_refused(dir, STILE_REFUSED, "all users");
     assert_int_equal(chmod(dir, 0702), 0);
-    place_expect_refused(dir, STILE_REFUSED, "everybody");
+    place_expect_refused(dir, STILE_REFUSED, "all users");
 }
 
 static void test_a_file_is_no_directory(void **state)

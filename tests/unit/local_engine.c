@@ -113,7 +113,7 @@ static void test_a_busy_hint_tells_the_end_of_a_hold(void **state)
     kit_bid_free(two);
 }
 
-/* ---- wakeups ---- */
+/* ---- wake-ups ---- */
 
 /* A new listener hangs up on who watches; they come back and still hear of the end. */
 static void test_a_new_listener_loses_nobody(void **state)

@@ -2,7 +2,7 @@
  *
  *     0 header    what this file is, and of which boot
  *     1 ledger    counts, free list, token floor
- *     2 lock      who is inside a transaction (unchecked)
+ *     2 lock      which process is inside a transaction (unchecked)
  *     3 journal   how far the transaction under way has come (own check)
  *     4 tags      sequence and index of each journalled cell
  *    36 before    each journalled cell as it was
@@ -13,14 +13,14 @@
  * however much is in it, by one change of the ledger.
  *
  * Each cell begins with a check word over the rest of it and its own index, so that a flipped bit
- * and a cell in the wrong place are both noticed before they are believed. */
+ * and a cell in the wrong place are both noticed before the cell is used. */
 #ifndef STILE_LOCAL_CELLS_H
 #define STILE_LOCAL_CELLS_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* A fuzzer looks through the whole table thousands of times. */
+/* A fuzzer reads the whole table thousands of times. */
 #ifdef FUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION
 #define BUCKET_BITS     5
 #define STATE_BYTES_MAX (UINT64_C(4) << 20)
@@ -70,8 +70,8 @@ enum cell_claim_state {
     CLAIM_SPARE,
     CLAIM_WAITING,
     CLAIM_HELD,
-    CLAIM_BROKEN, /* held, and its holder is being told that it is taken away */
-    CLAIM_GHOST,  /* nobody's any more, but keeps its place until until_ns */
+    CLAIM_BROKEN, /* held, and its holder is being notified that it is taken away */
+    CLAIM_GHOST,  /* no longer held, but it keeps its place until until_ns */
 };
 
 struct header_cell {
@@ -86,20 +86,20 @@ struct header_cell {
 
 struct ledger_cell {
     uint64_t check;
-    uint64_t floor; /* no token at or below it is given to a name that isn't in the file */
+    uint64_t floor; /* a name that is not in the file gets tokens above it only */
     uint32_t epoch; /* the upper half of tokens that is durable */
     uint32_t first_free;
     uint32_t n_free;
     uint32_t n_used;  /* cells below it have been used since the file was made */
-    uint32_t n_cells; /* what the file has room for */
+    uint32_t n_cells; /* how many cells the file has room for */
     uint32_t n_names;
     uint32_t first_observer;
     uint32_t n_born;
     uint32_t generation; /* of the bucket cells that count */
     uint32_t n_kept;     /* claims that hold_at_least or a lock-delay may keep without a holder */
-    uint16_t sweep;      /* the bucket cell to be looked at next for names to forget */
+    uint16_t sweep;      /* the bucket cell to be searched next for names to forget */
     uint16_t n_observers;
-    uint16_t n_sessions; /* at its maximum: so many or more */
+    uint16_t n_sessions; /* at its maximum: that many or more */
     uint8_t unused;
     uint8_t kind;
 };
@@ -134,14 +134,14 @@ struct name_cell {
     uint64_t check;
     uint64_t hash;
     uint64_t token;     /* of the latest grant */
-    uint32_t touched_s; /* when somebody came or went last; CLOCK_BOOTTIME */
-    uint32_t born;      /* tells it from an earlier name in the same cell */
+    uint32_t touched_s; /* when a claim last came or went; CLOCK_BOOTTIME */
+    uint32_t born;      /* distinguishes it from an earlier name in the same cell */
     uint32_t chain;
     uint32_t first, last, held_last;
     uint32_t text;
-    uint32_t spare; /* a claim cell nobody uses, so that the next claim need not ask the ledger */
+    uint32_t spare; /* an unused claim cell, so that the next claim need not touch the ledger */
     uint16_t n_held, n_waiting, n_ghosts;
-    uint8_t n_watched; /* observers; it isn't forgotten while there are any */
+    uint8_t n_watched; /* observers; the name is not forgotten while there are any */
     uint8_t kind;
 };
 
@@ -187,20 +187,19 @@ struct session_cell {
 struct observer_cell {
     uint64_t check;
     uint64_t session;
-    uint32_t name; /* that it watches */
+    uint32_t name; /* the name it watches */
     uint32_t id;
     uint32_t prev, next;
     uint8_t unused[31];
     uint8_t kind;
 };
 
-/* Word: session or environment id of who is inside, shifted left by one; lowest bit: others wait.
- */
+/* Word: the id in `live` of the process inside, shifted left by one; lowest bit: others wait. */
 struct lock_cell {
     uint64_t word;
     uint64_t top; /* no token above it was ever granted */
     uint64_t top_check;
-    uint32_t pid; /* of who is inside, for people; may be outdated */
+    uint32_t pid; /* of the process inside, for messages; may be outdated */
     uint8_t unused[36];
 };
 

@@ -1,6 +1,6 @@
-/* The whole file, looked through once by who is alone in it. Every cell must have its right sum and
- * be reached exactly once, every queue must follow the rule: then no later walk can go astray, and
- * whatever is wrong is said before anybody is granted anything. */
+/* Checks the whole file, for a process that is alone in it. Every cell must have the right checksum
+ * and be reached exactly once, and every queue must follow the rule. Then no later walk can go
+ * astray, and damage is reported before anything is granted. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,11 +26,11 @@ static bool wrong(struct check *check, const char *what)
     return false;
 }
 
-/* The cell, if it is whole, of that kind, and nobody has pointed to it before. */
+/* The cell, if it is intact, of that kind, and reached for the first time. */
 static const union cell *visit(struct check *check, uint32_t index, enum cell_kind kind)
 {
     if (!check->wrong && (index < AT_FIRST || index >= check->ledger->n_used))
-        wrong(check, "an index points outside");
+        wrong(check, "an index points outside the table");
     if (check->wrong)
         return &blank;
     const union cell *cell = &check->store->cells[index];
@@ -59,7 +59,7 @@ static bool visit_text(struct check *check, uint32_t index, size_t len, char *ou
         at += n;
         index = text->next;
     }
-    return index == 0 || wrong(check, "a text is longer than it says");
+    return index == 0 || wrong(check, "a text is longer than its length");
 }
 
 /* Whole cells up to the end of the chain; the length without the NULs at the end. */
@@ -98,7 +98,7 @@ static bool count_claim(struct check *check, const struct name_cell *name,
 {
     bool first_held = tally->held == 0;
     if (!is_plausible(claim) || claim->prev != tally->last || claim->token > name->token)
-        return wrong(check, "a claim can't be as it is");
+        return wrong(check, "a claim is impossible");
     if (claim_is_held(claim)) {
         bool alone = claim->mode == STILE_EXCLUSIVE && !first_held;
         bool full = claim->mode == STILE_SLOTS && tally->held >= claim->slots;
@@ -122,7 +122,7 @@ static bool check_queue(struct check *check, const struct name_cell *name, uint3
     for (uint32_t i = name->first; i && !check->wrong;) {
         const struct claim_cell *claim = &visit(check, i, CELL_CLAIM)->claim;
         if (check->wrong || claim->name != name_index)
-            return wrong(check, "a claim stands in a queue that isn't its own");
+            return wrong(check, "a claim stands in another name's queue");
         count_claim(check, name, claim, i, &tally);
         check->n_kept += claim->hold_ms || claim->delay_ms;
         i = claim->next;
@@ -130,7 +130,7 @@ static bool check_queue(struct check *check, const struct name_cell *name, uint3
     if (tally.held != name->n_held || tally.waiting != name->n_waiting ||
         tally.ghosts != name->n_ghosts || tally.last != name->last ||
         tally.held_last != name->held_last)
-        return wrong(check, "a queue isn't as long as its name says");
+        return wrong(check, "a queue does not match the counts of its name");
     check->in_use |= tally.held > 0 || tally.waiting > 0;
     return true;
 }
@@ -142,9 +142,9 @@ static bool check_name(struct check *check, const struct name_cell *name, uint32
     if (check->wrong)
         return false;
     if (name_check(text, len, NULL) != STILE_OK || name_hash(text, len) != name->hash)
-        return wrong(check, "a name doesn't fit its hash");
+        return wrong(check, "a name does not match its hash");
     if (name->token >> 32 > check->ledger->epoch)
-        return wrong(check, "a token is of an epoch that hasn't begun");
+        return wrong(check, "a token belongs to an epoch that has not begun");
     if (name->spare && visit(check, name->spare, CELL_CLAIM)->claim.state != CLAIM_SPARE)
         return wrong(check, "a spare cell is in use");
     check->n_names++;
@@ -180,7 +180,7 @@ static void check_chain(struct check *check, uint32_t bucket, uint32_t next)
     }
 }
 
-/* Most are, and this is done at every first opening. */
+/* Most are, and this is done whenever a process opens the directory alone. */
 static bool is_empty(const struct buckets_cell *buckets)
 {
     uint32_t any = 0;
@@ -245,7 +245,7 @@ static bool check_ledger(struct check *check)
         return wrong(check, "the ledger has a wrong checksum");
     if (ledger->n_used < AT_FIRST || ledger->n_used > ledger->n_cells ||
         ledger->n_cells > check->store->n_cells || ledger->floor >> 32 > ledger->epoch)
-        return wrong(check, "the ledger can't be as it is");
+        return wrong(check, "the ledger is impossible");
     return true;
 }
 
@@ -274,7 +274,7 @@ enum stile_status local_check_all(struct store *store, bool *in_use, struct stil
     *in_use = check.in_use;
     if (check.wrong)
         return error_set(err, STILE_CORRUPT, 0,
-                         "`state` is damaged (%s): remove it; tokens go on from `epoch`",
+                         "`state` is damaged (%s): remove it; tokens continue from `epoch`",
                          check.wrong);
     return STILE_OK;
 }

@@ -34,7 +34,7 @@ bool local_dir_is_network(uint64_t filesystem)
     return false;
 }
 
-/* What an administrator has to change is REFUSED; what may pass by itself is UNREACHABLE. */
+/* REFUSED: an administrator has to change something. UNREACHABLE: it may pass by itself. */
 static enum stile_status status_of(int number)
 {
     switch (number) {
@@ -55,7 +55,7 @@ static enum stile_status status_of(int number)
 /* ---- where it is ---- */
 
 /* From the user database alone: HOME and XDG_STATE_HOME differ between a login, cron and a service
- * of the same user, who would then not exclude each other. "" where there is none. */
+ * of the same user, and these would not exclude each other. "" if there is none. */
 static void home(char out[DIR_PATH_MAX])
 {
     struct passwd user, *found = NULL;
@@ -102,8 +102,8 @@ static bool is_in_use(const char *path)
     return used;
 }
 
-/* Earlier versions went by the environment. Somebody who still holds a lock there would not exclude
- * us, nor we them. */
+/* Earlier versions took the directory from the environment. A process that still holds a lock there
+ * and this one would not exclude each other. */
 static enum stile_status check_earlier(const char *base, const char *rest, const char *path,
                                        struct stile_error *err)
 {
@@ -113,9 +113,9 @@ static enum stile_status check_earlier(const char *base, const char *rest, const
         strcmp(earlier, path) == 0 || !is_in_use(earlier))
         return STILE_OK;
     return error_set(err, STILE_REFUSED, 0,
-                     "the default directory is %s now, but %s, which an earlier version took from "
-                     "the environment, is in use: let its users end first, or name one of the two "
-                     "as local:/path everywhere",
+                     "the default directory is now %s, but %s, which an earlier version took from "
+                     "the environment, is in use: wait until its users have ended, or name one of "
+                     "the two as local:/path everywhere",
                      path, earlier);
 }
 
@@ -144,13 +144,13 @@ static enum stile_status check_owner(const struct stat *st, const char *path,
                                      struct stile_error *err)
 {
     if (st->st_uid != geteuid() && st->st_uid != 0)
-        return error_set(err, STILE_REFUSED, 0,
-                         "%s belongs to user %u, who could change it under us; it must be yours or "
-                         "root's",
-                         path, (unsigned)st->st_uid);
+        return error_set(
+            err, STILE_REFUSED, 0,
+            "%s belongs to user %u, who could change it at any time; it must be yours or root's",
+            path, (unsigned)st->st_uid);
     if (st->st_mode & S_IWOTH)
         return error_set(err, STILE_REFUSED, 0,
-                         "everybody can write to %s: chmod o-w, or use another directory", path);
+                         "all users can write to %s: chmod o-w, or use another directory", path);
     return STILE_OK;
 }
 
@@ -175,7 +175,7 @@ bool local_dir_is_local_fuse(const char *type)
     return strcmp(type, "fuseblk") == 0 || strcmp(type, "fuse.fuse-overlayfs") == 0;
 }
 
-/* sshfs, virtiofs, gluster and others look the same but for the name they are mounted under. */
+/* sshfs, virtiofs, gluster and others differ only in the type they are mounted with. */
 static enum stile_status check_fuse(int fd, const char *path, struct stile_error *err)
 {
     struct stat st;
@@ -189,9 +189,9 @@ static enum stile_status check_fuse(int fd, const char *path, struct stile_error
         return STILE_OK;
     return error_set(err, STILE_REFUSED, 0,
                      "%s is on FUSE (%s), which may be shared between machines that do not see "
-                     "each other's locks: use a local directory, a network engine, or, if it is "
-                     "this machine's alone, local:%s?allow=fuse",
-                     path, type[0] ? type : "of a type that can't be told", path);
+                     "each other's locks: use a local directory, a network engine, or, if only "
+                     "this machine uses it, local:%s?allow=fuse",
+                     path, type[0] ? type : "of unknown type", path);
 }
 
 static enum stile_status check_filesystem(int fd, const char *path, bool allow_fuse,
@@ -204,8 +204,8 @@ static enum stile_status check_filesystem(int fd, const char *path, bool allow_f
         return allow_fuse ? STILE_OK : check_fuse(fd, path, err);
     if (local_dir_is_network((uint64_t)fs.f_type))
         return error_set(err, STILE_REFUSED, 0,
-                         "%s is on a network file system, where locks of one machine mean nothing "
-                         "to others: use a local directory, or a network engine",
+                         "%s is on a network file system, where other machines do not see the "
+                         "locks of this one: use a local directory, or a network engine",
                          path);
     return STILE_OK;
 }
@@ -321,9 +321,10 @@ static enum stile_status check_file(const struct dir *dir, const struct stat *st
     mode_t too_much = dir->shared ? S_IWOTH : S_IWOTH | S_IWGRP;
 
     if (!is_dir && (!S_ISREG(st->st_mode) || st->st_nlink != 1))
-        return error_set(err, STILE_REFUSED, 0,
-                         "`%s` in the state directory is not a plain file with one name; remove it",
-                         name);
+        return error_set(
+            err, STILE_REFUSED, 0,
+            "`%s` in the state directory is not a regular file with a single link; remove it",
+            name);
     if (!trusted || (st->st_mode & too_much))
         return error_set(err, STILE_REFUSED, 0,
                          "`%s` in the state directory can be changed by others (user %u, mode "
@@ -350,9 +351,9 @@ static void name_for_now(char made[64], const char *name)
              __atomic_add_fetch(&count, 1, __ATOMIC_RELAXED));
 }
 
-/* What a group shares gets its final name when it is the group's: a process killed on the way
- * leaves nothing that keeps the others out. 0 or an errno value; EEXIST: another one was quicker.
- */
+/* A shared file gets its final name only once it belongs to the group: a process killed on the way
+ * leaves nothing that locks the others out. 0 or an errno value; EEXIST: another process was
+ * quicker. */
 static int publish(const struct dir *dir, const char *made, const char *name, int unlink_flags)
 {
     int rc = local_dir_hand_over(dir, dir->fd, made);
@@ -375,7 +376,7 @@ static int make_shared(const struct dir *dir, const char *name)
     return rc ? -1 : fd;
 }
 
-/* Tells a file that we have just made from one that was there. */
+/* made: the file is new; false: it was there before. */
 static int open_or_make(bool *made, const struct dir *dir, const char *name, int flags)
 {
     for (;;) {
@@ -392,7 +393,7 @@ static int open_or_make(bool *made, const struct dir *dir, const char *name, int
     }
 }
 
-/* What an earlier version left half-made is repaired by those who may. */
+/* Repairs what an earlier version left half-made, if this user is allowed to. */
 static void repair(const struct dir *dir, const char *name)
 {
     struct stat st;
@@ -422,7 +423,7 @@ enum stile_status local_dir_open_file(int *fd, const struct dir *dir, const char
     return status;
 }
 
-/* 0 or an errno value; EEXIST: it is there. */
+/* 0 or an errno value; EEXIST: it exists already. */
 static int make_sockets_dir(const struct dir *dir)
 {
     char made[64];

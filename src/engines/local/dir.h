@@ -2,7 +2,7 @@
  *
  *     state   the mapped table: names, claims, sessions
  *     live    empty; byte locks on it are the proof of life
- *     epoch   the upper half of tokens, durable: what keeps them from coming back after a reboot
+ *     epoch   the upper half of tokens, durable: no token is granted again after a reboot
  *     s/      the sockets of sessions
  */
 #ifndef STILE_LOCAL_DIR_H
@@ -20,7 +20,7 @@
 
 struct dir {
     int fd, sockets_fd;
-    bool shared; /* its group may write: files are made for the group */
+    bool shared; /* its group may write: new files are given to the group */
     uid_t uid;
     gid_t gid;
     dev_t dev;
@@ -35,33 +35,36 @@ enum stile_status local_dir_open(struct dir *dir, const char *path, bool allow_f
                                  struct stile_error *err);
 void local_dir_close(struct dir *dir);
 
-/* Whether the files that are open still are the ones in the directory, and that is where it was.
- * Whoever removed or replaced them has let in newcomers who know nothing of us. */
+/* Whether the open files are still the ones in the directory, and the directory is still in its
+ * place. If they were removed or replaced, newcomers use other files and do not see this process.
+ */
 bool local_dir_is_intact(const struct dir *dir, int state_fd, int live_fd);
 
-/* Where the default is: one place for each user, whatever the environment says. */
+/* The default directory: one for each user, independent of the environment. */
 enum stile_status local_dir_default(char path[DIR_PATH_MAX], struct stile_error *err);
 
-/* Whether locks in such a file system belong to one machine's kernel only (statfs's f_type). */
+/* Whether a file system (statfs's f_type) may be shared between machines. */
 bool local_dir_is_network(uint64_t filesystem);
 
-/* The type of what is mounted on a device, from the text of mountinfo; "" if it isn't there. */
+/* The type of the file system mounted from a device, from the text of mountinfo; "" if it is not
+ * listed. */
 void local_dir_mount_type(char type[DIR_TYPE_MAX], FILE *mountinfo, dev_t device);
-/* Of FUSE's many, those which are this machine's for certain. */
+/* Whether this type of FUSE is certainly local to this machine. */
 bool local_dir_is_local_fuse(const char *type);
 
-/* flags: O_CREAT, O_EXCL. With O_CREAT missing, ENOENT comes back as UNREACHABLE and native ENOENT.
- * The file is checked to be a plain one that nobody else could have slipped in. */
+/* flags: O_CREAT, O_EXCL. Without O_CREAT, a missing file is UNREACHABLE with native ENOENT. The
+ * file must be a regular one that no other user could have planted. */
 enum stile_status local_dir_open_file(int *fd, const struct dir *dir, const char *name, int flags,
                                       struct stile_error *err);
 
 /* s/, made if missing. */
 enum stile_status local_dir_open_sockets(struct dir *dir, struct stile_error *err);
 
-/* Gives a new file or socket to the directory's group, where it is shared by one. 0 or errno. */
+/* Gives a new file or socket to the directory's group, if the directory is shared. 0 or an errno
+ * value. */
 int local_dir_hand_over(const struct dir *dir, int at_fd, const char *name);
 
-/* found false: there is none yet. */
+/* found: false if there is none yet. */
 enum stile_status local_epoch_read(uint32_t *epoch, bool *found, const struct dir *dir,
                                    struct stile_error *err);
 /* Durable when it returns OK. */

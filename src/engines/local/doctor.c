@@ -1,4 +1,4 @@
-/* examine(): the directory, as far as the promises rest on it. */
+/* examine(): whether the directory can keep what the engine promises. */
 #include <errno.h>
 #include <linux/magic.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 
 #include "engines/local/local.h"
 
-/* Below that, the state file may fail to grow by its next step, or the epoch to be written. */
+/* With less, the state file may fail to grow by its next step, or the epoch may not be written. */
 #define LITTLE_SPACE (UINT64_C(16) << 20)
 #define WHAT_MAX     256
 
@@ -44,34 +44,31 @@ static void check_filesystem(struct query *query, const struct statfs *fs)
     uint64_t left = (uint64_t)fs->f_bavail * (uint64_t)fs->f_bsize;
     char what[WHAT_MAX];
     if (volatile_)
-        report(
-            query,
-            (struct stile_finding){
-                .severity = STILE_WARNING,
-                .id = "volatile",
-                .why =
-                    "A reboot ends all locks anyway, but here tokens start again from 1 after it: "
-                    "a guard that has seen larger ones refuses every new holder.",
-                .cure = "Name a directory on a disk: local:/path."},
-            "the directory is in memory and gone after a reboot");
+        report(query,
+               (struct stile_finding){
+                   .severity = STILE_WARNING,
+                   .id = "volatile",
+                   .why =
+                       "A reboot ends all locks anyway, but in memory the tokens start again from "
+                       "1 after it: a guard that has seen larger ones refuses every new holder.",
+                   .cure = "Name a directory on a disk: local:/path."},
+               "the directory is in memory and will be lost at the next reboot");
     if (fs->f_type == OVERLAYFS_SUPER_MAGIC)
         report(query,
                (struct stile_finding){
                    .severity = STILE_NOTE,
                    .id = "container",
-                   .why =
-                       "Other containers have directories of their own and are not excluded, and "
-                       "with the container the tokens' floor is gone.",
-                   .cure = "To share locks, mount one directory of the host into all of them."},
-               "the directory seems to belong to a container (overlay)");
+                   .why = "Processes in other containers use directories of their own and are not "
+                          "excluded; and when the container is removed, tokens start again from 1.",
+                   .cure = "To share locks, mount one directory of the host into all containers."},
+               "the directory seems to be inside a container (overlay)");
     if (left >= LITTLE_SPACE || volatile_)
         return;
-    snprintf(what, sizeof what, "only %u MB are free there", (unsigned)(left >> 20));
+    snprintf(what, sizeof what, "only %u MB are free", (unsigned)(left >> 20));
     report(query,
            (struct stile_finding){.severity = STILE_WARNING,
                                   .id = "space",
-                                  .why = "When the state file can't grow any more, new names are "
-                                         "refused.",
+                                  .why = "Once the state file cannot grow, new names are refused.",
                                   .cure = "Free some space."},
            what);
 }
@@ -85,7 +82,7 @@ static void check_owner(struct query *query, const struct dir *dir)
     report(query,
            (struct stile_finding){.severity = STILE_NOTE,
                                   .id = "shared",
-                                  .why = "Whoever is in that group may break any lock there."},
+                                  .why = "Every member of that group can break any lock in it."},
            what);
 }
 

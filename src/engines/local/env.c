@@ -21,8 +21,8 @@ static struct env *envs;
 
 /* ---- fork ---- */
 
-/* The child opens its own: byte locks of the parent's descriptions would prove the wrong life. The
- * mutex is free: core lets no fork happen during open or close. */
+/* The child opens its own: byte locks on the parent's file descriptions would prove that the parent
+ * is alive, not the child. The mutex is free: core allows no fork during open or close. */
 static void after_fork_in_child(void)
 {
     envs = NULL;
@@ -46,7 +46,7 @@ int local_env_random_id(uint64_t *id, struct loop *loop)
 
 /* ---- time ---- */
 
-/* Lines as "boottime  -86400  5": a name of the clock (or its number), seconds, nanoseconds. */
+/* Lines like "boottime  -86400  5": the clock's name (or its number), seconds, nanoseconds. */
 uint64_t local_env_time_offset(const char *text)
 {
     const char *line = strstr(text, "boottime");
@@ -56,7 +56,8 @@ uint64_t local_env_time_offset(const char *text)
     return (uint64_t)seconds * NS_PER_SEC + (uint64_t)ns;
 }
 
-/* Holds and delays end at a time that is written in the table, for all who share the directory. */
+/* The table stores when holds and delays end, so all processes that share the directory need one
+ * clock. */
 static uint64_t read_time_offset(void)
 {
     char text[256] = "";
@@ -89,8 +90,8 @@ static enum stile_status lock_opening(int live_fd, struct stile_error *err)
     }
     if (rc == EAGAIN)
         return error_set(err, STILE_UNREACHABLE, 0,
-                         "another process has been opening the state directory for 10 s (stopped, "
-                         "or its disk hangs)");
+                         "another process has been opening the state directory for 10 s (is it "
+                         "stopped, or does its disk hang?)");
     return rc ? error_errno(err, STILE_REFUSED, rc, "locking `live`") : STILE_OK;
 }
 
@@ -116,7 +117,8 @@ static enum stile_status set_up(struct env *env, struct loop *loop, struct stile
     status = local_dir_open_sockets(&env->dir, err);
     if (!status)
         status = local_load_state(env, alone, loop_now(loop) - env->time_offset_ns, err);
-    /* From exclusive to shared in one step: nobody can believe to be alone in between. */
+    /* From exclusive to shared in one step, so no other process can take itself to be alone in
+     * between. */
     int rc = status ? 0 : local_liveness_lock(env->store.live_fd, LIVE_IN_USE, false);
     if (rc)
         status = error_errno(err, STILE_REFUSED, rc, "locking `live`");

@@ -1,4 +1,4 @@
-/* An environment: one directory, opened and mapped once in a process, shared by its clients. */
+/* An environment: one directory, opened and mapped once per process and shared by its clients. */
 #ifndef STILE_LOCAL_ENV_H
 #define STILE_LOCAL_ENV_H
 
@@ -14,12 +14,12 @@ struct env {
     uint64_t time_offset_ns; /* what our time namespace adds to CLOCK_BOOTTIME; may wrap around */
 };
 
-/* path "": the default directory. The loop gives randomness only. */
+/* path "": the default directory. The loop is used for random numbers only. */
 enum stile_status local_env_open(struct env **env, const char *path, bool allow_fuse,
                                  struct loop *loop, struct stile_error *err);
 void local_env_close(struct env *env);
 
-/* In a forked child: closes the file descriptors once all clients have said so. */
+/* In a forked child: closes the file descriptors once every client has called it. */
 void local_env_forked(struct env *env);
 
 /* What a time namespace adds to CLOCK_BOOTTIME, from the text of timens_offsets. */
@@ -28,24 +28,24 @@ uint64_t local_env_time_offset(const char *text);
 /* A new id for `live`, never 0. 0 or an errno value. */
 int local_env_random_id(uint64_t *id, struct loop *loop);
 
-/* load.c: maps the state file, or makes a fresh one. alone: nobody else has the directory open. */
+/* load.c: maps the state file, or makes a fresh one. alone: no other process has the directory
+ * open. */
 enum stile_status local_load_state(struct env *env, bool alone, uint64_t now_ns,
                                    struct stile_error *err);
 void local_load_drop(struct env *env);
 
-/* Some of what the dead have left, and of the names that have been idle for long, with about so
- * many edits. found: there was something. */
+/* Removes some of what dead sessions have left, and some names that have been idle for long, with
+ * about that many edits. found: something was removed. */
 enum stile_status local_load_tidy(struct env *env, bool *found, uint32_t edits, uint64_t now_ns,
                                   struct stile_error *err);
 
-/* A larger table of which something is kept is not looked through when it is opened, which must
- * cost the same however many names there were. Damage in it is seen when it is used; dead claims
- * are cleared away by the next claim of the same name, and little by little by local_load_tidy().
- */
+/* A larger table with claims to keep is not checked when it is opened, because opening must cost
+ * the same for any number of names. Damage in it is found on use; dead claims are removed by the
+ * next claim of the same name, and gradually by local_load_tidy(). */
 #define CHECKED_CELLS_MAX (AT_FIRST + 1024)
 
-/* check.c: every cell of a file that nobody else uses. CORRUPT if any is damaged, lost or linked
- * in a way that can't be. */
+/* check.c: checks every cell of a file that no other process uses. CORRUPT if any is damaged, lost
+ * or wrongly linked. */
 enum stile_status local_check_all(struct store *store, bool *in_use, struct stile_error *err);
 
 #endif

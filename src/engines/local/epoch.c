@@ -1,6 +1,6 @@
-/* The epoch: the upper half of all tokens given since the state file was last started afresh. It is
- * on the disk before the first of them is given, so a token can't come back after a power cut, and
- * no grant ever waits for a disk. */
+/* The epoch: the upper half of all tokens granted since the state file was last made. It is on the
+ * disk before the first of them is granted, so no token is granted twice, even after a power cut,
+ * and ordinary grants do not wait for a disk. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -37,7 +37,7 @@ static ssize_t read_all(int fd, char *text, size_t size)
     return (ssize_t)have;
 }
 
-/* The text must be exactly what we would write, to the last byte. */
+/* The text must be exactly what we would have written, to the last byte. */
 static bool parse(uint32_t *epoch, const char *text, size_t n)
 {
     char again[EPOCH_TEXT_MAX];
@@ -69,10 +69,9 @@ enum stile_status local_epoch_read(uint32_t *epoch, bool *found, const struct di
     if (rc)
         return error_errno(err, STILE_UNREACHABLE, rc, "reading `epoch`");
     if (!parse(epoch, text, (size_t)n))
-        return error_set(
-            err, STILE_CORRUPT, 0,
-            "`epoch` is damaged, so tokens could come back: restore it, or if no guard "
-            "has seen a token yet, remove the directory's files");
+        return error_set(err, STILE_CORRUPT, 0,
+                         "`epoch` is damaged, so tokens could be granted again: restore it, or if "
+                         "no guard has seen a token yet, remove the directory's files");
     *found = true;
     return STILE_OK;
 }

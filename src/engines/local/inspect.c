@@ -1,8 +1,8 @@
 /* list, show, watch and break.
  *
  * A break is a fenced takeover. The holder is notified before its place is given away: its claim is
- * marked, it is woken, and only then removed. A breaker that is killed on the way leaves a lock
- * that is still held, not a holder that does not know. */
+ * marked, its session is woken, and only then is the claim removed. A breaker that is killed on the
+ * way leaves a lock that is still held, not a holder that was never notified. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,7 +17,7 @@ struct snapshot_name {
     char *name;
     uint64_t token;
     uint32_t n_claims;
-    struct claim_cell *claims; /* in order; the cell's own index stands in `check` */
+    struct claim_cell *claims; /* in order; `check` holds the cell's index */
 };
 
 struct snapshot_session {
@@ -208,7 +208,7 @@ static void copy_session(struct tx *tx, struct snapshot_session *to)
     to->pid = session->pid;
 }
 
-/* Life is asked for outside of transactions: it is a system call each. */
+/* Outside of transactions: each check is a system call. */
 static void check_liveness(struct snapshot *snapshot, const struct local *local)
 {
     for (size_t i = 0; i < snapshot->n_sessions; i++) {
@@ -309,7 +309,7 @@ struct subscription {
     struct query *query;
     uint32_t slot;
     uint32_t observer;
-    uint64_t shown; /* a sum over what was told last */
+    uint64_t shown; /* a sum over what was reported last */
     bool has_shown;
 };
 
@@ -318,7 +318,7 @@ static int64_t ms_between(uint64_t from_ns, uint64_t to_ns)
     return to_ns > from_ns ? (int64_t)((to_ns - from_ns + NS_PER_MS - 1) / NS_PER_MS) : 0;
 }
 
-/* ---- telling ---- */
+/* ---- reporting ---- */
 
 static bool is_over(const struct snapshot *snapshot, const struct claim_cell *claim)
 {
@@ -370,7 +370,7 @@ static bool report(struct query *query, const struct snapshot *snapshot,
     return true;
 }
 
-/* What a look has found dead need not be found again. */
+/* Claims found dead are removed, so that the next query need not find them again. */
 static void clear_away(struct local *local, const struct claim_cell *claim)
 {
     struct tx tx;
@@ -434,7 +434,7 @@ void local_inspect_show(struct engine *engine, struct query *query)
 
 /* ---- watching ---- */
 
-/* Two looks that see the same have the same sum. */
+/* Two looks with the same result have the same sum. */
 static uint64_t sum_up(const struct snapshot *snapshot, const struct snapshot_name *name)
 {
     uint64_t sum = name->token;
@@ -486,7 +486,7 @@ static void fail_watch(struct local *local, struct subscription *sub, struct sti
     finish(query, error->status, error);
 }
 
-/* Watches the life of all who are in line, so that a death that concerns nobody else is seen too.
+/* Watches all sessions in the queue, so that a death that affects no other claim is reported too.
  */
 static bool watch_sessions(struct local *local, struct subscription *sub, struct snapshot *snapshot)
 {
@@ -603,7 +603,7 @@ void local_inspect_unwatch(struct engine *engine, struct query *query)
 struct breaking {
     const struct query *query;
     uint32_t name;
-    uint64_t latest; /* nobody granted after this token is meant */
+    uint64_t latest; /* claims granted after this token are left alone */
     uint64_t now_ns;
     uint32_t n_found;
     struct tx tx;
@@ -649,15 +649,15 @@ static void mark_some(struct breaking *b)
     }
 }
 
-/* A ghost can be taken away at once; a holder only if it has been marked. From the start each time:
- * a removal may take others with it. */
+/* A ghost can be removed at once; a holder only after it has been marked. Starts from the front
+ * each time: a removal may remove others as well. */
 static bool remove_one(struct breaking *b)
 {
     for (uint32_t next = tx_name(&b->tx, b->name)->first; next;) {
         const struct claim_cell *claim = tx_claim(&b->tx, next);
         if (is_meant(b, claim) && claim->state != CLAIM_HELD) {
             local_queue_leave(&b->tx, next, LEAVE_BROKEN, b->now_ns, &b->wakeups);
-            b->name = find(b); /* with its last claim it may have been forgotten */
+            b->name = find(b); /* the name may have been forgotten with its last claim */
             return b->name && tx_is_ok(&b->tx);
         }
         next = claim_is_held(claim) ? claim->next : 0;
@@ -685,7 +685,7 @@ static bool end(struct breaking *b, struct local *local)
     return true;
 }
 
-/* Each round marks, tells, and removes as many as one transaction can take. */
+/* Each round marks, wakes and removes as many as fit into one transaction. */
 static bool take_away(struct breaking *b, struct local *local, uint32_t *n_broken)
 {
     for (;;) {
@@ -717,10 +717,10 @@ void local_inspect_break(struct engine *engine, struct query *query)
     if (!take_away(&b, local_of(engine), &n_broken))
         status = local_tx_error(&b.tx, &error);
     else if (n_broken == 0 && query->token)
-        status = error_set(&error, STILE_CONFLICT, 0,
-                           "token %llu does not hold it any more: see `stile show`",
-                           (unsigned long long)query->token);
+        status =
+            error_set(&error, STILE_CONFLICT, 0, "token %llu no longer holds it: see `stile show`",
+                      (unsigned long long)query->token);
     else if (n_broken == 0)
-        status = error_set(&error, STILE_CONFLICT, 0, "nobody holds it");
+        status = error_set(&error, STILE_CONFLICT, 0, "it is not held");
     engine->events->done(query, status ? &error : NULL);
 }

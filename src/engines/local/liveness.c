@@ -64,12 +64,13 @@ bool local_liveness_is_alive(int fd, uint64_t id)
 #define NAME_MAX_BYTES      80
 #define LINE_BYTES          512
 #define ACCEPTS_CONNECTIONS 0x10000u /* the kernel's __SO_ACCEPTCON */
-#define BACKLOG             1024     /* each look of a newcomer takes one place */
+#define BACKLOG             1024     /* each check by a newcomer takes one place */
 
 /* ---- names ---- */
 
-/* The directory by its place, not by itself: what is made anew has the same. Nobody else's parent
- * has the same inode, whatever is mounted where. False: it can't be told. */
+/* Names the directory by its place, not its inode: a directory made again in the same place gets
+ * the same name. The parent's inode is unique, whatever is mounted where. False: the place is
+ * unknown. */
 static bool place_name(char name[NAME_MAX_BYTES], const struct dir *dir)
 {
     struct stat parent;
@@ -114,7 +115,7 @@ int local_witness_make(const struct dir *dir, uint32_t epoch, uint64_t id)
 
 /* ---- looking for others ---- */
 
-/* Anybody may bind any such name, so its owner is asked for. 0: nobody whom we would believe. */
+/* Any user can bind such a name, so the owner of the socket is checked. 0: not a trusted one. */
 static int trusted_pid(const struct dir *dir, const char *name)
 {
     struct sockaddr_un address;
@@ -144,8 +145,8 @@ static bool add_witness(struct witness *witness, const struct dir *dir, const ch
     return true;
 }
 
-/* Fields: address, references, protocol, flags, ..., name. Connections that wait to be accepted
- * stand in the list under the same name, without the flag. */
+/* Fields: address, references, protocol, flags, ..., name. Connections that wait to be accepted are
+ * listed under the same name, without the flag. */
 static bool is_listening(const char *line)
 {
     unsigned flags;

@@ -1,6 +1,6 @@
 /* Proof of life: a lock on one byte of the file `live`, which the kernel drops when its holder
- * ends, however it ends. Byte locks of open file descriptions know nothing of pids, so containers
- * that share the directory can tell each other's life, and two clients of one process too. */
+ * ends, however it ends. Byte locks of open file descriptions do not depend on pids, so they also
+ * work between containers that share the directory, and between two clients of one process. */
 #ifndef STILE_LOCAL_LIVENESS_H
 #define STILE_LOCAL_LIVENESS_H
 
@@ -10,37 +10,36 @@
 #include "engines/local/dir.h"
 
 enum live_byte {
-    LIVE_OPENING = 0, /* exclusive while somebody opens the directory */
-    LIVE_IN_USE = 1,  /* shared by all who have it open, and by each session */
-    LIVE_IDS = 4096,  /* + id: that id is alive */
+    LIVE_OPENING = 0, /* exclusive while a process opens the directory */
+    LIVE_IN_USE = 1, /* shared by all processes that have the directory open, and by each session */
+    LIVE_IDS = 4096, /* + id: that id is alive */
 };
 
 #define LIVE_ID_MASK ((UINT64_C(1) << 62) - 1)
 
-/* Each answers 0 or an errno value; EAGAIN: somebody else has it. */
+/* Each returns 0 or an errno value; EAGAIN: another file description has the lock. */
 int local_liveness_lock(int fd, uint64_t byte, bool exclusive);
 int local_liveness_unlock(int fd, uint64_t byte);
 
 /* Whether another file description has the byte, exclusively or shared. */
 bool local_liveness_is_locked(int fd, uint64_t byte);
 
-/* Through a file description other than the one that holds it. In doubt: alive. */
+/* fd: a file description other than the one that holds the lock. In doubt: alive. */
 bool local_liveness_is_alive(int fd, uint64_t id);
 
-/* A witness outside of the directory: while a session lives, a socket in the kernel's own name
- * space says which directory it uses. Whoever makes that directory anew, because it was removed,
- * finds out that it is still in use, and how far its tokens had come. Of one network namespace
- * only. */
+/* A witness outside of the directory: while a session lives, an abstract socket names the directory
+ * it uses. If the directory was removed, the process that makes it again finds it still in use, and
+ * how far its tokens had come. Works within one network namespace only. */
 
-/* A file descriptor; -1: none could be made, which takes nothing away but this. */
+/* A file descriptor; -1: there is no witness, and the session works without. */
 int local_witness_make(const struct dir *dir, uint32_t epoch, uint64_t id);
 
 struct witness {
-    uint32_t epoch; /* the latest that any of them has seen */
+    uint32_t epoch; /* the latest of all witnesses found */
     int pid;        /* of one of them */
 };
 
-/* Whether anybody uses a directory of this name in this place. */
+/* Whether any process uses a directory of this name in this place. */
 bool local_witness_find(struct witness *witness, const struct dir *dir);
 
 #endif

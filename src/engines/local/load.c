@@ -1,5 +1,4 @@
-/* What is done with the state file before anybody may use it: is it ours, whole, and of this boot?
- */
+/* Opening the state file: it must have been written by stile, be intact, and be of this boot. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -18,7 +17,7 @@
 #define WITNESS_PATIENCE_MS 5000
 #define WITNESS_NAP_MS      50
 
-#define TIDY_BUCKETS  100 /* cells of them */
+#define TIDY_BUCKETS  100 /* bucket cells */
 #define EDITS_AT_OPEN 8   /* each may be to a page that has to be mapped first */
 #define OPENS_A_CUT   64
 
@@ -58,25 +57,26 @@ static enum stile_status read_boot_id(uint8_t boot[16], struct stile_error *err)
         return error_errno(err, STILE_UNREACHABLE, rc, "opening the state directory");
     if (n < 0 || parse_hex(boot, 16, text) != 16)
         return error_set(err, STILE_REFUSED, rc,
-                         "cannot tell this boot from the last: /proc/sys/kernel/random/boot_id "
-                         "can't be read (is /proc mounted?)");
+                         "cannot distinguish this boot from the last: "
+                         "/proc/sys/kernel/random/boot_id cannot be read (is /proc mounted?)");
     return STILE_OK;
 }
 
 /* ---- a fresh file ---- */
 
-/* Whoever uses a directory that was removed, or whose `live` was, notices within a second, and says
- * that it has lost. Until then nobody may be granted anything in the new one. */
+/* A process whose directory or `live` was removed notices within a second and reports its locks as
+ * lost. Until then nothing may be granted in the new directory. */
 static enum stile_status outwait_witnesses(struct witness *witness, const struct dir *dir,
                                            struct stile_error *err)
 {
     struct timespec nap = {.tv_nsec = WITNESS_NAP_MS * 1000000};
     for (int waited_ms = 0; local_witness_find(witness, dir); waited_ms += WITNESS_NAP_MS) {
         if (waited_ms >= WITNESS_PATIENCE_MS)
-            return error_set(err, STILE_UNREACHABLE, 0,
-                             "it or files of it were removed while process %d used it, which has "
-                             "not noticed yet (stopped?): let it continue or kill it",
-                             witness->pid);
+            return error_set(
+                err, STILE_UNREACHABLE, 0,
+                "the directory or its files were removed while process %d used them, and the "
+                "process has not noticed yet (is it stopped?): let it continue or kill it",
+                witness->pid);
         (void)nanosleep(&nap, NULL);
     }
     return STILE_OK;
@@ -100,8 +100,8 @@ static enum stile_status new_epoch(uint32_t *epoch, const struct dir *dir, struc
     return local_epoch_write(dir, *epoch, err);
 }
 
-/* Where files are copied on write (btrfs), a write to reserved blocks can still find the disk full,
- * as a SIGBUS. Elsewhere this fails, and isn't needed. */
+/* Where files are copied on write (btrfs), a write to reserved blocks can still find the disk full
+ * and raise SIGBUS. Elsewhere this fails, and is not needed. */
 static void write_in_place(int fd)
 {
     int flags;
@@ -125,7 +125,8 @@ static enum stile_status fill_fresh(struct store *store, uint32_t epoch, struct 
     if (rc)
         return error_errno(err, STILE_REFUSED, rc, "mapping the state file");
     local_store_format(store, boot, epoch);
-    /* What a power cut leaves must be known as a file of an earlier boot, not as a damaged one. */
+    /* After a power cut the file must be recognised as one of an earlier boot, not as a damaged
+     * one. */
     if (fsync(store->fd) != 0)
         return error_errno(err, STILE_REFUSED, errno, "writing the state file");
     return STILE_OK;
@@ -151,7 +152,7 @@ static enum stile_status make_fresh(struct env *env, struct stile_error *err)
 
 /* ---- the file that is there ---- */
 
-/* What the file was made by. */
+/* What made the file. */
 struct origin {
     bool other_boot, older_format;
 };
@@ -166,14 +167,13 @@ static enum stile_status check_header(const struct store *store, struct origin *
     if (status)
         return status;
     if (store->n_cells < AT_FIRST)
-        return error_set(
-            err, STILE_CORRUPT, 0,
-            "`state` has been cut off: stop its users and remove it; tokens go on from "
-            "`epoch`");
+        return error_set(err, STILE_CORRUPT, 0,
+                         "`state` has been truncated: stop its users and remove it; tokens "
+                         "continue from `epoch`");
     if (memcmp(header->magic, STATE_MAGIC, sizeof STATE_MAGIC) != 0)
         return error_set(err, STILE_CORRUPT, 0,
                          "`state` was not written by stile, or its start is damaged: remove it if "
-                         "nobody uses it");
+                         "it is not in use");
     origin->older_format = header->version > 0 && header->version < STATE_VERSION;
     if (origin->older_format)
         return STILE_OK;
@@ -184,8 +184,8 @@ static enum stile_status check_header(const struct store *store, struct origin *
                          (unsigned)header->version, STATE_VERSION);
     if (cell->check != cell_sum(cell, AT_HEADER) || cell->kind != CELL_HEADER)
         return error_set(err, STILE_CORRUPT, 0,
-                         "the start of `state` is damaged: stop its users and remove it; tokens go "
-                         "on from `epoch`");
+                         "the start of `state` is damaged: stop its users and remove it; tokens "
+                         "continue from `epoch`");
     origin->other_boot = memcmp(header->boot, boot, sizeof boot) != 0;
     return STILE_OK;
 }
@@ -198,10 +198,11 @@ static enum stile_status check_epoch(const struct env *env, struct stile_error *
     if (status)
         return status;
     if (!found || epoch < env->store.cells[AT_LEDGER].ledger.epoch)
-        return error_set(err, STILE_CORRUPT, 0,
-                         "`epoch` is %s, so tokens could come back after the next boot: restore "
-                         "it, or if no guard has seen a token yet, remove the directory's files",
-                         found ? "older than `state`" : "missing");
+        return error_set(
+            err, STILE_CORRUPT, 0,
+            "`epoch` is %s, so tokens could be granted again after the next boot: restore it, or "
+            "if no guard has seen a token yet, remove the directory's files",
+            found ? "older than `state`" : "missing");
     return STILE_OK;
 }
 
@@ -209,10 +210,9 @@ static enum stile_status check_size(const struct store *store, struct stile_erro
 {
     const struct ledger_cell *ledger = &store->cells[AT_LEDGER].ledger;
     if (ledger->n_cells > store->n_cells || ledger->n_used > ledger->n_cells)
-        return error_set(
-            err, STILE_CORRUPT, 0,
-            "`state` has been cut off: stop its users and remove it; tokens go on from "
-            "`epoch`");
+        return error_set(err, STILE_CORRUPT, 0,
+                         "`state` has been truncated: stop its users and remove it; tokens "
+                         "continue from `epoch`");
     return STILE_OK;
 }
 
@@ -223,7 +223,7 @@ static enum stile_status check_ledger(const struct store *store, struct stile_er
         cell->ledger.n_used >= AT_FIRST)
         return STILE_OK;
     return error_set(err, STILE_CORRUPT, 0,
-                     "`state` is damaged (its ledger): remove it; tokens go on from `epoch`");
+                     "`state` is damaged (its ledger): remove it; tokens continue from `epoch`");
 }
 
 static void remove_sockets(const struct dir *dir)
@@ -260,15 +260,15 @@ enum stile_status local_load_tidy(struct env *env, bool *found, uint32_t edits, 
     if (!local_tx_begin(&tx, &env->store))
         return local_tx_error(&tx, err);
     local_names_sweep(&tx, TIDY_BUCKETS, edits, now_ns, &swept);
-    *found = tx.n_edits > 1; /* the ledger always is */
+    *found = tx.n_edits > 1; /* the ledger is always edited */
     if (!local_tx_commit(&tx))
         return local_tx_error(&tx, err);
     unlink_sockets(&env->dir, &swept);
     return STILE_OK;
 }
 
-/* Processes that stay for a second give back the room that earlier ones have left. Where all are
- * shorter-lived, one in OPENS_A_CUT gives some back. */
+/* Processes that live for a second give back the room that earlier ones have left. Where none lives
+ * that long, one in OPENS_A_CUT gives some back. */
 static void shorten(struct store *store)
 {
     const struct ledger_cell *ledger = &store->cells[AT_LEDGER].ledger;
@@ -277,7 +277,7 @@ static void shorten(struct store *store)
         local_store_cut(store, ledger->n_cells);
 }
 
-/* Nothing in the table is of any use to the living but the highest token. */
+/* Nothing in the table is needed but the highest token. */
 static enum stile_status start_over(struct env *env, struct stile_error *err)
 {
     struct store *store = &env->store;
@@ -288,7 +288,7 @@ static enum stile_status start_over(struct env *env, struct stile_error *err)
     return status;
 }
 
-/* Holds and delays stay; the rest of the dead goes. */
+/* Claims kept by holds and delays stay; the rest of the dead claims goes. */
 static enum stile_status clear_away(struct env *env, uint64_t now_ns, struct stile_error *err)
 {
     bool in_use = false, found;
@@ -302,13 +302,13 @@ static enum stile_status clear_away(struct env *env, uint64_t now_ns, struct sti
     return status ? status : local_load_tidy(env, &found, EDITS_AT_OPEN, now_ns, err);
 }
 
-/* Nobody else has it open: whoever is written in it is dead. */
+/* No other process has the directory open, so all sessions in the table are dead. */
 static enum stile_status take_over(struct env *env, uint64_t now_ns, struct stile_error *err)
 {
     if (!local_store_recover(&env->store))
-        return error_set(err, STILE_CORRUPT, 0,
-                         "the journal of `state` is damaged: remove `state`; tokens go on from "
-                         "`epoch`");
+        return error_set(
+            err, STILE_CORRUPT, 0,
+            "the journal of `state` is damaged: remove `state`; tokens continue from `epoch`");
     enum stile_status status = check_size(&env->store, err);
     if (!status)
         status = check_ledger(&env->store, err);
@@ -334,8 +334,8 @@ static enum stile_status join(struct env *env, uint64_t now_ns, struct stile_err
     return status ? status : local_load_tidy(env, &found, EDITS_AT_OPEN, now_ns, err);
 }
 
-/* Who is written in it is dead, unless `live` was removed or replaced: then nobody's life is seen.
- */
+/* The sessions in the table are dead, unless `live` was removed or replaced: then living ones look
+ * dead. */
 static enum stile_status outwait_hidden(const struct env *env, struct stile_error *err)
 {
     struct witness seen = {.epoch = 0};
@@ -344,8 +344,9 @@ static enum stile_status outwait_hidden(const struct env *env, struct stile_erro
     return outwait_witnesses(&seen, &env->dir, err);
 }
 
-/* Among others, another boot's id is that of a container which has its own: whoever lives here
- * lives in this boot, for file systems of several machines are refused. */
+/* If others have the directory open, a different boot id belongs to a container that has its own:
+ * they are alive, so they run in this boot, because file systems shared between machines are
+ * refused. */
 static enum stile_status reopen(struct env *env, bool alone, bool *is_old, uint64_t now_ns,
                                 struct stile_error *err)
 {

@@ -612,11 +612,11 @@ const struct engine_class local_class = {
             .hold_at_least = true,
             .lock_delay = true,
             .detached = false,
-            .token_is = "a counter of each name, above a floor that is durable across reboots",
+            .token_is = "a counter per name, above a floor that survives reboots",
             .survives = "a process killed at any instruction: its locks pass on at once; a reboot "
-                        "ends all locks, tokens go on",
-            .condition = "all users share one machine's kernel and the directory; the default "
-                         "directory is one user's, so it excludes that user's processes only",
+                        "ends all locks, and tokens continue",
+            .condition = "all processes share one machine's kernel and the directory; the default "
+                         "directory belongs to one user and excludes that user's processes only",
         },
     .apart = true,
     .engine_size = sizeof(struct local),

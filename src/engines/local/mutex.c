@@ -19,7 +19,7 @@ static uint64_t *mutex_word(const struct store *store)
     return &store->cells[AT_LOCK].lock.word;
 }
 
-/* The half of the word that has the bit WAITED_FOR: a futex is 32 bits wide. */
+/* The half of the word with the bit WAITED_FOR: a futex is 32 bits wide. */
 static uint32_t *futex_half(uint64_t *word)
 {
     return (uint32_t *)word + (BYTE_ORDER == BIG_ENDIAN);
@@ -59,7 +59,7 @@ static bool is_dead(const struct store *store, uint64_t seen)
     return id != store->id && !local_liveness_is_alive(store->live_fd, id);
 }
 
-/* A wake-up may be lost with the process that owes it, so nobody sleeps for long here. */
+/* A process can die before it wakes the next, so no sleep here is long. */
 static bool enter_slowly(struct store *store)
 {
     uint64_t *word = mutex_word(store), mine = store->id << 1 | WAITED_FOR;

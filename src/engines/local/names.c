@@ -1,5 +1,4 @@
-/* Names come and go: opening one, and sweeping away names, claims and sessions that nobody needs.
- */
+/* Opening a name, and sweeping away names, claims and sessions that are no longer needed. */
 #include <string.h>
 #include <unistd.h>
 
@@ -53,8 +52,8 @@ static void sweep_bucket(struct tx *tx, uint32_t bucket, const struct sweep *swe
     }
 }
 
-/* Where chains are long, only some of the cell's buckets come to their turn; which ones differs
- * from round to round. */
+/* Where chains are long, only some of the cell's buckets are swept; which ones differs from round
+ * to round. */
 static void sweep_cell(struct tx *tx, uint32_t cell, const struct sweep *sweep)
 {
     uint32_t first = tx->sequence * UINT32_C(0x9e3779b1) >> 16;
@@ -123,7 +122,7 @@ uint32_t local_names_open(struct tx *tx, uint64_t hash, const char *text, size_t
     return insert(tx, hash, text, len, now_ns);
 }
 
-/* ---- the end of everybody ---- */
+/* ---- ending everything ---- */
 
 static void bury_bucket(struct tx *tx, uint32_t bucket, uint64_t now_ns)
 {
@@ -172,7 +171,7 @@ enum stile_status local_table_bury_observers(struct store *store, struct stile_e
     return STILE_OK;
 }
 
-/* All are gone, also where there were more than could be counted. */
+/* All sessions are gone, even if there were more than the counter could count. */
 static enum stile_status forget_sessions(struct store *store, struct stile_error *err)
 {
     struct tx tx;
@@ -199,7 +198,7 @@ enum stile_status local_table_bury_all(struct store *store, uint64_t now_ns,
 
 /* ---- room ---- */
 
-/* Looked at without a check first: usually there is nothing to do. */
+/* Peeks without a check first: usually there is nothing to do. */
 bool local_table_trim(struct store *store)
 {
     struct tx tx;
@@ -223,7 +222,7 @@ bool local_table_give_back(struct store *store)
     return local_tx_commit(&tx) && more;
 }
 
-/* ---- a table of which nothing is needed ---- */
+/* ---- a table that is not needed ---- */
 
 enum stile_status local_table_reset(struct store *store, struct stile_error *err)
 {
@@ -233,7 +232,7 @@ enum stile_status local_table_reset(struct store *store, struct stile_error *err
     struct ledger_cell *ledger = tx_edit_ledger(&tx);
     uint64_t top = store->cells[AT_LOCK].lock.top;
     if (top >> 32 > ledger->epoch || ledger->generation == UINT32_MAX)
-        local_tx_fail(&tx, STILE_CORRUPT, 0, "the note of the highest token can't be as it is");
+        local_tx_fail(&tx, STILE_CORRUPT, 0, "the record of the highest token is impossible");
     ledger->floor = ledger->floor < top ? top : ledger->floor;
     ledger->generation++;
     ledger->first_free = ledger->n_free = ledger->n_names = ledger->n_kept = 0;

@@ -56,7 +56,7 @@ void local_store_unmap(struct store *store)
     store->cells = NULL;
 }
 
-/* The file never gets shorter while anybody uses it: if it has, it was cut off. */
+/* The file never gets shorter while it is in use: if it has, it was truncated from outside. */
 bool local_store_is_whole(const struct store *store)
 {
     struct stat st;
@@ -195,7 +195,7 @@ static void keep_order(void)
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
 }
 
-/* ---- the journal's own word ---- */
+/* ---- the journal's word ---- */
 
 static uint64_t journal_word(uint32_t sequence, uint32_t n)
 {
@@ -230,7 +230,7 @@ static bool read_journal_word(const struct store *store, uint32_t *sequence, uin
 
 /* ---- undoing ---- */
 
-/* Others may have made the file grow since we mapped it. */
+/* Another process may have made the file grow since we mapped it. */
 static __attribute__((noinline)) bool learn_size(struct store *store)
 {
     struct stat st;
@@ -272,7 +272,7 @@ bool local_store_recover(struct store *store)
     uint32_t sequence, n;
     uint64_t *word = journal(store);
     struct lock_cell *lock = &store->cells[AT_LOCK].lock;
-    /* Who died inside may have written the one and not the other; else they agree. */
+    /* A process that died inside may have written one and not the other; otherwise they agree. */
     if (lock->word == 0 && lock->top_check != store_top_check(lock->top))
         return false;
     lock->top_check = store_top_check(lock->top);
@@ -302,7 +302,7 @@ bool local_tx_begin(struct tx *tx, struct store *store)
     tx->status = STILE_OK;
     tx->n_edits = tx->n_reads = tx->whole = 0;
     if (!store->is_hasty && !local_store_is_whole(store)) {
-        local_tx_fail(tx, STILE_CORRUPT, 0, "it has been cut off");
+        local_tx_fail(tx, STILE_CORRUPT, 0, "it has been truncated");
         return false;
     }
     if (!local_mutex_enter(store)) {
@@ -344,8 +344,8 @@ bool local_tx_commit(struct tx *tx)
     }
     write_journal_word(store, tx->sequence + 1, 0);
     local_mutex_leave(store);
-    if (store->is_torn) /* what was written went nowhere */
-        local_tx_fail(tx, STILE_CORRUPT, 0, "it has been cut off");
+    if (store->is_torn) /* what was written is lost */
+        local_tx_fail(tx, STILE_CORRUPT, 0, "it has been truncated");
     return tx_is_ok(tx);
 }
 
@@ -353,15 +353,14 @@ enum stile_status local_tx_error(const struct tx *tx, struct stile_error *err)
 {
     switch (tx->status) {
     case STILE_UNREACHABLE:
-        return error_set(err, tx->status, 0,
-                         "process %d is inside %s/state and doesn't come out (stopped?): let it "
-                         "continue or kill it",
-                         tx->native, tx->store->path);
+        return error_set(
+            err, tx->status, 0,
+            "process %d keeps %s/state locked (is it stopped?): let it continue or kill it",
+            tx->native, tx->store->path);
     case STILE_CORRUPT:
         return error_set(
             err, tx->status, 0,
-            "%s/state is damaged (%s): stop its users and remove it; tokens go on from "
-            "`epoch`",
+            "%s/state is damaged (%s): stop its users and remove it; tokens continue from `epoch`",
             tx->store->path, tx->why);
     default:
         return tx->native ? error_errno(err, tx->status, tx->native, "%s", tx->why)
@@ -464,14 +463,14 @@ static bool grow(struct tx *tx, struct ledger_cell *ledger)
     return true;
 }
 
-/* Cells above n_used have never been looked at: they are made valid before they are journalled. */
+/* Cells above n_used have never been used: they are made valid before they are journalled. */
 static uint32_t take_unused(struct tx *tx, struct ledger_cell *ledger)
 {
     if (ledger->n_used >= ledger->n_cells && !grow(tx, ledger))
         return 0;
     uint32_t index = ledger->n_used;
     if (!is_inside(tx->store, index)) {
-        local_tx_fail(tx, STILE_CORRUPT, 0, "it has been cut off");
+        local_tx_fail(tx, STILE_CORRUPT, 0, "it has been truncated");
         return 0;
     }
     union cell *cell = &tx->store->cells[index];

@@ -1,12 +1,13 @@
 /* The mapped state file and its transactions.
  *
  * A transaction is alone in the file. It writes the old content of a cell to the journal before it
- * changes the cell; whoever comes next after a transaction that died puts the old contents back. So
- * a process killed at any instruction leaves the old state or the new one, never something between.
+ * changes the cell; after a process died in a transaction, the next one restores the old contents.
+ * So a process killed at any instruction leaves the old state or the new one, never something
+ * between.
  *
  * Errors stick to the transaction: after the first one, reads give a blank cell (whose indexes are
- * 0, "none"), edits go to a blank cell, and local_tx_commit() undoes everything and answers false.
- * Callers therefore check once, at the end, and believe nothing they have read before that. */
+ * 0, "none"), edits go to a blank cell, and local_tx_commit() undoes everything and returns false.
+ * Callers therefore check once, at the end, and use nothing they have read before that. */
 #ifndef STILE_LOCAL_STORE_H
 #define STILE_LOCAL_STORE_H
 
@@ -16,18 +17,18 @@
 #include "engines/local/cells.h"
 
 struct store {
-    const char *path;  /* of its directory, for people */
+    const char *path;  /* of its directory, for messages */
     union cell *cells; /* mapped_bytes of them; the first n_cells may be touched */
     uint32_t n_cells;
-    volatile bool is_torn; /* it was cut off, and zeros are mapped instead */
-    bool is_hasty;         /* transactions follow each other so closely that its size is not
-                            * looked at before each of them */
-    uint64_t looked_ns;    /* when it was, by store_hasten() */
-    uint64_t mapped_bytes; /* STATE_BYTES_MAX, or what the process's limits leave of it */
+    volatile bool is_torn; /* the file was truncated, and zeros are mapped instead */
+    bool is_hasty; /* transactions follow each other so closely that the size is not checked before
+                      each */
+    uint64_t looked_ns;    /* when the size was last checked, by store_hasten() */
+    uint64_t mapped_bytes; /* STATE_BYTES_MAX, or as much as the process's limits allow */
     uint32_t pid;
     uint64_t id; /* alive in `live` as long as this process is */
     int fd, live_fd;
-    /* Makes the tokens of that epoch durable; for who is about to give the first of them. */
+    /* Makes an epoch durable, before the first of its tokens is granted. */
     enum stile_status (*next_epoch)(struct store *store, uint32_t epoch);
 };
 
@@ -39,19 +40,19 @@ struct tx {
     uint32_t sequence;
     uint32_t n_edits;
     uint32_t n_reads;
-    uint32_t whole;  /* the cell whose sum was found right last */
-    uint64_t marker; /* stands in the check word of cells that are in the journal */
+    uint32_t whole;  /* the cell whose checksum was verified last */
+    uint64_t marker; /* the check word of cells that are in the journal */
     union cell blank;
 };
 
-/* 0 or an errno value. Maps an open state file; what is in it is not looked at. */
+/* 0 or an errno value. Maps an open state file without reading it. */
 int local_store_map(struct store *store);
 void local_store_unmap(struct store *store);
 
 /* Writes an empty table into a mapped file that is STATE_BYTES_FIRST long. */
 void local_store_format(struct store *store, const uint8_t boot[16], uint32_t epoch);
 
-/* 0 or an errno value; no signal, and nothing is written unless there is room for all. */
+/* 0 or an errno value; raises no signal, and writes nothing unless there is room for all. */
 int local_store_reserve(int fd, uint64_t from, uint64_t to);
 bool local_store_exceeds_limit(uint64_t bytes); /* RLIMIT_FSIZE */
 
@@ -68,11 +69,11 @@ bool local_store_give_back(const struct store *store, uint32_t n_cells);
  * has to be freed. */
 void local_store_cut(struct store *store, uint32_t n_cells);
 
-/* False: it has been cut off, and its pages must not be touched. */
+/* False: the file has been truncated, and its pages must not be touched. */
 bool local_store_is_whole(const struct store *store);
 
-/* A program that enters a thousand times a second or more looks that often; one that enters less
- * often, before each transaction. */
+/* A program with a thousand transactions a second or more checks the size once a millisecond; one
+ * with fewer, before each transaction. */
 #define LOOK_EACH_NS UINT64_C(1000000)
 
 static inline void store_hasten(struct store *store, uint64_t now_ns)
@@ -82,8 +83,8 @@ static inline void store_hasten(struct store *store, uint64_t now_ns)
         store->looked_ns = now_ns;
 }
 
-/* A token is about to be granted. Noted before the transaction ends, and not undone with it: too
- * high does no harm. */
+/* Records a token that is about to be granted: before the transaction ends, and not undone with it,
+ * because too high a value does no harm. */
 static inline uint64_t store_top_check(uint64_t top)
 {
     return ~top ^ UINT64_C(0x746f706f66616c6c);
@@ -98,9 +99,8 @@ static inline void store_note_token(const struct store *store, uint64_t token)
     lock->top_check = store_top_check(token);
 }
 
-/* Undoes what a transaction that died has left, and takes the lock from the dead. Only for a
- * process that is alone in the file. False: the journal is damaged, or the note of the highest
- * token is. */
+/* Undoes an unfinished transaction of a dead process and frees its mutex. Only for a process that
+ * is alone in the file. False: the journal or the record of the highest token is damaged. */
 bool local_store_recover(struct store *store);
 
 uint32_t local_store_abi(void);
@@ -112,13 +112,13 @@ void local_tx_abort(struct tx *tx);
 void local_tx_fail(struct tx *tx, enum stile_status status, int native, const char *why);
 enum stile_status local_tx_error(const struct tx *tx, struct stile_error *err);
 
-const union cell *local_tx_peek(struct tx *tx, uint32_t index); /* of whatever kind it is */
+const union cell *local_tx_peek(struct tx *tx, uint32_t index); /* of any kind */
 const union cell *local_tx_read_first(struct tx *tx, uint32_t index, enum cell_kind kind);
 union cell *local_tx_edit_first(struct tx *tx, uint32_t index, enum cell_kind kind);
 
-/* A list that a damaged index has bent into a circle must end somewhere. The longest honest
- * transaction reads every claim of a name a few times; work on more than one name is done in steps
- * of about TX_READS_STEP. */
+/* A limit for lists that a damaged index has bent into a circle. The longest valid transaction
+ * reads every claim of a name a few times; work on more than one name is done in steps of about
+ * TX_READS_STEP. */
 #define TX_READS_MAX  (1u << 19)
 #define TX_READS_STEP 1024
 

@@ -1,5 +1,5 @@
 /* The table of names and sessions: hash chains, texts, names, sessions and observers. Queues are in
- * queue.c; what is swept away, and when, in names.c. */
+ * queue.c, sweeping in names.c. */
 #include <string.h>
 #include <unistd.h>
 
@@ -54,7 +54,7 @@ static uint32_t *edit_bucket(struct tx *tx, uint32_t bucket)
 
 static const union cell nothing;
 
-/* Names and sessions hang in the same chains, so the kind is looked at after the read. */
+/* Names and sessions share the chains, so the kind is checked after the read. */
 const struct chained_cell *local_chain_at(struct tx *tx, uint32_t index)
 {
     const union cell *cell = local_tx_peek(tx, index);
@@ -137,7 +137,7 @@ void local_text_free(struct tx *tx, uint32_t index)
     }
 }
 
-/* Exactly these bytes: behind them there is a NUL, or nothing. */
+/* Exactly these bytes, followed by a NUL or nothing. */
 static bool text_equals(struct tx *tx, uint32_t index, const char *bytes, size_t len)
 {
     while (index) {
@@ -156,7 +156,7 @@ static bool text_equals(struct tx *tx, uint32_t index, const char *bytes, size_t
 
 /* ---- names ---- */
 
-/* The hash only leads there; it is the bytes that make a name. */
+/* The hash only finds candidates; the bytes decide. */
 static bool is_named(struct tx *tx, const struct chained_cell *cell, uint64_t hash,
                      const char *text, size_t len)
 {
@@ -299,7 +299,8 @@ uint32_t local_observers_add(struct tx *tx, uint64_t session, uint32_t id, uint3
 {
     if (tx_ledger(tx)->n_observers >= OBSERVERS_MAX ||
         tx_name(tx, name)->n_watched >= OBSERVERS_PER_NAME) {
-        local_tx_fail(tx, STILE_REFUSED, 0, "too many watch it already (32 a name, 1024 in all)");
+        local_tx_fail(tx, STILE_REFUSED, 0,
+                      "too many observers already (32 per name, 1024 in all)");
         return 0;
     }
     uint32_t index = local_tx_alloc(tx, CELL_OBSERVER);
