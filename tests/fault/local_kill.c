@@ -90,7 +90,7 @@ static void give(struct party *party, struct bid *bid)
     kit_release(bid);
 }
 
-/* Takes what it has been granted meanwhile, as the wakeup tells. */
+/* Takes what it has been granted meanwhile, as it does after a wake-up. */
 static void look(struct party *party, struct bid *bid)
 {
     (void)party;
@@ -187,7 +187,7 @@ static void next_is_served(struct stage *stage)
     anybody_can_take_it(stage);
 }
 
-/* We stand in line behind the process, which holds: exactly one of us gets it at a time. */
+/* We wait in the queue behind the process, which holds: exactly one of us gets it at a time. */
 static void two_in_line(struct stage *stage)
 {
     assert_int_equal(kit_wait(stage->bid), SAID_NOTHING);

@@ -44,7 +44,7 @@ static void test_release_is_idempotent(void **state)
     kit_bid_free(bid);
 }
 
-/* LESSONS row 6: who gives up is out of the line, and nobody waits for its ghost. */
+/* LESSONS row 6: a waiter that gives up leaves the queue, and no other waits for its ghost. */
 static void test_who_gives_up_is_out_of_the_line(void **state)
 {
     (void)state;
@@ -115,7 +115,8 @@ static void test_a_busy_hint_tells_the_end_of_a_hold(void **state)
 
 /* ---- wake-ups ---- */
 
-/* A new listener hangs up on who watches; they come back and still hear of the end. */
+/* A new listener closes the connections of the watchers; they connect again and still notice the
+ * end. */
 static void test_a_new_listener_loses_nobody(void **state)
 {
     (void)state;
@@ -141,8 +142,8 @@ static void test_a_new_listener_loses_nobody(void **state)
     kit_bid_free(two);
 }
 
-/* LESSONS row 11: who released was stopped before it could tell. The look that comes by itself
- * finds the grant; LESSONS row 3: and it is the table that grants, not the look. */
+/* LESSONS row 11: the releasing process was stopped before it could send a wake-up. The look that
+ * comes by itself finds the grant; LESSONS row 3: and it is the table that grants, not the look. */
 static void test_a_wake_up_that_never_came(void **state)
 {
     (void)state;
@@ -257,13 +258,13 @@ static void test_a_directory_that_is_removed_ends_its_locks(void **state)
     kit_open(&party, other);
     struct bid *held = kit_bid(&party, "n"), *late = kit_bid(&party, "m");
     kit_take(held);
-    struct timer *guard = &kit_local(&party)->guard;
-    guard->fn(guard);
+    struct timer *timer = &kit_local(&party)->files_timer;
+    timer->fn(timer);
     kit_settle();
     assert_int_equal(held->said, SAID_GRANTED);
     snprintf(path, sizeof path, "%s/state", other);
     assert_int_equal(unlink(path), 0);
-    guard->fn(guard);
+    timer->fn(timer);
     kit_until(held, SAID_LOST);
     assert_status(held->error.status, CORRUPT);
     kit_release(held);

@@ -45,7 +45,7 @@ struct bid {
     struct stile_error error;
 };
 
-/* The answer to a query: what was told last. */
+/* The answer to a query: what was reported last. */
 struct answer {
     struct query query;
     unsigned n_infos;
@@ -85,7 +85,7 @@ struct bid *kit_bid_with(struct party *party, const char *name, struct bid_optio
 void kit_bid_free(struct bid *bid);
 
 enum said kit_try(struct bid *bid);  /* without waiting */
-enum said kit_wait(struct bid *bid); /* in line; SAID_NOTHING while it waits */
+enum said kit_wait(struct bid *bid); /* in the queue; SAID_NOTHING while it waits */
 enum said kit_release(struct bid *bid);
 void kit_take(struct bid *bid); /* must be granted at once */
 
@@ -102,7 +102,7 @@ void kit_ask(struct answer *answer, struct party *party, const char *name,
 /* The whole file must be sound, and so many cells be in use. */
 void kit_check(struct store *store);
 uint32_t kit_cells_in_use(const struct store *store);
-/* Drops the sessions of those who have died, which happens bit by bit otherwise. */
+/* Drops the sessions of dead processes, which otherwise happens bit by bit. */
 void kit_sweep(struct store *store);
 
 /* Reproducible randomness: $STILE_SEED, or a fixed number. */

@@ -1,5 +1,5 @@
 /* The queue of a name beside a model of it that is slow and plain: random operations, and after
- * each of them both must agree on who stands where, who holds, and with which token. */
+ * each of them both must agree on the order of the claims, the holders and their tokens. */
 #include "unit/local_table_kit.h"
 
 #include <string.h>

@@ -208,16 +208,16 @@ static void test_observers_hear_of_their_name(void **state)
     local_observers_add(&tx, 51, 6, table_open_name("b"));
     table_commit();
     uint32_t a = table_enter("a", 1, STILE_EXCLUSIVE, 0);
-    assert_true(table_was_poked(50) && !table_was_poked(51));
+    assert_true(table_was_woken(50) && !table_was_woken(51));
     uint32_t b = table_enter("a", 2, STILE_EXCLUSIVE, 0);
-    assert_true(table_was_poked(50));
+    assert_true(table_was_woken(50));
     table_begin();
     assert_false(local_queue_leave_quietly(&tx, b));
     local_tx_abort(&tx);
     table_leave(b, LEAVE_RELEASED);
-    assert_true(table_was_poked(50));
+    assert_true(table_was_woken(50));
     table_leave(a, LEAVE_RELEASED);
-    assert_true(table_was_poked(50));
+    assert_true(table_was_woken(50));
     table_begin();
     local_observers_drop(&tx, observer, 50, 4); /* another's */
     table_commit();
@@ -226,7 +226,7 @@ static void test_observers_hear_of_their_name(void **state)
     local_observers_drop(&tx, observer, 50, 5);
     table_commit();
     table_leave(table_enter("a", 1, STILE_EXCLUSIVE, 0), LEAVE_RELEASED);
-    assert_false(table_was_poked(50));
+    assert_false(table_was_woken(50));
 }
 
 /* What somebody watches is not forgotten, however idle. */
@@ -238,7 +238,7 @@ static void test_a_watched_name_stays(void **state)
     table_commit();
     sweep_all(START_NS + (FORGET_AFTER_S + 1) * NS_PER_SEC);
     table_enter("a", 1, STILE_EXCLUSIVE, 0);
-    assert_true(table_was_poked(50));
+    assert_true(table_was_woken(50));
     table_begin();
     local_observers_drop(&tx, observer, 50, 5);
     table_commit();
@@ -257,7 +257,7 @@ static void test_a_name_keeps_a_cell_for_its_next_claim(void **state)
     table_leave(a, LEAVE_RELEASED);
     table_leave(b, LEAVE_RELEASED);
     table_begin();
-    assert_null(local_queue_claim_of(&tx, a, 1, 1)); /* nobody's any more */
+    assert_null(local_queue_claim_of(&tx, a, 1, 1)); /* no longer held */
     table_commit();
 }
 

@@ -1,4 +1,4 @@
-/* What the local engine tells people, and what they may break. */
+/* What the local engine reports in list, show and watch, and what break does. */
 #include "unit/local_three.h"
 
 #include <unistd.h>

@@ -74,7 +74,7 @@ bool table_is_held(uint32_t index)
     return claim_is_held(table_claim(index));
 }
 
-bool table_was_poked(uint64_t session)
+bool table_was_woken(uint64_t session)
 {
     for (uint32_t i = wakeups.head; i != wakeups.tail; i++)
         if (wakeups.ring[i % WAKEUPS_MAX].session == session)
@@ -82,7 +82,7 @@ bool table_was_poked(uint64_t session)
     return false;
 }
 
-uint32_t table_n_poked(void)
+uint32_t table_n_woken(void)
 {
     return wakeups.tail - wakeups.head;
 }

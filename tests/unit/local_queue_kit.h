@@ -26,7 +26,7 @@ void table_leave(uint32_t claim, enum leave_how how);
 
 const struct claim_cell *table_claim(uint32_t index);
 bool table_is_held(uint32_t index);
-bool table_was_poked(uint64_t session);
-uint32_t table_n_poked(void);
+bool table_was_woken(uint64_t session);
+uint32_t table_n_woken(void);
 
 #endif

@@ -1,4 +1,5 @@
-/* Transactions on the state file: all or nothing, whatever happens to who has begun one. */
+/* Transactions on the state file: all or nothing, whatever happens to the process that has begun
+ * one. */
 #include "unit/local_table_kit.h"
 
 #include <stdio.h>
@@ -9,7 +10,8 @@
 
 static uint32_t last_claim;
 
-/* Something that touches many cells: a new name, claims in line, a release, a session that goes. */
+/* Something that touches many cells: a new name, claims in a queue, a release, a session that goes.
+ */
 static void busy_change(struct tx *tx)
 {
     struct wakeups wakeups;
@@ -208,7 +210,7 @@ static void test_a_full_journal_undoes_everything(void **state)
     user_close(&user);
 }
 
-/* ---- the gate ---- */
+/* ---- the mutex ---- */
 
 static void test_a_dead_one_does_not_keep_the_gate_shut(void **state)
 {
@@ -226,7 +228,7 @@ static void test_a_dead_one_does_not_keep_the_gate_shut(void **state)
     user_close(&second);
 }
 
-/* It is alive and doesn't come out: said with its pid, and it can go on later. */
+/* A process that is alive and stays inside is reported with its pid, and can continue later. */
 static void test_a_stopped_one_is_named(void **state)
 {
     (void)state;
@@ -249,7 +251,7 @@ static void test_a_stopped_one_is_named(void **state)
     user_close(&second);
 }
 
-/* A flipped bit in the lock's word reads as the lock of somebody who doesn't live. */
+/* A flipped bit in the lock's word reads as the lock of a dead process. */
 static void test_a_flipped_lock_word_heals(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* Queues and the rule, without sockets or deaths: the table believes what it is told. */
+/* Queues and the rule, without sockets or deaths. */
 #include "unit/local_queue_kit.h"
 
 /* ---- the rule ---- */
@@ -13,12 +13,12 @@ static void test_exclusive_is_one_at_a_time_in_order(void **state)
     table_leave(a, LEAVE_RELEASED);
     assert_true(table_is_held(b) && !table_is_held(c));
     /* One is woken, and nobody else: the third one watches the second already. */
-    assert_int_equal(table_n_poked(), 1);
-    assert_true(table_was_poked(2));
+    assert_int_equal(table_n_woken(), 1);
+    assert_true(table_was_woken(2));
     table_leave(b, LEAVE_RELEASED);
     assert_true(table_is_held(c));
     table_leave(c, LEAVE_RELEASED);
-    assert_int_equal(table_n_poked(), 0);
+    assert_int_equal(table_n_woken(), 0);
 }
 
 /* LESSONS row 12: a reader waits only for earlier writers, a writer for all before it. */
@@ -29,7 +29,7 @@ static void test_readers_and_writers(void **state)
     uint32_t w = table_enter("n", 3, STILE_EXCLUSIVE, 0), r3 = table_enter("n", 4, STILE_SHARED, 0);
     assert_true(table_is_held(r1) && table_is_held(r2) && !table_is_held(w) && !table_is_held(r3));
     table_leave(r2, LEAVE_RELEASED);
-    assert_int_equal(table_n_poked(), 0); /* the writer watches the first reader */
+    assert_int_equal(table_n_woken(), 0); /* the writer watches the first reader */
     table_leave(r1, LEAVE_RELEASED);
     assert_true(table_is_held(w) && !table_is_held(r3));
     table_leave(w, LEAVE_RELEASED);
@@ -46,8 +46,8 @@ static void test_a_writer_that_withdraws_lets_readers_in(void **state)
              w2 = table_enter("n", 4, STILE_EXCLUSIVE, 0);
     table_leave(w1, LEAVE_RELEASED);
     assert_true(table_is_held(r1) && table_is_held(r2) && !table_is_held(w2));
-    assert_true(table_was_poked(3));
-    assert_true(table_was_poked(4)); /* it is the first in line now, and watches somebody else */
+    assert_true(table_was_woken(3));
+    assert_true(table_was_woken(4)); /* it is the first waiter now, and watches another session */
     table_leave(r1, LEAVE_RELEASED);
     table_leave(r2, LEAVE_RELEASED);
     assert_true(table_is_held(w2));
@@ -77,8 +77,8 @@ static void test_who_stands_behind_a_leaver_is_told(void **state)
              b = table_enter("n", 2, STILE_EXCLUSIVE, 0),
              c = table_enter("n", 3, STILE_EXCLUSIVE, 0);
     table_leave(b, LEAVE_RELEASED);
-    assert_true(table_was_poked(3));
-    assert_int_equal(table_n_poked(), 1);
+    assert_true(table_was_woken(3));
+    assert_int_equal(table_n_woken(), 1);
     table_leave(c, LEAVE_RELEASED);
     table_leave(a, LEAVE_RELEASED);
 }
@@ -91,9 +91,9 @@ static void test_a_thousand_readers_come_in_by_and_by(void **state)
         r[i] = table_enter("n", i + 2, STILE_SHARED, 0);
     table_leave(w, LEAVE_RELEASED);
     assert_true(table_is_held(r[0]) && !table_is_held(r[999]));
-    /* Each transaction tells of some; who is told goes on. */
+    /* Each transaction wakes some; each claim that is woken continues. */
     for (int i = 0; i < 20 && !table_is_held(r[999]); i++) {
-        assert_true(table_n_poked() > 0);
+        assert_true(table_n_woken() > 0);
         table_begin();
         local_queue_settle(&tx, table_find_name("n"), START_NS, &wakeups);
         table_commit();
@@ -142,7 +142,7 @@ static void test_a_hold_keeps_the_place_of_who_released(void **state)
     table_leave(a, LEAVE_RELEASED);
     assert_int_equal(table_claim(a)->state, CLAIM_GHOST);
     assert_false(table_is_held(b));
-    assert_true(table_was_poked(2)); /* it has a time to wait for now */
+    assert_true(table_was_woken(2)); /* it has a time to wait for now */
     struct ahead ahead;
     table_begin();
     local_queue_ahead(&tx, b, &ahead);
@@ -227,7 +227,7 @@ static void test_the_end_of_everybody(void **state)
     assert_int_equal(kit_cells_in_use(&user.store), before + 6);
 }
 
-/* ---- who is watched ---- */
+/* ---- what a waiter watches ---- */
 
 static void expect_sight(uint32_t claim, uint32_t n, uint64_t first)
 {
@@ -249,10 +249,10 @@ static void test_each_watches_who_concerns_it(void **state)
     expect_sight(w1, 1, 1); /* all holders have to go; the first will do */
     expect_sight(w2, 1, 3);
     table_leave(r1, LEAVE_DEAD);
-    assert_true(table_was_poked(3));
+    assert_true(table_was_woken(3));
     expect_sight(w1, 1, 2);
     table_leave(w1, LEAVE_RELEASED);
-    assert_true(table_was_poked(4));
+    assert_true(table_was_woken(4));
     expect_sight(w2, 1, 2);
     table_leave(w2, LEAVE_RELEASED);
     table_leave(r2, LEAVE_RELEASED);

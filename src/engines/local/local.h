@@ -77,7 +77,7 @@ struct local {
     struct watch wakeup_watch;
     struct connection connections[CONNECTIONS_MAX];
     unsigned connections_missed;
-    struct timer guard;
+    struct timer files_timer;
     bool is_gone; /* the directory's files are no longer the ones we have open */
     struct task due_task;
     struct watcher *due, **due_tail;

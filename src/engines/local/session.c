@@ -14,7 +14,7 @@
 #include "engines/local/liveness.h"
 #include "engines/local/local.h"
 
-#define GUARD_NS NS_PER_SEC
+#define CHECK_FILES_NS NS_PER_SEC
 
 /* The most that one check of the files does to give room back: some ten milliseconds. */
 #define TIDIES_A_TIME 512
@@ -66,14 +66,14 @@ static void tidy_up(struct local *local)
  * until our witness is closed, so it is closed after all holders have learned of the loss. */
 static void check_files(struct timer *timer)
 {
-    struct local *local = container_of(timer, struct local, guard);
+    struct local *local = container_of(timer, struct local, files_timer);
     struct env *env = local->env;
     env->store.is_hasty = false;
     local->is_gone = !local_dir_is_intact(&env->dir, env->store.fd, env->store.live_fd) ||
                      !local_store_is_whole(&env->store);
     if (!local->is_gone) {
         tidy_up(local);
-        loop_arm(local->engine.loop, timer, loop_now(local->engine.loop) + GUARD_NS);
+        loop_arm(local->engine.loop, timer, loop_now(local->engine.loop) + CHECK_FILES_NS);
         return;
     }
     local_wakeup_make_all_due(local);
@@ -163,8 +163,9 @@ enum stile_status local_session_open(struct local *local, struct stile_error *er
     }
     local->witness_fd = local_witness_make(
         &local->env->dir, local->env->store.cells[AT_LEDGER].ledger.epoch, local->id);
-    local->guard.fn = check_files;
-    loop_arm(local->engine.loop, &local->guard, loop_now(local->engine.loop) + GUARD_NS);
+    local->files_timer.fn = check_files;
+    loop_arm(local->engine.loop, &local->files_timer,
+             loop_now(local->engine.loop) + CHECK_FILES_NS);
     return STILE_OK;
 }
 
@@ -176,7 +177,7 @@ void local_session_close(struct local *local)
         (void)local_tx_commit(&tx);
     }
     local_wakeup_end(local);
-    loop_disarm(local->engine.loop, &local->guard);
+    loop_disarm(local->engine.loop, &local->files_timer);
     loop_unreserve(local->engine.loop, 1);
     remove_sockets(local);
 }
