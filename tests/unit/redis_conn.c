@@ -205,7 +205,7 @@ static void each_error_has_a_status_and_a_sentence(void **state)
         {"OOM command not allowed when used memory > 'maxmemory'.", STILE_REFUSED, "maxmemory"},
         {"NOAUTH Authentication required.", STILE_REFUSED, "wants a password"},
         {"NOPERM User x has no permissions to run the 'eval' command", STILE_REFUSED, "'eval'"},
-        {"WRONGTYPE Operation against a key", STILE_REFUSED, "no lock"},
+        {"WRONGTYPE Operation against a key", STILE_REFUSED, "other than a lock"},
         {"ASK 1 127.0.0.1:1", STILE_UNREACHABLE, "127.0.0.1:1"},
         {"CLUSTERDOWN Hash slot not served", STILE_UNREACHABLE, "Cluster is down"},
         {"TRYAGAIN Multiple keys request during rehashing", STILE_UNREACHABLE, "moving"},
@@ -215,7 +215,7 @@ static void each_error_has_a_status_and_a_sentence(void **state)
         {"DENIED Redis is running in protected mode", STILE_REFUSED, "protected"},
         {"ERR unknown command 'x'", STILE_UNSUPPORTED, "too old"},
         {"ERR Error running script (call to f_1): @user_script:1: WRONGTYPE x", STILE_REFUSED,
-         "no lock"},
+         "other than a lock"},
         {"ERR \x01\xff", STILE_REFUSED, "ERR ??"},
     };
     struct heard a;

@@ -126,7 +126,7 @@ static void an_answer_nobody_asked_for_ends_it(void **state)
     scene_connect();
     fake_say(&server, "+OK\r\n");
     run_until(kit.loop, kit.down);
-    assert_true(error_has(&kit.why, "nobody asked for"));
+    assert_true(error_has(&kit.why, "without a request"));
 }
 
 /* ---- breaking ---- */

@@ -7,7 +7,7 @@
 enum stile_status redis_address_db(unsigned *db, const struct url *url, struct stile_error *err)
 {
     const char *path = url->path;
-    if (url_param(url, "db")) /* ignored, it would lock in another database than the user means */
+    if (url_param(url, "db")) /* if ignored, locks would be in another database than meant */
         return error_set(err, STILE_MISUSE, 0,
                          "db= belongs to redis+unix and redis+sentinel URLs; here the database is "
                          "the path: redis://host/3");
@@ -29,7 +29,7 @@ enum stile_status redis_address_allow(const struct url *url, struct stile_error 
 {
     const char *allow = url_param(url, "allow");
     if (allow && strcmp(allow, "eviction") != 0)
-        return error_set(err, STILE_MISUSE, 0, "allow= knows one word, eviction");
+        return error_set(err, STILE_MISUSE, 0, "allow= takes one word: eviction");
     return STILE_OK;
 }
 
@@ -70,7 +70,7 @@ bool redis_address_says(const char *info, const char *line)
 
 enum stile_status redis_address_check(const char *info, bool may_evict, struct stile_error *err)
 {
-    /* Any node of a Cluster tells where the others are. */
+    /* Any node of a Cluster can name the others. */
     if (redis_address_says(info, "role:slave") && !redis_address_says(info, "cluster_enabled:1"))
         return error_set(err, STILE_UNREACHABLE, 0,
                          "this server is a replica, where nothing can be locked: wait for the "

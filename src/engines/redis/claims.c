@@ -2,7 +2,7 @@
  *
  *     IDLE ──► REQUESTED ──► WAITING ──► CONFIRMING ──► REPLICATING ──► HELD ──► RELEASING ──► IDLE
  *
- * A claim on a name that nobody else wants takes the short script (take.lua). If the name is taken,
+ * A claim on a name without contention sends the short script (take.lua). If the name is taken,
  * or was lately, it sends the long one (claim.lua), which queues it. A waiter is granted by a
  * message and confirms the grant.
  *
@@ -259,7 +259,7 @@ static void send_claim(struct redis_claim *claim)
     add_entry(&call, claim, &n);
     redis_call_add(&call, n.slots);
     claim->asked_at = claim_node(claim);
-    redis_call_add(&call, base->wait && claim->asked_at->hearing ? "1" : "0");
+    redis_call_add(&call, base->wait && claim->asked_at->subscribed ? "1" : "0");
     redis_call_add(&call, claim->has_waited ? "1" : "0");
     redis_call_add(&call, redis->poll_ms ? "1" : "0");
     redis_number_write(behind, claim->behind_ns ? (now_ns - claim->behind_ns) / NS_PER_MS + 1 : 0);

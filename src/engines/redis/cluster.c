@@ -18,16 +18,16 @@
 
 struct cluster {
     struct redis *redis;
-    struct node *nodes[NODES_MAX]; /* all that were ever heard of */
+    struct node *nodes[NODES_MAX]; /* all that were ever named */
     size_t n;
-    uint16_t owner[SLOTS]; /* 1 + which node; 0: nobody */
+    uint16_t owner[SLOTS]; /* 1 + the index of its node; 0: none */
     uint16_t next[SLOTS];  /* the table that is being read */
 
     struct timer refresh;
     uint64_t asked_ns;
     unsigned rounds;
     bool asking, loaded, gave_up;
-    size_t at, tried; /* who is asked for the table */
+    size_t at, tried; /* at: the node asked for the table; tried: how many were asked */
     struct stile_error why;
 };
 
@@ -41,12 +41,13 @@ static bool is_at(const struct node *node, const char *host, uint16_t port)
     return node->host && strcmp(node->host, host) == 0 && node->options.target.port == port;
 }
 
-/* Of all that are known, one that nobody needs. */
+/* A known node that is no longer used. */
 static struct node *find_unused(struct cluster *c)
 {
     for (size_t i = 0; i < c->n; i++) {
         struct node *node = c->nodes[i];
-        bool used = node->slots || node->asks || node->hears || node->waits || node->later.first;
+        bool used =
+            node->slots || node->conn || node->pubsub || node->wait_conn || node->later.first;
         if (!used && node != &c->redis->home)
             return node;
     }
@@ -65,7 +66,7 @@ static uint16_t reuse_node(struct cluster *c, const char *host, uint16_t port)
     return find_node(c, host, port);
 }
 
-/* 1 + its place, or 0: no memory, or too many. */
+/* 1 + its index, or 0: no memory, or too many nodes. */
 static uint16_t find_node(struct cluster *c, const char *host, uint16_t port)
 {
     for (size_t i = 0; i < c->n; i++)
@@ -86,7 +87,7 @@ struct node *redis_cluster_node(struct cluster *c, uint16_t slot)
 {
     if (c->owner[slot])
         return c->nodes[c->owner[slot] - 1];
-    return c->nodes[c->at % c->n]; /* it will say that the cluster is down */
+    return c->nodes[c->at % c->n]; /* it will answer that the cluster is down */
 }
 
 size_t redis_cluster_nodes(struct node ***nodes, struct cluster *c)
@@ -97,23 +98,23 @@ size_t redis_cluster_nodes(struct node ***nodes, struct cluster *c)
 
 /* ---- the table ---- */
 
-/* Nobody is to be asked there: what is idle is closed, and does not come up again. */
+/* Nodes without slots get no requests: idle connections to them are closed, and stay closed. */
 static void close_idle(struct cluster *c)
 {
     for (size_t i = 0; i < c->n; i++) {
         struct node *node = c->nodes[i];
         if (node->slots || node->later.first)
             continue;
-        redis_conn_free(node->hears);
-        node->hears = NULL;
-        node->hearing = false;
-        if (node->asks && redis_conn_is_idle(node->asks)) {
-            redis_conn_free(node->asks);
-            node->asks = NULL;
+        redis_conn_free(node->pubsub);
+        node->pubsub = NULL;
+        node->subscribed = false;
+        if (node->conn && redis_conn_is_idle(node->conn)) {
+            redis_conn_free(node->conn);
+            node->conn = NULL;
         }
-        if (node->waits && redis_conn_is_idle(node->waits)) {
-            redis_conn_free(node->waits);
-            node->waits = NULL;
+        if (node->wait_conn && redis_conn_is_idle(node->wait_conn)) {
+            redis_conn_free(node->wait_conn);
+            node->wait_conn = NULL;
         }
     }
 }
@@ -136,33 +137,33 @@ static void take_table(struct cluster *c)
     c->redis->node_events->moved(c->redis);
 }
 
-/* {first, last, {host, port, ...}, replicas ...}; no host: the one that tells. */
-static bool read_range(struct cluster *c, const redisReply *range, const char *teller)
+/* {first, last, {host, port, ...}, replicas ...}; no host: that of the sender. */
+static bool read_range(struct cluster *c, const redisReply *range, const char *sender)
 {
     const redisReply *node = element_at(range, 2);
     if (!is_array(node, 2) || !is_number(element_at(range, 0)) || !is_number(element_at(range, 1)))
         return false;
     long long first = number_at(range, 0), last = number_at(range, 1), port = number_at(node, 1);
     const char *host = text_at(node, 0);
-    bool told = host && *host && strcmp(host, "?") != 0 && strlen(host) < HOST_MAX;
+    bool given = host && *host && strcmp(host, "?") != 0 && strlen(host) < HOST_MAX;
     if (first < 0 || last < first || last >= SLOTS || port < 1 || port > UINT16_MAX)
         return false;
-    uint16_t place = find_node(c, told ? host : teller, (uint16_t)port);
-    if (!place)
+    uint16_t number = find_node(c, given ? host : sender, (uint16_t)port);
+    if (!number)
         return false;
     for (long long slot = first; slot <= last; slot++)
-        c->next[slot] = place;
-    c->nodes[place - 1]->slots++; /* so that it is not taken for unused */
+        c->next[slot] = number;
+    c->nodes[number - 1]->slots++; /* so that it is not taken for unused */
     return true;
 }
 
-static bool read_table(struct cluster *c, const redisReply *reply, const char *teller)
+static bool read_table(struct cluster *c, const redisReply *reply, const char *sender)
 {
     memset(c->next, 0, sizeof c->next);
     if (!is_array(reply, 1))
         return false;
     for (size_t i = 0; i < length_of(reply); i++)
-        if (!read_range(c, element_at(reply, i), teller ? teller : "127.0.0.1"))
+        if (!read_range(c, element_at(reply, i), sender ? sender : "127.0.0.1"))
             return false;
     return true;
 }
@@ -180,7 +181,7 @@ static void on_table(void *data, const redisReply *reply, const struct stile_err
         c->why = *err;
     else
         error_set(&c->why, STILE_UNREACHABLE, 0,
-                  "the cluster has no slots yet, or tells nothing of use about them");
+                  "the cluster has no slots yet, or its table of them is malformed");
     ask_next(c);
 }
 
@@ -190,14 +191,14 @@ static bool ask_node(struct cluster *c, struct node *node)
     return redis_node_send(node, args, 2, on_table, c, &c->why) == STILE_OK;
 }
 
-/* Once around those we are connected with, then once around the others. */
+/* Once through the connected nodes, then once through the others. */
 static void ask_next(struct cluster *c)
 {
     while (c->tried < 2 * c->n) {
         bool others = c->tried++ >= c->n;
         c->at = (c->at + 1) % c->n;
         struct node *node = c->nodes[c->at];
-        bool up = node->asks && redis_conn_is_up(node->asks);
+        bool up = node->conn && redis_conn_is_up(node->conn);
         if (up != others && ask_node(c, node))
             return;
     }
@@ -227,11 +228,11 @@ static void refresh_soon(struct cluster *c)
     loop_arm(loop, &c->refresh, at_ns > now_ns ? at_ns : now_ns);
 }
 
-/* ---- where to go instead ---- */
+/* ---- redirections ---- */
 
-/* "MOVED slot host:port" or "ASK slot host:port"; an IPv6 address has no brackets, and without a
- * host it is the one that says it. */
-static uint16_t read_redirect(struct cluster *c, long *slot, const char *text, const char *teller)
+/* "MOVED slot host:port" or "ASK slot host:port"; an IPv6 address has no brackets, and no host
+ * means that of the sender. */
+static uint16_t read_redirect(struct cluster *c, long *slot, const char *text, const char *sender)
 {
     char host[HOST_MAX], *end;
     const char *at = strchr(text, ' ');
@@ -244,34 +245,34 @@ static uint16_t read_redirect(struct cluster *c, long *slot, const char *text, c
         return 0;
     snprintf(host, sizeof host, "%.*s", (int)(colon - end), end);
     if (!*host)
-        snprintf(host, sizeof host, "%s", teller ? teller : "127.0.0.1");
+        snprintf(host, sizeof host, "%s", sender ? sender : "127.0.0.1");
     return find_node(c, host, (uint16_t)port);
 }
 
-static void set_owner(struct cluster *c, long slot, uint16_t place)
+static void set_owner(struct cluster *c, long slot, uint16_t number)
 {
     if (c->owner[slot])
         c->nodes[c->owner[slot] - 1]->slots--;
-    c->owner[slot] = place;
-    c->nodes[place - 1]->slots++;
+    c->owner[slot] = number;
+    c->nodes[number - 1]->slots++;
 }
 
-/* False: it goes no further, and its answer is that of the server. */
+/* False: it is not redirected, and gets the server's reply. */
 static bool follow(struct cluster *c, struct node *node, struct request *request,
                    const redisReply *reply, bool asking)
 {
     long slot;
-    uint16_t place = read_redirect(c, &slot, reply->str, node->host);
+    uint16_t number = read_redirect(c, &slot, reply->str, node->host);
     if (!asking)
         refresh_soon(c);
-    if (!place)
+    if (!number)
         return false;
     if (!asking)
-        set_owner(c, slot, place);
-    struct node *to = c->nodes[place - 1];
+        set_owner(c, slot, number);
+    struct node *to = c->nodes[number - 1];
     if (request->hops++ >= HOPS_MAX || redis_node_connect(to, NULL))
         return false;
-    redis_conn_give(to->asks, request, asking);
+    redis_conn_give(to->conn, request, asking);
     return true;
 }
 
@@ -295,7 +296,7 @@ bool redis_cluster_answers(struct cluster *c, struct node *node, struct request 
     }
 }
 
-/* Somebody else is asked about it first. */
+/* Another node is asked for the table first. */
 void redis_cluster_down(struct cluster *c, struct node *node)
 {
     if (!node->slots) {
@@ -308,7 +309,7 @@ void redis_cluster_down(struct cluster *c, struct node *node)
     refresh_soon(c);
 }
 
-/* ---- the beginning and the end ---- */
+/* ---- new and free ---- */
 
 enum stile_status redis_cluster_new(struct cluster **out, struct redis *redis,
                                     struct stile_error *err)

@@ -1,9 +1,9 @@
-/* Redis Cluster: which node has which slots, and how to follow keys that move.
+/* Redis Cluster: which node has which slots, and how requests follow keys that move.
  *
- * The table is read when the engine is opened, and again when a node sends us elsewhere (MOVED), is
- * lost, or says that the cluster is down; never more often than some times a second, however many
- * answers say so. A request that is sent elsewhere goes there by itself. While a slot moves, names
- * in it are neither here nor there: their requests are asked again until their time is up. */
+ * The table is read when the engine is opened, and again when a node redirects us (MOVED), is
+ * lost, or reports that the cluster is down; never more than a few times a second, however many
+ * replies do. A redirected request is handed to the other node. While a slot moves, the keys of a
+ * name may be on two nodes: its requests are sent again until their deadline. */
 #ifndef STILE_REDIS_CLUSTER_H
 #define STILE_REDIS_CLUSTER_H
 
@@ -17,7 +17,7 @@ enum stile_status redis_cluster_new(struct cluster **cluster, struct redis *redi
 void redis_cluster_free(struct cluster *cluster); /* and its nodes, but for redis->home */
 
 bool redis_cluster_is_loaded(const struct cluster *cluster);
-/* OK: go on waiting. Else all were asked. */
+/* OK: go on waiting. Else all nodes were asked. */
 enum stile_status redis_cluster_gave_up(const struct cluster *cluster, struct stile_error *err);
 
 struct node *redis_cluster_node(struct cluster *cluster, uint16_t slot); /* never NULL */

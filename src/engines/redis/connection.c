@@ -1,5 +1,5 @@
-/* One connection to a Redis server: requests and answers, subscriptions, how long all may take, and
- * connecting again. connection.h has the rules. */
+/* One connection to a Redis server: requests and replies, subscriptions, timeouts and reconnecting.
+ * connection.h has the rules. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,12 +12,12 @@
 #include "engines/redis/reply.h"
 #include "mutant.h"
 
-/* No longer than this part of the shortest lease at stake. */
-#define CONN_SILENCE_PART 4
-#define CONN_PAUSE_PART   8
+/* Limits, as fractions of the shortest lease that depends on the connection. */
+#define CONN_SILENCE_FRACTION 4
+#define CONN_PAUSE_FRACTION   8
 
 static void go_down(struct conn *conn); /* why is set */
-/* why is set, but this is no place for events. */
+/* The same from the loop, for callers that must not run callbacks. */
 static void break_soon(struct conn *conn);
 static void start_connecting(struct conn *conn);
 static void enter(struct conn *conn);
@@ -32,11 +32,9 @@ static void leave_when_answered(struct conn *conn);
 static void take_push(struct conn *conn, const redisReply *reply);
 static void watch_time(struct conn *conn);
 
-/* ---- requests and answers ---- */
-
 #define DEFAULT_ANSWER_NS (3 * NS_PER_SEC)
 #define CONN_TIMERS       2
-#define READ_AT_ONCE      32 /* requests: what is in 16 KiB, which a server reads at a time */
+#define READ_AT_ONCE      32 /* requests in 16 KiB, which is what a server reads at a time */
 
 void *redis_conn_owner(const struct conn *c)
 {
@@ -70,8 +68,7 @@ static bool knows(struct conn *c, const struct lua *lua)
     return false;
 }
 
-/* After one that was written in part, nothing more may follow: the server would take it for the
- * rest. */
+/* Nothing may follow a request that was written in part: the server would take it for the rest. */
 static void write_request(struct conn *c, struct request *r)
 {
     r->end = UINT64_MAX;
@@ -84,7 +81,7 @@ static void write_request(struct conn *c, struct request *r)
     }
 }
 
-/* It holds for the next command only; its own answer nobody wants to know. */
+/* ASKING holds for the next command only. Its own reply is ignored. */
 static void put_asking(struct conn *c, uint64_t until_ns)
 {
     const struct conn_arg word = CONN_TEXT("ASKING");
@@ -126,7 +123,7 @@ static void put_waiting(struct conn *c)
     }
 }
 
-/* With a window, nothing overtakes what waits for room. */
+/* With a window, no request overtakes those that wait for room. */
 static bool is_clear(const struct conn *c)
 {
     return c->state == UP && !c->forgotten.first && !c->break_task.queued && has_room(c) &&
@@ -184,7 +181,7 @@ enum stile_status redis_conn_eval(struct conn *c, const struct lua *lua,
     return submit(c, redis_request_new_eval(lua, args, n_keys, n), fn, data, err);
 }
 
-/* With ASKING goes the source: NOSCRIPT would use the ASKING up. */
+/* After ASKING the source is sent: NOSCRIPT would use the ASKING up. */
 void redis_conn_give(struct conn *c, struct request *r, bool asking)
 {
     r->asking = asking;
@@ -224,7 +221,7 @@ void redis_conn_flush(struct conn *c)
         stream_flush(c->stream);
 }
 
-/* ---- answers ---- */
+/* ---- replies ---- */
 
 static void finish(struct request *r, const redisReply *reply, const struct stile_error *err)
 {
@@ -247,9 +244,9 @@ static void answer_ended(struct conn *c, const struct stile_error *why)
         finish(r, NULL, r->in_doubt ? &doubt : &never);
 }
 
-/* They go out again in their old order, and before anything younger, once nothing is under way that
- * could turn out to be forgotten, too. Only if somebody else brings a later script back in between
- * can that one be executed first. */
+/* They are sent again in their old order and before newer requests, once no request is under way
+ * that could get NOSCRIPT, too. A later script can be executed first only if another client loads
+ * it in between. */
 static void send_forgotten(struct conn *c)
 {
     struct request_queue again = c->forgotten;
@@ -309,7 +306,7 @@ static void take_reply(struct conn *c, const redisReply *reply)
         put_waiting(c);
 }
 
-/* ---- the beginning and the end ---- */
+/* ---- new, free, move ---- */
 
 static bool keep(char **to, const char **option)
 {
@@ -329,7 +326,7 @@ static bool keep_options(struct conn *c, const struct conn_options *options)
            keep(&c->user, &c->options.user) && keep(&c->password, &c->options.password);
 }
 
-static void drop_parts(struct conn *c)
+static void free_members(struct conn *c)
 {
     stream_free(c->stream);
     redis_resp_free(c->resp);
@@ -359,7 +356,7 @@ void redis_conn_free(struct conn *c)
 {
     if (!c || c->freed)
         return;
-    drop_parts(c);
+    free_members(c);
     loop_unreserve(c->loop, CONN_TIMERS);
     if (c->in_event)
         c->freed = true;
@@ -438,8 +435,8 @@ static void leave_when_answered(struct conn *c)
     break_soon(c);
 }
 
-/* What is under way there is answered by the old server, mostly with READONLY. Were the connection
- * closed at once, it would be in doubt. */
+/* The old server still answers what is under way, mostly with READONLY. If the connection were
+ * closed at once, those requests would be in doubt. */
 void redis_conn_reconnect(struct conn *c, const struct stile_error *why)
 {
     c->suspect = true;
@@ -450,9 +447,7 @@ void redis_conn_reconnect(struct conn *c, const struct stile_error *why)
     leave_when_answered(c);
 }
 
-/* ---- subscriptions ---- */
-
-/* ---- what comes ---- */
+/* ---- subscriptions: what the server sends ---- */
 
 /* An array of three: what, channel, payload or count. */
 static bool is_push(const redisReply *reply)
@@ -467,7 +462,7 @@ static void take_push(struct conn *c, const redisReply *reply)
 
     if (!is_push(reply)) {
         if (!redis_error_explain(reply, &c->why))
-            error_set(&c->why, STILE_REFUSED, 0, "the server sent an answer nobody asked for");
+            error_set(&c->why, STILE_REFUSED, 0, "the server sent a reply without a request");
         go_down(c);
     } else if (is_text(kind, "message") && text_of(payload)) {
         c->events->message(c, channel->str, channel->len, payload->str, payload->len);
@@ -476,7 +471,7 @@ static void take_push(struct conn *c, const redisReply *reply)
     }
 }
 
-/* ---- what is wanted ---- */
+/* ---- subscriptions: channels ---- */
 
 static void put_channel(struct conn *c, const char *verb, const struct conn_channel *channel)
 {
@@ -523,20 +518,20 @@ void redis_conn_unsubscribe(struct conn *c, const char *channel, size_t len)
     free(gone);
 }
 
-/* ---- how long requests may take ---- */
+/* ---- timeouts ---- */
 
-/* After how many times the patience of a request without any answer a connection is given up. */
+/* A connection is given up after this many times the timeout of a request without any reply. */
 #define GIVE_UP_AFTER 4
 
-static uint64_t patience(const struct conn *c, uint64_t usual_ns, unsigned part)
+static uint64_t patience(const struct conn *c, uint64_t usual_ns, unsigned fraction)
 {
     uint64_t lease_ns = c->options.leases ? redis_leases_shortest(c->options.leases) : UINT64_MAX;
-    return lease_ns / part < usual_ns ? lease_ns / part : usual_ns;
+    return lease_ns / fraction < usual_ns ? lease_ns / fraction : usual_ns;
 }
 
 static uint64_t silence(const struct conn *c)
 {
-    return patience(c, GIVE_UP_AFTER * c->options.answer_ns, CONN_SILENCE_PART);
+    return patience(c, GIVE_UP_AFTER * c->options.answer_ns, CONN_SILENCE_FRACTION);
 }
 
 static uint64_t earlier(uint64_t at_ns, const struct request *r)
@@ -544,9 +539,9 @@ static uint64_t earlier(uint64_t at_ns, const struct request *r)
     return r && r->until_ns < at_ns ? r->until_ns : at_ns;
 }
 
-/* A server that has thousands of requests before it answers one after the other: not even the last
- * of them is reason to leave it while answers come. What was asked last would be lost with the
- * connection, though it was about to be executed. */
+/* A server with thousands of requests answers one after the other. While replies come, an overdue
+ * request is no reason to leave it: the last requests would be lost with the connection, though
+ * they were about to be executed. */
 static uint64_t give_up_at(const struct conn *c)
 {
     if (!c->sent.first)
@@ -559,8 +554,8 @@ static uint64_t give_up_at(const struct conn *c)
     return asked_ns > heard_ns ? asked_ns : heard_ns;
 }
 
-/* Until when what waits may wait: for a connection; or, where only so many are sent at once, for as
- * long as the server answers those. It is asked again by nobody while it is in line. */
+/* Until when unsent requests may wait: for a connection; or, with a window, for as long as the
+ * server answers those before them. */
 static uint64_t waits_until(const struct conn *c)
 {
     if (!c->waiting.first)
@@ -573,8 +568,8 @@ static uint64_t waits_until(const struct conn *c)
     return heard_ns > c->sent.first->until_ns ? heard_ns : c->sent.first->until_ns;
 }
 
-/* The timer stays where it is while requests come and go; it looks again when it fires. Only a
- * request with less patience than all before it moves it. */
+/* The timer stays where it is while requests come and go, and is set again when it fires. Only a
+ * request with an earlier deadline than all before it moves it. */
 static void watch_time(struct conn *c)
 {
     uint64_t at_ns = earlier(give_up_at(c), c->first_on_time);
@@ -622,7 +617,7 @@ static void refuse_waiting(struct conn *c, uint64_t now_ns)
         return;
     }
     error_set(&err, STILE_UNREACHABLE, ETIMEDOUT, "%s: no answer in time", c->address);
-    size_t n = c->waiting.n; /* what is asked for meanwhile has its own time */
+    size_t n = c->waiting.n; /* requests made meanwhile have a deadline of their own */
     while (!c->freed && n-- > 0 && c->waiting.first)
         finish(redis_requests_pop(&c->waiting), NULL, &err);
 }
@@ -652,11 +647,11 @@ static void on_overdue(struct timer *timer)
     leave(c);
 }
 
-/* ---- the life of a connection ---- */
+/* ---- connecting ---- */
 
 #define BACKOFF_FIRST_NS (20 * NS_PER_MS)
 #define BACKOFF_MAX_NS   (2 * NS_PER_SEC)
-/* One that was up for so long has not failed because of the server's load. */
+/* A connection that was up for this long did not fail because of the server's load. */
 #define STEADY_NS NS_PER_SEC
 
 #define CONNECTING_NS (5 * NS_PER_SEC)
@@ -693,7 +688,7 @@ static void plan_retry(struct conn *c, bool was_up)
 
     if (was_up && now_ns - c->up_ns >= STEADY_NS)
         c->attempt = 0;
-    uint64_t most_ns = patience(c, BACKOFF_MAX_NS, CONN_PAUSE_PART);
+    uint64_t most_ns = patience(c, BACKOFF_MAX_NS, CONN_PAUSE_FRACTION);
     uint64_t first_ns = BACKOFF_FIRST_NS < most_ns ? BACKOFF_FIRST_NS : most_ns;
     loop_arm(c->loop, &c->retry, now_ns + loop_backoff(c->loop, first_ns, most_ns, c->attempt));
     c->attempt++;
@@ -707,7 +702,7 @@ static void go_elsewhere(struct conn *c)
     start_connecting(c);
 }
 
-/* What is still in the stream has not been executed, nor has what is there in part. */
+/* Requests that are still in the stream, even in part, have not been executed. */
 static void end_requests(struct conn *c)
 {
 #ifndef MUTANT_REDIS_DOUBT_IS_FAILURE
@@ -764,7 +759,7 @@ static void on_refuse(struct task *task)
     struct conn *c = container_of(task, struct conn, refuse_task);
 
     if (c->state != PAUSED)
-        return; /* an attempt has begun meanwhile: they wait for it */
+        return; /* a new attempt has begun: they wait for it */
     enter(c);
     redis_requests_append(&c->ended, &c->waiting);
     answer_ended(c, &c->why);
@@ -777,7 +772,7 @@ static void come_up(struct conn *c)
 {
     c->state = UP;
     c->up_ns = loop_now(c->loop);
-    if (c->suspect && !c->role_asked) { /* the suspicion came up while it was greeted */
+    if (c->suspect && !c->role_asked) { /* the suspicion arose during the greeting */
         struct stile_error why;
         error_set(&why, STILE_UNREACHABLE, FAULT_READ_ONLY, "this server may be a replica");
         redis_conn_reconnect(c, &why);
@@ -789,19 +784,19 @@ static void come_up(struct conn *c)
     c->events->up(c);
 }
 
-/* err NULL is not enough: a server that repeats what it hears is not Redis either. */
+/* err NULL is not enough: a server that echoes its input is not Redis either. */
 static bool greeting_failed(struct conn *c, const char *what, const redisReply *reply,
                             const struct stile_error *err)
 {
     bool strange = reply && reply->type != REDIS_REPLY_STATUS && reply->type != REDIS_REPLY_ERROR;
 
     if (c->state != GREETING)
-        return true; /* the connection broke; everybody is told */
+        return true; /* the connection broke: all requests are answered already */
     if (!err && !strange)
         return false;
     if (strange)
-        error_set(&c->why, STILE_REFUSED, 0, "what answers is not Redis");
-    else if (err->status == STILE_UNCERTAIN) /* nothing that matters was asked yet */
+        error_set(&c->why, STILE_REFUSED, 0, "the server that answers is not Redis");
+    else if (err->status == STILE_UNCERTAIN) /* no request of a caller was sent yet */
         error_set(&c->why, STILE_UNREACHABLE, ETIMEDOUT, "the server does not answer");
     else
         c->why = *err;
@@ -810,7 +805,7 @@ static bool greeting_failed(struct conn *c, const char *what, const redisReply *
     return true;
 }
 
-/* The server's own words could repeat the password. */
+/* The server's error text could repeat the password. */
 static void on_auth(void *data, const redisReply *reply, const struct stile_error *err)
 {
     struct stile_error plain;
@@ -827,8 +822,8 @@ static void on_select(void *data, const redisReply *reply, const struct stile_er
     greeting_failed(data, "choosing the database", reply, err);
 }
 
-/* Nothing is asked of a replica: it would answer READONLY, or what was true some time ago. Where
- * the role is only a suspicion, an ACL may hide it: the next write shows it. */
+/* A replica gets no requests: it would answer READONLY, or with outdated data. If the role is only
+ * a suspicion, an ACL may hide it: the next write shows it. */
 static void on_role(void *data, const redisReply *reply, const struct stile_error *err)
 {
     struct conn *c = data;
@@ -836,7 +831,7 @@ static void on_role(void *data, const redisReply *reply, const struct stile_erro
 
     if (!err && !is_text(element_at(reply, 0), "master")) {
         error_set(&not_primary, STILE_UNREACHABLE, FAULT_READ_ONLY,
-                  "this server is not a primary (any more)");
+                  "this server is not a primary, or no longer one");
         err = &not_primary;
     }
     if (!c->options.primary && redis_error_is_denial(err))
@@ -846,7 +841,7 @@ static void on_role(void *data, const redisReply *reply, const struct stile_erro
     greeting_failed(c, "asking for its role", NULL, err);
 }
 
-/* The name is for CLIENT LIST and may be refused, unless that means that all will be. */
+/* The name is for CLIENT LIST and may be refused, unless the same error would refuse everything. */
 static void on_name(void *data, const redisReply *reply, const struct stile_error *err)
 {
     enum redis_error fault = reply ? redis_error_of(reply) : FAULT_NONE;
@@ -862,7 +857,7 @@ static bool greet(struct conn *c, const struct conn_arg *args, size_t n, conn_fn
     struct request *r = redis_request_new(args, n);
     uint64_t ns = c->options.target.timeout_ns;
 
-    ns = patience(c, ns ? ns : GREETING_NS, CONN_SILENCE_PART);
+    ns = patience(c, ns ? ns : GREETING_NS, CONN_SILENCE_FRACTION);
     if (!r) {
         error_set(&c->why, STILE_NOMEM, 0, "out of memory");
         go_down(c);
@@ -910,8 +905,8 @@ static bool check_role(struct conn *c)
     return !c->role_asked || greet(c, &role, 1, on_role);
 }
 
-/* All in one go; nobody else's request goes out before they are answered: without SELECT it would
- * hit another database. */
+/* Sent together; no other request is sent before they are answered: without SELECT it would use
+ * another database. */
 static void on_opened(struct stream *stream)
 {
     struct conn *c = stream_owner(stream);
@@ -964,7 +959,7 @@ static void start_connecting(struct conn *c)
     struct stream_target target = c->options.target;
 
     target.timeout_ns =
-        patience(c, target.timeout_ns ? target.timeout_ns : CONNECTING_NS, CONN_SILENCE_PART);
+        patience(c, target.timeout_ns ? target.timeout_ns : CONNECTING_NS, CONN_SILENCE_FRACTION);
     write_address(c);
     c->resp = redis_resp_new();
     if (!c->resp)
@@ -980,7 +975,7 @@ static void on_retry(struct timer *timer)
     start_connecting(container_of(timer, struct conn, retry));
 }
 
-/* ---- leases at stake ---- */
+/* ---- leases ---- */
 
 unsigned redis_leases_add(struct leases *s, uint64_t lease_ns)
 {

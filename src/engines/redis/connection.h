@@ -1,37 +1,38 @@
-/* One connection to a Redis server, kept up: RESP2 over a stream, answers in the order of requests.
+/* One connection to a Redis server, kept up: RESP2 over a stream, replies in the order of requests.
  *
  * A connection is made for one server and comes up by itself: it connects, authenticates, selects
- * its database, and says up(). When it breaks it says down(why) and tries again, after a random
- * time up to 20 ms × 2ⁿ, 2 s at most; each failed attempt is a down(), too. One that is to carry
- * messages subscribes and sends nothing else.
+ * its database, and calls up(). When it breaks it calls down(why) and connects again, after a
+ * random time up to 20 ms × 2ⁿ, 2 s at most; each failed attempt calls down(), too. A connection
+ * for messages subscribes and sends nothing else.
  *
  * Every request that redis_conn_send() or redis_conn_eval() took is answered through its callback
  * exactly once, from the loop and never from inside the call:
  *
  *   - reply, err NULL: the server's answer;
- *   - reply and err: the server's error; err is its meaning, reply its own words, and
- * redis_error_of() of fault.h tells MOVED from READONLY;
- *   - err alone: UNCERTAIN if it was sent, and the connection broke or nothing came back in time;
- * the server may have executed it, or still do so. Any other status, mostly UNREACHABLE: it was
- * never executed.
+ *   - reply and err: the server's error; err says what it means, reply has the original text, and
+ *     redis_error_of() of errors.h distinguishes MOVED from READONLY;
+ *   - err alone: UNCERTAIN if it was sent and the connection broke or no reply came in time; the
+ *     server may have executed it, or may do so later. Any other status, mostly UNREACHABLE: it was
+ *     never executed.
  *
- * Requests wait while a connection is being made, and fail at once between two attempts: who asks
- * for a lock on a server that is down hears of it now.
+ * Requests wait while a connection is being made, and fail at once between two attempts: the caller
+ * learns at once that the server is down.
  *
  * A request that is overdue is answered with UNCERTAIN, but its connection stays for a while, so
  * that a withdrawal sent after it can't overtake it: bytes of a closed connection may be read by a
- * stopped server after those of a newer one. Its answer is dropped when it comes. With no word from
- * the server for four times as long the connection is given up, and earlier where a lease depends
- * on it: after a quarter of the shortest one. Of a lease that is renewed when a third of it is over
- * there is then time left for two more connections; so connecting takes no longer than that,
- * either, and the pause before the next attempt no longer than an eighth.
+ * stopped server after those of a newer one. Its answer is dropped when it comes. After four times
+ * as long without any reply the connection is given up, and earlier if leases depend on it: after a
+ * quarter of the shortest one. A lease is renewed when a third of it is over, which leaves time for
+ * two more connections. So connecting takes no longer than a quarter, either, and the pause before
+ * the next attempt no longer than an eighth.
  *
  * A server that answers READONLY or MASTERDOWN is a replica: behind a virtual address, a proxy or a
- * name, the primary is elsewhere by now, while the old connection would last for ever. What was
- * sent is waited for, then the name is resolved again and connected to at once; new requests wait
- * for that. Until a primary has been found every connection is asked for its role first.
+ * name, the primary is elsewhere by now, while the old connection would last for ever. The
+ * connection waits for the replies to what it has sent, resolves the name again and connects at
+ * once; new requests wait for that. Until a primary is found, every new connection asks for the
+ * role first.
  *
- * What a server can make us allocate is bounded, see resp.h. */
+ * The memory that a server can make us allocate is bounded, see resp.h. */
 #ifndef STILE_REDIS_CONNECTION_H
 #define STILE_REDIS_CONNECTION_H
 
@@ -70,28 +71,29 @@ struct conn_options {
     struct stream_target target; /* timeout_ns: for AUTH and SELECT once more */
     const char *user, *password; /* NULL: none; a user without password is MISUSE */
     unsigned db;
-    bool primary;                /* what turns out to be a replica is not connected to */
+    bool primary;                /* a server that turns out to be a replica is left */
     uint64_t answer_ns;          /* how long a request may go unanswered; 0: 3 s */
     const struct leases *leases; /* the leases that depend on it; borrowed; NULL: none */
-    size_t window; /* so many may be sent and unanswered; the rest wait here, in order, and
+    size_t window; /* how many may be sent and unanswered; the rest wait here in order, and
                     * their time begins when they are sent; 0: any number */
 };
 
 struct conn_events {
     void (*up)(struct conn *conn);
     void (*down)(struct conn *conn, const struct stile_error *why);
-    /* May be NULL. The subscription is in effect, after each up() anew: what was published while
-     * it was not is gone, so look for yourself what has changed. */
+    /* May be NULL. The subscription is in effect, after each up() anew. Messages
+     * published while it was not are lost: check what has changed. */
     void (*subscribed)(struct conn *conn, const char *channel, size_t channel_len);
     void (*message)(struct conn *conn, const char *channel, size_t channel_len, const char *bytes,
                     size_t n);
-    /* May be NULL. The server is a replica, and this connection is about to leave it: another one
-     * to the same place should, too. */
+    /* May be NULL. The server is a replica, and this connection is about to leave it: others to
+     * the same address should, too. */
     void (*replica)(struct conn *conn, const struct stile_error *why);
-    /* May be NULL. Something went unanswered for its time; the connection is still there. */
+    /* May be NULL. A request was not answered in time; the connection is still there. */
     void (*late)(struct conn *conn);
-    /* May be NULL. Sees each answer that somebody waits for before it is given. True: it has taken
-     * the request over, and ends it with redis_conn_give() or redis_conn_answer(). */
+    /* May be NULL. Called with each reply before its callback, unless the request was forgotten.
+     * True: the callee has taken the request over, and ends it with redis_conn_give() or
+     * redis_conn_answer(). */
     bool (*answers)(struct conn *conn, struct request *request, const redisReply *reply);
 };
 
@@ -105,7 +107,7 @@ struct conn_arg {
 
 #define CONN_TEXT(text) ((struct conn_arg){(text), strlen(text)})
 
-/* Starts to connect; how that ends is told by up() or down(). Fails only for lack of memory or for
+/* Starts to connect, which ends in up() or down(). Fails only for lack of memory or for
  * options that make no sense. */
 enum stile_status redis_conn_new(struct conn **conn, struct loop *loop,
                                  const struct conn_options *options,
@@ -113,7 +115,7 @@ enum stile_status redis_conn_new(struct conn **conn, struct loop *loop,
                                  struct stile_error *err);
 void *redis_conn_owner(const struct conn *conn);
 bool redis_conn_is_up(const struct conn *conn);
-bool redis_conn_is_idle(const struct conn *conn); /* nobody waits for an answer */
+bool redis_conn_is_idle(const struct conn *conn); /* no request is unanswered */
 const struct conn_options *
 redis_conn_options(const struct conn *conn); /* for another one like it */
 
@@ -124,23 +126,23 @@ enum stile_status redis_conn_send(struct conn *conn, const struct conn_arg *args
                                   conn_fn *fn, void *data, struct stile_error *err);
 
 /* args: the keys first. A script's source is sent once a connection, its SHA1 afterwards. If the
- * server has forgotten it (SCRIPT FLUSH), source and all are sent again, and scripts that were on
- * their way behind it are executed behind it. */
+ * server has forgotten it (SCRIPT FLUSH), source and all are sent again, and scripts that were sent
+ * after it are executed after it. */
 enum stile_status redis_conn_eval(struct conn *conn, const struct lua *lua,
                                   const struct conn_arg *args, size_t n_keys, size_t n, conn_fn *fn,
                                   void *data, struct stile_error *err);
 
-/* No callback comes any more for requests with this data. They are not taken back. */
+/* Requests with this data get no callback. They are not taken back. */
 void redis_conn_forget(struct conn *conn, const void *data);
 
-/* The same, but what has not been sent yet is taken back: it will never be executed. True: that was
- * so. */
+/* The same, but requests that have not been sent yet are removed and never executed. True: there
+ * was one. */
 bool redis_conn_cancel(struct conn *conn, const void *data);
-/* Some requests have not been sent yet, or are more than the server reads at once: it reads no more
- * once it can't answer, and so would never see the rest if the connection was closed now. */
+/* Some requests have not been sent yet, or are more than the server reads at once: a server that
+ * can't answer stops reading, and would never see the rest if the connection were closed now. */
 bool redis_conn_is_behind(const struct conn *conn);
 
-/* Kept over reconnections. OK or NOMEM. After the first one redis_conn_send() is MISUSE. */
+/* Restored after reconnections. OK or NOMEM. After the first one redis_conn_send() is MISUSE. */
 enum stile_status redis_conn_subscribe(struct conn *conn, const char *channel, size_t len,
                                        struct stile_error *err);
 void redis_conn_unsubscribe(struct conn *conn, const char *channel, size_t len);
@@ -149,21 +151,21 @@ void redis_conn_unsubscribe(struct conn *conn, const char *channel, size_t len);
  */
 void redis_conn_flush(struct conn *conn);
 
-/* A request that was taken over: asked here, with ASKING before it if so, or answered. */
+/* For a request that was taken over: sends it here, after ASKING if so, or answers it. */
 void redis_conn_give(struct conn *conn, struct request *request, bool asking);
 void redis_conn_answer(struct request *request, const struct stile_error *err);
 
-/* Connects there from now on, at once; the present connection ends with down(why). For a primary
- * that has moved. why NULL: nothing ends, but the next attempt goes there. */
+/* Connects to that address from now on, at once; the present connection ends with down(why). For a
+ * primary that has moved. why NULL: only the next attempt goes there. */
 enum stile_status redis_conn_move(struct conn *conn, const char *host, uint16_t port,
                                   const struct stile_error *why, struct stile_error *err);
 
 /* Resolves and connects again, once what was sent is answered; down(why) comes then. For a server
- * that is no longer the primary. Does nothing more to a connection that is not up than to have the
- * next one asked for its role. */
+ * that is no longer the primary. If the connection is not up, only the next one asks for the role.
+ */
 void redis_conn_reconnect(struct conn *conn, const struct stile_error *why);
 
-void redis_conn_free(struct conn *conn); /* no callback or event comes any more; safe inside one */
+void redis_conn_free(struct conn *conn);   /* no callback or event follows; safe inside one */
 void redis_conn_forked(struct conn *conn); /* in a child: closes the fd and nothing else */
 
 #endif

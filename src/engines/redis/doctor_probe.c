@@ -12,7 +12,7 @@
 #include "engines/redis/reply.h"
 #include "mutant.h"
 
-/* ---- how to reach it, for people ---- */
+/* ---- its address, and commands for redis-cli ---- */
 
 char *redis_probe_where(const struct conn_options *o)
 {
@@ -68,7 +68,7 @@ char *redis_probe_flags(const struct conn_options *o, const struct url *url)
         put_option(out, "--sni", url_param(url, "server_name"));
         fputs(insecure ? " --insecure" : "", out);
     }
-    /* A user that may only lock can't configure: who can, is the reader's knowledge. */
+    /* A user for locks can't configure the server: the reader has to name one that can. */
     fputs(o->user ? " --user ADMIN" : "", out);
     fputs(o->password ? " --askpass" : "", out);
     if (fclose(out)) {
@@ -98,7 +98,7 @@ char *redis_probe_cli(const struct conn_options *o, const char *flags)
     return text;
 }
 
-/* ---- asking ---- */
+/* ---- requests ---- */
 
 /* What the scripts call. DEL comes first: it clears up behind the others. */
 #define RIGHTS_MAX   32
@@ -112,7 +112,7 @@ static const char *const rights_of_node[] = {
     "lpop",    "lpos",   "lpush", "lrange", "lrem", "pexpire", "psetex", "pttl",
     "publish", "rpush",  "scan",  "set",    "time", NULL};
 
-/* The longest time a lock of ours would still last there. Never all keys of a large server. */
+/* The longest remaining lease of our locks. Never scans all keys of a large server. */
 static const char lease_source[] =
     "local c,most='0',0\n"
     "for _=1,16 do\n"
@@ -125,8 +125,8 @@ static const char lease_source[] =
     "end\n"
     "return most\n";
 
-/* Which of these commands the ACL keeps from scripts. Each is called in a form that changes
- * nothing, or nothing that stays: the ACL is asked before the command is. The last key is nobody's.
+/* Which of these commands the ACL denies to scripts. Each is called in a form that changes nothing,
+ * or nothing that stays: the ACL is checked before the command runs. The last key is unused.
  */
 static const char rights_source[] =
     "local k,denied=KEYS[2],{}\n"
@@ -147,7 +147,7 @@ static const char rights_source[] =
 
 static void ask_time(struct probe *v);
 
-/* The clock comes last and alone: an answer that waits for others can't be compared. */
+/* The clock comes last and alone: a reply delayed by others can't be compared. */
 static void answered(struct probe *v)
 {
     if (--v->pending > 0)
@@ -181,7 +181,7 @@ static void take_config(struct probe_word *word, const redisReply *reply,
     snprintf(word->text, sizeof word->text, "%s", text_at(reply, 1));
 }
 
-/* KeyDB has it. */
+/* A setting of KeyDB. */
 static void on_active_replica(void *data, const redisReply *reply, const struct stile_error *err)
 {
     struct probe *v = data;
@@ -257,7 +257,7 @@ static void on_sentinels(void *data, const redisReply *reply, const struct stile
     answered(v);
 }
 
-/* No loop has it, and nothing but people's comparing of clocks needs it. */
+/* The loop has no wall clock; only the comparison of clocks needs it. */
 static long long wall_clock_ms(void)
 {
     struct timespec now;
@@ -308,7 +308,7 @@ static void ask_config(struct probe *v, conn_fn *fn, const char *name)
     SEND(v, fn, CONN_TEXT("CONFIG"), CONN_TEXT("GET"), CONN_TEXT(name));
 }
 
-/* A name's keys as claims use them: what an ACL allows may stop at the braces. */
+/* The keys of a name as claims use them: an ACL may allow K but not the keys with braces. */
 static void ask_keys(struct probe *v)
 {
     static const char *const suffixes[] = {"", ":doctor"};
@@ -326,9 +326,9 @@ static void ask_keys(struct probe *v)
     send(v, on_keys, args, n);
 }
 
-/* ---- listening ---- */
+/* ---- the subscription ---- */
 
-/* A connection of its own: one that has subscribed takes nothing else. */
+/* It needs a connection of its own: a subscribed one takes no other requests. */
 static void stop_listening(struct probe *v)
 {
     if (!v->listens)
@@ -400,7 +400,7 @@ static void ask_listening(struct probe *v)
     }
 }
 
-/* Denied or not: there is no such script. */
+/* No such script exists: only a denial counts. */
 static void on_script_by_name(void *data, const redisReply *reply, const struct stile_error *err)
 {
     struct probe *v = data;

@@ -1,7 +1,7 @@
-/* What a Redis server tells of itself, for the doctor: how safe locks are on it.
+/* What a Redis server reports about itself, for the doctor: how safe locks are on it.
  *
- * Asked of the one server of redis, and of each node of redlock. Nothing is changed on it. What may
- * not be asked is said, and not taken for an error. */
+ * Probes the one server of redis, and each node of redlock. Nothing is changed on it. A denied
+ * question is reported, and is not an error. */
 #ifndef STILE_REDIS_DOCTOR_PROBE_H
 #define STILE_REDIS_DOCTOR_PROBE_H
 
@@ -21,7 +21,7 @@ struct probe_word {
 /* What a server is relied on for. */
 enum probe_role {
     PROBE_SERVER,      /* all locks */
-    PROBE_FENCED_NODE, /* a vote; if it forgets, it knows that, and does not vote */
+    PROBE_FENCED_NODE, /* a vote; after a loss of data it detects that and does not vote */
     PROBE_PLAIN_NODE,  /* a vote */
 };
 
@@ -39,27 +39,27 @@ struct probe {
         struct probe *probe); /* once, in any case, perhaps from inside redis_probe_start() */
     void *owner;
 
-    /* What came back. */
+    /* Results. */
     unsigned pending;
     char *info; /* NULL: info_error */
     struct stile_error info_error;
     struct probe_word appendfsync, save, no_fsync_on_rewrite; /* CONFIG GET */
-    struct probe_word scripts, own_keys, messages;            /* may we, and does it work? */
+    struct probe_word scripts, own_keys, messages;            /* allowed, and working? */
     struct probe_word listening, waits;
     struct conn *listens;
-    struct timer patience; /* with a subscription that nobody confirms */
+    struct timer patience; /* for a subscription that is not confirmed */
     char denied[256];      /* commands that scripts may not call, separated by spaces */
     bool active_replica;   /* KeyDB: every one of several servers takes writes */
     long long sentinels;   /* that watch it */
-    bool cluster_is_down;  /* as it says */
-    long long lease_ms;    /* the longest of our locks there now */
+    bool cluster_is_down;  /* as it reports */
+    long long lease_ms;    /* the longest remaining lease of our locks there */
     struct probe_word clock;
     bool timed;
     uint64_t sent_ns;
     long long ahead_ms; /* of our clock, by clock.known */
 };
 
-/* "host:port" or the socket. Yours to free; NULL: no memory. */
+/* "host:port" or the socket. The caller frees it; NULL: no memory. */
 char *redis_probe_where(const struct conn_options *options);
 /* "redis-cli -h host -p port" and the flags. */
 char *redis_probe_cli(const struct conn_options *options, const char *flags);
@@ -68,7 +68,7 @@ char *redis_probe_flags(const struct conn_options *options, const struct url *ur
 
 /* done() may also come when the server is gone: then info_error says so. */
 void redis_probe_start(struct probe *probe);
-void redis_probe_free(struct probe *probe); /* what came back; no done() comes any more */
+void redis_probe_free(struct probe *probe); /* the results; done() is no longer called */
 
 /* A field of INFO: its length without the end of its line, 0 if it is not there. */
 size_t redis_probe_field(const char **value, const struct probe *probe, const char *name);
@@ -77,22 +77,21 @@ long long redis_probe_number(const struct probe *probe, const char *name); /* -1
 long long redis_probe_now_ms(const struct probe *probe); /* on its clock, by clock.known */
 bool redis_probe_is_durable(const struct probe *probe);
 
-/* ---- verdict.c ---- */
+/* ---- doctor_rules.c ---- */
 
-#define VERDICT_TEXT 512
+#define RULE_TEXT 512
 
-struct verdict {
+struct rule {
     enum stile_severity severity;
     const char *id, *why, *cure;
     const char *commands[4]; /* for redis-cli, NULL at their end */
 };
 
-/* Tells a finding about this server: format is what is the matter. */
-void redis_rules_report(struct query *query, const struct probe *probe,
-                        const struct verdict *verdict, const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
+/* Reports a finding about this server; format says what is wrong. */
+void redis_rules_report(struct query *query, const struct probe *probe, const struct rule *rule,
+                        const char *format, ...) __attribute__((format(printf, 4, 5)));
 
-/* Everything that one server's vitals say. */
+/* Reports all findings of one probe. */
 void redis_rules_judge(struct query *query, const struct probe *probe);
 
 #endif

@@ -8,19 +8,19 @@
 #include "engines/redis/errors.h"
 #include "engines/redis/redis.h"
 
-/* ---- what an ACL allows ---- */
+/* ---- the ACL ---- */
 
 #define KEPT "NAME is the user of the URL; ACL SAVE keeps it, where there is an ACL file."
 
-static const struct verdict no_info = {
+static const struct rule no_info = {
     .severity = STILE_DANGER,
     .id = "info",
-    .why = "Nothing is known of its persistence, memory and replicas, so stile refuses it.",
+    .why = "stile can't check its persistence, memory and replicas, so it refuses the server.",
     .commands = {"ACL SETUSER NAME +info"},
     .cure = KEPT,
 };
 
-static const struct verdict no_scripts = {
+static const struct rule no_scripts = {
     .severity = STILE_DANGER,
     .id = "scripts",
     .why = "Every step of a lock is a script: nothing can be locked.",
@@ -28,7 +28,7 @@ static const struct verdict no_scripts = {
     .cure = KEPT,
 };
 
-static const struct verdict no_messages = {
+static const struct rule no_messages = {
     .severity = STILE_DANGER,
     .id = "messages",
     .why = "Waiters are woken by messages; without them none would wake.",
@@ -36,7 +36,7 @@ static const struct verdict no_messages = {
     .cure = KEPT,
 };
 
-static const struct verdict no_channels = {
+static const struct rule no_channels = {
     .severity = STILE_DANGER,
     .id = "messages",
     .why = "Waiters are woken by messages; without them none would wake.",
@@ -44,7 +44,7 @@ static const struct verdict no_channels = {
     .cure = KEPT,
 };
 
-static const struct verdict no_wait = {
+static const struct rule no_wait = {
     .severity = STILE_DANGER,
     .id = "wait",
     .why = "wait_replicas= asks for it after each grant: every claim would fail.",
@@ -52,21 +52,20 @@ static const struct verdict no_wait = {
     .cure = KEPT,
 };
 
-static const struct verdict no_config = {
+static const struct rule no_config = {
     .severity = STILE_WARNING,
     .id = "config",
-    .why =
-        "Whether a grant is on disk before it is answered depends on appendfsync, which can't be "
-        "looked at.",
+    .why = "Whether a grant is on disk before it is answered depends on appendfsync, which can't "
+           "be read.",
     .commands = {"ACL SETUSER NAME '+config|get'"},
-    .cure = "Or look yourself: CONFIG GET appendfsync must say always.",
+    .cure = "Or check it yourself: CONFIG GET appendfsync must return always.",
 };
 
 /* "+del +set" of "del set". */
-static void write_rights(char out[VERDICT_TEXT], const char *names)
+static void write_rights(char out[RULE_TEXT], const char *names)
 {
-    size_t n = (size_t)snprintf(out, VERDICT_TEXT, "ACL SETUSER NAME +");
-    for (; *names && n + 3 < VERDICT_TEXT; names++) {
+    size_t n = (size_t)snprintf(out, RULE_TEXT, "ACL SETUSER NAME +");
+    for (; *names && n + 3 < RULE_TEXT; names++) {
         out[n++] = *names;
         if (*names == ' ')
             out[n++] = '+';
@@ -76,88 +75,90 @@ static void write_rights(char out[VERDICT_TEXT], const char *names)
 
 static void judge_commands(struct query *query, const struct probe *v)
 {
-    char allow[VERDICT_TEXT];
+    char allow[RULE_TEXT];
     if (!*v->denied)
         return;
     write_rights(allow, v->denied);
-    redis_rules_report(
-        query, v,
-        &(struct verdict){.severity = STILE_DANGER,
-                          .id = "commands",
-                          .why = "Every step of a lock is a script, and a script may only "
-                                 "call what its user may.",
-                          .commands = {allow},
-                          .cure = KEPT},
-        "its ACL does not let this user call %s", v->denied);
+    redis_rules_report(query, v,
+                       &(struct rule){.severity = STILE_DANGER,
+                                      .id = "commands",
+                                      .why =
+                                          "Every step of a lock is a script, and a script may only "
+                                          "call what its user may.",
+                                      .commands = {allow},
+                                      .cure = KEPT},
+                       "its ACL does not let this user call %s", v->denied);
 }
 
 static void judge_keys(struct query *query, const struct probe *v)
 {
-    char allow[VERDICT_TEXT];
+    char allow[RULE_TEXT];
     if (!v->scripts.known || !redis_error_is_denial(&v->own_keys.error))
         return;
     snprintf(allow, sizeof allow, "ACL SETUSER NAME '~%s*' '~{%s*'%s", v->prefix, v->prefix,
              v->shares_counter ? " '~stile:*'" : "");
     redis_rules_report(
         query, v,
-        &(struct verdict){.severity = STILE_DANGER,
-                          .id = "keys",
-                          .why = "The token and the queue of a name are kept beside its "
-                                 "key: without them nothing can be locked.",
-                          .commands = {strchr(v->prefix, '\'') ? NULL : allow},
-                          .cure = KEPT},
-        "does not let this user at all keys of a lock: %s", v->own_keys.error.message);
+        &(struct rule){.severity = STILE_DANGER,
+                       .id = "keys",
+                       .why = "The token and the queue of a name are kept beside its "
+                              "key: without them nothing can be locked.",
+                       .commands = {strchr(v->prefix, '\'') ? NULL : allow},
+                       .cure = KEPT},
+        "does not let this user access all keys of a lock: %s", v->own_keys.error.message);
 }
 
 static void judge_acl(struct query *query, const struct probe *v)
 {
     if (redis_error_is_denial(&v->info_error))
-        redis_rules_report(query, v, &no_info, "does not tell this user about itself: %s",
+        redis_rules_report(query, v, &no_info, "does not let this user call INFO: %s",
                            v->info_error.message);
     if (redis_error_is_denial(&v->scripts.error))
         redis_rules_report(query, v, &no_scripts, "does not let this user run scripts: %s",
                            v->scripts.error.message);
     judge_keys(query, v);
     judge_commands(query, v);
-    const struct stile_error *deaf =
+    const struct stile_error *denied =
         redis_error_is_denial(&v->messages.error) ? &v->messages.error : &v->listening.error;
-    if (redis_error_is_denial(deaf))
-        redis_rules_report(query, v, strstr(deaf->message, "channel") ? &no_channels : &no_messages,
-                           "does not let this user publish and subscribe: %s", deaf->message);
+    if (redis_error_is_denial(denied))
+        redis_rules_report(query, v,
+                           strstr(denied->message, "channel") ? &no_channels : &no_messages,
+                           "does not let this user publish and subscribe: %s", denied->message);
     if (redis_error_is_denial(&v->waits.error))
         redis_rules_report(query, v, &no_wait, "does not let this user wait for replicas: %s",
                            v->waits.error.message);
     if (redis_error_is_denial(&v->appendfsync.error))
-        redis_rules_report(query, v, &no_config, "does not tell this user its configuration: %s",
+        redis_rules_report(query, v, &no_config,
+                           "does not let this user read its configuration: %s",
                            v->appendfsync.error.message);
 }
 
-/* ---- what survives a crash ---- */
+/* ---- persistence ---- */
 
-/* Of the profiles; nobody knows what TTLs were in use before a restart. */
+/* Of the profiles; the TTLs in use before a restart are unknown. */
 #define LONGEST_USUAL_LEASE_MS 30000
 
 #define CRASH                                                                                      \
     "After a crash or a restart locks are free while their holders still believe in them, and "    \
     "tokens that were given out are given out again, so that no guard can tell old from new."
 
-static const struct verdict forgets = {
+static const struct rule forgets = {
     .severity = STILE_DANGER,
     .id = "persistence",
     .why = CRASH,
     .commands = {"CONFIG SET appendfsync always", "CONFIG SET appendonly yes"},
 };
 
-static const struct verdict forgets_all = {
+static const struct rule forgets_all = {
     .severity = STILE_WARNING,
     .id = "persistence",
     .why =
         "After a restart it has lost its data, and does not count until stile doctor --adopt takes "
-        "it back. Should a majority restart, no token can be given any more.",
+        "it back. Should a majority restart, no more tokens can be given.",
     .commands = {"CONFIG SET appendfsync always", "CONFIG SET appendonly yes"},
 };
 
-static const struct verdict votes_twice = {
+static const struct rule votes_twice = {
     .severity = STILE_WARNING,
     .id = "persistence",
     .why =
@@ -165,7 +166,7 @@ static const struct verdict votes_twice = {
     .commands = {"CONFIG SET appendfsync always", "CONFIG SET appendonly yes"},
 };
 
-static const struct verdict syncs_late = {
+static const struct rule syncs_late = {
     .severity = STILE_WARNING,
     .id = "appendfsync",
     .why =
@@ -174,7 +175,7 @@ static const struct verdict syncs_late = {
     .commands = {"CONFIG SET appendfsync always"},
 };
 
-static const struct verdict pauses_sync = {
+static const struct rule pauses_sync = {
     .severity = STILE_WARNING,
     .id = "no-appendfsync-on-rewrite",
     .why =
@@ -183,7 +184,7 @@ static const struct verdict pauses_sync = {
     .commands = {"CONFIG SET no-appendfsync-on-rewrite no"},
 };
 
-static const struct verdict cannot_write = {
+static const struct rule cannot_write = {
     .severity = STILE_DANGER,
     .id = "disk",
     .why = CRASH,
@@ -198,9 +199,9 @@ static bool keeps_nothing(const struct probe *v)
 
 static void judge_disk(struct query *query, const struct probe *v)
 {
-    static const struct verdict *const in_memory[] = {[PROBE_SERVER] = &forgets,
-                                                      [PROBE_FENCED_NODE] = &forgets_all,
-                                                      [PROBE_PLAIN_NODE] = &votes_twice};
+    static const struct rule *const in_memory[] = {[PROBE_SERVER] = &forgets,
+                                                   [PROBE_FENCED_NODE] = &forgets_all,
+                                                   [PROBE_PLAIN_NODE] = &votes_twice};
     bool appends = redis_probe_is(v, "aof_enabled", "1");
     const char *sync = v->appendfsync.text;
     if (keeps_nothing(v))
@@ -216,27 +217,27 @@ static void judge_disk(struct query *query, const struct probe *v)
     if (strcmp(sync, "always") != 0)
         redis_rules_report(
             query, v, &syncs_late, "syncs its append-only file %s (appendfsync %s)",
-            strcmp(sync, "everysec") == 0 ? "once a second" : "when the kernel likes", sync);
+            strcmp(sync, "everysec") == 0 ? "once a second" : "when the kernel decides", sync);
     else if (strcmp(v->no_fsync_on_rewrite.text, "yes") == 0)
         redis_rules_report(query, v, &pauses_sync,
                            "stops syncing at times (no-appendfsync-on-rewrite yes)");
 }
 
-/* What it was told to keep on disk outlives a restart; what it was not, does not. */
+/* Only data that is configured to be on disk survives a restart. */
 static void judge_restart(struct query *query, const struct probe *v)
 {
     long long up_ms = redis_probe_number(v, "uptime_in_seconds") * 1000;
     bool seen = v->lease_ms > LONGEST_USUAL_LEASE_MS;
     long long lease_ms = seen ? v->lease_ms : LONGEST_USUAL_LEASE_MS;
-    char cure[VERDICT_TEXT];
-    bool knows = v->role == PROBE_FENCED_NODE && keeps_nothing(v); /* its group tells the doctor */
+    char cure[RULE_TEXT];
+    bool knows = v->role == PROBE_FENCED_NODE && keeps_nothing(v); /* redlock reports it */
     if (up_ms < 0 || up_ms >= lease_ms || redis_probe_is_durable(v) || knows)
         return;
     snprintf(cure, sizeof cure, "Wait for %lld s more before you rely on it.",
              (lease_ms - up_ms + 999) / 1000);
     redis_rules_report(
         query, v,
-        &(struct verdict){
+        &(struct rule){
             .severity = STILE_WARNING,
             .id = "restarted",
             .why = "What it has forgotten may be granted again while a holder from before "
@@ -262,47 +263,47 @@ static void judge_persistence(struct query *query, const struct probe *v)
 #define NEARLY_FULL    9 / 10
 #define MB             (1 << 20)
 
-/* ---- telling ---- */
+/* ---- reporting ---- */
 
-static void add_command(char out[2 * VERDICT_TEXT], const char *cli, const char *command)
+static void add_command(char out[2 * RULE_TEXT], const char *cli, const char *command)
 {
     size_t n = strlen(out);
-    snprintf(out + n, 2 * VERDICT_TEXT - n, "%s%s %s", n ? "\n" : "", cli, command);
+    snprintf(out + n, 2 * RULE_TEXT - n, "%s%s %s", n ? "\n" : "", cli, command);
 }
 
-/* A change by CONFIG SET is gone after a restart unless it is written down. */
-static const char *write_commands(char out[2 * VERDICT_TEXT], const struct probe *v,
-                                  const struct verdict *verdict)
+/* A change by CONFIG SET is lost at a restart unless CONFIG REWRITE saves it. */
+static const char *write_commands(char out[2 * RULE_TEXT], const struct probe *v,
+                                  const struct rule *rule)
 {
-    const char *const *command = verdict->commands;
+    const char *const *command = rule->commands;
     const char *file;
     out[0] = '\0';
     if (!v->cli)
         return out;
     for (; *command; command++)
         add_command(out, v->cli, *command);
-    if (command != verdict->commands && strncmp(command[-1], "CONFIG SET", 10) == 0 &&
+    if (command != rule->commands && strncmp(command[-1], "CONFIG SET", 10) == 0 &&
         redis_probe_field(&file, v, "config_file"))
         add_command(out, v->cli, "CONFIG REWRITE");
     return out;
 }
 
-void redis_rules_report(struct query *query, const struct probe *v, const struct verdict *verdict,
+void redis_rules_report(struct query *query, const struct probe *v, const struct rule *rule,
                         const char *format, ...)
 {
-    char what[VERDICT_TEXT], command[2 * VERDICT_TEXT];
+    char what[RULE_TEXT], command[2 * RULE_TEXT];
     va_list args;
     va_start(args, format);
     vsnprintf(what, sizeof what, format, args);
     va_end(args);
     struct stile_finding finding = {
-        .severity = verdict->severity,
-        .id = verdict->id,
+        .severity = rule->severity,
+        .id = rule->id,
         .where = v->where,
         .what = what,
-        .why = verdict->why,
-        .cure = verdict->cure,
-        .command = write_commands(command, v, verdict),
+        .why = rule->why,
+        .cure = rule->cure,
+        .command = write_commands(command, v, rule),
     };
     bool set = strstr(command, "CONFIG SET") != NULL;
     if (set && !strstr(command, "CONFIG REWRITE") && !finding.cure)
@@ -313,18 +314,18 @@ void redis_rules_report(struct query *query, const struct probe *v, const struct
 
 /* ---- memory and clients ---- */
 
-static const struct verdict evicts = {
+static const struct rule evicts = {
     .severity = STILE_DANGER,
     .id = "eviction",
-    .why = "When its memory is full it throws away locks that are held, and their tokens. stile "
+    .why = "When its memory is full it evicts locks that are held, and their tokens. stile "
            "refuses such a server (allow=eviction in the URL overrides that).",
     .commands = {"CONFIG SET maxmemory-policy noeviction"},
 };
 
-static const struct verdict would_evict = {
+static const struct rule would_evict = {
     .severity = STILE_NOTE,
     .id = "eviction",
-    .why = "Once somebody sets maxmemory, locks that are held may be thrown away.",
+    .why = "Once maxmemory is set, locks that are held may be evicted.",
     .commands = {"CONFIG SET maxmemory-policy noeviction"},
 };
 
@@ -339,19 +340,19 @@ static void judge_memory(struct query *query, const struct probe *v)
         redis_rules_report(query, v, most > 0 ? &evicts : &would_evict,
                            "%s (maxmemory-policy %.*s)",
                            most > 0 ? "evicts keys when its memory is full"
-                                    : "would evict keys, had it a limit of memory",
+                                    : "would evict keys if maxmemory were set",
                            len, policy);
     if (most <= 0 || used < most * NEARLY_FULL)
         return;
     snprintf(raise, sizeof raise, "CONFIG SET maxmemory %lld", 2 * (used > most ? used : most));
-    redis_rules_report(query, v,
-                       &(struct verdict){.severity = STILE_WARNING,
-                                         .id = "memory",
-                                         .why =
-                                             "Without memory it refuses new claims; who holds can "
-                                             "still renew and release.",
-                                         .commands = {raise}},
-                       "has used %.1f of %.1f MB of memory", (double)used / MB, (double)most / MB);
+    redis_rules_report(
+        query, v,
+        &(struct rule){
+            .severity = STILE_WARNING,
+            .id = "memory",
+            .why = "Without memory it refuses new claims; holders can still renew and release.",
+            .commands = {raise}},
+        "has used %.1f of %.1f MB of memory", (double)used / MB, (double)most / MB);
 }
 
 static void judge_clients(struct query *query, const struct probe *v)
@@ -364,30 +365,30 @@ static void judge_clients(struct query *query, const struct probe *v)
     snprintf(raise, sizeof raise, "CONFIG SET maxclients %lld", 2 * most);
     redis_rules_report(
         query, v,
-        &(struct verdict){.severity = STILE_WARNING,
-                          .id = "clients",
-                          .why = "Who comes next is turned away, and a holder that has to "
-                                 "connect again can't renew.",
-                          .commands = {raise}},
+        &(struct rule){
+            .severity = STILE_WARNING,
+            .id = "clients",
+            .why = "New clients are refused, and a holder that has to reconnect can't renew.",
+            .commands = {raise}},
         "has %lld clients and takes %lld", now, most);
 }
 
-/* ---- copies of it ---- */
+/* ---- replicas ---- */
 
 static void judge_replica(struct query *query, const struct probe *v)
 {
     const char *host, *port;
     int host_len = (int)redis_probe_field(&host, v, "master_host");
     int port_len = (int)redis_probe_field(&port, v, "master_port");
-    char cure[VERDICT_TEXT];
+    char cure[RULE_TEXT];
     snprintf(cure, sizeof cure, "Name the primary in the URL: %.*s:%.*s.", host_len, host, port_len,
              port);
     redis_rules_report(
         query, v,
-        &(struct verdict){.severity = STILE_DANGER,
-                          .id = "replica",
-                          .why = "Nothing can be locked on a replica; stile refuses it.",
-                          .cure = cure},
+        &(struct rule){.severity = STILE_DANGER,
+                       .id = "replica",
+                       .why = "Nothing can be locked on a replica; stile refuses it.",
+                       .cure = cure},
         "is a replica, of %.*s:%.*s", host_len, host, port_len, port);
 }
 
@@ -400,7 +401,7 @@ static void judge_primary(struct query *query, const struct probe *v)
 {
     long long replicas = redis_probe_number(v, "connected_slaves");
     bool waits = v->wait_replicas > 0 && v->wait_replicas >= replicas;
-    char cure[VERDICT_TEXT], watched[64] = "";
+    char cure[RULE_TEXT], watched[64] = "";
     if (replicas <= 0)
         return;
     if (v->sentinels > 0)
@@ -417,10 +418,10 @@ static void judge_primary(struct query *query, const struct probe *v)
                  "A node of redlock needs no replica: REPLICAOF NO ONE there, or see to it that it "
                  "never takes the node's place.");
     redis_rules_report(query, v,
-                       &(struct verdict){.severity = waits ? STILE_NOTE : STILE_WARNING,
-                                         .id = "replicas",
-                                         .why = FAILOVER,
-                                         .cure = waits ? NULL : cure},
+                       &(struct rule){.severity = waits ? STILE_NOTE : STILE_WARNING,
+                                      .id = "replicas",
+                                      .why = FAILOVER,
+                                      .cure = waits ? NULL : cure},
                        "has %lld replica%s%s%s", replicas, replicas == 1 ? "" : "s", watched,
                        waits ? "; each grant waits for them (wait_replicas)" : "");
 }
@@ -432,36 +433,34 @@ static void judge_wait(struct query *query, const struct probe *v)
         return;
     redis_rules_report(
         query, v,
-        &(struct verdict){.severity = STILE_WARNING,
-                          .id = "wait-replicas",
-                          .why = "Every claim fails, since it never reaches so many.",
-                          .cure = "Connect the replicas again, or lower wait_replicas."},
+        &(struct rule){.severity = STILE_WARNING,
+                       .id = "wait-replicas",
+                       .why = "Every claim fails, since it never reaches so many.",
+                       .cure = "Connect the replicas again, or lower wait_replicas."},
         "has %lld of the %u replicas that wait_replicas asks for", replicas, v->wait_replicas);
 }
 
-static const struct verdict is_sentinel = {
+static const struct rule is_sentinel = {
     .severity = STILE_DANGER,
     .id = "sentinel",
     .why = "A Sentinel keeps no keys, and so no locks.",
     .cure = "Name it in a redis+sentinel:// URL, with the name of its primary as the path.",
 };
 
-static const struct verdict redis_cluster_down = {
+static const struct rule redis_cluster_down = {
     .severity = STILE_DANGER,
     .id = "cluster-down",
-    .why =
-        "Slots that nobody serves can't be locked, and with cluster-require-full-coverage no other "
-        "can, either.",
+    .why = "Names in slots without a node can't be locked, and with cluster-require-full-coverage "
+           "no others can, either.",
     .commands = {"CLUSTER NODES"},
     .cure = "Start the missing nodes, or give their slots to others: redis-cli --cluster fix.",
 };
 
-static const struct verdict active_replica = {
+static const struct rule active_replica = {
     .severity = STILE_DANGER,
     .id = "active-replica",
-    .why =
-        "Each of several servers takes writes, and hears of the others' later: two of them grant "
-        "the same lock. stile refuses one that says so of itself.",
+    .why = "Each of several servers takes writes and gets those of the others later: two of them "
+           "can grant the same lock. stile refuses a server whose role is active-replica.",
     .cure = "Use a primary with ordinary replicas: active-replica no in keydb.conf.",
 };
 
@@ -479,7 +478,7 @@ static void judge_copies(struct query *query, const struct probe *v)
         redis_rules_report(query, v, &redis_cluster_down, "says that its Cluster is down");
 }
 
-/* ---- the rest ---- */
+/* ---- version, loading, clock ---- */
 
 static bool is_older(const char *version, const char *than)
 {
@@ -494,21 +493,21 @@ static bool is_older(const char *version, const char *than)
     return false;
 }
 
-static const struct verdict too_old = {
+static const struct rule too_old = {
     .severity = STILE_DANGER,
     .id = "version",
     .why = "The scripts of a lock use commands that it does not have: claims would fail.",
     .cure = "Install Redis " OLDEST_VERSION " or later.",
 };
 
-static const struct verdict is_loading = {
+static const struct rule is_loading = {
     .severity = STILE_WARNING,
     .id = "loading",
-    .why = "Until it is done nothing can be locked, and nobody can renew.",
+    .why = "Until it is done nothing can be locked or renewed.",
     .cure = "Wait, and ask again.",
 };
 
-static const struct verdict clock_off = {
+static const struct rule clock_off = {
     .severity = STILE_NOTE,
     .id = "clock",
     .why = "Only lengths of time are ever sent to it, so this does no harm as such. Set forward in "
@@ -531,13 +530,13 @@ static void judge_rest(struct query *query, const struct probe *v)
                            v->ahead_ms > 0 ? "ahead of" : "behind");
 }
 
-static void tell_what_is_fine(struct query *query, const struct probe *v)
+static void report_what_is_fine(struct query *query, const struct probe *v)
 {
     const char *version;
     int len = (int)redis_probe_field(&version, v, "redis_version");
     bool keeps =
         redis_probe_is(v, "maxmemory", "0") || redis_probe_is(v, "maxmemory_policy", "noeviction");
-    redis_rules_report(query, v, &(struct verdict){.severity = STILE_FINE, .id = "server"},
+    redis_rules_report(query, v, &(struct rule){.severity = STILE_FINE, .id = "server"},
                        "Redis %.*s%s%s%s", len, version,
                        redis_probe_is_durable(v) ? ", on disk before it answers" : "",
                        keeps ? ", evicts nothing" : "",
@@ -556,7 +555,7 @@ void redis_rules_judge(struct query *query, const struct probe *v)
         judge_clients(query, v);
         judge_copies(query, v);
         judge_rest(query, v);
-        tell_what_is_fine(query, v);
+        report_what_is_fine(query, v);
     }
     judge_acl(query, v);
 }
@@ -591,22 +590,21 @@ static void exam_free(struct examination *exam)
 
 /* ---- a Cluster ---- */
 
-static const struct verdict is_down = {
+static const struct rule is_down = {
     .severity = STILE_DANGER,
     .id = "down",
-    .why =
-        "Names whose slots it has can't be locked, and who holds them loses them at the deadline.",
+    .why = "Names in its slots can't be locked, and their holders lose them at the deadline.",
     .cure = "Start it again, with its data.",
 };
 
-static const struct verdict no_cluster = {
+static const struct rule no_cluster = {
     .severity = STILE_DANGER,
     .id = "no-cluster",
     .why = "stile refuses it: the URL asks for a Cluster.",
     .cure = "Use redis:// for this server.",
 };
 
-static void tell_cluster(struct examination *exam)
+static void report_cluster(struct examination *exam)
 {
     char what[64];
     snprintf(what, sizeof what, "a Redis Cluster with %zu primaries", exam->n);
@@ -619,7 +617,7 @@ static void tell_cluster(struct examination *exam)
                                        "may forget locks and tokens as any failover may."});
 }
 
-/* ---- the visit ---- */
+/* ---- one examination ---- */
 
 static void finish(struct examination *exam)
 {
@@ -641,7 +639,7 @@ static void finish(struct examination *exam)
             redis_rules_report(query, v, &is_down, "does not answer: %s", v->info_error.message);
     }
     if (!alone)
-        tell_cluster(exam);
+        report_cluster(exam);
     else if (redis_of(query->engine)->clustered && redis_probe_is(first, "cluster_enabled", "0"))
         redis_rules_report(query, first, &no_cluster, "is not part of a Redis Cluster");
     exam_free(exam);
@@ -668,11 +666,11 @@ static enum stile_status prepare(struct examination *exam, struct redis *redis, 
         return status;
     exam->n++;
     server->exam = exam;
-    server->where = redis_probe_where(redis_conn_options(node->asks));
-    server->cli = redis_probe_cli(redis_conn_options(node->asks), redis->cli_flags);
+    server->where = redis_probe_where(redis_conn_options(node->conn));
+    server->cli = redis_probe_cli(redis_conn_options(node->conn), redis->cli_flags);
     server->probe = (struct probe){.wait_replicas = redis->wait_replicas,
                                    .loop = redis->engine.loop,
-                                   .conn = node->asks,
+                                   .conn = node->conn,
                                    .where = server->where,
                                    .cli = server->cli,
                                    .prefix = redis->prefix,

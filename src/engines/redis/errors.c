@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-/* Of the server's own words, where they are shown at all. */
+/* Of the server's text, where it is shown at all. */
 #define WORDS_MAX 120
 
 static const struct meaning {
@@ -10,7 +10,7 @@ static const struct meaning {
     enum redis_error fault;
     enum stile_status status;
     const char *sentence;
-    bool quoted; /* the server's words say more than ours can; never where they repeat arguments */
+    bool quoted; /* append the server's text; never where it repeats arguments */
 } meanings[] = {
     {"ASK ", FAULT_ASK, STILE_UNREACHABLE, "the key is moving to another node of the cluster",
      true},
@@ -50,8 +50,8 @@ static const struct meaning {
     {"ERR invalid DB index", FAULT_NO_DB, STILE_REFUSED,
      "the server has no database of this number (databases in its configuration)", false},
     {"ERR max number of clients", FAULT_MAX_CLIENTS, STILE_UNREACHABLE,
-     "the server has as many clients as it takes: raise maxclients, or find who holds so many "
-     "(CLIENT LIST)",
+     "the server has as many clients as it takes: raise maxclients, or find the client with so "
+     "many (CLIENT LIST)",
      false},
     {"ERR operation not permitted", FAULT_AUTH, STILE_REFUSED,
      "the server wants a password: give it in the URL, redis://:PASSWORD@host", false},
@@ -87,7 +87,7 @@ static const struct meaning {
     {"WRONGPASS ", FAULT_AUTH, STILE_REFUSED, "user or password is wrong, or the user is disabled",
      false},
     {"WRONGTYPE ", FAULT_WRONG_TYPE, STILE_REFUSED,
-     "the key holds something that is no lock: another program uses it, choose another prefix",
+     "the key holds something other than a lock: another program uses it, choose another prefix",
      false},
 };
 
@@ -97,7 +97,7 @@ static bool starts(const char *text, const char *with)
 }
 
 /* "@user_script:12: " or "@user_script: 12: ", or NULL. */
-static const char *behind_place(const char *text)
+static const char *after_location(const char *text)
 {
     static const char script[] = "user_script:";
 
@@ -111,7 +111,7 @@ static const char *behind_place(const char *text)
 }
 
 /* Before Redis 7 an error inside a script came wrapped, with the place in the script once if a
- * command had failed, twice and with a dash if the command was not let run:
+ * command had failed, twice and with a dash if the command was refused:
  *
  *     ERR Error running script (call to f_...): @user_script:1: WRONGTYPE ...
  *     ERR Error running script (call to f_...): @user_script:1: @user_script: 1: -NOREPLICAS ...
@@ -123,12 +123,12 @@ static const char *unwrap(const char *text)
     if (!inner)
         return text;
     text = inner + strlen("): ");
-    for (const char *behind; (behind = behind_place(text));)
+    for (const char *behind; (behind = after_location(text));)
         text = behind;
     return text + (*text == '-');
 }
 
-/* Inside a script, errors that have no code of their own came without ERR, too. */
+/* Inside a script, errors without a code of their own can also come without ERR. */
 static bool means(const struct meaning *meaning, const char *text)
 {
     const char *start = meaning->start;

@@ -1,5 +1,5 @@
-/* What the errors of a Redis server mean: for the code a kind, for core a status, for people a
- * sentence that says what to do. */
+/* What the errors of a Redis server mean: a kind for the code, a status for core, and a sentence
+ * for people that says what to do. */
 #ifndef STILE_REDIS_ERRORS_H
 #define STILE_REDIS_ERRORS_H
 
@@ -11,7 +11,7 @@ enum redis_error {
     FAULT_NONE,  /* it is no error */
     FAULT_OTHER, /* one that is not in this list */
     FAULT_ASK,
-    FAULT_AUTH, /* no password given, a wrong one, or one that nobody asked for */
+    FAULT_AUTH, /* a password is missing, wrong, or not needed */
     FAULT_BUSY,
     FAULT_CLUSTER_DOWN,
     FAULT_CROSS_SLOT,
@@ -37,14 +37,15 @@ enum redis_error {
 enum redis_error redis_error_of(const redisReply *reply);
 
 /* Returns err's status; OK for FAULT_NONE. UNREACHABLE: not executed, may work later by itself.
- * REFUSED: somebody has to do something. */
+ * REFUSED: an administrator has to act. */
 enum stile_status redis_error_explain(const redisReply *reply, struct stile_error *err);
 
-/* Whether an error of conn.h says that this user, or this server, does not have the command. */
+/* Whether an error of connection.h means that this user, or this server, does not have the command.
+ */
 bool redis_error_is_denial(const struct stile_error *err);
 
-/* Whether it says that the server is a replica (native of an error of conn.h, or a fault): the
- * primary is elsewhere. */
+/* Whether the native code of an error of connection.h, or an enum redis_error, means that the
+ * server is a replica: the primary is elsewhere. */
 bool redis_error_is_replica(int native);
 
 #endif

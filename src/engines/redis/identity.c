@@ -38,12 +38,12 @@ int redis_identity_draw_owner(char owner[OWNER_LEN + 1], const char *channel, st
 
 /* ---- the client record ---- */
 
-#define KEPT_MS  UINT64_C(3000000)      /* 50 minutes more than any claim needs it */
-#define SPARE_NS (10 * 60 * NS_PER_SEC) /* of which so many are left when it is said again */
+#define RECORD_MS UINT64_C(3000000)      /* 50 minutes more than any claim needs it */
+#define SPARE_NS  (10 * 60 * NS_PER_SEC) /* it is stored again when less than this is left */
 
 static void on_described(void *data, const redisReply *reply, const struct stile_error *err)
 {
-    (void)data, (void)reply, (void)err; /* people can do without; the next time comes */
+    (void)data, (void)reply, (void)err; /* only list and show need it, and it is stored again */
 }
 
 #define CLIENT_KEY (SHARED_ROOM + SESSION_LEN + 1)
@@ -85,10 +85,10 @@ void redis_identity_publish(struct redis *redis, const struct claim *claim)
     if (now_ns + need_ns + SPARE_NS < redis->described_ns[slot])
         return;
     write_key(key, redis, slot, own_session(redis));
-    redis_number_write(ms, need_ns / NS_PER_MS + KEPT_MS);
+    redis_number_write(ms, need_ns / NS_PER_MS + RECORD_MS);
     struct conn_arg args[] = {CONN_TEXT("SET"), CONN_TEXT(key), CONN_TEXT(redis->info),
                               CONN_TEXT("PX"), CONN_TEXT(ms)};
-    redis->described_ns[slot] = now_ns + need_ns + KEPT_MS * NS_PER_MS;
+    redis->described_ns[slot] = now_ns + need_ns + RECORD_MS * NS_PER_MS;
     send(redis, args, 5);
 }
 
@@ -97,12 +97,12 @@ void redis_identity_extend(struct redis *redis, struct redis_claim *claim)
     const struct claim *base = base_of(claim);
     char key[CLIENT_KEY], ms[NUMBER_MAX];
     write_key(key, redis, slot_of_claim(redis, base), claim->owner);
-    redis_number_write(ms, claim_ns(base) / NS_PER_MS + KEPT_MS);
+    redis_number_write(ms, claim_ns(base) / NS_PER_MS + RECORD_MS);
     struct conn_arg args[] = {CONN_TEXT("PEXPIRE"), CONN_TEXT(key), CONN_TEXT(ms)};
     send(redis, args, 3);
 }
 
-/* ---- the beginning and the end ---- */
+/* ---- init and free ---- */
 
 enum stile_status redis_identity_init(struct redis *redis, struct stile_error *err)
 {
@@ -110,16 +110,16 @@ enum stile_status redis_identity_init(struct redis *redis, struct stile_error *e
     return redis->described_ns ? STILE_OK : error_set(err, STILE_NOMEM, 0, "out of memory");
 }
 
-/* Nobody waits for the answer: what stays is gone within the hour. */
+/* The answer is not awaited: a record that stays expires within the hour. */
 static void take_back(struct redis *redis, size_t slot)
 {
     char key[CLIENT_KEY];
     write_key(key, redis, slot, own_session(redis));
     struct conn_arg args[] = {CONN_TEXT("DEL"), CONN_TEXT(key)};
     struct node *node = redis_route_to_key(redis, &args[1]);
-    if (node->asks && redis_conn_is_up(node->asks) &&
-        !redis_conn_send(node->asks, args, 2, on_described, redis, NULL))
-        redis_conn_flush(node->asks);
+    if (node->conn && redis_conn_is_up(node->conn) &&
+        !redis_conn_send(node->conn, args, 2, on_described, redis, NULL))
+        redis_conn_flush(node->conn);
 }
 
 void redis_identity_free(struct redis *redis)

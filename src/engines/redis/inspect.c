@@ -9,8 +9,6 @@
 #include "engines/redis/inspect.h"
 #include "engines/redis/redis.h"
 
-/* ---- one name, for people ---- */
-
 #define NAMES_MAX 1000000
 
 /* ---- one name ---- */
@@ -117,7 +115,7 @@ static int by_bytes(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* SCAN may tell a key twice. */
+/* SCAN may return a key twice. */
 void redis_names_sort(struct names *names)
 {
     size_t n = 0;
@@ -153,12 +151,10 @@ void redis_names_pattern(char *pattern, const char *prefix, const char *name)
     *at = '\0';
 }
 
-/* ---- list, show, watch, break ---- */
-
 #define SHOWS_AT_ONCE 64
 #define WATCH_NS      (100 * NS_PER_MS)
 
-/* ---- one name, as the show script tells it ---- */
+/* ---- one name, from the reply of show.lua ---- */
 
 static void add_exclusive(struct view *view, const char *owner, const char *by, long long pttl,
                           uint64_t token, uint64_t now_ms)
@@ -173,7 +169,7 @@ static void add_exclusive(struct view *view, const char *owner, const char *by, 
                                        .owner = owner,
                                        .host = "",
                                        .command = ""};
-    if (!since) { /* another client's, which leaves no word about itself and has no token */
+    if (!since) { /* another client's, which has no record and no token */
         claim->token = claim->ghost ? token : 0;
         return;
     }
@@ -338,7 +334,7 @@ void redis_inspect_break(struct engine *engine, struct query *query)
 
 struct listing {
     struct query *query;
-    struct node *node; /* whose keys are looked through */
+    struct node *node; /* the node being scanned */
     struct names names;
     size_t asked, answered;
     char pattern[PATTERN_ROOM(PREFIX_MAX, STILE_NAME_MAX)];
@@ -377,7 +373,7 @@ static void show_some(struct listing *listing)
 {
     struct redis *redis = redis_of(listing->query->engine);
     struct stile_error err;
-    /* Answers of one connection come in the order of the questions; those of several don't. */
+    /* Replies of one connection come in the order of requests; those of several don't. */
     size_t until = listing->asked + (redis->cluster || redis->sentinel ? 1 : SHOWS_AT_ONCE);
     if (listing->error.status || listing->asked == listing->names.n) {
         listing_end(listing, listing->error.status ? &listing->error : NULL);
@@ -467,7 +463,7 @@ void redis_inspect_list(struct engine *engine, struct query *query)
     scan(listing, "0");
 }
 
-/* ---- watch: a look ten times a second, told if something has changed ---- */
+/* ---- watch: show ten times a second, reported if something has changed ---- */
 
 struct watching {
     struct query *query;

@@ -1,4 +1,4 @@
-/* Locks as people see them. */
+/* Locks as list, show and watch report them. */
 #ifndef STILE_REDIS_INSPECT_H
 #define STILE_REDIS_INSPECT_H
 
@@ -21,7 +21,7 @@ char *redis_view_keep(struct view *view, const char *text); /* a copy; "" withou
 uint64_t redis_view_take_number(char **text);
 const char *redis_view_take_word(char **text);
 void redis_view_take_client(struct stile_claim_info *claim, char *text); /* "pid host command" */
-/* Of all that isn't just time going by. */
+/* Changes with anything but the passing of time. */
 uint64_t redis_view_fingerprint(const struct stile_info *info);
 
 /* Names, from SCAN. */
@@ -34,7 +34,7 @@ bool redis_names_add(struct names *names, const char *name, size_t len); /* fals
 void redis_names_sort(struct names *names); /* by their bytes; once each */
 void redis_names_free(struct names *names);
 
-/* What MATCH needs for all names that begin so. */
+/* The MATCH pattern for all names with this beginning. */
 #define PATTERN_ROOM(prefix_len, name_len) (2 * ((prefix_len) + (name_len)) + 2)
 void redis_names_pattern(char *pattern, const char *prefix, const char *name);
 

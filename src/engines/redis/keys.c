@@ -10,14 +10,14 @@
 
 #define POLYNOMIAL 0x1021 /* CRC-16/XMODEM: from 0, most significant bit first */
 
-static uint16_t forth(uint16_t crc, unsigned bits)
+static uint16_t crc_forward(uint16_t crc, unsigned bits)
 {
     while (bits--)
         crc = (uint16_t)(crc << 1 ^ (crc & 0x8000 ? POLYNOMIAL : 0));
     return crc;
 }
 
-static uint16_t back(uint16_t crc, unsigned bits)
+static uint16_t crc_backward(uint16_t crc, unsigned bits)
 {
     while (bits--)
         crc = crc & 1 ? (uint16_t)((crc ^ POLYNOMIAL) >> 1 | 0x8000) : crc >> 1;
@@ -28,7 +28,7 @@ static uint16_t crc_of(const char *bytes, size_t n)
 {
     uint16_t crc = 0;
     for (size_t i = 0; i < n; i++)
-        crc = forth(crc ^ (uint16_t)((unsigned char)bytes[i] << 8), 8);
+        crc = crc_forward(crc ^ (uint16_t)((unsigned char)bytes[i] << 8), 8);
     return crc;
 }
 
@@ -57,14 +57,14 @@ static bool is_plain(unsigned c)
     return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
 }
 
-/* After a first character the last two bytes are what the wanted CRC, taken back by 16 bits, says;
- * four CRCs are one slot. For every slot there is a first character for which these two are plain
- * as well: the tests try them all. */
+/* Given a first character, the last two bytes follow from the wanted CRC, computed backward by 16
+ * bits; four CRCs share a slot. For every slot some first character makes both of them letters or
+ * digits: the tests try all slots. */
 void redis_slot_text(char text[SLOT_TEXT], uint16_t slot)
 {
     for (char first = '0'; first <= 'z'; first++) {
         for (unsigned high = 0; high < 4 && is_plain((unsigned char)first); high++) {
-            unsigned last = back((uint16_t)(slot | high << 14), 16) ^ crc_of(&first, 1);
+            unsigned last = crc_backward((uint16_t)(slot | high << 14), 16) ^ crc_of(&first, 1);
             if (!is_plain(last >> 8) || !is_plain(last & 0xff))
                 continue;
             text[0] = first;
@@ -83,7 +83,7 @@ static char *add(char *at, const char *bytes, size_t n)
     return at + n;
 }
 
-/* What belongs to K begins with a brace, as no K does but with a prefix that asks for it, and lives
+/* A key that belongs to K begins with a brace, which K does only if its prefix does, and lives
  * in K's slot: {K}:fence, or with the tag that K has itself, {tag}K:fence. Where K has no tag, but
  * a brace that would end one early, a tag is made for K's slot. */
 char *redis_keys_of_name(struct conn_arg *args, char *room, const char *const *suffixes, size_t n,
@@ -130,20 +130,20 @@ bool redis_keys_is_derived(const char *const *suffixes, size_t n, const char *pr
     return false;
 }
 
-/* ---- what scripts are sent ---- */
+/* ---- the arguments of scripts ---- */
 
 static const char mode_letters[] = {
     [STILE_EXCLUSIVE] = 'x', [STILE_SHARED] = 's', [STILE_SLOTS] = 'n'};
 
 /* No name has a control character and no prefix may have one (redis_address_prefix()), so that no K
- * looks like any other key of ours, and what is beside one K is never beside another. */
+ * looks like another key of ours, and the keys of two names never coincide. */
 static const char *const suffixes[] = {
     "", KEY_MARK "queue", KEY_MARK "by", KEY_MARK "members", KEY_MARK "info", KEY_MARK "gap"};
-#define FAMILY   (sizeof suffixes / sizeof *suffixes)
-#define TOKEN_AT 3 /* in the scripts' order; the others are K's own */
+#define N_SUFFIXES (sizeof suffixes / sizeof *suffixes)
+#define TOKEN_AT   3 /* in the scripts' order; the other keys belong to K */
 
-/* All names share it, so that it also counts for a K that is another prefix and another name to
- * somebody else; in a Cluster it has to be in K's slot. */
+/* All names share this key, so that tokens also grow where another client splits the same K into
+ * another prefix and name. In a Cluster it has to be in K's slot. */
 static char *write_shared(char *at, const struct redis *redis, uint16_t slot, const char *what)
 {
     if (redis->cluster) {
@@ -158,15 +158,14 @@ static char *write_shared(char *at, const struct redis *redis, uint16_t slot, co
 static char *write_keys(struct conn_arg *args, char *room, size_t n, const struct redis *redis,
                         const char *name, size_t name_len)
 {
-    struct conn_arg family[FAMILY];
+    struct conn_arg keys[N_SUFFIXES];
     bool counts = n > TOKEN_AT;
-    char *at =
-        redis_keys_of_name(family, room, suffixes, n - counts, redis->prefix, name, name_len);
+    char *at = redis_keys_of_name(keys, room, suffixes, n - counts, redis->prefix, name, name_len);
     for (size_t i = 0; i < n - counts; i++)
-        args[i + (i >= TOKEN_AT)] = family[i];
+        args[i + (i >= TOKEN_AT)] = keys[i];
     if (!counts)
         return at;
-    uint16_t slot = redis->cluster ? redis_slot_of(family[0].bytes, family[0].len) : 0;
+    uint16_t slot = redis->cluster ? redis_slot_of(keys[0].bytes, keys[0].len) : 0;
     char *end = write_shared(at, redis, slot, "token");
     args[TOKEN_AT] = (struct conn_arg){at, (size_t)(end - at)};
     return end;
@@ -174,7 +173,7 @@ static char *write_keys(struct conn_arg *args, char *room, size_t n, const struc
 
 size_t redis_keys_room(const struct redis *redis, size_t name_len)
 {
-    return KEYS_ROOM(FAMILY, strlen(redis->prefix), name_len) + SHARED_ROOM;
+    return KEYS_ROOM(N_SUFFIXES, strlen(redis->prefix), name_len) + SHARED_ROOM;
 }
 
 char *redis_keys_write(struct conn_arg args[SCRIPT_KEYS], char *room, const struct redis *redis,
@@ -220,7 +219,7 @@ static uint64_t px_of(const struct claim *claim, uint64_t held_ns)
     return whole_ms(lease > hold ? lease : hold);
 }
 
-/* snprintf() takes longer than all else that is done to send a claim. */
+/* snprintf() would take longer than everything else that sending a claim needs. */
 void redis_number_write(char out[NUMBER_MAX], uint64_t value)
 {
     char digits[NUMBER_MAX];

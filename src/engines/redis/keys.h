@@ -1,4 +1,4 @@
-/* The keys of one name: K = prefix + name, and what belongs to it. */
+/* The keys of one name: K = prefix + name, and the keys that belong to it. */
 #ifndef STILE_REDIS_KEYS_H
 #define STILE_REDIS_KEYS_H
 
@@ -12,19 +12,19 @@
 /* For n keys of a name. */
 #define KEYS_ROOM(n, prefix_len, name_len) ((n) * (2 * ((prefix_len) + (name_len)) + 16))
 
-/* suffixes[0] is K's own, "". Returns where it stopped writing. */
+/* suffixes[0] is "", for K itself. Returns where it stopped writing. */
 char *redis_keys_of_name(struct conn_arg *args, char *room, const char *const *suffixes, size_t n,
                          const char *prefix, const char *name, size_t name_len);
 bool redis_keys_is_derived(const char *const *suffixes, size_t n, const char *prefix,
                            const char *key, size_t len);
 
-/* The slots of a Redis Cluster: which of them a key is in, and how to get other keys in there. */
+/* The slots of a Redis Cluster: which one a key is in, and text that puts other keys into it. */
 
 #define SLOTS 16384
 
 uint16_t redis_slot_of(const char *key, size_t len);
 
-/* Text that is in this slot, all letters and digits. */
+/* Letters and digits that hash to this slot. */
 #define SLOT_TEXT 3
 void redis_slot_text(char text[SLOT_TEXT], uint16_t slot);
 

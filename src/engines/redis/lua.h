@@ -1,4 +1,4 @@
-/* A Lua script and the name under which a server keeps it. */
+/* A Lua script and the SHA1 under which a server caches it. */
 #ifndef STILE_REDIS_LUA_H
 #define STILE_REDIS_LUA_H
 

@@ -20,24 +20,25 @@ static void is_up(struct conn *conn)
     (void)conn;
 }
 
-/* Each request is answered by itself. */
+/* The requests are answered one by one elsewhere. */
 static void report_down(struct conn *conn, const struct stile_error *why)
 {
     struct node *node = redis_conn_owner(conn);
     node->redis->node_events->down(node, why);
 }
 
-/* What does not answer any more does not publish, either, and nothing that is sent would show it.
+/* A server that no longer answers does not publish, either. Nothing is sent on the subscription, so
+ * nothing else would show that it is dead.
  */
-static void asks_down(struct conn *conn, const struct stile_error *why)
+static void conn_down(struct conn *conn, const struct stile_error *why)
 {
     struct node *node = redis_conn_owner(conn);
-    if (why->native == ETIMEDOUT && node->hears)
-        redis_conn_reconnect(node->hears, why);
+    if (why->native == ETIMEDOUT && node->pubsub)
+        redis_conn_reconnect(node->pubsub, why);
     report_down(conn, why);
 }
 
-/* It may have been replaced without a word to us: a host that is gone ends no connection. */
+/* The server may have been replaced unnoticed: a host that disappears closes no connection. */
 static void is_late(struct conn *conn)
 {
     struct stile_error why;
@@ -45,34 +46,34 @@ static void is_late(struct conn *conn)
     report_down(conn, &why);
 }
 
-/* A subscription at the old primary would hear what the new one publishes, but the new one does not
- * count it: our waiters would be taken for dead. */
+/* A subscription at the old primary would get what the new one publishes, but the new one does not
+ * count it and would take our waiters for dead. */
 static void is_replica(struct conn *conn, const struct stile_error *why)
 {
     struct node *node = redis_conn_owner(conn);
-    if (node->hears)
-        redis_conn_reconnect(node->hears, why);
-    if (node->waits)
-        redis_conn_reconnect(node->waits, why);
+    if (node->pubsub)
+        redis_conn_reconnect(node->pubsub, why);
+    if (node->wait_conn)
+        redis_conn_reconnect(node->wait_conn, why);
 }
 
-static void hears_down(struct conn *conn, const struct stile_error *why)
+static void pubsub_down(struct conn *conn, const struct stile_error *why)
 {
     struct node *node = redis_conn_owner(conn);
-    node->hearing = false;
+    node->subscribed = false;
     report_down(conn, why);
 }
 
-static void hears_subscribed(struct conn *conn, const char *channel, size_t len)
+static void pubsub_subscribed(struct conn *conn, const char *channel, size_t len)
 {
     struct node *node = redis_conn_owner(conn);
     (void)channel, (void)len;
-    node->hearing = true;
+    node->subscribed = true;
     node->redis->node_events->subscribed(node);
 }
 
-static void hears_message(struct conn *conn, const char *channel, size_t channel_len,
-                          const char *bytes, size_t n)
+static void pubsub_message(struct conn *conn, const char *channel, size_t channel_len,
+                           const char *bytes, size_t n)
 {
     struct node *node = redis_conn_owner(conn);
     char text[128];
@@ -91,7 +92,7 @@ static bool answers(struct conn *conn, struct request *request, const redisReply
     return node->redis->node_events->answers(node, request, reply);
 }
 
-static void asks_up(struct conn *conn)
+static void conn_up(struct conn *conn)
 {
     struct node *node = redis_conn_owner(conn);
     if (node->later.first)
@@ -99,31 +100,31 @@ static void asks_up(struct conn *conn)
     node->redis->node_events->up(node);
 }
 
-static const struct conn_events asks_events = {
-    .up = asks_up, .down = asks_down, .replica = is_replica, .late = is_late, .answers = answers};
-static const struct conn_events hears_events = {
-    .up = is_up, .down = hears_down, .subscribed = hears_subscribed, .message = hears_message};
+static const struct conn_events conn_callbacks = {
+    .up = conn_up, .down = conn_down, .replica = is_replica, .late = is_late, .answers = answers};
+static const struct conn_events pubsub_callbacks = {
+    .up = is_up, .down = pubsub_down, .subscribed = pubsub_subscribed, .message = pubsub_message};
 
 enum stile_status redis_node_connect(struct node *node, struct stile_error *err)
 {
-    if (node->asks)
+    if (node->conn)
         return STILE_OK;
-    return redis_conn_new(&node->asks, node->redis->engine.loop, &node->options, &asks_events, node,
-                          err);
+    return redis_conn_new(&node->conn, node->redis->engine.loop, &node->options, &conn_callbacks,
+                          node, err);
 }
 
 enum stile_status redis_node_listen(struct node *node, struct stile_error *err)
 {
     struct redis *redis = node->redis;
-    if (node->hears)
+    if (node->pubsub)
         return STILE_OK;
-    enum stile_status status =
-        redis_conn_new(&node->hears, redis->engine.loop, &node->options, &hears_events, node, err);
+    enum stile_status status = redis_conn_new(&node->pubsub, redis->engine.loop, &node->options,
+                                              &pubsub_callbacks, node, err);
     if (!status)
-        status = redis_conn_subscribe(node->hears, redis->channel, strlen(redis->channel), err);
+        status = redis_conn_subscribe(node->pubsub, redis->channel, strlen(redis->channel), err);
     if (status) {
-        redis_conn_free(node->hears);
-        node->hears = NULL;
+        redis_conn_free(node->pubsub);
+        node->pubsub = NULL;
     }
     return status;
 }
@@ -135,14 +136,14 @@ enum stile_status redis_node_eval(struct node *node, const struct lua *lua,
                                   void *data, struct stile_error *err)
 {
     enum stile_status status = redis_node_connect(node, err);
-    return status ? status : redis_conn_eval(node->asks, lua, args, n_keys, n, fn, data, err);
+    return status ? status : redis_conn_eval(node->conn, lua, args, n_keys, n, fn, data, err);
 }
 
 enum stile_status redis_node_send(struct node *node, const struct conn_arg *args, size_t n,
                                   conn_fn *fn, void *data, struct stile_error *err)
 {
     enum stile_status status = redis_node_connect(node, err);
-    return status ? status : redis_conn_send(node->asks, args, n, fn, data, err);
+    return status ? status : redis_conn_send(node->conn, args, n, fn, data, err);
 }
 
 /* ---- requests that are sent again later ---- */
@@ -154,12 +155,12 @@ static void arm_again(struct node *node)
     if (node->again.place)
         return;
     if (now_ns > node->again.at_ns + NS_PER_SEC)
-        node->agains = 0; /* of another time */
+        node->agains = 0; /* the last retries were long ago */
     unsigned doubled = node->agains < AGAIN_DOUBLED ? node->agains++ : AGAIN_DOUBLED;
     loop_arm(loop, &node->again, now_ns + (AGAIN_FIRST_NS << doubled));
 }
 
-/* In their old order. While there is no connection they stay: it may be on its way elsewhere. */
+/* In their old order. Without a connection they stay: it may be moving to another address. */
 static void ask_again(struct timer *timer)
 {
     struct node *node = container_of(timer, struct node, again);
@@ -172,8 +173,8 @@ static void ask_again(struct timer *timer)
             redis_request_free(request);
         else if (request->until_ns <= now_ns)
             redis_conn_answer(request, &node->why);
-        else if (node->asks && redis_conn_is_up(node->asks))
-            redis_conn_give(node->asks, request, false);
+        else if (node->conn && redis_conn_is_up(node->conn))
+            redis_conn_give(node->conn, request, false);
         else
             redis_requests_push(&node->later, request);
     }
@@ -189,7 +190,7 @@ void redis_node_send_later(struct node *node, struct request *request, const red
     arm_again(node);
 }
 
-/* ---- the beginning and the end ---- */
+/* ---- init and close ---- */
 
 enum stile_status redis_node_init(struct node *node, struct redis *redis, const char *host,
                                   uint16_t port, struct stile_error *err)
@@ -213,10 +214,10 @@ void redis_node_close(struct node *node)
 {
     if (!node->redis)
         return;
-    redis_conn_free(node->hears);
-    redis_conn_free(node->asks);
-    redis_conn_free(node->waits);
-    node->hears = node->asks = node->waits = NULL;
+    redis_conn_free(node->pubsub);
+    redis_conn_free(node->conn);
+    redis_conn_free(node->wait_conn);
+    node->pubsub = node->conn = node->wait_conn = NULL;
     redis_requests_clear(&node->later);
     loop_disarm(node->redis->engine.loop, &node->again);
     loop_unreserve(node->redis->engine.loop, 1);

@@ -7,21 +7,23 @@
 struct redis;
 struct redis_claim;
 
-/* A server we speak with. Its connections are made when first needed. */
+/* One server. Its connections are made when first needed. */
 struct node {
     struct redis *redis;
     struct conn_options options; /* for its connections */
-    char *host;                  /* of options.target, if it is the node's own */
-    struct conn *asks, *hears, *waits;
-    bool waiting; /* a WAIT is under way; for whom: replicas.c */
+    char *host;                  /* of options.target; NULL: a socket */
+    struct conn *conn;           /* for requests */
+    struct conn *pubsub;         /* for messages to our session */
+    struct conn *wait_conn;      /* for WAIT, which blocks its connection */
+    bool waiting;                /* a WAIT is under way, see replicas.c */
     struct redis_claim *gathering, *replicating;
-    bool hearing;   /* the subscription is in effect */
-    unsigned slots; /* of a Cluster, that are its own */
+    bool subscribed; /* the subscription is in effect */
+    unsigned slots;  /* of a Cluster: how many it has */
 
-    struct request_queue later; /* to be said again here, after a while */
+    struct request_queue later; /* to be sent again here, after a while */
     struct timer again;
     unsigned agains;
-    struct stile_error why; /* they must wait */
+    struct stile_error why; /* of the error that made them wait */
 };
 
 /* host NULL: redis->options has a path. */
@@ -38,7 +40,7 @@ enum stile_status redis_node_eval(struct node *node, const struct lua *lua,
                                   void *data, struct stile_error *err);
 enum stile_status redis_node_send(struct node *node, const struct conn_arg *args, size_t n,
                                   conn_fn *fn, void *data, struct stile_error *err);
-/* A request that was taken over is asked here again after a while, until its time is up. */
+/* Sends a request that was taken over here again after a while, until its deadline. */
 void redis_node_send_later(struct node *node, struct request *request, const redisReply *why);
 
 /* What happens on a node's connections. One set for all nodes; redis.c has it. */
@@ -46,7 +48,7 @@ struct node_events {
     void (*up)(struct node *node);         /* requests can be sent again */
     void (*subscribed)(struct node *node); /* (again): messages may have been missed */
     void (*message)(struct redis *redis, const char *text, size_t len);
-    /* A connection broke, failed or has gone unanswered for its time. */
+    /* A connection broke or failed, or a request was not answered in time. */
     void (*down)(struct node *node, const struct stile_error *why);
     /* As conn_events.answers. */
     bool (*answers)(struct node *node, struct request *request, const redisReply *reply);

@@ -1,21 +1,23 @@
-/* redis: the plain dialect everybody speaks, with a token, a queue and a push.
+/* redis: the plain protocol that most clients use, with a token, a queue and messages.
  *
  * K = prefix + name holds the owner, set if absent and with an expiry, and is deleted only if it
- * still holds it: so node-redlock, redis-py and a tutorial's redis-cli on the same key exclude us
- * and we them. What they don't know is kept beside it: a queue, and a record of each claim. Tokens
- * come from one counter that all names share, grown in the same script as the grant.
+ * still holds it: so node-redlock, redis-py and a tutorial's redis-cli on the same
+ * key exclude us and we them. What they don't use is kept beside it: a queue, and a record of each
+ * claim. Tokens come from one counter that all names share, incremented in the script of the grant.
  *
- * A release grants to the next waiter in the same step and says so by PUBLISH on its session's
- * channel; a waiter that nobody listens for is dead and skipped. The next one has a second to
+ * A release grants to the next waiter in the same step and notifies it by PUBLISH on its session's
+ * channel; a waiter without a subscriber is dead and skipped. The next one has a second to
  * confirm, else its grant expires. Every waiter also looks by itself once a second, and when what
  * is in its way must have expired. Readers and slots are a sorted set by the time each ends; K then
- * says so, and keeps the plain dialect out.
+ * has a mark, which excludes plain clients.
  *
- *     scripts/   the steps, in Lua      claims.c, queue.c, grant.c,   the life of a claim
- *                                       release.c, renew.c
- *     conn.c     one connection         people.c                      list, show, watch, break
- *     route.c    which server to ask    open.c, sentinel.c, cluster.c who that is
- *     vitals.c, verdict.c, doctor.c     is this server fit for locks?
+ *     scripts/                        the steps, in Lua
+ *     claims.c, renew.c, replicas.c   the life of a claim
+ *     connection.c, resp.c, node.c    one connection, one server
+ *     route.c, sentinel.c, cluster.c  which server has a name
+ *     keys.c, identity.c, address.c   keys, owner values, the URL
+ *     inspect.c                       list, show, watch, break
+ *     doctor_probe.c, doctor_rules.c  is this server fit for locks?
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -102,7 +104,8 @@ static enum stile_status reach_server(struct opening *opening, struct stile_erro
 
 /* ---- Sentinels ---- */
 
-/* A primary that can't be used yet may be replaced in a moment: only time ends that. */
+/* A primary that can't be used yet may be replaced in a moment: only the timeout ends the attempt.
+ */
 static enum stile_status reach_primary(struct opening *opening, const struct url *url,
                                        struct stile_error *err)
 {
@@ -112,7 +115,7 @@ static enum stile_status reach_primary(struct opening *opening, const struct url
     enum stile_status status = redis_sentinel_new(&redis->sentinel, redis, url, err);
     if (status)
         return status;
-    while (!opening->over && !(home->asks && redis_conn_is_up(home->asks))) {
+    while (!opening->over && !(home->conn && redis_conn_is_up(home->conn))) {
         status = redis_sentinel_gave_up(redis->sentinel, err);
         if (status)
             return status;
@@ -137,7 +140,7 @@ static enum stile_status ask_seed(struct opening *opening, const char *host, uin
     return ask_info(opening, err);
 }
 
-/* The nodes of the URL in turn. What one refuses, the others would, too. */
+/* The nodes of the URL in turn. If one refuses, the others would, too. */
 static enum stile_status reach_seed(struct opening *opening, const struct url *url,
                                     struct stile_error *err)
 {
@@ -188,7 +191,7 @@ static enum stile_status check_cluster(struct opening *opening, struct stile_err
     return STILE_OK;
 }
 
-/* ---- whatever it is ---- */
+/* ---- any of them ---- */
 
 static bool keep(char **to, const char **option)
 {
@@ -198,7 +201,7 @@ static bool keep(char **to, const char **option)
     return kept;
 }
 
-/* What they point to was the URL's. */
+/* The strings of the URL do not outlive it. */
 static enum stile_status keep_options(struct redis *redis, const struct url *url,
                                       struct stile_error *err)
 {
@@ -227,11 +230,11 @@ static enum stile_status reach_one(struct opening *opening, const struct url *ur
     return reach_server(opening, err);
 }
 
-/* Whatever it is; of a Cluster without a table only the node that was named is looked at. */
+/* Any server is examined; of a Cluster without a table only the node that the URL names. */
 static enum stile_status prepare_for_the_doctor(struct opening *opening, const struct url *url)
 {
     struct redis *redis = opening->redis;
-    redis->cli_flags = redis_probe_flags(redis_conn_options(redis->home.asks), url);
+    redis->cli_flags = redis_probe_flags(redis_conn_options(redis->home.conn), url);
     if (check_cluster(opening, NULL) != STILE_OK) {
         redis_route_forget(redis, redis->cluster);
         redis_cluster_free(redis->cluster);
@@ -274,8 +277,8 @@ static enum stile_status reach_and_check(struct redis *redis, const struct url *
 /* A claim may have to wait for two of them (replicas.c), and its lease goes on. */
 #define WAIT_MAX_MS 2500
 
-/* redis-py polls every 100 ms unless it is told otherwise, node-redlock every 200 ms. Behind one
- * that releases and takes again at once, the key is free for some 100 us at a time. */
+/* By default redis-py polls every 100 ms, node-redlock every 200 ms. If a client releases and takes
+ * again at once, the key is free for some 100 us at a time. */
 #define POLL_MS     20
 #define POLL_MAX_MS 1000
 
@@ -363,13 +366,13 @@ static void dispose(struct redis *redis)
     free(redis->path);
 }
 
-/* The class's own is that of one server. */
+/* The default of the class is for one server. */
 static const char *condition_of(const struct redis *redis)
 {
     if (redis->cluster)
         return "each name on one node of the Cluster, where a failover may forget a lock or repeat "
                "a token (wait_replicas=N makes that rarer); while its slot moves, a name can't be "
-               "locked, and who waits may lose its place";
+               "locked, and waiters may lose their place";
     if (redis->sentinel)
         return "the primary that the Sentinels name: a failover may forget a lock or repeat a "
                "token (wait_replicas=N makes that rarer)";
@@ -463,9 +466,10 @@ const struct engine_class redis_class = {
             .lock_delay = true,
             .detached = true,
             .restores = true,
-            .token_is = "a counter that all names share, grown in the same script as the grant",
+            .token_is =
+                "a counter that all names share, incremented in the same script as the grant",
             .survives =
-                "a holder's crash: free after its TTL; a server's crash: what it had on its "
+                "a holder's crash: free after its TTL; a server's crash: whatever it had on "
                 "disk (appendonly yes, appendfsync always)",
             .condition =
                 "one primary that does not forget: failover to a replica may forget a lock "

@@ -1,4 +1,4 @@
-/* Renewing, many in one request. */
+/* Renewals: one request renews up to RENEWS_MAX claims. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -6,9 +6,9 @@
 
 #define RENEWS_MAX 256
 
-enum { GONE, RENEWED }; /* what the script says of each; anything else: not known */
+enum { GONE, RENEWED }; /* what the script returns for each; anything else: unknown */
 
-/* A renewal under way. Claims that leave meanwhile are crossed out. */
+/* A renewal under way. Claims that end meanwhile are set to NULL. */
 struct batch {
     struct batch *next, **at; /* at: what points to it */
     struct redis *redis;
@@ -41,7 +41,7 @@ static void answer_one(struct batch *batch, struct redis_claim *claim, const red
     } else if (number_at(reply, i) != GONE) {
         events->unknown(base);
     } else {
-        error_set(&err, STILE_LOST, 0, "the server does not have it any more");
+        error_set(&err, STILE_LOST, 0, "the server no longer has it");
         events->lost(base, &err);
     }
 }
@@ -68,7 +68,7 @@ void redis_batches_free(struct redis *redis)
     }
 }
 
-/* What a batch is written with; gone when it has been sent. */
+/* The memory that a batch is written in, until it is sent. */
 struct draft {
     struct numbers *numbers;
     struct conn_arg *args;
@@ -143,7 +143,7 @@ static void renew_some(struct redis *redis, struct claim *const *claims, size_t 
     }
 }
 
-/* How many of them, from the first on, may share one request: in a Cluster all its keys must be in
+/* How many claims, from the first on, may share one request: in a Cluster all its keys must be in
  * one slot. */
 static size_t run_of(const struct redis *redis, struct claim *const *claims, size_t n)
 {

@@ -1,12 +1,12 @@
 /* wait_replicas: a grant counts when enough replicas have it.
  *
- * WAIT keeps its connection from being answered, so it has one of its own: renewals and all that
- * others ask for go past it. It counts for what was written on that connection, therefore each
- * grant is confirmed there first, which also proves that it is still there.
+ * WAIT blocks its connection, so it has one of its own, and renewals and other requests are not
+ * delayed. It counts what was written on that connection, therefore each grant is confirmed there
+ * first, which also proves that it is still there.
  *
  *     granted ──► gathering ──► confirmed, one WAIT for all of them ──► granted to core | failed
  *
- * One WAIT is under way at a time; what is granted meanwhile goes with the next one. So a silent
+ * One WAIT is under way at a time; grants that come meanwhile share the next one. So a silent
  * replica costs a claim two timeouts at most, however many claims there are. */
 #include <stdio.h>
 #include <string.h>
@@ -18,7 +18,7 @@
 
 static void start(struct node *node);
 
-/* ---- a line of claims ---- */
+/* ---- lists of claims ---- */
 
 static void add(struct redis_claim **list, struct redis_claim *claim)
 {
@@ -43,8 +43,8 @@ void redis_replicas_forget(struct redis_claim *claim)
     struct node *node = claim->replicates_at;
     if (node && !drop(&node->gathering, claim))
         drop(&node->replicating, claim);
-    if (node && node->waits)
-        redis_conn_forget(node->waits, claim);
+    if (node && node->wait_conn)
+        redis_conn_forget(node->wait_conn, claim);
     claim->replicates_at = NULL;
 }
 
@@ -68,7 +68,7 @@ enum stile_status redis_replicas_confirm(struct redis_claim *claim, struct conn 
                 : redis_call_send(&call, redis, script, fn, claim, err);
 }
 
-/* ---- how it ends ---- */
+/* ---- replies ---- */
 
 static void fail(struct redis_claim *claim, const struct stile_error *err)
 {
@@ -117,14 +117,14 @@ static void on_written(void *data, const redisReply *reply, const struct stile_e
         fail(claim, err);
 }
 
-/* ---- asking ---- */
+/* ---- requests ---- */
 
 static void is_up(struct conn *conn)
 {
     (void)conn;
 }
 
-/* Each request hears of it by itself. */
+/* Each request is answered by its own callback. */
 static void is_down(struct conn *conn, const struct stile_error *why)
 {
     (void)conn, (void)why;
@@ -137,19 +137,19 @@ static bool same(const char *a, const char *b)
     return a == b || (a && b && strcmp(a, b) == 0);
 }
 
-/* After a failover the requests go to another server, and so must this. */
+/* After a failover requests go to another server, and so must WAIT. */
 static enum stile_status connect_waits(struct node *node, struct stile_error *err)
 {
-    struct conn_options options = *redis_conn_options(node->asks);
-    const struct conn_options *had = node->waits ? redis_conn_options(node->waits) : NULL;
+    struct conn_options options = *redis_conn_options(node->conn);
+    const struct conn_options *had = node->wait_conn ? redis_conn_options(node->wait_conn) : NULL;
     options.answer_ns = node->redis->wait_ms * NS_PER_MS + SPARE_NS;
     options.leases = NULL; /* no lease depends on it, and WAIT is silent for as long as it takes */
     if (had && same(had->target.host, options.target.host) &&
         had->target.port == options.target.port)
         return STILE_OK;
-    redis_conn_free(node->waits);
-    node->waits = NULL;
-    return redis_conn_new(&node->waits, node->redis->engine.loop, &options, &events, node, err);
+    redis_conn_free(node->wait_conn);
+    node->wait_conn = NULL;
+    return redis_conn_new(&node->wait_conn, node->redis->engine.loop, &options, &events, node, err);
 }
 
 static enum stile_status send_wait(struct node *node, struct stile_error *err)
@@ -158,7 +158,7 @@ static enum stile_status send_wait(struct node *node, struct stile_error *err)
     redis_number_write(replicas, node->redis->wait_replicas);
     redis_number_write(ms, node->redis->wait_ms);
     struct conn_arg args[] = {CONN_TEXT("WAIT"), CONN_TEXT(replicas), CONN_TEXT(ms)};
-    return redis_conn_send(node->waits, args, 3, on_waited, node, err);
+    return redis_conn_send(node->wait_conn, args, 3, on_waited, node, err);
 }
 
 static void fail_all(struct redis_claim **list, const struct stile_error *err)
@@ -180,7 +180,7 @@ static void start(struct node *node)
     node->gathering = NULL;
     for (struct redis_claim *claim = node->replicating, *next; claim; claim = next) {
         next = claim->replicates_next;
-        if (redis_replicas_confirm(claim, node->waits, on_written, &err))
+        if (redis_replicas_confirm(claim, node->wait_conn, on_written, &err))
             fail(claim, &err);
     }
     node->waiting = true;

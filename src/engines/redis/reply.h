@@ -1,6 +1,6 @@
 /* Parts of a reply, by shape. A server that is broken, hostile, or answers for another client may
- * send anything that RESP allows: nothing of a reply is used but through these. Each of them takes
- * any reply, also NULL, and has an answer for what is not there. */
+ * send anything that RESP allows: replies are read only through these functions. Each takes any
+ * reply, also NULL, and returns NULL, 0 or false for what is not there. */
 #ifndef STILE_REDIS_REPLY_H
 #define STILE_REDIS_REPLY_H
 

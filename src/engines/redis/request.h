@@ -1,4 +1,4 @@
-/* Requests of a connection: what was asked, who wants to know, and the lines they stand in. */
+/* Requests of a connection, and queues of them. resp.c has the functions. */
 #ifndef STILE_REDIS_REQUEST_H
 #define STILE_REDIS_REQUEST_H
 
@@ -6,16 +6,16 @@
 
 struct request {
     struct request *next;
-    conn_fn *fn; /* NULL: nobody wants to know any more */
+    conn_fn *fn; /* NULL: forgotten or answered */
     void *data;
-    uint64_t put_ns;   /* when it went onto the wire */
-    uint64_t until_ns; /* patience */
+    uint64_t put_ns;   /* when it was sent */
+    uint64_t until_ns; /* its deadline */
     uint64_t end;      /* of its bytes in the stream */
     bool in_doubt;     /* its connection broke after it was sent */
-    bool secret;       /* wiped */
-    bool asking;       /* by a Cluster's ASKING before it */
-    uint8_t hops;      /* how often it was sent elsewhere */
-    bool forgotten;    /* the server has forgotten its script: send the source */
+    bool secret;       /* wiped when freed */
+    bool asking;       /* send ASKING before it (Cluster) */
+    uint8_t hops;      /* how often it was redirected */
+    bool forgotten;    /* the server no longer has its script: send the source */
     const struct lua *lua;
     size_t n;   /* with lua: all arguments, EVAL and the script included */
     size_t len; /* of bytes: the whole command, or with lua what follows the script */
@@ -32,8 +32,8 @@ struct request *redis_request_new_eval(const struct lua *lua, const struct conn_
                                        size_t n_keys, size_t n);
 void redis_request_free(struct request *request);
 
-/* Sends it: a script by name, or as a whole. 0 or what stream_write() says: then some of it may be
- * in the stream, and the stream is of no use any more. */
+/* Sends it: a script by its SHA1, or with its source. 0, or the error of stream_write(): then part
+ * of it may be in the stream, which can no longer be used. */
 int redis_request_write(struct request *request, struct stream *stream, bool with_source);
 
 void redis_requests_init(struct request_queue *queue);

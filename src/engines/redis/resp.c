@@ -28,7 +28,7 @@ typedef int n_elements;
 #define TASK(reader, i) ((reader)->rstack[i])
 #endif
 
-#define RESP3 "a type of RESP3, for which nobody asked"
+#define RESP3 "a type of RESP3, which was not requested"
 
 /* ---- what hiredis calls to make a reply ---- */
 
@@ -208,13 +208,11 @@ enum resp_step redis_resp_next(struct resp *resp, redisReply **reply, struct sti
     return RESP_MORE;
 }
 
-/* ---- requests ---- */
+/* ---- formatting ---- */
 
 /* "$" or "*", the digits of a size_t, CR LF. */
 #define HEADER_MAX 24
 #define HEAD_MAX   128
-
-/* ---- formatting ---- */
 
 static size_t digits(size_t n)
 {
@@ -342,7 +340,7 @@ int redis_request_write(struct request *r, struct stream *stream, bool with_sour
     return rc;
 }
 
-/* ---- lines ---- */
+/* ---- queues of requests ---- */
 
 void redis_requests_init(struct request_queue *queue)
 {

@@ -79,7 +79,7 @@ enum stile_status redis_route_listen(struct redis *redis, const char *name, size
                                      struct stile_error *err)
 {
     struct node *node = redis_route_to(redis, name, name_len);
-    if (redis->sentinel && !node->hears)
+    if (redis->sentinel && !node->pubsub)
         redis_sentinel_listen(redis->sentinel);
     return redis_node_listen(node, err);
 }
@@ -89,8 +89,8 @@ void redis_route_forget(struct redis *redis, const void *data)
     struct node *home, **nodes;
     size_t n = all_nodes(&nodes, redis, &home);
     for (size_t i = 0; i < n; i++) {
-        if (nodes[i]->asks)
-            redis_conn_forget(nodes[i]->asks, data);
+        if (nodes[i]->conn)
+            redis_conn_forget(nodes[i]->conn, data);
         redis_requests_forget(&nodes[i]->later, data);
     }
 }
@@ -100,9 +100,9 @@ void redis_route_forked(struct redis *redis)
     struct node *home, **nodes;
     size_t n = all_nodes(&nodes, redis, &home);
     for (size_t i = 0; i < n; i++) {
-        redis_conn_forked(nodes[i]->asks);
-        redis_conn_forked(nodes[i]->hears);
-        redis_conn_forked(nodes[i]->waits);
+        redis_conn_forked(nodes[i]->conn);
+        redis_conn_forked(nodes[i]->pubsub);
+        redis_conn_forked(nodes[i]->wait_conn);
     }
     redis_sentinel_forked(redis->sentinel);
 }

@@ -1,27 +1,30 @@
-/* The scripts that run on the server, each in one step and on the server's clock. Their files, with
+/* clang-format off */
+/* The scripts that run on the server, each in one step and by the server's clock. Their files, with
  * keys, arguments and replies, are scripts/NAME.lua. Keys of a name, in this order:
  *
  *     1 lock     string, expires: the owner (exclusive), "~S" or "~N" while there are members,
  *                "~hTOKEN" for the rest of a hold_at_least or lock-delay
  *     2 queue    zset of entries by the time they came, in microseconds; and "~gap", see below
  *     3 holder   string, "owner record" of an exclusive holder, expires with the lock
- *     4 counter  the counter that all names with this prefix (in a Cluster: and in this slot)
- * share: the token of the latest grant of any of them; the only key that stays 5 members  zset of
- * owners (shared, slots) by the time they end; "~h..." has no owner 6 records  hash owner -> record
- * of members 7 gap      string, "until seen", expires: no waiter is served before `until`; `seen`
- * is when another client's key was last seen in a waiter's way
+ *     4 counter  the token of the latest grant; all names with this prefix (in a Cluster: and in
+ *                this slot) share it; the only key that stays
+ *     5 members  zset of owners (shared, slots) by the time they end; "~h..." has no owner
+ *     6 records  hash owner -> record of members
+ *     7 gap      string, "until seen", expires: no waiter is served before `until`; `seen` is when
+ *                another client's key was last seen in a waiter's way
  *
  * A record is "token seconds microseconds ttl hold delay slots": when it was granted, and what was
  * requested, in milliseconds. An entry is "owner mode px ttl hold delay slots"; a mode is x, s or
  * n. The last four of both are the terms. An owner is 40 hex digits, of which the first 16 name its
  * session: messages to a waiter or holder are published at stile:<16 digits>, as "g owner" (granted
- * for a second; confirm it), "h owner ms" (look after so long), "b owner" (broken). A session that
- * nobody is subscribed for is dead, and the next waiter is served in the same step.
+ * for a second; confirm it), "h owner ms" (look after so long), "b owner" (broken). A session
+ * without a subscriber is dead, and the next waiter is served in the same step.
  *
- * "~gap" in the queue stands for all the clients that know no queue and poll the lock. When it is
- * its turn, the lock stays free for a while: pollers have no other chance against a queue that
- * never runs dry. It comes up two seconds after a queue began and every ten seconds from then on;
- * where another client's key has been seen lately, after as long as that one kept us waiting. */
+ * "~gap" in the queue stands for the clients that have no queue and poll the lock. When it is first,
+ * the lock stays free for a while: pollers have no other chance against a queue that never runs
+ * dry. The first gap comes two seconds after a queue began, the next after 3 s, then one every 20 s;
+ * after another client's key was seen, gaps come more often (lib/functions.lua, claim.lua). */
+/* clang-format on */
 #ifndef STILE_REDIS_SCRIPTS_H
 #define STILE_REDIS_SCRIPTS_H
 

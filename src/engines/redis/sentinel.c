@@ -14,7 +14,7 @@
 #define ASK_REST_NS (100 * NS_PER_MS) /* between two rounds */
 #define SWITCHED    "+switch-master"
 
-struct place {
+struct address {
     char *host;
     uint16_t port;
 };
@@ -23,17 +23,17 @@ struct sentinel {
     struct redis *redis;
     struct conn_options options;
     char *primary, *user, *password;
-    struct place places[URL_HOSTS_MAX];
-    size_t n, at;      /* at: who is asked, or was of use */
-    size_t tried;      /* of this round */
-    struct conn *asks; /* NULL: nobody is asked */
-    struct conn *hears;
-    size_t hears_at;
+    struct address addresses[URL_HOSTS_MAX];
+    size_t n, at;      /* at: the Sentinel that is asked, or last answered */
+    size_t tried;      /* in this round */
+    struct conn *conn; /* NULL: none is asked */
+    struct conn *pubsub;
+    size_t pubsub_at;
     struct timer again;
     uint64_t began_ns;
     bool gave_up;
-    char said[160];         /* by each in this round */
-    struct stile_error why; /* the primary can't be used */
+    char said[160];         /* the answers of this round */
+    struct stile_error why; /* why the primary can't be used */
 };
 
 static void ask_one(struct sentinel *s);
@@ -50,14 +50,14 @@ static enum stile_status move_to(struct node *home, const char *host, uint16_t p
     home->options.target.host = home->host = copy;
     home->options.target.port = port;
     error_set(&why, STILE_UNREACHABLE, 0, "the primary has moved to %s:%u", host, port);
-    if (home->asks)
-        redis_conn_move(home->asks, host, port, &why, NULL);
-    if (home->hears)
-        redis_conn_move(home->hears, host, port, &why, NULL);
+    if (home->conn)
+        redis_conn_move(home->conn, host, port, &why, NULL);
+    if (home->pubsub)
+        redis_conn_move(home->pubsub, host, port, &why, NULL);
     return STILE_OK;
 }
 
-/* The address that we have already: the connection tries it again by itself. */
+/* If the address is the present one, nothing moves: its connection retries by itself. */
 static bool named(struct sentinel *s, const char *host, const char *digits)
 {
     struct node *home = &s->redis->home;
@@ -68,7 +68,7 @@ static bool named(struct sentinel *s, const char *host, const char *digits)
     s->gave_up = false;
     if (!same)
         move_to(home, host, (uint16_t)port);
-    if (!home->asks)
+    if (!home->conn)
         redis_node_connect(home, NULL);
     return true;
 }
@@ -84,7 +84,8 @@ static void say(struct sentinel *s, const char *what)
 static void say_of(struct sentinel *s, const char *what)
 {
     char text[120];
-    snprintf(text, sizeof text, "%.60s:%u %s", s->places[s->at].host, s->places[s->at].port, what);
+    snprintf(text, sizeof text, "%.60s:%u %s", s->addresses[s->at].host, s->addresses[s->at].port,
+             what);
     say(s, text);
 }
 
@@ -106,14 +107,14 @@ static bool is_address(const redisReply *reply)
 static void on_named(void *data, const redisReply *reply, const struct stile_error *err)
 {
     struct sentinel *s = data;
-    redis_conn_free(s->asks);
-    s->asks = NULL;
+    redis_conn_free(s->conn);
+    s->conn = NULL;
     if (!err && is_address(reply) && named(s, text_at(reply, 0), text_at(reply, 1)))
         return;
     if (err)
         say(s, err->message);
     else
-        say_of(s, "does not know it");
+        say_of(s, "does not know this primary");
     ask_next(s);
 }
 
@@ -124,7 +125,7 @@ static void is_up(struct conn *conn)
 
 static void is_down(struct conn *conn, const struct stile_error *why)
 {
-    (void)conn, (void)why; /* the request hears of it */
+    (void)conn, (void)why; /* the request is answered with it */
 }
 
 static void ask_one(struct sentinel *s)
@@ -133,13 +134,13 @@ static void ask_one(struct sentinel *s)
     struct conn_arg args[] = {CONN_TEXT("SENTINEL"), CONN_TEXT("get-master-addr-by-name"),
                               CONN_TEXT(s->primary)};
     struct stile_error err;
-    s->options.target.host = s->places[s->at].host;
-    s->options.target.port = s->places[s->at].port;
-    if (!redis_conn_new(&s->asks, s->redis->engine.loop, &s->options, &events, s, &err) &&
-        !redis_conn_send(s->asks, args, 3, on_named, s, &err))
+    s->options.target.host = s->addresses[s->at].host;
+    s->options.target.port = s->addresses[s->at].port;
+    if (!redis_conn_new(&s->conn, s->redis->engine.loop, &s->options, &events, s, &err) &&
+        !redis_conn_send(s->conn, args, 3, on_named, s, &err))
         return;
-    redis_conn_free(s->asks);
-    s->asks = NULL;
+    redis_conn_free(s->conn);
+    s->conn = NULL;
     say_of(s, err.message);
     s->gave_up = true;
 }
@@ -152,11 +153,11 @@ static void begin(struct sentinel *s)
     ask_one(s);
 }
 
-/* Not in a circle without end, whatever they say. */
+/* With a pause between rounds, whatever they answer. */
 static void seek(struct sentinel *s)
 {
     struct loop *loop = s->redis->engine.loop;
-    if (!s->asks && !s->again.place) {
+    if (!s->conn && !s->again.place) {
         uint64_t now_ns = loop_now(loop), next_ns = s->began_ns + ASK_REST_NS;
         loop_arm(loop, &s->again, now_ns > next_ns ? now_ns : next_ns);
     }
@@ -167,35 +168,36 @@ static void seek_now(struct timer *timer)
     begin(container_of(timer, struct sentinel, again));
 }
 
-/* Another one is asked next: who named the one that failed may not know better. */
+/* Another Sentinel is asked next: the one that named the failed primary may be outdated. */
 void redis_sentinel_down(struct sentinel *s, const struct stile_error *why)
 {
     s->why = *why;
-    if (!s->asks && !s->again.place)
+    if (!s->conn && !s->again.place)
         s->at = (s->at + 1) % s->n;
     seek(s);
 }
 
-/* ---- being told ---- */
+/* ---- messages ---- */
 
-static void hears_down(struct conn *conn, const struct stile_error *why)
+static void pubsub_down(struct conn *conn, const struct stile_error *why)
 {
     struct sentinel *s = redis_conn_owner(conn);
     (void)why;
-    s->hears_at = (s->hears_at + 1) % s->n;
-    redis_conn_move(conn, s->places[s->hears_at].host, s->places[s->hears_at].port, NULL, NULL);
+    s->pubsub_at = (s->pubsub_at + 1) % s->n;
+    redis_conn_move(conn, s->addresses[s->pubsub_at].host, s->addresses[s->pubsub_at].port, NULL,
+                    NULL);
 }
 
-/* What was told before is missed: ask. */
-static void hears_subscribed(struct conn *conn, const char *channel, size_t len)
+/* Earlier messages were missed: ask. */
+static void pubsub_subscribed(struct conn *conn, const char *channel, size_t len)
 {
     (void)channel, (void)len;
     seek(redis_conn_owner(conn));
 }
 
 /* "name old-host old-port new-host new-port" */
-static void hears_message(struct conn *conn, const char *channel, size_t channel_len,
-                          const char *bytes, size_t n)
+static void pubsub_message(struct conn *conn, const char *channel, size_t channel_len,
+                           const char *bytes, size_t n)
 {
     struct sentinel *s = redis_conn_owner(conn);
     char text[512], *rest = text, *words[5];
@@ -212,18 +214,20 @@ static void hears_message(struct conn *conn, const char *channel, size_t channel
 
 void redis_sentinel_listen(struct sentinel *s)
 {
-    static const struct conn_events events = {
-        .up = is_up, .down = hears_down, .subscribed = hears_subscribed, .message = hears_message};
-    if (s->hears)
+    static const struct conn_events events = {.up = is_up,
+                                              .down = pubsub_down,
+                                              .subscribed = pubsub_subscribed,
+                                              .message = pubsub_message};
+    if (s->pubsub)
         return;
-    s->hears_at = s->at;
-    s->options.target.host = s->places[s->at].host;
-    s->options.target.port = s->places[s->at].port;
-    if (!redis_conn_new(&s->hears, s->redis->engine.loop, &s->options, &events, s, NULL) &&
-        !redis_conn_subscribe(s->hears, SWITCHED, strlen(SWITCHED), NULL))
+    s->pubsub_at = s->at;
+    s->options.target.host = s->addresses[s->at].host;
+    s->options.target.port = s->addresses[s->at].port;
+    if (!redis_conn_new(&s->pubsub, s->redis->engine.loop, &s->options, &events, s, NULL) &&
+        !redis_conn_subscribe(s->pubsub, SWITCHED, strlen(SWITCHED), NULL))
         return;
-    redis_conn_free(s->hears);
-    s->hears = NULL;
+    redis_conn_free(s->pubsub);
+    s->pubsub = NULL;
 }
 
 /* ---- opening ---- */
@@ -251,12 +255,12 @@ enum stile_status redis_sentinel_gave_up(const struct sentinel *s, struct stile_
                      s->primary, s->said);
 }
 
-static bool keep_places(struct sentinel *s, const struct url *url)
+static bool keep_addresses(struct sentinel *s, const struct url *url)
 {
     for (size_t i = 0; i < url->n_hosts; i++, s->n++) {
-        s->places[i].host = strdup(url->hosts[i].host);
-        s->places[i].port = url->hosts[i].port ? url->hosts[i].port : SENTINEL_PORT;
-        if (!s->places[i].host)
+        s->addresses[i].host = strdup(url->hosts[i].host);
+        s->addresses[i].port = url->hosts[i].port ? url->hosts[i].port : SENTINEL_PORT;
+        if (!s->addresses[i].host)
             return false;
     }
     return true;
@@ -292,7 +296,7 @@ static enum stile_status read_url(struct sentinel *s, const struct url *url,
     s->options.answer_ns = share_ns < ASK_MAX_NS ? share_ns : ASK_MAX_NS;
     s->options.target.timeout_ns = s->options.answer_ns;
     s->primary = strdup(url->path + 1);
-    if (!s->primary || !keep_places(s, url))
+    if (!s->primary || !keep_addresses(s, url))
         return error_set(err, STILE_NOMEM, 0, "out of memory");
     return keep_credentials(s, url, err);
 }
@@ -318,12 +322,12 @@ void redis_sentinel_free(struct sentinel *s)
 {
     if (!s)
         return;
-    redis_conn_free(s->asks);
-    redis_conn_free(s->hears);
+    redis_conn_free(s->conn);
+    redis_conn_free(s->pubsub);
     loop_disarm(s->redis->engine.loop, &s->again);
     loop_unreserve(s->redis->engine.loop, 1);
     for (size_t i = 0; i < URL_HOSTS_MAX; i++)
-        free(s->places[i].host);
+        free(s->addresses[i].host);
     if (s->password)
         explicit_bzero(s->password, strlen(s->password));
     free(s->password);
@@ -336,6 +340,6 @@ void redis_sentinel_forked(struct sentinel *s)
 {
     if (!s)
         return;
-    redis_conn_forked(s->asks);
-    redis_conn_forked(s->hears);
+    redis_conn_forked(s->conn);
+    redis_conn_forked(s->pubsub);
 }

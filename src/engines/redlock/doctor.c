@@ -244,15 +244,15 @@ static void report_node_key(const struct exam *exam, unsigned i)
     const struct redlock *redlock = exam_redlock(exam);
     const struct probe *v = &exam->nodes[i].vitals;
     if (is_up(exam, i))
-        redis_rules_report(
-            exam->query, v,
-            &(struct verdict){.severity = STILE_DANGER,
-                              .id = "node-key",
-                              .why = "It looks like a node that has lost its data, "
-                                     "so it does not count.",
-                              .commands = {"ACL SETUSER NAME '~" NODE_KEY "'"},
-                              .cure = "NAME is the user of the URL, if it is its ACL."},
-            "does not report its group (" NODE_KEY "): %.200s", redlock->nodes[i].error.message);
+        redis_rules_report(exam->query, v,
+                           &(struct rule){.severity = STILE_DANGER,
+                                          .id = "node-key",
+                                          .why = "It looks like a node that has lost its data, "
+                                                 "so it does not count.",
+                                          .commands = {"ACL SETUSER NAME '~" NODE_KEY "'"},
+                                          .cure = "NAME is the user of the URL, if it is its ACL."},
+                           "does not report its group (" NODE_KEY "): %.200s",
+                           redlock->nodes[i].error.message);
 }
 
 /* enough: a majority remembers the group of this name. */
