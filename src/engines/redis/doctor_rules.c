@@ -139,8 +139,9 @@ static void judge_acl(struct query *query, const struct probe *v)
 #define LONGEST_USUAL_LEASE_MS 30000
 
 #define CRASH                                                                                      \
-    "After a crash or a restart locks are free while their holders still believe in them, and "    \
-    "tokens that were given out are given out again, so that no guard can tell old from new."
+    "After a crash or a restart locks are free while their holders still rely on them, and "       \
+    "tokens "                                                                                      \
+    "are given out a second time, so that no guard can distinguish old holders from new ones."
 
 static const struct rule forgets = {
     .severity = STILE_DANGER,
@@ -169,9 +170,8 @@ static const struct rule votes_twice = {
 static const struct rule syncs_late = {
     .severity = STILE_WARNING,
     .id = "appendfsync",
-    .why =
-        "A power cut takes with it what was granted since the last sync: a lock may get a second "
-        "holder, with the same token.",
+    .why = "A power cut loses the grants since the last sync: a lock may get a second "
+           "holder, with the same token.",
     .commands = {"CONFIG SET appendfsync always"},
 };
 
@@ -180,7 +180,7 @@ static const struct rule pauses_sync = {
     .id = "no-appendfsync-on-rewrite",
     .why =
         "While the append-only file is rewritten nothing is synced, whatever appendfsync says: a "
-        "power cut then takes with it what was granted meanwhile.",
+        "power cut then loses the grants made meanwhile.",
     .commands = {"CONFIG SET no-appendfsync-on-rewrite no"},
 };
 
@@ -230,8 +230,8 @@ static void judge_restart(struct query *query, const struct probe *v)
     bool seen = v->lease_ms > LONGEST_USUAL_LEASE_MS;
     long long lease_ms = seen ? v->lease_ms : LONGEST_USUAL_LEASE_MS;
     char cure[RULE_TEXT];
-    bool knows = v->role == PROBE_FENCED_NODE && keeps_nothing(v); /* redlock reports it */
-    if (up_ms < 0 || up_ms >= lease_ms || redis_probe_is_durable(v) || knows)
+    bool reported = v->role == PROBE_FENCED_NODE && keeps_nothing(v); /* redlock reports it */
+    if (up_ms < 0 || up_ms >= lease_ms || redis_probe_is_durable(v) || reported)
         return;
     snprintf(cure, sizeof cure, "Wait for %lld s more before you rely on it.",
              (lease_ms - up_ms + 999) / 1000);
@@ -241,7 +241,7 @@ static void judge_restart(struct query *query, const struct probe *v)
             .severity = STILE_WARNING,
             .id = "restarted",
             .why = "What it has forgotten may be granted again while a holder from before "
-                   "still believes in it, for as long as its TTL.",
+                   "still relies on it, for as long as its TTL.",
             .cure = cure,
         },
         "was started %lld s ago, less than the longest lease: %lld s, %s", up_ms / 1000,
@@ -393,9 +393,9 @@ static void judge_replica(struct query *query, const struct probe *v)
 }
 
 #define FAILOVER                                                                                   \
-    "Replication runs behind: a failover to a replica that has not seen the latest grants "        \
-    "forgets "                                                                                     \
-    "them, and repeats their tokens."
+    "Replication is asynchronous: a failover to a replica without the latest grants forgets "      \
+    "them, "                                                                                       \
+    "and repeats their tokens."
 
 static void judge_primary(struct query *query, const struct probe *v)
 {
@@ -447,7 +447,7 @@ static const struct rule is_sentinel = {
     .cure = "Name it in a redis+sentinel:// URL, with the name of its primary as the path.",
 };
 
-static const struct rule redis_cluster_down = {
+static const struct rule cluster_down = {
     .severity = STILE_DANGER,
     .id = "cluster-down",
     .why = "Names in slots without a node can't be locked, and with cluster-require-full-coverage "
@@ -475,7 +475,7 @@ static void judge_copies(struct query *query, const struct probe *v)
     if (redis_probe_is(v, "role", "master"))
         judge_wait(query, v);
     if (v->cluster_is_down)
-        redis_rules_report(query, v, &redis_cluster_down, "says that its Cluster is down");
+        redis_rules_report(query, v, &cluster_down, "reports that its Cluster is down");
 }
 
 /* ---- version, loading, clock ---- */

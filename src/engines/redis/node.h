@@ -11,7 +11,7 @@ struct redis_claim;
 struct node {
     struct redis *redis;
     struct conn_options options; /* for its connections */
-    char *host;                  /* of options.target; NULL: a socket */
+    char *host;                  /* of options.target; NULL: a socket, or not known yet */
     struct conn *conn;           /* for requests */
     struct conn *pubsub;         /* for messages to our session */
     struct conn *wait_conn;      /* for WAIT, which blocks its connection */
@@ -23,7 +23,7 @@ struct node {
     struct request_queue later; /* to be sent again here, after a while */
     struct timer again;
     unsigned agains;
-    struct stile_error why; /* of the error that made them wait */
+    struct stile_error why; /* the error that made them wait */
 };
 
 /* host NULL: redis->options has a path. */

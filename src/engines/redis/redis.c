@@ -274,7 +274,7 @@ static enum stile_status reach_and_check(struct redis *redis, const struct url *
     return status;
 }
 
-/* A claim may have to wait for two of them (replicas.c), and its lease goes on. */
+/* A claim may have to wait twice as long (replicas.c) while its lease runs. */
 #define WAIT_MAX_MS 2500
 
 /* By default redis-py polls every 100 ms, node-redlock every 200 ms. If a client releases and takes

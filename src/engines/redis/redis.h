@@ -54,7 +54,7 @@ struct redis_claim {
     unsigned lease_kind;   /* while listed: for redis_leases_remove() */
     struct timer timer;    /* WAITING: the next look; RELEASING: the next attempt */
     struct batch *batch;
-    struct node *asked_at;               /* the node that its last request went to */
+    struct node *asked_at;               /* the node that claim.lua was last sent to */
     struct node *replicates_at;          /* REPLICATING: the node that sends WAIT, else NULL */
     struct redis_claim *replicates_next; /* in a list of that node */
     replicated_fn *replicated;
