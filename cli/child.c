@@ -8,7 +8,6 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include "mutant.h"
 #include "process.h"
 
 /* High enough to be in no script's way. */
@@ -44,10 +43,6 @@ static char **inherited(size_t *kept, bool for_job)
     char **out = must_alloc(calloc(count + 9, sizeof *out));
     *kept = 0;
     for (size_t i = 0; i < count; i++) {
-#ifdef MUTANT_CLI_OUTER_LOCK_SHOWN
-        if (strncmp(environ[i], "STILE_NAMES=", 12) == 0)
-            out[(*kept)++] = environ[i];
-#endif
         if (!is_one_of(environ[i], of_locks) && !(for_job && is_one_of(environ[i], of_jobs)))
             out[(*kept)++] = environ[i];
     }

@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <sys/wait.h>
 
-#include "mutant.h"
 #include "process.h"
 
 #define GRACE_MAX_MS   5000
@@ -14,9 +13,6 @@
 /* Longer than half the lease would leave no time for renewals. */
 int64_t ending_grace_ms(const struct options *options, int64_t lease_ms)
 {
-#ifdef MUTANT_CLI_STOPS_LATE
-    return 0;
-#endif
     int64_t grace = lease_ms / 4 < GRACE_MAX_MS ? lease_ms / 4 : GRACE_MAX_MS;
     if (options->given & OPT_GRACE)
         grace = options->grace_ms;

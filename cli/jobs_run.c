@@ -9,7 +9,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "mutant.h"
 #include "process.h"
 
 #define LOST_GRACE_MS  100  /* between SIGTERM and SIGKILL when the job is another's already */
@@ -63,9 +62,6 @@ static void on_extended(struct stile_job *jobs, size_t n, enum stile_status stat
 static void extend(struct watch *w)
 {
     struct job_run *run = w->run;
-#ifdef MUTANT_CLI_JOB_NOT_EXTENDED
-    return;
-#endif
     if (w->extending || w->lost || now_ms() < w->extend_ms)
         return;
     w->extending = stile_jobs_extend_async(run->client, run->job, 1, run->lease_ms, on_extended,

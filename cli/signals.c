@@ -16,7 +16,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "mutant.h"
 #include "process.h"
 
 /* ---- which signals, and dying of one ---- */
@@ -199,9 +198,6 @@ static void drop_old_halves(struct inbox *inbox)
 static bool pair_up(struct inbox *inbox, const struct passed_signal *word, bool by_front)
 {
     drop_old_halves(inbox);
-#ifdef MUTANT_CLI_SIGNAL_TWICE
-    return false;
-#endif
     for (size_t i = 0; i < inbox->n_halves; i++) {
         const struct half *half = &inbox->halves[i];
         if (half->by_front == by_front || half->word.sig != word->sig ||

@@ -14,7 +14,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "mutant.h"
 #include "process.h"
 
 /* ---- copies for the front ---- */
@@ -228,9 +227,6 @@ static void handle_events(struct warden *w)
             take_signal(w, &event);
         if (event.kind == EVENT_ORPHANED) {
             w->lost = true;
-#ifdef MUTANT_CLI_LOCK_FIRST
-            stile_lock_release(w->locks[0], NULL);
-#endif
             ending_kill(&w->ending);
         }
     }
@@ -434,9 +430,7 @@ static int warden_life(struct warden *w)
 int warden_main(struct options *options, const struct signals *signals, const struct link *link)
 {
     struct warden w = {.options = options, .signals = signals, .link = *link};
-#ifndef MUTANT_CLI_ORPHANS_ESCAPE
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-#endif
     title_set("lock-warden", link->front, options);
     if (!tree_is_visible() && !(options->given & OPT_QUIET))
         say("run: /proc is missing or belongs to another pid namespace, so what the command starts "

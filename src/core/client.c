@@ -9,8 +9,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "mutant.h"
-
 /* A name, an error's message, and what we say about them. */
 #define LOG_MAX 1024
 
@@ -30,10 +28,8 @@ static void before_fork(void)
 {
     pthread_mutex_lock(&registry_mutex);
     n_forking++;
-#ifndef MUTANT_CORE_FORK_DURING_OPEN
     while (n_blocking)
         pthread_cond_wait(&registry_free, &registry_mutex);
-#endif
     n_forking--;
     for (struct stile_client *c = registry; c; c = c->registry_next)
         pthread_mutex_lock(&c->mutex);
@@ -169,9 +165,6 @@ enum stile_status client_enter_for_locks(struct stile_client *client, struct sti
     enum stile_status status = client_enter(client, err);
     if (status || !client->engine->examining)
         return status;
-#ifdef MUTANT_CORE_EXAMINED_LOCKS
-    return STILE_OK;
-#endif
     client_leave(client);
     return error_set(err, STILE_MISUSE, 0,
                      "this client was opened with `examine`, for stile_doctor() only; open another "

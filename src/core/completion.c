@@ -9,7 +9,6 @@
 
 #include "base/container.h"
 #include "core/lock.h"
-#include "mutant.h"
 
 /* ---- the end of a handle ---- */
 
@@ -75,9 +74,6 @@ void lock_complete(struct stile_lock *lock, enum stile_status status, const stru
     if (!op)
         return;
     lock->op = NULL;
-#ifdef MUTANT_CORE_CANCELLED_IS_OK
-    status = status == STILE_CANCELLED ? STILE_OK : status;
-#endif
     if (why && status)
         op->error = *why;
     else if (status)
@@ -103,10 +99,8 @@ static void call_on_lost(struct callback *callback)
 
 void lock_report_loss(struct stile_lock *lock)
 {
-#ifndef MUTANT_CORE_LOSS_NOT_TOLD
     if (lock->lost_fd >= 0)
         eventfd_write(lock->lost_fd, 1);
-#endif
     if (lock->on_lost) {
         lock->uses += !lock->lost_callback.queued;
         lock->lost_callback.fn = call_on_lost;

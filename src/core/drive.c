@@ -6,7 +6,6 @@
 #include <time.h>
 
 #include "core/client.h"
-#include "mutant.h"
 
 /* ---- callbacks ---- */
 
@@ -194,12 +193,10 @@ void drive_until(struct stile_client *client, struct follower *me)
     }
     if (can_interrupt)
         end_wait(me);
-#ifndef MUTANT_CORE_SEAT_NOT_PASSED_ON
     /* Woken to lead and done at the same time: the lead goes to the next follower, or to the
      * background thread, which nothing else would wake. */
     if (!client->drive.led)
         leave_lead(client);
-#endif
 }
 
 void drive_done(struct follower *follower)
@@ -207,10 +204,8 @@ void drive_done(struct follower *follower)
     follower->done = true;
     if (follower->asleep)
         pthread_cond_signal(&follower->woken);
-#ifndef MUTANT_CORE_LEADER_NOT_WOKEN
     else if (follower->sleeps_in)
         loop_kick(follower->sleeps_in);
-#endif
 }
 
 void drive_step(struct stile_client *client)

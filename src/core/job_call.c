@@ -6,7 +6,6 @@
 #include "base/container.h"
 #include "base/text.h"
 #include "core/retry.h"
-#include "mutant.h"
 
 /* Where the engine reports new jobs, asking again is for what it may have missed. */
 #define REPORTED_ASK_NS     (10 * NS_PER_SEC)
@@ -213,15 +212,6 @@ static void claim_answered(struct job_call *call, const struct stile_error *err)
         over = true; /* whether the marks were acknowledged is not known: its owner decides */
     call->job.n = 0;
     error_copy(&call->last, err);
-#ifdef MUTANT_CORE_STIR_MISSED
-    call->arrived = false;
-#endif
-#ifdef MUTANT_CORE_CLAIM_DROPPED
-    if (call->cancelled) {
-        finish_with(call, STILE_CANCELLED, stile_status_text(STILE_CANCELLED));
-        return;
-    }
-#endif
     if (call->n > 0 || call->out_of_memory || (err && (over || !passes(err))))
         finish_claim(call, err);
     else if (call->cancelled)
@@ -247,9 +237,6 @@ void job_call_job(struct job_request *job, const struct stile_job *given)
         call->out_of_memory = true;
         return;
     }
-#ifdef MUTANT_CORE_JOB_DEADLINE_LATE
-    job->sent_ns = loop_now(call->client->loop);
-#endif
     if (job->verb == JOB_CLAIM)
         copy.deadline_ns = lease_deadline(job->sent_ns, (uint64_t)job->lease_ms * NS_PER_MS);
     call->jobs[call->n++] = copy;

@@ -2,7 +2,6 @@
 
 #include "core/client.h"
 #include "core/lock.h"
-#include "mutant.h"
 
 #define DRIFT_FIXED_NS (2 * NS_PER_MS)
 #define MARGIN_MAX_NS  (250 * NS_PER_MS)
@@ -21,9 +20,6 @@ uint64_t lease_deadline(uint64_t sent_ns, uint64_t ttl_ns)
 
 bool lease_is_valid(const struct stile_lock *lock)
 {
-#ifdef MUTANT_CORE_HELD_PAST_DEADLINE
-    return lock->state == HELD;
-#endif
     return lock->state == HELD &&
            (lock->deadline_ns == NEVER || loop_now(lock->client->loop) < lock->deadline_ns);
 }
@@ -44,9 +40,6 @@ static void wake_no_later(struct stile_client *client, uint64_t at_ns)
 
 static void set_times(struct stile_lock *lock, uint64_t sent_ns, uint64_t ttl_ns)
 {
-#ifdef MUTANT_CORE_DEADLINE_AFTER_SENDING
-    sent_ns = loop_now(lock->client->loop);
-#endif
     lock->sent_ns = sent_ns;
     lock->lease_ns = ttl_ns;
     lock->deadline_ns = lease_deadline(sent_ns, ttl_ns);
@@ -90,9 +83,6 @@ void lease_keep_session(struct stile_lock *lock)
 {
     if (lock->client->engine->caps.lease != STILE_LEASE_SESSION)
         return;
-#ifdef MUTANT_CORE_WAITER_WITHOUT_SESSION
-    return;
-#endif
     lock->deadline_ns = NEVER;
     lock->renew_at_ns = loop_now(lock->client->loop) + interval_of_waiter(lock);
     lock->renewing = false;
@@ -119,10 +109,8 @@ void lease_stop(struct stile_lock *lock)
  * less than the grant, and must not bring the deadline forward. */
 void lease_renewed(struct stile_lock *lock, uint64_t sent_ns, uint64_t ttl_ns)
 {
-#ifndef MUTANT_CORE_RENEWAL_REVIVES
     if (!lease_is_valid(lock))
         return;
-#endif
     lock->renewing = false;
     if (sent_ns >= lock->sent_ns)
         set_times(lock, sent_ns, ttl_ns);

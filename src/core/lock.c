@@ -6,7 +6,6 @@
 
 #include "base/container.h"
 #include "core/completion.h"
-#include "mutant.h"
 
 /* A withdrawal or release has a deadline of its own, never the caller's expired one. */
 #define RELEASE_PATIENCE_NS (3 * NS_PER_SEC)
@@ -207,9 +206,6 @@ static void pause_claim(struct stile_lock *lock, uint64_t hint_ns)
 
 static bool out_of_tries(const struct stile_lock *lock)
 {
-#ifdef MUTANT_CORE_TRIES_IGNORED
-    return false;
-#endif
     return lock->policy.tries && lock->tried + 1 >= lock->policy.tries;
 }
 
@@ -248,10 +244,8 @@ static void arm_withdrawal(struct stile_lock *lock)
     if (lock->state != RELEASING)
         return; /* answered from inside the request */
     uint64_t until = lock_now(lock) + RELEASE_PATIENCE_NS;
-#ifndef MUTANT_CORE_DOUBT_ENDS_WAIT
     if (may_ask_again(lock) && until < lock->wait_until_ns)
         until = lock->wait_until_ns;
-#endif
     loop_disarm(lock->client->loop, &lock->timer);
     if (until != NEVER)
         loop_arm(lock->client->loop, &lock->timer, until);
@@ -347,19 +341,15 @@ static void leave_repetition(struct stile_lock *lock)
 
 static void withdraw(struct stile_lock *lock, enum stile_status outcome)
 {
-#ifndef MUTANT_CORE_RESUME_RELEASES
     if (lock->state == RESUMING) {
         drop_resumption(lock, outcome);
         return;
     }
-#endif
     if (is_claiming(lock))
         lock->claim->unused = true; /* granted or not, its user never learned of it */
     lock->release_until_ns = end_of_repetition(lock);
     move_to(lock, RELEASING);
-#ifndef MUTANT_CORE_RENEWED_AFTER_RELEASE
     lease_stop(lock);
-#endif
     lock->outcome = outcome;
     begin_release(lock);
     arm_withdrawal(lock);
@@ -502,9 +492,6 @@ static void end_of_wait(struct stile_lock *lock, bool in_engine)
     if (lock->try_once)
         lock_set_reason(lock, &no_answer);
     enum stile_status status = lock->reason ? lock->reason->status : STILE_TIMEOUT;
-#ifdef MUTANT_CORE_TIMEOUT_STAYS_IN_QUEUE
-    in_engine = false;
-#endif
     if (in_engine)
         withdraw(lock, status);
     else
@@ -604,7 +591,6 @@ void lock_granted(struct claim *claim, uint64_t token, uint64_t sent_ns, uint64_
     if (end_dropped(lock) || !is_claiming(lock))
         return;
     admission_leave(lock);
-#ifndef MUTANT_CORE_LATE_GRANT_TAKEN
     /* The answer took so long that the lease is as good as over: never call that held. */
     if (ttl_ns && lock_now(lock) >= lease_deadline(sent_ns, ttl_ns)) {
         struct stile_error late;
@@ -615,7 +601,6 @@ void lock_granted(struct claim *claim, uint64_t token, uint64_t sent_ns, uint64_
         (void)end_dropped(lock);
         return;
     }
-#endif
     if (lock->state == RESUMING)
         policy_resume(&lock->policy, ttl_ns);
     move_to(lock, HELD);
@@ -654,12 +639,10 @@ void lock_failed(struct claim *claim, const struct stile_error *err)
     lease_stop(lock);
     lock_set_reason(lock, err);
     LOCK_LOG(lock, first_time(lock->tried), "not granted: %s", err->message);
-#ifndef MUTANT_CORE_DOUBT_NOT_WITHDRAWN
     if (err->status == STILE_UNCERTAIN && lock->state == CLAIMING) {
         withdraw(lock, STILE_UNCERTAIN);
         return;
     }
-#endif
     if (err->status == STILE_UNREACHABLE && !lock->try_once && !out_of_tries(lock))
         pause_claim(lock, 0); /* it may come back while we wait */
     else
@@ -716,9 +699,6 @@ void lock_renewed(struct claim *claim, uint64_t sent_ns, uint64_t ttl_ns)
 
 void lock_unknown(struct claim *claim)
 {
-#ifdef MUTANT_CORE_UNKNOWN_IS_LOSS
-    lock_of(claim)->deadline_ns = 0;
-#endif
     if (!still_held(lock_of(claim)))
         return;
     LOCK_LOG(lock_of(claim), STILE_LOG_INFO, "%s", "renewal not answered; it is repeated");

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "core/lock.h"
-#include "mutant.h"
 
 static int by_name(const void *a, const void *b)
 {
@@ -33,9 +32,7 @@ static enum stile_status sort_locks(struct stile_lock ***out, struct stile_lock 
     if (!sorted)
         return error_set(err, STILE_NOMEM, 0, "out of memory");
     memcpy(sorted, locks, n * sizeof *sorted);
-#ifndef MUTANT_CORE_ORDER_NOT_SORTED
     qsort(sorted, n, sizeof *sorted, by_name);
-#endif
     for (size_t i = 1; i < n; i++) {
         if (sorted[i]->client == sorted[i - 1]->client &&
             by_name(&sorted[i], &sorted[i - 1]) == 0) {

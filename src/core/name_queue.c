@@ -6,7 +6,6 @@
 
 #include "core/client.h"
 #include "core/lock.h"
-#include "mutant.h"
 
 #define FIRST_BUCKETS 64
 
@@ -88,9 +87,6 @@ bool name_queue_enter(struct stile_lock *lock)
     lock->queue_before = head->queue_last;
     lock->queue_before->queue_next = lock;
     head->queue_last = lock;
-#ifdef MUTANT_CORE_TURN_NOT_KEPT
-    return true;
-#endif
     return false;
 }
 

@@ -9,7 +9,6 @@
 #include "core/job_call.h"
 #include "core/lock.h"
 #include "core/lookup.h"
-#include "mutant.h"
 
 /* How long closing waits for the engine to answer the last releases: longer than lock.c waits for
  * each of them. */
@@ -203,12 +202,10 @@ static void release_all(struct stile_client *client)
  * answered all the same. */
 static void answer_all(struct stile_client *client)
 {
-#ifndef MUTANT_CORE_CLOSED_UNANSWERED
     for (struct stile_lock *lock = client->locks; lock; lock = lock->all_next) {
         if (lock->op)
             lock_give_up(lock);
     }
-#endif
     while (client->callbacks.first)
         drive_step(client);
 }

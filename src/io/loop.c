@@ -5,8 +5,6 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "mutant.h"
-
 /* A run ends after so many rounds of tasks that put off further tasks, so that two tasks that call
  * for each other can't keep timers and file descriptors waiting. */
 #define TASK_ROUNDS 8
@@ -293,9 +291,6 @@ uint64_t loop_backoff(struct loop *loop, uint64_t first_ns, uint64_t max_ns, uns
     uint64_t limit = first_ns < max_ns ? first_ns : max_ns;
     while (tried-- > 0 && limit < max_ns)
         limit = limit > max_ns / 2 ? max_ns : limit * 2;
-#ifdef MUTANT_CORE_NO_JITTER
-    return limit;
-#endif
     uint64_t random;
     if (loop_random(loop, &random, sizeof random))
         random = loop_now(loop) * UINT64_C(0x9e3779b97f4a7c15); /* spread, if not random */

@@ -9,8 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "mutant.h"
-
 struct tls_context {
     SSL_CTX *ssl;
     bool insecure;
@@ -91,11 +89,7 @@ static enum stile_status distrust(long verdict, struct stile_error *err)
 static enum stile_status load_trust(SSL_CTX *ssl, const struct tls_options *o,
                                     struct stile_error *err)
 {
-#ifdef MUTANT_TLS_TRUSTS_ANYBODY
-    if (true) {
-#else
     if (o->insecure) {
-#endif
         SSL_CTX_set_verify(ssl, SSL_VERIFY_NONE, NULL);
         return STILE_OK;
     }

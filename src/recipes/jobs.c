@@ -8,7 +8,6 @@
 #include "base/name.h"
 #include "base/options.h"
 #include "core/job_call.h"
-#include "mutant.h"
 
 #define LEASE_MIN_MS       10
 #define DURATION_MAX_MS    (INT64_C(366) * 24 * 3600 * 1000)
@@ -354,9 +353,6 @@ int64_t jobs_pause_ms(int64_t first_ms, unsigned tries, uint64_t random)
         most *= 2;
     if (most > PAUSE_MAX_MS)
         most = PAUSE_MAX_MS;
-#ifdef MUTANT_JOBS_NO_JITTER
-    return most;
-#endif
     return (int64_t)(random % ((uint64_t)most + 1));
 }
 

@@ -3,6 +3,7 @@
 Usage: sources.py SOURCE_ROOT BUILD_ROOT LIBSTILE COMPILER...
 """
 import glob
+import json
 import os
 import re
 import shutil
@@ -17,15 +18,14 @@ FUNCTION_LINES_MAX = 70
 
 # A file of this folder may include only what starts with one of these. "." is its own folder. The
 # order is that of a request: stile.h, core, engine, io, base; nothing includes upwards.
-MUTANT = "mutant.h"
 LAYERS = {
-    "src/base/": ("stile.h", "base/", MUTANT),
-    "src/io/": ("base/", "io/", MUTANT),
-    "src/engines/": ("stile.h", "base/", "io/", "engines/engine.h", "engines/module.h", ".", MUTANT),
+    "src/base/": ("stile.h", "base/"),
+    "src/io/": ("base/", "io/"),
+    "src/engines/": ("stile.h", "base/", "io/", "engines/engine.h", "engines/module.h", "."),
     "src/core/": ("stile.h", "base/", "io/", "engines/engine.h", "engines/module.h",
-                  "engines/registry.h", "core/", MUTANT),
-    "src/recipes/": ("stile.h", "base/", "io/", "engines/engine.h", "core/", ".", MUTANT),
-    "cli/": ("stile.h", ".", MUTANT),
+                  "engines/registry.h", "core/"),
+    "src/recipes/": ("stile.h", "base/", "io/", "engines/engine.h", "core/", "."),
+    "cli/": ("stile.h", "."),
 }
 
 
@@ -57,7 +57,7 @@ def includes_of(path):
 def own_headers():
     """As they are included: io/loop.h, cli.h."""
     return ({os.path.relpath(path, "src") for path in files("src", ".h")}
-            | {os.path.basename(path) for path in files("cli", ".h")} | {"stile.h", MUTANT})
+            | {os.path.basename(path) for path in files("cli", ".h")} | {"stile.h"})
 
 
 def is_allowed(include, path, allowed):
@@ -134,6 +134,63 @@ def declarations_are_those_of_the_list():
     assert sorted(declared) == listed, sorted(set(declared) ^ set(listed))
 
 
+def objects():
+    """One object file of each source that was compiled."""
+    with open(os.path.join(BUILD, "compile_commands.json"), encoding="utf-8") as file:
+        commands = json.load(file)
+    found = {}
+    for command in commands:
+        path = os.path.normpath(os.path.join(command["directory"], command["file"]))
+        found.setdefault(os.path.relpath(path, ROOT), os.path.join(BUILD, command["output"]))
+    return found
+
+
+def symbols_of(path):
+    """What an object file defines for others, and what it needs of them."""
+    listed = subprocess.run(["nm", path], capture_output=True, text=True, check=True).stdout
+    kinds = [line.split()[-2:] for line in listed.splitlines()]
+    return ({name for kind, name in kinds if kind in "TDBRVWC" and not name.startswith("__")},
+            {name for kind, name in kinds if kind == "U"})
+
+
+def folders():
+    """The symbols of each source file, by folder."""
+    found = {}
+    for path, compiled in objects().items():
+        if path.startswith(("src/", "cli/")) and os.path.exists(compiled):
+            found.setdefault(os.path.dirname(path), {})[path] = symbols_of(compiled)
+    return found
+
+
+def circle_in(calls):
+    """Files that call each other in a circle, or nothing: what calls nobody is taken out until
+    only circles, and what leads to them, are left."""
+    left = dict(calls)
+    while True:
+        ends = [path for path, called in left.items() if not called & left.keys()]
+        if not ends:
+            return sorted(left)
+        for path in ends:
+            del left[path]
+
+
+def files_of_a_folder_do_not_call_in_circles():
+    for folder, sources in folders().items():
+        home = {name: path for path, (defined, _) in sources.items() for name in defined}
+        calls = {path: {home[name] for name in needed if name in home} - {path}
+                 for path, (_, needed) in sources.items()}
+        assert not circle_in(calls), "%s: among %s" % (folder, ", ".join(circle_in(calls)))
+
+
+def every_mutant_applies():
+    """`make mutants` runs them; that each still fits the code is checked here."""
+    for patch in files("tests/mutants", ".patch"):
+        done = subprocess.run(["patch", "-p1", "--fuzz=0", "--dry-run", "--reject-file=-", "-i",
+                               os.path.join(ROOT, patch)], cwd=ROOT, capture_output=True, text=True,
+                              check=False)
+        assert done.returncode == 0, "%s: %s" % (patch, done.stdout)
+
+
 def functions_are_short():
     for path in files("src", ".c", ".h") + files("cli", ".c", ".h"):
         start = None
@@ -174,6 +231,8 @@ sys.exit(run_cases([
     exports_are_those_of_the_list,
     a_module_exports_one_symbol,
     declarations_are_those_of_the_list,
+    files_of_a_folder_do_not_call_in_circles,
+    every_mutant_applies,
     functions_are_short,
     nothing_is_left_to_do_later,
     layout_is_clang_format_s,

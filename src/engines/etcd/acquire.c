@@ -1,7 +1,6 @@
 /* From the first request to the grant: putting the claim's key, waiting in the queue, and checking
  * at the head of it that the key is still there. States and their transitions: claim.c. */
 #include "engines/etcd/etcd.h"
-#include "mutant.h"
 
 #define TRIES_MAX 4
 /* How many keys the answer to a claim may list: a queue up to this length needs no second look. */
@@ -259,9 +258,6 @@ static void on_watched_read(void *data, const ProtobufCMessage *message,
     if (!etcd_claim_answered(claim, err))
         return;
     etcd_claim_move(claim, WAITING);
-#ifdef MUTANT_ETCD_FAR_MISSES
-    return;
-#endif
     if (err || claim->changed || !is_leased(claim) ||
         !((const Etcd__TxnResponse *)message)->succeeded)
         look(claim);
@@ -384,11 +380,7 @@ static void on_looked(void *data, const ProtobufCMessage *message, const struct 
         return;
     }
     const Etcd__RangeResponse *range = etcd_txn_range_reply(answer, 0);
-#ifdef MUTANT_ETCD_GRANT_UNVERIFIED
-    bool ours = true;
-#else
     bool ours = answer->succeeded;
-#endif
     if (!ours || !range || !answer->header)
         start_over(claim);
     else if (claim->scan)
@@ -456,9 +448,6 @@ static void clear_own(struct etcd_claim *claim, const struct key *own, int64_t s
 
 static bool overwrote_own(const Etcd__TxnResponse *answer)
 {
-#ifdef MUTANT_ETCD_OLD_KEY_TAKEN
-    return false;
-#endif
     return etcd_txn_overwrote(answer, 0);
 }
 
@@ -466,9 +455,6 @@ static bool overwrote_own(const Etcd__TxnResponse *answer)
 
 static bool is_long(const Etcd__RangeResponse *range)
 {
-#ifdef MUTANT_ETCD_LONG_LINE_NOT_LOOKED_AT
-    return false;
-#endif
     return range->more;
 }
 

@@ -17,7 +17,6 @@
 #include <time.h>
 
 #include "engines/etcd/etcd.h"
-#include "mutant.h"
 
 #define AGAIN_NS  (50 * NS_PER_MS)
 #define RECENT_NS (100 * NS_PER_MS)
@@ -240,10 +239,7 @@ static enum stile_status send_delete(struct etcd_claim *claim, conn_fn *fn, stru
     struct txn txn;
     key_of_own(&own, claim);
     etcd_txn_init(&txn);
-#ifdef MUTANT_ETCD_LATE_WITHDRAWAL_DELETES
-    if (claim->was_held)
-#endif
-        etcd_txn_if_created(&txn, &own, claim->revision);
+    etcd_txn_if_created(&txn, &own, claim->revision);
     etcd_txn_delete(&txn, THEN, &own);
     etcd_ghosts_remove(claim, &txn, &own, keys);
     if (etcd->plain_key)

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/container.h"
-#include "mutant.h"
 
 #define DEFAULT_ANSWER_NS (3 * NS_PER_SEC)
 #define CONN_TIMERS       3
@@ -375,9 +374,7 @@ static enum stile_status break_off(struct conn *c, int rc, struct stile_error *e
 {
     if (!c->break_task.queued)
         error_errno(&c->why, STILE_UNREACHABLE, rc, "sending");
-#ifndef MUTANT_ETCD_UNSAID_IS_FORGOTTEN
     break_soon(c);
-#endif
     return error_errno(err, STILE_UNREACHABLE, rc, "sending");
 }
 
@@ -421,9 +418,7 @@ static void end_streams(struct conn *c, const struct stile_error *why)
 static void end_requests(struct conn *c)
 {
     for (struct request *r; (r = etcd_request_pop(&c->sent));) {
-#ifndef MUTANT_ETCD_DOUBT_IS_FAILURE
         r->in_doubt = etcd_h2_was_sent(&r->call);
-#endif
         etcd_h2_cancel(&r->call);
         if (r == c->own_request)
             etcd_request_free(r);

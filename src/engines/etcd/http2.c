@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "base/container.h"
-#include "mutant.h"
 
 #define WINDOW (1 << 20)
 /* Streams above the peer's limit wait inside nghttp2. */
@@ -370,12 +369,10 @@ static void take(struct h2 *h2, int32_t id, const uint8_t *bytes, size_t n)
             fail_protocol(h2, "a message is compressed");
             return;
         }
-#ifndef MUTANT_ETCD_ANY_LENGTH
         if (message_len(call) > H2_MESSAGE_MAX) {
             end_too_long(h2, call);
             return;
         }
-#endif
         size_t left = message_len(call) - buffer_len(&call->in);
         used = n < left ? n : left;
         if (used && buffer_put(&call->in, bytes, used)) {

@@ -11,7 +11,6 @@
 
 #include "base/hash.h"
 #include "engines/etcd/etcd.h"
-#include "mutant.h"
 
 /* Keys before ours that are read first: longer names may be among them. A claim that shares, or
  * wants a slot, has to see more of them. */
@@ -38,9 +37,6 @@ static bool is_before(struct key_suffix *suffix, const struct key *name, int64_t
 /* A reader waits only for earlier writers; slots are counted. */
 static bool is_in_the_way(enum stile_mode mode, const struct key_suffix *suffix)
 {
-#ifdef MUTANT_ETCD_READERS_WAIT_FOR_READERS
-    return true;
-#endif
     return mode == STILE_EXCLUSIVE || suffix->mode != mode;
 }
 
@@ -273,9 +269,6 @@ enum stile_status etcd_queue_read(struct etcd_claim *claim, conn_fn *fn, struct 
         range->limit = claim->scan->limit;
     else
         nearest_first(claim, range);
-#ifdef MUTANT_ETCD_GRANT_UNVERIFIED
-    txn.request.n_compare = 0;
-#endif
     return etcd_txn_send(&txn, etcd_of_claim(claim), fn, claim, err);
 }
 
@@ -339,9 +332,7 @@ enum stile_status etcd_queue_watch(struct etcd_claim *claim, const struct queue_
     claim->doubt_ns = 0;
     claim->watch.fn = fn;
     if (position->nearest && etcd_watch_reuse(etcd, &claim->watch, name, wanted)) {
-#ifndef MUTANT_ETCD_KEPT_WATCH_MISSES
         claim->changed = claim->changed || claim->watch.from > revision + 1;
-#endif
         return STILE_OK;
     }
     etcd_key_range_end(&end, name);

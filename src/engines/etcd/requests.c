@@ -4,8 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "mutant.h"
-
 const struct rpc_class etcd_rpc_classes[] = {
     [RPC_RANGE] = {"/etcdserverpb.KV/Range", &etcd__range_response__descriptor, .reads = true},
     [RPC_PUT] = {"/etcdserverpb.KV/Put", &etcd__put_response__descriptor},
@@ -300,10 +298,6 @@ static enum stile_status fault_of_message(const char *words, struct stile_error 
 
 bool etcd_fault_is_temporary(const struct stile_error *err)
 {
-#ifdef MUTANT_ETCD_NOMEM_IS_FINAL
-    if (err->status == STILE_NOMEM)
-        return false;
-#endif
     return err->status == STILE_UNREACHABLE || err->status == STILE_UNCERTAIN ||
            err->status == STILE_NOMEM;
 }

@@ -20,7 +20,6 @@
 #include "base/container.h"
 #include "base/hash.h"
 #include "engines/etcd/etcd.h"
-#include "mutant.h"
 
 #define PATIENCE_MAX_NS (2 * NS_PER_SEC)
 #define CLOSE_NS        (1 * NS_PER_SEC)
@@ -570,9 +569,6 @@ static void audit(struct timer *timer)
 void etcd_lease_audit_later(struct lease *lease)
 {
     struct loop *loop = lease->etcd->engine.loop;
-#ifdef MUTANT_ETCD_LATE_CLAIM_STAYS
-    return;
-#endif
     loop_arm(loop, &lease->audit, loop_now(loop) + AUDIT_NS);
 }
 

@@ -17,7 +17,6 @@
 #include <string.h>
 
 #include "engines/etcd/etcd.h"
-#include "mutant.h"
 
 #define SLACK_NS (200 * NS_PER_MS) /* between asking for a ghost's lease and the grant */
 
@@ -249,9 +248,7 @@ void etcd_plain_delete(struct etcd_claim *claim, struct txn *txn, const struct k
                        struct key *plain)
 {
     key_of_plain(plain, claim);
-#ifndef MUTANT_ETCD_PLAIN_KEY_STAYS
     etcd_txn_delete_leased(txn, THEN, plain, claim->lease_id);
-#endif
     etcd_nested_if_created(etcd_txn_delete_leased(txn, ELSE, plain, claim->lease_id), own, 0);
 }
 
@@ -260,9 +257,7 @@ static void write_request(struct txn *txn, struct etcd_claim *claim, const struc
 {
     etcd_txn_init(txn);
     etcd_txn_if_created(txn, own, claim->revision);
-#ifndef MUTANT_ETCD_PLAIN_KEY_OVERWRITTEN
     etcd_txn_if_created(txn, plain, 0);
-#endif
     etcd_txn_put(txn, THEN, plain, value, claim->lease_id);
     etcd_txn_range(txn, ELSE, own, NULL)->keys_only = true;
     etcd_txn_range(txn, ELSE, plain, NULL)->keys_only = true;

@@ -11,7 +11,6 @@
 
 #include "base/container.h"
 #include "engines/etcd/etcd.h"
-#include "mutant.h"
 
 #define REWATCH_NS (100 * NS_PER_MS)
 #define IDLE_MAX   64
@@ -104,9 +103,7 @@ static void begun(struct etcd *etcd, struct key_watch *w, const Etcd__WatchRespo
     if (!interrupted && now == w->from - 1)
         return;
     w->from = now + 1;
-#ifndef MUTANT_ETCD_WATCH_MISSES
     w->fn(w, NULL, false);
-#endif
 }
 
 static void ask_again_later(struct etcd *etcd, uint64_t ns)

@@ -12,7 +12,6 @@
 
 #include "base/name.h"
 #include "engines/local/liveness.h"
-#include "mutant.h"
 
 static int byte_lock(int fd, int command, struct flock *lock)
 {
@@ -53,9 +52,6 @@ bool local_liveness_is_alive(int fd, uint64_t id)
     struct flock lock = one_byte(F_WRLCK, LIVE_IDS + (id & LIVE_ID_MASK));
     if (byte_lock(fd, F_OFD_GETLK, &lock) != 0)
         return true;
-#ifdef MUTANT_LOCAL_DEAD_LIVE
-    return true;
-#endif
     return lock.l_type != F_UNLCK;
 }
 

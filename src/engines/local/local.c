@@ -24,7 +24,6 @@
 #include "base/container.h"
 #include "base/url.h"
 #include "engines/local/local.h"
-#include "mutant.h"
 
 #define LOOK_NS        NS_PER_SEC
 #define LOOKS_A_SECOND 256 /* of all waiters of a name together */
@@ -92,10 +91,6 @@ static enum finding look_in_queue(struct tx *tx, struct local *local, struct loc
         probe_ahead(tx, local, lc, name, look, wakeups);
     /* Also when granted: the process that granted us may have died before it woke the others. */
     local_queue_settle(tx, name, look->now_ns, wakeups);
-#ifdef MUTANT_LOCAL_POKE_BELIEVED
-    look->token = own->token + 1;
-    return FOUND_GRANTED;
-#endif
     look->token = own->token;
     if (own->state == CLAIM_BROKEN) {
         local_queue_leave(tx, lc->cell, LEAVE_BROKEN, look->now_ns, wakeups);

@@ -5,7 +5,6 @@
 #include "base/name.h"
 #include "engines/local/liveness.h"
 #include "engines/local/table.h"
-#include "mutant.h"
 
 #define READS_FOR_SWEEPS  96
 #define READS_ON_INSERT   16

@@ -3,7 +3,6 @@
 
 #include "engines/local/liveness.h"
 #include "engines/local/table.h"
-#include "mutant.h"
 
 /* Room in the list of wake-ups that is kept for observers and first waiters. */
 #define WAKEUPS_RESERVE 40
@@ -38,9 +37,6 @@ static bool may_hold(struct tx *tx, const struct name_cell *name, const struct c
     if (name->n_held == 0)
         return true;
     const struct claim_cell *holder = tx_claim(tx, name->held_last);
-#ifdef MUTANT_LOCAL_TWO_HOLDERS
-    return true;
-#endif
     if (claim->mode != holder->mode)
         return false;
     return claim->mode == STILE_SHARED ||
@@ -51,12 +47,6 @@ static bool may_hold(struct tx *tx, const struct name_cell *name, const struct c
 static uint64_t next_token(struct tx *tx, const struct name_cell *name)
 {
     uint64_t token = name->token + 1;
-#ifdef MUTANT_LOCAL_TOKEN_STAYS
-    token = name->token ? name->token : token;
-#endif
-#ifdef MUTANT_LOCAL_EPOCH_LATER
-    return token;
-#endif
     if ((uint32_t)token != 0 || token >> 32 <= tx_ledger(tx)->epoch)
         return token;
     if (tx->store->next_epoch(tx->store, (uint32_t)(token >> 32)) != STILE_OK)
@@ -258,9 +248,6 @@ static uint64_t ghost_end(const struct claim_cell *claim, enum leave_how how, ui
 {
     if (claim->state != CLAIM_HELD || how == LEAVE_BROKEN)
         return 0;
-#ifdef MUTANT_LOCAL_HOLD_FORGOTTEN
-    return 0;
-#endif
     uint64_t hold = claim->hold_ms ? claim->since_ns + claim->hold_ms * NS_PER_MS : 0;
     uint64_t delay = how == LEAVE_DEAD ? now_ns + claim->delay_ms * NS_PER_MS : 0;
     uint64_t end = hold > delay ? hold : delay;

@@ -11,7 +11,6 @@
 #include "engines/local/mutex.h"
 #include "engines/local/store.h"
 #include "io/trap.h"
-#include "mutant.h"
 
 /* The whole reserve, or as much as the process's limits allow (ulimit -v, mlockall). */
 static void *map_reserve(struct store *store, uint64_t at_least)
@@ -251,9 +250,6 @@ static bool is_inside(struct store *store, uint32_t index)
  * off by another kill is simply done again. */
 static bool roll_back(struct store *store, uint32_t sequence, uint32_t n)
 {
-#ifdef MUTANT_LOCAL_NO_ROLLBACK
-    n = 0;
-#endif
     for (uint32_t i = n; i-- > 0;) {
         uint64_t tag = tags(store)[i];
         uint32_t index = (uint32_t)tag;
@@ -384,9 +380,6 @@ static bool is_whole(struct tx *tx, uint32_t index)
     const union cell *cell = &store->cells[index];
     if (index == tx->whole || cell->check == tx->marker)
         return true;
-#ifdef MUTANT_LOCAL_SUMS_IGNORED
-    return true;
-#endif
     if (cell->check != cell_sum(cell, index)) {
         local_tx_fail(tx, STILE_CORRUPT, 0, "a cell has a wrong checksum");
         return false;

@@ -6,7 +6,6 @@
 #include "base/name.h"
 #include "engines/local/liveness.h"
 #include "engines/local/table.h"
-#include "mutant.h"
 
 /* ---- hash chains ---- */
 
@@ -163,9 +162,6 @@ static bool is_named(struct tx *tx, const struct chained_cell *cell, uint64_t ha
     const struct name_cell *name = (const struct name_cell *)cell;
     if (cell->kind != CELL_NAME || name->hash != hash)
         return false;
-#ifdef MUTANT_LOCAL_NAME_BY_HASH
-    return true;
-#endif
     return text_equals(tx, name->text, text, len);
 }
 
@@ -197,10 +193,8 @@ void local_names_forget(struct tx *tx, uint32_t index)
 {
     struct name_cell name = *tx_name(tx, index);
     struct ledger_cell *ledger = tx_edit_ledger(tx);
-#ifndef MUTANT_LOCAL_FLOOR_FORGOTTEN
     if (ledger->floor < name.token)
         ledger->floor = name.token;
-#endif
     ledger->n_names--;
     if (name.spare)
         local_tx_free(tx, name.spare, CELL_CLAIM);

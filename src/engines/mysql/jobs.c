@@ -10,7 +10,6 @@
 
 #include "engines/mysql/my.h"
 #include "engines/mysql/statements.h"
-#include "mutant.h"
 
 /* ---- statements ---- */
 
@@ -53,10 +52,6 @@ static void put_marked(FILE *out, const struct job_mark *marks, size_t n)
     fputs(" WHERE id IN (", out);
     for (size_t i = 0; i < n; i++)
         fprintf(out, "%s%" PRIu64, i ? "," : "", marks[i].token / 1000000);
-#ifdef MUTANT_MYSQL_JOBS_TOKEN_IGNORED
-    fputs(")", out);
-    return;
-#endif
     fputs(") AND token IN (", out);
     for (size_t i = 0; i < n; i++)
         fprintf(out, "%s%" PRIu64, i ? "," : "", marks[i].token);
@@ -104,12 +99,7 @@ static void put_add(FILE *out, const struct job_request *request, size_t from, s
 
 static bool has_returning(const struct job_request *request)
 {
-#ifdef MUTANT_MYSQL_JOBS_LOOKED_FOR
-    (void)request;
-    return false;
-#else
     return my_of(request->engine)->mariadb;
-#endif
 }
 
 /* The condition stands between the two macros, the assignments after them. MariaDB inserts no
@@ -123,11 +113,7 @@ static bool has_returning(const struct job_request *request)
 #define ALL_OF  "UPDATE stile_job JOIN " ROWS
 #define BECOME  ") d ON stile_job.id=d.id SET "
 
-#ifdef MUTANT_MYSQL_JOBS_UNLOCKED
-#define SKIP_LOCKED ""
-#else
 #define SKIP_LOCKED " FOR UPDATE SKIP LOCKED"
-#endif
 
 #define TOLD "id,token,tries,job_key,payload,last_error," MS_SINCE("added_at") ",state"
 

@@ -4,8 +4,6 @@
 #include <openssl/evp.h>
 #include <string.h>
 
-#include "mutant.h"
-
 #define MYSQL_MAX 64
 #define DIGITS    40
 #define HEAD_MAX  (MYSQL_MAX - 1 - DIGITS)
@@ -39,9 +37,6 @@ static bool looks_hashed(const char *name, size_t len)
 
 static bool is_kept_apart(bool mariadb, const char *name, size_t len)
 {
-#ifdef MUTANT_MYSQL_CASE_IGNORED
-    mariadb = true;
-#endif
     if (len > (mariadb ? KEY_MAX : MYSQL_MAX) || looks_hashed(name, len))
         return false;
     for (size_t i = 0; i < len && !mariadb; i++) {

@@ -16,7 +16,6 @@
 
 #include "engines/mysql/my.h"
 #include "engines/mysql/statements.h"
-#include "mutant.h"
 
 /* ---- statements ---- */
 
@@ -64,9 +63,6 @@ char *maria_sql_row_take(struct sql_claim *c, uint64_t ttl_ns)
     bool wait = claim_of(c)->wait;
     maria_sql_identity(identity, my);
     int slice_s = SLICE_S;
-#ifdef MUTANT_MYSQL_ROW_WAITS_UNSEEN
-    slice_s = 1000;
-#endif
     if (ttl_ns)
         snprintf(before, sizeof before, "SET SESSION wait_timeout=%lu,innodb_lock_wait_timeout=%d;",
                  maria_sql_lease_s(ttl_ns), slice_s);

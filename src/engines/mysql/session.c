@@ -17,7 +17,6 @@
 #include "engines/mysql/my.h"
 #include "engines/mysql/statements.h"
 #include "engines/sql/options.h"
-#include "mutant.h"
 
 #define ABORT_STEPS 16
 
@@ -664,9 +663,6 @@ uint64_t maria_lease_to_set(struct session *session)
     if (session->base.lease_ns >= ttl_ns)
         return 0;
     session->base.lease_ns = ttl_ns;
-#ifdef MUTANT_MYSQL_NO_LEASE
-    return 0;
-#endif
     return ttl_ns;
 }
 

@@ -9,7 +9,6 @@
 #include <stdlib.h>
 
 #include "engines/mysql/statements.h"
-#include "mutant.h"
 
 #define NOW       "UTC_TIMESTAMP(3)"
 #define NAME_IS   "name=_utf8mb4 X'%s'"
@@ -71,11 +70,7 @@ static uint64_t ms(uint64_t ns)
 
 /* ---- about a claim ---- */
 
-#ifdef MUTANT_MYSQL_SHEDLOCK_TAKES
-#define IS_FREE "TRUE"
-#else
 #define IS_FREE "lock_until<=" NOW
-#endif
 
 /* Assignments are made from left to right, so what the condition needs is set last. */
 #define IF_FREE(column) #column "=IF(" IS_FREE " OR " OWNER "='%s',VALUES(" #column ")," #column ")"

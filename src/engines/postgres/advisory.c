@@ -7,7 +7,6 @@
 
 #include "engines/postgres/pg.h"
 #include "engines/postgres/statements.h"
-#include "mutant.h"
 
 /* A session that is asked for one name this often in a row prepares statements for its key. */
 #define OFTEN     64
@@ -43,9 +42,6 @@ static const struct statement *for_hot_key(struct hot_key *f, enum sql kind, int
 {
     if (kind == SQL_TRY && f->times < OFTEN)
         count_try(f, id);
-#ifdef MUTANT_POSTGRES_ONE_FAVOURITE_FOR_ALL
-    id = f->id;
-#endif
     if (f->times < OFTEN || f->id != id)
         return NULL;
     return kind == SQL_TRY ? &f->take : &f->unlock;
@@ -271,10 +267,6 @@ void postgres_claim_undo(struct sql_claim *c, const struct stile_error *err)
 {
     struct stile_error none;
     c->why = *err;
-#ifdef MUTANT_POSTGRES_ERROR_IS_NO_GRANT
-    sql_claim_not_taken(c);
-    return;
-#endif
     sql_claim_move_to(c, CLAIM_CHECKING);
     if (!c->session || c->session->base.state != UP ||
         postgres_claim_send(c, SQL_KEY, on_checked, &none))

@@ -6,7 +6,6 @@
 
 #include "engines/postgres/pg.h"
 #include "engines/postgres/statements.h"
-#include "mutant.h"
 
 /* A wait that took less than this share of the lease needs no confirmation. */
 #define FRESH_SHARE 4
@@ -46,9 +45,6 @@ static void confirm(struct sql_claim *c, uint64_t token, uint64_t sent_ns)
     struct stile_error err;
     uint64_t now = loop_now(session->base.loop);
     c->token = token;
-#ifdef MUTANT_POSTGRES_WAIT_IS_LEASE
-    sent_ns = now;
-#endif
     if (now - sent_ns < session->base.lease_ns / FRESH_SHARE) {
         sql_claim_grant(c, token, sent_ns);
         return;
@@ -222,9 +218,6 @@ static void on_tried(void *data, const struct answer *a)
         return;
     }
     bool ours = postgres_held_against(c, pg_claim_of(c)->id, false);
-#ifdef MUTANT_POSTGRES_KEY_TWICE
-    ours = false;
-#endif
     if (reply == REPLY_NOT_FIRST && claim_of(c)->wait && !c->withdrawn) {
         sql_claim_leave(c);
         postgres_queue_join(c);

@@ -7,24 +7,13 @@
 #include <string.h>
 
 #include "engines/postgres/pg.h"
-#include "mutant.h"
 
 #define LISTED_MAX 1000000
 #define UNDONE_MAX 5
 
-#ifdef MUTANT_POSTGRES_JOBS_TOKEN_IGNORED
-#define ACK                                                                                        \
-    "delete from stile.job j using unnest($1::bigint[]) t (token) "                                \
-    "where j.id = t.token / 1000000 returning t.token as " TAG
-#else
 #define ACK "select t as " TAG " from stile.job_ack($1::bigint[]) t"
-#endif
 
-#ifdef MUTANT_POSTGRES_JOBS_EARLY
-#define LEASE "0::bigint * $3::bigint"
-#else
 #define LEASE "$3::bigint"
-#endif
 
 #define ADD                                                                                        \
     "select stile.job_add($1::text, e.payload, e.key, $4::bigint) as " TAG " "                     \

@@ -8,7 +8,6 @@
 #include "base/url.h"
 #include "engines/postgres/pg.h"
 #include "io/resolve.h"
-#include "mutant.h"
 
 #define ADDRESSES_MAX 8
 #define POLL_MS       300
@@ -186,9 +185,6 @@ static enum stile_status set_tls(struct options *o, struct stile_error *err)
                *address = postgres_options_get(o, "hostaddr");
     if (postgres_options_get(o, "sslmode") || secure_getenv("PGSSLMODE"))
         return STILE_OK;
-#ifdef MUTANT_POSTGRES_TLS_UNVERIFIED
-    return STILE_OK;
-#endif
     bool near = postgres_options_get(o, "service") || secure_getenv("PGSERVICE")
                     ? service_is_safe(o)
                     : all_near(host ? host : secure_getenv("PGHOST")) &&

@@ -5,7 +5,6 @@
 
 #include "engines/postgres/pg.h"
 #include "engines/postgres/statements.h"
-#include "mutant.h"
 
 extern const char postgres_schema[]; /* made from schema.sql */
 
@@ -62,9 +61,6 @@ static enum stile_status check_has_schema(struct session *session, const PGresul
 
 static bool may_be_pooled(const struct pg *pg)
 {
-#ifdef MUTANT_POSTGRES_POOLER_TAKEN
-    return true;
-#endif
     return pg->options.allow_pooler || pg->engine.examining;
 }
 
@@ -261,19 +257,6 @@ enum stile_status postgres_server_open(struct pg *pg, struct stile_error *err)
 }
 
 /* ---- setup ---- */
-
-#ifdef MUTANT_POSTGRES_JOBS_UNLOCKED
-#include <string.h>
-
-static const char *without_locks(void)
-{
-    static const char claim[] = "limit p_max", locks[] = " for update skip locked";
-    char *schema = strdup(postgres_schema);
-    memset(strstr(schema, claim) + strlen(claim), ' ', strlen(locks));
-    return schema;
-}
-#define postgres_schema without_locks()
-#endif
 
 static void ignore_notice(void *data, const PGresult *result)
 {

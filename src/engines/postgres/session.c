@@ -11,7 +11,6 @@
 
 #include "engines/postgres/pg.h"
 #include "engines/sql/options.h"
-#include "mutant.h"
 
 #define IN_A_ROW 16
 #define ROOM_MIN 64
@@ -720,10 +719,6 @@ enum stile_status postgres_lease_set_to(struct session *session, uint64_t ttl_ns
 enum stile_status postgres_lease_set(struct session *session, struct stile_error *err)
 {
     uint64_t ttl_ns = session->pg->pool.ttl_ns;
-#ifdef MUTANT_POSTGRES_NO_LEASE
-    session->base.lease_ns = ttl_ns;
-    return STILE_OK;
-#endif
     if (session->base.lease_ns >= ttl_ns)
         return STILE_OK;
     return postgres_lease_set_to(session, ttl_ns, NULL, NULL, err);

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 
 #include "engines/postgres/pg.h"
-#include "mutant.h"
 
 const char *postgres_sql_ms(char out[24], uint64_t ns)
 {
@@ -416,11 +415,7 @@ const struct statement postgres_sql_facts = {
 #define SHED_OURS "'^~?[0-9a-f]{32} '"
 #define EPOCH     "(extract(epoch from "
 
-#ifdef MUTANT_POSTGRES_SHEDLOCK_TAKES
-#define FREE "true"
-#else
 #define FREE "s.lock_until <= " NOW
-#endif
 
 /* ShedLock's own claims have no token. Ours have one if the schema of stile is there: in its
  * table of counters, their names begin with \3. */

@@ -20,7 +20,6 @@
 #include "base/container.h"
 #include "base/name.h"
 #include "engines/redis/redis.h"
-#include "mutant.h"
 
 /* Sends the claim by claim.lua, which queues it, or finds its entry in the queue. */
 static void send_claim(struct redis_claim *claim);
@@ -618,13 +617,6 @@ void redis_claims_look_again(struct node *node)
         next = claim->newer;
         if (claim_node(claim) != node)
             continue;
-#ifdef MUTANT_REDIS_LATE_ANSWER_COUNTS
-        asked = asked && !claim->has_waited;
-#endif
-#ifdef MUTANT_REDIS_DEAF_FOR_GOOD
-        if (!asked)
-            continue;
-#endif
         if (asked)
             redis_route_forget(node->redis, claim);
         if (asked || claim->state == WAITING) {
@@ -674,9 +666,7 @@ static void release_unanswered(struct redis_claim *claim, const struct stile_err
     uint64_t at = loop_now(loop) + (RELEASE_AGAIN_NS << (claim->tries < 5 ? claim->tries : 5));
     bool passing = err->status == STILE_UNREACHABLE || err->status == STILE_UNCERTAIN;
     claim->tries++;
-#ifndef MUTANT_REDIS_RELEASED_TWICE_IS_LOSS
     claim->may_be_gone |= err->status == STILE_UNCERTAIN;
-#endif
     if (!passing || !claim->has_timer || at >= claim->give_up_ns)
         end_release(claim, err);
     else
@@ -723,9 +713,6 @@ static enum stile_status send_release(struct redis_claim *claim, conn_fn *fn, vo
     redis_call_begin(&call, SCRIPT_KEYS, redis, base->name, base->name_len);
     add_entry(&call, claim, &n);
     redis_call_add(&call, used ? n.hold : "0");
-#ifdef MUTANT_REDIS_LOSS_WITHOUT_DELAY
-    strcpy(n.delay, "0");
-#endif
     redis_call_add(&call, base->lost ? n.delay : "0");
     return redis_call_send(&call, redis, &redis_script_release, fn, data, err);
 }

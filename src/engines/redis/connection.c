@@ -10,7 +10,6 @@
 #include "engines/redis/connection_inner.h"
 #include "engines/redis/errors.h"
 #include "engines/redis/reply.h"
-#include "mutant.h"
 
 /* Limits, as fractions of the shortest lease that depends on the connection. */
 #define CONN_SILENCE_FRACTION 4
@@ -251,10 +250,8 @@ static void send_forgotten(struct conn *c)
 {
     struct request_queue again = c->forgotten;
 
-#ifndef MUTANT_REDIS_SCRIPTS_OVERTAKE
     if (c->sent.first)
         return;
-#endif
     if (again.n == 0)
         return;
     redis_requests_init(&c->forgotten);
@@ -548,9 +545,6 @@ static uint64_t give_up_at(const struct conn *c)
         return NEVER;
     uint64_t asked_ns = c->sent.first->put_ns + silence(c);
     uint64_t heard_ns = c->heard_ns + silence(c);
-#ifdef MUTANT_REDIS_BUSY_IS_SILENT
-    return asked_ns;
-#endif
     return asked_ns > heard_ns ? asked_ns : heard_ns;
 }
 
@@ -705,10 +699,8 @@ static void go_elsewhere(struct conn *c)
 /* Requests that are still in the stream, even in part, have not been executed. */
 static void end_requests(struct conn *c)
 {
-#ifndef MUTANT_REDIS_DOUBT_IS_FAILURE
     for (struct request *r = c->sent.first; r; r = r->next)
         r->in_doubt = c->stream && r->end <= stream_sent(c->stream);
-#endif
     redis_requests_append(&c->ended, &c->sent);
     redis_requests_append(&c->ended, &c->forgotten);
     if (!c->moved)
@@ -898,9 +890,6 @@ static bool check_role(struct conn *c)
 {
     const struct conn_arg role = CONN_TEXT("ROLE");
 
-#ifdef MUTANT_REDIS_TRUSTS_SENTINEL
-    return true;
-#endif
     c->role_asked = c->options.primary || c->suspect;
     return !c->role_asked || greet(c, &role, 1, on_role);
 }

@@ -10,7 +10,6 @@
 #include "engines/redis/errors.h"
 #include "engines/redis/keys.h"
 #include "engines/redis/reply.h"
-#include "mutant.h"
 
 /* ---- its address, and commands for redis-cli ---- */
 
@@ -507,8 +506,5 @@ long long redis_probe_now_ms(const struct probe *v)
 
 bool redis_probe_is_durable(const struct probe *v)
 {
-#ifdef MUTANT_REDIS_ANY_FILE_IS_DURABLE
-    return redis_probe_is(v, "aof_enabled", "1");
-#endif
     return redis_probe_is(v, "aof_enabled", "1") && strcmp(v->appendfsync.text, "always") == 0;
 }

@@ -4,7 +4,6 @@
 
 #include "engines/redis/keys.h"
 #include "engines/redis/redis.h"
-#include "mutant.h"
 
 /* ---- the slots of a Cluster ---- */
 
@@ -46,9 +45,6 @@ uint16_t redis_slot_of(const char *key, size_t len)
 {
     const char *tag;
     size_t n = slot_tag(&tag, key, len);
-#ifdef MUTANT_REDIS_SLOT_OF_ALL
-    n = 0;
-#endif
     return (n ? crc_of(tag + 1, n - 2) : crc_of(key, len)) % SLOTS;
 }
 

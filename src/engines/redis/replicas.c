@@ -12,7 +12,6 @@
 #include <string.h>
 
 #include "engines/redis/redis.h"
-#include "mutant.h"
 
 #define SPARE_NS (2 * NS_PER_SEC) /* for the answer, after the timeout of WAIT */
 
@@ -194,9 +193,6 @@ void redis_replicas_await(struct redis_claim *claim, replicated_fn *replicated)
 {
     struct redis *redis = redis_of_claim(claim);
     struct node *node = redis->answering;
-#ifdef MUTANT_REDIS_WAITS_ELSEWHERE
-    node = &redis->home;
-#endif
     claim->state = REPLICATING;
     claim->replicated = replicated;
     claim->replicates_at = node;

@@ -4,7 +4,6 @@
 
 #include "engines/redis/request.h"
 #include "engines/redis/resp.h"
-#include "mutant.h"
 
 /* ---- replies ---- */
 
@@ -70,10 +69,8 @@ static void *bounded_array(const redisReadTask *task, n_elements elements)
         resp->foreign = "too many arrays inside one another";
     if (n > 0)
         resp->elements += (size_t)n;
-#ifndef MUTANT_REDIS_ANY_REPLY
     if (n < 0 || resp->elements > RESP_ELEMENTS_MAX)
         resp->excess = "elements";
-#endif
     return resp->excess || resp->foreign ? NULL : resp->inner->createArray(task, elements);
 }
 

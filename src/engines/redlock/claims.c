@@ -5,7 +5,6 @@
 
 #include "engines/redlock/group.h"
 #include "engines/redlock/redlock.h"
-#include "mutant.h"
 
 #define SPLITS_MAX      8 /* tries that may end in a split vote */
 #define SPLIT_FIRST_NS  (5 * NS_PER_MS)
@@ -186,9 +185,6 @@ static void grant(struct redlock_claim *claim)
     claim->contended = claim->has_waited;
     /* For the message of `stile break`; a renewal would notice, too. */
     redlock_nodes_subscribe(redlock);
-#ifdef MUTANT_REDLOCK_VALID_FROM_ANSWER
-    claim->sent_ns = now_ns;
-#endif
     base->engine->events->granted(base, claim->token, claim->sent_ns, base->ttl_ns);
 }
 
@@ -217,9 +213,7 @@ static void try_again(struct redlock_claim *claim)
         return;
     }
     claim->tries++;
-#ifndef MUTANT_REDLOCK_RETRY_WITHOUT_WITHDRAWAL
     redlock_removal_withdraw(claim);
-#endif
     redlock_votes_clear(claim);
     enter(claim, PAUSED);
     loop_random(loop, &random, sizeof random);
@@ -547,9 +541,6 @@ static bool has_majority(const struct redlock_claim *claim, const struct count *
                          const struct redlock *redlock)
 {
     bool token_known = claim->state != RESUMING || claim->token || !redlock->fenced;
-#ifdef MUTANT_REDLOCK_NO_MAJORITY
-    return token_known && count->confirmed + 1 >= redlock->majority;
-#endif
     return token_known && count->confirmed >= redlock->majority;
 }
 

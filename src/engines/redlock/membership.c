@@ -23,7 +23,6 @@
 #include <string.h>
 
 #include "engines/redlock/group.h"
-#include "mutant.h"
 
 #define ROUNDS_MAX   24
 #define EPOCH_DIGITS 8
@@ -33,9 +32,6 @@ static void plan_adoption(struct survey *survey);
 /* As many must remember, and enter the next epoch together. */
 static unsigned enough(const struct redlock *redlock)
 {
-#ifdef MUTANT_REDLOCK_ADOPTS_BLINDLY
-    return 1;
-#endif
     return redlock->majority;
 }
 
@@ -109,9 +105,6 @@ static void enter_next_epoch(struct survey *survey, unsigned nodes, unsigned n, 
         survey->done(survey);
         return;
     }
-#ifdef MUTANT_REDLOCK_EPOCH_BY_NUMBER
-    strcpy(random, "0");
-#endif
     survey->epoch++;
     char size[12] = "";
     if (survey->sized)

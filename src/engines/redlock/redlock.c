@@ -26,7 +26,6 @@
 #include <string.h>
 
 #include "engines/redlock/group.h"
-#include "mutant.h"
 
 #define PATIENCE_NS (5 * NS_PER_SEC)
 /* Claims and releases: enough that no node is ever idle, and few enough that their answers come
@@ -220,9 +219,7 @@ static enum stile_status redlock_open(struct engine *engine, const struct url *u
 
 static void redlock_close(struct engine *engine)
 {
-#ifndef MUTANT_REDLOCK_CLOSES_AT_ONCE
     redlock_removals_finish(redlock_of(engine));
-#endif
     dispose(redlock_of(engine));
 }
 

@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "engines/redlock/redlock.h"
-#include "mutant.h"
 
 #define REPEAT_NS     (20 * NS_PER_MS)
 #define PATIENCE_NS   (2500 * NS_PER_MS)
@@ -243,9 +242,7 @@ static void on_released(void *data, const redisReply *reply, const struct stile_
         step->state = UNSENT;
     else
         step->state = done || step->in_doubt ? REMOVED : WAS_NOT_OURS;
-#ifndef MUTANT_REDLOCK_RELEASED_TWICE_IS_LOSS
     step->in_doubt |= err && err->status == STILE_UNCERTAIN;
-#endif
     go_on(removal);
 }
 
@@ -317,10 +314,8 @@ static void write_left(struct removal *removal, const struct redlock_claim *clai
 {
     uint64_t held_ns = loop_now(base->engine->loop) - claim->granted_ns;
     uint64_t left_ns = base->hold_ns > held_ns && !base->unused ? base->hold_ns - held_ns : 0;
-#ifndef MUTANT_REDLOCK_LOSS_WITHOUT_DELAY
     if (base->lost && base->delay_ns > left_ns)
         left_ns = base->delay_ns;
-#endif
     if (claim->state == HELD)
         snprintf(removal->left, sizeof removal->left, "%llu",
                  (unsigned long long)((left_ns + NS_PER_MS - 1) / NS_PER_MS));

@@ -2,8 +2,6 @@
 
 #include <assert.h>
 
-#include "mutant.h"
-
 #define RELEASE_PATIENCE_NS (2500 * NS_PER_MS)
 
 static struct pool *pool_of_claim(struct sql_claim *c)
@@ -280,11 +278,6 @@ static void stop(struct sql_claim *c)
 {
     struct session *session = c->session;
     struct loop *loop = claim_of(c)->engine->loop;
-#ifdef MUTANT_SQL_WAIT_STAYS
-    sql_session_forget(session, c);
-    sql_claim_released(c, NULL);
-    return;
-#endif
     if (!sql_session_is_up(session) || base_of(session)->pool->database->stop(session)) {
         cut(c);
         return;

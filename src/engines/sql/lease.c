@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "engines/sql/pool.h"
-#include "mutant.h"
 
 #define LOOK_AFTER_NS (5 * NS_PER_MS)
 #define DEAF_MIN_NS   (20 * NS_PER_MS)
@@ -167,10 +166,8 @@ static void unanswered(struct lease *lease, const struct lease_answer *a)
 {
     struct stile_error doubt = *a->err;
     bool passing = doubt.status == STILE_UNREACHABLE || doubt.status == STILE_UNCERTAIN;
-#ifndef MUTANT_SQL_UNDONE_FAILS
     if ((a->undone || a->again) && may_try_again(lease))
         return;
-#endif
     if (lease->has_waited && passing) {
         ask_later(lease, AGAIN_NS);
         return;

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/url.h"
-#include "mutant.h"
 
 #define SESSIONS_MAX 1000
 
@@ -29,9 +28,6 @@ bool sql_host_is_local(const char *host, size_t len)
 void sql_hide_secret(char *text, const char *secret)
 {
     size_t len = secret ? strlen(secret) : 0;
-#ifdef MUTANT_SQL_SECRET_SHOWN
-    return;
-#endif
     for (char *at = text; len > 0 && (at = strstr(at, secret)); at += 3) {
         if (len < 3) { /* shorter than the stars, and found in many words: hide all of the text */
             strcpy(text, "(hidden: it contains the password)");

@@ -13,7 +13,6 @@
  * that its next claim finds a recent proof. A server that does not answer a sync in time is left
  * for another one (session.c sends the probes). */
 #include "engines/zookeeper/session.h"
-#include "mutant.h"
 
 /* At least half a tick: a session lasts two ticks or more, and a tick is 2 s or less. */
 #define HEARTBEAT_LAG_MAX_NS (1 * NS_PER_SEC)
@@ -56,9 +55,6 @@ void zk_liveness_begin(struct session *session, uint64_t now_ns)
 void zk_liveness_observe_reply(struct session *session, uint64_t sent_ns, bool via_leader)
 {
     uint64_t heard_ns = session->heard_ns;
-#ifdef MUTANT_ZOOKEEPER_FOLLOWER_BELIEVED
-    session->proven_ns = sent_ns;
-#endif
     if (heard_ns && via_leader && sent_ns >= heard_ns + max_heartbeat_lag_ns(session)) {
         session->proven_ns = heard_ns > session->proven_ns ? heard_ns : session->proven_ns;
         heard_ns = 0;

@@ -14,7 +14,6 @@
 #include <string.h>
 
 #include "engines/zookeeper/claims.h"
-#include "mutant.h"
 
 #define TRIES_MAX 6
 #define NUDGE_NS  (20 * NS_PER_MS)
@@ -333,9 +332,6 @@ static bool request_orphans(struct zk_claim *zc)
 /* Readers do not exclude readers; slots are counted, together with those before us in the queue. */
 static bool is_in_the_way(const struct claim *claim, enum stile_mode mode, size_t slots)
 {
-#ifdef MUTANT_ZOOKEEPER_GHOSTS_KEEP_NOTHING
-    return false;
-#endif
     if (claim->mode == STILE_EXCLUSIVE || mode != claim->mode)
         return true;
     return claim->mode == STILE_SLOTS && slots >= claim->slots;
@@ -472,11 +468,7 @@ static struct position find_position(const struct claim *claim, const struct nod
     struct position position = {NULL};
     while (at-- > 0 && !position.nearest) {
         enum stile_mode mode = zk_node_mode(zk, queue->nodes[at]);
-#ifdef MUTANT_ZOOKEEPER_READERS_WAIT_FOR_READERS
-        if (claim->mode != STILE_SLOTS || mode != claim->mode)
-#else
         if (claim->mode == STILE_EXCLUSIVE || mode != claim->mode)
-#endif
             position.nearest = queue->nodes[at];
         position.slots += mode == STILE_SLOTS;
     }
@@ -517,9 +509,6 @@ static void examine_queue(struct zk_claim *zc, const struct reply *reply)
         return;
     }
     size_t place = zk_nodes_find(&queue, strrchr(zc->node, '/') + 1);
-#ifdef MUTANT_ZOOKEEPER_GRANT_UNVERIFIED
-    place = queue.n == 0 ? 0 : place == queue.n ? place - 1 : place;
-#else
     bool ours = place < queue.n && zc->owner == zc->session->id.id &&
                 zc->generation == zc->session->generation;
     if (!ours) {
@@ -527,7 +516,6 @@ static void examine_queue(struct zk_claim *zc, const struct reply *reply)
         start_over(zc);
         return;
     }
-#endif
     struct position position = find_position(claim, &queue, place);
     if (position.nearest || position.full)
         wait_or_withdraw(zc, &position);

@@ -19,7 +19,6 @@
 
 #include "base/hash.h"
 #include "engines/zookeeper/zookeeper.h"
-#include "mutant.h"
 
 #define WINDOW        1024
 #define RECORD_AT     12 /* in a packet, behind its length and the request's header */
@@ -528,11 +527,7 @@ static void send_each(const struct batch *batch)
 
 static void batch_answered(struct batch *batch, int rc, bool maybe)
 {
-#ifdef MUTANT_ZOOKEEPER_ONE_FAILS_ALL
-    bool true_of_all = true;
-#else
     bool true_of_all = rc == ZOK || zk_error_is_transient(rc);
-#endif
     if (!true_of_all)
         send_each(batch);
     for (size_t i = 0; true_of_all && i < batch->n; i++)

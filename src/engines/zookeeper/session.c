@@ -27,7 +27,6 @@
 #include <string.h>
 
 #include "engines/zookeeper/zookeeper.h"
-#include "mutant.h"
 
 #define AUTH_AGAIN_NS    (1 * NS_PER_SEC)
 #define GOODBYE_NS       (500 * NS_PER_MS)
@@ -67,11 +66,9 @@ void zk_dial_end(struct session *session)
         session->down_ns = now_ns;
     session->up_ns = 0;
     session->dial_ns = now_ns;
-#ifndef MUTANT_ZOOKEEPER_NO_PAUSE
     if (!session->fresh && session->dials > 0 && session->dials % session->zk->n_hosts == 0)
         session->dial_ns += loop_backoff(loop_of(session), PAUSE_FIRST_NS, PAUSE_MAX_NS,
                                          failed_rounds(session) - 1);
-#endif
 }
 
 const struct zk_host *zk_dial_host(const struct session *session)
@@ -85,9 +82,6 @@ uint64_t zk_dial_timeout_ns(const struct session *session)
 {
     uint64_t max_ns = (uint64_t)session->timeout_ms * NS_PER_MS / 3 * 2;
     uint64_t ns = TIMEOUT_FIRST_NS << failed_rounds(session);
-#ifdef MUTANT_ZOOKEEPER_SILENT_AWAITED
-    return max_ns;
-#endif
     return session->zk->n_hosts < 2 || ns > max_ns ? max_ns : ns;
 }
 
@@ -178,11 +172,7 @@ static void on_probe_timer(struct timer *timer)
         return;
     }
     session->probed_ns = loop_now(loop_of(session));
-#ifdef MUTANT_ZOOKEEPER_FOLLOWER_BELIEVED
-    session->probing = zk_request_exists(session, &session->requester, "/", NULL, on_probe_reply);
-#else
     session->probing = zk_request_sync(session, &session->requester, "/", on_probe_reply);
-#endif
     arm_probe(session);
     if (!session->probing)
         report_renewal(session, false);
