@@ -234,7 +234,7 @@ def cluster(t):
 @on_server(*DURABLE, "--cluster-enabled", "yes")
 def cluster_without_slots(t, server):
     """A node that no Cluster has made its own yet says so"""
-    found(t, "cluster-down", "danger", "Slots")
+    found(t, "cluster-down", "danger", "Names in slots")
     server.cli("CLUSTER", "ADDSLOTSRANGE", "0", "16383")
     kit.spin(lambda: "cluster_state:ok" in server.cli("CLUSTER", "INFO"))
     gone(t, "cluster-down")
