@@ -5,6 +5,7 @@ $MODULES are the modules of this build, $MODULE_DIR where they would be installe
 import json
 import os
 import shutil
+import stat
 import subprocess
 
 from kit import STILE, expect, run_tests
@@ -18,7 +19,10 @@ def listed(t, command=STILE, cwd=None, **env):
     """name: what --engines --json says of it; without $STILE_MODULES."""
     done = subprocess.run([command, "--engines", "--json"], env={**t.env, **env}, cwd=cwd or t.dir,
                           capture_output=True, text=True, check=False)
-    expect((done.returncode, done.stderr), (0, ""))
+    # With more rights than its user a process cannot be looked into, not even for leaks; nor does
+    # it heed $ASAN_OPTIONS.
+    if not os.stat(command).st_mode & stat.S_ISUID or "LeakSanitizer" not in done.stderr:
+        expect((done.returncode, done.stderr), (0, ""))
     return {one["engine"]: one for one in json.loads(done.stdout)}
 
 
@@ -115,8 +119,6 @@ def more_rights_than_its_user(t):
     modules = MODULES and listed(t, stile)[MODULES[0]]["module"]
     assert not MODULES or modules.startswith(t.dir), modules
     os.chmod(stile, 0o4755)
-    # A leak check cannot look into a process with more rights than its user.
-    t.env["ASAN_OPTIONS"] = "detect_leaks=0"
     is_elsewhere(t, listed(t, stile))
     is_elsewhere(t, listed(t, stile, STILE_MODULES=t.path("tree/src")))
 
