@@ -21,7 +21,8 @@ def listed(t, command=STILE, cwd=None, **env):
                           capture_output=True, text=True, check=False)
     # With more rights than its user a process cannot be looked into, not even for leaks; nor does
     # it heed $ASAN_OPTIONS.
-    if not os.stat(command).st_mode & stat.S_ISUID or "LeakSanitizer" not in done.stderr:
+    path = os.path.join(cwd or t.dir, command)
+    if not os.stat(path).st_mode & stat.S_ISUID or "LeakSanitizer" not in done.stderr:
         expect((done.returncode, done.stderr), (0, ""))
     return {one["engine"]: one for one in json.loads(done.stdout)}
 
