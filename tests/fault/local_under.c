@@ -400,13 +400,17 @@ static bool write_text(const char *path, const char *text)
     return done;
 }
 
-/* In a time namespace that is a day ahead. 100: there are none, or we may not make any. */
-static int a_day_ahead(int (*act)(void))
+/* In a time namespace of its own. 100: there are none, or we may not make any. */
+static int with_offset(const char *offset, int (*act)(void))
 {
-    if (unshare(CLONE_NEWTIME) != 0 ||
-        !write_text("/proc/self/timens_offsets", "boottime 86400 0\n"))
+    if (unshare(CLONE_NEWTIME) != 0 || !write_text("/proc/self/timens_offsets", offset))
         return 100;
     return child_run(act);
+}
+
+static int a_day_ahead(int (*act)(void))
+{
+    return with_offset("boottime 86400 0\n", act);
 }
 
 static int find_it_busy_a_day_ahead(void)
@@ -441,6 +445,37 @@ static void test_a_hold_across_time_namespaces(void **state)
     kit_close(&party);
 }
 
+/* Its timer would come a minute late if it took the table's time for its own. */
+static int watch_a_hold_to_its_end(void)
+{
+    struct party party;
+    struct answer answer;
+    kit_open(&party, dir);
+    struct bid *bid = kit_bid_with(&party, "n", (struct bid_options){.hold_ms = 20});
+    kit_take(bid);
+    kit_release(bid);
+    kit_ask(&answer, &party, "n", local_inspect_watch, 0);
+    while (answer.holders > 0)
+        kit_until_infos(&answer, answer.n_infos + 1);
+    local_inspect_unwatch(party.engine, &answer.query);
+    return 0;
+}
+
+static int watch_a_minute_behind(void)
+{
+    return with_offset("boottime -60 0\n", watch_a_hold_to_its_end);
+}
+
+static void test_watching_in_a_time_namespace(void **state)
+{
+    (void)state;
+    int code = child_run(watch_a_minute_behind);
+    if (code == 100)
+        print_message("# no time namespaces here, or none for us\n");
+    else
+        assert_int_equal(code, 0);
+}
+
 #define TEST(test) cmocka_unit_test_setup_teardown(test, set_up, place_remove)
 
 int main(void)
@@ -451,7 +486,7 @@ int main(void)
         TEST(test_cut_off_under_a_holder),           TEST(test_cut_off_while_inside),
         TEST(test_a_sigbus_of_others_is_passed_on),  TEST(test_a_waiter_nobody_can_reach),
         TEST(test_another_boot_id_among_the_living), TEST(test_the_offset_of_a_time_namespace),
-        TEST(test_a_hold_across_time_namespaces),
+        TEST(test_a_hold_across_time_namespaces),    TEST(test_watching_in_a_time_namespace),
     };
     told = child_shared(sizeof *told);
     return cmocka_run_group_tests_name("local_under", tests, NULL, NULL);

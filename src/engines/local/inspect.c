@@ -495,7 +495,7 @@ static bool watch_sessions(struct local *local, struct subscription *sub, struct
     if (local_peers_watch_all(local, &sub->watcher, &ahead))
         return false;
     if (ahead.ghost_end_ns != UINT64_MAX)
-        loop_arm(local->engine.loop, &sub->timer, ahead.ghost_end_ns);
+        loop_arm(local->engine.loop, &sub->timer, local_loop_time(local, ahead.ghost_end_ns));
     return true;
 }
 

@@ -58,12 +58,6 @@ static struct wish wish_of(const struct local *local, struct claim *claim)
     };
 }
 
-/* A time of the table, on the loop's clock. */
-static uint64_t loop_time(const struct local *local, uint64_t ns)
-{
-    return ns + local->env->time_offset_ns;
-}
-
 static void enter_queue(struct local *local, struct claim *claim);
 static void wait_look(struct watcher *watcher, uint64_t dead);
 
@@ -151,7 +145,7 @@ static void look_again_later(struct local *local, struct local_claim *lc, const 
     uint64_t at_ns = look->now_ns + (lc->more_ahead ? LOOK_NS : pause_ns);
     if (look->ahead.ghost_end_ns < at_ns)
         at_ns = look->ahead.ghost_end_ns;
-    loop_arm(local->engine.loop, &lc->timer, loop_time(local, at_ns));
+    loop_arm(local->engine.loop, &lc->timer, local_loop_time(local, at_ns));
 }
 
 static void wait_end(struct local *local, struct local_claim *lc)
@@ -177,7 +171,8 @@ static void report_granted(struct local *local, struct local_claim *lc, const st
 {
     wait_end(local, lc);
     lc->state = HELD;
-    local->engine.events->granted(claim_of(lc), look->token, loop_time(local, look->now_ns), 0);
+    local->engine.events->granted(claim_of(lc), look->token, local_loop_time(local, look->now_ns),
+                                  0);
 }
 
 static void report_lost(struct local *local, struct local_claim *lc)
@@ -242,7 +237,8 @@ static void wait_look(struct watcher *watcher, uint64_t dead)
             return;
         case FOUND_STUCK:
             if (lc->has_timer)
-                loop_arm(local->engine.loop, &lc->timer, loop_time(local, look.now_ns + STUCK_NS));
+                loop_arm(local->engine.loop, &lc->timer,
+                         local_loop_time(local, look.now_ns + STUCK_NS));
             return;
         case FOUND_BROKEN:
             report_failed(local, lc, &look);
@@ -398,7 +394,7 @@ static void report_entry(struct local *local, struct claim *claim, struct enteri
     switch (entry) {
     case ENTRY_GRANTED:
         local_claim_of(claim)->state = HELD;
-        local->engine.events->granted(claim, e->token, loop_time(local, e->now_ns), 0);
+        local->engine.events->granted(claim, e->token, local_loop_time(local, e->now_ns), 0);
         break;
     case ENTRY_QUEUED:
         if (wait_begin(local, claim))

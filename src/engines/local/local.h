@@ -109,6 +109,12 @@ static inline uint64_t local_now(const struct local *local)
     return loop_now(local->engine.loop) - local->env->time_offset_ns;
 }
 
+/* A time of the table, on the loop's clock. */
+static inline uint64_t local_loop_time(const struct local *local, uint64_t ns)
+{
+    return ns + local->env->time_offset_ns;
+}
+
 /* ---- session.c ---- */
 
 enum stile_status local_session_open(struct local *local, struct stile_error *err);
