@@ -138,7 +138,7 @@ static void a_session_is_renewed_for_who_waits(void **state)
 static void a_waiter_keeps_its_place_whatever_its_interval(void **state)
 {
     struct world *w = *state;
-    struct heard heard = {0};
+    static struct heard heard; /* it waits until the client is closed */
     struct stile_lock *lock =
         make_lock(w->clients[0], "a", STILE_OPTIONS(.ttl_ms = 6000, .renew_ms = 5900));
 
