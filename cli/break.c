@@ -1,4 +1,4 @@
-/* stile break: take a lock from its holder, who is told. */
+/* stile break: take a lock from its holder, and notify it. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -99,7 +99,7 @@ const struct verb verb_break = {
     .max_args = 1,
     .usage = "[-e URL] [--token T] [-y] [--json] NAME",
     .about =
-        "Takes NAME from its holder, who is notified. Later tokens are larger, so a guard refuses\n"
+        "Takes NAME from its holder and notifies it. Later tokens are larger, so a guard refuses\n"
         "whatever the old holder still writes. On a terminal it asks for confirmation first.",
     .run = break_verb,
 };

@@ -192,9 +192,9 @@ void say_never_waits(void);
 /* Says what failed and returns the exit code for it. */
 int say_failure(const char *what, enum stile_status status, const struct stile_error *err);
 int exit_code_of(enum stile_status status);
-/* Flushes stdout and says so if that did not work. */
+/* Flushes stdout, and reports it if that fails. */
 int finish_output(int code);
-/* Out of memory here means that nothing useful can be done any more. */
+/* Exits if there is no memory: nothing useful could be done without it. */
 void *must_alloc(void *memory);
 
 #endif

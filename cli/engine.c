@@ -143,8 +143,8 @@ static int open_place(const char *place)
         return -1;
     snprintf(path, sizeof path, "/proc/%d/fd/%d", pid, number);
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    /* That process may have ended, and its number be another's: only a file that nobody can write
-     * to any more is ours. */
+    /* That process may have ended, and its number be another's: only a file that is sealed
+     * against writing is ours. */
     if (fd >= 0 && fcntl(fd, F_GET_SEALS) != SEALS) {
         close(fd);
         return -1;

@@ -8,7 +8,7 @@
 
 #include "process.h"
 
-#define TELL_AFTER_MS 1000
+#define REPORT_AFTER_MS 1000
 
 void wait_ready(struct stile_client *client, const struct inbox *inbox, int64_t until_ms)
 {
@@ -70,15 +70,15 @@ static int tell_holder(const struct stile_info *info, void *data)
 /* Until the grant under way is decided. */
 static void wait_for_one(struct grant *grant, struct stile_lock *lock)
 {
-    int64_t tell_ms = grant->tell ? now_ms() + TELL_AFTER_MS : INT64_MAX;
+    int64_t report_ms = grant->report ? now_ms() + REPORT_AFTER_MS : INT64_MAX;
     stile_client_dispatch(grant->client);
     while (grant->pending) {
-        wait_ready(grant->client, grant->inbox, tell_ms);
+        wait_ready(grant->client, grant->inbox, report_ms);
         handle_events(grant, lock);
-        if (grant->pending && now_ms() >= tell_ms) {
+        if (grant->pending && now_ms() >= report_ms) {
             stile_show(grant->client, stile_lock_name(lock), tell_holder, NULL, NULL);
-            tell_ms = INT64_MAX;
-            grant->tell = false;
+            report_ms = INT64_MAX;
+            grant->report = false;
         }
     }
 }

@@ -13,7 +13,7 @@
 
 #define LOST_GRACE_MS  100  /* between SIGTERM and SIGKILL when the job is another's already */
 #define LEFT_GRACE_MS  1000 /* the same for what the command left running */
-#define QUIT_GRACE_MS  5000 /* the same when we are told to end */
+#define QUIT_GRACE_MS  5000 /* the same when we are asked to end */
 #define FINISH_MS      30000
 #define SAY_AGAIN_MS   200
 #define ERROR_TEXT_MAX 128
@@ -25,9 +25,9 @@ struct watch {
     char name[JOB_NAME_MAX]; /* for messages */
     pid_t command;
     bool running; /* the command has not ended */
-    int status;   /* as waitpid() told */
+    int status;   /* as waitpid() reported it */
     bool extending;
-    bool lost;    /* or as good as: nothing is said about it any more */
+    bool lost;    /* or as good as: the engine is sent nothing more about it */
     bool stopped; /* by us, since we are to end */
     int64_t grace_ms, extend_ms;
     int64_t finish_ms; /* until then it may finish; INT64_MAX: nobody wants us to end */

@@ -66,7 +66,7 @@ struct ending {
     bool told_stuck;
 };
 
-/* So long before the end of a lease the tree is told to end. */
+/* So long before the end of a lease the tree is asked to end. */
 int64_t ending_grace_ms(const struct options *options, int64_t lease_ms);
 /* How long a tree has to end after a signal, where no lease presses. */
 int64_t ending_patience_ms(const struct options *options);
@@ -203,7 +203,7 @@ struct grant {
     size_t n;
     int64_t wait_ms;
     struct inbox *inbox;
-    bool tell; /* on a terminal: who holds it, after a second */
+    bool report; /* on a terminal: names the holder, after a second */
 
     size_t taken; /* of them; locks[taken] is the one that was not granted */
     bool pending; /* one acquire is under way */

@@ -1,4 +1,4 @@
-/* What we tell people on stderr, and how we end. */
+/* Messages on stderr, and how the command exits. */
 #include "cli.h"
 
 #include <errno.h>
@@ -35,7 +35,7 @@ void say(const char *format, ...)
     }
     int len = snprintf(line, sizeof line, "stile: %s\n", text);
     /* One write, so that lines of processes that share a terminal don't mix. If stderr is gone
-     * there is nobody left to tell. */
+     * there is nobody left to read it. */
     if (never_waits && !has_room())
         return;
     while (write(STDERR_FILENO, line, (size_t)len) < 0 && errno == EINTR)

@@ -358,7 +358,7 @@ static int take_and_run(struct warden *w)
         .n = w->n,
         .wait_ms = w->options->wait_ms,
         .inbox = &w->inbox,
-        .tell = !(w->options->given & OPT_QUIET) && isatty(STDERR_FILENO),
+        .report = !(w->options->given & OPT_QUIET) && isatty(STDERR_FILENO),
     };
     enum stile_status status = grant_wait(&grant);
     if (status != STILE_OK)

@@ -19,7 +19,7 @@ static void write_stamp(char stamp[STAMP_MAX])
     snprintf(stamp, STAMP_MAX, "%s.%03dZ", seconds, (int)(now.tv_nsec / 1000000));
 }
 
-/* Non-zero stops the watch: nobody reads it any more. */
+/* Non-zero stops the watch: its reader is gone. */
 static int end_line(void)
 {
     putchar('\n');

@@ -154,7 +154,7 @@ enum stile_status etcd_ghost_request_lease(struct etcd_claim *claim, unsigned i,
 void etcd_ghost_leased(struct etcd_claim *claim, const Etcd__LeaseGrantResponse *answer);
 enum stile_status etcd_ghosts_bind(struct etcd_claim *claim, conn_fn *fn, struct stile_error *err);
 void etcd_ghosts_keep_alive(struct lease *lease);
-/* Deletes with the own key those that are no longer needed. */
+/* Deletes, together with the claim's key, those that are no longer needed. */
 void etcd_ghosts_remove(struct etcd_claim *claim, struct txn *txn, const struct key *own,
                         struct key keys[GHOSTS]);
 void etcd_ghosts_revoke(struct etcd_claim *claim); /* those that were removed */

@@ -9,10 +9,10 @@
  * The plain key, with dialect=etcd3: the Lock of npm's etcd3 is one key, the name itself, which a
  * client creates if it is missing, and which goes with its creator's lease. It has no queue. So our
  * claims queue among themselves, and the first takes that key as well before it holds. The plain
- * key is bound to the lease of the claim. It is put only while the claim's own key exists, and
- * every deletion of an own key deletes in the same step the plain key of the same lease: so a
- * request of a claim that has ended does nothing, however late it is executed. A plain key that is
- * older than the own key was left behind when somebody deleted just the own key by hand. */
+ * key is bound to the lease of the claim. It is put only while the claim's key exists, and every
+ * deletion of a claim's key deletes in the same step the plain key of the same lease: so a request
+ * of a claim that has ended does nothing, however late it is executed. A plain key that is older
+ * than the claim's key was left behind when somebody deleted just the claim's key by hand. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -40,7 +40,7 @@ static const char *fact(const struct visit *visit, enum fact fact)
     return text ? text : "";
 }
 
-static void tell(const struct visit *visit, struct stile_finding finding)
+static void report(const struct visit *visit, struct stile_finding finding)
 {
     finding.where = visit->where;
     visit->query->engine->events->finding(visit->query, &finding);
@@ -58,35 +58,36 @@ static void look_at_cluster(const struct visit *visit)
                               : "this server is one of several primaries of a replication group";
     const char *id = galera ? "galera" : "group-replication";
     if (visit->my->options.mode == MODE_TABLE)
-        tell(visit,
-             (struct stile_finding){
-                 .severity = STILE_NOTE,
-                 .id = id,
-                 .what = what,
-                 .why = "an expiry time that one node writes is compared with the clock of another",
-                 .cure = "synchronise their clocks (NTP)"});
+        report(
+            visit,
+            (struct stile_finding){
+                .severity = STILE_NOTE,
+                .id = id,
+                .what = what,
+                .why = "an expiry time that one node writes is compared with the clock of another",
+                .cure = "synchronise their clocks (NTP)"});
     else
-        tell(visit,
-             (struct stile_finding){.severity = STILE_DANGER,
-                                    .id = id,
-                                    .what = what,
-                                    .why = "GET_LOCK is known to one node only: another node would "
-                                           "grant the same lock again",
-                                    .cure = "use mode=table, or a server outside a cluster"});
+        report(visit, (struct stile_finding){
+                          .severity = STILE_DANGER,
+                          .id = id,
+                          .what = what,
+                          .why = "GET_LOCK is known to one node only: another node would "
+                                 "grant the same lock again",
+                          .cure = "use mode=table, or a server outside a cluster"});
 }
 
 static void look_at_kind(const struct visit *visit)
 {
     struct my *my = visit->my;
     if (maria_is_too_old(fact(visit, FACT_SERVER)))
-        tell(visit, (struct stile_finding){
-                        .severity = STILE_DANGER,
-                        .id = "version",
-                        .what = "this server is older than MariaDB 10.0.2 or MySQL 5.7.5",
-                        .why = "there, a second GET_LOCK of a session releases the first",
-                        .cure = "upgrade it"});
+        report(visit, (struct stile_finding){
+                          .severity = STILE_DANGER,
+                          .id = "version",
+                          .what = "this server is older than MariaDB 10.0.2 or MySQL 5.7.5",
+                          .why = "there, a second GET_LOCK of a session releases the first",
+                          .cure = "upgrade it"});
     if (strcmp(fact(visit, FACT_IS_READ_ONLY), "0") != 0)
-        tell(
+        report(
             visit,
             (struct stile_finding){
                 .severity = STILE_DANGER,
@@ -98,13 +99,13 @@ static void look_at_kind(const struct visit *visit)
     if (strtoull(fact(visit, FACT_CONNECTION), NULL, 10) !=
             mysql_thread_id(my->pool.shared->conn) &&
         my->options.mode != MODE_TABLE)
-        tell(visit, (struct stile_finding){
-                        .severity = my->options.allow_pooler ? STILE_WARNING : STILE_DANGER,
-                        .id = "proxy",
-                        .what = "there is a proxy between this client and the server",
-                        .why = "if it shares sessions among connections, the locks of one client "
-                               "end up with another client, or with none",
-                        .cure = "use mode=table, or connect to the server directly"});
+        report(visit, (struct stile_finding){
+                          .severity = my->options.allow_pooler ? STILE_WARNING : STILE_DANGER,
+                          .id = "proxy",
+                          .what = "there is a proxy between this client and the server",
+                          .why = "if it shares sessions among connections, the locks of one client "
+                                 "end up with another client, or with none",
+                          .cure = "use mode=table, or connect to the server directly"});
 }
 
 static bool all_tables(const struct visit *visit)
@@ -118,19 +119,19 @@ static void tell_tables(const struct visit *visit)
     const struct options *options = &visit->my->options;
     bool named = *fact(visit, FACT_DATABASE), any = atoi(fact(visit, FACT_TABLES)) > 0;
     bool needed = options->mode != MODE_GETLOCK && !options->table;
-    tell(visit,
-         (struct stile_finding){
-             .severity = any || needed ? STILE_DANGER : STILE_WARNING,
-             .id = "tables",
-             .what = named ? "this database has no tables stile_*, or not all of them, or this "
-                             "user may not use them"
-                           : "the URL names no database",
-             .why = needed ? "this mode stores its locks there"
-                           : "locks work, but have no tokens, no hold-at-least and no lock-delay",
-             .cure = named
-                         ? NULL
+    report(visit,
+           (struct stile_finding){
+               .severity = any || needed ? STILE_DANGER : STILE_WARNING,
+               .id = "tables",
+               .what = named ? "this database has no tables stile_*, or not all of them, or this "
+                               "user may not use them"
+                             : "the URL names no database",
+               .why = needed ? "this mode stores its locks there"
+                             : "locks work, but have no tokens, no hold-at-least and no lock-delay",
+               .cure =
+                   named ? NULL
                          : "name one in the URL, mysql://HOST/DATABASE, and run stile setup for it",
-             .command = named ? "stile setup URL" : NULL});
+               .command = named ? "stile setup URL" : NULL});
 }
 
 static void look_at_tables(const struct visit *visit)
@@ -138,27 +139,27 @@ static void look_at_tables(const struct visit *visit)
     if (!all_tables(visit))
         tell_tables(visit);
     else if (visit->my->version < SCHEMA_VERSION)
-        tell(visit, (struct stile_finding){
-                        .severity = STILE_WARNING,
-                        .id = "schema",
-                        .what = "the tables stile_* are those of the release before this one",
-                        .why = "they work, but lack newer features: a retried job's token may be "
-                               "smaller than that of a later job with the same key",
-                        .cure = "when all clients are of this release",
-                        .command = "stile setup URL"});
+        report(visit, (struct stile_finding){
+                          .severity = STILE_WARNING,
+                          .id = "schema",
+                          .what = "the tables stile_* are those of the release before this one",
+                          .why = "they work, but lack newer features: a retried job's token may be "
+                                 "smaller than that of a later job with the same key",
+                          .cure = "when all clients are of this release",
+                          .command = "stile setup URL"});
     if (atoi(fact(visit, FACT_OTHER_ENGINES)) > 0)
-        tell(visit,
-             (struct stile_finding){
-                 .severity = STILE_DANGER,
-                 .id = "engine",
-                 .what = "a table stile_* is not an InnoDB table",
-                 .why = "a crash of the server may repeat tokens",
-                 .command = "ALTER TABLE stile_lock ENGINE=InnoDB;\nALTER TABLE stile_floor "
-                            "ENGINE=InnoDB;\nALTER TABLE stile_counter ENGINE=InnoDB;\n"
-                            "ALTER TABLE stile_claim ENGINE=InnoDB;\nALTER TABLE stile_row "
-                            "ENGINE=InnoDB;\nALTER TABLE stile_row_count ENGINE=InnoDB;\n"
-                            "ALTER TABLE stile_row_claim ENGINE=InnoDB;\nALTER TABLE stile_job "
-                            "ENGINE=InnoDB;"});
+        report(visit,
+               (struct stile_finding){
+                   .severity = STILE_DANGER,
+                   .id = "engine",
+                   .what = "a table stile_* is not an InnoDB table",
+                   .why = "a crash of the server may repeat tokens",
+                   .command = "ALTER TABLE stile_lock ENGINE=InnoDB;\nALTER TABLE stile_floor "
+                              "ENGINE=InnoDB;\nALTER TABLE stile_counter ENGINE=InnoDB;\n"
+                              "ALTER TABLE stile_claim ENGINE=InnoDB;\nALTER TABLE stile_row "
+                              "ENGINE=InnoDB;\nALTER TABLE stile_row_count ENGINE=InnoDB;\n"
+                              "ALTER TABLE stile_row_claim ENGINE=InnoDB;\nALTER TABLE stile_job "
+                              "ENGINE=InnoDB;"});
 }
 
 /* InnoDB refuses to write to such a log with READ COMMITTED. */
@@ -166,12 +167,12 @@ static void look_at_log(const struct visit *visit)
 {
     bool ours = visit->my->options.mode != MODE_GETLOCK && !visit->my->options.table;
     if (ours && strcmp(fact(visit, FACT_STATEMENTS), "1") == 0)
-        tell(visit, (struct stile_finding){.severity = STILE_DANGER,
-                                           .id = "binlog",
-                                           .what = "binlog_format is STATEMENT",
-                                           .why = "nothing can be granted in this mode",
-                                           .cure = "and in the server's configuration file",
-                                           .command = "SET GLOBAL binlog_format = 'MIXED';"});
+        report(visit, (struct stile_finding){.severity = STILE_DANGER,
+                                             .id = "binlog",
+                                             .what = "binlog_format is STATEMENT",
+                                             .why = "nothing can be granted in this mode",
+                                             .cure = "and in the server's configuration file",
+                                             .command = "SET GLOBAL binlog_format = 'MIXED';"});
 }
 
 /* ---- whether tokens last ---- */
@@ -179,28 +180,28 @@ static void look_at_log(const struct visit *visit)
 static void look_at_disk(const struct visit *visit)
 {
     bool safe = strcmp(fact(visit, FACT_FLUSH), "1") == 0;
-    tell(visit, (struct stile_finding){
-                    .severity = safe ? STILE_FINE : STILE_DANGER,
-                    .id = "flush",
-                    .what = safe ? "commits are on disk (innodb_flush_log_at_trx_commit)"
-                                 : "innodb_flush_log_at_trx_commit is not 1",
-                    .why = safe ? NULL : "after a crash the last tokens may be repeated",
-                    .cure = safe ? NULL : "and in the server's configuration file",
-                    .command = safe ? NULL : "SET GLOBAL innodb_flush_log_at_trx_commit = 1;"});
+    report(visit, (struct stile_finding){
+                      .severity = safe ? STILE_FINE : STILE_DANGER,
+                      .id = "flush",
+                      .what = safe ? "commits are on disk (innodb_flush_log_at_trx_commit)"
+                                   : "innodb_flush_log_at_trx_commit is not 1",
+                      .why = safe ? NULL : "after a crash the last tokens may be repeated",
+                      .cure = safe ? NULL : "and in the server's configuration file",
+                      .command = safe ? NULL : "SET GLOBAL innodb_flush_log_at_trx_commit = 1;"});
 }
 
 /* Recovery rolls back what the binary log lacks, even if InnoDB has it on disk. */
 static void look_at_log_on_disk(const struct visit *visit)
 {
     if (strcmp(fact(visit, FACT_UNSYNCED_LOG), "1") == 0)
-        tell(visit,
-             (struct stile_finding){.severity = STILE_DANGER,
-                                    .id = "sync-binlog",
-                                    .what = "the binary log is on and sync_binlog is not 1",
-                                    .why = "after a power cut, grants that the log on disk lacks "
-                                           "are rolled back, and their tokens are repeated",
-                                    .cure = "and in the server's configuration file",
-                                    .command = "SET GLOBAL sync_binlog = 1;"});
+        report(visit,
+               (struct stile_finding){.severity = STILE_DANGER,
+                                      .id = "sync-binlog",
+                                      .what = "the binary log is on and sync_binlog is not 1",
+                                      .why = "after a power cut, grants that the log on disk lacks "
+                                             "are rolled back, and their tokens are repeated",
+                                      .cure = "and in the server's configuration file",
+                                      .command = "SET GLOBAL sync_binlog = 1;"});
 }
 
 static void look_at_replicas(const struct visit *visit)
@@ -210,7 +211,7 @@ static void look_at_replicas(const struct visit *visit)
     snprintf(what, sizeof what, "%d replica%s read%s its log", replicas, replicas == 1 ? "" : "s",
              replicas == 1 ? "s" : "");
     if (replicas > 0)
-        tell(
+        report(
             visit,
             (struct stile_finding){
                 .severity = STILE_WARNING,
@@ -227,13 +228,13 @@ static void look_at_places(const struct visit *visit)
     char what[80];
     snprintf(what, sizeof what, "%d of its connections are free", places > 0 ? places : 0);
     bool low = places < PLACES_LOW;
-    tell(visit, (struct stile_finding){
-                    .severity = low ? STILE_WARNING : STILE_FINE,
-                    .id = "connections",
-                    .what = what,
-                    .why = low ? "each waiting claim needs one, and each client another" : NULL,
-                    .cure = low ? "give it more" : NULL,
-                    .command = low ? "SET GLOBAL max_connections = 500;" : NULL});
+    report(visit, (struct stile_finding){
+                      .severity = low ? STILE_WARNING : STILE_FINE,
+                      .id = "connections",
+                      .what = what,
+                      .why = low ? "each waiting claim needs one, and each client another" : NULL,
+                      .cure = low ? "give it more" : NULL,
+                      .command = low ? "SET GLOBAL max_connections = 500;" : NULL});
 }
 
 static void begin_visit(struct visit *visit, struct query *query, const struct answer *a)
@@ -256,14 +257,14 @@ static void tell_rights(const struct visit *visit)
     snprintf(grant, sizeof grant,
              "GRANT SELECT, INSERT, UPDATE, DELETE, EXECUTE ON `%s`.* TO user;",
              visit->my->options.database);
-    tell(visit, (struct stile_finding){
-                    .severity = STILE_DANGER,
-                    .id = "rights",
-                    .what = "this user may not write the tables stile_*, or not "
-                            "execute the procedures of that name",
-                    .why = "no lock can be taken without writing its row",
-                    .cure = "run that as an administrator, for the user that takes the locks",
-                    .command = grant});
+    report(visit, (struct stile_finding){
+                      .severity = STILE_DANGER,
+                      .id = "rights",
+                      .what = "this user may not write the tables stile_*, or not "
+                              "execute the procedures of that name",
+                      .why = "no lock can be taken without writing its row",
+                      .cure = "run that as an administrator, for the user that takes the locks",
+                      .command = grant});
 }
 
 static bool is_denied(unsigned code)

@@ -375,7 +375,7 @@ enum stile_status maria_report_list(struct query *query, const struct answer *a,
 
 /* ---- break ----
  *
- * A holder of this client is told directly. The session of any other holder is killed, as there
+ * A holder of this client is notified directly. The session of any other holder is killed, as there
  * is no way to notify it. All other locks on that session end with it, and its client reports
  * them as lost. */
 

@@ -359,7 +359,7 @@ static enum stile_job_state state_named(const char *name)
     return *name == 'r' ? STILE_JOB_READY : *name == 'd' ? STILE_JOB_DEAD : STILE_JOB_CLAIMED;
 }
 
-static void tell(struct job_request *request, MYSQL_ROW row, const unsigned long *lengths)
+static void report(struct job_request *request, MYSQL_ROW row, const unsigned long *lengths)
 {
     const struct my *my = my_of(request->engine);
     char queue[STILE_NAME_MAX + 1], key[STILE_NAME_MAX + 1];
@@ -400,11 +400,11 @@ static void take_row(struct job_request *request, MYSQL_ROW row, const unsigned 
     if (request->verb == JOB_COUNT)
         tell_queue(request, row, lengths);
     else if (request->verb == JOB_LIST)
-        tell(request, row, lengths);
+        report(request, row, lengths);
     else if (request->verb != JOB_CLAIM)
         request->engine->events->job_mark(request, strtoull(row[0], NULL, 10));
     else if (state_named(row[CLAIMED_STATE]) == STILE_JOB_CLAIMED)
-        tell(request, row, lengths);
+        report(request, row, lengths);
 }
 
 static void take_rows(struct job_request *request, const struct outcome *outcome)

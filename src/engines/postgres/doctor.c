@@ -36,7 +36,7 @@ static bool is(const struct visit *visit, enum fact fact)
     return PQgetvalue(visit->facts, 0, fact)[0] == 't';
 }
 
-static void tell(const struct visit *visit, struct stile_finding finding)
+static void report(const struct visit *visit, struct stile_finding finding)
 {
     finding.where = visit->where;
     visit->query->engine->events->finding(visit->query, &finding);
@@ -49,7 +49,7 @@ static void look_at_kind(const struct visit *visit)
     struct pg *pg = visit->pg;
     bool table = pg->options.mode == MODE_TABLE;
     if (is(visit, FACT_RECOVERY))
-        tell(
+        report(
             visit,
             (struct stile_finding){
                 .severity = STILE_DANGER,
@@ -60,20 +60,20 @@ static void look_at_kind(const struct visit *visit)
                 .cure = "connect to the primary; with all servers in the URL, "
                         "target_session_attrs=read-write finds it"});
     if (pg->pooled && !table)
-        tell(visit, (struct stile_finding){
-                        .severity = pg->options.allow_pooler ? STILE_WARNING : STILE_DANGER,
-                        .id = "pooler",
-                        .what = "there is a pooler between this client and the server",
-                        .why = "if it pools by transaction, the locks of one client end up with "
-                               "another client, or with none",
-                        .cure = "use mode=table in the URL, or connect to the server directly"});
+        report(visit, (struct stile_finding){
+                          .severity = pg->options.allow_pooler ? STILE_WARNING : STILE_DANGER,
+                          .id = "pooler",
+                          .what = "there is a pooler between this client and the server",
+                          .why = "if it pools by transaction, the locks of one client end up with "
+                                 "another client, or with none",
+                          .cure = "use mode=table in the URL, or connect to the server directly"});
     if (!table && PQserverVersion(pg->pool.shared->conn) < OLDEST_SERVER)
-        tell(visit, (struct stile_finding){
-                        .severity = STILE_DANGER,
-                        .id = "version",
-                        .what = "this server is older than PostgreSQL 14",
-                        .why = "it has no idle_session_timeout, which is the lease of a session",
-                        .cure = "use mode=table in the URL, or upgrade it"});
+        report(visit, (struct stile_finding){
+                          .severity = STILE_DANGER,
+                          .id = "version",
+                          .what = "this server is older than PostgreSQL 14",
+                          .why = "it has no idle_session_timeout, which is the lease of a session",
+                          .cure = "use mode=table in the URL, or upgrade it"});
 }
 
 static const char *why_schema(const struct options *options)
@@ -89,13 +89,13 @@ static void look_at_schema(const struct visit *visit)
     const struct options *options = &visit->pg->options;
     bool needed = options->mode != MODE_ADVISORY && !options->table;
     if (!is(visit, FACT_SCHEMA))
-        tell(visit, (struct stile_finding){.severity = needed ? STILE_DANGER : STILE_WARNING,
-                                           .id = "schema",
-                                           .what = "this database has no schema `stile`",
-                                           .why = why_schema(options),
-                                           .command = "stile setup URL"});
+        report(visit, (struct stile_finding){.severity = needed ? STILE_DANGER : STILE_WARNING,
+                                             .id = "schema",
+                                             .what = "this database has no schema `stile`",
+                                             .why = why_schema(options),
+                                             .command = "stile setup URL"});
     else if (!PQgetisnull(visit->facts, 0, FACT_RIGHTS))
-        tell(
+        report(
             visit,
             (struct stile_finding){
                 .severity = STILE_DANGER,
@@ -105,21 +105,23 @@ static void look_at_schema(const struct visit *visit)
                 .cure = "run that as the schema's owner",
                 .command = PQgetvalue(visit->facts, 0, FACT_RIGHTS)});
     if (is(visit, FACT_SCHEMA) && !is(visit, FACT_LINE))
-        tell(visit,
-             (struct stile_finding){
-                 .severity = STILE_WARNING,
-                 .id = "schema-version",
-                 .what = "the schema `stile` is older than this version of stile",
-                 .why = "waits of more than a second are not in order, and need a connection each",
-                 .command = "stile setup URL"});
+        report(
+            visit,
+            (struct stile_finding){
+                .severity = STILE_WARNING,
+                .id = "schema-version",
+                .what = "the schema `stile` is older than this version of stile",
+                .why = "waits of more than a second are not in order, and need a connection each",
+                .command = "stile setup URL"});
     if (is(visit, FACT_SCHEMA) && !is(visit, FACT_LOGGED))
-        tell(visit, (struct stile_finding){
-                        .severity = STILE_DANGER,
-                        .id = "unlogged",
-                        .what = "a table of the schema `stile` is unlogged",
-                        .why = "a crash of the server empties it, and tokens start again from 1",
-                        .command = "ALTER TABLE stile.lock SET LOGGED;\nALTER TABLE stile.counter "
-                                   "SET LOGGED;\nALTER TABLE stile.claim SET LOGGED;"});
+        report(visit,
+               (struct stile_finding){
+                   .severity = STILE_DANGER,
+                   .id = "unlogged",
+                   .what = "a table of the schema `stile` is unlogged",
+                   .why = "a crash of the server empties it, and tokens start again from 1",
+                   .command = "ALTER TABLE stile.lock SET LOGGED;\nALTER TABLE stile.counter "
+                              "SET LOGGED;\nALTER TABLE stile.claim SET LOGGED;"});
 }
 
 /* ---- whether tokens last ---- */
@@ -127,23 +129,23 @@ static void look_at_schema(const struct visit *visit)
 static void look_at_disk(const struct visit *visit)
 {
     bool safe = is(visit, FACT_FSYNC);
-    tell(visit,
-         (struct stile_finding){
-             .severity = safe ? STILE_FINE : STILE_DANGER,
-             .id = "fsync",
-             .what = safe ? "commits are on disk (fsync)" : "fsync is off",
-             .why = safe ? NULL
-                         : "after a crash of the machine tokens may be repeated, and the whole "
-                           "database may be damaged",
-             .command = safe ? NULL : "ALTER SYSTEM SET fsync = on;\nSELECT pg_reload_conf();"});
+    report(visit,
+           (struct stile_finding){
+               .severity = safe ? STILE_FINE : STILE_DANGER,
+               .id = "fsync",
+               .what = safe ? "commits are on disk (fsync)" : "fsync is off",
+               .why = safe ? NULL
+                           : "after a crash of the machine tokens may be repeated, and the whole "
+                             "database may be damaged",
+               .command = safe ? NULL : "ALTER SYSTEM SET fsync = on;\nSELECT pg_reload_conf();"});
     if (!is(visit, FACT_PAGES))
-        tell(visit, (struct stile_finding){
-                        .severity = STILE_WARNING,
-                        .id = "full_page_writes",
-                        .what = "full_page_writes is off",
-                        .why = "a crash of the machine may damage pages of the database",
-                        .command = "ALTER SYSTEM SET full_page_writes = on;\nSELECT "
-                                   "pg_reload_conf();"});
+        report(visit, (struct stile_finding){
+                          .severity = STILE_WARNING,
+                          .id = "full_page_writes",
+                          .what = "full_page_writes is off",
+                          .why = "a crash of the machine may damage pages of the database",
+                          .command = "ALTER SYSTEM SET full_page_writes = on;\nSELECT "
+                                     "pg_reload_conf();"});
 }
 
 static void look_at_replication(const struct visit *visit)
@@ -153,15 +155,15 @@ static void look_at_replication(const struct visit *visit)
     snprintf(what, sizeof what, "%d standby server%s, none of them synchronous", standbys,
              standbys == 1 ? "" : "s");
     if (standbys > 0 && !is(visit, FACT_SYNCHRONOUS))
-        tell(visit,
-             (struct stile_finding){
-                 .severity = STILE_WARNING,
-                 .id = "replication",
-                 .what = what,
-                 .why = "a failover may forget the last tokens, and repeat them",
-                 .cure = "name at least one in synchronous_standby_names",
-                 .command = "ALTER SYSTEM SET synchronous_standby_names = 'ANY 1 (*)';\nSELECT "
-                            "pg_reload_conf();"});
+        report(visit,
+               (struct stile_finding){
+                   .severity = STILE_WARNING,
+                   .id = "replication",
+                   .what = what,
+                   .why = "a failover may forget the last tokens, and repeat them",
+                   .cure = "name at least one in synchronous_standby_names",
+                   .command = "ALTER SYSTEM SET synchronous_standby_names = 'ANY 1 (*)';\nSELECT "
+                              "pg_reload_conf();"});
 }
 
 static void look_at_places(const struct visit *visit)
@@ -172,14 +174,14 @@ static void look_at_places(const struct visit *visit)
     bool few = places < (row ? (int)options->sessions : PLACES_LOW);
     char what[80];
     snprintf(what, sizeof what, "%d of its connections are free", places > 0 ? places : 0);
-    tell(visit, (struct stile_finding){
-                    .severity = few ? STILE_WARNING : STILE_FINE,
-                    .id = "connections",
-                    .what = what,
-                    .why = !few  ? NULL
-                           : row ? "each claim that holds or waits needs one, up to sessions="
-                                 : "each waiting claim needs one, and each client another",
-                    .cure = few ? "raise max_connections, which needs a restart" : NULL});
+    report(visit, (struct stile_finding){
+                      .severity = few ? STILE_WARNING : STILE_FINE,
+                      .id = "connections",
+                      .what = what,
+                      .why = !few  ? NULL
+                             : row ? "each claim that holds or waits needs one, up to sessions="
+                                   : "each waiting claim needs one, and each client another",
+                      .cure = few ? "raise max_connections, which needs a restart" : NULL});
 }
 
 static void look_at_locks(const struct visit *visit)
@@ -192,15 +194,15 @@ static void look_at_locks(const struct visit *visit)
              "%ld of %ld entries of the server's lock table are in use; one client may use %ld",
              used, room, room / LOCKS_SHARE);
     if (visit->pg->options.mode == MODE_ADVISORY)
-        tell(visit,
-             (struct stile_finding){
-                 .severity = full ? STILE_WARNING : STILE_FINE,
-                 .id = "locks",
-                 .what = what,
-                 .why = full ? "once it is full, nobody can lock a table or even connect" : NULL,
-                 .cure = full ? "raise max_locks_per_transaction, which needs a restart, or use "
-                                "mode=table in the URL"
-                              : NULL});
+        report(visit,
+               (struct stile_finding){
+                   .severity = full ? STILE_WARNING : STILE_FINE,
+                   .id = "locks",
+                   .what = what,
+                   .why = full ? "once it is full, nobody can lock a table or even connect" : NULL,
+                   .cure = full ? "raise max_locks_per_transaction, which needs a restart, or use "
+                                  "mode=table in the URL"
+                                : NULL});
 }
 
 static void on_facts(void *data, const struct answer *a)

@@ -92,7 +92,7 @@ static enum stile_job_state state_named(const char *name)
     return *name == 'r' ? STILE_JOB_READY : *name == 'd' ? STILE_JOB_DEAD : STILE_JOB_CLAIMED;
 }
 
-static void tell(struct job_request *request, const PGresult *result, int row)
+static void report(struct job_request *request, const PGresult *result, int row)
 {
     char queue[STILE_NAME_MAX + 1], key[STILE_NAME_MAX + 1];
     bool listed = request->verb == JOB_LIST;
@@ -145,14 +145,14 @@ static void take_row(struct job_request *request, const PGresult *result, int ro
     switch (request->verb) {
     case JOB_CLAIM:
         if (!PQgetisnull(result, row, ID))
-            tell(request, result, row);
+            report(request, result, row);
         else if (!PQgetisnull(result, row, TOKEN))
             request->engine->events->job_mark(request, (uint64_t)number(result, row, TOKEN));
         else if (!PQgetisnull(result, row, DUE))
             request->due_ms = number(result, row, DUE) > 0 ? number(result, row, DUE) : 0;
         break;
     case JOB_LIST:
-        tell(request, result, row);
+        report(request, result, row);
         break;
     case JOB_COUNT:
         tell_queue(request, result, row);
