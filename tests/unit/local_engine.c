@@ -62,7 +62,7 @@ static void test_who_gives_up_is_out_of_the_line(void **state)
     kit_bid_free(three);
 }
 
-/* Granted in the table, and withdrawn before it has looked: nothing of it may stay, nor be held. */
+/* Granted in the table, and withdrawn before it has seen that: nothing of it stays or is kept. */
 static void test_withdrawn_before_it_knew(void **state)
 {
     (void)state;
@@ -142,8 +142,8 @@ static void test_a_new_listener_loses_nobody(void **state)
     kit_bid_free(two);
 }
 
-/* LESSONS row 11: the releasing process was stopped before it could send a wake-up. The look that
- * comes by itself finds the grant; LESSONS row 3: and it is the table that grants, not the look. */
+/* LESSONS row 11: the releasing process was stopped before it could send a wake-up. The
+ * waiter's timer finds the grant; LESSONS row 3: and it is the table that grants, not the timer. */
 static void test_a_wake_up_that_never_came(void **state)
 {
     (void)state;
@@ -152,9 +152,9 @@ static void test_a_wake_up_that_never_came(void **state)
     struct tx tx;
     kit_take(one);
     kit_wait(two);
-    struct timer *look = &local_claim_of(two->claim)->timer;
-    assert_int_not_equal(look->place, 0); /* it is armed */
-    look->fn(look);
+    struct timer *recheck = &local_claim_of(two->claim)->timer;
+    assert_int_not_equal(recheck->place, 0); /* it is armed */
+    recheck->fn(recheck);
     assert_int_equal(two->said, SAID_NOTHING);
     wakeups_init(&unsent);
     assert_true(local_tx_begin(&tx, kit_store(&a)));
@@ -163,7 +163,7 @@ static void test_a_wake_up_that_never_came(void **state)
     assert_true(local_tx_commit(&tx));
     kit_settle();
     assert_int_equal(two->said, SAID_NOTHING);
-    look->fn(look);
+    recheck->fn(recheck);
     assert_int_equal(two->said, SAID_GRANTED);
     kit_release(two);
     kit_release(one);
@@ -171,8 +171,8 @@ static void test_a_wake_up_that_never_came(void **state)
     kit_bid_free(two);
 }
 
-/* LESSONS row 11. More wakeups than the kernel keeps: what was dropped is made up for by looking at
- * everything. */
+/* LESSONS row 11. More wake-ups than the kernel queues: the client rechecks all its claims, so
+ * that a dropped one does no harm. */
 static void test_a_flood_of_wakeups_hides_no_grant(void **state)
 {
     (void)state;
@@ -197,7 +197,7 @@ static void test_a_flood_of_wakeups_hides_no_grant(void **state)
     }
 }
 
-/* What others write to the socket is looked at with caution. */
+/* Any process may write to the socket; malformed datagrams are ignored. */
 static void test_nonsense_is_ignored(void **state)
 {
     (void)state;
@@ -223,27 +223,31 @@ static void test_nonsense_is_ignored(void **state)
     kit_bid_free(bid);
 }
 
-/* Somebody stands inside the table: a release is tried again, and done when the way is free. */
-static void test_a_stuck_table_delays_a_release(void **state)
+/* A process stays inside the table: a release and a withdrawal are repeated until it has left. */
+static void test_a_stuck_table_delays_releases(void **state)
 {
     (void)state;
-    struct bid *bid = kit_bid(&a, "n"), *next = kit_bid(&b, "n");
+    struct bid *bid = kit_bid(&a, "n"), *waiter = kit_bid(&b, "n"), *next = kit_bid(&b, "n");
     char path[96];
     snprintf(path, sizeof path, "%s/live", dir);
     int own = open(path, O_RDWR | O_CLOEXEC);
     assert_true(own >= 0);
     assert_int_equal(local_liveness_lock(own, LIVE_IDS + 4711, true), 0);
     kit_take(bid);
+    assert_int_equal(kit_wait(waiter), SAID_NOTHING);
     kit_store(&a)->cells[AT_LOCK].lock.word = 4711 << 1;
     assert_int_equal(kit_release(bid), SAID_NOTHING);
+    assert_int_equal(kit_release(waiter), SAID_NOTHING);
     assert_int_equal(kit_wait(next), SAID_FAILED);
     assert_status(next->error.status, UNREACHABLE);
     close(own); /* it dies in there */
+    kit_until(waiter, SAID_RELEASED);
     kit_until(bid, SAID_RELEASED);
     assert_status(bid->error.status, OK);
     kit_take(next);
     kit_release(next);
     kit_bid_free(bid);
+    kit_bid_free(waiter);
     kit_bid_free(next);
 }
 
@@ -291,7 +295,7 @@ int main(void)
         TEST(test_a_wake_up_that_never_came),
         TEST(test_a_flood_of_wakeups_hides_no_grant),
         TEST(test_nonsense_is_ignored),
-        TEST(test_a_stuck_table_delays_a_release),
+        TEST(test_a_stuck_table_delays_releases),
         TEST(test_a_directory_that_is_removed_ends_its_locks),
     };
     return cmocka_run_group_tests_name("local_engine", tests, NULL, NULL);

@@ -120,14 +120,15 @@ static void enter_both(struct model *model)
         .since_ns = model->now_ns,
     };
     member->slots = member->mode == STILE_SLOTS ? 1 + (uint32_t)(kit_random() % 4) : 0;
-    struct wish wish = {.session = member->id,
-                        .id = member->id,
-                        .mode = member->mode,
-                        .slots = member->slots,
-                        .hold_ms = member->hold_ms,
-                        .delay_ms = member->delay_ms};
+    struct claim_request request = {.session = member->id,
+                                    .id = member->id,
+                                    .mode = member->mode,
+                                    .slots = member->slots,
+                                    .hold_ms = member->hold_ms,
+                                    .delay_ms = member->delay_ms};
     begin();
-    member->cell = local_queue_enter(&tx, the_name(model->now_ns), &wish, model->now_ns, &wakeups);
+    member->cell =
+        local_queue_enter(&tx, the_name(model->now_ns), &request, model->now_ns, &wakeups);
     assert_true(local_tx_commit(&tx));
 }
 

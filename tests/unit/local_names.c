@@ -170,9 +170,9 @@ static void test_no_grant_without_a_durable_epoch(void **state)
     set_token("a", 0xffffffff);
     user.epoch_fails = true;
     union cell *copy = table_copy(&user.store);
-    struct wish wish = {.session = 1, .id = 1};
+    struct claim_request request = {.session = 1, .id = 1};
     table_begin();
-    local_queue_enter(&tx, table_open_name("a"), &wish, START_NS, &wakeups);
+    local_queue_enter(&tx, table_open_name("a"), &request, START_NS, &wakeups);
     assert_false(local_tx_commit(&tx));
     assert_status(tx.status, REFUSED);
     table_expect_same(&user.store, copy);

@@ -50,9 +50,10 @@ uint32_t table_find_name(const char *name)
 
 uint32_t table_enter(const char *name, uint64_t session, enum stile_mode mode, uint32_t slots)
 {
-    struct wish wish = {.session = session, .id = (uint32_t)session, .mode = mode, .slots = slots};
+    struct claim_request request = {
+        .session = session, .id = (uint32_t)session, .mode = mode, .slots = slots};
     table_begin();
-    uint32_t claim = local_queue_enter(&tx, table_open_name(name), &wish, START_NS, &wakeups);
+    uint32_t claim = local_queue_enter(&tx, table_open_name(name), &request, START_NS, &wakeups);
     table_commit();
     return claim;
 }

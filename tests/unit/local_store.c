@@ -18,7 +18,7 @@ static void busy_change(struct tx *tx)
     wakeups_init(&wakeups);
     uint32_t name =
         user_open_name(tx, "another name that is longer than a cell of text can be, I think");
-    struct wish one = {.session = 8, .id = 1}, two = {.session = 9, .id = 2};
+    struct claim_request one = {.session = 8, .id = 1}, two = {.session = 9, .id = 2};
     uint32_t first = local_queue_enter(tx, name, &one, 2 * NS_PER_SEC, &wakeups);
     local_queue_enter(tx, name, &two, 2 * NS_PER_SEC, &wakeups);
     local_queue_leave(tx, first, LEAVE_RELEASED, 3 * NS_PER_SEC, &wakeups);
@@ -54,11 +54,12 @@ static void fill_up(struct user *user)
         struct tx tx;
         struct wakeups wakeups;
         char name[32];
-        struct wish wish = {.session = 7, .id = i + 1};
+        struct claim_request request = {.session = 7, .id = i + 1};
         wakeups_init(&wakeups);
         snprintf(name, sizeof name, "name %u", i);
         user_begin(&tx, user);
-        last_claim = local_queue_enter(&tx, user_open_name(&tx, name), &wish, NS_PER_SEC, &wakeups);
+        last_claim =
+            local_queue_enter(&tx, user_open_name(&tx, name), &request, NS_PER_SEC, &wakeups);
         user_commit(&tx);
     }
 }

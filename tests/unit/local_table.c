@@ -109,9 +109,9 @@ static void test_a_name_has_a_limit(void **state)
     (void)state;
     for (uint32_t i = 0; i < CLAIMS_PER_NAME_MAX; i++)
         table_enter("n", i + 1, STILE_EXCLUSIVE, 0);
-    struct wish wish = {.session = 70000, .id = 1};
+    struct claim_request request = {.session = 70000, .id = 1};
     table_begin();
-    assert_int_equal(local_queue_enter(&tx, table_open_name("n"), &wish, START_NS, &wakeups), 0);
+    assert_int_equal(local_queue_enter(&tx, table_open_name("n"), &request, START_NS, &wakeups), 0);
     assert_false(local_tx_commit(&tx));
     assert_status(tx.status, REFUSED);
 }
@@ -120,10 +120,10 @@ static void test_a_name_has_a_limit(void **state)
 
 static uint32_t enter_held(uint64_t session, uint32_t hold_ms, uint32_t delay_ms)
 {
-    struct wish wish = {
+    struct claim_request request = {
         .session = session, .id = (uint32_t)session, .hold_ms = hold_ms, .delay_ms = delay_ms};
     table_begin();
-    uint32_t claim = local_queue_enter(&tx, table_open_name("n"), &wish, START_NS, &wakeups);
+    uint32_t claim = local_queue_enter(&tx, table_open_name("n"), &request, START_NS, &wakeups);
     table_commit();
     return claim;
 }
@@ -218,12 +218,12 @@ static void test_the_end_of_everybody(void **state)
     local_observers_add(&tx, 1, 9, table_open_name("n"));
     table_commit();
     struct stile_error err;
-    assert_status(local_table_bury_all(&user.store, START_NS, &err), OK);
+    assert_status(local_table_end_all(&user.store, START_NS, &err), OK);
     kit_check(&user.store);
     assert_int_equal(table_claim(a)->state, CLAIM_GHOST);
     /* Two names with a cell of text and one for the next claim each, and the ghost. */
     assert_int_equal(kit_cells_in_use(&user.store), before + 7);
-    assert_status(local_table_bury_all(&user.store, START_NS + NS_PER_SEC, &err), OK);
+    assert_status(local_table_end_all(&user.store, START_NS + NS_PER_SEC, &err), OK);
     assert_int_equal(kit_cells_in_use(&user.store), before + 6);
 }
 
@@ -292,13 +292,13 @@ static void test_a_dead_holder_beside_an_old_ghost(void **state)
     (void)state;
     uint32_t s[4];
     for (uint32_t i = 0; i < 4; i++) {
-        struct wish wish = {.session = i % 2 ? i : 9,
-                            .id = i + 1,
-                            .mode = STILE_SLOTS,
-                            .slots = 4,
-                            .hold_ms = i % 2 ? 10 : 0};
+        struct claim_request request = {.session = i % 2 ? i : 9,
+                                        .id = i + 1,
+                                        .mode = STILE_SLOTS,
+                                        .slots = 4,
+                                        .hold_ms = i % 2 ? 10 : 0};
         table_begin();
-        s[i] = local_queue_enter(&tx, table_open_name("n"), &wish, START_NS, &wakeups);
+        s[i] = local_queue_enter(&tx, table_open_name("n"), &request, START_NS, &wakeups);
         table_commit();
     }
     table_leave(s[1], LEAVE_RELEASED);

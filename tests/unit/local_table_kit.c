@@ -125,8 +125,8 @@ void user_fill(struct user *user)
         char name[80];
         snprintf(name, sizeof name, "a name that is longer than a cell of text can be, number %u",
                  i);
-        struct wish wish = {.session = 7, .id = i + 1};
-        local_queue_enter(&tx, user_open_name(&tx, name), &wish, NS_PER_SEC, &wakeups);
+        struct claim_request request = {.session = 7, .id = i + 1};
+        local_queue_enter(&tx, user_open_name(&tx, name), &request, NS_PER_SEC, &wakeups);
     }
     local_sessions_add(&tx, 7, 1, 1, "host", "a command");
     user_commit(&tx);

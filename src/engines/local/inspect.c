@@ -434,7 +434,7 @@ void local_inspect_show(struct engine *engine, struct query *query)
 
 /* ---- watching ---- */
 
-/* Two looks with the same result have the same sum. */
+/* Two snapshots with the same content have the same sum. */
 static uint64_t sum_up(const struct snapshot *snapshot, const struct snapshot_name *name)
 {
     uint64_t sum = name->token;
@@ -510,7 +510,7 @@ static bool report_change(struct subscription *sub, const struct snapshot *snaps
     return report(sub->query, snapshot, &snapshot->names[0], false);
 }
 
-static void watch_look(struct watcher *watcher, uint64_t dead)
+static void recheck_name(struct watcher *watcher, uint64_t dead)
 {
     struct subscription *sub = (struct subscription *)watcher;
     struct query *query = sub->query;
@@ -536,10 +536,10 @@ static void watch_look(struct watcher *watcher, uint64_t dead)
     }
 }
 
-static void watch_on_time(struct timer *timer)
+static void recheck_on_timer(struct timer *timer)
 {
     struct subscription *sub = container_of(timer, struct subscription, timer);
-    watch_look(&sub->watcher, 0);
+    recheck_name(&sub->watcher, 0);
 }
 
 static enum stile_status subscribe(struct local *local, struct subscription *sub,
@@ -564,8 +564,8 @@ static struct subscription *make_subscription(struct local *local, struct query 
     if (!sub)
         return NULL;
     sub->query = query;
-    sub->watcher.look = watch_look;
-    sub->timer.fn = watch_on_time;
+    sub->watcher.recheck = recheck_name;
+    sub->timer.fn = recheck_on_timer;
     sub->slot = local_wakeup_add_slot(local, &sub->watcher);
     if (sub->slot && loop_reserve(local->engine.loop, 1) == 0)
         return sub;
@@ -587,7 +587,7 @@ void local_inspect_watch(struct engine *engine, struct query *query)
     if (subscribe(local, sub, &error) != STILE_OK)
         fail_watch(local, sub, &error);
     else
-        watch_look(&sub->watcher, 0);
+        recheck_name(&sub->watcher, 0);
 }
 
 void local_inspect_unwatch(struct engine *engine, struct query *query)

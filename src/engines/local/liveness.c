@@ -109,7 +109,7 @@ int local_witness_make(const struct dir *dir, uint32_t epoch, uint64_t id)
     return -1;
 }
 
-/* ---- looking for others ---- */
+/* ---- finding the witnesses of others ---- */
 
 /* Any user can bind such a name, so the owner of the socket is checked. 0: not a trusted one. */
 static int trusted_pid(const struct dir *dir, const char *name)

@@ -19,7 +19,7 @@
 
 #define TIDY_BUCKETS  100 /* bucket cells */
 #define EDITS_AT_OPEN 8   /* each may be to a page that has to be mapped first */
-#define OPENS_A_CUT   64
+#define OPENS_PER_CUT 64
 
 /* ---- this boot ---- */
 
@@ -268,12 +268,12 @@ enum stile_status local_load_tidy(struct env *env, bool *found, uint32_t edits, 
 }
 
 /* Processes that live for a second give back the room that earlier ones have left. Where none lives
- * that long, one in OPENS_A_CUT gives some back. */
+ * that long, one in OPENS_PER_CUT gives some back. */
 static void shorten(struct store *store)
 {
     const struct ledger_cell *ledger = &store->cells[AT_LEDGER].ledger;
-    if (store->n_cells > ledger->n_cells &&
-        (ledger->generation % OPENS_A_CUT == 0 || !local_store_has_surplus(store, ledger->n_cells)))
+    if (store->n_cells > ledger->n_cells && (ledger->generation % OPENS_PER_CUT == 0 ||
+                                             !local_store_has_surplus(store, ledger->n_cells)))
         local_store_cut(store, ledger->n_cells);
 }
 
@@ -296,9 +296,9 @@ static enum stile_status clear_away(struct env *env, uint64_t now_ns, struct sti
     if (env->store.cells[AT_LEDGER].ledger.n_used <= CHECKED_CELLS_MAX)
         status = local_check_all(&env->store, &in_use, err);
     else
-        status = local_table_bury_observers(&env->store, err);
+        status = local_table_remove_observers(&env->store, err);
     if (!status && in_use)
-        status = local_table_bury_all(&env->store, now_ns, err);
+        status = local_table_end_all(&env->store, now_ns, err);
     return status ? status : local_load_tidy(env, &found, EDITS_AT_OPEN, now_ns, err);
 }
 

@@ -18,6 +18,7 @@
  *     liveness, peers, wakeup         proof of life, the death of others, wake-ups
  *     session, inspect, doctor        one client; list, show, watch and break; examine
  */
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 
@@ -25,30 +26,34 @@
 #include "base/url.h"
 #include "engines/local/local.h"
 
-#define LOOK_NS        NS_PER_SEC
-#define LOOKS_A_SECOND 256 /* of all waiters of a name together */
-#define STUCK_NS       (NS_PER_SEC / 2)
+#define RECHECK_NS          NS_PER_SEC
+#define RECHECKS_PER_SECOND 256 /* of all waiters of a name together */
+#define STUCK_PAUSE_NS      (NS_PER_SEC / 2)
 
-enum finding {
-    FOUND_WAITING,
-    FOUND_GRANTED,
-    FOUND_HELD, /* it was held before */
-    FOUND_GONE,
-    FOUND_STUCK,  /* another process stays inside the table */
-    FOUND_BROKEN, /* the table is damaged */
+/* The longest time that the table can store: 49 days. */
+#define HOLD_MAX_NS (UINT64_C(0xffffffff) * NS_PER_MS)
+
+enum outcome {
+    STILL_WAITING,
+    NOW_GRANTED,
+    STILL_HELD,
+    PLACE_GONE,
+    TABLE_STUCK, /* another process stays inside the table */
+    TABLE_DAMAGED,
 };
 
-struct look {
+/* One reading of the table. */
+struct recheck {
     uint64_t dead, now_ns, token;
     uint32_t n_waiting; /* in the same queue */
     struct ahead ahead;
     struct stile_error error;
 };
 
-static struct wish wish_of(const struct local *local, struct claim *claim)
+static struct claim_request request_of(const struct local *local, struct claim *claim)
 {
     uint32_t slots = claim->slots ? claim->slots : 1;
-    return (struct wish){
+    return (struct claim_request){
         .session = local->id,
         .id = local_claim_of(claim)->slot,
         .mode = claim->mode,
@@ -59,138 +64,178 @@ static struct wish wish_of(const struct local *local, struct claim *claim)
 }
 
 static void enter_queue(struct local *local, struct claim *claim);
-static void wait_look(struct watcher *watcher, uint64_t dead);
+static void recheck_claim(struct watcher *watcher, uint64_t dead);
 
-/* ---- one look ---- */
+/* ---- the states ---- */
+
+#define TO(state) (1u << (state))
+
+/* Where each state may lead. */
+static const unsigned transitions[] = {
+    [IDLE] = TO(QUEUED) | TO(HELD),
+    [QUEUED] = TO(HELD) | TO(WITHDRAWING) | TO(IDLE), /* IDLE: it failed, or enters again */
+    [HELD] = TO(RELEASING) | TO(LOST),
+    [LOST] = TO(IDLE),
+    [WITHDRAWING] = TO(IDLE),
+    [RELEASING] = TO(RELEASE_PAUSED) | TO(IDLE),
+    [RELEASE_PAUSED] = TO(IDLE),
+};
+
+static void move_to(struct local_claim *lc, enum claim_state state)
+{
+    assert(transitions[lc->state] & TO(state));
+    lc->state = state;
+}
+
+/* Whether the loop has room reserved for its timer. */
+static bool has_timer(const struct local_claim *lc)
+{
+    return TO(lc->state) & (TO(QUEUED) | TO(WITHDRAWING) | TO(RELEASE_PAUSED));
+}
+
+static bool is_released_by_holder(const struct local_claim *lc)
+{
+    return lc->state == RELEASING || lc->state == RELEASE_PAUSED;
+}
+
+static void drop_slot(struct local *local, struct local_claim *lc)
+{
+    local_wakeup_drop_slot(local, lc->slot);
+    lc->slot = 0;
+}
+
+/* ---- one reading of the table ---- */
 
 static void probe_ahead(struct tx *tx, struct local *local, struct local_claim *lc, uint32_t name,
-                        struct look *look, struct wakeups *wakeups)
+                        struct recheck *recheck, struct wakeups *wakeups)
 {
-    struct wish wish = wish_of(local, claim_of(lc));
-    struct probe probe = {.wish = &wish, .skip = lc->skip};
-    local_queue_probe(tx, name, &probe, look->now_ns, wakeups);
+    struct claim_request request = request_of(local, claim_of(lc));
+    struct probe probe = {.request = &request, .skip = lc->skip};
+    local_queue_probe(tx, name, &probe, recheck->now_ns, wakeups);
     lc->skip = probe.end || probe.blocked ? 0 : probe.skip;
 }
 
-static enum finding look_in_queue(struct tx *tx, struct local *local, struct local_claim *lc,
-                                  struct look *look, struct wakeups *wakeups)
+static enum outcome recheck_queued(struct tx *tx, struct local *local, struct local_claim *lc,
+                                   struct recheck *recheck, struct wakeups *wakeups)
 {
     const struct claim_cell *own = local_queue_claim_of(tx, lc->cell, local->id, lc->slot);
     if (!own)
-        return FOUND_GONE;
+        return PLACE_GONE;
     uint32_t name = own->name;
-    if (look->dead)
-        local_queue_reap(tx, lc->cell, look->dead, look->now_ns, wakeups);
+    if (recheck->dead)
+        local_queue_reap(tx, lc->cell, recheck->dead, recheck->now_ns, wakeups);
     if (lc->more_ahead)
-        probe_ahead(tx, local, lc, name, look, wakeups);
+        probe_ahead(tx, local, lc, name, recheck, wakeups);
     /* Also when granted: the process that granted us may have died before it woke the others. */
-    local_queue_settle(tx, name, look->now_ns, wakeups);
-    look->token = own->token;
+    local_queue_settle(tx, name, recheck->now_ns, wakeups);
+    recheck->token = own->token;
     if (own->state == CLAIM_BROKEN) {
-        local_queue_leave(tx, lc->cell, LEAVE_BROKEN, look->now_ns, wakeups);
-        return FOUND_GONE;
+        local_queue_leave(tx, lc->cell, LEAVE_BROKEN, recheck->now_ns, wakeups);
+        return PLACE_GONE;
     }
     if (claim_is_held(own))
-        return FOUND_GRANTED;
-    local_queue_ahead(tx, lc->cell, &look->ahead);
-    look->n_waiting = tx_name(tx, name)->n_waiting;
-    return FOUND_WAITING;
+        return NOW_GRANTED;
+    local_queue_ahead(tx, lc->cell, &recheck->ahead);
+    recheck->n_waiting = tx_name(tx, name)->n_waiting;
+    return STILL_WAITING;
 }
 
-static enum finding look_at(struct tx *tx, struct local *local, struct local_claim *lc,
-                            struct look *look, struct wakeups *wakeups)
+static enum outcome recheck_in_tx(struct tx *tx, struct local *local, struct local_claim *lc,
+                                  struct recheck *recheck, struct wakeups *wakeups)
 {
     if (lc->state == QUEUED)
-        return look_in_queue(tx, local, lc, look, wakeups);
+        return recheck_queued(tx, local, lc, recheck, wakeups);
     const struct claim_cell *own = local_queue_claim_of(tx, lc->cell, local->id, lc->slot);
     if (own && own->state == CLAIM_HELD)
-        return FOUND_HELD;
+        return STILL_HELD;
     /* The breaker that marked it may have died since; the next claim must not wait for it. */
     if (own)
-        local_queue_leave(tx, lc->cell, LEAVE_BROKEN, look->now_ns, wakeups);
-    return FOUND_GONE;
+        local_queue_leave(tx, lc->cell, LEAVE_BROKEN, recheck->now_ns, wakeups);
+    return PLACE_GONE;
 }
 
-static enum finding look_once(struct local *local, struct local_claim *lc, struct look *look)
+static enum outcome recheck_once(struct local *local, struct local_claim *lc,
+                                 struct recheck *recheck)
 {
     struct tx tx;
     struct wakeups wakeups;
     wakeups_init(&wakeups);
-    look->now_ns = local_now(local);
-    enum finding found = FOUND_BROKEN;
-    if (local_session_check(local, &look->error) != STILE_OK)
-        return found;
+    recheck->now_ns = local_now(local);
+    enum outcome outcome = TABLE_DAMAGED;
+    if (local_session_check(local, &recheck->error) != STILE_OK)
+        return outcome;
     if (local_tx_begin(&tx, &local->env->store)) {
-        found = look_at(&tx, local, lc, look, &wakeups);
+        outcome = recheck_in_tx(&tx, local, lc, recheck, &wakeups);
         if (local_tx_commit(&tx)) {
             local_wakeup_deliver(local, &wakeups);
-            return found;
+            return outcome;
         }
     }
-    local_tx_error(&tx, &look->error);
-    return look->error.status == STILE_UNREACHABLE ? FOUND_STUCK : FOUND_BROKEN;
+    local_tx_error(&tx, &recheck->error);
+    return recheck->error.status == STILE_UNREACHABLE ? TABLE_STUCK : TABLE_DAMAGED;
 }
 
 /* ---- what follows ---- */
 
-static void look_on_time(struct timer *timer)
+static void recheck_on_timer(struct timer *timer)
 {
     struct local_claim *lc = container_of(timer, struct local_claim, timer);
-    wait_look(&lc->watcher, 0);
+    recheck_claim(&lc->watcher, 0);
 }
 
-static void look_again_later(struct local *local, struct local_claim *lc, const struct look *look)
+static void recheck_later(struct local *local, struct local_claim *lc,
+                          const struct recheck *recheck)
 {
-    uint64_t pause_ns = (1 + look->n_waiting / LOOKS_A_SECOND) * LOOK_NS;
-    uint64_t at_ns = look->now_ns + (lc->more_ahead ? LOOK_NS : pause_ns);
-    if (look->ahead.ghost_end_ns < at_ns)
-        at_ns = look->ahead.ghost_end_ns;
+    uint64_t pause_ns = (1 + recheck->n_waiting / RECHECKS_PER_SECOND) * RECHECK_NS;
+    uint64_t at_ns = recheck->now_ns + (lc->more_ahead ? RECHECK_NS : pause_ns);
+    if (recheck->ahead.ghost_end_ns < at_ns)
+        at_ns = recheck->ahead.ghost_end_ns;
     loop_arm(local->engine.loop, &lc->timer, local_loop_time(local, at_ns));
 }
 
-static void wait_end(struct local *local, struct local_claim *lc)
+static void stop_waiting(struct local *local, struct local_claim *lc)
 {
     local_wakeup_forget_due(local, &lc->watcher);
     local_peers_unwatch(local, &lc->watcher);
-    if (lc->has_timer) {
+    if (has_timer(lc)) {
         loop_disarm(local->engine.loop, &lc->timer);
         loop_unreserve(local->engine.loop, 1);
-        lc->has_timer = false;
     }
 }
 
-static void lose_place(struct local *local, struct local_claim *lc, enum claim_state state)
+static void end_claim(struct local *local, struct local_claim *lc, enum claim_state state)
 {
-    wait_end(local, lc);
-    local_wakeup_drop_slot(local, lc->slot);
-    lc->slot = 0;
-    lc->state = state;
+    stop_waiting(local, lc);
+    drop_slot(local, lc);
+    move_to(lc, state);
 }
 
-static void report_granted(struct local *local, struct local_claim *lc, const struct look *look)
+static void report_granted(struct local *local, struct local_claim *lc,
+                           const struct recheck *recheck)
 {
-    wait_end(local, lc);
-    lc->state = HELD;
-    local->engine.events->granted(claim_of(lc), look->token, local_loop_time(local, look->now_ns),
-                                  0);
+    stop_waiting(local, lc);
+    move_to(lc, HELD);
+    local->engine.events->granted(claim_of(lc), recheck->token,
+                                  local_loop_time(local, recheck->now_ns), 0);
 }
 
 static void report_lost(struct local *local, struct local_claim *lc)
 {
     struct stile_error error;
     error_set(&error, STILE_LOST, 0, "taken over by `stile break`");
-    lose_place(local, lc, LOST);
+    end_claim(local, lc, LOST);
     local->engine.events->lost(claim_of(lc), &error);
 }
 
-static void report_failed(struct local *local, struct local_claim *lc, const struct look *look)
+static void report_failed(struct local *local, struct local_claim *lc,
+                          const struct recheck *recheck)
 {
     bool held = lc->state == HELD;
-    lose_place(local, lc, held ? LOST : IDLE);
+    end_claim(local, lc, held ? LOST : IDLE);
     if (held)
-        local->engine.events->lost(claim_of(lc), &look->error);
+        local->engine.events->lost(claim_of(lc), &recheck->error);
     else
-        local->engine.events->failed(claim_of(lc), &look->error);
+        local->engine.events->failed(claim_of(lc), &recheck->error);
 }
 
 /* `stile break` took the grant away. If the grant was not reported yet, the claim enters the queue
@@ -201,89 +246,77 @@ static void handle_gone(struct local *local, struct local_claim *lc)
         report_lost(local, lc);
         return;
     }
-    lose_place(local, lc, IDLE);
+    end_claim(local, lc, IDLE);
     enter_queue(local, claim_of(lc));
 }
 
-/* Watches the sessions ahead. If one of them is dead, returns it, and the caller looks again. */
-static uint64_t keep_watch(struct local *local, struct local_claim *lc, struct look *look)
+/* Watches the sessions ahead. If one of them is dead, returns it, and the caller rechecks. */
+static uint64_t watch_ahead(struct local *local, struct local_claim *lc, struct recheck *recheck)
 {
-    uint64_t dead = local_peers_watch_all(local, &lc->watcher, &look->ahead);
-    lc->more_ahead = look->ahead.more;
+    uint64_t dead = local_peers_watch_all(local, &lc->watcher, &recheck->ahead);
+    lc->more_ahead = recheck->ahead.more;
     if (!dead)
-        look_again_later(local, lc, look);
+        recheck_later(local, lc, recheck);
     return dead;
 }
 
-static void wait_look(struct watcher *watcher, uint64_t dead)
+static void recheck_claim(struct watcher *watcher, uint64_t dead)
 {
     struct local_claim *lc = (struct local_claim *)watcher;
     struct local *local = local_of(claim_of(lc)->engine);
-    struct look look = {.dead = dead};
+    struct recheck recheck = {.dead = dead};
     if (lc->state != QUEUED && lc->state != HELD)
         return;
     do {
-        switch (look_once(local, lc, &look)) {
-        case FOUND_WAITING:
-            look.dead = keep_watch(local, lc, &look);
+        switch (recheck_once(local, lc, &recheck)) {
+        case STILL_WAITING:
+            recheck.dead = watch_ahead(local, lc, &recheck);
             break;
-        case FOUND_GRANTED:
-            report_granted(local, lc, &look);
+        case NOW_GRANTED:
+            report_granted(local, lc, &recheck);
             return;
-        case FOUND_HELD:
+        case STILL_HELD:
             return;
-        case FOUND_GONE:
+        case PLACE_GONE:
             handle_gone(local, lc);
             return;
-        case FOUND_STUCK:
-            if (lc->has_timer)
+        case TABLE_STUCK:
+            if (lc->state == QUEUED)
                 loop_arm(local->engine.loop, &lc->timer,
-                         local_loop_time(local, look.now_ns + STUCK_NS));
+                         local_loop_time(local, recheck.now_ns + STUCK_PAUSE_NS));
             return;
-        case FOUND_BROKEN:
-            report_failed(local, lc, &look);
+        case TABLE_DAMAGED:
+            report_failed(local, lc, &recheck);
             return;
         }
-    } while (look.dead);
+    } while (recheck.dead);
 }
 
-static bool wait_begin(struct local *local, struct claim *claim)
+static bool start_waiting(struct local *local, struct claim *claim)
 {
     struct local_claim *lc = local_claim_of(claim);
     if (loop_reserve(local->engine.loop, 1))
         return false;
     lc->more_ahead = false;
     lc->skip = 0;
-    lc->timer.fn = look_on_time;
-    lc->has_timer = true;
-    lc->state = QUEUED;
-    wait_look(&lc->watcher, 0);
+    lc->timer.fn = recheck_on_timer;
+    move_to(lc, QUEUED);
+    recheck_claim(&lc->watcher, 0);
     return true;
 }
-
-/* The longest time that the table can store: 49 days. */
-#define HOLD_MAX_NS (UINT64_C(0xffffffff) * NS_PER_MS)
-
-#define STUCK_PAUSE_NS (NS_PER_SEC / 2)
 
 /* ---- entering ---- */
 
 static void fail(struct local *local, struct claim *claim, const struct stile_error *error)
 {
-    struct local_claim *lc = local_claim_of(claim);
-    local_wakeup_drop_slot(local, lc->slot);
-    lc->slot = 0;
-    lc->state = IDLE;
+    drop_slot(local, local_claim_of(claim));
     local->engine.events->failed(claim, error);
 }
 
 static void report_busy(struct local *local, struct claim *claim, uint64_t ghost_end_ns)
 {
-    struct local_claim *lc = local_claim_of(claim);
     uint64_t now_ns = local_now(local);
-    local_wakeup_drop_slot(local, lc->slot);
-    lc->slot = 0;
-    lc->state = IDLE;
+    drop_slot(local, local_claim_of(claim));
     bool ends = ghost_end_ns != UINT64_MAX && ghost_end_ns > now_ns;
     local->engine.events->busy(claim, ends ? ghost_end_ns - now_ns : 0);
 }
@@ -296,7 +329,7 @@ enum entry {
 };
 
 struct entering {
-    struct wish wish;
+    struct claim_request request;
     uint64_t now_ns, token;
     struct tx tx;
     struct wakeups wakeups;
@@ -312,7 +345,7 @@ static enum entry enter_table(struct local *local, struct claim *claim, struct e
         lc->name = local_names_open(tx, claim->name_hash, claim->name, claim->name_len, e->now_ns);
         lc->born = tx_name(tx, lc->name)->born;
     }
-    lc->cell = local_queue_enter(tx, lc->name, &e->wish, e->now_ns, &e->wakeups);
+    lc->cell = local_queue_enter(tx, lc->name, &e->request, e->now_ns, &e->wakeups);
     const struct claim_cell *own = tx_claim(tx, lc->cell);
     bool granted = claim_is_held(own);
     e->token = own->token;
@@ -327,10 +360,10 @@ static enum entry enter_table(struct local *local, struct claim *claim, struct e
 
 /* For a claim that does not wait and found others in its way. True: some of them were dead, so
  * another try is worthwhile. */
-static bool clear_the_way(struct local *local, struct claim *claim, struct entering *e,
-                          struct probe *probe)
+static bool reap_ahead(struct local *local, struct claim *claim, struct entering *e,
+                       struct probe *probe)
 {
-    *probe = (struct probe){.wish = &e->wish, .ghost_end_ns = UINT64_MAX};
+    *probe = (struct probe){.request = &e->request, .ghost_end_ns = UINT64_MAX};
     do {
         wakeups_init(&e->wakeups);
         if (!local_tx_begin(&e->tx, &local->env->store))
@@ -355,7 +388,7 @@ static enum entry enter(struct local *local, struct claim *claim, struct enterin
         enum entry entry = enter_table(local, claim, e);
         if (entry != ENTRY_BUSY)
             return entry;
-        if (clear_the_way(local, claim, e, &probe))
+        if (reap_ahead(local, claim, e, &probe))
             continue;
         *ghost_end_ns = probe.ghost_end_ns;
         return tx_is_ok(&e->tx) ? ENTRY_BUSY : ENTRY_FAILED;
@@ -376,7 +409,7 @@ static enum stile_status leave_table(struct local *local, struct local_claim *lc
     if (!own || own->state == CLAIM_BROKEN)
         status = error_set(error, STILE_LOST, 0, "taken over by `stile break`");
     /* hold_at_least does not apply to a grant that was never reported or never used. */
-    bool used = lc->reported && !claim_of(lc)->unused;
+    bool used = is_released_by_holder(lc) && !claim_of(lc)->unused;
     if (own && !(used && local_queue_leave_quietly(&tx, lc->cell)))
         local_queue_leave(&tx, lc->cell, used ? LEAVE_RELEASED : LEAVE_BROKEN, local_now(local),
                           &wakeups);
@@ -384,7 +417,7 @@ static enum stile_status leave_table(struct local *local, struct local_claim *lc
         return local_tx_error(&tx, error);
     if (wakeups.head != wakeups.tail)
         local_wakeup_deliver(local, &wakeups);
-    return lc->reported ? status : STILE_OK;
+    return is_released_by_holder(lc) ? status : STILE_OK;
 }
 
 static void report_entry(struct local *local, struct claim *claim, struct entering *e,
@@ -393,13 +426,12 @@ static void report_entry(struct local *local, struct claim *claim, struct enteri
     struct stile_error error;
     switch (entry) {
     case ENTRY_GRANTED:
-        local_claim_of(claim)->state = HELD;
+        move_to(local_claim_of(claim), HELD);
         local->engine.events->granted(claim, e->token, local_loop_time(local, e->now_ns), 0);
         break;
     case ENTRY_QUEUED:
-        if (wait_begin(local, claim))
+        if (start_waiting(local, claim))
             break;
-        local_claim_of(claim)->reported = false;
         (void)leave_table(local, local_claim_of(claim), &error);
         error_set(&error, STILE_NOMEM, 0, "out of memory");
         fail(local, claim, &error);
@@ -425,16 +457,16 @@ static void enter_queue(struct local *local, struct claim *claim)
      * take the mutex. */
     __builtin_prefetch(&local->env->store.cells[lc->name], 1);
     __builtin_prefetch(&local->env->store.cells[lc->cell], 1);
-    lc->watcher.look = wait_look;
+    lc->watcher.recheck = recheck_claim;
     lc->slot = local_wakeup_add_slot(local, &lc->watcher);
     if (!lc->slot) {
         error_set(&error, STILE_NOMEM, 0, "out of memory");
         fail(local, claim, &error);
         return;
     }
-    e.wish = wish_of(local, claim);
+    e.request = request_of(local, claim);
     e.now_ns = local_now(local);
-    store_hasten(&local->env->store, e.now_ns);
+    store_note_time(&local->env->store, e.now_ns);
     enum entry entry = enter(local, claim, &e, &ghost_end_ns);
     if (entry <= ENTRY_QUEUED && e.wakeups.head != e.wakeups.tail)
         local_wakeup_deliver(local, &e.wakeups);
@@ -458,12 +490,19 @@ static void local_claim(struct engine *engine, struct claim *claim)
 
 /* ---- leaving ---- */
 
-static void leave_on_time(struct timer *timer);
+static void leave_on_timer(struct timer *timer);
 
-static void try_later(struct local *local, struct local_claim *lc)
+/* False: out of memory. */
+static bool leave_later(struct local *local, struct local_claim *lc)
 {
-    lc->timer.fn = leave_on_time;
+    if (lc->state == RELEASING) {
+        if (loop_reserve(local->engine.loop, 1))
+            return false;
+        move_to(lc, RELEASE_PAUSED);
+    }
+    lc->timer.fn = leave_on_timer;
     loop_arm(local->engine.loop, &lc->timer, loop_now(local->engine.loop) + STUCK_PAUSE_NS);
+    return true;
 }
 
 static void leave(struct local *local, struct claim *claim)
@@ -471,22 +510,13 @@ static void leave(struct local *local, struct claim *claim)
     struct local_claim *lc = local_claim_of(claim);
     struct stile_error error;
     enum stile_status status = leave_table(local, lc, &error);
-    if (status == STILE_UNREACHABLE) {
-        if (!lc->has_timer)
-            lc->has_timer = loop_reserve(local->engine.loop, 1) == 0;
-        if (lc->has_timer) {
-            try_later(local, lc);
-            return;
-        }
-    }
-    wait_end(local, lc);
-    local_wakeup_drop_slot(local, lc->slot);
-    lc->slot = 0;
-    lc->state = IDLE;
+    if (status == STILE_UNREACHABLE && leave_later(local, lc))
+        return;
+    end_claim(local, lc, IDLE);
     local->engine.events->released(claim, status ? &error : NULL);
 }
 
-static void leave_on_time(struct timer *timer)
+static void leave_on_timer(struct timer *timer)
 {
     struct local_claim *lc = container_of(timer, struct local_claim, timer);
     leave(local_of(claim_of(lc)->engine), claim_of(lc));
@@ -499,15 +529,19 @@ static void local_release(struct engine *engine, struct claim *claim)
     struct stile_error error;
     switch (lc->state) {
     case QUEUED:
-    case HELD:
-        lc->reported = lc->state == HELD;
-        lc->state = LEAVING;
+        move_to(lc, WITHDRAWING);
         leave(local, claim);
         break;
-    case LEAVING:
+    case HELD:
+        move_to(lc, RELEASING);
+        leave(local, claim);
+        break;
+    case WITHDRAWING:
+    case RELEASING:
+    case RELEASE_PAUSED:
         break;
     case LOST:
-        lc->state = IDLE;
+        move_to(lc, IDLE);
         error_set(&error, STILE_LOST, 0, "the lock was no longer held");
         local->engine.events->released(claim, &error);
         break;

@@ -18,22 +18,25 @@ struct link {
     struct peer *peer;
 };
 
-/* A claim, or a query that watches a name. It looks at the table when it is woken, when a session
+/* A claim, or a query that watches a name. It rechecks the table when it is woken, when a session
  * it watches ends (dead: its id, else 0), or when its timer fires. */
 struct watcher {
     struct watcher *next_due;
     bool is_due;
     struct link *links;
-    void (*look)(struct watcher *watcher, uint64_t dead);
+    void (*recheck)(struct watcher *watcher, uint64_t dead);
 };
 
-/* What this process knows of a claim; the claim's cell has a state of its own. */
+/* What this process knows of a claim; the claim's cell has a state of its own. The table of
+ * transitions is in local.c. */
 enum claim_state {
     IDLE, /* it has no cell in the table */
     QUEUED,
     HELD,
-    LOST,    /* reported to core */
-    LEAVING, /* the table could not be entered; it is tried again */
+    LOST,        /* reported to core */
+    WITHDRAWING, /* released before its grant was reported; repeated while the table is stuck */
+    RELEASING,
+    RELEASE_PAUSED, /* the table was stuck; the timer repeats the release */
 };
 
 /* Behind struct claim. */
@@ -46,8 +49,6 @@ struct local_claim {
     uint32_t born;
     uint32_t skip; /* how many of the holders ahead have been probed, if more_ahead */
     bool more_ahead;
-    bool has_timer;
-    bool reported; /* the grant has been reported to core */
     enum claim_state state;
 };
 
@@ -124,7 +125,7 @@ void local_session_forked(struct local *local);
 /* CORRUPT once the directory or its files have been removed or replaced. */
 enum stile_status local_session_check(const struct local *local, struct stile_error *err);
 
-/* ---- wakeup.c: sockets, and which watchers have to look ---- */
+/* ---- wakeup.c: sockets, and which watchers have to recheck the table ---- */
 
 struct sockaddr_un;
 
@@ -143,10 +144,10 @@ void local_wakeup_forked(struct local *local);
 uint32_t local_wakeup_add_slot(struct local *local, struct watcher *watcher);
 void local_wakeup_drop_slot(struct local *local, uint32_t slot);
 
-/* All watchers that are due look now. */
+/* All watchers that are due recheck the table now. */
 void local_wakeup_run_due(struct local *local);
 
-/* The watcher will look soon. */
+/* The watcher will recheck the table soon. */
 void local_wakeup_make_due(struct local *local, struct watcher *watcher);
 void local_wakeup_make_all_due(struct local *local);
 void local_wakeup_forget_due(struct local *local, struct watcher *watcher);

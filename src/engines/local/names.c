@@ -6,9 +6,9 @@
 #include "engines/local/liveness.h"
 #include "engines/local/table.h"
 
-#define READS_FOR_SWEEPS  96
-#define READS_ON_INSERT   16
-#define EDITS_FOR_BURIALS 200
+#define READS_FOR_SWEEPS 96
+#define READS_ON_INSERT  16
+#define EDITS_FOR_ENDING 200
 
 /* ---- sweeping ---- */
 
@@ -123,47 +123,47 @@ uint32_t local_names_open(struct tx *tx, uint64_t hash, const char *text, size_t
 
 /* ---- ending everything ---- */
 
-static void bury_bucket(struct tx *tx, uint32_t bucket, uint64_t now_ns)
+static void end_bucket(struct tx *tx, uint32_t bucket, uint64_t now_ns)
 {
     uint32_t next = local_names_bucket(tx, bucket);
-    while (next && tx->n_edits < EDITS_FOR_BURIALS && tx_is_ok(tx)) {
+    while (next && tx->n_edits < EDITS_FOR_ENDING && tx_is_ok(tx)) {
         const union cell *cell = local_tx_peek(tx, next);
         uint32_t index = next;
         next = cell->chained.chain;
         if (cell->kind == CELL_SESSION)
             local_sessions_drop(tx, cell->session.id);
         else if (cell->kind == CELL_NAME)
-            local_queue_bury(tx, index, now_ns);
+            local_queue_end_all(tx, index, now_ns);
     }
 }
 
-static void bury_observers(struct tx *tx)
+static void remove_observers(struct tx *tx)
 {
     uint32_t first;
-    while ((first = tx_ledger(tx)->first_observer) && tx->n_edits < EDITS_FOR_BURIALS)
+    while ((first = tx_ledger(tx)->first_observer) && tx->n_edits < EDITS_FOR_ENDING)
         local_observers_remove(tx, first);
 }
 
 /* Each bucket until there is nothing left to change in it. */
-static void bury_some(struct tx *tx, uint32_t *bucket, uint64_t now_ns)
+static void end_some(struct tx *tx, uint32_t *bucket, uint64_t now_ns)
 {
-    bury_observers(tx);
+    remove_observers(tx);
     while (*bucket < BUCKETS && tx->n_edits == 0 && tx->n_reads < TX_READS_STEP && tx_is_ok(tx)) {
         *bucket = local_names_next_bucket(tx, *bucket);
         if (*bucket == BUCKETS || tx->n_reads >= TX_READS_STEP)
             break;
-        bury_bucket(tx, *bucket, now_ns);
+        end_bucket(tx, *bucket, now_ns);
         *bucket += tx->n_edits == 0;
     }
 }
 
-enum stile_status local_table_bury_observers(struct store *store, struct stile_error *err)
+enum stile_status local_table_remove_observers(struct store *store, struct stile_error *err)
 {
     while (store->cells[AT_LEDGER].ledger.first_observer) {
         struct tx tx;
         if (!local_tx_begin(&tx, store))
             return local_tx_error(&tx, err);
-        bury_observers(&tx);
+        remove_observers(&tx);
         if (!local_tx_commit(&tx))
             return local_tx_error(&tx, err);
     }
@@ -180,15 +180,14 @@ static enum stile_status forget_sessions(struct store *store, struct stile_error
     return local_tx_commit(&tx) ? STILE_OK : local_tx_error(&tx, err);
 }
 
-enum stile_status local_table_bury_all(struct store *store, uint64_t now_ns,
-                                       struct stile_error *err)
+enum stile_status local_table_end_all(struct store *store, uint64_t now_ns, struct stile_error *err)
 {
     uint32_t bucket = 0;
     while (bucket < BUCKETS) {
         struct tx tx;
         if (!local_tx_begin(&tx, store))
             return local_tx_error(&tx, err);
-        bury_some(&tx, &bucket, now_ns);
+        end_some(&tx, &bucket, now_ns);
         if (!local_tx_commit(&tx))
             return local_tx_error(&tx, err);
     }

@@ -159,7 +159,7 @@ static void forget_link(struct link *link)
 
 /* ---- liveness ---- */
 
-/* All its watchers look again. Each look may end in a callback that changes the rest. */
+/* All its watchers recheck the table. Each recheck may end in a callback that changes the rest. */
 static void report_death(struct peer *peer)
 {
     uint64_t id = peer->id;
@@ -169,7 +169,7 @@ static void report_death(struct peer *peer)
     while (peer->links) {
         struct watcher *watcher = peer->links->watcher;
         forget_link(peer->links);
-        watcher->look(watcher, id);
+        watcher->recheck(watcher, id);
     }
     free_peer(peer);
 }
@@ -257,7 +257,7 @@ static struct peer *make_peer(struct local *local, uint64_t id)
 enum peer_state {
     PEER_WATCHED,
     PEER_DEAD,
-    PEER_UNKNOWN, /* out of memory: the watcher has to look again before long */
+    PEER_UNKNOWN, /* out of memory: the watcher has to recheck before long */
 };
 
 static enum peer_state watch_one(struct local *local, struct watcher *watcher, uint64_t id)

@@ -7,8 +7,8 @@
 /* Room in the list of wake-ups that is kept for observers and first waiters. */
 #define WAKEUPS_RESERVE 40
 
-/* How much of the journal each kind of work may fill. Nothing is lost: the next claim that looks,
- * or is granted, continues the work. */
+/* How much of the journal each kind of work may fill. Nothing is lost: the next claim that
+ * rechecks, or is granted, continues the work. */
 #define EDITS_FOR_GHOSTS 160
 #define EDITS_FOR_GRANTS 220
 
@@ -20,7 +20,7 @@ static uint32_t n_wakeups(const struct wakeups *wakeups)
 static void add_wakeup(struct wakeups *wakeups, uint32_t cell, const struct claim_cell *claim)
 {
     if (n_wakeups(wakeups) == WAKEUPS_MAX)
-        return; /* a claim that is not woken looks by itself within seconds */
+        return; /* a claim that is not woken rechecks by itself within seconds */
     wakeups->ring[wakeups->tail++ % WAKEUPS_MAX] = (struct wakeup){
         .session = claim->session, .id = claim->id, .cell = cell, .kind = WAKE_CLAIM};
 }
@@ -73,7 +73,7 @@ static bool grant(struct tx *tx, struct name_cell *name, uint32_t index, uint64_
 }
 
 /* Grants from the front as long as the rule allows and there is room for the wake-ups. Each granted
- * claim looks at the table and continues from there. */
+ * claim rechecks the table and continues from there. */
 static unsigned grant_all(struct tx *tx, uint32_t name_index, uint64_t now_ns,
                           struct wakeups *wakeups)
 {
@@ -194,22 +194,23 @@ void local_queue_settle(struct tx *tx, uint32_t name_index, uint64_t now_ns,
         local_observers_wake(tx, name_index, wakeups);
 }
 
-static uint32_t append(struct tx *tx, uint32_t name_index, const struct wish *wish, uint64_t now_ns)
+static uint32_t append(struct tx *tx, uint32_t name_index, const struct claim_request *request,
+                       uint64_t now_ns)
 {
     struct name_cell *name = tx_edit_name(tx, name_index);
     uint32_t index = take_cell(tx, name);
     struct claim_cell *claim = tx_edit_claim(tx, index);
     *claim = (struct claim_cell){
         .check = claim->check,
-        .session = wish->session,
+        .session = request->session,
         .since_ns = now_ns,
-        .id = wish->id,
+        .id = request->id,
         .prev = name->last,
         .name = name_index,
-        .slots = wish->slots,
-        .hold_ms = wish->hold_ms,
-        .delay_ms = wish->delay_ms,
-        .mode = (uint8_t)wish->mode,
+        .slots = request->slots,
+        .hold_ms = request->hold_ms,
+        .delay_ms = request->delay_ms,
+        .mode = (uint8_t)request->mode,
         .state = CLAIM_WAITING,
         .kind = CELL_CLAIM,
     };
@@ -217,7 +218,7 @@ static uint32_t append(struct tx *tx, uint32_t name_index, const struct wish *wi
         tx_edit_claim(tx, name->last)->next = index;
     else
         name->first = index;
-    if (wish->hold_ms || wish->delay_ms)
+    if (request->hold_ms || request->delay_ms)
         tx_edit_ledger(tx)->n_kept++;
     name->last = index;
     name->n_waiting++;
@@ -225,7 +226,7 @@ static uint32_t append(struct tx *tx, uint32_t name_index, const struct wish *wi
     return tx_is_ok(tx) ? index : 0;
 }
 
-uint32_t local_queue_enter(struct tx *tx, uint32_t name_index, const struct wish *wish,
+uint32_t local_queue_enter(struct tx *tx, uint32_t name_index, const struct claim_request *request,
                            uint64_t now_ns, struct wakeups *wakeups)
 {
     const struct name_cell *name = tx_edit_name(tx, name_index);
@@ -233,7 +234,7 @@ uint32_t local_queue_enter(struct tx *tx, uint32_t name_index, const struct wish
         local_tx_fail(tx, STILE_REFUSED, 0, "65535 claims are already in the queue of this name");
         return 0;
     }
-    uint32_t index = append(tx, name_index, wish, now_ns);
+    uint32_t index = append(tx, name_index, request, now_ns);
     if (!index || name->n_waiting > 1 || !may_hold(tx, name, tx_claim(tx, index)))
         settle(tx, name_index, now_ns, wakeups);
     else if (!grant(tx, tx_edit_name(tx, name_index), index, now_ns))
@@ -306,7 +307,7 @@ bool local_queue_leave_quietly(struct tx *tx, uint32_t index)
     return true;
 }
 
-void local_queue_bury(struct tx *tx, uint32_t name_index, uint64_t now_ns)
+void local_queue_end_all(struct tx *tx, uint32_t name_index, uint64_t now_ns)
 {
     uint32_t next = tx_name(tx, name_index)->first;
     while (next && tx->n_edits < EDITS_FOR_GRANTS) {
@@ -327,7 +328,7 @@ void local_queue_bury(struct tx *tx, uint32_t name_index, uint64_t now_ns)
 #define REAPS_AT_ONCE   16
 #define EDITS_FOR_REAPS 120
 
-/* ---- looking ---- */
+/* ---- claims of dead sessions ---- */
 
 const struct claim_cell *local_queue_claim_of(struct tx *tx, uint32_t index, uint64_t session,
                                               uint32_t id)
@@ -435,8 +436,8 @@ static void add_session(struct ahead *ahead, uint64_t session)
 }
 
 /* A slot waiter can be granted when any slot holder ends, so it watches all of them. Every other
- * waiter needs all holders gone, so it watches the first: when that one goes, the next look finds
- * the next. */
+ * waiter needs all holders gone, so it watches the first: when that one goes, the next recheck
+ * finds the next. */
 static void add_holders(struct tx *tx, const struct name_cell *name, bool all, struct ahead *ahead)
 {
     uint32_t next = name->first, left = name->n_held, ghosts = name->n_ghosts;
@@ -473,19 +474,19 @@ void local_queue_ahead(struct tx *tx, uint32_t index, struct ahead *ahead)
 /* ---- for claims that do not wait ---- */
 
 /* Whether this claim, if its session is alive, blocks the grant. */
-static bool stands_in_the_way(struct probe *probe, const struct claim_cell *claim)
+static bool blocks(struct probe *probe, const struct claim_cell *claim)
 {
-    const struct wish *wish = probe->wish;
-    if (claim->mode != wish->mode || wish->mode == STILE_EXCLUSIVE)
+    const struct claim_request *request = probe->request;
+    if (claim->mode != request->mode || request->mode == STILE_EXCLUSIVE)
         return true;
-    return wish->mode == STILE_SLOTS && ++probe->n_alive >= wish->slots;
+    return request->mode == STILE_SLOTS && ++probe->n_alive >= request->slots;
 }
 
 static void note_ghost(struct probe *probe, const struct claim_cell *claim)
 {
     if (claim->until_ns < probe->ghost_end_ns)
         probe->ghost_end_ns = claim->until_ns;
-    if (stands_in_the_way(probe, claim))
+    if (blocks(probe, claim))
         probe->blocked = true;
 }
 
@@ -493,9 +494,9 @@ static void probe_one(struct tx *tx, uint32_t index, struct probe *probe, uint64
                       struct wakeups *wakeups)
 {
     const struct claim_cell *claim = tx_claim(tx, index);
-    bool ours = claim->session == probe->wish->session;
+    bool ours = claim->session == probe->request->session;
     if (ours || local_liveness_is_alive(tx->store->live_fd, claim->session)) {
-        probe->blocked = stands_in_the_way(probe, claim);
+        probe->blocked = blocks(probe, claim);
         probe->skip++;
     } else {
         local_queue_leave(tx, index, LEAVE_DEAD, now_ns, wakeups);
@@ -505,7 +506,7 @@ static void probe_one(struct tx *tx, uint32_t index, struct probe *probe, uint64
 
 static bool is_of_no_interest(const struct probe *probe, const struct claim_cell *claim)
 {
-    return claim->mode == STILE_SHARED && probe->wish->mode == STILE_SHARED;
+    return claim->mode == STILE_SHARED && probe->request->mode == STILE_SHARED;
 }
 
 static uint32_t skip_claims(struct tx *tx, uint32_t next, uint32_t n)

@@ -17,9 +17,9 @@
 #define CHECK_FILES_NS NS_PER_SEC
 
 /* The most that one check of the files does to give room back: some ten milliseconds. */
-#define TIDIES_A_TIME 512
-#define TRIMS_A_TIME  2048
-#define GIVES_A_TIME  4
+#define TIDIES_PER_CHECK 512
+#define TRIMS_PER_CHECK  2048
+#define STEPS_PER_CHECK  4
 
 /* ---- the entry in the table ---- */
 
@@ -51,13 +51,13 @@ static void tidy_up(struct local *local)
     struct env *env = local->env;
     struct stile_error ignored;
     bool found = true;
-    for (int i = 0; i < TIDIES_A_TIME && found; i++)
+    for (int i = 0; i < TIDIES_PER_CHECK && found; i++)
         if (env->store.cells[AT_LEDGER].ledger.n_used <= KEPT_CELLS ||
             local_load_tidy(env, &found, EDITS_FOR_SWEEPS, local_now(local), &ignored) != STILE_OK)
             break;
-    for (int i = 0; i < TRIMS_A_TIME && local_table_trim(&env->store); i++)
+    for (int i = 0; i < TRIMS_PER_CHECK && local_table_trim(&env->store); i++)
         ;
-    for (int i = 0; i < GIVES_A_TIME && local_table_give_back(&env->store); i++)
+    for (int i = 0; i < STEPS_PER_CHECK && local_table_give_back(&env->store); i++)
         ;
 }
 
@@ -68,7 +68,7 @@ static void check_files(struct timer *timer)
 {
     struct local *local = container_of(timer, struct local, files_timer);
     struct env *env = local->env;
-    env->store.is_hasty = false;
+    env->store.is_size_fresh = false;
     local->is_gone = !local_dir_is_intact(&env->dir, env->store.fd, env->store.live_fd) ||
                      !local_store_is_whole(&env->store);
     if (!local->is_gone) {

@@ -182,8 +182,8 @@ void local_store_cut(struct store *store, uint32_t n_cells)
 
 /* A file of the first size is never trimmed. */
 #define TRIM_ABOVE      (STATE_BYTES_FIRST / CELL_BYTES / 2)
-#define TRIMS_AT_ONCE   16
-#define TRIMS_IN_A_TX   90
+#define TRIMS_PER_FREE  16
+#define TRIMS_PER_TX    90
 #define EDITS_FOR_TRIMS 200
 
 static const union cell blank;
@@ -297,7 +297,7 @@ bool local_tx_begin(struct tx *tx, struct store *store)
     tx->store = store;
     tx->status = STILE_OK;
     tx->n_edits = tx->n_reads = tx->whole = 0;
-    if (!store->is_hasty && !local_store_is_whole(store)) {
+    if (!store->is_size_fresh && !local_store_is_whole(store)) {
         local_tx_fail(tx, STILE_CORRUPT, 0, "it has been truncated");
         return false;
     }
@@ -522,7 +522,7 @@ static void trim(struct tx *tx, struct ledger_cell *ledger, int n)
 
 void local_tx_trim(struct tx *tx)
 {
-    trim(tx, tx_edit_ledger(tx), TRIMS_IN_A_TX);
+    trim(tx, tx_edit_ledger(tx), TRIMS_PER_TX);
 }
 
 void local_tx_free(struct tx *tx, uint32_t index, enum cell_kind kind)
@@ -537,5 +537,5 @@ void local_tx_free(struct tx *tx, uint32_t index, enum cell_kind kind)
     ledger->first_free = index;
     ledger->n_free++;
     if (ledger->n_used > TRIM_ABOVE)
-        trim(tx, ledger, TRIMS_AT_ONCE);
+        trim(tx, ledger, TRIMS_PER_FREE);
 }

@@ -20,11 +20,10 @@ struct store {
     const char *path;  /* of its directory, for messages */
     union cell *cells; /* mapped_bytes of them; the first n_cells may be touched */
     uint32_t n_cells;
-    volatile bool is_torn; /* the file was truncated, and zeros are mapped instead */
-    bool is_hasty; /* transactions follow each other so closely that the size is not checked before
-                      each */
-    uint64_t looked_ns;    /* when the size was last checked, by store_hasten() */
-    uint64_t mapped_bytes; /* STATE_BYTES_MAX, or as much as the process's limits allow */
+    volatile bool is_torn;    /* the file was truncated, and zeros are mapped instead */
+    bool is_size_fresh;       /* the next transaction need not check the size */
+    uint64_t size_checked_ns; /* when the size was last checked, by store_note_time() */
+    uint64_t mapped_bytes;    /* STATE_BYTES_MAX, or as much as the process's limits allow */
     uint32_t pid;
     uint64_t id; /* alive in `live` as long as this process is */
     int fd, live_fd;
@@ -74,13 +73,13 @@ bool local_store_is_whole(const struct store *store);
 
 /* A program with a thousand transactions a second or more checks the size once a millisecond; one
  * with fewer, before each transaction. */
-#define LOOK_EACH_NS UINT64_C(1000000)
+#define SIZE_CHECK_NS UINT64_C(1000000)
 
-static inline void store_hasten(struct store *store, uint64_t now_ns)
+static inline void store_note_time(struct store *store, uint64_t now_ns)
 {
-    store->is_hasty = now_ns - store->looked_ns < LOOK_EACH_NS;
-    if (!store->is_hasty)
-        store->looked_ns = now_ns;
+    store->is_size_fresh = now_ns - store->size_checked_ns < SIZE_CHECK_NS;
+    if (!store->is_size_fresh)
+        store->size_checked_ns = now_ns;
 }
 
 /* Records a token that is about to be granted: before the transaction ends, and not undone with it,

@@ -23,7 +23,7 @@
 /* ---- wake-ups, sent once the transaction is committed ---- */
 
 enum wakeup_kind {
-    WAKE_CLAIM = 1, /* the claim `id` has to be looked at */
+    WAKE_CLAIM = 1, /* the claim `id` has to recheck the table */
     WAKE_QUERY,     /* the name that query `id` watches has changed */
     WAKE_LISTENER,  /* the backlog is full of dead connections: a new listener is needed */
 };
@@ -115,10 +115,10 @@ enum stile_status local_table_reset(struct store *store, struct stile_error *err
 
 /* For a process that is alone in the file. Ends all claims except those that hold_at_least or a
  * lock-delay keeps, and removes all sessions and observers. */
-enum stile_status local_table_bury_all(struct store *store, uint64_t now_ns,
-                                       struct stile_error *err);
+enum stile_status local_table_end_all(struct store *store, uint64_t now_ns,
+                                      struct stile_error *err);
 /* Removes all observers, at most 1024. */
-enum stile_status local_table_bury_observers(struct store *store, struct stile_error *err);
+enum stile_status local_table_remove_observers(struct store *store, struct stile_error *err);
 
 /* ---- texts (table.c) ---- */
 
@@ -134,7 +134,7 @@ const struct chained_cell *local_chain_at(struct tx *tx, uint32_t cell);
 
 /* ---- claims (queue.c) ---- */
 
-struct wish {
+struct claim_request {
     uint64_t session;
     uint32_t id;
     enum stile_mode mode;
@@ -149,8 +149,8 @@ enum leave_how {
 };
 
 /* Enters the queue, and is granted if the rule allows. */
-uint32_t local_queue_enter(struct tx *tx, uint32_t name, const struct wish *wish, uint64_t now_ns,
-                           struct wakeups *wakeups);
+uint32_t local_queue_enter(struct tx *tx, uint32_t name, const struct claim_request *request,
+                           uint64_t now_ns, struct wakeups *wakeups);
 void local_queue_leave(struct tx *tx, uint32_t claim, enum leave_how how, uint64_t now_ns,
                        struct wakeups *wakeups);
 /* The usual release: without waiters, observers or a hold, so no wake-up is sent and the clock is
@@ -158,7 +158,7 @@ void local_queue_leave(struct tx *tx, uint32_t claim, enum leave_how how, uint64
 bool local_queue_leave_quietly(struct tx *tx, uint32_t claim);
 
 /* All claims of the name end, and none is granted. To be called again as long as it makes edits. */
-void local_queue_bury(struct tx *tx, uint32_t name, uint64_t now_ns);
+void local_queue_end_all(struct tx *tx, uint32_t name, uint64_t now_ns);
 
 /* Drops some of the ghosts whose time is over, of a name without waiters. */
 void local_queue_expire(struct tx *tx, uint32_t name, uint64_t now_ns);
@@ -176,7 +176,7 @@ static inline bool claim_is_held(const struct claim_cell *claim)
 }
 
 /* Removes a dead session's claims that block this waiter: just before it, and among the holders if
- * it is the first waiter. Some may be left; the next look finds them. */
+ * it is the first waiter. Some may be left; the next recheck finds them. */
 void local_queue_reap(struct tx *tx, uint32_t claim, uint64_t dead, uint64_t now_ns,
                       struct wakeups *wakeups);
 
@@ -197,7 +197,7 @@ void local_queue_ahead(struct tx *tx, uint32_t claim, struct ahead *ahead);
 
 /* For a claim that does not wait: whether claims of dead sessions block it. Some at a time. */
 struct probe {
-    const struct wish *wish;
+    const struct claim_request *request;
     uint32_t skip;    /* claims probed so far */
     uint32_t n_alive; /* slots: how many of those are alive */
     bool blocked;     /* a living claim is in the way */

@@ -1,4 +1,4 @@
-/* Wake-ups: datagrams after which a claim or a query, named by its slot, looks at the table. They
+/* Wake-ups: datagrams after which a claim or a query, named by its slot, rechecks the table. They
  * carry no truth, so a lost or a forged one does no harm. */
 #include <errno.h>
 #include <inttypes.h>
@@ -91,7 +91,7 @@ static void renew_listener(struct local *local)
 #define WAKEUPS_AT_ONCE 16
 #define CONNECT_EACH    8
 /* The kernel queues about ten datagrams. When this many were waiting, some may have been dropped,
- * and every claim looks at the table. */
+ * and every claim rechecks the table. */
 #define WAKEUPS_MANY 8
 
 struct datagram {
@@ -136,7 +136,7 @@ void local_wakeup_drop_slot(struct local *local, uint32_t slot)
     local->free_slot = slot;
 }
 
-/* ---- watchers that have to look ---- */
+/* ---- watchers that have to recheck ---- */
 
 void local_wakeup_make_due(struct local *local, struct watcher *watcher)
 {
@@ -162,14 +162,14 @@ void local_wakeup_forget_due(struct local *local, struct watcher *watcher)
     watcher->is_due = false;
 }
 
-/* A look may end in a callback that frees the watcher or makes others due. */
+/* A recheck may end in a callback that frees the watcher or makes others due. */
 static void run_due(struct task *task)
 {
     struct local *local = container_of(task, struct local, due_task);
     while (local->due) {
         struct watcher *watcher = local->due;
         local_wakeup_forget_due(local, watcher);
-        watcher->look(watcher, 0);
+        watcher->recheck(watcher, 0);
     }
 }
 
