@@ -119,6 +119,16 @@ STILE_API enum stile_status stile_client_open(struct stile_client **client, cons
                                               const struct stile_client_options *options,
                                               struct stile_error *err);
 
+/* The same without waiting. OK: the callback comes once, with the outcome. Until it does, only fd,
+ * dispatch, interrupt and close may be called on *client; close ends the attempt, and the callback
+ * reports CANCELLED. A client that could not be opened is closed as well. */
+typedef void stile_open_fn(struct stile_client *client, enum stile_status status,
+                           const struct stile_error *err, void *data);
+STILE_API enum stile_status stile_client_open_async(struct stile_client **client, const char *url,
+                                                    const struct stile_client_options *options,
+                                                    stile_open_fn *fn, void *data,
+                                                    struct stile_error *err);
+
 /* If the file of local: is truncated while a program is inside a call, the kernel sends SIGBUS.
  * Opening local: handles that signal where it has its default action: it becomes CORRUPT or LOST,
  * and every other SIGBUS ends the program as before. A program that has a handler of its own keeps

@@ -46,7 +46,8 @@ static void after_fork_in_parent(void)
 static void after_fork_in_child(void)
 {
     for (struct stile_client *c = registry; c; c = c->registry_next) {
-        c->engine->class->forked(c->engine);
+        if (c->phase != CLIENT_FAILED)
+            c->engine->class->forked(c->engine);
         c->loop->class->close_fds(c->loop);
         pthread_mutex_unlock(&c->mutex);
     }
@@ -146,9 +147,28 @@ bool client_begin_close(struct stile_client *client)
     return open;
 }
 
+/* ---- opening ---- */
+
+void client_opened(struct engine *engine, const struct stile_error *err)
+{
+    struct stile_client *client = engine->core;
+    struct opening *opening = client->opening;
+    client->phase = err ? CLIENT_FAILED : CLIENT_OPEN;
+    engine->caps.jobs = engine->class->jobs != NULL;
+    engine->caps.detached = engine->class->detached != NULL;
+    engine->label = NULL; /* its memory is the caller's */
+    if (!err)
+        CLIENT_LOG(client, STILE_LOG_INFO, "opened %s", engine->caps.engine);
+    if (!opening || opening->error.status)
+        return; /* the client is being closed, and its caller has been sent CANCELLED */
+    error_copy(&opening->error, err);
+    if (opening->fn)
+        callback_queue(client, &opening->callback);
+}
+
 /* ---- entering and leaving ---- */
 
-enum stile_status client_enter(struct stile_client *client, struct stile_error *err)
+enum stile_status client_enter_early(struct stile_client *client, struct stile_error *err)
 {
     if (!client || client->magic != CLIENT_MAGIC)
         return error_set(err, STILE_MISUSE, 0, "not an open client");
@@ -158,6 +178,19 @@ enum stile_status client_enter(struct stile_client *client, struct stile_error *
     pthread_mutex_lock(&client->mutex);
     client->inside++;
     return STILE_OK;
+}
+
+enum stile_status client_enter(struct stile_client *client, struct stile_error *err)
+{
+    enum stile_status status = client_enter_early(client, err);
+    if (status || client->phase == CLIENT_OPEN)
+        return status;
+    bool failed = client->phase == CLIENT_FAILED;
+    client_leave(client);
+    return error_set(err, STILE_MISUSE, 0,
+                     failed ? "this client could not be opened; close it"
+                            : "this client is still being opened; wait for the callback of "
+                              "stile_client_open_async()");
 }
 
 enum stile_status client_enter_for_locks(struct stile_client *client, struct stile_error *err)
@@ -261,7 +294,7 @@ int stile_client_life_fd(struct stile_client *client)
 
 int stile_client_fd(struct stile_client *client)
 {
-    if (client_enter(client, NULL))
+    if (client_enter_early(client, NULL))
         return -1;
     int fd = client->loop->class->fd(client->loop);
     client_leave(client);
@@ -270,7 +303,7 @@ int stile_client_fd(struct stile_client *client)
 
 enum stile_status stile_client_dispatch(struct stile_client *client)
 {
-    enum stile_status status = client_enter(client, NULL);
+    enum stile_status status = client_enter_early(client, NULL);
     if (status)
         return status;
     drive_once(client);

@@ -19,6 +19,12 @@
 /* How many freed handles are kept to recognise a second free. */
 #define FREED_KEPT 64
 
+enum client_phase {
+    CLIENT_OPENING,
+    CLIENT_OPEN,
+    CLIENT_FAILED, /* to open: the engine has nothing left */
+};
+
 struct stile_client {
     uint64_t magic;
     uint64_t epoch; /* of the process that may use it */
@@ -26,6 +32,8 @@ struct stile_client {
     struct loop *loop;
     struct engine *engine;
     bool threadless;
+    enum client_phase phase;
+    struct opening *opening; /* the call that waits for the outcome of open() */
     stile_log_fn *log;
     void *log_data;
     enum stile_log_level log_level;
@@ -47,6 +55,18 @@ struct stile_client {
     void (*last_out)(struct stile_client *client); /* closed from a callback: what closes it */
 };
 
+/* A call that waits for opened(). A blocking one has it on its stack, with nothing but the error.
+ */
+struct opening {
+    struct stile_client *client;
+    struct url *url;
+    char *label;
+    stile_open_fn *fn;
+    void *data;
+    struct callback callback;
+    struct stile_error error;
+};
+
 /* A call that makes callbacks without the mutex, and not as the leader; on its stack. */
 struct outside {
     struct stile_client *client;
@@ -60,8 +80,13 @@ enum stile_status client_new(struct stile_client **client, const struct engine_c
                              struct loop *loop, const struct url *url,
                              const struct stile_client_options *options, struct stile_error *err);
 
+/* The engine's answer to open(), as engine_events has it. */
+void client_opened(struct engine *engine, const struct stile_error *err);
+
 /* Check the handle and take the mutex; every public call starts with it. */
 enum stile_status client_enter(struct stile_client *client, struct stile_error *err);
+/* Also while it is being opened, and after that has failed. */
+enum stile_status client_enter_early(struct stile_client *client, struct stile_error *err);
 /* Not if it was opened for the doctor. */
 enum stile_status client_enter_for_locks(struct stile_client *client, struct stile_error *err);
 /* Flush, and let go of the mutex. */

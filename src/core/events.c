@@ -1,6 +1,7 @@
 #include "core/events.h"
 
 #include "core/admin.h"
+#include "core/client.h"
 #include "core/inspect.h"
 #include "core/job_call.h"
 #include "core/lock.h"
@@ -20,6 +21,7 @@ static void session_unknown(struct engine *engine, const void *session)
 }
 
 const struct engine_events core_events = {
+    .opened = client_opened,
     .granted = lock_granted,
     .busy = lock_busy,
     .queued = lock_queued,

@@ -3,7 +3,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/container.h"
 #include "base/options.h"
+#include "base/url.h"
 #include "core/completion.h"
 #include "core/events.h"
 #include "core/job_call.h"
@@ -55,6 +57,24 @@ static void client_dispose(struct stile_client *client)
     free(client);
 }
 
+static void client_configure(struct stile_client *client,
+                             const struct stile_client_options *options)
+{
+    struct engine *engine = client->engine;
+    engine->caps = engine->class->caps;
+    engine->pid = (int64_t)getpid();
+    if (!options)
+        return;
+    client->threadless = options->threadless;
+    client->log = options->log;
+    client->log_data = options->log_data;
+    client->log_level = options->log_level ? options->log_level : STILE_LOG_WARNING;
+    engine->label = options->label;
+    engine->examining = options->examine;
+    if (options->pid)
+        engine->pid = options->pid;
+}
+
 static enum stile_status client_start(struct stile_client *client, struct stile_error *err)
 {
     int rc = client_register(client);
@@ -71,41 +91,41 @@ static enum stile_status client_start(struct stile_client *client, struct stile_
     return STILE_OK;
 }
 
+static void open_and_wait(struct stile_client *client, const struct url *url,
+                          struct opening *opening)
+{
+    pthread_mutex_lock(&client->mutex);
+    client->opening = opening;
+    client->engine->class->open(client->engine, url);
+    while (client->phase == CLIENT_OPENING)
+        drive_step(client);
+    client->opening = NULL;
+    pthread_mutex_unlock(&client->mutex);
+}
+
 enum stile_status client_new(struct stile_client **out, const struct engine_class *class,
                              struct loop *loop, const struct url *url,
                              const struct stile_client_options *options, struct stile_error *err)
 {
+    struct opening opening = {.fn = NULL};
     struct stile_client *client = client_alloc(loop, class);
     if (!client) {
         loop_free(loop);
         return error_set(err, STILE_NOMEM, 0, "out of memory");
     }
-    client->threadless = options && options->threadless;
-    client->engine->caps = client->engine->class->caps;
-    client->engine->label = options ? options->label : NULL;
-    if (options) {
-        client->log = options->log;
-        client->log_data = options->log_data;
-        client->log_level = options->log_level ? options->log_level : STILE_LOG_WARNING;
-    }
-    client->engine->pid = options && options->pid ? options->pid : (int64_t)getpid();
-    client->engine->examining = options && options->examine;
-    enum stile_status status = class->open(client->engine, url, err);
-    client->engine->caps.jobs = client->engine->class->jobs != NULL;
-    client->engine->caps.detached = client->engine->class->detached != NULL;
-    client->engine->label = NULL; /* the caller's string is ours only during the call */
-    if (!status) {
-        status = client_start(client, err);
-        if (status)
-            client->engine->class->close(client->engine);
-    }
+    client_configure(client, options);
+    open_and_wait(client, url, &opening);
+    enum stile_status status = opening.error.status;
     if (status) {
-        client_dispose(client);
-        return status;
+        error_copy(err, &opening.error);
+    } else if ((status = client_start(client, err))) {
+        client->engine->class->close(client->engine);
     }
-    CLIENT_LOG(client, STILE_LOG_INFO, "opened %s", client->engine->caps.engine);
-    *out = client;
-    return STILE_OK;
+    if (status)
+        client_dispose(client);
+    else
+        *out = client;
+    return status;
 }
 
 static enum stile_status open_engine(struct stile_client **client, const struct engine_class *class,
@@ -125,9 +145,11 @@ static enum stile_status open_engine(struct stile_client **client, const struct 
     return status;
 }
 
-enum stile_status stile_client_open(struct stile_client **client, const char *text,
-                                    const struct stile_client_options *options,
-                                    struct stile_error *err)
+static enum stile_status read_arguments(struct stile_client_options *o,
+                                        const struct engine_class **class, struct url **url,
+                                        const char *text,
+                                        const struct stile_client_options *options,
+                                        struct stile_error *err)
 {
     static const struct options_kind kind = {
         .name = "client options",
@@ -135,21 +157,134 @@ enum stile_status stile_client_open(struct stile_client **client, const char *te
         .size = sizeof(struct stile_client_options),
         .least = OPTIONS_UP_TO(struct stile_client_options, examine),
     };
+    enum stile_status status = options_read(o, options, &kind, err);
+    return status ? status : lookup_from_text(url, class, text, err);
+}
+
+enum stile_status stile_client_open(struct stile_client **client, const char *text,
+                                    const struct stile_client_options *options,
+                                    struct stile_error *err)
+{
     struct stile_client_options o;
     const struct engine_class *class;
     struct url *url;
     if (!client)
         return error_set(err, STILE_MISUSE, 0, "no place for the client");
     *client = NULL;
-    enum stile_status status = options_read(&o, options, &kind, err);
-    if (!status)
-        status = lookup_from_text(&url, &class, text, err);
+    enum stile_status status = read_arguments(&o, &class, &url, text, options, err);
     if (status)
         return status;
     status = open_engine(client, class, url, &o, err);
     if (status)
         error_wrap(err, status, "opening %s", url->scheme);
     url_free(url);
+    return status;
+}
+
+/* ---- opening without waiting ---- */
+
+static void opening_free(struct opening *opening)
+{
+    url_free(opening->url);
+    free(opening->label);
+    free(opening);
+}
+
+static void report_opened(struct callback *callback)
+{
+    struct opening *opening = container_of(callback, struct opening, callback);
+    struct stile_client *client = opening->client;
+    struct stile_error *err = &opening->error;
+    pthread_mutex_lock(&client->mutex);
+    client->opening = NULL;
+    pthread_mutex_unlock(&client->mutex);
+    if (err->status)
+        error_wrap(err, err->status, "opening %s", opening->url->scheme);
+    opening->fn(client, err->status, err->status ? err : NULL, opening->data);
+    opening_free(opening);
+}
+
+/* Owns the URL from now on. */
+static struct opening *opening_new(struct url *url, const char *label, stile_open_fn *fn,
+                                   void *data)
+{
+    struct opening *opening = calloc(1, sizeof *opening);
+    if (!opening) {
+        url_free(url);
+        return NULL;
+    }
+    *opening = (struct opening){.url = url, .fn = fn, .data = data, .callback.fn = report_opened};
+    if (label && !(opening->label = strdup(label))) {
+        opening_free(opening);
+        return NULL;
+    }
+    return opening;
+}
+
+/* It is registered before the engine has anything that a forked child would have to close. */
+static enum stile_status client_new_async(struct stile_client **out,
+                                          const struct engine_class *class, struct loop *loop,
+                                          const struct stile_client_options *options,
+                                          struct opening *opening, struct stile_error *err)
+{
+    struct stile_client *client = client_alloc(loop, class);
+    if (!client) {
+        loop_free(loop);
+        return error_set(err, STILE_NOMEM, 0, "out of memory");
+    }
+    client_configure(client, options);
+    client->engine->label = opening->label;
+    client->opening = opening;
+    opening->client = client;
+    enum stile_status status = client_start(client, err);
+    if (status) {
+        client_dispose(client);
+        return status;
+    }
+    *out = client; /* before the callback can come */
+    pthread_mutex_lock(&client->mutex);
+    client->engine->class->open(client->engine, opening->url);
+    client_flush(client);
+    pthread_mutex_unlock(&client->mutex);
+    return STILE_OK;
+}
+
+static enum stile_status open_engine_async(struct stile_client **client,
+                                           const struct engine_class *class,
+                                           const struct stile_client_options *options,
+                                           struct opening *opening, struct stile_error *err)
+{
+    struct loop *loop;
+    int rc = loop_epoll_new(&loop);
+    if (rc)
+        return error_errno(err, STILE_REFUSED, rc, "making an event loop");
+    return client_new_async(client, class, loop, options, opening, err);
+}
+
+enum stile_status stile_client_open_async(struct stile_client **client, const char *text,
+                                          const struct stile_client_options *options,
+                                          stile_open_fn *fn, void *data, struct stile_error *err)
+{
+    struct stile_client_options o;
+    const struct engine_class *class;
+    struct url *url;
+    if (!client || !fn)
+        return error_set(err, STILE_MISUSE, 0,
+                         client ? "no callback given" : "no place for the client");
+    *client = NULL;
+    enum stile_status status = read_arguments(&o, &class, &url, text, options, err);
+    if (status)
+        return status;
+    struct opening *opening = opening_new(url, o.label, fn, data);
+    if (!opening)
+        return error_set(err, STILE_NOMEM, 0, "out of memory");
+    fork_block();
+    status = open_engine_async(client, class, &o, opening, err);
+    fork_unblock();
+    if (status) {
+        error_wrap(err, status, "opening %s", url->scheme);
+        opening_free(opening);
+    }
     return status;
 }
 
@@ -198,6 +333,15 @@ static void release_all(struct stile_client *client)
     loop_disarm(client->loop, &patience);
 }
 
+/* The engine's close() ends the attempt; its answer no longer comes. */
+static void cancel_opening(struct stile_client *client)
+{
+    if (client->phase != CLIENT_OPENING)
+        return;
+    error_set(&client->opening->error, STILE_CANCELLED, 0, "the client was closed");
+    callback_queue(client, &client->opening->callback);
+}
+
 /* With thousands of locks, or on a busy machine, all patience may end at once: each call is
  * answered all the same. */
 static void answer_all(struct stile_client *client)
@@ -215,12 +359,14 @@ static void finish_close(struct stile_client *client)
     pthread_mutex_lock(&client->mutex);
     drive_stop(client);
     release_all(client);
+    cancel_opening(client);
     answer_all(client);
     admission_close(client);
     pthread_mutex_unlock(&client->mutex);
     fork_block();
     client_unregister(client);
-    client->engine->class->close(client->engine);
+    if (client->phase != CLIENT_FAILED)
+        client->engine->class->close(client->engine);
     job_call_abandon_all(client);
     while (client->locks)
         lock_destroy(client->locks); /* not before: the engine may still know their claims */

@@ -125,6 +125,10 @@ struct job_request {
 /* The answers of an engine. err may be NULL where the status is all there is to say; core copies
  * it. */
 struct engine_events {
+    /* NULL: open() has reached the engine, and claims may come. An error: nothing is left behind,
+     * and close() is not called. */
+    void (*opened)(struct engine *engine, const struct stile_error *err);
+
     /* sent_ns: the loop's time read BEFORE the request that won the lock was sent; ttl_ns: how long
      * the engine really keeps it, counted from then; 0 on process leases. Core computes the
      * deadline. The engine must have verified at this moment that the claim is its own. */
@@ -264,20 +268,20 @@ struct engine_class {
     size_t claim_size;  /* of its state behind struct claim */
 
     /* Must reach the engine and check that it can keep its promises, or refuse with a sentence that
-     * says what to do. The only slot that may block, and for a bounded time. On failure nothing is
-     * left behind and close() is not called. An engine whose promises depend on the URL or on the
-     * server may put another class of its own in engine->class; core reads it afterwards. */
-    enum stile_status (*open)(struct engine *engine, const struct url *url,
-                              struct stile_error *err);
+     * says what to do. Ends in opened(), once and within a bounded time. The URL stays valid until
+     * then. An engine whose promises depend on the URL or on the server may put another class of
+     * its own in engine->class; core reads it afterwards. */
+    void (*open)(struct engine *engine, const struct url *url);
 
     /* Must give up everything it still has in the engine, within a bounded time, and free all it
-     * has allocated but the struct itself. Core has released every claim before. */
+     * has allocated but the struct itself. Core has released every claim before. Before opened() it
+     * ends the attempt to open: opened() must not come any longer. */
     void (*close)(struct engine *engine);
 
     /* Must, in a forked child, close its file descriptors and nothing else: only close(2) and free
-     * of memory are allowed. The process does not fork during open() or close(), nor during
-     * anything that runs under the client's mutex: an engine needs no fork handlers for its locks.
-     */
+     * of memory are allowed. The process does not fork during close(), nor during anything that
+     * runs under the client's mutex: an engine needs no fork handlers for its locks. It may come
+     * before opened(). */
     void (*forked)(struct engine *engine);
 
     /* May, else NULL: a descriptor whose open file description proves that this client is alive.

@@ -41,6 +41,11 @@ static void ended(struct claim *claim, const struct stile_error *err)
     (void)claim, (void)err;
 }
 
+static void opened(struct engine *engine, const struct stile_error *err)
+{
+    *(enum stile_status *)engine->core = err ? err->status : STILE_OK;
+}
+
 static void info(struct query *query, const struct stile_info *told)
 {
     (void)query;
@@ -52,7 +57,8 @@ static void done(struct query *query, const struct stile_error *err)
     (void)query, (void)err;
 }
 
-static const struct engine_events sink = {.granted = granted,
+static const struct engine_events sink = {.opened = opened,
+                                          .granted = granted,
                                           .busy = busy,
                                           .failed = ended,
                                           .released = ended,
@@ -69,8 +75,10 @@ static struct engine *open_engine(void)
     MUST(url_parse(&url, text, NULL) == STILE_OK && loop_epoll_new(&loop) == 0);
     struct engine *engine = calloc(1, local_class.engine_size);
     MUST(engine);
-    *engine = (struct engine){.class = &local_class, .events = &sink, .loop = loop, .label = "x"};
-    enum stile_status status = local_class.open(engine, url, NULL);
+    enum stile_status status;
+    *engine = (struct engine){
+        .class = &local_class, .events = &sink, .loop = loop, .label = "x", .core = &status};
+    local_class.open(engine, url);
     url_free(url);
     if (!status)
         return engine;

@@ -234,8 +234,8 @@ void script_use(struct script *script)
     current = script;
 }
 
-static enum stile_status script_open(struct engine *engine, const struct url *url,
-                                     struct stile_error *err)
+static enum stile_status open_now(struct engine *engine, const struct url *url,
+                                  struct stile_error *err)
 {
     struct script *script = current;
 
@@ -254,6 +254,13 @@ static enum stile_status script_open(struct engine *engine, const struct url *ur
     of(engine)->next = script->engines;
     script->engines = of(engine);
     return STILE_OK;
+}
+
+static void script_open(struct engine *engine, const struct url *url)
+{
+    struct stile_error err;
+    enum stile_status status = open_now(engine, url, &err);
+    engine->events->opened(engine, status ? &err : NULL);
 }
 
 /* Records outlive the engine whose they were. */

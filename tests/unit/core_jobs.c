@@ -86,12 +86,19 @@ static void fake_left(struct engine *engine, const char *queue)
     left += strcmp(queue, "q") == 0;
 }
 
-static enum stile_status fake_open(struct engine *engine, const struct url *url,
-                                   struct stile_error *err)
+static enum stile_status open_now(struct engine *engine, const struct url *url,
+                                  struct stile_error *err)
 {
     (void)url, (void)err;
     ((struct fake *)engine)->timer.fn = answer;
     return loop_reserve(engine->loop, 1) ? STILE_NOMEM : STILE_OK;
+}
+
+static void fake_open(struct engine *engine, const struct url *url)
+{
+    struct stile_error err;
+    enum stile_status status = open_now(engine, url, &err);
+    engine->events->opened(engine, status ? &err : NULL);
 }
 
 static void fake_close(struct engine *engine)

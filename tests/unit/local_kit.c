@@ -60,6 +60,11 @@ static void say(struct claim *claim, enum said said, const struct stile_error *e
     error_copy(&bid->error, err);
 }
 
+static void opened(struct engine *engine, const struct stile_error *err)
+{
+    error_copy(engine->core, err);
+}
+
 static void granted(struct claim *claim, uint64_t token, uint64_t sent_ns, uint64_t ttl_ns)
 {
     (void)sent_ns, (void)ttl_ns;
@@ -111,6 +116,7 @@ static void done(struct query *query, const struct stile_error *err)
 }
 
 static const struct engine_events sink = {
+    .opened = opened,
     .granted = granted,
     .busy = busy,
     .failed = failed,
@@ -127,8 +133,9 @@ enum stile_status kit_try_open(struct party *party, const char *dir, struct stil
     char text[4200];
     struct url *url;
     struct stile_error unheard;
+    err = err ? err : &unheard;
     snprintf(text, sizeof text, "local:%s", dir);
-    assert_status(url_parse(&url, text, &unheard), OK);
+    assert_status(url_parse(&url, text, err), OK);
     assert_int_equal(loop_epoll_new(&party->loop), 0);
     party->engine = calloc(1, local_class.engine_size);
     assert_non_null(party->engine);
@@ -136,14 +143,15 @@ enum stile_status kit_try_open(struct party *party, const char *dir, struct stil
                                      .events = &sink,
                                      .loop = party->loop,
                                      .label = "a test",
+                                     .core = err,
                                      .pid = (uint32_t)getpid()};
-    enum stile_status status = local_class.open(party->engine, url, err ? err : &unheard);
+    local_class.open(party->engine, url);
     url_free(url);
-    if (status) {
+    if (err->status) {
         loop_free(party->loop);
         free(party->engine);
         party->engine = NULL;
-        return status;
+        return err->status;
     }
     assert_true(n_parties < KIT_PARTIES_MAX);
     parties[n_parties++] = party;

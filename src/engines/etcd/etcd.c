@@ -372,8 +372,8 @@ static void dispose(struct etcd *etcd)
     tls_context_free(etcd->tls);
 }
 
-static enum stile_status etcd_open(struct engine *engine, const struct url *url,
-                                   struct stile_error *err)
+static enum stile_status open_now(struct engine *engine, const struct url *url,
+                                  struct stile_error *err)
 {
     struct etcd *etcd = etcd_of(engine);
     if (loop_reserve(engine->loop, ETCD_TIMERS))
@@ -393,6 +393,13 @@ static enum stile_status etcd_open(struct engine *engine, const struct url *url,
     if (status)
         dispose(etcd);
     return status;
+}
+
+static void etcd_open(struct engine *engine, const struct url *url)
+{
+    struct stile_error err;
+    enum stile_status status = open_now(engine, url, &err);
+    engine->events->opened(engine, status ? &err : NULL);
 }
 
 static void etcd_close(struct engine *engine)

@@ -572,8 +572,8 @@ static enum stile_status read_allow(bool *fuse, const struct url *url, struct st
     return error_set(err, STILE_MISUSE, 0, "allow= is fuse, not \"%.32s\"", allow);
 }
 
-static enum stile_status local_open(struct engine *engine, const struct url *url,
-                                    struct stile_error *err)
+static enum stile_status open_now(struct engine *engine, const struct url *url,
+                                  struct stile_error *err)
 {
     struct local *local = local_of(engine);
     enum stile_status status = check_url(url, err);
@@ -589,6 +589,13 @@ static enum stile_status local_open(struct engine *engine, const struct url *url
     if (status)
         local_env_close(local->env);
     return status;
+}
+
+static void local_open(struct engine *engine, const struct url *url)
+{
+    struct stile_error err;
+    enum stile_status status = open_now(engine, url, &err);
+    engine->events->opened(engine, status ? &err : NULL);
 }
 
 static void local_close(struct engine *engine)

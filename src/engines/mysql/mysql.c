@@ -112,8 +112,8 @@ static void configure(struct my *my)
     sql_pool_configure(&my->pool, row ? &row_database : &database, my->options.sessions, row);
 }
 
-static enum stile_status maria_open(struct engine *engine, const struct url *url,
-                                    struct stile_error *err)
+static enum stile_status open_now(struct engine *engine, const struct url *url,
+                                  struct stile_error *err)
 {
     struct my *my = my_of(engine);
     if (loop_reserve(engine->loop, 1))
@@ -136,6 +136,13 @@ static enum stile_status maria_open(struct engine *engine, const struct url *url
     else
         dispose(my);
     return status;
+}
+
+static void maria_open(struct engine *engine, const struct url *url)
+{
+    struct stile_error err;
+    enum stile_status status = open_now(engine, url, &err);
+    engine->events->opened(engine, status ? &err : NULL);
 }
 
 static void maria_close(struct engine *engine)

@@ -111,8 +111,8 @@ static void configure(struct pg *pg)
     sql_pool_configure(&pg->pool, row ? &row_database : &database, pg->options.sessions, row);
 }
 
-static enum stile_status postgres_open(struct engine *engine, const struct url *url,
-                                       struct stile_error *err)
+static enum stile_status open_now(struct engine *engine, const struct url *url,
+                                  struct stile_error *err)
 {
     struct pg *pg = pg_of(engine);
     enum stile_status status = sql_pool_init(&pg->pool, engine, err);
@@ -133,6 +133,13 @@ static enum stile_status postgres_open(struct engine *engine, const struct url *
     else
         dispose(pg);
     return status;
+}
+
+static void postgres_open(struct engine *engine, const struct url *url)
+{
+    struct stile_error err;
+    enum stile_status status = open_now(engine, url, &err);
+    engine->events->opened(engine, status ? &err : NULL);
 }
 
 static void postgres_close(struct engine *engine)

@@ -388,8 +388,8 @@ static const struct node_events node_events = {
     .moved = redis_claims_follow,
 };
 
-static enum stile_status redis_open(struct engine *engine, const struct url *url,
-                                    struct stile_error *err)
+static enum stile_status open_now(struct engine *engine, const struct url *url,
+                                  struct stile_error *err)
 {
     struct redis *redis = redis_of(engine);
     redis->node_events = &node_events;
@@ -408,6 +408,13 @@ static enum stile_status redis_open(struct engine *engine, const struct url *url
     else
         engine->caps.condition = condition_of(redis);
     return status;
+}
+
+static void redis_open(struct engine *engine, const struct url *url)
+{
+    struct stile_error err;
+    enum stile_status status = open_now(engine, url, &err);
+    engine->events->opened(engine, status ? &err : NULL);
 }
 
 static void redis_close(struct engine *engine)

@@ -194,8 +194,8 @@ static const struct node_events node_events = {
     .message = redlock_claims_message,
 };
 
-static enum stile_status redlock_open(struct engine *engine, const struct url *url,
-                                      struct stile_error *err)
+static enum stile_status open_now(struct engine *engine, const struct url *url,
+                                  struct stile_error *err)
 {
     struct redlock *redlock = redlock_of(engine);
     redlock->node_events = &node_events;
@@ -215,6 +215,13 @@ static enum stile_status redlock_open(struct engine *engine, const struct url *u
         drop_token_caps(engine);
     check_the_rest(redlock);
     return STILE_OK;
+}
+
+static void redlock_open(struct engine *engine, const struct url *url)
+{
+    struct stile_error err;
+    enum stile_status status = open_now(engine, url, &err);
+    engine->events->opened(engine, status ? &err : NULL);
 }
 
 static void redlock_close(struct engine *engine)

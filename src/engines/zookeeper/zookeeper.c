@@ -234,8 +234,8 @@ static void dispose(struct zk *zk)
     tls_context_free(zk->tls);
 }
 
-static enum stile_status open_engine(struct engine *engine, const struct url *url,
-                                     struct stile_error *err)
+static enum stile_status open_now(struct engine *engine, const struct url *url,
+                                  struct stile_error *err)
 {
     struct zk *zk = zk_of(engine);
     enum stile_status status;
@@ -263,6 +263,13 @@ static enum stile_status open_engine(struct engine *engine, const struct url *ur
     if (status)
         dispose(zk);
     return status;
+}
+
+static void zk_open(struct engine *engine, const struct url *url)
+{
+    struct stile_error err;
+    enum stile_status status = open_now(engine, url, &err);
+    engine->events->opened(engine, status ? &err : NULL);
 }
 
 static void close_engine(struct engine *engine)
@@ -311,7 +318,7 @@ const struct engine_class zk_class = {
     .in_flight = 256, /* up to three requests each; a server works on about a thousand */
     .engine_size = sizeof(struct zk),
     .claim_size = sizeof(struct zk_claim),
-    .open = open_engine,
+    .open = zk_open,
     .close = close_engine,
     .forked = forked,
     .claim = zk_queue_claim,
