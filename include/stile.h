@@ -4,8 +4,8 @@
  *
  *  1. A lease can run out while its holder is paused (SIGSTOP, VM migration, suspend). The
  *     library reports it as soon as the holder runs again, but cannot stop a write that is
- *     already on its way. Hand stile_lock_token() to what you write to, and let it refuse a
- *     token smaller than one it has seen.
+ *     already on its way. Send stile_lock_token() along with each write, and let the resource
+ *     refuse a token smaller than the largest it has seen.
  *  2. stile_lock_held() is true now, not later. Between the check and your next line
  *     anything may happen; see 1.
  *  3. Locks are not re-entrant. A second handle on the same name waits for the first, even
@@ -21,13 +21,13 @@
  *      thread may call while another one waits in stile_lock_acquire().
  *  R4. Callbacks run on the thread that happens to drive the client (a blocking caller, the
  *      background thread, or stile_client_dispatch()), with no internal lock held. They may call
- *      everything but blocking functions on the same client. What a callback of a threadless
- *      client asks for leaves when the callbacks of that turn are done.
- *  R5. After fork() a child's handles are dead: every call on them answers MISUSE and touches
- *      nothing of the parent's. stile_client_close() and stile_lock_free() may be left out there.
+ *      everything but blocking functions on the same client. Requests that a callback of a
+ *      threadless client makes are sent when all callbacks of that dispatch have returned.
+ *  R5. After fork() a child's handles are invalid: every call on them returns MISUSE and touches
+ *      nothing of the parent's. The child need not close or free them.
  *  R6. An error struct belongs to the caller, may be NULL, and is written only on failure.
  *  R7. A freed lock or a closed client must not be used again. A second free or close of the
- *      same handle is noticed and ignored while its memory has not been reused.
+ *      same handle is detected and ignored as long as its memory has not been reused.
  */
 #ifndef STILE_H
 #define STILE_H
@@ -55,7 +55,7 @@ extern "C" {
     X(HELD, "held by another")                                                                     \
     X(TIMEOUT, "not granted in time")                                                              \
     X(CANCELLED, "cancelled")                                                                      \
-    X(LOST, "no longer ours")                                                                      \
+    X(LOST, "no longer held")                                                                      \
     X(STALE, "a newer token has been seen")                                                        \
     X(CONFLICT, "changed by another in the meantime")                                              \
     X(UNREACHABLE, "engine cannot be reached")                                                     \
@@ -72,7 +72,8 @@ enum stile_status {
 #undef STILE_STATUS_ENUM
 };
 
-/* message reads "what we were doing: why"; native is the errno or engine code behind it, or 0. */
+/* message reads "what was attempted: why it failed"; native is the errno or the engine's error
+ * code behind it, or 0. */
 struct stile_error {
     enum stile_status status;
     int native;
@@ -92,14 +93,13 @@ struct stile_lock;
 enum stile_log_level {
     STILE_LOG_DEFAULT, /* as WARNING */
     STILE_LOG_ERROR,   /* a lock is lost */
-    STILE_LOG_WARNING, /* the engine does not answer as it should; it is asked again */
+    STILE_LOG_WARNING, /* the engine does not answer as it should; the request is repeated */
     STILE_LOG_INFO,    /* clients are opened and closed, renewals are repeated */
     STILE_LOG_DEBUG,   /* what happens to each lock */
 };
 
-/* For logs: what happens inside a client. It is called on any thread, with internal locks held: it
- * must not call this library, and should be quick. The message has neither secrets nor a newline.
- */
+/* Receives log messages. It is called on any thread, with internal locks held: it must not call
+ * this library, and should be quick. The message has neither secrets nor a newline. */
 typedef void stile_log_fn(enum stile_log_level level, const char *message, void *data);
 
 struct stile_client_options {
@@ -107,7 +107,7 @@ struct stile_client_options {
     bool threadless;   /* no background thread: you call stile_client_dispatch() */
     const char *label; /* what `stile show` prints as the command; NULL: the program's name. It is
                         * stored in the engine, where others read it: no secrets */
-    bool examine;      /* for stile_doctor() only: open also what would be refused otherwise */
+    bool examine;      /* for stile_doctor() only: open even an engine that would be refused */
     int64_t pid;       /* the process to signal, for `stile show`; 0: this one */
     stile_log_fn *log; /* NULL: nothing is logged */
     void *log_data;
@@ -130,16 +130,16 @@ STILE_API enum stile_status stile_client_open_async(struct stile_client **client
                                                     struct stile_error *err);
 
 /* If the file of local: is truncated while a program is inside a call, the kernel sends SIGBUS.
- * Opening local: handles that signal where it has its default action: it becomes CORRUPT or LOST,
- * and every other SIGBUS ends the program as before. A program that has a handler of its own keeps
- * it; to have ours before it, which passes on what is not ours, it calls this, after it has
- * installed its own. */
+ * Opening local: installs a handler if SIGBUS has its default action: the call returns CORRUPT or
+ * LOST, and any other SIGBUS ends the program as before. A program with a handler of its own keeps
+ * it; to put the library's in front, it calls this after it has installed its own. The library
+ * passes on every SIGBUS that is not its own. */
 STILE_API enum stile_status stile_sigbus_trap(struct stile_error *err);
 
 /* Never refuses. Calls on the client that wait in other threads end with CANCELLED, and have
- * returned when this does. Every lock that is held is released and every one is freed; the engine
- * has some seconds to answer, after that its leases end what is left. From a callback of the client
- * it returns at once, and the last call that is under way closes it. */
+ * returned when this does. Every lock is freed, and first released if it is held. This waits a few
+ * seconds for the engine's answers; after that, leases end what is left. From a callback of the
+ * client it returns at once, and the last call that is under way closes the client. */
 STILE_API void stile_client_close(struct stile_client *client);
 
 /* For signal handlers, and any thread: blocking calls on the client that wait for a lock, a change
@@ -148,8 +148,8 @@ STILE_API void stile_client_close(struct stile_client *client);
  * client must be open. */
 STILE_API void stile_client_interrupt(struct stile_client *client);
 
-/* A descriptor, borrowed, whose copies keep the locks of this client: they last until the last copy
- * is closed, also if this process is killed. -1: the engine has none (only local: does). */
+/* A borrowed descriptor: this client's locks are kept until its last copy is closed, even if this
+ * process is killed. -1: the engine has none (only local: does). */
 STILE_API int stile_client_life_fd(struct stile_client *client);
 
 /* For event loops: when fd is readable, call dispatch; it never blocks. */
@@ -174,19 +174,19 @@ struct stile_caps {
     const char *engine;
     unsigned modes; /* bit 1 << enum stile_mode */
     enum stile_lease lease;
-    bool fifo;          /* first come, first served; else waiters come in no strict order */
+    bool fifo;          /* first come, first served; else waiters are granted in no strict order */
     bool token;         /* grants carry a fencing token */
     bool hold_at_least; /* honoured, on the engine's clock */
     bool lock_delay;
-    bool proclaims;        /* a claim can carry a value that all can see */
+    bool proclaims;        /* a claim can carry a value that all clients can see */
     bool detached;         /* a claim can outlive its process: stile acquire, renew, release */
-    bool jobs;             /* keeps them: stile_jobs_add() and the others */
-    bool restores;         /* detached: resume knows what was requested: mode, TTL, hold_at_least */
-    unsigned most_locks;   /* that one client can hold at once; 0: no limit of ours */
+    bool jobs;             /* it stores jobs: stile_jobs_add() and the others */
+    bool restores;         /* resume restores the mode, TTL and hold_at_least of a detached claim */
+    unsigned most_locks;   /* the most that one client can hold at once; 0: no limit */
     const char *token_is;  /* where the token comes from */
-    const char *survives;  /* what survives a crash of what */
-    const char *condition; /* on what the promise of exclusion rests */
-    const char *instead;   /* an alternative that offers what is missing here; NULL: none */
+    const char *survives;  /* which crashes the locks and tokens survive */
+    const char *condition; /* what the promise of exclusion depends on */
+    const char *instead;   /* an alternative that offers the missing features; NULL: none */
 };
 
 STILE_API const struct stile_caps *stile_client_caps(struct stile_client *client);
@@ -210,14 +210,14 @@ struct stile_lock_options {
     enum stile_mode mode;
     unsigned slots; /* with STILE_SLOTS: how many at a time */
     enum stile_profile profile;
-    int64_t ttl_ms;           /* how long the engine keeps it without hearing from us */
-    int64_t renew_ms;         /* how often we renew it */
+    int64_t ttl_ms;           /* how long the engine keeps it without a renewal */
+    int64_t renew_ms;         /* how often it is renewed */
     int64_t retry_ms;         /* first back-off where the engine has to be polled */
     unsigned tries;           /* at most, where the engine has to be polled */
     int64_t hold_at_least_ms; /* release takes effect no earlier than this after the grant */
-    int64_t lock_delay_ms;    /* after our abnormal end, it is not granted for this long */
+    int64_t lock_delay_ms;    /* if its holder dies, it is not granted for this long */
     const char *owner;        /* the value that proves ownership of a detached claim */
-    const char *proclaim;     /* shown to all, as a leader's value in an election */
+    const char *proclaim;     /* value shown to other clients, as a leader's in an election */
     stile_lost_fn *on_lost;
     void *data; /* for on_lost */
 };
@@ -239,7 +239,7 @@ STILE_API enum stile_status stile_lock_new(struct stile_lock **lock, struct stil
  * engine's answer. A call on it that waits in another thread ends with CANCELLED. */
 STILE_API void stile_lock_free(struct stile_lock *lock);
 
-/* wait_ms: 0 tries once (HELD if taken), -1 waits for ever, else TIMEOUT after so long. */
+/* wait_ms: 0 tries once (HELD if taken), -1 waits for ever; else TIMEOUT after that long. */
 STILE_API enum stile_status stile_lock_acquire(struct stile_lock *lock, int64_t wait_ms,
                                                struct stile_error *err);
 
@@ -247,16 +247,16 @@ STILE_API enum stile_status stile_lock_acquire(struct stile_lock *lock, int64_t 
  * engine has not answered the release, acquire returns UNCERTAIN. */
 STILE_API enum stile_status stile_lock_release(struct stile_lock *lock, struct stile_error *err);
 
-/* The same for a grant under which nothing was done: no hold_at_least is left behind. */
+/* Releases a grant under which nothing was done: hold_at_least does not apply. */
 STILE_API enum stile_status stile_lock_abandon(struct stile_lock *lock, struct stile_error *err);
 
-/* Ends a wait with CANCELLED; does nothing to a lock that doesn't wait. */
+/* Ends a wait with CANCELLED; has no effect on a lock that isn't waiting. */
 STILE_API enum stile_status stile_lock_cancel(struct stile_lock *lock);
 
 STILE_API bool stile_lock_held(struct stile_lock *lock);
 STILE_API int64_t stile_lock_remaining_ms(struct stile_lock *lock); /* 0: not held */
-/* How long the engine really keeps it without hearing from us: some round a TTL up, or have bounds
- * of their own. As remaining_ms where there is none. */
+/* How long the engine really keeps it without a renewal: some engines round a TTL up, or have
+ * limits of their own. Where there is no TTL, the same as remaining_ms. */
 STILE_API int64_t stile_lock_ttl_ms(struct stile_lock *lock);
 STILE_API enum stile_status stile_lock_token(struct stile_lock *lock, uint64_t *token);
 STILE_API const char *stile_lock_name(struct stile_lock *lock);
@@ -270,15 +270,15 @@ STILE_API enum stile_status stile_lock_acquire_async(struct stile_lock *lock, in
 STILE_API enum stile_status stile_lock_release_async(struct stile_lock *lock, stile_done_fn *done,
                                                      void *data);
 
-/* Claims that outlive their process, where stile_caps.detached: the owner value printed by one
- * process lets another one go on. resume makes the lock held again; detach forgets it here and
+/* Claims that outlive their process, where stile_caps.detached: with the owner value, another
+ * process can continue the claim. resume makes the lock held again; detach forgets it here and
  * leaves it in the engine until its lease runs out. */
 STILE_API const char *stile_lock_owner(struct stile_lock *lock); /* NULL: engine has none */
 STILE_API enum stile_status stile_lock_resume(struct stile_lock *lock, struct stile_error *err);
 STILE_API enum stile_status stile_lock_detach(struct stile_lock *lock, struct stile_error *err);
 
-/* All or none, in canonical order (bytewise by name), so that two callers can't block each other.
- * The array is left in the caller's order. */
+/* All or none, in canonical order (bytewise by name), so that two callers can't deadlock. The
+ * array's order is left as it is. */
 STILE_API enum stile_status stile_locks_acquire(struct stile_lock *const *locks, size_t n,
                                                 int64_t wait_ms, struct stile_error *err);
 STILE_API enum stile_status stile_locks_release(struct stile_lock *const *locks, size_t n,
@@ -299,17 +299,17 @@ struct stile_claim_info {
     enum stile_mode mode;
     uint64_t token;     /* 0 while waiting */
     int64_t age_ms;     /* since granted or enqueued */
-    int64_t expires_ms; /* STILE_NO_DEADLINE, or how long without hearing from its holder */
+    int64_t expires_ms; /* STILE_NO_DEADLINE, or when it ends if its holder does not renew it */
     int64_t pid;        /* 0: not known */
-    const char *host;   /* "" where the engine doesn't know */
+    const char *host;   /* "": not known */
     const char *command;
     const char *owner;
-    const char *proclaimed; /* its value for all; "": none */
+    const char *proclaimed; /* its public value; "": none */
 };
 
 struct stile_info {
     const char *name;
-    uint64_t token; /* no larger one was given out so far; of a name that is held, its holder's */
+    uint64_t token; /* the holder's; if there is none, no larger token has been granted so far */
     size_t holders; /* claims[0 .. holders-1], ghosts included */
     size_t waiters; /* claims[holders ..], in queue order */
     const struct stile_claim_info *claims;
@@ -338,42 +338,41 @@ STILE_API enum stile_status stile_break(struct stile_client *client, const char 
 
 /* Can the engine keep its promises as it is set up now? */
 enum stile_severity {
-    STILE_FINE,    /* looked at, and as it should be */
+    STILE_FINE,    /* checked, and as it should be */
     STILE_NOTE,    /* good to know */
     STILE_WARNING, /* a promise is weaker than it could be */
-    STILE_DANGER,  /* a second holder or a token that comes back is one mishap away, or nothing can
-                      be locked at all */
+    STILE_DANGER,  /* one mishap away from a second holder or a repeated token; or no lock can be
+                      granted at all */
 };
 
 struct stile_finding {
     enum stile_severity severity;
-    const char *id;      /* for programs: the same word in every version */
-    const char *where;   /* which server, which directory */
-    const char *what;    /* is the matter */
-    const char *why;     /* it matters for locks */
-    const char *cure;    /* what to do, in words; "" if the command says it all, or nothing */
-    const char *command; /* what to run for it, one a line; "" if there is none */
+    const char *id;    /* for programs: the same word in every version */
+    const char *where; /* which server, which directory */
+    const char *what;  /* what was found */
+    const char *why;   /* why it matters for locks */
+    const char *cure;  /* what to do, in words; "" if command is enough, or nothing is to be done */
+    const char *command; /* the commands to run, one per line; "" if there is none */
 };
 
 /* Return non-zero to stop. */
 typedef int stile_finding_fn(const struct stile_finding *finding, void *data);
 
-/* Flags of stile_doctor(), of which one may be set: first take back servers that have lost their
- * data, where that is known; or make the servers of the URL the group's, instead of those it has.
- */
+/* Flags of stile_doctor(), of which one may be set. ADOPT: first take back servers that have lost
+ * their data. RESIZE: make the servers of the URL the members of the group. */
 #define STILE_ADOPT  1u
 #define STILE_RESIZE 2u
 
-/* Looks at the live engine, and changes nothing without a flag. Worst first; what was changed
- * before that. OK: it was looked at, whatever was found. Opened with `examine` the client serves
- * nothing else. UNSUPPORTED: there is nothing to adopt, or to resize, on this engine. */
+/* Examines the live engine, and changes nothing without a flag. Reports what it changed, then its
+ * findings, worst first. OK: it was examined, whatever was found. A client opened with `examine`
+ * can do nothing else. UNSUPPORTED: this engine has nothing to adopt or resize. */
 STILE_API enum stile_status stile_doctor(struct stile_client *client, unsigned flags,
                                          stile_finding_fn *fn, void *data, struct stile_error *err);
 
-/* Makes what the engine needs in its server before it can keep all its promises (the schema of a
- * database), or brings it up to date; may be repeated. url as for stile_client_open(). script, if
- * not NULL, becomes the text of what is run there; with dry_run nothing else happens. UNSUPPORTED:
- * this engine needs nothing. */
+/* Creates what the engine needs in its server to keep all its promises (the schema of a database),
+ * or brings it up to date; may be repeated. url as for stile_client_open(). script, if not NULL, is
+ * set to the text of what is run there; with dry_run nothing else happens. UNSUPPORTED: this engine
+ * needs nothing. */
 STILE_API enum stile_status stile_setup(const char *url, bool dry_run, const char **script,
                                         struct stile_error *err);
 
@@ -389,7 +388,8 @@ struct stile_engine {
     const char *schemes; /* of its URLs, separated by spaces */
     const char *module;  /* the file it is loaded from; "": inside the library; NULL: not found */
 };
-typedef int stile_engine_fn(const struct stile_engine *engine, void *data); /* non-zero: enough */
+/* Return non-zero to stop. */
+typedef int stile_engine_fn(const struct stile_engine *engine, void *data);
 STILE_API void stile_engines_list(stile_engine_fn *fn, void *data);
 
 /* The URL without user, password and secret parameters, for logs and environments. MISUSE if it

@@ -1,14 +1,14 @@
-/* stile: jobs, a queue in the engine, where it has one (the databases).
+/* stile: job queues, stored in the engine (the databases have them).
  *
  *  J1. A job is one worker's at a time, for a lease that the worker extends. A worker that does not
  *      extend it in time (killed, stopped, cut off) has lost it, and it is claimed again.
  *  J2. Each claim has a larger token than the one before. Acknowledging, failing or extending a job
- *      takes the token of one's claim, and is refused as STALE if that isn't the last one: so a
- * late worker can neither finish nor fail what is another's by now. The token of a later job with
- *      the same key is larger, too: it may go to a guard under the name of the key.
- *  J3. A job may run more than once: a worker can die between its work and its ack. What must not
- *      happen twice is guarded by the token.
- *  J4. Time is the engine's. Jobs are claimed in the order in which they are due.
+ *      requires the token of the claim, and is refused as STALE if that isn't the latest: a late
+ *      worker can neither finish nor fail a job that another worker has by now. Tokens of later
+ *      jobs with the same key are larger too, so a guard can use the key as its resource.
+ *  J3. A job may run more than once: a worker can die between its work and its ack. Guard with the
+ *      token what must not happen twice.
+ *  J4. The engine's clock counts. Jobs are claimed in the order in which they are due.
  */
 #ifndef STILE_JOBS_H
 #define STILE_JOBS_H
@@ -28,45 +28,45 @@ extern "C" {
 enum stile_job_state {
     STILE_JOB_READY, /* or will be, when it is due */
     STILE_JOB_CLAIMED,
-    STILE_JOB_DEAD, /* failed too often: it stays for a person, see stile_jobs_retry() */
+    STILE_JOB_DEAD, /* failed too often: it stays until stile_jobs_retry() or _drop() */
 };
 
 struct stile_job {
     uint64_t id;
     uint64_t token;    /* of its last claim; 0: never claimed */
-    const char *queue; /* names are as those of locks */
+    const char *queue; /* the rules for names are those of locks */
     const char *key;   /* NULL: none */
     const void *payload;
     size_t payload_size;
     enum stile_job_state state;
-    unsigned tries;           /* how often it was claimed, this time included */
+    unsigned tries;           /* how often it was claimed, this claim included */
     int64_t due_ms;           /* ready: until it may be claimed; claimed: until its lease ends */
     int64_t age_ms;           /* since it was added */
     const char *last_error;   /* "" if there was none */
     const char *host;         /* its worker's; "" while it isn't claimed */
     int64_t pid;              /* its worker's */
-    uint64_t deadline_ns;     /* claimed by us: CLOCK_BOOTTIME after which it counts as lost */
-    enum stile_status status; /* what the last call said of it: OK or STALE */
-    void *memory;             /* the library's */
+    uint64_t deadline_ns;     /* claimed by this client: CLOCK_BOOTTIME after which it is lost */
+    enum stile_status status; /* its result in the last call: OK or STALE */
+    void *memory;             /* used by the library */
 };
 
 struct stile_queue {
     const char *name;
     uint64_t ready, delayed, claimed, dead; /* delayed: ready, but not yet due */
-    int64_t oldest_ms;                      /* since the first of those ready was due; 0: none */
+    int64_t oldest_ms; /* how long the oldest ready job has been due; 0: none */
 };
 
 /* Zero means default everywhere. */
 struct stile_jobs_options {
     size_t size;            /* sizeof this struct; STILE_JOBS_OPTIONS fills it */
-    const char *key;        /* add: not if one with this key waits in the queue, never claimed */
-    int64_t delay_ms;       /* add: not claimed before */
-    size_t max;             /* claim: at most so many at once (1); list: (1000) */
-    int64_t wait_ms;        /* claim: 0 looks once, -1 waits for ever */
-    int64_t lease_ms;       /* claim: how long it is ours unless extended (30 s) */
-    unsigned tries;         /* claim, fail: dead when it was claimed so often (5) */
+    const char *key;        /* add: skipped if a job with this key waits, never claimed */
+    int64_t delay_ms;       /* add: not to be claimed earlier than this from now */
+    size_t max;             /* claim: at most this many at once (1); list: (1000) */
+    int64_t wait_ms;        /* claim: 0 tries once, -1 waits for ever */
+    int64_t lease_ms;       /* claim: how long the claim lasts unless extended (30 s) */
+    unsigned tries;         /* claim, fail: dead after this many claims (5) */
     int64_t backoff_ms;     /* fail: the first pause; doubled each time, 1 h at most (1 s) */
-    struct stile_job *done; /* claim: what was done before; see stile_jobs_claim() */
+    struct stile_job *done; /* claim: jobs to acknowledge first; see stile_jobs_claim() */
     size_t n_done;
 };
 
@@ -75,16 +75,16 @@ struct stile_jobs_options {
     (&(struct stile_jobs_options){.size = sizeof(struct stile_jobs_options), __VA_ARGS__})
 #endif
 
-/* *id, which may be NULL: the job, or the one with the same key that is there already. UNCERTAIN:
- * it may have been added; with a key it can be added again without harm. */
+/* *id, which may be NULL: the new job, or the waiting one with the same key. UNCERTAIN: the job may
+ * have been added; with a key, adding it again is safe. */
 STILE_API enum stile_status stile_jobs_add(uint64_t *id, struct stile_client *client,
                                            const char *queue, const void *payload, size_t size,
                                            const struct stile_jobs_options *options,
                                            struct stile_error *err);
 
-/* Many jobs, with 4 MiB of payload at most, in one transaction: all of them, or none (MySQL, other
- * than MariaDB, adds them one by one). ids, which may be NULL, has room for n. options->key must be
- * unset: each has its own. */
+/* Adds many jobs, with 4 MiB of payload at most, in one transaction: all of them, or none (MySQL,
+ * unlike MariaDB, adds them one by one). ids, which may be NULL, has room for n. options->key must
+ * be unset: each job has its own. */
 struct stile_job_entry {
     const void *payload;
     size_t size;
@@ -96,24 +96,25 @@ STILE_API enum stile_status stile_jobs_add_all(uint64_t *ids, struct stile_clien
                                                const struct stile_jobs_options *options,
                                                struct stile_error *err);
 
-/* OK: *n jobs, at least one, yours to free. TIMEOUT: there was nothing to be claimed in that time.
- * With options->done those are finished as by stile_jobs_ack(), whatever becomes of the claim: on
- * postgres in the same transaction, one commit a job instead of two; on mysql right before. Each
- * has its status afterwards. */
+/* OK: *n jobs, at least one, yours to free. TIMEOUT: no job was due in that time. The jobs in
+ * options->done are first acknowledged as by stile_jobs_ack(), whatever becomes of the claim: on
+ * postgres in the same transaction (one commit per job instead of two), on mysql just before. Their
+ * status is set. */
 STILE_API enum stile_status stile_jobs_claim(struct stile_job **jobs, size_t *n,
                                              struct stile_client *client, const char *queue,
                                              const struct stile_jobs_options *options,
                                              struct stile_error *err);
 STILE_API void stile_jobs_free(struct stile_job *jobs, size_t n);
 
-/* How long a job is still ours, as far as we know; 0: no longer. */
+/* How long a claimed job's lease still lasts, by the local clock; 0: it has run out. */
 STILE_API int64_t stile_jobs_remaining_ms(const struct stile_job *job);
 
-/* About jobs that were claimed, with their tokens, in one statement. STALE: at least one was
- * refused, its status says which; the others are done. After UNCERTAIN it may be said again.
+/* For claimed jobs, by their tokens, in one statement. STALE: at least one was refused, as its
+ * status shows; the call took effect on the others. After UNCERTAIN it may be repeated.
  *
- * ack: done, and gone. fail: again after a pause (random, from 0 to backoff_ms * 2^(tries - 1)), or
- * dead. give_back: as if it had not been claimed. extend: ours for so long from now on. */
+ * ack: the job is done and removed. fail: it is due again after a pause (random, from 0 to
+ * backoff_ms * 2^(tries - 1)), or dead. give_back: as if it had not been claimed. extend: the lease
+ * lasts lease_ms from now. */
 STILE_API enum stile_status stile_jobs_ack(struct stile_client *client, struct stile_job *jobs,
                                            size_t n, struct stile_error *err);
 STILE_API enum stile_status stile_jobs_fail(struct stile_client *client, struct stile_job *jobs,
@@ -126,8 +127,8 @@ STILE_API enum stile_status stile_jobs_give_back(struct stile_client *client,
 STILE_API enum stile_status stile_jobs_extend(struct stile_client *client, struct stile_job *jobs,
                                               size_t n, int64_t lease_ms, struct stile_error *err);
 
-/* For event loops. The callback comes exactly once, never from inside the call itself. What a claim
- * gives is yours to free; what is to be extended must stay until the callback comes. */
+/* For event loops. The callback comes exactly once, never from inside the call itself. Claimed jobs
+ * are yours to free; jobs to be extended must stay allocated until the callback comes. */
 typedef void stile_jobs_fn(struct stile_job *jobs, size_t n, enum stile_status status,
                            const struct stile_error *err, void *data);
 STILE_API enum stile_status stile_jobs_claim_async(struct stile_client *client, const char *queue,
@@ -137,10 +138,10 @@ STILE_API enum stile_status stile_jobs_extend_async(struct stile_client *client,
                                                     struct stile_job *jobs, size_t n,
                                                     int64_t lease_ms, stile_jobs_fn *fn,
                                                     void *data);
-/* Ends every claim of this client that waits, with CANCELLED. */
+/* Ends every waiting stile_jobs_claim() of this client with CANCELLED. */
 STILE_API enum stile_status stile_jobs_cancel(struct stile_client *client);
 
-/* Inspecting: payloads are left out, their sizes are given. Return non-zero to stop. */
+/* Inspecting: payloads are left out, only their sizes are given. Return non-zero to stop. */
 typedef int stile_job_fn(const struct stile_job *job, void *data);
 typedef int stile_queue_fn(const struct stile_queue *queue, void *data);
 STILE_API enum stile_status stile_jobs_list(struct stile_client *client, const char *queue,
@@ -150,9 +151,9 @@ STILE_API enum stile_status stile_jobs_list(struct stile_client *client, const c
 STILE_API enum stile_status stile_jobs_count(struct stile_client *client, const char *queue,
                                              stile_queue_fn *fn, void *data,
                                              struct stile_error *err);
-/* A dead job may be tried again from the beginning; id 0: all of the queue. It gets a new number,
- * so that its tokens are larger than those of later jobs with its key. *n, which may be NULL: how
- * many. CONFLICT: there is none, or another one with its key waits. */
+/* Makes a dead job ready again, with all its tries; id 0: all dead jobs of the queue. It gets a new
+ * id, so that its tokens are larger than those of later jobs with its key. *n, which may be NULL:
+ * how many. CONFLICT: there is none, or another one with its key waits. */
 STILE_API enum stile_status stile_jobs_retry(size_t *n, struct stile_client *client,
                                              const char *queue, uint64_t id,
                                              struct stile_error *err);

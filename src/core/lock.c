@@ -470,7 +470,7 @@ static void lose_overdue(struct stile_client *client, uint64_t now, const struct
 /* Waiters of the session need the next one renewed soon. */
 void lock_session_lost(struct engine *engine, const void *session, const struct stile_error *err)
 {
-    static const struct stile_error no_reason = {.status = STILE_LOST, .message = "no longer ours"};
+    static const struct stile_error no_reason = {.status = STILE_LOST, .message = "no longer held"};
     struct stile_client *client = engine->core;
     lease_end_session(client, session);
     lose_overdue(client, loop_now(client->loop), err ? err : &no_reason);

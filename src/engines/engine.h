@@ -157,7 +157,7 @@ struct engine_events {
     void (*renewed)(struct claim *claim, uint64_t sent_ns, uint64_t ttl_ns);
     void (*unknown)(struct claim *claim); /* renewal sent, answer not known; core tries again */
 
-    /* A granted claim is no longer ours: a renewal found out, or the server reported it. Core calls
+    /* A granted claim is no longer held: a renewal found out, or the server reported it. Core calls
      * release() to remove what may be left. */
     void (*lost)(struct claim *claim, const struct stile_error *err);
 

@@ -317,8 +317,8 @@ static enum stile_status outcome(enum stile_status status, struct stile_job *job
         refused += jobs[i].status == STILE_STALE;
     if (refused > 0)
         status = error_set(err, STILE_STALE, 0,
-                           n == 1 ? "it is no longer ours: its lease has run out"
-                                  : "some are no longer ours: their leases have run out");
+                           n == 1 ? "its lease has run out; another worker may have the job"
+                                  : "some leases have run out; other workers may have those jobs");
     return status ? error_wrap(err, status, "%s", doing) : STILE_OK;
 }
 

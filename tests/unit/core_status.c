@@ -107,7 +107,7 @@ static void a_loss_without_a_reason(void **state)
     world_pass(w, 0);
     assert_int_equal(lost.times, 1);
     assert_status(stile_lock_release(lock, &err), LOST);
-    assert_string_equal(err.message, "releasing 'a': no longer ours");
+    assert_string_equal(err.message, "releasing 'a': no longer held");
 }
 
 /* ---- what the engine is told ---- */
