@@ -21,7 +21,8 @@ FUNCTION_LINES_MAX = 70
 LAYERS = {
     "src/base/": ("stile.h", "base/"),
     "src/io/": ("base/", "io/"),
-    "src/engines/": ("stile.h", "base/", "io/", "engines/engine.h", "engines/module.h", "."),
+    "src/engines/": ("stile.h", "base/", "io/", "engines/engine.h", "engines/module.h", "engines/kit/",
+                     "."),
     "src/core/": ("stile.h", "base/", "io/", "engines/engine.h", "engines/module.h",
                   "engines/registry.h", "core/"),
     "src/recipes/": ("stile.h", "base/", "io/", "engines/engine.h", "core/", "."),

@@ -3,11 +3,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "engines/kit/doctor.h"
 #include "engines/postgres/pg.h"
 #include "engines/postgres/statements.h"
 
 #define PLACES_LOW 10
 
+/* The columns of postgres_sql_facts. */
 enum fact {
     FACT_RECOVERY,
     FACT_SCHEMA,
@@ -24,203 +26,174 @@ enum fact {
     FACTS,
 };
 
-struct visit {
-    struct query *query;
-    struct pg *pg;
-    const PGresult *facts;
-    char where[160];
+struct doctor_facts {
+    const struct pg *pg;
+    const PGresult *row;
 };
 
-static bool is(const struct visit *visit, enum fact fact)
+static bool is(const struct doctor_facts *facts, enum fact fact)
 {
-    return PQgetvalue(visit->facts, 0, fact)[0] == 't';
+    return PQgetvalue(facts->row, 0, fact)[0] == 't';
 }
 
-static void report(const struct visit *visit, struct stile_finding finding)
+static long number(const struct doctor_facts *facts, enum fact fact)
 {
-    finding.where = visit->where;
-    visit->query->engine->events->finding(visit->query, &finding);
+    return atol(PQgetvalue(facts->row, 0, fact));
 }
 
-/* ---- whether anything can be locked ---- */
+/* ---- when the rules apply ---- */
 
-static void look_at_kind(const struct visit *visit)
+static bool is_set(struct doctor_draft *draft, const struct doctor_facts *facts)
 {
-    struct pg *pg = visit->pg;
-    bool table = pg->options.mode == MODE_TABLE;
-    if (is(visit, FACT_RECOVERY))
-        report(
-            visit,
-            (struct stile_finding){
-                .severity = STILE_DANGER,
-                .id = "standby",
-                .what = "this server is a standby, or in recovery",
-                .why =
-                    "nothing can be locked here, and its primary does not know of locks taken here",
-                .cure = "connect to the primary; with all servers in the URL, "
-                        "target_session_attrs=read-write finds it"});
-    if (pg->pooled && !table)
-        report(visit, (struct stile_finding){
-                          .severity = pg->options.allow_pooler ? STILE_WARNING : STILE_DANGER,
-                          .id = "pooler",
-                          .what = "there is a pooler between this client and the server",
-                          .why = "if it pools by transaction, the locks of one client end up with "
-                                 "another client, or with none",
-                          .cure = "use mode=table in the URL, or connect to the server directly"});
-    if (!table && PQserverVersion(pg->pool.shared->conn) < OLDEST_SERVER)
-        report(visit, (struct stile_finding){
-                          .severity = STILE_DANGER,
-                          .id = "version",
-                          .what = "this server is older than PostgreSQL 14",
-                          .why = "it has no idle_session_timeout, which is the lease of a session",
-                          .cure = "use mode=table in the URL, or upgrade it"});
+    return is(facts, draft->rule->column);
 }
 
-static const char *why_schema(const struct options *options)
+static bool is_pooled(struct doctor_draft *draft, const struct doctor_facts *facts)
 {
-    return options->table ? "locks work, but have no tokens"
-           : options->mode == MODE_ADVISORY
-               ? "locks work, but have no tokens, no hold-at-least and no lock-delay"
-               : "this mode stores its locks there";
+    const struct options *options = &facts->pg->options;
+    draft->severity = options->allow_pooler ? STILE_WARNING : STILE_DANGER;
+    return facts->pg->pooled && options->mode != MODE_TABLE;
 }
 
-static void look_at_schema(const struct visit *visit)
+static bool is_too_old(struct doctor_draft *draft, const struct doctor_facts *facts)
 {
-    const struct options *options = &visit->pg->options;
-    bool needed = options->mode != MODE_ADVISORY && !options->table;
-    if (!is(visit, FACT_SCHEMA))
-        report(visit, (struct stile_finding){.severity = needed ? STILE_DANGER : STILE_WARNING,
-                                             .id = "schema",
-                                             .what = "this database has no schema `stile`",
-                                             .why = why_schema(options),
-                                             .command = "stile setup URL"});
-    else if (!PQgetisnull(visit->facts, 0, FACT_RIGHTS))
-        report(
-            visit,
-            (struct stile_finding){
-                .severity = STILE_DANGER,
-                .id = "rights",
-                .what = "this role lacks privileges on the schema `stile` that locks and jobs need",
-                .why = "a claim may be refused, or the release of one",
-                .cure = "run that as the schema's owner",
-                .command = PQgetvalue(visit->facts, 0, FACT_RIGHTS)});
-    if (is(visit, FACT_SCHEMA) && !is(visit, FACT_LINE))
-        report(
-            visit,
-            (struct stile_finding){
-                .severity = STILE_WARNING,
-                .id = "schema-version",
-                .what = "the schema `stile` is older than this version of stile",
-                .why = "waits of more than a second are not in order, and need a connection each",
-                .command = "stile setup URL"});
-    if (is(visit, FACT_SCHEMA) && !is(visit, FACT_LOGGED))
-        report(visit,
-               (struct stile_finding){
-                   .severity = STILE_DANGER,
-                   .id = "unlogged",
-                   .what = "a table of the schema `stile` is unlogged",
-                   .why = "a crash of the server empties it, and tokens start again from 1",
-                   .command = "ALTER TABLE stile.lock SET LOGGED;\nALTER TABLE stile.counter "
-                              "SET LOGGED;\nALTER TABLE stile.claim SET LOGGED;"});
+    (void)draft;
+    return facts->pg->options.mode != MODE_TABLE &&
+           PQserverVersion(facts->pg->pool.shared->conn) < OLDEST_SERVER;
 }
 
-/* ---- whether tokens last ---- */
-
-static void look_at_disk(const struct visit *visit)
+static bool lacks_schema(struct doctor_draft *draft, const struct doctor_facts *facts)
 {
-    bool safe = is(visit, FACT_FSYNC);
-    report(visit,
-           (struct stile_finding){
-               .severity = safe ? STILE_FINE : STILE_DANGER,
-               .id = "fsync",
-               .what = safe ? "commits are on disk (fsync)" : "fsync is off",
-               .why = safe ? NULL
-                           : "after a crash of the machine tokens may be repeated, and the whole "
-                             "database may be damaged",
-               .command = safe ? NULL : "ALTER SYSTEM SET fsync = on;\nSELECT pg_reload_conf();"});
-    if (!is(visit, FACT_PAGES))
-        report(visit, (struct stile_finding){
-                          .severity = STILE_WARNING,
-                          .id = "full_page_writes",
-                          .what = "full_page_writes is off",
-                          .why = "a crash of the machine may damage pages of the database",
-                          .command = "ALTER SYSTEM SET full_page_writes = on;\nSELECT "
-                                     "pg_reload_conf();"});
+    const struct options *options = &facts->pg->options;
+    bool advisory = options->mode == MODE_ADVISORY;
+    draft->severity = advisory || options->table ? STILE_WARNING : STILE_DANGER;
+    doctor_put(draft, "%s",
+               options->table ? "locks work, but have no tokens"
+               : advisory     ? "locks work, but have no tokens, no hold-at-least and no lock-delay"
+                              : "this mode stores its locks there");
+    return !is(facts, FACT_SCHEMA);
 }
 
-static void look_at_replication(const struct visit *visit)
+static bool lacks_rights(struct doctor_draft *draft, const struct doctor_facts *facts)
 {
-    int standbys = atoi(PQgetvalue(visit->facts, 0, FACT_STANDBYS));
-    char what[80];
-    snprintf(what, sizeof what, "%d standby server%s, none of them synchronous", standbys,
-             standbys == 1 ? "" : "s");
-    if (standbys > 0 && !is(visit, FACT_SYNCHRONOUS))
-        report(visit,
-               (struct stile_finding){
-                   .severity = STILE_WARNING,
-                   .id = "replication",
-                   .what = what,
-                   .why = "a failover may forget the last tokens, and repeat them",
-                   .cure = "name at least one in synchronous_standby_names",
-                   .command = "ALTER SYSTEM SET synchronous_standby_names = 'ANY 1 (*)';\nSELECT "
-                              "pg_reload_conf();"});
+    draft->command = PQgetvalue(facts->row, 0, FACT_RIGHTS);
+    return is(facts, FACT_SCHEMA) && !PQgetisnull(facts->row, 0, FACT_RIGHTS);
 }
 
-static void look_at_places(const struct visit *visit)
+/* Its schema is there, but not as the rule's column says. */
+static bool has_poor_schema(struct doctor_draft *draft, const struct doctor_facts *facts)
 {
-    const struct options *options = &visit->pg->options;
+    return is(facts, FACT_SCHEMA) && !is(facts, draft->rule->column);
+}
+
+static bool replicates_late(struct doctor_draft *draft, const struct doctor_facts *facts)
+{
+    long standbys = number(facts, FACT_STANDBYS);
+    doctor_put(draft, "%ld standby server%s", standbys, standbys == 1 ? "" : "s");
+    return standbys > 0 && !is(facts, FACT_SYNCHRONOUS);
+}
+
+static bool has_few_places(struct doctor_draft *draft, const struct doctor_facts *facts)
+{
+    const struct options *options = &facts->pg->options;
     bool row = options->mode == MODE_ROW;
-    int places = atoi(PQgetvalue(visit->facts, 0, FACT_PLACES));
-    bool few = places < (row ? (int)options->sessions : PLACES_LOW);
-    char what[80];
-    snprintf(what, sizeof what, "%d of its connections are free", places > 0 ? places : 0);
-    report(visit, (struct stile_finding){
-                      .severity = few ? STILE_WARNING : STILE_FINE,
-                      .id = "connections",
-                      .what = what,
-                      .why = !few  ? NULL
-                             : row ? "each claim that holds or waits needs one, up to sessions="
-                                   : "each waiting claim needs one, and each client another",
-                      .cure = few ? "raise max_connections, which needs a restart" : NULL});
+    long places = number(facts, FACT_PLACES);
+    doctor_put(draft, "%ld", places > 0 ? places : 0);
+    doctor_put(draft, "%s",
+               row ? "each claim that holds or waits needs one, up to sessions="
+                   : "each waiting claim needs one, and each client another");
+    return places < (row ? (long)options->sessions : PLACES_LOW);
 }
 
-static void look_at_locks(const struct visit *visit)
+static bool is_advisory(struct doctor_draft *draft, const struct doctor_facts *facts)
 {
-    long room = atol(PQgetvalue(visit->facts, 0, FACT_ROOM));
-    long used = atol(PQgetvalue(visit->facts, 0, FACT_LOCKS));
-    bool full = used > room / 2;
-    char what[160];
-    snprintf(what, sizeof what,
-             "%ld of %ld entries of the server's lock table are in use; one client may use %ld",
-             used, room, room / LOCKS_SHARE);
-    if (visit->pg->options.mode == MODE_ADVISORY)
-        report(visit,
-               (struct stile_finding){
-                   .severity = full ? STILE_WARNING : STILE_FINE,
-                   .id = "locks",
-                   .what = what,
-                   .why = full ? "once it is full, nobody can lock a table or even connect" : NULL,
-                   .cure = full ? "raise max_locks_per_transaction, which needs a restart, or use "
-                                  "mode=table in the URL"
-                                : NULL});
+    long room = number(facts, FACT_ROOM);
+    doctor_put(draft, "%ld of %ld", number(facts, FACT_LOCKS), room);
+    doctor_put(draft, "%ld", room / LOCKS_SHARE);
+    return facts->pg->options.mode == MODE_ADVISORY;
 }
+
+static bool has_few_locks(struct doctor_draft *draft, const struct doctor_facts *facts)
+{
+    return is_advisory(draft, facts) && number(facts, FACT_LOCKS) > number(facts, FACT_ROOM) / 2;
+}
+
+/* ---- the rules ---- */
+
+#define ENTRIES "$1 entries of the server's lock table are in use; one client may use $2"
+#define RELOAD  "\nSELECT pg_reload_conf();"
+
+static const struct doctor_rule rules[] = {
+    /* Whether anything can be locked. */
+    {"standby", STILE_DANGER, is_set, .column = FACT_RECOVERY,
+     .what = "this server is a standby, or in recovery",
+     .why = "nothing can be locked here, and its primary does not know of locks taken here",
+     .cure = "connect to the primary; with all servers in the URL, "
+             "target_session_attrs=read-write finds it"},
+    {"pooler", STILE_DANGER, is_pooled,
+     .what = "there is a pooler between this client and the server",
+     .why = "if it pools by transaction, the locks of one client end up with another client, or "
+            "with none",
+     .cure = "use mode=table in the URL, or connect to the server directly"},
+    {"version", STILE_DANGER, is_too_old, .what = "this server is older than PostgreSQL 14",
+     .why = "it has no idle_session_timeout, which is the lease of a session",
+     .cure = "use mode=table in the URL, or upgrade it"},
+    {"schema", STILE_DANGER, lacks_schema, .what = "this database has no schema `stile`",
+     .why = "$1", .command = "stile setup URL"},
+    {"rights", STILE_DANGER, lacks_rights,
+     .what = "this role lacks privileges on the schema `stile` that locks and jobs need",
+     .why = "a claim may be refused, or the release of one",
+     .cure = "run that as the schema's owner"},
+    {"schema-version", STILE_WARNING, has_poor_schema, .column = FACT_LINE,
+     .what = "the schema `stile` is older than this version of stile",
+     .why = "waits of more than a second are not in order, and need a connection each",
+     .command = "stile setup URL"},
+    {"unlogged", STILE_DANGER, has_poor_schema, .column = FACT_LOGGED,
+     .what = "a table of the schema `stile` is unlogged",
+     .why = "a crash of the server empties it, and tokens start again from 1",
+     .command = "ALTER TABLE stile.lock SET LOGGED;\nALTER TABLE stile.counter SET LOGGED;\n"
+                "ALTER TABLE stile.claim SET LOGGED;"},
+    /* Whether tokens last. */
+    {"fsync", STILE_FINE, is_set, .column = FACT_FSYNC, .what = "commits are on disk (fsync)"},
+    {"fsync", STILE_DANGER, NULL, .unless = is_set, .column = FACT_FSYNC, .what = "fsync is off",
+     .why = "after a crash of the machine tokens may be repeated, and the whole database may be "
+            "damaged",
+     .command = "ALTER SYSTEM SET fsync = on;" RELOAD},
+    {"full_page_writes", STILE_WARNING, NULL, .unless = is_set, .column = FACT_PAGES,
+     .what = "full_page_writes is off",
+     .why = "a crash of the machine may damage pages of the database",
+     .command = "ALTER SYSTEM SET full_page_writes = on;" RELOAD},
+    {"replication", STILE_WARNING, replicates_late, .what = "$1, none of them synchronous",
+     .why = "a failover may forget the last tokens, and repeat them",
+     .cure = "name at least one in synchronous_standby_names",
+     .command = "ALTER SYSTEM SET synchronous_standby_names = 'ANY 1 (*)';" RELOAD},
+    /* Whether there is room. */
+    {"connections", STILE_FINE, NULL, .unless = has_few_places,
+     .what = "$1 of its connections are free"},
+    {"connections", STILE_WARNING, has_few_places, .what = "$1 of its connections are free",
+     .why = "$2", .cure = "raise max_connections, which needs a restart"},
+    {"locks", STILE_FINE, is_advisory, .unless = has_few_locks, .what = ENTRIES},
+    {"locks", STILE_WARNING, has_few_locks, .what = ENTRIES,
+     .why = "once it is full, nobody can lock a table or even connect",
+     .cure = "raise max_locks_per_transaction, which needs a restart, or use mode=table in the "
+             "URL"},
+    {0},
+};
 
 static void on_facts(void *data, const struct answer *a)
 {
     struct query *query = data;
-    struct visit visit = {.query = query, .pg = pg_of(query->engine), .facts = a->result};
+    const struct doctor_facts facts = {.pg = pg_of(query->engine), .row = a->result};
+    struct stile_error strange;
+    char where[160];
     if (a->err || PQntuples(a->result) != 1 || PQnfields(a->result) != FACTS) {
-        query->engine->events->done(query, a->err);
+        error_set(&strange, STILE_CORRUPT, 0, "the server's answer has an unexpected form");
+        query->engine->events->done(query, a->err ? a->err : &strange);
         return;
     }
-    const PGconn *conn = visit.pg->pool.shared->conn;
-    snprintf(visit.where, sizeof visit.where, "%s:%s/%s", PQhost(conn), PQport(conn), PQdb(conn));
-    look_at_kind(&visit);
-    look_at_schema(&visit);
-    look_at_disk(&visit);
-    look_at_replication(&visit);
-    look_at_places(&visit);
-    look_at_locks(&visit);
+    const PGconn *conn = facts.pg->pool.shared->conn;
+    snprintf(where, sizeof where, "%s:%s/%s", PQhost(conn), PQport(conn), PQdb(conn));
+    doctor_apply(rules, &facts, where, doctor_report_to_query, query);
     query->engine->events->done(query, NULL);
 }
 
