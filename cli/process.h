@@ -12,7 +12,7 @@
  * copies of the descriptors it lives by: it lasts until both are gone.
  *
  * All share the caller's process group, so the terminal's Ctrl-C, Ctrl-Z and reads behave as if the
- * command had been started alone. What each of them does when is in docs/internals.md.
+ * command had been started alone. What each of them does when is in cli/README.md.
  */
 #ifndef STILE_CLI_PROCESS_H
 #define STILE_CLI_PROCESS_H
