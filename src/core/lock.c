@@ -237,15 +237,28 @@ static bool end_dropped(struct stile_lock *lock)
     return true;
 }
 
+/* Repetitions do not prolong it. It begins when it is first needed: an answer from inside the
+ * request costs no look at the clock. */
+static uint64_t patience_ends(struct stile_lock *lock)
+{
+    if (!lock->patience_until_ns)
+        lock->patience_until_ns = lock_now(lock) + RELEASE_PATIENCE_NS;
+    return lock->patience_until_ns;
+}
+
 /* A caller that wants to ask again once a claim in doubt is out of the way waits for that as for
  * the lock itself; any other goes on after a while. */
+static uint64_t answer_due(struct stile_lock *lock)
+{
+    uint64_t until = patience_ends(lock);
+    return may_ask_again(lock) && until < lock->wait_until_ns ? lock->wait_until_ns : until;
+}
+
 static void arm_withdrawal(struct stile_lock *lock)
 {
     if (lock->state != RELEASING)
         return; /* answered from inside the request */
-    uint64_t until = lock_now(lock) + RELEASE_PATIENCE_NS;
-    if (may_ask_again(lock) && until < lock->wait_until_ns)
-        until = lock->wait_until_ns;
+    uint64_t until = answer_due(lock);
     loop_disarm(lock->client->loop, &lock->timer);
     if (until != NEVER)
         loop_arm(lock->client->loop, &lock->timer, until);
@@ -281,6 +294,7 @@ static void begin_release(struct stile_lock *lock)
 {
     lock->given_up = false;
     lock->releases = 0;
+    lock->patience_until_ns = 0;
     lock->renewing = false; /* released() is the only answer from now on */
     send_release(lock);
 }
@@ -290,15 +304,20 @@ static bool is_final(const struct stile_error *err)
     return !err || err->status == STILE_OK || err->status == STILE_LOST;
 }
 
-/* A caller that waits for the claim in doubt to be gone goes on waiting; any other is answered now.
- */
-static void answer_unfinished_release(struct stile_lock *lock, const struct stile_error *err)
+/* A caller that waits for the claim in doubt to be gone goes on waiting. So does any other while
+ * the next answer may be better: a lost connection is no reason to report a failed release. */
+static void answer_unfinished_release(struct stile_lock *lock, const struct stile_error *err,
+                                      uint64_t now)
 {
-    bool ours = lock->outcome != STILE_OK; /* our reason for withdrawing comes first */
+    bool passing = err->status == STILE_UNREACHABLE || err->status == STILE_UNCERTAIN;
     if (lock->state == RELEASING && may_ask_again(lock))
         return;
+    if (lock->state == RELEASING && !lock->outcome)
+        lock_set_reason(lock, err); /* else our reason for withdrawing comes first */
+    if (passing && now < patience_ends(lock))
+        return;
     if (lock->state == RELEASING)
-        lock_complete(lock, ours ? lock->outcome : err->status, ours ? lock->reason : err);
+        lock_complete(lock, lock->outcome ? lock->outcome : err->status, lock->reason);
     lock->given_up = true;
 }
 
@@ -312,11 +331,11 @@ static bool schedule_release(struct stile_lock *lock, const struct stile_error *
     if (now >= lock->release_until_ns)
         return false;
     LOCK_LOG(lock, first_time(lock->releases), "release is repeated: %s", err->message);
-    answer_unfinished_release(lock, err);
+    answer_unfinished_release(lock, err, now);
     move_to(lock, lock->state == RELEASING ? RELEASE_PAUSED : CLEARING_PAUSED);
     uint64_t at = now + loop_backoff(loop, REPEAT_FIRST_NS, REPEAT_MAX_NS, lock->releases++);
-    if (lock->op && lock->wait_until_ns < at)
-        at = lock->wait_until_ns;
+    if (lock->op && answer_due(lock) < at)
+        at = answer_due(lock);
     loop_arm(loop, &lock->timer, at);
     return true;
 }
@@ -324,10 +343,10 @@ static bool schedule_release(struct stile_lock *lock, const struct stile_error *
 static void repeat_release(struct stile_lock *lock)
 {
     move_to(lock, lock->state == RELEASE_PAUSED ? RELEASING : CLEARING);
-    if (lock->op && lock_now(lock) >= lock->wait_until_ns)
+    if (lock->op && lock_now(lock) >= answer_due(lock))
         lock_give_up(lock);
     send_release(lock);
-    if (lock->op)
+    if (!lock->given_up)
         arm_withdrawal(lock);
 }
 
@@ -364,7 +383,8 @@ static void release_lost(struct stile_lock *lock)
         leave_repetition(lock);
     } else if (lock->state == CLEARING) {
         move_to(lock, RELEASING);
-        loop_arm(lock->client->loop, &lock->timer, lock_now(lock) + RELEASE_PATIENCE_NS);
+        lock->patience_until_ns = 0;
+        arm_withdrawal(lock);
     } else {
         move_to(lock, IDLE);
         lock_complete(lock, STILE_LOST, lock->reason);
@@ -409,6 +429,7 @@ void lock_cancel(struct stile_lock *lock)
     } else if (is_releasing(lock) && may_ask_again(lock)) {
         lock_clear_reason(lock);
         lock->outcome = STILE_CANCELLED;
+        lock->patience_until_ns = 0;
         if (lock->state == RELEASE_PAUSED)
             leave_repetition(lock);
         else
@@ -500,9 +521,9 @@ static void end_of_wait(struct stile_lock *lock, bool in_engine)
 
 void lock_give_up(struct stile_lock *lock)
 {
+    const struct stile_error *why = lock->reason ? lock->reason : &no_answer;
     lock->given_up = true;
-    lock_complete(lock, lock->outcome ? lock->outcome : STILE_UNREACHABLE,
-                  lock->reason ? lock->reason : &no_answer);
+    lock_complete(lock, lock->outcome ? lock->outcome : why->status, why);
 }
 
 static void send_request(struct stile_lock *lock)
@@ -513,9 +534,10 @@ static void send_request(struct stile_lock *lock)
         return;
     }
     lease_stop(lock);
+    lock->patience_until_ns = 0; /* the engine's time to answer begins now */
     engine->class->release(engine, lock->claim);
     if (lock->state == RELEASING && !lock->given_up)
-        arm_withdrawal(lock); /* the engine's time to answer begins now */
+        arm_withdrawal(lock);
 }
 
 /* A task, not a call from admission_leave(): that runs inside an answer of the engine, and a line

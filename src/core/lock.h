@@ -84,8 +84,9 @@ struct stile_lock {
     struct stile_lock *line_next, *line_before;
 
     /* releasing */
-    uint64_t release_until_ns; /* from then on nothing can be left to release */
-    unsigned releases;         /* how often it was repeated */
+    uint64_t release_until_ns;  /* from then on nothing can be left to release */
+    uint64_t patience_until_ns; /* its caller waits no longer than this; 0: not begun */
+    unsigned releases;          /* how often it was repeated */
 
     /* held, or waiting on a session */
     uint64_t token, sent_ns, deadline_ns, renew_at_ns; /* sent: what the deadline counts from */

@@ -180,6 +180,53 @@ static void a_refused_release_is_repeated(void **state)
     assert_status(stile_lock_acquire(lock, -1, NULL), OK);
 }
 
+/* A connection that broke, a failover: the caller need not hear of what passes in time. */
+static void what_may_pass_is_waited_out(void **state)
+{
+    struct world *w = *state;
+    struct stile_lock *lock = make_lock(w->clients[0], "a", NULL);
+
+    assert_status(stile_lock_acquire(lock, -1, NULL), OK);
+    SCRIPT_NEXT(w->script, SCRIPT_RELEASE, .act = SCRIPT_FAIL, .status = STILE_UNREACHABLE);
+    SCRIPT_NEXT(w->script, SCRIPT_RELEASE, .act = SCRIPT_FAIL, .status = STILE_UNCERTAIN);
+    assert_status(stile_lock_release(lock, NULL), OK);
+    assert_null(place_of(w, "a")->holder);
+    assert_trace(w->script, "claim a, release a, release a, release a");
+}
+
+/* Repetitions do not prolong the caller's wait, and it hears what the engine said last. */
+static void patience_with_what_may_pass_ends(void **state)
+{
+    struct world *w = *state;
+    struct stile_lock *lock = make_lock(w->clients[0], "a", NULL);
+    struct stile_error err;
+
+    assert_status(stile_lock_acquire(lock, -1, NULL), OK);
+    uint64_t start = world_now(w);
+    SCRIPT_ALWAYS(w->script, SCRIPT_RELEASE, .act = SCRIPT_FAIL, .status = STILE_UNCERTAIN);
+    assert_status(stile_lock_release(lock, &err), UNCERTAIN);
+    assert_int_equal(world_now(w) - start, 3000 * MS);
+    assert_string_equal(err.message, "releasing 'a': the script says so");
+
+    SCRIPT_ALWAYS(w->script, SCRIPT_RELEASE, .act = SCRIPT_MODEL);
+    world_pass(w, 2 * SEC);
+    assert_null(place_of(w, "a")->holder);
+    assert_status(stile_lock_acquire(lock, -1, NULL), OK);
+}
+
+/* Nor is the end of the client a reason to leave the name locked for a whole lease. */
+static void closing_waits_out_what_may_pass(void **state)
+{
+    struct world *w = *state;
+    struct stile_lock *lock = make_lock(w->clients[0], "a", NULL);
+
+    assert_status(stile_lock_acquire(lock, -1, NULL), OK);
+    SCRIPT_NEXT(w->script, SCRIPT_RELEASE, .act = SCRIPT_FAIL, .status = STILE_UNREACHABLE);
+    SCRIPT_NEXT(w->script, SCRIPT_RELEASE, .act = SCRIPT_FAIL, .status = STILE_UNREACHABLE);
+    world_close_client(w, 0);
+    assert_null(place_of(w, "a")->holder);
+}
+
 static void a_claim_of_its_own_lease_is_not_released_for_ever(void **state)
 {
     struct world *w = *state;
@@ -381,6 +428,9 @@ int main(void)
         TEST_IN(open_one, closing_does_not_wait_for_what_was_given_up),
         TEST_IN(open_one, a_refused_release_says_why),
         TEST_IN(open_session, a_refused_release_is_repeated),
+        TEST_IN(open_one, what_may_pass_is_waited_out),
+        TEST_IN(open_one, patience_with_what_may_pass_ends),
+        TEST_IN(open_one, closing_waits_out_what_may_pass),
         TEST_IN(open_one, a_claim_of_its_own_lease_is_not_released_for_ever),
         TEST_IN(open_session, a_loss_is_cleared_away_again_and_again),
         TEST_IN(open_session, a_claim_in_doubt_is_withdrawn_before_it_is_made_again),
