@@ -275,14 +275,14 @@ static void send_release(struct stile_lock *lock)
         lease_keep_session(lock);
 }
 
-/* A claim with a lease of its own is gone when that is over. What lives by a session stays as long
- * as the session does, so its release is never abandoned. A process lease has no second answer. */
+/* A claim with a lease of its own is gone when that is over, counted from now: a renewal that was
+ * not answered may have extended it. What lives by a session stays as long as the session does, so
+ * its release is never abandoned. A process lease has no second answer. */
 static uint64_t end_of_repetition(const struct stile_lock *lock)
 {
     switch (lock->client->engine->caps.lease) {
     case STILE_LEASE_CLAIM:
-        return lock->state == HELD ? lock->sent_ns + lock->lease_ns
-                                   : lock_now(lock) + lock->claim->ttl_ns;
+        return lock_now(lock) + (lock->state == HELD ? lock->lease_ns : lock->claim->ttl_ns);
     case STILE_LEASE_SESSION:
         return NEVER;
     default:

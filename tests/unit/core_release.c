@@ -241,6 +241,23 @@ static void a_claim_of_its_own_lease_is_not_released_for_ever(void **state)
     assert_trace(w->script, "");
 }
 
+/* A renewal that the server executed, and whose answer was lost, has extended the lease. */
+static void an_unanswered_renewal_prolongs_the_repetition(void **state)
+{
+    struct world *w = *state;
+    struct stile_lock *lock = make_lock(w->clients[0], "a", NULL);
+
+    SCRIPT_ALWAYS(w->script, SCRIPT_RENEW, .act = SCRIPT_UNKNOWN, .reached = true);
+    assert_status(stile_lock_acquire(lock, -1, NULL), OK);
+    world_pass(w, 9 * SEC);
+    SCRIPT_ALWAYS(w->script, SCRIPT_RELEASE, .act = SCRIPT_FAIL, .status = STILE_UNREACHABLE);
+    assert_status(stile_lock_release(lock, NULL), UNREACHABLE); /* after twelve seconds */
+    assert_non_null(place_of(w, "a")->holder);
+    SCRIPT_ALWAYS(w->script, SCRIPT_RELEASE, .act = SCRIPT_MODEL);
+    world_pass(w, 2 * SEC);
+    assert_null(place_of(w, "a")->holder);
+}
+
 /* What was lost is cleared away in the same manner, while its user may come and go. */
 static void a_loss_is_cleared_away_again_and_again(void **state)
 {
@@ -432,6 +449,7 @@ int main(void)
         TEST_IN(open_one, patience_with_what_may_pass_ends),
         TEST_IN(open_one, closing_waits_out_what_may_pass),
         TEST_IN(open_one, a_claim_of_its_own_lease_is_not_released_for_ever),
+        TEST_IN(open_one, an_unanswered_renewal_prolongs_the_repetition),
         TEST_IN(open_session, a_loss_is_cleared_away_again_and_again),
         TEST_IN(open_session, a_claim_in_doubt_is_withdrawn_before_it_is_made_again),
         TEST_IN(open_session, a_wait_ends_in_time_while_a_withdrawal_is_repeated),
