@@ -237,6 +237,15 @@ static bool end_dropped(struct stile_lock *lock)
     return true;
 }
 
+/* Granted to a resumption that no caller waits for: it stays in the engine as it was. */
+static bool leave_dropped(struct stile_lock *lock)
+{
+    const struct engine_detached *detached = lock->client->engine->class->detached;
+    if (lock->state == DROPPED && detached->detach)
+        detached->detach(lock->client->engine, lock->claim);
+    return end_dropped(lock);
+}
+
 /* Repetitions do not prolong it. It begins when it is first needed: an answer from inside the
  * request costs no look at the clock. */
 static uint64_t patience_ends(struct stile_lock *lock)
@@ -610,7 +619,7 @@ static struct stile_lock *lock_of(struct claim *claim)
 void lock_granted(struct claim *claim, uint64_t token, uint64_t sent_ns, uint64_t ttl_ns)
 {
     struct stile_lock *lock = lock_of(claim);
-    if (end_dropped(lock) || !is_claiming(lock))
+    if (leave_dropped(lock) || !is_claiming(lock))
         return;
     admission_leave(lock);
     /* The answer took so long that the lease is as good as over: never call that held. */
@@ -620,7 +629,7 @@ void lock_granted(struct claim *claim, uint64_t token, uint64_t sent_ns, uint64_
         lock_set_reason(lock, &late);
         LOCK_LOG(lock, STILE_LOG_WARNING, "%s", late.message);
         withdraw(lock, STILE_UNREACHABLE);
-        (void)end_dropped(lock);
+        (void)leave_dropped(lock);
         return;
     }
     if (lock->state == RESUMING)

@@ -293,6 +293,47 @@ static void resumed_too_late_is_left_alone(void **state)
     assert_null(w->clients[0]->locks);
 }
 
+static unsigned detached_claims;
+
+static void count_detached(struct engine *engine, struct claim *claim)
+{
+    (void)engine, (void)claim;
+    detached_claims++;
+}
+
+/* The engine has it, and would keep the memory of a handle that core has forgotten. */
+static void what_is_resumed_for_no_caller_is_detached(void **state)
+{
+    struct world *w = *state;
+    struct engine *engine = w->clients[0]->engine;
+    static struct engine_detached detached;
+    static struct engine_class class;
+    struct stile_lock *lock;
+    char owner[64];
+
+    detached = *engine->class->detached;
+    detached.detach = count_detached;
+    class = *engine->class;
+    class.detached = &detached;
+    leave_one_behind(w, owner, sizeof(owner));
+    detached_claims = 0;
+    engine->class = &class;
+    lock = make_lock(w->clients[0], "a", STILE_OPTIONS(.owner = owner, .ttl_ms = 60000));
+    SCRIPT_NEXT(w->script, SCRIPT_RESUME, .back_ns = 6 * SEC);
+    assert_status(stile_lock_resume(lock, NULL), UNREACHABLE);
+    assert_int_equal(detached_claims, 0);
+    world_pass(w, 2 * SEC);
+    assert_int_equal(detached_claims, 1);
+    stile_lock_free(lock);
+
+    lock = make_lock(w->clients[0], "a", STILE_OPTIONS(.owner = owner, .ttl_ms = 1000));
+    SCRIPT_NEXT(w->script, SCRIPT_RESUME, .back_ns = 2 * SEC); /* after the new deadline */
+    assert_status(stile_lock_resume(lock, NULL), UNREACHABLE);
+    assert_int_equal(detached_claims, 2);
+    stile_lock_free(lock);
+    assert_null(w->clients[0]->locks);
+}
+
 static void free_while_resuming_is_not_answered(void **state)
 {
     struct world *w = *state;
@@ -363,6 +404,7 @@ int main(void)
         TEST_IN(open_detached, resume_of_what_is_gone_is_lost),
         TEST_IN(open_detached, what_cannot_be_resumed_is_left_alone),
         TEST_IN(open_detached, resumed_too_late_is_left_alone),
+        TEST_IN(open_detached, what_is_resumed_for_no_caller_is_detached),
         TEST_IN(open_detached, free_while_resuming_is_not_answered),
         TEST_IN(open_detached, a_lost_lock_is_not_detached),
         TEST_IN(open_detached, detach_while_a_renewal_is_under_way),
