@@ -293,8 +293,8 @@ struct engine_class {
     void (*claim)(struct engine *engine, struct claim *claim);
 
     /* Must give a granted claim back, withdraw a waiting one, and remove one whose fate is unknown.
-     * Idempotent in the engine: an unanswered request is repeated. hold_ns is kept even if the
-     * process ends. */
+     * Idempotent in the engine: core repeats it until the answer is final. hold_ns is kept even if
+     * the process ends. */
     void (*release)(struct engine *engine, struct claim *claim);
 
     /* Claim leases: must renew each of n claims, batched. Session leases: must renew each session

@@ -1,6 +1,7 @@
 /* Claims, from the first request to the release.
  *
- *     IDLE ──► REQUESTED ──► WAITING ──► CONFIRMING ──► REPLICATING ──► HELD ──► RELEASING ──► IDLE
+ *     IDLE ──► TAKING ──► REQUESTED ──► WAITING ──► CONFIRMING ──► REPLICATING ──► HELD
+ *     HELD ──► RELEASING ──► IDLE
  *
  * A claim on a name without contention sends the short script (take.lua). If the name is taken,
  * or was lately, it sends the long one (claim.lua), which queues it. A waiter is granted by a
@@ -14,6 +15,7 @@
  * died at once.
  *
  * One script releases, withdraws and clears away (release.lua). */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -51,7 +53,6 @@ static void enlist(struct redis_claim *claim)
     claim->newer = NULL;
     *(redis->newest ? &redis->newest->newer : &redis->oldest) = claim;
     redis->newest = claim;
-    claim->listed = true;
     claim->lease_kind = redis_leases_add(&redis->leases, base_of(claim)->ttl_ns);
 }
 
@@ -59,14 +60,11 @@ static void unlist(struct redis_claim *claim)
 {
     struct redis *redis = redis_of_claim(claim);
     struct redis_claim **at = &redis->by_owner[bucket_of(claim->owner)];
-    if (!claim->listed)
-        return;
     while (*at != claim)
         at = &(*at)->next;
     *at = claim->next;
     *(claim->older ? &claim->older->newer : &redis->oldest) = claim->newer;
     *(claim->newer ? &claim->newer->older : &redis->newest) = claim->older;
-    claim->listed = false;
     redis_leases_remove(&redis->leases, claim->lease_kind);
 }
 
@@ -78,34 +76,82 @@ static struct redis_claim *find_claim(struct redis *redis, const char *owner)
     return claim;
 }
 
-/* ---- failed ---- */
+/* ---- the states ---- */
 
-static void stop_timer(struct redis_claim *claim)
+#define TO(state) (1u << (state))
+#define TO_GRANT  (TO(REPLICATING) | TO(HELD))
+#define TO_END    (TO(WITHDRAWING) | TO(IDLE))
+#define TO_CLAIM  (TO(TAKING) | TO(REQUESTED) | TO(RESUMING))
+
+/* Where each state may lead. WITHDRAWING follows IDLE if the claim failed in doubt. A new claim may
+ * follow a release in doubt: core stops repeating it when the lease must be over. */
+static const unsigned transitions[] = {
+    [IDLE] = TO_CLAIM | TO(WITHDRAWING),
+    [TAKING] = TO(REQUESTED) | TO_GRANT | TO_END,
+    [REQUESTED] =
+        TO(REQUESTED) | TO(GRANTED_EARLY) | TO(WAITING) | TO(UNANSWERED) | TO_GRANT | TO_END,
+    [GRANTED_EARLY] = TO(REQUESTED) | TO(WAITING) | TO(UNANSWERED) | TO_GRANT | TO_END,
+    [WAITING] = TO(REQUESTED) | TO(LOOKING) | TO(UNANSWERED) | TO(CONFIRMING) | TO_END,
+    [LOOKING] = TO(REQUESTED) | TO(WAITING) | TO(UNANSWERED) | TO(CONFIRMING) | TO_END,
+    [UNANSWERED] = TO(REQUESTED) | TO(CONFIRMING) | TO(WITHDRAWING),
+    [CONFIRMING] = TO(REQUESTED) | TO(UNANSWERED) | TO_GRANT | TO_END,
+    [RESUMING] = TO(HELD) | TO(IDLE),
+    [REPLICATING] = TO(HELD) | TO_END,
+    [HELD] = TO(RELEASING) | TO(IDLE), /* IDLE: detached */
+    [RELEASING] = TO(RELEASE_FAILED) | TO(RELEASE_IN_DOUBT) | TO(IDLE),
+    [RELEASE_FAILED] = TO(RELEASING) | TO_CLAIM,
+    [RELEASE_IN_DOUBT] = TO(RELEASING_AGAIN) | TO_CLAIM,
+    [RELEASING_AGAIN] = TO(RELEASE_IN_DOUBT) | TO(IDLE),
+    [WITHDRAWING] = TO(IDLE),
+};
+
+/* Core may end the claim in these states, so nothing points to it. */
+static bool is_listed(enum claim_state state)
+{
+    return state != IDLE && state != RELEASE_FAILED && state != RELEASE_IN_DOUBT;
+}
+
+static bool has_timer(enum claim_state state)
+{
+    return state > IDLE && state < HELD;
+}
+
+static bool is_in_queue(enum claim_state state)
+{
+    return state == WAITING || state == LOOKING || state == UNANSWERED;
+}
+
+static void move_to(struct redis_claim *claim, enum claim_state state)
 {
     struct loop *loop = base_of(claim)->engine->loop;
-    if (claim->has_timer) {
+    enum claim_state before = claim->state;
+    assert(transitions[before] & TO(state));
+    claim->state = state;
+    if (has_timer(before) && !has_timer(state)) {
         loop_disarm(loop, &claim->timer);
         loop_unreserve(loop, 1);
     }
-    claim->has_timer = false;
+    if (is_listed(state) && !is_listed(before))
+        enlist(claim);
+    else if (is_listed(before) && !is_listed(state))
+        unlist(claim);
 }
 
+/* ---- failed ---- */
+
 /* Here, not on the server. */
-static void forget(struct redis_claim *claim)
+static void forget(struct redis_claim *claim, enum claim_state state)
 {
     redis_replicas_forget(claim);
     redis_route_forget(redis_of_claim(claim), claim);
-    stop_timer(claim);
-    unlist(claim);
-    claim->state = IDLE;
+    move_to(claim, state);
 }
 
 /* After UNCERTAIN the claim keeps its owner value: the withdrawal that core sends needs it. */
 static void fail(struct redis_claim *claim, const struct stile_error *err)
 {
     struct claim *base = base_of(claim);
-    forget(claim);
-    claim->may_be_there = err->status == STILE_UNCERTAIN;
+    forget(claim, IDLE);
     base->engine->events->failed(base, err);
 }
 
@@ -125,8 +171,7 @@ static void hold(struct redis_claim *claim)
 {
     struct claim *base = base_of(claim);
     struct redis *redis = redis_of_claim(claim);
-    stop_timer(claim);
-    claim->state = HELD;
+    move_to(claim, HELD);
     claim->granted_ns = claim->sent_ns - claim->held_ns;
     /* For the message of `stile break`; without it only the next renewal would notice. */
     redis_route_listen(redis, base->name, base->name_len, NULL);
@@ -148,10 +193,12 @@ static void replicated(struct redis_claim *claim, const struct stile_error *err)
 static void granted(struct redis_claim *claim, uint64_t token)
 {
     claim->token = token;
-    if (redis_of_claim(claim)->wait_replicas == 0 || claim->resumed)
+    if (redis_of_claim(claim)->wait_replicas == 0 || claim->state == RESUMING) {
         hold(claim);
-    else
-        redis_replicas_await(claim, replicated);
+        return;
+    }
+    move_to(claim, REPLICATING);
+    redis_replicas_await(claim, replicated);
 }
 
 /* ---- requests ---- */
@@ -166,7 +213,7 @@ static void fail_malformed(struct redis_claim *claim)
 static void report_busy(struct redis_claim *claim, long long pttl_ms)
 {
     struct claim *base = base_of(claim);
-    forget(claim);
+    forget(claim, IDLE);
     base->engine->events->busy(base, pttl_ms > 0 ? (uint64_t)pttl_ms * NS_PER_MS : 0);
 }
 
@@ -219,8 +266,7 @@ static void send_take(struct redis_claim *claim)
     redis_call_add(&call, n.px);
     redis_call_add(&call, n.terms);
     redis_identity_publish(redis, base);
-    claim->taking = true;
-    claim->state = REQUESTED;
+    move_to(claim, TAKING);
     claim->sent_ns = loop_now(redis->engine.loop);
     if (redis_call_send(&call, redis, &redis_script_take, on_taken, claim, &err))
         claim_unanswered(claim, &err);
@@ -239,9 +285,8 @@ static void add_entry(struct call *call, struct redis_claim *claim, struct numbe
 /* The answer to an earlier look must not count: it may be older than what follows. */
 static void stop_looking(struct redis_claim *claim)
 {
-    if (claim->look_pending)
+    if (claim->state == LOOKING)
         redis_route_forget(redis_of_claim(claim), claim);
-    claim->look_pending = false;
 }
 
 static void send_claim(struct redis_claim *claim)
@@ -265,13 +310,13 @@ static void send_claim(struct redis_claim *claim)
     redis_call_add(&call, behind);
     redis_identity_publish(redis, base);
     claim->behind_ns = 0;
-    claim->taking = claim->unanswered = false;
-    claim->state = REQUESTED;
+    move_to(claim, REQUESTED);
     claim->sent_ns = now_ns;
     if (redis_call_send(&call, redis, &redis_script_claim, on_claimed, claim, &err))
         claim_unanswered(claim, &err);
 }
 
+/* Reserves the timer, which move_to() gives back. */
 static bool begin(struct redis_claim *claim)
 {
     struct claim *base = base_of(claim);
@@ -281,13 +326,9 @@ static bool begin(struct redis_claim *claim)
         base->engine->events->failed(base, &err);
         return false;
     }
-    claim->has_timer = true;
     claim->timer.fn = on_look_due;
-    claim->tries = 0;
-    claim->granted_early = claim->has_waited = claim->may_be_there = claim->resumed = false;
-    claim->unanswered = claim->look_pending = false;
+    claim->has_waited = false;
     claim->behind_ns = claim->held_ns = 0;
-    enlist(claim);
     return true;
 }
 
@@ -326,8 +367,7 @@ static void confirm(struct redis_claim *claim)
 {
     struct stile_error err;
     stop_looking(claim);
-    claim->state = CONFIRMING;
-    claim->unanswered = claim->granted_early = false;
+    move_to(claim, CONFIRMING);
     claim->sent_ns = loop_now(base_of(claim)->engine->loop);
     if (redis_replicas_confirm(claim, NULL, on_confirmed, &err))
         claim_unanswered(claim, &err);
@@ -383,7 +423,7 @@ static enum stile_status send_resume(struct redis_claim *claim, struct stile_err
     redis_call_add(&call, claim->owner);
     redis_call_add(&call, base->ttl_given ? n.ttl : "");
     redis_call_add(&call, n.ttl);
-    claim->state = CONFIRMING;
+    move_to(claim, RESUMING);
     claim->sent_ns = loop_now(redis->engine.loop);
     return redis_call_send(&call, redis, &redis_script_resume, on_resumed, claim, err);
 }
@@ -400,7 +440,6 @@ void redis_claims_resume(struct engine *engine, struct claim *base)
     memcpy(claim->owner, base->owner, sizeof claim->owner);
     if (!begin(claim))
         return;
-    claim->resumed = true;
     if (send_resume(claim, &err))
         fail_to_resume(claim, &err);
 }
@@ -409,7 +448,7 @@ void redis_claims_detach(struct engine *engine, struct claim *base)
 {
     redis_of(engine)->has_detached = true;
     redis_claim_leave_batch(redis_claim_of(base));
-    forget(redis_claim_of(base));
+    forget(redis_claim_of(base), IDLE);
 }
 
 const char *redis_claims_owner(struct engine *engine, struct claim *base)
@@ -490,7 +529,7 @@ static struct queue_status queue_status_of(const redisReply *reply)
 static void on_looked(void *data, const redisReply *reply, const struct stile_error *err)
 {
     struct redis_claim *claim = data;
-    claim->look_pending = false;
+    move_to(claim, WAITING);
     if (err) {
         claim_unanswered(claim, err);
     } else if (is_array(reply, 4) && number_at(reply, 0) == 0) {
@@ -511,22 +550,20 @@ static void send_look(struct redis_claim *claim)
     redis_call_begin(&call, SCRIPT_KEYS, redis, base->name, base->name_len);
     add_entry(&call, claim, &n);
     redis_call_add(&call, n.slots);
-    claim->look_pending = true;
-    if (redis_call_send(&call, redis, &redis_script_look, on_looked, claim, &err)) {
-        claim->look_pending = false;
+    move_to(claim, LOOKING);
+    if (redis_call_send(&call, redis, &redis_script_look, on_looked, claim, &err))
         claim_unanswered(claim, &err);
-    }
 }
 
 static void on_look_due(struct timer *timer)
 {
     struct redis_claim *claim = container_of(timer, struct redis_claim, timer);
     bool sure = loop_now(base_of(claim)->engine->loop) >= claim->sent_ns + SURE_NS;
-    if (claim->state != WAITING)
+    if (!is_in_queue(claim->state))
         return;
-    if (sure || claim->unanswered || claim->asked_at != claim_node(claim))
+    if (sure || claim->state == UNANSWERED || claim->asked_at != claim_node(claim))
         send_claim(claim);
-    else if (!claim->look_pending)
+    else if (claim->state == WAITING)
         send_look(claim);
 }
 
@@ -534,8 +571,7 @@ static void claim_unanswered(struct redis_claim *claim, const struct stile_error
 {
     bool passing = err->status == STILE_UNREACHABLE || err->status == STILE_UNCERTAIN;
     if (claim->has_waited && passing) {
-        claim->state = WAITING;
-        claim->unanswered = true;
+        move_to(claim, UNANSWERED);
         arm_look(claim, &(struct queue_status){.ms = -1, .foreign = ""});
         return;
     }
@@ -551,11 +587,12 @@ static void wait_in_queue(struct redis_claim *claim, const redisReply *reply)
     struct claim *base = base_of(claim);
     struct queue_status status = queue_status_of(reply);
     struct stile_error err;
-    claim->state = WAITING;
+    bool granted_early = claim->state == GRANTED_EARLY;
+    move_to(claim, WAITING);
     claim->has_waited = true;
     if (redis_route_listen(redis, base->name, base->name_len, &err))
         claim_unanswered(claim, &err);
-    else if (claim->granted_early)
+    else if (granted_early)
         confirm(claim);
     else
         arm_look(claim, &status);
@@ -565,10 +602,10 @@ static void wait_in_queue(struct redis_claim *claim, const redisReply *reply)
 
 static void message_granted(struct redis_claim *claim)
 {
-    if (claim->state == WAITING)
+    if (is_in_queue(claim->state))
         confirm(claim);
     else if (claim->state == REQUESTED)
-        claim->granted_early = true;
+        move_to(claim, GRANTED_EARLY);
 }
 
 static void message_broken(struct redis_claim *claim)
@@ -577,7 +614,6 @@ static void message_broken(struct redis_claim *claim)
     if (claim->state != HELD)
         return;
     error_set(&err, STILE_LOST, 0, "taken over by `stile break`");
-    claim->may_be_there = false;
     base_of(claim)->engine->events->lost(base_of(claim), &err);
 }
 
@@ -585,7 +621,7 @@ static void message_pause(struct redis_claim *claim, const char *text)
 {
     char *rest;
     long long ms = strtoll(text, &rest, 10);
-    if (claim->state == WAITING && rest != text && ms >= 0)
+    if (is_in_queue(claim->state) && rest != text && ms >= 0)
         arm_look(claim, &(struct queue_status){.ms = ms, .foreign = ""});
 }
 
@@ -613,13 +649,14 @@ void redis_claims_message(struct redis *redis, const char *text, size_t len)
 void redis_claims_look_again(struct node *node)
 {
     for (struct redis_claim *claim = node->redis->oldest, *next; claim; claim = next) {
-        bool asked = claim->state == REQUESTED && base_of(claim)->wait && !claim->taking;
+        bool requested = claim->state == REQUESTED || claim->state == GRANTED_EARLY;
+        bool asked = requested && base_of(claim)->wait;
         next = claim->newer;
         if (claim_node(claim) != node)
             continue;
         if (asked)
             redis_route_forget(node->redis, claim);
-        if (asked || claim->state == WAITING) {
+        if (asked || is_in_queue(claim->state)) {
             claim->has_waited = true;
             send_claim(claim);
         }
@@ -630,7 +667,7 @@ void redis_claims_request_again(struct node *node)
 {
     for (struct redis_claim *claim = node->redis->oldest, *next; claim; claim = next) {
         next = claim->newer;
-        if (claim->state == WAITING && claim->unanswered && claim_node(claim) == node)
+        if (claim->state == UNANSWERED && claim_node(claim) == node)
             send_claim(claim);
     }
 }
@@ -639,7 +676,7 @@ void redis_claims_follow(struct redis *redis)
 {
     for (struct redis_claim *claim = redis->oldest, *next; claim; claim = next) {
         next = claim->newer;
-        if (claim->state == WAITING && claim->asked_at != claim_node(claim)) {
+        if (is_in_queue(claim->state) && claim->asked_at != claim_node(claim)) {
             claim->has_waited = true;
             send_claim(claim);
         }
@@ -648,29 +685,23 @@ void redis_claims_follow(struct redis *redis)
 
 /* ---- release ---- */
 
-#define RELEASE_AGAIN_NS    (20 * NS_PER_MS)
-#define RELEASE_PATIENCE_NS (2500 * NS_PER_MS)
-
-static void end_release(struct redis_claim *claim, const struct stile_error *err)
+static void end_release(struct redis_claim *claim, enum claim_state state,
+                        const struct stile_error *err)
 {
     struct claim *base = base_of(claim);
-    forget(claim);
-    claim->may_be_there = claim->may_be_gone = false;
+    forget(claim, state);
     base->engine->events->released(base, err);
 }
 
-/* Sent again until it is answered or too late: the owner value makes that safe. */
-static void release_unanswered(struct redis_claim *claim, const struct stile_error *err)
+/* Core calls release() again; the owner value makes that safe. */
+static void release_failed(struct redis_claim *claim, const struct stile_error *err)
 {
-    struct loop *loop = base_of(claim)->engine->loop;
-    uint64_t at = loop_now(loop) + (RELEASE_AGAIN_NS << (claim->tries < 5 ? claim->tries : 5));
-    bool passing = err->status == STILE_UNREACHABLE || err->status == STILE_UNCERTAIN;
-    claim->tries++;
-    claim->may_be_gone |= err->status == STILE_UNCERTAIN;
-    if (!passing || !claim->has_timer || at >= claim->give_up_ns)
-        end_release(claim, err);
+    if (claim->state == WITHDRAWING)
+        end_release(claim, IDLE, err);
+    else if (claim->state == RELEASING && err->status != STILE_UNCERTAIN)
+        end_release(claim, RELEASE_FAILED, err);
     else
-        loop_arm(loop, &claim->timer, at);
+        end_release(claim, RELEASE_IN_DOUBT, err);
 }
 
 static void on_released(void *data, const redisReply *reply, const struct stile_error *err)
@@ -678,13 +709,12 @@ static void on_released(void *data, const redisReply *reply, const struct stile_
     struct redis_claim *claim = data;
     struct stile_error lost;
     if (err) {
-        release_unanswered(claim, err);
-    } else if (is_number(reply) && reply->integer == 0 && !claim->may_be_there &&
-               !claim->may_be_gone) {
+        release_failed(claim, err);
+    } else if (is_number(reply) && reply->integer == 0 && claim->state == RELEASING) {
         error_set(&lost, STILE_LOST, 0, "the lock was no longer held");
-        end_release(claim, &lost);
+        end_release(claim, IDLE, &lost);
     } else {
-        end_release(claim, NULL);
+        end_release(claim, IDLE, NULL);
     }
 }
 
@@ -701,6 +731,11 @@ static enum stile_status send_give(struct redis_claim *claim, struct stile_error
     return redis_call_send(&call, redis, &redis_script_give, on_given, claim, err);
 }
 
+static bool was_held(const struct redis_claim *claim)
+{
+    return claim->state == RELEASING || claim->state == RELEASING_AGAIN;
+}
+
 static enum stile_status send_release(struct redis_claim *claim, conn_fn *fn, void *data,
                                       struct stile_error *err)
 {
@@ -709,7 +744,7 @@ static enum stile_status send_release(struct redis_claim *claim, conn_fn *fn, vo
     struct numbers n;
     struct call call;
     /* hold_at_least does not apply to a grant that never reached its owner or was not used. */
-    bool used = !claim->may_be_there && !base->unused;
+    bool used = was_held(claim) && !base->unused;
     redis_call_begin(&call, SCRIPT_KEYS, redis, base->name, base->name_len);
     add_entry(&call, claim, &n);
     redis_call_add(&call, used ? n.hold : "0");
@@ -721,48 +756,38 @@ static void send_release_or_give(struct redis_claim *claim)
 {
     struct claim *base = base_of(claim);
     bool stays = base->hold_ns || (base->lost && base->delay_ns);
-    bool is_short =
-        base->mode == STILE_EXCLUSIVE && !stays && !claim->contended && !claim->may_be_there;
+    bool is_short = base->mode == STILE_EXCLUSIVE && !stays && !claim->contended && was_held(claim);
     struct stile_error err;
     if (is_short ? send_give(claim, &err) : send_release(claim, on_released, claim, &err))
-        release_unanswered(claim, &err);
+        release_failed(claim, &err);
 }
 
 static void on_given(void *data, const redisReply *reply, const struct stile_error *err)
 {
     struct redis_claim *claim = data;
     if (err) {
-        release_unanswered(claim, err);
+        release_failed(claim, err);
     } else if (is_token(reply)) {
-        end_release(claim, NULL);
+        end_release(claim, IDLE, NULL);
     } else {
         claim->contended = true;
         send_release_or_give(claim);
     }
 }
 
-static void release_again(struct timer *timer)
+static enum claim_state release_state(enum claim_state state)
 {
-    send_release_or_give(container_of(timer, struct redis_claim, timer));
+    if (state == HELD || state == RELEASE_FAILED)
+        return RELEASING;
+    return state == RELEASE_IN_DOUBT ? RELEASING_AGAIN : WITHDRAWING;
 }
 
 void redis_claims_release(struct engine *engine, struct claim *base)
 {
     struct redis_claim *claim = redis_claim_of(base);
-    bool held = claim->state == HELD;
+    (void)engine;
     redis_claim_leave_batch(claim);
-    redis_route_forget(redis_of(engine), claim);
-    if (!claim->has_timer)
-        claim->has_timer = loop_reserve(engine->loop, 1) == 0;
-    if (claim->has_timer)
-        loop_disarm(engine->loop, &claim->timer);
-    claim->timer.fn = release_again;
-    claim->tries = 0;
-    claim->look_pending = false;
-    claim->may_be_there = !held;
-    claim->may_be_gone = false;
-    claim->state = RELEASING;
-    claim->give_up_ns = loop_now(engine->loop) + RELEASE_PATIENCE_NS;
+    forget(claim, release_state(claim->state));
     send_release_or_give(claim);
 }
 

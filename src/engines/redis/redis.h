@@ -15,14 +15,25 @@
 
 #define SHARED_ROOM 32 /* for a key that all names share */
 
+/* Its transitions are in claims.c. From TAKING to REPLICATING it is not granted yet, and has a
+ * timer. */
 enum claim_state {
     IDLE,
-    REQUESTED,   /* a claim was sent and is not answered yet */
-    WAITING,     /* in the queue: the server publishes a message when it grants */
-    CONFIRMING,  /* granted for a second: the confirmation extends it to the full TTL */
-    REPLICATING, /* granted, but not yet on enough replicas (wait_replicas) */
+    TAKING,        /* take.lua was sent, which never adds to the queue */
+    REQUESTED,     /* claim.lua was sent */
+    GRANTED_EARLY, /* the same, but the message of the grant has overtaken the reply */
+    WAITING,       /* in the queue: the server publishes a message when it grants */
+    LOOKING,       /* the same, and look.lua was sent */
+    UNANSWERED,    /* it may be in the queue: the last request got no answer and is sent again */
+    CONFIRMING,    /* granted for a second: the confirmation extends it to the full TTL */
+    RESUMING,      /* acquired by an earlier process: errors must not release it */
+    REPLICATING,   /* granted, but not yet on enough replicas (wait_replicas) */
     HELD,
     RELEASING,
+    RELEASE_FAILED,   /* it is still ours; core calls release() again */
+    RELEASE_IN_DOUBT, /* the same, but it may be gone: the release was sent and not answered */
+    RELEASING_AGAIN,  /* after RELEASE_IN_DOUBT: its absence is no loss */
+    WITHDRAWING,      /* it was never held, so its absence is no loss */
 };
 
 struct redis_claim;
@@ -35,24 +46,15 @@ struct redis_claim {
     struct redis_claim *older, *newer; /* in the order in which they were requested */
     char owner[OWNER_LEN + 1];
     enum claim_state state;
-    bool listed, has_timer;
-    bool has_waited;    /* it may have an entry in the queue: later requests say so */
-    bool unanswered;    /* WAITING: the last request got no answer */
-    bool taking;        /* REQUESTED: by take.lua, which never adds to the queue */
-    bool contended;     /* others use the name, or did lately: take.lua would fail */
-    bool granted_early; /* the message of the grant overtook the reply to the claim */
-    bool look_pending;  /* WAITING: look.lua was sent and is not answered yet */
-    bool may_be_there;  /* release: we never held it, so its absence is no loss */
-    bool resumed;       /* acquired by an earlier process: errors must not release it */
-    bool may_be_gone;   /* release: an earlier attempt was sent and not answered */
-    uint64_t sent_ns, granted_ns, give_up_ns, token;
+    bool has_waited; /* it may have an entry in the queue: later requests say so */
+    bool contended;  /* others use the name, or did lately: take.lua would fail */
+    uint64_t sent_ns, granted_ns, token;
     uint64_t held_ns;      /* resumed: how long it was held before; else 0 */
     uint64_t foreign_hash; /* of the value of another client's key */
     uint64_t foreign_ns;   /* when that value was first seen */
     uint64_t behind_ns;    /* since when another client's key blocks it; 0: none does */
-    unsigned tries;        /* of the release */
     unsigned lease_kind;   /* while listed: for redis_leases_remove() */
-    struct timer timer;    /* WAITING: the next look; RELEASING: the next attempt */
+    struct timer timer;    /* the next look of a waiter */
     struct batch *batch;
     struct node *asked_at;               /* the node that claim.lua was last sent to */
     struct node *replicates_at;          /* REPLICATING: the node that sends WAIT, else NULL */

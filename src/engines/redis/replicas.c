@@ -193,7 +193,6 @@ void redis_replicas_await(struct redis_claim *claim, replicated_fn *replicated)
 {
     struct redis *redis = redis_of_claim(claim);
     struct node *node = redis->answering;
-    claim->state = REPLICATING;
     claim->replicated = replicated;
     claim->replicates_at = node;
     add(&node->gathering, claim);
