@@ -1,4 +1,4 @@
-/* stile acquire, renew, release: a claim that outlives its process, on engines that have such. */
+/* stile acquire, renew, release: a claim that outlives its process, where the engine allows it. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -51,7 +51,7 @@ static int take(struct stile_client *client, struct stile_lock *lock, const stru
         return grant.sig != 0 ? signals_die_of(grant.sig)
                               : say_failure("acquire", status, &grant.err);
     int code = print_claim(lock, options->given & OPT_JSON);
-    /* Nobody has read the owner value, so nobody could ever release it. */
+    /* The owner value was not printed, so no script could ever release the lock. */
     if (code != 0) {
         stile_lock_release(lock, NULL);
         return code;
@@ -109,7 +109,7 @@ static int print_renewed(struct stile_lock *lock, bool as_json)
     return finish_output(0);
 }
 
-/* Makes the claim ours again, which renews it, and then lets go of it in one of two ways. */
+/* Resumes the claim, which renews it, and then detaches or releases it. */
 static int go_on(const char *verb, struct options *options, bool release)
 {
     struct stile_client *client;

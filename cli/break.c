@@ -6,11 +6,11 @@
 
 #include "cli.h"
 
-/* What was there when we looked: exactly this is broken, and not who came after it. */
+/* The holder that was shown to the user: only this one is broken, never its successor. */
 struct target {
     bool free;
     uint64_t token; /* 0: several holders, or an engine without tokens */
-    char *holders;  /* for people */
+    char *holders;  /* as text */
     char *json;
     size_t json_size;
 };
@@ -37,7 +37,7 @@ static int look(const struct stile_info *info, void *data)
     return 1;
 }
 
-/* Only a person can be asked; a script has decided already. */
+/* Only a terminal is asked for confirmation; a script has decided already. */
 static bool confirmed(const struct options *options, const struct target *target)
 {
     if ((options->given & OPT_YES) || !isatty(STDIN_FILENO) || !isatty(STDERR_FILENO))
@@ -97,7 +97,7 @@ const struct verb verb_break = {
     .accepts = OPT_JSON | OPT_TOKEN | OPT_YES,
     .min_args = 1,
     .max_args = 1,
-    .usage = "[-e URL] [--token T] [-y] [--json] NAME",
+    .usage = "[-e URL] [--token N] [-y] [--json] NAME",
     .about =
         "Takes NAME from its holder and notifies it. Later tokens are larger, so a guard refuses\n"
         "whatever the old holder still writes. On a terminal it asks for confirmation first.",

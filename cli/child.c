@@ -10,11 +10,11 @@
 
 #include "process.h"
 
-/* High enough to be in no script's way. */
+/* High enough not to collide with a descriptor that a script uses. */
 #define LIFE_FD 100
 
-/* A nested run must not show its command the outer lock: all of ours are replaced, none kept. The
- * job that it is run for is another matter. */
+/* A nested run must not show its command the outer lock, so all of these are replaced. The
+ * variables of the job that it runs for are kept. */
 static const char *const of_locks[] = {"STILE_NAME=",
                                        "STILE_NAMES=",
                                        "STILE_TOKEN=",
@@ -34,7 +34,7 @@ static bool is_one_of(const char *variable, const char *const *names)
     return false;
 }
 
-/* Without ours, and with room for them. */
+/* The environment without these variables, and with room for them. */
 static char **inherited(size_t *kept, bool for_job)
 {
     size_t count = 0;
@@ -66,8 +66,8 @@ static void add_engine(char **out, size_t *kept, const struct options *options)
     free(place);
 }
 
-/* Lines of all names and of all tokens, in the same order. Without a token the line is empty: who
- * passed a 0 on would be refused by none, or by all. */
+/* All names and all tokens, one per line, in the same order. Without a token the line is empty: a
+ * guard would accept a 0 always, or never. */
 static void add_lists(char **names, char **tokens, struct stile_lock *const *locks, size_t n)
 {
     FILE *name_list, *token_list;
@@ -163,18 +163,19 @@ static bool is_in_path(const char *command)
 static void exec_failed(const char *command)
 {
     int failure = errno;
-    /* Told when a directory of $PATH is closed to us; a shell just doesn't find it there. */
+    /* execvp() also reports EACCES for a directory of $PATH that cannot be searched; a shell
+     * reports "not found". */
     if (failure == EACCES && strchr(command, '/') == NULL && !is_in_path(command))
         failure = ENOENT;
     say("%s: %s", command, strerrordesc_np(failure));
     _exit(failure == ENOENT ? EXIT_NO_COMMAND : EXIT_CANNOT_EXEC);
 }
 
-/* The word that a command could not be executed. Shared: vfork() may be a fork(), as it is for
- * valgrind and ThreadSanitizer. */
+/* Set by the child if the command could not be executed. Shared memory: vfork() may be a fork(), as
+ * it is for valgrind and ThreadSanitizer. */
 static bool *not_executed;
 
-static bool make_word(void)
+static bool make_flag(void)
 {
     if (not_executed == NULL) {
         void *page = mmap(NULL, sizeof *not_executed, PROT_READ | PROT_WRITE,
@@ -195,23 +196,23 @@ pid_t child_start(char *const *command, char *const *environment, const struct s
                   int input, int life)
 {
     pid_t warden = getpid();
-    if (!make_word())
+    if (!make_flag())
         return -1;
     /* Not fork(): the warden has an engine mapped, and copying its page tables only to throw them
-     * away takes longer than all else here. Nothing in the child changes what they share, but for
-     * the word. */
+     * away takes longer than all else here. The child changes nothing that they share but this
+     * flag. */
     pid_t pid = vfork();
     if (pid != 0)
         return pid;
-    /* Should the warden be killed, nobody else stands between the command and the next holder. The
-     * setting is for deaths to come, so ask for one that has come. */
+    /* If the warden is killed, the kernel kills the command. That covers later deaths only, so
+     * check for an earlier one. */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != warden)
         _exit(EXIT_LOST);
     signals_restore(signals);
     if (input >= 0 && dup2(input, STDIN_FILENO) < 0)
         _exit(EXIT_CANNOT_EXEC);
-    /* Whoever is left of the tree when front and warden are killed at once keeps the lock. */
+    /* If front and warden are killed at once, the rest of the tree keeps the lock through this. */
     if (life >= 0 && fcntl(life, F_DUPFD, LIFE_FD) < 0)
         fcntl(life, F_DUPFD, STDERR_FILENO + 1);
     execvpe(command[0], command, environment);

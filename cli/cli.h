@@ -94,32 +94,32 @@ extern const struct verb verb_run, verb_acquire, verb_renew, verb_release, verb_
     verb_watch, verb_break, verb_caps, verb_doctor, verb_setup, verb_jobs_add, verb_jobs_work,
     verb_jobs_ls, verb_jobs_retry, verb_jobs_drop;
 
-/* 0, or EXIT_USAGE after it has said why. argv is that of the verb, which is argv[0]; it is
- * reordered: the arguments come first. */
+/* 0, or EXIT_USAGE after a message. argv[0] is the verb; argv is reordered: arguments come first.
+ */
 int options_parse(struct options *options, const struct verb *verb, int argc, char **argv);
 void options_print_help(const struct verb *verb);
 /* Of several verbs whose names begin with the same word. */
 void options_print_group(const struct verb *const *verbs, size_t n);
 
-/* Names, mode, times and profile as the library wants them. */
+/* Mode, times and profile as options of a lock. */
 struct stile_lock_options options_for_lock(const struct options *options);
 
-/* The code that a script asked for with -E instead of ours, where it did. */
+/* The exit code, or the one given with -E instead of 69, 75 and 76. */
 int options_exit_code(const struct options *options, int code);
 
 /* ---- engine.c ---- */
 
 /* -e, else $STILE_ENGINE, else "local:"; inside another run, with what is secret in its URL. */
 const char *engine_url(const struct options *options);
-/* Takes a URL with secrets out of our command line, where ps shows it to everybody. */
+/* Removes a URL with secrets from the command line, where ps shows it to all users. */
 void engine_hide_secrets(struct options *options);
 /* caps, doctor: a URL that is given without -e. */
 void engine_from_argument(struct options *options);
-/* 0, or an exit code after it has said why. For `stile show`: label is our command, pid the process
- * to signal (0: this one). */
+/* 0, or an exit code after a message. For `stile show`: label is the command, pid the process to
+ * signal (0: this one). */
 int engine_open(struct stile_client **client, const struct options *options, pid_t pid,
                 const char *label);
-/* Also what would be refused for locks. */
+/* Also opens an engine that would be refused for locks. */
 int engine_open_to_examine(struct stile_client **client, const struct options *options,
                            const char *label);
 /* For the verbs whose claims outlive their process: refuses engines without such claims. */
@@ -175,7 +175,7 @@ void json_bool(struct json *json, const char *key, bool value);
 void json_null(struct json *json, const char *key);
 
 const char *info_mode(enum stile_mode mode);
-/* `pid@host command`, or what keeps the name back. Yours to free. */
+/* `pid@host command`, or how long the name is kept without a holder. Yours to free. */
 char *info_holder(const struct stile_claim_info *claim);
 /* name, token, holders and waiters of one name; key as for json_open(). */
 void info_json(struct json *json, const char *key, const struct stile_info *info);
@@ -186,10 +186,10 @@ void info_json_members(struct json *json, const struct stile_info *info);
 
 /* One line on stderr, "stile: " before it, in one write. */
 void say(const char *format, ...) PRINTF_LIKE(1, 2);
-/* From now on what stderr has no room for is left unsaid: a lock's holder has leases to renew and
- * a tree to stop, and must not wait for a reader. */
+/* From now on a message that stderr has no room for is dropped: a holder has leases to renew and a
+ * tree to stop, and must not wait for a reader. */
 void say_never_waits(void);
-/* Says what failed and returns the exit code for it. */
+/* Prints what failed and returns the exit code for it. */
 int say_failure(const char *what, enum stile_status status, const struct stile_error *err);
 int exit_code_of(enum stile_status status);
 /* Flushes stdout, and reports it if that fails. */

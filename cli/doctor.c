@@ -25,7 +25,7 @@ static const char *severity_word(enum stile_severity severity)
     return words[severity];
 }
 
-/* ---- for people ---- */
+/* ---- as text ---- */
 
 static size_t word_length(const char *text)
 {
@@ -100,7 +100,7 @@ static void print_sum(const struct visit *visit)
         printf("%s could be opened, and there is nothing else to look at.\n", visit->engine);
 }
 
-/* ---- for programs ---- */
+/* ---- as JSON ---- */
 
 static void begin_json(struct visit *visit)
 {
@@ -164,7 +164,7 @@ static int add_finding(const struct stile_finding *finding, void *data)
     return 0;
 }
 
-static int verdict(struct visit *visit)
+static int exit_code(struct visit *visit)
 {
     if (visit->as_json)
         end_json(visit);
@@ -189,7 +189,7 @@ static int doctor(struct options *options)
     unsigned flags = (options->given & OPT_ADOPT ? STILE_ADOPT : 0) |
                      (options->given & OPT_RESIZE ? STILE_RESIZE : 0);
     enum stile_status status = stile_doctor(client, flags, add_finding, &visit, &err);
-    code = status != STILE_OK ? say_failure("doctor", status, &err) : verdict(&visit);
+    code = status != STILE_OK ? say_failure("doctor", status, &err) : exit_code(&visit);
     stile_client_close(client);
     return code;
 }

@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* A hundred years: far enough for anybody, and its nanoseconds still fit 63 bits. */
+/* A hundred years: long enough, and its nanoseconds still fit 63 bits. */
 #define DURATION_MAX_MS (INT64_C(36500) * 86400 * 1000)
 
 static int64_t unit_ms(const char *unit)

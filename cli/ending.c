@@ -1,4 +1,4 @@
-/* Ending a tree of processes: asked first, then killed, until nobody is left. */
+/* Ending a tree of processes: SIGTERM first, then SIGKILL, until none is left. */
 #include <errno.h>
 #include <sys/wait.h>
 
@@ -40,8 +40,8 @@ void ending_begin(struct ending *ending, pid_t command, int64_t patience_ms)
     tree_signal(command, SIGTERM, false);
 }
 
-/* Shells start what runs in their background with SIGINT and SIGQUIT ignored, nohup(1) with SIGHUP:
- * SIGTERM comes behind those. */
+/* Shells start background jobs with SIGINT and SIGQUIT ignored, nohup(1) ignores SIGHUP: SIGTERM
+ * follows these. */
 void ending_begin_with(struct ending *ending, int sig, bool spare_group, int64_t patience_ms)
 {
     if (sig == SIGKILL) {
@@ -68,9 +68,9 @@ void ending_hasten(struct ending *ending, int64_t patience_ms)
 
 static void tell_stuck(struct ending *ending, pid_t refused)
 {
-    if (ending->told_stuck || now_ms() < ending->killed_ms + STUCK_AFTER_MS)
+    if (ending->reported_stuck || now_ms() < ending->killed_ms + STUCK_AFTER_MS)
         return;
-    ending->told_stuck = true;
+    ending->reported_stuck = true;
     if (!tree_is_visible())
         say("%s: cannot find the processes of the command, since /proc belongs to another pid "
             "namespace; the %s is kept until they end",
@@ -84,7 +84,8 @@ static void tell_stuck(struct ending *ending, pid_t refused)
             ending->name, ending->what);
 }
 
-/* Whoever was forked behind our back is met by the next pass, until waitpid() knows nobody. */
+/* Processes that were forked meanwhile are met by the next pass, until waitpid() reports no child.
+ */
 void ending_push(struct ending *ending, pid_t command)
 {
     if (ending->stopping == SIGTERM && ending->term_ms != 0 && now_ms() >= ending->term_ms) {

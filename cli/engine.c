@@ -66,7 +66,7 @@ static int open_with(struct stile_client **client, const struct options *options
     bool is_url = stile_url_redact(url, sizeof url, engine_url(options)) == STILE_OK;
     int code = exit_code_of(status);
     if (status == STILE_UNSUPPORTED)
-        say("%s", err.message); /* it names the engine; no other URL of its would do better */
+        say("%s", err.message); /* it names the engine; its URL would add nothing */
     else
         say_failure(is_url ? url : "engine", status, &err);
     if (status == STILE_REFUSED && credentials_are_missing(engine_url(options)))
@@ -92,7 +92,7 @@ int engine_open_to_examine(struct stile_client **client, const struct options *o
 int engine_open_detached(struct stile_client **client, const struct options *options,
                          const char *verb)
 {
-    /* Our own command line would be the default, and it may carry a URL with a password. */
+    /* The default label would be this command line, which may contain a URL with a password. */
     char label[STILE_NAME_MAX + 32];
     snprintf(label, sizeof label, "stile %s %s", verb, options->args[0]);
     int code = engine_open(client, options, 0, label);
@@ -133,8 +133,8 @@ char *credentials_offer(const char *url)
     return must_alloc(strdup(place));
 }
 
-/* The descriptor of an outer run's file, or -1. Numbers only: the variable is no path of its
- * author's choice. */
+/* The descriptor of an outer run's file, or -1. Numbers only: the variable must not name an
+ * arbitrary path. */
 static int open_place(const char *place)
 {
     char path[64];
@@ -143,8 +143,8 @@ static int open_place(const char *place)
         return -1;
     snprintf(path, sizeof path, "/proc/%d/fd/%d", pid, number);
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    /* That process may have ended, and its number be another's: only a file that is sealed
-     * against writing is ours. */
+    /* That process may have ended and another may have its pid: only a file that is sealed against
+     * writing is trusted. */
     if (fd >= 0 && fcntl(fd, F_GET_SEALS) != SEALS) {
         close(fd);
         return -1;
@@ -165,7 +165,7 @@ char *credentials_find(const char *url)
     if (len <= 0)
         return NULL;
     whole[len] = '\0';
-    /* It must be this engine's, and not that of a run in between which changed the variable. */
+    /* It must belong to this engine: a run in between may have changed the variable. */
     if (stile_url_redact(redacted, sizeof redacted, whole) != STILE_OK ||
         strcmp(redacted, url) != 0)
         return NULL;

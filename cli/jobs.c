@@ -10,7 +10,7 @@
 
 /* ---- add ---- */
 
-/* What one call of stile_jobs_add_all() takes. */
+/* The most that one call of stile_jobs_add_all() accepts. */
 #define CALL_BYTES (4 * 1024 * 1024)
 
 struct batch {
@@ -18,7 +18,7 @@ struct batch {
     size_t n, bytes;
 };
 
-/* All there is, and one byte more than there may be. */
+/* All of it, and one byte more than is allowed. */
 static ssize_t read_all(int fd, char *out, size_t size)
 {
     size_t n = 0;
@@ -74,7 +74,7 @@ static int add_batch(struct batch *batch, struct stile_client *client,
     return status == STILE_OK ? 0 : say_failure("jobs add", status, &err);
 }
 
-/* A batch goes when the next file might be too much for it. */
+/* A batch is sent when the next file might exceed its limit. */
 static int add_files(struct stile_client *client, const struct options *options)
 {
     static struct batch batch;
@@ -284,7 +284,7 @@ static int check_ids(const struct options *options, const char *verb)
     return 0;
 }
 
-/* Each is tried, and the first failure is what we end with. */
+/* Each is tried; the exit code is that of the first failure. */
 static int for_each_id(const struct options *options, const char *verb,
                        enum stile_status (*fn)(struct stile_client *client, const char *queue,
                                                uint64_t id, struct stile_error *err))

@@ -1,5 +1,5 @@
-/* One claimed job: the command with its payload on stdin, the lease kept meanwhile, and the word to
- * the engine at the end. The job is over when its whole tree is. */
+/* One claimed job: runs the command with the payload on stdin, extends the lease meanwhile, and
+ * reports the result to the engine. The job is over when its whole tree has ended. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -11,11 +11,11 @@
 
 #include "process.h"
 
-#define LOST_GRACE_MS  100  /* between SIGTERM and SIGKILL when the job is another's already */
+#define LOST_GRACE_MS  100  /* between SIGTERM and SIGKILL when another worker has the job */
 #define LEFT_GRACE_MS  1000 /* the same for what the command left running */
 #define QUIT_GRACE_MS  5000 /* the same when we are asked to end */
 #define FINISH_MS      30000
-#define SAY_AGAIN_MS   200
+#define REPEAT_MS      200
 #define ERROR_TEXT_MAX 128
 #define JOB_NAME_MAX   (STILE_NAME_MAX + 32)
 
@@ -27,10 +27,10 @@ struct watch {
     bool running; /* the command has not ended */
     int status;   /* as waitpid() reported it */
     bool extending;
-    bool lost;    /* or as good as: the engine is sent nothing more about it */
-    bool stopped; /* by us, since we are to end */
+    bool lost;    /* or nearly: nothing more is reported to the engine */
+    bool stopped; /* by this process, which was asked to end */
     int64_t grace_ms, extend_ms;
-    int64_t finish_ms; /* until then it may finish; INT64_MAX: nobody wants us to end */
+    int64_t finish_ms; /* until when it may go on; INT64_MAX: no signal has come */
 };
 
 static pid_t command_of(const struct watch *w)
@@ -105,7 +105,7 @@ static void handle_events(struct watch *w)
     }
 }
 
-/* We are to end, and it had its time. */
+/* A signal asked this process to end, and --finish is over. */
 static void check_finish(struct watch *w)
 {
     if (w->ending.stopping != 0 || now_ms() < w->finish_ms)
@@ -154,7 +154,7 @@ static void watch_over(struct watch *w)
     }
 }
 
-/* The payload as a file without a name: whoever reads slowly or not at all keeps nobody waiting. */
+/* The payload as an anonymous file: a command that reads slowly, or not at all, delays nothing. */
 static int payload_file(const struct stile_job *job)
 {
     int fd = memfd_create("payload", MFD_CLOEXEC);
@@ -193,18 +193,18 @@ static bool start(struct watch *w)
     return w->running;
 }
 
-/* ---- the word at the end ---- */
+/* ---- the result ---- */
 
-enum verdict { DONE, FAILED, GIVEN_BACK };
+enum job_result { DONE, FAILED, GIVEN_BACK };
 
-static enum stile_status say_once(struct watch *w, enum verdict verdict, const char *why,
-                                  struct stile_error *err)
+static enum stile_status report_once(struct watch *w, enum job_result result, const char *why,
+                                     struct stile_error *err)
 {
     struct job_run *run = w->run;
     const struct options *o = run->options;
-    if (verdict == DONE)
+    if (result == DONE)
         return stile_jobs_ack(run->client, run->job, 1, err);
-    if (verdict == GIVEN_BACK)
+    if (result == GIVEN_BACK)
         return stile_jobs_give_back(run->client, run->job, 1, err);
     return stile_jobs_fail(run->client, run->job, 1, why,
                            STILE_JOBS_OPTIONS(.tries = (unsigned)o->tries,
@@ -212,14 +212,14 @@ static enum stile_status say_once(struct watch *w, enum verdict verdict, const c
                            err);
 }
 
-/* Said until it is answered, or the lease is over. */
-static void say_verdict(struct watch *w, enum verdict verdict, const char *why)
+/* Repeated until it is answered, or the lease is over. */
+static void report_result(struct watch *w, enum job_result result, const char *why)
 {
-    const struct timespec pause = {.tv_nsec = SAY_AGAIN_MS * 1000000L};
+    const struct timespec pause = {.tv_nsec = REPEAT_MS * 1000000L};
     struct stile_error err = {0};
     bool in_doubt = false;
     for (;;) {
-        enum stile_status status = say_once(w, verdict, why, &err);
+        enum stile_status status = report_once(w, result, why, &err);
         if (status == STILE_OK || (status == STILE_STALE && in_doubt))
             return;
         in_doubt |= status == STILE_UNCERTAIN;
@@ -250,7 +250,7 @@ static void conclude(struct watch *w)
         return;
     }
     if (run->no_exec || (!run->orphan && run->code != 0 && ended_by_quitting(w))) {
-        say_verdict(w, GIVEN_BACK, "");
+        report_result(w, GIVEN_BACK, "");
         return;
     }
     if (!run->orphan && WIFSIGNALED(w->status))
@@ -260,7 +260,7 @@ static void conclude(struct watch *w)
         snprintf(why, sizeof why, "exit code %d", run->code);
     if (run->code != 0 && !(run->options->given & OPT_QUIET))
         say("%s: %s, try %u", w->name, why, run->job->tries);
-    say_verdict(w, run->code == 0 && !run->orphan ? DONE : FAILED, why);
+    report_result(w, run->code == 0 && !run->orphan ? DONE : FAILED, why);
 }
 
 void job_run(struct job_run *run)
@@ -275,7 +275,7 @@ void job_run(struct job_run *run)
         watch_over(&w);
         conclude(&w);
     } else {
-        say_verdict(&w, GIVEN_BACK, "");
+        report_result(&w, GIVEN_BACK, "");
         run->code = EXIT_CANNOT_EXEC;
         run->no_exec = true;
     }

@@ -7,7 +7,7 @@
 #include "process.h"
 
 #define LEASE_DEFAULT_MS 30000
-#define LOOK_MS          10000 /* a claim waits so long, then we see whether all is well */
+#define CLAIM_MS         10000 /* a claim waits this long and is then repeated */
 #define PARALLEL_MAX     256
 
 struct worker {
@@ -23,7 +23,7 @@ struct worker {
     struct stile_job *jobs;
     size_t n;
     bool quit, orphan;
-    bool told; /* that the engine can't be reached */
+    bool reported_down; /* that the engine cannot be reached */
 };
 
 static void on_claimed(struct stile_job *jobs, size_t n, enum stile_status status,
@@ -49,7 +49,7 @@ static void handle_events(struct worker *w)
         stile_jobs_cancel(w->client);
 }
 
-static bool looks_once(const struct worker *w)
+static bool claims_once(const struct worker *w)
 {
     return w->options->given & (OPT_ONCE | OPT_DRAIN);
 }
@@ -61,7 +61,7 @@ static void claim(struct worker *w)
     w->n = 0;
     w->pending = true;
     w->status = stile_jobs_claim_async(w->client, w->queue,
-                                       STILE_JOBS_OPTIONS(.wait_ms = looks_once(w) ? 0 : LOOK_MS,
+                                       STILE_JOBS_OPTIONS(.wait_ms = claims_once(w) ? 0 : CLAIM_MS,
                                                           .lease_ms = w->lease_ms,
                                                           .tries = (unsigned)o->tries),
                                        on_claimed, w);
@@ -77,24 +77,24 @@ static void claim(struct worker *w)
     }
 }
 
-/* True: there is something to be done. Else *code says how to end, or is -1: again. */
+/* True: a job was claimed. Else *code is the exit code, or -1: claim again. */
 static bool has_job(struct worker *w, int *code)
 {
     *code = -1;
     if (w->n > 0) {
-        w->told = false;
+        w->reported_down = false;
         return true;
     }
     bool down = w->status == STILE_UNREACHABLE || w->status == STILE_UNCERTAIN;
     if (w->quit)
         *code = 0;
-    else if (looks_once(w) && w->status == STILE_TIMEOUT)
+    else if (claims_once(w) && w->status == STILE_TIMEOUT)
         *code = w->options->given & OPT_ONCE ? EXIT_NOT_ACQUIRED : 0;
-    else if (w->status != STILE_TIMEOUT && (looks_once(w) || !down))
+    else if (w->status != STILE_TIMEOUT && (claims_once(w) || !down))
         *code = say_failure("jobs work", w->status, &w->err);
-    else if (down && !w->told)
+    else if (down && !w->reported_down)
         say("jobs work: %s; trying again", w->err.message);
-    w->told = down;
+    w->reported_down = down;
     return false;
 }
 
@@ -108,7 +108,7 @@ static int run_job(struct worker *w, const struct signals *signals)
                           .lease_ms = w->lease_ms,
                           .quit = w->quit,
                           .orphan = w->orphan};
-    if (w->quit) /* it came when we were about to end */
+    if (w->quit) /* claimed after a signal had come */
         stile_jobs_give_back(w->client, w->jobs, w->n, NULL);
     else
         job_run(&run);
@@ -133,7 +133,7 @@ static int work_on(struct worker *w, const struct signals *signals)
     return code;
 }
 
-/* As long as we have nothing to give back, a signal may simply end us. */
+/* As long as no job is claimed, a signal may simply end this process. */
 static int open_engine(struct worker *w, const struct signals *signals, pid_t front)
 {
     char label[STILE_NAME_MAX + 32];
@@ -177,7 +177,7 @@ static int work(struct options *options)
         say("jobs work: --once cannot go with %s", n > 1 ? "--parallel" : "--drain");
         return EXIT_USAGE;
     }
-    return front_run("jobs work", "its job", n, worker_main, options);
+    return front_run("jobs work", "a job", n, worker_main, options);
 }
 
 const struct verb verb_jobs_work = {
@@ -197,9 +197,9 @@ const struct verb verb_jobs_work = {
         "job is over when all processes that CMD started are gone; those it leaves running are\n"
         "stopped. If the lease cannot be kept, they are stopped before it ends.\n"
         "\n"
-        "On SIGTERM no more jobs are claimed; running ones may finish, and are given back after\n"
-        "--finish. If the worker is killed, its commands are killed first and their jobs can be\n"
-        "claimed by others at once.\n"
+        "On SIGTERM no more jobs are claimed. Running ones may go on for --finish, and are then\n"
+        "stopped and given back. If the worker is killed, its commands are killed first and their\n"
+        "jobs can be claimed by others at once.\n"
         "\n"
         "Exits with 0 after SIGTERM, or with --drain when no job is left; with --once, with CMD's\n"
         "code, or 75 if there was no job; 76 lost, 69 engine failed, 64 usage, 126 or 127 CMD\n"

@@ -47,11 +47,11 @@ static const struct option_rule rules[] = {
     {OPT_OWNER, 0, "owner", TEXT, AT(owner), "V",
      "owner value that acquire printed (default: $STILE_OWNER)"},
     {OPT_PROCLAIM, 0, "proclaim", TEXT, AT(proclaim), "V",
-     "value shown to others while holding the lock"},
-    {OPT_TOKEN, 0, "token", COUNT, AT(token), "T", "break only the grant with this token"},
+     "value shown to others while holding or awaiting the lock (etcd only)"},
+    {OPT_TOKEN, 0, "token", COUNT, AT(token), "N", "break only the grant with this token"},
     {OPT_YES, 'y', "yes", FLAG, 0, NULL, "do not ask for confirmation"},
     {OPT_QUIET, 'q', "quiet", FLAG, 0, NULL,
-     "no messages about waiting or failing to get the lock"},
+     "no messages about waiting, a lock not acquired or a failed job"},
     {OPT_ADOPT, 0, "adopt", FLAG, 0, NULL, "take back redlock nodes that lost their data"},
     {OPT_RESIZE, 0, "resize", FLAG, 0, NULL,
      "change the members of a redlock group to those in URL"},
@@ -67,7 +67,7 @@ static const struct option_rule rules[] = {
     {OPT_LEASE, 0, "lease", DURATION, AT(lease_ms), "T",
      "how long a claim outlives a worker that went silent (default: 30s)"},
     {OPT_FINISH, 0, "finish", DURATION, AT(finish_ms), "T",
-     "time for running jobs to finish after SIGTERM (default: 30s)"},
+     "how long running jobs may go on after SIGTERM (default: 30s)"},
     {OPT_ONCE, 0, "once", FLAG, 0, NULL, "run one job, if there is one"},
     {OPT_DRAIN, 0, "drain", FLAG, 0, NULL, "exit when no job is due"},
     {OPT_JSON, 0, "json", FLAG, 0, NULL, "print JSON"},
@@ -235,7 +235,7 @@ int options_parse(struct options *options, const struct verb *verb, int argc, ch
     char **end = argv + 1;
     while (*end != NULL && strcmp(*end, "--") != 0)
         end++;
-    /* Told first: without it, options of the command would be taken for ours. */
+    /* Reported first: without it, options of the command would be taken for stile's. */
     if ((verb->accepts & OPT_COMMAND) && *end == NULL)
         return without_command(options, verb, argv + 1);
 
@@ -261,6 +261,7 @@ int options_parse(struct options *options, const struct verb *verb, int argc, ch
 
 static void print_rules(uint64_t accepts)
 {
+    bool durations = false;
     for (size_t i = 0; i < N_RULES; i++) {
         const struct option_rule *rule = &rules[i];
         if (!((accepts | OPT_ENGINE | OPT_HELP) & rule->bit))
@@ -271,8 +272,10 @@ static void print_rules(uint64_t accepts)
         snprintf(head, sizeof head, "%s--%s %s", letter, rule->name,
                  rule->value != NULL ? rule->value : "");
         printf("  %-29s %s\n", head, rule->about);
+        durations |= rule->kind == DURATION;
     }
-    puts("\nT is a duration: 250ms, 10s, 5m, 2h, 1d.");
+    if (durations)
+        puts("\nT is a duration: 250ms, 10s, 5m, 2h, 1d.");
 }
 
 void options_print_help(const struct verb *verb)

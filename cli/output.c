@@ -1,4 +1,4 @@
-/* What the verbs print: tables that line up, JSON, and text of others.
+/* What the verbs print: tables, JSON, and text that other users chose.
  *
  * Names and command lines come from anywhere, so they must neither move the cursor nor break the
  * columns. JSON is written as it comes; nothing is kept but whether a comma is due. */
@@ -9,7 +9,7 @@
 
 #include "cli.h"
 
-/* ---- other people's text on a terminal ---- */
+/* ---- text of other users on a terminal ---- */
 
 size_t text_decode(uint32_t *code, const char *s)
 {
@@ -75,8 +75,8 @@ size_t text_columns(const char *s)
     return columns;
 }
 
-/* Controls, and what is invisible or turns the writing direction: a name must not look like
- * another one. */
+/* Control characters, and those that are invisible or change the writing direction: no name may
+ * look like another. */
 static bool is_unsafe(uint32_t code)
 {
     static const struct range unsafe[] = {{0x00, 0x1f},     {0x7f, 0x9f},     {0x00ad, 0x00ad},
@@ -279,10 +279,10 @@ char *info_holder(const struct stile_claim_info *claim)
         len = asprintf(&text, "%" PRId64 "@%s %s%s%s", claim->pid, claim->host, claim->command,
                        claim->proclaimed[0] != '\0' ? " as " : "", claim->proclaimed);
     } else {
-        const char *who = claim->host[0] != '\0'         ? claim->host
-                          : claim->proclaimed[0] != '\0' ? claim->proclaimed
-                                                         : claim->owner;
-        len = asprintf(&text, "%s %s", who, claim->command);
+        const char *holder = claim->host[0] != '\0'         ? claim->host
+                             : claim->proclaimed[0] != '\0' ? claim->proclaimed
+                                                            : claim->owner;
+        len = asprintf(&text, "%s %s", holder, claim->command);
     }
     return must_alloc(len < 0 ? NULL : text);
 }

@@ -7,12 +7,12 @@
  * The front is what the user started: it passes signals on and ends as the command did. The warden
  * holds the lock and owns the tree. Each one sees the other's death: the warden through the
  * lifeline, a pipe whose writing end only the front has; the front as the warden's parent. Both are
- * subreapers, so that no descendant of the command gets away by losing its parent, and "nobody is
- * left" is what waitpid() says. Where a lock ends with the process that holds it, the front has
- * copies of the descriptors it lives by: it lasts until both are gone.
+ * subreapers, so that no descendant of the command escapes when its parent ends: the tree is gone
+ * when waitpid() reports no child. Where a lock ends with the process that holds it, the front has
+ * copies of the descriptors that keep it, so the lock lasts until both are gone.
  *
  * All share the caller's process group, so the terminal's Ctrl-C, Ctrl-Z and reads behave as if the
- * command had been started alone. What each of them does when is in cli/README.md.
+ * command had been started alone. cli/README.md has a table of what each of them does.
  */
 #ifndef STILE_CLI_PROCESS_H
 #define STILE_CLI_PROCESS_H
@@ -26,59 +26,59 @@ int64_t now_ms(void); /* CLOCK_BOOTTIME: counts suspend, as leases do */
 
 /* ---- tree.c ---- */
 
-/* Keeps descriptors back, so that the tree can be found and ended whatever else is open. False if
- * there are none. */
+/* Reserves descriptors, so that the tree can be found and ended whatever else is open. False if
+ * there are none left. */
 bool tree_reserve(void);
 
 typedef void tree_visit_fn(pid_t pid, void *data);
 
 /* Visits each living descendant of root once, parents first. proc: "/proc", or a test's. False if
- * it cannot be read. What forks meanwhile may be missed; walk again until nobody is left. */
+ * it cannot be read. Processes forked meanwhile may be missed; walk again until none is left. */
 bool tree_walk(const char *proc, pid_t root, tree_visit_fn *visit, void *data);
 
-/* /proc may be missing, or that of another pid namespace, in which we have no number. */
+/* False: /proc is missing, or belongs to a pid namespace in which this process has no number. */
 bool tree_is_visible(void);
 
-/* Sends sig to every descendant of this process, and SIGCONT behind it if that is needed for it to
- * be seen. child: known to be one, for where the tree is not visible. spare_group: not to those in
- * our process group, which have had it. Returns a pid that may not be signalled, or 0. */
+/* Sends sig to every descendant of this process, and then SIGCONT if a stopped process could not
+ * handle it otherwise. child: a known child, in case the tree is not visible. spare_group: not to
+ * those in our process group, which have had it. Returns a pid that may not be signalled, or 0. */
 pid_t tree_signal(pid_t child, int sig, bool spare_group);
 
-/* The numbers of at most max descendants; returns how many there are. */
+/* The pids of at most max descendants; returns how many there are. */
 size_t tree_list(pid_t *pids, size_t max);
 
-/* Whether it neither handles nor ignores nor blocks sig, as far as can be seen. */
+/* Whether it neither handles nor ignores nor blocks sig, as far as /proc shows. */
 bool tree_has_default_action(pid_t pid, int sig);
 
 /* Ends every descendant and returns when none is left. SIGCHLD must be blocked. */
 void tree_end(void);
 
-/* ---- ending.c: of a whole tree ---- */
+/* ---- ending.c: the end of a whole tree ---- */
 
 struct ending {
     const char *name, *what; /* for messages: of which lock or job */
-    int stopping;            /* 0, SIGTERM or SIGKILL: how far we are */
+    int stopping;            /* 0, SIGTERM or SIGKILL: the signal sent last */
     int64_t term_ms;         /* when SIGTERM follows a milder signal; 0: it doesn't */
-    int64_t kill_ms;         /* when SIGTERM has had its time */
-    int64_t pass_ms;         /* when to look again for who is left */
-    int64_t pause_ms;        /* until then */
-    int64_t killed_ms;       /* when the first SIGKILL went out */
-    bool told_stuck;
+    int64_t kill_ms;         /* when SIGKILL follows SIGTERM */
+    int64_t pass_ms;         /* when to signal the processes that are left */
+    int64_t pause_ms;        /* until the next pass */
+    int64_t killed_ms;       /* when the first SIGKILL was sent */
+    bool reported_stuck;
 };
 
-/* So long before the end of a lease the tree is asked to end. */
+/* How long before the end of a lease the tree is asked to end. */
 int64_t ending_grace_ms(const struct options *options, int64_t lease_ms);
-/* How long a tree has to end after a signal, where no lease presses. */
+/* How long a tree has to end after a signal, if its lease is not about to end. */
 int64_t ending_patience_ms(const struct options *options);
-/* command: known to be a child, 0 if it has ended, as for tree_signal(). */
+/* command: a known child, as for tree_signal(); 0 if it has ended. */
 void ending_begin(struct ending *ending, pid_t command, int64_t patience_ms);
-/* The same with another signal than SIGTERM, for the tree of a command that it has ended. */
+/* The same with a signal other than SIGTERM, for the tree of a command that this signal ended. */
 void ending_begin_with(struct ending *ending, int sig, bool spare_group, int64_t patience_ms);
 void ending_kill(struct ending *ending);
 void ending_hasten(struct ending *ending, int64_t patience_ms);
 void ending_push(struct ending *ending, pid_t command); /* does what is due */
 int64_t ending_next_ms(const struct ending *ending);    /* when something is; INT64_MAX */
-/* False: there is nobody left below us. ended and status are set if the command is among those. */
+/* False: no child is left. ended and status are set if the command is among those reaped. */
 bool ending_reap(pid_t command, bool *ended, int *status);
 
 /* ---- signals.c ---- */
@@ -89,29 +89,29 @@ struct signals {
     bool child_was_ignored; /* SIGCHLD was: waitpid() would not work */
 };
 
-/* Blocks what we take from now on. What was ignored when we were started (nohup, background jobs of
- * a script) stays so and is not taken. */
+/* Blocks the signals to be taken. Those that were ignored at the start (nohup, background jobs of a
+ * script) stay ignored and are not taken. */
 void signals_take(struct signals *signals);
 /* In a new child, before exec. */
 void signals_restore(const struct signals *signals);
-bool signals_ends_wait(int sig); /* one of those that would end a process which waits */
-/* Whoever sends one of these wants the command to end; the tree below it gets it too. */
+bool signals_ends_wait(int sig); /* one of those that end a wait for the lock */
+/* One of those that ask the command to end; its tree gets them too. */
 static inline bool signals_asks_to_end(int sig)
 {
     return sig == SIGTERM || sig == SIGINT || sig == SIGHUP || sig == SIGQUIT;
 }
-/* Sends the command what has not reached it by itself. */
+/* Sends the command a signal that it has not received directly. */
 struct event;
 void signals_pass(pid_t command, const struct event *event);
-/* Ends this process as sig would have; returns an exit code should that be impossible. */
+/* Ends this process as sig would have; returns an exit code if that is impossible. */
 int signals_die_of(int sig);
 
 /* ---- signals.c: what reaches the warden ---- */
 
-/* Between a front and one of its wardens, as the warden has it. */
+/* Between a front and one of its wardens: the warden's side. */
 struct link {
     pid_t front;
-    int lifeline; /* words of the front come from it; -1: there is no front */
+    int lifeline; /* signals that the front passes on; -1: there is no front */
     int reports;  /* to the front; -1 without one */
 };
 
@@ -128,8 +128,8 @@ struct passed_signal {
 struct passed_signal passed_signal_of(int sig, int code, pid_t sender, void *value);
 
 enum report_kind {
-    REPORT_QUESTION, /* whether the front has passed on all it was sent */
-    REPORT_KEEP,     /* comes with descriptors that the locks live by */
+    REPORT_QUESTION, /* whether the front has passed on every signal so far */
+    REPORT_KEEP,     /* comes with the descriptors that keep the locks */
     REPORT_DIED_OF,  /* the command, or the wait for the lock, was ended by sig */
 };
 
@@ -142,15 +142,15 @@ struct report {
 
 struct msghdr;
 void report(const struct link *link, const struct msghdr *message);
-/* Wakes the front with SIGCHLD, which a warden's end sends as well: it waits for signals only. */
-void report_nudge(const struct link *link);
+/* Wakes the front with SIGCHLD: it waits for signals only. */
+void report_wake_front(const struct link *link);
 /* Both. */
-void report_word(const struct link *link, enum report_kind kind, int sig);
+void report_send(const struct link *link, enum report_kind kind, int sig);
 
 enum event_kind {
     EVENT_NONE,
-    EVENT_SIGNAL,   /* for us to act upon */
-    EVENT_GROUP,    /* the same, and all of our process group had it */
+    EVENT_SIGNAL,   /* to this process alone */
+    EVENT_GROUP,    /* to the whole process group */
     EVENT_CHILD,    /* one of our children ended */
     EVENT_ORPHANED, /* the front is gone */
 };
@@ -165,13 +165,14 @@ struct event {
 #define SIGNALS_MAX 65
 #define HALVES_MAX  64
 
-/* A signal that the warden was sent, or the front, and perhaps both. */
+/* A signal that reached the warden or the front. If it was sent to the process group, the other
+ * half arrives as well. */
 struct half {
-    struct passed_signal word;
+    struct passed_signal passed;
     bool by_front;
-    bool acted_upon; /* kept so that the other half is known as such */
+    bool acted_upon; /* kept only to recognise the other half */
     int64_t sent_ms;
-    uint64_t question; /* ours: the number of what we asked the front about it */
+    uint64_t question; /* the warden's half: the number of its question to the front */
 };
 
 struct pairing {
@@ -182,8 +183,8 @@ struct pairing {
 struct inbox {
     struct link link;
     int signal_fd;
-    bool orphaned, has_word;
-    struct passed_signal word;
+    bool orphaned, has_passed;
+    struct passed_signal passed;
     uint64_t questions, answers;
     struct half halves[HALVES_MAX];
     size_t n_halves;
@@ -193,7 +194,7 @@ struct inbox {
 /* False with errno. */
 bool inbox_open(struct inbox *inbox, const struct signals *signals, const struct link *link);
 struct event inbox_next(struct inbox *inbox);    /* EVENT_NONE: nothing more for now */
-int64_t inbox_due_ms(const struct inbox *inbox); /* when to ask again at the latest; INT64_MAX */
+int64_t inbox_due_ms(const struct inbox *inbox); /* when to call it again at the latest */
 
 /* ---- grant.c ---- */
 
@@ -222,25 +223,25 @@ void wait_ready(struct stile_client *client, const struct inbox *inbox, int64_t 
 /* ---- front.c ---- */
 
 /* The life of a child of the front; returns its exit code. */
-typedef int post_fn(struct options *options, const struct signals *signals,
-                    const struct link *link);
+typedef int warden_fn(struct options *options, const struct signals *signals,
+                      const struct link *link);
 
-/* Starts n of them, passes signals on, and returns when all have ended: the first code that is not
+/* Starts n wardens, passes signals on, and returns when all have ended: the first code that is not
  * 0, or EXIT_LOST. Dies of the signal that ended the command. In a child it returns that child's
- * code. what: that they have, for messages. */
-int front_run(const char *verb, const char *what, size_t n, post_fn *fn, struct options *options);
+ * code. what: "the lock" or "a job", for messages. */
+int front_run(const char *verb, const char *what, size_t n, warden_fn *fn, struct options *options);
 
 /* ---- title.c ---- */
 
 /* Called by main() before anything else. */
 void title_begin(char **argv);
-/* For a warden: another name, so that `pkill stile` and `pkill -f 'stile run'` meet the front
- * alone, which then ends the tree in order. Copies what options has of the command line. */
+/* Renames a warden, so that `pkill stile` and `pkill -f 'stile run'` reach the front alone, which
+ * then ends the tree in order. Copies the parts of the command line that options refers to. */
 void title_set(const char *name, pid_t front, struct options *options);
 
 /* ---- warden.c ---- */
 
-post_fn warden_main;
+warden_fn warden_main;
 
 /* ---- child.c ---- */
 
@@ -252,24 +253,24 @@ char **child_environment(const struct options *options, struct stile_lock *const
 char **child_environment_of_job(const struct options *options, const struct stile_job *job);
 void child_environment_free(char **environment);
 /* The new process, or -1 with errno. input becomes its stdin, unless -1; it inherits life, unless
- * -1. If it can't be executed it says so and ends as a shell's. */
+ * -1. If it can't be executed, the child prints why and exits as in a shell. */
 pid_t child_start(char *const *command, char *const *environment, const struct signals *signals,
                   int input, int life);
-/* Of the last one, once it has ended: true if it ended so. */
+/* Whether the last child ended because its command could not be executed. */
 bool child_was_not_executed(void);
 
 /* ---- engine.c: a run inside a run ---- */
 
 /* The value of STILE_ENGINE_FROM for a command, yours to free; NULL: the URL has no secrets. */
 char *credentials_offer(const char *url);
-/* The URL with what is secret in it, if an outer run has offered it. Yours to free. */
+/* The URL with its secrets, if an outer run has offered them. Yours to free. */
 char *credentials_find(const char *url);
-/* An outer run has offered them for this URL, and it is still without. */
+/* An outer run has offered secrets for this URL, but they could not be read. */
 bool credentials_are_missing(const char *url);
 
 /* ---- jobs_run.c ---- */
 
-/* Runs one claimed job to its end, and says to the engine what became of it. */
+/* Runs one claimed job to its end, and reports the result to the engine. */
 struct job_run {
     const struct options *options;
     const struct signals *signals;
@@ -277,7 +278,7 @@ struct job_run {
     struct stile_client *client;
     struct stile_job *job;
     int64_t lease_ms;
-    bool quit;    /* a signal has asked us to end */
+    bool quit;    /* a signal has asked this process to end */
     bool orphan;  /* the front is gone */
     bool no_exec; /* the command can't be executed: the job is given back */
     int code;     /* of the command, or EXIT_LOST */

@@ -27,7 +27,7 @@ static bool is_named(const struct options *options, const char *name, size_t len
     return false;
 }
 
-/* One of these, a line each, is among the names; NULL: none. */
+/* The first of these lines that is among the names; NULL: none. */
 static const char *name_in(const struct options *options, const char *lines, int *len)
 {
     for (; lines != NULL && *lines != '\0'; lines += *len + (lines[*len] == '\n')) {
@@ -38,7 +38,7 @@ static const char *name_in(const struct options *options, const char *lines, int
     return NULL;
 }
 
-/* The run around this one waits for its command, which would wait for the lock that it holds. */
+/* The outer run waits for its command, which would wait for the lock that the outer run holds. */
 static int check_nesting(const struct options *options)
 {
     const char *engine = secure_getenv("STILE_ENGINE"), *names = secure_getenv("STILE_NAMES");

@@ -15,7 +15,7 @@ void say_never_waits(void)
     never_waits = true;
 }
 
-/* Full: a pager that nobody scrolls, a terminal after Ctrl-S. */
+/* Blocked: a pager that is not scrolled, a terminal after Ctrl-S. */
 static bool has_room(void)
 {
     struct pollfd polled = {.fd = STDERR_FILENO, .events = POLLOUT};
@@ -35,7 +35,7 @@ void say(const char *format, ...)
     }
     int len = snprintf(line, sizeof line, "stile: %s\n", text);
     /* One write, so that lines of processes that share a terminal don't mix. If stderr is gone
-     * there is nobody left to read it. */
+     * the message is dropped. */
     if (never_waits && !has_room())
         return;
     while (write(STDERR_FILENO, line, (size_t)len) < 0 && errno == EINTR)

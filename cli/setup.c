@@ -1,4 +1,4 @@
-/* stile setup: makes what an engine needs in its server, or prints it. */
+/* stile setup: creates what an engine needs in its server, or prints the statements. */
 #include "cli.h"
 
 static int setup_verb(struct options *options)

@@ -26,7 +26,7 @@ static void add_row(struct table *table, const struct stile_claim_info *claim, b
         table_add(table, claim->proclaimed);
 }
 
-/* On most engines nobody can, and nearly nobody does elsewhere: no column for it then. */
+/* Few engines have such values and few claims use them; without any, the column is left out. */
 static bool any_proclaims(const struct stile_info *info)
 {
     for (size_t i = 0; i < info->holders + info->waiters; i++) {

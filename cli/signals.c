@@ -1,11 +1,11 @@
-/* Signals: which of them are ours to pass on, what reaches the warden, and dying of a signal as the
- * command did.
+/* Signals: which of them are passed on, what reaches the warden, and dying of the signal that ended
+ * the command.
  *
  * A signal to the whole process group (the terminal's Ctrl-C, a service manager, `kill -- -PGID`)
- * reaches front and warden each for itself, and the command too if it is in that group; passing it
- * on would let the command see it twice. The sender shows which it is: what one process sent to the
- * front and to the warden, it sent to the group. So before the warden passes on what it was sent,
- * it asks the front, whose answer comes behind all signals that the front has had by then. */
+ * reaches front and warden separately, and the command too if it is in that group; if it were
+ * passed on, the command would get it twice. A signal that front and warden both got from the same
+ * sender was sent to the group. So before the warden passes a signal on, it asks the front, whose
+ * answer comes after all signals that the front has received by then. */
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
@@ -20,8 +20,8 @@
 
 /* ---- which signals, and dying of one ---- */
 
-/* All but those that cannot be caught (KILL, STOP), that report a fault of our own (SEGV, ...), and
- * that stop who reads a terminal it may not read (TTIN, TTOU). The real-time ones come on top. */
+/* All but those that cannot be caught (KILL, STOP), that report a bug in this process (SEGV, ...),
+ * and that stop a background reader of the terminal (TTIN, TTOU). Real-time signals are added. */
 static const int standard[] = {SIGHUP,  SIGINT,    SIGQUIT, SIGABRT,   SIGALRM, SIGTERM, SIGUSR1,
                                SIGUSR2, SIGSTKFLT, SIGCONT, SIGTSTP,   SIGURG,  SIGXCPU, SIGXFSZ,
                                SIGPROF, SIGWINCH,  SIGIO,   SIGVTALRM, SIGPWR};
@@ -47,7 +47,7 @@ void signals_take(struct signals *signals)
         sigaddset(&signals->taken, sig);
     sigaddset(&signals->taken, SIGCHLD);
     sigset_t blocked = signals->taken;
-    sigaddset(&blocked, SIGPIPE); /* a reader of ours that is gone must not end us */
+    sigaddset(&blocked, SIGPIPE); /* a closed pipe must not end this process */
     sigprocmask(SIG_BLOCK, &blocked, &signals->inherited);
 
     signals->child_was_ignored = is_ignored(SIGCHLD);
@@ -66,7 +66,7 @@ bool signals_ends_wait(int sig)
 {
     if (sig >= SIGRTMIN && sig <= SIGRTMAX)
         return !is_ignored(sig);
-    /* ABRT is what a damaged heap ends with: nothing harmless. */
+    /* A damaged heap raises ABRT: that is no request to end. */
     if (sig == SIGCONT || sig == SIGTSTP || sig == SIGURG || sig == SIGWINCH || sig == SIGABRT)
         return false;
     for (size_t i = 0; i < N_STANDARD; i++) {
@@ -76,9 +76,9 @@ bool signals_ends_wait(int sig)
     return false;
 }
 
-/* Whether it has not reached the command by itself. A signal to one process group is in doubt where
- * the same sender may have signalled two of us one by one; a command that would have been ended by
- * it, and is not, shows that it was not reached. */
+/* Whether the command has not received it directly. Two signals from one sender may also have been
+ * sent to front and warden one by one; if the command would have died of it and has not, it was not
+ * reached. */
 static bool is_needed(pid_t command, const struct event *event)
 {
     if (event->kind != EVENT_GROUP || getpgid(command) != getpgrp())
@@ -100,7 +100,7 @@ int signals_die_of(int sig)
 {
     struct rlimit none = {0, 0};
     sigset_t one;
-    /* The core is the command's to dump, not ours. */
+    /* The command has dumped its core; this process must not dump another. */
     setrlimit(RLIMIT_CORE, &none);
     prctl(PR_SET_DUMPABLE, 0);
     signal(sig, SIG_DFL);
@@ -113,9 +113,9 @@ int signals_die_of(int sig)
 
 /* ---- what reaches the warden ---- */
 
-/* How far apart a sender that signals one process after the other may be with front and warden. */
+/* How far apart the signals to front and warden may be if one sender signals them one by one. */
 #define PAIR_MS 50
-/* A front that is stopped does not answer. */
+/* A stopped front does not answer. */
 #define ANSWER_MS 1000
 
 int64_t now_ms(void)
@@ -133,7 +133,7 @@ bool inbox_open(struct inbox *inbox, const struct signals *signals, const struct
         sigdelset(&watched,
                   SIGTSTP); /* without a front, the process that waits is stopped itself */
     quiet = watched;
-    /* Stopping is for the front, which the shell watches: the lease goes on meanwhile. */
+    /* Only the front is stopped, because the shell watches it: the warden keeps the lease alive. */
     if (link->lifeline >= 0) {
         sigaddset(&quiet, SIGTTIN);
         sigaddset(&quiet, SIGTTOU);
@@ -154,19 +154,19 @@ void report(const struct link *link, const struct msghdr *message)
         continue;
 }
 
-void report_nudge(const struct link *link)
+void report_wake_front(const struct link *link)
 {
-    /* Its number is not another's as long as it is our parent. */
+    /* As long as the front is the parent, its pid cannot belong to another process. */
     if (getppid() == link->front)
         kill(link->front, SIGCHLD);
 }
 
-void report_word(const struct link *link, enum report_kind kind, int sig)
+void report_send(const struct link *link, enum report_kind kind, int sig)
 {
-    struct report word = {.kind = kind, .sig = sig};
-    struct iovec part = {&word, sizeof word};
+    struct report sent = {.kind = kind, .sig = sig};
+    struct iovec part = {&sent, sizeof sent};
     report(link, &(struct msghdr){.msg_iov = &part, .msg_iovlen = 1});
-    report_nudge(link);
+    report_wake_front(link);
 }
 
 /* ---- halves of signals to the group ---- */
@@ -183,7 +183,7 @@ static void drop_half(struct inbox *inbox, size_t at)
             (inbox->n_halves - at) * sizeof inbox->halves[0]);
 }
 
-/* Those that have been acted upon already wait for their other half for a while only. */
+/* Those that have been acted upon wait for their other half only for a while. */
 static void drop_old_halves(struct inbox *inbox)
 {
     for (size_t i = inbox->n_halves; i-- > 0;) {
@@ -194,101 +194,102 @@ static void drop_old_halves(struct inbox *inbox)
     }
 }
 
-/* The other half of a signal to the group is there: forget it and return true. */
-static bool pair_up(struct inbox *inbox, const struct passed_signal *word, bool by_front)
+/* True: the other half of a signal to the group had arrived; it is forgotten. */
+static bool pair_up(struct inbox *inbox, const struct passed_signal *passed, bool by_front)
 {
     drop_old_halves(inbox);
     for (size_t i = 0; i < inbox->n_halves; i++) {
         const struct half *half = &inbox->halves[i];
-        if (half->by_front == by_front || half->word.sig != word->sig ||
-            half->word.sender != word->sender)
+        if (half->by_front == by_front || half->passed.sig != passed->sig ||
+            half->passed.sender != passed->sender)
             continue;
         drop_half(inbox, i);
-        inbox->paired[word->sig].sender = word->sender;
-        inbox->paired[word->sig].ms = now_ms();
+        inbox->paired[passed->sig].sender = passed->sender;
+        inbox->paired[passed->sig].ms = now_ms();
         return true;
     }
     return false;
 }
 
-/* NULL: one like it waits already, as for any process that is sent a signal twice. */
-static struct half *remember(struct inbox *inbox, const struct passed_signal *word, bool by_front)
+/* NULL: the same signal is pending already, as for any process that is sent a signal twice. */
+static struct half *remember(struct inbox *inbox, const struct passed_signal *passed, bool by_front)
 {
-    for (size_t i = 0; i < inbox->n_halves && !is_queued(word->sig); i++) {
+    for (size_t i = 0; i < inbox->n_halves && !is_queued(passed->sig); i++) {
         const struct half *half = &inbox->halves[i];
-        if (half->by_front == by_front && !half->acted_upon && half->word.sig == word->sig &&
-            half->word.sender == word->sender)
+        if (half->by_front == by_front && !half->acted_upon && half->passed.sig == passed->sig &&
+            half->passed.sender == passed->sender)
             return NULL;
     }
     if (inbox->n_halves == HALVES_MAX)
         drop_half(inbox, 0);
     struct half *half = &inbox->halves[inbox->n_halves++];
-    *half = (struct half){.word = *word, .by_front = by_front, .sent_ms = now_ms()};
+    *half = (struct half){.passed = *passed, .by_front = by_front, .sent_ms = now_ms()};
     return half;
 }
 
-/* A stop and a continuation take each other away, as long as they are pending: so does the kernel,
- * and so must we, or the command would be continued behind the stop that came later. */
+/* A pending stop and a pending continuation cancel each other in the kernel, and must do so here:
+ * otherwise the command would be continued after the later stop. */
 static void drop_continuations(struct inbox *inbox)
 {
     for (size_t i = inbox->n_halves; i-- > 0;) {
-        if (inbox->halves[i].word.sig == SIGCONT && !inbox->halves[i].acted_upon)
+        if (inbox->halves[i].passed.sig == SIGCONT && !inbox->halves[i].acted_upon)
             drop_half(inbox, i);
     }
 }
 
-/* The terminal has sent us a stop that the front has not passed on yet: this came to it before. */
-static bool is_overtaken(const struct inbox *inbox, const struct passed_signal *word)
+/* The terminal has sent a stop that the front has not passed on yet: this signal is older. */
+static bool is_overtaken(const struct inbox *inbox, const struct passed_signal *passed)
 {
-    for (size_t i = 0; i < inbox->n_halves && word->sig == SIGCONT; i++) {
+    for (size_t i = 0; i < inbox->n_halves && passed->sig == SIGCONT; i++) {
         const struct half *half = &inbox->halves[i];
-        if (half->word.sig == SIGTSTP && half->word.sender == BY_KERNEL && !half->by_front)
+        if (half->passed.sig == SIGTSTP && half->passed.sender == BY_KERNEL && !half->by_front)
             return true;
     }
     return false;
 }
 
-/* Sent to the front and to its group, as timeout(1) does: the second is one with the first. */
-static bool is_repeated(const struct inbox *inbox, const struct passed_signal *word)
+/* Sent to the front and then to its group, as timeout(1) does: both count as one. */
+static bool is_repeated(const struct inbox *inbox, const struct passed_signal *passed)
 {
-    const struct pairing *pairing = &inbox->paired[word->sig];
-    return !is_queued(word->sig) && pairing->ms != 0 && pairing->sender == word->sender &&
+    const struct pairing *pairing = &inbox->paired[passed->sig];
+    return !is_queued(passed->sig) && pairing->ms != 0 && pairing->sender == passed->sender &&
            now_ms() <= pairing->ms + PAIR_MS;
 }
 
-static struct event event_of(enum event_kind kind, const struct passed_signal *word)
+static struct event event_of(enum event_kind kind, const struct passed_signal *passed)
 {
     return (struct event){.kind = kind,
-                          .sig = word->sig,
-                          .by_kernel = word->sender == BY_KERNEL,
-                          .queued = word->queued,
-                          .value = word->value};
+                          .sig = passed->sig,
+                          .by_kernel = passed->sender == BY_KERNEL,
+                          .queued = passed->queued,
+                          .value = passed->value};
 }
 
 /* ---- what the warden itself is sent ---- */
 
-static struct event own_signal(struct inbox *inbox, const struct passed_signal *word)
+static struct event own_signal(struct inbox *inbox, const struct passed_signal *passed)
 {
-    if (word->sig == SIGCHLD)
+    if (passed->sig == SIGCHLD)
         return (struct event){.kind = EVENT_CHILD};
     if (inbox->link.lifeline < 0)
-        return event_of(EVENT_SIGNAL, word);
-    /* The front's knock is for the time before we listen; its word is in the lifeline. */
-    if (word->sender == inbox->link.front || word->sig >= SIGNALS_MAX)
+        return event_of(EVENT_SIGNAL, passed);
+    /* The front's kill() only ends a warden that is still opening its engine; the signal itself
+     * comes through the lifeline. */
+    if (passed->sender == inbox->link.front || passed->sig >= SIGNALS_MAX)
         return (struct event){.kind = EVENT_NONE};
-    if (word->sig == SIGTSTP)
+    if (passed->sig == SIGTSTP)
         drop_continuations(inbox);
-    if (pair_up(inbox, word, false))
+    if (pair_up(inbox, passed, false))
         return (struct event){.kind = EVENT_NONE};
-    struct half *half = remember(inbox, word, false);
+    struct half *half = remember(inbox, passed, false);
     if (half == NULL)
         return (struct event){.kind = EVENT_NONE};
-    if (word->sender == BY_KERNEL) {
-        half->acted_upon = true; /* the kernel signals a terminal's group and not one of us */
-        return event_of(EVENT_GROUP, word);
+    if (passed->sender == BY_KERNEL) {
+        half->acted_upon = true; /* the kernel signals a terminal's group, never one process */
+        return event_of(EVENT_GROUP, passed);
     }
     half->question = ++inbox->questions;
-    report_word(&inbox->link, REPORT_QUESTION, 0);
+    report_send(&inbox->link, REPORT_QUESTION, 0);
     return (struct event){.kind = EVENT_NONE};
 }
 
@@ -310,10 +311,10 @@ static struct event own_signals(struct inbox *inbox)
             continue;
         if (got != (ssize_t)sizeof info)
             return (struct event){.kind = EVENT_NONE};
-        const struct passed_signal word =
+        const struct passed_signal passed =
             passed_signal_of((int)info.ssi_signo, info.ssi_code, (pid_t)info.ssi_pid,
                              (void *)(uintptr_t)info.ssi_ptr);
-        struct event event = own_signal(inbox, &word);
+        struct event event = own_signal(inbox, &passed);
         if (event.kind != EVENT_NONE)
             return event;
     }
@@ -321,42 +322,42 @@ static struct event own_signals(struct inbox *inbox)
 
 /* ---- what the front passes on ---- */
 
-/* False: no word is there. */
-static bool read_word(struct inbox *inbox)
+/* False: nothing has been passed on. */
+static bool read_passed(struct inbox *inbox)
 {
     ssize_t got;
     if (inbox->link.lifeline < 0 || inbox->orphaned)
         return false;
     do {
-        got = read(inbox->link.lifeline, &inbox->word, sizeof inbox->word);
+        got = read(inbox->link.lifeline, &inbox->passed, sizeof inbox->passed);
     } while (got < 0 && errno == EINTR);
     inbox->orphaned = got == 0;
-    inbox->has_word = got == (ssize_t)sizeof inbox->word;
-    return inbox->orphaned || inbox->has_word;
+    inbox->has_passed = got == (ssize_t)sizeof inbox->passed;
+    return inbox->orphaned || inbox->has_passed;
 }
 
-static struct event take_word(struct inbox *inbox)
+static struct event take_passed(struct inbox *inbox)
 {
-    const struct passed_signal word = inbox->word;
+    const struct passed_signal passed = inbox->passed;
     if (inbox->orphaned)
         return (struct event){.kind = EVENT_ORPHANED};
-    inbox->has_word = false;
-    if (word.sig == 0)
+    inbox->has_passed = false;
+    if (passed.sig == 0)
         inbox->answers++;
-    if (word.sig <= 0 || word.sig >= SIGNALS_MAX)
+    if (passed.sig <= 0 || passed.sig >= SIGNALS_MAX)
         return (struct event){.kind = EVENT_NONE};
-    bool acted_upon = word.sender == BY_KERNEL;
-    if (pair_up(inbox, &word, true))
-        return acted_upon ? (struct event){.kind = EVENT_NONE} : event_of(EVENT_GROUP, &word);
-    if (is_repeated(inbox, &word) || is_overtaken(inbox, &word))
+    bool acted_upon = passed.sender == BY_KERNEL;
+    if (pair_up(inbox, &passed, true))
+        return acted_upon ? (struct event){.kind = EVENT_NONE} : event_of(EVENT_GROUP, &passed);
+    if (is_repeated(inbox, &passed) || is_overtaken(inbox, &passed))
         return (struct event){.kind = EVENT_NONE};
-    struct half *half = remember(inbox, &word, true);
+    struct half *half = remember(inbox, &passed, true);
     if (half != NULL)
         half->acted_upon = true;
-    /* Only a terminal's whole group is stopped by the kernel. If we were not, a continuation has
-     * taken our half away; it has continued the command already. */
-    bool to_group = word.sig == SIGTSTP && word.sender == BY_KERNEL;
-    return event_of(to_group ? EVENT_GROUP : EVENT_SIGNAL, &word);
+    /* The kernel stops a terminal's whole group. If the warden's half is missing, a continuation
+     * has cancelled it, and has continued the command already. */
+    bool to_group = passed.sig == SIGTSTP && passed.sender == BY_KERNEL;
+    return event_of(to_group ? EVENT_GROUP : EVENT_SIGNAL, &passed);
 }
 
 /* ---- what came to the warden alone ---- */
@@ -366,7 +367,7 @@ static int64_t due_ms(const struct inbox *inbox, const struct half *half)
     return half->sent_ms + (inbox->answers >= half->question ? PAIR_MS : ANSWER_MS);
 }
 
-/* Halves stand in the order in which they came. */
+/* Halves are in order of arrival. */
 static size_t oldest(const struct inbox *inbox)
 {
     size_t i = 0;
@@ -380,9 +381,9 @@ static struct event due_signal(struct inbox *inbox)
     size_t at = oldest(inbox);
     if (at == inbox->n_halves || due_ms(inbox, &inbox->halves[at]) > now_ms())
         return (struct event){.kind = EVENT_NONE};
-    const struct passed_signal word = inbox->halves[at].word;
+    const struct passed_signal passed = inbox->halves[at].passed;
     drop_half(inbox, at);
-    return event_of(EVENT_SIGNAL, &word);
+    return event_of(EVENT_SIGNAL, &passed);
 }
 
 struct event inbox_next(struct inbox *inbox)
@@ -391,13 +392,14 @@ struct event inbox_next(struct inbox *inbox)
         struct event event = own_signals(inbox);
         if (event.kind != EVENT_NONE)
             return event;
-        /* Own signals are looked at once more behind a word: its other half was sent before it. */
-        if (inbox->has_word)
-            event = take_word(inbox);
-        else if (!read_word(inbox))
+        /* The warden's own signals are read again after each passed one: the other half of that
+         * was sent earlier. */
+        if (inbox->has_passed)
+            event = take_passed(inbox);
+        else if (!read_passed(inbox))
             return due_signal(inbox);
         else if (inbox->orphaned)
-            event = take_word(inbox);
+            event = take_passed(inbox);
         if (event.kind != EVENT_NONE)
             return event;
     }

@@ -31,7 +31,7 @@ static char **copy_list(char **list, size_t n)
     return out;
 }
 
-/* The copies live as long as the process, and are kept where a leak checker finds them. */
+/* The copies live as long as the process, in a place that a leak checker sees. */
 static void copy_options(struct options *options)
 {
     static struct options kept __attribute__((used));

@@ -10,10 +10,10 @@
 
 #include "process.h"
 
-/* Linux gives out no larger pid. One bit for each: no allocation can fail while we kill. */
+/* The largest pid on Linux. One bit for each: no allocation can fail during a kill. */
 #define PIDS_MAX (1 << 22)
 
-/* Deeper ones move up when what is above them has been killed, and are found by the next walk. */
+/* Deeper processes move up when their ancestors have been killed; the next walk finds them. */
 #define DEPTH_MAX 64
 
 #define PATH_ROOM 96
@@ -30,8 +30,8 @@ static unsigned char members[PIDS_MAX / 8];
 
 /* ---- descriptors for the walk ---- */
 
-/* A directory and a file at a time; deeper ones are met by the next walk. A tree that could not be
- * found for want of descriptors would outlive its lock. */
+/* One directory and one file at a time; the next walk finds deeper ones. A tree that could not be
+ * found for lack of descriptors would outlive its lock. */
 #define SPARES 4
 
 static int spares[SPARES] = {-1, -1, -1, -1};
@@ -120,7 +120,7 @@ static void walk_children(const struct walk *walk, pid_t pid, int depth)
     closedir(dir);
 }
 
-/* ---- else /proc/PID/stat of everybody ---- */
+/* ---- else /proc/PID/stat of all processes ---- */
 
 /* 0: gone, or a zombie. */
 static pid_t parent_of(const char *proc, const char *pid)
@@ -148,7 +148,7 @@ static bool scan_once(const struct walk *walk, DIR *dir)
         pid_t pid = (pid_t)strtol(entry->d_name, NULL, 10);
         if (pid <= 0 || is_member(pid) || !is_member(parent_of(walk->proc, entry->d_name)))
             continue;
-        /* Visited at once: a process that forks and ends all the time is gone a moment later. */
+        /* Visited at once: a process that keeps forking and ending is gone a moment later. */
         found = add_member(pid);
         walk->visit(pid, walk->data);
     }
@@ -160,7 +160,7 @@ static bool scan_all(const struct walk *walk)
     DIR *dir = opendir(walk->proc);
     if (dir == NULL)
         return false;
-    /* Again as long as it helps: a child's pid may be smaller than its parent's. */
+    /* Repeated until nothing new is found: a child's pid may be smaller than its parent's. */
     while (scan_once(walk, dir))
         rewinddir(dir);
     closedir(dir);
@@ -182,12 +182,12 @@ bool tree_walk(const char *proc, pid_t root, tree_visit_fn *visit, void *data)
 
 /* ---- how /proc shows us ---- */
 
-/* A /proc of an outer pid namespace has numbers of its own for us and for our tree; the line NSpid
+/* A /proc of an outer pid namespace shows other pids for this process and its tree; the line NSpid
  * has those of all namespaces from there inwards. */
 struct view {
-    pid_t of;   /* the process that has looked */
-    pid_t self; /* our number there; 0: it does not show us */
-    int level;  /* which of the numbers of a line are ours */
+    pid_t of;   /* the process that read it */
+    pid_t self; /* its pid there; 0: it is not shown */
+    int level;  /* which column of the line has the pids of our namespace */
 };
 
 /* The numbers of /proc/PID/status; returns how many. */
@@ -228,7 +228,7 @@ static struct view look(void)
     return view;
 }
 
-/* The number that we know a process by; 0: it has gone. */
+/* The process's pid in our namespace; 0: it has gone. */
 static pid_t own_number(const struct view *view, pid_t shown)
 {
     char pid[24];
@@ -253,8 +253,8 @@ struct shot {
     pid_t refused;
 };
 
-/* A pid can't have become another process's since it was read: the kernel gives a number out again
- * only after all others. */
+/* The pid still belongs to the process it was read from: the kernel reuses a pid only after all
+ * others. */
 static void shoot_at(struct shot *shot, pid_t pid)
 {
     if (pid <= 0 || (shot->spare_group && getpgid(pid) == getpgrp()))
@@ -325,8 +325,8 @@ static void read_text(char *text, size_t size, pid_t pid, const char *file)
     text[len > 0 ? len : 0] = '\0';
 }
 
-/* While a process is in sigwait(3), the kernel shows what it waits for as neither blocked nor
- * handled. So it must be seen to rest in one other system call, before and after. */
+/* While a process is in sigwait(3), /proc shows the awaited signals as neither blocked nor handled.
+ * So it must be seen in one other system call, before and after. */
 bool tree_has_default_action(pid_t pid, int sig)
 {
     char status[4096], before[256], after[256], *end;

@@ -18,7 +18,7 @@
 
 /* ---- copies for the front ---- */
 
-/* An engine's descriptors get the lowest numbers there are. */
+/* An engine's descriptors get the lowest free numbers. */
 #define FDS_MAX 128
 
 static bool is_socket(int fd)
@@ -27,8 +27,8 @@ static bool is_socket(int fd)
     return fstat(fd, &status) == 0 && S_ISSOCK(status.st_mode);
 }
 
-/* One call for all of them: what is not open is answered with POLLNVAL. Those that we were started
- * with may be among them: the front has those as well. */
+/* One call for all: poll() reports POLLNVAL for a descriptor that is not open. Inherited ones may
+ * be among them; the front has those as well. */
 static size_t find_sockets(int fds[KEPT_MAX], int except)
 {
     size_t n = 0;
@@ -44,24 +44,24 @@ static size_t find_sockets(int fds[KEPT_MAX], int except)
     return n;
 }
 
-/* Sends the front copies of what the locks live by. They count from now on, also if the front does
- * not read them before we are killed. */
+/* Sends the front copies of the descriptors that keep the locks. They count from now on, even if
+ * the warden is killed before the front reads them. */
 static void keep_with_front(struct stile_client *client, const struct link *link)
 {
     int fds[KEPT_MAX];
     size_t n = 0;
     if (stile_client_caps(client)->lease == STILE_LEASE_CLAIM)
-        return; /* it lasts as long as its lease, whatever becomes of us */
+        return; /* the locks last as long as their leases, even if the warden dies */
     int life = stile_client_life_fd(client);
     if (life >= 0)
-        fds[n++] = life; /* all that counts: sockets on their way would make the kernel tidy up */
+        fds[n++] = life; /* enough; and sockets in flight would cost a kernel garbage collection */
     else
         n = find_sockets(fds, link->reports);
     if (n == 0)
         return;
-    struct report word = {.kind = REPORT_KEEP};
+    struct report sent = {.kind = REPORT_KEEP};
     char rights[CMSG_SPACE(sizeof fds)] = {0};
-    struct iovec part = {&word, sizeof word};
+    struct iovec part = {&sent, sizeof sent};
     struct msghdr message = {.msg_iov = &part,
                              .msg_iovlen = 1,
                              .msg_control = rights,
@@ -76,12 +76,12 @@ static void keep_with_front(struct stile_client *client, const struct link *link
 
 /* ---- the warden ---- */
 
-#define LOST_GRACE_MS  100  /* between SIGTERM and SIGKILL when the lock is gone already */
-#define TELL_LEFT_MS   1000 /* so long after its command a tree is left alone */
+#define LOST_GRACE_MS  100  /* between SIGTERM and SIGKILL when the lock is lost already */
+#define REPORT_LEFT_MS 1000 /* from the end of the command to the list of processes left */
 #define NAMED_LEFT_MAX 8
-/* The front is woken so late that a short command is over by then, and so early that descriptors on
- * their way, of which a user may have a limited number, don't pile up. */
-#define NUDGE_MS 100
+/* Late enough that a short command is over by then, and early enough that descriptors in flight,
+ * whose number per user is limited, don't pile up. */
+#define WAKE_FRONT_MS 100
 
 struct warden {
     const struct options *options;
@@ -89,24 +89,24 @@ struct warden {
     struct link link;
     struct inbox inbox;
     struct stile_client *client;
-    const char *first;         /* of the names, as they were given */
+    const char *first;         /* the first of the names as given */
     struct stile_lock **locks; /* in canonical order */
-    size_t n;                  /* how many of them there are so far */
+    size_t n;                  /* of locks so far */
     pid_t command;
-    bool running;         /* the command has not ended */
-    int status;           /* how it did, as waitpid() reports it */
-    bool lost;            /* the lock or the front, or as good as: 76 */
-    int64_t tell_left_ms; /* when to name what the command left; INT64_MAX: never */
-    int64_t nudge_ms;     /* when to wake the front for what it was sent */
-    int asked;            /* the last signal that asked us to end */
-    bool group_had_it;    /* so were all of our process group */
-    int64_t grace_ms; /* so long before the end of the lease the tree is ended; 0: it has none */
+    bool running;           /* the command has not ended */
+    int status;             /* how it ended, as waitpid() reports it */
+    bool lost;              /* the lock or the front, or nearly: exit 76 */
+    int64_t report_left_ms; /* when to list the processes left; INT64_MAX: never */
+    int64_t wake_front_ms;  /* when to wake the front to read its copies */
+    int asked;              /* the last signal that asked this process to end */
+    bool group_had_it;      /* it was sent to the whole process group */
+    int64_t grace_ms;       /* how long before the lease ends the tree is stopped; 0: no lease */
     struct ending ending;
 };
 
 /* ---- the lease ---- */
 
-/* The least of all locks; 0: one is lost. *name, which may be NULL: whose it is. */
+/* The shortest of all locks; 0: one is lost. *name, which may be NULL: its name. */
 static int64_t remaining_ms(const struct warden *w, const char **name)
 {
     int64_t least = INT64_MAX;
@@ -167,19 +167,19 @@ static bool leaves(const struct warden *w)
     return w->options->given & OPT_LEAVE;
 }
 
-/* What ended the command goes to all it has started; what it leaves when it ends by itself keeps
- * the lock until it ends, too. */
+/* The signal that ended the command goes to all it has started. If the command ended by itself, the
+ * processes it left keep the lock until they end. */
 static void command_ended(struct warden *w, bool anybody)
 {
     w->running = false;
-    w->tell_left_ms = anybody ? now_ms() + TELL_LEFT_MS : INT64_MAX;
+    w->report_left_ms = anybody ? now_ms() + REPORT_LEFT_MS : INT64_MAX;
     int sig = ended_by(w);
     if (sig != 0 && anybody && !leaves(w) && w->ending.stopping == 0)
         ending_begin_with(&w->ending, sig, w->group_had_it && sig == w->asked,
                           ending_patience_ms(w->options));
 }
 
-/* False: there is nobody left below us. */
+/* False: no child is left. */
 static bool reap(struct warden *w)
 {
     bool ended = false;
@@ -193,9 +193,9 @@ static void tell_left(struct warden *w)
 {
     pid_t pids[NAMED_LEFT_MAX];
     char list[NAMED_LEFT_MAX * 12 + 32] = "";
-    if (now_ms() < w->tell_left_ms)
+    if (now_ms() < w->report_left_ms)
         return;
-    w->tell_left_ms = INT64_MAX;
+    w->report_left_ms = INT64_MAX;
     size_t n = tree_list(pids, NAMED_LEFT_MAX), len = 0;
     for (size_t i = 0; i < n && i < NAMED_LEFT_MAX; i++)
         len += (size_t)sprintf(list + len, "%s%d", i > 0 ? ", " : "", (int)pids[i]);
@@ -234,10 +234,10 @@ static void handle_events(struct warden *w)
 
 static void nudge_front(struct warden *w)
 {
-    if (now_ms() < w->nudge_ms)
+    if (now_ms() < w->wake_front_ms)
         return;
-    w->nudge_ms = INT64_MAX;
-    report_nudge(&w->link);
+    w->wake_front_ms = INT64_MAX;
+    report_wake_front(&w->link);
 }
 
 static int64_t next_ms(const struct warden *w)
@@ -245,9 +245,9 @@ static int64_t next_ms(const struct warden *w)
     int64_t next = ending_next_ms(&w->ending), left = remaining_ms(w, NULL);
     if (!w->lost && left != STILE_NO_DEADLINE && now_ms() + left - w->grace_ms < next)
         next = now_ms() + left - w->grace_ms;
-    if (w->nudge_ms < next)
-        next = w->nudge_ms;
-    return w->tell_left_ms < next ? w->tell_left_ms : next;
+    if (w->wake_front_ms < next)
+        next = w->wake_front_ms;
+    return w->report_left_ms < next ? w->report_left_ms : next;
 }
 
 static void watch_over(struct warden *w)
@@ -255,7 +255,7 @@ static void watch_over(struct warden *w)
     for (;;) {
         wait_ready(w->client, &w->inbox, next_ms(w));
         handle_events(w);
-        /* Behind the signals: a SIGCHLD that is read after we looked would wake nobody. */
+        /* After the signals: a SIGCHLD that is read after the check would be missed. */
         bool anybody = reap(w);
         check_lease(w);
         if (!anybody || (leaves(w) && !w->running && w->ending.stopping == 0))
@@ -266,19 +266,19 @@ static void watch_over(struct warden *w)
     }
 }
 
-/* A code of ours, and not the command's. */
+/* An exit code of stile's, not the command's. */
 static int ours(const struct warden *w, int code)
 {
     return options_exit_code(w->options, code);
 }
 
-/* Of the command, for the front to end as it did. */
+/* Reports how the command ended, so that the front ends the same way. */
 static int code_of(const struct warden *w)
 {
     if (w->lost)
         return ours(w, EXIT_LOST);
     if (WIFSIGNALED(w->status)) {
-        report_word(&w->link, REPORT_DIED_OF, WTERMSIG(w->status));
+        report_send(&w->link, REPORT_DIED_OF, WTERMSIG(w->status));
         return 128 + WTERMSIG(w->status);
     }
     return WEXITSTATUS(w->status);
@@ -290,9 +290,9 @@ static int start(struct warden *w)
     int64_t left = remaining_ms(w, NULL);
     w->grace_ms = left == STILE_NO_DEADLINE ? 0 : ending_grace_ms(w->options, left);
     w->ending = (struct ending){.name = stile_lock_name(w->locks[0]), .what = "lock"};
-    w->tell_left_ms = INT64_MAX;
+    w->report_left_ms = INT64_MAX;
     keep_with_front(w->client, &w->link);
-    w->nudge_ms = now_ms() + NUDGE_MS;
+    w->wake_front_ms = now_ms() + WAKE_FRONT_MS;
     w->command = child_start(w->options->command, environment, w->signals, -1,
                              leaves(w) ? -1 : stile_client_life_fd(w->client));
     int failure = errno;
@@ -325,7 +325,7 @@ static int give_back(struct warden *w, int code)
 static int not_granted(const struct warden *w, const struct grant *grant, enum stile_status status)
 {
     if (grant->sig != 0) {
-        report_word(&w->link, REPORT_DIED_OF, grant->sig);
+        report_send(&w->link, REPORT_DIED_OF, grant->sig);
         return 128 + grant->sig;
     }
     if (status == STILE_CANCELLED)
@@ -339,7 +339,7 @@ static int not_granted(const struct warden *w, const struct grant *grant, enum s
     return ours(w, EXIT_NOT_ACQUIRED);
 }
 
-/* Some engines count in whole seconds, or have bounds of their own. */
+/* Some engines count in whole seconds, or limit the TTL. */
 static void tell_ttl(const struct warden *w)
 {
     int64_t asked = w->options->ttl_ms, given = stile_lock_ttl_ms(w->locks[0]);
@@ -389,8 +389,7 @@ static int make_locks(struct warden *w)
     return 0;
 }
 
-/* What `stile show` prints, and other users of the engine read: no arguments, which may be
- * passwords. */
+/* `stile show` prints it to other users of the engine: no arguments, which may be passwords. */
 static const char *label_of(const struct options *options)
 {
     const char *slash = strrchr(options->command[0], '/');
@@ -399,8 +398,8 @@ static const char *label_of(const struct options *options)
     return slash != NULL && slash[1] != '\0' ? slash + 1 : options->command[0];
 }
 
-/* Reaching a server may take its time, and as long as we have nothing to give back, a signal may
- * simply end us: the front sees by which. */
+/* Opening an engine may take a while. As long as nothing is held, a signal may simply end the
+ * warden; the front sees which one. */
 static int open_engine(struct warden *w)
 {
     sigprocmask(SIG_UNBLOCK, &w->signals->taken, NULL);
@@ -433,9 +432,8 @@ int warden_main(struct options *options, const struct signals *signals, const st
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     title_set("lock-warden", link->front, options);
     if (!tree_is_visible() && !(options->given & OPT_QUIET))
-        say("run: /proc is missing or belongs to another pid namespace, so what the command starts "
-            "cannot be found: signals reach the command alone, and the lock is kept until all of "
-            "it "
-            "has ended by itself");
+        say("run: /proc is missing or belongs to another pid namespace, so processes that the "
+            "command starts cannot be found: signals reach only the command, and the lock is kept "
+            "until all processes have ended by themselves");
     return warden_life(&w);
 }
