@@ -282,12 +282,12 @@ static void silence_for_long_ends_it(void **state)
 static void silence_is_shorter_where_a_lease_is(void **state)
 {
     struct heard a;
-    struct leases stakes = {0};
+    struct leases leases = {0};
 
     (void)state;
-    kit.options.leases = &stakes;
+    kit.options.leases = &leases;
     scene_connect();
-    redis_leases_add(&stakes, 80 * NS_PER_MS);
+    redis_leases_add(&leases, 80 * NS_PER_MS);
     kit_ask(&a, "GET a");
     run_until(kit.loop, kit.down);
     assert_true(error_has(&kit.why, "has not answered for 16 ms"));

@@ -218,7 +218,7 @@ static void take_texts(struct node_record *record, const redisReply *reply, size
     memcpy(node_of(record)->group, record->group, sizeof record->group);
 }
 
-static void on_told(void *data, const redisReply *reply, const struct stile_error *err)
+static void on_record_read(void *data, const redisReply *reply, const struct stile_error *err)
 {
     struct node_record *record = data;
     if (err)
@@ -298,7 +298,7 @@ void redlock_survey_ask(struct survey *survey, void (*fn)(struct survey *survey)
             sent(survey,
                  redis_conn_send(redlock->nodes[i].requests, info, 1, on_info, record, NULL));
         sent(survey, redis_conn_send(redlock->nodes[i].requests, ask, sizeof ask / sizeof *ask,
-                                     on_told, record, NULL));
+                                     on_record_read, record, NULL));
     }
     redlock_survey_end(survey);
 }

@@ -148,7 +148,7 @@ enum stile_status redlock_nodes_connect(struct redlock *redlock, const struct ur
     struct conn_options options = {.target.tls = redlock->tls,
                                    .target.timeout_ns = timeout_ns,
                                    .answer_ns = timeout_ns,
-                                   .leases = &redlock->stakes,
+                                   .leases = &redlock->leases,
                                    .window = WINDOW,
                                    .user = url->user && *url->user ? url->user : NULL,
                                    .password = url->password};

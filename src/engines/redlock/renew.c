@@ -27,15 +27,15 @@ struct batch {
     unsigned pending; /* nodes */
     struct reader readers[NODES_MAX];
     struct tally tallies[RENEWS_MAX];
-    struct redlock_claim *parts[RENEWS_MAX];
+    struct redlock_claim *claims[RENEWS_MAX];
 };
 
 void redlock_renewal_leave(struct redlock_claim *claim)
 {
     struct batch *batch = claim->batch;
     for (size_t i = 0; batch && i < batch->n; i++) {
-        if (batch->parts[i] == claim)
-            batch->parts[i] = NULL;
+        if (batch->claims[i] == claim)
+            batch->claims[i] = NULL;
     }
     claim->batch = NULL;
 }
@@ -44,7 +44,7 @@ void redlock_renewal_leave(struct redlock_claim *claim)
 static void decide(struct batch *batch, size_t i)
 {
     const struct engine_events *events = batch->redlock->engine.events;
-    struct redlock_claim *claim = batch->parts[i];
+    struct redlock_claim *claim = batch->claims[i];
     struct tally *tally = &batch->tallies[i];
     unsigned majority = batch->redlock->majority;
     struct stile_error err;
@@ -52,7 +52,7 @@ static void decide(struct batch *batch, size_t i)
     if (!claim || !over)
         return;
     struct claim *base = redlock_base(claim);
-    batch->parts[i] = NULL;
+    batch->claims[i] = NULL;
     claim->batch = NULL;
     if (tally->renewed >= majority) {
         events->renewed(base, batch->sent_ns, base->ttl_ns);
@@ -140,7 +140,7 @@ static void draft_write(struct draft *draft, struct batch *batch)
         draft->args[draft->n - 1] = CONN_TEXT(redlock->group_id);
     }
     for (size_t i = 0; i < batch->n; i++) {
-        struct redlock_claim *claim = batch->parts[i];
+        struct redlock_claim *claim = batch->claims[i];
         struct claim *base = redlock_base(claim);
         uint64_t px = redlock_claim_px(base, batch->sent_ns - claim->granted_ns);
         struct conn_arg *args = draft->args + draft->n_keys + 2 * i;
@@ -172,8 +172,8 @@ static void renew_some(struct redlock *redlock, struct claim *const *claims, siz
         batch->n = n;
         batch->sent_ns = loop_now(redlock->engine.loop);
         for (size_t i = 0; i < n; i++) {
-            batch->parts[i] = redlock_claim_of(claims[i]);
-            batch->parts[i]->batch = batch;
+            batch->claims[i] = redlock_claim_of(claims[i]);
+            batch->claims[i]->batch = batch;
         }
         draft_write(&draft, batch);
         send_batch(batch, &draft);

@@ -6,9 +6,9 @@
 -- Returns {1, token}, or {0, ms, place in the queue, another client's value}, see status.lua.
 -- Safe to repeat with again=1: a second run finds the grant, or the entry in the queue.
 --
--- Nobody overtakes: waiters are served first, and a clock that is set back does not put a newcomer
--- before others. A newcomer disturbs nobody unless it could go in; behind an exclusive holder it
--- can't, and needs none of the functions.
+-- Waiters are served first, and a clock that is set back does not put a new claim before older
+-- ones. Behind an exclusive holder a new claim can't be granted: it only joins the queue, which
+-- needs none of the functions.
 -- include: lib/keys.lua
 -- include: lib/status.lua
 local owner, mode, px, terms, slots = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]

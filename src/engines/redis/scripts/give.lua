@@ -1,4 +1,4 @@
--- give.lua: the short way back from an exclusive lock, if nobody waits and nothing is left of it.
+-- give.lua: release an exclusive lock that has no waiters and needs no hold or delay.
 --
 -- KEYS  1 lock   2 queue  3 holder
 -- ARGV  1 owner

@@ -1,13 +1,13 @@
--- look.lua: whether a waiter should ask again.
+-- look.lua: check whether a waiter should send its claim again.
 --
 -- KEYS  as for claim.lua
 -- ARGV  1 owner  2 mode  3 px  4 terms  5 slots
--- Returns {1}: ask again; or {0, ms, place in the queue, another client's value}, see status.lua.
+-- Returns {1}: send it; or {0, ms, place in the queue, another client's value}, see status.lua.
 -- Safe to repeat: it changes nothing.
 --
--- A waiter that could go in but for those before it asks again: one of them may have died, which
--- only claim.lua finds out. ZREM removes nothing; but a replica refuses it, which tells the client
--- to look elsewhere.
+-- A waiter that only the waiters ahead keep from the lock sends its claim again: one of them may
+-- have died, which only claim.lua can detect. The ZREM removes nothing: a replica refuses it, and
+-- its client then looks for the primary.
 -- include: lib/keys.lua
 -- include: lib/status.lua
 local owner, mode, slots = ARGV[1], ARGV[2], tonumber(ARGV[5])

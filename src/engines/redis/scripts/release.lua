@@ -5,8 +5,9 @@
 -- Returns 1 released, 2 withdrawn, 0 neither.
 -- Safe to repeat: a second run finds another owner and no entry.
 --
--- From one exclusive holder to the next, the most frequent case, comes first and without functions:
--- it grants for a second. A server out of memory allows ZPOPMIN, and all after it.
+-- The most frequent case comes first and without functions: an exclusive holder hands over to an
+-- exclusive waiter, which is granted the lock for a second. A server that is out of memory allows
+-- ZPOPMIN and every command after it.
 -- include: lib/keys.lua
 local owner, mode, hold, delay = ARGV[1], ARGV[2], tonumber(ARGV[5]), tonumber(ARGV[6])
 
@@ -39,7 +40,8 @@ if not record then
   return withdrawn * 2
 end
 
--- The rest of hold_at_least or of a lock-delay stays without an owner, on the server's clock.
+-- For the rest of hold_at_least or of a lock-delay the lock stays without an owner, on the server's
+-- clock.
 local time = now()
 local left = record == true and 0 or granted_ms(record) + hold - time
 if mode == 'x' then

@@ -5,8 +5,8 @@
 -- Returns for each claim 1: extended; 0: certainly not held; 2: unknown.
 -- Safe to repeat: a second run extends the same claims again.
 --
--- One key that fails must not cost the other claims of the batch, hence pcall. READONLY is about the
--- whole server, and is the reply to the whole batch: the connection must leave it.
+-- pcall: an error of one key must not fail the other claims of the batch. READONLY concerns the
+-- whole server, so it is the reply to the whole batch: the client then leaves that server.
 local call = redis.call
 local value, lock, queue, holder, counter, members, records, gap
 -- include: lib/status.lua
@@ -24,7 +24,7 @@ local function renew(i)
   if held then
     extend(owner, mode, tonumber(ARGV[i * 3]))
   else
-    -- A replica that runs behind may not know of the grant. It refuses ZREM, so it can't say 0.
+    -- A replica that lags may not have the grant yet. It refuses ZREM, so it never replies 0.
     call('ZREM', queue, '')
   end
   replies[i] = held and 1 or 0

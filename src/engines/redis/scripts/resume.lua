@@ -1,4 +1,4 @@
--- resume.lua: go on with a grant whose owner value is known.
+-- resume.lua: take over a grant by its owner value.
 --
 -- KEYS  as for claim.lua
 -- ARGV  1 owner  2 ttl ('': as requested before)  3 ttl where there is no record

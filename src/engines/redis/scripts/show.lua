@@ -1,14 +1,14 @@
 -- show.lua: holders and queue of a name.
 --
 -- KEYS  as for claim.lua
--- ARGV  1 what the keys of sessions begin with, in the same slot
+-- ARGV  1 the prefix of the keys of sessions, in the same slot
 -- Returns {value, pttl, token, holder, now, {{owner, end, record}, ...}, {waiter, ...}}
--- Safe to repeat: it removes only what is over.
+-- Safe to repeat: it removes only what has expired.
 -- include: lib/keys.lua
 -- include: lib/status.lua
 -- include: lib/functions.lua
 
--- A session describes itself once.
+-- Each session stores its description once.
 local sessions = {}
 local function client_of(owner)
   local session = string.sub(owner, 1, 16)
@@ -40,8 +40,8 @@ if ghost then
   value = '~h'
 end
 
--- While nobody holds the lock, a waiter whose client is not listening is dead, or about to ask
--- again. When a holder and all its waiters have died, their entries would be shown for an hour.
+-- While the lock is free, a waiter whose client is not subscribed is dead, or about to send its
+-- claim again. Without this check the entries of dead waiters would be shown for an hour.
 local waiters, free = {}, not value and read_gap() <= now()
 for i = 1, #entries, 2 do
   local owner, mode, _, _, slots = parse_entry(entries[i])

@@ -6,7 +6,7 @@
 -- Safe to repeat: a second run finds another group.
 --
 -- The node is quiet for the longest lease that it may have forgotten or that others have granted.
--- What the node itself remembers is kept where it is larger.
+-- The node's own values are kept where they are larger.
 -- include: lib/report.lua
 local call, node = redis.call, KEYS[1]
 

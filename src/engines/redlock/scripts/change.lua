@@ -8,8 +8,8 @@
 local state = redis.call('HMGET', KEYS[1], 'group', 'was', 'next')
 if state[1] ~= ARGV[1] then return report(0) end
 
--- The epoch that ends is put on record as older, at most 328 bytes of them: the latest eight or more.
--- Proposals are not recorded.
+-- The epoch that ends is put on record as older, at most 328 bytes of them: the latest eight or
+-- more. Proposals are not recorded.
 local was = state[2] or ''
 if ARGV[3] ~= '' then
   was = ARGV[3]

@@ -1,4 +1,4 @@
--- claim.lua: phase 1 on one node: take the key if it is free and nobody waits, and read the fence.
+-- claim.lua: phase 1 on one node: take the key if it is free and has no waiters; read the fence.
 --
 -- KEYS  1 lock   2 fence  3 queue  4 node
 -- ARGV  1 owner  2 px     3 group  4 guess (a token; 0: none)  5 wait  6 again  7 entry
@@ -8,7 +8,7 @@
 --         {-1, group, was, members, past}  the node is in another epoch
 -- Safe to repeat with again=1: a second run finds the key taken, or the entry in the queue.
 --
--- Functions are made anew in each run, so the common case comes before them.
+-- Lua creates functions anew in each run, so the common case comes before them.
 local call, lock, fence, queue, node = redis.call, KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local owner, px, entry = ARGV[1], ARGV[2], ARGV[7]
 
@@ -36,7 +36,7 @@ local stored = call('GET', fence)
 local number = string.match(stored or '', '^%d+') or state[2] or '0'
 local guess = tonumber(ARGV[4])
 if guess <= tonumber(number) then
-  -- as in grant() of hand_over.lua: the fence that phase 2 compares is the one reported here
+  -- As in grant() of hand_over.lua: phase 2 must compare with the fence that is reported here.
   if not stored then call('PSETEX', fence, px, number) end
   return {1, tonumber(number)}
 end

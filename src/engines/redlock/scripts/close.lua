@@ -1,4 +1,4 @@
--- close.lua: have a node agree to the group of another size that follows its own.
+-- close.lua: have a node agree to the next group, which has another size.
 --
 -- From here on the node gives no votes, keys or renewals in its group.
 --

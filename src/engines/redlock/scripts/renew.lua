@@ -5,9 +5,8 @@
 -- Returns for each claim 1: extended; 0: certainly not ours; 2: unknown.
 -- Safe to repeat: a second run extends the same keys again.
 --
--- One key that fails must not cost the other claims of the batch, hence pcall. A node that was closed
--- or is in another group renews nothing: the group that follows waits for the leases that exist now,
--- and for no longer.
+-- pcall: an error of one key must not fail the other claims of the batch. A node that was closed or
+-- is in another group renews nothing: the next group waits only for the leases that exist now.
 local replies, n, group_id = {}, #KEYS, ARGV[2 * #KEYS - 1]
 
 if #ARGV % 2 == 1 then

@@ -1,8 +1,8 @@
 -- functions.lua: granting, extending and serving the queue. Needs keys.lua and status.lua.
 --
--- The rule is fits(): a claim is granted if all holders are of its kind, and for slots fewer than
--- its own number. A server out of memory refuses to add anything to a script that has not changed
--- anything yet: what must work even then begins with a PEXPIRE or DEL.
+-- The rule is fits(): a claim is granted if all holders have its mode and, for slots, are fewer
+-- than its number of slots. A server that is out of memory lets a script add something only after
+-- the script has changed something: what must work even then begins with a PEXPIRE or DEL.
 local function now()
   local time = call('TIME')
   return time[1] * 1000 + math.floor(time[2] / 1000)
@@ -16,7 +16,7 @@ local function is_shared()
   return value == '~S' or value == '~N'
 end
 
--- Removes members whose time is over; with the last one goes the lock.
+-- Removes expired members, and the lock with the last of them.
 local function drop_expired()
   if not is_shared() then return end
   for _, owner in ipairs(call('ZRANGEBYSCORE', members, '-inf', now())) do
@@ -35,7 +35,7 @@ local function fits(mode, slots)
   return mode == 'n' and value == '~N' and call('ZCARD', members) < tonumber(slots)
 end
 
--- The lock and what goes with it never end before another member does.
+-- The lock and its other keys never expire before another member does.
 local function extend(owner, mode, px)
   if mode == 'x' then
     call('PEXPIRE', lock, px)
@@ -55,7 +55,7 @@ local function next_token(time)
   return token
 end
 
--- The lock lives for px; the record beside it for as long as it will once the grant is confirmed.
+-- The lock expires after px; its record is kept for as long as a confirmed grant lasts.
 local function grant(owner, mode, px, record_px, terms)
   local time = call('TIME')
   local token = next_token(time)
@@ -82,7 +82,7 @@ local function record_of(owner, mode)
   return value == '~' .. string.upper(mode) and call('HGET', records, owner)
 end
 
--- Without its record a grant goes on with a larger token, which does no harm.
+-- A grant without a record gets a larger token, which does no harm.
 local function token_of(record)
   if record == true then return next_token(call('TIME')) end
   return record and tonumber(string.match(record, '^%d+'))
@@ -109,11 +109,11 @@ local function read_gap()
   return tonumber(till or 0), tonumber(seen or 0)
 end
 
--- The lock is free: whether it stays so for a while, for clients that poll it. They leave no trace
--- while they wait: unless a key of theirs was seen lately, gaps are rare and the first is short. A
--- gap must outlast the pause between two of their tries, which is up to 300 ms by default.
--- The first waiter looks again when the gap ends. Waiters whose client is gone are dropped: if all
--- of them were dead, the queue would stay for an hour.
+-- Whether a free lock stays free for a while (a gap), for other clients that poll it. Such a client
+-- leaves no trace while it waits: unless a key of one was seen lately, gaps are rare and the first
+-- is short. A gap must outlast the pause between two of their tries, up to 300 ms by default. The
+-- first waiter looks again when the gap ends. Waiters whose client is gone are dropped: if all of
+-- them were dead, the queue would stay for an hour.
 local function leave_gap(me)
   local time, till, seen = now(), read_gap()
   local lately, first = time - seen < 10000, till == 0
@@ -138,9 +138,9 @@ local function leave_gap(me)
   return true
 end
 
--- Grants to the first in the queue, and on, as long as it fits. Waiters that no client listens for
--- are skipped: one that listens on another node of a Cluster asks again. `me` is the caller, which
--- gets its grant as the reply.
+-- Grants to the waiters in order, as long as the next one fits. Waiters without a subscribed client
+-- are dropped: one that is subscribed on another node of a Cluster sends its claim again. `me` is
+-- the caller, which gets its grant as the reply.
 local function serve(me)
   if not value and call('EXISTS', gap) == 1 and read_gap() > now() then return end
   while true do

@@ -6,9 +6,9 @@ local function holder_record()
   return stored and string.sub(stored, 1, 40) == value and string.sub(stored, 42)
 end
 
--- {0, ms until what is in the way must have ended by itself (below 0: never), place in the queue,
--- value}: the value is another client's key, which may go without a message to us, if the waiter is
--- the first behind it.
+-- {0, ms until the present holder's lease must have ended (below 0: never), place in the queue,
+-- value}: if another client's key blocks the first waiter, value is that key's. Such a key may go
+-- without a message to us.
 local function status(entry)
   local ms, rank = call('PTTL', lock), call('ZRANK', queue, entry) or 0
   if rank == 1 and call('ZRANGE', queue, '0', '0')[1] == '~gap' then rank = 0 end

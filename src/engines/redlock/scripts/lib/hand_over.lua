@@ -3,8 +3,8 @@
 -- Needs call, lock, queue, fence, node; without fences the last two are nil.
 -- include: lib/quiet.lua
 
--- A name without a fence of its own reads as the highest fence of the node. Numbers stay text where
--- they are only passed on: Lua writes large ones as 1e+15.
+-- A name without a fence has the highest fence of the node. Numbers stay text where they are only
+-- passed on: Lua writes large ones as 1e+15.
 local function read_fence(stored)
   return string.match(stored or '', '^%d+') or node and call('HGET', node, 'highest') or '0'
 end
@@ -21,15 +21,15 @@ local function notify(owner, message)
   return call('PUBLISH', 'stile:' .. string.sub(owner, 1, 16), message)
 end
 
--- Tells the first waiter to look by itself after `ms`, should the new owner die.
+-- Has the first waiter look by itself after `ms`, in case the new owner dies.
 local function notify_next(ms)
   local owner = string.sub(call('LINDEX', queue, '0') or '', 1, 40)
   if owner ~= '' then notify(owner, 'h ' .. owner .. ' ' .. ms) end
 end
 
--- Gives the key to `owner` for a second, in which it has to confirm. The fence in the message must
--- not be outgrown by grants of other names in the meantime, so it becomes the name's own: many new
--- names at once would otherwise fail phase 2 again and again.
+-- Gives the key to `owner` for a second, within which the owner must confirm. The fence in the
+-- message becomes the name's fence: otherwise grants of other names could raise the node's fence
+-- meanwhile, and with many new names at once phase 2 would fail again and again.
 local function grant(owner, kind)
   if not may_hand_over() then return false end
   local stored = fence and call('GET', fence)
@@ -41,7 +41,7 @@ local function grant(owner, kind)
   return owner
 end
 
--- Grants to the first waiter whose client is listening, and returns its owner value, or false.
+-- Grants to the first waiter whose client is subscribed, and returns its owner value, or false.
 -- `me` is the caller: when its turn comes it takes the key itself.
 local function serve(me)
   if not may_hand_over() then return false end

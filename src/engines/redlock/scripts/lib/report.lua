@@ -1,4 +1,4 @@
--- report.lua: what a node records of itself, in the order of redlock_survey's replies.
+-- report.lua: the record of a node, in the order of redlock_survey's replies.
 local function report(changed)
   local fields = redis.call('HMGET', KEYS[1],
     'group', 'highest', 'longest', 'was', 'seat', 'seats', 'n', 'next', 'past')

@@ -1,4 +1,4 @@
--- take_in_turn.lua: take the key behind the waiters that came earlier, or join the queue.
+-- take_in_turn.lua: take the key after all earlier waiters, or join the queue.
 --
 -- Needs owner, px, entry, wait, again, and what hand_over.lua needs.
 -- include: lib/hand_over.lua
@@ -11,8 +11,8 @@ local function enqueue()
   return place
 end
 
--- Returns nil once the key is the caller's, else the reply. A repeated request finds what the first
--- one did.
+-- Returns nil if the key is the caller's, else the reply. A repeated request finds the result of
+-- the first one.
 local function take_in_turn()
   local holder = call('GET', lock)
   if holder == owner then
