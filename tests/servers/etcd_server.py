@@ -13,9 +13,10 @@ import tempfile
 import time
 import urllib.request
 
-from own_server import ATTEMPTS, Directory, Process, die_with_parent, free_port
+from own_server import ATTEMPTS, NO_SYNC, Directory, Process, die_with_parent, free_port
 
 PATIENCE_S = 30
+HASTY = ["--unsafe-no-fsync"] if NO_SYNC else []  # Go calls no library that could be preloaded
 
 
 class Member(Process):
@@ -42,7 +43,7 @@ class Member(Process):
              "--listen-client-urls", self.client_url, "--advertise-client-urls", self.client_url,
              "--listen-peer-urls", self.peer_url, "--initial-advertise-peer-urls", self.peer_url,
              "--initial-cluster", cluster, "--initial-cluster-state", state,
-             "--logger=zap", "--log-level=warn", *self.args],
+             "--logger=zap", "--log-level=warn", *HASTY, *self.args],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=die_with_parent,
             env={**os.environ, "ETCD_UNSUPPORTED_ARCH": os.uname().machine})
         log.close()

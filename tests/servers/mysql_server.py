@@ -16,11 +16,13 @@ import subprocess
 import tempfile
 import time
 
-from own_server import ATTEMPTS, OwnServer, die_with_parent, free_port
+from own_server import ATTEMPTS, NO_SYNC, OwnServer, die_with_parent, free_port, preloading
 
 PATIENCE_S = 60
 SMALL = ["--innodb-log-file-size=4M", "--innodb-buffer-pool-size=16M",
          "--aria-pagecache-buffer-size=8M", "--key-buffer-size=1M"]
+# By default its writes pass the system's cache by, and wait for the disk even without a sync.
+HASTY = ["--innodb-flush-method=fsync", "--innodb-log-file-buffering=ON"] if NO_SYNC else []
 
 
 def tool(name):
@@ -73,10 +75,10 @@ class MysqlServer(OwnServer):
 
     def _env(self):
         """A server that starts deletes what others have in the same place for temporary files."""
-        env = dict(os.environ, TMPDIR=self.dir)
-        if self.may_be_full:
-            env.update(LD_PRELOAD=os.environ["STILE_FULL_LIBRARY"], STILE_TEST_FULL=self._full)
-        return env
+        if not self.may_be_full:
+            return {**preloading(), "TMPDIR": self.dir}
+        return {**preloading(os.environ["STILE_FULL_LIBRARY"]), "TMPDIR": self.dir,
+                "STILE_TEST_FULL": self._full}
 
     @property
     def _full(self):
@@ -92,7 +94,7 @@ class MysqlServer(OwnServer):
     def _install(self, data):
         done = subprocess.run([tool("mariadb-install-db"), "--no-defaults", *self.user,
                                "--datadir=" + data, "--skip-test-db", "--skip-name-resolve",
-                               "--auth-root-authentication-method=normal", *SMALL],
+                               "--auth-root-authentication-method=normal", *SMALL, *HASTY],
                               check=False, cwd="/", text=True, capture_output=True,
                               env=self._env())
         if done.returncode:
@@ -104,8 +106,7 @@ class MysqlServer(OwnServer):
                 [tool("mariadbd"), "--no-defaults", *self.user, "--datadir=" + self.data,
                  "--port=%d" % self.port, "--bind-address=127.0.0.1", "--socket=" + self.socket,
                  "--pid-file=" + self.dir + "/pid", "--skip-name-resolve", "--skip-log-bin",
-                 *SMALL,
-                 *self.args],
+                 *SMALL, *HASTY, *self.args],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, cwd="/",
                 env=self._env(), preexec_fn=die_with_parent)
         until = time.monotonic() + PATIENCE_S

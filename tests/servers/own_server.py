@@ -8,6 +8,8 @@ import socket
 
 ATTEMPTS = 5  # somebody else may get the port first
 PR_SET_PDEATHSIG = 1
+# Set for tests, not for the bench: on a slow disk a server that syncs outlasts any patience.
+NO_SYNC = os.environ.get("STILE_NOSYNC_LIBRARY")
 
 
 def free_port():
@@ -18,6 +20,12 @@ def free_port():
 
 def die_with_parent(number=signal.SIGKILL):
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)
+
+
+def preloading(*libraries):
+    """The environment of a server with these libraries, and one that waits for no disk."""
+    wanted = [*libraries, NO_SYNC, os.environ.get("LD_PRELOAD")]
+    return {**os.environ, "LD_PRELOAD": " ".join(filter(None, wanted))}
 
 
 class Process:

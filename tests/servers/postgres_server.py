@@ -15,7 +15,7 @@ import subprocess
 import tempfile
 import time
 
-from own_server import ATTEMPTS, OwnServer, die_with_parent, free_port
+from own_server import ATTEMPTS, OwnServer, die_with_parent, free_port, preloading
 
 PATIENCE_S = 60
 
@@ -94,9 +94,9 @@ class PostgresServer(OwnServer):
             os.remove(self._full)
 
     def _run(self):
-        env = dict(os.environ)
+        env = preloading()
         if self.may_be_full:
-            env.update(LD_PRELOAD=os.environ["STILE_FULL_LIBRARY"], STILE_TEST_FULL=self._full)
+            env = {**preloading(os.environ["STILE_FULL_LIBRARY"]), "STILE_TEST_FULL": self._full}
         with open(self.dir + "/log", "w", encoding="utf-8") as log:
             self.process = subprocess.Popen(
                 [*self.prefix, tool("postgres"), "-D", self.data, "-c",

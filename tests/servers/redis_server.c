@@ -93,6 +93,8 @@ static _Noreturn void become_server(struct redis_server *s, int log_fd)
     argv[n] = NULL;
     dup2(log_fd, STDOUT_FILENO);
     dup2(log_fd, STDERR_FILENO);
+    if (getenv("STILE_NOSYNC_LIBRARY"))
+        setenv("LD_PRELOAD", getenv("STILE_NOSYNC_LIBRARY"), 1);
     execvp(argv[0], (char *const *)(uintptr_t)argv);
     _exit(127);
 }

@@ -13,7 +13,7 @@ import struct
 import subprocess
 import tempfile
 
-from own_server import ATTEMPTS, OwnServer, die_with_parent, free_port
+from own_server import ATTEMPTS, OwnServer, die_with_parent, free_port, preloading
 
 
 class RedisServer(OwnServer):
@@ -22,11 +22,11 @@ class RedisServer(OwnServer):
     host = "127.0.0.1"
 
     def __init__(self, *args, own_clock=False):
-        self.args, self.env, self.process = args, dict(os.environ), None
+        self.args, self.env, self.process = args, preloading(), None
         self.dir = tempfile.mkdtemp(prefix="stile-test-")
         if own_clock:
-            self.env.update(LD_PRELOAD=os.environ["STILE_CLOCK_LIBRARY"],
-                            STILE_TEST_CLOCK=self.dir + "/clock")
+            self.env = {**preloading(os.environ["STILE_CLOCK_LIBRARY"]),
+                        "STILE_TEST_CLOCK": self.dir + "/clock"}
             self.jump(0)
         self.path = self.dir + "/socket"
         for _ in range(ATTEMPTS):

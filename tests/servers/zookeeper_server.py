@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 import time
 
-from own_server import ATTEMPTS, Directory, Process, die_with_parent, free_port
+from own_server import ATTEMPTS, Directory, Process, die_with_parent, free_port, preloading
 
 PATIENCE_S = 60
 JARS = "/usr/share/java/"
@@ -47,7 +47,8 @@ class Member(Process):
             ["java", "-Xmx256m", "-XX:+UseSerialGC", *self.java, "-cp", jars,
              "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
              "org.apache.zookeeper.server.quorum.QuorumPeerMain", self.dir + "/zoo.cfg"],
-            stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=die_with_parent)
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=die_with_parent,
+            env=preloading())
         log.close()
 
     def log(self):
