@@ -6,10 +6,10 @@
 #include <string.h>
 
 #define FIRST_CAP 1024
-/* An empty buffer that has grown beyond this was needed for a burst, and is given back. */
+/* An empty buffer that has grown beyond this served a burst, and is freed. */
 #define KEEP_CAP 65536
 
-/* Not realloc(): what it leaves behind can't be wiped. */
+/* Not realloc(): the old memory could not be wiped. */
 static int grow(struct buffer *b, size_t n)
 {
     size_t len = buffer_len(b), cap = b->cap ? b->cap : FIRST_CAP;

@@ -1,4 +1,4 @@
-/* Bytes that wait for something, first in, first out. Zero-initialised means empty. */
+/* A queue of bytes, first in, first out. Zero-initialised means empty. */
 #ifndef STILE_BUFFER_H
 #define STILE_BUFFER_H
 

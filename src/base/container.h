@@ -1,5 +1,5 @@
-/* From a member back to the struct it is embedded in: how a timer's, task's or callback's function
- * finds what it belongs to. */
+/* From a member to the struct it is embedded in: how the function of a timer, task or callback
+ * finds its owner. */
 #ifndef STILE_CONTAINER_H
 #define STILE_CONTAINER_H
 

@@ -7,7 +7,7 @@
 
 #define MESSAGE_MAX (sizeof(((struct stile_error *)0)->message))
 
-/* A message that was cut says so, and is not cut inside a character. */
+/* A message that was cut ends in an ellipsis, and is not cut inside a character. */
 static void mark_cut(char *text, size_t size)
 {
     static const char dots[] = "...";

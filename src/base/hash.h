@@ -1,5 +1,5 @@
-/* FNV-1a, for sums that only this process compares: has what was seen changed? Names have a hash of
- * their own (base/name.h). */
+/* FNV-1a, for sums by which one process detects a change. Names have a hash of their own
+ * (base/name.h). */
 #ifndef STILE_HASH_H
 #define STILE_HASH_H
 

@@ -1,4 +1,4 @@
-/* Option structs that grow: each starts with its size, as the caller's header has it. */
+/* Option structs that grow: each starts with its size according to the caller's header. */
 #ifndef STILE_OPTIONS_H
 #define STILE_OPTIONS_H
 

@@ -1,5 +1,4 @@
-/* This process, as it is shown to others that look at what it holds. Control characters become '?'.
- */
+/* This process as `stile show` describes it. Control characters become '?'. */
 #ifndef STILE_SELF_H
 #define STILE_SELF_H
 
@@ -7,7 +6,7 @@
 
 #define SELF_HOST_MAX 64
 
-/* Without spaces; "?" where it is not known. */
+/* Without spaces; "?": not known. */
 void self_host(char host[SELF_HOST_MAX + 1]);
 
 /* The label if there is one, else the name of the program, as far as there is room; "?" where it

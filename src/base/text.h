@@ -7,7 +7,7 @@
 /* Lower-case, NUL-terminated: out has room for 2 * n + 1. */
 void hex_encode(char *out, const void *bytes, size_t n);
 
-/* What a text takes with its NUL; 0 for NULL. */
+/* The bytes of a text with its NUL; 0 for NULL. */
 size_t text_size(const char *text);
 /* Copies a text to *at and moves *at behind it. NULL stays NULL. */
 const char *text_pack(char **at, const char *text);

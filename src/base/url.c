@@ -2,7 +2,7 @@
  *
  * An unescaped '/', '?' or '@' in a password moves the cuts, and what then looks like a port, a
  * path or a parameter may be half of the password. So no error repeats a piece of the URL, and a
- * '@' behind the host is refused before anything else is looked at. */
+ * '@' behind the host is refused before anything else is parsed. */
 #include "base/url.h"
 
 #include <stdlib.h>
@@ -17,7 +17,7 @@ struct pieces {
     struct piece scheme, user, password, hosts, path, query;
 };
 
-/* The text behind it is wiped as a whole: parameters can be secrets, too. */
+/* All text is wiped: parameters can be secrets, too. */
 struct url_block {
     struct url url;
     size_t size, used;
@@ -372,7 +372,7 @@ void url_free(struct url *url)
     free(block);
 }
 
-/* ---- printing, without what is secret ---- */
+/* ---- printing, without secrets ---- */
 
 struct output {
     char *at;
@@ -406,7 +406,7 @@ static void put_text(struct output *out, const char *text)
         put_char(out, *text);
 }
 
-/* Escapes what would move a cut, or could not stand in a URL or on a terminal. */
+/* Escapes bytes that would move a cut, or that a URL or a terminal cannot contain. */
 static void put_escaped(struct output *out, const char *text)
 {
     for (; *text; text++) {

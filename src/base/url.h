@@ -34,7 +34,7 @@ struct url {
     size_t n_params;
 };
 
-/* Not empty, not too long, without control characters: so that it can be looked at further. */
+/* Not empty, not too long, without control characters: the checks before any parsing. */
 enum stile_status url_check_text(const char *text, struct stile_error *err);
 enum stile_status url_parse(struct url **url, const char *text, struct stile_error *err);
 /* known: the parameter names an engine has, NULL-terminated. */
@@ -47,11 +47,11 @@ bool url_print_redacted(char *out, size_t size, const struct url *url);
 
 const char *url_param(const struct url *url, const char *key); /* NULL: not given */
 
-/* Strict readers: anything but what they name is MISUSE, with a sentence. Where the parameter is
- * not given, *out stays as it is. */
+/* Strict readers: any other value is MISUSE, with a message. If the parameter is not given, *out
+ * stays as it is. */
 
-/* true, yes, on, 1 and the bare name; false, no, off, 0. An empty value is refused: it is mostly a
- * variable that was not set. */
+/* true, yes, on, 1 and the bare name; false, no, off, 0. An empty value is refused: it is usually
+ * an unset variable. */
 enum stile_status url_param_bool(bool *out, const struct url *url, const char *key,
                                  struct stile_error *err);
 /* Decimal digits and nothing else. */

@@ -5,8 +5,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
-/* A run ends after so many rounds of tasks that put off further tasks, so that two tasks that call
- * for each other can't keep timers and file descriptors waiting. */
+/* A run ends after this many rounds of tasks that put off further tasks, so that two tasks that
+ * schedule each other can't keep timers and file descriptors waiting. */
 #define TASK_ROUNDS 8
 
 /* As a time to wake at: at once. */
@@ -140,8 +140,8 @@ void loop_wait(struct loop *loop, bool block)
 
 void loop_arm(struct loop *loop, struct timer *timer, uint64_t at_ns)
 {
-    /* Armed for the past from inside a run, it would come before timers that are due already, for
-     * ever if it does so each time. */
+    /* Armed for the past from inside a run, it would fire before timers that are due already, and
+     * for ever if it does so each time. */
     timer->at_ns = at_ns < loop->run_ns ? loop->run_ns : at_ns;
     timer->turn = ++loop->last_turn;
     if (timer->place) {
@@ -223,7 +223,7 @@ void loop_forget(struct loop *loop, struct task *task)
     task->queued = false;
 }
 
-/* The mark stands behind the tasks that are there now, and is never removed by others. */
+/* The mark is put behind the present tasks; only this function removes it. */
 static void run_tasks_up_to_here(struct loop *loop)
 {
     struct task mark = {0}, *task;

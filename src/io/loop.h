@@ -9,7 +9,7 @@
  *     loop_prepare(l)       with the mutex: send what was gathered, arm the timerfd for the
  *                           earliest timer
  *     loop_wait(l, block)   WITHOUT the mutex: sleep until something is ready; touches no timer
- *     loop_run(l)           with the mutex: call what is ready, what is due, what was put off
+ *     loop_run(l)           with the mutex: call ready watches, due timers and tasks put off
  *
  * Everything else is called with the mutex. While a thread sleeps in loop_wait(), arming an earlier
  * timer, adding a watch or putting off a task takes effect at once (the timerfd and the epoll set
@@ -52,10 +52,9 @@ struct task {
     void (*fn)(struct task *task);
 };
 
-/* Sends what was gathered, right before a thread sleeps: what many callers and many answers asked
- * for in one turn leaves together, and a blocking caller's request leaves without a turn of its
- * own. It runs on the way out of a call and must not call back: what it finds out is put off to a
- * task. */
+/* Sends what was gathered, right before a thread sleeps: all requests of one turn are sent
+ * together, and a blocking caller's request is sent without a turn of its own. It runs at the end
+ * of a call and must not call back: a failure is put off to a task. */
 struct sender {
     struct sender *next;
     bool queued;
@@ -120,8 +119,8 @@ static inline uint64_t loop_now(struct loop *loop)
     return loop->class->now_ns(loop);
 }
 
-/* When the last loop_run() began: for what may be a little old, as a look at the clock costs as
- * much as a hundred instructions. Never for a lease. */
+/* When the last loop_run() began: for times that may be a little old, since reading the clock costs
+ * as much as a hundred instructions. Never for a lease. */
 static inline uint64_t loop_lately(const struct loop *loop)
 {
     return loop->ran_ns;
@@ -147,9 +146,8 @@ static inline int loop_random(struct loop *loop, void *out, size_t n)
     return loop->class->random(loop, out, n);
 }
 
-/* How long to wait before something is tried again. Exponential with full jitter: anything from 0
- * to first * 2^tried, max at most; so clients that lost the same server don't come back together.
- */
+/* How long to wait before a retry. Exponential with full jitter: from 0 to first * 2^tried, at most
+ * max; so clients that lost the same server don't come back together. */
 uint64_t loop_backoff(struct loop *loop, uint64_t first_ns, uint64_t max_ns, unsigned tried);
 
 #endif

@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #define READY_MAX  64
-#define RANDOM_MAX 256 /* what getrandom() never interrupts */
+#define RANDOM_MAX 256 /* getrandom() is never interrupted for so few */
 #define KEY_TIMER  UINT64_MAX
 #define KEY_KICK   (UINT64_MAX - 1)
 
@@ -149,7 +149,7 @@ static void deliver_one(struct loop_epoll *e, const struct epoll_event *event)
 
     if (place->generation != event->data.u64 >> 32)
         return;
-    /* What is no longer asked for may have been seen before it was taken back. */
+    /* An event may have been seen before its watch was changed. */
     uint32_t events = event->events & (place->events | EPOLLERR | EPOLLHUP);
     if (events)
         place->watch->fn(place->watch, events);
@@ -171,8 +171,8 @@ static void deliver(struct loop *loop)
 
 /* ---- waking up ---- */
 
-/* The kernel may go on to believe in an earlier time than asked: one wake-up for nothing is cheaper
- * than a system call for each timeout that was armed and not needed. */
+/* The timerfd may stay armed for an earlier time than needed: one needless wake-up is cheaper than
+ * a system call for each timeout that was armed and disarmed. */
 static void rearm(struct loop *loop, uint64_t at_ns)
 {
     struct loop_epoll *e = of(loop);
@@ -190,7 +190,7 @@ static void wait_ready(struct loop *loop, bool block)
 {
     struct loop_epoll *e = of(loop);
 
-    /* Negative after a signal: nothing to deliver, and the caller looks around and comes back. */
+    /* Negative after a signal: nothing to deliver; the caller calls again. */
     e->n_ready = epoll_wait(e->epoll_fd, e->ready, READY_MAX, block ? -1 : 0);
 }
 
@@ -213,8 +213,9 @@ static int draw_random(void *out, size_t n)
     return 0;
 }
 
-/* Some in advance: a system call for each owner value is a tenth of what a claim costs us. What was
- * handed out is wiped; a child of fork() never gets any, as its copy of the loop is dead. */
+/* Read in advance: a system call for each owner value would be a tenth of the cost of a claim.
+ * Bytes handed out are wiped; a child of fork() never gets any, since its copy of the loop is
+ * unusable. */
 static int fill_random(struct loop *loop, void *out, size_t n)
 {
     struct loop_epoll *e = of(loop);

@@ -50,7 +50,7 @@ int resolve_numeric(struct addrinfo **found, const char *host, uint16_t port)
     return look_up(found, host, digits, AI_NUMERICHOST);
 }
 
-/* ---- the question ---- */
+/* ---- the lookup ---- */
 
 static void leave(struct question *q)
 {
@@ -92,7 +92,7 @@ static void *answer(void *arg)
     return NULL;
 }
 
-/* The program's signals are not this thread's to take. */
+/* This thread must not receive the program's signals. */
 static int start_thread(struct question *q)
 {
     sigset_t all, before;
@@ -120,7 +120,7 @@ static void explain(const struct question *q, struct stile_error *err)
                   "resolving '%s': %s", q->host, gai_strerror(q->result));
 }
 
-/* The read pairs with the thread's write: what it stored before is seen. */
+/* The read pairs with the thread's write, so the result it stored is visible. */
 static void on_done(struct watch *watch, uint32_t events)
 {
     struct resolve *r = container_of(watch, struct resolve, watch);

@@ -1,8 +1,8 @@
-/* Host names to addresses, beside the loop.
+/* Host names to addresses, on a thread of its own.
  *
- * getaddrinfo() may take as long as the resolver's patience, half a minute where a name server is
- * down. Called from the loop it would keep the client's mutex for so long, and no loss of a lock
- * would be reported meanwhile. So it runs on a thread that lives as long as the question. */
+ * getaddrinfo() may block for as long as the resolver waits: half a minute if a name server is
+ * down. Called from the loop it would keep the client's mutex that long, and no loss of a lock
+ * would be reported meanwhile. So it runs on a thread that ends with the lookup. */
 #ifndef STILE_RESOLVE_H
 #define STILE_RESOLVE_H
 
@@ -13,10 +13,10 @@
 
 struct resolve;
 
-/* found is the callee's, for freeaddrinfo(); NULL: err says why. Comes once, from the loop. */
+/* found is the callee's, for freeaddrinfo(); NULL: see err. Called once, from the loop. */
 typedef void resolve_fn(void *data, struct addrinfo *found, const struct stile_error *err);
 
-/* An address in figures needs no resolver: 0 and *found, at once. Else a getaddrinfo() error. */
+/* A numeric address needs no resolver: 0 and *found, at once. Else a getaddrinfo() error. */
 int resolve_numeric(struct addrinfo **found, const char *host, uint16_t port);
 
 enum stile_status resolve_start(struct resolve **resolve, struct loop *loop, const char *host,

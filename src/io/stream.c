@@ -13,7 +13,7 @@
 #define CHUNK              16384
 #define DEFAULT_TIMEOUT_NS (5 * NS_PER_SEC)
 
-/* Silence is noticed after half a minute, where no request is waiting for an answer. */
+/* A dead connection without requests is noticed after half a minute. */
 #define KEEPALIVE_IDLE_SEC  15
 #define KEEPALIVE_EVERY_SEC 5
 #define KEEPALIVE_PROBES    3
@@ -67,7 +67,7 @@ static void dispose(struct stream *s)
     free(s);
 }
 
-/* Freed inside one of its own events, it goes when that event is over. */
+/* If it is freed inside one of its own events, its memory stays until that event is over. */
 void stream_free(struct stream *s)
 {
     if (!s)
@@ -100,7 +100,7 @@ static void leave_event(struct stream *s)
         dispose(s);
 }
 
-/* Its reason is set before; does nothing if it has ended already. */
+/* The reason has been set; does nothing if the stream has ended already. */
 static void end_stream(struct stream *s)
 {
     if (s->state == CLOSED)
@@ -134,7 +134,7 @@ static int ask_for_writable(struct stream *s, bool wants)
     return loop_watch(s->loop, &s->watch, EPOLLIN | (wants ? EPOLLOUT : 0));
 }
 
-/* What TLS wants to be sent, handshake and alerts included. */
+/* What TLS has to send, handshake and alerts included. */
 static int collect_wire(struct stream *s)
 {
     char part[CHUNK];
@@ -161,7 +161,7 @@ static enum stile_status encrypt(struct stream *s)
                            : STILE_OK;
 }
 
-/* 0, EAGAIN if the kernel takes no more now, or what ends the stream. */
+/* 0, EAGAIN if the kernel accepts no more now, or the error that ends the stream. */
 static int send_buffer(struct stream *s, struct buffer *b)
 {
     while (buffer_len(b) > 0) {
@@ -188,7 +188,7 @@ static enum stile_status try_send(struct stream *s)
     return rc ? error_errno(&s->why, STILE_UNREACHABLE, rc, "sending") : STILE_OK;
 }
 
-/* A peer that has hung up may have said why: that is read first, and the end follows from there. A
+/* A peer that has hung up may have sent a reason: that is read first, and reading finds the end. A
  * failure is put off: no event comes from inside a call. */
 static void send_out(struct stream *s)
 {
@@ -233,7 +233,7 @@ static void become_open(struct stream *s)
     s->events->opened(s);
 }
 
-/* The alert that says why is worth sending, whatever becomes of it. */
+/* The alert has the reason and is worth sending, even if that fails. */
 static void end_tls(struct stream *s)
 {
     if (!collect_wire(s))
@@ -257,7 +257,7 @@ static void hand_decrypted(struct stream *s)
     if (step == TLS_FAILED)
         end_tls(s);
     else
-        loop_gather(s->loop, &s->sender); /* TLS may have to answer by itself: a new key */
+        loop_gather(s->loop, &s->sender); /* TLS may have to answer: a new key */
 }
 
 static void shake_hands(struct stream *s)
@@ -294,7 +294,7 @@ static void begin_session(struct stream *s)
 
 /* ---- receiving ---- */
 
-/* One read an event is enough: the loop comes back while there is more. */
+/* One read per event is enough: the loop calls again while there is more. */
 static void receive(struct stream *s)
 {
     char part[CHUNK];
@@ -323,8 +323,8 @@ static void receive(struct stream *s)
 
 static void connect_next(struct stream *s);
 
-/* A port of this host that has no listener may happen to be the one that connect() chose for our
- * end: then the socket is connected to itself, and the server can't have its port back. */
+/* On this host, connect() may choose the server's port for our end if nothing listens on it: the
+ * socket is then connected to itself, and the server cannot bind its port. */
 static bool is_self_connected(int fd)
 {
     struct sockaddr_storage ours = {0}, theirs = {0};
@@ -371,7 +371,8 @@ static void on_socket(struct watch *watch, uint32_t events)
 
 static void set_option(int fd, int level, int name, int value)
 {
-    (void)setsockopt(fd, level, name, &value, sizeof value); /* only makes it worse, not wrong */
+    (void)setsockopt(fd, level, name, &value,
+                     sizeof value); /* a failure costs speed, nothing else */
 }
 
 static void tune_tcp(int fd)
@@ -383,7 +384,7 @@ static void tune_tcp(int fd)
     set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, KEEPALIVE_PROBES);
 }
 
-/* 0: the loop will report how it ends, also where it is connected already. */
+/* 0: the loop will report the result, even if it is connected already. */
 static int connect_to(struct stream *s, const struct sockaddr *address, socklen_t len)
 {
     int fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -452,7 +453,7 @@ static void on_start_task(struct task *task)
     leave_event(s);
 }
 
-/* A server that takes connections and is of no use must not be the only one ever tried. */
+/* The first address may accept connections and never answer; the others must be tried too. */
 static struct addrinfo *rotate(struct addrinfo *list, unsigned by)
 {
     struct addrinfo *last = list, *before;

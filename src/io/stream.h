@@ -1,14 +1,14 @@
 /* Streams: bytes to and from a server, over TCP, a Unix socket or TLS, in the loop.
  *
  * A stream is made for one target and reports through its events: opened once, then data any number
- * of times, and closed once, at any time, with why. After closed it may only be freed. No event
- * comes from inside a call: failures come from the loop, too.
+ * of times, and closed once, at any time, with the reason. After closed it may only be freed. No
+ * event comes from inside a call: failures come from the loop, too.
  *
  * All addresses of a name are tried in turn, each with its share of the time that is left.
  *
- * What is written in one turn of the loop leaves in one send, right before the loop sleeps (see
- * loop_gather()), or at once by stream_flush(). Both directions are bounded: STREAM_OUT_MAX bytes
- * may wait to be sent, beyond that stream_write() answers ENOBUFS; what comes in is handed on in
+ * Everything written in one turn of the loop is sent at once, right before the loop sleeps (see
+ * loop_gather()), or earlier by stream_flush(). Both directions are bounded: STREAM_OUT_MAX bytes
+ * may wait to be sent, beyond that stream_write() returns ENOBUFS; received bytes are handed on in
  * pieces and not kept. */
 #ifndef STILE_STREAM_H
 #define STILE_STREAM_H
@@ -47,7 +47,7 @@ void *stream_owner(const struct stream *stream);
 int stream_write(struct stream *stream, const void *bytes, size_t n);
 void stream_flush(struct stream *stream);
 
-/* How many of the bytes written so far may have left this machine; the rest never has. */
+/* How many of the bytes written so far may have left this machine; the rest have not. */
 uint64_t stream_sent(const struct stream *stream);
 uint64_t stream_written(const struct stream *stream);
 

@@ -1,5 +1,5 @@
 /* The inside of a stream, for stream.c and its tests. Events are called between enter_event() and
- * leave_event(), and the state is looked at afterwards: the stream may have ended or been freed
+ * leave_event(), and the state is checked afterwards: the stream may have ended or been freed
  * meanwhile. */
 #ifndef STILE_STREAM_INNER_H
 #define STILE_STREAM_INNER_H
@@ -20,8 +20,8 @@ struct stream {
     enum stream_state state;
     struct watch watch; /* fd -1: no socket */
     bool wants_write;
-    bool peer_closed;   /* the peer no longer takes anything; why says how that was noticed */
-    struct timer timer; /* patience with what comes before OPEN */
+    bool peer_closed;   /* the peer no longer accepts anything; see why */
+    struct timer timer; /* for everything before OPEN */
     uint64_t until_ns;
     unsigned rotate;
     struct resolve *resolve;
@@ -32,7 +32,7 @@ struct stream {
     struct buffer wire; /* TLS: what is to be sent instead */
     uint64_t written, sent;
     struct sender sender;
-    struct task start_task; /* where no event may come, connecting and failing are put off */
+    struct task start_task; /* connecting and failing are put off while no event may come */
     struct task end_task;
     struct stile_error why;
     bool in_event, freed;

@@ -22,7 +22,7 @@ struct tls {
 
 /* ---- why not ---- */
 
-/* What people see of an alert or a protocol error, and what they can do about it. */
+/* Messages for alerts and protocol errors, and what to do about them. */
 static const char *advice(int reason)
 {
     switch (reason) {
@@ -42,7 +42,7 @@ static const char *advice(int reason)
     }
 }
 
-/* The first error of OpenSSL's queue is the cause, the later ones passed it on. */
+/* The first error in OpenSSL's queue is the cause; the later ones only pass it on. */
 static enum stile_status fail(struct stile_error *err, const char *what)
 {
     unsigned long code = ERR_peek_error();
@@ -70,18 +70,18 @@ static enum stile_status no_memory(struct stile_error *err)
     return error_set(err, STILE_NOMEM, 0, "TLS: out of memory");
 }
 
-static enum stile_status distrust(long verdict, struct stile_error *err)
+static enum stile_status distrust(long result, struct stile_error *err)
 {
     const char *advice = "its CA is given by the parameter ca=";
 
-    if (verdict == X509_V_ERR_HOSTNAME_MISMATCH || verdict == X509_V_ERR_IP_ADDRESS_MISMATCH)
+    if (result == X509_V_ERR_HOSTNAME_MISMATCH || result == X509_V_ERR_IP_ADDRESS_MISMATCH)
         advice = "it is for another host; server_name= says which one to expect";
-    else if (verdict == X509_V_ERR_CERT_HAS_EXPIRED || verdict == X509_V_ERR_CERT_NOT_YET_VALID)
+    else if (result == X509_V_ERR_CERT_HAS_EXPIRED || result == X509_V_ERR_CERT_NOT_YET_VALID)
         advice = "renew it on the server, or set the clock";
     ERR_clear_error();
-    return error_set(err, STILE_REFUSED, (int)verdict,
+    return error_set(err, STILE_REFUSED, (int)result,
                      "TLS: the server's certificate is not trusted: %s (%s)",
-                     X509_verify_cert_error_string(verdict), advice);
+                     X509_verify_cert_error_string(result), advice);
 }
 
 /* ---- contexts ---- */
@@ -100,7 +100,7 @@ static enum stile_status load_trust(SSL_CTX *ssl, const struct tls_options *o,
     return o->ca ? fail_at(err, "reading the CA file", o->ca) : fail(err, "the system's CAs");
 }
 
-/* OpenSSL's own would ask on the terminal. */
+/* OpenSSL's default would prompt on the terminal. */
 static int no_passphrase(char *buffer, int size, int writing, void *data)
 {
     (void)buffer, (void)size, (void)writing, (void)data;
@@ -254,9 +254,9 @@ enum tls_step tls_handshake(struct tls *tls, struct stile_error *err)
         return TLS_READY;
     if (SSL_get_error(tls->ssl, rc) == SSL_ERROR_WANT_READ)
         return TLS_MORE;
-    long verdict = SSL_get_verify_result(tls->ssl);
-    if (verdict != X509_V_OK && (SSL_get_verify_mode(tls->ssl) & SSL_VERIFY_PEER))
-        distrust(verdict, err);
+    long result = SSL_get_verify_result(tls->ssl);
+    if (result != X509_V_OK && (SSL_get_verify_mode(tls->ssl) & SSL_VERIFY_PEER))
+        distrust(result, err);
     else
         fail(err, "handshake");
     return TLS_FAILED;

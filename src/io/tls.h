@@ -1,21 +1,21 @@
 /* TLS between a stream and its socket: bytes in, bytes out, no I/O of its own.
  *
  * Implemented on OpenSSL's memory BIOs, so that sending stays with the stream (MSG_NOSIGNAL, one
- * send a turn). Chain and host name are verified unless `insecure` is written out; nothing below
+ * send per turn). Chain and host name are verified unless `insecure` is written out; nothing below
  * TLS 1.2. */
 #ifndef STILE_TLS_H
 #define STILE_TLS_H
 
 #include "base/error.h"
 
-/* What all connections to one server share: certificates are read once, not at each of them. */
+/* Shared by all connections to one server: certificates are read once. */
 struct tls_context;
 
 struct tls_options {
     const char *ca;          /* file with trusted certificates; NULL: the system's */
     const char *cert, *key;  /* client certificate, or NULL; key NULL: in the same file */
-    const char *server_name; /* what the certificate must say; NULL: the host connected to */
-    const char *alpn;        /* the protocol to be spoken over it, where the server must know */
+    const char *server_name; /* the name in the certificate; NULL: the host connected to */
+    const char *alpn;        /* the ALPN protocol; NULL: none */
     bool insecure;           /* trust any certificate */
 };
 

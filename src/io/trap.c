@@ -9,8 +9,8 @@
 
 #define MAPPINGS_MAX 64
 
-/* Read by the handler in whatever state a thread has left it: `start` is written last, and first
- * when it goes. */
+/* The handler may read it at any time, so `start` is written last when an entry is added and first
+ * when it is removed. */
 static struct mapping {
     void *start;
     size_t bytes;
@@ -44,7 +44,7 @@ void trap_remove(const void *start)
     pthread_mutex_unlock(&mutex);
 }
 
-/* Zeros in place of the whole file: no checksum is right in them, so that nothing is believed. */
+/* Maps zeros in place of the whole file: no checksum fits, so nothing in it is trusted. */
 static bool replace(const void *address)
 {
     for (int i = 0; i < MAPPINGS_MAX; i++) {
@@ -58,7 +58,7 @@ static bool replace(const void *address)
     return false;
 }
 
-/* Somebody else's: as if we were not there. */
+/* Not one of these mappings: as without this handler. */
 static void pass_on(int number, siginfo_t *info, void *context)
 {
     if (before.sa_flags & SA_SIGINFO) {
@@ -66,7 +66,8 @@ static void pass_on(int number, siginfo_t *info, void *context)
     } else if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN) {
         before.sa_handler(number);
     } else if (before.sa_handler == SIG_DFL || info->si_code > 0) {
-        signal(number, SIG_DFL); /* the same access raises it again; what was sent, we send again */
+        signal(number,
+               SIG_DFL); /* the same access raises it again; one that was sent is sent again */
         if (info->si_code <= 0)
             raise(number);
     }

@@ -1,20 +1,20 @@
-/* Mapped files that others may cut off. The pages behind the new end are gone, and the next access
- * to one of them is a SIGBUS, which ends a program that doesn't handle it. Where the program leaves
- * the signal to its default, ours takes that place; a handler of the program's own is replaced only
- * where the program asks for it. */
+/* Mapped files that other processes may truncate. The pages behind the new end are gone, and the
+ * next access to one of them raises SIGBUS, which ends a program that doesn't handle it. A handler
+ * is installed if the signal has its default action; the program's own handler is replaced only if
+ * the program asks for that. */
 #ifndef STILE_TRAP_H
 #define STILE_TRAP_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-/* From now on, if there is a handler, a lost page of this mapping makes all of it zeros, and sets
- * *is_torn. Of more than 64 mappings the last ones stay as they are. */
+/* From now on, if the handler is installed, a lost page of this mapping turns all of it into zeros
+ * and sets *is_torn. Only the first 64 mappings are covered. */
 void trap_add(void *start, size_t bytes, volatile bool *is_torn);
 void trap_remove(const void *start);
 
-/* 0 or an errno value. A SIGBUS of anything else goes to what was there before, and ends the
- * program if that was the default. */
+/* 0 or an errno value. Any other SIGBUS goes to the previous handler, or ends the program if
+ * there was none. */
 int trap_install(bool over_a_handler);
 
 #endif
