@@ -26,9 +26,10 @@ static int print_claim(struct stile_lock *lock, bool as_json)
         json_close(&json, '}');
         putchar('\n');
     } else {
-        printf("STILE_OWNER=%s\n", owner != NULL ? owner : "");
+        /* For eval: `stile renew` and `stile release` find the owner in their environment. */
+        printf("STILE_OWNER=%s; export STILE_OWNER;\n", owner != NULL ? owner : "");
         if (fenced)
-            printf("STILE_TOKEN=%" PRIu64 "\n", token);
+            printf("STILE_TOKEN=%" PRIu64 "; export STILE_TOKEN;\n", token);
     }
     return finish_output(0);
 }
@@ -83,8 +84,10 @@ const struct verb verb_acquire = {
     .usage = "[-e URL] [--try | --wait T] [--ttl T] [--shared | --slots N] [--json] NAME",
     .about =
         "Takes NAME and exits. The lock lasts for its TTL; stile renew extends it, stile release\n"
-        "ends it. Prints STILE_OWNER, which both of them need, and STILE_TOKEN, the fencing\n"
-        "token. For scripts that cannot be one command; otherwise stile run is safer.",
+        "ends it. Prints shell commands that set STILE_OWNER, which both of them need, and\n"
+        "STILE_TOKEN, the fencing token: eval \"$(stile acquire NAME)\". For scripts that cannot "
+        "be\n"
+        "one command; otherwise stile run is safer.",
     .run = acquire,
 };
 

@@ -28,8 +28,10 @@ static int make_report(struct stile_lock *lock, int steps)
 {
     uint64_t token = 0;
     int lost_fd = stile_lock_lost_fd(lock);
-    stile_lock_token(lock, &token);
-    printf("holding it, token %" PRIu64 "\n", token);
+    if (stile_lock_token(lock, &token))
+        printf("holding it\n");
+    else
+        printf("holding it, token %" PRIu64 "\n", token);
     fflush(stdout);
     for (int step = 1; step <= steps; step++) {
         if (!do_step(lost_fd, step)) {

@@ -258,6 +258,7 @@ STILE_API int64_t stile_lock_remaining_ms(struct stile_lock *lock); /* 0: not he
 /* How long the engine really keeps it without a renewal: some engines round a TTL up, or have
  * limits of their own. Where there is no TTL, the same as remaining_ms. */
 STILE_API int64_t stile_lock_ttl_ms(struct stile_lock *lock);
+/* UNSUPPORTED: the engine issues none. *token is 0 unless the status is OK. */
 STILE_API enum stile_status stile_lock_token(struct stile_lock *lock, uint64_t *token);
 STILE_API const char *stile_lock_name(struct stile_lock *lock);
 

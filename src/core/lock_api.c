@@ -410,7 +410,10 @@ int64_t stile_lock_ttl_ms(struct stile_lock *lock)
 /* Also after a loss: by the token a guard sees that we are late. */
 enum stile_status stile_lock_token(struct stile_lock *lock, uint64_t *token)
 {
-    enum stile_status status = token ? enter(lock, NULL) : STILE_MISUSE;
+    if (!token)
+        return STILE_MISUSE;
+    *token = 0; /* a caller that ignores the status must not fence with garbage */
+    enum stile_status status = enter(lock, NULL);
     if (status)
         return status;
     if (!lock->client->engine->caps.token)

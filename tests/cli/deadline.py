@@ -124,7 +124,9 @@ def acquire_renew_release(t):
     """acquire, renew, release: three processes, one claim"""
     engine(t, detached=1)
     done = t.stile("acquire", "--ttl", "1h", "x")
-    values = dict(line.split("=") for line in done.stdout.splitlines())
+    shown = subprocess.run(["sh", "-c", 'eval "$1"; env', "sh", done.stdout], check=True, text=True,
+                           env={"PATH": os.environ["PATH"]}, stdout=subprocess.PIPE).stdout
+    values = dict(line.split("=") for line in shown.splitlines() if line.startswith("STILE_"))
     expect(set(values), {"STILE_OWNER", "STILE_TOKEN"}, done.stderr)
     expect(t.stile("acquire", "--try", "x").returncode, 75)
     expect(t.stile("run", "--try", "x", "--", "echo", "ran").returncode, 75)

@@ -91,7 +91,9 @@ static void nothing_given(void **state)
     assert_false(stile_lock_held(NULL));
     assert_int_equal(stile_lock_remaining_ms(NULL), 0);
     assert_int_equal(stile_lock_ttl_ms(NULL), 0);
+    token = 7;
     assert_status(stile_lock_token(NULL, &token), MISUSE);
+    assert_int_equal(token, 0);
     assert_null(stile_lock_name(NULL));
     assert_null(stile_lock_owner(NULL));
     assert_int_equal(stile_lock_lost_fd(NULL), -1);
