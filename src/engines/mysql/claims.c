@@ -247,7 +247,7 @@ void maria_claim(struct engine *engine, struct claim *claim)
         return;
     }
     my_claim_of(c)->contended = false;
-    if (maria_shared(&shared, my_of(engine), &err)) {
+    if (sql_pool_shared(&shared, pool_of(engine), &err)) {
         sql_claim_fail(c, &err);
         return;
     }

@@ -273,7 +273,7 @@ static void ask(struct query *query, char *sql, answer_fn *fn)
 {
     struct session *shared;
     struct stile_error err;
-    enum stile_status status = maria_shared(&shared, my_of(query->engine), &err);
+    enum stile_status status = sql_pool_shared(&shared, pool_of(query->engine), &err);
     if (status)
         free(sql);
     else

@@ -319,7 +319,7 @@ enum stile_status maria_ask_show(const struct query *query, answer_fn *fn, void 
 {
     struct my *my = my_of(query->engine);
     struct session *shared;
-    enum stile_status status = maria_shared(&shared, my, err);
+    enum stile_status status = sql_pool_shared(&shared, &my->pool, err);
     if (status)
         return status;
     return maria_send(shared, statement_for_show(my, query->name, query->name_len), fn, data, err);
@@ -348,7 +348,7 @@ enum stile_status maria_ask_list(const struct query *query, answer_fn *fn, void 
                          "without the tables stile_* the names are not known: run `stile setup "
                          "URL`");
     maria_name_hex(prefix, query->name, query->name_len);
-    enum stile_status status = maria_shared(&shared, my, err);
+    enum stile_status status = sql_pool_shared(&shared, &my->pool, err);
     return status ? status : maria_send(shared, statement_for_list(my, prefix), fn, data, err);
 }
 
@@ -397,7 +397,7 @@ static void end_holders(struct breaking *b)
     maria_name_hex(stored, query->name, query->name_len);
     for (size_t i = 0; i < b->n; i++) {
         uint64_t backend = b->targets[i].backend;
-        if (!maria_claim_break(my, backend, stored) && !maria_shared(&shared, my, NULL))
+        if (!maria_claim_break(my, backend, stored) && !sql_pool_shared(&shared, &my->pool, NULL))
             maria_send(shared, maria_sql_kill(backend, true), on_ended, b, NULL);
     }
 }
@@ -459,7 +459,7 @@ static void end_hold(struct breaking *b)
     if (my->bare) {
         end_holders(b);
         sql_break_wait(b);
-    } else if (maria_shared(&shared, my, &err) ||
+    } else if (sql_pool_shared(&shared, &my->pool, &err) ||
                maria_send(shared, words(stored, query->token), on_hold_ended, b, &err)) {
         sql_break_end(b, &err);
     }

@@ -595,7 +595,7 @@ static enum stile_status send_next(struct job_request *request, struct stile_err
     struct session *shared;
     char *sql = NULL;
     size_t size;
-    enum stile_status status = maria_shared(&shared, my_of(request->engine), err);
+    enum stile_status status = sql_pool_shared(&shared, pool_of(request->engine), err);
     if (status)
         return status;
     FILE *out = open_memstream(&sql, &size);

@@ -31,17 +31,16 @@ struct my {
     struct engine engine;
     struct leases leases; /* mode=table */
     struct pool pool;
-    const struct session_events *shared_events;
     struct session *sleeper; /* mode=table: sleeps until a claim is granted; NULL: none */
     uint64_t wakeup_again_ns;
     struct timer wakeup_check; /* while it sleeps: a wake-up may have been missed */
     struct options options;
-    bool bare;               /* there is no schema: no tokens, no holds */
-    int version;             /* of the schema */
-    bool mariadb;            /* else it is MySQL */
-    int64_t started_ns;      /* when the server was started, on our clock */
-    uint64_t job_claims;     /* counts them: each has a tag of its own */
-    struct opening *opening; /* while open() waits for the first answers */
+    bool bare;           /* there is no schema: no tokens, no holds */
+    int version;         /* of the schema */
+    bool mariadb;        /* else it is MySQL */
+    int64_t started_ns;  /* when the server was started, on our clock */
+    uint64_t job_claims; /* counts them: each has a tag of its own */
+    struct opening opening;
     struct identity identity;
     char host_hex[2 * SELF_HOST_MAX + 1], command_hex[2 * IDENTITY_COMMAND_MAX + 1];
 };
@@ -71,18 +70,10 @@ bool maria_is_galera(const char *variable);
 
 /* ---- server.c ---- */
 
-extern const struct session_events maria_shared_events;
+extern const struct session_events maria_shared_events, maria_pooled_events;
 
-/* Connects, and checks what is there; may block. */
-enum stile_status maria_server_open(struct my *my, struct stile_error *err);
-/* Connects it if need be: requests wait until it is up. */
-enum stile_status maria_shared(struct session **session, struct my *my, struct stile_error *err);
-enum stile_status maria_connect(struct session **session, struct my *my,
-                                const struct session_events *events, struct stile_error *err);
-enum stile_status maria_session_connect(struct session **session, struct pool *pool,
-                                        struct stile_error *err);
-/* The shared session is up (why NULL), or over. */
-void maria_session_opened(struct session *session, const struct stile_error *why);
+/* What open() asks the server. */
+extern const struct opening_step maria_opening_steps[];
 enum stile_status maria_setup(const struct url *url, bool dry_run, const char **script,
                               struct stile_error *err);
 

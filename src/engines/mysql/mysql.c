@@ -53,6 +53,7 @@ static enum stile_status introduce(struct my *my, struct stile_error *err)
 
 static void dispose(struct my *my)
 {
+    sql_opening_cancel(&my->opening);
     sql_session_free(my->sleeper);
     my->sleeper = NULL;
     loop_disarm(my->engine.loop, &my->wakeup_check);
@@ -84,11 +85,10 @@ static void promise(struct my *my)
 }
 
 #define DATABASE                                                                                   \
-    .connect = maria_session_connect, .close = maria_session_close,                                \
-    .answer = maria_request_answer, .drop = maria_request_drop, .forked = maria_session_forked,    \
-    .renew = maria_session_renew, .keep = maria_session_keep, .stop = maria_session_stop,          \
-    .ask_show = maria_ask_show, .read_show = maria_read_show, .ask_list = maria_ask_list,          \
-    .report_list = maria_report_list
+    .connect = maria_session_new, .close = maria_session_close, .answer = maria_request_answer,    \
+    .drop = maria_request_drop, .forked = maria_session_forked, .renew = maria_session_renew,      \
+    .keep = maria_session_keep, .stop = maria_session_stop, .ask_show = maria_ask_show,            \
+    .read_show = maria_read_show, .ask_list = maria_ask_list, .report_list = maria_report_list
 
 static const struct sql_database database = {
     .wait = maria_claim_wait,
@@ -107,42 +107,48 @@ static const struct sql_database row_database = {
 static void configure(struct my *my)
 {
     bool row = my->options.mode == MODE_ROW, table = my->options.mode == MODE_TABLE;
-    my->shared_events = table ? &maria_table_events : &maria_shared_events;
+    my->pool.shared_events = table ? &maria_table_events : &maria_shared_events;
+    my->pool.events = &maria_pooled_events;
     my->leases.ops = my->options.table ? &maria_shedlock_ops : &maria_table_ops;
     sql_pool_configure(&my->pool, row ? &row_database : &database, my->options.sessions, row);
 }
 
-static enum stile_status open_now(struct engine *engine, const struct url *url,
-                                  struct stile_error *err)
+static enum stile_status prepare(struct my *my, const struct url *url, struct stile_error *err)
 {
-    struct my *my = my_of(engine);
-    if (loop_reserve(engine->loop, 1))
+    struct loop *loop = my->engine.loop;
+    if (loop_reserve(loop, 1))
         return error_set(err, STILE_NOMEM, 0, "out of memory");
-    enum stile_status status = sql_pool_init(&my->pool, engine, err);
+    enum stile_status status = sql_pool_init(&my->pool, &my->engine, err);
     if (status) {
-        loop_unreserve(engine->loop, 1);
+        loop_unreserve(loop, 1);
         return status;
     }
     maria_wakeup_init(my);
-    my->leases.engine = engine;
+    my->leases.engine = &my->engine;
     status = introduce(my, err);
     if (!status)
         status = maria_options_read(&my->options, url, err);
     configure(my);
-    if (!status)
-        status = maria_server_open(my, err);
-    if (!status)
-        promise(my);
-    else
+    if (status)
         dispose(my);
     return status;
 }
 
+static enum stile_status finish_open(struct engine *engine, struct stile_error *err)
+{
+    (void)err;
+    promise(my_of(engine));
+    return STILE_OK;
+}
+
 static void maria_open(struct engine *engine, const struct url *url)
 {
+    struct my *my = my_of(engine);
     struct stile_error err;
-    enum stile_status status = open_now(engine, url, &err);
-    engine->events->opened(engine, status ? &err : NULL);
+    if (prepare(my, url, &err))
+        engine->events->opened(engine, &err);
+    else
+        sql_opening_start(&my->opening, engine, maria_opening_steps, finish_open);
 }
 
 static void maria_close(struct engine *engine)

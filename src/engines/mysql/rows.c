@@ -346,7 +346,7 @@ static void count(struct sql_claim *c)
     struct session *shared;
     struct stile_error err;
     sql_claim_move_to(c, CLAIM_COUNTING);
-    if (maria_shared(&shared, my_of_claim(c), &err) ||
+    if (sql_pool_shared(&shared, &my_of_claim(c)->pool, &err) ||
         maria_send(shared, maria_sql_row_grant(c), on_counted, c, &err))
         sql_claim_abandon(c, &err);
 }

@@ -10,150 +10,148 @@
 
 extern const char maria_schema[]; /* made from schema.sql */
 
-/* ---- connecting ---- */
-
-enum stile_status maria_connect(struct session **session, struct my *my,
-                                const struct session_events *events, struct stile_error *err)
-{
-    return maria_session_new(session, my, events, err);
-}
+/* ---- sessions ---- */
 
 static void ignore_up(struct session *session)
 {
     (void)session;
 }
 
-static const struct session_events pooled_events = {
+const struct session_events maria_pooled_events = {
     .up = ignore_up, .down = sql_pool_remove, .ended = sql_claim_session_ended};
-
-enum stile_status maria_session_connect(struct session **session, struct pool *pool,
-                                        struct stile_error *err)
-{
-    return maria_connect(session, my_of(pool->engine), &pooled_events, err);
-}
-
-/* ---- the shared session ---- */
-
-void maria_session_opened(struct session *session, const struct stile_error *why)
-{
-    sql_opening_done(session->my->opening, why);
-}
 
 static void shared_up(struct session *session)
 {
-    maria_session_opened(session, NULL);
-}
-
-static void shared_down(struct session *session)
-{
-    session->my->pool.shared = NULL;
+    sql_opening_answered(&session->my->opening, NULL);
 }
 
 static void shared_ended(struct session *session, const struct stile_error *why)
 {
-    maria_session_opened(session, why);
+    sql_opening_answered(&session->my->opening, why);
     sql_claim_session_ended(session, why);
 }
 
 const struct session_events maria_shared_events = {
-    .up = shared_up, .down = shared_down, .ended = shared_ended};
+    .up = shared_up, .down = sql_pool_shared_down, .ended = shared_ended};
 
-enum stile_status maria_shared(struct session **session, struct my *my, struct stile_error *err)
+/* ---- opening: the tables ---- */
+
+static enum stile_status ask(struct engine *engine, char *sql, answer_fn *fn,
+                             struct stile_error *err)
 {
-    enum stile_status status = STILE_OK;
-    if (!my->pool.shared)
-        status = maria_connect(&my->pool.shared, my, my->shared_events, err);
-    *session = my->pool.shared;
-    return status;
+    struct my *my = my_of(engine);
+    return maria_send(my->pool.shared, sql, fn, my, err);
 }
 
-/* ---- opening ---- */
-
-static enum stile_status ask(struct my *my, char *sql, answer_fn *fn, struct stile_error *err)
+static bool has_tables(struct engine *engine)
 {
-    enum stile_status status = maria_send(my->pool.shared, sql, fn, my, err);
-    return status ? status : sql_opening_wait(my->opening, my->engine.loop, err);
+    return !my_of(engine)->bare;
+}
+
+static enum stile_status check_version(int version, struct stile_error *err)
+{
+    if (version >= SCHEMA_OLDEST && version <= SCHEMA_VERSION)
+        return STILE_OK;
+    return error_set(err, STILE_REFUSED, 0,
+                     version > SCHEMA_VERSION
+                         ? "its tables stile_* have version %d, this library knows %d: install a "
+                           "newer one"
+                         : "its tables stile_* have version %d, this library needs %d: run `stile "
+                           "setup URL`",
+                     version, version > SCHEMA_VERSION ? SCHEMA_VERSION : SCHEMA_OLDEST);
 }
 
 static void on_version(void *data, const struct answer *a)
 {
     struct my *my = data;
+    struct stile_error err;
     const char *text = a->err ? NULL : maria_outcome_text(answer_last(a), 0);
-    int version = text ? atoi(text) : 0;
-    sql_opening_done(my->opening, a->err);
-    if (a->err)
-        return;
-    my->version = version;
-    bool known = version >= SCHEMA_OLDEST && version <= SCHEMA_VERSION;
-    if (!known && !my->engine.examining)
-        error_set(&my->opening->error, STILE_REFUSED, 0,
-                  version > SCHEMA_VERSION
-                      ? "its tables stile_* have version %d, this library knows %d: install a "
-                        "newer one"
-                      : "its tables stile_* have version %d, this library needs %d: run `stile "
-                        "setup URL`",
-                  version, version > SCHEMA_VERSION ? SCHEMA_VERSION : SCHEMA_OLDEST);
+    my->version = text ? atoi(text) : 0;
+    bool refused = !a->err && !my->engine.examining && check_version(my->version, &err);
+    sql_opening_answered(&my->opening, refused ? &err : a->err);
 }
 
-static void on_signed(void *data, const struct answer *a)
+static enum stile_status ask_version(struct engine *engine, struct stile_error *err)
 {
-    struct my *my = data;
-    sql_opening_done(my->opening, a->err);
+    return ask(engine, maria_sql_version(), on_version, err);
 }
 
-static void on_shedlock(void *data, const struct answer *a)
+/* Tables are invisible to a user without privileges on them. Without tables a claim has no token
+ * and ignores the holds of others, so it matters whether they are there. */
+static bool may_have_tables(struct engine *engine)
 {
-    struct my *my = data;
-    sql_opening_done(my->opening, a->err);
-    if (a->err && a->err->status == STILE_REFUSED)
-        sql_shedlock_refuse_missing(a->err->native, &my->opening->error);
+    const struct my *my = my_of(engine);
+    return my->bare && my->options.database && !engine->examining;
 }
 
 static void on_denied(void *data, const struct answer *a)
 {
     struct my *my = data;
-    sql_opening_done(my->opening, a->err && a->code != ER_NO_SUCH_TABLE ? a->err : NULL);
+    struct stile_error err;
+    bool denied = a->err && a->code != ER_NO_SUCH_TABLE;
+    if (denied) {
+        error_copy(&err, a->err);
+        error_wrap(&err, err.status, "looking for the tables stile_*");
+    }
+    sql_opening_answered(&my->opening, denied ? &err : NULL);
 }
 
-/* Tables are invisible to a user without privileges on them. Without tables a claim has no token
- * and ignores the holds of others, so it matters whether they are there. */
-static enum stile_status check_bare(struct my *my, struct stile_error *err)
+static enum stile_status ask_denied(struct engine *engine, struct stile_error *err)
 {
-    if (!my->options.database || my->engine.examining)
-        return STILE_OK;
-    enum stile_status status =
-        ask(my, maria_sql_written("SELECT 1 FROM stile_version LIMIT 0"), on_denied, err);
-    return status ? error_wrap(err, status, "looking for the tables stile_*") : STILE_OK;
+    return ask(engine, maria_sql_written("SELECT 1 FROM stile_version LIMIT 0"), on_denied, err);
 }
 
-static enum stile_status check_schema(struct my *my, struct stile_error *err)
+/* ---- opening: ShedLock's table ---- */
+
+static bool is_shedlock(struct engine *engine)
 {
-    my->bare = !my->opening->schema;
-    enum stile_status status =
-        my->bare ? check_bare(my, err) : ask(my, maria_sql_version(), on_version, err);
-    if (!status && my->options.table && !my->engine.examining)
-        status = ask(my,
-                     maria_sql_written("SELECT name,lock_until,locked_at,locked_by FROM %s LIMIT 0",
-                                       my->options.table),
-                     on_shedlock, err);
-    if (!status && my->options.mode != MODE_TABLE)
-        status = ask(my, maria_sql_sign(my), on_signed, err);
-    return status;
+    return my_of(engine)->options.table && !engine->examining;
 }
 
-enum stile_status maria_server_open(struct my *my, struct stile_error *err)
+static void on_shedlock(void *data, const struct answer *a)
 {
-    struct opening opening = {0};
-    struct session *shared;
-    my->opening = &opening;
-    enum stile_status status = maria_shared(&shared, my, err);
-    if (!status)
-        status = sql_opening_wait(&opening, my->engine.loop, err);
-    if (!status)
-        status = check_schema(my, err);
-    my->opening = NULL;
-    return status;
+    struct my *my = data;
+    struct stile_error err;
+    bool missing = a->err && a->err->status == STILE_REFUSED;
+    if (missing)
+        sql_shedlock_refuse_missing(a->err->native, &err);
+    sql_opening_answered(&my->opening, missing ? &err : a->err);
 }
+
+static enum stile_status ask_shedlock(struct engine *engine, struct stile_error *err)
+{
+    return ask(engine,
+               maria_sql_written("SELECT name,lock_until,locked_at,locked_by FROM %s LIMIT 0",
+                                 my_of(engine)->options.table),
+               on_shedlock, err);
+}
+
+/* ---- opening: the name of the session, for show ---- */
+
+static bool has_sessions(struct engine *engine)
+{
+    return my_of(engine)->options.mode != MODE_TABLE;
+}
+
+static void on_signed(void *data, const struct answer *a)
+{
+    struct my *my = data;
+    sql_opening_answered(&my->opening, a->err);
+}
+
+static enum stile_status ask_sign(struct engine *engine, struct stile_error *err)
+{
+    return ask(engine, maria_sql_sign(my_of(engine)), on_signed, err);
+}
+
+const struct opening_step maria_opening_steps[] = {
+    {.ask = sql_opening_connect},
+    {.needed = has_tables, .ask = ask_version},
+    {.needed = may_have_tables, .ask = ask_denied},
+    {.needed = is_shedlock, .ask = ask_shedlock},
+    {.needed = has_sessions, .ask = ask_sign},
+    {.ask = NULL},
+};
 
 /* ---- setup ---- */
 

@@ -425,8 +425,7 @@ static enum stile_status refuse_for_table(struct my *my, const char *read_only,
         return error_set(err, STILE_UNREACHABLE, 0,
                          "this server is read-only, perhaps a replica, where nothing can be "
                          "locked: connect to its primary");
-    bool bare = my->opening && !my->opening->schema && !my->options.table;
-    return bare ? refuse_bare("table", err) : STILE_OK;
+    return my->bare && !my->options.table ? refuse_bare("table", err) : STILE_OK;
 }
 
 bool maria_is_galera(const char *variable)
@@ -461,15 +460,15 @@ static enum stile_status check_server(struct session *session, const struct answ
     session->base.backend = strtoull(id, NULL, 10);
     my->started_ns = (int64_t)loop_now(session->base.loop) -
                      (int64_t)(uptime ? strtoull(uptime, NULL, 10) : 0) * (int64_t)NS_PER_SEC;
-    if (my->opening) {
-        my->opening->schema = schema && strcmp(schema, "0") != 0;
+    if (sql_opening_is_under_way(&my->opening)) {
+        my->bare = !schema || strcmp(schema, "0") == 0;
         my->mariadb = strstr(version, "MariaDB") != NULL;
     }
     if (my->engine.examining)
         return STILE_OK;
     if (table)
         return refuse_for_table(my, read_only, err);
-    if (my->options.mode == MODE_ROW && my->opening && !my->opening->schema)
+    if (my->options.mode == MODE_ROW && my->bare)
         return refuse_bare("row", err);
     if (multi_primary)
         return refuse_cluster(multi_primary, err);
@@ -610,9 +609,10 @@ enum stile_status maria_send(struct session *s, char *sql, answer_fn *fn, void *
     return STILE_OK;
 }
 
-enum stile_status maria_session_new(struct session **out, struct my *my,
+enum stile_status maria_session_new(struct session **out, struct pool *pool,
                                     const struct session_events *events, struct stile_error *err)
 {
+    struct my *my = my_of(pool->engine);
     const struct options *options = &my->options;
     struct loop *loop = my->engine.loop;
     struct session *s = calloc(1, sizeof *s);
@@ -620,7 +620,7 @@ enum stile_status maria_session_new(struct session **out, struct my *my,
         free(s);
         return error_set(err, STILE_NOMEM, 0, "out of memory");
     }
-    sql_session_init(s, &my->pool, events);
+    sql_session_init(s, pool, events);
     s->my = my;
     s->options = options;
     s->base.watch.fn = on_ready;

@@ -57,7 +57,7 @@ struct session {
     int waits_for; /* MYSQL_WAIT_...: what the call needs to go on */
 };
 
-enum stile_status maria_session_new(struct session **session, struct my *my,
+enum stile_status maria_session_new(struct session **session, struct pool *pool,
                                     const struct session_events *events, struct stile_error *err);
 
 /* sql is malloc()ed and becomes the session's, whatever happens; NULL: there was no memory for it.

@@ -65,7 +65,7 @@ char *maria_sql_greeting(const struct my *my)
     char sign[128] = "";
     if (my->options.mode == MODE_TABLE)
         return maria_sql_written(FACTS);
-    if (!my->opening)
+    if (!sql_opening_is_under_way(&my->opening))
         snprintf(sign, sizeof sign, ";" SIGN, plus(my));
     return maria_sql_written(
         SETTINGS ";SET SESSION TRANSACTION ISOLATION LEVEL %s;" FACTS "%s", SQL_YEAR_S, SQL_YEAR_S,

@@ -213,7 +213,7 @@ static void on_granted(void *data, const struct answer *a)
 static void find_granted(struct my *my)
 {
     struct session *shared;
-    if (!maria_shared(&shared, my, NULL))
+    if (!sql_pool_shared(&shared, &my->pool, NULL))
         maria_send(shared, maria_sql_wakeup_granted(my), on_granted, my, NULL);
     loop_arm(my->engine.loop, &my->wakeup_check, loop_now(my->engine.loop) + WAKEUP_CHECK_NS);
 }
@@ -301,7 +301,7 @@ static void start_wakeups(struct my *my)
     if (my->sleeper || my->options.table || now < my->wakeup_again_ns || !is_direct(my))
         return;
     my->wakeup_again_ns = now + WAKEUP_AGAIN_NS;
-    if (maria_connect(&my->sleeper, my, &wakeup_events, NULL))
+    if (maria_session_new(&my->sleeper, &my->pool, &wakeup_events, NULL))
         my->sleeper = NULL;
 }
 
@@ -311,7 +311,7 @@ static enum stile_status send_shared(struct engine *engine, char *sql, answer_fn
                                      struct stile_error *err)
 {
     struct session *shared;
-    enum stile_status status = maria_shared(&shared, my_of(engine), err);
+    enum stile_status status = sql_pool_shared(&shared, pool_of(engine), err);
     if (status) {
         free(sql);
         return status;
@@ -495,18 +495,14 @@ static void on_up(struct session *session)
 {
     if (session->base.backend == mysql_thread_id(session->conn))
         maria_send(session, maria_sql_table_settings(session->my), ignore, NULL, NULL);
-    maria_session_opened(session, NULL);
-}
-
-static void on_down(struct session *session)
-{
-    session->my->pool.shared = NULL;
+    sql_opening_answered(&session->my->opening, NULL);
 }
 
 static void on_ended(struct session *session, const struct stile_error *why)
 {
-    maria_session_opened(session, why);
+    sql_opening_answered(&session->my->opening, why);
     sql_lease_disconnected(&session->my->leases);
 }
 
-const struct session_events maria_table_events = {.up = on_up, .down = on_down, .ended = on_ended};
+const struct session_events maria_table_events = {
+    .up = on_up, .down = sql_pool_shared_down, .ended = on_ended};

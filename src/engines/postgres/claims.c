@@ -252,7 +252,7 @@ static void ask(struct sql_claim *c)
     struct stile_error err;
     if (waits_at_once(c))
         return;
-    if (postgres_shared(&shared, pg_of_claim(c), &err)) {
+    if (sql_pool_shared(&shared, &pg_of_claim(c)->pool, &err)) {
         sql_claim_fail(c, &err);
         return;
     }
@@ -387,7 +387,7 @@ enum stile_status postgres_session_stop(struct session *session)
     const char *values[] = {backend};
     snprintf(backend, sizeof backend, "%" PRIu64, session->base.backend);
     struct session *shared;
-    enum stile_status status = postgres_shared(&shared, session->pg, NULL);
+    enum stile_status status = sql_pool_shared(&shared, &session->pg->pool, NULL);
     return status ? status
                   : postgres_send(shared, &postgres_sql_cancel, values, 1, on_cancelled, session,
                                   NULL);
@@ -434,11 +434,6 @@ static void shared_up(struct session *session)
     postgres_session_opened(session, NULL);
 }
 
-static void shared_down(struct session *session)
-{
-    session->pg->pool.shared = NULL;
-}
-
 static void shared_ended(struct session *session, const struct stile_error *why)
 {
     postgres_session_opened(session, why);
@@ -446,7 +441,7 @@ static void shared_ended(struct session *session, const struct stile_error *why)
 }
 
 const struct session_events postgres_shared_events = {
-    .up = shared_up, .down = shared_down, .ended = shared_ended, .notified = on_notified};
+    .up = shared_up, .down = sql_pool_shared_down, .ended = shared_ended, .notified = on_notified};
 
 const struct session_events postgres_pooled_events = {.up = listen_on,
                                                       .down = sql_pool_remove,

@@ -201,7 +201,7 @@ void postgres_examine(struct engine *engine, struct query *query)
 {
     struct session *shared;
     struct stile_error err;
-    enum stile_status status = postgres_shared(&shared, pg_of(engine), &err);
+    enum stile_status status = sql_pool_shared(&shared, pool_of(engine), &err);
     if (!status)
         status = postgres_send(shared, &postgres_sql_facts, NULL, 0, on_facts, query, &err);
     if (status)

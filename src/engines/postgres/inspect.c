@@ -212,7 +212,7 @@ enum stile_status postgres_ask_show(const struct query *query, answer_fn *fn, vo
     struct pg *pg = pg_of(query->engine);
     struct session *shared;
     struct name_key key_;
-    enum stile_status status = postgres_shared(&shared, pg, err);
+    enum stile_status status = sql_pool_shared(&shared, &pg->pool, err);
     if (status)
         return status;
     name_key(&key_, pg, query->name, query->name_len);
@@ -296,7 +296,7 @@ enum stile_status postgres_ask_list(const struct query *query, answer_fn *fn, vo
                                         : pg->bare                     ? &postgres_sql_list_bare
                                         : pg->schema == SCHEMA_QUEUE   ? &postgres_sql_list_queue
                                                                        : &postgres_sql_list;
-    enum stile_status status = postgres_shared(&shared, pg, err);
+    enum stile_status status = sql_pool_shared(&shared, &pg->pool, err);
     return status ? status : postgres_send(shared, statement, values, 1, fn, data, err);
 }
 
@@ -414,7 +414,7 @@ static void notify_holders(struct breaking *b, uint64_t meant)
     name_key(&key_, pg, query->name, query->name_len);
     key_.values[3] = token;
     const char *row[] = {key_.stored, token};
-    enum stile_status status = postgres_shared(&shared, pg, &err);
+    enum stile_status status = sql_pool_shared(&shared, &pg->pool, &err);
     if (!status && pg->options.mode == MODE_ROW)
         status = postgres_send(shared, &postgres_sql_row_break, row, 2, on_notified, b, &err);
     else if (!status)

@@ -415,7 +415,7 @@ static enum stile_status own_session(struct session **session, struct pg *pg,
 {
     enum stile_status status = STILE_OK;
     if (!pg->jobs)
-        status = postgres_connect(&pg->jobs, pg, &own_events, err);
+        status = postgres_connect(&pg->jobs, &pg->pool, &own_events, err);
     *session = pg->jobs;
     return status;
 }

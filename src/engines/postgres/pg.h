@@ -39,7 +39,6 @@ struct pg {
     struct engine engine;
     struct leases leases; /* mode=table */
     struct pool pool;
-    const struct session_events *shared_events, *pooled_events;
     struct options options;
     unsigned server; /* counts connections of the shared session: each may reach another server */
     bool bare;       /* there is no schema: no tokens, no holds */
@@ -60,7 +59,7 @@ struct pg {
     bool pooled;          /* each transaction may be another session's */
     uint64_t tags;        /* numbers for requests: random at the start, then counted up */
 
-    struct opening *opening; /* while open() waits for the first answers */
+    struct opening opening;
     struct identity identity;
 };
 
@@ -83,17 +82,15 @@ static inline struct pg *pg_of_claim(struct sql_claim *c)
 
 /* For pg_stat_activity, and for show. */
 enum stile_status postgres_name_sessions(struct pg *pg, struct stile_error *err);
-/* Connects, and checks what is there; may block. */
-enum stile_status postgres_server_open(struct pg *pg, struct stile_error *err);
+/* What open() asks the server. */
+extern const struct opening_step postgres_opening_steps[];
+/* It has answered everything. */
+enum stile_status postgres_server_opened(struct pg *pg, struct stile_error *err);
 
-/* Connects it if need be: requests wait until it is up. */
-enum stile_status postgres_shared(struct session **session, struct pg *pg, struct stile_error *err);
 /* The shared session is up (why NULL), or over. */
 void postgres_session_opened(struct session *session, const struct stile_error *why);
-enum stile_status postgres_connect(struct session **session, struct pg *pg,
+enum stile_status postgres_connect(struct session **session, struct pool *pool,
                                    const struct session_events *events, struct stile_error *err);
-enum stile_status postgres_session_connect(struct session **session, struct pool *pool,
-                                           struct stile_error *err);
 enum stile_status postgres_setup(const struct url *url, bool dry_run, const char **script,
                                  struct stile_error *err);
 

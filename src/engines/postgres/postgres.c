@@ -44,6 +44,7 @@ static enum stile_status introduce(struct pg *pg, struct stile_error *err)
 
 static void dispose(struct pg *pg)
 {
+    sql_opening_cancel(&pg->opening);
     sql_session_free(pg->jobs);
     pg->jobs = NULL;
     sql_pool_end(&pg->pool);
@@ -80,7 +81,7 @@ static void promise(struct pg *pg)
 }
 
 #define DATABASE                                                                                   \
-    .connect = postgres_session_connect, .close = postgres_session_close,                          \
+    .connect = postgres_connect, .close = postgres_session_close,                                  \
     .answer = postgres_request_answer, .drop = postgres_request_drop,                              \
     .forked = postgres_session_forked, .forget = postgres_session_forget,                          \
     .dispose = postgres_session_dispose, .renew = postgres_session_renew,                          \
@@ -105,41 +106,46 @@ static const struct sql_database row_database = {
 static void configure(struct pg *pg)
 {
     bool row = pg->options.mode == MODE_ROW, table = pg->options.mode == MODE_TABLE;
-    pg->shared_events = table ? &postgres_table_events : &postgres_shared_events;
-    pg->pooled_events = &postgres_pooled_events;
+    pg->pool.shared_events = table ? &postgres_table_events : &postgres_shared_events;
+    pg->pool.events = &postgres_pooled_events;
     pg->leases.ops = pg->options.table ? &postgres_shedlock_ops : &postgres_table_ops;
     sql_pool_configure(&pg->pool, row ? &row_database : &database, pg->options.sessions, row);
 }
 
-static enum stile_status open_now(struct engine *engine, const struct url *url,
-                                  struct stile_error *err)
+static enum stile_status prepare(struct pg *pg, const struct url *url, struct stile_error *err)
 {
-    struct pg *pg = pg_of(engine);
-    enum stile_status status = sql_pool_init(&pg->pool, engine, err);
+    enum stile_status status = sql_pool_init(&pg->pool, &pg->engine, err);
     if (status)
         return status;
     postgres_table_prepare(pg);
-    pg->leases.engine = engine;
+    pg->leases.engine = &pg->engine;
     status = introduce(pg, err);
     if (!status)
         status = postgres_options_read(&pg->options, url, err);
     configure(pg);
     if (!status)
         status = postgres_name_sessions(pg, err);
-    if (!status)
-        status = postgres_server_open(pg, err);
-    if (!status)
-        promise(pg);
-    else
+    if (status)
         dispose(pg);
+    return status;
+}
+
+static enum stile_status finish_open(struct engine *engine, struct stile_error *err)
+{
+    enum stile_status status = postgres_server_opened(pg_of(engine), err);
+    if (!status)
+        promise(pg_of(engine));
     return status;
 }
 
 static void postgres_open(struct engine *engine, const struct url *url)
 {
+    struct pg *pg = pg_of(engine);
     struct stile_error err;
-    enum stile_status status = open_now(engine, url, &err);
-    engine->events->opened(engine, status ? &err : NULL);
+    if (prepare(pg, url, &err))
+        engine->events->opened(engine, &err);
+    else
+        sql_opening_start(&pg->opening, engine, postgres_opening_steps, finish_open);
 }
 
 static void postgres_close(struct engine *engine)

@@ -159,7 +159,7 @@ void postgres_queue_join(struct sql_claim *c)
     snprintf(id, sizeof id, "%" PRId64, pg_claim_of(c)->id);
     const char *values[] = {id, sub_of(c), claim_of(c)->mode == STILE_SHARED ? "t" : "f",
                             pg->channel};
-    if (postgres_shared(&shared, pg, &err)) {
+    if (sql_pool_shared(&shared, &pg->pool, &err)) {
         sql_claim_fail(c, &err);
         return;
     }

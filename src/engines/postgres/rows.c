@@ -172,7 +172,7 @@ static void count(struct sql_claim *c)
                             pg->identity.pid,
                             pg->identity.command};
     sql_claim_move_to(c, CLAIM_COUNTING);
-    if (postgres_shared(&shared, pg, &err) ||
+    if (sql_pool_shared(&shared, &pg->pool, &err) ||
         postgres_send(shared, &postgres_sql_row_count, values, 9, on_counted, c, &err))
         sql_claim_abandon(c, &err);
 }

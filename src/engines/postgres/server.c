@@ -37,8 +37,8 @@ static enum stile_status check_kind(struct session *session, const PGresult *res
     int backend = atoi(PQgetvalue(result, 0, GREETING_BACKEND));
     session->base.backend = (uint64_t)backend;
     pg->pooled = backend != PQbackendPID(session->conn);
-    if (pg->opening)
-        pg->opening->schema = PQgetvalue(result, 0, GREETING_SCHEMA)[0] == 't';
+    if (sql_opening_is_under_way(&pg->opening))
+        pg->bare = PQgetvalue(result, 0, GREETING_SCHEMA)[0] != 't';
     if (PQgetvalue(result, 0, GREETING_RECOVERY)[0] == 't' && !pg->engine.examining)
         return error_set(err, STILE_UNREACHABLE, 0, /* it may be promoted soon */
                          "this server is a standby or in recovery, where nothing can be locked: "
@@ -93,9 +93,10 @@ static enum stile_status take_addresses(struct pg *pg, const struct addrinfo *fo
     return postgres_options_set_addresses(&pg->options, found, err);
 }
 
-enum stile_status postgres_connect(struct session **session, struct pg *pg,
+enum stile_status postgres_connect(struct session **session, struct pool *pool,
                                    const struct session_events *events, struct stile_error *err)
 {
+    struct pg *pg = pg_of(pool->engine);
     bool table = pg->options.mode == MODE_TABLE;
     const struct route route = {.keywords = pg->options.keywords,
                                 .values = (const char *const *)pg->options.values,
@@ -109,15 +110,6 @@ enum stile_status postgres_connect(struct session **session, struct pg *pg,
     return postgres_session_new(session, pg, &route, events, err);
 }
 
-enum stile_status postgres_session_connect(struct session **session, struct pool *pool,
-                                           struct stile_error *err)
-{
-    struct pg *pg = pg_of(pool->engine);
-    return postgres_connect(session, pg, pg->pooled_events, err);
-}
-
-/* ---- the shared session ---- */
-
 /* Further sessions go to the same server, until it no longer answers. */
 void postgres_session_opened(struct session *session, const struct stile_error *why)
 {
@@ -127,133 +119,134 @@ void postgres_session_opened(struct session *session, const struct stile_error *
         postgres_options_pin(&pg->options, session->conn, NULL);
     } else if (!session->was_up)
         postgres_options_unpin(&pg->options);
-    sql_opening_done(pg->opening, why);
+    sql_opening_answered(&pg->opening, why);
 }
 
-enum stile_status postgres_shared(struct session **session, struct pg *pg, struct stile_error *err)
+/* ---- opening: the schema ---- */
+
+static enum stile_status ask(struct engine *engine, const struct statement *statement,
+                             const char *const *values, int n, answer_fn *fn,
+                             struct stile_error *err)
 {
-    enum stile_status status = STILE_OK;
-    sql_pool_share_idle(&pg->pool);
-    if (!pg->pool.shared)
-        status = postgres_connect(&pg->pool.shared, pg, pg->shared_events, err);
-    *session = pg->pool.shared;
-    return status;
+    struct pg *pg = pg_of(engine);
+    return postgres_send(pg->pool.shared, statement, values, n, fn, pg, err);
 }
 
-/* ---- opening ---- */
+static bool has_schema(struct engine *engine)
+{
+    return !pg_of(engine)->bare && !engine->examining;
+}
+
+static enum stile_status check_version(int version, struct stile_error *err)
+{
+    if (version >= SCHEMA_OLDEST && version <= SCHEMA_VERSION)
+        return STILE_OK;
+    return error_set(
+        err, STILE_REFUSED, 0,
+        version > SCHEMA_VERSION
+            ? "its schema `stile` has version %d, this library knows %d: install a newer one"
+            : "its schema `stile` has version %d, this library needs %d: run `stile setup URL`",
+        version, SCHEMA_VERSION);
+}
 
 static void on_version(void *data, const struct answer *a)
 {
-    struct opening *opening = data;
-    sql_opening_done(opening, a->err);
-    if (a->err)
-        return;
-    int version = PQntuples(a->result) == 1 ? atoi(PQgetvalue(a->result, 0, 0)) : 0;
-    opening->version = version;
-    if (version >= SCHEMA_OLDEST && version <= SCHEMA_VERSION)
-        return;
-    error_set(&opening->error, STILE_REFUSED, 0,
-              version > SCHEMA_VERSION
-                  ? "its schema `stile` has version %d, this library knows %d: install a newer one"
-                  : "its schema `stile` has version %d, this library needs %d: run `stile setup "
-                    "URL`",
-              version, SCHEMA_VERSION);
+    struct pg *pg = data;
+    struct stile_error err;
+    int version = a->result && PQntuples(a->result) == 1 ? atoi(PQgetvalue(a->result, 0, 0)) : 0;
+    pg->schema = version == SCHEMA_VERSION ? SCHEMA_QUEUE : SCHEMA_COUNTS;
+    bool refused = !a->err && check_version(version, &err);
+    sql_opening_answered(&pg->opening, refused ? &err : a->err);
 }
 
-static enum stile_status check_schema(struct pg *pg, struct opening *opening,
-                                      struct stile_error *err)
+static enum stile_status ask_version(struct engine *engine, struct stile_error *err)
 {
-    pg->bare = !opening->schema;
-    if (pg->bare || pg->engine.examining)
-        return STILE_OK;
-    enum stile_status status =
-        postgres_send(pg->pool.shared, &postgres_sql_version, NULL, 0, on_version, opening, err);
-    if (!status)
-        status = sql_opening_wait(opening, pg->engine.loop, err);
-    pg->schema = opening->version == SCHEMA_VERSION ? SCHEMA_QUEUE : SCHEMA_COUNTS;
-    return status;
+    return ask(engine, &postgres_sql_version, NULL, 0, on_version, err);
 }
 
-static void on_table(void *data, const struct answer *a)
+/* ---- opening: ShedLock's table ---- */
+
+static bool is_shedlock(struct engine *engine)
 {
-    struct opening *opening = data;
-    sql_opening_done(opening, a->err);
-    if (!a->err && (PQntuples(a->result) != 1 || PQgetvalue(a->result, 0, 0)[0] != 't'))
-        sql_shedlock_refuse_missing(0, &opening->error);
+    return pg_of(engine)->options.table;
 }
 
-static enum stile_status check_shedlock(struct pg *pg, struct opening *opening,
-                                        struct stile_error *err)
+static void on_shedlock(void *data, const struct answer *a)
+{
+    struct pg *pg = data;
+    struct stile_error err;
+    bool missing = !a->err && (PQntuples(a->result) != 1 || PQgetvalue(a->result, 0, 0)[0] != 't');
+    if (missing)
+        sql_shedlock_refuse_missing(0, &err);
+    sql_opening_answered(&pg->opening, missing ? &err : a->err);
+}
+
+static enum stile_status ask_shedlock(struct engine *engine, struct stile_error *err)
 {
     static const struct statement look = {0, "select to_regclass($1::text) is not null as " TAG};
+    struct pg *pg = pg_of(engine);
     const char *values[] = {pg->options.table};
     enum stile_status status = postgres_shedlock_prepare(pg, err);
-    if (!status)
-        status = postgres_send(pg->pool.shared, &look, values, 1, on_table, opening, err);
-    return status ? status : sql_opening_wait(opening, pg->engine.loop, err);
+    return status ? status : ask(engine, &look, values, 1, on_shedlock, err);
 }
 
-/* ---- whether its locks exclude ---- */
+/* ---- opening: whether its locks exclude ---- */
 
-static void on_probed(void *data, const struct answer *a)
+static bool is_advisory(struct engine *engine)
 {
-    struct opening *opening = data;
-    sql_opening_done(opening, a->err);
-    if (a->err || PQntuples(a->result) != 1)
-        return;
-    opening->room = strtoull(PQgetvalue(a->result, 0, 2), NULL, 10);
-    if (PQgetvalue(a->result, 0, 0)[0] != 't')
-        error_set(&opening->error, STILE_REFUSED, 0,
-                  "this server's advisory locks do not exclude, so it is not PostgreSQL "
-                  "(CockroachDB and YugabyteDB have stubs): use mode=table");
+    return pg_of(engine)->options.mode == MODE_ADVISORY && !engine->examining;
 }
 
 /* Advisory locks share the server's lock table: when it is full, nobody can even connect. */
-static enum stile_status check_locks(struct pg *pg, struct opening *opening,
-                                     struct stile_error *err)
+static void note_room(struct pg *pg, uint64_t room)
 {
-    enum stile_status status =
-        postgres_send(pg->pool.shared, &postgres_sql_probe, NULL, 0, on_probed, opening, err);
-    if (!status)
-        status = sql_opening_wait(opening, pg->engine.loop, err);
-    uint64_t quarter = opening->room / LOCKS_SHARE;
+    uint64_t quarter = room / LOCKS_SHARE;
     pg->most_locks = pg->options.locks ? pg->options.locks : quarter > 1 ? quarter : 1;
-    return status;
 }
+
+static void on_probed(void *data, const struct answer *a)
+{
+    struct pg *pg = data;
+    struct stile_error err;
+    bool one = !a->err && PQntuples(a->result) == 1;
+    bool stub = one && PQgetvalue(a->result, 0, 0)[0] != 't';
+    note_room(pg, one ? strtoull(PQgetvalue(a->result, 0, 2), NULL, 10) : 0);
+    if (stub)
+        error_set(&err, STILE_REFUSED, 0,
+                  "this server's advisory locks do not exclude, so it is not PostgreSQL "
+                  "(CockroachDB and YugabyteDB have stubs): use mode=table");
+    sql_opening_answered(&pg->opening, stub ? &err : a->err);
+}
+
+static enum stile_status ask_probe(struct engine *engine, struct stile_error *err)
+{
+    return ask(engine, &postgres_sql_probe, NULL, 0, on_probed, err);
+}
+
+const struct opening_step postgres_opening_steps[] = {
+    {.ask = sql_opening_connect},
+    {.needed = has_schema, .ask = ask_version},
+    {.needed = is_shedlock, .ask = ask_shedlock},
+    {.needed = is_advisory, .ask = ask_probe},
+    {.ask = NULL},
+};
 
 static void ignore(void *data, const struct answer *a)
 {
     (void)data, (void)a; /* only shown: nothing depends on it */
 }
 
-static void rename_shared(struct pg *pg)
+/* The name of the shared session was given before it was known whether there is a schema. */
+enum stile_status postgres_server_opened(struct pg *pg, struct stile_error *err)
 {
-    const char *values[] = {postgres_options_get(&pg->options, "application_name")};
     static const struct statement rename = {
         0, "select set_config('application_name', $1::text, false)"};
+    enum stile_status status = postgres_name_sessions(pg, err);
+    if (status || pg->pooled)
+        return status;
+    const char *values[] = {postgres_options_get(&pg->options, "application_name")};
     postgres_send(pg->pool.shared, &rename, values, 1, ignore, NULL, NULL);
-}
-
-enum stile_status postgres_server_open(struct pg *pg, struct stile_error *err)
-{
-    struct opening opening = {0};
-    struct session *shared;
-    pg->opening = &opening;
-    enum stile_status status = postgres_shared(&shared, pg, err);
-    if (!status)
-        status = sql_opening_wait(&opening, pg->engine.loop, err);
-    if (!status)
-        status = check_schema(pg, &opening, err);
-    if (!status && pg->options.table)
-        status = check_shedlock(pg, &opening, err);
-    if (!status && pg->options.mode == MODE_ADVISORY && !pg->engine.examining)
-        status = check_locks(pg, &opening, err);
-    if (!status)
-        status = postgres_name_sessions(pg, err);
-    if (!status && !pg->pooled)
-        rename_shared(pg);
-    pg->opening = NULL;
-    return status;
+    return STILE_OK;
 }
 
 /* ---- setup ---- */

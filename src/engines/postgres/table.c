@@ -21,7 +21,7 @@ static enum stile_status send_shared(struct pg *pg, const struct statement *stat
                                      struct stile_error *err)
 {
     struct session *shared;
-    enum stile_status status = postgres_shared(&shared, pg, err);
+    enum stile_status status = sql_pool_shared(&shared, &pg->pool, err);
     return status ? status : postgres_send(shared, statement, values, n, fn, data, err);
 }
 
@@ -256,7 +256,7 @@ static void on_up(struct session *session)
 
 static void on_down(struct session *session)
 {
-    session->pg->pool.shared = NULL;
+    sql_pool_shared_down(session);
     session->pg->leases.hearing = false;
 }
 

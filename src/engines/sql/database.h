@@ -10,7 +10,7 @@ struct sql_database {
     /* ---- sessions ---- */
 
     enum stile_status (*connect)(struct session **session, struct pool *pool,
-                                 struct stile_error *err);
+                                 const struct session_events *events, struct stile_error *err);
     void (*close)(struct session *session); /* its connection */
     /* Calls the request's function, with err or its result, and then drops it. */
     void (*answer)(struct session *session, struct request *request, const struct stile_error *err);

@@ -2,29 +2,83 @@
 
 #include <stdio.h>
 
-/* The first error counts: the session's end is reported after the reason for it. */
-void sql_opening_done(struct opening *opening, const struct stile_error *why)
+#include "base/container.h"
+#include "engines/sql/pool.h"
+
+/* ---- the steps ---- */
+
+/* The first error counts: the session's end is reported after the reason for it. A session may be
+ * on the stack here, and the engine's memory is gone after the report: a task makes it. */
+static void fail(struct opening *o, const struct stile_error *why)
 {
-    if (!opening)
-        return;
-    if (why && !opening->error.status)
-        opening->error = *why;
-    opening->over = true;
+    o->error = *why;
+    o->step = NULL;
+    loop_soon(o->engine->loop, &o->fail);
 }
 
-enum stile_status sql_opening_wait(struct opening *opening, struct loop *loop,
-                                   struct stile_error *err)
+static void report_failure(struct task *task)
 {
-    while (!opening->over) {
-        loop_prepare(loop);
-        loop_wait(loop, true);
-        loop_run(loop);
-    }
-    opening->over = false;
-    if (opening->error.status)
-        error_copy(err, &opening->error);
-    return opening->error.status;
+    struct opening *o = container_of(task, struct opening, fail);
+    struct engine *engine = o->engine;
+    engine->class->close(engine);
+    engine->events->opened(engine, &o->error);
 }
+
+static void succeed(struct opening *o)
+{
+    struct engine *engine = o->engine;
+    struct stile_error err;
+    o->step = NULL;
+    if (o->finish(engine, &err))
+        fail(o, &err);
+    else
+        engine->events->opened(engine, NULL);
+}
+
+/* Asks the first that is needed, from this one on. */
+static void ask(struct opening *o, const struct opening_step *step)
+{
+    struct stile_error err;
+    while (step->ask && step->needed && !step->needed(o->engine))
+        step++;
+    o->step = step;
+    if (!step->ask)
+        succeed(o);
+    else if (step->ask(o->engine, &err))
+        fail(o, &err);
+}
+
+void sql_opening_start(struct opening *o, struct engine *engine, const struct opening_step *steps,
+                       opening_fn *finish)
+{
+    *o = (struct opening){.engine = engine, .finish = finish, .fail.fn = report_failure};
+    ask(o, steps);
+}
+
+void sql_opening_answered(struct opening *o, const struct stile_error *why)
+{
+    if (!o->step)
+        return;
+    if (why)
+        fail(o, why);
+    else
+        ask(o, o->step + 1);
+}
+
+void sql_opening_cancel(struct opening *o)
+{
+    o->step = NULL;
+    if (o->engine)
+        loop_forget(o->engine->loop, &o->fail);
+}
+
+enum stile_status sql_opening_connect(struct engine *engine, struct stile_error *err)
+{
+    struct session *shared;
+    return sql_pool_shared(&shared, pool_of(engine), err);
+}
+
+/* ---- what the client promises ---- */
 
 void sql_opening_set_class(struct engine *engine, const struct engine_class *class)
 {

@@ -1,22 +1,43 @@
-/* What open() waits for: the shared session to be up, and the answers to its first statements. */
+/* Opening a client: the shared session connects, and is then asked for what the URL's mode needs,
+ * one step after the other. */
 #ifndef STILE_SQL_OPENING_H
 #define STILE_SQL_OPENING_H
 
 #include "base/self.h"
 #include "engines/engine.h"
 
+struct opening_step {
+    bool (*needed)(struct engine *engine); /* NULL: always */
+    /* Its answer ends in sql_opening_answered(); an error means that nothing was asked. */
+    enum stile_status (*ask)(struct engine *engine, struct stile_error *err);
+};
+
+/* After the last step: what the client has learned decides what it promises. */
+typedef enum stile_status opening_fn(struct engine *engine, struct stile_error *err);
+
 struct opening {
-    bool over;     /* the answer has come */
-    bool schema;   /* the database has the schema of stile */
-    int version;   /* of that */
-    uint64_t room; /* for locks */
+    struct engine *engine;
+    const struct opening_step *step; /* its answer is awaited; NULL: open() is over */
+    opening_fn *finish;
+    struct task fail;
     struct stile_error error;
 };
 
-/* The answer has come; why: it is an error, else NULL. opening NULL: open() is not waiting. */
-void sql_opening_done(struct opening *opening, const struct stile_error *why);
-enum stile_status sql_opening_wait(struct opening *opening, struct loop *loop,
-                                   struct stile_error *err);
+/* Ends in opened(). The last element of steps has no `ask`. */
+void sql_opening_start(struct opening *opening, struct engine *engine,
+                       const struct opening_step *steps, opening_fn *finish);
+/* The client is closed: opened() does not come any longer. */
+void sql_opening_cancel(struct opening *opening);
+
+/* The first step: answered when the shared session is up, or over. */
+enum stile_status sql_opening_connect(struct engine *engine, struct stile_error *err);
+/* why: the step has failed; NULL: it has not. Ignored while no step is under way. */
+void sql_opening_answered(struct opening *opening, const struct stile_error *why);
+
+static inline bool sql_opening_is_under_way(const struct opening *opening)
+{
+    return opening->step;
+}
 
 /* The class of the URL's mode, instead of the scheme's default. */
 void sql_opening_set_class(struct engine *engine, const struct engine_class *class);

@@ -82,7 +82,7 @@ static enum stile_status add(struct session **session, struct pool *pool, struct
                          pool->most,
                          pool->for_each ? "held or waited for"
                                         : "waited for, or was granted after a wait");
-    enum stile_status status = pool->database->connect(session, pool, err);
+    enum stile_status status = pool->database->connect(session, pool, pool->events, err);
     if (status)
         return status;
     base_of(*session)->next = pool->sessions;
@@ -121,6 +121,22 @@ void sql_pool_share_idle(struct pool *pool)
     base_of(session)->next = NULL;
     pool->shared = session;
     pool->database->share(session);
+}
+
+enum stile_status sql_pool_shared(struct session **session, struct pool *pool,
+                                  struct stile_error *err)
+{
+    enum stile_status status = STILE_OK;
+    sql_pool_share_idle(pool);
+    if (!pool->shared)
+        status = pool->database->connect(&pool->shared, pool, pool->shared_events, err);
+    *session = pool->shared;
+    return status;
+}
+
+void sql_pool_shared_down(struct session *session)
+{
+    base_of(session)->pool->shared = NULL;
 }
 
 void sql_pool_return(struct session *session)

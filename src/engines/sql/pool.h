@@ -18,6 +18,7 @@
 struct pool {
     struct engine *engine;
     const struct sql_database *database;
+    const struct session_events *shared_events, *events; /* of the shared session, of all others */
     struct session *shared;   /* holds what was granted at once; NULL: not connected */
     struct session *sessions; /* all others */
     unsigned n, most;         /* of all others; all together */
@@ -32,6 +33,11 @@ void sql_pool_configure(struct pool *pool, const struct sql_database *database, 
                         bool for_each);
 void sql_pool_end(struct pool *pool); /* all sessions with it */
 void sql_pool_forked(struct pool *pool);
+
+/* Connects the shared session if need be: requests wait until it is up. */
+enum stile_status sql_pool_shared(struct session **session, struct pool *pool,
+                                  struct stile_error *err);
+void sql_pool_shared_down(struct session *session); /* the shared session is over */
 
 bool sql_pool_has_idle(const struct pool *pool);
 enum stile_status sql_pool_take(struct session **session, struct pool *pool,
