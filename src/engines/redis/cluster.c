@@ -204,6 +204,7 @@ static void ask_next(struct cluster *c)
     }
     c->asking = false;
     c->gave_up = true;
+    c->redis->node_events->gave_up(c->redis);
 }
 
 static void refresh(struct timer *timer)

@@ -52,7 +52,8 @@ struct node_events {
     void (*down)(struct node *node, const struct stile_error *why);
     /* As conn_events.answers. */
     bool (*answers)(struct node *node, struct request *request, const redisReply *reply);
-    void (*moved)(struct redis *redis); /* names may be on other nodes than before */
+    void (*moved)(struct redis *redis);   /* names may be on other nodes than before */
+    void (*gave_up)(struct redis *redis); /* all Sentinels, or nodes of the Cluster, were asked */
 };
 
 #endif

@@ -31,249 +31,6 @@
 #include "engines/redis/redis.h"
 #include "engines/redis/sentinel.h"
 
-/* ---- opening ---- */
-
-#define OPEN_PATIENCE_NS (5 * NS_PER_SEC)
-
-struct opening {
-    struct redis *redis;
-    struct timer timer;
-    bool over;
-    struct stile_error error;
-    char *info;
-};
-
-/* ---- waiting ---- */
-
-static void out_of_patience(struct timer *timer)
-{
-    struct opening *opening = container_of(timer, struct opening, timer);
-    error_set(&opening->error, STILE_UNREACHABLE, 0, "the server does not answer");
-    opening->over = true;
-}
-
-static void turn(struct opening *opening)
-{
-    struct loop *loop = opening->redis->engine.loop;
-    loop_prepare(loop);
-    loop_wait(loop, true);
-    loop_run(loop);
-}
-
-static void begin(struct opening *opening, uint64_t patience_ns)
-{
-    struct loop *loop = opening->redis->engine.loop;
-    opening->over = false;
-    opening->error.status = STILE_OK;
-    loop_arm(loop, &opening->timer, loop_now(loop) + patience_ns);
-}
-
-/* ---- one server ---- */
-
-static void on_info(void *data, const redisReply *reply, const struct stile_error *err)
-{
-    struct opening *opening = data;
-    opening->over = true;
-    if (err)
-        error_copy(&opening->error, err);
-    else if (text_of(reply))
-        opening->info = strdup(text_of(reply));
-}
-
-static enum stile_status ask_info(struct opening *opening, struct stile_error *err)
-{
-    struct redis *redis = opening->redis;
-    struct conn_arg info[] = {CONN_TEXT("INFO")};
-    if (!opening->over && redis_node_send(&redis->home, info, 1, on_info, opening, &opening->error))
-        opening->over = true;
-    while (!opening->over)
-        turn(opening);
-    redis_route_forget(redis, opening);
-    bool for_the_doctor = redis->engine.examining && redis_error_is_denial(&opening->error);
-    if (!opening->error.status || for_the_doctor)
-        return STILE_OK;
-    error_copy(err, &opening->error);
-    return opening->error.status;
-}
-
-static enum stile_status reach_server(struct opening *opening, struct stile_error *err)
-{
-    begin(opening, OPEN_PATIENCE_NS);
-    return ask_info(opening, err);
-}
-
-/* ---- Sentinels ---- */
-
-/* A primary that can't be used yet may be replaced in a moment: only the timeout ends the attempt.
- */
-static enum stile_status reach_primary(struct opening *opening, const struct url *url,
-                                       struct stile_error *err)
-{
-    struct redis *redis = opening->redis;
-    struct node *home = &redis->home;
-    begin(opening, OPEN_PATIENCE_NS);
-    enum stile_status status = redis_sentinel_new(&redis->sentinel, redis, url, err);
-    if (status)
-        return status;
-    while (!opening->over && !(home->conn && redis_conn_is_up(home->conn))) {
-        status = redis_sentinel_gave_up(redis->sentinel, err);
-        if (status)
-            return status;
-        turn(opening);
-    }
-    if (opening->over)
-        return redis_sentinel_explain(redis->sentinel, err);
-    return ask_info(opening, err);
-}
-
-/* ---- a Cluster ---- */
-
-static enum stile_status ask_seed(struct opening *opening, const char *host, uint16_t port,
-                                  uint64_t patience_ns, struct stile_error *err)
-{
-    struct redis *redis = opening->redis;
-    enum stile_status status =
-        redis_node_init(&redis->home, redis, host, port ? port : ADDRESS_PORT, err);
-    if (status)
-        return status;
-    begin(opening, patience_ns);
-    return ask_info(opening, err);
-}
-
-/* The nodes of the URL in turn. If one refuses, the others would, too. */
-static enum stile_status reach_seed(struct opening *opening, const struct url *url,
-                                    struct stile_error *err)
-{
-    size_t n = url->n_hosts;
-    char said[160] = "";
-    if (n < 2)
-        return ask_seed(opening, n ? url->hosts[0].host : "127.0.0.1", n ? url->hosts[0].port : 0,
-                        OPEN_PATIENCE_NS, err);
-    for (size_t i = 0; i < n; i++) {
-        struct stile_error why;
-        enum stile_status status =
-            ask_seed(opening, url->hosts[i].host, url->hosts[i].port, OPEN_PATIENCE_NS / n, &why);
-        if (status != STILE_UNREACHABLE && status != STILE_UNCERTAIN) {
-            error_copy(err, &why);
-            return status;
-        }
-        size_t used = strlen(said);
-        snprintf(said + used, sizeof said - used, "%s%.100s", used ? "; " : "", why.message);
-        redis_node_close(&opening->redis->home);
-    }
-    return error_set(err, STILE_UNREACHABLE, 0, "no node of the cluster answers: %s", said);
-}
-
-static enum stile_status read_table(struct opening *opening, struct stile_error *err)
-{
-    struct redis *redis = opening->redis;
-    if (redis->options.db)
-        return error_set(err, STILE_MISUSE, 0,
-                         "a Redis Cluster has database 0 only: leave the number out");
-    begin(opening, OPEN_PATIENCE_NS);
-    enum stile_status status = redis_cluster_new(&redis->cluster, redis, err);
-    while (!status && !redis_cluster_is_loaded(redis->cluster)) {
-        if (opening->over)
-            return error_set(err, STILE_UNREACHABLE, 0, "the cluster does not answer");
-        turn(opening);
-        status = redis_cluster_gave_up(redis->cluster, err);
-    }
-    return status;
-}
-
-static enum stile_status check_cluster(struct opening *opening, struct stile_error *err)
-{
-    if (redis_address_says(opening->info, "cluster_enabled:1"))
-        return read_table(opening, err);
-    if (opening->redis->clustered)
-        return error_set(err, STILE_REFUSED, 0,
-                         "this server is not part of a Redis Cluster: use redis://");
-    return STILE_OK;
-}
-
-/* ---- any of them ---- */
-
-static bool keep(char **to, const char **option)
-{
-    *to = *option ? strdup(*option) : NULL;
-    bool kept = *to || !*option;
-    *option = *to;
-    return kept;
-}
-
-/* The strings of the URL do not outlive it. */
-static enum stile_status keep_options(struct redis *redis, const struct url *url,
-                                      struct stile_error *err)
-{
-    struct conn_options *o = &redis->options;
-    const char *host = o->target.host;
-    char secret[URL_SECRET_MAX];
-    enum stile_status status = url_secret(&o->password, url, "password_file", secret, err);
-    bool kept = keep(&redis->user, &o->user) & keep(&redis->password, &o->password) &
-                keep(&redis->path, &o->target.path);
-    explicit_bzero(secret, sizeof secret);
-    o->target.host = NULL;
-    if (!status && !kept)
-        status = error_set(err, STILE_NOMEM, 0, "out of memory");
-    if (!status && !redis->clustered)
-        status = redis_node_init(&redis->home, redis, host, o->target.port, err);
-    return status;
-}
-
-static enum stile_status reach_one(struct opening *opening, const struct url *url,
-                                   struct stile_error *err)
-{
-    if (opening->redis->clustered)
-        return reach_seed(opening, url, err);
-    if (opening->redis->options.primary)
-        return reach_primary(opening, url, err);
-    return reach_server(opening, err);
-}
-
-/* Any server is examined; of a Cluster without a table only the node that the URL names. */
-static enum stile_status prepare_for_the_doctor(struct opening *opening, const struct url *url)
-{
-    struct redis *redis = opening->redis;
-    redis->cli_flags = redis_probe_flags(redis_conn_options(redis->home.conn), url);
-    if (check_cluster(opening, NULL) != STILE_OK) {
-        redis_route_forget(redis, redis->cluster);
-        redis_cluster_free(redis->cluster);
-        redis->cluster = NULL;
-    }
-    return STILE_OK;
-}
-
-static enum stile_status reach(struct opening *opening, const struct url *url,
-                               struct stile_error *err)
-{
-    struct redis *redis = opening->redis;
-    enum stile_status status = reach_one(opening, url, err);
-    if (!status && redis->engine.examining)
-        return prepare_for_the_doctor(opening, url);
-    if (!status)
-        status = check_cluster(opening, err);
-    if (!status)
-        status = redis_address_check(opening->info, url_param(url, "allow") != NULL, err);
-    return status;
-}
-
-static enum stile_status reach_and_check(struct redis *redis, const struct url *url,
-                                         struct stile_error *err)
-{
-    struct opening opening = {.redis = redis, .timer.fn = out_of_patience};
-    if (loop_reserve(redis->engine.loop, 1))
-        return error_set(err, STILE_NOMEM, 0, "out of memory");
-    enum stile_status status = keep_options(redis, url, err);
-    if (!status)
-        status = reach(&opening, url, err);
-    if (!status)
-        status = redis_identity_init(redis, err);
-    loop_disarm(redis->engine.loop, &opening.timer);
-    loop_unreserve(redis->engine.loop, 1);
-    free(opening.info);
-    return status;
-}
-
 /* A claim may have to wait twice as long (replicas.c) while its lease runs. */
 #define WAIT_MAX_MS 2500
 
@@ -348,10 +105,88 @@ static enum stile_status read_rest(struct redis *redis, const struct url *url,
     return status ? status : url_param_number(&redis->poll_ms, url, "poll", 0, POLL_MAX_MS, err);
 }
 
-/* ---- the engine ---- */
+static bool keep(char **to, const char **option)
+{
+    *to = *option ? strdup(*option) : NULL;
+    bool kept = *to || !*option;
+    *option = *to;
+    return kept;
+}
+
+/* The strings of the URL do not outlive it. */
+static enum stile_status keep_options(struct redis *redis, const struct url *url,
+                                      struct stile_error *err)
+{
+    struct conn_options *o = &redis->options;
+    const char *host = o->target.host;
+    char secret[URL_SECRET_MAX];
+    enum stile_status status = url_secret(&o->password, url, "password_file", secret, err);
+    bool kept = keep(&redis->user, &o->user) & keep(&redis->password, &o->password) &
+                keep(&redis->path, &o->target.path);
+    explicit_bzero(secret, sizeof secret);
+    o->target.host = NULL;
+    if (!status && !kept)
+        status = error_set(err, STILE_NOMEM, 0, "out of memory");
+    if (!status && !redis->clustered)
+        status = redis_node_init(&redis->home, redis, host, o->target.port, err);
+    return status;
+}
+
+static enum stile_status read_url(struct redis *redis, const struct url *url,
+                                  struct stile_error *err)
+{
+    enum stile_status status = read_target(redis, url, err);
+    if (!status)
+        status = read_tls(redis, url, err);
+    if (!status)
+        status = read_rest(redis, url, err);
+    return status ? status : keep_options(redis, url, err);
+}
+
+/* ---- opening ----
+ *
+ * The server is sent INFO. Before that the Sentinels name it; after that a Cluster's table is read.
+ * Replies, connections and the timer only record what has happened. The next step is taken from
+ * the loop: it may close the connection that an event came from. */
+
+#define OPEN_PATIENCE_NS (5 * NS_PER_SEC)
+
+static void look_soon(struct redis *redis)
+{
+    if (redis->opening.stage != OPENING_NOT)
+        loop_soon(redis->engine.loop, &redis->opening.look);
+}
+
+static void out_of_patience(struct timer *timer)
+{
+    struct redis *redis = container_of(timer, struct redis, opening.patience);
+    redis->opening.late = true;
+    look_soon(redis);
+}
+
+static void begin_stage(struct redis *redis, enum opening_stage stage, uint64_t patience_ns)
+{
+    struct loop *loop = redis->engine.loop;
+    redis->opening.stage = stage;
+    redis->opening.late = false;
+    loop_arm(loop, &redis->opening.patience, loop_now(loop) + patience_ns);
+}
+
+static void end_opening(struct redis *redis)
+{
+    struct loop *loop = redis->engine.loop;
+    if (redis->opening.stage == OPENING_NOT)
+        return;
+    loop_disarm(loop, &redis->opening.patience);
+    loop_unreserve(loop, 1);
+    loop_forget(loop, &redis->opening.look);
+    free(redis->opening.info);
+    redis->opening = (struct redis_opening){0};
+}
 
 static void dispose(struct redis *redis)
 {
+    end_opening(redis);
     redis_identity_free(redis);
     redis_sentinel_free(redis->sentinel);
     redis_cluster_free(redis->cluster);
@@ -379,42 +214,270 @@ static const char *condition_of(const struct redis *redis)
     return redis->engine.caps.condition;
 }
 
-static const struct node_events node_events = {
-    .up = redis_claims_request_again,
-    .subscribed = redis_claims_look_again,
-    .message = redis_claims_message,
-    .down = redis_route_down,
-    .answers = redis_route_answers,
-    .moved = redis_claims_follow,
-};
-
-static enum stile_status open_now(struct engine *engine, const struct url *url,
-                                  struct stile_error *err)
+/* The only way out: err NULL, the server can be used. */
+static void finish(struct redis *redis, const struct stile_error *err)
 {
-    struct redis *redis = redis_of(engine);
-    redis->node_events = &node_events;
-    int rc = redis_identity_new(redis->channel, redis->info, engine);
-    if (rc)
-        return error_errno(err, STILE_REFUSED, rc, "drawing a session id");
-    enum stile_status status = read_target(redis, url, err);
-    if (!status)
-        status = read_tls(redis, url, err);
-    if (!status)
-        status = read_rest(redis, url, err);
-    if (!status)
-        status = reach_and_check(redis, url, err);
-    if (status)
+    struct engine *engine = &redis->engine;
+    struct stile_error why = {0};
+    if (err)
+        error_copy(&why, err);
+    else
+        redis_identity_init(redis, &why);
+    end_opening(redis);
+    if (why.status)
         dispose(redis);
     else
         engine->caps.condition = condition_of(redis);
-    return status;
+    engine->events->opened(engine, why.status ? &why : NULL);
 }
+
+/* ---- a Cluster's table ---- */
+
+/* Of a Cluster without a table the doctor examines the node that the URL names. */
+static void give_up_table(struct redis *redis, const struct stile_error *why)
+{
+    if (!redis->engine.examining) {
+        finish(redis, why);
+        return;
+    }
+    if (redis->cluster)
+        redis_route_forget(redis, redis->cluster);
+    redis_cluster_free(redis->cluster);
+    redis->cluster = NULL;
+    finish(redis, NULL);
+}
+
+static void read_table(struct redis *redis)
+{
+    struct stile_error err;
+    if (redis->options.db) {
+        error_set(&err, STILE_MISUSE, 0,
+                  "a Redis Cluster has database 0 only: leave the number out");
+        give_up_table(redis, &err);
+        return;
+    }
+    begin_stage(redis, OPENING_TABLE, OPEN_PATIENCE_NS);
+    if (redis_cluster_new(&redis->cluster, redis, &err))
+        give_up_table(redis, &err);
+}
+
+static void check_server(struct redis *redis)
+{
+    struct stile_error err = {0};
+    bool may_evict = url_param(redis->opening.url, "allow") != NULL;
+    if (!redis->engine.examining)
+        redis_address_check(redis->opening.info, may_evict, &err);
+    finish(redis, err.status ? &err : NULL);
+}
+
+static void look_for_table(struct redis *redis)
+{
+    struct stile_error err;
+    if (redis_cluster_is_loaded(redis->cluster)) {
+        check_server(redis);
+    } else if (redis_cluster_gave_up(redis->cluster, &err)) {
+        give_up_table(redis, &err);
+    } else if (redis->opening.late) {
+        error_set(&err, STILE_UNREACHABLE, 0, "the cluster does not answer");
+        give_up_table(redis, &err);
+    }
+}
+
+static void check_cluster(struct redis *redis)
+{
+    struct stile_error err;
+    if (redis->engine.examining)
+        redis->cli_flags =
+            redis_probe_flags(redis_conn_options(redis->home.conn), redis->opening.url);
+    if (redis_address_says(redis->opening.info, "cluster_enabled:1")) {
+        read_table(redis);
+    } else if (redis->clustered) {
+        error_set(&err, STILE_REFUSED, 0,
+                  "this server is not part of a Redis Cluster: use redis://");
+        give_up_table(redis, &err);
+    } else {
+        check_server(redis);
+    }
+}
+
+/* ---- one server ---- */
+
+static void on_info(void *data, const redisReply *reply, const struct stile_error *err)
+{
+    struct redis_opening *opening = data;
+    opening->answered = true;
+    if (err)
+        error_copy(&opening->error, err);
+    else if (text_of(reply) && !(opening->info = strdup(text_of(reply))))
+        error_set(&opening->error, STILE_NOMEM, 0, "out of memory");
+    look_soon(container_of(opening, struct redis, opening));
+}
+
+static void ask_info(struct redis *redis)
+{
+    struct redis_opening *opening = &redis->opening;
+    struct conn_arg info[] = {CONN_TEXT("INFO")};
+    opening->error = (struct stile_error){0};
+    opening->answered =
+        redis_node_send(&redis->home, info, 1, on_info, opening, &opening->error) != STILE_OK;
+    if (opening->answered)
+        look_soon(redis);
+}
+
+/* The nodes of the URL in turn. */
+static void ask_seed(struct redis *redis)
+{
+    const struct url *url = redis->opening.url;
+    size_t n = url->n_hosts ? url->n_hosts : 1;
+    const char *host = url->n_hosts ? url->hosts[redis->opening.seed].host : "127.0.0.1";
+    uint16_t port = url->n_hosts ? url->hosts[redis->opening.seed].port : 0;
+    struct stile_error err;
+    begin_stage(redis, OPENING_INFO, OPEN_PATIENCE_NS / n);
+    if (redis_node_init(&redis->home, redis, host, port ? port : ADDRESS_PORT, &err))
+        finish(redis, &err);
+    else
+        ask_info(redis);
+}
+
+static void ask_next_seed(struct redis *redis)
+{
+    struct redis_opening *opening = &redis->opening;
+    struct stile_error err;
+    size_t used = strlen(opening->said);
+    snprintf(opening->said + used, sizeof opening->said - used, "%s%.100s", used ? "; " : "",
+             opening->error.message);
+    redis_node_close(&redis->home);
+    if (++opening->seed < opening->url->n_hosts) {
+        ask_seed(redis);
+        return;
+    }
+    error_set(&err, STILE_UNREACHABLE, 0, "no node of the cluster answers: %s", opening->said);
+    finish(redis, &err);
+}
+
+/* If one node of a Cluster refuses, the others would, too. */
+static bool may_ask_another(const struct redis *redis)
+{
+    enum stile_status status = redis->opening.error.status;
+    return redis->clustered && redis->opening.url->n_hosts > 1 &&
+           (status == STILE_UNREACHABLE || status == STILE_UNCERTAIN);
+}
+
+static void look_for_info(struct redis *redis)
+{
+    struct redis_opening *opening = &redis->opening;
+    if (!opening->answered && !opening->late)
+        return;
+    redis_route_forget(redis, opening);
+    if (!opening->answered)
+        error_set(&opening->error, STILE_UNREACHABLE, 0, "the server does not answer");
+    bool for_the_doctor = redis->engine.examining && redis_error_is_denial(&opening->error);
+    if (!opening->error.status || for_the_doctor)
+        check_cluster(redis);
+    else if (may_ask_another(redis))
+        ask_next_seed(redis);
+    else
+        finish(redis, &opening->error);
+}
+
+/* ---- Sentinels ---- */
+
+/* A primary that can't be used yet may be replaced in a moment: only the timeout ends the attempt.
+ * It is the same for INFO. */
+static void look_for_primary(struct redis *redis)
+{
+    const struct node *home = &redis->home;
+    struct stile_error err;
+    if (home->conn && redis_conn_is_up(home->conn)) {
+        redis->opening.stage = OPENING_INFO;
+        ask_info(redis);
+    } else if (redis_sentinel_gave_up(redis->sentinel, &err)) {
+        finish(redis, &err);
+    } else if (redis->opening.late) {
+        redis_sentinel_explain(redis->sentinel, &err);
+        finish(redis, &err);
+    }
+}
+
+static void ask_sentinels(struct redis *redis)
+{
+    struct stile_error err;
+    begin_stage(redis, OPENING_PRIMARY, OPEN_PATIENCE_NS);
+    if (redis_sentinel_new(&redis->sentinel, redis, redis->opening.url, &err))
+        finish(redis, &err);
+}
+
+/* ---- any of them ---- */
+
+static void look(struct task *task)
+{
+    static void (*const looks[])(struct redis *) = {
+        [OPENING_PRIMARY] = look_for_primary,
+        [OPENING_INFO] = look_for_info,
+        [OPENING_TABLE] = look_for_table,
+    };
+    struct redis *redis = container_of(task, struct redis, opening.look);
+    looks[redis->opening.stage](redis);
+}
+
+static void begin_opening(struct redis *redis, const struct url *url)
+{
+    redis->opening =
+        (struct redis_opening){.url = url, .patience.fn = out_of_patience, .look.fn = look};
+    if (redis->clustered) {
+        ask_seed(redis);
+    } else if (redis->options.primary) {
+        ask_sentinels(redis);
+    } else {
+        begin_stage(redis, OPENING_INFO, OPEN_PATIENCE_NS);
+        ask_info(redis);
+    }
+}
+
+/* ---- the engine ---- */
+
+static void node_up(struct node *node)
+{
+    redis_claims_request_again(node);
+    look_soon(node->redis);
+}
+
+static void node_down(struct node *node, const struct stile_error *why)
+{
+    redis_route_down(node, why);
+    look_soon(node->redis);
+}
+
+static void names_moved(struct redis *redis)
+{
+    redis_claims_follow(redis);
+    look_soon(redis);
+}
+
+static const struct node_events node_events = {
+    .up = node_up,
+    .subscribed = redis_claims_look_again,
+    .message = redis_claims_message,
+    .down = node_down,
+    .answers = redis_route_answers,
+    .moved = names_moved,
+    .gave_up = look_soon,
+};
 
 static void redis_open(struct engine *engine, const struct url *url)
 {
-    struct stile_error err;
-    enum stile_status status = open_now(engine, url, &err);
-    engine->events->opened(engine, status ? &err : NULL);
+    struct redis *redis = redis_of(engine);
+    struct stile_error err = {0};
+    redis->node_events = &node_events;
+    int rc = redis_identity_new(redis->channel, redis->info, engine);
+    if (rc)
+        error_errno(&err, STILE_REFUSED, rc, "drawing a session id");
+    else if (!read_url(redis, url, &err) && loop_reserve(engine->loop, 1))
+        error_set(&err, STILE_NOMEM, 0, "out of memory");
+    if (err.status)
+        finish(redis, &err);
+    else
+        begin_opening(redis, url);
 }
 
 static void redis_close(struct engine *engine)

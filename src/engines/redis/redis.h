@@ -62,8 +62,30 @@ struct redis_claim {
     replicated_fn *replicated;
 };
 
+enum opening_stage {
+    OPENING_NOT,     /* it is open, or has failed, or open() has not begun */
+    OPENING_PRIMARY, /* the Sentinels are asked, until the primary they name is connected */
+    OPENING_INFO,    /* the server was sent INFO */
+    OPENING_TABLE,   /* the Cluster's nodes are asked for its table */
+};
+
+/* The way to opened(): see redis.c. */
+struct redis_opening {
+    enum opening_stage stage;
+    const struct url *url;
+    struct timer patience;
+    struct task look;
+    bool late;     /* patience is over */
+    bool answered; /* INFO, with error or info */
+    struct stile_error error;
+    char *info;
+    size_t seed;    /* of a Cluster: the node of the URL that is asked */
+    char said[160]; /* the errors of those before it */
+};
+
 struct redis {
     struct engine engine;
+    struct redis_opening opening;
     struct tls_context *tls;
     const struct node_events *node_events;
     struct node home;          /* the one server, if it is one */

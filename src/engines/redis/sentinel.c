@@ -89,13 +89,19 @@ static void say_of(struct sentinel *s, const char *what)
     say(s, text);
 }
 
+static void give_up(struct sentinel *s)
+{
+    s->gave_up = true;
+    s->redis->node_events->gave_up(s->redis);
+}
+
 static void ask_next(struct sentinel *s)
 {
     s->at = (s->at + 1) % s->n;
     if (++s->tried < s->n)
         ask_one(s);
     else
-        s->gave_up = true;
+        give_up(s);
 }
 
 static bool is_address(const redisReply *reply)
@@ -142,7 +148,7 @@ static void ask_one(struct sentinel *s)
     redis_conn_free(s->conn);
     s->conn = NULL;
     say_of(s, err.message);
-    s->gave_up = true;
+    give_up(s);
 }
 
 static void begin(struct sentinel *s)
