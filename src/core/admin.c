@@ -72,7 +72,7 @@ void admin_finding(struct query *query, const struct stile_finding *finding)
     *at = copy;
 }
 
-/* Without the mutex. True: the user wants no more. */
+/* Without the mutex. True: the callback asked to stop. */
 static bool hand_out(struct examination *exam, struct stile_client *client, stile_finding_fn *fn,
                      void *data)
 {
@@ -178,8 +178,7 @@ enum stile_status stile_setup(const char *text, bool dry_run, const char **scrip
 
 /* ---- SIGBUS ---- */
 
-/* For programs with a SIGBUS handler of their own that want no signal from a file that was cut off.
- */
+/* For programs with a SIGBUS handler of their own that must survive a truncated state file. */
 enum stile_status stile_sigbus_trap(struct stile_error *err)
 {
     int rc = trap_install(true);

@@ -1,4 +1,4 @@
-/* stile_doctor(): asks the engine to look at itself. */
+/* stile_doctor(): examines the engine. */
 #ifndef STILE_ADMIN_H
 #define STILE_ADMIN_H
 

@@ -12,53 +12,53 @@ static size_t limit(const struct stile_client *client)
     return client->engine->class->in_flight;
 }
 
-/* ---- the lines ---- */
+/* ---- the queues ---- */
 
-static void append(struct stile_lock *lock, enum admission_line line)
+static void append(struct stile_lock *lock, enum admission_queue queue)
 {
     struct admission *admission = of(lock);
-    if (!admission->first[RELEASE_LINE] && !admission->first[CLAIM_LINE])
+    if (!admission->first[RELEASE_QUEUE] && !admission->first[CLAIM_QUEUE])
         admission->progress_ns = loop_now(lock->client->loop);
-    lock->admission = IN_LINE;
-    lock->admission_line = line;
-    lock->line_next = NULL;
-    lock->line_before = admission->last[line];
-    if (lock->line_before)
-        lock->line_before->line_next = lock;
+    lock->admission = IN_QUEUE;
+    lock->admission_queue = queue;
+    lock->request_next = NULL;
+    lock->request_before = admission->last[queue];
+    if (lock->request_before)
+        lock->request_before->request_next = lock;
     else
-        admission->first[line] = lock;
-    admission->last[line] = lock;
+        admission->first[queue] = lock;
+    admission->last[queue] = lock;
 }
 
-static void unlink_from_line(struct stile_lock *lock)
+static void unlink_request(struct stile_lock *lock)
 {
     struct admission *admission = of(lock);
-    if (lock->line_before)
-        lock->line_before->line_next = lock->line_next;
+    if (lock->request_before)
+        lock->request_before->request_next = lock->request_next;
     else
-        admission->first[lock->admission_line] = lock->line_next;
-    if (lock->line_next)
-        lock->line_next->line_before = lock->line_before;
+        admission->first[lock->admission_queue] = lock->request_next;
+    if (lock->request_next)
+        lock->request_next->request_before = lock->request_before;
     else
-        admission->last[lock->admission_line] = lock->line_before;
-    lock->admission = NOT_ASKING;
+        admission->last[lock->admission_queue] = lock->request_before;
+    lock->admission = NO_REQUEST;
 }
 
-static struct stile_lock *next_in_line(const struct admission *admission)
+static struct stile_lock *next_in_queue(const struct admission *admission)
 {
-    struct stile_lock *release = admission->first[RELEASE_LINE];
-    return release ? release : admission->first[CLAIM_LINE];
+    struct stile_lock *release = admission->first[RELEASE_QUEUE];
+    return release ? release : admission->first[CLAIM_QUEUE];
 }
 
-/* ---- coming and going ---- */
+/* ---- entering and leaving ---- */
 
 struct stile_lock *admission_next(struct stile_client *client)
 {
     struct admission *admission = &client->admission;
-    struct stile_lock *lock = next_in_line(admission);
+    struct stile_lock *lock = next_in_queue(admission);
     if (!lock || admission->in_flight >= limit(client))
         return NULL;
-    unlink_from_line(lock);
+    unlink_request(lock);
     lock->admission = IN_FLIGHT;
     admission->in_flight++;
     return lock;
@@ -67,18 +67,18 @@ struct stile_lock *admission_next(struct stile_client *client)
 void admission_close(struct stile_client *client)
 {
     struct stile_lock *lock;
-    while ((lock = next_in_line(&client->admission)))
-        unlink_from_line(lock);
+    while ((lock = next_in_queue(&client->admission)))
+        unlink_request(lock);
     loop_forget(client->loop, &client->admission.admit);
 }
 
-bool admission_enter(struct stile_lock *lock, enum admission_line line)
+bool admission_enter(struct stile_lock *lock, enum admission_queue queue)
 {
     struct admission *admission = of(lock);
     if (limit(lock->client) == 0 || lock->admission == IN_FLIGHT)
         return true; /* a claim that is being withdrawn keeps its place */
-    if (admission->in_flight >= limit(lock->client) || admission->first[line]) {
-        append(lock, line);
+    if (admission->in_flight >= limit(lock->client) || admission->first[queue]) {
+        append(lock, queue);
         return false;
     }
     lock->admission = IN_FLIGHT;
@@ -89,15 +89,15 @@ bool admission_enter(struct stile_lock *lock, enum admission_line line)
 void admission_leave(struct stile_lock *lock)
 {
     struct admission *admission = of(lock);
-    if (lock->admission == NOT_ASKING)
+    if (lock->admission == NO_REQUEST)
         return;
-    if (lock->admission == IN_LINE) {
-        unlink_from_line(lock);
+    if (lock->admission == IN_QUEUE) {
+        unlink_request(lock);
         return;
     }
-    lock->admission = NOT_ASKING;
+    lock->admission = NO_REQUEST;
     admission->in_flight--;
-    if (next_in_line(admission)) {
+    if (next_in_queue(admission)) {
         admission->progress_ns = loop_now(lock->client->loop);
         loop_soon(lock->client->loop, &admission->admit);
     }

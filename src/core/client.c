@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A name, an error's message, and what we say about them. */
+/* Room for a name, an error's message, and some words. */
 #define LOG_MAX 1024
 
 /* ---- fork ---- */
@@ -23,7 +23,7 @@ static pthread_cond_t registry_free = PTHREAD_COND_INITIALIZER;
 static struct stile_client *registry;
 static unsigned n_blocking, n_forking;
 
-/* Nothing may be half-done in a client while the child's copy is made. */
+/* No client may be inside a call while the child's copy is made. */
 static void before_fork(void)
 {
     pthread_mutex_lock(&registry_mutex);
@@ -60,7 +60,7 @@ static void after_fork_in_child(void)
 void fork_block(void)
 {
     pthread_mutex_lock(&registry_mutex);
-    while (n_forking) /* else threads that open one after the other could keep it waiting */
+    while (n_forking) /* otherwise a stream of opening threads could starve it */
         pthread_cond_wait(&registry_free, &registry_mutex);
     n_blocking++;
     pthread_mutex_unlock(&registry_mutex);
@@ -133,7 +133,7 @@ void client_unregister(struct stile_client *client)
     pthread_mutex_unlock(&registry_mutex);
 }
 
-/* After a bare clone(2) the child still finds the parent's clients here: none of its own. */
+/* After a bare clone(2) the child still finds the parent's clients here; they do not count. */
 bool client_begin_close(struct stile_client *client)
 {
     pthread_mutex_lock(&registry_mutex);
@@ -311,8 +311,8 @@ enum stile_status stile_client_dispatch(struct stile_client *client)
     return STILE_OK;
 }
 
-/* In a signal handler: neither the mutex nor the fork's epoch may be looked at. In a forked child
- * the loop has no descriptor left to write to. */
+/* A signal handler may use neither the mutex nor the fork's epoch. In a forked child the loop has
+ * no descriptor left to write to. */
 void stile_client_interrupt(struct stile_client *client)
 {
     if (!client || client->magic != CLIENT_MAGIC)

@@ -1,6 +1,6 @@
 /* A client: one open engine, its loop, its mutex and the locks made on it.
  *
- * What a fork does to it: the child's copy is dead. Every call compares the epoch its client was
+ * After a fork the child's copy is invalid. Every call compares the epoch its client was
  * opened in with the current one, without a syscall, and the child closes the inherited file
  * descriptors at once, so that a lock never outlives its process in an unsuspecting child. */
 #ifndef STILE_CLIENT_H
@@ -91,20 +91,20 @@ enum stile_status client_enter_early(struct stile_client *client, struct stile_e
 enum stile_status client_enter_for_locks(struct stile_client *client, struct stile_error *err);
 /* Flush, and let go of the mutex. */
 void client_leave(struct stile_client *client);
-/* Send what this call has written, and see to it that some thread does what it has put off. */
+/* Sends what this call has written, and makes some thread run what it has put off. */
 void client_flush(struct stile_client *client);
 
 /* Around callbacks that a call makes itself: without the mutex. */
 void client_step_out(struct stile_client *client, struct outside *outside);
 void client_step_in(struct stile_client *client, struct outside *outside);
-/* For calls that are made of others: the client stays until client_let_go(), also between those. */
+/* For calls that make several others: the client stays until client_let_go(), also between them. */
 enum stile_status client_hold(struct stile_client *client, struct outside *outside,
                               struct stile_error *err);
 void client_let_go(struct outside *outside);
 /* The calling thread is in a callback of this client. */
 bool client_in_callback(const struct stile_client *client);
 
-/* One line for the user's log, if it wants any of this level. */
+/* One line for the user's log, if its level asks for it. */
 #define CLIENT_LOG(client, level, ...)                                                             \
     do {                                                                                           \
         if ((client)->log && (level) <= (client)->log_level)                                       \
@@ -113,7 +113,7 @@ bool client_in_callback(const struct stile_client *client);
 void client_log(struct stile_client *client, enum stile_log_level level, const char *format, ...)
     PRINTF_LIKE(3, 4);
 
-/* So long from now; NEVER if the clock ends before. */
+/* That long from now; NEVER on overflow. */
 uint64_t client_after_ms(struct stile_client *client, int64_t ms);
 
 /* Clients known to the fork handler, and to stile_client_close() as really open. */

@@ -13,7 +13,7 @@ void lock_report_loss(struct stile_lock *lock);
 /* After the lock was freed, or acquired again, its user wants no report of an earlier loss. */
 void lock_cancel_loss_report(struct stile_lock *lock);
 
-/* What lock->reason says until the call is answered; NULL clears it. */
+/* Sets lock->reason until the call is answered; NULL clears it. */
 void lock_set_reason(struct stile_lock *lock, const struct stile_error *err);
 void lock_clear_reason(struct stile_lock *lock);
 

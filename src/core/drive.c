@@ -32,8 +32,8 @@ void callback_cancel(struct stile_client *client, struct callback *callback)
     callback->queued = false;
 }
 
-/* Without the mutex, so that callbacks may call us. Only those that are due now: one that calls for
- * the next must not keep its leader for ever. */
+/* Without the mutex, so that callbacks may call the library. Only those that are due now: callbacks
+ * that cause further ones must not keep their leader for ever. */
 static void run_callbacks(struct stile_client *client)
 {
     size_t n = 0;
@@ -56,7 +56,7 @@ bool drive_is_leader(const struct stile_client *client)
     return client->drive.led && pthread_equal(client->drive.leader, pthread_self());
 }
 
-/* What the callbacks of one turn of the loop ask for is sent together, when they are done. */
+/* Requests that the callbacks of one turn make are sent together when all have returned. */
 bool drive_is_inside(const struct stile_client *client)
 {
     return client->threadless && drive_is_leader(client);
@@ -79,8 +79,8 @@ void drive_interrupt(struct stile_client *client)
     }
 }
 
-/* An interrupt that meets no wait is for the next one: between a program's last look at its own
- * flag and the call that waits, a signal would else be missed. */
+/* An interrupt without a wait ends the next one: otherwise a signal between a program's check of
+ * its own flag and its blocking call would be missed. */
 static void obey_interrupt(struct stile_client *client)
 {
     atomic_bool *interrupted = &client->drive.interrupted;
@@ -125,7 +125,7 @@ static void step(struct stile_client *client, struct follower *me, bool block)
     if (client->threadless)
         loop_prepare(client->loop); /* its fd may be polled */
     else
-        loop_flush(client->loop); /* callbacks may take their time */
+        loop_flush(client->loop); /* callbacks may be slow */
     run_callbacks(client);
     end_step(client);
 }
@@ -310,7 +310,7 @@ int drive_start(struct stile_client *client)
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&client->drive.background_woken, &attr);
     pthread_condattr_destroy(&attr);
-    /* Signals are for the program's own threads. */
+    /* Signals must reach the program's own threads. */
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);

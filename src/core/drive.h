@@ -35,7 +35,7 @@ struct drive {
     bool led, by_background;
     pthread_t leader;
     bool asked;   /* the background thread is wanted at once */
-    bool waiting; /* the background thread sleeps until no thread leads; else it looks by itself */
+    bool waiting; /* the background thread sleeps until no thread leads; else it wakes by itself */
     bool stop;
     bool has_background;
     uint64_t last_use_ns;

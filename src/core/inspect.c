@@ -18,10 +18,10 @@ struct result {
 struct inspection {
     struct question q;
     struct result *first, **last;
-    struct timer timer; /* watch: nothing has changed for so long */
+    struct timer timer; /* watch: ends after this long without a change */
 };
 
-/* ---- a question ---- */
+/* ---- a query ---- */
 
 void question_init(struct question *q, struct stile_client *client, const char *name)
 {
@@ -125,7 +125,7 @@ static void inspection_init(struct inspection *inspection, struct stile_client *
     question_init(&inspection->q, client, name);
 }
 
-/* Hands out what has been collected, without the mutex. True: the user wants no more. */
+/* Reports what has been collected, without the mutex. True: the callback asked to stop. */
 static bool hand_out(struct inspection *inspection, struct stile_client *client, stile_info_fn *fn,
                      void *data)
 {

@@ -1,11 +1,11 @@
-/* list, show, watch and break: ask, collect copies, and hand them to the user without the mutex. */
+/* list, show, watch and break: query, collect copies, and report them without the mutex. */
 #ifndef STILE_INSPECT_H
 #define STILE_INSPECT_H
 
 #include "core/drive.h"
 #include "engines/engine.h"
 
-/* What every question to the engine has. query.core points to it. */
+/* Common to all queries; query.core points to it. */
 struct question {
     struct query query;
     struct follower follower;

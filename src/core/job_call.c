@@ -7,7 +7,7 @@
 #include "base/text.h"
 #include "core/retry.h"
 
-/* Where the engine reports new jobs, asking again is for what it may have missed. */
+/* If the engine reports new jobs, this polling only finds those it has missed. */
 #define REPORTED_ASK_NS     (10 * NS_PER_SEC)
 #define UNREPORTED_FIRST_NS (20 * NS_PER_MS)
 #define UNREPORTED_MAX_NS   NS_PER_SEC
@@ -104,7 +104,7 @@ static void finish_with(struct job_call *call, enum stile_status status, const c
     finish(call, &err);
 }
 
-/* ---- waiting no more ---- */
+/* ---- the end of a wait ---- */
 
 static bool waits_for(const struct job_call *call, const char *queue)
 {
@@ -137,7 +137,7 @@ static void finish_claim_with(struct job_call *call, enum stile_status status, c
     finish_claim(call, &err);
 }
 
-/* ---- asking, and asking again ---- */
+/* ---- sending and repeating ---- */
 
 static void ask(struct job_call *call)
 {
@@ -171,15 +171,14 @@ static uint64_t at_most(uint64_t ns, uint64_t most)
     return ns < most ? ns : most;
 }
 
-/* How long until it is worth asking again, if nothing is reported before. */
+/* How long until the request is repeated, unless the engine reports something earlier. */
 static uint64_t pause_of(struct job_call *call)
 {
     struct loop *loop = call->client->loop;
     uint64_t random = 0, pause = REPORTED_ASK_NS;
     unsigned doubles = call->looks < 8 ? call->looks : 8;
-    /* What is due and could not be claimed is locked by another transaction, perhaps for long: the
-     * engine does not report its end, and asking again at once would only keep the database busy.
-     */
+    /* A due job that could not be claimed is locked by another transaction, perhaps for long. The
+     * engine does not report its end, and repeating at once would only keep the database busy. */
     bool locked = call->job.due_ms == 0;
     if (!call->job.listening || locked)
         pause = at_most(UNREPORTED_FIRST_NS << doubles, UNREPORTED_MAX_NS);

@@ -1,7 +1,7 @@
-/* Calls on the jobs of an engine: asked, waited for, answered.
+/* Calls on the jobs of an engine: sent, waited for, answered.
  *
  * A claim that found nothing waits here: until something comes into its queue (reported by the
- * engine, or found by asking again), until the next job is due, or until its time is over. */
+ * engine, or found by polling), until the next job is due, or until its time is over. */
 #ifndef STILE_JOB_CALL_H
 #define STILE_JOB_CALL_H
 
@@ -15,7 +15,7 @@ struct job_call {
     struct follower follower;
     struct stile_error error; /* status OK unless it failed */
     bool asked;               /* the engine has it */
-    bool arrived;             /* something has come since it was asked last */
+    bool arrived;             /* a job has arrived since the last request */
     bool cancelled;
     bool out_of_memory;
 
@@ -23,7 +23,7 @@ struct job_call {
     uint64_t until_ns; /* 0: looks once */
     struct timer timer;
     unsigned looks;
-    struct stile_error last; /* the answer to the last look; OK: there was nothing */
+    struct stile_error last; /* of the last request; OK: there was no job */
 
     /* what the engine has reported */
     struct stile_job *jobs; /* owned until the caller takes it */
@@ -43,7 +43,7 @@ struct job_call {
 void job_call_start(struct job_call *call, struct stile_client *client, int64_t wait_ms);
 void job_call_cancel_all(struct stile_client *client);
 void job_call_interrupt(struct follower *follower); /* of a claim that waits */
-/* Closing: what is still with the engine is given up after engine->close(). */
+/* Closing: calls that the engine has not answered are given up after engine->close(). */
 void job_call_abandon_all(struct stile_client *client);
 
 void job_call_free_jobs(struct stile_job *jobs, size_t n);

@@ -44,7 +44,7 @@ static void set_times(struct stile_lock *lock, uint64_t sent_ns, uint64_t ttl_ns
     lock->lease_ns = ttl_ns;
     lock->deadline_ns = lease_deadline(sent_ns, ttl_ns);
     lock->renew_at_ns = ttl_ns ? sent_ns + lock->policy.renew_ns : NEVER;
-    /* An engine that keeps it for less than asked must be asked more often. */
+    /* An engine that keeps it for less than requested needs more frequent renewals. */
     if (ttl_ns && lock->renew_at_ns >= lock->deadline_ns)
         lock->renew_at_ns = sent_ns + (lock->deadline_ns - sent_ns) / 2;
     lock->renewing = false;
@@ -69,16 +69,16 @@ void lease_start(struct stile_lock *lock, uint64_t sent_ns, uint64_t ttl_ns)
     insert(lock);
 }
 
-/* A claim may come to a session that was renewed a while ago, but no longer than half of its TTL
- * (engine.h): an interval near the TTL would be too late for it. */
+/* A claim may join a session that was renewed up to half of its TTL ago (engine.h), so the interval
+ * must not be near the TTL. */
 static uint64_t interval_of_waiter(const struct stile_lock *lock)
 {
     uint64_t third = lock->claim->ttl_ns / 3;
     return lock->policy.renew_ns < third ? lock->policy.renew_ns : third;
 }
 
-/* A claim that waits in an engine's queue is gone when its session is: so the session is renewed
- * for it as well. It has no deadline, for it has nothing to lose yet. */
+/* A claim in an engine's queue ends with its session, so the session is renewed for it as well. It
+ * has no deadline, because it holds nothing yet. */
 void lease_keep_session(struct stile_lock *lock)
 {
     if (lock->client->engine->caps.lease != STILE_LEASE_SESSION)
@@ -104,9 +104,9 @@ void lease_stop(struct stile_lock *lock)
         lock->lease_next->lease_before = lock->lease_before;
 }
 
-/* After the deadline a renewal is too late: held() has said no by then, and the tick that declares
- * the loss is due. A session's renewal that was sent before the claim was granted says
- * less than the grant, and must not bring the deadline forward. */
+/* After the deadline a renewal is too late: held() has returned false by then, and the tick that
+ * declares the loss is due. A session's renewal that was sent before the claim was granted is older
+ * than the grant, and must not bring the deadline forward. */
 void lease_renewed(struct stile_lock *lock, uint64_t sent_ns, uint64_t ttl_ns)
 {
     if (!lease_is_valid(lock))
@@ -117,7 +117,7 @@ void lease_renewed(struct stile_lock *lock, uint64_t sent_ns, uint64_t ttl_ns)
     wake_no_later(lock->client, due_ns(lock));
 }
 
-/* Not a loss before the deadline: ask again, a few times in what is left. */
+/* Not a loss before the deadline: repeat it a few times in the time that is left. */
 void lease_unknown(struct stile_lock *lock)
 {
     uint64_t now = loop_now(lock->client->loop);
@@ -159,7 +159,7 @@ void lease_session_unknown(struct stile_client *client, const void *session)
     }
 }
 
-/* What is granted meanwhile, from inside a loss, has a later deadline. */
+/* Locks granted meanwhile, from inside a loss, have later deadlines. */
 void lease_end_session(struct stile_client *client, const void *session)
 {
     for (struct stile_lock *lock = client->leases.first; lock; lock = lock->lease_next) {
@@ -182,9 +182,8 @@ size_t lease_overdue(struct stile_client *client, uint64_t now,
 
 /* ---- renewing ---- */
 
-/* Marks what it takes, so that the next call finds the rest, and not what was answered meanwhile
- * from inside the request. An eighth of the interval early is early enough to travel with the
- * others. */
+/* Marks the locks it returns, so that the next call finds the rest and not those that were answered
+ * from inside the request. A lock that is due within an eighth of the interval joins the batch. */
 static size_t take_due(struct stile_client *client, struct claim *batch[LEASE_BATCH], uint64_t now)
 {
     size_t n = 0;

@@ -2,8 +2,8 @@
  *
  * Deadline = time read before the request was sent + TTL - drift (1 % + 2 ms) - margin. It passes
  * without any server's help. One loop timer serves all locks of a client: its tick declares the
- * loss of what is overdue, renews all locks that are due or nearly so together, and sleeps until
- * the next is due. */
+ * loss of overdue locks, renews together all that are due or nearly so, and sleeps until the next
+ * is due. */
 #ifndef STILE_LEASE_H
 #define STILE_LEASE_H
 
@@ -16,9 +16,9 @@ struct stile_lock;
 
 struct leases {
     struct timer tick;
-    struct stile_lock *first; /* what is held; of session leases also what waits for its grant */
+    struct stile_lock *first; /* locks held; on session leases also those that wait */
     bool session_asked;       /* a session renewal is under way */
-    uint64_t round;           /* of renewals: nothing is asked for twice in one */
+    uint64_t round;           /* numbers the rounds of renewals: no lock is renewed twice in one */
 };
 
 uint64_t lease_deadline(uint64_t sent_ns, uint64_t ttl_ns); /* ttl 0: NEVER */
@@ -34,13 +34,13 @@ void lease_unknown(struct stile_lock *lock);
 void lease_session_renewed(struct stile_client *client, const void *session, uint64_t sent_ns,
                            uint64_t ttl_ns);
 void lease_session_unknown(struct stile_client *client, const void *session);
-/* The deadline of all that is held by the session is now. */
+/* Sets the deadline of all locks of the session to now. */
 void lease_end_session(struct stile_client *client, const void *session);
 
 /* Some of the locks whose deadline has passed: all, if fewer than LEASE_BATCH. */
 size_t lease_overdue(struct stile_client *client, uint64_t now,
                      struct stile_lock *batch[LEASE_BATCH]);
-/* Renews what is due, and arms the tick for what comes next. */
+/* Renews the locks that are due, and arms the tick for the next. */
 void lease_renew_due(struct stile_client *client, uint64_t now);
 
 #endif

@@ -54,7 +54,7 @@ static void move_to(struct stile_lock *lock, enum lock_state state)
 #define LOCK_LOG(lock, level, format, ...)                                                         \
     CLIENT_LOG((lock)->client, level, "'%s': " format, (lock)->claim->name, __VA_ARGS__)
 
-/* Of something that is repeated only the first time is worth a warning. */
+/* Only the first of several repetitions is worth a warning. */
 static enum stile_log_level first_time(unsigned times)
 {
     return times ? STILE_LOG_DEBUG : STILE_LOG_WARNING;
@@ -113,7 +113,7 @@ static void end_wait(struct stile_lock *lock, enum stile_status status,
     let_next_in(lock);
 }
 
-/* ---- asking for it ---- */
+/* ---- claiming ---- */
 
 static void arm_wait(struct stile_lock *lock)
 {
@@ -138,7 +138,7 @@ static void send_claim(struct stile_lock *lock)
 
 static void begin_claim(struct stile_lock *lock)
 {
-    if (admission_enter(lock, CLAIM_LINE)) {
+    if (admission_enter(lock, CLAIM_QUEUE)) {
         send_claim(lock);
         return;
     }
@@ -215,10 +215,10 @@ static bool may_ask_again(const struct stile_lock *lock)
     return in_doubt && !lock->freed && lock->op && !lock->try_once && !out_of_tries(lock);
 }
 
-/* ---- giving it back ---- */
+/* ---- releasing ---- */
 
-/* What could not be resumed stays as it is: its owner works under it. Only the engine's answer,
- * which no caller wants, is still to come. */
+/* A claim that was not resumed stays in the engine, because its owner works under it. The engine's
+ * answer is still to come, and is ignored. */
 static void drop_resumption(struct stile_lock *lock, enum stile_status outcome)
 {
     move_to(lock, DROPPED);
@@ -247,7 +247,7 @@ static bool leave_dropped(struct stile_lock *lock)
 }
 
 /* Repetitions do not prolong it. It begins when it is first needed: an answer from inside the
- * request costs no look at the clock. */
+ * request does not read the clock. */
 static uint64_t patience_ends(struct stile_lock *lock)
 {
     if (!lock->patience_until_ns)
@@ -255,8 +255,8 @@ static uint64_t patience_ends(struct stile_lock *lock)
     return lock->patience_until_ns;
 }
 
-/* A caller that wants to ask again once a claim in doubt is out of the way waits for that as for
- * the lock itself; any other goes on after a while. */
+/* A caller that will claim again waits for the claim in doubt to be gone as long as for the lock
+ * itself; any other caller continues after a while. */
 static uint64_t answer_due(struct stile_lock *lock)
 {
     uint64_t until = patience_ends(lock);
@@ -273,12 +273,12 @@ static void arm_withdrawal(struct stile_lock *lock)
         loop_arm(lock->client->loop, &lock->timer, until);
 }
 
-/* The line may be longer than a TTL: its session lives on meanwhile, else the last ones would be
- * found gone, and look like a loss. */
+/* The queue may take longer than a TTL: the session is renewed meanwhile, or the last claims would
+ * be found gone and look like losses. */
 static void send_release(struct stile_lock *lock)
 {
     struct engine *engine = lock->client->engine;
-    if (admission_enter(lock, RELEASE_LINE))
+    if (admission_enter(lock, RELEASE_QUEUE))
         engine->class->release(engine, lock->claim);
     else
         lease_keep_session(lock);
@@ -335,7 +335,7 @@ static bool schedule_release(struct stile_lock *lock, const struct stile_error *
 {
     struct loop *loop = lock->client->loop;
     if (is_final(err))
-        return false; /* before a look at the clock: it would be a tenth of an uncontended pair */
+        return false; /* before the clock is read: that would cost a tenth of an uncontended pair */
     uint64_t now = lock_now(lock);
     if (now >= lock->release_until_ns)
         return false;
@@ -359,7 +359,7 @@ static void repeat_release(struct stile_lock *lock)
         arm_withdrawal(lock);
 }
 
-/* The caller goes on, the repetition as well. */
+/* The caller continues, and so does the repetition. */
 static void leave_repetition(struct stile_lock *lock)
 {
     uint64_t again_ns = lock->timer.at_ns;
@@ -403,7 +403,8 @@ static void release_lost(struct stile_lock *lock)
 
 void lock_give_back(struct stile_lock *lock, struct op *op)
 {
-    /* Paused past its deadline, and the leases' tick has not run since: that is a loss, too. */
+    /* The process was paused past the deadline and the tick has not run since: that is a loss, too.
+     */
     if (lock->state == HELD && !lease_is_valid(lock))
         lock_lost_at_deadline(lock);
     lock->op = op;
@@ -456,7 +457,7 @@ void lock_discard(struct stile_lock *lock)
     lock_destroy_if_done(lock);
 }
 
-/* ---- losing it ---- */
+/* ---- loss ---- */
 
 static void lose(struct stile_lock *lock, const struct stile_error *err)
 {
@@ -481,7 +482,7 @@ void lock_lost_at_deadline(struct stile_lock *lock)
     lose(lock, &err);
 }
 
-/* In batches, because losing one may change the list. err NULL: the time has done it. */
+/* In batches, because a loss may change the list. err NULL: the deadline has passed. */
 static void lose_overdue(struct stile_client *client, uint64_t now, const struct stile_error *err)
 {
     struct stile_lock *batch[LEASE_BATCH];
@@ -549,8 +550,8 @@ static void send_request(struct stile_lock *lock)
         arm_withdrawal(lock);
 }
 
-/* A task, not a call from admission_leave(): that runs inside an answer of the engine, and a line
- * of requests that fail at once would nest one call per request. */
+/* A task, not a call from admission_leave(): that runs inside an answer of the engine, and a
+ * queue of requests that fail at once would nest one call per request. */
 void lock_send_admitted(struct task *task)
 {
     struct stile_client *client = container_of(task, struct stile_client, admission.admit);
@@ -559,12 +560,11 @@ void lock_send_admitted(struct task *task)
         send_request(lock);
 }
 
-/* True: the request is still in line, the line moves, and the timer is armed for when it might not.
- */
-static bool waits_in_moving_line(struct stile_lock *lock, uint64_t patience_ns)
+/* True: the request is queued and the queue moves; the timer is armed in case it stops. */
+static bool waits_in_moving_queue(struct stile_lock *lock, uint64_t patience_ns)
 {
     uint64_t until = admission_patience_ends(lock->client, patience_ns);
-    if (lock->admission != IN_LINE || lock_now(lock) >= until)
+    if (lock->admission != IN_QUEUE || lock_now(lock) >= until)
         return false;
     loop_arm(lock->client->loop, &lock->timer, until);
     return true;
@@ -578,7 +578,7 @@ void lock_timer(struct timer *timer)
         end_of_wait(lock, false);
         break;
     case IN_ADMISSION:
-        if (!lock->try_once || !waits_in_moving_line(lock, ANSWER_PATIENCE_NS))
+        if (!lock->try_once || !waits_in_moving_queue(lock, ANSWER_PATIENCE_NS))
             end_of_wait(lock, false);
         break;
     case PAUSED:
@@ -592,7 +592,7 @@ void lock_timer(struct timer *timer)
         end_of_wait(lock, true);
         break;
     case RELEASING:
-        if (!waits_in_moving_line(lock, RELEASE_PATIENCE_NS)) {
+        if (!waits_in_moving_queue(lock, RELEASE_PATIENCE_NS)) {
             LOCK_LOG(lock, STILE_LOG_WARNING, "%s", "no answer to its release yet");
             lock_give_up(lock);
         }
@@ -622,7 +622,7 @@ void lock_granted(struct claim *claim, uint64_t token, uint64_t sent_ns, uint64_
     if (leave_dropped(lock) || !is_claiming(lock))
         return;
     admission_leave(lock);
-    /* The answer took so long that the lease is as good as over: never call that held. */
+    /* The answer took so long that the lease is all but over: never call that held. */
     if (ttl_ns && lock_now(lock) >= lease_deadline(sent_ns, ttl_ns)) {
         struct stile_error late;
         error_set(&late, STILE_UNREACHABLE, 0, "granted, but the answer came after the deadline");
@@ -712,7 +712,7 @@ void lock_released(struct claim *claim, const struct stile_error *err)
     lock_destroy_if_done(lock);
 }
 
-/* True: the answer is about a lock that we hold. Else it was detached meanwhile. */
+/* True: the answer is about a lock that is held. Else it was detached meanwhile. */
 static bool still_held(struct stile_lock *lock)
 {
     if (lock->state == HELD)

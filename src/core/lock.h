@@ -10,8 +10,8 @@
  *
  *     IN_NAME_QUEUE  another claim of this client on the name is ahead (name_queue.h)
  *     IN_ADMISSION   the engine has enough requests to answer (admission.h)
- *     PAUSED         the engine is asked again later
- *     RESUMING       the claim is another's until it is ours again
+ *     PAUSED         the claim is sent again later
+ *     RESUMING       the claim is not held here until the engine answers
  *     DROPPED        no caller waits for the answer to a resumption any longer
  *     RELEASING      also withdraws an undecided claim; repeated until the engine has answered
  *     CLEARING       lost: the claim is released, while its user sees the loss
@@ -80,8 +80,8 @@ struct stile_lock {
     struct stile_lock *enter_next; /* new heads that have not begun */
 
     enum admission_place admission;
-    enum admission_line admission_line;
-    struct stile_lock *line_next, *line_before;
+    enum admission_queue admission_queue;
+    struct stile_lock *request_next, *request_before;
 
     /* releasing */
     uint64_t release_until_ns;  /* from then on nothing can be left to release */
@@ -111,8 +111,8 @@ void lock_detach(struct stile_lock *lock);                   /* leave it in the 
 void lock_cancel(struct stile_lock *lock);
 void lock_lost_at_deadline(struct stile_lock *lock);
 void lock_discard(struct stile_lock *lock); /* release what is left, then free */
-/* Out of patience with a release: the user goes on, the claim is cleared away when the engine
- * answers, and the name's queue waits until then. */
+/* Ends the caller's wait for a release: the claim is cleared away when the engine answers, and the
+ * name's queue waits until then. */
 void lock_give_up(struct stile_lock *lock);
 
 /* Lost, and not released since. */

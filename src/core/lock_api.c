@@ -361,7 +361,7 @@ enum stile_status stile_lock_release_async(struct stile_lock *lock, stile_done_f
     return status;
 }
 
-/* ---- looking ---- */
+/* ---- reading its state ---- */
 
 enum stile_status stile_lock_cancel(struct stile_lock *lock)
 {
@@ -387,7 +387,7 @@ int64_t stile_lock_remaining_ms(struct stile_lock *lock)
     int64_t remaining = 0;
     if (enter(lock, NULL))
         return 0;
-    uint64_t now = loop_now(lock->client->loop); /* once: it goes on between two looks */
+    uint64_t now = loop_now(lock->client->loop); /* read once: it changes between two reads */
     if (lock->state == HELD && lock->deadline_ns == NEVER)
         remaining = STILE_NO_DEADLINE;
     else if (lock->state == HELD && now < lock->deadline_ns)
@@ -407,7 +407,7 @@ int64_t stile_lock_ttl_ms(struct stile_lock *lock)
     return ttl;
 }
 
-/* Also after a loss: by the token a guard sees that we are late. */
+/* Also after a loss: a guard refuses a late write by this token. */
 enum stile_status stile_lock_token(struct stile_lock *lock, uint64_t *token)
 {
     if (!token)

@@ -34,7 +34,7 @@ static bool cut_last(char *path)
     return slash != NULL;
 }
 
-/* Nobody but the owner of our own file has put anything there. */
+/* Only the owner of our own file can have put anything there. */
 static bool is_trusted(const char *directory, uid_t owner)
 {
     struct stat st;
@@ -121,7 +121,7 @@ enum stile_status module_load(const struct engine_module **module, const char *n
         return error_set(err, STILE_UNSUPPORTED, 0,
                          "%s engine not found; looked in %s%s%s (see stile --engines)", engine,
                          d.at[0], d.n > 1 ? " and " : "", d.n > 1 ? d.at[1] : "");
-    /* It stays loaded: its threads, exit handlers and open clients may outlive any count of ours.
+    /* It stays loaded: its threads, exit handlers and open clients may outlive any reference count.
      */
     void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (!handle)

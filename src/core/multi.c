@@ -1,5 +1,5 @@
-/* Several locks as one: taken in canonical order, so that two callers that want the same ones never
- * wait for each other in a circle; all or none; one deadline for the whole. */
+/* Several locks as one: taken in canonical order, so that two callers never deadlock; all or none;
+ * one deadline for all of them. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -56,7 +56,7 @@ static void let_go_of_clients(struct outside *holds, size_t n)
     free(holds);
 }
 
-/* Without it a client could be closed between two locks, and the rest of them be gone. */
+/* Otherwise a client could be closed between two locks, and free the rest of them. */
 static enum stile_status hold_clients(struct outside **out, struct stile_lock *const *locks,
                                       size_t n, struct stile_error *err)
 {
@@ -85,7 +85,7 @@ static int64_t left_ms(struct loop *loop, int64_t wait_ms, uint64_t started_ns)
     return spent_ms < wait_ms ? wait_ms - spent_ms : 0;
 }
 
-/* A lock taken early may be lost while we wait for a later one: then we have not got them all. */
+/* A lock taken early may be lost during the wait for a later one: then not all are held. */
 static enum stile_status check_all_held(struct stile_lock **sorted, size_t n,
                                         struct stile_error *err)
 {

@@ -42,7 +42,7 @@ static struct stile_lock **find_head(struct name_queues *queues, const struct st
     return at;
 }
 
-/* Without memory the chains just stay longer. */
+/* Out of memory: the chains stay longer, nothing else. */
 static void grow(struct name_queues *queues)
 {
     struct name_queues bigger = {.n_buckets = queues->n_buckets * 2};

@@ -1,4 +1,4 @@
-/* Queues inside a client, one per name: where an engine can't tell two claims of one client apart
+/* Queues inside a client, one per name: if an engine cannot distinguish two claims of one client
  * (class->apart unset), at most one claim per name and client reaches it. The others wait here,
  * first come, first served. */
 #ifndef STILE_NAME_QUEUE_H

@@ -307,7 +307,7 @@ static bool anything_to_wait_for(const struct stile_client *client)
     return false;
 }
 
-/* Thousands of releases in line take their time: patience begins anew whenever the line moves. */
+/* Thousands of queued releases take a while: patience begins anew whenever the queue moves. */
 static uint64_t patience_ends(const struct stile_client *client, uint64_t start_ns)
 {
     uint64_t line_ns = admission_patience_ends(client, CLOSE_PATIENCE_NS);

@@ -1,5 +1,5 @@
-/* Policies (the profiles and what an option overrides), and how long to pause before asking again
- * an engine that has to be polled. */
+/* Policies (the profiles, with options applied), and how long to pause before an engine that has to
+ * be polled is asked again. */
 #ifndef STILE_RETRY_H
 #define STILE_RETRY_H
 
@@ -13,7 +13,7 @@ struct policy {
 
 enum stile_status policy_from(struct policy *policy, const struct stile_lock_options *options,
                               struct stile_error *err);
-/* It goes on with the TTL that it was acquired with. */
+/* A resumed lock keeps the TTL that it was acquired with. */
 void policy_resume(struct policy *policy, uint64_t ttl_ns);
 
 /* Exponential with full jitter: anything from 0 to first * 2^tried, RETRY_CAP_NS at most. */

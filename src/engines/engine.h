@@ -55,7 +55,7 @@ struct claim {
     uint64_t hold_ns;     /* hold_at_least, or 0 */
     uint64_t delay_ns;    /* lock-delay, or 0 */
     const char *owner;    /* given by the user for resume(), else NULL */
-    const char *proclaim; /* where caps.proclaims: the value shown to everybody, else NULL */
+    const char *proclaim; /* if caps.proclaims: the value shown to all clients, else NULL */
     bool wait;            /* false: answer busy at once if the lock is held */
     bool unused;          /* release: nothing was done under the lock, so no hold remains */
     bool lost;            /* release: the claim ended abnormally, so delay_ns begins */
@@ -134,7 +134,7 @@ struct engine_events {
      * deadline. The engine must have verified at this moment that the claim is its own. */
     void (*granted)(struct claim *claim, uint64_t token, uint64_t sent_ns, uint64_t ttl_ns);
 
-    /* Somebody else holds the lock, and nothing of the claim is left in the engine. Core tries
+    /* Another claim holds the lock, and nothing of this one is left in the engine. Core tries
      * again no later than hint_ns from now (0: not known). Answers a claim with wait unset on every
      * engine, and any claim on engines that can't queue. */
     void (*busy)(struct claim *claim, uint64_t hint_ns);
@@ -267,7 +267,7 @@ struct engine_class {
     size_t engine_size; /* of its struct, which starts with struct engine */
     size_t claim_size;  /* of its state behind struct claim */
 
-    /* Must reach the engine and check that it can keep its promises, or refuse with a sentence that
+    /* Must reach the engine and check that it can keep its promises, or refuse with an error that
      * says what to do. Ends in opened(), once and within a bounded time. The URL stays valid until
      * then. An engine whose promises depend on the URL or on the server may put another class of
      * its own in engine->class; core reads it afterwards. */

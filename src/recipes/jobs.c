@@ -1,5 +1,5 @@
-/* Jobs: adding, claiming, and what is said about a claim. The engine keeps the table and its rules;
- * here is what is the same for all of them. */
+/* Jobs: adding, claiming, finishing and listing, as far as it is the same for all engines. The
+ * engine keeps the table and its rules. */
 #include "recipes/jobs.h"
 
 #include <stdlib.h>
@@ -24,7 +24,7 @@ static const struct options_kind kind = {
     .least = OPTIONS_UP_TO(struct stile_jobs_options, n_done),
 };
 
-/* ---- checking and asking ---- */
+/* ---- checking and calling ---- */
 
 static enum stile_status check_duration(const char *what, int64_t ms, struct stile_error *err)
 {
@@ -33,7 +33,7 @@ static enum stile_status check_duration(const char *what, int64_t ms, struct sti
     return STILE_OK;
 }
 
-/* Whether a lease of so long can be kept; 0: the default. */
+/* Whether a lease of this length can be kept; 0: the default. */
 static enum stile_status check_lease(int64_t lease_ms, struct stile_error *err)
 {
     if (lease_ms != 0 && lease_ms < LEASE_MIN_MS)
@@ -126,7 +126,7 @@ static enum stile_status run(struct job_call *call, struct stile_client *client,
 
 /* ---- add ---- */
 
-/* What one packet to a server can carry, written in hex, with room to spare. */
+/* What one packet to a server can carry in hex, with room to spare. */
 #define ADD_BYTES_MAX (4 * 1024 * 1024)
 
 static enum stile_status check_entry(const struct stile_job_entry *entry, struct stile_error *err)
@@ -213,7 +213,7 @@ enum stile_status stile_jobs_add(uint64_t *id, struct stile_client *client, cons
 
 /* ---- claim ---- */
 
-/* Refused, until the engine says otherwise. */
+/* Refused, unless the engine reports otherwise. */
 static void put_marks(struct job_call *call, enum job_verb verb, struct job_mark *marks,
                       struct stile_job *jobs, size_t n)
 {
@@ -486,7 +486,7 @@ enum stile_status stile_jobs_drop(struct stile_client *client, const char *queue
 
 /* ---- async ---- */
 
-/* The strings and marks of a call whose caller has gone on. */
+/* The strings and marks of an async call: its caller does not keep them. */
 struct later {
     struct job_call call;
     struct job_mark marks[STILE_JOBS_MAX];

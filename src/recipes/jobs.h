@@ -4,8 +4,8 @@
 
 #include <stdint.h>
 
-/* How long a job rests after so many tries: anything from 0 to first_ms * 2^(tries - 1), an hour at
- * most, as the random number has it. */
+/* How long a job pauses after this many tries: from 0 to first_ms * 2^(tries - 1), an hour at most,
+ * chosen by the random number. */
 int64_t jobs_pause_ms(int64_t first_ms, unsigned tries, uint64_t random);
 
 #endif

@@ -1,7 +1,7 @@
 /* stile doctor: rules as tables.
  *
  * An engine collects what its servers answer in one struct of facts. Rules only read the facts and
- * never send anything, so a test can make up the facts of a server that nobody has.
+ * never send anything, so a test can make up the facts of any server.
  *
  * A rule is one row of a const table: when it applies, and the texts of its finding. Texts are
  * whole sentences; $1 to $9 stand for the values that when() has noted. A user reads these texts
