@@ -23,6 +23,7 @@ LAYERS = {
     "src/io/": ("base/", "io/"),
     "src/engines/": ("stile.h", "base/", "io/", "engines/engine.h", "engines/module.h", "engines/kit/",
                      "."),
+    "src/engines/kit/": ("stile.h", "base/", "io/", "engines/engine.h", "."),
     "src/core/": ("stile.h", "base/", "io/", "engines/engine.h", "engines/module.h",
                   "engines/registry.h", "core/"),
     "src/recipes/": ("stile.h", "base/", "io/", "engines/engine.h", "core/", "."),

@@ -2,7 +2,7 @@
 
 #include <stdio.h>
 
-#include "engines/redis/connection_inner.h"
+#include "engines/redis/connection.h"
 
 #define WORDS_MAX 16
 
@@ -146,7 +146,7 @@ void kit_eval(struct heard *heard, const struct lua *lua, const char *key)
 
 void kit_grow_late(void)
 {
-    for (struct request *r = kit.conn->sent.first; r; r = r->next)
+    for (struct link_request *r = kit.conn->link.sent.first; r; r = r->next)
         r->until_ns = loop_now(kit.loop);
-    loop_arm(kit.loop, &kit.conn->overdue, loop_now(kit.loop));
+    loop_arm(kit.loop, &kit.conn->link.overdue, loop_now(kit.loop));
 }

@@ -16,7 +16,7 @@ static void greeting_comes_first_and_is_waited_for(void **state)
     kit.options.db = 7;
     kit_connect();
     kit_ask(&a, "GET a");
-    run_until(kit.loop, kit.conn->state == GREETING);
+    run_until(kit.loop, kit.conn->link.state == LINK_GREETING);
     scene_flush();
     fake_accept(&server);
     fake_hear(&server, "*3\r\n$4\r\nAUTH\r\n$2\r\nme\r\n$7\r\nhunter2\r\n"
@@ -38,7 +38,7 @@ static void a_password_alone_is_for_the_default_user(void **state)
     (void)state;
     kit.options.password = "hunter2";
     kit_connect();
-    run_until(kit.loop, kit.conn->state == GREETING);
+    run_until(kit.loop, kit.conn->link.state == LINK_GREETING);
     scene_flush();
     fake_accept(&server);
     fake_hear(&server, "*2\r\n$4\r\nAUTH\r\n$7\r\nhunter2\r\n" SETNAME);
@@ -59,7 +59,7 @@ static void greeted_with(const char *reply)
     kit.options.password = "hunter2";
     kit.options.db = 7;
     kit_connect();
-    run_until(kit.loop, kit.conn->state == GREETING);
+    run_until(kit.loop, kit.conn->link.state == LINK_GREETING);
     scene_flush();
     fake_accept(&server);
     fake_say(&server, reply);
@@ -128,7 +128,7 @@ static void who_accepts_and_says_nothing_is_left(void **state)
 {
     (void)state;
     kit_connect();
-    run_until(kit.loop, kit.conn->state == GREETING);
+    run_until(kit.loop, kit.conn->link.state == LINK_GREETING);
     kit_grow_late();
     run_until(kit.loop, kit.down);
     assert_status(kit.why.status, UNREACHABLE);
@@ -289,13 +289,13 @@ static void no_more_are_sent_than_the_window_has_room_for(void **state)
 
     (void)state;
     scene_connect();
-    kit.conn->options.window = 2;
+    kit.conn->link.options.window = 2;
     kit_ask(&a, "GET a");
     kit_ask(&b, "GET b");
     kit_ask(&ping, "PING");
     scene_flush();
     fake_hear(&server, GET_A GET_B);
-    assert_int_equal(kit.conn->waiting.n, 1);
+    assert_int_equal(kit.conn->link.waiting.n, 1);
     fake_say(&server, ":1\r\n");
     run_until(kit.loop, a.times);
     scene_flush();
@@ -313,16 +313,16 @@ static void what_is_in_line_has_time_while_the_server_answers(void **state)
 
     (void)state;
     scene_connect();
-    kit.conn->options.window = 1;
+    kit.conn->link.options.window = 1;
     kit_ask(&a, "GET a");
     kit_ask(&b, "GET b");
-    kit.conn->waiting.first->until_ns = 0;
+    kit.conn->link.waiting.first->until_ns = 0;
     scene_flush();
     fake_hear(&server, GET_A);
     fake_say(&server, ":1\r\n");
     run_until(kit.loop, a.times);
     assert_int_equal(b.times, 0);
-    assert_true(kit.conn->sent.first->until_ns > loop_now(kit.loop));
+    assert_true(kit.conn->link.sent.first->until_ns > loop_now(kit.loop));
     scene_flush();
     fake_hear(&server, GET_B);
     fake_say(&server, ":2\r\n");
@@ -337,12 +337,12 @@ static void what_is_in_line_behind_a_silent_server_is_refused(void **state)
 
     (void)state;
     scene_connect();
-    kit.conn->options.window = 1;
+    kit.conn->link.options.window = 1;
     kit_ask(&a, "GET a");
     kit_ask(&b, "GET b");
     scene_flush();
     fake_hear(&server, GET_A);
-    kit.conn->heard_ns = 0;
+    kit.conn->link.heard_ns = 0;
     kit_grow_late();
     run_until(kit.loop, a.times && b.times);
     assert_status(a.err.status, UNCERTAIN);
@@ -355,7 +355,7 @@ static void what_is_in_line_can_be_taken_back(void **state)
 
     (void)state;
     scene_connect();
-    kit.conn->options.window = 1;
+    kit.conn->link.options.window = 1;
     kit_ask(&a, "GET a");
     kit_ask(&b, "GET b");
     kit_ask(&ping, "PING");
@@ -364,7 +364,7 @@ static void what_is_in_line_can_be_taken_back(void **state)
     assert_false(redis_conn_cancel(kit.conn, &a)); /* it was sent, and may be executed */
     fake_hear(&server, GET_A);
     fake_say(&server, ":1\r\n");
-    run_until(kit.loop, kit.conn->waiting.n == 0);
+    run_until(kit.loop, kit.conn->link.waiting.n == 0);
     scene_flush();
     fake_hear(&server, PING);
     fake_say(&server, "+PONG\r\n");

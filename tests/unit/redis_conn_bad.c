@@ -162,7 +162,7 @@ static void what_left_in_part_was_not_executed(void **state)
     scene_connect();
     assert_status(redis_conn_send(kit.conn, &arg, 1, kit_hear, &heard, NULL), OK);
     scene_flush();
-    assert_in_range(stream_sent(kit.conn->stream), 1, sizeof big);
+    assert_in_range(stream_sent(kit.conn->link.stream), 1, sizeof big);
     fake_reset(&server);
     run_until(kit.loop, heard.times);
     assert_status(heard.err.status, UNREACHABLE);
@@ -210,7 +210,7 @@ static void between_two_attempts_requests_fail_at_once(void **state)
     fake_free(&server);
     kit_connect();
     scene_fail_attempts(8);
-    loop_arm(kit.loop, &kit.conn->retry, NEVER);
+    loop_arm(kit.loop, &kit.conn->link.retry, NEVER);
     kit_ask(&a, "GET a");
     net_settle(kit.loop);
     assert_int_equal(a.times, 1);
@@ -228,11 +228,11 @@ static void pauses_grow_and_differ(void **state)
     kit_connect();
     for (unsigned i = 1; i < 14; i++) {
         scene_fail_attempts(i);
-        uint64_t pause_ns = kit.conn->retry.at_ns - loop_now(kit.loop);
+        uint64_t pause_ns = kit.conn->link.retry.at_ns - loop_now(kit.loop);
         uint64_t most_ns = (20 * NS_PER_MS) << (i - 1);
-        if (kit.conn->retry.at_ns > loop_now(kit.loop) && pause_ns > longest_ns)
+        if (kit.conn->link.retry.at_ns > loop_now(kit.loop) && pause_ns > longest_ns)
             longest_ns = pause_ns;
-        assert_true(kit.conn->retry.at_ns <= loop_now(kit.loop) ||
+        assert_true(kit.conn->link.retry.at_ns <= loop_now(kit.loop) ||
                     pause_ns <= (most_ns < 2 * NS_PER_SEC ? most_ns : 2 * NS_PER_SEC));
     }
     assert_true(longest_ns > 40 * NS_PER_MS);
@@ -272,7 +272,7 @@ static void silence_for_long_ends_it(void **state)
     kit.options.answer_ns = 10 * NS_PER_MS;
     scene_connect();
     kit_ask(&a, "GET a");
-    assert_int_equal(kit.conn->overdue.at_ns, kit.conn->sent.first->until_ns);
+    assert_int_equal(kit.conn->link.overdue.at_ns, kit.conn->link.sent.first->until_ns);
     run_until(kit.loop, kit.down);
     assert_true(error_has(&kit.why, "has not answered for 40 ms"));
     assert_int_equal(a.times, 1);
@@ -282,12 +282,12 @@ static void silence_for_long_ends_it(void **state)
 static void silence_is_shorter_where_a_lease_is(void **state)
 {
     struct heard a;
-    struct leases leases = {0};
+    struct link_leases leases = {0};
 
     (void)state;
     kit.options.leases = &leases;
     scene_connect();
-    redis_leases_add(&leases, 80 * NS_PER_MS);
+    link_leases_add(&leases, 80 * NS_PER_MS);
     kit_ask(&a, "GET a");
     run_until(kit.loop, kit.down);
     assert_true(error_has(&kit.why, "has not answered for 16 ms"));
@@ -309,7 +309,7 @@ static void who_answers_others_is_not_silent(void **state)
     fake_say(&server, ":1\r\n");
     run_until(kit.loop, first.times);
     kit_grow_late();
-    kit.conn->sent.first->put_ns -= 4 * kit.conn->options.answer_ns;
+    kit.conn->link.sent.first->sent_ns -= 4 * kit.conn->options.answer_ns;
     run_until(kit.loop, last.times);
     assert_status(last.err.status, UNCERTAIN);
     assert_int_equal(kit.down, 0);
@@ -336,13 +336,13 @@ static void the_timer_is_left_alone_by_requests_that_come_and_go(void **state)
     scene_connect();
     kit_ask(&a, "GET a");
     scene_flush();
-    uint64_t at_ns = kit.conn->overdue.at_ns, armed_ns = kit.loop->armed_ns;
+    uint64_t at_ns = kit.conn->link.overdue.at_ns, armed_ns = kit.loop->armed_ns;
     fake_say(&server, ":1\r\n");
     run_until(kit.loop, a.times);
     for (int i = 0; i < 3; i++) {
         kit_ask(&a, "GET a");
         scene_flush();
-        assert_int_equal(kit.conn->overdue.at_ns, at_ns);
+        assert_int_equal(kit.conn->link.overdue.at_ns, at_ns);
         fake_say(&server, ":1\r\n");
         loop_wait(kit.loop, true);
         loop_run(kit.loop);

@@ -11,7 +11,7 @@ static void freed_in(const char *event)
 
     kit.free_in = event;
     kit_connect();
-    run_until(kit.loop, kit.conn->state == GREETING);
+    run_until(kit.loop, kit.conn->link.state == LINK_GREETING);
     scene_flush();
     fake_accept(&server);
     fake_say(&server, "+OK\r\n");

@@ -29,7 +29,7 @@ void scene_welcome(void)
 {
     unsigned up = kit.up;
 
-    run_until(kit.loop, kit.conn->state == GREETING);
+    run_until(kit.loop, kit.conn->link.state == LINK_GREETING);
     scene_flush();
     fake_accept(&server);
     fake_hear(&server, SETNAME);
@@ -48,8 +48,8 @@ void scene_fail_attempts(unsigned n)
 {
     while (kit.down < n) {
         unsigned down = kit.down;
-        if (kit.conn->state == PAUSED)
-            loop_arm(kit.loop, &kit.conn->retry, loop_now(kit.loop));
+        if (kit.conn->link.state == LINK_PAUSED)
+            loop_arm(kit.loop, &kit.conn->link.retry, loop_now(kit.loop));
         run_until(kit.loop, kit.down > down);
     }
 }

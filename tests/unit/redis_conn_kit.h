@@ -2,7 +2,7 @@
 #ifndef STILE_REDIS_CONN_KIT_H
 #define STILE_REDIS_CONN_KIT_H
 
-#include "engines/redis/connection_inner.h"
+#include "engines/redis/connection.h"
 #include "support/conn_kit.h"
 
 #define SETNAME "*3\r\n$6\r\nCLIENT\r\n$7\r\nSETNAME\r\n$5\r\nstile\r\n"

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "engines/redis/connection_inner.h"
+#include "engines/redis/connection.h"
 #include "support/conn_kit.h"
 
 #define SETNAME "*3\r\n$6\r\nCLIENT\r\n$7\r\nSETNAME\r\n$5\r\nstile\r\n"
@@ -95,7 +95,7 @@ static void welcome(struct conn *conn, struct fake *server)
 {
     unsigned before = up;
 
-    run_until(kit.loop, conn->state == GREETING);
+    run_until(kit.loop, conn->link.state == LINK_GREETING);
     loop_prepare(kit.loop);
     fake_accept(server);
     fake_hear(server, SETNAME);
@@ -232,9 +232,9 @@ static void it_is_late_once_for_all_that_is(void **state)
     welcome(first, &here);
     assert_status(redis_conn_send(first, args, 2, kit_hear, &a, NULL), OK);
     assert_status(redis_conn_send(first, args, 2, kit_hear, &b, NULL), OK);
-    for (struct request *r = first->sent.first; r; r = r->next)
+    for (struct link_request *r = first->link.sent.first; r; r = r->next)
         r->until_ns = loop_now(kit.loop);
-    loop_arm(kit.loop, &first->overdue, 0);
+    loop_arm(kit.loop, &first->link.overdue, 0);
     run_until(kit.loop, a.times && b.times);
     assert_int_equal(late, 1);
     assert_int_equal(down, 0);
@@ -246,7 +246,7 @@ static void say_role(const char *role)
 {
     kit.options.primary = true;
     begin(&first, &here);
-    run_until(kit.loop, first->state == GREETING);
+    run_until(kit.loop, first->link.state == LINK_GREETING);
     loop_prepare(kit.loop);
     fake_accept(&here);
     fake_hear(&here, ROLE SETNAME);
@@ -301,7 +301,7 @@ static void send_get(struct heard *heard)
 /* The next connection comes, is asked for its role first, and says this. */
 static void greet_with(const char *role)
 {
-    run_until(kit.loop, first->state == GREETING);
+    run_until(kit.loop, first->link.state == LINK_GREETING);
     loop_prepare(kit.loop);
     fake_accept(&here);
     fake_hear(&here, ROLE SETNAME);
@@ -387,7 +387,7 @@ static void a_doubt_while_it_is_greeted_counts(void **state)
 
     (void)state;
     begin(&first, &here);
-    run_until(kit.loop, first->state == GREETING);
+    run_until(kit.loop, first->link.state == LINK_GREETING);
     loop_prepare(kit.loop);
     fake_accept(&here);
     fake_hear(&here, SETNAME);

@@ -53,7 +53,7 @@ static void enlist(struct redis_claim *claim)
     claim->newer = NULL;
     *(redis->newest ? &redis->newest->newer : &redis->oldest) = claim;
     redis->newest = claim;
-    claim->lease_kind = redis_leases_add(&redis->leases, base_of(claim)->ttl_ns);
+    claim->lease_kind = link_leases_add(&redis->leases, base_of(claim)->ttl_ns);
 }
 
 static void unlist(struct redis_claim *claim)
@@ -65,7 +65,7 @@ static void unlist(struct redis_claim *claim)
     *at = claim->next;
     *(claim->older ? &claim->older->newer : &redis->oldest) = claim->newer;
     *(claim->newer ? &claim->newer->older : &redis->newest) = claim->older;
-    redis_leases_remove(&redis->leases, claim->lease_kind);
+    link_leases_remove(&redis->leases, claim->lease_kind);
 }
 
 static struct redis_claim *find_claim(struct redis *redis, const char *owner)

@@ -1,5 +1,5 @@
-/* One connection to a Redis server: requests and replies, subscriptions, timeouts and reconnecting.
- * connection.h has the rules. */
+/* One connection to a Redis server: the greeting, replies, scripts and subscriptions. connection.h
+ * has the rules, kit/link.c the life of the connection. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,33 +7,24 @@
 
 #include "base/container.h"
 #include "engines/redis/connection.h"
-#include "engines/redis/connection_inner.h"
 #include "engines/redis/errors.h"
 #include "engines/redis/reply.h"
 
-/* Limits, as fractions of the shortest lease that depends on the connection. */
-#define CONN_SILENCE_FRACTION 4
-#define CONN_PAUSE_FRACTION   8
-
-static void go_down(struct conn *conn); /* why is set */
-/* The same from the loop, for callers that must not run callbacks. */
-static void break_soon(struct conn *conn);
-static void start_connecting(struct conn *conn);
-static void enter(struct conn *conn);
-static void leave(struct conn *conn);
-static void on_retry(struct timer *timer);
-static void on_break(struct task *task);
-static void on_refuse(struct task *task);
-static void on_overdue(struct timer *timer);
-static void put_on_wire(struct conn *conn, struct request *request);
-static void finish(struct request *request, const redisReply *reply, const struct stile_error *err);
-static void leave_when_answered(struct conn *conn);
-static void take_push(struct conn *conn, const redisReply *reply);
-static void watch_time(struct conn *conn);
-
 #define DEFAULT_ANSWER_NS (3 * NS_PER_SEC)
-#define CONN_TIMERS       2
-#define READ_AT_ONCE      32 /* requests in 16 KiB, which is what a server reads at a time */
+/* A connection is given up after this many times the timeout of a request without any reply. */
+#define GIVE_UP_AFTER 4
+#define GREETING_NS   (5 * NS_PER_SEC)
+#define READ_AT_ONCE  32 /* requests in 16 KiB, which is what a server reads at a time */
+
+static struct conn *conn_of(struct link *link)
+{
+    return container_of(link, struct conn, link);
+}
+
+static struct request *request_of(struct link_request *link)
+{
+    return container_of(link, struct request, link);
+}
 
 void *redis_conn_owner(const struct conn *c)
 {
@@ -47,12 +38,20 @@ const struct conn_options *redis_conn_options(const struct conn *c)
 
 bool redis_conn_is_up(const struct conn *c)
 {
-    return c->state == UP;
+    return link_is_open(&c->link);
 }
 
 bool redis_conn_is_idle(const struct conn *c)
 {
-    return !c->sent.first && !c->forgotten.first && !c->waiting.first && !c->ended.first;
+    return link_is_idle(&c->link);
+}
+
+static void fail_memory(struct conn *c, const char *what)
+{
+    struct stile_error err;
+
+    error_set(&err, STILE_NOMEM, 0, "%sout of memory", what);
+    link_fail_soon(&c->link, &err);
 }
 
 /* ---- requests ---- */
@@ -67,19 +66,6 @@ static bool knows(struct conn *c, const struct lua *lua)
     return false;
 }
 
-/* Nothing may follow a request that was written in part: the server would take it for the rest. */
-static void write_request(struct conn *c, struct request *r)
-{
-    r->end = UINT64_MAX;
-    if (c->break_task.queued)
-        return;
-    int rc = redis_request_write(r, c->stream, r->lua && !knows(c, r->lua));
-    if (rc) {
-        error_errno(&c->why, STILE_UNREACHABLE, rc, "sending");
-        break_soon(c);
-    }
-}
-
 /* ASKING holds for the next command only. Its own reply is ignored. */
 static void put_asking(struct conn *c, uint64_t until_ns)
 {
@@ -87,64 +73,24 @@ static void put_asking(struct conn *c, uint64_t until_ns)
     struct request *asking = redis_request_new(&word, 1);
 
     if (!asking) {
-        error_set(&c->why, STILE_NOMEM, 0, "out of memory");
-        break_soon(c);
+        fail_memory(c, "");
         return;
     }
-    asking->until_ns = until_ns;
-    put_on_wire(c, asking);
+    asking->link.until_ns = until_ns;
+    link_send(&c->link, &asking->link);
 }
 
-static void put_on_wire(struct conn *c, struct request *r)
+static int write_request(struct link *link, struct link_request *request)
 {
+    struct conn *c = conn_of(link);
+    struct request *r = request_of(request);
+
     if (r->asking)
-        put_asking(c, r->until_ns);
+        put_asking(c, request->until_ns);
     r->asking = false;
-    r->put_ns = loop_now(c->loop);
-    write_request(c, r);
-    redis_requests_push(&c->sent, r);
-    if (!c->first_on_time)
-        c->first_on_time = r;
-}
-
-static bool has_room(const struct conn *c)
-{
-    return c->options.window == 0 || c->sent.n < c->options.window;
-}
-
-static void put_waiting(struct conn *c)
-{
-    while (c->waiting.first && has_room(c)) {
-        struct request *r = redis_requests_pop(&c->waiting);
-        if (c->options.window)
-            r->until_ns = loop_now(c->loop) + c->options.answer_ns;
-        put_on_wire(c, r);
-    }
-}
-
-/* With a window, no request overtakes those that wait for room. */
-static bool is_clear(const struct conn *c)
-{
-    return c->state == UP && !c->forgotten.first && !c->break_task.queued && has_room(c) &&
-           !(c->options.window && c->waiting.first) && !c->leaving;
-}
-
-static void prepare(struct conn *c, struct request *r, conn_fn *fn, void *data)
-{
-    r->fn = fn;
-    r->data = data;
-    r->until_ns = loop_now(c->loop) + c->options.answer_ns;
-}
-
-static void take_in(struct conn *c, struct request *r)
-{
-    if (is_clear(c))
-        put_on_wire(c, r);
-    else
-        redis_requests_push(&c->waiting, r);
-    if (c->state == PAUSED && !c->moved)
-        loop_soon(c->loop, &c->refuse_task);
-    watch_time(c);
+    if (link->break_task.queued)
+        return 0;
+    return redis_request_write(r, link->stream, r->lua && !knows(c, r->lua));
 }
 
 static enum stile_status submit(struct conn *c, struct request *r, conn_fn *fn, void *data,
@@ -152,14 +98,13 @@ static enum stile_status submit(struct conn *c, struct request *r, conn_fn *fn, 
 {
     if (!r)
         return error_set(err, STILE_NOMEM, 0, "out of memory");
-    if (c->sent.n + c->forgotten.n + c->waiting.n >= CONN_PENDING_MAX ||
-        c->sent.bytes + c->forgotten.bytes + c->waiting.bytes + r->len > STREAM_OUT_MAX) {
+    if (!link_has_room(&c->link, r->link.len)) {
         redis_request_free(r);
         return error_set(err, STILE_REFUSED, 0, "%s: too many requests wait for their answers",
-                         c->address);
+                         c->link.address);
     }
-    prepare(c, r, fn, data);
-    take_in(c, r);
+    r->fn = fn;
+    link_submit(&c->link, &r->link, data);
     return STILE_OK;
 }
 
@@ -185,7 +130,53 @@ void redis_conn_give(struct conn *c, struct request *r, bool asking)
 {
     r->asking = asking;
     r->forgotten = asking;
-    take_in(c, r);
+    link_resubmit(&c->link, &r->link);
+}
+
+void redis_conn_forget(struct conn *c, const void *data)
+{
+    link_forget(&c->link, data);
+}
+
+bool redis_conn_cancel(struct conn *c, const void *data)
+{
+    return link_cancel(&c->link, data);
+}
+
+bool redis_conn_is_behind(const struct conn *c)
+{
+    return c->link.waiting.first || c->link.again.first || c->link.sent.n > READ_AT_ONCE;
+}
+
+void redis_conn_flush(struct conn *c)
+{
+    if (c->link.stream)
+        stream_flush(c->link.stream);
+}
+
+/* ---- replies ---- */
+
+static void answer_request(struct link *link, struct link_request *request,
+                           const struct stile_error *err)
+{
+    (void)link;
+    request_of(request)->fn(request->data, NULL, err);
+}
+
+static void free_request(struct link_request *request)
+{
+    redis_request_free(request_of(request));
+}
+
+static void finish(struct request *r, const redisReply *reply, const struct stile_error *err)
+{
+    struct stile_error meaning;
+
+    if (r->link.wanted && reply && redis_error_explain(reply, &meaning))
+        err = &meaning;
+    if (r->link.wanted)
+        r->fn(r->link.data, reply, err);
+    redis_request_free(r);
 }
 
 void redis_conn_answer(struct request *r, const struct stile_error *err)
@@ -193,255 +184,16 @@ void redis_conn_answer(struct request *r, const struct stile_error *err)
     finish(r, NULL, err);
 }
 
-void redis_conn_forget(struct conn *c, const void *data)
-{
-    redis_requests_forget(&c->sent, data);
-    redis_requests_forget(&c->forgotten, data);
-    redis_requests_forget(&c->waiting, data);
-    redis_requests_forget(&c->ended, data);
-}
-
-bool redis_conn_cancel(struct conn *c, const void *data)
-{
-    bool unsent = redis_requests_cancel(&c->waiting, data);
-
-    redis_conn_forget(c, data);
-    return unsent;
-}
-
-bool redis_conn_is_behind(const struct conn *c)
-{
-    return c->waiting.first || c->forgotten.first || c->sent.n > READ_AT_ONCE;
-}
-
-void redis_conn_flush(struct conn *c)
-{
-    if (c->stream)
-        stream_flush(c->stream);
-}
-
-/* ---- replies ---- */
-
-static void finish(struct request *r, const redisReply *reply, const struct stile_error *err)
-{
-    struct stile_error meaning;
-
-    if (r->fn && reply && redis_error_explain(reply, &meaning))
-        err = &meaning;
-    if (r->fn)
-        r->fn(r->data, reply, err);
-    redis_request_free(r);
-}
-
-static void answer_ended(struct conn *c, const struct stile_error *why)
-{
-    struct stile_error never = *why, doubt;
-
-    error_set(&doubt, STILE_UNCERTAIN, never.native, "no answer, the connection broke: %s",
-              never.message);
-    for (struct request *r; !c->freed && (r = redis_requests_pop(&c->ended));)
-        finish(r, NULL, r->in_doubt ? &doubt : &never);
-}
-
-/* They are sent again in their old order and before newer requests, once no request is under way
- * that could get NOSCRIPT, too. A later script can be executed first only if another client loads
- * it in between. */
-static void send_forgotten(struct conn *c)
-{
-    struct request_queue again = c->forgotten;
-
-    if (c->sent.first)
-        return;
-    if (again.n == 0)
-        return;
-    redis_requests_init(&c->forgotten);
-    for (struct request *r = again.first, *next; r; r = next) {
-        next = r->next;
-        put_on_wire(c, r);
-    }
-    put_waiting(c);
-}
-
 static void see_replica(struct conn *c, const redisReply *reply)
 {
     struct stile_error why;
 
-    if (c->freed || c->state != UP || c->leaving || !redis_error_is_replica(redis_error_of(reply)))
+    if (c->link.freed || c->link.state != LINK_UP || !redis_error_is_replica(redis_error_of(reply)))
         return;
     redis_error_explain(reply, &why);
     redis_conn_reconnect(c, &why);
     if (c->events->replica)
         c->events->replica(c, &why);
-}
-
-static void take_reply(struct conn *c, const redisReply *reply)
-{
-    struct request *r = redis_requests_pop(&c->sent);
-
-    if (!r) {
-        take_push(c, reply);
-        return;
-    }
-    if (c->first_on_time == r)
-        c->first_on_time = r->next;
-    if (r->lua && r->fn && !r->forgotten && redis_error_of(reply) == FAULT_NO_SCRIPT) {
-        r->forgotten = true;
-        redis_requests_push(&c->forgotten, r);
-        c->n_known = 0;
-    } else if (c->state != UP || !r->fn || !c->events->answers ||
-               !c->events->answers(c, r, reply)) {
-        finish(r, reply, NULL);
-    }
-    see_replica(c, reply);
-    if (c->freed || c->state != UP)
-        return;
-    if (c->leaving)
-        leave_when_answered(c);
-    else
-        send_forgotten(c);
-    if (!c->freed && c->state == UP && !c->forgotten.first && !c->break_task.queued && !c->leaving)
-        put_waiting(c);
-}
-
-/* ---- new, free, move ---- */
-
-static bool keep(char **to, const char **option)
-{
-    if (!*option)
-        return true;
-    *to = strdup(*option);
-    *option = *to;
-    return *to;
-}
-
-static bool keep_options(struct conn *c, const struct conn_options *options)
-{
-    c->options = *options;
-    if (!c->options.answer_ns)
-        c->options.answer_ns = DEFAULT_ANSWER_NS;
-    return keep(&c->host, &c->options.target.host) && keep(&c->path, &c->options.target.path) &&
-           keep(&c->user, &c->options.user) && keep(&c->password, &c->options.password);
-}
-
-static void free_members(struct conn *c)
-{
-    stream_free(c->stream);
-    redis_resp_free(c->resp);
-    c->stream = NULL;
-    c->resp = NULL;
-    loop_disarm(c->loop, &c->overdue);
-    loop_disarm(c->loop, &c->retry);
-    loop_forget(c->loop, &c->break_task);
-    loop_forget(c->loop, &c->refuse_task);
-    redis_requests_clear(&c->sent);
-    redis_requests_clear(&c->forgotten);
-    redis_requests_clear(&c->waiting);
-    redis_requests_clear(&c->ended);
-    for (struct conn_channel *next; c->channels; c->channels = next) {
-        next = c->channels->next;
-        free(c->channels);
-    }
-    if (c->password)
-        explicit_bzero(c->password, strlen(c->password));
-    free(c->password);
-    free(c->user);
-    free(c->host);
-    free(c->path);
-}
-
-void redis_conn_free(struct conn *c)
-{
-    if (!c || c->freed)
-        return;
-    free_members(c);
-    loop_unreserve(c->loop, CONN_TIMERS);
-    if (c->in_event)
-        c->freed = true;
-    else
-        free(c);
-}
-
-void redis_conn_forked(struct conn *c)
-{
-    if (c)
-        stream_forked(c->stream);
-}
-
-static struct conn *conn_alloc(struct loop *loop, const struct conn_events *events, void *owner)
-{
-    struct conn *c = calloc(1, sizeof *c);
-
-    if (!c || loop_reserve(loop, CONN_TIMERS)) {
-        free(c);
-        return NULL;
-    }
-    c->loop = loop;
-    c->events = events;
-    c->owner = owner;
-    c->overdue.fn = on_overdue;
-    c->retry.fn = on_retry;
-    c->break_task.fn = on_break;
-    c->refuse_task.fn = on_refuse;
-    redis_requests_init(&c->sent);
-    redis_requests_init(&c->forgotten);
-    redis_requests_init(&c->waiting);
-    redis_requests_init(&c->ended);
-    return c;
-}
-
-enum stile_status redis_conn_new(struct conn **out, struct loop *loop,
-                                 const struct conn_options *options,
-                                 const struct conn_events *events, void *owner,
-                                 struct stile_error *err)
-{
-    if (options->user && !options->password)
-        return error_set(err, STILE_MISUSE, 0, "a user is given without a password");
-    struct conn *c = conn_alloc(loop, events, owner);
-    if (!c || !keep_options(c, options)) {
-        redis_conn_free(c);
-        return error_set(err, STILE_NOMEM, 0, "out of memory");
-    }
-    start_connecting(c);
-    *out = c;
-    return STILE_OK;
-}
-
-enum stile_status redis_conn_move(struct conn *c, const char *host, uint16_t port,
-                                  const struct stile_error *why, struct stile_error *err)
-{
-    char *copy = strdup(host);
-
-    if (!copy)
-        return error_set(err, STILE_NOMEM, 0, "out of memory");
-    free(c->host);
-    c->options.target.host = c->host = copy;
-    c->options.target.port = port;
-    if (!why)
-        return STILE_OK;
-    c->why = *why;
-    c->moved = true;
-    break_soon(c);
-    return STILE_OK;
-}
-
-static void leave_when_answered(struct conn *c)
-{
-    if (c->sent.first || c->break_task.queued)
-        return;
-    c->moved = true;
-    break_soon(c);
-}
-
-/* The old server still answers what is under way, mostly with READONLY. If the connection were
- * closed at once, those requests would be in doubt. */
-void redis_conn_reconnect(struct conn *c, const struct stile_error *why)
-{
-    c->suspect = true;
-    if (c->state != UP || c->leaving || c->break_task.queued)
-        return;
-    c->why = *why;
-    c->leaving = true;
-    leave_when_answered(c);
 }
 
 /* ---- subscriptions: what the server sends ---- */
@@ -456,16 +208,61 @@ static void take_push(struct conn *c, const redisReply *reply)
 {
     const redisReply *kind = element_at(reply, 0), *channel = element_at(reply, 1);
     const redisReply *payload = element_at(reply, 2);
+    struct stile_error why;
 
     if (!is_push(reply)) {
-        if (!redis_error_explain(reply, &c->why))
-            error_set(&c->why, STILE_REFUSED, 0, "the server sent a reply without a request");
-        go_down(c);
+        if (!redis_error_explain(reply, &why))
+            error_set(&why, STILE_REFUSED, 0, "the server sent a reply without a request");
+        link_fail(&c->link, &why);
     } else if (is_text(kind, "message") && text_of(payload)) {
         c->events->message(c, channel->str, channel->len, payload->str, payload->len);
     } else if (is_text(kind, "subscribe") && c->events->subscribed) {
         c->events->subscribed(c, channel->str, channel->len);
     }
+}
+
+/* A script that the server has forgotten is sent again with its source. A later script can be
+ * executed first only if another client loads it in between. */
+static void take_answer(struct conn *c, struct request *r, const redisReply *reply)
+{
+    link_take(&c->link, &r->link);
+    if (r->lua && r->link.wanted && !r->forgotten && redis_error_of(reply) == FAULT_NO_SCRIPT) {
+        r->forgotten = true;
+        link_repeat(&c->link, &r->link);
+        c->n_known = 0;
+    } else if (!link_is_open(&c->link) || !r->link.wanted || !c->events->answers ||
+               !c->events->answers(c, r, reply)) {
+        finish(r, reply, NULL);
+    }
+    see_replica(c, reply);
+    link_go_on(&c->link);
+}
+
+static void take_reply(struct conn *c, const redisReply *reply)
+{
+    if (c->link.sent.first)
+        take_answer(c, request_of(c->link.sent.first), reply);
+    else
+        take_push(c, reply);
+}
+
+static void on_bytes(struct link *link, const void *bytes, size_t n)
+{
+    struct conn *c = conn_of(link);
+    struct stream *stream = link->stream;
+    struct stile_error why;
+    redisReply *reply;
+    enum resp_step step = redis_resp_feed(c->resp, bytes, n, &why) ? RESP_BAD : RESP_REPLY;
+
+    while (step == RESP_REPLY && !link->freed && link->stream == stream) {
+        step = redis_resp_next(c->resp, &reply, &why);
+        if (step == RESP_REPLY) {
+            take_reply(c, reply);
+            freeReplyObject(reply);
+        }
+    }
+    if (step == RESP_BAD)
+        link_fail(link, &why);
 }
 
 /* ---- subscriptions: channels ---- */
@@ -475,12 +272,10 @@ static void put_channel(struct conn *c, const char *verb, const struct conn_chan
     const struct conn_arg args[] = {CONN_TEXT(verb), {channel->name, channel->len}};
     struct request *r = redis_request_new(args, 2);
 
-    if (r) {
-        write_request(c, r);
-    } else {
-        error_set(&c->why, STILE_NOMEM, 0, "subscribing: out of memory");
-        break_soon(c);
-    }
+    if (r)
+        link_write(&c->link, &r->link);
+    else
+        fail_memory(c, "subscribing: ");
     redis_request_free(r);
 }
 
@@ -495,7 +290,7 @@ enum stile_status redis_conn_subscribe(struct conn *c, const char *channel, size
     memcpy(added->name, channel, len);
     c->channels = added;
     c->pushes = true;
-    if (c->state == UP)
+    if (link_is_open(&c->link))
         put_channel(c, "SUBSCRIBE", added);
     return STILE_OK;
 }
@@ -510,267 +305,22 @@ void redis_conn_unsubscribe(struct conn *c, const char *channel, size_t len)
     if (!gone)
         return;
     *at = gone->next;
-    if (c->state == UP)
+    if (link_is_open(&c->link))
         put_channel(c, "UNSUBSCRIBE", gone);
     free(gone);
 }
 
-/* ---- timeouts ---- */
-
-/* A connection is given up after this many times the timeout of a request without any reply. */
-#define GIVE_UP_AFTER 4
-
-static uint64_t patience(const struct conn *c, uint64_t usual_ns, unsigned fraction)
-{
-    uint64_t lease_ns = c->options.leases ? redis_leases_shortest(c->options.leases) : UINT64_MAX;
-    return lease_ns / fraction < usual_ns ? lease_ns / fraction : usual_ns;
-}
-
-static uint64_t silence(const struct conn *c)
-{
-    return patience(c, GIVE_UP_AFTER * c->options.answer_ns, CONN_SILENCE_FRACTION);
-}
-
-static uint64_t earlier(uint64_t at_ns, const struct request *r)
-{
-    return r && r->until_ns < at_ns ? r->until_ns : at_ns;
-}
-
-/* A server with thousands of requests answers one after the other. While replies come, an overdue
- * request is no reason to leave it: the last requests would be lost with the connection, though
- * they were about to be executed. */
-static uint64_t give_up_at(const struct conn *c)
-{
-    if (!c->sent.first)
-        return NEVER;
-    uint64_t asked_ns = c->sent.first->put_ns + silence(c);
-    uint64_t heard_ns = c->heard_ns + silence(c);
-    return asked_ns > heard_ns ? asked_ns : heard_ns;
-}
-
-/* Until when unsent requests may wait: for a connection; or, with a window, for as long as the
- * server answers those before them. */
-static uint64_t waits_until(const struct conn *c)
-{
-    if (!c->waiting.first)
-        return NEVER;
-    if (c->state != UP || !c->options.window)
-        return c->waiting.first->until_ns;
-    if (!c->sent.first)
-        return NEVER;
-    uint64_t heard_ns = c->heard_ns + c->options.answer_ns;
-    return heard_ns > c->sent.first->until_ns ? heard_ns : c->sent.first->until_ns;
-}
-
-/* The timer stays where it is while requests come and go, and is set again when it fires. Only a
- * request with an earlier deadline than all before it moves it. */
-static void watch_time(struct conn *c)
-{
-    uint64_t at_ns = earlier(give_up_at(c), c->first_on_time);
-    at_ns = earlier(at_ns, c->forgotten.first);
-    at_ns = waits_until(c) < at_ns ? waits_until(c) : at_ns;
-    if (c->overdue.place ? at_ns < c->overdue.at_ns : at_ns != NEVER)
-        loop_arm(c->loop, &c->overdue, at_ns);
-}
-
-static void tell_overdue(struct conn *c, uint64_t now_ns)
-{
-    struct stile_error err;
-    bool late = c->first_on_time && c->first_on_time->until_ns <= now_ns;
-
-    error_set(&err, STILE_UNCERTAIN, ETIMEDOUT, "%s: no answer in time", c->address);
-    while (!c->freed && c->first_on_time && c->first_on_time->until_ns <= now_ns) {
-        struct request *r = c->first_on_time;
-        conn_fn *fn = r->fn;
-        c->first_on_time = r->next;
-        r->fn = NULL; /* its answer is dropped when it comes */
-        if (fn)
-            fn(r->data, NULL, &err);
-    }
-    if (late && !c->freed && c->events->late)
-        c->events->late(c);
-}
-
-static void refuse_overdue(struct conn *c, struct request_queue *line, uint64_t now_ns)
-{
-    struct stile_error err;
-
-    error_set(&err, STILE_UNREACHABLE, ETIMEDOUT, "%s: no connection in time", c->address);
-    while (!c->freed && line->first && line->first->until_ns <= now_ns)
-        finish(redis_requests_pop(line), NULL, &err);
-}
-
-static void refuse_waiting(struct conn *c, uint64_t now_ns)
-{
-    struct stile_error err;
-
-    if (c->freed || waits_until(c) > now_ns)
-        return;
-    if (c->state != UP || !c->options.window) {
-        refuse_overdue(c, &c->waiting, now_ns);
-        return;
-    }
-    error_set(&err, STILE_UNREACHABLE, ETIMEDOUT, "%s: no answer in time", c->address);
-    size_t n = c->waiting.n; /* requests made meanwhile have a deadline of their own */
-    while (!c->freed && n-- > 0 && c->waiting.first)
-        finish(redis_requests_pop(&c->waiting), NULL, &err);
-}
-
-static void give_up(struct conn *c, uint64_t now_ns)
-{
-    if (give_up_at(c) > now_ns)
-        return;
-    error_set(&c->why, STILE_UNREACHABLE, ETIMEDOUT, "the server has not answered for %llu ms",
-              (unsigned long long)(silence(c) / NS_PER_MS));
-    go_down(c);
-}
-
-static void on_overdue(struct timer *timer)
-{
-    struct conn *c = container_of(timer, struct conn, overdue);
-    uint64_t now_ns = loop_now(c->loop);
-
-    enter(c);
-    tell_overdue(c, now_ns);
-    refuse_overdue(c, &c->forgotten, now_ns);
-    refuse_waiting(c, now_ns);
-    if (!c->freed)
-        give_up(c, now_ns);
-    if (!c->freed)
-        watch_time(c);
-    leave(c);
-}
-
-/* ---- connecting ---- */
-
-#define BACKOFF_FIRST_NS (20 * NS_PER_MS)
-#define BACKOFF_MAX_NS   (2 * NS_PER_SEC)
-/* A connection that was up for this long did not fail because of the server's load. */
-#define STEADY_NS NS_PER_SEC
-
-#define CONNECTING_NS (5 * NS_PER_SEC)
-#define GREETING_NS   (5 * NS_PER_SEC)
-
-static void enter(struct conn *c)
-{
-    c->in_event = true;
-}
-
-static void leave(struct conn *c)
-{
-    c->in_event = false;
-    if (c->freed)
-        free(c);
-}
-
-static void write_address(struct conn *c)
-{
-    const struct stream_target *to = &c->options.target;
-
-    if (!to->host)
-        snprintf(c->address, sizeof c->address, "%s", to->path);
-    else
-        snprintf(c->address, sizeof c->address, strchr(to->host, ':') ? "[%s]:%u" : "%s:%u",
-                 to->host, to->port);
-}
-
-/* ---- down ---- */
-
-static void plan_retry(struct conn *c, bool was_up)
-{
-    uint64_t now_ns = loop_now(c->loop);
-
-    if (was_up && now_ns - c->up_ns >= STEADY_NS)
-        c->attempt = 0;
-    uint64_t most_ns = patience(c, BACKOFF_MAX_NS, CONN_PAUSE_FRACTION);
-    uint64_t first_ns = BACKOFF_FIRST_NS < most_ns ? BACKOFF_FIRST_NS : most_ns;
-    loop_arm(c->loop, &c->retry, now_ns + loop_backoff(c->loop, first_ns, most_ns, c->attempt));
-    c->attempt++;
-}
-
-static void go_elsewhere(struct conn *c)
-{
-    c->moved = false;
-    c->attempt = 0;
-    loop_disarm(c->loop, &c->retry);
-    start_connecting(c);
-}
-
-/* Requests that are still in the stream, even in part, have not been executed. */
-static void end_requests(struct conn *c)
-{
-    for (struct request *r = c->sent.first; r; r = r->next)
-        r->in_doubt = c->stream && r->end <= stream_sent(c->stream);
-    redis_requests_append(&c->ended, &c->sent);
-    redis_requests_append(&c->ended, &c->forgotten);
-    if (!c->moved)
-        redis_requests_append(&c->ended, &c->waiting);
-    c->first_on_time = NULL;
-}
-
-static void go_down(struct conn *c)
-{
-    bool was_up = c->state == UP;
-
-    error_wrap(&c->why, c->why.status, "%s", c->address);
-    end_requests(c);
-    stream_free(c->stream);
-    redis_resp_free(c->resp);
-    c->stream = NULL;
-    c->resp = NULL;
-    c->n_known = 0;
-    c->leaving = false;
-    c->state = PAUSED;
-    loop_forget(c->loop, &c->break_task);
-    struct stile_error why = c->why;
-    if (c->moved)
-        go_elsewhere(c);
-    else
-        plan_retry(c, was_up);
-    answer_ended(c, &why);
-    if (!c->freed)
-        c->events->down(c, &why);
-}
-
-static void break_soon(struct conn *c)
-{
-    loop_soon(c->loop, &c->break_task);
-}
-
-static void on_break(struct task *task)
-{
-    struct conn *c = container_of(task, struct conn, break_task);
-
-    enter(c);
-    go_down(c);
-    leave(c);
-}
-
-static void on_refuse(struct task *task)
-{
-    struct conn *c = container_of(task, struct conn, refuse_task);
-
-    if (c->state != PAUSED)
-        return; /* a new attempt has begun: they wait for it */
-    enter(c);
-    redis_requests_append(&c->ended, &c->waiting);
-    answer_ended(c, &c->why);
-    leave(c);
-}
-
-/* ---- up ---- */
+/* ---- greeting ---- */
 
 static void come_up(struct conn *c)
 {
-    c->state = UP;
-    c->up_ns = loop_now(c->loop);
     if (c->suspect && !c->role_asked) { /* the suspicion arose during the greeting */
         struct stile_error why;
         error_set(&why, STILE_UNREACHABLE, FAULT_READ_ONLY, "this server may be a replica");
-        redis_conn_reconnect(c, &why);
+        link_leave(&c->link, &why);
         return;
     }
-    put_waiting(c);
+    link_come_up(&c->link);
     for (struct conn_channel *channel = c->channels; channel; channel = channel->next)
         put_channel(c, "SUBSCRIBE", channel);
     c->events->up(c);
@@ -780,20 +330,21 @@ static void come_up(struct conn *c)
 static bool greeting_failed(struct conn *c, const char *what, const redisReply *reply,
                             const struct stile_error *err)
 {
+    struct stile_error why;
     bool strange = reply && reply->type != REDIS_REPLY_STATUS && reply->type != REDIS_REPLY_ERROR;
 
-    if (c->state != GREETING)
+    if (c->link.state != LINK_GREETING)
         return true; /* the connection broke: all requests are answered already */
     if (!err && !strange)
         return false;
     if (strange)
-        error_set(&c->why, STILE_REFUSED, 0, "the server that answers is not Redis");
+        error_set(&why, STILE_REFUSED, 0, "the server that answers is not Redis");
     else if (err->status == STILE_UNCERTAIN) /* no request of a caller was sent yet */
-        error_set(&c->why, STILE_UNREACHABLE, ETIMEDOUT, "the server does not answer");
+        error_set(&why, STILE_UNREACHABLE, ETIMEDOUT, "the server does not answer");
     else
-        c->why = *err;
-    error_wrap(&c->why, c->why.status, "%s", what);
-    go_down(c);
+        why = *err;
+    error_wrap(&why, why.status, "%s", what);
+    link_fail(&c->link, &why);
     return true;
 }
 
@@ -849,17 +400,16 @@ static bool greet(struct conn *c, const struct conn_arg *args, size_t n, conn_fn
     struct request *r = redis_request_new(args, n);
     uint64_t ns = c->options.target.timeout_ns;
 
-    ns = patience(c, ns ? ns : GREETING_NS, CONN_SILENCE_FRACTION);
     if (!r) {
-        error_set(&c->why, STILE_NOMEM, 0, "out of memory");
-        go_down(c);
+        fail_memory(c, "");
         return false;
     }
     r->fn = fn;
-    r->data = c;
     r->secret = true;
-    r->until_ns = loop_now(c->loop) + ns;
-    put_on_wire(c, r);
+    r->link.data = c;
+    r->link.wanted = true;
+    r->link.until_ns = loop_now(c->link.loop) + link_patience(&c->link, ns ? ns : GREETING_NS);
+    link_send(&c->link, &r->link);
     return true;
 }
 
@@ -896,92 +446,185 @@ static bool check_role(struct conn *c)
 
 /* Sent together; no other request is sent before they are answered: without SELECT it would use
  * another database. */
-static void on_opened(struct stream *stream)
+static void on_opened(struct link *link)
 {
-    struct conn *c = stream_owner(stream);
+    struct conn *c = conn_of(link);
     const struct conn_arg name[] = {CONN_TEXT("CLIENT"), CONN_TEXT("SETNAME"), CONN_TEXT("stile")};
 
-    enter(c);
-    c->state = GREETING;
-    if (log_in(c) && choose_db(c) && check_role(c) && greet(c, name, 3, on_name))
-        watch_time(c);
-    leave(c);
-}
+    struct stile_error err;
 
-/* ---- the stream ---- */
-
-static void on_data(struct stream *stream, const void *bytes, size_t n)
-{
-    struct conn *c = stream_owner(stream);
-    redisReply *reply;
-    enum resp_step step = redis_resp_feed(c->resp, bytes, n, &c->why) ? RESP_BAD : RESP_REPLY;
-
-    c->heard_ns = loop_now(c->loop);
-    enter(c);
-    while (step == RESP_REPLY && !c->freed && c->stream == stream) {
-        step = redis_resp_next(c->resp, &reply, &c->why);
-        if (step == RESP_REPLY) {
-            take_reply(c, reply);
-            freeReplyObject(reply);
-        }
-    }
-    if (step == RESP_BAD)
-        go_down(c);
-    leave(c);
-}
-
-static void on_closed(struct stream *stream, const struct stile_error *why)
-{
-    struct conn *c = stream_owner(stream);
-
-    enter(c);
-    c->why = *why;
-    go_down(c);
-    leave(c);
-}
-
-static const struct stream_events stream_events = {
-    .opened = on_opened, .data = on_data, .closed = on_closed};
-
-static void start_connecting(struct conn *c)
-{
-    struct stream_target target = c->options.target;
-
-    target.timeout_ns =
-        patience(c, target.timeout_ns ? target.timeout_ns : CONNECTING_NS, CONN_SILENCE_FRACTION);
-    write_address(c);
     c->resp = redis_resp_new();
-    if (!c->resp)
-        error_set(&c->why, STILE_NOMEM, 0, "out of memory");
-    else if (!stream_open(&c->stream, c->loop, &target, &stream_events, c, &c->why))
-        c->state = CONNECTING;
-    if (c->state != CONNECTING)
-        break_soon(c);
+    if (!c->resp) {
+        error_set(&err, STILE_NOMEM, 0, "out of memory");
+        link_fail(link, &err);
+    } else if (log_in(c) && choose_db(c) && check_role(c)) {
+        greet(c, name, 3, on_name);
+    }
 }
 
-static void on_retry(struct timer *timer)
+/* ---- down ---- */
+
+static void on_closed(struct link *link, const struct stile_error *why)
 {
-    start_connecting(container_of(timer, struct conn, retry));
+    struct conn *c = conn_of(link);
+
+    (void)why;
+    redis_resp_free(c->resp);
+    c->resp = NULL;
+    c->n_known = 0;
 }
 
-/* ---- leases ---- */
-
-unsigned redis_leases_add(struct leases *s, uint64_t lease_ns)
+static bool goes_on(struct link *link, bool steady)
 {
-    unsigned kind = lease_ns ? 63u - (unsigned)__builtin_clzll(lease_ns) : 0;
-    s->n[kind]++;
-    return kind;
+    struct conn *c = conn_of(link);
+    bool at_once = c->moved || link->left;
+
+    (void)steady;
+    c->moved = false;
+    if (at_once)
+        link->attempt = 0;
+    return at_once;
 }
 
-void redis_leases_remove(struct leases *s, unsigned kind)
+static void on_down(struct link *link, const struct stile_error *why, bool was_up)
 {
-    s->n[kind]--;
+    struct conn *c = conn_of(link);
+
+    (void)was_up;
+    c->events->down(c, why);
 }
 
-uint64_t redis_leases_shortest(const struct leases *s)
+static void on_late(struct link *link)
 {
-    for (unsigned kind = 0; kind < LEASES_KINDS; kind++)
-        if (s->n[kind])
-            return UINT64_C(1) << kind;
-    return UINT64_MAX;
+    struct conn *c = conn_of(link);
+
+    if (c->events->late)
+        c->events->late(c);
+}
+
+static void free_conn(struct link *link)
+{
+    free(conn_of(link));
+}
+
+static const struct link_class class = {
+    .in_order = true,
+    .write = write_request,
+    .opened = on_opened,
+    .received = on_bytes,
+    .failed = answer_request,
+    .free_request = free_request,
+    .late = on_late,
+    .closed = on_closed,
+    .next = goes_on,
+    .down = on_down,
+    .free = free_conn,
+};
+
+/* ---- new, free, move ---- */
+
+static bool keep(char **to, const char **option)
+{
+    if (!*option)
+        return true;
+    *to = strdup(*option);
+    *option = *to;
+    return *to;
+}
+
+static bool keep_options(struct conn *c, const struct conn_options *options)
+{
+    c->options = *options;
+    if (!c->options.answer_ns)
+        c->options.answer_ns = DEFAULT_ANSWER_NS;
+    return keep(&c->host, &c->options.target.host) && keep(&c->path, &c->options.target.path) &&
+           keep(&c->user, &c->options.user) && keep(&c->password, &c->options.password);
+}
+
+static void free_members(struct conn *c)
+{
+    for (struct conn_channel *next; c->channels; c->channels = next) {
+        next = c->channels->next;
+        free(c->channels);
+    }
+    if (c->password)
+        explicit_bzero(c->password, strlen(c->password));
+    free(c->password);
+    free(c->user);
+    free(c->host);
+    free(c->path);
+}
+
+void redis_conn_free(struct conn *c)
+{
+    if (!c || c->link.freed)
+        return;
+    free_members(c);
+    link_free(&c->link);
+}
+
+void redis_conn_forked(struct conn *c)
+{
+    if (c)
+        link_forked(&c->link);
+}
+
+static int init_link(struct conn *c, struct loop *loop)
+{
+    const struct link_options options = {
+        .target = c->options.target,
+        .answer_ns = c->options.answer_ns,
+        .silence_ns = GIVE_UP_AFTER * c->options.answer_ns,
+        .leases = c->options.leases,
+        .window = c->options.window,
+        .pending_max = CONN_PENDING_MAX,
+        .pending_bytes = STREAM_OUT_MAX,
+    };
+    return link_init(&c->link, loop, &class, &options);
+}
+
+enum stile_status redis_conn_new(struct conn **out, struct loop *loop,
+                                 const struct conn_options *options,
+                                 const struct conn_events *events, void *owner,
+                                 struct stile_error *err)
+{
+    if (options->user && !options->password)
+        return error_set(err, STILE_MISUSE, 0, "a user is given without a password");
+    struct conn *c = calloc(1, sizeof *c);
+    if (!c || !keep_options(c, options) || init_link(c, loop)) {
+        if (c)
+            free_members(c);
+        free(c);
+        return error_set(err, STILE_NOMEM, 0, "out of memory");
+    }
+    c->events = events;
+    c->owner = owner;
+    link_start(&c->link);
+    *out = c;
+    return STILE_OK;
+}
+
+enum stile_status redis_conn_move(struct conn *c, const char *host, uint16_t port,
+                                  const struct stile_error *why, struct stile_error *err)
+{
+    char *copy = strdup(host);
+
+    if (!copy)
+        return error_set(err, STILE_NOMEM, 0, "out of memory");
+    free(c->host);
+    c->options.target.host = c->host = copy;
+    c->options.target.port = port;
+    c->link.options.target = c->options.target;
+    if (!why)
+        return STILE_OK;
+    c->moved = true;
+    link_fail_soon(&c->link, why);
+    return STILE_OK;
+}
+
+void redis_conn_reconnect(struct conn *c, const struct stile_error *why)
+{
+    c->suspect = true;
+    if (c->link.state == LINK_UP)
+        link_leave(&c->link, why);
 }

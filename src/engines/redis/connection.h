@@ -1,9 +1,9 @@
 /* One connection to a Redis server, kept up: RESP2 over a stream, replies in the order of requests.
  *
  * A connection is made for one server and comes up by itself: it connects, authenticates, selects
- * its database, and calls up(). When it breaks it calls down(why) and connects again, after a
- * random time up to 20 ms × 2ⁿ, 2 s at most; each failed attempt calls down(), too. A connection
- * for messages subscribes and sends nothing else.
+ * its database, and calls up(). When it breaks it calls down(why) and connects again, as kit/link.h
+ * says; each failed attempt calls down(), too. A connection for messages subscribes and sends
+ * nothing else.
  *
  * Every request that redis_conn_send() or redis_conn_eval() took is answered through its callback
  * exactly once, from the loop and never from inside the call:
@@ -15,16 +15,8 @@
  *     server may have executed it, or may do so later. Any other status, mostly UNREACHABLE: it was
  *     never executed.
  *
- * Requests wait while a connection is being made, and fail at once between two attempts: the caller
- * learns at once that the server is down.
- *
- * A request that is overdue is answered with UNCERTAIN, but its connection stays for a while, so
- * that a withdrawal sent after it can't overtake it: bytes of a closed connection may be read by a
- * stopped server after those of a newer one. Its answer is dropped when it comes. After four times
- * as long without any reply the connection is given up, and earlier if leases depend on it: after a
- * quarter of the shortest one. A lease is renewed when a third of it is over, which leaves time for
- * two more connections. So connecting takes no longer than a quarter, either, and the pause before
- * the next attempt no longer than an eighth.
+ * kit/link.h has the rest: which requests wait and which fail at once, what happens to those that
+ * are overdue, and how long a silent server is given.
  *
  * A server that answers READONLY or MASTERDOWN is a replica: behind a virtual address, a proxy or a
  * name, the primary is elsewhere by now, while the old connection would last for ever. The
@@ -36,44 +28,18 @@
 #ifndef STILE_REDIS_CONNECTION_H
 #define STILE_REDIS_CONNECTION_H
 
-#include <hiredis/hiredis.h>
-
-#include "engines/redis/lua.h"
-#include "io/stream.h"
+#include "engines/redis/resp.h"
 
 struct conn;
-struct request;
-
-/* ---- leases ---- */
-
-#define LEASES_KINDS 64
-
-/* The leases that depend on a connection. The shortest limits how long the connection may be
- * silent: it must be given up early enough for a second and a third one to renew in time.
- *
- * All zero at the start. Counted by powers of two, so that adding or removing one looks at no
- * other. */
-struct leases {
-    uint32_t n[LEASES_KINDS];
-};
-
-/* Returns the kind that redis_leases_remove() needs. */
-unsigned redis_leases_add(struct leases *leases, uint64_t lease_ns);
-void redis_leases_remove(struct leases *leases, unsigned kind);
-
-/* At most the shortest lease and more than half of it; UINT64_MAX: there is none. */
-uint64_t redis_leases_shortest(const struct leases *leases);
-
-/* ---- connections ---- */
 
 /* Copied by redis_conn_new(), but for target.tls, which must outlive the connection. */
 struct conn_options {
     struct stream_target target; /* timeout_ns: for AUTH and SELECT once more */
     const char *user, *password; /* NULL: none; a user without password is MISUSE */
     unsigned db;
-    bool primary;                /* a server that turns out to be a replica is left */
-    uint64_t answer_ns;          /* how long a request may go unanswered; 0: 3 s */
-    const struct leases *leases; /* the leases that depend on it; borrowed; NULL: none */
+    bool primary;                     /* a server that turns out to be a replica is left */
+    uint64_t answer_ns;               /* how long a request may go unanswered; 0: 3 s */
+    const struct link_leases *leases; /* that depend on it; borrowed; NULL: none */
     size_t window; /* how many may be sent and unanswered; the rest wait here in order, and
                     * their time begins when they are sent; 0: any number */
 };
@@ -96,16 +62,6 @@ struct conn_events {
      * redis_conn_answer(). */
     bool (*answers)(struct conn *conn, struct request *request, const redisReply *reply);
 };
-
-/* The reply is freed after the call. */
-typedef void conn_fn(void *data, const redisReply *reply, const struct stile_error *err);
-
-struct conn_arg {
-    const void *bytes;
-    size_t len;
-};
-
-#define CONN_TEXT(text) ((struct conn_arg){(text), strlen(text)})
 
 /* Starts to connect, which ends in up() or down(). Fails only for lack of memory or for
  * options that make no sense. */
@@ -167,5 +123,33 @@ void redis_conn_reconnect(struct conn *conn, const struct stile_error *why);
 
 void redis_conn_free(struct conn *conn);   /* no callback or event follows; safe inside one */
 void redis_conn_forked(struct conn *conn); /* in a child: closes the fd and nothing else */
+
+/* ---- inside of it, for connection.c and its tests ---- */
+
+#define CONN_KNOWN_MAX 16
+
+struct conn_channel {
+    struct conn_channel *next;
+    size_t len;
+    char name[];
+};
+
+struct conn {
+    struct link link;
+    const struct conn_events *events;
+    void *owner;
+    struct conn_options options; /* owns its strings */
+    char *host, *path, *user, *password;
+
+    struct resp *resp;                       /* while the stream is open */
+    const struct lua *known[CONN_KNOWN_MAX]; /* scripts whose source the server has seen */
+    unsigned n_known;
+    bool pushes; /* for subscriptions only */
+    struct conn_channel *channels;
+
+    bool moved;      /* connect to another address, at once */
+    bool suspect;    /* a replica answered: the next connection asks for the role first */
+    bool role_asked; /* on this connection */
+};
 
 #endif

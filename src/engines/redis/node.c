@@ -165,18 +165,17 @@ static void ask_again(struct timer *timer)
 {
     struct node *node = container_of(timer, struct node, again);
     uint64_t now_ns = loop_now(node->redis->engine.loop);
-    struct request_queue queue;
-    redis_requests_init(&queue);
-    redis_requests_append(&queue, &node->later);
-    for (struct request *request; (request = redis_requests_pop(&queue));) {
-        if (!request->fn)
+    struct link_queue queue = {0};
+    link_queue_append(&queue, &node->later);
+    for (struct request *request; (request = redis_request_pop(&queue));) {
+        if (!request->link.wanted)
             redis_request_free(request);
-        else if (request->until_ns <= now_ns)
+        else if (request->link.until_ns <= now_ns)
             redis_conn_answer(request, &node->why);
         else if (node->conn && redis_conn_is_up(node->conn))
             redis_conn_give(node->conn, request, false);
         else
-            redis_requests_push(&node->later, request);
+            link_queue_push(&node->later, &request->link);
     }
     if (node->later.first)
         arm_again(node);
@@ -186,7 +185,7 @@ void redis_node_send_later(struct node *node, struct request *request, const red
 {
     if (!node->later.first)
         redis_error_explain(why, &node->why);
-    redis_requests_push(&node->later, request);
+    link_queue_push(&node->later, &request->link);
     arm_again(node);
 }
 
@@ -196,7 +195,6 @@ enum stile_status redis_node_init(struct node *node, struct redis *redis, const 
                                   uint16_t port, struct stile_error *err)
 {
     *node = (struct node){.options = redis->options, .again.fn = ask_again};
-    redis_requests_init(&node->later);
     node->host = host ? strdup(host) : NULL;
     if ((host && !node->host) || loop_reserve(redis->engine.loop, 1)) {
         free(node->host);
@@ -218,7 +216,8 @@ void redis_node_close(struct node *node)
     redis_conn_free(node->conn);
     redis_conn_free(node->wait_conn);
     node->pubsub = node->conn = node->wait_conn = NULL;
-    redis_requests_clear(&node->later);
+    for (struct request *request; (request = redis_request_pop(&node->later));)
+        redis_request_free(request);
     loop_disarm(node->redis->engine.loop, &node->again);
     loop_unreserve(node->redis->engine.loop, 1);
     free(node->host);

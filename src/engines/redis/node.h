@@ -2,7 +2,7 @@
 #ifndef STILE_REDIS_NODE_H
 #define STILE_REDIS_NODE_H
 
-#include "engines/redis/request.h"
+#include "engines/redis/connection.h"
 
 struct redis;
 struct redis_claim;
@@ -20,7 +20,7 @@ struct node {
     bool subscribed; /* the subscription is in effect */
     unsigned slots;  /* of a Cluster: how many it has */
 
-    struct request_queue later; /* to be sent again here, after a while */
+    struct link_queue later; /* to be sent again here, after a while */
     struct timer again;
     unsigned agains;
     struct stile_error why; /* the error that made them wait */

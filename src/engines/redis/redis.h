@@ -53,7 +53,7 @@ struct redis_claim {
     uint64_t foreign_hash; /* of the value of another client's key */
     uint64_t foreign_ns;   /* when that value was first seen */
     uint64_t behind_ns;    /* since when another client's key blocks it; 0: none does */
-    unsigned lease_kind;   /* while listed: for redis_leases_remove() */
+    unsigned lease_kind;   /* while listed: for link_leases_remove() */
     struct timer timer;    /* the next look of a waiter */
     struct batch *batch;
     struct node *asked_at;               /* the node that claim.lua was last sent to */
@@ -105,8 +105,8 @@ struct redis {
     char *user, *password, *path;
     struct redis_claim *by_owner[OWNER_BUCKETS];
     struct redis_claim *oldest, *newest;
-    struct leases leases;  /* of all listed claims */
-    struct batch *batches; /* renewals under way */
+    struct link_leases leases; /* of all listed claims */
+    struct batch *batches;     /* renewals under way */
 };
 
 static inline struct redis *redis_of(struct engine *engine)

@@ -2,7 +2,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engines/redis/request.h"
 #include "engines/redis/resp.h"
 
 /* ---- replies ---- */
@@ -267,7 +266,7 @@ static struct request *alloc(size_t len)
     struct request *r = malloc(sizeof *r + len);
 
     if (r)
-        *r = (struct request){.len = len};
+        *r = (struct request){.link.len = len};
     return r;
 }
 
@@ -299,7 +298,7 @@ struct request *redis_request_new_eval(const struct lua *lua, const struct conn_
 void redis_request_free(struct request *r)
 {
     if (r && r->secret)
-        explicit_bzero(r->bytes, r->len);
+        explicit_bzero(r->bytes, r->link.len);
     free(r);
 }
 
@@ -332,80 +331,7 @@ int redis_request_write(struct request *r, struct stream *stream, bool with_sour
     if (r->lua)
         rc = with_source || r->forgotten ? write_source(r, stream) : write_name(r, stream);
     if (!rc)
-        rc = stream_write(stream, r->bytes, r->len);
-    r->end = rc ? UINT64_MAX : stream_written(stream);
+        rc = stream_write(stream, r->bytes, r->link.len);
+    r->link.end = rc ? UINT64_MAX : stream_written(stream);
     return rc;
-}
-
-/* ---- queues of requests ---- */
-
-void redis_requests_init(struct request_queue *queue)
-{
-    *queue = (struct request_queue){0};
-    queue->tail = &queue->first;
-}
-
-void redis_requests_push(struct request_queue *queue, struct request *r)
-{
-    r->next = NULL;
-    *queue->tail = r;
-    queue->tail = &r->next;
-    queue->n++;
-    queue->bytes += r->len;
-}
-
-struct request *redis_requests_pop(struct request_queue *queue)
-{
-    struct request *r = queue->first;
-
-    if (!r)
-        return NULL;
-    queue->first = r->next;
-    if (!queue->first)
-        queue->tail = &queue->first;
-    queue->n--;
-    queue->bytes -= r->len;
-    return r;
-}
-
-void redis_requests_append(struct request_queue *queue, struct request_queue *more)
-{
-    if (!more->first)
-        return;
-    *queue->tail = more->first;
-    queue->tail = more->tail;
-    queue->n += more->n;
-    queue->bytes += more->bytes;
-    redis_requests_init(more);
-}
-
-void redis_requests_forget(struct request_queue *queue, const void *data)
-{
-    for (struct request *r = queue->first; r; r = r->next)
-        if (r->data == data)
-            r->fn = NULL;
-}
-
-bool redis_requests_cancel(struct request_queue *queue, const void *data)
-{
-    struct request_queue rest;
-    bool any = false;
-
-    redis_requests_init(&rest);
-    for (struct request *r; (r = redis_requests_pop(queue));) {
-        if (r->data != data) {
-            redis_requests_push(&rest, r);
-            continue;
-        }
-        any = true;
-        redis_request_free(r);
-    }
-    redis_requests_append(queue, &rest);
-    return any;
-}
-
-void redis_requests_clear(struct request_queue *queue)
-{
-    for (struct request *r; (r = redis_requests_pop(queue));)
-        redis_request_free(r);
 }

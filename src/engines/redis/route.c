@@ -91,7 +91,7 @@ void redis_route_forget(struct redis *redis, const void *data)
     for (size_t i = 0; i < n; i++) {
         if (nodes[i]->conn)
             redis_conn_forget(nodes[i]->conn, data);
-        redis_requests_forget(&nodes[i]->later, data);
+        link_queue_forget(&nodes[i]->later, data);
     }
 }
 

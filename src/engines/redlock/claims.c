@@ -51,7 +51,7 @@ static void list_claim(struct redlock_claim *claim)
     claim->newer = NULL;
     *(redlock->newest ? &redlock->newest->newer : &redlock->oldest) = claim;
     redlock->newest = claim;
-    claim->lease_kind = redis_leases_add(&redlock->leases, redlock_base(claim)->ttl_ns);
+    claim->lease_kind = link_leases_add(&redlock->leases, redlock_base(claim)->ttl_ns);
 }
 
 static void unlist_claim(struct redlock_claim *claim)
@@ -63,7 +63,7 @@ static void unlist_claim(struct redlock_claim *claim)
     *at = claim->next;
     *(claim->older ? &claim->older->newer : &redlock->oldest) = claim->newer;
     *(claim->newer ? &claim->newer->older : &redlock->newest) = claim->older;
-    redis_leases_remove(&redlock->leases, claim->lease_kind);
+    link_leases_remove(&redlock->leases, claim->lease_kind);
 }
 
 static struct redlock_claim *find(struct redlock *redlock, const char *owner)

@@ -64,7 +64,7 @@ struct redlock_claim {
     bool plain;      /* asked by SET alone: no node has reported its holder */
     bool contended;  /* the last time it had to wait: asked so that it is queued at once */
     unsigned tries, looks, rounds;
-    unsigned lease_kind;       /* while it is in by_owner: for redis_leases_remove() */
+    unsigned lease_kind;       /* while it is in by_owner: for link_leases_remove() */
     char group[GROUP_MAX + 1]; /* the epoch of all votes that are counted together */
     uint64_t token;            /* that we ask for */
     uint64_t last_token;       /* of this handle's last grant; stays between claims */
@@ -115,9 +115,9 @@ struct redlock {
     char info[INFO_MAX]; /* "pid host command", shown by stile show */
     struct redlock_claim *by_owner[OWNER_BUCKETS];
     struct redlock_claim *oldest, *newest;
-    struct leases leases;     /* of all claims in by_owner */
-    struct batch *batches;    /* renewals under way */
-    struct removal *removals; /* releases and withdrawals under way */
+    struct link_leases leases; /* of all claims in by_owner */
+    struct batch *batches;     /* renewals under way */
+    struct removal *removals;  /* releases and withdrawals under way */
 };
 
 static inline struct redlock *redlock_of(struct engine *engine)
