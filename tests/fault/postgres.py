@@ -326,8 +326,8 @@ def standby(t, server):
     server.sql("checkpoint")
     backup = server.dir + "/copy"
     subprocess.run([*server.prefix, tool("pg_basebackup"), "-h", "127.0.0.1", "-p",
-                    str(server.port), "-U", "postgres", "-D", backup, "-R", "-c", "fast"],
-                   check=True, cwd="/")
+                    str(server.port), "-U", "postgres", "-D", backup, "-R", "-c", "fast",
+                    "--no-sync"], check=True, cwd="/")
     other = PostgresServer.__new__(PostgresServer)
     other.__dict__.update(server.__dict__, data=backup, dir=server.dir, process=None)
     other.port = free_port()

@@ -26,7 +26,8 @@ def copy_of(server):
     server.sql("checkpoint")
     data = server.dir + "/copy"
     subprocess.run([*server.prefix, tool("pg_basebackup"), "-h", "127.0.0.1", "-p", str(server.port),
-                    "-U", "postgres", "-D", data, "-R", "-c", "fast"], check=True, cwd="/")
+                    "-U", "postgres", "-D", data, "-R", "-c", "fast", "--no-sync"],
+                   check=True, cwd="/")
     copy = PostgresServer.__new__(PostgresServer)
     os.mkdir(server.dir + "/of-copy")
     copy.__dict__.update(server.__dict__, data=data, dir=server.dir + "/of-copy", process=None,
