@@ -1,6 +1,7 @@
 """mode=table of mysql in trouble: servers that crash or are full, sessions and statements that are
 killed, transactions in each other's way, holders that are stopped, clocks that are changed."""
 import os
+import re
 import signal
 import time
 
@@ -16,6 +17,8 @@ LOCK_WAITS = ("select trx_mysql_thread_id from information_schema.innodb_trx "
               "where trx_state = 'LOCK WAIT'")
 SESSIONS = ("select id from information_schema.processlist where id <> connection_id() and "
             "db = 'tests'")
+# Not by SLEEP(): a KILL of one that calls it may take two seconds, and a release with it.
+ASLEEP = "select id from information_schema.processlist where state = 'User lock'"
 
 hostile_defaults = on_server(
     "--max-statement-time=0.3", "--innodb-lock-wait-timeout=1", "--autocommit=0",
@@ -138,17 +141,33 @@ def waiter_is_woken(t, server):
     cursor = other(server)
     kills = "select variable_value from information_schema.global_status where " \
             "variable_name = 'com_kill'"
-    asleep = "select count(*) from information_schema.processlist where state = 'User sleep'"
     cursor.execute("select get_lock('stile bell', 0)")
     held = t.hold("x", "--ttl", "60s")
     waiting = wait_for(t)
-    spin(lambda: server.sql(asleep) == "1")
+    spin(lambda: len(server.sql(ASLEEP).split()) == 1)
     spin(lambda: server.sql("select count(*) from stile_claim where bell is not null") == "1")
     expect(server.sql(kills), "0")
     t.release(held)
     expect(waiting.line(), "2")
     expect(waiting.wait(), 0)
     expect(server.sql(kills), "1")
+
+
+@on_server(mode="table")
+def shared_session_is_killed(t, server):
+    """A waiter whose shared session is ended: the sleeping one ends as well, and it is still served"""
+    held = t.hold("x", "--ttl", "60s")
+    waiting = wait_for(t, "x", "--ttl", "60s")
+    spin(lambda: server.sql("select count(*) from stile_claim where bell is not null") == "1")
+    asleep = server.sql(ASLEEP)
+    info = server.sql("select info from information_schema.processlist where id = " + asleep)
+    shared = re.search("'stile sleep ([0-9]+)'", info).group(1)
+    expect(server.sql("select is_used_lock('stile sleep %s')" % shared), shared)
+    server.sql("kill " + shared)
+    spin(lambda: asleep not in server.sql(SESSIONS).split())
+    t.release(held)
+    expect(waiting.line(), "2")
+    expect(waiting.wait(), 0)
 
 
 @on_server(mode="table")
@@ -235,5 +254,6 @@ def client_clock_is_changed(t, server):
 
 
 run_tests([server_crashes, disk_is_full, session_is_killed, statement_is_killed, answers_are_lost,
-           waiter_is_woken, parked_waiters_only_look, waiter_is_killed, deadlock_victim,
-           row_is_locked_for_long, hostile_defaults, holder_is_stopped, client_clock_is_changed])
+           waiter_is_woken, shared_session_is_killed, parked_waiters_only_look, waiter_is_killed,
+           deadlock_victim, row_is_locked_for_long, hostile_defaults, holder_is_stopped,
+           client_clock_is_changed])

@@ -32,6 +32,7 @@ struct my {
     struct leases leases; /* mode=table */
     struct pool pool;
     struct session *sleeper; /* mode=table: sleeps until a claim is granted; NULL: none */
+    uint64_t sleep_id;       /* the shared session whose lock it waits for to sleep */
     uint64_t wakeup_again_ns;
     struct timer wakeup_check; /* while it sleeps: a wake-up may have been missed */
     struct options options;

@@ -53,7 +53,8 @@ char *maria_sql_table_list(const char *prefix);
 char *maria_sql_rollback(void);
 char *maria_sql_wakeup_listen(const struct my *my);
 char *maria_sql_wakeup_granted(const struct my *my);
-char *maria_sql_wakeup_sleep(void);
+char *maria_sql_wakeup_prepare(const struct my *my);
+char *maria_sql_wakeup_sleep(const struct my *my);
 
 /* mode=table&dialect=shedlock, in shedlock.c */
 char *maria_sql_shed_claim(struct lease *lease);

@@ -128,9 +128,15 @@ char *maria_sql_wakeup_granted(const struct my *my)
         my->identity.owner);
 }
 
-char *maria_sql_wakeup_sleep(void)
+/* Its one purpose is that the sleeping session can wait for it. */
+char *maria_sql_wakeup_prepare(const struct my *my)
 {
-    return maria_sql_written("DO SLEEP(60)");
+    return maria_sql_written("SELECT GET_LOCK('stile sleep %" PRIu64 "',0)", my->sleep_id);
+}
+
+char *maria_sql_wakeup_sleep(const struct my *my)
+{
+    return maria_sql_written("SELECT GET_LOCK('stile sleep %" PRIu64 "',60)", my->sleep_id);
 }
 
 char *maria_sql_rollback(void)
@@ -185,9 +191,13 @@ static void ignore(void *data, const struct answer *a)
 
 /* ---- wake-ups ---- */
 
-/* MySQL has no NOTIFY. But another session can end a statement that sleeps in the server (KILL
+/* MySQL has no NOTIFY. But another session can end a statement that waits in the server (KILL
  * QUERY): that is how a release wakes the next waiter. The session that sleeps for a client is
  * found by a GET_LOCK that ends with it, so no other statement is ever hit.
+ *
+ * It sleeps by waiting for a lock that the client's shared session has. It does not call SLEEP():
+ * all sessions that do share one mutex, and when two are killed at about the same moment, MariaDB
+ * lets the sleeper and KILL wait for each other for two seconds, and the release with them.
  *
  * One session sleeps for all waiting claims of a client. When it is woken, one query finds out
  * which of them were granted, however many wait. A wake-up may be missed while the session is
@@ -227,27 +237,67 @@ static void on_check(struct timer *timer)
 
 /* ---- the sleeping session ---- */
 
+static bool has_got_lock(const struct answer *a)
+{
+    const char *text = a->err ? NULL : maria_outcome_text(answer_last(a), 0);
+    return text && strcmp(text, "1") == 0;
+}
+
+static void forget_sleeper(struct my *my)
+{
+    sql_pool_forget(&my->pool, my->sleeper);
+    my->sleeper = NULL;
+    my->leases.hearing = false;
+}
+
+static void stop_wakeups(struct session *session)
+{
+    forget_sleeper(session->my);
+    sql_session_free(session);
+}
+
+/* It was ended, or slept long enough. If it has got the lock, the shared session is gone, and it
+ * could not sleep any longer. */
 static void on_woken(void *data, const struct answer *a)
 {
     struct session *session = data;
     struct my *my = session->my;
     if (session->base.state != UP)
         return;
-    (void)a; /* it was ended, or slept long enough */
-    if (sql_lease_is_waiting(&my->leases)) {
-        sleep_again(session);
-        find_granted(my);
-    } else {
-        my->leases.hearing = false;
-        my->sleeper = NULL;
-        sql_session_free(session);
+    if (has_got_lock(a) || !sql_lease_is_waiting(&my->leases)) {
+        stop_wakeups(session);
+        return;
     }
+    sleep_again(session);
+    find_granted(my);
 }
 
 static void sleep_again(struct session *session)
 {
     session->base.waits = true;
-    maria_send(session, maria_sql_wakeup_sleep(), on_woken, session, NULL);
+    maria_send(session, maria_sql_wakeup_sleep(session->my), on_woken, session, NULL);
+}
+
+static void on_prepared(void *data, const struct answer *a)
+{
+    struct session *session = data;
+    struct my *my = session->my;
+    if (!has_got_lock(a)) {
+        stop_wakeups(session);
+        return;
+    }
+    my->leases.hearing = true;
+    sleep_again(session);
+    find_granted(my);
+    sql_lease_ask_again(&my->leases); /* their rows do not have the sleeping session yet */
+}
+
+/* Behind a proxy the sleep would block a session that others need. */
+static bool is_direct(const struct my *my)
+{
+    const struct session *shared = my->pool.shared;
+    return shared && shared->base.state == UP &&
+           shared->base.backend == mysql_thread_id(shared->conn);
 }
 
 static void on_listening(void *data, const struct answer *a)
@@ -256,10 +306,10 @@ static void on_listening(void *data, const struct answer *a)
     struct my *my = session->my;
     if (a->err || session->base.state != UP)
         return;
-    my->leases.hearing = true;
-    sleep_again(session);
-    find_granted(my);
-    sql_lease_ask_again(&my->leases); /* their rows do not have the sleeping session yet */
+    my->sleep_id = is_direct(my) ? my->pool.shared->base.backend : 0;
+    if (!my->sleep_id ||
+        maria_send(my->pool.shared, maria_sql_wakeup_prepare(my), on_prepared, session, NULL))
+        stop_wakeups(session);
 }
 
 static void wakeup_up(struct session *session)
@@ -270,8 +320,7 @@ static void wakeup_up(struct session *session)
 
 static void wakeup_down(struct session *session)
 {
-    session->my->sleeper = NULL;
-    session->my->leases.hearing = false;
+    forget_sleeper(session->my);
 }
 
 static void wakeup_ended(struct session *session, const struct stile_error *why)
@@ -281,14 +330,6 @@ static void wakeup_ended(struct session *session, const struct stile_error *why)
 
 static const struct session_events wakeup_events = {
     .up = wakeup_up, .down = wakeup_down, .ended = wakeup_ended};
-
-/* Behind a proxy the sleep would block a session that others need. */
-static bool is_direct(const struct my *my)
-{
-    const struct session *shared = my->pool.shared;
-    return shared && shared->base.state == UP &&
-           shared->base.backend == mysql_thread_id(shared->conn);
-}
 
 void maria_wakeup_init(struct my *my)
 {
