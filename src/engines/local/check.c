@@ -1,6 +1,6 @@
 /* Checks the whole file, for a process that is alone in it. Every cell must have the right checksum
- * and be reached exactly once, and every queue must follow the rule. Then no later walk can go
- * astray, and damage is reported before anything is granted. */
+ * and be reached exactly once, and every queue must follow the rule: damage is reported before
+ * anything is granted. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -152,8 +152,8 @@ void local_wakeup_make_due(struct local *local, struct watcher *watcher);
 void local_wakeup_make_all_due(struct local *local);
 void local_wakeup_forget_due(struct local *local, struct watcher *watcher);
 
-/* Sends all wake-ups. Claims and observers of sessions found dead are removed, and whatever waited
- * for them is woken as well. */
+/* Sends all wake-ups. Removes claims and observers of sessions found dead, and wakes those that
+ * waited for them. */
 void local_wakeup_deliver(struct local *local, struct wakeups *wakeups);
 void local_wakeup_ask_listener(struct local *local, uint64_t id);
 

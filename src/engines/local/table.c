@@ -58,7 +58,7 @@ const struct chained_cell *local_chain_at(struct tx *tx, uint32_t index)
 {
     const union cell *cell = local_tx_peek(tx, index);
     if (cell->kind != CELL_NAME && cell->kind != CELL_SESSION)
-        local_tx_fail(tx, STILE_CORRUPT, 0, "a hash chain leads astray");
+        local_tx_fail(tx, STILE_CORRUPT, 0, "a hash chain links to a wrong cell");
     return tx_is_ok(tx) ? &cell->chained : &nothing.chained;
 }
 

@@ -236,8 +236,8 @@ static struct connection *find_connection(struct local *local, uint64_t session)
 }
 
 /* Finding a socket by its path is the largest part of a hand-over. Only every CONNECT_EACH-th
- * session without a connection gets one: where there are more sessions than connections, most would
- * be made in vain. */
+ * session without a connection gets one: if there are more sessions than connections, most would
+ * never be used. */
 static void make_connection(struct local *local, uint64_t session,
                             const struct sockaddr_un *address)
 {

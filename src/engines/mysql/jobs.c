@@ -115,7 +115,7 @@ static bool has_returning(const struct job_request *request)
 
 #define SKIP_LOCKED " FOR UPDATE SKIP LOCKED"
 
-#define TOLD "id,token,tries,job_key,payload,last_error," MS_SINCE("added_at") ",state"
+#define JOB_COLUMNS "id,token,tries,job_key,payload,last_error," MS_SINCE("added_at") ",state"
 
 /* 1, 2: what stands before and after a column's name for its old value; 3: the condition for too
  * many attempts. */
@@ -149,7 +149,7 @@ static void put_claim(FILE *out, const struct job_request *request, uint64_t tag
     fprintf(out, " AND due_at<=" NOW " ORDER BY due_at,id LIMIT %zu" SKIP_LOCKED, request->max);
     fputs(returns ? BECOMES : BECOME, out);
     put_claimed(out, request, tag, returns ? "VALUES(" : "d.", returns ? ")" : "");
-    fputs(returns ? " RETURNING " TOLD : "", out);
+    fputs(returns ? " RETURNING " JOB_COLUMNS : "", out);
 }
 
 /* The tokens that are acked, where there is RETURNING; else how many. */
@@ -206,7 +206,7 @@ static void put_found(FILE *out, const struct job_request *request, uint64_t tag
         fputs(request->verb == JOB_EXTEND ? " AND state='claimed'" : " AND state<>'claimed'", out);
         return;
     }
-    fputs("SELECT " TOLD " FROM stile_job FORCE INDEX (due)", out);
+    fputs("SELECT " JOB_COLUMNS " FROM stile_job FORCE INDEX (due)", out);
     put_queue(out, request);
     fprintf(out,
             " AND due_at>" NOW " AND due_at<=" NOW "+INTERVAL %" PRId64
@@ -313,7 +313,7 @@ static void put_request(FILE *out, const struct job_request *request, uint64_t t
 /* Acks go first: all in one packet where the server can return the deleted rows, else one by
  * one; the same with added jobs. Where a statement cannot return what it has changed, a packet
  * of its own finds that out: unlike the statement, it can be repeated. */
-enum step { ACKING, ASKING, FINDING, LOOKING, OVER };
+enum step { ACKING, RUNNING, READING_CHANGES, READING_DUE, OVER };
 
 struct progress {
     uint64_t tag; /* of its claim */
@@ -424,7 +424,7 @@ static enum step take_acks(struct job_request *request, const struct outcome *la
     progress->from = progress->to;
     if (progress->from < request->n)
         return ACKING;
-    return request->verb == JOB_ACK ? OVER : ASKING;
+    return request->verb == JOB_ACK ? OVER : RUNNING;
 }
 
 static enum step take_added(struct job_request *request, const struct outcome *last)
@@ -436,7 +436,7 @@ static enum step take_added(struct job_request *request, const struct outcome *l
     for (MYSQL_ROW row; last->rows && at < progress->to && (row = mysql_fetch_row(last->rows));)
         request->ids[at++] = strtoull(row[0], NULL, 10);
     progress->from = progress->to;
-    return progress->from < request->n_entries ? ASKING : OVER;
+    return progress->from < request->n_entries ? RUNNING : OVER;
 }
 
 /* A procedure returns rows, the previous schema's statement a count. */
@@ -453,10 +453,10 @@ static enum step take_changes(struct job_request *request, const struct outcome 
     struct progress *progress = progress_of(request);
     progress->changed = last->rows ? 0 : (unsigned)last->affected;
     if (progress->changed > 0)
-        return FINDING;
+        return READING_CHANGES;
     take_rows(request, last);
     bool none = !last->rows || mysql_num_rows(last->rows) == 0;
-    return request->verb == JOB_CLAIM && none ? LOOKING : OVER;
+    return request->verb == JOB_CLAIM && none ? READING_DUE : OVER;
 }
 
 /* Jobs that the claim has marked as dead are not among those it finds. */
@@ -465,7 +465,7 @@ static enum step take_found(struct job_request *request, const struct outcome *l
     struct progress *progress = progress_of(request);
     bool missing = last->rows && mysql_num_rows(last->rows) < progress->changed;
     if (request->verb == JOB_CLAIM && missing && progress->undone++ < UNDONE_MAX)
-        return FINDING;
+        return READING_CHANGES;
     take_rows(request, last);
     return OVER;
 }
@@ -502,9 +502,9 @@ static enum step take_answer(struct job_request *request, const struct answer *a
     switch (progress_of(request)->step) {
     case ACKING:
         return take_acks(request, last);
-    case FINDING:
+    case READING_CHANGES:
         return take_found(request, last);
-    case LOOKING:
+    case READING_DUE:
         return take_due(request, last);
     default:
         return take_asked(request, a);
@@ -539,7 +539,7 @@ static void on_answer(void *data, const struct answer *a)
     request->sent_ns = a->sent_ns;
     if (!a->err) {
         progress->step = take_answer(request, a);
-    } else if (progress->step == LOOKING) {
+    } else if (progress->step == READING_DUE) {
         progress->step = OVER;
     } else if (!maria_error_is_undone(a->code) || progress->undone++ >= UNDONE_MAX) {
         explain(&why, request, a);
@@ -576,10 +576,10 @@ static void put_packet(FILE *out, struct job_request *request)
     case ACKING:
         put_acks(out, request);
         break;
-    case FINDING:
+    case READING_CHANGES:
         put_found(out, request, progress->tag);
         break;
-    case LOOKING:
+    case READING_DUE:
         put_due(out, request);
         break;
     default:
@@ -622,7 +622,7 @@ void maria_jobs(struct engine *engine, struct job_request *request)
     else {
         bool acks = request->n > 0 && (request->verb == JOB_ACK || request->verb == JOB_CLAIM);
         *progress_of(request) =
-            (struct progress){.tag = ++my->job_claims, .step = acks ? ACKING : ASKING};
+            (struct progress){.tag = ++my->job_claims, .step = acks ? ACKING : RUNNING};
         status = send_next(request, &err);
     }
     if (status)

@@ -47,7 +47,7 @@ CREATE TABLE IF NOT EXISTS stile_claim (
     mode ENUM('exclusive', 'shared', 'slots') NOT NULL,
     slots INT UNSIGNED NOT NULL,
     held BOOLEAN NOT NULL,
-    ghost BOOLEAN NOT NULL DEFAULT FALSE, -- nobody's any more: kept back until its end
+    ghost BOOLEAN NOT NULL DEFAULT FALSE, -- without a holder: keeps the name until its end
     confirmed BOOLEAN NOT NULL,           -- its owner knows
     token BIGINT UNSIGNED NOT NULL,       -- 0 while it waits
     place BIGINT UNSIGNED NOT NULL,
@@ -57,7 +57,7 @@ CREATE TABLE IF NOT EXISTS stile_claim (
     since DATETIME(6) NOT NULL,
     expires_at DATETIME(6) NOT NULL,
     hold_until DATETIME(6),
-    bell VARCHAR(16) CHARACTER SET ascii, -- whose sleep is ended when it is its turn
+    bell VARCHAR(16) CHARACTER SET ascii, -- the session to wake when it is granted
     host VARCHAR(64) CHARACTER SET ascii NOT NULL,
     pid BIGINT NOT NULL,
     command VARCHAR(255) CHARACTER SET ascii NOT NULL,
@@ -496,7 +496,7 @@ END//
 
 DELIMITER ;
 
--- All holders, to be read by people. A lock without expires_at ends with its session.
+-- All holders, for administrators. A lock without expires_at ends with its session.
 CREATE OR REPLACE SQL SECURITY INVOKER VIEW stile_locks AS
 SELECT CONVERT(name USING utf8mb4) AS name, owner, host, pid, since,
        IF(IS_USED_LOCK(lock_name) <=> backend, NULL, hold_until) AS expires_at,

@@ -91,7 +91,7 @@ static void on_denied(void *data, const struct answer *a)
     bool denied = a->err && a->code != ER_NO_SUCH_TABLE;
     if (denied) {
         error_copy(&err, a->err);
-        error_wrap(&err, err.status, "looking for the tables stile_*");
+        error_wrap(&err, err.status, "reading the tables stile_*");
     }
     sql_opening_answered(&my->opening, denied ? &err : NULL);
 }

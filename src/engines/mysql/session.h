@@ -71,7 +71,7 @@ const char *maria_outcome_text(const struct outcome *outcome, unsigned column);
 /* The lease that the next statement has to begin with; 0: the server knows it. */
 uint64_t maria_lease_to_set(struct session *session);
 /* The answer to maria_sql_prove(): an error if this session's locks are gone, or the server is
- * read-only and no longer decides who holds them. */
+ * read-only and no longer decides which session holds them. */
 enum stile_status maria_lease_check_proof(const struct answer *answer, struct stile_error *err);
 
 /* ---- slots of struct sql_database ---- */

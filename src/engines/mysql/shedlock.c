@@ -84,7 +84,7 @@ static uint64_t ms(uint64_t ns)
     "INSERT INTO stile_counter (name,token,turns) SELECT X'%s',LAST_INSERT_ID(f.token+1),0 FROM "  \
     "stile_floor f WHERE f.one=1 AND @g=1 ON DUPLICATE KEY UPDATE "                                \
     "token=LAST_INSERT_ID(stile_counter.token+1);"
-#define TELL                                                                                       \
+#define RESULT                                                                                     \
     "COMMIT;SELECT IF(@g=1,CONCAT('g ',%s),CONCAT('b ',GREATEST(1,TIMESTAMPDIFF(MICROSECOND," NOW  \
     ",lock_until) DIV 1000))) FROM %s WHERE " NAME_IS
 
@@ -99,7 +99,7 @@ char *maria_sql_shed_claim(struct lease *lease)
     find_lease(&place, lease);
     count = my->bare ? maria_sql_written("%s", "") : maria_sql_written(COUNT, place.counter);
     if (count)
-        sql = maria_sql_written(TAKE OWNS_IT "%s" TELL, place.table, place.name, until, owner,
+        sql = maria_sql_written(TAKE OWNS_IT "%s" RESULT, place.table, place.name, until, owner,
                                 my->identity.pid, my->host_hex, my->command_hex, owner, owner,
                                 owner, owner, place.table, place.name, count,
                                 my->bare ? "0" : "LAST_INSERT_ID()", place.table, place.name);

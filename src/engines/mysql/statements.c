@@ -218,7 +218,7 @@ static char *about_key(const char *before, struct sql_claim *c, const char *behi
 /* Takes nothing on a primary that has been demoted since this session connected. */
 #define WRITABLE(lock) "IF(@@GLOBAL.read_only,0," lock
 
-/* There is no other place where other clients could see who waits. */
+/* Nowhere else could other clients see the waiters. */
 void maria_sql_identity(char out[SQL_IDENTITY_MAX], const struct my *my)
 {
     snprintf(out, SQL_IDENTITY_MAX, " /* stile:%s@%s %s */", my->identity.pid, my->identity.host,

@@ -174,7 +174,7 @@ static const struct doctor_rule rules[] = {
      .why = "$2", .cure = "raise max_connections, which needs a restart"},
     {"locks", STILE_FINE, is_advisory, .unless = has_few_locks, .what = ENTRIES},
     {"locks", STILE_WARNING, has_few_locks, .what = ENTRIES,
-     .why = "once it is full, nobody can lock a table or even connect",
+     .why = "once it is full, no client can lock a table or even connect",
      .cure = "raise max_locks_per_transaction, which needs a restart, or use mode=table in the "
              "URL"},
     {0},

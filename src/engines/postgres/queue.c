@@ -4,8 +4,8 @@
  * CONCURRENTLY in the whole database. So a wait inside the server ends after less than a second,
  * and the claim is queued: a row of stile.waiting is its place, and all queued claims share one
  * session. A stile client that releases the lock wakes the first; behind a foreign holder, which
- * wakes no one, the claim tries by itself. The row counts as long as the session has the lock of
- * its mark: so a place ends with its process.
+ * sends no wake-up, the claim tries by itself. The row counts as long as the session has the lock
+ * of its mark: so a place ends with its process.
  *
  *     QUEUEING ──► RETRYING ──► QUEUED ──► RETRYING ──► ... ──► granted
  *     a ticket     a try        idle       woken, or it is time

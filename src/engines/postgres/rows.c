@@ -2,7 +2,7 @@
  * long as the lock is held.
  *
  * Each claim has a session of its own. There it opens a transaction, leaves a mark (a shared
- * advisory lock that no one else takes: show finds claims by it) and locks the row. The shared
+ * advisory lock that no other claim takes: show finds claims by it) and locks the row. The shared
  * session draws the token and commits it: a token drawn in the open transaction would be rolled
  * back with it, and issued again. Then the claim's own session is asked once more: its open
  * transaction proves that the row was ours when the token was drawn.

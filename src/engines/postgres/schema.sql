@@ -318,7 +318,7 @@ create table if not exists stile.claim (
     mode text not null check (mode in ('exclusive', 'shared', 'slots')),
     slots integer not null,
     held boolean not null,
-    ghost boolean not null default false, -- nobody's any more: kept back until its end
+    ghost boolean not null default false, -- without a holder: keeps the name until its end
     confirmed boolean not null,           -- its owner knows
     token bigint not null,                -- 0 while it waits
     place bigint not null generated always as identity,

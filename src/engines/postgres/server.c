@@ -197,7 +197,7 @@ static bool is_advisory(struct engine *engine)
     return pg_of(engine)->options.mode == MODE_ADVISORY && !engine->examining;
 }
 
-/* Advisory locks share the server's lock table: when it is full, nobody can even connect. */
+/* Advisory locks share the server's lock table: when it is full, no client can even connect. */
 static void note_room(struct pg *pg, uint64_t room)
 {
     uint64_t quarter = room / LOCKS_SHARE;

@@ -247,7 +247,7 @@ static void on_up(struct session *session)
     const char *channel[] = {pg->channel}, *path[] = {pg->options.table ? NULL : "pg_catalog"};
     if (!pg->pooled)
         postgres_send(session, &postgres_sql_table_settings, path, 1, ignore, NULL, NULL);
-    if (!pg->pooled && !pg->options.table) { /* ShedLock's clients notify nobody */
+    if (!pg->pooled && !pg->options.table) { /* ShedLock's clients send no notification */
         postgres_send(session, &pg->listen, NULL, 0, ignore, NULL, NULL);
         postgres_send(session, &postgres_sql_table_test, channel, 1, ignore, NULL, NULL);
     }

@@ -180,7 +180,7 @@ void sql_claim_confirmed(struct sql_claim *c, uint64_t sent_ns, const struct sti
         sql_claim_grant(c, c->token, sent_ns);
 }
 
-/* ---- losing the lock ---- */
+/* ---- loss ---- */
 
 void sql_claim_lose(struct sql_claim *c, const struct stile_error *why)
 {
@@ -192,7 +192,7 @@ void sql_claim_lose(struct sql_claim *c, const struct stile_error *why)
     claim->engine->events->lost(claim, &err);
 }
 
-/* Its requests have been answered already. A claim that had none under way is told here. */
+/* Its requests have been answered already. A claim that had none under way is notified here. */
 void sql_claim_session_ended(struct session *session, const struct stile_error *why)
 {
     struct stile_error err = *why;
@@ -232,7 +232,7 @@ void sql_claim_release_answered(struct sql_claim *c, bool ours, const struct sti
     bool over = !c->session || !sql_session_is_up(c->session);
     if (ours || c->withdrawn || c->loss_reported) {
         sql_claim_released(c, NULL);
-    } else if (err && !over) { /* still ours: core asks again */
+    } else if (err && !over) { /* still held: core releases it again */
         sql_claim_move_to(c, CLAIM_HELD);
         claim_of(c)->engine->events->released(claim_of(c), err);
     } else { /* the session may have ended before the server read this */

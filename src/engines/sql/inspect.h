@@ -21,7 +21,7 @@ void sql_view_free(struct view *view);
 
 void sql_inspect_show(struct engine *engine, struct query *query);
 void sql_inspect_list(struct engine *engine, struct query *query);
-/* Polls: no one announces changes made by plain SQL. */
+/* Polls: changes made by plain SQL are not announced. */
 void sql_inspect_watch(struct engine *engine, struct query *query);
 void sql_inspect_unwatch(struct engine *engine, struct query *query);
 

@@ -18,8 +18,8 @@
 /* Waiters with this many others before them look less often, and renew their row less often. */
 #define FAR_BACK        4
 #define FAR_BACK_SLOWER 4
-/* How long the row of such a waiter stays without a renewal. A killed crowd delays nobody for
- * longer than this, and a waiting crowd of any size writes only a few rows a second. */
+/* How long the row of such a waiter stays without a renewal. A killed crowd delays no other waiter
+ * for longer than this, and a waiting crowd of any size writes only a few rows a second. */
 #define FAR_BACK_LIFE_NS (20 * NS_PER_SEC)
 #define UNDONE_MIN_NS    NS_PER_MS
 #define UNDONE_MAX       12 /* about four seconds: after that it is no longer bad luck */

@@ -104,7 +104,7 @@ void sql_lease_renewed(struct lease_batch *batch, const struct lease_answer *ans
 
 void sql_lease_hear_granted(struct leases *leases, const char *owner);
 void sql_lease_hear_broken(struct leases *leases, const char *owner);
-/* All waiters ask again, which tells the server how to notify this client. */
+/* All waiters ask again, so that the server learns how to notify this client. */
 void sql_lease_ask_again(struct leases *leases);
 bool sql_lease_is_waiting(const struct leases *leases); /* any of them */
 void sql_lease_disconnected(struct leases *leases);     /* the connection has ended */

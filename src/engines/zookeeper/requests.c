@@ -391,7 +391,7 @@ static bool send_to_leader(struct session *session, struct requester *requester,
     return true;
 }
 
-/* All permissions: for our user alone, or without a user for everybody. */
+/* All permissions: for our user alone, or without a user for all users. */
 static void write_acl(struct jute_writer *writer, const struct zk *zk)
 {
     const int32_t all = 31;

@@ -17,7 +17,7 @@
  *
  * A server that lost its data, or was restored from an older copy, hangs up forever on sessions
  * that have seen a later transaction than its own last. Servers without a leader hang up on
- * everybody. So when a session was down for its whole timeout, a server that hangs up on it is
+ * every client. So when a session was down for its whole timeout, a server that hangs up on it is
  * asked for a new session at once: if it gives one, the old session is over. */
 #include "engines/zookeeper/session.h"
 

@@ -23,7 +23,7 @@ struct zk {
     struct zk_host *hosts;
     size_t n_hosts;
     struct tls_context *tls; /* NULL: no TLS */
-    char *credentials;       /* "user:password"; NULL: everybody may use the nodes */
+    char *credentials;       /* "user:password"; NULL: all users may use the nodes */
     struct jute_writer writer;
     bool closing;
     const struct session_events *session_events;
