@@ -5,6 +5,7 @@ process, the end of a file); PATIENCE only ends a test that would hang.
 """
 import json
 import os
+import re
 import select
 import shutil
 import signal
@@ -263,6 +264,11 @@ def kill_and_await(pid):
     kill_quietly(pid)
     select.select([pidfd], [], [], PATIENCE)
     os.close(pidfd)
+
+
+def acquired(printed):
+    """The owner, and the token if there is one, that stile acquire has printed."""
+    return re.findall(r"^STILE_\w+=(\w+);", printed, re.M)
 
 
 def expect(seen, wanted, what=""):

@@ -7,7 +7,7 @@ import subprocess
 
 from postgres_kit import OURS, findings, lost, on_server, refused, token_of, use, wait_for
 import sql_scenes
-from kit import expect, run_tests, spin
+from kit import acquired, expect, run_tests, spin
 from postgres_server import PgBouncer, PostgresServer, free_port, tool
 
 server_crashes = on_server(durable=True)(sql_scenes.server_crashes)
@@ -151,7 +151,7 @@ def acquire(t, name, *options):
     """Owner and token of a claim that outlives its process."""
     done = t.stile("acquire", "--try", *options, name)
     expect(done.returncode, 0, done.stderr)
-    owner, token = re.fullmatch(r"STILE_OWNER=(\w+)\nSTILE_TOKEN=(\d+)\n", done.stdout).groups()
+    owner, token = acquired(done.stdout)
     return owner, int(token)
 
 

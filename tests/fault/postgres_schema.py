@@ -6,7 +6,7 @@ import subprocess
 import psycopg2
 
 from postgres_kit import findings, on_server, refused, token_of, use
-from kit import expect, run_tests, spin
+from kit import acquired, expect, run_tests, spin
 from postgres_server import tool
 
 
@@ -123,7 +123,7 @@ def setup_keeps_roles_working(t, server):
 def rows_last_whatever_the_role_says(t, server):
     """mode=table with synchronous_commit=off: what was renewed or given back stays so after a crash"""
     done = t.stile("acquire", "--try", "--ttl", "60s", "x")
-    owner = dict(line.split("=") for line in done.stdout.split())["STILE_OWNER"]
+    owner = acquired(done.stdout)[0]
     expect(t.stile("acquire", "--try", "--ttl", "60s", "y").returncode, 0)
     expect(t.stile("renew", "--owner", owner, "--ttl", "600s", "x").returncode, 0)
     server.kill()

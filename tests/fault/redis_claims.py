@@ -1,7 +1,7 @@
 """What is stored with a claim, for how long, and under which keys."""
 import signal
 
-from redis_kit import (COUNTER, acquire, beside, everybody, expect, gets_in, on_server,
+from redis_kit import (COUNTER, acquire, acquired, beside, everybody, expect, gets_in, on_server,
                        run_tests, signal_all, waiting)
 
 HOUR_MS = 3600 * 1000
@@ -76,7 +76,7 @@ def handed_over_and_resumed(t, server):
     watched = t.watch("x")
     t.until(watched, lambda change: len(change["waiters"]) == 1)
     t.release(held)
-    owner = waiter.line().partition("=")[2]
+    owner = acquired(waiter.line())[0]
     expect(waiter.wait(), 0)
     go_on(t, "renew", owner)
     assert 115 < pttl(server) / 60000 <= 120

@@ -2,8 +2,8 @@
 user hears the truth, and nothing is left behind."""
 import signal
 
-from redis_kit import (COUNTER, acquire, expect, gets_in, lost, nothing_left, run_tests, through, told,
-                       waiting, with_proxy)
+from redis_kit import (COUNTER, acquire, acquired, expect, gets_in, lost, nothing_left, run_tests, through,
+                       told, waiting, with_proxy)
 from proxy import LATE, LOSE_REPLY, LOSE_REQUEST, MUTE, SLOW, STOP
 
 BOTH = LOSE_REQUEST, LOSE_REPLY
@@ -177,7 +177,7 @@ def requests_stay_away(t, server, proxy):
     lost(held)
     rule.hit()
     done = t.stile("acquire", "--ttl", "60s", "x")  # its lease ends on the server, too
-    owner, later = (line.split("=")[1] for line in done.stdout.split())
+    owner, later = acquired(done.stdout)
     assert int(later) > token
     rule.let_go()
     expect(server.cli("GET", "lock:x"), owner)
@@ -211,7 +211,7 @@ def a_late_release(t, server, proxy):
     held.process.stdin.close()
     rule.hit()
     done = t.stile("acquire", "--ttl", "60s", "x")
-    owner = done.stdout.split()[0].split("=")[1]
+    owner = acquired(done.stdout)[0]
     rule.let_go()
     expect(server.cli("GET", "lock:x"), owner)
     proxy.accept(True)

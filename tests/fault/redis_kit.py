@@ -2,13 +2,12 @@
 import contextlib
 import os
 import pathlib
-import re
 import signal
 import sys
 
 TESTS = pathlib.Path(__file__).resolve().parent.parent
 sys.path += [str(TESTS / "cli"), str(TESTS / "servers")]
-from kit import expect, run_tests, spin  # noqa: E402,F401
+from kit import acquired, expect, run_tests, spin  # noqa: E402,F401
 from proxy import Proxy  # noqa: E402
 from redis_server import RedisServer  # noqa: E402
 
@@ -63,7 +62,7 @@ def acquire(t, name, *options):
     """Owner and token of a claim that outlives its process."""
     done = t.stile("acquire", "--try", *options, name)
     expect(done.returncode, 0, done.stderr)
-    owner, token = re.fullmatch(r"STILE_OWNER=(\w+)\nSTILE_TOKEN=(\d+)\n", done.stdout).groups()
+    owner, token = acquired(done.stdout)
     return owner, int(token)
 
 

@@ -3,8 +3,8 @@ that the user sees, never two holders, and tokens that only grow."""
 import signal
 import subprocess
 
-from redis_kit import (acquire, everybody, expect, gets_in, kill_at_once, lost, refused, run_tests,
-                       signal_all, told, waiting)
+from redis_kit import (acquire, acquired, everybody, expect, gets_in, kill_at_once, lost, refused,
+                       run_tests, signal_all, told, waiting)
 from redlock_kit import DURABLE, nothing_left, on_nodes, use_nodes
 
 
@@ -317,7 +317,7 @@ def plain(t, nodes):
         node.kill()
         node.restart()
     busy(t)
-    owner = done.stdout.split()[0].split("=")[1]
+    owner = acquired(done.stdout)[0]
     expect(t.stile("release", "--owner", owner, "x").returncode, 0)
     held = t.hold("x", "--ttl", "60s")
     waiter = t.start("run", "x", "--", "echo", "in")

@@ -1,6 +1,6 @@
 """Requests to the nodes of redlock of which nobody knows whether they were executed, and nodes that
 hear of a withdrawal late."""
-from redis_kit import acquire, expect, gets_in, lost, run_tests, told, waiting
+from redis_kit import acquire, acquired, expect, gets_in, lost, run_tests, told, waiting
 from redlock_kit import DURABLE, nothing_left, on_nodes, on_ways, through_all
 from proxy import LATE, LOSE_REPLY, LOSE_REQUEST, MUTE, SLOW, STOP
 
@@ -171,7 +171,7 @@ def most_requests_stay_away(t, nodes, ways):
     lost(held)
     all_hit(rules)
     done = t.stile("acquire", "--ttl", "60s", "x")
-    owner, later = (line.split("=")[1] for line in done.stdout.split())
+    owner, later = acquired(done.stdout)
     assert int(later) > token
     for rule in rules:
         rule.let_go()

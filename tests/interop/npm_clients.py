@@ -8,7 +8,7 @@ import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path += [str(HERE.parent / "cli"), str(HERE.parent / "servers")]
-from kit import Lines, expect, run_tests  # noqa: E402
+from kit import Lines, acquired, expect, run_tests  # noqa: E402
 from redis_server import RedisServer, die_with_parent  # noqa: E402
 
 PACKAGES = os.environ["STILE_NPM"]  # where tools/npm-clients has put them
@@ -129,7 +129,7 @@ def they_take_over_what_ended(t, servers, other):
     """after our time is over it is theirs, and our late release frees nothing"""
     done = t.stile("acquire", "--ttl", "%dms" % SHORT_MS, "x")
     expect(done.returncode, 0, done.stderr)
-    owner = done.stdout.split()[0].partition("=")[2]
+    owner = acquired(done.stdout)[0]
     other.say("wait", "x", LEASE_MS)
     while other.out.next() != "yes":
         pass

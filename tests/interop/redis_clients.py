@@ -8,7 +8,7 @@ import redis
 
 TESTS = pathlib.Path(__file__).resolve().parent.parent
 sys.path += [str(TESTS / "cli"), str(TESTS / "servers")]
-from kit import expect, run_tests  # noqa: E402
+from kit import acquired, expect, run_tests  # noqa: E402
 from redis_server import RedisServer  # noqa: E402
 
 FREE = "if redis.call('GET',KEYS[1])==ARGV[1] then return redis.call('DEL',KEYS[1]) else return 0 end"
@@ -107,7 +107,7 @@ def they_take_over_what_ended(t, server, other):
     """after our time is over it is theirs, and our late release frees nothing"""
     done = t.stile("acquire", "--ttl", "300ms", "x")
     expect(done.returncode, 0, done.stderr)
-    owner = done.stdout.split()[0].partition("=")[2]
+    owner = acquired(done.stdout)[0]
     while not other.take():
         pass
     value = server.cli("GET", "lock:x")
