@@ -178,8 +178,7 @@ unsigned redlock_labels_reassign(char labels[LABELS_MAX + 1], const struct surve
 static void answered(struct node_record *record)
 {
     struct survey *survey = record->survey;
-    if (--survey->pending == 0)
-        survey->fn(survey);
+    redlock_survey_end(survey);
 }
 
 static struct node *node_of(const struct node_record *record)
@@ -279,6 +278,8 @@ void redlock_survey_end(struct survey *survey)
 {
     if (--survey->pending == 0)
         survey->fn(survey);
+    else if (survey->heard)
+        survey->heard(survey);
 }
 
 void redlock_survey_ask(struct survey *survey, void (*fn)(struct survey *survey))

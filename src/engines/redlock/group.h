@@ -56,7 +56,9 @@ struct survey {
     bool recorded; /* its size was written, or found */
     bool settled;  /* one node was seen in a group: all of them had agreed by then */
     void (*fn)(struct survey *survey);
-    bool over;
+    void (*done)(struct survey *survey);  /* by the last fn, once */
+    void (*heard)(struct survey *survey); /* nodes were asked, or one has answered; NULL: none */
+    void *data;
     struct stile_error error; /* how it ended */
 
     /* Adoption. */
@@ -74,8 +76,6 @@ struct survey {
     unsigned was_n;          /* nodes before */
     char next[NEXT_MAX + 1]; /* "group labels" */
     char past[PAST_MAX + 1];
-    void (*done)(struct survey *survey);
-    void *data;
 };
 
 /* ---- group.c: labels ---- */
@@ -134,7 +134,7 @@ bool redlock_group_is_newer(struct redlock_claim *claim);
 
 /* ---- join.c ---- */
 
-/* Looks for the group, or founds it: survey->over when that is done. For open(). */
+/* Looks for the group, or founds it; survey->done() when that is over. For open(). */
 void redlock_group_join(struct survey *survey);
 
 #endif

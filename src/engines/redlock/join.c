@@ -16,11 +16,6 @@ static void ask_again(struct survey *survey)
     redlock_survey_ask(survey, settle);
 }
 
-static void end(struct survey *survey)
-{
-    survey->over = true;
-}
-
 static bool is_proposal(const char *group)
 {
     return group[0] == '?' && strlen(group) == 1 + GROUP_ID;
@@ -33,7 +28,7 @@ static void propose(struct survey *survey)
     int rc = redlock_group_draw(proposal + 1, GROUP_ID, redlock->engine.loop);
     if (rc) {
         error_errno(&survey->error, STILE_REFUSED, rc, "drawing a group's name");
-        end(survey);
+        survey->done(survey);
         return;
     }
     redlock_survey_begin(survey, ask_again);
@@ -76,14 +71,14 @@ static void found(struct survey *survey)
             redlock_nodes_explain(redlock, redlock_survey_answering(survey), &survey->error);
             error_wrap(&survey->error, survey->error.status,
                        "the first time all nodes of a group must answer");
-            end(survey);
+            survey->done(survey);
             return;
         }
         if (record->group[0] && !is_proposal(record->group)) {
             error_set(&survey->error, STILE_REFUSED, 0,
                       "%s: the key " NODE_KEY " holds something else: %s",
                       redlock->nodes[i].address, record->group);
-            end(survey);
+            survey->done(survey);
             return;
         }
         missing |= !record->group[0] || !record->label[0];
@@ -248,14 +243,14 @@ static void join(struct survey *survey, const char *id)
     if (survey->error.status || !enough || redlock_group_is_closed(leader->group)) {
         if (!survey->error.status)
             refuse(survey, members);
-        end(survey);
+        survey->done(survey);
         return;
     }
     if (record_size(survey, leader, members))
         return;
     if (!leader->n)
         refuse_unrecorded(survey, members);
-    end(survey);
+    survey->done(survey);
 }
 
 static void settle(struct survey *survey)
@@ -266,10 +261,10 @@ static void settle(struct survey *survey)
     unsigned share = redlock_survey_majority(survey, id, &epoch);
     if (survey->rounds > ROUNDS_MAX) {
         error_set(&survey->error, STILE_UNREACHABLE, 0, "the nodes' group keeps changing");
-        end(survey);
+        survey->done(survey);
     } else if (share == 0 && redlock_survey_answering(survey) == 0) {
         redlock_nodes_explain(redlock, 0, &survey->error);
-        end(survey);
+        survey->done(survey);
     } else if (share == 0) {
         found(survey);
     } else {

@@ -34,17 +34,130 @@
 /* For nodes slower than a majority: those that answer by then are considered, too. */
 #define GRACE_NS (100 * NS_PER_MS)
 
-/* ---- opening ---- */
+/* ---- opening ----
+ *
+ * All nodes are asked at once for INFO and their group; then the group is joined, or founded.
+ * Answers and the timer only ask for a look: open() ends from the loop, where no connection is in
+ * use. */
 
-struct opening {
+struct redlock_opening {
+    struct redlock *redlock;
     struct survey survey;
     struct timer timer;
-    bool graced, late;
+    struct task look;
+    bool graced; /* enough have answered: the timer is for the others */
+    bool late;   /* the timer has fired */
+    bool over;   /* the survey is */
 };
+
+static void look_soon(struct redlock_opening *opening)
+{
+    loop_soon(opening->redlock->engine.loop, &opening->look);
+}
 
 static void on_timer(struct timer *timer)
 {
-    (container_of(timer, struct opening, timer))->late = true;
+    struct redlock_opening *opening = container_of(timer, struct redlock_opening, timer);
+    opening->late = true;
+    look_soon(opening);
+}
+
+static void on_heard(struct survey *survey)
+{
+    look_soon(survey->data);
+}
+
+static void on_done(struct survey *survey)
+{
+    struct redlock_opening *opening = survey->data;
+    opening->over = true;
+    look_soon(opening);
+}
+
+static void wait_for(struct redlock_opening *opening, uint64_t patience_ns)
+{
+    struct loop *loop = opening->redlock->engine.loop;
+    opening->late = false;
+    loop_arm(loop, &opening->timer, loop_now(loop) + patience_ns);
+}
+
+static void end_opening(struct redlock *redlock)
+{
+    struct redlock_opening *opening = redlock->opening;
+    struct loop *loop = redlock->engine.loop;
+    if (!opening)
+        return;
+    redlock_survey_stop(&opening->survey);
+    loop_disarm(loop, &opening->timer);
+    loop_unreserve(loop, 1);
+    loop_forget(loop, &opening->look);
+    free(opening);
+    redlock->opening = NULL;
+}
+
+static void dispose(struct redlock *redlock)
+{
+    end_opening(redlock);
+    redlock_removals_free(redlock);
+    redlock_renewals_free(redlock);
+    redlock_nodes_free(redlock);
+}
+
+/* Where exclusion would be a lie. */
+static enum stile_status check_nodes(const struct redlock *redlock, struct stile_error *err)
+{
+    for (unsigned i = 0; i < redlock->n; i++) {
+        const struct node *node = &redlock->nodes[i];
+        if (node->refusal.status) {
+            error_copy(err, &node->refusal);
+            return error_wrap(err, node->refusal.status, "%s", node->address);
+        }
+    }
+    return STILE_OK;
+}
+
+static void drop_token_caps(struct engine *engine)
+{
+    engine->caps.token = false;
+    engine->caps.token_is = "none";
+    engine->caps.condition =
+        "most nodes neither forget nor stop, and clocks do not jump; without a fence a late "
+        "holder can't be told from the present one";
+}
+
+/* The nodes that open() did not wait for. */
+static void check_the_rest(struct redlock *redlock)
+{
+    redlock->opened = true;
+    for (unsigned i = 0; i < redlock->n && !redlock->engine.examining; i++) {
+        if (!redlock->nodes[i].checked && redis_conn_is_up(redlock->nodes[i].requests))
+            redlock_node_check(&redlock->nodes[i]);
+    }
+}
+
+/* The only way out: err NULL, the nodes can be used. */
+static void finish(struct redlock *redlock, const struct stile_error *err)
+{
+    struct engine *engine = &redlock->engine;
+    if (err) {
+        dispose(redlock);
+    } else {
+        end_opening(redlock);
+        if (!redlock->fenced)
+            drop_token_caps(engine);
+        check_the_rest(redlock);
+    }
+    engine->events->opened(engine, err);
+}
+
+/* A node that must not vote is reported first, whatever else is wrong. */
+static void finish_survey(struct redlock_opening *opening)
+{
+    struct redlock *redlock = opening->redlock;
+    struct stile_error err = {0};
+    if (redlock->engine.examining || !check_nodes(redlock, &err))
+        err = opening->survey.error;
+    finish(redlock, err.status ? &err : NULL);
 }
 
 /* Without fences nothing is kept on a node: it may forget. */
@@ -54,7 +167,7 @@ static void settle_plain(struct survey *survey)
     unsigned mask = redlock_survey_answering(survey);
     if (__builtin_popcount(mask) < (int)redlock->majority)
         redlock_nodes_explain(redlock, mask, &survey->error);
-    survey->over = true;
+    survey->done(survey);
 }
 
 /* The doctor only looks: nothing is founded or changed. */
@@ -66,7 +179,7 @@ static void settle_examination(struct survey *survey)
         any |= redis_conn_is_up(redlock->nodes[i].requests);
     if (!any)
         redlock_nodes_explain(redlock, 0, &survey->error);
-    survey->over = true;
+    survey->done(survey);
 }
 
 static bool is_enough(const struct survey *survey)
@@ -83,110 +196,66 @@ static bool is_enough(const struct survey *survey)
     return redlock_survey_majority(survey, id, &epoch) >= redlock->majority;
 }
 
-static void out_of_time(struct opening *opening)
+/* With grace over, the group is settled with the nodes that have answered. */
+static void out_of_time(struct redlock_opening *opening)
 {
     struct survey *survey = &opening->survey;
     redlock_survey_stop(survey);
     if (opening->graced) {
-        opening->graced = opening->late = false;
-        loop_arm(survey->redlock->engine.loop, &opening->timer,
-                 loop_now(survey->redlock->engine.loop) + PATIENCE_NS);
+        opening->graced = false;
+        wait_for(opening, PATIENCE_NS);
         survey->fn(survey);
     } else {
-        redlock_nodes_explain(survey->redlock, redlock_survey_answering(survey), &survey->error);
-        survey->over = true;
+        redlock_nodes_explain(opening->redlock, redlock_survey_answering(survey), &survey->error);
+        finish_survey(opening);
     }
 }
 
-static void drive(struct opening *opening, struct loop *loop)
+static void look(struct task *task)
 {
-    struct survey *survey = &opening->survey;
-    loop_arm(loop, &opening->timer, loop_now(loop) + PATIENCE_NS);
-    while (!survey->over) {
-        loop_prepare(loop);
-        loop_wait(loop, true);
-        loop_run(loop);
-        if (!survey->over && opening->late) {
-            out_of_time(opening);
-        } else if (!survey->over && !opening->graced && is_enough(survey)) {
-            opening->graced = true;
-            loop_arm(loop, &opening->timer, loop_now(loop) + GRACE_NS);
-        }
+    struct redlock_opening *opening = container_of(task, struct redlock_opening, look);
+    if (opening->over) {
+        finish_survey(opening);
+    } else if (opening->late) {
+        out_of_time(opening);
+    } else if (!opening->graced && is_enough(&opening->survey)) {
+        opening->graced = true;
+        wait_for(opening, GRACE_NS);
     }
-    loop_disarm(loop, &opening->timer);
-    redlock_survey_stop(survey);
 }
 
-/* Where exclusion would be a lie. */
-static enum stile_status check_nodes(const struct redlock *redlock, struct stile_error *err)
+static enum stile_status opening_new(struct redlock *redlock, const struct url *url,
+                                     struct stile_error *err)
 {
-    for (unsigned i = 0; i < redlock->n; i++) {
-        const struct node *node = &redlock->nodes[i];
-        if (node->refusal.status) {
-            error_copy(err, &node->refusal);
-            return error_wrap(err, node->refusal.status, "%s", node->address);
-        }
-    }
-    return STILE_OK;
-}
-
-static enum stile_status join_nodes(struct redlock *redlock, const struct url *url,
-                                    struct stile_error *err)
-{
-    struct loop *loop = redlock->engine.loop;
-    struct opening *opening = calloc(1, sizeof *opening);
-    if (!opening || loop_reserve(loop, 1)) {
+    struct redlock_opening *opening = calloc(1, sizeof *opening);
+    if (!opening || loop_reserve(redlock->engine.loop, 1)) {
         free(opening);
         return error_set(err, STILE_NOMEM, 0, "out of memory");
     }
-    opening->timer.fn = on_timer;
-    opening->survey.redlock = redlock;
-    opening->survey.url = url;
+    *opening = (struct redlock_opening){
+        .redlock = redlock,
+        .survey = {.redlock = redlock, .url = url, .heard = on_heard, .done = on_done},
+        .timer.fn = on_timer,
+        .look.fn = look,
+    };
+    opening->survey.data = opening;
+    redlock->opening = opening;
+    return STILE_OK;
+}
+
+static void join_nodes(struct redlock *redlock)
+{
+    struct survey *survey = &redlock->opening->survey;
+    wait_for(redlock->opening, PATIENCE_NS);
     if (redlock->engine.examining)
-        redlock_survey_ask(&opening->survey, settle_examination);
+        redlock_survey_ask(survey, settle_examination);
     else if (redlock->fenced)
-        redlock_group_join(&opening->survey);
+        redlock_group_join(survey);
     else
-        redlock_survey_ask(&opening->survey, settle_plain);
-    drive(opening, loop);
-    loop_unreserve(loop, 1);
-    enum stile_status status = STILE_OK;
-    if (!redlock->engine.examining)
-        status = check_nodes(redlock, err);
-    if (!status) {
-        status = opening->survey.error.status;
-        if (status)
-            error_copy(err, &opening->survey.error);
-    }
-    free(opening);
-    return status;
+        redlock_survey_ask(survey, settle_plain);
 }
 
-static void drop_token_caps(struct engine *engine)
-{
-    engine->caps.token = false;
-    engine->caps.token_is = "none";
-    engine->caps.condition =
-        "most nodes neither forget nor stop, and clocks do not jump; without a fence a late "
-        "holder can't be told from the present one";
-}
-
-static void dispose(struct redlock *redlock)
-{
-    redlock_removals_free(redlock);
-    redlock_renewals_free(redlock);
-    redlock_nodes_free(redlock);
-}
-
-/* The nodes that open() did not wait for. */
-static void check_the_rest(struct redlock *redlock)
-{
-    redlock->opened = true;
-    for (unsigned i = 0; i < redlock->n && !redlock->engine.examining; i++) {
-        if (!redlock->nodes[i].checked && redis_conn_is_up(redlock->nodes[i].requests))
-            redlock_node_check(&redlock->nodes[i]);
-    }
-}
+/* ---- the engine ---- */
 
 static const struct node_events node_events = {
     .connected = redlock_group_lead,
@@ -194,34 +263,20 @@ static const struct node_events node_events = {
     .message = redlock_claims_message,
 };
 
-static enum stile_status open_now(struct engine *engine, const struct url *url,
-                                  struct stile_error *err)
+static void redlock_open(struct engine *engine, const struct url *url)
 {
     struct redlock *redlock = redlock_of(engine);
+    struct stile_error err = {0};
     redlock->node_events = &node_events;
     int rc = redis_identity_new(redlock->channel, redlock->info, engine);
     if (rc)
-        return error_errno(err, STILE_REFUSED, rc, "drawing a session id");
-    enum stile_status status = redlock_nodes_read(redlock, url, err);
-    if (!status)
-        status = redlock_nodes_connect(redlock, url, err);
-    if (!status)
-        status = join_nodes(redlock, url, err);
-    if (status) {
-        dispose(redlock);
-        return status;
-    }
-    if (!redlock->fenced)
-        drop_token_caps(engine);
-    check_the_rest(redlock);
-    return STILE_OK;
-}
-
-static void redlock_open(struct engine *engine, const struct url *url)
-{
-    struct stile_error err;
-    enum stile_status status = open_now(engine, url, &err);
-    engine->events->opened(engine, status ? &err : NULL);
+        error_errno(&err, STILE_REFUSED, rc, "drawing a session id");
+    else if (!redlock_nodes_read(redlock, url, &err) && !redlock_nodes_connect(redlock, url, &err))
+        opening_new(redlock, url, &err);
+    if (err.status)
+        finish(redlock, &err);
+    else
+        join_nodes(redlock);
 }
 
 static void redlock_close(struct engine *engine)

@@ -105,6 +105,7 @@ struct redlock {
     unsigned n, majority;
     bool fenced, may_evict;
     bool opened;
+    struct redlock_opening *opening; /* while it is being opened, see redlock.c */
     char group_id[GROUP_ID + 1];
     char group[GROUP_MAX + 1];   /* the present epoch */
     char was[WAS_MAX + 1];       /* epochs that are older, separated by spaces */
