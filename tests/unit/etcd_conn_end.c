@@ -50,9 +50,9 @@ static void what_answers_is_not_http2(void **state)
     for (size_t i = 0; i < 3; i++) {
         struct heard heard = {0};
         scene_ask(&heard);
-        if (conn->state == PAUSED)
-            loop_arm(loop, &conn->retry, loop_now(loop));
-        run_until(loop, conn->state == CONNECTING || heard.times);
+        if (conn->link.state == LINK_PAUSED)
+            loop_arm(loop, &conn->link.retry, loop_now(loop));
+        run_until(loop, conn->link.state != LINK_PAUSED || heard.times);
         if (heard.times) { /* between two attempts it is told at once */
             i--;
             continue;
@@ -164,9 +164,9 @@ static void frames_that_are_damaged(void **state)
         bytes[0] = 0; /* a length that is allowed */
         bytes[1] = (uint8_t)(bytes[1] % 2);
         bytes[3] = (uint8_t)(bytes[3] % 12);
-        if (conn->state == PAUSED)
-            loop_arm(loop, &conn->retry, loop_now(loop));
-        run_until(loop, conn->state == CONNECTING);
+        if (conn->link.state == LINK_PAUSED)
+            loop_arm(loop, &conn->link.retry, loop_now(loop));
+        run_until(loop, conn->link.state != LINK_PAUSED);
         net_settle(loop);
         peer_accept(&peer);
         unsigned up = ups;
@@ -231,8 +231,8 @@ static void a_request_is_overdue(void **state)
     scene_ask(&quick);
     scene_answer(&peer, scene_arrived(&peer, 1));
     run_until(loop, quick.times == 1);
-    conn->sent.first->until_ns = loop_now(loop);
-    loop_arm(loop, &conn->overdue, loop_now(loop));
+    conn->link.sent.first->until_ns = loop_now(loop);
+    loop_arm(loop, &conn->link.overdue, loop_now(loop));
     run_until(loop, late.times == 1);
     assert_status(late.err.status, UNCERTAIN);
     /* something came since: it is the request, not the member */
@@ -257,8 +257,9 @@ static void a_member_that_is_silent_is_given_up(void **state)
     conn->options.n_endpoints = 2;
     scene_ask(&heard);
     scene_arrived(&peer, 0);
-    conn->sent.first->sent_ns = conn->sent.first->until_ns = loop_now(loop);
-    loop_arm(loop, &conn->overdue, loop_now(loop));
+    conn->link.sent.first->until_ns = loop_now(loop);
+    conn->link.heard_ns = conn->link.sent.first->sent_ns -= conn->link.options.answer_ns;
+    loop_arm(loop, &conn->link.overdue, loop_now(loop));
     run_until(loop, heard.times == 1);
     assert_status(heard.err.status, UNCERTAIN);
     peer_accept(&other);
@@ -274,9 +275,9 @@ static void goaway_lets_what_is_under_way_finish(void **state)
     scene_connect();
     scene_ask(&before);
     struct peer_call *call = scene_arrived(&peer, 0);
-    conn->up_ns = 0; /* it was up for long enough */
+    conn->link.up_ns = 0; /* it was up for long enough */
     peer_goaway(&peer, call->id);
-    run_until(loop, conn->state == DRAINING);
+    run_until(loop, conn->link.state == LINK_LEAVING);
     scene_ask(&after);
     scene_answer(&peer, call);
     run_until(loop, before.times == 1);

@@ -8,21 +8,24 @@
 #include "base/container.h"
 
 #define DEFAULT_ANSWER_NS (3 * NS_PER_SEC)
-#define CONN_TIMERS       3
-#define BACKOFF_FIRST_NS  (20 * NS_PER_MS)
-#define BACKOFF_MAX_NS    (2 * NS_PER_SEC)
-/* A connection that was up for so long did not fail because of the server's load. */
-#define STEADY_NS  NS_PER_SEC
-#define CONNECT_NS (3 * NS_PER_SEC)
+#define CONN_TIMERS       2
+#define CONNECT_NS        (3 * NS_PER_SEC)
 /* Where other members can be tried within the patience of a request. */
 #define CONNECT_ONE_NS (1 * NS_PER_SEC)
 /* Never below 5 s: the server would take it for an attack and send GOAWAY. */
 #define PULSE_NS (10 * NS_PER_SEC)
 
-static void send_waiting(struct conn *conn); /* as many as may be on the wire */
 static void log_in(struct conn *conn);
-static void go_down(struct conn *conn); /* why is set */
-static void connect_to_endpoint(struct conn *conn);
+
+static struct conn *conn_of(struct link *link)
+{
+    return container_of(link, struct conn, link);
+}
+
+static struct request *request_of(struct link_request *link)
+{
+    return container_of(link, struct request, link);
+}
 
 void *etcd_conn_owner(const struct conn *c)
 {
@@ -31,89 +34,34 @@ void *etcd_conn_owner(const struct conn *c)
 
 bool etcd_conn_is_up(const struct conn *c)
 {
-    return c->state == UP;
+    return c->link.state == LINK_UP;
 }
 
 const char *etcd_conn_address(const struct conn *c)
 {
-    return c->address;
+    return c->link.address;
 }
 
 /* ---- leaving a member ---- */
 
-static void enter(struct conn *c)
-{
-    c->depth++;
-}
-
-static void leave(struct conn *c)
-{
-    if (--c->depth == 0 && c->freed)
-        free(c);
-}
-
-static void break_soon(struct conn *c)
-{
-    loop_soon(c->loop, &c->break_task);
-}
-
 bool etcd_conn_try_another(struct conn *c, const struct stile_error *why)
 {
-    if (c->options.n_endpoints < 2 || c->state != UP)
+    if (c->options.n_endpoints < 2 || c->link.state != LINK_UP)
         return false;
-    if (!c->break_task.queued)
-        c->why = *why;
-    break_soon(c);
+    link_fail_soon(&c->link, why);
     return true;
-}
-
-static void end_if_drained(struct conn *c)
-{
-    if (c->state != DRAINING || c->sent.n > 0 || c->break_task.queued)
-        return;
-    error_set(&c->why, STILE_UNREACHABLE, 0, "the server ends the connection");
-    break_soon(c);
 }
 
 void etcd_conn_suspect(struct conn *c, uint64_t for_ns)
 {
-    if (c->state != UP || c->break_task.queued ||
-        loop_now(c->loop) - etcd_h2_heard_ns(c->h2) < for_ns)
+    struct stile_error why;
+    if (c->link.state != LINK_UP || loop_now(c->link.loop) - c->link.heard_ns < for_ns)
         return;
-    error_set(&c->why, STILE_UNREACHABLE, ETIMEDOUT, "the server does not answer");
-    break_soon(c);
+    error_set(&why, STILE_UNREACHABLE, ETIMEDOUT, "the server does not answer");
+    link_fail_soon(&c->link, &why);
 }
 
 /* ---- requests ---- */
-
-static uint64_t earlier(uint64_t at_ns, const struct request_list *list)
-{
-    return list->first && list->first->until_ns < at_ns ? list->first->until_ns : at_ns;
-}
-
-/* The timer stays where it is while requests come and go; it looks again when it fires. */
-static void arm_overdue(struct conn *c)
-{
-    uint64_t at_ns = earlier(NEVER, &c->sent);
-    if (c->state != UP)
-        at_ns = earlier(at_ns, &c->waiting);
-    if (c->overdue.place ? at_ns < c->overdue.at_ns : at_ns != NEVER)
-        loop_arm(c->loop, &c->overdue, at_ns);
-}
-
-static void forget_data(struct request_list *list, const void *data)
-{
-    for (struct request *r = list->first; r; r = r->next) {
-        if (r->data == data)
-            r->fn = NULL;
-    }
-}
-
-static void clear_list(struct request_list *list)
-{
-    for (struct request *r; (r = etcd_request_pop(list));)
-        etcd_request_free(r);
-}
 
 static void on_message(struct h2_call *call, const uint8_t *bytes, size_t n)
 {
@@ -128,17 +76,37 @@ static bool is_worth_another(const struct stile_error *err)
            err->native == FAULT_TIMED_OUT || err->native == FAULT_PROXY;
 }
 
-static void finish(struct request *r, const struct stile_error *err)
+static void answer_request(struct request *r, const struct stile_error *err)
 {
-    conn_fn *fn = r->fn;
-    void *data = r->data;
     ProtobufCMessage *answer = r->answer;
     r->answer = NULL;
-    etcd_request_free(r);
-    if (fn)
-        fn(data, err ? NULL : answer, err);
+    if (r->link.wanted)
+        r->fn(r->link.data, err ? NULL : answer, err);
     if (answer)
         protobuf_c_message_free_unpacked(answer, NULL);
+    etcd_request_free(r);
+}
+
+/* The call ends first: the requester may free the connection. */
+static void fail_request(struct link *link, struct link_request *request,
+                         const struct stile_error *err)
+{
+    struct request *r = request_of(request);
+    (void)link;
+    etcd_h2_cancel(&r->call);
+    r->fn(request->data, NULL, err);
+}
+
+static void free_request(struct link_request *request)
+{
+    etcd_request_free(request_of(request));
+}
+
+static void let_go(struct link_request *request)
+{
+    struct request *r = request_of(request);
+    request->end = etcd_h2_end(&r->call);
+    etcd_h2_cancel(&r->call);
 }
 
 /* Without a token if authentication was not enabled when we logged in. */
@@ -151,12 +119,13 @@ static bool is_logged_out(const struct conn *c, const struct stile_error *err)
 /* Once: a login that is refused again and again must not hold up requests. */
 static bool log_in_again(struct conn *c, struct request *r, const struct stile_error *err)
 {
-    if (!is_logged_out(c, err) || r->again || r == c->own_request)
+    if (!is_logged_out(c, err) || r->again || r->own)
         return false;
     r->again = true;
-    etcd_request_push(&c->waiting, r);
-    if (c->state == UP)
+    r->link.until_ns = loop_now(c->link.loop) + c->link.options.answer_ns;
+    if (c->link.state == LINK_UP)
         log_in(c);
+    link_resubmit(&c->link, &r->link);
     return true;
 }
 
@@ -166,133 +135,56 @@ static void on_request_ended(struct h2_call *call)
     struct conn *c = r->conn;
     struct stile_error err;
     enum stile_status status = etcd_fault_explain(call, &err);
-    if (status == STILE_REFUSED && c->known && call->status == H2_NO_STATUS)
+    if (status == STILE_REFUSED && c->link.proven && call->status == H2_NO_STATUS)
         status = err.status = STILE_UNCERTAIN;
     if (status == STILE_UNCERTAIN && err.native == FAULT_PROXY && etcd_rpc_classes[r->rpc].reads)
         status = err.status = STILE_UNREACHABLE;
-    c->known = c->known || (!status && r->answer);
-    etcd_request_remove(r);
+    c->link.proven = c->link.proven || (!status && r->answer);
+    link_take(&c->link, &r->link);
     if (!status && !r->answer)
         status = error_set(&err, STILE_UNCERTAIN, FAULT_OTHER, "the answer is damaged");
     if (status && log_in_again(c, r, &err))
         return;
     if (status)
-        error_wrap(&err, status, "%s", c->address);
-    enter(c);
-    finish(r, status ? &err : NULL);
-    if (!c->freed && status && is_worth_another(&err))
+        error_wrap(&err, status, "%s", c->link.address);
+    answer_request(r, status ? &err : NULL);
+    if (!c->link.freed && status && is_worth_another(&err))
         etcd_conn_try_another(c, &err);
-    if (!c->freed) {
-        send_waiting(c);
-        arm_overdue(c);
-        end_if_drained(c);
-    }
-    leave(c);
+    link_go_on(&c->link);
 }
 
 static const struct h2_call_events request_events = {.message = on_message,
                                                      .ended = on_request_ended};
 
-static void send_request(struct request *r)
+/* Its end is not known yet: flow control may keep it inside nghttp2. */
+static int write_request(struct link *link, struct link_request *request)
 {
-    struct conn *c = r->conn;
-    const char *token = r->rpc == RPC_AUTHENTICATE ? NULL : c->token;
-    r->sent_ns = loop_now(c->loop);
-    r->until_ns = r->sent_ns + c->options.answer_ns;
+    struct conn *c = conn_of(link);
+    struct request *r = request_of(request);
+    const struct rpc_class *rpc = &etcd_rpc_classes[r->rpc];
     r->call.events = &request_events;
-    etcd_request_push(&c->sent, r);
-    int rc = etcd_h2_start(c->h2, &r->call, etcd_rpc_classes[r->rpc].path, token,
-                           !etcd_rpc_classes[r->rpc].alone);
-    if (!rc)
-        rc = etcd_h2_send(&r->call, r->bytes, r->len, true);
-    if (rc && !c->break_task.queued) {
-        error_errno(&c->why, STILE_UNREACHABLE, rc, "sending");
-        break_soon(c);
-    }
-}
-
-static void send_waiting(struct conn *c)
-{
-    while (c->state == UP && c->waiting.first && c->sent.n < CONN_SENT_MAX && !c->break_task.queued)
-        send_request(etcd_request_pop(&c->waiting));
-}
-
-static void restart_patience(struct conn *c)
-{
-    for (struct request *r = c->waiting.first; r; r = r->next)
-        r->until_ns = loop_now(c->loop) + c->options.answer_ns;
+    int rc = etcd_h2_start(c->h2, &r->call, rpc->path, r->rpc == RPC_AUTHENTICATE ? NULL : c->token,
+                           !rpc->alone);
+    return rc ? rc : etcd_h2_send(&r->call, r->bytes, request->len, true);
 }
 
 enum stile_status etcd_conn_request(struct conn *c, enum rpc rpc, const ProtobufCMessage *message,
                                     conn_fn *fn, void *data, struct stile_error *err)
 {
-    if (c->sent.n + c->waiting.n >= CONN_PENDING_MAX)
+    if (!link_has_room(&c->link, 0))
         return error_set(err, STILE_UNREACHABLE, FAULT_BUSY,
-                         "%s: too many requests wait for their answers", c->address);
+                         "%s: too many requests wait for their answers", c->link.address);
     struct request *r = etcd_request_new(c, rpc, message);
     if (!r)
         return error_set(err, STILE_NOMEM, 0, "out of memory");
     r->fn = fn;
-    r->data = data;
-    r->until_ns = loop_now(c->loop) + c->options.answer_ns;
-    etcd_request_push(&c->waiting, r);
-    send_waiting(c);
-    if (c->state == PAUSED)
-        loop_soon(c->loop, &c->refuse_task);
-    arm_overdue(c);
+    link_submit(&c->link, &r->link, data);
     return STILE_OK;
 }
 
 void etcd_conn_forget(struct conn *c, const void *data)
 {
-    forget_data(&c->sent, data);
-    forget_data(&c->waiting, data);
-    forget_data(&c->ended, data);
-}
-
-static void finish_ended(struct conn *c, const struct stile_error *why)
-{
-    struct stile_error never = *why, doubt;
-    error_set(&doubt, STILE_UNCERTAIN, never.native, "no answer, the connection broke: %s",
-              never.message);
-    for (struct request *r; !c->freed && (r = etcd_request_pop(&c->ended));)
-        finish(r, r->in_doubt ? &doubt : &never);
-}
-
-/* ---- time ---- */
-
-static void end_overdue(struct conn *c, struct request_list *list, const struct stile_error *err,
-                        uint64_t now_ns)
-{
-    while (!c->freed && list->first && list->first->until_ns <= now_ns)
-        finish(etcd_request_pop(list), err);
-}
-
-/* One request may be slow because of what it asks; if nothing at all came since it was sent, the
- * member is to blame. */
-static void on_overdue(struct timer *timer)
-{
-    struct conn *c = container_of(timer, struct conn, overdue);
-    uint64_t now_ns = loop_now(c->loop);
-    struct stile_error doubt, never;
-    bool overdue = c->sent.first && c->sent.first->until_ns <= now_ns;
-    bool silent = overdue && c->h2 && etcd_h2_heard_ns(c->h2) < c->sent.first->sent_ns;
-    enter(c);
-    error_set(&doubt, STILE_UNCERTAIN, ETIMEDOUT, "%s: no answer in time", c->address);
-    error_set(&never, STILE_UNREACHABLE, ETIMEDOUT, "%s: no connection in time", c->address);
-    if (silent) {
-        error_set(&c->why, STILE_UNREACHABLE, ETIMEDOUT, "the server does not answer");
-        go_down(c);
-    }
-    end_overdue(c, &c->sent, &doubt, now_ns);
-    if (!c->freed && c->state != UP)
-        end_overdue(c, &c->waiting, &never, now_ns);
-    if (!c->freed) {
-        send_waiting(c);
-        end_if_drained(c);
-        arm_overdue(c);
-    }
-    leave(c);
+    link_forget(&c->link, data);
 }
 
 /* ---- streams ---- */
@@ -318,14 +210,12 @@ static void on_stream_message(struct h2_call *call, const uint8_t *bytes, size_t
     ProtobufCMessage *message =
         protobuf_c_message_unpack(etcd_rpc_classes[s->rpc].answer, NULL, n, bytes);
     if (!message) {
-        if (!c->break_task.queued)
-            error_set(&c->why, STILE_UNREACHABLE, 0, "the server sent a damaged message");
-        break_soon(c);
+        struct stile_error why;
+        error_set(&why, STILE_UNREACHABLE, 0, "the server sent a damaged message");
+        link_fail_soon(&c->link, &why);
         return;
     }
-    enter(c);
     s->message(s, message);
-    leave(c);
     protobuf_c_message_free_unpacked(message, NULL);
 }
 
@@ -337,13 +227,11 @@ static void on_stream_ended(struct h2_call *call)
     if (!etcd_fault_explain(call, &err))
         error_set(&err, STILE_UNREACHABLE, 0, "the server ended the stream");
     unlist(s);
-    enter(c);
-    if (is_logged_out(c, &err) && c->state == UP)
+    if (is_logged_out(c, &err) && c->link.state == LINK_UP)
         log_in(c);
     s->ended(s, &err);
-    if (!c->freed && is_worth_another(&err))
+    if (!c->link.freed && is_worth_another(&err))
         etcd_conn_try_another(c, &err);
-    leave(c);
 }
 
 static const struct h2_call_events stream_events = {.message = on_stream_message,
@@ -355,14 +243,14 @@ enum stile_status etcd_conn_stream_open(struct conn *c, struct conn_stream *s, e
     size_t i = 0;
     while (i < CONN_STREAMS_MAX && c->streams[i])
         i++;
-    if (c->state != UP || c->break_task.queued || i == CONN_STREAMS_MAX)
-        return error_set(err, STILE_UNREACHABLE, 0, "%s: not connected", c->address);
+    if (c->link.state != LINK_UP || c->link.break_task.queued || i == CONN_STREAMS_MAX)
+        return error_set(err, STILE_UNREACHABLE, 0, "%s: not connected", c->link.address);
     s->conn = c;
     s->rpc = rpc;
     s->call.events = &stream_events;
     int rc = etcd_h2_start(c->h2, &s->call, etcd_rpc_classes[rpc].path, c->token, true);
     if (rc)
-        return error_errno(err, STILE_UNREACHABLE, rc, "%s: opening a stream", c->address);
+        return error_errno(err, STILE_UNREACHABLE, rc, "%s: opening a stream", c->link.address);
     c->streams[i] = s;
     s->open = true;
     return STILE_OK;
@@ -372,10 +260,12 @@ enum stile_status etcd_conn_stream_open(struct conn *c, struct conn_stream *s, e
  * next connection, and what was not sent is sent then. */
 static enum stile_status break_off(struct conn *c, int rc, struct stile_error *err)
 {
-    if (!c->break_task.queued)
-        error_errno(&c->why, STILE_UNREACHABLE, rc, "sending");
-    break_soon(c);
-    return error_errno(err, STILE_UNREACHABLE, rc, "sending");
+    struct stile_error why;
+    enum stile_status status = error_errno(&why, STILE_UNREACHABLE, rc, "sending");
+    link_fail_soon(&c->link, &why);
+    if (err)
+        *err = why;
+    return status;
 }
 
 enum stile_status etcd_conn_stream_send(struct conn_stream *s, const ProtobufCMessage *message,
@@ -404,95 +294,13 @@ void etcd_conn_stream_close(struct conn_stream *s)
 
 static void end_streams(struct conn *c, const struct stile_error *why)
 {
-    for (size_t i = 0; i < CONN_STREAMS_MAX && !c->freed; i++) {
+    for (size_t i = 0; i < CONN_STREAMS_MAX && !c->link.freed; i++) {
         struct conn_stream *s = c->streams[i];
         if (s) {
             etcd_conn_stream_close(s);
             s->ended(s, why);
         }
     }
-}
-
-/* ---- down ---- */
-
-static void end_requests(struct conn *c)
-{
-    for (struct request *r; (r = etcd_request_pop(&c->sent));) {
-        r->in_doubt = etcd_h2_was_sent(&r->call);
-        etcd_h2_cancel(&r->call);
-        if (r == c->own_request)
-            etcd_request_free(r);
-        else
-            etcd_request_push(&c->ended, r);
-    }
-    c->own_request = NULL;
-}
-
-/* Waiting requests go to the next member, until all members have been tried. One whose connection
- * came up and broke soon after counts as tried, else members without a leader would be asked in a
- * circle. */
-static void try_next(struct conn *c, bool was_up)
-{
-    bool steady = was_up && loop_now(c->loop) - c->up_ns >= STEADY_NS;
-    if (c->why.native != FAULT_OTHER_CLUSTER)
-        c->foreign_ids[c->at] = 0;
-    c->at = (c->at + 1) % c->options.n_endpoints;
-    c->tried++;
-    if (steady)
-        c->tried = c->attempt = 0;
-    if (steady || c->tried < c->options.n_endpoints) {
-        connect_to_endpoint(c);
-        return;
-    }
-    c->tried = 0;
-    loop_arm(c->loop, &c->retry,
-             loop_now(c->loop) +
-                 loop_backoff(c->loop, BACKOFF_FIRST_NS, BACKOFF_MAX_NS, c->attempt));
-    c->attempt++;
-    for (struct request *r; (r = etcd_request_pop(&c->waiting));)
-        etcd_request_push(&c->ended, r);
-}
-
-static void go_down(struct conn *c)
-{
-    bool was_up = c->state == UP || c->state == DRAINING;
-    struct h2 *h2 = c->h2;
-    error_wrap(&c->why, c->why.status, "%s", c->address);
-    struct stile_error why = c->why;
-    if (c->state == UP)
-        restart_patience(c);
-    c->state = PAUSED;
-    loop_forget(c->loop, &c->break_task);
-    loop_disarm(c->loop, &c->pulse);
-    enter(c);
-    end_requests(c);
-    end_streams(c, &why);
-    if (!c->freed) {
-        c->h2 = NULL;
-        etcd_h2_free(h2);
-        try_next(c, was_up);
-        finish_ended(c, &why);
-    }
-    if (!c->freed && was_up)
-        c->events->down(c, &why);
-    leave(c);
-}
-
-static void on_break(struct task *task)
-{
-    go_down(container_of(task, struct conn, break_task));
-}
-
-static void on_refuse(struct task *task)
-{
-    struct conn *c = container_of(task, struct conn, refuse_task);
-    if (c->state != PAUSED)
-        return; /* an attempt has begun meanwhile: requests wait for it */
-    enter(c);
-    for (struct request *r; (r = etcd_request_pop(&c->waiting));)
-        etcd_request_push(&c->ended, r);
-    finish_ended(c, &c->why);
-    leave(c);
 }
 
 /* ---- up ---- */
@@ -510,8 +318,8 @@ static bool has_streams(const struct conn *c)
 static void on_pulse(struct timer *timer)
 {
     struct conn *c = container_of(timer, struct conn, pulse);
-    uint64_t silent_ns = loop_now(c->loop) - etcd_h2_heard_ns(c->h2);
-    loop_arm(c->loop, &c->pulse, loop_now(c->loop) + PULSE_NS);
+    uint64_t silent_ns = loop_now(c->link.loop) - c->link.heard_ns;
+    loop_arm(c->link.loop, &c->pulse, loop_now(c->link.loop) + PULSE_NS);
     if (!has_streams(c))
         return;
     if (silent_ns >= 2 * PULSE_NS)
@@ -522,10 +330,8 @@ static void on_pulse(struct timer *timer)
 
 static void come_up(struct conn *c)
 {
-    c->state = UP;
-    c->up_ns = loop_now(c->loop);
-    loop_arm(c->loop, &c->pulse, c->up_ns + PULSE_NS);
-    send_waiting(c);
+    link_come_up(&c->link);
+    loop_arm(c->link.loop, &c->pulse, c->link.up_ns + PULSE_NS);
     c->events->up(c);
 }
 
@@ -533,15 +339,14 @@ static void on_login(void *data, const ProtobufCMessage *answer, const struct st
 {
     struct conn *c = data;
     const Etcd__AuthenticateResponse *login = (const Etcd__AuthenticateResponse *)answer;
-    c->own_request = NULL;
-    if (c->state != LOGGING_IN)
+    if (c->link.state != LINK_GREETING)
         return;
     if (err && err->native != FAULT_NO_AUTH) {
-        c->why = *err;
+        struct stile_error why = *err;
         /* nothing that matters was requested yet */
-        if (c->why.status == STILE_UNCERTAIN)
-            c->why.status = STILE_UNREACHABLE;
-        break_soon(c);
+        if (why.status == STILE_UNCERTAIN)
+            why.status = STILE_UNREACHABLE;
+        link_fail_soon(&c->link, &why);
         return;
     }
     free(c->token);
@@ -554,16 +359,17 @@ static void send_own_request(struct conn *c, enum rpc rpc, const ProtobufCMessag
 {
     struct request *r = etcd_request_new(c, rpc, message);
     if (!r) {
-        error_set(&c->why, STILE_NOMEM, 0, "out of memory");
-        break_soon(c);
+        struct stile_error why;
+        error_set(&why, STILE_NOMEM, 0, "out of memory");
+        link_fail_soon(&c->link, &why);
         return;
     }
     r->fn = fn;
-    r->data = c;
-    r->until_ns = loop_now(c->loop) + c->options.answer_ns;
-    c->own_request = r;
-    send_request(r);
-    arm_overdue(c);
+    r->own = true;
+    r->link.data = c;
+    r->link.wanted = true;
+    r->link.until_ns = loop_now(c->link.loop) + c->link.options.answer_ns;
+    link_send(&c->link, &r->link);
 }
 
 /* Requests wait meanwhile; streams go on. */
@@ -572,9 +378,8 @@ static void log_in(struct conn *c)
     Etcd__AuthenticateRequest message = ETCD__AUTHENTICATE_REQUEST__INIT;
     message.name = (char *)c->options.user;
     message.password = (char *)c->options.password;
-    if (c->state == UP)
-        restart_patience(c);
-    c->state = LOGGING_IN;
+    if (c->link.state == LINK_UP)
+        link_greet_again(&c->link);
     send_own_request(c, RPC_AUTHENTICATE, &message.base, on_login);
 }
 
@@ -599,7 +404,7 @@ static bool all_are(const struct conn *c, uint64_t cluster_id)
 
 /* With a URL that names members of two clusters, two clients could hold one lock. But a restored
  * cluster may have a new id: then every endpoint has it. */
-static bool may_be_used(struct conn *c, uint64_t cluster_id)
+static bool may_be_used(struct conn *c, uint64_t cluster_id, struct stile_error *why)
 {
     if (cluster_id == 0)
         return true; /* a proxy that does not report it */
@@ -611,7 +416,7 @@ static bool may_be_used(struct conn *c, uint64_t cluster_id)
         return true;
     }
     error_set(
-        &c->why, STILE_UNREACHABLE, FAULT_OTHER_CLUSTER,
+        why, STILE_UNREACHABLE, FAULT_OTHER_CLUSTER,
         "this member belongs to another cluster (%llx) than those before (%llx): the URL must "
         "name members of one cluster",
         (unsigned long long)cluster_id, (unsigned long long)c->cluster_id);
@@ -622,15 +427,15 @@ static void on_identified(void *data, const ProtobufCMessage *answer, const stru
 {
     struct conn *c = data;
     const Etcd__StatusResponse *status = (const Etcd__StatusResponse *)answer;
-    c->own_request = NULL;
-    if (c->state != IDENTIFYING)
+    struct stile_error why;
+    if (c->link.state != LINK_GREETING)
         return;
     if (err && etcd_fault_is_temporary(err)) {
-        c->why = *err;
-        c->why.status = STILE_UNREACHABLE;
-        break_soon(c);
-    } else if (!err && status->header && !may_be_used(c, status->header->cluster_id)) {
-        break_soon(c);
+        why = *err;
+        why.status = STILE_UNREACHABLE;
+        link_fail_soon(&c->link, &why);
+    } else if (!err && status->header && !may_be_used(c, status->header->cluster_id, &why)) {
+        link_fail_soon(&c->link, &why);
     } else {
         log_in_if_needed(c);
     }
@@ -646,77 +451,128 @@ void etcd_conn_set_cluster(struct conn *c, uint64_t cluster_id)
 static void identify(struct conn *c)
 {
     Etcd__StatusRequest message = ETCD__STATUS_REQUEST__INIT;
-    c->state = IDENTIFYING;
     send_own_request(c, RPC_STATUS, &message.base, on_identified);
 }
+
+/* ---- the connection below ---- */
 
 static void on_up(struct h2 *h2)
 {
     struct conn *c = etcd_h2_owner(h2);
-    enter(c);
-    loop_disarm(c->loop, &c->retry);
+    loop_disarm(c->link.loop, &c->settings);
     if (c->cluster_id)
         identify(c);
     else
         log_in_if_needed(c);
-    leave(c);
 }
 
 static void on_draining(struct h2 *h2)
 {
     struct conn *c = etcd_h2_owner(h2);
-    if (c->state == UP)
-        restart_patience(c);
-    if (c->state == UP || c->state == LOGGING_IN || c->state == IDENTIFYING)
-        c->state = DRAINING;
-    end_if_drained(c);
+    struct stile_error why;
+    if (c->link.state == LINK_LEAVING)
+        return;
+    error_set(&why, STILE_UNREACHABLE, 0, "the server ends the connection");
+    link_leave(&c->link, &why);
 }
 
-static void on_closed(struct h2 *h2, const struct stile_error *why)
+static void on_failed(struct h2 *h2, const struct stile_error *why)
 {
     struct conn *c = etcd_h2_owner(h2);
-    c->why = *why;
-    if (c->known && c->why.status == STILE_REFUSED)
-        c->why.status = STILE_UNREACHABLE;
-    go_down(c);
+    struct stile_error err = *why;
+    if (c->link.proven && err.status == STILE_REFUSED)
+        err.status = STILE_UNREACHABLE;
+    link_fail_soon(&c->link, &err);
 }
 
-static const struct h2_events h2_events = {.up = on_up, .going = on_draining, .closed = on_closed};
+static const struct h2_events h2_events = {.up = on_up, .going = on_draining, .failed = on_failed};
 
-static void connect_to_endpoint(struct conn *c)
+/* For a peer that accepts the connection and then sends nothing. */
+static void on_settings_overdue(struct timer *timer)
+{
+    struct conn *c = container_of(timer, struct conn, settings);
+    struct stile_error why;
+    error_set(&why, STILE_UNREACHABLE, ETIMEDOUT, "the server does not answer");
+    link_fail(&c->link, &why);
+}
+
+static void on_opened(struct link *link)
+{
+    struct conn *c = conn_of(link);
+    struct stile_error why;
+    loop_arm(link->loop, &c->settings, link->heard_ns + link->options.target.timeout_ns);
+    if (etcd_h2_new(&c->h2, link->stream, link->address, c->options.tls, &h2_events, c, &why))
+        link_fail(link, &why);
+}
+
+static void on_bytes(struct link *link, const void *bytes, size_t n)
+{
+    etcd_h2_receive(conn_of(link)->h2, bytes, n);
+}
+
+static void on_closed(struct link *link, const struct stile_error *why)
+{
+    struct conn *c = conn_of(link);
+    loop_disarm(link->loop, &c->pulse);
+    loop_disarm(link->loop, &c->settings);
+    if (why)
+        end_streams(c, why);
+    etcd_h2_free(c->h2);
+    c->h2 = NULL;
+}
+
+static void set_target(struct conn *c)
 {
     const struct conn_endpoint *to = &c->options.endpoints[c->at];
-    uint64_t timeout_ns = c->options.n_endpoints > 1 ? CONNECT_ONE_NS : CONNECT_NS;
-    const struct stream_target target = {
-        .host = to->host, .port = to->port, .tls = c->options.tls, .timeout_ns = timeout_ns};
-    snprintf(c->address, sizeof c->address, strchr(to->host, ':') ? "[%s]:%u" : "%s:%u", to->host,
-             to->port);
-    c->state = CONNECTING;
-    /* For a peer that accepts the connection and then sends nothing. */
-    loop_arm(c->loop, &c->retry, loop_now(c->loop) + timeout_ns);
-    if (etcd_h2_open(&c->h2, c->loop, &target, &h2_events, c, &c->why))
-        break_soon(c);
+    c->link.options.target = (struct stream_target){
+        .host = to->host,
+        .port = to->port,
+        .tls = c->options.tls,
+        .timeout_ns = c->options.n_endpoints > 1 ? CONNECT_ONE_NS : CONNECT_NS,
+    };
 }
 
-static void on_retry(struct timer *timer)
+/* Waiting requests go to the next member, until all members have been tried. One whose connection
+ * came up and broke soon after counts as tried, else members without a leader would be asked in a
+ * circle. */
+static bool try_next(struct link *link, bool steady)
 {
-    struct conn *c = container_of(timer, struct conn, retry);
-    if (c->state == PAUSED) {
-        connect_to_endpoint(c);
-        return;
-    }
-    error_set(&c->why, STILE_UNREACHABLE, ETIMEDOUT, "the server does not answer");
-    go_down(c);
+    struct conn *c = conn_of(link);
+    if (link->why.native != FAULT_OTHER_CLUSTER)
+        c->foreign_ids[c->at] = 0;
+    c->at = (c->at + 1) % c->options.n_endpoints;
+    c->tried = steady ? 0 : c->tried + 1;
+    set_target(c);
+    if (c->tried < c->options.n_endpoints)
+        return true;
+    c->tried = 0;
+    return false;
 }
 
-static void init_timers(struct conn *c)
+static void on_down(struct link *link, const struct stile_error *why, bool was_up)
 {
-    c->overdue.fn = on_overdue;
-    c->retry.fn = on_retry;
-    c->pulse.fn = on_pulse;
-    c->break_task.fn = on_break;
-    c->refuse_task.fn = on_refuse;
+    struct conn *c = conn_of(link);
+    if (was_up)
+        c->events->down(c, why);
 }
+
+static void free_conn(struct link *link)
+{
+    free(conn_of(link));
+}
+
+static const struct link_class class = {
+    .write = write_request,
+    .opened = on_opened,
+    .received = on_bytes,
+    .failed = fail_request,
+    .free_request = free_request,
+    .let_go = let_go,
+    .closed = on_closed,
+    .next = try_next,
+    .down = on_down,
+    .free = free_conn,
+};
 
 /* ---- the beginning and the end ---- */
 
@@ -747,23 +603,8 @@ static void wipe(char *secret)
     free(secret);
 }
 
-static void free_parts(struct conn *c)
+static void free_options(struct conn *c)
 {
-    for (size_t i = 0; i < CONN_STREAMS_MAX; i++) {
-        if (c->streams[i])
-            etcd_conn_stream_close(c->streams[i]);
-    }
-    clear_list(&c->sent);
-    clear_list(&c->waiting);
-    clear_list(&c->ended);
-    etcd_h2_free(c->h2);
-    c->h2 = NULL;
-    loop_disarm(c->loop, &c->overdue);
-    loop_disarm(c->loop, &c->retry);
-    loop_disarm(c->loop, &c->pulse);
-    loop_forget(c->loop, &c->break_task);
-    loop_forget(c->loop, &c->refuse_task);
-    loop_unreserve(c->loop, CONN_TIMERS);
     wipe((char *)c->options.password);
     wipe(c->token);
     free((char *)c->options.user);
@@ -773,18 +614,23 @@ static void free_parts(struct conn *c)
 
 void etcd_conn_free(struct conn *c)
 {
-    if (!c || c->freed)
+    if (!c || c->link.freed)
         return;
-    free_parts(c);
-    c->freed = true;
-    if (c->depth == 0)
-        free(c);
+    for (size_t i = 0; i < CONN_STREAMS_MAX; i++) {
+        if (c->streams[i])
+            etcd_conn_stream_close(c->streams[i]);
+    }
+    loop_disarm(c->link.loop, &c->pulse);
+    loop_disarm(c->link.loop, &c->settings);
+    loop_unreserve(c->link.loop, CONN_TIMERS);
+    free_options(c);
+    link_free(&c->link);
 }
 
 void etcd_conn_forked(struct conn *c)
 {
     if (c)
-        etcd_h2_forked(c->h2);
+        link_forked(&c->link);
 }
 
 /* Many clients start at once: they must not all connect to the first member. */
@@ -792,13 +638,30 @@ static void shuffle(struct conn *c)
 {
     for (size_t i = c->options.n_endpoints; i > 1; i--) {
         uint32_t random = 0;
-        if (loop_random(c->loop, &random, sizeof random))
+        if (loop_random(c->link.loop, &random, sizeof random))
             return;
         struct conn_endpoint *a = &c->options.endpoints[i - 1];
         struct conn_endpoint *b = &c->options.endpoints[random % i], other = *a;
         *a = *b;
         *b = other;
     }
+}
+
+static int init_link(struct conn *c, struct loop *loop)
+{
+    const struct link_options options = {
+        .answer_ns = c->options.answer_ns,
+        .silence_ns = c->options.answer_ns,
+        .window = CONN_SENT_MAX,
+        .pending_max = CONN_PENDING_MAX,
+        .pending_bytes = SIZE_MAX,
+    };
+    if (loop_reserve(loop, CONN_TIMERS))
+        return ENOMEM;
+    int rc = link_init(&c->link, loop, &class, &options);
+    if (rc)
+        loop_unreserve(loop, CONN_TIMERS);
+    return rc;
 }
 
 enum stile_status etcd_conn_new(struct conn **out, struct loop *loop,
@@ -809,20 +672,19 @@ enum stile_status etcd_conn_new(struct conn **out, struct loop *loop,
     if (options->user && !options->password)
         return error_set(err, STILE_MISUSE, 0, "a user is given without a password");
     struct conn *c = calloc(1, sizeof *c);
-    if (!c || loop_reserve(loop, CONN_TIMERS)) {
+    if (!c || !copy_options(c, options) || init_link(c, loop)) {
+        if (c)
+            free_options(c);
         free(c);
         return error_set(err, STILE_NOMEM, 0, "out of memory");
     }
-    c->loop = loop;
     c->events = events;
     c->owner = owner;
-    init_timers(c);
-    if (!copy_options(c, options)) {
-        etcd_conn_free(c);
-        return error_set(err, STILE_NOMEM, 0, "out of memory");
-    }
+    c->settings.fn = on_settings_overdue;
+    c->pulse.fn = on_pulse;
     shuffle(c);
-    connect_to_endpoint(c);
+    set_target(c);
+    link_start(&c->link);
     *out = c;
     return STILE_OK;
 }
@@ -836,5 +698,5 @@ enum stile_status etcd_conn_new_to(struct conn **out, const struct conn *like, s
     options.n_endpoints = 1;
     if (anonymous)
         options.user = options.password = NULL;
-    return etcd_conn_new(out, like->loop, &options, events, owner, err);
+    return etcd_conn_new(out, like->link.loop, &options, events, owner, err);
 }

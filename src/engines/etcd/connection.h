@@ -1,12 +1,12 @@
 /* The connection to a cluster: requests with deadlines, and streams, over one HTTP/2 connection to
  * one of its members at a time.
  *
- * It connects and reconnects by itself: the next member is tried at once, and after a round without
- * success it pauses, longer from round to round, with full jitter. Requests made meanwhile fail
- * with the reason. A request that was sent and not answered is UNCERTAIN, one that was never sent
- * is UNREACHABLE. Few are on the wire at once, and each is timed from when it is sent: otherwise a
- * crowd of them would time out, and be repeated by an even larger one. No callback comes from
- * inside etcd_conn_request(). */
+ * It connects and reconnects by itself, as kit/link.h says: the next member is tried at once, and
+ * the pause comes after a round without success. Requests made in it fail with the reason. Few are
+ * on the wire at once, and each is timed from when it is sent: otherwise a crowd of them would time
+ * out, and be repeated by an even larger one. One that is overdue is cancelled; the member is given
+ * up if nothing at all has come since it was sent. No callback comes from inside
+ * etcd_conn_request(). */
 #ifndef STILE_ETCD_CONNECTION_H
 #define STILE_ETCD_CONNECTION_H
 
@@ -86,45 +86,23 @@ void etcd_conn_forked(struct conn *conn);
 
 /* ---- inside of it, for connection.c and its tests ---- */
 
-/* All events and callbacks come between enter() and leave(); `freed` is checked after each. */
 #define CONN_STREAMS_MAX 4
 
-enum conn_state {
-    PAUSED,      /* between two rounds */
-    CONNECTING,  /* until the peer's SETTINGS have come */
-    IDENTIFYING, /* until it has named its cluster, if one is known */
-    LOGGING_IN,  /* until Authenticate is answered */
-    UP,
-    DRAINING, /* the peer wants to end; what is under way may finish */
-};
-
 struct conn {
-    struct loop *loop;
+    struct link
+        link; /* GREETING: until SETTINGS have come, it has named its cluster and let us in */
     const struct conn_events *events;
     void *owner;
     struct conn_options options; /* strings are ours */
-    char address[300];           /* for messages */
     size_t at;                   /* of the endpoints */
     size_t tried;                /* without success in this round */
 
-    enum conn_state state;
     struct h2 *h2;
-    char *token;                 /* of the login */
-    struct request *own_request; /* of the connection itself: identification or login */
-    uint64_t cluster_id;         /* 0: not known yet */
+    char *token;                              /* of the login */
+    uint64_t cluster_id;                      /* 0: not known yet */
     uint64_t foreign_ids[CONN_ENDPOINTS_MAX]; /* of endpoints that last had another one */
-    struct request_list waiting, sent, ended;
     struct conn_stream *streams[CONN_STREAMS_MAX];
-
-    struct timer overdue, retry, pulse;
-    struct task break_task;  /* why is set: go down, from the loop */
-    struct task refuse_task; /* answer what came in while PAUSED */
-    unsigned attempt;
-    uint64_t up_ns;
-    bool known; /* etcd has answered once: if something else does, that is temporary */
-    struct stile_error why;
-    unsigned depth; /* events under way */
-    bool freed;
+    struct timer settings, pulse;
 };
 
 #endif

@@ -6,33 +6,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/container.h"
-
 #define WINDOW (1 << 20)
 /* Streams above the peer's limit wait inside nghttp2. */
 #define UNTIL_SETTINGS_STREAMS 100
 
 struct h2 {
-    struct loop *loop;
     const struct h2_events *events;
     void *owner;
     struct stream *stream;
     nghttp2_session *session;
     char authority[300];
-    bool tls, up, receiving, freed;
-    struct task end_task;
-    struct stile_error why;
-    uint64_t heard_ns;
+    bool tls, up, failed, receiving, freed;
 };
 
 void *etcd_h2_owner(const struct h2 *h2)
 {
     return h2->owner;
-}
-
-uint64_t etcd_h2_heard_ns(const struct h2 *h2)
-{
-    return h2->heard_ns;
 }
 
 /* ---- the end ---- */
@@ -48,37 +37,23 @@ void etcd_h2_free(struct h2 *h2)
     if (!h2 || h2->freed)
         return;
     h2->freed = true;
-    loop_forget(h2->loop, &h2->end_task);
-    stream_free(h2->stream);
-    h2->stream = NULL;
     if (!h2->receiving)
         free_now(h2);
 }
 
-void etcd_h2_forked(struct h2 *h2)
+static void fail(struct h2 *h2, const struct stile_error *why)
 {
-    if (h2 && h2->stream)
-        stream_forked(h2->stream);
-}
-
-/* Reported from the loop: a sender is never called back from inside its own call. */
-static void fail_soon(struct h2 *h2)
-{
-    loop_soon(h2->loop, &h2->end_task);
-}
-
-static void on_end(struct task *task)
-{
-    struct h2 *h2 = container_of(task, struct h2, end_task);
-    h2->events->closed(h2, &h2->why);
+    if (h2->failed || h2->freed)
+        return;
+    h2->failed = true;
+    h2->events->failed(h2, why);
 }
 
 static void fail_protocol(struct h2 *h2, const char *what)
 {
-    if (h2->end_task.queued || h2->freed)
-        return;
-    error_set(&h2->why, STILE_REFUSED, 0, "the server does not speak gRPC as etcd does: %s", what);
-    fail_soon(h2);
+    struct stile_error why;
+    error_set(&why, STILE_REFUSED, 0, "the server does not speak gRPC as etcd does: %s", what);
+    fail(h2, &why);
 }
 
 bool etcd_h2_is_temporary(int http_status)
@@ -90,12 +65,13 @@ bool etcd_h2_is_temporary(int http_status)
 static void fail_http1(struct h2 *h2, const char *answer)
 {
     int http_status = atoi(answer + sizeof "HTTP/1.1 " - 1);
-    error_set(&h2->why, etcd_h2_is_temporary(http_status) ? STILE_UNREACHABLE : STILE_REFUSED, 0,
+    struct stile_error why;
+    error_set(&why, etcd_h2_is_temporary(http_status) ? STILE_UNREACHABLE : STILE_REFUSED, 0,
               etcd_h2_is_temporary(http_status)
                   ? "a proxy answers in place of etcd (HTTP status %d)"
                   : "the server does not speak gRPC as etcd does (HTTP status %d)",
               http_status);
-    fail_soon(h2);
+    fail(h2, &why);
 }
 
 static bool is_http1(const struct h2 *h2, const void *bytes, size_t n)
@@ -105,10 +81,9 @@ static bool is_http1(const struct h2 *h2, const void *bytes, size_t n)
 
 static void fail_memory(struct h2 *h2)
 {
-    if (h2->end_task.queued || h2->freed)
-        return;
-    error_set(&h2->why, STILE_NOMEM, 0, "out of memory");
-    fail_soon(h2);
+    struct stile_error why;
+    error_set(&why, STILE_NOMEM, 0, "out of memory");
+    fail(h2, &why);
 }
 
 static void fail_session(struct h2 *h2, ssize_t rc)
@@ -126,13 +101,14 @@ static void pump(struct h2 *h2)
 {
     const uint8_t *bytes;
     ssize_t n;
-    if (h2->receiving || !h2->stream || h2->end_task.queued)
+    if (h2->receiving || h2->failed || h2->freed)
         return;
     while ((n = nghttp2_session_mem_send(h2->session, &bytes)) > 0) {
         int rc = stream_write(h2->stream, bytes, (size_t)n);
         if (rc) {
-            error_errno(&h2->why, STILE_UNREACHABLE, rc, "sending");
-            fail_soon(h2);
+            struct stile_error why;
+            error_errno(&why, STILE_UNREACHABLE, rc, "sending");
+            fail(h2, &why);
             return;
         }
     }
@@ -228,10 +204,9 @@ int etcd_h2_ping(struct h2 *h2)
     return rc ? ENOMEM : 0;
 }
 
-bool etcd_h2_was_sent(const struct h2_call *call)
+uint64_t etcd_h2_end(const struct h2_call *call)
 {
-    return call->h2 && call->h2->stream && call->sent &&
-           stream_sent(call->h2->stream) >= call->sent;
+    return call->h2 && call->sent ? call->sent : UINT64_MAX;
 }
 
 static void drop_call(struct h2_call *call)
@@ -356,7 +331,7 @@ static void end_too_long(struct h2 *h2, struct h2_call *call)
 /* The call may be gone after a message. After a failure the rest would be taken for another one. */
 static void take(struct h2 *h2, int32_t id, const uint8_t *bytes, size_t n)
 {
-    while (!h2->freed && !h2->end_task.queued) {
+    while (!h2->freed && !h2->failed) {
         struct h2_call *call = nghttp2_session_get_stream_user_data(h2->session, id);
         if (!call)
             return;
@@ -402,7 +377,7 @@ static int on_data(nghttp2_session *session, uint8_t flags, int32_t id, const ui
 static void end_call(struct h2 *h2, int32_t id, uint32_t code)
 {
     struct h2_call *call = nghttp2_session_get_stream_user_data(h2->session, id);
-    if (h2->freed || h2->end_task.queued || !call)
+    if (h2->freed || h2->failed || !call)
         return;
     nghttp2_session_set_stream_user_data(h2->session, id, NULL);
     drop_call(call);
@@ -433,7 +408,7 @@ static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *
 {
     struct h2 *h2 = data;
     (void)session;
-    if (h2->freed || h2->end_task.queued)
+    if (h2->freed || h2->failed)
         return 0;
     if (frame->hd.type == NGHTTP2_SETTINGS && !(frame->hd.flags & NGHTTP2_FLAG_ACK) && !h2->up) {
         h2->up = true;
@@ -455,18 +430,11 @@ static void set_callbacks(nghttp2_session_callbacks *callbacks)
     nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks, on_frame);
 }
 
-/* ---- the stream below ---- */
+/* ---- what the stream receives ---- */
 
-static void on_opened(struct stream *stream)
+void etcd_h2_receive(struct h2 *h2, const void *bytes, size_t n)
 {
-    pump(stream_owner(stream));
-}
-
-static void on_bytes(struct stream *stream, const void *bytes, size_t n)
-{
-    struct h2 *h2 = stream_owner(stream);
-    h2->heard_ns = loop_now(h2->loop);
-    if (h2->end_task.queued)
+    if (h2->failed)
         return;
     if (is_http1(h2, bytes, n)) {
         char answer[sizeof "HTTP/1.1 503"] = "";
@@ -485,16 +453,6 @@ static void on_bytes(struct stream *stream, const void *bytes, size_t n)
         fail_session(h2, rc);
     pump(h2);
 }
-
-static void on_closed(struct stream *stream, const struct stile_error *why)
-{
-    struct h2 *h2 = stream_owner(stream);
-    loop_forget(h2->loop, &h2->end_task);
-    h2->events->closed(h2, why);
-}
-
-static const struct stream_events stream_events = {
-    .opened = on_opened, .data = on_bytes, .closed = on_closed};
 
 /* ---- the beginning ---- */
 
@@ -530,30 +488,23 @@ static int greet(struct h2 *h2)
     return rc;
 }
 
-enum stile_status etcd_h2_open(struct h2 **out, struct loop *loop,
-                               const struct stream_target *target, const struct h2_events *events,
-                               void *owner, struct stile_error *err)
+enum stile_status etcd_h2_new(struct h2 **out, struct stream *stream, const char *authority,
+                              bool tls, const struct h2_events *events, void *owner,
+                              struct stile_error *err)
 {
     struct h2 *h2 = calloc(1, sizeof *h2);
     if (!h2)
         return error_set(err, STILE_NOMEM, 0, "out of memory");
-    h2->loop = loop;
+    h2->stream = stream;
     h2->events = events;
     h2->owner = owner;
-    h2->tls = target->tls != NULL;
-    h2->end_task.fn = on_end;
-    h2->heard_ns = loop_now(loop);
-    snprintf(h2->authority, sizeof h2->authority, strchr(target->host, ':') ? "[%s]:%u" : "%s:%u",
-             target->host, target->port);
-    enum stile_status status = STILE_OK;
-    if (set_up_session(h2) || greet(h2))
-        status = error_set(err, STILE_NOMEM, 0, "out of memory");
-    else
-        status = stream_open(&h2->stream, loop, target, &stream_events, h2, err);
-    if (status) {
+    h2->tls = tls;
+    snprintf(h2->authority, sizeof h2->authority, "%s", authority);
+    if (set_up_session(h2) || greet(h2)) {
         free_now(h2);
-        return status;
+        return error_set(err, STILE_NOMEM, 0, "out of memory");
     }
+    pump(h2);
     *out = h2;
     return STILE_OK;
 }

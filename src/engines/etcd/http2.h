@@ -1,9 +1,10 @@
-/* gRPC calls over one HTTP/2 connection: nghttp2 on top of a stream.
+/* gRPC calls over one HTTP/2 connection: nghttp2 between its calls and a stream.
  *
- * A connection is made for one target and used once: up() when the peer has sent its SETTINGS,
- * closed() at any time with the reason. Calls are embedded by their owners. A call sends any number
- * of messages and gets message() for each one received; ended() comes once when the peer has ended
- * it. When the connection closes, its calls get no event: only closed() reports it.
+ * It writes to a stream that is open, and is given what the stream receives. up() comes when the
+ * peer has sent its SETTINGS, failed() once, from inside any call, when the connection is of no
+ * more use; its owner ends it from the loop. Calls are embedded by their owners. A call sends any
+ * number of messages and gets message() for each one received; ended() comes once when the peer has
+ * ended it. When the connection ends, its calls get no event.
  *
  * Everything received is bounded: H2_MESSAGE_MAX bytes a message, H2_HEADERS_MAX bytes of headers a
  * call. A call whose peer exceeds them is cancelled; the others go on. */
@@ -27,7 +28,7 @@ bool etcd_h2_is_temporary(int http_status);
 struct h2_events {
     void (*up)(struct h2 *h2);
     void (*going)(struct h2 *h2); /* GOAWAY: calls under way may finish, no new ones are accepted */
-    void (*closed)(struct h2 *h2, const struct stile_error *why);
+    void (*failed)(struct h2 *h2, const struct stile_error *why); /* must not free it */
 };
 
 struct h2_call_events {
@@ -55,24 +56,24 @@ struct h2_call {
     char words[H2_WORDS_MAX]; /* grpc-message, printable */
 };
 
-enum stile_status etcd_h2_open(struct h2 **h2, struct loop *loop,
-                               const struct stream_target *target, const struct h2_events *events,
-                               void *owner, struct stile_error *err);
+/* The stream is borrowed; authority is HOST:PORT. OK or NOMEM. */
+enum stile_status etcd_h2_new(struct h2 **h2, struct stream *stream, const char *authority,
+                              bool tls, const struct h2_events *events, void *owner,
+                              struct stile_error *err);
 void *etcd_h2_owner(const struct h2 *h2);
-uint64_t etcd_h2_heard_ns(const struct h2 *h2); /* when the last byte came */
+void etcd_h2_receive(struct h2 *h2, const void *bytes, size_t n); /* calls back */
 
 /* 0 or ENOMEM; token NULL: none. path must be a constant. led: a member without a leader ends
  * the call with an error at once. */
 int etcd_h2_start(struct h2 *h2, struct h2_call *call, const char *path, const char *token,
                   bool led);
 int etcd_h2_send(struct h2_call *call, const void *message, size_t n, bool last);
-bool etcd_h2_was_sent(
-    const struct h2_call *call);           /* whole, perhaps; call it before the h2 is freed */
+/* The place of its last byte in the stream; UINT64_MAX: not all is written. */
+uint64_t etcd_h2_end(const struct h2_call *call);
 void etcd_h2_cancel(struct h2_call *call); /* if it is under way: no event follows */
 int etcd_h2_ping(struct h2 *h2);
 
-void etcd_h2_free(
-    struct h2 *h2); /* safe inside an event; calls under way are dropped by their owner */
-void etcd_h2_forked(struct h2 *h2);
+/* Safe inside an event other than failed(); calls under way are dropped by their owner. */
+void etcd_h2_free(struct h2 *h2);
 
 #endif

@@ -36,7 +36,7 @@ struct request *etcd_request_new(struct conn *c, enum rpc rpc, const ProtobufCMe
         return NULL;
     r->conn = c;
     r->rpc = rpc;
-    r->len = protobuf_c_message_pack(message, r->bytes);
+    r->link.len = protobuf_c_message_pack(message, r->bytes);
     return r;
 }
 
@@ -46,37 +46,8 @@ void etcd_request_free(struct request *r)
     if (r->answer)
         protobuf_c_message_free_unpacked(r->answer, NULL);
     if (r->rpc == RPC_AUTHENTICATE)
-        explicit_bzero(r->bytes, r->len);
+        explicit_bzero(r->bytes, r->link.len);
     free(r);
-}
-
-void etcd_request_push(struct request_list *list, struct request *r)
-{
-    r->list = list;
-    r->next = NULL;
-    r->prev = list->last;
-    *(list->last ? &list->last->next : &list->first) = r;
-    list->last = r;
-    list->n++;
-}
-
-void etcd_request_remove(struct request *r)
-{
-    struct request_list *list = r->list;
-    if (!list)
-        return;
-    *(r->prev ? &r->prev->next : &list->first) = r->next;
-    *(r->next ? &r->next->prev : &list->last) = r->prev;
-    list->n--;
-    r->list = NULL;
-}
-
-struct request *etcd_request_pop(struct request_list *list)
-{
-    struct request *r = list->first;
-    if (r)
-        etcd_request_remove(r);
-    return r;
 }
 
 /* ---- transactions ---- */

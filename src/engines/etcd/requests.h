@@ -8,6 +8,7 @@
 #include "engines/etcd/http2.h"
 #include "engines/etcd/keys.h"
 #include "engines/etcd/rpc.pb-c.h"
+#include "engines/kit/link.h"
 
 enum rpc {
     RPC_RANGE,
@@ -40,32 +41,20 @@ typedef void conn_fn(void *data, const ProtobufCMessage *answer, const struct st
 struct conn;
 
 struct request {
-    struct request *next, *prev;
-    struct request_list *list;
+    struct link_request link; /* len: of bytes */
     struct h2_call call;
     struct conn *conn;
     enum rpc rpc;
-    conn_fn *fn; /* NULL: forgotten */
-    void *data;
-    uint64_t sent_ns, until_ns;
-    bool again;    /* sent a second time, after a new login */
-    bool in_doubt; /* the connection broke after it had left */
+    conn_fn *fn;
+    bool own;   /* of the connection itself: identification or login */
+    bool again; /* sent a second time, after a new login */
     ProtobufCMessage *answer;
-    size_t len;
     uint8_t bytes[];
-};
-
-struct request_list {
-    struct request *first, *last;
-    size_t n;
 };
 
 /* NULL: out of memory. */
 struct request *etcd_request_new(struct conn *conn, enum rpc rpc, const ProtobufCMessage *message);
 void etcd_request_free(struct request *request);
-void etcd_request_push(struct request_list *list, struct request *request);
-void etcd_request_remove(struct request *request);
-struct request *etcd_request_pop(struct request_list *list);
 
 /* ---- transactions: keys and values are borrowed until one is sent ---- */
 

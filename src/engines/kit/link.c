@@ -550,11 +550,12 @@ static void go_down(struct link *l)
     error_wrap(&l->why, l->why.status, "%s", l->address);
     struct stile_error why = l->why;
     enter(l);
-    end_requests(l);
     move_to(l, LINK_PAUSED);
-    loop_forget(l->loop, &l->break_task);
+    end_requests(l);
     l->class->closed(l, &why);
     if (!l->freed) {
+        l->why = why; /* and not what failed while it ended */
+        loop_forget(l->loop, &l->break_task);
         stream_free(l->stream);
         l->stream = NULL;
         plan_next(l, was_up);
