@@ -349,6 +349,35 @@ static void what_is_in_line_behind_a_silent_server_is_refused(void **state)
     assert_status(b.err.status, UNREACHABLE);
 }
 
+/* It was not timed while it waited for room; now it is, for the next connection. */
+static void what_is_in_line_has_time_for_the_next_connection(void **state)
+{
+    struct heard a, b;
+    struct stile_error why;
+
+    (void)state;
+    scene_connect();
+    kit.conn->link.options.window = 1;
+    kit_ask(&a, "GET a");
+    kit_ask(&b, "GET b");
+    kit.conn->link.waiting.first->until_ns = 0;
+    scene_flush();
+    fake_hear(&server, GET_A);
+    error_set(&why, STILE_UNREACHABLE, 0, "it is elsewhere");
+    assert_status(redis_conn_move(kit.conn, "127.0.0.1", server.port, &why, NULL), OK);
+    run_until(kit.loop, kit.down);
+    assert_status(a.err.status, UNCERTAIN);
+    kit_grow_late(); /* the timer fires */
+    net_settle(kit.loop);
+    assert_int_equal(b.times, 0);
+    scene_welcome();
+    scene_flush();
+    fake_hear(&server, GET_B);
+    fake_say(&server, ":2\r\n");
+    run_until(kit.loop, b.times);
+    assert_int_equal(b.integer, 2);
+}
+
 static void what_is_in_line_can_be_taken_back(void **state)
 {
     struct heard a, b, ping;
@@ -398,6 +427,7 @@ int main(void)
         TEST(no_more_are_sent_than_the_window_has_room_for),
         TEST(what_is_in_line_has_time_while_the_server_answers),
         TEST(what_is_in_line_behind_a_silent_server_is_refused),
+        TEST(what_is_in_line_has_time_for_the_next_connection),
         TEST(what_is_in_line_can_be_taken_back),
     };
     return cmocka_run_group_tests_name("redis-conn", tests, NULL, NULL);

@@ -574,8 +574,9 @@ void link_fail(struct link *l, const struct stile_error *why)
 
 void link_fail_soon(struct link *l, const struct stile_error *why)
 {
-    if (!l->break_task.queued)
-        l->why = *why;
+    if (l->freed || l->break_task.queued)
+        return;
+    l->why = *why;
     loop_soon(l->loop, &l->break_task);
 }
 
