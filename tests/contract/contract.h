@@ -169,7 +169,7 @@ enum stile_status hammer(struct stile_lock *const *locks, size_t n, unsigned rou
     X(shared)                                                                                      \
     X(slots)                                                                                       \
     X(holds)                                                                                       \
-    X(people)                                                                                      \
+    X(inspect)                                                                                     \
     X(breaking)                                                                                    \
     X(names)                                                                                       \
     X(many)                                                                                        \

@@ -219,5 +219,5 @@ int main(void)
         TEST(test_watch_tells_of_every_change),
         TEST(test_watch_sees_a_death_and_the_end_of_a_hold),
     };
-    return cmocka_run_group_tests_name("local_people", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("local_inspect", tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* Turns: one claim per name and client reaches an engine that can't tell two apart. */
+/* The queue of a name inside a client: one claim at a time reaches an engine that cannot
+ * distinguish two claims of one client. */
 #include <stdlib.h>
 
 #include "support/unit.h"
@@ -293,5 +294,5 @@ int main(void)
         TEST_IN(open_one, names_do_not_wait_for_each_other),
         TEST_IN(open_one, a_long_queue_is_refused_without_recursion),
     };
-    return cmocka_run_group_tests_name("core_turn", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("core_name_queue", tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* What people see: show, list, watch (LESSONS row 29). */
+/* show, list and watch (LESSONS row 29). */
 #include "contract.h"
 
 #include <errno.h>
@@ -288,7 +288,7 @@ static void test_watch_ends_when_nothing_changes(void **state)
 }
 
 /* clang-format off */
-SUITE_PART(people,
+SUITE_PART(inspect,
     SCENE_TEST(test_show_tells_who_holds_it),
     SCENE_TEST(test_show_tells_label_and_pid),
     SCENE_TEST(test_show_tells_what_is_proclaimed),

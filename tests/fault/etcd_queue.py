@@ -1,5 +1,6 @@
-"""Two and three processes that want one lock of an etcd as fast as they can: a deletion may be told of
-before who has just asked hears that it has to wait for it. Who misses that waits for ever."""
+"""Two and three processes that take one lock of an etcd as fast as they can: the deletion of a key may
+be reported before a claim learns that it has to wait for it. A client that missed that would wait for
+ever."""
 import os
 import subprocess
 
