@@ -25,31 +25,8 @@
 #define UNDONE_MAX       12 /* about four seconds: after that it is no longer bad luck */
 #define UNDONE_DOUBLE    8
 
-#define RELEASE_AGAIN_NS    (20 * NS_PER_MS)
-#define RELEASE_PATIENCE_NS (2500 * NS_PER_MS)
-
 static void ask(struct lease *lease);
 static void check(struct lease *lease);
-
-/* ---- the states ---- */
-
-#define TO(state) (1u << (state))
-
-/* Where each state may lead, other than to LEASE_IDLE: that is the end of every claim. */
-static const unsigned transitions[] = {
-    [LEASE_IDLE] = TO(LEASE_ASKING) | TO(LEASE_RELEASING), /* RELEASING: it failed in doubt */
-    [LEASE_ASKING] = TO(LEASE_HELD) | TO(LEASE_WAITING) | TO(LEASE_RELEASING),
-    [LEASE_WAITING] = TO(LEASE_ASKING) | TO(LEASE_CHECKING) | TO(LEASE_RELEASING),
-    [LEASE_CHECKING] = TO(LEASE_ASKING) | TO(LEASE_WAITING) | TO(LEASE_RELEASING),
-    [LEASE_HELD] = TO(LEASE_RELEASING),
-    [LEASE_RELEASING] = TO(LEASE_RELEASING),
-};
-
-static void move_to(struct lease *lease, enum lease_state state)
-{
-    assert(state == LEASE_IDLE || transitions[lease->state] & TO(state));
-    lease->state = state;
-}
 
 /* ---- by owner ---- */
 
@@ -76,21 +53,67 @@ static void enlist(struct lease *lease)
     *head = lease;
 }
 
-void sql_lease_forget(struct lease *lease)
+static void unlist(struct lease *lease)
 {
-    struct leases *leases = lease->leases;
-    struct lease **at = &leases->by_owner[head_of(lease->owner)];
-    sql_pool_forget(pool_of(leases->engine), lease);
-    while (*at && *at != lease)
+    struct lease **at = &lease->leases->by_owner[head_of(lease->owner)];
+    while (*at != lease)
         at = &(*at)->next;
-    if (*at)
-        *at = lease->next;
-    if (lease->has_timer) {
-        loop_disarm(leases->engine->loop, &lease->timer);
-        loop_unreserve(leases->engine->loop, 1);
+    *at = lease->next;
+}
+
+/* ---- the states ---- */
+
+#define TO(state) (1u << (state))
+#define TO_END    (TO(LEASE_WITHDRAWING) | TO(LEASE_IDLE))
+
+/* Where each state may lead. WITHDRAWING follows IDLE if the claim failed in doubt. A new claim may
+ * follow a release in doubt: core stops repeating it when the lease must be over. */
+static const unsigned transitions[] = {
+    [LEASE_IDLE] = TO(LEASE_ASKING) | TO(LEASE_WITHDRAWING),
+    [LEASE_ASKING] = TO(LEASE_HELD) | TO(LEASE_WAITING) | TO_END,
+    [LEASE_WAITING] = TO(LEASE_ASKING) | TO(LEASE_CHECKING) | TO_END,
+    [LEASE_CHECKING] = TO(LEASE_ASKING) | TO(LEASE_WAITING) | TO_END,
+    [LEASE_HELD] = TO(LEASE_RELEASING) | TO(LEASE_IDLE), /* IDLE: detached */
+    [LEASE_RELEASING] = TO(LEASE_RELEASE_FAILED) | TO(LEASE_RELEASE_IN_DOUBT) | TO(LEASE_IDLE),
+    [LEASE_RELEASE_FAILED] = TO(LEASE_RELEASING) | TO(LEASE_ASKING),
+    [LEASE_RELEASE_IN_DOUBT] = TO(LEASE_RELEASING_AGAIN) | TO(LEASE_ASKING),
+    [LEASE_RELEASING_AGAIN] = TO(LEASE_RELEASE_IN_DOUBT) | TO(LEASE_IDLE),
+    [LEASE_WITHDRAWING] = TO(LEASE_IDLE),
+};
+
+/* Core may end the claim in the other states, so nothing points to it. */
+static bool is_listed(enum lease_state state)
+{
+    return state != LEASE_IDLE && state != LEASE_RELEASE_FAILED && state != LEASE_RELEASE_IN_DOUBT;
+}
+
+static bool is_undecided(enum lease_state state)
+{
+    return state == LEASE_ASKING || state == LEASE_WAITING || state == LEASE_CHECKING;
+}
+
+/* An undecided claim has a timer, which begin() reserves. */
+static void move_to(struct lease *lease, enum lease_state state)
+{
+    struct loop *loop = lease->leases->engine->loop;
+    enum lease_state before = lease->state;
+    assert(transitions[before] & TO(state));
+    lease->state = state;
+    if (is_undecided(before) && !is_undecided(state)) {
+        loop_disarm(loop, &lease->timer);
+        loop_unreserve(loop, 1);
     }
-    lease->has_timer = false;
-    move_to(lease, LEASE_IDLE);
+    if (is_listed(state) && !is_listed(before))
+        enlist(lease);
+    else if (is_listed(before) && !is_listed(state))
+        unlist(lease);
+}
+
+/* From here on no answer to an earlier request comes. */
+static void forget(struct lease *lease, enum lease_state state)
+{
+    sql_pool_forget(pool_of(lease->leases->engine), lease);
+    move_to(lease, state);
 }
 
 /* A claim in doubt keeps its owner value: core withdraws it by that. */
@@ -98,7 +121,7 @@ static void fail(struct lease *lease, const struct stile_error *err)
 {
     struct claim *claim = claim_of_lease(lease);
     struct stile_error why = *err;
-    sql_lease_forget(lease);
+    forget(lease, LEASE_IDLE);
     claim->engine->events->failed(claim, &why);
 }
 
@@ -202,7 +225,7 @@ void sql_lease_asked(struct lease *lease, const struct lease_answer *a)
         error_set(&strange, STILE_CORRUPT, 0, "the server's answer has an unexpected form");
         fail(lease, &strange);
     } else if (!claim->wait) {
-        sql_lease_forget(lease);
+        forget(lease, LEASE_IDLE);
         claim->engine->events->busy(claim, a->number * NS_PER_MS);
     } else {
         lease->undone = 0;
@@ -269,11 +292,9 @@ static bool begin(struct leases *leases, struct lease *lease)
         return false;
     }
     lease->leases = leases;
-    lease->has_timer = true;
     lease->timer.fn = on_time;
     lease->tries = lease->undone = 0;
-    lease->ask_again = lease->has_waited = lease->in_doubt = lease->far_back = false;
-    enlist(lease);
+    lease->ask_again = lease->has_waited = lease->far_back = false;
     return true;
 }
 
@@ -338,7 +359,7 @@ static void detach(struct engine *engine, struct claim *claim)
 {
     (void)engine;
     sql_lease_leave_batch(lease_of(claim));
-    sql_lease_forget(lease_of(claim));
+    forget(lease_of(claim), LEASE_IDLE);
 }
 
 static const char *owner_of(struct engine *engine, struct claim *claim)
@@ -374,7 +395,7 @@ bool sql_lease_is_waiting(const struct leases *leases)
 {
     for (size_t i = 0; i < LEASE_HEADS; i++) {
         for (const struct lease *lease = leases->by_owner[i]; lease; lease = lease->next) {
-            if (lease->has_waited && lease->state != LEASE_HELD && lease->state != LEASE_RELEASING)
+            if (lease->has_waited && is_undecided(lease->state))
                 return true;
         }
     }
@@ -418,76 +439,56 @@ void sql_lease_disconnected(struct leases *leases)
 
 /* ---- releasing ---- */
 
-static void released(struct lease *lease, const struct stile_error *err)
+static void end_release(struct lease *lease, enum lease_state state, const struct stile_error *err)
 {
     struct claim *claim = claim_of_lease(lease);
     struct stile_error why = err ? *err : (struct stile_error){0};
-    sql_lease_forget(lease);
-    lease->in_doubt = false;
+    forget(lease, state);
     claim->engine->events->released(claim, err ? &why : NULL);
 }
 
-/* The release is repeated until it is answered or too late. The owner value makes that safe. */
-static void release_unanswered(struct lease *lease, const struct lease_answer *a)
+/* Core calls release() again; the owner value makes that safe. Unless the server has rolled it
+ * back, the request without an answer may have been carried out. */
+static void release_failed(struct lease *lease, const struct lease_answer *a)
 {
-    struct loop *loop = lease->leases->engine->loop;
-    uint64_t at = loop_now(loop) + (RELEASE_AGAIN_NS << (lease->tries < 5 ? lease->tries : 5));
-    bool passing = a->err->status == STILE_UNREACHABLE || a->err->status == STILE_UNCERTAIN;
-    lease->tries++;
-    lease->in_doubt |= !a->undone; /* the request without an answer may have been carried out */
-    if (!passing || !lease->has_timer || at >= lease->give_up_ns)
-        released(lease, a->err);
+    if (lease->state == LEASE_WITHDRAWING)
+        end_release(lease, LEASE_IDLE, a->err);
+    else if (lease->state == LEASE_RELEASING && a->undone)
+        end_release(lease, LEASE_RELEASE_FAILED, a->err);
     else
-        loop_arm(loop, &lease->timer, at);
+        end_release(lease, LEASE_RELEASE_IN_DOUBT, a->err);
 }
 
 void sql_lease_released(struct lease *lease, const struct lease_answer *a)
 {
     struct stile_error lost;
     if (a->err) {
-        release_unanswered(lease, a);
-    } else if (!lease->in_doubt && a->reply != 't') {
+        release_failed(lease, a);
+    } else if (lease->state == LEASE_RELEASING && a->reply != 't') {
         error_set(&lost, STILE_LOST, 0, "the lock was no longer held");
-        released(lease, &lost);
+        end_release(lease, LEASE_IDLE, &lost);
     } else {
-        released(lease, NULL);
+        end_release(lease, LEASE_IDLE, NULL);
     }
 }
 
-static void send_release(struct lease *lease)
+static enum lease_state release_state(enum lease_state state)
 {
-    struct stile_error err;
-    bool unused = lease->in_doubt || claim_of_lease(lease)->unused;
-    if (lease->leases->ops->release(lease, unused, &err))
-        release_unanswered(lease, &(struct lease_answer){.err = &err, .undone = true});
-}
-
-static void release_again(struct timer *timer)
-{
-    send_release((struct lease *)((char *)timer - offsetof(struct lease, timer)));
+    if (state == LEASE_HELD || state == LEASE_RELEASE_FAILED)
+        return LEASE_RELEASING;
+    return state == LEASE_RELEASE_IN_DOUBT ? LEASE_RELEASING_AGAIN : LEASE_WITHDRAWING;
 }
 
 void sql_lease_release(struct engine *engine, struct claim *claim)
 {
-    struct leases *leases = leases_of(engine);
     struct lease *lease = lease_of(claim);
-    struct loop *loop = engine->loop;
-    bool held = lease->state == LEASE_HELD;
-    lease->leases = leases;
+    struct stile_error err;
+    lease->leases = leases_of(engine);
     sql_lease_leave_batch(lease);
-    sql_pool_forget(pool_of(engine), lease);
-    if (!lease->has_timer)
-        lease->has_timer = loop_reserve(loop, 1) == 0;
-    if (lease->has_timer)
-        loop_disarm(loop, &lease->timer);
-    lease->timer.fn = release_again;
-    lease->tries = 0;
-    lease->in_doubt = !held;
-    if (lease->state == LEASE_IDLE)
-        enlist(lease);
-    move_to(lease, LEASE_RELEASING);
-    lease->give_up_ns = loop_now(loop) + RELEASE_PATIENCE_NS;
-    send_release(lease);
+    forget(lease, release_state(lease->state));
+    bool unused = lease->state == LEASE_WITHDRAWING || claim->unused;
+    if (lease->leases->ops->release(lease, unused, &err))
+        release_failed(lease, &(struct lease_answer){.err = &err, .undone = true});
 }
 
 /* ---- renewing, many in one statement ---- */

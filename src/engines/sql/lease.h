@@ -12,6 +12,7 @@
 #define LEASE_OWNER_LEN 32
 #define LEASE_HEADS     512
 
+/* Its transitions are in lease.c. */
 enum lease_state {
     LEASE_IDLE,
     LEASE_ASKING,
@@ -19,6 +20,10 @@ enum lease_state {
     LEASE_CHECKING, /* its row waits, and a look at it is under way */
     LEASE_HELD,
     LEASE_RELEASING,
+    LEASE_RELEASE_FAILED,   /* it is still ours; core calls release() again */
+    LEASE_RELEASE_IN_DOUBT, /* the same, but it may be gone */
+    LEASE_RELEASING_AGAIN,  /* after LEASE_RELEASE_IN_DOUBT: a missing row is no loss */
+    LEASE_WITHDRAWING,      /* it was never held, so a missing row is no loss */
 };
 
 /* The state of a claim. */
@@ -27,15 +32,12 @@ struct lease {
     struct leases *leases;
     char owner[LEASE_OWNER_LEN + 1];
     enum lease_state state;
-    bool has_timer;  /* unset: there was no memory for one */
     bool far_back;   /* waiting: several others come first, so it looks less often */
     bool has_waited; /* its row may be there already: a claim is a repetition */
     bool ask_again;  /* a notification overtook the answer under way: ask after it */
-    bool in_doubt;   /* release: it may never have been granted, so a missing row is no loss */
     unsigned tries, undone;
-    uint64_t give_up_ns;
     uint64_t alive_ns;  /* waiting: when its row has to be renewed */
-    struct timer timer; /* waiting: when to look; releasing: when to repeat it */
+    struct timer timer; /* waiting: when to look */
     struct lease_batch *batch;
 };
 
@@ -109,7 +111,6 @@ void sql_lease_ask_again(struct leases *leases);
 bool sql_lease_is_waiting(const struct leases *leases); /* any of them */
 void sql_lease_disconnected(struct leases *leases);     /* the connection has ended */
 
-void sql_lease_forget(struct lease *lease);
 void sql_lease_leave_batch(struct lease *lease);
 void sql_lease_free_batches(struct leases *leases);
 
