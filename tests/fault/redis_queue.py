@@ -51,9 +51,11 @@ def answered_late(t, server, proxy):
     token = t.show("x")["token"]
     with through(t, proxy):
         waiter = waiting(t, "x")
+    looks = proxy.asked("look")
     rule = proxy.once("claim", KEEP)
-    proxy.cut("subscribe")  # who hears nothing looks
+    proxy.cut("subscribe")  # a waiter that missed messages sends its claim again
     rule.hit()
+    assert proxy.asked("look") < looks + 15, "the claim came with the next timer only"
     proxy.accept(False)
     proxy.cut("subscribe")
     t.release(held)
@@ -62,8 +64,10 @@ def answered_late(t, server, proxy):
     proxy.accept(True)
     proxy.until_asked("subscribe", subscribed + 1)
     until(lambda: server.cli("PUBSUB", "CHANNELS", "stile:*"), "subscription")
+    looks = proxy.asked("look")
     rule.let_go()
     assert gets_in(waiter) > token
+    expect(proxy.asked("look"), looks)  # it did not have to find out by a timer
     nothing_left(server)
 
 
