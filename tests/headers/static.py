@@ -17,7 +17,7 @@ STILE, ENGINES, LIBRARIES = sys.argv[1], sys.argv[2].split(","), sys.argv[3:]
 PREFIXES = {
     "local": ("local_",),
     "etcd": ("etcd_",),
-    "kit": ("doctor_", "link_"),
+    "kit": ("doctor_", "leased_", "link_"),
     "mysql": ("maria_",),
     "postgres": ("postgres_",),
     "redis": ("redis_", "redlock_"),

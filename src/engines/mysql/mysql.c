@@ -59,7 +59,7 @@ static void dispose(struct my *my)
     loop_disarm(my->engine.loop, &my->wakeup_check);
     loop_unreserve(my->engine.loop, 1);
     sql_pool_end(&my->pool);
-    sql_lease_free_batches(&my->leases);
+    leased_renewals_free(&my->leases.claims);
     maria_options_free(&my->options);
 }
 

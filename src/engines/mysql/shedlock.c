@@ -92,7 +92,7 @@ char *maria_sql_shed_claim(struct lease *lease)
 {
     struct claim *claim = claim_of_lease(lease);
     struct my *my = my_of_lease(lease);
-    const char *owner = lease->owner;
+    const char *owner = lease->leased.owner;
     struct place place;
     char *count = NULL, *sql = NULL;
     uint64_t until = ms(claim->hold_ns > claim->ttl_ns ? claim->hold_ns : claim->ttl_ns);
@@ -118,7 +118,7 @@ char *maria_sql_shed_release(struct lease *lease, bool unused)
         ",LEFT(CONCAT('~',locked_by),255),locked_by),lock_until=GREATEST(" NOW
         ",TIMESTAMPADD(MICROSECOND,1000*%" PRIu64 ",locked_at)) WHERE " NAME_IS " AND " OWNER
         "='%s' AND lock_until>" NOW ";SELECT IF(ROW_COUNT()>0,'t','f')",
-        place.table, hold, hold, place.name, lease->owner);
+        place.table, hold, hold, place.name, lease->leased.owner);
 }
 
 char *maria_sql_shed_resume(struct lease *lease)
@@ -132,27 +132,27 @@ char *maria_sql_shed_resume(struct lease *lease)
                 "%" PRIu64) ") WHERE " NAME_IS " AND " OWNER "='%s' AND lock_until>" NOW
                             ";SELECT CONCAT('t ',%s) FROM "
                             "%s WHERE " NAME_IS " AND " OWNER "='%s' AND lock_until>" NOW,
-            place.table, ms(claim_of_lease(lease)->ttl_ns), place.name, lease->owner, token,
-            place.table, place.name, lease->owner);
+            place.table, ms(claim_of_lease(lease)->ttl_ns), place.name, lease->leased.owner, token,
+            place.table, place.name, lease->leased.owner);
     free(token);
     return sql;
 }
 
 /* Owners, and times for each, are few enough to be written out. */
-char *maria_sql_shed_renew(struct lease_batch *batch)
+char *maria_sql_shed_renew(struct leased_renewal *renewal)
 {
-    struct my *my = my_of(batch->leases->engine);
-    size_t room = batch->n * (STORED_HEX_MAX + 64) + 1;
+    struct my *my = my_of(renewal->engine);
+    size_t room = renewal->n * (STORED_HEX_MAX + 64) + 1;
     char *names = malloc(room), *times = malloc(room), *sql = NULL;
     size_t named = 0, timed = 0;
-    for (size_t i = 0; names && times && i < batch->n; i++) {
-        struct claim *claim = claim_of_lease(batch->of[i]);
+    for (size_t i = 0; names && times && i < renewal->n; i++) {
+        struct claim *claim = leased_base(renewal->claims[i]);
         char hex[STORED_HEX_MAX];
         maria_name_hex(hex, claim->name, claim->name_len);
         named +=
             (size_t)snprintf(names + named, room - named, "%s_utf8mb4 X'%s'", i ? "," : "", hex);
         timed += (size_t)snprintf(times + timed, room - timed, " WHEN '%s' THEN %" PRIu64,
-                                  batch->of[i]->owner, ms(claim->ttl_ns));
+                                  renewal->claims[i]->owner, ms(claim->ttl_ns));
     }
     if (names && times)
         sql = maria_sql_written("UPDATE %s SET lock_until=GREATEST(lock_until," LATER(

@@ -46,7 +46,7 @@ char *maria_sql_table_claim(struct lease *lease);
 char *maria_sql_table_look(struct lease *lease, uint64_t life_ms);
 char *maria_sql_table_resume(struct lease *lease);
 char *maria_sql_table_release(struct lease *lease, bool unused);
-char *maria_sql_table_renew(struct lease_batch *batch); /* the owners that are left */
+char *maria_sql_table_renew(struct leased_renewal *renewal); /* the owners that are left */
 char *maria_sql_table_break(const struct query *query);
 char *maria_sql_table_show(const char *stored);
 char *maria_sql_table_list(const char *prefix);
@@ -60,7 +60,7 @@ char *maria_sql_wakeup_sleep(const struct my *my);
 char *maria_sql_shed_claim(struct lease *lease);
 char *maria_sql_shed_resume(struct lease *lease);
 char *maria_sql_shed_release(struct lease *lease, bool unused);
-char *maria_sql_shed_renew(struct lease_batch *batch);
+char *maria_sql_shed_renew(struct leased_renewal *renewal);
 char *maria_sql_shed_break(const struct query *query);
 char *maria_sql_shed_show(struct my *my, const char *name, size_t len);
 char *maria_sql_shed_list(struct my *my, const char *prefix);

@@ -25,8 +25,8 @@ char *maria_sql_table_claim(struct lease *lease)
         snprintf(wakeup, sizeof wakeup, "'%s'", my->identity.owner);
     return maria_sql_written(
         "CALL stile_table_claim(X'%s','%s','%s',%u,%s,%s,%s,%d,%s,X'%s',%s,X'%s')", stored,
-        lease->owner, modes[claim->mode], claim->slots, maria_sql_milliseconds(ttl, claim->ttl_ns),
-        maria_sql_milliseconds(hold, claim->hold_ns),
+        lease->leased.owner, modes[claim->mode], claim->slots,
+        maria_sql_milliseconds(ttl, claim->ttl_ns), maria_sql_milliseconds(hold, claim->hold_ns),
         maria_sql_milliseconds(delay, claim->delay_ns), claim->wait, wakeup, my->host_hex,
         my->identity.pid, my->command_hex);
 }
@@ -53,8 +53,8 @@ char *maria_sql_table_look(struct lease *lease, uint64_t life_ms)
         snprintf(life, sizeof life,
                  "UPDATE stile_claim SET expires_at=UTC_TIMESTAMP(6)+INTERVAL 1000*%" PRIu64
                  " MICROSECOND WHERE owner='%s' AND NOT held;",
-                 life_ms, lease->owner);
-    char *text = maria_sql_written(LOOK, lease->owner, stored, AHEAD_STEP_US, AHEAD_MAX);
+                 life_ms, lease->leased.owner);
+    char *text = maria_sql_written(LOOK, lease->leased.owner, stored, AHEAD_STEP_US, AHEAD_MAX);
     char *whole = text ? maria_sql_written("%s%s", life, text) : NULL;
     free(text);
     return whole;
@@ -67,7 +67,7 @@ char *maria_sql_table_release(struct lease *lease, bool unused)
     struct claim *claim = claim_of_lease(lease);
     char stored[STORED_HEX_MAX];
     maria_name_hex(stored, claim->name, claim->name_len);
-    return maria_sql_written("CALL stile_table_release(X'%s','%s',%d)", stored, lease->owner,
+    return maria_sql_written("CALL stile_table_release(X'%s','%s',%d)", stored, lease->leased.owner,
                              unused);
 }
 
@@ -88,24 +88,24 @@ char *maria_sql_table_resume(struct lease *lease)
         "MICROSECOND,ttl_ms=%s,confirmed=TRUE WHERE owner='%s' AND name=X'%s' AND " ALIVE
         ";SELECT CONCAT('t ',token,' ',ttl_ms) FROM stile_claim WHERE owner='%s' AND "
         "name=X'%s' AND " ALIVE,
-        ttl, ttl, lease->owner, stored, lease->owner, stored);
+        ttl, ttl, lease->leased.owner, stored, lease->leased.owner, stored);
 }
 
 /* A user with the privilege to write despite read_only would go on holding on a demoted primary. */
 #define WRITABLE " AND @@GLOBAL.read_only=0"
 
 /* A claim that had expired before the first statement is expired in the second as well. */
-char *maria_sql_table_renew(struct lease_batch *batch)
+char *maria_sql_table_renew(struct leased_renewal *renewal)
 {
-    if (my_of(batch->leases->engine)->options.table)
-        return maria_sql_shed_renew(batch);
-    size_t room = batch->n * (LEASE_OWNER_LEN + 3) + 1;
+    if (my_of(renewal->engine)->options.table)
+        return maria_sql_shed_renew(renewal);
+    size_t room = renewal->n * (LEASE_OWNER_LEN + 3) + 1;
     char *owners = malloc(room), *at = owners;
     if (!owners)
         return NULL;
-    for (size_t i = 0; i < batch->n; i++)
-        at +=
-            snprintf(at, room - (size_t)(at - owners), "%s'%s'", i ? "," : "", batch->of[i]->owner);
+    for (size_t i = 0; i < renewal->n; i++)
+        at += snprintf(at, room - (size_t)(at - owners), "%s'%s'", i ? "," : "",
+                       renewal->claims[i]->owner);
     char *sql =
         maria_sql_written("UPDATE stile_claim SET expires_at=UTC_TIMESTAMP(6)+INTERVAL "
                           "1000*ttl_ms MICROSECOND WHERE owner IN (%s) AND " ALIVE WRITABLE
@@ -474,9 +474,9 @@ static void on_renewed(void *data, const struct answer *a)
     sql_lease_renewed(data, &answer, is_among, a);
 }
 
-static enum stile_status renew(struct lease_batch *batch, struct stile_error *err)
+static enum stile_status renew(struct leased_renewal *renewal, struct stile_error *err)
 {
-    return send_shared(batch->leases->engine, maria_sql_table_renew(batch), on_renewed, batch, err);
+    return send_shared(renewal->engine, maria_sql_table_renew(renewal), on_renewed, renewal, err);
 }
 
 const struct lease_ops maria_table_ops = {

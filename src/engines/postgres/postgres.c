@@ -48,7 +48,7 @@ static void dispose(struct pg *pg)
     sql_session_free(pg->jobs);
     pg->jobs = NULL;
     sql_pool_end(&pg->pool);
-    sql_lease_free_batches(&pg->leases);
+    leased_renewals_free(&pg->leases.claims);
     postgres_shedlock_free(pg);
     postgres_options_free(&pg->options);
 }

@@ -52,7 +52,7 @@ static enum stile_status ask(struct lease *lease, struct stile_error *err)
     postgres_name_store(stored, claim->name, claim->name_len);
     snprintf(slots, sizeof slots, "%u", claim->slots);
     const char *values[] = {stored,
-                            lease->owner,
+                            lease->leased.owner,
                             modes[claim->mode],
                             slots,
                             postgres_sql_ms(ttl, claim->ttl_ns),
@@ -82,7 +82,7 @@ static enum stile_status check(struct lease *lease, uint64_t life_ms, struct sti
     char stored[STORED_MAX], life[24];
     postgres_name_store(stored, claim->name, claim->name_len);
     snprintf(life, sizeof life, "%" PRIu64, life_ms);
-    const char *values[] = {stored, lease->owner, life};
+    const char *values[] = {stored, lease->leased.owner, life};
     const struct statement *statement =
         life_ms ? &postgres_sql_table_look_alive : &postgres_sql_table_look;
     return send_shared(pg, statement, values, life_ms ? 3 : 2, on_checked, lease, err);
@@ -108,7 +108,7 @@ static enum stile_status resume(struct lease *lease, struct stile_error *err)
     struct pg *pg = pg_of_lease(lease);
     /* ShedLock's rows know no TTL. */
     bool anew = claim->ttl_given || pg->options.table;
-    const char *values[] = {stored, lease->owner,
+    const char *values[] = {stored, lease->leased.owner,
                             anew ? postgres_sql_ms(ttl, claim->ttl_ns) : NULL};
     return send_shared(pg, &pg->table.resume, values, 3, on_resumed, lease, err);
 }
@@ -125,7 +125,7 @@ static enum stile_status release(struct lease *lease, bool unused, struct stile_
     struct pg *pg = pg_of_lease(lease);
     char stored[STORED_MAX], hold[24];
     postgres_name_store(stored, claim->name, claim->name_len);
-    const char *values[] = {stored, lease->owner, unused ? "t" : "f",
+    const char *values[] = {stored, lease->leased.owner, unused ? "t" : "f",
                             postgres_sql_ms(hold, claim->hold_ns)};
     return send_shared(pg, &pg->table.release, values, pg->options.table ? 4 : 3, on_released,
                        lease, err);
@@ -148,24 +148,25 @@ static void on_renewed(void *data, const struct answer *a)
 }
 
 /* Two array literals; owners are hex. */
-static enum stile_status renew(struct lease_batch *batch, struct stile_error *err)
+static enum stile_status renew(struct leased_renewal *renewal, struct stile_error *err)
 {
-    char *owners = malloc(batch->n * (LEASE_OWNER_LEN + 1) + 2), *ttls = malloc(batch->n * 24 + 2);
+    char *owners = malloc(renewal->n * (LEASE_OWNER_LEN + 1) + 2),
+         *ttls = malloc(renewal->n * 24 + 2);
     const char *values[] = {owners, ttls};
     char *owner = owners, *ttl = ttls;
     enum stile_status status = STILE_NOMEM;
     if (!owners || !ttls)
         goto out;
-    for (size_t i = 0; i < batch->n; i++) {
-        struct claim *claim = claim_of_lease(batch->of[i]);
+    for (size_t i = 0; i < renewal->n; i++) {
+        struct claim *claim = leased_base(renewal->claims[i]);
         char separator = i ? ',' : '{';
-        owner += sprintf(owner, "%c%s", separator, batch->of[i]->owner);
+        owner += sprintf(owner, "%c%s", separator, renewal->claims[i]->owner);
         ttl += sprintf(ttl, "%c%" PRIu64, separator, claim->ttl_ns / NS_PER_MS);
     }
     strcpy(owner, "}");
     strcpy(ttl, "}");
-    struct pg *pg = pg_of(batch->leases->engine);
-    status = send_shared(pg, &pg->table.renew, values, 2, on_renewed, batch, err);
+    struct pg *pg = pg_of(renewal->engine);
+    status = send_shared(pg, &pg->table.renew, values, 2, on_renewed, renewal, err);
 out:
     free(owners);
     free(ttls);

@@ -35,45 +35,33 @@ static void retract(struct redis_claim *claim);
 
 /* ---- the list of claims ---- */
 
-static unsigned bucket_of(const char *owner)
-{
-    unsigned hash = 0;
-    for (size_t i = OWNER_LEN - 8; i < OWNER_LEN; i++)
-        hash = hash * 31 + (unsigned char)owner[i];
-    return hash % OWNER_BUCKETS;
-}
-
 static void enlist(struct redis_claim *claim)
 {
     struct redis *redis = redis_of_claim(claim);
-    struct redis_claim **bucket = &redis->by_owner[bucket_of(claim->owner)];
-    claim->next = *bucket;
-    *bucket = claim;
-    claim->older = redis->newest;
-    claim->newer = NULL;
-    *(redis->newest ? &redis->newest->newer : &redis->oldest) = claim;
-    redis->newest = claim;
+    leased_add(&redis->claims, &claim->leased);
     claim->lease_kind = link_leases_add(&redis->leases, base_of(claim)->ttl_ns);
 }
 
 static void unlist(struct redis_claim *claim)
 {
     struct redis *redis = redis_of_claim(claim);
-    struct redis_claim **at = &redis->by_owner[bucket_of(claim->owner)];
-    while (*at != claim)
-        at = &(*at)->next;
-    *at = claim->next;
-    *(claim->older ? &claim->older->newer : &redis->oldest) = claim->newer;
-    *(claim->newer ? &claim->newer->older : &redis->newest) = claim->older;
+    leased_remove(&redis->claims, &claim->leased);
     link_leases_remove(&redis->leases, claim->lease_kind);
 }
 
 static struct redis_claim *find_claim(struct redis *redis, const char *owner)
 {
-    struct redis_claim *claim = redis->by_owner[bucket_of(owner)];
-    while (claim && memcmp(claim->owner, owner, OWNER_LEN) != 0)
-        claim = claim->next;
-    return claim;
+    return (struct redis_claim *)leased_find(&redis->claims, owner, OWNER_LEN);
+}
+
+static struct redis_claim *oldest_of(const struct redis *redis)
+{
+    return (struct redis_claim *)redis->claims.oldest;
+}
+
+static struct redis_claim *newer_than(const struct redis_claim *claim)
+{
+    return (struct redis_claim *)claim->leased.newer;
 }
 
 /* ---- the states ---- */
@@ -262,7 +250,7 @@ static void send_take(struct redis_claim *claim)
     struct call call;
     redis_numbers_of(&n, base, 0);
     redis_call_begin(&call, TAKE_KEYS, redis, base->name, base->name_len);
-    redis_call_add(&call, claim->owner);
+    redis_call_add(&call, claim->leased.owner);
     redis_call_add(&call, n.px);
     redis_call_add(&call, n.terms);
     redis_identity_publish(redis, base);
@@ -276,7 +264,7 @@ static void send_take(struct redis_claim *claim)
 static void add_entry(struct call *call, struct redis_claim *claim, struct numbers *n)
 {
     redis_numbers_of(n, base_of(claim), 0);
-    redis_call_add(call, claim->owner);
+    redis_call_add(call, claim->leased.owner);
     redis_call_add(call, n->mode);
     redis_call_add(call, n->px);
     redis_call_add(call, n->terms);
@@ -336,7 +324,8 @@ void redis_claims_claim(struct engine *engine, struct claim *base)
 {
     struct redis_claim *claim = redis_claim_of(base);
     struct stile_error err;
-    int rc = redis_identity_draw_owner(claim->owner, redis_of(engine)->channel, engine->loop);
+    int rc =
+        redis_identity_draw_owner(claim->leased.owner, redis_of(engine)->channel, engine->loop);
     if (rc) {
         error_errno(&err, STILE_REFUSED, rc, "drawing an owner value");
         engine->events->failed(base, &err);
@@ -420,7 +409,7 @@ static enum stile_status send_resume(struct redis_claim *claim, struct stile_err
     struct call call;
     redis_numbers_of(&n, base, 0);
     redis_call_begin(&call, SCRIPT_KEYS, redis, base->name, base->name_len);
-    redis_call_add(&call, claim->owner);
+    redis_call_add(&call, claim->leased.owner);
     redis_call_add(&call, base->ttl_given ? n.ttl : "");
     redis_call_add(&call, n.ttl);
     move_to(claim, RESUMING);
@@ -432,12 +421,10 @@ void redis_claims_resume(struct engine *engine, struct claim *base)
 {
     struct redis_claim *claim = redis_claim_of(base);
     struct stile_error err;
-    if (strlen(base->owner) != OWNER_LEN || strspn(base->owner, "0123456789abcdef") != OWNER_LEN) {
-        error_set(&err, STILE_MISUSE, 0, "an owner value has %d lower-case hex digits", OWNER_LEN);
+    if (leased_take_owner(base, OWNER_LEN, &err)) {
         engine->events->failed(base, &err);
         return;
     }
-    memcpy(claim->owner, base->owner, sizeof claim->owner);
     if (!begin(claim))
         return;
     if (send_resume(claim, &err))
@@ -447,14 +434,14 @@ void redis_claims_resume(struct engine *engine, struct claim *base)
 void redis_claims_detach(struct engine *engine, struct claim *base)
 {
     redis_of(engine)->has_detached = true;
-    redis_claim_leave_batch(redis_claim_of(base));
+    leased_leave_renewal(leased_of(base));
     forget(redis_claim_of(base), IDLE);
 }
 
 const char *redis_claims_owner(struct engine *engine, struct claim *base)
 {
     (void)engine;
-    return redis_claim_of(base)->owner;
+    return leased_of(base)->owner;
 }
 
 /* ---- waiting ---- */
@@ -648,10 +635,10 @@ void redis_claims_message(struct redis *redis, const char *text, size_t len)
  * queue yet, or no longer, and replies under way may describe the time before. */
 void redis_claims_look_again(struct node *node)
 {
-    for (struct redis_claim *claim = node->redis->oldest, *next; claim; claim = next) {
+    for (struct redis_claim *claim = oldest_of(node->redis), *next; claim; claim = next) {
         bool requested = claim->state == REQUESTED || claim->state == GRANTED_EARLY;
         bool asked = requested && base_of(claim)->wait;
-        next = claim->newer;
+        next = newer_than(claim);
         if (claim_node(claim) != node)
             continue;
         if (asked)
@@ -665,8 +652,8 @@ void redis_claims_look_again(struct node *node)
 
 void redis_claims_request_again(struct node *node)
 {
-    for (struct redis_claim *claim = node->redis->oldest, *next; claim; claim = next) {
-        next = claim->newer;
+    for (struct redis_claim *claim = oldest_of(node->redis), *next; claim; claim = next) {
+        next = newer_than(claim);
         if (claim->state == UNANSWERED && claim_node(claim) == node)
             send_claim(claim);
     }
@@ -674,8 +661,8 @@ void redis_claims_request_again(struct node *node)
 
 void redis_claims_follow(struct redis *redis)
 {
-    for (struct redis_claim *claim = redis->oldest, *next; claim; claim = next) {
-        next = claim->newer;
+    for (struct redis_claim *claim = oldest_of(redis), *next; claim; claim = next) {
+        next = newer_than(claim);
         if (is_in_queue(claim->state) && claim->asked_at != claim_node(claim)) {
             claim->has_waited = true;
             send_claim(claim);
@@ -727,7 +714,7 @@ static enum stile_status send_give(struct redis_claim *claim, struct stile_error
     struct redis *redis = redis_of_claim(claim);
     struct call call;
     redis_call_begin(&call, GIVE_KEYS, redis, base->name, base->name_len);
-    redis_call_add(&call, claim->owner);
+    redis_call_add(&call, claim->leased.owner);
     return redis_call_send(&call, redis, &redis_script_give, on_given, claim, err);
 }
 
@@ -786,7 +773,7 @@ void redis_claims_release(struct engine *engine, struct claim *base)
 {
     struct redis_claim *claim = redis_claim_of(base);
     (void)engine;
-    redis_claim_leave_batch(claim);
+    leased_leave_renewal(&claim->leased);
     forget(claim, release_state(claim->state));
     send_release_or_give(claim);
 }

@@ -96,7 +96,7 @@ void redis_identity_extend(struct redis *redis, struct redis_claim *claim)
 {
     const struct claim *base = base_of(claim);
     char key[CLIENT_KEY], ms[NUMBER_MAX];
-    write_key(key, redis, slot_of_claim(redis, base), claim->owner);
+    write_key(key, redis, slot_of_claim(redis, base), claim->leased.owner);
     redis_number_write(ms, claim_ns(base) / NS_PER_MS + RECORD_MS);
     struct conn_arg args[] = {CONN_TEXT("PEXPIRE"), CONN_TEXT(key), CONN_TEXT(ms)};
     send(redis, args, 3);

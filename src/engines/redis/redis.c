@@ -191,7 +191,7 @@ static void dispose(struct redis *redis)
     redis_sentinel_free(redis->sentinel);
     redis_cluster_free(redis->cluster);
     redis_node_close(&redis->home);
-    redis_batches_free(redis);
+    leased_renewals_free(&redis->claims);
     tls_context_free(redis->tls);
     free(redis->cli_flags);
     if (redis->password)

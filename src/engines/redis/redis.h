@@ -4,14 +4,13 @@
 
 #include "base/container.h"
 #include "engines/engine.h"
+#include "engines/kit/lease.h"
 #include "engines/redis/address.h"
 #include "engines/redis/identity.h"
 #include "engines/redis/keys.h"
 #include "engines/redis/reply.h"
 #include "engines/redis/route.h"
 #include "engines/redis/scripts.h"
-
-#define OWNER_BUCKETS 512
 
 #define SHARED_ROOM 32 /* for a key that all names share */
 
@@ -42,22 +41,19 @@ struct redis_claim;
 typedef void replicated_fn(struct redis_claim *claim, const struct stile_error *err);
 
 struct redis_claim {
-    struct redis_claim *next;          /* in the same bucket of redis->by_owner */
-    struct redis_claim *older, *newer; /* in the order in which they were requested */
-    char owner[OWNER_LEN + 1];
+    struct leased leased;
     enum claim_state state;
     bool has_waited; /* it may have an entry in the queue: later requests say so */
     bool contended;  /* others use the name, or did lately: take.lua would fail */
     uint64_t sent_ns, granted_ns, token;
-    uint64_t held_ns;      /* resumed: how long it was held before; else 0 */
-    uint64_t foreign_hash; /* of the value of another client's key */
-    uint64_t foreign_ns;   /* when that value was first seen */
-    uint64_t behind_ns;    /* since when another client's key blocks it; 0: none does */
-    unsigned lease_kind;   /* while listed: for link_leases_remove() */
-    struct timer timer;    /* the next look of a waiter */
-    struct batch *batch;
-    struct node *asked_at;               /* the node that claim.lua was last sent to */
-    struct node *replicates_at;          /* REPLICATING: the node that sends WAIT, else NULL */
+    uint64_t held_ns;           /* resumed: how long it was held before; else 0 */
+    uint64_t foreign_hash;      /* of the value of another client's key */
+    uint64_t foreign_ns;        /* when that value was first seen */
+    uint64_t behind_ns;         /* since when another client's key blocks it; 0: none does */
+    unsigned lease_kind;        /* while listed: for link_leases_remove() */
+    struct timer timer;         /* the next look of a waiter */
+    struct node *asked_at;      /* the node that claim.lua was last sent to */
+    struct node *replicates_at; /* REPLICATING: the node that sends WAIT, else NULL */
     struct redis_claim *replicates_next; /* in a list of that node */
     replicated_fn *replicated;
 };
@@ -103,10 +99,8 @@ struct redis {
     char *cli_flags;             /* for the doctor's advice, else NULL */
     struct conn_options options; /* of all connections; owns its strings */
     char *user, *password, *path;
-    struct redis_claim *by_owner[OWNER_BUCKETS];
-    struct redis_claim *oldest, *newest;
-    struct link_leases leases; /* of all listed claims */
-    struct batch *batches;     /* renewals under way */
+    struct leased_claims claims;
+    struct link_leases leases; /* of these claims */
 };
 
 static inline struct redis *redis_of(struct engine *engine)
@@ -219,8 +213,6 @@ enum stile_status redis_replicas_confirm(struct redis_claim *claim, struct conn 
 /* ---- renew.c ---- */
 
 void redis_claims_renew(struct engine *engine, struct claim *const *claims, size_t n);
-void redis_claim_leave_batch(struct redis_claim *claim);
-void redis_batches_free(struct redis *redis);
 
 /* ---- inspect.c ---- */
 

@@ -59,7 +59,7 @@ enum stile_status redis_replicas_confirm(struct redis_claim *claim, struct conn 
     size_t n_keys = base->mode == STILE_EXCLUSIVE ? TAKE_KEYS : SCRIPT_KEYS;
     redis_numbers_of(&n, base, 0);
     redis_call_begin(&call, n_keys, redis, base->name, base->name_len);
-    redis_call_add(&call, claim->owner);
+    redis_call_add(&call, claim->leased.owner);
     redis_call_add(&call, n.mode);
     redis_call_add(&call, n.px);
     const struct lua *script = &redis_script_confirm;

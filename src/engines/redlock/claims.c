@@ -22,14 +22,6 @@ static void evaluate(struct redlock_claim *claim);
 
 /* ---- claims by owner ---- */
 
-static unsigned bucket_of(const char *owner)
-{
-    unsigned head = 0;
-    for (size_t i = OWNER_LEN - 8; i < OWNER_LEN; i++)
-        head = head * 31 + (unsigned char)owner[i];
-    return head % OWNER_BUCKETS;
-}
-
 /* Claims that messages may be for. */
 static bool is_listed(enum claim_state state)
 {
@@ -44,34 +36,20 @@ static bool is_phase1(enum claim_state state)
 static void list_claim(struct redlock_claim *claim)
 {
     struct redlock *redlock = redlock_of_claim(claim);
-    struct redlock_claim **head = &redlock->by_owner[bucket_of(claim->owner)];
-    claim->next = *head;
-    *head = claim;
-    claim->older = redlock->newest;
-    claim->newer = NULL;
-    *(redlock->newest ? &redlock->newest->newer : &redlock->oldest) = claim;
-    redlock->newest = claim;
+    leased_add(&redlock->claims, &claim->leased);
     claim->lease_kind = link_leases_add(&redlock->leases, redlock_base(claim)->ttl_ns);
 }
 
 static void unlist_claim(struct redlock_claim *claim)
 {
     struct redlock *redlock = redlock_of_claim(claim);
-    struct redlock_claim **at = &redlock->by_owner[bucket_of(claim->owner)];
-    while (*at != claim)
-        at = &(*at)->next;
-    *at = claim->next;
-    *(claim->older ? &claim->older->newer : &redlock->oldest) = claim->newer;
-    *(claim->newer ? &claim->newer->older : &redlock->newest) = claim->older;
+    leased_remove(&redlock->claims, &claim->leased);
     link_leases_remove(&redlock->leases, claim->lease_kind);
 }
 
 static struct redlock_claim *find(struct redlock *redlock, const char *owner)
 {
-    struct redlock_claim *claim = redlock->by_owner[bucket_of(owner)];
-    while (claim && memcmp(claim->owner, owner, OWNER_LEN) != 0)
-        claim = claim->next;
-    return claim;
+    return (struct redlock_claim *)leased_find(&redlock->claims, owner, OWNER_LEN);
 }
 
 /* ---- states ---- */
@@ -226,7 +204,7 @@ static bool draw(struct redlock_claim *claim)
 {
     struct claim *base = redlock_base(claim);
     struct stile_error err;
-    int rc = redis_identity_draw_owner(claim->owner, redlock_of_claim(claim)->channel,
+    int rc = redis_identity_draw_owner(claim->leased.owner, redlock_of_claim(claim)->channel,
                                        base->engine->loop);
     if (!rc)
         return true;
@@ -386,7 +364,7 @@ static void settle_split(struct redlock_claim *claim, unsigned ours)
     struct redlock *redlock = redlock_of_claim(claim);
     const struct vote *rival;
     unsigned most = redlock_votes_rival(claim, &rival);
-    bool ahead = ours > most || (ours == most && strcmp(claim->owner, rival->holder) < 0);
+    bool ahead = ours > most || (ours == most && strcmp(claim->leased.owner, rival->holder) < 0);
     if (rival && is_owner_value(rival->holder) && (most >= redlock->majority || !ahead)) {
         char to[OWNER_LEN + 1];
         memcpy(to, rival->holder, sizeof to);
@@ -616,7 +594,7 @@ void redlock_release(struct engine *engine, struct claim *base)
     struct redlock_claim *claim = redlock_claim_of(base);
     struct removal *removal = redlock_removal_prepare(claim);
     struct stile_error err;
-    redlock_renewal_leave(claim);
+    leased_leave_renewal(&claim->leased);
     forget(claim);
     if (removal) {
         redlock_removal_start(removal, base);
@@ -630,12 +608,10 @@ void redlock_resume(struct engine *engine, struct claim *base)
 {
     struct redlock_claim *claim = redlock_claim_of(base);
     struct stile_error err;
-    if (strlen(base->owner) != OWNER_LEN || strspn(base->owner, "0123456789abcdef") != OWNER_LEN) {
-        error_set(&err, STILE_MISUSE, 0, "an owner value has %d lower-case hex digits", OWNER_LEN);
+    if (leased_take_owner(base, OWNER_LEN, &err)) {
         engine->events->failed(base, &err);
         return;
     }
-    memcpy(claim->owner, base->owner, sizeof claim->owner);
     if (!begin(claim))
         return;
     enter(claim, RESUMING);
@@ -649,14 +625,14 @@ void redlock_resume(struct engine *engine, struct claim *base)
 void redlock_detach(struct engine *engine, struct claim *base)
 {
     (void)engine;
-    redlock_renewal_leave(redlock_claim_of(base));
+    leased_leave_renewal(leased_of(base));
     forget(redlock_claim_of(base));
 }
 
 const char *redlock_owner(struct engine *engine, struct claim *base)
 {
     (void)engine;
-    return redlock_claim_of(base)->owner;
+    return leased_of(base)->owner;
 }
 
 /* ---- messages ---- */
@@ -666,8 +642,9 @@ void redlock_claims_ask_again(struct node *node)
 {
     struct redlock *redlock = node->redlock;
     size_t i = (size_t)(node - redlock->nodes);
-    for (struct redlock_claim *claim = redlock->oldest, *next; claim; claim = next) {
-        next = claim->newer;
+    for (struct leased *leased = redlock->claims.oldest, *next; leased; leased = next) {
+        struct redlock_claim *claim = (struct redlock_claim *)leased;
+        next = leased->newer;
         if (!is_phase1(claim->state) || !redlock_base(claim)->wait)
             continue;
         enum answer answer = claim->votes[i].answer;

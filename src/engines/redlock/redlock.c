@@ -99,7 +99,7 @@ static void dispose(struct redlock *redlock)
 {
     end_opening(redlock);
     redlock_removals_free(redlock);
-    redlock_renewals_free(redlock);
+    leased_renewals_free(&redlock->claims);
     redlock_nodes_free(redlock);
 }
 

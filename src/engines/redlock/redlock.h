@@ -4,6 +4,7 @@
 
 #include "base/container.h"
 #include "engines/engine.h"
+#include "engines/kit/lease.h"
 #include "engines/redis/address.h"
 #include "engines/redis/connection.h"
 #include "engines/redis/identity.h"
@@ -11,15 +12,14 @@
 #include "engines/redis/reply.h"
 #include "engines/redlock/scripts.h"
 
-#define NODES_MIN     3
-#define NODES_MAX     9
-#define OWNER_BUCKETS 512
-#define GROUP_ID      16              /* hex digits */
-#define GROUP_MAX     (GROUP_ID + 24) /* "id.1", "id.2-random", "id.1.5": its epoch */
-#define WAS_MAX       (8 * (GROUP_MAX + 1))
-#define LABEL_LEN     12
-#define LABELS_MAX    (NODES_MAX * (LABEL_LEN + 1))
-#define ENTRY_MAX     (OWNER_LEN + 1 + INFO_MAX)
+#define NODES_MIN  3
+#define NODES_MAX  9
+#define GROUP_ID   16              /* hex digits */
+#define GROUP_MAX  (GROUP_ID + 24) /* "id.1", "id.2-random", "id.1.5": its epoch */
+#define WAS_MAX    (8 * (GROUP_MAX + 1))
+#define LABEL_LEN  12
+#define LABELS_MAX (NODES_MAX * (LABEL_LEN + 1))
+#define ENTRY_MAX  (OWNER_LEN + 1 + INFO_MAX)
 
 /* The answer of one node to one claim. */
 enum answer {
@@ -56,21 +56,18 @@ enum claim_state {
 };
 
 struct redlock_claim {
-    struct redlock_claim *next;          /* in the same bucket of redlock->by_owner */
-    struct redlock_claim *older, *newer; /* in the order in which they were asked for */
-    char owner[OWNER_LEN + 1];
+    struct leased leased;
     enum claim_state state;
     bool has_waited; /* what fails now is asked again later */
     bool plain;      /* asked by SET alone: no node has reported its holder */
     bool contended;  /* the last time it had to wait: asked so that it is queued at once */
     unsigned tries, looks, rounds;
-    unsigned lease_kind;       /* while it is in by_owner: for link_leases_remove() */
+    unsigned lease_kind;       /* while it is listed: for link_leases_remove() */
     char group[GROUP_MAX + 1]; /* the epoch of all votes that are counted together */
     uint64_t token;            /* that we ask for */
     uint64_t last_token;       /* of this handle's last grant; stays between claims */
     uint64_t sent_ns, granted_ns;
     struct timer timer;
-    struct batch *batch;
     struct vote votes[NODES_MAX];
 };
 
@@ -114,10 +111,8 @@ struct redlock {
     char channel[CHANNEL_MAX];
     char prefix[PREFIX_MAX + 1];
     char info[INFO_MAX]; /* "pid host command", shown by stile show */
-    struct redlock_claim *by_owner[OWNER_BUCKETS];
-    struct redlock_claim *oldest, *newest;
-    struct link_leases leases; /* of all claims in by_owner */
-    struct batch *batches;     /* renewals under way */
+    struct leased_claims claims;
+    struct link_leases leases; /* of these claims */
     struct removal *removals;  /* releases and withdrawals under way */
 };
 
@@ -259,8 +254,6 @@ void redlock_removals_free(struct redlock *redlock);
 /* ---- renew.c ---- */
 
 void redlock_renew(struct engine *engine, struct claim *const *claims, size_t n);
-void redlock_renewal_leave(struct redlock_claim *claim);
-void redlock_renewals_free(struct redlock *redlock);
 
 /* ---- inspect.c ---- */
 

@@ -325,7 +325,7 @@ struct removal *redlock_removal_prepare(struct redlock_claim *claim)
 {
     struct redlock *redlock = redlock_of_claim(claim);
     struct claim *base = redlock_base(claim);
-    struct removal *removal = removal_new(redlock, claim->owner, base->name, base->name_len);
+    struct removal *removal = removal_new(redlock, claim->leased.owner, base->name, base->name_len);
     if (!removal)
         return NULL;
     for (unsigned i = 0; i < redlock->n; i++) {

@@ -7,8 +7,6 @@
 
 #define RENEWS_MAX 256
 
-enum { GONE, RENEWED }; /* the script's reply for each claim; anything else: unknown */
-
 struct tally {
     unsigned char renewed, gone;
 };
@@ -18,86 +16,48 @@ struct reader {
     struct node *node;
 };
 
-/* A renewal under way. Claims that end meanwhile, or are decided, are removed from it. */
+/* One renewal, sent to all nodes. */
 struct batch {
-    struct batch *next;
-    struct redlock *redlock;
-    uint64_t sent_ns;
-    size_t n;
+    struct leased_renewal renewal;
     unsigned pending; /* nodes */
     struct reader readers[NODES_MAX];
     struct tally tallies[RENEWS_MAX];
-    struct redlock_claim *claims[RENEWS_MAX];
 };
 
-void redlock_renewal_leave(struct redlock_claim *claim)
-{
-    struct batch *batch = claim->batch;
-    for (size_t i = 0; batch && i < batch->n; i++) {
-        if (batch->claims[i] == claim)
-            batch->claims[i] = NULL;
-    }
-    claim->batch = NULL;
-}
-
-/* Once a majority agrees, or no further answer can come. */
+/* Once a majority agrees. */
 static void decide(struct batch *batch, size_t i)
 {
-    const struct engine_events *events = batch->redlock->engine.events;
-    struct redlock_claim *claim = batch->claims[i];
-    struct tally *tally = &batch->tallies[i];
-    unsigned majority = batch->redlock->majority;
-    struct stile_error err;
-    bool over = tally->renewed >= majority || tally->gone >= majority || batch->pending == 0;
-    if (!claim || !over)
-        return;
-    struct claim *base = redlock_base(claim);
-    batch->claims[i] = NULL;
-    claim->batch = NULL;
-    if (tally->renewed >= majority) {
-        events->renewed(base, batch->sent_ns, base->ttl_ns);
-    } else if (tally->gone >= majority) {
-        error_set(&err, STILE_LOST, 0, "%u of %u nodes no longer have the key", tally->gone,
-                  batch->redlock->n);
-        events->lost(base, &err);
-    } else {
-        events->unknown(base);
+    const struct tally *tally = &batch->tallies[i];
+    const struct redlock *redlock = redlock_of(batch->renewal.engine);
+    char gone[64];
+    if (tally->renewed >= redlock->majority) {
+        leased_renewal_answer(&batch->renewal, i, LEASED_RENEWED, NULL);
+    } else if (tally->gone >= redlock->majority) {
+        snprintf(gone, sizeof gone, "%u of %u nodes no longer have the key", tally->gone,
+                 redlock->n);
+        leased_renewal_answer(&batch->renewal, i, LEASED_GONE, gone);
     }
 }
 
-static void batch_free(struct batch *batch)
-{
-    struct batch **at = &batch->redlock->batches;
-    while (*at != batch)
-        at = &(*at)->next;
-    *at = batch->next;
-    free(batch);
-}
-
-void redlock_renewals_free(struct redlock *redlock)
-{
-    while (redlock->batches)
-        batch_free(redlock->batches);
-}
-
+/* The script replies with an enum leased_answer for each claim. */
 static void on_renewed(void *data, const redisReply *reply, const struct stile_error *err)
 {
     struct reader *reader = data;
     struct batch *batch = reader->batch;
-    bool sound = !err && is_array(reply, batch->n);
+    bool sound = !err && is_array(reply, batch->renewal.n);
     batch->pending--;
     if (err)
         redlock_node_failed(reader->node, err);
     else
         redlock_node_answered(reader->node);
-    for (size_t i = 0; i < batch->n; i++) {
-        long long says = sound ? number_at(reply, i) : -1;
-        batch->tallies[i].renewed += says == RENEWED;
-        batch->tallies[i].gone += says == GONE;
+    for (size_t i = 0; sound && i < batch->renewal.n; i++) {
+        long long answer = number_at(reply, i);
+        batch->tallies[i].renewed += answer == LEASED_RENEWED;
+        batch->tallies[i].gone += answer == LEASED_GONE;
         decide(batch, i);
     }
     if (batch->pending == 0)
-        batch_free(batch);
+        leased_renewal_end(&batch->renewal);
 }
 
 /* The arguments of a batch until it has been sent. */
@@ -131,30 +91,30 @@ static void draft_free(struct draft *draft)
 static void draft_write(struct draft *draft, struct batch *batch)
 {
     static const char *const key[] = {""};
-    struct redlock *redlock = batch->redlock;
+    struct redlock *redlock = redlock_of(batch->renewal.engine);
     char *room = draft->room;
-    draft->n_keys = batch->n + redlock->fenced;
-    draft->n = draft->n_keys + 2 * batch->n + redlock->fenced;
+    draft->n_keys = batch->renewal.n + redlock->fenced;
+    draft->n = draft->n_keys + 2 * batch->renewal.n + redlock->fenced;
     if (redlock->fenced) {
-        draft->args[batch->n] = CONN_TEXT(NODE_KEY);
+        draft->args[batch->renewal.n] = CONN_TEXT(NODE_KEY);
         draft->args[draft->n - 1] = CONN_TEXT(redlock->group_id);
     }
-    for (size_t i = 0; i < batch->n; i++) {
-        struct redlock_claim *claim = batch->claims[i];
+    for (size_t i = 0; i < batch->renewal.n; i++) {
+        struct redlock_claim *claim = (struct redlock_claim *)batch->renewal.claims[i];
         struct claim *base = redlock_base(claim);
-        uint64_t px = redlock_claim_px(base, batch->sent_ns - claim->granted_ns);
+        uint64_t px = redlock_claim_px(base, batch->renewal.sent_ns - claim->granted_ns);
         struct conn_arg *args = draft->args + draft->n_keys + 2 * i;
         room = redis_keys_of_name(draft->args + i, room, key, 1, redlock->prefix, base->name,
                                   base->name_len);
         snprintf(draft->px[i], sizeof draft->px[i], "%llu", (unsigned long long)px);
-        args[0] = (struct conn_arg){claim->owner, OWNER_LEN};
+        args[0] = (struct conn_arg){claim->leased.owner, OWNER_LEN};
         args[1] = CONN_TEXT(draft->px[i]);
     }
 }
 
 static void send_batch(struct batch *batch, const struct draft *draft)
 {
-    struct redlock *redlock = batch->redlock;
+    struct redlock *redlock = redlock_of(batch->renewal.engine);
     for (unsigned i = 0; i < redlock->n; i++) {
         batch->readers[i] = (struct reader){batch, &redlock->nodes[i]};
         if (!redis_conn_eval(redlock->nodes[i].requests, &redlock_script_renew, draft->args,
@@ -165,30 +125,17 @@ static void send_batch(struct batch *batch, const struct draft *draft)
 
 static void renew_some(struct redlock *redlock, struct claim *const *claims, size_t n)
 {
-    struct batch *batch = calloc(1, sizeof *batch);
+    struct batch *batch = leased_renewal_new(&redlock->claims, sizeof *batch, claims, n);
     struct draft draft;
-    if (draft_new(&draft, redlock, claims, n) && batch) {
-        batch->redlock = redlock;
-        batch->n = n;
-        batch->sent_ns = loop_now(redlock->engine.loop);
-        for (size_t i = 0; i < n; i++) {
-            batch->claims[i] = redlock_claim_of(claims[i]);
-            batch->claims[i]->batch = batch;
-        }
+    if (!batch)
+        return;
+    if (draft_new(&draft, redlock, claims, n)) {
         draft_write(&draft, batch);
         send_batch(batch, &draft);
     }
     draft_free(&draft);
-    if (batch && batch->pending) {
-        batch->next = redlock->batches;
-        redlock->batches = batch;
-        return;
-    }
-    free(batch);
-    for (size_t i = 0; i < n; i++) {
-        redlock_claim_of(claims[i])->batch = NULL;
-        redlock->engine.events->unknown(claims[i]);
-    }
+    if (batch->pending == 0)
+        leased_renewal_end(&batch->renewal);
 }
 
 void redlock_renew(struct engine *engine, struct claim *const *claims, size_t n)

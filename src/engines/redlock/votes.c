@@ -94,7 +94,7 @@ static void round_write(struct round *round, struct redlock_claim *claim, conn_f
     snprintf(round->px, sizeof round->px, "%llu", (unsigned long long)redlock_claim_px(base, 0));
     snprintf(round->token, sizeof round->token, "%llu", (unsigned long long)claim->token);
     strcpy(round->group, claim->group);
-    redlock_entry_write(round->entry, redlock, claim->owner);
+    redlock_entry_write(round->entry, redlock, claim->leased.owner);
 }
 
 void redlock_vote_cancel(struct vote *vote)
@@ -205,8 +205,9 @@ static void ask_plainly(struct vote *vote, const struct round *round)
 {
     struct stile_error err;
     struct redlock_claim *claim = claim_of_vote(vote);
-    struct conn_arg args[] = {CONN_TEXT("SET"), round->keys.key[KEY], {claim->owner, OWNER_LEN},
-                              CONN_TEXT("NX"),  CONN_TEXT("PX"),      CONN_TEXT(round->px)};
+    struct conn_arg args[] = {
+        CONN_TEXT("SET"), round->keys.key[KEY], {claim->leased.owner, OWNER_LEN},
+        CONN_TEXT("NX"),  CONN_TEXT("PX"),      CONN_TEXT(round->px)};
     if (is_left_out(vote))
         return;
     sent(vote, redis_conn_send(node_of_vote(vote)->requests, args, 6, round->fn, vote, &err), &err);
@@ -224,7 +225,7 @@ static void ask(struct vote *vote, const struct round *round, bool again)
     /* Not queued before messages can arrive: the node would take the waiter for dead. */
     bool wait = redlock_base(claim)->wait && node->subscribed;
     redlock_call_keys(&call, redlock, &round->keys, redlock->fenced ? "KFQN" : "KQ");
-    redlock_call_add(&call, claim->owner);
+    redlock_call_add(&call, claim->leased.owner);
     redlock_call_add(&call, round->px);
     if (redlock->fenced) {
         redlock_call_add(&call, round->group);
@@ -281,7 +282,7 @@ static void send_phase2(struct vote *vote, const struct round *round)
     struct stile_error err;
     struct call call;
     redlock_call_keys(&call, redlock, &round->keys, redlock->fenced ? "KFN" : "K");
-    redlock_call_add(&call, claim->owner);
+    redlock_call_add(&call, claim->leased.owner);
     redlock_call_add(&call, round->px);
     if (redlock->fenced) {
         redlock_call_add(&call, round->group);
@@ -336,7 +337,7 @@ void redlock_votes_confirm(struct redlock_claim *claim, conn_fn *fn)
     struct call call;
     round_write(&round, claim, fn);
     redlock_call_keys(&call, redlock, &round.keys, "KFN");
-    redlock_call_add(&call, claim->owner);
+    redlock_call_add(&call, claim->leased.owner);
     redlock_call_add(&call, round.px);
     if (redlock->fenced)
         redlock_call_add(&call, redlock->group_id);
@@ -366,7 +367,7 @@ void redlock_vote_yield(struct vote *vote, const char *to)
     struct call call;
     round_write(&round, claim, on_yielded);
     redlock_call_keys(&call, node->redlock, &round.keys, "KQFN");
-    redlock_call_add(&call, claim->owner);
+    redlock_call_add(&call, claim->leased.owner);
     redlock_call_add(&call, to);
     redlock_call_add(&call, round.entry);
     vote->answer = TAKEN;

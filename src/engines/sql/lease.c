@@ -28,39 +28,6 @@
 static void ask(struct lease *lease);
 static void check(struct lease *lease);
 
-/* ---- by owner ---- */
-
-static unsigned head_of(const char *owner)
-{
-    unsigned head = 0;
-    for (size_t i = 0; i < 8 && owner[i]; i++)
-        head = head * 31 + (unsigned char)owner[i];
-    return head % LEASE_HEADS;
-}
-
-static struct lease *find(struct leases *leases, const char *owner)
-{
-    struct lease *lease = leases->by_owner[head_of(owner)];
-    while (lease && strcmp(lease->owner, owner) != 0)
-        lease = lease->next;
-    return lease;
-}
-
-static void enlist(struct lease *lease)
-{
-    struct lease **head = &lease->leases->by_owner[head_of(lease->owner)];
-    lease->next = *head;
-    *head = lease;
-}
-
-static void unlist(struct lease *lease)
-{
-    struct lease **at = &lease->leases->by_owner[head_of(lease->owner)];
-    while (*at != lease)
-        at = &(*at)->next;
-    *at = lease->next;
-}
-
 /* ---- the states ---- */
 
 #define TO(state) (1u << (state))
@@ -104,9 +71,9 @@ static void move_to(struct lease *lease, enum lease_state state)
         loop_unreserve(loop, 1);
     }
     if (is_listed(state) && !is_listed(before))
-        enlist(lease);
+        leased_add(&lease->leases->claims, &lease->leased);
     else if (is_listed(before) && !is_listed(state))
-        unlist(lease);
+        leased_remove(&lease->leases->claims, &lease->leased);
 }
 
 /* From here on no answer to an earlier request comes. */
@@ -310,7 +277,7 @@ void sql_lease_claim(struct engine *engine, struct claim *claim)
         return;
     }
     for (size_t i = 0; i < sizeof random; i++)
-        snprintf(lease->owner + 2 * i, 3, "%02x", random[i]);
+        snprintf(lease->leased.owner + 2 * i, 3, "%02x", random[i]);
     if (begin(leases_of(engine), lease))
         ask(lease);
 }
@@ -340,14 +307,10 @@ static void resume(struct engine *engine, struct claim *claim)
     struct leases *leases = leases_of(engine);
     struct lease *lease = lease_of(claim);
     struct stile_error err;
-    if (strlen(claim->owner) != LEASE_OWNER_LEN ||
-        strspn(claim->owner, "0123456789abcdef") != LEASE_OWNER_LEN) {
-        error_set(&err, STILE_MISUSE, 0, "an owner value has %d lower-case hex digits",
-                  LEASE_OWNER_LEN);
+    if (leased_take_owner(claim, LEASE_OWNER_LEN, &err)) {
         claim->engine->events->failed(claim, &err);
         return;
     }
-    memcpy(lease->owner, claim->owner, sizeof lease->owner);
     if (!begin(leases, lease))
         return;
     move_to(lease, LEASE_ASKING);
@@ -358,14 +321,14 @@ static void resume(struct engine *engine, struct claim *claim)
 static void detach(struct engine *engine, struct claim *claim)
 {
     (void)engine;
-    sql_lease_leave_batch(lease_of(claim));
+    leased_leave_renewal(leased_of(claim));
     forget(lease_of(claim), LEASE_IDLE);
 }
 
 static const char *owner_of(struct engine *engine, struct claim *claim)
 {
     (void)engine;
-    return lease_of(claim)->owner;
+    return leased_of(claim)->owner;
 }
 
 const struct engine_detached sql_lease_detached = {
@@ -376,28 +339,36 @@ const struct engine_detached sql_lease_detached = {
 
 /* ---- notifications ---- */
 
-/* A request under way was sent before the server could reach this client: another one follows
- * it. */
+static struct lease *find(struct leases *leases, const char *owner)
+{
+    if (strlen(owner) != LEASE_OWNER_LEN)
+        return NULL;
+    return (struct lease *)leased_find(&leases->claims, owner, LEASE_OWNER_LEN);
+}
+
+/* A request under way may be older than the hint: another one follows it. */
+static void hint(struct lease *lease)
+{
+    if (lease->state == LEASE_WAITING)
+        ask(lease);
+    else if (lease->state == LEASE_CHECKING || lease->state == LEASE_ASKING)
+        lease->ask_again = true;
+}
+
 void sql_lease_ask_again(struct leases *leases)
 {
-    for (size_t i = 0; i < LEASE_HEADS; i++) {
-        for (struct lease *lease = leases->by_owner[i], *next; lease; lease = next) {
-            next = lease->next;
-            if (lease->state == LEASE_WAITING)
-                ask(lease);
-            else if (lease->state == LEASE_CHECKING || lease->state == LEASE_ASKING)
-                lease->ask_again = true;
-        }
+    for (struct leased *leased = leases->claims.oldest, *next; leased; leased = next) {
+        next = leased->newer;
+        hint((struct lease *)leased);
     }
 }
 
 bool sql_lease_is_waiting(const struct leases *leases)
 {
-    for (size_t i = 0; i < LEASE_HEADS; i++) {
-        for (const struct lease *lease = leases->by_owner[i]; lease; lease = lease->next) {
-            if (lease->has_waited && is_undecided(lease->state))
-                return true;
-        }
+    for (const struct leased *leased = leases->claims.oldest; leased; leased = leased->newer) {
+        const struct lease *lease = (const struct lease *)leased;
+        if (lease->has_waited && is_undecided(lease->state))
+            return true;
     }
     return false;
 }
@@ -405,10 +376,8 @@ bool sql_lease_is_waiting(const struct leases *leases)
 void sql_lease_hear_granted(struct leases *leases, const char *owner)
 {
     struct lease *lease = find(leases, owner);
-    if (lease && lease->state == LEASE_WAITING)
-        ask(lease);
-    else if (lease && (lease->state == LEASE_ASKING || lease->state == LEASE_CHECKING))
-        lease->ask_again = true;
+    if (lease)
+        hint(lease);
 }
 
 /* Safe to trust: any sender could break the lock itself. */
@@ -429,11 +398,10 @@ void sql_lease_disconnected(struct leases *leases)
     struct loop *loop = leases->engine->loop;
     uint64_t at = loop_now(loop) + AGAIN_NS;
     leases->hearing = false;
-    for (size_t i = 0; i < LEASE_HEADS; i++) {
-        for (struct lease *lease = leases->by_owner[i]; lease; lease = lease->next) {
-            if (lease->state == LEASE_WAITING && lease->timer.at_ns > at)
-                loop_arm(loop, &lease->timer, at);
-        }
+    for (struct leased *leased = leases->claims.oldest; leased; leased = leased->newer) {
+        struct lease *lease = (struct lease *)leased;
+        if (lease->state == LEASE_WAITING && lease->timer.at_ns > at)
+            loop_arm(loop, &lease->timer, at);
     }
 }
 
@@ -484,7 +452,7 @@ void sql_lease_release(struct engine *engine, struct claim *claim)
     struct lease *lease = lease_of(claim);
     struct stile_error err;
     lease->leases = leases_of(engine);
-    sql_lease_leave_batch(lease);
+    leased_leave_renewal(&lease->leased);
     forget(lease, release_state(lease->state));
     bool unused = lease->state == LEASE_WITHDRAWING || claim->unused;
     if (lease->leases->ops->release(lease, unused, &err))
@@ -493,81 +461,24 @@ void sql_lease_release(struct engine *engine, struct claim *claim)
 
 /* ---- renewing, many in one statement ---- */
 
-void sql_lease_leave_batch(struct lease *lease)
-{
-    struct lease_batch *batch = lease->batch;
-    for (size_t i = 0; batch && i < batch->n; i++) {
-        if (batch->of[i] == lease)
-            batch->of[i] = NULL;
-    }
-    lease->batch = NULL;
-}
-
-static void unlink_batch(struct lease_batch *batch)
-{
-    struct lease_batch **at = &batch->leases->batches;
-    while (*at && *at != batch)
-        at = &(*at)->next;
-    if (*at)
-        *at = batch->next;
-}
-
-void sql_lease_free_batches(struct leases *leases)
-{
-    while (leases->batches) {
-        struct lease_batch *batch = leases->batches;
-        leases->batches = batch->next;
-        free(batch);
-    }
-}
-
-static void answer_one(struct lease *lease, const struct lease_answer *a, bool found)
-{
-    struct claim *claim = claim_of_lease(lease);
-    const struct engine_events *events = claim->engine->events;
-    struct stile_error err;
-    lease->batch = NULL;
-    if (a->err) {
-        events->unknown(claim);
-    } else if (found) {
-        events->renewed(claim, a->sent_ns, claim->ttl_ns);
-    } else {
-        error_set(&err, STILE_LOST, 0, "the database no longer has it");
-        events->lost(claim, &err);
-    }
-}
-
-void sql_lease_renewed(struct lease_batch *batch, const struct lease_answer *a,
+void sql_lease_renewed(struct leased_renewal *renewal, const struct lease_answer *a,
                        bool (*found)(const void *rows, const char *owner), const void *rows)
 {
-    unlink_batch(batch);
-    for (size_t i = 0; i < batch->n; i++) {
-        if (batch->of[i])
-            answer_one(batch->of[i], a, !a->err && found(rows, batch->of[i]->owner));
+    renewal->sent_ns = a->sent_ns;
+    for (size_t i = 0; !a->err && i < renewal->n; i++) {
+        const struct leased *leased = renewal->claims[i];
+        bool there = leased && found(rows, leased->owner);
+        leased_renewal_answer(renewal, i, there ? LEASED_RENEWED : LEASED_GONE,
+                              "the database no longer has it");
     }
-    free(batch);
+    leased_renewal_end(renewal);
 }
 
 void sql_lease_renew(struct engine *engine, struct claim *const *claims, size_t n)
 {
     struct leases *leases = leases_of(engine);
-    struct lease_batch *batch = malloc(sizeof *batch + n * sizeof *batch->of);
-    bool sent = false;
-    if (batch) {
-        *batch = (struct lease_batch){.next = leases->batches, .leases = leases, .n = n};
-        for (size_t i = 0; i < n; i++) {
-            batch->of[i] = lease_of(claims[i]);
-            batch->of[i]->batch = batch;
-        }
-        sent = leases->ops->renew(batch, NULL) == STILE_OK;
-    }
-    if (sent) {
-        leases->batches = batch;
-        return;
-    }
-    free(batch);
-    for (size_t i = 0; i < n; i++) {
-        lease_of(claims[i])->batch = NULL;
-        engine->events->unknown(claims[i]);
-    }
+    struct leased_renewal *renewal =
+        leased_renewal_new(&leases->claims, sizeof *renewal, claims, n);
+    if (renewal && leases->ops->renew(renewal, NULL))
+        leased_renewal_end(renewal);
 }

@@ -7,10 +7,9 @@
 #ifndef STILE_SQL_LEASE_H
 #define STILE_SQL_LEASE_H
 
-#include "engines/engine.h"
+#include "engines/kit/lease.h"
 
 #define LEASE_OWNER_LEN 32
-#define LEASE_HEADS     512
 
 /* Its transitions are in lease.c. */
 enum lease_state {
@@ -28,9 +27,8 @@ enum lease_state {
 
 /* The state of a claim. */
 struct lease {
-    struct lease *next; /* with the same head in by_owner */
+    struct leased leased;
     struct leases *leases;
-    char owner[LEASE_OWNER_LEN + 1];
     enum lease_state state;
     bool far_back;   /* waiting: several others come first, so it looks less often */
     bool has_waited; /* its row may be there already: a claim is a repetition */
@@ -38,7 +36,6 @@ struct lease {
     unsigned tries, undone;
     uint64_t alive_ns;  /* waiting: when its row has to be renewed */
     struct timer timer; /* waiting: when to look */
-    struct lease_batch *batch;
 };
 
 struct lease_answer {
@@ -61,24 +58,15 @@ struct lease_ops {
     enum stile_status (*check)(struct lease *lease, uint64_t life_ms, struct stile_error *err);
     enum stile_status (*resume)(struct lease *lease, struct stile_error *err);
     enum stile_status (*release)(struct lease *lease, bool unused, struct stile_error *err);
-    enum stile_status (*renew)(struct lease_batch *batch, struct stile_error *err);
+    enum stile_status (*renew)(struct leased_renewal *renewal, struct stile_error *err);
 };
 
 /* All of one client: right behind struct engine in the engine's own struct. */
 struct leases {
     struct engine *engine;
     const struct lease_ops *ops;
-    struct lease *by_owner[LEASE_HEADS];
-    struct lease_batch *batches; /* renewals under way */
-    bool hearing;                /* notifications of grants arrive */
-};
-
-/* Claims that are released meanwhile are crossed out. */
-struct lease_batch {
-    struct lease_batch *next;
-    struct leases *leases;
-    size_t n;
-    struct lease *of[];
+    struct leased_claims claims;
+    bool hearing; /* notifications of grants arrive */
 };
 
 /* ---- what core asks for ---- */
@@ -99,7 +87,7 @@ void sql_lease_checked(struct lease *lease, const struct lease_answer *answer);
 void sql_lease_resumed(struct lease *lease, const struct lease_answer *answer);
 void sql_lease_released(struct lease *lease, const struct lease_answer *answer);
 /* found: whether the rows of the answer, which only the engine can read, have this owner. */
-void sql_lease_renewed(struct lease_batch *batch, const struct lease_answer *answer,
+void sql_lease_renewed(struct leased_renewal *renewal, const struct lease_answer *answer,
                        bool (*found)(const void *rows, const char *owner), const void *rows);
 
 /* ---- notifications: only hints, as any role may send them ---- */
@@ -110,9 +98,6 @@ void sql_lease_hear_broken(struct leases *leases, const char *owner);
 void sql_lease_ask_again(struct leases *leases);
 bool sql_lease_is_waiting(const struct leases *leases); /* any of them */
 void sql_lease_disconnected(struct leases *leases);     /* the connection has ended */
-
-void sql_lease_leave_batch(struct lease *lease);
-void sql_lease_free_batches(struct leases *leases);
 
 static inline struct leases *leases_of(struct engine *engine)
 {
