@@ -199,6 +199,115 @@ static void another_host_must_be_verified(void **state)
     unsetenv("PGHOST");
 }
 
+/* ---- hosts are resolved before libpq gets them ---- */
+
+static struct options hosts;
+
+static void begin_with(const char *url)
+{
+    struct stile_error err;
+    assert_int_equal(read_url(&hosts, url, &err), STILE_OK);
+}
+
+/* The next name, and its addresses; NULL: it has none. */
+static enum stile_status resolve_next(const char *name, const char *address)
+{
+    struct addrinfo hints = {.ai_flags = AI_NUMERICHOST, .ai_socktype = SOCK_STREAM};
+    struct addrinfo *found = NULL;
+    struct stile_error err;
+    char next[NI_MAXHOST];
+    assert_true(postgres_options_next_name(next, &hosts));
+    assert_string_equal(next, name);
+    if (address)
+        assert_int_equal(getaddrinfo(address, NULL, &hints, &found), 0);
+    enum stile_status status = postgres_options_set_addresses(&hosts, name, found, &err);
+    if (found)
+        freeaddrinfo(found);
+    return status;
+}
+
+static void check_hosts(const char *host, const char *address, const char *port)
+{
+    char next[NI_MAXHOST];
+    assert_false(postgres_options_next_name(next, &hosts));
+    assert_string_equal(postgres_options_get(&hosts, "host"), host);
+    assert_string_equal(postgres_options_get(&hosts, "hostaddr"), address);
+    assert_string_equal(postgres_options_get(&hosts, "port"), port);
+}
+
+static void every_host_of_a_list_is_resolved(void **state)
+{
+    (void)state;
+    begin_with("postgres://one:1,127.0.0.1:2,two:3/db?sslmode=disable");
+    assert_int_equal(resolve_next("one", "192.0.2.1"), STILE_OK);
+    assert_int_equal(resolve_next("two", "2001:db8::2"), STILE_OK);
+    check_hosts("one,127.0.0.1,two", "192.0.2.1,,2001:db8::2", "1,2,3");
+    postgres_options_unpin(&hosts);
+    assert_string_equal(postgres_options_get(&hosts, "host"), "one,127.0.0.1,two");
+    assert_null(postgres_options_get(&hosts, "hostaddr"));
+    postgres_options_free(&hosts);
+}
+
+static void a_host_without_an_address_is_left_out(void **state)
+{
+    char next[NI_MAXHOST];
+    (void)state;
+    begin_with("postgres://one:1,two:2/db?sslmode=disable");
+    assert_int_equal(resolve_next("one", NULL), STILE_OK);
+    assert_int_equal(resolve_next("two", "192.0.2.2"), STILE_OK);
+    check_hosts("two", "192.0.2.2", "2");
+    postgres_options_free(&hosts);
+    begin_with("postgres://one:1,two:2/db?sslmode=disable");
+    assert_int_equal(resolve_next("one", NULL), STILE_OK);
+    assert_int_equal(resolve_next("two", NULL), STILE_UNREACHABLE);
+    postgres_options_unpin(&hosts);
+    assert_true(postgres_options_next_name(next, &hosts));
+    assert_string_equal(next, "one");
+    postgres_options_free(&hosts);
+}
+
+/* Sessions that connect at once resolve the same
+ * name. */
+static void a_name_is_repeated_for_each_address_and_only_once(void **state)
+{
+    struct addrinfo two[2], *found;
+    struct stile_error err;
+    (void)state;
+    begin_with("postgres://one:1/db?sslmode=disable");
+    assert_int_equal(
+        getaddrinfo("192.0.2.1", NULL,
+                    &(struct addrinfo){.ai_flags = AI_NUMERICHOST, .ai_socktype = SOCK_STREAM},
+                    &found),
+        0);
+    two[0] = two[1] = *found;
+    two[0].ai_next = &two[1];
+    two[1].ai_next = NULL;
+    assert_int_equal(postgres_options_set_addresses(&hosts, "one", two, &err), STILE_OK);
+    check_hosts("one,one", "192.0.2.1,192.0.2.1", "1");
+    assert_int_equal(postgres_options_set_addresses(&hosts, "one", two, &err), STILE_OK);
+    check_hosts("one,one", "192.0.2.1,192.0.2.1", "1");
+    freeaddrinfo(found);
+    postgres_options_free(&hosts);
+}
+
+static void sockets_and_addresses_are_not_resolved(void **state)
+{
+    static const char *const urls[] = {"postgres:",
+                                       "postgres:///db?host=/run/pg",
+                                       "postgres:///db?host=%40abstract",
+                                       "postgres://[::1]",
+                                       "postgres://one?hostaddr=127.0.0.1",
+                                       "postgres://127.0.0.1,[::1]/db",
+                                       "postgres:///db?host=one,two&hostaddr=127.0.0.1"};
+    char next[NI_MAXHOST];
+    (void)state;
+    for (size_t i = 0; i < sizeof urls / sizeof *urls; i++) {
+        begin_with(urls[i]);
+        assert_false(postgres_options_next_name(next, &hosts));
+        postgres_options_free(&hosts);
+    }
+}
+
 static void what_is_wrong_is_refused(void **state)
 {
     static const char *const bad[] = {"sessions=1", "sessions=x", "sessions=-3",
@@ -261,6 +370,10 @@ int main(void)
         cmocka_unit_test(dialects_have_their_own_keys),
         cmocka_unit_test(the_url_goes_on_to_libpq),
         cmocka_unit_test(another_host_must_be_verified),
+        cmocka_unit_test(every_host_of_a_list_is_resolved),
+        cmocka_unit_test(a_host_without_an_address_is_left_out),
+        cmocka_unit_test(a_name_is_repeated_for_each_address_and_only_once),
+        cmocka_unit_test(sockets_and_addresses_are_not_resolved),
         cmocka_unit_test(what_is_wrong_is_refused),
         cmocka_unit_test(codes_tell_the_status),
         cmocka_unit_test(a_secret_is_not_repeated),

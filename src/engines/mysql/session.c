@@ -185,14 +185,10 @@ static struct request *new_request(struct session *s, char *sql, answer_fn *fn, 
     s->base.spare = NULL;
     if (!request)
         return NULL;
-    request->base.next = NULL;
+    sql_request_init(&request->base, fn, data);
     request->sql = sql;
-    request->base.fn = fn;
-    request->base.data = data;
-    request->base.sent_ns = 0;
     request->code = 0;
     request->n = 0;
-    request->base.error.status = STILE_OK;
     return request;
 }
 
@@ -322,9 +318,9 @@ static int start_next(struct session *s)
 /* A suspended call has a stack of its own, and has to be run to its end. */
 static void abort_call(struct session *s)
 {
-    int fd = mysql_get_socket(s->conn);
     if (s->call == CALL_NONE)
         return;
+    int fd = mysql_get_socket(s->conn);
     if (fd >= 0)
         shutdown(fd, SHUT_RDWR); /* unread, a COM_QUIT would hide the end of the connection */
     for (int i = 0; i < ABORT_STEPS && s->waits_for > 0 && s->call != CALL_AWAIT; i++)
@@ -481,17 +477,8 @@ static void on_greeted(void *data, const struct answer *a)
 {
     struct session *s = data;
     struct stile_error err;
-    if (a->err && s->base.state == DOWN)
-        return; /* it failed by itself */
-    if (a->err)
-        error_copy(&err, a->err);
-    else if (!check_server(s, a, &err)) {
-        s->base.state = UP;
-        loop_disarm(s->base.loop, &s->base.timer);
-        s->base.events->up(s);
-        return;
-    }
-    sql_session_fail(s, &err);
+    bool refused = !a->err && check_server(s, a, &err);
+    sql_session_greeted(s, refused ? &err : a->err);
 }
 
 static int greet(struct session *s)
@@ -609,11 +596,55 @@ enum stile_status maria_send(struct session *s, char *sql, answer_fn *fn, void *
     return STILE_OK;
 }
 
+static enum stile_status start(struct session *s, struct stile_error *err)
+{
+    const struct options *o = s->options;
+    s->conn = maria_options_prepare(o);
+    if (!s->conn)
+        return error_set(err, STILE_NOMEM, 0, "out of memory");
+    s->call = CALL_CONNECT;
+    begin_call(s, mysql_real_connect_start(&s->connected, s->conn, o->host, o->user, o->password,
+                                           o->database, o->port, o->socket, OPTIONS_FLAGS));
+    return STILE_OK;
+}
+
+/* The addresses are not used: the library compares the certificate with what it connects to, so it
+ * is given the name, and resolves it again. */
+static void on_resolved(void *data, struct addrinfo *found, const struct stile_error *err)
+{
+    struct session *s = data;
+    struct stile_error why;
+    enum stile_status status = STILE_OK;
+    resolve_free(s->resolve);
+    s->resolve = NULL;
+    if (err) {
+        why = *err;
+        status = err->status;
+    } else {
+        freeaddrinfo(found);
+        status = start(s, &why);
+    }
+    if (status)
+        sql_session_fail(s, &why);
+}
+
+/* The library blocks while it resolves a name, for as long as the name server is silent: it is not
+ * asked before the name server has answered. */
+static enum stile_status resolve_and_start(struct session *s, struct stile_error *err)
+{
+    const char *host = s->options->host;
+    struct addrinfo *found;
+    if (host && resolve_numeric(&found, host, 0) != 0)
+        return resolve_start(&s->resolve, s->base.loop, host, 0, on_resolved, s, err);
+    if (host)
+        freeaddrinfo(found);
+    return start(s, err);
+}
+
 enum stile_status maria_session_new(struct session **out, struct pool *pool,
                                     const struct session_events *events, struct stile_error *err)
 {
     struct my *my = my_of(pool->engine);
-    const struct options *options = &my->options;
     struct loop *loop = my->engine.loop;
     struct session *s = calloc(1, sizeof *s);
     if (!s || loop_reserve(loop, 1)) {
@@ -622,20 +653,15 @@ enum stile_status maria_session_new(struct session **out, struct pool *pool,
     }
     sql_session_init(s, pool, events);
     s->my = my;
-    s->options = options;
+    s->options = &my->options;
     s->base.watch.fn = on_ready;
     s->base.task.fn = on_task;
-    s->conn = maria_options_prepare(options);
-    if (!s->conn) {
-        s->base.state = DOWN; /* there is no connection to be closed */
+    enum stile_status status = resolve_and_start(s, err);
+    if (status) {
         sql_session_free(s);
-        return error_set(err, STILE_NOMEM, 0, "out of memory");
+        return status;
     }
-    s->call = CALL_CONNECT;
-    begin_call(s, mysql_real_connect_start(&s->connected, s->conn, options->host, options->user,
-                                           options->password, options->database, options->port,
-                                           options->socket, OPTIONS_FLAGS));
-    loop_arm(loop, &s->base.timer, loop_now(loop) + options->patience_ns);
+    loop_arm(loop, &s->base.timer, loop_now(loop) + my->options.patience_ns);
     *out = s;
     return STILE_OK;
 }
@@ -644,8 +670,11 @@ enum stile_status maria_session_new(struct session **out, struct pool *pool,
 
 void maria_session_close(struct session *s)
 {
+    resolve_free(s->resolve);
+    s->resolve = NULL;
     abort_call(s);
-    mysql_close(s->conn);
+    if (s->conn)
+        mysql_close(s->conn);
     s->conn = NULL;
 }
 
@@ -653,6 +682,8 @@ void maria_session_forked(struct session *s)
 {
     if (s && s->conn && s->base.watch.fd >= 0)
         close(s->base.watch.fd);
+    if (s && s->resolve)
+        resolve_forked(s->resolve);
 }
 
 /* ---- the lease: wait_timeout, in whole seconds; a year where nothing is held ---- */

@@ -9,6 +9,7 @@
 #include <mysql.h>
 
 #include "engines/sql/database.h"
+#include "io/resolve.h"
 
 struct my;
 struct options;
@@ -41,8 +42,9 @@ struct session {
 
     /* session.c's own */
     const struct options *options;
-    MYSQL *conn, *connected;
-    int failed; /* the library's answer to the call under way */
+    struct resolve *resolve;
+    MYSQL *conn, *connected; /* NULL: its host is being resolved, or it is over */
+    int failed;              /* the library's answer to the call under way */
     my_bool unread;
     MYSQL_RES *rows;
     enum {

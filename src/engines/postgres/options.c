@@ -225,9 +225,11 @@ static enum stile_status set_defaults(struct options *o, struct stile_error *err
         status = set_default(o, defaults[i][0], defaults[i][1], err);
     if (!status)
         status = postgres_options_set(o, "client_encoding", "UTF8", err);
+    if (status)
+        return status;
     long seconds = strtol(postgres_options_get(o, "connect_timeout"), NULL, 10);
     o->patience_ns = (uint64_t)(seconds > 0 && seconds < 600 ? seconds : 5) * NS_PER_SEC;
-    return status;
+    return STILE_OK;
 }
 
 static char *copy_of(const struct options *o, const char *keyword)
@@ -279,39 +281,136 @@ void postgres_options_unpin(struct options *o)
     forget_written(o);
 }
 
-const char *postgres_options_name(const struct options *o)
+/* ---- resolving hosts ---- */
+
+/* One of a list with commas. */
+struct part {
+    const char *at;
+    size_t len;
+};
+
+static struct part part_of(const char *list, size_t i)
 {
-    const char *host = postgres_options_get(o, "host");
+    const char *at = list ? list : "";
+    for (; i > 0 && *at; i--) {
+        at += strcspn(at, ",");
+        at += *at == ',';
+    }
+    return (struct part){at, strcspn(at, ",")};
+}
+
+static size_t count_parts(const char *list)
+{
+    size_t n = 1;
+    for (; *list; list++)
+        n += *list == ',';
+    return n;
+}
+
+/* The name in the i-th place if it has no address yet, else "". */
+static void read_name(char name[NI_MAXHOST], const struct options *o, size_t i)
+{
+    struct part host = part_of(postgres_options_get(o, "host"), i);
     struct addrinfo *found;
-    if (!host || postgres_options_get(o, "hostaddr") || strpbrk(host, ",/@"))
-        return NULL;
-    if (resolve_numeric(&found, host, 0) != 0)
-        return host;
+    name[0] = '\0';
+    if (host.len == 0 || host.len >= NI_MAXHOST || strchr("/@", *host.at) ||
+        part_of(postgres_options_get(o, "hostaddr"), i).len > 0)
+        return;
+    memcpy(name, host.at, host.len);
+    name[host.len] = '\0';
+    if (resolve_numeric(&found, name, 0) != 0)
+        return;
     freeaddrinfo(found);
-    return NULL;
+    name[0] = '\0';
+}
+
+bool postgres_options_next_name(char name[NI_MAXHOST], const struct options *o)
+{
+    const char *hosts = postgres_options_get(o, "host");
+    const char *addresses = postgres_options_get(o, "hostaddr");
+    size_t n = hosts ? count_parts(hosts) : 0;
+    name[0] = '\0';
+    if (addresses && count_parts(addresses) != n)
+        return false; /* libpq refuses it */
+    for (size_t i = 0; i < n && !name[0]; i++)
+        read_name(name, o, i);
+    return name[0];
+}
+
+struct list {
+    char text[STILE_URL_MAX];
+    size_t len;
+};
+
+/* The lists as they are written anew. */
+struct places {
+    struct list hosts, addresses, ports;
+    size_t n;
+};
+
+static bool has_room(const struct list *list, struct part part)
+{
+    return list->len + part.len + 2 <= sizeof list->text;
+}
+
+static void put(struct list *list, struct part part)
+{
+    memcpy(list->text + list->len, part.at, part.len);
+    list->len += part.len;
+    list->text[list->len] = '\0';
+}
+
+/* What does not fit is left out: there are others. */
+static void put_place(struct places *p, struct part host, struct part address, struct part port)
+{
+    static const struct part comma = {",", 1};
+    if (!has_room(&p->hosts, host) || !has_room(&p->addresses, address) ||
+        !has_room(&p->ports, port))
+        return;
+    if (p->n++) {
+        put(&p->hosts, comma);
+        put(&p->addresses, comma);
+        put(&p->ports, comma);
+    }
+    put(&p->hosts, host);
+    put(&p->addresses, address);
+    put(&p->ports, port);
 }
 
 /* The host name is repeated for each address: the certificate is compared with it. */
-enum stile_status postgres_options_set_addresses(struct options *o, const struct addrinfo *found,
-                                                 struct stile_error *err)
+static void put_found(struct places *p, const struct addrinfo *found, struct part host,
+                      struct part port)
 {
-    char host[STILE_URL_MAX], hosts[STILE_URL_MAX], addresses[STILE_URL_MAX], one[NI_MAXHOST];
-    int at = 0, host_at = 0;
-    snprintf(host, sizeof host, "%s", postgres_options_get(o, "host"));
+    char one[NI_MAXHOST];
     for (int n = 0; found && n < ADDRESSES_MAX; found = found->ai_next, n++) {
         if (getnameinfo(found->ai_addr, found->ai_addrlen, one, sizeof one, NULL, 0,
-                        NI_NUMERICHOST) != 0)
-            continue;
-        const char *comma = at ? "," : "";
-        at += snprintf(addresses + at, sizeof addresses - (size_t)at, "%s%s", comma, one);
-        host_at +=
-            snprintf(hosts + host_at, sizeof hosts - (size_t)host_at, "%s%.255s", comma, host);
+                        NI_NUMERICHOST) == 0)
+            put_place(p, host, (struct part){one, strlen(one)}, port);
     }
-    if (!at)
-        return error_set(err, STILE_UNREACHABLE, 0, "%s has no address", host);
+}
+
+enum stile_status postgres_options_set_addresses(struct options *o, const char *name,
+                                                 const struct addrinfo *found,
+                                                 struct stile_error *err)
+{
+    const char *hosts = postgres_options_get(o, "host"), *ports = postgres_options_get(o, "port");
+    const char *addresses = postgres_options_get(o, "hostaddr");
+    struct places p = {.n = 0};
+    char unresolved[NI_MAXHOST];
+    for (size_t i = 0; hosts && i < count_parts(hosts); i++) {
+        read_name(unresolved, o, i);
+        if (strcmp(unresolved, name) == 0)
+            put_found(&p, found, part_of(hosts, i), part_of(ports, i));
+        else
+            put_place(&p, part_of(hosts, i), part_of(addresses, i), part_of(ports, i));
+    }
+    if (p.n == 0)
+        return error_set(err, STILE_UNREACHABLE, 0, "%s has no address", name);
     remember_written(o);
-    enum stile_status status = postgres_options_set(o, "host", hosts, err);
-    return status ? status : postgres_options_set(o, "hostaddr", addresses, err);
+    enum stile_status status = postgres_options_set(o, "host", p.hosts.text, err);
+    if (!status && ports && strchr(ports, ',')) /* a single one counts for all hosts */
+        status = postgres_options_set(o, "port", p.ports.text, err);
+    return status ? status : postgres_options_set(o, "hostaddr", p.addresses.text, err);
 }
 
 /* libpq checks these only when it connects, ignores connect_timeout on an asynchronous

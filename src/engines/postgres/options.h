@@ -47,9 +47,12 @@ const char *postgres_options_get(const struct options *options,
 enum stile_status postgres_options_pin(struct options *options, const PGconn *conn,
                                        struct stile_error *err);
 void postgres_options_unpin(struct options *options);
-/* The one host whose name has to be resolved, or NULL. libpq would block while it resolves it. */
-const char *postgres_options_name(const struct options *options);
-enum stile_status postgres_options_set_addresses(struct options *options,
+/* A host whose name is to be resolved: libpq would block while it resolves it. False: none is left.
+ */
+bool postgres_options_next_name(char name[NI_MAXHOST], const struct options *options);
+/* found NULL: the name cannot be resolved, and the other hosts are tried. An error: there are none.
+ */
+enum stile_status postgres_options_set_addresses(struct options *options, const char *name,
                                                  const struct addrinfo *found,
                                                  struct stile_error *err);
 void postgres_options_free(struct options *options);

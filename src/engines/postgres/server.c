@@ -87,12 +87,6 @@ static enum stile_status check_table(struct session *session, const PGresult *re
     return status ? status : check_has_schema(session, result, err);
 }
 
-static enum stile_status take_addresses(struct pg *pg, const struct addrinfo *found,
-                                        struct stile_error *err)
-{
-    return postgres_options_set_addresses(&pg->options, found, err);
-}
-
 enum stile_status postgres_connect(struct session **session, struct pool *pool,
                                    const struct session_events *events, struct stile_error *err)
 {
@@ -100,8 +94,6 @@ enum stile_status postgres_connect(struct session **session, struct pool *pool,
     bool table = pg->options.mode == MODE_TABLE;
     const struct route route = {.keywords = pg->options.keywords,
                                 .values = (const char *const *)pg->options.values,
-                                .host = postgres_options_name(&pg->options),
-                                .resolved = take_addresses,
                                 .secret = postgres_options_get(&pg->options, "password"),
                                 .patience_ns = pg->options.patience_ns,
                                 .greeting =
@@ -117,7 +109,7 @@ void postgres_session_opened(struct session *session, const struct stile_error *
     if (!why) {
         pg->server++;
         postgres_options_pin(&pg->options, session->conn, NULL);
-    } else if (!session->was_up)
+    } else if (!session->base.was_up)
         postgres_options_unpin(&pg->options);
     sql_opening_answered(&pg->opening, why);
 }

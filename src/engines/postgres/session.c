@@ -188,14 +188,10 @@ static struct request *new_request(struct session *s, const struct statement *st
     struct request *request = with_room(s, room_for(values, n));
     if (!request)
         return NULL;
-    request->base.next = NULL;
+    sql_request_init(&request->base, fn, data);
     request->statement = statement;
-    request->base.fn = fn;
-    request->base.data = data;
-    request->base.sent_ns = 0;
     request->tag = 0;
     request->result = NULL;
-    request->base.error.status = STILE_OK;
     request->sqlstate[0] = '\0';
     request->n = n;
     char *text = request->texts;
@@ -544,18 +540,8 @@ static void on_greeted(void *data, const struct answer *a)
 {
     struct session *s = data;
     struct stile_error err;
-    if (a->err && s->base.state == DOWN)
-        return; /* it failed by itself */
-    if (a->err)
-        error_copy(&err, a->err);
-    else if (!s->route.check(s, a->result, &err)) {
-        s->base.state = UP;
-        s->was_up = true;
-        loop_disarm(s->base.loop, &s->base.timer);
-        s->base.events->up(s);
-        return;
-    }
-    sql_session_fail(s, &err);
+    bool refused = !a->err && s->route.check(s, a->result, &err);
+    sql_session_greeted(s, refused ? &err : a->err);
 }
 
 static void greet(struct session *s)
@@ -642,24 +628,31 @@ static enum stile_status start(struct session *s, struct stile_error *err)
     return STILE_OK;
 }
 
+static enum stile_status resolve_and_start(struct session *s, struct stile_error *err);
+
 static void on_resolved(void *data, struct addrinfo *found, const struct stile_error *err)
 {
     struct session *s = data;
     struct stile_error why;
-    enum stile_status status = STILE_OK;
     resolve_free(s->resolve);
     s->resolve = NULL;
-    if (err) {
+    enum stile_status status =
+        postgres_options_set_addresses(&s->pg->options, s->name, found, &why);
+    if (status && err)
         why = *err;
-        status = err->status;
-    } else {
-        status = s->route.resolved(s->pg, found, &why);
+    if (found)
         freeaddrinfo(found);
-    }
     if (!status)
-        status = start(s, &why);
+        status = resolve_and_start(s, &why);
     if (status)
         sql_session_fail(s, &why);
+}
+
+static enum stile_status resolve_and_start(struct session *s, struct stile_error *err)
+{
+    if (!postgres_options_next_name(s->name, &s->pg->options))
+        return start(s, err);
+    return resolve_start(&s->resolve, s->base.loop, s->name, 0, on_resolved, s, err);
 }
 
 enum stile_status postgres_session_new(struct session **out, struct pg *pg,
@@ -678,9 +671,7 @@ enum stile_status postgres_session_new(struct session **out, struct pg *pg,
     s->route = *route;
     s->base.watch.fn = on_ready;
     s->base.task.fn = on_task;
-    enum stile_status status =
-        route->host ? resolve_start(&s->resolve, loop, route->host, 0, on_resolved, s, &why)
-                    : start(s, &why);
+    enum stile_status status = resolve_and_start(s, &why);
     if (status) {
         sql_session_free(s);
         error_copy(err, &why);

@@ -45,9 +45,6 @@ struct hot_key {
 /* How to reach the server: parallel arrays for libpq, NULL-terminated. */
 struct route {
     const char *const *keywords, *const *values;
-    const char *host; /* to be resolved first, or NULL */
-    enum stile_status (*resolved)(struct pg *pg, const struct addrinfo *found,
-                                  struct stile_error *err);
     const char *secret;        /* the password, never to be shown; NULL: none of ours */
     uint64_t patience_ns;      /* for connecting */
     struct statement greeting; /* the first statement, whose answer decides whether it is up */
@@ -63,15 +60,15 @@ struct session {
     struct hot_key hot_key;
 
     /* session.c's own */
-    PGconn *conn; /* NULL: its host is being resolved, or it is over */
+    PGconn *conn; /* NULL: a host is being resolved, or it is over */
     struct resolve *resolve;
+    char name[NI_MAXHOST]; /* the host that is being resolved */
     struct route route;
     struct request *unsent;  /* the first that is not sent yet */
     struct request *suspect; /* failed, but perhaps by another client's error: being probed */
     bool alone;              /* one request at a time, and no pipeline */
     unsigned in_a_row;       /* this many were sent like that */
     uint64_t prepared;
-    bool was_up;
     bool broken;               /* found out while sending: reported by the task */
     struct stile_error notice; /* the server's last notice */
 };

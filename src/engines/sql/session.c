@@ -180,3 +180,18 @@ void sql_session_init(struct session *session, struct pool *pool,
     s->last = &s->first;
     s->used_ns = loop_now(s->loop);
 }
+
+void sql_session_greeted(struct session *session, const struct stile_error *refused)
+{
+    struct sql_session *s = base_of(session);
+    if (s->state == DOWN)
+        return; /* it failed by itself */
+    if (refused) {
+        sql_session_fail(session, refused);
+        return;
+    }
+    s->state = UP;
+    s->was_up = true;
+    loop_disarm(s->loop, &s->timer);
+    s->events->up(session);
+}

@@ -43,6 +43,16 @@ struct sql_request {
     struct stile_error error; /* if it has a status */
 };
 
+/* The rest of the error is not cleared, as this is done for each request. */
+static inline void sql_request_init(struct sql_request *request, answer_fn *fn, void *data)
+{
+    request->next = NULL;
+    request->fn = fn;
+    request->data = data;
+    request->sent_ns = 0;
+    request->error.status = STILE_OK;
+}
+
 /* Each database's struct session starts with it. */
 struct sql_session {
     enum session_state state;
@@ -56,6 +66,7 @@ struct sql_session {
     struct request *spare;         /* kept for the next: most sessions have one at a time */
     unsigned depth;                /* of callbacks under way */
     bool doomed;                   /* freed when the last of them returns */
+    bool was_up;
 
     /* in the pool */
     struct pool *pool;
@@ -74,6 +85,8 @@ struct sql_session {
 /* Ready to connect; state, watch and task are the caller's to fill in. */
 void sql_session_init(struct session *session, struct pool *pool,
                       const struct session_events *events);
+/* The answer to its first statement. refused NULL: it is up. */
+void sql_session_greeted(struct session *session, const struct stile_error *refused);
 void sql_session_free(struct session *session); /* no event follows; NULL allowed */
 /* Answers all requests with this error, then ends. */
 void sql_session_fail(struct session *session, const struct stile_error *why);
