@@ -12,6 +12,7 @@ void *__real_calloc(size_t n, size_t size);
 void *__real_realloc(void *old, size_t size);
 char *__real_strdup(const char *text);
 char *__real_strndup(const char *text, size_t n);
+int __real_vasprintf(char **text, const char *format, va_list args);
 void __real_free(void *memory);
 
 void *__wrap_malloc(size_t size);
@@ -20,6 +21,7 @@ void *__wrap_realloc(void *old, size_t size);
 char *__wrap_strdup(const char *text);
 char *__wrap_strndup(const char *text, size_t n);
 int __wrap_asprintf(char **text, const char *format, ...);
+int __wrap_vasprintf(char **text, const char *format, va_list args);
 void __wrap_free(void *memory);
 
 void scarcity_begin(unsigned at, bool and_all_that_follow)
@@ -77,15 +79,21 @@ char *__wrap_strndup(const char *text, size_t n)
     return refuse() ? NULL : counted(__real_strndup(text, n));
 }
 
+int __wrap_vasprintf(char **text, const char *format, va_list args)
+{
+    if (refuse())
+        return -1;
+    int n = __real_vasprintf(text, format, args);
+    counted(n < 0 ? NULL : *text);
+    return n;
+}
+
 int __wrap_asprintf(char **text, const char *format, ...)
 {
     va_list args;
-    if (refuse())
-        return -1;
     va_start(args, format);
-    int n = vasprintf(text, format, args);
+    int n = __wrap_vasprintf(text, format, args);
     va_end(args);
-    counted(n < 0 ? NULL : *text);
     return n;
 }
 
