@@ -31,7 +31,7 @@
 #define DEFAULT_PORT     2379
 #define OPEN_PATIENCE_NS (5 * NS_PER_SEC)
 #define OTHERS_NS        (200 * NS_PER_MS) /* for the other members, once one has answered */
-#define ETCD_TIMERS      3
+#define ETCD_TIMERS      4
 #define OLDEST_MINOR     4 /* of version 3: watches with ids of our own, transactions over ranges */
 
 /* ---- who we are, for `show` ---- */
@@ -142,6 +142,7 @@ static enum stile_status connect_to(struct etcd *etcd, const struct url *url,
  * checked when the connection comes to them (connection.h). */
 
 struct members {
+    struct etcd *etcd;
     size_t n, pending;
     struct member {
         struct members *members;
@@ -162,6 +163,11 @@ static void ignore_down(struct conn *conn, const struct stile_error *why)
 
 static const struct conn_events member_events = {.up = ignore_up, .down = ignore_down};
 
+static void look_soon(struct etcd *etcd)
+{
+    loop_soon(etcd->engine.loop, &etcd->opening.look);
+}
+
 static void on_member_status(void *data, const ProtobufCMessage *answer,
                              const struct stile_error *err)
 {
@@ -170,6 +176,7 @@ static void on_member_status(void *data, const ProtobufCMessage *answer,
     member->members->pending--;
     if (!err && status->header)
         member->cluster_id = status->header->cluster_id;
+    look_soon(member->members->etcd);
 }
 
 static void ask_member(struct members *members, const struct etcd *etcd, size_t endpoint)
@@ -191,6 +198,8 @@ static struct members *ask_members(struct etcd *etcd)
 {
     size_t n = etcd->n_members - 1;
     struct members *members = n ? calloc(1, sizeof *members + n * sizeof(struct member)) : NULL;
+    if (members)
+        members->etcd = etcd;
     for (size_t i = 1; members && i <= n; i++)
         ask_member(members, etcd, i);
     return members;
@@ -218,6 +227,12 @@ static enum stile_status compare_members(const struct members *members, uint64_t
     return STILE_OK;
 }
 
+static void fork_members(struct members *members)
+{
+    for (size_t i = 0; members && i < members->n; i++)
+        etcd_conn_forked(members->each[i].conn);
+}
+
 static void free_members(struct members *members)
 {
     for (size_t i = 0; members && i < members->n; i++)
@@ -225,27 +240,86 @@ static void free_members(struct members *members)
     free(members);
 }
 
-/* ---- opening ---- */
+/* ---- opening ----
+ *
+ * A member is asked for its status, and the others for their cluster. Answers and the timer only
+ * record what has happened: the next step is taken from the loop, where no connection is in use
+ * that it may have to close. */
 
-struct opening {
-    struct etcd *etcd;
-    struct timer timer;
-    bool over;
-    size_t asked; /* members */
-    uint64_t cluster_id;
-    struct members *others;
-    bool enough; /* time for them */
-    struct stile_error error, no_leader;
-};
-
-static void ask_status(struct opening *opening);
+static void ask_status(struct etcd *etcd);
 
 static void out_of_patience(struct timer *timer)
 {
-    struct opening *opening = container_of(timer, struct opening, timer);
-    error_set(&opening->error, STILE_UNREACHABLE, 0, "the server does not answer");
-    opening->over = true;
+    struct etcd *etcd = container_of(timer, struct etcd, opening.patience);
+    etcd->opening.late = true;
+    look_soon(etcd);
 }
+
+static void begin_stage(struct etcd *etcd, enum opening_stage stage, uint64_t patience_ns)
+{
+    struct loop *loop = etcd->engine.loop;
+    etcd->opening.stage = stage;
+    etcd->opening.late = false;
+    loop_arm(loop, &etcd->opening.patience, loop_now(loop) + patience_ns);
+}
+
+static void end_opening(struct etcd *etcd)
+{
+    struct loop *loop = etcd->engine.loop;
+    if (etcd->opening.stage == OPENING_NOT)
+        return;
+    loop_disarm(loop, &etcd->opening.patience);
+    loop_forget(loop, &etcd->opening.look);
+    etcd_conn_forget(etcd->conn, &etcd->opening);
+    free_members(etcd->opening.members);
+    etcd->opening = (struct etcd_opening){0};
+}
+
+static void dispose(struct etcd *etcd)
+{
+    end_opening(etcd);
+    if (etcd->conn) {
+        etcd_ghosts_close(etcd);
+        etcd_claims_close(etcd);
+        etcd_session_close(etcd);
+        etcd_watches_close(etcd);
+    }
+    etcd_conn_free(etcd->conn);
+    loop_disarm(etcd->engine.loop, &etcd->recent_timer);
+    loop_unreserve(etcd->engine.loop, ETCD_TIMERS);
+    tls_context_free(etcd->tls);
+}
+
+/* The only way out: err NULL, the cluster can be used. */
+static void finish(struct etcd *etcd, const struct stile_error *err)
+{
+    struct engine *engine = &etcd->engine;
+    struct stile_error why;
+    error_copy(&why, err);
+    if (err)
+        dispose(etcd);
+    else
+        end_opening(etcd);
+    engine->events->opened(engine, err ? &why : NULL);
+}
+
+/* ---- the other members ---- */
+
+static void look_for_others(struct etcd *etcd)
+{
+    struct etcd_opening *opening = &etcd->opening;
+    struct stile_error err;
+    if (!members_answered(opening->members) && !opening->late)
+        return;
+    if (compare_members(opening->members, opening->cluster_id, &err)) {
+        finish(etcd, &err);
+        return;
+    }
+    etcd_conn_set_cluster(etcd->conn, opening->cluster_id);
+    finish(etcd, NULL);
+}
+
+/* ---- the status of a member ---- */
 
 static enum stile_status check_status(const Etcd__StatusResponse *status, struct stile_error *err)
 {
@@ -265,141 +339,125 @@ static enum stile_status check_status(const Etcd__StatusResponse *status, struct
 }
 
 /* A member that is cut off from the others knows no leader; the others may have one. */
-static bool ask_another(struct opening *opening)
+static bool ask_another(struct etcd *etcd)
 {
+    struct etcd_opening *opening = &etcd->opening;
     const struct stile_error *err = &opening->error;
-    struct etcd *etcd = opening->etcd;
     if (etcd->engine.examining ||
         (err->native != FAULT_NO_LEADER && err->native != FAULT_LEARNER) ||
         ++opening->asked >= etcd->n_members || !etcd_conn_try_another(etcd->conn, err))
         return false;
     if (err->native == FAULT_NO_LEADER)
         opening->no_leader = *err;
-    ask_status(opening);
+    ask_status(etcd);
     return true;
 }
 
 static void on_status(void *data, const ProtobufCMessage *answer, const struct stile_error *err)
 {
-    struct opening *opening = data;
+    struct etcd_opening *opening = data;
+    struct etcd *etcd = container_of(opening, struct etcd, opening);
+    const Etcd__StatusResponse *status = (const Etcd__StatusResponse *)answer;
     opening->error = (struct stile_error){0};
     if (err)
         error_copy(&opening->error, err);
     else
-        check_status((const Etcd__StatusResponse *)answer, &opening->error);
-    if (!err && ((const Etcd__StatusResponse *)answer)->header)
-        opening->cluster_id = ((const Etcd__StatusResponse *)answer)->header->cluster_id;
-    if (ask_another(opening))
+        check_status(status, &opening->error);
+    if (!err && status->header)
+        opening->cluster_id = status->header->cluster_id;
+    if (ask_another(etcd))
         return;
-    opening->over = true;
-    if (!err && opening->etcd->engine.examining)
+    opening->answered = true;
+    if (!err && etcd->engine.examining)
         opening->error.status = STILE_OK; /* the doctor reports it */
     if (opening->error.status == STILE_UNCERTAIN)
         opening->error.status = STILE_UNREACHABLE;
+    look_soon(etcd);
 }
 
-static void ask_status(struct opening *opening)
+static void ask_status(struct etcd *etcd)
 {
     Etcd__StatusRequest request = ETCD__STATUS_REQUEST__INIT;
-    if (etcd_conn_request(opening->etcd->conn, RPC_STATUS, &request.base, on_status, opening,
-                          &opening->error))
-        opening->over = true;
+    struct etcd_opening *opening = &etcd->opening;
+    opening->answered = etcd_conn_request(etcd->conn, RPC_STATUS, &request.base, on_status, opening,
+                                          &opening->error) != STILE_OK;
+    if (opening->answered)
+        look_soon(etcd);
 }
 
-static void run_loop_once(struct loop *loop)
+/* "Too few members are up" is more useful than that the last one asked is down. */
+static void fail(struct etcd *etcd)
 {
-    loop_prepare(loop);
-    loop_wait(loop, true);
-    loop_run(loop);
+    const struct etcd_opening *opening = &etcd->opening;
+    bool leaderless = opening->error.status == STILE_UNREACHABLE && opening->no_leader.status;
+    finish(etcd, leaderless ? &opening->no_leader : &opening->error);
 }
 
-static void out_of_time_for_others(struct timer *timer)
+/* The doctor compares the members itself. */
+static void look_for_status(struct etcd *etcd)
 {
-    struct opening *opening = container_of(timer, struct opening, timer);
-    opening->enough = true;
-}
-
-/* Not for the doctor, which reports it itself. */
-static void await_others(struct opening *opening)
-{
-    struct etcd *etcd = opening->etcd;
-    struct loop *loop = etcd->engine.loop;
-    opening->timer.fn = out_of_time_for_others;
-    loop_arm(loop, &opening->timer, loop_now(loop) + OTHERS_NS);
-    while (!members_answered(opening->others) && !opening->enough)
-        run_loop_once(loop);
-    if (!compare_members(opening->others, opening->cluster_id, &opening->error))
-        etcd_conn_set_cluster(etcd->conn, opening->cluster_id);
-}
-
-static enum stile_status await_status(struct etcd *etcd, struct stile_error *err)
-{
-    struct loop *loop = etcd->engine.loop;
-    struct opening opening = {.etcd = etcd, .timer.fn = out_of_patience};
-    if (loop_reserve(loop, 1))
-        return error_set(err, STILE_NOMEM, 0, "out of memory");
-    loop_arm(loop, &opening.timer, loop_now(loop) + OPEN_PATIENCE_NS);
-    if (!etcd->engine.examining)
-        opening.others = ask_members(etcd);
-    ask_status(&opening);
-    while (!opening.over)
-        run_loop_once(loop);
-    if (!opening.error.status && !etcd->engine.examining)
-        await_others(&opening);
-    free_members(opening.others);
-    etcd_conn_forget(etcd->conn, &opening);
-    loop_disarm(loop, &opening.timer);
-    loop_unreserve(loop, 1);
-    /* "Too few members are up" is more useful than that the last one asked is down. */
-    if (opening.error.status == STILE_UNREACHABLE && opening.no_leader.status)
-        opening.error = opening.no_leader;
-    if (opening.error.status)
-        error_copy(err, &opening.error);
-    return opening.error.status;
-}
-
-static void dispose(struct etcd *etcd)
-{
-    if (etcd->conn) {
-        etcd_ghosts_close(etcd);
-        etcd_claims_close(etcd);
-        etcd_session_close(etcd);
-        etcd_watches_close(etcd);
+    struct etcd_opening *opening = &etcd->opening;
+    if (!opening->answered && !opening->late)
+        return;
+    if (!opening->answered)
+        error_set(&opening->error, STILE_UNREACHABLE, 0, "the server does not answer");
+    if (opening->error.status) {
+        fail(etcd);
+    } else if (etcd->engine.examining) {
+        finish(etcd, NULL);
+    } else {
+        begin_stage(etcd, OPENING_OTHERS, OTHERS_NS);
+        look_for_others(etcd);
     }
-    etcd_conn_free(etcd->conn);
-    loop_disarm(etcd->engine.loop, &etcd->recent_timer);
-    loop_unreserve(etcd->engine.loop, ETCD_TIMERS);
-    tls_context_free(etcd->tls);
 }
 
-static enum stile_status open_now(struct engine *engine, const struct url *url,
-                                  struct stile_error *err)
+/* ---- the engine ---- */
+
+static void look(struct task *task)
+{
+    static void (*const looks[])(struct etcd *) = {
+        [OPENING_STATUS] = look_for_status,
+        [OPENING_OTHERS] = look_for_others,
+    };
+    struct etcd *etcd = container_of(task, struct etcd, opening.look);
+    looks[etcd->opening.stage](etcd);
+}
+
+static void begin_opening(struct etcd *etcd)
+{
+    etcd->opening = (struct etcd_opening){.patience.fn = out_of_patience, .look.fn = look};
+    begin_stage(etcd, OPENING_STATUS, OPEN_PATIENCE_NS);
+    if (!etcd->engine.examining)
+        etcd->opening.members = ask_members(etcd);
+    ask_status(etcd);
+}
+
+static enum stile_status read_url(struct etcd *etcd, const struct url *url, struct stile_error *err)
+{
+    enum stile_status status = read_path(etcd, url, err);
+    if (!status)
+        status = read_tls(etcd, url, err);
+    return status ? status : connect_to(etcd, url, err);
+}
+
+static void etcd_open(struct engine *engine, const struct url *url)
 {
     struct etcd *etcd = etcd_of(engine);
-    if (loop_reserve(engine->loop, ETCD_TIMERS))
-        return error_set(err, STILE_NOMEM, 0, "out of memory");
+    struct stile_error err;
+    if (loop_reserve(engine->loop, ETCD_TIMERS)) {
+        error_set(&err, STILE_NOMEM, 0, "out of memory");
+        engine->events->opened(engine, &err);
+        return;
+    }
     etcd->recent_tail = &etcd->recent;
     etcd->recent_timer.fn = etcd_claims_watch_recent;
     introduce(etcd);
     etcd_session_init(etcd, &etcd_claim_lease_events);
     etcd_watches_init(etcd);
-    enum stile_status status = read_path(etcd, url, err);
-    if (!status)
-        status = read_tls(etcd, url, err);
-    if (!status)
-        status = connect_to(etcd, url, err);
-    if (!status)
-        status = await_status(etcd, err);
-    if (status)
-        dispose(etcd);
-    return status;
-}
-
-static void etcd_open(struct engine *engine, const struct url *url)
-{
-    struct stile_error err;
-    enum stile_status status = open_now(engine, url, &err);
-    engine->events->opened(engine, status ? &err : NULL);
+    if (read_url(etcd, url, &err))
+        finish(etcd, &err);
+    else
+        begin_opening(etcd);
 }
 
 static void etcd_close(struct engine *engine)
@@ -410,6 +468,7 @@ static void etcd_close(struct engine *engine)
 static void etcd_forked(struct engine *engine)
 {
     etcd_conn_forked(etcd_of(engine)->conn);
+    fork_members(etcd_of(engine)->opening.members);
     etcd_doctor_forked(etcd_of(engine));
 }
 

@@ -24,8 +24,28 @@ void etcd_inspect_unwatch(struct engine *engine, struct query *query);
 void etcd_doctor_examine(struct engine *engine, struct query *query);
 void etcd_doctor_forked(struct etcd *etcd);
 
+enum opening_stage {
+    OPENING_NOT,    /* it is open, or has failed, or open() has not begun */
+    OPENING_STATUS, /* a member was asked for its status */
+    OPENING_OTHERS, /* that member will do; the others have a moment to name their cluster */
+};
+
+/* The way to opened(): see etcd.c. */
+struct etcd_opening {
+    enum opening_stage stage;
+    struct timer patience;
+    struct task look;
+    bool late;               /* patience is over */
+    bool answered;           /* the status, with error or without */
+    size_t asked;            /* members */
+    uint64_t cluster_id;     /* as the last of them has named it; 0: none has */
+    struct members *members; /* the others; NULL: none are asked */
+    struct stile_error error, no_leader;
+};
+
 struct etcd {
     struct engine engine;
+    struct etcd_opening opening;
     struct conn *conn;
     size_t n_members; /* that the URL names */
     struct tls_context *tls;
