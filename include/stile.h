@@ -326,7 +326,10 @@ STILE_API enum stile_status stile_show(struct stile_client *client, const char *
                                        stile_info_fn *fn, void *data, struct stile_error *err);
 
 /* Calls fn once, then after every change, until it returns non-zero (OK) or nothing has changed
- * for wait_ms (TIMEOUT; -1: never). */
+ * for wait_ms (TIMEOUT; -1: never). Of changes that follow one another quickly the last one is
+ * reported, and a hold that was over at once perhaps not at all. Where an engine can't report
+ * changes (Redis, databases), the name is looked at up to every 20 ms, and five times a second
+ * while nothing changes. Once it has reported, it waits out a server that can't be reached. */
 STILE_API enum stile_status stile_watch(struct stile_client *client, const char *name,
                                         int64_t wait_ms, stile_info_fn *fn, void *data,
                                         struct stile_error *err);
@@ -336,6 +339,29 @@ STILE_API enum stile_status stile_watch(struct stile_client *client, const char 
  * or that grant is over. */
 STILE_API enum stile_status stile_break(struct stile_client *client, const char *name,
                                         uint64_t token, struct stile_error *err);
+
+/* The same for event loops. OK: done comes exactly once, never from inside the call itself, after
+ * the last call of fn; err is NULL if the status is OK. Closing the client ends them with
+ * CANCELLED; a break may then have taken effect. */
+typedef void stile_query_done_fn(struct stile_client *client, enum stile_status status,
+                                 const struct stile_error *err, void *data);
+STILE_API enum stile_status stile_list_async(struct stile_client *client, const char *prefix,
+                                             stile_info_fn *fn, stile_query_done_fn *done,
+                                             void *data, struct stile_error *err);
+STILE_API enum stile_status stile_show_async(struct stile_client *client, const char *name,
+                                             stile_info_fn *fn, stile_query_done_fn *done,
+                                             void *data, struct stile_error *err);
+STILE_API enum stile_status stile_break_async(struct stile_client *client, const char *name,
+                                              uint64_t token, stile_query_done_fn *done, void *data,
+                                              struct stile_error *err);
+
+/* *watch, which may be NULL: its number, for stile_watch_cancel(). */
+STILE_API enum stile_status stile_watch_async(uint64_t *watch, struct stile_client *client,
+                                              const char *name, int64_t wait_ms, stile_info_fn *fn,
+                                              stile_query_done_fn *done, void *data,
+                                              struct stile_error *err);
+/* Ends it with CANCELLED; does nothing to one that has ended. */
+STILE_API enum stile_status stile_watch_cancel(struct stile_client *client, uint64_t watch);
 
 /* Can the engine keep its promises as it is set up now? */
 enum stile_severity {

@@ -89,15 +89,13 @@ static bool hand_out(struct examination *exam, struct stile_client *client, stil
     return enough;
 }
 
-typedef void slot(struct engine *engine, struct query *query);
-
-static enum stile_status run_examination(struct stile_client *client, slot *ask,
+static enum stile_status run_examination(struct stile_client *client, question_slot *slot,
                                          stile_finding_fn *fn, void *data, bool *enough,
                                          struct stile_error *err)
 {
     struct examination exam = {0};
     question_init(&exam.q, client, "");
-    ask(client->engine, &exam.q.query);
+    question_ask(&exam.q, slot);
     drive_until(client, &exam.q.follower);
     *enough = hand_out(&exam, client, fn, data);
     return question_outcome(&exam.q, err);

@@ -42,8 +42,10 @@ struct stile_client {
     struct admission admission;
     struct leases leases;
     struct callbacks callbacks;
-    struct stile_lock *locks;   /* all of them, freed ones included while they are needed */
-    struct job_call *job_calls; /* those that are not answered */
+    struct stile_lock *locks;       /* all of them, freed ones included while they are needed */
+    struct job_call *job_calls;     /* those that are not answered */
+    struct inspection *inspections; /* async: those whose callback has not come */
+    uint64_t last_watch;            /* the number of the latest */
     struct stile_lock *freed_locks[FREED_KEPT];
     unsigned next_freed;
     struct stile_client *registry_next;

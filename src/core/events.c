@@ -5,6 +5,7 @@
 #include "core/inspect.h"
 #include "core/job_call.h"
 #include "core/lock.h"
+#include "core/watch.h"
 
 static void session_renewed(struct engine *engine, const void *session, uint64_t sent_ns,
                             uint64_t ttl_ns)
@@ -36,6 +37,7 @@ const struct engine_events core_events = {
     .info = inspect_info,
     .finding = admin_finding,
     .done = inspect_done,
+    .changed = watch_changed,
     .job = job_call_job,
     .job_mark = job_call_mark,
     .job_queue = job_call_queue,

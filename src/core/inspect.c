@@ -1,6 +1,5 @@
 #include "core/inspect.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,32 +8,42 @@
 #include "base/text.h"
 #include "core/client.h"
 
-/* A stile_info with everything it points to, in one allocation. */
-struct result {
-    struct result *next;
-    struct stile_info info;
-};
-
-struct inspection {
-    struct question q;
-    struct result *first, **last;
-    struct timer timer; /* watch: ends after this long without a change */
-};
-
 /* ---- a query ---- */
+
+static void wake_follower(struct question *q)
+{
+    drive_done(&q->follower);
+}
 
 void question_init(struct question *q, struct stile_client *client, const char *name)
 {
     *q = (struct question){
-        .query = {.engine = client->engine, .core = q, .name = name, .name_len = strlen(name)}};
+        .query = {.engine = client->engine, .core = q, .name = name, .name_len = strlen(name)},
+        .answered = wake_follower};
+}
+
+void question_ask(struct question *q, question_slot *slot)
+{
+    q->asked = true;
+    q->error = (struct stile_error){0};
+    slot(q->query.engine, &q->query);
+}
+
+void question_cancel(struct question *q)
+{
+    struct engine *engine = q->query.engine;
+    if (!q->asked)
+        return;
+    q->asked = false;
+    engine->class->cancel(engine, &q->query);
 }
 
 void inspect_done(struct query *query, const struct stile_error *err)
 {
     struct question *q = query->core;
     error_copy(&q->error, err);
-    q->ended = true;
-    drive_done(&q->follower);
+    q->asked = false;
+    q->answered(q);
 }
 
 enum stile_status question_outcome(const struct question *q, struct stile_error *err)
@@ -70,7 +79,7 @@ static const char *copy_text(char **at, const char *text)
     return text_pack(at, text ? text : "");
 }
 
-static struct result *result_copy(const struct stile_info *info)
+struct result *result_copy(const struct stile_info *info)
 {
     size_t n = info->holders + info->waiters;
     struct result *a = malloc(result_size(info));
@@ -91,58 +100,248 @@ static struct result *result_copy(const struct stile_info *info)
     return a;
 }
 
-void inspect_info(struct query *query, const struct stile_info *info)
+void inspection_keep(struct inspection *inspection, const struct stile_info *info)
 {
-    struct inspection *inspection = query->core;
     struct result *a = result_copy(info);
     if (a) {
         *inspection->last = a;
         inspection->last = &a->next;
     }
     inspection->q.out_of_memory |= !a;
-    if (inspection->timer.fn) /* watching: each change is handed out as it comes */
+}
+
+void inspect_info(struct query *query, const struct stile_info *info)
+{
+    struct inspection *inspection = query->core;
+    if (inspection->class->take)
+        inspection->class->take(inspection, info);
+    else
+        inspection_keep(inspection, info);
+}
+
+static struct result *take_results(struct inspection *inspection)
+{
+    struct result *first = inspection->first;
+    inspection->first = NULL;
+    inspection->last = &inspection->first;
+    return first;
+}
+
+/* Without the mutex. True: the user wants no more. */
+static bool hand_to_user(struct result *first, stile_info_fn *fn, void *data)
+{
+    bool enough = false;
+    for (struct result *a = first, *next; a; a = next) {
+        next = a->next;
+        if (fn && !enough)
+            enough = fn(&a->info, data) != 0;
+        free(a);
+    }
+    return enough;
+}
+
+static void handed_out(struct inspection *inspection, bool enough)
+{
+    if (inspection->class->handed_out)
+        inspection->class->handed_out(inspection, enough);
+}
+
+/* ---- the end ---- */
+
+void inspection_notify(struct inspection *inspection)
+{
+    if (inspection->done)
+        callback_queue(inspection->client, &inspection->callback);
+    else
         drive_done(&inspection->q.follower);
 }
 
-static void watched_long_enough(struct timer *timer)
+void inspection_end(struct inspection *inspection, const struct stile_error *err)
 {
-    struct inspection *inspection = container_of(timer, struct inspection, timer);
-    error_set(&inspection->q.error, STILE_TIMEOUT, 0, "nothing has changed in that time");
-    drive_done(&inspection->q.follower);
+    if (inspection->ended)
+        return;
+    error_copy(&inspection->error, err);
+    inspection->ended = true;
+    question_cancel(&inspection->q);
+    if (inspection->class->stop)
+        inspection->class->stop(inspection);
+    inspection_notify(inspection);
 }
 
-static void interrupt_watch(struct follower *follower)
+void inspection_cancel(struct inspection *inspection)
 {
-    struct question *q = container_of(follower, struct question, follower);
-    error_set(&q->error, STILE_CANCELLED, 0, "%s", stile_status_text(STILE_CANCELLED));
-    drive_done(follower);
+    struct stile_error err;
+    if (inspection->ended)
+        return;
+    error_set(&err, STILE_CANCELLED, 0, "%s", stile_status_text(STILE_CANCELLED));
+    hand_to_user(take_results(inspection), NULL, NULL);
+    inspection_end(inspection, &err);
 }
 
-static void inspection_init(struct inspection *inspection, struct stile_client *client,
-                            const char *name)
+static void on_answered(struct question *q)
 {
-    *inspection = (struct inspection){.last = &inspection->first};
+    struct inspection *inspection = container_of(q, struct inspection, q);
+    struct stile_error err;
+    inspection_end(inspection, question_outcome(q, &err) ? &err : NULL);
+}
+
+static enum stile_status explain(const struct inspection *inspection, struct stile_error *err)
+{
+    const struct inspection_class *class = inspection->class;
+    if (!err || !err->status)
+        return STILE_OK;
+    if (class->unnamed)
+        return error_wrap(err, err->status, "%s", class->doing);
+    return error_wrap(err, err->status, "%s '%s'", class->doing, inspection->q.query.name);
+}
+
+/* ---- blocking calls ---- */
+
+void inspection_init(struct inspection *inspection, const struct inspection_class *class,
+                     struct stile_client *client, const char *name)
+{
+    *inspection = (struct inspection){.class = class, .client = client, .last = &inspection->first};
     question_init(&inspection->q, client, name);
+    inspection->q.answered = on_answered;
 }
 
-/* Reports what has been collected, without the mutex. True: the callback asked to stop. */
-static bool hand_out(struct inspection *inspection, struct stile_client *client, stile_info_fn *fn,
-                     void *data)
+void inspection_hand_out(struct inspection *inspection, stile_info_fn *fn, void *data)
 {
     struct outside outside;
-    struct result *a = inspection->first;
-    bool stop = false;
-    inspection->first = NULL;
-    inspection->last = &inspection->first;
-    client_step_out(client, &outside);
-    for (struct result *next; a; a = next) {
-        next = a->next;
-        if (fn && !stop)
-            stop = fn(&a->info, data) != 0;
-        free(a);
+    struct result *first = take_results(inspection);
+    if (!first)
+        return;
+    client_step_out(inspection->client, &outside);
+    bool enough = hand_to_user(first, fn, data);
+    client_step_in(inspection->client, &outside);
+    handed_out(inspection, enough);
+}
+
+enum stile_status inspection_leave(struct inspection *inspection, struct stile_error *err)
+{
+    client_leave(inspection->client);
+    enum stile_status status = inspection->error.status;
+    if (status && err) {
+        *err = inspection->error;
+        explain(inspection, err);
     }
-    client_step_in(client, &outside);
-    return stop;
+    return status;
+}
+
+static enum stile_status run(struct inspection *inspection, question_slot *slot, stile_info_fn *fn,
+                             void *data, struct stile_error *err)
+{
+    question_ask(&inspection->q, slot);
+    drive_until(inspection->client, &inspection->q.follower);
+    inspection_hand_out(inspection, fn, data);
+    return inspection_leave(inspection, err);
+}
+
+/* ---- async calls ---- */
+
+static void finish(struct inspection *inspection)
+{
+    struct stile_error *err = &inspection->error;
+    explain(inspection, err);
+    inspection->done(inspection->client, err->status, err->status ? err : NULL, inspection->data);
+    free(inspection);
+}
+
+static void hand_out_kept(struct inspection *inspection)
+{
+    struct stile_client *client = inspection->client;
+    while (inspection->first) {
+        struct result *first = take_results(inspection);
+        pthread_mutex_unlock(&client->mutex);
+        bool enough = hand_to_user(first, inspection->fn, inspection->data);
+        pthread_mutex_lock(&client->mutex);
+        handed_out(inspection, enough);
+    }
+}
+
+/* A callback that waits for another call on this client makes callbacks itself: the same
+ * inspection's results stay until it returns. */
+static void deliver(struct callback *callback)
+{
+    struct inspection *inspection = container_of(callback, struct inspection, callback);
+    struct stile_client *client = inspection->client;
+    pthread_mutex_lock(&client->mutex);
+    bool ended = false;
+    if (!inspection->delivering) {
+        inspection->delivering = true;
+        hand_out_kept(inspection);
+        inspection->delivering = false;
+        ended = inspection->ended;
+    }
+    if (ended) {
+        callback_cancel(client, callback);
+        *inspection->link = inspection->next;
+        if (inspection->next)
+            inspection->next->link = inspection->link;
+    }
+    pthread_mutex_unlock(&client->mutex);
+    if (ended)
+        finish(inspection);
+}
+
+void *inspection_new(size_t size, const struct inspection_class *class, struct stile_client *client,
+                     const char *name)
+{
+    char *memory = calloc(1, size + strlen(name) + 1);
+    if (!memory)
+        return NULL;
+    inspection_init((struct inspection *)memory, class, client, strcpy(memory + size, name));
+    return memory;
+}
+
+void inspection_defer(struct inspection *inspection, stile_info_fn *fn, stile_query_done_fn *done,
+                      void *data)
+{
+    struct stile_client *client = inspection->client;
+    inspection->fn = fn;
+    inspection->done = done;
+    inspection->data = data;
+    inspection->callback.fn = deliver;
+    inspection->next = client->inspections;
+    inspection->link = &client->inspections;
+    if (inspection->next)
+        inspection->next->link = &inspection->next;
+    client->inspections = inspection;
+}
+
+void inspect_cancel_all(struct stile_client *client)
+{
+    for (struct inspection *at = client->inspections; at; at = at->next)
+        inspection_cancel(at);
+}
+
+/* Starts it and leaves the client. */
+static enum stile_status start(const struct inspection_class *class, struct stile_client *client,
+                               const char *name, uint64_t token, question_slot *slot,
+                               stile_info_fn *fn, stile_query_done_fn *done, void *data,
+                               struct stile_error *err)
+{
+    struct inspection *inspection = inspection_new(sizeof *inspection, class, client, name);
+    if (inspection) {
+        inspection_defer(inspection, fn, done, data);
+        inspection->q.query.token = token;
+        question_ask(&inspection->q, slot);
+    }
+    client_leave(client);
+    return inspection ? STILE_OK : error_set(err, STILE_NOMEM, 0, "out of memory");
+}
+
+/* ---- list ---- */
+
+static const struct inspection_class listing = {.doing = "listing locks", .unnamed = true};
+
+static enum stile_status enter_to_list(struct stile_client *client, const char *prefix,
+                                       struct stile_error *err)
+{
+    enum stile_status status = *prefix ? name_check(prefix, strlen(prefix), err) : STILE_OK;
+    if (!status)
+        status = client_enter_for_locks(client, err);
+    return status ? error_wrap(err, status, "listing locks") : STILE_OK;
 }
 
 enum stile_status stile_list(struct stile_client *client, const char *prefix, stile_info_fn *fn,
@@ -150,22 +349,38 @@ enum stile_status stile_list(struct stile_client *client, const char *prefix, st
 {
     struct inspection inspection;
     prefix = prefix ? prefix : "";
-    enum stile_status status = *prefix ? name_check(prefix, strlen(prefix), err) : STILE_OK;
-    if (!status)
-        status = client_enter_for_locks(client, err);
+    enum stile_status status = enter_to_list(client, prefix, err);
     if (status)
-        return error_wrap(err, status, "listing locks");
-    inspection_init(&inspection, client, prefix);
-    client->engine->class->list(client->engine, &inspection.q.query);
-    drive_until(client, &inspection.q.follower);
-    hand_out(&inspection, client, fn, data);
-    status = question_outcome(&inspection.q, err);
-    client_leave(client);
-    return status ? error_wrap(err, status, "listing locks") : STILE_OK;
+        return status;
+    inspection_init(&inspection, &listing, client, prefix);
+    return run(&inspection, client->engine->class->list, fn, data, err);
 }
 
-static enum stile_status enter_named(struct stile_client *client, const char *name,
-                                     struct stile_error *err)
+static enum stile_status no_callback(const char *doing, struct stile_error *err)
+{
+    return error_set(err, STILE_MISUSE, 0, "%s: no callback given", doing);
+}
+
+enum stile_status stile_list_async(struct stile_client *client, const char *prefix,
+                                   stile_info_fn *fn, stile_query_done_fn *done, void *data,
+                                   struct stile_error *err)
+{
+    if (!done)
+        return no_callback("listing locks", err);
+    prefix = prefix ? prefix : "";
+    enum stile_status status = enter_to_list(client, prefix, err);
+    if (status)
+        return status;
+    return start(&listing, client, prefix, 0, client->engine->class->list, fn, done, data, err);
+}
+
+/* ---- show and break ---- */
+
+static const struct inspection_class showing = {.doing = "showing"};
+static const struct inspection_class breaking = {.doing = "breaking"};
+
+enum stile_status inspection_enter(struct stile_client *client, const char *name,
+                                   struct stile_error *err)
 {
     if (!name)
         return error_set(err, STILE_MISUSE, 0, "no name given");
@@ -177,89 +392,44 @@ enum stile_status stile_show(struct stile_client *client, const char *name, stil
                              void *data, struct stile_error *err)
 {
     struct inspection inspection;
-    enum stile_status status = enter_named(client, name, err);
+    enum stile_status status = inspection_enter(client, name, err);
     if (status)
         return error_wrap(err, status, "showing a lock");
-    inspection_init(&inspection, client, name);
-    client->engine->class->show(client->engine, &inspection.q.query);
-    drive_until(client, &inspection.q.follower);
-    hand_out(&inspection, client, fn, data);
-    status = question_outcome(&inspection.q, err);
-    client_leave(client);
-    return status ? error_wrap(err, status, "showing '%s'", name) : STILE_OK;
+    inspection_init(&inspection, &showing, client, name);
+    return run(&inspection, client->engine->class->show, fn, data, err);
+}
+
+enum stile_status stile_show_async(struct stile_client *client, const char *name, stile_info_fn *fn,
+                                   stile_query_done_fn *done, void *data, struct stile_error *err)
+{
+    if (!done)
+        return no_callback("showing a lock", err);
+    enum stile_status status = inspection_enter(client, name, err);
+    if (status)
+        return error_wrap(err, status, "showing a lock");
+    return start(&showing, client, name, 0, client->engine->class->show, fn, done, data, err);
 }
 
 enum stile_status stile_break(struct stile_client *client, const char *name, uint64_t token,
                               struct stile_error *err)
 {
     struct inspection inspection;
-    enum stile_status status = enter_named(client, name, err);
+    enum stile_status status = inspection_enter(client, name, err);
     if (status)
         return error_wrap(err, status, "breaking a lock");
-    inspection_init(&inspection, client, name);
+    inspection_init(&inspection, &breaking, client, name);
     inspection.q.query.token = token;
-    client->engine->class->break_(client->engine, &inspection.q.query);
-    drive_until(client, &inspection.q.follower);
-    status = question_outcome(&inspection.q, err);
-    client_leave(client);
-    return status ? error_wrap(err, status, "breaking '%s'", name) : STILE_OK;
+    return run(&inspection, client->engine->class->break_, NULL, NULL, err);
 }
 
-/* Waits for the next change, the end, or the time. */
-static void await_change(struct inspection *inspection, struct stile_client *client,
-                         int64_t wait_ms)
+enum stile_status stile_break_async(struct stile_client *client, const char *name, uint64_t token,
+                                    stile_query_done_fn *done, void *data, struct stile_error *err)
 {
-    uint64_t until = wait_ms < 0 ? NEVER : client_after_ms(client, wait_ms);
-    if (until != NEVER)
-        loop_arm(client->loop, &inspection->timer, until);
-    inspection->q.follower.done =
-        inspection->q.ended || inspection->first || inspection->q.out_of_memory;
-    drive_until(client, &inspection->q.follower);
-    loop_disarm(client->loop, &inspection->timer);
-}
-
-static enum stile_status watch(struct stile_client *client, struct inspection *inspection,
-                               int64_t wait_ms, stile_info_fn *fn, void *data,
-                               struct stile_error *err)
-{
-    const struct engine_push *push = client->engine->class->push;
-    bool enough = false;
-    if (!push)
-        return error_set(err, STILE_UNSUPPORTED, 0, "%s does not report changes",
-                         client->engine->caps.engine);
-    inspection->timer.fn = watched_long_enough;
-    inspection->q.follower.interrupt = interrupt_watch;
-    push->watch(client->engine, &inspection->q.query);
-    while (!enough && !inspection->q.out_of_memory &&
-           (inspection->first || (!inspection->q.ended && !inspection->q.error.status))) {
-        await_change(inspection, client, wait_ms);
-        if (inspection->first && inspection->q.error.status == STILE_TIMEOUT)
-            inspection->q.error.status =
-                STILE_OK; /* a change came together with the end of the time */
-        enough = hand_out(inspection, client, fn, data);
-    }
-    if (!inspection->q.ended)
-        push->unwatch(client->engine, &inspection->q.query);
-    hand_out(inspection, client, NULL, NULL);
-    return enough ? STILE_OK : question_outcome(&inspection->q, err);
-}
-
-enum stile_status stile_watch(struct stile_client *client, const char *name, int64_t wait_ms,
-                              stile_info_fn *fn, void *data, struct stile_error *err)
-{
-    struct inspection inspection;
-    if (!fn)
-        return error_set(err, STILE_MISUSE, 0, "watching: no callback given");
-    enum stile_status status = enter_named(client, name, err);
+    if (!done)
+        return no_callback("breaking a lock", err);
+    enum stile_status status = inspection_enter(client, name, err);
     if (status)
-        return error_wrap(err, status, "watching a lock");
-    if (loop_reserve(client->loop, 1)) {
-        client_leave(client);
-        return error_set(err, STILE_NOMEM, 0, "watching '%s': out of memory", name);
-    }
-    inspection_init(&inspection, client, name);
-    status = watch(client, &inspection, wait_ms, fn, data, err);
-    loop_unreserve(client->loop, 1);
-    client_leave(client);
-    return status ? error_wrap(err, status, "watching '%s'", name) : STILE_OK;
+        return error_wrap(err, status, "breaking a lock");
+    return start(&breaking, client, name, token, client->engine->class->break_, NULL, done, data,
+                 err);
 }

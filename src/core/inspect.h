@@ -1,20 +1,97 @@
-/* list, show, watch and break: query, collect copies, and report them without the mutex. */
+/* list, show and break: ask, collect copies, and hand them to the user without the mutex. watch.c
+ * is made of the same parts. */
 #ifndef STILE_INSPECT_H
 #define STILE_INSPECT_H
 
 #include "core/drive.h"
 #include "engines/engine.h"
 
-/* Common to all queries; query.core points to it. */
+/* What every query to the engine has. query.core points to it. */
 struct question {
     struct query query;
-    struct follower follower;
-    struct stile_error error;
-    bool ended, out_of_memory;
+    struct stile_error error; /* the engine's answer */
+    bool asked;               /* the engine has not answered */
+    bool out_of_memory;
+    void (*answered)(struct question *question);
+    struct follower follower; /* of a blocking call */
 };
 
+typedef void question_slot(struct engine *engine, struct query *query);
+
+/* answered: wakes the follower. */
 void question_init(struct question *question, struct stile_client *client, const char *name);
+void question_ask(struct question *question, question_slot *slot);
 enum stile_status question_outcome(const struct question *question, struct stile_error *err);
+
+/* A stile_info with everything it points to, in one allocation. */
+struct result {
+    struct result *next;
+    struct stile_info info;
+};
+
+struct result *result_copy(const struct stile_info *info); /* NULL: out of memory */
+
+struct inspection;
+
+struct inspection_class {
+    const char *doing; /* for errors: "showing" */
+    bool unnamed;      /* it is about no name in particular */
+    /* Takes what the engine reports; NULL: inspection_keep(). */
+    void (*take)(struct inspection *inspection, const struct stile_info *info);
+    void (*stop)(struct inspection *inspection); /* NULL: the question is all there is to stop */
+    /* The user has seen all that was kept, and wants no more if `enough`. May be NULL. */
+    void (*handed_out)(struct inspection *inspection, bool enough);
+};
+
+/* One call. A blocking one is on its caller's stack. */
+struct inspection {
+    struct question q;
+    const struct inspection_class *class;
+    struct stile_client *client;
+    struct result *first, **last; /* not yet handed out */
+    bool ended;
+    struct stile_error error; /* its outcome */
+
+    /* async */
+    struct inspection *next, **link; /* of the client's */
+    uint64_t number;                 /* of a watch */
+    struct callback callback;
+    bool delivering;
+    stile_info_fn *fn;
+    stile_query_done_fn *done; /* NULL: it blocks */
+    void *data;
+};
+
+/* ---- all with the mutex ---- */
+
+void inspection_init(struct inspection *inspection, const struct inspection_class *class,
+                     struct stile_client *client, const char *name);
+/* An async call, with a copy of the name behind so many bytes. NULL: out of memory. */
+void *inspection_new(size_t size, const struct inspection_class *class, struct stile_client *client,
+                     const char *name);
+void inspection_defer(struct inspection *inspection, stile_info_fn *fn, stile_query_done_fn *done,
+                      void *data);
+
+void inspection_keep(struct inspection *inspection, const struct stile_info *info);
+/* There is something to hand out. */
+void inspection_notify(struct inspection *inspection);
+/* The outcome is decided; err NULL: OK. The engine has nothing of it afterwards. */
+void inspection_end(struct inspection *inspection, const struct stile_error *err);
+void inspection_cancel(struct inspection *inspection);
+/* Ends a query that is under way. */
+void question_cancel(struct question *question);
+
+/* Blocking calls: hands out what was kept, without the mutex. */
+void inspection_hand_out(struct inspection *inspection, stile_info_fn *fn, void *data);
+/* Blocking calls: the outcome, and leaves the client. */
+enum stile_status inspection_leave(struct inspection *inspection, struct stile_error *err);
+
+/* Checks the name and enters. */
+enum stile_status inspection_enter(struct stile_client *client, const char *name,
+                                   struct stile_error *err);
+
+/* Closing: ends all async calls with CANCELLED. */
+void inspect_cancel_all(struct stile_client *client);
 
 /* As engine_events has them. */
 void inspect_info(struct query *query, const struct stile_info *info);

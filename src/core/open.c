@@ -8,6 +8,7 @@
 #include "base/url.h"
 #include "core/completion.h"
 #include "core/events.h"
+#include "core/inspect.h"
 #include "core/job_call.h"
 #include "core/lock.h"
 #include "core/lookup.h"
@@ -324,6 +325,7 @@ static void release_all(struct stile_client *client)
         if (!lock->freed)
             lock_discard(lock);
     }
+    inspect_cancel_all(client);
     job_call_cancel_all(client);
     while (anything_to_wait_for(client) &&
            loop_now(client->loop) < (until = patience_ends(client, start))) {

@@ -64,7 +64,7 @@ struct claim {
     uint64_t state[];     /* the engine's */
 };
 
-/* One query: list, show, watch, break, examine, adopt, resize. */
+/* One query: list, show, break, examine, adopt, resize; or a subscription to changes of a name. */
 struct query {
     struct engine *engine;
     const char *name; /* list: the prefix, may be "" */
@@ -169,8 +169,7 @@ struct engine_events {
     void (*session_unknown)(struct engine *engine, const void *session);
     void (*session_lost)(struct engine *engine, const void *session, const struct stile_error *err);
 
-    /* list: once per name, in byte order. show: once. watch: once at the start and after every
-     * change. Core copies the info and all it points to. */
+    /* list: once per name, in byte order. show: once. Core copies the info and all it points to. */
     void (*info)(struct query *query, const struct stile_info *info);
 
     /* examine, adopt, resize: each finding as soon as it is known. Core copies it. Texts may be
@@ -178,6 +177,9 @@ struct engine_events {
     void (*finding)(struct query *query, const struct stile_finding *finding);
 
     void (*done)(struct query *query, const struct stile_error *err); /* NULL: OK */
+
+    /* push: the name may have changed, and core shows it again soon, not from inside this call. */
+    void (*changed)(struct query *query);
 
     /* The results of a job request, before job_done(). Core copies them. */
     void (*job)(struct job_request *request, const struct stile_job *job);
@@ -193,11 +195,16 @@ struct engine_events {
 
 /* ---- optional parts ---- */
 
-/* The engine reports changes of a name. */
+/* The engine reports changes of a name. Without it core shows a watched name several times a
+ * second. */
 struct engine_push {
-    /* Must report info() at the start and after every change, until unwatch(), which ends the query
-     * without done(). done(err) if the engine can't go on. */
+    /* Must report changed() after every change of query->name, and whenever one may have been
+     * missed: after a reconnect, and once the subscription is in place, unless every show() that
+     * follows this call sees what happened before. A report too many costs one show(). The end of a
+     * lease or a hold that show() has announced (expires_ms) need not be reported: core shows the
+     * name again by itself. Ends with unwatch(), or with done(err) if the engine can't go on. */
     void (*watch)(struct engine *engine, struct query *query);
+    /* Never called from inside changed(). No report comes afterwards. */
     void (*unwatch)(struct engine *engine, struct query *query);
 };
 
@@ -307,6 +314,10 @@ struct engine_class {
     void (*list)(struct engine *engine, struct query *query);
     void (*show)(struct engine *engine, struct query *query);
     void (*break_)(struct engine *engine, struct query *query); /* the holder is sent lost() */
+
+    /* Must end one of these three that is under way, without done(). What was sent may still be
+     * executed. NULL: all three end inside their calls. */
+    void (*cancel)(struct engine *engine, struct query *query);
 
     /* Optional parts, NULL where the engine lacks them. */
     const struct engine_push *push;

@@ -326,7 +326,7 @@ static const struct engine_admin admin = {.examine = script_examine, .adopt = sc
         .claim_size = sizeof(struct script_state), .open = script_open, .close = script_close,     \
         .forked = script_forked, .claim = claim, .release = release,                               \
         .renew = (lease_) == STILE_LEASE_PROCESS ? NULL : renew, .list = script_list,              \
-        .show = script_show, .break_ = script_break, .push = &push,                                \
+        .show = script_show, .break_ = script_break, .cancel = script_cancel, .push = &push,       \
         .detached = (detached_) ? &detached : NULL, .admin = &admin                                \
     }
 

@@ -212,15 +212,19 @@ void script_adopt(struct engine *engine, struct query *query)
     ask(engine, query, "adopt", arrive_adopt);
 }
 
+void script_cancel(struct engine *engine, struct query *query)
+{
+    wire_cancel(((struct script_engine *)engine)->script, query);
+}
+
 /* ---- watching ---- */
 
 static void tell_watcher(struct letter *letter)
 {
     struct query *query = letter->watcher->query;
 
-    if (!query)
-        return;
-    give_info(query, letter_events(letter), model_place(&letter->script->model, query->name));
+    if (query)
+        letter_events(letter)->changed(query);
 }
 
 static void post_news(struct watcher *watcher, struct script *script)
@@ -241,6 +245,7 @@ void script_changed(struct place *place)
         post_news(watcher, place->model->data);
 }
 
+/* In place when it returns. */
 void script_watch(struct engine *engine, struct query *query)
 {
     struct letter letter = query_letter(engine, query, "watch");
@@ -257,16 +262,14 @@ void script_watch(struct engine *engine, struct query *query)
     *watcher = (struct watcher){.next = place->watchers, .query = query, .engine = engine};
     place->watchers = watcher;
     query->state = watcher;
-    letter.watcher = watcher;
-    letter.fn = tell_watcher;
-    wire_back(&letter);
 }
 
 void script_unwatch(struct engine *engine, struct query *query)
 {
     struct watcher *watcher = query->state;
 
-    (void)engine;
-    watcher->query = NULL;
+    script_cancel(engine, query); /* the failure of its subscription may be under way */
+    if (watcher)
+        watcher->query = NULL;
     query->state = NULL;
 }

@@ -119,6 +119,15 @@ void wire_close(struct script_engine *engine)
     }
 }
 
+void wire_cancel(struct script *script, const struct query *query)
+{
+    for (struct letter *letter = script->letters, *next; letter; letter = next) {
+        next = letter->next;
+        if (letter->query == query)
+            drop(letter);
+    }
+}
+
 /* ---- the trace ---- */
 
 void script_contract(bool kept, const char *promise)

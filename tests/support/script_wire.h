@@ -70,6 +70,7 @@ struct script_rule wire_rule(struct script *script, enum script_call call);
 void wire_post(const struct letter *letter, struct loop *loop, uint64_t at_ns);
 void wire_back(struct letter *letter); /* to its client, after rule.back_ns */
 void wire_close(struct script_engine *engine);
+void wire_cancel(struct script *script, const struct query *query); /* its answer never comes */
 
 struct script_event *script_record(struct script_engine *engine, enum script_call call,
                                    const char *verb);
@@ -86,6 +87,7 @@ void server_lost(struct record *record);
 void script_list(struct engine *engine, struct query *query);
 void script_show(struct engine *engine, struct query *query);
 void script_break(struct engine *engine, struct query *query);
+void script_cancel(struct engine *engine, struct query *query);
 void script_watch(struct engine *engine, struct query *query);
 void script_unwatch(struct engine *engine, struct query *query);
 void script_examine(struct engine *engine, struct query *query);

@@ -253,48 +253,197 @@ static void watch_for_longer_than_time(void **state)
     world_close_client(w, 0);
 }
 
-static struct query *watched;
+/* ---- what the engine reports ---- */
 
-static void watch_and_stop(struct engine *engine, struct query *query)
+/* A subscription that the test has in hand. */
+static struct {
+    struct query *query;
+    unsigned unwatched;
+    struct stile_error why; /* what it ends with at once; OK: it goes on */
+    bool ends;
+} sub;
+
+static void watch_by_hand(struct engine *engine, struct query *query)
 {
-    (void)engine;
-    engine->events->done(query, NULL);
+    sub.query = query;
+    if (sub.ends)
+        engine->events->done(query, sub.why.status ? &sub.why : NULL);
 }
 
-static void no_unwatch(struct engine *engine, struct query *query)
+static void unwatch_by_hand(struct engine *engine, struct query *query)
 {
     (void)engine;
-    watched = query;
+    assert_ptr_equal(query, sub.query);
+    sub.unwatched++;
+}
+
+static const struct engine_push by_hand = {.watch = watch_by_hand, .unwatch = unwatch_by_hand};
+static struct engine_class class_by_hand;
+
+static void use_push(struct world *w, const struct engine_push *push)
+{
+    class_by_hand = *script_variant(STILE_LEASE_CLAIM, SCRIPT_APART);
+    class_by_hand.push = push;
+    w->clients[0]->engine->class = &class_by_hand;
+    memset(&sub, 0, sizeof sub);
 }
 
 /* An engine that ends a watch without an error must not make us spin. */
 static void a_watch_that_the_engine_ends(void **state)
 {
     struct world *w = *state;
-    const struct engine_push push = {.watch = watch_and_stop, .unwatch = no_unwatch};
-    struct engine_class class = *w->clients[0]->engine->class;
-    struct seen seen = {.world = w};
-
-    class.push = &push;
-    w->clients[0]->engine->class = &class;
-    assert_status(stile_watch(w->clients[0], "a", -1, see, &seen, NULL), OK);
-    assert_null(watched);
-    w->clients[0]->engine->class = script_variant(STILE_LEASE_CLAIM, SCRIPT_APART);
-}
-
-static void an_engine_that_reports_no_changes(void **state)
-{
-    struct world *w = *state;
-    const struct engine_class *whole = w->clients[0]->engine->class;
-    struct engine_class class = *whole;
     struct seen seen = {.world = w};
     struct stile_error err = {0};
 
-    class.push = NULL;
-    w->clients[0]->engine->class = &class;
-    assert_status(stile_watch(w->clients[0], "a", -1, see, &seen, &err), UNSUPPORTED);
-    assert_non_null(strstr(err.message, "watching 'a': test does not report changes"));
-    w->clients[0]->engine->class = whole;
+    use_push(w, &by_hand);
+    sub.ends = true;
+    assert_status(stile_watch(w->clients[0], "a", -1, see, &seen, NULL), OK);
+    error_set(&sub.why, STILE_REFUSED, 0, "not for you");
+    assert_status(stile_watch(w->clients[0], "a", -1, see, &seen, &err), REFUSED);
+    assert_string_equal(err.message, "watching 'a': not for you");
+    assert_int_equal(sub.unwatched, 0);
+    assert_trace(w->script, ""); /* it was not shown in vain */
+}
+
+static void an_engine_that_reports_no_changes_is_polled(void **state)
+{
+    struct world *w = *state;
+    struct seen seen = {.world = w, .stop_after = 2};
+    uint64_t start = world_now(w);
+
+    use_push(w, NULL);
+    script_occupy(w->script, "a", 60 * SEC);
+    assert_status(stile_watch(w->clients[0], "a", -1, see, &seen, NULL), OK);
+    assert_in_range(seen.at_ns[1] - start, 60 * SEC, 60 * SEC + 200 * MS);
+    assert_in_range(script_count(w->script, SCRIPT_QUERY), 60 * 5, 60 * 6);
+}
+
+/* Where leases end without a report. */
+static void what_ends_by_itself_is_seen(void **state)
+{
+    struct world *w = *state;
+    struct seen seen = {.world = w, .stop_after = 2};
+    uint64_t start = world_now(w);
+
+    use_push(w, &by_hand);
+    script_occupy(w->script, "a", 3 * SEC);
+    assert_status(stile_watch(w->clients[0], "a", -1, see, &seen, NULL), OK);
+    assert_int_equal(seen.holders[1], 0);
+    assert_in_range(seen.at_ns[1] - start, 3 * SEC, 3 * SEC + 10 * MS);
+    assert_trace(w->script, "show a, show a");
+    assert_int_equal(sub.unwatched, 1);
+}
+
+static int change_before_it_is_in_place(const struct stile_info *info, void *data)
+{
+    struct seen *seen = data;
+
+    if (seen->times == 0) {
+        script_occupy(seen->world->script, "a", NEVER);
+        sub.query->engine->events->changed(sub.query);
+    }
+    return see(info, data);
+}
+
+/* What happens between the first show and the subscription is seen once that is in place. */
+static void nothing_is_missed_before_the_subscription(void **state)
+{
+    struct world *w = *state;
+    struct seen seen = {.world = w, .stop_after = 2};
+
+    use_push(w, &by_hand);
+    assert_status(stile_watch(w->clients[0], "a", 1000, change_before_it_is_in_place, &seen, NULL),
+                  OK);
+    assert_int_equal(seen.holders[0], 0);
+    assert_int_equal(seen.holders[1], 1);
+}
+
+static void report_often(struct timer *timer)
+{
+    (void)timer;
+    for (int i = 0; i < 1000; i++)
+        sub.query->engine->events->changed(sub.query);
+}
+
+/* However many reports come while one show is under way, they cost one more. */
+static void a_burst_of_changes_costs_two_shows(void **state)
+{
+    struct world *w = *state;
+    struct seen seen = {.world = w};
+    struct timer burst = {.fn = report_often};
+    struct loop *loop = w->clients[0]->loop;
+
+    use_push(w, &by_hand);
+    SCRIPT_ALWAYS(w->script, SCRIPT_QUERY, .back_ns = 10 * MS);
+    assert_int_equal(loop_reserve(loop, 1), 0);
+    for (unsigned during = 0; during < 2; during++) {
+        script_forget(w->script);
+        loop_arm(loop, &burst, world_now(w) + (during ? 5 : 500) * MS);
+        assert_status(stile_watch(w->clients[0], "a", 1000, see, &seen, NULL), TIMEOUT);
+        assert_trace(w->script, "show a, show a");
+    }
+    loop_unreserve(loop, 1);
+    assert_int_equal(seen.times, 2); /* nothing has changed */
+}
+
+/* Everything but the passing of time. */
+static void what_is_a_change(void **state)
+{
+    struct world *w = *state;
+    struct seen seen = {.world = w};
+    struct stile_lock *lock = make_lock(w->clients[0], "a", STILE_OPTIONS(.ttl_ms = 1000));
+
+    use_push(w, NULL);
+    assert_status(stile_lock_acquire(lock, -1, NULL), OK);
+    assert_status(stile_watch(w->clients[0], "a", 10000, see, &seen, NULL), TIMEOUT);
+    assert_int_equal(seen.times, 1); /* renewed many times, and older each time */
+}
+
+struct failing {
+    struct seen seen;
+    enum stile_status status;
+};
+
+static int fail_from_now_on(const struct stile_info *info, void *data)
+{
+    struct failing *f = data;
+
+    for (int i = 0; f->seen.times == 0 && i < 10; i++)
+        SCRIPT_NEXT(f->seen.world->script, SCRIPT_QUERY, .act = SCRIPT_FAIL, .status = f->status);
+    return see(info, &f->seen);
+}
+
+/* Once it has reported, it waits until the server is back; what cannot pass ends it. */
+static void a_server_that_is_away(void **state)
+{
+    struct world *w = *state;
+    static const enum stile_status passing[] = {STILE_UNREACHABLE, STILE_UNCERTAIN};
+    struct failing f;
+
+    use_push(w, &by_hand);
+    for (size_t i = 0; i < 2; i++) {
+        f = (struct failing){.seen = {.world = w, .stop_after = 2}, .status = passing[i]};
+        script_forget(w->script);
+        script_occupy(w->script, "a", 2 * SEC);
+        assert_status(stile_watch(w->clients[0], "a", -1, fail_from_now_on, &f, NULL), OK);
+        assert_int_equal(f.seen.times, 2);
+        assert_int_equal(script_count(w->script, SCRIPT_QUERY), 12);
+    }
+    f = (struct failing){.seen = {.world = w}, .status = STILE_REFUSED};
+    use_push(w, NULL);
+    assert_status(stile_watch(w->clients[0], "a", -1, fail_from_now_on, &f, NULL), REFUSED);
+    assert_int_equal(f.seen.times, 1);
+}
+
+/* The time of a watch begins with its first report, however slow that is. */
+static void a_slow_first_show(void **state)
+{
+    struct world *w = *state;
+    struct seen seen = {.world = w};
+
+    SCRIPT_ALWAYS(w->script, SCRIPT_QUERY, .back_ns = 500 * MS);
+    assert_status(stile_watch(w->clients[0], "a", 100, see, &seen, NULL), TIMEOUT);
+    assert_int_equal(seen.times, 1);
 }
 
 /* ---- break ---- */
@@ -343,7 +492,13 @@ int main(void)
         TEST_IN(open_apart, a_watchers_callback_may_change_what_it_watches),
         TEST_IN(open_apart, watch_for_longer_than_time),
         TEST_IN(open_apart, a_watch_that_the_engine_ends),
-        TEST_IN(open_apart, an_engine_that_reports_no_changes),
+        TEST_IN(open_apart, an_engine_that_reports_no_changes_is_polled),
+        TEST_IN(open_apart, what_ends_by_itself_is_seen),
+        TEST_IN(open_apart, nothing_is_missed_before_the_subscription),
+        TEST_IN(open_apart, a_burst_of_changes_costs_two_shows),
+        TEST_IN(open_apart, what_is_a_change),
+        TEST_IN(open_apart, a_server_that_is_away),
+        TEST_IN(open_apart, a_slow_first_show),
         TEST_IN(open_apart, break_tells_the_holder),
         TEST_IN(open_apart, break_of_what_nobody_holds),
     };

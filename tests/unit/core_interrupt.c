@@ -25,40 +25,6 @@ static void start_waiters(struct waiter *waiters, struct stile_lock **locks, siz
 
 /* ---- closing ---- */
 
-static const struct engine_class *whole;
-static struct engine_class watched;
-static sem_t closed;
-
-static void close_and_tell(struct engine *engine)
-{
-    whole->close(engine);
-    sem_post(&closed);
-}
-
-/* To hear when another thread has closed the client. */
-static void watch_the_close(void)
-{
-    sem_init(&closed, 0, 0);
-    pthread_mutex_lock(&it.client->mutex);
-    whole = it.client->engine->class;
-    watched = *whole;
-    watched.close = close_and_tell;
-    it.client->engine->class = &watched;
-    pthread_mutex_unlock(&it.client->mutex);
-}
-
-/* A fork waits until a close is over, the last free included. */
-static void await_close(void)
-{
-    threads_await(&closed);
-    pid_t pid = fork();
-    if (pid == 0)
-        _exit(0);
-    assert_int_equal(waitpid(pid, NULL, 0), pid);
-    sem_destroy(&closed);
-    it.client = NULL;
-}
-
 static void close_ends_waits(void **state)
 {
     struct stile_lock *locks[3] = {NULL};
@@ -118,10 +84,10 @@ static void close_inside_of_with(void **state)
     int result = 0;
 
     (void)state;
-    watch_the_close();
+    threads_watch_close();
     assert_status(stile_with(it.client, "a", NULL, close_in_with, NULL, &result, NULL), MISUSE);
     assert_int_equal(result, 7);
-    await_close();
+    threads_await_close();
 }
 
 static void close_inside(struct stile_lock *lock, enum stile_status status,
@@ -141,10 +107,10 @@ static void close_inside(struct stile_lock *lock, enum stile_status status,
 static void close_from_the_background_thread(void **state)
 {
     (void)state;
-    watch_the_close();
+    threads_watch_close();
     assert_status(stile_lock_acquire_async(make_lock(it.client, "x", NULL), -1, close_inside, NULL),
                   OK);
-    await_close();
+    threads_await_close();
 }
 
 /* The callback runs on the thread of one that waits; the last of them to leave closes. */
@@ -154,13 +120,13 @@ static void close_from_a_callback_while_others_wait(void **state)
     struct waiter waiters[3];
 
     (void)state;
-    watch_the_close();
+    threads_watch_close();
     start_waiters(waiters, locks, 3);
     assert_status(stile_lock_acquire_async(make_lock(it.client, "x", NULL), -1, close_inside, NULL),
                   OK);
     for (int i = 0; i < 3; i++)
         assert_status(waiter_finish(&waiters[i]), CANCELLED);
-    await_close();
+    threads_await_close();
 }
 
 static int close_in_list(const struct stile_info *info, void *data)
@@ -177,11 +143,11 @@ static void close_from_a_callback_of_list(void **state)
     int times = 0;
 
     (void)state;
-    watch_the_close();
+    threads_watch_close();
     assert_status(stile_lock_acquire(lock, -1, NULL), OK);
     assert_status(stile_list(it.client, NULL, close_in_list, &times, NULL), OK);
     assert_int_equal(times, 1);
-    await_close();
+    threads_await_close();
 }
 
 /* ---- freeing ---- */

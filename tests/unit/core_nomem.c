@@ -163,6 +163,29 @@ static int count_finding(const struct stile_finding *finding, void *data)
     return 0;
 }
 
+static void count_done(struct stile_client *client, enum stile_status status,
+                       const struct stile_error *err, void *data)
+{
+    (void)client;
+    (void)err;
+    expect_ok_or_nomem(status);
+    ++*(unsigned *)data;
+}
+
+/* What was accepted is answered, once. */
+static void ask_without_waiting(struct world *w)
+{
+    unsigned asked = 0, answered = 0;
+
+    asked += !stile_list_async(w->clients[0], NULL, look_once, count_done, &answered, NULL);
+    asked += !stile_show_async(w->clients[0], "a", look_once, count_done, &answered, NULL);
+    asked +=
+        !stile_watch_async(NULL, w->clients[0], "a", -1, look_once, count_done, &answered, NULL);
+    asked += !stile_break_async(w->clients[0], "a", 0, count_done, &answered, NULL);
+    world_pass(w, 1 * SEC);
+    assert_int_equal(answered, asked);
+}
+
 static void ask_everything(struct world *w)
 {
     struct stile_lock *lock;
@@ -191,6 +214,7 @@ static void asking(void **state)
 {
     (void)state;
     play_both_ways(ask_everything, 1);
+    play_both_ways(ask_without_waiting, 1);
 }
 
 static int nothing(struct stile_lock *lock, void *data)

@@ -1,6 +1,8 @@
 #include "unit/core_threads_kit.h"
 
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 struct it it;
 
@@ -93,4 +95,39 @@ enum stile_status waiter_finish(struct waiter *waiter)
 
     assert_int_equal(pthread_timedjoin_np(waiter->thread, NULL, &until), 0); /* else: it hangs */
     return waiter->status;
+}
+
+/* ---- closing ---- */
+
+static const struct engine_class *whole;
+static struct engine_class watched;
+static sem_t closed;
+
+static void close_and_tell(struct engine *engine)
+{
+    whole->close(engine);
+    sem_post(&closed);
+}
+
+void threads_watch_close(void)
+{
+    sem_init(&closed, 0, 0);
+    pthread_mutex_lock(&it.client->mutex);
+    whole = it.client->engine->class;
+    watched = *whole;
+    watched.close = close_and_tell;
+    it.client->engine->class = &watched;
+    pthread_mutex_unlock(&it.client->mutex);
+}
+
+/* A fork waits until a close is over, the last free included. */
+void threads_await_close(void)
+{
+    threads_await(&closed);
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(0);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    sem_destroy(&closed);
+    it.client = NULL;
 }

@@ -37,4 +37,8 @@ struct waiter {
 void waiter_start(struct waiter *waiter, struct stile_lock *lock);
 enum stile_status waiter_finish(struct waiter *waiter);
 
+/* To wait until another thread has closed the client; called before it can. */
+void threads_watch_close(void);
+void threads_await_close(void);
+
 #endif

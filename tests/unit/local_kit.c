@@ -115,6 +115,12 @@ static void done(struct query *query, const struct stile_error *err)
     error_copy(&answer->error, err);
 }
 
+static void changed(struct query *query)
+{
+    struct answer *answer = query->core;
+    answer->n_changes++;
+}
+
 static const struct engine_events sink = {
     .opened = opened,
     .granted = granted,
@@ -124,6 +130,7 @@ static const struct engine_events sink = {
     .lost = lost,
     .info = info,
     .done = done,
+    .changed = changed,
 };
 
 /* ---- parties ---- */
@@ -294,12 +301,12 @@ void kit_until(struct bid *bid, enum said said)
     }
 }
 
-void kit_until_infos(struct answer *answer, unsigned n)
+void kit_until_changes(const struct answer *answer, unsigned n)
 {
     int64_t end_ms = now_ms() + KIT_PATIENCE_MS;
-    while (answer->n_infos < n) {
+    while (answer->n_changes < n) {
         if (now_ms() > end_ms)
-            fail_msg("told %u times instead of %u", answer->n_infos, n);
+            fail_msg("%u changes reported instead of %u", answer->n_changes, n);
         run_all(100);
     }
 }

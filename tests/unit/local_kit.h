@@ -48,7 +48,7 @@ struct bid {
 /* The answer to a query: what was reported last. */
 struct answer {
     struct query query;
-    unsigned n_infos;
+    unsigned n_infos, n_changes;
     bool is_done;
     struct stile_error error;
     uint64_t token;
@@ -93,8 +93,8 @@ void kit_take(struct bid *bid); /* must be granted at once */
 void kit_until(struct bid *bid, enum said said);
 /* Lets all run until nothing is left to do. */
 void kit_settle(void);
-/* ... for n infos in all. */
-void kit_until_infos(struct answer *answer, unsigned n);
+/* ... until so many changes of a watched name have been reported in all. */
+void kit_until_changes(const struct answer *answer, unsigned n);
 
 void kit_ask(struct answer *answer, struct party *party, const char *name,
              void (*how)(struct engine *engine, struct query *query), uint64_t token);

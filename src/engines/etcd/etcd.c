@@ -526,6 +526,7 @@ const struct engine_class etcd_class = {
     .list = etcd_inspect_list,
     .show = etcd_inspect_show,
     .break_ = etcd_inspect_break,
+    .cancel = etcd_inspect_cancel,
     .push = &push,
     .admin = &admin,
 };

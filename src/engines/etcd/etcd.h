@@ -16,6 +16,7 @@ void etcd_inspect_released(struct etcd *etcd);
 void etcd_inspect_list(struct engine *engine, struct query *query);
 void etcd_inspect_show(struct engine *engine, struct query *query);
 void etcd_inspect_break(struct engine *engine, struct query *query);
+void etcd_inspect_cancel(struct engine *engine, struct query *query);
 void etcd_inspect_watch(struct engine *engine, struct query *query);
 void etcd_inspect_unwatch(struct engine *engine, struct query *query);
 

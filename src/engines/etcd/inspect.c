@@ -1,4 +1,4 @@
-/* list, show, watch and break: the keys of one name, or of all, read at one revision; then the
+/* list, show and break: the keys of one name, or of all, read at one revision; then the
  * owners of their leases, and how long those last. */
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,6 @@
 #include "engines/etcd/etcd.h"
 #include "engines/etcd/view.h"
 
-#define AGAIN_NS   (200 * NS_PER_MS)
 #define PAGE       1000
 #define BREAKS_MAX 4
 #define OWNERS_MAX 256 /* more are not looked up */
@@ -164,22 +163,22 @@ static void stop_reading(struct reading *reading)
         etcd_conn_forget(reading->etcd->conn, reading);
 }
 
-/* ---- list, show, watch ---- */
+/* What query->state points to: an inspection, or a break. */
+struct inquiry {
+    void (*discard)(struct inquiry *inquiry);
+};
 
-/* Repeated for a watch. */
+/* ---- list and show ---- */
+
 struct inspection {
+    struct inquiry inquiry; /* first */
     struct query *query;
     struct view view;
     struct key start, end;
     struct reading reading;
     size_t pending; /* answers about leases */
     struct stile_error error;
-    bool many; /* list: every name, and none if there is none */
-    bool watching, busy, changed;
-    bool reported;
-    uint64_t fingerprint; /* of what was reported */
-    struct key_watch watch;
-    struct timer timer;
+    bool many;                        /* list: every name, and none if there is none */
     struct inspection *deferred_next; /* of etcd->deferred, while it has not begun */
     uint64_t release_number;          /* later releases need not be waited for */
 };
@@ -206,14 +205,14 @@ static void inspection_free(struct inspection *inspection)
     etcd_conn_forget(etcd->conn, inspection);
     stop_reading(&inspection->reading);
     undefer(etcd, inspection);
-    etcd_watch_stop(etcd, &inspection->watch);
-    if (inspection->watching) {
-        loop_disarm(etcd->engine.loop, &inspection->timer);
-        loop_unreserve(etcd->engine.loop, 1);
-    }
     etcd_view_empty(&inspection->view);
     inspection->query->state = NULL;
     free(inspection);
+}
+
+static void inspection_discard(struct inquiry *inquiry)
+{
+    inspection_free((struct inspection *)inquiry);
 }
 
 static void end(struct inspection *inspection, const struct stile_error *err)
@@ -227,102 +226,30 @@ static void end(struct inspection *inspection, const struct stile_error *err)
 
 /* ---- reporting ---- */
 
-static uint64_t mix(uint64_t sum, uint64_t value)
-{
-    return (sum ^ value) * UINT64_C(0x100000001b3) + 1;
-}
-
-/* Of everything but the passing of time. */
-static uint64_t fingerprint_of(const struct stile_info *info)
-{
-    uint64_t sum = mix(info->holders, info->waiters);
-    for (size_t i = 0; i < info->holders + info->waiters; i++) {
-        const struct stile_claim_info *claim = &info->claims[i];
-        sum = mix(mix(mix(sum, claim->held), claim->token), claim->ghost);
-        for (const char *c = claim->owner; *c; c++)
-            sum = mix(sum, (unsigned char)*c);
-        for (const char *c = claim->proclaimed; *c; c++)
-            sum = mix(sum, (unsigned char)*c);
-    }
-    return sum;
-}
-
-static void report(struct inspection *inspection, const struct stile_info *info)
-{
-    uint64_t fingerprint = fingerprint_of(info);
-    if (inspection->watching && inspection->reported && fingerprint == inspection->fingerprint)
-        return;
-    inspection->reported = true;
-    inspection->fingerprint = fingerprint;
-    inspection->query->engine->events->info(inspection->query, info);
-}
-
 static enum stile_status report_all(struct inspection *inspection)
 {
+    struct query *query = inspection->query;
     struct view *view = &inspection->view;
-    struct stile_info info = {.name = inspection->query->name, .token = (uint64_t)view->revision};
+    struct stile_info info = {.name = query->name, .token = (uint64_t)view->revision};
     struct stile_claim_info *claims = calloc(view->n + 1, sizeof *claims);
     if (!claims)
         return error_set(&inspection->error, STILE_NOMEM, 0, "out of memory");
     if (view->n == 0 && !inspection->many)
-        report(inspection, &info);
+        query->engine->events->info(query, &info);
     for (size_t at = 0; at < view->n;) {
         at = etcd_view_name(view, at, &info, claims);
-        report(inspection, &info);
+        query->engine->events->info(query, &info);
     }
     free(claims);
     return STILE_OK;
 }
 
-/* ---- watching ---- */
-
-static void look_later(struct timer *timer)
-{
-    look(container_of(timer, struct inspection, timer));
-}
-
-static void on_event(struct key_watch *watch, const Etcd__KeyValue *kv, bool deleted)
-{
-    struct inspection *inspection = container_of(watch, struct inspection, watch);
-    (void)kv, (void)deleted;
-    inspection->changed = true;
-    if (!inspection->busy)
-        look(inspection);
-}
-
-static void watch_on(struct inspection *inspection)
-{
-    struct etcd *etcd = etcd_of_inspection(inspection);
-    struct stile_error err;
-    inspection->watch.puts = true;
-    inspection->watch.fn = on_event;
-    if (!inspection->watch.id &&
-        etcd_watch_start(etcd, &inspection->watch, &inspection->start, &inspection->end,
-                         inspection->view.revision + 1, &err)) {
-        end(inspection, &err);
-        return;
-    }
-    etcd_view_empty(&inspection->view);
-    inspection->busy = false;
-    if (inspection->changed)
-        look(inspection);
-}
-
 static void finish(struct inspection *inspection)
 {
     struct stile_error *err = &inspection->error;
-    if (inspection->watching && inspection->reported && etcd_fault_is_temporary(err)) {
-        struct loop *loop = inspection->query->engine->loop;
-        inspection->timer.fn = look_later;
-        loop_arm(loop, &inspection->timer, loop_now(loop) + AGAIN_NS);
-        return;
-    }
     if (!err->status)
         report_all(inspection);
-    if (inspection->watching && !err->status)
-        watch_on(inspection);
-    else
-        end(inspection, err->status ? err : NULL);
+    end(inspection, err->status ? err : NULL);
 }
 
 /* ---- the owners of leases, and since when ---- */
@@ -454,10 +381,6 @@ static void on_read(struct reading *reading, const struct stile_error *err)
 
 static void look(struct inspection *inspection)
 {
-    etcd_view_empty(&inspection->view);
-    inspection->error = (struct stile_error){0};
-    inspection->busy = true;
-    inspection->changed = false;
     start_reading(&inspection->reading, etcd_of_inspection(inspection), &inspection->view,
                   &inspection->start, &inspection->end, on_read);
 }
@@ -471,6 +394,7 @@ static struct inspection *inspection_new(struct engine *engine, struct query *qu
         engine->events->done(query, &err);
         return NULL;
     }
+    inspection->inquiry.discard = inspection_discard;
     inspection->query = query;
     query->state = inspection;
     etcd_keys_of_name(&inspection->start, &inspection->end, etcd_of(engine), query->name,
@@ -542,32 +466,55 @@ void etcd_inspect_list(struct engine *engine, struct query *query)
     begin(inspection);
 }
 
+/* ---- watch ----
+ *
+ * Everything below the name's key. A watch that begins always reports once: what happened before is
+ * for its owner to look for. */
+
+struct subscription {
+    struct query *query;
+    struct key_watch watch;
+};
+
+static void on_event(struct key_watch *watch, const Etcd__KeyValue *kv, bool deleted)
+{
+    struct subscription *sub = container_of(watch, struct subscription, watch);
+    (void)kv, (void)deleted;
+    sub->query->engine->events->changed(sub->query);
+}
+
 void etcd_inspect_watch(struct engine *engine, struct query *query)
 {
     struct stile_error err;
-    struct inspection *inspection = inspection_new(engine, query);
-    if (!inspection)
-        return;
-    if (loop_reserve(engine->loop, 1)) {
+    struct key start, end;
+    struct subscription *sub = calloc(1, sizeof *sub);
+    if (!sub) {
         error_set(&err, STILE_NOMEM, 0, "out of memory");
-        end(inspection, &err);
+        engine->events->done(query, &err);
         return;
     }
-    inspection->watching = true;
-    inspection->view.only = query->name;
-    begin(inspection);
+    *sub = (struct subscription){.query = query, .watch = {.puts = true, .fn = on_event}};
+    etcd_keys_of_name(&start, &end, etcd_of(engine), query->name, query->name_len);
+    if (etcd_watch_start(etcd_of(engine), &sub->watch, &start, &end, 0, &err)) {
+        free(sub);
+        engine->events->done(query, &err);
+        return;
+    }
+    query->state = sub;
 }
 
 void etcd_inspect_unwatch(struct engine *engine, struct query *query)
 {
-    (void)engine;
-    if (query->state)
-        inspection_free(query->state);
+    struct subscription *sub = query->state;
+    etcd_watch_stop(etcd_of(engine), &sub->watch);
+    query->state = NULL;
+    free(sub);
 }
 
 /* ---- break ---- */
 
 struct breaking {
+    struct inquiry inquiry; /* first */
     struct query *query;
     struct key start, end, plain;
     struct view view;
@@ -577,14 +524,26 @@ struct breaking {
 
 static void break_now(struct breaking *breaking);
 
+static void breaking_free(struct breaking *breaking)
+{
+    etcd_conn_forget(etcd_of(breaking->query->engine)->conn, breaking);
+    stop_reading(&breaking->reading);
+    etcd_view_empty(&breaking->view);
+    breaking->query->state = NULL;
+    free(breaking);
+}
+
+static void breaking_discard(struct inquiry *inquiry)
+{
+    breaking_free((struct breaking *)inquiry);
+}
+
 static void broken(struct breaking *breaking, const struct stile_error *err)
 {
     struct query *query = breaking->query;
     struct stile_error why;
     error_copy(&why, err);
-    query->state = NULL;
-    etcd_view_empty(&breaking->view);
-    free(breaking);
+    breaking_free(breaking);
     query->engine->events->done(query, why.status ? &why : NULL);
 }
 
@@ -708,6 +667,7 @@ void etcd_inspect_break(struct engine *engine, struct query *query)
         engine->events->done(query, &err);
         return;
     }
+    breaking->inquiry.discard = breaking_discard;
     breaking->query = query;
     breaking->view.only = query->name;
     query->state = breaking;
@@ -715,4 +675,13 @@ void etcd_inspect_break(struct engine *engine, struct query *query)
                       query->name_len);
     etcd_key_of_plain(&breaking->plain, etcd_of(engine), query->name, query->name_len);
     break_now(breaking);
+}
+
+/* ---- cancelling ---- */
+
+void etcd_inspect_cancel(struct engine *engine, struct query *query)
+{
+    struct inquiry *inquiry = query->state;
+    (void)engine;
+    inquiry->discard(inquiry);
 }

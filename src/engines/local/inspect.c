@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/container.h"
 #include "base/name.h"
 #include "engines/local/liveness.h"
 #include "engines/local/local.h"
@@ -300,18 +299,7 @@ static enum stile_status snapshot_show(struct snapshot *snapshot, struct local *
     return status;
 }
 
-/* ---- list, show, watch ---- */
-
-/* Behind query->state while it watches. */
-struct subscription {
-    struct watcher watcher;
-    struct timer timer;
-    struct query *query;
-    uint32_t slot;
-    uint32_t observer;
-    uint64_t shown; /* a sum over what was reported last */
-    bool has_shown;
-};
+/* ---- list and show ---- */
 
 static int64_t ms_between(uint64_t from_ns, uint64_t to_ns)
 {
@@ -434,30 +422,17 @@ void local_inspect_show(struct engine *engine, struct query *query)
 
 /* ---- watching ---- */
 
-/* Two snapshots with the same content have the same sum. */
-static uint64_t sum_up(const struct snapshot *snapshot, const struct snapshot_name *name)
-{
-    uint64_t sum = name->token;
-    for (uint32_t i = 0; i < name->n_claims; i++) {
-        const struct claim_cell *claim = &name->claims[i];
-        if (is_over(snapshot, claim))
-            continue;
-        sum = (sum ^ claim->session ^ claim->id) * UINT64_C(0x9e3779b97f4a7c15);
-        sum = (sum ^ sum >> 32 ^ claim->token ^ claim->state) * UINT64_C(0xd6e8feb86659fd93);
-    }
-    return sum ^ sum >> 32;
-}
+/* Behind query->state. */
+struct subscription {
+    struct watcher watcher;
+    struct query *query;
+    uint32_t slot;
+    uint32_t observer;
+};
 
 static void collect_sessions(const struct snapshot *snapshot, struct ahead *ahead)
 {
-    const struct snapshot_name *name = &snapshot->names[0];
     *ahead = (struct ahead){.ghost_end_ns = UINT64_MAX};
-    for (uint32_t i = 0; i < name->n_claims; i++) {
-        const struct claim_cell *claim = &name->claims[i];
-        if (claim->state == CLAIM_GHOST && claim->until_ns > snapshot->now_ns &&
-            claim->until_ns < ahead->ghost_end_ns)
-            ahead->ghost_end_ns = claim->until_ns;
-    }
     for (size_t i = 0; i < snapshot->n_sessions && ahead->n < AHEAD_MAX; i++)
         if (snapshot->sessions[i].is_alive)
             ahead->sessions[ahead->n++] = snapshot->sessions[i].id;
@@ -472,42 +447,30 @@ static void end_watch(struct local *local, struct subscription *sub)
     }
     local_wakeup_forget_due(local, &sub->watcher);
     local_peers_unwatch(local, &sub->watcher);
-    loop_disarm(local->engine.loop, &sub->timer);
-    loop_unreserve(local->engine.loop, 1);
     local_wakeup_drop_slot(local, sub->slot);
     sub->query->state = NULL;
     free(sub);
 }
 
-static void fail_watch(struct local *local, struct subscription *sub, struct stile_error *error)
-{
-    struct query *query = sub->query;
-    end_watch(local, sub);
-    finish(query, error->status, error);
-}
-
 /* Watches all sessions in the queue, so that a death that affects no other claim is reported too.
- */
-static bool watch_sessions(struct local *local, struct subscription *sub, struct snapshot *snapshot)
+ * A session that has died meanwhile is left out the next time. */
+static enum stile_status watch_sessions(struct local *local, struct subscription *sub,
+                                        struct stile_error *error)
 {
+    const struct query *query = sub->query;
+    struct snapshot snapshot;
     struct ahead ahead;
-    collect_sessions(snapshot, &ahead);
-    if (local_peers_watch_all(local, &sub->watcher, &ahead))
-        return false;
-    if (ahead.ghost_end_ns != UINT64_MAX)
-        loop_arm(local->engine.loop, &sub->timer, local_loop_time(local, ahead.ghost_end_ns));
-    return true;
-}
-
-/* False: out of memory. */
-static bool report_change(struct subscription *sub, const struct snapshot *snapshot)
-{
-    uint64_t sum = sum_up(snapshot, &snapshot->names[0]);
-    if (sub->has_shown && sub->shown == sum)
-        return true;
-    sub->has_shown = true;
-    sub->shown = sum;
-    return report(sub->query, snapshot, &snapshot->names[0], false);
+    bool settled = false;
+    while (!settled) {
+        enum stile_status status =
+            snapshot_show(&snapshot, local, query->name, query->name_len, error);
+        if (status)
+            return status;
+        collect_sessions(&snapshot, &ahead);
+        settled = !local_peers_watch_all(local, &sub->watcher, &ahead);
+        snapshot_free(&snapshot);
+    }
+    return STILE_OK;
 }
 
 static void recheck_name(struct watcher *watcher, uint64_t dead)
@@ -515,31 +478,14 @@ static void recheck_name(struct watcher *watcher, uint64_t dead)
     struct subscription *sub = (struct subscription *)watcher;
     struct query *query = sub->query;
     struct local *local = local_of(query->engine);
-    struct snapshot snapshot;
     struct stile_error error;
-    bool settled = false;
     (void)dead;
-    while (!settled) {
-        enum stile_status status =
-            snapshot_show(&snapshot, local, query->name, query->name_len, &error);
-        if (!status) {
-            settled = watch_sessions(local, sub, &snapshot);
-            if (settled && !report_change(sub, &snapshot))
-                status = error_set(&error, STILE_NOMEM, 0, "out of memory");
-            clear_dead(local, &snapshot);
-            snapshot_free(&snapshot);
-        }
-        if (status) {
-            fail_watch(local, sub, &error);
-            return;
-        }
+    if (watch_sessions(local, sub, &error) == STILE_OK) {
+        query->engine->events->changed(query);
+        return;
     }
-}
-
-static void recheck_on_timer(struct timer *timer)
-{
-    struct subscription *sub = container_of(timer, struct subscription, timer);
-    recheck_name(&sub->watcher, 0);
+    end_watch(local, sub);
+    finish(query, error.status, &error);
 }
 
 static enum stile_status subscribe(struct local *local, struct subscription *sub,
@@ -553,7 +499,7 @@ static enum stile_status subscribe(struct local *local, struct subscription *sub
                                      query->name_len, local_now(local));
     sub->observer = local_observers_add(&tx, local->id, sub->slot, name);
     if (local_tx_commit(&tx))
-        return STILE_OK;
+        return watch_sessions(local, sub, error);
     sub->observer = 0;
     return local_tx_error(&tx, error);
 }
@@ -565,15 +511,14 @@ static struct subscription *make_subscription(struct local *local, struct query 
         return NULL;
     sub->query = query;
     sub->watcher.recheck = recheck_name;
-    sub->timer.fn = recheck_on_timer;
     sub->slot = local_wakeup_add_slot(local, &sub->watcher);
-    if (sub->slot && loop_reserve(local->engine.loop, 1) == 0)
+    if (sub->slot)
         return sub;
-    local_wakeup_drop_slot(local, sub->slot);
     free(sub);
     return NULL;
 }
 
+/* When it returns the table has the observer: every later change is reported. */
 void local_inspect_watch(struct engine *engine, struct query *query)
 {
     struct local *local = local_of(engine);
@@ -584,10 +529,10 @@ void local_inspect_watch(struct engine *engine, struct query *query)
         return;
     }
     query->state = sub;
-    if (subscribe(local, sub, &error) != STILE_OK)
-        fail_watch(local, sub, &error);
-    else
-        recheck_name(&sub->watcher, 0);
+    if (subscribe(local, sub, &error) == STILE_OK)
+        return;
+    end_watch(local, sub);
+    finish(query, error.status, &error);
 }
 
 void local_inspect_unwatch(struct engine *engine, struct query *query)

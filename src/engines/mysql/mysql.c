@@ -175,11 +175,6 @@ static void maria_forked(struct engine *engine)
     "binary log is on), and in a Galera cluster, "                                                 \
     "clocks that agree; failover to a replica may forget a lock or repeat a token"
 
-static const struct engine_push push = {
-    .watch = sql_inspect_watch,
-    .unwatch = sql_inspect_unwatch,
-};
-
 static const struct engine_jobs jobs = {
     .run = maria_jobs,
 };
@@ -192,8 +187,8 @@ static const struct engine_admin admin = {
 #define SLOTS                                                                                      \
     .schemes = "mysql mysqls mariadb", .params = maria_options_params,                             \
     .engine_size = sizeof(struct my), .open = maria_open, .close = maria_close,                    \
-    .forked = maria_forked, .list = sql_inspect_list, .show = sql_inspect_show, .push = &push,     \
-    .jobs = &jobs, .admin = &admin
+    .forked = maria_forked, .list = sql_inspect_list, .show = sql_inspect_show,                    \
+    .cancel = sql_inspect_cancel, .jobs = &jobs, .admin = &admin
 
 const struct engine_class maria_table_class = {
     .caps = {.engine = "mysql",

@@ -160,11 +160,6 @@ static void postgres_forked(struct engine *engine)
         postgres_session_forked(pg_of(engine)->jobs);
 }
 
-static const struct engine_push push = {
-    .watch = sql_inspect_watch,
-    .unwatch = sql_inspect_unwatch,
-};
-
 static const struct engine_jobs jobs = {
     .run = postgres_jobs,
     .left = postgres_jobs_left,
@@ -178,8 +173,8 @@ static const struct engine_admin admin = {
 #define SLOTS                                                                                      \
     .schemes = "postgres postgresql", .params = postgres_options_params,                           \
     .engine_size = sizeof(struct pg), .open = postgres_open, .close = postgres_close,              \
-    .forked = postgres_forked, .list = sql_inspect_list, .show = sql_inspect_show, .push = &push,  \
-    .jobs = &jobs, .admin = &admin
+    .forked = postgres_forked, .list = sql_inspect_list, .show = sql_inspect_show,                 \
+    .cancel = sql_inspect_cancel, .jobs = &jobs, .admin = &admin
 
 const struct engine_class postgres_table_class = {
     .caps = {.engine = "postgres",

@@ -1,11 +1,9 @@
-/* list, show, watch and break. */
+/* list, show and break. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/container.h"
-#include "base/hash.h"
 #include "engines/redis/inspect.h"
 #include "engines/redis/redis.h"
 
@@ -79,19 +77,6 @@ void redis_view_take_client(struct stile_claim_info *claim, char *text)
     claim->command = text;
 }
 
-static uint64_t mix(uint64_t sum, const char *text)
-{
-    return fnv_add(sum, text, text ? strlen(text) : 0) * 31 + 1;
-}
-
-uint64_t redis_view_fingerprint(const struct stile_info *info)
-{
-    uint64_t sum = info->token + 1;
-    for (size_t i = 0; i < info->holders + info->waiters; i++)
-        sum = mix(sum + info->claims[i].held, info->claims[i].owner);
-    return sum;
-}
-
 /* ---- names ---- */
 
 bool redis_names_add(struct names *names, const char *name, size_t len)
@@ -152,7 +137,6 @@ void redis_names_pattern(char *pattern, const char *prefix, const char *name)
 }
 
 #define SHOWS_AT_ONCE 64
-#define WATCH_NS      (100 * NS_PER_MS)
 
 /* ---- one name, from the reply of show.lua ---- */
 
@@ -463,79 +447,15 @@ void redis_inspect_list(struct engine *engine, struct query *query)
     scan(listing, "0");
 }
 
-/* ---- watch: show ten times a second, reported if something has changed ---- */
+/* ---- cancelling ---- */
 
-struct watching {
-    struct query *query;
-    struct timer timer;
-    uint64_t seen;
-};
-
-static void watching_free(struct watching *watching)
+void redis_inspect_cancel(struct engine *engine, struct query *query)
 {
-    struct engine *engine = watching->query->engine;
-    redis_route_forget(redis_of(engine), watching);
-    loop_disarm(engine->loop, &watching->timer);
-    loop_unreserve(engine->loop, 1);
-    watching->query->state = NULL;
-    free(watching);
-}
-
-static void on_watched(void *data, const redisReply *reply, const struct stile_error *err)
-{
-    struct watching *watching = data;
-    struct query *query = watching->query;
-    struct loop *loop = query->engine->loop;
-    struct stile_error why;
-    struct view view = {0};
-    bool passing = err && (err->status == STILE_UNREACHABLE || err->status == STILE_UNCERTAIN);
-    if (!err && view_make(&view, reply, query->name, &why))
-        err = &why;
-    if (err && !passing) {
-        redis_view_free(&view);
-        watching_free(watching);
-        query->engine->events->done(query, err);
+    struct listing *listing = query->state;
+    redis_route_forget(redis_of(engine), listing ? (void *)listing : query);
+    if (!listing)
         return;
-    }
-    loop_arm(loop, &watching->timer, loop_now(loop) + WATCH_NS);
-    uint64_t seen = redis_view_fingerprint(&view.info);
-    if (!err && seen != watching->seen) {
-        watching->seen = seen;
-        query->engine->events->info(query, &view.info);
-    }
-    redis_view_free(&view);
-}
-
-static void look(struct timer *timer)
-{
-    struct watching *watching = container_of(timer, struct watching, timer);
-    struct query *query = watching->query;
-    struct stile_error err;
-    if (!send_show(redis_of(query->engine), query->name, query->name_len, on_watched, watching,
-                   &err))
-        return;
-    watching_free(watching);
-    query->engine->events->done(query, &err);
-}
-
-void redis_inspect_watch(struct engine *engine, struct query *query)
-{
-    struct stile_error err;
-    struct watching *watching = calloc(1, sizeof *watching);
-    if (!watching || loop_reserve(engine->loop, 1)) {
-        free(watching);
-        error_set(&err, STILE_NOMEM, 0, "out of memory");
-        engine->events->done(query, &err);
-        return;
-    }
-    *watching = (struct watching){.query = query, .timer.fn = look};
-    query->state = watching;
-    loop_arm(engine->loop, &watching->timer, loop_now(engine->loop));
-}
-
-void redis_inspect_unwatch(struct engine *engine, struct query *query)
-{
-    (void)engine;
-    if (query->state)
-        watching_free(query->state);
+    redis_names_free(&listing->names);
+    free(listing);
+    query->state = NULL;
 }

@@ -1,4 +1,4 @@
-/* Locks as list, show and watch report them. */
+/* Locks as list and show report them. */
 #ifndef STILE_REDIS_INSPECT_H
 #define STILE_REDIS_INSPECT_H
 
@@ -21,8 +21,6 @@ char *redis_view_keep(struct view *view, const char *text); /* a copy; "" withou
 uint64_t redis_view_take_number(char **text);
 const char *redis_view_take_word(char **text);
 void redis_view_take_client(struct stile_claim_info *claim, char *text); /* "pid host command" */
-/* Changes with anything but the passing of time. */
-uint64_t redis_view_fingerprint(const struct stile_info *info);
 
 /* Names, from SCAN. */
 struct names {

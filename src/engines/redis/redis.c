@@ -506,11 +506,6 @@ static const char *const redis_params[] = {"prefix",
                                            "sentinel_password_file",
                                            NULL};
 
-static const struct engine_push push = {
-    .watch = redis_inspect_watch,
-    .unwatch = redis_inspect_unwatch,
-};
-
 static const struct engine_detached detached = {
     .resume = redis_claims_resume,
     .detach = redis_claims_detach,
@@ -557,7 +552,7 @@ const struct engine_class redis_class = {
     .list = redis_inspect_list,
     .show = redis_inspect_show,
     .break_ = redis_inspect_break,
-    .push = &push,
+    .cancel = redis_inspect_cancel,
     .detached = &detached,
     .admin = &admin,
 };

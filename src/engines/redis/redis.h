@@ -219,8 +219,7 @@ void redis_claims_renew(struct engine *engine, struct claim *const *claims, size
 void redis_inspect_list(struct engine *engine, struct query *query);
 void redis_inspect_show(struct engine *engine, struct query *query);
 void redis_inspect_break(struct engine *engine, struct query *query);
-void redis_inspect_watch(struct engine *engine, struct query *query);
-void redis_inspect_unwatch(struct engine *engine, struct query *query);
+void redis_inspect_cancel(struct engine *engine, struct query *query);
 
 /* ---- doctor_rules.c ---- */
 

@@ -1,4 +1,4 @@
-/* list, show, watch and break: one question to all nodes, and what their answers come to. */
+/* list, show and break: one question to all nodes, and what their answers come to. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,6 +6,11 @@
 
 #include "engines/redis/inspect.h"
 #include "engines/redlock/redlock.h"
+
+/* What query->state points to: a poll or a listing. */
+struct inquiry {
+    void (*discard)(struct inquiry *inquiry);
+};
 
 struct poll;
 typedef void poll_fn(struct poll *poll);
@@ -20,6 +25,7 @@ struct node_reply {
 };
 
 struct poll {
+    struct inquiry inquiry; /* first */
     struct redlock *redlock;
     poll_fn *fn; /* called once all have answered or failed; frees it */
     void *data;
@@ -40,6 +46,11 @@ static void poll_free(struct poll *poll) /* fn is no longer called */
         free(one->queue);
     }
     free(poll);
+}
+
+static void poll_discard(struct inquiry *inquiry)
+{
+    poll_free((struct poll *)inquiry);
 }
 
 static unsigned poll_answering(const struct poll *poll)
@@ -98,7 +109,8 @@ static struct poll *poll_start(struct redlock *redlock, const struct lua *script
     struct call call;
     if (!poll)
         return NULL;
-    *poll = (struct poll){.redlock = redlock, .fn = fn, .data = data, .name = name};
+    *poll = (struct poll){
+        .inquiry.discard = poll_discard, .redlock = redlock, .fn = fn, .data = data, .name = name};
     redlock_keys_of(&keys, redlock, name, strlen(name));
     redlock_call_keys(&call, redlock, &keys, "KQFN");
     if (arg)
@@ -247,8 +259,6 @@ static void query_end_unasked(struct query *query)
     query_end(query, &err);
 }
 
-#define WATCH_NS (100 * NS_PER_MS)
-
 /* ---- show and break ---- */
 
 static void on_shown(struct poll *poll)
@@ -266,8 +276,9 @@ static void on_shown(struct poll *poll)
 
 void redlock_show(struct engine *engine, struct query *query)
 {
-    struct redlock *redlock = redlock_of(engine);
-    if (!poll_start(redlock, &redlock_script_show, query->name, NULL, on_shown, query))
+    query->state =
+        poll_start(redlock_of(engine), &redlock_script_show, query->name, NULL, on_shown, query);
+    if (!query->state)
         query_end_unasked(query);
 }
 
@@ -291,88 +302,12 @@ static void on_broken(struct poll *poll)
 
 void redlock_break(struct engine *engine, struct query *query)
 {
-    struct redlock *redlock = redlock_of(engine);
     char token[24];
     snprintf(token, sizeof token, "%" PRIu64, query->token);
-    if (!poll_start(redlock, &redlock_script_break, query->name, token, on_broken, query))
+    query->state =
+        poll_start(redlock_of(engine), &redlock_script_break, query->name, token, on_broken, query);
+    if (!query->state)
         query_end_unasked(query);
-}
-
-/* ---- watch: shown ten times a second, reported if something has changed ---- */
-
-struct watching {
-    struct query *query;
-    struct poll *poll;
-    struct timer timer;
-    uint64_t seen;
-};
-
-static void watching_free(struct watching *watching)
-{
-    struct engine *engine = watching->query->engine;
-    poll_free(watching->poll);
-    loop_disarm(engine->loop, &watching->timer);
-    loop_unreserve(engine->loop, 1);
-    watching->query->state = NULL;
-    free(watching);
-}
-
-static void on_watched(struct poll *poll)
-{
-    struct watching *watching = poll->data;
-    struct query *query = watching->query;
-    struct loop *loop = query->engine->loop;
-    struct stile_error err;
-    struct view view = {0};
-    enum stile_status status = poll_view(&view, poll, &err);
-    if (status && status != STILE_UNREACHABLE) {
-        redis_view_free(&view);
-        watching_free(watching);
-        query->engine->events->done(query, &err);
-        return;
-    }
-    loop_arm(loop, &watching->timer, loop_now(loop) + WATCH_NS);
-    uint64_t seen = redis_view_fingerprint(&view.info);
-    bool changed = !status && seen != watching->seen;
-    watching->seen = changed ? seen : watching->seen;
-    watching->poll = NULL;
-    if (changed)
-        query->engine->events->info(query, &view.info);
-    redis_view_free(&view);
-    poll_free(poll);
-}
-
-static void on_watch_timer(struct timer *timer)
-{
-    struct watching *watching = container_of(timer, struct watching, timer);
-    struct query *query = watching->query;
-    struct redlock *redlock = redlock_of(query->engine);
-    watching->poll =
-        poll_start(redlock, &redlock_script_show, query->name, NULL, on_watched, watching);
-    if (watching->poll)
-        return;
-    watching_free(watching);
-    query_end_unasked(query);
-}
-
-void redlock_watch(struct engine *engine, struct query *query)
-{
-    struct watching *watching = calloc(1, sizeof *watching);
-    if (!watching || loop_reserve(engine->loop, 1)) {
-        free(watching);
-        query_end_unasked(query);
-        return;
-    }
-    *watching = (struct watching){.query = query, .timer.fn = on_watch_timer};
-    query->state = watching;
-    loop_arm(engine->loop, &watching->timer, loop_now(engine->loop));
-}
-
-void redlock_unwatch(struct engine *engine, struct query *query)
-{
-    (void)engine;
-    if (query->state)
-        watching_free(query->state);
 }
 
 /* ---- list ---- */
@@ -383,7 +318,9 @@ struct scan {
 };
 
 struct listing {
+    struct inquiry inquiry; /* first */
     struct query *query;
+    struct poll *poll; /* of the name that is being shown */
     struct names names;
     struct scan scans[NODES_MAX];
     unsigned scanning;
@@ -392,12 +329,26 @@ struct listing {
     struct stile_error error;
 };
 
+static void listing_free(struct listing *listing)
+{
+    struct redlock *redlock = redlock_of(listing->query->engine);
+    for (unsigned i = 0; i < redlock->n; i++)
+        redis_conn_forget(redlock->nodes[i].requests, &listing->scans[i]);
+    poll_free(listing->poll);
+    redis_names_free(&listing->names);
+    free(listing);
+}
+
+static void listing_discard(struct inquiry *inquiry)
+{
+    listing_free((struct listing *)inquiry);
+}
+
 static void listing_end(struct listing *listing)
 {
     struct query *query = listing->query;
     struct stile_error err = listing->error;
-    redis_names_free(&listing->names);
-    free(listing);
+    listing_free(listing);
     query_end(query, err.status ? &err : NULL);
 }
 
@@ -414,6 +365,7 @@ static void on_listed(struct poll *poll)
         listing->query->engine->events->info(listing->query, &view.info);
     redis_view_free(&view);
     poll_free(poll);
+    listing->poll = NULL;
     if (++listing->shown == listing->asked)
         show_some(listing);
 }
@@ -427,7 +379,8 @@ static void show_some(struct listing *listing)
         return;
     }
     const char *name = listing->names.names[listing->asked++];
-    if (!poll_start(redlock, &redlock_script_show, name, NULL, on_listed, listing)) {
+    listing->poll = poll_start(redlock, &redlock_script_show, name, NULL, on_listed, listing);
+    if (!listing->poll) {
         error_set(&listing->error, STILE_NOMEM, 0, "out of memory");
         listing_end(listing);
     }
@@ -508,7 +461,9 @@ void redlock_list(struct engine *engine, struct query *query)
         query_end_unasked(query);
         return;
     }
+    listing->inquiry.discard = listing_discard;
     listing->query = query;
+    query->state = listing;
     redis_names_pattern(listing->pattern, redlock->prefix, query->name);
     listing->scanning = redlock->n + 1;
     for (unsigned i = 0; i < redlock->n; i++) {
@@ -516,4 +471,14 @@ void redlock_list(struct engine *engine, struct query *query)
         scan(&listing->scans[i], "0");
     }
     scanned(listing);
+}
+
+/* ---- cancelling ---- */
+
+void redlock_inspect_cancel(struct engine *engine, struct query *query)
+{
+    struct inquiry *inquiry = query->state;
+    (void)engine;
+    query->state = NULL;
+    inquiry->discard(inquiry);
 }

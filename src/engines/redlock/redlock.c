@@ -298,11 +298,6 @@ static const char *const redlock_params[] = {
     "prefix",   "fence", "node_timeout",  "ca", "cert", "key", "server_name",
     "insecure", "allow", "password_file", NULL};
 
-static const struct engine_push push = {
-    .watch = redlock_watch,
-    .unwatch = redlock_unwatch,
-};
-
 static const struct engine_detached detached = {
     .resume = redlock_resume,
     .detach = redlock_detach,
@@ -347,7 +342,7 @@ const struct engine_class redlock_class = {
     .list = redlock_list,
     .show = redlock_show,
     .break_ = redlock_break,
-    .push = &push,
+    .cancel = redlock_inspect_cancel,
     .detached = &detached,
     .admin = &admin,
 };

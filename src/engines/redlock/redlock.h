@@ -260,8 +260,7 @@ void redlock_renew(struct engine *engine, struct claim *const *claims, size_t n)
 void redlock_list(struct engine *engine, struct query *query);
 void redlock_show(struct engine *engine, struct query *query);
 void redlock_break(struct engine *engine, struct query *query);
-void redlock_watch(struct engine *engine, struct query *query);
-void redlock_unwatch(struct engine *engine, struct query *query);
+void redlock_inspect_cancel(struct engine *engine, struct query *query);
 
 /* ---- doctor.c, membership.c ---- */
 

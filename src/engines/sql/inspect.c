@@ -2,9 +2,6 @@
 
 #include <stdlib.h>
 
-#define WATCH_MIN_NS (20 * NS_PER_MS)
-#define WATCH_MAX_NS (200 * NS_PER_MS)
-
 #define BREAK_LOOK_NS     (10 * NS_PER_MS)
 #define BREAK_PATIENCE_NS (4 * NS_PER_SEC)
 
@@ -108,118 +105,25 @@ void sql_inspect_row(struct stile_claim_info *claim, const char *const cells[ROW
         .owner = text_of(cells[ROW_OWNER])};
 }
 
-/* ---- watch ---- */
-
-struct watching {
-    struct query *query;
-    struct timer timer;
-    uint64_t seen, pause_ns;
-};
-
-/* Covers everything except times, which always change. */
-static uint64_t fingerprint(const struct stile_info *info)
-{
-    uint64_t sum = info->token + 1;
-    for (size_t i = 0; i < info->holders + info->waiters; i++) {
-        const struct stile_claim_info *c = &info->claims[i];
-        sum = (sum ^ (c->token * 4 + c->held * 2 + c->ghost)) * UINT64_C(0x100000001b3);
-        for (const char *at = c->owner; *at; at++)
-            sum = (sum ^ (unsigned char)*at) * UINT64_C(0x100000001b3);
-    }
-    return sum;
-}
-
-static void end_watch(struct watching *watching)
-{
-    struct engine *engine = watching->query->engine;
-    sql_pool_forget(pool_of(engine), watching);
-    loop_disarm(engine->loop, &watching->timer);
-    loop_unreserve(engine->loop, 1);
-    watching->query->state = NULL;
-    free(watching);
-}
-
-static void fail(struct watching *watching, const struct stile_error *err)
-{
-    struct query *query = watching->query;
-    struct stile_error why = *err;
-    end_watch(watching);
-    query->engine->events->done(query, &why);
-}
-
-static void compare(struct watching *watching, const struct stile_info *info)
-{
-    struct query *query = watching->query;
-    struct loop *loop = query->engine->loop;
-    uint64_t seen = fingerprint(info);
-    bool changed = seen != watching->seen;
-    watching->seen = seen;
-    watching->pause_ns = changed ? WATCH_MIN_NS : watching->pause_ns * 5 / 4;
-    if (watching->pause_ns > WATCH_MAX_NS)
-        watching->pause_ns = WATCH_MAX_NS;
-    loop_arm(loop, &watching->timer, loop_now(loop) + watching->pause_ns);
-    if (changed)
-        query->engine->events->info(query, info);
-}
-
-static void on_watched(void *data, const struct answer *a)
-{
-    struct watching *watching = data;
-    struct stile_error err;
-    struct view view = {0};
-    if (database_of(watching->query)->read_show(&view, a, watching->query, &err))
-        fail(watching, &err);
-    else
-        compare(watching, &view.info);
-    sql_view_free(&view);
-}
-
-static void look(struct timer *timer)
-{
-    struct watching *watching =
-        (struct watching *)((char *)timer - offsetof(struct watching, timer));
-    struct stile_error err;
-    if (database_of(watching->query)->ask_show(watching->query, on_watched, watching, &err))
-        fail(watching, &err);
-}
-
-void sql_inspect_watch(struct engine *engine, struct query *query)
-{
-    struct stile_error err;
-    struct watching *watching = calloc(1, sizeof *watching);
-    if (!watching || loop_reserve(engine->loop, 1)) {
-        free(watching);
-        error_set(&err, STILE_NOMEM, 0, "out of memory");
-        engine->events->done(query, &err);
-        return;
-    }
-    watching->query = query;
-    watching->timer.fn = look;
-    query->state = watching;
-    look(&watching->timer);
-}
-
-void sql_inspect_unwatch(struct engine *engine, struct query *query)
-{
-    (void)engine;
-    if (query->state)
-        end_watch(query->state);
-}
-
 /* ---- break ---- */
+
+static void break_free(struct breaking *b)
+{
+    struct engine *engine = b->query->engine;
+    sql_pool_forget(pool_of(engine), b);
+    loop_disarm(engine->loop, &b->timer);
+    loop_unreserve(engine->loop, 1);
+    b->query->state = NULL;
+    free(b->targets);
+    free(b);
+}
 
 void sql_break_end(struct breaking *b, const struct stile_error *err)
 {
     struct query *query = b->query;
-    struct engine *engine = query->engine;
     struct stile_error why = err ? *err : (struct stile_error){0};
-    sql_pool_forget(pool_of(engine), b);
-    loop_disarm(engine->loop, &b->timer);
-    loop_unreserve(engine->loop, 1);
-    query->state = NULL;
-    free(b->targets);
-    free(b);
-    engine->events->done(query, err ? &why : NULL);
+    break_free(b);
+    query->engine->events->done(query, err ? &why : NULL);
 }
 
 void sql_break_end_with(struct breaking *b, enum stile_status status, const char *why)
@@ -295,4 +199,14 @@ void sql_break_begin(struct query *query, answer_fn *seen, answer_fn *looked)
     query->state = b;
     if (database_of(query)->ask_show(query, seen, b, &err))
         sql_break_end(b, &err);
+}
+
+/* ---- cancelling ---- */
+
+void sql_inspect_cancel(struct engine *engine, struct query *query)
+{
+    if (query->state)
+        break_free(query->state);
+    else
+        sql_pool_forget(pool_of(engine), query);
 }

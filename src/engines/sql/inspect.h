@@ -1,4 +1,4 @@
-/* show, list, watch and break of both databases. */
+/* show, list and break of both databases. */
 #ifndef STILE_SQL_INSPECT_H
 #define STILE_SQL_INSPECT_H
 
@@ -21,9 +21,7 @@ void sql_view_free(struct view *view);
 
 void sql_inspect_show(struct engine *engine, struct query *query);
 void sql_inspect_list(struct engine *engine, struct query *query);
-/* Polls: changes made by plain SQL are not announced. */
-void sql_inspect_watch(struct engine *engine, struct query *query);
-void sql_inspect_unwatch(struct engine *engine, struct query *query);
+void sql_inspect_cancel(struct engine *engine, struct query *query);
 
 /* ---- rows of mode=table ---- */
 

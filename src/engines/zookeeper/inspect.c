@@ -1,22 +1,20 @@
-/* list, show, watch and break: the nodes of a name, or of all names, as claims in the order of the
+/* list, show and break: the nodes of a name, or of all names, as claims in the order of the
  * queue.
  *
  * An inspection lists the nodes of each name, then reads every node. All of it follows a sync, so
- * that it includes what was done before through another server. A watch repeats the inspection
- * after every change. */
+ * that it includes what was done before through another server. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include "base/hash.h"
 #include "engines/zookeeper/zookeeper.h"
 
 #define WINDOW     256 /* requests under way at a time */
 #define AGAIN_NS   (200 * NS_PER_MS)
 #define BREAKS_MAX 4
 
-enum inspection_kind { LIST, SHOW, WATCH, BREAK };
+enum inspection_kind { LIST, SHOW, BREAK };
 
 /* One node in the queue, or an orphaned hold record. */
 struct entry {
@@ -57,18 +55,11 @@ struct inspection {
     bool reading;                 /* entries, no longer names */
     size_t pending;
     struct stile_error error;
-    bool busy;     /* requests are under way */
-    bool changed;  /* meanwhile */
-    bool reported; /* at least once */
-    bool broken;   /* at least one node was deleted */
+    bool broken; /* at least one node was deleted */
     unsigned tries;
-    uint64_t fingerprint; /* of the last report */
-    struct node_watch *watch;
-    struct timer timer;
 };
 
 static void advance(struct inspection *inspection);
-static void on_changed(struct requester *requester, int type);
 static void on_gathered(struct inspection *inspection);
 
 static struct zk *zk_of_inspection(const struct inspection *inspection)
@@ -287,18 +278,6 @@ static void describe(const struct name_view *view, struct stile_info *info,
     info->waiters = n - info->holders;
 }
 
-/* How long the first orphan stays; 0: there is none. */
-static int64_t next_orphan_ms(const struct name_view *view)
-{
-    int64_t until_ms = 0, now_ms = wall_ms();
-    for (size_t i = 0; i < view->n; i++) {
-        const struct entry *entry = &view->entries[i];
-        if (entry->orphan && entry->exists && (!until_ms || entry->until_ms < until_ms))
-            until_ms = entry->until_ms;
-    }
-    return until_ms == 0 ? 0 : until_ms > now_ms ? until_ms - now_ms : 1;
-}
-
 /* ---- reading from the server ---- */
 
 static void drop_views(struct inspection *inspection)
@@ -347,30 +326,6 @@ static bool request_entry(struct inspection *inspection)
     return false;
 }
 
-static void on_creation_watched(struct requester *requester, const struct reply *reply)
-{
-    struct inspection *inspection = inspection_of(requester);
-    if (reply->rc == ZOK)
-        inspection->changed = true;
-    else if (reply->rc != ZNONODE)
-        fail(inspection, reply->rc);
-    inspection->pending--;
-    advance(inspection);
-}
-
-/* The name has no node to be watched: its creation is. */
-static void watch_creation(struct inspection *inspection, const struct name_view *view)
-{
-    struct session *session = session_of(inspection);
-    if (zk_watch_add(&inspection->watch, session, 'e', view->path, &inspection->requester,
-                     on_changed) &&
-        zk_request_exists(session, &inspection->requester, view->path, inspection->watch,
-                          on_creation_watched))
-        inspection->pending++;
-    else
-        fail(inspection, ZNOMEMORY);
-}
-
 static void on_nodes(struct requester *requester, const struct reply *reply)
 {
     struct name_view *view = container_of(requester, struct name_view, requester);
@@ -378,8 +333,6 @@ static void on_nodes(struct requester *requester, const struct reply *reply)
     view->pzxid = reply->rc == ZOK ? reply->stat->pzxid : 0;
     if (reply->rc == ZOK)
         fill_entries(view, zk_of_inspection(inspection), reply->children, &inspection->error);
-    else if (reply->rc == ZNONODE && inspection->kind == WATCH)
-        watch_creation(inspection, view);
     else if (reply->rc != ZNONODE)
         fail(inspection, reply->rc);
     inspection->pending--;
@@ -388,19 +341,11 @@ static void on_nodes(struct requester *requester, const struct reply *reply)
 
 static bool request_nodes(struct inspection *inspection)
 {
-    struct session *session = session_of(inspection);
     if (inspection->next_view == inspection->n)
         return false;
     struct name_view *view = &inspection->views[inspection->next_view++];
-    if (inspection->kind == WATCH) {
-        zk_watch_remove(&inspection->watch);
-        if (!zk_watch_add(&inspection->watch, session, 'c', view->path, &inspection->requester,
-                          on_changed)) {
-            fail(inspection, ZNOMEMORY);
-            return false;
-        }
-    }
-    return zk_request_children(session, &view->requester, view->path, inspection->watch, on_nodes);
+    return zk_request_children(session_of(inspection), &view->requester, view->path, NULL,
+                               on_nodes);
 }
 
 /* Keeps a window of requests under way: first the queues of all names, then their nodes. */
@@ -488,10 +433,8 @@ static void gather(struct inspection *inspection)
 {
     const struct query *query = inspection->query;
     drop_views(inspection);
-    loop_disarm(query->engine->loop, &inspection->timer);
     inspection->error = (struct stile_error){0};
-    inspection->busy = true;
-    inspection->changed = inspection->reading = false;
+    inspection->reading = false;
     inspection->next_view = inspection->next_entry = 0;
     bool sent = zk_request_sync(session_of(inspection), &inspection->requester, "/", on_synced);
     inspection->pending = sent;
@@ -512,11 +455,7 @@ static void gather(struct inspection *inspection)
 
 static void inspection_free(struct inspection *inspection)
 {
-    struct loop *loop = inspection->query->engine->loop;
     zk_requester_forget(&inspection->requester);
-    zk_watch_remove(&inspection->watch);
-    loop_disarm(loop, &inspection->timer);
-    loop_unreserve(loop, 1);
     drop_views(inspection);
     inspection->query->state = NULL;
     free(inspection);
@@ -533,69 +472,19 @@ static void end(struct inspection *inspection, const struct stile_error *err)
 
 /* ---- reporting ---- */
 
-/* Of everything but the time that goes by. */
-static uint64_t fingerprint_of(const struct name_view *view)
-{
-    uint64_t sum = fnv_add(FNV_START, &view->n, sizeof view->n);
-    for (size_t i = 0; i < view->n; i++) {
-        int64_t czxid = view->entries[i].exists ? view->entries[i].czxid : 0;
-        sum = fnv_add(sum, &czxid, sizeof czxid);
-    }
-    return sum;
-}
-
 static void report(struct inspection *inspection, const struct name_view *view)
 {
     struct stile_info info;
     struct stile_claim_info *claims = calloc(view->n + 1, sizeof *claims);
-    uint64_t fingerprint = fingerprint_of(view);
     if (!claims) {
         error_set(&inspection->error, STILE_NOMEM, 0, "out of memory");
         return;
     }
     describe(view, &info, claims);
     bool empty = info.holders + info.waiters == 0;
-    bool known =
-        inspection->kind == WATCH && inspection->reported && fingerprint == inspection->fingerprint;
-    inspection->reported = true;
-    inspection->fingerprint = fingerprint;
-    if (!known && !(empty && inspection->kind == LIST))
+    if (!empty || inspection->kind != LIST)
         inspection->query->engine->events->info(inspection->query, &info);
     free(claims);
-}
-
-/* ---- watching ---- */
-
-static void on_look_timer(struct timer *timer)
-{
-    gather(container_of(timer, struct inspection, timer));
-}
-
-static void on_changed(struct requester *requester, int type)
-{
-    struct inspection *inspection = inspection_of(requester);
-    (void)type;
-    inspection->changed = true;
-    if (!inspection->busy)
-        gather(inspection);
-}
-
-static void look_later(struct inspection *inspection, uint64_t pause_ns)
-{
-    struct loop *loop = inspection->query->engine->loop;
-    inspection->timer.fn = on_look_timer;
-    loop_arm(loop, &inspection->timer, loop_now(loop) + pause_ns);
-}
-
-/* No event reports that an orphan's time is over. */
-static void watch_again(struct inspection *inspection)
-{
-    int64_t orphan_ms = next_orphan_ms(&inspection->views[0]);
-    inspection->busy = false;
-    if (inspection->changed || !inspection->watch)
-        gather(inspection);
-    else if (orphan_ms)
-        look_later(inspection, (uint64_t)orphan_ms * NS_PER_MS);
 }
 
 /* ---- break: the nodes of the holders, and their hold records ---- */
@@ -655,11 +544,6 @@ static void break_now(struct inspection *inspection)
 static void on_gathered(struct inspection *inspection)
 {
     struct stile_error *err = &inspection->error;
-    bool transient = err->status == STILE_UNREACHABLE || err->status == STILE_UNCERTAIN;
-    if (inspection->kind == WATCH && inspection->reported && transient) {
-        look_later(inspection, AGAIN_NS);
-        return;
-    }
     for (size_t i = 0; i < inspection->n; i++)
         find_holders(&inspection->views[i]);
     if (inspection->kind == BREAK && !err->status) {
@@ -668,20 +552,14 @@ static void on_gathered(struct inspection *inspection)
     }
     for (size_t i = 0; i < inspection->n && !err->status; i++)
         report(inspection, &inspection->views[i]);
-    if (inspection->kind == WATCH && !err->status)
-        watch_again(inspection);
-    else
-        end(inspection, err->status ? err : NULL);
+    end(inspection, err->status ? err : NULL);
 }
-
-/* ---- the slots of the engine ---- */
 
 static void begin(struct engine *engine, struct query *query, enum inspection_kind kind)
 {
     struct stile_error err;
     struct inspection *inspection = calloc(1, sizeof *inspection);
-    if (!inspection || loop_reserve(engine->loop, 1)) {
-        free(inspection);
+    if (!inspection) {
         error_set(&err, STILE_NOMEM, 0, "out of memory");
         engine->events->done(query, &err);
         return;
@@ -701,19 +579,167 @@ void zk_inspect_show(struct engine *engine, struct query *query)
     begin(engine, query, SHOW);
 }
 
-void zk_inspect_watch(struct engine *engine, struct query *query)
-{
-    begin(engine, query, WATCH);
-}
-
 void zk_inspect_break(struct engine *engine, struct query *query)
 {
     begin(engine, query, BREAK);
 }
 
+void zk_inspect_cancel(struct engine *engine, struct query *query)
+{
+    (void)engine;
+    inspection_free(query->state);
+}
+
+/* ---- watch ----
+ *
+ * A watch on the children of the name's node; while there is no such node, on its creation. It
+ * fires once, and is set again before the change is reported: requests are executed in order, so a
+ * show that follows sees everything that the new watch does not report. */
+
+struct subscription {
+    struct requester requester;
+    struct query *query;
+    struct subscription *next, **link; /* of zk->subscriptions */
+    struct node_watch *watch;
+    struct timer timer; /* a server could not be asked */
+    char path[PATH_ROOM];
+};
+
+static void watch_children(struct subscription *sub);
+
+static struct subscription *subscription_of(struct requester *requester)
+{
+    return container_of(requester, struct subscription, requester);
+}
+
+static struct session *session_of_subscription(const struct subscription *sub)
+{
+    return zk_of(sub->query->engine)->main;
+}
+
+static void report_change(struct subscription *sub)
+{
+    sub->query->engine->events->changed(sub->query);
+}
+
+static void subscription_free(struct subscription *sub)
+{
+    struct loop *loop = sub->query->engine->loop;
+    zk_requester_forget(&sub->requester);
+    zk_watch_remove(&sub->watch);
+    loop_disarm(loop, &sub->timer);
+    loop_unreserve(loop, 1);
+    *sub->link = sub->next;
+    if (sub->next)
+        sub->next->link = sub->link;
+    sub->query->state = NULL;
+    free(sub);
+}
+
+static void try_later(struct subscription *sub)
+{
+    struct loop *loop = sub->query->engine->loop;
+    loop_arm(loop, &sub->timer, loop_now(loop) + AGAIN_NS);
+}
+
+static void watch_failed(struct subscription *sub, int rc)
+{
+    struct query *query = sub->query;
+    struct stile_error err;
+    if (zk_error_is_transient(rc) || rc == ZNOMEMORY) {
+        try_later(sub);
+        return;
+    }
+    zk_error_set(&err, rc, false);
+    subscription_free(sub);
+    query->engine->events->done(query, &err);
+}
+
+static void on_fired(struct requester *requester, int type)
+{
+    struct subscription *sub = subscription_of(requester);
+    (void)type;
+    watch_children(sub);
+    report_change(sub);
+}
+
+static void on_creation_watched(struct requester *requester, const struct reply *reply)
+{
+    struct subscription *sub = subscription_of(requester);
+    if (reply->rc != ZOK && reply->rc != ZNONODE) {
+        watch_failed(sub, reply->rc);
+        return;
+    }
+    if (reply->rc == ZOK)
+        watch_children(sub);
+    report_change(sub); /* the last show may have seen nodes that have gone since */
+}
+
+static void on_children_watched(struct requester *requester, const struct reply *reply)
+{
+    struct subscription *sub = subscription_of(requester);
+    struct session *session = session_of_subscription(sub);
+    if (reply->rc != ZOK && reply->rc != ZNONODE)
+        watch_failed(sub, reply->rc);
+    else if (reply->rc == ZNONODE &&
+             (!zk_watch_add(&sub->watch, session, 'e', sub->path, &sub->requester, on_fired) ||
+              !zk_request_exists(session, &sub->requester, sub->path, sub->watch,
+                                 on_creation_watched)))
+        try_later(sub);
+}
+
+static void watch_children(struct subscription *sub)
+{
+    struct session *session = session_of_subscription(sub);
+    zk_requester_forget(&sub->requester);
+    loop_disarm(sub->query->engine->loop, &sub->timer);
+    if (!zk_watch_add(&sub->watch, session, 'c', sub->path, &sub->requester, on_fired) ||
+        !zk_request_children(session, &sub->requester, sub->path, sub->watch, on_children_watched))
+        try_later(sub);
+}
+
+static void on_try_again(struct timer *timer)
+{
+    struct subscription *sub = container_of(timer, struct subscription, timer);
+    watch_children(sub);
+    report_change(sub);
+}
+
+/* Watches end with their session. */
+void zk_inspect_session_ended(struct session *session)
+{
+    struct subscription *sub = session->zk->main == session ? session->zk->subscriptions : NULL;
+    for (; sub; sub = sub->next) {
+        watch_children(sub);
+        report_change(sub);
+    }
+}
+
+void zk_inspect_watch(struct engine *engine, struct query *query)
+{
+    struct zk *zk = zk_of(engine);
+    struct stile_error err;
+    struct subscription *sub = calloc(1, sizeof *sub);
+    if (!sub || loop_reserve(engine->loop, 1)) {
+        free(sub);
+        error_set(&err, STILE_NOMEM, 0, "out of memory");
+        engine->events->done(query, &err);
+        return;
+    }
+    sub->query = query;
+    sub->timer.fn = on_try_again;
+    sub->next = zk->subscriptions;
+    sub->link = &zk->subscriptions;
+    if (sub->next)
+        sub->next->link = &sub->next;
+    zk->subscriptions = sub;
+    query->state = sub;
+    zk_path_of_name(sub->path, zk, query->name, query->name_len);
+    watch_children(sub);
+}
+
 void zk_inspect_unwatch(struct engine *engine, struct query *query)
 {
     (void)engine;
-    if (query->state)
-        inspection_free(query->state);
+    subscription_free(query->state);
 }

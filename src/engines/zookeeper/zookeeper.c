@@ -212,7 +212,13 @@ static enum stile_status await_session(struct zk *zk, struct stile_error *err)
 
 /* ---- the class ---- */
 
-static const struct session_events session_events = {.ended = zk_queue_session_ended};
+static void on_session_ended(struct session *session)
+{
+    zk_queue_session_ended(session);
+    zk_inspect_session_ended(session);
+}
+
+static const struct session_events session_events = {.ended = on_session_ended};
 
 static void dispose(struct zk *zk)
 {
@@ -327,6 +333,7 @@ const struct engine_class zk_class = {
     .list = zk_inspect_list,
     .show = zk_inspect_show,
     .break_ = zk_inspect_break,
+    .cancel = zk_inspect_cancel,
     .push = &push,
     .admin = &admin,
 };

@@ -31,9 +31,10 @@ struct zk {
     struct session *main;                   /* for everything but claims */
     struct zk_claim *recent, **recent_tail; /* held for a moment so far (queue.c) */
     struct timer recent_timer;
-    struct removal *removals;         /* of hold records (release.c) */
-    struct stile_error session_error; /* why an examination has no session */
-    struct examination *examinations; /* doctor_probe.c */
+    struct removal *removals;           /* of hold records (release.c) */
+    struct stile_error session_error;   /* why an examination has no session */
+    struct examination *examinations;   /* doctor_probe.c */
+    struct subscription *subscriptions; /* to changes of names (inspect.c) */
 };
 
 static inline struct zk *zk_of(struct engine *engine)
@@ -46,6 +47,8 @@ static inline struct zk *zk_of(struct engine *engine)
 void zk_inspect_list(struct engine *engine, struct query *query);
 void zk_inspect_show(struct engine *engine, struct query *query);
 void zk_inspect_break(struct engine *engine, struct query *query);
+void zk_inspect_cancel(struct engine *engine, struct query *query);
+void zk_inspect_session_ended(struct session *session);
 void zk_inspect_watch(struct engine *engine, struct query *query);
 void zk_inspect_unwatch(struct engine *engine, struct query *query);
 

@@ -1,0 +1,10 @@
+/* watch: show, repeated whenever the name may have changed. */
+#ifndef STILE_NAME_WATCH_H
+#define STILE_NAME_WATCH_H
+
+#include "engines/engine.h"
+
+/* As engine_events has it. */
+void watch_changed(struct query *query);
+
+#endif
