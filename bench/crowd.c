@@ -24,7 +24,7 @@ struct shared {
     uint32_t go;
     uint32_t stop;
     _Alignas(64) volatile uint32_t inside;
-    uint32_t last;    /* who was inside; nobody at first */
+    uint32_t last;    /* the previous holder; none at first */
     uint32_t arrived; /* how many have been inside */
     struct member members[];
 };

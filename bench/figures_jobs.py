@@ -1,5 +1,5 @@
 """Jobs: eight workers that claim and finish what is there, beside pgbench on a bare table: it deletes
-what it has locked with SKIP LOCKED, or, as whoever wants a lease has to, marks it first and deletes it
+what it has locked with SKIP LOCKED, or, as a worker with a lease has to, marks it first and deletes it
 in another transaction."""
 import functools
 import os

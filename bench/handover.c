@@ -31,7 +31,7 @@ struct shared {
     uint32_t stage[2];              /* enum stage: where each of them is */
     _Alignas(64) uint32_t turn;     /* of the futex subject */
     _Alignas(64) int64_t gave_ns;   /* when the last holder began to give */
-    uint32_t holder;                /* who that was; NOBODY at the start */
+    uint32_t holder;                /* its number; NOBODY at the start */
     uint32_t given;                 /* hand-overs of this batch so far */
     uint32_t again;                 /* taken twice in a row by the same process */
     int64_t samples_ns[];
@@ -55,7 +55,7 @@ struct way {
     const char *name;
     void (*take)(struct side *); /* NULL: ping */
     void (*give)(struct side *);
-    bool apart; /* who gives does not ask again before the other one has got it */
+    bool apart; /* the giver does not claim again before the other has the lock */
 };
 
 static void take_futex(struct side *side)
@@ -138,7 +138,7 @@ static void meet(struct side *side, uint32_t batch)
     bench_word_await(&side->shared->batch[!side->id], batch);
 }
 
-/* Without this, who has been woken may give and take again before who woke it has come to wait. On
+/* Without this, the woken process may give and take again before the other waits. On
  * one core the other one needs ours to fall asleep. */
 static void await_other(struct side *side)
 {

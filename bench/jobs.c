@@ -24,7 +24,7 @@ struct shared {
     uint8_t seen[]; /* how often */
 };
 
-/* A job that comes a second time was claimed before by somebody who was not told so. */
+/* A job that comes a second time was claimed before, but the answer was lost. */
 static void check(struct shared *shared, const struct stile_job *jobs, size_t n, long total)
 {
     for (size_t i = 0; i < n; i++) {
@@ -109,7 +109,7 @@ static void work(struct shared *shared, char **argv, long worker, long batch, lo
     }
 }
 
-/* Until all is done. Nobody leaves before: who has ended has died, and said why. */
+/* Until all is done. A worker that ends earlier has failed, and has printed why. */
 static void await_all(struct shared *shared, long total)
 {
     while (__atomic_load_n(&shared->done, __ATOMIC_RELAXED) < (uint32_t)total) {

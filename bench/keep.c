@@ -70,5 +70,5 @@ int main(int argc, char **argv)
         lost += !stile_lock_held(locks[i]);
     printf("{\"cpu\": %.5f, \"lost\": %ld, \"rss_kib\": %ld}\n", cpu / for_s, lost, rss_kib());
     fflush(stdout);
-    _exit(0); /* no releases: who reads this counts commands */
+    _exit(0); /* no releases: the caller counts commands */
 }

@@ -33,7 +33,7 @@ static pid_t start(struct shared *shared, const struct subject *subject, const c
     return pid;
 }
 
-/* holder: who holds now; becomes who holds next. */
+/* *holder: the present holder; becomes the next one. */
 static int64_t kill_one(pid_t *holder, struct shared *shared, const struct subject *subject,
                         const char *dir)
 {

@@ -2,7 +2,7 @@
 //
 //	pair TIMES            concurrency.Mutex, Lock and Unlock
 //	bare TIMES            a transaction that puts a key, and its deletion
-//	handover TIMES MS     from before Unlock until Lock of another, who has waited for MS, returns
+//	handover TIMES MS     from before Unlock until Lock of another process, after a wait of MS, returns
 //	crowd PROCESSES MS    processes that lock and unlock one name as fast as they can
 //
 // A line of JSON: p50_ns, cpu_ns of each, rss_kib; crowd: per_s.

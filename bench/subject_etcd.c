@@ -1,6 +1,6 @@
 /* The least that a lock costs on etcd: over our own connection a transaction that puts a key bound
- * to a lease, and one that deletes it. One connection for all, and a loop that is driven by whoever
- * waits; several may be under way at once. */
+ * to a lease, and one that deletes it. One connection for all, and a loop that is driven by the
+ * thread that waits; several may be under way at once. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* What bench-runkill lets a command run: a process, a child of it that has left the session, and a
  * grandchild that ignores SIGTERM. All three share one flock on the file `alive`: as long as one of
- * them lives, it is taken, and whoever starts next sees that both are alive. They end by themselves
- * when bench-runkill has ended, whoever was to stop them.
+ * them lives, it is taken, and the next one to start sees that both are alive. They end by
+ * themselves when bench-runkill has ended.
  *
  *   bench-tree DIR INDEX
  */

@@ -6,7 +6,7 @@
  * grant is valid: two clients that believe to hold the lock at once are possible here, as in any
  * Redlock whose clocks go wrong or whose holder is stopped. Checked is what holds all the same:
  *   - no token is granted twice;
- *   - who began after a grant was decided gets a larger token;
+ *   - an attempt that began after a grant was decided gets a larger token;
  *   - a store that refuses tokens smaller than one it has seen never takes two writers' word under
  *     one token.
  *
@@ -21,8 +21,8 @@
  *     lost or are late. Requests are carried out at any moment after the attempt began, more than
  *     once, and also when it is long decided or given up.
  *   - Withdrawal and release. A node then drops the key, which it may do at any moment anyway.
- *   - Without -DKEYS every request finds its key: who comes late enough finds that the key of
- *     everybody else has expired. That allows more than the protocol does, and has fewer states.
+ *   - Without -DKEYS every request finds its key: a late enough attempt finds that the key of
+ *     every other has expired. That allows more than the protocol does, and has fewer states.
  */
 
 #ifndef NODES
@@ -206,7 +206,7 @@ inline claim_at(n)
     }
 }
 
-/* The same request, when its answer is of no use any more. */
+/* The same request, when its answer is no longer of use. */
 inline claim_late_at(n)
 {
     d_step { A.stage > ASKING && COUNTS(n, a) && FREE_FOR(n, a) &&
@@ -316,7 +316,7 @@ end:
     od
 }
 
-/* What is written to under the lock. Who was granted it writes as often and as late as it likes. */
+/* What is written to under the lock. A holder writes as often and as late as it likes. */
 #ifdef STORE
 byte stored, writer;
 
@@ -439,7 +439,7 @@ proctype adopt(byte k)
 end_idle:
     d_step { k == adoptions && SUM(DIFFERS, 0) > 0 ->
         adoptions++;
-        for (i : 0 .. NODES - 1) { /* what each node is; who has forgotten is marked, before ... */
+        for (i : 0 .. NODES - 1) { /* what each node is; those that have forgotten are marked, before ... */
             if
             :: IS_EPOCH(node[i].group) -> mine = MAX(mine, node[i].group)
             :: else -> node[i].group = MARKED(k)

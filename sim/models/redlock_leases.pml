@@ -92,7 +92,7 @@ hidden byte i, n_votes;
 
 /* ---- the rules, and what is left of them in the broken variants ---- */
 
-#ifdef QUIET_HANDS_OVER /* the quiet time is for claims only: whoever takes something back serves */
+#ifdef QUIET_HANDS_OVER /* the quiet time is for claims only: a release serves the next */
 #define MAY_GIVE(n)  true
 #define MAY_VOTE(n)  true
 #else
@@ -132,7 +132,7 @@ hidden byte i, n_votes;
 
 /* ---- what nodes do ---- */
 
-/* Hands the key to one of those who wait; else it is free. */
+/* Hands the key to one of the waiters; else it is free. */
 inline serve(n)
 {
     node[n].key = 0;

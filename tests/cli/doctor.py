@@ -34,7 +34,7 @@ def for_people(t):
     assert "  run    run now\n         run fast\n  and    leave the house\n" in done.stdout
     assert "  do     be strong\n" in done.stdout
     assert max(map(len, lines)) <= 98, lines
-    why = re.search(r"  why +(whoever.*\n( {9}.*\n)+)", done.stdout).group(1)
+    why = re.search(r"  why +(a process.*\n( {9}.*\n)+)", done.stdout).group(1)
     assert " ".join(why.split()).endswith("in his hands, and in his pockets"), why
     expect(lines[-1], "1 danger, 1 warning: don't rely on locks here before the dangers are gone.")
     expect(lines[-2], "")

@@ -74,7 +74,7 @@ def children(pid):
 
 
 def spin(condition, patience=PATIENCE):
-    """For the few things that no event tells. Who is looked at needs the processor, too: without a
+    """For the few things that no event reports. The process that is watched needs the processor, too: without a
     pause a ZooKeeper is kept from choosing its leader by being asked for it."""
     end = time.monotonic() + patience
     while not condition():
@@ -204,7 +204,7 @@ class Scene:
         return json.loads(done.stdout)
 
     def fifo(self, name):
-        """A pipe by name, as Lines; its end comes when all who opened it for writing are gone."""
+        """A pipe by name, as Lines; its end comes when all writers are gone."""
         os.mkfifo(self.path(name))
         fd = os.open(self.path(name), os.O_RDONLY | os.O_NONBLOCK)
         lines = Lines(fd)
@@ -217,7 +217,7 @@ class Scene:
         return pid
 
     def end_all(self):
-        """Whoever was started and still runs."""
+        """The processes that were started and still run."""
         for running in self.started:
             if running.process.poll() is None:
                 for pid in [running.pid] + children(running.pid):
@@ -238,7 +238,7 @@ class Scene:
             print("# left behind: " + self.dir)
 
     def end_survivors(self):
-        """Whoever has our directory in its command line and should have been dead."""
+        """Processes with our directory in their command line, which should be dead."""
         for entry in filter(str.isdigit, os.listdir("/proc")):
             try:
                 with open("/proc/%s/cmdline" % entry, "rb") as file:

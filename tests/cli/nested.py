@@ -119,7 +119,7 @@ def password_through_closed_descriptors(t):
 
 
 def sealed(t):
-    """what the outer run offers cannot be changed by whoever opens it"""
+    """what the outer run offers cannot be changed by a process that opens it"""
     use_server(t)
     writes = 'f=/proc/${STILE_ENGINE_FROM%/*}/fd/${STILE_ENGINE_FROM#*/}; ' \
         'if echo redis://elsewhere >$f; then echo written; fi; cat $f'

@@ -220,7 +220,7 @@ def watch_prints_every_change(t):
     assert text.line().endswith("x  free")
     expect(watched.change()["holders"], [])
     text.process.stdout.close()
-    held = t.hold("x")  # nobody reads any more, so it ends
+    held = t.hold("x")  # the reader is gone, so it ends
     assert text.wait() != 0
     t.release(held)
 

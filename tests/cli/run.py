@@ -42,7 +42,7 @@ def stdin_stdout_stderr_are_the_commands(t):
 
 
 def stdin_is_not_read_ahead(t):
-    """stdin is left to whoever comes after us in a script"""
+    """stdin is left to the next command of a script"""
     done = subprocess.run(["sh", "-c", '"$0" run x -- head -n 1 >/dev/null; cat', STILE],
                           input=b"one\n", env=t.env, stdout=subprocess.PIPE, check=False)
     expect(done.stdout, b"")
@@ -114,7 +114,7 @@ def opposite_orders_do_not_deadlock(t):
 
 
 def try_and_wait(t):
-    """--try and --wait end with 75 and say who to ask; -q says nothing"""
+    """--try and --wait end with 75 and name the command that shows the holder; -q prints nothing"""
     held = t.hold("x")
     done = t.stile("run", "--try", "x", "--", "echo", "ran")
     expect((done.returncode, done.stdout), (75, ""))

@@ -291,7 +291,7 @@ def hang_up_ends_the_job(t):
 
 
 def waiting_is_told_on_a_terminal(t):
-    """row 29: after a second of waiting a terminal is told who holds it"""
+    """row 29: after a second of waiting, a terminal shows the holder"""
     held, shell = t.hold("x"), Shell(t)
     shell.type('"$STILE" run x -- true\n')
     told = shell.until("stile: waiting for x, held by %d@" % held.pid)

@@ -342,7 +342,7 @@ def kill_both(t, running):
 
 
 def killed_both_with_nobody_around_keep_the_lock(t):
-    """kill -9 of both with nobody else around: whoever opens the directory finds the lock held"""
+    """kill -9 of both with no other process around: the next to open the directory finds the lock held"""
     left = kill_both(t, start_tree(t, "session"))
     expect(t.stile("run", "--try", "x", "--", "true").returncode, 75)
     os.kill(left, signal.SIGKILL)

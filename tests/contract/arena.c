@@ -29,15 +29,15 @@ void arena_reset(void)
     a->within = a->most = 0;
 }
 
-void arena_work(uint64_t who, uint64_t token)
+void arena_work(uint64_t worker, uint64_t token)
 {
     struct arena *a = suite.arena;
-    atomic_store(&a->inside, who);
+    atomic_store(&a->inside, worker);
     uint64_t count = atomic_load(&a->count);
     if (count % NAP_EVERY == 0)
         nanosleep(&(struct timespec){.tv_nsec = 1}, NULL);
     for (int i = 0; i < LOOKS; i++) {
-        if (atomic_load(&a->inside) != who) {
+        if (atomic_load(&a->inside) != worker) {
             atomic_fetch_add(&a->overlaps, 1);
             break;
         }
@@ -62,7 +62,8 @@ void arena_crowd_out(void)
     atomic_fetch_sub(&suite.arena->within, 1);
 }
 
-enum stile_status hammer(struct stile_lock *const *locks, size_t n, unsigned rounds, uint64_t who)
+enum stile_status hammer(struct stile_lock *const *locks, size_t n, unsigned rounds,
+                         uint64_t worker)
 {
     for (unsigned i = 0; i < rounds || rounds == 0; i++) {
         uint64_t token = 0;
@@ -70,7 +71,7 @@ enum stile_status hammer(struct stile_lock *const *locks, size_t n, unsigned rou
         if (status)
             return status;
         stile_lock_token(locks[0], &token);
-        arena_work(who, token);
+        arena_work(worker, token);
         status = stile_locks_release(locks, n, NULL);
         if (status)
             return status;

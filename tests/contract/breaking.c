@@ -1,5 +1,5 @@
-/* break: the lock is taken from its holder, who is told (LESSONS row 1); what it still does is
- * refused or carries a smaller token. */
+/* break: the lock is taken from its holder, which is notified (LESSONS row 1); what it still does
+ * is refused or carries a smaller token. */
 #include "contract.h"
 
 static struct peer *holder_of(struct scene *s, uint64_t *token)

@@ -61,7 +61,7 @@ struct scene {
     char name[64];
     struct stile_client *clients[CLIENTS_MAX]; /* further ones */
     struct peer *peers[PEERS_MAX];
-    pid_t strays[4]; /* processes that are nobody's children any more */
+    pid_t strays[4]; /* processes whose parents have ended */
     void *memory[16];
 };
 
@@ -105,7 +105,7 @@ struct seen {
 };
 
 void look(struct stile_client *client, const char *name, struct seen *seen);
-/* Waits, by watching, until it is so. Where the engine has no queue nobody can see who waits. */
+/* Waits, by watching, until it is so. Without a queue in the engine, waiters cannot be seen. */
 void await_state(struct scene *scene, const char *name, size_t holders, size_t waiters);
 void await_ghost(struct scene *scene, const char *name);
 void check_free(struct scene *scene, const char *name);
@@ -142,7 +142,7 @@ int child_main(void);
 /* ---- the independent check ---- */
 
 /* Shared memory that the engine knows nothing of. Numbers grow by a load and a store, so that two
- * who are inside at once lose an update. */
+ * that are inside at once lose an update. */
 struct arena {
     _Atomic uint64_t inside, count, overlaps;
     _Atomic uint64_t last_token, backwards;
@@ -151,12 +151,13 @@ struct arena {
 
 struct arena *arena_map(void);
 void arena_reset(void);
-void arena_work(uint64_t who, uint64_t token);
+void arena_work(uint64_t worker, uint64_t token);
 void arena_crowd_in(void); /* for slots and readers: how many at once */
 void arena_crowd_out(void);
 
 /* Acquires, works inside, releases. 0 rounds: until killed. */
-enum stile_status hammer(struct stile_lock *const *locks, size_t n, unsigned rounds, uint64_t who);
+enum stile_status hammer(struct stile_lock *const *locks, size_t n, unsigned rounds,
+                         uint64_t worker);
 
 /* ---- the tests, one list a file ---- */
 

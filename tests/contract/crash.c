@@ -94,7 +94,7 @@ static void test_killed_holder_and_first_waiter(void **state)
     check_free(s, s->name);
 }
 
-/* Nobody is left who could clear the queue: what is shown of it must end with the holder's lease.
+/* No process is left to clear the queue: what is shown of it must end with the holder's lease.
  */
 static void test_killed_holder_and_all_waiters(void **state)
 {
@@ -120,7 +120,7 @@ static void gave_up(struct stile_lock *lock, enum stile_status status,
         sem_post(data);
 }
 
-/* Row 11: who stands behind one that gave up must now watch the one before that. An engine that
+/* Row 11: the waiter behind one that gave up must now watch the one before that. An engine that
  * looks again after seconds would pass once; all rounds together have the patience of one. */
 static void test_killed_holder_after_a_waiter_gave_up(void **state)
 {
@@ -206,7 +206,7 @@ static void test_kills_under_load(void **state)
 
 /* ---- stopped ---- */
 
-/* A process lease does not run out: who is stopped still holds it. */
+/* A process lease does not run out: a stopped holder keeps it. */
 static void check_stopped_holder_keeps_it(struct scene *s, struct peer *holder)
 {
     struct stile_lock *lock = lock_on(s->client, s->name, NULL);

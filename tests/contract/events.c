@@ -128,7 +128,7 @@ static void test_loop_hears_of_a_loss(void **state)
     check_status(STILE_LOST, answer_by_loop(client, gone));
 }
 
-/* Leases are renewed by whoever calls dispatch: it holds for longer than its TTL. */
+/* Leases are renewed by the thread that calls dispatch: it holds for longer than its TTL. */
 static void test_loop_keeps_its_lease(void **state)
 {
     struct scene *s = *state;

@@ -110,14 +110,14 @@ struct worker {
     pthread_t thread;
     struct stile_lock *lock;
     unsigned rounds;
-    uint64_t who;
+    uint64_t number;
     enum stile_status status;
 };
 
 static void *work(void *arg)
 {
     struct worker *w = arg;
-    w->status = hammer(&w->lock, 1, w->rounds, w->who);
+    w->status = hammer(&w->lock, 1, w->rounds, w->number);
     return NULL;
 }
 
@@ -127,7 +127,7 @@ static void run_workers(struct scene *s, struct stile_client *const *clients, si
 {
     struct worker workers[THREADS];
     for (size_t i = 0; i < THREADS; i++) {
-        workers[i] = (struct worker){.rounds = rounds, .who = i + 1};
+        workers[i] = (struct worker){.rounds = rounds, .number = i + 1};
         workers[i].lock = lock_on(clients[i % n], s->name, NULL);
     }
     for (size_t i = 0; i < THREADS; i++)

@@ -1,4 +1,4 @@
-/* hold_at_least and lock-delay: names that stay taken when nobody has them any more. Whether a name
+/* hold_at_least and lock-delay: names that stay taken without a holder. Whether a name
  * is kept is asked of holds that outlast the test, whether it comes free again of short ones. Times
  * are checked in one direction only: never earlier. */
 #include "contract.h"
@@ -159,7 +159,7 @@ static void test_hold_ends_after_a_kill(void **state)
     check_free(s, s->name);
 }
 
-/* Asked again and again, as a clock that is early would show only to who looks early. */
+/* Tried repeatedly: a clock that is early shows only to an early try. */
 static void test_hold_does_not_end_early(void **state)
 {
     struct scene *s = *state;
@@ -177,7 +177,7 @@ static void test_hold_does_not_end_early(void **state)
     check_not_earlier(start, SHORT_MS);
 }
 
-/* One who waits already is woken when the hold ends, not before. */
+/* A claim that waits already is woken when the hold ends, not before. */
 static void test_hold_keeps_a_waiter(void **state)
 {
     struct scene *s = *state;

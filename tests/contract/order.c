@@ -1,4 +1,4 @@
-/* Who comes first is served first, where the engine keeps a queue; and everybody is served. */
+/* First come, first served, where the engine keeps a queue; and every waiter is served. */
 #include "contract.h"
 
 #define QUEUED 5
@@ -50,7 +50,7 @@ static void test_processes_are_served_in_order(void **state)
     check_free(s, s->name);
 }
 
-/* Who comes back goes to the end. */
+/* A claim that comes back goes to the end. */
 static void test_nobody_overtakes_by_coming_back(void **state)
 {
     struct scene *s = *state;
@@ -72,7 +72,7 @@ static void test_nobody_overtakes_by_coming_back(void **state)
     check_free(s, s->name);
 }
 
-/* A single try never goes past those who wait, not even in the moment of a release. */
+/* A single try never overtakes the waiters, not even in the moment of a release. */
 static void test_a_try_does_not_jump_the_queue(void **state)
 {
     struct scene *s = *state;

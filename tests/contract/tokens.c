@@ -1,4 +1,4 @@
-/* The token only grows, whoever holds, however it ended (LESSONS row 2). */
+/* The token only grows, whichever client holds and however it ended (LESSONS row 2). */
 #include "contract.h"
 
 #include <string.h>

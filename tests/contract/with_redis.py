@@ -4,7 +4,7 @@
 
 In the URL, @PORT@ is the server's port, @PATH@ its Unix socket, @TLS@ its port for TLS and @CA@
 the certificate that signed what it shows there; @NODES@ is a list of five servers, @TLSNODES@
-of three that speak TLS and want the password sesame, @SENTINELS@ are three who watch a primary, and
+of three that speak TLS and require the password sesame, @SENTINELS@ are three that watch a primary, and
 @CLUSTER@ are the nodes of a Cluster."""
 import contextlib
 import pathlib

@@ -1,4 +1,4 @@
-"""What can happen to a cluster of three and to those who use it. Each is told once, and happens to
+"""What can happen to a cluster of three and to its clients. Each case is written once, and happens to
 every engine: the user hears of it in a word that fits, there is no second holder, tokens grow, and
 nothing is left in line."""
 import contextlib
@@ -30,12 +30,12 @@ def one_killed(t, cluster, victim):
 
 
 def leader_killed(t, cluster):
-    """The leader is killed: another is chosen, who holds keeps it, who waits gets it"""
+    """The leader is killed: another is elected, the holder keeps the lock, a waiter gets it"""
     one_killed(t, cluster, lambda held: cluster.leader())
 
 
 def follower_killed(t, cluster):
-    """A follower is killed: those who spoke with it go elsewhere, and nothing is lost"""
+    """A follower is killed: its clients go elsewhere, and nothing is lost"""
     def victim(held):
         ours = connected(cluster.server, held.warden())
         return ours if ours is not cluster.leader() else cluster.follower()
@@ -43,7 +43,7 @@ def follower_killed(t, cluster):
 
 
 def leader_stopped(t, cluster):
-    """The leader is stopped for longer than a lease: who can go elsewhere keeps its lock"""
+    """The leader is stopped for longer than a lease: a client that can go elsewhere keeps its lock"""
     leader = cluster.leader()
     held = t.hold("x", "--ttl", "60s")
     token = token_of(t)
@@ -112,7 +112,7 @@ def holder_stopped(t, cluster):
 
 
 def waiter_stopped(t, cluster):
-    """Who waits is stopped past its session: it stands in line again, and gets it"""
+    """A waiter is stopped past its session: it joins the queue again, and gets the lock"""
     held = t.hold("x", "--ttl", "60s")
     waiting = wait_for(t, ttl="3s")
     old = cluster.queue("x")[1]
@@ -230,12 +230,12 @@ def holder_entry_removed(t, cluster):
 
 
 def waiter_session_ended(t, cluster):
-    """The session of one who waits is ended by another: it stands in line again, and gets it"""
+    """The session of a waiter is ended by another client: it joins the queue again, and gets the lock"""
     waiter_taken_from(t, cluster, cluster.end_session)
 
 
 def waiter_entry_removed(t, cluster):
-    """The entry of one who waits is removed by another: it stands in line again, and gets it"""
+    """The entry of a waiter is removed by another client: it joins the queue again, and gets the lock"""
     waiter_taken_from(t, cluster, cluster.remove)
 
 

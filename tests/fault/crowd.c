@@ -23,7 +23,7 @@
 struct member {
     struct stile_client *client;
     struct stile_lock *lock;
-    struct member *next; /* who also holds one just now */
+    struct member *next; /* that also holds one just now */
     long rounds;
     uint64_t token, since, last, due;
     int looks;
@@ -141,7 +141,7 @@ static void let_come(void)
     }
 }
 
-/* Nobody asks again; who waits goes. */
+/* No new claims; waiters withdraw. */
 static void end(void)
 {
     crowd.ending = true;
@@ -189,7 +189,7 @@ static bool join(struct member *member, const char *url)
     return epoll_ctl(crowd.epoll, EPOLL_CTL_ADD, stile_client_fd(member->client), &event) == 0;
 }
 
-/* Those who are there live while the others come. */
+/* The present members live while the others come. */
 static bool gather(const char *url, long rounds)
 {
     for (long i = 0; i < crowd.n; i++) {

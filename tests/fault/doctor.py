@@ -255,7 +255,7 @@ def user(t, server, *rights):
 
 
 def grant(one):
-    """As an administrator: who is not asked for a password here."""
+    """As an administrator, for whom no password is needed here."""
     follow(one, **{" --user ADMIN --askpass": "", "NAME": "low"})
 
 

@@ -70,7 +70,7 @@ def three_members(t, server):
 
 @on_server(3)
 def one_is_gone(t, server):
-    """One of three killed, then stopped: who, and how many may still go; back again, all is well"""
+    """One of three killed, then stopped: which one, and how many more may fail; back again, all is well"""
     member = server.members[1]
     member.kill()
     await_grant(t)

@@ -82,7 +82,7 @@ def three_servers(t, server):
 
 @on_server(3)
 def some_are_gone(t, server):
-    """One of three killed, then stopped; then two: who, and what can still be locked"""
+    """One of three killed, then stopped; then two: which ones, and what can still be locked"""
     first, second, last = server.members
     first.kill()
     await_quorum(second, last)

@@ -78,7 +78,7 @@ def own_key_of_before(t, server):
 
 @on_server()
 def behind_a_long_line(t, server):
-    """Who comes to a long line waits for the last one before it, and looks when that one goes"""
+    """A claim behind a long queue waits for the one before it, and checks when that one goes"""
     others = stand_in_line(server, "x")
     ours = Keeper(server.url)
     try:
@@ -122,7 +122,7 @@ def missed_behind_a_long_line(t, server):
 
 @on_server()
 def modes_in_long_lines(t, server):
-    """Who comes to a long line of slots, of readers, or of a longer name, tries, or waits"""
+    """A claim behind a long queue of slots, of readers, or of a longer name: a try, and a wait"""
     def code(*args):
         return t.stile("run", *args, "--", "true").returncode
     stand_in_line(server, "seats/slots", "%d other" % LONG)
@@ -143,7 +143,7 @@ def modes_in_long_lines(t, server):
 
 @on_server()
 def restart(t, server):
-    """kill -9 of the server: the holder keeps its lock, who waits gets it, the token grows"""
+    """kill -9 of the server: the holder keeps its lock, a waiter gets it, the token grows"""
     held = t.hold("x", "--ttl", "20s")
     token = token_of(t)
     waiting = wait_for(t)
@@ -232,7 +232,7 @@ def stopped_past_the_ttl(t, server):
 
 @on_server()
 def compacted_while_waiting(t, server):
-    """What a watch should go on from is compacted: who waits looks again, who holds is told"""
+    """The revision of a watch is compacted: a waiter checks again, a holder whose key is gone is notified"""
     held = t.hold("x", "--ttl", "30s")
     other = t.hold("y", "--ttl", "30s")
     waiting = t.start("run", "--ttl", "60s", "x", "--", "sh", "-c", "echo $STILE_TOKEN")
@@ -272,7 +272,7 @@ def executed_after_its_withdrawal(t, server):
         ours.close()
 
 
-# ---- who does not want us ----
+# ---- refusals ----
 
 def enable_auth(server):
     server.ctl("user", "add", "root:rootpw")
@@ -312,7 +312,7 @@ def logins(t, server):
 
 @on_server(1, "--auth-token-ttl", "1")
 def logins_that_expire(t, server):
-    """Tokens that last a second: renewed, by who holds and by who waits for longer"""
+    """Login tokens that last a second are renewed, by holders and by waiters"""
     enable_auth(server)
     use(t, "etcd://worker:s3cret%%2Fpw@%s/app/" % server.hosts)
     held = t.hold("x", "--ttl", "9s")

@@ -1,5 +1,5 @@
 """Three etcd members that are killed, stopped and cut off, leases and keys that go behind our back,
-and very many who wait."""
+and very many waiters."""
 import json
 
 from cluster_kit import SOAK, Cluster, Crowd, check, expect, refused, spin
@@ -12,7 +12,7 @@ from wire import BOTH
 class EtcdCluster(Cluster):
     scheme = "etcd"
     query = ""
-    pace_ms = 400  # for each who comes, one of the members reads the whole line
+    pace_ms = 400  # for each claim, one of the members reads the whole queue
 
     def start(self):
         return EtcdServer(3, ctl_args=["--command-timeout=25s"])
@@ -67,7 +67,7 @@ class EtcdCluster(Cluster):
 
 
 def compacted_while_cut_off(t, cluster):
-    """What happened while clients were cut off is compacted: who waits looks again, in order"""
+    """Changes made while clients were cut off are compacted: waiters check again, in order"""
     with cluster.wired() as wires:
         held = t.hold("x", "--ttl", "15s")
         crowd = Crowd(t, wires.url, "x", 10, rounds=1, ttl_ms=15000)

@@ -46,7 +46,7 @@ def large_values(t, server):
 
 @on_server()
 def large_keys(t, server):
-    """Keys of 60 kB below the name: they come in smaller pages, and whoever waits is not in their way"""
+    """Keys of 60 kB below the name: they come in smaller pages, and waiters do not delay them"""
     lease = ask(server, "/v3/lease/grant", {"TTL": 3600})["ID"]
     for i in range(80):
         put_all(server, ["x/%02d%s/1" % (i, "k" * 60000)], "", lease)

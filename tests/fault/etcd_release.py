@@ -41,7 +41,7 @@ def released_while_a_balancer_answers(t, server, balancer, url):
 
 @balanced
 def waits_while_a_balancer_answers(t, server, balancer, url):
-    """503 ends no wait: neither of those who are in line nor of those who come meanwhile"""
+    """503 ends no wait, neither of queued claims nor of those that come meanwhile"""
     held = t.hold("x")
     use(t, url)
     waiting = t.start("run", "x", "--", "sh", "-c", "echo $STILE_TOKEN")

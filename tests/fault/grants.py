@@ -1,4 +1,4 @@
-"""Who had a lock, and when: never two at a time, and tokens in the order of grants."""
+"""Grants with their times: never two at a time, and tokens in the order of grants."""
 
 
 def read_grant(line):

@@ -169,7 +169,7 @@ static void test_the_specimen_is_sound(void **state)
     kit_take(bid); /* its holder is dead */
     assert_true(bid->token > specimen.token);
     kit_release(bid);
-    assert_int_equal(kit_try(kept), SAID_BUSY); /* kept by hold_at_least, whoever lives */
+    assert_int_equal(kit_try(kept), SAID_BUSY); /* kept by hold_at_least */
     kit_bid_free(bid);
     kit_bid_free(kept);
     kit_close(&party);

@@ -200,7 +200,7 @@ static void test_many_kept_after_the_dead(void **state)
     }
 }
 
-/* Nobody comes to these names any more. */
+/* No claim comes to these names again. */
 static void test_many_of_the_dead_are_cleared_away(void **state)
 {
     struct party party;

@@ -1,5 +1,5 @@
-/* Where the local engine's files are, who may use them, and what is refused: links, other users'
- * directories, disks of other machines. */
+/* Where the local engine's files are, which users may use them, and what is refused: links, other
+ * users' directories, disks of other machines. */
 #include "fault/local_place_kit.h"
 
 #include <errno.h>
@@ -268,7 +268,7 @@ static void test_the_default_directory_is_made_with_its_parents(void **state)
     assert_int_equal(st.st_mode & 07777, 0700);
 }
 
-/* As it was found by an earlier version: by the environment. Whoever holds there is not overlooked.
+/* The directory of an earlier version, found by the environment: holders there are not overlooked.
  */
 static int open_beside_the_earlier_default(void)
 {
@@ -411,7 +411,7 @@ static void kill_before_chmod(uid_t uid)
     assert_int_equal(waitpid(pid, &status, 0), pid);
 }
 
-/* Whoever makes the files of a group's directory may be killed at the worst moment. */
+/* The process that makes the files of a group's directory may be killed at the worst moment. */
 static void test_a_group_whose_first_user_was_killed(void **state)
 {
     (void)state;

@@ -25,7 +25,7 @@ static bool write_text(const char *path, const char *text)
     return done;
 }
 
-/* Whoever isn't root becomes it in a namespace of their own. */
+/* A test that isn't root becomes root in a user namespace. */
 static bool may_mount(void)
 {
     char uids[32], gids[32];

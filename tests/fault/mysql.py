@@ -132,7 +132,7 @@ def release_in_doubt(t, server):
 
 @on_server("--max-connections=10")
 def too_many_connections(t, server):
-    """max_connections: a clear word, and who holds goes on"""
+    """max_connections: a clear error, and the holder goes on"""
     held = t.hold("x", "--ttl", "60s")
     others = []
     try:
@@ -380,7 +380,7 @@ def cleanup_keeps_tokens(t, server):
 
 @on_server()
 def people_can_read_it(t, server):
-    """stile_locks tells a person who holds what"""
+    """stile_locks shows which client holds what"""
     held = t.hold("order 17", "--ttl", "60s")
     row = server.sql("select name, host, pid > 0, token, expires_at is null, command "
                      "from stile_locks").split("\t")

@@ -30,8 +30,8 @@ holder_is_stopped = on_server(mode="table")(sql_scenes.holder_is_stopped)
 
 
 def lock_wait(server):
-    """The session that waits for a row. InnoDB makes this table anew only for who has not looked at
-    it for a tenth of a second: who looks all the time sees nothing new."""
+    """The session that waits for a row. InnoDB refreshes this table only if it has not been read for
+    a tenth of a second: frequent readers see nothing new."""
     seen = ""
 
     def look():
@@ -66,7 +66,7 @@ def server_crashes(t, server):
 
 @on_server(mode="table", may_be_full=True)
 def disk_is_full(t, server):
-    """A full disk: who asks hears of it, who holds goes on and can release, tokens grow"""
+    """A full disk: a new claim reports it, the holder goes on and can release, tokens grow"""
     held = t.hold("x", "--ttl", "60s")
     server.fill()
     cursor = other(server)
@@ -137,7 +137,7 @@ def answers_are_lost(t, server):
 
 @on_server(mode="table")
 def waiter_is_woken(t, server):
-    """Who is next is woken, and no sleep but its own is ended"""
+    """The next waiter is woken, and only its sleep is ended"""
     cursor = other(server)
     kills = "select variable_value from information_schema.global_status where " \
             "variable_name = 'com_kill'"
@@ -189,7 +189,7 @@ def parked_waiters_only_look(t, server):
 
 @on_server(mode="table")
 def waiter_is_killed(t, server):
-    """kill -9 of who is next: the one behind has it soon"""
+    """kill -9 of the next waiter: the one behind gets the lock soon"""
     held = t.hold("x", "--ttl", "60s")
     first = wait_for(t, "x", "--ttl", "60s")
     second = wait_for(t)

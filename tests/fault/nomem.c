@@ -172,7 +172,7 @@ static void open_one(struct cast *cast)
 
 /* ---- watching ---- */
 
-/* Given back as soon as somebody watches, who must see it. */
+/* Released as soon as a watcher is there, which must see it. */
 static int give_back_once(const struct stile_info *info, void *data)
 {
     struct cast *cast = data;

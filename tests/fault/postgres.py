@@ -222,7 +222,7 @@ def table_without_schema(t, server):
 
 @on_server("-c", "max_connections=6", "-c", "superuser_reserved_connections=0")
 def too_many_connections(t, server):
-    """max_connections: a clear word, who holds goes on, who waits is served"""
+    """max_connections: a clear error, the holder goes on, the waiter is served"""
     held = t.hold("x", "--ttl", "60s")
     others = [subprocess.Popen([tool("psql"), "-X", "-h", "127.0.0.1", "-p", str(server.port),
                                 "-U", "postgres"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -391,7 +391,7 @@ def cleanup_keeps_tokens(t, server):
 
 @on_server()
 def people_can_read_it(t, server):
-    """stile.locks tells a person who holds what"""
+    """stile.locks shows which client holds what"""
     held = t.hold("order 17", "--ttl", "60s")
     row = server.sql("select name, host, pid > 0, token, expires_at is null, command "
                      "from stile.locks").split("|")

@@ -1,4 +1,4 @@
-"""What `stile setup` makes in a PostgreSQL, who may use it and how it is changed; and servers that only
+"""What `stile setup` creates in a PostgreSQL, which users may use it and how it is changed; and servers that only
 pass for one."""
 import json
 import subprocess
@@ -19,7 +19,7 @@ def connect(server, user="postgres"):
 
 @on_server()
 def functions_pin_their_path(t, server):
-    """A user with CREATE on public gets nothing run by those who call our functions"""
+    """A user with CREATE on public gets nothing run by the callers of our functions"""
     expect(server.sql("select count(*) from pg_proc p join pg_namespace n on n.oid = p.pronamespace "
                       "where n.nspname = 'stile' and not exists (select from unnest(p.proconfig) c "
                       "where c = 'search_path=pg_catalog, pg_temp')"), "0")

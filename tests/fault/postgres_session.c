@@ -218,7 +218,7 @@ static void many_locks_share_a_session(void **state)
     assert_string_equal(sql("select count(*) " LOCKS), "0");
 }
 
-/* Who waited has a session of its own, which is used again, and given up when it is not. */
+/* A claim that waited has its own session, which is reused, or closed when it is idle. */
 static void waiters_sessions_are_used_again(void **state)
 {
     struct stile_client *other = open_with("sessions=2");
@@ -446,8 +446,8 @@ static void waits_do_not_need_the_shared_session(void **state)
 
 /* ---- holds ---- */
 
-/* Who sits on a name that is kept back lets it go when it gives up, and is told when a person ends
- * the hold. */
+/* A waiter with the lock of a name that is held back releases it when it gives up, and notices when
+ * an administrator ends the hold. */
 static void sitting_on_a_hold(void **state)
 {
     struct stile_lock *lock = held_on(client, "x", STILE_OPTIONS(.hold_at_least_ms = 600000));

@@ -37,7 +37,7 @@ def kill_both(t, held):
 
 @on_server(may_be_full=True)
 def disk_is_full(t, server):
-    """A full disk: who asks hears of it and leaves nothing behind, who holds goes on, tokens grow"""
+    """A full disk: a new claim reports it and leaves nothing behind, the holder goes on, tokens grow"""
     held = t.hold("x", "--ttl", "60s")
     server.fill()
     connection, cursor = other(server)

@@ -54,7 +54,7 @@ def stopped_past_the_ttl(t, server):
 
 @on_server()
 def connections_are_cut(t, server):
-    """CLIENT KILL of every connection: who holds keeps it, who waits gets it"""
+    """CLIENT KILL of every connection: the holder keeps the lock, the waiter gets it"""
     held = t.hold("x", "--ttl", "20s")
     waiting = t.start("run", "x", "--", "echo", "in")
     t.until(t.watch("x"), lambda change: len(change["waiters"]) == 1)
@@ -68,7 +68,7 @@ def connections_are_cut(t, server):
 
 @on_server("--maxclients", "3")
 def too_many_clients(t, server):
-    """maxclients: a clear word, and who holds goes on"""
+    """maxclients: a clear error, and the holder goes on"""
     held = t.hold("x", "--ttl", "20s")  # two connections
     other = subprocess.Popen(["redis-cli", "-p", str(server.port), "SUBSCRIBE", "x"],
                              stdout=subprocess.PIPE)
@@ -130,7 +130,7 @@ def key_of_another_type(t, server):
 
 @on_server("--maxmemory", "6mb", "--maxmemory-policy", "noeviction")
 def memory_is_full(t, server):
-    """OOM: nothing new is granted, who holds can renew and release"""
+    """OOM: nothing new is granted, the holder can renew and release"""
     owner, _ = acquire(t, "x", "--ttl", "60s")
     shared, _ = acquire(t, "s", "--ttl", "60s", "--shared")
     server.cli("CONFIG", "SET", "maxmemory", "1mb")
@@ -156,13 +156,13 @@ def locks_may_be_evicted(t, server):
            "--requirepass", "secret-of-all")
 def passwords(t, server):
     """A wrong password is refused, and none is ever shown"""
-    for who in "", ":wrong-word@", "ann:wrong-word@", "nobody:wrong-word@":
-        use(t, server, "redis://" + who + "127.0.0.1:%d")
+    for user in "", ":wrong-word@", "ann:wrong-word@", "nobody:wrong-word@":
+        use(t, server, "redis://" + user + "127.0.0.1:%d")
         said = refused(t, "password")
         for word in "wrong-word", "secret":
             assert word not in said, said
-    for who in ":secret-of-all@", "ann:secret-of-ann@":
-        use(t, server, "redis://" + who + "127.0.0.1:%d")
+    for user in ":secret-of-all@", "ann:secret-of-ann@":
+        use(t, server, "redis://" + user + "127.0.0.1:%d")
         expect(t.stile("run", "--try", "x", "--", "true").returncode, 0)
     t.env["STILE_ENGINE"] = "redis://127.0.0.1:%d?password_file=%s" % (server.port, t.path("word"))
     with open(t.path("word"), "w", encoding="utf-8") as file:

@@ -1,5 +1,5 @@
 """The ACL that a user of locks needs, in each mode: these are the rules of docs/guarantees.md, and
-nothing else is allowed to whoever locks here."""
+users that lock here are allowed nothing else."""
 import pathlib
 import re
 

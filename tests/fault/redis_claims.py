@@ -125,7 +125,7 @@ def keys_live_together(t, server):
 
 @on_server()
 def people_are_known(t, server):
-    """Who has a claim that goes on without its process stays known while it is renewed; and nothing
+    """The owner of a claim that outlives its process stays known while it is renewed; and nothing
     about a client is stored twice"""
     owner, _ = acquire(t, "x", "--ttl", "2h")
     go_on(t, "renew", owner)

@@ -130,7 +130,7 @@ def any_node_will_do(t, cluster):
 
 @on_cluster()
 def served_in_order_on_each_node(t, cluster):
-    """Who waits on any node is heard there, and served in order"""
+    """Waiters on any node are notified there, and served in order"""
     names = [cluster.name_on(node) for node in cluster.nodes]
     held = [t.hold(name, "--ttl", "20s") for name in names]
     waiting = []
@@ -152,7 +152,7 @@ def served_in_order_on_each_node(t, cluster):
 
 @on_cluster()
 def slot_moves(t, cluster):
-    """A slot moves under who holds, who waits and who comes (ASK, TRYAGAIN, MOVED)"""
+    """A slot moves under a holder, a waiter and a newcomer (ASK, TRYAGAIN, MOVED)"""
     start, to = cluster.nodes[:2]
     name = cluster.name_on(start)
     slot = cluster.slot("lock:" + name)
@@ -178,7 +178,7 @@ def slot_moves(t, cluster):
 
 @on_cluster()
 def line_moves(t, cluster):
-    """Who is taken for dead on the new node, as it listens on the old one, comes back in line"""
+    """A waiter that the new node takes for dead, because it listens on the old one, joins the queue again"""
     start, to = cluster.nodes[1:]
     name = cluster.name_on(start)
     held, waiting = hold_and_wait(t, name, ttl="120s")
@@ -279,7 +279,7 @@ def replicas_are_counted(t, cluster):
 
 @on_cluster()
 def cluster_is_down(t, cluster):
-    """CLUSTERDOWN: UNREACHABLE with the server's word; who waits goes in when it is back"""
+    """CLUSTERDOWN: UNREACHABLE with the server's text; a waiter gets the lock when it is back"""
     node = cluster.nodes[0]
     name, slot = cluster.name_on(node), "0"
     for one in cluster.nodes:
@@ -319,7 +319,7 @@ class Circle(Pretender):
 
 
 def sent_in_circles(t):
-    """Who is sent elsewhere again and again gives up"""
+    """A client that is redirected again and again gives up"""
     with Circle() as circle:
         use(t, "redis+cluster://127.0.0.1:%d" % circle.port)
         assert "another node" in tried(t, "x", 69)
@@ -357,7 +357,7 @@ def table_makes_no_sense(t):
 
 
 def redirect_makes_no_sense(t):
-    """Who is sent nowhere stays; without a host it is the same one"""
+    """A redirection without a target is ignored; without a host it means the same one"""
     with Babbler() as babbler:
         use(t, "redis+cluster://127.0.0.1:%d" % babbler.port)
         for moved in ("-MOVED \r\n", "-MOVED x\r\n", "-MOVED 1\r\n", "-MOVED 1 \r\n",

@@ -1,5 +1,5 @@
-"""A request was sent, and no answer came: nobody knows whether it was executed. Whatever it was, the
-user hears the truth, and nothing is left behind."""
+"""A request was sent, and no answer came: it may or may not have been executed. In each
+case the user gets a true answer, and nothing is left behind."""
 import signal
 
 from redis_kit import (COUNTER, acquire, acquired, expect, gets_in, lost, nothing_left, run_tests, through,
@@ -26,7 +26,7 @@ def a_try(t, server, proxy):
 
 @with_proxy()
 def a_claim_that_waits(t, server, proxy):
-    """Who waits asks again, and is granted once"""
+    """A waiter asks again, and is granted once"""
     for action in BOTH:
         rule = proxy.once("claim", action)
         with through(t, proxy):
@@ -37,7 +37,7 @@ def a_claim_that_waits(t, server, proxy):
 
 @with_proxy()
 def one_in_line(t, server, proxy):
-    """Who stands in line and asks again in doubt keeps its place"""
+    """A queued waiter that asks again in doubt keeps its place"""
     held = t.hold("x", "--ttl", "60s")
     with through(t, proxy):
         first = waiting(t, "x", "--ttl", "60s")
@@ -45,9 +45,9 @@ def one_in_line(t, server, proxy):
     for action in BOTH:
         rule = proxy.once("claim", action)
         heard = proxy.asked("subscribe")
-        proxy.cut("subscribe")  # who hears nothing looks
+        proxy.cut("subscribe")  # a client without notifications checks
         rule.hit()
-        proxy.until_asked("subscribe", heard + 1)  # who is not heard of is passed over
+        proxy.until_asked("subscribe", heard + 1)  # a waiter that does not listen is passed over
     expect(len(t.show("x")["waiters"]), 2)
     t.release(held)
     assert gets_in(first) < gets_in(second)
@@ -56,7 +56,7 @@ def one_in_line(t, server, proxy):
 
 @with_proxy()
 def a_confirmation(t, server, proxy):
-    """Who was told that it is its turn, and confirms in doubt, gets in all the same"""
+    """A waiter that was notified, and whose confirmation is in doubt, gets the lock all the same"""
     for action in BOTH:
         held = t.hold("x", "--ttl", "60s")
         token = t.show("x")["token"]
@@ -136,7 +136,7 @@ def a_release_with_a_hold(t, server, proxy):
 
 @with_proxy()
 def a_withdrawal(t, server, proxy):
-    """Who is killed softly while it waits leaves the line, though the first word of it is lost"""
+    """A waiter that gets SIGTERM leaves the queue, though its first withdrawal is lost"""
     held = t.hold("x", "--ttl", "60s")
     for action in BOTH:
         with through(t, proxy):

@@ -143,7 +143,7 @@ def signal_all(pids, number):
 
 
 def kill_at_once(held):
-    """So that nobody is left who could give anything back."""
+    """So that no process is left that could release anything."""
     pids = everybody(held)
     signal_all(pids, signal.SIGSTOP)
     signal_all(pids, signal.SIGKILL)

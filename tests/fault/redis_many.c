@@ -1,4 +1,4 @@
-/* Ten thousand who want one name, and thousands of names held at once, on a real redis-server. */
+/* Ten thousand claims on one name, and thousands of names held at once, on a real redis-server. */
 #include <errno.h>
 #include <pthread.h>
 #include <setjmp.h>

@@ -54,7 +54,7 @@ def behind_a_vip(*args):
 
 @behind_a_vip()
 def held_waited_for_and_released(t, servers):
-    """A VIP that moves: what is held is renewed at the new primary, who waits gets in, new claims work"""
+    """A VIP that moves: held locks are renewed at the new primary, a waiter gets in, new claims work"""
     held = t.hold("x", "--ttl", "6s")
     token = t.show("x")["token"]
     kept = t.hold("y", "--ttl", "600s")  # its renewal is far away: its release is the first to notice
@@ -85,7 +85,7 @@ def release_comes_first(t, servers):
 
 @behind_a_vip()
 def until_the_address_moves(t, servers):
-    """While the address still leads to the old primary, who waits goes on waiting; nobody hammers it"""
+    """While the address still leads to the old primary, waiters go on waiting and do not hammer it"""
     held = t.hold("x", "--ttl", "12s")
     waiter = waiting(t, "x")
     servers.fail_over()
@@ -118,7 +118,7 @@ def replica_without_its_primary(t, servers):
 
 @behind_a_vip()
 def acl_hides_the_role(t, servers):
-    """A user who may not ask for the role finds the new primary all the same"""
+    """A user without ROLE finds the new primary all the same"""
     for server in servers.old, servers.new:
         server.cli("ACL", "SETUSER", "low", "on", ">low", "~*", "&*", "+@all", "-role")
     use(t, servers.vip, "redis://low:low@127.0.0.1:%d")

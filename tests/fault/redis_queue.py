@@ -1,5 +1,5 @@
-"""Who stands in line when connections break, servers restart or forget: no wake-up is missed,
-nobody is forgotten in line, and who waits is quiet."""
+"""The queue when connections break, servers restart or lose their data: no wake-up is missed, no
+waiter is forgotten, and waiters are quiet."""
 import os
 import signal
 
@@ -28,25 +28,25 @@ def wake_up_is_missed(t, server, proxy, *kinds):
 
 @with_proxy()
 def deaf(t, server, proxy):
-    """Who could not hear that it is its turn looks when it can hear again"""
+    """A waiter that missed its notification checks when it listens again"""
     wake_up_is_missed(t, server, proxy, "subscribe")
 
 
 @with_proxy()
 def dumb(t, server, proxy):
-    """Who hears that it is its turn and can't answer does so when it can"""
+    """A waiter that is notified and cannot answer does so when it can"""
     wake_up_is_missed(t, server, proxy, "claim")
 
 
 @with_proxy()
 def cut_off(t, server, proxy):
-    """Who was cut off altogether gets in when it is back"""
+    """A waiter that was cut off altogether gets in when it is back"""
     wake_up_is_missed(t, server, proxy, "claim", "subscribe")
 
 
 @with_proxy()
 def answered_late(t, server, proxy):
-    """Who hears late that it is in line, and was passed over meanwhile, finds that out"""
+    """A waiter whose claim is answered late, and that was passed over meanwhile, finds that out"""
     held = t.hold("x", "--ttl", "600s")
     token = t.show("x")["token"]
     with through(t, proxy):
@@ -73,7 +73,7 @@ def answered_late(t, server, proxy):
 
 @with_proxy()
 def passed_over(t, server, proxy):
-    """Who can't hear is passed over, and does not keep the others waiting"""
+    """A waiter that does not listen is passed over, and does not keep the others waiting"""
     held = t.hold("x", "--ttl", "60s")
     with through(t, proxy):
         away = waiting(t, "x", "--ttl", "60s")
@@ -136,7 +136,7 @@ def restarted_with_its_data(t, server):
 
 @on_server()
 def restarted_without_its_data(t, server):
-    """kill -9 of a server that keeps nothing: the holder is told, who waits gets in"""
+    """kill -9 of a server without persistence: the holder is notified, a waiter gets in"""
     held = t.hold("x", "--ttl", "3s")
     waiters = [waiting(t, "x", "--ttl", "3s") for _ in range(2)]
     server.kill()
@@ -149,7 +149,7 @@ def restarted_without_its_data(t, server):
 
 @on_server()
 def flushed(t, server):
-    """FLUSHALL under a line: the holder is told, who waits gets in"""
+    """FLUSHALL under a queue: the holder is notified, a waiter gets in"""
     held = t.hold("x", "--ttl", "3s")
     waiters = [waiting(t, "x") for _ in range(2)]
     server.cli("FLUSHALL")

@@ -34,7 +34,7 @@ def watched(case):
 
 
 def hold_and_wait(t, name="x", ttl="20s"):
-    """Somebody who holds it, and somebody in line."""
+    """A holder and a waiter."""
     held = t.hold(name, "--ttl", ttl)
     waiting = t.start("run", name, "--", "echo", "in")
     t.until(t.watch(name), lambda change: len(change["waiters"]) == 1)
@@ -64,7 +64,7 @@ def refused(t, *words):
 
 @watched
 def primary_is_killed(t, group):
-    """kill -9 of the primary: who holds keeps it, who waits goes in, the token grows"""
+    """kill -9 of the primary: the holder keeps the lock, a waiter gets in, the token grows"""
     held, waiting = hold_and_wait(t)
     token = t.show("x")["token"]
     group.replicated()
@@ -108,7 +108,7 @@ def lock_is_forgotten(t, group):
 # ---- demotion ----
 
 def primary_is_demoted(t):
-    """READONLY from a primary that became a replica under us: who holds keeps it"""
+    """READONLY from a primary that became a replica: the holder keeps the lock"""
     with RedisServer(*SOON) as old, RedisServer(*SOON, "--replicaof", "127.0.0.1",
                                                 str(old.port)) as new:
         with Spokesman(old) as spokesman:
@@ -125,7 +125,7 @@ def primary_is_demoted(t):
 
 
 def sentinel_is_late(t):
-    """A replica is not taken for the primary, whoever names it: the next one is asked"""
+    """A replica is not taken for the primary, whichever Sentinel names it: the next one is asked"""
     with RedisServer(*SOON) as primary, RedisServer(*SOON, "--replicaof", "127.0.0.1",
                                                     str(primary.port)) as replica:
         with Spokesman(replica) as late, Spokesman(primary) as knows:
@@ -165,8 +165,8 @@ def sentinel_wants_a_password(t):
 def primary_wants_a_password(t):
     """User and password of the URL are for the primary; a wrong one is refused at once"""
     with RedisServer("--requirepass", "open-up") as primary, Spokesman(primary) as spokesman:
-        for who in "", ":wrong-word@":
-            use(t, told_by(spokesman).replace("//", "//" + who))
+        for user in "", ":wrong-word@":
+            use(t, told_by(spokesman).replace("//", "//" + user))
             refused(t, "127.0.0.1:%d" % primary.port, "password")
         use(t, told_by(spokesman).replace("//", "//:open-up@"))
         expect(t.stile("run", "--try", "x", "--", "true").returncode, 0)

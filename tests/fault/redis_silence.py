@@ -1,5 +1,5 @@
 """Connections that go silent and never end: a firewall that has forgotten them, a host that is gone.
-Whoever holds must notice early enough to renew over another connection, and renewed is what counts."""
+A holder must notice early enough to renew over another connection."""
 from redis_kit import (expect, gets_in, kill_at_once, nothing_left, renewed, run_tests, through,
                        waiting, with_proxy)
 from redlock_kit import on_ways, through_all

@@ -32,7 +32,7 @@ class Admin:
 
 @on_server("--rdbcompression", "no")
 def loading(t, server):
-    """LOADING: a try is told so, who waits gets in when it is done, what was held is held"""
+    """LOADING: a try reports it, a waiter gets in when it is done, a held lock stays held"""
     with Admin(server) as admin:
         for i in range(400):
             admin.ask("SET big:%d %s" % (i, os.urandom(500).hex()))
@@ -56,7 +56,7 @@ def loading(t, server):
 
 @on_server()
 def demoted(t, server):
-    """READONLY without a new primary: nothing is granted, renewed or released; who waits goes on"""
+    """READONLY without a new primary: nothing is granted, renewed or released; waiters go on waiting"""
     held = t.hold("x", "--ttl", "2s")
     released = t.hold("y", "--ttl", "60s")
     waiter = waiting(t, "x")
@@ -79,7 +79,7 @@ def demoted(t, server):
 
 @on_server()
 def full_under_waiters(t, server):
-    """OOM: who is in line is handed the lock all the same; who comes is told, and is not in line"""
+    """OOM: a queued waiter is handed the lock all the same; a newcomer is refused, and is not queued"""
     held = t.hold("x", "--ttl", "60s")
     token = t.show("x")["token"]
     first, second = waiting(t, "x"), waiting(t, "x")
@@ -94,7 +94,7 @@ def full_under_waiters(t, server):
 
 @on_server()
 def crowded(t, server):
-    """maxclients: who waits and lost its connections gets in when there is room again"""
+    """maxclients: a waiter that lost its connections gets in when there is room again"""
     held = t.hold("x", "--ttl", "60s")
     waiter = waiting(t, "x")
     with Admin(server) as admin:
@@ -146,7 +146,7 @@ def replicated(t, server, replica):
 
 @with_replica
 def replicated_in_line(t, server, replica):
-    """wait_replicas: who is handed a lock that no replica has is refused, and hands it on"""
+    """wait_replicas: a waiter that is handed a lock that no replica has is refused, and hands it on"""
     t.env["STILE_ENGINE"] = "redis://127.0.0.1:%d" % server.port
     held = t.hold("x", "--ttl", "60s")
     t.env["STILE_ENGINE"] += "?wait_replicas=1&wait_timeout=300"

@@ -1,5 +1,5 @@
 """Holders and servers that are stopped, holders that die, clocks that jump; what is kept for how
-long, and that the token tells who is late."""
+long, and that the token shows which one is late."""
 import signal
 
 from redis_kit import (Proxy, RedisServer, acquire, everybody, expect, gets_in, kill_at_once, lost,
@@ -90,7 +90,7 @@ def missed_with_a_delay(t, server):
 
 @on_server()
 def stopped_under_a_waiter(t, server):
-    """A server that is stopped for a while: who waits still waits, and in the old order"""
+    """A server that is stopped for a while: waiters still wait, in the old order"""
     held = t.hold("x", "--ttl", "60s")
     first, second = waiting(t, "x"), waiting(t, "x")
     server.pause()
@@ -125,7 +125,7 @@ def with_own_clock(case):
 
 @with_own_clock
 def clock_forward(t, server):
-    """The server's clock jumps ahead: who gets it early has the larger token, the first is told"""
+    """The server's clock jumps ahead: the early holder has the larger token, the first is notified"""
     for name, mode in MODES.items():
         held = t.hold(name, "--ttl", "3s", *mode)
         token = t.show(name)["token"]
@@ -139,7 +139,7 @@ def clock_forward(t, server):
 
 @with_own_clock
 def clock_back(t, server):
-    """The server's clock jumps back: who holds goes on, and a renewal takes the new time"""
+    """The server's clock jumps back: the holder goes on, and a renewal uses the new time"""
     with Proxy(server.port) as proxy:
         with through(t, proxy):
             held = t.hold("x", "--ttl", "3s")

@@ -1,4 +1,4 @@
-"""No wake-up is lost: whoever has died and whatever was deleted by hand, a waiter that is alive looks
+"""No wake-up is lost: whichever process died and whatever was deleted by hand, a living waiter checks
 by itself, long before its wait is over. Each waits for SOON; without that look it would sleep for
 half a minute or for an hour."""
 import os
@@ -157,7 +157,7 @@ def queue_deleted_under_newcomers(t, server):
 
 @on_server()
 def flushed_under_a_detached_holder(t, server):
-    """FLUSHALL under waiters, and nobody is there who renews: all get in, with larger tokens"""
+    """FLUSHALL under waiters, without a holder that renews: all get in, with larger tokens"""
     _, token = acquire(t, "x", "--ttl", "1h")
     waiters = [waiting(t, "x", *SOON) for _ in range(3)]
     server.cli("FLUSHALL")

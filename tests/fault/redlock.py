@@ -44,7 +44,7 @@ def some_down(t, nodes):
 
 @on_nodes(*DURABLE)
 def most_down(t, nodes):
-    """Three of five down: refused by name, the holder is told, who waits gets in when one is back"""
+    """Three of five down: the error names them, the holder is notified, a waiter gets in when one is back"""
     held = t.hold("x", "--ttl", "2s")
     token = t.show("x")["token"]
     waiter = waiting(t, "x")
@@ -223,7 +223,7 @@ def holder_stopped(t, nodes):
 
 @on_nodes(*DURABLE)
 def holder_killed(t, nodes):
-    """A holder killed with -9: who waits gets in when its lease is over"""
+    """A holder killed with -9: a waiter gets in when its lease is over"""
     held = t.hold("x", "--ttl", "1s")
     token = t.show("x")["token"]
     waiter = waiting(t, "x")

@@ -1,5 +1,5 @@
-"""Requests to the nodes of redlock of which nobody knows whether they were executed, and nodes that
-hear of a withdrawal late."""
+"""Requests to the nodes of redlock that may or may not have been executed, and nodes that get a
+withdrawal late."""
 from redis_kit import acquire, acquired, expect, gets_in, lost, run_tests, told, waiting
 from redlock_kit import DURABLE, nothing_left, on_nodes, on_ways, through_all
 from proxy import LATE, LOSE_REPLY, LOSE_REQUEST, MUTE, SLOW, STOP
@@ -70,7 +70,7 @@ def phase_two_in_doubt(t, nodes, ways):
 
 @on_ways(*DURABLE)
 def a_claim_that_waits(t, nodes, ways):
-    """Who waits asks again, however many answers were lost"""
+    """A waiter asks again, however many answers were lost"""
     for action in BOTH:
         rules = rule_all(ways, "claim", action)
         with through_all(t, ways):
@@ -81,7 +81,7 @@ def a_claim_that_waits(t, nodes, ways):
 
 @on_ways(*DURABLE)
 def one_in_line(t, nodes, ways):
-    """Who is in line and was cut off from all nodes is handed the lock when it is back"""
+    """A queued waiter that was cut off from all nodes is handed the lock when it is back"""
     held = t.hold("x", "--ttl", "600s")
     token = t.show("x")["token"]
     with through_all(t, ways):

@@ -63,7 +63,7 @@ def through_all(t, ways, params=""):
 
 def nothing_left(nodes, name="x", ways=()):
     """On no node that runs: no key, nobody in line. The fences stay. A withdrawal is not waited for:
-    the last of it may still be on its way when who said it has ended."""
+    the last of it may still be on its way when its sender has ended."""
     keys = "lock:" + name, "{lock:%s}\x1fqueue" % name
     for way in ways:
         way.until_left()

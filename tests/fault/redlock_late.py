@@ -1,5 +1,5 @@
 """Nodes of redlock that come up after a client was opened get the checks of open(): before a node has
-said what it is, and while that is nothing to rely on, it does not vote."""
+answered them, and while it fails them, it does not vote."""
 from redis_kit import Proxy, acquire, expect, gets_in, run_tests, waiting
 from kit import spin
 from redlock_kit import DURABLE, on_nodes, use_nodes

@@ -265,7 +265,7 @@ def cut_short(t, nodes):
 
 @on_nodes(*DURABLE, number=6)
 def two_at_once(t, nodes):
-    """Two people who change the group at once, each in another way: one of the two is done"""
+    """Two administrators change the group at once, each in another way: one of the two succeeds"""
     for _ in range(8 if SOAK else 3):
         flush(nodes)
         use_nodes(t, nodes[:3])

@@ -1,4 +1,4 @@
-"""What can happen to a database and to the sessions of those who use it. Each is told once, and
+"""What can happen to a database and to the sessions of its clients. Each case is written once, and
 happens to both: wrap it in the on_server() of a kit."""
 import os
 import signal

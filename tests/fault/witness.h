@@ -1,4 +1,4 @@
-/* What programs share that tell when they held a lock: the clock, and their complaints. */
+/* Shared by programs that report when they held a lock: the clock, and error messages. */
 #ifndef STILE_TEST_WITNESS_H
 #define STILE_TEST_WITNESS_H
 

@@ -1,5 +1,5 @@
 """A ZooKeeper server that is killed or stopped, nodes that are made in doubt, names that are kept
-when nobody has them any more, and what the user of stile hears of it."""
+when they have no holder, and what stile reports about it."""
 import os
 import signal
 
@@ -18,7 +18,7 @@ LONG_SESSIONS = "maxSessionTimeout=60000"
 
 @on_server(1, LONG_SESSIONS)
 def restart(t, server):
-    """kill -9 of the server: the holder keeps its lock, who waits gets it, the token grows"""
+    """kill -9 of the server: the holder keeps its lock, a waiter gets it, the token grows"""
     held = t.hold("x", "--ttl", "60s")
     token = token_of(t)
     waiting = wait_for(t)
@@ -99,7 +99,7 @@ def created_in_doubt(t, server):
         ours.close()
 
 
-# ---- kept when nobody has it any more ----
+# ---- kept without a holder ----
 
 def kept(t, name="x"):
     """By a ghost, from everybody."""
@@ -147,7 +147,7 @@ def kept_slots_and_kept_by_readers(t, server):
 
 @on_server()
 def delay_after_the_session(t, server):
-    """lock-delay begins when a session has ended without a release, and keeps who waits already"""
+    """lock-delay begins when a session has ended without a release, and delays waiters as well"""
     held = t.hold("x", "--ttl", "3s", "--lock-delay", "300s")
     waiting = wait_for(t)
     os.kill(held.warden(), signal.SIGKILL)

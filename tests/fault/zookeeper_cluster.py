@@ -1,5 +1,5 @@
 """Three ZooKeeper servers that are killed, stopped and cut off, sessions and nodes that go behind our
-back, and very many who wait."""
+back, and very many waiters."""
 import contextlib
 import logging
 
@@ -32,7 +32,7 @@ class ZookeeperCluster(Cluster):
         return "Mode: leader" in member.say("srvr")
 
     def ask(self, do):
-        """As somebody else, who is always there."""
+        """As another client, which is always connected."""
         if not self.other:
             self.other = KazooClient(self.server.hosts, timeout=30)
             self.other.start()
@@ -102,7 +102,7 @@ def hold_through(t, cluster, member, *options):
 
 
 def follower_cut_off(t, _):
-    """A follower is cut off and does not know it: who can goes elsewhere, who can't is told in time"""
+    """A follower is cut off without noticing: a client goes elsewhere if it can, or loses its lock in time"""
     with contextlib.ExitStack() as stack:
         cluster = Parted(stack)
         stack.callback(cluster.close)

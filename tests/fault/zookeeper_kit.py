@@ -61,7 +61,7 @@ def password_of(session):
 
 def speak(member, session, then=b""):
     """Goes on with a session through this server: the connection, and what it answers. All is sent
-    at once, for who has the session comes back at once."""
+    at once, because its client comes back at once."""
     connection = socket.create_connection(("127.0.0.1", member.port), 10)
     hello = struct.pack(">iqiqi", 0, 0, 10000, session, 16) + password_of(session) + b"\0"
     answer = b""
@@ -79,7 +79,7 @@ def move_session(member, session):
 
 
 def end_session(server, session):
-    """Until the server does not know it any more."""
+    """Until the server no longer knows it."""
     def is_over():
         connection, answer = speak(server.members[0], session, struct.pack(">iii", 8, 1, -11))
         with connection, contextlib.suppress(ConnectionResetError):

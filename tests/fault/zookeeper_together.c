@@ -91,7 +91,7 @@ static int count(const struct stile_info *info, void *data)
     return 0;
 }
 
-/* While the session of who had them lives on, which would take them with it. */
+/* While the session that made them lives on; its end would remove them. */
 static void nothing_is_left(struct scene *scene)
 {
     struct stile_error err;

@@ -37,7 +37,7 @@ static struct {
     size_t size, at;
     bool clustered;
     unsigned round; /* connections of an earlier input say nothing of this one */
-    int listener;   /* of those who subscribed, the last */
+    int listener;   /* the last that subscribed */
     char owner[OWNER + 1];
 } input = {.mutex = PTHREAD_MUTEX_INITIALIZER, .listener = -1};
 

@@ -240,7 +240,7 @@ def our_writer_keeps_theirs_out(t, curator, path):
 
 
 def one_line_for_readers_and_writers(t, curator, path):
-    """a reader behind a writer waits for it, whoever's they are: nobody overtakes"""
+    """a reader behind a writer waits for it, ours or theirs: no claim overtakes"""
     held = t.hold("x", "--shared")
     writer, late = curator.lock("write", path), curator.lock("read", path)
     writer.wait()

@@ -27,7 +27,7 @@ class Etcdctl:
         return self.line().strip()
 
     def leader(self):
-        """What an observer, or who has won, prints next."""
+        """What an observer, or the winner, prints next."""
         return self.line(), self.line()
 
     def end(self):
@@ -132,7 +132,7 @@ def one_line_for_all(t, server):
 
 @on_server()
 def they_honour_a_hold(t, server):
-    """hold_at_least keeps etcdctl waiting after our end, whoever came first"""
+    """hold_at_least keeps etcdctl waiting after our end, whichever came first"""
     held = t.hold("x", "--hold-at-least", "3s")
     theirs = other(t, server, "x")
     in_line(t, "x", 1)
@@ -180,7 +180,7 @@ def they_are_shown_and_broken(t, server):
 
 @on_server("etcd://%s?dialect=etcd3")
 def a_key_that_is_the_name(t, server):
-    """with dialect=etcd3 whoever has put it keeps us out, and what we hold has it"""
+    """with dialect=etcd3 another client's key keeps us out, and a lock we hold has that key"""
     server.ctl("put", "x", "")
     expect(try_it(t, "x"), 75)
     expect(keys(server), ["x"])
@@ -255,7 +255,7 @@ def a_hold_leads_on(t, server):
 
 @on_server()
 def a_value_that_changes(t, server):
-    """a new value in a held key is news for who watches, and no loss to who holds"""
+    """a new value in a held key is reported to watchers, and is no loss for the holder"""
     held = t.hold("x", "--ttl", "20s", "--proclaim", "before")
     key = keys(server, "x/")[0]
     watched = t.watch("x")

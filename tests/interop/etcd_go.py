@@ -145,7 +145,7 @@ def their_writer_and_our_readers(t, server, start):
 
 @on_server(go)
 def elections(t, server, start):
-    """an Election and ours have one leader at a time, who is seen by both with its value"""
+    """an Election and ours have one leader at a time, which both see with its value"""
     theirs, observer = start(), start()
     ours = t.hold("x", "--proclaim", "ours")
     expect(observer.leader("x"), "ours")

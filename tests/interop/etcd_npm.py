@@ -86,7 +86,7 @@ def taken(theirs, name="x"):
 
 @on_server(node, PLAIN)
 def their_lock_keeps_us_out(t, server, start):
-    """while their Lock has it we don't get it; who waits gets it when they give it back"""
+    """while their Lock has it we don't get it; a waiter gets it when they release it"""
     theirs = start()
     theirs.take("lock", "x")
     expect(try_it(t, "x"), 75)
@@ -122,7 +122,7 @@ def ours_keeps_their_lock_out(t, server, start):
 
 @on_server(node, PLAIN)
 def names_as_they_stand(t, server, start):
-    """also those that are escaped elsewhere; and who has x/y or x/cafe is not in the way of x"""
+    """also those that are escaped elsewhere; and a holder of x/y or x/cafe does not block x"""
     theirs, others = start(), start()
     for name in "x/read", "50%", "a b":
         held = t.hold(name)
@@ -140,7 +140,7 @@ def names_as_they_stand(t, server, start):
 
 @on_server(node, PLAIN)
 def who_is_killed_leaves_nothing(t, server, start):
-    """with the lease of who was killed both keys go, and their Lock gets it"""
+    """both keys go with the lease of a killed holder, and their Lock gets it"""
     theirs, held = start(), t.hold("x", "--ttl", "2s")
     watched = t.watch("x")
     t.until(watched, lambda change: change["holders"])

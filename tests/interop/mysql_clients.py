@@ -68,7 +68,7 @@ def mariadb_by_hand(t, server, other):
 
 @with_server
 def each_waits_for_the_other(t, server, other):
-    """Who waits in GET_LOCK gets it when we let go, and we when they do"""
+    """A waiter in GET_LOCK gets it when we release it, and we when they do"""
     watched = t.watch("x")
     expect(other.take("x"), 1)
     waiting = t.start("run", "x", "--", "sh", "-c", "echo in; read line; true",

@@ -54,7 +54,7 @@ def try_it(t):
 
 
 class Share:
-    """Who has a majority of the nodes, and which. Others may get the key a little later."""
+    """The owner of a majority of the nodes, and those nodes. Others may get the key a little later."""
 
     def __init__(self, servers):
         seen = {server: server.cli("GET", "x") for server in servers}

@@ -60,7 +60,7 @@ def both_exclude(t, other):
 
 
 def both_wait(t, other):
-    """who waits gets it when the other lets go"""
+    """a waiter gets it when the other releases it"""
     held = t.hold("x")
     watched = t.watch("x")
     other.say("wait", "x")

@@ -95,7 +95,7 @@ def dialects(t, server, other):
 
 @with_server
 def they_wait_for_us(t, server, other):
-    """Who waits in pg_advisory_lock() gets it when we let go, and we when they do"""
+    """A waiter in pg_advisory_lock() gets it when we release it, and we when they do"""
     held = t.hold("x")
     watched = t.watch("x")
     with other.connection.cursor() as cursor:

@@ -134,7 +134,7 @@ def readers_and_writers(t, client):
 
 @on_server()
 def one_line_for_readers_and_writers(t, client):
-    """a reader behind a writer waits for it, whoever's they are: nobody overtakes"""
+    """a reader behind a writer waits for it, ours or theirs: no claim overtakes"""
     held = t.hold("x", "--shared")
     writer = KazooWait(client.WriteLock("/locks/x"))
     in_line(t, "x", 1)

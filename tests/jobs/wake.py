@@ -158,7 +158,7 @@ def added_before_it_waited(t):
 
 
 def snapshots_from_before(t):
-    """REPEATABLE READ and SERIALIZABLE: never undone because of who waits, and those are woken"""
+    """REPEATABLE READ and SERIALIZABLE: never rolled back because of waiters, and those are woken"""
     for level in pg.ISOLATION_LEVEL_REPEATABLE_READ, pg.ISOLATION_LEVEL_SERIALIZABLE:
         queue = "old%d" % level
         users = [connect(level=level) for _ in range(2)]
@@ -202,7 +202,7 @@ def those_that_may_not_look(t):
 
 
 def an_older_schema(t):
-    """A schema that does not know who waits: workers of this library are told by it all the same"""
+    """A schema without the list of waiters: it wakes workers of this library all the same"""
     SERVER.sql("delete from stile.version where version = 3; "
                "alter function stile.job_claim rename to job_claim_now; "
                "create function stile.job_claim(text, int, bigint, int, text, text, int, "

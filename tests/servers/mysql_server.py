@@ -85,7 +85,7 @@ class MysqlServer(OwnServer):
         return self.dir + "/full"
 
     def fill(self, full=True):
-        """Its disk: no file of its own grows any more."""
+        """Its disk is full: no file of its own can grow."""
         if full:
             open(self._full, "w", encoding="ascii").close()
         else:
@@ -136,7 +136,7 @@ class MysqlServer(OwnServer):
         return "mysql://root@127.0.0.1:%d/tests" % self.port
 
     def shut_down(self):
-        """In an orderly way, without waiting for those who are connected."""
+        """In an orderly way, without waiting for its clients."""
         self.kill(signal.SIGTERM)
 
     def sql(self, text, database="tests"):

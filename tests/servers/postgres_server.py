@@ -131,7 +131,7 @@ class PostgresServer(OwnServer):
         super().kill(number)
 
     def shut_down(self):
-        """In an orderly way, without waiting for those who are connected."""
+        """In an orderly way, without waiting for its clients."""
         self.kill(signal.SIGINT)
 
     def sql(self, text, *options):

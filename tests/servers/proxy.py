@@ -330,7 +330,7 @@ class Proxy:
         self.do(self.freeze_here)
 
     def accept(self, willing):
-        """Unwilling: who connects finds nobody who answers, until it is willing again."""
+        """Unwilling: connections get no answer until it is willing again."""
         self.do(lambda: self.accept_here(willing))
 
     def asked(self, kind=None):
@@ -348,7 +348,7 @@ class Proxy:
         return bool(waiting) or any(link.open() for link in self.links)
 
     def until_left(self):
-        """For who has ended: what it said may still be on its way here."""
+        """For a process that has ended: what it sent may still be on its way here."""
         with self.counted:
             left = self.counted.wait_for(lambda: not self.anybody_here(), PATIENCE)
         assert left, "somebody is still connected"

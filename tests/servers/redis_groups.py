@@ -187,7 +187,7 @@ class Pretender:
 
 class Spokesman(Pretender):
     """Says as a Sentinel would whatever the test wants: a server's address, None, or nothing at
-    all (""); with a password only to who has it."""
+    all (""); with a password only to clients that send it."""
 
     def __init__(self, answer, password=None):
         self.answer, self.password = answer, password
@@ -272,12 +272,12 @@ class Cluster:
 
     @staticmethod
     def primaries(node):
-        """Who has which slots, as this node sees it: id and slots of each."""
+        """The owners of the slots, as this node sees them: id and slots of each."""
         rows = [row.split() for row in node.cli("CLUSTER", "NODES").split("\n")]
         return sorted((row[0], *row[8:]) for row in rows if "master" in row[2] and row[8:])
 
     def settle(self, without=()):
-        """Until all nodes that run agree on who has which slot, and serve them."""
+        """Until all running nodes agree on the owners of the slots, and serve them."""
         nodes = [node for node in self.all if node.process and node not in without]
         until(lambda: all(self.is_well(node) for node in nodes) and
               len({str(self.primaries(node)) for node in nodes}) == 1, "the cluster")
@@ -289,7 +289,7 @@ class Cluster:
 
     @contextlib.contextmanager
     def replacing_the_dead(self):
-        """Whoever is killed or stopped meanwhile is soon replaced by its replica."""
+        """A primary that is killed or stopped meanwhile is soon replaced by its replica."""
         self.take_for_dead_after(IMPATIENT)
         try:
             yield

@@ -6,7 +6,7 @@
         wire.heal()        # and comes late
 
 As in a real network nothing is lost while a connection lasts: it comes when the way is free again,
-even if who sent it has gone elsewhere long ago. Only the end of a connection gets lost.
+even if its sender has gone elsewhere long ago. Only the end of a connection gets lost.
 """
 import selectors
 import socket

@@ -19,7 +19,8 @@ struct place {
     uint32_t ready; /* found by the last wait() */
 };
 
-/* The mutex is inside all others: it guards what wait() shares with those who hold the owner's. */
+/* The mutex is inside all others: it guards what wait() shares with threads that hold the owner's.
+ */
 struct loop_virtual {
     struct loop loop;
     pthread_mutex_t mutex;

@@ -50,7 +50,7 @@ uint64_t take_token(struct stile_lock *lock);
 void give(struct stile_lock *lock);
 bool told(const char *words); /* by the call made last */
 
-/* One who waits on a thread of its own, and keeps it until it is told. */
+/* A waiter on a thread of its own, which keeps the lock until it is told to release it. */
 struct waiter {
     struct stile_client *client;
     struct stile_lock *lock;

@@ -57,7 +57,7 @@ struct script_event {
 
 struct script {
     struct model model;
-    bool polled; /* it has no queue: who would wait is told that it is busy */
+    bool polled; /* it has no queue: a claim that would wait is answered busy */
     struct script_rule always[SCRIPT_CALLS];
     struct script_rule next[SCRIPT_CALLS][SCRIPT_NEXT_MAX];
     unsigned n_next[SCRIPT_CALLS];

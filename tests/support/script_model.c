@@ -200,7 +200,7 @@ static void arm(struct place *place)
         loop_disarm(place->model->loop, &place->timer);
 }
 
-/* Who waits on a session that is over is not there any more. */
+/* Waiters on a session that is over are gone. */
 static void drop_dead(struct place *place)
 {
     struct record **at = &place->queue;

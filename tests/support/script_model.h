@@ -29,14 +29,14 @@ struct record {
 
     /* the engine's side of it */
     struct engine *engine;
-    struct claim *claim; /* NULL: core has forgotten it, no answer may come any more */
+    struct claim *claim; /* NULL: core has forgotten it, so no answer may come */
     bool granted, releasing, queued;
     bool unreleased; /* a release had an answer that was not final */
 };
 
 struct watcher {
     struct watcher *next;
-    struct query *query; /* NULL: not interested any more */
+    struct query *query; /* NULL: no longer interested */
     struct engine *engine;
 };
 

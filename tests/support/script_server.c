@@ -97,7 +97,7 @@ static void answer_one(struct letter *letter, struct letter_item *item)
     } else if (letter->says == SAYS_RENEWED && item->renewed) {
         events->renewed(claim, letter->sent_ns, item->record->ttl_ns);
     } else {
-        error_set(&err, STILE_LOST, 0, "the server does not know it any more");
+        error_set(&err, STILE_LOST, 0, "the server no longer knows it");
         events->lost(claim, &err);
     }
 }

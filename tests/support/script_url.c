@@ -2,7 +2,7 @@
  *                      lease=claim|session  detached=1  doctor=fine,note,warning,danger
  *
  * For the command: a server of its own for each client, or one in a file, so that several processes
- * meet there. The file is read and written under flock(2) around every request; who waits, polls.
+ * meet there. The file is read and written under flock(2) around every request; waiters poll.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -181,7 +181,7 @@ static void read_findings(struct script *script, const char *words)
         {STILE_NOTE, "note", "", "it is \033[31mtest:", "nobody relies on it", "", ""},
         {STILE_WARNING, "weak", "there", "something is weak", "it may break", "be strong", ""},
         {STILE_DANGER, "bad", "there", "it is on fire",
-         "whoever stands in a fire for too long gets hurt, and so does everything that he has in "
+         "a process that stays in a fire for too long gets hurt, and so does everything it has in "
          "his hands, and in his pockets",
          "leave the house", "run now\nrun fast"},
     };

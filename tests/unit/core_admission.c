@@ -81,7 +81,7 @@ static void a_burst_is_served_in_order(void **state)
     assert_int_equal(script_count(w->script, SCRIPT_RELEASE), MANY);
 }
 
-/* All are given back at once, and nothing is held any more: those in line still need the session.
+/* All are released at once, and nothing is held: the queued releases still need the session.
  */
 static void a_session_outlives_a_line_of_releases(void **state)
 {
@@ -102,7 +102,7 @@ static void a_session_outlives_a_line_of_releases(void **state)
     for (size_t i = 0; i < 25 * LIMIT; i++)
         assert_status(heard[i].times == 1 ? heard[i].status : STILE_UNCERTAIN, OK);
     script_forget(w->script);
-    world_pass(w, 60 * SEC); /* nobody needs it any more */
+    world_pass(w, 60 * SEC); /* no lock needs it now */
     assert_trace(w->script, "");
 }
 

@@ -357,7 +357,7 @@ static void a_claim_that_waits_is_interrupted(void **state)
     end();
 }
 
-/* What is claimed is claimed, whether it is still wanted or not: who asked has to know of it. */
+/* A claimed job is reported to its caller, even if the wait was cancelled meanwhile. */
 static void what_comes_after_a_cancel_is_handed_over(void **state)
 {
     (void)state;

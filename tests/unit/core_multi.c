@@ -130,7 +130,7 @@ static void release_goes_on_after_a_failure(void **state)
     assert_null(model_place(&w->script->model, "a")->holder);
 }
 
-/* Two who want the same two, each in the other's order, both get them. */
+/* Two callers that take the same two locks in opposite orders both get them. */
 static void crossed_orders_do_not_block(void **state)
 {
     struct world *w = *state;

@@ -4,7 +4,8 @@
  *
  *   - no two locks on a name are held at the same time, and what is held is held at the server;
  *   - tokens grow from grant to grant;
- *   - every call is answered exactly once, and who waits for ever gets it once the others let go;
+ *   - every call is answered exactly once, and a wait without a limit ends in a grant once the
+ * others release;
  *   - in the end nothing is left at the server, in no queue.
  *
  * The same seed gives the same trace: STILE_SEED=n runs that one and prints it; STILE_SOAK=1 runs

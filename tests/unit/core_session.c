@@ -105,7 +105,7 @@ static void a_session_that_expired_is_seen_in_the_renewal(void **state)
     assert_int_equal(lost.times, 3);
 }
 
-/* Who waits lives by the session as well: it is renewed though nothing is held yet (row 3). */
+/* A waiter depends on the session as well: it is renewed though nothing is held yet (row 3). */
 static void a_session_is_renewed_for_who_waits(void **state)
 {
     struct world *w = *state;

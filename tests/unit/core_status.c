@@ -49,7 +49,7 @@ static void held_timeout_and_unreachable_are_three_things(void **state)
     assert_string_equal(err.message, "acquiring 'a': the script says so");
 }
 
-/* What was true earlier in the wait isn't the reason any more. */
+/* An earlier error of the wait is no longer the reason. */
 static void the_last_reason_counts(void **state)
 {
     struct world *w = *state;
@@ -161,7 +161,7 @@ static void a_withdrawn_grant_is_not_kept(void **state)
     assert_status(stile_lock_acquire(lock, 0, NULL), HELD);
 }
 
-/* Row 28 for those who end badly: nobody gets it before the delay is over. */
+/* Row 28 after an abnormal end: no claim is granted before the delay is over. */
 static void lock_delay_follows_an_abnormal_end(void **state)
 {
     struct world *w = *state;
@@ -252,7 +252,7 @@ static void leave_one_behind(struct world *w, char *out, size_t out_size)
     stile_lock_free(lock);
 }
 
-/* Whoever made the claim works under it: our trouble to reach the engine must not end it. */
+/* The owner of the claim works under it: our failure to reach the engine must not end it. */
 static void what_cannot_be_resumed_is_left_alone(void **state)
 {
     struct world *w = *state;

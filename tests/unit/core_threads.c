@@ -1,5 +1,5 @@
-/* Blocked callers and the background thread on the real loop: who drives, who is woken, and by
- * whom. */
+/* Blocked callers and the background thread on the real loop: which thread drives, which is woken,
+ * and by whom. */
 #include "unit/core_threads_kit.h"
 
 #include <pthread.h>
@@ -135,7 +135,7 @@ static size_t waiting(void)
 }
 
 /* Leader and follower are decided in the same run of the loop: the leader offers its seat to the
- * follower, who is leaving as well. Somebody has to drive after that. */
+ * follower, which is leaving as well. Another thread has to drive after that. */
 static void it_takes_over_when_leader_and_follower_leave_together(void **state)
 {
     struct stile_lock *locks[2];

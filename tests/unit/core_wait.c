@@ -307,7 +307,7 @@ static void doubts_end_with_the_wait(void **state)
                      script_count(w->script, SCRIPT_CLAIM));
 }
 
-/* An engine that is away for long can't answer the withdrawal either: who waits still waits. */
+/* An engine that is away for long can't answer the withdrawal either: the waiter keeps waiting. */
 static void a_withdrawal_without_an_answer_ends_no_wait(void **state)
 {
     struct world *w = *state;

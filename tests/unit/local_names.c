@@ -1,5 +1,5 @@
 /* Names and their tokens in the table: thousands of them, forgotten ones, and the floor below which
- * no token comes back; and who watches them. */
+ * no token comes back; and their observers. */
 #include "unit/local_queue_kit.h"
 
 #include <stdio.h>

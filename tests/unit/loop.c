@@ -1,4 +1,4 @@
-/* Timers, and what the loop tells who sleeps in it, on a class that only counts what it is told. */
+/* Timers, and how a sleeping thread is woken, on a class that only counts calls. */
 #include "unit/loop_kit.h"
 
 #include <setjmp.h>

@@ -127,7 +127,7 @@ static void a_password_nobody_asked_for_is_refused(void **state)
     assert_true(has(&kit.why, "the server has none"));
 }
 
-/* ---- who may ---- */
+/* ---- permissions ---- */
 
 static int set_up_acl(void **state)
 {

@@ -150,7 +150,7 @@ static size_t add_keys(struct seen *seen, const struct redis *redis, const char 
     return n;
 }
 
-/* Whoever has the same K means the same lock, by whichever prefix and name. */
+/* The same K means the same lock, by whichever prefix and name. */
 static void check_apart(struct seen *seen, size_t n)
 {
     qsort(seen, n, sizeof *seen, by_bytes);

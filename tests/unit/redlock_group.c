@@ -277,7 +277,7 @@ static void nothing_to_adopt(void **state)
     all_are_in(1);
 }
 
-/* Votes of two epochs do not add up: whoever asks under the old one gets no majority. */
+/* Votes of two epochs do not add up: a claim under the old one gets no majority. */
 static void an_old_epoch_gets_no_votes(void **state)
 {
     char group[64];
@@ -291,7 +291,7 @@ static void an_old_epoch_gets_no_votes(void **state)
         node_text(i, "HSET stile:node group %s was %s.1", group, id);
     assert_true(take_token(lock) > last);
     for (unsigned i = 3; i < NODES; i++)
-        await_text(i, GROUP, group); /* and those who were behind have followed */
+        await_text(i, GROUP, group); /* and those that were behind have followed */
     stile_client_close(client);
 }
 

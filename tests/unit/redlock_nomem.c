@@ -32,7 +32,7 @@ static int ignore(const struct stile_info *info, void *data)
     return 0;
 }
 
-/* True: nothing was refused any more. */
+/* True: no allocation was refused. */
 static bool survives(unsigned at, const char *more, bool opening)
 {
     struct stile_client *client;

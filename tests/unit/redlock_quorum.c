@@ -1,4 +1,4 @@
-/* Who gets a majority, and what is left behind by who does not. */
+/* Which claim gets a majority, and what the others leave behind. */
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -84,7 +84,7 @@ static void others_on_a_majority_hold_it_and_nothing_of_ours_is_left(void **stat
     assert_string_equal(node_text(0, "GET " K), "somebody");
 }
 
-/* Two for us, two for another one, and one who says nothing. */
+/* Two for us, two for another claim, and one that does not answer. */
 static void two_of_five_are_no_majority(void **state)
 {
     (void)state;
@@ -147,7 +147,7 @@ static void three_of_five_may_not(void **state)
     await_text(4, "GET " K, "");
 }
 
-/* Its answers come when nobody waits for them any more; in their order. */
+/* Its answers come, in order, when no request waits for them. */
 static void who_answers_late_is_left_clean(void **state)
 {
     (void)state;

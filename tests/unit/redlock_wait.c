@@ -1,4 +1,4 @@
-/* Waiting: queues that differ, and those who give way. */
+/* Waiting: queues that differ, and claims that give way. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -120,7 +120,7 @@ static void a_split_is_resolved(void **state)
     all_free();
 }
 
-/* Who has left can't take what it is given; the next one needs not wait until it expires. */
+/* A waiter that has left cannot take the lock; the next one need not wait until it expires. */
 static void what_is_given_to_nobody_comes_back(void **state)
 {
     char gone[41], channel[32], message[128];

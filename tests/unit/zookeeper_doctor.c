@@ -94,7 +94,7 @@ static void observers_do_not_vote(void **state)
     assert_false(is_told("not-named"));
 }
 
-/* Where conf is closed, mntr knows how many there are and who is in step. */
+/* Where conf is closed, mntr knows how many there are and which are in sync. */
 static void the_rest_of_the_ensemble(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 // Curator's locks as their users have them, driven by lines. Each has a thread of its own, since
-// only who took one may free it.
+// only its owner may release it.
 //     new NUMBER KIND PATH    mutex, read or write
 //     try NUMBER              once                 -> NUMBER yes | NUMBER no
 //     wait NUMBER             until it is there    -> NUMBER yes
