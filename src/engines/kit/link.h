@@ -15,16 +15,17 @@
  *               link_come_up(), or with link_fail(). Requests wait.
  *   UP          requests are sent in the order of their submission.
  *   LEAVING     nothing new is sent. When all that was sent is answered, the next connection
- * begins: if this one were closed at once, those requests would be in doubt.
+ *               begins. Closing at once would leave those requests in doubt.
  *
  * Requests. A request is embedded by the protocol in an object of its own, and belongs to the link
  * from link_submit() until the protocol takes it back with link_take(), for the reply, or the link
  * ends it: failed() unless it is no longer wanted, then free_request(). Every wanted request is
  * answered exactly once, from the loop and never from inside link_submit(). failed() gets:
  *
- *   UNCERTAIN    it was sent, perhaps, and the connection broke or no reply came in time: the
- * server may have executed it, or may do so later; another      the server never executed it: its
- * last byte has not left this machine. Mostly UNREACHABLE.
+ *   UNCERTAIN    it may have been sent, and the connection broke or no reply came in time: the
+ *                server may have executed it, or may do so later
+ *   any other    the server never executed it: its last byte has not left this machine. Mostly
+ *                UNREACHABLE
  *
  * A request is in doubt if `end`, the place of its last byte in the stream, is among those that may
  * have left (stream_sent()). The protocol sets `end` when it writes; UINT64_MAX: not all is
