@@ -1,4 +1,5 @@
-/* Rules as tables: which rows apply, and what their texts become. */
+/* Rules as tables: which rows apply, and what their texts become. Visits: their rounds and their
+ * end. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,7 +9,9 @@
 
 #include <cmocka.h>
 
+#include "base/container.h"
 #include "engines/kit/doctor.h"
+#include "support/loop_virtual.h"
 
 struct doctor_facts {
     int heat;
@@ -111,6 +114,162 @@ static void long_values_are_cut(void **state)
     assert_int_equal(strspn(seen + strlen("1 hot here|"), "x"), DOCTOR_TEXT_MAX - 1);
 }
 
+/* ---- visits ---- */
+
+#define PATIENCE_NS (3 * NS_PER_SEC)
+
+/* An engine, and what has come of its visits. */
+static struct engine engine;
+static struct doctor_visit *visits;
+static char story[256];
+static struct stile_error ended;
+
+struct visit {
+    struct doctor_visit base;
+    unsigned answered;
+};
+
+static void add_word(const char *word)
+{
+    strcat(story, word);
+}
+
+/* Rounds 0 and 1 have two questions, one of which is answered at once in round 1. Round 2 has none.
+ */
+static bool ask(struct doctor_visit *visit, unsigned round)
+{
+    char word[16];
+    snprintf(word, sizeof word, "ask%u ", round);
+    add_word(word);
+    for (unsigned i = 0; round < 2 && i < 2; i++)
+        doctor_asked(visit);
+    if (round == 1)
+        doctor_answered(visit);
+    return round <= 2;
+}
+
+static void judge(struct doctor_visit *visit, struct stile_error *err)
+{
+    add_word("judge ");
+    if (!container_of(visit, struct visit, base)->answered)
+        error_set(err, STILE_UNREACHABLE, 0, "nobody has answered");
+    doctor_report_to_query(visit->query, &(struct stile_finding){.id = "found"});
+}
+
+static void leave(struct doctor_visit *visit)
+{
+    (void)visit;
+    add_word("leave ");
+}
+
+static void forked(struct doctor_visit *visit)
+{
+    (void)visit;
+    add_word("forked ");
+}
+
+static void on_finding(struct query *query, const struct stile_finding *finding)
+{
+    assert_non_null(query->state);
+    add_word(finding->id);
+    add_word(" ");
+}
+
+static void on_done(struct query *query, const struct stile_error *err)
+{
+    assert_null(query->state);
+    error_copy(&ended, err);
+    add_word("done");
+}
+
+static const struct engine_events engine_events = {.finding = on_finding, .done = on_done};
+static const struct doctor_plan plan = {
+    .patience_ns = PATIENCE_NS, .ask = ask, .judge = judge, .leave = leave, .forked = forked};
+
+static struct visit *begin(struct query *query)
+{
+    *query = (struct query){.engine = &engine};
+    story[0] = '\0';
+    doctor_visit_begin(&plan, sizeof(struct visit), query, &visits);
+    return (struct visit *)visits;
+}
+
+static void answer(struct visit *visit)
+{
+    visit->answered++;
+    doctor_answered(&visit->base);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    engine = (struct engine){.events = &engine_events};
+    return loop_virtual_new(&engine.loop, 1);
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    assert_null(visits);
+    assert_int_equal(engine.loop->n_timers, 0);
+    assert_int_equal(engine.loop->reserved, 0);
+    loop_free(engine.loop);
+    return 0;
+}
+
+static void a_round_begins_when_the_last_is_answered(void **state)
+{
+    struct query query;
+    struct visit *visit = begin(&query);
+    (void)state;
+    answer(visit);
+    assert_string_equal(story, "ask0 ");
+    answer(visit);
+    assert_string_equal(story, "ask0 ask1 ");
+    answer(visit);
+    assert_string_equal(story, "ask0 ask1 ask2 ask3 judge found leave done");
+    assert_int_equal(ended.status, STILE_OK);
+}
+
+/* Each round has the whole of its time. */
+static void a_round_that_is_not_answered_is_the_last(void **state)
+{
+    struct query query;
+    struct visit *visit = begin(&query);
+    (void)state;
+    loop_virtual_advance(engine.loop, PATIENCE_NS - 1);
+    answer(visit);
+    answer(visit);
+    loop_virtual_advance(engine.loop, PATIENCE_NS - 1);
+    assert_string_equal(story, "ask0 ask1 ");
+    loop_virtual_advance(engine.loop, 1);
+    assert_string_equal(story, "ask0 ask1 judge found leave done");
+    assert_int_equal(ended.status, STILE_OK);
+    begin(&query);
+    loop_virtual_advance(engine.loop, PATIENCE_NS);
+    assert_string_equal(story, "ask0 judge found leave done");
+    assert_int_equal(ended.status, STILE_UNREACHABLE);
+}
+
+static void visits_of_an_engine_that_closes(void **state)
+{
+    struct query one, two;
+    struct visit *first = begin(&one);
+    (void)state;
+    begin(&two);
+    doctor_visits_forked(visits);
+    assert_string_equal(story, "ask0 forked forked ");
+    for (int i = 0; i < 3; i++)
+        answer(first);
+    story[0] = '\0';
+    doctor_visits_drop(&visits);
+    assert_string_equal(story, "leave ");
+    assert_null(one.state);
+    assert_null(two.state);
+}
+
+/* ---- all ---- */
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -118,6 +277,11 @@ int main(void)
         cmocka_unit_test(values_stand_in_every_text),
         cmocka_unit_test(a_rule_decides_where_and_how_severe),
         cmocka_unit_test(long_values_are_cut),
+        cmocka_unit_test_setup_teardown(a_round_begins_when_the_last_is_answered, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(a_round_that_is_not_answered_is_the_last, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(visits_of_an_engine_that_closes, set_up, tear_down),
     };
     return cmocka_run_group_tests_name("kit_doctor", tests, NULL, NULL);
 }

@@ -1,8 +1,9 @@
-/* What the state of a cluster's members means for locks: findings, without any request. */
+/* What the doctor asks the members of a cluster, and what follows from the answers. */
 #ifndef STILE_ETCD_DOCTOR_H
 #define STILE_ETCD_DOCTOR_H
 
 #include "engines/etcd/connection.h"
+#include "engines/kit/doctor.h"
 
 #define LISTED_MAX 64
 #define ALARMS_MAX 16
@@ -36,27 +37,14 @@ struct cluster_status {
     struct active_alarm alarms[ALARMS_MAX];
     size_t n_alarms;
     struct stile_error alarm_error, lease_error;
+    int64_t lease_id;
     int64_t lease_seconds; /* granted where 1 s was asked for; 0: not known */
 };
 
-typedef void finding_fn(void *data, const struct stile_finding *finding);
-
-void etcd_doctor_diagnose(const struct cluster_status *cluster, finding_fn *fn, void *data);
+/* The rules, without any request. */
+void etcd_doctor_diagnose(const struct cluster_status *cluster, doctor_report *report, void *data);
 
 /* Whether it can be asked about the whole cluster. */
 bool etcd_member_is_sound(const struct cluster_status *cluster, size_t i);
-
-/* ---- known defects of releases ---- */
-
-struct defect {
-    unsigned fixed[3]; /* in 3.4.N, 3.5.N, 3.6.N; 0: never had it */
-    enum stile_severity severity;
-    bool alone; /* where there is one member only */
-    const char *id, *what, *why;
-};
-
-/* The next one after `last` (NULL: the first) that this release has, or NULL. */
-const struct defect *etcd_defect_next(const struct defect *last, const char *version,
-                                      size_t voters);
 
 #endif

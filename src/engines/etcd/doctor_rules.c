@@ -1,114 +1,24 @@
 /* What the members' answers mean for locks: findings, without any request. */
-#include "engines/etcd/doctor.h"
-
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "engines/etcd/doctor.h"
+
 #define LAG_MAX        1000 /* entries; some are always under way */
 #define LEASE_LONG_S   10   /* the default TTL */
 #define WHERE_LIST_MAX 600
+#define OLDEST_MINOR   4 /* of 3.x */
 
 enum { ALARM_NO_SPACE = 1, ALARM_CORRUPT = 2 };
 
-struct diagnosis {
+struct doctor_facts {
     const struct cluster_status *cluster;
-    finding_fn *fn;
-    void *data;
+    /* What a rule is applied to, if it is not the whole cluster. */
+    const struct member_status *member;
+    const struct listed_member *listed;
+    const struct active_alarm *alarm;
 };
-
-/* ---- known defects of releases ---- */
-
-#define OLDEST_MINOR 4
-#define NEWEST_MINOR 6
-
-static const struct defect too_old = {.severity = STILE_DANGER,
-                                      .id = "old",
-                                      .what = "is too old",
-                                      .why = "stile refuses it: it needs features of 3.4."};
-
-static const struct defect known[] = {
-    {.fixed = {0, 3, 0},
-     .severity = STILE_DANGER,
-     .id = "old-disagrees",
-     .what = "may lose writes when a member crashes",
-     .why = "Members then disagree, and two clients may hold one lock."},
-    {.fixed = {21, 5, 0},
-     .severity = STILE_DANGER,
-     .alone = true,
-     .id = "old-forgets",
-     .what = "as a single member answers before a write is on disk",
-     .why = "After a crash a grant may be forgotten, and its token given out again."},
-    {.fixed = {32, 14, 0},
-     .severity = STILE_WARNING,
-     .id = "old-goes-back",
-     .what = "may come back at an earlier revision after a crash during a compaction",
-     .why = "Tokens are revisions: one may be given out again."},
-    {.fixed = {31, 13, 0},
-     .severity = STILE_NOTE,
-     .id = "old-revokes",
-     .what = "may revoke a lease that was renewed",
-     .why = "A leader that was cut off or stopped does so when it is back: a live holder loses "
-            "its lock, and is notified."},
-    {.fixed = {38, 23, 5},
-     .severity = STILE_NOTE,
-     .id = "old-keep-alive",
-     .what = "may answer a keep-alive with success although the lease was revoked",
-     .why = "stile checks its keys instead; other clients of the same locks may not."},
-    {.fixed = {36, 18, 0},
-     .severity = STILE_NOTE,
-     .id = "old-watch",
-     .what = "may miss a deletion in a watch that begins in the past",
-     .why = "stile does not watch the past; a waiter of another client may wait for ever."},
-    {.fixed = {42, 28, 0},
-     .severity = STILE_NOTE,
-     .id = "old-read",
-     .what = "may answer with stale data after a pause or a change of the leader",
-     .why = "stile never holds past its own deadline; other clients may."},
-};
-
-#define N_KNOWN (sizeof known / sizeof *known)
-
-struct release {
-    unsigned major, minor, patch;
-};
-
-static struct release read_release(const char *version)
-{
-    struct release r = {0};
-    sscanf(version, "%u.%u.%u", &r.major, &r.minor, &r.patch);
-    return r;
-}
-
-const struct defect *etcd_defect_next(const struct defect *last, const char *version, size_t voters)
-{
-    struct release r = read_release(version);
-    if (r.major < 3 || (r.major == 3 && r.minor < OLDEST_MINOR))
-        return last ? NULL : &too_old;
-    if (r.major != 3 || r.minor > NEWEST_MINOR)
-        return NULL;
-    for (const struct defect *d = last ? last + 1 : known; d < known + N_KNOWN; d++) {
-        if (r.patch < d->fixed[r.minor - OLDEST_MINOR] && (!d->alone || voters == 1))
-            return d;
-    }
-    return NULL;
-}
-
-static void defect_cure(char *cure, size_t size, const struct defect *defect, const char *version)
-{
-    struct release r = read_release(version);
-    if (defect == &too_old)
-        snprintf(cure, size, "Upgrade it, member by member.");
-    else
-        snprintf(cure, size, "Upgrade it to 3.%u.%u or later, member by member.", r.minor,
-                 defect->fixed[r.minor - OLDEST_MINOR]);
-}
-
-static void report(const struct diagnosis *d, const char *where, struct stile_finding finding)
-{
-    finding.where = where;
-    d->fn(d->data, &finding);
-}
 
 /* ---- which members answer ---- */
 
@@ -117,7 +27,7 @@ static bool answers(const struct member_status *member)
     return member->error.status == STILE_OK;
 }
 
-/* What the others are compared with. */
+/* The others are compared with it. */
 static const struct member_status *first_to_answer(const struct cluster_status *cluster)
 {
     for (size_t i = 0; i < cluster->n_members; i++) {
@@ -168,58 +78,59 @@ static size_t count_voters_answering(const struct cluster_status *cluster)
     return n;
 }
 
-/* ---- one endpoint ---- */
-
-static void report_down(const struct diagnosis *d, const struct member_status *member)
+static bool all_answer(const struct cluster_status *cluster)
 {
-    char what[320], why[160] = "A client may try it next.";
-    size_t all = count_voters(d->cluster), there = count_voters_answering(d->cluster);
-    bool led = any_leader(d->cluster);
-    snprintf(what, sizeof what, "no answer (%s)", member->error.message);
-    if (!led)
-        strcpy(why, "No member that answers has a leader.");
-    else if (all > 0 && there > all / 2 + 1)
-        snprintf(
-            why, sizeof why,
-            "%zu of %zu voting members answer: %zu more may fail before nothing can be locked.",
-            there, all, there - (all / 2 + 1));
-    else if (all > 0)
-        snprintf(why, sizeof why,
-                 "%zu of %zu voting members answer: with one less nothing can be locked, and "
-                 "every holder loses its lock.",
-                 there, all);
-    report(d, member->where,
-           (struct stile_finding){.severity = led ? STILE_WARNING : STILE_DANGER,
-                                  .id = "down",
-                                  .what = what,
-                                  .why = why,
-                                  .cure = "Start it, or remove it from the cluster and the URL.",
-                                  .command = "etcdctl endpoint health --cluster"});
+    for (size_t i = 0; i < cluster->n_members; i++) {
+        if (!answers(&cluster->members[i]))
+            return false;
+    }
+    return true;
 }
 
-static void report_leader(const struct diagnosis *d, const struct member_status *member)
+/* ---- one endpoint ---- */
+
+static void note_loss(struct doctor_draft *draft, const struct cluster_status *cluster)
 {
-    if (member->leader)
-        return;
-    if (any_leader(d->cluster))
-        report(d, member->where,
-               (struct stile_finding){
-                   .severity = STILE_WARNING,
-                   .id = "cut-off",
-                   .what = "it sees no leader, though others do",
-                   .why = "It is cut off from the others, so the cluster has one member less.",
-                   .cure = "Look at the network between the members, and at its log.",
-                   .command = "etcdctl endpoint status --cluster"});
+    size_t all = count_voters(cluster), there = count_voters_answering(cluster);
+    if (!any_leader(cluster))
+        doctor_put(draft, "No member that answers has a leader.");
+    else if (all == 0)
+        doctor_put(draft, "A client may try it next.");
+    else if (there > all / 2 + 1)
+        doctor_put(
+            draft,
+            "%zu of %zu voting members answer: %zu more may fail before nothing can be locked.",
+            there, all, there - (all / 2 + 1));
     else
-        report(
-            d, member->where,
-            (struct stile_finding){
-                .severity = STILE_DANGER,
-                .id = "no-leader",
-                .what = "it sees no leader",
-                .why = "Nothing can be locked, and every holder loses its lock at its deadline.",
-                .cure = "Start the members that are down; more than half must reach one another.",
-                .command = "etcdctl endpoint status --cluster"});
+        doctor_put(draft,
+                   "%zu of %zu voting members answer: with one less nothing can be locked, and "
+                   "every holder loses its lock.",
+                   there, all);
+}
+
+static bool is_down(struct doctor_draft *draft, const struct doctor_facts *facts)
+{
+    draft->severity = any_leader(facts->cluster) ? STILE_WARNING : STILE_DANGER;
+    doctor_put(draft, "%s", facts->member->error.message);
+    note_loss(draft, facts->cluster);
+    return !answers(facts->member);
+}
+
+static bool sees_no_leader(struct doctor_draft *draft, const struct doctor_facts *facts)
+{
+    (void)draft;
+    return answers(facts->member) && !facts->member->leader;
+}
+
+static bool has_leader(struct doctor_draft *draft, const struct doctor_facts *facts)
+{
+    (void)draft;
+    return any_leader(facts->cluster);
+}
+
+static bool is_cut_off(struct doctor_draft *draft, const struct doctor_facts *facts)
+{
+    return sees_no_leader(draft, facts) && has_leader(draft, facts);
 }
 
 static uint64_t highest_applied(const struct cluster_status *cluster, uint64_t id)
@@ -233,81 +144,151 @@ static uint64_t highest_applied(const struct cluster_status *cluster, uint64_t i
     return highest;
 }
 
-static void report_lag(const struct diagnosis *d, const struct member_status *member)
+static bool lags(struct doctor_draft *draft, const struct doctor_facts *facts)
 {
-    char what[80];
-    uint64_t behind = highest_applied(d->cluster, member->cluster) - member->applied;
-    if (behind <= LAG_MAX)
-        return;
-    snprintf(what, sizeof what, "it is %" PRIu64 " entries behind the others", behind);
-    report(d, member->where,
-           (struct stile_finding){.severity = STILE_WARNING,
-                                  .id = "lags",
-                                  .what = what,
-                                  .why = "Requests to it wait until it has caught up: locks may be "
-                                         "lost for lack of a renewal in time.",
-                                  .cure = "Look at its disk and its load.",
-                                  .command = "etcdctl endpoint status --cluster"});
+    const struct member_status *member = facts->member;
+    uint64_t behind = highest_applied(facts->cluster, member->cluster) - member->applied;
+    doctor_put(draft, "%" PRIu64, behind);
+    return answers(member) && behind > LAG_MAX;
 }
 
-/* Under which other address it was seen, or NULL. */
-static const char *same_member_as(const struct cluster_status *cluster,
-                                  const struct member_status *member)
+static bool is_learner(struct doctor_draft *draft, const struct doctor_facts *facts)
 {
-    for (const struct member_status *m = cluster->members; m < member; m++) {
-        if (answers(m) && m->cluster == member->cluster && m->id == member->id)
-            return m->where;
-    }
-    return NULL;
+    (void)draft;
+    return answers(facts->member) && facts->member->learner;
 }
 
-/* Compared with the first one that answers. */
-static void report_identity(const struct diagnosis *d, const struct member_status *member)
+static bool is_of_other_cluster(struct doctor_draft *draft, const struct doctor_facts *facts)
 {
-    char what[400];
-    const char *other = same_member_as(d->cluster, member);
-    if (member->cluster != first_to_answer(d->cluster)->cluster) {
-        snprintf(what, sizeof what, "it belongs to another cluster than %s",
-                 first_to_answer(d->cluster)->where);
-        report(d, member->where,
-               (struct stile_finding){
-                   .severity = STILE_DANGER,
-                   .id = "other-cluster",
-                   .what = what,
-                   .why = "Each cluster knows only its own locks: clients of two clusters can hold "
-                          "the same one.",
-                   .cure = "Name the members of one cluster only, the same ones in every URL.",
-                   .command = "etcdctl endpoint status"});
-    } else if (other) {
-        snprintf(what, sizeof what, "it is the same member as %s", other);
-        report(d, member->where,
-               (struct stile_finding){.severity = STILE_NOTE,
-                                      .id = "named-twice",
-                                      .what = what,
-                                      .why = "When it is down, both addresses are.",
-                                      .cure = "Name each member once."});
-    }
+    const struct member_status *first = first_to_answer(facts->cluster);
+    doctor_put(draft, "%s", first ? first->where : "");
+    return answers(facts->member) && facts->member->cluster != first->cluster;
 }
 
-static void report_member(const struct diagnosis *d, const struct member_status *member)
+/* Seen under another address before. */
+static bool is_named_twice(struct doctor_draft *draft, const struct doctor_facts *facts)
 {
-    if (!answers(member)) {
-        report_down(d, member);
-        return;
-    }
-    report_leader(d, member);
-    report_lag(d, member);
-    if (member->learner)
-        report(d, member->where,
-               (struct stile_finding){.severity = STILE_WARNING,
-                                      .id = "learner",
-                                      .what = "it is only a learner",
-                                      .why = "It does not serve clients.",
-                                      .cure = "Name the voting members in the URL."});
-    report_identity(d, member);
+    const struct member_status *member = facts->member, *m = facts->cluster->members;
+    while (m < member && !(answers(m) && m->cluster == member->cluster && m->id == member->id))
+        m++;
+    doctor_put(draft, "%s", m->where);
+    return answers(member) && m < member &&
+           member->cluster == first_to_answer(facts->cluster)->cluster;
 }
 
-/* ---- versions ---- */
+#define STATUS "etcdctl endpoint status --cluster"
+
+static const struct doctor_rule member_rules[] = {
+    {"down", STILE_DANGER, is_down, .what = "no answer ($1)", .why = "$2",
+     .cure = "Start it, or remove it from the cluster and the URL.",
+     .command = "etcdctl endpoint health --cluster"},
+    {"cut-off", STILE_WARNING, is_cut_off, .what = "it sees no leader, though others do",
+     .why = "It is cut off from the others, so the cluster has one member less.",
+     .cure = "Look at the network between the members, and at its log.", .command = STATUS},
+    {"no-leader", STILE_DANGER, sees_no_leader, .unless = has_leader, .what = "it sees no leader",
+     .why = "Nothing can be locked, and every holder loses its lock at its deadline.",
+     .cure = "Start the members that are down; more than half must reach one another.",
+     .command = STATUS},
+    {"lags", STILE_WARNING, lags, .what = "it is $1 entries behind the others",
+     .why = "Requests to it wait until it has caught up: locks may be lost for lack of a renewal "
+            "in time.",
+     .cure = "Look at its disk and its load.", .command = STATUS},
+    {"learner", STILE_WARNING, is_learner, .what = "it is only a learner",
+     .why = "It does not serve clients.", .cure = "Name the voting members in the URL."},
+    {"other-cluster", STILE_DANGER, is_of_other_cluster,
+     .what = "it belongs to another cluster than $1",
+     .why = "Each cluster knows only its own locks: clients of two clusters can hold the same one.",
+     .cure = "Name the members of one cluster only, the same ones in every URL.",
+     .command = "etcdctl endpoint status"},
+    {"named-twice", STILE_NOTE, is_named_twice, .what = "it is the same member as $1",
+     .why = "When it is down, both addresses are.", .cure = "Name each member once."},
+    {0},
+};
+
+/* ---- known defects of releases ---- */
+
+struct release {
+    unsigned major, minor, patch;
+};
+
+static struct release read_release(const char *version)
+{
+    struct release r = {0};
+    sscanf(version, "%u.%u.%u", &r.major, &r.minor, &r.patch);
+    return r;
+}
+
+static bool is_too_old(struct doctor_draft *draft, const struct doctor_facts *facts)
+{
+    struct release r = read_release(facts->member->version);
+    doctor_put(draft, "%s", facts->member->version);
+    return r.major < 3 || (r.major == 3 && r.minor < OLDEST_MINOR);
+}
+
+/* The rule's field lists the first release without the defect of each minor version that has it. */
+static bool has_defect(struct doctor_draft *draft, const struct doctor_facts *facts)
+{
+    struct release r = read_release(facts->member->version), fixed = {0};
+    const char *at = draft->rule->field;
+    for (int n; sscanf(at, "%u.%u.%u%n", &fixed.major, &fixed.minor, &fixed.patch, &n) == 3;
+         at += n)
+        if (fixed.major == r.major && fixed.minor == r.minor)
+            break;
+    doctor_put(draft, "%s", facts->member->version);
+    doctor_put(draft, "%u.%u.%u", fixed.major, fixed.minor, fixed.patch);
+    return fixed.major == r.major && fixed.minor == r.minor && r.patch < fixed.patch;
+}
+
+static bool is_not_alone(struct doctor_draft *draft, const struct doctor_facts *facts)
+{
+    (void)draft;
+    return count_voters(facts->cluster) != 1;
+}
+
+#define UPGRADE "Upgrade it to $2 or later, member by member."
+
+static const struct doctor_rule defects[] = {
+    {"old", STILE_DANGER, is_too_old, .what = "etcd $1 is too old",
+     .why = "stile refuses it: it needs features of 3.4.", .cure = "Upgrade it, member by member."},
+    {"old-disagrees", STILE_DANGER, has_defect, .field = "3.5.3",
+     .what = "etcd $1 may lose writes when a member crashes",
+     .why = "Members then disagree, and two clients may hold one lock.", .cure = UPGRADE},
+    {"old-forgets", STILE_DANGER, has_defect, .unless = is_not_alone, .field = "3.4.21 3.5.5",
+     .what = "etcd $1 as a single member answers before a write is on disk",
+     .why = "After a crash a grant may be forgotten, and its token given out again.",
+     .cure = UPGRADE},
+    {"old-goes-back", STILE_WARNING, has_defect, .field = "3.4.32 3.5.14",
+     .what = "etcd $1 may come back at an earlier revision after a crash during a compaction",
+     .why = "Tokens are revisions: one may be given out again.", .cure = UPGRADE},
+    {"old-revokes", STILE_NOTE, has_defect, .field = "3.4.31 3.5.13",
+     .what = "etcd $1 may revoke a lease that was renewed",
+     .why = "A leader that was cut off or stopped does so when it is back: a live holder loses its "
+            "lock, and is notified.",
+     .cure = UPGRADE},
+    {"old-keep-alive", STILE_NOTE, has_defect, .field = "3.4.38 3.5.23 3.6.5",
+     .what = "etcd $1 may answer a keep-alive with success although the lease was revoked",
+     .why = "stile checks its keys instead; other clients of the same locks may not.",
+     .cure = UPGRADE},
+    {"old-watch", STILE_NOTE, has_defect, .field = "3.4.36 3.5.18",
+     .what = "etcd $1 may miss a deletion in a watch that begins in the past",
+     .why = "stile does not watch the past; a waiter of another client may wait for ever.",
+     .cure = UPGRADE},
+    {"old-read", STILE_NOTE, has_defect, .field = "3.4.42 3.5.28",
+     .what = "etcd $1 may answer with stale data after a pause or a change of the leader",
+     .why = "stile never holds past its own deadline; other clients may.", .cure = UPGRADE},
+    {0},
+};
+
+static bool note_version(struct doctor_draft *draft, const struct doctor_facts *facts)
+{
+    doctor_put(draft, "%s", facts->member->version);
+    return true;
+}
+
+static const struct doctor_rule no_defect[] = {
+    {"version", STILE_FINE, note_version, .what = "etcd $1"},
+    {0},
+};
 
 /* The members that run it; false: an earlier one does, and it was reported with that. */
 static bool list_of_version(char where[WHERE_LIST_MAX], const struct cluster_status *cluster,
@@ -323,189 +304,148 @@ static bool list_of_version(char where[WHERE_LIST_MAX], const struct cluster_sta
         size_t len = strlen(where);
         snprintf(where + len, WHERE_LIST_MAX - len, "%s%s", len ? ", " : "", member->where);
     }
-    return true;
-}
-
-static void report_version(const struct diagnosis *d, const char *where, const char *version)
-{
-    const struct defect *defect = NULL;
-    char what[200], cure[120];
-    snprintf(what, sizeof what, "etcd %s", version);
-    while ((defect = etcd_defect_next(defect, version, count_voters(d->cluster)))) {
-        snprintf(what, sizeof what, "etcd %s %s", version, defect->what);
-        defect_cure(cure, sizeof cure, defect, version);
-        report(d, where,
-               (struct stile_finding){.severity = defect->severity,
-                                      .id = defect->id,
-                                      .what = what,
-                                      .why = defect->why,
-                                      .cure = cure});
-    }
-    if (!etcd_defect_next(NULL, version, count_voters(d->cluster)))
-        report(d, where,
-               (struct stile_finding){.severity = STILE_FINE, .id = "version", .what = what});
-}
-
-static void report_versions(const struct diagnosis *d)
-{
-    char where[WHERE_LIST_MAX];
-    for (size_t i = 0; i < d->cluster->n_members; i++) {
-        if (answers(&d->cluster->members[i]) && list_of_version(where, d->cluster, i))
-            report_version(d, where, d->cluster->members[i].version);
-    }
+    return answers(&cluster->members[i]);
 }
 
 /* ---- alarms ---- */
 
-static const char *name_of(const struct cluster_status *cluster, uint64_t id)
+static bool is_alarm(struct doctor_draft *draft, const struct doctor_facts *facts)
 {
-    for (size_t i = 0; i < cluster->n_listed; i++) {
-        if (cluster->listed[i].id == id && *cluster->listed[i].name)
-            return cluster->listed[i].name;
-    }
-    return "a member";
+    const struct cluster_status *cluster = facts->cluster;
+    size_t i = 0;
+    while (i < cluster->n_listed && cluster->listed[i].id != facts->alarm->id)
+        i++;
+    bool named = i < cluster->n_listed && *cluster->listed[i].name;
+    doctor_put(draft, "%s", named ? cluster->listed[i].name : "a member");
+    return facts->alarm->kind == draft->rule->column;
 }
 
-static void report_alarm(const struct diagnosis *d, const struct active_alarm *alarm)
+static const struct doctor_rule alarm_rules[] = {
+    {"no-space", STILE_DANGER, is_alarm, .column = ALARM_NO_SPACE,
+     .what = "the alarm NOSPACE is on: the database of $1 is full",
+     .why = "Nothing can be locked until space is freed.",
+     .cure = "Compact the history, defragment each member, then disarm.",
+     .command = "etcdctl compact REVISION\netcdctl defrag --cluster\netcdctl alarm disarm"},
+    {"corrupt", STILE_DANGER, is_alarm, .column = ALARM_CORRUPT,
+     .what = "the alarm CORRUPT is on: members disagree about their data",
+     .why = "Two holders may each be right on their own member.",
+     .cure = "Replace the member that differs, from a snapshot of another.",
+     .command = "etcdctl endpoint hashkv --cluster"},
+    {0},
+};
+
+/* ---- the whole cluster ---- */
+
+static bool alarms_are_unknown(struct doctor_draft *draft, const struct doctor_facts *facts)
 {
-    char what[160];
-    if (alarm->kind == ALARM_NO_SPACE) {
-        snprintf(what, sizeof what, "the alarm NOSPACE is on: the database of %s is full",
-                 name_of(d->cluster, alarm->id));
-        report(d, NULL,
-               (struct stile_finding){
-                   .severity = STILE_DANGER,
-                   .id = "no-space",
-                   .what = what,
-                   .why = "Nothing can be locked until space is freed.",
-                   .cure = "Compact the history, defragment each member, then disarm.",
-                   .command = "etcdctl compact REVISION\netcdctl defrag --cluster\n"
-                              "etcdctl alarm disarm"});
-    } else if (alarm->kind == ALARM_CORRUPT) {
-        report(d, NULL,
-               (struct stile_finding){
-                   .severity = STILE_DANGER,
-                   .id = "corrupt",
-                   .what = "the alarm CORRUPT is on: members disagree about their data",
-                   .why = "Two holders may each be right on their own member.",
-                   .cure = "Replace the member that differs, from a snapshot of another.",
-                   .command = "etcdctl endpoint hashkv --cluster"});
-    }
+    doctor_put(draft, "%s", facts->cluster->alarm_error.message);
+    return facts->cluster->alarm_error.status != STILE_OK;
 }
 
-static void report_alarms(const struct diagnosis *d)
+static bool is_without_alarms(struct doctor_draft *draft, const struct doctor_facts *facts)
 {
-    const struct cluster_status *cluster = d->cluster;
-    for (size_t i = 0; i < cluster->n_alarms; i++)
-        report_alarm(d, &cluster->alarms[i]);
-    if (cluster->alarm_error.status)
-        report(d, NULL,
-               (struct stile_finding){.severity = STILE_NOTE,
-                                      .id = "alarms-unknown",
-                                      .what = "the alarms could not be read",
-                                      .why = cluster->alarm_error.message});
-    else if (any_leader(cluster) && cluster->n_alarms == 0)
-        report(d, NULL,
-               (struct stile_finding){
-                   .severity = STILE_FINE, .id = "alarms", .what = "no alarm is on"});
+    return !alarms_are_unknown(draft, facts) && any_leader(facts->cluster) &&
+           facts->cluster->n_alarms == 0;
 }
 
-/* ---- all of them ---- */
-
-static void report_unnamed(const struct diagnosis *d)
+static bool has_one_voter(struct doctor_draft *draft, const struct doctor_facts *facts)
 {
-    const struct cluster_status *cluster = d->cluster;
-    char what[200];
-    for (size_t i = 0; i < cluster->n_listed; i++) {
-        if (cluster->listed[i].learner || is_named(cluster, cluster->listed[i].id))
-            continue;
-        snprintf(what, sizeof what, "the member %s is not in the URL",
-                 *cluster->listed[i].name ? cluster->listed[i].name : "without a name");
-        report(d, NULL,
-               (struct stile_finding){.severity = STILE_NOTE,
-                                      .id = "not-named",
-                                      .what = what,
-                                      .why = "Clients do not try it when the named ones are down.",
-                                      .cure = "Name all members in the URL."});
-    }
+    (void)draft;
+    return count_voters(facts->cluster) == 1;
 }
 
-static bool all_answer(const struct cluster_status *cluster)
+static bool has_even_voters(struct doctor_draft *draft, const struct doctor_facts *facts)
 {
+    size_t n = count_voters(facts->cluster), there = count_voters_answering(facts->cluster);
+    doctor_put(draft, "%zu voting members, %zu of them answer%s here", n, there,
+               there == 1 ? "s" : "");
+    return n > 0 && n % 2 == 0;
+}
+
+static bool has_odd_voters(struct doctor_draft *draft, const struct doctor_facts *facts)
+{
+    return !has_even_voters(draft, facts) && count_voters(facts->cluster) > 1;
+}
+
+static bool has_lease(struct doctor_draft *draft, const struct doctor_facts *facts)
+{
+    doctor_put(draft, "%" PRId64, facts->cluster->lease_seconds);
+    return facts->cluster->lease_seconds > 0;
+}
+
+static bool has_long_lease(struct doctor_draft *draft, const struct doctor_facts *facts)
+{
+    return has_lease(draft, facts) && facts->cluster->lease_seconds > LEASE_LONG_S;
+}
+
+/* A full database has an alarm. */
+static bool has_no_lease(struct doctor_draft *draft, const struct doctor_facts *facts)
+{
+    const struct stile_error *error = &facts->cluster->lease_error;
+    doctor_put(draft, "%s", error->message);
+    return facts->cluster->lease_seconds <= 0 && error->status && error->native != FAULT_NO_SPACE;
+}
+
+#define SHORTEST "the shortest lease is $1 s: shorter TTLs are raised to that"
+
+static const struct doctor_rule cluster_rules[] = {
+    {"alarms-unknown", STILE_NOTE, alarms_are_unknown, .what = "the alarms could not be read",
+     .why = "$1"},
+    {"alarms", STILE_FINE, is_without_alarms, .what = "no alarm is on"},
+    {"one-member", STILE_WARNING, has_one_voter, .what = "one voting member",
+     .why = "While it is down nothing can be locked, and if its disk is lost, tokens begin again.",
+     .cure = "Run three members: they go on while one is down."},
+    {"even", STILE_NOTE, has_even_voters, .what = "$1",
+     .why = "It tolerates no more failures than one member less would.",
+     .cure = "Add a member, or remove one."},
+    {"members", STILE_FINE, has_odd_voters, .what = "$1"},
+    {"lease-long", STILE_WARNING, has_long_lease, .what = SHORTEST,
+     .why = "A dead holder's lock lasts this long. It is one and a half election timeouts.",
+     .cure = "Set --election-timeout of all members lower."},
+    {"lease", STILE_FINE, has_lease, .unless = has_long_lease, .what = SHORTEST},
+    {"no-lease", STILE_DANGER, has_no_lease, .what = "the members grant no lease", .why = "$1",
+     .cure = "Look again in a few seconds; if it stays so, more than half of the members don't "
+             "reach one another."},
+    {0},
+};
+
+/* ---- members that the URL does not name ---- */
+
+static bool is_not_named(struct doctor_draft *draft, const struct doctor_facts *facts)
+{
+    const struct listed_member *listed = facts->listed;
+    doctor_put(draft, "%s", *listed->name ? listed->name : "without a name");
+    return all_answer(facts->cluster) && !listed->learner && !is_named(facts->cluster, listed->id);
+}
+
+static const struct doctor_rule listed_rules[] = {
+    {"not-named", STILE_NOTE, is_not_named, .what = "the member $1 is not in the URL",
+     .why = "Clients do not try it when the named ones are down.",
+     .cure = "Name all members in the URL."},
+    {0},
+};
+
+void etcd_doctor_diagnose(const struct cluster_status *cluster, doctor_report *report, void *data)
+{
+    struct doctor_facts facts = {.cluster = cluster};
+    char where[WHERE_LIST_MAX];
     for (size_t i = 0; i < cluster->n_members; i++) {
-        if (!answers(&cluster->members[i]))
-            return false;
+        facts.member = &cluster->members[i];
+        doctor_apply(member_rules, &facts, facts.member->where, report, data);
     }
-    return true;
-}
-
-static void report_size(const struct diagnosis *d)
-{
-    size_t n = count_voters(d->cluster), there = count_voters_answering(d->cluster);
-    char what[96];
-    snprintf(what, sizeof what, "%zu voting member%s, %zu of them answer%s here", n,
-             n == 1 ? "" : "s", there, there == 1 ? "s" : "");
-    if (n == 1)
-        report(d, NULL,
-               (struct stile_finding){
-                   .severity = STILE_WARNING,
-                   .id = "one-member",
-                   .what = "one voting member",
-                   .why = "While it is down nothing can be locked, and if its disk is lost, tokens "
-                          "begin again.",
-                   .cure = "Run three members: they go on while one is down."});
-    else if (n % 2 == 0)
-        report(d, NULL,
-               (struct stile_finding){
-                   .severity = STILE_NOTE,
-                   .id = "even",
-                   .what = what,
-                   .why = "It tolerates no more failures than one member less would.",
-                   .cure = "Add a member, or remove one."});
-    else
-        report(d, NULL,
-               (struct stile_finding){.severity = STILE_FINE, .id = "members", .what = what});
-}
-
-static void report_lease(const struct diagnosis *d)
-{
-    char what[120];
-    int64_t seconds = d->cluster->lease_seconds;
-    snprintf(what, sizeof what,
-             "the shortest lease is %" PRId64 " s: shorter TTLs are raised to that", seconds);
-    if (seconds > LEASE_LONG_S)
-        report(d, NULL,
-               (struct stile_finding){
-                   .severity = STILE_WARNING,
-                   .id = "lease-long",
-                   .what = what,
-                   .why = "A dead holder's lock lasts this long. It is one and a half "
-                          "election timeouts.",
-                   .cure = "Set --election-timeout of all members lower."});
-    else if (seconds > 0)
-        report(d, NULL,
-               (struct stile_finding){.severity = STILE_FINE, .id = "lease", .what = what});
-    else if (d->cluster->lease_error.status && d->cluster->lease_error.native != FAULT_NO_SPACE)
-        report(d, NULL,
-               (struct stile_finding){
-                   .severity = STILE_DANGER,
-                   .id = "no-lease",
-                   .what = "the members grant no lease",
-                   .why = d->cluster->lease_error.message,
-                   .cure = "Look again in a few seconds; if it stays so, more than half of the "
-                           "members don't reach one another."});
-}
-
-void etcd_doctor_diagnose(const struct cluster_status *cluster, finding_fn *fn, void *data)
-{
-    const struct diagnosis diagnosis = {.cluster = cluster, .fn = fn, .data = data};
-    for (size_t i = 0; i < cluster->n_members; i++)
-        report_member(&diagnosis, &cluster->members[i]);
-    report_versions(&diagnosis);
-    report_alarms(&diagnosis);
-    if (count_voters(cluster) > 0)
-        report_size(&diagnosis);
-    if (all_answer(cluster))
-        report_unnamed(&diagnosis);
-    report_lease(&diagnosis);
+    for (size_t i = 0; i < cluster->n_members; i++) {
+        facts.member = &cluster->members[i];
+        if (list_of_version(where, cluster, i) &&
+            !doctor_apply(defects, &facts, where, report, data))
+            doctor_apply(no_defect, &facts, where, report, data);
+    }
+    for (size_t i = 0; i < cluster->n_alarms; i++) {
+        facts.alarm = &cluster->alarms[i];
+        doctor_apply(alarm_rules, &facts, NULL, report, data);
+    }
+    doctor_apply(cluster_rules, &facts, NULL, report, data);
+    for (size_t i = 0; i < cluster->n_listed; i++) {
+        facts.listed = &cluster->listed[i];
+        doctor_apply(listed_rules, &facts, NULL, report, data);
+    }
 }

@@ -278,6 +278,7 @@ static void end_opening(struct etcd *etcd)
 static void dispose(struct etcd *etcd)
 {
     end_opening(etcd);
+    doctor_visits_drop(&etcd->visits);
     if (etcd->conn) {
         etcd_ghosts_close(etcd);
         etcd_claims_close(etcd);
@@ -469,7 +470,7 @@ static void etcd_forked(struct engine *engine)
 {
     etcd_conn_forked(etcd_of(engine)->conn);
     fork_members(etcd_of(engine)->opening.members);
-    etcd_doctor_forked(etcd_of(engine));
+    doctor_visits_forked(etcd_of(engine)->visits);
 }
 
 static void etcd_renew(struct engine *engine, struct claim *const *claims, size_t n)

@@ -4,6 +4,7 @@
 
 #include "base/container.h"
 #include "engines/etcd/claims.h"
+#include "engines/kit/doctor.h"
 
 #define INFO_MAX 320
 #define SELF_MAX 96
@@ -23,7 +24,6 @@ void etcd_inspect_unwatch(struct engine *engine, struct query *query);
 /* ---- doctor_probe.c ---- */
 
 void etcd_doctor_examine(struct engine *engine, struct query *query);
-void etcd_doctor_forked(struct etcd *etcd);
 
 enum opening_stage {
     OPENING_NOT,    /* it is open, or has failed, or open() has not begun */
@@ -73,10 +73,10 @@ struct etcd {
     struct timer idle_timer;
     struct etcd_claim *recent, **recent_tail; /* claims held, or waiting, for a short time */
     struct timer recent_timer;
-    uint64_t last_release;            /* number of the last request to be released */
-    struct inspection *deferred;      /* inspections that have not begun */
-    struct lingering *lingering;      /* ghosts of claims that have ended */
-    struct examination *examinations; /* of the doctor, under way */
+    uint64_t last_release;       /* number of the last request to be released */
+    struct inspection *deferred; /* inspections that have not begun */
+    struct lingering *lingering; /* ghosts of claims that have ended */
+    struct doctor_visit *visits; /* of the doctor, under way */
 };
 
 static inline struct etcd *etcd_of(struct engine *engine)

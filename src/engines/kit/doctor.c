@@ -3,7 +3,10 @@
 #include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+#include "base/container.h"
 
 /* ---- rules ---- */
 
@@ -65,12 +68,102 @@ void doctor_report_to_query(void *query, const struct stile_finding *finding)
     ((struct query *)query)->engine->events->finding(query, finding);
 }
 
-void doctor_apply(const struct doctor_rule *rules, const struct doctor_facts *facts,
-                  const char *where, doctor_report *report, void *data)
+size_t doctor_apply(const struct doctor_rule *rules, const struct doctor_facts *facts,
+                    const char *where, doctor_report *report, void *data)
 {
+    size_t n = 0;
     for (const struct doctor_rule *rule = rules; rule->id; rule++) {
         struct doctor_draft draft = {.rule = rule, .severity = rule->severity, .where = where};
-        if (applies(&draft, facts))
-            report_draft(&draft, report, data);
+        if (!applies(&draft, facts))
+            continue;
+        report_draft(&draft, report, data);
+        n++;
     }
+    return n;
+}
+
+/* ---- visits ---- */
+
+static struct loop *loop_of(const struct doctor_visit *visit)
+{
+    return visit->query->engine->loop;
+}
+
+static void visit_free(struct doctor_visit *visit)
+{
+    struct doctor_visit **at = visit->visits;
+    while (*at != visit)
+        at = &(*at)->next;
+    *at = visit->next;
+    visit->plan->leave(visit);
+    loop_disarm(loop_of(visit), &visit->timer);
+    loop_unreserve(loop_of(visit), 1);
+    visit->query->state = NULL;
+    free(visit);
+}
+
+static void finish(struct doctor_visit *visit)
+{
+    struct query *query = visit->query;
+    struct stile_error err = {0};
+    visit->plan->judge(visit, &err);
+    visit_free(visit);
+    query->engine->events->done(query, err.status ? &err : NULL);
+}
+
+static void on_timeout(struct timer *timer)
+{
+    finish(container_of(timer, struct doctor_visit, timer));
+}
+
+/* Counts as a question itself: an answer that comes at once must not end the round. */
+static void next_round(struct doctor_visit *visit)
+{
+    visit->pending = 1;
+    loop_arm(loop_of(visit), &visit->timer, loop_now(loop_of(visit)) + visit->plan->patience_ns);
+    if (visit->plan->ask(visit, visit->round++))
+        doctor_answered(visit);
+    else
+        finish(visit);
+}
+
+void doctor_asked(struct doctor_visit *visit)
+{
+    visit->pending++;
+}
+
+void doctor_answered(struct doctor_visit *visit)
+{
+    if (--visit->pending == 0)
+        next_round(visit);
+}
+
+void doctor_visit_begin(const struct doctor_plan *plan, size_t size, struct query *query,
+                        struct doctor_visit **visits)
+{
+    struct doctor_visit *visit = calloc(1, size);
+    struct stile_error err;
+    if (!visit || loop_reserve(query->engine->loop, 1)) {
+        free(visit);
+        error_set(&err, STILE_NOMEM, 0, "out of memory");
+        query->engine->events->done(query, &err);
+        return;
+    }
+    *visit = (struct doctor_visit){
+        .plan = plan, .query = query, .visits = visits, .next = *visits, .timer.fn = on_timeout};
+    *visits = visit;
+    query->state = visit;
+    next_round(visit);
+}
+
+void doctor_visits_drop(struct doctor_visit **visits)
+{
+    while (*visits)
+        visit_free(*visits);
+}
+
+void doctor_visits_forked(struct doctor_visit *visits)
+{
+    for (struct doctor_visit *visit = visits; visit; visit = visit->next)
+        visit->plan->forked(visit);
 }

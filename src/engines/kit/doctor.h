@@ -1,7 +1,12 @@
-/* stile doctor: rules as tables.
+/* stile doctor: one visit, rules as tables.
  *
- * An engine collects what its servers answer in one struct of facts. Rules only read the facts and
- * never send anything, so a test can make up the facts of any server.
+ * A visit asks every server of the engine its questions once, in rounds: the questions of a round
+ * are under way together, and the next round begins when all of them are answered. A round has a
+ * bounded time. When that is over the visit ends, and a server that has not answered is reported as
+ * such: set its error before asking, and clear it when the answer comes.
+ *
+ * The answers are collected in one struct of facts. Rules only read the facts and never send
+ * anything, so a test can make up the facts of any server.
  *
  * A rule is one row of a const table: when it applies, and the texts of its finding. Texts are
  * whole sentences; $1 to $9 stand for the values that when() has noted. A user reads these texts
@@ -55,8 +60,45 @@ typedef void doctor_report(void *data, const struct stile_finding *finding);
 /* To the events of a query. */
 doctor_report doctor_report_to_query;
 
-/* Reports a finding for each rule that applies, in the order of the table. */
-void doctor_apply(const struct doctor_rule *rules, const struct doctor_facts *facts,
-                  const char *where, doctor_report *report, void *data);
+/* Reports a finding for each rule that applies, in the order of the table. Returns their number. */
+size_t doctor_apply(const struct doctor_rule *rules, const struct doctor_facts *facts,
+                    const char *where, doctor_report *report, void *data);
+
+/* ---- visits ---- */
+
+struct doctor_visit;
+
+struct doctor_plan {
+    uint64_t patience_ns; /* for one round */
+    /* Asks the questions of round 0, 1, ..., with doctor_asked() before each. An answer may come
+     * from inside. False: there is no such round. */
+    bool (*ask)(struct doctor_visit *visit, unsigned round);
+    /* Applies the rules. Sets err only if nothing could be checked. */
+    void (*judge)(struct doctor_visit *visit, struct stile_error *err);
+    /* Frees what the visit has; no answer may come afterwards. Rounds may be unanswered. */
+    void (*leave)(struct doctor_visit *visit);
+    void (*forked)(struct doctor_visit *visit); /* in a child: closes its descriptors */
+};
+
+/* The engine's struct starts with it. */
+struct doctor_visit {
+    const struct doctor_plan *plan;
+    struct query *query;
+    struct doctor_visit **visits, *next;
+    unsigned round;
+    size_t pending; /* questions of this round */
+    struct timer timer;
+};
+
+/* Begins a visit of size bytes, zero behind the base, and ends the query when it is over, or at
+ * once if there is no memory for it. visits: the engine's list of those under way. */
+void doctor_visit_begin(const struct doctor_plan *plan, size_t size, struct query *query,
+                        struct doctor_visit **visits);
+void doctor_asked(struct doctor_visit *visit);
+void doctor_answered(struct doctor_visit *visit); /* the visit may be over then */
+
+/* For the engine's close() and forked(). */
+void doctor_visits_drop(struct doctor_visit **visits);
+void doctor_visits_forked(struct doctor_visit *visits);
 
 #endif
