@@ -357,8 +357,9 @@ static bool has_one_voter(struct doctor_draft *draft, const struct doctor_facts 
 static bool has_even_voters(struct doctor_draft *draft, const struct doctor_facts *facts)
 {
     size_t n = count_voters(facts->cluster), there = count_voters_answering(facts->cluster);
-    doctor_put(draft, "%zu voting members, %zu of them answer%s here", n, there,
-               there == 1 ? "s" : "");
+    doctor_put(draft, "%zu", n);
+    doctor_put(draft, "%zu", there);
+    doctor_put(draft, "%s", there == 1 ? "answers" : "answer");
     return n > 0 && n % 2 == 0;
 }
 
@@ -386,6 +387,7 @@ static bool has_no_lease(struct doctor_draft *draft, const struct doctor_facts *
     return facts->cluster->lease_seconds <= 0 && error->status && error->native != FAULT_NO_SPACE;
 }
 
+#define VOTERS   "$1 voting members, $2 of them $3 here"
 #define SHORTEST "the shortest lease is $1 s: shorter TTLs are raised to that"
 
 static const struct doctor_rule cluster_rules[] = {
@@ -395,10 +397,10 @@ static const struct doctor_rule cluster_rules[] = {
     {"one-member", STILE_WARNING, has_one_voter, .what = "one voting member",
      .why = "While it is down nothing can be locked, and if its disk is lost, tokens begin again.",
      .cure = "Run three members: they go on while one is down."},
-    {"even", STILE_NOTE, has_even_voters, .what = "$1",
+    {"even", STILE_NOTE, has_even_voters, .what = VOTERS,
      .why = "It tolerates no more failures than one member less would.",
      .cure = "Add a member, or remove one."},
-    {"members", STILE_FINE, has_odd_voters, .what = "$1"},
+    {"members", STILE_FINE, has_odd_voters, .what = VOTERS},
     {"lease-long", STILE_WARNING, has_long_lease, .what = SHORTEST,
      .why = "A dead holder's lock lasts this long. It is one and a half election timeouts.",
      .cure = "Set --election-timeout of all members lower."},

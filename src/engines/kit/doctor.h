@@ -16,8 +16,8 @@
 
 #include "engines/engine.h"
 
-#define DOCTOR_VALUES    6
-#define DOCTOR_VALUE_MAX 320
+#define DOCTOR_VALUES    9
+#define DOCTOR_VALUE_MAX 512
 #define DOCTOR_TEXT_MAX  1024
 
 /* Each engine defines its own. */

@@ -108,7 +108,8 @@ static bool has_few_places(struct doctor_draft *draft, const struct doctor_facts
 static bool is_advisory(struct doctor_draft *draft, const struct doctor_facts *facts)
 {
     long room = number(facts, FACT_ROOM);
-    doctor_put(draft, "%ld of %ld", number(facts, FACT_LOCKS), room);
+    doctor_put(draft, "%ld", number(facts, FACT_LOCKS));
+    doctor_put(draft, "%ld", room);
     doctor_put(draft, "%ld", room / LOCKS_SHARE);
     return facts->pg->options.mode == MODE_ADVISORY;
 }
@@ -120,7 +121,7 @@ static bool has_few_locks(struct doctor_draft *draft, const struct doctor_facts 
 
 /* ---- the rules ---- */
 
-#define ENTRIES "$1 entries of the server's lock table are in use; one client may use $2"
+#define ENTRIES "$1 of $2 entries of the server's lock table are in use; one client may use $3"
 #define RELOAD  "\nSELECT pg_reload_conf();"
 
 static const struct doctor_rule rules[] = {

@@ -32,9 +32,7 @@ struct ensemble_facts {
     struct stile_error error; /* why */
 };
 
-typedef void finding_fn(void *data, const struct stile_finding *finding);
-
 void zk_doctor_read_answer(struct server_facts *server, enum word word, const char *text);
-void zk_doctor_judge(const struct ensemble_facts *facts, finding_fn *fn, void *data);
+void zk_doctor_judge(const struct ensemble_facts *ensemble, doctor_report *report, void *data);
 
 #endif

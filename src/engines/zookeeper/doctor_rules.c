@@ -1,9 +1,9 @@
 /* What the facts about the servers mean for locks: findings, without any I/O. */
-#include "engines/zookeeper/doctor.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "engines/zookeeper/doctor.h"
 
 #define TICK_MAX_MS  2000  /* what liveness.c relies on */
 #define SESSION_LONG 10000 /* the default TTL */
@@ -79,20 +79,14 @@ void zk_doctor_read_answer(struct server_facts *server, enum word word, const ch
     }
 }
 
-/* ---- findings ---- */
+/* ---- the facts ---- */
 
-struct report {
-    const struct ensemble_facts *facts;
-    finding_fn *fn;
-    void *data;
+struct doctor_facts {
+    const struct ensemble_facts *ensemble;
+    const struct server_facts *server; /* which a rule is applied to, if it is not the ensemble */
+    size_t named, answering, serving, leaders, standalone, voters;
+    const struct server_facts *leader;
 };
-
-static void add_finding(const struct report *report, const char *where,
-                        struct stile_finding finding)
-{
-    finding.where = where;
-    report->fn(report->data, &finding);
-}
 
 static bool is(const struct server_facts *server, const char *mode)
 {
@@ -104,333 +98,276 @@ static bool serves(const struct server_facts *server)
     return *server->mode && !is(server, "read-only");
 }
 
-struct totals {
-    size_t named, answering, serving, leaders, standalone, voters;
-    const struct server_facts *leader;
-};
-
-static struct totals add_up(const struct ensemble_facts *facts)
+static struct doctor_facts add_up(const struct ensemble_facts *ensemble)
 {
-    struct totals totals = {0};
-    for (size_t i = 0; i < facts->n; i++) {
-        const struct server_facts *server = &facts->servers[i];
+    struct doctor_facts facts = {.ensemble = ensemble};
+    for (size_t i = 0; i < ensemble->n; i++) {
+        const struct server_facts *server = &ensemble->servers[i];
         if (server->duplicate)
             continue;
-        totals.named++;
-        totals.answering += server->answered;
-        totals.serving += serves(server);
-        totals.standalone += is(server, "standalone");
-        totals.leaders += is(server, "leader");
-        totals.leader = is(server, "leader") ? server : totals.leader;
-        totals.voters = server->voters > totals.voters ? server->voters : totals.voters;
+        facts.named++;
+        facts.answering += server->answered;
+        facts.serving += serves(server);
+        facts.standalone += is(server, "standalone");
+        facts.leaders += is(server, "leader");
+        facts.leader = is(server, "leader") ? server : facts.leader;
+        facts.voters = server->voters > facts.voters ? server->voters : facts.voters;
     }
-    if (!totals.serving && facts->given_ms)
-        totals.serving = 1; /* a server that answers no word gave it */
-    if (!totals.voters)
-        totals.voters = totals.standalone ? 1 : totals.named;
-    return totals;
+    if (!facts.serving && ensemble->given_ms)
+        facts.serving = 1; /* a server that answers no word gave it */
+    if (!facts.voters)
+        facts.voters = facts.standalone ? 1 : facts.named;
+    return facts;
 }
 
 /* ---- each server ---- */
 
-static void check_down(const struct report *report, const struct server_facts *server,
-                       const struct totals *totals)
+/* While others serve, a server that does not is no danger. */
+static void be_milder(struct doctor_draft *draft, const struct doctor_facts *facts)
 {
-    char what[200], why[160];
-    if (server->answered)
-        return;
-    snprintf(what, sizeof what, "it does not answer (%s)", server->error);
-    snprintf(why, sizeof why,
-             "%zu of the %zu servers in the URL serve clients; locking needs more than half of "
-             "%zu",
-             totals->serving, totals->named, totals->voters);
-    add_finding(report, server->where,
-                (struct stile_finding){.severity = totals->serving ? STILE_WARNING : STILE_DANGER,
-                                       .id = "down",
-                                       .what = what,
-                                       .why = why,
-                                       .cure = "start it, or remove it from the URL"});
+    if (facts->serving)
+        draft->severity = STILE_WARNING;
 }
 
-static void check_state(const struct report *report, const struct server_facts *server,
-                        const struct totals *totals)
+static bool is_down(struct doctor_draft *draft, const struct doctor_facts *facts)
 {
-    enum stile_severity severity = totals->serving ? STILE_WARNING : STILE_DANGER;
-    if (is(server, "read-only"))
-        add_finding(
-            report, server->where,
-            (struct stile_finding){.severity = severity,
-                                   .id = "read-only",
-                                   .what = "it is cut off from the other servers and read-only",
-                                   .why = "it accepts no sessions that write, so nothing can be "
-                                          "locked through it",
-                                   .cure = "find out why it cannot reach the other servers"});
-    else if (server->not_serving)
-        add_finding(report, server->where,
-                    (struct stile_finding){
-                        .severity = severity,
-                        .id = "no-quorum",
-                        .what = "it runs without a leader, and serves no clients",
-                        .why = "nothing can be locked through it",
-                        .cure = "check that more than half of the servers are up and can "
-                                "reach each other"});
+    be_milder(draft, facts);
+    doctor_put(draft, "%s", facts->server->error);
+    doctor_put(draft, "%zu", facts->serving);
+    doctor_put(draft, "%zu", facts->named);
+    doctor_put(draft, "%zu", facts->voters);
+    return !facts->server->answered;
 }
 
-static void check_words(const struct report *report, const struct server_facts *server)
+static bool is_read_only(struct doctor_draft *draft, const struct doctor_facts *facts)
 {
-    char what[80] = "it does not answer the commands";
-    bool any = false;
+    be_milder(draft, facts);
+    return is(facts->server, "read-only");
+}
+
+static bool is_without_leader(struct doctor_draft *draft, const struct doctor_facts *facts)
+{
+    be_milder(draft, facts);
+    return facts->server->not_serving;
+}
+
+static bool has_closed_words(struct doctor_draft *draft, const struct doctor_facts *facts)
+{
+    char list[40] = "";
     for (int i = 0; i < WORDS; i++) {
-        if (server->closed[i])
-            strcat(strcat(what, any ? ", " : " "), zk_doctor_words[i]);
-        any = any || server->closed[i];
+        if (facts->server->closed[i])
+            strcat(strcat(list, *list ? ", " : ""), zk_doctor_words[i]);
     }
-    if (!any)
-        return;
-    add_finding(report, server->where,
-                (struct stile_finding){.severity = STILE_NOTE,
-                                       .id = "closed-words",
-                                       .what = what,
-                                       .why = "the number of servers, the leader and the limits of "
-                                              "sessions cannot be checked completely",
-                                       .cure =
-                                           "set 4lw.commands.whitelist=ruok,srvr,conf,mntr in its "
-                                           "zoo.cfg and restart it"});
+    doctor_put(draft, "%s", list);
+    return *list;
 }
 
-static void check_tick_time(const struct report *report, const struct server_facts *server)
+static bool ticks_slowly(struct doctor_draft *draft, const struct doctor_facts *facts)
 {
-    char what[80];
-    if (server->tick_ms <= TICK_MAX_MS)
-        return;
-    snprintf(what, sizeof what, "its tickTime is %ld ms", server->tick_ms);
-    add_finding(
-        report, server->where,
-        (struct stile_finding){.severity = STILE_DANGER,
-                               .id = "tick-time",
-                               .what = what,
-                               .why = "servers report sessions to the leader every half tick; with "
-                                      "more than 2 s, a server's crash may cost a session so much "
-                                      "time that its lock passes on before its holder knows",
-                               .cure = "set tickTime=2000 or less in the zoo.cfg of all servers"});
+    doctor_put(draft, "%ld", facts->server->tick_ms);
+    return facts->server->tick_ms > TICK_MAX_MS;
 }
 
-static void check_version(const struct report *report, const struct server_facts *server)
+static bool is_too_old(struct doctor_draft *draft, const struct doctor_facts *facts)
 {
-    char what[80];
     int major = 0, minor = 0;
-    if (sscanf(server->version, "%d.%d", &major, &minor) != 2 || major > 3 || minor >= 5)
-        return;
-    snprintf(what, sizeof what, "its version is %s", server->version);
-    add_finding(report, server->where,
-                (struct stile_finding){.severity = STILE_DANGER,
-                                       .id = "version",
-                                       .what = what,
-                                       .why = "it has no container nodes, which locks need",
-                                       .cure = "upgrade it to 3.5 or later"});
+    doctor_put(draft, "%s", facts->server->version);
+    return sscanf(facts->server->version, "%d.%d", &major, &minor) == 2 && major <= 3 && minor < 5;
 }
+
+/* Another version than the first server that reports one. */
+static bool has_other_version(struct doctor_draft *draft, const struct doctor_facts *facts)
+{
+    const struct server_facts *first = facts->ensemble->servers;
+    while (first < facts->server && !*first->version)
+        first++;
+    doctor_put(draft, "%s", facts->server->version);
+    doctor_put(draft, "%s", first->version);
+    return *facts->server->version && strcmp(first->version, facts->server->version) != 0;
+}
+
+static const struct doctor_rule server_rules[] = {
+    {"down", STILE_DANGER, is_down, .what = "it does not answer ($1)",
+     .why = "$2 of the $3 servers in the URL serve clients; locking needs more than half of $4",
+     .cure = "start it, or remove it from the URL"},
+    {"read-only", STILE_DANGER, is_read_only,
+     .what = "it is cut off from the other servers and read-only",
+     .why = "it accepts no sessions that write, so nothing can be locked through it",
+     .cure = "find out why it cannot reach the other servers"},
+    {"no-quorum", STILE_DANGER, is_without_leader, .unless = is_read_only,
+     .what = "it runs without a leader, and serves no clients",
+     .why = "nothing can be locked through it",
+     .cure = "check that more than half of the servers are up and can reach each other"},
+    {"closed-words", STILE_NOTE, has_closed_words, .what = "it does not answer the commands $1",
+     .why = "the number of servers, the leader and the limits of sessions cannot be checked "
+            "completely",
+     .cure = "set 4lw.commands.whitelist=ruok,srvr,conf,mntr in its zoo.cfg and restart it"},
+    {"tick-time", STILE_DANGER, ticks_slowly, .what = "its tickTime is $1 ms",
+     .why = "servers report sessions to the leader every half tick; with more than 2 s, a server's "
+            "crash may cost a session so much time that its lock passes on before its holder knows",
+     .cure = "set tickTime=2000 or less in the zoo.cfg of all servers"},
+    {"version", STILE_DANGER, is_too_old, .what = "its version is $1",
+     .why = "it has no container nodes, which locks need", .cure = "upgrade it to 3.5 or later"},
+    {"versions", STILE_WARNING, has_other_version,
+     .what = "its version is $1, that of another server $2",
+     .why = "mixed versions are meant only for the time of an upgrade",
+     .cure = "finish the upgrade"},
+    {0},
+};
 
 /* ---- the ensemble ---- */
 
-static void check_single(const struct report *report, const struct totals *totals)
+static bool is_of_several(struct doctor_draft *draft, const struct doctor_facts *facts)
 {
-    if (totals->voters == 1 && totals->serving)
-        add_finding(report, report->facts->servers[0].where,
-                    (struct stile_finding){
-                        .severity = STILE_WARNING,
-                        .id = "one-server",
-                        .what = "there is only one server",
-                        .why = "nothing can be locked while it is down, and tokens start "
-                               "again from the beginning if its disk is lost",
-                        .cure = "run three, on separate machines"});
+    (void)draft;
+    return facts->leaders + facts->standalone > 1 ||
+           (facts->standalone && facts->serving > facts->standalone);
 }
 
-static void check_count(const struct report *report, const struct totals *totals)
+static bool has_one_server(struct doctor_draft *draft, const struct doctor_facts *facts)
 {
-    char what[120], why[120];
-    snprintf(what, sizeof what, "%zu voting servers, %zu of them answered%s%s", totals->voters,
-             totals->answering, totals->leader ? "; the leader is " : "",
-             totals->leader ? totals->leader->where : "");
-    if (totals->voters > 1 && totals->serving)
-        add_finding(report, NULL,
-                    (struct stile_finding){.severity = STILE_FINE, .id = "servers", .what = what});
-    snprintf(what, sizeof what, "the number of voting servers, %zu, is even", totals->voters);
-    snprintf(why, sizeof why, "it tolerates %zu failures, as many as %zu servers would",
-             (totals->voters - 1) / 2, totals->voters - 1);
-    if (totals->voters % 2 == 0)
-        add_finding(report, NULL,
-                    (struct stile_finding){.severity = STILE_NOTE,
-                                           .id = "even",
-                                           .what = what,
-                                           .why = why,
-                                           .cure = "add one, or make one an observer"});
-    snprintf(what, sizeof what, "%zu of %zu voting servers are named in the URL", totals->named,
-             totals->voters);
-    if (totals->named < totals->voters)
-        add_finding(
-            report, NULL,
-            (struct stile_finding){.severity = STILE_NOTE,
-                                   .id = "not-named",
-                                   .what = what,
-                                   .why = "while those are down nothing can be locked, though the "
-                                          "other servers could serve",
-                                   .cure = "name all of them in the URL"});
+    draft->where = facts->ensemble->servers[0].where;
+    return facts->voters == 1 && facts->serving;
 }
 
-static void check_leaders(const struct report *report, const struct totals *totals)
+static bool has_servers(struct doctor_draft *draft, const struct doctor_facts *facts)
 {
-    if (totals->leaders + totals->standalone > 1 ||
-        (totals->standalone && totals->serving > totals->standalone))
-        add_finding(report, NULL,
-                    (struct stile_finding){
-                        .severity = STILE_DANGER,
-                        .id = "other-ensemble",
-                        .what = "the servers in the URL do not belong to one ensemble",
-                        .why = "two clients may use different ensembles, and both hold the "
-                               "same lock",
-                        .cure = "name only the servers of one ensemble"});
+    doctor_put(draft, "%zu", facts->voters);
+    doctor_put(draft, "%zu", facts->answering);
+    doctor_put(draft, "%s%s", facts->leader ? "; the leader is " : "",
+               facts->leader ? facts->leader->where : "");
+    return facts->voters > 1 && facts->serving;
 }
 
-static void check_followers(const struct report *report, const struct totals *totals)
+static bool is_even(struct doctor_draft *draft, const struct doctor_facts *facts)
 {
-    char what[120];
-    size_t in_sync = totals->leader && totals->leader->followers >= 0
-                         ? (size_t)totals->leader->followers + 1
-                         : totals->voters;
-    snprintf(what, sizeof what, "%zu of %zu servers are in sync with the leader", in_sync,
-             totals->voters);
-    if (in_sync + (totals->named - totals->answering) <
-        totals->voters) /* silent servers have findings of their own */
-        add_finding(report, totals->leader->where,
-                    (struct stile_finding){
-                        .severity = STILE_WARNING,
-                        .id = "behind",
-                        .what = what,
-                        .why = "nothing can be locked unless more than half of them are in "
-                               "sync",
-                        .cure = "check the other servers"});
+    doctor_put(draft, "%zu", facts->voters);
+    doctor_put(draft, "%zu", (facts->voters - 1) / 2);
+    doctor_put(draft, "%zu", facts->voters - 1);
+    return facts->voters % 2 == 0;
 }
 
-static void check_versions(const struct report *report)
+static bool has_unnamed(struct doctor_draft *draft, const struct doctor_facts *facts)
 {
-    const struct ensemble_facts *facts = report->facts;
-    const char *first = NULL;
-    char what[120];
-    for (size_t i = 0; i < facts->n; i++) {
-        const char *version = facts->servers[i].version;
-        if (!*version)
-            continue;
-        first = first ? first : version;
-        if (strcmp(first, version) == 0)
-            continue;
-        snprintf(what, sizeof what, "its version is %s, that of another server %s", version, first);
-        add_finding(report, facts->servers[i].where,
-                    (struct stile_finding){
-                        .severity = STILE_WARNING,
-                        .id = "versions",
-                        .what = what,
-                        .why = "mixed versions are meant only for the time of an upgrade",
-                        .cure = "finish the upgrade"});
-    }
+    doctor_put(draft, "%zu", facts->named);
+    doctor_put(draft, "%zu", facts->voters);
+    return facts->named < facts->voters;
+}
+
+/* Silent servers have findings of their own. */
+static bool is_behind(struct doctor_draft *draft, const struct doctor_facts *facts)
+{
+    if (!facts->leader || facts->leader->followers < 0)
+        return false;
+    size_t in_sync = (size_t)facts->leader->followers + 1;
+    draft->where = facts->leader->where;
+    doctor_put(draft, "%zu", in_sync);
+    doctor_put(draft, "%zu", facts->voters);
+    return in_sync + (facts->named - facts->answering) < facts->voters;
 }
 
 /* ---- sessions ---- */
 
-static void check_session(const struct report *report, const struct totals *totals)
+static bool has_session(struct doctor_draft *draft, const struct doctor_facts *facts)
 {
-    const struct ensemble_facts *facts = report->facts;
-    char what[120];
-    snprintf(what, sizeof what, "a session of %ld ms was requested, and one of %ld ms given",
-             facts->asked_ms, facts->given_ms);
-    if (facts->given_ms)
-        add_finding(
-            report, NULL,
-            (struct stile_finding){
-                .severity = facts->given_ms == facts->asked_ms ? STILE_FINE : STILE_NOTE,
-                .id = "session",
-                .what = what,
-                .why = facts->given_ms == facts->asked_ms ? NULL : "the servers bound the TTL"});
-    else if (totals->serving)
-        add_finding(report, NULL,
-                    (struct stile_finding){.severity = STILE_DANGER,
-                                           .id = "no-session",
-                                           .what = facts->error.message,
-                                           .why = "without a session nothing can be locked",
-                                           .cure = "look into the servers' logs"});
+    doctor_put(draft, "%ld", facts->ensemble->asked_ms);
+    doctor_put(draft, "%ld", facts->ensemble->given_ms);
+    return facts->ensemble->given_ms > 0;
 }
 
-static void check_session_bounds(const struct report *report)
+static bool has_bounded_session(struct doctor_draft *draft, const struct doctor_facts *facts)
 {
-    const struct server_facts *server = report->facts->servers;
-    const struct server_facts *end = server + report->facts->n;
-    char what[120];
+    return has_session(draft, facts) && facts->ensemble->given_ms != facts->ensemble->asked_ms;
+}
+
+static bool has_no_session(struct doctor_draft *draft, const struct doctor_facts *facts)
+{
+    doctor_put(draft, "%s", facts->ensemble->error.message);
+    return !facts->ensemble->given_ms && facts->serving;
+}
+
+static bool has_bounds(struct doctor_draft *draft, const struct doctor_facts *facts)
+{
+    const struct server_facts *server = facts->ensemble->servers;
+    const struct server_facts *end = server + facts->ensemble->n;
     while (server < end && !server->max_ms)
         server++;
     if (server == end)
-        return;
+        return false;
     bool is_long = server->min_ms > SESSION_LONG;
-    snprintf(what, sizeof what, "sessions last from %ld to %ld ms", server->min_ms, server->max_ms);
-    add_finding(
-        report, server->where,
-        (struct stile_finding){
-            .severity = is_long ? STILE_WARNING : STILE_FINE,
-            .id = "session-bounds",
-            .what = what,
-            .why = is_long ? "a killed holder's lock lasts at least that long, whatever its TTL"
-                           : NULL,
-            .cure = is_long ? "lower minSessionTimeout in the zoo.cfg of all servers" : NULL});
+    draft->where = server->where;
+    doctor_put(draft, "%ld", server->min_ms);
+    doctor_put(draft, "%ld", server->max_ms);
+    return is_long == (draft->rule->severity == STILE_WARNING);
 }
 
 /* More locks than fit into one session need further sessions, with a connection each. */
-static void check_session_room(const struct report *report)
+static bool has_room(struct doctor_draft *draft, const struct doctor_facts *facts)
 {
-    const struct server_facts *server = report->facts->servers;
-    const struct server_facts *end = server + report->facts->n;
-    char what[240];
+    const struct server_facts *server = facts->ensemble->servers;
+    const struct server_facts *end = server + facts->ensemble->n;
     while (server < end && server->connections < 0)
         server++;
-    if (server == end || !report->facts->given_ms)
-        return;
+    if (server == end || !facts->ensemble->given_ms)
+        return false;
     bool few = server->connections > 0 && server->connections < SESSIONS_MAX;
-    char most[40] = "any number of";
+    draft->where = server->where;
+    doctor_put(draft, "%u", SESSION_BYTES_MAX >> 10);
     if (server->connections > 0)
-        snprintf(most, sizeof most, "%ld", server->connections);
-    snprintf(
-        what, sizeof what,
-        "a client uses one connection for each %u kB of node paths, about 7,000 locks, so that the "
-        "end of a session fits into one record of the servers' log; they accept %s connections "
-        "from one address",
-        SESSION_BYTES_MAX >> 10, most);
-    add_finding(
-        report, server->where,
-        (struct stile_finding){
-            .severity = few ? STILE_NOTE : STILE_FINE,
-            .id = "session-room",
-            .what = what,
-            .why = few ? "clients on one machine could not hold very many locks" : NULL,
-            .cure = few ? "set maxClientCnxns=60 or more in the zoo.cfg of all servers" : NULL});
+        doctor_put(draft, "%ld", server->connections);
+    else
+        doctor_put(draft, "any number of");
+    return few == (draft->rule->severity == STILE_NOTE);
 }
 
-void zk_doctor_judge(const struct ensemble_facts *facts, finding_fn *report_finding, void *data)
+#define GIVEN "a session of $1 ms was requested, and one of $2 ms given"
+#define ROOM                                                                                       \
+    "a client uses one connection for each $1 kB of node paths, about 7,000 locks, so that the "   \
+    "end "                                                                                         \
+    "of a session fits into one record of the servers' log; they accept $2 connections from one "  \
+    "address"
+
+static const struct doctor_rule ensemble_rules[] = {
+    {"other-ensemble", STILE_DANGER, is_of_several,
+     .what = "the servers in the URL do not belong to one ensemble",
+     .why = "two clients may use different ensembles, and both hold the same lock",
+     .cure = "name only the servers of one ensemble"},
+    {"one-server", STILE_WARNING, has_one_server, .what = "there is only one server",
+     .why = "nothing can be locked while it is down, and tokens start again from the beginning if "
+            "its disk is lost",
+     .cure = "run three, on separate machines"},
+    {"servers", STILE_FINE, has_servers, .what = "$1 voting servers, $2 of them answered$3"},
+    {"even", STILE_NOTE, is_even, .what = "the number of voting servers, $1, is even",
+     .why = "it tolerates $2 failures, as many as $3 servers would",
+     .cure = "add one, or make one an observer"},
+    {"not-named", STILE_NOTE, has_unnamed, .what = "$1 of $2 voting servers are named in the URL",
+     .why = "while those are down nothing can be locked, though the other servers could serve",
+     .cure = "name all of them in the URL"},
+    {"behind", STILE_WARNING, is_behind, .what = "$1 of $2 servers are in sync with the leader",
+     .why = "nothing can be locked unless more than half of them are in sync",
+     .cure = "check the other servers"},
+    {"session", STILE_FINE, has_session, .unless = has_bounded_session, .what = GIVEN},
+    {"session", STILE_NOTE, has_bounded_session, .what = GIVEN, .why = "the servers bound the TTL"},
+    {"no-session", STILE_DANGER, has_no_session, .what = "$1",
+     .why = "without a session nothing can be locked", .cure = "look into the servers' logs"},
+    {"session-bounds", STILE_FINE, has_bounds, .what = "sessions last from $1 to $2 ms"},
+    {"session-bounds", STILE_WARNING, has_bounds, .what = "sessions last from $1 to $2 ms",
+     .why = "a killed holder's lock lasts at least that long, whatever its TTL",
+     .cure = "lower minSessionTimeout in the zoo.cfg of all servers"},
+    {"session-room", STILE_FINE, has_room, .what = ROOM},
+    {"session-room", STILE_NOTE, has_room, .what = ROOM,
+     .why = "clients on one machine could not hold very many locks",
+     .cure = "set maxClientCnxns=60 or more in the zoo.cfg of all servers"},
+    {0},
+};
+
+void zk_doctor_judge(const struct ensemble_facts *ensemble, doctor_report *report, void *data)
 {
-    const struct report report = {.facts = facts, .fn = report_finding, .data = data};
-    const struct totals totals = add_up(facts);
-    for (size_t i = 0; i < facts->n; i++) {
-        const struct server_facts *server = &facts->servers[i];
-        if (server->duplicate)
-            continue;
-        check_down(&report, server, &totals);
-        check_state(&report, server, &totals);
-        check_words(&report, server);
-        check_tick_time(&report, server);
-        check_version(&report, server);
+    struct doctor_facts facts = add_up(ensemble);
+    for (size_t i = 0; i < ensemble->n; i++) {
+        facts.server = &ensemble->servers[i];
+        if (!facts.server->duplicate)
+            doctor_apply(server_rules, &facts, facts.server->where, report, data);
     }
-    check_leaders(&report, &totals);
-    check_single(&report, &totals);
-    check_count(&report, &totals);
-    check_followers(&report, &totals);
-    check_versions(&report);
-    check_session(&report, &totals);
-    check_session_bounds(&report);
-    check_session_room(&report);
+    doctor_apply(ensemble_rules, &facts, NULL, report, data);
 }

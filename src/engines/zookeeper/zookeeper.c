@@ -224,7 +224,7 @@ static void dispose(struct zk *zk)
 {
     struct loop *loop = zk->engine.loop;
     zk_release_close(zk);
-    zk_doctor_close(zk);
+    doctor_visits_drop(&zk->visits);
     for (struct session *session = zk->sessions; session; session = session->next) {
         while (session->claims)
             zk_claim_forget(session->claims);
@@ -287,7 +287,7 @@ static void forked(struct engine *engine)
 {
     for (struct session *session = zk_of(engine)->sessions; session; session = session->next)
         zk_session_forked(session);
-    zk_doctor_forked(zk_of(engine));
+    doctor_visits_forked(zk_of(engine)->visits);
 }
 
 static const char *const params[] = {"ca",      "cert",          "key",  "server_name", "insecure",

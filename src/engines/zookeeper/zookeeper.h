@@ -4,6 +4,7 @@
 
 #include "base/container.h"
 #include "base/self.h"
+#include "engines/kit/doctor.h"
 #include "engines/zookeeper/names.h"
 #include "engines/zookeeper/session.h"
 
@@ -33,7 +34,7 @@ struct zk {
     struct timer recent_timer;
     struct removal *removals;           /* of hold records (release.c) */
     struct stile_error session_error;   /* why an examination has no session */
-    struct examination *examinations;   /* doctor_probe.c */
+    struct doctor_visit *visits;        /* doctor_probe.c */
     struct subscription *subscriptions; /* to changes of names (inspect.c) */
 };
 
@@ -55,7 +56,5 @@ void zk_inspect_unwatch(struct engine *engine, struct query *query);
 /* ---- doctor_probe.c ---- */
 
 void zk_doctor_examine(struct engine *engine, struct query *query);
-void zk_doctor_close(struct zk *zk);
-void zk_doctor_forked(struct zk *zk);
 
 #endif
