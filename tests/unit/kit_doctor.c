@@ -55,6 +55,8 @@ static void rows_apply_in_their_order(void **state)
         {"hot", STILE_WARNING, is_hot, .column = 30, .what = "hot"},
         {"well", STILE_FINE, NULL, .unless = is_hot, .column = 30, .what = "well"},
         {"mild", STILE_NOTE, is_hot, .unless = is_cold, .column = 10, .what = "mild"},
+        {"never", STILE_NOTE, NULL, .also = is_hot, .unless = is_hot, .what = "never"},
+        {"icy", STILE_NOTE, NULL, .also = is_cold, .what = "icy"},
         {0},
     };
     (void)state;
@@ -63,7 +65,7 @@ static void rows_apply_in_their_order(void **state)
     assert_string_equal(apply(rules, &(struct doctor_facts){.heat = 20, .name = "a"}),
                         "0 lives here|alive|||\n0 well here|well|||\n1 mild here|mild|||\n");
     assert_string_equal(apply(rules, &(struct doctor_facts){.heat = -1, .name = "a"}),
-                        "0 well here|well|||\n");
+                        "0 well here|well|||\n1 icy here|icy|||\n");
 }
 
 /* A value comes from a server: what looks like a place for another one is left as it is. */
@@ -184,13 +186,13 @@ static void on_done(struct query *query, const struct stile_error *err)
 
 static const struct engine_events engine_events = {.finding = on_finding, .done = on_done};
 static const struct doctor_plan plan = {
-    .patience_ns = PATIENCE_NS, .ask = ask, .judge = judge, .leave = leave, .forked = forked};
+    .ask = ask, .judge = judge, .leave = leave, .forked = forked};
 
 static struct visit *begin(struct query *query)
 {
     *query = (struct query){.engine = &engine};
     story[0] = '\0';
-    doctor_visit_begin(&plan, sizeof(struct visit), query, &visits);
+    doctor_visit_begin(&plan, sizeof(struct visit), PATIENCE_NS, query, &visits);
     return (struct visit *)visits;
 }
 

@@ -216,10 +216,7 @@ static void visit_forked(struct doctor_visit *base)
 
 void etcd_doctor_examine(struct engine *engine, struct query *query)
 {
-    static const struct doctor_plan plan = {.patience_ns = PATIENCE_NS,
-                                            .ask = visit_ask,
-                                            .judge = visit_judge,
-                                            .leave = visit_leave,
-                                            .forked = visit_forked};
-    doctor_visit_begin(&plan, sizeof(struct visit), query, &etcd_of(engine)->visits);
+    static const struct doctor_plan plan = {
+        .ask = visit_ask, .judge = visit_judge, .leave = visit_leave, .forked = visit_forked};
+    doctor_visit_begin(&plan, sizeof(struct visit), PATIENCE_NS, query, &etcd_of(engine)->visits);
 }

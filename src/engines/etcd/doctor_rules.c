@@ -116,22 +116,8 @@ static bool is_down(struct doctor_draft *draft, const struct doctor_facts *facts
     return !answers(facts->member);
 }
 
-static bool sees_no_leader(struct doctor_draft *draft, const struct doctor_facts *facts)
-{
-    (void)draft;
-    return answers(facts->member) && !facts->member->leader;
-}
-
-static bool has_leader(struct doctor_draft *draft, const struct doctor_facts *facts)
-{
-    (void)draft;
-    return any_leader(facts->cluster);
-}
-
-static bool is_cut_off(struct doctor_draft *draft, const struct doctor_facts *facts)
-{
-    return sees_no_leader(draft, facts) && has_leader(draft, facts);
-}
+DOCTOR_WHEN(sees_no_leader, answers(facts->member) && !facts->member->leader)
+DOCTOR_WHEN(has_leader, any_leader(facts->cluster))
 
 static uint64_t highest_applied(const struct cluster_status *cluster, uint64_t id)
 {
@@ -152,11 +138,7 @@ static bool lags(struct doctor_draft *draft, const struct doctor_facts *facts)
     return answers(member) && behind > LAG_MAX;
 }
 
-static bool is_learner(struct doctor_draft *draft, const struct doctor_facts *facts)
-{
-    (void)draft;
-    return answers(facts->member) && facts->member->learner;
-}
+DOCTOR_WHEN(is_learner, answers(facts->member) && facts->member->learner)
 
 static bool is_of_other_cluster(struct doctor_draft *draft, const struct doctor_facts *facts)
 {
@@ -182,7 +164,8 @@ static const struct doctor_rule member_rules[] = {
     {"down", STILE_DANGER, is_down, .what = "no answer ($1)", .why = "$2",
      .cure = "Start it, or remove it from the cluster and the URL.",
      .command = "etcdctl endpoint health --cluster"},
-    {"cut-off", STILE_WARNING, is_cut_off, .what = "it sees no leader, though others do",
+    {"cut-off", STILE_WARNING, sees_no_leader, .also = has_leader,
+     .what = "it sees no leader, though others do",
      .why = "It is cut off from the others, so the cluster has one member less.",
      .cure = "Look at the network between the members, and at its log.", .command = STATUS},
     {"no-leader", STILE_DANGER, sees_no_leader, .unless = has_leader, .what = "it sees no leader",
@@ -239,11 +222,7 @@ static bool has_defect(struct doctor_draft *draft, const struct doctor_facts *fa
     return fixed.major == r.major && fixed.minor == r.minor && r.patch < fixed.patch;
 }
 
-static bool is_not_alone(struct doctor_draft *draft, const struct doctor_facts *facts)
-{
-    (void)draft;
-    return count_voters(facts->cluster) != 1;
-}
+DOCTOR_WHEN(is_not_alone, count_voters(facts->cluster) != 1)
 
 #define UPGRADE "Upgrade it to $2 or later, member by member."
 
@@ -342,17 +321,9 @@ static bool alarms_are_unknown(struct doctor_draft *draft, const struct doctor_f
     return facts->cluster->alarm_error.status != STILE_OK;
 }
 
-static bool is_without_alarms(struct doctor_draft *draft, const struct doctor_facts *facts)
-{
-    return !alarms_are_unknown(draft, facts) && any_leader(facts->cluster) &&
-           facts->cluster->n_alarms == 0;
-}
-
-static bool has_one_voter(struct doctor_draft *draft, const struct doctor_facts *facts)
-{
-    (void)draft;
-    return count_voters(facts->cluster) == 1;
-}
+DOCTOR_WHEN(is_without_alarms, !alarms_are_unknown(draft, facts) && any_leader(facts->cluster) &&
+                                   facts->cluster->n_alarms == 0)
+DOCTOR_WHEN(has_one_voter, count_voters(facts->cluster) == 1)
 
 static bool has_even_voters(struct doctor_draft *draft, const struct doctor_facts *facts)
 {
@@ -363,10 +334,7 @@ static bool has_even_voters(struct doctor_draft *draft, const struct doctor_fact
     return n > 0 && n % 2 == 0;
 }
 
-static bool has_odd_voters(struct doctor_draft *draft, const struct doctor_facts *facts)
-{
-    return !has_even_voters(draft, facts) && count_voters(facts->cluster) > 1;
-}
+DOCTOR_WHEN(has_odd_voters, !has_even_voters(draft, facts) && count_voters(facts->cluster) > 1)
 
 static bool has_lease(struct doctor_draft *draft, const struct doctor_facts *facts)
 {
@@ -374,10 +342,7 @@ static bool has_lease(struct doctor_draft *draft, const struct doctor_facts *fac
     return facts->cluster->lease_seconds > 0;
 }
 
-static bool has_long_lease(struct doctor_draft *draft, const struct doctor_facts *facts)
-{
-    return has_lease(draft, facts) && facts->cluster->lease_seconds > LEASE_LONG_S;
-}
+DOCTOR_WHEN(has_long_lease, has_lease(draft, facts) && facts->cluster->lease_seconds > LEASE_LONG_S)
 
 /* A full database has an alarm. */
 static bool has_no_lease(struct doctor_draft *draft, const struct doctor_facts *facts)

@@ -42,7 +42,7 @@ static const char *fill_in(char out[DOCTOR_TEXT_MAX], const struct doctor_draft 
 static bool applies(struct doctor_draft *draft, const struct doctor_facts *facts)
 {
     const struct doctor_rule *rule = draft->rule;
-    return (!rule->when || rule->when(draft, facts)) &&
+    return (!rule->when || rule->when(draft, facts)) && (!rule->also || rule->also(draft, facts)) &&
            (!rule->unless || !rule->unless(draft, facts));
 }
 
@@ -120,7 +120,7 @@ static void on_timeout(struct timer *timer)
 static void next_round(struct doctor_visit *visit)
 {
     visit->pending = 1;
-    loop_arm(loop_of(visit), &visit->timer, loop_now(loop_of(visit)) + visit->plan->patience_ns);
+    loop_arm(loop_of(visit), &visit->timer, loop_now(loop_of(visit)) + visit->patience_ns);
     if (visit->plan->ask(visit, visit->round++))
         doctor_answered(visit);
     else
@@ -138,8 +138,8 @@ void doctor_answered(struct doctor_visit *visit)
         next_round(visit);
 }
 
-void doctor_visit_begin(const struct doctor_plan *plan, size_t size, struct query *query,
-                        struct doctor_visit **visits)
+void doctor_visit_begin(const struct doctor_plan *plan, size_t size, uint64_t patience_ns,
+                        struct query *query, struct doctor_visit **visits)
 {
     struct doctor_visit *visit = calloc(1, size);
     struct stile_error err;
@@ -149,8 +149,12 @@ void doctor_visit_begin(const struct doctor_plan *plan, size_t size, struct quer
         query->engine->events->done(query, &err);
         return;
     }
-    *visit = (struct doctor_visit){
-        .plan = plan, .query = query, .visits = visits, .next = *visits, .timer.fn = on_timeout};
+    *visit = (struct doctor_visit){.plan = plan,
+                                   .query = query,
+                                   .visits = visits,
+                                   .next = *visits,
+                                   .patience_ns = patience_ns,
+                                   .timer.fn = on_timeout};
     *visits = visit;
     query->state = visit;
     next_round(visit);

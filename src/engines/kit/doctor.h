@@ -37,12 +37,21 @@ struct doctor_draft {
 
 typedef bool doctor_when(struct doctor_draft *draft, const struct doctor_facts *facts);
 
+/* A condition in terms of facts, and of draft->rule, that notes no values of its own. */
+#define DOCTOR_WHEN(name, condition)                                                               \
+    static bool name(struct doctor_draft *draft, const struct doctor_facts *facts)                 \
+    {                                                                                              \
+        (void)draft, (void)facts;                                                                  \
+        return (condition);                                                                        \
+    }
+
 /* A table ends with a row without an id. */
 struct doctor_rule {
     const char *id;
     enum stile_severity severity;
-    /* It applies when when() holds and unless() does not, in this order; NULL: in any case. */
-    doctor_when *when, *unless;
+    /* It applies if when() and also() hold and unless() does not, in this order. NULL: in any case.
+     */
+    doctor_when *when, *also, *unless;
     /* The fact in question, for a when() that several rules use. */
     union {
         const char *field;
@@ -69,7 +78,6 @@ size_t doctor_apply(const struct doctor_rule *rules, const struct doctor_facts *
 struct doctor_visit;
 
 struct doctor_plan {
-    uint64_t patience_ns; /* for one round */
     /* Asks the questions of round 0, 1, ..., with doctor_asked() before each. An answer may come
      * from inside. False: there is no such round. */
     bool (*ask)(struct doctor_visit *visit, unsigned round);
@@ -86,14 +94,16 @@ struct doctor_visit {
     struct query *query;
     struct doctor_visit **visits, *next;
     unsigned round;
+    uint64_t patience_ns;
     size_t pending; /* questions of this round */
     struct timer timer;
 };
 
-/* Begins a visit of size bytes, zero behind the base, and ends the query when it is over, or at
- * once if there is no memory for it. visits: the engine's list of those under way. */
-void doctor_visit_begin(const struct doctor_plan *plan, size_t size, struct query *query,
-                        struct doctor_visit **visits);
+/* Begins a visit of size bytes, zero behind the base, with so much time for each round. Ends the
+ * query when it is over, or at once if there is no memory for it. visits: the engine's list of
+ * those under way. */
+void doctor_visit_begin(const struct doctor_plan *plan, size_t size, uint64_t patience_ns,
+                        struct query *query, struct doctor_visit **visits);
 void doctor_asked(struct doctor_visit *visit);
 void doctor_answered(struct doctor_visit *visit); /* the visit may be over then */
 

@@ -41,15 +41,8 @@ static const char *fact(const struct doctor_facts *facts, enum fact fact)
 
 /* ---- when the rules apply ---- */
 
-static bool is_one(struct doctor_draft *draft, const struct doctor_facts *facts)
-{
-    return strcmp(fact(facts, draft->rule->column), "1") == 0;
-}
-
-static bool has_some(struct doctor_draft *draft, const struct doctor_facts *facts)
-{
-    return atoi(fact(facts, draft->rule->column)) > 0;
-}
+DOCTOR_WHEN(is_one, strcmp(fact(facts, draft->rule->column), "1") == 0)
+DOCTOR_WHEN(has_some, atoi(fact(facts, draft->rule->column)) > 0)
 
 /* Locks are rows of our tables. */
 static bool needs_tables(const struct options *options)
@@ -72,27 +65,10 @@ static bool is_primary_of(struct doctor_draft *draft, const struct doctor_facts 
     return variable && maria_is_galera(variable) == galera;
 }
 
-static bool is_galera(struct doctor_draft *draft, const struct doctor_facts *facts)
-{
-    return is_primary_of(draft, facts, true);
-}
-
-static bool is_in_group(struct doctor_draft *draft, const struct doctor_facts *facts)
-{
-    return is_primary_of(draft, facts, false);
-}
-
-static bool is_too_old(struct doctor_draft *draft, const struct doctor_facts *facts)
-{
-    (void)draft;
-    return maria_is_too_old(fact(facts, FACT_SERVER));
-}
-
-static bool is_writable(struct doctor_draft *draft, const struct doctor_facts *facts)
-{
-    (void)draft;
-    return strcmp(fact(facts, FACT_IS_READ_ONLY), "0") == 0;
-}
+DOCTOR_WHEN(is_galera, is_primary_of(draft, facts, true))
+DOCTOR_WHEN(is_in_group, is_primary_of(draft, facts, false))
+DOCTOR_WHEN(is_too_old, maria_is_too_old(fact(facts, FACT_SERVER)))
+DOCTOR_WHEN(is_writable, strcmp(fact(facts, FACT_IS_READ_ONLY), "0") == 0)
 
 static bool is_behind_proxy(struct doctor_draft *draft, const struct doctor_facts *facts)
 {
@@ -120,22 +96,11 @@ static bool lacks_tables(struct doctor_draft *draft, const struct doctor_facts *
     return !has_all_tables(facts);
 }
 
-static bool names_no_database(struct doctor_draft *draft, const struct doctor_facts *facts)
-{
-    return lacks_tables(draft, facts) && !*fact(facts, FACT_DATABASE);
-}
-
-static bool has_old_tables(struct doctor_draft *draft, const struct doctor_facts *facts)
-{
-    (void)draft;
-    return has_all_tables(facts) && facts->my->version < SCHEMA_VERSION;
-}
+DOCTOR_WHEN(names_no_database, lacks_tables(draft, facts) && !*fact(facts, FACT_DATABASE))
+DOCTOR_WHEN(has_old_tables, has_all_tables(facts) && facts->my->version < SCHEMA_VERSION)
 
 /* InnoDB refuses to write to such a log with READ COMMITTED. */
-static bool logs_statements(struct doctor_draft *draft, const struct doctor_facts *facts)
-{
-    return needs_tables(&facts->my->options) && is_one(draft, facts);
-}
+DOCTOR_WHEN(logs_statements, needs_tables(&facts->my->options) && is_one(draft, facts))
 
 static bool has_replicas(struct doctor_draft *draft, const struct doctor_facts *facts)
 {

@@ -43,10 +43,7 @@ static long number(const struct doctor_facts *facts, enum fact fact)
 
 /* ---- when the rules apply ---- */
 
-static bool is_set(struct doctor_draft *draft, const struct doctor_facts *facts)
-{
-    return is(facts, draft->rule->column);
-}
+DOCTOR_WHEN(is_set, is(facts, draft->rule->column))
 
 static bool is_pooled(struct doctor_draft *draft, const struct doctor_facts *facts)
 {
@@ -55,12 +52,8 @@ static bool is_pooled(struct doctor_draft *draft, const struct doctor_facts *fac
     return facts->pg->pooled && options->mode != MODE_TABLE;
 }
 
-static bool is_too_old(struct doctor_draft *draft, const struct doctor_facts *facts)
-{
-    (void)draft;
-    return facts->pg->options.mode != MODE_TABLE &&
-           PQserverVersion(facts->pg->pool.shared->conn) < OLDEST_SERVER;
-}
+DOCTOR_WHEN(is_too_old, facts->pg->options.mode != MODE_TABLE &&
+                            PQserverVersion(facts->pg->pool.shared->conn) < OLDEST_SERVER)
 
 static bool lacks_schema(struct doctor_draft *draft, const struct doctor_facts *facts)
 {
@@ -81,10 +74,7 @@ static bool lacks_rights(struct doctor_draft *draft, const struct doctor_facts *
 }
 
 /* Its schema is there, but not as the rule's column says. */
-static bool has_poor_schema(struct doctor_draft *draft, const struct doctor_facts *facts)
-{
-    return is(facts, FACT_SCHEMA) && !is(facts, draft->rule->column);
-}
+DOCTOR_WHEN(has_poor_schema, is(facts, FACT_SCHEMA) && !is(facts, draft->rule->column))
 
 static bool replicates_late(struct doctor_draft *draft, const struct doctor_facts *facts)
 {
@@ -114,10 +104,8 @@ static bool is_advisory(struct doctor_draft *draft, const struct doctor_facts *f
     return facts->pg->options.mode == MODE_ADVISORY;
 }
 
-static bool has_few_locks(struct doctor_draft *draft, const struct doctor_facts *facts)
-{
-    return is_advisory(draft, facts) && number(facts, FACT_LOCKS) > number(facts, FACT_ROOM) / 2;
-}
+DOCTOR_WHEN(has_few_locks,
+            is_advisory(draft, facts) && number(facts, FACT_LOCKS) > number(facts, FACT_ROOM) / 2)
 
 /* ---- the rules ---- */
 

@@ -260,12 +260,10 @@ static void visit_forked(struct doctor_visit *base)
 
 void zk_doctor_examine(struct engine *engine, struct query *query)
 {
-    static const struct doctor_plan plan = {.patience_ns = TIMEOUT_NS,
-                                            .ask = visit_ask,
-                                            .judge = visit_judge,
-                                            .leave = visit_leave,
-                                            .forked = visit_forked};
+    static const struct doctor_plan plan = {
+        .ask = visit_ask, .judge = visit_judge, .leave = visit_leave, .forked = visit_forked};
     struct zk *zk = zk_of(engine);
     size_t each = sizeof(struct server_probe) + sizeof(struct server_facts);
-    doctor_visit_begin(&plan, sizeof(struct visit) + zk->n_hosts * each, query, &zk->visits);
+    doctor_visit_begin(&plan, sizeof(struct visit) + zk->n_hosts * each, TIMEOUT_NS, query,
+                       &zk->visits);
 }

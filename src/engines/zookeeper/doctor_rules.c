@@ -217,12 +217,8 @@ static const struct doctor_rule server_rules[] = {
 
 /* ---- the ensemble ---- */
 
-static bool is_of_several(struct doctor_draft *draft, const struct doctor_facts *facts)
-{
-    (void)draft;
-    return facts->leaders + facts->standalone > 1 ||
-           (facts->standalone && facts->serving > facts->standalone);
-}
+DOCTOR_WHEN(is_of_several, facts->leaders + facts->standalone > 1 ||
+                               (facts->standalone && facts->serving > facts->standalone))
 
 static bool has_one_server(struct doctor_draft *draft, const struct doctor_facts *facts)
 {
@@ -275,10 +271,8 @@ static bool has_session(struct doctor_draft *draft, const struct doctor_facts *f
     return facts->ensemble->given_ms > 0;
 }
 
-static bool has_bounded_session(struct doctor_draft *draft, const struct doctor_facts *facts)
-{
-    return has_session(draft, facts) && facts->ensemble->given_ms != facts->ensemble->asked_ms;
-}
+DOCTOR_WHEN(has_bounded_session,
+            has_session(draft, facts) && facts->ensemble->given_ms != facts->ensemble->asked_ms)
 
 static bool has_no_session(struct doctor_draft *draft, const struct doctor_facts *facts)
 {
