@@ -100,8 +100,8 @@ char *redis_probe_cli(const struct conn_options *o, const char *flags)
 /* ---- requests ---- */
 
 /* What the scripts call. DEL comes first: it clears up behind the others. */
-#define RIGHTS_MAX   32
-#define LISTENING_NS (3 * NS_PER_SEC)
+#define RIGHTS_MAX 32
+#define CHANNEL    "stile:0000000000000000"
 static const char *const rights_of_server[] = {
     "del",     "exists", "get",           "hdel",  "hget", "hset",      "incr",   "pexpire",
     "psetex",  "pttl",   "publish",       "scan",  "set",  "time",      "zadd",   "zcard",
@@ -144,116 +144,74 @@ static const char rights_source[] =
     "end\n"
     "return table.concat(denied,' ')\n";
 
-static void ask_time(struct probe *v);
+/* ---- answers ---- */
 
-/* The clock comes last and alone: a reply delayed by others can't be compared. */
-static void answered(struct probe *v)
+static void take_info(const struct probe_question *q, const redisReply *reply,
+                      const struct stile_error *err)
 {
-    if (--v->pending > 0)
+    struct probe *v = q->probe;
+    error_copy(&v->info_error, err);
+    if (err)
         return;
-    if (v->timed || v->info_error.status)
-        v->done(v);
-    else
-        ask_time(v);
+    if (!text_of(reply))
+        error_set(&v->info_error, STILE_CORRUPT, 0, "the answer to INFO has an unexpected form");
+    else if (!(v->info = strdup(text_of(reply))))
+        error_set(&v->info_error, STILE_NOMEM, 0, "out of memory");
 }
 
-static void on_info(void *data, const redisReply *reply, const struct stile_error *err)
+static void take_success(const struct probe_question *q, const redisReply *reply,
+                         const struct stile_error *err)
 {
-    struct probe *v = data;
-    if (err)
-        error_copy(&v->info_error, err);
-    else if (text_of(reply) && !(v->info = strdup(text_of(reply))))
-        error_set(&v->info_error, STILE_NOMEM, 0, "out of memory");
-    else if (!v->info)
-        error_set(&v->info_error, STILE_CORRUPT, 0, "the answer to INFO has an unexpected form");
-    answered(v);
+    (void)reply;
+    q->word->known = !err;
+    error_copy(&q->word->error, err);
+}
+
+/* Of a script that does not exist: any other error is as it should be. */
+static void take_denial(const struct probe_question *q, const redisReply *reply,
+                        const struct stile_error *err)
+{
+    if (redis_error_is_denial(err))
+        take_success(q, reply, err);
 }
 
 /* Of CONFIG GET: its name and the value. */
-static void take_config(struct probe_word *word, const redisReply *reply,
+static void take_config(const struct probe_question *q, const redisReply *reply,
                         const struct stile_error *err)
 {
-    error_copy(&word->error, err);
-    if (err || !text_at(reply, 1))
-        return;
-    word->known = true;
-    snprintf(word->text, sizeof word->text, "%s", text_at(reply, 1));
+    const char *text = err ? NULL : text_at(reply, 1);
+    error_copy(&q->word->error, err);
+    q->word->known = text;
+    snprintf(q->word->text, sizeof q->word->text, "%s", text ? text : "");
 }
 
-/* A setting of KeyDB. */
-static void on_active_replica(void *data, const redisReply *reply, const struct stile_error *err)
+static void take_rights(const struct probe_question *q, const redisReply *reply,
+                        const struct stile_error *err)
 {
-    struct probe *v = data;
-    v->active_replica = !err && is_text(element_at(reply, 1), "yes");
-    answered(v);
-}
-
-static void on_appendfsync(void *data, const redisReply *reply, const struct stile_error *err)
-{
-    struct probe *v = data;
-    take_config(&v->appendfsync, reply, err);
-    answered(v);
-}
-
-static void on_save(void *data, const redisReply *reply, const struct stile_error *err)
-{
-    struct probe *v = data;
-    take_config(&v->save, reply, err);
-    answered(v);
-}
-
-static void on_rewrite(void *data, const redisReply *reply, const struct stile_error *err)
-{
-    struct probe *v = data;
-    take_config(&v->no_fsync_on_rewrite, reply, err);
-    answered(v);
-}
-
-static void take_success(struct probe_word *word, const struct stile_error *err)
-{
-    word->known = !err;
-    error_copy(&word->error, err);
-}
-
-static void on_script(void *data, const redisReply *reply, const struct stile_error *err)
-{
-    struct probe *v = data;
-    (void)reply;
-    take_success(&v->scripts, err);
-    answered(v);
-}
-
-static void on_keys(void *data, const redisReply *reply, const struct stile_error *err)
-{
-    struct probe *v = data;
-    take_success(&v->own_keys, err);
+    take_success(q, reply, err);
     if (!err && text_of(reply))
-        snprintf(v->denied, sizeof v->denied, "%s", text_of(reply));
-    answered(v);
+        snprintf(q->probe->denied, sizeof q->probe->denied, "%s", text_of(reply));
 }
 
-static void on_message(void *data, const redisReply *reply, const struct stile_error *err)
+static void take_lease(const struct probe_question *q, const redisReply *reply,
+                       const struct stile_error *err)
 {
-    struct probe *v = data;
-    (void)reply;
-    take_success(&v->messages, err);
-    answered(v);
-}
-
-static void on_lease(void *data, const redisReply *reply, const struct stile_error *err)
-{
-    struct probe *v = data;
     if (!err && is_number(reply))
-        v->lease_ms = reply->integer;
-    answered(v);
+        q->probe->lease_ms = reply->integer;
 }
 
-static void on_sentinels(void *data, const redisReply *reply, const struct stile_error *err)
+static void take_sentinels(const struct probe_question *q, const redisReply *reply,
+                           const struct stile_error *err)
 {
-    struct probe *v = data;
     if (!err)
-        v->sentinels = (long long)count_at(reply, 1);
-    answered(v);
+        q->probe->sentinels = (long long)count_at(reply, 1);
+}
+
+static void take_cluster(const struct probe_question *q, const redisReply *reply,
+                         const struct stile_error *err)
+{
+    const char *text = err ? NULL : text_of(reply);
+    q->probe->cluster_is_down = text && strstr(text, "cluster_state:fail");
 }
 
 /* The loop has no wall clock; only the comparison of clocks needs it. */
@@ -264,51 +222,58 @@ static long long wall_clock_ms(void)
     return now.tv_sec * 1000LL + now.tv_nsec / 1000000;
 }
 
-static void on_cluster(void *data, const redisReply *reply, const struct stile_error *err)
+static struct loop *loop_of(const struct probe *v)
 {
-    struct probe *v = data;
-    v->cluster_is_down = !err && text_of(reply) && strstr(text_of(reply), "cluster_state:fail");
-    answered(v);
+    return v->visit->query->engine->loop;
 }
 
 /* Compared in the middle of the round trip. */
-static void on_time(void *data, const redisReply *reply, const struct stile_error *err)
+static void take_time(const struct probe_question *q, const redisReply *reply,
+                      const struct stile_error *err)
 {
-    struct probe *v = data;
-    take_success(&v->clock, err);
+    struct probe *v = q->probe;
     unsigned seconds, microseconds;
-    if (!err && text_at(reply, 0) && text_at(reply, 1) &&
-        url_read_number(&seconds, text_at(reply, 0), UINT_MAX) &&
-        url_read_number(&microseconds, text_at(reply, 1), 999999)) {
-        long long theirs_ms = seconds * 1000LL + microseconds / 1000;
-        long long half_ms = (long long)((loop_now(v->loop) - v->sent_ns) / (2 * NS_PER_MS));
-        v->ahead_ms = theirs_ms - (wall_clock_ms() - half_ms);
-    } else {
-        v->clock.known = false;
-    }
-    answered(v);
-}
-
-static void send(struct probe *v, conn_fn *fn, const struct conn_arg *args, size_t n)
-{
-    struct stile_error err;
-    v->pending++;
-    if (!redis_conn_send(v->conn, args, n, fn, v, &err))
+    if (err || !text_at(reply, 0) || !text_at(reply, 1) ||
+        !url_read_number(&seconds, text_at(reply, 0), UINT_MAX) ||
+        !url_read_number(&microseconds, text_at(reply, 1), 999999))
         return;
-    fn(v, NULL, &err);
+    long long theirs_ms = seconds * 1000LL + microseconds / 1000;
+    long long half_ms = (long long)((loop_now(loop_of(v)) - v->sent_ns) / (2 * NS_PER_MS));
+    v->clock.known = true;
+    v->ahead_ms = theirs_ms - (wall_clock_ms() - half_ms);
 }
 
-#define SEND(v, fn, ...)                                                                           \
-    send(v, fn, (const struct conn_arg[]){__VA_ARGS__},                                            \
+/* ---- questions ---- */
+
+static void on_answer(void *data, const redisReply *reply, const struct stile_error *err)
+{
+    struct probe_question *q = data;
+    q->fn(q, reply, err);
+    doctor_answered(q->probe->visit);
+}
+
+static void send(struct probe *v, probe_fn *fn, struct probe_word *word,
+                 const struct conn_arg *args, size_t n)
+{
+    struct probe_question *q = &v->questions[v->n_questions++];
+    struct stile_error err;
+    *q = (struct probe_question){.probe = v, .fn = fn, .word = word};
+    doctor_asked(v->visit);
+    if (redis_conn_send(v->conn, args, n, on_answer, q, &err))
+        on_answer(q, NULL, &err);
+}
+
+#define SEND(v, fn, word, ...)                                                                     \
+    send(v, fn, word, (const struct conn_arg[]){__VA_ARGS__},                                      \
          sizeof((const struct conn_arg[]){__VA_ARGS__}) / sizeof(struct conn_arg))
 
-static void ask_config(struct probe *v, conn_fn *fn, const char *name)
+static void ask_config(struct probe *v, struct probe_word *word, const char *name)
 {
-    SEND(v, fn, CONN_TEXT("CONFIG"), CONN_TEXT("GET"), CONN_TEXT(name));
+    SEND(v, take_config, word, CONN_TEXT("CONFIG"), CONN_TEXT("GET"), CONN_TEXT(name));
 }
 
 /* The keys of a name as claims use them: an ACL may allow K but not the keys with braces. */
-static void ask_keys(struct probe *v)
+static void ask_rights(struct probe *v)
 {
     static const char *const suffixes[] = {"", ":doctor"};
     static const char name[] = "doctor";
@@ -322,7 +287,20 @@ static void ask_keys(struct probe *v)
         args[n++] = CONN_TEXT("stile:" KEY_MARK "token");
     for (; *right; right++)
         args[n++] = CONN_TEXT(*right);
-    send(v, on_keys, args, n);
+    send(v, take_rights, &v->own_keys, args, n);
+}
+
+static void ask_lease(struct probe *v)
+{
+    char pattern[2 * PREFIX_MAX + 2], *at = pattern;
+    for (const char *c = v->prefix; *c; c++) {
+        if (strchr("*?[]\\", *c))
+            *at++ = '\\';
+        *at++ = *c;
+    }
+    *at++ = '*';
+    SEND(v, take_lease, NULL, CONN_TEXT("EVAL"), CONN_TEXT(lease_source), CONN_TEXT("0"),
+         {pattern, (size_t)(at - pattern)});
 }
 
 /* ---- the subscription ---- */
@@ -330,19 +308,16 @@ static void ask_keys(struct probe *v)
 /* It needs a connection of its own: a subscribed one takes no other requests. */
 static void stop_listening(struct probe *v)
 {
-    if (!v->listens)
-        return;
-    redis_conn_free(v->listens);
+    if (v->listens)
+        redis_conn_free(v->listens);
     v->listens = NULL;
-    loop_disarm(v->loop, &v->patience);
-    loop_unreserve(v->loop, 1);
 }
 
 static void heard(struct probe *v, const struct stile_error *err)
 {
     stop_listening(v);
-    take_success(&v->listening, err);
-    answered(v);
+    error_copy(&v->listening.error, err);
+    doctor_answered(v->visit);
 }
 
 static void listens_up(struct conn *conn)
@@ -367,110 +342,81 @@ static void listens_message(struct conn *conn, const char *channel, size_t chann
     (void)conn, (void)channel, (void)channel_len, (void)bytes, (void)n;
 }
 
-static void out_of_patience(struct timer *timer)
-{
-    struct probe *v = container_of(timer, struct probe, patience);
-    struct stile_error err;
-    error_set(&err, STILE_UNREACHABLE, 0, "the subscription is not confirmed");
-    heard(v, &err);
-}
-
 static void ask_listening(struct probe *v)
 {
     static const struct conn_events events = {.up = listens_up,
                                               .down = listens_down,
                                               .subscribed = listens_subscribed,
                                               .message = listens_message};
-    static const char channel[] = "stile:0000000000000000";
     struct stile_error err;
-    v->pending++;
-    v->patience.fn = out_of_patience;
-    if (loop_reserve(v->loop, 1)) {
-        error_set(&err, STILE_NOMEM, 0, "out of memory");
+    doctor_asked(v->visit);
+    if (redis_conn_new(&v->listens, loop_of(v), redis_conn_options(v->conn), &events, v, &err) ||
+        redis_conn_subscribe(v->listens, CHANNEL, sizeof CHANNEL - 1, &err))
         heard(v, &err);
-    } else if (redis_conn_new(&v->listens, v->loop, redis_conn_options(v->conn), &events, v,
-                              &err)) {
-        loop_unreserve(v->loop, 1);
-        heard(v, &err);
-    } else if (redis_conn_subscribe(v->listens, channel, sizeof channel - 1, &err)) {
-        heard(v, &err);
-    } else {
-        loop_arm(v->loop, &v->patience, loop_now(v->loop) + LISTENING_NS);
-    }
 }
 
-/* No such script exists: only a denial counts. */
-static void on_script_by_name(void *data, const redisReply *reply, const struct stile_error *err)
-{
-    struct probe *v = data;
-    (void)reply;
-    if (redis_error_is_denial(err))
-        take_success(&v->scripts, err);
-    answered(v);
-}
+/* ---- rounds ---- */
 
-static void on_wait(void *data, const redisReply *reply, const struct stile_error *err)
+static void ask_first(struct probe *v)
 {
-    struct probe *v = data;
-    (void)reply;
-    take_success(&v->waits, err);
-    answered(v);
-}
-
-static void ask_lease(struct probe *v)
-{
-    char pattern[2 * PREFIX_MAX + 2], *at = pattern;
-    for (const char *c = v->prefix; *c; c++) {
-        if (strchr("*?[]\\", *c))
-            *at++ = '\\';
-        *at++ = *c;
-    }
-    *at++ = '*';
-    SEND(v, on_lease, CONN_TEXT("EVAL"), CONN_TEXT(lease_source), CONN_TEXT("0"),
-         {pattern, (size_t)(at - pattern)});
-}
-
-static void ask_time(struct probe *v)
-{
-    v->timed = true;
-    v->sent_ns = loop_now(v->loop);
-    SEND(v, on_time, CONN_TEXT("TIME"));
-}
-
-void redis_probe_start(struct probe *v)
-{
-    v->pending = 1; /* so that what fails at once is not the last */
-    SEND(v, on_info, CONN_TEXT("INFO"));
-    ask_config(v, on_appendfsync, "appendfsync");
-    ask_config(v, on_save, "save");
-    ask_config(v, on_rewrite, "no-appendfsync-on-rewrite");
-    SEND(v, on_script, CONN_TEXT("EVAL"), CONN_TEXT("return 1"), CONN_TEXT("0"));
-    SEND(v, on_script_by_name, CONN_TEXT("EVALSHA"),
+    error_set(&v->info_error, STILE_UNREACHABLE, 0, "%s: no answer in time", v->where);
+    SEND(v, take_info, NULL, CONN_TEXT("INFO"));
+    ask_config(v, &v->appendfsync, "appendfsync");
+    ask_config(v, &v->save, "save");
+    ask_config(v, &v->no_fsync_on_rewrite, "no-appendfsync-on-rewrite");
+    ask_config(v, &v->active_replica, "active-replica");
+    SEND(v, take_success, &v->scripts, CONN_TEXT("EVAL"), CONN_TEXT("return 1"), CONN_TEXT("0"));
+    SEND(v, take_denial, &v->scripts, CONN_TEXT("EVALSHA"),
          CONN_TEXT("0000000000000000000000000000000000000000"), CONN_TEXT("0"));
-    ask_keys(v);
-    ask_listening(v);
+    ask_rights(v);
     if (v->wait_replicas)
-        SEND(v, on_wait, CONN_TEXT("WAIT"), CONN_TEXT("0"), CONN_TEXT("1"));
-    ask_config(v, on_active_replica, "active-replica");
+        SEND(v, take_success, &v->waits, CONN_TEXT("WAIT"), CONN_TEXT("0"), CONN_TEXT("1"));
     ask_lease(v);
-    SEND(v, on_message, CONN_TEXT("PUBLISH"), CONN_TEXT("stile:0000000000000000"),
+    SEND(v, take_success, &v->messages, CONN_TEXT("PUBLISH"), CONN_TEXT(CHANNEL),
          CONN_TEXT("doctor"));
-    SEND(v, on_sentinels, CONN_TEXT("PUBSUB"), CONN_TEXT("NUMSUB"),
+    SEND(v, take_sentinels, NULL, CONN_TEXT("PUBSUB"), CONN_TEXT("NUMSUB"),
          CONN_TEXT("__sentinel__:hello"));
-    SEND(v, on_cluster, CONN_TEXT("CLUSTER"), CONN_TEXT("INFO"));
-    answered(v);
+    SEND(v, take_cluster, NULL, CONN_TEXT("CLUSTER"), CONN_TEXT("INFO"));
+}
+
+/* The clock is asked for alone: a reply delayed by others can't be compared. */
+static void ask_last(struct probe *v)
+{
+    if (!redis_probe_is_up(v))
+        return;
+    v->sent_ns = loop_now(loop_of(v));
+    SEND(v, take_time, NULL, CONN_TEXT("TIME"));
+    ask_listening(v);
+}
+
+void redis_probe_ask(struct probe *v, unsigned round)
+{
+    if (round == 0)
+        ask_first(v);
+    else if (round == 1)
+        ask_last(v);
 }
 
 void redis_probe_free(struct probe *v)
 {
-    if (v->conn)
-        redis_conn_forget(v->conn, v);
+    for (size_t i = 0; i < v->n_questions; i++)
+        redis_conn_forget(v->conn, &v->questions[i]);
     stop_listening(v);
     free(v->info);
-    v->info = NULL;
+}
+
+void redis_probe_forked(struct probe *v)
+{
+    if (v->listens)
+        redis_conn_forked(v->listens);
 }
 
 /* ---- reading INFO ---- */
+
+bool redis_probe_is_up(const struct probe *v)
+{
+    return v->info || redis_error_is_denial(&v->info_error);
+}
 
 size_t redis_probe_field(const char **value, const struct probe *v, const char *name)
 {

@@ -6,10 +6,12 @@
 #define STILE_REDIS_DOCTOR_PROBE_H
 
 #include "base/url.h"
-#include "engines/engine.h"
+#include "engines/kit/doctor.h"
 #include "engines/redis/connection.h"
 
-#define PROBE_WORD 64
+#define PROBE_WORD      64
+#define PROBE_QUESTIONS 20
+#define PROBE_ROUNDS    2
 
 /* An answer of one word, or why there is none. */
 struct probe_word {
@@ -25,38 +27,44 @@ enum probe_role {
     PROBE_PLAIN_NODE,  /* a vote */
 };
 
+struct probe_question;
+typedef void probe_fn(const struct probe_question *question, const redisReply *reply,
+                      const struct stile_error *err);
+
 struct probe {
     /* Set by the caller; borrowed. */
+    struct doctor_visit *visit;
     enum probe_role role;
     unsigned wait_replicas; /* as in the URL */
-    struct loop *loop;
     struct conn *conn;
     const char *where, *cli; /* as redis_probe_where() and redis_probe_cli() write them */
     const char *prefix;
     bool shares_counter; /* its locks count their tokens at stile:...; of a Cluster, each in its
                             slot */
-    void (*done)(
-        struct probe *probe); /* once, in any case, perhaps from inside redis_probe_start() */
-    void *owner;
+
+    /* Questions under way. */
+    struct probe_question {
+        struct probe *probe;
+        probe_fn *fn;
+        struct probe_word *word;
+    } questions[PROBE_QUESTIONS];
+    size_t n_questions;
+    struct conn *listens;
+    uint64_t sent_ns; /* the question for its time */
 
     /* Results. */
-    unsigned pending;
     char *info; /* NULL: info_error */
     struct stile_error info_error;
     struct probe_word appendfsync, save, no_fsync_on_rewrite; /* CONFIG GET */
-    struct probe_word scripts, own_keys, messages;            /* allowed, and working? */
-    struct probe_word listening, waits;
-    struct conn *listens;
-    struct timer patience; /* for a subscription that is not confirmed */
-    char denied[256];      /* commands that scripts may not call, separated by spaces */
-    bool active_replica;   /* KeyDB: every one of several servers takes writes */
-    long long sentinels;   /* that watch it */
-    bool cluster_is_down;  /* as it reports */
-    long long lease_ms;    /* the longest remaining lease of our locks there */
-    struct probe_word clock;
-    bool timed;
-    uint64_t sent_ns;
-    long long ahead_ms; /* of our clock, by clock.known */
+    struct probe_word
+        active_replica; /* the same; KeyDB: every one of several servers takes writes */
+    struct probe_word scripts, own_keys, messages; /* allowed, and working? */
+    struct probe_word listening, waits, clock;
+    char denied[256];     /* commands that scripts may not call, separated by spaces */
+    long long sentinels;  /* that watch it */
+    bool cluster_is_down; /* as it reports */
+    long long lease_ms;   /* the longest remaining lease of our locks there */
+    long long ahead_ms;   /* of our clock, by clock.known */
 };
 
 /* "host:port" or the socket. The caller frees it; NULL: no memory. */
@@ -66,10 +74,12 @@ char *redis_probe_cli(const struct conn_options *options, const char *flags);
 /* What redis-cli needs for TLS and a user, without secrets. */
 char *redis_probe_flags(const struct conn_options *options, const struct url *url);
 
-/* done() may also come when the server is gone: then info_error says so. */
-void redis_probe_start(struct probe *probe);
-void redis_probe_free(struct probe *probe); /* the results; done() is no longer called */
+/* Asks the questions of a round of its visit; of PROBE_ROUNDS. */
+void redis_probe_ask(struct probe *probe, unsigned round);
+void redis_probe_free(struct probe *probe); /* questions, and results */
+void redis_probe_forked(struct probe *probe);
 
+bool redis_probe_is_up(const struct probe *probe); /* else info_error says why not */
 /* A field of INFO: its length without the end of its line, 0 if it is not there. */
 size_t redis_probe_field(const char **value, const struct probe *probe, const char *name);
 bool redis_probe_is(const struct probe *probe, const char *name, const char *value);
@@ -79,19 +89,11 @@ bool redis_probe_is_durable(const struct probe *probe);
 
 /* ---- doctor_rules.c ---- */
 
-#define RULE_TEXT 512
-
-struct rule {
-    enum stile_severity severity;
-    const char *id, *why, *cure;
-    const char *commands[4]; /* for redis-cli, NULL at their end */
-};
-
-/* Reports a finding about this server; format says what is wrong. */
-void redis_rules_report(struct query *query, const struct probe *probe, const struct rule *rule,
-                        const char *format, ...) __attribute__((format(printf, 4, 5)));
-
 /* Reports all findings of one probe. */
-void redis_rules_judge(struct query *query, const struct probe *probe);
+void redis_rules_judge(const struct probe *probe);
+
+/* Of a rule whose commands, one a line, are for redis-cli on the server of the probe, which is the
+ * data. */
+doctor_report redis_rules_report;
 
 #endif

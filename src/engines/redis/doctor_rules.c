@@ -1,5 +1,4 @@
 /* What a server's answers mean for locks: the rules of `stile doctor`. */
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,254 +7,160 @@
 #include "engines/redis/errors.h"
 #include "engines/redis/redis.h"
 
+struct doctor_facts {
+    const struct probe *v;
+    size_t n; /* primaries of a Cluster */
+};
+
+/* "name:value" of INFO, in the rule's field. */
+static bool info_says(struct doctor_draft *draft, const struct doctor_facts *facts)
+{
+    char name[40];
+    const char *field = draft->rule->field, *value = strchr(field, ':');
+    snprintf(name, sizeof name, "%.*s", (int)(value - field), field);
+    return redis_probe_is(facts->v, name, value + 1);
+}
+
+static void put_field(struct doctor_draft *draft, const struct probe *v, const char *name)
+{
+    const char *value;
+    int len = (int)redis_probe_field(&value, v, name);
+    doctor_put(draft, "%.*s", len, value);
+}
+
 /* ---- the ACL ---- */
 
-#define KEPT "NAME is the user of the URL; ACL SAVE keeps it, where there is an ACL file."
+/* The rule's column is the place of the error in the probe. */
+static bool is_denied(struct doctor_draft *draft, const struct doctor_facts *facts)
+{
+    const struct stile_error *error = (const void *)((const char *)facts->v + draft->rule->column);
+    doctor_put(draft, "%s", error->message);
+    return redis_error_is_denial(error);
+}
 
-static const struct rule no_info = {
-    .severity = STILE_DANGER,
-    .id = "info",
-    .why = "stile can't check its persistence, memory and replicas, so it refuses the server.",
-    .commands = {"ACL SETUSER NAME +info"},
-    .cure = KEPT,
-};
-
-static const struct rule no_scripts = {
-    .severity = STILE_DANGER,
-    .id = "scripts",
-    .why = "Every step of a lock is a script: nothing can be locked.",
-    .commands = {"ACL SETUSER NAME +eval +evalsha"},
-    .cure = KEPT,
-};
-
-static const struct rule no_messages = {
-    .severity = STILE_DANGER,
-    .id = "messages",
-    .why = "Waiters are woken by messages; without them none would wake.",
-    .commands = {"ACL SETUSER NAME +publish +subscribe"},
-    .cure = KEPT,
-};
-
-static const struct rule no_channels = {
-    .severity = STILE_DANGER,
-    .id = "messages",
-    .why = "Waiters are woken by messages; without them none would wake.",
-    .commands = {"ACL SETUSER NAME '&stile:*'"},
-    .cure = KEPT,
-};
-
-static const struct rule no_wait = {
-    .severity = STILE_DANGER,
-    .id = "wait",
-    .why = "wait_replicas= asks for it after each grant: every claim would fail.",
-    .commands = {"ACL SETUSER NAME +wait"},
-    .cure = KEPT,
-};
-
-static const struct rule no_config = {
-    .severity = STILE_WARNING,
-    .id = "config",
-    .why = "Whether a grant is on disk before it is answered depends on appendfsync, which can't "
-           "be read.",
-    .commands = {"ACL SETUSER NAME '+config|get'"},
-    .cure = "Or check it yourself: CONFIG GET appendfsync must return always.",
-};
+/* A prefix with a quote would need another one around it. */
+static bool lacks_keys(struct doctor_draft *draft, const struct doctor_facts *facts)
+{
+    const struct probe *v = facts->v;
+    doctor_put(draft, "%s", v->own_keys.error.message);
+    doctor_put(draft, strchr(v->prefix, '\'') ? "" : "ACL SETUSER NAME '~%s*' '~{%s*'%s", v->prefix,
+               v->prefix, v->shares_counter ? " '~stile:*'" : "");
+    return v->scripts.known && redis_error_is_denial(&v->own_keys.error);
+}
 
 /* "+del +set" of "del set". */
-static void write_rights(char out[RULE_TEXT], const char *names)
+static bool lacks_commands(struct doctor_draft *draft, const struct doctor_facts *facts)
 {
-    size_t n = (size_t)snprintf(out, RULE_TEXT, "ACL SETUSER NAME +");
-    for (; *names && n + 3 < RULE_TEXT; names++) {
-        out[n++] = *names;
-        if (*names == ' ')
-            out[n++] = '+';
+    char rights[2 * sizeof facts->v->denied] = "";
+    size_t n = 0;
+    for (const char *name = facts->v->denied; *name; name++) {
+        rights[n++] = *name;
+        if (*name == ' ')
+            rights[n++] = '+';
     }
-    out[n] = '\0';
+    doctor_put(draft, "%s", facts->v->denied);
+    doctor_put(draft, "+%s", rights);
+    return *facts->v->denied;
 }
 
-static void judge_commands(struct query *query, const struct probe *v)
+static bool lacks_messages(struct doctor_draft *draft, const struct doctor_facts *facts)
 {
-    char allow[RULE_TEXT];
-    if (!*v->denied)
-        return;
-    write_rights(allow, v->denied);
-    redis_rules_report(query, v,
-                       &(struct rule){.severity = STILE_DANGER,
-                                      .id = "commands",
-                                      .why =
-                                          "Every step of a lock is a script, and a script may only "
-                                          "call what its user may.",
-                                      .commands = {allow},
-                                      .cure = KEPT},
-                       "its ACL does not let this user call %s", v->denied);
+    const struct stile_error *publish = &facts->v->messages.error;
+    const struct stile_error *error =
+        redis_error_is_denial(publish) ? publish : &facts->v->listening.error;
+    doctor_put(draft, "%s", error->message);
+    doctor_put(draft, "%s",
+               strstr(error->message, "channel") ? "'&stile:*'" : "+publish +subscribe");
+    return redis_error_is_denial(error);
 }
 
-static void judge_keys(struct query *query, const struct probe *v)
-{
-    char allow[RULE_TEXT];
-    if (!v->scripts.known || !redis_error_is_denial(&v->own_keys.error))
-        return;
-    snprintf(allow, sizeof allow, "ACL SETUSER NAME '~%s*' '~{%s*'%s", v->prefix, v->prefix,
-             v->shares_counter ? " '~stile:*'" : "");
-    redis_rules_report(
-        query, v,
-        &(struct rule){.severity = STILE_DANGER,
-                       .id = "keys",
-                       .why = "The token and the queue of a name are kept beside its "
-                              "key: without them nothing can be locked.",
-                       .commands = {strchr(v->prefix, '\'') ? NULL : allow},
-                       .cure = KEPT},
-        "does not let this user access all keys of a lock: %s", v->own_keys.error.message);
-}
+#define KEPT         "NAME is the user of the URL; ACL SAVE keeps it, where there is an ACL file."
+#define ERROR(which) .column = offsetof(struct probe, which)
 
-static void judge_acl(struct query *query, const struct probe *v)
-{
-    if (redis_error_is_denial(&v->info_error))
-        redis_rules_report(query, v, &no_info, "does not let this user call INFO: %s",
-                           v->info_error.message);
-    if (redis_error_is_denial(&v->scripts.error))
-        redis_rules_report(query, v, &no_scripts, "does not let this user run scripts: %s",
-                           v->scripts.error.message);
-    judge_keys(query, v);
-    judge_commands(query, v);
-    const struct stile_error *denied =
-        redis_error_is_denial(&v->messages.error) ? &v->messages.error : &v->listening.error;
-    if (redis_error_is_denial(denied))
-        redis_rules_report(query, v,
-                           strstr(denied->message, "channel") ? &no_channels : &no_messages,
-                           "does not let this user publish and subscribe: %s", denied->message);
-    if (redis_error_is_denial(&v->waits.error))
-        redis_rules_report(query, v, &no_wait, "does not let this user wait for replicas: %s",
-                           v->waits.error.message);
-    if (redis_error_is_denial(&v->appendfsync.error))
-        redis_rules_report(query, v, &no_config,
-                           "does not let this user read its configuration: %s",
-                           v->appendfsync.error.message);
-}
+static const struct doctor_rule acl_rules[] = {
+    {"info", STILE_DANGER, is_denied, ERROR(info_error),
+     .what = "does not let this user call INFO: $1",
+     .why = "stile can't check its persistence, memory and replicas, so it refuses the server.",
+     .cure = KEPT, .command = "ACL SETUSER NAME +info"},
+    {"scripts", STILE_DANGER, is_denied, ERROR(scripts.error),
+     .what = "does not let this user run scripts: $1",
+     .why = "Every step of a lock is a script: nothing can be locked.", .cure = KEPT,
+     .command = "ACL SETUSER NAME +eval +evalsha"},
+    {"keys", STILE_DANGER, lacks_keys,
+     .what = "does not let this user access all keys of a lock: $1",
+     .why = "The token and the queue of a name are kept beside its key: without them nothing can "
+            "be locked.",
+     .cure = KEPT, .command = "$2"},
+    {"commands", STILE_DANGER, lacks_commands, .what = "its ACL does not let this user call $1",
+     .why = "Every step of a lock is a script, and a script may only call what its user may.",
+     .cure = KEPT, .command = "ACL SETUSER NAME $2"},
+    {"messages", STILE_DANGER, lacks_messages,
+     .what = "does not let this user publish and subscribe: $1",
+     .why = "Waiters are woken by messages; without them none would wake.", .cure = KEPT,
+     .command = "ACL SETUSER NAME $2"},
+    {"wait", STILE_DANGER, is_denied, ERROR(waits.error),
+     .what = "does not let this user wait for replicas: $1",
+     .why = "wait_replicas= asks for it after each grant: every claim would fail.", .cure = KEPT,
+     .command = "ACL SETUSER NAME +wait"},
+    {"config", STILE_WARNING, is_denied, ERROR(appendfsync.error),
+     .what = "does not let this user read its configuration: $1",
+     .why = "Whether a grant is on disk before it is answered depends on appendfsync, which can't "
+            "be read.",
+     .cure = "Or check it yourself: CONFIG GET appendfsync must return always.",
+     .command = "ACL SETUSER NAME '+config|get'"},
+    {0},
+};
 
 /* ---- persistence ---- */
 
 /* Of the profiles; the TTLs in use before a restart are unknown. */
 #define LONGEST_USUAL_LEASE_MS 30000
 
-#define CRASH                                                                                      \
-    "After a crash or a restart locks are free while their holders still rely on them, and "       \
-    "tokens "                                                                                      \
-    "are given out a second time, so that no guard can distinguish old holders from new ones."
-
-static const struct rule forgets = {
-    .severity = STILE_DANGER,
-    .id = "persistence",
-    .why = CRASH,
-    .commands = {"CONFIG SET appendfsync always", "CONFIG SET appendonly yes"},
-};
-
-static const struct rule forgets_all = {
-    .severity = STILE_WARNING,
-    .id = "persistence",
-    .why =
-        "After a restart it has lost its data, and does not count until stile doctor --adopt takes "
-        "it back. Should a majority restart, no more tokens can be given.",
-    .commands = {"CONFIG SET appendfsync always", "CONFIG SET appendonly yes"},
-};
-
-static const struct rule votes_twice = {
-    .severity = STILE_WARNING,
-    .id = "persistence",
-    .why =
-        "After a restart it votes again for what is held, and its vote can make a second holder.",
-    .commands = {"CONFIG SET appendfsync always", "CONFIG SET appendonly yes"},
-};
-
-static const struct rule syncs_late = {
-    .severity = STILE_WARNING,
-    .id = "appendfsync",
-    .why = "A power cut loses the grants since the last sync: a lock may get a second "
-           "holder, with the same token.",
-    .commands = {"CONFIG SET appendfsync always"},
-};
-
-static const struct rule pauses_sync = {
-    .severity = STILE_WARNING,
-    .id = "no-appendfsync-on-rewrite",
-    .why =
-        "While the append-only file is rewritten nothing is synced, whatever appendfsync says: a "
-        "power cut then loses the grants made meanwhile.",
-    .commands = {"CONFIG SET no-appendfsync-on-rewrite no"},
-};
-
-static const struct rule cannot_write = {
-    .severity = STILE_DANGER,
-    .id = "disk",
-    .why = CRASH,
-    .cure = "See the server's log and the free space and permissions of its directory.",
-    .commands = {"CONFIG GET dir"},
-};
+static bool appends(const struct probe *v)
+{
+    return redis_probe_is(v, "aof_enabled", "1");
+}
 
 static bool keeps_nothing(const struct probe *v)
 {
-    return !redis_probe_is(v, "aof_enabled", "1") && v->save.known && !*v->save.text;
+    return !appends(v) && v->save.known && !*v->save.text;
 }
 
-static void judge_disk(struct query *query, const struct probe *v)
+/* The rule's column is the role that it is for. */
+DOCTOR_WHEN(is_in_memory, keeps_nothing(facts->v) && facts->v->role == draft->rule->column)
+DOCTOR_WHEN(is_plain_node, facts->v->role == PROBE_PLAIN_NODE)
+DOCTOR_WHEN(writes_snapshots, !appends(facts->v) && !keeps_nothing(facts->v))
+
+static bool syncs_late(struct doctor_draft *draft, const struct doctor_facts *facts)
 {
-    static const struct rule *const in_memory[] = {[PROBE_SERVER] = &forgets,
-                                                   [PROBE_FENCED_NODE] = &forgets_all,
-                                                   [PROBE_PLAIN_NODE] = &votes_twice};
-    bool appends = redis_probe_is(v, "aof_enabled", "1");
-    const char *sync = v->appendfsync.text;
-    if (keeps_nothing(v))
-        redis_rules_report(query, v, in_memory[v->role],
-                           "keeps its data in memory only (appendonly no, save \"\")");
-    else if (!appends)
-        redis_rules_report(query, v, v->role == PROBE_PLAIN_NODE ? &votes_twice : &forgets,
-                           "writes snapshots at times and nothing in between (appendonly no)");
-    if (redis_probe_is(v, "aof_last_write_status", "err"))
-        redis_rules_report(query, v, &cannot_write, "cannot write to its append-only file");
-    if (!appends || !v->appendfsync.known)
-        return;
-    if (strcmp(sync, "always") != 0)
-        redis_rules_report(
-            query, v, &syncs_late, "syncs its append-only file %s (appendfsync %s)",
-            strcmp(sync, "everysec") == 0 ? "once a second" : "when the kernel decides", sync);
-    else if (strcmp(v->no_fsync_on_rewrite.text, "yes") == 0)
-        redis_rules_report(query, v, &pauses_sync,
-                           "stops syncing at times (no-appendfsync-on-rewrite yes)");
+    const struct probe_word *sync = &facts->v->appendfsync;
+    doctor_put(draft, "%s",
+               strcmp(sync->text, "everysec") == 0 ? "once a second" : "when the kernel decides");
+    doctor_put(draft, "%s", sync->text);
+    return appends(facts->v) && sync->known && strcmp(sync->text, "always") != 0;
 }
 
-/* Only data that is configured to be on disk survives a restart. */
-static void judge_restart(struct query *query, const struct probe *v)
+DOCTOR_WHEN(pauses_sync, redis_probe_is_durable(facts->v) &&
+                             strcmp(facts->v->no_fsync_on_rewrite.text, "yes") == 0)
+
+/* Only data that is configured to be on disk survives a restart. redlock itself reports a node that
+ * has forgotten everything. */
+static bool has_restarted(struct doctor_draft *draft, const struct doctor_facts *facts)
 {
+    const struct probe *v = facts->v;
     long long up_ms = redis_probe_number(v, "uptime_in_seconds") * 1000;
     bool seen = v->lease_ms > LONGEST_USUAL_LEASE_MS;
     long long lease_ms = seen ? v->lease_ms : LONGEST_USUAL_LEASE_MS;
-    char cure[RULE_TEXT];
-    bool reported = v->role == PROBE_FENCED_NODE && keeps_nothing(v); /* redlock reports it */
-    if (up_ms < 0 || up_ms >= lease_ms || redis_probe_is_durable(v) || reported)
-        return;
-    snprintf(cure, sizeof cure, "Wait for %lld s more before you rely on it.",
-             (lease_ms - up_ms + 999) / 1000);
-    redis_rules_report(
-        query, v,
-        &(struct rule){
-            .severity = STILE_WARNING,
-            .id = "restarted",
-            .why = "What it has forgotten may be granted again while a holder from before "
-                   "still relies on it, for as long as its TTL.",
-            .cure = cure,
-        },
-        "was started %lld s ago, less than the longest lease: %lld s, %s", up_ms / 1000,
-        lease_ms / 1000,
-        seen ? "which one of its locks has now" : "the longest that a profile has");
+    doctor_put(draft, "%lld", up_ms / 1000);
+    doctor_put(draft, "%lld", lease_ms / 1000);
+    doctor_put(draft, "%s",
+               seen ? "which one of its locks has now" : "the longest that a profile has");
+    doctor_put(draft, "%lld", (lease_ms - up_ms + 999) / 1000);
+    return up_ms >= 0 && up_ms < lease_ms && !redis_probe_is_durable(v) &&
+           !(v->role == PROBE_FENCED_NODE && keeps_nothing(v));
 }
 
-static void judge_persistence(struct query *query, const struct probe *v)
-{
-    judge_disk(query, v);
-    judge_restart(query, v);
-}
-
-/* ---- the rules ---- */
+/* ---- memory and clients ---- */
 
 /* LPOS, and SCAN by type. */
 #define OLDEST_VERSION "6.0.6"
@@ -263,222 +168,76 @@ static void judge_persistence(struct query *query, const struct probe *v)
 #define NEARLY_FULL    9 / 10
 #define MB             (1 << 20)
 
-/* ---- reporting ---- */
-
-static void add_command(char out[2 * RULE_TEXT], const char *cli, const char *command)
+static bool would_evict(struct doctor_draft *draft, const struct doctor_facts *facts)
 {
-    size_t n = strlen(out);
-    snprintf(out + n, 2 * RULE_TEXT - n, "%s%s %s", n ? "\n" : "", cli, command);
+    put_field(draft, facts->v, "maxmemory_policy");
+    return *draft->values[0] && strcmp(draft->values[0], "noeviction") != 0;
 }
 
-/* A change by CONFIG SET is lost at a restart unless CONFIG REWRITE saves it. */
-static const char *write_commands(char out[2 * RULE_TEXT], const struct probe *v,
-                                  const struct rule *rule)
+DOCTOR_WHEN(has_a_limit, redis_probe_number(facts->v, "maxmemory") > 0)
+
+static bool is_nearly_full(struct doctor_draft *draft, const struct doctor_facts *facts)
 {
-    const char *const *command = rule->commands;
-    const char *file;
-    out[0] = '\0';
-    if (!v->cli)
-        return out;
-    for (; *command; command++)
-        add_command(out, v->cli, *command);
-    if (command != rule->commands && strncmp(command[-1], "CONFIG SET", 10) == 0 &&
-        redis_probe_field(&file, v, "config_file"))
-        add_command(out, v->cli, "CONFIG REWRITE");
-    return out;
+    long long most = redis_probe_number(facts->v, "maxmemory");
+    long long used = redis_probe_number(facts->v, "used_memory");
+    doctor_put(draft, "%.1f", (double)used / MB);
+    doctor_put(draft, "%.1f", (double)most / MB);
+    doctor_put(draft, "%lld", 2 * (used > most ? used : most));
+    return most > 0 && used >= most * NEARLY_FULL;
 }
 
-void redis_rules_report(struct query *query, const struct probe *v, const struct rule *rule,
-                        const char *format, ...)
+static bool has_many_clients(struct doctor_draft *draft, const struct doctor_facts *facts)
 {
-    char what[RULE_TEXT], command[2 * RULE_TEXT];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(what, sizeof what, format, args);
-    va_end(args);
-    struct stile_finding finding = {
-        .severity = rule->severity,
-        .id = rule->id,
-        .where = v->where,
-        .what = what,
-        .why = rule->why,
-        .cure = rule->cure,
-        .command = write_commands(command, v, rule),
-    };
-    bool set = strstr(command, "CONFIG SET") != NULL;
-    if (set && !strstr(command, "CONFIG REWRITE") && !finding.cure)
-        finding.cure = "Give it the same setting where it is started: it has no configuration file "
-                       "that CONFIG REWRITE could write it to.";
-    query->engine->events->finding(query, &finding);
-}
-
-/* ---- memory and clients ---- */
-
-static const struct rule evicts = {
-    .severity = STILE_DANGER,
-    .id = "eviction",
-    .why = "When its memory is full it evicts locks that are held, and their tokens. stile "
-           "refuses such a server (allow=eviction in the URL overrides that).",
-    .commands = {"CONFIG SET maxmemory-policy noeviction"},
-};
-
-static const struct rule would_evict = {
-    .severity = STILE_NOTE,
-    .id = "eviction",
-    .why = "Once maxmemory is set, locks that are held may be evicted.",
-    .commands = {"CONFIG SET maxmemory-policy noeviction"},
-};
-
-static void judge_memory(struct query *query, const struct probe *v)
-{
-    long long most = redis_probe_number(v, "maxmemory"),
-              used = redis_probe_number(v, "used_memory");
-    const char *policy;
-    int len = (int)redis_probe_field(&policy, v, "maxmemory_policy");
-    char raise[64];
-    if (len > 0 && !redis_probe_is(v, "maxmemory_policy", "noeviction"))
-        redis_rules_report(query, v, most > 0 ? &evicts : &would_evict,
-                           "%s (maxmemory-policy %.*s)",
-                           most > 0 ? "evicts keys when its memory is full"
-                                    : "would evict keys if maxmemory were set",
-                           len, policy);
-    if (most <= 0 || used < most * NEARLY_FULL)
-        return;
-    snprintf(raise, sizeof raise, "CONFIG SET maxmemory %lld", 2 * (used > most ? used : most));
-    redis_rules_report(
-        query, v,
-        &(struct rule){
-            .severity = STILE_WARNING,
-            .id = "memory",
-            .why = "Without memory it refuses new claims; holders can still renew and release.",
-            .commands = {raise}},
-        "has used %.1f of %.1f MB of memory", (double)used / MB, (double)most / MB);
-}
-
-static void judge_clients(struct query *query, const struct probe *v)
-{
-    long long most = redis_probe_number(v, "maxclients"),
-              now = redis_probe_number(v, "connected_clients");
-    char raise[64];
-    if (most <= 0 || now < most * NEARLY_FULL)
-        return;
-    snprintf(raise, sizeof raise, "CONFIG SET maxclients %lld", 2 * most);
-    redis_rules_report(
-        query, v,
-        &(struct rule){
-            .severity = STILE_WARNING,
-            .id = "clients",
-            .why = "New clients are refused, and a holder that has to reconnect can't renew.",
-            .commands = {raise}},
-        "has %lld clients and takes %lld", now, most);
+    long long most = redis_probe_number(facts->v, "maxclients");
+    long long now = redis_probe_number(facts->v, "connected_clients");
+    doctor_put(draft, "%lld", now);
+    doctor_put(draft, "%lld", most);
+    doctor_put(draft, "%lld", 2 * most);
+    return most > 0 && now >= most * NEARLY_FULL;
 }
 
 /* ---- replicas ---- */
 
-static void judge_replica(struct query *query, const struct probe *v)
+DOCTOR_WHEN(is_active_replica, strcmp(facts->v->active_replica.text, "yes") == 0 ||
+                                   redis_probe_is(facts->v, "role", "active-replica"))
+
+static bool is_replica(struct doctor_draft *draft, const struct doctor_facts *facts)
 {
-    const char *host, *port;
-    int host_len = (int)redis_probe_field(&host, v, "master_host");
-    int port_len = (int)redis_probe_field(&port, v, "master_port");
-    char cure[RULE_TEXT];
-    snprintf(cure, sizeof cure, "Name the primary in the URL: %.*s:%.*s.", host_len, host, port_len,
-             port);
-    redis_rules_report(
-        query, v,
-        &(struct rule){.severity = STILE_DANGER,
-                       .id = "replica",
-                       .why = "Nothing can be locked on a replica; stile refuses it.",
-                       .cure = cure},
-        "is a replica, of %.*s:%.*s", host_len, host, port_len, port);
+    put_field(draft, facts->v, "master_host");
+    put_field(draft, facts->v, "master_port");
+    return redis_probe_is(facts->v, "role", "slave");
 }
 
-#define FAILOVER                                                                                   \
-    "Replication is asynchronous: a failover to a replica without the latest grants forgets "      \
-    "them, "                                                                                       \
-    "and repeats their tokens."
-
-static void judge_primary(struct query *query, const struct probe *v)
+static bool has_replicas(struct doctor_draft *draft, const struct doctor_facts *facts)
 {
-    long long replicas = redis_probe_number(v, "connected_slaves");
-    bool waits = v->wait_replicas > 0 && v->wait_replicas >= replicas;
-    char cure[RULE_TEXT], watched[64] = "";
-    if (replicas <= 0)
-        return;
+    const struct probe *v = facts->v;
+    long long n = redis_probe_number(v, "connected_slaves");
+    doctor_put(draft, "%lld", n);
+    doctor_put(draft, "%s", n == 1 ? "replica" : "replicas");
     if (v->sentinels > 0)
-        snprintf(watched, sizeof watched, ", and %lld Sentinel%s to fail over to %s", v->sentinels,
-                 v->sentinels == 1 ? "" : "s", replicas == 1 ? "it" : "them");
-    if (v->role == PROBE_SERVER)
-        snprintf(
-            cure, sizeof cure,
-            "Put wait_replicas=%lld into the URL, so that a grant counts once they have it; that "
-            "narrows the gap. redlock:// over independent servers closes it.",
-            replicas);
+        doctor_put(draft, ", and %lld Sentinel%s to fail over to %s", v->sentinels,
+                   v->sentinels == 1 ? "" : "s", n == 1 ? "it" : "them");
     else
-        snprintf(cure, sizeof cure,
-                 "A node of redlock needs no replica: REPLICAOF NO ONE there, or see to it that it "
-                 "never takes the node's place.");
-    redis_rules_report(query, v,
-                       &(struct rule){.severity = waits ? STILE_NOTE : STILE_WARNING,
-                                      .id = "replicas",
-                                      .why = FAILOVER,
-                                      .cure = waits ? NULL : cure},
-                       "has %lld replica%s%s%s", replicas, replicas == 1 ? "" : "s", watched,
-                       waits ? "; each grant waits for them (wait_replicas)" : "");
+        doctor_put(draft, "%s", "");
+    return n > 0 && !redis_probe_is(v, "role", "slave");
 }
 
-static void judge_wait(struct query *query, const struct probe *v)
+DOCTOR_WHEN(waits_for_all,
+            facts->v->wait_replicas > 0 &&
+                facts->v->wait_replicas >= redis_probe_number(facts->v, "connected_slaves"))
+DOCTOR_WHEN(is_server, facts->v->role == PROBE_SERVER)
+
+static bool lacks_replicas(struct doctor_draft *draft, const struct doctor_facts *facts)
 {
-    long long replicas = redis_probe_number(v, "connected_slaves");
-    if (replicas < 0 || v->wait_replicas <= replicas)
-        return;
-    redis_rules_report(
-        query, v,
-        &(struct rule){.severity = STILE_WARNING,
-                       .id = "wait-replicas",
-                       .why = "Every claim fails, since it never reaches so many.",
-                       .cure = "Connect the replicas again, or lower wait_replicas."},
-        "has %lld of the %u replicas that wait_replicas asks for", replicas, v->wait_replicas);
+    long long n = redis_probe_number(facts->v, "connected_slaves");
+    doctor_put(draft, "%lld", n);
+    doctor_put(draft, "%u", facts->v->wait_replicas);
+    return n >= 0 && facts->v->wait_replicas > n && redis_probe_is(facts->v, "role", "master");
 }
 
-static const struct rule is_sentinel = {
-    .severity = STILE_DANGER,
-    .id = "sentinel",
-    .why = "A Sentinel keeps no keys, and so no locks.",
-    .cure = "Name it in a redis+sentinel:// URL, with the name of its primary as the path.",
-};
+DOCTOR_WHEN(is_cluster_down, facts->v->cluster_is_down)
 
-static const struct rule cluster_down = {
-    .severity = STILE_DANGER,
-    .id = "cluster-down",
-    .why = "Names in slots without a node can't be locked, and with cluster-require-full-coverage "
-           "no others can, either.",
-    .commands = {"CLUSTER NODES"},
-    .cure = "Start the missing nodes, or give their slots to others: redis-cli --cluster fix.",
-};
-
-static const struct rule active_replica = {
-    .severity = STILE_DANGER,
-    .id = "active-replica",
-    .why = "Each of several servers takes writes and gets those of the others later: two of them "
-           "can grant the same lock. stile refuses a server whose role is active-replica.",
-    .cure = "Use a primary with ordinary replicas: active-replica no in keydb.conf.",
-};
-
-static void judge_copies(struct query *query, const struct probe *v)
-{
-    if (v->active_replica || redis_probe_is(v, "role", "active-replica"))
-        redis_rules_report(query, v, &active_replica, "is an active replica of KeyDB");
-    if (redis_probe_is(v, "role", "slave"))
-        judge_replica(query, v);
-    else
-        judge_primary(query, v);
-    if (redis_probe_is(v, "role", "master"))
-        judge_wait(query, v);
-    if (v->cluster_is_down)
-        redis_rules_report(query, v, &cluster_down, "reports that its Cluster is down");
-}
-
-/* ---- version, loading, clock ---- */
+/* ---- version and clock ---- */
 
 static bool is_older(const char *version, const char *than)
 {
@@ -493,220 +252,320 @@ static bool is_older(const char *version, const char *than)
     return false;
 }
 
-static const struct rule too_old = {
-    .severity = STILE_DANGER,
-    .id = "version",
-    .why = "The scripts of a lock use commands that it does not have: claims would fail.",
-    .cure = "Install Redis " OLDEST_VERSION " or later.",
-};
-
-static const struct rule is_loading = {
-    .severity = STILE_WARNING,
-    .id = "loading",
-    .why = "Until it is done nothing can be locked or renewed.",
-    .cure = "Wait, and ask again.",
-};
-
-static const struct rule clock_off = {
-    .severity = STILE_NOTE,
-    .id = "clock",
-    .why = "Only lengths of time are ever sent to it, so this does no harm as such. Set forward in "
-           "one jump, it would end leases early.",
-    .cure = "Let NTP slew the clocks of both, and never set them by hand.",
-};
-
-static void judge_rest(struct query *query, const struct probe *v)
+static bool is_too_old(struct doctor_draft *draft, const struct doctor_facts *facts)
 {
-    const char *version;
-    int len = (int)redis_probe_field(&version, v, "redis_version");
-    if (len > 0 && is_older(version, OLDEST_VERSION))
-        redis_rules_report(query, v, &too_old, "is Redis %.*s, older than " OLDEST_VERSION, len,
-                           version);
-    if (redis_probe_is(v, "loading", "1"))
-        redis_rules_report(query, v, &is_loading, "is loading its data");
-    if (v->role == PROBE_SERVER && v->clock.known && llabs(v->ahead_ms) >= CLOCK_FAR_MS)
-        redis_rules_report(query, v, &clock_off, "has a clock that is %lld s %s ours",
-                           (llabs(v->ahead_ms) + 500) / 1000,
-                           v->ahead_ms > 0 ? "ahead of" : "behind");
+    put_field(draft, facts->v, "redis_version");
+    return *draft->values[0] && is_older(draft->values[0], OLDEST_VERSION);
 }
 
-static void report_what_is_fine(struct query *query, const struct probe *v)
+static bool has_clock_off(struct doctor_draft *draft, const struct doctor_facts *facts)
 {
-    const char *version;
-    int len = (int)redis_probe_field(&version, v, "redis_version");
+    const struct probe *v = facts->v;
+    doctor_put(draft, "%lld", (llabs(v->ahead_ms) + 500) / 1000);
+    doctor_put(draft, "%s", v->ahead_ms > 0 ? "ahead of" : "behind");
+    return v->role == PROBE_SERVER && v->clock.known && llabs(v->ahead_ms) >= CLOCK_FAR_MS;
+}
+
+static bool note_what_is_fine(struct doctor_draft *draft, const struct doctor_facts *facts)
+{
+    const struct probe *v = facts->v;
     bool keeps =
         redis_probe_is(v, "maxmemory", "0") || redis_probe_is(v, "maxmemory_policy", "noeviction");
-    redis_rules_report(query, v, &(struct rule){.severity = STILE_FINE, .id = "server"},
-                       "Redis %.*s%s%s%s", len, version,
-                       redis_probe_is_durable(v) ? ", on disk before it answers" : "",
-                       keeps ? ", evicts nothing" : "",
-                       redis_probe_is(v, "connected_slaves", "0") ? ", no replicas" : "");
+    put_field(draft, v, "redis_version");
+    doctor_put(draft, "%s%s%s", redis_probe_is_durable(v) ? ", on disk before it answers" : "",
+               keeps ? ", evicts nothing" : "",
+               redis_probe_is(v, "connected_slaves", "0") ? ", no replicas" : "");
+    return true;
 }
 
-void redis_rules_judge(struct query *query, const struct probe *v)
+/* ---- the rules ---- */
+
+#define MEMORY      "keeps its data in memory only (appendonly no, save \"\")"
+#define SNAPSHOTS   "writes snapshots at times and nothing in between (appendonly no)"
+#define APPEND      "CONFIG SET appendfsync always\nCONFIG SET appendonly yes"
+#define NO_EVICTION "CONFIG SET maxmemory-policy noeviction"
+#define CRASH                                                                                      \
+    "After a crash or a restart locks are free while their holders still rely on them, and "       \
+    "tokens are given out a second time, so that no guard can distinguish old holders from new "   \
+    "ones."
+#define VOTES_TWICE                                                                                \
+    "After a restart it votes again for what is held, and its vote can make a second holder."
+#define FAILOVER                                                                                   \
+    "Replication is asynchronous: a failover to a replica without the latest grants forgets "      \
+    "them, and repeats their tokens."
+
+static const struct doctor_rule server_rules[] = {
+    {"persistence", STILE_DANGER, is_in_memory, .column = PROBE_SERVER, .what = MEMORY,
+     .why = CRASH, .command = APPEND},
+    {"persistence", STILE_WARNING, is_in_memory, .column = PROBE_FENCED_NODE, .what = MEMORY,
+     .why = "After a restart it has lost its data, and does not count until stile doctor --adopt "
+            "takes it back. Should a majority restart, no more tokens can be given.",
+     .command = APPEND},
+    {"persistence", STILE_WARNING, is_in_memory, .column = PROBE_PLAIN_NODE, .what = MEMORY,
+     .why = VOTES_TWICE, .command = APPEND},
+    {"persistence", STILE_DANGER, writes_snapshots, .unless = is_plain_node, .what = SNAPSHOTS,
+     .why = CRASH, .command = APPEND},
+    {"persistence", STILE_WARNING, writes_snapshots, .also = is_plain_node, .what = SNAPSHOTS,
+     .why = VOTES_TWICE, .command = APPEND},
+    {"disk", STILE_DANGER, info_says, .field = "aof_last_write_status:err",
+     .what = "cannot write to its append-only file", .why = CRASH,
+     .cure = "See the server's log and the free space and permissions of its directory.",
+     .command = "CONFIG GET dir"},
+    {"appendfsync", STILE_WARNING, syncs_late,
+     .what = "syncs its append-only file $1 (appendfsync $2)",
+     .why = "A power cut loses the grants since the last sync: a lock may get a second holder, "
+            "with the same token.",
+     .command = "CONFIG SET appendfsync always"},
+    {"no-appendfsync-on-rewrite", STILE_WARNING, pauses_sync,
+     .what = "stops syncing at times (no-appendfsync-on-rewrite yes)",
+     .why = "While the append-only file is rewritten nothing is synced, whatever appendfsync says: "
+            "a power cut then loses the grants made meanwhile.",
+     .command = "CONFIG SET no-appendfsync-on-rewrite no"},
+    {"restarted", STILE_WARNING, has_restarted,
+     .what = "was started $1 s ago, less than the longest lease: $2 s, $3",
+     .why = "What it has forgotten may be granted again while a holder from before still relies on "
+            "it, for as long as its TTL.",
+     .cure = "Wait for $4 s more before you rely on it."},
+
+    {"eviction", STILE_DANGER, would_evict, .also = has_a_limit,
+     .what = "evicts keys when its memory is full (maxmemory-policy $1)",
+     .why = "When its memory is full it evicts locks that are held, and their tokens. stile "
+            "refuses such a server (allow=eviction in the URL overrides that).",
+     .command = NO_EVICTION},
+    {"eviction", STILE_NOTE, would_evict, .unless = has_a_limit,
+     .what = "would evict keys if maxmemory were set (maxmemory-policy $1)",
+     .why = "Once maxmemory is set, locks that are held may be evicted.", .command = NO_EVICTION},
+    {"memory", STILE_WARNING, is_nearly_full, .what = "has used $1 of $2 MB of memory",
+     .why = "Without memory it refuses new claims; holders can still renew and release.",
+     .command = "CONFIG SET maxmemory $3"},
+    {"clients", STILE_WARNING, has_many_clients, .what = "has $1 clients and takes $2",
+     .why = "New clients are refused, and a holder that has to reconnect can't renew.",
+     .command = "CONFIG SET maxclients $3"},
+
+    {"active-replica", STILE_DANGER, is_active_replica, .what = "is an active replica of KeyDB",
+     .why = "Each of several servers takes writes and gets those of the others later: two of them "
+            "can grant the same lock. stile refuses a server whose role is active-replica.",
+     .cure = "Use a primary with ordinary replicas: active-replica no in keydb.conf."},
+    {"replica", STILE_DANGER, is_replica, .what = "is a replica, of $1:$2",
+     .why = "Nothing can be locked on a replica; stile refuses it.",
+     .cure = "Name the primary in the URL: $1:$2."},
+    {"replicas", STILE_NOTE, has_replicas, .also = waits_for_all,
+     .what = "has $1 $2$3; each grant waits for them (wait_replicas)", .why = FAILOVER},
+    {"replicas", STILE_WARNING, has_replicas, .also = is_server, .unless = waits_for_all,
+     .what = "has $1 $2$3", .why = FAILOVER,
+     .cure = "Put wait_replicas=$1 into the URL, so that a grant counts once they have it; that "
+             "narrows the gap. redlock:// over independent servers closes it."},
+    {"replicas", STILE_WARNING, has_replicas, .unless = is_server, .what = "has $1 $2$3",
+     .why = FAILOVER,
+     .cure = "A node of redlock needs no replica: REPLICAOF NO ONE there, or see to it that it "
+             "never takes the node's place."},
+    {"wait-replicas", STILE_WARNING, lacks_replicas,
+     .what = "has $1 of the $2 replicas that wait_replicas asks for",
+     .why = "Every claim fails, since it never reaches so many.",
+     .cure = "Connect the replicas again, or lower wait_replicas."},
+    {"cluster-down", STILE_DANGER, is_cluster_down, .what = "reports that its Cluster is down",
+     .why = "Names in slots without a node can't be locked, and with cluster-require-full-coverage "
+            "no others can, either.",
+     .cure = "Start the missing nodes, or give their slots to others: redis-cli --cluster fix.",
+     .command = "CLUSTER NODES"},
+
+    {"version", STILE_DANGER, is_too_old, .what = "is Redis $1, older than " OLDEST_VERSION,
+     .why = "The scripts of a lock use commands that it does not have: claims would fail.",
+     .cure = "Install Redis " OLDEST_VERSION " or later."},
+    {"loading", STILE_WARNING, info_says, .field = "loading:1", .what = "is loading its data",
+     .why = "Until it is done nothing can be locked or renewed.", .cure = "Wait, and ask again."},
+    {"clock", STILE_NOTE, has_clock_off, .what = "has a clock that is $1 s $2 ours",
+     .why = "Only lengths of time are ever sent to it, so this does no harm as such. Set forward "
+            "in one jump, it would end leases early.",
+     .cure = "Let NTP slew the clocks of both, and never set them by hand."},
+    {"server", STILE_FINE, note_what_is_fine, .what = "Redis $1$2"},
+    {0},
+};
+
+static const struct doctor_rule sentinel_rules[] = {
+    {"sentinel", STILE_DANGER, info_says, .field = "redis_mode:sentinel",
+     .what = "is a Sentinel, not a server", .why = "A Sentinel keeps no keys, and so no locks.",
+     .cure = "Name it in a redis+sentinel:// URL, with the name of its primary as the path."},
+    {0},
+};
+
+/* ---- reporting ---- */
+
+static void add_command(char out[DOCTOR_TEXT_MAX], const char *cli, const char *command, size_t len)
 {
-    if (redis_probe_is(v, "redis_mode", "sentinel")) {
-        redis_rules_report(query, v, &is_sentinel, "is a Sentinel, not a server");
-        return;
-    }
-    if (v->info) {
-        judge_persistence(query, v);
-        judge_memory(query, v);
-        judge_clients(query, v);
-        judge_copies(query, v);
-        judge_rest(query, v);
-        report_what_is_fine(query, v);
-    }
-    judge_acl(query, v);
+    size_t n = strlen(out);
+    snprintf(out + n, DOCTOR_TEXT_MAX - n, "%s%s %.*s", n ? "\n" : "", cli, (int)len, command);
 }
 
-/* ---- examine ---- */
+/* A change by CONFIG SET is lost at a restart unless CONFIG REWRITE saves it. */
+void redis_rules_report(void *data, const struct stile_finding *rule)
+{
+    const struct probe *v = data;
+    struct stile_finding finding = *rule;
+    char commands[DOCTOR_TEXT_MAX] = "";
+    const char *file, *command = v->cli ? rule->command : "";
+    bool sets = strncmp(command, "CONFIG SET", 10) == 0;
+    for (size_t len; *command; command += len + (command[len] == '\n')) {
+        len = strcspn(command, "\n");
+        add_command(commands, v->cli, command, len);
+    }
+    if (sets && redis_probe_field(&file, v, "config_file"))
+        add_command(commands, v->cli, "CONFIG REWRITE", strlen("CONFIG REWRITE"));
+    else if (sets && !*finding.cure)
+        finding.cure = "Give it the same setting where it is started: it has no configuration file "
+                       "that CONFIG REWRITE could write it to.";
+    finding.command = commands;
+    doctor_report_to_query(v->visit->query, &finding);
+}
 
-struct examination {
-    struct query *query;
-    size_t pending, n;
-    struct examined {
-        struct examination *exam;
+static size_t apply(const struct doctor_rule *rules, const struct probe *v, size_t n)
+{
+    const struct doctor_facts facts = {.v = v, .n = n};
+    return doctor_apply(rules, &facts, v->where, redis_rules_report, (void *)v);
+}
+
+void redis_rules_judge(const struct probe *v)
+{
+    if (apply(sentinel_rules, v, 0))
+        return;
+    if (v->info)
+        apply(server_rules, v, 0);
+    apply(acl_rules, v, 0);
+}
+
+/* ---- the visit ---- */
+
+/* The connection reports after 3 s why there is no answer. */
+#define PATIENCE_NS (4 * NS_PER_SEC)
+
+struct visit {
+    struct doctor_visit base;
+    struct stile_error error; /* why not all servers could be asked */
+    size_t n;
+    struct visited {
         struct probe probe;
         char *where, *cli;
     } servers[];
 };
 
-static bool is_up(const struct probe *v)
+static struct visit *visit_of(struct doctor_visit *base)
 {
-    return v->info || redis_error_is_denial(&v->info_error);
+    return container_of(base, struct visit, base);
 }
 
-static void exam_free(struct examination *exam)
+static bool note_error(struct doctor_draft *draft, const struct doctor_facts *facts)
 {
-    for (size_t i = 0; i < exam->n; i++) {
-        redis_probe_free(&exam->servers[i].probe);
-        free(exam->servers[i].where);
-        free(exam->servers[i].cli);
-    }
-    exam->query->state = NULL;
-    free(exam);
+    doctor_put(draft, "%s", facts->v->info_error.message);
+    return true;
 }
 
-/* ---- a Cluster ---- */
+static bool note_number(struct doctor_draft *draft, const struct doctor_facts *facts)
+{
+    draft->where = NULL;
+    doctor_put(draft, "%zu", facts->n);
+    return true;
+}
 
-static const struct rule is_down = {
-    .severity = STILE_DANGER,
-    .id = "down",
-    .why = "Names in its slots can't be locked, and their holders lose them at the deadline.",
-    .cure = "Start it again, with its data.",
+static const struct doctor_rule is_down[] = {
+    {"down", STILE_DANGER, note_error, .what = "does not answer: $1",
+     .why = "Names in its slots can't be locked, and their holders lose them at the deadline.",
+     .cure = "Start it again, with its data."},
+    {0},
 };
 
-static const struct rule no_cluster = {
-    .severity = STILE_DANGER,
-    .id = "no-cluster",
-    .why = "stile refuses it: the URL asks for a Cluster.",
-    .cure = "Use redis:// for this server.",
+static const struct doctor_rule is_cluster[] = {
+    {"cluster", STILE_NOTE, note_number, .what = "a Redis Cluster with $1 primaries",
+     .why = "Each of them keeps a part of the names, and its failover may forget locks and tokens "
+            "as any failover may."},
+    {0},
 };
 
-static void report_cluster(struct examination *exam)
-{
-    char what[64];
-    snprintf(what, sizeof what, "a Redis Cluster with %zu primaries", exam->n);
-    exam->query->engine->events->finding(
-        exam->query,
-        &(struct stile_finding){.severity = STILE_NOTE,
-                                .id = "cluster",
-                                .what = what,
-                                .why = "Each of them keeps a part of the names, and its failover "
-                                       "may forget locks and tokens as any failover may."});
-}
+static const struct doctor_rule is_no_cluster[] = {
+    {"no-cluster", STILE_DANGER, info_says, .field = "cluster_enabled:0",
+     .what = "is not part of a Redis Cluster",
+     .why = "stile refuses it: the URL asks for a Cluster.",
+     .cure = "Use redis:// for this server."},
+    {0},
+};
 
-/* ---- one examination ---- */
-
-static void finish(struct examination *exam)
+static void prepare(struct visit *visit, struct redis *redis, struct node *node)
 {
-    struct query *query = exam->query;
-    const struct engine_events *events = query->engine->events;
-    bool alone = !redis_of(query->engine)->cluster;
-    struct probe *first = &exam->servers[0].probe;
-    if (alone && !is_up(first)) {
-        struct stile_error err = first->info_error;
-        exam_free(exam);
-        events->done(query, &err);
+    if (visit->error.status || redis_node_connect(node, &visit->error))
         return;
-    }
-    for (size_t i = 0; i < exam->n; i++) {
-        struct probe *v = &exam->servers[i].probe;
-        if (is_up(v))
-            redis_rules_judge(query, v);
-        else
-            redis_rules_report(query, v, &is_down, "does not answer: %s", v->info_error.message);
-    }
-    if (!alone)
-        report_cluster(exam);
-    else if (redis_of(query->engine)->clustered && redis_probe_is(first, "cluster_enabled", "0"))
-        redis_rules_report(query, first, &no_cluster, "is not part of a Redis Cluster");
-    exam_free(exam);
-    events->done(query, NULL);
-}
-
-static void answered(struct examination *exam)
-{
-    if (--exam->pending == 0)
-        finish(exam);
-}
-
-static void on_probed(struct probe *probe)
-{
-    answered(((struct examined *)probe->owner)->exam);
-}
-
-static enum stile_status prepare(struct examination *exam, struct redis *redis, struct node *node,
-                                 struct stile_error *err)
-{
-    struct examined *server = &exam->servers[exam->n];
-    enum stile_status status = redis_node_connect(node, err);
-    if (status)
-        return status;
-    exam->n++;
-    server->exam = exam;
-    server->where = redis_probe_where(redis_conn_options(node->conn));
-    server->cli = redis_probe_cli(redis_conn_options(node->conn), redis->cli_flags);
-    server->probe = (struct probe){.wait_replicas = redis->wait_replicas,
-                                   .loop = redis->engine.loop,
+    struct visited *server = &visit->servers[visit->n++];
+    const struct conn_options *options = redis_conn_options(node->conn);
+    server->where = redis_probe_where(options);
+    server->cli = redis_probe_cli(options, redis->cli_flags);
+    server->probe = (struct probe){.visit = &visit->base,
+                                   .wait_replicas = redis->wait_replicas,
                                    .conn = node->conn,
                                    .where = server->where,
                                    .cli = server->cli,
                                    .prefix = redis->prefix,
-                                   .shares_counter = !redis->cluster,
-                                   .done = on_probed,
-                                   .owner = server};
-    return server->where ? STILE_OK : error_set(err, STILE_NOMEM, 0, "out of memory");
+                                   .shares_counter = !redis->cluster};
+    if (!server->where)
+        error_set(&visit->error, STILE_NOMEM, 0, "out of memory");
+}
+
+static bool visit_ask(struct doctor_visit *base, unsigned round)
+{
+    struct visit *visit = visit_of(base);
+    struct redis *redis = redis_of(base->query->engine);
+    struct node *node = NULL;
+    while (round == 0 && (node = redis_route_next(redis, node)))
+        prepare(visit, redis, node);
+    for (size_t i = 0; !visit->error.status && i < visit->n; i++)
+        redis_probe_ask(&visit->servers[i].probe, round);
+    return round < PROBE_ROUNDS;
+}
+
+static void visit_judge(struct doctor_visit *base, struct stile_error *err)
+{
+    struct visit *visit = visit_of(base);
+    struct redis *redis = redis_of(base->query->engine);
+    const struct probe *first = &visit->servers[0].probe;
+    if (visit->error.status || (!redis->cluster && !redis_probe_is_up(first))) {
+        *err = visit->error.status ? visit->error : first->info_error;
+        return;
+    }
+    for (size_t i = 0; i < visit->n; i++) {
+        const struct probe *v = &visit->servers[i].probe;
+        if (redis_probe_is_up(v))
+            redis_rules_judge(v);
+        else
+            apply(is_down, v, 0);
+    }
+    if (redis->cluster)
+        apply(is_cluster, first, visit->n);
+    else if (redis->clustered)
+        apply(is_no_cluster, first, 0);
+}
+
+static void visit_leave(struct doctor_visit *base)
+{
+    struct visit *visit = visit_of(base);
+    for (size_t i = 0; i < visit->n; i++) {
+        redis_probe_free(&visit->servers[i].probe);
+        free(visit->servers[i].where);
+        free(visit->servers[i].cli);
+    }
+}
+
+static void visit_forked(struct doctor_visit *base)
+{
+    struct visit *visit = visit_of(base);
+    for (size_t i = 0; i < visit->n; i++)
+        redis_probe_forked(&visit->servers[i].probe);
 }
 
 void redis_doctor_examine(struct engine *engine, struct query *query)
 {
+    static const struct doctor_plan plan = {
+        .ask = visit_ask, .judge = visit_judge, .leave = visit_leave, .forked = visit_forked};
     struct redis *redis = redis_of(engine);
-    struct stile_error err;
-    enum stile_status status = STILE_OK;
     size_t n = 0;
     for (struct node *node = NULL; (node = redis_route_next(redis, node));)
         n++;
-    struct examination *exam = calloc(1, sizeof *exam + n * sizeof *exam->servers);
-    if (!exam) {
-        error_set(&err, STILE_NOMEM, 0, "out of memory");
-        engine->events->done(query, &err);
-        return;
-    }
-    exam->query = query;
-    query->state = exam;
-    for (struct node *node = NULL; !status && (node = redis_route_next(redis, node));)
-        status = prepare(exam, redis, node, &err);
-    if (status) {
-        exam_free(exam);
-        engine->events->done(query, &err);
-        return;
-    }
-    exam->pending = 1;
-    for (size_t i = 0; i < exam->n; i++) {
-        exam->pending++;
-        redis_probe_start(&exam->servers[i].probe);
-    }
-    answered(exam);
+    doctor_visit_begin(&plan, sizeof(struct visit) + n * sizeof(struct visited), PATIENCE_NS, query,
+                       &redis->visits);
 }

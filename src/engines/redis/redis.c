@@ -187,6 +187,7 @@ static void end_opening(struct redis *redis)
 static void dispose(struct redis *redis)
 {
     end_opening(redis);
+    doctor_visits_drop(&redis->visits);
     redis_identity_free(redis);
     redis_sentinel_free(redis->sentinel);
     redis_cluster_free(redis->cluster);
@@ -488,6 +489,7 @@ static void redis_close(struct engine *engine)
 static void redis_forked(struct engine *engine)
 {
     redis_route_forked(redis_of(engine));
+    doctor_visits_forked(redis_of(engine)->visits);
 }
 
 static const char *const redis_params[] = {"prefix",

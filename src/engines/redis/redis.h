@@ -4,6 +4,7 @@
 
 #include "base/container.h"
 #include "engines/engine.h"
+#include "engines/kit/doctor.h"
 #include "engines/kit/lease.h"
 #include "engines/redis/address.h"
 #include "engines/redis/identity.h"
@@ -97,6 +98,7 @@ struct redis {
     bool has_detached;           /* a claim outlives this process: keep the client record */
     uint64_t *described_ns;      /* when the client record expires; in a Cluster, per slot */
     char *cli_flags;             /* for the doctor's advice, else NULL */
+    struct doctor_visit *visits; /* of the doctor, under way */
     struct conn_options options; /* of all connections; owns its strings */
     char *user, *password, *path;
     struct leased_claims claims;

@@ -4,124 +4,267 @@
 #include <string.h>
 
 #include "engines/redis/doctor_probe.h"
-#include "engines/redis/errors.h"
 #include "engines/redlock/group.h"
 
-#define WHAT_MAX       256
 #define CLOCK_APART_MS 500
+#define SPARE_NS       NS_PER_SEC /* the connections report why there is no answer */
 
-struct exam {
+struct visit {
+    struct doctor_visit base;
     struct survey survey;
-    struct query *query;
-    unsigned pending;
-    struct node_exam {
-        struct exam *exam;
+    struct node_visit {
+        struct visit *visit;
         struct probe vitals;
         long long quiet_ms; /* until then it takes no claims, on its clock */
     } nodes[NODES_MAX];
 };
 
-static inline struct redlock *exam_redlock(const struct exam *exam)
+struct doctor_facts {
+    const struct redlock *redlock;
+    const struct survey *survey;
+    const struct node_visit *nodes;
+    unsigned up;           /* nodes that answer */
+    unsigned on_record;    /* nodes that report their group, or that they have none */
+    unsigned share;        /* of them, in the group of most */
+    char id[GROUP_ID + 1]; /* of that group */
+    uint32_t epoch;
+    long long median_ms; /* of the clocks */
+    unsigned i, other;   /* the nodes that a rule is applied to */
+};
+
+static struct visit *visit_of(struct doctor_visit *base)
 {
-    return redlock_of(exam->query->engine);
+    return container_of(base, struct visit, base);
 }
 
-static inline const char *address_of(const struct exam *exam, unsigned i)
+static const char *address_of(const struct doctor_facts *facts, unsigned i)
 {
-    return exam_redlock(exam)->nodes[i].address;
+    return facts->redlock->nodes[i].address;
 }
 
-static bool is_up(const struct exam *exam, unsigned i)
+static const struct probe *vitals_of(const struct doctor_facts *facts)
 {
-    const struct probe *v = &exam->nodes[i].vitals;
-    return v->info || redis_error_is_denial(&v->info_error);
-}
-
-static unsigned count_up(const struct exam *exam)
-{
-    unsigned n = 0;
-    for (unsigned i = 0; i < exam_redlock(exam)->n; i++)
-        n += is_up(exam, i);
-    return n;
-}
-
-/* ---- reporting ---- */
-
-static void report(const struct exam *exam, struct stile_finding finding, const char *where,
-                   const char *what)
-{
-    finding.where = where;
-    finding.what = what;
-    exam->query->engine->events->finding(exam->query, &finding);
-}
-
-/* For two nodes that should be independent. */
-static void report_pair(const struct exam *exam, const char *id, unsigned a, unsigned b,
-                        const char *what, const char *cure)
-{
-    char where[2 * sizeof exam_redlock(exam)->nodes[0].address + 8];
-    snprintf(where, sizeof where, "%s and %s", address_of(exam, a), address_of(exam, b));
-    report(exam,
-           (struct stile_finding){.severity = STILE_DANGER,
-                                  .id = id,
-                                  .why =
-                                      "Their two votes come from one memory: when it is lost, or "
-                                      "runs behind, two majorities can disagree.",
-                                  .cure = cure},
-           where, what);
+    return &facts->nodes[facts->i].vitals;
 }
 
 /* ---- the set of nodes ---- */
 
-static void check_number(const struct exam *exam)
+static bool are_few(struct doctor_draft *draft, const struct doctor_facts *facts)
 {
-    const struct redlock *redlock = exam_redlock(exam);
-    char what[WHAT_MAX];
-    if (redlock->n < NODES_MIN) {
-        snprintf(what, sizeof what, "%u node%s: redlock needs at least %d", redlock->n,
-                 redlock->n == 1 ? "" : "s", NODES_MIN);
-        report(
-            exam,
-            (struct stile_finding){.severity = STILE_DANGER,
-                                   .id = "few-nodes",
-                                   .why = "A majority of fewer than three is all of them: no node "
-                                          "may ever be missing. stile refuses that.",
-                                   .cure = "Add independent nodes to the URL, or use redis:// for "
-                                           "one server."},
-            "", what);
-    } else if (redlock->n % 2 == 0) {
-        snprintf(what, sizeof what, "%u nodes can miss no more of them than %u could", redlock->n,
-                 redlock->n - 1);
-        report(exam,
-               (struct stile_finding){.severity = STILE_NOTE,
-                                      .id = "even",
-                                      .why = "Votes are split more often by an even number.",
-                                      .cure = "Use an odd number of nodes."},
-               "", what);
-    }
+    unsigned n = facts->redlock->n;
+    doctor_put(draft, "%u node%s", n, n == 1 ? "" : "s");
+    doctor_put(draft, "%d", NODES_MIN);
+    return n < NODES_MIN;
 }
 
-static bool same_field(const struct exam *exam, unsigned a, unsigned b, const char *name)
+static bool are_even(struct doctor_draft *draft, const struct doctor_facts *facts)
 {
-    const char *one, *other;
-    size_t len = redis_probe_field(&one, &exam->nodes[a].vitals, name);
-    return len > 0 && len == redis_probe_field(&other, &exam->nodes[b].vitals, name) &&
+    unsigned n = facts->redlock->n;
+    doctor_put(draft, "%u", n);
+    doctor_put(draft, "%u", n - 1);
+    return n % 2 == 0;
+}
+
+static const struct doctor_rule set_rules[] = {
+    {"few-nodes", STILE_DANGER, are_few, .what = "$1: redlock needs at least $2",
+     .why = "A majority of fewer than three is all of them: no node may ever be missing. stile "
+            "refuses that.",
+     .cure = "Add independent nodes to the URL, or use redis:// for one server."},
+    {"even", STILE_NOTE, are_even, .unless = are_few,
+     .what = "$1 nodes can miss no more of them than $2 could",
+     .why = "Votes are split more often by an even number.", .cure = "Use an odd number of nodes."},
+    {0},
+};
+
+/* ---- two of them ---- */
+
+/* The rule's field of INFO is that of a memory. */
+static bool share_a_memory(struct doctor_draft *draft, const struct doctor_facts *facts)
+{
+    const char *one, *other, *name = draft->rule->field;
+    size_t len = redis_probe_field(&one, vitals_of(facts), name);
+    return len > 0 && len == redis_probe_field(&other, &facts->nodes[facts->other].vitals, name) &&
            memcmp(one, other, len) == 0;
 }
 
-static void check_pairs(const struct exam *exam)
+#define ONE_MEMORY                                                                                 \
+    "Their two votes come from one memory: when it is lost, or runs behind, two majorities can "   \
+    "disagree."
+
+static const struct doctor_rule same_rules[] = {
+    {"same-server", STILE_DANGER, share_a_memory, .field = "run_id",
+     .what = "are one server under two addresses", .why = ONE_MEMORY,
+     .cure = "Name each server once, and as many as there are."},
+    {0},
+};
+
+static const struct doctor_rule replica_rules[] = {
+    {"replicate", STILE_DANGER, share_a_memory, .field = "master_replid",
+     .what = "replicate one another", .why = ONE_MEMORY,
+     .cure = "REPLICAOF NO ONE on the replica, or leave it out of the URL."},
+    {0},
+};
+
+/* ---- one node ---- */
+
+static bool is_down(struct doctor_draft *draft, const struct doctor_facts *facts)
 {
-    for (unsigned b = 1; b < exam_redlock(exam)->n; b++) {
-        for (unsigned a = 0; a < b; a++) {
-            if (same_field(exam, a, b, "run_id"))
-                report_pair(exam, "same-server", a, b, "are one server under two addresses",
-                            "Name each server once, and as many as there are.");
-            else if (same_field(exam, a, b, "master_replid"))
-                report_pair(exam, "replicate", a, b, "replicate one another",
-                            "REPLICAOF NO ONE on the replica, or leave it out of the URL.");
-        }
-    }
+    const char *where = address_of(facts, facts->i);
+    const char *message = vitals_of(facts)->info_error.message;
+    size_t len = strlen(where);
+    if (strncmp(message, where, len) == 0 && strncmp(message + len, ": ", 2) == 0)
+        message += len + 2;
+    doctor_put(draft, "%.200s", message);
+    return !redis_probe_is_up(vitals_of(facts));
 }
+
+DOCTOR_WHEN(is_majority_up, facts->up >= facts->redlock->majority)
+
+static const struct doctor_rule down_rules[] = {
+    {"down", STILE_WARNING, is_down, .also = is_majority_up, .what = "does not answer: $1",
+     .why = "Locking goes on with the other nodes; fewer of them may fail now.",
+     .cure = "Start it again, with its data."},
+    {"down", STILE_DANGER, is_down, .unless = is_majority_up, .what = "does not answer: $1",
+     .why = "Fewer than a majority answer: nothing can be locked, and holders lose their locks at "
+            "their deadlines.",
+     .cure = "Start it again, with its data."},
+    {0},
+};
+
+static bool has_clock_apart(struct doctor_draft *draft, const struct doctor_facts *facts)
+{
+    long long off_ms = vitals_of(facts)->ahead_ms - facts->median_ms;
+    doctor_put(draft, "%.1f", (double)llabs(off_ms) / 1000);
+    doctor_put(draft, "%s", off_ms > 0 ? "ahead of" : "behind");
+    return vitals_of(facts)->clock.known && llabs(off_ms) >= CLOCK_APART_MS;
+}
+
+static const struct doctor_rule clock_rules[] = {
+    {"clocks", STILE_WARNING, has_clock_apart, .what = "its clock is $1 s $2 most of the others'",
+     .why = "Only lengths of time are sent, so the difference does no harm. But setting this clock "
+            "forward ends the leases on its node early; on a majority that makes a second holder, "
+            "whose token is larger.",
+     .cure = "Let NTP slew it, and never set it by hand."},
+    {0},
+};
+
+/* ---- the group: which nodes remember it ---- */
+
+static const char *group_of(const struct doctor_facts *facts)
+{
+    return facts->survey->records[facts->i].group;
+}
+
+static bool is_silent(struct doctor_draft *draft, const struct doctor_facts *facts)
+{
+    doctor_put(draft, "%.200s", facts->redlock->nodes[facts->i].error.message);
+    return !facts->survey->records[facts->i].answered && redis_probe_is_up(vitals_of(facts));
+}
+
+/* For redis-cli on that node. */
+static const struct doctor_rule key_rules[] = {
+    {"node-key", STILE_DANGER, is_silent, .what = "does not report its group (" NODE_KEY "): $1",
+     .why = "It looks like a node that has lost its data, so it does not count.",
+     .cure = "NAME is the user of the URL, if it is its ACL.",
+     .command = "ACL SETUSER NAME '~" NODE_KEY "'"},
+    {0},
+};
+
+DOCTOR_WHEN(is_closed, redlock_group_is_closed(group_of(facts)))
+
+static bool has_forgotten(struct doctor_draft *draft, const struct doctor_facts *facts)
+{
+    const char *group = group_of(facts);
+    return !is_closed(draft, facts) && (!group[0] || redlock_group_is_mark(group));
+}
+
+static bool is_foreign(struct doctor_draft *draft, const struct doctor_facts *facts)
+{
+    const char *cli = vitals_of(facts)->cli;
+    char id[GROUP_ID + 1];
+    uint32_t epoch;
+    doctor_put(draft, "%s", cli ? cli : "redis-cli");
+    return !is_closed(draft, facts) && !has_forgotten(draft, facts) &&
+           redlock_group_read(id, &epoch, group_of(facts)) && strcmp(id, facts->id) != 0;
+}
+
+/* A majority remembers the group. */
+DOCTOR_WHEN(is_remembered, facts->share >= facts->redlock->majority)
+
+static bool is_quiet(struct doctor_draft *draft, const struct doctor_facts *facts)
+{
+    long long left_ms = facts->nodes[facts->i].quiet_ms - redis_probe_now_ms(vitals_of(facts));
+    doctor_put(draft, "%lld", (left_ms + 999) / 1000);
+    return vitals_of(facts)->clock.known && left_ms > 0;
+}
+
+#define ADOPT       "stile doctor --adopt URL"
+#define LOST        "has lost its data: it no longer has a group"
+#define OTHER_GROUP "belongs to another group of nodes"
+#define OTHER_VOTES "It votes with other nodes, so it does not count here."
+#define OTHER_NEEDS                                                                                \
+    "But only if that other group no longer needs it; else name another node in the URL."
+
+static const struct doctor_rule member_rules[] = {
+    {"closed", STILE_WARNING, is_closed, .what = "its group is being given other nodes",
+     .why = "It gives no votes in the old group any longer. A change of a group's nodes that was "
+            "begun has to be finished.",
+     .cure = "URL names the nodes that the group is to have.",
+     .command = "stile doctor --resize URL"},
+    {"forgot", STILE_WARNING, has_forgotten, .also = is_remembered, .what = LOST,
+     .why = "It does not know what it has voted for, so it does not count: as if it were down.",
+     .command = ADOPT},
+    {"forgot", STILE_DANGER, has_forgotten, .unless = is_remembered, .what = LOST,
+     .why = "It does not know what it has voted for, so it does not count, and without a majority "
+            "that remembers nothing can be locked.",
+     .cure = "Bring nodes back that have kept their data, then adopt this one."},
+    {"foreign", STILE_WARNING, is_foreign, .also = is_remembered, .what = OTHER_GROUP,
+     .why = OTHER_VOTES, .cure = OTHER_NEEDS, .command = "$1 DEL " NODE_KEY "\n" ADOPT},
+    {"foreign", STILE_DANGER, is_foreign, .unless = is_remembered, .what = OTHER_GROUP,
+     .why = OTHER_VOTES, .cure = OTHER_NEEDS},
+    {"quiet", STILE_NOTE, is_quiet, .what = "was adopted, and takes no claims for $1 s more",
+     .why = "Locks that it has forgotten may still be held until then."},
+    {0},
+};
+
+/* Nodes in epochs that the others can't follow to. */
+static bool has_strays(struct doctor_draft *draft, const struct doctor_facts *facts)
+{
+    unsigned strays = facts->share ? redlock_group_strays(facts->survey, facts->id) : 0;
+    doctor_put(draft, "%u", strays);
+    return strays > 0;
+}
+
+DOCTOR_WHEN(is_no_group, facts->share == 0 && facts->on_record > 0)
+DOCTOR_WHEN(are_all_up, facts->up == facts->redlock->n)
+
+static bool note_group(struct doctor_draft *draft, const struct doctor_facts *facts)
+{
+    doctor_put(draft, "%u", facts->share);
+    doctor_put(draft, "%u", facts->redlock->n);
+    doctor_put(draft, "%s", facts->id);
+    doctor_put(draft, "%u", (unsigned)facts->epoch);
+    return is_remembered(draft, facts);
+}
+
+#define NO_GROUP "these nodes are no group yet"
+#define BEFORE                                                                                     \
+    "The first client makes them one, once all of them answer; nothing can be locked before."
+
+static const struct doctor_rule group_rules[] = {
+    {"left-behind", STILE_WARNING, has_strays,
+     .what = "$1 nodes were left behind by an adoption that was cut short",
+     .why = "Votes of different epochs never add up, so they do not count, as if they were down.",
+     .command = ADOPT},
+    {"no-group", STILE_NOTE, is_no_group, .also = are_all_up, .what = NO_GROUP, .why = BEFORE},
+    {"no-group", STILE_WARNING, is_no_group, .unless = are_all_up, .what = NO_GROUP, .why = BEFORE,
+     .cure = "Start all nodes once."},
+    {"group", STILE_FINE, note_group,
+     .what = "$1 of $2 nodes remember that they are group $3, epoch $4"},
+    {0},
+};
+
+/* ---- applying them ---- */
 
 static int by_size(const void *a, const void *b)
 {
@@ -129,313 +272,155 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static void check_clocks(const struct exam *exam)
+static long long median_ahead(const struct visit *visit)
 {
-    long long ahead[NODES_MAX];
-    char what[WHAT_MAX];
+    long long ahead[NODES_MAX] = {0};
     unsigned n = 0;
-    for (unsigned i = 0; i < exam_redlock(exam)->n; i++)
-        if (exam->nodes[i].vitals.clock.known)
-            ahead[n++] = exam->nodes[i].vitals.ahead_ms;
+    for (unsigned i = 0; i < visit->survey.redlock->n; i++)
+        if (visit->nodes[i].vitals.clock.known)
+            ahead[n++] = visit->nodes[i].vitals.ahead_ms;
     qsort(ahead, n, sizeof *ahead, by_size);
-    for (unsigned i = 0; i < exam_redlock(exam)->n; i++) {
-        const struct probe *v = &exam->nodes[i].vitals;
-        long long off_ms = v->clock.known ? v->ahead_ms - ahead[n / 2] : 0;
-        if (llabs(off_ms) < CLOCK_APART_MS)
-            continue;
-        snprintf(what, sizeof what, "its clock is %.1f s %s most of the others'",
-                 (double)llabs(off_ms) / 1000, off_ms > 0 ? "ahead of" : "behind");
-        report(exam,
-               (struct stile_finding){
-                   .severity = STILE_WARNING,
-                   .id = "clocks",
-                   .why =
-                       "Only lengths of time are sent, so the difference does no harm. But setting "
-                       "this clock forward ends the leases on its node early; on a majority "
-                       "that makes a second holder, whose token is larger.",
-                   .cure = "Let NTP slew it, and never set it by hand."},
-               address_of(exam, i), what);
+    return ahead[n / 2];
+}
+
+static struct doctor_facts add_up(const struct visit *visit)
+{
+    struct doctor_facts facts = {.redlock = visit->survey.redlock,
+                                 .survey = &visit->survey,
+                                 .nodes = visit->nodes,
+                                 .median_ms = median_ahead(visit)};
+    for (unsigned i = 0; i < facts.redlock->n; i++) {
+        facts.up += redis_probe_is_up(&visit->nodes[i].vitals);
+        facts.on_record += visit->survey.records[i].answered;
+    }
+    facts.share = redlock_survey_majority(facts.survey, facts.id, &facts.epoch);
+    return facts;
+}
+
+static size_t apply(const struct doctor_rule *rules, const struct doctor_facts *facts,
+                    const char *where, struct query *query)
+{
+    return doctor_apply(rules, facts, where, doctor_report_to_query, query);
+}
+
+static void judge_pairs(struct doctor_facts facts, struct query *query)
+{
+    char where[2 * sizeof facts.redlock->nodes[0].address + 8];
+    for (facts.other = 1; facts.other < facts.redlock->n; facts.other++) {
+        for (facts.i = 0; facts.i < facts.other; facts.i++) {
+            snprintf(where, sizeof where, "%s and %s", address_of(&facts, facts.i),
+                     address_of(&facts, facts.other));
+            if (!apply(same_rules, &facts, where, query))
+                apply(replica_rules, &facts, where, query);
+        }
     }
 }
 
-/* ---- the group: which nodes remember it ---- */
-
-static void report_no_group(const struct exam *exam)
+static void judge_group(struct doctor_facts facts, struct visit *visit)
 {
-    bool complete = count_up(exam) == exam_redlock(exam)->n;
-    report(
-        exam,
-        (struct stile_finding){
-            .severity = complete ? STILE_NOTE : STILE_WARNING,
-            .id = "no-group",
-            .why =
-                "The first client makes them one, once all of them answer; nothing can be locked "
-                "before.",
-            .cure = complete ? "" : "Start all nodes once."},
-        "", "these nodes are no group yet");
-}
-
-static void report_forgotten(const struct exam *exam, unsigned i, bool enough)
-{
-    report(
-        exam,
-        (struct stile_finding){
-            .severity = enough ? STILE_WARNING : STILE_DANGER,
-            .id = "forgot",
-            .why = enough
-                       ? "It does not know what it has voted for, so it does not count: as if it "
-                         "were down."
-                       : "It does not know what it has voted for, so it does not count, and "
-                         "without a majority that remembers nothing can be locked.",
-            .cure =
-                enough ? "" : "Bring nodes back that have kept their data, then adopt this one.",
-            .command = enough ? "stile doctor --adopt URL" : ""},
-        address_of(exam, i), "has lost its data: it no longer has a group");
-}
-
-static void report_foreign(const struct exam *exam, unsigned i, bool enough)
-{
-    const struct probe *v = &exam->nodes[i].vitals;
-    char command[WHAT_MAX * 2];
-    snprintf(command, sizeof command, "%s DEL " NODE_KEY "\nstile doctor --adopt URL",
-             v->cli ? v->cli : "redis-cli");
-    report(exam,
-           (struct stile_finding){.severity = enough ? STILE_WARNING : STILE_DANGER,
-                                  .id = "foreign",
-                                  .why = "It votes with other nodes, so it does not count here.",
-                                  .cure = "But only if that other group no longer needs it; "
-                                          "else name another node in the URL.",
-                                  .command = enough ? command : ""},
-           address_of(exam, i), "belongs to another group of nodes");
-}
-
-static void report_closed(const struct exam *exam, unsigned i)
-{
-    report(exam,
-           (struct stile_finding){.severity = STILE_WARNING,
-                                  .id = "closed",
-                                  .why =
-                                      "It gives no votes in the old group any longer. A change of "
-                                      "a group's nodes that was begun has to be finished.",
-                                  .command = "stile doctor --resize URL",
-                                  .cure = "URL names the nodes that the group is to have."},
-           address_of(exam, i), "its group is being given other nodes");
-}
-
-static void check_quiet(const struct exam *exam, unsigned i)
-{
-    const struct node_exam *one = &exam->nodes[i];
-    long long left_ms = one->quiet_ms - redis_probe_now_ms(&one->vitals);
-    char what[WHAT_MAX];
-    if (left_ms <= 0 || !one->vitals.clock.known)
-        return;
-    snprintf(what, sizeof what, "was adopted, and takes no claims for %lld s more",
-             (left_ms + 999) / 1000);
-    report(
-        exam,
-        (struct stile_finding){.severity = STILE_NOTE,
-                               .id = "quiet",
-                               .why = "Locks that it has forgotten may still be held until then."},
-        address_of(exam, i), what);
-}
-
-static void report_node_key(const struct exam *exam, unsigned i)
-{
-    const struct redlock *redlock = exam_redlock(exam);
-    const struct probe *v = &exam->nodes[i].vitals;
-    if (is_up(exam, i))
-        redis_rules_report(exam->query, v,
-                           &(struct rule){.severity = STILE_DANGER,
-                                          .id = "node-key",
-                                          .why = "It looks like a node that has lost its data, "
-                                                 "so it does not count.",
-                                          .commands = {"ACL SETUSER NAME '~" NODE_KEY "'"},
-                                          .cure = "NAME is the user of the URL, if it is its ACL."},
-                           "does not report its group (" NODE_KEY "): %.200s",
-                           redlock->nodes[i].error.message);
-}
-
-/* enough: a majority remembers the group of this name. */
-static void check_member(const struct exam *exam, unsigned i, const char *id, bool enough)
-{
-    const char *group = exam->survey.records[i].group;
-    char one[GROUP_ID + 1];
-    uint32_t epoch;
-    if (redlock_group_is_closed(group))
-        report_closed(exam, i);
-    else if (!group[0] || redlock_group_is_mark(group))
-        report_forgotten(exam, i, enough);
-    else if (redlock_group_read(one, &epoch, group) && strcmp(one, id) != 0)
-        report_foreign(exam, i, enough);
-    check_quiet(exam, i);
-}
-
-/* Nodes in epochs that the others can't follow to. */
-static void check_strays(const struct exam *exam, const char *id)
-{
-    unsigned strays = redlock_group_strays(&exam->survey, id);
-    char what[WHAT_MAX];
-    snprintf(what, sizeof what, "%u nodes were left behind by an adoption that was cut short",
-             strays);
-    if (strays > 0)
-        report(exam,
-               (struct stile_finding){.severity = STILE_WARNING,
-                                      .id = "left-behind",
-                                      .why = "Votes of different epochs never add up, so "
-                                             "they do not count, as if they were down.",
-                                      .command = "stile doctor --adopt URL"},
-               "", what);
-}
-
-static void check_group(const struct exam *exam)
-{
-    const struct redlock *redlock = exam_redlock(exam);
-    char id[GROUP_ID + 1] = "", what[WHAT_MAX];
-    uint32_t epoch = 0;
-    unsigned share = redlock_survey_majority(&exam->survey, id, &epoch), answers = 0;
-    for (unsigned i = 0; i < redlock->n; i++) {
-        bool answered = exam->survey.records[i].answered;
-        answers += answered;
-        if (!answered)
-            report_node_key(exam, i);
-        else if (share > 0)
-            check_member(exam, i, id, share >= redlock->majority);
+    struct query *query = visit->base.query;
+    for (facts.i = 0; facts.i < facts.redlock->n; facts.i++) {
+        const char *where = address_of(&facts, facts.i);
+        doctor_apply(key_rules, &facts, where, redis_rules_report, &visit->nodes[facts.i].vitals);
+        if (visit->survey.records[facts.i].answered && facts.share > 0)
+            apply(member_rules, &facts, where, query);
     }
-    if (share > 0)
-        check_strays(exam, id);
-    if (share == 0 && answers > 0)
-        report_no_group(exam);
-    snprintf(what, sizeof what, "%u of %u nodes remember that they are group %s, epoch %u", share,
-             redlock->n, id, (unsigned)epoch);
-    if (share >= redlock->majority)
-        report(exam, (struct stile_finding){.severity = STILE_FINE, .id = "group"}, "", what);
+    apply(group_rules, &facts, "", query);
 }
 
-/* ---- one node ---- */
-
-static void report_down(const struct exam *exam, unsigned i)
+static void visit_judge(struct doctor_visit *base, struct stile_error *err)
 {
-    bool enough = count_up(exam) >= exam_redlock(exam)->majority;
-    const char *where = address_of(exam, i);
-    const char *message = exam->nodes[i].vitals.info_error.message;
-    size_t len = strlen(where);
-    char what[WHAT_MAX];
-    if (strncmp(message, where, len) == 0 && strncmp(message + len, ": ", 2) == 0)
-        message += len + 2;
-    snprintf(what, sizeof what, "does not answer: %.200s", message);
-    report(exam,
-           (struct stile_finding){
-               .severity = enough ? STILE_WARNING : STILE_DANGER,
-               .id = "down",
-               .why = enough ? "Locking goes on with the other nodes; fewer of them may fail now."
-                             : "Fewer than a majority answer: nothing can be locked, and holders "
-                               "lose their locks at their deadlines.",
-               .cure = "Start it again, with its data."},
-           where, what);
-}
-
-static void check_node(struct exam *exam, unsigned i)
-{
-    struct probe *v = &exam->nodes[i].vitals;
-    long long longest_ms = (long long)exam->survey.records[i].longest_ms;
-    if (!is_up(exam, i)) {
-        report_down(exam, i);
+    struct visit *visit = visit_of(base);
+    struct doctor_facts facts = add_up(visit);
+    if (!facts.up) {
+        redlock_nodes_explain(visit->survey.redlock, 0, err);
         return;
     }
-    if (longest_ms > v->lease_ms)
-        v->lease_ms = longest_ms;
-    redis_rules_judge(exam->query, v);
-}
-
-/* ---- the examination ---- */
-
-static void finish(struct exam *exam)
-{
-    struct redlock *redlock = exam_redlock(exam);
-    struct query *query = exam->query;
-    struct stile_error err = {0};
-    bool any = count_up(exam) > 0;
-    for (unsigned i = 0; any && i < redlock->n; i++)
-        check_node(exam, i);
-    if (any) {
-        check_number(exam);
-        check_pairs(exam);
-        check_clocks(exam);
-        if (redlock->fenced)
-            check_group(exam);
-    } else {
-        redlock_nodes_explain(redlock, 0, &err);
+    for (facts.i = 0; facts.i < facts.redlock->n; facts.i++) {
+        struct probe *v = &visit->nodes[facts.i].vitals;
+        long long longest_ms = (long long)visit->survey.records[facts.i].longest_ms;
+        v->lease_ms = longest_ms > v->lease_ms ? longest_ms : v->lease_ms;
+        if (!apply(down_rules, &facts, v->where, base->query))
+            redis_rules_judge(v);
+        apply(clock_rules, &facts, v->where, base->query);
     }
-    redlock_survey_stop(&exam->survey);
-    for (unsigned i = 0; i < redlock->n; i++) {
-        redis_probe_free(&exam->nodes[i].vitals);
-        redis_conn_forget(redlock->nodes[i].requests, &exam->nodes[i]);
-    }
-    free(exam);
-    query->state = NULL;
-    query->engine->events->done(query, any ? NULL : &err);
+    apply(set_rules, &facts, "", base->query);
+    judge_pairs(facts, base->query);
+    if (facts.redlock->fenced)
+        judge_group(facts, visit);
 }
 
-static void answered(struct exam *exam)
-{
-    if (--exam->pending == 0)
-        finish(exam);
-}
-
-static void on_vitals(struct probe *vitals)
-{
-    answered(((struct node_exam *)vitals->owner)->exam);
-}
+/* ---- the visit ---- */
 
 static void on_quiet(void *data, const redisReply *reply, const struct stile_error *err)
 {
-    struct node_exam *one = data;
+    struct node_visit *one = data;
     if (!err && reply->type == REDIS_REPLY_STRING)
         one->quiet_ms = atoll(reply->str);
-    answered(one->exam);
+    doctor_answered(&one->visit->base);
 }
 
-static void examine_node(struct exam *exam, unsigned i)
+static void prepare(struct visit *visit, struct redlock *redlock, unsigned i)
 {
-    struct redlock *redlock = exam_redlock(exam);
-    struct node_exam *one = &exam->nodes[i];
+    struct node_visit *one = &visit->nodes[i];
     struct node *node = &redlock->nodes[i];
     struct conn_arg quiet[] = {CONN_TEXT("HGET"), CONN_TEXT(NODE_KEY), CONN_TEXT("quiet")};
-    one->exam = exam;
-    one->vitals = (struct probe){.role = redlock->fenced ? PROBE_FENCED_NODE : PROBE_PLAIN_NODE,
-                                 .loop = redlock->engine.loop,
+    one->visit = visit;
+    one->vitals = (struct probe){.visit = &visit->base,
+                                 .role = redlock->fenced ? PROBE_FENCED_NODE : PROBE_PLAIN_NODE,
                                  .conn = node->requests,
                                  .where = node->address,
                                  .cli = node->cli,
-                                 .prefix = redlock->prefix,
-                                 .done = on_vitals,
-                                 .owner = one};
-    exam->pending++;
+                                 .prefix = redlock->prefix};
     if (!redis_conn_send(node->requests, quiet, 3, on_quiet, one, NULL))
-        exam->pending++;
-    redis_probe_start(&one->vitals);
+        doctor_asked(&visit->base);
 }
 
 static void on_survey(struct survey *survey)
 {
-    struct exam *exam = survey->data;
-    exam->pending = 1;
-    for (unsigned i = 0; i < survey->redlock->n; i++)
-        examine_node(exam, i);
-    answered(exam);
+    struct visit *visit = survey->data;
+    doctor_answered(&visit->base);
+}
+
+static bool visit_ask(struct doctor_visit *base, unsigned round)
+{
+    struct visit *visit = visit_of(base);
+    struct redlock *redlock = redlock_of(base->query->engine);
+    if (round == 0) {
+        visit->survey = (struct survey){.redlock = redlock, .data = visit};
+        doctor_asked(base);
+        redlock_survey_ask(&visit->survey, on_survey);
+    }
+    for (unsigned i = 0; i < redlock->n; i++) {
+        if (round == 0)
+            prepare(visit, redlock, i);
+        redis_probe_ask(&visit->nodes[i].vitals, round);
+    }
+    return round < PROBE_ROUNDS;
+}
+
+static void visit_leave(struct doctor_visit *base)
+{
+    struct visit *visit = visit_of(base);
+    struct redlock *redlock = visit->survey.redlock;
+    redlock_survey_stop(&visit->survey);
+    for (unsigned i = 0; i < redlock->n; i++) {
+        redis_probe_free(&visit->nodes[i].vitals);
+        redis_conn_forget(redlock->nodes[i].requests, &visit->nodes[i]);
+    }
+}
+
+static void visit_forked(struct doctor_visit *base)
+{
+    for (unsigned i = 0; i < visit_of(base)->survey.redlock->n; i++)
+        redis_probe_forked(&visit_of(base)->nodes[i].vitals);
 }
 
 void redlock_examine(struct engine *engine, struct query *query)
 {
-    struct exam *exam = calloc(1, sizeof *exam);
-    struct stile_error err;
-    if (!exam) {
-        error_set(&err, STILE_NOMEM, 0, "out of memory");
-        engine->events->done(query, &err);
-        return;
-    }
-    exam->query = query;
-    exam->survey = (struct survey){.redlock = redlock_of(engine), .data = exam};
-    query->state = exam;
-    redlock_survey_ask(&exam->survey, on_survey);
+    static const struct doctor_plan plan = {
+        .ask = visit_ask, .judge = visit_judge, .leave = visit_leave, .forked = visit_forked};
+    struct redlock *redlock = redlock_of(engine);
+    doctor_visit_begin(&plan, sizeof(struct visit), redlock->node_timeout_ms * NS_PER_MS + SPARE_NS,
+                       query, &redlock->visits);
 }

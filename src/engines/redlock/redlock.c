@@ -98,6 +98,7 @@ static void end_opening(struct redlock *redlock)
 static void dispose(struct redlock *redlock)
 {
     end_opening(redlock);
+    doctor_visits_drop(&redlock->visits);
     redlock_removals_free(redlock);
     leased_renewals_free(&redlock->claims);
     redlock_nodes_free(redlock);
@@ -292,6 +293,7 @@ static void redlock_forked(struct engine *engine)
         redis_conn_forked(redlock->nodes[i].requests);
         redis_conn_forked(redlock->nodes[i].pushes);
     }
+    doctor_visits_forked(redlock->visits);
 }
 
 static const char *const redlock_params[] = {

@@ -4,6 +4,7 @@
 
 #include "base/container.h"
 #include "engines/engine.h"
+#include "engines/kit/doctor.h"
 #include "engines/kit/lease.h"
 #include "engines/redis/address.h"
 #include "engines/redis/connection.h"
@@ -112,8 +113,9 @@ struct redlock {
     char prefix[PREFIX_MAX + 1];
     char info[INFO_MAX]; /* "pid host command", shown by stile show */
     struct leased_claims claims;
-    struct link_leases leases; /* of these claims */
-    struct removal *removals;  /* releases and withdrawals under way */
+    struct link_leases leases;   /* of these claims */
+    struct removal *removals;    /* releases and withdrawals under way */
+    struct doctor_visit *visits; /* of the doctor, under way */
 };
 
 static inline struct redlock *redlock_of(struct engine *engine)
