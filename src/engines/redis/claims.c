@@ -130,7 +130,8 @@ static void move_to(struct redis_claim *claim, enum claim_state state)
 /* Here, not on the server. */
 static void forget(struct redis_claim *claim, enum claim_state state)
 {
-    redis_replicas_forget(claim);
+    if (claim->replicates_at)
+        redis_replicas_forget(claim);
     redis_route_forget(redis_of_claim(claim), claim);
     move_to(claim, state);
 }

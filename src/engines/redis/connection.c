@@ -172,7 +172,7 @@ static void finish(struct request *r, const redisReply *reply, const struct stil
 {
     struct stile_error meaning;
 
-    if (r->link.wanted && reply && redis_error_explain(reply, &meaning))
+    if (r->link.wanted && is_error(reply) && redis_error_explain(reply, &meaning))
         err = &meaning;
     if (r->link.wanted)
         r->fn(r->link.data, reply, err);
@@ -188,7 +188,8 @@ static void see_replica(struct conn *c, const redisReply *reply)
 {
     struct stile_error why;
 
-    if (c->link.freed || c->link.state != LINK_UP || !redis_error_is_replica(redis_error_of(reply)))
+    if (c->link.freed || c->link.state != LINK_UP || !is_error(reply) ||
+        !redis_error_is_replica(redis_error_of(reply)))
         return;
     redis_error_explain(reply, &why);
     redis_conn_reconnect(c, &why);
@@ -226,7 +227,8 @@ static void take_push(struct conn *c, const redisReply *reply)
 static void take_answer(struct conn *c, struct request *r, const redisReply *reply)
 {
     link_take(&c->link, &r->link);
-    if (r->lua && r->link.wanted && !r->forgotten && redis_error_of(reply) == FAULT_NO_SCRIPT) {
+    if (is_error(reply) && r->lua && r->link.wanted && !r->forgotten &&
+        redis_error_of(reply) == FAULT_NO_SCRIPT) {
         r->forgotten = true;
         link_repeat(&c->link, &r->link);
         c->n_known = 0;

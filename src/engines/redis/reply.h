@@ -16,6 +16,12 @@ static inline bool is_array(const redisReply *reply, size_t n)
     return reply && reply->type == REDIS_REPLY_ARRAY && reply->elements >= n;
 }
 
+/* errors.h has its meaning. */
+static inline bool is_error(const redisReply *reply)
+{
+    return reply && reply->type == REDIS_REPLY_ERROR;
+}
+
 static inline bool is_number(const redisReply *reply)
 {
     return reply && reply->type == REDIS_REPLY_INTEGER;

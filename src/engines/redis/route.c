@@ -5,6 +5,7 @@
 #include "engines/redis/cluster.h"
 #include "engines/redis/errors.h"
 #include "engines/redis/redis.h"
+#include "engines/redis/reply.h"
 #include "engines/redis/sentinel.h"
 
 /* ---- what happens on connections ---- */
@@ -21,6 +22,8 @@ void redis_route_down(struct node *node, const struct stile_error *why)
 bool redis_route_answers(struct node *node, struct request *request, const redisReply *reply)
 {
     struct redis *redis = node->redis;
+    if (!is_error(reply))
+        return false;
     if (redis->cluster)
         return redis_cluster_answers(redis->cluster, node, request, reply);
     enum redis_error error = redis_error_of(reply);
