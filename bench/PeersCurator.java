@@ -30,7 +30,7 @@ final class PeersCurator {
         return new InterProcessMutex(client, "/curator/" + name);
     }
 
-    private static String told(long[] took) throws Exception {
+    private static String result(long[] took) throws Exception {
         Arrays.sort(took);
         String kib = Files.readAllLines(Path.of("/proc/self/status")).stream()
                 .filter(line -> line.startsWith("VmRSS:"))
@@ -47,7 +47,7 @@ final class PeersCurator {
             lock.release();
             took[Math.max(i, 0)] = System.nanoTime() - start;
         }
-        return told(took);
+        return result(took);
     }
 
     private static void takeWhenTold(
@@ -80,7 +80,7 @@ final class PeersCurator {
             took[i] = taken.take() - start;
         }
         asked.put(false);
-        return told(took);
+        return result(took);
     }
 
     private static volatile boolean stop;

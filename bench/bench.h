@@ -43,7 +43,7 @@ void bench_word_set(uint32_t *word, uint32_t value);
 /* Waits until the word has at least this value; dies after 30 s. */
 void bench_word_await(const uint32_t *word, uint32_t value);
 
-/* What a process's first thread is doing, as /proc tells: 'S' is asleep. fd from open_state. */
+/* What a process's first thread is doing, as /proc shows it: 'S' is asleep. fd from open_state. */
 int bench_open_state(pid_t pid);
 char bench_state(int fd);
 

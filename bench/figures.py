@@ -101,9 +101,9 @@ def compare(lines, key, ours, peer, value):
 
 def pair_rows(what, lines, ours, peer):
     rows = []
-    for value, told in (("p50_ns", "p50"), ("mean_cpu_ns", "mean CPU")):
+    for value, label in (("p50_ns", "p50"), ("mean_cpu_ns", "mean CPU")):
         a, b, ratio = compare(lines, "series", ours, peer, value)
-        rows.append(row("%s, %s" % (what, told), time_text(a), "flock(2) " + time_text(b), ratio,
+        rows.append(row("%s, %s" % (what, label), time_text(a), "flock(2) " + time_text(b), ratio,
                         "1.5 x, aim 1", ratio <= 1.5))
     return rows
 
@@ -112,10 +112,10 @@ def syscalls_of_pair(bench, place, few, threads, *whose):
     """What one more pair adds to the syscalls of a run, as strace counts them."""
     counts = []
     for pairs in (few, 3 * few):
-        told = os.path.join(bench.directory, "strace")
-        bench.output(["strace", threads, "-c", "-o", told, bench.program("pair"), place, "solo",
+        path = os.path.join(bench.directory, "strace")
+        bench.output(["strace", threads, "-c", "-o", path, bench.program("pair"), place, "solo",
                       str(pairs), *whose])
-        with open(told, encoding="utf-8") as file:
+        with open(path, encoding="utf-8") as file:
             total = re.search(r"^100.00\s+\S+\s+\S+\s+(\d+)", file.read(), re.M)
         counts.append(int(total.group(1)))
     return max(0, counts[1] - counts[0]) / (2 * few)
@@ -147,11 +147,11 @@ def pair(bench):
 
 def handover(bench):
     rows, samples = [], {}
-    for place, told in (("apart", "two cores"), ("together", "one core")):
+    for place, label in (("apart", "two cores"), ("together", "one core")):
         lines = bench.run("handover", bench.path(place), bench.rounds(30), 2000, place)
         samples[place] = lines
         ours, limit, ratio = compare(lines, "way", "stile", "futex", "p50_ns")
-        rows.append(row("hand-over, %s, p50" % told, time_text(ours), "futex " + time_text(limit),
+        rows.append(row("hand-over, %s, p50" % label, time_text(ours), "futex " + time_text(limit),
                         ratio, "2 x", ratio <= 2))
         ours, limit, ratio = compare(lines, "way", "stile", "socket", "p50_ns")
         rows.append(row("  beside a socket and epoll", time_text(ours),
@@ -305,14 +305,14 @@ def names_opened(bench, few, most):
 
 def names_open_rows(lines, few, most):
     rows = []
-    for left, told in (("used", "used before"), ("held", "held by a process that died"),
+    for left, label in (("used", "used before"), ("held", "held by a process that died"),
                        ("kept", "kept by a hold")):
         def median(size, key, left=left):
             return statistics.median(line[key] for line in lines
                                      if line["names"] == size and line["left"] == left)
         for key, which in ("first_ns", "first open"), ("p50_ns", "later opens"):
             ratio = median(most, key) / median(few, key)
-            rows.append(row("  %s, %d names %s" % (which, most, told),
+            rows.append(row("  %s, %d names %s" % (which, most, label),
                             "%.0f us" % (median(most, key) / 1e3),
                             "%d: %.0f us" % (few, median(few, key) / 1e3), ratio, "the same: 1.5 x",
                             ratio <= 1.5))

@@ -137,9 +137,9 @@ def handover(bench):
         parked = bench.run("handover", etcd.url, bench.rounds(10), 10, "free", PARKED_MS)
         theirs = go("handover", bench.rounds(50), PARKED_MS)["p50_ns"]
     rows = []
-    for told, lines, most in (("", at_once, 2.5), (", parked for %d ms" % PARKED_MS, parked, 2)):
+    for label, lines, most in (("", at_once, 2.5), (", parked for %d ms" % PARKED_MS, parked, 2)):
         ours, put, ratio = compare(lines, "way", "stile", "ping", "p50_ns")
-        rows.append(row("etcd: hand-over%s, p50" % told, time_text(ours), "bare put "
+        rows.append(row("etcd: hand-over%s, p50" % label, time_text(ours), "bare put "
                         + time_text(put), ratio, "%.1f x" % most, ratio <= most))
     rows.append(row("  beside Go's Mutex, parked", time_text(ours), "Go " + time_text(theirs),
                     ours / theirs))
@@ -154,10 +154,10 @@ def runkill(bench):
 def memory(bench):
     """A client that holds one name."""
     with server() as etcd:
-        told = bench.run("keep", etcd.url, 1, 10000, 1)[-1]["rss_kib"]
+        rss_kib = bench.run("keep", etcd.url, 1, 10000, 1)[-1]["rss_kib"]
         theirs = Go(bench, etcd)("pair", 100)["rss_kib"]
-    return [row("etcd: memory of a client", "%.1f MB" % (told / 1024),
-                "Go %.0f MB" % (theirs / 1024), None, "12 MB", told < 12 * 1024)], {}
+    return [row("etcd: memory of a client", "%.1f MB" % (rss_kib / 1024),
+                "Go %.0f MB" % (theirs / 1024), None, "12 MB", rss_kib < 12 * 1024)], {}
 
 
 ALL = {"etcd-pair": pair, "etcd-cpu": cpu, "etcd-crowd": crowd, "etcd-inflight": in_flight,

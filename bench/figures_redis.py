@@ -55,22 +55,22 @@ def peer(bench, core, *args):
         return None
 
 
-def peer_row(told, ours, theirs):
+def peer_row(label, ours, theirs):
     if not theirs:
         return row("  beside redis-py's Lock", "", "redis-py is missing")
-    return row("  beside redis-py's Lock", told, "redis-py " + time_text(theirs["p50_ns"]),
+    return row("  beside redis-py's Lock", label, "redis-py " + time_text(theirs["p50_ns"]),
                ours / theirs["p50_ns"])
 
 
 def pair(bench):
     rows, samples = [], {}
-    for told, core in PLACES:
+    for label, core in PLACES:
         with server(0) as redis:
             lines = bench.run("pair", redis.url, "hiredis", bench.rounds(200), 200, 1, core + 1)
             theirs = peer(bench, core, "pair", redis.port, 2000)
-        samples[told] = lines
+        samples[label] = lines
         ours, bare, ratio = compare(lines, "series", "one", "peer_one", "p50_ns")
-        rows.append(row("redis: acquire+release, %s, p50" % told, time_text(ours),
+        rows.append(row("redis: acquire+release, %s, p50" % label, time_text(ours),
                         "hiredis " + time_text(bare), ratio, "1.2 x", ratio <= 1.2))
         rows.append(peer_row(time_text(ours), ours, theirs))
     with server() as redis:
@@ -82,7 +82,7 @@ def pair(bench):
 def threads(bench):
     """On one core there is nothing to be gained but the switches between the two."""
     rows, samples = [], {}
-    for told, core in PLACES:
+    for label, core in PLACES:
         with server(0) as redis:
             lines = lines_of(bench, core, "threads", redis.url, bench.rounds(15), 16, 400)
         one, all_of_them, ratio = (
@@ -90,8 +90,8 @@ def threads(bench):
                 column(lines, "threads", 1, "per_s"), column(lines, "threads", 16, "per_s"),
                 [b / a for a, b in zip(column(lines, "threads", 1, "per_s"),
                                        column(lines, "threads", 16, "per_s"))]))
-        samples[told] = lines
-        rows.append(row("redis: 16 threads, 16 names, %s" % told, "%.0f pairs/s" % all_of_them,
+        samples[label] = lines
+        rows.append(row("redis: 16 threads, 16 names, %s" % label, "%.0f pairs/s" % all_of_them,
                         "one thread %.0f" % one, ratio, "3 x" if core else "",
                         ratio >= 3 if core else None))
     return rows, {"threads": samples}
@@ -100,13 +100,13 @@ def threads(bench):
 def handover(bench):
     """Both clients on one core; the server there, too, or on the other one."""
     rows, samples = [], {}
-    for told, core in PLACES:
+    for label, core in PLACES:
         with server(core) as redis:
             lines = bench.run("handover", redis.url, bench.rounds(60), 200, "together")
             theirs = peer(bench, 0, "handover", redis.port, 20)
-        samples[told] = lines
+        samples[label] = lines
         ours, ping, ratio = compare(lines, "way", "stile", "ping", "p50_ns")
-        rows.append(row("redis: hand-over, %s, p50" % told, time_text(ours),
+        rows.append(row("redis: hand-over, %s, p50" % label, time_text(ours),
                         "PING " + time_text(ping), ratio, "5 x", ratio <= 5))
         rows.append(peer_row(time_text(ours), ours, theirs))
     return rows, {"server_handover": samples}
@@ -129,12 +129,12 @@ def crowd(bench):
 def rss_kib(pid, front):
     """Of `stile run`: the front and its warden."""
     with open("/proc/%d/status" % pid, encoding="ascii") as file:
-        told = file.read()
+        status = file.read()
     with open("/proc/%d/task/%d/children" % (pid, pid), encoding="ascii") as file:
         children = [int(child) for child in file.read().split()]
     if os.readlink("/proc/%d/exe" % pid) != os.readlink("/proc/%d/exe" % front):
         return 0
-    return int(re.search(r"VmRSS:\s+(\d+)", told).group(1)) + sum(
+    return int(re.search(r"VmRSS:\s+(\d+)", status).group(1)) + sum(
         rss_kib(child, front) for child in children)
 
 
@@ -214,15 +214,15 @@ def runkill(bench):
 
 def redlock_pair(bench):
     rows, samples = [], {}
-    for told, core in PLACES:
+    for label, core in PLACES:
         with nodes(0) as hosts:
             for mode, query, most in (("plain", "?fence=off&prefix=plain:", 1.1),
                                       ("fenced", "", 1.7)):
                 lines = bench.run("pair", "redlock://" + hosts + query, "hiredis",
                                   bench.rounds(100), 100, 1, core + 1)
-                samples["%s, %s" % (mode, told)] = lines
+                samples["%s, %s" % (mode, label)] = lines
                 ours, bare, ratio = compare(lines, "series", "one", "peer_one", "p50_ns")
-                rows.append(row("redlock: acquire+release, %s, %s, p50" % (mode, told),
+                rows.append(row("redlock: acquire+release, %s, %s, p50" % (mode, label),
                                 time_text(ours), "hiredis, 5 nodes " + time_text(bare), ratio,
                                 "%.1f x" % most, ratio <= most))
     return rows, {"server_pair": samples}

@@ -65,26 +65,26 @@ def syscalls(bench, database):
 
 def pair(database, bench):
     rows, samples = [], {}
-    for told, core in PLACES:
+    for label, core in PLACES:
         with server(bench, database, False, 0) as started:
             lines = bench.run("pair", started.url, database.library, bench.rounds(200), 64, 1,
                               core + 1)
             theirs = peer(bench, database, "pair", started.port, 2000, core=core)
-        samples["without a token, " + told] = lines
+        samples["without a token, " + label] = lines
         ours, bare, ratio = compare(lines, "series", "one", "peer_one", "p50_ns")
-        rows.append(row("%s: acquire+release, without a token, %s, p50" % (database.name, told),
+        rows.append(row("%s: acquire+release, without a token, %s, p50" % (database.name, label),
                         time_text(ours), "%s %s" % (database.library, time_text(bare)), ratio,
                         "1.1 x", ratio <= 1.1))
         rows.append(peer_row(database, ours, theirs))
     rows.append(syscalls(bench, database))
     most = database.with_token
-    for told, core in PLACES:
+    for label, core in PLACES:
         with server(bench, database, True, 0) as started:
             lines = bench.run("pair", started.url, database.library + "-row", bench.rounds(60), 64,
                               1, core + 1)
-        samples["with a token, " + told] = lines
+        samples["with a token, " + label] = lines
         ours, bare, ratio = compare(lines, "series", "one", "peer_one", "p50_ns")
-        rows.append(row("%s: acquire+release, with a token, %s, p50" % (database.name, told),
+        rows.append(row("%s: acquire+release, with a token, %s, p50" % (database.name, label),
                         time_text(ours), "%s-row %s" % (database.library, time_text(bare)), ratio,
                         "%.1f x" % most if most else "", ratio <= most if most else None))
     return rows, {"server_pair": samples}
@@ -108,12 +108,12 @@ def parked(bench, database, started):
 def handover(database, bench):
     """Two processes, each of which waits inside the server until the other one gives."""
     rows = []
-    for told, setup in ("without a token", False), ("with a token", True):
+    for label, setup in ("without a token", False), ("with a token", True):
         with server(bench, database, setup) as started:
             lines = bench.run("handover", started.url, bench.rounds(30), 100, "free")
             ours, theirs, ratio = parked(bench, database, started)
         at_once, ping, to_ping = compare(lines, "way", "stile", "ping", "p50_ns")
-        rows.append(row("%s: hand-over, %s, p50" % (database.name, told), time_text(at_once),
+        rows.append(row("%s: hand-over, %s, p50" % (database.name, label), time_text(at_once),
                         "select 1 " + time_text(ping), to_ping))
         what = "  to a waiter parked for %d ms, beside %s" % (PARKED_MS, database.peer)
         if theirs is None:

@@ -51,9 +51,9 @@ def peers(bench, *args):
 
 
 def peer_rows(found, ours):
-    return [row("  beside " + name, time_text(ours), "%s %s" % (name, time_text(told["p50_ns"])),
-                ours / told["p50_ns"]) if told else row("  beside " + name, "", name + " is missing")
-            for name, told in found.items()]
+    return [row("  beside " + name, time_text(ours), "%s %s" % (name, time_text(theirs["p50_ns"])),
+                ours / theirs["p50_ns"]) if theirs else row("  beside " + name, "", name + " is missing")
+            for name, theirs in found.items()]
 
 
 def pair(bench):
@@ -84,15 +84,15 @@ def crowd_of(bench, zookeeper, name, for_ms):
     return found
 
 
-def crowd_row(told, found, name, least):
+def crowd_row(label, found, name, least):
     """Ours beside another client in the rounds in which both ran."""
     rate = statistics.median(one["stile"]["per_s"] for one in found)
     both = [one for one in found if one.get(name)]
     if not both:
-        return row(told, "%.0f" % rate, name + " is missing")
+        return row(label, "%.0f" % rate, name + " is missing")
     ratio = statistics.median(one["stile"]["per_s"] / one[name]["per_s"] for one in both)
     theirs = statistics.median(one[name]["per_s"] for one in both)
-    return row(told, "%.0f" % rate, "%s %.0f" % (name, theirs), ratio,
+    return row(label, "%.0f" % rate, "%s %.0f" % (name, theirs), ratio,
                "%.1f x" % least if least else "", ratio >= least if least else None)
 
 
@@ -150,11 +150,11 @@ def runkill(bench):
 def memory(bench):
     """A client that holds one name."""
     with server(bench) as zookeeper:
-        told = bench.run("keep", zookeeper.url, 1, 10000, 1)[-1]["rss_kib"]
+        rss_kib = bench.run("keep", zookeeper.url, 1, 10000, 1)[-1]["rss_kib"]
         theirs = peers(bench, "pair", zookeeper.hosts, 100)
-    return [row("zookeeper: memory of a client", "%.1f MB" % (told / 1024), ", ".join(
+    return [row("zookeeper: memory of a client", "%.1f MB" % (rss_kib / 1024), ", ".join(
         "%s %.0f MB" % (name, found["rss_kib"] / 1024) for name, found in theirs.items() if found),
-        None, "12 MB", told < 12 * 1024)], {}
+        None, "12 MB", rss_kib < 12 * 1024)], {}
 
 
 ALL = {"zookeeper-pair": pair, "zookeeper-crowd": crowd, "zookeeper-inflight": in_flight,

@@ -1,6 +1,6 @@
 /* Workers that claim jobs and finish them, as fast as they can, until the queue is empty; then
- * whether each job came exactly once, and no worker has one that it was not told of. A job's
- * payload is its number, from 0 up. What is done is told with the next claim.
+ * whether each job came exactly once, and no worker has one whose claim was not answered. A job's
+ * payload is its number, from 0 up. Finished jobs are acknowledged with the next claim.
  *
  *   bench-jobs URL QUEUE WORKERS BATCH JOBS
  */
@@ -62,7 +62,7 @@ static int show_unheard(const struct stile_job *job, void *data)
     return 0;
 }
 
-/* Of a worker whose claim came back empty, when all that it was told of is finished. */
+/* Of a worker whose claim came back empty, when all jobs it knows of are finished. */
 static void check_none_is_ours(struct stile_client *client, const char *queue, long total)
 {
     struct stile_error err;
@@ -71,7 +71,7 @@ static void check_none_is_ours(struct stile_client *client, const char *queue, l
                         &unheard, &err))
         bench_die("bench-jobs: %s", err.message);
     if (unheard > 0)
-        bench_die("bench-jobs: %zu claimed jobs that their worker was never told of", unheard);
+        bench_die("bench-jobs: %zu claimed jobs that their worker never got", unheard);
 }
 
 /* What is locked by others at this moment is theirs as a rule, but not always. */

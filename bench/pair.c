@@ -7,7 +7,7 @@
  *   peer_one, peer_each   the same with flock(2) on open files, or with bare hiredis
  *
  *   bench-pair PLACE flock|hiredis ROUNDS PAIRS NAMES CORE    CORE: the nth that we may use
- *   bench-pair PLACE solo PAIRS [WHOSE]     one of them alone, ours unless told: to count its
+ *   bench-pair PLACE solo PAIRS [WHOSE]     one of them alone, ours by default: to count its
  *                                           syscalls and instructions, or to profile
  */
 #include "bench.h"

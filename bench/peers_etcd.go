@@ -56,9 +56,9 @@ func cpu() time.Duration {
 }
 
 func rssKiB() int {
-	told, err := os.ReadFile("/proc/self/status")
+	status, err := os.ReadFile("/proc/self/status")
 	must(err)
-	for _, line := range strings.Split(string(told), "\n") {
+	for _, line := range strings.Split(string(status), "\n") {
 		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "VmRSS:" {
 			kib, err := strconv.Atoi(fields[1])
 			must(err)
@@ -68,7 +68,7 @@ func rssKiB() int {
 	return 0
 }
 
-func tell(what map[string]interface{}) {
+func report(what map[string]interface{}) {
 	must(json.NewEncoder(os.Stdout).Encode(what))
 }
 
@@ -86,7 +86,7 @@ func measure(times int, once func() time.Duration) {
 		took[i] = once()
 	}
 	used := cpu() - before
-	tell(map[string]interface{}{"p50_ns": median(took), "rss_kib": rssKiB(),
+	report(map[string]interface{}{"p50_ns": median(took), "rss_kib": rssKiB(),
 		"cpu_ns": used / time.Duration(times)})
 }
 
@@ -124,7 +124,7 @@ func handover(holder, waiter *concurrency.Session, parked time.Duration) time.Du
 	return end.Sub(start)
 }
 
-// One of the crowd: begins and ends with a line of its input, and tells how often it was served.
+// One of the crowd: begins and ends with a line of its input, and reports how often it was served.
 func member(s *concurrency.Session) {
 	var line string
 	stop, served := make(chan bool), 0
@@ -183,7 +183,7 @@ func crowd(processes int, during time.Duration) {
 		served += n
 		must(one.command.Wait())
 	}
-	tell(map[string]interface{}{"per_s": float64(served) / during.Seconds()})
+	report(map[string]interface{}{"per_s": float64(served) / during.Seconds()})
 }
 
 func main() {

@@ -37,8 +37,8 @@ plot $pair using 1:2:($3 == 1 ? %d : %d) with boxes lc rgb variable notitle, \\
 def bars(name, title, series, groups):
     """groups: a label and a value for each of the series."""
     plots = ", ".join("%s using %d%s lc rgb '%s' title '%s'"
-                      % ("''" if i else "$" + name, i + 2, "" if i else ":xtic(1)", colour, told)
-                      for i, (told, colour) in enumerate(series))
+                      % ("''" if i else "$" + name, i + 2, "" if i else ":xtic(1)", colour, label)
+                      for i, (label, colour) in enumerate(series))
     return block(name, [['"%s"' % label, *values] for label, values in groups]) + """
 set title '%s'
 set style data histogram; set style histogram clustered gap 1
@@ -55,29 +55,29 @@ def medians(lines, key, names, value, scale):
 def panel_handover(places):
     return bars("handover", "hand-over between two waiting processes: p50, us",
                 (("futex", PEER), ("socket", THIRD), ("stile", OURS)),
-                [(told, medians(places[place], "way", ("futex", "socket", "stile"), "p50_ns", 1e3))
-                 for place, told in (("apart", "two cores"), ("together", "one core"))])
+                [(label, medians(places[place], "way", ("futex", "socket", "stile"), "p50_ns", 1e3))
+                 for place, label in (("apart", "two cores"), ("together", "one core"))])
 
 
 def panel_server_pair(places):
     return bars("server_pair", "acquire and release, uncontended: p50, us",
                 (("the bare client library", PEER), ("stile", OURS)),
-                [(told, medians(lines, "series", ("peer_one", "one"), "p50_ns", 1e3))
-                 for told, lines in places.items()])
+                [(label, medians(lines, "series", ("peer_one", "one"), "p50_ns", 1e3))
+                 for label, lines in places.items()])
 
 
 def panel_server_handover(places):
     return bars("server_handover", "hand-over to a waiting process: p50, us",
                 (("a bare PING", PEER), ("stile", OURS)),
-                [(told, medians(lines, "way", ("ping", "stile"), "p50_ns", 1e3))
-                 for told, lines in places.items()])
+                [(label, medians(lines, "way", ("ping", "stile"), "p50_ns", 1e3))
+                 for label, lines in places.items()])
 
 
 def panel_threads(places):
     return bars("threads", "threads of one client: pairs a second",
                 (("1 thread", PEER), ("16 threads", OURS)),
-                [(told, medians(lines, "threads", (1, 16), "per_s", 1))
-                 for told, lines in places.items()])
+                [(label, medians(lines, "threads", (1, 16), "per_s", 1))
+                 for label, lines in places.items()])
 
 
 def panel_crowd(found):

@@ -64,7 +64,7 @@ static void reap_all(void)
         ;
 }
 
-/* Nothing tells whether any command has come to wait. One that has not within this time is seen
+/* No event shows whether any command has come to wait. One that has not within this time is seen
  * to be slow, which is no worse than the truth. */
 static void let_wait(pid_t pid)
 {

@@ -5,7 +5,7 @@ name, unless it is fenced_redlock.
 
     check.py          all of them, as TAP; with STILE_SOAK set also those with wider bounds
     check.py --list   their names and bounds
-    check.py NAME     one; where it breaks, the way there is told
+    check.py NAME     one; where it breaks, prints how
 """
 import os
 import pathlib

@@ -11,7 +11,7 @@
  *     one token.
  *
  * `check.py` beside this file has the bounds with which this and each broken variant is run;
- * `check.py --list` names them, `check.py NAME` runs one and, where it breaks, tells how. By hand:
+ * `check.py --list` names them, `check.py NAME` runs one and, where it breaks, prints how. By hand:
  *     spin -DKEYS -DCLIENTS=3 -DROUNDS=1 -a fenced_redlock.pml
  *     cc -O2 -DSAFETY -DNOREDUCE -o pan pan.c && ./pan
  *     spin -DKEYS -DCLIENTS=3 -DROUNDS=1 -t -B fenced_redlock.pml    (after an error: the way there)
@@ -122,7 +122,7 @@ hidden byte i;
 #define CAN_EXPIRE(n) (node[n].fence != 0 && node[n].fence < node[n].highest) /* else all is one */
 #endif
 
-#ifdef NO_CONDITION /* phase 2 writes whatever it is told */
+#ifdef NO_CONDITION /* phase 2 writes whatever it is given */
 #define ACCEPTS(n, t)  true
 #else
 #define ACCEPTS(n, t)  (READ(n) < (t))
@@ -186,7 +186,7 @@ hidden byte i;
 
 /* ---- what nodes do for an attempt ---- */
 
-/* Phase 1: take the key; tell the fence, or accept the guess at once. What was read where a fence had
+/* Phase 1: take the key; report the fence, or accept the guess at once. What was read where a fence had
  * expired becomes the name's own fence: grants of other names do not raise it then. */
 inline claim_at(n)
 {
@@ -200,7 +200,7 @@ inline claim_at(n)
             printf("attempt %d: node %d gives its key and accepts token %d\n", a, n, A.guess)
         :: else ->
             A.seen[n] = READ(n) + 1;
-            printf("attempt %d: node %d gives its key and tells fence %d\n", a, n, READ(n));
+            printf("attempt %d: node %d gives its key and reports fence %d\n", a, n, READ(n));
             FIX_FENCE(n)
         fi
     }
@@ -235,7 +235,7 @@ inline vote_at(n)
     }
 }
 
-/* The client: a majority has told its fences, node n the largest of them. (seen: the fence + 1.) */
+/* The client: a majority has reported its fences, node n the largest of them. (seen: the fence + 1.) */
 #define NOT_ABOVE(n, m)  (A.seen[m] != 0 && A.seen[m] <= A.seen[n])
 inline choose_by(n)
 {
@@ -391,7 +391,7 @@ end:
 #define DIFFERS(from, n)  (node[n].group != node[from].group)
 #define DONE              255
 
-/* A majority that has not forgotten goes to the new epoch, and tells its highest in that step. */
+/* A majority that has not forgotten goes to the new epoch, and reports its highest in that step. */
 inline switch_at(n)
 {
     d_step { ADOPTS(k, n) && IS_EPOCH(was[n]) && node[n].group == was[n] ->

@@ -66,7 +66,7 @@ def session_leases_too(t):
 
 
 def cleaning_up_before_the_deadline(t):
-    """a command that heeds SIGTERM ends by it, and run tells of the loss all the same"""
+    """a command that heeds SIGTERM ends by it, and run reports the loss all the same"""
     engine(t, ttl=4500, renew="never")
     running = t.start("run", "--ttl", "4500ms", "x", "--", "sh", "-c",
                       'trap "echo cleaned; exit 0" TERM; sleep 1000 & wait')

@@ -1,4 +1,4 @@
-"""stile doctor: what it prints, and what its exit code tells."""
+"""stile doctor: what it prints, and its exit codes."""
 import json
 import os
 import re
@@ -63,7 +63,7 @@ def for_programs(t):
 
 
 def adoption(t):
-    """--adopt: what was done is told first; an engine without it says so: 69"""
+    """--adopt: what was done is reported first; an engine without it: 69"""
     done = doctor(t, "--adopt", "test:?doctor=note,danger")
     heads = re.findall(r"(?m)^(\w+)  +\S", done.stdout)
     expect((heads, done.returncode), (["note", "DANGER", "note"], 2))
@@ -114,7 +114,7 @@ def what_cannot_be_looked_at(t):
 
 
 def output_that_cannot_be_written(t):
-    """a full disk behind stdout is told: 74, whatever was found"""
+    """a full disk behind stdout is reported: 74, whatever was found"""
     for how in [], ["--json"]:
         with open("/dev/full", "w", encoding="utf-8") as full:
             done = subprocess.run([os.environ["STILE_TEST"], "doctor", *how, ALL], env=t.env,

@@ -1,5 +1,5 @@
 """stile run and what is around it: its own name, the outer run's password, what is stored of the
-command, exit codes that a script can tell apart, programs with another user's rights."""
+command, exit codes that a script can distinguish, programs with another user's rights."""
 import os
 import pathlib
 import re

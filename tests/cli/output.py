@@ -274,7 +274,7 @@ def setup_of_what_needs_none(t):
 
 
 def output_that_cannot_be_written(t):
-    """a full disk behind stdout is told: 74"""
+    """a full disk behind stdout is reported: 74"""
     for args in ["ls"], ["ls", "--json"], ["show", "x"], ["caps"], ["--help"], ["--version"]:
         with open("/dev/full", "w", encoding="utf-8") as full:
             done = t.stile(*args, stdout=full)

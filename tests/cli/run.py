@@ -78,7 +78,7 @@ def nested_run_replaces_the_variables(t):
 
 
 def several_names_in_canonical_order(t):
-    """several names: all are held, told in byte order, each with its token; STILE_NAME is the first"""
+    """several names: all are held, listed in byte order, each with its token; STILE_NAME is the first"""
     for name in "b", "c", "c":
         t.stile("run", name, "--", "true")
     done = t.stile("run", "c", "a", "b", "--", "sh", "-c",

@@ -36,7 +36,7 @@ def end_counting(running):
     expect((running.wait(), running.out.end()), (0, ""), running.err.end())
 
 
-def told(names):
+def counted(names):
     return " ".join("%s=1" % name for name in sorted(names, key=lambda n: signal.Signals[n]))
 
 
@@ -46,7 +46,7 @@ def sent_to_run(t):
         running = start_counting(t, before)
         for n, name in enumerate(NAMES, 1):
             running.kill(signal.Signals[name])
-            expect(running.line(), told(NAMES[:n]), place)
+            expect(running.line(), counted(NAMES[:n]), place)
         end_counting(running)
 
 
@@ -56,7 +56,7 @@ def sent_to_the_group(t):
         running = start_counting(t, before)
         for n, name in enumerate(NAMES, 1):
             os.killpg(running.pid, signal.Signals[name])
-            expect(running.line(), told(NAMES[:n]), place)
+            expect(running.line(), counted(NAMES[:n]), place)
         end_counting(running)
 
 
@@ -67,7 +67,7 @@ def behind_a_double_fork(t):
     running = start_counting(t, before)
     for n, name in enumerate(NAMES, 1):
         running.kill(signal.Signals[name])
-        expect(running.line(), told(NAMES[:n]))
+        expect(running.line(), counted(NAMES[:n]))
     running.process.stdin.close()
     said = running.err.next()
     assert "the command has ended; the lock is kept" in said, said
@@ -185,7 +185,7 @@ def stopped_and_continued(t):
 
 
 def hang_up_of_its_own_terminal(t):
-    """run as the leader of a session whose terminal goes away: only run is told, the command ends"""
+    """run as the leader of a session whose terminal goes away: only run gets the signal, the command ends"""
     life = t.fifo("life")
     pid, terminal = pty.fork()
     if pid == 0:

@@ -226,7 +226,7 @@ def ctrl_z_and_fg_while_the_warden_is_slow(t):
     shell.until("Stopped")
     shell.fg(run)
     shell.until("SIGCONT=1")
-    # Passed on later than all that the warden was told before.
+    # Passed on later than all that the warden was shown before.
     os.kill(warden, signal.SIGUSR2)
     shell.until("SIGUSR2=1")
 
@@ -266,7 +266,7 @@ def background_job_that_reads(t):
     shell = Shell(t)
     shell.type('"$STILE" run x -- sh -c \'read line; echo "got $line"\' &\n')
     shell.until("\r\n")
-    # The shell tells of jobs before its next prompt; an empty line asks for one.
+    # The shell reports jobs before its next prompt; an empty line asks for one.
     while "Stopped" not in shell.screen.rest.decode(errors="replace"):
         shell.type("\n")
         assert shell.screen.more()
@@ -294,8 +294,8 @@ def waiting_is_told_on_a_terminal(t):
     """row 29: after a second of waiting, a terminal shows the holder"""
     held, shell = t.hold("x"), Shell(t)
     shell.type('"$STILE" run x -- true\n')
-    told = shell.until("stile: waiting for x, held by %d@" % held.pid)
-    expect(told.count("waiting for"), 1)
+    shown = shell.until("stile: waiting for x, held by %d@" % held.pid)
+    expect(shown.count("waiting for"), 1)
     shell.type(CTRL_C)
     expect(shell.code(), 128 + signal.SIGINT)
     t.release(held)

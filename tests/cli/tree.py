@@ -25,7 +25,7 @@ fifo, guard, *words = sys.argv[1:]
 life = os.open(fifo, os.O_WRONLY)
 lock = os.open(guard, os.O_RDWR | os.O_CREAT, 0o600)
 
-def tell(word):
+def report(word):
     os.write(life, (word + "\\n").encode())
 
 def stay():
@@ -37,12 +37,12 @@ def ignore():
         signal.signal(sig, signal.SIG_IGN)
 
 def heeds():
-    tell("heeds")
+    report("heeds")
     stay()
 
 def ignores():
     ignore()
-    tell("ignores")
+    report("ignores")
     stay()
 
 def stopped():
@@ -52,7 +52,7 @@ def stopped():
         os.kill(os.getpid(), signal.SIGSTOP)
         stay()
     os.waitpid(pid, os.WUNTRACED)
-    tell("stopped")
+    report("stopped")
     stay()
 
 def session():
@@ -71,7 +71,7 @@ def crowd():
         if os.fork() == 0:
             ignore()
             stay()
-    tell("crowd")
+    report("crowd")
     stay()
 
 def chain(left=100):
@@ -83,7 +83,7 @@ def chain(left=100):
 
 def comet():
     ignore()
-    tell("comet")
+    report("comet")
     while os.path.exists(fifo):
         if os.fork():
             os._exit(0)
@@ -91,16 +91,16 @@ def comet():
 try:
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 except BlockingIOError:
-    tell("overlap")
+    report("overlap")
     os._exit(99)
 for word in words:
     if os.fork() == 0:
         globals()[word]()
         os._exit(0)
-tell("command %d" % os.getpid())
+report("command %d" % os.getpid())
 if "stubborn" in os.environ:
     ignore()
-    tell("stubborn")
+    report("stubborn")
 stay()
 """
 
@@ -380,7 +380,7 @@ def interrupted_run_ends_what_ignores_it(t):
 
 
 def few_descriptors(t):
-    """whatever the limit of open files: run refuses to start, or ends its tree when it is told to"""
+    """whatever the limit of open files: run refuses to start, or ends its tree when it is asked to"""
     ran = 0
     for limit in range(8, 32):
         running = t.start("run", "--grace", "100ms", "x", "--", "sh", "-c",

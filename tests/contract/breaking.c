@@ -4,7 +4,7 @@
 
 static struct peer *holder_of(struct scene *s, uint64_t *token)
 {
-    /* A short lease is renewed often, so that engines which tell with the renewal tell soon. */
+    /* A short lease is renewed often, so that engines that report with the renewal do so soon. */
     struct peer *peer = peer_start(s, s->name, STILE_OPTIONS(.ttl_ms = 3000));
     *token = peer_acquire(peer);
     return peer;
@@ -89,34 +89,34 @@ static void note_loss(struct stile_lock *lock, void *data)
 static void test_break_of_our_own(void **state)
 {
     struct scene *s = *state;
-    sem_t *told = scene_semaphore(s);
+    sem_t *notified = scene_semaphore(s);
     struct stile_lock *lock = held_on(
-        s->client, s->name, STILE_OPTIONS(.on_lost = note_loss, .data = told, .ttl_ms = 3000));
+        s->client, s->name, STILE_OPTIONS(.on_lost = note_loss, .data = notified, .ttl_ms = 3000));
     int fd = stile_lock_lost_fd(lock);
     assert_true(fd >= 0);
     assert_int_equal(stile_lock_lost_fd(lock), fd);
     assert_false(readable(fd, 0));
     check_ok(stile_break(s->client, s->name, 0, &why));
     assert_true(readable(fd, PATIENCE_MS));
-    await_post(told);
+    await_post(notified);
     assert_false(stile_lock_held(lock));
     check_status(STILE_MISUSE, stile_lock_acquire(lock, 0, &why));
     check_status(STILE_LOST, stile_lock_release(lock, &why));
     check_ok(stile_lock_acquire(lock, 0, &why));
     assert_false(readable(fd, 0)); /* until the next acquire */
     check_ok(stile_lock_release(lock, &why));
-    assert_int_equal(sem_trywait(told), -1);
+    assert_int_equal(sem_trywait(notified), -1);
 }
 
 /* Asked for after the loss, the fd must not miss it. */
 static void test_lost_fd_made_after_the_loss(void **state)
 {
     struct scene *s = *state;
-    sem_t *told = scene_semaphore(s);
+    sem_t *notified = scene_semaphore(s);
     struct stile_lock *lock = held_on(
-        s->client, s->name, STILE_OPTIONS(.on_lost = note_loss, .data = told, .ttl_ms = 3000));
+        s->client, s->name, STILE_OPTIONS(.on_lost = note_loss, .data = notified, .ttl_ms = 3000));
     check_ok(stile_break(s->client, s->name, 0, &why));
-    await_post(told);
+    await_post(notified);
     assert_true(readable(stile_lock_lost_fd(lock), 0));
     stile_lock_free(lock);
     check_free(s, s->name);

@@ -20,7 +20,7 @@ static struct {
     struct stile_client *client;
     struct stile_lock *locks[LOCKS_MAX];
     size_t n;
-    int told; /* an eventfd: the lost callback has been called */
+    int loss_reported; /* an eventfd: the lost callback has been called */
 } child;
 
 static void answer(enum stile_status status, const char *good)
@@ -39,7 +39,7 @@ static struct stile_lock *last(void)
 static void on_lost(struct stile_lock *lock, void *data)
 {
     (void)lock, (void)data;
-    eventfd_write(child.told, 1);
+    eventfd_write(child.loss_reported, 1);
 }
 
 static void unhex(char *out, size_t size, const char *hex)
@@ -117,7 +117,7 @@ static bool comes(int fd)
 static void do_lost(const char *args)
 {
     (void)args;
-    bool fd = comes(stile_lock_lost_fd(last())), callback = comes(child.told);
+    bool fd = comes(stile_lock_lost_fd(last())), callback = comes(child.loss_reported);
     bool held = stile_lock_held(last()), time = stile_lock_remaining_ms(last()) > 0;
     if (fd && callback && !held && !time)
         printf("lost\n");
@@ -216,7 +216,7 @@ int child_main(void)
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != suite_pid)
         return 1;
-    child.told = eventfd(0, EFD_CLOEXEC);
+    child.loss_reported = eventfd(0, EFD_CLOEXEC);
     suite.arena = arena_map();
     if (!suite.arena ||
         stile_client_open(&child.client, getenv("STILE_CONTRACT_URL"), NULL, &err)) {
@@ -228,6 +228,6 @@ int child_main(void)
     while (fgets(line, sizeof line, stdin) && strcmp(line, "exit\n") != 0)
         obey(line);
     stile_client_close(child.client);
-    close(child.told);
+    close(child.loss_reported);
     return 0;
 }

@@ -42,8 +42,8 @@ static void check_ghost_keeps_it(struct scene *s)
     check_kept(s, true);
 }
 
-/* Other leases can't tell a dead holder from a silent one: after its lease the name is still taken,
- * and shown as its holder's. */
+/* Other leases cannot distinguish a dead holder from a silent one: after its lease the name is
+ * still taken, and shown as its holder's. */
 static void check_kept_after_a_kill(struct scene *s)
 {
     struct timespec lease = {.tv_sec = short_ttl(s) / 1000 + 1};

@@ -106,7 +106,7 @@ static void test_thousands_of_locks(void **state)
         check_status(STILE_HELD, stile_lock_acquire(lock, 0, &why));
         stile_lock_free(lock);
     }
-    if (n < LOCKS) { /* the limit is told, and nothing else suffers */
+    if (n < LOCKS) { /* the limit is reported, and nothing else suffers */
         snprintf(name, sizeof name, "%s-more", s->name);
         struct stile_lock *more = lock_on(s->client, name, NULL);
         check_status(STILE_REFUSED, stile_lock_acquire(more, 0, &why));

@@ -95,7 +95,8 @@ static void test_those_behind_a_timeout_go_on(void **state)
 
 /* ---- cancelling ---- */
 
-/* Where the queue can't be seen, nobody can tell when the wait has begun: cancel until it took. */
+/* Where the queue can't be seen, it is not known when the wait has begun: cancel until it takes
+ * effect. */
 static void cancel(struct scene *s, struct wait *w)
 {
     struct timespec tick = {.tv_nsec = 1000000};

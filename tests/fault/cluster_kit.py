@@ -212,7 +212,7 @@ class Crowd:
         assert true(), self.complaints()
 
     def more(self, grants):
-        """Until so many more were told of."""
+        """Until that many more have been reported."""
         wanted = len(self.grants) + grants
         self.until(lambda: len(self.grants) >= wanted)
 

@@ -98,7 +98,7 @@ def restarted_while_100_wait(t, cluster):
 # ---- clients ----
 
 def holder_stopped(t, cluster):
-    """A holder is stopped past its session: told when it goes on, and it frees nobody else's"""
+    """A holder is stopped past its session: notified when it continues, and it releases no other claim"""
     held = t.hold("x", "--ttl", "3s")
     token = token_of(t)
     os.kill(held.warden(), signal.SIGSTOP)
@@ -128,7 +128,7 @@ def waiter_stopped(t, cluster):
 # ---- the way between ----
 
 def cut_off(t, cluster):
-    """Cut off in one direction or both past the lease: told in time, and the next one gets it"""
+    """Cut off in one direction or both past the lease: the loss is reported in time, and the next one gets the lock"""
     with contextlib.ExitStack() as stack:
         parts = []
         for ways in UP, DOWN, BOTH:
@@ -220,12 +220,12 @@ def waiter_taken_from(t, cluster, how):
 
 
 def holder_session_ended(t, cluster):
-    """The holder's session is ended by another: it is told, and frees nobody else's"""
+    """The holder's session is ended by another: it is notified, and releases no other claim"""
     holder_taken_from(t, cluster, cluster.end_session)
 
 
 def holder_entry_removed(t, cluster):
-    """The holder's entry is removed by another: it is told, and frees nobody else's"""
+    """The holder's entry is removed by another: it is notified, and releases no other claim"""
     holder_taken_from(t, cluster, cluster.remove)
 
 

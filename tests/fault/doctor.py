@@ -201,7 +201,7 @@ def sentinel_of(t, server):
 
 @on_server(*DURABLE)
 def sentinel(t, server):
-    """A Sentinel is told from a server, and seen from the server that it watches"""
+    """A Sentinel is distinguished from a server, and seen from the server that it watches"""
     with replica_of(server), sentinel_of(t, server) as port:
         found(t, "replicas", "warning", "1 Sentinel")
         t.env["STILE_ENGINE"] = "redis://127.0.0.1:%d" % port

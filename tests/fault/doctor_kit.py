@@ -46,7 +46,7 @@ def examine_all(t, *args):
 
 
 def examine(t, *args):
-    """By their ids, and told to people as well."""
+    """By their ids; the text form is checked as well."""
     seen = examine_all(t, *args)
     text = " ".join(t.stile("doctor", *args).stdout.split())
     for one in seen:
@@ -83,7 +83,7 @@ def follow(one, **replacing):
 
 
 class Puppet:
-    """Answers as a server does that can't be had here: INFO as it is told."""
+    """Answers as a server does that can't be had here: INFO as given."""
 
     def __init__(self, info_text):
         self.info = info_text

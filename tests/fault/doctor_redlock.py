@@ -164,7 +164,7 @@ def most_forgot(t, nodes):
 
 @on_nodes(3, *DURABLE)
 def foreign_node(t, nodes):
-    """A node of another group: told, and taken in by what is said"""
+    """A node of another group is reported, and adopted by the command that the finding names"""
     acquire(t, "x")
     nodes[0].cli("HSET", "stile:node", "group", "00000000000000ff.1")
     one = found(t, "foreign", "warning", "does not count", "other group")
@@ -331,7 +331,7 @@ def without_fences(t, nodes):
 
 @on_nodes(3, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
 def evicting(t, nodes):
-    """Nodes that evict: each is told, though none would be opened"""
+    """Nodes that evict: each is reported, though none would be opened"""
     expect(t.stile("acquire", "--try", "x").returncode, 69)
     expect(len([one for one in examine_all(t) if one["id"] == "eviction"]), 3)
     cure_all(t, "eviction")

@@ -41,7 +41,7 @@ def left_behind(t, server):
     expect(server.ctl("get", "--prefix", "--keys-only", "x"), "")
 
 
-# ---- lines that are longer than what a claim is told of them ----
+# ---- queues that are longer than one answer shows ----
 
 LONG = 80
 

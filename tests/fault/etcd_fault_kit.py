@@ -40,9 +40,9 @@ def lease_of(key):
 
 def put(server, key, value, lease):
     """As etcdctl does, but a hundred of them should not take a hundred processes."""
-    told = {"key": text64(key), "value": text64(value), "lease": int(lease, 16)}
+    request = {"key": text64(key), "value": text64(value), "lease": int(lease, 16)}
     urllib.request.urlopen(server.members[0].client_url + "/v3/kv/put",
-                           json.dumps(told).encode(), timeout=PATIENCE).close()
+                           json.dumps(request).encode(), timeout=PATIENCE).close()
 
 
 def text64(text):

@@ -10,9 +10,9 @@ from kit import PATIENCE, run_tests
 BELOW = 20000 if SOAK else 6000
 
 
-def ask(server, path, told):
+def ask(server, path, body):
     request = urllib.request.Request(server.members[0].client_url + path,
-                                     json.dumps(told).encode())
+                                     json.dumps(body).encode())
     with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
         return json.load(answer)
 

@@ -73,7 +73,7 @@ def lost_after(server, holder, come_back):
 
 @on_keepers(2)
 def holder(t, server, ours, other):
-    """Granted after the snapshot: its holder is told when that is restored, though its lease is in it"""
+    """Granted after the snapshot: its holder is notified when that is restored, though its lease is in it"""
     save(server)
     lost_after(server, ours, lambda: restore(server))
     expect(other.try_it("x"), "OK")
@@ -111,7 +111,7 @@ def waiter(t, server, ours, waiting):
 
 @on_keepers(2)
 def holder_and_waiter(t, server, ours, waiting):
-    """Both came after the snapshot: the holder is told, the waiter gets the lock"""
+    """Both came after the snapshot: the holder is notified, the waiter gets the lock"""
     save(server)
     expect(ours.try_it("x"), "OK")
     waiting.ask("x", 600000)

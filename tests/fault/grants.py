@@ -2,7 +2,7 @@
 
 
 def read_grant(line):
-    """(token, since, last), as contend and crowd tell of it."""
+    """(token, since, last), as contend and crowd print it."""
     token, since, last = map(int, line.split())
     return token, since, last
 

@@ -300,7 +300,8 @@ static void test_no_flipped_bit_in_a_cell_goes_unseen(void **state)
 
 /* ---- while it is in use ---- */
 
-/* What others do with a damaged file while one holds: they are refused or told, never let in. */
+/* What others do with a damaged file while one holds: they are refused or notified, never let in.
+ */
 static void try_beside(struct party *holder, struct party *other, const struct bid *held)
 {
     struct bid *bid = kit_bid(other, "held"), *fresh = kit_bid(other, "fresh");

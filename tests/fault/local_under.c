@@ -17,14 +17,14 @@
 #include "engines/local/liveness.h"
 
 /* What a child says. */
-static struct told {
+static struct record {
     volatile uint64_t token;
     volatile bool is_lost;
-} * told;
+} * record;
 
 static int set_up(void **state)
 {
-    *told = (struct told){0};
+    *record = (struct record){0};
     return place_make(state);
 }
 
@@ -43,11 +43,11 @@ static pid_t start_holder(void)
         kit_open(&party, dir);
         struct bid *bid = kit_bid(&party, "n");
         kit_take(bid);
-        told->token = bid->token;
+        record->token = bid->token;
         if (write(ready[1], "r", 1) != 1)
             _exit(1);
         kit_until(bid, SAID_LOST);
-        told->is_lost = true;
+        record->is_lost = true;
         kit_close(&party);
         _exit(0);
     }
@@ -81,10 +81,10 @@ static void remove_under_a_holder(void (*remove_it)(const char *path))
     pid_t pid = start_holder();
     remove_it(dir);
     kit_open(&party, dir);
-    assert_true(told->is_lost);
+    assert_true(record->is_lost);
     struct bid *bid = kit_bid(&party, "n");
     kit_take(bid);
-    assert_true(bid->token > told->token);
+    assert_true(bid->token > record->token);
     kit_release(bid);
     kit_bid_free(bid);
     kit_close(&party);
@@ -120,7 +120,7 @@ static void test_removed_under_a_stopped_holder(void **state)
     assert_non_null(strstr(err.message, number));
     kill(pid, SIGCONT);
     kit_open(&party, dir);
-    assert_true(told->is_lost);
+    assert_true(record->is_lost);
     kit_close(&party);
     expect_end(pid);
 }
@@ -172,8 +172,8 @@ static void test_cut_off_under_a_holder(void **state)
         pid_t pid = start_holder();
         cut_off(cuts[i]);
         expect_end(pid);
-        assert_true(told->is_lost);
-        *told = (struct told){0};
+        assert_true(record->is_lost);
+        *record = (struct record){0};
         place_remove(NULL);
         place_make(NULL);
     }
@@ -191,7 +191,7 @@ static int take_and_give(void)
         enum said said = kit_try(bid);
         if (said != SAID_GRANTED)
             return said == SAID_FAILED ? (int)bid->error.status : 101;
-        told->token = n;
+        record->token = n;
         kit_release(bid);
         if (bid->error.status != STILE_OK)
             return (int)bid->error.status;
@@ -203,12 +203,12 @@ static void test_cut_off_while_inside(void **state)
     int status;
     (void)state;
     for (size_t i = 0; i < 4 * N_CUTS; i++) {
-        told->token = 0;
+        record->token = 0;
         pid_t pid = fork();
         assert_true(pid >= 0);
         if (pid == 0)
             _exit(take_and_give());
-        while (told->token < 1000)
+        while (record->token < 1000)
             sched_yield();
         cut_off(cuts[i % N_CUTS]);
         assert_int_equal(waitpid(pid, &status, 0), pid);
@@ -491,6 +491,6 @@ int main(void)
         TEST(test_a_hold_across_time_namespaces),
         TEST(test_the_end_of_a_hold_in_a_time_namespace),
     };
-    told = child_shared(sizeof *told);
+    record = child_shared(sizeof *record);
     return cmocka_run_group_tests_name("local_under", tests, NULL, NULL);
 }

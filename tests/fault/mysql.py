@@ -60,7 +60,7 @@ def nobody_there(t, server):
 
 @on_server()
 def session_is_killed(t, server):
-    """KILL: the holder is told at once, whichever session it was"""
+    """KILL: the holder is notified at once, whichever session it was"""
     sql_scenes.session_is_ended(t, lambda: server.sql("kill " + holder_id(server)))
 
 
@@ -123,7 +123,7 @@ def wait_in_doubt(t, server):
 
 @on_server()
 def release_in_doubt(t, server):
-    """A release whose answer is lost: it may have been lost before, and that is told"""
+    """A release whose answer is lost: it may have been lost before, and that is reported"""
     done = through_cutter(t, server, b"RELEASE_LOCK(X'78')")
     expect((done.returncode, done.stdout), (76, "1\n"), done.stderr)
 

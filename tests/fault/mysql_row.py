@@ -19,7 +19,7 @@ holder_is_stopped = on_server(mode="row")(sql_scenes.holder_is_stopped)
 
 @on_server(mode="row")
 def session_is_killed(t, server):
-    """KILL: the holder is told at once, whether it had to wait or not; a waiter asks again"""
+    """KILL: the holder is notified at once, whether it had to wait or not; a waiter asks again"""
     held = t.hold("x", "--ttl", "60s")
     server.sql("kill " + server.sql(ALIVE))
     lost(held)
@@ -37,7 +37,7 @@ def session_is_killed(t, server):
 
 @on_server(mode="row")
 def server_crashes(t, server):
-    """A crash right after a grant: the holder is told, and the next token is larger"""
+    """A crash right after a grant: the holder is notified, and the next token is larger"""
     held = t.hold("x", "--ttl", "60s")
     token = t.show("x")["token"]
     server.kill()

@@ -46,7 +46,7 @@ static bool expect(enum stile_status status, const struct stile_error *err, cons
     case STILE_CORRUPT:
     case STILE_MISUSE:
     case STILE_UNSUPPORTED:
-    case STILE_TIMEOUT: /* it was free, and nobody told */
+    case STILE_TIMEOUT: /* it was free, and no wake-up came */
         fail_msg("%s: %s (%s), at allocation %u", doing, stile_status_name(status), err->message,
                  scarcity.at);
         return false;

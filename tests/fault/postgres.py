@@ -49,7 +49,7 @@ def nobody_there(t, server):
 
 @on_server()
 def backend_is_terminated(t, server):
-    """pg_terminate_backend: the holder is told at once, whichever session it was"""
+    """pg_terminate_backend: the holder is notified at once, whichever session it was"""
     sql_scenes.session_is_ended(
         t, lambda: server.sql("select pg_terminate_backend(pid) from pg_locks "
                               "where locktype = 'advisory'"))
@@ -101,7 +101,7 @@ def grant_in_doubt(t, server):
 
 @on_server()
 def release_in_doubt(t, server):
-    """A release whose answer is lost: it may have been lost before, and that is told"""
+    """A release whose answer is lost: it may have been lost before, and that is reported"""
     done = through_cutter(t, server, b"pg_advisory_unlock($1")
     expect((done.returncode, done.stdout), (76, "1\n"), done.stderr)
 

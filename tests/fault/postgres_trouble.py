@@ -64,7 +64,7 @@ def disk_is_full(t, server):
 
 @on_server()
 def deadlock_victim(t, server):
-    """A transaction that has the row of one lock wants another one that we hold: told, and given back"""
+    """A transaction that has the row of one lock wants another one that we hold: reported, and released"""
     expect(token_of(t, "b"), 1)
     connection, cursor = other(server)
     cursor.execute("select 1 from stile.lock where name = 'b' for update")
@@ -123,7 +123,7 @@ def client_clock_is_changed(t, server):
 
 @on_server(mode="row")
 def row_backend_is_terminated(t, server):
-    """mode=row: the holder's transaction is ended: it is told, the next one has a larger token"""
+    """mode=row: the holder's transaction is ended: it is notified, the next one has a larger token"""
     held = t.hold("x", "--ttl", "60s")
     waiting = wait_for(t)
     server.sql("select pg_terminate_backend(pid) %s and state = 'idle in transaction'" % OURS)
@@ -134,7 +134,7 @@ def row_backend_is_terminated(t, server):
 
 @on_server(durable=True, mode="row")
 def row_server_crashes(t, server):
-    """mode=row: a crash right after a grant: it is told, and the next token is larger"""
+    """mode=row: a crash right after a grant: the holder is notified, and the next token is larger"""
     held = t.hold("x", "--ttl", "60s")
     server.kill()
     lost(held)

@@ -97,7 +97,7 @@ def scripts_are_forgotten(t, server):
 
 @on_server()
 def everything_is_flushed(t, server):
-    """FLUSHALL under a holder: the next renewal tells it"""
+    """FLUSHALL under a holder: the next renewal notices"""
     held = t.hold("x", "--ttl", "6s")
     server.cli("FLUSHALL")
     lost(held)

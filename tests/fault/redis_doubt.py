@@ -3,7 +3,7 @@ case the user gets a true answer, and nothing is left behind."""
 import signal
 
 from redis_kit import (COUNTER, acquire, acquired, expect, gets_in, lost, nothing_left, run_tests, through,
-                       told, waiting, with_proxy)
+                       ended_with, waiting, with_proxy)
 from proxy import LATE, LOSE_REPLY, LOSE_REQUEST, MUTE, SLOW, STOP
 
 BOTH = LOSE_REQUEST, LOSE_REPLY
@@ -17,7 +17,7 @@ def a_try(t, server, proxy):
     for action in BOTH:
         rule = proxy.once("claim", action)
         with through(t, proxy):
-            told(t.stile("run", "--try", "x", "--", "true"), 69, "no answer", "connection broke")
+            ended_with(t.stile("run", "--try", "x", "--", "true"), 69, "no answer", "connection broke")
         rule.hit()
         nothing_left(server)
     token = int(server.cli("GET", COUNTER))  # one of the two was granted before it was withdrawn
@@ -77,7 +77,7 @@ def a_resumption(t, server, proxy):
         for verb in "renew", "release":
             rule = proxy.once("confirm", action)
             with through(t, proxy):
-                told(t.stile(verb, "--owner", owner, "x"), 69, "x", "no answer")
+                ended_with(t.stile(verb, "--owner", owner, "x"), 69, "x", "no answer")
             rule.hit()
             expect(server.cli("GET", "lock:x"), owner)
     expect(t.stile("renew", "--owner", owner, "x").returncode, 0)
@@ -154,10 +154,10 @@ def a_withdrawal(t, server, proxy):
 
 @with_proxy()
 def answers_stay_away(t, server, proxy):
-    """Nothing comes back: a try is withdrawn unheard, a holder is told at its deadline"""
+    """Nothing comes back: a try is withdrawn unheard, a holder loses its lock at its deadline"""
     with through(t, proxy):
         proxy.once("claim", MUTE)
-        told(t.stile("run", "--try", "y", "--", "true"), 69, "no answer")
+        ended_with(t.stile("run", "--try", "y", "--", "true"), 69, "no answer")
         held = t.hold("x", "--ttl", "2s")
     nothing_left(server, "y")
     proxy.accept(False)
@@ -168,7 +168,7 @@ def answers_stay_away(t, server, proxy):
 
 @with_proxy()
 def requests_stay_away(t, server, proxy):
-    """Nothing goes out: a holder is told at its deadline, and what comes late from it harms nobody"""
+    """Nothing goes out: a holder loses its lock at its deadline, and what comes late from it harms nobody"""
     with through(t, proxy):
         held = t.hold("x", "--ttl", "2s")
     proxy.accept(False)
@@ -189,7 +189,7 @@ def a_claim_comes_late(t, server, proxy):
     """A claim that arrives after its own withdrawal ends with its lease"""
     rule = proxy.once("claim", LATE)
     with through(t, proxy):
-        told(t.stile("run", "--try", "--ttl", "1s", "x", "--", "true"), 69, "no answer")
+        ended_with(t.stile("run", "--try", "--ttl", "1s", "x", "--", "true"), 69, "no answer")
     nothing_left(server)
     rule.let_go()
     ghost = server.cli("GET", "lock:x")

@@ -66,7 +66,7 @@ def acquire(t, name, *options):
     return owner, int(token)
 
 
-def told(done, code, *words):
+def ended_with(done, code, *words):
     """A command has ended so, and has said one or two lines with these words."""
     expect(done.returncode, code, done.stderr)
     for word in words:
@@ -78,7 +78,7 @@ def told(done, code, *words):
 def refused(t, *words, code=69, verb=("acquire", "--try", "x")):
     done = t.stile(*verb)
     expect(done.stdout, "")
-    return told(done, code, *words)
+    return ended_with(done, code, *words)
 
 
 def lost(held, name="x"):

@@ -97,7 +97,7 @@ static long long in_line(void)
     return value;
 }
 
-/* No event tells it. While it changes, there is patience. */
+/* No event reports it, so the test waits as long as it changes. */
 static void until_in_line(long long n)
 {
     long long last = -1, now;

@@ -74,7 +74,7 @@ def held_waited_for_and_released(t, servers):
 
 @behind_a_vip()
 def release_comes_first(t, servers):
-    """The first request after the move is a release: it reaches the new primary, and nobody is told anything"""
+    """The first request after the move is a release: it reaches the new primary, and no holder is notified"""
     held = t.hold("x", "--ttl", "600s")
     servers.fail_over()
     servers.move()

@@ -78,7 +78,7 @@ def primary_is_killed(t, group):
 
 @watched
 def primary_is_stopped(t, group):
-    """SIGSTOP of the primary: nobody hears from it, but a Sentinel tells of the next one"""
+    """SIGSTOP of the primary: it does not answer, but a Sentinel names the next one"""
     held, waiting = hold_and_wait(t)
     group.replicated()
     primary = group.primary()

@@ -4,7 +4,7 @@ import os
 import socket
 
 from redis_kit import (COUNTER, RedisServer, acquire, beside, expect, gets_in, lost, nothing_left, on_server, refused,
-                       run_tests, told, waiting)
+                       run_tests, ended_with, waiting)
 from redis_groups import SOON, has_replicas, replicate, until
 from redis_server import free_port
 
@@ -44,7 +44,7 @@ def loading(t, server):
     server.restart()
     refused(t, "loading", "LOADING")
     waiter = t.start("run", "y", "--", "sh", "-c", "echo $STILE_TOKEN")
-    told(t.stile("renew", "--owner", owner, "x"), 69, "x", "loading")
+    ended_with(t.stile("renew", "--owner", owner, "x"), 69, "x", "loading")
     server.cli("CONFIG", "SET", "key-load-delay", "0")
     assert gets_in(waiter) > token
     expect(t.stile("renew", "--owner", owner, "x").returncode, 0)
@@ -85,7 +85,7 @@ def full_under_waiters(t, server):
     first, second = waiting(t, "x"), waiting(t, "x")
     server.cli("CONFIG", "SET", "maxmemory", "1mb")
     expect(t.stile("run", "--try", "x", "--", "true").returncode, 75)
-    told(t.stile("run", "x", "--", "true"), 69, "memory", "maxmemory")
+    ended_with(t.stile("run", "x", "--", "true"), 69, "memory", "maxmemory")
     expect(len(t.show("x")["waiters"]), 2)
     t.release(held)
     expect([gets_in(first), gets_in(second)], [token + 1, token + 2])
@@ -131,9 +131,9 @@ def replicated(t, server, replica):
     replica.pause()
     url = t.env["STILE_ENGINE"]
     t.env["STILE_ENGINE"] = url.replace("2500", "300")
-    told(t.stile("run", "--try", "y", "--", "true"), 69, "only 0 of 1 replicas", "wait_replicas")
+    ended_with(t.stile("run", "--try", "y", "--", "true"), 69, "only 0 of 1 replicas", "wait_replicas")
     nothing_left(server, "y")
-    told(t.stile("run", "z", "--", "true"), 69, "only 0 of 1 replicas")
+    ended_with(t.stile("run", "z", "--", "true"), 69, "only 0 of 1 replicas")
     nothing_left(server, "z")
     expect(t.stile("renew", "--owner", owner, "x").returncode, 0)
     expect(server.cli("GET", "lock:x"), owner, "it is its owner's")
@@ -198,12 +198,12 @@ def other_types(t, server):
     for part, key, verb in ("token", COUNTER, "RPUSH"), ("queue", beside("queue", "queue"), "SET"):
         server.cli(verb, key, "a")
         for verb in ["run", "--try"], ["run", "--wait", "10s"], ["run", "--shared", "--try"]:
-            told(t.stile(*verb, part, "--", "true"), 69, "another program")
+            ended_with(t.stile(*verb, part, "--", "true"), 69, "another program")
         expect(server.cli("EXISTS", "lock:" + part), "0")
         expect(server.cli("EXISTS", key), "1")
         server.cli("DEL", key)
     server.cli("SET", COUNTER, "no number")
-    told(t.stile("run", "--try", "odd", "--", "true"), 69, "not an integer")
+    ended_with(t.stile("run", "--try", "odd", "--", "true"), 69, "not an integer")
     expect(server.cli("EXISTS", "lock:odd"), "0")
 
 

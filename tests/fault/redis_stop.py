@@ -12,7 +12,7 @@ MODES = {"x": [], "s": ["--shared"], "n": ["--slots", "1"]}
 
 @on_server()
 def holder_stopped(t, server):
-    """A holder stopped past its TTL: the next one's token is larger, and the late one is told"""
+    """A holder stopped past its TTL: the next one's token is larger, and the late one is notified"""
     held = t.hold("x", "--ttl", "1s")
     token = t.show("x")["token"]
     pids = everybody(held)

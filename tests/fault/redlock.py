@@ -4,7 +4,7 @@ import signal
 import subprocess
 
 from redis_kit import (acquire, acquired, everybody, expect, gets_in, kill_at_once, lost, refused,
-                       run_tests, signal_all, told, waiting)
+                       run_tests, signal_all, ended_with, waiting)
 from redlock_kit import DURABLE, nothing_left, on_nodes, use_nodes
 
 
@@ -93,7 +93,7 @@ def some_stopped(t, nodes):
 
 @on_nodes(*DURABLE)
 def most_stopped(t, nodes):
-    """Three of five stopped: refused, the holder is told, and nothing is left when they wake up"""
+    """Three of five stopped: refused, the holder is notified, and nothing is left when they wake up"""
     held = t.hold("x", "--ttl", "2s")
     token = t.show("x")["token"]
     for node in nodes[2:]:
@@ -129,7 +129,7 @@ def one_empty(t, nodes):
 
 @on_nodes()
 def most_empty(t, nodes):
-    """Three restarted empty: the holder is told, and everybody else is refused"""
+    """Three restarted empty: the holder is notified, and everybody else is refused"""
     held = t.hold("x", "--ttl", "3s")
     for node in nodes[:3]:
         node.kill()
@@ -158,7 +158,7 @@ def one_flushed(t, nodes):
 
 @on_nodes(*DURABLE)
 def most_flushed(t, nodes):
-    """FLUSHALL on three: the holder is told, and nobody gets it; the refusal says why"""
+    """FLUSHALL on three: the holder is notified, and nobody gets it; the refusal says why"""
     held = t.hold("x", "--ttl", "3s")
     for node in nodes[:3]:
         node.cli("FLUSHALL")
@@ -191,7 +191,7 @@ def clock_jumps(t, nodes):
 
 @on_nodes(*DURABLE, own_clock=True)
 def clocks_jump(t, nodes):
-    """Clocks that jump on three: the next one has the larger token, and the first is told"""
+    """Clocks that jump on three: the next one has the larger token, and the first is notified"""
     held = t.hold("x", "--ttl", "6s")
     token = t.show("x")["token"]
     for node in nodes[:3]:
@@ -206,7 +206,7 @@ def clocks_jump(t, nodes):
 
 @on_nodes(*DURABLE)
 def holder_stopped(t, nodes):
-    """A holder stopped past its TTL: the next one's token is larger, and the late one is told"""
+    """A holder stopped past its TTL: the next one's token is larger, and the late one is notified"""
     held = t.hold("x", "--ttl", "1s")
     token = t.show("x")["token"]
     pids = everybody(held)
@@ -270,7 +270,7 @@ def what_stays(t, nodes):
 def refusals(t, nodes):
     """Shared locks and slots are unsound on redlock, and refused; so are two nodes, and one twice"""
     for mode in ["--shared"], ["--slots", "2"]:
-        told(t.stile("run", "--try", *mode, "x", "--", "true"), 69, "redlock")
+        ended_with(t.stile("run", "--try", *mode, "x", "--", "true"), 69, "redlock")
     use_nodes(t, nodes[:2])
     refused(t, "3", code=64)
     use_nodes(t, [nodes[0], *nodes[:3]])

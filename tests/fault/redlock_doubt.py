@@ -1,6 +1,6 @@
 """Requests to the nodes of redlock that may or may not have been executed, and nodes that get a
 withdrawal late."""
-from redis_kit import acquire, acquired, expect, gets_in, lost, run_tests, told, waiting
+from redis_kit import acquire, acquired, expect, gets_in, lost, run_tests, ended_with, waiting
 from redlock_kit import DURABLE, nothing_left, on_nodes, on_ways, through_all
 from proxy import LATE, LOSE_REPLY, LOSE_REQUEST, MUTE, SLOW, STOP
 
@@ -45,7 +45,7 @@ def a_majority_in_doubt(t, nodes, ways):
     for action in BOTH:
         rules = rule_all(ways[:4], "claim", action)
         with through_all(t, ways):
-            said = told(t.stile("run", "--try", "x", "--", "true"), 69, "of 5 nodes answer")
+            said = ended_with(t.stile("run", "--try", "x", "--", "true"), 69, "of 5 nodes answer")
         for way in ways:
             assert said.count(":%d" % way.port) <= 1, said
         all_hit(rules)
@@ -147,7 +147,7 @@ def a_release(t, nodes, ways):
 
 @on_ways(*DURABLE)
 def most_answers_stay_away(t, nodes, ways):
-    """Nothing comes back from three nodes: the holder is told at its deadline, nothing is left"""
+    """Nothing comes back from three nodes: the holder loses its lock at its deadline, nothing is left"""
     with through_all(t, ways):
         held = t.hold("x", "--ttl", "2s")
     for way in ways[:3]:
@@ -161,7 +161,7 @@ def most_answers_stay_away(t, nodes, ways):
 
 @on_ways(*DURABLE)
 def most_requests_stay_away(t, nodes, ways):
-    """Nothing reaches three nodes: the holder is told, and what comes late harms nobody"""
+    """Nothing reaches three nodes: the holder is notified, and what comes late harms nobody"""
     with through_all(t, ways):
         held = t.hold("x", "--ttl", "2s")
     for way in ways[:3]:

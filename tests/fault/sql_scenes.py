@@ -8,7 +8,7 @@ from sql_kit import expect, lost, refused, token_of, use, wait_for
 
 
 def server_crashes(t, server):
-    """A crash right after a grant: the holder is told, and the next token is larger"""
+    """A crash right after a grant: the holder is notified, and the next token is larger"""
     last = 0
     for _ in range(3):
         held = t.hold("x", "--ttl", "60s")
@@ -22,7 +22,7 @@ def server_crashes(t, server):
 
 
 def server_is_shut_down(t, server):
-    """A shutdown: loss is told at once, a waiter goes on after the restart"""
+    """A shutdown: the loss is reported at once, a waiter goes on after the restart"""
     held = t.hold("x", "--ttl", "60s")
     waiting = wait_for(t)
     server.shut_down()
@@ -33,7 +33,7 @@ def server_is_shut_down(t, server):
 
 
 def session_is_ended(t, end):
-    """end() ends whatever session holds x: the holder is told, whichever session it was."""
+    """end() ends whatever session holds x: the holder is notified, whichever session it was."""
     held = t.hold("x", "--ttl", "60s")
     end()
     lost(held)
@@ -97,7 +97,7 @@ def sessions_are_bounded(t, server):
 
 
 def holder_is_stopped(t, server):
-    """A holder that is stopped past its lease: the next one has a larger token, and it is told"""
+    """A holder that is stopped past its lease: the next one has a larger token, and it is notified"""
     held = t.hold("x", "--ttl", "2s")
     stopped = [held.warden(), held.pid]
     for pid in stopped:

@@ -144,7 +144,7 @@ def nobody_hammers(t, server):
 
 @on_server()
 def users_are_kept_apart(t, server):
-    """Below a path that one user has made, another one gets nothing, and is told why"""
+    """Below a path that one user has made, another one gets nothing, and an error says why"""
     t.env["STILE_ENGINE"] = "zk://ann:one@%s/team" % server.hosts
     held = t.hold("x")
     t.env["STILE_ENGINE"] = "zk://%s/team?password_file=two" % server.hosts

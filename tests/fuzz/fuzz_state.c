@@ -1,9 +1,10 @@
 /* The bytes change a sound state file, which is then opened and used. What opening has checked must
  * stay sound in use; nothing may crash or run for ever.
  *
- * The first byte tells how: even, the rest is the file itself from its start, with the version and
- * boot it must have; odd, the rest is a list of changes {cell: 2 bytes, offset and seal: 1, length:
- * 1, bytes}. A sealed cell gets its right sum again, so that more than the sums is put to the test.
+ * The first byte selects the format: even, the rest is the file itself from its start, with the
+ * version and boot it must have; odd, the rest is a list of changes {cell: 2 bytes, offset and
+ * seal: 1, length: 1, bytes}. A sealed cell gets its right sum again, so that more than the sums is
+ * put to the test.
  */
 #include "fuzz.h"
 
@@ -46,10 +47,10 @@ static void opened(struct engine *engine, const struct stile_error *err)
     *(enum stile_status *)engine->core = err ? err->status : STILE_OK;
 }
 
-static void info(struct query *query, const struct stile_info *told)
+static void info(struct query *query, const struct stile_info *found)
 {
     (void)query;
-    MUST(strlen(told->name) <= STILE_NAME_MAX);
+    MUST(strlen(found->name) <= STILE_NAME_MAX);
 }
 
 static void done(struct query *query, const struct stile_error *err)

@@ -40,20 +40,20 @@ def plain(roff):
 
 def manual_has_every_function():
     synopsis = read("man", "stile.3").split(".SH DESCRIPTION")[0]
-    told = set(re.findall(r"\b(stile_\w+)\(", plain(synopsis)))
-    assert told == DECLARED, sorted(told ^ DECLARED)
+    named = set(re.findall(r"\b(stile_\w+)\(", plain(synopsis)))
+    assert named == DECLARED, sorted(named ^ DECLARED)
 
 
 def manual_describes_every_function():
     text = read("man", "stile.3").split(".SH DESCRIPTION")[1]
-    told = set(re.findall(r"\b(stile_\w+)\b", text))
-    assert not DECLARED - told, sorted(DECLARED - told)
+    named = set(re.findall(r"\b(stile_\w+)\b", text))
+    assert not DECLARED - named, sorted(DECLARED - named)
 
 
 def manual_has_every_status_with_its_text():
     table = read("man", "stile.3").split(".SH RETURN VALUE")[1].split(".PP")[0]
-    told = re.findall(r"(?m)^\.T[PQ].*\n\.B STILE_(\w+)\n(.*)$", table)
-    assert told and told == STATUSES, set(told) ^ set(STATUSES)
+    named = re.findall(r"(?m)^\.T[PQ].*\n\.B STILE_(\w+)\n(.*)$", table)
+    assert named and named == STATUSES, set(named) ^ set(STATUSES)
 
 
 def manual_is_of_this_version():
@@ -74,7 +74,7 @@ def manual_has_no_warnings():
 
 
 def verbs():
-    """As the command itself tells them."""
+    """As the command itself prints them."""
     found = re.findall(r"(?m)^  stile ([a-z|]+)", run(COMMAND, "--help").stdout)
     names = "|".join(found).split("|")
     assert len(names) >= 9, names

@@ -60,8 +60,8 @@ def compile_hello(*link):
 
 def program_finds_the_shared_library():
     hello = compile_hello(*flags("--cflags", "--libs"))
-    told = run(hello, LD_LIBRARY_PATH=os.path.dirname(find("libstile.so.0")))
-    assert "not ok" not in told and "ok 5" in told, told
+    output = run(hello, LD_LIBRARY_PATH=os.path.dirname(find("libstile.so.0")))
+    assert "not ok" not in output and "ok 5" in output, output
 
 
 def program_needs_no_shared_library():

@@ -84,9 +84,9 @@ def no_include_goes_upwards():
 
 def flags_of(package):
     """Where its headers are, if not where all are."""
-    told = subprocess.run(["pkg-config", "--cflags", package], capture_output=True, text=True,
+    output = subprocess.run(["pkg-config", "--cflags", package], capture_output=True, text=True,
                           check=False)
-    return told.stdout.split()
+    return output.stdout.split()
 
 
 def every_header_compiles_alone():
@@ -101,9 +101,9 @@ def every_header_compiles_alone():
 
 
 def exports_of(library):
-    told = subprocess.run(["nm", "-D", "--defined-only", library], capture_output=True, text=True,
+    output = subprocess.run(["nm", "-D", "--defined-only", library], capture_output=True, text=True,
                           check=True).stdout
-    exported = sorted(line.split()[-1].split("@")[0] for line in told.splitlines())
+    exported = sorted(line.split()[-1].split("@")[0] for line in output.splitlines())
     return [name for name in exported if not name.startswith("__odr_asan")]
 
 
@@ -118,9 +118,9 @@ def exports_are_those_of_the_list():
     listed = read("tests", "headers", "symbols.txt").split()
     assert listed == sorted(listed), "symbols.txt is not in order"
     if LIBRARY.endswith(".a"):
-        told = subprocess.run(["nm", "-g", "--defined-only", LIBRARY], capture_output=True, text=True,
+        output = subprocess.run(["nm", "-g", "--defined-only", LIBRARY], capture_output=True, text=True,
                               check=True).stdout
-        missing = set(listed) - set(re.findall(r"(?m) T (stile_\w+)$", told))
+        missing = set(listed) - set(re.findall(r"(?m) T (stile_\w+)$", output))
         assert not missing, sorted(missing)
         return
     ours = exports_of(LIBRARY)

@@ -70,10 +70,10 @@ def every_engine_looks_for_its_server():
 def names_carry_the_prefix_of_their_engine():
     """Those of an engine's library, and of objects of its folder in others."""
     for library in LIBRARIES:
-        told = subprocess.run(["nm", "-g", "--defined-only", library], capture_output=True, text=True,
+        output = subprocess.run(["nm", "-g", "--defined-only", library], capture_output=True, text=True,
                               check=True).stdout
-        assert told, library
-        for member in told.split("\n\n"):
+        assert output, library
+        for member in output.split("\n\n"):
             inside = re.match(r"\s*engines_([a-z]+)_", member)
             folder = inside.group(1) if inside else os.path.basename(os.path.dirname(library))
             wrong = [name for name in re.findall(r"(?m)^[0-9a-f]+ [A-Z] (\w+)$", member)

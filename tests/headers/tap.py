@@ -1,4 +1,4 @@
-"""Runs functions as TAP cases; an assertion that fails is told under its case."""
+"""Runs functions as TAP cases; an assertion that fails is reported under its case."""
 
 
 class Skip(Exception):

@@ -198,7 +198,7 @@ def a_key_that_is_the_name(t, server):
 
 @on_server()
 def their_leader_keeps_us_out(t, server):
-    """while one of etcdctl elect leads we wait, and show tells its value; then we lead"""
+    """while one of etcdctl elect leads we wait, and show prints its value; then we lead"""
     theirs = start(t, server, "elect", "x", "web1:8080")
     key, value = theirs.leader()
     expect((key[:2], value), ("x/", "web1:8080"))

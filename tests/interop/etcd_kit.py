@@ -53,7 +53,7 @@ class Other:
 
 
 def on_server(command, url="etcd://%s"):
-    """command(server, ...) tells how a program of theirs is started."""
+    """command(server, ...) starts a program of theirs."""
     def decorate(case):
         def with_server(t):
             with contextlib.ExitStack() as stack:

@@ -41,7 +41,7 @@ def plain_names(t, server, other):
 
 @with_server
 def names_stay_apart(t, server, other):
-    """What GET_LOCK could not tell apart is locked under a hash"""
+    """Names that GET_LOCK could not distinguish are locked under a hash"""
     long = "n" * 200
     expect(other.take("n" * 192), 1)
     for name in long, long + "m", "N" * 192:

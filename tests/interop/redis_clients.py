@@ -140,7 +140,7 @@ def readers_keep_them_out(t, server, other):
 
 
 def shown_as_theirs(t, server, other):
-    """show and ls tell of their lock; it has no token, and break of a token of ours spares it"""
+    """show and ls list their lock; it has no token, and break of a token of ours spares it"""
     t.release(t.hold("x"))
     token = t.show("x")["token"]
     expect(other.take(), True)

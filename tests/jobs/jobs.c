@@ -590,24 +590,24 @@ static void a_wait_is_cancelled(void **state)
 
 /* ---- event loops ---- */
 
-struct told {
+struct record {
     int times;
     enum stile_status status;
     struct stile_job *jobs;
     size_t n;
 };
 
-static void on_told(struct stile_job *jobs, size_t n, enum stile_status status,
+static void on_jobs(struct stile_job *jobs, size_t n, enum stile_status status,
                     const struct stile_error *err, void *data)
 {
-    struct told *told = data;
+    struct record *record = data;
     assert_true((err != NULL) == (status != STILE_OK));
-    *told = (struct told){.times = told->times + 1, .status = status, .jobs = jobs, .n = n};
+    *record = (struct record){.times = record->times + 1, .status = status, .jobs = jobs, .n = n};
 }
 
-static void dispatch_until(struct stile_client *by, const struct told *told, int times)
+static void dispatch_until(struct stile_client *by, const struct record *record, int times)
 {
-    while (told->times < times) {
+    while (record->times < times) {
         struct pollfd fd = {.fd = stile_client_fd(by), .events = POLLIN};
         assert_int_equal(poll(&fd, 1, FOR_EVER), 1);
         check(STILE_OK, stile_client_dispatch(by));
@@ -618,34 +618,34 @@ static void loops_claim_and_extend(void **state)
 {
     (void)state;
     struct stile_client *loop;
-    struct told told = {0};
+    struct record record = {0};
     check(STILE_OK, stile_client_open(&loop, url, STILE_CLIENT_OPTIONS(.threadless = true), &why));
-    check(STILE_OK, stile_jobs_claim_async(loop, "async", OPTS(.wait_ms = -1), on_told, &told));
-    assert_int_equal(told.times, 0);
+    check(STILE_OK, stile_jobs_claim_async(loop, "async", OPTS(.wait_ms = -1), on_jobs, &record));
+    assert_int_equal(record.times, 0);
     add("async", "x", NULL);
-    dispatch_until(loop, &told, 1);
-    check(STILE_OK, told.status);
-    assert_int_equal(told.n, 1);
-    struct stile_job *jobs = told.jobs;
-    check(STILE_OK, stile_jobs_extend_async(loop, jobs, 1, 90000, on_told, &told));
-    dispatch_until(loop, &told, 2);
-    check(STILE_OK, told.status);
+    dispatch_until(loop, &record, 1);
+    check(STILE_OK, record.status);
+    assert_int_equal(record.n, 1);
+    struct stile_job *jobs = record.jobs;
+    check(STILE_OK, stile_jobs_extend_async(loop, jobs, 1, 90000, on_jobs, &record));
+    dispatch_until(loop, &record, 2);
+    check(STILE_OK, record.status);
     assert_true(stile_jobs_remaining_ms(jobs) > 60000);
     jobs->token--;
-    check(STILE_OK, stile_jobs_extend_async(loop, jobs, 1, 90000, on_told, &told));
-    dispatch_until(loop, &told, 3);
-    check(STILE_STALE, told.status);
+    check(STILE_OK, stile_jobs_extend_async(loop, jobs, 1, 90000, on_jobs, &record));
+    dispatch_until(loop, &record, 3);
+    check(STILE_STALE, record.status);
     jobs->token++;
     check(STILE_OK, stile_jobs_ack(loop, jobs, 1, &why));
     stile_jobs_free(jobs, 1);
-    check(STILE_OK, stile_jobs_claim_async(loop, "async", OPTS(.wait_ms = -1), on_told, &told));
+    check(STILE_OK, stile_jobs_claim_async(loop, "async", OPTS(.wait_ms = -1), on_jobs, &record));
     check(STILE_OK, stile_jobs_cancel(loop));
-    dispatch_until(loop, &told, 4);
-    check(STILE_CANCELLED, told.status);
-    check(STILE_OK, stile_jobs_claim_async(loop, "async", OPTS(.wait_ms = -1), on_told, &told));
+    dispatch_until(loop, &record, 4);
+    check(STILE_CANCELLED, record.status);
+    check(STILE_OK, stile_jobs_claim_async(loop, "async", OPTS(.wait_ms = -1), on_jobs, &record));
     stile_client_close(loop);
-    assert_int_equal(told.times, 5);
-    check(STILE_CANCELLED, told.status);
+    assert_int_equal(record.times, 5);
+    check(STILE_CANCELLED, record.status);
 }
 
 /* ---- crowds ---- */

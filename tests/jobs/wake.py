@@ -32,12 +32,12 @@ def add(cursor, queue):
 
 
 def heard(connection, cursor):
-    """The channels on which something was told since the last call."""
+    """The channels with notifications since the last call."""
     cursor.execute("select 1")
     connection.poll()
-    told = [note.channel for note in connection.notifies]
+    channels = [note.channel for note in connection.notifies]
     connection.notifies.clear()
-    return told
+    return channels
 
 
 def count(what, queue):
@@ -178,7 +178,7 @@ def snapshots_from_before(t):
 # ---- what is older, or may less ----
 
 def an_older_library(t):
-    """Workers that listen for all that comes, and name no channel, are told"""
+    """Workers that listen for all that comes, and name no channel, are notified"""
     worker, cursor = connect()
     cursor.execute("listen stile_job")
     claim = "select due_ms from stile.job_claim('older', 1, 1000, 5, 'w', 'h', 1, null)"
@@ -190,7 +190,7 @@ def an_older_library(t):
 
 
 def those_that_may_not_look(t):
-    """Added by a role without rights on the table of those that wait: all are told"""
+    """Added by a role without rights on the table of waiting workers: all are notified"""
     SERVER.sql("create role adder login; grant usage on schema stile to adder; "
                "grant select, insert on stile.job to adder")
     workers = work(t, "blind", 2)

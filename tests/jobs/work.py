@@ -75,10 +75,10 @@ def adding(t):
     expect([line[0] for line in lines[1:]], [str(first), str(second)])
     (queue,) = json.loads(jobs(t, "ls", "--json"))
     expect((queue["queue"], queue["ready"], queue["delayed"]), ("mail", 1, 1))
-    told = seen(t, "mail")
-    expect([(job["id"], job["key"], job["size"], job["state"]) for job in told],
+    listed = seen(t, "mail")
+    expect([(job["id"], job["key"], job["size"], job["state"]) for job in listed],
            [(first, "K", 5, "ready"), (second, None, 5, "ready")])
-    assert 0 < told[1]["due_ms"] <= 3600000, told
+    assert 0 < listed[1]["due_ms"] <= 3600000, listed
     jobs(t, "drop", "mail", str(first), str(second))
     expect(jobs(t, "ls", "mail").count("\n"), 1)
 
@@ -102,7 +102,7 @@ def refusals(t):
 
 
 def payloads(t):
-    """The payload comes on stdin as it was, and the environment tells which job it is"""
+    """The payload comes on stdin as it was, and the environment names the job"""
     use(t)
     sent = bytes(range(256)) * 4096
     assert len(sent) == 1 << 20
@@ -115,9 +115,9 @@ def payloads(t):
         with open(t.path("out"), "rb") as file:
             assert file.read() == payload
     number = add(t, "env", "x", "--key", "a b")
-    told = jobs(t, "work", "--once", "env", "--", "env", env={**t.env, "STILE_NAME": "outer",
+    listed = jobs(t, "work", "--once", "env", "--", "env", env={**t.env, "STILE_NAME": "outer",
                                                               "STILE_JOB_KEY": "outer"})
-    own = dict(line.split("=", 1) for line in told.splitlines() if line.startswith("STILE_"))
+    own = dict(line.split("=", 1) for line in listed.splitlines() if line.startswith("STILE_"))
     expect((own["STILE_QUEUE"], own["STILE_JOB_ID"], own["STILE_JOB_KEY"], own["STILE_JOB_TRIES"],
             own["STILE_TOKEN"]), ("env", str(number), "a b", "1", "%d000001" % number))
     assert "STILE_NAME" not in own and "@" not in own["STILE_ENGINE"], own
@@ -308,9 +308,9 @@ def left_running(t):
     """What a command leaves running is ended before the job is done"""
     use(t)
     add(t, "left")
-    told = jobs(t, "work", "--once", "left", "--", "sh", "-c",
+    listed = jobs(t, "work", "--once", "left", "--", "sh", "-c",
                 "sleep 1000 >/dev/null 2>&1 & echo $!")
-    assert not is_alive(int(told))
+    assert not is_alive(int(listed))
     expect(seen(t, "left"), [])
 
 
@@ -391,7 +391,7 @@ def own_transactions(t):
 
 
 def told_by_the_claim(t):
-    """What a claim changes it tells by itself: nobody has to find it in the table afterwards"""
+    """A claim returns what it changes: nothing is read from the table afterwards"""
     use(t)
     if ON_POSTGRES:
         return
@@ -444,9 +444,9 @@ def many(t):
     done = subprocess.run([os.environ["JOBS_MANY"], SERVER.url, "many", "8", "16", str(MANY)],
                           env=t.env, capture_output=True, text=True, check=False)
     expect(done.returncode, 0, done.stderr)
-    told = json.loads(done.stdout)
-    print("# %d jobs a second" % told["per_s"])
-    expect((told["jobs"], told["lost"], told["twice"]), (MANY, 0, 0))
+    listed = json.loads(done.stdout)
+    print("# %d jobs a second" % listed["per_s"])
+    expect((listed["jobs"], listed["lost"], listed["twice"]), (MANY, 0, 0))
 
 
 CASES = [adding, refusals, payloads, failing, many_files, no_command, in_parallel, finishing,

@@ -188,7 +188,7 @@ class Link:
             if rule:
                 rule.happened.set()
 
-    def tell(self, data):
+    def record(self, data):
         try:
             self.client.sendall(data)
         except OSError:  # it has gone
@@ -204,9 +204,9 @@ class Link:
             self.close()
         elif rule and rule.action == SLOW:
             for i in range(len(data)):
-                self.tell(data[i:i + 1])
+                self.record(data[i:i + 1])
         elif not self.mute:
-            self.tell(data)
+            self.record(data)
 
     def let_go(self):
         if self.kept_replies is not None:

@@ -25,7 +25,7 @@ FAILOVER_ENDS = 6.0  # a manual one that has no votes by then, after 5 s, was gi
 
 
 def until(condition, what):
-    """For what no event tells."""
+    """For changes that no event reports."""
     end = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < end, what + " did not happen in %d s" % PATIENCE
@@ -116,8 +116,8 @@ class Watched:
 
     def primary(self):
         """As the Sentinels see it."""
-        told = self.sentinels[0].cli("SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME).split("\n")
-        (server,) = [server for server in self.servers if str(server.port) == told[1]]
+        answer = self.sentinels[0].cli("SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME).split("\n")
+        (server,) = [server for server in self.servers if str(server.port) == answer[1]]
         return server
 
     def replicated(self):
@@ -267,8 +267,8 @@ class Cluster:
 
     @staticmethod
     def is_well(node):
-        told = node.cli("CLUSTER", "INFO")
-        return "cluster_state:ok" in told and "cluster_slots_ok:16384" in told
+        answer = node.cli("CLUSTER", "INFO")
+        return "cluster_state:ok" in answer and "cluster_slots_ok:16384" in answer
 
     @staticmethod
     def primaries(node):
@@ -302,9 +302,9 @@ class Cluster:
             return node.cli("ROLE").startswith("slave")
 
         def attempt():
-            told = node.replicas[0].cli("CLUSTER", "FAILOVER")
+            answer = node.replicas[0].cli("CLUSTER", "FAILOVER")
             end = time.monotonic() + FAILOVER_ENDS
-            while told == "OK" and not is_replica() and time.monotonic() < end:
+            while answer == "OK" and not is_replica() and time.monotonic() < end:
                 time.sleep(0.01)
             return is_replica()
         until(attempt, "failover")

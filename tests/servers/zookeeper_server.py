@@ -96,7 +96,7 @@ class ZookeeperServer(Directory):
         return "zk://" + self.hosts
 
     def await_serving(self):
-        """Until all of them serve, which took_s tells; False if one has ended."""
+        """Until all of them serve (after took_s); False if one has ended."""
         began = time.monotonic()
         while time.monotonic() < began + PATIENCE_S:
             if any(m.process is None or m.process.poll() is not None for m in self.members):

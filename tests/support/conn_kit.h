@@ -1,4 +1,4 @@
-/* Connections under test, and what they have told. */
+/* Connections under test, and a record of their events. */
 #ifndef STILE_CONN_KIT_H
 #define STILE_CONN_KIT_H
 

@@ -26,7 +26,7 @@ struct loop_virtual {
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     _Atomic uint64_t now_ns; /* read by anybody */
-    uint64_t wake_ns;        /* told by rearm() */
+    uint64_t wake_ns;        /* set by rearm() */
     bool kicked;
     struct place *places;
     uint32_t n_places;

@@ -174,7 +174,7 @@ void give(struct stile_lock *lock)
         fail_msg("%s: %s", stile_status_name(status), why.message);
 }
 
-bool told(const char *words)
+bool error_has(const char *words)
 {
     if (strstr(why.message, words))
         return true;

@@ -48,9 +48,9 @@ struct stile_lock *lock_on(struct stile_client *client, const char *name, int64_
 enum stile_status take(struct stile_lock *lock);
 uint64_t take_token(struct stile_lock *lock);
 void give(struct stile_lock *lock);
-bool told(const char *words); /* by the call made last */
+bool error_has(const char *words); /* by the call made last */
 
-/* A waiter on a thread of its own, which keeps the lock until it is told to release it. */
+/* A waiter on a thread of its own, which keeps the lock until the test releases it. */
 struct waiter {
     struct stile_client *client;
     struct stile_lock *lock;

@@ -52,7 +52,7 @@ static void request(struct letter *letter)
 
 static void check_alone(struct script_engine *engine, const struct claim *claim)
 {
-    /* Of a detached claim nobody tells us when it is gone. */
+    /* No event reports the end of a detached claim. */
     if (engine->engine.class->apart || engine->engine.class->caps.detached ||
         engine->script->untraced)
         return;

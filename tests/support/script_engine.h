@@ -1,4 +1,4 @@
-/* An engine that does what a test tells it; scheme `test`.
+/* An engine that does what a test scripts; scheme `test`.
  *
  * A struct script is a server (script_model.h) and the wire to it. Each request is answered by a
  * rule: as the model says, after so long; or busy, failed, unknown, lost, or never. Clients of one
@@ -64,7 +64,7 @@ struct script {
     struct script_rule (*decide)(struct script *script, enum script_call call); /* instead */
     void *data;                                                                 /* the test's */
     bool untraced;
-    struct stile_finding findings[8]; /* what examine() tells; adopt() tells the first only */
+    struct stile_finding findings[8]; /* what examine() reports; adopt() reports the first only */
     size_t n_findings;
     struct script_event *events;
     size_t n_events, cap_events;

@@ -185,7 +185,7 @@ void script_break(struct engine *engine, struct query *query)
 
 /* ---- the doctor ---- */
 
-static void tell(struct letter *letter, size_t n)
+static void report_findings(struct letter *letter, size_t n)
 {
     for (size_t i = 0; i < n && i < letter->script->n_findings; i++)
         letter_events(letter)->finding(letter->query, &letter->script->findings[i]);
@@ -194,12 +194,12 @@ static void tell(struct letter *letter, size_t n)
 
 static void arrive_examine(struct letter *letter)
 {
-    tell(letter, letter->script->n_findings);
+    report_findings(letter, letter->script->n_findings);
 }
 
 static void arrive_adopt(struct letter *letter)
 {
-    tell(letter, 1);
+    report_findings(letter, 1);
 }
 
 void script_examine(struct engine *engine, struct query *query)

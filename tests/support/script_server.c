@@ -223,7 +223,7 @@ static bool session_lives(struct script_engine *engine)
     return false;
 }
 
-/* Whatever comes next on it is told first; a claim then starts a session anew. */
+/* The next request on it reports that; a claim then starts a new session. */
 static void notice_lost_session(struct script_engine *engine)
 {
     bool was_there = engine->session.expires_ns != 0;

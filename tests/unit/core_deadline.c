@@ -351,7 +351,7 @@ static void a_renewal_heard_after_the_deadline_is_too_late(void **state)
     assert_status(stile_lock_release(lock, NULL), LOST);
 }
 
-/* The release is the first call after the pause: the views must not tell different stories. */
+/* The release is the first call after the pause: the views must agree. */
 static void release_after_a_suspend_says_lost(void **state)
 {
     struct world *w = *state;

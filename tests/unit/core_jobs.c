@@ -20,7 +20,7 @@
 struct line {
     enum stile_status status;
     bool gives;        /* a job */
-    bool hears;        /* it would tell */
+    bool hears;        /* it reports arrivals */
     bool arrives;      /* something comes while it is being asked */
     bool silent;       /* no answer ever */
     int64_t due_ms;    /* -1: nothing will be */
@@ -203,7 +203,7 @@ static void what_is_locked_is_looked_for_with_growing_pauses(void **state)
     end();
 }
 
-/* Told between the look and its answer: that look may not have seen it. */
+/* Reported between the request and its answer: the request may not have seen it. */
 static void what_comes_during_a_look_is_looked_for(void **state)
 {
     (void)state;
@@ -387,7 +387,7 @@ static void what_comes_too_late_is_handed_over(void **state)
     end();
 }
 
-/* What is told to a client where nobody waits is for somebody else. */
+/* A report that reaches a client without a waiting claim is passed on. */
 static void the_engine_is_told_that_nobody_waits(void **state)
 {
     (void)state;
@@ -395,14 +395,14 @@ static void the_engine_is_told_that_nobody_waits(void **state)
          {.due_ms = 2000, .hears = true}, {.gives = true, .hears = true},
          {.due_ms = -1, .hears = true, .arrives = true});
     assert_int_equal(claim(-1), STILE_OK);
-    assert_int_equal(left, 0); /* it did not wait: nobody was told that it does */
+    assert_int_equal(left, 0); /* it did not wait, and was not reported as waiting */
     stile_jobs_free(got, n_got);
     assert_int_equal(claim(1000), STILE_TIMEOUT);
     assert_int_equal(left, 1);
     assert_int_equal(claim(-1), STILE_OK);
     assert_int_equal(left, 2);
     stile_jobs_free(got, n_got);
-    assert_int_equal(claim(0), STILE_TIMEOUT); /* told during a look that is the only one */
+    assert_int_equal(claim(0), STILE_TIMEOUT); /* reported during the only request */
     assert_int_equal(left, 3);
     client->engine->events->job_arrived(client->engine, "q");
     assert_int_equal(left, 4);

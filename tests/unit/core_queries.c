@@ -16,7 +16,7 @@ struct asked {
     bool close_when_done;
     bool inside;            /* its fn */
     struct script *changes; /* block: what it watches is taken meanwhile */
-    sem_t *told, *over;
+    sem_t *answered, *over;
 };
 
 static int on_info(const struct stile_info *info, void *data)
@@ -29,8 +29,8 @@ static int on_info(const struct stile_info *info, void *data)
     a->infos++;
     a->holders = info->holders;
     (void)snprintf(a->name, sizeof a->name, "%s", info->name);
-    if (a->told)
-        sem_post(a->told);
+    if (a->answered)
+        sem_post(a->answered);
     if (a->block && a->changes)
         script_occupy(a->changes, info->name, NEVER);
     for (int i = 0; a->block && i < 5; i++)
@@ -336,13 +336,13 @@ static void close_without_an_answer(void **state)
 
 /* ---- on the real loop ---- */
 
-static sem_t told, over;
+static sem_t answered, over;
 
 static struct asked fresh_it(void)
 {
-    sem_init(&told, 0, 0);
+    sem_init(&answered, 0, 0);
     sem_init(&over, 0, 0);
-    return (struct asked){.client = it.client, .told = &told, .over = &over};
+    return (struct asked){.client = it.client, .answered = &answered, .over = &over};
 }
 
 static void in_the_background(void **state)
@@ -351,9 +351,9 @@ static void in_the_background(void **state)
 
     (void)state;
     start_watch(&a, "a", -1);
-    threads_await(&told);
+    threads_await(&answered);
     threads_occupy("a");
-    threads_await(&told);
+    threads_await(&answered);
     assert_status(stile_watch_cancel(it.client, a.watch), OK);
     threads_await(&over);
     assert_status(a.status, CANCELLED);

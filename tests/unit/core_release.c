@@ -323,7 +323,7 @@ static void released_but_it_was_not_ours_any_more(void **state)
     struct stile_lock *lock = make_lock(w->clients[0], "a", NULL);
 
     assert_status(stile_lock_acquire(lock, -1, NULL), OK);
-    script_vacate(w->script, "a"); /* gone, and nobody has told us */
+    script_vacate(w->script, "a"); /* gone, and no event reported it */
     assert_status(stile_lock_release(lock, NULL), LOST);
     assert_status(stile_lock_acquire(lock, -1, NULL), OK);
 }

@@ -110,7 +110,7 @@ static void a_loss_without_a_reason(void **state)
     assert_string_equal(err.message, "releasing 'a': no longer held");
 }
 
-/* ---- what the engine is told ---- */
+/* ---- what is passed to the engine ---- */
 
 static void hold_and_delay_reach_the_engine(void **state)
 {

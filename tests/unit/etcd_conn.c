@@ -71,7 +71,7 @@ static void an_answer_in_pieces(void **state)
     assert_int_equal(heard.revision, REVISION);
 }
 
-/* ---- errors the peer tells of ---- */
+/* ---- errors that the peer reports ---- */
 
 static void errors_are_explained(void **state)
 {

@@ -53,7 +53,7 @@ static void what_answers_is_not_http2(void **state)
         if (conn->link.state == LINK_PAUSED)
             loop_arm(loop, &conn->link.retry, loop_now(loop));
         run_until(loop, conn->link.state != LINK_PAUSED || heard.times);
-        if (heard.times) { /* between two attempts it is told at once */
+        if (heard.times) { /* between two attempts it is answered at once */
             i--;
             continue;
         }

@@ -164,7 +164,7 @@ static void alarms_and_leases(void **state)
     assert_null(find(&cluster, "alarms"));
     cluster.lease_seconds = 0;
     error_set(&cluster.lease_error, STILE_REFUSED, FAULT_NO_SPACE, "full");
-    assert_null(find(&cluster, "no-lease")); /* the alarm tells it */
+    assert_null(find(&cluster, "no-lease")); /* the alarm shows it */
     error_set(&cluster.lease_error, STILE_UNCERTAIN, FAULT_TIMED_OUT, "no answer in time");
     check(&cluster, "no-lease", STILE_DANGER, "", "no answer in time");
     cluster.lease_seconds = 15;

@@ -93,18 +93,18 @@ static void lost(struct claim *claim, const struct stile_error *err)
     say(claim, SAID_LOST, err);
 }
 
-static void info(struct query *query, const struct stile_info *told)
+static void info(struct query *query, const struct stile_info *found)
 {
     struct answer *answer = query->core;
     if (answer->n_infos < 8)
-        snprintf(answer->names[answer->n_infos], sizeof answer->names[0], "%s", told->name);
+        snprintf(answer->names[answer->n_infos], sizeof answer->names[0], "%s", found->name);
     answer->n_infos++;
-    answer->token = told->token;
-    answer->holders = told->holders;
-    answer->waiters = told->waiters;
-    for (size_t i = 0; i < told->holders + told->waiters && i < 8; i++) {
-        answer->claims[i] = told->claims[i];
-        snprintf(answer->command[i], sizeof answer->command[i], "%s", told->claims[i].command);
+    answer->token = found->token;
+    answer->holders = found->holders;
+    answer->waiters = found->waiters;
+    for (size_t i = 0; i < found->holders + found->waiters && i < 8; i++) {
+        answer->claims[i] = found->claims[i];
+        snprintf(answer->command[i], sizeof answer->command[i], "%s", found->claims[i].command);
     }
 }
 

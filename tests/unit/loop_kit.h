@@ -1,4 +1,4 @@
-/* A loop of a class that only counts what it is told, in a time of its own. */
+/* A loop of a class that only counts calls, in a time of its own. */
 #ifndef STILE_LOOP_KIT_H
 #define STILE_LOOP_KIT_H
 

@@ -1,4 +1,4 @@
-/* Tasks, and the order of a turn, on a class that only counts what it is told. */
+/* Tasks, and the order of a turn, on a class that only counts calls. */
 #include "unit/loop_kit.h"
 
 #include <setjmp.h>

@@ -212,27 +212,27 @@ static void codes_tell_the_status(void **state)
     assert_true(maria_error_is_kill(ER_QUERY_INTERRUPTED));
 }
 
-static void assert_told(unsigned code, const char *said, const char *told)
+static void assert_error(unsigned code, const char *said, const char *expected)
 {
     struct stile_error err;
     maria_error_of(&err, code, said, NULL);
-    assert_string_equal(err.message, told);
+    assert_string_equal(err.message, expected);
 }
 
 static void errors_tell_what_to_do(void **state)
 {
     (void)state;
-    assert_told(CR_CONN_HOST_ERROR, "Can't connect to 'h' (111)",
-                "Can't connect to 'h' (Connection refused): is it running at this address?");
-    assert_told(CR_CONN_HOST_ERROR, "Can't connect to 'h' (115)",
-                "Can't connect to 'h': is it running at this address?");
-    assert_told(CR_CONN_HOST_ERROR, "(115)", ": is it running at this address?");
-    assert_told(ER_TABLEACCESS_DENIED_ERROR, "CREATE command denied",
-                "CREATE command denied (without the privileges, give your DBA the `stile setup "
-                "--print` output)");
-    assert_told(ER_TABLEACCESS_DENIED_ERROR, "INSERT, UPDATE command denied",
-                "INSERT, UPDATE command denied (grant this user SELECT, INSERT, UPDATE and DELETE "
-                "on the tables stile_%)");
+    assert_error(CR_CONN_HOST_ERROR, "Can't connect to 'h' (111)",
+                 "Can't connect to 'h' (Connection refused): is it running at this address?");
+    assert_error(CR_CONN_HOST_ERROR, "Can't connect to 'h' (115)",
+                 "Can't connect to 'h': is it running at this address?");
+    assert_error(CR_CONN_HOST_ERROR, "(115)", ": is it running at this address?");
+    assert_error(ER_TABLEACCESS_DENIED_ERROR, "CREATE command denied",
+                 "CREATE command denied (without the privileges, give your DBA the `stile setup "
+                 "--print` output)");
+    assert_error(ER_TABLEACCESS_DENIED_ERROR, "INSERT, UPDATE command denied",
+                 "INSERT, UPDATE command denied (grant this user SELECT, INSERT, UPDATE and DELETE "
+                 "on the tables stile_%)");
 }
 
 static void a_secret_is_not_repeated(void **state)

@@ -95,7 +95,7 @@ static void founding_needs_all_nodes(void **state)
     (void)state;
     redis_server_kill(&nodes[2], SIGKILL);
     assert_status(try_to_open(), UNREACHABLE);
-    assert_true(told("the first time all nodes"));
+    assert_true(error_has("the first time all nodes"));
     assert_string_equal(node_text(0, GROUP), "");
 }
 
@@ -128,7 +128,7 @@ static void what_is_no_group_is_left_alone(void **state)
     (void)state;
     all_nodes("HSET stile:node group mine");
     assert_status(try_to_open(), REFUSED);
-    assert_true(told("holds something else"));
+    assert_true(error_has("holds something else"));
     assert_string_equal(node_text(4, GROUP), "mine");
 }
 
@@ -175,10 +175,11 @@ static void nodes_that_forgot_do_not_vote(void **state)
     for (unsigned i = 0; i < 3; i++)
         node_text(i, "FLUSHALL");
     assert_status(take(lock), UNREACHABLE);
-    assert_true(told("2 of 5 nodes answer") && told("has lost its data: stile doctor --adopt"));
+    assert_true(error_has("2 of 5 nodes answer") &&
+                error_has("has lost its data: stile doctor --adopt"));
     await_text(4, "GET lock:name", "");
     assert_status(try_to_open(), REFUSED);
-    assert_true(told("only 2 of 5 nodes have kept their group"));
+    assert_true(error_has("only 2 of 5 nodes have kept their group"));
     stile_client_close(client);
 }
 
@@ -329,7 +330,7 @@ static void nodes_in_many_epochs_are_brought_together(void **state)
                   id);
     assert_status(take(lock), UNREACHABLE);
     assert_status(try_to_open(), REFUSED);
-    assert_true(told("no majority of the nodes is in one epoch"));
+    assert_true(error_has("no majority of the nodes is in one epoch"));
     assert_status(adopt(), OK);
     all_are_in(3);
     assert_true(take_token(lock) > last);

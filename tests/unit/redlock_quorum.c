@@ -116,7 +116,7 @@ static void a_key_of_another_kind_is_refused(void **state)
     (void)state;
     all_nodes("RPUSH " K " x");
     assert_status(take(lock), REFUSED);
-    assert_true(told("choose another prefix"));
+    assert_true(error_has("choose another prefix"));
     assert_int_equal(node_number(0, "LLEN " K), 1);
 }
 
@@ -140,9 +140,9 @@ static void three_of_five_may_not(void **state)
     for (unsigned i = 1; i < 4; i++)
         redis_server_kill(&nodes[i], SIGKILL);
     assert_status(take(lock), UNREACHABLE);
-    assert_true(told("2 of 5 nodes answer"));
+    assert_true(error_has("2 of 5 nodes answer"));
     snprintf(port, sizeof port, ":%u", nodes[2].port);
-    assert_true(told(port));
+    assert_true(error_has(port));
     await_text(0, "GET " K, "");
     await_text(4, "GET " K, "");
 }
@@ -172,7 +172,7 @@ static void what_a_majority_does_not_answer_is_given_back_later(void **state)
     for (unsigned i = 0; i < 3; i++)
         node_stop(i);
     assert_status(stile_lock_release(lock, &why), UNREACHABLE);
-    assert_true(told("2 of 5 nodes answer"));
+    assert_true(error_has("2 of 5 nodes answer"));
     for (unsigned i = 0; i < 3; i++)
         node_continue(i);
     for (unsigned i = 0; i < NODES; i++)
@@ -369,7 +369,7 @@ static void refused(const char *url, const char *words)
 {
     struct stile_client *none;
     assert_int_not_equal(stile_client_open(&none, url, NULL, &why), STILE_OK);
-    assert_true(told(words));
+    assert_true(error_has(words));
 }
 
 static void urls_that_make_no_sense(void **state)

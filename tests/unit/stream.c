@@ -20,14 +20,14 @@ static void bytes_go_both_ways(void **state)
     loop_prepare(loop);
     fake_hear(&server, "hello");
     fake_say(&server, "good day");
-    run_until(loop, told.n == 8);
-    assert_memory_equal(told.bytes, "good day", 8);
+    run_until(loop, record.n == 8);
+    assert_memory_equal(record.bytes, "good day", 8);
     fake_hang_up(&server);
-    run_until(loop, told.closed);
-    assert_status(told.why.status, UNREACHABLE);
-    assert_non_null(strstr(told.why.message, "closed the connection"));
+    run_until(loop, record.closed);
+    assert_status(record.why.status, UNREACHABLE);
+    assert_non_null(strstr(record.why.message, "closed the connection"));
     net_settle(loop);
-    assert_true(told.opened == 1 && told.closed == 1);
+    assert_true(record.opened == 1 && record.closed == 1);
     assert_int_equal(stream_write(stream, "x", 1), EPIPE);
 }
 
@@ -40,7 +40,7 @@ static void unix_sockets_work_too(void **state)
     make_directory(dir, sizeof dir);
     fake_listen_unix(&server, dir);
     assert_status(scene_open_to(&(struct stream_target){.path = server.path}, NULL), OK);
-    run_until(loop, told.opened);
+    run_until(loop, record.opened);
     fake_accept(&server);
     assert_int_equal(stream_write(stream, "x", 1), 0);
     loop_prepare(loop);
@@ -56,7 +56,7 @@ static void what_is_written_before_it_is_open_is_sent_then(void **state)
     assert_int_equal(stream_write(stream, "early", 5), 0);
     loop_flush(loop);
     assert_int_equal(stream_sent(stream), 0);
-    run_until(loop, told.opened);
+    run_until(loop, record.opened);
     loop_prepare(loop);
     fake_accept(&server);
     fake_hear(&server, "early");
@@ -67,10 +67,10 @@ static void a_refusal_is_told_by_the_loop(void **state)
     (void)state;
     fake_free(&server);
     scene_open_tcp("127.0.0.1");
-    run_until(loop, told.closed);
-    assert_status(told.why.status, UNREACHABLE);
-    assert_int_equal(told.why.native, ECONNREFUSED);
-    assert_int_equal(told.opened, 0);
+    run_until(loop, record.closed);
+    assert_status(record.why.status, UNREACHABLE);
+    assert_int_equal(record.why.native, ECONNREFUSED);
+    assert_int_equal(record.opened, 0);
 }
 
 static void speaking_to_oneself_is_a_refusal(void **state)
@@ -87,9 +87,9 @@ static void speaking_to_oneself_is_a_refusal(void **state)
     run_until(loop, stream->watch.fd >= 0);
     assert_true(dup2(fd, stream->watch.fd) >= 0);
     stream->watch.fn(&stream->watch, EPOLLOUT);
-    assert_int_equal(told.opened, 0);
-    assert_int_equal(told.closed, 1);
-    assert_int_equal(told.why.native, ECONNREFUSED);
+    assert_int_equal(record.opened, 0);
+    assert_int_equal(record.closed, 1);
+    assert_int_equal(record.why.native, ECONNREFUSED);
     close(fd);
 }
 
@@ -97,9 +97,9 @@ static void a_missing_socket_file_is_told_by_the_loop(void **state)
 {
     (void)state;
     assert_status(scene_open_to(&(struct stream_target){.path = "/nonexistent/socket"}, NULL), OK);
-    assert_int_equal(told.closed, 0);
-    run_until(loop, told.closed);
-    assert_int_equal(told.why.native, ENOENT);
+    assert_int_equal(record.closed, 0);
+    run_until(loop, record.closed);
+    assert_int_equal(record.why.native, ENOENT);
 }
 
 static void a_path_that_is_too_long_is_misuse(void **state)
@@ -118,7 +118,7 @@ static void a_name_is_resolved_beside_the_loop(void **state)
 {
     (void)state;
     scene_open_tcp("localhost"); /* ::1 may come first, where nobody listens */
-    run_until(loop, told.opened);
+    run_until(loop, record.opened);
     fake_accept(&server);
 }
 
@@ -126,9 +126,9 @@ static void a_name_nobody_has_is_told_by_the_loop(void **state)
 {
     (void)state;
     scene_open_tcp("no host");
-    run_until(loop, told.closed);
-    assert_status(told.why.status, UNREACHABLE);
-    assert_non_null(strstr(told.why.message, "resolving 'no host'"));
+    run_until(loop, record.closed);
+    assert_status(record.why.status, UNREACHABLE);
+    assert_non_null(strstr(record.why.message, "resolving 'no host'"));
 }
 
 static void freed_while_its_name_is_resolved(void **state)
@@ -138,7 +138,7 @@ static void freed_while_its_name_is_resolved(void **state)
     stream_free(stream);
     stream = NULL;
     net_settle(loop);
-    assert_int_equal(told.opened + told.closed, 0);
+    assert_int_equal(record.opened + record.closed, 0);
 }
 
 static void every_address_of_a_name_is_tried(void **state)
@@ -148,8 +148,8 @@ static void every_address_of_a_name_is_tried(void **state)
     (void)state;
     assert_status(scene_open_to(&nobody, NULL), OK);
     assert_int_equal(resolve_numeric(&stream->found->ai_next, "127.0.0.1", server.port), 0);
-    run_until(loop, told.opened || told.closed);
-    assert_int_equal(told.opened, 1);
+    run_until(loop, record.opened || record.closed);
+    assert_int_equal(record.opened, 1);
     fake_accept(&server);
 }
 
@@ -179,8 +179,8 @@ static void who_does_not_answer_is_left(void **state)
     (void)state;
     fill_backlog(fds);
     assert_status(scene_open_to(&target, NULL), OK);
-    run_until(loop, told.closed);
-    assert_int_equal(told.why.native, ETIMEDOUT);
+    run_until(loop, record.closed);
+    assert_int_equal(record.why.native, ETIMEDOUT);
     for (int i = 0; i < 3; i++)
         close(fds[i]);
 }
@@ -191,9 +191,9 @@ static void nor_is_a_resolver_waited_for(void **state)
 
     (void)state;
     assert_status(scene_open_to(&target, NULL), OK);
-    run_until(loop, told.closed);
-    assert_int_equal(told.why.native, ETIMEDOUT);
-    assert_non_null(strstr(told.why.message, "resolving the host"));
+    run_until(loop, record.closed);
+    assert_int_equal(record.why.native, ETIMEDOUT);
+    assert_non_null(strstr(record.why.message, "resolving the host"));
 }
 
 /* ---- TLS that comes to nothing ---- */
@@ -212,10 +212,10 @@ static void open_tls(struct tls_context **context)
 
 static void ends_tls(struct tls_context *context, const char *words)
 {
-    run_until(loop, told.closed);
-    assert_int_equal(told.opened, 0);
-    if (!strstr(told.why.message, words))
-        fail_msg("\"%s\" lacks \"%s\"", told.why.message, words);
+    run_until(loop, record.closed);
+    assert_int_equal(record.opened, 0);
+    if (!strstr(record.why.message, words))
+        fail_msg("\"%s\" lacks \"%s\"", record.why.message, words);
     stream_free(stream);
     stream = NULL;
     tls_context_free(context);
@@ -229,7 +229,7 @@ static void a_handshake_nobody_answers(void **state)
     open_tls(&context);
     loop_arm(loop, &stream->timer, loop_now(loop)); /* time flies */
     ends_tls(context, "TLS handshake");
-    assert_int_equal(told.why.native, ETIMEDOUT);
+    assert_int_equal(record.why.native, ETIMEDOUT);
 }
 
 static void a_handshake_with_somebody_else(void **state)
@@ -240,7 +240,7 @@ static void a_handshake_with_somebody_else(void **state)
     open_tls(&context);
     fake_say(&server, "-ERR Protocol error\r\n");
     ends_tls(context, "does not speak TLS");
-    assert_status(told.why.status, REFUSED);
+    assert_status(record.why.status, REFUSED);
 }
 
 static void a_handshake_that_is_broken_off(void **state)
@@ -251,7 +251,7 @@ static void a_handshake_that_is_broken_off(void **state)
     open_tls(&context);
     fake_hang_up(&server);
     ends_tls(context, "");
-    assert_status(told.why.status, UNREACHABLE);
+    assert_status(record.why.status, UNREACHABLE);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, scene_open, scene_close)

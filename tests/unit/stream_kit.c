@@ -4,11 +4,11 @@ struct loop *loop;
 struct fake server;
 struct stream *stream;
 
-struct told told;
+struct record record;
 
 static void free_in_event(int event)
 {
-    if ((int)told.free_in != event)
+    if ((int)record.free_in != event)
         return;
     stream_free(stream);
     stream = NULL;
@@ -16,27 +16,27 @@ static void free_in_event(int event)
 
 static void on_opened(struct stream *s)
 {
-    assert_ptr_equal(stream_owner(s), &told);
-    told.opened++;
+    assert_ptr_equal(stream_owner(s), &record);
+    record.opened++;
     free_in_event(FREE_OPENED);
 }
 
 static void on_data(struct stream *s, const void *bytes, size_t n)
 {
     (void)s;
-    if (told.n + n <= sizeof told.bytes) {
-        memcpy(told.bytes + told.n, bytes, n);
-        told.n += n;
+    if (record.n + n <= sizeof record.bytes) {
+        memcpy(record.bytes + record.n, bytes, n);
+        record.n += n;
     }
-    told.n_all += n;
+    record.n_all += n;
     free_in_event(FREE_DATA);
 }
 
 static void on_closed(struct stream *s, const struct stile_error *why)
 {
     (void)s;
-    told.closed++;
-    told.why = *why;
+    record.closed++;
+    record.why = *why;
     free_in_event(FREE_CLOSED);
 }
 
@@ -46,7 +46,7 @@ static const struct stream_events events = {
 int scene_open(void **state)
 {
     (void)state;
-    memset(&told, 0, sizeof told);
+    memset(&record, 0, sizeof record);
     stream = NULL;
     loop = net_loop();
     fake_listen(&server);
@@ -68,7 +68,7 @@ int scene_close(void **state)
 
 enum stile_status scene_open_to(const struct stream_target *target, struct stile_error *err)
 {
-    return stream_open(&stream, loop, target, &events, &told, err);
+    return stream_open(&stream, loop, target, &events, &record, err);
 }
 
 void scene_open_tcp(const char *host)
@@ -76,12 +76,12 @@ void scene_open_tcp(const char *host)
     struct stream_target target = {.host = host, .port = server.port};
 
     assert_status(scene_open_to(&target, NULL), OK);
-    assert_int_equal(told.opened + told.closed, 0);
+    assert_int_equal(record.opened + record.closed, 0);
 }
 
 void scene_open_up(void)
 {
     scene_open_tcp("127.0.0.1");
-    run_until(loop, told.opened);
+    run_until(loop, record.opened);
     fake_accept(&server);
 }

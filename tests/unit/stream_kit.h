@@ -1,4 +1,4 @@
-/* A stream, a server for its other end, and what its events have told. */
+/* A stream, a server for its other end, and a record of its events. */
 #ifndef STILE_STREAM_KIT_H
 #define STILE_STREAM_KIT_H
 
@@ -7,7 +7,7 @@
 
 enum stream_event { NEVER_FREE, FREE_OPENED, FREE_DATA, FREE_CLOSED };
 
-struct told {
+struct record {
     unsigned opened, closed;
     struct stile_error why;
     char bytes[65536];
@@ -19,7 +19,7 @@ struct told {
 extern struct loop *loop;
 extern struct fake server;
 extern struct stream *stream;
-extern struct told told;
+extern struct record record;
 
 int scene_open(void **state);
 int scene_close(void **state);

@@ -35,11 +35,11 @@ static void a_send_that_fails_is_told_by_the_loop(void **state)
     loop_flush(loop);
     assert_int_equal(stream_write(stream, "y", 1), 0);
     loop_flush(loop);
-    assert_int_equal(told.closed, 0);
+    assert_int_equal(record.closed, 0);
     assert_int_equal(stream_sent(stream), 0);
-    run_until(loop, told.closed);
-    assert_status(told.why.status, UNREACHABLE);
-    assert_true(told.why.native == ECONNRESET || told.why.native == EPIPE);
+    run_until(loop, record.closed);
+    assert_status(record.why.status, UNREACHABLE);
+    assert_true(record.why.native == ECONNRESET || record.why.native == EPIPE);
 }
 
 static void a_socket_that_went_bad_is_told_by_the_loop(void **state)
@@ -51,9 +51,9 @@ static void a_socket_that_went_bad_is_told_by_the_loop(void **state)
     assert_true(none >= 0 && dup2(none, stream->watch.fd) >= 0);
     assert_int_equal(stream_write(stream, "x", 1), 0);
     stream_flush(stream);
-    assert_int_equal(told.closed, 0);
-    run_until(loop, told.closed);
-    assert_int_equal(told.why.native, ENOTSOCK);
+    assert_int_equal(record.closed, 0);
+    run_until(loop, record.closed);
+    assert_int_equal(record.why.native, ENOTSOCK);
     close(none);
 }
 
@@ -65,9 +65,9 @@ static void the_last_words_are_heard_though_sending_fails(void **state)
     fake_reset(&server);
     assert_int_equal(stream_write(stream, "x", 1), 0);
     loop_flush(loop);
-    run_until(loop, told.closed);
-    assert_int_equal(told.n, 7);
-    assert_true(told.why.native == ECONNRESET || told.why.native == EPIPE);
+    run_until(loop, record.closed);
+    assert_int_equal(record.n, 7);
+    assert_true(record.why.native == ECONNRESET || record.why.native == EPIPE);
 }
 
 #define BIG (8u << 20)
@@ -121,7 +121,7 @@ static void much_comes_in_pieces(void **state)
     while (put < BIG) {
         fake_say_bytes(&server, big, 65536);
         put += 65536;
-        run_until(loop, told.n_all == put);
+        run_until(loop, record.n_all == put);
     }
     free(big);
 }
@@ -130,13 +130,13 @@ static void much_comes_in_pieces(void **state)
 
 static void freed_inside(int event)
 {
-    told.free_in = event;
+    record.free_in = event;
     scene_open_tcp("127.0.0.1");
-    run_until(loop, !stream || told.opened);
+    run_until(loop, !stream || record.opened);
     fake_accept(&server);
     if (stream) {
         fake_say(&server, "data");
-        run_until(loop, !stream || told.n);
+        run_until(loop, !stream || record.n);
     }
     if (stream) {
         fake_hang_up(&server);
@@ -149,21 +149,21 @@ static void freed_inside_opened(void **state)
 {
     (void)state;
     freed_inside(FREE_OPENED);
-    assert_true(told.n == 0 && told.closed == 0);
+    assert_true(record.n == 0 && record.closed == 0);
 }
 
 static void freed_inside_data(void **state)
 {
     (void)state;
     freed_inside(FREE_DATA);
-    assert_true(told.n == 4 && told.closed == 0);
+    assert_true(record.n == 4 && record.closed == 0);
 }
 
 static void freed_inside_closed(void **state)
 {
     (void)state;
     freed_inside(FREE_CLOSED);
-    assert_int_equal(told.closed, 1);
+    assert_int_equal(record.closed, 1);
 }
 
 /* LESSONS row 31. */
@@ -185,7 +185,7 @@ static void a_forked_child_closes_its_own_copy_only(void **state)
     loop_prepare(loop);
     fake_hear(&server, "still here");
     fake_say(&server, "so am I");
-    run_until(loop, told.n == 7);
+    run_until(loop, record.n == 7);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, scene_open, scene_close)

@@ -15,13 +15,13 @@
 
 static struct server_facts servers[SERVERS_MAX];
 static struct ensemble_facts seen;
-static char told[2000]; /* "id severity," of each */
+static char reported[2000]; /* "id severity," of each */
 
 static void note_down(void *data, const struct stile_finding *finding)
 {
     (void)data;
-    size_t n = strlen(told);
-    snprintf(told + n, sizeof told - n, "%s %d,", finding->id, (int)finding->severity);
+    size_t n = strlen(reported);
+    snprintf(reported + n, sizeof reported - n, "%s %d,", finding->id, (int)finding->severity);
     assert_non_null(finding->what);
     assert_true(finding->severity == STILE_FINE || finding->why);
 }
@@ -36,7 +36,7 @@ static void begin(size_t n)
     }
     seen =
         (struct ensemble_facts){.servers = servers, .n = n, .asked_ms = 10000, .given_ms = 10000};
-    *told = '\0';
+    *reported = '\0';
 }
 
 static void says(size_t i, const char *version, const char *mode)
@@ -58,9 +58,9 @@ static void three(const char *of_first)
 
 static bool is_told(const char *what)
 {
-    *told = '\0';
+    *reported = '\0';
     zk_doctor_judge(&seen, note_down, NULL);
-    return strstr(told, what) != NULL;
+    return strstr(reported, what) != NULL;
 }
 
 static void versions_side_by_side(void **state)

@@ -252,7 +252,7 @@ static void what_never_left_is_not_in_doubt(void **state)
     assert_false(heard.maybe);
 }
 
-/* The proofs of told.c pass those that wait. */
+/* The proofs of liveness.c overtake waiting requests. */
 static void no_more_than_a_window_is_under_way(void **state)
 {
     static struct heard heard[MANY];

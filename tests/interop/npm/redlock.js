@@ -15,7 +15,7 @@ const UNLIMITED = { retryCount: -1, retryDelay: 20, retryJitter: 20 };
 const redlock = new Redlock(ports.map((port) => new Redis({ host: "127.0.0.1", port })), {
     retryCount: 0,
 });
-redlock.on(V4 ? "clientError" : "error", () => {}); // what failed is told by the call itself
+redlock.on(V4 ? "clientError" : "error", () => {}); // the call itself reports what failed
 
 let lock = null;
 
