@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/url.h"
 #include "engines/zookeeper/zookeeper.h"
 #include "support/net.h"
 
@@ -426,6 +427,79 @@ static void watches_are_set_again_in_pieces(void **state)
         zk_watch_remove(&watches[i]);
 }
 
+/* ---- opening the engine ---- */
+
+extern const struct engine_class zk_class;
+
+static unsigned n_opened;
+static struct stile_error opened_with;
+
+static void on_opened(struct engine *engine, const struct stile_error *err)
+{
+    assert_ptr_equal(engine, &zk.engine);
+    error_copy(&opened_with, err);
+    n_opened++;
+}
+
+static const struct engine_events open_events = {.opened = on_opened, .session_lost = on_lost};
+
+static void begin_opening(struct url **url)
+{
+    char text[64];
+    fake_listen(&fake);
+    snprintf(text, sizeof text, "zk://127.0.0.1:%u", fake.port);
+    assert_status(url_parse(url, text, NULL), OK);
+    zk = (struct zk){.engine = {.class = &zk_class, .events = &open_events, .loop = net_loop()}};
+    timeout_ms = LONG_MS;
+    n_opened = 0;
+    zk_class.open(&zk.engine, *url);
+    session = zk.main;
+    come_up();
+    net_settle(zk.engine.loop);
+    read_packet();
+    assert_int_equal(packet.type, JUTE_EXISTS);
+}
+
+static void end_opening(struct url *url)
+{
+    url_free(url);
+    loop_free(zk.engine.loop);
+    fake_free(&fake);
+}
+
+/* Else the server would keep it for its timeout. Only then is the failure reported. */
+static void an_open_that_fails_ends_its_session(void **state)
+{
+    struct url *url;
+    (void)state;
+    begin_opening(&url);
+    reply(packet.xid, ZNOAUTH, NULL);
+    run_until(zk.engine.loop, zk.opening.stage == OPENING_ENDED);
+    read_packet();
+    assert_int_equal(packet.type, JUTE_CLOSE_SESSION);
+    net_settle(zk.engine.loop);
+    assert_int_equal(n_opened, 0);
+    fake_hang_up(&fake);
+    run_until(zk.engine.loop, n_opened > 0);
+    net_settle(zk.engine.loop);
+    assert_int_equal(n_opened, 1);
+    assert_status(opened_with.status, REFUSED);
+    end_opening(url);
+}
+
+static void closed_while_it_fails(void **state)
+{
+    struct url *url;
+    (void)state;
+    begin_opening(&url);
+    reply(packet.xid, ZNOAUTH, NULL);
+    run_until(zk.engine.loop, zk.opening.stage == OPENING_ENDED);
+    zk_class.close(&zk.engine);
+    net_settle(zk.engine.loop);
+    assert_int_equal(n_opened, 0);
+    end_opening(url);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -442,6 +516,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_server_that_refuses_everybody, set_up, tear_down),
         cmocka_unit_test_setup_teardown(watches_report_once, set_up, tear_down),
         cmocka_unit_test_setup_teardown(watches_are_set_again_in_pieces, set_up, tear_down),
+        cmocka_unit_test(an_open_that_fails_ends_its_session),
+        cmocka_unit_test(closed_while_it_fails),
     };
     return cmocka_run_group_tests_name("zookeeper_session", tests, NULL, NULL);
 }

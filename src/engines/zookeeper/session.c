@@ -29,7 +29,6 @@
 #include "engines/zookeeper/zookeeper.h"
 
 #define AUTH_AGAIN_NS    (1 * NS_PER_SEC)
-#define GOODBYE_NS       (500 * NS_PER_MS)
 #define SESSION_TIMERS   2
 #define PAUSE_FIRST_NS   (20 * NS_PER_MS)
 #define PAUSE_MAX_NS     NS_PER_SEC
@@ -119,6 +118,8 @@ static void go_down(struct session *session, const struct stile_error *why)
     zk_requests_fail(session, ZCONNECTIONLOSS);
     session->connection = NULL;
     zk_connection_free(connection);
+    if (session->zk->closing && session->zk->session_events->closed)
+        session->zk->session_events->closed(session);
 }
 
 static void on_closed(struct connection *connection, const struct stile_error *why)
@@ -409,7 +410,7 @@ static void session_free(struct session *session)
     free(session);
 }
 
-static bool any_connected(const struct zk *zk)
+bool zk_sessions_are_connected(const struct zk *zk)
 {
     for (const struct session *session = zk->sessions; session; session = session->next) {
         if (session->connection)
@@ -418,31 +419,7 @@ static bool any_connected(const struct zk *zk)
     return false;
 }
 
-static void on_goodbye_timer(struct timer *timer)
-{
-    (void)timer; /* the loop has woken up */
-}
-
-/* Until the servers have hung up: if its last request were lost, the session would live on for its
- * timeout, with all its nodes. */
-static void await_end(struct zk *zk)
-{
-    struct loop *loop = zk->engine.loop;
-    struct timer timer = {.fn = on_goodbye_timer};
-    uint64_t until_ns = loop_now(loop) + GOODBYE_NS;
-    if (loop_reserve(loop, 1))
-        return;
-    loop_arm(loop, &timer, until_ns);
-    while (any_connected(zk) && loop_now(loop) < until_ns) {
-        loop_prepare(loop);
-        loop_wait(loop, true);
-        loop_run(loop);
-    }
-    loop_disarm(loop, &timer);
-    loop_unreserve(loop, 1);
-}
-
-void zk_sessions_close(struct zk *zk)
+bool zk_sessions_end(struct zk *zk)
 {
     zk->closing = true;
     for (struct session *session = zk->sessions; session; session = session->next) {
@@ -457,7 +434,34 @@ void zk_sessions_close(struct zk *zk)
             session->connection = NULL;
         }
     }
-    if (any_connected(zk))
+    return zk_sessions_are_connected(zk);
+}
+
+static void on_end_timer(struct timer *timer)
+{
+    (void)timer; /* the loop has woken up */
+}
+
+static void await_end(struct zk *zk)
+{
+    struct loop *loop = zk->engine.loop;
+    struct timer timer = {.fn = on_end_timer};
+    uint64_t until_ns = loop_now(loop) + SESSION_END_NS;
+    if (loop_reserve(loop, 1))
+        return;
+    loop_arm(loop, &timer, until_ns);
+    while (zk_sessions_are_connected(zk) && loop_now(loop) < until_ns) {
+        loop_prepare(loop);
+        loop_wait(loop, true);
+        loop_run(loop);
+    }
+    loop_disarm(loop, &timer);
+    loop_unreserve(loop, 1);
+}
+
+void zk_sessions_close(struct zk *zk)
+{
+    if (!zk->closing && zk_sessions_end(zk))
         await_end(zk);
     while (zk->sessions) {
         struct session *session = zk->sessions;

@@ -65,13 +65,21 @@ struct session_events {
     /* The session has ended on the servers, with all its nodes; none of its requests is under way.
      * A new one takes its place. */
     void (*ended)(struct session *session);
+    /* May be NULL. The server has hung up, as zk_sessions_end() asked it to. */
+    void (*closed)(struct session *session);
 };
 
 /* A session with this TTL, and room for a path of so many bytes. NULL: see err. */
 struct session *zk_session_for(struct zk *zk, uint64_t ttl_ns, size_t bytes,
                                struct stile_error *err);
 void zk_session_claimed(struct session *session); /* it has claims from now on */
-/* Ends them on the servers, for a bounded time, and frees them. */
+/* How long the servers have for that: if our last request were lost, a session would live on for
+ * its timeout, with all its nodes. */
+#define SESSION_END_NS (500 * NS_PER_MS)
+/* Asks the servers to end them. True: a server has to; closed() is called when it has. */
+bool zk_sessions_end(struct zk *zk);
+bool zk_sessions_are_connected(const struct zk *zk);
+/* Ends them, unless that was done, and frees them. Blocks, for SESSION_END_NS at most. */
 void zk_sessions_close(struct zk *zk);
 void zk_session_forked(struct session *session);
 void zk_session_leave_server(struct session *session); /* for the next one; not inside an event */

@@ -36,6 +36,7 @@
 #define OPEN_PATIENCE_NS (5 * NS_PER_SEC)
 #define ROUNDS           3 /* of all servers; each gives a slow server more time */
 #define DEFAULT_PORT     2181
+#define ZK_TIMERS        2
 
 /* ---- the URL ---- */
 
@@ -149,65 +150,155 @@ static enum stile_status read_hosts(struct zk *zk, const struct url *url, struct
     return STILE_OK;
 }
 
-/* ---- opening ---- */
+/* ---- opening ----
+ *
+ * The main session is asked whether "/" exists, until a server answers. Replies and the timer only
+ * record what has happened: the next step is taken from the loop, where no connection is in use
+ * that it may have to close. */
 
-struct opening {
-    struct timer timer;
-    struct requester requester;
-    bool over;
-    int rc;
-};
-
-static void on_open_timer(struct timer *timer)
+static void look_soon(struct zk *zk)
 {
-    struct opening *opening = container_of(timer, struct opening, timer);
-    opening->over = true;
-    opening->rc = ZOPERATIONTIMEOUT;
+    loop_soon(zk->engine.loop, &zk->opening.look);
 }
+
+static void out_of_patience(struct timer *timer)
+{
+    struct zk *zk = container_of(timer, struct zk, opening.patience);
+    zk->opening.late = true;
+    look_soon(zk);
+}
+
+static void begin_stage(struct zk *zk, enum opening_stage stage, uint64_t patience_ns)
+{
+    struct loop *loop = zk->engine.loop;
+    zk->opening.stage = stage;
+    zk->opening.late = false;
+    loop_arm(loop, &zk->opening.patience, loop_now(loop) + patience_ns);
+}
+
+static void end_opening(struct zk *zk)
+{
+    struct loop *loop = zk->engine.loop;
+    if (zk->opening.stage == OPENING_NOT)
+        return;
+    loop_disarm(loop, &zk->opening.patience);
+    loop_forget(loop, &zk->opening.look);
+    zk_requester_forget(&zk->opening.requester);
+    zk->opening = (struct zk_opening){0};
+}
+
+static void dispose(struct zk *zk)
+{
+    struct loop *loop = zk->engine.loop;
+    end_opening(zk);
+    zk_release_close(zk);
+    doctor_visits_drop(&zk->visits);
+    for (struct session *session = zk->sessions; session; session = session->next) {
+        while (session->claims)
+            zk_claim_forget(session->claims);
+    }
+    zk_sessions_close(zk);
+    loop_disarm(loop, &zk->recent_timer);
+    loop_unreserve(loop, ZK_TIMERS);
+    if (zk->credentials)
+        explicit_bzero(zk->credentials, strlen(zk->credentials));
+    free(zk->credentials);
+    free(zk->hosts);
+    buffer_free(&zk->writer.buffer);
+    tls_context_free(zk->tls);
+}
+
+/* The only way out: err NULL, the servers can be used. */
+static void finish(struct zk *zk, const struct stile_error *err)
+{
+    struct engine *engine = &zk->engine;
+    struct stile_error why;
+    error_copy(&why, err);
+    if (err)
+        dispose(zk);
+    else
+        end_opening(zk);
+    engine->events->opened(engine, err ? &why : NULL);
+}
+
+/* ---- its end, if it fails ---- */
+
+static void look_for_end(struct zk *zk)
+{
+    if (!zk_sessions_are_connected(zk) || zk->opening.late)
+        finish(zk, &zk->opening.error);
+}
+
+static void on_session_closed(struct session *session)
+{
+    if (session->zk->opening.stage == OPENING_ENDED)
+        look_soon(session->zk);
+}
+
+/* The doctor asks each server by itself. */
+static void fail(struct zk *zk, const struct stile_error *err)
+{
+    if (zk->engine.examining) {
+        error_copy(&zk->session_error, err);
+        finish(zk, NULL);
+        return;
+    }
+    error_copy(&zk->opening.error, err);
+    zk_requester_forget(&zk->opening.requester);
+    begin_stage(zk, OPENING_ENDED, SESSION_END_NS);
+    zk_sessions_end(zk);
+    look_for_end(zk);
+}
+
+/* ---- the first request ---- */
 
 static void on_reply(struct requester *requester, const struct reply *reply)
 {
-    struct opening *opening = container_of(requester, struct opening, requester);
-    opening->over = true;
-    opening->rc = reply->rc;
+    struct zk *zk = container_of(requester, struct zk, opening.requester);
+    zk->opening.answered = true;
+    zk->opening.rc = reply->rc;
+    look_soon(zk);
+}
+
+/* False: no server was asked. */
+static bool ask(struct zk *zk)
+{
+    struct zk_opening *opening = &zk->opening;
+    if (opening->tries_left == 0)
+        return false;
+    opening->tries_left--;
+    opening->answered = false;
+    return zk_request_exists(zk->main, &opening->requester, "/", NULL, on_reply);
+}
+
+static void explain(const struct zk *zk, struct stile_error *err)
+{
+    const struct stile_error *why = &zk->main->why;
+    if (zk_error_is_transient(zk->opening.rc))
+        error_set(err, STILE_UNREACHABLE, zk->opening.rc,
+                  "no ZooKeeper server answers, or none has a leader (%.200s%s); stile "
+                  "doctor checks each of them",
+                  why->status ? why->message : zk_dial_host(zk->main)->where,
+                  why->status ? "" : ": no answer in time");
+    else
+        zk_error_set(err, zk->opening.rc, false);
 }
 
 /* Of several servers the last attempt may have met one that is down. */
-static bool try_again(struct zk *zk, struct opening *opening, uint64_t until_ns)
+static void look_for_session(struct zk *zk)
 {
-    bool again = zk_error_is_transient(opening->rc) && loop_now(zk->engine.loop) < until_ns;
-    opening->over =
-        !again || !zk_request_exists(zk->main, &opening->requester, "/", NULL, on_reply);
-    return !opening->over;
-}
-
-static enum stile_status await_session(struct zk *zk, struct stile_error *err)
-{
-    struct loop *loop = zk->engine.loop;
-    struct opening opening = {.timer.fn = on_open_timer, .rc = ZCONNECTIONLOSS};
-    uint64_t until_ns = loop_now(loop) + OPEN_PATIENCE_NS;
-    size_t tries_left = (size_t)ROUNDS * zk->n_hosts;
-    const struct stile_error *why = &zk->main->why;
-    if (loop_reserve(loop, 1))
-        return error_set(err, STILE_NOMEM, 0, "out of memory");
-    loop_arm(loop, &opening.timer, until_ns);
-    while (tries_left-- > 0 && try_again(zk, &opening, until_ns)) {
-        while (!opening.over) {
-            loop_prepare(loop);
-            loop_wait(loop, true);
-            loop_run(loop);
-        }
+    struct zk_opening *opening = &zk->opening;
+    struct stile_error err;
+    if (!opening->answered && !opening->late)
+        return;
+    if (!opening->answered)
+        opening->rc = ZOPERATIONTIMEOUT;
+    if (opening->rc == ZOK) {
+        finish(zk, NULL);
+    } else if (!zk_error_is_transient(opening->rc) || opening->late || !ask(zk)) {
+        explain(zk, &err);
+        fail(zk, &err);
     }
-    zk_requester_forget(&opening.requester);
-    loop_disarm(loop, &opening.timer);
-    loop_unreserve(loop, 1);
-    if (zk_error_is_transient(opening.rc))
-        return error_set(err, STILE_UNREACHABLE, opening.rc,
-                         "no ZooKeeper server answers, or none has a leader (%.200s%s); stile "
-                         "doctor checks each of them",
-                         why->status ? why->message : zk_dial_host(zk->main)->where,
-                         why->status ? "" : ": no answer in time");
-    return opening.rc ? zk_error_set(err, opening.rc, false) : STILE_OK;
 }
 
 /* ---- the class ---- */
@@ -218,64 +309,65 @@ static void on_session_ended(struct session *session)
     zk_inspect_session_ended(session);
 }
 
-static const struct session_events session_events = {.ended = on_session_ended};
+static const struct session_events session_events = {
+    .ended = on_session_ended,
+    .closed = on_session_closed,
+};
 
-static void dispose(struct zk *zk)
+static void look(struct task *task)
 {
-    struct loop *loop = zk->engine.loop;
-    zk_release_close(zk);
-    doctor_visits_drop(&zk->visits);
-    for (struct session *session = zk->sessions; session; session = session->next) {
-        while (session->claims)
-            zk_claim_forget(session->claims);
-    }
-    zk_sessions_close(zk);
-    loop_disarm(loop, &zk->recent_timer);
-    loop_unreserve(loop, 1);
-    if (zk->credentials)
-        explicit_bzero(zk->credentials, strlen(zk->credentials));
-    free(zk->credentials);
-    free(zk->hosts);
-    buffer_free(&zk->writer.buffer);
-    tls_context_free(zk->tls);
+    static void (*const looks[])(struct zk *) = {
+        [OPENING_SESSION] = look_for_session,
+        [OPENING_ENDED] = look_for_end,
+    };
+    struct zk *zk = container_of(task, struct zk, opening.look);
+    looks[zk->opening.stage](zk);
 }
 
-static enum stile_status open_now(struct engine *engine, const struct url *url,
-                                  struct stile_error *err)
+static void begin_opening(struct zk *zk)
 {
-    struct zk *zk = zk_of(engine);
-    enum stile_status status;
-    if (loop_reserve(engine->loop, 1))
-        return error_set(err, STILE_NOMEM, 0, "out of memory");
-    zk->recent_tail = &zk->recent;
-    zk->recent_timer.fn = zk_queue_watch_recent;
-    zk->session_events = &session_events;
-    read_self(zk);
-    status = read_path(zk, url, err);
+    zk->opening = (struct zk_opening){
+        .patience.fn = out_of_patience,
+        .look.fn = look,
+        .tries_left = (size_t)ROUNDS * zk->n_hosts,
+        .rc = ZCONNECTIONLOSS,
+    };
+    begin_stage(zk, OPENING_SESSION, OPEN_PATIENCE_NS);
+    if (!ask(zk)) {
+        zk->opening.answered = true;
+        look_soon(zk);
+    }
+}
+
+static enum stile_status read_url(struct zk *zk, const struct url *url, struct stile_error *err)
+{
+    enum stile_status status = read_path(zk, url, err);
     if (!status)
         status = read_security(zk, url, err);
     if (!status)
         status = read_user(zk, url, err);
-    if (!status)
-        status = read_hosts(zk, url, err);
-    if (!status) {
-        zk->main = zk_session_for(zk, DEFAULT_TTL_NS, 0, err);
-        status = zk->main ? await_session(zk, err) : err ? err->status : STILE_REFUSED;
-        if (zk->main && engine->examining) {
-            error_copy(&zk->session_error, status ? err : NULL);
-            status = STILE_OK; /* the doctor asks each server by itself */
-        }
-    }
-    if (status)
-        dispose(zk);
-    return status;
+    return status ? status : read_hosts(zk, url, err);
 }
 
 static void zk_open(struct engine *engine, const struct url *url)
 {
-    struct stile_error err;
-    enum stile_status status = open_now(engine, url, &err);
-    engine->events->opened(engine, status ? &err : NULL);
+    struct zk *zk = zk_of(engine);
+    struct stile_error err = {0};
+    if (loop_reserve(engine->loop, ZK_TIMERS)) {
+        error_set(&err, STILE_NOMEM, 0, "out of memory");
+        engine->events->opened(engine, &err);
+        return;
+    }
+    zk->recent_tail = &zk->recent;
+    zk->recent_timer.fn = zk_queue_watch_recent;
+    zk->session_events = &session_events;
+    read_self(zk);
+    if (!read_url(zk, url, &err))
+        zk->main = zk_session_for(zk, DEFAULT_TTL_NS, 0, &err);
+    if (zk->main)
+        begin_opening(zk);
+    else
+        finish(zk, &err);
 }
 
 static void close_engine(struct engine *engine)

@@ -14,8 +14,28 @@ struct zk_host {
     char where[300]; /* "host:port", for messages */
 };
 
+enum opening_stage {
+    OPENING_NOT,     /* it is open, or has failed, or open() has not begun */
+    OPENING_SESSION, /* the first request of the main session was made */
+    OPENING_ENDED,   /* it has failed; the session that a server gave is being ended */
+};
+
+/* The way to opened(): see zookeeper.c. */
+struct zk_opening {
+    enum opening_stage stage;
+    struct timer patience;
+    struct task look;
+    struct requester requester;
+    bool late;     /* patience is over */
+    bool answered; /* the request, with rc */
+    int rc;
+    size_t tries_left;
+    struct stile_error error;
+};
+
 struct zk {
     struct engine engine;
+    struct zk_opening opening;
     enum dialect dialect;
     char base[BASE_MAX + 1]; /* "" or "/path" */
     long pid;                /* pid, host and command describe us to others */
