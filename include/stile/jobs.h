@@ -127,20 +127,6 @@ STILE_API enum stile_status stile_jobs_give_back(struct stile_client *client,
 STILE_API enum stile_status stile_jobs_extend(struct stile_client *client, struct stile_job *jobs,
                                               size_t n, int64_t lease_ms, struct stile_error *err);
 
-/* For event loops. The callback comes exactly once, never from inside the call itself. Claimed jobs
- * are yours to free; jobs to be extended must stay allocated until the callback comes. */
-typedef void stile_jobs_fn(struct stile_job *jobs, size_t n, enum stile_status status,
-                           const struct stile_error *err, void *data);
-STILE_API enum stile_status stile_jobs_claim_async(struct stile_client *client, const char *queue,
-                                                   const struct stile_jobs_options *options,
-                                                   stile_jobs_fn *fn, void *data);
-STILE_API enum stile_status stile_jobs_extend_async(struct stile_client *client,
-                                                    struct stile_job *jobs, size_t n,
-                                                    int64_t lease_ms, stile_jobs_fn *fn,
-                                                    void *data);
-/* Ends every waiting stile_jobs_claim() of this client with CANCELLED. */
-STILE_API enum stile_status stile_jobs_cancel(struct stile_client *client);
-
 /* Inspecting: payloads are left out, only their sizes are given. Return non-zero to stop. */
 typedef int stile_job_fn(const struct stile_job *job, void *data);
 typedef int stile_queue_fn(const struct stile_queue *queue, void *data);
@@ -160,6 +146,62 @@ STILE_API enum stile_status stile_jobs_retry(size_t *n, struct stile_client *cli
 /* CONFLICT: there is no such job, or it is claimed. */
 STILE_API enum stile_status stile_jobs_drop(struct stile_client *client, const char *queue,
                                             uint64_t id, struct stile_error *err);
+
+/* ---- for event loops ----
+ *
+ * The same without waiting. OK: the callback comes exactly once, never from inside the call itself;
+ * err is NULL if the status is OK. What is given is copied, but jobs must stay allocated until the
+ * callback comes. Closing the client ends waiting claims with CANCELLED, and what the engine does
+ * not answer in some seconds with UNCERTAIN. */
+
+/* claim: the jobs are yours to free. The others: the jobs that were given. */
+typedef void stile_jobs_fn(struct stile_job *jobs, size_t n, enum stile_status status,
+                           const struct stile_error *err, void *data);
+STILE_API enum stile_status stile_jobs_claim_async(struct stile_client *client, const char *queue,
+                                                   const struct stile_jobs_options *options,
+                                                   stile_jobs_fn *fn, void *data);
+/* Ends every waiting stile_jobs_claim() of this client with CANCELLED. */
+STILE_API enum stile_status stile_jobs_cancel(struct stile_client *client);
+STILE_API enum stile_status stile_jobs_ack_async(struct stile_client *client,
+                                                 struct stile_job *jobs, size_t n,
+                                                 stile_jobs_fn *fn, void *data);
+STILE_API enum stile_status stile_jobs_fail_async(struct stile_client *client,
+                                                  struct stile_job *jobs, size_t n, const char *why,
+                                                  const struct stile_jobs_options *options,
+                                                  stile_jobs_fn *fn, void *data);
+STILE_API enum stile_status stile_jobs_give_back_async(struct stile_client *client,
+                                                       struct stile_job *jobs, size_t n,
+                                                       stile_jobs_fn *fn, void *data);
+STILE_API enum stile_status stile_jobs_extend_async(struct stile_client *client,
+                                                    struct stile_job *jobs, size_t n,
+                                                    int64_t lease_ms, stile_jobs_fn *fn,
+                                                    void *data);
+
+/* add: the ids of the n jobs. retry: n were made ready, drop: n were removed; ids is NULL. */
+typedef void stile_jobs_done_fn(const uint64_t *ids, size_t n, enum stile_status status,
+                                const struct stile_error *err, void *data);
+STILE_API enum stile_status stile_jobs_add_async(struct stile_client *client, const char *queue,
+                                                 const void *payload, size_t size,
+                                                 const struct stile_jobs_options *options,
+                                                 stile_jobs_done_fn *fn, void *data);
+STILE_API enum stile_status stile_jobs_add_all_async(struct stile_client *client, const char *queue,
+                                                     const struct stile_job_entry *entries,
+                                                     size_t n,
+                                                     const struct stile_jobs_options *options,
+                                                     stile_jobs_done_fn *fn, void *data);
+STILE_API enum stile_status stile_jobs_retry_async(struct stile_client *client, const char *queue,
+                                                   uint64_t id, stile_jobs_done_fn *fn, void *data);
+STILE_API enum stile_status stile_jobs_drop_async(struct stile_client *client, const char *queue,
+                                                  uint64_t id, stile_jobs_done_fn *fn, void *data);
+
+/* done comes after the last call of fn. */
+STILE_API enum stile_status stile_jobs_list_async(struct stile_client *client, const char *queue,
+                                                  const struct stile_jobs_options *options,
+                                                  stile_job_fn *fn, stile_query_done_fn *done,
+                                                  void *data);
+STILE_API enum stile_status stile_jobs_count_async(struct stile_client *client, const char *queue,
+                                                   stile_queue_fn *fn, stile_query_done_fn *done,
+                                                   void *data);
 
 #ifdef __cplusplus
 }

@@ -32,10 +32,9 @@ struct job_call {
     size_t n_queues, room_queues;
 
     struct stile_job *given; /* what the marks are of */
+    size_t n_given;
     struct callback callback;
     void (*answered)(struct job_call *call); /* async: comes once, without the mutex */
-    void *data;
-    stile_jobs_fn *fn;
 };
 
 /* With the mutex. wait_ms: as for stile_jobs_claim(); 0 for all others. The loop has a timer

@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,6 +24,7 @@ struct line {
     bool hears;        /* it reports arrivals */
     bool arrives;      /* something comes while it is being asked */
     bool silent;       /* no answer ever */
+    bool accepts;      /* every mark; retry, drop: one job */
     int64_t due_ms;    /* -1: nothing will be */
     uint64_t takes_ns; /* until the answer */
 };
@@ -49,6 +51,36 @@ static const struct line *line_now(void)
     return &lines[asked - 1 < n_lines ? asked - 1 : n_lines - 1];
 }
 
+/* What the engine is given, when it answers. */
+static struct {
+    enum job_verb verb;
+    char queue[16], text[16], payload[16], key[16];
+    int64_t delay_ms, lease_ms;
+    uint64_t id;
+    size_t n;
+} given;
+
+static void note_text(char out[16], const char *text, size_t size)
+{
+    (void)snprintf(out, 16, "%.*s", (int)size, text ? text : "");
+}
+
+static void note_request(const struct job_request *request)
+{
+    memset(&given, 0, sizeof given);
+    given.verb = request->verb;
+    note_text(given.queue, request->queue, 15);
+    note_text(given.text, request->text, 15);
+    given.delay_ms = request->delay_ms;
+    given.lease_ms = request->lease_ms;
+    given.id = request->id;
+    given.n = request->n + request->n_entries;
+    for (size_t i = 0; i < request->n_entries; i++) { /* the last one */
+        note_text(given.payload, request->entries[i].payload, request->entries[i].size);
+        note_text(given.key, request->entries[i].key, 15);
+    }
+}
+
 static void answer(struct timer *timer)
 {
     struct fake *fake = (struct fake *)((char *)timer - offsetof(struct fake, timer));
@@ -57,6 +89,14 @@ static void answer(struct timer *timer)
     const struct stile_job job = {
         .id = 17, .token = 17000001, .queue = "q", .payload = "x", .payload_size = 1};
     struct stile_error err = {.status = line->status};
+    note_request(request);
+    for (size_t i = 0; line->accepts && i < request->n; i++)
+        fake->engine.events->job_mark(request, request->marks[i].token);
+    for (size_t i = 0; i < request->n_entries; i++)
+        request->ids[i] = 100 + i;
+    request->count = line->accepts;
+    if (request->verb == JOB_COUNT)
+        fake->engine.events->job_queue(request, &(struct stile_queue){.name = "q", .ready = 3});
     request->listening = line->hears;
     request->due_ms = line->due_ms;
     if (line->arrives)
@@ -411,6 +451,235 @@ static void the_engine_is_told_that_nobody_waits(void **state)
     end();
 }
 
+/* ---- the async forms ---- */
+
+static struct {
+    unsigned answers, each;
+    enum stile_status status;
+    struct stile_error err;
+    const struct stile_job *jobs;
+    size_t n;
+    uint64_t last_id;
+} told;
+
+static void note_answer(enum stile_status status, const struct stile_error *err)
+{
+    assert_int_equal(status != STILE_OK, err != NULL);
+    told.answers++;
+    told.status = status;
+    if (err)
+        told.err = *err;
+}
+
+static void on_marked(struct stile_job *jobs, size_t n, enum stile_status status,
+                      const struct stile_error *err, void *data)
+{
+    assert_ptr_equal(data, &told);
+    note_answer(status, err);
+    told.jobs = jobs;
+    told.n = n;
+}
+
+static void on_ids(const uint64_t *ids, size_t n, enum stile_status status,
+                   const struct stile_error *err, void *data)
+{
+    assert_ptr_equal(data, &told);
+    note_answer(status, err);
+    told.n = n;
+    told.last_id = ids ? ids[n - 1] : 0;
+}
+
+static void on_over(struct stile_client *c, enum stile_status status, const struct stile_error *err,
+                    void *data)
+{
+    assert_ptr_equal(c, client);
+    assert_ptr_equal(data, &told);
+    note_answer(status, err);
+}
+
+static int on_job(const struct stile_job *job, void *data)
+{
+    assert_ptr_equal(data, &told);
+    assert_int_equal(told.answers, 0);
+    told.each += job->id == 17;
+    return 0;
+}
+
+static int on_queue(const struct stile_queue *queue, void *data)
+{
+    assert_ptr_equal(data, &told);
+    assert_int_equal(told.answers, 0);
+    told.each += queue->ready == 3;
+    return 0;
+}
+
+/* Once, and not from inside the call. */
+static void await_answer(enum stile_status started)
+{
+    assert_int_equal(started, STILE_OK);
+    assert_int_equal(told.answers, 0);
+    loop_virtual_advance(loop, SEC);
+    assert_int_equal(stile_client_dispatch(client), STILE_OK);
+    assert_int_equal(told.answers, 1);
+    loop_virtual_advance(loop, 60 * SEC);
+    assert_int_equal(stile_client_dispatch(client), STILE_OK);
+    assert_int_equal(told.answers, 1);
+}
+
+#define AWAIT(call)                                                                                \
+    do {                                                                                           \
+        memset(&told, 0, sizeof told);                                                             \
+        await_answer(call);                                                                        \
+    } while (0)
+
+static void adding_without_waiting(void **state)
+{
+    char payload[] = "one", key[] = "k", queue[] = "q";
+    const struct stile_job_entry two[] = {{.payload = "a", .size = 1},
+                                          {.payload = payload, .size = 3, .key = key}};
+    (void)state;
+    PLAY({.takes_ns = SEC / 2});
+    memset(&told, 0, sizeof told);
+    enum stile_status started = stile_jobs_add_async(
+        client, queue, payload, 3, STILE_JOBS_OPTIONS(.key = key, .delay_ms = 7), on_ids, &told);
+    payload[0] = key[0] = queue[0] = 'X'; /* they were copied */
+    await_answer(started);
+    assert_int_equal(given.verb, JOB_ADD);
+    assert_string_equal(given.queue, "q");
+    assert_string_equal(given.payload, "one");
+    assert_string_equal(given.key, "k");
+    assert_int_equal(given.delay_ms, 7);
+    assert_int_equal(told.n, 1);
+    assert_int_equal(told.last_id, 100);
+    memset(&told, 0, sizeof told);
+    started = stile_jobs_add_all_async(client, "q", two, 2, NULL, on_ids, &told);
+    payload[0] = key[0] = 'Y';
+    await_answer(started);
+    assert_string_equal(given.payload, "Xne");
+    assert_string_equal(given.key, "X");
+    assert_int_equal(told.n, 2);
+    assert_int_equal(told.last_id, 101);
+    end();
+}
+
+static void ending_without_waiting(void **state)
+{
+    struct stile_job mine[2] = {{.token = 1}, {.token = 2}};
+    char text[] = "boom";
+    (void)state;
+    PLAY({.accepts = true}, {.accepts = true}, {.accepts = true}, {.accepts = true},
+         {.due_ms = -1});
+    AWAIT(stile_jobs_ack_async(client, mine, 2, on_marked, &told));
+    assert_int_equal(given.verb, JOB_ACK);
+    assert_int_equal(given.n, 2);
+    assert_int_equal(told.status, STILE_OK);
+    assert_ptr_equal(told.jobs, mine);
+    assert_int_equal(told.n, 2);
+    AWAIT(stile_jobs_give_back_async(client, mine, 2, on_marked, &told));
+    assert_int_equal(given.verb, JOB_GIVE_BACK);
+    memset(&told, 0, sizeof told);
+    enum stile_status started =
+        stile_jobs_fail_async(client, mine, 1, text, NULL, on_marked, &told);
+    text[0] = 'X';
+    await_answer(started);
+    assert_int_equal(given.verb, JOB_FAIL);
+    assert_string_equal(given.text, "boom");
+    AWAIT(stile_jobs_extend_async(client, mine, 1, 5000, on_marked, &told));
+    assert_int_equal(given.verb, JOB_EXTEND);
+    assert_int_equal(given.lease_ms, 5000);
+    AWAIT(stile_jobs_ack_async(client, mine, 2, on_marked, &told));
+    assert_int_equal(told.status, STILE_STALE);
+    assert_int_equal(mine[0].status, STILE_STALE);
+    assert_string_equal(told.err.message,
+                        "finishing a job: some leases have run out; other workers "
+                        "may have those jobs");
+    end();
+}
+
+static void inspecting_without_waiting(void **state)
+{
+    (void)state;
+    PLAY({.gives = true}, {.due_ms = -1}, {.accepts = true}, {.accepts = true}, {.due_ms = -1},
+         {.status = STILE_UNREACHABLE});
+    AWAIT(stile_jobs_list_async(client, "q", NULL, on_job, on_over, &told));
+    assert_int_equal(given.verb, JOB_LIST);
+    assert_int_equal(told.each, 1);
+    AWAIT(stile_jobs_count_async(client, NULL, on_queue, on_over, &told));
+    assert_int_equal(given.verb, JOB_COUNT);
+    assert_int_equal(told.each, 1);
+    AWAIT(stile_jobs_retry_async(client, "q", 9, on_ids, &told));
+    assert_int_equal(given.verb, JOB_RETRY);
+    assert_int_equal(given.id, 9);
+    assert_int_equal(told.n, 1);
+    AWAIT(stile_jobs_drop_async(client, "q", 8, on_ids, &told));
+    assert_int_equal(given.verb, JOB_DROP);
+    assert_int_equal(told.status, STILE_OK);
+    AWAIT(stile_jobs_drop_async(client, "q", 8, on_ids, &told));
+    assert_int_equal(told.status, STILE_CONFLICT);
+    assert_int_equal(told.n, 0);
+    AWAIT(stile_jobs_list_async(client, "q", NULL, NULL, on_over, &told));
+    assert_int_equal(told.status, STILE_UNREACHABLE);
+    assert_non_null(strstr(told.err.message, "listing jobs of 'q'"));
+    end();
+}
+
+static void async_misuse(void **state)
+{
+    struct stile_job mine = {.token = 1};
+    const struct stile_job_entry entry = {.payload = "a", .size = 1};
+    (void)state;
+    PLAY({.accepts = true});
+    memset(&told, 0, sizeof told);
+    const enum stile_status refused[] = {
+        stile_jobs_add_async(client, "q", "a", 1, NULL, NULL, NULL),
+        stile_jobs_add_async(client, "", "a", 1, NULL, on_ids, NULL),
+        stile_jobs_add_all_async(client, "q", &entry, 1, NULL, NULL, NULL),
+        stile_jobs_add_all_async(client, "q", &entry, 0, NULL, on_ids, NULL),
+        stile_jobs_claim_async(client, "q", NULL, NULL, NULL),
+        stile_jobs_ack_async(client, &mine, 1, NULL, NULL),
+        stile_jobs_ack_async(client, NULL, 1, on_marked, NULL),
+        stile_jobs_give_back_async(client, &mine, 0, on_marked, NULL),
+        stile_jobs_fail_async(client, &mine, 1, "", NULL, NULL, NULL),
+        stile_jobs_extend_async(client, &mine, 1, 1, on_marked, NULL),
+        stile_jobs_list_async(client, "q", NULL, on_job, NULL, NULL),
+        stile_jobs_list_async(client, NULL, NULL, on_job, on_over, NULL),
+        stile_jobs_count_async(client, "q", on_queue, NULL, NULL),
+        stile_jobs_retry_async(client, "q", 0, NULL, NULL),
+        stile_jobs_drop_async(client, NULL, 1, on_ids, NULL),
+    };
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+        assert_int_equal(refused[i], STILE_MISUSE);
+    assert_int_equal(asked, 0);
+    assert_int_equal(told.answers, 0);
+    end();
+}
+
+/* The engine never answers: what becomes of it is not known. */
+static void close_answers_the_others_too(void **state)
+{
+    struct stile_job mine = {.token = 1}, done = {.token = 2};
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        PLAY({.silent = true});
+        memset(&told, 0, sizeof told);
+        calls = 0;
+        if (i == 0)
+            (void)stile_jobs_ack_async(client, &mine, 1, on_marked, &told);
+        else if (i == 1)
+            (void)stile_jobs_add_async(client, "q", "a", 1, NULL, on_ids, &told);
+        else if (i == 2)
+            (void)stile_jobs_list_async(client, "q", NULL, on_job, on_over, &told);
+        else
+            (void)stile_jobs_claim_async(
+                client, "q", STILE_JOBS_OPTIONS(.done = &done, .n_done = 1), on_claimed, NULL);
+        end();
+        assert_int_equal(told.answers + (unsigned)calls, 1);
+        assert_int_equal(i < 3 ? told.status : last, STILE_UNCERTAIN);
+    }
+    assert_int_equal(mine.status, STILE_UNCERTAIN);
+    assert_int_equal(done.status, STILE_UNCERTAIN);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -432,6 +701,11 @@ int main(void)
         cmocka_unit_test(what_comes_after_a_cancel_is_handed_over),
         cmocka_unit_test(what_comes_too_late_is_handed_over),
         cmocka_unit_test(the_engine_is_told_that_nobody_waits),
+        cmocka_unit_test(adding_without_waiting),
+        cmocka_unit_test(ending_without_waiting),
+        cmocka_unit_test(inspecting_without_waiting),
+        cmocka_unit_test(async_misuse),
+        cmocka_unit_test(close_answers_the_others_too),
     };
     return cmocka_run_group_tests_name("core-jobs", tests, NULL, NULL);
 }
