@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/url.h"
 #include "support/script_wire.h"
 
 static struct script *current;
@@ -256,13 +257,6 @@ static enum stile_status open_now(struct engine *engine, const struct url *url,
     return STILE_OK;
 }
 
-static void script_open(struct engine *engine, const struct url *url)
-{
-    struct stile_error err;
-    enum stile_status status = open_now(engine, url, &err);
-    engine->events->opened(engine, status ? &err : NULL);
-}
-
 /* Records outlive the engine whose they were. */
 static void disown(struct script_engine *engine)
 {
@@ -278,12 +272,22 @@ static void disown(struct script_engine *engine)
     }
 }
 
+static void stop_opening(struct script_engine *engine)
+{
+    if (!engine->opens)
+        return;
+    engine->opens = false;
+    loop_disarm(engine->engine.loop, &engine->opening);
+    loop_unreserve(engine->engine.loop, 1);
+}
+
 static void script_close(struct engine *engine)
 {
     struct script *script = of(engine)->script;
     struct script_engine **at = &script->engines;
 
     script->closed_ns = loop_now(engine->loop);
+    stop_opening(of(engine));
     wire_close(of(engine));
     disown(of(engine));
     while (*at != of(engine))
@@ -295,6 +299,45 @@ static void script_close(struct engine *engine)
         script_free(script);
 }
 
+/* ?open=MS: so long; never; refused: soon, with an error. */
+static void answer_opening(struct timer *timer)
+{
+    struct script_engine *engine =
+        (struct script_engine *)((char *)timer - offsetof(struct script_engine, opening));
+    struct stile_error err;
+
+    stop_opening(engine);
+    if (engine->refuses) {
+        script_close(&engine->engine);
+        error_set(&err, STILE_REFUSED, 0, "the script says so");
+    }
+    engine->engine.events->opened(&engine->engine, engine->refuses ? &err : NULL);
+}
+
+static void open_later(struct script_engine *engine, const char *how)
+{
+    struct loop *loop = engine->engine.loop;
+
+    script_contract(loop_reserve(loop, 1) == 0, "there is memory for a timer");
+    engine->opens = true;
+    engine->opening.fn = answer_opening;
+    engine->refuses = strcmp(how, "refused") == 0;
+    if (strcmp(how, "never") != 0)
+        loop_arm(loop, &engine->opening, loop_now(loop) + strtoull(how, NULL, 10) * NS_PER_MS);
+}
+
+static void script_open(struct engine *engine, const struct url *url)
+{
+    struct stile_error err;
+    enum stile_status status = open_now(engine, url, &err);
+    const char *how = url && !status ? url_param(url, "open") : NULL;
+
+    if (how)
+        open_later(of(engine), how);
+    else
+        engine->events->opened(engine, status ? &err : NULL);
+}
+
 static void script_forked(struct engine *engine)
 {
     (void)engine; /* it has no file descriptors of its own */
@@ -302,7 +345,8 @@ static void script_forked(struct engine *engine)
 
 /* ---- the classes ---- */
 
-static const char *const params[] = {"ttl", "renew", "grant", "lease", "detached", "doctor", NULL};
+static const char *const params[] = {"ttl",      "renew",  "grant", "lease",
+                                     "detached", "doctor", "open",  NULL};
 
 static const struct engine_push push = {.watch = script_watch, .unwatch = script_unwatch};
 static const struct engine_detached detached = {.resume = resume, .owner = owner};

@@ -11,6 +11,8 @@ struct script_engine {
     unsigned number; /* in the order of opening */
     struct session session;
     uint64_t there_ns, back_ns; /* when the last message arrives: none overtakes another */
+    struct timer opening;       /* ?open=: answers it */
+    bool opens, refuses;        /* it has been reserved; it answers with an error */
 };
 
 /* What it keeps behind struct claim. */

@@ -64,9 +64,34 @@ static void open_and_close(struct world *w)
     stile_client_close(client);
 }
 
+static void count_opened(struct stile_client *client, enum stile_status status,
+                         const struct stile_error *err, void *data)
+{
+    (void)client;
+    (void)err;
+    expect_ok_or_nomem(status);
+    ++*(unsigned *)data;
+}
+
+static void open_async_and_close(struct world *w)
+{
+    struct stile_client *client;
+    unsigned times = 0;
+    enum stile_status status = stile_client_open_async(
+        &client, "test:?ttl=1000", STILE_CLIENT_OPTIONS(.threadless = true, .label = "a label"),
+        count_opened, &times, NULL);
+
+    (void)w;
+    expect_ok_or_nomem(status);
+    if (!status)
+        stile_client_close(client);
+    assert_int_equal(times, status ? 0 : 1);
+}
+
 static void opening(void **state)
 {
     (void)state;
+    play_both_ways(open_async_and_close, 0);
     play_both_ways(open_and_close, 0);
 }
 
