@@ -123,8 +123,8 @@ def syscalls_of_pair(bench, place, few, threads, *whose):
 
 def pair_syscalls(bench, place, few, beside, threads="-f"):
     if not shutil.which("strace"):
-        return row("syscalls of a pair", "strace is missing")
-    return row("syscalls of a pair", "%.2f" % syscalls_of_pair(bench, place, few, threads), beside)
+        return row("syscalls per pair", "strace is missing")
+    return row("syscalls per pair", "%.2f" % syscalls_of_pair(bench, place, few, threads), beside)
 
 
 def pair(bench):
@@ -134,14 +134,14 @@ def pair(bench):
     ours = [line for line in lines + crowded if not line["series"].startswith("peer")]
     switches, count = (sum(line[key] for line in ours) for key in ("switches", "pairs"))
     rows = pair_rows("acquire+release, one name", lines, "one", "peer_one")
-    rows += pair_rows("  beside 10,000 held names", crowded, "among", "peer_one")
+    rows += pair_rows("  with 10,000 other names held", crowded, "among", "peer_one")
     rows += pair_rows("  each of 10,000 in turn", crowded, "each", "peer_each")
-    rows.append(row("voluntary switches in %d pairs" % count, str(switches), must="none",
+    rows.append(row("voluntary context switches in %d pairs" % count, str(switches), must="none",
                     reached=switches == 0))
     try:
         rows.append(pair_syscalls(bench, bench.path("solo"), 1000, "flock(2) 2"))
     except NotMeasured as reason:
-        rows.append(row("syscalls of a pair", "not counted: %s" % reason))
+        rows.append(row("syscalls per pair", "not counted: %s" % reason))
     return rows, {"pair": lines + crowded}
 
 
@@ -154,7 +154,7 @@ def handover(bench):
         rows.append(row("hand-over, %s, p50" % label, time_text(ours), "futex " + time_text(limit),
                         ratio, "2 x", ratio <= 2))
         ours, limit, ratio = compare(lines, "way", "stile", "socket", "p50_ns")
-        rows.append(row("  beside a socket and epoll", time_text(ours),
+        rows.append(row("  compared with a socket and epoll", time_text(ours),
                         "socket " + time_text(limit), ratio))
         turns = [line for line in lines if line["way"] == "stile"]
         again = sum(line["again"] for line in turns)
@@ -175,7 +175,7 @@ def crowd(bench):
             ours["least_to_most"] >= 0.8),
         row("  overlaps seen", str(ours["overlaps"]), "flock(2) %d" % peer["overlaps"], None, "0",
             ours["overlaps"] == 0),
-        row("  acquisitions a second", "%.0f" % ours["per_s"], "flock(2) %.0f" % peer["per_s"],
+        row("  acquisitions per second", "%.0f" % ours["per_s"], "flock(2) %.0f" % peer["per_s"],
             ours["per_s"] / peer["per_s"]),
     ], {"crowd": found}
 
@@ -327,9 +327,9 @@ def names(bench):
     rows = [row("%d names in turn" % in_turn, "%.1f us each, file %.1f MiB" % (
                 turn["each_ns"] / 1e3, turn["file_bytes"] / 2**20), "", None, "10 MiB",
                 turn["file_bytes"] <= 10 * 2**20),
-            row("%d names held at once" % at_once, "take %.1f, give %.1f us; %.0f B each" % (
+            row("%d names held at once" % at_once, "acquire %.1f, release %.1f us; %.0f B each" % (
                 held["take_ns"] / 1e3, held["give_ns"] / 1e3, held["file_bytes"] / at_once)),
-            row("  file when all are given back", "%.1f MiB" % (held["left_bytes"] / 2**20),
+            row("  file when all are released", "%.1f MiB" % (held["left_bytes"] / 2**20),
                 "full: %.1f MiB" % (held["file_bytes"] / 2**20), None, "10 MiB",
                 held["left_bytes"] <= 10 * 2**20)]
     rows += names_open_rows(opened, 10, at_once)

@@ -1,5 +1,5 @@
-"""The figures of etcd, on servers of their own with their disks synced, beside a bare transaction and
-deletion over our own connection, and beside concurrency.Mutex of etcd's Go client."""
+"""The figures of etcd, on servers of their own with their disks synced, compared with a bare transaction and
+deletion over our own connection, and concurrency.Mutex of etcd's Go client."""
 import contextlib
 import json
 import os
@@ -67,9 +67,9 @@ def pair(bench):
     return [
         row("etcd: acquire+release, p50", time_text(ours), "Go's Mutex " + time_text(theirs), ratio,
             "1 x, aim 0.85", ratio <= 1),
-        row("  beside a bare transaction and deletion", time_text(ours),
+        row("  compared with a bare transaction and deletion", time_text(ours),
             "bare " + time_text(bare), ratio_of(rounds, "ours", "bare")),
-        row("  Go's Mutex beside its own", time_text(theirs), "Go, bare " + time_text(their_bare),
+        row("  Go's Mutex compared with Go, bare", time_text(theirs), "Go, bare " + time_text(their_bare),
             ratio_of(rounds, "go", "go_bare")),
     ], {"server_pair": {"etcd": [line for one in rounds for line in one["lines"]]}}
 
@@ -95,7 +95,7 @@ def cpu(bench):
                            "go": go("pair", 2 * few)["cpu_ns"]})
     ours, theirs = medians(rounds, "ours", "go")
     ratio = ratio_of(rounds, "ours", "go")
-    return [row("etcd: CPU of the client for a pair", time_text(ours), "Go " + time_text(theirs),
+    return [row("etcd: CPU of the client per pair", time_text(ours), "Go " + time_text(theirs),
                 ratio, "0.4 x", ratio <= 0.4)], {}
 
 
@@ -112,7 +112,7 @@ def crowd(bench):
         ratio = ratio_of(rates, "ours", "go")
         overlaps = sum(one["ours"]["overlaps"] for one in found)
         rows += [
-            row("etcd: 8 processes, a second, members: %d" % members, "%.0f" % ours,
+            row("etcd: 8 processes, per second, members: %d" % members, "%.0f" % ours,
                 "Go %.0f" % theirs, ratio, "5 x", ratio >= 5),
             row("  least / most served",
                 "%.3f" % min(one["ours"]["least_to_most"] for one in found)),
@@ -141,7 +141,7 @@ def handover(bench):
         ours, put, ratio = compare(lines, "way", "stile", "ping", "p50_ns")
         rows.append(row("etcd: hand-over%s, p50" % label, time_text(ours), "bare put "
                         + time_text(put), ratio, "%.1f x" % most, ratio <= most))
-    rows.append(row("  beside Go's Mutex, parked", time_text(ours), "Go " + time_text(theirs),
+    rows.append(row("  compared with Go's Mutex, parked", time_text(ours), "Go " + time_text(theirs),
                     ours / theirs))
     return rows, {}
 

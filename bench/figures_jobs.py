@@ -1,4 +1,4 @@
-"""Jobs: eight workers that claim and finish what is there, beside pgbench on a bare table: it deletes
+"""Jobs: eight workers that claim and finish what is there, compared with pgbench on a bare table: it deletes
 what it has locked with SKIP LOCKED, or, as a worker with a lease has to, marks it first and deletes it
 in another transaction."""
 import functools
@@ -62,14 +62,14 @@ def jobs(database, bench):
         rates = [one["per_s"] for one in found[batch]]
         ratio = statistics.median(a / b for a, b in zip(rates, peers)) if peers else None
         if peers or peers is bare:
-            rows.append(row("%s: jobs, %d workers, %d at a time, a second"
+            rows.append(row("%s: jobs, %d workers, %d at a time, per second"
                             % (database.name, WORKERS, batch), "%.0f" % statistics.median(rates),
                             "%s %.0f" % (name, statistics.median(peers)) if peers else "", ratio,
                             "%.1f x" % must if must and peers else "",
                             ratio >= must if must and peers else None))
     all_runs = [one for batch in batches for one in found[batch]]
     wrong = sum(one["lost"] + one["twice"] for one in all_runs)
-    rows.append(row("  lost or twice, of %d" % sum(one["jobs"] for one in all_runs), str(wrong), "", None,
+    rows.append(row("  lost or run twice, of %d" % sum(one["jobs"] for one in all_runs), str(wrong), "", None,
                     "0", wrong == 0))
     return rows, {}
 

@@ -1,4 +1,4 @@
-"""The figures of mysql, on a server of their own, beside bare libmariadb and MySQLdb."""
+"""The figures of mysql, on a server of their own, compared with bare libmariadb and MySQLdb."""
 import functools
 import pathlib
 import sys

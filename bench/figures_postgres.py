@@ -1,4 +1,4 @@
-"""The figures of postgres, on a server of their own, beside bare libpq and psycopg2."""
+"""The figures of postgres, on a server of their own, compared with bare libpq and psycopg2."""
 import functools
 import os
 import pathlib

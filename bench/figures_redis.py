@@ -1,4 +1,4 @@
-"""The figures of redis and redlock, on servers of their own, beside bare hiredis and redis-py."""
+"""The figures of redis and redlock, on servers of their own, compared with bare hiredis and redis-py."""
 import contextlib
 import json
 import os
@@ -57,8 +57,8 @@ def peer(bench, core, *args):
 
 def peer_row(label, ours, theirs):
     if not theirs:
-        return row("  beside redis-py's Lock", "", "redis-py is missing")
-    return row("  beside redis-py's Lock", label, "redis-py " + time_text(theirs["p50_ns"]),
+        return row("  compared with redis-py's Lock", "", "redis-py is missing")
+    return row("  compared with redis-py's Lock", label, "redis-py " + time_text(theirs["p50_ns"]),
                ours / theirs["p50_ns"])
 
 
@@ -119,9 +119,9 @@ def crowd(bench):
     return [
         row("redis: 8 processes, %.1f s: least / most served" % (for_ms / 1000),
             "%.3f" % found["least_to_most"], "", None, "0.9", found["least_to_most"] >= 0.9),
-        row("  acquisitions a second", "%.0f" % found["per_s"], "", None, "3,000",
+        row("  acquisitions per second", "%.0f" % found["per_s"], "", None, "3,000",
             found["per_s"] >= 3000),
-        row("  no hand-over", str(found["again"]), "", None, "0", found["again"] == 0),
+        row("  without a hand-over", str(found["again"]), "", None, "0", found["again"] == 0),
         row("  overlaps seen", str(found["overlaps"]), "", None, "0", found["overlaps"] == 0),
     ], {"crowd": {"stile": found}}
 
@@ -178,7 +178,7 @@ def parked(bench):
         theirs = peer(bench, 0, "pair", redis.port, 100)
     more = int(calls.group(1)) if calls else 0  # not what they call in turn
     return [
-        row("redis: a parked waiter's looks a second", "%.2f" % (more / PARKED / seconds), "",
+        row("redis: checks of a parked waiter per second", "%.2f" % (more / PARKED / seconds), "",
             None, "2", more <= 2 * PARKED * seconds),
         row("  memory of each `stile run`", "%.1f MB" % (rss / 1024),
             "redis-py %.1f MB" % (theirs["rss_kib"] / 1024) if theirs else "", None, "10 MB",
@@ -202,7 +202,7 @@ def keep(bench):
     return [
         row("redis: renewal of %d claims, TTL 10 s" % locks, "%.2f %% of a core"
             % (100 * found["cpu"]), "", None, "2 %", found["cpu"] <= 0.02 and not found["lost"]),
-        row("  commands a second", "%.1f" % (int(calls.group(1)) / seconds if calls else 0)),
+        row("  commands per second", "%.1f" % (int(calls.group(1)) / seconds if calls else 0)),
         row("  memory of the client", "%.1f MB" % (found["rss_kib"] / 1024)),
     ], {}
 
@@ -238,7 +238,7 @@ def redlock_crowd(bench):
         rows += [row("redlock: 8 processes, %s: least / most served" % mode,
                      "%.3f" % found["least_to_most"], "", None, "0.5",
                      found["least_to_most"] >= 0.5),
-                 row("  acquisitions a second", "%.0f" % found["per_s"], "", None, "500",
+                 row("  acquisitions per second", "%.0f" % found["per_s"], "", None, "500",
                      found["per_s"] >= 500),
                  row("  overlaps seen", str(found["overlaps"]), "", None, "0",
                      found["overlaps"] == 0)]

@@ -1,4 +1,4 @@
-"""What is measured alike on every database: beside its bare client library and beside a peer."""
+"""What is measured alike on every database: beside its bare client library and a peer."""
 import contextlib
 import functools
 import json
@@ -47,20 +47,20 @@ def peer(bench, database, *args, core=None):
 def peer_row(database, ours, theirs, bound=None):
     name = database.peer
     if not theirs:
-        return row("  beside " + name, "", name + " is missing")
+        return row("  compared with " + name, "", name + " is missing")
     ratio = ours / theirs["p50_ns"]
-    return row("  beside " + name, time_text(ours), name + " " + time_text(theirs["p50_ns"]),
+    return row("  compared with " + name, time_text(ours), name + " " + time_text(theirs["p50_ns"]),
                ratio, "%.1f x" % bound if bound else "", ratio <= bound if bound else None)
 
 
 def syscalls(bench, database):
     """Of the calling thread: under strace a pair takes so long that the other looks around in each."""
     if not shutil.which("strace"):
-        return row("  syscalls of a pair", "strace is missing")
+        return row("  syscalls per pair", "strace is missing")
     with server(bench, database, False) as started:
         ours, bare = (syscalls_of_pair(bench, started.url, 500, "-q", whose)
                       for whose in ("stile", database.library))
-    return row("  syscalls of a pair", "%.2f" % ours, "%s %.2f" % (database.library, bare))
+    return row("  syscalls per pair", "%.2f" % ours, "%s %.2f" % (database.library, bare))
 
 
 def pair(database, bench):
@@ -115,7 +115,7 @@ def handover(database, bench):
         at_once, ping, to_ping = compare(lines, "way", "stile", "ping", "p50_ns")
         rows.append(row("%s: hand-over, %s, p50" % (database.name, label), time_text(at_once),
                         "select 1 " + time_text(ping), to_ping))
-        what = "  to a waiter parked for %d ms, beside %s" % (PARKED_MS, database.peer)
+        what = "  to a waiter parked for %d ms, compared with %s" % (PARKED_MS, database.peer)
         if theirs is None:
             rows.append(row(what, time_text(ours), database.peer + " is missing"))
             continue
@@ -138,10 +138,10 @@ def crowds(bench, database, for_ms):
 def beside(name, ours, theirs, bound=None):
     """Acquisitions a second, median over the rounds."""
     if None in theirs:
-        return row("  beside " + name, "", name + " is missing")
+        return row("  compared with " + name, "", name + " is missing")
     ratio = statistics.median(a["per_s"] / b["per_s"] for a, b in zip(ours, theirs))
     per_s = [statistics.median(one["per_s"] for one in some) for some in (ours, theirs)]
-    return row("  acquisitions a second, beside " + name, "%.0f" % per_s[0],
+    return row("  acquisitions per second, compared with " + name, "%.0f" % per_s[0],
                "%s %.0f" % (name, per_s[1]), ratio, "%.1f x" % bound if bound else "",
                ratio >= bound if bound else None)
 
@@ -161,7 +161,7 @@ def crowd(database, bench):
         beside(database.peer, ours, found["peer"], 1.0),
         beside(library, ours, bare),
         row("  with a token", "%.0f" % counted["per_s"]),
-        row("  no hand-over, of %d" % sum(sum(one["served"]) for one in ours), str(again[0]),
+        row("  without a hand-over, of %d" % sum(sum(one["served"]) for one in ours), str(again[0]),
             "%s %d" % (library, again[1]), None, "0", again[0] == 0),
         row("  overlaps seen", str(overlaps), "", None, "0", overlaps == 0),
     ], {"crowd": {"without a token": ours[0], library: bare[0], "with a token": counted}}

@@ -1,4 +1,4 @@
-"""The figures of zookeeper, on servers of their own with their disks synced, beside the bare C client,
+"""The figures of zookeeper, on servers of their own with their disks synced, compared with the bare C client,
 kazoo's Lock and Curator's InterProcessMutex."""
 import contextlib
 import json
@@ -51,8 +51,8 @@ def peers(bench, *args):
 
 
 def peer_rows(found, ours):
-    return [row("  beside " + name, time_text(ours), "%s %s" % (name, time_text(theirs["p50_ns"])),
-                ours / theirs["p50_ns"]) if theirs else row("  beside " + name, "", name + " is missing")
+    return [row("  compared with " + name, time_text(ours), "%s %s" % (name, time_text(theirs["p50_ns"])),
+                ours / theirs["p50_ns"]) if theirs else row("  compared with " + name, "", name + " is missing")
             for name, theirs in found.items()]
 
 
@@ -85,7 +85,7 @@ def crowd_of(bench, zookeeper, name, for_ms):
 
 
 def crowd_row(label, found, name, least):
-    """Ours beside another client in the rounds in which both ran."""
+    """Ours and another client in the rounds in which both ran."""
     rate = statistics.median(one["stile"]["per_s"] for one in found)
     both = [one for one in found if one.get(name)]
     if not both:
@@ -106,9 +106,9 @@ def crowd(bench):
     ours = [one["stile"] for one in found]
     packets = statistics.median(one["packets"] for one in ours)
     return [
-        crowd_row("zookeeper: 8 processes, a second", found, "kazoo", 1.5),
-        crowd_row("  beside Curator", found, "Curator", None),
-        row("  packets for an acquisition", "%.2f" % packets, ", ".join(
+        crowd_row("zookeeper: 8 processes, per second", found, "kazoo", 1.5),
+        crowd_row("  compared with Curator", found, "Curator", None),
+        row("  packets per acquisition", "%.2f" % packets, ", ".join(
             "%s %.2f" % (name, found[0][name]["packets"]) for name in PEERS if found[0][name]),
             None, "5", round(packets, 1) <= 5),  # sessions are renewed, too
         row("  least / most served", "%.3f" % min(one["least_to_most"] for one in ours)),
@@ -119,7 +119,7 @@ def crowd(bench):
 
 def cpu_row(lines):
     ours, bare, ratio = compare(lines, "subject", "stile", "zookeeper", "mean_cpu_ns")
-    return row("  CPU of the client for a pair", time_text(ours), "C client " + time_text(bare),
+    return row("  CPU of the client per pair", time_text(ours), "C client " + time_text(bare),
                ratio)
 
 

@@ -1,15 +1,15 @@
-"""Rows as an aligned table for people."""
+"""Rows as an aligned table of text."""
 
-HEADINGS = ("", "ours", "beside it", "ratio", "must reach", "reached")
+HEADINGS = ("", "stile", "compared with", "ratio", "target", "met")
 
 
 def cells(row):
     if row["reached"] is None:
-        verdict = "not measured" if row["must"] else ""
+        met = "not measured" if row["must"] else ""
     else:
-        verdict = "yes" if row["reached"] else "NO"
+        met = "yes" if row["reached"] else "NO"
     ratio = "" if row["ratio"] is None else "%.2f" % row["ratio"]
-    return row["what"], row["ours"], row["beside"], ratio, row["must"], verdict
+    return row["what"], row["ours"], row["beside"], ratio, row["must"], met
 
 
 def render(rows):
