@@ -67,7 +67,7 @@ void doctor_put(struct doctor_draft *draft, const char *format, ...)
 typedef void doctor_report(void *data, const struct stile_finding *finding);
 
 /* To the events of a query. */
-doctor_report doctor_report_to_query;
+void doctor_report_to_query(void *query, const struct stile_finding *finding);
 
 /* Reports a finding for each rule that applies, in the order of the table. Returns their number. */
 size_t doctor_apply(const struct doctor_rule *rules, const struct doctor_facts *facts,
@@ -83,7 +83,7 @@ struct doctor_plan {
     bool (*ask)(struct doctor_visit *visit, unsigned round);
     /* Applies the rules. Sets err only if nothing could be checked. */
     void (*judge)(struct doctor_visit *visit, struct stile_error *err);
-    /* Frees what the visit has; no answer may come afterwards. Rounds may be unanswered. */
+    /* Frees what the visit has; no answer may come afterwards. Some may not have come. */
     void (*leave)(struct doctor_visit *visit);
     void (*forked)(struct doctor_visit *visit); /* in a child: closes its descriptors */
 };

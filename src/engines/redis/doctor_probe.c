@@ -10,6 +10,7 @@
 #include "engines/redis/errors.h"
 #include "engines/redis/keys.h"
 #include "engines/redis/reply.h"
+#include "engines/redis/scripts.h"
 
 /* ---- its address, and commands for redis-cli ---- */
 
@@ -97,9 +98,9 @@ char *redis_probe_cli(const struct conn_options *o, const char *flags)
     return text;
 }
 
-/* ---- requests ---- */
+/* ---- commands that scripts call ---- */
 
-/* What the scripts call. DEL comes first: it clears up behind the others. */
+/* DEL comes first: it clears up behind the others. */
 #define RIGHTS_MAX 32
 #define CHANNEL    "stile:0000000000000000"
 static const char *const rights_of_server[] = {
@@ -110,39 +111,6 @@ static const char *const rights_of_node[] = {
     "del",     "exists", "get",   "hdel",   "hget", "hmget",   "hset",   "lindex",
     "lpop",    "lpos",   "lpush", "lrange", "lrem", "pexpire", "psetex", "pttl",
     "publish", "rpush",  "scan",  "set",    "time", NULL};
-
-/* The longest remaining lease of our locks. Never scans all keys of a large server. */
-static const char lease_source[] =
-    "local c,most='0',0\n"
-    "for _=1,16 do\n"
-    "  local r=redis.call('SCAN',c,'MATCH',ARGV[1],'COUNT',256)\n"
-    "  for _,k in ipairs(r[2]) do\n"
-    "    if string.sub(k,1,1)~='{' then most=math.max(most,redis.call('PTTL',k)) end\n"
-    "  end\n"
-    "  c=r[1]\n"
-    "  if c=='0' then break end\n"
-    "end\n"
-    "return most\n";
-
-/* Which of these commands the ACL denies to scripts. Each is called in a form that changes nothing,
- * or nothing that stays: the ACL is checked before the command runs. The last key is unused.
- */
-static const char rights_source[] =
-    "local k,denied=KEYS[2],{}\n"
-    "local forms={time={},publish={'stile:0000000000000000','doctor'},scan={'0'},set={k,'','XX'},\n"
-    "  psetex={k,'0',''},pexpire={k,'1'},hget={k,'f'},hmget={k,'f'},hset={k,'f','v','g'},\n"
-    "  hdel={k,'f'},zadd={k,'NX','XX','1','m'},zrange={k,'0','0'},zrevrange={k,'0','0'},\n"
-    "  zrangebyscore={k,'0','0'},zrank={k,'m'},zrem={k,'m'},zscore={k,'m'},lindex={k,'0'},\n"
-    "  lpos={k,'x'},lrange={k,'0','0'},lrem={k,'0','x'},rpush={k,'x'},lpush={k,'x'}}\n"
-    "for _,name in ipairs(ARGV) do\n"
-    "  local r=redis.pcall(name,unpack(forms[name] or {k}))\n"
-    "  local e=type(r)=='table' and r.err or ''\n"
-    "  if string.find(e,'t run this command') or string.find(e,'permissions to run') then\n"
-    "    denied[#denied+1]=name\n"
-    "  end\n"
-    "  if denied[1]~='del' then redis.pcall('del',k) end\n"
-    "end\n"
-    "return table.concat(denied,' ')\n";
 
 /* ---- answers ---- */
 
@@ -278,7 +246,8 @@ static void ask_rights(struct probe *v)
     static const char *const suffixes[] = {"", ":doctor"};
     static const char name[] = "doctor";
     char room[KEYS_ROOM(2, PREFIX_MAX, sizeof name)];
-    struct conn_arg args[6 + RIGHTS_MAX] = {CONN_TEXT("EVAL"), CONN_TEXT(rights_source),
+    struct conn_arg args[6 + RIGHTS_MAX] = {CONN_TEXT("EVAL"),
+                                            CONN_TEXT(redis_script_doctor_rights.source),
                                             CONN_TEXT(v->shares_counter ? "3" : "2")};
     const char *const *right = v->role == PROBE_SERVER ? rights_of_server : rights_of_node;
     size_t n = 5;
@@ -299,8 +268,8 @@ static void ask_lease(struct probe *v)
         *at++ = *c;
     }
     *at++ = '*';
-    SEND(v, take_lease, NULL, CONN_TEXT("EVAL"), CONN_TEXT(lease_source), CONN_TEXT("0"),
-         {pattern, (size_t)(at - pattern)});
+    SEND(v, take_lease, NULL, CONN_TEXT("EVAL"), CONN_TEXT(redis_script_doctor_lease.source),
+         CONN_TEXT("0"), {pattern, (size_t)(at - pattern)});
 }
 
 /* ---- the subscription ---- */

@@ -92,8 +92,7 @@ bool redis_probe_is_durable(const struct probe *probe);
 /* Reports all findings of one probe. */
 void redis_rules_judge(const struct probe *probe);
 
-/* Of a rule whose commands, one a line, are for redis-cli on the server of the probe, which is the
- * data. */
-doctor_report redis_rules_report;
+/* Reports the finding of a rule whose commands, one a line, are for redis-cli on that server. */
+void redis_rules_report(void *probe, const struct stile_finding *rule);
 
 #endif

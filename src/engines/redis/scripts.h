@@ -44,6 +44,8 @@ extern const struct lua redis_script_release;
 extern const struct lua redis_script_renew;
 extern const struct lua redis_script_show;
 extern const struct lua redis_script_break;
+extern const struct lua redis_script_doctor_lease;
+extern const struct lua redis_script_doctor_rights;
 
 extern const struct lua *const redis_scripts[]; /* all of them, and NULL */
 
