@@ -166,7 +166,7 @@ static const struct doctor_rule member_rules[] = {
      .command = "etcdctl endpoint health --cluster"},
     {"cut-off", STILE_WARNING, sees_no_leader, .also = has_leader,
      .what = "it sees no leader, though others do",
-     .why = "It is cut off from the others, so the cluster has one member less.",
+     .why = "It is cut off from the others, so the cluster has one member fewer.",
      .cure = "Look at the network between the members, and at its log.", .command = STATUS},
     {"no-leader", STILE_DANGER, sees_no_leader, .unless = has_leader, .what = "it sees no leader",
      .why = "Nothing can be locked, and every holder loses its lock at its deadline.",
@@ -363,15 +363,15 @@ static const struct doctor_rule cluster_rules[] = {
      .why = "While it is down nothing can be locked, and if its disk is lost, tokens begin again.",
      .cure = "Run three members: they go on while one is down."},
     {"even", STILE_NOTE, has_even_voters, .what = VOTERS,
-     .why = "It tolerates no more failures than one member less would.",
+     .why = "It tolerates no more failures than one member fewer would.",
      .cure = "Add a member, or remove one."},
     {"members", STILE_FINE, has_odd_voters, .what = VOTERS},
     {"lease-long", STILE_WARNING, has_long_lease, .what = SHORTEST,
      .why = "A dead holder's lock lasts this long. It is one and a half election timeouts.",
-     .cure = "Set --election-timeout of all members lower."},
+     .cure = "Lower --election-timeout on all members."},
     {"lease", STILE_FINE, has_lease, .unless = has_long_lease, .what = SHORTEST},
     {"no-lease", STILE_DANGER, has_no_lease, .what = "the members grant no lease", .why = "$1",
-     .cure = "Look again in a few seconds; if it stays so, more than half of the members don't "
+     .cure = "Look again in a few seconds; if it stays so, more than half of the members cannot "
              "reach one another."},
     {0},
 };

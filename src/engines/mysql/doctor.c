@@ -119,8 +119,8 @@ static bool has_few_places(struct doctor_draft *draft, const struct doctor_facts
 
 /* ---- the rules ---- */
 
-#define AND_FILE  "and in the server's configuration file"
-#define TO_INNODB " ENGINE=InnoDB;"
+#define IN_FILE_TOO "put it into the server's configuration file, too"
+#define TO_INNODB   " ENGINE=InnoDB;"
 
 static const struct doctor_rule rules[] = {
     /* Whether anything can be locked. */
@@ -150,7 +150,7 @@ static const struct doctor_rule rules[] = {
      .what = "the tables stile_* are those of the release before this one",
      .why = "they work, but lack newer features: a retried job's token may be smaller than that of "
             "a later job with the same key",
-     .cure = "when all clients are of this release", .command = "stile setup URL"},
+     .cure = "once all clients run this release", .command = "stile setup URL"},
     {"engine", STILE_DANGER, has_some, .column = FACT_OTHER_ENGINES,
      .what = "a table stile_* is not an InnoDB table",
      .why = "a crash of the server may repeat tokens",
@@ -160,20 +160,20 @@ static const struct doctor_rule rules[] = {
                 "\nALTER TABLE stile_row_claim" TO_INNODB "\nALTER TABLE stile_job" TO_INNODB},
     {"binlog", STILE_DANGER, logs_statements, .column = FACT_STATEMENTS,
      .what = "binlog_format is STATEMENT", .why = "nothing can be granted in this mode",
-     .cure = AND_FILE, .command = "SET GLOBAL binlog_format = 'MIXED';"},
+     .cure = IN_FILE_TOO, .command = "SET GLOBAL binlog_format = 'MIXED';"},
     /* Whether tokens last. */
     {"flush", STILE_FINE, is_one, .column = FACT_FLUSH,
      .what = "commits are on disk (innodb_flush_log_at_trx_commit)"},
     {"flush", STILE_DANGER, NULL, .unless = is_one, .column = FACT_FLUSH,
      .what = "innodb_flush_log_at_trx_commit is not 1",
-     .why = "after a crash the last tokens may be repeated", .cure = AND_FILE,
+     .why = "after a crash the last tokens may be repeated", .cure = IN_FILE_TOO,
      .command = "SET GLOBAL innodb_flush_log_at_trx_commit = 1;"},
     /* Recovery rolls back what the binary log lacks, even if InnoDB has it on disk. */
     {"sync-binlog", STILE_DANGER, is_one, .column = FACT_UNSYNCED_LOG,
      .what = "the binary log is on and sync_binlog is not 1",
      .why = "after a power cut, grants that the log on disk lacks are rolled back, and their "
             "tokens are repeated",
-     .cure = AND_FILE, .command = "SET GLOBAL sync_binlog = 1;"},
+     .cure = IN_FILE_TOO, .command = "SET GLOBAL sync_binlog = 1;"},
     {"replication", STILE_WARNING, has_replicas, .what = "$1 its log",
      .why = "a failover frees all locks, and may forget the last tokens and repeat them",
      .cure = "make commits wait for a replica (semi-synchronous replication)"},

@@ -338,7 +338,7 @@ static const struct doctor_rule server_rules[] = {
     {"memory", STILE_WARNING, is_nearly_full, .what = "has used $1 of $2 MB of memory",
      .why = "Without memory it refuses new claims; holders can still renew and release.",
      .command = "CONFIG SET maxmemory $3"},
-    {"clients", STILE_WARNING, has_many_clients, .what = "has $1 clients and takes $2",
+    {"clients", STILE_WARNING, has_many_clients, .what = "has $1 clients and accepts $2",
      .why = "New clients are refused, and a holder that has to reconnect can't renew.",
      .command = "CONFIG SET maxclients $3"},
 
@@ -361,7 +361,7 @@ static const struct doctor_rule server_rules[] = {
              "never takes the node's place."},
     {"wait-replicas", STILE_WARNING, lacks_replicas,
      .what = "has $1 of the $2 replicas that wait_replicas asks for",
-     .why = "Every claim fails, since it never reaches so many.",
+     .why = "Every claim fails, since it never reaches that many.",
      .cure = "Connect the replicas again, or lower wait_replicas."},
     {"cluster-down", STILE_DANGER, is_cluster_down, .what = "reports that its Cluster is down",
      .why = "Names in slots without a node can't be locked, and with cluster-require-full-coverage "

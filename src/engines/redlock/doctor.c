@@ -71,8 +71,9 @@ static const struct doctor_rule set_rules[] = {
             "refuses that.",
      .cure = "Add independent nodes to the URL, or use redis:// for one server."},
     {"even", STILE_NOTE, are_even, .unless = are_few,
-     .what = "$1 nodes can miss no more of them than $2 could",
-     .why = "Votes are split more often by an even number.", .cure = "Use an odd number of nodes."},
+     .what = "$1 nodes tolerate no more failures than $2 would",
+     .why = "An even number of nodes splits votes more often.",
+     .cure = "Use an odd number of nodes."},
     {0},
 };
 
@@ -94,7 +95,7 @@ static bool share_a_memory(struct doctor_draft *draft, const struct doctor_facts
 static const struct doctor_rule same_rules[] = {
     {"same-server", STILE_DANGER, share_a_memory, .field = "run_id",
      .what = "are one server under two addresses", .why = ONE_MEMORY,
-     .cure = "Name each server once, and as many as there are."},
+     .cure = "Name each server once."},
     {0},
 };
 
@@ -203,7 +204,7 @@ static bool is_quiet(struct doctor_draft *draft, const struct doctor_facts *fact
 #define OTHER_GROUP "belongs to another group of nodes"
 #define OTHER_VOTES "It votes with other nodes, so it does not count here."
 #define OTHER_NEEDS                                                                                \
-    "But only if that other group no longer needs it; else name another node in the URL."
+    "Only if that other group no longer needs it; otherwise name another node in the URL."
 
 static const struct doctor_rule member_rules[] = {
     {"closed", STILE_WARNING, is_closed, .what = "its group is being given other nodes",
@@ -247,7 +248,7 @@ static bool note_group(struct doctor_draft *draft, const struct doctor_facts *fa
     return is_remembered(draft, facts);
 }
 
-#define NO_GROUP "these nodes are no group yet"
+#define NO_GROUP "these nodes are not a group yet"
 #define BEFORE                                                                                     \
     "The first client makes them one, once all of them answer; nothing can be locked before."
 

@@ -343,7 +343,7 @@ static const struct doctor_rule ensemble_rules[] = {
     {"session", STILE_FINE, has_session, .unless = has_bounded_session, .what = GIVEN},
     {"session", STILE_NOTE, has_bounded_session, .what = GIVEN, .why = "the servers bound the TTL"},
     {"no-session", STILE_DANGER, has_no_session, .what = "$1",
-     .why = "without a session nothing can be locked", .cure = "look into the servers' logs"},
+     .why = "without a session nothing can be locked", .cure = "look at the servers' logs"},
     {"session-bounds", STILE_FINE, has_bounds, .what = "sessions last from $1 to $2 ms"},
     {"session-bounds", STILE_WARNING, has_bounds, .what = "sessions last from $1 to $2 ms",
      .why = "a killed holder's lock lasts at least that long, whatever its TTL",
