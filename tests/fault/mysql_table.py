@@ -136,6 +136,22 @@ def answers_are_lost(t, server):
 
 
 @on_server(mode="table")
+def release_with_a_hold_is_killed(t, server):
+    """KILL of the session in the middle of a release: sent again, it still keeps hold_at_least"""
+    cursor = other(server)
+    held = t.start("run", "--hold-at-least", "60s", "x", "--", "sh", "-c", "echo held; read line",
+                   stdin=-1)
+    held.line()
+    cursor.execute("start transaction")
+    cursor.execute("select * from stile_counter for update")
+    held.process.stdin.close()
+    server.sql("kill " + lock_wait(server))
+    cursor.execute("commit")
+    expect(held.wait(), 1)
+    expect(t.stile("run", "--try", "x", "--", "true").returncode, 75)
+
+
+@on_server(mode="table")
 def waiter_is_woken(t, server):
     """The next waiter is woken, and only its sleep is ended"""
     cursor = other(server)
@@ -254,6 +270,6 @@ def client_clock_is_changed(t, server):
 
 
 run_tests([server_crashes, disk_is_full, session_is_killed, statement_is_killed, answers_are_lost,
-           waiter_is_woken, shared_session_is_killed, parked_waiters_only_look, waiter_is_killed,
-           deadlock_victim, row_is_locked_for_long, hostile_defaults, holder_is_stopped,
-           client_clock_is_changed])
+           release_with_a_hold_is_killed, waiter_is_woken, shared_session_is_killed,
+           parked_waiters_only_look, waiter_is_killed, deadlock_victim, row_is_locked_for_long,
+           hostile_defaults, holder_is_stopped, client_clock_is_changed])
