@@ -318,7 +318,8 @@ static bool is_final(const struct stile_error *err)
 static void answer_unfinished_release(struct stile_lock *lock, const struct stile_error *err,
                                       uint64_t now)
 {
-    bool passing = err->status == STILE_UNREACHABLE || err->status == STILE_UNCERTAIN;
+    bool passing = err->status == STILE_UNREACHABLE || err->status == STILE_UNCERTAIN ||
+                   err->status == STILE_NOMEM;
     if (lock->state == RELEASING && may_ask_again(lock))
         return;
     if (lock->state == RELEASING && !lock->outcome)

@@ -1,7 +1,7 @@
 /* A claim's states, how it holds, and how it ends: releasing, withdrawing, clearing away.
  *
- * The claim's key lives by a lease that other claims keep alive, so it would not go by itself: a
- * release that is not answered is sent again until it is. It is sent only when no other request of
+ * The claim's key lives by a lease that other claims keep alive, so it would not go by itself: core
+ * repeats a release until it is answered. It is sent only when no other request of
  * the claim is under way: two requests on one connection are executed in any order, and a claim
  * that came after its withdrawal would stay.
  *
@@ -198,13 +198,11 @@ static bool is_gone(const struct etcd_claim *claim)
     return claim->lease->state != LEASE_LIVE || claim->lease->id != claim->lease_id;
 }
 
-static void release_again(struct timer *timer)
+/* Core calls release() again. The claim stays with its lease: it must not look like a stray key. */
+static void unanswered(struct etcd_claim *claim, const struct stile_error *err)
 {
-    struct etcd_claim *claim = claim_of_timer(timer);
-    if (is_gone(claim))
-        released(claim, NULL);
-    else
-        send_release(claim);
+    struct claim *base = base_of(claim);
+    base->engine->events->released(base, err);
 }
 
 static void on_deleted(void *data, const ProtobufCMessage *message, const struct stile_error *err)
@@ -216,7 +214,7 @@ static void on_deleted(void *data, const ProtobufCMessage *message, const struct
     claim->in_flight = false;
     if (err && etcd_fault_is_temporary(err)) {
         claim->maybe_deleted = claim->maybe_deleted || err->status == STILE_UNCERTAIN;
-        etcd_claim_retry_later(claim, release_again);
+        unanswered(claim, err);
     } else if (err && err->native == FAULT_DENIED && claim->since_put) {
         claim->since_put = false; /* it goes with the lease */
         send_release(claim);
@@ -264,7 +262,7 @@ static void on_found(void *data, const ProtobufCMessage *message, const struct s
         err ? NULL : etcd_txn_range_reply((const Etcd__TxnResponse *)message, 0);
     claim->in_flight = false;
     if (err && etcd_fault_is_temporary(err)) {
-        etcd_claim_retry_later(claim, release_again);
+        unanswered(claim, err);
     } else if (err) {
         refused(claim, err);
     } else if (range && range->n_kvs > 0) {
@@ -295,7 +293,7 @@ static void send_release(struct etcd_claim *claim)
     struct stile_error err;
     etcd_claim_move(claim, RELEASING);
     if (claim->revision ? send_delete(claim, on_deleted, &err) : send_find(claim, &err))
-        etcd_claim_retry_later(claim, release_again);
+        unanswered(claim, &err);
 }
 
 bool etcd_claim_answered(struct etcd_claim *claim, const struct stile_error *err)
@@ -304,7 +302,6 @@ bool etcd_claim_answered(struct etcd_claim *claim, const struct stile_error *err
     claim->stray_request = claim->stray_request || (err && err->status == STILE_UNCERTAIN);
     if (claim->state != RELEASE_DUE)
         return true;
-    claim->tries = 0;
     send_release(claim);
     return false;
 }
@@ -333,8 +330,8 @@ void etcd_claim_release(struct engine *engine, struct claim *base)
         return;
     }
     etcd_claim_unwatch(claim);
-    claim->tries = 0;
-    if (claim->state == LEASING || claim->state == LOST)
+    if (claim->state == LEASING || claim->state == LOST ||
+        (claim->state == RELEASING && is_gone(claim)))
         released(claim, NULL);
     else if (claim->in_flight)
         etcd_claim_move(claim, RELEASE_DUE);

@@ -1,7 +1,7 @@
 /* Releasing, withdrawing and clearing away.
  *
  * A claim's node lives by a session that other claims keep alive, so it would not expire by itself:
- * a request without an answer is repeated until there is one.
+ * core repeats the release until it is answered.
  *
  * A node whose creation was not answered has no known sequence number. It is searched for by the
  * GUID in its name, behind a sync: the present server may not have heard of it yet.
@@ -134,9 +134,14 @@ static void finish(struct zk_claim *zc, const struct stile_error *err)
     claim->engine->events->released(claim, err);
 }
 
-static void on_release_timer(struct timer *timer)
+/* Something of it may still exist: core calls release() again. */
+static void fail_release(struct zk_claim *zc, int rc)
 {
-    send_release(claim_of_timer(timer));
+    struct claim *claim = core_claim(zc);
+    struct stile_error err;
+    zk_claim_move_to(zc, CLAIM_UNCERTAIN);
+    zk_error_set(&err, rc, true);
+    claim->engine->events->released(claim, &err);
 }
 
 /* The request about its record was sent before, so by now it is answered, or was lost. */
@@ -144,19 +149,9 @@ static void node_is_gone(struct zk_claim *zc, const struct stile_error *err)
 {
     zk_claim_drop_node(zc);
     if (zc->record_state != RECORD_NONE)
-        zk_claim_retry_later(zc, on_release_timer);
+        fail_release(zc, ZCONNECTIONLOSS);
     else
         finish(zc, err);
-}
-
-/* Its node may still exist: core calls release() again. */
-static void refused(struct zk_claim *zc, int rc)
-{
-    struct claim *claim = core_claim(zc);
-    struct stile_error err;
-    zk_claim_move_to(zc, CLAIM_UNCERTAIN);
-    zk_error_set(&err, rc, true);
-    claim->engine->events->released(claim, &err);
 }
 
 /* Its claims are continued by zk_queue_session_ended(). */
@@ -171,6 +166,13 @@ static bool has_nothing(const struct zk_claim *zc)
     return zc->node_state == NODE_NONE && zc->record_state == RECORD_NONE;
 }
 
+/* Once every request of the claim is answered, the release can't overtake one. */
+static void drain(struct zk_claim *zc)
+{
+    if (zc->state == CLAIM_DRAINING && zc->in_flight == 0 && !is_ending(zc))
+        send_release(zc);
+}
+
 /* ---- a node with a known path ---- */
 
 static void on_deleted(struct requester *requester, const struct reply *reply)
@@ -183,14 +185,14 @@ static void on_deleted(struct requester *requester, const struct reply *reply)
     if (zk_error_is_transient(reply->rc)) {
         if (reply->maybe)
             zc->node_state = NODE_DELETE_UNCERTAIN;
-        zk_claim_retry_later(zc, on_release_timer);
+        fail_release(zc, reply->rc);
     } else if (reply->rc == ZNONODE && zc->was_held && zc->node_state == NODE_PRESENT) {
         error_set(&err, STILE_LOST, ZNONODE, "the lock was no longer held");
         node_is_gone(zc, &err);
     } else if (reply->rc == ZOK || reply->rc == ZNONODE) {
         node_is_gone(zc, NULL);
     } else {
-        refused(zc, reply->rc);
+        fail_release(zc, reply->rc);
     }
 }
 
@@ -220,7 +222,7 @@ static void on_listing(struct zk_claim *zc, const struct jute_strings *children)
     char path[PATH_ROOM];
     zk_path_of_name(path, zk_of_claim(zc), claim->name, claim->name_len);
     if (!find_node(&zc->node, path, children, zc->guid)) {
-        zk_claim_retry_later(zc, on_release_timer);
+        fail_release(zc, ZNOMEMORY);
     } else if (zc->node) {
         zc->node_state = NODE_PRESENT;
         send_release(zc);
@@ -235,20 +237,20 @@ static void on_searched(struct requester *requester, const struct reply *reply)
     zc->in_flight--;
     if (is_ending(zc))
         return;
-    if (zk_error_is_transient(reply->rc))
-        zk_claim_retry_later(zc, on_release_timer);
-    else if (reply->rc == ZOK)
+    if (reply->rc == ZOK)
         on_listing(zc, reply->children);
     else if (reply->rc == ZNONODE)
         node_is_gone(zc, NULL);
     else
-        refused(zc, reply->rc);
+        fail_release(zc, reply->rc);
 }
 
 static void on_synced(struct requester *requester, const struct reply *reply)
 {
+    struct zk_claim *zc = claim_of_requester(requester);
     (void)reply; /* the listing behind it fails the same way */
-    claim_of_requester(requester)->in_flight--;
+    zc->in_flight--;
+    drain(zc);
 }
 
 static bool search(struct zk_claim *zc)
@@ -270,10 +272,11 @@ static void on_record_left(struct requester *requester, const struct reply *repl
     if (is_ending(zc))
         return;
     zc->record_state = zk_error_is_transient(reply->rc) ? RECORD_UNCERTAIN : RECORD_NONE;
-    if (zc->node_state != NODE_NONE)
+    drain(zc);
+    if (zc->state != CLAIM_RELEASING || zc->node_state != NODE_NONE)
         return;
     if (zc->record_state != RECORD_NONE)
-        zk_claim_retry_later(zc, on_release_timer);
+        fail_release(zc, reply->rc);
     else
         finish(zc, NULL);
 }
@@ -295,14 +298,7 @@ static void send_release(struct zk_claim *zc)
         zc->in_flight += sent;
     }
     if (!sent)
-        zk_claim_retry_later(zc, on_release_timer);
-}
-
-/* Every request of the claim is answered, so the release can't overtake one. */
-static void drained(struct zk_claim *zc)
-{
-    zc->tries = 0;
-    send_release(zc);
+        fail_release(zc, ZNOMEMORY);
 }
 
 bool zk_release_owns_reply(struct zk_claim *zc)
@@ -310,8 +306,7 @@ bool zk_release_owns_reply(struct zk_claim *zc)
     bool over = zc->state == CLAIM_UNCERTAIN || zc->state == CLAIM_DRAINING ||
                 zc->state == CLAIM_RELEASING || is_ending(zc);
     zc->in_flight--;
-    if (zc->state == CLAIM_DRAINING && zc->in_flight == 0 && !is_ending(zc))
-        drained(zc);
+    drain(zc);
     return over;
 }
 
@@ -322,7 +317,6 @@ void zk_release(struct engine *engine, struct claim *claim)
         engine->events->released(claim, NULL);
         return;
     }
-    zc->tries = 0;
     zk_claim_stop_waiting(zc);
     if (has_nothing(zc))
         finish(zc, NULL);
@@ -372,7 +366,7 @@ static void on_withdrawn(struct requester *requester, const struct reply *reply)
     if (is_ending(zc))
         return;
     if (zc->state == CLAIM_DRAINING)
-        drained(zc);
+        drain(zc);
     else if (zc->state != CLAIM_WITHDRAWING)
         return; /* it has failed meanwhile, and core is about to release it */
     else if (reply->rc == ZOK || reply->rc == ZNONODE)
