@@ -326,8 +326,9 @@ static void answer_unfinished_release(struct stile_lock *lock, const struct stil
         lock_set_reason(lock, err); /* else our reason for withdrawing comes first */
     if (passing && now < patience_ends(lock))
         return;
+    enum stile_status status = passing ? STILE_UNREACHABLE : err->status;
     if (lock->state == RELEASING)
-        lock_complete(lock, lock->outcome ? lock->outcome : err->status, lock->reason);
+        lock_complete(lock, lock->outcome ? lock->outcome : status, lock->reason);
     lock->given_up = true;
 }
 
@@ -532,9 +533,9 @@ static void end_of_wait(struct stile_lock *lock, bool in_engine)
 
 void lock_give_up(struct stile_lock *lock)
 {
-    const struct stile_error *why = lock->reason ? lock->reason : &no_answer;
     lock->given_up = true;
-    lock_complete(lock, lock->outcome ? lock->outcome : why->status, why);
+    lock_complete(lock, lock->outcome ? lock->outcome : STILE_UNREACHABLE,
+                  lock->reason ? lock->reason : &no_answer);
 }
 
 static void send_request(struct stile_lock *lock)
