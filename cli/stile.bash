@@ -9,7 +9,7 @@ _stile_options() {
         grep -oE -- '--[a-z-]*'
 }
 
-# Names that are held or waited for. Not those with a blank: the table can't tell where they end.
+# Names that are held or waited for. Not those with a blank: the table does not show where they end.
 _stile_names() {
     "$@" 2>/dev/null | sed -n '2,$s/^\([^ ]*\)  .*/\1/p'
 }

@@ -335,7 +335,7 @@ static int not_granted(const struct warden *w, const struct grant *grant, enum s
         return ours(w, say_failure("run", status, &grant->err));
     const char *name = stile_lock_name(w->locks[grant->taken]);
     if (!(w->options->given & OPT_QUIET))
-        say("%s: %s; see who has it with: stile show %s", name, stile_status_text(status), name);
+        say("%s: %s; see its holder with: stile show %s", name, stile_status_text(status), name);
     return ours(w, EXIT_NOT_ACQUIRED);
 }
 

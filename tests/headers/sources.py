@@ -212,6 +212,31 @@ def nothing_is_left_to_do_later():
             assert not left, (path, left)
 
 
+# The phrases that DESIGN's English rules name and that no correct sentence needs. "who" stands only
+# behind a person.
+PERSON = r"(?:user|administrator|anyone|someone|everyone|reader|developer|operator|author)s?"
+SLIPS = re.compile(r"\bthe own\b|\bany ?more\b|\bwhat who\b|\bhow-manieth\b"
+                   r"|(?<![-\w\"'(])(?:(?P<person>\b%s,? )|\b)who(?:ever)?\b(?=[ ,])" % PERSON, re.I)
+PROSE = ".c", ".h", ".py", ".lua", ".sql", ".md", ".1", ".3", ".patch", ".pml", ".build"
+EXEMPT = "docs/style.md", "docs/internals.md", "tests/headers/sources.py"  # they quote, or are quoted
+
+
+def slips_in(text):
+    """Comments are read without their line breaks and stars."""
+    flat = re.sub(r"\s*\n\s*(?:\*(?!/)|//|#|--)?\s*", " ", text)
+    return [match.group() for match in SLIPS.finditer(flat) if not match["person"]]
+
+
+def prose_has_named_subjects():
+    assert slips_in("/* Woken is\n * who waits. */") and slips_in("it was not ours any\n * more")
+    assert slips_in("Who waits, polls") and slips_in("the own key")
+    assert not slips_in("an administrator\n * who may, and anyone who reads; whose turn it is")
+    for folder in "src", "cli", "include", "man", "docs", "tests", "bench", "sim", "examples":
+        for path in files(folder, *PROSE):
+            if path not in EXEMPT and not path.startswith("tests/headers/0.1.0/"):
+                assert not slips_in(read(path)), "%s: %s" % (path, slips_in(read(path)))
+
+
 def layout_is_clang_format_s():
     if not shutil.which("clang-format"):
         raise Skip("clang-format is not installed")
@@ -237,5 +262,6 @@ sys.exit(run_cases([
     every_mutant_applies,
     functions_are_short,
     nothing_is_left_to_do_later,
+    prose_has_named_subjects,
     layout_is_clang_format_s,
 ]))

@@ -8,7 +8,7 @@
 
 /* What a request was answered with. */
 struct heard {
-    unsigned times, order; /* order: the how-manieth answer of all it was */
+    unsigned times, order; /* order: its number among all answers */
     int type;              /* of the reply; 0: none */
     long long integer;
     size_t elements;

@@ -34,7 +34,7 @@
 #define ETCD_TIMERS      4
 #define OLDEST_MINOR     4 /* of version 3: watches with ids of our own, transactions over ranges */
 
-/* ---- who we are, for `show` ---- */
+/* ---- the client, as `show` prints it ---- */
 
 static void introduce(struct etcd *etcd)
 {

@@ -146,8 +146,8 @@ static enum stile_status check_owner(const struct stat *st, const char *path,
     if (st->st_uid != geteuid() && st->st_uid != 0)
         return error_set(
             err, STILE_REFUSED, 0,
-            "%s belongs to user %u, who could change it at any time; it must be yours or root's",
-            path, (unsigned)st->st_uid);
+            "%s belongs to user %u and could change at any time; it must be yours or root's", path,
+            (unsigned)st->st_uid);
     if (st->st_mode & S_IWOTH)
         return error_set(err, STILE_REFUSED, 0,
                          "all users can write to %s: chmod o-w, or use another directory", path);

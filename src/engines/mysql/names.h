@@ -1,7 +1,7 @@
 /* The key under which a name is locked.
  *
  * MySQL takes 64 bytes and ignores case; MariaDB takes 192 and compares bytes. A name that the
- * server can tell from all others is its own key, so that a plain GET_LOCK('name') takes the
+ * server can distinguish from all others is its own key, so that a plain GET_LOCK('name') takes the
  * same lock. The key of any other name is a readable prefix, '#' and 40 digits of its SHA-256;
  * and so is that of a name that looks like such a key. */
 #ifndef STILE_MYSQL_NAMES_H

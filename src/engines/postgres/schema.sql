@@ -224,7 +224,7 @@ begin
     end loop;
 end $$;
 
--- As stile.granted(), for a caller whose place in the queue is p_ticket, or who has none. "n":
+-- As stile.granted(), for a caller whose place in the queue is p_ticket, or NULL. "n":
 -- others come first, and the lock was released. " w" after a grant: others wait.
 create or replace function stile.grant(
     p_name text, p_key bigint, p_sub smallint, p_shared boolean, p_hold_ms bigint,

@@ -123,7 +123,7 @@ static void drop_token_caps(struct engine *engine)
     engine->caps.token_is = "none";
     engine->caps.condition =
         "most nodes neither forget nor stop, and clocks do not jump; without a fence a late "
-        "holder can't be told from the present one";
+        "holder cannot be distinguished from the present one";
 }
 
 /* The nodes that open() did not wait for. */
