@@ -1,4 +1,6 @@
 /* Async calls, with our thread and without it: in an event loop of the program's own. */
+#include <string.h>
+
 #include "contract.h"
 
 struct answer {
@@ -178,6 +180,93 @@ static void test_threadless_blocking_calls(void **state)
     peer_expect(holder, "released");
 }
 
+/* ---- inspecting without a thread ---- */
+
+struct query {
+    int dones, infos;
+    size_t holders;
+    enum stile_status status;
+};
+
+static int on_info(const struct stile_info *info, void *data)
+{
+    struct query *q = data;
+    q->infos++;
+    q->holders = info->holders;
+    return 0;
+}
+
+static void on_query_done(struct stile_client *client, enum stile_status status,
+                          const struct stile_error *err, void *data)
+{
+    struct query *q = data;
+    (void)client;
+    q->dones += (status != STILE_OK) == (err != NULL) ? 1 : 100;
+    q->status = status;
+}
+
+static void loop_until_held(struct stile_client *client, const struct query *watch, size_t holders)
+{
+    int64_t until = now_ms() + PATIENCE_MS;
+    while ((!watch->infos || watch->holders != holders) && now_ms() < until) {
+        assert_true(readable(stile_client_fd(client), PATIENCE_MS));
+        check_ok(stile_client_dispatch(client));
+    }
+    assert_int_equal(watch->holders, holders);
+}
+
+static void test_loop_inspects(void **state)
+{
+    struct scene *s = *state;
+    struct query *q = scene_memory(s, 4 * sizeof *q), *list = q, *show = q + 1, *watch = q + 2,
+                 *take = q + 3;
+    struct stile_client *client = threadless(s);
+    struct peer *peer = peer_start(s, s->name, NULL);
+    uint64_t number;
+    check_ok(stile_watch_async(&number, client, s->name, -1, on_info, on_query_done, watch, &why));
+    loop_until_held(client, watch, 0);
+    peer_acquire(peer);
+    loop_until_held(client, watch, 1);
+    check_ok(stile_list_async(client, s->name, on_info, on_query_done, list, &why));
+    assert_int_equal(list->dones, 0); /* never from inside the call itself */
+    loop_until(client, &list->dones);
+    assert_int_equal(list->infos, 1);
+    check_ok(stile_show_async(client, s->name, on_info, on_query_done, show, &why));
+    loop_until(client, &show->dones);
+    assert_int_equal(show->holders, 1);
+    peer_release(peer);
+    loop_until_held(client, watch, 0);
+    check_ok(stile_break_async(client, s->name, 0, on_query_done, take, &why));
+    loop_until(client, &take->dones);
+    check_status(STILE_CONFLICT, take->status);
+    check_ok(stile_watch_cancel(client, number));
+    loop_until(client, &watch->dones);
+    check_status(STILE_CANCELLED, watch->status);
+}
+
+/* The engine takes back what it has begun, and each call is answered once. */
+static void test_close_ends_queries_under_way(void **state)
+{
+    struct scene *s = *state;
+    struct query *q = scene_memory(s, 4 * sizeof *q);
+    for (int turns = 0; turns < 4; turns++) {
+        struct stile_client *client = NULL;
+        memset(q, 0, 4 * sizeof *q);
+        check_ok(
+            stile_client_open(&client, suite.url, STILE_CLIENT_OPTIONS(.threadless = true), &why));
+        check_ok(stile_list_async(client, s->name, on_info, on_query_done, &q[0], &why));
+        check_ok(stile_show_async(client, s->name, on_info, on_query_done, &q[1], &why));
+        check_ok(stile_break_async(client, s->name, 0, on_query_done, &q[2], &why));
+        check_ok(stile_watch_async(NULL, client, s->name, -1, on_info, on_query_done, &q[3], &why));
+        for (int i = 0; i < turns && readable(stile_client_fd(client), PATIENCE_MS); i++)
+            check_ok(stile_client_dispatch(client));
+        stile_client_close(client);
+        for (int i = 0; i < 4; i++)
+            assert_int_equal(q[i].dones, 1);
+        check_status(STILE_CANCELLED, q[3].status);
+    }
+}
+
 /* ---- with the background thread ---- */
 
 static void test_async_with_our_thread(void **state)
@@ -254,6 +343,8 @@ SUITE_PART(events,
     SCENE_TEST(test_loop_keeps_its_lease),
     SCENE_TEST(test_loop_sleeps_when_nothing_happens),
     SCENE_TEST(test_threadless_blocking_calls),
+    SCENE_TEST(test_loop_inspects),
+    SCENE_TEST(test_close_ends_queries_under_way),
     SCENE_TEST(test_async_with_our_thread),
     SCENE_TEST(test_callbacks_may_call_us))
 /* clang-format on */
