@@ -6,8 +6,6 @@
 #include <string.h>
 
 #define FIRST_CAP 1024
-/* An empty buffer that has grown beyond this served a burst, and is freed. */
-#define KEEP_CAP 65536
 
 /* Not realloc(): the old memory could not be wiped. */
 static int grow(struct buffer *b, size_t n)
@@ -28,31 +26,14 @@ static int grow(struct buffer *b, size_t n)
     return 0;
 }
 
-int buffer_put(struct buffer *b, const void *bytes, size_t n)
+int buffer_make_room(struct buffer *b, size_t n)
 {
-    if (n == 0)
-        return 0;
-    if (n > b->cap - b->end && b->head > 0) {
+    if (b->head > 0) {
         memmove(b->bytes, buffer_at(b), buffer_len(b));
         b->end -= b->head;
         b->head = 0;
     }
-    if (n > b->cap - b->end && grow(b, n))
-        return ENOMEM;
-    memcpy(b->bytes + b->end, bytes, n);
-    b->end += n;
-    return 0;
-}
-
-void buffer_drop(struct buffer *b, size_t n)
-{
-    b->head += n;
-    if (b->head < b->end)
-        return;
-    if (b->cap > KEEP_CAP)
-        buffer_free(b);
-    else
-        b->head = b->end = 0;
+    return n > b->cap - b->end ? grow(b, n) : 0;
 }
 
 void buffer_free(struct buffer *b)

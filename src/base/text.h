@@ -5,7 +5,16 @@
 #include <stddef.h>
 
 /* Lower-case, NUL-terminated: out has room for 2 * n + 1. */
-void hex_encode(char *out, const void *bytes, size_t n);
+static inline void hex_encode(char *out, const void *bytes, size_t n)
+{
+    static const char digits[] = "0123456789abcdef";
+    const unsigned char *from = bytes;
+    for (size_t i = 0; i < n; i++) {
+        *out++ = digits[from[i] >> 4];
+        *out++ = digits[from[i] & 15];
+    }
+    *out = '\0';
+}
 
 /* The bytes of a text with its NUL; 0 for NULL. */
 size_t text_size(const char *text);

@@ -75,7 +75,7 @@ void admission_close(struct stile_client *client)
 bool admission_enter(struct stile_lock *lock, enum admission_queue queue)
 {
     struct admission *admission = of(lock);
-    if (limit(lock->client) == 0 || lock->admission == IN_FLIGHT)
+    if (lock->admission == IN_FLIGHT)
         return true; /* a claim that is being withdrawn keeps its place */
     if (admission->in_flight >= limit(lock->client) || admission->first[queue]) {
         append(lock, queue);
@@ -89,8 +89,6 @@ bool admission_enter(struct stile_lock *lock, enum admission_queue queue)
 void admission_leave(struct stile_lock *lock)
 {
     struct admission *admission = of(lock);
-    if (lock->admission == NO_REQUEST)
-        return;
     if (lock->admission == IN_QUEUE) {
         unlink_request(lock);
         return;

@@ -29,9 +29,10 @@ struct admission {
 /* Nothing is admitted after this: the engine is about to be closed. */
 void admission_close(struct stile_client *client);
 
-/* True: send the request now. False: admission_next() returns it when its turn has come. */
+/* For classes with in_flight only. True: send the request now. False: admission_next() returns it
+ * when its turn has come. */
 bool admission_enter(struct stile_lock *lock, enum admission_queue queue);
-/* Its request is answered, or no longer wanted. Harmless if there is none. */
+/* Its request is answered, or no longer wanted. */
 void admission_leave(struct stile_lock *lock);
 /* The next request that may be sent, from now on in flight; NULL: none may. */
 struct stile_lock *admission_next(struct stile_client *client);

@@ -134,4 +134,22 @@ void lock_unknown(struct claim *claim);
 void lock_lost(struct claim *claim, const struct stile_error *err);
 void lock_session_lost(struct engine *engine, const void *session, const struct stile_error *err);
 
+/* ---- what the user learns ---- */
+
+/* Answers the call that is under way, if there is one. reason NULL: the status says it all. */
+void lock_complete(struct stile_lock *lock, enum stile_status status,
+                   const struct stile_error *reason);
+void lock_report_loss(struct stile_lock *lock);
+/* After the lock was freed, or acquired again, its user wants no report of an earlier loss. */
+void lock_cancel_loss_report(struct stile_lock *lock);
+
+/* Sets lock->reason until the call is answered; NULL clears it. */
+void lock_set_reason(struct stile_lock *lock, const struct stile_error *err);
+void lock_clear_reason(struct stile_lock *lock);
+
+/* Take it off its client's list and free it; the second, if the engine and all callbacks are done
+ * with a handle that its user has freed. */
+void lock_destroy(struct stile_lock *lock);
+void lock_destroy_if_done(struct stile_lock *lock);
+
 #endif

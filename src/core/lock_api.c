@@ -8,7 +8,6 @@
 #include "base/name.h"
 #include "base/options.h"
 #include "base/text.h"
-#include "core/completion.h"
 #include "core/lock.h"
 
 /* ---- making one ---- */

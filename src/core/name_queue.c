@@ -62,19 +62,11 @@ static void grow(struct name_queues *queues)
     queues->n_buckets = bigger.n_buckets;
 }
 
-static bool needs_no_queue(const struct stile_lock *lock)
-{
-    const struct engine_class *class = lock->client->engine->class;
-    return class->apart || (class->apart_sharing && lock->claim->mode != STILE_EXCLUSIVE);
-}
-
 bool name_queue_enter(struct stile_lock *lock)
 {
     struct name_queues *queues = &lock->client->name_queues;
     lock->queue_next = lock->queue_before = NULL;
     lock->queue_last = lock;
-    if (needs_no_queue(lock))
-        return true;
     struct stile_lock **at = find_head(queues, lock);
     if (!*at) {
         lock->queue_link = NULL;
@@ -93,8 +85,6 @@ bool name_queue_enter(struct stile_lock *lock)
 struct stile_lock *name_queue_leave(struct stile_lock *lock)
 {
     struct name_queues *queues = &lock->client->name_queues;
-    if (needs_no_queue(lock))
-        return NULL;
     struct stile_lock **at = find_head(queues, lock), *next = lock->queue_next;
     if (*at != lock) {
         lock->queue_before->queue_next = next;

@@ -18,6 +18,7 @@ struct name_queues {
 int name_queues_init(struct name_queues *queues); /* 0 or ENOMEM */
 void name_queues_fini(struct name_queues *queues);
 
+/* For engines that need it only. */
 bool name_queue_enter(struct stile_lock *lock);               /* true: it is at the head */
 struct stile_lock *name_queue_leave(struct stile_lock *lock); /* the new head, or NULL */
 

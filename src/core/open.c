@@ -6,7 +6,6 @@
 #include "base/container.h"
 #include "base/options.h"
 #include "base/url.h"
-#include "core/completion.h"
 #include "core/events.h"
 #include "core/inspect.h"
 #include "core/job_call.h"

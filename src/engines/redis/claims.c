@@ -325,8 +325,7 @@ void redis_claims_claim(struct engine *engine, struct claim *base)
 {
     struct redis_claim *claim = redis_claim_of(base);
     struct stile_error err;
-    int rc =
-        redis_identity_draw_owner(claim->leased.owner, redis_of(engine)->channel, engine->loop);
+    int rc = redis_owner_draw(claim->leased.owner, redis_of(engine)->channel, engine->loop);
     if (rc) {
         error_errno(&err, STILE_REFUSED, rc, "drawing an owner value");
         engine->events->failed(base, &err);

@@ -27,19 +27,9 @@ int redis_identity_new(char channel[CHANNEL_MAX], char info[INFO_MAX], const str
     return rc;
 }
 
-int redis_identity_draw_owner(char owner[OWNER_LEN + 1], const char *channel, struct loop *loop)
-{
-    unsigned char random[(OWNER_LEN - SESSION_LEN) / 2];
-    int rc = loop_random(loop, random, sizeof random);
-    memcpy(owner, channel + strlen("stile:"), SESSION_LEN);
-    hex_encode(owner + SESSION_LEN, random, sizeof random);
-    return rc;
-}
-
 /* ---- the client record ---- */
 
-#define RECORD_MS UINT64_C(3000000)      /* 50 minutes more than any claim needs it */
-#define SPARE_NS  (10 * 60 * NS_PER_SEC) /* it is stored again when less than this is left */
+#define RECORD_MS UINT64_C(3000000) /* 50 minutes more than any claim needs it */
 
 static void on_described(void *data, const redisReply *reply, const struct stile_error *err)
 {
@@ -66,23 +56,17 @@ static size_t slot_of_claim(const struct redis *redis, const struct claim *claim
     return redis->cluster ? redis_route_slot(redis, claim->name, claim->name_len) : 0;
 }
 
-static uint64_t claim_ns(const struct claim *claim)
-{
-    uint64_t lease = claim->ttl_ns + claim->delay_ns;
-    return lease > claim->hold_ns ? lease : claim->hold_ns;
-}
-
 static void send(struct redis *redis, const struct conn_arg *args, size_t n)
 {
     redis_node_send(redis_route_to_key(redis, &args[1]), args, n, on_described, redis, NULL);
 }
 
-void redis_identity_publish(struct redis *redis, const struct claim *claim)
+void redis_identity_store(struct redis *redis, const struct claim *claim)
 {
-    uint64_t now_ns = loop_now(redis->engine.loop), need_ns = claim_ns(claim);
+    uint64_t now_ns = loop_now(redis->engine.loop), need_ns = redis_identity_needed_ns(claim);
     size_t slot = slot_of_claim(redis, claim);
     char key[CLIENT_KEY], ms[NUMBER_MAX];
-    if (now_ns + need_ns + SPARE_NS < redis->described_ns[slot])
+    if (redis->cluster && redis_identity_lasts(redis, claim, slot))
         return;
     write_key(key, redis, slot, own_session(redis));
     redis_number_write(ms, need_ns / NS_PER_MS + RECORD_MS);
@@ -97,7 +81,7 @@ void redis_identity_extend(struct redis *redis, struct redis_claim *claim)
     const struct claim *base = base_of(claim);
     char key[CLIENT_KEY], ms[NUMBER_MAX];
     write_key(key, redis, slot_of_claim(redis, base), claim->leased.owner);
-    redis_number_write(ms, claim_ns(base) / NS_PER_MS + RECORD_MS);
+    redis_number_write(ms, redis_identity_needed_ns(base) / NS_PER_MS + RECORD_MS);
     struct conn_arg args[] = {CONN_TEXT("PEXPIRE"), CONN_TEXT(key), CONN_TEXT(ms)};
     send(redis, args, 3);
 }

@@ -13,8 +13,4 @@
  * command". 0 or an errno value. */
 int redis_identity_new(char channel[CHANNEL_MAX], char info[INFO_MAX], const struct engine *engine);
 
-/* The session's digits, then 24 of its own: a new one for each claim, so that a late
- * request of an earlier claim can never touch a later one. 0 or an errno value. */
-int redis_identity_draw_owner(char owner[OWNER_LEN + 1], const char *channel, struct loop *loop);
-
 #endif

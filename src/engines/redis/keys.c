@@ -2,6 +2,7 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "engines/redis/keys.h"
 #include "engines/redis/redis.h"
 
@@ -256,4 +257,15 @@ bool redis_claim_take_mode(struct claim *claim, const char *letter)
         }
     }
     return false;
+}
+
+/* ---- owner values ---- */
+
+int redis_owner_draw(char owner[OWNER_LEN + 1], const char *channel, struct loop *loop)
+{
+    unsigned char random[(OWNER_LEN - SESSION_LEN) / 2];
+    int rc = loop_random(loop, random, sizeof random);
+    memcpy(owner, channel + strlen("stile:"), SESSION_LEN);
+    hex_encode(owner + SESSION_LEN, random, sizeof random);
+    return rc;
 }

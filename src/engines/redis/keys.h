@@ -2,9 +2,11 @@
 #ifndef STILE_REDIS_KEYS_H
 #define STILE_REDIS_KEYS_H
 
-#include "engines/redis/connection.h"
 #include <stddef.h>
 #include <stdint.h>
+
+#include "engines/redis/connection.h"
+#include "engines/redis/identity.h"
 
 /* Ends the part of a key that names a lock. */
 #define KEY_MARK "\x1f"
@@ -27,5 +29,9 @@ uint16_t redis_slot_of(const char *key, size_t len);
 /* Letters and digits that hash to this slot. */
 #define SLOT_TEXT 3
 void redis_slot_text(char text[SLOT_TEXT], uint16_t slot);
+
+/* The session's digits, then 24 of its own: a new one for each claim, so that a late
+ * request of an earlier claim can never touch a later one. 0 or an errno value. */
+int redis_owner_draw(char owner[OWNER_LEN + 1], const char *channel, struct loop *loop);
 
 #endif

@@ -13,8 +13,8 @@
  *
  *     scripts/                        the steps, in Lua
  *     claims.c, renew.c, replicas.c   the life of a claim
- *     connection.c, resp.c, node.c    one connection, one server
- *     route.c, sentinel.c, cluster.c  which server has a name
+ *     connection.c, resp.c            one connection
+ *     topology.c, sentinel.c          the servers, and which of them has a name
  *     keys.c, identity.c, address.c   keys, owner values, the URL
  *     inspect.c                       list, show, watch, break
  *     doctor_probe.c, doctor_rules.c  is this server fit for locks?
@@ -25,11 +25,11 @@
 
 #include "base/container.h"
 #include "engines/redis/address.h"
-#include "engines/redis/cluster.h"
 #include "engines/redis/doctor_probe.h"
 #include "engines/redis/errors.h"
 #include "engines/redis/redis.h"
 #include "engines/redis/sentinel.h"
+#include "engines/redis/topology.h"
 
 /* A claim may have to wait twice as long (replicas.c) while its lease runs. */
 #define WAIT_MAX_MS 2500
@@ -455,6 +455,11 @@ static void names_moved(struct redis *redis)
     look_soon(redis);
 }
 
+static void connect_to_primary(struct node *home)
+{
+    redis_node_connect(home, NULL);
+}
+
 static const struct node_events node_events = {
     .up = node_up,
     .subscribed = redis_claims_look_again,
@@ -463,6 +468,7 @@ static const struct node_events node_events = {
     .answers = redis_route_answers,
     .moved = names_moved,
     .gave_up = look_soon,
+    .named = connect_to_primary,
 };
 
 static void redis_open(struct engine *engine, const struct url *url)

@@ -10,8 +10,8 @@
 #include "engines/redis/identity.h"
 #include "engines/redis/keys.h"
 #include "engines/redis/reply.h"
-#include "engines/redis/route.h"
 #include "engines/redis/scripts.h"
+#include "engines/redis/topology.h"
 
 #define SHARED_ROOM 32 /* for a key that all names share */
 
@@ -180,7 +180,31 @@ enum stile_status redis_identity_init(struct redis *redis, struct stile_error *e
 void redis_identity_free(struct redis *redis);
 /* Stores the client record, so that list and show can name the client of this claim for as long as
  * the claim lasts and some time more. */
-void redis_identity_publish(struct redis *redis, const struct claim *claim);
+/* Stores it for the claim's slot, if it is not there for long enough. */
+void redis_identity_store(struct redis *redis, const struct claim *claim);
+
+/* The record is stored again when less than this is left. */
+#define IDENTITY_SPARE_NS (10 * 60 * NS_PER_SEC)
+
+/* How long the claim can last. */
+static inline uint64_t redis_identity_needed_ns(const struct claim *claim)
+{
+    uint64_t lease_ns = claim->ttl_ns + claim->delay_ns;
+    return lease_ns > claim->hold_ns ? lease_ns : claim->hold_ns;
+}
+
+static inline bool redis_identity_lasts(const struct redis *redis, const struct claim *claim,
+                                        size_t slot)
+{
+    return loop_now(redis->engine.loop) + redis_identity_needed_ns(claim) + IDENTITY_SPARE_NS <
+           redis->described_ns[slot];
+}
+
+static inline void redis_identity_publish(struct redis *redis, const struct claim *claim)
+{
+    if (redis->cluster || !redis_identity_lasts(redis, claim, 0))
+        redis_identity_store(redis, claim);
+}
 /* Extends the record of the session that acquired a resumed claim. */
 void redis_identity_extend(struct redis *redis, struct redis_claim *claim);
 

@@ -69,7 +69,7 @@ static bool named(struct sentinel *s, const char *host, const char *digits)
     if (!same)
         move_to(home, host, (uint16_t)port);
     if (!home->conn)
-        redis_node_connect(home, NULL);
+        s->redis->node_events->named(home);
     return true;
 }
 

@@ -10,7 +10,7 @@
 #define STILE_REDIS_SENTINEL_H
 
 #include "base/url.h"
-#include "engines/redis/node.h"
+#include "engines/redis/topology.h"
 
 #define SENTINEL_PORT 26379
 

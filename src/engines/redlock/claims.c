@@ -204,8 +204,8 @@ static bool draw(struct redlock_claim *claim)
 {
     struct claim *base = redlock_base(claim);
     struct stile_error err;
-    int rc = redis_identity_draw_owner(claim->leased.owner, redlock_of_claim(claim)->channel,
-                                       base->engine->loop);
+    int rc =
+        redis_owner_draw(claim->leased.owner, redlock_of_claim(claim)->channel, base->engine->loop);
     if (!rc)
         return true;
     error_errno(&err, STILE_REFUSED, rc, "drawing an owner value");

@@ -1,9 +1,11 @@
-/* One server, and what happens on the connections to it. */
-#ifndef STILE_REDIS_NODE_H
-#define STILE_REDIS_NODE_H
+/* The servers, and which of them keeps a name: the only one, the primary that the Sentinels name,
+ * or the node of a Cluster that has the name's slot. */
+#ifndef STILE_REDIS_TOPOLOGY_H
+#define STILE_REDIS_TOPOLOGY_H
 
 #include "engines/redis/connection.h"
 
+struct cluster;
 struct redis;
 struct redis_claim;
 
@@ -53,7 +55,49 @@ struct node_events {
     /* As conn_events.answers. */
     bool (*answers)(struct node *node, struct request *request, const redisReply *reply);
     void (*moved)(struct redis *redis);   /* names may be on other nodes than before */
+    void (*named)(struct node *home);     /* the Sentinels did; it has no connection yet */
     void (*gave_up)(struct redis *redis); /* all Sentinels, or nodes of the Cluster, were asked */
 };
+
+/* ---- a Cluster ---- */
+
+/* Redis Cluster: which node has which slots, and how requests follow keys that move.
+ *
+ * The table is read when the engine is opened, and again when a node redirects us (MOVED), is
+ * lost, or reports that the cluster is down; never more than a few times a second, however many
+ * replies do. A redirected request is handed to the other node. While a slot moves, the keys of a
+ * name may be on two nodes: its requests are sent again until their deadline. */
+
+/* Begins to ask redis->home for the table. */
+enum stile_status redis_cluster_new(struct cluster **cluster, struct redis *redis,
+                                    struct stile_error *err);
+void redis_cluster_free(struct cluster *cluster); /* and its nodes, but for redis->home */
+
+bool redis_cluster_is_loaded(const struct cluster *cluster);
+/* OK: go on waiting. Else all nodes were asked. */
+enum stile_status redis_cluster_gave_up(const struct cluster *cluster, struct stile_error *err);
+
+/* ---- the way to a name ---- */
+
+/* For struct node_events. */
+void redis_route_down(struct node *node, const struct stile_error *why);
+bool redis_route_answers(struct node *node, struct request *request, const redisReply *reply);
+
+/* Never NULL, but a request there may still fail. */
+struct node *redis_route_to_key(struct redis *redis, const struct conn_arg *key);
+struct node *redis_route_to(struct redis *redis, const char *name, size_t name_len);
+
+uint16_t redis_route_slot(const struct redis *redis, const char *name, size_t name_len);
+/* Iterates over the nodes that have names. node NULL: returns the first; NULL: no more. */
+struct node *redis_route_next(struct redis *redis, const struct node *node);
+
+/* Subscribes on the name's own node, if that is not done yet: the script that grants to a waiter
+ * sees only the subscribers of its own node. */
+enum stile_status redis_route_listen(struct redis *redis, const char *name, size_t name_len,
+                                     struct stile_error *err);
+
+/* redis_conn_forget() on all nodes. */
+void redis_route_forget(struct redis *redis, const void *data);
+void redis_route_forked(struct redis *redis);
 
 #endif
