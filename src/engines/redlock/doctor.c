@@ -14,7 +14,7 @@ struct visit {
     struct survey survey;
     struct node_visit {
         struct visit *visit;
-        struct probe vitals;
+        struct probe probe;
         long long quiet_ms; /* until then it takes no claims, on its clock */
     } nodes[NODES_MAX];
 };
@@ -42,9 +42,9 @@ static const char *address_of(const struct doctor_facts *facts, unsigned i)
     return facts->redlock->nodes[i].address;
 }
 
-static const struct probe *vitals_of(const struct doctor_facts *facts)
+static const struct probe *probe_of(const struct doctor_facts *facts)
 {
-    return &facts->nodes[facts->i].vitals;
+    return &facts->nodes[facts->i].probe;
 }
 
 /* ---- the set of nodes ---- */
@@ -83,8 +83,8 @@ static const struct doctor_rule set_rules[] = {
 static bool share_a_memory(struct doctor_draft *draft, const struct doctor_facts *facts)
 {
     const char *one, *other, *name = draft->rule->field;
-    size_t len = redis_probe_field(&one, vitals_of(facts), name);
-    return len > 0 && len == redis_probe_field(&other, &facts->nodes[facts->other].vitals, name) &&
+    size_t len = redis_probe_field(&one, probe_of(facts), name);
+    return len > 0 && len == redis_probe_field(&other, &facts->nodes[facts->other].probe, name) &&
            memcmp(one, other, len) == 0;
 }
 
@@ -111,12 +111,12 @@ static const struct doctor_rule replica_rules[] = {
 static bool is_down(struct doctor_draft *draft, const struct doctor_facts *facts)
 {
     const char *where = address_of(facts, facts->i);
-    const char *message = vitals_of(facts)->info_error.message;
+    const char *message = probe_of(facts)->info_error.message;
     size_t len = strlen(where);
     if (strncmp(message, where, len) == 0 && strncmp(message + len, ": ", 2) == 0)
         message += len + 2;
     doctor_put(draft, "%.200s", message);
-    return !redis_probe_is_up(vitals_of(facts));
+    return !redis_probe_is_up(probe_of(facts));
 }
 
 DOCTOR_WHEN(is_majority_up, facts->up >= facts->redlock->majority)
@@ -134,10 +134,10 @@ static const struct doctor_rule down_rules[] = {
 
 static bool has_clock_apart(struct doctor_draft *draft, const struct doctor_facts *facts)
 {
-    long long off_ms = vitals_of(facts)->ahead_ms - facts->median_ms;
+    long long off_ms = probe_of(facts)->ahead_ms - facts->median_ms;
     doctor_put(draft, "%.1f", (double)llabs(off_ms) / 1000);
     doctor_put(draft, "%s", off_ms > 0 ? "ahead of" : "behind");
-    return vitals_of(facts)->clock.known && llabs(off_ms) >= CLOCK_APART_MS;
+    return probe_of(facts)->clock.known && llabs(off_ms) >= CLOCK_APART_MS;
 }
 
 static const struct doctor_rule clock_rules[] = {
@@ -159,7 +159,7 @@ static const char *group_of(const struct doctor_facts *facts)
 static bool is_silent(struct doctor_draft *draft, const struct doctor_facts *facts)
 {
     doctor_put(draft, "%.200s", facts->redlock->nodes[facts->i].error.message);
-    return !facts->survey->records[facts->i].answered && redis_probe_is_up(vitals_of(facts));
+    return !facts->survey->records[facts->i].answered && redis_probe_is_up(probe_of(facts));
 }
 
 /* For redis-cli on that node. */
@@ -181,7 +181,7 @@ static bool has_forgotten(struct doctor_draft *draft, const struct doctor_facts 
 
 static bool is_foreign(struct doctor_draft *draft, const struct doctor_facts *facts)
 {
-    const char *cli = vitals_of(facts)->cli;
+    const char *cli = probe_of(facts)->cli;
     char id[GROUP_ID + 1];
     uint32_t epoch;
     doctor_put(draft, "%s", cli ? cli : "redis-cli");
@@ -194,9 +194,9 @@ DOCTOR_WHEN(is_remembered, facts->share >= facts->redlock->majority)
 
 static bool is_quiet(struct doctor_draft *draft, const struct doctor_facts *facts)
 {
-    long long left_ms = facts->nodes[facts->i].quiet_ms - redis_probe_now_ms(vitals_of(facts));
+    long long left_ms = facts->nodes[facts->i].quiet_ms - redis_probe_now_ms(probe_of(facts));
     doctor_put(draft, "%lld", (left_ms + 999) / 1000);
-    return vitals_of(facts)->clock.known && left_ms > 0;
+    return probe_of(facts)->clock.known && left_ms > 0;
 }
 
 #define ADOPT       "stile doctor --adopt URL"
@@ -278,8 +278,8 @@ static long long median_ahead(const struct visit *visit)
     long long ahead[NODES_MAX] = {0};
     unsigned n = 0;
     for (unsigned i = 0; i < visit->survey.redlock->n; i++)
-        if (visit->nodes[i].vitals.clock.known)
-            ahead[n++] = visit->nodes[i].vitals.ahead_ms;
+        if (visit->nodes[i].probe.clock.known)
+            ahead[n++] = visit->nodes[i].probe.ahead_ms;
     qsort(ahead, n, sizeof *ahead, by_size);
     return ahead[n / 2];
 }
@@ -291,7 +291,7 @@ static struct doctor_facts add_up(const struct visit *visit)
                                  .nodes = visit->nodes,
                                  .median_ms = median_ahead(visit)};
     for (unsigned i = 0; i < facts.redlock->n; i++) {
-        facts.up += redis_probe_is_up(&visit->nodes[i].vitals);
+        facts.up += redis_probe_is_up(&visit->nodes[i].probe);
         facts.on_record += visit->survey.records[i].answered;
     }
     facts.share = redlock_survey_majority(facts.survey, facts.id, &facts.epoch);
@@ -322,7 +322,7 @@ static void judge_group(struct doctor_facts facts, struct visit *visit)
     struct query *query = visit->base.query;
     for (facts.i = 0; facts.i < facts.redlock->n; facts.i++) {
         const char *where = address_of(&facts, facts.i);
-        doctor_apply(key_rules, &facts, where, redis_rules_report, &visit->nodes[facts.i].vitals);
+        doctor_apply(key_rules, &facts, where, redis_rules_report, &visit->nodes[facts.i].probe);
         if (visit->survey.records[facts.i].answered && facts.share > 0)
             apply(member_rules, &facts, where, query);
     }
@@ -338,7 +338,7 @@ static void visit_judge(struct doctor_visit *base, struct stile_error *err)
         return;
     }
     for (facts.i = 0; facts.i < facts.redlock->n; facts.i++) {
-        struct probe *v = &visit->nodes[facts.i].vitals;
+        struct probe *v = &visit->nodes[facts.i].probe;
         long long longest_ms = (long long)visit->survey.records[facts.i].longest_ms;
         v->lease_ms = longest_ms > v->lease_ms ? longest_ms : v->lease_ms;
         if (!apply(down_rules, &facts, v->where, base->query))
@@ -367,12 +367,12 @@ static void prepare(struct visit *visit, struct redlock *redlock, unsigned i)
     struct node *node = &redlock->nodes[i];
     struct conn_arg quiet[] = {CONN_TEXT("HGET"), CONN_TEXT(NODE_KEY), CONN_TEXT("quiet")};
     one->visit = visit;
-    one->vitals = (struct probe){.visit = &visit->base,
-                                 .role = redlock->fenced ? PROBE_FENCED_NODE : PROBE_PLAIN_NODE,
-                                 .conn = node->requests,
-                                 .where = node->address,
-                                 .cli = node->cli,
-                                 .prefix = redlock->prefix};
+    one->probe = (struct probe){.visit = &visit->base,
+                                .role = redlock->fenced ? PROBE_FENCED_NODE : PROBE_PLAIN_NODE,
+                                .conn = node->requests,
+                                .where = node->address,
+                                .cli = node->cli,
+                                .prefix = redlock->prefix};
     if (!redis_conn_send(node->requests, quiet, 3, on_quiet, one, NULL))
         doctor_asked(&visit->base);
 }
@@ -395,7 +395,7 @@ static bool visit_ask(struct doctor_visit *base, unsigned round)
     for (unsigned i = 0; i < redlock->n; i++) {
         if (round == 0)
             prepare(visit, redlock, i);
-        redis_probe_ask(&visit->nodes[i].vitals, round);
+        redis_probe_ask(&visit->nodes[i].probe, round);
     }
     return round < PROBE_ROUNDS;
 }
@@ -406,7 +406,7 @@ static void visit_leave(struct doctor_visit *base)
     struct redlock *redlock = visit->survey.redlock;
     redlock_survey_stop(&visit->survey);
     for (unsigned i = 0; i < redlock->n; i++) {
-        redis_probe_free(&visit->nodes[i].vitals);
+        redis_probe_free(&visit->nodes[i].probe);
         redis_conn_forget(redlock->nodes[i].requests, &visit->nodes[i]);
     }
 }
@@ -414,7 +414,7 @@ static void visit_leave(struct doctor_visit *base)
 static void visit_forked(struct doctor_visit *base)
 {
     for (unsigned i = 0; i < visit_of(base)->survey.redlock->n; i++)
-        redis_probe_forked(&visit_of(base)->nodes[i].vitals);
+        redis_probe_forked(&visit_of(base)->nodes[i].probe);
 }
 
 void redlock_examine(struct engine *engine, struct query *query)
