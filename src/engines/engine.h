@@ -266,7 +266,7 @@ struct engine_class {
     const char *const *params; /* its URL parameters, NULL-terminated; others are refused */
     struct stile_caps caps;
     bool apart;         /* the engine keeps several claims of one client on one name apart; unset:
-                         * core lets one at a time through (turn.c), since the engine would take the
+                         * core lets one at a time through (name_queue.c), since the engine would take the
                          * second for the first */
     bool apart_sharing; /* the same for shared claims and slots: only exclusive claims take turns */
     size_t in_flight;   /* how many claims and releases may be unanswered at once (admission.h);
