@@ -59,7 +59,7 @@ static void on_ended(struct h2_call *call)
 {
     struct stile_error err = {.status = STILE_OK};
     must(!call->h2 && strlen(call->words) < H2_WORDS_MAX);
-    must((etcd_fault_explain(call, &err) == STILE_OK) == (call->status == 0));
+    must((etcd_error_explain(call, &err) == STILE_OK) == (call->status == 0));
     ended++;
     must(ended <= 2);
 }

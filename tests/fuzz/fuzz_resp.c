@@ -39,7 +39,7 @@ static void look_at(const redisReply *reply)
     add(&sum, reply, 0);
     must(sum.elements <= RESP_ELEMENTS_MAX && sum.bytes <= RESP_REPLY_MAX);
     must(redis_error_explain(reply, &err) == err.status);
-    must((redis_error_of(reply) == FAULT_NONE) == (err.status == STILE_OK));
+    must((redis_error_of(reply) == REDIS_ERROR_NONE) == (err.status == STILE_OK));
 }
 
 static enum resp_step take_all(struct resp *resp)

@@ -96,7 +96,7 @@ void kit_hear(void *data, const redisReply *reply, const struct stile_error *err
     heard->type = reply ? reply->type : 0;
     heard->integer = reply ? reply->integer : 0;
     heard->elements = reply && reply->type == REDIS_REPLY_ARRAY ? reply->elements : 0;
-    heard->fault = reply ? redis_error_of(reply) : FAULT_NONE;
+    heard->fault = reply ? redis_error_of(reply) : REDIS_ERROR_NONE;
     if (reply && reply->str)
         snprintf(heard->text, sizeof heard->text, "%s", reply->str);
     if (err)

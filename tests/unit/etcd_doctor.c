@@ -163,9 +163,9 @@ static void alarms_and_leases(void **state)
     check(&cluster, "corrupt", STILE_DANGER, "", "disagree");
     assert_null(find(&cluster, "alarms"));
     cluster.lease_seconds = 0;
-    error_set(&cluster.lease_error, STILE_REFUSED, FAULT_NO_SPACE, "full");
+    error_set(&cluster.lease_error, STILE_REFUSED, ETCD_ERROR_NO_SPACE, "full");
     assert_null(find(&cluster, "no-lease")); /* the alarm shows it */
-    error_set(&cluster.lease_error, STILE_UNCERTAIN, FAULT_TIMED_OUT, "no answer in time");
+    error_set(&cluster.lease_error, STILE_UNCERTAIN, ETCD_ERROR_TIMED_OUT, "no answer in time");
     check(&cluster, "no-lease", STILE_DANGER, "", "no answer in time");
     cluster.lease_seconds = 15;
     check(&cluster, "lease-long", STILE_WARNING, "", "shortest lease is 15 s");

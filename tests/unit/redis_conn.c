@@ -187,7 +187,7 @@ static void errors_come_with_their_meaning_and_words(void **state)
     fake_say(&server, "-MOVED 3999 127.0.0.1:6381\r\n");
     run_until(kit.loop, a.times);
     assert_int_equal(a.type, REDIS_REPLY_ERROR);
-    assert_int_equal(a.fault, FAULT_MOVED);
+    assert_int_equal(a.fault, REDIS_ERROR_MOVED);
     assert_string_equal(a.text, "MOVED 3999 127.0.0.1:6381");
     assert_status(a.err.status, UNREACHABLE);
     assert_true(error_has(&a.err, "127.0.0.1:6381"));

@@ -94,7 +94,7 @@ static void who_forgets_for_ever_is_not_asked_for_ever(void **state)
     fake_say(&server, NOSCRIPT);
     run_until(kit.loop, a.times);
     assert_status(a.err.status, UNREACHABLE);
-    assert_int_equal(a.fault, FAULT_NO_SCRIPT);
+    assert_int_equal(a.fault, REDIS_ERROR_NO_SCRIPT);
 }
 
 static void forgotten_and_broken_was_not_executed(void **state)

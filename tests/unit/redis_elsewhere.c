@@ -46,7 +46,7 @@ static bool on_answer(struct conn *conn, struct request *request, const redisRep
 {
     struct stile_error err;
 
-    if (conn != first || redis_error_of(reply) != FAULT_MOVED)
+    if (conn != first || redis_error_of(reply) != REDIS_ERROR_MOVED)
         return false;
     taken++;
     error_set(&err, STILE_UNREACHABLE, 0, "no further");
@@ -331,7 +331,7 @@ static void what_is_under_way_is_answered_before_it_is_left(void **state)
     assert_status(a.err.status, UNREACHABLE);
     assert_status(b.err.status, UNREACHABLE);
     assert_int_equal(c.integer, 3);
-    assert_int_equal(why.native, FAULT_READ_ONLY);
+    assert_int_equal(why.native, REDIS_ERROR_READ_ONLY);
     greet_with(MASTER);
     run_until(kit.loop, up == 2);
     loop_prepare(kit.loop);
@@ -356,7 +356,7 @@ static void a_primary_is_looked_for_until_it_is_found(void **state)
     for (unsigned i = 2; i < 5; i++) {
         greet_with(SLAVE);
         run_until(kit.loop, down == i);
-        assert_int_equal(why.native, FAULT_READ_ONLY);
+        assert_int_equal(why.native, REDIS_ERROR_READ_ONLY);
     }
     greet_with(MASTER);
     run_until(kit.loop, up == 2);
@@ -391,7 +391,7 @@ static void a_doubt_while_it_is_greeted_counts(void **state)
     loop_prepare(kit.loop);
     fake_accept(&here);
     fake_hear(&here, SETNAME);
-    error_set(&doubt, STILE_UNREACHABLE, FAULT_READ_ONLY, "a replica");
+    error_set(&doubt, STILE_UNREACHABLE, REDIS_ERROR_READ_ONLY, "a replica");
     redis_conn_reconnect(first, &doubt);
     fake_say(&here, "+OK\r\n");
     run_until(kit.loop, down == 1);

@@ -21,73 +21,76 @@ static const struct recorded {
     enum stile_status status;
 } recorded[] = {
     /* the way that passes */
-    {SIX_STOPPED "-NOREPLICAS Not enough good replicas to write.", FAULT_NO_REPLICAS,
+    {SIX_STOPPED "-NOREPLICAS Not enough good replicas to write.", REDIS_ERROR_NO_REPLICAS,
      STILE_UNREACHABLE},
-    {"NOREPLICAS Not enough good replicas to write." SEVEN, FAULT_NO_REPLICAS, STILE_UNREACHABLE},
-    {"NOREPLICAS Not enough good replicas to write.", FAULT_NO_REPLICAS, STILE_UNREACHABLE},
-    {SIX_STOPPED "-READONLY You can't write against a read only replica.", FAULT_READ_ONLY,
+    {"NOREPLICAS Not enough good replicas to write." SEVEN, REDIS_ERROR_NO_REPLICAS,
+     STILE_UNREACHABLE},
+    {"NOREPLICAS Not enough good replicas to write.", REDIS_ERROR_NO_REPLICAS, STILE_UNREACHABLE},
+    {SIX_STOPPED "-READONLY You can't write against a read only replica.", REDIS_ERROR_READ_ONLY,
      STILE_UNREACHABLE},
     {"ERR Error running script (call to d8f2fad9f8e86a53d2a6ebd960b33c4972cacc37): "
      "@user_script:2: -READONLY You can't write against a read only replica.",
-     FAULT_READ_ONLY, STILE_UNREACHABLE},
-    {"READONLY You can't write against a read only replica." SEVEN, FAULT_READ_ONLY,
+     REDIS_ERROR_READ_ONLY, STILE_UNREACHABLE},
+    {"READONLY You can't write against a read only replica." SEVEN, REDIS_ERROR_READ_ONLY,
      STILE_UNREACHABLE},
     {"MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
-     FAULT_MASTER_DOWN, STILE_UNREACHABLE},
-    {"LOADING Redis is loading the dataset in memory", FAULT_LOADING, STILE_UNREACHABLE},
-    {"LOADING Valkey is loading the dataset in memory", FAULT_LOADING, STILE_UNREACHABLE},
+     REDIS_ERROR_MASTER_DOWN, STILE_UNREACHABLE},
+    {"LOADING Redis is loading the dataset in memory", REDIS_ERROR_LOADING, STILE_UNREACHABLE},
+    {"LOADING Valkey is loading the dataset in memory", REDIS_ERROR_LOADING, STILE_UNREACHABLE},
     {"BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
-     FAULT_BUSY, STILE_UNREACHABLE},
+     REDIS_ERROR_BUSY, STILE_UNREACHABLE},
     {"BUSY Valkey is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
-     FAULT_BUSY, STILE_UNREACHABLE},
+     REDIS_ERROR_BUSY, STILE_UNREACHABLE},
     {"UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)",
-     FAULT_DEMOTED, STILE_UNREACHABLE},
+     REDIS_ERROR_DEMOTED, STILE_UNREACHABLE},
     {"ERR WAIT cannot be used with replica instances. Please also note that since Redis 4.0 if a "
      "replica is configured to be writable (which is not the default) writes to replicas are just "
      "local and are not propagated.",
-     FAULT_DEMOTED, STILE_UNREACHABLE},
-    {SIX_FAILED "Script killed by user with SCRIPT KILL...", FAULT_KILLED, STILE_UNREACHABLE},
-    {"ERR Script killed by user with SCRIPT KILL..." SEVEN, FAULT_KILLED, STILE_UNREACHABLE},
+     REDIS_ERROR_DEMOTED, STILE_UNREACHABLE},
+    {SIX_FAILED "Script killed by user with SCRIPT KILL...", REDIS_ERROR_KILLED, STILE_UNREACHABLE},
+    {"ERR Script killed by user with SCRIPT KILL..." SEVEN, REDIS_ERROR_KILLED, STILE_UNREACHABLE},
     /* what somebody has to do something about */
     {SIX_FAILED "WRONGTYPE Operation against a key holding the wrong kind of value",
-     FAULT_WRONG_TYPE, STILE_REFUSED},
-    {"WRONGTYPE Operation against a key holding the wrong kind of value" SEVEN, FAULT_WRONG_TYPE,
+     REDIS_ERROR_WRONG_TYPE, STILE_REFUSED},
+    {"WRONGTYPE Operation against a key holding the wrong kind of value" SEVEN,
+     REDIS_ERROR_WRONG_TYPE, STILE_REFUSED},
+    {SIX_STOPPED "-OOM command not allowed when used memory > 'maxmemory'.", REDIS_ERROR_OOM,
      STILE_REFUSED},
-    {SIX_STOPPED "-OOM command not allowed when used memory > 'maxmemory'.", FAULT_OOM,
+    {"OOM command not allowed when used memory > 'maxmemory'." SEVEN, REDIS_ERROR_OOM,
      STILE_REFUSED},
-    {"OOM command not allowed when used memory > 'maxmemory'." SEVEN, FAULT_OOM, STILE_REFUSED},
     {SIX_STOPPED "-MISCONF Redis is configured to save RDB snapshots, but it is currently not able "
                  "to persist on disk.",
-     FAULT_MISCONF, STILE_REFUSED},
+     REDIS_ERROR_MISCONF, STILE_REFUSED},
     /* what the user may not do */
     {SIX_STOPPED "The user executing the script can't run this command or subcommand",
-     FAULT_NO_PERMISSION, STILE_REFUSED},
+     REDIS_ERROR_NO_PERMISSION, STILE_REFUSED},
     {SIX_STOPPED "The user executing the script can't access at least one of the keys mentioned in "
                  "the command arguments",
-     FAULT_NO_PERMISSION, STILE_REFUSED},
+     REDIS_ERROR_NO_PERMISSION, STILE_REFUSED},
     {SIX_STOPPED "The user executing the script can't publish to the channel mentioned in the "
                  "command",
-     FAULT_NO_PERMISSION, STILE_REFUSED},
+     REDIS_ERROR_NO_PERMISSION, STILE_REFUSED},
     {"ERR The user executing the script can't run this command or subcommand" SEVEN,
-     FAULT_NO_PERMISSION, STILE_REFUSED},
+     REDIS_ERROR_NO_PERMISSION, STILE_REFUSED},
     {"ERR ACL failure in script: User u has no permissions to run the 'set' command" SEVEN,
-     FAULT_NO_PERMISSION, STILE_REFUSED},
-    {"ERR ACL failure in script: No permissions to access a key" SEVEN, FAULT_NO_PERMISSION,
+     REDIS_ERROR_NO_PERMISSION, STILE_REFUSED},
+    {"ERR ACL failure in script: No permissions to access a key" SEVEN, REDIS_ERROR_NO_PERMISSION,
      STILE_REFUSED},
     {"NOPERM this user has no permissions to run the 'info' command or its subcommand",
-     FAULT_NO_PERMISSION, STILE_REFUSED},
-    {"NOPERM User u has no permissions to run the 'info' command", FAULT_NO_PERMISSION,
+     REDIS_ERROR_NO_PERMISSION, STILE_REFUSED},
+    {"NOPERM User u has no permissions to run the 'info' command", REDIS_ERROR_NO_PERMISSION,
      STILE_REFUSED},
     /* what the server does not have */
-    {SIX_STOPPED "Unknown Redis command called from Lua script", FAULT_UNKNOWN_COMMAND,
+    {SIX_STOPPED "Unknown Redis command called from Lua script", REDIS_ERROR_UNKNOWN_COMMAND,
      STILE_UNSUPPORTED},
-    {"ERR Unknown Redis command called from script" SEVEN, FAULT_UNKNOWN_COMMAND,
+    {"ERR Unknown Redis command called from script" SEVEN, REDIS_ERROR_UNKNOWN_COMMAND,
      STILE_UNSUPPORTED},
-    {"ERR Unknown command called from script" SEVEN, FAULT_UNKNOWN_COMMAND, STILE_UNSUPPORTED},
+    {"ERR Unknown command called from script" SEVEN, REDIS_ERROR_UNKNOWN_COMMAND,
+     STILE_UNSUPPORTED},
     /* what nobody can name */
-    {SIX_FAILED "user_script:1: attempt to perform arithmetic on a nil value", FAULT_OTHER,
+    {SIX_FAILED "user_script:1: attempt to perform arithmetic on a nil value", REDIS_ERROR_OTHER,
      STILE_REFUSED},
-    {"ERR user_script:1: attempt to perform arithmetic on a nil value" SEVEN, FAULT_OTHER,
+    {"ERR user_script:1: attempt to perform arithmetic on a nil value" SEVEN, REDIS_ERROR_OTHER,
      STILE_REFUSED},
 };
 
@@ -132,7 +135,7 @@ static void what_stands_inside_a_text_is_no_code(void **state)
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         redisReply reply = error_of(texts[i]);
         struct stile_error err;
-        assert_int_equal(redis_error_of(&reply), FAULT_OTHER);
+        assert_int_equal(redis_error_of(&reply), REDIS_ERROR_OTHER);
         assert_int_equal(redis_error_explain(&reply, &err), STILE_REFUSED);
     }
 }
@@ -140,11 +143,11 @@ static void what_stands_inside_a_text_is_no_code(void **state)
 static void replicas_are_recognised(void **state)
 {
     (void)state;
-    assert_true(redis_error_is_replica(FAULT_READ_ONLY));
-    assert_true(redis_error_is_replica(FAULT_MASTER_DOWN));
-    assert_true(redis_error_is_replica(FAULT_DEMOTED));
-    assert_false(redis_error_is_replica(FAULT_NO_REPLICAS));
-    assert_false(redis_error_is_replica(FAULT_NONE));
+    assert_true(redis_error_is_replica(REDIS_ERROR_READ_ONLY));
+    assert_true(redis_error_is_replica(REDIS_ERROR_MASTER_DOWN));
+    assert_true(redis_error_is_replica(REDIS_ERROR_DEMOTED));
+    assert_false(redis_error_is_replica(REDIS_ERROR_NO_REPLICAS));
+    assert_false(redis_error_is_replica(REDIS_ERROR_NONE));
 }
 
 int main(void)

@@ -180,7 +180,7 @@ static void a_user_may_what_its_acl_says(void **state)
     expect_ok("SET a 1");
     kit_eval(&a, &kit_one, "k");
     run_until(kit.loop, a.times);
-    assert_int_equal(a.fault, FAULT_NO_PERMISSION);
+    assert_int_equal(a.fault, REDIS_ERROR_NO_PERMISSION);
     assert_true(has(&a.err, "eval"));
     assert_status(redis_conn_subscribe(kit.conn, "x", 1, NULL), OK);
     run_until(kit.loop, kit.down);
@@ -220,11 +220,11 @@ static void wrong_types_and_unknown_commands(void **state)
     (void)state;
     kit_connect_up();
     expect_ok("LPUSH list x");
-    expect_fault("GET list", FAULT_WRONG_TYPE, STILE_REFUSED);
-    expect_fault("FROB a", FAULT_UNKNOWN_COMMAND, STILE_UNSUPPORTED);
+    expect_fault("GET list", REDIS_ERROR_WRONG_TYPE, STILE_REFUSED);
+    expect_fault("FROB a", REDIS_ERROR_UNKNOWN_COMMAND, STILE_UNSUPPORTED);
     kit_eval(&a, &kit_get, "list");
     run_until(kit.loop, a.times);
-    assert_int_equal(a.fault, FAULT_WRONG_TYPE);
+    assert_int_equal(a.fault, REDIS_ERROR_WRONG_TYPE);
 }
 
 static void out_of_memory(void **state)
@@ -232,7 +232,7 @@ static void out_of_memory(void **state)
     (void)state;
     kit_connect_up();
     expect_ok("CONFIG SET maxmemory 1");
-    expect_fault("SET a 1", FAULT_OOM, STILE_REFUSED);
+    expect_fault("SET a 1", REDIS_ERROR_OOM, STILE_REFUSED);
 }
 
 static void a_replica_takes_no_writes(void **state)
@@ -243,9 +243,9 @@ static void a_replica_takes_no_writes(void **state)
     kit_connect_up();
     snprintf(words, sizeof words, "REPLICAOF 127.0.0.1 %u", free_port());
     expect_ok(words);
-    expect_fault("SET a 1", FAULT_READ_ONLY, STILE_UNREACHABLE);
+    expect_fault("SET a 1", REDIS_ERROR_READ_ONLY, STILE_UNREACHABLE);
     run_until(kit.loop, kit.down >= 2); /* left, and not taken for a primary again */
-    assert_int_equal(kit.why.native, FAULT_READ_ONLY);
+    assert_int_equal(kit.why.native, REDIS_ERROR_READ_ONLY);
     assert_false(redis_conn_is_up(kit.conn));
 }
 
@@ -258,7 +258,7 @@ static void a_replica_without_its_primary_is_left_as_well(void **state)
     snprintf(words, sizeof words, "REPLICAOF 127.0.0.1 %u", free_port());
     expect_ok(words);
     expect_ok("CONFIG SET replica-serve-stale-data no");
-    expect_fault("GET a", FAULT_MASTER_DOWN, STILE_UNREACHABLE);
+    expect_fault("GET a", REDIS_ERROR_MASTER_DOWN, STILE_UNREACHABLE);
     run_until(kit.loop, kit.down >= 2);
     assert_false(redis_conn_is_up(kit.conn));
 }
@@ -268,7 +268,7 @@ static void too_few_replicas(void **state)
     (void)state;
     kit_connect_up();
     expect_ok("CONFIG SET min-replicas-to-write 1");
-    expect_fault("SET a 1", FAULT_NO_REPLICAS, STILE_UNREACHABLE);
+    expect_fault("SET a 1", REDIS_ERROR_NO_REPLICAS, STILE_UNREACHABLE);
 }
 
 static void a_server_that_is_full(void **state)
@@ -304,7 +304,7 @@ static void a_slow_script_makes_it_busy(void **state)
     do
         kit_ask_and_wait(&ping, "GET a");
     while (!ping.err.status);
-    assert_int_equal(ping.fault, FAULT_BUSY);
+    assert_int_equal(ping.fault, REDIS_ERROR_BUSY);
     assert_status(ping.err.status, UNREACHABLE);
     expect_ok("SCRIPT KILL");
     run_until(kit.loop, slow.times);
@@ -324,14 +324,14 @@ static void a_cluster_sends_elsewhere_or_is_down(void **state)
 {
     (void)state;
     kit_connect_up();
-    expect_fault("GET a", FAULT_CLUSTER_DOWN, STILE_UNREACHABLE);
+    expect_fault("GET a", REDIS_ERROR_CLUSTER_DOWN, STILE_UNREACHABLE);
     expect_ok("CLUSTER ADDSLOTSRANGE 0 16383");
     struct heard a;
     do
         kit_ask_and_wait(&a, "GET a");
-    while (a.fault == FAULT_CLUSTER_DOWN); /* until its next look around */
+    while (a.fault == REDIS_ERROR_CLUSTER_DOWN); /* until its next look around */
     assert_status(a.err.status, OK);
-    expect_fault("MGET a b", FAULT_CROSS_SLOT, STILE_REFUSED);
+    expect_fault("MGET a b", REDIS_ERROR_CROSS_SLOT, STILE_REFUSED);
     expect_ok("SET a 1");
     kit.options.db = 1;
     redis_conn_free(kit.conn);

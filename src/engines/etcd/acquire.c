@@ -59,7 +59,7 @@ static void retry(struct timer *timer)
 
 static void retry_or_fail(struct etcd_claim *claim, const struct stile_error *err)
 {
-    if (etcd_fault_is_temporary(err) && base_of(claim)->wait)
+    if (etcd_error_is_temporary(err) && base_of(claim)->wait)
         etcd_claim_retry_later(claim, retry);
     else
         etcd_claim_fail(claim, err);
@@ -358,9 +358,9 @@ static void take_page(struct etcd_claim *claim, const Etcd__RangeResponse *page,
 
 static void look_failed(struct etcd_claim *claim, const struct stile_error *err)
 {
-    if (err->native == FAULT_TOO_LONG && etcd_queue_scan_less(claim)) {
+    if (err->native == ETCD_ERROR_TOO_LONG && etcd_queue_scan_less(claim)) {
         send_look(claim);
-    } else if (err->native == FAULT_TOO_LONG && !claim->scan) {
+    } else if (err->native == ETCD_ERROR_TOO_LONG && !claim->scan) {
         claim->read_all = true;
         look(claim);
     } else {
@@ -547,7 +547,7 @@ static void on_claimed(void *data, const ProtobufCMessage *message, const struct
     struct etcd_claim *claim = data;
     if (!etcd_claim_answered(claim, err))
         return;
-    if (err && err->native == FAULT_NO_LEASE && claim->tries++ < TRIES_MAX)
+    if (err && err->native == ETCD_ERROR_NO_LEASE && claim->tries++ < TRIES_MAX)
         lease_is_gone(claim);
     else if (err)
         etcd_claim_fail(claim, err);

@@ -142,7 +142,7 @@ static void explain_denied(struct etcd_claim *claim, struct stile_error *err)
     const struct claim *base = base_of(claim);
     struct key name;
     etcd_key_of_name(&name, etcd_of_claim(claim), base->name, base->name_len);
-    error_set(err, STILE_REFUSED, FAULT_DENIED,
+    error_set(err, STILE_REFUSED, ETCD_ERROR_DENIED,
               "the roles of this user do not allow it: `etcdctl role grant-permission ROLE "
               "--prefix=true readwrite '%.*s'` does",
               (int)name.len, (const char *)name.bytes);
@@ -153,7 +153,7 @@ void etcd_claim_fail(struct etcd_claim *claim, const struct stile_error *err)
 {
     struct claim *base = base_of(claim);
     struct stile_error why = *err;
-    if (why.native == FAULT_DENIED)
+    if (why.native == ETCD_ERROR_DENIED)
         explain_denied(claim, &why);
     if (why.status == STILE_LOST || claim->revision)
         why.status = STILE_UNCERTAIN;
@@ -212,10 +212,10 @@ static void on_deleted(void *data, const ProtobufCMessage *message, const struct
     const Etcd__TxnResponse *answer = (const Etcd__TxnResponse *)message;
     struct stile_error lost;
     claim->in_flight = false;
-    if (err && etcd_fault_is_temporary(err)) {
+    if (err && etcd_error_is_temporary(err)) {
         claim->maybe_deleted = claim->maybe_deleted || err->status == STILE_UNCERTAIN;
         unanswered(claim, err);
-    } else if (err && err->native == FAULT_DENIED && claim->since_put) {
+    } else if (err && err->native == ETCD_ERROR_DENIED && claim->since_put) {
         claim->since_put = false; /* it goes with the lease */
         send_release(claim);
     } else if (err) {
@@ -261,7 +261,7 @@ static void on_found(void *data, const ProtobufCMessage *message, const struct s
     const Etcd__RangeResponse *range =
         err ? NULL : etcd_txn_range_reply((const Etcd__TxnResponse *)message, 0);
     claim->in_flight = false;
-    if (err && etcd_fault_is_temporary(err)) {
+    if (err && etcd_error_is_temporary(err)) {
         unanswered(claim, err);
     } else if (err) {
         refused(claim, err);
@@ -449,7 +449,7 @@ static void on_since_put(void *data, const ProtobufCMessage *answer, const struc
 {
     struct etcd *etcd = data;
     (void)answer;
-    etcd->no_info_keys = etcd->no_info_keys || (err && err->native == FAULT_DENIED);
+    etcd->no_info_keys = etcd->no_info_keys || (err && err->native == ETCD_ERROR_DENIED);
 }
 
 /* Bound to the lease, and removed with the claim's key; so it is put only while that exists. */

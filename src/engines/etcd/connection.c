@@ -72,8 +72,8 @@ static void on_message(struct h2_call *call, const uint8_t *bytes, size_t n)
 
 static bool is_worth_another(const struct stile_error *err)
 {
-    return err->native == FAULT_NO_LEADER || err->native == FAULT_LEARNER ||
-           err->native == FAULT_TIMED_OUT || err->native == FAULT_PROXY;
+    return err->native == ETCD_ERROR_NO_LEADER || err->native == ETCD_ERROR_LEARNER ||
+           err->native == ETCD_ERROR_TIMED_OUT || err->native == ETCD_ERROR_PROXY;
 }
 
 static void answer_request(struct request *r, const struct stile_error *err)
@@ -113,7 +113,7 @@ static void let_go(struct link_request *request)
 static bool is_logged_out(const struct conn *c, const struct stile_error *err)
 {
     return c->options.user &&
-           (err->native == FAULT_TOKEN || (err->native == FAULT_LOGIN && !c->token));
+           (err->native == ETCD_ERROR_TOKEN || (err->native == ETCD_ERROR_LOGIN && !c->token));
 }
 
 /* Once: a login that is refused again and again must not hold up requests. */
@@ -134,15 +134,16 @@ static void on_request_ended(struct h2_call *call)
     struct request *r = container_of(call, struct request, call);
     struct conn *c = r->conn;
     struct stile_error err;
-    enum stile_status status = etcd_fault_explain(call, &err);
+    enum stile_status status = etcd_error_explain(call, &err);
     if (status == STILE_REFUSED && c->link.proven && call->status == H2_NO_STATUS)
         status = err.status = STILE_UNCERTAIN;
-    if (status == STILE_UNCERTAIN && err.native == FAULT_PROXY && etcd_rpc_classes[r->rpc].reads)
+    if (status == STILE_UNCERTAIN && err.native == ETCD_ERROR_PROXY &&
+        etcd_rpc_classes[r->rpc].reads)
         status = err.status = STILE_UNREACHABLE;
     c->link.proven = c->link.proven || (!status && r->answer);
     link_take(&c->link, &r->link);
     if (!status && !r->answer)
-        status = error_set(&err, STILE_UNCERTAIN, FAULT_OTHER, "the answer is damaged");
+        status = error_set(&err, STILE_UNCERTAIN, ETCD_ERROR_OTHER, "the answer is damaged");
     if (status && log_in_again(c, r, &err))
         return;
     if (status)
@@ -172,7 +173,7 @@ enum stile_status etcd_conn_request(struct conn *c, enum rpc rpc, const Protobuf
                                     conn_fn *fn, void *data, struct stile_error *err)
 {
     if (!link_has_room(&c->link, 0))
-        return error_set(err, STILE_UNREACHABLE, FAULT_BUSY,
+        return error_set(err, STILE_UNREACHABLE, ETCD_ERROR_BUSY,
                          "%s: too many requests wait for their answers", c->link.address);
     struct request *r = etcd_request_new(c, rpc, message);
     if (!r)
@@ -224,7 +225,7 @@ static void on_stream_ended(struct h2_call *call)
     struct conn_stream *s = stream_of(call);
     struct conn *c = s->conn;
     struct stile_error err;
-    if (!etcd_fault_explain(call, &err))
+    if (!etcd_error_explain(call, &err))
         error_set(&err, STILE_UNREACHABLE, 0, "the server ended the stream");
     unlist(s);
     if (is_logged_out(c, &err) && c->link.state == LINK_UP)
@@ -341,7 +342,7 @@ static void on_login(void *data, const ProtobufCMessage *answer, const struct st
     const Etcd__AuthenticateResponse *login = (const Etcd__AuthenticateResponse *)answer;
     if (c->link.state != LINK_GREETING)
         return;
-    if (err && err->native != FAULT_NO_AUTH) {
+    if (err && err->native != ETCD_ERROR_NO_AUTH) {
         struct stile_error why = *err;
         /* nothing that matters was requested yet */
         if (why.status == STILE_UNCERTAIN)
@@ -416,7 +417,7 @@ static bool may_be_used(struct conn *c, uint64_t cluster_id, struct stile_error 
         return true;
     }
     error_set(
-        why, STILE_UNREACHABLE, FAULT_OTHER_CLUSTER,
+        why, STILE_UNREACHABLE, ETCD_ERROR_OTHER_CLUSTER,
         "this member belongs to another cluster (%llx) than those before (%llx): the URL must "
         "name members of one cluster",
         (unsigned long long)cluster_id, (unsigned long long)c->cluster_id);
@@ -430,7 +431,7 @@ static void on_identified(void *data, const ProtobufCMessage *answer, const stru
     struct stile_error why;
     if (c->link.state != LINK_GREETING)
         return;
-    if (err && etcd_fault_is_temporary(err)) {
+    if (err && etcd_error_is_temporary(err)) {
         why = *err;
         why.status = STILE_UNREACHABLE;
         link_fail_soon(&c->link, &why);
@@ -538,7 +539,7 @@ static void set_target(struct conn *c)
 static bool try_next(struct link *link, bool steady)
 {
     struct conn *c = conn_of(link);
-    if (link->why.native != FAULT_OTHER_CLUSTER)
+    if (link->why.native != ETCD_ERROR_OTHER_CLUSTER)
         c->foreign_ids[c->at] = 0;
     c->at = (c->at + 1) % c->options.n_endpoints;
     c->tried = steady ? 0 : c->tried + 1;

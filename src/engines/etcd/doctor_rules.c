@@ -349,7 +349,8 @@ static bool has_no_lease(struct doctor_draft *draft, const struct doctor_facts *
 {
     const struct stile_error *error = &facts->cluster->lease_error;
     doctor_put(draft, "%s", error->message);
-    return facts->cluster->lease_seconds <= 0 && error->status && error->native != FAULT_NO_SPACE;
+    return facts->cluster->lease_seconds <= 0 && error->status &&
+           error->native != ETCD_ERROR_NO_SPACE;
 }
 
 #define VOTERS   "$1 voting members, $2 of them $3 here"

@@ -330,10 +330,10 @@ static enum stile_status check_status(const Etcd__StatusResponse *status, struct
         return error_set(err, STILE_REFUSED, 0,
                          "the server's version %.20s is too old: 3.4 is needed", status->version);
     if (status->is_learner)
-        return error_set(err, STILE_REFUSED, FAULT_LEARNER,
+        return error_set(err, STILE_REFUSED, ETCD_ERROR_LEARNER,
                          "this member is only a learner: name the voting members");
     if (status->leader == 0)
-        return error_set(err, STILE_UNREACHABLE, FAULT_NO_LEADER,
+        return error_set(err, STILE_UNREACHABLE, ETCD_ERROR_NO_LEADER,
                          "the members have no leader: too few of them are up, or can't reach one "
                          "another");
     return STILE_OK;
@@ -345,10 +345,10 @@ static bool ask_another(struct etcd *etcd)
     struct etcd_opening *opening = &etcd->opening;
     const struct stile_error *err = &opening->error;
     if (etcd->engine.examining ||
-        (err->native != FAULT_NO_LEADER && err->native != FAULT_LEARNER) ||
+        (err->native != ETCD_ERROR_NO_LEADER && err->native != ETCD_ERROR_LEARNER) ||
         ++opening->asked >= etcd->n_members || !etcd_conn_try_another(etcd->conn, err))
         return false;
-    if (err->native == FAULT_NO_LEADER)
+    if (err->native == ETCD_ERROR_NO_LEADER)
         opening->no_leader = *err;
     ask_status(etcd);
     return true;

@@ -35,7 +35,7 @@ static void read_values(struct reading *reading);
 /* What is too long for one answer is read in smaller parts. */
 static bool ask_less(const struct stile_error *err, size_t now)
 {
-    return err && err->native == FAULT_TOO_LONG && now > 1;
+    return err && err->native == ETCD_ERROR_TOO_LONG && now > 1;
 }
 
 /* ---- values ---- */
@@ -269,7 +269,7 @@ static void on_ttl(void *data, const ProtobufCMessage *message, const struct sti
     struct lease_owner *owner = err ? NULL : etcd_view_owner(&inspection->view, answer->id);
     if (owner)
         owner->ttl = answer->ttl;
-    bool unknown = err && (err->native == FAULT_NO_LEASE || err->native == FAULT_DENIED);
+    bool unknown = err && (err->native == ETCD_ERROR_NO_LEASE || err->native == ETCD_ERROR_DENIED);
     owner_answered(inspection, unknown ? NULL : err);
 }
 

@@ -229,31 +229,32 @@ enum {
 /* By the server's message, whatever its code: versions differ in the codes. */
 static const struct meaning {
     const char *words;
-    enum fault fault;
+    enum etcd_error fault;
     enum stile_status status;
     const char *sentence;
 } meanings[] = {
-    {"no leader", FAULT_NO_LEADER, STILE_UNREACHABLE,
+    {"no leader", ETCD_ERROR_NO_LEADER, STILE_UNREACHABLE,
      "the members have no leader: too few of them are up, or can't reach one another"},
-    {"not supported for learner", FAULT_LEARNER, STILE_UNREACHABLE,
+    {"not supported for learner", ETCD_ERROR_LEARNER, STILE_UNREACHABLE,
      "this member is only a learner: name the voting members"},
-    {"request timed out", FAULT_TIMED_OUT, STILE_UNCERTAIN,
+    {"request timed out", ETCD_ERROR_TIMED_OUT, STILE_UNCERTAIN,
      "the member got no answer from the others in time"},
-    {"leader changed", FAULT_TIMED_OUT, STILE_UNCERTAIN, "the leader changed meanwhile"},
-    {"server stopped", FAULT_TIMED_OUT, STILE_UNCERTAIN, "the member is shutting down"},
-    {"too many requests", FAULT_BUSY, STILE_UNREACHABLE, "the member is overloaded"},
-    {"database space exceeded", FAULT_NO_SPACE, STILE_REFUSED,
+    {"leader changed", ETCD_ERROR_TIMED_OUT, STILE_UNCERTAIN, "the leader changed meanwhile"},
+    {"server stopped", ETCD_ERROR_TIMED_OUT, STILE_UNCERTAIN, "the member is shutting down"},
+    {"too many requests", ETCD_ERROR_BUSY, STILE_UNREACHABLE, "the member is overloaded"},
+    {"database space exceeded", ETCD_ERROR_NO_SPACE, STILE_REFUSED,
      "the database is full (NOSPACE): compact and defragment it, then `etcdctl alarm disarm`"},
-    {"lease not found", FAULT_NO_LEASE, STILE_LOST, "the server has ended the lease"},
-    {"has been compacted", FAULT_COMPACTED, STILE_UNREACHABLE, "that revision has been compacted"},
-    {"invalid auth token", FAULT_TOKEN, STILE_UNREACHABLE, "the login has expired"},
-    {"auth store is old", FAULT_TOKEN, STILE_UNREACHABLE, "users or roles have changed"},
-    {"authentication failed", FAULT_LOGIN, STILE_REFUSED, "user or password is wrong"},
-    {"user name is empty", FAULT_LOGIN, STILE_REFUSED,
+    {"lease not found", ETCD_ERROR_NO_LEASE, STILE_LOST, "the server has ended the lease"},
+    {"has been compacted", ETCD_ERROR_COMPACTED, STILE_UNREACHABLE,
+     "that revision has been compacted"},
+    {"invalid auth token", ETCD_ERROR_TOKEN, STILE_UNREACHABLE, "the login has expired"},
+    {"auth store is old", ETCD_ERROR_TOKEN, STILE_UNREACHABLE, "users or roles have changed"},
+    {"authentication failed", ETCD_ERROR_LOGIN, STILE_REFUSED, "user or password is wrong"},
+    {"user name is empty", ETCD_ERROR_LOGIN, STILE_REFUSED,
      "the server wants a user: give it in the URL, etcd://USER:PASSWORD@host"},
-    {"authentication is not enabled", FAULT_NO_AUTH, STILE_REFUSED,
+    {"authentication is not enabled", ETCD_ERROR_NO_AUTH, STILE_REFUSED,
      "a user is given, but authentication is not enabled"},
-    {"permission denied", FAULT_DENIED, STILE_REFUSED,
+    {"permission denied", ETCD_ERROR_DENIED, STILE_REFUSED,
      "the roles of this user do not allow it: readwrite on the keys below the prefix is needed"},
 };
 
@@ -264,10 +265,10 @@ static enum stile_status fault_of_message(const char *words, struct stile_error 
             return error_set(err, meanings[i].status, (int)meanings[i].fault, "%s",
                              meanings[i].sentence);
     }
-    return error_set(err, STILE_UNCERTAIN, FAULT_OTHER, "the server says: %s", words);
+    return error_set(err, STILE_UNCERTAIN, ETCD_ERROR_OTHER, "the server says: %s", words);
 }
 
-bool etcd_fault_is_temporary(const struct stile_error *err)
+bool etcd_error_is_temporary(const struct stile_error *err)
 {
     return err->status == STILE_UNREACHABLE || err->status == STILE_UNCERTAIN ||
            err->status == STILE_NOMEM;
@@ -276,34 +277,35 @@ bool etcd_fault_is_temporary(const struct stile_error *err)
 static enum stile_status explain_silence(const struct h2_call *call, struct stile_error *err)
 {
     if (call->refused)
-        return error_set(err, STILE_UNREACHABLE, FAULT_BUSY, "the server takes no more requests");
+        return error_set(err, STILE_UNREACHABLE, ETCD_ERROR_BUSY,
+                         "the server takes no more requests");
     if (call->too_long)
-        return error_set(err, STILE_UNCERTAIN, FAULT_TOO_LONG,
+        return error_set(err, STILE_UNCERTAIN, ETCD_ERROR_TOO_LONG,
                          "the server's answer has more than %u MB", H2_MESSAGE_MAX >> 20);
     /* It may have forwarded the request before it lost its server. */
     if (etcd_h2_is_temporary(call->http_status))
-        return error_set(err, STILE_UNCERTAIN, FAULT_PROXY,
+        return error_set(err, STILE_UNCERTAIN, ETCD_ERROR_PROXY,
                          "a proxy answers in place of etcd (HTTP status %d)", call->http_status);
     if (call->http_status > 0 && call->http_status != 200)
-        return error_set(err, STILE_REFUSED, FAULT_OTHER, "the server is not etcd (HTTP status %d)",
-                         call->http_status);
-    return error_set(err, STILE_UNCERTAIN, FAULT_OTHER, "no answer: %s",
+        return error_set(err, STILE_REFUSED, ETCD_ERROR_OTHER,
+                         "the server is not etcd (HTTP status %d)", call->http_status);
+    return error_set(err, STILE_UNCERTAIN, ETCD_ERROR_OTHER, "no answer: %s",
                      call->words[0] ? call->words : "the server ended the request");
 }
 
-enum stile_status etcd_fault_explain(const struct h2_call *call, struct stile_error *err)
+enum stile_status etcd_error_explain(const struct h2_call *call, struct stile_error *err)
 {
     if (call->status == 0)
         return STILE_OK;
     if (call->status == H2_NO_STATUS)
         return explain_silence(call, err);
     enum stile_status status = fault_of_message(call->words, err);
-    if (!err || err->native != FAULT_OTHER)
+    if (!err || err->native != ETCD_ERROR_OTHER)
         return status;
     if (call->status == UNAUTHENTICATED)
-        return error_set(err, STILE_UNREACHABLE, FAULT_TOKEN, "the login has expired");
+        return error_set(err, STILE_UNREACHABLE, ETCD_ERROR_TOKEN, "the login has expired");
     if (call->status == UNAVAILABLE)
-        err->native = FAULT_PROXY;
+        err->native = ETCD_ERROR_PROXY;
     /* These were rejected before anything was done. */
     if (call->status == INVALID || call->status == DENIED || call->status == UNIMPLEMENTED)
         err->status = STILE_REFUSED;

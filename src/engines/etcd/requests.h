@@ -118,29 +118,29 @@ bool etcd_txn_overwrote(const Etcd__TxnResponse *answer, size_t n);
 /* ---- errors ---- */
 
 /* The native code of errors that the server has sent; errno's are below them. */
-enum fault {
-    FAULT_NONE,
-    FAULT_OTHER = 1 << 16,
-    FAULT_NO_LEADER, /* this member sees no leader; another one may */
-    FAULT_LEARNER,
-    FAULT_TIMED_OUT, /* it got no answer from the others */
-    FAULT_BUSY,
-    FAULT_NO_SPACE,
-    FAULT_NO_LEASE,
-    FAULT_COMPACTED,
-    FAULT_TOKEN, /* the login is over */
-    FAULT_LOGIN,
-    FAULT_NO_AUTH, /* authentication is not enabled */
-    FAULT_DENIED,
-    FAULT_TOO_LONG, /* the answer; ask for less */
-    FAULT_OTHER_CLUSTER,
-    FAULT_PROXY, /* a proxy answers in place of the members */
+enum etcd_error {
+    ETCD_ERROR_NONE,
+    ETCD_ERROR_OTHER = 1 << 16,
+    ETCD_ERROR_NO_LEADER, /* this member sees no leader; another one may */
+    ETCD_ERROR_LEARNER,
+    ETCD_ERROR_TIMED_OUT, /* it got no answer from the others */
+    ETCD_ERROR_BUSY,
+    ETCD_ERROR_NO_SPACE,
+    ETCD_ERROR_NO_LEASE,
+    ETCD_ERROR_COMPACTED,
+    ETCD_ERROR_TOKEN, /* the login is over */
+    ETCD_ERROR_LOGIN,
+    ETCD_ERROR_NO_AUTH, /* authentication is not enabled */
+    ETCD_ERROR_DENIED,
+    ETCD_ERROR_TOO_LONG, /* the answer; ask for less */
+    ETCD_ERROR_OTHER_CLUSTER,
+    ETCD_ERROR_PROXY, /* a proxy answers in place of the members */
 };
 
 /* Of a call that has ended. OK: it succeeded. */
-enum stile_status etcd_fault_explain(const struct h2_call *call, struct stile_error *err);
+enum stile_status etcd_error_explain(const struct h2_call *call, struct stile_error *err);
 
 /* A repetition may succeed: no server was there, no answer came, or memory was short. */
-bool etcd_fault_is_temporary(const struct stile_error *err);
+bool etcd_error_is_temporary(const struct stile_error *err);
 
 #endif

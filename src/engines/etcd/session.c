@@ -208,7 +208,7 @@ static void on_owner_put(void *data, const ProtobufCMessage *answer, const struc
 {
     const struct lease *lease = data;
     (void)answer;
-    if (err && err->native == FAULT_DENIED)
+    if (err && err->native == ETCD_ERROR_DENIED)
         lease->etcd->no_info_keys = true;
 }
 
@@ -301,7 +301,7 @@ void etcd_lease_lost(struct lease *lease, int64_t id)
     lease->renewing = false;
     loop_disarm(etcd->engine.loop, &lease->timer);
     etcd->lease_events->ended(lease);
-    error_set(&err, STILE_LOST, FAULT_NO_LEASE,
+    error_set(&err, STILE_LOST, ETCD_ERROR_NO_LEASE,
               "the server has ended our lease (it ran out, or somebody revoked it)");
     etcd->engine.events->session_lost(&etcd->engine, lease, &err);
     for (struct etcd_claim *claim = lease->claims; claim; claim = claim->next)
@@ -482,7 +482,7 @@ static void on_audit_page(void *data, const ProtobufCMessage *message,
     struct known known;
     if (err || !know_all(&known, lease)) {
         end_audit_pages(lease);
-        if (!err || etcd_fault_is_temporary(err))
+        if (!err || etcd_error_is_temporary(err))
             etcd_lease_audit_later(lease);
         return;
     }
@@ -536,11 +536,11 @@ static void on_lease_keys(void *data, const ProtobufCMessage *message,
     struct lease *lease = data;
     const Etcd__LeaseTimeToLiveResponse *answer = (const Etcd__LeaseTimeToLiveResponse *)message;
     struct known known;
-    if (err && err->native == FAULT_TOO_LONG) {
+    if (err && err->native == ETCD_ERROR_TOO_LONG) {
         audit_by_pages(lease);
         return;
     }
-    if (err && !etcd_fault_is_temporary(err))
+    if (err && !etcd_error_is_temporary(err))
         return; /* our roles do not allow it */
     if (err || (is_live(lease, answer->id) && !know_all(&known, lease))) {
         etcd_lease_audit_later(lease);

@@ -228,7 +228,7 @@ static void take_answer(struct conn *c, struct request *r, const redisReply *rep
 {
     link_take(&c->link, &r->link);
     if (is_error(reply) && r->lua && r->link.wanted && !r->forgotten &&
-        redis_error_of(reply) == FAULT_NO_SCRIPT) {
+        redis_error_of(reply) == REDIS_ERROR_NO_SCRIPT) {
         r->forgotten = true;
         link_repeat(&c->link, &r->link);
         c->n_known = 0;
@@ -318,7 +318,7 @@ static void come_up(struct conn *c)
 {
     if (c->suspect && !c->role_asked) { /* the suspicion arose during the greeting */
         struct stile_error why;
-        error_set(&why, STILE_UNREACHABLE, FAULT_READ_ONLY, "this server may be a replica");
+        error_set(&why, STILE_UNREACHABLE, REDIS_ERROR_READ_ONLY, "this server may be a replica");
         link_leave(&c->link, &why);
         return;
     }
@@ -355,8 +355,8 @@ static void on_auth(void *data, const redisReply *reply, const struct stile_erro
 {
     struct stile_error plain;
 
-    if (reply && redis_error_of(reply) == FAULT_OTHER) {
-        error_set(&plain, STILE_REFUSED, FAULT_OTHER, "the server does not accept AUTH");
+    if (reply && redis_error_of(reply) == REDIS_ERROR_OTHER) {
+        error_set(&plain, STILE_REFUSED, REDIS_ERROR_OTHER, "the server does not accept AUTH");
         err = &plain;
     }
     greeting_failed(data, "logging in", reply, err);
@@ -375,7 +375,7 @@ static void on_role(void *data, const redisReply *reply, const struct stile_erro
     struct stile_error not_primary;
 
     if (!err && !is_text(element_at(reply, 0), "master")) {
-        error_set(&not_primary, STILE_UNREACHABLE, FAULT_READ_ONLY,
+        error_set(&not_primary, STILE_UNREACHABLE, REDIS_ERROR_READ_ONLY,
                   "this server is not a primary, or no longer one");
         err = &not_primary;
     }
@@ -389,9 +389,9 @@ static void on_role(void *data, const redisReply *reply, const struct stile_erro
 /* The name is for CLIENT LIST and may be refused, unless the same error would refuse everything. */
 static void on_name(void *data, const redisReply *reply, const struct stile_error *err)
 {
-    enum redis_error fault = reply ? redis_error_of(reply) : FAULT_NONE;
-    bool fatal =
-        !reply || fault == FAULT_AUTH || fault == FAULT_DENIED || fault == FAULT_MAX_CLIENTS;
+    enum redis_error fault = reply ? redis_error_of(reply) : REDIS_ERROR_NONE;
+    bool fatal = !reply || fault == REDIS_ERROR_AUTH || fault == REDIS_ERROR_DENIED ||
+                 fault == REDIS_ERROR_MAX_CLIENTS;
 
     if (!greeting_failed(data, "connecting", reply, fatal ? err : NULL))
         come_up(data);

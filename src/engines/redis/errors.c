@@ -12,81 +12,84 @@ static const struct meaning {
     const char *sentence;
     bool quoted; /* append the server's text; never where it repeats arguments */
 } meanings[] = {
-    {"ASK ", FAULT_ASK, STILE_UNREACHABLE, "the key is moving to another node of the cluster",
+    {"ASK ", REDIS_ERROR_ASK, STILE_UNREACHABLE, "the key is moving to another node of the cluster",
      true},
-    {"BUSY ", FAULT_BUSY, STILE_UNREACHABLE,
+    {"BUSY ", REDIS_ERROR_BUSY, STILE_UNREACHABLE,
      "the server is busy with a slow script (BUSY); SCRIPT KILL ends it", false},
-    {"CLUSTERDOWN ", FAULT_CLUSTER_DOWN, STILE_UNREACHABLE,
+    {"CLUSTERDOWN ", REDIS_ERROR_CLUSTER_DOWN, STILE_UNREACHABLE,
      "the Redis Cluster is down or has no node for this key", true},
-    {"CROSSSLOT ", FAULT_CROSS_SLOT, STILE_REFUSED,
+    {"CROSSSLOT ", REDIS_ERROR_CROSS_SLOT, STILE_REFUSED,
      "the keys of one request are in different slots of the cluster", false},
-    {"ERR ACL failure in script", FAULT_NO_PERMISSION, STILE_REFUSED,
+    {"ERR ACL failure in script", REDIS_ERROR_NO_PERMISSION, STILE_REFUSED,
      "the ACL of this user does not allow it", true},
-    {"ERR Script killed by user", FAULT_KILLED, STILE_UNREACHABLE,
+    {"ERR Script killed by user", REDIS_ERROR_KILLED, STILE_UNREACHABLE,
      "the script was ended by SCRIPT KILL before it changed anything", false},
-    {"ERR The user executing the script can't", FAULT_NO_PERMISSION, STILE_REFUSED,
+    {"ERR The user executing the script can't", REDIS_ERROR_NO_PERMISSION, STILE_REFUSED,
      "the ACL of this user does not allow it", true},
-    {"ERR Unknown Redis command called from", FAULT_UNKNOWN_COMMAND, STILE_UNSUPPORTED,
+    {"ERR Unknown Redis command called from", REDIS_ERROR_UNKNOWN_COMMAND, STILE_UNSUPPORTED,
      "the server does not know a command: it is too old, or the command was renamed", false},
-    {"ERR Unknown command called from", FAULT_UNKNOWN_COMMAND, STILE_UNSUPPORTED,
+    {"ERR Unknown command called from", REDIS_ERROR_UNKNOWN_COMMAND, STILE_UNSUPPORTED,
      "the server does not know a command: it is too old, or the command was renamed", false},
-    {"ERR WAIT cannot be used with replica", FAULT_DEMOTED, STILE_UNREACHABLE,
+    {"ERR WAIT cannot be used with replica", REDIS_ERROR_DEMOTED, STILE_UNREACHABLE,
      "this server has become a replica", false},
-    {"DENIED ", FAULT_DENIED, STILE_REFUSED,
+    {"DENIED ", REDIS_ERROR_DENIED, STILE_REFUSED,
      "the server is in protected mode and takes clients from its own host only: set a password, or "
      "bind and protected-mode",
      false},
-    {"ERR AUTH ", FAULT_AUTH, STILE_REFUSED,
+    {"ERR AUTH ", REDIS_ERROR_AUTH, STILE_REFUSED,
      "a password is given, but the server has none for the default user: leave it out, or set "
      "requirepass or an ACL user",
      false},
-    {"ERR Client sent AUTH, but no password is set", FAULT_AUTH, STILE_REFUSED,
+    {"ERR Client sent AUTH, but no password is set", REDIS_ERROR_AUTH, STILE_REFUSED,
      "a password is given, but the server has none: leave it out, or set requirepass", false},
-    {"ERR invalid password", FAULT_AUTH, STILE_REFUSED, "the password is wrong", false},
-    {"ERR DB index is out of range", FAULT_NO_DB, STILE_REFUSED,
+    {"ERR invalid password", REDIS_ERROR_AUTH, STILE_REFUSED, "the password is wrong", false},
+    {"ERR DB index is out of range", REDIS_ERROR_NO_DB, STILE_REFUSED,
      "the server has no database of this number (databases in its configuration)", false},
-    {"ERR SELECT is not allowed", FAULT_NO_DB, STILE_REFUSED,
+    {"ERR SELECT is not allowed", REDIS_ERROR_NO_DB, STILE_REFUSED,
      "a Redis Cluster has database 0 only: leave the number out of the URL", false},
-    {"ERR invalid DB index", FAULT_NO_DB, STILE_REFUSED,
+    {"ERR invalid DB index", REDIS_ERROR_NO_DB, STILE_REFUSED,
      "the server has no database of this number (databases in its configuration)", false},
-    {"ERR max number of clients", FAULT_MAX_CLIENTS, STILE_UNREACHABLE,
+    {"ERR max number of clients", REDIS_ERROR_MAX_CLIENTS, STILE_UNREACHABLE,
      "the server has as many clients as it takes: raise maxclients, or find the client with so "
      "many (CLIENT LIST)",
      false},
-    {"ERR operation not permitted", FAULT_AUTH, STILE_REFUSED,
+    {"ERR operation not permitted", REDIS_ERROR_AUTH, STILE_REFUSED,
      "the server wants a password: give it in the URL, redis://:PASSWORD@host", false},
-    {"ERR unknown command", FAULT_UNKNOWN_COMMAND, STILE_UNSUPPORTED,
+    {"ERR unknown command", REDIS_ERROR_UNKNOWN_COMMAND, STILE_UNSUPPORTED,
      "the server does not know a command: it is too old, or the command was renamed", false},
-    {"ERR unknown subcommand", FAULT_UNKNOWN_COMMAND, STILE_UNSUPPORTED,
+    {"ERR unknown subcommand", REDIS_ERROR_UNKNOWN_COMMAND, STILE_UNSUPPORTED,
      "the server does not know a command: it is too old, or the command was renamed", false},
-    {"LOADING ", FAULT_LOADING, STILE_UNREACHABLE,
+    {"LOADING ", REDIS_ERROR_LOADING, STILE_UNREACHABLE,
      "the server is still loading its data (LOADING); wait until it is done", false},
-    {"MASTERDOWN ", FAULT_MASTER_DOWN, STILE_UNREACHABLE,
+    {"MASTERDOWN ", REDIS_ERROR_MASTER_DOWN, STILE_UNREACHABLE,
      "this server is a replica that has lost its primary (MASTERDOWN)", false},
-    {"MISCONF ", FAULT_MISCONF, STILE_REFUSED,
+    {"MISCONF ", REDIS_ERROR_MISCONF, STILE_REFUSED,
      "the server can't save to its disk and takes no writes (MISCONF): see its log, free some "
      "space",
      false},
-    {"MOVED ", FAULT_MOVED, STILE_UNREACHABLE, "the key is on another node of the cluster", true},
-    {"NOAUTH ", FAULT_AUTH, STILE_REFUSED,
+    {"MOVED ", REDIS_ERROR_MOVED, STILE_UNREACHABLE, "the key is on another node of the cluster",
+     true},
+    {"NOAUTH ", REDIS_ERROR_AUTH, STILE_REFUSED,
      "the server wants a password: give it in the URL, redis://[USER]:PASSWORD@host", false},
-    {"NOPERM ", FAULT_NO_PERMISSION, STILE_REFUSED, "the ACL of this user does not allow it", true},
-    {"NOREPLICAS ", FAULT_NO_REPLICAS, STILE_UNREACHABLE,
+    {"NOPERM ", REDIS_ERROR_NO_PERMISSION, STILE_REFUSED, "the ACL of this user does not allow it",
+     true},
+    {"NOREPLICAS ", REDIS_ERROR_NO_REPLICAS, STILE_UNREACHABLE,
      "too few replicas are connected for the server to take writes (min-replicas-to-write)", false},
-    {"NOSCRIPT ", FAULT_NO_SCRIPT, STILE_UNREACHABLE, "the server has forgotten a script", false},
-    {"OOM ", FAULT_OOM, STILE_REFUSED,
+    {"NOSCRIPT ", REDIS_ERROR_NO_SCRIPT, STILE_UNREACHABLE, "the server has forgotten a script",
+     false},
+    {"OOM ", REDIS_ERROR_OOM, STILE_REFUSED,
      "the server has no memory left (OOM): raise maxmemory, or find what fills it", false},
-    {"READONLY ", FAULT_READ_ONLY, STILE_UNREACHABLE,
+    {"READONLY ", REDIS_ERROR_READ_ONLY, STILE_UNREACHABLE,
      "this server is a read-only replica (READONLY): should it stay one, name the primary in the "
      "URL, or use redis+sentinel://",
      false},
-    {"TRYAGAIN ", FAULT_TRY_AGAIN, STILE_UNREACHABLE,
+    {"TRYAGAIN ", REDIS_ERROR_TRY_AGAIN, STILE_UNREACHABLE,
      "the keys are moving to another node of the cluster (TRYAGAIN)", false},
-    {"UNBLOCKED ", FAULT_DEMOTED, STILE_UNREACHABLE, "this server has become a replica (UNBLOCKED)",
-     false},
-    {"WRONGPASS ", FAULT_AUTH, STILE_REFUSED, "user or password is wrong, or the user is disabled",
-     false},
-    {"WRONGTYPE ", FAULT_WRONG_TYPE, STILE_REFUSED,
+    {"UNBLOCKED ", REDIS_ERROR_DEMOTED, STILE_UNREACHABLE,
+     "this server has become a replica (UNBLOCKED)", false},
+    {"WRONGPASS ", REDIS_ERROR_AUTH, STILE_REFUSED,
+     "user or password is wrong, or the user is disabled", false},
+    {"WRONGTYPE ", REDIS_ERROR_WRONG_TYPE, STILE_REFUSED,
      "the key holds something other than a lock: another program uses it, choose another prefix",
      false},
 };
@@ -148,20 +151,21 @@ static const struct meaning *find(const redisReply *reply)
 enum redis_error redis_error_of(const redisReply *reply)
 {
     if (reply->type != REDIS_REPLY_ERROR)
-        return FAULT_NONE;
+        return REDIS_ERROR_NONE;
     const struct meaning *meaning = find(reply);
-    return meaning ? meaning->fault : FAULT_OTHER;
+    return meaning ? meaning->fault : REDIS_ERROR_OTHER;
 }
 
 bool redis_error_is_denial(const struct stile_error *err)
 {
     return err && err->status &&
-           (err->native == FAULT_NO_PERMISSION || err->native == FAULT_UNKNOWN_COMMAND);
+           (err->native == REDIS_ERROR_NO_PERMISSION || err->native == REDIS_ERROR_UNKNOWN_COMMAND);
 }
 
 bool redis_error_is_replica(int native)
 {
-    return native == FAULT_READ_ONLY || native == FAULT_MASTER_DOWN || native == FAULT_DEMOTED;
+    return native == REDIS_ERROR_READ_ONLY || native == REDIS_ERROR_MASTER_DOWN ||
+           native == REDIS_ERROR_DEMOTED;
 }
 
 /* Printable, and short enough to leave room for what is put before it. */
@@ -186,7 +190,7 @@ enum stile_status redis_error_explain(const redisReply *reply, struct stile_erro
         return STILE_OK;
     const struct meaning *meaning = find(reply);
     if (!meaning)
-        return error_set(err, STILE_REFUSED, FAULT_OTHER, "the server says: %s",
+        return error_set(err, STILE_REFUSED, REDIS_ERROR_OTHER, "the server says: %s",
                          clean(words, reply));
     if (!meaning->quoted)
         return error_set(err, meaning->status, (int)meaning->fault, "%s", meaning->sentence);

@@ -504,15 +504,15 @@ static bool cluster_answers(struct cluster *c, struct node *node, struct request
                             const redisReply *reply)
 {
     switch (redis_error_of(reply)) {
-    case FAULT_MOVED:
+    case REDIS_ERROR_MOVED:
         return follow(c, node, request, reply, false);
-    case FAULT_ASK:
+    case REDIS_ERROR_ASK:
         return follow(c, node, request, reply, true);
-    case FAULT_TRY_AGAIN:
+    case REDIS_ERROR_TRY_AGAIN:
         request->hops = 0;
         redis_node_send_later(node, request, reply);
         return true;
-    case FAULT_CLUSTER_DOWN:
+    case REDIS_ERROR_CLUSTER_DOWN:
         refresh_soon(c);
         return false;
     default:
@@ -600,7 +600,7 @@ bool redis_route_answers(struct node *node, struct request *request, const redis
     if (redis->cluster)
         return cluster_answers(redis->cluster, node, request, reply);
     enum redis_error error = redis_error_of(reply);
-    if (error != FAULT_READ_ONLY && error != FAULT_MASTER_DOWN)
+    if (error != REDIS_ERROR_READ_ONLY && error != REDIS_ERROR_MASTER_DOWN)
         return false;
     redis_node_send_later(node, request, reply); /* not executed: the next primary gets it */
     return true;
