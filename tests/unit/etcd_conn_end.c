@@ -257,6 +257,7 @@ static void a_member_that_is_silent_is_given_up(void **state)
     conn->options.n_endpoints = 2;
     scene_ask(&heard);
     scene_arrived(&peer, 0);
+    net_settle(loop); /* nothing that would count as a sign of life is unread */
     conn->link.sent.first->until_ns = loop_now(loop);
     conn->link.heard_ns = conn->link.sent.first->sent_ns -= conn->link.options.answer_ns;
     loop_arm(loop, &conn->link.overdue, loop_now(loop));
@@ -264,6 +265,22 @@ static void a_member_that_is_silent_is_given_up(void **state)
     assert_status(heard.err.status, UNCERTAIN);
     peer_accept(&other);
     run_until(loop, ups == 2);
+}
+
+/* As after a SIGSTOP: the timer is due, and the reply lies unread in the socket. */
+static void a_reply_that_is_unread_is_not_overdue(void **state)
+{
+    struct heard heard = {0};
+    (void)state;
+    scene_connect();
+    scene_ask(&heard);
+    scene_answer(&peer, scene_arrived(&peer, 0));
+    conn->link.sent.first->until_ns = loop_now(loop);
+    conn->link.heard_ns = conn->link.sent.first->sent_ns -= conn->link.options.answer_ns;
+    loop_arm(loop, &conn->link.overdue, loop_now(loop));
+    run_until(loop, heard.times == 1);
+    assert_status(heard.err.status, OK);
+    assert_true(etcd_conn_is_up(conn));
 }
 
 /* ---- going away ---- */
@@ -353,6 +370,7 @@ int main(void)
         TEST(what_never_left_us_is_not),
         TEST(nobody_listens),
         TEST(a_request_is_overdue),
+        TEST(a_reply_that_is_unread_is_not_overdue),
         TEST(a_member_that_is_silent_is_given_up),
         TEST(goaway_lets_what_is_under_way_finish),
         TEST(freed_from_inside_an_answer),

@@ -406,9 +406,17 @@ static void refuse_waiting(struct link *l, uint64_t now_ns)
 }
 
 /* A silent server first: of its requests, those that never left are not in doubt. */
+/* After the sockets of this turn: a process that was stopped finds its timers due and the replies
+ * unread. */
 static void on_overdue(struct timer *timer)
 {
     struct link *l = container_of(timer, struct link, overdue);
+    loop_soon(l->loop, &l->overdue_task);
+}
+
+static void judge(struct task *task)
+{
+    struct link *l = container_of(task, struct link, overdue_task);
     uint64_t now_ns = loop_now(l->loop);
 
     enter(l);
@@ -617,6 +625,7 @@ int link_init(struct link *l, struct loop *loop, const struct link_class *class,
     l->class = class;
     l->options = *options;
     l->overdue.fn = on_overdue;
+    l->overdue_task.fn = judge;
     l->retry.fn = on_retry;
     l->break_task.fn = on_break;
     l->refuse_task.fn = on_refuse;
@@ -637,6 +646,7 @@ void link_free(struct link *l)
     l->stream = NULL;
     loop_disarm(l->loop, &l->overdue);
     loop_disarm(l->loop, &l->retry);
+    loop_forget(l->loop, &l->overdue_task);
     loop_forget(l->loop, &l->break_task);
     loop_forget(l->loop, &l->refuse_task);
     loop_unreserve(l->loop, LINK_TIMERS);

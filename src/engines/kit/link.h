@@ -162,10 +162,11 @@ struct link {
     struct link_request *first_on_time; /* of sent: the first that is not reported as overdue */
 
     struct timer overdue, retry;
-    struct task break_task;  /* goes down from the loop; why is set */
-    struct task refuse_task; /* refuses requests that came in PAUSED */
-    unsigned attempt;        /* how many have failed in a row */
-    bool left;               /* the last connection was left with all requests answered */
+    struct task overdue_task; /* what is overdue is judged once the sockets are read */
+    struct task break_task;   /* goes down from the loop; why is set */
+    struct task refuse_task;  /* refuses requests that came in PAUSED */
+    unsigned attempt;         /* how many have failed in a row */
+    bool left;                /* the last connection was left with all requests answered */
     uint64_t up_ns;
     uint64_t heard_ns; /* when the server last sent anything, or the attempt began */
     bool proven; /* the server has spoken the protocol once: if something else does, it will pass */
