@@ -3,8 +3,9 @@ waiter is forgotten, and waiters are quiet."""
 import os
 import signal
 
-from redis_kit import (DURABLE, Proxy, expect, gets_in, lost, nothing_left, on_server, run_tests,
-                       through, waiting, with_proxy)
+from keeper import Keeper
+from redis_kit import (DURABLE, Proxy, acquire, expect, gets_in, lost, nothing_left, on_server,
+                       run_tests, spin, through, waiting, with_proxy)
 from proxy import KEEP
 from redis_groups import until
 
@@ -85,6 +86,26 @@ def passed_over(t, server, proxy):
     expect(away.process.poll(), None)
     proxy.accept(True)
     gets_in(away)
+    nothing_left(server)
+
+
+@with_proxy()
+def not_subscribed_yet(t, server, proxy):
+    """A waiter that is not queued because its subscription is late: no later handle overtakes it"""
+    owner, _ = acquire(t, "x", "--ttl", "600s")
+    rule = proxy.once("subscribe", KEEP)
+    keeper = Keeper("redis://127.0.0.1:%d" % proxy.port)
+    try:
+        keeper.ask("&x", 60000)
+        expect(keeper.answer(), "OK")
+        rule.hit()
+        expect(t.stile("release", "--owner", owner, "x").returncode, 0)
+        keeper.ask("x", 2000)
+        rule.let_go()
+        expect(keeper.answer(), "TIMEOUT")
+        spin(lambda: len(server.cli("GET", "lock:x")) == 40)
+    finally:
+        keeper.close()
     nothing_left(server)
 
 
@@ -207,6 +228,7 @@ def renewal_over_another_connection(t, server, proxy):
     nothing_left(server)
 
 
-run_tests([deaf, dumb, cut_off, answered_late, passed_over, killed_again_and_again,
-           freed_in_silence, restarted_with_its_data, restarted_without_its_data, flushed,
-           scripts_forgotten, parked, renewal_over_another_connection])
+run_tests([deaf, dumb, cut_off, answered_late, passed_over, not_subscribed_yet,
+           killed_again_and_again, freed_in_silence, restarted_with_its_data,
+           restarted_without_its_data, flushed, scripts_forgotten, parked,
+           renewal_over_another_connection])

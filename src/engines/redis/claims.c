@@ -23,10 +23,18 @@
 #include "base/name.h"
 #include "engines/redis/redis.h"
 
+/* What the server reports about a waiter: see scripts/lib/status.lua. */
+struct queue_status {
+    long long ms, rank;
+    const char *foreign; /* the value of another client's key, or "" */
+};
+
 /* Sends the claim by claim.lua, which queues it, or finds its entry in the queue. */
 static void send_claim(struct redis_claim *claim);
 static void wait_in_queue(struct redis_claim *claim, const redisReply *reply);
 static void on_look_due(struct timer *timer);
+/* Sets the timer for the next look. */
+static void arm_look(struct redis_claim *claim, const struct queue_status *status);
 /* A waiter that got no answer keeps its place and asks again later, which finds whatever the server
  * has done. A claim that was refused leaves nothing behind. */
 static void claim_unanswered(struct redis_claim *claim, const struct stile_error *err);
@@ -69,19 +77,19 @@ static struct redis_claim *newer_than(const struct redis_claim *claim)
 #define TO(state) (1u << (state))
 #define TO_GRANT  (TO(REPLICATING) | TO(HELD))
 #define TO_END    (TO(WITHDRAWING) | TO(IDLE))
-#define TO_CLAIM  (TO(TAKING) | TO(REQUESTED) | TO(RESUMING))
+#define TO_CLAIM  (TO(TAKING) | TO(REQUESTED) | TO(UNANSWERED) | TO(RESUMING))
 
 /* Where each state may lead. WITHDRAWING follows IDLE if the claim failed in doubt. A new claim may
  * follow a release in doubt: core stops repeating it when the lease must be over. */
 static const unsigned transitions[] = {
     [IDLE] = TO_CLAIM | TO(WITHDRAWING),
-    [TAKING] = TO(REQUESTED) | TO_GRANT | TO_END,
+    [TAKING] = TO(REQUESTED) | TO(UNANSWERED) | TO_GRANT | TO_END,
     [REQUESTED] =
         TO(REQUESTED) | TO(GRANTED_EARLY) | TO(WAITING) | TO(UNANSWERED) | TO_GRANT | TO_END,
     [GRANTED_EARLY] = TO(REQUESTED) | TO(WAITING) | TO(UNANSWERED) | TO_GRANT | TO_END,
     [WAITING] = TO(REQUESTED) | TO(LOOKING) | TO(UNANSWERED) | TO(CONFIRMING) | TO_END,
     [LOOKING] = TO(REQUESTED) | TO(WAITING) | TO(UNANSWERED) | TO(CONFIRMING) | TO_END,
-    [UNANSWERED] = TO(REQUESTED) | TO(CONFIRMING) | TO(WITHDRAWING),
+    [UNANSWERED] = TO(REQUESTED) | TO(UNANSWERED) | TO(CONFIRMING) | TO(WITHDRAWING),
     [CONFIRMING] = TO(REQUESTED) | TO(UNANSWERED) | TO_GRANT | TO_END,
     [RESUMING] = TO(HELD) | TO(IDLE),
     [REPLICATING] = TO(HELD) | TO_END,
@@ -109,12 +117,22 @@ static bool is_in_queue(enum claim_state state)
     return state == WAITING || state == LOOKING || state == UNANSWERED;
 }
 
+/* Later claims on its name may have to be put off. Readers and slots that were requested are no
+ * reason: they may all be granted. */
+static bool comes_first(struct redis_claim *claim, enum claim_state state)
+{
+    bool requested = state == REQUESTED || state == GRANTED_EARLY;
+    return is_in_queue(state) || (requested && base_of(claim)->mode == STILE_EXCLUSIVE);
+}
+
 static void move_to(struct redis_claim *claim, enum claim_state state)
 {
     struct loop *loop = base_of(claim)->engine->loop;
     enum claim_state before = claim->state;
     assert(transitions[before] & TO(state));
     claim->state = state;
+    redis_of_claim(claim)->coming_first += comes_first(claim, state);
+    redis_of_claim(claim)->coming_first -= comes_first(claim, before);
     if (has_timer(before) && !has_timer(state)) {
         loop_disarm(loop, &claim->timer);
         loop_unreserve(loop, 1);
@@ -278,6 +296,40 @@ static void stop_looking(struct redis_claim *claim)
         redis_route_forget(redis_of_claim(claim), claim);
 }
 
+static bool is_same_name(const struct claim *a, const struct claim *b)
+{
+    return a->name_len == b->name_len && memcmp(a->name, b->name, a->name_len) == 0;
+}
+
+/* Without a subscription an older claim on the name is not in the server's queue, and this one
+ * would overtake it if the lock were free by now. */
+static bool would_overtake(struct redis_claim *claim)
+{
+    struct redis *redis = redis_of_claim(claim);
+    struct claim *base = base_of(claim);
+    if (!redis->coming_first || !base->wait || claim_node(claim)->subscribed)
+        return false;
+    for (struct redis_claim *older = oldest_of(redis); older && older != claim;
+         older = newer_than(older)) {
+        if (comes_first(older, older->state) && base_of(older)->wait &&
+            is_same_name(base_of(older), base))
+            return true;
+    }
+    return false;
+}
+
+/* Until the subscription is up, which sends all claims in order, or until the next look. */
+static void put_off(struct redis_claim *claim)
+{
+    struct claim *base = base_of(claim);
+    stop_looking(claim);
+    claim->asked_at = claim_node(claim);
+    claim->has_waited = true;
+    move_to(claim, UNANSWERED);
+    redis_route_listen(redis_of_claim(claim), base->name, base->name_len, NULL);
+    arm_look(claim, &(struct queue_status){.ms = -1, .foreign = ""});
+}
+
 static void send_claim(struct redis_claim *claim)
 {
     struct claim *base = base_of(claim);
@@ -287,6 +339,10 @@ static void send_claim(struct redis_claim *claim)
     struct numbers n;
     struct call call;
     char behind[NUMBER_MAX];
+    if (would_overtake(claim)) {
+        put_off(claim);
+        return;
+    }
     stop_looking(claim);
     redis_call_begin(&call, SCRIPT_KEYS, redis, base->name, base->name_len);
     add_entry(&call, claim, &n);
@@ -333,7 +389,7 @@ void redis_claims_claim(struct engine *engine, struct claim *base)
     }
     if (!begin(claim))
         return;
-    if (base->mode == STILE_EXCLUSIVE && !claim->contended)
+    if (base->mode == STILE_EXCLUSIVE && !claim->contended && !would_overtake(claim))
         send_take(claim);
     else
         send_claim(claim);
@@ -464,12 +520,6 @@ static uint64_t about(struct redis_claim *claim, uint64_t ns)
     loop_random(base_of(claim)->engine->loop, &random, sizeof random);
     return ns / 2 + random % (ns / 2 + 1);
 }
-
-/* What the server reports about a waiter: see scripts/lib/status.lua. */
-struct queue_status {
-    long long ms, rank;
-    const char *foreign; /* the value of another client's key, or "" */
-};
 
 /* A key that changes hands all the time is free for moments only: look often. Another key is looked
  * at about as often as its own clients poll. */

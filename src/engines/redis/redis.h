@@ -24,7 +24,8 @@ enum claim_state {
     GRANTED_EARLY, /* the same, but the message of the grant has overtaken the reply */
     WAITING,       /* in the queue: the server publishes a message when it grants */
     LOOKING,       /* the same, and look.lua was sent */
-    UNANSWERED,    /* it may be in the queue: the last request got no answer and is sent again */
+    UNANSWERED,    /* it may be in the queue: the last request got no answer, or was put off; it is
+                    * sent again */
     CONFIRMING,    /* granted for a second: the confirmation extends it to the full TTL */
     RESUMING,      /* acquired by an earlier process: errors must not release it */
     REPLICATING,   /* granted, but not yet on enough replicas (wait_replicas) */
@@ -103,6 +104,7 @@ struct redis {
     char *user, *password, *path;
     struct leased_claims claims;
     struct link_leases leases; /* of these claims */
+    size_t coming_first;       /* of these claims: the waiting and the requested, see claims.c */
 };
 
 static inline struct redis *redis_of(struct engine *engine)
