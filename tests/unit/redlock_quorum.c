@@ -179,6 +179,45 @@ static void what_a_majority_does_not_answer_is_given_back_later(void **state)
         await_text(i, "GET " K, "");
 }
 
+/* The engine gives up after a while, and core calls release() again. */
+static void note_repetition(enum stile_log_level level, const char *message, void *data)
+{
+    (void)level;
+    if (strstr(message, "release is repeated"))
+        sem_post(data);
+}
+
+static void a_release_that_core_repeats_keeps_hold_at_least(void **state)
+{
+    struct stile_client *heard;
+    struct stile_lock *held;
+    sem_t repeated;
+    (void)state;
+    sem_init(&repeated, 0, 0);
+    assert_status(stile_client_open(
+                      &heard, nodes_url(""),
+                      STILE_CLIENT_OPTIONS(.log = note_repetition, .log_data = &repeated), &why),
+                  OK);
+    assert_status(stile_lock_new(&held, heard, "name",
+                                 STILE_OPTIONS(.ttl_ms = LEASE_MS, .hold_at_least_ms = LEASE_MS),
+                                 &why),
+                  OK);
+    take_token(held);
+    for (unsigned i = 0; i < NODES; i++)
+        await_text(i, "GET " K, stile_lock_owner(held));
+    all_nodes(
+        "REPLICAOF 127.0.0.1 1"); /* nobody is there: they keep their data and refuse writes */
+    assert_status(stile_lock_release(held, &why), UNREACHABLE);
+    sem_wait(&repeated);
+    all_nodes("REPLICAOF NO ONE");
+    for (unsigned i = 0; i < NODES; i++) {
+        while (strlen(node_text(i, "GET " K)) == 40)
+            sleep_ms(1);
+        assert_string_equal(node_text(i, "GET " K), "~h");
+    }
+    stile_client_close(heard);
+}
+
 /* A majority that was slow to answer has used up some of the lease: the time counts from when the
  * others were asked. */
 static void *continue_later(void *data)
@@ -405,6 +444,7 @@ int main(void)
         TEST(three_of_five_may_not),
         TEST(who_answers_late_is_left_clean),
         TEST(what_a_majority_does_not_answer_is_given_back_later),
+        TEST(a_release_that_core_repeats_keeps_hold_at_least),
         TEST(the_lease_counts_from_before_the_request),
         TEST(one_request_if_nobody_came_between),
         TEST(a_wrong_guess_costs_a_request_and_no_order),

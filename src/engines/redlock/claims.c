@@ -159,6 +159,7 @@ static void grant(struct redlock_claim *claim)
     if (claim->state != RESUMING || !claim->granted_ns)
         claim->granted_ns = now_ns;
     enter(claim, HELD);
+    claim->was_held = true;
     claim->last_token = claim->token;
     claim->contended = claim->has_waited;
     /* For the message of `stile break`; a renewal would notice, too. */
@@ -565,7 +566,7 @@ static bool begin(struct redlock_claim *claim)
     }
     claim->timer.fn = on_timer;
     claim->tries = claim->looks = claim->rounds = 0;
-    claim->has_waited = false;
+    claim->has_waited = claim->was_held = false;
     claim->granted_ns = 0;
     redlock_votes_clear(claim);
     return true;

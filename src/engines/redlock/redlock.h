@@ -60,6 +60,7 @@ struct redlock_claim {
     struct leased leased;
     enum claim_state state;
     bool has_waited; /* what fails now is asked again later */
+    bool was_held;   /* until the next claim: a release that core repeats keeps hold_at_least */
     bool plain;      /* asked by SET alone: no node has reported its holder */
     bool contended;  /* the last time it had to wait: asked so that it is queued at once */
     unsigned tries, looks, rounds;

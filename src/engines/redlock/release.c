@@ -316,7 +316,7 @@ static void write_left(struct removal *removal, const struct redlock_claim *clai
     uint64_t left_ns = base->hold_ns > held_ns && !base->unused ? base->hold_ns - held_ns : 0;
     if (base->lost && base->delay_ns > left_ns)
         left_ns = base->delay_ns;
-    if (claim->state == HELD)
+    if (claim->was_held)
         snprintf(removal->left, sizeof removal->left, "%llu",
                  (unsigned long long)((left_ns + NS_PER_MS - 1) / NS_PER_MS));
 }
