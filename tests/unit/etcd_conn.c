@@ -1,5 +1,6 @@
 /* The connection to etcd against a peer that does what the test says: requests, their answers,
  * logins and streams. Against real members: the contract suite and fault/etcd.py. */
+#include "support/scarcity.h"
 #include "unit/etcd_conn_kit.h"
 
 /* ---- requests ---- */
@@ -261,6 +262,28 @@ static void a_stream_of_messages(void **state)
     assert_status(etcd_conn_stream_open(conn, &stream, RPC_WATCH, NULL), UNREACHABLE);
 }
 
+/* A watch that could not be sent would be waited for in vain; over the next connection it is sent.
+ */
+static void a_stream_that_cannot_send_ends_its_connection(void **state)
+{
+    static char key[2000]; /* longer than what is sent without an allocation */
+    struct conn_stream stream = {.open = false};
+    Etcd__WatchCreate create = ETCD__WATCH_CREATE__INIT;
+    Etcd__WatchRequest request = ETCD__WATCH_REQUEST__INIT;
+    (void)state;
+    scene_connect();
+    open_stream(&stream);
+    create.key = (ProtobufCBinaryData){sizeof key, (uint8_t *)key};
+    request.create = &create;
+    request.request_case = ETCD__WATCH_REQUEST__REQUEST_CREATE;
+    scarcity_begin(0, false);
+    enum stile_status status = etcd_conn_stream_send(&stream, &request.base, NULL);
+    scarcity_end();
+    assert_status(status, NOMEM);
+    run_until(loop, stream_ends == 1);
+    assert_false(etcd_conn_is_up(conn));
+}
+
 static void a_stream_that_the_peer_ends(void **state)
 {
     struct conn_stream stream = {.open = false};
@@ -288,6 +311,7 @@ int main(void)
         TEST(a_login_that_was_not_needed_is_made_up_for),
         TEST(a_login_that_is_refused_says_so_without_the_password),
         TEST(a_stream_of_messages),
+        TEST(a_stream_that_cannot_send_ends_its_connection),
         TEST(a_stream_that_the_peer_ends),
     };
     return cmocka_run_group_tests_name("etcd_conn", tests, NULL, NULL);
