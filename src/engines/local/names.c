@@ -200,19 +200,24 @@ enum stile_status local_table_end_all(struct store *store, uint64_t now_ns, stru
 bool local_table_trim(struct store *store)
 {
     struct tx tx;
-    uint32_t n_used = local_store_is_whole(store) ? store->cells[AT_LEDGER].ledger.n_used : 0;
-    if (n_used <= KEPT_CELLS || n_used > store->n_cells ||
-        store->cells[n_used - 1].kind != CELL_FREE || !local_tx_begin(&tx, store))
+    if (!local_store_is_whole(store) ||
+        local_store_guess(&store->cells[AT_LEDGER].ledger.n_used) <= KEPT_CELLS ||
+        !local_tx_begin(&tx, store))
         return false;
-    local_tx_trim(&tx);
-    return local_tx_commit(&tx);
+    uint32_t n_used = tx_ledger(&tx)->n_used;
+    bool more = tx_is_ok(&tx) && n_used > KEPT_CELLS && n_used <= store->n_cells &&
+                store->cells[n_used - 1].kind == CELL_FREE;
+    if (more)
+        local_tx_trim(&tx);
+    return local_tx_commit(&tx) && more;
 }
 
 bool local_table_give_back(struct store *store)
 {
     struct tx tx;
     if (!local_store_is_whole(store) ||
-        !local_store_has_surplus(store, store->cells[AT_LEDGER].ledger.n_cells) ||
+        !local_store_has_surplus(store,
+                                 local_store_guess(&store->cells[AT_LEDGER].ledger.n_cells)) ||
         !local_tx_begin(&tx, store))
         return false;
     uint32_t n_cells = tx_ledger(&tx)->n_cells;

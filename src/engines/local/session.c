@@ -52,7 +52,7 @@ static void tidy_up(struct local *local)
     struct stile_error ignored;
     bool found = true;
     for (int i = 0; i < TIDIES_PER_CHECK && found; i++)
-        if (env->store.cells[AT_LEDGER].ledger.n_used <= KEPT_CELLS ||
+        if (local_store_guess(&env->store.cells[AT_LEDGER].ledger.n_used) <= KEPT_CELLS ||
             local_load_tidy(env, &found, EDITS_FOR_SWEEPS, local_now(local), &ignored) != STILE_OK)
             break;
     for (int i = 0; i < TRIMS_PER_CHECK && local_table_trim(&env->store); i++)
@@ -68,7 +68,7 @@ static void check_files(struct timer *timer)
 {
     struct local *local = container_of(timer, struct local, files_timer);
     struct env *env = local->env;
-    env->store.is_size_fresh = false;
+    store_set_size_fresh(&env->store, false);
     local->is_gone = !local_dir_is_intact(&env->dir, env->store.fd, env->store.live_fd) ||
                      !local_store_is_whole(&env->store);
     if (!local->is_gone) {

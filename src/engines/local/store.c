@@ -148,6 +148,11 @@ static uint64_t end_of(uint32_t n_cells)
     return (uint64_t)n_cells * CELL_BYTES;
 }
 
+__attribute__((noinline, no_sanitize("thread"))) uint32_t local_store_guess(const uint32_t *field)
+{
+    return *(const volatile uint32_t *)field;
+}
+
 bool local_store_has_surplus(const struct store *store, uint32_t n_cells)
 {
     struct stat st;
@@ -297,7 +302,7 @@ bool local_tx_begin(struct tx *tx, struct store *store)
     tx->store = store;
     tx->status = STILE_OK;
     tx->n_edits = tx->n_reads = tx->whole = 0;
-    if (!store->is_size_fresh && !local_store_is_whole(store)) {
+    if (!store_is_size_fresh(store) && !local_store_is_whole(store)) {
         local_tx_fail(tx, STILE_CORRUPT, 0, "it has been truncated");
         return false;
     }

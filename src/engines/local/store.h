@@ -71,15 +71,33 @@ void local_store_cut(struct store *store, uint32_t n_cells);
 /* False: the file has been truncated, and its pages must not be touched. */
 bool local_store_is_whole(const struct store *store);
 
+/* A guess without a transaction, which may see what another process or thread is writing. Only for
+ * deciding whether a transaction is worth while, which then looks again. */
+uint32_t local_store_guess(const uint32_t *field);
+
 /* A program with a thousand transactions a second or more checks the size once a millisecond; one
  * with fewer, before each transaction. */
 #define SIZE_CHECK_NS UINT64_C(1000000)
 
+/* The clients of a process share the store, and each has its own mutex: hence atomics. It does no
+ * harm if one of them sees what another has noted. */
+static inline void store_set_size_fresh(struct store *store, bool fresh)
+{
+    __atomic_store_n(&store->is_size_fresh, fresh, __ATOMIC_RELAXED);
+}
+
+static inline bool store_is_size_fresh(const struct store *store)
+{
+    return __atomic_load_n(&store->is_size_fresh, __ATOMIC_RELAXED);
+}
+
 static inline void store_note_time(struct store *store, uint64_t now_ns)
 {
-    store->is_size_fresh = now_ns - store->size_checked_ns < SIZE_CHECK_NS;
-    if (!store->is_size_fresh)
-        store->size_checked_ns = now_ns;
+    uint64_t checked_ns = __atomic_load_n(&store->size_checked_ns, __ATOMIC_RELAXED);
+    bool fresh = now_ns - checked_ns < SIZE_CHECK_NS;
+    store_set_size_fresh(store, fresh);
+    if (!fresh)
+        __atomic_store_n(&store->size_checked_ns, now_ns, __ATOMIC_RELAXED);
 }
 
 /* Records a token that is about to be granted: before the transaction ends, and not undone with it,
