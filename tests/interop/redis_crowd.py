@@ -49,8 +49,10 @@ class Crowd:
 
     def ours(self):
         looks = HOLD_MS * 5 + 1  # five in a millisecond
+        asan = os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"  # stdbuf preloads
         self.add("stile", ["stdbuf", "-oL", os.environ["CONTEND"], "redis://127.0.0.1:%d?prefix="
-                           % self.server.port, "x", "1000000", str(looks)])
+                           % self.server.port, "x", "1000000", str(looks)],
+                 env={**os.environ, "ASAN_OPTIONS": asan})
 
     def redis_py(self, pause):
         self.add("redis-py", [sys.executable, "-c", REDIS_PY, str(self.server.port), str(pause)])
