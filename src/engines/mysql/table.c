@@ -196,8 +196,8 @@ static void ignore(void *data, const struct answer *a)
  * found by a GET_LOCK that ends with it, so no other statement is ever hit.
  *
  * It sleeps by waiting for a lock that the client's shared session has. It does not call SLEEP():
- * all sessions that do share one mutex, and when two are killed at about the same moment, MariaDB
- * lets the sleeper and KILL wait for each other for two seconds, and the release with them.
+ * measured on MariaDB 10.11, one in two hundred KILLs of such a session took two seconds while
+ * others slept, and the release with it.
  *
  * One session sleeps for all waiting claims of a client. When it is woken, one query finds out
  * which of them were granted, however many wait. A wake-up may be missed while the session is
