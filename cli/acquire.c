@@ -26,10 +26,13 @@ static int print_claim(struct stile_lock *lock, bool as_json)
         json_close(&json, '}');
         putchar('\n');
     } else {
-        /* For eval: `stile renew` and `stile release` find the owner in their environment. */
+        /* For eval: `stile renew` and `stile release` find the owner in their environment. The
+         * token of an earlier lock must not be taken for this one's. */
         printf("STILE_OWNER=%s; export STILE_OWNER;\n", owner != NULL ? owner : "");
         if (fenced)
             printf("STILE_TOKEN=%" PRIu64 "; export STILE_TOKEN;\n", token);
+        else
+            puts("unset STILE_TOKEN;");
     }
     return finish_output(0);
 }
@@ -85,9 +88,10 @@ const struct verb verb_acquire = {
     .about =
         "Takes NAME and exits. The lock lasts for its TTL; stile renew extends it, stile release\n"
         "ends it. Prints shell commands that set STILE_OWNER, which both of them need, and\n"
-        "STILE_TOKEN, the fencing token: eval \"$(stile acquire NAME)\". For scripts that cannot "
-        "be\n"
-        "one command; otherwise stile run is safer.",
+        "STILE_TOKEN, the fencing token:\n"
+        "    claim=$(stile acquire NAME) || exit; eval \"$claim\"\n"
+        "(eval \"$(stile acquire NAME)\" would hide a failure.) For scripts that cannot be one\n"
+        "command; otherwise stile run is safer.",
     .run = acquire,
 };
 

@@ -310,7 +310,8 @@ def plain(t, nodes):
     assert '"token":false' in done.stdout.replace(" ", ""), done.stdout
     done = t.stile("acquire", "--try", "--ttl", "60s", "x")
     expect(done.returncode, 0, done.stderr)
-    assert "STILE_TOKEN" not in done.stdout, done.stdout
+    assert "STILE_TOKEN=" not in done.stdout, done.stdout
+    assert "unset STILE_TOKEN;" in done.stdout  # an earlier lock's
     busy(t)
     expect([node.cli("EXISTS", "stile:node") for node in nodes], ["0"] * 5)
     for node in nodes[:2]:
