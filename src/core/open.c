@@ -310,8 +310,8 @@ static bool anything_to_wait_for(const struct stile_client *client)
 /* Thousands of queued releases take a while: patience begins anew whenever the queue moves. */
 static uint64_t patience_ends(const struct stile_client *client, uint64_t start_ns)
 {
-    uint64_t line_ns = admission_patience_ends(client, CLOSE_PATIENCE_NS);
-    return line_ns > start_ns + CLOSE_PATIENCE_NS ? line_ns : start_ns + CLOSE_PATIENCE_NS;
+    uint64_t queue_ns = admission_patience_ends(client, CLOSE_PATIENCE_NS);
+    return queue_ns > start_ns + CLOSE_PATIENCE_NS ? queue_ns : start_ns + CLOSE_PATIENCE_NS;
 }
 
 /* Gives every lock back and waits until the engine has answered, or has been silent too long. */

@@ -215,7 +215,7 @@ static enum stile_status run(struct job_call *call, int64_t wait_ms, struct stil
 /* A call whose caller has gone on, with copies of what it was given. */
 struct later {
     struct job_call call;
-    stile_jobs_fn *jobs_fn;     /* claim, and what is said of claimed jobs */
+    stile_jobs_fn *jobs_fn;     /* claim, ack, fail, give back, extend */
     stile_jobs_done_fn *done;   /* add, retry, drop */
     stile_query_done_fn *over;  /* list, count */
     stile_job_fn *each_job;     /* list */
