@@ -210,7 +210,8 @@ class Link:
 
     def let_go(self):
         if self.kept_replies is not None:
-            self.client.sendall(self.kept_replies)
+            if self.client.fileno() >= 0:  # else it left meanwhile
+                self.client.sendall(self.kept_replies)
             self.kept_replies = None
             return
         kept, self.kept = self.kept, None
