@@ -265,6 +265,20 @@ STILE_API const char *stile_lock_name(struct stile_lock *lock);
 /* Readable once the lock is lost, until the next acquire. The library closes it; -1: no fd left. */
 STILE_API int stile_lock_lost_fd(struct stile_lock *lock);
 
+/* Why it was lost: LOST with a message, until it is released. OK: it is not lost. */
+STILE_API enum stile_status stile_lock_lost_reason(struct stile_lock *lock,
+                                                   struct stile_error *err);
+
+/* Keep a record for `stile show`: which process had the lock, from when, until when and with what
+ * result. It outlives the lock and its holder. Both return at once; stile_client_close() waits for
+ * the answers. Call start once it is held, and end before the release (exit_code -1: none). A
+ * holder that was paused and comes late does not overwrite the record of a later one. What the
+ * engine keeps is bounded: an old record may be gone. UNSUPPORTED: this engine keeps none. */
+STILE_API enum stile_status stile_lock_record_start(struct stile_lock *lock,
+                                                    struct stile_error *err);
+STILE_API enum stile_status stile_lock_record_end(struct stile_lock *lock, int exit_code,
+                                                  struct stile_error *err);
+
 /* The callback comes exactly once, never from inside the call itself. */
 STILE_API enum stile_status stile_lock_acquire_async(struct stile_lock *lock, int64_t wait_ms,
                                                      stile_done_fn *done, void *data);
@@ -308,12 +322,24 @@ struct stile_claim_info {
     const char *proclaimed; /* its public value; "": none */
 };
 
+/* The holder that was recorded last: see stile_lock_record_start(). */
+struct stile_last_holder {
+    const char *host;
+    int64_t pid;
+    const char *command;
+    uint64_t token;   /* 0: the engine issues none */
+    int64_t from_ms;  /* Unix time by the clock of its host; 0: not recorded */
+    int64_t until_ms; /* 0: its end was not recorded. It holds the lock still, or died */
+    int exit_code;    /* -1: not recorded */
+};
+
 struct stile_info {
     const char *name;
     uint64_t token; /* the holder's; if there is none, no larger token has been granted so far */
     size_t holders; /* claims[0 .. holders-1], ghosts included */
     size_t waiters; /* claims[holders ..], in queue order */
     const struct stile_claim_info *claims;
+    const struct stile_last_holder *last; /* show and watch only. NULL: none was recorded */
 };
 
 /* Return non-zero to stop. */

@@ -34,6 +34,7 @@ struct stile_client {
     bool threadless;
     enum client_phase phase;
     struct opening *opening; /* the call that waits for the outcome of open() */
+    char command[256];       /* as `stile show` prints it */
     stile_log_fn *log;
     void *log_data;
     enum stile_log_level log_level;
@@ -45,6 +46,7 @@ struct stile_client {
     struct stile_lock *locks;       /* all of them, freed ones included while they are needed */
     struct job_call *job_calls;     /* those that are not answered */
     struct inspection *inspections; /* async: those whose callback has not come */
+    struct record_write *records;   /* those that are not answered */
     uint64_t last_watch;            /* the number of the latest */
     struct stile_lock *freed_locks[FREED_KEPT];
     unsigned next_freed;

@@ -7,53 +7,7 @@
 #include "base/name.h"
 #include "base/text.h"
 #include "core/client.h"
-
-/* ---- a query ---- */
-
-static void wake_follower(struct question *q)
-{
-    drive_done(&q->follower);
-}
-
-void question_init(struct question *q, struct stile_client *client, const char *name)
-{
-    *q = (struct question){
-        .query = {.engine = client->engine, .core = q, .name = name, .name_len = strlen(name)},
-        .answered = wake_follower};
-}
-
-void question_ask(struct question *q, question_slot *slot)
-{
-    q->asked = true;
-    q->error = (struct stile_error){0};
-    slot(q->query.engine, &q->query);
-}
-
-void question_cancel(struct question *q)
-{
-    struct engine *engine = q->query.engine;
-    if (!q->asked)
-        return;
-    q->asked = false;
-    engine->class->cancel(engine, &q->query);
-}
-
-void inspect_done(struct query *query, const struct stile_error *err)
-{
-    struct question *q = query->core;
-    error_copy(&q->error, err);
-    q->asked = false;
-    q->answered(q);
-}
-
-enum stile_status question_outcome(const struct question *q, struct stile_error *err)
-{
-    if (!q->error.status && q->out_of_memory)
-        return error_set(err, STILE_NOMEM, 0, "out of memory");
-    if (q->error.status && err)
-        *err = q->error;
-    return q->error.status;
-}
+#include "core/record.h"
 
 /* ---- results ---- */
 
@@ -70,6 +24,8 @@ static size_t result_size(const struct stile_info *info)
         size += sizeof *c + copy_size(c->host) + copy_size(c->command) + copy_size(c->owner) +
                 copy_size(c->proclaimed);
     }
+    if (info->last)
+        size += sizeof *info->last + copy_size(info->last->host) + copy_size(info->last->command);
     return size;
 }
 
@@ -79,6 +35,17 @@ static const char *copy_text(char **at, const char *text)
     return text_pack(at, text ? text : "");
 }
 
+static void copy_claim(struct stile_claim_info *to, const struct stile_claim_info *from,
+                       char **text)
+{
+    *to = *from;
+    to->host = copy_text(text, from->host);
+    to->command = copy_text(text, from->command);
+    to->owner = copy_text(text, from->owner);
+    to->proclaimed = copy_text(text, from->proclaimed);
+}
+
+/* Behind the struct: the claims, the last holder, and all texts. */
 struct result *result_copy(const struct stile_info *info)
 {
     size_t n = info->holders + info->waiters;
@@ -86,16 +53,18 @@ struct result *result_copy(const struct stile_info *info)
     if (!a)
         return NULL;
     struct stile_claim_info *claims = (struct stile_claim_info *)(a + 1);
-    char *text = (char *)(claims + n);
+    struct stile_last_holder *last = (struct stile_last_holder *)(claims + n);
+    char *text = info->last ? (char *)(last + 1) : (char *)last;
     *a = (struct result){.info = *info};
     a->info.claims = claims;
     a->info.name = copy_text(&text, info->name);
-    for (size_t i = 0; i < n; i++) {
-        claims[i] = info->claims[i];
-        claims[i].host = copy_text(&text, info->claims[i].host);
-        claims[i].command = copy_text(&text, info->claims[i].command);
-        claims[i].owner = copy_text(&text, info->claims[i].owner);
-        claims[i].proclaimed = copy_text(&text, info->claims[i].proclaimed);
+    for (size_t i = 0; i < n; i++)
+        copy_claim(&claims[i], &info->claims[i], &text);
+    if (info->last) {
+        *last = *info->last;
+        last->host = copy_text(&text, info->last->host);
+        last->command = copy_text(&text, info->last->command);
+        a->info.last = last;
     }
     return a;
 }
@@ -113,10 +82,24 @@ void inspection_keep(struct inspection *inspection, const struct stile_info *inf
 void inspect_info(struct query *query, const struct stile_info *info)
 {
     struct inspection *inspection = query->core;
+    struct stile_last_holder last;
+    struct stile_info whole = *info;
+    if (record_read(&last, inspection->record))
+        whole.last = &last;
     if (inspection->class->take)
-        inspection->class->take(inspection, info);
+        inspection->class->take(inspection, &whole);
     else
-        inspection_keep(inspection, info);
+        inspection_keep(inspection, &whole);
+    inspection->record[0] = '\0';
+}
+
+void inspect_record(struct query *query, const char *text, size_t len)
+{
+    struct inspection *inspection = query->core;
+    if (len > RECORD_MAX)
+        return; /* not one of ours */
+    memcpy(inspection->record, text, len);
+    inspection->record[len] = '\0';
 }
 
 static struct result *take_results(struct inspection *inspection)

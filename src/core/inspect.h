@@ -3,25 +3,7 @@
 #ifndef STILE_INSPECT_H
 #define STILE_INSPECT_H
 
-#include "core/drive.h"
-#include "engines/engine.h"
-
-/* What every query to the engine has. query.core points to it. */
-struct question {
-    struct query query;
-    struct stile_error error; /* the engine's answer */
-    bool asked;               /* the engine has not answered */
-    bool out_of_memory;
-    void (*answered)(struct question *question);
-    struct follower follower; /* of a blocking call */
-};
-
-typedef void question_slot(struct engine *engine, struct query *query);
-
-/* answered: wakes the follower. */
-void question_init(struct question *question, struct stile_client *client, const char *name);
-void question_ask(struct question *question, question_slot *slot);
-enum stile_status question_outcome(const struct question *question, struct stile_error *err);
+#include "core/question.h"
 
 /* A stile_info with everything it points to, in one allocation. */
 struct result {
@@ -49,6 +31,7 @@ struct inspection {
     const struct inspection_class *class;
     struct stile_client *client;
     struct result *first, **last; /* not yet handed out */
+    char record[RECORD_MAX + 1];  /* of the name that is shown; "": none */
     bool ended;
     struct stile_error error; /* its outcome */
 
@@ -78,8 +61,6 @@ void inspection_notify(struct inspection *inspection);
 /* The outcome is decided; err NULL: OK. The engine has nothing of it afterwards. */
 void inspection_end(struct inspection *inspection, const struct stile_error *err);
 void inspection_cancel(struct inspection *inspection);
-/* Ends a query that is under way. */
-void question_cancel(struct question *question);
 
 /* Blocking calls: hands out what was kept, without the mutex. */
 void inspection_hand_out(struct inspection *inspection, stile_info_fn *fn, void *data);
@@ -95,6 +76,6 @@ void inspect_cancel_all(struct stile_client *client);
 
 /* As engine_events has them. */
 void inspect_info(struct query *query, const struct stile_info *info);
-void inspect_done(struct query *query, const struct stile_error *err);
+void inspect_record(struct query *query, const char *text, size_t len);
 
 #endif

@@ -96,6 +96,8 @@ struct stile_lock {
     bool in_leases;
     struct stile_lock *lease_next, *lease_before;
 
+    int64_t record_from_ms; /* Unix time of stile_lock_record_start(); 0: not called */
+
     /* lost */
     int lost_fd; /* -1: not asked for */
     stile_lost_fn *on_lost;

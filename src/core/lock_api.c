@@ -9,6 +9,7 @@
 #include "base/options.h"
 #include "base/text.h"
 #include "core/lock.h"
+#include "core/record.h"
 
 /* ---- making one ---- */
 
@@ -315,6 +316,35 @@ enum stile_status stile_lock_detach(struct stile_lock *lock, struct stile_error 
     return leave(lock, "detaching", status, err);
 }
 
+/* ---- its record ---- */
+
+static enum stile_status enter_to_record(struct stile_lock *lock, struct stile_error *err)
+{
+    enum stile_status status = enter(lock, err);
+    if (status)
+        return fail(lock, "recording", status, err);
+    const struct engine *engine = lock->client->engine;
+    if (!engine->class->history)
+        status = error_set(err, STILE_UNSUPPORTED, 0, "%s keeps no record of holders",
+                           engine->caps.engine);
+    else if (lock->state != HELD && !lock_is_lost(lock))
+        status = error_set(err, STILE_MISUSE, 0, "it isn't held");
+    return status ? leave(lock, "recording", status, err) : STILE_OK;
+}
+
+enum stile_status stile_lock_record_start(struct stile_lock *lock, struct stile_error *err)
+{
+    enum stile_status status = enter_to_record(lock, err);
+    return status ? status : leave(lock, "recording", record_start(lock, err), err);
+}
+
+enum stile_status stile_lock_record_end(struct stile_lock *lock, int exit_code,
+                                        struct stile_error *err)
+{
+    enum stile_status status = enter_to_record(lock, err);
+    return status ? status : leave(lock, "recording", record_end(lock, exit_code, err), err);
+}
+
 /* ---- async ---- */
 
 static enum stile_status op_new(struct op **op, struct stile_lock *lock, stile_done_fn *done,
@@ -421,6 +451,22 @@ enum stile_status stile_lock_token(struct stile_lock *lock, uint64_t *token)
         status = STILE_MISUSE;
     else
         *token = lock->token;
+    client_leave(lock->client);
+    return status;
+}
+
+enum stile_status stile_lock_lost_reason(struct stile_lock *lock, struct stile_error *err)
+{
+    enum stile_status status = enter(lock, err);
+    if (status)
+        return status;
+    if (lock_is_lost(lock)) {
+        status = error_set(err, STILE_LOST, 0, "%s", stile_status_text(STILE_LOST));
+        if (lock->reason && err) {
+            *err = *lock->reason;
+            err->status = STILE_LOST;
+        }
+    }
     client_leave(lock->client);
     return status;
 }

@@ -5,12 +5,14 @@
 
 #include "base/container.h"
 #include "base/options.h"
+#include "base/self.h"
 #include "base/url.h"
 #include "core/events.h"
 #include "core/inspect.h"
 #include "core/job_call.h"
 #include "core/lock.h"
 #include "core/lookup.h"
+#include "core/record.h"
 
 /* How long closing waits for the engine to answer the last releases: longer than lock.c waits for
  * each of them. */
@@ -63,6 +65,7 @@ static void client_configure(struct stile_client *client,
     struct engine *engine = client->engine;
     engine->caps = engine->class->caps;
     engine->pid = (int64_t)getpid();
+    self_command(client->command, sizeof client->command, options ? options->label : NULL);
     if (!options)
         return;
     client->threadless = options->threadless;
@@ -298,7 +301,7 @@ static void wake_up(struct timer *timer)
 /* A lock whose release was given up has been waited for already. */
 static bool anything_to_wait_for(const struct stile_client *client)
 {
-    if (client->job_calls)
+    if (client->job_calls || client->records)
         return true;
     for (const struct stile_lock *lock = client->locks; lock; lock = lock->all_next) {
         if (!lock->given_up || lock->op || lock->uses)
@@ -362,6 +365,7 @@ static void finish_close(struct stile_client *client)
     release_all(client);
     cancel_opening(client);
     answer_all(client);
+    record_cancel_all(client);
     admission_close(client);
     pthread_mutex_unlock(&client->mutex);
     fork_block();

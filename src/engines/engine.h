@@ -64,14 +64,18 @@ struct claim {
     uint64_t state[];     /* the engine's */
 };
 
-/* One query: list, show, break, examine, adopt, resize; or a subscription to changes of a name. */
+#define RECORD_MAX 1023 /* bytes of a record */
+
+/* One query: list, show, break, examine, adopt, resize, record; or a subscription to changes of a
+ * name. */
 struct query {
     struct engine *engine;
     const char *name; /* list: the prefix, may be "" */
     size_t name_len;
-    uint64_t token; /* break: only this grant; 0: any holder */
-    void *core;     /* core's */
-    void *state;    /* the engine's, NULL at the start; freed by the engine before the query ends */
+    uint64_t token;     /* break: only this grant; 0: any holder. record: its order */
+    const char *record; /* record: one line of text, NUL-terminated, RECORD_MAX bytes at most */
+    void *core;         /* core's */
+    void *state; /* the engine's, NULL at the start; freed by the engine before the query ends */
 };
 
 /* One request to the table of jobs. Its strings stay valid until job_done(). */
@@ -172,6 +176,10 @@ struct engine_events {
     /* list: once per name, in byte order. show: once. Core copies the info and all it points to. */
     void (*info)(struct query *query, const struct stile_info *info);
 
+    /* show, before info(): the name's record, if there is one. Core copies it, and refuses what it
+     * has not written. */
+    void (*record)(struct query *query, const char *text, size_t len);
+
     /* examine, adopt, resize: each finding as soon as it is known. Core copies it. Texts may be
      * NULL. */
     void (*finding)(struct query *query, const struct stile_finding *finding);
@@ -259,6 +267,17 @@ struct engine_admin {
     void (*resize)(struct engine *engine, struct query *query);
 };
 
+/* A record of each name's last holder, which outlives it: "who ran last night?" */
+struct engine_history {
+    /* Must store query->record for query->name, in place of the one that is stored, unless that has
+     * a larger query->token: a holder that was paused must not overwrite its successor's. show()
+     * reports it, also for a name that is free. It survives what a token survives; but it is
+     * information, not a promise, so it need not be synced to disk, and may be dropped after 30
+     * days or to make room for others. A million names must not fill the server for ever. Ends in
+     * done(). */
+    void (*record)(struct engine *engine, struct query *query);
+};
+
 /* ---- the class ---- */
 
 struct engine_class {
@@ -315,8 +334,8 @@ struct engine_class {
     void (*show)(struct engine *engine, struct query *query);
     void (*break_)(struct engine *engine, struct query *query); /* the holder is sent lost() */
 
-    /* Must end one of these three that is under way, without done(). What was sent may still be
-     * executed. NULL: all three end inside their calls. */
+    /* Must end one of these three, or a record(), that is under way, without done(). What was sent
+     * may still be executed. NULL: they all end inside their calls. */
     void (*cancel)(struct engine *engine, struct query *query);
 
     /* Optional parts, NULL where the engine lacks them. */
@@ -324,6 +343,7 @@ struct engine_class {
     const struct engine_detached *detached;
     const struct engine_jobs *jobs;
     const struct engine_admin *admin;
+    const struct engine_history *history;
 };
 
 #endif
