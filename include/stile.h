@@ -40,8 +40,8 @@
 extern "C" {
 #endif
 
-#define STILE_VERSION     "0.1.0"
-#define STILE_VERSION_NUM 0x000100 /* two hex digits each: major, minor, patch */
+#define STILE_VERSION     "0.2.0"
+#define STILE_VERSION_NUM 0x000200 /* two hex digits each: major, minor, patch */
 
 #if defined(__GNUC__)
 #define STILE_API __attribute__((visibility("default")))
