@@ -187,6 +187,7 @@ struct stile_caps {
     const char *survives;  /* which crashes the locks and tokens survive */
     const char *condition; /* what the promise of exclusion depends on */
     const char *instead;   /* an alternative that offers the missing features; NULL: none */
+    bool history;          /* it keeps a record of each name's last holder for stile_show() */
 };
 
 STILE_API const struct stile_caps *stile_client_caps(struct stile_client *client);

@@ -64,6 +64,7 @@ static void client_configure(struct stile_client *client,
 {
     struct engine *engine = client->engine;
     engine->caps = engine->class->caps;
+    engine->caps.history = engine->class->history != NULL;
     engine->pid = (int64_t)getpid();
     self_command(client->command, sizeof client->command, options ? options->label : NULL);
     if (!options)

@@ -102,6 +102,15 @@ static void do_release_all(const char *args)
     answer(stile_locks_release(child.locks, child.n, NULL), "released all");
 }
 
+/* "start", or the exit code. */
+static void do_record(const char *args)
+{
+    bool start = strcmp(args, "start\n") == 0;
+    answer(start ? stile_lock_record_start(last(), NULL)
+                 : stile_lock_record_end(last(), atoi(args), NULL),
+           "recorded");
+}
+
 static void do_held(const char *args)
 {
     (void)args;
@@ -186,6 +195,7 @@ static const struct {
     {"release\n", do_release},
     {"acquire-all ", do_acquire_all},
     {"release-all\n", do_release_all},
+    {"record ", do_record},
     {"held\n", do_held},
     {"lost\n", do_lost},
     {"hammer ", do_hammer},

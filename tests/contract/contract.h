@@ -88,6 +88,7 @@ bool has_mode(struct scene *scene, enum stile_mode mode);
 bool has_hold(struct scene *scene);
 bool has_delay(struct scene *scene);
 bool has_proclaim(struct scene *scene);
+bool has_history(struct scene *scene);
 
 struct stile_lock *lock_on(struct stile_client *client, const char *name,
                            const struct stile_lock_options *options);
@@ -172,6 +173,7 @@ enum stile_status hammer(struct stile_lock *const *locks, size_t n, unsigned rou
     X(holds)                                                                                       \
     X(inspect)                                                                                     \
     X(breaking)                                                                                    \
+    X(history)                                                                                     \
     X(names)                                                                                       \
     X(many)                                                                                        \
     X(events)                                                                                      \

@@ -173,6 +173,19 @@ bool has_proclaim(struct scene *scene)
     return has_or_refuses(scene, scene->caps->proclaims, STILE_OPTIONS(.proclaim = "me"));
 }
 
+bool has_history(struct scene *scene)
+{
+    if (scene->caps->history)
+        return true;
+    struct stile_lock *lock = held_on(scene->client, scene->name, NULL);
+    check_status(STILE_UNSUPPORTED, stile_lock_record_start(lock, &why));
+    assert_true(strlen(why.message) > 0);
+    check_status(STILE_UNSUPPORTED, stile_lock_record_end(lock, 0, &why));
+    check_ok(stile_lock_release(lock, &why));
+    print_message("# %s keeps no record of holders, and says so\n", scene->caps->engine);
+    return false;
+}
+
 /* ---- locks ---- */
 
 struct stile_lock *lock_on(struct stile_client *client, const char *name,

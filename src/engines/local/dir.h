@@ -3,6 +3,7 @@
  *     state   the mapped table: names, claims, sessions
  *     live    empty; byte locks on it are the proof of life
  *     epoch   the upper half of tokens, durable: no token is granted again after a reboot
+ *     history the records of last holders
  *     s/      the sockets of sessions
  */
 #ifndef STILE_LOCAL_DIR_H

@@ -412,6 +412,7 @@ void local_inspect_show(struct engine *engine, struct query *query)
     enum stile_status status =
         snapshot_show(&snapshot, local_of(engine), query->name, query->name_len, &error);
     if (!status) {
+        local_history_show(engine, query);
         if (!report(query, &snapshot, &snapshot.names[0], false))
             status = error_set(&error, STILE_NOMEM, 0, "out of memory");
         clear_dead(local_of(engine), &snapshot);

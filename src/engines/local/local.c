@@ -17,6 +17,7 @@
  *     dir, epoch, env, load, check    the directory, opening it, and what is refused
  *     liveness, peers, wakeup         proof of life, the death of others, wake-ups
  *     session, inspect, doctor        one client; list, show, watch and break; examine
+ *     history                         the record of each name's last holder
  */
 #include <assert.h>
 #include <errno.h>
@@ -664,4 +665,5 @@ const struct engine_class local_class = {
     .break_ = local_inspect_break,
     .push = &push,
     .admin = &admin,
+    .history = &local_history,
 };

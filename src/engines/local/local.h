@@ -173,6 +173,12 @@ void local_inspect_watch(struct engine *engine, struct query *query);
 void local_inspect_unwatch(struct engine *engine, struct query *query);
 void local_inspect_break(struct engine *engine, struct query *query);
 
+/* ---- history.c ---- */
+
+extern const struct engine_history local_history;
+/* Reports the name's record, if there is one. */
+void local_history_show(struct engine *engine, struct query *query);
+
 /* ---- doctor.c ---- */
 
 void local_examine(struct engine *engine, struct query *query);
