@@ -8,8 +8,9 @@ FUZZ_SECONDS ?= 60
 
 WERROR = $(if $(CI),-Dwerror=true)
 
-all: $(BUILD)/build.ninja ## build (what is missing is installed first)
-	ninja -C $(BUILD)
+all: engines ## build what is installed: the engines whose libraries are there
+	ninja -C $(BUILD) installed
+	@grep . $(BUILD)/engines-left-out || :
 
 # Left alone, Meson takes lib64 on a Debian without dpkg-dev, where nobody looks for libraries.
 LIBDIR = $(patsubst %,--libdir=lib/%,$(shell cc -print-multiarch))
@@ -17,10 +18,19 @@ LIBDIR = $(patsubst %,--libdir=lib/%,$(shell cc -print-multiarch))
 $(BUILD)/build.ninja: | deps-build
 	meson setup $(BUILD) --prefix=$(prefix) $(LIBDIR) $(WERROR) $(SETUP)
 	@echo "$(prefix)" >$(BUILD)/.prefix
+	@tools/deps --present engines >$(BUILD)/.libraries
 
-# A build directory made before the test packages were there has no tests in it.
-$(BUILD)/.with-checks: | deps-check $(BUILD)/build.ninja
-	meson configure $(BUILD) -Dtests=enabled
+# Ninja does not notice libraries that came or went; Meson has to look again.
+engines: $(BUILD)/build.ninja
+	@tools/deps --present engines >$(BUILD)/.libraries.now
+	@cmp -s $(BUILD)/.libraries.now $(BUILD)/.libraries || { \
+	    meson configure --clearcache $(BUILD) && meson setup --reconfigure $(BUILD) && \
+	    mv $(BUILD)/.libraries.now $(BUILD)/.libraries; }
+
+# A build directory made before the test packages were there has no tests in it. In CI an engine that
+# is left out is a failure, as a skipped test is.
+$(BUILD)/.with-checks: | deps-check engines
+	meson configure $(BUILD) -Dtests=enabled $(if $(CI),-Dauto_features=enabled)
 	touch $@
 $(BUILD)/.with-tests: | deps-test $(BUILD)/.with-checks
 	meson setup --reconfigure $(BUILD)
@@ -29,24 +39,25 @@ $(BUILD)/.with-tests: | deps-test $(BUILD)/.with-checks
 deps-build:
 	@tools/deps build
 deps-check:
-	@tools/deps build check
+	@tools/deps build engines check
 deps-test:
-	@tools/deps build test
+	@tools/deps build engines test
 deps-bench:
-	@tools/deps build bench
+	@tools/deps build engines bench
 deps-fuzz:
-	@tools/deps build test fuzz
+	@tools/deps build engines test fuzz
 deps-format:
 	@tools/deps format
 
-run: all ## twenty copies of a cron job, one of them runs
+run: $(BUILD)/build.ninja ## twenty copies of a cron job, one of them runs
+	ninja -C $(BUILD) cli/stile
 	@tools/demo $(BUILD)/cli/stile
 
-check: deps-check $(BUILD)/.with-checks ## build, run the tests that need no server (a minute)
+check: deps-check engines $(BUILD)/.with-checks ## build, run the tests that need no server (a minute)
 	ninja -C $(BUILD)
 	@tools/tally $(BUILD) --suite check $(TEST)
 
-test: deps-test $(BUILD)/.with-tests ## build, run every test
+test: deps-test engines $(BUILD)/.with-tests ## build, run every test
 	ninja -C $(BUILD)
 	@tools/npm-clients $(BUILD)
 	@tools/tally $(BUILD) $(TEST)
@@ -71,13 +82,14 @@ fuzz: deps-fuzz ## each fuzz target for FUZZ_SECONDS
 	ninja -C build-fuzz
 	tools/fuzz build-fuzz $(FUZZ_SECONDS)
 
-bench: deps-bench all ## our figures beside bare limits and peers
+bench: deps-bench engines ## our figures beside bare limits and peers
+	ninja -C $(BUILD)
 	bench/run $(BUILD)
 
 install: all ## prefix=/usr/local DESTDIR=
 	@[ "$$(cat $(BUILD)/.prefix)" = "$(prefix)" ] || meson configure $(BUILD) -Dprefix=$(prefix)
 	@echo "$(prefix)" >$(BUILD)/.prefix
-	meson install -C $(BUILD)
+	meson install -C $(BUILD) --no-rebuild
 	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" != 0 ] || ldconfig
 
 format: deps-format ## clang-format on every C file
@@ -89,7 +101,7 @@ clean: ## remove every build directory
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' Makefile | expand -t 16
 
-.PHONY: all run test check asan tsan soak mutants fuzz bench install format clean help \
+.PHONY: all engines run test check asan tsan soak mutants fuzz bench install format clean help \
     deps-build deps-check deps-test deps-bench deps-fuzz deps-format
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
