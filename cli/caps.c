@@ -23,11 +23,25 @@ static const char *lease_word(enum stile_lease lease)
     return words[lease];
 }
 
-static void print_json(const struct stile_caps *caps)
+/* Which engine was meant, and why that one. */
+struct choice {
+    char url[STILE_URL_MAX + 1]; /* without secrets */
+    const char *from;            /* as of engine_origin() */
+};
+
+static void choice_make(struct choice *choice, const struct options *options)
+{
+    choice->from = engine_origin(options);
+    stile_url_redact(choice->url, sizeof choice->url, engine_url(options));
+}
+
+static void print_json(const struct stile_caps *caps, const struct choice *choice)
 {
     struct json json = {.out = stdout};
     json_open(&json, NULL, '{');
     json_text(&json, "engine", caps->engine);
+    json_text(&json, "url", choice->url);
+    json_text(&json, "url_from", choice->from[0] != '\0' ? choice->from : "default");
     json_open(&json, "modes", '[');
     for (unsigned mode = STILE_EXCLUSIVE; mode <= STILE_SLOTS; mode++) {
         if (caps->modes & 1U << mode)
@@ -55,13 +69,17 @@ static void print_json(const struct stile_caps *caps)
     putchar('\n');
 }
 
+#define NOT_SET                                                                                    \
+    "nothing: local: is the default, for this user on this machine. -e URL, $STILE_ENGINE or "     \
+    "`engine = URL` in ~/.config/stile.conf or /etc/stile.conf name another"
+
 static void add_row(struct table *table, const char *what, const char *promise)
 {
     table_add(table, what);
     table_add(table, promise);
 }
 
-static void print_table(const struct stile_caps *caps)
+static void print_table(const struct stile_caps *caps, const struct choice *choice)
 {
     static const char *const heads[] = {"WHAT", "PROMISE", NULL};
     struct table table;
@@ -73,6 +91,8 @@ static void print_table(const struct stile_caps *caps)
     }
     table_start(&table, heads);
     add_row(&table, "engine", caps->engine);
+    add_row(&table, "URL", choice->url);
+    add_row(&table, "set by", choice->from[0] != '\0' ? choice->from : NOT_SET);
     add_row(&table, "modes", modes);
     add_row(&table, "lease", lease_text(caps->lease));
     add_row(&table, "waiting",
@@ -97,14 +117,16 @@ static void print_table(const struct stile_caps *caps)
 static int caps_verb(struct options *options)
 {
     struct stile_client *client;
+    struct choice choice;
     engine_from_argument(options);
     int code = engine_open(&client, options, 0, "stile caps");
     if (code != 0)
         return code;
+    choice_make(&choice, options);
     if (options->given & OPT_JSON)
-        print_json(stile_client_caps(client));
+        print_json(stile_client_caps(client), &choice);
     else
-        print_table(stile_client_caps(client));
+        print_table(stile_client_caps(client), &choice);
     stile_client_close(client);
     return finish_output(0);
 }

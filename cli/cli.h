@@ -109,8 +109,15 @@ int options_exit_code(const struct options *options, int code);
 
 /* ---- engine.c ---- */
 
-/* -e, else $STILE_ENGINE, else "local:"; inside another run, with what is secret in its URL. */
+/* -e, else stile_engine_default(); inside another run, with what is secret in its URL. Ends the
+ * command if a file that sets the default is wrong. */
 const char *engine_url(const struct options *options);
+/* "-e", "$STILE_ENGINE", "PATH:LINE", or "": set nowhere, so it is local:. */
+const char *engine_origin(const struct options *options);
+bool engine_is_unnamed(const struct options *options); /* the last of these */
+/* As say_failure(), for an engine that cannot be used: its URL, and the file that sets it. */
+int engine_say_failure(const struct options *options, enum stile_status status,
+                       const struct stile_error *err);
 /* Removes a URL with secrets from the command line, where ps shows it to all users. */
 void engine_hide_secrets(struct options *options);
 /* caps, doctor: a URL that is given without -e. */

@@ -1,4 +1,4 @@
-/* Which engine: from -e, the environment or the outer run.
+/* Which engine: from -e, the environment, a file or the outer run.
  *
  * A run inside a run uses the engine of the outer one, password included. STILE_ENGINE, which every
  * process below can read, log and pass on, has no secrets. The whole URL is in a sealed file in the
@@ -16,12 +16,37 @@
 
 /* ---- choosing and opening it ---- */
 
+struct default_engine {
+    char url[STILE_URL_MAX + 1], from[STILE_FROM_MAX];
+};
+
+/* Ends the command if a file is wrong: another engine would not exclude what the user expects. */
+static const struct default_engine *default_engine(const struct options *options)
+{
+    static struct default_engine found;
+    struct stile_error err = {0};
+    if (found.url[0] != '\0')
+        return &found;
+    enum stile_status status =
+        stile_engine_default(found.url, sizeof found.url, found.from, sizeof found.from, &err);
+    if (status != STILE_OK)
+        exit(options_exit_code(options, say_failure("the default engine", status, &err)));
+    return &found;
+}
+
 static const char *named_url(const struct options *options)
 {
-    if (options->given & OPT_ENGINE)
-        return options->engine;
-    const char *url = secure_getenv("STILE_ENGINE");
-    return url != NULL && url[0] != '\0' ? url : "local:";
+    return options->given & OPT_ENGINE ? options->engine : default_engine(options)->url;
+}
+
+const char *engine_origin(const struct options *options)
+{
+    return options->given & OPT_ENGINE ? "-e" : default_engine(options)->from;
+}
+
+bool engine_is_unnamed(const struct options *options)
+{
+    return engine_origin(options)[0] == '\0';
 }
 
 const char *engine_url(const struct options *options)
@@ -55,6 +80,18 @@ void engine_from_argument(struct options *options)
     engine_hide_secrets(options);
 }
 
+int engine_say_failure(const struct options *options, enum stile_status status,
+                       const struct stile_error *err)
+{
+    char url[STILE_URL_MAX + 1], what[STILE_URL_MAX + STILE_FROM_MAX + 32];
+    bool is_url = stile_url_redact(url, sizeof url, engine_url(options)) == STILE_OK;
+    const char *from = engine_origin(options);
+    bool is_file = from[0] == '/';
+    snprintf(what, sizeof what, "%s%s%s%s", is_url ? url : "engine", is_file ? " (set in " : "",
+             is_file ? from : "", is_file ? ")" : "");
+    return say_failure(what, status, err);
+}
+
 static int open_with(struct stile_client **client, const struct options *options,
                      const struct stile_client_options *how)
 {
@@ -62,17 +99,14 @@ static int open_with(struct stile_client **client, const struct options *options
     enum stile_status status = stile_client_open(client, engine_url(options), how, &err);
     if (status == STILE_OK)
         return 0;
-    char url[STILE_URL_MAX + 1];
-    bool is_url = stile_url_redact(url, sizeof url, engine_url(options)) == STILE_OK;
-    int code = exit_code_of(status);
     if (status == STILE_UNSUPPORTED)
         say("%s", err.message); /* it names the engine; its URL would add nothing */
     else
-        say_failure(is_url ? url : "engine", status, &err);
+        engine_say_failure(options, status, &err);
     if (status == STILE_REFUSED && credentials_are_missing(engine_url(options)))
         say("cannot read the user and password of the stile run around this one; that takes the "
             "same user and the same /proc. Give the URL with -e, or use password_file=");
-    return code;
+    return exit_code_of(status);
 }
 
 int engine_open(struct stile_client **client, const struct options *options, pid_t pid,

@@ -51,8 +51,8 @@ static void print_overview(FILE *out)
         "  stile setup [URL]                create what the engine needs in its server (a schema)\n"
         "  stile jobs add|work|ls QUEUE     run a queue of jobs in a database\n"
         "  stile acquire|renew|release NAME hold a lock across several commands of a script\n\n"
-        "stile VERB --help lists all options. -e URL or $STILE_ENGINE chooses the engine;\n"
-        "stile --engines lists those that are installed.\n"
+        "stile VERB --help lists all options. -e URL, $STILE_ENGINE or a stile.conf chooses the\n"
+        "engine; stile --engines lists those that are installed.\n"
         "Exit codes: the command's own; 75 not acquired, 76 lost, 69 engine failed, 64 usage.\n",
         out);
 }

@@ -22,7 +22,7 @@ struct option_rule {
 
 static const struct option_rule rules[] = {
     {OPT_ENGINE, 'e', "engine", TEXT, AT(engine), "URL",
-     "engine that stores the locks (default: $STILE_ENGINE, else local:)"},
+     "engine that stores the locks (default: see stile caps)"},
     {OPT_TRY, 0, "try", FLAG, 0, NULL, "do not wait: exit 75 if the lock is taken"},
     {OPT_WAIT, 0, "wait", DURATION, AT(wait_ms), "T",
      "wait at most T, then exit 75 (default: for ever)"},

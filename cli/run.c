@@ -56,11 +56,22 @@ static int check_nesting(const struct options *options)
     return EXIT_USAGE;
 }
 
+/* Written into the crontabs of several hosts, it would run on each of them. */
+static void tell_reach(const struct options *options)
+{
+    if ((options->given & OPT_HOLD) && !(options->given & OPT_QUIET) && engine_is_unnamed(options))
+        say("run: no engine is named, so --hold-at-least covers this user on this machine only; "
+            "for several users or hosts, give one with -e URL, in $STILE_ENGINE or in a "
+            "stile.conf: see stile caps");
+}
+
 static int run(struct options *options)
 {
     int code = check_names(options);
     if (code == 0)
         code = check_nesting(options);
+    if (code == 0)
+        tell_reach(options);
     return code != 0 ? code : front_run("run", "the lock", 1, warden_main, options);
 }
 

@@ -9,7 +9,8 @@ static int setup_verb(struct options *options)
     engine_from_argument(options);
     enum stile_status status = stile_setup(engine_url(options), dry_run, &script, &err);
     if (status != STILE_OK)
-        return say_failure("setup", status, &err);
+        return status == STILE_UNSUPPORTED ? say_failure("setup", status, &err)
+                                           : engine_say_failure(options, status, &err);
     if (dry_run)
         fputs(script, stdout);
     return finish_output(0);

@@ -114,7 +114,7 @@ struct stile_client_options {
     enum stile_log_level log_level; /* up to this one */
 };
 
-/* url NULL: $STILE_ENGINE, else "local:". options NULL: defaults. */
+/* url NULL: the default engine, see stile_engine_default(). options NULL: defaults. */
 STILE_API enum stile_status stile_client_open(struct stile_client **client, const char *url,
                                               const struct stile_client_options *options,
                                               struct stile_error *err);
@@ -445,6 +445,16 @@ struct stile_engine {
 /* Return non-zero to stop. */
 typedef int stile_engine_fn(const struct stile_engine *engine, void *data);
 STILE_API void stile_engines_list(stile_engine_fn *fn, void *data);
+
+/* The engine that a NULL url stands for: $STILE_ENGINE, else `engine = URL` in the user's file
+ * ($XDG_CONFIG_HOME/stile.conf, or ~/.config/stile.conf) or in /etc/stile.conf, else "local:". A
+ * program with more rights than its user (set-user-ID) reads only the last file. url may contain a
+ * password; STILE_URL_MAX + 1 bytes are always enough. from says where it is set: "$STILE_ENGINE",
+ * "PATH:LINE", or "" for the default; STILE_FROM_MAX bytes are enough. MISUSE: a file has an error.
+ * REFUSED: a file cannot be read, could have been changed by others, or shows them a password. */
+#define STILE_FROM_MAX 1100
+STILE_API enum stile_status stile_engine_default(char *url, size_t url_size, char *from,
+                                                 size_t from_size, struct stile_error *err);
 
 /* The URL without user, password and secret parameters, for logs and environments. MISUSE if it
  * can't be parsed; out is then "?". */

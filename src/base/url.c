@@ -393,6 +393,26 @@ static bool is_secret(const char *key)
     return false;
 }
 
+static bool names_file(const char *key)
+{
+    static const char ending[] = "_file";
+    size_t len = strlen(key), n = sizeof(ending) - 1;
+
+    return len > n && strcmp(key + len - n, ending) == 0;
+}
+
+bool url_has_secret(const struct url *url)
+{
+    if (url->password && url->password[0])
+        return true;
+    for (size_t i = 0; i < url->n_params; i++) {
+        const char *key = url->params[i].key;
+        if (is_secret(key) && strcmp(key, "user") != 0 && !names_file(key))
+            return true;
+    }
+    return false;
+}
+
 static void put_char(struct output *out, char c)
 {
     if (out->len < out->size)

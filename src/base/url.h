@@ -45,6 +45,10 @@ void url_free(struct url *url); /* wipes the password first */
 /* Without user, password and secret parameters. False: there is no room, and out has no end. */
 bool url_print_redacted(char *out, size_t size, const struct url *url);
 
+/* Whether it contains a password or a secret parameter, and not only the name of a file with one.
+ */
+bool url_has_secret(const struct url *url);
+
 const char *url_param(const struct url *url, const char *key); /* NULL: not given */
 
 /* Strict readers: any other value is MISUSE, with a message. If the parameter is not given, *out

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/config.h"
 #include "core/modules.h"
 #include "engines/registry.h"
 
@@ -96,12 +97,10 @@ enum stile_status lookup_url(struct url **url, const char *text, struct stile_er
     return status;
 }
 
-enum stile_status lookup_from_text(struct url **url, const struct engine_class **class,
-                                   const char *text, struct stile_error *err)
+static enum stile_status lookup_checked(struct url **url, const struct engine_class **class,
+                                        const char *text, struct stile_error *err)
 {
-    if (!text)
-        text = secure_getenv("STILE_ENGINE");
-    enum stile_status status = lookup_url(url, text && *text ? text : "local:", err);
+    enum stile_status status = lookup_url(url, text, err);
     if (status)
         return error_wrap(err, status, "reading the engine's URL");
     status = lookup_engine(class, (*url)->scheme, err);
@@ -110,6 +109,80 @@ enum stile_status lookup_from_text(struct url **url, const struct engine_class *
     if (status)
         url_free(*url);
     return status;
+}
+
+/* ---- the default engine ---- */
+
+static enum stile_status check_exposed(const struct default_engine *found, const struct url *url,
+                                       struct stile_error *err)
+{
+    if (!found->too_open || !url_has_secret(url))
+        return STILE_OK;
+    return error_set(err, STILE_REFUSED, 0,
+                     "other users can read the password in this file; run: chmod %o %s",
+                     found->mode, found->path);
+}
+
+static enum stile_status wrap_place(const struct default_engine *found, enum stile_status status,
+                                    struct stile_error *err)
+{
+    return status && found->line ? error_wrap(err, status, "%s:%u", found->path, found->line)
+                                 : status;
+}
+
+/* What is in a variable is checked when it is used: that takes no place to be named. */
+static enum stile_status find_default(struct default_engine *found, struct stile_error *err)
+{
+    struct url *url;
+    enum stile_status status = config_find(found, err);
+    if (status || !found->line)
+        return status;
+    status = wrap_place(found, lookup_url(&url, found->url, err), err);
+    if (!status) {
+        status = check_exposed(found, url, err);
+        url_free(url);
+    }
+    if (status)
+        config_forget(found);
+    return status;
+}
+
+static enum stile_status lookup_default(struct url **url, const struct engine_class **class,
+                                        struct stile_error *err)
+{
+    struct default_engine found;
+    enum stile_status status = find_default(&found, err);
+    if (status)
+        return status;
+    status = wrap_place(&found, lookup_checked(url, class, found.url, err), err);
+    config_forget(&found);
+    return status;
+}
+
+enum stile_status stile_engine_default(char *url, size_t url_size, char *from, size_t from_size,
+                                       struct stile_error *err)
+{
+    struct default_engine found;
+    if (!url || !from || url_size == 0 || from_size == 0)
+        return error_set(err, STILE_MISUSE, 0, "no room for the default engine");
+    url[0] = from[0] = '\0';
+    enum stile_status status = find_default(&found, err);
+    if (status)
+        return status;
+    int n = snprintf(from, from_size, found.line ? "%s:%u" : "%s", found.path, found.line);
+    if (strlen(found.url) >= url_size || (size_t)n >= from_size)
+        status = error_set(err, STILE_MISUSE, 0, "too little room for the default engine");
+    else
+        strcpy(url, found.url);
+    config_forget(&found);
+    return status;
+}
+
+enum stile_status lookup_from_text(struct url **url, const struct engine_class **class,
+                                   const char *text, struct stile_error *err)
+{
+    return text ? lookup_checked(url, class, *text ? text : "local:", err)
+                : lookup_default(url, class, err);
 }
 
 enum stile_status stile_url_redact(char *out, size_t out_size, const char *text)

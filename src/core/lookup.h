@@ -11,7 +11,7 @@ enum stile_status lookup_url(struct url **url, const char *text, struct stile_er
 enum stile_status lookup_engine(const struct engine_class **class, const char *scheme,
                                 struct stile_error *err);
 
-/* Both, with the URL's parameters checked. text NULL: $STILE_ENGINE; "": the default, local:. */
+/* Both, with the URL's parameters checked. text NULL: the default engine (config.h); "": local:. */
 enum stile_status lookup_from_text(struct url **url, const struct engine_class **class,
                                    const char *text, struct stile_error *err);
 

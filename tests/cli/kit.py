@@ -151,7 +151,8 @@ class Scene:
         self.dir = tempfile.mkdtemp(prefix="stile-cli-")
         self.started, self.pids = [], []
         self.env = {k: v for k, v in os.environ.items() if not k.startswith("STILE_")}
-        self.env.update(STILE_ENGINE="local:" + self.path("engine"), LC_ALL="C.UTF-8")
+        self.env.update(STILE_ENGINE="local:" + self.path("engine"), LC_ALL="C.UTF-8",
+                        XDG_CONFIG_HOME=self.path("config"))
 
     def path(self, name):
         return os.path.join(self.dir, name)

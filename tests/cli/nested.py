@@ -85,13 +85,26 @@ def use_server(t):
 def password_of_the_outer_run(t):
     """a nested run has the password of the outer one, which nobody's environment or argv shows"""
     use_server(t)
-    url = t.env.pop("STILE_ENGINE")
+    # -e takes the URL out of the command line that others see.
+    nested_passwords(t, "-e", t.env.pop("STILE_ENGINE"))
+
+
+def password_of_a_file(t):
+    """the same if the outer run's password is in the user's stile.conf"""
+    use_server(t)
+    with open(t.path("stile.conf"), "w", encoding="utf-8") as file:
+        file.write("engine = %s\n" % t.env.pop("STILE_ENGINE"))
+    os.chmod(t.path("stile.conf"), 0o600)
+    t.env["XDG_CONFIG_HOME"] = t.dir
+    nested_passwords(t)
+
+
+def nested_passwords(t, *options):
     with open(t.path("leaks"), "w", encoding="utf-8") as file:
         file.write(LEAKS)
     nested = '"$STILE" run y -- sh -c \'"$STILE" run z -- %s %s %%d; echo third\'' % (
         sys.executable, t.path("leaks"))
-    # -e takes the URL out of the command line that others see.
-    running = t.start("run", "-e", url, "x", "--", "sh", "-c", "read pid; env; eval \"$pid\"",
+    running = t.start("run", *options, "x", "--", "sh", "-c", "read pid; env; eval \"$pid\"",
                       stdin=subprocess.PIPE, env={**t.env, "STILE": STILE})
     os.write(running.process.stdin.fileno(), (nested % running.pid + "\n").encode())
     seen = running.out.end()
@@ -197,6 +210,7 @@ with RedisServer("--requirepass", PASSWORD) as SERVER:
         exit_codes_of_ours,
         unknown_schemes,
         password_of_the_outer_run,
+        password_of_a_file,
         password_through_closed_descriptors,
         sealed,
         nothing_of_the_command_line_is_stored,
