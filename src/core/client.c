@@ -168,7 +168,8 @@ void client_opened(struct engine *engine, const struct stile_error *err)
 
 /* ---- entering and leaving ---- */
 
-enum stile_status client_enter_early(struct stile_client *client, struct stile_error *err)
+/* Inlined into the calls that every pair makes: otherwise it costs a local: pair two per cent. */
+static inline enum stile_status enter(struct stile_client *client, struct stile_error *err)
 {
     if (!client || client->magic != CLIENT_MAGIC)
         return error_set(err, STILE_MISUSE, 0, "not an open client");
@@ -180,9 +181,14 @@ enum stile_status client_enter_early(struct stile_client *client, struct stile_e
     return STILE_OK;
 }
 
+enum stile_status client_enter_early(struct stile_client *client, struct stile_error *err)
+{
+    return enter(client, err);
+}
+
 enum stile_status client_enter(struct stile_client *client, struct stile_error *err)
 {
-    enum stile_status status = client_enter_early(client, err);
+    enum stile_status status = enter(client, err);
     if (status || client->phase == CLIENT_OPEN)
         return status;
     bool failed = client->phase == CLIENT_FAILED;

@@ -39,20 +39,19 @@ unsigned link_leases_add(struct link_leases *s, uint64_t lease_ns)
 {
     unsigned kind = lease_ns ? 63u - (unsigned)__builtin_clzll(lease_ns) : 0;
     s->n[kind]++;
+    s->used |= UINT64_C(1) << kind;
     return kind;
 }
 
 void link_leases_remove(struct link_leases *s, unsigned kind)
 {
-    s->n[kind]--;
+    if (--s->n[kind] == 0)
+        s->used &= ~(UINT64_C(1) << kind);
 }
 
 uint64_t link_leases_shortest(const struct link_leases *s)
 {
-    for (unsigned kind = 0; kind < LINK_LEASE_KINDS; kind++)
-        if (s->n[kind])
-            return UINT64_C(1) << kind;
-    return UINT64_MAX;
+    return s->used ? s->used & -s->used : UINT64_MAX;
 }
 
 static uint64_t limited(const struct link *l, uint64_t usual_ns, unsigned fraction)

@@ -64,6 +64,7 @@ struct link;
  * adding or removing one looks at no other. */
 struct link_leases {
     uint32_t n[LINK_LEASE_KINDS];
+    uint64_t used; /* bit KIND: n[KIND] isn't 0. Each request asks for the shortest */
 };
 
 /* Returns the kind that link_leases_remove() needs. */
