@@ -24,11 +24,21 @@ extern "C" {
 #define STILE_JOBS_MAX        100  /* in one call */
 #define STILE_JOBS_ADD_MAX    1000 /* in one call of stile_jobs_add_all() */
 #define STILE_JOB_TRIES_MAX   1000 /* see struct stile_jobs_options */
+#define STILE_JOB_ERROR_MAX   4096 /* bytes of an error that are kept */
 
 enum stile_job_state {
     STILE_JOB_READY, /* or will be, when it is due */
     STILE_JOB_CLAIMED,
     STILE_JOB_DEAD, /* failed too often: it stays until stile_jobs_retry() or _drop() */
+};
+
+/* Which jobs stile_jobs_list() lists. */
+enum stile_jobs_filter {
+    STILE_JOBS_ALL,
+    STILE_JOBS_READY, /* and due */
+    STILE_JOBS_DELAYED,
+    STILE_JOBS_CLAIMED,
+    STILE_JOBS_DEAD,
 };
 
 struct stile_job {
@@ -42,7 +52,8 @@ struct stile_job {
     unsigned tries;           /* how often it was claimed, this claim included */
     int64_t due_ms;           /* ready: until it may be claimed; claimed: until its lease ends */
     int64_t age_ms;           /* since it was added */
-    const char *last_error;   /* "" if there was none */
+    const char *last_error;   /* "" if there was none; UTF-8, may have several lines: the last
+                               * ones are the end of its command's stderr. list: the first line */
     const char *host;         /* its worker's; "" while it isn't claimed */
     int64_t pid;              /* its worker's */
     uint64_t deadline_ns;     /* claimed by this client: CLOCK_BOOTTIME after which it is lost */
@@ -68,6 +79,7 @@ struct stile_jobs_options {
     int64_t backoff_ms;     /* fail: the first pause; doubled each time, 1 h at most (1 s) */
     struct stile_job *done; /* claim: jobs to acknowledge first; see stile_jobs_claim() */
     size_t n_done;
+    enum stile_jobs_filter filter; /* list: only these (all) */
 };
 
 #ifndef __cplusplus
@@ -113,8 +125,9 @@ STILE_API int64_t stile_jobs_remaining_ms(const struct stile_job *job);
  * status shows; the call took effect on the others. After UNCERTAIN it may be repeated.
  *
  * ack: the job is done and removed. fail: it is due again after a pause (random, from 0 to
- * backoff_ms * 2^(tries - 1)), or dead. give_back: as if it had not been claimed. extend: the lease
- * lasts lease_ms from now. */
+ * backoff_ms * 2^(tries - 1)), or dead; the first STILE_JOB_ERROR_MAX bytes of why are kept, with
+ * control characters (but for line breaks and tabs) and what isn't UTF-8 replaced. give_back: as if
+ * it had not been claimed. extend: the lease lasts lease_ms from now. */
 STILE_API enum stile_status stile_jobs_ack(struct stile_client *client, struct stile_job *jobs,
                                            size_t n, struct stile_error *err);
 STILE_API enum stile_status stile_jobs_fail(struct stile_client *client, struct stile_job *jobs,
@@ -127,12 +140,18 @@ STILE_API enum stile_status stile_jobs_give_back(struct stile_client *client,
 STILE_API enum stile_status stile_jobs_extend(struct stile_client *client, struct stile_job *jobs,
                                               size_t n, int64_t lease_ms, struct stile_error *err);
 
-/* Inspecting: payloads are left out, only their sizes are given. Return non-zero to stop. */
+/* Listing: payloads are left out, only their sizes are given. Return non-zero to stop. */
 typedef int stile_job_fn(const struct stile_job *job, void *data);
 typedef int stile_queue_fn(const struct stile_queue *queue, void *data);
 STILE_API enum stile_status stile_jobs_list(struct stile_client *client, const char *queue,
                                             const struct stile_jobs_options *options,
                                             stile_job_fn *fn, void *data, struct stile_error *err);
+/* One job with its payload, yours to free: stile_jobs_free(job, 1). It is not claimed by that. A
+ * payload above STILE_JOB_PAYLOAD_MAX, which only SQL can have added, is NULL; its size is given.
+ * CONFLICT: no job of this queue has this number. */
+STILE_API enum stile_status stile_jobs_show(struct stile_job **job, struct stile_client *client,
+                                            const char *queue, uint64_t id,
+                                            struct stile_error *err);
 /* queue NULL: all that have jobs. */
 STILE_API enum stile_status stile_jobs_count(struct stile_client *client, const char *queue,
                                              stile_queue_fn *fn, void *data,
@@ -154,7 +173,7 @@ STILE_API enum stile_status stile_jobs_drop(struct stile_client *client, const c
  * callback comes. Closing the client ends waiting claims with CANCELLED, and what the engine does
  * not answer in some seconds with UNCERTAIN. */
 
-/* claim: the jobs are yours to free. The others: the jobs that were given. */
+/* claim, show: the jobs are yours to free. The others: the jobs that were given. */
 typedef void stile_jobs_fn(struct stile_job *jobs, size_t n, enum stile_status status,
                            const struct stile_error *err, void *data);
 STILE_API enum stile_status stile_jobs_claim_async(struct stile_client *client, const char *queue,
@@ -176,6 +195,9 @@ STILE_API enum stile_status stile_jobs_extend_async(struct stile_client *client,
                                                     struct stile_job *jobs, size_t n,
                                                     int64_t lease_ms, stile_jobs_fn *fn,
                                                     void *data);
+
+STILE_API enum stile_status stile_jobs_show_async(struct stile_client *client, const char *queue,
+                                                  uint64_t id, stile_jobs_fn *fn, void *data);
 
 /* add: the ids of the n jobs. retry: n were made ready, drop: n were removed; ids is NULL. */
 typedef void stile_jobs_done_fn(const uint64_t *ids, size_t n, enum stile_status status,

@@ -3,6 +3,7 @@
 #define STILE_TEXT_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 /* Lower-case, NUL-terminated: out has room for 2 * n + 1. */
 static inline void hex_encode(char *out, const void *bytes, size_t n)
@@ -15,6 +16,10 @@ static inline void hex_encode(char *out, const void *bytes, size_t n)
     }
     *out = '\0';
 }
+
+/* The length of the UTF-8 character at s (shortest form, no surrogates), or 0. *code may be NULL.
+ */
+size_t utf8_length(uint32_t *code, const char *s, size_t left);
 
 /* The bytes of a text with its NUL; 0 for NULL. */
 size_t text_size(const char *text);

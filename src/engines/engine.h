@@ -87,7 +87,8 @@ enum job_verb {
     JOB_FAIL,      /* as JOB_ACK; text */
     JOB_GIVE_BACK, /* as JOB_ACK */
     JOB_EXTEND,    /* as JOB_ACK; lease_ms */
-    JOB_LIST,      /* queue, max; reports each job() */
+    JOB_LIST,      /* queue, max, filter; reports each job(), with the first line of its error */
+    JOB_SHOW,      /* queue, id; reports one job() with its payload, or none */
     JOB_COUNT,     /* queue, or "" for all; reports each job_queue() */
     JOB_RETRY,     /* queue, id or 0; fills count */
     JOB_DROP,      /* queue, id; fills count */
@@ -107,13 +108,14 @@ struct job_request {
     size_t queue_len;
     const struct stile_job_entry *entries;
     size_t n_entries;
-    uint64_t *ids; /* as many */
-    const char *text;
+    uint64_t *ids;    /* as many */
+    const char *text; /* fail: UTF-8 without control characters except \n and \t */
     const struct job_mark *marks;
     size_t n, max;
     uint64_t id;
     int64_t delay_ms, lease_ms;
     unsigned tries;
+    enum stile_jobs_filter filter;
     bool listen; /* claim: report job_arrived() for every arrival in the queue from now on, so that
                   * no job can arrive unnoticed between this request and its answer */
 

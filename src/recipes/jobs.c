@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/text.h"
 #include "recipes/jobs_call.h"
 
 #define PAUSE_MAX_MS       (INT64_C(3600) * 1000)
@@ -349,7 +350,32 @@ static void put_pauses(struct job_mark *marks, const struct stile_job *jobs, siz
     }
 }
 
-static enum stile_status begin_fail(struct job_call *call, struct job_mark *marks,
+void jobs_clean_text(char *out, size_t size, const char *text)
+{
+    size_t n = 0, left = strlen(text), len;
+    for (; left > 0; text += len, left -= len) {
+        uint32_t code = 0;
+        len = utf8_length(&code, text, left);
+        bool clean = code == '\n' || code == '\t' || (code >= ' ' && (code < 0x7f || code > 0x9f));
+        if (n + (len > 0 ? len : 1) >= size)
+            break;
+        if (len > 0 && clean)
+            memcpy(out + n, text, len);
+        else
+            out[n] = '?';
+        n += len > 0 && clean ? len : 1;
+        len = len > 0 ? len : 1;
+    }
+    out[n] = '\0';
+}
+
+/* What a failing call has on its stack. */
+struct fail_room {
+    struct job_mark marks[STILE_JOBS_MAX];
+    char text[STILE_JOB_ERROR_MAX + 1];
+};
+
+static enum stile_status begin_fail(struct job_call *call, struct fail_room *room,
                                     struct stile_client *client, struct stile_job *jobs, size_t n,
                                     const char *why, const struct stile_jobs_options *options,
                                     struct stile_error *err)
@@ -358,11 +384,12 @@ static enum stile_status begin_fail(struct job_call *call, struct job_mark *mark
     enum stile_status status = jobs_read_options(&o, options, err);
     if (status)
         return error_wrap(err, status, "failing a job");
-    status = begin_given(call, JOB_FAIL, marks, client, jobs, n, err);
+    status = begin_given(call, JOB_FAIL, room->marks, client, jobs, n, err);
     if (status)
         return status;
-    put_pauses(marks, jobs, n, &o, client->loop);
-    call->job.text = why ? why : "";
+    put_pauses(room->marks, jobs, n, &o, client->loop);
+    jobs_clean_text(room->text, sizeof room->text, why ? why : "");
+    call->job.text = room->text;
     return STILE_OK;
 }
 
@@ -370,9 +397,9 @@ enum stile_status stile_jobs_fail(struct stile_client *client, struct stile_job 
                                   const char *why, const struct stile_jobs_options *options,
                                   struct stile_error *err)
 {
-    struct job_mark marks[STILE_JOBS_MAX];
+    struct fail_room room;
     struct job_call call;
-    enum stile_status status = begin_fail(&call, marks, client, jobs, n, why, options, err);
+    enum stile_status status = begin_fail(&call, &room, client, jobs, n, why, options, err);
     return status ? status : jobs_run(&call, 0, err);
 }
 
@@ -381,11 +408,11 @@ enum stile_status stile_jobs_fail_async(struct stile_client *client, struct stil
                                         const struct stile_jobs_options *options, stile_jobs_fn *fn,
                                         void *data)
 {
-    struct job_mark marks[STILE_JOBS_MAX];
+    struct fail_room room;
     struct job_call call;
     if (!fn)
         return STILE_MISUSE;
-    enum stile_status status = begin_fail(&call, marks, client, jobs, n, why, options, NULL);
+    enum stile_status status = begin_fail(&call, &room, client, jobs, n, why, options, NULL);
     return status ? status
                   : jobs_start(&call, 0, (struct jobs_callbacks){.jobs = fn, .data = data});
 }

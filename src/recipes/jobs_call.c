@@ -46,6 +46,8 @@ enum stile_status jobs_read_options(struct stile_jobs_options *o,
     enum stile_status status = options_read(o, options, &kind, err);
     if (status)
         return status;
+    if (o->filter > STILE_JOBS_DEAD)
+        return error_set(err, STILE_MISUSE, 0, "%d is no filter", (int)o->filter);
     if (o->tries > STILE_JOB_TRIES_MAX)
         return error_set(err, STILE_MISUSE, 0, "at most %d tries can be counted",
                          STILE_JOB_TRIES_MAX);
@@ -104,8 +106,9 @@ static const struct {
     [JOB_ADD] = {"adding to", true},          [JOB_CLAIM] = {"claiming a job of", true},
     [JOB_ACK] = {"finishing a job"},          [JOB_FAIL] = {"failing a job"},
     [JOB_GIVE_BACK] = {"giving a job back"},  [JOB_EXTEND] = {"extending a job"},
-    [JOB_LIST] = {"listing jobs of", true},   [JOB_COUNT] = {"counting jobs"},
-    [JOB_RETRY] = {"retrying jobs of", true}, [JOB_DROP] = {"dropping a job of", true},
+    [JOB_LIST] = {"listing jobs of", true},   [JOB_SHOW] = {"showing a job of", true},
+    [JOB_COUNT] = {"counting jobs"},          [JOB_RETRY] = {"retrying jobs of", true},
+    [JOB_DROP] = {"dropping a job of", true},
 };
 
 const char *jobs_doing(enum job_verb verb)
@@ -154,6 +157,11 @@ static void conclude(struct job_call *call)
     conclude_given(call);
     if (verb == JOB_RETRY || verb == JOB_DROP)
         conclude_count(call);
+    if (verb == JOB_SHOW && !err->status && call->n == 0)
+        error_set(err, STILE_CONFLICT, 0,
+                  "no job has the number %llu: it is done, was dropped or has got a new number "
+                  "by a retry",
+                  (unsigned long long)call->job.id);
     if (err->status && verbs[verb].queue)
         error_wrap(err, err->status, "%s '%s'", verbs[verb].doing, call->job.queue);
     else if (err->status)
@@ -240,7 +248,7 @@ static void report(struct later *later)
 }
 
 /* The jobs are the user's from now on. */
-static void report_claim(struct later *later)
+static void report_found(struct later *later)
 {
     struct job_call *call = &later->call;
     enum stile_status status = call->error.status;
@@ -261,8 +269,8 @@ static void answered(struct job_call *call)
     loop_unreserve(client->loop, 1);
     pthread_mutex_unlock(&client->mutex);
     conclude(call);
-    if (call->job.verb == JOB_CLAIM)
-        report_claim(later);
+    if (call->job.verb == JOB_CLAIM || call->job.verb == JOB_SHOW)
+        report_found(later);
     else
         report(later);
     jobs_free_results(call);

@@ -30,6 +30,7 @@ static enum stile_status begin_list(struct job_call *call, struct stile_client *
     if (status)
         return error_wrap(err, status, "listing jobs");
     call->job.max = o.max ? o.max : LIST_MAX;
+    call->job.filter = o.filter;
     return STILE_OK;
 }
 
@@ -60,6 +61,46 @@ enum stile_status stile_jobs_list_async(struct stile_client *client, const char 
     return jobs_start(&call, 0,
                       (struct jobs_callbacks){.each_job = fn, .over = done, .data = data});
 }
+
+/* ---- show ---- */
+
+static enum stile_status begin_show(struct job_call *call, struct stile_client *client,
+                                    const char *queue, uint64_t id, struct stile_error *err)
+{
+    enum stile_status status = id ? begin_on_queue(call, JOB_SHOW, client, queue, id, err)
+                                  : error_set(err, STILE_MISUSE, 0, "no job has the number 0");
+    return status ? error_wrap(err, status, "showing a job") : STILE_OK;
+}
+
+enum stile_status stile_jobs_show(struct stile_job **job, struct stile_client *client,
+                                  const char *queue, uint64_t id, struct stile_error *err)
+{
+    struct job_call call;
+    if (!job)
+        return error_set(err, STILE_MISUSE, 0, "showing a job: no place for it");
+    *job = NULL;
+    enum stile_status status = begin_show(&call, client, queue, id, err);
+    if (status)
+        return status;
+    status = jobs_run(&call, 0, err);
+    if (status)
+        jobs_free_results(&call);
+    *job = call.jobs;
+    return status;
+}
+
+enum stile_status stile_jobs_show_async(struct stile_client *client, const char *queue, uint64_t id,
+                                        stile_jobs_fn *fn, void *data)
+{
+    struct job_call call;
+    if (!fn)
+        return STILE_MISUSE;
+    enum stile_status status = begin_show(&call, client, queue, id, NULL);
+    return status ? status
+                  : jobs_start(&call, 0, (struct jobs_callbacks){.jobs = fn, .data = data});
+}
+
+/* ---- count, retry, drop ---- */
 
 static enum stile_status begin_count(struct job_call *call, struct stile_client *client,
                                      const char *queue, struct stile_error *err)

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "stile.h"
 
@@ -458,6 +459,149 @@ static void a_failed_job_rests_and_comes_again(void **state)
     counts("fail", 0, 0, 0, 0);
 }
 
+/* ---- inspecting ---- */
+
+static struct stile_job *shown(const char *queue, uint64_t id)
+{
+    struct stile_job *job;
+    check(STILE_OK, stile_jobs_show(&job, client, queue, id, &why));
+    assert_int_equal(job->id, id);
+    return job;
+}
+
+static void a_job_is_shown_whole(void **state)
+{
+    (void)state;
+    struct stile_job *job;
+    uint64_t id = add("show", "abc", OPTS(.key = "K", .delay_ms = 60000));
+    check(STILE_CONFLICT, stile_jobs_show(&job, client, "show", id + 1, &why));
+    assert_null(job);
+    check(STILE_CONFLICT, stile_jobs_show(&job, client, "elsewhere", id, &why));
+    job = shown("show", id);
+    assert_string_equal(job->queue, "show");
+    assert_string_equal(job->key, "K");
+    assert_int_equal(job->payload_size, 3);
+    assert_memory_equal(job->payload, "abc", 3);
+    assert_int_equal(job->state, STILE_JOB_READY);
+    assert_true(job->due_ms > 0 && job->due_ms <= 60000 && job->age_ms >= 0);
+    assert_string_equal(job->last_error, "");
+    assert_string_equal(job->host, "");
+    stile_jobs_free(job, 1);
+    check(STILE_OK, stile_jobs_drop(client, "show", id, &why));
+    check(STILE_CONFLICT, stile_jobs_show(&job, client, "show", id, &why));
+}
+
+static void a_claimed_job_is_shown_with_its_worker(void **state)
+{
+    (void)state;
+    static char large[STILE_JOB_PAYLOAD_MAX];
+    uint64_t id;
+    memset(large, 0xe9, sizeof large);
+    check(STILE_OK, stile_jobs_add(&id, client, "show", large, sizeof large, NULL, &why));
+    claim("show", NULL, 1);
+    struct stile_job *job = shown("show", id);
+    assert_int_equal(job->state, STILE_JOB_CLAIMED);
+    assert_int_equal(job->token, got->token);
+    assert_int_equal(job->payload_size, sizeof large);
+    assert_memory_equal(job->payload, large, sizeof large);
+    assert_int_equal(job->pid, getpid());
+    assert_string_equal(job->host, got->host);
+    stile_jobs_free(job, 1);
+    check(STILE_OK, stile_jobs_ack(client, got, 1, &why));
+}
+
+/* Lines, tabs and other languages are kept; what would harm a terminal, or is no text, is not. */
+static void an_error_is_kept_with_its_lines(void **state)
+{
+    (void)state;
+    char lengthy[2 * STILE_JOB_ERROR_MAX + 1];
+    uint64_t id = add("lines", "x", NULL);
+    claim("lines", NULL, 1);
+    check(STILE_OK,
+          stile_jobs_fail(client, got, 1, "exit code 3\n\tgr\xc3\xbc\xc3\x9f' \\\"\x1b[1m\xff",
+                          OPTS(.backoff_ms = 1), &why));
+    struct stile_job *job = shown("lines", id);
+    assert_string_equal(job->last_error, "exit code 3\n\tgr\xc3\xbc\xc3\x9f' \\\"?[1m?");
+    stile_jobs_free(job, 1);
+    claim("lines", OPTS(.wait_ms = FOR_EVER), 1);
+    assert_string_equal(got->last_error, "exit code 3\n\tgr\xc3\xbc\xc3\x9f' \\\"?[1m?");
+    memset(lengthy, 'e', sizeof lengthy);
+    lengthy[sizeof lengthy - 1] = '\0';
+    check(STILE_OK, stile_jobs_fail(client, got, 1, lengthy, OPTS(.tries = 1), &why));
+    job = shown("lines", id);
+    assert_int_equal(strlen(job->last_error), STILE_JOB_ERROR_MAX);
+    stile_jobs_free(job, 1);
+    check(STILE_OK, stile_jobs_drop(client, "lines", id, &why));
+}
+
+static int first_line_only(const struct stile_job *job, void *data)
+{
+    assert_string_equal(job->last_error, "no luck");
+    ++*(size_t *)data;
+    return 0;
+}
+
+static void a_list_has_the_first_line_of_an_error(void **state)
+{
+    (void)state;
+    size_t n = 0;
+    add("line", "x", NULL);
+    claim("line", NULL, 1);
+    check(STILE_OK, stile_jobs_fail(client, got, 1, "no luck\nat all", OPTS(.tries = 1), &why));
+    check(STILE_OK, stile_jobs_list(client, "line", NULL, first_line_only, &n, &why));
+    assert_int_equal(n, 1);
+    check(STILE_OK, stile_jobs_drop(client, "line", got->id, &why));
+}
+
+struct listed {
+    uint64_t ids[8];
+    size_t n;
+};
+
+static int note_id(const struct stile_job *job, void *data)
+{
+    struct listed *listed = data;
+    assert_true(listed->n < 8);
+    listed->ids[listed->n++] = job->id;
+    return 0;
+}
+
+/* The engine filters: what the limit has left out would not be found here. */
+static void only_one(enum stile_jobs_filter filter, uint64_t id)
+{
+    struct listed listed = {.n = 0};
+    check(STILE_OK, stile_jobs_list(client, "some", OPTS(.max = 1, .filter = filter), note_id,
+                                    &listed, &why));
+    assert_int_equal(listed.n, 1);
+    assert_int_equal(listed.ids[0], id);
+}
+
+static void a_list_is_filtered_by_state(void **state)
+{
+    (void)state;
+    struct listed all = {.n = 0};
+    uint64_t dead = add("some", "x", NULL), claimed, ready;
+    claim("some", NULL, 1);
+    check(STILE_OK, stile_jobs_fail(client, got, 1, "", OPTS(.tries = 1), &why));
+    claimed = add("some", "x", NULL);
+    claim("some", NULL, 1);
+    ready = add("some", "x", NULL);
+    uint64_t delayed = add("some", "x", OPTS(.delay_ms = 60000));
+    only_one(STILE_JOBS_READY, ready);
+    only_one(STILE_JOBS_DELAYED, delayed);
+    only_one(STILE_JOBS_CLAIMED, claimed);
+    only_one(STILE_JOBS_DEAD, dead);
+    check(STILE_OK, stile_jobs_list(client, "some", NULL, note_id, &all, &why));
+    assert_int_equal(all.n, 4);
+    assert_int_equal(all.ids[3], dead);
+    check(STILE_MISUSE, stile_jobs_list(client, "some", OPTS(.filter = (enum stile_jobs_filter)9),
+                                        note_id, &all, &why));
+    check(STILE_OK, stile_jobs_ack(client, got, 1, &why));
+    const uint64_t left[] = {dead, ready, delayed};
+    for (size_t i = 0; i < 3; i++)
+        check(STILE_OK, stile_jobs_drop(client, "some", left[i], &why));
+}
+
 static void fail_so_often(const char *queue, unsigned tries)
 {
     for (unsigned i = 1; i <= tries; i++) {
@@ -757,6 +901,11 @@ int main(int argc, char **argv)
         CASE(some_of_many_are_stale),
         CASE(what_is_given_back_was_not_tried),
         CASE(a_failed_job_rests_and_comes_again),
+        CASE(a_job_is_shown_whole),
+        CASE(a_claimed_job_is_shown_with_its_worker),
+        CASE(an_error_is_kept_with_its_lines),
+        CASE(a_list_has_the_first_line_of_an_error),
+        CASE(a_list_is_filtered_by_state),
         CASE(too_often_is_dead),
         CASE(a_retried_job_has_a_larger_token_than_later_ones_of_its_key),
         CASE(all_the_dead_are_retried),

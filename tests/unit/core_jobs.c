@@ -623,6 +623,34 @@ static void inspecting_without_waiting(void **state)
     end();
 }
 
+static void showing(void **state)
+{
+    struct stile_job *job;
+    (void)state;
+    PLAY({.gives = true}, {.due_ms = -1}, {.gives = true}, {.due_ms = -1},
+         {.status = STILE_UNREACHABLE});
+    assert_int_equal(stile_jobs_show(&job, client, "q", 17, &why), STILE_OK);
+    assert_int_equal(given.verb, JOB_SHOW);
+    assert_int_equal(given.id, 17);
+    assert_memory_equal(job->payload, "x", job->payload_size);
+    stile_jobs_free(job, 1);
+    assert_int_equal(stile_jobs_show(&job, client, "q", 18, &why), STILE_CONFLICT);
+    assert_null(job);
+    assert_non_null(strstr(why.message, "showing a job of 'q': no job has the number 18"));
+    AWAIT(stile_jobs_show_async(client, "q", 17, on_marked, &told));
+    assert_int_equal(told.n, 1);
+    assert_int_equal(told.jobs->id, 17);
+    stile_jobs_free((struct stile_job *)told.jobs, 1);
+    AWAIT(stile_jobs_show_async(client, "q", 18, on_marked, &told));
+    assert_int_equal(told.status, STILE_CONFLICT);
+    assert_null(told.jobs);
+    AWAIT(stile_jobs_show_async(client, "q", 17, on_marked, &told));
+    assert_int_equal(told.status, STILE_UNREACHABLE);
+    assert_int_equal(stile_jobs_show(NULL, client, "q", 17, &why), STILE_MISUSE);
+    assert_int_equal(stile_jobs_show(&job, client, "q", 0, &why), STILE_MISUSE);
+    end();
+}
+
 static void async_misuse(void **state)
 {
     struct stile_job mine = {.token = 1};
@@ -646,6 +674,8 @@ static void async_misuse(void **state)
         stile_jobs_count_async(client, "q", on_queue, NULL, NULL),
         stile_jobs_retry_async(client, "q", 0, NULL, NULL),
         stile_jobs_drop_async(client, NULL, 1, on_ids, NULL),
+        stile_jobs_show_async(client, "q", 1, NULL, NULL),
+        stile_jobs_show_async(client, "q", 0, on_marked, NULL),
     };
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
         assert_int_equal(refused[i], STILE_MISUSE);
@@ -704,6 +734,7 @@ int main(void)
         cmocka_unit_test(adding_without_waiting),
         cmocka_unit_test(ending_without_waiting),
         cmocka_unit_test(inspecting_without_waiting),
+        cmocka_unit_test(showing),
         cmocka_unit_test(async_misuse),
         cmocka_unit_test(close_answers_the_others_too),
     };

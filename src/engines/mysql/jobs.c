@@ -36,13 +36,18 @@ static void put_hex(FILE *out, const void *bytes, size_t n)
     putc_unlocked('\'', out);
 }
 
-static void put_text(FILE *out, const char *text)
+/* An error, which is UTF-8; the column of earlier versions has room for some ASCII. */
+static void put_text(FILE *out, const struct my *my, const char *text)
 {
     char plain[1024];
     size_t n = 0;
+    if (my->version >= SCHEMA_LONG_ERRORS) {
+        fputs("_utf8mb4 ", out);
+        put_hex(out, text, strlen(text));
+        return;
+    }
     for (; *text && n < sizeof plain; text++)
-        plain[n++] =
-            (char)((unsigned char)*text >= ' ' && (unsigned char)*text < 127 ? *text : '?');
+        plain[n++] = (char)((unsigned char)*text < 0x80 ? *text : '?');
     put_hex(out, plain, n);
 }
 
@@ -171,7 +176,7 @@ static void put_failed(FILE *out, const struct job_request *request)
         fprintf(out, " WHEN %" PRIu64 " THEN '%s'", request->marks[i].token,
                 request->marks[i].dead ? "dead" : "ready");
     fputs(" END,stile_job.claimed_until=NULL,stile_job.last_error=", out);
-    put_text(out, request->text);
+    put_text(out, my_of(request->engine), request->text);
 }
 
 /* The statement about claims, which returns those that it was true for. */
@@ -224,15 +229,39 @@ static void put_due(FILE *out, const struct job_request *request)
 
 /* ---- for inspection ---- */
 
+/* The rows of a queue. */
+static void put_rows(FILE *out, const struct job_request *request, const char *payload,
+                     const char *error)
+{
+    fprintf(out,
+            "SELECT id,token,tries,job_key,%s,%s," MS_SINCE("added_at") "," MS_UNTIL(
+                "COALESCE(claimed_until,run_at)") ",queue,state,LENGTH(payload),IF(state='claimed',"
+                                                  "host,NULL),pid FROM stile_job",
+            payload, error);
+    put_queue(out, request);
+}
+
+/* In due order, for which the index of the due is used: due_at is NULL if, and only if, the job is
+ * dead. */
 static void put_list(FILE *out, const struct job_request *request)
 {
-    fputs("SELECT id,token,tries,job_key,NULL,last_error," MS_SINCE("added_at") "," MS_UNTIL(
-              "COALESCE(claimed_until,run_at)") ",queue,state,LENGTH(payload),"
-                                                "IF(state='claimed',host,NULL),pid FROM stile_job",
-          out);
-    put_queue(out, request);
-    fprintf(out, " ORDER BY state='dead',COALESCE(claimed_until,run_at),id LIMIT %zu",
+    static const char *const filters[] = {
+        [STILE_JOBS_ALL] = " ORDER BY state='dead',COALESCE(claimed_until,run_at),id",
+        [STILE_JOBS_READY] = " AND due_at<=" NOW " AND state='ready' ORDER BY due_at,id",
+        [STILE_JOBS_DELAYED] = " AND due_at>" NOW " AND state='ready' ORDER BY due_at,id",
+        [STILE_JOBS_CLAIMED] = " AND due_at IS NOT NULL AND state='claimed' ORDER BY due_at,id",
+        [STILE_JOBS_DEAD] = " AND due_at IS NULL ORDER BY id",
+    };
+    put_rows(out, request, "NULL", "SUBSTRING_INDEX(last_error,'\\n',1)");
+    fprintf(out, "%s LIMIT %zu", filters[request->filter],
             request->max < LISTED_MAX ? request->max : LISTED_MAX);
+}
+
+/* What SQL may have added is bounded: it is more than a library reads. */
+static void put_show(FILE *out, const struct job_request *request)
+{
+    put_rows(out, request, "IF(LENGTH(payload)<=1048576,payload,NULL)", "LEFT(last_error,4096)");
+    fprintf(out, " AND id=%" PRIu64, request->id);
 }
 
 static void put_count(FILE *out, const struct job_request *request)
@@ -293,6 +322,9 @@ static void put_request(FILE *out, const struct job_request *request, uint64_t t
         break;
     case JOB_LIST:
         put_list(out, request);
+        break;
+    case JOB_SHOW:
+        put_show(out, request);
         break;
     case JOB_COUNT:
         put_count(out, request);
@@ -363,14 +395,14 @@ static void report(struct job_request *request, MYSQL_ROW row, const unsigned lo
 {
     const struct my *my = my_of(request->engine);
     char queue[STILE_NAME_MAX + 1], key[STILE_NAME_MAX + 1];
-    bool listed = request->verb == JOB_LIST;
+    bool listed = request->verb != JOB_CLAIM;
     const struct stile_job job = {
         .id = (uint64_t)number(row, ID),
         .token = (uint64_t)number(row, TOKEN),
         .queue = listed ? name_of(queue, row, lengths, QUEUE) : request->queue,
         .key = name_of(key, row, lengths, KEY),
         .payload = row[PAYLOAD],
-        .payload_size = listed ? (size_t)number(row, SIZE) : lengths[PAYLOAD],
+        .payload_size = row[PAYLOAD] ? lengths[PAYLOAD] : (size_t)number(row, SIZE),
         .state = listed ? state_named(row[STATE]) : STILE_JOB_CLAIMED,
         .tries = (unsigned)number(row, TRIES),
         .due_ms = listed ? number(row, DUE) : request->lease_ms,
@@ -399,7 +431,7 @@ static void take_row(struct job_request *request, MYSQL_ROW row, const unsigned 
 {
     if (request->verb == JOB_COUNT)
         tell_queue(request, row, lengths);
-    else if (request->verb == JOB_LIST)
+    else if (request->verb == JOB_LIST || request->verb == JOB_SHOW)
         report(request, row, lengths);
     else if (request->verb != JOB_CLAIM)
         request->engine->events->job_mark(request, strtoull(row[0], NULL, 10));
@@ -488,6 +520,7 @@ static enum step take_asked(struct job_request *request, const struct answer *a)
     case JOB_DROP:
         return take_count(request, a);
     case JOB_LIST:
+    case JOB_SHOW:
     case JOB_COUNT:
         take_rows(request, last);
         return OVER;
@@ -513,7 +546,7 @@ static enum step take_answer(struct job_request *request, const struct answer *a
 
 static bool only_looks(enum job_verb verb)
 {
-    return verb == JOB_LIST || verb == JOB_COUNT;
+    return verb == JOB_LIST || verb == JOB_SHOW || verb == JOB_COUNT;
 }
 
 static void explain(struct stile_error *why, const struct job_request *request,

@@ -13,9 +13,10 @@
 
 /* The schema that this code was written for, and the oldest that it works with: clients of two
  * releases share a database while an upgrade is under way. */
-#define SCHEMA_VERSION   3
-#define SCHEMA_OLDEST    2
-#define SCHEMA_RENUMBERS 3 /* a dead job that is retried gets a new number */
+#define SCHEMA_VERSION     4
+#define SCHEMA_OLDEST      2
+#define SCHEMA_RENUMBERS   3 /* a dead job that is retried gets a new number */
+#define SCHEMA_LONG_ERRORS 4 /* of jobs: 4 KiB of UTF-8, not 1 KiB of ASCII */
 
 /* The state of a claim. */
 struct my_claim {

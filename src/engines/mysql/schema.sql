@@ -434,7 +434,7 @@ CREATE TABLE IF NOT EXISTS stile_job (
     host VARCHAR(64) CHARACTER SET ascii,
     pid BIGINT,
     token BIGINT UNSIGNED NOT NULL DEFAULT 0,
-    last_error VARCHAR(1024) CHARACTER SET ascii,
+    last_error VARCHAR(4096) CHARACTER SET utf8mb4,
     added_at DATETIME(6) NOT NULL,
     payload MEDIUMBLOB NOT NULL,
     due_at DATETIME(6) AS (IF(state = 'dead', NULL, COALESCE(claimed_until, run_at))) VIRTUAL,
@@ -510,4 +510,4 @@ UNION ALL
 SELECT CONVERT(name USING utf8mb4), owner, host, pid, since, NULL, token, backend, command
 FROM stile_row_claim WHERE held AND IS_USED_LOCK(CONCAT('stile row ', backend)) <=> backend;
 
-INSERT IGNORE INTO stile_version VALUES (1), (2), (3)
+INSERT IGNORE INTO stile_version VALUES (1), (2), (3), (4)

@@ -241,17 +241,40 @@ static const char *const from_version_2[] = {
     "ADD UNIQUE KEY queued_key (queue, queued_key)",
     "ALTER TABLE stile_claim ADD KEY by_bell (bell)",
 };
+static const char *const from_version_3[] = {
+    "ALTER TABLE stile_job MODIFY last_error VARCHAR(4096) CHARACTER SET utf8mb4",
+};
+
+#define N(array) (sizeof(array) / sizeof *(array))
+
+static const struct {
+    int version;
+    const char *const *steps;
+    size_t n;
+} upgrades[] = {{2, from_version_2, N(from_version_2)}, {3, from_version_3, N(from_version_3)}};
 
 /* A step that an interrupted setup has done already is no error. */
-static enum stile_status upgrade(MYSQL *conn, int version, const struct options *options,
-                                 struct stile_error *err)
+static enum stile_status upgrade_from(MYSQL *conn, size_t which, const struct options *options,
+                                      struct stile_error *err)
 {
-    for (size_t i = 0; version == 2 && i < sizeof from_version_2 / sizeof *from_version_2; i++) {
-        if (mysql_query(conn, from_version_2[i]) &&
+    for (size_t i = 0; i < upgrades[which].n; i++) {
+        if (mysql_query(conn, upgrades[which].steps[i]) &&
             mysql_errno(conn) != ER_CANT_DROP_FIELD_OR_KEY && mysql_errno(conn) != ER_DUP_KEYNAME)
             return complain(conn, options, err);
     }
     return STILE_OK;
+}
+
+/* version 0, or 1: there was no such table. */
+static enum stile_status upgrade(MYSQL *conn, int version, const struct options *options,
+                                 struct stile_error *err)
+{
+    enum stile_status status = STILE_OK;
+    for (size_t i = 0; !status && i < N(upgrades); i++) {
+        if (version >= 2 && version <= upgrades[i].version)
+            status = upgrade_from(conn, i, options, err);
+    }
+    return status;
 }
 
 static enum stile_status run(MYSQL *conn, const struct options *options, struct stile_error *err)

@@ -36,14 +36,27 @@
 #define MS_SINCE(at) "(extract(epoch from clock_timestamp() - " at ") * 1000)::bigint"
 #define MS_TO_DUE                                                                                  \
     "(extract(epoch from coalesce(claimed_until, run_at) - clock_timestamp()) * 1000)::bigint"
-#define LISTED                                                                                     \
-    "queue, state, octet_length(payload), case state when 'claimed' then host end, pid "           \
-    "from stile.job where queue = $1::text "                                                       \
-    "order by state = 'dead', coalesce(claimed_until, run_at), id limit $2::int"
-#define AGE_LISTED MS_SINCE("added_at")
-#define LIST                                                                                       \
-    "select id as " TAG ", token, tries, key, null, last_error, " AGE_LISTED ", " MS_TO_DUE        \
-    ", " LISTED
+/* The rows of a queue for inspection. */
+#define ROWS_OF(payload, error)                                                                    \
+    "select id as " TAG ", token, tries, key, " payload ", " error                                 \
+    ", " MS_SINCE("added_at") ", " MS_TO_DUE ", queue, state, octet_length(payload), case state "  \
+                              "when 'claimed' then host end, "                                     \
+                              "pid from stile.job where queue = $1::text "
+#define LISTED ROWS_OF("null", "split_part(last_error, E'\\n', 1)")
+/* In due order, which the index of the due has, if there is no dead job among them. */
+#define FIRST_DUE "order by coalesce(claimed_until, run_at), id limit $2::int"
+#define LIST      LISTED "order by state = 'dead', coalesce(claimed_until, run_at), id limit $2::int"
+#define LIST_READY                                                                                 \
+    LISTED "and state <> 'dead' and state = 'ready' and run_at <= clock_timestamp() " FIRST_DUE
+#define LIST_DELAYED                                                                               \
+    LISTED "and state <> 'dead' and state = 'ready' and run_at > clock_timestamp() " FIRST_DUE
+#define LIST_CLAIMED LISTED "and state <> 'dead' and state = 'claimed' " FIRST_DUE
+#define LIST_DEAD    LISTED "and state = 'dead' order by id limit $2::int"
+/* What SQL may have added is bounded: it is more than a library reads. */
+#define SHOW                                                                                       \
+    ROWS_OF("case when octet_length(payload) <= 1048576 then payload end",                         \
+            "left(last_error, 4096)")                                                              \
+    "and id = $2::bigint"
 #define OLDEST MS_SINCE("min(run_at) filter (where state = 'ready')")
 #define COUNT                                                                                      \
     "select queue as " TAG ", "                                                                    \
@@ -56,16 +69,23 @@
 
 /* Prepared where the session is ours alone; no other statement uses these numbers. */
 static const struct statement prepared[JOB_VERBS] = {
-    [JOB_ADD] = {50, ADD},   [JOB_CLAIM] = {51, CLAIM},         [JOB_ACK] = {52, ACK},
-    [JOB_FAIL] = {53, FAIL}, [JOB_GIVE_BACK] = {54, GIVE_BACK}, [JOB_EXTEND] = {55, EXTEND},
-    [JOB_LIST] = {0, LIST},  [JOB_COUNT] = {0, COUNT},          [JOB_RETRY] = {0, RETRY},
-    [JOB_DROP] = {0, DROP},
+    [JOB_ADD] = {50, ADD},    [JOB_CLAIM] = {51, CLAIM},         [JOB_ACK] = {52, ACK},
+    [JOB_FAIL] = {53, FAIL},  [JOB_GIVE_BACK] = {54, GIVE_BACK}, [JOB_EXTEND] = {55, EXTEND},
+    [JOB_COUNT] = {0, COUNT}, [JOB_RETRY] = {0, RETRY},          [JOB_DROP] = {0, DROP},
+    [JOB_SHOW] = {0, SHOW},
 };
 static const struct statement parsed[JOB_VERBS] = {
-    [JOB_ADD] = {0, ADD},   [JOB_CLAIM] = {0, CLAIM},         [JOB_ACK] = {0, ACK},
-    [JOB_FAIL] = {0, FAIL}, [JOB_GIVE_BACK] = {0, GIVE_BACK}, [JOB_EXTEND] = {0, EXTEND},
-    [JOB_LIST] = {0, LIST}, [JOB_COUNT] = {0, COUNT},         [JOB_RETRY] = {0, RETRY},
-    [JOB_DROP] = {0, DROP},
+    [JOB_ADD] = {0, ADD},     [JOB_CLAIM] = {0, CLAIM},         [JOB_ACK] = {0, ACK},
+    [JOB_FAIL] = {0, FAIL},   [JOB_GIVE_BACK] = {0, GIVE_BACK}, [JOB_EXTEND] = {0, EXTEND},
+    [JOB_COUNT] = {0, COUNT}, [JOB_RETRY] = {0, RETRY},         [JOB_DROP] = {0, DROP},
+    [JOB_SHOW] = {0, SHOW},
+};
+static const struct statement filtered[] = {
+    [STILE_JOBS_ALL] = {0, LIST},
+    [STILE_JOBS_READY] = {0, LIST_READY},
+    [STILE_JOBS_DELAYED] = {0, LIST_DELAYED},
+    [STILE_JOBS_CLAIMED] = {0, LIST_CLAIMED},
+    [STILE_JOBS_DEAD] = {0, LIST_DEAD},
 };
 /* For a schema that knows which clients wait. */
 static const struct statement prepared_claim = {56, CLAIM_AND_REST};
@@ -95,13 +115,13 @@ static enum stile_job_state state_named(const char *name)
 static void report(struct job_request *request, const PGresult *result, int row)
 {
     char queue[STILE_NAME_MAX + 1], key[STILE_NAME_MAX + 1];
-    bool listed = request->verb == JOB_LIST;
+    bool listed = request->verb != JOB_CLAIM;
     size_t size = 0;
     unsigned char *payload = NULL;
-    if (!listed) {
+    if (!PQgetisnull(result, row, PAYLOAD)) {
         payload = PQunescapeBytea((const unsigned char *)PQgetvalue(result, row, PAYLOAD), &size);
         if (!payload)
-            return; /* a claimed job is due again after its lease */
+            return; /* out of memory; a claimed job is due again after its lease */
     }
     struct stile_job job = {
         .id = (uint64_t)number(result, row, ID),
@@ -114,7 +134,7 @@ static void report(struct job_request *request, const PGresult *result, int row)
                    ? key
                    : NULL,
         .payload = payload,
-        .payload_size = listed ? (size_t)number(result, row, SIZE) : size,
+        .payload_size = payload ? size : (size_t)number(result, row, SIZE),
         .state = listed ? state_named(PQgetvalue(result, row, STATE)) : STILE_JOB_CLAIMED,
         .tries = (unsigned)number(result, row, TRIES),
         .due_ms = listed ? number(result, row, DUE) : request->lease_ms,
@@ -152,6 +172,7 @@ static void take_row(struct job_request *request, const PGresult *result, int ro
             request->due_ms = number(result, row, DUE) > 0 ? number(result, row, DUE) : 0;
         break;
     case JOB_LIST:
+    case JOB_SHOW:
         report(request, result, row);
         break;
     case JOB_COUNT:
@@ -172,7 +193,7 @@ static void take_row(struct job_request *request, const PGresult *result, int ro
 
 static bool only_looks(enum job_verb verb)
 {
-    return verb == JOB_LIST || verb == JOB_COUNT;
+    return verb == JOB_LIST || verb == JOB_SHOW || verb == JOB_COUNT;
 }
 
 /* The server rolled it back for the sake of others: a deadlock, or a role whose transactions are
@@ -259,19 +280,19 @@ static size_t entries_room(const struct job_request *request)
     return room;
 }
 
-/* The table stores UTF-8 only; other bytes are replaced. */
-static void write_text(char *out, size_t size, const char *text)
+/* The text is UTF-8. A database of another encoding may be unable to store it, and would refuse
+ * the whole report: it gets ASCII. */
+static void write_text(char *out, size_t size, const char *text, bool utf8)
 {
-    size_t n = 0;
-    for (; *text && n + 1 < size; text++)
-        out[n++] = (char)((unsigned char)*text >= ' ' && (unsigned char)*text < 127 ? *text : '?');
-    out[n] = '\0';
+    snprintf(out, size, "%s", text);
+    for (char *at = out; !utf8 && *at; at++)
+        *at = (unsigned char)*at < 0x80 ? *at : '?';
 }
 
 struct words {
     const char *values[SEND_PARAMS_MAX];
     int n;
-    char numbers[4][24], text[1024], queue[STORED_MAX];
+    char numbers[4][24], text[STILE_JOB_ERROR_MAX + 1], queue[STORED_MAX];
     char *room; /* lists, or the payload */
 };
 
@@ -348,7 +369,7 @@ static void put_words(struct words *w, const struct job_request *request)
             add_text(w, request->listen && request->listening ? pg->jobs_channel : "");
         break;
     case JOB_FAIL:
-        write_text(w->text, sizeof w->text, request->text);
+        write_text(w->text, sizeof w->text, request->text, pg->utf8);
         add_text(w, w->text);
         break;
     case JOB_EXTEND:
@@ -357,6 +378,7 @@ static void put_words(struct words *w, const struct job_request *request)
     case JOB_LIST:
         add_number(w, request->max < LISTED_MAX ? (int64_t)request->max : LISTED_MAX);
         break;
+    case JOB_SHOW:
     case JOB_RETRY:
     case JOB_DROP:
         add_number(w, (int64_t)request->id);
@@ -381,6 +403,8 @@ static void on_up(struct session *session)
 {
     struct pg *pg = session->pg;
     const char *path[] = {"pg_catalog"};
+    const char *encoding = PQparameterStatus(session->conn, "server_encoding");
+    pg->utf8 = encoding && strcmp(encoding, "UTF8") == 0;
     if (pg->options.mode == MODE_TABLE && !pg->pooled)
         postgres_send(session, &postgres_sql_table_settings, path, 1, on_listening, session, NULL);
 }
@@ -434,8 +458,11 @@ static bool listen_for_jobs(struct session *session)
                STILE_OK;
 }
 
-static const struct statement *statement_of(const struct pg *pg, enum job_verb verb)
+static const struct statement *statement_of(const struct pg *pg, const struct job_request *request)
 {
+    enum job_verb verb = request->verb;
+    if (verb == JOB_LIST)
+        return &filtered[request->filter];
     if (verb == JOB_CLAIM && pg->schema == SCHEMA_QUEUE)
         return pg->pooled ? &parsed_claim : &prepared_claim;
     return pg->pooled ? &parsed[verb] : &prepared[verb];
@@ -460,8 +487,8 @@ static enum stile_status start(struct job_request *request, struct stile_error *
     if (!words.room)
         return error_set(err, STILE_NOMEM, 0, "out of memory");
     put_words(&words, request);
-    status = postgres_send(session, statement_of(pg, request->verb), words.values, words.n,
-                           on_answer, request, err);
+    status = postgres_send(session, statement_of(pg, request), words.values, words.n, on_answer,
+                           request, err);
     free(words.room);
     return status;
 }

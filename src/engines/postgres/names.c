@@ -7,34 +7,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
+
 #define ESCAPE     '\1'
 #define PACKED_MAX 9
 
 /* ---- as text ---- */
 
-/* The length of a UTF-8 character that PostgreSQL accepts (shortest form, no surrogates), or 0. */
-static size_t utf8_length(const unsigned char *s, size_t left)
-{
-    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-    size_t n = s[0] < 0x80 ? 1 : s[0] >> 5 == 6 ? 2 : s[0] >> 4 == 14 ? 3 : s[0] >> 3 == 30 ? 4 : 0;
-    if (n < 2)
-        return n;
-    if (n > left)
-        return 0;
-    uint32_t code = s[0] & (0xffu >> (n + 1));
-    for (size_t i = 1; i < n; i++) {
-        if ((s[i] & 0xc0) != 0x80)
-            return 0;
-        code = code << 6 | (s[i] & 0x3f);
-    }
-    bool good = code >= least[n] && code <= 0x10ffff && (code < 0xd800 || code > 0xdfff);
-    return good ? n : 0;
-}
-
 static bool is_utf8(const char *name, size_t len)
 {
     for (size_t i = 0, n; i < len; i += n) {
-        n = utf8_length((const unsigned char *)name + i, len - i);
+        n = utf8_length(NULL, name + i, len - i);
         if (n == 0)
             return false;
     }

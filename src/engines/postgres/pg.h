@@ -55,6 +55,7 @@ struct pg {
     char jobs_channel[16 + IDENTITY_OWNER_LEN], listen_jobs_sql[32 + IDENTITY_OWNER_LEN];
     struct statement listen_jobs; /* notifications of jobs for this client alone */
     uint64_t most_locks;  /* that this client may hold: its share of the server's lock table */
+    bool utf8;            /* the database can store any text */
     struct session *jobs; /* for jobs: none of their statements delays a renewal; NULL: none yet */
     bool pooled;          /* each transaction may be another session's */
     uint64_t tags;        /* numbers for requests: random at the start, then counted up */
