@@ -240,7 +240,9 @@ STILE_API enum stile_status stile_lock_new(struct stile_lock **lock, struct stil
  * engine's answer. A call on it that waits in another thread ends with CANCELLED. */
 STILE_API void stile_lock_free(struct stile_lock *lock);
 
-/* wait_ms: 0 tries once (HELD if taken), -1 waits for ever; else TIMEOUT after that long. */
+/* wait_ms: 0 tries once (HELD if taken), -1 waits for ever; else TIMEOUT after that long. A lost
+ * lock may be acquired again without a release, also from on_lost. The engine must first answer the
+ * release of what is left of the old grant; UNCERTAIN if it does not within the wait. */
 STILE_API enum stile_status stile_lock_acquire(struct stile_lock *lock, int64_t wait_ms,
                                                struct stile_error *err);
 

@@ -21,6 +21,10 @@ static const struct stile_error held_by_ourselves = {
 static const struct stile_error no_answer = {
     .status = STILE_UNREACHABLE,
     .message = "the engine did not answer in time; what it still has ends with its lease"};
+static const struct stile_error not_cleared = {
+    .status = STILE_UNCERTAIN,
+    .message = "it was lost, and the engine has not answered the release of what is left; try "
+               "again"};
 
 static void begin_claim(struct stile_lock *lock);
 
@@ -30,7 +34,8 @@ static void begin_claim(struct stile_lock *lock);
 
 /* Where each state may lead. */
 static const unsigned transitions[] = {
-    [IDLE] = TO(IDLE) | TO(IN_NAME_QUEUE) | TO(IN_ADMISSION) | TO(CLAIMING) | TO(RESUMING),
+    [IDLE] = TO(IDLE) | TO(IN_NAME_QUEUE) | TO(IN_ADMISSION) | TO(CLAIMING) | TO(RESUMING) |
+             TO(PAUSED), /* PAUSED: acquired after a loss that has just been cleared away */
     [IN_NAME_QUEUE] = TO(IN_ADMISSION) | TO(CLAIMING) | TO(IDLE),
     [IN_ADMISSION] = TO(CLAIMING) | TO(IDLE),
     [CLAIMING] = TO(HELD) | TO(PAUSED) | TO(RELEASING) | TO(IDLE),
@@ -307,6 +312,7 @@ static void prepare_wait(struct stile_lock *lock, struct op *op, int64_t wait_ms
     lock_cancel_loss_report(lock);
     lock->op = op;
     lock->tried = 0;
+    lock->anew = false;
     lock->try_once = wait_ms == 0;
     lock->wait_until_ns = wait_ms < 0    ? NEVER
                           : wait_ms == 0 ? 0
@@ -318,19 +324,24 @@ static void prepare_wait(struct stile_lock *lock, struct op *op, int64_t wait_ms
     }
 }
 
-void lock_start(struct stile_lock *lock, struct op *op, int64_t wait_ms)
+/* Another claim of this client is ahead of it. */
+static void wait_in_name_queue(struct stile_lock *lock)
 {
-    prepare_wait(lock, op, wait_ms);
-    if (enter_name_queue(lock)) {
-        begin_claim(lock);
-        return;
-    }
     if (lock->try_once) {
         end_wait(lock, STILE_HELD, &held_by_ourselves);
         return;
     }
     move_to(lock, IN_NAME_QUEUE);
     arm_wait(lock);
+}
+
+static void start_claim(struct stile_lock *lock, struct op *op, int64_t wait_ms)
+{
+    prepare_wait(lock, op, wait_ms);
+    if (enter_name_queue(lock))
+        begin_claim(lock);
+    else
+        wait_in_name_queue(lock);
 }
 
 void lock_start_resume(struct stile_lock *lock, struct op *op)
@@ -368,7 +379,9 @@ static bool out_of_tries(const struct stile_lock *lock)
 static bool may_ask_again(const struct stile_lock *lock)
 {
     bool in_doubt = lock->outcome == STILE_UNCERTAIN || lock->outcome == STILE_UNREACHABLE;
-    return in_doubt && !lock->freed && lock->op && !lock->try_once && !out_of_tries(lock);
+    if (lock->freed || !lock->op)
+        return false;
+    return lock->anew || (in_doubt && !lock->try_once && !out_of_tries(lock));
 }
 
 /* ---- releasing ---- */
@@ -415,6 +428,8 @@ static uint64_t patience_ends(struct stile_lock *lock)
  * itself; any other caller continues after a while. */
 static uint64_t answer_due(struct stile_lock *lock)
 {
+    if (lock->anew && !lock->try_once)
+        return lock->wait_until_ns;
     uint64_t until = patience_ends(lock);
     return may_ask_again(lock) && until < lock->wait_until_ns ? lock->wait_until_ns : until;
 }
@@ -559,18 +574,76 @@ static void release_lost(struct stile_lock *lock)
     }
 }
 
-void lock_give_back(struct stile_lock *lock, struct op *op)
+/* The process was paused past the deadline and the tick has not run since: that is a loss, too. */
+static void notice_deadline(struct stile_lock *lock)
 {
-    /* The process was paused past the deadline and the tick has not run since: that is a loss, too.
-     */
     if (lock->state == HELD && !lease_is_valid(lock))
         lock_lost_at_deadline(lock);
+}
+
+void lock_give_back(struct stile_lock *lock, struct op *op)
+{
+    notice_deadline(lock);
     lock->op = op;
     if (lock->state == HELD)
         withdraw(lock, STILE_OK);
     else
         release_lost(lock);
 }
+
+/* ---- acquiring after a loss ---- */
+
+/* Its caller has let the old grant go, and waits for the new one. A claim that overtook the release
+ * of the old grant would be removed by it. */
+static void start_after_loss(struct stile_lock *lock, struct op *op, int64_t wait_ms)
+{
+    bool paused = lock->state == CLEARING_PAUSED;
+    uint64_t again_ns = lock->timer.at_ns;
+    prepare_wait(lock, op, wait_ms);
+    lock->anew = true;
+    lock->given_up = false;
+    lock->outcome = STILE_UNCERTAIN;
+    lock->patience_until_ns = 0;
+    lock_set_reason(lock, &not_cleared);
+    move_to(lock, paused ? RELEASE_PAUSED : RELEASING);
+    if (!paused)
+        arm_withdrawal(lock);
+    else if (answer_due(lock) < again_ns)
+        loop_arm(lock->client->loop, &lock->timer, answer_due(lock));
+}
+
+/* It goes to the end of the name's queue. The claim is sent by the timer: the engine is still busy
+ * with the answer to the release. */
+static void claim_anew(struct stile_lock *lock)
+{
+    lock->anew = false;
+    move_to(lock, IDLE);
+    lock_clear_reason(lock);
+    loop_disarm(lock->client->loop, &lock->timer);
+    let_next_in(lock);
+    if (!enter_name_queue(lock)) {
+        wait_in_name_queue(lock);
+        return;
+    }
+    move_to(lock, PAUSED);
+    loop_arm(lock->client->loop, &lock->timer, lock_now(lock));
+}
+
+void lock_start(struct stile_lock *lock, struct op *op, int64_t wait_ms)
+{
+    notice_deadline(lock);
+    if (lock->state == CLEARING || lock->state == CLEARING_PAUSED) {
+        start_after_loss(lock, op, wait_ms);
+        return;
+    }
+    if (lock->state == LOST) {
+        move_to(lock, IDLE);
+        lock_clear_reason(lock);
+    }
+    start_claim(lock, op, wait_ms);
+}
+
+/* ---- leaving it in the engine ---- */
 
 /* The engine keeps it until its lease runs out; nothing of it is left here. A renewal that is under
  * way still has an answer to come: until then the handle is not free. */
@@ -597,6 +670,7 @@ void lock_cancel(struct stile_lock *lock)
     } else if (is_releasing(lock) && may_ask_again(lock)) {
         lock_clear_reason(lock);
         lock->outcome = STILE_CANCELLED;
+        lock->anew = false;
         lock->patience_until_ns = 0;
         if (lock->state == RELEASE_PAUSED)
             leave_repetition(lock);
@@ -721,6 +795,8 @@ void lock_send_admitted(struct task *task)
 /* True: the request is queued and the queue moves; the timer is armed in case it stops. */
 static bool waits_in_moving_queue(struct stile_lock *lock, uint64_t patience_ns)
 {
+    if (lock->anew && !lock->try_once)
+        return false; /* its caller said how long it waits */
     uint64_t until = admission_patience_ends(lock->client, patience_ns);
     if (lock->admission != IN_QUEUE || lock_now(lock) >= until)
         return false;
@@ -740,7 +816,7 @@ void lock_timer(struct timer *timer)
             end_of_wait(lock, false);
         break;
     case PAUSED:
-        if (lock_now(lock) >= lock->wait_until_ns)
+        if (!lock->try_once && lock_now(lock) >= lock->wait_until_ns)
             end_of_wait(lock, false);
         else
             begin_claim(lock);
@@ -858,7 +934,10 @@ void lock_released(struct claim *claim, const struct stile_error *err)
         return;
     lock->given_up = false;
     if (lock->state == RELEASING && may_ask_again(lock)) {
-        pause_claim(lock, 0);
+        if (lock->anew)
+            claim_anew(lock);
+        else
+            pause_claim(lock, 0);
         return;
     }
     loop_disarm(lock->client->loop, &lock->timer);

@@ -15,9 +15,11 @@
  *     DROPPED        no caller waits for the answer to a resumption any longer
  *     RELEASING      also withdraws an undecided claim; repeated until the engine has answered
  *     CLEARING       lost: the claim is released, while its user sees the loss
- *     LOST           cleared away; its user has not released it yet
+ *     LOST           cleared away; its user has neither released nor acquired it since
  *
  * RELEASE_PAUSED and CLEARING_PAUSED: the answer was not final, and the timer repeats the release.
+ * A lost lock that is acquired again counts as released: its claim follows when the engine has
+ * answered, from RELEASING through IDLE, IN_NAME_QUEUE or PAUSED.
  * The table of transitions is in lock.c. Renewal, release and loss are one machine: a renewal's
  * answer counts only while HELD. */
 #ifndef STILE_LOCK_H
@@ -72,6 +74,7 @@ struct stile_lock {
     struct timer timer; /* the wait's end, the next retry, or the end of patience with a release */
     uint64_t wait_until_ns;
     bool try_once;
+    bool anew; /* acquired after a loss: claims when the release of what was lost is answered */
     unsigned tried;
     enum stile_status outcome;  /* what a withdrawal will be answered with */
     struct stile_error *reason; /* of the loss, or of no grant so far; NULL: held by another */
@@ -117,7 +120,7 @@ void lock_discard(struct stile_lock *lock); /* release what is left, then free *
  * name's queue waits until then. */
 void lock_give_up(struct stile_lock *lock);
 
-/* Lost, and not released since. */
+/* Lost, and neither released nor acquired since. */
 bool lock_is_lost(const struct stile_lock *lock);
 
 /* Inputs from time. */

@@ -168,10 +168,10 @@ static enum stile_status check_startable(const struct stile_lock *lock, struct s
 {
     if (lock->op)
         return error_set(err, STILE_MISUSE, 0, "another call on this lock is under way");
-    if (lock->state == HELD)
+    if (lease_is_valid(lock))
         return error_set(err, STILE_MISUSE, 0, "this handle holds it already");
-    if (lock_is_lost(lock))
-        return error_set(err, STILE_MISUSE, 0, "it was lost; release it before acquiring it again");
+    if (lock_is_lost(lock) || lock->state == HELD)
+        return STILE_OK;
     if (lock->state != IDLE)
         return error_set(err, STILE_UNCERTAIN, 0,
                          "the engine has not answered the last release yet; try again");
@@ -179,6 +179,15 @@ static enum stile_status check_startable(const struct stile_lock *lock, struct s
         return error_set(err, STILE_UNCERTAIN, 0,
                          "the engine has not answered the last renewal yet; try again");
     return STILE_OK;
+}
+
+/* What was lost is being cleared away, and cannot be resumed. */
+static enum stile_status check_resumable(const struct stile_lock *lock, struct stile_error *err)
+{
+    enum stile_status status = check_startable(lock, err);
+    if (!status && lock->state != IDLE)
+        return error_set(err, STILE_MISUSE, 0, "it was lost; release it before resuming it");
+    return status;
 }
 
 static enum stile_status check_releasable(const struct stile_lock *lock, struct stile_error *err)
@@ -284,7 +293,7 @@ enum stile_status stile_lock_resume(struct stile_lock *lock, struct stile_error 
     enum stile_status status = enter(lock, err);
     if (status)
         return fail(lock, "resuming", status, err);
-    status = check_startable(lock, err);
+    status = check_resumable(lock, err);
     if (!status && !lock->client->engine->class->detached)
         status = error_set(err, STILE_UNSUPPORTED, 0,
                            "%s keeps no claim without its process; hold it in one process instead",

@@ -100,10 +100,30 @@ static void test_break_of_our_own(void **state)
     assert_true(readable(fd, PATIENCE_MS));
     await_post(notified);
     assert_false(stile_lock_held(lock));
-    check_status(STILE_MISUSE, stile_lock_acquire(lock, 0, &why));
     check_status(STILE_LOST, stile_lock_release(lock, &why));
     check_ok(stile_lock_acquire(lock, 0, &why));
     assert_false(readable(fd, 0)); /* until the next acquire */
+    check_ok(stile_lock_release(lock, &why));
+    assert_int_equal(sem_trywait(notified), -1);
+}
+
+/* The release of what is left of the old grant must not remove the new one. */
+static void test_acquire_after_a_loss(void **state)
+{
+    struct scene *s = *state;
+    struct stile_client *second = scene_client(s, NULL);
+    sem_t *notified = scene_semaphore(s);
+    struct stile_lock *lock = held_on(
+        s->client, s->name, STILE_OPTIONS(.on_lost = note_loss, .data = notified, .ttl_ms = 3000));
+    for (int i = 0; i < 3; i++) {
+        check_ok(stile_break(s->client, s->name, 0, &why));
+        await_post(notified);
+        check_ok(stile_lock_acquire(lock, PATIENCE_MS, &why));
+        assert_true(stile_lock_held(lock));
+        struct stile_lock *other = lock_on(second, s->name, NULL);
+        check_status(STILE_HELD, stile_lock_acquire(other, 0, &why));
+        stile_lock_free(other);
+    }
     check_ok(stile_lock_release(lock, &why));
     assert_int_equal(sem_trywait(notified), -1);
 }
@@ -164,6 +184,7 @@ SUITE_PART(breaking,
     SCENE_TEST(test_late_release_frees_nobody_elses),
     SCENE_TEST(test_break_of_one_grant_only),
     SCENE_TEST(test_break_of_our_own),
+    SCENE_TEST(test_acquire_after_a_loss),
     SCENE_TEST(test_lost_fd_made_after_the_loss),
     SCENE_TEST(test_break_of_all_readers),
     SCENE_TEST(test_break_of_all_slots))
