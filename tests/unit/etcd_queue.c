@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -142,15 +143,70 @@ static void ranges_end_behind_their_last_key(void **state)
     etcd_key_of_name(&start, &etcd, "x", 1);
     etcd_key_range_end(&end, &start);
     assert_string_equal(text(&end), "x0");
-    etcd_key_of_list(&start, &etcd, "", 0);
-    etcd_key_range_end(&end, &start);
-    assert_int_equal(start.len, 1);
+    etcd_keys_of_list(&start, &end, &etcd, "", 0);
+    assert_string_equal(text(&start), " ");
     assert_int_equal(end.len, 1);
     assert_int_equal(end.bytes[0], 0);
     strcpy(etcd.prefix, "p\xff");
-    etcd_key_of_list(&start, &etcd, "abc", 3);
-    etcd_key_range_end(&end, &start);
+    etcd_keys_of_list(&start, &end, &etcd, "abc", 3);
+    assert_string_equal(text(&start), "p\xff ");
     assert_string_equal(text(&end), "q");
+    etcd_keys_of_list(&start, &end, &etcd, "a/bc", 4);
+    assert_string_equal(text(&start), "p\xff"
+                                      "a/");
+    assert_string_equal(text(&end), "p\xff"
+                                    "a0");
+}
+
+/* ---- records of last holders ---- */
+
+static void a_record_is_no_lock(void **state)
+{
+    static const char *const prefixes[] = {"", "p", "locks/"}, *const names[] = {"x", "1a", "a/1a"};
+    char name[KEY_MAX];
+    struct key_suffix suffix;
+    struct key key, start, end;
+    (void)state;
+    for (size_t i = 0; i < 9; i++) {
+        Etcd__KeyValue kv = ETCD__KEY_VALUE__INIT;
+        etcd = (struct etcd){.plain_key = i % 2};
+        strcpy(etcd.prefix, prefixes[i % 3]);
+        etcd_key_of_record(&key, &etcd, names[i / 3], strlen(names[i / 3]));
+        kv.lease = 0x1a;
+        kv.key = data_of(&key);
+        assert_false(etcd_key_parse(name, &suffix, &etcd, &kv));
+        assert_false(etcd_key_parse_plain(name, &suffix, &etcd, &kv));
+        etcd_keys_of_list(&start, &end, &etcd, "", 0);
+        assert_true(memcmp(key.bytes, start.bytes, start.len) < 0);
+    }
+}
+
+static const char *record_in(const char *value)
+{
+    static char shown[RECORD_MAX + 1];
+    ProtobufCBinaryData data = {.len = strlen(value), .data = (uint8_t *)value};
+    size_t len;
+    const char *record = etcd_history_text(&len, &data);
+    snprintf(shown, sizeof shown, "%.*s", record ? (int)len : 0, record ? record : "");
+    return shown;
+}
+
+static void a_record_is_read_without_its_token(void **state)
+{
+    char huge[RECORD_MAX + 32];
+    (void)state;
+    assert_string_equal(record_in("00000000000000000042 1 42 7 0"), "1 42 7 0");
+    assert_string_equal(record_in("00000000000000000042 "), "");
+    assert_string_equal(record_in("0000000000000000004221 42 7 0"), "");
+    assert_string_equal(record_in("42 1 42 7 0"), "");
+    assert_string_equal(record_in(""), "");
+    memset(huge, '0', sizeof huge);
+    huge[20] = ' ';
+    huge[21 + RECORD_MAX] = '\0';
+    assert_int_equal(strlen(record_in(huge)), RECORD_MAX);
+    huge[21 + RECORD_MAX] = '0';
+    huge[22 + RECORD_MAX] = '\0';
+    assert_string_equal(record_in(huge), "");
 }
 
 /* ---- the queue ---- */
@@ -292,6 +348,8 @@ int main(void)
         cmocka_unit_test(keys_are_read_back),
         cmocka_unit_test(keys_of_nobodys_lock),
         cmocka_unit_test(ranges_end_behind_their_last_key),
+        cmocka_unit_test(a_record_is_no_lock),
+        cmocka_unit_test(a_record_is_read_without_its_token),
         cmocka_unit_test(writers_wait_for_the_nearest),
         cmocka_unit_test(readers_wait_for_earlier_writers_only),
         cmocka_unit_test(a_claim_and_its_ghosts_are_one_slot),

@@ -16,6 +16,7 @@
  *     acquire.c, queue.c, claim.c    a claim: to the grant, its place in the queue, to its end
  *     side_keys.c                    hold_at_least, lock-delay, etcd3's Lock
  *     inspect.c, view.c              list, show, watch, break
+ *     history.c                      the records of last holders
  *     doctor_probe.c, doctor_rules.c examine
  */
 #include "engines/etcd/etcd.h"
@@ -24,6 +25,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/self.h"
 #include "base/url.h"
 #include "io/tls.h"
@@ -101,6 +103,13 @@ static void read_hosts(struct conn_options *options, const struct url *url)
             url->hosts[i].host, url->hosts[i].port ? url->hosts[i].port : DEFAULT_PORT};
 }
 
+static void choose_record_leases(struct etcd *etcd, const char *user)
+{
+    etcd->record_leases = fnv_add(FNV_START, etcd->prefix, strlen(etcd->prefix) + 1);
+    if (user)
+        etcd->record_leases = fnv_add(etcd->record_leases, user, strlen(user));
+}
+
 /* ---- the connection ---- */
 
 static void on_up(struct conn *conn)
@@ -125,6 +134,7 @@ static enum stile_status connect_to(struct etcd *etcd, const struct url *url,
     struct conn_options options = {.tls = etcd->tls, .password = url->password};
     enum stile_status status = url_secret(&options.password, url, "password_file", secret, err);
     options.user = url->user && *url->user ? url->user : NULL;
+    choose_record_leases(etcd, options.user);
     if (!status && options.password && !options.user)
         status = error_set(err, STILE_MISUSE, 0,
                            "a password is given without its user: etcd://user:password@host");
@@ -490,6 +500,10 @@ static const struct engine_push push = {
     .unwatch = etcd_inspect_unwatch,
 };
 
+static const struct engine_history history = {
+    .record = etcd_history_record,
+};
+
 static const struct engine_admin admin = {
     .examine = etcd_doctor_examine,
 };
@@ -530,4 +544,5 @@ const struct engine_class etcd_class = {
     .cancel = etcd_inspect_cancel,
     .push = &push,
     .admin = &admin,
+    .history = &history,
 };

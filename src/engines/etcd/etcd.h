@@ -9,6 +9,11 @@
 #define INFO_MAX 320
 #define SELF_MAX 96
 
+/* What query->state points to: an inspection, a break, or the writing of a record. */
+struct inquiry {
+    void (*discard)(struct inquiry *inquiry);
+};
+
 /* ---- inspect.c ---- */
 
 /* The server executes the requests of one connection in any order: an inspection begins when every
@@ -20,6 +25,12 @@ void etcd_inspect_break(struct engine *engine, struct query *query);
 void etcd_inspect_cancel(struct engine *engine, struct query *query);
 void etcd_inspect_watch(struct engine *engine, struct query *query);
 void etcd_inspect_unwatch(struct engine *engine, struct query *query);
+
+/* ---- history.c ---- */
+
+void etcd_history_record(struct engine *engine, struct query *query);
+/* The text of a record in the value of its key; NULL: it is not ours. */
+const char *etcd_history_text(size_t *len, const ProtobufCBinaryData *value);
 
 /* ---- doctor_probe.c ---- */
 
@@ -51,11 +62,12 @@ struct etcd {
     size_t n_members; /* that the URL names */
     struct tls_context *tls;
     char prefix[PREFIX_MAX + 1];
-    char info[INFO_MAX]; /* "pid host command", for `show` */
-    char self[SELF_MAX]; /* "pid@host" */
-    bool plain_key;      /* exclusive claims take the key of etcd3's Lock as well */
-    bool rwmutex;        /* exclusive claims where the recipe's readers look for writers */
-    bool no_info_keys;   /* our roles do not allow the keys that are for `show` only */
+    char info[INFO_MAX];    /* "pid host command", for `show` */
+    char self[SELF_MAX];    /* "pid@host" */
+    bool plain_key;         /* exclusive claims take the key of etcd3's Lock as well */
+    bool rwmutex;           /* exclusive claims where the recipe's readers look for writers */
+    bool no_info_keys;      /* our roles do not allow the keys that are for `show` only */
+    uint64_t record_leases; /* distinguishes the leases of records, by prefix and user */
     unsigned last_ghost;
     uint32_t last_sharer;
 

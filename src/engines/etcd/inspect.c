@@ -163,11 +163,6 @@ static void stop_reading(struct reading *reading)
         etcd_conn_forget(reading->etcd->conn, reading);
 }
 
-/* What query->state points to: an inspection, or a break. */
-struct inquiry {
-    void (*discard)(struct inquiry *inquiry);
-};
-
 /* ---- list and show ---- */
 
 struct inspection {
@@ -176,7 +171,9 @@ struct inspection {
     struct view view;
     struct key start, end;
     struct reading reading;
-    size_t pending; /* answers about leases */
+    size_t pending; /* the keys, the record, and answers about leases */
+    char record[RECORD_MAX];
+    size_t record_len; /* 0: none */
     struct stile_error error;
     bool many;                        /* list: every name, and none if there is none */
     struct inspection *deferred_next; /* of etcd->deferred, while it has not begun */
@@ -234,6 +231,8 @@ static enum stile_status report_all(struct inspection *inspection)
     struct stile_claim_info *claims = calloc(view->n + 1, sizeof *claims);
     if (!claims)
         return error_set(&inspection->error, STILE_NOMEM, 0, "out of memory");
+    if (inspection->record_len > 0)
+        query->engine->events->record(query, inspection->record, inspection->record_len);
     if (view->n == 0 && !inspection->many)
         query->engine->events->info(query, &info);
     for (size_t at = 0; at < view->n;) {
@@ -252,15 +251,46 @@ static void finish(struct inspection *inspection)
     end(inspection, err->status ? err : NULL);
 }
 
-/* ---- the owners of leases, and since when ---- */
-
-static void owner_answered(struct inspection *inspection, const struct stile_error *err)
+static void answered(struct inspection *inspection, const struct stile_error *err)
 {
     if (err && !inspection->error.status)
         error_copy(&inspection->error, err);
     if (--inspection->pending == 0)
         finish(inspection);
 }
+
+/* ---- the record of the last holder ---- */
+
+/* It is only information: a role that does not cover it hides nothing else. */
+static void on_record(void *data, const ProtobufCMessage *message, const struct stile_error *err)
+{
+    struct inspection *inspection = data;
+    const Etcd__RangeResponse *range = (const Etcd__RangeResponse *)message;
+    size_t len;
+    const char *text =
+        !err && range->n_kvs == 1 ? etcd_history_text(&len, &range->kvs[0]->value) : NULL;
+    if (text) {
+        memcpy(inspection->record, text, len);
+        inspection->record_len = len;
+    }
+    answered(inspection, NULL);
+}
+
+/* Beside the name's keys. */
+static void ask_record(struct inspection *inspection)
+{
+    Etcd__RangeRequest request = ETCD__RANGE_REQUEST__INIT;
+    const struct query *query = inspection->query;
+    struct etcd *etcd = etcd_of_inspection(inspection);
+    struct key key;
+    etcd_key_of_record(&key, etcd, query->name, query->name_len);
+    request.key = data_of(&key);
+    if (etcd_conn_request(etcd->conn, RPC_RANGE, &request.base, on_record, inspection, NULL) ==
+        STILE_OK)
+        inspection->pending++;
+}
+
+/* ---- the owners of leases, and since when ---- */
 
 static void on_ttl(void *data, const ProtobufCMessage *message, const struct stile_error *err)
 {
@@ -270,7 +300,7 @@ static void on_ttl(void *data, const ProtobufCMessage *message, const struct sti
     if (owner)
         owner->ttl = answer->ttl;
     bool unknown = err && (err->native == ETCD_ERROR_NO_LEASE || err->native == ETCD_ERROR_DENIED);
-    owner_answered(inspection, unknown ? NULL : err);
+    answered(inspection, unknown ? NULL : err);
 }
 
 static void keep_info(struct lease_owner *owner, const ProtobufCBinaryData *value)
@@ -293,7 +323,7 @@ static void on_info(void *data, const ProtobufCMessage *message, const struct st
         if (owner && !owner->info)
             keep_info(owner, &range->kvs[0]->value);
     }
-    owner_answered(inspection, NULL);
+    answered(inspection, NULL);
 }
 
 static int64_t now_ms(void)
@@ -312,7 +342,7 @@ static void on_since(void *data, const ProtobufCMessage *message, const struct s
         if (range && range->n_kvs > 0)
             etcd_view_since(&inspection->view, range->kvs[0], now_ms());
     }
-    owner_answered(inspection, NULL);
+    answered(inspection, NULL);
 }
 
 static void ask_since(struct inspection *inspection, size_t from, size_t n)
@@ -351,7 +381,6 @@ static void ask_owners(struct inspection *inspection)
     struct etcd *etcd = etcd_of_inspection(inspection);
     struct view *view = &inspection->view;
     size_t claims = view->n < OWNERS_MAX ? view->n : OWNERS_MAX;
-    inspection->pending = 1;
     for (size_t i = 0; i < claims; i += TXN_OPS)
         ask_since(inspection, i, claims - i < TXN_OPS ? claims - i : TXN_OPS);
     for (size_t i = 0; i < view->n_owners; i += TXN_OPS)
@@ -363,7 +392,7 @@ static void ask_owners(struct inspection *inspection)
                               &inspection->error) == STILE_OK)
             inspection->pending++;
     }
-    owner_answered(inspection, NULL);
+    answered(inspection, NULL);
 }
 
 /* ---- the keys ---- */
@@ -381,6 +410,9 @@ static void on_read(struct reading *reading, const struct stile_error *err)
 
 static void look(struct inspection *inspection)
 {
+    inspection->pending = 1;
+    if (!inspection->many)
+        ask_record(inspection);
     start_reading(&inspection->reading, etcd_of_inspection(inspection), &inspection->view,
                   &inspection->start, &inspection->end, on_read);
 }
@@ -461,8 +493,8 @@ void etcd_inspect_list(struct engine *engine, struct query *query)
         return;
     inspection->many = true;
     inspection->view.prefix = query->name;
-    etcd_key_of_list(&inspection->start, etcd_of(engine), query->name, query->name_len);
-    etcd_key_range_end(&inspection->end, &inspection->start);
+    etcd_keys_of_list(&inspection->start, &inspection->end, etcd_of(engine), query->name,
+                      query->name_len);
     begin(inspection);
 }
 

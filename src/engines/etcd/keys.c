@@ -79,20 +79,6 @@ void etcd_key_of_plain(struct key *key, const struct etcd *etcd, const char *nam
     append(key, name, len);
 }
 
-/* Up to the last slash: what follows may be escaped in the key of one name and not of another. */
-void etcd_key_of_list(struct key *key, const struct etcd *etcd, const char *prefix, size_t len)
-{
-    size_t escape = strcspn(prefix, "%");
-    len = len < escape ? len : escape;
-    while (len > 0 && prefix[len - 1] != '/')
-        len--;
-    key->len = 0;
-    append_text(key, etcd->prefix);
-    append(key, prefix, len);
-    if (key->len == 0)
-        append(key, "", 1);
-}
-
 /* The first key after all that start so; "\0" means the end of all keys. */
 void etcd_key_range_end(struct key *end, const struct key *start)
 {
@@ -103,6 +89,24 @@ void etcd_key_range_end(struct key *end, const struct key *start)
         end->bytes[end->len - 1]++;
     else
         append(end, "", end->len == 0 ? 1 : 0);
+}
+
+/* Up to the last slash: what follows may be escaped in the key of one name and not of another.
+ * Names have no control characters, so keys that begin with one are not read: there may be a
+ * million records. */
+void etcd_keys_of_list(struct key *start, struct key *end, const struct etcd *etcd,
+                       const char *prefix, size_t len)
+{
+    size_t escape = strcspn(prefix, "%");
+    len = len < escape ? len : escape;
+    while (len > 0 && prefix[len - 1] != '/')
+        len--;
+    start->len = 0;
+    append_text(start, etcd->prefix);
+    append(start, prefix, len);
+    etcd_key_range_end(end, start);
+    if (len == 0)
+        append_text(start, " ");
 }
 
 /* A key that is too long for us is cut off, and all that begin so are skipped: none is a lock's. */
@@ -186,6 +190,15 @@ void etcd_key_of_since(struct key *key, const struct etcd *etcd, int64_t lease, 
     etcd_key_of_owner(key, etcd, lease);
     append_text(key, "/");
     append_lease(key, revision);
+}
+
+/* No NUL here: a shell can pass this key to `etcdctl get`. */
+void etcd_key_of_record(struct key *key, const struct etcd *etcd, const char *name, size_t len)
+{
+    key->len = 0;
+    append_text(key, etcd->prefix);
+    append_text(key, "\1stile/last/");
+    append(key, name, len);
 }
 
 bool etcd_key_is_informational(const struct etcd *etcd, const ProtobufCBinaryData *key)

@@ -32,8 +32,9 @@ struct key_suffix {
 
 /* "<prefix><name>/", with which all keys of the name's claims start. */
 void etcd_key_of_name(struct key *key, const struct etcd *etcd, const char *name, size_t len);
-/* The first key that a name with these first bytes can have; never empty. */
-void etcd_key_of_list(struct key *key, const struct etcd *etcd, const char *prefix, size_t len);
+/* The range of all keys that names with these first bytes can have. */
+void etcd_keys_of_list(struct key *start, struct key *end, const struct etcd *etcd,
+                       const char *prefix, size_t len);
 /* The end of the range of all keys that start with `start`. */
 void etcd_key_range_end(struct key *end, const struct key *start);
 /* The first key that may follow this one; false: it is another program's, and too long for us. */
@@ -45,6 +46,8 @@ void etcd_key_of_ghost(struct key *key, const struct key *own, unsigned number);
 /* For `show` only: the process behind a lease, and since when a claim exists. */
 void etcd_key_of_owner(struct key *key, const struct etcd *etcd, int64_t lease);
 void etcd_key_of_since(struct key *key, const struct etcd *etcd, int64_t lease, int64_t revision);
+/* The record of the name's last holder. */
+void etcd_key_of_record(struct key *key, const struct etcd *etcd, const char *name, size_t len);
 bool etcd_key_is_informational(const struct etcd *etcd, const ProtobufCBinaryData *key);
 /* The name itself: what etcd3's Lock locks. */
 void etcd_key_of_plain(struct key *key, const struct etcd *etcd, const char *name, size_t len);

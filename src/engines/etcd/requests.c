@@ -116,6 +116,24 @@ void etcd_txn_if_leased(struct txn *txn, const struct key *key, int64_t lease)
     want_leased(compare(txn, key), lease);
 }
 
+static void want_value(Etcd__Compare *c, Etcd__Compare__Result result, const char *value)
+{
+    c->target = ETCD__COMPARE__TARGET__VALUE;
+    c->result = result;
+    c->target_union_case = ETCD__COMPARE__TARGET_UNION_VALUE;
+    c->value = (ProtobufCBinaryData){.len = strlen(value), .data = (uint8_t *)value};
+}
+
+void etcd_txn_if_value_above(struct txn *txn, const struct key *key, const char *value)
+{
+    want_value(compare(txn, key), ETCD__COMPARE__RESULT__GREATER, value);
+}
+
+void etcd_txn_if_value_below(struct txn *txn, const struct key *key, const char *value)
+{
+    want_value(compare(txn, key), ETCD__COMPARE__RESULT__LESS, value);
+}
+
 void etcd_txn_if_none(struct txn *txn, const struct key *start, const struct key *end)
 {
     Etcd__Compare *c = compare(txn, start);
@@ -245,6 +263,7 @@ static const struct meaning {
     {"database space exceeded", ETCD_ERROR_NO_SPACE, STILE_REFUSED,
      "the database is full (NOSPACE): compact and defragment it, then `etcdctl alarm disarm`"},
     {"lease not found", ETCD_ERROR_NO_LEASE, STILE_LOST, "the server has ended the lease"},
+    {"lease already exists", ETCD_ERROR_LEASE_EXISTS, STILE_REFUSED, "the lease exists"},
     {"has been compacted", ETCD_ERROR_COMPACTED, STILE_UNREACHABLE,
      "that revision has been compacted"},
     {"invalid auth token", ETCD_ERROR_TOKEN, STILE_UNREACHABLE, "the login has expired"},

@@ -97,6 +97,9 @@ void etcd_txn_if_not_after(struct txn *txn, const struct key *key, int64_t revis
 /* Created before this revision. */
 void etcd_txn_if_before(struct txn *txn, const struct key *key, int64_t revision);
 void etcd_txn_if_leased(struct txn *txn, const struct key *key, int64_t lease);
+/* It exists, and its value is greater than this one, or less, byte by byte. */
+void etcd_txn_if_value_above(struct txn *txn, const struct key *key, const char *value);
+void etcd_txn_if_value_below(struct txn *txn, const struct key *key, const char *value);
 void etcd_txn_if_none(struct txn *txn, const struct key *start, const struct key *end);
 
 Etcd__PutRequest *etcd_txn_put(struct txn *txn, enum branch branch, const struct key *key,
@@ -127,6 +130,7 @@ enum etcd_error {
     ETCD_ERROR_BUSY,
     ETCD_ERROR_NO_SPACE,
     ETCD_ERROR_NO_LEASE,
+    ETCD_ERROR_LEASE_EXISTS,
     ETCD_ERROR_COMPACTED,
     ETCD_ERROR_TOKEN, /* the login is over */
     ETCD_ERROR_LOGIN,

@@ -502,8 +502,7 @@ static void audit_page(struct lease *lease)
 {
     Etcd__RangeRequest request = ETCD__RANGE_REQUEST__INIT;
     struct key start, end;
-    etcd_key_of_list(&start, lease->etcd, "", 0);
-    etcd_key_range_end(&end, &start);
+    etcd_keys_of_list(&start, &end, lease->etcd, "", 0);
     request.key = data_of(lease->audit_at);
     request.range_end = data_of(&end);
     request.limit = AUDIT_PAGE;
@@ -517,6 +516,7 @@ static void audit_page(struct lease *lease)
 
 static void audit_by_pages(struct lease *lease)
 {
+    struct key end;
     if (lease->audit_at)
         return;
     lease->audit_at = malloc(sizeof *lease->audit_at);
@@ -524,7 +524,7 @@ static void audit_by_pages(struct lease *lease)
         etcd_lease_audit_later(lease);
         return;
     }
-    etcd_key_of_list(lease->audit_at, lease->etcd, "", 0);
+    etcd_keys_of_list(lease->audit_at, &end, lease->etcd, "", 0);
     audit_page(lease);
 }
 
