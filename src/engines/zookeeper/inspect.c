@@ -8,7 +8,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "engines/zookeeper/zookeeper.h"
+#include "engines/zookeeper/history.h"
 
 #define WINDOW     256 /* requests under way at a time */
 #define AGAIN_NS   (200 * NS_PER_MS)
@@ -46,6 +46,7 @@ struct name_view {
 };
 
 struct inspection {
+    struct inquiry inquiry; /* first */
     struct requester requester;
     struct query *query;
     enum inspection_kind kind;
@@ -57,6 +58,8 @@ struct inspection {
     struct stile_error error;
     bool broken; /* at least one node was deleted */
     unsigned tries;
+    char record[RECORD_MAX]; /* show: of the last holder */
+    size_t record_len;       /* 0: none */
 };
 
 static void advance(struct inspection *inspection);
@@ -429,6 +432,34 @@ static bool request_names(struct inspection *inspection)
                                NULL, on_names);
 }
 
+/* ---- the record of the last holder ---- */
+
+/* It is only information: a node that can't be read hides nothing else. */
+static void on_record(struct requester *requester, const struct reply *reply)
+{
+    struct inspection *inspection = inspection_of(requester);
+    size_t len;
+    const char *text = reply->rc == ZOK
+                           ? zk_history_find(&len, inspection->query, reply->data, reply->data_len)
+                           : NULL;
+    if (text && len <= RECORD_MAX) {
+        memcpy(inspection->record, text, len);
+        inspection->record_len = len;
+    }
+    inspection->pending--;
+    advance(inspection);
+}
+
+static bool request_record(struct inspection *inspection)
+{
+    const struct query *query = inspection->query;
+    char path[PATH_ROOM];
+    zk_path_of_history(path, zk_of_inspection(inspection), query->name, query->name_len);
+    return zk_request_get(session_of(inspection), &inspection->requester, path, NULL, on_record);
+}
+
+/* ---- everything ---- */
+
 static void gather(struct inspection *inspection)
 {
     const struct query *query = inspection->query;
@@ -443,6 +474,7 @@ static void gather(struct inspection *inspection)
         inspection->pending += sent;
     } else if (sent && !make_views(inspection, 1)) {
         add_view(inspection, query->name, query->name_len);
+        inspection->pending += inspection->kind == SHOW && request_record(inspection);
     }
     if (sent)
         return;
@@ -459,6 +491,11 @@ static void inspection_free(struct inspection *inspection)
     drop_views(inspection);
     inspection->query->state = NULL;
     free(inspection);
+}
+
+static void inspection_discard(struct inquiry *inquiry)
+{
+    inspection_free((struct inspection *)inquiry);
 }
 
 static void end(struct inspection *inspection, const struct stile_error *err)
@@ -482,6 +519,9 @@ static void report(struct inspection *inspection, const struct name_view *view)
     }
     describe(view, &info, claims);
     bool empty = info.holders + info.waiters == 0;
+    if (inspection->record_len > 0)
+        inspection->query->engine->events->record(inspection->query, inspection->record,
+                                                  inspection->record_len);
     if (!empty || inspection->kind != LIST)
         inspection->query->engine->events->info(inspection->query, &info);
     free(claims);
@@ -564,7 +604,9 @@ static void begin(struct engine *engine, struct query *query, enum inspection_ki
         engine->events->done(query, &err);
         return;
     }
-    *inspection = (struct inspection){.query = query, .kind = kind};
+    inspection->inquiry.discard = inspection_discard;
+    inspection->query = query;
+    inspection->kind = kind;
     query->state = inspection;
     gather(inspection);
 }
@@ -586,8 +628,9 @@ void zk_inspect_break(struct engine *engine, struct query *query)
 
 void zk_inspect_cancel(struct engine *engine, struct query *query)
 {
+    struct inquiry *inquiry = query->state;
     (void)engine;
-    inspection_free(query->state);
+    inquiry->discard(inquiry);
 }
 
 /* ---- watch ----

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "engines/zookeeper/zookeeper.h"
 
 #define DIGITS 10
@@ -78,6 +79,16 @@ void zk_path_of_name(char path[PATH_ROOM], const struct zk *zk, const char *name
 {
     size_t n = (size_t)sprintf(path, "%s/", zk->base);
     encode(path + n, zk, name, len);
+}
+
+void zk_path_of_history(char path[PATH_ROOM], const struct zk *zk, const char *name, size_t len)
+{
+    char user[16] = "";
+    if (zk->credentials)
+        snprintf(user, sizeof user, "-%08x",
+                 (unsigned)fnv_add(FNV_START, zk->credentials, strcspn(zk->credentials, ":")));
+    snprintf(path, PATH_ROOM, "%s/%%stile%s/last-%03x", zk->base, user,
+             (unsigned)fnv_add(FNV_START, name, len) & 0xfff);
 }
 
 static bool decode(char *out, const char *text)

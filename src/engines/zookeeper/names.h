@@ -17,6 +17,8 @@ enum dialect { CURATOR, CURATOR_RW, KAZOO };
 /* ---- paths ---- */
 
 void zk_path_of_name(char path[PATH_ROOM], const struct zk *zk, const char *name, size_t len);
+/* The node that holds the record of the name's last holder, together with those of other names. */
+void zk_path_of_history(char path[PATH_ROOM], const struct zk *zk, const char *name, size_t len);
 /* The name that a child of the base stands for; false: stile stores no name this way. */
 bool zk_name_of_child(char name[PATH_ROOM], const struct zk *zk, const char *child);
 /* The start of a claim's node: the server appends ten digits. */

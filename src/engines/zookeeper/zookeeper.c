@@ -20,6 +20,7 @@
  *     names.c                           names as nodes, dialects, hold records
  *     claims.c, queue.c, release.c      the life of a claim
  *     inspect.c                         list, show, watch, break
+ *     history.c                         the records of last holders
  *     doctor_probe.c, doctor_rules.c    the conditions of what caps promises
  */
 #include "engines/zookeeper/zookeeper.h"
@@ -30,6 +31,7 @@
 
 #include "base/url.h"
 #include "engines/zookeeper/claims.h"
+#include "engines/zookeeper/history.h"
 #include "io/tls.h"
 
 #define DEFAULT_TTL_NS   (10 * NS_PER_SEC)
@@ -390,6 +392,10 @@ static const struct engine_push push = {
     .unwatch = zk_inspect_unwatch,
 };
 
+static const struct engine_history history = {
+    .record = zk_history_record,
+};
+
 static const struct engine_admin admin = {
     .examine = zk_doctor_examine,
 };
@@ -428,4 +434,5 @@ const struct engine_class zk_class = {
     .cancel = zk_inspect_cancel,
     .push = &push,
     .admin = &admin,
+    .history = &history,
 };

@@ -63,6 +63,11 @@ static inline struct zk *zk_of(struct engine *engine)
     return (struct zk *)engine;
 }
 
+/* What query->state points to: an inspection, or the writing of a record. */
+struct inquiry {
+    void (*discard)(struct inquiry *inquiry);
+};
+
 /* ---- inspect.c ---- */
 
 void zk_inspect_list(struct engine *engine, struct query *query);
