@@ -92,16 +92,20 @@ install: all ## prefix=/usr/local DESTDIR=
 	meson install -C $(BUILD) --no-rebuild
 	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" != 0 ] || ldconfig
 
+deb: ## Debian packages in build-deb/, tried in a fresh root
+	@tools/deps build engines deb
+	tools/deb build-deb
+
 format: deps-format ## clang-format on every C file
 	git ls-files '*.c' '*.h' | xargs clang-format -i
 
 clean: ## remove every build directory
-	rm -rf build build-asan build-tsan build-fuzz build-mutants $(BUILD)
+	rm -rf build build-asan build-tsan build-fuzz build-mutants build-deb $(BUILD)
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' Makefile | expand -t 16
 
-.PHONY: all engines run test check asan tsan soak mutants fuzz bench install format clean help \
+.PHONY: all engines run test check asan tsan soak mutants fuzz bench install deb format clean help \
     deps-build deps-check deps-test deps-bench deps-fuzz deps-format
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
