@@ -53,7 +53,7 @@ static void child(const struct stage *stage, const struct scene *scene)
 {
     struct party party;
     struct stile_error err = {0};
-    kit_die_with_parent();
+    kit_be_child();
     if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) != 0)
         die("ptrace is not permitted here");
     if (kit_try_open(&party, stage->dir, &err) != STILE_OK)
@@ -122,6 +122,15 @@ static pid_t start(const struct stage *stage, const struct scene *scene)
     return pid;
 }
 
+static void fail_on_signal(pid_t pid, long n)
+{
+    siginfo_t info = {0};
+    ptrace(PTRACE_GETSIGINFO, pid, NULL, &info);
+    kill(pid, SIGKILL);
+    fail_msg("the process to be killed got signal %d (code %d, address %p) after %ld instructions",
+             info.si_signo, info.si_code, info.si_addr, n);
+}
+
 /* Steps at most that many instructions; how many there were until the end of the operation. */
 static long step(pid_t pid, long most)
 {
@@ -132,6 +141,8 @@ static long step(pid_t pid, long most)
         expect_stop(pid, &status);
         if (WSTOPSIG(status) == SIGSTOP)
             return n;
+        if (WSTOPSIG(status) != SIGTRAP) /* stepping on would swallow it, and repeat the fault */
+            fail_on_signal(pid, n);
     }
     return most;
 }

@@ -337,7 +337,7 @@ static int take_as(uid_t uid, int ready, int go)
     char byte;
     if (become(uid))
         return 100;
-    kit_die_with_parent(); /* a change of user forgets it */
+    kit_be_child(); /* a change of user forgets it */
     if (kit_try_open(&party, dir, NULL) != STILE_OK)
         return 100;
     struct bid *bid = kit_bid(&party, "n");

@@ -200,7 +200,7 @@ static void test_a_death_without_file_descriptors(void **state)
     pid_t pid = fork();
     if (pid == 0) {
         struct party other;
-        kit_die_with_parent();
+        kit_be_child();
         kit_open(&other, dir);
         kit_take(kit_bid(&other, "n"));
         if (write(ready[1], "r", 1) != 1)

@@ -39,7 +39,7 @@ static pid_t start_holder(void)
     if (pid == 0) {
         struct party party;
         signal(SIGBUS, SIG_DFL); /* cmocka's */
-        kit_die_with_parent();
+        kit_be_child();
         kit_open(&party, dir);
         struct bid *bid = kit_bid(&party, "n");
         kit_take(bid);
@@ -184,7 +184,7 @@ static int take_and_give(void)
 {
     struct party party;
     signal(SIGBUS, SIG_DFL); /* cmocka's */
-    kit_die_with_parent();
+    kit_be_child();
     kit_open(&party, dir);
     struct bid *bid = kit_bid(&party, "n");
     for (uint64_t n = 1;; n++) {

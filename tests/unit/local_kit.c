@@ -19,10 +19,11 @@ extern const struct engine_class local_class;
 static struct party *parties[KIT_PARTIES_MAX];
 static size_t n_parties;
 
-void kit_die_with_parent(void)
+void kit_be_child(void)
 {
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0)
         _exit(2);
+    n_parties = 0;
 }
 
 /* ---- directories ---- */

@@ -58,8 +58,9 @@ struct answer {
     char names[8][64]; /* of the first infos */
 };
 
-/* In a child: a test that fails leaves nobody behind. */
-void kit_die_with_parent(void);
+/* In a forked child, first: it dies with its parent, so that a test that fails leaves nobody
+ * behind, and does not run the parent's parties, whose mappings it has not inherited. */
+void kit_be_child(void);
 
 /* A new directory below $TMPDIR, and its end with everything in it. */
 void kit_make_dir(char path[64]);

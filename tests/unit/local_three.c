@@ -39,7 +39,7 @@ struct other other_start(const char *name, struct bid_options options, enum said
     assert_true(other.pid >= 0);
     if (other.pid == 0) {
         struct party party;
-        kit_die_with_parent();
+        kit_be_child();
         if (kit_try_open(&party, dir, NULL) != STILE_OK)
             _exit(3);
         struct bid *bid = kit_bid_with(&party, name, options);
