@@ -193,7 +193,7 @@ bool child_was_not_executed(void)
 }
 
 pid_t child_start(char *const *command, char *const *environment, const struct signals *signals,
-                  int input, int life)
+                  int input, int errors, int life)
 {
     pid_t warden = getpid();
     if (!make_flag())
@@ -211,6 +211,8 @@ pid_t child_start(char *const *command, char *const *environment, const struct s
         _exit(EXIT_LOST);
     signals_restore(signals);
     if (input >= 0 && dup2(input, STDIN_FILENO) < 0)
+        _exit(EXIT_CANNOT_EXEC);
+    if (errors >= 0 && dup2(errors, STDERR_FILENO) < 0)
         _exit(EXIT_CANNOT_EXEC);
     /* If front and warden are killed at once, the rest of the tree keeps the lock through this. */
     if (life >= 0 && fcntl(life, F_DUPFD, LIFE_FD) < 0)

@@ -58,6 +58,10 @@ enum exit_code {
 #define OPT_LABEL    (UINT64_C(1) << 30)
 #define OPT_CODE     (UINT64_C(1) << 31)
 #define OPT_RESIZE   (UINT64_C(1) << 32) /* doctor */
+#define OPT_LINES    (UINT64_C(1) << 36) /* jobs add */
+#define OPT_NULL     (UINT64_C(1) << 37)
+#define OPT_STATE    (UINT64_C(1) << 38) /* jobs ls */
+#define OPT_PAYLOAD  (UINT64_C(1) << 39) /* jobs show */
 
 #define OPT_CLAIM                                                                                  \
     (OPT_TRY | OPT_WAIT | OPT_TTL | OPT_SHARED | OPT_SLOTS | OPT_HOLD | OPT_DELAY | OPT_PROFILE)
@@ -72,7 +76,7 @@ struct options {
     enum stile_profile profile;
     char *owner, *proclaim, *label;
     uint64_t code; /* for 69, 75 and 76 */
-    char *key;
+    char *key, *state;
     int64_t due_ms, backoff_ms, lease_ms, finish_ms;
     uint64_t parallel, tries;
     char **args; /* what is neither an option nor the command */
@@ -92,7 +96,7 @@ struct verb {
 
 extern const struct verb verb_run, verb_acquire, verb_renew, verb_release, verb_ls, verb_show,
     verb_watch, verb_break, verb_caps, verb_doctor, verb_setup, verb_jobs_add, verb_jobs_work,
-    verb_jobs_ls, verb_jobs_retry, verb_jobs_drop;
+    verb_jobs_ls, verb_jobs_show, verb_jobs_retry, verb_jobs_drop;
 
 /* 0, or EXIT_USAGE after a message. argv[0] is the verb; argv is reordered: arguments come first.
  */

@@ -1,127 +1,11 @@
-/* stile jobs add, ls, retry, drop. */
+/* stile jobs ls, retry, drop. */
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "cli.h"
-
-/* ---- add ---- */
-
-/* The most that one call of stile_jobs_add_all() accepts. */
-#define CALL_BYTES (4 * 1024 * 1024)
-
-struct batch {
-    struct stile_job_entry entries[STILE_JOBS_ADD_MAX];
-    size_t n, bytes;
-};
-
-/* All of it, and one byte more than is allowed. */
-static ssize_t read_all(int fd, char *out, size_t size)
-{
-    size_t n = 0;
-    while (n < size) {
-        ssize_t got = read(fd, out + n, size - n);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0)
-            return -1;
-        if (got == 0)
-            break;
-        n += (size_t)got;
-    }
-    return (ssize_t)n;
-}
-
-/* path NULL: stdin. 0, or an exit code. */
-static int read_entry(struct batch *batch, const char *path, const char *key)
-{
-    char *payload = must_alloc(malloc(STILE_JOB_PAYLOAD_MAX + 1));
-    int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : STDIN_FILENO;
-    ssize_t size = fd < 0 ? -1 : read_all(fd, payload, STILE_JOB_PAYLOAD_MAX + 1);
-    int error = errno;
-    if (path && fd >= 0)
-        close(fd);
-    if (size < 0) {
-        free(payload);
-        say("jobs add: reading %s: %s", path ? path : "stdin", strerror(error));
-        return EXIT_USAGE;
-    }
-    batch->entries[batch->n++] =
-        (struct stile_job_entry){.payload = must_alloc(realloc(payload, (size_t)size + 1)),
-                                 .size = (size_t)size,
-                                 .key = key};
-    batch->bytes += (size_t)size;
-    return 0;
-}
-
-static int add_batch(struct batch *batch, struct stile_client *client,
-                     const struct options *options)
-{
-    uint64_t ids[STILE_JOBS_ADD_MAX];
-    struct stile_error err = {0};
-    enum stile_status status =
-        stile_jobs_add_all(ids, client, options->args[0], batch->entries, batch->n,
-                           STILE_JOBS_OPTIONS(.delay_ms = options->due_ms), &err);
-    for (size_t i = 0; i < batch->n; i++) {
-        free((void *)batch->entries[i].payload);
-        if (status == STILE_OK)
-            printf("%" PRIu64 "\n", ids[i]);
-    }
-    batch->n = batch->bytes = 0;
-    return status == STILE_OK ? 0 : say_failure("jobs add", status, &err);
-}
-
-/* A batch is sent when the next file might exceed its limit. */
-static int add_files(struct stile_client *client, const struct options *options)
-{
-    static struct batch batch;
-    size_t n_files = options->n_args - 1;
-    int code = n_files ? 0 : read_entry(&batch, NULL, options->key);
-    for (size_t i = 1; i <= n_files && code == 0; i++) {
-        code = read_entry(&batch, options->args[i], options->key);
-        bool full =
-            batch.n == STILE_JOBS_ADD_MAX || batch.bytes + STILE_JOB_PAYLOAD_MAX > CALL_BYTES;
-        if (code == 0 && full)
-            code = add_batch(&batch, client, options);
-    }
-    if (code == 0 && batch.n > 0)
-        code = add_batch(&batch, client, options);
-    return code;
-}
-
-static int add(struct options *options)
-{
-    struct stile_client *client;
-    if (options->key && options->n_args > 2) {
-        say("jobs add: --key is for one job, and %zu files are given", options->n_args - 1);
-        return EXIT_USAGE;
-    }
-    int code = engine_open(&client, options, 0, "stile jobs add");
-    if (code != 0)
-        return code;
-    code = add_files(client, options);
-    stile_client_close(client);
-    return finish_output(code);
-}
-
-const struct verb verb_jobs_add = {
-    .name = "jobs add",
-    .argument = "QUEUE",
-    .accepts = OPT_KEY | OPT_DUE,
-    .min_args = 1,
-    .max_args = SIZE_MAX,
-    .usage = "[-e URL] [--delay T] [--key K] QUEUE [FILE...] [< PAYLOAD]",
-    .about =
-        "Adds a job to QUEUE for each FILE, or one for stdin, and prints its number. A payload is\n"
-        "any bytes, up to 1 MiB. Many files are added in transactions of up to 1,000 jobs and\n"
-        "4 MiB, each all or nothing. With --key, nothing is added if a job with this key waits in\n"
-        "QUEUE and was never claimed; its number is printed instead. An event that arrives while\n"
-        "its job is running queues one more.",
-    .run = add,
-};
+#include "jobs.h"
 
 /* ---- ls ---- */
 
@@ -144,6 +28,11 @@ static const char *const states[] = {
     [STILE_JOB_CLAIMED] = "claimed",
     [STILE_JOB_DEAD] = "dead",
 };
+
+const char *job_state(const struct stile_job *job)
+{
+    return job->state == STILE_JOB_READY && job->due_ms > 0 ? "delayed" : states[job->state];
+}
 
 static int queue_row(const struct stile_queue *queue, void *data)
 {
@@ -177,7 +66,7 @@ static int job_row(const struct stile_job *job, void *data)
     struct table *table = &((struct listing *)data)->table;
     char due[DURATION_TEXT_MAX], age[DURATION_TEXT_MAX];
     table_addf(table, "%" PRIu64, job->id);
-    table_add(table, states[job->state]);
+    table_add(table, job_state(job));
     table_addf(table, "%u", job->tries);
     table_add(table, duration_format(age, job->age_ms));
     table_add(table, job->state == STILE_JOB_DEAD ? ""
@@ -193,10 +82,16 @@ static int job_row(const struct stile_job *job, void *data)
     return 0;
 }
 
-static int job_json(const struct stile_job *job, void *data)
+/* The first line of it: what follows is the command's stderr. */
+static void json_error(struct json *json, const char *error)
 {
-    struct json *json = element_of(data);
-    json_open(json, NULL, '{');
+    char *line = must_alloc(strndup(error, strcspn(error, "\n")));
+    json_text(json, "last_error", line);
+    free(line);
+}
+
+void job_json_members(struct json *json, const struct stile_job *job)
+{
     json_uint(json, "id", job->id);
     json_text(json, "queue", job->queue);
     json_text(json, "state", states[job->state]);
@@ -213,17 +108,49 @@ static int job_json(const struct stile_job *job, void *data)
         json_text(json, "host", job->host);
         json_int(json, "pid", job->pid);
     }
-    json_text(json, "last_error", job->last_error);
+    json_error(json, job->last_error);
+}
+
+static int job_json(const struct stile_job *job, void *data)
+{
+    struct json *json = element_of(data);
+    json_open(json, NULL, '{');
+    job_json_members(json, job);
     json_close(json, '}');
     return 0;
 }
 
+static const char *const filters[] = {
+    [STILE_JOBS_READY] = "ready",
+    [STILE_JOBS_DELAYED] = "delayed",
+    [STILE_JOBS_CLAIMED] = "claimed",
+    [STILE_JOBS_DEAD] = "dead",
+};
+
+static int parse_filter(enum stile_jobs_filter *filter, const struct options *options)
+{
+    *filter = STILE_JOBS_ALL;
+    if (!(options->given & OPT_STATE))
+        return 0;
+    for (unsigned i = STILE_JOBS_READY; i <= STILE_JOBS_DEAD; i++) {
+        if (strcmp(options->state, filters[i]) == 0)
+            *filter = (enum stile_jobs_filter)i;
+    }
+    if (*filter != STILE_JOBS_ALL && options->n_args > 0)
+        return 0;
+    say("jobs ls: --state: %s; see stile jobs ls --help",
+        *filter != STILE_JOBS_ALL ? "needs a QUEUE"
+                                  : "not a state; there are ready, delayed, claimed and dead");
+    return EXIT_USAGE;
+}
+
 static enum stile_status list(struct listing *listing, struct stile_client *client,
-                              const char *queue, struct stile_error *err)
+                              const char *queue, enum stile_jobs_filter filter,
+                              struct stile_error *err)
 {
     if (queue != NULL)
-        return stile_jobs_list(client, queue, NULL, listing->as_json ? job_json : job_row, listing,
-                               err);
+        return stile_jobs_list(client, queue, STILE_JOBS_OPTIONS(.filter = filter),
+                               listing->as_json ? job_json : job_row, listing, err);
     return stile_jobs_count(client, NULL, listing->as_json ? queue_json : queue_row, listing, err);
 }
 
@@ -237,11 +164,14 @@ static int ls(struct options *options)
     struct stile_error err = {0};
     const char *queue = options->n_args > 0 ? options->args[0] : NULL;
     struct listing listing = {.json = {.out = stdout}, .as_json = options->given & OPT_JSON};
-    int code = engine_open(&client, options, 0, "stile jobs ls");
+    enum stile_jobs_filter filter;
+    int code = parse_filter(&filter, options);
+    if (code == 0)
+        code = engine_open(&client, options, 0, "stile jobs ls");
     if (code != 0)
         return code;
     table_start(&listing.table, queue != NULL ? job_heads : queue_heads);
-    enum stile_status status = list(&listing, client, queue, &err);
+    enum stile_status status = list(&listing, client, queue, filter, &err);
     stile_client_close(client);
     if (status == STILE_OK && listing.as_json) {
         json_close(element_of(&listing), ']');
@@ -253,17 +183,19 @@ static int ls(struct options *options)
 
 const struct verb verb_jobs_ls = {
     .name = "jobs ls",
-    .accepts = OPT_JSON,
+    .accepts = OPT_JSON | OPT_STATE,
     .max_args = 1,
-    .usage = "[-e URL] [--json] [QUEUE]",
-    .about = "Counts the jobs of each queue, or lists the first 1,000 jobs of QUEUE in due order.\n"
-             "OLDEST: how long the first of the ready jobs has been due.",
+    .usage = "[-e URL] [--json] [[--state STATE] QUEUE]",
+    .about =
+        "Counts the jobs of each queue, or lists the first 1,000 jobs of QUEUE in due order,\n"
+        "with --state only those that are ready, delayed, claimed or dead. OLDEST: how long the\n"
+        "first of the ready jobs has been due.",
     .run = ls,
 };
 
 /* ---- retry, drop ---- */
 
-static bool parse_id(uint64_t *id, const char *text)
+bool job_id_parse(uint64_t *id, const char *text)
 {
     char *end;
     errno = 0;
@@ -271,11 +203,11 @@ static bool parse_id(uint64_t *id, const char *text)
     return text[0] >= '0' && text[0] <= '9' && *end == '\0' && errno == 0 && *id > 0;
 }
 
-static int check_ids(const struct options *options, const char *verb)
+int job_ids_check(const struct options *options, const char *verb)
 {
     uint64_t id;
     for (size_t i = 1; i < options->n_args; i++) {
-        if (!parse_id(&id, options->args[i])) {
+        if (!job_id_parse(&id, options->args[i])) {
             say("%s: %.40s: not a job's number; see stile jobs ls %.100s", verb, options->args[i],
                 options->args[0]);
             return EXIT_USAGE;
@@ -284,13 +216,15 @@ static int check_ids(const struct options *options, const char *verb)
     return 0;
 }
 
-/* Each is tried; the exit code is that of the first failure. */
-static int for_each_id(const struct options *options, const char *verb,
-                       enum stile_status (*fn)(struct stile_client *client, const char *queue,
-                                               uint64_t id, struct stile_error *err))
+typedef enum stile_status id_fn(size_t *n, struct stile_client *client, const char *queue,
+                                uint64_t id, struct stile_error *err);
+
+/* Each is tried; the exit code is that of the first failure. *total: how many jobs were changed. */
+static int for_each_id(size_t *total, const struct options *options, const char *verb, id_fn *fn)
 {
     struct stile_client *client;
-    int code = check_ids(options, verb);
+    int code = job_ids_check(options, verb);
+    *total = 0;
     if (code == 0)
         code = engine_open(&client, options, 0, "stile jobs");
     if (code != 0)
@@ -298,42 +232,59 @@ static int for_each_id(const struct options *options, const char *verb,
     for (size_t i = options->n_args > 1 ? 1 : 0; i < options->n_args; i++) {
         struct stile_error err = {0};
         uint64_t id = 0;
+        size_t n = 0;
         if (i > 0)
-            parse_id(&id, options->args[i]);
-        enum stile_status status = fn(client, options->args[0], id, &err);
+            job_id_parse(&id, options->args[i]);
+        enum stile_status status = fn(&n, client, options->args[0], id, &err);
         int failed = status == STILE_OK ? 0 : say_failure(verb, status, &err);
         code = code != 0 ? code : failed;
+        *total += n;
     }
     stile_client_close(client);
+    return code;
+}
+
+static void say_count(const struct options *options, const char *verb, size_t n, const char *one,
+                      const char *many)
+{
+    if (n > 0 && !(options->given & OPT_QUIET))
+        say("%s: %zu %s", verb, n, n == 1 ? one : many);
+}
+
+/* A script reads the count of a retry without numbers; a person reads the sentence. */
+static int retry(struct options *options)
+{
+    size_t n;
+    int code = for_each_id(&n, options, "jobs retry", stile_jobs_retry);
+    if (n > 0 && options->n_args == 1 && !isatty(STDOUT_FILENO))
+        printf("%zu\n", n);
+    say_count(options, "jobs retry", n, "job is ready again", "jobs are ready again");
     return code != 0 ? code : finish_output(0);
 }
 
-static enum stile_status retry_one(struct stile_client *client, const char *queue, uint64_t id,
-                                   struct stile_error *err)
+static enum stile_status drop_one(size_t *n, struct stile_client *client, const char *queue,
+                                  uint64_t id, struct stile_error *err)
 {
-    size_t n;
-    enum stile_status status = stile_jobs_retry(&n, client, queue, id, err);
-    if (status == STILE_OK && id == 0)
-        printf("%zu\n", n);
+    enum stile_status status = stile_jobs_drop(client, queue, id, err);
+    *n = status == STILE_OK;
     return status;
-}
-
-static int retry(struct options *options)
-{
-    return for_each_id(options, "jobs retry", retry_one);
 }
 
 static int drop(struct options *options)
 {
-    return for_each_id(options, "jobs drop", stile_jobs_drop);
+    size_t n;
+    int code = for_each_id(&n, options, "jobs drop", drop_one);
+    say_count(options, "jobs drop", n, "job is removed", "jobs are removed");
+    return code;
 }
 
 const struct verb verb_jobs_retry = {
     .name = "jobs retry",
     .argument = "QUEUE",
+    .accepts = OPT_QUIET,
     .min_args = 1,
     .max_args = 1000,
-    .usage = "[-e URL] QUEUE [ID...]",
+    .usage = "[-e URL] [-q] QUEUE [ID...]",
     .about = "Makes dead jobs ready again with a fresh count of tries: those with these numbers, "
              "or all\n"
              "of QUEUE. Prints how many. Exits with 75 if there is none.",
@@ -343,9 +294,11 @@ const struct verb verb_jobs_retry = {
 const struct verb verb_jobs_drop = {
     .name = "jobs drop",
     .argument = "QUEUE ID",
+    .accepts = OPT_QUIET,
     .min_args = 2,
     .max_args = 1000,
-    .usage = "[-e URL] QUEUE ID...",
-    .about = "Removes jobs that no worker has claimed. Exits with 75 if there is no such job.",
+    .usage = "[-e URL] [-q] QUEUE ID...",
+    .about = "Removes jobs that no worker has claimed, and says how many. Exits with 75 if there "
+             "is no such job.",
     .run = drop,
 };

@@ -11,18 +11,20 @@
 
 #include "process.h"
 
-#define LOST_GRACE_MS  100  /* between SIGTERM and SIGKILL when another worker has the job */
-#define LEFT_GRACE_MS  1000 /* the same for what the command left running */
-#define QUIT_GRACE_MS  5000 /* the same when we are asked to end */
-#define FINISH_MS      30000
-#define REPEAT_MS      200
-#define ERROR_TEXT_MAX 128
-#define JOB_NAME_MAX   (STILE_NAME_MAX + 32)
+#define LOST_GRACE_MS 100  /* between SIGTERM and SIGKILL when another worker has the job */
+#define LEFT_GRACE_MS 1000 /* the same for what the command left running */
+#define QUIT_GRACE_MS 5000 /* the same when we are asked to end */
+#define FINISH_MS     30000
+#define TRIES_DEFAULT 5 /* as stile_jobs_fail() has it */
+#define REPEAT_MS     200
+#define REASON_MAX    128
+#define JOB_NAME_MAX  (STILE_NAME_MAX + 32)
 
 struct watch {
     struct job_run *run;
     struct ending ending;
     char name[JOB_NAME_MAX]; /* for messages */
+    struct relay *relay;     /* of its stderr; NULL: it writes to ours */
     pid_t command;
     bool running; /* the command has not ended */
     int status;   /* as waitpid() reported it */
@@ -179,18 +181,39 @@ static int payload_file(const struct stile_job *job)
 static bool start(struct watch *w)
 {
     struct job_run *run = w->run;
-    int input = payload_file(run->job);
+    int input = payload_file(run->job), errors = -1;
     char **environment = child_environment_of_job(run->options, run->job);
-    if (input >= 0)
-        w->command = child_start(run->options->command, environment, run->signals, input, -1);
+    if (input >= 0) {
+        w->relay = relay_start(&errors);
+        w->command =
+            child_start(run->options->command, environment, run->signals, input, errors, -1);
+    }
     int failure = errno;
     child_environment_free(environment);
     if (input >= 0)
         close(input);
+    if (errors >= 0)
+        close(errors);
     w->running = input >= 0 && w->command > 0;
     if (!w->running)
         say("%s: cannot start a process: %s", run->options->command[0], strerror(failure));
     return w->running;
+}
+
+/* What it wrote to stderr is passed on before its result is reported, however long our stderr takes
+ * nothing; but a worker that has to end does not wait for that. */
+static void finish_relay(struct watch *w)
+{
+    struct job_run *run = w->run;
+    if (w->relay == NULL)
+        return;
+    relay_stop(w->relay);
+    while (!relay_is_over(w->relay) && !run->orphan && now_ms() < w->finish_ms) {
+        int64_t next = w->lost || w->extending ? INT64_MAX : w->extend_ms;
+        wait_ready(run->client, run->inbox, next < w->finish_ms ? next : w->finish_ms);
+        handle_events(w);
+        extend(w);
+    }
 }
 
 /* ---- the result ---- */
@@ -212,8 +235,8 @@ static enum stile_status report_once(struct watch *w, enum job_result result, co
                            err);
 }
 
-/* Repeated until it is answered, or the lease is over. */
-static void report_result(struct watch *w, enum job_result result, const char *why)
+/* Repeated until it is answered, or the lease is over. True: the engine has taken it. */
+static bool report_result(struct watch *w, enum job_result result, const char *why)
 {
     const struct timespec pause = {.tv_nsec = REPEAT_MS * 1000000L};
     struct stile_error err = {0};
@@ -221,13 +244,13 @@ static void report_result(struct watch *w, enum job_result result, const char *w
     for (;;) {
         enum stile_status status = report_once(w, result, why, &err);
         if (status == STILE_OK || (status == STILE_STALE && in_doubt))
-            return;
+            return true;
         in_doubt |= status == STILE_UNCERTAIN;
         if ((status != STILE_UNCERTAIN && status != STILE_UNREACHABLE) ||
             stile_jobs_remaining_ms(w->run->job) == 0) {
             say("%s: %s", w->name, err.message);
             w->run->code = w->run->code ? w->run->code : exit_code_of(status);
-            return;
+            return false;
         }
         nanosleep(&pause, NULL);
     }
@@ -239,28 +262,56 @@ static bool ended_by_quitting(const struct watch *w)
     return w->run->quit && (w->stopped || signals_asks_to_end(sig));
 }
 
+static void write_reason(const struct watch *w, char out[REASON_MAX])
+{
+    if (w->run->orphan)
+        snprintf(out, REASON_MAX, "its worker was killed");
+    else if (WIFSIGNALED(w->status))
+        snprintf(out, REASON_MAX, "signal %d (%s)", WTERMSIG(w->status),
+                 strsignal(WTERMSIG(w->status)));
+    else
+        snprintf(out, REASON_MAX, "exit code %d", w->run->code);
+}
+
+static void say_dead(const struct watch *w, const char *reason)
+{
+    const struct stile_job *job = w->run->job;
+    say("%s: dead after %u %s (%s); stile jobs show %s %" PRIu64 " shows it, stile jobs retry %s "
+        "%" PRIu64 " tries it again",
+        w->name, job->tries, job->tries == 1 ? "try" : "tries", reason, job->queue, job->id,
+        job->queue, job->id);
+}
+
+/* Its error is the reason and, below it, the end of its stderr. */
+static void fail_job(struct watch *w)
+{
+    const struct job_run *run = w->run;
+    char reason[REASON_MAX], text[RELAY_KEPT + 1] = "", why[REASON_MAX + sizeof text + 1];
+    bool quiet = run->options->given & OPT_QUIET;
+    uint64_t tries = run->options->tries ? run->options->tries : TRIES_DEFAULT;
+    write_reason(w, reason);
+    if (w->relay != NULL && relay_is_over(w->relay))
+        relay_text(w->relay, text);
+    snprintf(why, sizeof why, "%s%s%s", reason, text[0] != '\0' ? "\n" : "", text);
+    if (!quiet && run->code != 0 && run->job->tries < tries)
+        say("%s: %s, try %u", w->name, reason, run->job->tries);
+    if (report_result(w, FAILED, why) && !quiet && run->job->tries >= tries)
+        say_dead(w, reason);
+}
+
 static void conclude(struct watch *w)
 {
     struct job_run *run = w->run;
-    char why[ERROR_TEXT_MAX] = "its worker was killed";
     run->code = WIFSIGNALED(w->status) ? 128 + WTERMSIG(w->status) : WEXITSTATUS(w->status);
     run->no_exec = child_was_not_executed();
-    if (w->lost) {
+    if (w->lost)
         run->code = EXIT_LOST;
-        return;
-    }
-    if (run->no_exec || (!run->orphan && run->code != 0 && ended_by_quitting(w))) {
+    else if (run->no_exec || (!run->orphan && run->code != 0 && ended_by_quitting(w)))
         report_result(w, GIVEN_BACK, "");
-        return;
-    }
-    if (!run->orphan && WIFSIGNALED(w->status))
-        snprintf(why, sizeof why, "signal %d (%s)", WTERMSIG(w->status),
-                 strsignal(WTERMSIG(w->status)));
-    else if (!run->orphan)
-        snprintf(why, sizeof why, "exit code %d", run->code);
-    if (run->code != 0 && !(run->options->given & OPT_QUIET))
-        say("%s: %s, try %u", w->name, why, run->job->tries);
-    report_result(w, run->code == 0 && !run->orphan ? DONE : FAILED, why);
+    else if (run->code == 0 && !run->orphan)
+        report_result(w, DONE, "");
+    else
+        fail_job(w);
 }
 
 void job_run(struct job_run *run)
@@ -273,6 +324,7 @@ void job_run(struct job_run *run)
     w.ending = (struct ending){.name = w.name, .what = "job"};
     if (start(&w)) {
         watch_over(&w);
+        finish_relay(&w);
         conclude(&w);
     } else {
         report_result(&w, GIVEN_BACK, "");
@@ -281,4 +333,5 @@ void job_run(struct job_run *run)
     }
     while (w.extending)
         wait_ready(run->client, run->inbox, now_ms() + 1000);
+    relay_free(w.relay);
 }

@@ -1,8 +1,10 @@
 /* stile jobs work: claims jobs of a queue and runs a command for each. */
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <unistd.h>
 
 #include "process.h"
 
@@ -165,6 +167,45 @@ static int worker_main(struct options *options, const struct signals *signals,
     return code;
 }
 
+/* ---- the end of --drain ---- */
+
+static int say_left(const struct stile_queue *queue, void *data)
+{
+    char text[256] = "";
+    const struct {
+        uint64_t n;
+        const char *what;
+    } left[] = {{queue->ready, "came in meanwhile"},
+                {queue->delayed, "delayed"},
+                {queue->claimed, "claimed by other workers"},
+                {queue->dead, "dead"}};
+    size_t len = 0;
+    (void)data;
+    for (size_t i = 0; i < sizeof left / sizeof *left; i++) {
+        if (left[i].n > 0)
+            len += (size_t)snprintf(text + len, sizeof text - len, "%s%" PRIu64 " %s",
+                                    len > 0 ? ", " : "", left[i].n, left[i].what);
+    }
+    if (len > 0)
+        say("%s: no job is due now; left: %s (stile jobs ls %s)", queue->name, text, queue->name);
+    return 0;
+}
+
+/* Counted when all wardens are done: the jobs that others have are then not this worker's. */
+static void say_what_is_left(const struct options *options)
+{
+    struct stile_client *client;
+    struct stile_error err = {0};
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL); /* from here on a signal may simply end this process */
+    if (engine_open(&client, options, 0, "stile jobs work") != 0)
+        return;
+    if (stile_jobs_count(client, options->args[0], say_left, NULL, &err) != STILE_OK)
+        say("jobs work: what is left was not counted: %s", err.message);
+    stile_client_close(client);
+}
+
 static int work(struct options *options)
 {
     size_t n = options->given & OPT_PARALLEL ? options->parallel : 1;
@@ -177,7 +218,12 @@ static int work(struct options *options)
         say("jobs work: --once cannot go with %s", n > 1 ? "--parallel" : "--drain");
         return EXIT_USAGE;
     }
-    return front_run("jobs work", "a job", n, worker_main, options);
+    pid_t front = getpid();
+    int code = front_run("jobs work", "a job", n, worker_main, options);
+    if (getpid() == front && code == 0 && (options->given & OPT_DRAIN) &&
+        !(options->given & OPT_QUIET))
+        say_what_is_left(options);
+    return code;
 }
 
 const struct verb verb_jobs_work = {
@@ -195,7 +241,9 @@ const struct verb verb_jobs_work = {
         "environment. Exit code 0: the job is done. Otherwise it is tried again after a random\n"
         "pause that grows with each try, and is dead after the last one (see stile jobs retry). A\n"
         "job is over when all processes that CMD started are gone; those it leaves running are\n"
-        "stopped. If the lease cannot be kept, they are stopped before it ends.\n"
+        "stopped. If the lease cannot be kept, they are stopped before it ends. The end of a "
+        "failed\n"
+        "CMD's stderr is stored with the job (see stile jobs show).\n"
         "\n"
         "On SIGTERM no more jobs are claimed. Running ones may go on for --finish, and are then\n"
         "stopped and given back. If the worker is killed, its commands are killed first and their\n"

@@ -12,7 +12,8 @@ static const struct verb *const verbs[] = {
 };
 
 static const struct verb *const jobs[] = {
-    &verb_jobs_add, &verb_jobs_work, &verb_jobs_ls, &verb_jobs_retry, &verb_jobs_drop,
+    &verb_jobs_add,  &verb_jobs_work,  &verb_jobs_ls,
+    &verb_jobs_show, &verb_jobs_retry, &verb_jobs_drop,
 };
 
 #define N_VERBS (sizeof verbs / sizeof verbs[0])

@@ -252,10 +252,11 @@ char **child_environment(const struct options *options, struct stile_lock *const
 /* The same with STILE_QUEUE, STILE_JOB_ID, ... */
 char **child_environment_of_job(const struct options *options, const struct stile_job *job);
 void child_environment_free(char **environment);
-/* The new process, or -1 with errno. input becomes its stdin, unless -1; it inherits life, unless
- * -1. If it can't be executed, the child prints why and exits as in a shell. */
+/* The new process, or -1 with errno. input becomes its stdin and errors its stderr, unless -1; it
+ * inherits life, unless -1. If it can't be executed, the child prints why and exits as in a shell.
+ */
 pid_t child_start(char *const *command, char *const *environment, const struct signals *signals,
-                  int input, int life);
+                  int input, int errors, int life);
 /* Whether the last child ended because its command could not be executed. */
 bool child_was_not_executed(void);
 
@@ -267,6 +268,21 @@ char *credentials_offer(const char *url);
 char *credentials_find(const char *url);
 /* An outer run has offered secrets for this URL, but they could not be read. */
 bool credentials_are_missing(const char *url);
+
+/* ---- relay.c: the stderr of a job's command ---- */
+
+#define RELAY_KEPT 2048 /* bytes */
+
+/* *to is for the command; close it when the command is started. NULL: it cannot be done. */
+struct relay *relay_start(int *to);
+/* Nothing more is expected, whether or not some process still has its end. What has come is passed
+ * on; a SIGCHLD to this process reports that this is done. */
+void relay_stop(struct relay *relay);
+bool relay_is_over(const struct relay *relay);
+/* Once it is over: the last lines, without colours. */
+void relay_text(const struct relay *relay, char out[RELAY_KEPT + 1]);
+/* One that is not over stays: this process is about to end. */
+void relay_free(struct relay *relay);
 
 /* ---- jobs_run.c ---- */
 

@@ -28,7 +28,7 @@ _stile() {
         return
     fi
     if [[ $verb == jobs ]] && ((cword == 2)) && [[ $cur != -* ]]; then
-        mapfile -t COMPREPLY < <(compgen -W 'add work ls retry drop' -- "$cur")
+        mapfile -t COMPREPLY < <(compgen -W 'add work ls show retry drop' -- "$cur")
         return
     fi
     for ((i = 2; i < cword; i++)); do
@@ -46,6 +46,7 @@ _stile() {
     done
     case $prev in
     -e | --engine) mapfile -t COMPREPLY < <(compgen -W local: -- "$cur") ;;
+    --state) mapfile -t COMPREPLY < <(compgen -W 'ready delayed claimed dead' -- "$cur") ;;
     --profile) mapfile -t COMPREPLY < <(compgen -W 'default financial cache batch' -- "$cur") ;;
     --wait | --ttl | --hold-at-least | --lock-delay | --grace | --delay | --backoff | --lease | --finish)
         mapfile -t COMPREPLY < <(compgen -W '1s 10s 1m 5m 1h' -- "$cur")

@@ -293,7 +293,7 @@ static int start(struct warden *w)
     w->report_left_ms = INT64_MAX;
     keep_with_front(w->client, &w->link);
     w->wake_front_ms = now_ms() + WAKE_FRONT_MS;
-    w->command = child_start(w->options->command, environment, w->signals, -1,
+    w->command = child_start(w->options->command, environment, w->signals, -1, -1,
                              leaves(w) ? -1 : stile_client_life_fd(w->client));
     int failure = errno;
     child_environment_free(environment);

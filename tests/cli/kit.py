@@ -169,8 +169,8 @@ class Scene:
     def start(self, *args, **how):
         how.setdefault("env", self.env)
         how.setdefault("stdin", subprocess.DEVNULL)
-        process = subprocess.Popen([STILE, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                   **how)
+        how.setdefault("stderr", subprocess.PIPE)
+        process = subprocess.Popen([STILE, *args], stdout=subprocess.PIPE, **how)
         running = Running(process)
         self.started.append(running)
         return running

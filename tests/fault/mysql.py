@@ -341,6 +341,7 @@ def tables_of_the_release_before(t, server):
     server.sql("delete from stile_version where version >= 3; drop procedure stile_job_retry; "
                "drop procedure stile_job_add; alter table stile_claim drop key by_bell; "
                "alter table stile_job drop key queued_key, drop column queued_key, "
+               "modify last_error varchar(1024) character set ascii, "
                "add column live_key varbinary(512) as (if(state = 'dead', null, job_key)) virtual, "
                "add unique key live_key (queue, live_key)")
     expect(token_of(t), 1)
@@ -353,6 +354,26 @@ def tables_of_the_release_before(t, server):
     expect(t.stile("setup").returncode, 0)
     expect(t.stile("jobs", "work", "--once", "q", "--", "cat").stdout, "x")
     expect(token_of(t), 2)
+
+
+@on_server()
+def errors_of_jobs_before_they_were_long(t, server):
+    """Tables of version 3 keep the beginning of a job's error, in ASCII; after setup they keep all of it"""
+    server.sql("delete from stile_version where version > 3; "
+               "alter table stile_job modify last_error varchar(1024) character set ascii")
+    size = "select character_maximum_length from information_schema.columns where " \
+           "table_schema = 'tests' and table_name = 'stile_job' and column_name = 'last_error'"
+    fail = "sh", "-c", "printf 'gr\\303\\274n\\n%2000s' x >&2; exit 3"
+    expect(t.stile("jobs", "add", "q", input="x").returncode, 0)
+    expect(t.stile("jobs", "work", "--once", "--tries", "1", "q", "--", *fail).returncode, 3)
+    expect(server.sql("select length(last_error) from stile_job"), "1024")
+    assert ("warning", "schema") in findings(t), findings(t)
+    expect(t.stile("setup").returncode, 0)
+    expect(server.sql(size), "4096")
+    assert ("warning", "schema") not in findings(t), findings(t)
+    expect(t.stile("jobs", "retry", "q").returncode, 0)
+    expect(t.stile("jobs", "work", "--once", "--tries", "1", "q", "--", *fail).returncode, 3)
+    expect(server.sql("select length(last_error) > 2000 and locate('grün', last_error) > 0 from stile_job"), "1")
 
 
 @on_server()
@@ -459,7 +480,7 @@ run_tests([server_crashes, server_is_shut_down, server_is_stopped, nobody_there,
            session_is_killed, waiter_is_killed, waiter_gives_up, holder_is_killed,
            hostile_defaults, too_many_connections, sessions_are_bounded, galera_is_refused,
            read_only, demoted_under_a_holder, group_of_primaries, other_modes, passwords, permission_is_missing, over_tls, schema,
-           tables_of_the_release_before, job_in_a_transaction,
+           tables_of_the_release_before, errors_of_jobs_before_they_were_long, job_in_a_transaction,
            cleanup_keeps_tokens, people_can_read_it, doctor, log_is_not_synced,
            statements_are_logged,
            few_sessions, burst,

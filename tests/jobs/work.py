@@ -1,5 +1,6 @@
 """`stile jobs` on a real database ($JOBS_ON: postgres or mysql): what it prints and how it ends, and
 workers, servers and connections that come to harm in the middle of a job."""
+import base64
 import json
 import os
 import pathlib
@@ -160,6 +161,267 @@ def many_files(t):
     missing = t.stile("jobs", "add", "files", paths[0], t.path("nothing"))
     expect((missing.returncode, missing.stdout), (64, ""))
     expect(seen(t, "files"), [])
+
+
+def payloads_of(t, queue):
+    shown = [json.loads(jobs(t, "show", "--json", queue, str(job["id"]))) for job in seen(t, queue)]
+    return [job["payload"] for job in shown]
+
+
+def lines(t):
+    """jobs add --lines: one job for each line, the empty ones too, in order and in batches"""
+    use(t)
+    numbers = [int(line) for line in jobs(t, "add", "lines", "--lines", input="one\n\nthree").split()]
+    expect(numbers, sorted(numbers))
+    expect(payloads_of(t, "lines"), ["one", "", "three"])
+    expect(jobs(t, "add", "nuls", "-q", "-0", input="two\nlines\0last\0"), "2\n")
+    expect(payloads_of(t, "nuls"), ["two\nlines", "last"])
+    expect(jobs(t, "add", "none", "--lines", input=""), "")
+    expect(jobs(t, "add", "crowd", "-q", "--lines", input="".join("%d\n" % i for i in range(2500))), "2500\n")
+    expect(jobs(t, "work", "--drain", "-q", "lines", "--", "sh", "-c", "cat; echo"), "one\n\nthree\n")
+    expect(SERVER.sql("select count(*) from %s where queue = 'crowd'" % TABLE), "2500")
+    SERVER.sql("delete from %s where queue in ('crowd', 'nuls')" % TABLE)
+
+
+def a_line_that_is_too_long(t):
+    """A line above the limit is named with its size, and so is what was added before"""
+    use(t)
+    limit = 1 << 20
+    said = jobs(t, "add", "long", "--lines", code=64,
+                input="".join("x%d\n" % i for i in range(1001)) + "y" * (3 * limit) + "\nlast\n")
+    assert "line 1002: has %d bytes, %d is the limit" % (3 * limit, limit) in said, said
+    assert "lines 1 to 1000 have been added, and none after them" in said, said
+    expect(SERVER.sql("select count(*) from %s where queue = 'long'" % TABLE), "1000")
+    SERVER.sql("delete from %s where queue = 'long'" % TABLE)
+    said = jobs(t, "add", "long", "--lines", code=64, input="z" * (limit + 1))
+    assert "line 1: has %d bytes" % (limit + 1) in said and "no line has been added" in said, said
+    jobs(t, "add", "long", "--lines", input="z" * limit + "\n" + "z" * limit)
+    expect([job["size"] for job in seen(t, "long")], [limit, limit])
+    SERVER.sql("delete from %s where queue = 'long'" % TABLE)
+    for wrong in ("--lines", "--key", "k", "long"), ("--lines", "long", "/dev/null"):
+        assert "stdin" in jobs(t, "add", *wrong, input="", code=64)
+
+
+def lines_as_they_come(t):
+    """Lines of a program that goes on are added while it does"""
+    use(t)
+    source, sink = os.pipe()
+    adder = t.start("jobs", "add", "slow", "--lines", stdin=source)
+    os.close(source)
+    os.write(sink, b"one\ntw")
+    spin(lambda: len(seen(t, "slow")) == 1)
+    os.write(sink, b"o\n")
+    os.close(sink)
+    expect(adder.wait(), 0)
+    expect(payloads_of(t, "slow"), ["one", "two"])
+    SERVER.sql("delete from %s where queue = 'slow'" % TABLE)
+
+
+def true_sizes(t):
+    """A payload that is too large is reported with its size, whether it is a file or comes by a pipe"""
+    use(t)
+    size = (1 << 20) + 12345
+    with open(t.path("large"), "wb") as file:
+        file.write(b"x" * size)
+    for said in (jobs(t, "add", "q", t.path("large"), code=64), jobs(t, "add", "q", input="x" * size, code=64)):
+        assert "has %d bytes, 1048576 is the limit" % size in said, said
+    with open("/dev/zero", "rb") as endless:
+        assert "more than" in jobs(t, "add", "q", stdin=endless, code=64)
+
+
+def showing(t):
+    """show: state, key, worker and payload, as text, hex, JSON, or the payload alone"""
+    use(t)
+    number = add(t, "show", "first\tline\nsecond \x1b[31mline\n", "--key", "K", "--delay", "1h")
+    told = jobs(t, "show", "show", str(number))
+    fields = dict(line.split(None, 1) for line in told.splitlines() if line[:1] not in ("", " "))
+    expect((fields["job"], fields["queue"], fields["key"], fields["state"], fields["tries"]),
+           (str(number), "show", "K", "delayed", "0"))
+    assert "\x1b" not in told and fields["payload"].startswith("28 bytes"), told
+    expect(jobs(t, "show", "--payload", "show", str(number)), "first\tline\nsecond \x1b[31mline\n")
+    told = json.loads(jobs(t, "show", "--json", "show", str(number)))
+    expect((told["id"], told["state"], told["payload_base64"], told["stderr"], told["last_error"]),
+           (number, "ready", "Zmlyc3QJbGluZQpzZWNvbmQgG1szMW1saW5lCg==", "", ""))
+    jobs(t, "drop", "show", str(number))
+    assert "no job has the number %d" % number in jobs(t, "show", "show", str(number), code=75)
+    assert "number" in jobs(t, "show", "show", "x", code=64)
+    for bytes_ in b"", b"x", b"xy", b"\0\xff\xfe", bytes(range(256)) * 8, "grün\n".encode() * 1000:
+        payload_is_shown(t, bytes_)
+
+
+def payload_is_shown(t, payload):
+    with open(t.path("payload"), "wb") as file:
+        file.write(payload)
+    number = jobs(t, "add", "bytes", t.path("payload")).strip()
+    told = json.loads(jobs(t, "show", "--json", "bytes", number))
+    if "payload" in told:
+        expect(told["payload"].encode(), payload)
+    else:
+        expect(base64.b64decode(told["payload_base64"], validate=True), payload)
+    with open(t.path("shown"), "wb") as file:
+        subprocess.run([os.environ["STILE"], "jobs", "show", "--payload", "bytes", number], env=t.env, stdout=file, check=True)
+    with open(t.path("shown"), "rb") as file:
+        expect(file.read(), payload)
+    told = jobs(t, "show", "bytes", number)
+    assert len(told) < 4000 and all(c == "\n" or c.isprintable() for c in told), told
+    jobs(t, "drop", "bytes", number)
+
+
+def by_state(t):
+    """ls --state: only these, and the table calls what is not yet due delayed"""
+    use(t)
+    ready, delayed = add(t, "state"), add(t, "state", "x", "--delay", "1h")
+    dead = add(t, "state", "x")
+    SERVER.sql("update %s set state = 'dead' where id = %d" % (TABLE, dead))
+    for state, number in ("ready", ready), ("delayed", delayed), ("dead", dead):
+        (row,) = jobs(t, "ls", "--state", state, "state").splitlines()[1:]
+        expect(row.split()[:2], [str(number), state])
+        expect([job["id"] for job in json.loads(jobs(t, "ls", "--json", "--state", state, "state"))], [number])
+    expect(json.loads(jobs(t, "ls", "--json", "--state", "claimed", "state")), [])
+    assert "delayed" in jobs(t, "ls", "--state", "late", "state", code=64)
+    assert "QUEUE" in jobs(t, "ls", "--state", "dead", code=64)
+    dropped = t.stile("jobs", "drop", "state", str(ready), str(delayed), str(dead))
+    assert dropped.returncode == 0 and "3 jobs are removed" in dropped.stderr, dropped.stderr
+
+
+def dying(t):
+    """The last failure says that the job is dead, and how to look at it; retry says how many are back"""
+    use(t)
+    numbers = [add(t, "die"), add(t, "die"), add(t, "die")]
+    how = ("jobs", "work", "--once", "--tries", "1", "die", "--", "false")
+    done = t.stile(*how)
+    hint = "stile jobs show die %d" % numbers[0]
+    assert "dead after 1 try (exit code 1)" in done.stderr and hint in done.stderr, done.stderr
+    assert "stile jobs retry die %d" % numbers[0] in done.stderr, done.stderr
+    expect(t.stile(*how[:3], "-q", *how[3:]).stderr, "")
+    t.stile(*how)
+    (first, second, third) = [str(job["id"]) for job in seen(t, "die")]
+    one = t.stile("jobs", "retry", "die", second)
+    expect(one.stdout, "")
+    assert "jobs retry: 1 job is ready again" in one.stderr, one.stderr
+    both = t.stile("jobs", "retry", "die")
+    expect(both.stdout, "2\n")
+    assert "2 jobs are ready again" in both.stderr, both.stderr
+    expect(len({first, second, third} & {str(job["id"]) for job in seen(t, "die")}), 0)
+    jobs(t, "work", "--drain", "-q", "die", "--", "true")
+
+
+def draining(t):
+    """--drain says what it leaves behind, and nothing if that is nothing"""
+    use(t)
+    add(t, "drain")
+    done = t.stile("jobs", "work", "--drain", "--parallel", "2", "drain", "--", "true")
+    expect((done.returncode, done.stderr), (0, ""))
+    held, dead, delayed = add(t, "drain"), add(t, "drain"), add(t, "drain", "x", "--delay", "1h")
+    os.mkfifo(t.path("gate"))
+    other = work(t, "drain", "--once", script="%s cat %s" % (SHOW, t.path("gate")))
+    begun(other)
+    done = t.stile("jobs", "work", "--drain", "--tries", "1", "drain", "--", "false")
+    expect(done.returncode, 0, done.stderr)
+    assert "left: 1 delayed, 1 claimed by other workers, 1 dead" in done.stderr, done.stderr
+    expect(t.stile("jobs", "work", "--drain", "-q", "drain", "--", "false").stderr, "")
+    spin(lambda: open_gate(t) or other.process.poll() is not None)
+    expect(held < dead, True)
+    jobs(t, "drop", "drain", str(dead), str(delayed))
+
+
+# ---- the stderr of a command ----
+
+def error_of(t, queue):
+    (job,) = seen(t, queue)
+    return json.loads(jobs(t, "show", "--json", queue, str(job["id"])))
+
+
+def stderr_is_kept(t):
+    """The end of a failed command's stderr is in show, and all of it comes out as it would without us"""
+    use(t)
+    add(t, "err")
+    script = "echo first >&2; printf '\\033[31mred\\033[0m\\r\\n50%%\\r100%%\\ngr\\303\\274n\\n\\n' >&2; exit 3"
+    how = ("jobs", "work", "--once", "--backoff", "1ms", "err", "--", "sh", "-c")
+    done = t.stile(*how, script)
+    assert done.stderr.startswith("first\n\x1b[31mred\x1b[0m"), done.stderr
+    told = error_of(t, "err")
+    expect((told["last_error"], told["stderr"]), ("exit code 3", "first\nred\n50%\n100%\ngrün"))
+    expect(seen(t, "err")[0]["last_error"], "exit code 3")
+    spin(lambda: seen(t, "err")[0]["due_ms"] <= 0)
+    done = t.stile(*how, "seq 100000 >&2; kill -9 $$")
+    expect(done.stderr.count("\n"), 100001)
+    told = error_of(t, "err")
+    kept = told["stderr"].split("\n")
+    assert "signal 9" in told["last_error"] and kept[-1] == "100000" and 200 < len(kept) < 400, told
+    expect(kept, [str(100001 - len(kept) + i) for i in range(len(kept))])
+    assert "100000" in jobs(t, "show", "err", str(told["id"]))
+    spin(lambda: seen(t, "err")[0]["due_ms"] <= 0)
+    t.stile(*how, "exit 4")
+    expect(error_of(t, "err")["stderr"], "")
+    jobs(t, "drop", "err", str(told["id"]))
+
+
+def stderr_that_takes_nothing(t):
+    """While the worker's stderr takes nothing its command waits, and the job stays its worker's"""
+    use(t)
+    stuck(t, 100000, is_alive)
+
+
+def stderr_that_takes_nothing_at_the_end(t):
+    """A command that has ended, while the worker's stderr takes nothing: the same"""
+    use(t)
+    stuck(t, 20000, lambda pid: not is_alive(pid))
+
+
+def stuck(t, n, state_of):
+    add(t, "stuck")
+    source, sink = os.pipe()
+    worker = t.start("jobs", "work", "--once", "--tries", "1", "--lease", "1s", "stuck", "--", "sh", "-c",
+                     SHOW + "seq %d >&2; exit 3" % n, stderr=sink)
+    os.close(sink)
+    token, pid, _ = begun(worker)
+    other = t.start("jobs", "work", "stuck", "--", "echo", "two")
+    begin = age_of_claimed(t, "stuck", token)
+    spin(lambda: age_of_claimed(t, "stuck", token) > begin + 2500)
+    assert state_of(pid)
+    with os.fdopen(source, encoding="utf-8") as file:
+        text = file.read()
+    expect(worker.wait(), 3)
+    assert "".join("%d\n" % (i + 1) for i in range(n)) in text and "dead after 1 try" in text, text[-200:]
+    other.kill(signal.SIGTERM)
+    expect((other.wait(), other.out.end()), (0, ""))
+    jobs(t, "drop", "stuck", str(token // 1000000))
+
+
+def age_of_claimed(t, queue, token):
+    (job,) = seen(t, queue)
+    expect((job["state"], job["token"]), ("claimed", token))
+    return job["age_ms"]
+
+
+def stderr_outlived(t):
+    """A process outside the job's tree that still has the command's stderr delays nothing"""
+    use(t)
+    add(t, "elsewhere")
+    os.mkfifo(t.path("gate"))
+    os.mkfifo(t.path("taken"))
+    taker = subprocess.Popen(["sh", "-c", "read pid < %s; exec 3> /proc/$pid/fd/2; echo > %s; exec cat"
+                              % (t.path("gate"), t.path("taken"))], stdin=subprocess.PIPE)
+    script = "echo said >&2; echo $$ > %s; read line < %s; exit 3" % (t.path("gate"), t.path("taken"))
+    done = t.stile("jobs", "work", "--once", "elsewhere", "--", "sh", "-c", script)
+    expect(done.returncode, 3)
+    expect(error_of(t, "elsewhere")["stderr"], "said")
+    taker.stdin.close()
+    taker.wait()
+    jobs(t, "drop", "elsewhere", str(error_of(t, "elsewhere")["id"]))
+
+
+def stderr_is_gone(t):
+    """If the worker's stderr can no longer be written to, the command does not die of it"""
+    use(t)
+    add(t, "gone")
+    source, sink = os.pipe()
+    os.close(source)
+    worker = t.start("jobs", "work", "--once", "gone", "--", "sh", "-c", "seq 100000 >&2", stderr=sink)
+    os.close(sink)
+    expect(worker.wait(), 0)
+    expect(seen(t, "gone"), [])
 
 
 def no_command(t):
@@ -449,7 +711,9 @@ def many(t):
     expect((listed["jobs"], listed["lost"], listed["twice"]), (MANY, 0, 0))
 
 
-CASES = [adding, refusals, payloads, failing, many_files, no_command, in_parallel, finishing,
+CASES = [adding, refusals, payloads, failing, many_files, lines, a_line_that_is_too_long,
+         lines_as_they_come, true_sizes, showing, by_state, dying, draining, stderr_is_kept,
+         stderr_that_takes_nothing, stderr_that_takes_nothing_at_the_end, stderr_outlived, stderr_is_gone, no_command, in_parallel, finishing,
          giving_back,
          worker_is_killed, warden_is_killed, worker_stands_still, a_late_ack, left_running, long_work,
          server_crashes, server_stands_still, own_transactions, told_by_the_claim, the_example,

@@ -1,0 +1,183 @@
+/* The stderr of a job's command: passed on to ours, and the end of it kept for the job's error.
+ *
+ * A thread copies it. While our stderr takes nothing (Ctrl-S, a pager that is not scrolled), the
+ * command waits, as it would if it wrote there itself, and the lease is extended all the same. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "process.h"
+
+#define READ_MAX 65536 /* as much as a pipe holds: whole lines stay together */
+
+struct relay {
+    int from, stop;
+    pthread_t thread;
+    atomic_bool over;
+    char last[RELAY_KEPT]; /* in a circle */
+    size_t n;              /* bytes so far */
+    char chunk[READ_MAX];
+};
+
+/* ---- the thread ---- */
+
+static void keep(struct relay *relay, const char *bytes, size_t n)
+{
+    for (size_t i = n > RELAY_KEPT ? n - RELAY_KEPT : 0; i < n; i++)
+        relay->last[(relay->n + i) % RELAY_KEPT] = bytes[i];
+    relay->n += n;
+}
+
+/* If our stderr is gone the rest is dropped: the command's work does not depend on it. */
+static void pass_on(const char *bytes, size_t n)
+{
+    struct pollfd room = {.fd = STDERR_FILENO, .events = POLLOUT};
+    while (n > 0) {
+        ssize_t written = write(STDERR_FILENO, bytes, n);
+        if (written < 0 && errno == EAGAIN)
+            poll(&room, 1, -1);
+        else if (written < 0 && errno != EINTR)
+            return;
+        bytes += written > 0 ? written : 0;
+        n -= written > 0 ? (size_t)written : 0;
+    }
+}
+
+/* False: its end, or nothing more after relay_stop(). */
+static bool copy_some(struct relay *relay)
+{
+    struct pollfd polled[] = {{.fd = relay->from, .events = POLLIN},
+                              {.fd = relay->stop, .events = POLLIN}};
+    if (poll(polled, 2, -1) < 0)
+        return errno == EINTR;
+    if (polled[0].revents == 0)
+        return false;
+    ssize_t n = read(relay->from, relay->chunk, sizeof relay->chunk);
+    if (n <= 0)
+        return n < 0 && errno == EINTR;
+    keep(relay, relay->chunk, (size_t)n);
+    pass_on(relay->chunk, (size_t)n);
+    return true;
+}
+
+static void *copy_all(void *data)
+{
+    struct relay *relay = data;
+    while (copy_some(relay))
+        continue;
+    atomic_store(&relay->over, true);
+    kill(getpid(), SIGCHLD); /* wakes the warden, which waits for signals */
+    return NULL;
+}
+
+/* ---- the warden's side ---- */
+
+/* No signal may reach the thread: the warden takes all of them. */
+static bool start_thread(struct relay *relay)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(&relay->thread, NULL, copy_all, relay);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error == 0;
+}
+
+struct relay *relay_start(int *to)
+{
+    int ends[2];
+    struct relay *relay = calloc(1, sizeof *relay);
+    *to = -1;
+    if (relay == NULL || pipe2(ends, O_CLOEXEC) < 0) {
+        free(relay);
+        return NULL;
+    }
+    relay->from = ends[0];
+    relay->stop = eventfd(0, EFD_CLOEXEC);
+    if (relay->stop >= 0 && start_thread(relay)) {
+        *to = ends[1];
+        return relay;
+    }
+    if (relay->stop >= 0)
+        close(relay->stop);
+    close(ends[0]);
+    close(ends[1]);
+    free(relay);
+    return NULL;
+}
+
+void relay_stop(struct relay *relay)
+{
+    eventfd_write(relay->stop, 1);
+}
+
+bool relay_is_over(const struct relay *relay)
+{
+    return atomic_load(&relay->over);
+}
+
+void relay_free(struct relay *relay)
+{
+    if (relay == NULL || !relay_is_over(relay))
+        return;
+    pthread_join(relay->thread, NULL);
+    close(relay->from);
+    close(relay->stop);
+    free(relay);
+}
+
+/* ---- the end of it, as text ---- */
+
+/* The length of a sequence that colours or moves on a terminal: ESC [ ... letter, or ESC x. */
+static size_t escape_length(const char *at, const char *end)
+{
+    const char *from = at;
+    if (*at++ != '\x1b' || at == end)
+        return 0;
+    if (*at != '[')
+        return 2;
+    for (at++; at < end && (*at < '@' || *at > '~'); at++)
+        continue;
+    return (size_t)(at - from) + (at < end);
+}
+
+/* From the beginning of a line, if one begins in the first half: what comes before was cut. */
+static const char *first_whole_line(const char *at, const char *end)
+{
+    const char *half = at + (end - at) / 2;
+    const char *line = memchr(at, '\n', (size_t)(half - at));
+    if (line != NULL)
+        return line + 1;
+    while (at < end && (*at & 0xc0) == 0x80)
+        at++;
+    return at;
+}
+
+void relay_text(const struct relay *relay, char out[RELAY_KEPT + 1])
+{
+    char bytes[RELAY_KEPT];
+    size_t kept = relay->n < RELAY_KEPT ? relay->n : RELAY_KEPT, n = 0;
+    for (size_t i = 0; i < kept; i++)
+        bytes[i] = relay->last[(relay->n - kept + i) % RELAY_KEPT];
+    const char *end = bytes + kept;
+    const char *at = kept < relay->n ? first_whole_line(bytes, end) : bytes;
+    for (size_t skip; at < end; at++) {
+        while (at < end && (skip = escape_length(at, end)) > 0)
+            at += skip;
+        if (at >= end)
+            break;
+        bool line_follows = at + 1 < end && at[1] == '\n';
+        if (*at == '\r' && line_follows)
+            continue;
+        out[n++] = *at == '\r' ? '\n' : *at != '\0' ? *at : '?';
+    }
+    while (n > 0 && (out[n - 1] == '\n' || out[n - 1] == ' ' || out[n - 1] == '\t'))
+        n--;
+    out[n] = '\0';
+}
