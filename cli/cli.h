@@ -188,6 +188,8 @@ void json_null(struct json *json, const char *key);
 const char *info_mode(enum stile_mode mode);
 /* `pid@host command`, or how long the name is kept without a holder. Yours to free. */
 char *info_holder(const struct stile_claim_info *claim);
+/* "" if its age is not known. */
+const char *info_age(char out[DURATION_TEXT_MAX], const struct stile_claim_info *claim);
 /* name, token, holders and waiters of one name; key as for json_open(). */
 void info_json(struct json *json, const char *key, const struct stile_info *info);
 /* The same without the brackets around it. */

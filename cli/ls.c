@@ -27,7 +27,7 @@ static int add_row(const struct stile_info *info, void *data)
     table_addf(table, "%zu", info->holders);
     table_addf(table, "%zu", info->waiters);
     table_addf(table, "%" PRIu64, info->token);
-    table_add(table, info->holders > 0 ? duration_format(age, first->age_ms) : "");
+    table_add(table, info->holders > 0 ? info_age(age, first) : "");
     char *holder = info->holders > 0 ? info_holder(first) : NULL;
     table_add(table, holder != NULL ? holder : "");
     free(holder);

@@ -268,6 +268,11 @@ const char *info_mode(enum stile_mode mode)
     return "?";
 }
 
+const char *info_age(char out[DURATION_TEXT_MAX], const struct stile_claim_info *claim)
+{
+    return claim->age_ms < 0 ? "" : duration_format(out, claim->age_ms);
+}
+
 char *info_holder(const struct stile_claim_info *claim)
 {
     char *text = NULL;
@@ -295,7 +300,10 @@ static void claim_json(struct json *json, const struct stile_claim_info *claim)
         json_bool(json, "ghost", claim->ghost);
     if (claim->token != 0)
         json_uint(json, "token", claim->token);
-    json_int(json, "age_ms", claim->age_ms);
+    if (claim->age_ms < 0)
+        json_null(json, "age_ms");
+    else
+        json_int(json, "age_ms", claim->age_ms);
     if (claim->expires_ms == STILE_NO_DEADLINE)
         json_null(json, "expires_ms");
     else

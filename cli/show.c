@@ -14,7 +14,7 @@ static void add_row(struct table *table, const struct stile_claim_info *claim, b
         table_addf(table, "%" PRIu64, claim->token);
     else
         table_add(table, "");
-    table_add(table, duration_format(text, claim->age_ms));
+    table_add(table, info_age(text, claim));
     table_add(table, forever ? "" : duration_format(text, claim->expires_ms));
     if (claim->pid != 0)
         table_addf(table, "%" PRId64, claim->pid);

@@ -316,7 +316,7 @@ struct stile_claim_info {
     bool ghost; /* without a holder: kept by hold_at_least or lock-delay until its end */
     enum stile_mode mode;
     uint64_t token;     /* 0 while waiting */
-    int64_t age_ms;     /* since granted or enqueued */
+    int64_t age_ms;     /* since granted or enqueued; -1: not known */
     int64_t expires_ms; /* STILE_NO_DEADLINE, or when it ends if its holder does not renew it */
     int64_t pid;        /* 0: not known */
     const char *host;   /* "": not known */

@@ -31,7 +31,8 @@ static int check_holder(const struct stile_info *info, void *data)
     assert_false(c->ghost);
     assert_int_equal(c->mode, STILE_EXCLUSIVE);
     assert_true(c->token == e->token);
-    assert_in_range(c->age_ms, 0, now_ms() - e->since_ms + 1000);
+    if (e->scene->caps->token || c->age_ms != -1) /* redlock without fences stores no time */
+        assert_in_range(c->age_ms, 0, now_ms() - e->since_ms + 1000);
     assert_non_null(c->host);
     assert_non_null(c->command);
     assert_non_null(c->owner);
