@@ -1,9 +1,10 @@
 /* One client that holds locks while it asks for others: keep URL. For each name on its input it
  * tries once, or waits for as many milliseconds as follow behind a tab, keeps what it gets until
  * its input ends, and prints the status. Behind a further tab: the TTL and the renewal interval in
- * milliseconds. "&NAME" with all that waits in the background. "-NAME" gives the lock back and
- * prints the status, "?NAME" prints whether it is held; both mean the handle that last asked for
- * that name. */
+ * milliseconds, and the mode: "shared", or a number of slots. "&NAME" with all that waits in the
+ * background. "-NAME" gives the lock back and prints the status, with its message if it was lost;
+ * "?NAME" prints whether it is held, and "!NAME" why it was lost, or "held". These mean the handle
+ * that last asked for that name. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,9 +38,12 @@ static enum stile_status ask(struct stile_client *client, char *line)
     line += background;
     struct stile_lock_options options = *STILE_OPTIONS(.ttl_ms = 0);
     char *rest = line, *name = strsep(&rest, "\t"), *wait = strsep(&rest, "\t"),
-         *ttl = strsep(&rest, "\t"), *renew = strsep(&rest, "\t");
+         *ttl = strsep(&rest, "\t"), *renew = strsep(&rest, "\t"), *mode = strsep(&rest, "\t");
     options.ttl_ms = ttl ? atol(ttl) : 0;
     options.renew_ms = renew ? atol(renew) : 0;
+    options.slots = mode ? (uint32_t)atol(mode) : 0;
+    if (mode)
+        options.mode = options.slots ? STILE_SLOTS : STILE_SHARED;
     enum stile_status status = stile_lock_new(&lock, client, name, &options, NULL);
     if (!status && n_locks < LOCKS_MAX)
         locks[n_locks++] = lock;
@@ -50,9 +54,14 @@ static enum stile_status ask(struct stile_client *client, char *line)
 
 static const char *obey(struct stile_client *client, char *line)
 {
-    struct stile_lock *lock = *line == '-' || *line == '?' ? find(line + 1) : NULL;
-    if (lock && *line == '-')
-        return stile_status_name(stile_lock_release(lock, NULL));
+    static struct stile_error err;
+    struct stile_lock *lock = strchr("-?!", *line) ? find(line + 1) : NULL;
+    if (lock && *line == '-') {
+        enum stile_status status = stile_lock_release(lock, &err);
+        return status == STILE_LOST ? err.message : stile_status_name(status);
+    }
+    if (lock && *line == '!')
+        return stile_lock_lost_reason(lock, &err) == STILE_LOST ? err.message : "held";
     if (lock)
         return stile_lock_held(lock) ? "held" : "not held";
     return stile_status_name(ask(client, line));

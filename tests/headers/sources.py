@@ -36,7 +36,8 @@ SHARED = {
     "src/engines/mysql/": ("engines/sql/",),
     "src/engines/postgres/": ("engines/sql/",),
     "src/engines/redlock/": tuple("engines/redis/%s.h" % name for name in (
-        "address", "connection", "doctor_probe", "errors", "identity", "inspect", "keys", "lua", "reply")),
+        "address", "connection", "doctor_probe", "errors", "identity", "inspect", "keys", "loss", "lua",
+        "reply")),
 }
 
 

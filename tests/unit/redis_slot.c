@@ -85,12 +85,12 @@ static void keys_of_a_name_share_its_slot(void **state)
     for (size_t p = 0; p < sizeof prefixes / sizeof *prefixes; p++) {
         strcpy(redis.prefix, prefixes[p]);
         for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-            struct conn_arg keys[SCRIPT_KEYS];
+            struct conn_arg keys[LOSS_KEYS];
             char *end = redis_keys_write(keys, room, &redis, names[i], strlen(names[i]));
             assert_true(end <= room + redis_keys_room(&redis, strlen(names[i])));
             int slot = ask_slot(keys[0].bytes, keys[0].len);
             assert_false(redis_key_is_derived(keys[0].bytes, keys[0].len));
-            for (size_t k = 1; k < SCRIPT_KEYS; k++) {
+            for (size_t k = 1; k < LOSS_KEYS; k++) {
                 assert_int_equal(ask_slot(keys[k].bytes, keys[k].len), slot);
                 assert_true(redis_key_is_derived(keys[k].bytes, keys[k].len));
             }
@@ -102,7 +102,7 @@ static void keys_of_a_name_share_its_slot(void **state)
 
 #define PARTS_MAX 4
 #define HOSTILE   40000
-#define KEYS_SEEN (HOSTILE * SCRIPT_KEYS)
+#define KEYS_SEEN (HOSTILE * LOSS_KEYS)
 
 static const char *const parts[] = {"{",     "}",       "x",     ":",     "a",      ":queue",
                                     ":by",   ":fence",  "{x}",   "queue", "{x}:by", "stile",
@@ -137,10 +137,10 @@ static void draw_name(char name[128], unsigned *random)
 static size_t add_keys(struct seen *seen, const struct redis *redis, const char *name, size_t of)
 {
     static char room[KEYS_ROOM_MAX];
-    struct conn_arg keys[SCRIPT_KEYS];
+    struct conn_arg keys[LOSS_KEYS];
     size_t n = 0;
     redis_keys_write(keys, room, redis, name, strlen(name));
-    for (size_t k = 0; k < SCRIPT_KEYS; k++) {
+    for (size_t k = 0; k < LOSS_KEYS; k++) {
         if (k == TAKE_KEYS - 1)
             continue;
         seen[n] = (struct seen){malloc(keys[k].len), keys[k].len, of};
@@ -190,7 +190,7 @@ static void the_counter_is_no_name(void **state)
 {
     static char room[KEYS_ROOM_MAX];
     static struct redis redis;
-    struct conn_arg keys[SCRIPT_KEYS];
+    struct conn_arg keys[LOSS_KEYS];
 
     (void)state;
     redis_keys_write(keys, room, &redis, "stile:token", strlen("stile:token"));

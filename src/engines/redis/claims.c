@@ -40,6 +40,10 @@ static void arm_look(struct redis_claim *claim, const struct queue_status *statu
 static void claim_unanswered(struct redis_claim *claim, const struct stile_error *err);
 /* Removes from the server what is left of a claim that has failed. Its answer is ignored. */
 static void retract(struct redis_claim *claim);
+/* Asks whether it is still held, and if not, why: see scripts/check.lua. */
+static enum stile_status send_check(struct redis_claim *claim, conn_fn *fn,
+                                    struct stile_error *err);
+static conn_fn on_checked;
 
 /* ---- the list of claims ---- */
 
@@ -180,8 +184,11 @@ static void hold(struct redis_claim *claim)
     struct redis *redis = redis_of_claim(claim);
     move_to(claim, HELD);
     claim->granted_ns = claim->sent_ns - claim->held_ns;
+    claim->renewed_ns = claim->sent_ns;
     /* For the message of `stile break`; without it only the next renewal would notice. */
     redis_route_listen(redis, base->name, base->name_len, NULL);
+    if (claim->check_due)
+        send_check(claim, on_checked, NULL);
     base->engine->events->granted(base, claim->token, claim->sent_ns, base->ttl_ns);
 }
 
@@ -372,7 +379,7 @@ static bool begin(struct redis_claim *claim)
         return false;
     }
     claim->timer.fn = on_look_due;
-    claim->has_waited = false;
+    claim->has_waited = claim->check_due = false;
     claim->behind_ns = claim->held_ns = 0;
     return true;
 }
@@ -420,6 +427,25 @@ static void confirm(struct redis_claim *claim)
 
 /* ---- resuming ---- */
 
+#define NOT_HELD "this owner value does not hold the lock, or no longer does"
+
+static void fail_lost(struct redis_claim *claim, const char *why)
+{
+    struct stile_error err;
+    error_set(&err, STILE_LOST, 0, "%s", why);
+    fail(claim, &err);
+}
+
+/* Only `stile break` leaves a trace: an owner value that is unknown may be a wrong one. */
+static void on_resume_checked(void *data, const redisReply *reply, const struct stile_error *err)
+{
+    const char *reason = err ? NULL : text_of(reply);
+    char why[LOSS_MAX] = NOT_HELD;
+    if (reason && reason[0] == 'b')
+        redis_loss_explain(why, reason, 0, 1);
+    fail_lost(data, why);
+}
+
 /* The terms that were requested at the acquisition, and how long the claim was held since. */
 static bool take_terms(struct redis_claim *claim, const redisReply *reply)
 {
@@ -448,9 +474,8 @@ static void on_resumed(void *data, const redisReply *reply, const struct stile_e
         redis_identity_extend(redis_of_claim(claim), claim);
         granted(claim, token_at(reply, 0));
     } else if (is_number(reply) && reply->integer == 0) {
-        error_set(&why, STILE_LOST, 0,
-                  "this owner value does not hold the lock, or no longer does");
-        fail(claim, &why);
+        if (send_check(claim, on_resume_checked, NULL))
+            fail_lost(claim, NOT_HELD);
     } else {
         error_set(&why, STILE_CORRUPT, 0, "the server's answer has an unexpected form");
         fail(claim, &why);
@@ -635,6 +660,39 @@ static void wait_in_queue(struct redis_claim *claim, const redisReply *reply)
         arm_look(claim, &status);
 }
 
+/* ---- lost ---- */
+
+static void report_lost(struct redis_claim *claim, const char *why)
+{
+    struct stile_error err;
+    error_set(&err, STILE_LOST, 0, "%s", why);
+    base_of(claim)->engine->events->lost(base_of(claim), &err);
+}
+
+static enum stile_status send_check(struct redis_claim *claim, conn_fn *fn, struct stile_error *err)
+{
+    struct claim *base = base_of(claim);
+    struct redis *redis = redis_of_claim(claim);
+    struct numbers n;
+    struct call call;
+    redis_numbers_of(&n, base, 0);
+    redis_call_begin(&call, LOSS_KEYS, redis, base->name, base->name_len);
+    redis_call_add(&call, claim->leased.owner);
+    redis_call_add(&call, n.mode);
+    return redis_call_send(&call, redis, &redis_script_check, fn, claim, err);
+}
+
+/* Without an answer the next renewal shows it. */
+static void on_checked(void *data, const redisReply *reply, const struct stile_error *err)
+{
+    struct redis_claim *claim = data;
+    char why[LOSS_MAX];
+    if (err || !text_of(reply) || claim->state != HELD)
+        return;
+    redis_claim_explain_loss(why, claim, text_of(reply));
+    report_lost(claim, why);
+}
+
 /* ---- messages ---- */
 
 static void message_granted(struct redis_claim *claim)
@@ -645,13 +703,17 @@ static void message_granted(struct redis_claim *claim)
         move_to(claim, GRANTED_EARLY);
 }
 
-static void message_broken(struct redis_claim *claim)
+/* The reply that grants it may still be on its way, on another connection: then the claim is
+ * checked when it is held. */
+static void message_broken(struct redis_claim *claim, const char *by)
 {
-    struct stile_error err;
-    if (claim->state != HELD)
+    char why[LOSS_MAX];
+    if (claim->state != HELD) {
+        claim->check_due = true;
         return;
-    error_set(&err, STILE_LOST, 0, "taken over by `stile break`");
-    base_of(claim)->engine->events->lost(base_of(claim), &err);
+    }
+    redis_loss_broken(why, by);
+    report_lost(claim, why);
 }
 
 static void message_pause(struct redis_claim *claim, const char *text)
@@ -662,8 +724,8 @@ static void message_pause(struct redis_claim *claim, const char *text)
         arm_look(claim, &(struct queue_status){.ms = ms, .foreign = ""});
 }
 
-/* "g owner", "h owner ms" or "b owner"; any client may publish anything, so a message is a hint at
- * most. */
+/* "g owner", "h owner ms" or "b owner pid host"; any client may publish anything, so a message is a
+ * hint at most. */
 void redis_claims_message(struct redis *redis, const char *text, size_t len)
 {
     if (len < 2 + OWNER_LEN || text[1] != ' ')
@@ -674,17 +736,30 @@ void redis_claims_message(struct redis *redis, const char *text, size_t len)
     if (text[0] == 'g')
         message_granted(claim);
     else if (text[0] == 'b')
-        message_broken(claim);
+        message_broken(claim, text + 2 + OWNER_LEN);
     else if (text[0] == 'h')
         message_pause(claim, text + 2 + OWNER_LEN);
 }
 
 /* ---- requesting again ---- */
 
+/* Claims that are held when a subscription begins: more than these are left to the renewals, since
+ * checking them all at once would delay those. */
+#define CHECKS_MAX 256
+
+/* The message that it was broken was missed if it came before the subscription. A claim that is
+ * about to be granted may have been broken by then, too. */
+static bool check_missed(struct redis_claim *claim)
+{
+    claim->check_due = claim->state != HELD;
+    return claim->state == HELD && !send_check(claim, on_checked, NULL);
+}
+
 /* In the order in which they were requested, so that the queue keeps it: some may not be in the
  * queue yet, or no longer, and replies under way may describe the time before. */
 void redis_claims_look_again(struct node *node)
 {
+    size_t checks = 0;
     for (struct redis_claim *claim = oldest_of(node->redis), *next; claim; claim = next) {
         bool requested = claim->state == REQUESTED || claim->state == GRANTED_EARLY;
         bool asked = requested && base_of(claim)->wait;
@@ -696,6 +771,8 @@ void redis_claims_look_again(struct node *node)
         if (asked || is_in_queue(claim->state)) {
             claim->has_waited = true;
             send_claim(claim);
+        } else if (checks < CHECKS_MAX) {
+            checks += check_missed(claim);
         }
     }
 }
@@ -722,6 +799,8 @@ void redis_claims_follow(struct redis *redis)
 
 /* ---- release ---- */
 
+#define WAS_LOST "the lock was no longer held"
+
 static void end_release(struct redis_claim *claim, enum claim_state state,
                         const struct stile_error *err)
 {
@@ -741,18 +820,38 @@ static void release_failed(struct redis_claim *claim, const struct stile_error *
         end_release(claim, RELEASE_IN_DOUBT, err);
 }
 
+static void end_lost(struct redis_claim *claim, const char *why)
+{
+    struct stile_error lost;
+    error_set(&lost, STILE_LOST, 0, "%s", why);
+    end_release(claim, IDLE, &lost);
+}
+
+static void on_release_checked(void *data, const redisReply *reply, const struct stile_error *err)
+{
+    struct redis_claim *claim = data;
+    char why[LOSS_MAX] = WAS_LOST;
+    if (!err && text_of(reply))
+        redis_claim_explain_loss(why, claim, text_of(reply));
+    end_lost(claim, why);
+}
+
+/* Core knows the reason of a loss that was reported before. */
+static void released_nothing(struct redis_claim *claim)
+{
+    if (base_of(claim)->lost || send_check(claim, on_release_checked, NULL))
+        end_lost(claim, WAS_LOST);
+}
+
 static void on_released(void *data, const redisReply *reply, const struct stile_error *err)
 {
     struct redis_claim *claim = data;
-    struct stile_error lost;
-    if (err) {
+    if (err)
         release_failed(claim, err);
-    } else if (is_number(reply) && reply->integer == 0 && claim->state == RELEASING) {
-        error_set(&lost, STILE_LOST, 0, "the lock was no longer held");
-        end_release(claim, IDLE, &lost);
-    } else {
+    else if (is_number(reply) && reply->integer == 0 && claim->state == RELEASING)
+        released_nothing(claim);
+    else
         end_release(claim, IDLE, NULL);
-    }
 }
 
 static conn_fn on_given;
@@ -773,6 +872,12 @@ static bool was_held(const struct redis_claim *claim)
     return claim->state == RELEASING || claim->state == RELEASING_AGAIN;
 }
 
+/* The name may stay taken without a holder. */
+static bool stays(const struct claim *base)
+{
+    return base->hold_ns || (base->lost && base->delay_ns);
+}
+
 static enum stile_status send_release(struct redis_claim *claim, conn_fn *fn, void *data,
                                       struct stile_error *err)
 {
@@ -780,20 +885,25 @@ static enum stile_status send_release(struct redis_claim *claim, conn_fn *fn, vo
     struct redis *redis = redis_of_claim(claim);
     struct numbers n;
     struct call call;
+    char stem[SHARED_ROOM];
     /* hold_at_least does not apply to a grant that never reached its owner or was not used. */
     bool used = was_held(claim) && !base->unused;
     redis_call_begin(&call, SCRIPT_KEYS, redis, base->name, base->name_len);
     add_entry(&call, claim, &n);
     redis_call_add(&call, used ? n.hold : "0");
     redis_call_add(&call, base->lost ? n.delay : "0");
+    if (stays(base)) {
+        redis_key_of_clients(stem, redis, redis_route_slot(redis, base->name, base->name_len));
+        redis_call_add(&call, stem);
+    }
     return redis_call_send(&call, redis, &redis_script_release, fn, data, err);
 }
 
 static void send_release_or_give(struct redis_claim *claim)
 {
     struct claim *base = base_of(claim);
-    bool stays = base->hold_ns || (base->lost && base->delay_ns);
-    bool is_short = base->mode == STILE_EXCLUSIVE && !stays && !claim->contended && was_held(claim);
+    bool is_short =
+        base->mode == STILE_EXCLUSIVE && !stays(base) && !claim->contended && was_held(claim);
     struct stile_error err;
     if (is_short ? send_give(claim, &err) : send_release(claim, on_released, claim, &err))
         release_failed(claim, &err);

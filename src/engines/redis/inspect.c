@@ -1,6 +1,4 @@
-/* list, show and break. */
-#include <inttypes.h>
-#include <stdio.h>
+/* list, show, break and record. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -149,6 +147,7 @@ static void add_exclusive(struct view *view, const char *owner, const char *by, 
     *claim = (struct stile_claim_info){.held = true,
                                        .ghost = strcmp(owner, "~h") == 0,
                                        .token = token,
+                                       .age_ms = AGE_UNKNOWN,
                                        .expires_ms = pttl < 0 ? STILE_NO_DEADLINE : pttl,
                                        .owner = owner,
                                        .host = "",
@@ -172,7 +171,7 @@ static void add_member(struct view *view, const redisReply *member, enum stile_m
                                        .ghost = owner[0] == '~',
                                        .mode = mode,
                                        .token = token,
-                                       .age_ms = ms_between(since ? since : now_ms, now_ms),
+                                       .age_ms = since ? ms_between(since, now_ms) : AGE_UNKNOWN,
                                        .expires_ms = ms_between(now_ms, number_of(ends)),
                                        .owner = owner};
     redis_view_take_client(claim, text);
@@ -234,7 +233,7 @@ static bool are_texts(const redisReply *texts)
     return sound;
 }
 
-/* {holder, pttl, token, by, now, {{owner, end, record}, ...}, {entry, ...}} */
+/* {holder, pttl, token, by, now, {{owner, end, record}, ...}, {entry, ...}, last} */
 static bool is_view(const redisReply *reply)
 {
     const redisReply *members = element_at(reply, 5);
@@ -257,12 +256,13 @@ static enum stile_status view_make(struct view *view, const redisReply *reply, c
 
 /* ---- show and break ---- */
 
-static enum stile_status send_show(struct redis *redis, const char *name, size_t len, conn_fn *fn,
-                                   void *data, struct stile_error *err)
+/* n_keys: ALL_KEYS, or SCRIPT_KEYS without the name's record. */
+static enum stile_status send_show(struct redis *redis, size_t n_keys, const char *name, size_t len,
+                                   conn_fn *fn, void *data, struct stile_error *err)
 {
     struct call call;
     char stem[SHARED_ROOM];
-    redis_call_begin(&call, SCRIPT_KEYS, redis, name, len);
+    redis_call_begin(&call, n_keys, redis, name, len);
     redis_key_of_clients(stem, redis, redis_route_slot(redis, name, len));
     redis_call_add(&call, stem);
     return redis_call_send(&call, redis, &redis_script_show, fn, data, err);
@@ -273,10 +273,13 @@ static void on_shown(void *data, const redisReply *reply, const struct stile_err
     struct query *query = data;
     struct stile_error why;
     struct view view = {0};
-    if (!err && !view_make(&view, reply, query->name, &why))
-        query->engine->events->info(query, &view.info);
-    else if (!err)
+    const redisReply *record = element_at(reply, 7);
+    if (!err && view_make(&view, reply, query->name, &why))
         err = &why;
+    if (!err && text_of(record))
+        query->engine->events->record(query, record->str, record->len);
+    if (!err)
+        query->engine->events->info(query, &view.info);
     redis_view_free(&view);
     query->engine->events->done(query, err);
 }
@@ -284,7 +287,7 @@ static void on_shown(void *data, const redisReply *reply, const struct stile_err
 void redis_inspect_show(struct engine *engine, struct query *query)
 {
     struct stile_error err;
-    if (send_show(redis_of(engine), query->name, query->name_len, on_shown, query, &err))
+    if (send_show(redis_of(engine), ALL_KEYS, query->name, query->name_len, on_shown, query, &err))
         engine->events->done(query, &err);
 }
 
@@ -306,11 +309,38 @@ void redis_inspect_break(struct engine *engine, struct query *query)
     struct redis *redis = redis_of(engine);
     struct stile_error err;
     struct call call;
-    char token[24];
-    snprintf(token, sizeof token, "%" PRIu64, query->token);
-    redis_call_begin(&call, SCRIPT_KEYS, redis, query->name, query->name_len);
+    char token[NUMBER_MAX];
+    redis_number_write(token, query->token);
+    redis_call_begin(&call, LOSS_KEYS, redis, query->name, query->name_len);
     redis_call_add(&call, token);
+    redis_call_add(&call, redis->info);
     if (redis_call_send(&call, redis, &redis_script_break, on_broken, query, &err))
+        engine->events->done(query, &err);
+}
+
+/* ---- the record of the last holder ---- */
+
+/* A later holder's record that is there already is no error. */
+static void on_recorded(void *data, const redisReply *reply, const struct stile_error *err)
+{
+    struct query *query = data;
+    (void)reply;
+    query->engine->events->done(query, err);
+}
+
+void redis_inspect_record(struct engine *engine, struct query *query)
+{
+    struct redis *redis = redis_of(engine);
+    struct stile_error err;
+    struct call call;
+    char token[NUMBER_MAX];
+    redis_number_write(token, query->token);
+    redis_call_begin(&call, ALL_KEYS, redis, query->name, query->name_len);
+    call.args[0] = call.args[ALL_KEYS - 1]; /* it needs no other */
+    call.n = call.n_keys = 1;
+    redis_call_add(&call, token);
+    redis_call_add(&call, query->record);
+    if (redis_call_send(&call, redis, &redis_script_history, on_recorded, query, &err))
         engine->events->done(query, &err);
 }
 
@@ -365,7 +395,7 @@ static void show_some(struct listing *listing)
     }
     for (; listing->asked < until && listing->asked < listing->names.n; listing->asked++) {
         const char *name = listing->names.names[listing->asked];
-        if (send_show(redis, name, strlen(name), on_listed, listing, &err)) {
+        if (send_show(redis, SCRIPT_KEYS, name, strlen(name), on_listed, listing, &err)) {
             error_copy(&listing->error, &err);
             break;
         }

@@ -4,6 +4,8 @@
 
 #include "base/error.h"
 
+#define AGE_UNKNOWN (-1) /* as stile.h has it */
+
 /* One name. Everything points into the replies it was made of, or into texts, which are cut up in
  * place. */
 struct view {

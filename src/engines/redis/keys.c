@@ -134,8 +134,14 @@ static const char mode_letters[] = {
 
 /* No name has a control character and no prefix may have one (redis_address_prefix()), so that no K
  * looks like another key of ours, and the keys of two names never coincide. */
-static const char *const suffixes[] = {
-    "", KEY_MARK "queue", KEY_MARK "by", KEY_MARK "members", KEY_MARK "info", KEY_MARK "gap"};
+static const char *const suffixes[] = {"",
+                                       KEY_MARK "queue",
+                                       KEY_MARK "by",
+                                       KEY_MARK "members",
+                                       KEY_MARK "info",
+                                       KEY_MARK "gap",
+                                       BROKEN_SUFFIX,
+                                       LAST_SUFFIX};
 #define N_SUFFIXES (sizeof suffixes / sizeof *suffixes)
 #define TOKEN_AT   3 /* in the scripts' order; the other keys belong to K */
 
@@ -173,10 +179,10 @@ size_t redis_keys_room(const struct redis *redis, size_t name_len)
     return KEYS_ROOM(N_SUFFIXES, strlen(redis->prefix), name_len) + SHARED_ROOM;
 }
 
-char *redis_keys_write(struct conn_arg args[SCRIPT_KEYS], char *room, const struct redis *redis,
+char *redis_keys_write(struct conn_arg args[LOSS_KEYS], char *room, const struct redis *redis,
                        const char *name, size_t name_len)
 {
-    return write_keys(args, room, SCRIPT_KEYS, redis, name, name_len);
+    return write_keys(args, room, LOSS_KEYS, redis, name, name_len);
 }
 
 void redis_key_of_clients(char stem[SHARED_ROOM], const struct redis *redis, uint16_t slot)

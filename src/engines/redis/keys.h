@@ -11,6 +11,10 @@
 /* Ends the part of a key that names a lock. */
 #define KEY_MARK "\x1f"
 
+/* redlock has these keys as well. */
+#define BROKEN_SUFFIX KEY_MARK "broken"
+#define LAST_SUFFIX   KEY_MARK "last"
+
 /* For n keys of a name. */
 #define KEYS_ROOM(n, prefix_len, name_len) ((n) * (2 * ((prefix_len) + (name_len)) + 16))
 

@@ -524,6 +524,10 @@ static const struct engine_admin admin = {
     .examine = redis_doctor_examine,
 };
 
+static const struct engine_history history = {
+    .record = redis_inspect_record,
+};
+
 const struct engine_class redis_class = {
     .schemes = "redis rediss redis+unix redis+sentinel rediss+sentinel "
                "redis+cluster rediss+cluster",
@@ -563,4 +567,5 @@ const struct engine_class redis_class = {
     .cancel = redis_inspect_cancel,
     .detached = &detached,
     .admin = &admin,
+    .history = &history,
 };

@@ -9,6 +9,7 @@
 #include "engines/redis/address.h"
 #include "engines/redis/identity.h"
 #include "engines/redis/keys.h"
+#include "engines/redis/loss.h"
 #include "engines/redis/reply.h"
 #include "engines/redis/scripts.h"
 #include "engines/redis/topology.h"
@@ -47,7 +48,9 @@ struct redis_claim {
     enum claim_state state;
     bool has_waited; /* it may have an entry in the queue: later requests say so */
     bool contended;  /* others use the name, or did lately: take.lua would fail */
+    bool check_due;  /* the message that it was broken may have come before it was held */
     uint64_t sent_ns, granted_ns, token;
+    uint64_t renewed_ns;        /* held: when the request was sent that extended it last */
     uint64_t held_ns;           /* resumed: how long it was held before; else 0 */
     uint64_t foreign_hash;      /* of the value of another client's key */
     uint64_t foreign_ns;        /* when that value was first seen */
@@ -137,10 +140,10 @@ static inline struct node *claim_node(struct redis_claim *claim)
 
 /* The size of all keys of a name, at most. */
 size_t redis_keys_room(const struct redis *redis, size_t name_len);
-#define KEYS_ROOM_MAX (KEYS_ROOM(SCRIPT_KEYS, PREFIX_MAX, STILE_NAME_MAX) + SHARED_ROOM)
+#define KEYS_ROOM_MAX (KEYS_ROOM(ALL_KEYS, PREFIX_MAX, STILE_NAME_MAX) + SHARED_ROOM)
 
-/* Returns where it stopped writing. */
-char *redis_keys_write(struct conn_arg args[SCRIPT_KEYS], char *room, const struct redis *redis,
+/* As renew.lua needs them. Returns where it stopped writing. */
+char *redis_keys_write(struct conn_arg args[LOSS_KEYS], char *room, const struct redis *redis,
                        const char *name, size_t name_len);
 /* The stem of the keys of client records; a session follows it. slot counts in a Cluster only: the
  * record must be in the slot of the names that it is shown with. */
@@ -149,7 +152,7 @@ bool redis_key_is_derived(const char *key, size_t len);
 
 /* The arguments of one script about one name. */
 struct call {
-    struct conn_arg args[SCRIPT_KEYS + 9];
+    struct conn_arg args[ALL_KEYS + 9];
     size_t n, n_keys;
     char room[KEYS_ROOM_MAX];
 };
@@ -228,6 +231,15 @@ void redis_claims_request_again(struct node *node);
 void redis_claims_follow(struct redis *redis);
 void redis_claims_message(struct redis *redis, const char *text, size_t len);
 
+/* Why it is no longer held: reason is of lib/loss.lua. */
+static inline void redis_claim_explain_loss(char text[LOSS_MAX], struct redis_claim *claim,
+                                            const char *reason)
+{
+    const struct claim *base = base_of(claim);
+    redis_loss_explain(text, reason, loop_now(base->engine->loop) - claim->renewed_ns,
+                       redis_identity_needed_ns(base));
+}
+
 /* ---- replicas.c ---- */
 
 /* The claim was granted by redis->answering, in the reply being handled. Ends in replicated(). */
@@ -247,6 +259,7 @@ void redis_claims_renew(struct engine *engine, struct claim *const *claims, size
 void redis_inspect_list(struct engine *engine, struct query *query);
 void redis_inspect_show(struct engine *engine, struct query *query);
 void redis_inspect_break(struct engine *engine, struct query *query);
+void redis_inspect_record(struct engine *engine, struct query *query);
 void redis_inspect_cancel(struct engine *engine, struct query *query);
 
 /* ---- doctor_rules.c ---- */

@@ -6,17 +6,29 @@
 
 #define RENEWS_MAX 256
 
-/* The script replies with an enum leased_answer for each claim. */
+/* The reply for one claim: an enum leased_answer, or the reason of its loss. */
+static void take_answer(struct leased_renewal *renewal, size_t i, const redisReply *reply)
+{
+    struct redis_claim *claim = (struct redis_claim *)renewal->claims[i];
+    const char *reason = text_at(reply, i);
+    char gone[LOSS_MAX];
+    if (!claim)
+        return; /* it has left */
+    if (reason) {
+        redis_claim_explain_loss(gone, claim, reason);
+        leased_renewal_answer(renewal, i, LEASED_GONE, gone);
+    } else if (number_at(reply, i) == LEASED_RENEWED) {
+        claim->renewed_ns = renewal->sent_ns;
+        leased_renewal_answer(renewal, i, LEASED_RENEWED, NULL);
+    }
+}
+
 static void on_renewed(void *data, const redisReply *reply, const struct stile_error *err)
 {
     struct leased_renewal *renewal = data;
     bool sound = !err && is_array(reply, renewal->n);
-    for (size_t i = 0; sound && i < renewal->n; i++) {
-        long long answer = number_at(reply, i);
-        if (answer == LEASED_GONE || answer == LEASED_RENEWED)
-            leased_renewal_answer(renewal, i, (enum leased_answer)answer,
-                                  "the server no longer has it");
-    }
+    for (size_t i = 0; sound && i < renewal->n; i++)
+        take_answer(renewal, i, reply);
     leased_renewal_end(renewal);
 }
 
@@ -34,7 +46,7 @@ static bool draft_new(struct draft *draft, const struct redis *redis, struct cla
     for (size_t i = 0; i < n; i++)
         room += redis_keys_room(redis, claims[i]->name_len);
     draft->numbers = malloc(n * sizeof *draft->numbers);
-    draft->args = malloc((SCRIPT_KEYS + 3) * n * sizeof *draft->args);
+    draft->args = malloc((LOSS_KEYS + 3) * n * sizeof *draft->args);
     draft->room = malloc(room);
     return draft->numbers && draft->args && draft->room;
 }
@@ -51,7 +63,7 @@ static enum stile_status send_renewal(struct redis *redis, struct leased_renewal
 {
     struct conn_arg *arg = draft->args;
     char *room = draft->room;
-    for (size_t i = 0; i < renewal->n; i++, arg += SCRIPT_KEYS) {
+    for (size_t i = 0; i < renewal->n; i++, arg += LOSS_KEYS) {
         struct redis_claim *claim = (struct redis_claim *)renewal->claims[i];
         struct claim *base = base_of(claim);
         room = redis_keys_write(arg, room, redis, base->name, base->name_len);
@@ -64,7 +76,7 @@ static enum stile_status send_renewal(struct redis *redis, struct leased_renewal
         *arg++ = CONN_TEXT(draft->numbers[i].px);
     }
     return redis_node_eval(redis_route_to_key(redis, &draft->args[0]), &redis_script_renew,
-                           draft->args, SCRIPT_KEYS * renewal->n, (size_t)(arg - draft->args),
+                           draft->args, LOSS_KEYS * renewal->n, (size_t)(arg - draft->args),
                            on_renewed, renewal, NULL);
 }
 

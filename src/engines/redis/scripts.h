@@ -12,13 +12,16 @@
  *     6 records  hash owner -> record of members
  *     7 gap      string, "until seen", expires: no waiter is served before `until`; `seen` is when
  *                another client's key was last seen in a waiter's way
+ *     8 broken   string, expires after an hour: a line "owner pid host" for each grant that
+ *                `stile break` has ended, the latest first; so that its holder learns why
+ *     9 last     string, expires after 30 days: "token record", the record of the last holder
  *
  * A record is "token seconds microseconds ttl hold delay slots": when it was granted, and what was
  * requested, in milliseconds. An entry is "owner mode px ttl hold delay slots"; a mode is x, s or
  * n. The last four of both are the terms. An owner is 40 hex digits, of which the first 16 name its
  * session: messages to a waiter or holder are published at stile:<16 digits>, as "g owner" (granted
- * for a second; confirm it), "h owner ms" (look after so long), "b owner" (broken). A session
- * without a subscriber is dead, and the next waiter is served in the same step.
+ * for a second; confirm it), "h owner ms" (look after so long), "b owner pid host" (broken, by that
+ * process). A session without a subscriber is dead, and the next waiter is served in the same step.
  *
  * "~gap" in the queue stands for the clients that have no queue and poll the lock. When it is first,
  * the lock stays free for a while: pollers have no other chance against a queue that never runs
@@ -31,6 +34,8 @@
 #include "engines/redis/lua.h"
 
 #define SCRIPT_KEYS 7
+#define LOSS_KEYS   8 /* of renew, check and break */
+#define ALL_KEYS    9
 #define TAKE_KEYS   4 /* of take, and of confirm for an exclusive one */
 #define GIVE_KEYS   3
 
@@ -44,6 +49,8 @@ extern const struct lua redis_script_release;
 extern const struct lua redis_script_renew;
 extern const struct lua redis_script_show;
 extern const struct lua redis_script_break;
+extern const struct lua redis_script_check;
+extern const struct lua redis_script_history;
 extern const struct lua redis_script_doctor_lease;
 extern const struct lua redis_script_doctor_rights;
 

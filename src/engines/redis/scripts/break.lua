@@ -1,13 +1,21 @@
 -- break.lua: take the lock from its holder and hand it to the next live waiter.
 --
--- KEYS  as for claim.lua
--- ARGV  1 token ('0': whichever grant it is)
+-- KEYS  as for claim.lua, and 8 broken
+-- ARGV  1 token ('0': whichever grant it is)  2 pid, host and command of the caller
 -- Returns 1 broken, 0 not held, -1 another grant.
 -- Safe to repeat with a token: a second run finds another grant, or none.
 -- include: lib/keys.lua
 -- include: lib/status.lua
 -- include: lib/functions.lua
-local token = ARGV[1]
+local token, broken, by = ARGV[1], KEYS[8], string.match(ARGV[2], '^%d+ %S+') or ''
+
+-- The message reaches a holder that is subscribed; any other finds the mark when it next looks.
+local function report(owner)
+  local marks = redis.pcall('GET', broken)
+  marks = owner .. ' ' .. by .. '\n' .. (type(marks) == 'string' and marks or '')
+  call('SET', broken, string.sub(marks, 1, 8192), 'PX', '3600000')
+  notify(owner, 'b ' .. owner .. ' ' .. by)
+end
 
 drop_expired()
 if not value then return 0 end
@@ -18,7 +26,7 @@ if is_shared() then
     if token == '0' or granted == token then
       call('ZREM', members, owner)
       call('HDEL', records, owner)
-      notify(owner, 'b ' .. owner)
+      if #owner == 40 then report(owner) end
       hit = 1
     end
   end
@@ -31,7 +39,7 @@ else
   local granted = string.match(value, '^~h(%d+)') or string.match(holder_record() or '', '^%d+')
   if token ~= '0' and granted ~= token then return -1 end
   call('DEL', lock, holder)
-  if #value == 40 then notify(value, 'b ' .. value) end
+  if #value == 40 then report(value) end
   value = false
 end
 serve()

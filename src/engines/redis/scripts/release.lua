@@ -2,6 +2,7 @@
 --
 -- KEYS  as for claim.lua
 -- ARGV  1 owner  2 mode  3 px  4 terms  5 hold_ms  6 delay_ms
+--       [7 with hold_ms or delay_ms: the prefix of the keys of sessions, in the same slot]
 -- Returns 1 released, 2 withdrawn, 0 neither.
 -- Safe to repeat: a second run finds another owner and no entry.
 --
@@ -41,7 +42,11 @@ if not record then
 end
 
 -- For the rest of hold_at_least or of a lock-delay the lock stays without an owner, on the server's
--- clock.
+-- clock. Its record stays as long, with the description of the client behind it: the client deletes
+-- its own when it closes.
+local function kept_record()
+  return record .. ' ' .. (ARGV[7] and call('GET', ARGV[7] .. string.sub(owner, 1, 16)) or '')
+end
 local time = now()
 local left = record == true and 0 or granted_ms(record) + hold - time
 if mode == 'x' then
@@ -50,6 +55,7 @@ if mode == 'x' then
   if left > 0 then
     value = '~h' .. as_text(token_of(record))
     call('SET', lock, value, 'PX', left)
+    if record ~= true then call('SET', holder, owner .. ' ' .. kept_record(), 'PX', left) end
   else
     call('DEL', lock)
     value = false
@@ -62,6 +68,11 @@ else
   call('HDEL', records, owner)
   if left > 0 then
     call('ZADD', members, time + left, '~h' .. owner)
+    call('HSET', records, '~h' .. owner, kept_record())
+    -- The last member was removed, and with it the time at which both keys expire.
+    local most = math.max(left, call('PTTL', lock))
+    call('PEXPIRE', members, most)
+    call('PEXPIRE', records, most)
   elseif call('ZCARD', members) == 0 then
     call('DEL', lock)
     value = false

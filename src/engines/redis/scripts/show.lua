@@ -1,8 +1,8 @@
 -- show.lua: holders and queue of a name.
 --
--- KEYS  as for claim.lua
+-- KEYS  as for claim.lua, and [8 broken  9 last]
 -- ARGV  1 the prefix of the keys of sessions, in the same slot
--- Returns {value, pttl, token, holder, now, {{owner, end, record}, ...}, {waiter, ...}}
+-- Returns {value, pttl, token, holder, now, {{owner, end, record}, ...}, {waiter, ...}, last}
 -- Safe to repeat: it removes only what has expired.
 -- include: lib/keys.lua
 -- include: lib/status.lua
@@ -16,6 +16,11 @@ local function client_of(owner)
   return sessions[session]
 end
 
+-- The client that left a lock for the rest of a hold, which release.lua puts behind its record.
+local function left_by(record)
+  return string.match(record, '^%d+ %d+ %d+ %d+ %d+ %d+ %d+ (.*)$')
+end
+
 drop_expired()
 local shown, entries, token = {}, call('ZRANGE', queue, 0, -1, 'WITHSCORES'), call('GET', counter)
 local ghost = value and string.match(value, '^~h(%d+)')
@@ -24,7 +29,7 @@ if is_shared() then
   for i = 1, #list, 2 do
     local record = call('HGET', records, list[i])
     local text = record and string.match(record, '^%d+') .. ' ' .. as_text(granted_ms(record))
-      .. ' ' .. client_of(list[i]) or ''
+      .. ' ' .. (left_by(record) or client_of(list[i])) or ''
     shown[#shown + 1] = {list[i], list[i + 1], text}
     most = math.max(most, record and token_of(record) or 0)
   end
@@ -38,6 +43,10 @@ end
 if ghost then
   token = ghost
   value = '~h'
+  local record = string.sub(call('GET', holder) or '', 42)
+  if string.match(record, '^%d+') == ghost then
+    by = as_text(granted_ms(record)) .. ' ' .. (left_by(record) or '')
+  end
 end
 
 -- While the lock is free, a waiter whose client is not subscribed is dead, or about to send its
@@ -50,4 +59,8 @@ for i = 1, #entries, 2 do
       .. as_text(entries[i + 1] / 1000) .. ' ' .. client_of(owner)
   end
 end
-return {value, call('PTTL', lock), token, by, as_text(now()), shown, waiters}
+
+-- A damaged record is no reason to show nothing.
+local record = KEYS[9] and redis.pcall('GET', KEYS[9])
+record = type(record) == 'string' and string.match(record, '^%d+ (.*)$')
+return {value, call('PTTL', lock), token, by, as_text(now()), shown, waiters, record or ''}
